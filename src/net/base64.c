@@ -1,4 +1,4 @@
-/* base64 — see base64.h. OpenSSL's, held to the one text that each row of bytes has. */
+/* base64 — see base64.h. OpenSSL's, limited to the one canonical text of each byte sequence. */
 #include "net/base64.h"
 
 #include <string.h>
@@ -7,12 +7,12 @@
 
 void base64_write(char *out, const uint8_t *bytes, size_t n)
 {
-    *out = 0; /* of nothing OpenSSL writes nothing */
+    *out = 0; /* for n = 0 OpenSSL writes nothing */
     EVP_EncodeBlock((unsigned char *)out, bytes, (int)n);
 }
 
-/* OpenSSL skips blanks and reads padding that has bits, so what it makes of four letters is written
- * again and compared. */
+/* OpenSSL skips blanks and accepts padding with bits set; so each decoded group is encoded again
+ * and compared. */
 static bool read_four(const char *text, bool is_last, uint8_t bytes[3], size_t *n)
 {
     char again[5];

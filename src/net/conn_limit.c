@@ -16,7 +16,7 @@ static void count_address(const struct conn_limit_slot *slots, int n, struct con
     }
 }
 
-/* is_before — one before the other, both silent or both not. */
+/* is_before — is this one evicted before the other? */
 static bool is_before(const struct conn_limit_slot *one, const struct conn_limit_slot *other)
 {
     if (one->is_silent != other->is_silent)

@@ -1,4 +1,4 @@
-/* http_headers.c — see http_headers.h. Source: RFC 9110. */
+/* http_headers — see http_headers.h. Source: RFC 9110. */
 #include "net/http_headers.h"
 
 #include <string.h>
@@ -33,7 +33,7 @@ static void read_range(struct http_headers *headers, const char *at, const char 
     headers->range_total = total;
 }
 
-/* A validator is sent back as it came: visible characters and spaces only. */
+/* read_validator — it is sent back unchanged, so only visible characters and spaces are taken. */
 static void read_validator(struct http_headers *headers, const char *at, const char *end,
                            bool is_etag)
 {
@@ -54,7 +54,7 @@ static bool begins(const char *at, size_t n, const char *with)
     return n >= strlen(with) && strncasecmp(at, with, strlen(with)) == 0;
 }
 
-/* A media type, perhaps with parameters behind it. */
+/* is_html — a media type, perhaps with parameters. */
 static bool is_html(const char *at, const char *end)
 {
     static const char *const types[] = {"text/html", "application/xhtml+xml"};

@@ -34,13 +34,13 @@ struct head {
 static void take(struct head *head, const char *name, const char *value)
 {
     if (!is_token(name))
-        head->fault = "the name of a header holds what no name may hold";
+        head->fault = "a header name with characters that are not allowed";
     if (strcasecmp(name, "Host") == 0)
         head->hosts_n++;
     if (strcasecmp(name, "Content-Length") == 0) {
         head->lengths_n++;
         if (!is_number(value))
-            head->fault = "Content-Length is no number";
+            head->fault = "Content-Length is not a number";
     }
     if (strcasecmp(name, "Transfer-Encoding") == 0) {
         head->encodings_n++;

@@ -1,13 +1,12 @@
-/* http_request — is the head of an HTTP request one that every reader understands alike? What two
- * readers may take for two different requests (of which the second is then smuggled past the first)
- * is refused, not guessed. Must not know what is asked for. */
+/* http_request — refuses requests whose headers two HTTP parsers may read differently, which is how
+ * a request is smuggled past a proxy. It must not know paths. */
 #ifndef CONVOY_NET_HTTP_REQUEST_H
 #define CONVOY_NET_HTTP_REQUEST_H
 
 struct evkeyvalq; /* libevent's headers */
 
-/* http_request_fault — what is wrong with it, for people; NULL: nothing. minor: of HTTP/1.minor;
- * from 1 on there must be a Host. */
+/* http_request_fault — the reason to refuse the request, as a sentence; NULL: none. minor: the
+ * request's version is HTTP/1.minor; from HTTP/1.1 on a Host header is required. */
 const char *http_request_fault(const struct evkeyvalq *headers, int minor);
 
 #endif

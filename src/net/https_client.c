@@ -1,4 +1,4 @@
-/* https_client — see https_client.h. Must not know what is said. */
+/* https_client — see https_client.h. */
 #include "net/https_client.h"
 
 #include <errno.h>
@@ -57,8 +57,7 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
         text_format(response->why, sizeof(response->why),
-                    "what answers there speaks another language; is JOB_TOKEN=none here and a "
-                    "secret on node 0?");
+                    "it does not answer in HTTP; is JOB_TOKEN=none here and a secret on node 0?");
         return HTTPS_CLIENT_NOT_ADMITTED;
     case CURLE_COULDNT_CONNECT:
         text_format(response->why, sizeof(response->why), "%s",
@@ -71,17 +70,19 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
     case CURLE_OPERATION_TIMEDOUT:
         text_format(response->why, sizeof(response->why), "no answer");
         return HTTPS_CLIENT_UNREACHABLE;
-    case CURLE_GOT_NOTHING: /* a TLS server hangs up on plain words; but so does one that ends */
-        text_format(response->why, sizeof(response->why), "it hangs up without a word");
+    case CURLE_GOT_NOTHING: /* a TLS server closes a plain connection so; but so does a server that ends */
+        text_format(response->why, sizeof(response->why),
+                    "it closed the connection without an answer");
         if (!transfer->client->config.psk->is_none ||
             ++transfer->client->empty_replies_n < EMPTY_REPLIES_MAX)
             return HTTPS_CLIENT_CLOSED;
         text_format(response->why, sizeof(response->why),
-                    "it hangs up without a word; is JOB_TOKEN=none here and a secret on node 0?");
+                    "it closed the connection without an answer; is JOB_TOKEN=none here and a "
+                    "secret on node 0?");
         return HTTPS_CLIENT_NOT_ADMITTED;
     case CURLE_RECV_ERROR:
         if (transfer->tls.alert !=
-            0) /* TLS 1.3 may refuse after the client believes that it is in */
+            0) /* TLS 1.3 may refuse the key after the client has finished the handshake */
             return classify_tls_error(transfer, response);
         /* fall through */
     default:
@@ -96,7 +97,7 @@ static void finish(struct transfer *transfer, CURLcode code)
     curl_multi_remove_handle(transfer->client->multi, transfer->easy);
     transfer->is_busy = false;
     if (transfer->response.overflow)
-        text_format(response.why, sizeof(response.why), "an answer longer than allowed");
+        text_format(response.why, sizeof(response.why), "its answer is longer than allowed");
     if (code != CURLE_GOT_NOTHING)
         transfer->client->empty_replies_n = 0;
     if (code == CURLE_OK)

@@ -1,5 +1,6 @@
-/* https_client — requests to node 0, on the loop: libcurl, a few lanes, one request a slot. Nothing
- * here blocks, names are looked up aside. Must not know what is said. */
+/* https_client — asynchronous requests to node 0: libcurl on the event loop, one request at a time in
+ * each slot. No function blocks; names are resolved by libcurl's own thread. All functions and the
+ * callback run on the loop's thread. It must not know what requests and responses mean. */
 #ifndef CONVOY_NET_HTTPS_CLIENT_H
 #define CONVOY_NET_HTTPS_CLIENT_H
 
@@ -22,36 +23,38 @@ enum https_client_slot {
 };
 
 enum https_client_result {
-    HTTPS_CLIENT_ANSWERED,    /* code and body */
-    HTTPS_CLIENT_UNREACHABLE, /* no way there (yet), or no answer in time */
-    HTTPS_CLIENT_CLOSED,      /* refused or closed: nobody is there */
-    HTTPS_CLIENT_NOT_ADMITTED /* not the same key on both sides */
+    HTTPS_CLIENT_ANSWERED,    /* there is a code and a body */
+    HTTPS_CLIENT_UNREACHABLE, /* no route (yet), or no response in time */
+    HTTPS_CLIENT_CLOSED,      /* the connection was refused or closed: no process serves there */
+    HTTPS_CLIENT_NOT_ADMITTED /* the two sides have different keys */
 };
 
 struct https_client_response {
     enum https_client_slot slot;
     enum https_client_result result;
     long code;
-    const char *bytes; /* during the call */
+    const char *bytes; /* valid during the callback */
     size_t n;
-    int64_t sent_ms; /* when the request was begun */
-    char why[256];   /* unless ANSWERED */
+    int64_t sent_ms; /* when the request was started */
+    char why[256];   /* the error as a sentence, unless ANSWERED */
 };
 
 struct https_client_config {
     struct event_base *loop;
     const char *host; /* borrowed during open */
     int port;
-    const struct psk *psk; /* outlives the client */
-    /* the slot is free again */
-    void (*on_response)(void *arg, const struct https_client_response *answer);
+    const struct psk *psk; /* borrowed until close */
+    /* on_response — the slot is free again; https_client_post may be called from here. */
+    void (*on_response)(void *arg, const struct https_client_response *response);
     void *arg;
 };
 
 enum status https_client_open(const struct https_client_config *config, struct https_client **out);
-void https_client_close(struct https_client *client); /* not from on_response; accepts NULL */
+/* https_client_close — drops requests under way. Not from on_response. Accepts NULL. */
+void https_client_close(struct https_client *client);
 bool https_client_is_busy(const struct https_client *client, enum https_client_slot slot);
-/* https_client_post — takes the text's memory (leaves it empty). path: "/v1/say". */
+/* https_client_post — posts JSON to path ("/v1/say") in a free slot. Takes over the text's memory and
+ * leaves it empty. A response over response_max bytes, or later than timeout_ms, is an error. */
 void https_client_post(struct https_client *client, enum https_client_slot slot, const char *path,
                        struct text *take_body, size_t response_max, int64_t timeout_ms);
 

@@ -1,4 +1,4 @@
-/* ip_address.c — see ip_address.h. */
+/* ip_address — see ip_address.h. */
 #include "net/ip_address.h"
 
 #include <arpa/inet.h>
@@ -17,19 +17,19 @@ struct ip_address_block {
 static const struct ip_address_block closed[] = {
     {0x00000000, 8},  /* this network */
     {0x0a000000, 8},  /* private */
-    {0x64400000, 10}, /* a provider's own */
-    {0x7f000000, 8},  /* this machine */
-    {0xa9fe0000, 16}, /* this link, and clouds' metadata */
+    {0x64400000, 10}, /* carrier-grade NAT */
+    {0x7f000000, 8},  /* loopback */
+    {0xa9fe0000, 16}, /* link-local, and cloud metadata */
     {0xac100000, 12}, /* private */
     {0xc0000000, 24}, /* protocol assignments */
-    {0xc0000200, 24}, /* documents */
+    {0xc0000200, 24}, /* documentation */
     {0xc0586300, 24}, /* 6to4 relays */
     {0xc0a80000, 16}, /* private */
-    {0xc6120000, 15}, /* benchmarks */
-    {0xc6336400, 24}, /* documents */
-    {0xcb007100, 24}, /* documents */
-    {0xe0000000, 4},  /* groups */
-    {0xf0000000, 4},  /* reserved, and everybody */
+    {0xc6120000, 15}, /* benchmarking */
+    {0xc6336400, 24}, /* documentation */
+    {0xcb007100, 24}, /* documentation */
+    {0xe0000000, 4},  /* multicast */
+    {0xf0000000, 4},  /* reserved, and broadcast */
 };
 
 static bool is_public_v4(uint32_t ip)
@@ -54,10 +54,10 @@ static bool is_public_v6(const uint8_t ip[16])
     if (ip[0] == 0x20 && ip[1] == 0x02) /* 6to4 */
         return is_public_v4(inner_v4(ip + 2));
     if (ip[0] == 0x20 && ip[1] == 0x01 && (ip[2] < 0x02 || (ip[2] == 0x0d && ip[3] == 0xb8)))
-        return false; /* protocol assignments with Teredo; documents */
-    if (ip[0] == 0x3f && ip[1] == 0xff && ip[2] < 0x10) /* documents */
+        return false; /* protocol assignments with Teredo; documentation */
+    if (ip[0] == 0x3f && ip[1] == 0xff && ip[2] < 0x10) /* documentation */
         return false;
-    return ip[0] >> 5 == 1; /* 2000::/3 is all that is given out */
+    return ip[0] >> 5 == 1; /* only 2000::/3 is allocated */
 }
 
 bool ip_address_is_public(const struct sockaddr *address, size_t bytes)

@@ -1,5 +1,5 @@
-/* ip_address — does a network address lead out into the public internet? Pure. Must not know names,
- * sockets or URLs. */
+/* ip_address — is a network address on the public internet? Downloads refuse others. Pure functions;
+ * it must not know names, sockets or URLs. */
 #ifndef CONVOY_NET_IP_ADDRESS_H
 #define CONVOY_NET_IP_ADDRESS_H
 
@@ -7,12 +7,11 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-/* ip_address_is_public — an IPv4 or IPv6 address that is globally reachable: not of this machine, a
- * private network, a link, a group, a document or a tunnel, nor one of these dressed up as IPv6.
- * Any other kind of address is not. Source: IANA's special-purpose address registries (RFC
- * 6890). */
+/* ip_address_is_public — is it a globally reachable IPv4 or IPv6 address? Loopback, private,
+ * link-local, multicast, documentation and tunnel addresses are not, nor IPv6 forms of these; nor
+ * any other address family. Source: IANA's special-purpose address registries (RFC 6890). */
 bool ip_address_is_public(const struct sockaddr *address, size_t bytes);
-/* ip_address_text — as people write it, without the port; returns out. */
+/* ip_address_text — in the usual notation, without the port. Returns out. */
 const char *ip_address_text(const struct sockaddr *address, size_t bytes, char *out, size_t cap);
 
 #endif

@@ -1,4 +1,4 @@
-/* listener — see listener.h. Must not know what is served there. */
+/* listener — see listener.h. */
 #include "net/listener.h"
 
 #include <arpa/inet.h>
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-/* the kernel may allow less (somaxconn); what finds no room there is tried again by its kernel */
+/* The kernel may allow less (somaxconn); the clients' kernels retry connections beyond it. */
 #define BACKLOG 4096
 
 union socket_address {
@@ -23,7 +23,7 @@ union socket_address {
     struct sockaddr_storage room;
 };
 
-/* The host without the brackets that people put around IPv6. */
+/* strip_brackets — "[::1]" → "::1". false: longer than cap. */
 static bool strip_brackets(const char *addr, char *out, size_t cap)
 {
     size_t n = strlen(addr);
@@ -40,7 +40,7 @@ static bool is_loopback(const struct addrinfo *info)
     return ntohl(name->v4.sin_addr.s_addr) >> 24 == 127;
 }
 
-/* -1 with errno */
+/* try_listen — the socket, or -1 with errno. */
 static int try_listen(int family, const struct sockaddr *name, socklen_t n)
 {
     const int on = 1, off = 0;
@@ -76,14 +76,14 @@ static enum status port_taken(const char *addr, int port)
                 addr, port, strerror(errno));
 }
 
-/* Sets *why when none of the addresses is this host's, or a name leads only to loopback (/etc/hosts
- * of Debian says so of a host's own name), where no other node could come. */
+/* listen_on_first — sets *why when no address belongs to this host, or the name resolves to loopback
+ * only, which no other node can reach. (Debian's /etc/hosts maps a host's own name to loopback.) */
 static int listen_on_first(const struct addrinfo *list, bool is_number, const char **why)
 {
     *why = "it is not an address of this host";
     for (const struct addrinfo *info = list; info != NULL; info = info->ai_next) {
         if (!is_number && is_loopback(info)) {
-            *why = "here that name means loopback";
+            *why = "here that name resolves to loopback";
             continue;
         }
         int fd = try_listen(info->ai_family, info->ai_addr, info->ai_addrlen);
@@ -95,8 +95,7 @@ static int listen_on_first(const struct addrinfo *list, bool is_number, const ch
     return -1;
 }
 
-/* resolve — the addresses of a host; ST_RETRY: its name is not known. The list is the caller's to
- * free. */
+/* resolve — the addresses of a host, for freeaddrinfo. Fails ST_RETRY: the name is unknown. */
 static enum status resolve(const char *addr, int port, struct addrinfo **out, bool *is_number_out)
 {
     char host[256], service[16];

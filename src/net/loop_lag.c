@@ -1,4 +1,4 @@
-/* late — see late.h. */
+/* loop_lag — see loop_lag.h. */
 #include "net/loop_lag.h"
 
 void loop_lag_init(struct loop_lag *lag, int64_t now_ms)

@@ -1,4 +1,4 @@
-/* psk — see psk.h. Must not know who talks. */
+/* psk — see psk.h. */
 #include "net/psk.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #include "base/assert.h"
 
-/* One suite, for a key that is bound to SHA-256. */
+/* One cipher suite, whose hash is the key's: SHA-256. */
 #define SUITE "TLS_AES_128_GCM_SHA256"
 static const unsigned char suite_id[] = {0x13, 0x01};
 static const char identity[] = "convoy/v1";
@@ -34,7 +34,7 @@ enum status psk_derive(const char *token, struct psk *out)
     if (token[0] == 0)
         return FAIL(ST_BAD_SETTING,
                     "JOB_TOKEN is empty; several nodes need a shared secret: set JOB_TOKEN or "
-                    "JOB_TOKEN_FILE to the same on all, or JOB_TOKEN=none to do without");
+                    "JOB_TOKEN_FILE to the same on all, or JOB_TOKEN=none for no protection");
     EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
     EVP_KDF_CTX *ctx = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
     bool is_done = ctx != NULL && EVP_KDF_derive(ctx, out->key, sizeof(out->key), params) == 1;
@@ -73,7 +73,7 @@ static int psk_index(void)
     return index;
 }
 
-/* The key as OpenSSL takes it: a session that was never. */
+/* make_session — OpenSSL takes an external key as a session to resume. */
 static SSL_SESSION *make_session(SSL *ssl)
 {
     const struct psk *psk = SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), psk_index());
@@ -104,10 +104,10 @@ static int on_serve(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
     *session = NULL;
     if (id_bytes == sizeof(identity) - 1 && memcmp(id, identity, id_bytes) == 0)
         *session = make_session(ssl);
-    return 1; /* without a session the handshake goes on, and fails for want of a certificate */
+    return 1; /* without a session the handshake goes on, and fails because there is no certificate */
 }
 
-/* A server that shows a certificate does not know the key. */
+/* on_certificate — a server that presents a certificate does not have the key. */
 static int on_certificate(X509_STORE_CTX *store, void *arg)
 {
     (void)store, (void)arg;

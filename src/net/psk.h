@@ -1,8 +1,7 @@
-/* psk — what makes a connection the job's own: a key from JOB_TOKEN, and TLS 1.3 with nothing
- * but that key.
+/* psk — the job's pre-shared key, derived from JOB_TOKEN, and TLS 1.3 with that key only.
  *
- * key = HKDF-SHA256(token, info "convoy/v1"). There are no certificates: who shows one instead of
- * the key is refused, by both sides. Must not know who talks, or of what. */
+ * key = HKDF-SHA256(token, info "convoy/v1"). There are no certificates: a peer that presents one
+ * instead of the key is refused, by both sides. It must not know what the connections carry. */
 #ifndef CONVOY_NET_PSK_H
 #define CONVOY_NET_PSK_H
 
@@ -18,24 +17,26 @@ struct psk {
     uint8_t key[32];
 };
 
+/* psk_derive — token "none": no key. Fails ST_BAD_SETTING: the token is empty. */
 enum status psk_derive(const char *token, struct psk *out);
 void psk_wipe(struct psk *psk);
-/* psk_seed — new, at random. psk_generation — by what the ranks of a generation know each
- * other, from node 0's seed: HMAC-SHA256 of its number, so that no two are alike and none tells of
- * another. */
 #define PSK_SEED_BYTES 32
 #define PSK_GENERATION_BYTES 16
+/* psk_seed — random bytes of the operating system. */
 enum status psk_seed(uint8_t out[PSK_SEED_BYTES]);
+/* psk_generation — the secret by which the ranks of one generation recognise each other:
+ * HMAC-SHA256 of its number with node 0's seed. One generation's secret reveals nothing about
+ * another's. */
 void psk_generation(const uint8_t seed[PSK_SEED_BYTES], int64_t generation,
                     uint8_t out[PSK_GENERATION_BYTES]);
-/* psk_new_server_ctx — a context that accepts only peers with the key; secret must outlive it.
- * NULL: FAIL was called. */
+/* psk_new_server_ctx — a context that accepts only clients with the key, which must outlive it. NULL:
+ * failed, and status_message says why. */
 SSL_CTX *psk_new_server_ctx(const struct psk *psk);
-/* psk_set_client_ctx — makes a client's context accept only a server with the key; false: out of
- * memory. */
+/* psk_set_client_ctx — makes a client's context accept only servers with the key, which must outlive
+ * it. false: out of memory. */
 bool psk_set_client_ctx(SSL_CTX *ctx, const struct psk *psk);
-/* psk_is_refusal — a fatal alert (RFC 8446, 6.2) by which a server of this room says: another
- * key. */
+/* psk_is_refusal — is this a fatal TLS alert (RFC 8446, 6.2) that our server sends for another
+ * key? */
 bool psk_is_refusal(int alert);
 
 #endif

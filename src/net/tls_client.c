@@ -1,4 +1,4 @@
-/* tls_client — see tls_client.h. Must not know what is said. */
+/* tls_client — see tls_client.h. */
 #include "net/tls_client.h"
 
 #include <string.h>
@@ -13,11 +13,11 @@ enum status tls_client_check(void)
 {
     const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return FAIL(ST_RETRY, "libcurl cannot be prepared; out of memory?");
+        return FAIL(ST_RETRY, "libcurl cannot be initialised; out of memory?");
     if (info->ssl_version == NULL || !text_starts(info->ssl_version, "OpenSSL/"))
         return FAIL(ST_NO_DEVICE,
-                    "libcurl here is built with %s, which has no keys instead of certificates; "
-                    "install the OpenSSL one (Debian: libcurl4)",
+                    "libcurl is built with %s here, which cannot use a pre-shared key; install the "
+                    "one with OpenSSL (Debian: libcurl4)",
                     info->ssl_version != NULL ? info->ssl_version : "no TLS");
     return ST_OK;
 }
@@ -40,7 +40,7 @@ static void on_tls(const SSL *ssl, int where, int alert)
 {
     struct tls_client *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
     if ((where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT && alert >> 8 == SSL3_AL_FATAL)
-        tls->alert = alert & 0xFF; /* as SSL_alert_desc_string_long takes it */
+        tls->alert = alert & 0xFF; /* in the form of SSL_alert_desc_string_long */
 }
 
 static CURLcode on_ctx(CURL *easy, void *ctx, void *arg)
@@ -59,7 +59,7 @@ static void set_tls(CURL *easy, struct tls_client *tls)
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L); /* no certificates: see psk.h */
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
-    /* nor a store of them to read with every connection */
+    /* and no store of them that would be read with each connection */
     curl_easy_setopt(easy, CURLOPT_CAINFO, NULL);
     curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     curl_easy_setopt(easy, CURLOPT_SSL_ENABLE_ALPN, 0L);
@@ -88,7 +88,7 @@ enum status tls_client_open(struct tls_client *tls, const struct psk *psk,
     return ST_OK;
 }
 
-/* Both sides must use the key: whatever else answers the handshake is not ours. */
+/* Both sides must use the key: any other answer to the handshake is not from node 0. */
 bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap)
 {
     bool is_plain = strstr(tls->error, "wrong version number") != NULL;
@@ -98,9 +98,9 @@ bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap)
         text_format(why, cap, "node 0 has another JOB_TOKEN (%s)",
                     SSL_alert_desc_string_long(tls->alert));
     else if (is_plain)
-        text_format(why, cap, "node 0 does not speak TLS; has it JOB_TOKEN=none?");
+        text_format(why, cap, "node 0 does not use TLS; is JOB_TOKEN=none there?");
     else if (is_certified)
-        text_format(why, cap, "what answers there does not know the JOB_TOKEN");
+        text_format(why, cap, "the server there does not have the JOB_TOKEN");
     else
         text_format(why, cap, "%.200s", tls->error);
     return is_other_key || is_plain || is_certified;

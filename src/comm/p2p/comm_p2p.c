@@ -1,32 +1,24 @@
-/* comm_p2p — ranks in processes of their own, on any nodes, over UCX or TCP (p2p.h).
+/* comm_p2p — the collectives of ranks that are processes on any nodes, over messages (p2p.h).
  *
- * Every call begins with a meeting: each rank sends all others what call it is in, with the content
- * when that is eager_max, so that a difference is found at once, everybody knows who has not come,
- * and a eager_max call is over after one message each way: all ranks add up all contributions, in
- * the order of sum_tree.h, to the same bits. Large calls go on
- * in chunks (p2p_pipeline.h).
+ * Every call begins with headers (p2p_eager.h). A small call has its content behind the header: all
+ * ranks add all contributions in the order of sum_tree.h, to the same bits, after one message each
+ * way. A large call continues in chunks (p2p_pipeline.h), in two levels where nodes have several
+ * workers (p2p_two_level.h).
  *
- * A rank whose call fails takes its leave of the others, so that they look for the one that did not
- * come rather than blame it. Must not know what is summed for whom. */
+ * A rank whose call fails sends GOAWAY to its peers (p2p_abort), so that they look for the rank
+ * that is missing and do not blame this one. Must not know what is summed, or why. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/text.h"
 #include "comm/core/sum.h"
 #include "comm/core/comm_queue.h"
 #include "comm/p2p/comm_p2p_inside.h"
-#include "comm/p2p/comm_p2p_size.h"
 #include "comm/core/part.h"
 
-#define NAP_BYTES (4 << 20) /* a call that takes milliseconds on any wire between nodes */
+#define NAP_BYTES (4 << 20) /* such a call takes milliseconds on any wire between nodes */
 
-_Static_assert(COMM_RANKS_MAX <= P2P_RANKS_MAX, "ranks of a comm are told apart by their tags");
-_Static_assert((int)COMM_NET_AUTO == (int)P2P_NET_AUTO && (int)COMM_NET_TCP == (int)P2P_NET_TCP &&
-                   (int)COMM_NET_UCX == (int)P2P_NET_UCX && COMM_SECRET_BYTES == P2P_SECRET_BYTES,
-               "one choice under two names");
-
-/* Who has come meanwhile? */
+/* Notes which ranks have entered the call meanwhile. */
 static enum status check_peers(void *arg)
 {
     struct comm_ctx *ctx = arg;
@@ -56,8 +48,8 @@ static bool nap(void *arg, int64_t ns)
     return comm_queue_sleep(((struct comm_ctx *)arg)->queue, ns);
 }
 
-/* Of a call that moves so many bytes: where they are many nobody but a waiting caller minds when
- * they come. */
+/* The wait of a call that moves so many bytes. If they are many, only a caller that waits for them
+ * needs them at once. */
 static struct p2p_wait wait_of_large(struct comm_ctx *ctx, int64_t bytes)
 {
     struct p2p_wait wait = comm_p2p_wait(ctx);
@@ -65,7 +57,7 @@ static struct p2p_wait wait_of_large(struct comm_ctx *ctx, int64_t bytes)
     return wait;
 }
 
-/* Sources of a sum: what each brought, `own` for this rank. */
+/* The sources of a sum: what each rank has sent, and `own` for this one. */
 static void gather_sources(struct comm_p2p *state, const void *own)
 {
     for (int r = 0; r < state->n; r++)
@@ -89,7 +81,7 @@ static void sum_sources(struct comm_p2p *state, const struct comm_ctx *ctx, enum
 
 /* ---- failures ---- */
 
-/* A member that has not come and is not that rank of the root; -1: none is known. */
+/* A member that has not entered the call and is not the root's rank `but`; -1: none is known. */
 static int find_missing(const struct comm_ctx *ctx, int but)
 {
     const struct comm_p2p *state = ctx->state;
@@ -100,8 +92,8 @@ static int find_missing(const struct comm_ctx *ctx, int but)
     return -1;
 }
 
-/* The wire has failed under this call: who is to blame? */
-static enum status explain(struct comm_ctx *ctx, enum status st)
+/* The transport failed during this call: names the rank that caused it. */
+static enum status name_cause(struct comm_ctx *ctx, enum status st)
 {
     const struct comm_p2p *state = ctx->state;
     struct p2p_loss loss = {.rank = -1};
@@ -136,7 +128,7 @@ enum status comm_p2p_finish(struct comm_ctx *ctx, enum status st)
     }
     if (st == ST_OK)
         return ST_OK;
-    st = explain(ctx, st);
+    st = name_cause(ctx, st);
     p2p_abort(state->root->p2p);
     return st;
 }
@@ -148,233 +140,6 @@ static int entered(const struct comm_ctx *ctx, int rank)
         ctx->call->kind == COMM_CALL_SEND)
         return -1;
     return state->eager.peers[rank].has_entered;
-}
-
-/* ---- life ---- */
-
-static void state_free(struct comm_p2p *state)
-{
-    p2p_gpu_close(&state->gpu);
-    p2p_two_level_free(&state->two_level);
-    p2p_shm_close(&state->shm);
-    p2p_pipeline_free(&state->pipeline);
-    free(state->world);
-    p2p_eager_free(&state->eager);
-    free(state->sources);
-    free(state->parts);
-    if (state->owns_root) {
-        p2p_close(state->root->p2p);
-        free(state->root);
-    }
-    free(state);
-}
-
-/* The members and their memory. */
-static enum status open_members(struct comm_p2p *state, const struct comm_ctx *ctx, int group)
-{
-    const struct comm_place *place = &ctx->config.place;
-    const struct comm_p2p_size *size = comm_p2p_size(place->ranks);
-    int n = place->ranks;
-    state->n = n;
-    state->me = place->rank;
-    state->eager_max = size->eager_max;
-    state->whole_max = size->whole_max;
-    state->world = calloc((size_t)n, sizeof(*state->world));
-    state->sources = calloc((size_t)n, sizeof(*state->sources));
-    state->parts = calloc((size_t)n, sizeof(*state->parts));
-    if (state->world == NULL || state->sources == NULL || state->parts == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", n);
-    for (int r = 0; r < n; r++)
-        state->world[r] = transport_root_rank(ctx, r);
-    state->eager = (struct p2p_eager){.p2p = state->root->p2p,
-                                      .group = group,
-                                      .n = n,
-                                      .me = state->me,
-                                      .world = state->world,
-                                      .eager_max = state->eager_max};
-    TRY(p2p_eager_open(&state->eager));
-    state->pipeline = (struct p2p_pipeline){.p2p = state->root->p2p,
-                                            .group = group,
-                                            .world = state->world,
-                                            .n = n,
-                                            .me = state->me,
-                                            .nodes = place->nodes,
-                                            .locals = place->locals,
-                                            .memory = {.ops = &p2p_memory_host}};
-    return p2p_pipeline_open(&state->pipeline, size->chunk_bytes);
-}
-
-/* What goes on inside the node, and what between the workers of equal number. Takes share. */
-static enum status open_two_level(struct comm_p2p *state, const struct comm_ctx *ctx,
-                                  struct comm_shm *share)
-{
-    const struct p2p_two_level_config config = {.ops = &p2p_shm_ops,
-                                                .intra = &state->shm,
-                                                .p2p = state->root->p2p,
-                                                .memory = {.ops = &p2p_memory_host},
-                                                .place = &ctx->config.place,
-                                                .group = state->eager.group,
-                                                .world = state->world,
-                                                .chunk_bytes = state->pipeline.chunk_bytes};
-    TRY(p2p_shm_open(&state->shm, share, state->n));
-    return p2p_two_level_open(&state->two_level, &config);
-}
-
-static enum status new_state(struct comm_ctx *ctx)
-{
-    struct comm_p2p *state = calloc(1, sizeof(*state));
-    if (state == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm over UCX");
-    ctx->state = state;
-    return ST_OK;
-}
-
-/* A GPU's memory may be given to UCX on all ranks, or is on none. */
-static bool offers_gpu(const struct comm_ctx *ctx)
-{
-    const struct comm_p2p *state = ctx->state;
-    return dev_is_discrete(ctx->config.dev) && p2p_supports_gpu(state->root->p2p);
-}
-
-static enum status open_gpu(struct comm_p2p *state, struct comm_ctx *ctx)
-{
-    ctx->has_gpu_direct = true;
-    return p2p_gpu_open(&state->gpu, ctx, state->root->p2p, state->eager.group, state->world);
-}
-
-static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
-{
-    TRY(new_state(ctx));
-    struct comm_p2p *state = ctx->state;
-    state->root = calloc(1, sizeof(*state->root));
-    if (state->root == NULL)
-        return FAIL(ST_RETRY, "out of memory: a comm over UCX");
-    state->owns_root = true;
-    state->root->group_next = 1;
-    const struct comm_config *c = &ctx->config;
-    const struct p2p_config config = {.net = (enum p2p_net)c->net,
-                                      .eager_bytes = comm_p2p_size(c->place.ranks)->chunk_bytes +
-                                                     COMM_P2P_EAGER_EXTRA,
-                                      .data_addr = c->data_addr,
-                                      .master = c->master};
-    TRY(p2p_open(&config, &state->root->p2p));
-    bool is_intra_node = ctx->config.place.locals > 1 && offers_gpu(ctx);
-    TRY(p2p_address(state->root->p2p, is_intra_node, address, COMM_ADDRESS_MAX, address_bytes));
-    TRY(open_members(state, ctx, 0));
-    if (ctx->config.place.locals == 1)
-        return ST_OK;
-    struct comm_shm *share;
-    TRY(comm_shm_open(ctx, &share));
-    return open_two_level(state, ctx, share);
-}
-
-/* Behind what has been said of GPUs. */
-static void add_why(struct comm_ctx *ctx, const char *why)
-{
-    size_t n = strlen(ctx->why);
-    if (why[0] != 0)
-        text_format(ctx->why + n, sizeof(ctx->why) - n, "%s%s", n > 0 ? "; " : "", why);
-}
-
-static void set_names(const struct comm_p2p *state)
-{
-    struct comm_p2p_root *root = state->root;
-    const char *intra = state->shm.shm != NULL ? "shm + " : "";
-    text_format(root->backend, sizeof(root->backend), "%s%s", intra, p2p_driver_name(root->p2p));
-    text_format(root->name, sizeof(root->name), "%s%s", intra, p2p_name(root->p2p));
-}
-
-static enum status end_open(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
-{
-    struct comm_p2p *state = ctx->state;
-    bool *is_peer = malloc((size_t)state->n * sizeof(*is_peer));
-    if (is_peer == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d ranks", state->n);
-    for (int r = 0; r < state->n; r++)
-        is_peer[r] = r != state->me;
-    struct p2p_world world = {.generation = ctx->config.generation,
-                              .rank = state->me,
-                              .ranks = state->n,
-                              .is_peer = is_peer,
-                              .addresses = addresses,
-                              .stride = COMM_ADDRESS_MAX,
-                              .bytes = bytes,
-                              .secret = ctx->config.secret,
-                              .offers_gpu = offers_gpu(ctx)};
-    enum status st = p2p_connect(state->root->p2p, &world, comm_p2p_wait(ctx).watch);
-    free(is_peer);
-    if (st == ST_OK && state->shm.shm != NULL)
-        st = comm_shm_join(state->shm.shm);
-    if (st == ST_OK)
-        set_names(state);
-    add_why(ctx, p2p_why(state->root->p2p));
-    if (st == ST_OK && p2p_rank_without_gpu(state->root->p2p) < 0)
-        st = open_gpu(state, ctx);
-    if (st == ST_OK && state->me == 0 && dev_is_discrete(ctx->config.dev))
-        p2p_log_gpu(state->root->p2p);
-    return comm_p2p_finish(ctx, st);
-}
-
-static void ctx_close(struct comm_ctx *ctx)
-{
-    if (ctx->state != NULL)
-        state_free(ctx->state);
-    ctx->state = NULL;
-}
-
-static const char *backend(const struct comm_ctx *ctx)
-{
-    return ((const struct comm_p2p *)ctx->state)->root->backend;
-}
-
-static const char *describe(const struct comm_ctx *ctx)
-{
-    return ((const struct comm_p2p *)ctx->state)->root->name;
-}
-
-/* The members agree on a number for their group: the greatest that is free with all of them. They
- * tell each other in the parent's group, where each of them stands at the same place. */
-static enum status agree_on_group(struct comm_p2p *state, struct comm_ctx *ctx)
-{
-    struct p2p_wait wait = comm_p2p_wait(ctx);
-    int32_t mine = state->root->group_next, next = mine;
-    TRY(p2p_eager_begin(&state->eager, ctx->call, &mine, 0, sizeof(mine)));
-    TRY(p2p_eager_end(&state->eager, ctx, &wait));
-    gather_sources(state, &mine);
-    for (int r = 0; r < state->n; r++) {
-        int32_t theirs;
-        memcpy(&theirs, state->sources[r], sizeof(theirs));
-        next = theirs > next ? theirs : next;
-    }
-    if (next >= P2P_GROUPS)
-        return FAIL(ST_BUG, "more than %d groups of ranks in one life of a comm", P2P_GROUPS);
-    state->eager.group = state->pipeline.group = next; /* of two_level: opened later */
-    state->root->group_next = next + 1;
-    return ST_OK;
-}
-
-static enum status split(struct comm_ctx *ctx)
-{
-    const struct comm_p2p *parent = ctx->parent->state;
-    TRY(new_state(ctx));
-    struct comm_p2p *state = ctx->state;
-    state->root = parent->root;
-    TRY(open_members(state, ctx, parent->eager.group));
-    enum status st = agree_on_group(state, ctx);
-    struct comm_shm *share = NULL;
-    if (st == ST_OK && ctx->config.place.locals > 1)
-        st = comm_shm_split(parent->shm.shm, ctx, &share);
-    if (share != NULL)
-        st = open_two_level(state, ctx, share);
-    if (st == ST_OK && ctx->parent->has_gpu_direct)
-        st = open_gpu(state, ctx);
-    return comm_p2p_finish(ctx, st);
-}
-
-static enum status alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
-{
-    struct comm_p2p *state = ctx->state;
-    return comm_shm_alloc(state->shm.shm, bytes, out);
 }
 
 /* ---- collectives ---- */
@@ -446,7 +211,8 @@ static int64_t part_bytes_max(const struct comm_p2p *state, const struct comm_ca
     return most * (int64_t)dtype_bytes(call->dtype);
 }
 
-/* Everybody's contribution to each part, to its owner, who adds them up in own_out. */
+/* Sends each rank's contribution to each part to the part's owner, which adds them up in
+ * own_out. */
 static enum status scatter_small(struct comm_ctx *ctx, const struct comm_call *call, void *own_out)
 {
     struct comm_p2p *state = ctx->state;
@@ -469,8 +235,8 @@ static enum status scatter_small(struct comm_ctx *ctx, const struct comm_call *c
     return ST_OK;
 }
 
-/* all_reduce of parts that are eager_max: they go to their owners with the meeting, and finished to
- * all. */
+/* all_reduce with parts short enough for the headers: contributions go to the owners with the
+ * headers, sums come back to all. */
 static enum status reduce_parts(struct comm_ctx *ctx, const struct comm_call *call,
                                 struct p2p_pipeline_call *parts)
 {
@@ -619,16 +385,32 @@ static enum status direct(struct comm_ctx *ctx, const struct comm_call *call)
     return comm_p2p_finish(ctx, st == ST_OK ? p2p_gpu_end(&state->gpu, ctx) : st);
 }
 
+static const char *backend(const struct comm_ctx *ctx)
+{
+    return ((const struct comm_p2p *)ctx->state)->root->backend;
+}
+
+static const char *describe(const struct comm_ctx *ctx)
+{
+    return ((const struct comm_p2p *)ctx->state)->root->name;
+}
+
+static enum status alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
+{
+    struct comm_p2p *state = ctx->state;
+    return comm_shm_alloc(state->shm.shm, bytes, out);
+}
+
 const struct transport_ops comm_p2p_ops = {
     .kind = COMM_KIND_HOST,
     .name = "p2p",
-    .begin_open = begin_open,
-    .end_open = end_open,
-    .close = ctx_close,
+    .begin_open = comm_p2p_open_begin,
+    .end_open = comm_p2p_open_end,
+    .close = comm_p2p_open_close,
     .backend = backend,
     .describe = describe,
     .alloc = alloc,
-    .split = split,
+    .split = comm_p2p_open_split,
     .entered = entered,
     .all_reduce = all_reduce,
     .reduce_scatter = reduce_scatter,

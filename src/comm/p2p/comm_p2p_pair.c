@@ -1,5 +1,5 @@
-/* comm_p2p_pair — a message from one rank to another: the header of the call, the content in it
- * when that is eager_max, else behind it. Must not know collectives. */
+/* comm_p2p_pair — send and recv: the header of the call, with the content in it if that is short,
+ * else behind it. Must not know collectives. */
 #include <string.h>
 
 #include "base/assert.h"

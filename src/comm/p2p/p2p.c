@@ -1,9 +1,7 @@
-/* p2p — messages under way, and the peers they come from, over any driver.
+/* p2p — messages under way and the peers they wait for, over any driver.
  *
- * A receive waits for a certain peer: the list of messages under way knows which, and a lost peer
- * fails those that need it.
- *
- * Must not know collectives, nor how a driver moves anything. */
+ * Each receive names its sender. The list of messages under way tells which of them a lost peer
+ * fails. Must not know collectives, nor how a driver moves bytes. */
 #include "comm/p2p/p2p.h"
 
 #include <sched.h>
@@ -16,22 +14,24 @@
 #include "comm/p2p/p2p_choose.h"
 #include "comm/p2p/p2p_inside.h"
 
-/* Of nothing moving, before others are given way, where a core is free for waiting. Less loses more
- * where others take it: on two busy cores (load 20) 1 MiB between two ranks took 5.7 and 8.4 ms
- * with 4 µs, 1.1 and 0.8 with 50. */
+/* While nothing moves, spin for this long before yielding, if a core is free for waiting. A shorter
+ * spin is slower on busy cores: two of them at load 20 took 5.7 and 8.4 ms for 1 MiB between two
+ * ranks with 4 µs, 1.1 and 0.8 ms with 50 µs. */
 #define SPIN_NS ((int64_t)50000)
-/* …before going to sleep, which costs 50 µs of waking up in a virtual machine */
+/* …yield for this long before sleeping: waking up costs 50 µs in a virtual machine */
 #define YIELD_NS ((int64_t)150000)
-#define ASK_NS ((int64_t)4000000) /* between two questions to the watch */
+#define ASK_NS ((int64_t)4000000) /* between two calls of the watch */
 #define SLEEP_MS 5                /* at a time */
 #define NAP_MOST_NS ((int64_t)2000000)
 #define NAP_LEAST_NS ((int64_t)125000)
-#define NAP_ENDED_FEW 1 /* messages that end in a nap: a longer one loses nothing */
-#define NAP_ENDED_MANY \
-    4 /* …the wire may stand still: half of what p2p_pipeline.h has under way each way */
+/* messages that end in a nap: if fewer, a longer nap costs nothing; if more, the wire may be idle:
+ * half of what p2p_pipeline.h keeps in flight each way */
+#define NAP_ENDED_FEW 1
+#define NAP_ENDED_MANY 4
 #define FLUSH_NS ((int64_t)100000000)
-#define GOAWAY_SEND_NS ((int64_t)2000000) /* for a goaway_cause to leave a broken connection */
-/* after a goaway_cause, for what was sent before it by another way */
+/* to send GOAWAY messages over the connections of a failed rank */
+#define GOAWAY_SEND_NS ((int64_t)2000000)
+/* after a GOAWAY message: for messages sent before it by another path */
 #define GOAWAY_NS ((int64_t)200000000)
 
 const char p2p_truncated[] = "a message is longer than expected";
@@ -113,20 +113,20 @@ enum status p2p_fail_unreachable(const struct p2p *p2p, int rank, const char *wh
         rank, p2p->driver->label, why);
 }
 
-/* The sentence about a peer that this rank needs and that is gone. The one lost first is named: the
- * others may have left because of it. */
+/* The error of a peer that this rank needs and that is lost. It names the peer lost first: the
+ * others may have ended because of it. */
 static enum status fail_lost(const struct p2p *p2p, int rank)
 {
     int first = p2p->lost >= 0 ? p2p->lost : rank;
     const struct p2p_peer *peer = &p2p->peers[first];
     const char *why = peer->why != NULL ? peer->why : "it was closed here";
-    if (peer->theirs.magic != P2P_HELLO_MAGIC) /* it has never hello_send */
+    if (peer->theirs.magic != P2P_HELLO_MAGIC) /* no HELLO message came */
         return p2p_fail_unreachable(p2p, first, why);
     return FAIL(ST_PEER, "rank %d was lost: its connection ended (%s: %s)", first,
                 p2p->driver->label, why);
 }
 
-/* What became of a call to the driver: begun, done, or refused. */
+/* The driver has begun, finished or refused a message. */
 static enum status op_begun(struct p2p_op *op, const char *why)
 {
     if (why == NULL)
@@ -173,8 +173,7 @@ enum status p2p_recv(struct p2p *p2p, struct p2p_op *op, void *data, int64_t byt
             "from %d of %d", tag.from, p2p->ranks);
     if (p2p->is_broken)
         return fail_lost(p2p, tag.from);
-    /* From a peer that is gone a message may still lie here: p2p_progress finds out whether it
-     * does. */
+    /* A message of a lost peer may have arrived already: p2p_progress finds out. */
     op_start(p2p, op, tag.from, false, bytes);
     return op_begun(op, p2p->driver->recv(p2p, op, data, tag_bits(p2p, tag)));
 }
@@ -211,7 +210,7 @@ void p2p_on_lost(struct p2p_peer *peer, const char *why)
         peer->p2p->lost = peer->rank;
 }
 
-/* Who took its leave is gone, even where the network does not say so. */
+/* A peer that sent GOAWAY counts as lost, even if the network does not report it. */
 static void check_goaways(struct p2p *p2p, int64_t now_ns)
 {
     for (int i = 0; i < p2p->ranks; i++) {
@@ -222,12 +221,12 @@ static void check_goaways(struct p2p *p2p, int64_t now_ns)
         if (peer->goaway_ns == 0)
             peer->goaway_ns = now_ns;
         else if (now_ns - peer->goaway_ns > GOAWAY_NS)
-            p2p_on_lost(peer, "it took its leave");
+            p2p_on_lost(peer, "it has ended");
     }
 }
 
-/* As long as it costs the wire nothing: as many messages as may be under way have to last. Only
- * then is it a nap, and not worth less than being woken. */
+/* The nap is as long as it can be without an idle wire: the messages in flight must last for it. A
+ * nap of the least length is not worth it: the driver's sleep, which ends with news, is as good. */
 static bool nap(struct p2p *p2p, const struct p2p_watch *watch)
 {
     if (watch->nap == NULL)
@@ -241,7 +240,7 @@ static bool nap(struct p2p *p2p, const struct p2p_watch *watch)
     return p2p->nap_ns > NAP_LEAST_NS && watch->nap(watch->arg, p2p->nap_ns);
 }
 
-/* Nothing moved: spin, give way, or sleep until there is news. */
+/* Nothing moved: spin, yield, or sleep until there is news. */
 static void wait_idle(struct p2p *p2p, struct p2p_wait *wait, int64_t now_ns)
 {
     if (wait->is_polling) {
@@ -301,7 +300,7 @@ bool p2p_lost(const struct p2p *p2p, struct p2p_loss *out)
     return true;
 }
 
-/* So that peers can tell an end of one's own from a death, and who began. */
+/* So that peers can tell an orderly end from a death, and which rank was lost first. */
 static void send_goaways(struct p2p *p2p)
 {
     struct p2p_loss loss;
@@ -346,7 +345,7 @@ void p2p_close(struct p2p *p2p)
         return;
     if (!p2p->is_broken && p2p->driver != NULL) {
         send_goaways(p2p);
-        p2p->driver->flush(p2p, FLUSH_NS); /* what the last calls sent: a peer may wait for it */
+        p2p->driver->flush(p2p, FLUSH_NS); /* a peer may still wait for what the last calls sent */
         drop_all(p2p);
     }
     p2p_choose_close(p2p);
@@ -377,15 +376,15 @@ void p2p_log_gpu(const struct p2p *p2p)
 {
     int without = p2p_rank_without_gpu(p2p);
     if (without < 0)
-        LOG_INFO("a GPU's numbers go to other nodes straight from its memory: the UCX of all %d "
-                 "ranks has CUDA",
+        LOG_INFO("GPU data goes to other nodes straight from its memory: the UCX of all %d ranks "
+                 "supports CUDA",
                  p2p->ranks);
     else if (p2p->driver == &tcp_driver)
-        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that "
-                 "overlap, and TCP");
+        LOG_INFO("GPU data goes to other nodes through pinned host memory, in overlapping chunks, "
+                 "and TCP");
     else
-        LOG_INFO("a GPU's numbers go to other nodes through pinned host memory, in pieces that "
-                 "overlap: rank %d's UCX moves no GPU's memory; where it should, install UCX with "
-                 "CUDA there, and leave cuda in UCX_TLS",
+        LOG_INFO("GPU data goes to other nodes through pinned host memory, in overlapping chunks: "
+                 "rank %d's UCX does not move GPU memory; if it should, install UCX with CUDA "
+                 "there, and leave cuda in UCX_TLS",
                  without);
 }

@@ -1,23 +1,31 @@
-/* p2p — tagged messages between ranks of different nodes: over UCX (InfiniBand, RoCE), or over TCP
- * by this program's own transport (tcp.h), which proves each peer and each message. The name is
- * older than the second of them.
+/* p2p — tagged point-to-point messages between ranks of different nodes.
  *
- * One struct p2p for a worker process and a life of its comm: one connection to each peer. Which of
- * the two carries it is decided when all addresses are known, by one rule on every rank
- * (p2p_choose.c).
- * Messages are begun here and then waited for in p2p_progress, which asks the caller's watch
- * (deadline, abort), so that no wait is without an end. A peer that dies is noticed by the
- * transport's own means (a TCP reset, an InfiniBand retry limit) and named by its rank. After a
- * failure it is only to be closed, and closing never waits for a peer.
+ * Two drivers carry them: this program's own TCP transport (tcp/tcp.c), which authenticates each
+ * peer and each message, and UCX (ucx/ucx.c) for InfiniBand and RoCE. One rule on every rank picks
+ * the driver once all addresses are known (p2p_choose.c). Must not know collectives, nor what the
+ * bytes mean; UCX's own names stay in ucx/.
  *
- * Messages from one rank to another with the same tag arrive in the order of sending. The tag says
- * whose life of the job, which group of ranks and which call a message belongs to: a late one is
- * never taken for another's.
+ * One struct p2p for each worker process and generation of the job. It holds one connection to each
+ * peer. The life of a message:
  *
- * One thread at a time, any thread (UCS_THREAD_MODE_SERIALIZED; comm.c keeps that order). To be
- * opened after fork(2), not before. Settings named UCX_* in the environment work as UCX documents
- * them. Must not know what the bytes mean, nor collectives; UCX's own names stay inside ucx.c
- * and ucx_setup.c. */
+ *   1. p2p_send and p2p_recv begin it and return at once. The buffer belongs to the transport now.
+ *   2. The tag decides which receive it matches: generation, group of ranks, sender, class and
+ *      call. Messages with the same tag arrive in the order of sending. A late message of another
+ *      generation or call matches nothing.
+ *   3. A short message is sent eagerly: the receiver keeps it if no receive is posted yet. A long
+ *      one waits for its receive (UCX: rendezvous; TCP: its bytes stay in the socket).
+ *   4. The caller calls p2p_progress until p2p_is_done. p2p_progress moves bytes and calls the
+ *      watch (deadline, abort) every few milliseconds, so every wait has an end. While nothing
+ *      moves it spins, yields or sleeps.
+ *   5. The buffer is the caller's again.
+ *
+ * A rank that ends sends each peer a GOAWAY message. It names the rank whose loss made it end, if
+ * there is one. So peers can tell an orderly end from a death. A dead peer is noticed by the
+ * transport (a TCP reset, an InfiniBand retry limit) and named by its rank. After a failure the
+ * only calls allowed are p2p_lost, p2p_abort and p2p_close; none of them waits for a peer.
+ *
+ * One thread at a time, any thread (UCS_THREAD_MODE_SERIALIZED; comm.c keeps that order). Open it
+ * after fork(2), not before. UCX_* variables of the environment work as UCX documents them. */
 #ifndef CONVOY_COMM_P2P_H
 #define CONVOY_COMM_P2P_H
 
@@ -27,45 +35,45 @@
 #include "base/status.h"
 #include "comm/core/wait_policy.h"
 
-#define P2P_GROUPS 4095    /* groups of ranks on the same connections */
-#define P2P_RANKS_MAX 4096 /* a tag has twelve bits for who sends */
+#define P2P_GROUPS 4095    /* groups of ranks that share the connections */
+#define P2P_RANKS_MAX 4096 /* a tag has twelve bits for the sender */
 #define P2P_DRIVER_HEADER_BYTES 64
 #define P2P_SECRET_BYTES 16
 enum p2p_tag_class {
     P2P_TAG_HEADER, /* the first message of each call of a group */
-    P2P_TAG_PART,   /* what is to be added */
-    P2P_TAG_SUM,    /* what is finished */
+    P2P_TAG_PART,   /* contributions to a sum */
+    P2P_TAG_SUM,    /* finished sums */
     P2P_TAG_PAIR,   /* send and recv */
 };
 
-/* Which messages match: those of the same tag. */
+/* A receive matches the messages with its tag. */
 struct p2p_tag {
     int group;
-    int from; /* the rank that sends */
+    int from; /* the sender */
     enum p2p_tag_class tag_class;
-    /* of the call, 0 in the lanes whose messages come one after another; low 30 bits count */
+    /* of the call; 0 in classes whose messages follow each other; the low 30 bits count */
     int64_t sequence;
 };
 
-/* A message under way, in the caller's memory until p2p_is_done or p2p_abort. Zeroed: none. */
+/* A message under way. The caller keeps the struct until p2p_is_done or p2p_abort. Zeroed: none. */
 struct p2p_op {
-    struct p2p_op *prev, *next; /* among those under way */
+    struct p2p_op *prev, *next; /* list of messages under way */
     struct p2p *p2p;
     void *request;        /* UCX's */
-    struct p2p_op *after; /* tcp: the next of its peer's queue */
+    struct p2p_op *after; /* TCP: the next in its peer's queue */
     char *data;
-    int64_t moved;                               /* bytes of it that have left, or come */
+    int64_t moved;                               /* bytes sent or received */
     uint64_t bits;                               /* its tag */
-    unsigned char head[P2P_DRIVER_HEADER_BYTES]; /* of the part under way */
-    /* bytes of that part with its head; 0: none. Moved of these */
+    unsigned char head[P2P_DRIVER_HEADER_BYTES]; /* TCP: of the frame under way */
+    /* TCP: bytes of that frame with its header, 0: none; of these, bytes moved */
     int32_t frame_bytes, frame_moved;
     int peer;
     bool is_send;
     bool is_busy;   /* under way */
-    bool is_goaway; /* a goaway_cause, which nobody waits for */
-    /* set by who begins it: the bytes lie in a GPU's memory; kept from message to message */
+    bool is_goaway; /* a GOAWAY message: its end wakes no caller and fails no call */
+    /* set by the caller: the bytes lie in a GPU's memory; kept from message to message */
     bool is_gpu;
-    int64_t bytes; /* wanted; of a receive that is done: what came */
+    int64_t bytes; /* requested; of a receive that is done: received */
 };
 
 struct p2p;
@@ -81,32 +89,34 @@ struct p2p_watch {
     bool (*nap)(void *arg, int64_t ns);
 };
 
-/* Which transports may be taken. */
+/* Which drivers are allowed. */
 enum p2p_net {
-    P2P_NET_AUTO, /* UCX where every rank has a device for RDMA or names tcp in UCX_TLS, else TCP */
+    P2P_NET_AUTO, /* UCX if every rank has an RDMA device or names tcp in UCX_TLS, else TCP */
     P2P_NET_TCP,
     P2P_NET_UCX,
 };
 struct p2p_config {
     enum p2p_net net;
-    /* messages below so many bytes are sent at once, larger ones when the receiver expects them
-     * (over UCX: UCX_RNDV_THRESH in the environment wins) */
+    /* shorter messages are sent eagerly, longer ones when the receiver has posted its receive (over
+     * UCX: UCX_RNDV_THRESH in the environment wins) */
     int64_t eager_bytes;
-    /* tcp: where to listen: a name, an address, a network interface; empty or NULL: the address
-     * from which `master` is reached, a name or an address (NULL: 127.0.0.1) */
+    /* TCP: the address to listen on: a name, an address, a network interface. Empty or NULL: the
+     * address from which `master` (a name or an address; NULL: 127.0.0.1) is reached. */
     const char *data_addr, *master;
 };
 
-/* p2p_open — Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no address leads to the master now;
- * ST_BAD_SETTING. */
+/* p2p_open — opens the allowed drivers. Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no route to
+ * the master now; ST_BAD_SETTING. */
 enum status p2p_open(const struct p2p_config *config, struct p2p **out);
-/* p2p_address — how others reach this worker: over networks; is_intra_node: also over what only
- * processes of one node share (NVLink), where that fits into half of cap (some want to pack more
- * beside it). Errors: ST_NO_DEVICE, more network devices than cap bytes can tell. */
+/* p2p_address — packs the address by which other ranks reach this worker over networks, at most cap
+ * bytes. is_intra_node: also over what only processes of one node share (NVLink), if that fits into
+ * half of cap, since callers pack more beside it. Errors: ST_NO_DEVICE: the node has more network
+ * devices than cap bytes can describe. */
 enum status p2p_address(struct p2p *p2p, bool is_intra_node, void *out, int64_t cap,
                         int64_t *bytes_out);
-/* p2p_connect — an endpoint to each rank marked in is_peer, and a greeting both ways. addresses:
- * ranks × stride bytes. Errors: ST_PEER naming the rank; the watch's. */
+/* p2p_connect — connects to each rank marked in is_peer and exchanges HELLO messages. addresses:
+ * ranks × stride bytes. Blocks until all these peers are connected. Errors: ST_PEER naming the
+ * rank; the watch's. */
 struct p2p_world {
     int64_t generation;
     int rank, ranks;
@@ -114,59 +124,58 @@ struct p2p_world {
     const void *addresses;
     int64_t stride;
     const int64_t *bytes;  /* of each address */
-    const uint8_t *secret; /* P2P_SECRET_BYTES, of this generation, known to its ranks alone */
-    bool offers_gpu;       /* this rank would have a GPU's memory moved as it is */
+    const uint8_t *secret; /* P2P_SECRET_BYTES: known to the ranks of this generation alone */
+    bool offers_gpu;       /* this rank can send and receive GPU memory directly */
 };
 enum status p2p_connect(struct p2p *p2p, const struct p2p_world *world, struct p2p_watch watch);
-/* p2p_close — ends what is under way and frees everything. Waits at most a moment for what was
- * already sent to leave, and not at all after a failure. Accepts NULL. */
+/* p2p_close — ends what is under way and frees everything. Waits at most 100 ms for sent bytes to
+ * leave, and not at all after a failure. Accepts NULL. */
 void p2p_close(struct p2p *p2p);
-/* p2p_supports_gpu — does this UCX say that it moves memory of NVIDIA's GPUs? p2p_rank_without_gpu
- * — after p2p_connect: the first rank that did not offer it; -1: all did, and the GPU's memory may
- * be given to p2p_send and p2p_recv. p2p_log_gpu — to the log, which way a GPU's numbers go, and
- * why. */
+/* p2p_supports_gpu — this rank's UCX reports that it moves the memory of NVIDIA GPUs.
+ * p2p_rank_without_gpu — after p2p_connect: the first rank that did not offer it; -1: all did, and
+ * p2p_send and p2p_recv take GPU memory.
+ * p2p_log_gpu — logs the path of a GPU's data, and the reason. */
 bool p2p_supports_gpu(const struct p2p *p2p);
 int p2p_rank_without_gpu(const struct p2p *p2p);
 void p2p_log_gpu(const struct p2p *p2p);
-/* p2p_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)". p2p_driver_name — the
- * same without details. After p2p_connect. */
+/* p2p_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)". p2p_driver_name —
+ * the same without details. After p2p_connect. */
 const char *p2p_name(const struct p2p *p2p);
 const char *p2p_driver_name(const struct p2p *p2p);
-const char *p2p_why(const struct p2p *p2p); /* P2P_NET_AUTO: why this one; else "" */
-int64_t p2p_refused(void); /* connections of strangers that this process has closed, ever */
+const char *p2p_why(const struct p2p *p2p); /* P2P_NET_AUTO: the reason for the choice; else "" */
+int64_t p2p_refused(void); /* unauthenticated connections that this process has closed, ever */
 
-/* p2p_send, p2p_recv — begin. The bytes belong to the transport until p2p_is_done(op). More bytes
- * than there is room for fail. */
+/* p2p_send, p2p_recv — begin a message and return at once. The bytes belong to the transport until
+ * p2p_is_done(op). A message longer than its receive fails. */
 enum status p2p_send(struct p2p *p2p, struct p2p_op *op, const void *data, int64_t bytes, int to,
                      struct p2p_tag tag);
 enum status p2p_recv(struct p2p *p2p, struct p2p_op *op, void *data, int64_t bytes,
                      struct p2p_tag tag);
 static inline bool p2p_is_done(const struct p2p_op *op) { return !op->is_busy; }
 
-/* p2p_progress — move what is under way. Returns when something moved, else after a few
- * milliseconds at most, having spun, then given way to other threads, then slept until there is
- * news. Errors: ST_PEER naming the rank that was lost while something under way needed it; the
- * watch's. */
+/* p2p_progress — moves messages under way. Returns when something moved, else after a few
+ * milliseconds at most: it spins, then yields to other threads, then sleeps until there is news.
+ * Errors: ST_PEER naming the lost rank that a message under way needs; the watch's. */
 struct p2p_wait {
     struct p2p_watch watch;
-    int64_t idle_ns;  /* since when nothing moved; 0: it does */
-    int64_t asked_ns; /* when the watch was asked last */
-    int progressed_n; /* of moving since */
-    /* something else is waited for too, which wakes nobody (a GPU): never sleeps */
+    int64_t idle_ns;  /* since when nothing has moved; 0: something has */
+    int64_t asked_ns; /* last call of the watch */
+    int progressed_n; /* calls since then that moved something */
+    /* the caller also waits for something that wakes no thread (a GPU): never sleep */
     bool is_polling;
 };
 enum status p2p_progress(struct p2p *p2p, struct p2p_wait *wait);
-/* p2p_abort — after a failure: what is under way ends now and its buffers are the caller's
+/* p2p_abort — after a failure: ends every message under way; their buffers are the caller's
  * again. */
 void p2p_abort(struct p2p *p2p);
-/* p2p_lost — whose connection ended first; false: nobody's. */
+/* p2p_lost — the peer whose connection ended first; false: none has. */
 struct p2p_loss {
     int rank;
-    bool sent_goaway; /* it took its leave, so it failed or finished by itself and was not lost */
-    /* …because it lost that rank, or heard that another had; -1: not because of that */
+    bool sent_goaway; /* it ended in order, by a failure or its end, and was not lost */
+    /* …because that rank was lost, to it or to a peer of it; -1: for another reason */
     int cause;
-    const char *text;  /* why, from the transport */
-    const char *label; /* …which is this: "UCX", "TCP" */
+    const char *text;  /* reason, from the driver */
+    const char *label; /* …and its name: "UCX", "TCP" */
 };
 bool p2p_lost(const struct p2p *p2p, struct p2p_loss *out);
 

@@ -1,5 +1,4 @@
-/* p2p_choose — TCP, or UCX where every rank has a network for it that needs no TCP, or was told
- * so. */
+/* p2p_choose — TCP, unless every rank has an RDMA device for UCX or names tcp in UCX_TLS. */
 #include "comm/p2p/p2p_choose.h"
 
 #include <string.h>
@@ -9,7 +8,7 @@
 #include "base/text.h"
 #include "comm/ucx/ucx_env.h"
 
-/* How a rank's address begins; those of the drivers follow, in their order. */
+/* The head of a rank's address; the addresses of the drivers follow in their order. */
 struct address_head {
     uint8_t magic, net;
     uint16_t bytes[P2P_DRIVERS_N];
@@ -19,8 +18,8 @@ struct address_head {
 static const struct p2p_driver *const drivers[P2P_DRIVERS_N] = {&tcp_driver, &ucx_driver};
 static const char *const net_names[] = {"auto", "tcp", "ucx"};
 
-/* Without UCX nothing is lost where TCP may be taken: why is said on this rank. */
-static enum status open_ucp(struct p2p *p2p)
+/* A rank without UCX falls back to TCP if that is allowed; the log of this rank has the reason. */
+static enum status open_ucx(struct p2p *p2p)
 {
     void **state = &p2p->states[P2P_DRIVER_UCX];
     enum status st = ucx_driver.open(&p2p->config, state);
@@ -42,32 +41,32 @@ enum status p2p_choose_open(struct p2p *p2p)
         return FAIL(
             ST_NO_DEVICE,
             "BACKEND=ucx: this node has no InfiniBand or RoCE device; use BACKEND=auto or tcp, or "
-            "UCX_TLS=tcp,self if UCX is to use TCP, which believes whatever reaches its ports");
+            "UCX_TLS=tcp,self if UCX is to use TCP, which trusts whatever reaches its ports");
     if (net != P2P_NET_UCX)
         TRY(tcp_driver.open(&p2p->config, &p2p->states[P2P_DRIVER_TCP]));
     if (net == P2P_NET_UCX || (net == P2P_NET_AUTO && (has_rdma || asks_tcp)))
-        TRY(open_ucp(p2p));
+        TRY(open_ucx(p2p));
     return ST_OK;
 }
 
 enum status p2p_choose_pack(struct p2p *p2p, bool is_intra_node, void *out, int64_t cap,
                             int64_t *bytes_out)
 {
-    struct address_head address_head = {.magic = ADDRESS_MAGIC, .net = (uint8_t)p2p->config.net};
-    int64_t at = (int64_t)sizeof(address_head), bytes;
+    struct address_head head = {.magic = ADDRESS_MAGIC, .net = (uint8_t)p2p->config.net};
+    int64_t at = (int64_t)sizeof(head), bytes;
     for (int i = 0; i < P2P_DRIVERS_N; i++) {
         if (p2p->states[i] == NULL)
             continue;
         TRY(drivers[i]->address(p2p->states[i], is_intra_node, (char *)out + at, cap - at, &bytes));
-        address_head.bytes[i] = (uint16_t)bytes;
+        head.bytes[i] = (uint16_t)bytes;
         at += bytes;
     }
-    memcpy(out, &address_head, sizeof(address_head));
+    memcpy(out, &head, sizeof(head));
     *bytes_out = at;
     return ST_OK;
 }
 
-/* What other ranks sent is not trusted to be whole. */
+/* Addresses of other ranks are not trusted to be whole. */
 static enum status read_head(const struct p2p_world *world, int rank, struct address_head *out)
 {
     int64_t bytes = world->bytes[rank], sum = (int64_t)sizeof(*out);
@@ -87,34 +86,33 @@ static enum status read_head(const struct p2p_world *world, int rank, struct add
 const void *p2p_choose_address(const struct p2p *p2p, const struct p2p_world *world, int rank,
                                int64_t *bytes_out)
 {
-    struct address_head address_head;
-    if (read_head(world, rank, &address_head) != ST_OK) {
+    struct address_head head;
+    if (read_head(world, rank, &head) != ST_OK) {
         status_clear();
         return NULL;
     }
-    int64_t at = (int64_t)sizeof(address_head);
+    int64_t at = (int64_t)sizeof(head);
     int mine = p2p->driver == &tcp_driver ? P2P_DRIVER_TCP : P2P_DRIVER_UCX;
     for (int i = 0; i < mine; i++)
-        at += address_head.bytes[i];
-    *bytes_out = address_head.bytes[mine];
-    return address_head.bytes[mine] > 0 ? (const char *)world->addresses + rank * world->stride + at
-                                        : NULL;
+        at += head.bytes[i];
+    *bytes_out = head.bytes[mine];
+    return head.bytes[mine] > 0 ? (const char *)world->addresses + rank * world->stride + at : NULL;
 }
 
 /* The first rank without UCX, or -1. */
 static enum status find_without(struct p2p *p2p, const struct p2p_world *world, int *out)
 {
-    struct address_head address_head;
+    struct address_head head;
     *out = -1;
     for (int r = 0; r < world->ranks; r++) {
         if (r != world->rank && !world->is_peer[r])
             continue;
-        TRY(read_head(world, r, &address_head));
-        if (address_head.net != (uint8_t)p2p->config.net)
+        TRY(read_head(world, r, &head));
+        if (head.net != (uint8_t)p2p->config.net)
             return FAIL(ST_DISAGREE,
                         "rank %d has BACKEND=%s, rank %d %s; give all nodes the same BACKEND", r,
-                        net_names[address_head.net], world->rank, net_names[p2p->config.net]);
-        if (address_head.bytes[P2P_DRIVER_UCX] == 0 && *out < 0)
+                        net_names[head.net], world->rank, net_names[p2p->config.net]);
+        if (head.bytes[P2P_DRIVER_UCX] == 0 && *out < 0)
             *out = r;
     }
     return ST_OK;

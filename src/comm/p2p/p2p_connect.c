@@ -1,5 +1,5 @@
-/* p2p_connect — a connection to every peer, and the first message each way: which rank, of which
- * generation of the job. Must not know what is sent later. */
+/* p2p_connect — connects to every peer and exchanges HELLO messages: rank and generation of each
+ * side. Must not know later messages. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -25,14 +25,15 @@ static enum status check_hello(const struct p2p *p2p, const struct p2p_peer *pee
         theirs->ranks == p2p->ranks)
         return ST_OK;
     return FAIL(ST_PEER,
-                "rank %d greets as rank %d of %d, generation %lld; expected rank %d of %d, "
-                "generation %lld; a process of another life of the job, which will leave by itself",
+                "the process at the address of rank %d is rank %d of %d, generation %lld; expected "
+                "rank %d of %d, generation %lld; it is of another generation of the job and will "
+                "end by itself",
                 peer->rank, theirs->rank, theirs->ranks, (long long)theirs->generation, peer->rank,
                 p2p->ranks, (long long)mine->generation);
 }
 
-/* Everybody greets every peer: connections stand before the first call, and a peer's end is noticed
- * from now on. */
+/* Every rank sends HELLO to every peer: so connections stand before the first call, and the end of
+ * a peer is noticed from now on. */
 static enum status exchange_hellos(struct p2p *p2p, struct p2p_watch watch)
 {
     struct p2p_wait wait = {.watch = watch};

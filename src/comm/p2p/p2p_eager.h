@@ -1,18 +1,18 @@
-/* p2p_eager — how a call over p2p begins: each rank sends all others what call it is in, with
- * content when that is eager_max.
+/* p2p_eager — how a call between nodes begins: each rank sends every other rank a header that names
+ * the call, with the content behind it if that is short (eager).
  *
- * So a difference is found at once, everybody knows who has not come, and a eager_max call is over
- * after one message each way. Must not know what the content is. */
+ * So ranks in different calls fail at once, every rank knows which ranks have entered, and a small
+ * call is over after one message each way. Must not know what the content is. */
 #ifndef CONVOY_COMM_P2P_EAGER_H
 #define CONVOY_COMM_P2P_EAGER_H
 
 #include "comm/core/transport.h"
 #include "comm/p2p/p2p.h"
 
-/* bytes of a message before its content: the header, and the alignment of what follows */
+/* bytes before the content: the header, padded so that the content is aligned */
 #define P2P_EAGER_HEADER_BYTES 64
 
-/* One rank, as this one sees it. */
+/* One peer in the call under way. */
 struct p2p_eager_peer {
     struct p2p_op recv, send;
     bool has_entered;
@@ -22,41 +22,45 @@ struct p2p_eager_peer {
 struct p2p_eager {
     struct p2p *p2p;
     int group, n, me;
-    const int *world;             /* rank in p2p of each member */
-    int64_t eager_max;            /* bytes of content at most */
+    const int *world;             /* p2p's rank of each member */
+    int64_t eager_max;            /* bytes of content, at most */
     struct p2p_eager_peer *peers; /* n */
-    char *received,
-        *to_send; /* n × (P2P_EAGER_HEADER_BYTES + eager_max) each: what they sent, what I send */
-    const struct comm_call *call; /* whose p2p_eager it is */
+    char *received, *to_send;     /* n × (P2P_EAGER_HEADER_BYTES + eager_max) each */
+    const struct comm_call *call; /* the call under way */
     int64_t bytes_sent;
 };
 
-enum status
-p2p_eager_open(struct p2p_eager *m); /* takes memory; the fields above `peers` are set */
-void p2p_eager_free(struct p2p_eager *m);
+/* p2p_eager_open — allocates; the fields above `peers` are set. */
+enum status p2p_eager_open(struct p2p_eager *eager);
+void p2p_eager_free(struct p2p_eager *eager);
 
-/* The content that rank r brought, or that is to go there. */
-static inline char *p2p_eager_received(const struct p2p_eager *m, int r)
+/* The content received from rank r, and the content to send to it. */
+static inline char *p2p_eager_received(const struct p2p_eager *eager, int r)
 {
-    return m->received + r * (P2P_EAGER_HEADER_BYTES + m->eager_max) + P2P_EAGER_HEADER_BYTES;
+    return eager->received + r * (P2P_EAGER_HEADER_BYTES + eager->eager_max) +
+           P2P_EAGER_HEADER_BYTES;
 }
-static inline char *p2p_eager_to_send(const struct p2p_eager *m, int r)
+static inline char *p2p_eager_to_send(const struct p2p_eager *eager, int r)
 {
-    return m->to_send + r * (P2P_EAGER_HEADER_BYTES + m->eager_max) + P2P_EAGER_HEADER_BYTES;
+    return eager->to_send + r * (P2P_EAGER_HEADER_BYTES + eager->eager_max) +
+           P2P_EAGER_HEADER_BYTES;
 }
 
-/* p2p_eager_set_call — nobody has come yet. p2p_eager_exchange — expects rank r's message and sends
- * it mine, with the first `bytes` of p2p_eager_to_send. A send only sends, a recv only receives. */
-void p2p_eager_set_call(struct p2p_eager *m, const struct comm_call *call);
-enum status p2p_eager_exchange(struct p2p_eager *m, int r, enum p2p_tag_class tag_class,
+/* p2p_eager_set_call — a new call: no peer has entered it.
+ * p2p_eager_exchange — posts the receive of rank r's header and sends it this rank's, with the
+ * first `bytes` of p2p_eager_to_send. A COMM_CALL_SEND only sends, a COMM_CALL_RECV only
+ * receives. */
+void p2p_eager_set_call(struct p2p_eager *eager, const struct comm_call *call);
+enum status p2p_eager_exchange(struct p2p_eager *eager, int r, enum p2p_tag_class tag_class,
                                int64_t bytes);
-/* p2p_eager_begin — both, with all. content: what goes to rank r is at content + r·stride (stride
+/* p2p_eager_begin — both, with every rank. The content for rank r is at content + r·stride (stride
  * 0: the same for all). */
-enum status p2p_eager_begin(struct p2p_eager *m, const struct comm_call *call, const void *content,
-                            int64_t stride, int64_t bytes);
-/* p2p_eager_check — has rank r come meanwhile, to the same call? ST_BUG when to another. */
-enum status p2p_eager_check(struct p2p_eager *m, const struct comm_ctx *ctx, int r);
-/* p2p_eager_end — until all have come and what I send has left. */
-enum status p2p_eager_end(struct p2p_eager *m, const struct comm_ctx *ctx, struct p2p_wait *wait);
+enum status p2p_eager_begin(struct p2p_eager *eager, const struct comm_call *call,
+                            const void *content, int64_t stride, int64_t bytes);
+/* p2p_eager_check — notes whether rank r has entered. ST_BUG: it is in another call. */
+enum status p2p_eager_check(struct p2p_eager *eager, const struct comm_ctx *ctx, int r);
+/* p2p_eager_end — waits until all ranks have entered and the headers of this rank have left. */
+enum status p2p_eager_end(struct p2p_eager *eager, const struct comm_ctx *ctx,
+                          struct p2p_wait *wait);
 
 #endif

@@ -1,5 +1,5 @@
-/* p2p_pipeline — the streams of a large call and the one loop that moves them. Must not know which
- * call it is. */
+/* p2p_pipeline — the queues of chunks of a large call, and the one loop that moves them. Must not
+ * know which call it is. */
 #include "comm/p2p/p2p_pipeline.h"
 
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 #include "comm/core/transport.h"
 #include "comm/core/part.h"
 
-#define CHUNK_MIN_BYTES \
-    (32 << 10) /* of a chunk: two of half the size cost more time than they win */
+/* of a chunk: two of half the size cost more time than their overlap wins */
+#define CHUNK_MIN_BYTES (32 << 10)
 
-/* Messages of one kind with one peer: [done, posted) are under way. */
+/* Messages of one kind with one peer: those in [done, posted) are under way. */
 struct p2p_pipeline_queue {
     int64_t posted, done;
     struct p2p_op ops[P2P_PIPELINE_DEPTH];
@@ -19,22 +19,22 @@ struct p2p_pipeline_queue {
 
 struct p2p_pipeline_peer {
     struct p2p_pipeline_queue send_part, recv_part; /* contributions: to its part, to mine */
-    struct p2p_pipeline_queue send_sum, recv_sum;   /* finished chunks: of my part, of its part */
+    struct p2p_pipeline_queue send_sum, recv_sum;   /* sums: of my part, of its part */
 };
 
 /* One call under way. */
 struct p2p_pipeline_run {
     struct p2p_pipeline *pipeline;
     const struct p2p_pipeline_call *call;
-    int64_t elem_bytes,
-        elem_bytes_out; /* bytes of an element on its way to be added, and finished */
+    int64_t elem_bytes, elem_bytes_out; /* bytes of an element: of a contribution, of a sum */
     int64_t chunk_elems;
-    bool sends_parts, sends_sums; /* which streams there are */
-    bool is_windowed; /* a chunk waits for the return of the one P2P_PIPELINE_DEPTH before it */
-    enum p2p_tag_class ack_class; /* its chunks only say so, and are empty; CALL: none is such */
+    bool sends_parts, sends_sums; /* which queues are in use */
+    bool is_windowed; /* a chunk waits for the result of the one P2P_PIPELINE_DEPTH before it */
+    /* the class whose messages are empty acknowledgements; P2P_TAG_HEADER: none */
+    enum p2p_tag_class ack_class;
     struct part_extent mine;
-    int64_t added;  /* chunks of my part that are finished */
-    bool is_adding; /* a device is at the next one */
+    int64_t added;  /* finished chunks of my part */
+    bool is_adding; /* a GPU adds the next one */
 };
 
 enum status p2p_pipeline_open(struct p2p_pipeline *pipeline, int64_t chunk_bytes)
@@ -43,7 +43,7 @@ enum status p2p_pipeline_open(struct p2p_pipeline *pipeline, int64_t chunk_bytes
     pipeline->peers = calloc((size_t)pipeline->n, sizeof(*pipeline->peers));
     pipeline->sources = calloc((size_t)pipeline->n, sizeof(*pipeline->sources));
     if (pipeline->peers == NULL || pipeline->sources == NULL)
-        return FAIL(ST_RETRY, "out of memory: streams to %d ranks", pipeline->n);
+        return FAIL(ST_RETRY, "out of memory: queues for %d ranks", pipeline->n);
     int64_t bytes = chunk_bytes * P2P_PIPELINE_DEPTH * pipeline->n;
     void *slots;
     TRY(p2p_memory_alloc(&pipeline->memory, bytes, &slots));
@@ -100,7 +100,7 @@ static int64_t bytes_of(const struct p2p_pipeline_run *run, int64_t elems,
     return elems * (tag_class == P2P_TAG_SUM ? run->elem_bytes_out : run->elem_bytes);
 }
 
-/* The message after those posted. An empty one lies nowhere. */
+/* The next message of the queue. An empty one has no memory, so it is not a GPU's. */
 static struct p2p_op *next_op(const struct p2p_pipeline_run *run, struct p2p_pipeline_queue *s,
                               int64_t bytes)
 {
@@ -132,8 +132,8 @@ static enum status recv_chunk(struct p2p_pipeline_run *run, struct p2p_pipeline_
     return p2p_recv(pipeline->p2p, next_op(run, s, bytes), data, bytes, tag);
 }
 
-/* Pieces of a stream that may be under way: few, and P2P_PIPELINE_DEPTH more than have come back of
- * the other. */
+/* A queue may have P2P_PIPELINE_DEPTH messages under way. With a window, it may also be only so
+ * many ahead of the results that have come back. */
 static bool may_send(const struct p2p_pipeline_run *run, const struct p2p_pipeline_queue *s,
                      int64_t n, int64_t back)
 {
@@ -141,14 +141,14 @@ static bool may_send(const struct p2p_pipeline_run *run, const struct p2p_pipeli
            (!run->is_windowed || s->posted < back + P2P_PIPELINE_DEPTH);
 }
 
-/* Receives first: a message that is expected is not copied. */
+/* Receives come first: the transport does not have to copy a message that is expected. */
 static enum status post_receives(struct p2p_pipeline_run *run, int r)
 {
     struct p2p_pipeline *pipeline = run->pipeline;
     struct p2p_pipeline_peer *peer = &pipeline->peers[r];
     struct part_extent theirs = run->call->parts[r], chunk;
     int64_t mine_n = count_chunks(run, run->mine), theirs_n = count_chunks(run, theirs);
-    /* slots, by the chunks that have left them */
+    /* a slot is free when its chunk is added, or sent back */
     int64_t free_n = run->call->in != NULL ? run->added : peer->recv_part.done;
     while (run->sends_parts && peer->recv_part.posted < mine_n &&
            peer->recv_part.posted < free_n + P2P_PIPELINE_DEPTH) {
@@ -165,7 +165,7 @@ static enum status post_receives(struct p2p_pipeline_run *run, int r)
     return ST_OK;
 }
 
-/* Begin what may be begun with rank r. */
+/* Begins all messages with rank r that may begin. */
 static enum status post(struct p2p_pipeline_run *run, int r)
 {
     const struct p2p_pipeline_call *call = run->call;
@@ -235,7 +235,7 @@ static enum status sum_next(struct p2p_pipeline_run *run)
     return ST_OK;
 }
 
-/* Everything that is to come from and go to rank r has done so. */
+/* All messages with rank r are over. */
 static bool is_finished(const struct p2p_pipeline_run *run, int r)
 {
     const struct p2p_pipeline_peer *peer = &run->pipeline->peers[r];
@@ -268,8 +268,8 @@ static enum status advance(struct p2p_pipeline_run *run, bool *is_done)
     return run->call->poll(run->call->arg);
 }
 
-/* Pieces that fill a slot, or smaller ones when the parts are: a part should be two chunks, that
- * adding and moving overlap; more of them cost more than they win. */
+/* Chunks that fill a slot, or smaller ones for small parts: two chunks a part, so that adding
+ * overlaps with moving. More of them cost more than they win. */
 static int64_t choose_chunk(const struct p2p_pipeline *pipeline, int64_t part_elems,
                             int64_t elem_bytes)
 {
@@ -277,11 +277,11 @@ static int64_t choose_chunk(const struct p2p_pipeline *pipeline, int64_t part_el
             least = CHUNK_MIN_BYTES / elem_bytes;
     wanted = wanted > least ? wanted : least;
     wanted = wanted < most ? wanted : most;
-    /* of which `most` is a multiple */
+    /* `most` is a multiple of this too */
     return (wanted + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
 }
 
-/* What the call is cut into, by the largest part, which is the same on all ranks. */
+/* The chunks of the call. All ranks compute the same from the largest part. */
 static void plan(struct p2p_pipeline_run *run)
 {
     const struct p2p_pipeline_call *call = run->call;
@@ -315,7 +315,7 @@ enum status p2p_pipeline_run(struct p2p_pipeline *pipeline, const struct p2p_pip
         TRY(advance(&run, &is_done));
         if (is_done)
             return ST_OK;
-        /* to send that chunk, which no news would wake us for */
+        /* no message would wake this thread to send that chunk */
         wait->is_polling = run.is_adding || run.added > added;
         TRY(p2p_progress(pipeline->p2p, wait));
         wait->is_polling = false;
@@ -348,8 +348,8 @@ enum status p2p_pipeline_all_to_all(struct p2p_pipeline *pipeline,
     return ST_OK;
 }
 
-/* Pieces go from rank to rank: a rank passes a chunk on while the next one comes. They are so large
- * that UCX asks for each, since nothing comes back. */
+/* Each rank passes a chunk on while it receives the next. Chunks are so large that UCX uses
+ * rendezvous, since no result comes back to bound unexpected messages. */
 enum status p2p_pipeline_broadcast(struct p2p_pipeline *pipeline,
                                    const struct p2p_pipeline_call *call, int64_t bytes, int root,
                                    struct p2p_wait *wait)

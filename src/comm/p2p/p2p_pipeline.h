@@ -1,25 +1,24 @@
-/* p2p_pipeline — a large call between n ranks over p2p, in chunks.
+/* p2p_pipeline — a large call between n ranks over p2p, in chunks: reduce-scatter and all-gather,
+ * overlapped.
  *
- * Each rank owns a part of the buffer (part_extent). Everybody sends chunk after chunk of what it
- * has of a part straight to the part's owner, beginning with the next rank, so that not all send to
- * one. The owner adds the n contributions of a chunk in the order of sum_tree.h as soon as all are
- * there, while the next chunks travel, and sends the finished chunk to all at once. All streams
- * move in one loop; a few chunks of each are under way, which bounds the memory. So every byte
- * crosses the wire twice (once to the owner, once from it), in both directions at the same time.
+ * Each rank owns a part of the buffer (part_extent). Every rank sends its contribution to a part
+ * straight to the part's owner, chunk by chunk, beginning with the next rank so that not all send
+ * to one. As soon as the owner has the n contributions to a chunk, it adds them in the order of
+ * sum_tree.h, while later chunks travel, and sends the sum to all ranks. One loop moves everything;
+ * a few chunks of each kind are under way with each peer, which bounds the memory. So every byte
+ * crosses the wire twice, to the owner and from it, in both directions at the same time.
  *
- * Pieces are so small that UCX sends them without asking the receiver. So that not too much comes
- * before it is expected, a chunk is sent when the one P2P_PIPELINE_DEPTH before it is known to have
- * been used: its finished chunk came back. Where none comes (a part that only its owner wants), or
- * nothing is added (parts that are finished already), an empty message stands for it. Asking for
- * each chunk instead takes a round trip of ranks that share cores: four on two of them, over TCP,
- * took 30 ms for 16 MiB, and take 18.
+ * Chunks are small enough for UCX to send eagerly. To bound unexpected messages, chunk i is sent
+ * only after the result of chunk i − P2P_PIPELINE_DEPTH has come back. Where no result is sent back
+ * (only the owner wants the part) or nothing is added (the parts are finished), an empty
+ * acknowledgement takes its place. Rendezvous for each chunk was slower: 16 MiB, 4 ranks on 2
+ * cores, TCP: 30 ms instead of 18.
  *
- * Buffers may lie in the memory of a device, where UCX reaches it: then the slots do too, the
- * device adds, and chunks are so large that UCX asks the receiver for each and moves it between the
- * two memories at once.
+ * Buffers may lie in a GPU's memory (p2p_memory.h). Then the slots do too, and chunks are so large
+ * that UCX uses rendezvous and moves each between the two memories at once.
  *
- * In place: a finished chunk may lie where its contribution was sent from, for the owner finishes
- * it only after it has received that. Must not know comm's calls, nor what fails how. */
+ * In place: a sum may be stored where its contribution was sent from, since the owner finishes it
+ * only after it has received that. Must not know comm's calls, nor how failures are named. */
 #ifndef CONVOY_COMM_P2P_PIPELINE_H
 #define CONVOY_COMM_P2P_PIPELINE_H
 
@@ -29,17 +28,17 @@
 #include "comm/p2p/p2p.h"
 #include "comm/p2p/p2p_memory.h"
 
-#define P2P_PIPELINE_DEPTH 4 /* chunks of one stream under way */
+#define P2P_PIPELINE_DEPTH 4 /* chunks of one kind under way with one peer */
 
-/* Who takes part, and the memory that lasts from call to call. Zeroed: none. */
+/* The ranks, and the memory kept from call to call. Zeroed: none. */
 struct p2p_pipeline {
     struct p2p *p2p;
     int group;
     const int *world; /* p2p's rank of each member */
     int n, me;
-    int nodes, locals;        /* the order of sums */
+    int nodes, locals;        /* the shape of the tree of sums */
     struct p2p_memory memory; /* where the buffers lie, and what adds there */
-    int64_t chunk_bytes;      /* at most; from the host UCX sends so many bytes without asking */
+    int64_t chunk_bytes;      /* at most; from the host's memory UCX sends so many bytes eagerly */
     struct p2p_pipeline_peer *peers; /* n */
     char *slots; /* P2P_PIPELINE_DEPTH × n chunks: contributions to this rank's part */
     int64_t slots_bytes;
@@ -47,36 +46,40 @@ struct p2p_pipeline {
     int64_t bytes_sent;
 };
 
-/* p2p_pipeline_open — takes memory for the ranks. chunk_bytes: of one chunk, a multiple of 1024. */
+/* p2p_pipeline_open — allocates, with the fields above chunk_bytes set. chunk_bytes: of one chunk,
+ * a multiple of 1024. */
 enum status p2p_pipeline_open(struct p2p_pipeline *pipeline, int64_t chunk_bytes);
 void p2p_pipeline_free(struct p2p_pipeline *pipeline); /* accepts a zeroed one */
 
 struct p2p_pipeline_call {
-    const char *in; /* all parts; NULL: own_out holds this rank's part already, nothing is added */
-    /* all parts: the finished ones of the others come here; NULL: they do not travel */
+    /* all parts; NULL: own_out holds this rank's finished part, and nothing is added */
+    const char *in;
+    /* all parts: receives the finished parts of the other ranks; NULL: they are not sent */
     char *out;
     char *own_out;                   /* this rank's part */
     const struct part_extent *parts; /* n: of each rank, in `in` and `out` */
-    /* every part is the whole: each rank adds up all by itself; out NULL, own_out == in allowed */
+    /* every part is the whole buffer: each rank adds everything by itself; out NULL; own_out == in
+     * allowed */
     bool is_whole;
-    enum dtype dtype, dtype_out; /* of in; of the finished parts: the same, or BF16 from F32 */
+    enum dtype dtype, dtype_out; /* of `in`; of the finished parts: the same, or BF16 from F32 */
     int64_t sequence;
-    /* called in each turn, to look after what else is under way */
+    /* called in each round of the loop, to check what else is under way */
     enum status (*poll)(void *arg);
     void *arg;
 };
-/* p2p_pipeline_run — returns when the call's buffers are the caller's again. Errors: those of
- * p2p_progress and turn. */
+/* p2p_pipeline_run — blocks until the call's buffers are the caller's again. Errors: those of
+ * p2p_progress and poll. */
 enum status p2p_pipeline_run(struct p2p_pipeline *pipeline, const struct p2p_pipeline_call *call,
                              struct p2p_wait *wait);
 
-/* p2p_pipeline_all_to_all — part p of in (elems each) to rank p, part r of out from rank r,
- * whole. */
+/* p2p_pipeline_all_to_all — sends part p of `in` (elems elements) to rank p and receives part r of
+ * `out` from rank r, each as one message. Blocks; errors as above. */
 enum status p2p_pipeline_all_to_all(struct p2p_pipeline *pipeline,
                                     const struct p2p_pipeline_call *call, int64_t elems,
                                     struct p2p_wait *wait);
 
-/* p2p_pipeline_broadcast — out of the rank `root` to all, from rank to rank. bytes at data. */
+/* p2p_pipeline_broadcast — `out` (bytes) of rank root to all, passed on from rank to rank. Blocks;
+ * errors as above. */
 enum status p2p_pipeline_broadcast(struct p2p_pipeline *pipeline,
                                    const struct p2p_pipeline_call *call, int64_t bytes, int root,
                                    struct p2p_wait *wait);

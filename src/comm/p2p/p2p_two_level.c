@@ -81,7 +81,8 @@ static enum status reduce_intra(struct p2p_two_level *two_level, const struct co
     return ST_OK;
 }
 
-/* The finished rail lies in the rail's memory, behind the sums if its elements are of another size. */
+/* The finished rail lies in the rail's memory, behind the sums if its elements are of another
+ * size. */
 static void place_finished(struct p2p_two_level *two_level, const struct comm_call *call,
                            const struct p2p_pipeline_call *inter)
 {

@@ -1,12 +1,12 @@
-/* tcp — the driver over TCP: sockets of this program's own, on one address, closed to all but the
- * ranks of a generation.
+/* tcp — the driver over TCP: sockets on one address, closed to all processes but the ranks of a
+ * generation.
  *
- * A rank listens from its address's packing until all peers are connected, and then no more. Of
- * each two ranks the one with the higher number connects. What proves peers and messages is in
- * tcp_auth.h and tcp_frame.h; content travels readable.
+ * A rank listens from the moment its address is packed until all peers are connected; then it
+ * closes the port. Of two ranks, the one with the higher number connects. tcp_auth.h authenticates
+ * peers, tcp_frame.h messages. Content is not encrypted.
  *
- * Waiting reads the sockets themselves while few are open, else asks poll(2) first. Must not know
- * calls. */
+ * Progress reads every socket while there are few, else only those that poll(2) reports. Must not
+ * know calls. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -26,12 +26,12 @@
 #include "comm/ucx/ucx_env.h"
 
 #define BACKLOG 4096
-#define READ_ALL_MAX 3            /* connections that are read without asking which has news */
-#define SEND_NOW_BYTES (64 << 10) /* of a message: sent within the call that begins it */
+#define READ_ALL_MAX 3            /* connections, at most, that are read without poll(2) */
+#define SEND_NOW_BYTES (64 << 10) /* longest message that is sent within the call that begins it */
 
 static struct tcp *state_of(const struct p2p *p2p) { return p2p->state; }
 
-/* No delay for short messages; a host that is gone is noticed though nothing is sent to it. */
+/* No delay for short messages. Keepalive reports a dead host even if nothing is sent to it. */
 bool tcp_tune(int fd)
 {
     const int on = 1, idle = 5, every = 2, times = 3;
@@ -78,7 +78,7 @@ static enum status open_tcp(const struct p2p_config *config, void **state_out)
     char device[IF_NAMESIZE + 1];
     ucx_env_device(device, sizeof(device));
     if (asked == NULL || asked[0] == 0)
-        asked = device; /* what was said for UCX need not be said again */
+        asked = device; /* the device set for UCX applies to TCP too */
     TRY(tcp_addr_choose(asked, config->master, &tcp->own, &bytes));
     return start_listening(tcp, bytes);
 }
@@ -119,7 +119,7 @@ static enum status address(void *state, bool is_intra_node, void *out, int64_t c
     return ST_OK;
 }
 
-/* Before the first connection. */
+/* Allocates before the first connection. */
 static const char *alloc_conns(struct p2p *p2p, struct tcp *tcp)
 {
     size_t ranks = (size_t)p2p->ranks;
@@ -200,7 +200,8 @@ static unsigned progress_handshakes(struct tcp *tcp)
     return moved;
 }
 
-/* Which of many have news: those that are asked to. */
+/* Polls the connections behind the n sockets already listed; returns how many entries there are, or
+ * 0. */
 static int poll_conns(struct tcp *tcp, int n, int ms)
 {
     for (int i = 0; i < tcp->conns_n; i++) {
@@ -216,7 +217,7 @@ static int poll_conns(struct tcp *tcp, int n, int ms)
     return poll(tcp->polls, (nfds_t)n, ms) > 0 ? n : 0;
 }
 
-/* What is held is not read, so its end would not be found. */
+/* A held connection is not read, so reading does not find its end: poll(2) does. */
 static void check_held(struct tcp *tcp, int n)
 {
     for (int i = 0; i < n; i++)
@@ -284,8 +285,8 @@ static bool has_left(const struct tcp_conn *conn)
     return conn->out_first == NULL && (ioctl(conn->fd, SIOCOUTQ, &unsent) != 0 || unsent == 0);
 }
 
-/* Until the peers' kernels have all that was sent: what this process has not read makes the kernel
- * cut a connection that is closed, with what still lies in it. */
+/* Waits until the peers' kernels have all sent bytes. If a socket is closed while it holds unread
+ * bytes, the kernel resets the connection, and bytes in flight are lost. */
 static bool flush(struct p2p *p2p, int64_t ns)
 {
     struct tcp *tcp = state_of(p2p);

@@ -1,8 +1,8 @@
-/* tcp_accept — connections to this rank: each is a stranger until it has proved which rank it is.
+/* tcp_accept — connections from higher ranks. Each is pending until it has proved which rank it is.
  *
- * Only while ranks are awaited: when all are connected the port is closed. A stranger has a few
- * seconds and a buffer of fixed size; there are only so many seats, and the oldest without a right
- * hello gives up its own first. Must not know messages. */
+ * The port is open only while peers are missing. A pending connection has a few seconds and a
+ * buffer of fixed size. Their number is limited: a new one takes the place of the oldest, first of
+ * those without a valid HELLO. Must not know messages. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "comm/tcp/tcp_inside.h"
 
-#define PENDING_EXTRA 64 /* of strangers, besides one for each rank */
+#define PENDING_EXTRA 64 /* pending connections beside one for each rank */
 #define HANDSHAKE_NS ((int64_t)5000000000)
 #define ACCEPT_AT_ONCE 64
 #define LOG_MS 1000
@@ -39,7 +39,7 @@ void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why)
         close(fd);
     if (tcp->refused_log_ms != 0 && now_ms - tcp->refused_log_ms < LOG_MS)
         return;
-    LOG_WARN("closed %lld connection%s to the port of workers; the last, of %s: %s",
+    LOG_WARN("closed %lld connection%s to the port of workers; the last, from %s: %s",
              (long long)tcp->refused_n, tcp->refused_n == 1 ? "" : "s", name, why);
     tcp->refused_log_ms = now_ms;
     tcp->refused_n = 0;
@@ -64,7 +64,7 @@ enum status tcp_accept_open(struct tcp *tcp)
     return ST_OK;
 }
 
-/* A free seat, or that of the oldest pending, one without a hello first. */
+/* A free slot, or that of the oldest pending connection, first of those without a valid HELLO. */
 static struct tcp_pending *find_slot(struct tcp *tcp)
 {
     struct tcp_pending *oldest = &tcp->pending[0];
@@ -77,7 +77,7 @@ static struct tcp_pending *find_slot(struct tcp *tcp)
             (oldest->has_hello == pending->has_hello && pending->since_ns < oldest->since_ns))
             oldest = pending;
     }
-    refuse(tcp, oldest, "too many strangers at once");
+    refuse(tcp, oldest, "too many pending connections");
     return oldest;
 }
 
@@ -95,7 +95,7 @@ static unsigned accept_some(struct tcp *tcp)
     return n;
 }
 
-/* A message of so many bytes: 1 it is there, 0 not yet, -1 it never will be. */
+/* Reads a handshake message of `want` bytes: 1: complete; 0: not yet; -1: it never will be. */
 static int receive(struct tcp_pending *pending, size_t want)
 {
     ssize_t n = recv(pending->fd, pending->received + pending->received_n,
@@ -114,7 +114,8 @@ static bool reply(int fd, const uint8_t *data, size_t n)
     return send(fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-/* A conn that is awaited from that rank, or NULL: it dials only those below it. */
+/* The connection that this rank expects from that one, or NULL: a rank connects only to lower
+ * ones. */
 static struct tcp_conn *awaited(const struct tcp *tcp, int rank)
 {
     struct tcp_conn *conn = &tcp->conns[rank];
@@ -132,11 +133,11 @@ static const char *take_hello(struct tcp *tcp, struct tcp_pending *pending)
     pending->client = ids.client;
     pending->has_hello = true;
     if (awaited(tcp, ids.client) == NULL)
-        return "that rank is connected";
+        return "that rank is connected already";
     return tcp_auth_make_answer(&pending->auth, answer) &&
                    reply(pending->fd, answer, sizeof(answer))
                ? NULL
-               : "it went away";
+               : "it closed the connection";
 }
 
 static const char *take_proof(struct tcp *tcp, struct tcp_pending *pending)
@@ -146,11 +147,11 @@ static const char *take_proof(struct tcp *tcp, struct tcp_pending *pending)
     if (!tcp_auth_read_proof(&pending->auth, pending->received))
         return unauthenticated;
     if (conn == NULL)
-        return "that rank is connected";
+        return "that rank is connected already";
     if (!tcp_auth_make_welcome(&pending->auth, welcome) ||
         !reply(pending->fd, welcome, sizeof(welcome)) ||
         !tcp_conn_up(conn, pending->fd, &pending->auth, false))
-        return "it went away";
+        return "it closed the connection";
     tcp_tune(pending->fd);
     pending->fd = -1;
     tcp_auth_wipe(&pending->auth, sizeof(pending->auth));
@@ -163,11 +164,11 @@ static unsigned progress_pending(struct tcp *tcp, struct tcp_pending *pending, i
         receive(pending, pending->has_hello ? TCP_AUTH_PROOF_BYTES : TCP_AUTH_HELLO_BYTES);
     const char *why = NULL;
     if (received < 0)
-        why = "it went away unauthenticated";
+        why = "it closed without authenticating";
     else if (received > 0)
         why = pending->has_hello ? take_proof(tcp, pending) : take_hello(tcp, pending);
     else if (now_ns - pending->since_ns > HANDSHAKE_NS)
-        why = "it said nothing that proves it";
+        why = "it did not authenticate in time";
     if (why != NULL)
         refuse(tcp, pending, why);
     return received > 0;

@@ -1,4 +1,4 @@
-/* tcp_addr — see tcp_addr.h. */
+/* tcp_addr — the address of an interface, of a name, or of the route to the master. */
 #include "comm/tcp/tcp_addr.h"
 
 #include <arpa/inet.h>
@@ -32,7 +32,7 @@ static socklen_t size_of(const struct sockaddr_storage *at)
     return at->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-/* The first address of an interface, IPv4 before IPv6, and of those not a conn's own. */
+/* An interface's first address: IPv4 before IPv6, and of IPv6 the link-local one last. */
 static bool find_interface(const char *name, struct sockaddr_storage *out)
 {
     struct ifaddrs *list;
@@ -71,7 +71,7 @@ static enum status resolve(const char *name, const char *setting, struct sockadd
     return ST_OK;
 }
 
-/* The kernel says from where a packet to there would start; none is sent. */
+/* Asks the kernel for the source address of a packet to that address; none is sent. */
 static enum status find_route(const char *name, const struct sockaddr_storage *to,
                               struct sockaddr_storage *out)
 {
@@ -79,7 +79,8 @@ static enum status find_route(const char *name, const struct sockaddr_storage *t
     socklen_t bytes = sizeof(*out);
     int fd = socket(to->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return FAIL(ST_RETRY, "no socket for the way to MASTER_ADDR=%s: %s", name, strerror(errno));
+        return FAIL(ST_RETRY, "no socket for the route to MASTER_ADDR=%s: %s", name,
+                    strerror(errno));
     set_port(&target, 9);
     memset(out, 0, sizeof(*out));
     bool is_found = connect(fd, (struct sockaddr *)&target, size_of(&target)) == 0 &&
@@ -88,7 +89,7 @@ static enum status find_route(const char *name, const struct sockaddr_storage *t
     close(fd);
     set_port(out, 0);
     return is_found ? ST_OK
-                    : FAIL(ST_RETRY, "no way leads to MASTER_ADDR=%s: %s", name, strerror(error));
+                    : FAIL(ST_RETRY, "no route to MASTER_ADDR=%s: %s", name, strerror(error));
 }
 
 static enum status find_data_addr(const char *data_addr, struct sockaddr_storage *out)

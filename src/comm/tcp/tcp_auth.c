@@ -1,4 +1,4 @@
-/* tcp_auth — see tcp_auth.h. */
+/* tcp_auth — the four messages, their MACs, and the keys that follow from them. */
 #include "comm/tcp/tcp_auth.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static const char magic[8] = "convoyD1";
 _Static_assert(sizeof(struct hello) + TCP_AUTH_MAC_BYTES == TCP_AUTH_HELLO_BYTES, "as it travels");
 _Static_assert(NONCE_BYTES + TCP_AUTH_MAC_BYTES == TCP_AUTH_ANSWER_BYTES, "as it travels");
 
-/* Over the message's name, what was said before it, and its own beginning. */
+/* Over the message's name, the transcript, and the message's own body. */
 static bool mac(const struct tcp_auth *auth, const char *name, const uint8_t *body, size_t body_n,
                 uint8_t out[TCP_AUTH_MAC_BYTES])
 {
@@ -81,7 +81,7 @@ bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids,
     return make(auth, "hello", out, TCP_AUTH_HELLO_BYTES);
 }
 
-/* Cheap things first: strangers cost no MAC. */
+/* Cheap checks come first: an unauthenticated client costs no MAC. */
 bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_ids *expected,
                          const uint8_t in[TCP_AUTH_HELLO_BYTES])
 {
@@ -156,7 +156,7 @@ void tcp_auth_wipe(void *secret, size_t bytes) { OPENSSL_cleanse(secret, bytes);
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* A stranger's four messages, to a server and to a client: none is believed, whatever was said
+/* Four messages without the secret, to a server and to a client: none is accepted, whatever came
  * before. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,17 +1,17 @@
 /* tcp_auth — two processes prove to each other that they know the secret of their generation, and
  * which rank each is.
  *
- * Four messages of fixed size; each ends with HMAC-SHA256 over its name and everything said before
- * it:
+ * Four messages of fixed size. Each ends with HMAC-SHA256 over its name and the transcript, all
+ * bytes exchanged so far:
  *
  *   hello    client → server   both ranks, generation, nonce
  *   answer   server → client   nonce
- *   proof    client → server   (both nonces are in what the MAC covers)
+ *   proof    client → server   (its MAC covers both nonces)
  *   welcome  server → client
  *
- * The server answers only a hello with a right MAC, and believes only a proof that covers its own
- * nonce, so a recorded hello wins nothing. The keys of the connection come from the secret and the
- * whole exchange: HKDF-SHA256. Pure but for the nonces. Must not know sockets. */
+ * The server answers only a hello with a valid MAC, and accepts only a proof that covers its own
+ * nonce: so a recorded hello gains nothing. The keys of the connection are HKDF-SHA256 of secret
+ * and transcript. Pure but for the nonces. Must not know sockets. */
 #ifndef CONVOY_COMM_TCP_AUTH_H
 #define CONVOY_COMM_TCP_AUTH_H
 
@@ -33,7 +33,7 @@ struct tcp_auth_ids {
     int32_t client, server, ranks;
 };
 
-/* What was said so far. Zeroed but for the secret: nothing. */
+/* The transcript. Zeroed but for the secret: empty. */
 struct tcp_auth {
     uint8_t secret[TCP_AUTH_SECRET_BYTES];
     uint8_t transcript[TCP_AUTH_HELLO_BYTES + TCP_AUTH_ANSWER_BYTES + TCP_AUTH_PROOF_BYTES +
@@ -41,15 +41,17 @@ struct tcp_auth {
     size_t transcript_n;
 };
 
-/* Keys of one direction. */
+/* The keys of one direction. */
 struct tcp_auth_keys {
     uint8_t header[TCP_AUTH_KEY_BYTES];            /* of AES-128-GCM */
     uint8_t checksum[TCP_AUTH_CHECKSUM_KEY_BYTES]; /* of XXH3-128 */
 };
 
-/* Each writes or reads one message and adds it to what was said. make: false: OpenSSL failed. read:
- * false: it is not proved, or not for this world; nothing is added then. read_hello:
- * expected.client -1: any rank but the server's own; the one that came is put there. */
+/* Each function writes or reads one message and adds it to the transcript.
+ * make: false: OpenSSL failed.
+ * read: false: the message is not authentic or of another world; the transcript is unchanged.
+ * read_hello: expected->client -1: any rank but the server's own; it is set to the rank that
+ * came. */
 bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids,
                          uint8_t out[TCP_AUTH_HELLO_BYTES]);
 bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_ids *expected,
@@ -60,8 +62,9 @@ bool tcp_auth_make_proof(struct tcp_auth *auth, uint8_t out[TCP_AUTH_PROOF_BYTES
 bool tcp_auth_read_proof(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_PROOF_BYTES]);
 bool tcp_auth_make_welcome(struct tcp_auth *auth, uint8_t out[TCP_AUTH_WELCOME_BYTES]);
 bool tcp_auth_read_welcome(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_WELCOME_BYTES]);
-/* tcp_auth_keys — of what the client sends, or the server; after the welcome. */
+/* tcp_auth_keys — the keys of what the client sends, or the server; after the welcome. */
 bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct tcp_auth_keys *out);
+/* tcp_auth_wipe — overwrites a secret. */
 void tcp_auth_wipe(void *secret, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* tcp_checksum — picks the fast version where the processor has it. Must not know messages. */
+/* tcp_checksum — picks the AVX2 version where the processor has it. Must not know messages. */
 #include "comm/tcp/tcp_checksum.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* tcp_checksum_avx2 — xxHash compiled here with AVX2, which the library's archive is not (clang: as
- * it comes). Must not know messages. */
+/* tcp_checksum_avx2 — xxHash compiled with AVX2, unlike the library's archive (under clang: with
+ * the compiler's own flags). Must not know messages. */
 #if defined(__x86_64__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #pragma GCC target("avx2")

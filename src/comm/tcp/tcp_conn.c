@@ -1,10 +1,10 @@
-/* tcp_conn — one proved connection: parts of messages in and out.
+/* tcp_conn — one authenticated connection: frames of messages in and out.
  *
- * A message goes in parts, each behind its head (tcp_frame.h), straight from the sender's memory
- * into that of the receive that waits for it. One that no receive waits for is kept here while it
- * is short and these are few; else it stays where it is, and nothing more is read until it is
- * wanted: then the peer's own sends come to a stop. What is wrong closes the connection. Must not
- * know handshakes. */
+ * A message is sent in frames, each behind its header (tcp_frame.h), from the sender's buffer
+ * straight into the buffer of the receive with its tag. A message without a receive is kept here
+ * while it is short and there are few (unexpected messages). Else it stays in the socket, and
+ * nothing more is read until its receive is posted; that stops the peer's sends. Anything invalid
+ * closes the connection. Must not know handshakes. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,14 +15,14 @@
 #include "base/log.h"
 #include "comm/tcp/tcp_inside.h"
 
-#define READ_BYTES (512 << 10) /* in a turn, before others have one */
-/* fewer: while this rank writes, the peer waits for what it could read */
+#define READ_BYTES (512 << 10) /* in one call, before other connections are read */
+/* fewer: while this rank writes, the peer waits for bytes it could read */
 #define WRITE_BYTES (128 << 10)
-#define SPARE_BYTES (1 << 20) /* of memory for unexpected messages that is kept */
+#define SPARE_BYTES (1 << 20) /* memory kept for later unexpected messages */
 #define UNEXPECTED_MIN 4096
 
 static const char closed[] = "closed by the peer", no_memory[] = "out of memory";
-static const char forged[] = "a message was forged, damaged or out of order";
+static const char forged[] = "a message is forged, damaged or out of order";
 
 bool tcp_conn_up(struct tcp_conn *conn, int fd, const struct tcp_auth *auth, bool is_client)
 {
@@ -105,7 +105,7 @@ static void give_spare(struct tcp_conn *conn, struct tcp_unexpected *unexpected)
     conn->spare = unexpected;
 }
 
-/* NULL: there is no room, or no memory: it waits in the kernel. */
+/* NULL: no room or no memory; the message stays in the socket. */
 static struct tcp_unexpected *keep_unexpected(struct tcp_conn *conn,
                                               const struct tcp_frame_header *head)
 {
@@ -147,7 +147,7 @@ static void drop_unexpected(struct tcp_conn *conn, struct tcp_unexpected *unexpe
     give_spare(conn, unexpected);
 }
 
-/* A whole unexpected message goes to the receive that has come for it. */
+/* A complete unexpected message goes to the receive that has been posted for it. */
 static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, struct p2p_op *op)
 {
     bool fits = unexpected->total <= op->bytes;
@@ -198,7 +198,8 @@ static struct p2p_op *take_posted(struct tcp_conn *conn, uint64_t tag)
     return NULL;
 }
 
-/* Where the part under way goes. false: nowhere yet. */
+/* Finds the place of the message under way: a posted receive, or memory for an unexpected one.
+ * false: there is none yet. */
 static bool find_place(struct tcp_conn *conn)
 {
     const struct tcp_frame_header *head = &conn->head;
@@ -225,7 +226,7 @@ static char *place(const struct tcp_conn *conn)
     return (conn->op != NULL ? conn->op->data : conn->unexpected->data) + conn->head.at + conn->got;
 }
 
-/* Is this head's part what must come now? */
+/* Whether the frame of this header is the one that must come now. */
 static bool is_next(const struct tcp_conn *conn)
 {
     const struct tcp_frame_header *head = &conn->head;
@@ -253,7 +254,7 @@ static void end_message(struct tcp_conn *conn)
         deliver(conn, unexpected, unexpected->op);
 }
 
-/* The part is there: is it what its head says? */
+/* The frame is complete. false: its content does not have the header's checksum. */
 static bool end_frame(struct tcp_conn *conn)
 {
     const struct tcp_frame_header *head = &conn->head;
@@ -275,8 +276,8 @@ static void close_on_error(struct tcp_conn *conn, ssize_t n)
         tcp_conn_lose(conn, strerrordesc_np(errno));
 }
 
-/* Reads what is missing of the part to its place, and what follows it to the buffer. Bytes; ≤ 0:
- * nothing now. */
+/* Reads the rest of the frame to its place, and what follows it into the buffer. Returns bytes; ≤
+ * 0: nothing now. */
 static ssize_t fill(struct tcp_conn *conn, char *to, size_t missing)
 {
     struct iovec into[2] = {{to, missing},
@@ -294,7 +295,7 @@ static ssize_t fill(struct tcp_conn *conn, char *to, size_t missing)
     return n;
 }
 
-/* A head from the buffer. false: more must come, or it was wrong. */
+/* Takes a header from the buffer. false: more must be read, or it is invalid. */
 static bool next_head(struct tcp_conn *conn)
 {
     size_t have = conn->buffer_end - conn->buffer_first;
@@ -316,7 +317,7 @@ static bool next_head(struct tcp_conn *conn)
     return true;
 }
 
-/* Of the part under way, what lies in the buffer. */
+/* Copies what the buffer holds of the frame under way. */
 static void copy_buffered(struct tcp_conn *conn)
 {
     size_t have = conn->buffer_end - conn->buffer_first,
@@ -330,7 +331,7 @@ static void copy_buffered(struct tcp_conn *conn)
         conn->buffer_first = conn->buffer_end = 0;
 }
 
-/* As far as what has been read goes. false: more must be read, or nothing more can be. */
+/* Handles what has been read. false: more must be read, or nothing more can be. */
 static bool consume(struct tcp_conn *conn)
 {
     if (!conn->has_head && !next_head(conn))
@@ -363,7 +364,7 @@ unsigned tcp_conn_read(struct tcp_conn *conn)
         moved += (unsigned)n;
         if ((size_t)n == room)
             continue;
-        while (consume(conn)) /* no more lies in the kernel, most likely */
+        while (consume(conn)) /* most likely the socket holds no more */
             continue;
         break;
     }
@@ -385,7 +386,7 @@ static bool begin_frame(struct tcp_conn *conn, struct p2p_op *op)
     return tcp_frame_write(&conn->out, &head, op->data + op->moved, op->head);
 }
 
-/* What is left of the part: of its head, and of its content. */
+/* Sends the rest of the frame: of its header, and of its content. */
 static ssize_t write_frame(const struct tcp_conn *conn, const struct p2p_op *op)
 {
     size_t done = (size_t)op->frame_moved,
@@ -398,7 +399,7 @@ static ssize_t write_frame(const struct tcp_conn *conn, const struct p2p_op *op)
     return sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Its end is found where it is read, behind what it still has sent. */
+/* The end of the connection is found by reading, behind what the peer still has sent. */
 static void stop_writing(struct tcp_conn *conn)
 {
     const char *why = strerrordesc_np(errno);
@@ -470,9 +471,8 @@ static void fuzz_pair(struct tcp_conn *conn, struct tcp_frame_state *peer, int f
     ASSERT(tcp_auth_keys(&auth, true, &keys) && tcp_frame_open(peer, &keys, true));
 }
 
-/* Bytes as they come: noise, or behind a right head what the fuzzer thinks of, or a right seal over
- * any numbers. Each byte that steers takes one of the input. What arrives whole is what was sent;
- * all else ends the conn. */
+/* Fuzzed input: noise, valid headers with any numbers, altered headers. Each byte that steers takes
+ * one of the input. What arrives complete is what was sent; anything else ends the connection. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

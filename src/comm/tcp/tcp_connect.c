@@ -1,6 +1,6 @@
-/* tcp_connect — this rank connects to one below it, and both prove themselves. A connection that
- * ends before the welcome is tried again for a while: where many strangers come at once it may have
- * lost its seat. Must not know messages. */
+/* tcp_connect — this rank connects to a lower one, and both authenticate. A connection that ends
+ * before WELCOME is retried for a while: the peer may have dropped it among many others. Must not
+ * know messages. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #define GIVE_UP_NS ((int64_t)20000000000)
 #define HANDSHAKE_NS ((int64_t)6000000000)
 
-/* Not now, perhaps later. */
+/* Closes the attempt; another follows unless the time is over. */
 static void retry_later(struct tcp_conn *conn, const char *why)
 {
     int64_t now_ns = clock_ns();
@@ -34,7 +34,8 @@ static void give_up(struct tcp_conn *conn, int error)
     tcp_conn_lose(conn, strerrordesc_np(error));
 }
 
-/* From the address that this rank listens at, so that a node with several is known by one. */
+/* Connects from the address this rank listens on, so that a node with several addresses is seen
+ * under one. */
 static void start(struct tcp_conn *conn)
 {
     struct sockaddr_storage from = conn->tcp->own;
@@ -79,10 +80,10 @@ static void send_hello(struct tcp_conn *conn)
     conn->timer_ns = clock_ns() + HANDSHAKE_NS;
     if (!tcp_auth_make_hello(&conn->auth, &ids, hello) ||
         send(conn->fd, hello, sizeof(hello), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(hello))
-        retry_later(conn, "it does not take a greeting");
+        retry_later(conn, "it does not take the HELLO");
 }
 
-/* 1: it is there; 0: not yet; -1: it never will be. */
+/* Reads a handshake message of `want` bytes: 1: complete; 0: not yet; -1: it never will be. */
 static int receive(struct tcp_conn *conn, size_t want)
 {
     ssize_t n =
@@ -96,15 +97,15 @@ static int receive(struct tcp_conn *conn, size_t want)
     return 1;
 }
 
-/* An answer that proves nothing comes from a stranger in the peer's place. */
+/* An answer that does not authenticate comes from another process at the peer's address. */
 static const char *take_answer(struct tcp_conn *conn)
 {
     uint8_t proof[TCP_AUTH_PROOF_BYTES];
     if (!tcp_auth_read_answer(&conn->auth, conn->received))
-        return "what answers there does not know this generation's secret";
+        return "the process there does not know this generation's secret";
     if (!tcp_auth_make_proof(&conn->auth, proof) ||
         send(conn->fd, proof, sizeof(proof), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(proof))
-        return "it went away";
+        return "it closed the connection";
     conn->connect_state = TCP_CONNECT_WELCOME;
     return NULL;
 }
@@ -113,7 +114,7 @@ static const char *take_welcome(struct tcp_conn *conn)
 {
     int fd = conn->fd;
     if (!tcp_auth_read_welcome(&conn->auth, conn->received))
-        return "what answers there does not know this generation's secret";
+        return "the process there does not know this generation's secret";
     if (!tcp_conn_up(conn, fd, &conn->auth, true))
         return "out of memory";
     tcp_auth_wipe(&conn->auth, sizeof(conn->auth));
@@ -128,9 +129,9 @@ static unsigned receive_reply(struct tcp_conn *conn)
     if (received > 0)
         why = is_answer ? take_answer(conn) : take_welcome(conn);
     else if (received < 0)
-        why = "it closes connections before a greeting";
+        why = "it closes connections during the handshake";
     else if (clock_ns() > conn->timer_ns)
-        why = "it does not answer a greeting";
+        why = "it does not answer the HELLO";
     if (why != NULL)
         retry_later(conn, why);
     return received > 0;

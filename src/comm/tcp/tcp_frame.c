@@ -1,4 +1,4 @@
-/* tcp_frame — see tcp_frame.h. */
+/* tcp_frame — the layout of a header, and its authentication by OpenSSL. */
 #include "comm/tcp/tcp_frame.h"
 
 #include <string.h>
@@ -8,7 +8,8 @@
 
 #define GCM_TAG_BYTES 16
 
-/* On the wire as it lies in memory: little-endian. Up to `sum` it is readable. */
+/* Sent as it lies in memory: little-endian. This part is readable; the checksum behind it is
+ * encrypted. */
 struct plain {
     uint64_t tag;
     int64_t total, at;
@@ -30,7 +31,7 @@ void tcp_frame_close(struct tcp_frame_state *state)
     OPENSSL_cleanse(state, sizeof(*state));
 }
 
-/* The next part's nonce, and the readable bytes. */
+/* Sets the next frame's nonce and authenticates the readable bytes. */
 static bool begin(struct tcp_frame_state *state, const uint8_t *plain)
 {
     uint8_t nonce[12] = {0};

@@ -1,8 +1,9 @@
 /* ucx — the driver over UCX: a context, a worker, one endpoint for each peer.
  *
- * Every endpoint is opened with UCP_ERR_HANDLING_MODE_PEER: without it UCX may wait for a dead peer
- * for ever, and closing with FORCE is not allowed. UCX believes what its wire says: what reaches
- * its devices may end or join the job (SECURITY.md). Must not know calls, nor the other driver. */
+ * Every endpoint is opened with UCP_ERR_HANDLING_MODE_PEER. Without it UCX may wait for a dead peer
+ * for ever, and closing with FORCE is not allowed. UCX trusts what it receives: a process that
+ * reaches its devices can end the job or take part in it (SECURITY.md). Must not know calls, nor
+ * the other driver. */
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -45,7 +46,7 @@ static void close_ucp(void *state)
     free(u);
 }
 
-/* Of networks only, usually: the workers of a node share the host's memory without UCX. */
+/* The address over networks only, usually: the workers of a node share host memory without UCX. */
 static enum status address(void *state, bool is_intra_node, void *out, int64_t cap,
                            int64_t *bytes_out)
 {
@@ -55,7 +56,7 @@ static enum status address(void *state, bool is_intra_node, void *out, int64_t c
         .address_flags = is_intra_node ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
     ucs_status_t status = ucp_worker_query(u->worker, &attr);
     if (status != UCS_OK)
-        return ucx_setup_fail(ST_NO_DEVICE, "tell its address", status,
+        return ucx_setup_fail(ST_NO_DEVICE, "report its address", status,
                               "check UCX_NET_DEVICES and UCX_TLS");
     enum status st = ST_OK;
     bool is_long = (int64_t)attr.address_length > (is_intra_node ? cap / 2 : cap);
@@ -121,13 +122,13 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     p2p_op_end(op, why_of(status));
 }
 
-/* Said, for otherwise UCX asks CUDA about each address. */
+/* Given explicitly: otherwise UCX asks CUDA about each address. */
 static ucs_memory_type_t memory_of(const struct p2p_op *op)
 {
     return op->is_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
 }
 
-/* What became of a call: done at once, begun or refused. */
+/* The request is complete, begun or refused. */
 static const char *begun(struct p2p_op *op, ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request)) {
@@ -184,7 +185,7 @@ static void sleep_ucp(struct p2p *p2p, int ms)
 
 /* ---- the end ---- */
 
-/* Moves things until all requests are done or the time is over. */
+/* Progresses until all requests are complete or the time is over. */
 static bool settle(struct ucx *u, ucs_status_ptr_t *requests, int n, int64_t limit_ns)
 {
     int64_t end_ns = clock_ns() + limit_ns;
@@ -241,12 +242,13 @@ static void drop(struct p2p *p2p)
     int64_t end_ns = clock_ns() + BREAK_NS;
     while (p2p->busy != NULL && clock_ns() < end_ns)
         ucp_worker_progress(u->worker);
-    /* Without a worker nothing writes to the callers' buffers any more, finished or not. */
+    /* Without a worker nothing writes to the callers' buffers any more, complete or not. */
     ucp_worker_destroy(u->worker);
     u->worker = NULL;
 }
 
-/* "ucx (tcp/lo)" and the like, from what UCX prints of an endpoint: there is no call that tells. */
+/* "ucx (tcp/lo)" and the like, parsed from what UCX prints of an endpoint: UCX has no call for
+ * it. */
 static void describe(struct p2p *p2p, char *out, size_t cap)
 {
     char *text = NULL;

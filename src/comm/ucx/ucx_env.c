@@ -1,4 +1,4 @@
-/* ucx_env — see ucx_env.h. */
+/* ucx_env — reads /sys and the environment. */
 #include "comm/ucx/ucx_env.h"
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ bool ucx_env_has_transports(void)
     return list != NULL && list[0] != 0;
 }
 
-/* A list of names with commas between; one that begins with ^ names what is left out. */
+/* A comma-separated list; one that begins with ^ names what is left out. */
 bool ucx_env_names_tcp(void)
 {
     const char *at = ucx_env_get("UCX_TLS");

@@ -1,6 +1,6 @@
-/* ucx_setup — a context and a worker of UCX. Settings are UCX's own (UCX_* in the environment);
- * four of its defaults are replaced: no TCP, connecting never blocks, and without InfiniBand two
- * limits of TCP. Must not know peers. */
+/* ucx_setup — opens a context and a worker of UCX. The settings are UCX's own (UCX_* in the
+ * environment). Four of its defaults are replaced: no TCP, connecting never blocks, and without
+ * InfiniBand two limits of TCP. Must not know peers. */
 #include "comm/ucx/ucx_setup.h"
 
 #include <signal.h>
@@ -17,8 +17,8 @@
 #include "base/text.h"
 #include "comm/ucx/ucx_env.h"
 
-/* UCX takes over signals while its library is being loaded, before main. Crashes are reported by
- * our own handlers, and SIGHUP is not a debugger's. */
+/* UCX installs signal handlers while its library is loaded, before main. They are removed: this
+ * program reports crashes by its own handlers, and SIGHUP is not for a debugger. */
 static __attribute__((constructor)) void restore_signals(void)
 {
     static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP, SIGABRT};
@@ -36,9 +36,9 @@ enum status ucx_setup_fail(enum status st, const char *what, ucs_status_t status
     return FAIL(st, "UCX cannot %s: %s; %s", what, ucs_status_string(status), advice);
 }
 
-/* UCX complains of every connection to a peer that is gone and of every message an ended call
- * leaves behind. All that matters comes to us as a status; its own lines are shown when
- * UCX_LOG_LEVEL asks for them. */
+/* UCX logs every connection to a dead peer and every message that an ended call leaves behind. What
+ * matters reaches this program as a status. Its own lines are shown when UCX_LOG_LEVEL asks for
+ * them. */
 static void set_log_level(void)
 {
     char level[32];
@@ -47,7 +47,7 @@ static void set_log_level(void)
         ucs_global_opts_set_value("LOG_LEVEL", "fatal");
 }
 
-/* Is this setting still UCX's default? */
+/* Whether this setting has UCX's default. */
 static bool is_default(const ucp_config_t *config, const char *line)
 {
     char *text = NULL;
@@ -62,34 +62,33 @@ static bool is_default(const ucp_config_t *config, const char *line)
     return found;
 }
 
-/* Over TCP UCX agrees with the receiver on all but short messages before it sends them, which takes
- * a round trip: all_reduce of 64 KiB took 62 µs and of 256 KiB 175 µs, where sending at once takes
- * 43 and 90; but with more ranks messages from 128 KiB on stand in each other's way (four ranks, 1
- * MiB: 3.8 ms and more against 3.0). And it reads 64 KiB at a time: two ranks took 92 to 98 µs for
- * 256 KiB; in pieces sent at once and read 256 KiB at a time 70 to 72. bench_ucx, 2 vCPU Intel Xeon
- * (Sapphire Rapids class). InfiniBand's own limit is right: its messages are written where they
- * belong. */
+/* Over TCP, UCX uses rendezvous for all but short messages, which costs a round trip: an all_reduce
+ * of 64 KiB took 62 µs and of 256 KiB 175 µs; sent eagerly, 43 and 90. With more ranks, messages
+ * from 128 KiB on delay each other (four ranks, 1 MiB: 3.8 ms and more against 3.0). UCX also reads
+ * 64 KiB at a time: two ranks took 92 to 98 µs for 256 KiB; in eager chunks, read 256 KiB at a
+ * time, 70 to 72. (bench_ucx, 2 vCPU Intel Xeon, Sapphire Rapids class.) The limit for InfiniBand
+ * is right: its messages are written to their place. */
 static void tune(ucp_config_t *config, int64_t eager_bytes)
 {
     char limit[24];
-    /* Else a connection to where nothing answers (a cable out, a firewall that drops) holds the
-     * caller for two minutes, deaf to an abort. */
+    /* Otherwise a connection to an address where nothing answers (a cut cable, a firewall that
+     * drops) blocks the caller for two minutes, and no abort ends it. */
     if (ucx_env_get("UCX_TCP_CONN_NB") == NULL &&
         ucp_config_modify(config, "CONN_NB", "y") != UCS_OK)
-        LOG_DEBUG("UCX does not take CONN_NB");
-    /* UCX's TCP believes whatever reaches its port, which it opens on every address: only where it
-     * was asked for. */
+        LOG_DEBUG("UCX does not accept CONN_NB");
+    /* UCX listens for TCP on every address and trusts what reaches its port: only if the user asks
+     * for it. */
     if (!ucx_env_has_transports() && ucp_config_modify(config, "TLS", "^tcp") != UCS_OK)
-        LOG_WARN("UCX does not take TLS=^tcp: it listens on TCP");
+        LOG_WARN("UCX does not accept TLS=^tcp: it listens on TCP");
     if (access("/sys/class/infiniband", F_OK) == 0)
         return;
     text_format(limit, sizeof(limit), "%lld", (long long)eager_bytes);
     if (is_default(config, "UCX_RNDV_THRESH=auto\n") &&
         ucp_config_modify(config, "RNDV_THRESH", limit) != UCS_OK)
-        LOG_DEBUG("UCX does not take RNDV_THRESH");
+        LOG_DEBUG("UCX does not accept RNDV_THRESH");
     if (ucx_env_get("UCX_TCP_RX_SEG_SIZE") == NULL &&
         ucp_config_modify(config, "RX_SEG_SIZE", "256k") != UCS_OK)
-        LOG_DEBUG("UCX does not take RX_SEG_SIZE");
+        LOG_DEBUG("UCX does not accept RX_SEG_SIZE");
 }
 
 enum status ucx_setup(int64_t eager_bytes, ucp_context_h *context, ucp_worker_h *worker,
@@ -125,7 +124,7 @@ enum status ucx_setup(int64_t eager_bytes, ucp_context_h *context, ucp_worker_h 
         return ucx_setup_fail(ST_NO_DEVICE, "open a worker", status, advice);
     status = ucp_worker_get_efd(*worker, event_fd);
     if (status != UCS_OK)
-        return ucx_setup_fail(ST_NO_DEVICE, "tell when something arrives", status, advice);
+        return ucx_setup_fail(ST_NO_DEVICE, "report arrivals", status, advice);
     return ST_OK;
 }
 

@@ -1,0 +1,222 @@
+/* comm_p2p_open — opens, splits and closes the state of comm_p2p.c: the members, their connections,
+ * and memory for calls. Must not know calls. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "comm/p2p/comm_p2p_inside.h"
+#include "comm/p2p/comm_p2p_size.h"
+
+_Static_assert(COMM_RANKS_MAX <= P2P_RANKS_MAX, "tags tell the ranks of a comm apart");
+_Static_assert((int)COMM_NET_AUTO == (int)P2P_NET_AUTO && (int)COMM_NET_TCP == (int)P2P_NET_TCP &&
+                   (int)COMM_NET_UCX == (int)P2P_NET_UCX && COMM_SECRET_BYTES == P2P_SECRET_BYTES,
+               "one choice under two names");
+
+static void state_free(struct comm_p2p *state)
+{
+    p2p_gpu_close(&state->gpu);
+    p2p_two_level_free(&state->two_level);
+    p2p_shm_close(&state->shm);
+    p2p_pipeline_free(&state->pipeline);
+    free(state->world);
+    p2p_eager_free(&state->eager);
+    free(state->sources);
+    free(state->parts);
+    if (state->owns_root) {
+        p2p_close(state->root->p2p);
+        free(state->root);
+    }
+    free(state);
+}
+
+/* Allocates for the members. */
+static enum status open_members(struct comm_p2p *state, const struct comm_ctx *ctx, int group)
+{
+    const struct comm_place *place = &ctx->config.place;
+    const struct comm_p2p_size *size = comm_p2p_size(place->ranks);
+    int n = place->ranks;
+    state->n = n;
+    state->me = place->rank;
+    state->eager_max = size->eager_max;
+    state->whole_max = size->whole_max;
+    state->world = calloc((size_t)n, sizeof(*state->world));
+    state->sources = calloc((size_t)n, sizeof(*state->sources));
+    state->parts = calloc((size_t)n, sizeof(*state->parts));
+    if (state->world == NULL || state->sources == NULL || state->parts == NULL)
+        return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", n);
+    for (int r = 0; r < n; r++)
+        state->world[r] = transport_root_rank(ctx, r);
+    state->eager = (struct p2p_eager){.p2p = state->root->p2p,
+                                      .group = group,
+                                      .n = n,
+                                      .me = state->me,
+                                      .world = state->world,
+                                      .eager_max = state->eager_max};
+    TRY(p2p_eager_open(&state->eager));
+    state->pipeline = (struct p2p_pipeline){.p2p = state->root->p2p,
+                                            .group = group,
+                                            .world = state->world,
+                                            .n = n,
+                                            .me = state->me,
+                                            .nodes = place->nodes,
+                                            .locals = place->locals,
+                                            .memory = {.ops = &p2p_memory_host}};
+    return p2p_pipeline_open(&state->pipeline, size->chunk_bytes);
+}
+
+/* The two levels: inside the node, and between workers with equal local numbers. Takes shm. */
+static enum status open_two_level(struct comm_p2p *state, const struct comm_ctx *ctx,
+                                  struct comm_shm *shm)
+{
+    const struct p2p_two_level_config config = {.ops = &p2p_shm_ops,
+                                                .intra = &state->shm,
+                                                .p2p = state->root->p2p,
+                                                .memory = {.ops = &p2p_memory_host},
+                                                .place = &ctx->config.place,
+                                                .group = state->eager.group,
+                                                .world = state->world,
+                                                .chunk_bytes = state->pipeline.chunk_bytes};
+    TRY(p2p_shm_open(&state->shm, shm, state->n));
+    return p2p_two_level_open(&state->two_level, &config);
+}
+
+static enum status new_state(struct comm_ctx *ctx)
+{
+    struct comm_p2p *state = calloc(1, sizeof(*state));
+    if (state == NULL)
+        return FAIL(ST_RETRY, "out of memory: a comm between nodes");
+    ctx->state = state;
+    return ST_OK;
+}
+
+/* UCX takes GPU memory on all ranks, or on none. */
+static bool offers_gpu(const struct comm_ctx *ctx)
+{
+    const struct comm_p2p *state = ctx->state;
+    return dev_is_discrete(ctx->config.dev) && p2p_supports_gpu(state->root->p2p);
+}
+
+static enum status open_gpu(struct comm_p2p *state, struct comm_ctx *ctx)
+{
+    ctx->has_gpu_direct = true;
+    return p2p_gpu_open(&state->gpu, ctx, state->root->p2p, state->eager.group, state->world);
+}
+
+enum status comm_p2p_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
+{
+    TRY(new_state(ctx));
+    struct comm_p2p *state = ctx->state;
+    state->root = calloc(1, sizeof(*state->root));
+    if (state->root == NULL)
+        return FAIL(ST_RETRY, "out of memory: a comm between nodes");
+    state->owns_root = true;
+    state->root->group_next = 1;
+    const struct comm_config *c = &ctx->config;
+    const struct p2p_config config = {.net = (enum p2p_net)c->net,
+                                      .eager_bytes = comm_p2p_size(c->place.ranks)->chunk_bytes +
+                                                     COMM_P2P_EAGER_EXTRA,
+                                      .data_addr = c->data_addr,
+                                      .master = c->master};
+    TRY(p2p_open(&config, &state->root->p2p));
+    bool is_intra_node = ctx->config.place.locals > 1 && offers_gpu(ctx);
+    TRY(p2p_address(state->root->p2p, is_intra_node, address, COMM_ADDRESS_MAX, address_bytes));
+    TRY(open_members(state, ctx, 0));
+    if (ctx->config.place.locals == 1)
+        return ST_OK;
+    struct comm_shm *shm;
+    TRY(comm_shm_open(ctx, &shm));
+    return open_two_level(state, ctx, shm);
+}
+
+/* Appends to what was noted about GPUs. */
+static void add_why(struct comm_ctx *ctx, const char *why)
+{
+    size_t n = strlen(ctx->why);
+    if (why[0] != 0)
+        text_format(ctx->why + n, sizeof(ctx->why) - n, "%s%s", n > 0 ? "; " : "", why);
+}
+
+static void set_names(const struct comm_p2p *state)
+{
+    struct comm_p2p_root *root = state->root;
+    const char *intra = state->shm.shm != NULL ? "shm + " : "";
+    text_format(root->backend, sizeof(root->backend), "%s%s", intra, p2p_driver_name(root->p2p));
+    text_format(root->name, sizeof(root->name), "%s%s", intra, p2p_name(root->p2p));
+}
+
+enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
+{
+    struct comm_p2p *state = ctx->state;
+    bool *is_peer = malloc((size_t)state->n * sizeof(*is_peer));
+    if (is_peer == NULL)
+        return FAIL(ST_RETRY, "out of memory: %d ranks", state->n);
+    for (int r = 0; r < state->n; r++)
+        is_peer[r] = r != state->me;
+    struct p2p_world world = {.generation = ctx->config.generation,
+                              .rank = state->me,
+                              .ranks = state->n,
+                              .is_peer = is_peer,
+                              .addresses = addresses,
+                              .stride = COMM_ADDRESS_MAX,
+                              .bytes = bytes,
+                              .secret = ctx->config.secret,
+                              .offers_gpu = offers_gpu(ctx)};
+    enum status st = p2p_connect(state->root->p2p, &world, comm_p2p_wait(ctx).watch);
+    free(is_peer);
+    if (st == ST_OK && state->shm.shm != NULL)
+        st = comm_shm_join(state->shm.shm);
+    if (st == ST_OK)
+        set_names(state);
+    add_why(ctx, p2p_why(state->root->p2p));
+    if (st == ST_OK && p2p_rank_without_gpu(state->root->p2p) < 0)
+        st = open_gpu(state, ctx);
+    if (st == ST_OK && state->me == 0 && dev_is_discrete(ctx->config.dev))
+        p2p_log_gpu(state->root->p2p);
+    return comm_p2p_finish(ctx, st);
+}
+
+void comm_p2p_open_close(struct comm_ctx *ctx)
+{
+    if (ctx->state != NULL)
+        state_free(ctx->state);
+    ctx->state = NULL;
+}
+
+/* The members agree on a number for their group: the greatest that is free with all of them. They
+ * exchange it in the parent's group, where all of them are in the same call. */
+static enum status agree_on_group(struct comm_p2p *state, struct comm_ctx *ctx)
+{
+    struct p2p_wait wait = comm_p2p_wait(ctx);
+    int32_t mine = state->root->group_next, next = mine;
+    TRY(p2p_eager_begin(&state->eager, ctx->call, &mine, 0, sizeof(mine)));
+    TRY(p2p_eager_end(&state->eager, ctx, &wait));
+    for (int r = 0; r < state->n; r++) {
+        int32_t theirs = mine;
+        if (r != state->me)
+            memcpy(&theirs, p2p_eager_received(&state->eager, r), sizeof(theirs));
+        next = theirs > next ? theirs : next;
+    }
+    if (next >= P2P_GROUPS)
+        return FAIL(ST_BUG, "more than %d groups of ranks in one generation", P2P_GROUPS);
+    state->eager.group = state->pipeline.group = next; /* two_level is opened later */
+    state->root->group_next = next + 1;
+    return ST_OK;
+}
+
+enum status comm_p2p_open_split(struct comm_ctx *ctx)
+{
+    const struct comm_p2p *parent = ctx->parent->state;
+    TRY(new_state(ctx));
+    struct comm_p2p *state = ctx->state;
+    state->root = parent->root;
+    TRY(open_members(state, ctx, parent->eager.group));
+    enum status st = agree_on_group(state, ctx);
+    struct comm_shm *shm = NULL;
+    if (st == ST_OK && ctx->config.place.locals > 1)
+        st = comm_shm_split(parent->shm.shm, ctx, &shm);
+    if (shm != NULL)
+        st = open_two_level(state, ctx, shm);
+    if (st == ST_OK && ctx->parent->has_gpu_direct)
+        st = open_gpu(state, ctx);
+    return comm_p2p_finish(ctx, st);
+}

@@ -1,8 +1,9 @@
-/* bench_ucx — all_reduce of fp32 over UCX between processes of this machine, each a node of its
- * own: bench_ucx [RANKS [BYTES_MAX [tcp]]].
- * The time of a call is that of its slowest rank, with a barrier before; printed: median and best,
- * and the bus bandwidth 2(n-1)/n · bytes / time. UCX over TCP on the loopback device unless
- * UCX_TLS, UCX_NET_DEVICES say otherwise; tcp: our own transport. */
+/* bench_ucx — times all_reduce of fp32 between processes of this machine, each a node of its own:
+ * bench_ucx [RANKS [BYTES_MAX [tcp]]].
+ *
+ * The time of a call is that of its slowest rank, after a barrier. Prints median, best and the bus
+ * bandwidth 2(n-1)/n · bytes / time. The default is UCX over TCP on the loopback device (UCX_TLS
+ * and UCX_NET_DEVICES choose others); tcp: this program's own TCP transport. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -42,7 +43,7 @@ static void check(enum status st)
     _exit(1);
 }
 
-static void meet(int n)
+static void barrier(int n)
 {
     int mine = atomic_fetch_add(&all->arrived, 1) / n;
     while (atomic_load(&all->arrived) / n <= mine)
@@ -89,7 +90,7 @@ static void rank_main(int rank, int n, int64_t bytes_max)
     if (n <= sysconf(_SC_NPROCESSORS_ONLN))
         sched_setaffinity(0, sizeof(core), &core);
     check(comm_begin_open(&config, &comm, all->addresses[rank], &all->bytes[rank]));
-    meet(n);
+    barrier(n);
     check(comm_end_open(comm, 1, all->addresses, all->bytes));
     check(comm_alloc(comm, 500 << 20, &data));
     struct tensor t = {data, DTYPE_F32};
@@ -101,10 +102,10 @@ static void rank_main(int rank, int n, int64_t bytes_max)
             if (i >= 0)
                 all->us[rank][i] = (double)(clock_ns() - begin) * 1e-3;
         }
-        meet(n);
+        barrier(n);
         if (rank == 0)
             report(n, sizes[s].bytes, sizes[s].turns, comm_name(comm));
-        meet(n);
+        barrier(n);
     }
     comm_close(comm);
     _exit(0);

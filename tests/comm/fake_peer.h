@@ -1,5 +1,4 @@
-/* fake_peer — the other end of a data connection, in the tests' hand: the handshake and single
- * parts of messages, right or wrong. */
+/* fake_peer — a peer played by the test: the handshake, and single frames, valid or not. */
 #ifndef CONVOY_TESTS_COMM_FAKE_PEER_H
 #define CONVOY_TESTS_COMM_FAKE_PEER_H
 
@@ -19,7 +18,7 @@
 #include "comm/tcp/tcp_addr.h"
 #include "comm/p2p/p2p_inside.h"
 
-#define FAKE_PEER_TCP_AT 6 /* of an address: TCP's part */
+#define FAKE_PEER_TCP_AT 6 /* offset of TCP's part in an address */
 
 struct fake_peer {
     int fd;
@@ -36,7 +35,7 @@ static inline struct sockaddr_storage fake_peer_addr(const void *address, sockle
     return at;
 }
 
-/* -1: nobody listens there. */
+/* -1: the port is closed. */
 static inline int fake_peer_connect(const void *address)
 {
     socklen_t bytes;
@@ -67,16 +66,16 @@ static inline bool fake_peer_write(int fd, const void *data, size_t n)
     return send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-/* The whole handshake as a client. false: it was not believed. */
+/* The whole handshake as a client. false: the server refused it. */
 static inline bool fake_peer_authenticate(struct fake_peer *s, const void *address,
-                                          const struct tcp_auth_ids *who, const uint8_t *secret)
+                                          const struct tcp_auth_ids *ids, const uint8_t *secret)
 {
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES];
     uint8_t welcome[TCP_AUTH_WELCOME_BYTES];
     struct tcp_auth_keys keys;
     *s = (struct fake_peer){.fd = fake_peer_connect(address)};
     memcpy(s->auth.secret, secret, sizeof s->auth.secret);
-    return s->fd >= 0 && tcp_auth_make_hello(&s->auth, who, hello) &&
+    return s->fd >= 0 && tcp_auth_make_hello(&s->auth, ids, hello) &&
            fake_peer_write(s->fd, hello, sizeof hello) &&
            fake_peer_read(s->fd, answer, sizeof answer) && tcp_auth_read_answer(&s->auth, answer) &&
            tcp_auth_make_proof(&s->auth, proof) && fake_peer_write(s->fd, proof, sizeof proof) &&
@@ -92,24 +91,24 @@ static inline uint64_t fake_peer_tag(int64_t generation, int group, int from,
            (uint64_t)tag_class << 30 | (uint64_t)sequence;
 }
 
-/* One part. claimed: what its head says, NULL: the truth. */
+/* Sends one frame. claimed: what its header says; NULL: the truth. */
 static inline bool fake_peer_send(struct fake_peer *s, uint64_t tag, const void *data,
                                   int64_t bytes, const struct tcp_frame_header *claimed)
 {
-    struct tcp_frame_header head = {.tag = tag, .total = bytes, .bytes = bytes};
-    uint8_t sealed[TCP_FRAME_HEADER_BYTES];
-    return tcp_frame_write(&s->out, claimed != NULL ? claimed : &head, data, sealed) &&
-           fake_peer_write(s->fd, sealed, sizeof sealed) &&
+    struct tcp_frame_header header = {.tag = tag, .total = bytes, .bytes = bytes};
+    uint8_t header_bytes[TCP_FRAME_HEADER_BYTES];
+    return tcp_frame_write(&s->out, claimed != NULL ? claimed : &header, data, header_bytes) &&
+           fake_peer_write(s->fd, header_bytes, sizeof header_bytes) &&
            (bytes == 0 || fake_peer_write(s->fd, data, (size_t)bytes));
 }
 
-/* The greeting by which p2p_connect ends. */
-static inline bool fake_peer_send_hello(struct fake_peer *s, const struct tcp_auth_ids *who)
+/* The HELLO message by which p2p_connect ends. */
+static inline bool fake_peer_send_hello(struct fake_peer *s, const struct tcp_auth_ids *ids)
 {
     const struct p2p_hello hello = {
-        P2P_HELLO_MAGIC, who->generation, who->client, who->ranks, 0, 0};
+        P2P_HELLO_MAGIC, ids->generation, ids->client, ids->ranks, 0, 0};
     return fake_peer_send(
-        s, fake_peer_tag(who->generation, P2P_HELLO_GROUP, who->client, P2P_TAG_HEADER, 0), &hello,
+        s, fake_peer_tag(ids->generation, P2P_HELLO_GROUP, ids->client, P2P_TAG_HEADER, 0), &hello,
         sizeof hello, NULL);
 }
 

@@ -1,3 +1,3 @@
-/* test_comm_tcp — the suite as test_comm_ucx has it, over TCP by our own transport. */
+/* test_comm_tcp — test_comm_ucx over this program's own TCP transport. */
 #define OVER COMM_NET_TCP
 #include "comm/test_comm_ucx.c"

@@ -1,5 +1,5 @@
-/* test_comm_ucx — the suite over UCX, ranks as threads with a UCX context each, on TCP through the
- * loopback device: nodes of one worker, and nodes of several that share memory. What threads cannot
+/* test_comm_ucx — the suite over UCX: ranks as threads with a UCX context each, on TCP through the
+ * loopback device; nodes of one worker, and nodes of several that share memory. What threads cannot
  * show is in test_ucx_faults. */
 #include "comm/suite.h"
 
@@ -56,8 +56,8 @@ static const struct suite suite_ucx = {.name = OVER == COMM_NET_TCP ? "tcp" : "u
                                        .open = open_rank,
                                        .late_ms = 600};
 
-/* Over sixteen ranks pieces are small, but what is sent at once is not: whoever adds must have room
- * for that. */
+/* With more than sixteen ranks chunks are small, but eager messages are not: the rank that adds
+ * needs room for them. */
 static void crowd_rank(struct suite_rank *me)
 {
     const int ranks = me->place.ranks;

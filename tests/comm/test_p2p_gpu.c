@@ -1,7 +1,7 @@
-/* test_p2p_gpu — collectives between GPUs' memory that UCX moves as it is, over real UCX on the
- * loopback device. The GPU is fake_device.h's, whose memory faults when the host touches it; of UCX
- * only the three calls below are replaced: it says that it has CUDA, and what it is given as a
- * GPU's memory it finds where that memory really is. */
+/* test_p2p_gpu — collectives between GPU buffers that UCX moves directly, over real UCX on the
+ * loopback device. The GPU is a fake_device.h, whose memory faults when the host touches it. Three
+ * calls of UCX are replaced: it reports CUDA support, and it finds GPU memory where it really
+ * is. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include <dlfcn.h>
 #include <ucp/api/ucp.h>
@@ -12,9 +12,9 @@
 
 #include "nccl_world.h"
 
-static unsigned lacking;                      /* ranks whose UCX has no CUDA, a bit for each */
-static _Thread_local int rank_here;           /* whose thread this is */
-static _Atomic int64_t gpu_sends, host_sends; /* longer than a meeting's head */
+static unsigned lacking;                      /* ranks whose UCX has no CUDA, one bit each */
+static _Thread_local int rank_here;           /* the rank of this thread */
+static _Atomic int64_t gpu_sends, host_sends; /* longer than a header */
 
 ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
 {
@@ -25,7 +25,7 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
     return UCS_OK;
 }
 
-/* What UCX was told of an address has to be so. */
+/* The memory type given to UCX must be true. */
 static void find(const void **data, ucp_request_param_t *param)
 {
     bool is_gpu = param->memory_type == UCS_MEMORY_TYPE_CUDA;
@@ -79,10 +79,10 @@ static void every_call(void **state)
     assert_true(gpu_sends > 0);
 }
 
-/* Many pieces long; nothing passes the host's memory. */
+/* Many chunks long; no byte passes through host memory. */
 static void bits_rank(struct suite_rank *me)
 {
-    /* the second: more pieces of a part than slots */
+    /* the second: a part has more chunks than slots */
     const int64_t elems = me->place.locals > 1 ? 1200007 : 10000003;
     const int64_t own = part_extent(elems, me->place.ranks, me->place.rank).elems;
     struct comm_times times;
@@ -90,7 +90,7 @@ static void bits_rank(struct suite_rank *me)
     int64_t carried = suite_device_bits(me, elems);
     comm_times(me->comm, &times);
     CHECK(carried == 0, "%lld bytes passed the host", (long long)carried);
-    /* Twice: of the others' parts to them, and of its own to all; between nodes. */
+    /* Each byte twice: contributions to the other parts, and its own part to all; between nodes. */
     if (me->place.locals == 1)
         CHECK(times.bytes_sent >= 2 * 4 * (elems - own + own * (me->place.ranks - 1)),
               "%lld bytes sent", (long long)times.bytes_sent);
@@ -103,7 +103,7 @@ static void bits(void **state)
     suite_run_on(&suite_direct, 3, 2, harness_patience_ms(20000), bits_rank);
 }
 
-/* The caller's stream is far behind: what UCX is given is done by then. */
+/* The stream of the caller is late: what UCX gets is complete all the same. */
 static void after_rank(struct suite_rank *me)
 {
     enum { ELEMS = 40000 };
@@ -133,7 +133,7 @@ static void after(void **state)
     suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), after_rank);
 }
 
-/* Groups have what their parent has. */
+/* A group split from a parent with GPU support has it too. */
 static void groups_rank(struct suite_rank *me)
 {
     const int pair[2] = {0, 2};
@@ -165,7 +165,7 @@ static void groups(void **state)
 
 static void sums_rank(struct suite_rank *me)
 {
-    const int64_t n = 40000; /* longer than what goes with a meeting */
+    const int64_t n = 40000; /* longer than an eager message */
     void *a, *b;
     CHECK_OK(comm_alloc(me->comm, n * 4, &a));
     CHECK_OK(comm_alloc(me->comm, n * 4, &b));
@@ -178,8 +178,8 @@ static void lacks_run(void *arg)
     suite_run_on(&suite_direct, 3, 1, harness_patience_ms(20000), sums_rank);
 }
 
-/* Some rank's UCX has no CUDA: then all go through the host's memory, and the log says because of
- * whom. */
+/* One rank's UCX has no CUDA: then all ranks stage through host memory, and the log names that
+ * rank. */
 static void one_lacks(void **state)
 {
     static const struct {

@@ -1,4 +1,3 @@
-/* test_tcp_faults — killed, stopped and leaving ranks as test_ucx_faults has it, over TCP by our
- * own transport. */
+/* test_tcp_faults — test_ucx_faults over this program's own TCP transport. */
 #define OVER COMM_NET_TCP
 #include "comm/test_ucx_faults.c"

@@ -1,6 +1,6 @@
-/* test_tcp_hostile — what comes to a worker's port from those who do not know the secret, and from
- * one that does and errs: nothing is believed, nothing grows, nothing dies, and the ranks' sums are
- * those of a calm run. */
+/* test_tcp_hostile — input to a worker's port from clients without the secret, and from a peer that
+ * has it and sends invalid frames. Nothing is accepted, memory does not grow, no process dies, and
+ * the ranks' sums have the bits of a run without attack. */
 #include "comm/fake_peer.h"
 
 #include <stdatomic.h>
@@ -24,7 +24,7 @@ static long resident_kib(void)
     return pages * 4;
 }
 
-/* ---- a rank alone, whose peer is the test ---- */
+/* ---- one rank, whose peer is the test ---- */
 
 struct victim {
     char address[COMM_ADDRESS_MAX];
@@ -42,7 +42,7 @@ static enum status in_time(void *arg)
                : status_fail_at(__FILE__, __LINE__, ST_RETRY, "nothing came in time");
 }
 
-static enum status suffer(struct victim *v, struct p2p *p2p)
+static enum status run_victim(struct victim *v, struct p2p *p2p)
 {
     char addresses[2][COMM_ADDRESS_MAX];
     const struct p2p_watch watch = {.check = in_time, .arg = v};
@@ -75,7 +75,7 @@ static void *victim_main(void *arg)
     struct p2p *p2p = NULL;
     v->st = p2p_open(&(struct p2p_config){.net = P2P_NET_TCP, .eager_bytes = 270336}, &p2p);
     if (v->st == ST_OK)
-        v->st = suffer(v, p2p);
+        v->st = run_victim(v, p2p);
     snprintf(v->message, sizeof v->message, "%s", status_message());
     if (p2p && v->st != ST_OK)
         p2p_abort(p2p);
@@ -92,9 +92,9 @@ static void await_phase(const struct victim *v, int phase)
     }
 }
 
-/* What that peer does with its proved connection, and how the rank's receive ends. */
-static void meet_victim(void (*act)(struct fake_peer *s), int64_t limit_ms, enum status want,
-                        const char *word)
+/* Runs a rank whose peer authenticates and then calls act; checks how the rank's receive ends. */
+static void attack_victim(void (*act)(struct fake_peer *s), int64_t limit_ms, enum status want,
+                          const char *word)
 {
     struct victim v = {.end_ms = clock_ms() + harness_patience_ms(limit_ms)};
     struct fake_peer s;
@@ -115,7 +115,7 @@ static void meet_victim(void (*act)(struct fake_peer *s), int64_t limit_ms, enum
 static const char content[64] = "sixty-four bytes of content";
 static uint64_t expected_tag(void) { return fake_peer_tag(GENERATION, 1, 1, P2P_TAG_PAIR, 0); }
 
-static void say_right(struct fake_peer *s)
+static void send_valid(struct fake_peer *s)
 {
     assert_true(fake_peer_send(s, expected_tag(), content, 64, NULL));
 }
@@ -129,48 +129,48 @@ static void forge_tag_class(struct fake_peer *s, int tag_class)
     fake_peer_send(s, fake_peer_tag(GENERATION, 1, 1, (enum p2p_tag_class)tag_class, 0), content,
                    64, NULL);
 }
-static void forge_call(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_HEADER); }
-static void forge_data(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_PART); }
-static void forge_done(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_SUM); }
+static void forge_header(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_HEADER); }
+static void forge_part(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_PART); }
+static void forge_sum(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_SUM); }
 static void forge_pair(struct fake_peer *s) { forge_tag_class(s, P2P_TAG_PAIR); }
 
-static void say_noise(struct fake_peer *s)
+static void send_noise(struct fake_peer *s)
 {
     char noise[4096];
     memset(noise, 0xa5, sizeof noise);
     fake_peer_write(s->fd, noise, sizeof noise);
 }
-static void say_damaged(struct fake_peer *s)
+static void send_damaged(struct fake_peer *s)
 {
-    struct tcp_frame_header head = {.tag = expected_tag(), .total = 64, .bytes = 64};
-    uint8_t sealed[TCP_FRAME_HEADER_BYTES];
+    struct tcp_frame_header header = {.tag = expected_tag(), .total = 64, .bytes = 64};
+    uint8_t bytes[TCP_FRAME_HEADER_BYTES];
     char other[64];
     memcpy(other, content, 64);
     other[40] ^= 4;
-    assert_true(tcp_frame_write(&s->out, &head, content, sealed));
-    fake_peer_write(s->fd, sealed, sizeof sealed);
+    assert_true(tcp_frame_write(&s->out, &header, content, bytes));
+    fake_peer_write(s->fd, bytes, sizeof bytes);
     fake_peer_write(s->fd, other, sizeof other);
 }
-/* Another message's head again: the place in the connection does not fit. */
-static void say_twice(struct fake_peer *s)
+/* The header of a message a second time: it is no longer the next frame. */
+static void send_twice(struct fake_peer *s)
 {
-    struct tcp_frame_header head = {
+    struct tcp_frame_header header = {
         .tag = fake_peer_tag(GENERATION, 2, 1, P2P_TAG_PAIR, 0), .total = 64, .bytes = 64};
-    uint8_t sealed[TCP_FRAME_HEADER_BYTES];
-    assert_true(tcp_frame_write(&s->out, &head, content, sealed));
+    uint8_t bytes[TCP_FRAME_HEADER_BYTES];
+    assert_true(tcp_frame_write(&s->out, &header, content, bytes));
     for (int i = 0; i < 2; i++) {
-        fake_peer_write(s->fd, sealed, sizeof sealed);
+        fake_peer_write(s->fd, bytes, sizeof bytes);
         fake_peer_write(s->fd, content, sizeof content);
     }
 }
 static void claim(struct fake_peer *s, int64_t total, int64_t at, int64_t bytes)
 {
-    const struct tcp_frame_header head = {
+    const struct tcp_frame_header header = {
         .tag = expected_tag(), .total = total, .at = at, .bytes = bytes};
     static char room[TCP_FRAME_CONTENT_MAX * 2];
-    uint8_t sealed[TCP_FRAME_HEADER_BYTES];
-    assert_true(tcp_frame_write(&s->out, &head, room, sealed));
-    fake_peer_write(s->fd, sealed, sizeof sealed);
+    uint8_t header_bytes[TCP_FRAME_HEADER_BYTES];
+    assert_true(tcp_frame_write(&s->out, &header, room, header_bytes));
+    fake_peer_write(s->fd, header_bytes, sizeof header_bytes);
     fake_peer_write(s->fd, content, sizeof content);
 }
 static void claim_too_long(struct fake_peer *s) { claim(s, 4096, 0, 4096); }
@@ -178,34 +178,34 @@ static void claim_all_memory(struct fake_peer *s) { claim(s, INT64_MAX, 0, 64); 
 static void claim_negative(struct fake_peer *s) { claim(s, -1, 0, 64); }
 static void claim_middle(struct fake_peer *s) { claim(s, 64, 32, 32); }
 static void claim_beyond(struct fake_peer *s) { claim(s, 64, 0, 65); }
-static void claim_large_part(struct fake_peer *s)
+static void claim_large_frame(struct fake_peer *s)
 {
     claim(s, 1 << 20, 0, TCP_FRAME_CONTENT_MAX + 1);
 }
-static void claim_empty_part(struct fake_peer *s) { claim(s, 64, 0, 0); }
+static void claim_empty_frame(struct fake_peer *s) { claim(s, 64, 0, 0); }
 static void claim_other_rank(struct fake_peer *s)
 {
     fake_peer_send(s, fake_peer_tag(GENERATION, 1, 0, P2P_TAG_PAIR, 0), content, 64, NULL);
 }
 
-static void a_peer_that_errs_is_lost(void **state)
+static void an_invalid_frame_ends_the_connection(void **state)
 {
     (void)state;
     static void (*const acts[])(struct fake_peer * s) = {
-        forge_call,   forge_data,       forge_done,       forge_pair,      say_noise,
-        say_damaged,  say_twice,        claim_all_memory, claim_negative,  claim_middle,
-        claim_beyond, claim_large_part, claim_empty_part, claim_other_rank};
-    meet_victim(say_right, 20000, ST_OK, "");
+        forge_header, forge_part,        forge_sum,         forge_pair,      send_noise,
+        send_damaged, send_twice,        claim_all_memory,  claim_negative,  claim_middle,
+        claim_beyond, claim_large_frame, claim_empty_frame, claim_other_rank};
+    attack_victim(send_valid, 20000, ST_OK, "");
     int64_t before = p2p_refused();
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
-        meet_victim(acts[i], 20000, ST_PEER, "forged, damaged or out of order");
+        attack_victim(acts[i], 20000, ST_PEER, "forged, damaged or out of order");
     assert_int_equal(p2p_refused() - before, sizeof acts / sizeof *acts);
-    meet_victim(claim_too_long, 20000, ST_BUG, "in different calls");
+    attack_victim(claim_too_long, 20000, ST_BUG, "in different calls");
 }
 
-/* Messages that nobody waits for: a few are kept, then the sender waits. */
+/* Messages without a receive: a few are kept, then the sender blocks. */
 static int unmatched;
-static void say_unmatched(struct fake_peer *s)
+static void send_unmatched(struct fake_peer *s)
 {
     static char kib[1024];
     const struct timeval limit = {.tv_usec = 500000};
@@ -215,11 +215,11 @@ static void say_unmatched(struct fake_peer *s)
                             NULL))
             break;
 }
-static void unmatched_messages_stay_outside(void **state)
+static void unmatched_messages_stay_in_the_socket(void **state)
 {
     (void)state;
     long before = resident_kib();
-    meet_victim(say_unmatched, 3000, ST_RETRY, "in time");
+    attack_victim(send_unmatched, 3000, ST_RETRY, "in time");
     print_message(
         "# %d of 30000 unmatched messages of 1 KiB left their sender; resident %ld, then %ld KiB\n",
         unmatched, before, resident_kib());
@@ -229,7 +229,7 @@ static void unmatched_messages_stay_outside(void **state)
 #endif
 }
 
-/* ---- strangers at the door ---- */
+/* ---- unauthenticated clients ---- */
 
 struct rank {
     int rank;
@@ -279,9 +279,9 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-/* The sums of rank 0 after a life in which attack(address of rank 0) was running until both were
+/* The sums of rank 0 after a run in which attack(address of rank 0) lasts until both are
  * connected. */
-static void live_through(void (*attack)(const void *address), float *out)
+static void run_ranks(void (*attack)(const void *address), float *out)
 {
     struct world w = {.may_connect = false};
     pthread_t threads[2];
@@ -301,7 +301,8 @@ static void live_through(void (*attack)(const void *address), float *out)
         if (w.ranks[r].st != ST_OK)
             fail_msg("rank %d: %s", r, w.ranks[r].message);
     }
-    assert_int_equal(fake_peer_connect(w.addresses[0]), -1); /* closed since all were connected */
+    /* the port is closed since all ranks are connected */
+    assert_int_equal(fake_peer_connect(w.addresses[0]), -1);
     memcpy(out, w.ranks[0].data, ELEMS * sizeof(float));
     free(w.ranks[0].data);
     free(w.ranks[1].data);
@@ -316,8 +317,8 @@ static void close_all(void)
             close(fds[i]);
 }
 
-/* Random bytes; the right magic and noise behind it; a whole hello with another secret; a right one
- * again and again, as recorded on the way; nothing at all. */
+/* Random bytes; the magic and noise behind it; a whole HELLO with another secret; a valid HELLO
+ * again and again, as if recorded; no byte at all. */
 static void forge_connections(const void *address)
 {
     static const uint8_t wrong[TCP_AUTH_SECRET_BYTES] = "another secret";
@@ -346,12 +347,12 @@ static void a_thousand_unauthenticated_clients_change_nothing(void **state)
 {
     (void)state;
     static float calm[ELEMS], attacked[ELEMS];
-    live_through(NULL, calm);
+    run_ranks(NULL, calm);
     long before_kib = resident_kib();
     int64_t before = p2p_refused(), begin_ms = clock_ms();
-    live_through(forge_connections, attacked);
+    run_ranks(forge_connections, attacked);
     close_all();
-    print_message("# %lld of %d strangers counted, %lld ms, resident %ld, then %ld KiB\n",
+    print_message("# %lld of %d clients refused, %lld ms, resident %ld, then %ld KiB\n",
                   (long long)(p2p_refused() - before), FORGED, (long long)(clock_ms() - begin_ms),
                   before_kib, resident_kib());
     assert_in_range(p2p_refused() - before, FORGED * 9 / 10, FORGED * 2);
@@ -361,8 +362,8 @@ static void a_thousand_unauthenticated_clients_change_nothing(void **state)
 #endif
 }
 
-/* Silent connections, as many as one can make, for as long as ranks meet: some of them push a
- * rank's own from its seat, which tries again. */
+/* Silent connections, as many as can be made, while the ranks connect. Some take the slot of a
+ * rank's own connection, which is retried. */
 static atomic_bool is_flooding;
 static const void *flooded;
 static void *flood_main(void *arg)
@@ -393,18 +394,18 @@ static void begin_flood(const void *address)
     clock_sleep_ms(200);
 }
 
-static void a_flood_does_not_keep_ranks_apart(void **state)
+static void a_flood_does_not_stop_ranks_from_connecting(void **state)
 {
     (void)state;
     static float calm[ELEMS], attacked[ELEMS];
-    live_through(NULL, calm);
+    run_ranks(NULL, calm);
     int64_t begin_ms = clock_ms();
-    live_through(begin_flood, attacked);
+    run_ranks(begin_flood, attacked);
     int64_t took_ms = clock_ms() - begin_ms;
     is_flooding = false;
     pthread_join(flooder, NULL);
     close_all();
-    print_message("# %d silent connections; met and done after %lld ms\n", flood_n,
+    print_message("# %d silent connections; connected and done after %lld ms\n", flood_n,
                   (long long)took_ms);
     assert_true(flood_n > 64);
     assert_true(took_ms < harness_patience_ms(8000));
@@ -440,13 +441,13 @@ static void a_replayed_handshake_fails(void **state)
     }
     assert_true(fake_peer_authenticate(&s, v.address, &right, HARNESS_SECRET) &&
                 fake_peer_send_hello(&s, &right));
-    say_right(&s);
+    send_valid(&s);
     pthread_join(thread, NULL);
     fake_peer_close(&s);
     assert_int_equal(v.st, ST_OK);
 }
 
-/* Each word of who it is counts, though the secret is right. */
+/* The right secret with one wrong identity field is refused, for each field. */
 static void another_world_is_refused(void **state)
 {
     (void)state;
@@ -467,17 +468,17 @@ static void another_world_is_refused(void **state)
     }
     assert_true(fake_peer_authenticate(&s, v.address, &right, HARNESS_SECRET) &&
                 fake_peer_send_hello(&s, &right));
-    say_right(&s);
+    send_valid(&s);
     pthread_join(thread, NULL);
     fake_peer_close(&s);
     assert_int_equal(v.st, ST_OK);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_peer_that_errs_is_lost),
-    cmocka_unit_test(unmatched_messages_stay_outside),
+    cmocka_unit_test(an_invalid_frame_ends_the_connection),
+    cmocka_unit_test(unmatched_messages_stay_in_the_socket),
     cmocka_unit_test(a_thousand_unauthenticated_clients_change_nothing),
-    cmocka_unit_test(a_flood_does_not_keep_ranks_apart),
+    cmocka_unit_test(a_flood_does_not_stop_ranks_from_connecting),
     cmocka_unit_test(a_replayed_handshake_fails),
     cmocka_unit_test(another_world_is_refused)};
 HARNESS_MAIN(tests)

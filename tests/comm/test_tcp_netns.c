@@ -1,4 +1,3 @@
-/* test_tcp_netns — two nodes as real hosts as test_ucx_netns has it, over TCP by our own
- * transport. */
+/* test_tcp_netns — test_ucx_netns over this program's own TCP transport. */
 #define OVER COMM_NET_TCP
 #include "comm/test_ucx_netns.c"

@@ -1,7 +1,6 @@
-/* test_tcp_proxy — two real ranks with somebody between them, who leaves parts of messages out,
- * sends them twice, changes their order, alters heads and contents, cuts them short, puts own ones
- * between, cuts the connection: every sum that a rank gets is right, and the rank behind learns of
- * it as a lost peer. PROXY_TRIALS=N: so many of each kind, default 3. */
+/* test_tcp_proxy — two real ranks with a proxy between them. It drops, repeats, reorders, alters,
+ * cuts short, inserts and replays frames, and cuts the connection. Every sum that a rank gets is
+ * right, and both ranks end with a lost peer. PROXY_TRIALS=N: N faults of each kind, default 3. */
 #include "comm/fake_peer.h"
 
 #include <stdatomic.h>
@@ -10,7 +9,7 @@
 #include "comm/core/comm.h"
 
 #define GENERATION 3
-#define ELEMS 200000 /* parts of more than one frame each */
+#define ELEMS 200000 /* parts of more than one frame */
 #define CALLS 60
 #define HEAD TCP_FRAME_HEADER_BYTES
 
@@ -19,19 +18,19 @@ static const char *const names[WHAT_N] = {"nothing",     "drop",  "twice",  "swa
                                           "content bit", "short", "insert", "replay", "cut"};
 
 struct world {
-    char addresses[2][2][COMM_ADDRESS_MAX]; /* as each rank is told */
+    char addresses[2][2][COMM_ADDRESS_MAX]; /* as each rank sees them */
     int64_t bytes[2];
     pthread_barrier_t packed;
-    int64_t right[2]; /* calls whose sums were right */
+    int64_t right[2]; /* calls with right sums */
     bool is_wrong[2];
     enum status st[2];
     char message[2][512];
-    /* of the one between */
+    /* the proxy */
     int listen_fd;
     enum what what;
-    int at; /* the frame that it befalls */
+    int at; /* the number of the frame it hits */
     unsigned seed;
-    atomic_bool is_done, has_struck;
+    atomic_bool is_done, has_faulted;
 };
 
 static enum status work(struct world *w, int rank, struct comm **comm)
@@ -62,29 +61,29 @@ static enum status work(struct world *w, int rank, struct comm **comm)
     return comm_barrier(*comm);
 }
 
-struct seat {
+struct rank_arg {
     struct world *w;
     int rank;
 };
 static void *rank_main(void *arg)
 {
-    struct seat *seat = arg;
+    struct rank_arg *me = arg;
     struct comm *comm = NULL;
-    seat->w->st[seat->rank] = work(seat->w, seat->rank, &comm);
-    snprintf(seat->w->message[seat->rank], sizeof seat->w->message[0], "%s", status_message());
+    me->w->st[me->rank] = work(me->w, me->rank, &comm);
+    snprintf(me->w->message[me->rank], sizeof me->w->message[0], "%s", status_message());
     comm_close(comm);
     return NULL;
 }
 
-/* ---- between them ---- */
+/* ---- the proxy ---- */
 
-static bool carry(int from, int to, size_t n)
+static bool forward(int from, int to, size_t n)
 {
     char bytes[256];
     return fake_peer_read(from, bytes, n) && fake_peer_write(to, bytes, n);
 }
 
-static void *carry_back(void *arg)
+static void *forward_back(void *arg)
 {
     int *fds = arg;
     static _Thread_local char bytes[1 << 16];
@@ -95,7 +94,7 @@ static void *carry_back(void *arg)
     return NULL;
 }
 
-/* A frame as it travels: its head says how long it is. */
+/* Reads a frame: its header has its length. */
 static size_t get_frame(int fd, char *out)
 {
     uint32_t bytes;
@@ -106,13 +105,13 @@ static size_t get_frame(int fd, char *out)
     return fake_peer_read(fd, out + HEAD, bytes) ? HEAD + bytes : 0;
 }
 
-/* false: the connection is to end. */
-static bool strike(struct world *w, int from, int to, char *frame, size_t n, const char *first,
-                   size_t first_n)
+/* Applies the fault. false: ends the connection. */
+static bool apply_fault(struct world *w, int from, int to, char *frame, size_t n, const char *first,
+                        size_t first_n)
 {
     static char other[HEAD + TCP_FRAME_CONTENT_MAX];
     size_t bit = (size_t)rand_r(&w->seed), other_n;
-    w->has_struck = true;
+    w->has_faulted = true;
     switch (w->what) {
     case NOTHING:
         return fake_peer_write(to, frame, n);
@@ -144,14 +143,14 @@ static bool strike(struct world *w, int from, int to, char *frame, size_t n, con
     }
 }
 
-static void carry_frames(struct world *w, int from, int to)
+static void forward_frames(struct world *w, int from, int to)
 {
     static char frame[HEAD + TCP_FRAME_CONTENT_MAX], first[HEAD + TCP_FRAME_CONTENT_MAX];
     size_t first_n = 0, n;
     for (int i = 0; (n = get_frame(from, frame)) > 0; i++) {
         if (i == 0)
             memcpy(first, frame, first_n = n);
-        if (i == w->at ? !strike(w, from, to, frame, n, first, first_n)
+        if (i == w->at ? !apply_fault(w, from, to, frame, n, first, first_n)
                        : !fake_peer_write(to, frame, n))
             break;
     }
@@ -163,11 +162,11 @@ static void *proxy_main(void *arg)
     int in = accept(w->listen_fd, NULL, NULL), out = fake_peer_connect(w->addresses[0][0]);
     pthread_t back;
     int fds[2] = {out, in};
-    if (in >= 0 && out >= 0 && carry(in, out, TCP_AUTH_HELLO_BYTES) &&
-        carry(out, in, TCP_AUTH_ANSWER_BYTES) && carry(in, out, TCP_AUTH_PROOF_BYTES) &&
-        carry(out, in, TCP_AUTH_WELCOME_BYTES)) {
-        pthread_create(&back, NULL, carry_back, fds);
-        carry_frames(w, in, out);
+    if (in >= 0 && out >= 0 && forward(in, out, TCP_AUTH_HELLO_BYTES) &&
+        forward(out, in, TCP_AUTH_ANSWER_BYTES) && forward(in, out, TCP_AUTH_PROOF_BYTES) &&
+        forward(out, in, TCP_AUTH_WELCOME_BYTES)) {
+        pthread_create(&back, NULL, forward_back, fds);
+        forward_frames(w, in, out);
         shutdown(in, SHUT_RDWR);
         shutdown(out, SHUT_RDWR);
         pthread_join(back, NULL);
@@ -177,26 +176,26 @@ static void *proxy_main(void *arg)
     return NULL;
 }
 
-/* Rank 1 is told that rank 0 is where the one between listens. */
-static void set_between(struct world *w)
+/* Rank 1 gets the proxy's address for rank 0. */
+static void open_proxy(struct world *w)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof at;
-    struct tcp_addr_packed card;
+    struct tcp_addr_packed packed;
     w->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(bind(w->listen_fd, (struct sockaddr *)&at, bytes) == 0 &&
                 listen(w->listen_fd, 1) == 0 &&
                 getsockname(w->listen_fd, (struct sockaddr *)&at, &bytes) == 0);
     memcpy(w->addresses[1], w->addresses[0], sizeof w->addresses[0]);
-    memcpy(&card, w->addresses[1][0] + FAKE_PEER_TCP_AT, sizeof card);
-    card.port = ntohs(at.sin_port);
-    memcpy(w->addresses[1][0] + FAKE_PEER_TCP_AT, &card, sizeof card);
+    memcpy(&packed, w->addresses[1][0] + FAKE_PEER_TCP_AT, sizeof packed);
+    packed.port = ntohs(at.sin_port);
+    memcpy(w->addresses[1][0] + FAKE_PEER_TCP_AT, &packed, sizeof packed);
 }
 
 static void run(enum what what, int at, unsigned seed)
 {
     static struct world w;
-    struct seat seats[2];
+    struct rank_arg args[2];
     pthread_t threads[3];
     memset(&w, 0, sizeof w);
     w.what = what;
@@ -204,11 +203,11 @@ static void run(enum what what, int at, unsigned seed)
     w.seed = seed;
     pthread_barrier_init(&w.packed, NULL, 3);
     for (int r = 0; r < 2; r++) {
-        seats[r] = (struct seat){&w, r};
-        pthread_create(&threads[r], NULL, rank_main, &seats[r]);
+        args[r] = (struct rank_arg){&w, r};
+        pthread_create(&threads[r], NULL, rank_main, &args[r]);
     }
     pthread_barrier_wait(&w.packed);
-    set_between(&w);
+    open_proxy(&w);
     pthread_create(&threads[2], NULL, proxy_main, &w);
     pthread_barrier_wait(&w.packed);
     for (int i = 0; i < 3; i++)
@@ -217,7 +216,7 @@ static void run(enum what what, int at, unsigned seed)
     pthread_barrier_destroy(&w.packed);
     enum status want = what == NOTHING ? ST_OK : ST_PEER;
     for (int r = 0; r < 2; r++)
-        if (w.is_wrong[r] || !w.has_struck || w.st[r] != want ||
+        if (w.is_wrong[r] || !w.has_faulted || w.st[r] != want ||
             (want == ST_OK && w.right[r] != CALLS))
             fail_msg("%s at frame %d, seed %u: rank %d: %s%lld right, %s: %s", names[what], at,
                      seed, r, w.is_wrong[r] ? "a WRONG sum; " : "", (long long)w.right[r],

@@ -1,5 +1,6 @@
-/* test_ucx_faults — ranks as processes over TCP: one is killed, stopped, or leaves in the middle of
- * a call; the others name it in time, close without waiting, and meet again in the same process. */
+/* test_ucx_faults — ranks as processes over TCP. One is killed, stopped or ends in the middle of a
+ * call: the others name it in time, close without waiting, and connect again in the same
+ * process. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -20,7 +21,7 @@
 #define RANKS 3
 #define ELEMS 4000000
 
-/* What the processes share: the road that addresses take, and what each has seen. */
+/* Shared by the processes: their addresses, and what each has seen. */
 struct shared {
     _Atomic int arrived;
     char addresses[RANKS][COMM_ADDRESS_MAX];
@@ -34,8 +35,8 @@ struct shared {
 };
 static struct shared *all;
 
-/* How long a process's first thread has waited for a processor in all: what a busy machine takes
- * from it is not the program's slowness. 0 where the kernel does not count it. */
+/* How long the first thread of a process has waited for a processor: time that a busy machine takes
+ * from it does not count. 0 if the kernel does not report it. */
 static int64_t queued_ms(pid_t pid)
 {
     char path[64];
@@ -50,7 +51,7 @@ static int64_t queued_ms(pid_t pid)
     return queued / 1000000;
 }
 
-static void meet(int n)
+static void barrier(int n)
 {
     int mine = atomic_fetch_add(&all->arrived, 1) / n;
     while (atomic_load(&all->arrived) / n <= mine)
@@ -75,13 +76,13 @@ static enum status open_comm(int rank, int n, int64_t generation, int64_t timeou
         .is_aborted = is_aborted,
         .shm_fd = -1};
     TRY(comm_begin_open(&config, out, all->addresses[rank], &all->bytes[rank]));
-    meet(n);
+    barrier(n);
     enum status st = comm_end_open(*out, generation, all->addresses, all->bytes);
-    meet(n);
+    barrier(n);
     return st;
 }
 
-/* Calls one after the other until one fails; writes down when and why. */
+/* Calls until one fails; records when and why. */
 static enum status call_until_failure(struct comm *comm, int rank, float *data, int64_t elems)
 {
     struct tensor t = {data, DTYPE_F32};
@@ -114,8 +115,8 @@ static void child(int rank, int64_t elems, int64_t timeout_ms)
     _exit(st == ST_PEER ? 0 : 3);
 }
 
-/* RANKS processes; when all have made a few calls, `fault` befalls the last one. The others' exit
- * codes must be 0. */
+/* Starts RANKS processes; when all have made a few calls, applies `fault` to the last one. The exit
+ * codes of the others must be 0. */
 static void run_fault(int64_t elems, int64_t timeout_ms, void (*fault)(pid_t last))
 {
     pid_t pids[RANKS];
@@ -228,7 +229,7 @@ static long resident_kib(void)
     return pages * 4;
 }
 
-/* A partner that comes, works, and dies in each generation. */
+/* A partner that connects, works and dies in each generation. */
 static void partner(int64_t generation)
 {
     struct comm *comm = NULL;
@@ -237,54 +238,54 @@ static void partner(int64_t generation)
     if (open_comm(1, 2, generation, harness_patience_ms(20000), &comm) != ST_OK ||
         comm_all_reduce(comm, t, t, 70000) != ST_OK)
         fprintf(stderr, "# partner: %s\n", status_message());
-    _exit(0); /* without closing: as if killed */
+    _exit(0); /* without closing, as if killed */
 }
 
-/* The survivor keeps its process through 100 lives and leaves nothing behind. */
-static void test_lives(void **state)
+/* The survivor keeps its process through 100 generations and leaks nothing. */
+static void test_generations(void **state)
 {
     (void)state;
     int fds = 0, threads = 0;
     long kib = 0;
     static float data[70000];
     struct tensor t = {data, DTYPE_F32};
-    for (int64_t life = 1; life <= 100; life++) {
+    for (int64_t generation = 1; generation <= 100; generation++) {
         memset(all, 0, sizeof(*all));
         fflush(NULL);
         pid_t pid = fork();
         if (pid == 0)
-            partner(life);
+            partner(generation);
         struct comm *comm = NULL;
-        assert_int_equal(open_comm(0, 2, life, 20000, &comm), ST_OK);
+        assert_int_equal(open_comm(0, 2, generation, 20000, &comm), ST_OK);
         enum status st = ST_OK;
         for (int i = 0; i < 3 && st == ST_OK; i++)
             st = comm_all_reduce(comm, t, t, 70000);
         assert_int_equal(st, ST_PEER);
         comm_close(comm);
         waitpid(pid, NULL, 0);
-        if (life == 10) {
+        if (generation == 10) {
             fds = count_entries("/proc/self/fd");
             threads = count_entries("/proc/self/task");
             kib = resident_kib();
         }
     }
     print_message(
-        "# after 10 and 100 lives: descriptors %d %d, threads %d %d, resident %ld %ld KiB\n", fds,
-        count_entries("/proc/self/fd"), threads, count_entries("/proc/self/task"), kib,
+        "# after 10 and 100 generations: descriptors %d %d, threads %d %d, resident %ld %ld KiB\n",
+        fds, count_entries("/proc/self/fd"), threads, count_entries("/proc/self/task"), kib,
         resident_kib());
     assert_int_equal(count_entries("/proc/self/fd"), fds);
     assert_int_equal(count_entries("/proc/self/task"), threads);
-#ifndef __SANITIZE_ADDRESS__ /* it keeps what was freed for a while */
+#ifndef __SANITIZE_ADDRESS__ /* it delays the release of memory */
     assert_true(resident_kib() < kib + 4096);
 #endif
 }
 
 int main(void)
 {
-    /* UCX is used in children alone where it can be: test_lives comes last. */
+    /* test_generations comes last: it is the only test that uses UCX in this process. */
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_aborted), cmocka_unit_test(test_lives)};
+        cmocka_unit_test(test_aborted), cmocka_unit_test(test_generations)};
     harness_loopback();
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return all == MAP_FAILED ? 99 : cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

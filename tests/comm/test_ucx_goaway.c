@@ -1,6 +1,6 @@
-/* test_ucx_goaway — who leaves because of a lost rank says which, and who leaves because of that
- * says so, too: four processes in a row, each connected to its neighbours alone, of which the last
- * is killed. */
+/* test_ucx_goaway — a rank that ends because of a lost rank names it, and so does a rank that ends
+ * because of that one. Four processes in a row, each connected to its neighbours alone; the last is
+ * killed. */
 #include "harness.h"
 
 #include <signal.h>
@@ -36,7 +36,7 @@ static enum status in_time(void *arg)
     return clock_ms() < *end_ms ? ST_OK : FAIL(ST_BUG, "nothing came in time");
 }
 
-static enum status await(atomic_int *count, int64_t end_ms)
+static enum status wait_for_all(atomic_int *count, int64_t end_ms)
 {
     while (atomic_load(count) < RANKS) {
         TRY(in_time(&end_ms));
@@ -45,7 +45,7 @@ static enum status await(atomic_int *count, int64_t end_ms)
     return ST_OK;
 }
 
-/* Until the neighbour behind is gone: what it would send never comes. */
+/* Waits until the next rank is gone: what it would send never comes. */
 static enum status wait_for_end(struct p2p *p2p, int rank, struct p2p_watch watch)
 {
     char byte;
@@ -58,7 +58,7 @@ static enum status wait_for_end(struct p2p *p2p, int rank, struct p2p_watch watc
     return ST_OK;
 }
 
-static enum status live(struct p2p *p2p, int rank)
+static enum status run_rank(struct p2p *p2p, int rank)
 {
     int64_t end_ms = clock_ms() + harness_patience_ms(LIMIT_MS);
     bool is_peer[RANKS] = {false};
@@ -68,7 +68,7 @@ static enum status live(struct p2p *p2p, int rank)
             is_peer[r] = true;
     TRY(p2p_address(p2p, false, all->addresses[rank], ADDRESS_MAX, &all->bytes[rank]));
     atomic_fetch_add(&all->packed, 1);
-    TRY(await(&all->packed, end_ms));
+    TRY(wait_for_all(&all->packed, end_ms));
     const struct p2p_world world = {.generation = 1,
                                     .rank = rank,
                                     .ranks = RANKS,
@@ -79,7 +79,7 @@ static enum status live(struct p2p *p2p, int rank)
                                     .secret = HARNESS_SECRET};
     TRY(p2p_connect(p2p, &world, watch));
     atomic_fetch_add(&all->connected, 1);
-    TRY(await(&all->connected, end_ms));
+    TRY(wait_for_all(&all->connected, end_ms));
     if (rank == RANKS - 1)
         pause(); /* to be killed */
     return wait_for_end(p2p, rank, watch);
@@ -90,7 +90,7 @@ static void child(int rank)
     struct p2p *p2p = NULL;
     enum status st = p2p_open(&(struct p2p_config){.net = OVER, .eager_bytes = 4096}, &p2p);
     if (st == ST_OK)
-        st = live(p2p, rank);
+        st = run_rank(p2p, rank);
     snprintf(all->message[rank], sizeof all->message[rank], "%s: %s", status_name(st),
              status_message());
     all->has_lost[rank] = st == ST_PEER && p2p_lost(p2p, &all->loss[rank]);
@@ -110,13 +110,13 @@ static void goaway_names_the_lost_rank(void **state)
         if (pids[rank] == 0)
             child(rank);
     }
-    assert_int_equal(await(&all->connected, clock_ms() + LIMIT_MS), ST_OK);
+    assert_int_equal(wait_for_all(&all->connected, clock_ms() + LIMIT_MS), ST_OK);
     kill(pids[RANKS - 1], SIGKILL);
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(waitpid(pids[rank], NULL, 0), pids[rank]);
     for (int rank = 0; rank < RANKS - 1; rank++) {
         const struct p2p_loss *loss = &all->loss[rank];
-        bool is_first = rank == RANKS - 2; /* it sees the death itself */
+        bool is_first = rank == RANKS - 2; /* it notices the death itself */
         if (!all->has_lost[rank] || loss->rank != rank + 1 || loss->sent_goaway == is_first ||
             loss->cause != (is_first ? -1 : RANKS - 1))
             fail_msg("rank %d lost %d, which left: %d, because of %d; %s", rank, loss->rank,

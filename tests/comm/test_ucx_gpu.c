@@ -1,4 +1,4 @@
-/* test_ucx_gpu — what is asked of UCX about GPUs' memory: its answer is this test's. */
+/* test_ucx_gpu — what UCX reports about GPU memory, with a fake ucp_context_query. */
 #include "harness.h"
 
 #include <ucp/api/ucp.h>
@@ -17,7 +17,7 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
     return answer;
 }
 
-static void it_tells_what_it_reaches(void **state)
+static void only_cuda_counts_as_gpu_support(void **state)
 {
     (void)state;
     struct p2p *p2p = NULL;
@@ -36,5 +36,5 @@ static void it_tells_what_it_reaches(void **state)
     p2p_close(p2p);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(it_tells_what_it_reaches)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(only_cuda_counts_as_gpu_support)};
 HARNESS_MAIN(tests)

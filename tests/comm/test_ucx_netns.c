@@ -1,6 +1,6 @@
 /* test_ucx_netns — two nodes as real hosts: a network namespace each, joined by a veth pair with
- * addresses of their own and a limited rate, UCX with its own choice of devices. Skipped where
- * namespaces cannot be made. */
+ * its own addresses and a limited rate. UCX chooses its devices. Skipped where namespaces cannot be
+ * made. */
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ struct shared {
 static struct shared *all;
 static int64_t late_ms; /* how long a call waits for the other node */
 
-static void meet(void)
+static void barrier(void)
 {
     int mine = atomic_fetch_add(&all->arrived, 1) / 2;
     while (atomic_load(&all->arrived) / 2 <= mine)
@@ -70,19 +70,19 @@ static void make_host(int node)
     if (!leave_host())
         _exit(3);
     all->pids[node] = getpid();
-    meet();
+    barrier();
     if (node == 0)
         shell("ip link add v0 type veth peer name v1 netns %d", (int)all->pids[1]);
-    meet();
+    barrier();
     shell("ip link set lo up && ip addr add 10.77.0.%d/24 dev v%d && ip link set v%d up", node + 1,
           node, node);
     shell("tc qdisc add dev v%d root tbf rate %dmbit burst 256kb latency 50ms", node, RATE_MBIT);
-    meet();
-    /* the kernel tells of the carrier a little later; until then UCX does not take the device */
+    barrier();
+    /* the kernel reports the carrier a little later; until then UCX does not use the device */
     shell("for i in $(seq 100); do grep -q up /sys/class/net/v%d/operstate && exit 0; sleep 0.05; "
           "done; exit 1",
           node);
-    meet();
+    barrier();
 }
 
 static enum status open_comm(int node, int64_t timeout_ms, struct comm **out)
@@ -96,7 +96,7 @@ static enum status open_comm(int node, int64_t timeout_ms, struct comm **out)
         .timeout_ms = timeout_ms,
         .shm_fd = -1};
     TRY(comm_begin_open(&config, out, all->addresses[node], &all->bytes[node]));
-    meet();
+    barrier();
     return comm_end_open(*out, 7, all->addresses, all->bytes);
 }
 
@@ -109,7 +109,7 @@ static void fail_child(const char *what)
 static void measure(int node, struct comm *comm, float *data)
 {
     struct tensor t = {data, DTYPE_F32};
-    for (int turn = 0; turn < 2; turn++) {
+    for (int round = 0; round < 2; round++) {
         for (int i = 0; i < ELEMS; i++)
             data[i] = (float)(i % 1000 + node);
         if (comm_barrier(comm) != ST_OK)
@@ -125,7 +125,7 @@ static void measure(int node, struct comm *comm, float *data)
     snprintf(all->name[node], sizeof(all->name[node]), "%s", comm_name(comm));
 }
 
-/* A node's life: sums over the link, then the fault in the middle of more of them. */
+/* One node: sums over the link, then a fault in the middle of more of them. */
 static void host(int node, bool is_killed)
 {
     struct comm *comm = NULL;
@@ -134,7 +134,7 @@ static void host(int node, bool is_killed)
     if (open_comm(node, is_killed ? harness_patience_ms(20000) : late_ms, &comm) != ST_OK)
         fail_child("open");
     measure(node, comm, data);
-    meet();
+    barrier();
     if (node == 1) {
         struct tensor t = {data, DTYPE_F32};
         if (fork() == 0) { /* a helper in this namespace: the comm stays with its own process */
@@ -160,7 +160,7 @@ static void host(int node, bool is_killed)
     _exit(0);
 }
 
-/* False: no namespaces here. */
+/* false: no namespaces here. */
 static bool run_hosts(bool is_killed)
 {
     pid_t pids[2];
@@ -195,8 +195,8 @@ static void check_survivor(int64_t within_ms)
     assert_true(all->closed_ms[0] < harness_patience_ms(1000));
 }
 
-/* Each node sends every byte once in all: half to the owner of the other half, half of what it
- * owns. */
+/* Each node sends each byte once in total: half of them to the owner of the other half, half of
+ * them as the owner. */
 static void test_link_and_kill(void **state)
 {
     (void)state;
@@ -207,7 +207,7 @@ static void test_link_and_kill(void **state)
                   RATE_MBIT, 100 * ideal / took);
 #ifdef __SANITIZE_THREAD__
     HARNESS_SKIP("speed and deadline: under the thread sanitizer all is ten times slower, and the "
-                 "deadline comes before the news");
+                 "deadline comes first");
 #endif
     assert_true(took < ideal / 0.6 * harness_slow());
     check_survivor(harness_patience_ms(1000));

@@ -1,5 +1,4 @@
-/* test_p2p_choose — which transport ranks take, by what their addresses say: the same on all of
- * them. */
+/* test_p2p_choose — the driver that ranks choose by their addresses: the same on all of them. */
 #include "harness.h"
 
 #include <string.h>
@@ -17,7 +16,7 @@ struct trial {
     struct p2p_world world;
 };
 
-/* This rank is 0 of three, and the others' addresses are as its own. */
+/* This rank is 0 of three; the others have the same address as it. */
 static void begin(struct trial *t, enum p2p_net net, const char *tls)
 {
     memset(t, 0, sizeof *t);
@@ -38,7 +37,7 @@ static void begin(struct trial *t, enum p2p_net net, const char *tls)
                                   .bytes = t->bytes};
 }
 
-/* An address is {magic, net, bytes of TCP's, bytes of UCX's}, and these. */
+/* An address is {magic, net, bytes of TCP's, bytes of UCX's}, and then these addresses. */
 static void drop_ucx(struct trial *t, int rank)
 {
     uint16_t bytes;
@@ -60,7 +59,7 @@ static void end(struct trial *t, enum status want, const char *driver, const cha
     } else {
         assert_non_null(strstr(status_message(), why));
     }
-    t->p2p->driver = NULL; /* no connections: only to be closed */
+    t->p2p->driver = NULL; /* no connections: only closed */
     p2p_close(t->p2p);
 }
 
@@ -83,7 +82,7 @@ static void one_rule_for_all(void **state)
     end(&t, ST_OK, "ucx", "");
 }
 
-static void what_is_wrong_is_said(void **state)
+static void errors_name_the_rank(void **state)
 {
     (void)state;
     struct trial t;
@@ -122,7 +121,7 @@ static void ucx_over_tcp_must_be_asked_for(void **state)
     assert_true(ucx_env_names_tcp());
 }
 
-static void an_interface_named_for_ucx_is_taken(void **state)
+static void tcp_uses_the_interface_set_for_ucx(void **state)
 {
     (void)state;
     char name[32];
@@ -138,7 +137,7 @@ static void an_interface_named_for_ucx_is_taken(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(one_rule_for_all),
-                                          cmocka_unit_test(what_is_wrong_is_said),
+                                          cmocka_unit_test(errors_name_the_rank),
                                           cmocka_unit_test(ucx_over_tcp_must_be_asked_for),
-                                          cmocka_unit_test(an_interface_named_for_ucx_is_taken)};
+                                          cmocka_unit_test(tcp_uses_the_interface_set_for_ucx)};
 HARNESS_MAIN(tests)

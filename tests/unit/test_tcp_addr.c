@@ -1,5 +1,5 @@
-/* test_tcp_addr — at which address of this node workers listen: by the way to a master, by name,
- * address, interface. */
+/* test_tcp_addr — the address on which workers listen: by the route to a master, by name, address,
+ * interface. */
 #include "harness.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static void by_master_or_by_setting(void **state)
     assert_non_null(strstr(status_message(), "DATA_ADDR=no-such-name.invalid"));
 }
 
-static void what_travels_comes_back(void **state)
+static void a_packed_address_unpacks_the_same(void **state)
 {
     (void)state;
     static const char *const names[] = {"127.0.0.1", "::1"};
@@ -59,5 +59,5 @@ static void what_travels_comes_back(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(by_master_or_by_setting),
-                                          cmocka_unit_test(what_travels_comes_back)};
+                                          cmocka_unit_test(a_packed_address_unpacks_the_same)};
 HARNESS_MAIN(tests)

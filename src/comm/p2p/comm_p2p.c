@@ -5,7 +5,7 @@
  * way. A large call continues in chunks (p2p_pipeline.h), in two levels where nodes have several
  * workers (p2p_two_level.h).
  *
- * A rank whose call fails sends GOAWAY to its peers (p2p_abort), so that they look for the rank
+ * A rank with a failed call sends GOAWAY to its peers (p2p_abort). So they look for the rank
  * that is missing and do not blame this one. Must not know what is summed, or why. */
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +157,7 @@ static struct p2p_pipeline_call pipeline_call(struct comm_ctx *ctx, const struct
                                       .arg = ctx};
 }
 
-/* How large calls travel whose buffers lie in one kind of memory. */
+/* The pipelines of large calls for one kind of memory. */
 struct route {
     struct p2p_pipeline *flat;
     struct p2p_two_level *two_level; /* zeroed: each node has one worker */

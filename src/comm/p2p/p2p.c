@@ -1,7 +1,7 @@
 /* p2p — messages under way and the peers they wait for, over any driver.
  *
- * Each receive names its sender. The list of messages under way tells which of them a lost peer
- * fails. Must not know collectives, nor how a driver moves bytes. */
+ * Each receive names its sender. The list of messages under way shows which of them fail
+ * with a lost peer. Must not know collectives, nor how a driver moves bytes. */
 #include "comm/p2p/p2p.h"
 
 #include <sched.h>
@@ -15,8 +15,8 @@
 #include "comm/p2p/p2p_inside.h"
 
 /* While nothing moves, spin for this long before yielding, if a core is free for waiting. A shorter
- * spin is slower on busy cores: two of them at load 20 took 5.7 and 8.4 ms for 1 MiB between two
- * ranks with 4 µs, 1.1 and 0.8 ms with 50 µs. */
+ * spin is slower on busy cores. 1 MiB between two ranks, on two cores at load 20, took 5.7 and
+ * 8.4 ms with 4 µs, 1.1 and 0.8 ms with 50 µs. */
 #define SPIN_NS ((int64_t)50000)
 /* …yield for this long before sleeping: waking up costs 50 µs in a virtual machine */
 #define YIELD_NS ((int64_t)150000)
@@ -300,7 +300,7 @@ bool p2p_lost(const struct p2p *p2p, struct p2p_loss *out)
     return true;
 }
 
-/* So that peers can tell an orderly end from a death, and which rank was lost first. */
+/* So that peers can distinguish an orderly end from a death, and know which rank was lost first. */
 static void send_goaways(struct p2p *p2p)
 {
     struct p2p_loss loss;

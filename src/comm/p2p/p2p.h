@@ -20,7 +20,7 @@
  *   5. The buffer is the caller's again.
  *
  * A rank that ends sends each peer a GOAWAY message. It names the rank whose loss made it end, if
- * there is one. So peers can tell an orderly end from a death. A dead peer is noticed by the
+ * there is one. So peers can distinguish an orderly end from a death. A dead peer is noticed by the
  * transport (a TCP reset, an InfiniBand retry limit) and named by its rank. After a failure the
  * only calls allowed are p2p_lost, p2p_abort and p2p_close; none of them waits for a peer.
  *
@@ -51,7 +51,7 @@ struct p2p_tag {
     int group;
     int from; /* the sender */
     enum p2p_tag_class tag_class;
-    /* of the call; 0 in classes whose messages follow each other; the low 30 bits count */
+    /* of the call, 0 in classes without a number; the low 30 bits count */
     int64_t sequence;
 };
 
@@ -168,7 +168,7 @@ enum status p2p_progress(struct p2p *p2p, struct p2p_wait *wait);
 /* p2p_abort — after a failure: ends every message under way; their buffers are the caller's
  * again. */
 void p2p_abort(struct p2p *p2p);
-/* p2p_lost — the peer whose connection ended first; false: none has. */
+/* p2p_lost — the peer of the connection that ended first; false: none has. */
 struct p2p_loss {
     int rank;
     bool sent_goaway; /* it ended in order, by a failure or its end, and was not lost */

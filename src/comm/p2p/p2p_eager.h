@@ -1,7 +1,7 @@
 /* p2p_eager — how a call between nodes begins: each rank sends every other rank a header that names
  * the call, with the content behind it if that is short (eager).
  *
- * So ranks in different calls fail at once, every rank knows which ranks have entered, and a small
+ * So ranks in different calls fail at once, and every rank knows which ranks have entered. A small
  * call is over after one message each way. Must not know what the content is. */
 #ifndef CONVOY_COMM_P2P_EAGER_H
 #define CONVOY_COMM_P2P_EAGER_H

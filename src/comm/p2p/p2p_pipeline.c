@@ -30,7 +30,7 @@ struct p2p_pipeline_run {
     int64_t chunk_elems;
     bool sends_parts, sends_sums; /* which queues are in use */
     bool is_windowed; /* a chunk waits for the result of the one P2P_PIPELINE_DEPTH before it */
-    /* the class whose messages are empty acknowledgements; P2P_TAG_HEADER: none */
+    /* the class of empty acknowledgements; P2P_TAG_HEADER: none */
     enum p2p_tag_class ack_class;
     struct part_extent mine;
     int64_t added;  /* finished chunks of my part */

@@ -1,8 +1,8 @@
 /* tcp_conn — one authenticated connection: frames of messages in and out.
  *
- * A message is sent in frames, each behind its header (tcp_frame.h), from the sender's buffer
- * straight into the buffer of the receive with its tag. A message without a receive is kept here
- * while it is short and there are few (unexpected messages). Else it stays in the socket, and
+ * A message is sent in frames, each behind its header (tcp_frame.h). Content goes from the sender's
+ * buffer straight into the buffer of the receive with its tag. A message without a receive is kept
+ * here while it is short and there are few (unexpected messages). Else it stays in the socket, and
  * nothing more is read until its receive is posted; that stops the peer's sends. Anything invalid
  * closes the connection. Must not know handshakes. */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* ucx_env — what this node and the UCX_* variables say about networks for UCX. Must not know UCX's
+/* ucx_env — the networks for UCX, from this node and the UCX_* variables. Must not know UCX's
  * calls. */
 #ifndef CONVOY_COMM_UCX_ENV_H
 #define CONVOY_COMM_UCX_ENV_H

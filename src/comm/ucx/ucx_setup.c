@@ -71,8 +71,8 @@ static bool is_default(const ucp_config_t *config, const char *line)
 static void tune(ucp_config_t *config, int64_t eager_bytes)
 {
     char limit[24];
-    /* Otherwise a connection to an address where nothing answers (a cut cable, a firewall that
-     * drops) blocks the caller for two minutes, and no abort ends it. */
+    /* Otherwise connecting to an address where nothing answers (a cut cable, a firewall that drops)
+     * blocks the caller for two minutes. No abort ends that. */
     if (ucx_env_get("UCX_TCP_CONN_NB") == NULL &&
         ucp_config_modify(config, "CONN_NB", "y") != UCS_OK)
         LOG_DEBUG("UCX does not accept CONN_NB");

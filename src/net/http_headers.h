@@ -1,5 +1,5 @@
-/* http_headers — the headers of an HTTP response that matter for a download: size, range, validator,
- * media type. Pure functions; it must not know sockets or files. */
+/* http_headers — the headers of an HTTP response that matter for a download: size, range,
+ * validator, media type. Pure functions; it must not know sockets or files. */
 #ifndef CONVOY_NET_HTTP_HEADERS_H
 #define CONVOY_NET_HTTP_HEADERS_H
 
@@ -19,8 +19,8 @@ struct http_headers {
     bool is_html; /* Content-Type: text/html or application/xhtml+xml */
 };
 
-/* http_headers_line — reads one header line with its line ending. A status line resets everything: a
- * new response begins. Unknown and malformed lines are ignored. */
+/* http_headers_line — reads one header line with its line ending. A status line resets
+ * everything: a new response begins. Unknown and malformed lines are ignored. */
 void http_headers_line(struct http_headers *headers, const char *line, size_t n);
 /* http_headers_is_html — do the first bytes of a body look like HTML? */
 bool http_headers_is_html(const char *bytes, size_t n);

@@ -70,7 +70,8 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
     case CURLE_OPERATION_TIMEDOUT:
         text_format(response->why, sizeof(response->why), "no answer");
         return HTTPS_CLIENT_UNREACHABLE;
-    case CURLE_GOT_NOTHING: /* a TLS server closes a plain connection so; but so does a server that ends */
+    case CURLE_GOT_NOTHING:
+        /* A TLS server closes a plain connection so, but so does a server that exits. */
         text_format(response->why, sizeof(response->why),
                     "it closed the connection without an answer");
         if (!transfer->client->config.psk->is_none ||

@@ -1,6 +1,7 @@
-/* https_client — asynchronous requests to node 0: libcurl on the event loop, one request at a time in
- * each slot. No function blocks; names are resolved by libcurl's own thread. All functions and the
- * callback run on the loop's thread. It must not know what requests and responses mean. */
+/* https_client — asynchronous requests to node 0: libcurl on the event loop, one request at a
+ * time in each slot. No function blocks; names are resolved by libcurl's own thread. All
+ * functions and the callback run on the loop's thread. It must not know what requests and
+ * responses mean. */
 #ifndef CONVOY_NET_HTTPS_CLIENT_H
 #define CONVOY_NET_HTTPS_CLIENT_H
 
@@ -53,8 +54,9 @@ enum status https_client_open(const struct https_client_config *config, struct h
 /* https_client_close — drops requests under way. Not from on_response. Accepts NULL. */
 void https_client_close(struct https_client *client);
 bool https_client_is_busy(const struct https_client *client, enum https_client_slot slot);
-/* https_client_post — posts JSON to path ("/v1/say") in a free slot. Takes over the text's memory and
- * leaves it empty. A response over response_max bytes, or later than timeout_ms, is an error. */
+/* https_client_post — posts JSON to path ("/v1/say") in a free slot. Takes over the text's
+ * memory and leaves it empty. A response over response_max bytes, or later than timeout_ms, is
+ * an error. */
 void https_client_post(struct https_client *client, enum https_client_slot slot, const char *path,
                        struct text *take_body, size_t response_max, int64_t timeout_ms);
 

@@ -188,9 +188,9 @@ static void admit(struct https_server *server, struct http_server_conn *conn,
     evhttp_connection_set_closecb(connection, on_close, conn);
 }
 
-/* watch_for_close — keep reading while a request is unanswered, so that the end of the connection is
- * noticed. evhttp stops reading then, and aborts the process when bytes arrive nevertheless: so its
- * read callback is removed here, and evhttp sets it again with the answer. */
+/* watch_for_close — keep reading while a request is unanswered, so that the end of the
+ * connection is noticed. evhttp stops reading then, and aborts the process when bytes arrive
+ * nevertheless: so its read callback is removed here, and evhttp sets it again with the answer. */
 static void watch_for_close(struct bufferevent *stream)
 {
     bufferevent_data_cb read_cb, write_cb;

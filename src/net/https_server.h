@@ -54,8 +54,8 @@ void https_server_strangers(const struct https_server *server, struct https_serv
 const void *https_server_connection(struct https_server_request *request);
 /* https_server_peer — the address of the request's sender; "": unknown. */
 void https_server_peer(struct https_server_request *request, char *out, size_t cap);
-/* https_server_respond — sends 200 with JSON, or another code without a body, and frees the request.
- * Drains body; NULL allowed. */
+/* https_server_respond — sends 200 with JSON, or another code without a body, and frees the
+ * request. Drains body; NULL allowed. */
 void https_server_respond(struct https_server_request *request, int code, struct evbuffer *body);
 /* https_server_respond_bytes — the same with 200 and binary data. */
 void https_server_respond_bytes(struct https_server_request *request, struct evbuffer *body);

@@ -1,5 +1,5 @@
-/* ip_address — is a network address on the public internet? Downloads refuse others. Pure functions;
- * it must not know names, sockets or URLs. */
+/* ip_address — is a network address on the public internet? Downloads refuse others. Pure
+ * functions; it must not know names, sockets or URLs. */
 #ifndef CONVOY_NET_IP_ADDRESS_H
 #define CONVOY_NET_IP_ADDRESS_H
 

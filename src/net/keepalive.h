@@ -1,5 +1,5 @@
-/* keepalive — the kernel closes a half-open connection between nodes, on both sides. It must not know
- * what the connection is for. */
+/* keepalive — the kernel closes a half-open connection between nodes, on both sides. It must not
+ * know what the connection is for. */
 #ifndef CONVOY_NET_KEEPALIVE_H
 #define CONVOY_NET_KEEPALIVE_H
 

@@ -76,8 +76,9 @@ static enum status port_taken(const char *addr, int port)
                 addr, port, strerror(errno));
 }
 
-/* listen_on_first — sets *why when no address belongs to this host, or the name resolves to loopback
- * only, which no other node can reach. (Debian's /etc/hosts maps a host's own name to loopback.) */
+/* listen_on_first — sets *why when no address belongs to this host, or the name resolves to
+ * loopback only, which no other node can reach. (Debian's /etc/hosts maps a host's own name to
+ * loopback.) */
 static int listen_on_first(const struct addrinfo *list, bool is_number, const char **why)
 {
     *why = "it is not an address of this host";

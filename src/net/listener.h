@@ -1,5 +1,5 @@
-/* listener — the socket that node 0 listens on: exactly MASTER_ADDR's address when it belongs to this
- * host. Also: who is at the other end of a socket. It must not know what is served. */
+/* listener — the socket that node 0 listens on: exactly MASTER_ADDR's address when it belongs to
+ * this host. Also: who is at the other end of a socket. It must not know what is served. */
 #ifndef CONVOY_NET_LISTENER_H
 #define CONVOY_NET_LISTENER_H
 
@@ -8,17 +8,17 @@
 
 #include "base/status.h"
 
-/* listener_resolve — ST_OK when `addr` is an address or a name that resolves here. Fails ST_RETRY: it
- * does not, or not yet. May block on the name service. */
+/* listener_resolve — ST_OK when `addr` is an address or a name that resolves here. Fails
+ * ST_RETRY: it does not, or not yet. May block on the name service. */
 enum status listener_resolve(const char *addr);
-/* listener_open — a non-blocking listening socket. Behind a NAT or a service's name MASTER_ADDR is no
- * address of this host: then it listens on all addresses and logs a warning. A name that does not
- * resolve fails. May block on the name service: call it before the event loop runs. */
+/* listener_open — a non-blocking listening socket. Behind a NAT or a service's name MASTER_ADDR
+ * is no address of this host: then it listens on all addresses and logs a warning. A name that
+ * does not resolve fails. May block on the name service: call it before the event loop runs. */
 enum status listener_open(const char *addr, int port, int *fd_out);
 /* listener_peer — the address of the other end, "10.0.0.2:4711"; "?": unknown. Returns out. */
 const char *listener_peer(int fd, char *out, size_t cap);
-/* listener_peer_network — the address of the other end as a number, the same for all ports. For IPv6
- * its network (/64), because one host may use every address of it. 0: unknown. */
+/* listener_peer_network — the address of the other end as a number, the same for all ports. For
+ * IPv6 its network (/64), because one host may use every address of it. 0: unknown. */
 uint64_t listener_peer_network(int fd);
 
 #endif

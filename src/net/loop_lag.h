@@ -17,8 +17,8 @@ struct loop_lag {
 };
 
 void loop_lag_init(struct loop_lag *lag, int64_t now_ms);
-/* loop_lag_tick — call it every LOOP_LAG_TICK_MS. Returns by how much this tick is late, in ms; 0: on
- * time. */
+/* loop_lag_tick — call it every LOOP_LAG_TICK_MS. Returns by how much this tick is late, in ms;
+ * 0: on time. */
 int64_t loop_lag_tick(struct loop_lag *lag, int64_t now_ms);
 /* loop_lag_worst — the largest lag of the last LOOP_LAG_KEPT_MS, stops excluded. */
 int64_t loop_lag_worst(const struct loop_lag *lag, int64_t now_ms);

@@ -104,7 +104,8 @@ static int on_serve(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
     *session = NULL;
     if (id_bytes == sizeof(identity) - 1 && memcmp(id, identity, id_bytes) == 0)
         *session = make_session(ssl);
-    return 1; /* without a session the handshake goes on, and fails because there is no certificate */
+    /* Without a session the handshake goes on, and fails because there is no certificate. */
+    return 1;
 }
 
 /* on_certificate — a server that presents a certificate does not have the key. */

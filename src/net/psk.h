@@ -29,11 +29,11 @@ enum status psk_seed(uint8_t out[PSK_SEED_BYTES]);
  * another's. */
 void psk_generation(const uint8_t seed[PSK_SEED_BYTES], int64_t generation,
                     uint8_t out[PSK_GENERATION_BYTES]);
-/* psk_new_server_ctx — a context that accepts only clients with the key, which must outlive it. NULL:
- * failed, and status_message says why. */
+/* psk_new_server_ctx — a context that accepts only clients with the key, which must outlive it.
+ * NULL: failed, and status_message says why. */
 SSL_CTX *psk_new_server_ctx(const struct psk *psk);
-/* psk_set_client_ctx — makes a client's context accept only servers with the key, which must outlive
- * it. false: out of memory. */
+/* psk_set_client_ctx — makes a client's context accept only servers with the key, which must
+ * outlive it. false: out of memory. */
 bool psk_set_client_ctx(SSL_CTX *ctx, const struct psk *psk);
 /* psk_is_refusal — is this a fatal TLS alert (RFC 8446, 6.2) that our server sends for another
  * key? */

@@ -1,6 +1,6 @@
-/* tls_client — a libcurl handle for requests to node 0: TLS 1.3 with the job's key and nothing else,
- * or plain HTTP with JOB_TOKEN=none. It also explains why a handshake failed. It must not know the
- * requests. */
+/* tls_client — a libcurl handle for requests to node 0: TLS 1.3 with the job's key and nothing
+ * else, or plain HTTP with JOB_TOKEN=none. It also explains why a handshake failed. It must not
+ * know the requests. */
 #ifndef CONVOY_NET_TLS_CLIENT_H
 #define CONVOY_NET_TLS_CLIENT_H
 

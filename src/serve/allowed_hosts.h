@@ -1,8 +1,9 @@
-/* allowed_hosts — under which names is this node asked for? A page of another site can make its own
- * name lead here (DNS rebinding) and would then read what this node serves; its requests carry that
- * name. Addresses are no names, and a name without a dot (localhost, a container's, a machine's in
- * its own network) is not an attacker's to give: both may ask. Must not know HTTP beyond the header
- * Host. */
+/* allowed_hosts — the names by which this node may be addressed in the Host header.
+ *
+ * It protects against DNS rebinding: a page of another site makes its own name resolve to this
+ * node, and would read what the node serves; but its requests carry that name. Always accepted are
+ * addresses, and names without a dot (localhost, a container's, a machine's in its own network),
+ * which an attacker cannot register. It must not know HTTP beyond the header Host. */
 #ifndef CONVOY_SERVE_ALLOWED_HOSTS_H
 #define CONVOY_SERVE_ALLOWED_HOSTS_H
 
@@ -13,17 +14,17 @@
 
 struct allowed_hosts {
     bool is_any;
-    /* each ended by a line's end; those of a domain begin with a dot */
+    /* one a line; a name with a leading dot stands for a domain */
     char names[ALLOWED_HOSTS_NAMES_MAX];
 };
 
-/* allowed_hosts_add — a list with commas or blanks between: names, *.domain, or * for any. false:
- * no room. */
+/* allowed_hosts_add — a list separated by commas or blanks: names, *.domain, or * for any.
+ * false: it does not fit. */
 bool allowed_hosts_add(struct allowed_hosts *hosts, const char *list);
-/* allowed_hosts_add_own — localhost, this machine's name, and what its file of hosts (/etc/hosts)
- * calls it. */
+/* allowed_hosts_add_own — localhost, this machine's name, and its other names in hosts_file
+ * (/etc/hosts). */
 void allowed_hosts_add_own(struct allowed_hosts *hosts, const char *hosts_file);
-/* allowed_hosts_has — value: of a header Host, with or without a port. */
+/* allowed_hosts_has — value: a Host header's, with or without a port. */
 bool allowed_hosts_has(const struct allowed_hosts *hosts, const char *value);
 
 #endif

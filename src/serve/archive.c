@@ -16,12 +16,12 @@
 struct archive {
     char path[FILE_PATH_MAX];
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t wake;  /* of both sides */
-    struct text found;    /* what the file held */
-    struct text due;      /* what is to be written; data NULL: nothing */
+    pthread_mutex_t lock; /* guards the fields below */
+    pthread_cond_t wake;  /* for both threads */
+    struct text found;    /* the file's bytes */
+    struct text due;      /* bytes to write; data NULL: none */
     bool is_read, is_closing, is_done;
-    bool is_left; /* nothing waits for the thread: it frees the archive */
+    bool is_left; /* archive_close has given up: the thread frees the archive */
     bool has_warned;
 };
 
@@ -43,7 +43,7 @@ static void read_file(struct archive *archive)
     struct text found = {.limit = ARCHIVE_BYTES_MAX};
     if (file_bytes(archive->path) > 0 &&
         file_read(archive->path, ARCHIVE_BYTES_MAX, &data, &n) != ST_OK)
-        LOG_WARN("the curves of an earlier run are left out: %s", status_message());
+        LOG_WARN("the curves of an earlier run are not shown: %s", status_message());
     status_clear();
     if (n > 0)
         text_add_bytes(&found, data, n);
@@ -54,7 +54,7 @@ static void read_file(struct archive *archive)
     pthread_mutex_unlock(&archive->lock);
 }
 
-/* write_file — without the lock. */
+/* write_file — call it without the lock. */
 static void write_file(struct archive *archive, struct text *t)
 {
     if (file_replace(archive->path, t->data, t->len) != ST_OK && !archive->has_warned) {
@@ -90,7 +90,7 @@ static void *serve_files(void *arg)
     return NULL;
 }
 
-/* ---- the other side ---- */
+/* ---- the caller's side ---- */
 
 static enum status start(struct archive *archive)
 {
@@ -169,7 +169,7 @@ void archive_close(struct archive *archive)
     pthread_mutex_unlock(&archive->lock);
     if (is_left) {
         pthread_detach(thread);
-        LOG_WARN("the disk has not taken the curves of this run for %d s; they are left behind",
+        LOG_WARN("the disk has not written the curves of this run for %d s; they are not kept",
                  CLOSE_MS / 1000);
         return;
     }

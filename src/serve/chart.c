@@ -1,4 +1,4 @@
-/* chart — see chart.h. Must not know HTTP. */
+/* chart — see chart.h. */
 #include "serve/chart.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ void chart_strip_controls(cJSON *item)
 
 struct chart_curve {
     int cells_n;
-    double cells[CHART_CELLS]; /* mean of what falls into it; NAN: nothing does */
+    double cells[CHART_CELLS]; /* mean of the points in the cell; NAN: it has none */
     double first, last, low, high;
 };
 
@@ -142,7 +142,7 @@ void chart_write(const char *bytes, size_t n, struct text *t)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* Whatever a node answers, no control byte reaches the terminal. */
+/* No control byte reaches the terminal, whatever a node answers. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

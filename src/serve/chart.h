@@ -1,7 +1,7 @@
-/* chart — a node's /history in a few lines of text, for `convoy status`: curves of block
- * characters, the last events.
+/* chart — a node's /history as a few lines of text, for `convoy status`: curves in block characters
+ * and the last events.
  *
- * A pure function of bytes from outside, which never reach a terminal raw. Must not know HTTP. */
+ * Pure functions of untrusted bytes, which never reach a terminal raw. It must not know HTTP. */
 #ifndef CONVOY_SERVE_CHART_H
 #define CONVOY_SERVE_CHART_H
 
@@ -10,11 +10,11 @@
 #include "base/json.h"
 #include "base/text.h"
 
-/* chart_write — append loss and speed since the start and what happened last. Nothing where the
- * bytes are no history or an empty one. */
+/* chart_write — appends the curves of loss and speed, and the last events. Appends nothing when the
+ * bytes are not a history, or an empty one. */
 void chart_write(const char *bytes, size_t n, struct text *t);
-/* chart_strip_controls — take out of all strings of this item, those beside and those within it
- * what could command a terminal: C0 and C1 controls and DEL become '?'. */
+/* chart_strip_controls — replaces terminal controls (C0, C1, DEL) by '?' in all strings of this
+ * item, its siblings and its children. */
 void chart_strip_controls(cJSON *item);
 
 #endif

@@ -1,4 +1,4 @@
-/* history — see history.h. Must not know HTTP or clocks. */
+/* history — see history.h. */
 #include "serve/history.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 /* ---- points ---- */
 
-/* Training, evaluating and saving take turns within a second: one event. */
+/* plain_phase — training, evaluating and saving alternate within a second: one event for all. */
 static enum board_phase plain_phase(enum board_phase phase)
 {
     bool is_work = phase == BOARD_PHASE_EVALUATING || phase == BOARD_PHASE_CHECKPOINTING;
@@ -27,7 +27,7 @@ static int gravity(const struct history_point *point)
                                                     : has_step(point);
 }
 
-/* mean — of a and b by weight; what is not known has none. */
+/* mean — of a and b, weighted; an unknown value has no weight. */
 static double mean(double a, int a_n, double b, int b_n)
 {
     if (!isfinite(a) || !isfinite(b))
@@ -35,7 +35,7 @@ static double mean(double a, int a_n, double b, int b_n)
     return a + (b - a) * b_n / ((double)a_n + b_n);
 }
 
-/* join — the later point into the one before it: means, but of a curve of LAST the later value. */
+/* join — merges the later point into the one before it: means, or the later value for LAST. */
 static void join(struct history_point *into, const struct history_point *later)
 {
     const bool is_graver = gravity(later) >= gravity(into);
@@ -50,7 +50,7 @@ static void join(struct history_point *into, const struct history_point *later)
 #define JOB_STAT(NAME, field, kind, curve, ...) JOIN_##curve(HISTORY_CURVE_##NAME)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
-    into->loss_low = fminf(into->loss_low, later->loss_low); /* of a number and NAN: the number */
+    into->loss_low = fminf(into->loss_low, later->loss_low); /* with a NAN: the other number */
     into->loss_high = fmaxf(into->loss_high, later->loss_high);
     into->step = later->step >= 0 ? later->step : into->step;
     if (is_graver)
@@ -86,8 +86,7 @@ static struct history_point empty_point(int64_t at_ms, enum board_phase phase)
     return point;
 }
 
-/* measure — the numbers of a step that was done since the last look. A curve of LAST has points of
- * its own. */
+/* measure — the numbers of a step done since the last observation; those of LAST are set apart. */
 static void measure(struct history_point *point, const struct board_worker *lead)
 {
 #define VALUE_NUMBER(field) lead->field
@@ -103,7 +102,7 @@ static void measure(struct history_point *point, const struct board_worker *lead
     point->loss_low = point->loss_high = (float)lead->loss;
 }
 
-/* measure_gpus — of this node: load in the mean, the fullest memory, the hottest, power of all. */
+/* measure_gpus — of this node: mean load, fullest memory, highest temperature, sum of power. */
 static void measure_gpus(struct history_point *point, const struct view *view)
 {
     double *values = point->values, busy_n = 0;
@@ -125,8 +124,8 @@ static void measure_gpus(struct history_point *point, const struct view *view)
     }
 }
 
-/* point_of — what is told again is no measurement of this moment: a worker repeats its last numbers
- * while it evaluates, saves, or is on its way back. */
+/* point_of — repeated numbers are not a new measurement: a worker repeats its last ones while it
+ * evaluates, saves or recovers. */
 static struct history_point point_of(struct history *h, const struct view *view, int64_t at_ms)
 {
     const struct board_worker *lead = view->lead;
@@ -158,10 +157,11 @@ static void add_point(struct history *h, struct history_point point)
     } else if (h->points_n < HISTORY_POINTS) {
         h->points[h->points_n++] = point;
     } else {
-        while (h->points_n == HISTORY_POINTS) /* with gaps, no two may be neighbours at first */
+        /* With gaps, no two points may be neighbours at first. */
+        while (h->points_n == HISTORY_POINTS)
             history_halve(h);
         point.at_ms = at_ms;
-        add_point(h, point); /* once: there is room now */
+        add_point(h, point); /* recurses once: there is room now */
     }
 }
 
@@ -218,7 +218,7 @@ static void note_checkpoint(struct history *h, const struct view *view, int64_t 
                     checkpoint->error[0] != 0 ? checkpoint->error : "see the log");
         add_event(h, age_ms, "checkpoint", text);
     }
-    h->failures = checkpoint->failures; /* a worker that is started again counts from 0 */
+    h->failures = checkpoint->failures; /* a restarted worker counts from 0 */
 }
 
 static void note_error(struct history *h, const struct view *view, int64_t age_ms)
@@ -260,7 +260,7 @@ void history_observe(struct history *h, const struct view *view)
     note_nodes(h, view, age_ms);
     note_checkpoint(h, view, age_ms);
     note_error(h, view, age_ms);
-    if (!was_over) /* a node may show its end for a while: no part of the course */
+    if (!was_over) /* after the end a node only lingers */
         add_point(h, point_of(h, view, age_ms));
 }
 

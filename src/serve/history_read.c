@@ -1,5 +1,5 @@
-/* history_read — a history that an earlier run has written, and how this one goes on from it. The
- * bytes are a file's that anybody may have changed. See history.h. */
+/* history_read — reads the history of an earlier run, and prepends it to this run's. The file's
+ * bytes are untrusted. See history.h. */
 #include "serve/history.h"
 
 #include <math.h>
@@ -13,27 +13,27 @@
 
 static enum status refuse(const char *what)
 {
-    return FAIL(ST_BAD_DATA, "%s; it is left out, and curves begin anew", what);
+    return FAIL(ST_BAD_DATA, "%s; it is not used, and the curves begin anew", what);
 }
 
 /* ---- lists ---- */
 
-/* read_list — the numbers of a list; null: NAN. At most points_n, which the first list sets. */
+/* read_list — exactly points_n numbers; null becomes NAN. */
 static enum status read_list(const cJSON *points, const char *name, int points_n, double *out)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(points, name), *item;
     int i = 0;
-    if (list == NULL) { /* of an older version: a curve that it did not have */
+    if (list == NULL) { /* an older version did not have this curve */
         for (; i < points_n; i++)
             out[i] = NAN;
         return ST_OK;
     }
     if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != points_n)
-        return refuse("the lists of points are not of one length");
+        return refuse("the lists of points differ in length");
     cJSON_ArrayForEach(item, list)
     {
         if (!cJSON_IsNull(item) && !cJSON_IsNumber(item))
-            return refuse("a point is no number");
+            return refuse("a point is not a number");
         out[i++] =
             cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e100 ? item->valuedouble : NAN;
     }
@@ -48,14 +48,15 @@ static enum board_phase phase_of(const cJSON *item)
     return BOARD_PHASE_N;
 }
 
-/* read_times — and phases: what every point has. Times rise, each a multiple of the period. */
+/* read_times — times and phases, which every point has. Times increase, in multiples of the
+ * period. */
 static enum status read_times(const cJSON *points, struct history *out, double *numbers)
 {
     const cJSON *phases = cJSON_GetObjectItemCaseSensitive(points, "phase"), *item;
     int i = 0;
     TRY(read_list(points, "seconds", out->points_n, numbers));
     if (!cJSON_IsArray(phases) || cJSON_GetArraySize(phases) != out->points_n)
-        return refuse("the lists of points are not of one length");
+        return refuse("the lists of points differ in length");
     cJSON_ArrayForEach(item, phases)
     {
         struct history_point *point = &out->points[i];
@@ -66,7 +67,7 @@ static enum status read_times(const cJSON *points, struct history *out, double *
         point->observations_n = 1;
         if (point->at_ms % out->period_ms != 0 ||
             (i > 0 && point->at_ms <= out->points[i - 1].at_ms))
-            return refuse("the times of points do not rise by the period");
+            return refuse("the times of points are not increasing multiples of the period");
         i++;
     }
     return ST_OK;
@@ -149,9 +150,9 @@ static enum status read_document(const cJSON *root, struct history *out)
 {
     const double schema = json_number(root, "schema"), period = json_number(root, "period_seconds");
     if (schema != HISTORY_SCHEMA)
-        return refuse("its schema is not known here");
+        return refuse("its schema is unknown");
     if (!(period >= 1 && period < SECONDS_MAX) || exp2(round(log2(period))) != period)
-        return refuse("its period is no second doubled");
+        return refuse("its period is not a power of two of seconds");
     out->period_ms = (int64_t)period * 1000;
     TRY(read_points(cJSON_GetObjectItemCaseSensitive(root, "points"), out));
     read_events(cJSON_GetObjectItemCaseSensitive(root, "events"), out);
@@ -171,15 +172,15 @@ enum status history_read(const char *bytes, size_t n, struct history *out)
     return st;
 }
 
-/* ---- going on ---- */
+/* ---- prepending ---- */
 
-/* cut — no point beyond the step, none that a later one did again, nothing behind the last that
- * stays. */
+/* cut — drops points beyond the step, points whose step was done again later, and all after the
+ * last that stays. */
 static void cut(struct history *old, int64_t step)
 {
     bool stays[HISTORY_POINTS];
     int kept_n = 0, last = -1;
-    int64_t measured = -1; /* the earliest step so far that is kept with its numbers */
+    int64_t measured = -1; /* the earliest step kept so far with numbers */
     for (int i = old->points_n - 1; i >= 0; i--) {
         const int64_t at = old->points[i].step;
         const bool has_step = isfinite(old->points[i].values[HISTORY_CURVE_STEP_MS]);
@@ -206,7 +207,7 @@ static void cut_samples(struct history *old, int64_t step)
     old->samples_n = kept_n;
 }
 
-/* append — what this run has so far, offset_ms later. */
+/* append — this run's course so far, offset_ms later. */
 static void append(struct history *to, const struct history *from, int64_t offset_ms)
 {
     for (int i = 0; i < from->points_n; i++) {
@@ -243,8 +244,7 @@ static void note_resume(struct history *old, int64_t at_ms, int64_t step)
     struct history_event *event = &old->events[old->events_n++ % HISTORY_EVENTS];
     event->at_ms = at_ms;
     event->kind = "resume";
-    text_format(event->text, sizeof(event->text), "another process goes on from step %lld",
-                (long long)step);
+    text_format(event->text, sizeof(event->text), "resumed from step %lld", (long long)step);
 }
 
 void history_read_prepend(struct history *h, struct history *old, int64_t step)
@@ -276,8 +276,8 @@ void history_read_prepend(struct history *h, struct history *old, int64_t step)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* First byte: the step to go on from; then the file. What was taken is a history: it can be gone on
- * from, looked at, and written, and what was written is read again. */
+/* The first byte is the step to resume from, the rest the file. An accepted history can be
+ * prepended and written, and is then read again. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

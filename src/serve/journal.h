@@ -1,7 +1,6 @@
-/* journal — the newest lines of this node's log, its workers' among them, in the order of time and
- * in bounded memory.
+/* journal — the newest log lines of this node's processes, ordered by time, in bounded memory.
  *
- * Lines come from tails (base/log_tail.h), which mask what could be secret. Must not know HTTP. */
+ * The lines come from tails (base/tail.h), which mask secrets. It must not know HTTP. */
 #ifndef CONVOY_SERVE_JOURNAL_H
 #define CONVOY_SERVE_JOURNAL_H
 
@@ -13,16 +12,15 @@
 
 /* All zero is an empty one. */
 struct journal {
-    int64_t lines_n; /* so far: the i-th (0 first) is at [i % JOURNAL_LINES] */
+    int64_t lines_n; /* so far; line i (from 0) is at [i % JOURNAL_LINES] */
     uint64_t seen[BOARD_WORKERS_MAX + 1];
     struct log_tail_line lines[JOURNAL_LINES];
 };
 
-/* journal_collect — take over what is new, of this process (own, may be NULL) and of all
- * workers. */
+/* journal_collect — copies new lines of this process (own; NULL allowed) and of all workers. */
 void journal_collect(struct journal *journal, const struct log_tail *own, const struct board *board,
                      int workers_n);
-/* journal_write — append the lines as text, as they stand in the log. journal NULL: none. */
+/* journal_write — appends the lines as they are in the log. journal NULL: appends none. */
 void journal_write(const struct journal *journal, struct text *t);
 
 #endif

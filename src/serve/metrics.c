@@ -1,4 +1,4 @@
-/* metrics — see metrics.h. Must not know HTTP. */
+/* metrics — see metrics.h. */
 #include "serve/metrics.h"
 
 #include <math.h>
@@ -12,8 +12,7 @@ static void add_head(struct text *t, const char *name, const char *type, const c
     text_add(t, "# HELP convoy_%s %s\n# TYPE convoy_%s %s\n", name, help, name, type);
 }
 
-/* A NAN from outside means "not known" and is left out; a diverged loss is told by its rank's phase
- * and error. */
+/* add_one — NAN means "not known" and is omitted; a diverged loss shows in phase and error. */
 static void add_one(struct text *t, const char *name, const char *type, const char *help,
                     double value)
 {
@@ -24,7 +23,7 @@ static void add_one(struct text *t, const char *name, const char *type, const ch
         text_add(t, "convoy_%s %.17g\n", name, value);
 }
 
-/* A label's value: \ and " escaped as the format asks; what is not printable ASCII becomes '?'. */
+/* add_label — escapes \ and ", as the format requires; other than printable ASCII becomes '?'. */
 static void add_label(struct text *t, const char *name, const char *value)
 {
     text_add(t, "%s=\"", name);
@@ -174,8 +173,7 @@ static void add_ranks(struct text *t, const struct view *view)
     }
 #include "base/rank_stats.def"
 
-/* add_gpus — each number of each rank of this node whose GPU tells it. Where no GPU tells anything,
- * the names are not there at all. */
+/* add_gpus — the statistics of this node's GPUs. Without any, the metric names are absent too. */
 static void add_gpus(struct text *t, const struct view *view)
 {
     static const struct {
@@ -204,7 +202,7 @@ static void add_gpus(struct text *t, const struct view *view)
     }
 }
 
-/* add_refused — by the workers of this node, where ranks are on other nodes. */
+/* add_refused — summed over this node's workers; only in a job of several nodes. */
 static void add_refused(struct text *t, const struct view *view)
 {
     int64_t sum = 0;
@@ -216,7 +214,7 @@ static void add_refused(struct text *t, const struct view *view)
         view->node.n_nodes > 1 ? rank_stats_count(sum) : NAN);
 }
 
-/* add_nodes — for alerts: who is not here, and how long nobody has heard of it. */
+/* add_nodes — for alerts: which nodes are missing, and since when. */
 static void add_nodes(struct text *t, const struct view *view)
 {
     if (view->nodes_n == 0)
@@ -232,7 +230,7 @@ static void add_nodes(struct text *t, const struct view *view)
                      view->nodes[i].node_id, view->nodes[i].heartbeat_age_seconds);
 }
 
-/* add_door — where strangers knock. */
+/* add_door — connections without the job's key; the metrics' names are a contract. */
 static void add_door(struct text *t, const struct view *view)
 {
     if (!view->door.is_there)
@@ -260,7 +258,7 @@ static void write_all(const struct view *view, struct text *t)
     add_door(t, view);
 }
 
-/* add_sample — one line with the label run before its others. */
+/* add_sample — one line, with the label run before its other labels. */
 static void add_sample(struct text *t, const char *line, size_t n, const char *run)
 {
     size_t name_n = strcspn(line, "{ ");

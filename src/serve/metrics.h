@@ -1,8 +1,8 @@
 /* metrics — GET /metrics: the view as Prometheus text 0.0.4, names convoy_*, base units (seconds,
  * bytes, ratios).
  *
- * A pure function of a view. What is not known yet has no sample. Labels are few and their values
- * bounded: rank, phase, and one info metric. Must not know HTTP. */
+ * A pure function of a view. A value that is not known yet has no sample. Labels are few and their
+ * values bounded: rank, node, phase, run, and one info metric. It must not know HTTP. */
 #ifndef CONVOY_SERVE_METRICS_H
 #define CONVOY_SERVE_METRICS_H
 
@@ -11,6 +11,7 @@
 
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
+/* metrics_write — appends the document. Out of memory: sets t->overflow. */
 void metrics_write(const struct view *view, struct text *t);
 
 #endif

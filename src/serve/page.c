@@ -1,5 +1,5 @@
-/* page — see page.h. The policy names the hashes of what stands between the tags, so it cannot fall
- * behind the file. Must not know the view. */
+/* page — see page.h. The policy's hashes are computed from the embedded file, so they always match
+ * it. */
 #include "serve/page.h"
 
 #include <string.h>
@@ -17,8 +17,8 @@ const char *page_html(size_t *bytes_out)
     return page_html_begin;
 }
 
-/* hash_between — base64 of the SHA-256 of what stands between the first `open` and the `close`
- * behind it. */
+/* hash_between — base64 of the SHA-256 of the text between the first `open` and the next
+ * `close`. */
 static bool hash_between(const char *open, const char *close, char out[48])
 {
     size_t bytes, digest_n = 0;
@@ -32,7 +32,7 @@ static bool hash_between(const char *open, const char *close, char out[48])
     if (EVP_Q_digest(NULL, "SHA256", NULL, from, (size_t)(to - from), digest, &digest_n) != 1 ||
         digest_n != 32)
         return false;
-    EVP_EncodeBlock((unsigned char *)out, digest, 32); /* 44 characters and 0 */
+    EVP_EncodeBlock((unsigned char *)out, digest, 32); /* 44 characters and a 0 */
     return true;
 }
 

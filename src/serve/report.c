@@ -1,11 +1,11 @@
-/* report — see report.h. Must not know HTTP. */
+/* report — see report.h. */
 #include "serve/report.h"
 
 #include <math.h>
 
 #include "base/json.h"
 
-/* Whole numbers say "not known" by a negative value, texts by being empty. */
+/* add_count — a negative number means "not known", as an empty text does. */
 static void add_count(cJSON *object, const char *key, int64_t value)
 {
     if (value >= 0)
@@ -14,7 +14,7 @@ static void add_count(cJSON *object, const char *key, int64_t value)
         cJSON_AddNullToObject(object, key);
 }
 
-/* cJSON writes text as it is; what is not UTF-8 (a path may be anything) is made so first. */
+/* add_text — made valid UTF-8 first (a path may be any bytes): cJSON writes text unchanged. */
 static void add_text(cJSON *object, const char *key, const char *value)
 {
     char quoted[6 * 1024 + 3];
@@ -103,7 +103,7 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     add_count(object, "resume_step", view_resume_step(view));
 }
 
-/* add_gpu — only where something is told of one. */
+/* add_gpu — only when GPU statistics are known. */
 static void add_gpu(cJSON *rank, const struct board_gpu *gpu, int64_t now_ms)
 {
     if (gpu == NULL)
@@ -139,7 +139,7 @@ static void add_ranks(cJSON *root, const struct view *view)
     }
 }
 
-/* add_nodes — who is there, as those who meet know it; else this node alone. */
+/* add_nodes — the nodes of the cluster; without one, this node alone. */
 static void add_nodes(cJSON *root, const struct view *view)
 {
     cJSON *list = cJSON_AddArrayToObject(root, "nodes");
@@ -158,7 +158,7 @@ static void add_nodes(cJSON *root, const struct view *view)
     add_count(object, "node_id", view->node.node_id);
     add_text(object, "address", view->node.n_nodes <= 1 ? "127.0.0.1" : "");
     add_text(object, "state", board_phase_text(view->phase));
-    add_count(object, "heartbeat_age_seconds", 0); /* it is answering */
+    add_count(object, "heartbeat_age_seconds", 0); /* this node is answering */
 }
 
 static void add_door(cJSON *root, const struct view_door *door)

@@ -1,7 +1,7 @@
-/* report — the JSON of GET /status, by contract §4: every field always there, null for what is not
- * known yet.
+/* report — the JSON of GET /status. Every field is always present; null: not known yet. It is a
+ * contract with scripts: fields are added, not renamed.
  *
- * A pure function of a view. Must not know HTTP. */
+ * A pure function of a view. It must not know HTTP. */
 #ifndef CONVOY_SERVE_REPORT_H
 #define CONVOY_SERVE_REPORT_H
 
@@ -10,7 +10,7 @@
 
 #define REPORT_SCHEMA 1
 
-/* report_write — append the document, one line. Memory refused: t->overflow. */
+/* report_write — appends the document as one line. Out of memory: sets t->overflow. */
 void report_write(const struct view *view, struct text *t);
 
 #endif

@@ -1,4 +1,4 @@
-/* route — see route.h. Must not know sockets or libevent. */
+/* route — see route.h. */
 #include "serve/route.h"
 
 #include <string.h>
@@ -12,10 +12,10 @@
 #include "serve/report.h"
 
 #define ROUTE_JSON "application/json"
-/* data is no page, wherever it is opened */
+/* a data answer is never a page, wherever it is opened */
 #define ROUTE_POLICY "default-src 'none'; frame-ancestors 'none'"
 
-/* Errors have one form everywhere: {"error":{"code":404,"message":"…"}} */
+/* set_error — all errors have one form: {"error":{"code":404,"message":"…"}} */
 static void set_error(struct route_answer *out, int code, const char *reason, const char *message)
 {
     char quoted[4096];
@@ -70,7 +70,7 @@ static void answer_csv(const struct view *view, struct route_answer *out)
 static void answer_log(const struct view *view, struct route_answer *out)
 {
     out->content_type = "text/plain; charset=utf-8";
-    text_add(&out->body, "%s", ""); /* an answer, even without a line */
+    text_add(&out->body, "%s", ""); /* an empty answer, not none */
     journal_write(view->journal, &out->body);
 }
 
@@ -87,7 +87,7 @@ static void answer_page(const struct view *view, struct route_answer *out)
     const size_t first = mark != NULL ? (size_t)(mark - html) : bytes;
     out->content_type = "text/html; charset=utf-8";
     text_add_bytes(&out->body, html, first);
-    noscript_write(view, &out->body); /* with scripts the page asks for everything itself */
+    noscript_write(view, &out->body); /* with scripts the page fetches everything itself */
     text_add_bytes(&out->body, html + first, bytes - first);
     out->body.overflow |= !page_policy(out->policy, sizeof(out->policy));
 }
@@ -121,9 +121,9 @@ void route_answer(const char *path, bool is_get, bool has_body, const struct vie
     text_copy(out->policy, sizeof(out->policy), ROUTE_POLICY);
     if (!is_get) {
         out->allow = "GET, HEAD";
-        set_error(out, 405, "Method Not Allowed", "this endpoint only reads: use GET or HEAD");
+        set_error(out, 405, "Method Not Allowed", "this endpoint is read-only: use GET or HEAD");
     } else if (has_body) {
-        set_error(out, 413, "Payload Too Large", "a GET here takes no body");
+        set_error(out, 413, "Payload Too Large", "a GET takes no body here");
     } else if (route == NULL) {
         set_error(out, 404, "Not Found",
                   "no such path; there are / /status /history /history.csv /log /settings /metrics "

@@ -1,7 +1,6 @@
-/* route — which answer belongs to which method and path: the table of contract §4, and the form of
- * errors.
+/* route — the paths of the status endpoint and the form of its errors.
  *
- * A pure function from (method, path, view) to bytes. Must not know sockets or libevent. */
+ * A pure function from (method, path, view) to bytes. It must not know sockets or libevent. */
 #ifndef CONVOY_SERVE_ROUTE_H
 #define CONVOY_SERVE_ROUTE_H
 
@@ -19,10 +18,10 @@ struct route_answer {
     struct text body;  /* route_free */
 };
 
-/* route_answer — path without query. has_body: the request brought one, which no path takes. */
+/* route_answer — path: without the query. has_body: the request has a body, which is refused. */
 void route_answer(const char *path, bool is_get, bool has_body, const struct view *view,
                   struct route_answer *out);
-/* route_refuse — an error in the form that all have. */
+/* route_refuse — an error in the common form. */
 void route_refuse(int code, const char *reason, const char *message, struct route_answer *out);
 void route_free(struct route_answer *answer);
 

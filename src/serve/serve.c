@@ -34,7 +34,7 @@
 
 #define SERVE_CONNECTIONS_MAX 64
 #define SERVE_HEADER_BYTES 8192
-#define SERVE_BODY_BYTES 8192 /* read and dropped, so that a POST gets its 405 instead of a reset */
+#define SERVE_BODY_BYTES 8192 /* read and dropped, so that a POST gets 405, not a reset */
 #define SERVE_REQUEST_MS 5000 /* to send the first request */
 #define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
 #define SERVE_SWEEP_MS 500
@@ -50,17 +50,17 @@ struct serve {
     struct http_server *http;
     int port;
     int64_t status_ms; /* when /status was last requested; 0: not yet */
-    struct view view;  /* of the request being answered, or of the last look */
+    struct view view;  /* of the last request or observation */
     struct history history;
     struct journal journal;
-    uint64_t sample_turn;         /* of the blob read last */
+    uint64_t sample_turn;         /* of the last blob read */
     struct archive *archive;      /* NULL: the history is not kept */
-    bool is_restored;             /* what an earlier run has left was taken over, or is not there */
-    int64_t saved_ms, saved_step; /* when the history was written last, and of which checkpoint */
+    bool is_restored;             /* the earlier run's history was prepended, or there is none */
+    int64_t saved_ms, saved_step; /* last write of the history, and its checkpoint's step */
     struct allowed_hosts allowed_hosts;
 };
 
-/* refresh_view — the node as it is now, in serve->view. */
+/* refresh_view — copies the node's state as of now into serve->view. */
 static void refresh_view(struct serve *serve)
 {
     view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(),
@@ -72,7 +72,7 @@ static void refresh_view(struct serve *serve)
     serve->view.settings = serve->config.settings;
 }
 
-/* take_sample — "120 \"Once upon a time\"", as rank 0 has posted it. */
+/* take_sample — rank 0 publishes the step and the text: 120 "Once upon a time". */
 static void take_sample(struct serve *serve)
 {
     static char blob[BOARD_BLOB_MAX + 1];
@@ -94,8 +94,8 @@ static void take_sample(struct serve *serve)
     cJSON_Delete(text);
 }
 
-/* restore_history — what an earlier run has left, as soon as it is read and the step is known from
- * which this one goes on. */
+/* restore_history — prepends the earlier run's history, once the archive has been read and the step
+ * at which this run resumed is known. */
 static void restore_history(struct serve *serve)
 {
     static struct history old;
@@ -105,7 +105,7 @@ static void restore_history(struct serve *serve)
         !archive_read(serve->archive, &found))
         return;
     serve->is_restored = true;
-    struct status_saved saved; /* of a run that has failed already: its sentence stays */
+    struct status_saved saved; /* the message of a run that has failed already stays */
     status_save(&saved);
     if (found.len > 0 && history_read(found.data, found.len, &old) == ST_OK)
         history_read_prepend(&serve->history, &old, lead->begun_step);
@@ -115,8 +115,8 @@ static void restore_history(struct serve *serve)
     text_free(&found);
 }
 
-/* save_history — the history goes to its file with each checkpoint, but not all the time, and at
- * the end. */
+/* save_history — writes the history after each checkpoint, at most every SERVE_SAVE_MS, and at the
+ * end. */
 static void save_history(struct serve *serve, bool is_last)
 {
     const struct board_checkpoint *newest = view_checkpoint(&serve->view);
@@ -168,17 +168,18 @@ static void send_answer(struct evhttp_request *request, struct route_answer *ans
     evhttp_add_header(headers, "Referrer-Policy", "no-referrer");
     if (answer->allow != NULL)
         evhttp_add_header(headers, "Allow", answer->allow);
-    /* What follows a body that nobody wanted is not to be taken for a request. */
+    /* Bytes after a refused body must not be parsed as a request. */
     if (has_body || answer->allow != NULL)
         evhttp_add_header(headers, "Connection", "close");
-    if (evhttp_request_get_command(request) != EVHTTP_REQ_HEAD) /* evhttp would send it */
+    if (evhttp_request_get_command(request) !=
+        EVHTTP_REQ_HEAD) /* evhttp would send the body of a HEAD */
         evbuffer_add(evhttp_request_get_output_buffer(request), answer->body.data,
                      answer->body.len);
     evhttp_send_reply(request, answer->code, answer->reason, NULL);
 }
 
-/* evhttp takes HTTP/0.7 and answers in the same, which no client reads. (Above 1 it refuses by
- * itself.) */
+/* has_version — evhttp accepts HTTP/0.7 and answers in that version, which no client reads. (It
+ * refuses versions above 1 itself.) */
 static bool has_version(struct evhttp_request *request)
 {
     const bool is_known = request->major == 1;
@@ -187,8 +188,7 @@ static bool has_version(struct evhttp_request *request)
     return is_known;
 }
 
-/* is_for_us — asked for by a name of this node, in the header and, where the target is a whole URI,
- * there. */
+/* is_for_us — the Host header, and the host of an absolute URI, are names of this node. */
 static bool is_for_us(const struct serve *serve, struct evhttp_request *request)
 {
     const char *host = evhttp_find_header(evhttp_request_get_input_headers(request), "Host");
@@ -198,7 +198,7 @@ static bool is_for_us(const struct serve *serve, struct evhttp_request *request)
            (target == NULL || target[0] == 0 || allowed_hosts_has(&serve->allowed_hosts, target));
 }
 
-/* refuse — and close. fault NULL: it is meant for another host. */
+/* refuse — sends an error and closes. fault NULL: the request is meant for another host. */
 static void refuse(struct evhttp_request *request, const char *fault)
 {
     struct route_answer answer;
@@ -206,7 +206,7 @@ static void refuse(struct evhttp_request *request, const char *fault)
         route_refuse(400, "Bad Request", fault, &answer);
     else
         route_refuse(421, "Misdirected Request",
-                     "the Host asked for is no name of this node; if it is one, add it to HOSTS",
+                     "the requested Host is not a name of this node; if it is one, add it to HOSTS",
                      &answer);
     send_answer(request, &answer, true);
     route_free(&answer);
@@ -232,7 +232,7 @@ static void on_request(void *arg, struct evhttp_request *request, struct http_se
         return;
     }
     if (method == EVHTTP_REQ_CONNECT)
-        /* evhttp never closes after a CONNECT: a proxy's tunnel would begin */
+        /* evhttp never closes after CONNECT, which opens a proxy's tunnel */
         request->type = EVHTTP_REQ_POST;
     if (fault != NULL || !is_for_us(serve, request)) {
         refuse(request, fault);
@@ -272,8 +272,8 @@ static enum status listen_on(const struct serve_config *config, const struct add
     return ST_OK;
 }
 
-/* Numbers only, IPv4 or IPv6 with or without brackets: an address to listen on is this machine's
- * own, and looking up a name could hang the start. localhost is the one name taken. */
+/* open_socket — numeric addresses only, IPv6 with or without brackets: the address is this
+ * machine's own, and resolving a name could hang the start. localhost is the only name accepted. */
 static enum status open_socket(const struct serve_config *config, int *fd_out)
 {
     char host[128], port[16];
@@ -338,8 +338,7 @@ static void take_names(struct serve *serve)
         (config->own == NULL || allowed_hosts_add(&serve->allowed_hosts, config->own)) && is_whole;
     allowed_hosts_add_own(&serve->allowed_hosts, "/etc/hosts");
     if (!is_whole)
-        LOG_WARN("HOSTS is longer than %d bytes; what is behind that is not known as a name of "
-                 "this node",
+        LOG_WARN("HOSTS is longer than %d bytes; names beyond that are not accepted",
                  ALLOWED_HOSTS_NAMES_MAX);
 }
 
@@ -356,7 +355,7 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
     serve->port = port_of(fd);
     serve->saved_step = -1;
     take_names(serve);
-    signal(SIGPIPE, SIG_IGN); /* a client that hangs up must not end the node */
+    signal(SIGPIPE, SIG_IGN); /* a client that disconnects must not end the node */
     enum status st = start(serve, fd);
     if (st == ST_OK && config->archive_path != NULL && config->archive_path[0] != 0)
         st = archive_open(config->archive_path, &serve->archive);
@@ -375,7 +374,7 @@ void serve_await_poll(struct serve *serve)
         return;
     serve->config.fill = NULL;
     serve->status_ms = 0;
-    /* One more turn after the answer: it has yet to leave. */
+    /* One more turn of the loop after the answer, to send it. */
     bool is_told = false;
     for (int64_t until_ms = clock_ms() + SERVE_POLL_WAIT_MS; clock_ms() < until_ms && !is_told;) {
         is_told = serve->status_ms != 0;
@@ -415,8 +414,7 @@ static void fuzz_open(void)
     ASSERT(serve_open(&config, &fuzz_serve) == ST_OK);
 }
 
-/* A connection that leaves nothing behind when it is closed: a million of them would use up all
- * ports. */
+/* A connection that is reset when it is closed: a million in TIME_WAIT would use up all ports. */
 static int fuzz_dial(void)
 {
     const struct linger reset = {1, 0};
@@ -425,13 +423,13 @@ static int fuzz_dial(void)
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ASSERT(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0);
     while (connect(fd, (struct sockaddr *)&to, sizeof(to)) != 0 && errno != EISCONN)
-        /* the fuzzer's own timer */
+        /* interrupted by the fuzzer's timer */
         ASSERTF(errno == EINTR || errno == EALREADY, "%s", strerror(errno));
     return fd;
 }
 
-/* What the server says begins like an answer with a code of ours or of evhttp; ours are HTTP/1.0 or
- * 1.1. (In evhttp's own refusals stands the version that was asked in.) */
+/* A response begins with a status line whose code is ours or evhttp's; ours are HTTP/1.0 or 1.1.
+ * (evhttp's own refusals repeat the version of the request.) */
 static void fuzz_check(const char *answer, size_t n)
 {
     static const char *const codes[] = {" 200 ", " 400 ", " 404 ", " 405 ", " 413 ",
@@ -447,8 +445,7 @@ static void fuzz_check(const char *answer, size_t n)
         ASSERTF(text_starts(line, "HTTP/1.0 ") || text_starts(line, "HTTP/1.1 "), "%s", line);
 }
 
-/* The bytes as a client sends them, then its end; the server hangs up by itself and keeps no
- * seat. */
+/* Sends the bytes, then closes; the server closes too and keeps no connection. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

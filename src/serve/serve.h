@@ -1,9 +1,9 @@
-/* serve — the node's voice: HTTP on libevent's evhttp behind limits, answers made from copies of
- * the board.
+/* serve — the status endpoint of a node: read-only HTTP, answered from copies of the board. The
+ * paths are in route.c.
  *
- * Read-only; it can change nothing and block nothing. Paths: route.c.
- * Limits: header 8 KiB, no body, 64 connections, 5 s to send a request, 10 s idle. Must not know
- * settings, processes or training. */
+ * Limits: headers of 8 KiB, no body, 64 connections, 5 s to send a request, 10 s idle. It runs
+ * on the supervisor's event loop and never blocks training. It must not know settings, processes
+ * or training. */
 #ifndef CONVOY_SERVE_SERVE_H
 #define CONVOY_SERVE_SERVE_H
 
@@ -20,24 +20,26 @@ struct serve_config {
     struct event_base *loop;
     const struct board *board;
     const char *addr;  /* STATUS_ADDR */
-    int port;          /* STATUS_PORT; -1: any free port (tests), serve_port tells */
+    int port;          /* STATUS_PORT; -1: any free port (tests), see serve_port */
     const char *hosts; /* HOSTS: names beside this machine's own; NULL: none */
-    const char *own;   /* one more; NULL: none */
+    const char *own;   /* one more name; NULL: none */
     int64_t hang_ms;   /* progress older than this is a hang for /livez */
-    /* adds nodes and peers to the view of an answer; NULL: nobody knows more than the board */
+    /* fill — adds the other nodes and their ranks to the view of an answer; NULL: the board is all
+     * that is known. */
     void (*fill)(void *arg, struct view *view);
     void *fill_arg;
-    const struct log_tail *tail; /* this process's lines of log; NULL: none are shown */
+    const struct log_tail *tail; /* log lines of this process; NULL: none are shown */
     const char *settings;        /* a line of JSON, for /settings; NULL: none */
-    const char *archive_path;    /* where the history is kept over restarts; NULL or "": nowhere */
+    const char *archive_path;    /* keeps the history over restarts; NULL or "": none */
 };
 
-/* serve_open — a taken port or a bad address: ST_BAD_SETTING with both and what to do. Ignores
- * SIGPIPE from here on. */
+/* serve_open — starts to serve on config->loop, and ignores SIGPIPE from here on. Fails
+ * ST_BAD_SETTING: the port is taken, or the address is not one of this machine. */
 enum status serve_open(const struct serve_config *config, struct serve **out);
-/* serve_await_poll — the end is on the board: who has asked for /status in the last seconds (a
- * page, a script that polls) hears of it before the voice is gone, within a second or so. Runs the
- * loop; `fill` is not called any more. Accepts NULL. */
+/* serve_await_poll — call it when the end of the run is on the board: waits for one more request of
+ * a client that polls /status (the page, a script), so that it reads the end. Returns at once when
+ * no client has polled for 3 s, else within 1.2 s. Runs the loop; `fill` is not called any more.
+ * Accepts NULL. */
 void serve_await_poll(struct serve *serve);
 void serve_close(struct serve *serve); /* accepts NULL */
 int serve_port(const struct serve *serve);

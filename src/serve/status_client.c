@@ -1,5 +1,5 @@
-/* status_client — `convoy status [URL]`: ask, check_health, show. What comes back is from outside:
- * bounded, checked, and never sent raw to a terminal. Must not know the board. */
+/* status_client — see status_client.h. It fetches, checks the health, and prints. The answer is
+ * untrusted: bounded, parsed, and never sent raw to a terminal. */
 #include "serve/status_client.h"
 
 #include <math.h>
@@ -16,12 +16,12 @@
 
 #define STATUS_CLIENT_BYTES_MAX ((size_t)4 << 20)
 #define STATUS_CLIENT_TIMEOUT_MS 5000
-#define STATUS_CLIENT_HISTORY_MS 2000 /* beside the point: not worth waiting for */
+#define STATUS_CLIENT_HISTORY_MS 2000 /* the curves are optional: a short wait */
 
-/* ---- asking ---- */
+/* ---- fetching ---- */
 
-/* "", "node1:8080", "http://node1:8080/", "https://x/y/status" → the URL to fetch, in curl's
- * memory; NULL: not a URL. */
+/* full_url — "", "node1:8080", "http://node1:8080/", "https://x/y/status" → the URL to fetch, to be
+ * freed with curl_free; NULL: not a URL. */
 static char *full_url(const char *url, int port)
 {
     char local[64], *path = NULL, *scheme = NULL, *full = NULL;
@@ -69,8 +69,8 @@ static enum status fetch(const char *url, int64_t limit_ms, struct text *body)
     return ST_OK;
 }
 
-/* chart_history — of the node whose /status this is, as text; nothing where there is none, as with
- * an older node. Before the judgement, for it leaves sentences of its own behind. */
+/* chart_history — the curves of the node whose /status this is; nothing when it has no /history,
+ * as an older node. Call it before check_health: it overwrites status_message. */
 static void chart_history(const char *url, struct text *out)
 {
     char *full = NULL;
@@ -87,7 +87,7 @@ static void chart_history(const char *url, struct text *out)
     curl_url_cleanup(parts);
 }
 
-/* ---- judging ---- */
+/* ---- health ---- */
 
 static enum status check_health(const cJSON *root, const char *url)
 {
@@ -106,7 +106,7 @@ static enum status check_health(const cJSON *root, const char *url)
     return ST_OK;
 }
 
-/* ---- showing ---- */
+/* ---- printing ---- */
 
 #define STATUS_CLIENT_CELL 32
 struct cell {
@@ -181,8 +181,8 @@ static void show_head(struct text *t, const cJSON *root, const char *on, const c
             count(json_number(model, "parameters")).text);
 }
 
-/* is_working — while nodes wait, load or recover, the last speed is not that of now; at the end it
- * is worth a look. */
+/* is_working — while nodes wait, load or recover, the last speed is not the current one; after the
+ * end it is shown. */
 static bool is_working(const char *phase)
 {
     static const char *const phases[] = {"training", "evaluating", "checkpointing", "done",
@@ -222,7 +222,7 @@ static void show_numbers(struct text *t, const cJSON *root)
              plain(json_number(root, "restarts"), 0).text);
 }
 
-/* show_nodes — who is there, when there are several; who is not stands out by its state. */
+/* show_nodes — all nodes with their state, when there are several. */
 static void show_nodes(struct text *t, const cJSON *root)
 {
     const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(root, "nodes"), *node;
@@ -245,7 +245,7 @@ static void show_door(struct text *t, const cJSON *root)
                  count(json_number(door, "turned_away")).text);
 }
 
-/* show_share — where the last step's time went, which names a straggler; and what it waits in
+/* show_share — how the rank's last step divides, which shows a straggler, and the call it waits in
  * now. */
 static void show_share(struct text *t, const cJSON *rank)
 {
@@ -310,7 +310,7 @@ static void show(const cJSON *root, bool is_healthy, bool has_colour, struct tex
     show_lists(t, root);
 }
 
-/* What to print for an answer, appended to *out; healthy or not by the return value. */
+/* show_answer — appends what to print. Fails ST_UNHEALTHY as status_client_main. */
 static enum status show_answer(const char *bytes, size_t n, const char *url, bool as_json,
                                bool has_colour, struct text *out)
 {
@@ -323,7 +323,7 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
         st = FAIL(ST_UNHEALTHY,
                   "%s answered JSON that is not a convoy node's status; is it a convoy node?", url);
     } else {
-        /* nothing a node says may command the terminal; our own colours are the only escapes */
+        /* the only escape sequences on the terminal are our own colours */
         chart_strip_controls(root);
         st = check_health(root, url);
         if (as_json)
@@ -367,7 +367,7 @@ enum status status_client_main(const char *url, int port, bool as_json, bool has
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* Whatever a node answers, no control byte reaches the terminal. */
+/* No control byte reaches the terminal, whatever a node answers. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,4 +1,4 @@
-/* view — see view.h. Must not know HTTP. */
+/* view — see view.h. */
 #include "serve/view.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 
 #include "base/text.h"
 
-/* Phases in which a worker beats all the time; elsewhere silence means waiting. */
-#define VIEW_EXTRA_MS 30000 /* the supervisor judges first */
+/* Added to the node's own limit. */
+#define VIEW_EXTRA_MS 30000 /* the supervisor acts first */
 
 static bool is_progressing(enum board_phase phase)
 {
@@ -48,7 +48,7 @@ int64_t view_resume_step(const struct view *view)
     return view->phase == BOARD_PHASE_RECOVERING ? view->node.resume_step : -1;
 }
 
-/* The node's own word counts at its ends and while no worker speaks. */
+/* phase_of — the node's own phase after its end and while no worker has posted. */
 static enum board_phase phase_of(const struct view *view)
 {
     return view_is_over(view) || view->lead == NULL ? view->node.phase : view->lead->phase;
@@ -69,7 +69,7 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     out->journal = NULL;
     out->settings = NULL;
     if (out->node.limit_ms > 0 && out->node.limit_ms + VIEW_EXTRA_MS > hang_ms)
-        hang_ms = out->node.limit_ms + VIEW_EXTRA_MS; /* where steps take long, silence does */
+        hang_ms = out->node.limit_ms + VIEW_EXTRA_MS; /* longer steps, longer silence */
     for (int i = 0; i < out->workers_n; i++) {
         take_worker(&out->workers[i], board, i, now_ms, hang_ms);
         const struct board_worker *post = &out->workers[i].post;
@@ -105,7 +105,7 @@ static bool has_failed(const struct view_worker *worker)
     return worker->has_posted && worker->post.error.code != 0;
 }
 
-/* end_state — of a rank after the end: what it said last is over. One that is lost stays so. */
+/* end_state — of a rank after the end of the run; a lost rank stays lost. */
 static const char *end_state(const struct view *view, const char *state, bool has_error)
 {
     if (strcmp(state, "lost") == 0 || strcmp(state, "unknown") == 0)
@@ -222,7 +222,7 @@ bool view_is_ready(const struct view *view, char *reason, int reason_cap)
     const struct board_error *error = view_error(view);
     if (view->phase == BOARD_PHASE_FAILED)
         text_format(reason, (size_t)reason_cap, "failed: %s",
-                    error != NULL ? error->message : "no reason is known");
+                    error != NULL ? error->message : "the reason is not known");
     else
         text_format(reason, (size_t)reason_cap, "not training: %s",
                     view->is_stopping ? "stopping" : board_phase_text(view->phase));

@@ -1,9 +1,7 @@
-/* view — one look at the board: copies of all parts at one moment, and what follows from them
- * without a judge's discretion (which phase, which worker speaks for the node, percentiles, is it
- * healthy).
+/* view — a copy of the board at one moment, and what follows from it: the node's phase, the worker
+ * whose numbers stand for the node, percentiles, health.
  *
- * Pure functions of the copy; the answers (report, metrics, route) are made from it. Must not know
- * HTTP. */
+ * All answers (report, metrics, route) are pure functions of a view. It must not know HTTP. */
 #ifndef CONVOY_SERVE_VIEW_H
 #define CONVOY_SERVE_VIEW_H
 
@@ -14,10 +12,10 @@
 
 struct view_worker {
     bool has_posted;     /* post is valid */
-    bool is_hung;        /* in a phase that progresses, and silent for longer than hang_ms */
-    int64_t beat_age_ms; /* -1: no beat yet */
+    bool is_hung;        /* no heartbeat for longer than hang_ms, in a phase that has them */
+    int64_t beat_age_ms; /* -1: no heartbeat yet */
     struct board_worker post;
-    bool has_call; /* it is in a call of communication */
+    bool has_call; /* it is inside a collective or a send or receive */
     struct board_call call;
     bool has_gpu;
     struct board_gpu gpu;
@@ -26,54 +24,54 @@ struct view_worker {
 struct history;
 struct journal;
 
-/* A rank, wherever it is. */
+/* A rank on any node. */
 struct view_peer {
     int rank, node;
     char device[64];
     char state[16];
 #define RANK_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
 #include "base/rank_stats.def"
-    /* of a rank that is not heard of now: since when; -1: all this is of now */
+    /* -1: these numbers are current; else the age of the last message from that rank */
     int64_t heard_age_ms;
-    char call[24]; /* the call of communication it is in; "" none */
+    char call[24]; /* the communication call it is in; "": none */
     int64_t call_age_ms;
-    /* of a worker of this node, in the view; NULL: none, or nothing is told of it */
+    /* points into the view, for a worker of this node; NULL: no statistics */
     const struct board_gpu *gpu;
 };
 
 struct view_node {
     int node_id;
     char address[64];
-    const char *state;            /* static text */
-    double heartbeat_age_seconds; /* NAN: none yet */
+    const char *state;            /* static string */
+    double heartbeat_age_seconds; /* NAN: no heartbeat yet */
 };
 
-/* Node 0's door: connections that have not shown the job's key. */
+/* Node 0's connections without the job's key. "door" is their name in /status and /metrics. */
 struct view_door {
-    bool is_there, is_full; /* there: this node has one */
+    bool is_there, is_full; /* is_there: this is node 0 of several */
     int strangers_n;
     int64_t turned_away;
 };
 
-/* About 200 KiB: keep one, do not put it on a stack. */
+/* About 200 KiB: too large for a stack. */
 struct view {
     int64_t now_ms, wall_ms;
-    bool is_stopping; /* a request to end is under way */
+    bool is_stopping; /* a stop was requested */
     struct board_node node;
     int workers_n;
     struct view_worker workers[BOARD_WORKERS_MAX];
-    /* What those who meet know beside the board; borrowed for the answer. nodes_n 0: this node is
-     * alone. */
+    /* From the cluster, not the board; borrowed during the answer. nodes_n 0: a single node. */
     const struct view_node *nodes;
     int nodes_n;
     const struct view_peer *peers; /* ranks of other nodes */
     int peers_n;
     struct view_door door;
-    const struct history *history; /* borrowed likewise; NULL: none is kept */
-    const struct journal *journal; /* likewise: of the log */
-    /* likewise: those that differ from their defaults, as a line of JSON */
+    const struct history *history; /* borrowed; NULL: none is kept */
+    const struct journal *journal; /* borrowed; NULL: none */
+    /* borrowed: those that differ from their defaults, one line of JSON */
     const char *settings;
-    const struct board_worker *lead; /* the post that speaks for the node; NULL: none has posted */
+    /* The post of the lowest rank of this node; NULL: no worker has posted. */
+    const struct board_worker *lead;
     enum board_phase phase;
 };
 
@@ -82,30 +80,29 @@ struct view {
 const char *view_backend(const struct view *view);
 const char *view_device(const struct view *view);
 
-/* view_take — now_ms as of clock_ms, wall_ms as of clock_wall_ms. */
+/* view_take — copies the board. now_ms: clock_ms, wall_ms: clock_wall_ms. */
 void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
                int64_t hang_ms);
-/* view_ranks — how many are known, this node's first; view_peer — the i-th of them. */
+/* view_ranks — how many ranks are known, this node's first; view_peer — the i-th of them. */
 int view_ranks(const struct view *view);
 void view_peer(const struct view *view, int i, struct view_peer *out);
-/* the worker's rank, also before it has posted */
+/* also before it has posted */
 int view_rank(const struct view *view, int worker_i);
-/* view_step_ms — q in (0, 1]: that quantile of the step times kept (nearest rank); q == 0: the last
- * one. NAN: none yet. */
+/* view_step_ms — q in (0, 1]: that quantile of the kept step times (nearest rank); q = 0: the last
+ * step's. NAN: no step yet. */
 double view_step_ms(const struct board_worker *worker, double q);
-/* view_checkpoint — the newest that is known of; NULL: none. It outlives the worker that told of
- * it. */
+/* view_checkpoint — the newest known; NULL: none. It outlives the worker that wrote it. */
 const struct board_checkpoint *view_checkpoint(const struct view *view);
-/* view_resume_step — while recovering: where the job goes on, 0 its beginning; -1: not known, or
+/* view_resume_step — while recovering: the step to resume from, 0 the beginning; -1: not known, or
  * not recovering. */
 int64_t view_resume_step(const struct view *view);
 bool view_is_over(const struct view *view); /* the run has ended, done or failed */
-/* of the worker longest silent; -1: no beat yet */
+/* of the slowest worker; -1: no heartbeat yet */
 int64_t view_progress_age_ms(const struct view *view);
 const struct board_error *view_error(const struct view *view); /* NULL: none */
-/* view_is_live, view_is_ready — what /livez and /readyz answer; when false, why (reason_cap ≥ 64).
- * A node that has ended is live as long as it answers: it goes by itself, and what acts on /livez
- * would only start it again. */
+/* view_is_live, view_is_ready — the answers of /livez and /readyz; when false, the reason
+ * (reason_cap ≥ 64). A node whose run has ended stays live while it answers: it exits by itself,
+ * and a restart because of /livez would only start it again. */
 bool view_is_live(const struct view *view, char *reason, int reason_cap);
 bool view_is_ready(const struct view *view, char *reason, int reason_cap);
 

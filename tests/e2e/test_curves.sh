@@ -24,7 +24,7 @@ begin $run_it
 wait_for 30 has_step $((at + 5))
 ok "gone on: what was before is there" is "$(jq -c '[.points.step[] | select(. != null)][0:3]' history.json)" "$(jq -c '[.points.step[] | select(. != null)][0:3]' before.json)"
 ok "behind it what is now, in the order of time" holds history.json '.[0] | (.points.seconds == (.points.seconds | sort)) and .offset_seconds > 0 and ([.points.step[] | select(. != null)] | . == sort)'
-ok "with an event between" holds history.json ".[0].events | any(.kind == \"resume\" and (.text | test(\"goes on from step $at\")))"
+ok "with an event between" holds history.json ".[0].events | any(.kind == \"resume\" and (.text | test(\"resumed from step $at\")))"
 ok "and the samples of before" holds history.json ".[0].samples | any(.step <= $at)"
 
 # 2. Killed: what was beyond the last checkpoint is lost, and so is its part of the curves.

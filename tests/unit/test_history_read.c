@@ -86,7 +86,7 @@ static void a_lost_future_does_not_stay(void **state)
     assert_int_equal(now.samples_n, 1);
     assert_string_equal(now.samples[0].text, "stays");
     assert_string_equal(now.events[now.events_n - 2].kind, "resume");
-    assert_string_equal(now.events[now.events_n - 2].text, "another process goes on from step 55");
+    assert_string_equal(now.events[now.events_n - 2].text, "resumed from step 55");
     look(&now, 2000, 57, 6);
     assert_int_equal(now.points[8].at_ms, 13000);
 }

@@ -104,7 +104,7 @@ static enum status open_torn(struct suite_rank *me, const struct comm_config *co
         world->bytes[1] = 20;
     pthread_barrier_wait(&me->job->apart);
     CHECK(comm_end_open(me->comm, 1, world->addresses, world->bytes) == ST_DISAGREE &&
-              strstr(status_message(), "rank 1 chooses its transport otherwise (20 bytes)"),
+              strstr(status_message(), "rank 1 chooses its transport differently (20 bytes)"),
           "%s", status_message());
     return ST_OK;
 }

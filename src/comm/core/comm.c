@@ -519,8 +519,7 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
     return st;
 }
 
-/* This rank's place among `ranks`. Returns false if it is not one of them, or they do not ascend.
- * */
+/* This rank's place among `ranks`. false: it is not one of them, or they do not ascend. */
 static bool place_among(const struct comm_place *place, const int *ranks, int n,
                         struct comm_place *out)
 {

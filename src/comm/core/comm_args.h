@@ -1,6 +1,6 @@
 /* comm_args — checks the arguments of a call before a transport sees them. Each check returns
- * ST_OK, or ST_BUG with a message that begins with the call's name. Must not know what a call does.
- * */
+ * ST_OK, or ST_BUG with a message that begins with the call's name. Must not know what a call
+ * does. */
 #ifndef CONVOY_COMM_COMM_ARGS_H
 #define CONVOY_COMM_COMM_ARGS_H
 

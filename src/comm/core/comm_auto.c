@@ -1,9 +1,10 @@
-/* comm_auto — nccl where every rank has it, else ucx: decided when all addresses are known, by the
- * same rule on every rank.
+/* comm_auto — the transport AUTO: NCCL if every rank can use it, else HOST. Must not know what is
+ * moved.
  *
- * Both are begun; a rank's address holds both. What is not taken is closed before the other meets
- * its peers. That a rank has no NCCL is no failure; that NCCL, once taken, fails is one: nothing
- * changes its way silently. Must not know what is moved. */
+ * Both transports are begun, and a rank's address holds both addresses. When all addresses are
+ * known, every rank chooses by the same rule, closes the other transport, and opens the chosen one.
+ * A rank without NCCL is no error. A failure of NCCL after the choice is one: the transport is
+ * never changed silently. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,41 +15,42 @@
 
 #define NAMED_MAX 6
 
-/* How a rank's address begins; ucx's follows, then nccl's. */
+/* The start of a rank's address. The address for HOST follows, then the one for NCCL. */
 struct address_header {
-    int32_t host_bytes, nccl_bytes; /* nccl: 0: it has none */
-    char bus[24];                   /* of its GPU */
+    int32_t host_bytes, nccl_bytes; /* nccl_bytes 0: this rank has no NCCL */
+    char bus[24];                   /* PCI bus id of its GPU */
 };
 
 struct comm_auto {
     const struct transport_ops *host;
-    void *host_state, *nccl_state; /* NULL: not begun */
+    void *host_state, *nccl_state; /* NULL: not begun, or closed */
 };
 
-/* One of the two as if the wire were its own. */
+/* close_one, begin_one: call one of the two transports with its own state in ctx. */
 static void close_one(struct comm_ctx *ctx, const struct transport_ops *ops, void **state)
 {
-    void *kept = ctx->state;
+    void *saved = ctx->state;
     ctx->state = *state;
     if (*state != NULL)
         ops->close(ctx);
     *state = NULL;
-    ctx->state = kept;
+    ctx->state = saved;
 }
 
 static enum status begin_one(struct comm_ctx *ctx, const struct transport_ops *ops, void *address,
                              int64_t *bytes, void **state)
 {
-    void *kept = ctx->state;
+    void *saved = ctx->state;
     ctx->state = NULL;
     *bytes = 0;
     enum status st = ops->begin_open(ctx, address, bytes);
     *state = ctx->state;
-    ctx->state = kept;
+    ctx->state = saved;
     return st;
 }
 
-/* Without NCCL nothing is lost: why is said on this rank, that it is so to all. */
+/* Returns the bytes of the address. 0: this rank has no NCCL; the reason is logged here, and the
+ * other ranks see the 0. */
 static int64_t begin_nccl(struct comm_ctx *ctx, struct comm_auto *state, void *address,
                           int64_t room)
 {
@@ -56,8 +58,8 @@ static int64_t begin_nccl(struct comm_ctx *ctx, struct comm_auto *state, void *a
     int64_t bytes = 0;
     enum status st = begin_one(ctx, &comm_nccl_ops, own, &bytes, &state->nccl_state);
     if (st == ST_OK && bytes > room)
-        st = FAIL(ST_NO_DEVICE, "its address does not fit beside UCX's: %lld bytes in %lld",
-                  (long long)bytes, (long long)room);
+        st = FAIL(ST_NO_DEVICE, "its address does not fit: %lld bytes in %lld", (long long)bytes,
+                  (long long)room);
     if (st == ST_OK) {
         memcpy(address, own, (size_t)bytes);
         return bytes;
@@ -99,7 +101,7 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
 
 /* ---- the choice ---- */
 
-/* Of a rank's address: what other ranks sent is not trusted to be whole. */
+/* Reads and checks the header of a rank's address, which another process sent. */
 static enum status read_header(const void *addresses, const int64_t *bytes, int rank,
                                struct address_header *out)
 {
@@ -108,15 +110,15 @@ static enum status read_header(const void *addresses, const int64_t *bytes, int 
         memcpy(out, (const char *)addresses + (size_t)rank * COMM_ADDRESS_MAX, sizeof *out);
     if (bytes[rank] < (int64_t)sizeof *out || out->host_bytes < 0 || out->nccl_bytes < 0 ||
         (int64_t)sizeof *out + out->host_bytes + out->nccl_bytes != bytes[rank])
-        return FAIL(
-            ST_DISAGREE,
-            "rank %d chooses its transport otherwise (%lld bytes); give all nodes the same BACKEND",
-            rank, (long long)bytes[rank]);
+        return FAIL(ST_DISAGREE,
+                    "rank %d chooses its transport differently (%lld bytes); give all nodes the "
+                    "same BACKEND",
+                    rank, (long long)bytes[rank]);
     out->bus[sizeof out->bus - 1] = 0;
     return ST_OK;
 }
 
-/* Two ranks of one node on one GPU, which NCCL refuses: the second of them; -1: none. */
+/* NCCL refuses two ranks of one node on one GPU. Returns the second such rank; -1: none. */
 static int find_shared_gpu(const struct comm_place *place, const struct address_header *headers)
 {
     for (int a = 0; a < place->ranks; a++)
@@ -126,24 +128,24 @@ static int find_shared_gpu(const struct comm_place *place, const struct address_
     return -1;
 }
 
-/* The sentence and the choice. */
-static bool takes_nccl(const struct comm_place *place, const struct address_header *headers,
-                       char *why, size_t cap)
+/* The choice, and the reason for it in `why`. */
+static bool choose_nccl(const struct comm_place *place, const struct address_header *headers,
+                        char *why, size_t cap)
 {
-    struct text who = {.limit = 128};
+    struct text ranks = {.limit = 128};
     int without = 0, shared;
     for (int rank = 0; rank < place->ranks; rank++) {
         if (headers[rank].nccl_bytes > 0)
             continue;
         if (without < NAMED_MAX)
-            text_add(&who, "%s%d", without > 0 ? ", " : "", rank);
+            text_add(&ranks, "%s%d", without > 0 ? ", " : "", rank);
         without++;
     }
     if (without > 0)
-        text_format(why, cap, "NCCL is not on %s %s%s of %d, whose logs say why",
-                    without > 1 ? "ranks" : "rank", who.data != NULL ? who.data : "?",
+        text_format(why, cap, "NCCL is not on %s %s%s of %d: see the reason in their logs",
+                    without > 1 ? "ranks" : "rank", ranks.data != NULL ? ranks.data : "?",
                     without > NAMED_MAX ? " and more" : "", place->ranks);
-    text_free(&who);
+    text_free(&ranks);
     if (without > 0)
         return false;
     shared = find_shared_gpu(place, headers);
@@ -155,7 +157,7 @@ static bool takes_nccl(const struct comm_place *place, const struct address_head
     return shared < 0;
 }
 
-/* The addresses of one of the two, as end_open takes them. */
+/* Copies the addresses of one of the two transports, as its end_open takes them. */
 static void extract(const void *addresses, const struct address_header *headers, int ranks,
                     bool is_nccl, char *out, int64_t *bytes)
 {
@@ -176,7 +178,7 @@ static enum status choose(struct comm_ctx *ctx, const void *addresses, const int
     const struct comm_place *place = &ctx->config.place;
     for (int rank = 0; rank < place->ranks; rank++)
         TRY(read_header(addresses, bytes, rank, &headers[rank]));
-    bool is_nccl = takes_nccl(place, headers, ctx->why, sizeof ctx->why);
+    bool is_nccl = choose_nccl(place, headers, ctx->why, sizeof ctx->why);
     extract(addresses, headers, place->ranks, is_nccl, own, own_bytes);
     close_one(ctx, is_nccl ? state->host : &comm_nccl_ops,
               is_nccl ? &state->host_state : &state->nccl_state);

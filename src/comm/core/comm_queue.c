@@ -1,4 +1,4 @@
-/* comm_queue — a ring of calls and its thread. Must not know what a call does. */
+/* comm_queue — a ring of items and the thread that executes them. */
 #include "comm/core/comm_queue.h"
 
 #include <pthread.h>
@@ -15,17 +15,17 @@
 #include "base/assert.h"
 
 #define SLICE_NS 100000
-#define ITEMS 256 /* a step begins about one call per block and kind */
+#define ITEMS 256 /* a step begins about one call per block and kind of call */
 
 struct comm_queue {
     comm_queue_fn *fn;
     pthread_t thread;
     bool has_thread, stop, is_awaited;
     pthread_mutex_t mutex;
-    pthread_cond_t begun_more, done_more, awaited; /* the last by CLOCK_MONOTONIC */
-    int64_t begun;                                 /* written by the one who puts in */
+    pthread_cond_t begun_more, done_more, awaited; /* `awaited` uses CLOCK_MONOTONIC */
+    int64_t begun;                                 /* written by the thread that puts items in */
     _Atomic int64_t done;
-    struct comm_queue_item items[ITEMS]; /* call k in k % ITEMS */
+    struct comm_queue_item items[ITEMS]; /* item k at k % ITEMS */
 };
 
 enum status comm_queue_open(comm_queue_fn *fn, struct comm_queue **out)
@@ -46,9 +46,10 @@ enum status comm_queue_open(comm_queue_fn *fn, struct comm_queue **out)
     return ST_OK;
 }
 
-/* What the wire waits for is short work beside long: a thread with short slices comes to its turn
- * at once and gets no more time for it (Linux 6.12; older ones keep their own slices). */
-static void take_short_turns(void)
+/* This thread does short pieces of work beside long computation. With a short time slice the kernel
+ * schedules it at once, without giving it more time in all (Linux 6.12;
+ * older kernels ignore it). */
+static void use_short_slices(void)
 {
 #ifdef SYS_sched_setattr
     struct {
@@ -67,11 +68,11 @@ static void take_short_turns(void)
 #endif
 }
 
-static void *carry_out(void *arg)
+static void *run_items(void *arg)
 {
     struct comm_queue *queue = arg;
-    prctl(PR_SET_NAME, "convoy-comm"); /* for top -H and the like */
-    take_short_turns();
+    prctl(PR_SET_NAME, "convoy-comm"); /* shown by top -H */
+    use_short_slices();
     pthread_mutex_lock(&queue->mutex);
     for (;;) {
         int64_t done = atomic_load_explicit(&queue->done, memory_order_relaxed);
@@ -92,7 +93,7 @@ static void *carry_out(void *arg)
     return NULL;
 }
 
-/* Signals are for the threads of the program. */
+/* The thread takes no signals but those of its own faults. */
 static enum status start(struct comm_queue *queue)
 {
     sigset_t all, kept;
@@ -103,12 +104,13 @@ static enum status start(struct comm_queue *queue)
     sigdelset(&all, SIGILL);
     sigdelset(&all, SIGABRT);
     pthread_sigmask(SIG_SETMASK, &all, &kept);
-    int error = pthread_create(&queue->thread, NULL, carry_out, queue);
+    int error = pthread_create(&queue->thread, NULL, run_items, queue);
     pthread_sigmask(SIG_SETMASK, &kept, NULL);
     if (error != 0)
-        return FAIL(ST_RETRY,
-                    "cannot start the thread that communicates: %s; raise the limit of processes",
-                    strerror(error));
+        return FAIL(
+            ST_RETRY,
+            "cannot start the communication thread: %s; raise the limit of processes (ulimit -u)",
+            strerror(error));
     queue->has_thread = true;
     return ST_OK;
 }

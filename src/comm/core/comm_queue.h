@@ -1,6 +1,5 @@
-/* comm_queue — calls begun and not yet carried out: a thread of their own carries them out in the
- * order of beginning. The thread starts with the first call put in. One thread puts in and waits.
- * Must not know what a call does. */
+/* comm_queue — a queue of calls and the thread that executes them in order. The thread starts with
+ * the first call. One thread puts calls in and waits for them. Must not know what a call does. */
 #ifndef CONVOY_COMM_COMM_QUEUE_H
 #define CONVOY_COMM_COMM_QUEUE_H
 
@@ -10,25 +9,26 @@ struct comm_queue;
 struct comm_queue_item {
     struct comm *comm;
     struct comm_call call;
-    enum status (*job)(void *arg); /* instead of a call, unless NULL */
+    enum status (*job)(void *arg); /* NULL: execute `call` */
     void *arg;
 };
-/* Carries one item out; keeps its failure to itself. */
+/* Executes one item; it records a failure itself. */
 typedef void comm_queue_fn(struct comm_queue_item *item);
 
 enum status comm_queue_open(comm_queue_fn *fn, struct comm_queue **out);
-/* what is queued is still carried out; accepts NULL */
+/* comm_queue_close — waits until all items are executed. Accepts NULL. */
 void comm_queue_close(struct comm_queue *queue);
-/* comm_queue_put — waits while the queue is full. Tickets count from 1. */
+/* comm_queue_put — appends an item; blocks while the queue is full. Tickets count from 1. */
 enum status comm_queue_put(struct comm_queue *queue, const struct comm_queue_item *item,
                            int64_t *ticket);
-bool comm_queue_is_empty(struct comm_queue *queue); /* cheap; nothing is under way either */
-/* comm_queue_wait — until that ticket's call, and all before it, have been carried out.
- * comm_queue_last: the newest. */
+/* comm_queue_is_empty — true: no item is queued or under way. Cheap. */
+bool comm_queue_is_empty(struct comm_queue *queue);
+/* comm_queue_wait — blocks until that ticket's item and all before it are executed.
+ * comm_queue_last — the newest ticket. */
 void comm_queue_wait(struct comm_queue *queue, int64_t ticket);
 int64_t comm_queue_last(const struct comm_queue *queue);
-/* comm_queue_sleep — for a call that is being carried out: sleeps for so long, or until somebody
- * waits for it or one before or after. false: somebody does. */
+/* comm_queue_sleep — called on the queue thread, inside an item: sleeps for ns nanoseconds, or
+ * until a thread blocks in comm_queue_wait. Returns false if one does. */
 bool comm_queue_sleep(struct comm_queue *queue, int64_t ns);
 
 #endif

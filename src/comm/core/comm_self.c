@@ -1,4 +1,5 @@
-/* comm_self — one rank: what it has is the sum. Sends and receives have nobody to go to. */
+/* comm_self — the transport SELF: one rank, whose buffer is the sum. send and recv have no peer and
+ * fail. Must not know how other ranks are reached. */
 #include <string.h>
 
 #include "comm/core/transport.h"
@@ -8,7 +9,7 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
     (void)address;
     *address_bytes = 0;
     if (ctx->config.place.ranks != 1)
-        return FAIL(ST_BUG, "%d ranks cannot be one", ctx->config.place.ranks);
+        return FAIL(ST_BUG, "transport self is for one rank, not %d", ctx->config.place.ranks);
     return ST_OK;
 }
 
@@ -33,7 +34,7 @@ static enum status move(struct comm_ctx *ctx, const struct comm_call *call)
     return ST_OK;
 }
 
-static enum status nobody(struct comm_ctx *ctx, const struct comm_call *call)
+static enum status no_peer(struct comm_ctx *ctx, const struct comm_call *call)
 {
     (void)ctx;
     return FAIL(ST_BUG, "%s with rank %d, where there is one rank", transport_call_name(call->kind),
@@ -58,7 +59,7 @@ const struct transport_ops comm_self_ops = {
     .all_gather = move,
     .all_to_all = move,
     .broadcast = move,
-    .send = nobody,
-    .recv = nobody,
+    .send = no_peer,
+    .recv = no_peer,
     .barrier = barrier,
 };

@@ -1,4 +1,5 @@
-/* staging — see staging.h. Must not know what carries a call out. */
+/* staging — two chunk buffers, a stream for each direction. Must not know which transport runs the
+ * call. */
 #include "comm/core/staging.h"
 
 #include <stdlib.h>
@@ -13,101 +14,101 @@
 struct staging {
     struct dev *dev;
     bool to_device;
-    struct stream *in, *out;  /* copies to this side, and back */
-    char *slot[2], *extra[2]; /* pieces; extra: where a call's result cannot lie in its source */
+    struct stream *in, *out;  /* copies to the transport's side, and back */
+    char *slot[2], *extra[2]; /* extra: for all_to_all, whose result cannot overlap its source */
     struct dev_event *events[STAGING_EVENTS];
     int events_next;
 };
 
-/* A call cut in pieces: `parts` extents of the buffers, of which a piece has up to `each` elements
- * of each. */
-struct cut {
+/* How a call is cut into chunks: the buffers have `parts` extents, and a chunk holds up to `each`
+ * elements of every extent. */
+struct chunking {
     int parts;
     int64_t each, rounds;
 };
 
-/* ---- life ---- */
+/* ---- open, close ---- */
 
-/* Zeroed once: what a short part leaves of a piece is summed with the rest, though nobody reads the
- * sums. */
-static enum status take(struct staging *l, char **out)
+/* Zeroed once: a short part leaves the end of a chunk unused, which is summed with the rest and
+ * then ignored. */
+static enum status alloc_chunk(struct staging *staging, char **out)
 {
     void *data;
-    if (l->to_device) {
-        TRY(dev_alloc(l->dev, STAGING_CHUNK_BYTES, &data));
+    if (staging->to_device) {
+        TRY(dev_alloc(staging->dev, STAGING_CHUNK_BYTES, &data));
     } else {
-        TRY(dev_pin(l->dev, STAGING_CHUNK_BYTES, &data));
+        TRY(dev_pin(staging->dev, STAGING_CHUNK_BYTES, &data));
         memset(data, 0, (size_t)STAGING_CHUNK_BYTES);
     }
     *out = data;
     return ST_OK;
 }
 
-static enum status take_all(struct staging *l)
+static enum status alloc_all(struct staging *staging)
 {
-    TRY(dev_make_current(l->dev));
-    TRY(dev_stream_open(l->dev, &l->in));
-    TRY(dev_stream_open(l->dev, &l->out));
+    TRY(dev_make_current(staging->dev));
+    TRY(dev_stream_open(staging->dev, &staging->in));
+    TRY(dev_stream_open(staging->dev, &staging->out));
     for (int i = 0; i < 2; i++) {
-        TRY(take(l, &l->slot[i]));
-        TRY(take(l, &l->extra[i]));
+        TRY(alloc_chunk(staging, &staging->slot[i]));
+        TRY(alloc_chunk(staging, &staging->extra[i]));
     }
     return ST_OK;
 }
 
 enum status staging_open(struct dev *dev, bool to_device, struct staging **out)
 {
-    struct staging *l = calloc(1, sizeof *l);
-    if (l == NULL)
-        return FAIL(ST_RETRY, "out of memory: stages for communication");
-    l->dev = dev;
-    l->to_device = to_device;
-    enum status st = take_all(l);
+    struct staging *staging = calloc(1, sizeof *staging);
+    if (staging == NULL)
+        return FAIL(ST_RETRY, "out of memory: buffers between host and device for communication");
+    staging->dev = dev;
+    staging->to_device = to_device;
+    enum status st = alloc_all(staging);
     if (st == ST_OK)
-        *out = l;
+        *out = staging;
     else
-        staging_close(l);
+        staging_close(staging);
     return st;
 }
 
-void staging_close(struct staging *l)
+void staging_close(struct staging *staging)
 {
-    if (l == NULL)
+    if (staging == NULL)
         return;
     for (int i = 0; i < STAGING_EVENTS; i++)
-        dev_event_free(l->events[i]);
-    dev_stream_close(l->in);
-    dev_stream_close(l->out);
+        dev_event_free(staging->events[i]);
+    dev_stream_close(staging->in);
+    dev_stream_close(staging->out);
     for (int i = 0; i < 2; i++) {
-        if (l->to_device) {
-            dev_free(l->dev, l->slot[i], STAGING_CHUNK_BYTES);
-            dev_free(l->dev, l->extra[i], STAGING_CHUNK_BYTES);
+        if (staging->to_device) {
+            dev_free(staging->dev, staging->slot[i], STAGING_CHUNK_BYTES);
+            dev_free(staging->dev, staging->extra[i], STAGING_CHUNK_BYTES);
         } else {
-            dev_unpin(l->dev, l->slot[i]);
-            dev_unpin(l->dev, l->extra[i]);
+            dev_unpin(staging->dev, staging->slot[i]);
+            dev_unpin(staging->dev, staging->extra[i]);
         }
     }
-    free(l);
+    free(staging);
 }
 
-enum status staging_record(struct staging *l, struct stream *s, struct dev_event **out)
+enum status staging_record(struct staging *staging, struct stream *s, struct dev_event **out)
 {
-    struct dev_event **event = &l->events[l->events_next];
+    struct dev_event **event = &staging->events[staging->events_next];
     TRY(dev_event_record(s, event));
-    TRY(dev_flush(s)); /* streams of another thread wait for it */
-    l->events_next = (l->events_next + 1) % STAGING_EVENTS;
+    TRY(dev_flush(s)); /* streams of other threads wait for the event */
+    staging->events_next = (staging->events_next + 1) % STAGING_EVENTS;
     *out = *event;
     return ST_OK;
 }
 
-/* ---- what of a call lies where ---- */
+/* ---- chunks ---- */
 
 static bool is_pair(const struct comm_call *call)
 {
     return call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
 }
 
-static bool is_spread(const struct comm_call *call)
+static bool is_in_parts(const struct comm_call *call)
 {
     return call->kind == COMM_CALL_REDUCE_SCATTER || call->kind == COMM_CALL_ALL_GATHER ||
            call->kind == COMM_CALL_ALL_TO_ALL;
@@ -117,29 +118,29 @@ static struct part_extent extent_of(const struct comm_call *call, int ranks, int
 {
     if (call->kind == COMM_CALL_ALL_TO_ALL)
         return (struct part_extent){.first = part * call->elems, .elems = call->elems};
-    if (is_spread(call))
+    if (is_in_parts(call))
         return part_extent(call->elems, ranks, part);
     return (struct part_extent){.elems = call->elems};
 }
 
-static struct cut cut_of(const struct comm_call *call, int ranks)
+static struct chunking chunks_of(const struct comm_call *call, int ranks)
 {
-    struct cut cut = {.parts = is_spread(call) ? ranks : 1};
+    struct chunking chunks = {.parts = is_in_parts(call) ? ranks : 1};
     int64_t most = 0;
-    cut.each = STAGING_CHUNK_BYTES / cut.parts / (int64_t)dtype_bytes(call->dtype) / PART_ALIGN *
-               PART_ALIGN;
-    ASSERTF(cut.each > 0, "%d parts in a piece", cut.parts);
-    for (int part = 0; part < cut.parts; part++) {
+    chunks.each = STAGING_CHUNK_BYTES / chunks.parts / (int64_t)dtype_bytes(call->dtype) /
+                  PART_ALIGN * PART_ALIGN;
+    ASSERTF(chunks.each > 0, "%d parts in a chunk", chunks.parts);
+    for (int part = 0; part < chunks.parts; part++) {
         int64_t elems = extent_of(call, ranks, part).elems;
         most = elems > most ? elems : most;
     }
-    cut.rounds = most / cut.each + (most % cut.each != 0);
-    if (most < cut.each) /* one round, no longer than it must be */
-        cut.each = (most + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
-    return cut;
+    chunks.rounds = most / chunks.each + (most % chunks.each != 0);
+    if (most < chunks.each) /* one round, as short as possible */
+        chunks.each = (most + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    return chunks;
 }
 
-/* Does this rank's part of round j go in (or come out), and is it the only one in its buffer? */
+/* Is this part copied in (or out) on this rank? *is_alone_out: the buffer holds this part only. */
 static bool is_moved(const struct comm_ctx *ctx, const struct comm_call *call, int part, bool is_in,
                      bool *is_alone_out)
 {
@@ -159,26 +160,26 @@ static bool is_moved(const struct comm_ctx *ctx, const struct comm_call *call, i
     }
 }
 
-/* ---- a piece's way ---- */
+/* ---- copies and calls ---- */
 
-/* Round j between the call's buffers and a slot. */
-static enum status carry(struct staging *l, const struct comm_ctx *ctx,
-                         const struct comm_call *call, const struct cut *cut, int64_t j, char *slot,
-                         bool is_in)
+/* Copies round j between the call's buffers and a slot. */
+static enum status copy(struct staging *staging, const struct comm_ctx *ctx,
+                        const struct comm_call *call, const struct chunking *chunks, int64_t j,
+                        char *slot, bool is_in)
 {
-    const int64_t bytes = (int64_t)dtype_bytes(call->dtype), first = j * cut->each;
-    for (int part = 0; part < cut->parts; part++) {
+    const int64_t bytes = (int64_t)dtype_bytes(call->dtype), first = j * chunks->each;
+    for (int part = 0; part < chunks->parts; part++) {
         struct part_extent extent = extent_of(call, ctx->config.place.ranks, part);
-        int64_t n = extent.elems - first < cut->each ? extent.elems - first : cut->each;
+        int64_t n = extent.elems - first < chunks->each ? extent.elems - first : chunks->each;
         bool is_alone;
-        char *at = slot + part * cut->each * bytes;
+        char *at = slot + part * chunks->each * bytes;
         if (!is_moved(ctx, call, part, is_in, &is_alone))
             continue;
         int64_t from = ((is_alone ? 0 : extent.first) + first) * bytes;
         if (n > 0 && is_in)
-            TRY(dev_copy(l->in, at, (const char *)call->in + from, (size_t)(n * bytes)));
+            TRY(dev_copy(staging->in, at, (const char *)call->in + from, (size_t)(n * bytes)));
         if (n > 0 && !is_in)
-            TRY(dev_copy(l->out, (char *)call->out + from, at, (size_t)(n * bytes)));
+            TRY(dev_copy(staging->out, (char *)call->out + from, at, (size_t)(n * bytes)));
     }
     return ST_OK;
 }
@@ -189,7 +190,7 @@ enum status staging_sync(const struct comm_ctx *ctx, struct stream *s)
         bool is_idle = false;
         TRY(dev_stream_query(s, &is_idle));
         if (is_idle)
-            return dev_sync(s); /* what waits in pinned slots goes to its place */
+            return dev_sync(s); /* completes copies from pinned slots */
         TRY(transport_check(ctx));
         if (ctx->wait_policy == WAIT_POLICY_SPIN)
             transport_pause();
@@ -198,75 +199,77 @@ enum status staging_sync(const struct comm_ctx *ctx, struct stream *s)
     }
 }
 
-/* The call of one piece, in slots: as in transport.h, reduce_scatter's out and all_gather's in are
- * the part alone. */
-static enum status move(struct comm_ctx *ctx, const struct comm_call *call, const struct cut *cut,
-                        int64_t elems, char *slot, char *extra)
+/* Runs the call on one chunk in its slot. As in transport.h, reduce_scatter's out and all_gather's
+ * in hold this rank's part alone. */
+static enum status run_chunk(struct comm_ctx *ctx, const struct comm_call *call,
+                             const struct chunking *chunks, int64_t elems, char *slot, char *extra)
 {
-    const int64_t own = ctx->config.place.rank * cut->each * (int64_t)dtype_bytes(call->dtype);
-    struct comm_call piece = *call;
-    piece.event = NULL; /* the copies have waited for it */
-    piece.elems = call->kind == COMM_CALL_ALL_TO_ALL ? cut->each
-                  : is_spread(call)                  ? cut->parts * cut->each
+    const int64_t own = ctx->config.place.rank * chunks->each * (int64_t)dtype_bytes(call->dtype);
+    struct comm_call chunk = *call;
+    chunk.event = NULL; /* the copies waited for it */
+    chunk.elems = call->kind == COMM_CALL_ALL_TO_ALL ? chunks->each
+                  : is_in_parts(call)                ? chunks->parts * chunks->each
                                                      : elems;
-    piece.in = call->kind == COMM_CALL_ALL_GATHER ? slot + own
+    chunk.in = call->kind == COMM_CALL_ALL_GATHER ? slot + own
                : call->kind == COMM_CALL_RECV     ? NULL
                                                   : slot;
-    piece.out = call->kind == COMM_CALL_REDUCE_SCATTER ? slot + own
+    chunk.out = call->kind == COMM_CALL_REDUCE_SCATTER ? slot + own
                 : call->kind == COMM_CALL_ALL_TO_ALL   ? extra
                 : call->kind == COMM_CALL_SEND         ? NULL
                                                        : slot;
-    ctx->call = &piece;
-    enum status st = transport_dispatch(ctx, &piece);
+    ctx->call = &chunk;
+    enum status st = transport_dispatch(ctx, &chunk);
     ctx->call = call;
     return st;
 }
 
-static enum status run_pieces(struct staging *l, struct comm_ctx *ctx, const struct comm_call *call)
+static enum status run_chunks(struct staging *staging, struct comm_ctx *ctx,
+                              const struct comm_call *call)
 {
-    const struct cut cut = cut_of(call, ctx->config.place.ranks);
-    /* and so does `out`: the host waits for `in` before any result goes there */
-    TRY(dev_stream_wait(l->in, call->event));
-    if (cut.rounds > 0)
-        TRY(carry(l, ctx, call, &cut, 0, l->slot[0], true));
-    for (int64_t j = 0; j < cut.rounds; j++) {
-        int64_t left = call->elems - j * cut.each;
-        TRY(staging_sync(ctx, l->in));
-        /* the slot of round j+1 was j-1's: empty before it is filled again */
-        TRY(dev_stream_wait_stream(l->in, l->out));
-        if (j + 1 < cut.rounds)
-            TRY(carry(l, ctx, call, &cut, j + 1, l->slot[(j + 1) % 2], true));
-        TRY(move(ctx, call, &cut, left < cut.each ? left : cut.each, l->slot[j % 2],
-                 l->extra[j % 2]));
-        TRY(carry(l, ctx, call, &cut, j,
-                  call->kind == COMM_CALL_ALL_TO_ALL ? l->extra[j % 2] : l->slot[j % 2], false));
+    const struct chunking chunks = chunks_of(call, ctx->config.place.ranks);
+    /* `out` needs no wait of its own: the host waits for `in` before it copies a result out */
+    TRY(dev_stream_wait(staging->in, call->event));
+    if (chunks.rounds > 0)
+        TRY(copy(staging, ctx, call, &chunks, 0, staging->slot[0], true));
+    for (int64_t j = 0; j < chunks.rounds; j++) {
+        int64_t left = call->elems - j * chunks.each;
+        TRY(staging_sync(ctx, staging->in));
+        /* round j+1 reuses the slot of round j-1, whose result must have been copied out */
+        TRY(dev_stream_wait_stream(staging->in, staging->out));
+        if (j + 1 < chunks.rounds)
+            TRY(copy(staging, ctx, call, &chunks, j + 1, staging->slot[(j + 1) % 2], true));
+        TRY(run_chunk(ctx, call, &chunks, left < chunks.each ? left : chunks.each,
+                      staging->slot[j % 2], staging->extra[j % 2]));
+        TRY(copy(staging, ctx, call, &chunks, j,
+                 call->kind == COMM_CALL_ALL_TO_ALL ? staging->extra[j % 2] : staging->slot[j % 2],
+                 false));
     }
-    return staging_sync(ctx, l->out);
+    return staging_sync(ctx, staging->out);
 }
 
-/* Do both buffers lie on the device? */
-static bool is_on_device(const struct staging *l, const struct comm_call *call)
+/* Are both buffers in device memory? */
+static bool is_on_device(const struct staging *staging, const struct comm_call *call)
 {
-    return (call->in == NULL || dev_holds(l->dev, call->in)) &&
-           (call->out == NULL || dev_holds(l->dev, call->out));
+    return (call->in == NULL || dev_holds(staging->dev, call->in)) &&
+           (call->out == NULL || dev_holds(staging->dev, call->out));
 }
 
-/* Does it lie where the transport reaches? */
-static bool is_reached(const struct staging *l, const void *data)
+/* Does the transport reach this memory? */
+static bool is_reached(const struct staging *staging, const void *data)
 {
-    return data == NULL || dev_holds(l->dev, data) == l->to_device;
+    return data == NULL || dev_holds(staging->dev, data) == staging->to_device;
 }
 
-enum status staging_run(struct staging *l, struct comm_ctx *ctx, const struct comm_call *call)
+enum status staging_run(struct staging *staging, struct comm_ctx *ctx, const struct comm_call *call)
 {
-    TRY(dev_make_current(l->dev));
-    bool is_near = is_reached(l, call->in) && is_reached(l, call->out);
+    TRY(dev_make_current(staging->dev));
+    bool is_near = is_reached(staging, call->in) && is_reached(staging, call->out);
     bool is_long = call->elems > STAGING_CHUNK_BYTES / (int64_t)dtype_bytes(call->dtype);
-    /* also a barrier, and the making of a group */
+    /* elems 0: also a barrier or a split */
     if (call->elems == 0 || (is_near && !(is_pair(call) && is_long)))
         return transport_dispatch(ctx, call);
     if (ctx->has_gpu_direct && !is_pair(call) && call->kind != COMM_CALL_ALL_TO_ALL &&
-        is_on_device(l, call))
+        is_on_device(staging, call))
         return ctx->ops->gpu_direct(ctx, call);
-    return run_pieces(l, ctx, call);
+    return run_chunks(staging, ctx, call);
 }

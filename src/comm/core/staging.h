@@ -1,40 +1,40 @@
-/* staging — calls whose buffers lie where a transport cannot reach: carried piece by piece
- * through memory where it can.
+/* staging — copies between host and device around a transport that reaches only one of them. Must
+ * not know which transport runs the call.
  *
- * NCCL moves memory of GPUs only, UCX the host's; where a UCX moves a GPU's as well, collectives go
- * there as they are (transport.h, direct): only all_to_all, and messages between two ranks, whose
- * other end may lie in the host's memory, come here. A piece is copied to this side, moved, and
- * copied back, in two places that are used in turn: while a piece moves, the next one is on its way
- * here and the last one on its way back. The order of sums is each element's own (sum_tree.h), so
- * cutting changes no bit. Messages from one rank to another are cut the same way wherever they lie,
- * for the other end may lie elsewhere. All ranks' buffers of one collective lie on the same side.
- * Must not know what carries it out. */
+ * NCCL moves only GPU memory; HOST moves only host memory. (Where UCX moves GPU memory too, most
+ * collectives go to transport_ops.gpu_direct instead. all_to_all, send and recv still come here:
+ * the other end may lie in host memory.)
+ *
+ * A call is cut into chunks. Each chunk is copied to the transport's side, moved, and copied back.
+ * Two chunk buffers alternate: while one chunk is moved, the next is copied in and the previous is
+ * copied out. Chunking changes no bit, because sum_tree.h fixes the order for each element. send
+ * and recv are chunked the same way wherever their buffer lies, because the other end may be
+ * staged. */
 #ifndef CONVOY_COMM_STAGING_H
 #define CONVOY_COMM_STAGING_H
 
 #include "comm/core/transport.h"
 #include "dev/dev.h"
 
-#define STAGING_CHUNK_BYTES ((int64_t)4 << 20) /* of a piece */
+#define STAGING_CHUNK_BYTES ((int64_t)4 << 20)
 
 struct staging;
 
-/* staging_open — dev: apart from the host. to_device: the transport reaches the device's memory,
- * else the host's. */
+/* staging_open — takes the chunk buffers. dev: a discrete device. to_device: the transport reaches
+ * device memory; false: host memory. */
 enum status staging_open(struct dev *dev, bool to_device, struct staging **out);
 void staging_close(struct staging *staging); /* accepts NULL */
 
-/* staging_record — where the stream is now, for the next call that is made or begun; valid until
- * STAGING_EVENTS more have been asked for. One thread asks. */
-#define STAGING_EVENTS 300 /* more than calls can be under way */
+/* staging_record — an event at the stream's current end, for the next call. Valid until
+ * STAGING_EVENTS more have been recorded. One thread at a time. */
+#define STAGING_EVENTS 300 /* more than there can be calls in the queue */
 enum status staging_record(struct staging *staging, struct stream *s, struct dev_event **out);
 
-/* staging_sync — until the stream has done all it was given; the call under way may end
- * meanwhile (transport_check). */
+/* staging_sync — waits until the stream is idle, or the call under way ends (transport_check). */
 enum status staging_sync(const struct comm_ctx *ctx, struct stream *s);
 
-/* staging_run — as transport_dispatch, wherever the buffers lie. In the thread that carries calls
- * out. */
+/* staging_run — transport_dispatch for buffers in either memory. Runs on the thread that executes
+ * the call. */
 enum status staging_run(struct staging *staging, struct comm_ctx *ctx,
                         const struct comm_call *call);
 

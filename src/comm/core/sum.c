@@ -1,5 +1,4 @@
-/* sum — picks the level; the sums themselves are in sum_cpu.c. Must not know ranks or
- * transports. */
+/* sum — chooses the version for this processor; sum_cpu.c holds the sums. */
 #include "comm/core/sum.h"
 
 #ifdef __SSE2__

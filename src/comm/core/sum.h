@@ -1,9 +1,9 @@
-/* sum — the sum of several buffers, element by element, in the order of sum_tree.h, at the speed of
- * memory.
+/* sum — the sum of several buffers, element by element, along the tree of sum_tree.h, at the speed
+ * of memory. Must not know ranks or transports.
  *
- * Vectorised for three levels of x86-64, picked once. The sum of an element depends on nothing but
- * the sources and their tree: not on its place, the number of elements, the level, or how a buffer
- * is cut. Single thread. Must not know ranks or transports. */
+ * There is a version for each of three ISA levels of x86-64 and a plain one; the level is chosen
+ * once. All give the same bits: the sum of an element depends only on its sources and their tree,
+ * not on its position, the number of elements, the ISA level or the chunking. Single-threaded. */
 #ifndef CONVOY_COMM_SUM_H
 #define CONVOY_COMM_SUM_H
 
@@ -12,16 +12,15 @@
 
 #include "kernels/tensor.h"
 
-/* out[o][i] = Σ_s in[s][i] along sum_tree_plan_nodes(nodes, locals), the source of a slot being
- * in[slot].
- * in   nodes·locals sources of elems elements, dtype_in F32, F64 or BF16
- * out  outs_n buffers; dtype_out = dtype_in, or F32 from BF16, or BF16 from F32. Sums of BF16 are
- *   taken in fp32 and rounded
- *      once, to nearest even. An out may be one of the in (the same address), else they do not
- *      overlap.
- * stream  store past the caches: for what is larger than they are. Readable by others once sum_run
- *   has returned and this
- *      thread has passed a release. */
+/* sum_run — out[o][i] = Σ_s in[s][i] along sum_tree_plan_nodes(nodes, locals); slot s of that plan
+ * holds in[s].
+ *   in     nodes·locals sources of `elems` elements; dtype_in F32, F64 or BF16
+ *   out    outs_n buffers; dtype_out = dtype_in, or F32 from BF16, or BF16 from F32. An out may be
+ *          one of the sources (same address); otherwise they do not overlap.
+ *   is_nt  use non-temporal stores, which bypass the caches: for data larger than the caches. Other
+ *          threads may read the result after sum_run has returned and this thread has executed a
+ *          release.
+ * BF16 is summed in fp32 and rounded once, to nearest even. */
 struct sum_args {
     const void *const *in;
     void *const *out;
@@ -32,7 +31,7 @@ struct sum_args {
 };
 void sum_run(const struct sum_args *a);
 
-/* sum_copy — elems bytes, past the caches if stream. */
+/* sum_copy — copies `bytes` bytes, with non-temporal stores if is_nt. */
 void sum_copy(void *out, const void *in, int64_t bytes, bool is_nt);
 
 #endif

@@ -1,7 +1,9 @@
-/* sum_cpu — the sums of sum.c for one level of x86-64: compiled for each (CPU_ISA 2, 3, 4, set by
- * the Makefile), and once without one, for any processor. Two ways: 64 elements at a time in
- * registers (fp32, up to four sources, where the tree is the same for every layout), and blocks in
- * the first-level cache for everything else. Must not know which level is chosen. */
+/* sum_cpu — the sums of sum.c for one ISA level. The Makefile compiles this file for x86-64 levels
+ * 2, 3 and 4 (CPU_ISA), and once without a level for any processor. Must not know which level is
+ * chosen. There are two ways:
+ *   - up to four fp32 sources: 64 elements at a time in registers; their tree is the same for every
+ *     nodes × locals;
+ *   - everything else: blocks of SUM_BLOCK elements in the first-level cache. */
 #include "comm/core/sum_isa.h"
 
 #ifndef CPU_ISA
@@ -14,8 +16,8 @@
 
 #include "comm/core/sum_tree.h"
 
-#define SUM_BLOCK 512 /* elements summed at a time in the first-level cache */
-#define SUM_DEPTH 16  /* of two trees, 4096 sources together, and one */
+#define SUM_BLOCK 512 /* elements of a block */
+#define SUM_DEPTH 16  /* levels of two nested trees of 4096 sources together, and one */
 
 #if CPU_ISA > 0
 #define SUM_PASTE2(name, level) name##_v##level
@@ -38,7 +40,7 @@ struct sum_work {
     double sums[SUM_DEPTH][SUM_BLOCK] __attribute__((aligned(64)));
 };
 
-/* sum_store_nt — 16 numbers past the caches, where the processor can. */
+/* Stores 16 floats with non-temporal stores, if the processor has them. */
 static inline __attribute__((always_inline)) void sum_store_nt(float *to, const sum_vec *x)
 {
 #if CPU_ISA == 4
@@ -54,7 +56,8 @@ static inline __attribute__((always_inline)) void sum_store_nt(float *to, const 
 #endif
 }
 
-/* Up to four sources: ((0+1)+(2+3)), ((0+1)+2): the same for nodes × locals = 1×n, n×1 and 2×2. */
+/* Loads and sums up to four sources: ((0+1)+(2+3)), ((0+1)+2). This is the tree of 1×n, n×1 and
+ * 2×2. */
 #define SUM_STEP(x, at)                                         \
     sum_vec x = *(const sum_vec *)(const void *)(in[0] + (at)); \
     if (n > 1)                                                  \
@@ -96,7 +99,7 @@ static inline __attribute__((always_inline)) int64_t few_n(const struct sum_args
     return i;
 }
 
-/* How many elements were done; the rest is for the blocks. */
+/* Returns how many elements it has summed; the rest goes to the blocks. */
 static int64_t few(const struct sum_args *a)
 {
     switch (a->nodes * a->locals) {
@@ -113,7 +116,7 @@ static int64_t few(const struct sum_args *a)
     }
 }
 
-/* sum (n) = or += source `in` from element i, widened. */
+/* sum (block_n) = or += source s from element w->i, widened to the type of the sum. */
 static void take(struct sum_work *w, void *sum, int s, bool is_first)
 {
     const int64_t n = w->block_n;
@@ -152,7 +155,7 @@ static void join(struct sum_work *w, void *sum, const void *more)
     }
 }
 
-/* The sum of n neighbours from `first`: of nodes (each of w->a->locals sources) or of sources. */
+/* Sums n neighbours from `first`, which are nodes (w->a->locals sources each) or sources. */
 static void tree(struct sum_work *w, int first, int n, bool is_nodes, int level)
 {
     void *sum = w->sums[level];
@@ -184,7 +187,7 @@ static void round_bf16(uint16_t *restrict out, const float *restrict in, int64_t
 
 static void blocks(const struct sum_args *a, int64_t i)
 {
-    struct sum_work w; /* its sums are written before they are read */
+    struct sum_work w; /* uninitialised: sums are written before they are read */
     w.a = a;
     uint16_t rounded[SUM_BLOCK] __attribute__((aligned(64)));
     const int64_t out_bytes = (int64_t)dtype_bytes(a->dtype_out);

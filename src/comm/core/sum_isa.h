@@ -1,5 +1,5 @@
-/* sum_isa — sum_run at one level of x86-64 (sum_cpu.c), for sum.c, which picks it. plain: any
- * processor. */
+/* sum_isa — sum_run for one ISA level of x86-64 each (sum_cpu.c, compiled once per level), and a
+ * plain version for any processor. sum.c chooses. Must not know how it is chosen. */
 #ifndef CONVOY_COMM_SUM_ISA_H
 #define CONVOY_COMM_SUM_ISA_H
 

@@ -27,8 +27,8 @@ int sum_tree_left(int n)
     return left;
 }
 
-/* Writes the steps of n sources that begin at slot `first` and lie `stride` apart; returns the
- * place after the last. */
+/* Writes the steps for n slots, the first one `first`, `stride` apart. Returns the end of the
+ * steps. */
 static struct sum_tree_step *plan(int first, int n, int stride, struct sum_tree_step *out)
 {
     if (n < 2)

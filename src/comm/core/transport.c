@@ -1,5 +1,5 @@
-/* transport — what every transport does the same way: giving up in time and saying on whom it
- * waited, telling calls apart, sleeping. Must not know how a transport moves anything. */
+/* transport — what all transports do the same way: deadlines and the ranks they name, headers of
+ * calls, sleeping, memory. Must not know how a transport moves data. */
 #include "comm/core/transport.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "comm/shm/comm_shm.h"
 
-#define NAMED_MAX 8 /* ranks named in one sentence */
+#define NAMED_MAX 8 /* ranks that one message names */
 #define MAP_ALIGN ((int64_t)2 << 20)
 
 const char *transport_call_name(enum comm_call_kind kind)
@@ -87,7 +87,7 @@ static bool is_pair(const struct comm_call *call)
     return call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
 }
 
-/* Does this call need that rank? */
+/* Does the call under way need that rank? */
 static bool is_awaited(const struct comm_ctx *ctx, int rank)
 {
     const struct comm_call *call = ctx->call;
@@ -96,8 +96,8 @@ static bool is_awaited(const struct comm_ctx *ctx, int rank)
     return !is_pair(call) || rank == call->peer;
 }
 
-/* "rank 1 has not entered", "ranks 1, 3 and 12 more have not entered"; nothing when nobody is known
- * to be missing. */
+/* Writes "rank 1 has not entered", or "ranks 1, 3 and 12 more have not entered"; nothing if no rank
+ * is known to be missing. */
 static void name_missing(const struct comm_ctx *ctx, struct text *out)
 {
     int missing[NAMED_MAX], missing_n = 0;
@@ -120,11 +120,11 @@ static void name_missing(const struct comm_ctx *ctx, struct text *out)
 static enum status fail_late(const struct comm_ctx *ctx, double seconds)
 {
     const struct comm_call *call = ctx->call;
-    struct text who = {.limit = 512};
+    struct text missing = {.limit = 512};
     enum status st;
-    name_missing(ctx, &who);
-    if (who.data != NULL)
-        st = FAIL(ST_PEER, "%s %s %lld for %.1f s", who.data, transport_call_name(call->kind),
+    name_missing(ctx, &missing);
+    if (missing.data != NULL)
+        st = FAIL(ST_PEER, "%s %s %lld for %.1f s", missing.data, transport_call_name(call->kind),
                   (long long)call->sequence, seconds);
     else
         st = FAIL(ST_PEER,
@@ -132,7 +132,7 @@ static enum status fail_late(const struct comm_ctx *ctx, double seconds)
                   "to be missing; look at the network and at the other ranks",
                   transport_call_name(call->kind), (long long)call->sequence,
                   (long long)call->elems, seconds);
-    text_free(&who);
+    text_free(&missing);
     return st;
 }
 
@@ -140,18 +140,18 @@ enum status transport_fail_abandoned(const struct comm_ctx *ctx, int by)
 {
     const struct comm_call *call = ctx->call;
     double seconds = (double)(clock_ns() - call->entered_ns) * 1e-9;
-    struct text who = {.limit = 512};
+    struct text missing = {.limit = 512};
     enum status st;
-    name_missing(ctx, &who);
-    if (who.data != NULL)
-        st = FAIL(ST_PEER, "%s %s %lld for %.1f s; rank %d has given it up", who.data,
+    name_missing(ctx, &missing);
+    if (missing.data != NULL)
+        st = FAIL(ST_PEER, "%s %s %lld for %.1f s; rank %d abandoned it", missing.data,
                   transport_call_name(call->kind), (long long)call->sequence, seconds,
                   transport_root_rank(ctx, by));
     else
-        st = FAIL(ST_PEER, "%s %lld was ended after %.1f s: rank %d has given it up",
+        st = FAIL(ST_PEER, "%s %lld was ended after %.1f s: rank %d abandoned it",
                   transport_call_name(call->kind), (long long)call->sequence, seconds,
                   transport_root_rank(ctx, by));
-    text_free(&who);
+    text_free(&missing);
     return st;
 }
 
@@ -207,8 +207,8 @@ enum status transport_check_header(const struct comm_ctx *ctx, int rank,
                 theirs->peer);
 }
 
-/* Not the private kind of futex: the word may be shared by processes. Every reason to wake means:
- * look again. */
+/* Not a private futex: processes may share the word. The caller checks the word again, whatever
+ * ended the wait. */
 void transport_futex_wait(_Atomic uint32_t *word, uint32_t seen, int ms)
 {
     struct timespec most = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};

@@ -9,7 +9,7 @@
  *   - call transport_check at least every few milliseconds while it waits;
  *   - wait as ctx->wait_policy says;
  *   - never wait in close.
- * Must not know who calls comm. To add a transport: src/comm/README.md. */
+ * Must not know the callers of comm. To add a transport: src/comm/README.md. */
 #ifndef CONVOY_COMM_TRANSPORT_H
 #define CONVOY_COMM_TRANSPORT_H
 

@@ -1,16 +1,19 @@
-/* comm_nccl — ranks with a GPU each, over NCCL: on a stream of its own, beside what computes.
+/* comm_nccl — the transport NCCL: one GPU for each rank, on a stream of its own beside computation.
+ * Must not know what is summed.
  *
- * Every call of NCCL is made without blocking (blocking = 0) and polled, so that a rank that never
- * comes ends a call at its deadline or by the abort flag: then the communicator is aborted, which
- * also ends what runs on the device. The unique id travels in rank 0's address, over the road that
- * all addresses take (meet: authenticated); NCCL's own greetings by sockets begin only when
- * everybody has it. All ranks must have the same version.
+ *   Deadlines  NCCL is called without blocking (blocking = 0) and polled. So a missing rank ends a
+ *              call at its deadline or by the abort flag. Then the communicator is aborted, which
+ *              also ends its kernels.
+ *   Bootstrap  NCCL's unique id travels in rank 0's address, which the cluster distributes over an
+ *              authenticated connection. NCCL opens its own sockets only after every rank has the
+ *              id. All ranks must have the same version.
+ *   Sums       are added in NCCL's order: the same bits on all ranks of a call, but not those of
+ *              the other transports.
+ *   Parts      of unequal size (part_extent) need one reduction or broadcast for each rank, in one
+ *              NCCL group.
  *
- * A buffer is the caller's again when the device has done the call. Sums are added in NCCL's order:
- * the same bits on all ranks of a call, not those of the other transports. NCCL cannot tell who has
- * not come: the supervisors can (comm heartbeat). Parts of unequal size, which part_extent deals
- * when elements cannot be dealt evenly, go as one reduction or broadcast for each rank, in one
- * group. Must not know what is summed for whom. */
+ * A call ends when the device has executed it. NCCL does not report which rank is missing; the
+ * supervisors find it (comm heartbeat). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,24 +26,24 @@
 #include "comm/core/part.h"
 #include "dev/dev.h"
 
-#define SPIN_POLLS 20000 /* turns of polling before a wait sleeps between them */
+#define SPIN_POLLS 20000 /* polls before a wait sleeps between them */
 #define SLEEP_US 50
 
-/* What a rank tells the others. */
+/* A rank's address. */
 struct peer_info {
     int32_t version;
     int32_t has_id;
     struct nccl_id id;
 };
 
-/* What one worker has of NCCL, shared by all comms made from one. */
+/* Shared by a comm and all comms split from it. */
 struct comm_nccl_root {
     const struct nccl_lib *nccl;
     struct stream *stream;
-    void *scratch; /* SCRATCH_BYTES of the device's memory */
+    void *scratch; /* SCRATCH_BYTES of device memory */
     char name[48];
 };
-#define SCRATCH_BYTES 256 /* a unique id, or what a barrier adds up */
+#define SCRATCH_BYTES 256 /* a unique id, or the number that a barrier sums */
 
 struct comm_nccl {
     struct comm_nccl_root *root;
@@ -57,7 +60,7 @@ struct wait {
     int polls;
 };
 
-/* One turn: ST_PEER when the call is over. */
+/* One iteration of a wait. ST_PEER: the call must end. */
 static enum status poll_once(struct wait *wait)
 {
     wait->polls++;
@@ -80,9 +83,8 @@ static enum status fail(struct comm_ctx *ctx, int result)
     return nccl_lib_fail(lib(state), state->comm, result, what);
 }
 
-/* What NCCL has begun is under way on the stream, or has failed. Also asked where a call says it
- * has succeeded: some versions say so of messages that are not on the stream yet (NCCL's issue
- * 1495). */
+/* Waits until NCCL has put a call on the stream, or has failed. A result of success is checked too:
+ * some versions return it for messages that are not on the stream yet (NCCL's issue 1495). */
 static enum status wait_enqueued(struct comm_ctx *ctx, int result)
 {
     const struct comm_nccl *state = ctx->state;
@@ -98,7 +100,7 @@ static enum status wait_enqueued(struct comm_ctx *ctx, int result)
     return result == NCCL_SUCCESS ? ST_OK : fail(ctx, result);
 }
 
-/* Until the device has done what is on the stream; a rank or a link may be lost meanwhile. */
+/* Waits until the stream is idle. A rank or a link may fail meanwhile. */
 static enum status wait_device(struct comm_ctx *ctx)
 {
     const struct comm_nccl *state = ctx->state;
@@ -117,8 +119,8 @@ static enum status wait_device(struct comm_ctx *ctx)
     }
 }
 
-/* The end of every entry. After a failure nothing of this communicator is under way any more:
- * kernels that wait for others end with it. */
+/* The end of every entry. A failure aborts the communicator, so its kernels end and no longer use
+ * the buffers. */
 static enum status finish(struct comm_ctx *ctx, enum status st)
 {
     struct comm_nccl *state = ctx->state;
@@ -127,27 +129,27 @@ static enum status finish(struct comm_ctx *ctx, enum status st)
     struct status_saved saved;
     status_save(&saved);
     if (state->comm != NULL)
-        (void)lib(state)->ncclCommAbort(state->comm); /* what failed is said already */
+        (void)lib(state)->ncclCommAbort(state->comm); /* st reports the failure */
     state->comm = NULL;
     status_restore(&saved);
     return st;
 }
 
-/* The stream comes after what the call comes after. */
+/* The stream waits for the call's event. */
 static enum status begin(const struct comm_ctx *ctx, const struct comm_call *call)
 {
     const struct comm_nccl *state = ctx->state;
     return dev_stream_wait(state->root->stream, call->event);
 }
 
-/* A call as NCCL took it, to its end. */
+/* Waits until a call that NCCL returned `result` for is done. */
 static enum status complete(struct comm_ctx *ctx, int result)
 {
     enum status st = wait_enqueued(ctx, result);
     return finish(ctx, st == ST_OK ? wait_device(ctx) : st);
 }
 
-/* ---- life ---- */
+/* ---- open, close ---- */
 
 static enum status open_root(struct comm_nccl_root *root, struct dev *dev)
 {
@@ -191,7 +193,7 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
     return ST_OK;
 }
 
-/* All say the same version, and rank 0 has brought an id. */
+/* All ranks have the same version, and rank 0 sent an id. */
 static enum status check_peer_infos(const struct comm_ctx *ctx, const void *addresses,
                                     const int64_t *bytes, struct nccl_id *id_out)
 {
@@ -200,7 +202,7 @@ static enum status check_peer_infos(const struct comm_ctx *ctx, const void *addr
     for (int rank = 0; rank < ctx->config.place.ranks; rank++) {
         if (bytes[rank] != (int64_t)sizeof other)
             return FAIL(ST_DISAGREE,
-                        "rank %d does not speak NCCL: its address has %lld bytes; give all nodes "
+                        "rank %d does not use NCCL: its address has %lld bytes; give all nodes "
                         "the same BACKEND",
                         rank, (long long)bytes[rank]);
         memcpy(&other, (const char *)addresses + (size_t)rank * COMM_ADDRESS_MAX, sizeof other);
@@ -214,7 +216,7 @@ static enum status check_peer_infos(const struct comm_ctx *ctx, const void *addr
                 nccl_lib_version_text(other.version, b, sizeof b), rank);
     }
     if (first.has_id != 1)
-        return FAIL(ST_BUG, "rank 0 has brought no unique id");
+        return FAIL(ST_BUG, "rank 0 sent no unique id");
     *id_out = first.id;
     return ST_OK;
 }
@@ -253,8 +255,7 @@ static void root_free(struct comm_nccl_root *root, struct dev *dev)
     free(root);
 }
 
-/* Aborted, not destroyed: that would wait for the others. Every call of ours has ended by itself
- * before. */
+/* Aborts the communicator: destroying it would wait for other ranks. No call is under way here. */
 static void ctx_close(struct comm_ctx *ctx)
 {
     struct comm_nccl *state = ctx->state;
@@ -283,7 +284,7 @@ static int entered(const struct comm_ctx *ctx, int rank)
 
 /* ---- collectives ---- */
 
-/* What sums need to know; others move bytes. */
+/* The type of a sum; other calls move bytes. */
 static int type_of(enum dtype dtype)
 {
     switch (dtype) {
@@ -306,7 +307,7 @@ static void count_sent(struct comm_ctx *ctx, int64_t bytes)
     atomic_fetch_add_explicit(&ctx->bytes_sent, bytes, memory_order_relaxed);
 }
 
-/* Of a ring, which moves (n-1)/n of a buffer in each of its halves. */
+/* Bytes that a ring sends in each of its two halves: (n-1)/n of the buffer. */
 static int64_t ring_bytes(const struct comm_ctx *ctx, const struct comm_call *call)
 {
     int64_t n = ctx->config.place.ranks;
@@ -330,7 +331,7 @@ static bool is_even(const struct comm_ctx *ctx, const struct comm_call *call)
     return call->elems % ((int64_t)ctx->config.place.ranks * PART_ALIGN) == 0;
 }
 
-/* A group of calls, each begun by `one` for a rank; the first that is refused ends it. */
+/* An NCCL group of one call for each rank, made by `one`. The first refused call ends it. */
 static enum status grouped(struct comm_ctx *ctx, const struct comm_call *call,
                            int (*one)(const struct comm_ctx *ctx, const struct comm_call *call,
                                       int rank))
@@ -466,10 +467,10 @@ static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
                                                    stream_of(state)));
 }
 
-/* ---- groups ---- */
+/* ---- split ---- */
 
-/* The first member's new id goes to the others from hand to hand, in the parent: nobody else takes
- * part. */
+/* The first member makes an id and sends it to each other member through the parent, so that ranks
+ * outside the split do not take part. */
 static enum status share_id(struct comm_ctx *ctx, struct nccl_id *id)
 {
     struct comm_ctx *up = ctx->parent;
@@ -506,7 +507,7 @@ static enum status split(struct comm_ctx *ctx)
         return FAIL(ST_RETRY, "out of memory: a comm over NCCL");
     state->root = parent->root;
     ctx->state = state;
-    ctx->parent->call = ctx->call; /* whose deadline counts */
+    ctx->parent->call = ctx->call; /* its deadline applies */
     enum status st = share_id(ctx, &id);
     ctx->parent->call = NULL;
     TRY(st);

@@ -1,4 +1,4 @@
-/* nccl — see nccl.h. */
+/* nccl_lib — loads libnccl.so.2 and keeps it loaded. */
 #include "comm/nccl/nccl_lib.h"
 
 #include <pthread.h>
@@ -35,7 +35,7 @@ static const struct library_spec spec = {
     .symbols = symbols,
     .symbols_n = sizeof symbols / sizeof *symbols};
 
-/* What this process has opened; never closed, for its threads may outlive every communicator. */
+/* The loaded library. It stays loaded, because its threads may outlive every communicator. */
 static struct {
     pthread_mutex_t mutex;
     struct library library;
@@ -95,7 +95,7 @@ enum status nccl_lib_fail(const struct nccl_lib *nccl, struct nccl_comm *comm, i
     const char *name = nccl->ncclGetErrorString(result), *last = nccl->ncclGetLastError(comm);
     char more[256] = "";
     if (last && last[0])
-        text_format(more, sizeof more, "; its last words: %.200s", last);
+        text_format(more, sizeof more, "; its last error: %.200s", last);
     switch (result) {
     case NCCL_REMOTE_ERROR:
     case NCCL_SYSTEM_ERROR:
@@ -114,8 +114,8 @@ enum status nccl_lib_fail(const struct nccl_lib *nccl, struct nccl_comm *comm, i
                     what, name, result, more);
     default:
         return FAIL(ST_BUG,
-                    "NCCL failed in %s: %s (%d)%s; NCCL_DEBUG=INFO tells more; BACKEND=ucx goes "
-                    "another way",
+                    "NCCL failed in %s: %s (%d)%s; NCCL_DEBUG=INFO logs more; BACKEND=ucx does "
+                    "not use NCCL",
                     what, name, result, more);
     }
 }

@@ -1,9 +1,8 @@
-/* nccl — NVIDIA's library of collectives, opened when it is first needed: its calls as a table of
- * pointers, the types that they take, and its failures as sentences.
+/* nccl_lib — NVIDIA's NCCL, loaded when it is first needed: its functions as a table of pointers,
+ * the types they take, and its errors as messages. Must not know ranks or the calls of comm.
  *
- * The types are declared here, as the library's binary interface has had them since 2.18, so that a
- * program built where NCCL's header is not can use it where the library is. Must not know ranks,
- * calls of comm, or who asks. */
+ * The types are declared here as NCCL's binary interface has had them since 2.18. So a program that
+ * was built without NCCL's header can use the library where it is installed. */
 #ifndef CONVOY_COMM_NCCL_LIB_H
 #define CONVOY_COMM_NCCL_LIB_H
 
@@ -33,7 +32,7 @@ struct nccl_comm;
 struct nccl_id {
     char bytes[NCCL_ID_BYTES];
 };
-/* As of 2.18: newer libraries read `version` and take what it had not as undefined. */
+/* As of 2.18. A newer library reads `version` and takes the fields that 2.18 lacks as undefined. */
 struct nccl_config {
     size_t size;
     unsigned magic, version;
@@ -42,7 +41,7 @@ struct nccl_config {
     int split_share;
 };
 
-/* Named as in the library; what returns int returns one of the results above. */
+/* Named as in the library. int: one of the results above. */
 struct nccl_lib {
     int (*ncclGetVersion)(int *version);
     const char *(*ncclGetErrorString)(int result);
@@ -69,20 +68,22 @@ struct nccl_lib {
     int (*ncclRecv)(void *data, size_t n, int type, int peer, struct nccl_comm *comm, void *stream);
 };
 
-/* nccl_lib_open — the table, the same for the whole process once it has been opened. ST_NO_DEVICE:
- * not here, too old (both versions are named), or a symbol is missing. nccl_lib_version: of the
- * open library, as 22809; 0: not open. nccl_lib_about: "2.28.9 from /usr/lib/…" */
+/* nccl_lib_open — the table, one for the process. Loads the library at the first call; any thread.
+ * Errors: ST_NO_DEVICE: not installed, too old (the message names both versions), or a symbol is
+ * missing. nccl_lib_version — of the loaded library, as 22809; 0: not loaded. nccl_lib_about —
+ * "2.28.9 from /usr/lib/…". */
 enum status nccl_lib_open(const struct nccl_lib **out);
 int nccl_lib_version(void);
 const char *nccl_lib_about(void);
 
-/* nccl_lib_version_text — a version for people, "2.28.9", in a buffer of the caller's. */
+/* nccl_lib_version_text — writes "2.28.9" for 22809 to `out`, and returns it. */
 const char *nccl_lib_version_text(int version, char *out, size_t cap);
 
-/* nccl_lib_fail — what a failure means: result is not NCCL_SUCCESS or NCCL_IN_PROGRESS. A peer or
- * the network → ST_PEER · CUDA → ST_FAULT · a setup that NCCL refuses → ST_BAD_SETTING · the rest →
- * ST_BUG.
- * what: "all_reduce 12". */
+/* nccl_lib_fail — the status and message for a failed result. what: the call, as "all_reduce 12".
+ *   ST_PEER         a peer or the network failed
+ *   ST_FAULT        CUDA failed
+ *   ST_BAD_SETTING  NCCL refuses this setup
+ *   ST_BUG          anything else */
 enum status nccl_lib_fail(const struct nccl_lib *nccl, struct nccl_comm *comm, int result,
                           const char *what) __attribute__((cold));
 

@@ -1,10 +1,11 @@
-/* comm_shm — the mapping, its halls, and the wire that the workers of a node are among
- * themselves.
+/* comm_shm — the mapping, its control blocks, and the ctx that the workers of a node have among
+ * themselves. Must not know networks.
  *
- * The mapping: struct control | hall of all workers | GROUPS halls for groups | from `data` on,
- *   comm_alloc's pieces. Everything is sparse: a page that nobody touches takes no memory. A
- *   reservation of addresses is made once, so pieces keep one base, and buffers are named by their
- *   distance from it. Must not know networks. */
+ * Layout of the mapping:
+ *   struct control | control block of all workers | SPLITS control blocks for splits |
+ *   from `data` on: the memory of comm_alloc
+ * It is sparse: untouched pages take no memory. Addresses are reserved once, so that the base stays
+ * the same while the mapping grows. Buffers are named by their offset from the base. */
 #include "comm/shm/comm_shm.h"
 
 #include <errno.h>
@@ -18,38 +19,38 @@
 #include "base/memory.h"
 #include "base/assert.h"
 
-#define GROUPS 32
+#define SPLITS 32
 #define ALLOC_ALIGN ((int64_t)2 << 20)
-#define RESERVE ((int64_t)1 << 40) /* of addresses, not of memory; halved until the system agrees */
-#define RESERVE_LEAST ((int64_t)1 << 28)
+#define RESERVE ((int64_t)1 << 40) /* addresses, not memory; halved until mmap succeeds */
+#define RESERVE_MIN ((int64_t)1 << 28)
 
-/* Halls of groups: found by their members under the lock, which holds the tag of its holder's
- * generation: one that died with it does not block the next. */
+/* A split's control block. Its members find it under control.lock. The lock holds the generation of
+ * its holder, so a worker that died with the lock does not block the next generation. */
 struct group {
-    uint64_t generation;            /* whose group this is; another generation's is free */
-    uint64_t members, joined, left; /* of the node's workers, bit by bit */
-    uint64_t parent, tag;           /* the parent's tag */
+    uint64_t generation;            /* that uses the block; of an earlier one: free */
+    uint64_t members, joined, left; /* a bit for each of the node's workers */
+    uint64_t parent, tag;           /* tag of the parent's block, and of this one */
 };
 struct control {
     _Atomic uint64_t lock;
-    uint64_t tags; /* dealt to groups so far */
-    struct group groups[GROUPS];
+    uint64_t tags; /* given to splits so far */
+    struct group groups[SPLITS];
 };
 
 struct mapping {
     char *base;
-    int64_t reserved, data, used; /* data: where pieces begin; used: their end */
+    int64_t reserved, data, used; /* comm_alloc uses [data, used) */
     int fd;
     bool owns_fd;
 };
 
 struct comm_shm {
-    struct comm_ctx ctx; /* the node's workers among themselves, below the owner's */
+    struct comm_ctx ctx; /* this node's workers among themselves; its parent is the owner */
     struct comm_ctx *owner;
     struct shm_coll coll;
-    struct mapping *mapping; /* of the first; shared with those made from it */
+    struct mapping *mapping; /* shared by the root and its splits */
     struct comm_shm *parent;
-    int group_i;    /* of a sub */
+    int group_i;    /* of a split */
     int node_local; /* this worker's number on its node */
     int ranks[COMM_SHM_LOCALS_MAX];
     int node_locals[COMM_SHM_LOCALS_MAX]; /* each member's number on its node */
@@ -69,7 +70,8 @@ static struct control *control_of(const struct mapping *m)
 }
 static int64_t barrier_offset(int locals, int i) { return 16384 + barrier_bytes(locals) * i; }
 
-/* The file only grows: another worker may be ahead. The byte written is past every piece's end. */
+/* The file only grows, because another worker may have grown it further. The byte is written behind
+ * all allocations. */
 static enum status grow(const struct mapping *m, int64_t bytes)
 {
     const char none = 0;
@@ -102,16 +104,16 @@ static enum status reserve(struct mapping *m)
     memory_limits(&available);
     m->reserved = RESERVE;
     while (available.process_bytes >= 0 && m->reserved > available.process_bytes / 2 &&
-           m->reserved > RESERVE_LEAST)
-        m->reserved /= 2; /* the other half is for what is not shared */
-    for (; base == MAP_FAILED && m->reserved >= RESERVE_LEAST; m->reserved /= 2)
+           m->reserved > RESERVE_MIN)
+        m->reserved /= 2; /* the other half is for memory that is not shared */
+    for (; base == MAP_FAILED && m->reserved >= RESERVE_MIN; m->reserved /= 2)
         base = mmap(NULL, (size_t)m->reserved, PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
-        return FAIL(memory_status(RESERVE_LEAST),
+        return FAIL(memory_status(RESERVE_MIN),
                     "no addresses for the memory that workers share: %s; raise ulimit -v",
                     strerror(errno));
-    m->reserved *= 2; /* the loop halved once more */
+    m->reserved *= 2; /* undo the last halving of the loop */
     int64_t skip =
         (ALLOC_ALIGN - (int64_t)((uintptr_t)base % (uintptr_t)ALLOC_ALIGN)) % ALLOC_ALIGN;
     if (skip > 0)
@@ -125,17 +127,17 @@ static enum status mapping_open(int fd, int locals, struct mapping **out)
 {
     struct mapping *m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return FAIL(ST_RETRY, "out of memory: a mapping");
+        return FAIL(ST_RETRY, "out of memory: the mapping of shared memory");
     enum status st = ST_OK;
     m->owns_fd = fd < 0;
     m->fd = fd >= 0 ? fd : memfd_create("convoy-comm", MFD_CLOEXEC);
     if (m->fd < 0) {
-        st = FAIL(ST_RETRY, "cannot make memory for workers to share: %s", strerror(errno));
+        st = FAIL(ST_RETRY, "cannot create memory for workers to share: %s", strerror(errno));
         free(m);
         return st;
     }
     _Static_assert(sizeof(struct control) <= 16384, "the halls begin after it");
-    m->data = round_up(barrier_offset(locals, GROUPS + 1));
+    m->data = round_up(barrier_offset(locals, SPLITS + 1));
     m->used = m->data;
     st = reserve(m);
     if (st == ST_OK)
@@ -160,9 +162,9 @@ static void mapping_close(struct mapping *m)
     free(m);
 }
 
-/* ---- the wire of a node's workers ---- */
+/* ---- the ctx of a node's workers ---- */
 
-/* The calls of the transport above go on under its name and number, with its deadline. */
+/* A call of the owner continues here: same call, deadline, generation and wait policy. */
 static struct comm_ctx *enter(struct comm_shm *shm, const struct comm_call *call)
 {
     shm->ctx.call = call;
@@ -177,11 +179,11 @@ static int entered(const struct comm_ctx *ctx, int rank)
     return shm_barrier_entered(&shm->coll.barrier, ctx->call, rank);
 }
 
-/* Entries of the wire inside: only `entered` is asked. */
+/* The table of that ctx: only `entered` is called. */
 static const struct transport_ops node_ops = {
     .kind = COMM_KIND_HOST, .name = "shm", .entered = entered};
 
-/* The members on this node of owner's ranks: its place's locals, one after the other. */
+/* The ranks of the owner that are on this node: its locals, in order. */
 static void set_ctx(struct comm_shm *shm, struct comm_ctx *owner)
 {
     const struct comm_place *place = &owner->config.place;
@@ -201,7 +203,7 @@ static void set_ctx(struct comm_shm *shm, struct comm_ctx *owner)
         shm->ranks[l] = place->node * place->locals + l;
 }
 
-/* What others of this node see: the mapping as far as it is dealt out. */
+/* Other workers of the node see the mapping up to the last allocation. */
 static void set_visible_range(struct comm_shm *shm)
 {
     shm->coll.barrier.base = (uintptr_t)shm->mapping->base;
@@ -214,10 +216,10 @@ enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out)
     if (place->locals > COMM_SHM_LOCALS_MAX)
         return FAIL(ST_BUG, "%d workers on a node, over %d", place->locals, COMM_SHM_LOCALS_MAX);
     if (place->locals > 1 && owner->config.shm_fd < 0)
-        return FAIL(ST_BUG, "%d workers on a node and nothing to share", place->locals);
+        return FAIL(ST_BUG, "%d workers on a node and no shared memory (shm_fd)", place->locals);
     struct comm_shm *shm = calloc(1, sizeof(*shm));
     if (shm == NULL)
-        return FAIL(ST_RETRY, "out of memory: the view of rank %d", place->rank);
+        return FAIL(ST_RETRY, "out of memory: shared memory of rank %d", place->rank);
     set_ctx(shm, owner);
     shm->node_local = place->local;
     for (int l = 0; l < place->locals; l++)
@@ -243,7 +245,7 @@ enum status comm_shm_join(struct comm_shm *shm)
     return shm_barrier_join(&shm->coll.barrier, ctx, (uint64_t)shm->owner->config.generation + 1);
 }
 
-/* ---- groups ---- */
+/* ---- splits ---- */
 
 static enum status lock(struct comm_shm *shm)
 {
@@ -271,15 +273,15 @@ static bool is_free(const struct group *group, uint64_t generation)
            (group->joined == group->members && group->left == group->members);
 }
 
-/* The group of these members that this worker has not joined yet, else a new one; NULL when all are
- * taken. */
+/* The group of these members that this worker has not joined yet, else a new one. NULL: all are in
+ * use. */
 static struct group *find_group(struct comm_shm *parent, uint64_t members, uint64_t me)
 {
     struct control *control = control_of(parent->mapping);
     const uint64_t generation = (uint64_t)parent->owner->config.generation + 1,
                    of = parent->coll.barrier.tag;
     struct group *free_one = NULL;
-    for (int i = 0; i < GROUPS; i++) {
+    for (int i = 0; i < SPLITS; i++) {
         struct group *group = &control->groups[i];
         if (is_free(group, generation))
             free_one = free_one == NULL ? group : free_one;
@@ -307,7 +309,7 @@ static enum status join_group(struct comm_shm *shm, uint64_t members)
         group->joined |= me;
     unlock(parent);
     if (group == NULL)
-        return FAIL(ST_BUG, "more than %d groups of workers on a node at a time", GROUPS);
+        return FAIL(ST_BUG, "more than %d splits with workers of one node at a time", SPLITS);
     shm->group_i = (int)(group - control->groups);
     struct comm_shm *first = parent;
     while (first->parent != NULL)
@@ -324,7 +326,7 @@ enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, stru
     const struct comm_place *place = &owner->config.place;
     struct comm_shm *shm = calloc(1, sizeof(*shm));
     if (shm == NULL)
-        return FAIL(ST_RETRY, "out of memory: the view of rank %d", place->rank);
+        return FAIL(ST_RETRY, "out of memory: shared memory of rank %d", place->rank);
     set_ctx(shm, owner);
     shm->parent = parent;
     shm->mapping = parent->mapping;
@@ -332,7 +334,7 @@ enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, stru
     shm->group_i = -1;
     uint64_t members = 0;
     for (int l = 0; l < place->locals; l++) {
-        /* the member's number in the parent, there its number on the node */
+        /* the member's local number in the parent leads to its number on the node */
         int among = owner->ranks[shm->ranks[l]] % parent->owner->config.place.locals;
         shm->node_locals[l] = parent->node_locals[among];
         members |= (uint64_t)1 << shm->node_locals[l];
@@ -346,8 +348,8 @@ enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, stru
     return ST_OK;
 }
 
-/* A group's hall is free again when all have left; who cannot have the lock leaves that to the next
- * generation. */
+/* A group is free again when all members have left. If this worker cannot get the lock, the next
+ * generation frees it. */
 static void leave_group(struct comm_shm *shm)
 {
     static const struct comm_call closing = {.kind = COMM_CALL_SPLIT};
@@ -377,7 +379,7 @@ void comm_shm_close(struct comm_shm *shm)
 
 /* ---- memory ---- */
 
-/* Pieces lie worker by worker; the page after them holds the byte that grew the file. */
+/* The workers' memory lies side by side. The page behind it holds the byte that grew the file. */
 enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out)
 {
     struct mapping *m = shm->mapping;
@@ -396,10 +398,10 @@ enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out)
         return FAIL(memory_status(bytes), "out of memory: %lld bytes for workers to share: %s",
                     (long long)bytes, strerror(errno));
 #endif
-    memset(mine, 0, (size_t)bytes); /* an earlier life's words */
+    memset(mine, 0, (size_t)bytes); /* values of an earlier generation */
     TRY(shm_coll_barrier(&shm->coll, ctx, shm->owner->call));
 #ifdef MADV_POPULATE_WRITE
-    /* the others' pieces into this one's page table */
+    /* maps the other workers' memory into this process's page table */
     madvise(first, (size_t)(each * place->ranks), MADV_POPULATE_WRITE);
 #endif
     *out = mine;
@@ -412,7 +414,7 @@ void comm_shm_range(const struct comm_shm *shm, void **data, int64_t *bytes)
     *bytes = shm->mapping->used;
 }
 
-/* ---- parts of a transport's collectives ---- */
+/* ---- the level inside a node ---- */
 
 enum status comm_shm_reduce(struct comm_shm *shm, const struct comm_call *call,
                             const struct shm_coll_partition *partition, void *out,
@@ -432,7 +434,7 @@ enum status comm_shm_barrier(struct comm_shm *shm, const struct comm_call *call)
     return shm_coll_barrier(&shm->coll, enter(shm, call), call);
 }
 
-/* With another peer than comm.c's, as the others here see it. */
+/* Runs the call with its peer's local number in place of its rank. */
 static enum status with_peer(struct comm_shm *shm, const struct comm_call *call, int peer,
                              enum status (*move)(struct shm_coll *, struct comm_ctx *,
                                                  const struct comm_call *))
@@ -457,7 +459,7 @@ enum status comm_shm_recv(struct comm_shm *shm, const struct comm_call *call, in
     return with_peer(shm, call, from, shm_coll_recv);
 }
 
-/* ---- the whole transport, where there is one node ---- */
+/* ---- the transport of one node ---- */
 
 static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *address_bytes)
 {

@@ -1,16 +1,18 @@
-/* comm_shm — the mapping that the workers of one node share, and their collectives in it.
+/* comm_shm — shared memory between the workers of one node, and their collectives in it. Must not
+ * know networks.
  *
- * The supervisor gives its workers one memfd (comm_config.shm_fd); its first part holds the seats
- * of a hall (and of some more, for groups), the rest is what comm_alloc deals out, each worker's
- * piece beside the others'. Buffers from there are added straight from all workers' pieces; others
- * go over stages. A memfd outlives a generation of the job: every worker makes its own seat new
- * when it joins, with the generation as its tag, and waits for the others' tags, so no word of an
- * earlier life counts.
+ * The supervisor gives its workers one memfd (comm_config.shm_fd). Its first part holds control
+ * blocks (shm_barrier.h): one for all workers, some for splits. The rest is handed out by
+ * comm_alloc, each worker's memory beside the others'. Buffers from there are summed in place;
+ * other buffers go through bounce buffers.
  *
- * It is the whole transport for ucx with one node (comm_shm_ops), and below comm_p2p the part
- * inside a node: a reduction first adds inside each node, each worker getting its cut of the sum,
- * goes between nodes among the workers of equal `local`, and is then gathered inside the node. Must
- * not know networks. */
+ * The memfd outlives a generation of the job. Each worker resets its own peer_ctl when it joins,
+ * with the generation as its tag, and waits for the others' tags. So no value of an earlier
+ * generation is taken for a new one.
+ *
+ * comm_shm is the whole transport of HOST on one node (comm_shm_ops). With several nodes it is the
+ * level inside a node, below comm_p2p: workers reduce inside each node, exchange their parts with
+ * the workers of the same local number on other nodes, and gather inside each node. */
 #ifndef CONVOY_COMM_COMM_SHM_H
 #define CONVOY_COMM_COMM_SHM_H
 
@@ -22,28 +24,27 @@ struct comm_shm;
 
 extern const struct transport_ops comm_shm_ops;
 
-/* For a transport's begin_open, end_open, close: `owner` (borrowed until close) gives place,
- * deadline, abort flag, spins and the numbers of ranks in messages. open: maps; with one worker
- * shm_fd may be -1. join: waits for the node's other workers of owner->config.generation. */
+/* For a transport's begin_open, end_open and close. `owner` (borrowed until close) supplies place,
+ * deadline, abort flag, wait policy, and the rank numbers in messages.
+ *   open  maps the memory; shm_fd may be -1 with one worker
+ *   join  waits for the node's other workers of owner->config.generation */
 enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out);
 enum status comm_shm_join(struct comm_shm *shm);
 void comm_shm_close(struct comm_shm *shm); /* accepts NULL */
 
-/* comm_shm_split — for a transport's sub whose place has locals > 1: those of its members that are
- * on this node. `owner` is the sub's wire, `share` its parent's. Waits for them. Closed before
- * `share`. */
+/* comm_shm_split — for a transport's split with locals > 1: the members on this node. owner: the
+ * split's ctx. shm: its parent's. Waits for the members. Close it before `shm`. */
 enum status comm_shm_split(struct comm_shm *shm, struct comm_ctx *owner, struct comm_shm **out);
 
-/* comm_shm_alloc — comm_alloc: this worker's piece; waits for the others. Lies in the mapping
- * until close. */
+/* comm_shm_alloc — comm_alloc: this worker's memory; waits for the others. Valid until close.
+ * comm_shm_range — where the mapping lies in this process, to register it once with a network
+ * device. */
 enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out);
-/* comm_shm_range — where the mapping lies in this process, to register it with a network device
- * once. */
 void comm_shm_range(const struct comm_shm *shm, void **data, int64_t *bytes);
 
-/* The parts inside a node of a collective under way, all its workers calling the same. call: what
- * comm.c gave, its `in` and `out` (elems in all) on every worker. As shm_coll_reduce,
- * shm_coll_gather: cut deals among the node's workers; root: a local number. */
+/* The level inside a node of a collective; all workers of the node call the same. call: the call
+ * that comm.c passed, with in and out of call->elems elements on every worker. partition: among the
+ * node's workers, as in shm_coll_reduce and shm_coll_gather. root: a local number. */
 enum status comm_shm_reduce(struct comm_shm *shm, const struct comm_call *call,
                             const struct shm_coll_partition *partition, void *out,
                             enum dtype dtype_out);
@@ -52,7 +53,8 @@ enum status comm_shm_gather(struct comm_shm *shm, const struct comm_call *call,
 enum status comm_shm_broadcast(struct comm_shm *shm, const struct comm_call *call, int root);
 enum status comm_shm_barrier(struct comm_shm *shm, const struct comm_call *call);
 
-/* Between two of this node: peer is a local number. Others of the node need not take part. */
+/* A message between two workers of this node: to, from are local numbers. The other workers do not
+ * take part. */
 enum status comm_shm_send(struct comm_shm *shm, const struct comm_call *call, int to);
 enum status comm_shm_recv(struct comm_shm *shm, const struct comm_call *call, int from);
 

@@ -1,10 +1,10 @@
-/* shm_barrier — meetings, waiting, and messages between two. Must not know what is summed.
+/* shm_barrier — barriers, waiting, and messages between two ranks. Must not know what is summed.
  *
- * Waiting: look for a moment (where there is a core for each rank), then offer the processor to
- * others between looks, then sleep in a futex on the word that must change. The word's owner writes
- * it and then looks for sleepers; a sleeper counts itself and then looks at the word; all four are
- * sequentially consistent, so one of the two sees the other. Sleeps are short anyway, for the abort
- * flag and the deadline must be looked at. */
+ * A wait polls for a moment (if each rank has a core), then yields the core between polls, then
+ * sleeps in a futex on the word that must change. No wake-up is lost: the owner writes the word and
+ * then reads the number of sleepers; a sleeper raises that number and then reads the word. All four
+ * are sequentially consistent, so one of the two sees the other. A sleep is short all the same,
+ * because the abort flag and the deadline must be checked. */
 #include "comm/shm/shm_barrier.h"
 
 #include <sched.h>
@@ -13,11 +13,11 @@
 #include "base/clock.h"
 #include "base/assert.h"
 
-#define SPIN_POLLS 64  /* before the processor is offered to others */
-#define SPIN_NS 100000 /* until it sleeps: where there is a core for each */
-#define YIELD_NS 50000 /* and where not */
+#define SPIN_POLLS 64  /* before the first yield */
+#define SPIN_NS 100000 /* until it sleeps, if each rank has a core */
+#define YIELD_NS 50000 /* the same, if ranks share cores */
 #define SLEEP_MS 10
-#define MIGRATE_NS 2000000 /* between two moves away from a crowded core */
+#define MIGRATE_NS 2000000 /* at least between two migrations of one rank */
 
 int64_t shm_barrier_bytes(int n)
 {
@@ -80,14 +80,14 @@ char *shm_barrier_bounce(const struct shm_barrier *barrier, int r, int64_t round
 int shm_barrier_entered(const struct shm_barrier *barrier, const struct comm_call *call, int r)
 {
     if (call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV)
-        return 0; /* else this rank would not wait */
+        return 0; /* this rank waits, so the peer has not */
     if (call->kind == COMM_CALL_OPEN || call->kind == COMM_CALL_SPLIT)
         return atomic_load_explicit(&barrier->peers[r].tag, memory_order_acquire) == barrier->tag;
     return reached(&barrier->peers[r].arrived, barrier->entry, memory_order_acquire);
 }
 
-/* Somebody gave up. If that was because the calls differ this rank says so too; else who is
- * missing. */
+/* Rank r has failed. If the ranks are in different calls, this rank reports that too; else it
+ * reports which ranks are missing. */
 static enum status fail_as_peer(struct shm_barrier *barrier, struct comm_ctx *ctx, int r)
 {
     const struct comm_call *call = ctx->call;
@@ -116,10 +116,10 @@ static void sleep_on(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *
     atomic_fetch_sub_explicit(sleepers, 1, memory_order_seq_cst);
 }
 
-/* The system may keep two ranks that wait for each other on one core while another is free, for
- * neither ever waits long. The greater of the two leaves: without its core for a moment it is
- * moved, and then may go anywhere again. */
-static void leave_core(struct shm_barrier *barrier)
+/* The kernel may keep two ranks that wait for each other on one core while another core is free,
+ * because neither waits for long. The rank with the greater number moves away: it excludes the core
+ * from its affinity for a moment, then restores the affinity. */
+static void migrate_if_shared(struct shm_barrier *barrier)
 {
     int cpu = sched_getcpu();
     int64_t now = clock_ns();
@@ -136,15 +136,15 @@ static void leave_core(struct shm_barrier *barrier)
         sched_setaffinity(0, sizeof(all), &all);
 }
 
-/* Giving up the processor costs little where nobody else wants it, and much is won where the
- * awaited rank does: two that spin on one core would each wait for the other's whole turn. */
+/* Yielding costs little if no other thread needs the core, and saves much if the awaited rank does:
+ * two ranks that spin on one core would each wait for the other's whole time slice. */
 static enum status wait_yielding(struct shm_barrier *barrier, struct comm_ctx *ctx,
                                  _Atomic uint32_t *word, uint32_t target,
                                  _Atomic uint32_t *sleepers)
 {
     int64_t end = clock_ns() + (ctx->wait_policy == WAIT_POLICY_SPIN ? SPIN_NS : YIELD_NS);
     if (ctx->wait_policy == WAIT_POLICY_SPIN)
-        leave_core(barrier);
+        migrate_if_shared(barrier);
     for (bool is_over = false; !reached(word, target, memory_order_acquire);
          is_over = is_over || clock_ns() >= end) {
         TRY(check(barrier, ctx));
@@ -167,7 +167,7 @@ static enum status wait_for(struct shm_barrier *barrier, struct comm_ctx *ctx,
     return wait_yielding(barrier, ctx, word, target, sleepers);
 }
 
-/* A word has one writer in a life: each makes new those that it will write. */
+/* A word has one writer in a generation: each rank resets the words that it writes. */
 enum status shm_barrier_join(struct shm_barrier *barrier, struct comm_ctx *ctx, uint64_t tag)
 {
     struct shm_barrier_peer_ctl *mine = &barrier->peers[barrier->rank];
@@ -200,7 +200,7 @@ static enum status arrive(struct shm_barrier *barrier, struct comm_ctx *ctx, boo
         atomic_store_explicit(&mine->cpu, sched_getcpu(), memory_order_relaxed);
     publish(&mine->arrived, barrier->phase, &mine->sleepers);
     for (int i = 1; i < barrier->n; i++) {
-        int r = (barrier->rank + i) % barrier->n; /* not all on the same seat */
+        int r = (barrier->rank + i) % barrier->n; /* not all ranks poll the same line first */
         struct shm_barrier_peer_ctl *peer_ctl = &barrier->peers[r];
         barrier->awaited = r;
         TRY(wait_for(barrier, ctx, &peer_ctl->arrived, barrier->phase, &peer_ctl->sleepers));
@@ -249,7 +249,8 @@ enum status shm_barrier_fail(struct shm_barrier *barrier, enum status st)
 {
     atomic_store_explicit(&barrier->peers[barrier->rank].failed, 1, memory_order_seq_cst);
     atomic_store_explicit(&barrier->peers[barrier->rank].reads, 0, memory_order_release);
-    /* A reader never waits; one whose process was killed never ends, and does not read either. */
+    /* Readers do not block, so this ends soon. The limit is for a reader in a killed
+     * process. */
     for (int64_t end = clock_ns() + 2000000000, r = 0; r < barrier->n && clock_ns() < end;) {
         if (atomic_load_explicit(&barrier->peers[r].reads, memory_order_seq_cst) == 0)
             r++;
@@ -264,8 +265,8 @@ static struct shm_barrier_channel *channel_of(const struct shm_barrier *barrier,
     return &barrier->channels[from * barrier->n + to];
 }
 
-/* Pieces go through the mail, two under way; a large message that the other sees goes by its
- * address. */
+/* Chunks go through the channel, two under way. Of a large message that the peer can see, only the
+ * offset is sent. */
 enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
                              const struct comm_call *call)
 {

@@ -1,4 +1,4 @@
-/* shm_bounce — rounds over the stages of a hall. Must not know what holds the memory. */
+/* shm_bounce — rounds of copy in, barrier, copy out. Must not know what provides the memory. */
 #include "comm/shm/shm_bounce.h"
 
 #include <string.h>
@@ -12,16 +12,16 @@ static int64_t rounds_of(int64_t elems, int64_t chunk)
     return elems / chunk + (elems % chunk != 0);
 }
 
-/* Elements of one of `parts` equal pieces of a stage. */
+/* Elements of one of `parts` equal chunks of a bounce buffer. */
 static int64_t chunk_elems(const struct comm_call *call, int parts)
 {
     int64_t elems = SHM_BARRIER_BOUNCE_BYTES / parts / (int64_t)dtype_bytes(call->dtype);
-    ASSERTF(elems >= PART_ALIGN, "%d pieces on a bounce", parts);
+    ASSERTF(elems >= PART_ALIGN, "%d chunks of a bounce buffer", parts);
     return elems / PART_ALIGN * PART_ALIGN;
 }
 
-/* Each rank adds its part of the piece where it lies on its own stage: nobody else reads that part
- * before the second meeting. */
+/* Each rank stores the sum of its part over that part of its own bounce buffer: no other rank reads
+ * it before the second barrier. */
 enum status shm_bounce_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
                                   const struct comm_call *call)
 {
@@ -48,8 +48,8 @@ enum status shm_bounce_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
     return ST_OK;
 }
 
-/* Elements [first, first + n) of what the cut gives rank r in a row, between a buffer and a
- * stage. */
+/* Copies elements [first, first + n) of rank r's packed extents between a buffer and a bounce
+ * buffer. */
 static void partition_copy(const struct shm_coll_partition *partition, int r, int64_t first,
                            int64_t n, int64_t each, char *buffer, char *bounce, bool to_bounce)
 {

@@ -1,10 +1,11 @@
-/* shm_bounce — collectives among ranks that do not see each other's buffers but have a stage each
- * in memory that all see: piece by piece, in rounds: everybody puts its piece on its stage, all
- * meet, everybody takes what it needs.
+/* shm_bounce — collectives through bounce buffers, for ranks that share memory but cannot see each
+ * other's buffers. Must not know what provides the memory.
  *
- * A stage is kept twice, by the round's parity: who writes that of round j+2 has met everybody in
- * round j+1, so nobody still reads round j's. Called after everybody has entered the call, by which
- * all have left the one before. Must not know what holds the memory. */
+ * A call runs in rounds. In each round every rank copies a chunk into its bounce buffer, all ranks
+ * wait at a barrier, and every rank copies or sums what it needs. Bounce buffers exist twice and
+ * alternate by round: a rank that overwrites round j in round j+2 has met all ranks in round j+1,
+ * so no rank still reads round j. Call these after all ranks have entered the call: by then all
+ * have left the previous one. */
 #ifndef CONVOY_COMM_SHM_BOUNCE_H
 #define CONVOY_COMM_SHM_BOUNCE_H
 

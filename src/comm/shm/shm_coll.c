@@ -1,5 +1,5 @@
-/* shm_coll — collectives over a hall, where everybody sees everybody's buffers; where not,
- * shm_bounce does the moving. Must not know what holds the memory. */
+/* shm_coll — collectives over a shm_barrier. Buffers that not all ranks see go to shm_bounce. Must
+ * not know what provides the memory. */
 #include "comm/shm/shm_coll.h"
 
 #include <stdlib.h>
@@ -9,14 +9,14 @@
 #include "comm/core/sum.h"
 #include "comm/shm/shm_bounce.h"
 
-/* of all ranks' buffers together, where the system does not tell its caches */
+/* all ranks' buffers together, if sysconf does not know the caches */
 #define NT_LEAST_BYTES ((int64_t)8 << 20)
 
 enum status shm_coll_init(struct shm_coll *coll, void *memory, int nodes, int locals, int rank)
 {
     int n = nodes * locals;
-    /* What the last cache can keep is faster stored through it: 16 MiB, 2 ranks, 1.2 ms against 1.8
-     * past it. */
+    /* Data that fit into the last-level cache are faster with ordinary stores: 16 MiB, 2 ranks: 1.2
+     * ms, 1.8 ms with non-temporal stores. */
     const int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE) / 4 * 3;
     *coll = (struct shm_coll){.nodes = nodes,
                               .locals = locals,
@@ -28,7 +28,7 @@ enum status shm_coll_init(struct shm_coll *coll, void *memory, int nodes, int lo
     if (coll->in != NULL && coll->out != NULL && coll->parts != NULL)
         return ST_OK;
     shm_coll_free(coll);
-    return FAIL(ST_RETRY, "out of memory: the addresses of %d ranks", n);
+    return FAIL(ST_RETRY, "out of memory: scratch arrays of %d ranks", n);
 }
 
 void shm_coll_free(struct shm_coll *coll)
@@ -52,7 +52,7 @@ static bool is_nt(const struct shm_coll *coll, const struct comm_call *call)
     return transport_bytes(call) * coll->barrier.n >= coll->nt_bytes;
 }
 
-/* The parts that comm.h promises, as a cut. */
+/* The parts of part_extent as a partition: one extent for each rank. */
 static struct shm_coll_partition partition_even(struct shm_coll *coll, const struct comm_call *call)
 {
     for (int r = 0; r < coll->barrier.n; r++)
@@ -74,14 +74,13 @@ void shm_coll_sum(const struct shm_coll *coll, const struct comm_call *call, int
                                .is_nt = is_nt(coll, call)});
 }
 
-/* How a call ends: others must learn of a failure before this rank's buffers go away. */
+/* The end of every call. After a failure, other ranks must stop using this rank's buffers. */
 static enum status end(struct shm_coll *coll, enum status st)
 {
     return st == ST_OK ? ST_OK : shm_barrier_fail(&coll->barrier, st);
 }
 
-/* Everybody has entered: are all buffers where everybody sees them? The same answer on all
- * ranks. */
+/* Do all ranks see all buffers? Every rank has entered, so the answer is the same on all ranks. */
 static bool is_visible(const struct shm_coll *coll)
 {
     for (int r = 0; r < coll->barrier.n; r++)
@@ -91,7 +90,7 @@ static bool is_visible(const struct shm_coll *coll)
     return true;
 }
 
-/* Where rank r's `in` can be read: in its slot when it source_of it along. */
+/* Where rank r's `in` can be read: in its eager slot if the call is small. */
 static const char *source_of(const struct shm_coll *coll, bool is_small, int r)
 {
     return is_small ? shm_barrier_eager_slot(&coll->barrier, r)
@@ -141,8 +140,8 @@ enum status shm_coll_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
                is_small ? all_reduce_small(coll, ctx, call) : all_reduce_large(coll, ctx, call));
 }
 
-/* ---- calls that read others' `in` and store at home: one meeting when small, else one before and
- * one after ---- */
+/* ---- calls that read the other ranks' `in` and write to their own memory: one barrier if small,
+ * else one before and one after ---- */
 
 static enum status read_begin(struct shm_coll *coll, struct comm_ctx *ctx, const void *in,
                               int64_t in_bytes, bool is_small)
@@ -285,7 +284,7 @@ enum status shm_coll_broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
     return end(coll, broadcast(coll, ctx, call));
 }
 
-/* ---- between two, and none ---- */
+/* ---- messages, barrier ---- */
 
 enum status shm_coll_send(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call)
 {

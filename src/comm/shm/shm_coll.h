@@ -1,31 +1,32 @@
-/* shm_coll — the collectives of ranks that see each other's buffers: each reads what it needs
- * from all of them.
+/* shm_coll — collectives of ranks that share memory. Must not know what provides the memory.
  *
- * A small all_reduce is one meeting: everybody brings its elements in its slot and adds up all of
- * them. A large one is two: each rank adds its part straight from all buffers and stores it to all,
- * then everybody waits for everybody. Buffers that others cannot see (a mapping shared by
- * processes, memory that is not from comm_alloc) go through stages, piece by piece: shm_bounce.h.
- * Must not know what holds the memory. */
+ *   small all_reduce   (up to SHM_BARRIER_EAGER_BYTES) one barrier: each rank puts its elements
+ *   into
+ *                      its eager slot, then sums all slots by itself.
+ *   large all_reduce   two barriers: each rank sums its part straight from all buffers, stores it
+ *   to
+ *                      all buffers, then waits for the others.
+ *   buffers that other ranks cannot see (processes, and not from comm_alloc): through bounce
+ *                      buffers, round by round (shm_bounce.h). */
 #ifndef CONVOY_COMM_SHM_COLL_H
 #define CONVOY_COMM_SHM_COLL_H
 
-#include "comm/shm/shm_barrier.h"
 #include "comm/core/part.h"
+#include "comm/shm/shm_barrier.h"
 
-/* Where n ranks of nodes × locals stand, and what they sum with. */
+/* One rank's state: nodes × locals ranks, the barrier, scratch arrays. */
 struct shm_coll {
     struct shm_barrier barrier;
     int nodes, locals;
-    /* of all ranks' buffers together, from which on stores go past the caches */
-    int64_t nt_bytes;
-    const void **in; /* n each: scratch */
+    int64_t nt_bytes; /* all ranks' buffers together: from here on stores bypass the caches */
+    const void **in;  /* n each: scratch */
     void **out;
     struct part_extent *parts; /* n: of the call under way */
 };
 
-/* Who gets what of a buffer: `each` extents for a rank, extents[rank · each + k]; a rank's are
- * taken one after the other. For reduce_scatter and all_gather it is one each; a transport of many
- * nodes deals its nodes' parts. */
+/* Which extents of a buffer belong to which rank: extents[rank · each + k], k < each. A rank's
+ * extents are packed one behind the other in its own buffer. reduce_scatter and all_gather have one
+ * extent each; a two-level collective has one for each node. */
 struct shm_coll_partition {
     const struct part_extent *extents;
     int each;
@@ -41,14 +42,14 @@ enum status shm_coll_reduce_scatter(struct shm_coll *coll, struct comm_ctx *ctx,
                                     const struct comm_call *call);
 enum status shm_coll_all_gather(struct shm_coll *coll, struct comm_ctx *ctx,
                                 const struct comm_call *call);
-/* shm_coll_sum — moves->in, of call->dtype, into the outs_n of moves->out. */
+/* shm_coll_sum — sums coll->in (n sources of call->dtype) into the outs_n buffers of coll->out. */
 void shm_coll_sum(const struct shm_coll *coll, const struct comm_call *call, int outs_n,
                   enum dtype dtype_out, int64_t elems);
 
-/* shm_coll_reduce — the sum over all ranks' call->in (call->elems) of what `cut` gives to this
- * one, in a row, into `out`; dtype_out = call->dtype, or F32 of BF16: a sum that goes on elsewhere.
- * shm_coll_gather — what `cut` gave to each, in a row in its `in`, comes together in everybody's
- * call->out. */
+/* shm_coll_reduce — reduce_scatter by a partition: this rank's extents of the sum over all ranks of
+ * call->in (call->elems), packed, into `out`. dtype_out = call->dtype, or F32 from BF16 for a sum
+ * that continues on other nodes. shm_coll_gather — all_gather by a partition: every rank's packed
+ * extents, in its `in`, into call->out of all ranks. */
 enum status shm_coll_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
                             const struct comm_call *call,
                             const struct shm_coll_partition *partition, void *out,

@@ -1,8 +1,8 @@
-/* shm_threads — threads of one process as ranks. All memory is everybody's, so every buffer is read
- * where it lies.
+/* shm_threads — the transport THREADS: ranks are threads of one process, which see all buffers.
+ * Must not know what its threads compute.
  *
- * A world lives once: when a call has failed its ranks close, and a new life opens a new world.
- * Must not know what its threads compute. */
+ * A world serves one generation: after a failure its ranks close, and a new generation opens a new
+ * world. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +10,10 @@
 #include "base/assert.h"
 #include "comm/shm/shm_coll.h"
 
-/* The seats of a comm made by comm_split, found by its members in no particular order. */
+/* The control block of a split. Its members find it in any order. */
 struct shm_threads_group {
     struct shm_threads_group *next;
-    const void *parent; /* seats of the comm it was made from */
+    const void *parent; /* the control block of the parent */
     int ranks_n, joined_n;
     int *ranks;
     bool *joined;
@@ -66,12 +66,12 @@ void shm_threads_world_free(struct shm_threads_world *world)
     free(world);
 }
 
-/* A wire's state over seats that exist. */
+/* Sets the state of a ctx over an existing control block. */
 static enum status attach(struct comm_ctx *ctx, void *memory)
 {
     struct shm_coll *coll = malloc(sizeof(*coll));
     if (coll == NULL)
-        return FAIL(ST_RETRY, "out of memory: the view of rank %d", ctx->config.place.rank);
+        return FAIL(ST_RETRY, "out of memory: the state of rank %d", ctx->config.place.rank);
     const struct comm_place *place = &ctx->config.place;
     enum status st = shm_coll_init(coll, memory, place->nodes, place->locals, place->rank);
     if (st != ST_OK) {
@@ -129,8 +129,8 @@ static struct shm_threads_group *group_new(const void *parent, const int *ranks,
     return group;
 }
 
-/* The oldest group of these ranks that this one has not joined, else a new one. Under the world's
- * lock. */
+/* The oldest group of these ranks that this rank has not joined, else a new one. The caller holds
+ * the world's lock. */
 static struct shm_threads_group *group_join(struct shm_threads_world *world, const void *parent,
                                             const int *ranks, int n, int rank)
 {
@@ -158,7 +158,7 @@ static enum status split(struct comm_ctx *ctx)
         group_join(world, parent->barrier.peers, ctx->ranks, place->ranks, place->rank);
     pthread_mutex_unlock(&world->mutex);
     if (group == NULL)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", place->ranks);
+        return FAIL(ST_RETRY, "out of memory: a split of %d ranks", place->ranks);
     return attach(ctx, group->memory);
 }
 

@@ -2,7 +2,7 @@
  * know what is in the files.
  *
  *   CACHE_DIR/from-node-0/<name of the list>/0/00000.bin … a folder for each part: complete files
- *                                           /part-00000      what has arrived of file 0 so far
+ *                                         /part-00000      what has arrived of file 0 so far
  *                                           /lock */
 #include "dataset_share/dataset_client.h"
 
@@ -38,8 +38,8 @@ struct dataset_client {
     struct file_list list;
     char name[FILE_LIST_NAME_MAX], dir[FILE_PATH_MAX];
     int lock_fd;
-    int64_t done, total,
-        fetched_bytes; /* bytes: already here · of all files · fetched by this call */
+    int64_t done, total;   /* bytes: already here · of all files */
+    int64_t fetched_bytes; /* by this call */
     int64_t pause_ms, logged_ms;
     bool is_stopped, is_changed; /* is_changed: node 0 has another list now */
 };
@@ -62,7 +62,7 @@ static enum status stopped(const struct dataset_client *c)
 {
     return FAIL(
         ST_RETRY,
-        "stopped while taking data from node 0, after %lld bytes; next time it goes on from there",
+        "stopped while fetching data from node 0, after %lld bytes; the next start continues there",
         (long long)c->done);
 }
 
@@ -117,12 +117,13 @@ static enum status post_until_answered(struct dataset_client *c,
                         "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN",
                         c->url, why);
         if (c->answer.overflow)
-            return FAIL(ST_BAD_DATA, "node 0 sent more than the %zu bytes that were asked for",
+            return FAIL(ST_BAD_DATA, "node 0 sent more than the %zu bytes that were requested",
                         answer_max);
         code = curl_client_http_code(c->easy);
         if (result == CURLE_OK && code == 500)
-            return FAIL(ST_NO_INPUT, "node 0 cannot read its own data any more (its log says why); "
-                                     "start the job again there");
+            return FAIL(ST_NO_INPUT,
+                        "node 0 can no longer read its own data (its log has the reason); "
+                        "start the job again there");
         *code_out = code;
         if (result == CURLE_OK && (code == 200 || code == 410))
             return ST_OK;
@@ -130,7 +131,7 @@ static enum status post_until_answered(struct dataset_client *c,
         if (result == CURLE_OK)
             text_format(why, sizeof(why),
                         code == 503
-                            ? "it is busy, or short of memory or open files (its log says which)"
+                            ? "it is busy, or short of memory or of open files (see its log)"
                             : "it answered HTTP %ld",
                         code);
         TRY(retry_later(c, why));
@@ -152,7 +153,7 @@ static enum status request_list(struct dataset_client *c)
                                &c->list));
         if (code == 200 && c->list.state != FILE_LIST_STATE_WAIT)
             return ST_OK;
-        TRY(retry_later(c, "it is still reading them itself"));
+        TRY(retry_later(c, "node 0 is still reading them"));
     }
 }
 
@@ -201,7 +202,7 @@ static enum status is_kept(struct dataset_client *c, int i, bool *is_kept_out)
     TRY(check_sum(c, path, &c->list.files[i], is_kept_out));
     if (*is_kept_out)
         return ST_OK;
-    LOG_WARN("%s is damaged; it is taken from node 0 again", path);
+    LOG_WARN("%s is damaged; fetching it from node 0 again", path);
     return unlink(path) == 0
                ? ST_OK
                : FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", path, strerror(errno));
@@ -209,12 +210,11 @@ static enum status is_kept(struct dataset_client *c, int i, bool *is_kept_out)
 
 static enum status store_failed(const struct dataset_client *c, enum status st)
 {
-    return st != ST_STORE
-               ? st
-               : FAIL(
-                     ST_STORE,
-                     "%s (node 0's data are kept in CACHE_DIR=%s; it may be set to another folder)",
-                     status_message(), c->config.cache_dir);
+    return st != ST_STORE ? st
+                          : FAIL(ST_STORE,
+                                 "%s (node 0's data are kept in CACHE_DIR=%s; set another folder "
+                                 "if this one is full)",
+                                 status_message(), c->config.cache_dir);
 }
 
 /* Fetches the chunks of file i after the first `have` bytes. */
@@ -234,9 +234,10 @@ static enum status fetch_chunks(struct dataset_client *c, int i, int fd, const c
             return ST_OK;
         int64_t n = (int64_t)c->answer.len;
         if (n == 0 || n > file->bytes - have)
-            return FAIL(ST_BAD_DATA,
-                        "node 0 sent %lld bytes of file %d from %lld on, which has %lld",
-                        (long long)n, i, (long long)have, (long long)file->bytes);
+            return FAIL(
+                ST_BAD_DATA,
+                "node 0 sent %lld bytes of file %d from byte %lld on, but the file has %lld bytes",
+                (long long)n, i, (long long)have, (long long)file->bytes);
         TRY(store_failed(c, file_write_at(fd, part, c->answer.data, (size_t)n, have)));
         have += n;
         c->done += n;
@@ -283,9 +284,9 @@ static enum status fetch_file(struct dataset_client *c, int i)
         c->done += have;
         if (tries == TRIES)
             st = FAIL(ST_BAD_DATA,
-                      "file %d of node 0's data came %d times with another checksum than it should "
-                      "have; has it been changed on node 0 since the job began, or is the disk of "
-                      "CACHE_DIR=%s failing?",
+                      "file %d of node 0's data arrived %d times with a wrong checksum; "
+                      "check whether it was changed on node 0 since the job began, and whether the "
+                      "disk of CACHE_DIR=%s is failing",
                       i, TRIES, c->config.cache_dir);
         if (st == ST_OK)
             st = fetch_chunks(c, i, fd, part, have);
@@ -310,7 +311,7 @@ static enum status lock(struct dataset_client *c)
             return FAIL(ST_STORE,
                         "cannot lock %s: %s; set CACHE_DIR to a folder on a disk of this node",
                         path, strerror(errno));
-        TRY(retry_later(c, "another process of this machine is taking them"));
+        TRY(retry_later(c, "another process of this machine is fetching them"));
     }
     return ST_OK;
 }
@@ -346,14 +347,14 @@ static void log_taken(const struct dataset_client *c, int64_t took_ms)
 {
     char size[32], rate[32];
     if (c->fetched_bytes == 0) {
-        LOG_INFO("data of node 0 were taken before, kept in %s", c->dir);
+        LOG_INFO("node 0's data are complete from an earlier fetch, in %s", c->dir);
         return;
     }
     text_human(size, sizeof(size), (double)c->fetched_bytes);
     text_human(rate, sizeof(rate),
                (double)c->fetched_bytes * 1e3 / (double)(took_ms > 0 ? took_ms : 1));
-    LOG_INFO("took %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)took_ms / 1e3, rate,
-             c->dir);
+    LOG_INFO("fetched %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)took_ms / 1e3,
+             rate, c->dir);
 }
 
 static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_LIST_FILES_MAX])
@@ -362,7 +363,7 @@ static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_
     int64_t begin_ms = clock_ms();
     TRY(check_space(c));
     if (c->done < c->total)
-        LOG_INFO("taking data from node 0: %s in %d file%s",
+        LOG_INFO("fetching data from node 0: %s in %d file%s",
                  text_human(size, sizeof(size), (double)(c->total - c->done)), c->list.files_n,
                  c->list.files_n > 1 ? "s" : "");
     for (int i = 0; i < c->list.files_n && !c->is_changed; i++)
@@ -427,7 +428,7 @@ static enum status run(struct dataset_client *c)
         c->is_changed = false;
         TRY(request_list(c));
         if (c->list.state == FILE_LIST_STATE_UNFIT)
-            return FAIL(ST_NO_INPUT, "node 0 cannot hand out its own: %s", c->list.why);
+            return FAIL(ST_NO_INPUT, "node 0 cannot share its data: %s", c->list.why);
         if (c->list.state == FILE_LIST_STATE_READY)
             TRY(fetch_all(c));
         if (c->is_changed && c->lock_fd >= 0) {

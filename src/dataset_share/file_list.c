@@ -30,14 +30,14 @@ static enum status check_file(const struct file_list *list, const struct file_li
         return FAIL(ST_BAD_DATA, "more than %d files", FILE_LIST_FILES_MAX);
     if ((file->part != last && file->part != last + 1) || file->part >= FILE_LIST_PARTS_MAX ||
         file->part < 0)
-        return FAIL(ST_BAD_DATA, "file %d is of part %d, after one of part %d", list->files_n,
-                    file->part, last);
+        return FAIL(ST_BAD_DATA, "file %d belongs to part %d, but follows one of part %d",
+                    list->files_n, file->part, last);
     if (file->bytes < 1 || file->bytes > FILE_LIST_FILE_BYTES_MAX || file->skip < 0 ||
         file->skip > file->bytes)
-        return FAIL(ST_BAD_DATA, "file %d has %lld bytes, of which the checksum leaves out %lld",
+        return FAIL(ST_BAD_DATA, "file %d has %lld bytes, but its checksum leaves out %lld",
                     list->files_n, (long long)file->bytes, (long long)file->skip);
     if (!is_suffix(file->suffix))
-        return FAIL(ST_BAD_DATA, "file %d has a suffix that is none", list->files_n);
+        return FAIL(ST_BAD_DATA, "file %d has an invalid suffix", list->files_n);
     return ST_OK;
 }
 
@@ -165,7 +165,7 @@ static enum status read_state(const cJSON *root, enum file_list_state *out)
             return ST_OK;
         }
     }
-    return FAIL(ST_BAD_DATA, "JSON key \"state\" is none of data: %.32s", name);
+    return FAIL(ST_BAD_DATA, "JSON key \"state\" has an unknown value: %.32s", name);
 }
 
 static enum status read_file(const cJSON *item, struct file_list *list)
@@ -199,11 +199,11 @@ static enum status read_weights(const cJSON *root, struct file_list *list)
     {
         if (n == list->parts_n || !cJSON_IsNumber(item) ||
             !(item->valuedouble >= 0 && item->valuedouble <= 1e9))
-            return FAIL(ST_BAD_DATA, "weight %d is no number from 0 to 1e9, or of no part", n);
+            return FAIL(ST_BAD_DATA, "weight %d is not a number from 0 to 1e9, or has no part", n);
         list->weights[n++] = item->valuedouble;
     }
     return n == list->parts_n ? ST_OK
-                              : FAIL(ST_BAD_DATA, "%d weights of %d parts", n, list->parts_n);
+                              : FAIL(ST_BAD_DATA, "%d weights for %d parts", n, list->parts_n);
 }
 
 static enum status read_all(const cJSON *root, struct file_list *list)
@@ -217,7 +217,7 @@ static enum status read_all(const cJSON *root, struct file_list *list)
     cJSON_ArrayForEach(item, array) TRY(read_file(item, list));
     TRY(read_weights(root, list));
     if ((list->state == FILE_LIST_STATE_READY) != (list->files_n > 0))
-        return FAIL(ST_BAD_DATA, "\"%s\" and %d files do not go together", states[list->state],
+        return FAIL(ST_BAD_DATA, "the state \"%s\" does not fit %d files", states[list->state],
                     list->files_n);
     return ST_OK;
 }

@@ -1,7 +1,7 @@
-/* node_main — a node for tests of meet over a real network: a process that joins, is ready again
- * after every abort, and writes what happens as lines on stdout; commands come on stdin: "leave",
- * "stop", "lost", "store". The test program runs itself: argv: node ID N ADDR PORT TOKEN AGREE
- * [JOIN_MS [WORKERS [MAX_RESTARTS]]]. */
+/* node_main — a node of a cluster, as a process of its own, for tests over a real network. It
+ * joins, is ready again after each abort, and writes each event as a line on stdout. Commands on
+ * stdin: "leave", "stop", "lost", "store", "step". The test program starts itself with these
+ * arguments: node ID N ADDR PORT TOKEN AGREE [JOIN_MS [WORKERS [MAX_RESTARTS]]]. */
 #ifndef CONVOY_TESTS_NODE_MAIN_H
 #define CONVOY_TESTS_NODE_MAIN_H
 
@@ -75,7 +75,7 @@ static void node_main_on_command(evutil_socket_t fd, short what, void *arg)
     char line[64] = "";
     ssize_t got = read(fd, line, sizeof(line) - 1);
     if (got <= 0) {
-        event_base_loopbreak(n->loop); /* the test is gone */
+        event_base_loopbreak(n->loop); /* the test has ended */
         return;
     }
     if (n->cluster == NULL)

@@ -1,4 +1,5 @@
-/* nodes — start, command and watch nodes (node_main.h) as processes of a test. */
+/* nodes — starts nodes (node_main.h) as processes of a test, commands them and reads their
+ * lines. */
 #ifndef CONVOY_TESTS_NODES_H
 #define CONVOY_TESTS_NODES_H
 
@@ -21,11 +22,11 @@ struct node {
     char buffer[16384];
 };
 
-/* The network namespace that node i starts in; "" this one. */
+/* The network namespace of node i; "": the test's own. */
 static char nodes_netns[8][64];
 static const char *agree = "{\"SEED\":\"1\",\"BATCH_SIZE\":\"8\"}";
 
-/* is_free — on every IPv4 address of this machine. */
+/* Is this port free on every IPv4 address of the machine? */
 static inline bool is_free(int port)
 {
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -35,8 +36,8 @@ static inline bool is_free(int port)
     return is_bound;
 }
 
-/* free_port — below the range from which the kernel takes those of outgoing connections (32768 on):
- * no connection of another test takes it before it is listened on. */
+/* A free port below 32768, from where on the kernel takes ports for outgoing connections. So no
+ * connection of another test takes it before the node listens. */
 static inline int free_port(void)
 {
     static uint32_t drawn;
@@ -85,7 +86,7 @@ static inline void start(struct node *node, int id, int nodes_n, int port)
                 (const char *[]){n_text, "127.0.0.1", port_text, "a secret of tests", agree}, 5);
 }
 
-static inline void tell(const struct node *node, const char *word)
+static inline void command(const struct node *node, const char *word)
 {
     assert_true(write(node->in, word, strlen(word)) > 0);
 }
@@ -98,8 +99,8 @@ static inline void end_node(struct node *node)
     close(node->out);
 }
 
-/* The next line that holds this text, into out; how long it took; fails after limit_ms of a quiet
- * machine. Lines before it are dropped. */
+/* Waits for the next line that contains this text, copies it to out and returns the time in ms.
+ * Fails after limit_ms (on a quiet machine). Drops the lines before it. */
 static inline int64_t expect(struct node *node, const char *text, int64_t limit_ms, char *out,
                              size_t cap)
 {
@@ -147,7 +148,8 @@ static inline void start_all(struct node *nodes, int n, int port)
         expect(&nodes[i], "world 1 ", 5000, NULL, 0);
 }
 
-/* NODES_MAIN — int main for tests that start themselves as nodes; setup: of the group, or NULL. */
+/* NODES_MAIN — defines main for tests that start themselves as nodes. setup: of the group, or
+ * NULL. */
 #define NODES_MAIN(tests, setup)                                          \
     int main(int argc, char **argv)                                       \
     {                                                                     \

@@ -1,5 +1,5 @@
-/* meet with one node: the same machines, no network. Life of a job: ready, world, loss, world
- * again, stop, end. */
+/* cluster with one node: the same state machines, no network. A job from its first generation over
+ * a loss to the next one, a stop and the end. */
 #include "harness.h"
 
 #include <string.h>
@@ -91,7 +91,7 @@ static void run(struct seen *s)
     event_base_dispatch(s->loop);
 }
 
-static void a_job_lives_falls_and_lives_again(void **state)
+static void a_job_recovers_from_a_loss(void **state)
 {
     (void)state;
     struct seen s;
@@ -103,11 +103,11 @@ static void a_job_lives_falls_and_lives_again(void **state)
     assert_int_equal(s.world, 1);
     assert_int_equal(s.ranks_n, 2);
     assert_int_equal(s.first.data[0], 7);
-    assert_true(clock_ms() - start_ms < harness_patience_ms(400)); /* no waiting for timers */
+    assert_true(clock_ms() - start_ms < harness_patience_ms(400)); /* without waiting for a timer */
     assert_int_equal(cluster_nodes(s.cluster, &nodes), 1);
     assert_int_equal(nodes[0].state, CLUSTER_NODE_JOINED);
     cluster_worker_lost(s.cluster, 1, ST_HANG, "worker rank 1 (pid 5) hung");
-    cluster_worker_lost(s.cluster, 1, ST_PEER, "comm failed"); /* the same loss seen by another */
+    cluster_worker_lost(s.cluster, 1, ST_PEER, "comm failed"); /* the same loss, reported again */
     run(&s);
     assert_int_equal(s.abort, 1);
     assert_non_null(strstr(s.why, "rank 1 (pid 5) hung"));
@@ -141,7 +141,7 @@ static void no_restart_left_keeps_the_status(void **state)
     finish(&s);
 }
 
-static void losses_before_a_world_count_too(void **state)
+static void losses_before_a_generation_count_too(void **state)
 {
     (void)state;
     struct seen s;
@@ -159,7 +159,7 @@ static void losses_before_a_world_count_too(void **state)
     finish(&s);
 }
 
-static void progress_allows_more(void **state)
+static void progress_renews_the_budget(void **state)
 {
     (void)state;
     struct seen s;
@@ -178,7 +178,7 @@ static void progress_allows_more(void **state)
     finish(&s);
 }
 
-static void an_error_ends_with_its_sentence(void **state)
+static void an_error_ends_with_its_message(void **state)
 {
     (void)state;
     struct seen s;
@@ -190,15 +190,15 @@ static void an_error_ends_with_its_sentence(void **state)
     run(&s);
     assert_int_equal(s.end_st, ST_STORE);
     assert_string_equal(s.why, "disk full");
-    assert_int_equal(s.stop, 0); /* who asked is not told */
+    assert_int_equal(s.stop, 0); /* no callback on the node that was asked */
     finish(&s);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_job_lives_falls_and_lives_again),
+    cmocka_unit_test(a_job_recovers_from_a_loss),
     cmocka_unit_test(no_restart_left_keeps_the_status),
-    cmocka_unit_test(losses_before_a_world_count_too),
-    cmocka_unit_test(progress_allows_more),
-    cmocka_unit_test(an_error_ends_with_its_sentence),
+    cmocka_unit_test(losses_before_a_generation_count_too),
+    cmocka_unit_test(progress_renews_the_budget),
+    cmocka_unit_test(an_error_ends_with_its_message),
 };
 HARNESS_MAIN(tests)

@@ -1,7 +1,7 @@
-/* Bad sessions at node 0's door: random bytes, another key, an older TLS, a certificate-less hello,
- * recorded sessions played again, broken requests under the right key. None is let in, memory and
- * descriptors stay flat, and a right node still joins at once. MEET_HOSTILE sessions (500 in the
- * suite; 10,000 by setting it). */
+/* Hostile connections to node 0: random bytes, another key, an older TLS, a hello without a key,
+ * replayed sessions, broken requests under the right key. None is admitted, memory and descriptors
+ * do not grow, and a right node still joins at once. CLUSTER_HOSTILE sets the number of sessions
+ * (500 by default). */
 #include "cluster/nodes.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static int dial(int port)
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    int64_t until_ms = clock_ms() + harness_patience_ms(5000); /* node 0 may have just begun */
+    int64_t until_ms = clock_ms() + harness_patience_ms(5000); /* node 0 may not listen yet */
     while (connect(fd, (struct sockaddr *)&name, sizeof(name)) != 0 && errno == ECONNREFUSED &&
            clock_ms() < until_ms)
         clock_sleep_ms(20);
@@ -37,7 +37,7 @@ static int dial(int port)
     return fd;
 }
 
-/* What comes back until the other side hangs up or rests; bytes of it in out. */
+/* Reads until the other side closes the connection or pauses; out: the first bytes. */
 static ssize_t drain(int fd, char *out, size_t cap)
 {
     size_t n = 0;
@@ -81,8 +81,8 @@ static void plain_http(int port)
     close(fd);
 }
 
-/* A handshake with this secret and these versions; NULL when it was refused. TLS 1.3's client
- * believes it is in before the server has judged: the first read tells. */
+/* A TLS handshake with this key and these versions; NULL: refused. A client of TLS 1.3 finishes
+ * before the server has checked the key, so the first read decides. */
 static SSL *shake(SSL_CTX *ctx, int fd)
 {
     SSL *ssl = SSL_new(ctx);
@@ -136,7 +136,7 @@ static void right_key_bad_request(int port, SSL_CTX *ctx)
     SSL *ssl = shake(ctx, fd);
     assert_non_null(ssl);
     text_copy(body, sizeof(body), bodies[draw(sizeof(bodies) / sizeof(bodies[0]))]);
-    if (draw(2) == 0) { /* a right message, cut */
+    if (draw(2) == 0) { /* a right message, truncated */
         struct text heartbeat = {0};
         struct message_heartbeat right = {.node_id = 1, .incarnation = {1, 2}, .sequence = 1};
         message_write_heartbeat(&heartbeat, &right, NULL, 0);
@@ -170,7 +170,7 @@ static void say(SSL *ssl, const struct message_heartbeat *heartbeat,
     text_free(&request);
 }
 
-/* A member that sends more while its beat is held: it must not end node 0. */
+/* A member sends a second request while its heartbeat is held. That must not end node 0. */
 static void pipelined_while_held(int port, SSL_CTX *ctx)
 {
     char back[8192] = "";
@@ -184,7 +184,7 @@ static void pipelined_while_held(int port, SSL_CTX *ctx)
     int got = SSL_read(ssl, back, sizeof(back) - 1);
     assert_true(got > 0 && strstr(back, "HTTP/1.1 200") != NULL);
     char *body = strstr(back, "\r\n\r\n");
-    if (strlen(body) <= 4) /* the head came alone */
+    if (strlen(body) <= 4) /* only the headers have arrived */
         got += SSL_read(ssl, back + got, (int)sizeof(back) - 1 - got);
     body = strstr(back, "\r\n\r\n") + 4;
     assert_int_equal(message_read_reply(body, strlen(body), &reply), ST_OK);
@@ -208,7 +208,7 @@ static void pipelined_while_held(int port, SSL_CTX *ctx)
 static char recorded[65536];
 static size_t recorded_n;
 
-/* What a right client sends in a whole session, byte for byte. */
+/* Records what a right client sends in a whole session, byte for byte. */
 static void record(int port, SSL_CTX *ctx)
 {
     int fd = dial(port);
@@ -236,7 +236,7 @@ static void record(int port, SSL_CTX *ctx)
     char bytes[16384];
     int n = BIO_read(out, bytes, sizeof(bytes));
     memcpy(recorded + recorded_n, bytes, (size_t)n);
-    recorded_n += (size_t)n; /* recorded, never sent by the right one */
+    recorded_n += (size_t)n; /* recorded, not sent on */
     SSL_free(ssl);
     close(fd);
 }
@@ -252,7 +252,7 @@ static void play_again(int port)
     close(fd);
 }
 
-/* ---- node 0's health ---- */
+/* ---- memory and descriptors of node 0 ---- */
 
 static long kib_of(pid_t pid)
 {
@@ -297,7 +297,7 @@ static void one_bad_session(int port, SSL_CTX *ctx)
         right_key_bad_request(port, ctx);
 }
 
-static void none_is_let_in(void **state)
+static void none_is_admitted(void **state)
 {
     (void)state;
     struct node zero, one;
@@ -318,7 +318,7 @@ static void none_is_let_in(void **state)
     long kib = kib_of(zero.pid);
     int fds = fds_of(zero.pid);
     int64_t start_ms = clock_ms();
-    /* the allocator keeps what many at once have needed: a leak would go on in the second half */
+    /* The allocator keeps what the peak has needed. A leak would go on in the second half. */
     long half_kib = 0;
     for (int i = 0; i < sessions_n; i++) {
         one_bad_session(port, ctx);
@@ -328,34 +328,34 @@ static void none_is_let_in(void **state)
     int64_t took_ms = clock_ms() - start_ms;
     for (int64_t until_ms = clock_ms() + harness_patience_ms(10000);
          fds_of(zero.pid) != fds && clock_ms() < until_ms;)
-        clock_sleep_ms(100); /* the last strangers are shown out */
+        clock_sleep_ms(100); /* node 0 closes the last strangers */
     long end_kib = kib_of(zero.pid);
     print_message("# %d bad sessions in %.1f s: none let in, memory %+ld KiB, of which in the "
                   "second half %+ld, descriptors %+d\n",
                   sessions_n, (double)took_ms / 1e3, end_kib - kib, end_kib - half_kib,
                   fds_of(zero.pid) - fds);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep what was freed */
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__) /* sanitizers keep freed memory */
     assert_true(end_kib - half_kib < 1024 && end_kib - kib < 4096);
 #endif
     assert_int_equal(fds_of(zero.pid), fds);
     pipelined_while_held(port, ctx);
-    harness_wait_ms(800); /* that one's connection is noticed to be closed */
+    harness_wait_ms(800); /* node 0 sees that its connection is closed */
     start_words(&one, 1, (const char *[]){"2", "127.0.0.1", port_text, token, agree}, 5);
     expect(&zero, "world 1", 3000, line, sizeof(line));
     SSL_CTX_free(ctx);
-    tell(&one, "leave");
-    tell(&zero, "leave");
-    assert_int_equal(exit_of(&zero), 0); /* a sanitizer would say otherwise */
+    command(&one, "leave");
+    command(&zero, "leave");
+    assert_int_equal(exit_of(&zero), 0); /* a sanitizer would exit otherwise */
     assert_int_equal(exit_of(&one), 0);
 }
 
-/* ---- a crowd that says nothing ---- */
+/* ---- many silent connections ---- */
 
 #define CROWD 2000
 
-/* A process that holds CROWD connections open, opened anew where node 0 closes them; the source is
- * one address, or one of
- * 250. Each fd that it has is a connection. */
+/* Starts a process that holds CROWD connections, and opens each one again that node 0 closes. They
+ * come from one address, or from 250. Each of its descriptors is a connection. */
 static pid_t hold_crowd(int port, bool is_of_many)
 {
     pid_t pid = fork();
@@ -390,24 +390,24 @@ static pid_t hold_crowd(int port, bool is_of_many)
     _exit(0);
 }
 
-/* Of both nodes, whose node 1 is killed: how long until it is back. */
+/* Kills node 1 and starts it again. Returns how long it takes to be back. */
 static int64_t rejoin_ms(struct node *zero, struct node *one, int port, int world)
 {
     char port_text[8], word[32], line[256];
     text_format(port_text, sizeof(port_text), "%d", port);
     text_format(word, sizeof(word), "world %d", world);
     end_node(one);
-    clock_sleep_ms(1500); /* its end is known */
+    clock_sleep_ms(1500); /* node 0 has seen its end */
     int64_t start_ms = clock_ms();
     start_words(one, 1, (const char *[]){"2", "127.0.0.1", port_text, token, agree}, 5);
     expect(zero, word, 15000, line, sizeof(line));
     return clock_ms() - start_ms;
 }
 
-/* 2,000 connections that say nothing, from one address and then from many, made again as node 0
- * closes them: a node that was lost is back in 5 s, node 0 holds few of them, and is rid of them
- * when they end. */
-static void a_silent_crowd_keeps_nobody_out(void **state)
+/* 2,000 silent connections, from one address and then from many, opened again as node 0 closes
+ * them. A lost node is back within 5 s. Node 0 holds few of the connections, and none after their
+ * end. */
+static void silent_connections_do_not_lock_a_node_out(void **state)
 {
     (void)state;
     struct node zero, one;
@@ -440,8 +440,8 @@ static void a_silent_crowd_keeps_nobody_out(void **state)
     end_node(&one);
 }
 
-/* One that says nothing is shown out after a second; half a hello is no hello. */
-static void a_second_for_the_hello(void **state)
+/* A silent connection is closed after one second; half a TLS hello counts as silence. */
+static void a_silent_connection_is_closed_after_a_second(void **state)
 {
     (void)state;
     struct node zero;
@@ -463,9 +463,9 @@ static void a_second_for_the_hello(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(none_is_let_in),
-    cmocka_unit_test(a_second_for_the_hello),
-    cmocka_unit_test(a_silent_crowd_keeps_nobody_out),
+    cmocka_unit_test(none_is_admitted),
+    cmocka_unit_test(a_silent_connection_is_closed_after_a_second),
+    cmocka_unit_test(silent_connections_do_not_lock_a_node_out),
 };
 
 NODES_MAIN(tests, NULL)

@@ -1,6 +1,6 @@
-/* meet between processes over loopback: any order of start, losses of every kind, refusals, ends.
- * Figures are the issue's: a closed connection is noticed within 1 s, silence within 7 s, a
- * difference within 3 s. */
+/* cluster between processes over loopback: any order of start, losses of every kind, stops and
+ * ends. Limits: a closed connection is found within 1 s, silence within 7 s, a difference of
+ * settings within 3 s. */
 #include "cluster/nodes.h"
 
 static void nodes_join_in_any_order(void **state)
@@ -20,14 +20,14 @@ static void nodes_join_in_any_order(void **state)
         assert_string_equal(line, all);
     }
     for (int i = 0; i < 4; i++)
-        tell(&nodes[i], "leave");
+        command(&nodes[i], "leave");
     for (int i = 0; i < 4; i++)
         expect(&nodes[i], "end 0", 2000, NULL, 0);
     for (int i = 0; i < 4; i++)
         assert_int_equal(exit_of(&nodes[i]), 0);
 }
 
-static void a_killed_node_is_noticed_and_replaced(void **state)
+static void a_killed_node_is_found_and_replaced(void **state)
 {
     (void)state;
     struct node nodes[3];
@@ -43,7 +43,7 @@ static void a_killed_node_is_noticed_and_replaced(void **state)
         text_format(want, sizeof(want), "node %d (", victim);
         assert_non_null(strstr(line, want));
         expect(&nodes[other], "abort", 500, NULL, 0);
-        tell(&nodes[0], "step"); /* a new step, so that recoveries are not barren */
+        command(&nodes[0], "step"); /* a new step, so that the recoveries made progress */
         start(&nodes[victim], victim, 3, port);
         ms = 0;
         for (int i = 0; i < 3; i++)
@@ -57,7 +57,7 @@ static void a_killed_node_is_noticed_and_replaced(void **state)
         end_node(&nodes[i]);
 }
 
-static void a_stopped_node_is_lost_and_fenced(void **state)
+static void a_stopped_node_is_lost_and_kept_out(void **state)
 {
     (void)state;
     struct node nodes[2], second;
@@ -73,21 +73,21 @@ static void a_stopped_node_is_lost_and_fenced(void **state)
     kill(nodes[1].pid, SIGCONT);
     expect(&nodes[1], "end 75", 3000, line, sizeof(line));
     assert_non_null(strstr(line, "its place was taken"));
-    tell(&nodes[0], "lost"); /* the job goes on without it */
+    command(&nodes[0], "lost"); /* the job goes on without it */
     expect(&second, "world 3", 2000, NULL, 0);
     exit_of(&nodes[1]);
     end_node(&nodes[0]);
     end_node(&second);
 }
 
-static void node_0_is_awaited_and_learns_the_generation(void **state)
+static void a_new_node_0_gets_the_generation(void **state)
 {
     (void)state;
     struct node nodes[3];
     char line[1024];
     int port = free_port();
     start_all(nodes, 3, port);
-    tell(&nodes[1], "lost");
+    command(&nodes[1], "lost");
     for (int i = 0; i < 3; i++)
         expect(&nodes[i], "world 2", 2000, NULL, 0);
     end_node(&nodes[0]);
@@ -96,12 +96,12 @@ static void node_0_is_awaited_and_learns_the_generation(void **state)
     expect(&nodes[2], "abort 2", 1000, NULL, 0);
     harness_wait_ms(500);
     start(&nodes[0], 0, 3, port);
-    /* number 3 was given up by those who were ready when node 0 was away: none of them may enter it
-     * any more */
+    /* Generation 3 was given up by the nodes that were ready while node 0 was away. None of them
+     * may enter it now. */
     for (int i = 0; i < 3; i++)
         expect(&nodes[i], "world 4 3", 4000, NULL, 0);
-    tell(&nodes[1], "step");
-    harness_wait_ms(1200);       /* the next beat tells it */
+    command(&nodes[1], "step");
+    harness_wait_ms(1200);       /* the next heartbeat reports it */
     kill(nodes[0].pid, SIGSTOP); /* silent, not closed */
     ms = expect(&nodes[1], "abort 4", 7000, line, sizeof(line));
     print_message("# node 0 stopped: noticed within %lld ms: %s\n", (long long)ms, line);
@@ -111,20 +111,20 @@ static void node_0_is_awaited_and_learns_the_generation(void **state)
         end_node(&nodes[i]);
 }
 
-static void a_stop_and_an_error_reach_all(void **state)
+static void a_stop_and_an_error_reach_all_nodes(void **state)
 {
     (void)state;
     struct node nodes[3];
     char line[1024];
     int port = free_port();
     start_all(nodes, 3, port);
-    tell(&nodes[2], "stop");
+    command(&nodes[2], "stop");
     expect(&nodes[0], "stop 3", 1000, NULL, 0);
     expect(&nodes[1], "stop 3", 1000, NULL, 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(exit_of(&nodes[i]), 143);
     start_all(nodes, 3, port);
-    tell(&nodes[1], "store");
+    command(&nodes[1], "store");
     expect(&nodes[0], "end 74", 1000, line, sizeof(line));
     assert_non_null(strstr(line, "node 1 ("));
     assert_non_null(strstr(line, "disk full"));
@@ -133,7 +133,7 @@ static void a_stop_and_an_error_reach_all(void **state)
         assert_int_equal(exit_of(&nodes[i]), 74);
 }
 
-static void restarts_end_somewhere(void **state)
+static void restarts_are_limited(void **state)
 {
     (void)state;
     struct node nodes[2];
@@ -154,11 +154,11 @@ static void restarts_end_somewhere(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nodes_join_in_any_order),
-    cmocka_unit_test(a_killed_node_is_noticed_and_replaced),
-    cmocka_unit_test(a_stopped_node_is_lost_and_fenced),
-    cmocka_unit_test(node_0_is_awaited_and_learns_the_generation),
-    cmocka_unit_test(a_stop_and_an_error_reach_all),
-    cmocka_unit_test(restarts_end_somewhere),
+    cmocka_unit_test(a_killed_node_is_found_and_replaced),
+    cmocka_unit_test(a_stopped_node_is_lost_and_kept_out),
+    cmocka_unit_test(a_new_node_0_gets_the_generation),
+    cmocka_unit_test(a_stop_and_an_error_reach_all_nodes),
+    cmocka_unit_test(restarts_are_limited),
 };
 
 NODES_MAIN(tests, NULL)

@@ -1,4 +1,4 @@
-/* wire and base64: what is written is read the same; cut, swollen and hostile bodies are
+/* message and base64: what is written is read the same. Truncated, inflated and hostile bodies are
  * refused. */
 #include "harness.h"
 
@@ -43,7 +43,7 @@ static void write_hello(struct text *out)
     message_write_heartbeat(out, &heartbeat, &join, 1000);
 }
 
-static void a_message_comes_back_the_same(void **state)
+static void a_heartbeat_is_read_as_written(void **state)
 {
     (void)state;
     struct text out = {0};
@@ -65,7 +65,7 @@ static void a_message_comes_back_the_same(void **state)
     text_free(&out);
 }
 
-static void every_cut_is_refused(void **state)
+static void every_truncation_is_refused(void **state)
 {
     (void)state;
     struct text out = {0};
@@ -75,7 +75,7 @@ static void every_cut_is_refused(void **state)
     text_free(&out);
 }
 
-static void another_protocol_says_who_and_no_more(void **state)
+static void another_protocol_gives_the_sender_only(void **state)
 {
     (void)state;
     static const char text[] = "{\"protocol\":2,\"node_id\":3,\"host\":\"new\",\"whatever\":[1]}";
@@ -84,7 +84,7 @@ static void another_protocol_says_who_and_no_more(void **state)
     assert_string_equal(body.join.host, "new");
 }
 
-static void answers_come_back_the_same(void **state)
+static void replies_are_read_as_written(void **state)
 {
     (void)state;
     struct text out = {0};
@@ -114,7 +114,7 @@ static void answers_come_back_the_same(void **state)
     text_free(&out);
 }
 
-static void worlds_have_the_right_number(void **state)
+static void a_world_has_the_right_number_of_addresses(void **state)
 {
     (void)state;
     struct text out = {0};
@@ -164,11 +164,11 @@ static void base64_is_strict(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_message_comes_back_the_same),
-    cmocka_unit_test(every_cut_is_refused),
-    cmocka_unit_test(another_protocol_says_who_and_no_more),
-    cmocka_unit_test(answers_come_back_the_same),
-    cmocka_unit_test(worlds_have_the_right_number),
+    cmocka_unit_test(a_heartbeat_is_read_as_written),
+    cmocka_unit_test(every_truncation_is_refused),
+    cmocka_unit_test(another_protocol_gives_the_sender_only),
+    cmocka_unit_test(replies_are_read_as_written),
+    cmocka_unit_test(a_world_has_the_right_number_of_addresses),
     cmocka_unit_test(base64_is_strict),
 };
 HARNESS_MAIN(tests)

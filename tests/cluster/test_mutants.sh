@@ -14,26 +14,26 @@ if [ -n "${SAN:-}" ]; then
 fi
 rows() {
     cat <<'ROWS'
-no lease is longer where processes stand still|coordinator|s/peer_timeout_ms + coordinator_grace(c, node);/peer_timeout_ms;/
+leases do not grow where processes stall|coordinator|s/peer_timeout_ms + coordinator_grace(c, node);/peer_timeout_ms;/
 a slow round trip gives no lease|coordinator|s/COORDINATOR_LEASE_MS + coordinator_grace(c, node)/COORDINATOR_LEASE_MS/
-a member does not heed how long its lease is|member|s/        m->lease_ms = lease_from(m, reply);/        m->lease_ms = lease_from(m, reply) > 0 ? m->config.peer_timeout_ms : 0;/
+a member ignores the length of its lease|member|s/        m->lease_ms = lease_from(m, reply);/        m->lease_ms = lease_from(m, reply) > 0 ? m->config.peer_timeout_ms : 0;/
 a readiness is used twice|coordinator|s/c->nodes\[i\].used = c->nodes\[i\].ready;/;/
-a world without the ready of all|coordinator|s/^           node->ready > node->used)$/           true)/
+a world before all nodes are ready|coordinator|s/^           node->ready > node->used)$/           true)/
 a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms < 0) {/
 a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms >= 2000) {/
-a lease that was promised longer is cut short|coordinator|s/ \&\& now_ms >= node->lease_end_ms) {/) {/
-a closed connection is a loss at once|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {/            0) {/
+a longer lease that was promised is cut short|coordinator|s/ \&\& now_ms >= node->lease_end_ms) {/) {/
+a closed connection is a loss without delay|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {/            0) {/
 generations do not grow|coordinator|s/    c->generation++;/    c->generation += !c->generation;/
-a new node 0 does not learn the generation|coordinator|s/    if (heartbeat->generation <= c->generation)$/    if (1)/
+a new node 0 does not adopt the generation|coordinator|s/    if (heartbeat->generation <= c->generation)$/    if (1)/
 a second process takes a place that is held|coordinator_admission|s/^    if (coordinator_is_absent(node))$/    if (node != NULL)/
-old messages are taken for new|coordinator|s/    if (heartbeat->sequence > node->sequence) {/    if (heartbeat->sequence > 0) {/
-a loss that a member tells is not heard|coordinator|s/heartbeat->lost == c->generation : heartbeat->lost == 0/heartbeat->lost == -1 : heartbeat->lost == 0/
+old messages are taken as new|coordinator|s/    if (heartbeat->sequence > node->sequence) {/    if (heartbeat->sequence > 0) {/
+a loss that a member reports is ignored|coordinator|s/heartbeat->lost == c->generation : heartbeat->lost == 0/heartbeat->lost == -1 : heartbeat->lost == 0/
 the member has no lease|member|s/return now_ms - m->answered_ms >= m->lease_ms;/return false;/
-the lease counts from the answer|member|s/        m->answered_ms = sent_ms;/        m->answered_ms = now_ms;/
+the lease counts from the reply|member|s/        m->answered_ms = sent_ms;/        m->answered_ms = now_ms;/
 an aborted world is entered again|member|s/m->lost != generation && !m->is_over/!m->is_over/;s/else if (is_mine \&\& m->is_ready)/else if (is_mine)/;s/m->is_joined && m->is_ready && m->running == 0/m->is_joined \&\& m->running == 0/
-an abort is not heeded|member|s/    if (m->running != 0 && reply->generation >= m->running) {/    if (0) {/
+an abort is ignored|member|s/    if (m->running != 0 && reply->generation >= m->running) {/    if (0) {/
 a new node 0 is not noticed|member|s/    if (!is_known)$/    if (0)/
-an answer that gives no lease is taken for one|member|s/reply->is_lease \&\& sent_ms > m->answered_ms/sent_ms > m->answered_ms/
+a reply without a lease is taken for one|member|s/reply->is_lease \&\& sent_ms > m->answered_ms/sent_ms > m->answered_ms/
 a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
 a readiness that is given up keeps its number|member|s/actions->abort = ++m->generation;/actions->abort = m->generation + 1;/
 ROWS

@@ -1,7 +1,7 @@
-/* meet between hosts: two network namespaces joined by a cable (veth), addresses of their own. The
- * cable is pulled out, or carries nothing in one direction: both sides notice within 7 s and name
- * the other; when it is back, they meet again. MEET_CUTS cuts (2 in the suite; 30 for the issue's
- * figure). */
+/* cluster between hosts: two network namespaces, connected by a cable (veth). The cable is pulled
+ * out, or carries nothing in one direction. Both sides find that within 7 s and name the other
+ * node. When the cable is back, they are in one generation again. CLUSTER_CUTS sets the number of
+ * cuts (2 by default). */
 #include "cluster/nodes.h"
 
 static int did(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -46,7 +46,7 @@ static void cut(int kind)
 {
     if (kind == 0)
         assert_int_equal(did("ip -n %s link set cable1 down", spaces[1]), 0);
-    else /* sent to a machine that is not there, and gone: one direction is dead, the other lives */
+    else /* packets go to a machine that does not exist: one direction is dead, the other works */
         assert_int_equal(did("ip -n %s neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 dev "
                              "cable%d nud permanent",
                              spaces[kind - 1], 3 - kind, kind - 1),
@@ -70,9 +70,9 @@ static int next_world(struct node *node)
     return atoi(strstr(line, "world ") + strlen("world "));
 }
 
-/* expect_later_world — both meet in the same world, later than *world, which becomes it. By how
- * much it is later is not promised: a meeting that was given up halfway, even one that only one of
- * them took for made, takes its number with it. */
+/* Waits until both nodes are in the same generation, later than *world, and sets *world to it. Its
+ * number may be higher by more than one: a generation that was given up, even one that only one
+ * node had entered, keeps its number. */
 static void expect_later_world(struct node *nodes, int *world)
 {
     int number[2] = {next_world(&nodes[0]), next_world(&nodes[1])};
@@ -101,7 +101,7 @@ static void a_cut_cable_is_noticed_and_mended(void **state)
     expect(&nodes[0], "world 1 ", 5000, NULL, 0);
     expect(&nodes[1], "world 1 ", 5000, NULL, 0);
     for (int i = 0; i < cuts_n; i++) {
-        tell(&nodes[i % 2], "step");
+        command(&nodes[i % 2], "step");
         harness_wait_ms(1200 + 100 * (i % 7));
         int kind = cuts_n > 2 ? i % 3 : i;
         int64_t start_ms = clock_ms();

@@ -1,6 +1,6 @@
-/* meet refuses: nodes that differ, wrong tokens, second nodes, late ones; and listens where it was
- * told, nowhere else. Each refusal must come within 3 s, on both sides, with key, values and
- * node. */
+/* What the cluster refuses: nodes with other settings, wrong tokens, second processes of a node,
+ * late nodes. Each refusal must come within 3 s, on both sides, with the key, the values and the
+ * node. Also: node 0 listens only on the address that it was given. */
 #include "net/listener.h"
 #include "cluster/nodes.h"
 
@@ -57,7 +57,7 @@ static void every_difference_is_named_on_both_sides(void **state)
     ends(&nodes[0], 76, "N_NODES is 2 on node 0 and 3 on node 1", "");
     ends(&nodes[1], 76, "N_NODES is 2 on node 0 and 3 on node 1", "");
     char line[2048];
-    port = free_port(); /* it stands among the settings, too: told once */
+    port = free_port(); /* it is among the settings, too: named once */
     start_with(&nodes[0], 0, 2, port, "tok", "{\"N_NODES\":\"2\"}", "1");
     start_with(&nodes[1], 1, 3, port, "tok", "{\"N_NODES\":\"3\"}", "1");
     expect(&nodes[0], "end 76 ", LIMIT_MS, line, sizeof(line));
@@ -82,7 +82,7 @@ static void a_wrong_token_is_refused_at_once(void **state)
         start_with(&zero, 0, 2, port, tokens[i][0], "{}", "1");
         start_with(&wrong, 1, 2, port, tokens[i][1], "{}", "1");
         ends(&wrong, 77, "JOB_TOKEN", "not admitted by node 0 at 127.0.0.1");
-        start_with(&right, 1, 2, port, tokens[i][0], "{}", "1"); /* node 0 is none the worse */
+        start_with(&right, 1, 2, port, tokens[i][0], "{}", "1"); /* node 0 is not harmed */
         expect(&zero, "world 1", LIMIT_MS, NULL, 0);
         end_node(&zero);
         end_node(&right);
@@ -101,18 +101,18 @@ static void a_second_node_is_refused(void **state)
     start_with(&second, 1, 2, port, "tok", "{}", "1");
     text_format(pid, sizeof(pid), "pid %d", nodes[1].pid);
     ends(&second, 76, "NODE_ID 1 is held by host", pid);
-    /* nor does a wrong one harm a job that runs */
+    /* A node with other settings does not harm a running job either. */
     start_with(&second, 1, 2, port, "tok", "{\"SEED\":\"2\"}", "1");
     ends(&second, 76, "SEED", "");
-    tell(&nodes[1], "lost");
-    /* only now: the holder was not troubled */
+    command(&nodes[1], "lost");
+    /* Only now: the holder was not disturbed before. */
     expect(&nodes[0], "abort 1 node 1", LIMIT_MS, NULL, 0);
     expect(&nodes[0], "world 2", LIMIT_MS, NULL, 0);
     end_node(&nodes[0]);
     end_node(&nodes[1]);
 }
 
-static void who_is_missing_is_named(void **state)
+static void missing_nodes_are_named(void **state)
 {
     (void)state;
     struct node zero, one, lonely;
@@ -128,7 +128,7 @@ static void who_is_missing_is_named(void **state)
     ends(&lonely, 75, "node 0 could not be reached for 1s", "the name does not resolve");
 }
 
-/* Which local addresses listen on a port, from /proc: "0100007F" is 127.0.0.1. */
+/* The local addresses that listen on a port, from /proc: "0100007F" is 127.0.0.1. */
 static int listeners(int port, const char *file, char *out, size_t cap)
 {
     char line[512], want[16];
@@ -148,7 +148,7 @@ static int listeners(int port, const char *file, char *out, size_t cap)
     return n;
 }
 
-static void it_listens_where_it_was_told(void **state)
+static void it_listens_on_the_given_address_only(void **state)
 {
     (void)state;
     static const struct {
@@ -156,13 +156,13 @@ static void it_listens_where_it_was_told(void **state)
     } rows[] = {
         {"127.0.0.1", "127.0.0.1", "0100007F", NULL},
         {"127.0.0.2", "127.0.0.2", "0200007F", NULL},
-        {"localhost", "localhost", NULL, NULL}, /* the first that it means */
+        {"localhost", "localhost", NULL, NULL}, /* the first address of the name */
         {"::1", "::1", NULL, "00000000000000000000000001000000"},
         {"[::1]", "[::1]", NULL, "00000000000000000000000001000000"},
-        /* not ours: all, said aloud */
+        /* not an address of this machine: all, with a warning */
         {"198.51.100.7", "127.0.0.1", NULL, "00000000000000000000000000000000"},
     };
-    int fd = -1; /* a name that nobody knows is listened for nowhere */
+    int fd = -1; /* A name that does not resolve: no listener. */
     assert_int_equal(listener_resolve("no such host"), ST_RETRY);
     assert_int_equal(listener_open("no such host", free_port(), &fd), ST_BAD_SETTING);
     assert_int_equal(fd, -1);
@@ -190,8 +190,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_difference_is_named_on_both_sides),
     cmocka_unit_test(a_wrong_token_is_refused_at_once),
     cmocka_unit_test(a_second_node_is_refused),
-    cmocka_unit_test(who_is_missing_is_named),
-    cmocka_unit_test(it_listens_where_it_was_told),
+    cmocka_unit_test(missing_nodes_are_named),
+    cmocka_unit_test(it_listens_on_the_given_address_only),
 };
 
 NODES_MAIN(tests, NULL)

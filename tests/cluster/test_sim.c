@@ -1,23 +1,24 @@
-/* The coordinator and 3 to 8 members under a seeded simulator: crashes, restarts, second starts,
- * frozen processes, lost, doubled, late and reordered messages, partitions of one or both
- * directions, reset connections, dying workers. One seed is one history: the same seed is the same
- * history again.
+/* The coordinator and 3 to 8 members in a simulator with a seed (sim.h). Faults: crashes, restarts,
+ * second processes of a node, frozen processes, lost, repeated, late and reordered messages,
+ * partitions of one or both directions, reset connections, lost workers. The same seed gives the
+ * same history.
  *
- * Safety, after every event: a member enters worlds of rising generations only · at most one world
- * is alive among processes that are not frozen · a world is made of one readiness of each node,
- * each used for one world only · who enters is in it · only a second process of a node is refused
- * as one. Liveness: with faults off, all are in one generation within 16 s. And where hosts only
- * have too much to do,
- * so that processes stand still for 1.2 s at a time (2 s, where that was seen to come), nobody is
- * lost.
+ * Safety, checked after every event:
+ *   - A member enters generations of rising numbers only.
+ *   - At most one world runs among the processes that are not frozen.
+ *   - A world is made of one readiness of each node, and no readiness is used twice.
+ *   - A process that enters a world is part of it.
+ *   - A process is refused as a second one only if its node has another.
+ * Liveness: 16 s after the last fault all nodes are in one generation. Overload: where processes
+ * only stall, for 1.2 s at a time (2 s if the stalls have grown to that slowly), no node is lost.
  *
- * test_sim runs the suite; `test_sim FIRST COUNT` prints the first seed that fails (the mutants use
- * it). */
+ * `test_sim` runs the suite. `test_sim FIRST COUNT` prints the first seed that fails;
+ * test_mutants.sh uses it. */
 #include "cluster/sim.h"
 
 static struct sim sim;
 
-static void many_histories(void **state)
+static void safety_and_liveness_in_many_histories(void **state)
 {
     (void)state;
     int64_t worlds_n = 0, processes_n = 0;
@@ -31,15 +32,15 @@ static void many_histories(void **state)
                   (long long)worlds_n);
 }
 
-static void no_loss_where_hosts_are_busy(void **state)
+static void overloaded_hosts_lose_no_node(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2000; seed++)
-        if (!sim_starve(&sim, seed))
+        if (!sim_overload(&sim, seed))
             fail_msg("%s", sim.failure);
 }
 
-static void a_seed_is_a_history(void **state)
+static void the_same_seed_gives_the_same_history(void **state)
 {
     (void)state;
     for (uint64_t seed = 500; seed < 600; seed++) {
@@ -51,9 +52,9 @@ static void a_seed_is_a_history(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(many_histories),
-    cmocka_unit_test(no_loss_where_hosts_are_busy),
-    cmocka_unit_test(a_seed_is_a_history),
+    cmocka_unit_test(safety_and_liveness_in_many_histories),
+    cmocka_unit_test(overloaded_hosts_lose_no_node),
+    cmocka_unit_test(the_same_seed_gives_the_same_history),
 };
 
 int main(int argc, char **argv)
@@ -61,9 +62,9 @@ int main(int argc, char **argv)
     if (argc == 3) {
         uint64_t first = (uint64_t)atoll(argv[1]), n = (uint64_t)atoll(argv[2]);
         for (uint64_t seed = first; seed < first + n; seed++) {
-            if (!sim_run(&sim, seed) || (seed % 10 == 0 && !sim_starve(&sim, seed))) {
+            if (!sim_run(&sim, seed) || (seed % 10 == 0 && !sim_overload(&sim, seed))) {
                 printf("%s\n", sim.failure);
-                sim_show(&sim);
+                sim_print(&sim);
                 return 1;
             }
         }

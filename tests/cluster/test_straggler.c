@@ -1,4 +1,4 @@
-/* stuck: the rank that the others wait for is named, whoever it is. */
+/* straggler: the rank that the others wait for is named, whichever it is. */
 #include "harness.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static void the_one_behind_is_named(void **state)
     char text[256], want[256];
     for (int culprit = 0; culprit < 4; culprit++) {
         all_at("all_reduce", 812, 4100);
-        set(culprit, "", 811, 0); /* computing still */
+        set(culprit, "", 811, 0); /* still computes */
         snprintf(want, sizeof(want), "node %d rank %d has not entered all_reduce 812 for 4.1 s",
                  culprit / 2, culprit);
         assert_true(straggler_find(nodes, 2, 3000, text, sizeof(text)));
@@ -42,7 +42,7 @@ static void the_one_behind_is_named(void **state)
     }
 }
 
-static void nobody_is_named_without_reason(void **state)
+static void no_rank_is_named_without_reason(void **state)
 {
     (void)state;
     char text[256];
@@ -52,7 +52,7 @@ static void nobody_is_named_without_reason(void **state)
     all_at("all_reduce", 812, 2900);
     set(1, "", 811, 0);
     assert_false(straggler_find(nodes, 2, 3000, text, sizeof(text)));
-    nodes[0].heartbeat_age_seconds = 0.2; /* said 0.2 s ago */
+    nodes[0].heartbeat_age_seconds = 0.2; /* reported 0.2 s ago */
     assert_true(straggler_find(nodes, 2, 3000, text, sizeof(text)));
     assert_string_equal(text, "node 0 rank 1 has not entered all_reduce 812 for 3.1 s");
 }
@@ -62,10 +62,10 @@ static void all_inside_or_several_behind(void **state)
     (void)state;
     char text[256];
     all_at("barrier", 5, 7000);
-    set(3, "", 5, 0);                                                 /* came out already */
-    assert_false(straggler_find(nodes, 2, 3000, text, sizeof(text))); /* slow together */
+    set(3, "", 5, 0);                                                 /* has returned already */
+    assert_false(straggler_find(nodes, 2, 3000, text, sizeof(text))); /* all are slow */
     assert_string_equal(text, "");
-    all_at("barrier", 5, 20100); /* behind a firewall that drops what workers send */
+    all_at("barrier", 5, 20100); /* a firewall drops the workers' messages */
     set(3, "", 5, 0);
     assert_true(straggler_find(nodes, 2, 3000, text, sizeof(text)));
     assert_non_null(
@@ -87,22 +87,23 @@ static bool is_still(char *text, size_t cap)
     return straggler_is_stalled(nodes, 2, 3000, text, cap);
 }
 
-static void still_is_who_waits_or_is_silent(void **state)
+static void stalled_is_all_waiting_or_silent(void **state)
 {
     (void)state;
     char text[256];
     all_at("all_reduce", 7, 3000);
-    set(3, "all_reduce", 6, 3100); /* what they sent got lost on one way: not in the same one */
+    set(3, "all_reduce", 6,
+        3100); /* messages were lost in one direction: not all are in the same call */
     assert_true(is_still(text, sizeof(text)));
     assert_string_equal(
         text, "all ranks wait in calls that get no answer: rank 2 in all_reduce 7 for 3.0 s");
     set(1, "all_reduce", 8, 2900); /* something has arrived */
     assert_false(is_still(text, sizeof(text)));
     assert_string_equal(text, "");
-    set(1, "", 8, 0); /* computes, or writes a checkpoint */
+    set(1, "", 8, 0); /* it computes, or writes a checkpoint */
     assert_false(is_still(text, sizeof(text)));
     set(1, "all_reduce", 8, 3000);
-    nodes[1].heartbeat_age_seconds = 2.9; /* not known: it may have moved since */
+    nodes[1].heartbeat_age_seconds = 2.9; /* not known: it may have moved on since */
     set(2, "", 8, 0);
     nodes[1].heartbeat_age_seconds = 2.9;
     assert_false(is_still(text, sizeof(text)));
@@ -110,15 +111,15 @@ static void still_is_who_waits_or_is_silent(void **state)
     assert_true(is_still(text, sizeof(text)));
     assert_string_equal(text, "node 1 has been silent for 3.2 s");
     all_at("", 8, 0);
-    nodes[1].heartbeat_age_seconds = 3.2; /* the others work still */
+    nodes[1].heartbeat_age_seconds = 3.2; /* the others still work */
     assert_false(is_still(text, sizeof(text)));
-    nodes[0].ranks_n = 0; /* has not said yet */
+    nodes[0].ranks_n = 0; /* has not reported yet */
     nodes[0].heartbeat_age_seconds = NAN;
     assert_false(is_still(text, sizeof(text)));
     assert_false(straggler_is_stalled(nodes, 0, 3000, text, sizeof(text)));
 }
 
-static void pace_is_the_longest_call_that_ended_well(void **state)
+static void pace_is_the_longest_call_that_returned(void **state)
 {
     (void)state;
     struct straggler_pace pace = {0};
@@ -130,7 +131,7 @@ static void pace_is_the_longest_call_that_ended_well(void **state)
                 {"", 2, 0, 4250},
                 {"all_reduce", 3, 900, 4250},
                 {"barrier", 9, 60000, 4250},
-                {"", 9, 0, 4250}, /* it failed: no later one follows */
+                {"", 9, 0, 4250}, /* it failed: no later call follows */
                 {"broadcast", 1, 100, 4250},
                 {"", 1, 0, 4250},
                 {"broadcast", 2, 5000, 4250},
@@ -143,10 +144,10 @@ static void pace_is_the_longest_call_that_ended_well(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(still_is_who_waits_or_is_silent),
-    cmocka_unit_test(pace_is_the_longest_call_that_ended_well),
+    cmocka_unit_test(stalled_is_all_waiting_or_silent),
+    cmocka_unit_test(pace_is_the_longest_call_that_returned),
     cmocka_unit_test(the_one_behind_is_named),
-    cmocka_unit_test(nobody_is_named_without_reason),
+    cmocka_unit_test(no_rank_is_named_without_reason),
     cmocka_unit_test(all_inside_or_several_behind),
 };
 HARNESS_MAIN(tests)

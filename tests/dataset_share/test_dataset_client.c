@@ -22,7 +22,7 @@
 #include "cluster/nodes.h"
 
 #define TOKEN "a secret of tests"
-#define SIZE_A ((size_t)3 * FILE_LIST_CHUNK_BYTES + 4321) /* four pieces */
+#define SIZE_A ((size_t)3 * FILE_LIST_CHUNK_BYTES + 4321) /* four chunks */
 #define SIZE_B ((size_t)10)
 
 static char path_a[600], path_b[600], cache[600];
@@ -38,7 +38,7 @@ static void no_abort(void *arg, int64_t generation, const char *why)
 static void no_stop(void *arg, int request) { (void)arg, (void)request; }
 static void no_end(void *arg, enum status st) { (void)arg, (void)st; }
 
-static void make_bill(struct file_list *list)
+static void make_list(struct file_list *list)
 {
     *list = (struct file_list){.state = FILE_LIST_STATE_READY, .weights = {0.25, 0.75}};
     file_list_add(list, &(struct file_list_entry){0, (int64_t)SIZE_A, 1024,
@@ -114,7 +114,7 @@ static void end_server(pid_t pid)
 
 /* ---- the other node ---- */
 
-/* had: here before anything came; came: what followed. */
+/* Bytes: had, complete before the fetch began; came, that arrived after that. */
 static int64_t stop_at = -1, had, came;
 static bool progress(void *arg, int64_t done, int64_t total)
 {
@@ -162,7 +162,7 @@ static void kept_paths(const struct file_list *list, char a[700], char b[700], c
     text_format(part, 700, "%s/from-node-0/%s/part-00000", cache, name);
 }
 
-static void data_come_whole_and_once(void **state)
+static void data_arrive_complete_and_once(void **state)
 {
     (void)state;
     struct file_list list;
@@ -170,7 +170,7 @@ static void data_come_whole_and_once(void **state)
     enum file_list_state got;
     char a[700], b[700], part[700], expected[2048];
     int port = free_port();
-    make_bill(&list);
+    make_list(&list);
     kept_paths(&list, a, b, part);
     pid_t zero = serve(port, &list);
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_OK);
@@ -183,13 +183,13 @@ static void data_come_whole_and_once(void **state)
     assert_file(a, bytes_a, SIZE_A);
     assert_file(b, bytes_b, SIZE_B);
     assert_false(file_exists(part));
-    /* again: nothing is carried, and node 0's files are not asked for */
+    /* Again: nothing is fetched; no chunk of node 0's files is requested. */
     struct stat before, after;
     stat(a, &before);
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_OK);
     stat(a, &after);
     assert_int_equal(before.st_ino, after.st_ino);
-    /* damaged here: noticed, and taken again */
+    /* damaged here: found, and fetched again */
     int fd = open(a, O_WRONLY);
     assert_int_equal(pwrite(fd, "x", 1, 5000), 1);
     close(fd);
@@ -200,7 +200,7 @@ static void data_come_whole_and_once(void **state)
     file_list_free(&list);
 }
 
-static void a_break_is_gone_on_from(void **state)
+static void a_fetch_continues_after_a_break(void **state)
 {
     (void)state;
     struct file_list list;
@@ -208,23 +208,23 @@ static void a_break_is_gone_on_from(void **state)
     enum file_list_state got;
     char a[700], b[700], part[700];
     int port = free_port();
-    make_bill(&list);
+    make_list(&list);
     kept_paths(&list, a, b, part);
     unlink(a);
     pid_t zero = serve(port, &list);
-    stop_at = (int64_t)(SIZE_B + 2 * FILE_LIST_CHUNK_BYTES); /* file b is here */
+    stop_at = (int64_t)(SIZE_B + 2 * FILE_LIST_CHUNK_BYTES); /* file b is complete */
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_RETRY);
     stop_at = -1;
     assert_false(file_exists(a));
     int64_t have = file_bytes(part);
     assert_in_range(have, FILE_LIST_CHUNK_BYTES, SIZE_A - 1);
     end_server(zero);
-    zero = serve(port, &list); /* node 0 begins anew, too */
+    zero = serve(port, &list); /* node 0 starts again, too */
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_OK);
     assert_int_equal(had, SIZE_B + (size_t)have);
     assert_in_range(came, 1, SIZE_A - (size_t)have);
     assert_file(a, bytes_a, SIZE_A);
-    /* the first part of a break was damaged on the disk: taken again from the beginning */
+    /* What arrived before the break was damaged on the disk: fetched again from the start. */
     unlink(a);
     int fd = open(part, O_WRONLY | O_CREAT, 0600);
     assert_int_equal(write(fd, path_a, 64), 64);
@@ -237,24 +237,24 @@ static void a_break_is_gone_on_from(void **state)
     file_list_free(&list);
 }
 
-static void refusals_say_why(void **state)
+static void refusals_have_a_reason(void **state)
 {
     (void)state;
     struct file_list list;
     struct text out = {0};
     enum file_list_state got;
     int port = free_port();
-    make_bill(&list);
+    make_list(&list);
     pid_t zero = serve(port, &list);
     assert_int_equal(bring(port, "another secret of tests", &out, &got), ST_NOT_ADMITTED);
     end_server(zero);
-    list.files[1].sum++; /* not what lies there */
+    list.files[1].sum++; /* not the sum of the file on node 0 */
     zero = serve(port, &list);
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_BAD_DATA);
-    assert_non_null(strstr(status_message(), "another checksum"));
+    assert_non_null(strstr(status_message(), "a wrong checksum"));
     end_server(zero);
     list.files[1].sum--;
-    list.files[1].bytes++; /* another size than there is */
+    list.files[1].bytes++; /* not the size of the file on node 0 */
     zero = serve(port, &list);
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_NO_INPUT);
     end_server(zero);
@@ -274,7 +274,7 @@ static void refusals_say_why(void **state)
     status_clear();
 }
 
-static void no_room_is_told_before(void **state)
+static void too_little_space_is_refused_first(void **state)
 {
     (void)state;
     struct file_list list = {.state = FILE_LIST_STATE_READY};
@@ -291,9 +291,9 @@ static void no_room_is_told_before(void **state)
     status_clear();
 }
 
-/* ---- a node 0 that lies (JOB_TOKEN=none, so that anyone can) ---- */
+/* ---- a node 0 that sends wrong data (with JOB_TOKEN=none, for a simple fake) ---- */
 
-static pid_t lie(int port, const char *first, const char *then, size_t then_n)
+static pid_t send_wrong(int port, const char *first, const char *then, size_t then_n)
 {
     pid_t pid = fork();
     if (pid != 0) {
@@ -324,7 +324,7 @@ static pid_t lie(int port, const char *first, const char *then, size_t then_n)
     }
 }
 
-static void lies_are_refused(void **state)
+static void wrong_data_are_refused(void **state)
 {
     (void)state;
     static char much[2 * FILE_LIST_CHUNK_BYTES];
@@ -340,7 +340,7 @@ static void lies_are_refused(void **state)
         struct text out = {0};
         enum file_list_state got;
         int port = free_port();
-        pid_t zero = lie(port, rows[i].first, much, rows[i].then_n);
+        pid_t zero = send_wrong(port, rows[i].first, much, rows[i].then_n);
         assert_int_equal(bring(port, "none", &out, &got), ST_BAD_DATA);
         end_server(zero);
         text_free(&out);
@@ -363,9 +363,11 @@ static int prepare(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(data_come_whole_and_once), cmocka_unit_test(a_break_is_gone_on_from),
-    cmocka_unit_test(refusals_say_why),         cmocka_unit_test(no_room_is_told_before),
-    cmocka_unit_test(lies_are_refused),
+    cmocka_unit_test(data_arrive_complete_and_once),
+    cmocka_unit_test(a_fetch_continues_after_a_break),
+    cmocka_unit_test(refusals_have_a_reason),
+    cmocka_unit_test(too_little_space_is_refused_first),
+    cmocka_unit_test(wrong_data_are_refused),
 };
 
 NODES_MAIN(tests, prepare)

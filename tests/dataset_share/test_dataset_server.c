@@ -139,7 +139,8 @@ static void ignore_request(void *arg, struct https_server_request *request, cons
 }
 static void ignore_disconnect(void *arg, const void *tag) { (void)arg, (void)tag; }
 
-/* Heartbeat, urgent news and world of each node, and a connection of each worker that fetches data. */
+/* Heartbeat, urgent news and world of each node, and a connection of each worker that fetches
+ * data. */
 static void the_file_limit_fits_all_connections(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* bill: what is written is read the same; cut, swollen and hostile bytes are refused; equal
- * content, equal name. */
+/* file_list: what is written is read the same. Truncated, inflated and hostile bytes are refused.
+ * The same content has the same name. */
 #include "harness.h"
 
 #include <string.h>
@@ -65,7 +65,7 @@ static void other_content_has_another_name(void **state)
     file_list_name(&list, other);
     assert_string_not_equal(name, other);
     list.weights[0] = 0.7;
-    list.files[2].part = 0; /* the same files, dealt out otherwise */
+    list.files[2].part = 0; /* the same files, in other parts */
     file_list_name(&list, other);
     assert_string_not_equal(name, other);
     file_list_free(&list);
@@ -83,7 +83,7 @@ static void cut_bytes_are_refused(void **state)
     file_list_write(&out, &list, true);
     file_list_free(&list);
     for (size_t n = 0; n < out.len; n++) {
-        char *copy = malloc(n + 1); /* of just this size, for the sanitizers */
+        char *copy = malloc(n + 1); /* of exactly this size, for the sanitizers */
         memcpy(copy, out.data, n);
         assert_int_equal(file_list_read(copy, n, &list), ST_BAD_DATA);
         assert_int_equal(list.files_n, 0);
@@ -104,16 +104,16 @@ static void hostile_bytes_are_refused(void **state)
         "\"ready\"",
         "{\"state\":\"ready\"}",
         "{\"state\":\"gone\",\"why\":\"\",\"weights\":[],\"files\":[]}",
-        /* ready, and nothing */
+        /* READY, but no file */
         "{\"state\":\"ready\",\"why\":\"\",\"weights\":[],\"files\":[]}",
-        /* a weight of no part */
+        /* a weight without a part */
         "{\"state\":\"none\",\"why\":\"\",\"weights\":[1],\"files\":[]}",
         "{\"state\":\"none\",\"why\":1,\"weights\":[],\"files\":[]}",
 #define FILES(f) "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[" f "]}"
 #define ONE(part, bytes, skip, sum, suffix)                                   \
     "{\"part\":" part ",\"bytes\":" bytes ",\"skip\":" skip ",\"sum\":\"" sum \
     "\",\"suffix\":\"" suffix "\"}"
-        FILES(ONE("1", "5", "0", "0000000000000009", ".bin")), /* begins with part 1 */
+        FILES(ONE("1", "5", "0", "0000000000000009", ".bin")), /* the first part is 1 */
         FILES(ONE("-1", "5", "0", "0000000000000009", ".bin")),
         FILES(ONE("64", "5", "0", "0000000000000009", ".bin")),
         FILES(ONE("0", "0", "0", "0000000000000009", ".bin")),
@@ -138,7 +138,7 @@ static void hostile_bytes_are_refused(void **state)
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         struct file_list list;
         enum status st = file_list_read(bodies[i], strlen(bodies[i]), &list);
-        if (st == ST_OK) /* whatever is taken is harmless */
+        if (st == ST_OK) /* what is accepted is harmless */
             assert_string_equal(list.files[0].suffix, ".b");
         else
             assert_int_equal(st, ST_BAD_DATA);
@@ -162,7 +162,7 @@ static void too_many_files_are_refused(void **state)
     status_clear();
 }
 
-static void asks_are_read(void **state)
+static void requests_are_read(void **state)
 {
     (void)state;
     struct file_list_request request = {.kind = 1,
@@ -197,7 +197,7 @@ static void asks_are_read(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_written_is_read),    cmocka_unit_test(other_content_has_another_name),
     cmocka_unit_test(cut_bytes_are_refused),      cmocka_unit_test(hostile_bytes_are_refused),
-    cmocka_unit_test(too_many_files_are_refused), cmocka_unit_test(asks_are_read),
+    cmocka_unit_test(too_many_files_are_refused), cmocka_unit_test(requests_are_read),
 };
 
 int main(void)

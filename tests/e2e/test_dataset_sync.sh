@@ -1,13 +1,13 @@
 #!/bin/bash
-# test_dataset_sync — a node without data of its own takes node 0's: in another folder with a cache of its own, over loopback, and in
-# a network namespace of its own.
+# test_dataset_sync — a node without data of its own fetches node 0's: in another folder with its own cache, over loopback, and
+# in its own network namespace.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 mkdir a b
 head -c 3000000 /usr/bin/perl | base64 >a/x.txt
 cp /usr/share/common-licenses/GPL-3 a/g.txt
 words="MODEL=gpt2-nano LAYERS=1 HEADS=1 EMBED=16 CONTEXT=32 SEQ_LEN=16 BATCH_SIZE=2 LR=1e-3 N_NODES=2"
-# far I FOLDER SETTING… — node I in a folder, with a cache, of its own.
+# far I FOLDER SETTING… — node I in its own folder, with its own cache.
 far() {
     local i=$1 dir=$2
     shift 2
@@ -16,7 +16,7 @@ far() {
     pid=$!
     started+=("$!")
 }
-# both SETTING… — node 0 in a, node 1 in b, to their end.
+# both SETTING… — runs node 0 in folder a and node 1 in folder b until both end.
 both() {
     far 1 b "$@"
     far 0 a "$@"
@@ -26,22 +26,22 @@ last_loss() { grep -oE 'loss [0-9.]+' out.0 | tail -n 1; }
 (cd a && XDG_CACHE_HOME=$PWD/cache "$convoy" train $quiet $words N_NODES=1 GLOBAL_BATCH=4 STEPS=5 DATA=x.txt >../out 2>../err)
 one=$(grep -oE 'loss [0-9.]+' out | tail -n 1)
 
-# 1. It comes, once.
+# 1. The data are fetched, once.
 both STEPS=5 DATA=x.txt
 ok "node 1 has no DATA: done, with the losses of one node" is "$codes $(last_loss)" "0 0 $one"
-ok "node 1 says what it takes and how fast" node_says 1 'taking data from node 0: .* in 1 file'
-ok "and where it is kept" node_says 1 'took .* from node 0 in .*/s\), kept in .*/b/cache/convoy/from-node-0/'
-ok "node 0 says who takes it" node_says 0 'node 1 \(127.0.0.1\) has no data of its own'
+ok "node 1 logs what it fetches and how fast" node_says 1 'fetching data from node 0: .* in 1 file'
+ok "and where it is kept" node_says 1 'fetched .* from node 0 in .*/s\), kept in .*/b/cache/convoy/from-node-0/'
+ok "node 0 logs which node fetches it" node_says 0 'node 1 \(127.0.0.1\) has no data of its own'
 ok "the same tokens lie on both" is "$(cat b/cache/convoy/from-node-0/*/0/*.bin | cksum)" "$(cat a/cache/convoy/tokens/*.bin | cksum)"
 ok "and nothing else" is "$(find b/cache -type f | grep -vcE '/(lock|00000.bin)$')" 0
 both STEPS=5 DATA=x.txt
-ok "the second time nothing is carried" is "$codes $(grep -c 'taken before' err.1) $(grep -c 'taking data' err.1)" "0 0 1 0"
+ok "the second start fetches nothing" is "$codes $(grep -c 'complete from an earlier fetch' err.1) $(grep -c 'fetching data' err.1)" "0 0 1 0"
 for f in b/cache/convoy/from-node-0/*/0/00000.bin; do printf x | dd of="$f" bs=1 seek=5000 conv=notrunc 2>/dev/null; done
 both STEPS=5 DATA=x.txt
-ok "damaged in the cache: noticed, taken again" is "$codes $(grep -c 'is damaged; it is taken' err.1) $(last_loss)" "0 0 1 $one"
+ok "damaged in the cache: found, fetched again" is "$codes $(grep -c 'is damaged; fetching it' err.1) $(last_loss)" "0 0 1 $one"
 both STEPS=5 DATA=g.txt:0.7,x.txt:0.3 VAL_DATA=g.txt EVAL_EVERY=5
-ok "a mixture, and what is held out" is "$codes $(grep -c 'took .* from node 0' err.1)" "0 0 2"
-far 1 b STEPS=5 DATA= # sets nothing
+ok "a mixture, and what is held out" is "$codes $(grep -c 'fetched .* from node 0' err.1)" "0 0 2"
+far 1 b STEPS=5 DATA= # not set
 far 0 a STEPS=5 DATA=x.txt
 finish_nodes 2
 ok "DATA not set on node 1: node 0's" is "$codes $(last_loss)" "0 0 $one"
@@ -51,9 +51,9 @@ finish_nodes 2
 ok "nor is it when node 0 trains on synthetic data" is "$codes $(grep -c 'data synthetic: ' err.0 err.1 | tr '\n' ' ')" "0 0 err.0:1 err.1:1 "
 rm -rf b/cache
 both STEPS=5 DATA=x.txt N_GPU_EACH_NODE=2 BATCH_SIZE=1
-ok "two workers of a node: one of them takes it" is "$codes $(grep -c 'took .* from node 0' err.1) $(grep -c 'taken before' err.1)" "0 0 1 1"
+ok "two workers of a node: one of them fetches it" is "$codes $(grep -c 'fetched .* from node 0' err.1) $(grep -c 'complete from an earlier fetch' err.1)" "0 0 1 1"
 
-# 2. What cannot be had is said.
+# 2. Data that cannot be had: a clear error.
 both STEPS=5 DATA=nowhere.txt
 ok "node 0 has none either: 66 on both, with the path" is "$codes $(grep -lE 'error.*cannot read nowhere.txt' err.0 err.1 | wc -l)" "66 66 2"
 far 1 b STEPS=5 DATA=nowhere.txt
@@ -70,7 +70,7 @@ else
     skip "no room for it" "a file system cannot be mounted here (needs root)"
 fi
 
-# 3. Node 1 is stopped while it takes data, and goes on later from where it was.
+# 3. Node 1 is killed while it fetches data; the next start continues there.
 leave_net() {
     ip netns del "cvf$$a" 2>/dev/null
     ip netns del "cvf$$b" 2>/dev/null
@@ -97,11 +97,11 @@ first=${node[1]}
 kill -KILL "$first" $(workers_of "$first")
 wait "$first" 2>/dev/null
 had=$(stat -c %s b/cache/convoy/from-node-0/*/part-00000)
-ok "killed while it takes data: what has come stays" [ "$had" -gt 1000000 ]
+ok "killed while it fetches data: what has arrived stays" [ "$had" -gt 1000000 ]
 in="nsenter --net=/run/netns/cvf$$b" far 1 b STEPS=5 DATA=x.txt
 finish_nodes 2
 ok "started again: done, with the losses of one node" is "$codes $(last_loss)" "0 0 $one"
 all=$(stat -c %s b/cache/convoy/from-node-0/*/0/00000.bin)
-ok "and only the rest was carried" is "$(grep -oE 'took [0-9.]+ [KM]iB from' err.1 |
+ok "and only the rest was fetched" is "$(grep -oE 'fetched [0-9.]+ [KM]iB from' err.1 |
     awk -v had="$had" -v all="$all" '{ n = $2 * ($3 == "MiB" ? 1048576 : 1024); print (n > all - had - 60000 && n < all - had + 60000) }')" 1
 done_testing

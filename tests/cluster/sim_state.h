@@ -1,0 +1,272 @@
+/* sim_state — the state of the simulator (sim.h), its random numbers, its network, and what must
+ * hold after every event (test_sim.c lists it). */
+#ifndef CONVOY_TESTS_SIM_STATE_H
+#define CONVOY_TESTS_SIM_STATE_H
+
+#include "harness.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "cluster/coordinator.h"
+#include "cluster/member.h"
+
+#define NODES_MAX 8
+#define PROCESSES_MAX 64 /* of one history; no more are started */
+#define PACKETS_MAX 512
+#define FAULTS_MS 12000
+#define CALM_MS 10000
+#define GRACE_MS 6000 /* more, because stalls make leases longer */
+#define WORLDS_MAX 512
+
+struct origin { /* the address of a worker in the simulation: which readiness of which process */
+    int32_t node, process, ready;
+};
+
+struct process {
+    bool is_alive, is_frozen;
+    int node;
+    struct member member;
+    /* thaw_ms: the end of a stall; stall_ms: the begin of the next one, 0: none */
+    int64_t tick_ms, heartbeat_ms, ready_ms, thaw_ms, stall_ms;
+    int64_t entered; /* the last generation that it entered */
+    int64_t aborted; /* the workers enter no generation up to this one any more */
+    struct coordinator *coordinator;
+    struct held {
+        bool is_held;
+        struct message_incarnation incarnation;
+        int process;
+        int64_t sequence, revision, until_ms, sent_ms;
+    } held[NODES_MAX];
+};
+
+enum packet_kind { PACKET_HEARTBEAT, PACKET_REPLY, PACKET_DISCONNECT };
+struct packet {
+    enum packet_kind kind;
+    int64_t sent_ms;
+    int from, to; /* indices of processes */
+    bool has_join, has_origin;
+    struct origin origin;
+    union {
+        struct message_heartbeat heartbeat;
+        struct message_reply reply;
+    };
+};
+
+struct sim {
+    uint64_t seed, draws, digest;
+    int nodes_n;
+    int64_t now_ms, order;
+    bool has_no_faults, is_budget_spent;
+    double loss, repeat, slow;
+    bool cut_to[NODES_MAX], cut_from[NODES_MAX]; /* of each node: to node 0, from node 0 */
+    int64_t heal_ms[NODES_MAX];
+    struct process processes[PROCESSES_MAX];
+    int processes_n;
+    struct packet packets[PACKETS_MAX];
+    int64_t at_ms[PACKETS_MAX],
+        order_of[PACKETS_MAX]; /* of each packet; at_ms INT64_MAX: the place is free */
+    int packets_n;             /* places behind these are free */
+    struct world {
+        struct message_incarnation coordinator;
+        int64_t generation;
+        struct origin origins[NODES_MAX];
+    } worlds[WORLDS_MAX];
+    int worlds_n;
+    char failure[512];
+};
+
+/* ---- random numbers ---- */
+
+static uint64_t draw(struct sim *s, uint64_t n)
+{
+    uint64_t x = s->seed * 0x9E3779B97F4A7C15u + ++s->draws * 0xBF58476D1CE4E5B9u;
+    x ^= x >> 30;
+    x *= 0xBF58476D1CE4E5B9u;
+    x ^= x >> 27;
+    x *= 0x94D049BB133111EBu;
+    x ^= x >> 31;
+    return x % n;
+}
+static bool chance(struct sim *s, double p) { return (double)draw(s, 1000000) < p * 1e6; }
+
+static void violation(struct sim *s, const char *what, int64_t a, int64_t b)
+{
+    if (s->failure[0] == 0)
+        text_format(s->failure, sizeof(s->failure), "seed %llu at %lld ms: %s (%lld, %lld)",
+                    (unsigned long long)s->seed, (long long)s->now_ms, what, (long long)a,
+                    (long long)b);
+}
+static void add_to_digest(struct sim *s, uint64_t x)
+{
+    s->digest = (s->digest ^ x ^ (uint64_t)s->now_ms) * 0x100000001B3u;
+}
+
+/* ---- the network ---- */
+
+static struct packet *post(struct sim *s, enum packet_kind kind, int from, int to)
+{
+    int i = 0;
+    while (i < s->packets_n && s->at_ms[i] != INT64_MAX)
+        i++;
+    if (i == PACKETS_MAX)
+        return NULL;
+    struct packet *m = &s->packets[i];
+    s->packets_n += i == s->packets_n;
+    m->kind = kind;
+    m->from = from;
+    m->to = to;
+    m->has_join = m->has_origin = false;
+    s->order_of[i] = s->order++;
+    s->at_ms[i] = s->now_ms + 1 + (int64_t)draw(s, chance(s, s->slow) ? 3000 : 30);
+    return m;
+}
+
+static void deliver_in(struct sim *s, const struct packet *m, int64_t in_ms)
+{
+    s->at_ms[m - s->packets] = s->now_ms + in_ms;
+}
+
+static bool is_lost(struct sim *s, int from, int to)
+{
+    int a = s->processes[from].node, b = s->processes[to].node;
+    if (a == b)
+        return false; /* node 0 reaches itself by call */
+    return (b == 0 && s->cut_to[a]) || (a == 0 && s->cut_from[b]) || chance(s, s->loss);
+}
+
+static int alive_of(const struct sim *s, int node)
+{
+    for (int i = s->processes_n - 1; i >= 0; i--) {
+        if (s->processes[i].is_alive && s->processes[i].node == node)
+            return i;
+    }
+    return -1;
+}
+
+static void duplicate(struct sim *s, const struct packet *m)
+{
+    if (!chance(s, s->repeat))
+        return;
+    struct packet *again = post(s, m->kind, m->from, m->to);
+    if (again != NULL)
+        *again = *m;
+}
+
+static void send_heartbeat(struct sim *s, int from)
+{
+    struct process *p = &s->processes[from];
+    struct message_heartbeat heartbeat;
+    int to = alive_of(s, 0);
+    p->heartbeat_ms = s->now_ms;
+    p->member.step = s->now_ms;
+    bool has_origin = member_has_addresses(&p->member),
+         is_joining = member_make_heartbeat(&p->member, s->now_ms, &heartbeat);
+    if (to < 0) { /* the connection is refused */
+        if (chance(s, 0.9))
+            member_on_disconnect(&p->member, "refused", s->now_ms);
+        return;
+    }
+    if (is_lost(s, from, to))
+        return;
+    struct packet *m = post(s, PACKET_HEARTBEAT, from, to);
+    if (m == NULL)
+        return;
+    m->heartbeat = heartbeat;
+    m->sent_ms = s->now_ms;
+    m->has_join = is_joining;
+    m->has_origin = has_origin;
+    m->origin = (struct origin){p->node, from, (int32_t)p->member.ready};
+    if (p->node == 0)
+        deliver_in(s, m, 0);
+    duplicate(s, m);
+}
+
+/* ---- what must hold ---- */
+
+static bool is_same_world(const struct world *a, struct message_incarnation coordinator,
+                          int64_t generation)
+{
+    return a->generation == generation && message_is_same(a->coordinator, coordinator);
+}
+
+static const struct world *find_world(const struct sim *s, struct message_incarnation coordinator,
+                                      int64_t generation)
+{
+    for (int i = s->worlds_n - 1; i >= 0; i--) {
+        if (is_same_world(&s->worlds[i], coordinator, generation))
+            return &s->worlds[i];
+    }
+    return NULL;
+}
+
+static void record_world(struct sim *s, struct message_incarnation coordinator,
+                         const struct cluster_world *world)
+{
+    if (find_world(s, coordinator, world->generation) != NULL || s->worlds_n == WORLDS_MAX)
+        return;
+    struct world *w = &s->worlds[s->worlds_n++];
+    w->coordinator = coordinator;
+    w->generation = world->generation;
+    for (int i = 0; i < s->nodes_n; i++) {
+        memcpy(&w->origins[i], world->addresses[i].data, sizeof(w->origins[i]));
+        const struct origin *b = &w->origins[i];
+        if (b->node != i)
+            violation(s, "a world has the address of another node", i, b->node);
+        for (int k = 0; k < s->worlds_n - 1; k++) {
+            const struct origin *old = &s->worlds[k].origins[i];
+            if (old->process == b->process && old->ready >= b->ready)
+                violation(s, "a readiness was used for two worlds", b->process, b->ready);
+        }
+    }
+}
+
+static void enter(struct sim *s, int who, const struct cluster_world *world)
+{
+    struct process *p = &s->processes[who];
+    const struct world *w = find_world(s, p->member.coordinator, world->generation);
+    add_to_digest(s, 0x1000 + (uint64_t)who * 64 + (uint64_t)world->generation);
+    if (world->generation <= p->entered)
+        violation(s, "entered a generation that is not new", p->entered, world->generation);
+    if (world->generation <= p->aborted)
+        violation(s, "entered a generation that was given up", p->aborted, world->generation);
+    p->entered = world->generation;
+    if (w == NULL || w->origins[p->node].process != who ||
+        w->origins[p->node].ready != p->member.ready)
+        violation(s, "entered a world that it is not part of", who, world->generation);
+}
+
+/* All members of the process's world are in it: it could run. */
+static bool is_complete(const struct sim *s, const struct process *p)
+{
+    const struct world *w = find_world(s, p->member.coordinator, p->member.running);
+    for (int i = 0; w != NULL && i < s->nodes_n; i++) {
+        const struct process *other = &s->processes[w->origins[i].process];
+        if (!other->is_alive || other->member.running != w->generation ||
+            !message_is_same(other->member.coordinator, w->coordinator))
+            return false;
+    }
+    return true;
+}
+
+/* Worlds of one coordinator never overlap. A new coordinator does not know a process that was cut
+ * off and whose place was given to a second one. Such a process may stay in its old world until its
+ * lease ends, but not together with all others of that world. */
+static void check_one_world(struct sim *s)
+{
+    const struct process *first = NULL;
+    for (int i = 0; i < s->processes_n; i++) {
+        const struct process *p = &s->processes[i];
+        if (!p->is_alive || p->is_frozen || p->member.running == 0)
+            continue;
+        bool is_kin =
+            first != NULL && message_is_same(p->member.coordinator, first->member.coordinator);
+        if (first == NULL)
+            first = p;
+        else if (is_kin ? p->member.running != first->member.running
+                        : is_complete(s, p) && is_complete(s, first))
+            violation(s, "two worlds run at once", first->member.running, p->member.running);
+    }
+}
+
+#endif

@@ -68,7 +68,7 @@ RUN_SECONDS := 55
 RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=256 BATCH_SIZE=1 LR=3e-3
 ARGS ?=
 
-.PHONY: FORCE all objects tests test test-all test-busy tidy run bench bench-comm bench-scale gates stress torture soak soak-busy containers kubelet bench-scrape docs help clean
+.PHONY: FORCE all objects tests test test-all test-busy tidy run bench bench-comm bench-scale gates stress torture soak soak-busy containers kubelet bench-scrape docs picture help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -146,7 +146,8 @@ help:
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'
 	@echo 'make dist       build/dist: source archive, list of what is inside (SPDX), SHA256SUMS; make deb adds a Debian package'
-	@echo 'make docs       write the table of settings into README.md'
+	@echo 'make docs       write docs/settings.md and docs/exit-codes.md'
+	@echo 'make picture    assets/status-page.png, of a run of a minute in a browser'
 	@echo 'make clean'
 
 run:
@@ -247,8 +248,12 @@ kubelet: $(BUILD)/convoy
 	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),20) prove --timer --verbose tests/e2e/test_kubelet.sh --exec ''
 
 docs: $(BUILD)/convoy
-	$< help settings-markdown >$(BUILD)/settings.md
-	sed -i -e '/^<!-- settings -->$$/,/^<!-- \/settings -->$$/{//!d}' -e '/^<!-- settings -->$$/r $(BUILD)/settings.md' README.md
+	$< help settings-markdown >docs/settings.md
+	$< help exit-codes-markdown >docs/exit-codes.md
+
+# The picture in README.md, of a real run in a real browser (what it needs: make test-all).
+picture: $(BUILD)/convoy
+	BUILD=$(BUILD) tests/e2e/picture.sh
 
 clean:
 	rm -rf build build-address build-thread build-fuzz

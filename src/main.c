@@ -163,6 +163,32 @@ static void write_exit_codes(struct text *out)
                  status_name((enum status)st), status_text((enum status)st));
 }
 
+/* write_exit_codes_markdown, write_settings_markdown — docs/exit-codes.md and docs/settings.md, which
+ * `make docs` writes. */
+static void write_exit_codes_markdown(struct text *out)
+{
+    text_add(out,
+             "# Exit codes\n\n"
+             "`make docs` writes this page from `src/base/status.h`; a test compares them. The "
+             "codes follow sysexits, because schedulers act on them. Each one is reached by a "
+             "test.\n\n"
+             "| code | name | meaning |\n|---|---|---|\n");
+    for (int st = 0; st < STATUS_N; st++)
+        text_add(out, "| %d | %s | %s |\n", status_exit((enum status)st),
+                 status_name((enum status)st), status_text((enum status)st));
+}
+
+static void write_settings_markdown(struct text *out)
+{
+    text_add(out, "# Settings\n\n"
+                  "`make docs` writes this page from `src/conf/conf.def`; a test compares them. A "
+                  "setting is an environment variable or a `NAME=VALUE` argument; the argument "
+                  "wins. A mistyped name is refused with the nearest right one, a value out of "
+                  "bounds with the bounds. `convoy config` shows every value and where it comes "
+                  "from.\n");
+    conf_write_markdown(out);
+}
+
 /* write_paper — what packages carry; false: topic is none of it. */
 static bool write_paper(const char *topic, struct text *out)
 {
@@ -188,7 +214,9 @@ static enum status run_help(const struct call *call)
     else if (strcmp(topic, "exit-codes") == 0)
         write_exit_codes(&out);
     else if (strcmp(topic, "settings-markdown") == 0)
-        conf_write_markdown(&out);
+        write_settings_markdown(&out);
+    else if (strcmp(topic, "exit-codes-markdown") == 0)
+        write_exit_codes_markdown(&out);
     else if (command != NULL && command->help != NULL)
         text_add(&out, "convoy %s\n  %s\n", command->words, command->help),
             command_help_write(topic, &out);

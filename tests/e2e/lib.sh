@@ -92,8 +92,8 @@ near() {
         { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
         END { printf "# %d losses, %.2g apart at most\n", n, worst; exit !(n > 0 && worst <= limit) }'
 }
-# block NAME — the commands of README.md behind <!-- NAME -->.
-block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md"; }
+# block NAME — the commands behind <!-- NAME --> in README.md or in a page of docs.
+block() { awk -v mark="<!-- $1 -->" '$0 == mark { on = 1 } on && /^```$/ { exit } on && !/^(<!--|```)/ { print }' "$root/README.md" "$root"/docs/*.md; }
 
 # run SETTING… — to the end; $rc, files out and err.
 run() {

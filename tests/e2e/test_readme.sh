@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_readme — README.md's commands: `make run` as it stands there, fewer steps; every marked block is taken from there by a test;
+# test_readme — the commands of README.md and docs: `make run` as it stands there, with fewer steps; every marked block is run by a test;
 # every line of convoy names a command and settings that the program knows.
 . "$(dirname "$0")/lib.sh"
 build=$(dirname "$convoy")
@@ -18,11 +18,11 @@ else
     ok "it says what it does, not how" is "$(sed -n 1p said) $(grep -cE 'WARMUP_STEPS|BATCH_SIZE=' out)" "building $build/convoy 0"
     ok "training opens with the page's address" grep -qE '^page http://127.0.0.1:[0-9]+/$' said
 fi
-sed -n 's/^<!-- \([a-z0-9 ]*\) -->$/\1/p' "$root/README.md" | grep -vx settings | while read -r name; do
+sed -n 's/^<!-- \([a-z0-9 ]*\) -->$/\1/p' "$root/README.md" "$root"/docs/*.md | while read -r name; do
     grep -qF -e "block $name" -e "block \"$name\"" "$root"/tests/e2e/test_*.sh || [ "${name% *}" = node ] || echo "$name"
 done >unread
 ok "every marked block of commands is read by a test" is "$(xargs <unread) $(grep -c 'block "node \$1"' "$root/tests/e2e/test_netns.sh")" " 1"
-grep -oE '^(export [A-Z_0-9= .a-z]*; )?build/convoy [^#]*' "$root/README.md" >lines
+grep -oE '^(export [A-Z_0-9= .a-z]*; )?build/convoy [^#]*' "$root/README.md" "$root"/docs/*.md | sed 's/^[^:]*://' >lines
 while read -r line; do
     eval "set -- ${line#build/convoy }"
     "$convoy" help "$1" >/dev/null 2>&1 || echo "$line: no command $1"

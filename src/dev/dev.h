@@ -30,10 +30,11 @@ struct dev_event; /* a point in a stream's work; begins with struct dev_event_he
 
 struct dev_info {
     enum dev_kind kind;
-    char name[64];        /* "cpu 2 threads amx" */
-    int64_t memory_bytes; /* of the device; -1: unknown */
-    int64_t free_bytes;   /* free now; -1: unknown (of the host: base/memory.h) */
-    int64_t taken_bytes;  /* of it, held by dev_alloc and as scratch of streams; -1: not counted */
+    char name[64];         /* "cpu 2 threads amx" */
+    int64_t memory_bytes;  /* of the device; -1: unknown */
+    int64_t free_bytes;    /* free now; -1: unknown (of the host: base/memory.h) */
+    int64_t taken_bytes;   /* of it, by dev_alloc and as scratch of streams; -1: not counted */
+    int64_t scratch_bytes; /* of it, taken by each stream with its first operation; 0: none */
     /* FLOP/s of dense products: of f32 tensors as the device computes them (tf32 where it was
      * opened so), and of 16-bit floats. A CPU's is measured when it is opened, which takes some
      * milliseconds; a GPU's is from its data sheet. 0: unknown, or the device has none. */

@@ -13,8 +13,8 @@ const char *dev_cuda_built(void) { return NULL; }
 
 static enum status not_built(void)
 {
-    return FAIL(ST_NO_DEVICE,
-                "this build has no CUDA in it; build with CUDA=1 where nvcc is, or use DEVICE=cpu");
+    return FAIL(ST_NO_DEVICE, "this program was built without CUDA; build it with CUDA=1 where "
+                              "nvcc is, or use DEVICE=cpu");
 }
 
 enum status dev_cuda_count(int *count_out)
@@ -149,7 +149,7 @@ static void cuda_free(struct dev *dev, void *data, size_t bytes)
 {
     size_t taken = drop_range(dev, &dev->own, data);
     ASSERTF(taken == (bytes ? bytes : 1), "%p: %zu bytes, taken %zu", data, bytes, taken);
-    (void)cudaFree(data); /* a fault that is known already */
+    (void)cudaFree(data); /* a fault was reported before */
 }
 
 static enum status cuda_make_current(struct dev *dev)
@@ -198,8 +198,8 @@ static void cuda_stream_close(struct stream *s)
     free(s);
 }
 
-/* open_blas — cuBLASLt makes products faster; without it our own kernels make them, and that is
- * said once. */
+/* open_blas — products are faster with cuBLASLt. Without it this program's kernels compute them,
+ * which is logged once. */
 static void open_blas(struct stream *s)
 {
     static bool is_reported;
@@ -289,7 +289,7 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
         return dev_cuda_ring_in(&s->ring, s->stream, dst, src, bytes);
     if (from_device)
         return dev_cuda_ring_out(&s->ring, s->stream, dst, src, bytes);
-    TRY(cuda_sync(s)); /* both on the host: in the order of the stream */
+    TRY(cuda_sync(s)); /* both on the host: still in the order of the stream */
     memcpy(dst, src, bytes);
     return ST_OK;
 }
@@ -326,7 +326,7 @@ static enum status cuda_stream_query(struct stream *s, bool *out)
 
 static void *cuda_stream_handle(struct stream *s)
 {
-    ASSERT(!s->graphs); /* another library knows nothing of what is gathered */
+    ASSERT(!s->graphs); /* another library would overtake gathered work */
     return s->stream;
 }
 
@@ -339,13 +339,13 @@ static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream
 
 /* ---- operations ---- */
 
-/* An operation is checked, then done, or gathered to be done later. What is gathered is compared as
- * bytes, so nothing may be left of what lies between the members. matmul_*: through cuBLASLt where
- * it can, else by the kernel like the others. */
+/* An operation is checked, then submitted or gathered. Gathered arguments are compared as bytes, so
+ * the padding between members must be zero. matmul_*: through cuBLASLt where it can, else by the
+ * kernel. */
 #if __has_builtin(__builtin_clear_padding)
 #define CLEAR_PADDING(p) __builtin_clear_padding(p)
 #else
-#define CLEAR_PADDING(p) (void)(p) /* more is taken for new work than is */
+#define CLEAR_PADDING(p) (void)(p) /* then more work counts as new than is new */
 #endif
 #define OP_DEFINE(name)                                                     \
     static enum status do_##name(struct stream *s, const void *args)        \
@@ -449,6 +449,7 @@ static void cuda_info(const struct dev *dev, struct dev_info *out)
                              .free_bytes = is_known ? (int64_t)free_bytes : -1,
                              .taken_bytes =
                                  sum_ranges(dev, &dev->own) + sum_ranges(dev, &dev->scratch),
+                             .scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES,
                              .peak_flops = dev->is_tf32 ? peak.tf32 : peak.f32,
                              .peak_flops_16 = peak.f16,
                              .threads_n = 1};

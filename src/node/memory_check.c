@@ -245,13 +245,13 @@ static void try_all(const struct memory_check *f, const struct trainer_config *c
 static void log_table(const struct need *need, int workers_n, const char *where)
 {
     char all[32];
-    LOG_INFO("%-18s %12s  (%d worker%s, %s)", "memory for", "planned", workers_n,
+    LOG_INFO("%-24s %12s  (%d worker%s, %s)", "memory for", "planned", workers_n,
              workers_n == 1 ? "" : "s", where);
     for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
         if (need->kind[kind] > 0)
-            LOG_INFO("%-18s %12s", memory_plan_text((enum memory_plan_kind)kind),
+            LOG_INFO("%-24s %12s", memory_plan_text((enum memory_plan_kind)kind),
                      text_human(all, sizeof all, (double)need->kind[kind]));
-    LOG_INFO("%-18s %12s", "all", text_human(all, sizeof all, (double)need->sum));
+    LOG_INFO("%-24s %12s", "all", text_human(all, sizeof all, (double)need->sum));
 }
 
 /* compare_memory — the beginning of the sentence: what is needed, what there is. ST_OK: it fits. */
@@ -337,7 +337,8 @@ static void read_device(struct memory_check *f, const struct dev *dev)
     struct dev_info info;
     dev_info(dev, &info);
     f->is_device = true;
-    f->free_bytes = info.free_bytes;
+    /* the plan counts the libraries, which have taken most of theirs already */
+    f->free_bytes = info.free_bytes < 0 ? -1 : info.free_bytes + MEMORY_PLAN_GPU_LIBRARIES_BYTES;
     f->most_bytes = info.memory_bytes;
     f->each_bytes = -1;
     f->owner = "the GPU";

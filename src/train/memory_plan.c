@@ -2,20 +2,23 @@
 #include "train/memory_plan.h"
 
 #include "kernels/cpu.h"
+#include "kernels/cuda.h"
 #include "train/decoder.h"
 
 #define MIB ((int64_t)1 << 20)
 /* Measured on 2026-11-22 as the peak of a worker (LOG_LEVEL=debug) less its plan, gpt2-nano to
- * gpt2, alone, two on a node, two nodes over TCP: 19 to 27 MiB, hardly more with others beside it.
- * Those of GPUs are guesses. */
+ * gpt2, alone, two on a node, two nodes over TCP: 19 to 27 MiB, hardly more with others beside
+ * it. */
 #define PROGRAM_BYTES (28 * MIB)
 #define COMM_LOCALS_BYTES (4 * MIB)
 #define COMM_NODES_BYTES (16 * MIB)
 #define COMM_NODE_BYTES (MIB / 4) /* of each */
 #define EXPORT_BYTES (32 * MIB)   /* the tokenizer's files, and what is on its way to the disk */
-#define GPU_PROGRAM_BYTES (600 * MIB)
-#define GPU_SCRATCH_BYTES (256 * MIB) /* of its one stream that computes (dev/dev_cuda.c) */
-#define GPU_COMM_BYTES (64 * MIB)
+/* Estimates for a GPU, never measured: what the driver, CUDA and cuBLASLt take of the host and of
+ * the GPU, and what a communicator takes of the GPU. The latter is p2p's: slots of two pipelines,
+ * and scratch of the stream that adds (comm/p2p/p2p_gpu.h). NCCL's own buffers should be less. */
+#define GPU_LIBRARIES_HOST_BYTES (572 * MIB)
+#define GPU_COMM_BYTES (2 * 64 * MIB + (int64_t)CUDA_SCRATCH_BYTES)
 
 static const char *const texts[MEMORY_PLAN_N] = {
 #define MEMORY_PLAN_TEXT(name, text) [MEMORY_PLAN_##name] = text,
@@ -36,12 +39,14 @@ int64_t memory_plan_sum(const int64_t bytes[MEMORY_PLAN_N])
 /* add_program — what a process and its device take before any model. */
 static void add_program(struct memory_plan *plan, const struct memory_plan_place *place)
 {
-    plan->host[MEMORY_PLAN_PROGRAM] += place->is_discrete ? GPU_PROGRAM_BYTES : PROGRAM_BYTES;
-    if (place->is_discrete)
-        plan->device[MEMORY_PLAN_WORKSPACE] += GPU_SCRATCH_BYTES;
-    else
-        plan->host[MEMORY_PLAN_WORKSPACE] +=
+    plan->host[MEMORY_PLAN_PROGRAM] += PROGRAM_BYTES;
+    if (place->is_discrete) {
+        plan->host[MEMORY_PLAN_LIBRARIES] += GPU_LIBRARIES_HOST_BYTES;
+        plan->device[MEMORY_PLAN_LIBRARIES] += MEMORY_PLAN_GPU_LIBRARIES_BYTES;
+    } else {
+        plan->host[MEMORY_PLAN_SCRATCH] +=
             place->threads_n * (int64_t)CPU_SCRATCH_BYTES + (int64_t)CPU_SHARED_BYTES;
+    }
 }
 
 /* add_step — what lies where the device computes; a batch and what compresses gradients are the
@@ -55,6 +60,7 @@ static void add_step(struct memory_plan *plan, const struct step_memory *m, bool
     at[MEMORY_PLAN_WINDOWS] += m->store.unsharded;
     at[MEMORY_PLAN_ACTIVATIONS] += m->activations;
     at[MEMORY_PLAN_WORKSPACE] += m->passes - m->activations;
+    at[MEMORY_PLAN_SCRATCH] += m->scratch;
     plan->host[MEMORY_PLAN_WORKSPACE] += m->batch;
     plan->host[MEMORY_PLAN_COMPRESSION] += m->store.residuals;
     if (m->store.residuals > 0) /* a CPU of one thread of its own */
@@ -71,7 +77,7 @@ static void add_comm(struct memory_plan *plan, const struct memory_plan_place *p
         plan->host[MEMORY_PLAN_COMMUNICATION] +=
             COMM_NODES_BYTES + place->at.nodes * COMM_NODE_BYTES;
     if (place->is_discrete)
-        plan->device[MEMORY_PLAN_COMMUNICATION] += GPU_COMM_BYTES;
+        plan->device[MEMORY_PLAN_COMM_ESTIMATE] += GPU_COMM_BYTES;
 }
 
 static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place,
@@ -126,6 +132,8 @@ enum status memory_plan_generate(const struct model_dims *dims, int64_t window, 
     at[MEMORY_PLAN_PARAMETERS] = memory.params;
     at[MEMORY_PLAN_ACTIVATIONS] = memory.activations;
     at[MEMORY_PLAN_WORKSPACE] = memory.workspace;
+    if (place->is_discrete)
+        at[MEMORY_PLAN_SCRATCH] = (int64_t)CUDA_SCRATCH_BYTES;
     add_program(&plan, place);
     *out = plan;
     return ST_OK;

@@ -9,17 +9,22 @@
 
 #include "train/trainer.h"
 
-#define MEMORY_PLAN_LIST(X)           \
-    X(PARAMETERS, "parameters")       \
-    X(GRADIENTS, "gradients")         \
-    X(MOMENTS, "moments")             \
-    X(ACTIVATIONS, "activations")     \
-    X(WORKSPACE, "workspace")         \
-    X(WINDOWS, "gathered windows")    \
-    X(COMPRESSION, "compression")     \
-    X(COMMUNICATION, "communication") \
-    X(CHECKPOINT, "checkpoint copy")  \
-    X(PROGRAM, "program")
+/* Scratch is what kernels work in: of the threads of a CPU, of the stream of a GPU that
+ * computes. */
+#define MEMORY_PLAN_LIST(X)                      \
+    X(PARAMETERS, "parameters")                  \
+    X(GRADIENTS, "gradients")                    \
+    X(MOMENTS, "moments")                        \
+    X(ACTIVATIONS, "activations")                \
+    X(WORKSPACE, "workspace")                    \
+    X(SCRATCH, "kernel scratch")                 \
+    X(WINDOWS, "gathered windows")               \
+    X(COMPRESSION, "compression")                \
+    X(COMMUNICATION, "communication")            \
+    X(COMM_ESTIMATE, "communication (estimate)") \
+    X(CHECKPOINT, "checkpoint copy")             \
+    X(PROGRAM, "program")                        \
+    X(LIBRARIES, "libraries (estimate)")
 enum memory_plan_kind {
 #define MEMORY_PLAN_ENUM(name, text) MEMORY_PLAN_##name,
     MEMORY_PLAN_LIST(MEMORY_PLAN_ENUM)
@@ -27,6 +32,10 @@ enum memory_plan_kind {
         MEMORY_PLAN_N
 };
 const char *memory_plan_text(enum memory_plan_kind kind); /* "parameters", … */
+
+/* What CUDA's context and the kernels of its libraries take of a GPU; an estimate. The context is
+ * there when a device is open, so it is not in the free memory that dev_info reports. */
+#define MEMORY_PLAN_GPU_LIBRARIES_BYTES ((int64_t)500 << 20)
 
 /* Bytes of one worker: in the host's memory, and in that of its device where that is apart. */
 struct memory_plan {

@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "base/text.h"
 #include "base/memory.h"
+#include "kernels/cuda.h"
 #include "train/step_inside.h"
 
 int64_t step_sample_losses(const struct step *s)
@@ -222,6 +223,7 @@ static enum status plan_memory(struct step *s, int rank, int ranks, bool is_disc
     for (int i = 0; i < STEP_ARENA_N; i++)
         m.passes += (int64_t)measured[i].used_bytes;
     m.batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens);
+    m.scratch = is_discrete ? (int64_t)CUDA_SCRATCH_BYTES : 0;
     *out = m;
     return ST_OK;
 }
@@ -253,26 +255,44 @@ static enum status check_plan(const struct step *s)
     return ST_OK;
 }
 
-/* What the ranks share out is said once; what was planned is asserted to be what was taken. */
-static void tell_memory(const struct step *s)
+/* text_held — "; the process holds …", and of a GPU what this process took of it: buffers and
+ * kernel scratch, without CUDA's own. "" where that is not known. */
+static void text_held(const struct step *s, char *out, size_t cap)
 {
-    struct step_memory m = step_memory(s);
     struct memory now = {0};
-    char word[6][32], held[64] = "", size[32];
-    if (comm_place(s->config.comm)->ranks == 1 || comm_place(s->config.comm)->rank != 0)
-        return;
+    struct dev_info info;
+    char host[32], device[32];
     int64_t held_bytes = memory_resident(&now, 1);
-    if (held_bytes >= 0) /* not told without /proc */
-        text_format(held, sizeof(held), "; the process now holds %s",
-                    text_human(size, sizeof(size), (double)held_bytes));
-    LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, whole "
-             "pieces while in use %s, compression %s, passes %s%s",
-             text_human(word[0], 32, (double)m.store.params),
-             text_human(word[1], 32, (double)m.store.grads),
-             text_human(word[2], 32, (double)m.store.moments),
-             text_human(word[3], 32, (double)m.store.unsharded),
-             text_human(word[4], 32, (double)m.store.residuals),
-             text_human(word[5], 32, (double)m.passes), held);
+    out[0] = 0;
+    if (held_bytes < 0) /* no /proc */
+        return;
+    dev_info(s->config.dev, &info);
+    text_format(
+        out, cap, "; the process holds %s%s%s", text_human(host, sizeof(host), (double)held_bytes),
+        info.taken_bytes < 0 ? "" : ", and of its GPU ",
+        info.taken_bytes < 0 ? "" : text_human(device, sizeof(device), (double)info.taken_bytes));
+}
+
+/* log_memory — once for all ranks: what a rank holds, as it was planned. */
+static void log_memory(const struct step *s)
+{
+    const struct comm_place *place = comm_place(s->config.comm);
+    struct step_memory m = step_memory(s);
+    char word[7][32], held[112];
+    bool is_discrete = dev_is_discrete(s->config.dev);
+    if (place->rank != 0 || (place->ranks == 1 && !is_discrete))
+        return;
+    text_held(s, held, sizeof(held));
+    LOG_INFO(
+        "memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, buckets "
+        "in use %s, compression %s, passes %s, kernel scratch %s%s",
+        text_human(word[0], 32, (double)m.store.params),
+        text_human(word[1], 32, (double)m.store.grads),
+        text_human(word[2], 32, (double)m.store.moments),
+        text_human(word[3], 32, (double)m.store.unsharded),
+        text_human(word[4], 32, (double)m.store.residuals),
+        text_human(word[5], 32, (double)m.passes), text_human(word[6], 32, (double)m.scratch),
+        held);
 }
 
 /* A step on a GPU gathers what it asks (dev_graph_begin). */
@@ -325,7 +345,7 @@ static enum status open_all(struct step *s)
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
     TRY(take_answers(s));
     TRY(check_plan(s));
-    tell_memory(s);
+    log_memory(s);
     return c->is_loaded ? ST_OK : fill_all(s);
 }
 
@@ -527,7 +547,10 @@ enum status step_state_serve(struct step *s) { return store_state_follow(s->stor
 
 struct step_memory step_memory(const struct step *s)
 {
-    struct step_memory m = {.store = store_memory(s->store),
+    struct dev_info info;
+    dev_info(s->config.dev, &info);
+    struct step_memory m = {.scratch = info.scratch_bytes,
+                            .store = store_memory(s->store),
                             .activations = (int64_t)s->arena[STEP_ARENA_ACTS].cap_bytes,
                             .batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens)};
     for (int i = 0; i < STEP_ARENA_N; i++)

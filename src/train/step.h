@@ -132,6 +132,7 @@ struct step_memory {
     int64_t passes;      /* activations, scratch, inputs */
     int64_t activations; /* of these */
     int64_t batch;       /* a step's samples, in the host's memory */
+    int64_t scratch;     /* of its stream on a GPU (dev_info); 0 on a CPU */
 };
 /* step_plan — what step_open would take on rank `rank` of `ranks`, whose device's memory is apart
  * from the host's or not. Of the config dev, comm and the callbacks are not looked at. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "dev/dev.h"
+#include "kernels/cuda.h"
 #include "fake_nccl.h"
 #include "kernels/cpu.h"
 
@@ -276,6 +277,7 @@ static void fake_device_info(const struct dev *dev, struct dev_info *out)
 {
     fake_device.cpu->info(dev, out);
     out->kind = DEV_KIND_CUDA;
+    out->scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES; /* as a GPU's, for plans of memory */
     strcpy(out->bus, fake_device.bus);
 }
 

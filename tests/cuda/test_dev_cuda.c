@@ -326,6 +326,9 @@ static void streams_take_what_they_use(void **state)
         kt_ok(dev_copy(copies, data, here(""), 100));
         kt_ok(dev_op(dev)->gelu_fwd(s, &(struct gelu_fwd){.y = x, .x = x, .n = 100}));
         assert_int_equal(*taken, before + 2);
+        struct dev_info info;
+        dev_info(dev, &info);
+        assert_int_equal(info.taken_bytes, 1000 + info.scratch_bytes);
     }
     dev_stream_close(copies);
     dev_stream_close(s);

@@ -1,6 +1,6 @@
-/* blas — which product of cuBLASLt is ours (blas.h). A row-major matrix (R,C) is a column-major one
- * (C,R) with the same distance between rows, so every product here is asked for turned over. Must
- * not know the library's objects. */
+/* blas — describes products to cuBLASLt (blas.h). A row-major matrix (R,C) is a column-major one
+ * (C,R) with the same stride, so every product here is computed transposed. Must not know the
+ * library's objects. */
 #include "dev/blas.h"
 
 #ifdef CONVOY_CUDA
@@ -11,24 +11,24 @@
 #include "kernels/column.h"
 
 /* align_of — the largest power of two up to BLAS_ALIGN that divides an address. No kernel of
- * cuBLASLt asks for more (its manual: tensor cores want multiples of 16); what counted more would
- * let the place of a layer's matrices, which is another with each SHARD, decide on the kernel, and
- * with it on the bits. */
+ * cuBLASLt needs more (its manual: tensor cores want multiples of 16). A larger limit would let the
+ * place of a layer's matrices, which differs with SHARD, choose the kernel, and with it the
+ * bits. */
 static int align_of(const void *p)
 {
     uintptr_t low = (uintptr_t)p & -(uintptr_t)p;
     return low == 0 || low > BLAS_ALIGN ? BLAS_ALIGN : (int)low;
 }
 
-/* An operand: memory, element type, elements from row to row, and whether its rows are the
- * product's inner index. */
+/* An operand: memory, element type, stride of its rows, and whether its rows are the product's
+ * inner index. */
 struct operand {
     struct tensor t;
     int64_t ld;
     bool is_turned;
 };
 
-/* call_of — D (m,n) = A·B; the padding of the key is zero, for it is compared as bytes. */
+/* call_of — D (m,n) = A·B. The padding of the key is zero, because keys are compared as bytes. */
 static struct blas_call call_of(const struct cuda *cuda, int64_t m, int64_t n, int64_t k,
                                 struct operand a, struct operand b, struct operand c,
                                 struct operand d)
@@ -80,7 +80,7 @@ static struct blas_call forward_call(const struct cuda *cuda, const struct matmu
     return call;
 }
 
-/* GELU apart: the product goes where u is kept, or where y lies dense. */
+/* GELU in a kernel of its own: the product goes where u is kept, or where y is dense. */
 static enum status forward_gelu_apart(struct blas *b, const struct cuda *cuda,
                                       const struct matmul_fwd *a, bool *is_done)
 {
@@ -139,9 +139,9 @@ enum status blas_matmul_bwd_x(struct blas *b, const struct cuda *cuda, const str
         "gelu_bwd");
 }
 
-/* Layout IO: dwᵀ (O,I) = dyᵀ (O,N) · x (N,I). OI: dwᵀ (I,O) = xᵀ (I,N) · dy (N,O). The epilogue for
- *   the bias gradient writes; where it must be added to, or cuBLASLt has none, a kernel sums the
- *   columns of dy. */
+/* Layout IO: dwᵀ (O,I) = dyᵀ (O,N) · x (N,I). OI: dwᵀ (I,O) = xᵀ (I,N) · dy (N,O). The epilogue of
+ * the bias gradient overwrites. Where it must accumulate, or cuBLASLt has no such epilogue, a
+ * kernel sums the columns of dy. */
 enum status blas_matmul_bwd_w(struct blas *b, const struct cuda *cuda, const struct matmul_bwd_w *a,
                               bool *is_done)
 {

@@ -1,5 +1,5 @@
 /* blas_plan — cuBLASLt's objects for each shape, made once and kept (blas_plan.h). Must not know
- * rows, layers or layouts of ours. */
+ * rows, layers or layouts of kernels/matmul.h. */
 #include "dev/blas_plan.h"
 
 #ifdef CONVOY_CUDA
@@ -43,7 +43,7 @@ static const struct library_spec spec = {
     .symbols = symbols,
     .symbols_n = sizeof symbols / sizeof *symbols};
 
-/* One shape: made at its first use. is_possible false: asked once, refused. */
+/* One shape, made at its first use. is_possible false: the library refused it once. */
 struct plan {
     struct blas_shape shape;
     bool is_possible;
@@ -161,7 +161,7 @@ static bool has_aux(enum blas_epilogue e)
     return e == BLAS_GELU_AUX || e == BLAS_GELU_AUX_BIAS || e == BLAS_DGELU;
 }
 
-/* set — an attribute of the product; false: refused. */
+/* set — sets an attribute of the product; false: refused. */
 static bool set(const struct blas *b, cublasLtMatmulDesc_t desc,
                 cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
 {
@@ -184,7 +184,7 @@ static bool describe(const struct blas *b, const struct blas_shape *s, cublasLtM
     return ok;
 }
 
-/* addresses — of this call. */
+/* addresses — sets the addresses of this call. */
 static bool addresses(const struct blas *b, const struct blas_call *call, cublasLtMatmulDesc_t desc)
 {
     bool ok = true;
@@ -214,8 +214,7 @@ static bool lay_out(const struct blas *b, const struct blas_shape *s, struct pla
     return true;
 }
 
-/* choose — the library's first proposal for this shape, these alignments and this much
- * workspace. */
+/* choose — the library's first proposal for this shape, these alignments and this workspace. */
 static bool choose(const struct blas *b, const struct cuda *cuda, const struct blas_shape *s,
                    struct plan *p)
 {
@@ -245,9 +244,9 @@ static bool choose(const struct blas *b, const struct cuda *cuda, const struct b
     return ok && found_n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
 }
 
-/* The heuristic takes from the addresses of bias and aux how far they are aligned (cublasLt.h), and
- * does not look behind them: it gets ones of BLAS_ALIGN and no more. Some versions go wrong on the
- * GPU where they are less, so these are not asked. */
+/* The heuristic takes the alignment of bias and aux from their addresses (cublasLt.h) and does not
+ * read them: it gets addresses aligned to exactly BLAS_ALIGN. Some versions fail on the GPU with
+ * less, so such products are refused. */
 static bool make(const struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
                  struct plan *p)
 {
@@ -261,9 +260,9 @@ static bool make(const struct blas *b, const struct cuda *cuda, const struct bla
            choose(b, cuda, shape, p);
 }
 
-/* say_refused — once for a shape: what is done apart, or by our own kernels, costs time that
- * somebody may look for. */
-static void say_refused(const struct blas_shape *s)
+/* log_refused — once for a shape: a product that is split, or done by this program's kernels, costs
+ * time that a user may look for. */
+static void log_refused(const struct blas_shape *s)
 {
     static const char *const epilogues[BLAS_EPILOGUES] = {
         [BLAS_NONE] = "no epilogue",  [BLAS_BIAS] = "BIAS",
@@ -271,13 +270,13 @@ static void say_refused(const struct blas_shape *s)
         [BLAS_GELU_AUX] = "GELU_AUX", [BLAS_GELU_AUX_BIAS] = "GELU_AUX_BIAS",
         [BLAS_DGELU] = "DGELU",       [BLAS_BGRAD_A] = "BGRADA",
         [BLAS_BGRAD_B] = "BGRADB"};
-    LOG_INFO("cuBLASLt has no way for %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers: done "
-             "apart, or by our own kernels",
+    LOG_INFO("cuBLASLt does not support %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers: this "
+             "product is split, or done by the program's own kernels",
              (long long)s->m, (long long)s->n, (long long)s->k, epilogues[s->epilogue],
              8 * dtype_bytes(s->a), 8 * dtype_bytes(s->d));
 }
 
-/* find — the plan of a shape, made when it is new: a run has a few dozen. */
+/* find — the plan of a shape; made when it is new. A run has a few dozen. */
 static enum status find(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
                         struct plan **out)
 {
@@ -299,7 +298,7 @@ static enum status find(struct blas *b, const struct cuda *cuda, const struct bl
     memcpy(&p->shape, &call->shape, sizeof p->shape);
     p->is_possible = make(b, cuda, &p->shape, p);
     if (!p->is_possible)
-        say_refused(&p->shape);
+        log_refused(&p->shape);
     *out = p;
     return ST_OK;
 }
@@ -317,9 +316,9 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
         b->handle, p->desc, &one, call->a, p->a, call->b, p->b, &call->beta, call->c, p->c, call->d,
         p->d, &p->algo, cuda->scratch, p->workspace_bytes, (cudaStream_t)cuda->stream);
     if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE) {
-        /* refused before anything was launched: our own kernel takes this shape */
+        /* refused before anything was submitted: this program's kernel takes this shape */
         p->is_possible = false;
-        say_refused(&p->shape);
+        log_refused(&p->shape);
         return ST_OK;
     }
     if (rc != CUBLAS_STATUS_SUCCESS)

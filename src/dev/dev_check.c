@@ -1,4 +1,4 @@
-/* dev_check — the contracts of kernels/ as conditions. Must not know which device asks. */
+/* dev_check — the contracts of kernels/ as conditions. Must not know devices. */
 #include "dev/dev_check.h"
 
 static enum status check_tensor(const char *op, const char *field, const struct tensor *t,
@@ -39,7 +39,7 @@ static enum status check_that(const char *op, const char *what, bool holds)
 
 static enum status check_dropout(const char *op, const struct dropout *d)
 {
-    if (!(d->p >= 0 && d->p < 1)) /* not a number fails too */
+    if (!(d->p >= 0 && d->p < 1)) /* NaN fails too */
         return FAIL(ST_BUG, "operation %s: dropout %g, expected 0 <= p < 1", op, (double)d->p);
     return ST_OK;
 }
@@ -55,7 +55,7 @@ static enum status check_product(const char *op, int64_t x, int64_t y)
     return ST_OK;
 }
 
-/* In each check the operation is named once, as OP; absent optional tensors are not looked at. */
+/* In each check, OP is the operation's name. Optional tensors that are absent are not checked. */
 #define HAS(field, type) TRY(check_tensor(OP, #field, &a->field, DTYPE_##type))
 #define HAS_FLOAT(field) TRY(check_float(OP, #field, &a->field, takes_halves))
 #define MAY_FLOAT(field) \

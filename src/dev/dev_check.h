@@ -1,8 +1,10 @@
-/* dev_check — the needs of every operation, checked before a kernel of any device runs: which
- * tensors must be there, their element types, the bounds of sizes. A need that is not met is a bug
- * of the caller (ST_BUG, with the values). Where a contract says nothing of types, tensors are f32;
- * on a device that takes_halves most may also be bf16 or f16, and its launchers refuse what does
- * not go together. */
+/* dev_check — checks the contract of every operation before a kernel runs: required tensors,
+ * element types, bounds of sizes. A broken contract is a bug of the caller: ST_BUG, with the
+ * values.
+ *
+ * takes_halves: the device also takes bf16 and f16 for most tensors; its launchers then refuse
+ * types that do not go together. Otherwise a tensor is f32, where its contract names no other type.
+ * Must not know devices. */
 #ifndef CONVOY_DEV_DEV_CHECK_H
 #define CONVOY_DEV_DEV_CHECK_H
 

@@ -1,6 +1,6 @@
 /* dev_cpu — the CPU as a device: a pool of threads, memory in huge pages, and kernels of the best
- * level that this machine has (dev_cpu_isa.h). A stream's work is done before the call returns.
- * Must not know what the kernels compute. */
+ * ISA level of this machine (dev_cpu_isa.h). A stream's work is done when the call returns. Must
+ * not know what the kernels compute. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +17,15 @@
 
 #define HUGE_BYTES ((size_t)2 << 20)
 #define COPY_BYTES ((size_t)1 << 20)  /* one part of a copy, fill or first touch */
-#define PAST_BYTES ((size_t)32 << 20) /* copies of this size go past the cache */
+#define PAST_BYTES ((size_t)32 << 20) /* from this size on, copies go past the cache */
 
 struct dev {
     struct dev_head head;
     struct cpu cpu;
     struct dev_cpu_kernels kernels;
-    enum cpu_isa level;
+    enum cpu_isa isa;
     double peak_flops;
-    char *scratch; /* all threads' scratch, then the shared piece */
+    char *scratch; /* all threads' scratch, then cpu.shared */
 };
 
 struct stream {
@@ -73,8 +73,8 @@ static size_t map_bytes(size_t bytes)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Large pieces start on a huge page: one more is mapped, and what sticks out on both sides is given
- * back. */
+/* Large allocations start on a huge page: one more is mapped, and the rest on both sides is
+ * unmapped. */
 static void *map_aligned(size_t bytes)
 {
     size_t slack = bytes >= HUGE_BYTES ? HUGE_BYTES : 0;
@@ -87,7 +87,7 @@ static void *map_aligned(size_t bytes)
         munmap(data, head);
     if (slack - head)
         munmap(data + head + bytes, slack - head);
-    /* a wish: without it the pages are small, nothing else */
+    /* a hint: without it the pages are small */
     (void)madvise(data + head, bytes, MADV_HUGEPAGE);
     return data + head;
 }
@@ -104,7 +104,7 @@ static enum status cpu_alloc(struct dev *dev, size_t bytes, void **out)
         return FAIL(memory_status((int64_t)bytes),
                     "out of memory: mmap of %s for the device: %s; use a smaller model or batch",
                     text_human(text, sizeof text, (double)bytes), strerror(errno));
-    /* touched by the threads that will use it */
+    /* first touched by the threads that will use it */
     span_run(&dev->cpu, (struct span){.dst = data, .bytes = mapped});
     *out = data;
     return ST_OK;
@@ -183,7 +183,7 @@ static void cpu_info(const struct dev *dev, struct dev_info *out)
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     out->memory_bytes = pages > 0 ? pages * page_bytes : -1;
     text_format(out->name, sizeof out->name, "cpu %d thread%s %s", threads_n,
-                threads_n == 1 ? "" : "s", dev_cpu_isa_name(dev->level));
+                threads_n == 1 ? "" : "s", dev_cpu_isa_name(dev->isa));
 }
 
 static void cpu_close(struct dev *dev)
@@ -208,18 +208,18 @@ static const struct dev_ops cpu_ops = {
     .sync = cpu_sync,
 };
 
-enum status dev_cpu_open(int threads_n, int level, struct dev **out)
+enum status dev_cpu_open(int threads_n, int isa, struct dev **out)
 {
     enum status st;
     enum cpu_isa chosen = CPU_ISA_PLAIN;
-    TRY(dev_cpu_isa_choose(level, &chosen));
+    TRY(dev_cpu_isa_choose(isa, &chosen));
     if (threads_n == 0)
         threads_n = thread_pool_cores() < THREAD_POOL_MAX ? thread_pool_cores() : THREAD_POOL_MAX;
     struct dev *dev = calloc(1, sizeof *dev);
     if (!dev)
         return FAIL(ST_RETRY, "out of memory: a device of %zu bytes", sizeof *dev);
     *dev = (struct dev){
-        .head = {&cpu_ops, NULL, &cpu_op}, .kernels = dev_cpu_isa_kernels(chosen), .level = chosen};
+        .head = {&cpu_ops, NULL, &cpu_op}, .kernels = dev_cpu_isa_kernels(chosen), .isa = chosen};
     TRY_OR(thread_pool_open(threads_n, &dev->cpu.pool), out_close);
     void *scratch;
     TRY_OR(cpu_alloc(dev, scratch_bytes(threads_n), &scratch), out_close);

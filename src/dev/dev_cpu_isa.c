@@ -22,32 +22,31 @@ static const char *const isa_names[CPU_ISA_N] = {"plain", "sse4", "avx2", "avx51
 static const struct dev_cpu_kernels isa_kernels[CPU_ISA_N] = {
     [CPU_ISA_PLAIN] = {OP_LIST(ROW_PLAIN)}, [CPU_ISA_V2] = {OP_LIST(ROW_V2)},
     [CPU_ISA_V3] = {OP_LIST(ROW_V3)},       [CPU_ISA_V4] = {OP_LIST(ROW_V4)},
-    [CPU_ISA_AMX] = {OP_LIST(ROW_V4)}, /* but for its products, see dev_cpu_isa_kernels */
+    [CPU_ISA_AMX] = {OP_LIST(ROW_V4)}, /* except products, see dev_cpu_isa_kernels */
 };
 
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA 18
 
-/* Tiles are 8 KiB of state that a process must ask for before a thread of it uses them; asking
- * twice is no harm. The kernel refuses where it has no AMX, or where an alternate signal stack
- * could not hold them. */
+/* Tiles are 8 KiB of state that a process must request before one of its threads uses them;
+ * requesting twice is harmless. The kernel refuses where it has no AMX, or where an alternate
+ * signal stack could not hold the tiles. */
 static bool amx_is_here(void)
 {
     return isa_has_amx_bf16() &&
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-static bool has_isa(enum cpu_isa level)
+static bool has_isa(enum cpu_isa isa)
 {
-    return level == CPU_ISA_PLAIN ||
-           (level < CPU_ISA_AMX ? isa_level() > (int)level : amx_is_here());
+    return isa == CPU_ISA_PLAIN || (isa < CPU_ISA_AMX ? isa_level() > (int)isa : amx_is_here());
 }
 
-struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa level)
+struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa)
 {
-    struct dev_cpu_kernels kernels = isa_kernels[level];
+    struct dev_cpu_kernels kernels = isa_kernels[isa];
 #define SET_AMX(name) kernels.name = name##_amx;
-    if (level == CPU_ISA_AMX) {
+    if (isa == CPU_ISA_AMX) {
         CPU_AMX_LIST(SET_AMX)
     }
 #undef SET_AMX
@@ -81,11 +80,11 @@ void dev_cpu_isa_copy(char *dst, const char *src, size_t bytes)
     _mm_sfence();
 }
 #else
-static bool has_isa(enum cpu_isa level) { return level == CPU_ISA_PLAIN; }
+static bool has_isa(enum cpu_isa isa) { return isa == CPU_ISA_PLAIN; }
 
-struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa level)
+struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa)
 {
-    (void)level;
+    (void)isa;
     return (struct dev_cpu_kernels){OP_LIST(ROW_PLAIN)};
 }
 
@@ -101,21 +100,21 @@ void dev_cpu_isa_copy(char *dst, const char *src, size_t bytes) { memcpy(dst, sr
 enum status dev_cpu_isa_choose(int asked, enum cpu_isa *out)
 {
     ASSERTF(asked >= 0 && asked <= CPU_ISA_N, "level %d", asked);
-    int level = asked;
+    int isa = asked;
     if (asked == CPU_ISA_N)
-        for (level = CPU_ISA_N - 1; !has_isa((enum cpu_isa)level);)
-            level--;
-    if (!has_isa((enum cpu_isa)level))
+        for (isa = CPU_ISA_N - 1; !has_isa((enum cpu_isa)isa);)
+            isa--;
+    if (!has_isa((enum cpu_isa)isa))
         return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d%s); choose a lower level",
-                    isa_names[level], level < CPU_ISA_AMX ? level + 1 : 4,
-                    level < CPU_ISA_AMX ? "" : " with AMX tiles of bf16");
-    *out = (enum cpu_isa)level;
+                    isa_names[isa], isa < CPU_ISA_AMX ? isa + 1 : 4,
+                    isa < CPU_ISA_AMX ? "" : " with AMX tiles of bf16");
+    *out = (enum cpu_isa)isa;
     return ST_OK;
 }
 
-const char *dev_cpu_isa_name(enum cpu_isa level) { return isa_names[level]; }
+const char *dev_cpu_isa_name(enum cpu_isa isa) { return isa_names[isa]; }
 
-/* The best of three short looks: a core may wake up slowly, or be shared for a moment. */
+/* The best of three short measurements: a core may be waking up, or shared for a moment. */
 double dev_cpu_isa_peak(const struct cpu *cpu)
 {
     double best = 0;

@@ -1,5 +1,5 @@
-/* dev_cpu_isa — the kernels of each level of x86-64, and which level this processor has. On
- * another architecture there is one: plain. Must not know threads, memory or streams. */
+/* dev_cpu_isa — the kernels of each x86-64 ISA level, and the choice of a level for this processor.
+ * Other architectures have one level: plain. Must not know threads, memory or streams. */
 #ifndef CONVOY_DEV_DEV_CPU_LEVEL_H
 #define CONVOY_DEV_DEV_CPU_LEVEL_H
 
@@ -12,15 +12,19 @@ struct dev_cpu_kernels {
 #undef DEV_CPU_ISA_ENTRY
 };
 
-enum status dev_cpu_isa_choose(int asked, enum cpu_isa *out); /* asked: CPU_ISA_N the best */
-struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa level);
-const char *dev_cpu_isa_name(enum cpu_isa level);
-/* dev_cpu_isa_peak — fp32 FLOP/s of the best level here, whatever level computes: it is what the
- * machine could do. 0: not known. */
+/* dev_cpu_isa_choose — asked: an enum cpu_isa, or CPU_ISA_N for the best. ST_NO_DEVICE: this
+ * processor, or its kernel, does not have it. */
+enum status dev_cpu_isa_choose(int asked, enum cpu_isa *out);
+struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa);
+const char *dev_cpu_isa_name(enum cpu_isa isa); /* "avx2" */
+
+/* dev_cpu_isa_peak — fp32 FLOP/s of the best level of this machine, whatever level is in use.
+ * Measures for some milliseconds. 0: unknown. */
 double dev_cpu_isa_peak(const struct cpu *cpu);
-/* dev_cpu_isa_copy — memcpy past the cache, where the processor can: a line written whole need
- * not be read first, which is a third of a plain copy's traffic, and what training has in the cache
- * stays there. For copies that no cache would hold. */
+
+/* dev_cpu_isa_copy — memcpy past the cache, where the processor can. A line that is written whole
+ * need not be read first, which saves a third of a copy's traffic, and data of training stays in
+ * the cache. For copies larger than any cache. */
 void dev_cpu_isa_copy(char *dst, const char *src, size_t bytes);
 
 #endif

@@ -1,25 +1,29 @@
-/* dev_cuda — an NVIDIA GPU as a device: the CUDA runtime from C, and the launchers of
- * kernels/cuda.h as its operations.
+/* dev_cuda — opens an NVIDIA GPU as a device: memory and streams through the CUDA runtime,
+ * operations through the launchers of kernels/cuda.h.
  *
- * Always there; in a program built without CUDA every call says so. Nothing of NVIDIA's is touched
- * before the first call. */
+ * In a program that was built without CUDA every function returns ST_NO_DEVICE and says so. Nothing
+ * of NVIDIA's is loaded before the first call. Must not know models or ranks. */
 #ifndef CONVOY_DEV_DEV_CUDA_H
 #define CONVOY_DEV_DEV_CUDA_H
 
 #include "dev/dev.h"
 
-/* dev_cuda_built — what is built in, for people: "13.0: sm_80 sm_90a sm_100, PTX 100"; NULL:
- * nothing. */
+/* dev_cuda_built — what the program was built for, for users: "13.0: sm_80 sm_90a sm_100, PTX 100".
+ * NULL: built without CUDA. */
 const char *dev_cuda_built(void);
-/* dev_cuda_count — how many GPUs this process may use (≥ 1). ST_NO_DEVICE: none, and why: what is
- * missing and who has it; ST_FAULT: a GPU that answers with an error. Starts the driver; a process
- * that only waits should not call it. */
+
+/* dev_cuda_count — the number of GPUs that this process may use, ≥ 1. ST_NO_DEVICE: there is none,
+ * with what is missing and which package has it. ST_FAULT: a GPU answers with an error. Starts the
+ * driver, so a process that does not compute should not call it. */
 enum status dev_cuda_count(int *count_out);
-/* dev_cuda_blas — cuBLASLt as it would be opened here, with or without a GPU: version and path;
- * ST_NO_DEVICE: why not. */
+
+/* dev_cuda_blas — version and path of the cuBLASLt that a stream would load; needs no GPU.
+ * ST_NO_DEVICE: there is none, and why. */
 enum status dev_cuda_blas(char *about, size_t cap);
-/* dev_cuda_open — GPU number device_i of those. is_tf32: products of f32 tensors may round their
- * factors to tf32. Fails as dev_cuda_count, and ST_RETRY when its memory is taken. */
+
+/* dev_cuda_open — opens GPU number device_i of those. is_tf32: products of f32 tensors may round
+ * their factors to tf32. Fails as dev_cuda_count does, and with ST_RETRY when its memory is
+ * taken. */
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out);
 
 #endif

@@ -339,9 +339,10 @@ static enum status make_graph(struct stream *s, const struct work_list *list, cu
     if (error != cudaSuccess)
         return dev_cuda_error_fail(error, "making a graph of a step's work");
     if (!s->graphs->is_reported)
-        LOG_INFO("work that comes again goes to the GPU as CUDA graphs: %d operations at once, in "
-                 "%zu nodes",
-                 list->work_n, nodes_n);
+        LOG_INFO(
+            "repeated work is submitted to the GPU as CUDA graphs: the first has %d operations, "
+            "%zu nodes",
+            list->work_n, nodes_n);
     s->graphs->is_reported = true;
     return ST_OK;
 }
@@ -359,8 +360,9 @@ static enum status try_graph(struct stream *s, struct cached_list *cached)
     (void)cudaGetLastError(); /* of the capture alone */
     cached->graph = NULL;
     g->is_refused = true;
-    LOG_WARN("work goes to the GPU one operation at a time, for it cannot be made a CUDA graph: %s",
-             status_message());
+    LOG_WARN(
+        "work is submitted one operation at a time, because it cannot be made a CUDA graph: %s",
+        status_message());
     return ST_OK;
 }
 

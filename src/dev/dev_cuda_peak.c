@@ -1,5 +1,5 @@
-/* dev_cuda_peak — the table of chips. A figure "with sparsity" is halved: products of ours are
- * dense. */
+/* dev_cuda_peak — the table of chips. Figures "with sparsity" are halved: this program's products
+ * are dense. */
 #include "dev/dev_cuda_peak.h"
 
 #include <stddef.h>
@@ -7,22 +7,19 @@
 
 #define TERA 1e12
 
-/* The first row that fits counts. Chips of one kind differ in their clock where their names do, so
- * a word of the name belongs to a row wherever NVIDIA sells the same number of multiprocessors
- * under several. The figures are those of NVIDIA's papers, as tables of others that agree quote
- * them:
- *   A100            data sheet; Ampere whitepaper: 108 multiprocessors in every form
- *   H100            data sheet and Hopper whitepaper: 132 in SXM5, whose figures are there to a
- *   digit more, 114 in PCIe;
- *                   the data sheets of H200 and GH200 have the figures of SXM5
- *   B200            HGX B200 in the Blackwell data sheet; tf32 there is 2.2 PFLOP/s with sparsity,
- *   to two digits: half
- *                   of bf16's here, as on every chip
- *   L40S, L4, A10   data sheets; RTX 4090: Ada whitepaper, with f32 accumulation
- * H100 NVL and H200 NVL have 132, too, and a lower clock: not known here; nor are others of 148
- * (B100, GB200) or 142. */
+/* The first row that matches counts. Chips with the same number of multiprocessors differ in their
+ * clock, so where NVIDIA sells several, a row also has a word of the name. Figures are from
+ * NVIDIA's papers, as other tables quote them:
+ *   A100           data sheet; Ampere whitepaper: 108 multiprocessors in every form
+ *   H100           data sheet and Hopper whitepaper: 132 in SXM5 (one more digit there), 114 in
+ *                  PCIe; the data sheets of H200 and GH200 have the figures of SXM5
+ *   B200           HGX B200 in the Blackwell data sheet; tf32 there is 2.2 PFLOP/s with sparsity,
+ *                  to two digits: here half of bf16's, as on every chip
+ *   L40S, L4, A10  data sheets; RTX 4090: Ada whitepaper, with f32 accumulation
+ * Unknown here: H100 NVL and H200 NVL (132 too, lower clock), others of 148 (B100, GB200) or
+ * 142. */
 static const struct chip {
-    const char *word; /* in its name; "": whatever it is called */
+    const char *word; /* in its name; "": any name */
     int major, minor, sm_count;
     struct dev_cuda_peak tera;
 } chips[] = {

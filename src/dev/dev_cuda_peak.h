@@ -1,16 +1,16 @@
-/* dev_cuda_peak — what NVIDIA's data sheets promise of a chip: the operations a second that mfu is
- * a share of. Pure; there in programs without CUDA, too. Must not know the runtime. */
+/* dev_cuda_peak — the peak FLOP/s of NVIDIA's chips, from their data sheets: the 100 % of mfu.
+ * Pure; also in programs without CUDA. Must not know the runtime. */
 #ifndef CONVOY_DEV_DEV_CUDA_PEAK_H
 #define CONVOY_DEV_DEV_CUDA_PEAK_H
 
-/* FLOP/s of products, dense: of 16-bit floats added in f32; of f32 rounded to tf32; of f32. All 0:
- * not known. */
+/* FLOP/s of dense products: 16-bit floats with sums in f32; f32 rounded to tf32; f32. All 0:
+ * unknown. */
 struct dev_cuda_peak {
     double f16, tf32, f32;
 };
 
 /* dev_cuda_peak — of a GPU as the runtime describes it. A part of a chip (MIG) has fewer
- * multiprocessors, or is named so: not known, as every chip that is not in the table. */
+ * multiprocessors or says so in its name: unknown, like every chip that is not in the table. */
 struct dev_cuda_peak dev_cuda_peak(const char *name, int major, int minor, int sm_count);
 
 #endif

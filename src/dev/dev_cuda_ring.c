@@ -1,6 +1,6 @@
-/* dev_cuda_ring — copies between ordinary host memory and the GPU, through pinned slots that are
- * used in turn, so that the host neither waits for the device nor has to keep what it gave. Must
- * not know what is copied. */
+/* dev_cuda_ring — copies between pageable host memory and the GPU through a ring of pinned slots.
+ * So the host need not wait for the device, and a source may be reused at once. Must not know what
+ * is copied. */
 #include "dev/dev_cuda_internal.h"
 
 #ifdef CONVOY_CUDA
@@ -38,19 +38,19 @@ static char *slot_data(const struct pinned_ring *ring, int i)
     return ring->pinned + (size_t)i * RING_SLOT_BYTES;
 }
 
-/* The host waits only where it must: a slot that comes round is most often done long ago. */
+/* The host waits only where it must: most slots are done long before they are used again. */
 static enum status wait_for(cudaEvent_t event)
 {
     cudaError_t error = cudaEventQuery(event);
     if (error == cudaErrorNotReady) {
-        /* an answer, which the next launch would take for its own error */
+        /* no error, but the next launch would take it for its own */
         (void)cudaGetLastError();
         error = cudaEventSynchronize(event);
     }
     return error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "waiting for a copy");
 }
 
-/* finish — wait for one slot, and hand over what it brings. */
+/* finish — waits for one slot, and copies what it carries to its destination. */
 static enum status finish(struct pinned_ring *ring, int i)
 {
     struct ring_slot *slot = &ring->slot[i];
@@ -71,7 +71,7 @@ enum status dev_cuda_ring_drain(struct pinned_ring *ring)
     return ST_OK;
 }
 
-/* A slot, idle; its number goes to *out. */
+/* take — an idle slot; *out: its number. */
 static enum status take(struct pinned_ring *ring, int *out)
 {
     *out = ring->next;
@@ -89,8 +89,8 @@ static enum status send_off(struct pinned_ring *ring, int i, cudaStream_t stream
     return ST_OK;
 }
 
-/* settle — bytes that are still on their way into [at, at + bytes) of the host must arrive before
- * that is read. */
+/* settle — finishes the slots that still carry bytes to [at, at + bytes) of the host, before those
+ * are read. */
 static enum status settle(struct pinned_ring *ring, const char *at, size_t bytes)
 {
     for (int k = 0; k < RING_SLOTS; k++) {
@@ -102,9 +102,8 @@ static enum status settle(struct pinned_ring *ring, const char *at, size_t bytes
     return ST_OK;
 }
 
-/* Room for n bytes to the device: behind those in the newest slot, so that many small copies do not
- * come round to a slot that is not done; else a slot of their own. `at_out`: from the slot's
- * start. */
+/* take_in — space for n bytes to the device: behind those of the newest slot, so that many small
+ * copies do not use up the ring; else a slot of their own. *at_out: the offset in the slot. */
 static enum status take_in(struct pinned_ring *ring, size_t n, int *out, size_t *at_out)
 {
     int newest = (ring->next + RING_SLOTS - 1) % RING_SLOTS;

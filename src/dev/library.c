@@ -13,20 +13,19 @@
 #include "base/assert.h"
 #include "base/text.h"
 
-/* Where CUDA's own packages and the container images of NVIDIA put libraries that the loader may
- * not be told about. */
+/* Folders of CUDA's packages and of NVIDIA's container images that the loader may not search. */
 static const char *const cuda_dirs[] = {
     "/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/opt/cuda/lib64",
     "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia/lib64"};
 
 static char user_dir[LIBRARY_PATH_MAX];
 
-/* What was tried, for the sentence of a failure. */
+/* What was tried, for the message of a failure. */
 struct search {
     const struct library_spec *spec;
     void *handle;
     char tried[512];
-    char reason[256]; /* the loader's, of a file that is there but does not open */
+    char reason[256]; /* the loader's message, for a file that exists but does not open */
 };
 
 void library_dir(const char *dir) { text_copy(user_dir, sizeof user_dir, dir ? dir : ""); }
@@ -55,7 +54,7 @@ static void note_tried(struct search *s, const char *dir)
     text_format(s->tried + used, sizeof s->tried - used, "%s%s", used ? ", " : "", dir);
 }
 
-/* in_dir — every name in one folder; "": as the loader searches. */
+/* in_dir — tries every file name in one folder; "": in the loader's paths. */
 static void in_dir(struct search *s, const char *dir)
 {
     char path[LIBRARY_PATH_MAX];
@@ -73,8 +72,8 @@ static void in_dir(struct search *s, const char *dir)
     }
 }
 
-/* in_packages — every lib folder one level below, as PyPI's packages lie: nvidia/nccl/lib,
- * nvidia/cu13/lib. In no order: of each library there is one. */
+/* in_packages — tries every lib folder one level below, as PyPI's packages have them:
+ * nvidia/nccl/lib, nvidia/cu13/lib. In no order: each library is in one of them. */
 static void in_packages(struct search *s, const char *dir)
 {
     char path[LIBRARY_PATH_MAX];

@@ -80,7 +80,7 @@ struct nvml {
     struct library library;
     struct table table;
     struct device *device;
-    struct events *events; /* NULL: this driver does not tell of critical errors */
+    struct events *events; /* NULL: this driver does not report critical errors */
     int64_t xids, xid_last;
     int is_begun;
 };
@@ -99,7 +99,7 @@ static enum status find_device(struct nvml *n, const char *bus)
     return ST_OK;
 }
 
-/* Not every driver and container lets one listen. */
+/* Not every driver and container allows this. */
 static void listen(struct nvml *n)
 {
     if (n->table.nvmlEventSetCreate(&n->events) != NVML_SUCCESS)
@@ -153,7 +153,7 @@ static int64_t counted(int result, unsigned long long value)
     return result == NVML_SUCCESS && value <= INT64_MAX ? (int64_t)value : -1;
 }
 
-/* What has come since the last time; one that comes without end must not hold us. */
+/* Events since the last time; a limit, in case they come without end. */
 static void read_xids(struct nvml *n)
 {
     struct event event;

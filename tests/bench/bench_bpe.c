@@ -1,6 +1,6 @@
-/* bench_bpe — megabytes of English a second on one core. Text: the file named by the argument, else
- * ../shared/data/tinyshakespeare.txt, else a license every Debian has; repeated to 16 MB. Prints
- * the median of five runs, and how long opening takes. Fails below the gate. */
+/* bench_bpe — megabytes of English a second on one core. Text: the file of the argument, else
+ * ../shared/data/tinyshakespeare.txt, else a licence that every Debian has; repeated to 16 MB.
+ * Prints the median of five runs, and the time to open. Fails below the gate. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-/* bench_ckpt — a checkpoint of GPT-2 124M (parameters and two moments, 1.5 GB): how fast it is
- * written, and how fast it is read into place from a cold disk, against plain reading of the same
- * files in the same run, turn about.
+/* bench_ckpt — a checkpoint of GPT-2 124M (parameters and two moments, 1.5 GB): the speed of
+ * writing it, and of loading it from a cold disk, against plain reading of the same files in the
+ * same run, alternating.
  *
- *   bench_ckpt [rounds]     default 5; medians; wants 3 GiB of disk under TMPDIR and 3 GiB of
- *   memory
+ *   bench_ckpt [rounds]     default 5; medians; needs 3 GiB of disk under TMPDIR and 3 GiB of
+ *                           memory
  *
- * Cold: pages of the files are dropped before each reading (posix_fadvise; they are synced, so it
- * takes all). Fails when loading is slower than 70 % of the disk. */
+ * Cold: the files' pages are dropped before each reading (posix_fadvise after a sync). Fails when
+ * loading is slower than 70 % of the disk. */
 #include "harness.h"
 
 #include <fcntl.h>

@@ -1,16 +1,15 @@
-/* bench_gemm — the dense products of GPT-2 124M: ours against OpenBLAS, both as a part of the FMA
- * peak of the same run.
+/* bench_gemm — the dense products of GPT-2 124M: this program's against OpenBLAS's, both as a part
+ * of the FMA peak of the same run.
  *
- *   bench_gemm [threads [rounds [what [product]]]]     at the level `amx` where it is here, else at
- *   avx512
- *     what: shapes, step, all (default); followed by _bare: without OpenBLAS, _v4: avx512 in any
- *     case | product: only this one, as "256 qkv fwd"
+ *   bench_gemm [threads [rounds [what [product]]]]     at the level `amx`, or avx512 where it is
+ *                                                      missing
+ *     what: shapes, step, all (default); with _bare: without OpenBLAS; with _v4: always avx512
+ *     product: only this one, as "256 qkv fwd"
  *
  * The level `amx` makes fp32 products from bf16 tiles at fp32 accuracy: its limit is not the FMA
- * peak but that of its tiles for six bf16 products each, which stands beside it.
- * Rounds are interleaved (peak, ours, OpenBLAS, peak, …), so that a machine shared with others is
- * unfair to nobody. OpenBLAS is a peer, found at run time (CONVOY needs none); without it its
- * columns stay empty. */
+ * peak but the peak of its tiles for six bf16 products each, which stands beside it. Rounds are
+ * interleaved (peak, ours, OpenBLAS, peak, …), so that other load on the machine disturbs all
+ * alike. OpenBLAS is loaded at run time; without it its columns stay empty. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>

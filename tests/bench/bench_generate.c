@@ -1,11 +1,11 @@
-/* bench_generate — tokens a second of GPT-2 124M (fp32, random weights, greedy) against what memory
- * allows.
+/* bench_generate — tokens a second of GPT-2 124M (fp32, random weights, greedy) against the limit
+ * of memory.
  *
  *   bench_generate [tokens]     default: 48 tokens after a prompt of 16
  *
- * A token reads every weight once but the embedding of positions: bytes of weights / read bandwidth
- * is the least it can take. The bandwidth is measured over the weights themselves, once after each
- * token, and medians are compared. Fails below GATE. */
+ * A token reads every weight once, except the position embedding: it takes at least bytes of
+ * weights / read bandwidth. The bandwidth is measured over the weights themselves, once after each
+ * token; medians are compared. Fails below GATE. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
-/* bench_kernels — every kernel but the products, at GPT-2 124M's shapes, as a share of what limits
- * it: the FMA peak (attention) or the update-in-place bandwidth (all others), both measured in the
- * same run. */
+/* bench_kernels — every kernel except products, at GPT-2 124M's shapes, as a share of its limit:
+ * the FMA peak (attention) or the bandwidth of updating in place (all others), measured in the same
+ * run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

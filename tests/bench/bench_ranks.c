@@ -1,7 +1,7 @@
 /* bench_ranks — several ranks train one model on this machine, against one rank with the same
- * samples each: what a step costs, how much of the communication was beside computation, what each
- * rank holds. Ranks are threads with a device of one thread each (comm of kind mem), so links have
- * the speed of memory.
+ * samples for each: the time of a step, how much communication overlapped computation, what each
+ * rank holds. Ranks are threads with a device of one thread each (comm of kind mem), so links are
+ * as fast as memory.
  *
  *   bench_ranks [MODEL=gpt2-mini] [RANKS=2] [STEPS=6] [B=4] [T=256] [SHARD=0…3] [COMPRESS=0…2] */
 #include <math.h>

@@ -2,15 +2,14 @@
  * this machine.
  *
  *   bench_step [level=NAME] [steps [B T]]     default: 7 updates of each of (4,64) (4,256) (1,1024)
- *     NAME: amx, avx512, avx2, sse4, plain; without it the best that is here
+ *     NAME: amx, avx512, avx2, sse4, plain; default: the best of this machine
  *
  * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in
- * place; both ceilings are measured between the updates of the same run, and medians are compared.
- * Each shape runs in a process of its own, so that its peak of resident memory is its own. The
- * level `amx` makes fp32 products from bf16 tiles at fp32 accuracy, faster than multiply-adds can:
- * there the floor is no physical limit, a step may be below it, and the limit is named beside it:
- * the same with the tiles' peak, for six bf16 products each, in place of the FMA peak. Fails when a
- * shape is below its gate or above its memory. */
+ * place. Both limits are measured between the updates of the same run; medians are compared. Each
+ * shape runs in a process of its own, so its peak of resident memory is its own. The level `amx`
+ * makes fp32 products from bf16 tiles, faster than multiply-adds can. There the floor is no
+ * physical limit, and a step may be below it; the limit with the tiles' peak (six bf16 products
+ * each) stands beside it. Fails when a shape is below its gate or above its memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* absent — what tests of the CUDA device are in a build without CUDA. */
+/* absent — replaces the tests of the CUDA device in a build without CUDA. */
 #ifndef CONVOY_TESTS_ABSENT_H
 #define CONVOY_TESTS_ABSENT_H
 

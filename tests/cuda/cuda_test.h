@@ -1,8 +1,7 @@
-/* cuda_test — how a CUDA kernel is held against its CPU truth on the emulation: tensors of each
- * dtype between guards, the same launch under several orders of threads, which must give the same
- * bits.
+/* cuda_test — compares a CUDA kernel on the emulation with its CPU truth: tensors of each dtype
+ * between guards; the same launch under several orders of threads, which must give the same bits.
  *
- * Inputs are rounded to the dtype first and the truth gets the rounded values, so that only the
+ * Inputs are rounded to the dtype first, and the truth gets the rounded values, so only the
  * kernel's own errors count. */
 #ifndef CONVOY_TESTS_CUDA_TEST_H
 #define CONVOY_TESTS_CUDA_TEST_H

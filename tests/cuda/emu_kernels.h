@@ -1,5 +1,5 @@
-/* emu_kernels — small kernels that are right, and ones with a planted mistake, to test the
- * emulation itself. */
+/* emu_kernels — small kernels, correct ones and ones with a planted mistake, to test the
+ * emulation. */
 #ifndef CONVOY_TESTS_EMU_KERNELS_H
 #define CONVOY_TESTS_EMU_KERNELS_H
 

@@ -1,10 +1,10 @@
-/* emulated — the tests of the CPU kernels, held by the CUDA kernels on the emulation.
+/* emulated — runs the tests of the CPU kernels with the CUDA kernels, on the emulation.
  *
- * A program says EMULATED_LIST(X), the operations it needs, includes this, then
- * tests/kernels/test_<family>.c as it is. There, the truth stays the plain CPU; "level 2" becomes
- * the emulation, "1, 2, 3 threads" become three orders of blocks and threads, and every other level
- * is one that this machine has not. So each kernel meets the same sizes, guards and limits as the
- * CPU's, and must give the same bits in every order. */
+ * A program defines EMULATED_LIST(X), the operations that it needs, includes this file, then
+ * tests/kernels/test_<family>.c unchanged. The truth stays the plain CPU. ISA level 2 becomes the
+ * emulation; 1, 2 and 3 threads become three orders of blocks and threads; the other levels are
+ * absent. So each kernel meets the same sizes, guards and limits as the CPU's, and must give the
+ * same bits in every order. */
 #ifndef CONVOY_TESTS_EMULATED_H
 #define CONVOY_TESTS_EMULATED_H
 

@@ -1,10 +1,10 @@
 /* fake_blas — a libcublasLt.so.13 for tests: the calls that src/dev/blas_plan.c makes, with
- * cuBLASLt's conventions (column major, transposes, leading dimensions, epilogues) in plain loops
- * over ordinary memory, and every doubt an error.
+ * cuBLASLt's conventions (column major, transposes, leading dimensions, epilogues), in plain loops
+ * over ordinary memory. Anything doubtful is an error.
  *
- * By the sum of a product's sizes it has all epilogues, none (not supported), or cannot do the
- * product at all, so that a test of many shapes goes all three ways; fake_blas_counts() says how
- * often. counts[NEVER] != 0: it can do none. */
+ * The sum of a product's sizes decides whether it has all epilogues, none (not supported), or is
+ * not possible at all, so a test of many shapes takes all three ways; fake_blas_counts() counts
+ * them. counts[NEVER] != 0: no product is possible. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdbool.h>

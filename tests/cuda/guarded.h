@@ -1,6 +1,6 @@
-/* guarded — a CUDA device for tests: src/dev as it is built, over a runtime that checks who touches
- * what (runtime.h), kernels on the emulation, cuBLASLt by a library of loops (fake_blas.c, f32
- * only: other products are our own kernels'). */
+/* guarded — a CUDA device for tests without a GPU: src/dev as it is built, over a runtime that
+ * checks every access (runtime.h); kernels run on the emulation, cuBLASLt is a library of loops
+ * (fake_blas.c, f32 only: other products go to the program's kernels). */
 #ifndef CONVOY_TESTS_GUARDED_H
 #define CONVOY_TESTS_GUARDED_H
 
@@ -13,7 +13,7 @@
 #include "tests/cuda/runtime.h"
 #include "tests/emu/emu_control.h"
 
-/* Named here, so that the linker takes the emulation's before it meets those of nvcc. */
+/* Named here, so that the linker takes the emulation's launchers before nvcc's. */
 #define LAUNCHER(name) (void (*)(void)) name##_cuda,
 static void (*const launchers[])(void) = {OP_LIST(LAUNCHER)(void (*)(void)) column_sum_cuda};
 
@@ -87,7 +87,7 @@ static inline struct dev *open_device_as(bool is_tf32)
 
 static inline struct dev *open_device(void) { return open_device_as(false); }
 
-/* open_once — what ranks that are threads would race for is opened before them: the library of
+/* open_once — for ranks that are threads: opens beforehand what they would race for, the library of
  * products, once for a process. */
 static inline void open_once(struct dev *dev)
 {

@@ -1,13 +1,15 @@
-/* runtime — the calls of the CUDA runtime that src/dev makes, over ordinary memory: a test that
+/* runtime — the calls of the CUDA runtime that src/dev makes, over ordinary memory. A test that
  * includes this links no CUDA runtime and needs no driver.
  *
- * Memory of the "device" may be touched by copies, fills and (through runtime_device) kernels only:
- * at all other times its pages are closed, so that a host that reads it crashes, as it would on a
- * GPU. Copies are put off until somebody waits, so that what is used too early is seen. A captured
- * stream keeps what it is given, arguments by value, for graphs to do; what CUDA forbids meanwhile
- * fails and spoils the capture; what a graph brings to pinned memory is there when the host has
- * waited. runtime_fail makes a call fail. Ranks may be threads: one call after the other, all
- * streams in the order of calls; a capture is its thread's. */
+ *   device memory  only copies, fills and kernels (runtime_device) may touch it. At all other times
+ *                  its pages are closed: a host that reads it crashes, as it would on a GPU.
+ *   copies         run when the host waits, so a result that is used too early shows
+ *   capture        keeps work, with its arguments by value, for graphs. A call that CUDA forbids in
+ *                  a capture fails and invalidates it. Data that a graph copies to pinned memory is
+ *                  there when the host has waited.
+ *   failures       runtime_fail makes a call fail
+ *   threads        one call at a time; all streams run in the order of calls; a capture belongs to
+ *                  its thread */
 #ifndef CONVOY_TESTS_RUNTIME_H
 #define CONVOY_TESTS_RUNTIME_H
 
@@ -20,7 +22,7 @@
 
 #define RUNTIME_PIECES 256
 #define RUNTIME_SPACE ((size_t)1 << 40)
-#define RUNTIME_LATE 4096
+#define RUNTIME_DEFERRED 4096
 #define RUNTIME_OUT 16
 #define RUNTIME_CALLS 32
 
@@ -54,16 +56,16 @@ struct runtime_copy {
 static struct {
     char *space; /* of all pieces, by address */
     struct runtime_piece piece[RUNTIME_PIECES];
-    struct runtime_copy late[RUNTIME_LATE];
+    struct runtime_copy deferred[RUNTIME_DEFERRED];
     struct runtime_piece pinned[RUNTIME_PIECES];
     struct runtime_copy out[RUNTIME_OUT]; /* src: a copy of what a graph brings */
     int pinned_n, out_n, settled;         /* settled: how often */
     /* an event tells of its last record that is done, as if the newest were not asked for */
     int is_stale;
     int launches_before_wait; /* of graphs, so far, when the host last waited for an event */
-    size_t nodes_after_note;  /* of the graph last launched, behind its event's node */
+    size_t nodes_after_event; /* of the graph last launched, behind its event's node */
     int sm_count;             /* of each device */
-    int pieces_n, late_n, devices_n, major, driver, events_n, streams_n, graphs_n;
+    int pieces_n, deferred_n, devices_n, major, driver, events_n, streams_n, graphs_n;
     int in_graph;                 /* what comes to the device is a graph's */
     int launched, launched_graph; /* so far: kernels and products one by one; nodes of graphs */
     size_t free_bytes;
@@ -160,9 +162,9 @@ static int runtime_copy_now(void *arg)
 static void runtime_settle(void)
 {
     runtime_open();
-    for (int i = 0; i < runtime.late_n; i++)
-        (void)runtime_copy_now(&runtime.late[i]);
-    runtime.late_n = 0;
+    for (int i = 0; i < runtime.deferred_n; i++)
+        (void)runtime_copy_now(&runtime.deferred[i]);
+    runtime.deferred_n = 0;
     runtime.settled++;
     runtime_shut();
 }
@@ -176,7 +178,7 @@ static void runtime_hand_over(void)
     }
     runtime.out_n = 0;
 }
-static int runtime_bring(void *arg)
+static int runtime_read(void *arg)
 {
     const struct runtime_copy *c = arg;
     void *copy = malloc(c->bytes);
@@ -244,11 +246,11 @@ static int runtime_is_pinned(const void *p)
     return runtime_is_in(runtime.pinned, runtime.pinned_n, p);
 }
 
-static cudaError_t runtime_later(struct runtime_copy copy)
+static cudaError_t runtime_defer(struct runtime_copy copy)
 {
-    if (runtime.late_n == RUNTIME_LATE)
+    if (runtime.deferred_n == RUNTIME_DEFERRED)
         runtime_settle();
-    runtime.late[runtime.late_n++] = copy;
+    runtime.deferred[runtime.deferred_n++] = copy;
     return cudaSuccess;
 }
 
@@ -367,14 +369,14 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     RUNTIME_CALL("cudaMemcpyAsync");
     if (runtime_mine.captured && stream == runtime_mine.captured) {
         if (runtime_is_pinned(dst) && runtime_is_piece(src))
-            return runtime_keep(runtime_bring, &(struct runtime_copy){dst, src, bytes, 0},
+            return runtime_keep(runtime_read, &(struct runtime_copy){dst, src, bytes, 0},
                                 sizeof(struct runtime_copy));
         if (!runtime_is_piece(dst) || !runtime_is_piece(src))
             return runtime_forbidden(); /* what the host gives would be given once */
         return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, src, bytes, 0},
                             sizeof(struct runtime_copy));
     }
-    return runtime_later((struct runtime_copy){dst, src, bytes, 0});
+    return runtime_defer((struct runtime_copy){dst, src, bytes, 0});
 }
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stream)
 {
@@ -388,7 +390,7 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stre
             runtime.piece[i].is_fresh = 0;
             return cudaSuccess;
         }
-    return runtime_later((struct runtime_copy){dst, NULL, bytes, byte});
+    return runtime_defer((struct runtime_copy){dst, NULL, bytes, byte});
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
@@ -423,7 +425,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     (void)stream;
     RUNTIME_CALL("cudaStreamQuery");
     RUNTIME_FORBIDDEN();
-    if (runtime.late_n + runtime.out_n == 0)
+    if (runtime.deferred_n + runtime.out_n == 0)
         return cudaSuccess;
     runtime_settle();
     runtime_hand_over();
@@ -467,7 +469,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     (void)stream;
     RUNTIME_CALL("cudaEventRecord");
     RUNTIME_FORBIDDEN();
-    *event = (struct CUevent_st){runtime.settled, runtime.late_n > 0};
+    *event = (struct CUevent_st){runtime.settled, runtime.deferred_n > 0};
     return cudaSuccess;
 }
 static int runtime_record(void *arg)
@@ -587,7 +589,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     RUNTIME_FORBIDDEN();
     for (size_t i = 0; i < exec->graph.n; i++) {
         if (exec->graph.node[i].run == runtime_record)
-            runtime.nodes_after_note = exec->graph.n - i - 1;
+            runtime.nodes_after_event = exec->graph.n - i - 1;
         runtime.in_graph = 1;
         int rc = runtime_device(stream, exec->graph.node[i].run, exec->graph.node[i].arg,
                                 exec->graph.node[i].bytes);

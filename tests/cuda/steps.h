@@ -1,5 +1,5 @@
-/* steps — what tests of steps on the CUDA device share: samples that are a function of the step's
- * number, and the state that is left. Included after kernel_test.h. */
+/* steps — shared by tests of steps on the CUDA device: samples that are a function of the step's
+ * number, and the state afterwards. Include it after kernel_test.h. */
 #ifndef CONVOY_TESTS_CUDA_STEPS_H
 #define CONVOY_TESTS_CUDA_STEPS_H
 

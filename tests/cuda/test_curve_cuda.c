@@ -1,7 +1,7 @@
-/* How far training in bf16 and fp16 strays from fp32, step by step: a small GPT-2 with heads of 64,
- * on this repository's licence, letter by letter. 16-bit passes run on the emulation of CUDA (its
- * tensor cores round as the chips do), fp32 on the CPU. The suite takes the first steps; CURVE=200
- * as many, which takes minutes. Without a GPU (guarded.h). */
+/* How far training in bf16 and fp16 departs from fp32, step by step: a small GPT-2 with heads of
+ * 64, on this repository's licence, letter by letter. 16-bit passes run on the emulation of CUDA,
+ * whose tensor cores round as the chips do; fp32 runs on the CPU. The suite takes the first steps;
+ * CURVE=200 takes that many, in minutes. Without a GPU (guarded.h). */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else

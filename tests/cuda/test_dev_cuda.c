@@ -1,7 +1,6 @@
-/* The CUDA device without a GPU: src/dev as it is built, over a runtime that checks who touches
- * what (runtime.h), kernels on the emulation, cuBLASLt by a library of loops (fake_blas.c). Memory,
- * copies, faults and their words, products in every form, and GPT-2's step against the CPU's. What
- * cuBLASLt leaves to our own kernel is left to the plain truth here. */
+/* The CUDA device without a GPU (guarded.h): memory, copies, events, faults and their messages,
+ * products in every form, and a step of GPT-2 against the CPU's. A product that cuBLASLt leaves to
+ * the program's kernel is computed by the plain truth here. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else

@@ -1,6 +1,6 @@
-/* Workers and kind of device by the GPUs that are found (node/device.c), over a runtime that has as
- * many as a test says. Nodes of which one has GPUs and another none are told apart before they
- * exchange a number. */
+/* The number of workers and the kind of device, by the GPUs that are found (node/device.c), over a
+ * runtime that has as many as a test asks for. A world in which one node has GPUs and another has
+ * none is refused before ranks exchange a number. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else

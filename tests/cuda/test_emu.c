@@ -1,5 +1,5 @@
-/* The emulation of CUDA itself: right kernels give right results under every order of threads,
- * planted mistakes are found. */
+/* The emulation of CUDA itself: correct kernels give correct results under every order of threads,
+ * and planted mistakes are found. */
 #include "kernel_test.h"
 
 #include "tests/cuda/emu_kernels.h"

@@ -1,7 +1,8 @@
-/* A step's work as CUDA graphs without a GPU (guarded.h): the same bits as one operation after the
- * other, over steps in which all that changes does change; other work is other lists; a capture
- * that fails; what is forbidden in one; nothing is left behind. The update is asked for before the
- * host looks at loss and norm, and changes nothing where these are not finite. */
+/* A step's work as CUDA graphs, without a GPU (guarded.h): the same bits as one operation after the
+ * other, while everything that can change from step to step does; other work makes other lists; a
+ * capture that fails; what is forbidden in a capture; where events are recorded; nothing leaks. The
+ * update is submitted before the host looks at loss and norm, and changes nothing when they are not
+ * finite. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
@@ -142,7 +143,7 @@ static void graphs_give_the_same_bits(void **state)
     print_message("# fp16: %d gradients again with a smaller scale\n", graphs.again);
     assert_true(graphs.again > 1);
     assert_int_equal(graphs.launches[STEPS - 1], 1);
-    assert_true(runtime.nodes_after_note > 0); /* the update's */
+    assert_true(runtime.nodes_after_event > 0); /* the update's */
 }
 
 /* Of four micro-batches the two between the first and the last ask for the same: three graphs,
@@ -240,9 +241,9 @@ static void what_is_not_finite_changes_nothing(void **state)
                                           .is_eager = form != (dtype == DTYPE_BF16)});
 }
 
-/* CUDA may tell of a graph's event what it was before the launch: then the number is missing, and
- * the stream is waited for. */
-static void a_note_of_an_earlier_launch_is_seen(void **state)
+/* CUDA may report a graph's event as reached because of an earlier launch: then the number is
+ * missing, and the host waits for the stream. */
+static void an_event_of_an_earlier_launch_is_detected(void **state)
 {
     (void)state;
     struct dev *dev = open_device();
@@ -507,7 +508,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(middles_are_one_graph),
     cmocka_unit_test(other_work_is_captured_anew),
     cmocka_unit_test(what_is_not_finite_changes_nothing),
-    cmocka_unit_test(a_note_of_an_earlier_launch_is_seen),
+    cmocka_unit_test(an_event_of_an_earlier_launch_is_detected),
     cmocka_unit_test(the_log_says_which),
     cmocka_unit_test(a_failed_capture_is_no_failure),
     cmocka_unit_test(a_fault_is_a_fault),

@@ -1,6 +1,6 @@
 /* bf16 and f16: each kernel on 16-bit elements against the plain truth of the same numbers as
- * float; and the sums of columns, which only CUDA has. Widths that 16-byte accesses fit and that
- * they do not, other orders of threads, guards. */
+ * float; also column sums, which only CUDA has. Widths with and without 16-byte accesses, other
+ * orders of threads, guards. */
 #define EMULATED_LIST(X)
 #include "tests/cuda/emulated.h"
 

@@ -1,5 +1,5 @@
 /* The dense products for CUDA, on the emulation, against the CPU truth: dtypes, layouts, odd sizes,
- * what is folded in. */
+ * epilogues. */
 #include "cuda_test.h"
 
 struct shape {

@@ -1,6 +1,6 @@
-/* Several ranks on the CUDA device without a GPU (guarded.h), as threads over memory: their steps
- * go as CUDA graphs, too, and give the bits of one operation after the other, however the state is
- * shared out; what is gathered begins before the host waits for others. */
+/* Several ranks on the CUDA device without a GPU (guarded.h), as threads: their steps run as CUDA
+ * graphs too, and give the bits of one operation after the other, with every SHARD. Gathered work
+ * is submitted before the host waits for other ranks. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else

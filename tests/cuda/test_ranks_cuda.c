@@ -1,7 +1,7 @@
-/* Several ranks on the CUDA device without a GPU (guarded.h), with parameters that passes read in
- * 16 bits: the same training whatever each rank holds, from first to last and from another's state
- * on; what a rank holds. Ranks are threads; from the third step on their work goes as CUDA graphs
- * (test_rank_graphs_cuda). */
+/* Several ranks on the CUDA device without a GPU (guarded.h), with 16-bit compute copies of
+ * parameters: the same training whatever each rank holds, from the first step to the last and after
+ * a restore; and what a rank holds. Ranks are threads; from the third step on their work runs as
+ * CUDA graphs (test_rank_graphs_cuda). */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else

@@ -1,6 +1,6 @@
-/* A GPU alone decides on its update by itself (train/step_async.c): the same bits, in the end and
- * in what is told, as with the host's look between the passes and the update, which several ranks
- * have. Without a GPU (guarded.h). */
+/* A single GPU decides on its update itself (train/step_async.c): the same final bits and the same
+ * reported numbers as when the host decides between the passes and the update, as with several
+ * ranks. Without a GPU (guarded.h). */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else

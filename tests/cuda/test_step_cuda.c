@@ -1,7 +1,7 @@
 /* Training on the CUDA device without a GPU (guarded.h): the recorded runs of tests/golden in every
- * PRECISION, f32 through the cuBLASLt of loops and through our own products, the 16-bit types
- * through the kernels for tensor cores; a run that goes on from its state to the same bits; loss
- * scales; what a step asks of the runtime; a text. */
+ * PRECISION, f32 through the cuBLASLt of loops and through the program's kernels, 16-bit types
+ * through the kernels for tensor cores; a resumed run gives the same bits; loss scales; the calls
+ * of the runtime that a step makes; a sample of text. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else

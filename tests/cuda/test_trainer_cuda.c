@@ -1,6 +1,6 @@
 /* The trainer over the CUDA device without a GPU (guarded.h): checkpoints of a state that the host
- * cannot read, written while training goes on and at the end, and read back; a run that goes on
- * gives the same numbers, loss scale included; faults that touch the state; samples of text. */
+ * cannot read, written during training and at its end, and read back; a resumed run gives the same
+ * numbers, loss scale included; faults that touch the state; samples of text. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else

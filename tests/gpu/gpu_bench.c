@@ -3,10 +3,10 @@
  *   name<TAB>unit<TAB>value<TAB>part of the limit<TAB>milliseconds
  *
  * The limit of a kernel that moves memory is the copy bandwidth measured in the same run (bytes
- * read and written); products and attention are told in TFLOP/s, causal attention counted as half.
- * Launchers are called as the device calls them; buffers are larger than the caches and hold random
- * numbers near one (zeros make products faster than they are). A case that a launcher refuses says
- * so; nothing is written that was not measured. */
+ * read and written). Products and attention are given in TFLOP/s; causal attention counts as half.
+ * Launchers are called as the device calls them. Buffers are larger than the caches and hold random
+ * numbers near one: zeros would make products faster than they are. A case that a launcher refuses
+ * is reported as refused; only measured values are printed. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>

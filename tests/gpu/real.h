@@ -1,5 +1,5 @@
-/* real — what tests/gpu/real.c gives the tests of the CUDA kernels: their memory, and the names of
- * their mains. */
+/* real — the interface between tests/gpu/real.c and the tests of the CUDA kernels: their memory,
+ * and the names of their mains. */
 #ifndef CONVOY_TESTS_GPU_REAL_H
 #define CONVOY_TESTS_GPU_REAL_H
 

@@ -1,8 +1,9 @@
-/* real_runtime — what src/dev leans on and CUDA's manual leaves half said, asked of the runtime
- * itself. TAP; no kernel is needed.
+/* real_runtime — checks on a real GPU what src/dev relies on and CUDA's manual does not say
+ * clearly. TAP; no kernel is needed.
  *
- * A graph here is as one of ours: a long copy, a number brought to pinned memory, an event's record
- * as a node of its own (cudaEventRecordExternal), then a much longer piece of work. */
+ * The graph here is like the program's own: a long copy, a number copied to pinned memory, the
+ * record of an event as a node of its own (cudaEventRecordExternal), then a much longer piece of
+ * work. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* kernel_test — how every kernel is held against its plain truth: the same inputs on a device of
- * each level this machine has, with 1, 2 and 3 threads; errors within a limit, guard areas
- * untouched, the same bits for any number of threads. */
+/* kernel_test — compares every kernel with its plain truth: the same inputs on a device of each ISA
+ * level that this machine has, with 1, 2 and 3 threads. Errors stay within a limit, guard areas
+ * stay untouched, and the bits are the same for any number of threads. */
 #ifndef CONVOY_TESTS_KERNEL_TEST_H
 #define CONVOY_TESTS_KERNEL_TEST_H
 

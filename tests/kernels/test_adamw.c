@@ -1,5 +1,6 @@
-/* Optimisers: torch's semantics by hand-computed cases, fast against plain over many steps, spans,
- * clipping; what they are told of gradients, and that those that are not finite change nothing. */
+/* Optimisers: torch's semantics by cases computed by hand; fast against plain over many steps;
+ * spans; clipping; how gradients are scaled, and that gradients that are not finite change
+ * nothing. */
 #include "kernel_test.h"
 
 struct input {

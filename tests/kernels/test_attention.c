@@ -1,5 +1,5 @@
-/* Attention: the fast tiles against the truth, masks and dropout, and the backward pass against
- * finite differences. */
+/* Attention: the fast tiles against the plain truth, masks and dropout, and the backward pass
+ * against finite differences. */
 #include "kernel_test.h"
 
 struct shape {

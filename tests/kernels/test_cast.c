@@ -1,5 +1,5 @@
 /* Casts between floating types: known roundings, every 16-bit pattern there and back, and the same
- * bits at every level. */
+ * bits on every ISA level. */
 #include "kernel_test.h"
 
 struct input {

@@ -1,5 +1,5 @@
-/* Sums along a tree: by hand, against a tree built here from halves, every type, number of sources
- * and place of the own one, in place; the same bits at every level. */
+/* Sums along a tree: cases by hand, and against a tree of halves that is built here; every type,
+ * number of sources and place of the own source; in place; the same bits on every ISA level. */
 #include "kernel_test.h"
 
 struct input {

@@ -1,5 +1,5 @@
-/* Packing floats: the same bytes on every level and any number of threads; what is lost is small
- * and remembered. */
+/* Packing floats: the same bytes on every ISA level with any number of threads; the error is small,
+ * and is kept as the residual. */
 #include "kernel_test.h"
 
 struct packed {

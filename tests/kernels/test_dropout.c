@@ -1,5 +1,5 @@
-/* Dropout alone: the same elements at every level, bit for bit; about p of them gone; the rest
- * scaled. */
+/* Dropout as an operation: the same elements on every ISA level, bit for bit; about p of them are
+ * dropped; the rest is scaled. */
 #include "kernel_test.h"
 
 struct input {

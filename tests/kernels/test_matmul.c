@@ -1,4 +1,4 @@
-/* The fast products against the plain truth: every level this machine has, 1, 2 and 3 threads,
+/* The fast products against the plain truth: every ISA level of this machine, 1, 2 and 3 threads,
  * every option. */
 #include "harness.h"
 

@@ -1,4 +1,4 @@
-/* Sums: exact where doubles are, close to the truth elsewhere, the same bits for any number of
+/* Sums: exact where doubles are, else close to the plain truth; the same bits for any number of
  * threads. */
 #include "kernel_test.h"
 

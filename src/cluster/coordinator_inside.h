@@ -45,7 +45,7 @@ struct coordinator {
     int worlds_n; /* that this process has made */
     int left_n, stop;
     int64_t step; /* the highest reported */
-    struct message_restarts counts;
+    struct restart_budget counts;
     enum status end_st;
     char why[MESSAGE_TEXT_MAX], missing[MESSAGE_TEXT_MAX];
     struct log_queue log;

@@ -66,7 +66,7 @@ struct member {
     int64_t leaving_ms;
     enum status leave_st;
     int64_t step;
-    struct message_restarts counts;
+    struct restart_budget counts;
     char why[MESSAGE_TEXT_MAX];     /* of `lost` or of leaving */
     char missing[MESSAGE_TEXT_MAX]; /* as in message_reply */
     char trouble[256];              /* why node 0 cannot be reached, as text */

@@ -38,7 +38,7 @@ static void add_incarnation(struct text *out, const char *key,
              (unsigned long long)incarnation.lo);
 }
 
-static void add_counts(struct text *out, const struct message_restarts *counts)
+static void add_counts(struct text *out, const struct restart_budget *counts)
 {
     add_whole(out, "restarts", counts->restarts);
     add_whole(out, "barren", counts->no_progress);
@@ -226,7 +226,7 @@ static enum status get_incarnation(const cJSON *object, const char *key,
     return ST_OK;
 }
 
-static enum status get_counts(const cJSON *object, struct message_restarts *out)
+static enum status get_counts(const cJSON *object, struct restart_budget *out)
 {
     TRY(json_get_i64(object, "restarts", 0, INT32_MAX, &out->restarts));
     TRY(json_get_i64(object, "barren", 0, INT32_MAX, &out->no_progress));

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "cluster/cluster.h"
+#include "cluster/restart_budget.h"
 
 #define MESSAGE_PROTOCOL 1
 #define MESSAGE_TEXT_MAX 1024
@@ -37,13 +38,6 @@ static inline bool message_is_same(struct message_incarnation a, struct message_
 {
     return a.hi == b.hi && a.lo == b.lo;
 }
-
-/* The restarts of the job so far. Every member keeps a copy, for a new process of node 0. */
-struct message_restarts {
-    int64_t restarts;
-    int64_t no_progress; /* the last ones in a row that brought no new highest step */
-    int64_t best_step;   /* the highest step when a restart was last counted; -1: none */
-};
 
 /* What a process adds to its heartbeat until it is admitted. */
 struct message_join {
@@ -72,7 +66,7 @@ struct message_heartbeat {
     enum status leave_st;
     int stop;     /* the request to stop that its supervisor got; 0: none */
     int64_t step; /* the highest that one of its ranks has done; -1: none */
-    struct message_restarts counts;
+    struct restart_budget counts;
     char why[MESSAGE_TEXT_MAX]; /* of the last loss or of leaving; "" */
     int ranks_n;                /* ≤ CLUSTER_WORKERS_MAX */
     const struct cluster_rank *ranks;
@@ -102,7 +96,7 @@ struct message_reply {
     bool is_left;       /* the member may leave: the coordinator knows */
     int stop;           /* the request to stop that a node got; 0: none */
     enum status st;     /* END */
-    struct message_restarts counts;
+    struct restart_budget counts;
     /* END: the reason; gathering: why the last generation ended */
     char text[MESSAGE_TEXT_MAX];
     char missing[MESSAGE_TEXT_MAX]; /* the nodes that are not there or not ready */

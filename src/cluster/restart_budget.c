@@ -1,24 +1,38 @@
 /* restart_budget — see restart_budget.h. */
 #include "cluster/restart_budget.h"
 
-bool restart_budget_take(struct message_restarts *counts, int64_t step, int max_restarts,
+#include "base/text.h"
+
+#define DELAY_FIRST_MS 250
+#define DELAY_MAX_MS 10000
+
+bool restart_budget_take(struct restart_budget *budget, int64_t step, int64_t restarts_max,
                          const char *why, char *out, size_t cap)
 {
-    counts->no_progress++;
-    if (step > counts->best_step) {
-        counts->best_step = step;
-        counts->no_progress = 0;
+    budget->no_progress++;
+    if (step > budget->best_step) {
+        budget->best_step = step;
+        budget->no_progress = 0;
     }
-    if (counts->restarts >= max_restarts) {
-        text_format(out, cap, "%.800s; no restart left (MAX_RESTARTS=%d)", why, max_restarts);
+    if (budget->restarts >= restarts_max) {
+        text_format(out, cap, "%.800s; no restart left (MAX_RESTARTS=%lld)", why,
+                    (long long)restarts_max);
         return false;
     }
-    if (counts->no_progress >= RESTART_BUDGET_NO_PROGRESS_MAX) {
+    if (budget->no_progress >= RESTART_BUDGET_NO_PROGRESS_MAX) {
         text_format(out, cap,
                     "%.800s; %d recoveries in a row made no new step, so more would not help", why,
                     RESTART_BUDGET_NO_PROGRESS_MAX);
         return false;
     }
-    counts->restarts++;
+    budget->restarts++;
     return true;
+}
+
+int64_t restart_budget_delay_ms(int64_t restarts)
+{
+    int64_t delay_ms = 0;
+    for (int64_t i = 1; i < restarts && delay_ms < DELAY_MAX_MS; i++)
+        delay_ms = delay_ms ? 2 * delay_ms : DELAY_FIRST_MS;
+    return delay_ms < DELAY_MAX_MS ? delay_ms : DELAY_MAX_MS;
 }

@@ -109,29 +109,6 @@ void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_pol
     out->may_restart = may_restart(out->st);
 }
 
-enum exit_policy_next exit_policy_next(struct exit_policy_budget *budget, int64_t step)
-{
-    budget->no_progress++;
-    if (step > budget->step_best) {
-        budget->step_best = step;
-        budget->no_progress = 0;
-    }
-    if (budget->restarts >= budget->restarts_max)
-        return EXIT_POLICY_NEXT_NO_BUDGET;
-    if (budget->no_progress >= EXIT_POLICY_NO_PROGRESS_MAX)
-        return EXIT_POLICY_NEXT_NO_PROGRESS;
-    budget->restarts++;
-    return EXIT_POLICY_NEXT_RESTART;
-}
-
-int64_t exit_policy_delay_ms(const struct exit_policy_budget *budget)
-{
-    int64_t delay_ms = 0;
-    for (int64_t i = 1; i < budget->restarts && delay_ms < 10000; i++)
-        delay_ms = delay_ms ? 2 * delay_ms : 250;
-    return delay_ms < 10000 ? delay_ms : 10000;
-}
-
 const char *exit_policy_resume_hint(bool has_dir, const struct board_worker *last, char *out,
                                     size_t cap)
 {

@@ -10,7 +10,7 @@
  *
  * One worker alone has nobody to meet: then this process itself counts restarts and starts it
  * again. Must not know devices, data or models. */
-#include "node/command.h"
+#include "node/supervisor_inside.h"
 
 #include <errno.h>
 #include <math.h>
@@ -18,25 +18,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <event2/event.h>
-
-#include "base/board.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "node/command.h"
 #include "node/crash.h"
-#include "node/workers.h"
 #include "node/device.h"
 #include "node/memory_check.h"
 #include "node/linger.h"
 #include "node/process.h"
-#include "node/cluster_bridge.h"
-#include "node/run_info.h"
 #include "node/spawn.h"
 #include "node/exit_policy.h"
 #include "node/watchdog.h"
-#include "serve/serve.h"
 #include "train/stop_request.h"
 
 #define TICK_MS 50
@@ -44,44 +38,15 @@
 /* a worker that has not begun to train obeys a stop by itself so long, then it is ended */
 #define LOADING_STOP_MS 3000
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
-#define SIGNALS_N 5
 
-struct supervisor {
-    const struct conf *conf;
-    int args_n;
-    char **args;
-    struct event_base *loop;
-    struct event *signals[SIGNALS_N], *tick;
-    struct board *board;
-    int shm_fd; /* -1: none */
-    struct workers *workers;
-    struct cluster_bridge *bridge; /* NULL: one worker alone */
-    struct serve *serve;           /* NULL: STATUS_PORT=0 */
-    struct board_node node;
-    struct run_info *info; /* what HTTP answers beside the board */
-    /* one worker alone: of the job; else of this node's, for the delay */
-    struct exit_policy_budget budget;
-    enum board_request stop;      /* asked so far, here or on another node */
-    int64_t stop_ms;              /* when */
-    enum board_request signalled; /* by a signal to this process */
-    bool was_preempted;           /* SIGUSR1 came first */
-    bool ends_at_once;            /* a second signal said so */
-    /* a worker has told of a step: it knew then whether there is a checkpoint */
-    bool has_trained;
-    int64_t signalled_ms;
-    bool is_leaving; /* the other nodes are told; the end follows */
-    bool is_over;
-    enum status result; /* with its sentence in status_message */
-};
-
-static void set_phase(struct supervisor *s, enum board_phase phase)
+void supervisor_set_phase(struct supervisor *s, enum board_phase phase)
 {
     s->node.phase = phase;
     board_node_publish(s->board, &s->node);
 }
 
-/* end — the loop is left; FAIL() has been called when st is not ST_OK. */
-static void end(struct supervisor *s, enum status st)
+/* supervisor_end — the loop is left; FAIL() has been called when st is not ST_OK. */
+void supervisor_end(struct supervisor *s, enum status st)
 {
     s->is_over = true;
     s->result = st;
@@ -89,178 +54,27 @@ static void end(struct supervisor *s, enum status st)
         s->node.error = (struct board_error){.code = status_exit(st), .node = s->node.node_id};
         text_copy(s->node.error.message, sizeof s->node.error.message, status_message());
     }
-    set_phase(s, st == ST_OK ? BOARD_PHASE_DONE : BOARD_PHASE_FAILED);
+    supervisor_set_phase(s, st == ST_OK ? BOARD_PHASE_DONE : BOARD_PHASE_FAILED);
     event_base_loopbreak(s->loop);
 }
 
-/* leave — as end, but the other nodes hear of it first, and why. */
-static void leave(struct supervisor *s, enum status st)
+/* supervisor_leave — as supervisor_end, but the other nodes hear of it first, and why. */
+void supervisor_leave(struct supervisor *s, enum status st)
 {
     if (s->is_leaving || s->is_over)
         return;
     workers_forbid_start(s->workers);
     if (!s->bridge) {
-        end(s, st);
+        supervisor_end(s, st);
         return;
     }
     s->is_leaving = true;
     cluster_bridge_leave(s->bridge, st, st == ST_OK ? "" : status_message());
 }
 
-/* ---- a worker's end ---- */
-
-/* is_clean_stop — it ended as it was asked to. SIGTERM may come while it still carries out
- * SIGUSR1. */
-static bool is_clean_stop(const struct supervisor *s, const struct workers_end *worker)
-{
-    enum status st = worker->decision.st;
-    return worker->is_exit && stop_request_is_stop(s->stop) &&
-           (st == stop_request_status(s->stop) || (s->was_preempted && st == ST_RETRY));
-}
-
-/* keep_checkpoint — what rank 0 has told of its checkpoints, before its end or the next one's
- * beginning wipes it out. */
-static void keep_checkpoint(struct supervisor *s, const struct board_worker *first)
-{
-    if (s->node.node_id == 0 && first->rank == 0 && first->checkpoint.step >= 0)
-        s->node.checkpoint = first->checkpoint;
-    s->has_trained = s->has_trained || first->step >= 0;
-}
-
-/* keep_last_stats — as keep_checkpoint, of the worker that lives. */
-static void keep_last_stats(struct supervisor *s)
-{
-    struct board_worker first;
-    if (board_worker_copy(s->board, 0, &first))
-        keep_checkpoint(s, &first);
-}
-
-static bool has_dir(const struct supervisor *s)
+bool supervisor_has_checkpoint_dir(const struct supervisor *s)
 {
     return conf_text(s->conf, CONF_CHECKPOINT_DIR)[0] != 0;
-}
-
-/* end_stopped — a stop was asked for, but a worker did not live to carry it out. */
-static void end_stopped(struct supervisor *s, const struct workers_end *worker)
-{
-    enum status st = stop_request_status(s->stop);
-    char rest[96];
-    exit_policy_resume_hint(has_dir(s), worker->last, rest, sizeof rest);
-    if (worker->is_killed && !s->ends_at_once)
-        FAIL(st, "stopped by %s while loading, before the first step; %s",
-             stop_request_signal(s->stop), rest);
-    else if (s->ends_at_once)
-        FAIL(st, "ended at once by a second signal, without another checkpoint; %s", rest);
-    else
-        FAIL(st, "asked to stop by %s, but %s; %s", stop_request_signal(s->stop),
-             worker->decision.text, rest);
-    leave(s, st);
-}
-
-/* end_clean_stop — the trainer's own words, after its checkpoint: those of the lowest rank, which
- * wrote it. */
-static void end_clean_stop(struct supervisor *s, const struct workers_end *worker)
-{
-    enum status st = stop_request_status(s->stop);
-    struct board_worker first;
-    if (workers_alive(s->workers) > 0)
-        return; /* the others are about to */
-    if (!board_worker_copy(s->board, 0, &first))
-        first = *worker->last;
-    FAIL(st, "%s", first.error.message[0] ? first.error.message : status_text(st));
-    leave(s, st);
-}
-
-/* set_resume — from where the job goes on, as far as this node knows; words for people. Only rank 0
- * reads and writes checkpoints, so other nodes hear of it when it has begun. */
-static const char *set_resume(struct supervisor *s, char *out, size_t cap)
-{
-    long long step = s->node.checkpoint.step;
-    s->node.resume_step = -1;
-    if (s->node.node_id != 0) {
-        text_copy(out, cap, "where node 0 has its last checkpoint, or from the beginning");
-    } else if (!has_dir(s)) {
-        s->node.resume_step = 0;
-        text_copy(out, cap, "the beginning (CHECKPOINT_DIR is not set)");
-    } else if (step >= 0) {
-        s->node.resume_step = step;
-        text_format(out, cap, "the checkpoint of step %lld", step);
-    } else if (s->has_trained) {
-        s->node.resume_step = 0;
-        text_copy(out, cap, "the beginning (there is no checkpoint yet)");
-    } else {
-        text_copy(out, cap, "the last checkpoint, or from the beginning when there is none");
-    }
-    return out;
-}
-
-/* recover_alone — start again, or say why not. */
-static void recover_alone(struct supervisor *s, const struct workers_end *worker)
-{
-    char rest[96], from[96];
-    const struct exit_policy_decision *decision = &worker->decision;
-    const struct board_worker *last = worker->last;
-    switch (exit_policy_next(&s->budget, last->step)) {
-    case EXIT_POLICY_NEXT_RESTART:
-        LOG_WARN("%s; restart %lld of %lld from %s", decision->text, (long long)s->budget.restarts,
-                 (long long)s->budget.restarts_max, set_resume(s, from, sizeof from));
-        s->node.restarts = s->budget.restarts;
-        text_copy(s->node.last_failure, sizeof s->node.last_failure, decision->text);
-        set_phase(s, BOARD_PHASE_RECOVERING);
-        workers_start_later(s->workers, worker->worker_i, exit_policy_delay_ms(&s->budget));
-        return;
-    case EXIT_POLICY_NEXT_NO_PROGRESS:
-        FAIL(decision->st,
-             "%s; %d recoveries in a row made no new step, so more would not help; %s",
-             decision->text, EXIT_POLICY_NO_PROGRESS_MAX,
-             exit_policy_resume_hint(has_dir(s), last, rest, sizeof rest));
-        break;
-    case EXIT_POLICY_NEXT_NO_BUDGET:
-        FAIL(decision->st, "%s; no restart left (MAX_RESTARTS=%lld); %s", decision->text,
-             (long long)s->budget.restarts_max,
-             exit_policy_resume_hint(has_dir(s), last, rest, sizeof rest));
-        break;
-    }
-    end(s, decision->st);
-}
-
-/* recover — the worker is started again; whether the job goes on is decided where all nodes are
- * known, and said through on_abort or on_end. A worker that gets no further waits longer each
- * time. */
-static void recover(struct supervisor *s, const struct workers_end *worker)
-{
-    bool is_news = worker->last->step > s->budget.step_best;
-    s->budget.step_best = is_news ? worker->last->step : s->budget.step_best;
-    s->budget.restarts = is_news ? 1 : s->budget.restarts + 1;
-    if (!cluster_bridge_is_running(s->bridge)) /* else the meeting tells it, to everybody */
-        LOG_WARN("%s", worker->decision.text);
-    set_phase(s, BOARD_PHASE_RECOVERING);
-    /* first: the board still has its last words */
-    cluster_bridge_lost(s->bridge, worker->decision.st, worker->decision.text);
-    workers_start_later(s->workers, worker->worker_i, exit_policy_delay_ms(&s->budget));
-}
-
-static void on_worker_end(void *arg, const struct workers_end *worker)
-{
-    struct supervisor *s = arg;
-    if (s->is_over || s->is_leaving)
-        return;
-    keep_checkpoint(s, worker->last);
-    if (worker->decision.st == ST_OK) {
-        if (workers_alive(s->workers) == 0)
-            leave(s, ST_OK);
-    } else if (is_clean_stop(s, worker)) {
-        end_clean_stop(s, worker);
-    } else if (worker->is_exit && !worker->decision.may_restart) {
-        FAIL(worker->decision.st, "%s", worker->decision.text);
-        leave(s, worker->decision.st);
-    } else if (stop_request_is_stop(s->stop)) {
-        end_stopped(s, worker);
-    } else if (s->bridge) {
-        recover(s, worker);
-    } else {
-        recover_alone(s, worker);
-    }
 }
 
 static void set_stop(struct supervisor *s, enum board_request request)
@@ -278,8 +92,9 @@ static void stop_unready(struct supervisor *s, enum board_request request)
     bool has_published = board_worker_copy(s->board, 0, &last);
     FAIL(stop_request_status(request), "stopped by %s while recovering; %s",
          stop_request_signal(request),
-         exit_policy_resume_hint(has_dir(s), has_published ? &last : NULL, rest, sizeof rest));
-    leave(s, stop_request_status(request));
+         exit_policy_resume_hint(supervisor_has_checkpoint_dir(s), has_published ? &last : NULL,
+                                 rest, sizeof rest));
+    supervisor_leave(s, stop_request_status(request));
 }
 
 /* ---- what the other nodes say ---- */
@@ -288,16 +103,16 @@ static void on_abort(void *arg, const char *why)
 {
     struct supervisor *s = arg;
     char from[96];
-    keep_last_stats(s);
+    supervisor_recover_keep_stats(s);
     workers_rearm(s->workers, clock_ms()); /* before the workers hear of it */
     s->node.restarts = cluster_bridge_restarts(s->bridge);
     text_copy(s->node.last_failure, sizeof s->node.last_failure, why);
     if (s->node.node_id != 0) /* on node 0 the meeting has said so */
         LOG_WARN("%s", why);
-    set_resume(s, from, sizeof from);
+    supervisor_recover_set_resume(s, from, sizeof from);
     if (!stop_request_is_stop(s->stop))
         LOG_INFO("going on from %s when all are back", from);
-    set_phase(s, BOARD_PHASE_RECOVERING);
+    supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
 }
 
 static void on_cluster_stop(void *arg, enum board_request request)
@@ -318,7 +133,7 @@ static void on_cluster_end(void *arg, enum status st)
 {
     struct supervisor *s = arg;
     if (!s->is_over)
-        end(s, st);
+        supervisor_end(s, st);
 }
 
 /* ---- time and signals ---- */
@@ -338,7 +153,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         board_node_publish(s->board, &s->node);
     }
     if (st != ST_OK)
-        leave(s, st);
+        supervisor_leave(s, st);
     else if (s->bridge)
         cluster_bridge_tick(s->bridge, now_ms);
 }
@@ -364,7 +179,7 @@ static void end_at_once(struct supervisor *s, enum board_request request)
     }
     FAIL(stop_request_status(request),
          "ended at once by a second signal, without another checkpoint");
-    end(s, stop_request_status(request));
+    supervisor_end(s, stop_request_status(request));
 }
 
 static void on_stop(evutil_socket_t signal_n, short what, void *arg)
@@ -414,18 +229,18 @@ static enum status open_loop(struct supervisor *s)
     static const struct {
         int signal_n;
         event_callback_fn call;
-    } rows[SIGNALS_N] = {{SIGTERM, on_stop},
-                         {SIGINT, on_stop},
-                         {SIGUSR1, on_stop},
-                         {SIGCHLD, on_child},
-                         {SIGHUP, on_stop}};
+    } rows[SUPERVISOR_SIGNALS_N] = {{SIGTERM, on_stop},
+                                    {SIGINT, on_stop},
+                                    {SIGUSR1, on_stop},
+                                    {SIGCHLD, on_child},
+                                    {SIGHUP, on_stop}};
     static const struct timeval every = {.tv_usec = TICK_MS * 1000};
     signal(SIGPIPE, SIG_IGN);
     s->loop = event_base_new();
     if (!s->loop)
         return FAIL(ST_RETRY, "cannot open the event loop: no memory or no open files are left; "
                               "free some memory, or raise the limit (ulimit -n)");
-    for (int i = 0; i < SIGNALS_N; i++) {
+    for (int i = 0; i < SUPERVISOR_SIGNALS_N; i++) {
         if (process_ignores(rows[i].signal_n) && rows[i].signal_n == SIGHUP)
             continue;
         s->signals[i] = evsignal_new(s->loop, rows[i].signal_n, rows[i].call, s);
@@ -511,7 +326,7 @@ static enum status open_workers(struct supervisor *s)
         .shm_fd = s->shm_fd,
         .limit_set_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT),
         .comm_heartbeat_limit_ms = conf_i64(s->conf, CONF_PEER_TIMEOUT),
-        .on_end = on_worker_end,
+        .on_end = supervisor_recover_worker_ended,
         .arg = s,
     };
     return workers_open(&config, &s->workers);
@@ -579,7 +394,7 @@ static void close_all(struct supervisor *s)
     serve_close(s->serve);
     run_info_close(s->info);
     cluster_bridge_close(s->bridge);
-    for (int i = 0; i < SIGNALS_N; i++)
+    for (int i = 0; i < SUPERVISOR_SIGNALS_N; i++)
         if (s->signals[i])
             event_free(s->signals[i]);
     if (s->tick)
@@ -606,7 +421,7 @@ static enum status begin(struct supervisor *s)
     enum status st = memory_check_train(s->conf);
     if (st == ST_OK)
         return workers_start(s->workers);
-    leave(s, st);
+    supervisor_leave(s, st);
     return ST_OK;
 }
 
@@ -617,7 +432,7 @@ enum status supervisor_main(const struct conf *conf, int argc, char **argv)
         .args_n = argc,
         .args = argv,
         .shm_fd = -1,
-        .budget = {.restarts_max = conf_i64(conf, CONF_MAX_RESTARTS), .step_best = -1},
+        .budget = {.best_step = -1},
     };
     enum status st = open_all(&s);
     if (st == ST_OK)

@@ -101,45 +101,6 @@ static void test_hang(void **state)
         strstr(v.text, "first word; if its steps are really that slow, set STEP_TIMEOUT higher"));
 }
 
-static void test_budget(void **state)
-{
-    (void)state;
-    struct exit_policy_budget b = {.restarts_max = 2, .step_best = -1};
-    assert_int_equal(exit_policy_next(&b, 10), EXIT_POLICY_NEXT_RESTART);
-    assert_int_equal(exit_policy_next(&b, 20), EXIT_POLICY_NEXT_RESTART);
-    assert_int_equal(exit_policy_next(&b, 30), EXIT_POLICY_NEXT_NO_BUDGET);
-    assert_int_equal(b.restarts, 2);
-    b = (struct exit_policy_budget){.restarts_max = 0, .step_best = -1};
-    assert_int_equal(exit_policy_next(&b, 10), EXIT_POLICY_NEXT_NO_BUDGET);
-}
-
-static void test_barren(void **state)
-{
-    (void)state;
-    struct exit_policy_budget b = {.restarts_max = 1000, .step_best = -1};
-    /* never spoke: no_progress from the first */
-    assert_int_equal(exit_policy_next(&b, -1), EXIT_POLICY_NEXT_RESTART);
-    assert_int_equal(exit_policy_next(&b, 5), EXIT_POLICY_NEXT_RESTART);
-    assert_int_equal(b.no_progress, 0);
-    assert_int_equal(exit_policy_next(&b, 5), EXIT_POLICY_NEXT_RESTART);
-    assert_int_equal(exit_policy_next(&b, 4), EXIT_POLICY_NEXT_RESTART);
-    assert_int_equal(exit_policy_next(&b, 5), EXIT_POLICY_NEXT_NO_PROGRESS);
-    b = (struct exit_policy_budget){.restarts_max = 1000, .step_best = -1};
-    for (int step = 1; step <= 1000; step++)
-        assert_int_equal(exit_policy_next(&b, step), EXIT_POLICY_NEXT_RESTART);
-}
-
-static void test_delay(void **state)
-{
-    (void)state;
-    static const int64_t want_ms[] = {0, 0, 250, 500, 1000, 2000, 4000, 8000, 10000, 10000};
-    for (int64_t i = 0; i < 10; i++)
-        assert_int_equal(exit_policy_delay_ms(&(struct exit_policy_budget){.restarts = i}),
-                         want_ms[i]);
-    assert_int_equal(exit_policy_delay_ms(&(struct exit_policy_budget){.restarts = INT64_MAX}),
-                     10000);
-}
-
 static void test_signal_names(void **state)
 {
     (void)state;
@@ -170,10 +131,8 @@ static void test_kept(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_exit_codes), cmocka_unit_test(test_signals),
-    cmocka_unit_test(test_words),      cmocka_unit_test(test_hang),
-    cmocka_unit_test(test_budget),     cmocka_unit_test(test_barren),
-    cmocka_unit_test(test_delay),      cmocka_unit_test(test_signal_names),
-    cmocka_unit_test(test_kept),
+    cmocka_unit_test(test_exit_codes),   cmocka_unit_test(test_signals),
+    cmocka_unit_test(test_words),        cmocka_unit_test(test_hang),
+    cmocka_unit_test(test_signal_names), cmocka_unit_test(test_kept),
 };
 HARNESS_MAIN(tests)

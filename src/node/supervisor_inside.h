@@ -1,0 +1,65 @@
+/* supervisor_inside — the state of a node's supervisor, and what its files call of each other:
+ *
+ *   supervisor.c          start, signals, the event loop, the end
+ *   supervisor_recover.c  what the end of a worker means for the node and the job
+ *
+ * Everything runs on the one thread of the event loop. Must not know devices, data or models. */
+#ifndef CONVOY_NODE_SUPERVISOR_INSIDE_H
+#define CONVOY_NODE_SUPERVISOR_INSIDE_H
+
+#include <event2/event.h>
+
+#include "base/board.h"
+#include "cluster/restart_budget.h"
+#include "conf/conf.h"
+#include "node/cluster_bridge.h"
+#include "node/run_info.h"
+#include "node/workers.h"
+#include "serve/serve.h"
+
+#define SUPERVISOR_SIGNALS_N 5
+
+struct supervisor {
+    const struct conf *conf;
+    int args_n;
+    char **args;
+    struct event_base *loop;
+    struct event *signals[SUPERVISOR_SIGNALS_N], *tick;
+    struct board *board;
+    int shm_fd; /* -1: none */
+    struct workers *workers;
+    struct cluster_bridge *bridge; /* NULL: one worker alone */
+    struct serve *serve;           /* NULL: STATUS_PORT=0 */
+    struct board_node node;
+    struct run_info *info; /* what /log, /settings and /history need beside the board */
+    /* With one worker alone: the job's budget. Else only for the delay before a restart. */
+    struct restart_budget budget;
+    enum board_request stop;      /* the stop requested so far, here or on another node */
+    int64_t stop_ms;              /* when */
+    enum board_request signalled; /* the stop requested by a signal to this process */
+    int64_t signalled_ms;
+    bool was_preempted; /* SIGUSR1 came first */
+    bool ends_at_once;  /* a second signal came */
+    bool has_trained; /* a worker has published a step, so it knew whether there is a checkpoint */
+    bool is_leaving;  /* the other nodes are being informed; the end follows */
+    bool is_over;
+    enum status result; /* its sentence is in status_message */
+};
+
+void supervisor_set_phase(struct supervisor *s, enum board_phase phase);
+/* supervisor_end — leave the event loop with this status. FAIL() comes first unless it is ST_OK. */
+void supervisor_end(struct supervisor *s, enum status st);
+/* supervisor_leave — as supervisor_end, but inform the other nodes first. FAIL() comes first. */
+void supervisor_leave(struct supervisor *s, enum status st);
+bool supervisor_has_checkpoint_dir(const struct supervisor *s);
+
+/* supervisor_recover_worker_ended — a workers_config.on_end: end the run, or start the worker
+ * again. */
+void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker);
+/* supervisor_recover_keep_stats — keep what must outlive worker 0, which is about to be replaced. */
+void supervisor_recover_keep_stats(struct supervisor *s);
+/* supervisor_recover_set_resume — set node.resume_step, as far as this node knows it; returns out,
+ * the same for people: "the checkpoint of step 40". */
+const char *supervisor_recover_set_resume(struct supervisor *s, char *out, size_t cap);
+
+#endif

@@ -1,5 +1,5 @@
-/* bench_run — one rank's side of `convoy bench`: every collective at every size, checked, then
- * timed. Must not know how ranks were started or who reads the figures. */
+/* bench_run — one rank's part of `convoy bench`: run every collective at every size, check the
+ * result, then time it. Must not know how ranks were started or who reads the times. */
 #ifndef CONVOY_NODE_BENCH_RUN_H
 #define CONVOY_NODE_BENCH_RUN_H
 
@@ -15,19 +15,19 @@ enum bench_run_call {
     BENCH_RUN_CALL_N
 };
 
-/* Times are those of the slowest rank, from the moment that all have left a barrier. */
+/* Times are those of the slowest rank, from the moment that all ranks have left a barrier. */
 struct bench_run_row {
     enum bench_run_call call;
     int64_t bytes; /* of the whole buffer */
     int runs;
     double median_us, best_us;
-    int64_t wrong; /* elements, over all ranks */
+    int64_t wrong; /* wrong elements, over all ranks */
 };
 
 const char *bench_run_name(enum bench_run_call call);
-/* bench_run_bus — GB/s that a wire between two ranks would have to carry each way: what is moved
- * counted as the best algorithm would move it (all_reduce 2(n-1)/n of the buffer, reduce_scatter
- * and all_gather (n-1)/n, broadcast 1). */
+/* bench_run_bus — the bus bandwidth in GB/s, as in nccl-tests: what a link between two ranks must
+ * carry each way with the best algorithm. all_reduce moves 2(n-1)/n of the buffer, reduce_scatter
+ * and all_gather (n-1)/n, broadcast 1. */
 double bench_run_bus(const struct bench_run_row *row, int ranks, double us);
 
 /* bench_run — fp32, in place in memory of comm_alloc (of dev, where that is apart; NULL: the

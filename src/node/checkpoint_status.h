@@ -1,8 +1,8 @@
-/* checkpoint_status — `convoy status DIR`: what a folder of checkpoints tells about its run,
- * whether that still trains or not.
+/* checkpoint_status — `convoy status DIR`: what a folder of checkpoints shows of its run, whether
+ * that run still trains or not.
  *
- * Reads manifests, sizes and headers, not the content of every file, and holds no lock: it disturbs
- * no run. Must not know HTTP. */
+ * Reads manifests, sizes and headers, not all the data, and takes no lock, so it does not disturb a
+ * run. Must not know HTTP. */
 #ifndef CONVOY_NODE_CHECKPOINT_STATUS_H
 #define CONVOY_NODE_CHECKPOINT_STATUS_H
 
@@ -10,8 +10,8 @@
 
 #include "base/status.h"
 
-/* checkpoint_status_main — dir: CHECKPOINT_DIR, or one checkpoint in it; its report, or JSON, on
- * stdout. ST_UNHEALTHY: no valid checkpoint, or one that is damaged. */
+/* checkpoint_status_main — print a report or JSON on stdout. dir: CHECKPOINT_DIR, or one checkpoint
+ * in it. ST_UNHEALTHY: there is no valid checkpoint, or one is damaged. */
 enum status checkpoint_status_main(const char *dir, bool as_json);
 
 #endif

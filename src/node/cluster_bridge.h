@@ -1,12 +1,12 @@
-/* cluster_bridge — this node's part in the meeting of all: what its workers say on the board goes
- * to the other nodes, and what the nodes decide goes on the board.
+/* cluster_bridge — connects the board of this node with the cluster: what its workers publish goes to
+ * node 0, and what node 0 decides goes on the board.
  *
- *   all workers ready → cluster_ready → a world → the board → (somebody is lost) → abort → all
- *   ready
- *   again …
+ *   all workers ready → cluster_ready → a world → the board → a worker or node is lost → abort →
+ *   all workers ready again …
  *
- * Only for runs of several ranks, be they on one node. Which node is dead is decided in meet, which
- * worker in workers. Must not know processes, signals or HTTP. */
+ * Only for runs of several ranks, on one node or many. The cluster module decides which node is
+ * lost, workers.c which worker. All functions run on the thread of the event loop and do not block.
+ * Must not know processes, signals or HTTP. */
 #ifndef CONVOY_NODE_CLUSTER_BRIDGE_H
 #define CONVOY_NODE_CLUSTER_BRIDGE_H
 
@@ -22,32 +22,35 @@ struct cluster_bridge_config {
     struct board *board;
     struct event_base *loop;
     const struct workers *workers;
-    void (*on_abort)(void *arg, const char *why); /* workers return to joining */
-    /* another node was asked to stop: so is this one */
+    /* the generation is over; workers return to joining */
+    void (*on_abort)(void *arg, const char *why);
+    /* a stop was requested on another node, so it holds for this one too */
     void (*on_stop)(void *arg, enum board_request request);
-    /* last of all, once; the sentence is in status_message */
+    /* called once, last of all; the sentence is in status_message */
     void (*on_end)(void *arg, enum status st);
     void *arg;
 };
 
+/* cluster_bridge_open — joins the cluster; on node 0 it may block up to 30 s for its own name. */
 enum status cluster_bridge_open(const struct cluster_bridge_config *config,
                                 struct cluster_bridge **out);
-/* cluster_bridge_end — the meeting is closed, with its sockets; cluster_bridge_fill goes on showing
- * what was known last. Accepts NULL. */
+/* cluster_bridge_end — leave the cluster and close its sockets; cluster_bridge_fill still shows what
+ * was known last. Accepts NULL. */
 void cluster_bridge_end(struct cluster_bridge *bridge);
-void cluster_bridge_close(struct cluster_bridge *bridge); /* accepts NULL; also within on_end */
-/* several times a second */
+/* cluster_bridge_close — accepts NULL; may be called within on_end. */
+void cluster_bridge_close(struct cluster_bridge *bridge);
+/* cluster_bridge_tick — call several times a second. */
 void cluster_bridge_tick(struct cluster_bridge *bridge, int64_t now_ms);
 
 /* cluster_bridge_lost — a worker of this node ended; on_abort follows if it was in a generation. */
 void cluster_bridge_lost(struct cluster_bridge *bridge, enum status st, const char *why);
-/* asked here */
+/* cluster_bridge_stop — a stop was requested on this node. */
 void cluster_bridge_stop(struct cluster_bridge *bridge, enum board_request request);
-/* on_end follows */
+/* cluster_bridge_leave — this node ends with this status; on_end follows. */
 void cluster_bridge_leave(struct cluster_bridge *bridge, enum status st, const char *message);
 
 bool cluster_bridge_is_running(const struct cluster_bridge *bridge); /* a generation is under way */
 int64_t cluster_bridge_restarts(const struct cluster_bridge *bridge);
-void cluster_bridge_fill(void *arg, struct view *view); /* a serve_fill: arg is the bridge */
+void cluster_bridge_fill(void *arg, struct view *view); /* a serve_fill; arg is the bridge */
 
 #endif

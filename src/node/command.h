@@ -1,5 +1,5 @@
-/* command — the bodies of `convoy COMMAND`, called from main.c's table. Each returns how it ended;
- * main prints the failure once and exits. */
+/* command — the functions behind `convoy COMMAND`, called from the table in main.c. Each returns
+ * how it ended; main prints the failure once and exits. */
 #ifndef CONVOY_NODE_COMMAND_H
 #define CONVOY_NODE_COMMAND_H
 

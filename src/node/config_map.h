@@ -1,6 +1,6 @@
-/* config_map — from settings to the structs the modules below understand; the only place that knows
- * both. Must not know files' contents beyond a model's dimensions. What needs the model's
- * dimensions to be judged is judged here. */
+/* config_map — from settings to the structs of the modules below: the only file that knows both.
+ * Settings that can be checked only with the model's dimensions are checked here. Must not know
+ * what is in files beyond a model's dimensions. */
 #ifndef CONVOY_NODE_CONFIG_MAP_H
 #define CONVOY_NODE_CONFIG_MAP_H
 
@@ -11,29 +11,30 @@
 #include "model/model.h"
 #include "train/trainer.h"
 
-/* config_map_dims — MODEL (preset, Hugging Face folder or llm.c file) with LAYERS, HEADS, EMBED,
- * CONTEXT, VOCAB and TASK. ST_BAD_SETTING, ST_NO_INPUT or ST_BAD_DATA say what does not fit.
- * *has_weights_out: initial weights come from there. */
+/* config_map_dims — the dimensions of MODEL (a preset, a Hugging Face folder, a model file of llm.c
+ * or a checkpoint) with LAYERS, HEADS, EMBED, CONTEXT, VOCAB and TASK. *has_weights_out: the
+ * initial weights come from MODEL too. Fails ST_BAD_SETTING, ST_NO_INPUT or ST_BAD_DATA. */
 enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out);
 /* config_map_trainer — everything but dev, board, feeds and settings_json. Strings are borrowed
  * from conf. */
 enum status config_map_trainer(const struct conf *conf, const struct model_dims *dims,
                                bool has_weights, struct trainer_config *out);
-/* config_map_feed — the feed of DATA, or of VAL_DATA (never shuffled). */
+/* config_map_feed — the feed of DATA, or of VAL_DATA, which is never shuffled. */
 void config_map_feed(const struct conf *conf, const struct trainer_config *trainer,
                      bool is_validation, struct feed_config *out);
-/* config_map_cache — CACHE_DIR where it was not set and is a folder in /tmp, where others might
- * have made it: it is this user's alone (made, if it is not there), or ST_BAD_SETTING. */
+/* config_map_cache — check the default CACHE_DIR in /tmp, which another user might have made: it
+ * must be a folder of this user's alone, else ST_BAD_SETTING. Makes it when it is missing. A
+ * CACHE_DIR that was set is not checked. */
 enum status config_map_cache(const struct conf *conf);
-/* config_map_name_setting — the setting that named the data before the sentence of a failure to
- * read it: the rooms below know paths, not settings. */
+/* config_map_name_setting — put DATA or VAL_DATA before the sentence of a failure to read it: the
+ * modules below know paths, not settings. Returns st. */
 enum status config_map_name_setting(enum status st, bool is_validation);
-/* config_map_settings — settings that shape the sequence of losses, for a checkpoint
- * (base/config_diff.h). */
+/* config_map_settings — the settings that determine the sequence of losses, as JSON for a
+ * checkpoint (base/config_diff.h). */
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
                          struct text *out);
-/* config_map_agreement — the JSON object of what all nodes must agree on before they train:
- * settings, version, model, kind of device. Data are compared later, by those who have read
+/* config_map_agreement — a JSON object of what all nodes must have in common before they train:
+ * settings, version, model, kind of device. Data are compared later, by the workers that have read
  * them. */
 enum status config_map_agreement(const struct conf *conf, struct text *out);
 void config_map_board_model(const struct model_dims *dims, struct board_model *out);

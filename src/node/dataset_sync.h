@@ -1,7 +1,8 @@
-/* dataset_sync — data of node 0 for nodes that have none, as a worker sees it: node 0's first
- * worker writes down the files that its data are made of (a blob on the board; its supervisor hands
- * them out); another node's worker that misses its DATA brings them from there. Must not know
- * devices or models. */
+/* dataset_sync — a worker's side of sharing node 0's dataset with nodes that have none.
+ *
+ * Node 0's first worker publishes the list of its files on the board, and its supervisor serves
+ * them. A worker of another node whose DATA is missing downloads them. Must not know devices or
+ * models. */
 #ifndef CONVOY_NODE_DATASET_SYNC_H
 #define CONVOY_NODE_DATASET_SYNC_H
 
@@ -10,7 +11,7 @@
 #include "conf/conf.h"
 #include "data/feed.h"
 
-/* dataset_sync_publish — on node 0: feed NULL: there is none. */
+/* dataset_sync_publish — on node 0: publish the list of files. feed NULL: there is no such data. */
 void dataset_sync_publish(struct board *board, bool is_validation, const struct feed *feed);
 
 struct dataset_sync_config {
@@ -21,9 +22,9 @@ struct dataset_sync_config {
     void *progress_arg;
 };
 
-/* dataset_sync_fetch — on another node of several: when its DATA is not set or not there, those of
- * node 0, and in out what to read instead; else out stays empty. Blocks until node 0 knows its
- * own. */
+/* dataset_sync_fetch — on another node: when its DATA is not set or missing, download node 0's and
+ * write to out what to read instead. Else out stays empty. Blocks until node 0 has published its
+ * list and the download is complete. */
 enum status dataset_sync_fetch(const struct dataset_sync_config *config, struct text *out);
 
 #endif

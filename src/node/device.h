@@ -1,5 +1,5 @@
-/* device — what computes, and what carries numbers between devices: DEVICE and BACKEND, the same
- * way for every command. Must not know what is computed. */
+/* device — which device computes and which transport carries data between devices: DEVICE and
+ * BACKEND, read the same way for every command. Must not know what is computed. */
 #ifndef CONVOY_NODE_DEVICE_H
 #define CONVOY_NODE_DEVICE_H
 
@@ -7,15 +7,17 @@
 #include "conf/conf.h"
 #include "dev/dev.h"
 
-/* device_open — DEVICE=cpu: threads_n threads (0: all cores). DEVICE=cuda: this node's GPU number
- * worker_i, or ST_NO_DEVICE with what is missing. DEVICE=auto: a GPU for each worker when CUDA is
- * built in and finds as many, else the CPU. PRECISION goes with it: one that only a GPU has is
- * ST_NO_DEVICE where none was found (conf refuses it with DEVICE=cpu). */
+/* device_open — open the device that DEVICE asks for. ST_NO_DEVICE says what is missing.
+ *   cpu   threads_n threads; 0: all cores
+ *   cuda  this node's GPU number worker_i
+ *   auto  a GPU for each worker where CUDA is built in and finds as many, else the CPU
+ * A PRECISION that only a GPU has is ST_NO_DEVICE where none was found (conf refuses it with
+ * DEVICE=cpu). */
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out);
-/* device_dtype — PRECISION as the element type of passes on a GPU (is_discrete) or a CPU: auto is
- * bf16 there, f32 here; tf32 is f32. */
+/* device_dtype — the element type of the passes for PRECISION on a GPU (is_discrete) or a CPU. auto
+ * is bf16 on a GPU and f32 on a CPU; tf32 is stored as f32. */
 enum dtype device_dtype(const struct conf *conf, bool is_discrete);
-/* device_threads — of a worker's pool on a CPU: those of one node share its cores. */
+/* device_threads — threads of one worker's pool on a CPU: the workers of a node share its cores. */
 int device_threads(const struct conf *conf);
 
 /* device_comm — the transport that BACKEND asks for, for so many workers on such devices. */

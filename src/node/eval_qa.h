@@ -1,10 +1,9 @@
-/* eval_qa — a model's answers to questions, and what they are worth.
+/* eval_qa — a model's answers to questions, and their scores.
  *
- * Every window of a question goes through the model; the best span over all of them is the answer,
+ * Every window of a question goes through the model. The answer is the best span over all windows,
  * or none where the data has questions without an answer and the null score is higher
- * (squad_span.h). Scores are SQuAD's (squad_score.h), by the rules of v2.0 when there are questions
- * without an answer, else by those of v1.1. Must not know where the model or the questions come
- * from. */
+ * (squad_span.h). Scores are SQuAD's (squad_score.h): by the rules of v2.0 when a question has no
+ * answer, else of v1.1. Must not know where the model or the questions come from. */
 #ifndef CONVOY_NODE_EVAL_QA_H
 #define CONVOY_NODE_EVAL_QA_H
 
@@ -28,7 +27,7 @@ struct eval_qa_config {
     void *arg;
 };
 
-/* Sums over questions; exact and f1 are divided by n by whoever shows them. */
+/* Sums over questions; the caller divides exact and f1 by n. */
 struct eval_qa_sums {
     int64_t n;
     double exact, f1;
@@ -39,7 +38,7 @@ struct eval_qa_result {
     struct eval_qa_sums all, has_answer, no_answer;
 };
 
-/* eval_qa_rules — V2 when a question has no answer. */
+/* eval_qa_rules — V2 when a question has no answer, else V1. */
 enum squad_score_rules eval_qa_rules(const struct squad *squad);
 enum status eval_qa_measure(const struct eval_qa_config *config, struct eval_qa_result *out);
 

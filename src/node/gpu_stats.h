@@ -1,6 +1,6 @@
-/* gpu_stats — a thread of the worker that puts the numbers of its GPU on the board, once a second:
- * also while the worker itself hangs in the driver, which is when they are looked at. Must not know
- * what is computed. */
+/* gpu_stats — a thread of the worker that publishes the numbers of its GPU, once a second. It still
+ * does so while the worker hangs in the driver, which is when they are needed. Must not know what is
+ * computed. */
 #ifndef CONVOY_NODE_GPU_STATS_H
 #define CONVOY_NODE_GPU_STATS_H
 
@@ -8,13 +8,12 @@
 
 struct gpu_stats;
 
-/* gpu_stats_open — bus: the GPU's PCI address. Without NVML there is no stats (*out NULL), which is
- * said in the log; is_logger: for the workers of a node one says it. every_ms: between two
- * posts. */
+/* gpu_stats_open — bus: the GPU's PCI address. every_ms: the time between two readings. Without
+ * NVML there are no numbers: ST_OK, *out is NULL, and the worker with is_logger logs it. */
 enum status gpu_stats_open(struct board *board, int worker_i, const char *bus, bool is_logger,
                            int every_ms, struct gpu_stats **out);
-/* gpu_stats_close — accepts NULL. A reading that a GPU in trouble does not end is waited for 2 s,
- * then left to itself; the board is not touched any more. */
+/* gpu_stats_close — waits 2 s at most for a reading under way: on a GPU in trouble it may never end.
+ * Then the thread is left behind and no longer touches the board. Accepts NULL. */
 void gpu_stats_close(struct gpu_stats *stats);
 
 #endif

@@ -1,7 +1,5 @@
-/* linger — after the end the node goes on answering for a while: what asks every few seconds
- * (Prometheus), and the person it calls, still find what became of the run.
- *
- * Must not know what is served. */
+/* linger — after the end of a run, keep answering HTTP for a while (LINGER), so that Prometheus and
+ * the person it alerts still see how the run ended. Must not know what is served. */
 #ifndef CONVOY_NODE_LINGER_H
 #define CONVOY_NODE_LINGER_H
 
@@ -12,12 +10,12 @@
 
 struct event_base;
 
-/* linger_text — why this run lingers, for people: "LINGER=60s (Kubernetes)". Returns out. */
+/* linger_text — the setting and where it comes from, for people: "LINGER=60s, Kubernetes". Returns
+ * out. */
 const char *linger_text(const struct conf *conf, char *out, size_t cap);
-/* linger_run — says how the run ended (st, with its sentence in status_message, which is cleared:
- * nothing is left to say), then turns the loop for LINGER, or until SIGTERM, SIGINT, SIGHUP or
- * SIGUSR1. Where these cannot be watched it returns at once: an end that nothing can hasten is
- * worse than none to look at. */
+/* linger_run — log how the run ended (st, with its sentence in status_message, which it clears),
+ * then run the event loop for LINGER, or until SIGTERM, SIGINT, SIGHUP or SIGUSR1. Returns at once
+ * where these signals cannot be watched: nothing could end the wait earlier. */
 void linger_run(struct event_base *loop, const struct conf *conf, enum status st);
 
 #endif

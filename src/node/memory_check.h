@@ -1,10 +1,10 @@
-/* memory_check — does what is asked for fit into memory? Asked before any of it is taken: what
- * train/memory_plan.h says, against what the machine, control groups, limits of a process and the
- * GPU leave (base/memory.h).
+/* memory_check — does a run fit into memory? Checked before any of it is allocated: the plan of
+ * train/memory_plan.h against what the machine, control groups, limits of a process and the GPU
+ * leave (base/memory.h).
  *
- * What can never fit is ST_BAD_SETTING (78), with a table by kind and settings that were tried and
- * fit. What only other processes leave no room for is ST_RETRY (75): time heals that. Must not know
- * how memory is taken. */
+ * A run that can never fit is ST_BAD_SETTING (78), with a table by kind and settings that were
+ * tried and fit. A run that does not fit only because of other processes is ST_RETRY (75). Must not
+ * know how memory is allocated. */
 #ifndef CONVOY_NODE_MEMORY_CHECK_H
 #define CONVOY_NODE_MEMORY_CHECK_H
 
@@ -12,14 +12,14 @@
 #include "dev/dev.h"
 #include "train/memory_plan.h"
 
-/* memory_check_train — all workers of this node together, in the host's memory: for the supervisor,
- * before it starts them. memory_check_device — one worker in the memory of its GPU, once that is
- * open; ST_OK on a CPU. */
+/* memory_check_train — all workers of this node together, in the host's memory; the supervisor
+ * calls it before it starts them. memory_check_device — one worker in the memory of its GPU, once
+ * the GPU is open; ST_OK on a CPU. */
 enum status memory_check_train(const struct conf *conf);
 enum status memory_check_device(const struct conf *conf, const struct trainer_config *config,
                                 const struct dev *dev);
-/* memory_check_command — a command of one process: what it is for people ("eval"), its plan, the
- * device it computes on (NULL: none), and what makes it need less. */
+/* memory_check_command — a command of one process. what: its name for people ("eval"); dev: the
+ * device it computes on, or NULL; remedy: what makes it need less. */
 enum status memory_check_command(const char *what, const struct memory_plan *plan,
                                  const struct dev *dev, const char *remedy);
 

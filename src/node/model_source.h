@@ -1,5 +1,5 @@
-/* model_source — the model that MODEL (a Hugging Face folder or a model file of llm.c) or
- * CHECKPOINT_DIR names, for commands that only use one. Must not know what for. */
+/* model_source — find and load the model that MODEL or CHECKPOINT_DIR names, for commands that use
+ * a model without training it. Must not know what it is used for. */
 #ifndef CONVOY_NODE_MODEL_SOURCE_H
 #define CONVOY_NODE_MODEL_SOURCE_H
 
@@ -11,19 +11,20 @@
 #include "train/load.h"
 
 struct model_source {
-    struct ckpt *ckpt;        /* NULL: path */
-    char path[FILE_PATH_MAX]; /* a model made elsewhere */
-    struct model_dims dims;   /* with the task that it was trained for */
+    struct ckpt *ckpt;        /* NULL: the model is at path */
+    char path[FILE_PATH_MAX]; /* a Hugging Face folder or a model file of llm.c */
+    struct model_dims dims;   /* its task is the one it was trained for */
 };
 
-/* model_source_open — a model made elsewhere, a checkpoint, or the newest valid one of a run's
- * folder, which may be MODEL's value too. Fails ST_NO_INPUT: nothing named, or no valid checkpoint;
- * ST_BAD_DATA: damaged. */
+/* model_source_open — open a model made elsewhere, a checkpoint, or the newest valid checkpoint of
+ * a run's folder; MODEL may name any of them. ST_NO_INPUT: none is named, or no checkpoint is
+ * valid; ST_BAD_DATA: it is damaged. */
 enum status model_source_open(const struct conf *conf, struct model_source *out);
 enum status model_source_load(const struct model_source *source, const struct load_target *to);
-/* of the model or the checkpoint, as found */
+/* model_source_path — of the model or the checkpoint that was found. */
 const char *model_source_path(const struct model_source *source);
-int64_t model_source_step(const struct model_source *source); /* updates behind it; -1 unknown */
-void model_source_close(struct model_source *source);         /* accepts a zeroed one, twice */
+/* model_source_step — how many updates it has had; -1: unknown. */
+int64_t model_source_step(const struct model_source *source);
+void model_source_close(struct model_source *source); /* accepts a zeroed one, twice */
 
 #endif

@@ -1,5 +1,5 @@
-/* print — a command's answer on stdout, whole, or why not: a full disk behind a redirection is a
- * failure too. What is told beside the answer goes to the log. */
+/* print — write a command's answer to stdout, whole or with a failure: a full disk behind a
+ * redirection counts. Everything else that a command reports goes to the log. */
 #ifndef CONVOY_NODE_PRINT_H
 #define CONVOY_NODE_PRINT_H
 
@@ -8,10 +8,12 @@
 #include "base/status.h"
 #include "base/text.h"
 
-enum status print_bytes(const void *bytes, size_t n); /* ST_STORE: the system's text */
-/* print_text — and frees it. Text that was cut is ST_RETRY, nothing is written. */
+/* print_bytes — ST_STORE with the system's text when not all was written. */
+enum status print_bytes(const void *bytes, size_t n);
+/* print_text — write a text and free it. A text that was cut is ST_RETRY; then nothing is
+ * written. */
 enum status print_text(struct text *text);
-/* to stderr, for a call that asked for nothing: as much as goes; frees it */
+/* print_usage — write to stderr, for a call without a command; ignores failures. Frees the text. */
 void print_usage(struct text *text);
 
 #endif

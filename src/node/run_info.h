@@ -1,7 +1,6 @@
-/* run_info — what a node shows over HTTP beside the board: its supervisor's lines of log, its
- * settings, and where its curves are kept (with the checkpoints, by node 0).
- *
- * Must not know HTTP. */
+/* run_info — what HTTP shows of a run beside the board: the supervisor's newest log lines, the
+ * settings, and the file of the curves. Node 0 keeps that file beside the checkpoints. Must not
+ * know HTTP. */
 #ifndef CONVOY_NODE_RUN_INFO_H
 #define CONVOY_NODE_RUN_INFO_H
 
@@ -12,11 +11,11 @@
 
 struct run_info {
     struct log_tail tail;
-    struct text settings;        /* a line of JSON */
-    char archive[FILE_PATH_MAX]; /* "": nowhere */
+    struct text settings;        /* those that differ from their defaults: a line of JSON */
+    char archive[FILE_PATH_MAX]; /* the file of the curves; "": none */
 };
 
-/* run_info_open — from here on the log's lines are taken down. */
+/* run_info_open — collect the log's lines from now on. */
 enum status run_info_open(const struct conf *conf, struct run_info **out);
 void run_info_close(struct run_info *info); /* accepts NULL */
 

@@ -1,5 +1,5 @@
-/* spawn — start this very executable again as a worker, and read its end. Must not know why, or
- * what it does. */
+/* spawn — start this executable again as a worker, and collect its exit. Must not know why a worker
+ * starts or what it does. */
 #ifndef CONVOY_NODE_SPAWN_H
 #define CONVOY_NODE_SPAWN_H
 
@@ -16,19 +16,21 @@ struct spawn_config {
     int shm_fd; /* -1: none */
 };
 
-/* spawn_worker — fork and exec "convoy worker I WORDS…" with the board on BOARD_FD, what workers
- * share on BOARD_SHM_FD, and every other descriptor but 0, 1, 2 closed. The worker dies with this
- * process (SIGKILL), and ignores SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGPIPE from its first
- * instruction. */
+/* spawn_worker — fork, and exec "convoy worker I ARGS…". The worker inherits:
+ *   - the board on BOARD_FD and the workers' shared memory on BOARD_SHM_FD; of the other
+ *     descriptors only 0, 1 and 2
+ *   - SIGKILL when this process ends
+ *   - SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGPIPE ignored from its first instruction */
 enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out);
-/* spawn_shm_fd — memory that the workers of this node, and those that replace them, find under one
- * descriptor; -1 for one worker. */
+/* spawn_shm_fd — shared memory for the workers of this node and for those that replace them; -1
+ * with one worker. */
 enum status spawn_shm_fd(int workers_n, int *fd_out);
-/* spawn_raise_priority — this process goes before others where it may (CAP_SYS_NICE, RLIMIT_NICE);
- * workers started later do not. By how many steps of nice; 0: it may not. */
+/* spawn_raise_priority — lower this process's nice value where that is allowed (CAP_SYS_NICE,
+ * RLIMIT_NICE). Workers that start later keep the old value. Returns by how much; 0: not allowed. */
 int spawn_raise_priority(void);
-/* spawn_reap — collect one ended child, ours or (as PID 1) an adopted one. False: none left. */
+/* spawn_reap — collect one ended child, ours or (as PID 1) an adopted one. False: none is left. */
 bool spawn_reap(pid_t *pid_out, int *wait_status_out);
-char spawn_state(pid_t pid); /* the letter of /proc/PID/stat: R S D T Z …; 0 unknown */
+/* spawn_state — the state letter in /proc/PID/stat (R, S, D, T, Z …); 0: unknown. */
+char spawn_state(pid_t pid);
 
 #endif

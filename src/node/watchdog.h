@@ -1,15 +1,16 @@
-/* watchdog — is a worker that says nothing busy or stuck? Pure: times go in, the answer comes out.
+/* watchdog — does a silent worker work, or does it hang? Pure: times go in, the answer comes out.
  *
- * A worker beats at every unit of a step and every piece of loading. Silence longer than a limit is
- * a hang. The limit is STEP_TIMEOUT, or, when that is automatic, 60 s or ten times the slowest step
- * so far, whichever is longer. Before the first step was timed, a slow or busy machine is allowed
- * fifty times what the step's operations take at the device's peak. While loading or saving one
- * disk may hold the worker for minutes without a sign, so those phases get ten minutes at least.
+ * A worker publishes a heartbeat at every unit of a step and every part of loading. Silence for
+ * longer than a limit is a hang:
+ *   - STEP_TIMEOUT where it is set
+ *   - else 60 s or ten times the slowest step so far, whichever is longer
+ *   - before the first step is timed, fifty times what its operations take at the device's peak
+ *     (machines may be slow or busy), at least 60 s
+ *   - while loading or saving at least ten minutes: one disk may hold the worker that long
  *
- * A worker that waits for other ranks in a call of communication says nothing either, but its comm
- * heartbeat tells of the call: then it is the others who are late, and each node judges only its
- * own. A comm heartbeat that stops is a frozen process. Must not know processes, signals or the
- * board's memory. */
+ * A worker that waits for other ranks in a collective is silent too. Its comm heartbeat says so;
+ * then the other ranks are late, and each node judges only its own workers. A process whose comm
+ * heartbeat stops is frozen. Must not know processes, signals or the board's memory. */
 #ifndef CONVOY_NODE_WATCHDOG_H
 #define CONVOY_NODE_WATCHDOG_H
 
@@ -22,37 +23,39 @@
 #define WATCHDOG_STEP_FACTOR 10
 #define WATCHDOG_PLAN_FACTOR 50
 #define WATCHDOG_DISK_MS_MIN (10 * 60 * 1000)
-#define WATCHDOG_PAUSE_MS 2000 /* a gap between two looks that means: we ourselves were stopped */
+/* A longer gap between two checks means that this process itself was stopped. */
+#define WATCHDOG_PAUSE_MS 2000
 
 struct watchdog {
     int64_t limit_set_ms; /* STEP_TIMEOUT; 0: automatic */
-    int64_t slowest_ms;   /* slowest step so far, over restarts */
+    int64_t slowest_ms;   /* the slowest step so far, over restarts */
     int64_t planned_ms;   /* a step at the device's peak; 0: not known yet */
     int64_t steps_seen;   /* of the board's step_ms_n */
-    int64_t checked_ms;   /* the last look */
-    /* silence is counted from here at the earliest: start of the worker, or end of our own pause */
+    int64_t checked_ms;   /* the last check */
+    /* Silence counts from here at the earliest: the worker's start, or the end of our own pause. */
     int64_t since_ms;
 };
 
-void watchdog_start(struct watchdog *watchdog, int64_t now_ms); /* a worker was just started */
-/* what came before is no silence of its own */
+/* watchdog_start — a worker was just started. */
+void watchdog_start(struct watchdog *watchdog, int64_t now_ms);
+/* watchdog_rearm — silence before now does not count. */
 void watchdog_rearm(struct watchdog *watchdog, int64_t now_ms);
-/* learn what a step takes from a post */
+/* watchdog_learn — take over the step times that a worker has published. */
 void watchdog_learn(struct watchdog *watchdog, const struct board_worker *worker);
-/* watchdog_plan_ms — the limit before a step of this many operations was timed. */
+/* watchdog_plan_ms — the limit before the first step is timed, from that step's planned time. */
 int64_t watchdog_plan_ms(int64_t planned_ms);
 int64_t watchdog_limit_ms(const struct watchdog *watchdog, enum board_phase phase);
-/* watchdog_check — call about ten times a second. True when the worker has been silent for longer
- * than the limit; silent_ms_out (always set) says for how long. heartbeat_ms: the board's last
- * beat, 0 none. */
+/* watchdog_check — call about ten times a second. True: the worker has been silent for longer than
+ * its limit. silent_ms_out: for how long, always set. heartbeat_ms: its last sign of life; 0: none
+ * yet. */
 bool watchdog_check(struct watchdog *watchdog, int64_t now_ms, int64_t heartbeat_ms,
                     enum board_phase phase, int64_t *silent_ms_out);
-/* watchdog_last_sign_ms — the last sign of life: the beat, or the comm heartbeat while it tells of
- * a call, or the end of the last call (there it waited for others). call NULL: no comm
+/* watchdog_last_sign_ms — the last sign of life, the latest of: the heartbeat; the comm heartbeat
+ * while the worker is in a collective; the end of its last collective. call NULL: no comm
  * heartbeat. */
 int64_t watchdog_last_sign_ms(int64_t heartbeat_ms, const struct board_call *call);
-/* watchdog_is_frozen — after watchdog_check: is the last comm heartbeat, of published_ms, longer
- * ago than limit_ms? */
+/* watchdog_is_frozen — after watchdog_check: is the last comm heartbeat, published at published_ms,
+ * older than limit_ms? */
 bool watchdog_is_frozen(const struct watchdog *watchdog, int64_t now_ms, int64_t published_ms,
                         int64_t limit_ms, int64_t *silent_ms_out);
 

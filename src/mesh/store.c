@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 
@@ -109,11 +108,8 @@ enum status store_wait(struct store *s, struct comm_ticket ticket)
 {
     if (s->is_under_way && !s->is_alone)
         TRY(dev_flush(s->c.stream));
-    int64_t begin = clock_ns();
     s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
-    enum status st = comm_wait(s->c.comm, ticket);
-    s->wait_ns += clock_ns() - begin;
-    return st;
+    return comm_wait(s->c.comm, ticket);
 }
 
 enum status store_comm_wait_stream(struct store *s)
@@ -126,8 +122,7 @@ void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out)
     struct comm_times times;
     comm_times(s->c.comm, &times);
     *comm_ms_out = times.busy_ms;
-    *wait_ms_out = (double)s->wait_ns * 1e-6;
-    s->wait_ns = 0;
+    *wait_ms_out = times.wait_ms;
 }
 
 enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket)

@@ -161,7 +161,7 @@ enum status store_update(struct store *s);
  * _wait: waits for a ticket; the time counts as waiting. */
 enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket);
 enum status store_wait(struct store *s, struct comm_ticket ticket);
-/* _times: milliseconds since the last call: of messages under way, and of this thread waiting. */
+/* _times: busy_ms and wait_ms of comm_times (comm.h), since the last call. */
 void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 
 /* --- the state on this rank; store_state.h has the state of all ranks ---

@@ -70,7 +70,6 @@ struct store {
     struct store_memory taken;
     struct comm_ticket newest; /* of what was begun */
     bool is_under_way;         /* it is not waited for */
-    int64_t wait_ns;
 };
 
 /* Memory (store_memory.c).

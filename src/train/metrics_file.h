@@ -26,7 +26,7 @@ struct metrics_file_step {
     double loss, grad_norm, lr, step_ms;
     double stall_ms; /* waited for a checkpoint before this step; 0: nothing is said of it */
     int ranks;       /* with several: */
-    /* of rank 0: computed, the wire at work, and waited for it */
+    /* of rank 0, as in struct step_result */
     double compute_ms, comm_ms, wait_ms;
 };
 

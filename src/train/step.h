@@ -62,8 +62,8 @@ struct step_result {
     double compute_ms; /* all of step_run but wait_ms; of which (with the waiting inside): */
     double forward_ms, backward_ms, norm_ms, update_ms;
     double head_ms; /* head: forward and backward. Each is a sum over micro-batches */
-    double comm_ms; /* the wire at work, beside the rest or not */
-    double wait_ms; /* this rank waiting for it */
+    double comm_ms; /* busy_ms of comm_times: beside computation or not */
+    double wait_ms; /* wait_ms of comm_times: this thread blocked in communication */
     int again;      /* how often the step was done again with a smaller loss scale */
     int vote;       /* the greatest that any rank chose with step_vote; the same on all */
 };

@@ -139,7 +139,7 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
     p->step_ms[p->step_ms_n++ % BOARD_STEPS_KEPT] = (float)step_ms;
     p->compute_ms = t->compute_ms = result->compute_ms;
     p->comm_ms = result->comm_ms;
-    p->wait_ms = step_ms > result->compute_ms ? step_ms - result->compute_ms : 0;
+    p->wait_ms = result->wait_ms;
     trainer_publish(t, BOARD_PHASE_TRAINING);
     if (!t->is_rank0)
         return;

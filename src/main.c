@@ -163,8 +163,8 @@ static void write_exit_codes(struct text *out)
                  status_name((enum status)st), status_text((enum status)st));
 }
 
-/* write_exit_codes_markdown, write_settings_markdown — docs/exit-codes.md and docs/settings.md, which
- * `make docs` writes. */
+/* write_exit_codes_markdown, write_settings_markdown — docs/exit-codes.md and docs/settings.md;
+ * `make docs` writes them. */
 static void write_exit_codes_markdown(struct text *out)
 {
     text_add(out,

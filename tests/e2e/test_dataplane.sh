@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_dataplane — the ports by which workers of different nodes exchange numbers: on which addresses and how long they are
-# open, and what hostile neighbours can do there. Their sums, processes and restarts are those of a calm run.
+# test_dataplane — the ports by which workers of different nodes exchange data: on which addresses and how long they are
+# open, and what hostile clients can do there. Sums, processes and restarts are those of a run without attack.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 unset UCX_TLS UCX_NET_DEVICES
@@ -22,9 +22,9 @@ hosts_of() { ports_of "$1" | tr ' ' '\n' | sed 's/:[0-9]*$//' | sort -u | tr '\n
 count_ports() { ports_of "$1" | wc -w; }
 first_worker() { local w; w=$(workers_of_node "$1"); echo "${w%% *}"; }
 listens() { local w; w=$(first_worker "$1"); [ -n "$w" ] && [ -n "$(ports_of "$w")" ]; }
-# strangers ADDRESS PORT — what came of the attacks that this is about: UCX's own magic and a length that its library asserts,
-# noise, the right magic and noise, a start without an end, silence. How many could connect.
-strangers() {
+# attack ADDRESS PORT — 400 hostile clients: UCX's own magic and a length that its library asserts, noise, our magic and
+# noise, a beginning without an end, silence. Prints how many could connect.
+attack() {
     perl -MIO::Socket::INET -e 'my ($host, $port) = @ARGV; my ($n, @held) = (0);
         for my $i (0 .. 399) {
             my $s = IO::Socket::INET->new(PeerAddr => $host, PeerPort => $port, Timeout => 2) or next;
@@ -39,12 +39,12 @@ strangers() {
         print $n' "$1" "$2"
 }
 
-# 1. Where they listen, and until when.
+# 1. Where workers listen, and until when.
 begin_node 0 N_NODES=2 $tiny STEPS=100000000
 wait_for 20 listens 0
 ok "a worker that waits listens on MASTER_ADDR's address alone" is "$(hosts_of "$(first_worker 0)")" 127.0.0.1
 ok "…at one port" is "$(count_ports "$(first_worker 0)")" 1
-ok "node 0 itself, too" is "$(hosts_of "${node[0]}")" 127.0.0.1
+ok "node 0 itself too" is "$(hosts_of "${node[0]}")" 127.0.0.1
 begin_node 1 N_NODES=2 $tiny STEPS=100000000
 wait_for 30 is_past 5
 ok "workers that train listen nowhere" is "$(count_ports "$(first_worker 0)") $(count_ports "$(first_worker 1)")" "0 0"
@@ -76,31 +76,31 @@ else
 fi
 begin_node 0 N_NODES=2 $tiny STEPS=5 MASTER_ADDR=0.0.0.0
 finish_node 0
-ok "every address is none to be reached at: 78" is "${rcs[0]} $(grep -c 'error.*DATA_ADDR' err.0)" "78 1"
+ok "MASTER_ADDR=0.0.0.0 is refused: 78" is "${rcs[0]} $(grep -c 'error.*DATA_ADDR' err.0)" "78 1"
 
-# 2. A calm run, and one among hostile neighbours: while a worker waits for the other node, and while they train.
+# 2. A run without attack, and one with: while a worker waits for the other node, and while they train.
 # grown PID — the most memory that a process has had, KiB.
 grown() { awk '/^VmHWM/ { print $2 }' "/proc/$1/status"; }
 begin_nodes 2 $tiny $batch METRICS_FILE=calm.jsonl CHECKPOINT_DIR=calm
 wait_for 30 is_past 400
 calm=$(grown "$(first_worker 0)")
 finish_nodes 2
-ok "calm: done" is "$codes" "0 0"
+ok "without attack: done" is "$codes" "0 0"
 begin_node 0 N_NODES=2 $tiny $batch METRICS_FILE=hostile.jsonl CHECKPOINT_DIR=hostile
 wait_for 20 listens 0
 victim=$(first_worker 0) address=$(ports_of "$victim")
-ok "400 strangers find the port open while the other node is awaited" is "$(strangers "${address%:*}" "${address##*:}")" 400
+ok "400 hostile clients find the port open while the other node is missing" is "$(attack "${address%:*}" "${address##*:}")" 400
 begin_node 1 N_NODES=2 $tiny $batch
 pid=${node[0]}
 wait_for 30 is_past 50
-ok "…and closed while they train" is "$(strangers 127.0.0.1 "${address##*:}") $(count_ports "$victim")" "0 0"
+ok "…and closed while the nodes train" is "$(attack 127.0.0.1 "${address##*:}") $(count_ports "$victim")" "0 0"
 wait_for 30 is_past 400
 hostile=$(grown "$victim")
 finish_nodes 2
-ok "among hostile neighbours: done, no restart spent" is "$codes $(grep -c 'restart [0-9]' err.0)" "0 0 0"
+ok "with attack: done, without a restart" is "$codes $(grep -c 'restart [0-9]' err.0)" "0 0 0"
 ok "by the same worker from beginning to end" [ "${hostile:-0}" -gt 0 ]
-ok "its memory has not grown by what strangers sent" [ "${hostile:-999999999}" -lt $((calm + 8192)) ]
-ok "strangers are warned of" node_says 0 "warn.*closed [0-9]* connections* to the port of workers"
-ok "the losses are those of the calm run" cmp <(losses calm.jsonl) <(losses hostile.jsonl)
+ok "its memory has not grown by what they sent" [ "${hostile:-999999999}" -lt $((calm + 8192)) ]
+ok "a warning counts the closed connections" node_says 0 "warn.*closed [0-9]* connections* to the port of workers"
+ok "the losses are those without attack" cmp <(losses calm.jsonl) <(losses hostile.jsonl)
 ok "the weights are, to the last bit" is "$(weights hostile/step-*1500)" "$(weights calm/step-*1500)"
 done_testing

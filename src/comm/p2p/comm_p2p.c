@@ -86,7 +86,7 @@ static int find_missing(const struct comm_ctx *ctx, int but)
 {
     const struct comm_p2p *state = ctx->state;
     for (int r = 0; r < state->n; r++) {
-        if (r != state->me && state->world[r] != but && ctx->ops->entered(ctx, r) == 0)
+        if (r != state->me && state->p2p_rank[r] != but && ctx->ops->entered(ctx, r) == 0)
             return r;
     }
     return -1;
@@ -100,7 +100,7 @@ static enum status name_cause(struct comm_ctx *ctx, enum status st)
     int member = -1;
     bool is_lost = p2p_lost(state->root->p2p, &loss);
     for (int r = 0; r < state->n; r++)
-        member = state->world[r] == loss.rank ? r : member;
+        member = state->p2p_rank[r] == loss.rank ? r : member;
     if (st != ST_PEER || state->was_cancelled || !is_lost || member < 0)
         return st;
     if (!loss.sent_goaway && find_missing(ctx, loss.rank) < 0)

@@ -22,7 +22,7 @@ struct comm_p2p {
     bool owns_root;
     bool was_cancelled; /* the watch ended the wait, not the transport */
     int n, me;
-    int *world; /* rank in p2p of each member */
+    int *p2p_rank; /* rank in p2p of each member */
     int64_t eager_max, whole_max;
     const void **sources;      /* n: scratch */
     struct part_extent *parts; /* n: of the call under way */

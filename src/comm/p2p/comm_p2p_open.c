@@ -18,7 +18,7 @@ static void state_free(struct comm_p2p *state)
     p2p_two_level_free(&state->two_level);
     p2p_shm_close(&state->shm);
     p2p_pipeline_free(&state->pipeline);
-    free(state->world);
+    free(state->p2p_rank);
     p2p_eager_free(&state->eager);
     free(state->sources);
     free(state->parts);
@@ -39,23 +39,23 @@ static enum status open_members(struct comm_p2p *state, const struct comm_ctx *c
     state->me = place->rank;
     state->eager_max = size->eager_max;
     state->whole_max = size->whole_max;
-    state->world = calloc((size_t)n, sizeof(*state->world));
+    state->p2p_rank = calloc((size_t)n, sizeof(*state->p2p_rank));
     state->sources = calloc((size_t)n, sizeof(*state->sources));
     state->parts = calloc((size_t)n, sizeof(*state->parts));
-    if (state->world == NULL || state->sources == NULL || state->parts == NULL)
+    if (state->p2p_rank == NULL || state->sources == NULL || state->parts == NULL)
         return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", n);
     for (int r = 0; r < n; r++)
-        state->world[r] = transport_root_rank(ctx, r);
+        state->p2p_rank[r] = transport_root_rank(ctx, r);
     state->eager = (struct p2p_eager){.p2p = state->root->p2p,
                                       .group = group,
                                       .n = n,
                                       .me = state->me,
-                                      .world = state->world,
+                                      .p2p_rank = state->p2p_rank,
                                       .eager_max = state->eager_max};
     TRY(p2p_eager_open(&state->eager));
     state->pipeline = (struct p2p_pipeline){.p2p = state->root->p2p,
                                             .group = group,
-                                            .world = state->world,
+                                            .p2p_rank = state->p2p_rank,
                                             .n = n,
                                             .me = state->me,
                                             .nodes = place->nodes,
@@ -74,7 +74,7 @@ static enum status open_two_level(struct comm_p2p *state, const struct comm_ctx 
                                                 .memory = {.ops = &p2p_memory_host},
                                                 .place = &ctx->config.place,
                                                 .group = state->eager.group,
-                                                .world = state->world,
+                                                .p2p_rank = state->p2p_rank,
                                                 .chunk_bytes = state->pipeline.chunk_bytes};
     TRY(p2p_shm_open(&state->shm, shm, state->n));
     return p2p_two_level_open(&state->two_level, &config);
@@ -99,7 +99,7 @@ static bool offers_gpu(const struct comm_ctx *ctx)
 static enum status open_gpu(struct comm_p2p *state, struct comm_ctx *ctx)
 {
     ctx->has_gpu_direct = true;
-    return p2p_gpu_open(&state->gpu, ctx, state->root->p2p, state->eager.group, state->world);
+    return p2p_gpu_open(&state->gpu, ctx, state->root->p2p, state->eager.group, state->p2p_rank);
 }
 
 enum status comm_p2p_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes)

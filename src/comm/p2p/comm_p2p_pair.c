@@ -27,7 +27,7 @@ static enum status run_send(struct comm_ctx *ctx, const struct comm_call *call, 
         return ST_OK;
     struct p2p_tag tag = {.group = state->eager.group, .tag_class = P2P_TAG_PAIR};
     state->eager.bytes_sent += bytes;
-    TRY(p2p_send(state->root->p2p, &peer->send, call->in, bytes, state->world[call->peer], tag));
+    TRY(p2p_send(state->root->p2p, &peer->send, call->in, bytes, state->p2p_rank[call->peer], tag));
     return wait_for(state, &peer->send, &wait);
 }
 
@@ -45,8 +45,9 @@ static enum status run_recv(struct comm_ctx *ctx, const struct comm_call *call, 
             memcpy(call->out, p2p_eager_received(&state->eager, call->peer), (size_t)bytes);
         return ST_OK;
     }
-    struct p2p_tag tag = {
-        .group = state->eager.group, .from = state->world[call->peer], .tag_class = P2P_TAG_PAIR};
+    struct p2p_tag tag = {.group = state->eager.group,
+                          .from = state->p2p_rank[call->peer],
+                          .tag_class = P2P_TAG_PAIR};
     TRY(p2p_recv(state->root->p2p, &peer->recv, call->out, bytes, tag));
     return wait_for(state, &peer->recv, &wait);
 }

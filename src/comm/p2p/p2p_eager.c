@@ -39,7 +39,8 @@ enum status p2p_eager_exchange(struct p2p_eager *eager, int r, enum p2p_tag_clas
 {
     struct p2p_eager_peer *peer = &eager->peers[r];
     struct comm_header header = transport_header(eager->call);
-    struct p2p_tag tag = {.group = eager->group, .from = eager->world[r], .tag_class = tag_class};
+    struct p2p_tag tag = {
+        .group = eager->group, .from = eager->p2p_rank[r], .tag_class = tag_class};
     ASSERTF(bytes <= eager->eager_max, "%lld bytes", (long long)bytes);
     memcpy(p2p_eager_to_send(eager, r) - P2P_EAGER_HEADER_BYTES, &header, sizeof(header));
     peer->has_entered = false;
@@ -48,7 +49,7 @@ enum status p2p_eager_exchange(struct p2p_eager *eager, int r, enum p2p_tag_clas
                      P2P_EAGER_HEADER_BYTES + eager->eager_max, tag));
     if (eager->call->kind != COMM_CALL_RECV) {
         TRY(p2p_send(eager->p2p, &peer->send, p2p_eager_to_send(eager, r) - P2P_EAGER_HEADER_BYTES,
-                     P2P_EAGER_HEADER_BYTES + bytes, eager->world[r], tag));
+                     P2P_EAGER_HEADER_BYTES + bytes, eager->p2p_rank[r], tag));
         eager->bytes_sent += P2P_EAGER_HEADER_BYTES + bytes;
     }
     return ST_OK;

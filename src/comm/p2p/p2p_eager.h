@@ -22,7 +22,7 @@ struct p2p_eager_peer {
 struct p2p_eager {
     struct p2p *p2p;
     int group, n, me;
-    const int *world;             /* p2p's rank of each member */
+    const int *p2p_rank;          /* p2p's rank of each member */
     int64_t eager_max;            /* bytes of content, at most */
     struct p2p_eager_peer *peers; /* n */
     char *received, *to_send;     /* n × (P2P_EAGER_HEADER_BYTES + eager_max) each */

@@ -22,11 +22,11 @@ static int64_t chunk_bytes(int ranks)
 }
 
 static enum status open_pipeline(struct p2p_gpu *gpu, struct p2p_pipeline *pipeline,
-                                 struct p2p *p2p, int group, const int *world, int n, int me)
+                                 struct p2p *p2p, int group, const int *p2p_rank, int n, int me)
 {
     *pipeline = (struct p2p_pipeline){.p2p = p2p,
                                       .group = group,
-                                      .world = world,
+                                      .p2p_rank = p2p_rank,
                                       .n = n,
                                       .me = me,
                                       .nodes = n,
@@ -36,7 +36,7 @@ static enum status open_pipeline(struct p2p_gpu *gpu, struct p2p_pipeline *pipel
 }
 
 static enum status open_two_level(struct p2p_gpu *gpu, const struct comm_place *place,
-                                  struct p2p *p2p, int group, const int *world)
+                                  struct p2p *p2p, int group, const int *p2p_rank)
 {
     const struct p2p_two_level_config config = {.ops = &intra_ops,
                                                 .intra = gpu,
@@ -44,20 +44,20 @@ static enum status open_two_level(struct p2p_gpu *gpu, const struct comm_place *
                                                 .memory = gpu->memory,
                                                 .place = place,
                                                 .group = group,
-                                                .world = world,
+                                                .p2p_rank = p2p_rank,
                                                 .chunk_bytes = chunk_bytes(place->nodes)};
-    gpu->intra_world = calloc((size_t)place->locals, sizeof(*gpu->intra_world));
-    if (gpu->intra_world == NULL)
+    gpu->intra_ranks = calloc((size_t)place->locals, sizeof(*gpu->intra_ranks));
+    if (gpu->intra_ranks == NULL)
         return FAIL(ST_RETRY, "out of memory: a group of %d ranks", place->ranks);
     for (int l = 0; l < place->locals; l++)
-        gpu->intra_world[l] = world[place->node * place->locals + l];
+        gpu->intra_ranks[l] = p2p_rank[place->node * place->locals + l];
     TRY(p2p_two_level_open(&gpu->two_level, &config));
-    return open_pipeline(gpu, &gpu->intra, p2p, group, gpu->intra_world, place->locals,
+    return open_pipeline(gpu, &gpu->intra, p2p, group, gpu->intra_ranks, place->locals,
                          place->local);
 }
 
 enum status p2p_gpu_open(struct p2p_gpu *gpu, const struct comm_ctx *ctx, struct p2p *p2p,
-                         int group, const int *world)
+                         int group, const int *p2p_rank)
 {
     const struct comm_place *place = &ctx->config.place;
     struct dev *dev = ctx->config.dev;
@@ -65,8 +65,8 @@ enum status p2p_gpu_open(struct p2p_gpu *gpu, const struct comm_ctx *ctx, struct
     TRY(dev_make_current(dev));
     TRY(dev_stream_open(dev, &gpu->memory.stream));
     return place->locals > 1
-               ? open_two_level(gpu, place, p2p, group, world)
-               : open_pipeline(gpu, &gpu->flat, p2p, group, world, place->nodes, place->node);
+               ? open_two_level(gpu, place, p2p, group, p2p_rank)
+               : open_pipeline(gpu, &gpu->flat, p2p, group, p2p_rank, place->nodes, place->node);
 }
 
 void p2p_gpu_close(struct p2p_gpu *gpu)
@@ -75,7 +75,7 @@ void p2p_gpu_close(struct p2p_gpu *gpu)
     p2p_pipeline_free(&gpu->flat);
     p2p_two_level_free(&gpu->two_level);
     p2p_pipeline_free(&gpu->intra);
-    free(gpu->intra_world);
+    free(gpu->intra_ranks);
     *gpu = (struct p2p_gpu){0};
 }
 

@@ -22,12 +22,13 @@ struct p2p_gpu {
     struct p2p_pipeline flat;       /* one worker a node: between the nodes */
     struct p2p_two_level two_level; /* several */
     struct p2p_pipeline intra;      /* …the workers of this node */
-    int *intra_world;
+    int *intra_ranks;               /* p2p_rank of intra */
 };
 
-/* p2p_gpu_open — on place and device of the ctx. world: p2p's rank of each member, node by node. */
+/* p2p_gpu_open — on place and device of the ctx. p2p_rank: p2p's rank of each member, node by
+ * node. */
 enum status p2p_gpu_open(struct p2p_gpu *gpu, const struct comm_ctx *ctx, struct p2p *p2p,
-                         int group, const int *world);
+                         int group, const int *p2p_rank);
 /* p2p_gpu_close — accepts a zeroed one. Before p2p_close, after p2p_abort. */
 void p2p_gpu_close(struct p2p_gpu *gpu);
 

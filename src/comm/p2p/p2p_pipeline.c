@@ -117,7 +117,7 @@ static enum status send_chunk(struct p2p_pipeline_run *run, struct p2p_pipeline_
     struct p2p_tag tag = {
         .group = pipeline->group, .tag_class = tag_class, .sequence = run->call->sequence};
     pipeline->bytes_sent += bytes;
-    return p2p_send(pipeline->p2p, next_op(run, s, bytes), data, bytes, pipeline->world[r], tag);
+    return p2p_send(pipeline->p2p, next_op(run, s, bytes), data, bytes, pipeline->p2p_rank[r], tag);
 }
 
 static enum status recv_chunk(struct p2p_pipeline_run *run, struct p2p_pipeline_queue *s,
@@ -125,7 +125,7 @@ static enum status recv_chunk(struct p2p_pipeline_run *run, struct p2p_pipeline_
 {
     struct p2p_pipeline *pipeline = run->pipeline;
     struct p2p_tag tag = {.group = pipeline->group,
-                          .from = pipeline->world[r],
+                          .from = pipeline->p2p_rank[r],
                           .tag_class = tag_class,
                           .sequence = run->call->sequence};
     int64_t bytes = bytes_of(run, elems, tag_class);

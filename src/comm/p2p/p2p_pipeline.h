@@ -34,7 +34,7 @@
 struct p2p_pipeline {
     struct p2p *p2p;
     int group;
-    const int *world; /* p2p's rank of each member */
+    const int *p2p_rank; /* p2p's rank of each member */
     int n, me;
     int nodes, locals;        /* the shape of the tree of sums */
     struct p2p_memory memory; /* where the buffers lie, and what adds there */

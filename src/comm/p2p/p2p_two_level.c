@@ -15,16 +15,16 @@ enum status p2p_two_level_open(struct p2p_two_level *two_level,
                                         .node = place->node,
                                         .locals = place->locals,
                                         .local = place->local};
-    two_level->inter_world = calloc((size_t)place->nodes, sizeof(*two_level->inter_world));
+    two_level->inter_ranks = calloc((size_t)place->nodes, sizeof(*two_level->inter_ranks));
     two_level->parts = calloc((size_t)place->ranks, sizeof(*two_level->parts));
     two_level->rail_parts = calloc((size_t)place->nodes, sizeof(*two_level->rail_parts));
-    if (two_level->inter_world == NULL || two_level->parts == NULL || two_level->rail_parts == NULL)
+    if (two_level->inter_ranks == NULL || two_level->parts == NULL || two_level->rail_parts == NULL)
         return FAIL(ST_RETRY, "out of memory: rails of %d nodes", place->nodes);
     for (int v = 0; v < place->nodes; v++)
-        two_level->inter_world[v] = config->world[v * place->locals + place->local];
+        two_level->inter_ranks[v] = config->p2p_rank[v * place->locals + place->local];
     two_level->inter = (struct p2p_pipeline){.p2p = config->p2p,
                                              .group = config->group,
-                                             .world = two_level->inter_world,
+                                             .p2p_rank = two_level->inter_ranks,
                                              .n = place->nodes,
                                              .me = place->node,
                                              .nodes = place->nodes,
@@ -37,7 +37,7 @@ void p2p_two_level_free(struct p2p_two_level *two_level)
 {
     p2p_memory_free(&two_level->inter.memory, two_level->rail, two_level->rail_bytes);
     p2p_pipeline_free(&two_level->inter);
-    free(two_level->inter_world);
+    free(two_level->inter_ranks);
     free(two_level->parts);
     free(two_level->rail_parts);
     *two_level = (struct p2p_two_level){0};

@@ -39,8 +39,8 @@ struct p2p_two_level {
         *ops;    /* NULL: each node has one worker, nothing here is called */
     void *intra; /* the state of ops */
     int nodes, node, locals, local;
-    struct p2p_pipeline inter; /* the workers with this one's local number, by node */
-    int *inter_world;
+    struct p2p_pipeline inter;      /* the workers with this one's local number, by node */
+    int *inter_ranks;               /* p2p_rank of inter */
     struct part_extent *parts;      /* ranks: of the call's buffer */
     struct part_extent *rail_parts; /* nodes: of the rail */
     char *rail; /* sums of the node; behind them the finished ones if of another size */
@@ -48,7 +48,7 @@ struct p2p_two_level {
     char *finished, *own; /* of the call under way: the finished rail, this rank's part of it */
 };
 
-/* p2p_two_level_open — world: p2p's rank of each member, node by node. memory, intra: borrowed
+/* p2p_two_level_open — p2p_rank: p2p's rank of each member, node by node. memory, intra: borrowed
  * until p2p_two_level_free. chunk_bytes: as p2p_pipeline_open. */
 struct p2p_two_level_config {
     const struct p2p_two_level_ops *ops;
@@ -57,7 +57,7 @@ struct p2p_two_level_config {
     struct p2p_memory memory;
     const struct comm_place *place;
     int group;
-    const int *world;
+    const int *p2p_rank;
     int64_t chunk_bytes;
 };
 enum status p2p_two_level_open(struct p2p_two_level *two_level,

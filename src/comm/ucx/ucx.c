@@ -129,7 +129,7 @@ static ucs_memory_type_t memory_of(const struct p2p_op *op)
 }
 
 /* The request is complete, begun or refused. */
-static const char *begun(struct p2p_op *op, ucs_status_ptr_t request)
+static const char *check_begun(struct p2p_op *op, ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request)) {
         if (op->is_busy)
@@ -151,8 +151,8 @@ static const char *begin_send(struct p2p *p2p, struct p2p_op *op, const void *da
         .user_data = op,
         .memory_type = memory_of(op),
     };
-    return begun(op,
-                 ucp_tag_send_nbx(p2p->peers[op->peer].conn, data, (size_t)op->bytes, tag, &param));
+    return check_begun(
+        op, ucp_tag_send_nbx(p2p->peers[op->peer].conn, data, (size_t)op->bytes, tag, &param));
 }
 
 static const char *begin_recv(struct p2p *p2p, struct p2p_op *op, void *data, uint64_t tag)
@@ -170,7 +170,7 @@ static const char *begin_recv(struct p2p *p2p, struct p2p_op *op, void *data, ui
                                                 ~(ucp_tag_t)0, &param);
     if (request == NULL)
         op->bytes = (int64_t)info.length;
-    return begun(op, request);
+    return check_begun(op, request);
 }
 
 static unsigned progress(struct p2p *p2p) { return ucp_worker_progress(state_of(p2p)->worker); }
@@ -179,14 +179,14 @@ static void sleep_ucp(struct p2p *p2p, int ms)
 {
     if (ucp_worker_arm(state_of(p2p)->worker) != UCS_OK)
         return;
-    struct pollfd news = {.fd = state_of(p2p)->event_fd, .events = POLLIN};
-    poll(&news, 1, ms);
+    struct pollfd poll_fd = {.fd = state_of(p2p)->event_fd, .events = POLLIN};
+    poll(&poll_fd, 1, ms);
 }
 
 /* ---- the end ---- */
 
 /* Progresses until all requests are complete or the time is over. */
-static bool settle(struct ucx *u, ucs_status_ptr_t *requests, int n, int64_t limit_ns)
+static bool wait_requests(struct ucx *u, ucs_status_ptr_t *requests, int n, int64_t limit_ns)
 {
     int64_t end_ns = clock_ns() + limit_ns;
     for (;;) {
@@ -209,7 +209,7 @@ static bool flush(struct p2p *p2p, int64_t ns)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
     ucs_status_ptr_t request = ucp_worker_flush_nbx(state_of(p2p)->worker, &param);
-    return !UCS_PTR_IS_PTR(request) || settle(state_of(p2p), &request, 1, ns);
+    return !UCS_PTR_IS_PTR(request) || wait_requests(state_of(p2p), &request, 1, ns);
 }
 
 static void close_endpoints(struct p2p *p2p)
@@ -225,7 +225,7 @@ static void close_endpoints(struct p2p *p2p)
         closing[i] = UCS_PTR_IS_PTR(request) ? request : NULL;
         p2p->peers[i].conn = NULL;
     }
-    if (closing != NULL && !settle(state_of(p2p), closing, n, BREAK_NS))
+    if (closing != NULL && !wait_requests(state_of(p2p), closing, n, BREAK_NS))
         LOG_DEBUG("UCX has not closed all connections in time");
     free(closing);
 }

@@ -13,27 +13,28 @@
 
 #include <event2/event.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/assert.h"
 #include "base/secure.h"
 #include "base/text.h"
 #include "cluster/coordinator.h"
 #include "cluster/coordinator_server.h"
-#include "cluster/member_client.h"
 #include "cluster/member.h"
-#include "net/psk.h"
+#include "cluster/member_client.h"
 #include "cluster/straggler.h"
 #include "net/https_server.h"
+#include "net/psk.h"
 
 #define TICK_MS 100
 #define HEARTBEAT_MS 1000
 #define STRAGGLER_MS 3000
 #define STRAGGLER_LOG_MS 10000
 #define FLUSH_MS 150 /* time for the last replies to leave this host */
-#define END_NOTICE_MS \
-    3000 /* node 0 waits so long for the other nodes to fetch the end of the job */
-#define END_NOTICE_STALLED_MS 1000 /* the same, when nothing moved any more */
+/* Node 0 waits so long for the other nodes to fetch the end of the job; less if nothing moved any
+ * more. */
+#define END_NOTICE_MS 3000
+#define END_NOTICE_STALLED_MS 1000
 /* After a request to stop, a call that gets no answer is given up after STALL_MS, or after
  * STALL_FACTOR times the longest call so far if that is longer. */
 #define STALL_MS 2500
@@ -55,8 +56,7 @@ struct cluster {
     struct cluster_rank ranks[CLUSTER_WORKERS_MAX];
     int ranks_n;
     struct cluster_node own[2];
-    char straggler[256];
-    int64_t straggler_logged_ms;
+    int64_t straggler_logged_ms; /* 0: there is none */
     struct straggler_pace pace;
     int64_t stop_ms;  /* when the job was asked to stop; 0: it was not */
     bool was_stalled; /* a stop ended a generation in which nothing moved */
@@ -72,7 +72,7 @@ static void print_log(struct cluster *cluster)
 {
     const char *line;
     bool is_warning;
-    while ((line = log_queue_next(coordinator_log(cluster->coordinator), &is_warning)) != NULL) {
+    while ((line = log_queue_next(coordinator_log(cluster->coordinator), &is_warning))) {
         if (is_warning)
             LOG_WARN("%s", line);
         else if (cluster->config.nodes_n > 1)
@@ -87,7 +87,7 @@ static void begin_end(struct cluster *cluster, const struct member_actions *acti
     cluster->is_ending = true;
     cluster->ending_ms = clock_ms();
     cluster->end_st = actions->st;
-    text_copy(cluster->end_text, sizeof(cluster->end_text), actions->text);
+    text_copy(cluster->end_text, sizeof cluster->end_text, actions->text);
     wake(cluster);
 }
 
@@ -100,7 +100,7 @@ static void fetch_world_here(struct cluster *cluster, int64_t generation)
         member_on_world(&cluster->member, generation, clock_ms())) {
         psk_generation(cluster->seed, world.generation, world.secret);
         cluster->config.on_world(cluster->config.arg, &world);
-        explicit_bzero(world.secret, sizeof(world.secret));
+        explicit_bzero(world.secret, sizeof world.secret);
     }
 }
 
@@ -109,7 +109,7 @@ static void carry_out(struct cluster *cluster, const struct member_actions *acti
     void *arg = cluster->config.arg;
     if (actions->is_urgent)
         wake(cluster);
-    if (actions->is_urgent && cluster->client != NULL)
+    if (actions->is_urgent && cluster->client)
         member_client_notify(cluster->client);
     if (actions->is_over) {
         begin_end(cluster, actions);
@@ -119,7 +119,7 @@ static void carry_out(struct cluster *cluster, const struct member_actions *acti
         cluster->config.on_abort(arg, actions->abort, actions->text);
     if (actions->stop != 0)
         cluster->config.on_stop(arg, actions->stop);
-    if (actions->fetch != 0 && cluster->client != NULL)
+    if (actions->fetch != 0 && cluster->client)
         member_client_fetch_world(cluster->client, actions->fetch);
     else if (actions->fetch != 0)
         fetch_world_here(cluster, actions->fetch);
@@ -141,7 +141,7 @@ static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_hea
                                   .workers_n = cluster->config.workers_n,
                                   .pid = getpid(),
                                   .agree_json = cluster->agree_json};
-    text_copy(join->host, sizeof(join->host), cluster->host);
+    text_copy(join->host, sizeof join->host, cluster->host);
 }
 
 /* On node 0: one heartbeat to the coordinator in this process, and its reply. */
@@ -166,7 +166,7 @@ static void heartbeat_here(struct cluster *cluster)
  * without limit for the others to finish. */
 static bool may_end(struct cluster *cluster)
 {
-    if (cluster->coordinator == NULL || cluster->server == NULL)
+    if (!cluster->coordinator || !cluster->server)
         return true;
     bool is_end_known = coordinator_is_end_known(cluster->coordinator);
     if (is_end_known && cluster->end_known_ms == 0)
@@ -194,19 +194,19 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
     struct cluster *cluster = arg;
-    if (!cluster->is_ending && cluster->coordinator != NULL)
+    if (!cluster->is_ending && cluster->coordinator)
         heartbeat_here(cluster);
-    if (cluster->client != NULL)
+    if (cluster->client)
         member_client_pump(cluster->client);
-    if (cluster->server != NULL)
+    if (cluster->server)
         coordinator_server_flush(cluster->server);
-    if (cluster->coordinator != NULL) {
+    if (cluster->coordinator) {
         print_log(cluster);
         if (!cluster->is_ending &&
             cluster->member.revision != coordinator_revision(cluster->coordinator))
             wake(cluster);
     }
-    if (cluster->is_ending && cluster->config.on_end != NULL && may_end(cluster))
+    if (cluster->is_ending && cluster->config.on_end && may_end(cluster))
         finish(cluster);
 }
 
@@ -214,16 +214,15 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
 static void check_straggler(struct cluster *cluster, int64_t now_ms)
 {
     const struct cluster_node *nodes = coordinator_nodes(cluster->coordinator, now_ms);
+    char text[256];
     bool is_found = cluster->member.running != 0 &&
-                    straggler_find(nodes, cluster->config.nodes_n, STRAGGLER_MS, cluster->straggler,
-                                   sizeof(cluster->straggler));
+                    straggler_find(nodes, cluster->config.nodes_n, STRAGGLER_MS, text, sizeof text);
     if (!is_found) {
-        cluster->straggler[0] = 0;
         cluster->straggler_logged_ms = 0;
     } else if (cluster->straggler_logged_ms == 0 ||
                now_ms - cluster->straggler_logged_ms >= STRAGGLER_LOG_MS) {
         cluster->straggler_logged_ms = now_ms;
-        LOG_WARN("%s", cluster->straggler);
+        LOG_WARN("%s", text);
     }
 }
 
@@ -242,7 +241,7 @@ static void check_stalled(struct cluster *cluster, int64_t now_ms)
     int64_t limit_ms = STALL_FACTOR * cluster->pace.longest_ms;
     int nodes_n = cluster_nodes(cluster, &nodes);
     if (!straggler_is_stalled(nodes, nodes_n, limit_ms > STALL_MS ? limit_ms : STALL_MS, why,
-                              sizeof(why)))
+                              sizeof why))
         return;
     cluster->was_stalled = true;
     member_abandon(&cluster->member, why, &actions);
@@ -259,14 +258,14 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         member_tick(&cluster->member, now_ms, &actions);
     carry_out(cluster, &actions);
     check_stalled(cluster, now_ms);
-    if (cluster->coordinator != NULL) {
+    if (cluster->coordinator) {
         coordinator_tick(cluster->coordinator, now_ms);
         check_straggler(cluster, now_ms);
         bool is_due = now_ms - cluster->heartbeat_ms >= HEARTBEAT_MS ||
                       cluster->member.revision != coordinator_revision(cluster->coordinator);
         if (is_due || cluster->is_ending)
             wake(cluster);
-        if (cluster->server != NULL)
+        if (cluster->server)
             coordinator_server_flush(cluster->server);
     } else {
         wake(cluster);
@@ -287,7 +286,7 @@ static void on_request(void *arg, struct https_server_request *request, const ch
                        const char *bytes, size_t n)
 {
     struct cluster *cluster = arg;
-    if (cluster->config.on_request != NULL)
+    if (cluster->config.on_request)
         cluster->config.on_request(cluster->config.arg, request, path, bytes, n);
     else
         https_server_respond(request, 404, NULL);
@@ -309,25 +308,25 @@ static void on_client_world(void *arg, const struct cluster_world *world)
 static enum status keep_config(struct cluster *cluster, const struct cluster_config *config)
 {
     cluster->config = *config;
-    cluster->master_addr = strdup(config->master_addr != NULL ? config->master_addr : "");
-    if (config->agree_json != NULL && strlen(config->agree_json) >= MESSAGE_AGREE_MAX)
+    cluster->master_addr = strdup(config->master_addr ? config->master_addr : "");
+    if (config->agree_json && strlen(config->agree_json) >= MESSAGE_AGREE_MAX)
         return FAIL(ST_BUG, "what must agree takes %zu bytes, more than %zu",
                     strlen(config->agree_json), MESSAGE_AGREE_MAX);
-    cluster->agree_json = strdup(config->agree_json != NULL ? config->agree_json : "{}");
-    if (cluster->master_addr == NULL || cluster->agree_json == NULL)
+    cluster->agree_json = strdup(config->agree_json ? config->agree_json : "{}");
+    if (!cluster->master_addr || !cluster->agree_json)
         return FAIL(ST_RETRY, "out of memory: the settings of the cluster");
     cluster->config.master_addr = cluster->master_addr;
     cluster->config.token = NULL; /* the caller wipes its own */
     cluster->config.agree_json = cluster->agree_json;
-    if (gethostname(cluster->host, sizeof(cluster->host) - 1) != 0)
-        text_copy(cluster->host, sizeof(cluster->host), "?");
+    if (gethostname(cluster->host, sizeof cluster->host - 1) != 0)
+        text_copy(cluster->host, sizeof cluster->host, "?");
     return ST_OK;
 }
 
 static enum status make_incarnation(struct message_incarnation *out)
 {
     do {
-        if (getrandom(out, sizeof(*out), 0) != (ssize_t)sizeof(*out))
+        if (getrandom(out, sizeof *out, 0) != (ssize_t)sizeof *out)
             return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
     } while (out->hi == 0 && out->lo == 0);
     return ST_OK;
@@ -360,7 +359,7 @@ static enum status open_events(struct cluster *cluster)
     static const struct timeval every = {.tv_usec = TICK_MS * 1000};
     cluster->tick = event_new(cluster->config.loop, -1, EV_PERSIST, on_tick, cluster);
     cluster->pump = event_new(cluster->config.loop, -1, 0, on_pump, cluster);
-    if (cluster->tick == NULL || cluster->pump == NULL || event_add(cluster->tick, &every) != 0)
+    if (!cluster->tick || !cluster->pump || event_add(cluster->tick, &every) != 0)
         return FAIL(ST_RETRY, "out of memory: the timers of the cluster");
     wake(cluster);
     return ST_OK;
@@ -392,8 +391,8 @@ static enum status open_network(struct cluster *cluster, const char *token)
                                           .arg = cluster};
     signal(SIGPIPE, SIG_IGN); /* a closed connection must not end this process */
     TRY(psk_derive(token, &cluster->psk));
-    return cluster->coordinator != NULL ? coordinator_server_open(&server, &cluster->server)
-                                        : member_client_open(&client, &cluster->client);
+    return cluster->coordinator ? coordinator_server_open(&server, &cluster->server)
+                                : member_client_open(&client, &cluster->client);
 }
 
 enum status cluster_open(const struct cluster_config *config, struct cluster **out)
@@ -403,15 +402,15 @@ enum status cluster_open(const struct cluster_config *config, struct cluster **o
                 config->workers_n <= CLUSTER_WORKERS_MAX,
             "node_id %d nodes_n %d workers_n %d", config->node_id, config->nodes_n,
             config->workers_n);
-    struct cluster *cluster = secure_alloc(sizeof(*cluster)); /* it holds secrets */
-    if (cluster == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the cluster", sizeof(*cluster));
+    struct cluster *cluster = secure_alloc(sizeof *cluster); /* it holds secrets */
+    if (!cluster)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes for the cluster", sizeof *cluster);
     enum status st;
     TRY_OR(keep_config(cluster, config), close);
     TRY_OR(open_machines(cluster), close);
     TRY_OR(open_events(cluster), close);
     if (config->nodes_n > 1)
-        TRY_OR(open_network(cluster, config->token != NULL ? config->token : ""), close);
+        TRY_OR(open_network(cluster, config->token ? config->token : ""), close);
     *out = cluster;
     return ST_OK;
 close:
@@ -421,11 +420,11 @@ close:
 
 void cluster_close(struct cluster *cluster)
 {
-    if (cluster == NULL)
+    if (!cluster)
         return;
-    if (cluster->tick != NULL)
+    if (cluster->tick)
         event_free(cluster->tick);
-    if (cluster->pump != NULL)
+    if (cluster->pump)
         event_free(cluster->pump);
     coordinator_server_close(cluster->server);
     member_client_close(cluster->client);
@@ -443,7 +442,7 @@ void cluster_ready(struct cluster *cluster, const struct cluster_address *mine, 
     struct member_actions actions = {0};
     ASSERTF(workers_n == cluster->config.workers_n, "workers_n %d, expected %d", workers_n,
             cluster->config.workers_n);
-    memcpy(cluster->addresses, mine, (size_t)workers_n * sizeof(*mine));
+    memcpy(cluster->addresses, mine, (size_t)workers_n * sizeof *mine);
     member_ready(&cluster->member, &actions);
     carry_out(cluster, &actions);
 }
@@ -459,7 +458,7 @@ void cluster_worker_lost(struct cluster *cluster, int64_t generation, enum statu
 void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, int ranks_n)
 {
     ASSERTF(ranks_n <= CLUSTER_WORKERS_MAX, "ranks_n %d", ranks_n);
-    memcpy(cluster->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
+    memcpy(cluster->ranks, ranks, (size_t)ranks_n * sizeof *ranks);
     cluster->ranks_n = ranks_n;
     for (int i = 0; i < ranks_n; i++) {
         if (ranks[i].step > cluster->member.step)
@@ -489,9 +488,9 @@ void cluster_psk(const struct cluster *cluster, struct psk *out) { *out = cluste
 
 bool cluster_strangers(const struct cluster *cluster, struct https_server_strangers *out)
 {
-    if (cluster->server != NULL)
+    if (cluster->server)
         coordinator_server_strangers(cluster->server, out);
-    return cluster->server != NULL;
+    return cluster->server;
 }
 
 /* Node 0 and this node, as this node sees them. */
@@ -508,20 +507,20 @@ static int fill_own_nodes(struct cluster_node own[2], const struct cluster *clus
                  : silent_ms < m->config.peer_timeout_ms ? CLUSTER_NODE_SUSPECT
                                                          : CLUSTER_NODE_LOST,
         .heartbeat_age_seconds = is_met ? (double)silent_ms / 1e3 : NAN};
-    text_copy(own[0].address, sizeof(own[0].address), cluster->master_addr);
+    text_copy(own[0].address, sizeof own[0].address, cluster->master_addr);
     own[1] =
         (struct cluster_node){.node_id = cluster->config.node_id,
                               .state = m->is_joined ? CLUSTER_NODE_JOINED : CLUSTER_NODE_AWAITED,
                               .heartbeat_age_seconds = 0,
                               .ranks_n = cluster->ranks_n,
                               .ranks = cluster->ranks};
-    text_copy(own[1].address, sizeof(own[1].address), cluster->host);
+    text_copy(own[1].address, sizeof own[1].address, cluster->host);
     return 2;
 }
 
 int cluster_nodes(struct cluster *cluster, const struct cluster_node **out)
 {
-    if (cluster->coordinator != NULL) {
+    if (cluster->coordinator) {
         *out = coordinator_nodes(cluster->coordinator, clock_ms());
         return cluster->config.nodes_n;
     }

@@ -49,7 +49,7 @@
  *   cluster               this interface: timers, and the actions of the machines
  *   coordinator_server    node 0: requests in, replies out; holds a heartbeat until there is news
  *   member_client         other nodes: heartbeats and world requests to node 0, with back-off
- *   coordinator, member   the two state machines; coordinator_admission: who may join;
+ *   coordinator, member   the two state machines; coordinator_admission: what may join;
  *                         coordinator_data_check: same data as before?; coordinator_nodes: for the
  *                         status
  *   message               the messages as structs, and their JSON

@@ -1,5 +1,5 @@
 /* coordinator — see coordinator.h. In this file: the state changes, the replies and the timeouts.
- * Who may join is decided in coordinator_admission.c. Must not know sockets, clocks or
+ * coordinator_admission.c decides on joining. Must not know sockets, clocks or
  * processes. */
 #include <math.h>
 #include <stdlib.h>
@@ -8,21 +8,22 @@
 #include "cluster/coordinator_inside.h"
 #include "cluster/restart_budget.h"
 
+#define GAP_MS 2000 /* shorter stalls of this process are not logged */
+
 /* ---- open and close ---- */
 
 enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms,
                              struct coordinator **out)
 {
     size_t nodes_n = (size_t)config->nodes_n, ranks_n = nodes_n * (size_t)config->workers_n;
-    struct coordinator *c = calloc(1, sizeof(*c));
-    if (c != NULL) {
-        c->nodes = calloc(nodes_n, sizeof(*c->nodes));
-        c->addresses = calloc(ranks_n, sizeof(*c->addresses));
-        c->ranks = calloc(ranks_n, sizeof(*c->ranks));
-        c->roster = calloc(nodes_n, sizeof(*c->roster));
+    struct coordinator *c = calloc(1, sizeof *c);
+    if (c) {
+        c->nodes = calloc(nodes_n, sizeof *c->nodes);
+        c->addresses = calloc(ranks_n, sizeof *c->addresses);
+        c->ranks = calloc(ranks_n, sizeof *c->ranks);
+        c->status_nodes = calloc(nodes_n, sizeof *c->status_nodes);
     }
-    if (c == NULL || c->nodes == NULL || c->addresses == NULL || c->ranks == NULL ||
-        c->roster == NULL) {
+    if (!c || !c->nodes || !c->addresses || !c->ranks || !c->status_nodes) {
         coordinator_close(c);
         return FAIL(ST_RETRY, "out of memory: the list of %d nodes with %d workers each",
                     config->nodes_n, config->workers_n);
@@ -40,12 +41,12 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
 
 void coordinator_close(struct coordinator *c)
 {
-    if (c == NULL)
+    if (!c)
         return;
     free(c->nodes);
     free(c->addresses);
     free(c->ranks);
-    free(c->roster);
+    free(c->status_nodes);
     free(c);
 }
 
@@ -74,11 +75,10 @@ static void describe_missing(const struct coordinator *c, char *out, size_t cap)
     out[0] = 0;
     if (c->is_running || c->is_ended)
         return;
-    int n = log_queue_list(c->config.nodes_n, is_absent_i, c->nodes, list, sizeof(list));
+    int n = log_queue_list(c->config.nodes_n, is_absent_i, c->nodes, list, sizeof list);
     if (n > 0)
         text_format(out, cap, "node%s %s (%d of %d)", n > 1 ? "s" : "", list, n, c->config.nodes_n);
-    else if ((n = log_queue_list(c->config.nodes_n, is_unready_i, c->nodes, list, sizeof(list))) >
-             0)
+    else if ((n = log_queue_list(c->config.nodes_n, is_unready_i, c->nodes, list, sizeof list)) > 0)
         text_format(out, cap, "node%s %s to be ready (%d of %d)", n > 1 ? "s" : "", list, n,
                     c->config.nodes_n);
 }
@@ -105,7 +105,7 @@ void coordinator_end_job(struct coordinator *c, enum status st, const char *why)
     c->is_ended = true;
     c->is_running = false;
     c->end_st = st;
-    text_copy(c->why, sizeof(c->why), why);
+    text_copy(c->why, sizeof c->why, why);
     bump_revision(c);
 }
 
@@ -113,7 +113,7 @@ void coordinator_end_job(struct coordinator *c, enum status st, const char *why)
 static void count_restart(struct coordinator *c, enum status st, const char *why)
 {
     char text[MESSAGE_TEXT_MAX];
-    if (restart_budget_take(&c->counts, c->step, c->config.max_restarts, why, text, sizeof(text)))
+    if (restart_budget_take(&c->counts, c->step, c->config.max_restarts, why, text, sizeof text))
         log_queue_add(&c->log, true, "%s; restart %lld of %d", why, (long long)c->counts.restarts,
                       c->config.max_restarts);
     else
@@ -128,7 +128,7 @@ static void end_generation(struct coordinator *c, enum status st, const char *wh
         return;
     c->is_running = false;
     c->gathering_ms = c->generation_end_ms = now_ms;
-    text_copy(c->why, sizeof(c->why), why);
+    text_copy(c->why, sizeof c->why, why);
     bump_revision(c);
     if (c->stop != 0)
         log_queue_add(&c->log, true, "%s, while the job was stopping", why);
@@ -142,7 +142,7 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
                       int64_t now_ms)
 {
     char why[256];
-    text_format(why, sizeof(why), "node %d (%s, pid %lld) was lost: %s",
+    text_format(why, sizeof why, "node %d (%s, pid %lld) was lost: %s",
                 coordinator_node_id(c, node), node->host, (long long)node->pid, how);
     node->state = CLUSTER_NODE_LOST;
     node->ready = 0;
@@ -214,7 +214,7 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
             end_generation(c, ST_PEER, "a node left before the others", now_ms);
         return;
     }
-    text_format(why, sizeof(why), "node %d (%s) ended: %.800s", coordinator_node_id(c, node),
+    text_format(why, sizeof why, "node %d (%s) ended: %.800s", coordinator_node_id(c, node),
                 node->host, heartbeat->why);
     coordinator_end_job(c, shared_status(heartbeat->leave_st), why);
 }
@@ -227,7 +227,7 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
     node->losses = heartbeat->losses;
     if (!is_current) /* of a generation that has ended already */
         return;
-    text_format(why, sizeof(why), "node %d (%s): %.800s", coordinator_node_id(c, node), node->host,
+    text_format(why, sizeof why, "node %d (%s): %.800s", coordinator_node_id(c, node), node->host,
                 heartbeat->why);
     end_generation(c, heartbeat->lost_st, why, now_ms);
 }
@@ -243,7 +243,7 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
     } else if (heartbeat->addresses_n == c->config.workers_n) {
         size_t n = (size_t)c->config.workers_n;
         memcpy(c->addresses + (size_t)coordinator_node_id(c, node) * n, heartbeat->addresses,
-               n * sizeof(*c->addresses));
+               n * sizeof *c->addresses);
         node->ready = heartbeat->ready;
     } else if (heartbeat->ready != node->ready) {
         node->ready = 0;
@@ -259,7 +259,7 @@ static void apply_report(struct coordinator *c, struct coordinator_node *node,
     int n = heartbeat->ranks_n < c->config.workers_n ? heartbeat->ranks_n : c->config.workers_n;
     if (n > 0) {
         memcpy(c->ranks + (size_t)coordinator_node_id(c, node) * (size_t)c->config.workers_n,
-               heartbeat->ranks, (size_t)n * sizeof(*c->ranks));
+               heartbeat->ranks, (size_t)n * sizeof *c->ranks);
         node->ranks_n = n;
     }
     if (heartbeat->step > c->step)
@@ -274,7 +274,7 @@ static void adopt_generation(struct coordinator *c, const struct coordinator_nod
     char why[96];
     if (heartbeat->generation <= c->generation)
         return;
-    text_format(why, sizeof(why), "node %d knows a later generation", coordinator_node_id(c, node));
+    text_format(why, sizeof why, "node %d knows a later generation", coordinator_node_id(c, node));
     c->generation = heartbeat->generation;
     if (heartbeat->counts.restarts > c->counts.restarts)
         c->counts = heartbeat->counts;
@@ -335,8 +335,8 @@ static void reply_end(struct coordinator *c, struct coordinator_node *node,
                       struct message_reply *reply)
 {
     coordinator_admission_refuse(reply, c->end_st);
-    text_copy(reply->text, sizeof(reply->text), c->why);
-    if (node != NULL)
+    text_copy(reply->text, sizeof reply->text, c->why);
+    if (node)
         node->is_end_known = true;
     if (c->is_node0_wrong && node != c->nodes)
         coordinator_admission_wait_for_node0(c, reply);
@@ -365,7 +365,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
         return;
     }
     if (!c->is_missing_known) {
-        describe_missing(c, c->missing, sizeof(c->missing));
+        describe_missing(c, c->missing, sizeof c->missing);
         c->is_missing_known = true;
     }
     reply->lease_ms = c->config.peer_timeout_ms + coordinator_grace(c, node);
@@ -373,8 +373,8 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
         node->lease_end_ms = node->last_leased_ms + reply->lease_ms;
     reply->ready = node->ready;
     reply->used = node->used;
-    text_copy(reply->text, sizeof(reply->text), c->why);
-    text_copy(reply->missing, sizeof(reply->missing), c->missing);
+    text_copy(reply->text, sizeof reply->text, c->why);
+    text_copy(reply->missing, sizeof reply->missing, c->missing);
 }
 
 void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartbeat *heartbeat,
@@ -382,11 +382,11 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
                               struct message_reply *reply)
 {
     reply_init(c, heartbeat->sequence, reply);
-    if (join != NULL && !coordinator_admission_settings(c, heartbeat, join, reply))
+    if (join && !coordinator_admission_settings(c, heartbeat, join, reply))
         return;
     if (heartbeat->node_id >= c->config.nodes_n) {
         coordinator_admission_refuse(reply, ST_DISAGREE);
-        text_format(reply->text, sizeof(reply->text), "NODE_ID %d, but N_NODES is %d on node 0",
+        text_format(reply->text, sizeof reply->text, "NODE_ID %d, but N_NODES is %d on node 0",
                     heartbeat->node_id, c->config.nodes_n);
         return;
     }
@@ -426,7 +426,7 @@ static void check_silence(struct coordinator *c, struct coordinator_node *node, 
             COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {
         mark_lost(c, node, "its connection was closed", now_ms);
     } else if (silent_ms >= c->config.peer_timeout_ms && now_ms >= node->lease_end_ms) {
-        text_format(how, sizeof(how), "silent for %.1f s", (double)silent_ms / 1e3);
+        text_format(how, sizeof how, "silent for %.1f s", (double)silent_ms / 1e3);
         mark_lost(c, node, how, now_ms);
     } else if (node->state == CLUSTER_NODE_JOINED && silent_ms >= COORDINATOR_SUSPECT_MS) {
         node->state = CLUSTER_NODE_SUSPECT;
@@ -451,13 +451,13 @@ static void extend_leases(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
     }
 }
 
-/* After a stall of seconds: a log line. The members of a running generation have given it up when
- * it was as long as a lease. */
+/* Logs a long stall. If it was as long as a lease, the members have given up the running
+ * generation, so it ends here, too. */
 static void skip_gap(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
 {
     char why[128];
     c->gathering_ms += lag_ms;
-    text_format(why, sizeof(why), "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
+    text_format(why, sizeof why, "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
     if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
         end_generation(c, ST_PEER, why, now_ms);
     else
@@ -470,14 +470,14 @@ static void check_join_timeout(struct coordinator *c, int64_t now_ms)
     if (c->is_running || c->is_ended || c->stop != 0 ||
         now_ms - c->gathering_ms < c->config.join_timeout_ms)
         return;
-    int n = log_queue_list(c->config.nodes_n, is_absent_i, c->nodes, list, sizeof(list));
+    int n = log_queue_list(c->config.nodes_n, is_absent_i, c->nodes, list, sizeof list);
     if (n == 0)
         return;
-    text_format(
-        why, sizeof(why),
-        "node%s %s did not join within %s (%d of %d); start what is missing, or raise JOIN_TIMEOUT",
-        n > 1 ? "s" : "", list, text_span(span, sizeof(span), c->config.join_timeout_ms), n,
-        c->config.nodes_n);
+    text_format(why, sizeof why,
+                "node%s %s did not join within %s (%d of %d); start the missing nodes, or raise "
+                "JOIN_TIMEOUT",
+                n > 1 ? "s" : "", list, text_span(span, sizeof span, c->config.join_timeout_ms), n,
+                c->config.nodes_n);
     coordinator_end_job(c, ST_PEER, why);
 }
 
@@ -486,7 +486,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
     int64_t lag_ms = loop_lag_tick(&c->lag, now_ms);
     if (lag_ms > 0)
         extend_leases(c, lag_ms, now_ms);
-    if (lag_ms >= 2000)
+    if (lag_ms >= GAP_MS)
         skip_gap(c, lag_ms, now_ms);
     for (int i = 0; i < c->config.nodes_n; i++) {
         if (coordinator_is_present(&c->nodes[i]))

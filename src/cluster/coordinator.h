@@ -70,8 +70,8 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms);
 
 /* coordinator_revision — grows with every change that members must know. */
 int64_t coordinator_revision(const struct coordinator *c);
-/* coordinator_make_reply — the state now, as the reply to message `sequence`, whose request was
- * held. */
+/* coordinator_make_reply — the state now, as the reply to message `sequence`, for a request that
+ * was held. */
 void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_incarnation incarnation, int64_t sequence,
                             struct message_reply *reply);

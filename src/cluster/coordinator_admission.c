@@ -1,7 +1,7 @@
 /* coordinator_admission — which process is admitted as which node; see coordinator_inside.h. Must
  * not know sockets. */
-#include "cluster/node_diff.h"
 #include "cluster/coordinator_inside.h"
+#include "cluster/node_diff.h"
 
 void coordinator_admission_refuse(struct message_reply *reply, enum status st)
 {
@@ -16,14 +16,14 @@ bool coordinator_admission_is_refused(const struct coordinator_node *node,
     if (!message_is_same(node->refused, incarnation))
         return false;
     coordinator_admission_refuse(reply, ST_DISAGREE);
-    text_copy(reply->text, sizeof(reply->text), node->why);
+    text_copy(reply->text, sizeof reply->text, node->why);
     return true;
 }
 
 void coordinator_admission_wait_for_node0(const struct coordinator *c, struct message_reply *reply)
 {
     reply->answer = MESSAGE_ANSWER_WAIT;
-    text_format(reply->text, sizeof(reply->text), "node 0 with this job's settings (%.900s)",
+    text_format(reply->text, sizeof reply->text, "node 0 with this job's settings (%.900s)",
                 c->why);
 }
 
@@ -36,7 +36,7 @@ bool coordinator_admission_settings(struct coordinator *c,
     const struct node_diff_side theirs = {heartbeat->node_id, join->host,      join->protocol,
                                           join->nodes_n,      join->workers_n, join->agree_json};
     char why[MESSAGE_TEXT_MAX];
-    if (node_diff_is_same(&mine, &theirs, why, sizeof(why)))
+    if (node_diff_is_same(&mine, &theirs, why, sizeof why))
         return true;
     if (c->generation == 0) {
         c->is_node0_wrong = c->is_node0_wrong || (!c->is_ended && heartbeat->generation > 0);
@@ -45,7 +45,7 @@ bool coordinator_admission_settings(struct coordinator *c,
         log_queue_add(&c->log, true, "refused: %s", why);
     }
     coordinator_admission_refuse(reply, ST_DISAGREE);
-    text_copy(reply->text, sizeof(reply->text), why);
+    text_copy(reply->text, sizeof reply->text, why);
     if (c->is_node0_wrong)
         coordinator_admission_wait_for_node0(c, reply);
     return false;
@@ -66,7 +66,7 @@ static void admit(struct coordinator *c, struct coordinator_node *node,
                                       .disconnected_ms = -1};
     node->sequence = heartbeat->sequence - 1; /* so that apply_heartbeat takes this message */
     node->admitted_ms = node->last_leased_ms = node->last_message_ms = now_ms;
-    text_copy(node->host, sizeof(node->host), join->host);
+    text_copy(node->host, sizeof node->host, join->host);
     c->is_missing_known = false;
     log_queue_add(&c->log, false, "node %d (%s, pid %lld) %s", coordinator_node_id(c, node),
                   node->host, (long long)node->pid, is_back ? "is back" : "joined");
@@ -79,7 +79,7 @@ static void refuse_second(const struct coordinator_node *node,
 {
     bool was_member = heartbeat->generation > 0;
     coordinator_admission_refuse(reply, was_member ? ST_PEER : ST_DISAGREE);
-    text_format(reply->text, sizeof(reply->text), "%sNODE_ID %d is held by host %s pid %lld%s",
+    text_format(reply->text, sizeof reply->text, "%sNODE_ID %d is held by host %s pid %lld%s",
                 was_member ? "this node was away and its place was taken: " : "",
                 heartbeat->node_id, node->host, (long long)node->pid,
                 was_member ? ""
@@ -99,7 +99,7 @@ static bool is_vacant(struct coordinator *c, struct coordinator_node *node,
         heartbeat->generation > node->generation)
         return true; /* node 0 is new; an earlier process of that node joined first */
     reply->answer = MESSAGE_ANSWER_WAIT;
-    text_format(reply->text, sizeof(reply->text), "NODE_ID %d is held by host %s pid %lld",
+    text_format(reply->text, sizeof reply->text, "NODE_ID %d is held by host %s pid %lld",
                 heartbeat->node_id, node->host, (long long)node->pid);
     if (node->state == CLUSTER_NODE_LEFT)
         return false;
@@ -127,11 +127,11 @@ bool coordinator_admission_is_member(struct coordinator *c,
         return true;
     /* from before this process was declared lost */
     bool is_old = is_holder && heartbeat->sequence <= node->sequence;
-    if (join == NULL ? coordinator_is_absent(node) : is_old) {
+    if (!join ? coordinator_is_absent(node) : is_old) {
         reply->answer = MESSAGE_ANSWER_JOIN;
         return false;
     }
-    if (join == NULL) {
+    if (!join) {
         refuse_second(node, heartbeat, reply);
         return false;
     }

@@ -27,8 +27,8 @@ static bool refuse_other_data(struct coordinator *c, struct coordinator_node *no
     const struct cluster_address *right = find_reference(c, node, &right_id);
     const struct cluster_address *its =
         &c->addresses[(size_t)node_id * (size_t)c->config.workers_n];
-    if (right == NULL ||
-        c->config.is_same_data(right, right_id, its, node_id, node->why, sizeof(node->why)))
+    if (!right ||
+        c->config.is_same_data(right, right_id, its, node_id, node->why, sizeof node->why))
         return false;
     node->refused = node->incarnation;
     node->state = CLUSTER_NODE_LOST;
@@ -43,8 +43,8 @@ static bool refuse_other_data(struct coordinator *c, struct coordinator_node *no
 bool coordinator_data_check(struct coordinator *c)
 {
     bool is_any = false;
-    if (c->config.is_same_data == NULL || c->config.nodes_n == 1 || c->generation == 0 ||
-        c->is_running || c->is_ended)
+    if (!c->config.is_same_data || c->config.nodes_n == 1 || c->generation == 0 || c->is_running ||
+        c->is_ended)
         return false;
     for (int i = 0; i < c->config.nodes_n; i++) {
         struct coordinator_node *node = &c->nodes[i];

@@ -3,8 +3,8 @@
 #define CONVOY_CLUSTER_COORDINATOR_INSIDE_H
 
 #include "cluster/coordinator.h"
-#include "net/loop_lag.h"
 #include "cluster/log_queue.h"
+#include "net/loop_lag.h"
 
 /* The place of one node, and the process that holds it (incarnation). */
 struct coordinator_node {
@@ -18,7 +18,7 @@ struct coordinator_node {
     int64_t last_leased_ms;      /* the last message that gave it a lease */
     int64_t disconnected_ms;     /* its last connection was closed; -1: it has one */
     int64_t lag_ms;              /* its longest stall lately, as it reports */
-    int64_t lease_end_ms;        /* as it was last told */
+    int64_t lease_end_ms;        /* as the last reply named it */
     int64_t ready, used, losses; /* as in message.h */
     int stop, ranks_n;
     bool is_end_known;                  /* it was sent the end of the job */
@@ -33,7 +33,7 @@ struct coordinator {
     struct coordinator_node *nodes;
     struct cluster_address *addresses; /* nodes_n × workers_n, of the last readiness */
     struct cluster_rank *ranks;        /* nodes_n × workers_n, as last reported */
-    struct cluster_node *roster;       /* what coordinator_nodes returns */
+    struct cluster_node *status_nodes; /* what coordinator_nodes returns */
     struct loop_lag lag;               /* of this process */
     int64_t revision, generation, gathering_ms;
     int64_t generation_end_ms; /* of the last generation; INT64_MAX: none has ended */
@@ -88,16 +88,17 @@ bool coordinator_data_check(struct coordinator *c);
  *     wrong;
  *   - later only the newcomer is refused, which may be this node 0: the others then wait for
  *     another.
- * false: refused, and the reply says why. */
+ * false: refused, with the reason in the reply. */
 bool coordinator_admission_settings(struct coordinator *c,
                                     const struct message_heartbeat *heartbeat,
                                     const struct message_join *join, struct message_reply *reply);
-/* coordinator_admission_is_refused — this incarnation was refused before; the reply says why. */
+/* coordinator_admission_is_refused — this incarnation was refused before; with the reason in the
+ * reply. */
 bool coordinator_admission_is_refused(const struct coordinator_node *node,
                                       struct message_incarnation incarnation,
                                       struct message_reply *reply);
 /* coordinator_admission_is_member — the message comes from the process that holds the node's place,
- * or that has just been given it. false: the reply says what the sender must do. */
+ * or that has just been given it. false: the reply has what the sender must do. */
 bool coordinator_admission_is_member(struct coordinator *c,
                                      const struct message_heartbeat *heartbeat,
                                      const struct message_join *join, int64_t now_ms,

@@ -7,17 +7,17 @@ void coordinator_nodes_set_address(struct coordinator *c, int node_id,
                                    struct message_incarnation incarnation, const char *address)
 {
     if (message_is_same(c->nodes[node_id].incarnation, incarnation))
-        text_copy(c->nodes[node_id].address, sizeof(c->nodes[node_id].address), address);
+        text_copy(c->nodes[node_id].address, sizeof c->nodes[node_id].address, address);
 }
 
 const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_ms)
 {
     for (int i = 0; i < c->config.nodes_n; i++) {
         const struct coordinator_node *node = &c->nodes[i];
-        struct cluster_node *row = &c->roster[i];
+        struct cluster_node *row = &c->status_nodes[i];
         row->node_id = i;
         row->state = node->state;
-        text_copy(row->address, sizeof(row->address),
+        text_copy(row->address, sizeof row->address,
                   node->address[0] != 0 ? node->address : node->host);
         row->heartbeat_age_seconds = node->state != CLUSTER_NODE_AWAITED
                                          ? (double)(now_ms - node->last_message_ms) / 1e3
@@ -25,5 +25,5 @@ const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_
         row->ranks_n = node->ranks_n;
         row->ranks = c->ranks + (size_t)i * (size_t)c->config.workers_n;
     }
-    return c->roster;
+    return c->status_nodes;
 }

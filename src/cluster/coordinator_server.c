@@ -36,9 +36,9 @@ static void send_reply(struct https_server_request *request, const struct messag
     struct text out = {0};
     struct evbuffer *body = evbuffer_new();
     message_write_reply(&out, reply);
-    bool is_whole = body != NULL && !out.overflow && evbuffer_add(body, out.data, out.len) == 0;
+    bool is_whole = body && !out.overflow && evbuffer_add(body, out.data, out.len) == 0;
     https_server_respond(request, is_whole ? 200 : 503, is_whole ? body : NULL);
-    if (body != NULL)
+    if (body)
         evbuffer_free(body);
     text_free(&out);
 }
@@ -63,7 +63,7 @@ static void add_tag(struct connections *conns, const void *tag)
             return;
     }
     for (int i = 0; i < CONNECTIONS_MAX; i++) {
-        if (conns->tags[i] == NULL) {
+        if (!conns->tags[i]) {
             conns->tags[i] = tag;
             return;
         }
@@ -78,10 +78,10 @@ static void note_connection(struct coordinator_server *s, int node_id,
     struct connections *conns = &s->connections[node_id];
     char peer[64];
     if (!message_is_same(conns->incarnation, incarnation)) {
-        if (conns->held != NULL)
+        if (conns->held)
             answer_held(s, node_id);
         *conns = (struct connections){.incarnation = incarnation};
-        https_server_peer(request, peer, sizeof(peer));
+        https_server_peer(request, peer, sizeof peer);
         coordinator_nodes_set_address(s->config.coordinator, node_id, incarnation, peer);
     }
     add_tag(conns, https_server_connection(request));
@@ -97,7 +97,7 @@ static void on_disconnect(void *arg, const void *tag)
             was_mine = was_mine || conns->tags[k] == tag;
             if (conns->tags[k] == tag)
                 conns->tags[k] = NULL;
-            is_left = is_left || conns->tags[k] != NULL;
+            is_left = is_left || conns->tags[k];
         }
         if (was_mine && !is_left)
             coordinator_on_disconnect(s->config.coordinator, i, conns->incarnation, clock_ms());
@@ -112,7 +112,7 @@ static void answer_unreadable(struct coordinator_server *s, struct https_server_
 {
     char peer[64];
     int64_t now_ms = clock_ms();
-    https_server_peer(request, peer, sizeof(peer));
+    https_server_peer(request, peer, sizeof peer);
     if (s->unreadable_ms == 0 || now_ms - s->unreadable_ms >= 1000)
         LOG_WARN("unreadable message from %s: %s", peer, status_message());
     s->unreadable_ms = now_ms;
@@ -124,7 +124,7 @@ static void hold_reply(struct coordinator_server *s, struct https_server_request
 {
     const struct message_heartbeat *heartbeat = &s->body.heartbeat;
     struct connections *conns = &s->connections[heartbeat->node_id];
-    if (conns->held != NULL)
+    if (conns->held)
         answer_held(s, heartbeat->node_id);
     conns->held = request;
     conns->sequence = heartbeat->sequence;
@@ -161,17 +161,17 @@ static void on_heartbeat(struct coordinator_server *s, struct https_server_reque
 static bool serialize_world(struct coordinator_server *s, const struct cluster_world *world)
 {
     struct text out = {.limit = MESSAGE_WORLD_MAX};
-    if (s->world != NULL && s->world_generation == world->generation)
+    if (s->world && s->world_generation == world->generation)
         return true;
-    if (s->world == NULL)
+    if (!s->world)
         s->world = evbuffer_new();
-    if (s->world == NULL)
+    if (!s->world)
         return false;
     evbuffer_drain(s->world, evbuffer_get_length(s->world));
     struct cluster_world reply = *world;
     psk_generation(s->config.seed, world->generation, reply.secret);
     message_write_world(&out, &reply);
-    explicit_bzero(reply.secret, sizeof(reply.secret));
+    explicit_bzero(reply.secret, sizeof reply.secret);
     bool is_whole = !out.overflow && evbuffer_add(s->world, out.data, out.len) == 0;
     s->world_generation = is_whole ? world->generation : 0;
     text_free(&out);
@@ -195,9 +195,9 @@ static void on_world_request(struct coordinator_server *s, struct https_server_r
         return;
     }
     struct evbuffer *body = serialize_world(s, &world) ? evbuffer_new() : NULL;
-    bool is_whole = body != NULL && evbuffer_add_buffer_reference(body, s->world) == 0;
+    bool is_whole = body && evbuffer_add_buffer_reference(body, s->world) == 0;
     https_server_respond(request, is_whole ? 200 : 503, is_whole ? body : NULL);
-    if (body != NULL)
+    if (body)
         evbuffer_free(body);
 }
 
@@ -224,7 +224,7 @@ void coordinator_server_flush(struct coordinator_server *s)
     int64_t revision = coordinator_revision(s->config.coordinator), now_ms = clock_ms();
     for (int i = 0; i < s->config.nodes_n; i++) {
         const struct connections *conns = &s->connections[i];
-        if (conns->held != NULL && (conns->revision != revision || now_ms >= conns->until_ms))
+        if (conns->held && (conns->revision != revision || now_ms >= conns->until_ms))
             answer_held(s, i);
     }
 }
@@ -234,10 +234,10 @@ void coordinator_server_flush(struct coordinator_server *s)
 enum status coordinator_server_open(const struct coordinator_server_config *config,
                                     struct coordinator_server **out)
 {
-    struct coordinator_server *s = calloc(1, sizeof(*s));
-    if (s != NULL)
-        s->connections = calloc((size_t)config->nodes_n, sizeof(*s->connections));
-    if (s == NULL || s->connections == NULL) {
+    struct coordinator_server *s = calloc(1, sizeof *s);
+    if (s)
+        s->connections = calloc((size_t)config->nodes_n, sizeof *s->connections);
+    if (!s || !s->connections) {
         coordinator_server_close(s);
         return FAIL(ST_RETRY, "out of memory: the server for %d nodes", config->nodes_n);
     }
@@ -263,14 +263,14 @@ enum status coordinator_server_open(const struct coordinator_server_config *conf
 
 void coordinator_server_close(struct coordinator_server *s)
 {
-    if (s == NULL)
+    if (!s)
         return;
-    for (int i = 0; s->connections != NULL && i < s->config.nodes_n; i++) {
-        if (s->connections[i].held != NULL)
+    for (int i = 0; s->connections && i < s->config.nodes_n; i++) {
+        if (s->connections[i].held)
             answer_held(s, i);
     }
     https_server_close(s->server);
-    if (s->world != NULL)
+    if (s->world)
         evbuffer_free(s->world);
     free(s->connections);
     free(s);
@@ -318,7 +318,7 @@ static void fuzz_open(void)
 {
     static const struct psk none = {.is_none = true};
     static const uint8_t seed[PSK_SEED_BYTES] = {1};
-    socklen_t n = sizeof(fuzz_name);
+    socklen_t n = sizeof fuzz_name;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     fuzz_name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ASSERT(bind(fd, (struct sockaddr *)&fuzz_name, n) == 0 &&
@@ -346,7 +346,7 @@ static void fuzz_write(struct text *out, const uint8_t *data, size_t size)
     static const char *const paths[] = {"say", "world", "data"};
     for (size_t at = 0, n; at < size; at += n + 1) {
         const uint8_t *end = memchr(data + at, 0xff, size - at);
-        n = end != NULL ? (size_t)(end - data) - at : size - at;
+        n = end ? (size_t)(end - data) - at : size - at;
         unsigned where = n > 0 ? data[at] % 4 : 3;
         if (where < 3)
             text_add(out, "POST /v1/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
@@ -360,8 +360,8 @@ static int fuzz_dial(void)
 {
     const struct linger reset = {1, 0};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0);
-    while (connect(fd, (struct sockaddr *)&fuzz_name, sizeof(fuzz_name)) != 0 && errno != EISCONN)
+    ASSERT(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+    while (connect(fd, (struct sockaddr *)&fuzz_name, sizeof fuzz_name) != 0 && errno != EISCONN)
         ASSERTF(errno == EINTR || errno == EALREADY, "%s", strerror(errno));
     return fd;
 }
@@ -370,7 +370,7 @@ static void fuzz_forget(void)
 {
     coordinator_close(fuzz_server->config.coordinator);
     fuzz_server->config.coordinator = fuzz_coordinator();
-    memset(fuzz_server->connections, 0, FUZZ_NODES * sizeof(*fuzz_server->connections));
+    memset(fuzz_server->connections, 0, FUZZ_NODES * sizeof *fuzz_server->connections);
     fuzz_server->world_generation = 0;
 }
 
@@ -382,7 +382,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static char answer[1 << 16];
     struct text out = {.limit = (size_t)1 << 20};
     size_t sent = 0;
-    if (fuzz_server == NULL)
+    if (!fuzz_server)
         fuzz_open();
     fuzz_write(&out, data, size);
     const int fd = fuzz_dial();
@@ -395,9 +395,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             shutdown(fd, SHUT_WR);
         event_base_loop(fuzz_loop, EVLOOP_NONBLOCK);
         for (int i = 0; i < FUZZ_NODES; i++)
-            if (fuzz_server->connections[i].held != NULL)
+            if (fuzz_server->connections[i].held)
                 answer_held(fuzz_server, i);
-        const ssize_t got = recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
+        const ssize_t got = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
         is_open = got > 0 || (got < 0 && errno == EAGAIN);
     }
     close(fd);

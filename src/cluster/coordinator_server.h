@@ -33,10 +33,11 @@ struct coordinator_server_config {
 
 enum status coordinator_server_open(const struct coordinator_server_config *config,
                                     struct coordinator_server **out);
-void coordinator_server_close(
-    struct coordinator_server *s); /* answers what is held; accepts NULL */
-/* coordinator_server_flush — answers held heartbeats for which there is news, or whose time is
- * over. Call it after every change and several times a second. */
+/* coordinator_server_close — answers what is held. Accepts NULL. */
+void coordinator_server_close(struct coordinator_server *s);
+/* coordinator_server_flush — answers held heartbeats for which there is news, or that have been
+ * held for the time that the member named. Call it after every change and several times a
+ * second. */
 void coordinator_server_flush(struct coordinator_server *s);
 void coordinator_server_strangers(const struct coordinator_server *s,
                                   struct https_server_strangers *out);

@@ -17,7 +17,7 @@ void log_queue_add(struct log_queue *queue, bool is_warning, const char *fmt, ..
     text_add_v(&whole, fmt, args);
     va_end(args);
     line->is_warning = is_warning;
-    text_copy(line->text, sizeof(line->text), whole.data != NULL ? whole.data : "");
+    text_copy(line->text, sizeof line->text, whole.data ? whole.data : "");
     text_free(&whole);
 }
 

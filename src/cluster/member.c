@@ -35,7 +35,7 @@ static void add_loss(struct member *m, int64_t generation, enum status st, const
     m->lost = generation;
     m->lost_st = st;
     if (!m->is_leaving)
-        text_copy(m->why, sizeof(m->why), why);
+        text_copy(m->why, sizeof m->why, why);
     actions->is_urgent = true;
 }
 
@@ -63,7 +63,7 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
     m->leaving_ms = now_ms;
     m->leave_st = st;
     m->running = 0; /* its workers have ended */
-    text_copy(m->why, sizeof(m->why), why);
+    text_copy(m->why, sizeof m->why, why);
     actions->is_urgent = true;
 }
 
@@ -94,7 +94,7 @@ bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_hear
                                    .stop = m->stop,
                                    .step = m->step,
                                    .counts = m->counts};
-    text_copy(heartbeat->why, sizeof(heartbeat->why), m->why);
+    text_copy(heartbeat->why, sizeof heartbeat->why, m->why);
     m->is_ready_sent = m->is_ready_sent || member_has_addresses(m);
     return !m->is_joined;
 }
@@ -108,14 +108,14 @@ static void finish(struct member *m, enum status st, const char *text,
     m->running = 0;
     actions->is_over = true;
     actions->st = st;
-    text_copy(actions->text, sizeof(actions->text), text);
+    text_copy(actions->text, sizeof actions->text, text);
 }
 
 /* The generation that this node is in has ended. */
 static void leave_world(struct member *m, const char *why, struct member_actions *actions)
 {
     actions->abort = m->running;
-    text_copy(actions->text, sizeof(actions->text), why);
+    text_copy(actions->text, sizeof actions->text, why);
     m->running = 0;
 }
 
@@ -160,7 +160,7 @@ static void on_gathering(struct member *m, const struct message_reply *reply,
                    m->ready) { /* a generation began and ended unseen; it used the readiness up */
         m->is_ready = m->is_ready_held = false;
         actions->abort = reply->generation;
-        text_copy(actions->text, sizeof(actions->text), reply->text);
+        text_copy(actions->text, sizeof actions->text, reply->text);
     }
 }
 
@@ -175,7 +175,7 @@ static void on_member_reply(struct member *m, const struct message_reply *reply,
     if (reply->generation > m->generation)
         m->generation = reply->generation;
     m->is_ready_held = m->is_ready && reply->ready == m->ready;
-    text_copy(m->missing, sizeof(m->missing), reply->missing);
+    text_copy(m->missing, sizeof m->missing, reply->missing);
     if (m->is_leaving && reply->is_left) {
         finish(m, m->leave_st, m->why, actions);
         return;
@@ -199,7 +199,7 @@ static void drop_membership(struct member *m, const char *why, struct member_act
         m->is_ready = false;
         /* That generation's number is given up, too: the next one must be higher. */
         actions->abort = ++m->generation;
-        text_copy(actions->text, sizeof(actions->text), why);
+        text_copy(actions->text, sizeof actions->text, why);
     }
 }
 
@@ -251,7 +251,7 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
         break;
     case MESSAGE_ANSWER_WAIT:
         drop_membership(m, reply->text, actions);
-        text_copy(m->missing, sizeof(m->missing), reply->text);
+        text_copy(m->missing, sizeof m->missing, reply->text);
         break;
     case MESSAGE_ANSWER_END:
         finish(m, m->is_leaving ? m->leave_st : reply->st, m->is_leaving ? m->why : reply->text,
@@ -283,18 +283,18 @@ void member_on_disconnect(struct member *m, const char *why, int64_t now_ms)
 {
     if (m->disconnected_ms < 0)
         m->disconnected_ms = now_ms;
-    text_copy(m->trouble, sizeof(m->trouble), why);
+    text_copy(m->trouble, sizeof m->trouble, why);
 }
 
 static void check_world(struct member *m, int64_t now_ms, struct member_actions *actions)
 {
     char why[512];
     if (is_lease_over(m, now_ms)) {
-        text_format(why, sizeof(why), "node 0 was lost: silent for %.1f s",
+        text_format(why, sizeof why, "node 0 was lost: silent for %.1f s",
                     (double)(now_ms - m->answered_ms) / 1e3);
         give_up(m, why, actions);
     } else if (m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_DISCONNECTED_MS) {
-        text_format(why, sizeof(why), "node 0 was lost: %.200s", m->trouble);
+        text_format(why, sizeof why, "node 0 was lost: %.200s", m->trouble);
         give_up(m, why, actions);
     }
 }
@@ -314,10 +314,10 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
     if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= leave_ms)) {
         finish(m, m->leave_st, m->why, actions); /* node 0 does not confirm it */
     } else if (now_ms - m->since_ms >= m->config.join_timeout_ms) {
-        text_format(why, sizeof(why),
+        text_format(why, sizeof why,
                     "node 0 could not be reached for %s: %.200s; is it running, and are "
                     "MASTER_ADDR and MASTER_PORT right?",
-                    text_span(span, sizeof(span), m->config.join_timeout_ms),
+                    text_span(span, sizeof span, m->config.join_timeout_ms),
                     m->trouble[0] != 0 ? m->trouble : "no answer");
         finish(m, ST_PEER, why, actions);
     }

@@ -6,15 +6,15 @@
  *
  * A lease keeps two worlds from running at once. A member counts node 0's silence from the moment
  * at which it sent the message that was last answered. The coordinator counts from the moment at
- * which that message arrived. So the member gives its world up first. Each reply says how long the
- * lease is; each message says how long this node stalled lately.
+ * which that message arrived. So the member gives its world up first. Each reply has the length of
+ * the lease; each message has the longest stall of this node lately.
  *
  * Must not know sockets. */
 #ifndef CONVOY_CLUSTER_MEMBER_H
 #define CONVOY_CLUSTER_MEMBER_H
 
-#include "net/loop_lag.h"
 #include "cluster/message.h"
+#include "net/loop_lag.h"
 
 #define MEMBER_LEASE_FACTOR_MAX 4 /* × peer_timeout_ms: the longest lease that is believed */
 /* Node 0 is lost when its connection has ended, and no other can be made, for so long. */
@@ -80,8 +80,8 @@ void member_ready(struct member *m, struct member_actions *actions);
 void member_lost(struct member *m, int64_t generation, enum status st, const char *why,
                  struct member_actions *actions);
 void member_stop(struct member *m, int request, struct member_actions *actions);
-/* member_abandon — gives the generation up at once, because nothing moves in it. Node 0 is told
- * when it can be reached. */
+/* member_abandon — gives the generation up at once, because nothing moves in it. Node 0 gets the
+ * message when it can be reached. */
 void member_abandon(struct member *m, const char *why, struct member_actions *actions);
 void member_leave(struct member *m, enum status st, const char *why, int64_t now_ms,
                   struct member_actions *actions);

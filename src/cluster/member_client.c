@@ -101,7 +101,7 @@ static void back_off(struct member_client *c, const char *why)
 static void on_refused(struct member_client *c, const char *why)
 {
     struct member_actions actions = {.is_over = true, .st = ST_NOT_ADMITTED};
-    text_format(actions.text, sizeof(actions.text),
+    text_format(actions.text, sizeof actions.text,
                 "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN", c->where,
                 why);
     c->config.member->is_over = true;
@@ -113,9 +113,9 @@ static void on_reply(struct member_client *c, const struct https_client_response
     struct message_reply reply;
     struct member_actions actions = {0};
     char why[64];
-    text_format(why, sizeof(why), "it answered HTTP %ld", answer->code);
+    text_format(why, sizeof why, "it answered HTTP %ld", answer->code);
     if (answer->code != 200 || message_read_reply(answer->bytes, answer->n, &reply) != ST_OK) {
-        text_copy(c->config.member->trouble, sizeof(c->config.member->trouble), why);
+        text_copy(c->config.member->trouble, sizeof c->config.member->trouble, why);
         back_off(c, why);
         return;
     }
@@ -131,9 +131,9 @@ static void on_world(struct member_client *c, const struct https_client_response
     struct cluster_world world = {.ranks_n = c->config.ranks_n};
     if (answer->result != HTTPS_CLIENT_ANSWERED || answer->code != 200)
         return; /* the next heartbeat brings it again, if that generation still runs */
-    struct cluster_address *addresses = calloc((size_t)world.ranks_n, sizeof(*addresses));
+    struct cluster_address *addresses = calloc((size_t)world.ranks_n, sizeof *addresses);
     world.addresses = addresses;
-    if (addresses == NULL)
+    if (!addresses)
         LOG_WARN("out of memory: the addresses of %d ranks", world.ranks_n);
     else if (message_read_world(answer->bytes, answer->n, world.ranks_n, addresses,
                                 &world.generation, world.secret) != ST_OK)
@@ -143,7 +143,7 @@ static void on_world(struct member_client *c, const struct https_client_response
         c->config.on_world(c->config.arg, &world);
     }
     free(addresses);
-    explicit_bzero(world.secret, sizeof(world.secret));
+    explicit_bzero(world.secret, sizeof world.secret);
 }
 
 static void on_error(struct member_client *c, const struct https_client_response *answer)
@@ -154,7 +154,7 @@ static void on_error(struct member_client *c, const struct https_client_response
         return;
     }
     if (answer->result == HTTPS_CLIENT_UNREACHABLE)
-        text_copy(m->trouble, sizeof(m->trouble), answer->why);
+        text_copy(m->trouble, sizeof m->trouble, answer->why);
     else
         member_on_disconnect(m, answer->why, clock_ms());
     c->is_urgent = c->is_urgent || answer->slot == HTTPS_CLIENT_SLOT_UPDATE;
@@ -180,11 +180,11 @@ static void on_response(void *arg, const struct https_client_response *answer)
 enum status member_client_open(const struct member_client_config *config,
                                struct member_client **out)
 {
-    struct member_client *c = calloc(1, sizeof(*c));
-    if (c == NULL)
+    struct member_client *c = calloc(1, sizeof *c);
+    if (!c)
         return FAIL(ST_RETRY, "out of memory: the line to node 0");
     c->config = *config;
-    text_format(c->where, sizeof(c->where), "%s:%d", config->host, config->port);
+    text_format(c->where, sizeof c->where, "%s:%d", config->host, config->port);
     struct https_client_config client = {.loop = config->loop,
                                          .host = config->host,
                                          .port = config->port,
@@ -202,7 +202,7 @@ enum status member_client_open(const struct member_client_config *config,
 
 void member_client_close(struct member_client *c)
 {
-    if (c == NULL)
+    if (!c)
         return;
     https_client_close(c->client);
     free(c);

@@ -14,7 +14,7 @@
 static void add_string(struct text *out, const char *key, const char *value)
 {
     char quoted[MESSAGE_TEXT_MAX * 6 + 3];
-    json_quote(quoted, sizeof(quoted), value);
+    json_quote(quoted, sizeof quoted, value);
     text_add(out, ",\"%s\":%s", key, quoted);
 }
 
@@ -72,7 +72,7 @@ static void add_rank(struct text *out, const struct cluster_rank *rank, bool is_
 static void add_agree(struct text *out, const char *agree_json)
 {
     char quoted[MESSAGE_AGREE_MAX * 2];
-    json_quote(quoted, sizeof(quoted), agree_json);
+    json_quote(quoted, sizeof quoted, agree_json);
     text_add(out, ",\"agree\":");
     text_add_bytes(out, quoted, strlen(quoted));
 }
@@ -89,8 +89,8 @@ void message_write_heartbeat(struct text *out, const struct message_heartbeat *h
                              const struct message_join *join, int64_t hold_ms)
 {
     text_add(out, "{\"protocol\":%lld,\"node_id\":%d",
-             join != NULL ? (long long)join->protocol : MESSAGE_PROTOCOL, heartbeat->node_id);
-    add_string(out, "host", join != NULL ? join->host : "");
+             join ? (long long)join->protocol : MESSAGE_PROTOCOL, heartbeat->node_id);
+    add_string(out, "host", join ? join->host : "");
     add_incarnation(out, "instance", heartbeat->incarnation);
     add_whole(out, "sequence", heartbeat->sequence);
     add_whole(out, "turn", heartbeat->revision);
@@ -109,7 +109,7 @@ void message_write_heartbeat(struct text *out, const struct message_heartbeat *h
     add_counts(out, &heartbeat->counts);
     add_string(out, "why", heartbeat->why);
     add_whole(out, "hold_ms", hold_ms);
-    if (join != NULL)
+    if (join)
         add_join(out, join);
     text_add(out, ",\"ranks\":[");
     for (int i = 0; i < heartbeat->ranks_n; i++)
@@ -152,7 +152,7 @@ void message_write_world_request(struct text *out, int node_id,
 void message_write_world(struct text *out, const struct cluster_world *world)
 {
     struct message_incarnation secret;
-    memcpy(&secret, world->secret, sizeof(secret));
+    memcpy(&secret, world->secret, sizeof secret);
     text_add(out, "{\"generation\":%lld", (long long)world->generation);
     add_incarnation(out, "secret", secret);
     text_add(out, ",\"addresses\":[");
@@ -244,13 +244,13 @@ static enum status get_number(const cJSON *object, const char *key, double *out)
 static enum status read_rank(const cJSON *item, struct cluster_rank *out)
 {
     TRY(get_int(item, "rank", 0, CLUSTER_NODES_MAX * CLUSTER_WORKERS_MAX - 1, &out->rank));
-    TRY(get_text(item, "state", out->state, sizeof(out->state)));
-    TRY(get_text(item, "device", out->device, sizeof(out->device)));
+    TRY(get_text(item, "state", out->state, sizeof out->state));
+    TRY(get_text(item, "device", out->device, sizeof out->device));
 #define GET_COUNT(field) TRY(json_get_i64(item, #field, -1, WHOLE_MAX, &out->field));
 #define GET_MS(field) TRY(get_number(item, #field, &out->field));
 #define RANK_STAT(NAME, field, kind, ...) GET_##kind(field)
 #include "base/rank_stats.def"
-    TRY(get_text(item, "call", out->call, sizeof(out->call)));
+    TRY(get_text(item, "call", out->call, sizeof out->call));
     TRY(json_get_i64(item, "call_sequence", 0, WHOLE_MAX, &out->call_sequence));
     return json_get_i64(item, "call_age_ms", 0, WHOLE_MAX, &out->call_age_ms);
 }
@@ -299,9 +299,9 @@ static enum status read_join(const cJSON *root, struct message_body *out)
     TRY(get_int(join, "workers_n", 1, INT32_MAX, &out->join.workers_n));
     TRY(json_get_i64(join, "pid", 0, WHOLE_MAX, &out->join.pid));
     TRY(json_get_string(join, "agree", &agree));
-    if (!text_copy(out->agree, sizeof(out->agree), agree))
+    if (!text_copy(out->agree, sizeof out->agree, agree))
         return FAIL(ST_BAD_DATA, "the list of what must agree is longer than %zu bytes",
-                    sizeof(out->agree));
+                    sizeof out->agree);
     out->join.agree_json = out->agree;
     return ST_OK;
 }
@@ -323,14 +323,14 @@ static enum status read_state(const cJSON *root, struct message_heartbeat *heart
     TRY(get_int(root, "stop", 0, INT32_MAX, &heartbeat->stop));
     TRY(json_get_i64(root, "step", -1, WHOLE_MAX, &heartbeat->step));
     TRY(get_counts(root, &heartbeat->counts));
-    return get_text(root, "why", heartbeat->why, sizeof(heartbeat->why));
+    return get_text(root, "why", heartbeat->why, sizeof heartbeat->why);
 }
 
 static enum status read_heartbeat(const cJSON *root, struct message_body *out)
 {
     TRY(json_get_i64(root, "protocol", 0, INT32_MAX, &out->join.protocol));
     TRY(get_int(root, "node_id", 0, INT32_MAX, &out->heartbeat.node_id));
-    TRY(get_text(root, "host", out->join.host, sizeof(out->join.host)));
+    TRY(get_text(root, "host", out->join.host, sizeof out->join.host));
     out->join.agree_json = "";
     out->has_join = out->join.protocol != MESSAGE_PROTOCOL;
     if (out->has_join)
@@ -376,8 +376,8 @@ static enum status read_reply(const cJSON *root, struct message_reply *out)
     TRY(get_int(root, "stop", 0, INT32_MAX, &out->stop));
     TRY(get_status(root, "st", &out->st));
     TRY(get_counts(root, &out->counts));
-    TRY(get_text(root, "text", out->text, sizeof(out->text)));
-    return get_text(root, "missing", out->missing, sizeof(out->missing));
+    TRY(get_text(root, "text", out->text, sizeof out->text));
+    return get_text(root, "missing", out->missing, sizeof out->missing);
 }
 
 enum status message_read_reply(const char *bytes, size_t n, struct message_reply *out)
@@ -424,7 +424,7 @@ enum status message_read_world(const char *bytes, size_t n, int ranks_n,
     if (st == ST_OK)
         st = read_addresses(root, ranks_n, addresses, &found_n);
     cJSON_Delete(root);
-    memcpy(secret, &read, sizeof(read));
+    memcpy(secret, &read, sizeof read);
     if (st == ST_OK && found_n != ranks_n)
         return FAIL(ST_BAD_DATA, "node 0 sent %d addresses of %d", found_n, ranks_n);
     return st;

@@ -91,7 +91,7 @@ struct message_reply {
     bool is_running;    /* it runs; false: the nodes gather */
     bool is_lease;      /* the message renews the lease; false: send another at once */
     int64_t lease_ms;   /* from the sending of the message on; 0: PEER_TIMEOUT */
-    int64_t ready;      /* the member's readiness whose addresses have arrived; 0: none */
+    int64_t ready;      /* the member's readiness, once its addresses have arrived; 0: none */
     int64_t used;       /* the member's readiness that its last world took; 0: none */
     bool is_left;       /* the member may leave: the coordinator knows */
     int stop;           /* the request to stop that a node got; 0: none */

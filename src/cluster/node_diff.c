@@ -41,8 +41,8 @@ static void add_number(struct differ *d, const char *key, int64_t mine, int64_t 
     char a[32], b[32];
     if (mine == theirs)
         return;
-    text_format(a, sizeof(a), "%lld", (long long)mine);
-    text_format(b, sizeof(b), "%lld", (long long)theirs);
+    text_format(a, sizeof a, "%lld", (long long)mine);
+    text_format(b, sizeof b, "%lld", (long long)theirs);
     add(d, key, a, b);
 }
 
@@ -86,16 +86,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     char out[512], back[512], *text = malloc(n + 1);
-    if (text == NULL)
+    if (!text)
         return 0;
     memcpy(text, bytes, n);
     text[n] = 0;
     struct node_diff_side mine = {0, "here", 1,
                                   2, 1,      "{\"SEED\":\"1\",\"LR\":\"3e-4\",\"device\":\"cpu\"}"};
     struct node_diff_side theirs = {1, "there", 1, 2, 1, text};
-    bool is_same = node_diff_is_same(&mine, &theirs, out, sizeof(out));
-    ASSERT(is_same == node_diff_is_same(&theirs, &mine, back, sizeof(back)));
-    ASSERT(is_same == (out[0] == 0) && strlen(out) < sizeof(out));
+    bool is_same = node_diff_is_same(&mine, &theirs, out, sizeof out);
+    ASSERT(is_same == node_diff_is_same(&theirs, &mine, back, sizeof back));
+    ASSERT(is_same == (out[0] == 0) && strlen(out) < sizeof out);
     free(text);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* node_diff — compares what two nodes were started with: settings, version, model, number of nodes and
- * workers. Pure. It must not know what a setting means. */
+/* node_diff — compares what two nodes were started with: settings, version, model, number of nodes
+ * and workers. Pure. It must not know what a setting means. */
 #ifndef CONVOY_CLUSTER_NODE_DIFF_H
 #define CONVOY_CLUSTER_NODE_DIFF_H
 

@@ -22,10 +22,8 @@ static struct furthest_call find_furthest_call(const struct cluster_node *nodes,
         for (int k = 0; k < nodes[i].ranks_n; k++) {
             const struct cluster_rank *rank = &nodes[i].ranks[k];
             int64_t age_ms = age_of(&nodes[i], rank);
-            bool is_further =
-                furthest.rank == NULL || rank->call_sequence > furthest.rank->call_sequence;
-            bool is_older = furthest.rank != NULL &&
-                            rank->call_sequence == furthest.rank->call_sequence &&
+            bool is_further = !furthest.rank || rank->call_sequence > furthest.rank->call_sequence;
+            bool is_older = furthest.rank && rank->call_sequence == furthest.rank->call_sequence &&
                             age_ms > furthest.age_ms;
             if (rank->call[0] != 0 && (is_further || is_older))
                 furthest = (struct furthest_call){rank, age_ms};
@@ -58,7 +56,7 @@ bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit
     const struct cluster_rank *last = NULL;
     int node_id = 0, behind_n = 0;
     out[0] = 0;
-    if (furthest.rank == NULL || furthest.age_ms < limit_ms)
+    if (!furthest.rank || furthest.age_ms < limit_ms)
         return false;
     for (int i = 0; i < nodes_n; i++) {
         for (int k = 0; k < nodes[i].ranks_n; k++) {
@@ -66,7 +64,7 @@ bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit
             if (!is_behind(rank, furthest.rank))
                 continue;
             behind_n++;
-            if (last == NULL || rank->call_sequence < last->call_sequence) {
+            if (!last || rank->call_sequence < last->call_sequence) {
                 last = rank;
                 node_id = nodes[i].node_id;
             }
@@ -74,9 +72,9 @@ bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit
     }
     double age_s = (double)furthest.age_ms / 1e3;
     long long sequence = (long long)furthest.rank->call_sequence;
-    if (last == NULL && furthest.age_ms < STRAGGLER_ALL_MS)
+    if (!last && furthest.age_ms < STRAGGLER_ALL_MS)
         return false; /* all are slow, none is late */
-    if (last == NULL)
+    if (!last)
         text_format(out, cap, "all ranks are in %s %lld for %.1f s%s", furthest.rank->call,
                     sequence, age_s, network_hint(nodes_n));
     else if (behind_n == 1)
@@ -113,15 +111,15 @@ bool straggler_is_stalled(const struct cluster_node *nodes, int nodes_n, int64_t
         else
             rank = &nodes[i].ranks[0];
     }
-    if (silent != NULL)
+    if (silent)
         text_format(out, cap, "node %d has been silent for %.1f s", silent->node_id,
                     silent->heartbeat_age_seconds);
-    else if (rank != NULL)
+    else if (rank)
         text_format(out, cap,
                     "all ranks wait in calls that get no answer: rank %d in %s %lld for %.1f s",
                     rank->rank, rank->call, (long long)rank->call_sequence,
                     (double)rank->call_age_ms / 1e3);
-    return silent != NULL || rank != NULL;
+    return silent || rank;
 }
 
 void straggler_pace_add(struct straggler_pace *pace, const struct cluster_rank *rank)

@@ -24,8 +24,8 @@ bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit
 bool straggler_is_stalled(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms,
                           char *out, size_t cap);
 
-/* The longest call of a rank that was followed by a later call, as its reports show. It tells a
- * slow network from a stall. Zero-initialised is valid. */
+/* The longest call of a rank that was followed by a later call, as its reports show. It separates
+ * a slow network from a stall. Zero-initialised is valid. */
 struct straggler_pace {
     int64_t sequence, age_ms; /* of its call in the last report; age_ms -1: in none */
     int64_t longest_ms;

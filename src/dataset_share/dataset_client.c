@@ -26,7 +26,7 @@
 #define PAUSE_MS 200 /* before the next attempt; doubles up to PAUSE_MS_MAX */
 #define PAUSE_MS_MAX 2000
 #define LOG_MS 10000
-#define TRIES 2 /* of a file whose checksum is wrong */
+#define TRIES 2 /* for one file, while its checksum is wrong */
 
 struct dataset_client {
     struct dataset_client_config config;
@@ -112,7 +112,7 @@ static enum status post_until_answered(struct dataset_client *c,
             return stopped(c);
         if ((result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
              (result == CURLE_RECV_ERROR && c->tls.alert != 0)) &&
-            tls_client_is_refused(&c->tls, why, sizeof(why)))
+            tls_client_is_refused(&c->tls, why, sizeof why))
             return FAIL(ST_NOT_ADMITTED,
                         "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN",
                         c->url, why);
@@ -127,9 +127,9 @@ static enum status post_until_answered(struct dataset_client *c,
         *code_out = code;
         if (result == CURLE_OK && (code == 200 || code == 410))
             return ST_OK;
-        text_format(why, sizeof(why), "%s", curl_client_error(c->tls.error, result));
+        text_format(why, sizeof why, "%s", curl_client_error(c->tls.error, result));
         if (result == CURLE_OK)
-            text_format(why, sizeof(why),
+            text_format(why, sizeof why,
                         code == 503
                             ? "it is busy, or short of memory or of open files (see its log)"
                             : "it answered HTTP %ld",
@@ -149,8 +149,7 @@ static enum status request_list(struct dataset_client *c)
         file_list_free(&c->list);
         TRY(post_until_answered(c, &request, FILE_LIST_JSON_MAX, &code));
         if (code == 200)
-            TRY(file_list_read(c->answer.data != NULL ? c->answer.data : "", c->answer.len,
-                               &c->list));
+            TRY(file_list_read(c->answer.data ? c->answer.data : "", c->answer.len, &c->list));
         if (code == 200 && c->list.state != FILE_LIST_STATE_WAIT)
             return ST_OK;
         TRY(retry_later(c, "node 0 is still reading them"));
@@ -176,7 +175,7 @@ static enum status check_sum(struct dataset_client *c, const char *path,
     *is_right = false;
     TRY(file_map_open(path, &map));
     XXH3_state_t *state = XXH3_createState();
-    if (state != NULL && (int64_t)map.bytes == file->bytes) {
+    if (state && (int64_t)map.bytes == file->bytes) {
         XXH3_64bits_reset(state);
         for (size_t at = (size_t)file->skip, n; at < map.bytes && report_progress(c); at += n) {
             n = map.bytes - at < SUM_BYTES ? map.bytes - at : SUM_BYTES;
@@ -188,7 +187,7 @@ static enum status check_sum(struct dataset_client *c, const char *path,
     XXH3_freeState(state);
     if (c->is_stopped)
         return stopped(c);
-    return state != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: a checksum");
+    return state ? ST_OK : FAIL(ST_RETRY, "out of memory: a checksum");
 }
 
 /* Is file i complete from an earlier fetch? A damaged one is removed. */
@@ -224,7 +223,7 @@ static enum status fetch_chunks(struct dataset_client *c, int i, int fd, const c
     const struct file_list_entry *file = &c->list.files[i];
     struct file_list_request request = {
         .kind = c->config.kind, .node_id = c->config.node_id, .file_i = i};
-    text_copy(request.name, sizeof(request.name), c->name);
+    text_copy(request.name, sizeof request.name, c->name);
     while (have < file->bytes) {
         long code;
         request.first = have;
@@ -259,7 +258,7 @@ static enum status finish_file(struct dataset_client *c, int i, int fd, const ch
                    : FAIL(ST_STORE, "cannot empty %s: %s; check CACHE_DIR", part, strerror(errno));
     }
     TRY(name_file(c, i, path));
-    text_format(dir, sizeof(dir), "%s/%d", c->dir, c->list.files[i].part);
+    text_format(dir, sizeof dir, "%s/%d", c->dir, c->list.files[i].part);
     TRY(file_make_dirs(dir));
     if (fsync(fd) != 0 || rename(part, path) != 0)
         return store_failed(c, FAIL(ST_STORE, "cannot finish %s: %s", path, strerror(errno)));
@@ -271,7 +270,7 @@ static enum status fetch_file(struct dataset_client *c, int i)
     char part[FILE_PATH_MAX];
     bool is_right = false;
     const struct file_list_entry *file = &c->list.files[i];
-    if (!text_format(part, sizeof(part), "%s/part-%05d", c->dir, i))
+    if (!text_format(part, sizeof part, "%s/part-%05d", c->dir, i))
         return FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR", c->dir);
     int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
@@ -302,7 +301,7 @@ static enum status fetch_file(struct dataset_client *c, int i)
 static enum status lock(struct dataset_client *c)
 {
     char path[FILE_PATH_MAX];
-    TRY(file_join(path, sizeof(path), c->dir, "lock"));
+    TRY(file_join(path, sizeof path, c->dir, "lock"));
     c->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (c->lock_fd < 0)
         return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", path, strerror(errno));
@@ -318,15 +317,15 @@ static enum status lock(struct dataset_client *c)
 
 static enum status name_dir(struct dataset_client *c)
 {
-    if (c->config.cache_dir == NULL || c->config.cache_dir[0] == 0)
+    if (!c->config.cache_dir || c->config.cache_dir[0] == 0)
         return FAIL(ST_BAD_SETTING, "no folder to keep node 0's data in; set CACHE_DIR");
-    if (c->list.parts_n > 1 && strpbrk(c->config.cache_dir, ",:") != NULL)
+    if (c->list.parts_n > 1 && strpbrk(c->config.cache_dir, ",:"))
         return FAIL(
             ST_BAD_SETTING,
             "CACHE_DIR=%s has a comma or colon, which divide the parts of a mixture; set another",
             c->config.cache_dir);
     file_list_name(&c->list, c->name);
-    if (!text_format(c->dir, sizeof(c->dir), "%s/from-node-0/%s", c->config.cache_dir, c->name))
+    if (!text_format(c->dir, sizeof c->dir, "%s/from-node-0/%s", c->config.cache_dir, c->name))
         return FAIL(ST_BAD_SETTING, "the path CACHE_DIR=%.80s… is too long; set a shorter one",
                     c->config.cache_dir);
     return file_make_dirs(c->dir);
@@ -350,8 +349,8 @@ static void log_taken(const struct dataset_client *c, int64_t took_ms)
         LOG_INFO("node 0's data are complete from an earlier fetch, in %s", c->dir);
         return;
     }
-    text_human(size, sizeof(size), (double)c->fetched_bytes);
-    text_human(rate, sizeof(rate),
+    text_human(size, sizeof size, (double)c->fetched_bytes);
+    text_human(rate, sizeof rate,
                (double)c->fetched_bytes * 1e3 / (double)(took_ms > 0 ? took_ms : 1));
     LOG_INFO("fetched %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)took_ms / 1e3,
              rate, c->dir);
@@ -364,7 +363,7 @@ static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_
     TRY(check_space(c));
     if (c->done < c->total)
         LOG_INFO("fetching data from node 0: %s in %d file%s",
-                 text_human(size, sizeof(size), (double)(c->total - c->done)), c->list.files_n,
+                 text_human(size, sizeof size, (double)(c->total - c->done)), c->list.files_n,
                  c->list.files_n > 1 ? "s" : "");
     for (int i = 0; i < c->list.files_n && !c->is_changed; i++)
         if (!kept[i])
@@ -406,11 +405,11 @@ static enum status open_client(struct dataset_client *c)
     char base[320];
     TRY(tls_client_check());
     c->headers = curl_slist_append(NULL, "Expect:");
-    if (c->headers == NULL)
+    if (!c->headers)
         return FAIL(ST_RETRY, "out of memory: a request to node 0");
     TRY(tls_client_open(&c->tls, c->config.psk, c->headers, &c->easy));
-    tls_client_url(c->config.psk, c->config.host, c->config.port, base, sizeof(base));
-    text_format(c->url, sizeof(c->url), "%s/v1/data", base);
+    tls_client_url(c->config.psk, c->config.host, c->config.port, base, sizeof base);
+    text_format(c->url, sizeof c->url, "%s/v1/data", base);
     curl_easy_setopt(c->easy, CURLOPT_URL, c->url);
     curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, (long)REQUEST_MS);
     curl_easy_setopt(c->easy, CURLOPT_BUFFERSIZE, 512L << 10);

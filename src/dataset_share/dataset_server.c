@@ -39,10 +39,10 @@ struct dataset_server {
 
 enum status dataset_server_open(struct dataset_server **out)
 {
-    struct dataset_server *server = calloc(1, sizeof(*server));
-    if (server != NULL)
-        server->in_flight = calloc(1, sizeof(*server->in_flight));
-    if (server == NULL || server->in_flight == NULL) {
+    struct dataset_server *server = calloc(1, sizeof *server);
+    if (server)
+        server->in_flight = calloc(1, sizeof *server->in_flight);
+    if (!server || !server->in_flight) {
         free(server);
         return FAIL(ST_RETRY, "out of memory: the list of data for other nodes");
     }
@@ -52,7 +52,7 @@ enum status dataset_server_open(struct dataset_server **out)
 
 void dataset_server_close(struct dataset_server *server)
 {
-    if (server == NULL)
+    if (!server)
         return;
     for (int kind = 0; kind < FILE_LIST_KINDS_N; kind++)
         file_list_free(&server->lists[kind]);
@@ -71,7 +71,7 @@ enum status dataset_server_set(struct dataset_server *server, enum file_list_kin
         return st;
     if (st != ST_OK) { /* nodes that wait for the first list would wait without end */
         list.state = FILE_LIST_STATE_UNFIT;
-        text_copy(list.why, sizeof(list.why), status_message());
+        text_copy(list.why, sizeof list.why, status_message());
     }
     file_list_free(&server->lists[kind]);
     server->lists[kind] = list;
@@ -160,10 +160,10 @@ static int answer_chunk(struct dataset_server *server, const struct file_list_re
     const struct file_list_entry *file = &list->files[request->file_i];
     int64_t left = file->bytes - request->first;
     size_t n = left < (int64_t)FILE_LIST_CHUNK_BYTES ? (size_t)left : FILE_LIST_CHUNK_BYTES;
-    if (file->path == NULL)
+    if (!file->path)
         return 410;
     void *bytes = server->in_flight->chunks_n < CHUNKS_MAX ? malloc(n) : NULL;
-    if (bytes == NULL)
+    if (!bytes)
         return 503;
     enum status st = read_chunk(file, request->first, bytes, n);
     if (st != ST_OK) {
@@ -222,7 +222,7 @@ static void answer(struct dataset_server *server, struct https_server_request *r
 {
     struct evbuffer *body = evbuffer_new();
     status_clear();
-    int code = body != NULL ? dataset_server_answer(server, wanted, body) : 503;
+    int code = body ? dataset_server_answer(server, wanted, body) : 503;
     if (status_message()[0] != 0)
         warn(server, "cannot send data to", peer);
     if (code == 200 && !wanted->is_for_list)
@@ -231,7 +231,7 @@ static void answer(struct dataset_server *server, struct https_server_request *r
         https_server_respond_bytes(request, body);
     else
         https_server_respond(request, code, code == 200 ? body : NULL);
-    if (body != NULL)
+    if (body)
         evbuffer_free(body);
 }
 
@@ -244,7 +244,7 @@ void dataset_server_on_request(struct dataset_server *server, struct https_serve
         https_server_respond(request, 404, NULL);
         return;
     }
-    https_server_peer(request, peer, sizeof(peer));
+    https_server_peer(request, peer, sizeof peer);
     if (file_list_read_request(bytes, n, &wanted) == ST_OK) {
         answer(server, request, &wanted, peer);
         return;
@@ -266,9 +266,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         "\"suffix\":\".bin\",\"path\":\"/none\"}]}";
     static struct dataset_server *server;
     struct file_list_request wanted;
-    if (server == NULL)
+    if (!server)
         ASSERT(dataset_server_open(&server) == ST_OK &&
-               dataset_server_set(server, FILE_LIST_KIND_DATA, list, sizeof(list) - 1) == ST_OK);
+               dataset_server_set(server, FILE_LIST_KIND_DATA, list, sizeof list - 1) == ST_OK);
     if (file_list_read_request((const char *)bytes, n, &wanted) != ST_OK)
         return 0;
     struct evbuffer *out = evbuffer_new();

@@ -46,13 +46,13 @@ enum status file_list_add(struct file_list *list, const struct file_list_entry *
     TRY(check_file(list, file));
     if ((list->files_n & (list->files_n - 1)) == 0) { /* grows to the next power of two */
         size_t cap = list->files_n > 0 ? 2 * (size_t)list->files_n : 1;
-        struct file_list_entry *files = realloc(list->files, cap * sizeof(*files));
-        if (files == NULL)
+        struct file_list_entry *files = realloc(list->files, cap * sizeof *files);
+        if (!files)
             return FAIL(ST_RETRY, "out of memory: a list of %zu files", cap);
         list->files = files;
     }
-    char *path = file->path != NULL ? strdup(file->path) : NULL;
-    if (file->path != NULL && path == NULL)
+    char *path = file->path ? strdup(file->path) : NULL;
+    if (file->path && !path)
         return FAIL(ST_RETRY, "out of memory: the name of %s", file->path);
     list->files[list->files_n] = *file;
     list->files[list->files_n++].path = path;
@@ -85,7 +85,7 @@ void file_list_name(const struct file_list *list, char out[FILE_LIST_NAME_MAX])
                              (uint64_t)file->part, (uint64_t)file->bytes,
                              (uint64_t)file->skip, file->sum};
         memcpy(&facts[6], file->suffix, strlen(file->suffix));
-        name = XXH3_128bits(facts, sizeof(facts));
+        name = XXH3_128bits(facts, sizeof facts);
     }
     text_format(out, FILE_LIST_NAME_MAX, "%016llx%016llx", (unsigned long long)name.high64,
                 (unsigned long long)name.low64);
@@ -107,7 +107,7 @@ const char *file_list_weight(double weight, char out[32])
 static void add_quoted(struct text *out, const char *key, const char *value)
 {
     char quoted[FILE_PATH_MAX * 6 + 3];
-    json_quote(quoted, sizeof(quoted), value);
+    json_quote(quoted, sizeof quoted, value);
     text_add(out, ",\"%s\":%s", key, quoted);
 }
 
@@ -127,7 +127,7 @@ void file_list_write(struct text *out, const struct file_list *list, bool is_wit
             "%s{\"part\":%d,\"bytes\":%lld,\"skip\":%lld,\"sum\":\"%016llx\",\"suffix\":\"%s\"",
             i == 0 ? "" : ",", file->part, (long long)file->bytes, (long long)file->skip,
             (unsigned long long)file->sum, file->suffix);
-        if (is_with_paths && file->path != NULL)
+        if (is_with_paths && file->path)
             add_quoted(out, "path", file->path);
         text_add(out, "}");
     }
@@ -179,7 +179,7 @@ static enum status read_file(const cJSON *item, struct file_list *list)
     TRY(json_get_string(item, "suffix", &suffix));
     if (!read_hex(sum, 16, &file.sum))
         return FAIL(ST_BAD_DATA, "JSON key \"sum\" is not 16 hexadecimal digits");
-    if (!text_copy(file.suffix, sizeof(file.suffix), suffix))
+    if (!text_copy(file.suffix, sizeof file.suffix, suffix))
         return FAIL(ST_BAD_DATA, "JSON key \"suffix\" is longer than %d bytes",
                     FILE_LIST_SUFFIX_MAX - 1);
     if (cJSON_HasObjectItem(item, "path")) {
@@ -212,7 +212,7 @@ static enum status read_all(const cJSON *root, struct file_list *list)
     const char *why;
     TRY(read_state(root, &list->state));
     TRY(json_get_string(root, "why", &why));
-    text_copy(list->why, sizeof(list->why), why);
+    text_copy(list->why, sizeof list->why, why);
     TRY(json_get_array(root, "files", &array));
     cJSON_ArrayForEach(item, array) TRY(read_file(item, list));
     TRY(read_weights(root, list));
@@ -259,7 +259,7 @@ static enum status read_request(const cJSON *root, struct file_list_request *out
     TRY(json_get_string(root, "name", &name));
     if (strlen(name) != FILE_LIST_NAME_MAX - 1 || !read_hex(name + 16, 16, &half))
         return FAIL(ST_BAD_DATA, "JSON key \"name\" is not 32 hexadecimal digits");
-    text_copy(out->name, sizeof(out->name), name);
+    text_copy(out->name, sizeof out->name, name);
     TRY(get_int(root, "file", 0, FILE_LIST_FILES_MAX - 1, &out->file_i));
     return json_get_i64(root, "first", 0, FILE_LIST_FILE_BYTES_MAX - 1, &out->first);
 }

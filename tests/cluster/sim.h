@@ -315,7 +315,7 @@ static inline void sim_print(const struct sim *s)
         const struct member *m = &p->member;
         if (p->is_alive)
             print_message("# node %d process %d: joined %d running %lld ready %lld (%d held %d) "
-                          "generation %lld turn %lld told %lld silent %lld missing %s\n",
+                          "generation %lld revision %lld replied %lld silent %lld missing %s\n",
                           p->node, i, m->is_joined, (long long)m->running, (long long)m->ready,
                           m->is_ready, m->is_ready_held, (long long)m->generation,
                           (long long)m->revision, (long long)m->replied_sequence,

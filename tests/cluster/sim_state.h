@@ -221,19 +221,19 @@ static void record_world(struct sim *s, struct message_incarnation coordinator,
     }
 }
 
-static void enter(struct sim *s, int who, const struct cluster_world *world)
+static void enter(struct sim *s, int id, const struct cluster_world *world)
 {
-    struct process *p = &s->processes[who];
+    struct process *p = &s->processes[id];
     const struct world *w = find_world(s, p->member.coordinator, world->generation);
-    add_to_digest(s, 0x1000 + (uint64_t)who * 64 + (uint64_t)world->generation);
+    add_to_digest(s, 0x1000 + (uint64_t)id * 64 + (uint64_t)world->generation);
     if (world->generation <= p->entered)
         violation(s, "entered a generation that is not new", p->entered, world->generation);
     if (world->generation <= p->aborted)
         violation(s, "entered a generation that was given up", p->aborted, world->generation);
     p->entered = world->generation;
-    if (w == NULL || w->origins[p->node].process != who ||
+    if (w == NULL || w->origins[p->node].process != id ||
         w->origins[p->node].ready != p->member.ready)
-        violation(s, "entered a world that it is not part of", who, world->generation);
+        violation(s, "entered a world that it is not part of", id, world->generation);
 }
 
 /* All members of the process's world are in it: it could run. */
@@ -250,7 +250,7 @@ static bool is_complete(const struct sim *s, const struct process *p)
 }
 
 /* Worlds of one coordinator never overlap. A new coordinator does not know a process that was cut
- * off and whose place was given to a second one. Such a process may stay in its old world until its
+ * off while its place was given to a second one. Such a process may stay in its old world until its
  * lease ends, but not together with all others of that world. */
 static void check_one_world(struct sim *s)
 {

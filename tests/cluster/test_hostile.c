@@ -11,8 +11,8 @@
 #include <openssl/ssl.h>
 
 #include "base/rand.h"
-#include "net/psk.h"
 #include "cluster/message.h"
+#include "net/psk.h"
 
 static const char *token = "the right token";
 static uint64_t draws;
@@ -330,7 +330,7 @@ static void none_is_admitted(void **state)
          fds_of(zero.pid) != fds && clock_ms() < until_ms;)
         clock_sleep_ms(100); /* node 0 closes the last strangers */
     long end_kib = kib_of(zero.pid);
-    print_message("# %d bad sessions in %.1f s: none let in, memory %+ld KiB, of which in the "
+    print_message("# %d bad sessions in %.1f s: none admitted, memory %+ld KiB, of which in the "
                   "second half %+ld, descriptors %+d\n",
                   sessions_n, (double)took_ms / 1e3, end_kib - kib, end_kib - half_kib,
                   fds_of(zero.pid) - fds);

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "net/base64.h"
 #include "cluster/message.h"
+#include "net/base64.h"
 
 static struct message_body body;
 static struct cluster_address addresses[2] = {{5, "hello"}, {CLUSTER_ADDRESS_MAX, "x"}};

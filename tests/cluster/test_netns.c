@@ -21,7 +21,7 @@ static char spaces[2][32];
 static bool make_hosts(void)
 {
     for (int i = 0; i < 2; i++) {
-        text_format(spaces[i], sizeof(spaces[i]), "meet%d-%d", i, getpid());
+        text_format(spaces[i], sizeof(spaces[i]), "cluster%d-%d", i, getpid());
         if (did("ip netns add %s", spaces[i]) != 0)
             return false;
         text_format(nodes_netns[i], sizeof(nodes_netns[i]), "/run/netns/%s", spaces[i]);

@@ -1,8 +1,8 @@
 /* What the cluster refuses: nodes with other settings, wrong tokens, second processes of a node,
  * late nodes. Each refusal must come within 3 s, on both sides, with the key, the values and the
  * node. Also: node 0 listens only on the address that it was given. */
-#include "net/listener.h"
 #include "cluster/nodes.h"
+#include "net/listener.h"
 
 #define LIMIT_MS 3000
 

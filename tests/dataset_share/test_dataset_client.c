@@ -16,10 +16,10 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "dataset_share/dataset_client.h"
-#include "dataset_share/dataset_server.h"
 #include "cluster/cluster.h"
 #include "cluster/nodes.h"
+#include "dataset_share/dataset_client.h"
+#include "dataset_share/dataset_server.h"
 
 #define TOKEN "a secret of tests"
 #define SIZE_A ((size_t)3 * FILE_LIST_CHUNK_BYTES + 4321) /* four chunks */
@@ -305,12 +305,12 @@ static pid_t send_wrong(int port, const char *first, const char *then, size_t th
     const int on = 1;
     char request[4096], head[128];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int door = socket(AF_INET, SOCK_STREAM, 0);
-    setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(door, (struct sockaddr *)&name, sizeof(name)) != 0 || listen(door, 8) != 0)
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(listener, (struct sockaddr *)&name, sizeof(name)) != 0 || listen(listener, 8) != 0)
         _exit(1);
     for (int i = 0;; i++) {
-        int fd = accept(door, NULL, NULL);
+        int fd = accept(listener, NULL, NULL);
         const char *body = i == 0 ? first : then;
         size_t n = i == 0 ? strlen(first) : then_n;
         if (read(fd, request, sizeof(request)) <= 0)

@@ -7,7 +7,7 @@
  *   host device      (CPU)  its memory is the host's; a call returns when its work is done
  *   discrete device  (GPU)  its memory is not the host's; work runs later, while the host goes on
  * Every device fills struct dev_ops. A discrete device also fills struct dev_async_ops. The public
- * functions work on both kinds; what they do on a host device is said at each group.
+ * functions work on both kinds; the comment of each group states what they do on a host device.
  *
  * Threads: one thread at a time may use a stream. Several threads may use streams of their own on
  * one device. Errors: ST_RETRY when memory is short, ST_FAULT when the device has failed, ST_BUG
@@ -30,11 +30,11 @@ struct dev_event; /* a point in a stream's work; begins with struct dev_event_he
 
 struct dev_info {
     enum dev_kind kind;
-    char name[64];         /* "cpu 2 threads amx" */
-    int64_t memory_bytes;  /* of the device; -1: unknown */
-    int64_t free_bytes;    /* free now; -1: unknown (of the host: base/memory.h) */
-    int64_t taken_bytes;   /* of it, by dev_alloc and as scratch of streams; -1: not counted */
-    int64_t scratch_bytes; /* of it, taken by each stream with its first operation; 0: none */
+    char name[64]; /* "cpu 2 threads amx" */
+    /* Bytes of its memory: all; free now (-1: unknown; for a CPU see base/memory.h); held by this
+     * process, as dev_alloc and as scratch of streams (-1: not counted); scratch that a stream
+     * takes at its first operation (0: none). */
+    int64_t memory_bytes, free_bytes, taken_bytes, scratch_bytes;
     /* FLOP/s of dense products: of f32 tensors as the device computes them (tf32 where it was
      * opened so), and of 16-bit floats. A CPU's is measured when it is opened, which takes some
      * milliseconds; a GPU's is from its data sheet. 0: unknown, or the device has none. */
@@ -43,7 +43,7 @@ struct dev_info {
     char bus[24];  /* PCI address, "0000:3b:00.0"; "": the device is on no bus */
 };
 
-/* What every device must have. Each entry is the public function of the same name, below. */
+/* What every device must have. Entry x implements dev_x, below. */
 struct dev_ops {
     const char *name;
     void (*close)(struct dev *dev);
@@ -58,7 +58,7 @@ struct dev_ops {
     enum status (*sync)(struct stream *s);
 };
 
-/* What a discrete device has as well: all of it. Each entry is the public function of that name. */
+/* What a discrete device must have as well. No entry is NULL; entry x implements dev_x. */
 struct dev_async_ops {
     enum status (*make_current)(struct dev *dev);
     bool (*holds)(const struct dev *dev, const void *data);
@@ -75,6 +75,7 @@ struct dev_async_ops {
     enum status (*read_async)(struct stream *s, void *pinned, const void *src, size_t bytes);
 };
 
+/* The first member of each struct dev, stream and dev_event. */
 struct dev_head {
     const struct dev_ops *ops;
     const struct dev_async_ops *async; /* NULL: a host device */
@@ -94,14 +95,14 @@ struct dev_event_head {
  * one of this machine. ST_NO_DEVICE: the machine does not have that instruction set. */
 enum status dev_cpu_open(int threads_n, int isa, struct dev **out);
 
-void dev_close(struct dev *dev); /* accepts NULL; its streams, events and memory are freed before */
+void dev_close(struct dev *dev); /* accepts NULL; close its streams first, free events and memory */
 void dev_info(const struct dev *dev, struct dev_info *out);
 /* dev_op — the operations of the device; valid until dev_close. */
 const struct op_table *dev_op(const struct dev *dev);
 
 /* dev_alloc — memory of the device: zeroed, resident, aligned to 64 bytes. Blocks: call it before
  * training, never in a step. ST_RETRY: not free now; ST_BAD_SETTING: more than the device has.
- * dev_free takes the same `bytes`; it accepts NULL. */
+ * dev_free — `bytes` as in dev_alloc; no work may still use the memory. Accepts NULL. */
 enum status dev_alloc(struct dev *dev, size_t bytes, void **out);
 void dev_free(struct dev *dev, void *data, size_t bytes);
 
@@ -114,8 +115,9 @@ void dev_stream_close(struct stream *s);
  * submitted to `first` so far. The host does not wait. Both are streams of one device. */
 enum status dev_stream_wait_stream(struct stream *waiting, struct stream *first);
 
-/* dev_copy — copies bytes; dst and src may each lie in host or device memory. Does not wait for the
- * device, except for a copy from host to host and when all slots of its pinned ring are in use.
+/* dev_copy — copies bytes; dst and src may each lie in host or device memory. On a discrete device
+ * it returns before the copy is done, except from host to host. It waits for earlier copies only
+ * when its bounce buffers (8 MiB for each stream) are full, or when src is the dst of one of them.
  *   from pageable host memory  src may be reused when the call returns
  *   to pageable host memory    dst is valid after dev_sync
  *   from or to dev_pin memory  in use until dev_sync or dev_event_sync returns, or until
@@ -127,17 +129,18 @@ enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes);
 /* dev_sync — blocks the host until all work of s is done (cudaStreamSynchronize). */
 enum status dev_sync(struct stream *s);
 
-/* ---- memory and threads of a discrete device ----
- * On a host device: false, ST_OK, false, ordinary memory, ST_OK with true, and NULL. */
+/* ---- memory, threads and state of a discrete device ----
+ * On a host device dev_make_current does nothing, dev_holds returns false, dev_pin takes ordinary
+ * memory, dev_stream_query finds the stream done, and dev_stream_handle returns NULL. */
 
-/* dev_is_discrete — the host cannot read the device's memory. NULL: false. */
+/* dev_is_discrete — true for a discrete device: the host cannot read its memory. NULL: false. */
 bool dev_is_discrete(const struct dev *dev);
 
 /* dev_make_current — call it in each thread that uses the device, before its first use there; the
  * thread that opened the device need not (cudaSetDevice). */
 enum status dev_make_current(struct dev *dev);
 
-/* dev_holds — data points into memory of dev_alloc. */
+/* dev_holds — true when data points into memory of dev_alloc. */
 bool dev_holds(const struct dev *dev, const void *data);
 
 /* dev_pin — page-locked host memory, which copies reach without a bounce buffer (cudaHostAlloc).
@@ -145,7 +148,7 @@ bool dev_holds(const struct dev *dev, const void *data);
 enum status dev_pin(struct dev *dev, size_t bytes, void **out);
 void dev_unpin(struct dev *dev, void *data);
 
-/* dev_stream_query — *out: all work of s is done. Never blocks (cudaStreamQuery). */
+/* dev_stream_query — *out ← is all work of s done? Does not wait for it (cudaStreamQuery). */
 enum status dev_stream_query(struct stream *s, bool *out);
 
 /* dev_stream_handle — s as the vendor's libraries know it (cudaStream_t); valid until s is closed.
@@ -157,7 +160,8 @@ void *dev_stream_handle(struct stream *s);
 
 /* dev_event_record — *event becomes the point after all work submitted to s so far. *event NULL: it
  * is created first; else it moves. A stream that gathers work gathers the record too: flush that
- * stream (dev_flush) before another stream waits for the event. dev_event_free accepts NULL. */
+ * stream (dev_flush) before another stream waits for the event.
+ * dev_event_free — after the stream that recorded it was flushed or closed. Accepts NULL. */
 enum status dev_event_record(struct stream *s, struct dev_event **event);
 void dev_event_free(struct dev_event *event);
 

@@ -1,0 +1,169 @@
+/* attention_keys_cpu — what attention's forward and backward share: a block of keys laid out for
+ * the products, a group of rows against it, and rows of a head. Included by attention_cpu.c only.
+ * It must not know which direction uses it.
+ *
+ * A block of keys is BLOCK wide. Its columns beyond D and its keys beyond the text are zero. */
+#ifndef CONVOY_KERNELS_ATTENTION_KEYS_CPU_H
+#define CONVOY_KERNELS_ATTENTION_KEYS_CPU_H
+
+#include <math.h>
+
+#include "kernels/attention.h"
+#include "kernels/attention_tile_cpu.h"
+#include "kernels/cpu.h"
+#include "kernels/exp2_cpu.h"
+
+#define BLOCK 64
+#define FETCH_ROWS 8
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+static inline int rows_next(int64_t left)
+{
+    return left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+/* A block of keys, laid out for the products; columns beyond D and keys beyond n are zero. */
+struct keys {
+    float *kt;        /* (DP, BLOCK) */
+    float *vt;        /* (DP, BLOCK), backward only */
+    float *k;         /* (BLOCK, DP), backward only */
+    float *v;         /* (BLOCK, DP), forward only */
+    float *bias;      /* (BLOCK): 0 where seen, -inf where not */
+    bool is_open;     /* every key of the block is there and seen */
+    int64_t first, n; /* numbers of the keys */
+};
+
+/* What both directions know of their head. */
+struct head {
+    int64_t t, d, dp, c; /* dp: D rounded up to whole vectors; c = H·D */
+    int64_t bh;
+    const float *q, *k, *v; /* row stride 3·c */
+    const uint8_t *mask;    /* of the sample, or NULL */
+    const struct dropout *dropout;
+    float scale, scale2; /* 1/√D; log2(e)/√D, so that a softmax's exponential is one of 2 */
+};
+
+static struct head head_of(const struct tensor *qkv, const struct tensor *mask,
+                           const struct dropout *dropout, int64_t bh, const int64_t shape[3])
+{
+    int64_t t = shape[0], h = shape[1], d = shape[2], b = bh / h;
+    struct head x = {
+        .t = t, .d = d, .dp = round_up(d, VEC_W), .c = h * d, .bh = bh, .dropout = dropout};
+    x.q = (const float *)qkv->data + b * t * 3 * x.c + bh % h * d;
+    x.k = x.q + x.c;
+    x.v = x.k + x.c;
+    x.mask = mask->data ? (const uint8_t *)mask->data + b * t : NULL;
+    x.scale = (float)(1 / sqrt((double)d));
+    x.scale2 = (float)(EXP2_LOG2E / sqrt((double)d));
+    return x;
+}
+
+/* A head's rows lie 3·C apart, a few cache lines each. No hardware prefetcher follows them, so rows
+ * are prefetched here. */
+static inline void fetch_row(const float *x, int64_t d)
+{
+    for (int64_t e = 0; e < d; e += 16)
+        __builtin_prefetch(x + e, 0, 3);
+}
+
+/* One row of d elements into dp, the rest zero. */
+static inline void pack_row(float *out, const float *x, int64_t d)
+{
+    int64_t e = 0;
+    for (; e + VEC_W <= d; e += VEC_W)
+        vec_store(out + e, vec_load(x + e));
+    if (e < d)
+        vec_store(out + e, vec_load_n(x + e, (int)(d - e)));
+}
+
+/* out (BLOCK, dp) ← n rows of x, the rest zero. */
+static void pack_rows(float *out, const float *x, int64_t stride, int64_t n, int64_t d, int64_t dp)
+{
+    for (int64_t i = 0; i < n; i++)
+        pack_row(out + i * dp, x + i * stride, d);
+    memset(out + n * dp, 0, (size_t)((BLOCK - n) * dp) * sizeof *out);
+}
+
+/* Stores n rows of d elements, times factor, to rows far apart. Whole cache lines go past the
+ * caches, so that no line is read before it is written. vec_fence before other threads read them.
+ * */
+static void write_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride,
+                       int64_t n, int64_t d, float factor)
+{
+    bool is_lines = ((uintptr_t)out | (uintptr_t)out_stride * sizeof *out) % 64 == 0 && d % 16 == 0;
+    vec f = vec_set(factor);
+    for (int64_t i = 0; i < n; i++, out += out_stride, in += in_stride) {
+        int64_t e = 0;
+        for (; is_lines && e < d; e += VEC_W)
+            vec_stream(out + e, vec_load(in + e) * f);
+        for (; e + VEC_W <= d; e += VEC_W)
+            vec_store(out + e, vec_load(in + e) * f);
+        if (e < d)
+            vec_store_n(out + e, (int)(d - e), vec_load_n(in + e, (int)(d - e)) * f);
+    }
+}
+
+/* Prefetches rows r … r+rows-1 of the next block of keys; beyond the end that does no harm. */
+static inline void keys_fetch(const struct head *x, const struct keys *keys, int64_t r, int rows)
+{
+    const float *k = x->k + (keys->first + BLOCK + r) * 3 * x->c;
+    for (int i = 0; i < rows; i++, k += 3 * x->c) {
+        fetch_row(k, x->d);
+        fetch_row(k + x->c, x->d);
+    }
+}
+
+static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
+{
+    int64_t stride = 3 * x->c, n = least(BLOCK, x->t - first);
+    const float *k = x->k + first * stride, *v = x->v + first * stride;
+    keys->first = first;
+    keys->n = n;
+    keys->is_open = n == BLOCK;
+    for (int64_t j = 0; j < BLOCK; j++) {
+        bool is_seen = j < n && (!x->mask || x->mask[first + j]);
+        keys->bias[j] = is_seen ? 0 : -INFINITY;
+        keys->is_open = keys->is_open && is_seen;
+    }
+    tile_transpose(keys->kt, BLOCK, k, stride, n, x->d);
+    if (keys->vt)
+        tile_transpose(keys->vt, BLOCK, v, stride, n, x->d);
+    if (keys->k)
+        pack_rows(keys->k, k, stride, n, x->d, x->dp);
+    if (keys->v)
+        pack_rows(keys->v, v, stride, n, x->d, x->dp);
+}
+
+/* A group of rows, queries i … i+rows-1, against a block of keys. */
+struct group {
+    /* columns computed (whole vectors); keys that may be seen by any of the rows */
+    int64_t i, cols, seen;
+    int rows;
+    bool is_open; /* all rows see all BLOCK keys */
+};
+
+static struct group group_of(const struct keys *keys, int64_t i, int rows)
+{
+    int64_t reach = i + rows - keys->first;
+    struct group m = {
+        .i = i, .rows = rows, .is_open = keys->is_open && i - keys->first >= BLOCK - 1};
+    m.seen = least(reach, BLOCK);
+    m.cols = least(round_up(reach, VEC_W), BLOCK);
+    return m;
+}
+
+/* Scores of one row before scaling; -inf for a key that does not exist, is masked, or comes after
+ * the query. */
+static inline vec score(const struct keys *keys, const struct group *m, int r, const float *s,
+                        int64_t j)
+{
+    vec x = vec_load(s + r * BLOCK + j);
+    if (m->is_open)
+        return x;
+    x += vec_load(keys->bias + j);
+    int32_t own = (int32_t)least(m->i + r - keys->first - j, BLOCK);
+    return vec_select(tile_lane() > own, vec_set(-INFINITY), x);
+}
+
+#endif

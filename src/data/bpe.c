@@ -1,11 +1,11 @@
-/* bpe.c — pieces of text into ids of GPT-2's vocabulary. Must not know where pieces end
- * (pretoken.c) or what becomes of ids.
+/* bpe — see bpe.h: pre-tokens into ids of GPT-2's vocabulary. It must not know where pre-tokens
+ * end (pretoken.c).
  *
  * Ids: 0 … 255 the bytes in the order of GPT-2's byte ↔ character table, then one id per line of
- * the merges table in order, then <|endoftext|>. Most pieces are one token and end at a single look
- * into the table of words. The others are merged: the pair with the lowest rank first, leftmost
- * first among equals, until no pair has a rank. Short pieces do that by scanning, long ones by
- * lists per rank, in time linear in their length. */
+ * the merges table in order, then <|endoftext|>. Most pre-tokens are one token, found by one
+ * look-up in the table of words. The others are merged: the pair with the lowest rank first,
+ * leftmost first among equals, until no pair has a rank. Short pre-tokens do that by scanning,
+ * long ones by a list for each rank, in linear time. */
 #include "data/bpe.h"
 
 #include <stdbool.h>
@@ -20,12 +20,12 @@
 enum {
     BPE_MERGES = 50000,
     BPE_BYTES = 256,
-    /* longest token in the table of words; some 130 longer ones have their own */
+    /* longest token in the table of words; about 130 longer ones have their own table */
     BPE_WORD_MAX = 15,
     BPE_WORDS = 1 << 17, /* open addressing, load 0.38 */
     BPE_LONGS = 1 << 9,
     BPE_PAIRS = 1 << 17,
-    BPE_SCAN_MAX = 256, /* pieces up to here are merged by scanning */
+    BPE_SCAN_MAX = 256, /* longest pre-token merged by scanning */
     BPE_NO_ID = 0xffff,
 };
 _Static_assert(BPE_BYTES + BPE_MERGES == BPE_END && BPE_END + 1 == BPE_VOCAB,
@@ -34,7 +34,7 @@ _Static_assert(BPE_BYTES + BPE_MERGES == BPE_END && BPE_END + 1 == BPE_VOCAB,
 
 extern const uint8_t merges_begin[], merges_end[];
 
-/* Up to 15 bytes and their number as one 16-byte value. */
+/* Up to 15 bytes and their count, as one 16-byte value. */
 struct bpe_key {
     uint64_t low, high;
 };
@@ -97,7 +97,7 @@ static inline uint32_t word_slot(struct bpe_key key)
     return (uint32_t)(h >> 47);
 }
 
-/* The slot of the key, or the empty one where it would be. */
+/* word_find — the slot of the key, or the empty slot for it. */
 static inline const struct bpe_word *word_find(const struct bpe *bpe, struct bpe_key key)
 {
     const struct bpe_word *word = bpe->words + word_slot(key);
@@ -286,7 +286,7 @@ static size_t merge_scan(const struct bpe *bpe, uint16_t *ids, size_t n)
     return n;
 }
 
-/* The same without any memory, one rank a pass; for a long piece when memory is refused. Slow. */
+/* The same without memory, one rank in each pass: for a long pre-token when malloc fails. Slow. */
 static size_t merge_passes(const struct bpe *bpe, uint16_t *ids, size_t n)
 {
     for (;;) {
@@ -307,8 +307,7 @@ static size_t merge_passes(const struct bpe *bpe, uint16_t *ids, size_t n)
     }
 }
 
-/* One place of a long piece: a token that is still there, and its membership in the list of its
- * pair's rank. */
+/* One place of a long pre-token: a remaining token, linked into the list of its pair's rank. */
 struct bpe_place {
     uint32_t prev, next;           /* neighbours in the text */
     uint32_t list_prev, list_next; /* neighbours in the list */
@@ -369,7 +368,7 @@ static void place_merge(struct bpe_lists *lists, uint32_t at)
     }
 }
 
-/* A merge makes a token whose own merges all have higher ranks, so one way up through the ranks is
+/* A merge makes a token whose own merges all have higher ranks, so one pass over the ranks is
  * enough. Within a rank order matters only where pairs overlap, in a run of one token: those are
  * taken from the run's left end. */
 static void lists_merge(struct bpe_lists *lists)

@@ -1,5 +1,5 @@
-/* bpe_write — see the header. Source of the forms: the files of the published GPT-2 and the
- * documentation of Hugging Face's tokenizers. Must not know files. */
+/* bpe_write — see bpe_write.h. Source of the formats: the files of the published GPT-2, and the
+ * documentation of Hugging Face's tokenizers. */
 #include "data/bpe_write.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ void bpe_write_merges(struct text *out)
     text_add_bytes(out, merges_begin, (size_t)(merges_end - merges_begin));
 }
 
-/* add_merges — the table's lines behind its first as JSON strings. */
+/* add_merges — the table's lines after the first, as JSON strings. */
 static void add_merges(struct text *out)
 {
     const uint8_t *p = memchr(merges_begin, '\n', (size_t)(merges_end - merges_begin));

@@ -1,8 +1,8 @@
-/* bpe_write — GPT-2's tokenizer in the files that transformers reads: vocab.json, merges.txt,
- * tokenizer.json and the two small ones that name the special token.
+/* bpe_write — GPT-2's tokenizer as the files that Hugging Face's transformers reads: vocab.json,
+ * merges.txt, tokenizer.json, and two small ones with the special token.
  *
- * Made from the table inside the binary, so they are the tokenizer that this program uses. Must not
- * know files. */
+ * They are made from the table inside the binary, so they match this program's tokenizer. It
+ * must not know files. */
 #ifndef CONVOY_DATA_BPE_WRITE_H
 #define CONVOY_DATA_BPE_WRITE_H
 
@@ -14,7 +14,7 @@
 
 #define BPE_WRITE_BYTES_MAX (8 << 20) /* a limit for struct text that holds any of them */
 
-/* Each appends one file; the caller looks at out->overflow. */
+/* Each function appends one file. Out of memory: sets out->overflow. */
 void bpe_write_vocab(const struct bpe *bpe, struct text *out); /* vocab.json: token → id */
 void bpe_write_merges(struct text *out);                       /* merges.txt */
 /* tokenizer.json: both, for the fast tokenizer */

@@ -1,4 +1,4 @@
-/* cache.c — look up, else make, the token file of some texts. See cache.h for the files. */
+/* cache — see cache.h. */
 #include "data/cache.h"
 
 #include <dirent.h>
@@ -55,7 +55,7 @@ static XXH128_hash_t stat_add(XXH128_hash_t sum, const struct data_file *file)
     return XXH3_128bits(facts, sizeof facts);
 }
 
-/* Names files as the file system shows them, without reading them. */
+/* Identifies files by their metadata, without reading them. */
 static struct shard_key stat_key(const struct data_file *text, int64_t n)
 {
     XXH128_hash_t sum = XXH3_128bits(&n, sizeof n);
@@ -72,7 +72,7 @@ static int hex_digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* A key as key_text writes it, with its line's end. Pure. */
+/* Parses a key in the form of key_text, with its line ending. Pure. */
 static bool memo_parse(const char *text, size_t n, struct shard_key *out)
 {
     struct shard_key key = {{0, 0}};
@@ -105,7 +105,7 @@ static bool is_settled(const struct data_file *file, int64_t settled_ns)
            (file->pair == NULL || is_settled(file->pair, settled_ns));
 }
 
-/* A memo that cannot be kept costs the next start some reading and nothing else. */
+/* Without a memo the next start only has to read the texts. */
 static void memo_write(const char *path, const struct data_file *text, int64_t n,
                        struct shard_key key)
 {
@@ -121,7 +121,7 @@ static void memo_write(const char *path, const struct data_file *text, int64_t n
     status_clear();
 }
 
-/* The token file at path, if it is whole and has this key; a damaged one is told about. */
+/* Opens the token file at path if it is complete and has this key; logs a damaged one. */
 static bool shard_usable(const char *path, struct shard_key key, int64_t vocab, struct shard *out,
                          struct shard_facts *facts)
 {
@@ -130,7 +130,7 @@ static bool shard_usable(const char *path, struct shard_key key, int64_t vocab, 
         return false;
     enum status st = shard_open(path, &shard);
     if (st == ST_OK && (!shard.info.has_sum || memcmp(&shard.info.key, &key, sizeof key) != 0))
-        st = FAIL(ST_BAD_DATA, "token file %s is not what its name says", path);
+        st = FAIL(ST_BAD_DATA, "token file %s does not match its name", path);
     if (st == ST_OK)
         st = shard_check(&shard, path, vocab, facts);
     if (st == ST_OK) {
@@ -143,7 +143,7 @@ static bool shard_usable(const char *path, struct shard_key key, int64_t vocab, 
     return false;
 }
 
-/* What killed processes left half-written. */
+/* Removes files that killed processes left half-written. */
 static void sweep(const char *dir)
 {
     DIR *handle = opendir(dir);
@@ -241,7 +241,7 @@ enum status cache_shard(const char *cache_dir, const struct encode_config *confi
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* What is taken is what would be written for it. */
+/* An accepted key is written back as the same bytes. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,9 +1,8 @@
-/* corpus.c — DATA as one sequence of ids: files found (source), texts made into token files
- * (cache), all mapped and joined.
+/* corpus — see corpus.h. It joins the files found by data_file and the token files of cache, all
+ * mapped.
  *
- * A part is a token file: one given as such, or one made from a run of files that follow each
- * other. Between two parts stands one <|endoftext|>, unless the files already put one there. Must
- * not know samples or batches. */
+ * A part is a token file: one that DATA names, or one made from consecutive texts. Between two
+ * parts is one <|endoftext|>, unless the files already have one there. */
 #include "data/corpus.h"
 
 #include <stdlib.h>
@@ -19,9 +18,9 @@
 #include "data/shard.h"
 #include "data/data_file.h"
 
-/* Texts become one token file up to this many bytes together: so many tokens are never too many for
- * its header. What is packed, and Megatron's files, are a token file each: how many tokens they
- * hold is not known before. */
+/* Consecutive texts of at most so many bytes become one token file, whose header can always
+ * count their tokens. A compressed or Megatron file becomes a token file of its own, because its
+ * number of tokens is not known before. */
 #define CORPUS_RUN_BYTES ((int64_t)INT32_MAX)
 
 struct corpus_part {
@@ -29,7 +28,7 @@ struct corpus_part {
     struct shard_facts facts;
     const char *path; /* of its first file */
     char *file;       /* of the token file, given or made */
-    int64_t first;    /* position of its first id in the sequence; a mark stands before it */
+    int64_t first;    /* position of its first id in the sequence */
 };
 
 struct corpus {
@@ -63,7 +62,7 @@ static bool is_plain(const struct data_file *file)
            !file->is_packed;
 }
 
-/* How many of files[0, n) make the next part: one token file, or texts in a row. */
+/* How many of files[0, n) form the next part: one token file, or consecutive texts. */
 static int64_t run_files(const struct data_file *files, int64_t n)
 {
     int64_t run = 1, bytes = files[0].bytes;
@@ -96,7 +95,7 @@ static enum status find_files(const struct corpus_config *config, struct data_fi
         if (files.item[i].kind == DATA_FILE_KIND_SQUAD) {
             const enum status st =
                 FAIL(ST_BAD_SETTING,
-                     "%s: .json files are questions for TASK=qa; text to learn a language from is "
+                     "%s: .json files are questions for TASK=qa; text for TASK=lm is "
                      ".jsonl (one {\"text\": ...} a line) or plain",
                      files.item[i].path);
             data_file_free(&files);
@@ -106,7 +105,7 @@ static enum status find_files(const struct corpus_config *config, struct data_fi
     return ST_OK;
 }
 
-/* Progress of several runs as one. */
+/* Progress over several parts as one. */
 struct corpus_progress {
     const struct corpus_config *config;
     int64_t before_bytes, total_bytes;
@@ -171,7 +170,7 @@ static enum status parts_open(struct corpus *corpus, const struct corpus_config 
     return ST_OK;
 }
 
-/* Must <|endoftext|> be put between two parts? */
+/* Is an <|endoftext|> missing between two parts? */
 static bool needs_mark(const struct shard *before, const struct shard *after)
 {
     return before->ids[before->info.tokens - 1] != BPE_END && after->ids[0] != BPE_END;
@@ -194,7 +193,7 @@ static enum status parts_place(struct corpus *corpus, const struct corpus_config
     return ST_OK;
 }
 
-/* Of the sequence of ids, however it is spread over files. */
+/* Of the sequence of ids, independent of its division into files. */
 static enum status fingerprint(struct corpus *corpus)
 {
     static const uint16_t mark = BPE_END;
@@ -271,7 +270,7 @@ bool corpus_file(const struct corpus *corpus, int64_t file_i, const char **path_
     return true;
 }
 
-/* The last part that begins at or before position at. */
+/* part_of — the last part that begins at or before the position. */
 static const struct corpus_part *part_of(const struct corpus *corpus, int64_t at)
 {
     int64_t low = 0, high = corpus->parts_n;
@@ -296,7 +295,7 @@ void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t 
         for (; at < stop; at++)
             out[at - first] = part->shard.ids[at - part->first];
         if (at == part_end && at < end && part[1].first > at)
-            out[at++ - first] = BPE_END; /* the mark before the next part */
+            out[at++ - first] = BPE_END; /* between two parts */
     }
 }
 
@@ -362,7 +361,7 @@ static enum status check_out(const char *out_path)
 {
     if (out_path == NULL || out_path[0] == '\0')
         return FAIL(ST_BAD_SETTING,
-                    "where should the tokens go? set OUT, for example OUT=tokens.bin");
+                    "OUT is empty; set it to the file to write, for example OUT=tokens.bin");
     if (file_is_dir(out_path))
         return FAIL(ST_BAD_SETTING,
                     "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin",

@@ -1,8 +1,7 @@
-/* corpus — token files: made from text, JSON lines or Megatron files once, cached by content,
- * mapped afterwards.
+/* corpus — the tokens of DATA as one sequence: token files, given or made once from text, JSON
+ * lines or Megatron files, and then cached and mapped.
  *
- * A token file is llm.c's: 256 int32 header {20240520, 1, token count} and little-endian uint16
- * ids. Must not know samples or batches. */
+ * It must not know samples or batches. */
 #ifndef CONVOY_DATA_CORPUS_H
 #define CONVOY_DATA_CORPUS_H
 
@@ -12,12 +11,12 @@
 
 #include "base/status.h"
 
-/* one or more token files seen as one sequence, documents joined as contract §3 says */
+/* Token files seen as one sequence, with <|endoftext|> between documents. */
 struct corpus;
 
 struct corpus_config {
-    const char *data;       /* as data_file.h reads it */
-    const char *cache_dir;  /* where shards and downloads are kept */
+    const char *data;       /* DATA, as in data_file.h */
+    const char *cache_dir;  /* for token files and downloads */
     bool allows_local_urls; /* as data_file.h */
     int64_t vocab;
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
@@ -27,17 +26,17 @@ struct corpus_config {
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
 void corpus_close(struct corpus *corpus);
 int64_t corpus_tokens(const struct corpus *corpus);
-/* corpus_read — n ids from position first; both within the corpus. */
+/* corpus_read — copies n ids from position first; both lie within the corpus. */
 void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out);
 const char *corpus_name(const struct corpus *corpus);
 uint64_t corpus_fingerprint(const struct corpus *corpus);
-/* corpus_file — token file file_i of those that make the sequence, given or made: where it lies,
- * and what shard_check found. false: there are no more. */
+/* corpus_file — token file file_i of the sequence, given or made: its path, tokens and checksum.
+ * false: there are no more. */
 bool corpus_file(const struct corpus *corpus, int64_t file_i, const char **path_out,
                  int64_t *tokens_out, uint64_t *sum_out);
-/* corpus_write — `convoy tokenize`: DATA → OUT as one llm.c token file, whole or not at all; or,
- * when OUT ends in .idx, as Megatron's pair of files (megatron.h), in which every <|endoftext|>
- * ends a document. */
+/* corpus_write — `convoy tokenize`: writes DATA as one llm.c token file, complete or not at all.
+ * When out_path ends in .idx, writes Megatron's pair of files (megatron.h), in which every
+ * <|endoftext|> ends a document. */
 enum status corpus_write(const struct corpus_config *config, const char *out_path,
                          int64_t *tokens_out);
 

@@ -1,5 +1,4 @@
-/* data_file.c — DATA into a list of files. Must not know tokens: of the content it looks only at
- * some bytes, for what they are. */
+/* data_file — see data_file.h. Of the content it reads only samples, to determine the kind. */
 #include "data/data_file.h"
 
 #include <dirent.h>
@@ -76,7 +75,7 @@ int64_t data_file_bytes(const struct data_file *file)
     return file->bytes + (file->pair != NULL ? file->pair->bytes : 0);
 }
 
-/* Leaves out what has no path any more. */
+/* list_close_up — removes entries without a path. */
 static void list_close_up(struct data_file_list *list)
 {
     int64_t n = 0;
@@ -90,14 +89,14 @@ static void list_close_up(struct data_file_list *list)
 
 static enum status walk(struct data_file_list *list, const char *dir, int depth);
 
-/* One name in a folder, or a match of a glob: links that lead nowhere or to a folder, and what is
- * neither file nor folder, are passed over. */
+/* walk_entry — one name in a folder, or one match of a glob. Links to nothing or to a folder are
+ * skipped, and everything that is neither file nor folder. */
 static enum status walk_entry(struct data_file_list *list, const char *path, int depth)
 {
     struct stat link, info;
     if (lstat(path, &link) != 0 || stat(path, &info) != 0) {
         if (errno != ENOENT && errno != ELOOP && errno != ENOTDIR)
-            /* it is there: a part of DATA must not be missing in silence */
+            /* it exists: a part of DATA must not be missing silently */
             return no_input(path, errno);
         LOG_WARN("skipping %s: %s", path, strerror(errno));
         return ST_OK;
@@ -109,7 +108,7 @@ static enum status walk_entry(struct data_file_list *list, const char *path, int
     return ST_OK;
 }
 
-/* NULL at the end, or with *st when the folder cannot be read to its end. */
+/* next_entry — NULL at the end, or with *st set when reading the folder fails. */
 static struct dirent *next_entry(DIR *handle, const char *dir, enum status *st)
 {
     errno = 0;
@@ -190,7 +189,7 @@ static int by_file(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of the names of one file the first stays. The list is sorted by path and stays so. */
+/* drop_twins — keeps the first name of each file. The list is sorted by path and stays so. */
 static enum status drop_twins(struct data_file_list *list)
 {
     struct data_file **order = malloc((size_t)(list->n + 1) * sizeof *order);
@@ -202,7 +201,7 @@ static enum status drop_twins(struct data_file_list *list)
     for (int64_t i = 1; i < list->n; i++)
         if (order[i]->device == order[i - 1]->device && order[i]->inode == order[i - 1]->inode) {
             data_file_drop(order[i]);
-            order[i]->device = order[i - 1]->device; /* still the twin of what may follow */
+            order[i]->device = order[i - 1]->device; /* for further names of the same file */
             order[i]->inode = order[i - 1]->inode;
         }
     free(order);
@@ -210,15 +209,15 @@ static enum status drop_twins(struct data_file_list *list)
     return ST_OK;
 }
 
-/* ---- what a file is ---- */
+/* ---- kinds ---- */
 
-/* Of text at most one byte in so many may be none: more is refused, or warned about. */
+/* One byte in so many may not be text; more are refused, or logged. */
 #define DATA_FILE_BAD_REFUSED 10
 #define DATA_FILE_BAD_WARNED 1000
-#define DATA_FILE_SAMPLES 16 /* of a text that are looked at, evenly spread … */
+#define DATA_FILE_SAMPLES 16 /* read from each text, evenly spread … */
 #define DATA_FILE_SAMPLE_BYTES (1 << 14)
-#define DATA_FILE_SAMPLED_MAX 256 /* … of so many files; of more only their beginnings */
-#define DATA_FILE_FRAMES_MAX 64   /* skippable frames before the first of zstd */
+#define DATA_FILE_SAMPLED_MAX 256 /* … of at most so many files; else only the beginnings */
+#define DATA_FILE_FRAMES_MAX 64   /* skippable frames before the first zstd frame */
 
 static bool ends(const char *path, const char *suffix)
 {
@@ -231,7 +230,7 @@ static bool begins(const uint8_t *head, size_t n, const char *magic, size_t byte
     return n >= bytes && memcmp(head, magic, bytes) == 0;
 }
 
-/* "x.idx" or "x.bin" → the other of the two. */
+/* other_name — "x.idx" or "x.bin" → the other of the two. */
 static enum status other_name(const char *path, const char *suffix, char out[FILE_PATH_MAX])
 {
     if (!text_format(out, FILE_PATH_MAX, "%.*s%s", (int)strlen(path) - 4, path, suffix))
@@ -259,8 +258,8 @@ static enum status make_pair(struct data_file *idx, const char *bin_path)
     return ST_OK;
 }
 
-/* A .bin that is no llm.c file: with an index beside it, it is Megatron's, and the index stands for
- * both. */
+/* bin_or_pair — a .bin that is not an llm.c file: with an index beside it, it is Megatron's, and
+ * the index is listed for both. */
 static enum status bin_or_pair(struct data_file *file)
 {
     char idx_path[FILE_PATH_MAX];
@@ -284,7 +283,7 @@ static enum status bin_or_pair(struct data_file *file)
     return st;
 }
 
-/* Of what zstd packed, the name without ".zst" tells. */
+/* kind_of_packed — by the name without ".zst". */
 static enum status kind_of_packed(struct data_file *file)
 {
     char name[FILE_PATH_MAX];
@@ -304,8 +303,8 @@ static enum status kind_of_packed(struct data_file *file)
     return ST_OK;
 }
 
-/* Is it a frame of zstd, or are there frames before it that zstd passes over (pzstd begins so)? lz4
- * has such frames too. */
+/* is_packed — does it begin with a zstd frame, perhaps after frames that zstd skips (pzstd writes
+ * one)? lz4 files have such frames too. */
 static bool is_packed(int fd, const uint8_t *head, size_t n)
 {
     uint8_t next[SNIFF_FRAME_BYTES];
@@ -361,7 +360,7 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
     return ST_OK;
 }
 
-/* Some of what a plain file holds: its beginning, and places evenly spread. */
+/* count_plain — the beginning of a plain file, and samples evenly spread. */
 static enum status count_plain(const struct data_file *file, int fd, bool is_thorough,
                                struct sniff_count *count)
 {
@@ -379,7 +378,7 @@ static enum status count_plain(const struct data_file *file, int fd, bool is_tho
     return ST_OK;
 }
 
-/* The beginning of what a packed file holds. */
+/* count_packed — the beginning of the uncompressed text. */
 static enum status count_packed(const struct data_file *file, struct sniff_count *count)
 {
     static _Thread_local uint8_t piece[DATA_FILE_SAMPLE_BYTES];
@@ -393,7 +392,7 @@ static enum status count_packed(const struct data_file *file, struct sniff_count
     return st;
 }
 
-/* Text is UTF-8. A few bytes that are not are learnt as they are; many are another kind of file. */
+/* check_text — text is UTF-8. A few other bytes are trained on as they are; many are refused. */
 static enum status check_text(const struct data_file *file, int fd, bool is_thorough)
 {
     struct sniff_count count = {0};
@@ -430,7 +429,7 @@ static enum status look_inside(struct data_file *file, bool is_thorough)
     return st;
 }
 
-/* Both files of a Megatron pair name the same index: once is enough. */
+/* Both files of a Megatron pair give the same index: it is listed once. */
 static enum status look_inside_all(struct data_file_list *list)
 {
     bool any = false;
@@ -482,7 +481,7 @@ static enum status add_url(struct data_file_list *list, const char *url,
     return add_named(list, path);
 }
 
-/* One file, folder, glob or address. */
+/* A file, a folder, a glob or an address. */
 static enum status find(const char *data, const struct data_file_config *config,
                         struct data_file_list *list)
 {
@@ -517,7 +516,7 @@ static enum status list_join(struct data_file_list *list, struct data_file_list 
     return ST_OK;
 }
 
-/* "a,b": a, then b. A file with commas in its name is itself. */
+/* "a,b" is a, then b; but an existing file with commas in its name is that file. */
 static enum status find_all(const char *data, const struct data_file_config *config,
                             struct data_file_list *list)
 {
@@ -562,7 +561,7 @@ bool data_file_is_here(const char *data)
         return is_here(data);
     for (const char *at = data, *stop;; at = stop + 1) {
         stop = strchrnul(at, ',');
-        /* a name that is none is for data_file_find to refuse */
+        /* data_file_find refuses an invalid name */
         if (stop > at && text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at) &&
             !is_here(piece))
             return false;

@@ -1,9 +1,8 @@
-/* encode.c — reads a block, cuts it where the tokenizer (or a line's end) allows, encodes the parts
- * on all cores, appends them in order.
+/* encode — see encode.h. It reads a block, cuts it where the tokenizer (or a line's end) allows,
+ * encodes the parts on all cores, and appends them in order.
  *
- * The ids do not depend on where the cuts are (bpe_cut), so not on the number of threads either. A
- * block that has no place to cut (one endless word or line) grows until it has. Must not know
- * caches. */
+ * The ids do not depend on the cuts (bpe_cut), so not on the number of threads. A block without a
+ * place to cut (one endless word or line) grows until it has one. */
 #include "data/encode.h"
 
 #include <stdlib.h>
@@ -21,20 +20,20 @@
 enum {
     ENCODE_PART_BYTES = 1 << 20,
     ENCODE_PARTS_MAX = 256,
-    ENCODE_READ_BYTES = 1 << 20, /* a piece of hashing, and of converting ids */
+    ENCODE_READ_BYTES = 1 << 20, /* read at once, for hashing and for converting ids */
 };
-/* Changes when the same files would get other ids: shards made by an older program are then not
+/* It changes when the same files would get other ids: shards made by an older program are then not
  * found. */
 #define ENCODE_VERSION "convoy gpt2 bpe 2"
 
-/* A stretch of the block for one thread. */
+/* A part of the block, for one thread. */
 struct encode_part {
     uint8_t *text;
     size_t bytes;
     uint16_t *ids;
     size_t n;
-    int64_t lines;     /* JSON lines: how many it has, up to the first that is no document */
-    const char *fault; /* of that one; NULL: none */
+    int64_t lines;     /* JSON lines: how many, up to the first that is not a document */
+    const char *fault; /* of that line; NULL: none */
     size_t fault_at;
 };
 
@@ -42,10 +41,10 @@ struct encode {
     struct encode_config config;
     struct bpe *bpe;
     struct thread_pool *pool;
-    uint8_t *text; /* the block: len bytes of cap */
+    uint8_t *text; /* the block: len of cap bytes */
     uint16_t *ids; /* cap of them */
     size_t cap, len;
-    int64_t before_bytes; /* read of files before this one */
+    int64_t before_bytes; /* read from the files before this one */
     const struct data_file *file;
     int64_t lines; /* of this file, before the block */
     XXH3_state_t *hash;
@@ -106,7 +105,7 @@ static enum status report(const struct encode_config *config, int64_t done_bytes
         (long long)done_bytes, (long long)config->bytes_total);
 }
 
-/* ---- documents one after the other ---- */
+/* ---- separators ---- */
 
 void encode_begin_document(struct encode_sink *sink) { sink->needs_separator = sink->tokens > 0; }
 
@@ -144,7 +143,7 @@ static struct shard_key hash_end(XXH3_state_t *hash)
     return (struct shard_key){{sum.low64, sum.high64}};
 }
 
-/* The same bytes under another name may be other ids. */
+/* The same bytes as another kind of file have other ids. */
 static void hash_file(XXH3_state_t *hash, const struct data_file *file)
 {
     const int64_t facts[] = {file->kind, file->is_packed, file->bytes};
@@ -190,7 +189,7 @@ enum status encode_key(const struct encode_config *config, const struct data_fil
     return st;
 }
 
-/* ---- parts: what a thread does ---- */
+/* ---- one part, on a thread ---- */
 
 static bool is_blank(const uint8_t *line, size_t n)
 {
@@ -240,7 +239,7 @@ static void encode_part_run(void *arg, int part_i, int thread_i)
 
 /* ---- blocks ---- */
 
-/* The most of text[0, n) that can be encoded whatever follows. */
+/* The longest prefix of text[0, n) that can be encoded whatever follows. */
 static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n)
 {
     if (encode->file->kind == DATA_FILE_KIND_TEXT)
@@ -249,7 +248,7 @@ static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n)
     return last != NULL ? (size_t)(last - text) + 1 : 0;
 }
 
-/* Parts of about equal size of the block's first n bytes. Returns how many. */
+/* Cuts the block's first n bytes into parts of about equal size. Returns how many. */
 static int split_block(struct encode *encode, size_t n)
 {
     enum { WORTH_A_PART = 1 << 15 };
@@ -262,7 +261,7 @@ static int split_block(struct encode *encode, size_t n)
         if (i + 1 < wish)
             len = cut_of(encode, encode->text + at, len / (wish - i));
         if (len == 0)
-            continue; /* no place so far: the next part is longer */
+            continue; /* no place to cut: the next part is longer */
         ASSERT(parts < ENCODE_PARTS_MAX);
         encode->part[parts++] =
             (struct encode_part){.text = encode->text + at, .bytes = len, .ids = encode->ids + at};
@@ -303,7 +302,7 @@ static enum status encode_grow(struct encode *encode)
                 encode->file->path, encode->cap);
 }
 
-/* A byte-order mark is no part of JSON, and some editors write one. */
+/* A byte-order mark is not JSON, but some editors write one. */
 static void drop_order_mark(struct encode *encode)
 {
     if (encode->file->kind != DATA_FILE_KIND_JSONL || encode->len < 3 ||
@@ -348,9 +347,9 @@ static enum status encode_text(struct encode *encode, struct encode_sink *sink)
     return st;
 }
 
-/* ---- Megatron: ids as they are ---- */
+/* ---- Megatron: the ids are there already ---- */
 
-/* n ids of the .bin into the block's buffer. */
+/* Copies n ids of the .bin into the block's buffer. */
 static enum status convert_ids(struct encode *encode, const struct megatron *from, int64_t offset,
                                int64_t n)
 {

@@ -1,9 +1,8 @@
-/* encode — files into ids, as they stream past, on all cores, in bounded memory. Must not know
- * caches.
+/* encode — turns files into token ids, on all cores, streaming, in bounded memory.
  *
- * Plain text: one document. JSON lines: a document a line, each followed by <|endoftext|>.
- * Megatron: its documents. Between two documents stands one <|endoftext|>, unless one is there
- * already. */
+ * A plain text is one document. JSON lines have one document a line, followed by <|endoftext|>.
+ * Megatron files have their documents. Between two documents is one <|endoftext|>. It must not know
+ * caches. */
 #ifndef CONVOY_DATA_ENCODE_H
 #define CONVOY_DATA_ENCODE_H
 
@@ -14,17 +13,17 @@
 #include "data/shard.h"
 #include "data/data_file.h"
 
-/* bytes of a line of JSON lines, and of a word of text */
+/* bytes of one line of JSON lines, and of one word of text */
 #define ENCODE_LINE_MAX ((int64_t)64 << 20)
 
 struct encode_config {
-    int64_t bytes_total; /* for progress: all that will be read */
-    /* NULL allowed; false: stop, fails ST_RETRY */
+    int64_t bytes_total; /* of all files, for progress */
+    /* NULL allowed; returns false to stop: then ST_RETRY */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
 
-/* Where ids go, and what stands between documents there. Set append and arg, zero the rest. */
+/* Where ids go. Set append and arg, zero the rest. */
 struct encode_sink {
     enum status (*append)(void *arg, const uint16_t *ids, int64_t n);
     void *arg;
@@ -32,19 +31,20 @@ struct encode_sink {
     uint16_t last;        /* id so far */
     bool needs_separator; /* the next id begins a document */
 };
-void encode_begin_document(struct encode_sink *sink); /* what comes next is another document */
+void encode_begin_document(struct encode_sink *sink); /* separates it from the ids before */
 enum status encode_put(struct encode_sink *sink, const uint16_t *ids, int64_t n);
 
 struct encode;
-/* tokenizer, threads */
+/* encode_open — starts the tokenizer's threads. */
 enum status encode_open(const struct encode_config *config, struct encode **out);
 void encode_close(struct encode *encode); /* accepts NULL */
-/* encode_files — the ids of n files. key_out: as encode_key of what was read. Fails ST_BAD_DATA: a
- * line that is no document, named by file and number; a file that changed meanwhile. */
+/* encode_files — appends the ids of n files. key_out: as encode_key of the bytes read. Fails
+ * ST_BAD_DATA: a line that is not a document (the message names it), a file that changed
+ * meanwhile. */
 enum status encode_files(struct encode *encode, const struct data_file *files, int64_t n,
                          struct encode_sink *sink, struct shard_key *key_out);
-/* encode_key — names the ids of these files: XXH3-128 of the tokenizer's version and of each file's
- * kind, size and content. Only reads. */
+/* encode_key — identifies the ids of these files: XXH3-128 of the tokenizer's version and of each
+ * file's kind, size and content. Reads the files, does not tokenise. */
 enum status encode_key(const struct encode_config *config, const struct data_file *files, int64_t n,
                        struct shard_key *key_out);
 

@@ -1,10 +1,8 @@
-/* feed.c — which tokens a sample holds, computed from numbers alone.
+/* feed — see feed.h.
  *
- * Real data: windows of a corpus, or of questions, in an order that is a pure function of (seed,
- * epoch). A mixture is several such parts; one part alone is the usual case. Synthetic data is not
- * stored either: value i of a sample is drawn from a counter, so "drawn once, the same batch every
- * step" holds on any node without memory. Must not know devices, ranks or how a corpus is
- * stored. */
+ * A mixture is several parts; usually there is one. Synthetic data is not stored: value i of a
+ * sample is drawn from a counter, so every node has the same batch in every step without memory
+ * for it. It must not know how a corpus is stored. */
 #include "data/feed.h"
 
 #include <stdlib.h>
@@ -22,7 +20,7 @@
 #include "data/squad.h"
 #include "data/squad_window.h"
 
-/* Streams of synthetic numbers. */
+/* Random streams of synthetic data. */
 enum { FEED_DRAW_TOKENS, FEED_DRAW_MASK, FEED_DRAW_STARTS, FEED_DRAW_ENDS };
 
 /* One data set: a corpus for LM, questions and their windows for QA. */
@@ -30,7 +28,7 @@ struct feed_part {
     struct corpus *corpus;
     struct squad *squad;
     struct squad_window_set *windows;
-    int64_t samples; /* an epoch of its own */
+    int64_t samples; /* in its own epoch */
     int64_t tokens;
     uint64_t seed; /* of its order */
     uint64_t fingerprint;
@@ -63,7 +61,7 @@ static enum status feed_check(const struct feed_config *config)
                     (long long)config->seq_tokens, (long long)config->global_samples,
                     (long long)config->vocab);
     if (config->data == NULL || config->data[0] == '\0')
-        return FAIL(ST_BAD_SETTING, "no data are named; DATA=synthetic asks for random tokens");
+        return FAIL(ST_BAD_SETTING, "DATA is empty; DATA=synthetic gives random tokens");
     if (config->seq_tokens >= INT32_MAX ||
         __builtin_mul_overflow(config->global_samples, config->seq_tokens + 1, &elems))
         return FAIL(
@@ -83,7 +81,7 @@ static void feed_open_synthetic(struct feed *feed, const struct feed_config *con
     feed->fingerprint = XXH3_64bits(facts, sizeof facts);
 }
 
-/* fail_short — a text of one token has no window at all, whatever SEQ_LEN. */
+/* fail_short — a text of one token has no window with any SEQ_LEN. */
 static enum status fail_short(int64_t tokens, int64_t seq_tokens, const char *data)
 {
     char lower[64] = "";
@@ -136,12 +134,12 @@ static enum status feed_open_squad(struct feed_part *part, const struct feed_con
     return ST_OK;
 }
 
-/* DATA, or a part of the mixture that it is. */
+/* feed_open_part — DATA, or one part of a mixture. */
 static enum status feed_open_part(struct feed *feed, const struct feed_config *config,
                                   const char *data)
 {
     struct feed_part *part = feed->part + feed->parts_n;
-    /* A part's order is its own; the only part of a run has the run's. */
+    /* Each part of a mixture has its own seed; a single part has the run's. */
     part->seed = feed->order == NULL ? config->seed
                                      : rand_u64(config->seed, RAND_STREAM(MIX, UINT32_MAX),
                                                 (uint64_t)feed->parts_n);
@@ -178,7 +176,8 @@ static enum status feed_open_mix(struct feed *feed, const struct feed_config *co
     return ST_OK;
 }
 
-/* A file of exactly this name is that file, whatever commas and colons are in it. */
+/* feed_open_data — an existing file of exactly this name is that file, even with commas or
+ * colons. */
 static enum status feed_open_data(struct feed *feed, const struct feed_config *config)
 {
     struct mix mix = {0};
@@ -280,7 +279,7 @@ bool feed_is_here(const char *data)
     if (strcmp(data, FEED_SYNTHETIC) == 0 || stat(data, &info) == 0)
         return true;
     if (mix_parse(data, &mix) != ST_OK) {
-        status_clear(); /* feed_open says it */
+        status_clear(); /* feed_open reports it */
         return true;
     }
     for (int i = 0; is_here && i < mix.n; i++)
@@ -294,9 +293,8 @@ static int32_t feed_draw(const struct feed *feed, int use, uint64_t index, uint6
     return (int32_t)rand_below(feed->seed, RAND_STREAM(SYNTHETIC, use), index, n);
 }
 
-/* Sample `pos` of the batch has T+1 drawn tokens, so that LM targets are the same tokens shifted by
- * one, as
- * in real text. */
+/* Sample `pos` of the batch has T+1 drawn tokens: LM targets are the tokens shifted by one, as in
+ * real text. */
 static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row,
                                const struct feed_batch *out)
 {

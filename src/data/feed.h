@@ -1,13 +1,17 @@
-/* feed — (seed, step, data rank) → batch. No hidden state: what a step sees is a function of
- * numbers, so resuming is a number.
+/* feed — the samples of a batch as a pure function of (seed, step, data rank). There is no
+ * hidden state, so resuming needs only a number.
  *
- * LM samples: window w is tokens [w·T, w·T+T), targets the same shifted by one; the last token is
- * only a target. The order of an epoch is a permutation from (SEED, epoch); the sample numbered j
- * since the start is position j mod S of epoch j / S. QA samples are windows of questions
- * (squad_window.h), ordered likewise. Of a mixture (mix.h), each part has its own order and epochs,
- * and an epoch of the whole is as many samples as all parts have together. Synthetic data (the
- * GreenNode benchmark): ids, mask bits and labels uniform, drawn once, the same batch every step;
- * an epoch is one step. Must not know devices, models or who trains. */
+ *   - LM: window w has the tokens [w·T, w·T+T); targets are the same, shifted by one. The last
+ *     token is only a target.
+ *   - QA: samples are windows of questions (squad_window.h).
+ *   - Order: sample j since the start is position j mod S of epoch j / S; the order of an epoch
+ *     is a permutation drawn from (SEED, epoch).
+ *   - Mixture (mix.h): each part has its own order and epochs; an epoch of the whole has as many
+ *     samples as all parts together.
+ *   - Synthetic data: ids, mask bits and labels are uniform and drawn once, so each step has the
+ *     same batch; an epoch is one step.
+ *
+ * It must not know devices, models or ranks. */
 #ifndef CONVOY_DATA_FEED_H
 #define CONVOY_DATA_FEED_H
 
@@ -16,7 +20,7 @@
 
 #include "base/status.h"
 
-#define FEED_SYNTHETIC "synthetic" /* a file of this name is read as ./synthetic */
+#define FEED_SYNTHETIC "synthetic" /* a file of this name is written ./synthetic */
 
 enum feed_task { FEED_TASK_LM, FEED_TASK_QA };
 
@@ -50,18 +54,17 @@ struct feed_batch {
 
 struct feed;
 
-/* feed_open — reads or makes token shards. Fails: ST_NO_INPUT missing, ST_BAD_DATA corrupt or ids ≥
- * vocab or fewer than one sample, ST_BAD_SETTING for a combination (TASK=qa and files that are not
- * SQuAD's). */
+/* feed_open — opens token files, or makes them from text first. Blocks while it downloads and
+ * tokenises. Fails ST_NO_INPUT: missing; ST_BAD_DATA: damaged, ids ≥ vocab, or less than one
+ * sample; ST_BAD_SETTING: a combination (TASK=qa and files that are not SQuAD's). */
 enum status feed_open(const struct feed_config *config, struct feed **out);
 void feed_close(struct feed *feed);             /* accepts NULL */
 int64_t feed_samples(const struct feed *feed);  /* S, samples an epoch; ≥ 1 */
 int64_t feed_tokens(const struct feed *feed);   /* tokens of the data; synthetic: S·T */
 const char *feed_name(const struct feed *feed); /* "synthetic", "/data (3 files, 1.2M tokens)" */
 uint64_t feed_fingerprint(const struct feed *feed); /* of the content; equal data, equal number */
-/* One of the files that a feed reads in the end: token files, given or made from DATA, or
- * questions. The same files, part by part in this order and under the same weights, are the same
- * data. */
+/* A file that the feed reads: a token file, given or made from DATA, or a file of questions. The
+ * same files in this order, with the same parts and weights, are the same data. */
 struct feed_file {
     int part;                  /* of the mixture, from 0 */
     double weight;             /* of the part; 0: none */
@@ -69,16 +72,15 @@ struct feed_file {
     int64_t bytes, skip;
     uint64_t sum; /* XXH3-64 of what follows the first `skip` bytes */
 };
-/* false: there are no more */
+/* feed_file — false: there are no more files. */
 bool feed_file(const struct feed *feed, int64_t file_i, struct feed_file *out);
-/* feed_is_here — false when something that data names is not on this machine. */
+/* feed_is_here — is everything that data names on this machine? */
 bool feed_is_here(const char *data);
 
-/* feed_get — samples [first, first + samples) of the run's sample sequence (j counts from 0 over
- * epochs).
- * Never fails; cheap (copies). */
+/* feed_get — samples [first, first + samples) of the run, counted from 0 over epochs. Only copies;
+ * never fails. */
 void feed_get(const struct feed *feed, int64_t first, int64_t samples,
               const struct feed_batch *out);
-int64_t feed_epoch(const struct feed *feed, int64_t first); /* the epoch of sample number `first` */
+int64_t feed_epoch(const struct feed *feed, int64_t first); /* of sample `first` */
 
 #endif

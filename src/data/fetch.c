@@ -1,8 +1,7 @@
-/* fetch.c — see fetch.h. Read fetch_file first, at the foot: name the files, take the lock, try
- * until it is whole.
+/* fetch — see fetch.h. Read fetch_file first, at the end.
  *
- * Beside the file stand, until it is whole, NAME.part (what has come so far; locked while somebody
- * works on it) and NAME.same (what the server wants to hear in If-Range). */
+ * Until the file is complete, two others are beside it: NAME.part (the bytes so far; locked by the
+ * process that fetches) and NAME.same (the validator for If-Range). */
 #include "data/fetch.h"
 
 #include <errno.h>
@@ -29,22 +28,22 @@
 enum { FETCH_NAME_MAX = 100, FETCH_REDIRECTS_MAX = 5, FETCH_RETRY_MS = 1000, FETCH_HEX = 64 };
 
 struct fetch {
-    struct fetch_config config; /* nothing 0 that means "as usual" */
+    struct fetch_config config; /* defaults filled in */
     char url[FILE_PATH_MAX];    /* without its fragment */
-    char sum[FETCH_HEX + 1];    /* wanted; "": none */
+    char sum[FETCH_HEX + 1];    /* expected; "": none */
     char dir[FILE_PATH_MAX], path[FILE_PATH_MAX], part[FILE_PATH_MAX], same[FILE_PATH_MAX];
     int fd;             /* of the part; -1 */
-    int64_t have, most; /* bytes in the part; the most there ever were */
-    /* of one transfer */
+    int64_t have, most; /* bytes in the part now; the most so far */
+    /* Of one transfer: */
     CURL *curl;
     char error[CURL_ERROR_SIZE];
     struct http_headers headers;
-    bool is_begun;    /* bytes of the file have come */
+    bool is_begun;    /* the response is accepted */
     int64_t total;    /* of the file; -1: not known */
-    int64_t moved_ms; /* when the last bytes came */
-    enum status st;   /* what a callback failed with */
+    int64_t moved_ms; /* when bytes last arrived */
+    enum status st;   /* the error of a callback */
     bool is_stalled, is_stopped;
-    char refused_address[64]; /* an address that was not connected to; "": none */
+    char refused_address[64]; /* not connected to; "": none */
 };
 
 /* ---- the part ---- */
@@ -62,10 +61,10 @@ static void validator_write(const struct fetch *f)
     if (f->headers.validator[0] == '\0')
         unlink(f->same);
     else if (file_replace(f->same, f->headers.validator, strlen(f->headers.validator)) != ST_OK)
-        status_clear(); /* costs a resume, nothing else */
+        status_clear(); /* without it a resume is not possible: no harm */
 }
 
-/* What the server said about the bytes in the part; false: nothing, they are of no use. */
+/* validator_read — of the bytes in the part. false: there is none, so they cannot be resumed. */
 static bool validator_read(const struct fetch *f, char out[HTTP_HEADERS_VALIDATOR_MAX])
 {
     char *text;
@@ -86,8 +85,8 @@ static bool validator_read(const struct fetch *f, char out[HTTP_HEADERS_VALIDATO
 
 /* ---- one transfer ---- */
 
-/* refuse_page — a log-in, a folder's list, a page about the file: not what was named, unless a page
- * was. */
+/* refuse_page — HTML is a log-in, a list of files, or a page about the file, unless the address
+ * names an HTML file. */
 static enum status refuse_page(const struct fetch *f, bool is_html)
 {
     if (!is_html || text_ends(f->path, ".html") || text_ends(f->path, ".htm"))
@@ -99,7 +98,7 @@ static enum status refuse_page(const struct fetch *f, bool is_html)
                 f->url);
 }
 
-/* The first bytes of the file: is it the one, from where we are? */
+/* body_begin — at the first bytes: is the response the file, from our position on? */
 static enum status body_begin(struct fetch *f)
 {
     const long code = curl_client_http_code(f->curl);
@@ -151,7 +150,7 @@ static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
     struct fetch *f = arg;
     (void)one; /* always 1 */
     f->st = body_add(f, bytes, n);
-    return f->st == ST_OK ? n : 0; /* fewer than n makes curl give up */
+    return f->st == ST_OK ? n : 0; /* fewer than n: libcurl ends the transfer */
 }
 
 static size_t on_header(char *line, size_t one, size_t n, void *arg)
@@ -168,24 +167,24 @@ static enum status report(const struct fetch *f)
     if (f->config.progress == NULL || f->config.progress(f->config.progress_arg, f->have, total))
         return ST_OK;
     return FAIL(ST_RETRY,
-                "stopped while downloading %s, after %lld bytes; next time it goes on from there",
+                "stopped while downloading %s, after %lld bytes; the next start resumes there",
                 f->url, (long long)f->have);
 }
 
-/* About once a second, and more often while bytes come. */
+/* on_progress — called about once a second, more often while bytes arrive. */
 static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
     struct fetch *f = arg;
     (void)a, (void)b, (void)c, (void)d;
     if (f->st != ST_OK)
-        return 1; /* what was written failed; curl asks once more */
+        return 1; /* on_bytes has failed; libcurl calls once more */
     f->st = report(f);
     f->is_stopped = f->st != ST_OK;
     f->is_stalled = clock_ms() - f->moved_ms > f->config.stall_ms;
     return f->st != ST_OK || f->is_stalled;
 }
 
-/* Every connection begins here, whatever name, redirect or proxy led to it. */
+/* on_socket — for every connection, whatever name, redirect or proxy led to it. */
 static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *to)
 {
     struct fetch *f = arg;
@@ -225,7 +224,7 @@ static enum status prepare(struct fetch *f)
     return ST_OK;
 }
 
-/* Asks only for what is missing, if the server can say that the file is still the same. */
+/* request_rest — only the missing bytes, if a validator can show that the file is the same. */
 static enum status request_rest(struct fetch *f, struct curl_slist **headers)
 {
     char validator[HTTP_HEADERS_VALIDATOR_MAX], line[HTTP_HEADERS_VALIDATOR_MAX + 16], range[32];
@@ -243,8 +242,7 @@ static enum status request_rest(struct fetch *f, struct curl_slist **headers)
     return ST_OK;
 }
 
-/* is_final — what the same request would meet again: no HTTP, no such protocol, a certificate that
- * does not hold. */
+/* is_final — errors that a retry would meet again: not HTTP, unknown protocol, bad certificate. */
 static bool is_final(CURLcode result, const char *said)
 {
     static const CURLcode finals[] = {CURLE_PEER_FAILED_VERIFICATION,
@@ -260,7 +258,7 @@ static bool is_final(CURLcode result, const char *said)
     for (size_t i = 0; i < sizeof finals / sizeof *finals; i++)
         if (result == finals[i])
             return true;
-    /* a server that speaks no TLS, or refuses ours; a connection that was cut looks else */
+    /* No TLS there, or ours is refused; a broken connection gives another error. */
     return result == CURLE_SSL_CONNECT_ERROR &&
            (strstr(said, "wrong version number") || strstr(said, "alert"));
 }
@@ -270,14 +268,14 @@ static bool is_final_code(long code)
     return code < 500 ? code != 408 && code != 425 && code != 429 : code == 501 || code == 505;
 }
 
-/* What a failed transfer means. *again: worth another try. */
+/* classify_failure — the status of a failed transfer. *again: a retry may succeed. */
 static enum status classify_failure(struct fetch *f, CURLcode result, bool *again)
 {
     const long code = curl_client_http_code(f->curl);
     const char *said = curl_client_error(f->error, result);
     *again = false;
     if (f->st != ST_OK) {
-        *again = f->st == ST_RETRY && !f->is_stopped; /* another range than asked for */
+        *again = f->st == ST_RETRY && !f->is_stopped; /* another range than requested */
         return f->st;
     }
     if (f->refused_address[0] != '\0' && result == CURLE_COULDNT_CONNECT)
@@ -301,8 +299,8 @@ static enum status classify_failure(struct fetch *f, CURLcode result, bool *agai
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld; check the address", f->url, code);
     *again = true;
     return FAIL(ST_RETRY,
-                "cannot fetch %s: %s, after %lld bytes; start again later, it goes on from there",
-                f->url, f->is_stalled ? "nothing came any more" : said, (long long)f->have);
+                "cannot fetch %s: %s, after %lld bytes; start again later, and it resumes there",
+                f->url, f->is_stalled ? "no more bytes arrived" : said, (long long)f->have);
 }
 
 static enum status transfer(struct fetch *f, bool *again)
@@ -322,14 +320,14 @@ static enum status transfer(struct fetch *f, bool *again)
         if (result != CURLE_OK)
             st = classify_failure(f, result, again);
         else if (!f->is_begun)
-            st = body_begin(f); /* an empty file, or no file at all */
+            st = body_begin(f); /* no byte arrived: an empty file, or no file */
     }
     curl_slist_free_all(headers);
     curl_easy_cleanup(f->curl);
     return st;
 }
 
-/* ---- until it is whole ---- */
+/* ---- retries ---- */
 
 static enum status wait(struct fetch *f, int64_t ms)
 {
@@ -402,7 +400,7 @@ static enum status check_sum(struct fetch *f, const char *path)
 
 /* ---- names, lock ---- */
 
-/* "sha256=HEX" → f->sum. */
+/* read_fragment — "sha256=HEX" → f->sum. */
 static enum status read_fragment(struct fetch *f, const char *fragment)
 {
     bool is_good = text_starts(fragment, "sha256=") && strlen(fragment) == 7 + FETCH_HEX;
@@ -414,19 +412,19 @@ static enum status read_fragment(struct fetch *f, const char *fragment)
     }
     if (!is_good)
         return FAIL(ST_BAD_SETTING,
-                    "%s: behind # only sha256= and %d hexadecimal digits are understood", f->url,
+                    "%s: after # only sha256= and %d hexadecimal digits are accepted", f->url,
                     FETCH_HEX);
     return ST_OK;
 }
 
-/* The last part of the path, in letters that are safe in a file name: it says what kind of file it
- * is. */
+/* name_of — the last part of the path, in characters that are safe in a file name. Its suffix shows
+ * the kind of file. */
 static void name_of(const char *url_path, char out[FETCH_NAME_MAX + 1])
 {
     const char *slash = strrchr(url_path, '/'), *from = slash != NULL ? slash + 1 : url_path;
     const size_t n = strlen(from);
     if (n > FETCH_NAME_MAX)
-        from += n - FETCH_NAME_MAX; /* the end is what tells */
+        from += n - FETCH_NAME_MAX; /* the end has the suffix */
     text_copy(out, FETCH_NAME_MAX + 1, from[0] != '\0' ? from : "file");
     for (char *c = out; *c != '\0'; c++)
         if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
@@ -459,8 +457,8 @@ static enum status read_parts(struct fetch *f, CURLU *parts)
     char *fragment = NULL, *user = NULL, *path = NULL, *clean = NULL;
     enum status st = ST_OK;
     if (curl_url_get(parts, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
-        st = FAIL(ST_BAD_SETTING, "an address in DATA holds a user name or password; that would "
-                                  "end up in logs, and is not sent");
+        st = FAIL(ST_BAD_SETTING, "an address in DATA has a user name or password, which would "
+                                  "appear in logs; leave it out");
     if (st == ST_OK && curl_url_get(parts, CURLUPART_FRAGMENT, &fragment, 0) == CURLUE_OK)
         st = read_fragment(f, fragment);
     curl_url_set(parts, CURLUPART_FRAGMENT, NULL, 0);
@@ -486,17 +484,18 @@ static enum status read_url(struct fetch *f, const char *url)
     const CURLUcode result = curl_url_set(parts, CURLUPART_URL, url, 0);
     text_copy(f->url, sizeof f->url, url);
     if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
-        st = FAIL(ST_BAD_SETTING, "DATA=%.200s: of addresses only http:// and https:// are fetched",
+        st = FAIL(ST_BAD_SETTING, "DATA=%.200s: only http:// and https:// addresses are fetched",
                   url);
     else if (result != CURLUE_OK)
-        st = FAIL(ST_BAD_SETTING, "DATA=%.200s is no address: %s", url, curl_url_strerror(result));
+        st = FAIL(ST_BAD_SETTING, "DATA=%.200s is not an address: %s", url,
+                  curl_url_strerror(result));
     else
         st = read_parts(f, parts);
     curl_url_cleanup(parts);
     return st;
 }
 
-/* The part, locked by us; *is_done: meanwhile somebody else has finished it. */
+/* part_lock — waits for the lock of the part. *is_done: another process has finished the file. */
 static enum status part_lock(struct fetch *f, bool *is_done)
 {
     for (;;) {
@@ -527,8 +526,8 @@ static enum status part_finish(struct fetch *f)
     if (f->have == 0)
         return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
     if (f->total < 0)
-        LOG_WARN("%s: the server did not say how long the file is; %lld bytes came, a cut cannot "
-                 "be told",
+        LOG_WARN("%s: the server did not send the size of the file; %lld bytes arrived, and a "
+                 "cut would not be noticed",
                  f->url, (long long)f->have);
     const enum status st = check_sum(f, f->part);
     if (st == ST_BAD_DATA) {
@@ -543,7 +542,7 @@ static enum status part_finish(struct fetch *f)
     return file_sync_dir(f->dir);
 }
 
-/* A file fetched before, if it is still what is wanted. */
+/* use_kept — a file fetched before, if its checksum is right. */
 static enum status use_kept(struct fetch *f, bool *is_good)
 {
     *is_good = file_exists(f->path);
@@ -560,7 +559,7 @@ static enum status use_kept(struct fetch *f, bool *is_good)
         return ST_OK;
     }
     if (st == ST_OK)
-        LOG_INFO("%s was fetched before; remove %s to fetch it anew", f->url, f->path);
+        LOG_INFO("%s was fetched before; remove %s to fetch it again", f->url, f->path);
     return st;
 }
 

@@ -1,5 +1,4 @@
-/* jsonl.c — a JSON reader that keeps one string and builds nothing. Source: RFC 8259. Must not know
- * files or tokens. */
+/* jsonl — see jsonl.h. A JSON parser that keeps one string and builds no tree. Source: RFC 8259. */
 #include "data/jsonl.h"
 
 #include <stdbool.h>
@@ -9,7 +8,7 @@ enum { JSONL_DEPTH_MAX = 64 };
 
 struct jsonl_scan {
     uint8_t *at, *end;
-    const char *fault; /* the first one; where: fault_at */
+    const char *fault; /* the first error, at fault_at */
     uint8_t *fault_at;
 };
 
@@ -96,7 +95,7 @@ static bool read_unicode(struct jsonl_scan *s, uint8_t **out)
         if (low >= 0xdc00 && low < 0xe000)
             c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         else
-            s->at = here; /* read again, as what it is */
+            s->at = here; /* parsed again, as an escape of its own */
     }
     if (c >= 0xd800 && c < 0xe000)
         c = 0xfffd;
@@ -137,8 +136,8 @@ static bool read_escape(struct jsonl_scan *s, uint8_t **out)
     return true;
 }
 
-/* Characters that stand for themselves. Most of a text goes through here, so nothing is moved
- * before the first escape. */
+/* Characters without an escape. Most of a text goes through here, so nothing is moved before the
+ * first escape. */
 static bool read_plain(struct jsonl_scan *s, uint8_t **out)
 {
     uint8_t *const from = s->at;
@@ -349,8 +348,8 @@ struct jsonl_text jsonl_text(uint8_t *line, size_t n)
 #include "base/json.h"
 #include "base/assert.h"
 
-/* Agrees with the other JSON reader of this program: what that one takes, this one takes with the
- * same text. (It also refuses zeros, half pairs, and keys that come twice.) */
+/* Agrees with this program's other JSON parser: a line accepted there is accepted here, with the
+ * same text. (The other one also refuses zeros, half surrogate pairs and repeated keys.) */
 static void agree(const uint8_t *line, size_t n, const struct jsonl_text *text)
 {
     cJSON *root;

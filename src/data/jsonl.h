@@ -1,7 +1,7 @@
-/* jsonl — one line of JSON into the text of a document.
+/* jsonl — extracts the text of a document from one line of JSON lines.
  *
- * A line is one JSON object whose "text" is a string; everything else in it is checked and passed
- * over. Must not know files, lines before and after, or tokens. */
+ * A line is one JSON object with a string "text"; its other members are checked and skipped. It
+ * must not know files, other lines, or tokens. */
 #ifndef CONVOY_DATA_JSONL_H
 #define CONVOY_DATA_JSONL_H
 
@@ -9,15 +9,15 @@
 #include <stdint.h>
 
 struct jsonl_text {
-    uint8_t *bytes; /* within the line, decoded; any bytes that UTF-8 can hold, 0 too */
+    uint8_t *bytes; /* within the line, decoded; UTF-8, may contain 0 */
     size_t n;
-    const char *fault; /* what is wrong with the line; NULL: nothing */
-    size_t fault_at;   /* at which byte of it, from 0 */
+    const char *fault; /* why the line is refused; NULL: it is not */
+    size_t fault_at;   /* offset in the line */
 };
 
-/* jsonl_text — decodes in place: the line's bytes are spoilt. Strict JSON in UTF-8, nested at most
- * 64 deep; a \u escape that is half a surrogate pair becomes U+FFFD; a key may be escaped; two
- * "text" are refused. */
+/* jsonl_text — decodes in place and overwrites the line. Strict JSON in UTF-8, nested at most 64
+ * deep. Half a surrogate pair becomes U+FFFD. A key may contain escapes; a second "text" is
+ * refused. */
 struct jsonl_text jsonl_text(uint8_t *line, size_t n);
 
 #endif

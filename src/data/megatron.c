@@ -1,4 +1,4 @@
-/* megatron.c — see megatron.h for the format. */
+/* megatron — see megatron.h for the format. */
 #include "data/megatron.h"
 
 #include <errno.h>
@@ -49,8 +49,8 @@ static enum status damaged(const char *name, const char *what, int64_t have, int
                 what, (long long)have, (long long)want);
 }
 
-/* Megatron writes the sequences one behind the other and nothing between them, so a length or an
- * offset that was damaged, or a .bin of another data set, shows. */
+/* Megatron writes the sequences one after the other without gaps, so a damaged length or offset,
+ * or a .bin of another data set, is detected. */
 static enum status check_sequences(const struct megatron_info *info, int64_t bin_bytes,
                                    const char *name, int64_t *tokens_out)
 {
@@ -126,7 +126,7 @@ enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes,
                     "sequences and a list of %llu documents; copy or make it again",
                     name, size, (unsigned long long)sequences, (unsigned long long)entries);
     if (12 * sequences + 8 * entries != rest &&
-        13 * sequences + 8 * entries != rest) /* one more byte: modes */
+        13 * sequences + 8 * entries != rest) /* with a mode byte for each sequence */
         return FAIL(ST_BAD_DATA,
                     "Megatron index %s is damaged: %llu sequences and %llu document entries need "
                     "%llu bytes, but it has %zu; copy or make it again",
@@ -180,7 +180,7 @@ struct megatron_file {
 struct megatron_writer {
     struct megatron_file idx, bin;
     uint16_t end_id;
-    int64_t tokens, open_tokens; /* all; of the document that is not ended */
+    int64_t tokens, open_tokens; /* in all; of the current document */
     int32_t *length;
     int64_t documents, documents_cap;
 };
@@ -308,7 +308,7 @@ static enum status commit_fail(const struct megatron_file *file)
     return FAIL(ST_STORE, "cannot finish %s: %s; check the disk", file->path, strerror(errno));
 }
 
-/* An older index goes first: at no moment does it stand beside ids that are not its own. */
+/* An older index is removed first, so that it is never beside ids that are not its own. */
 static enum status commit_files(struct megatron_file *bin, struct megatron_file *idx)
 {
     if (fsync(bin->fd) != 0)
@@ -352,7 +352,7 @@ void megatron_abandon(struct megatron_writer *writer)
 }
 
 #ifdef FUZZ
-/* Two bytes of the size of the .bin, then the index; what is taken may be walked through. */
+/* Two bytes of the size of the .bin, then the index; an accepted one can be traversed. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

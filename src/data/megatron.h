@@ -1,9 +1,11 @@
-/* megatron — Megatron-LM's indexed data: x.idx says which tokens of x.bin are which document.
+/* megatron — Megatron-LM's indexed data: x.idx tells which tokens of x.bin form which document.
  *
- * x.idx, little-endian: "MMIDIDX\0\0", u64 version 1, u8 type of an id, u64 sequences, u64 entries
- * of the document list; then for each sequence an i32 length in tokens, for each an i64 offset in
- * bytes into x.bin, and the list: document d is sequences [list[d], list[d+1]). x.bin: the ids,
- * nothing else. Read are uint16 (type 8) and int32 (type 4); written is uint16. Must not know text,
+ * x.idx, little-endian:
+ *   - "MMIDIDX\0\0", u64 version 1, u8 type of an id, u64 sequences, u64 entries of the list;
+ *   - for each sequence an i32 length in tokens, then for each an i64 offset in bytes in x.bin;
+ *   - the document list: document d is the sequences [list[d], list[d+1]).
+ *
+ * x.bin has only the ids. Types read: uint16 (8), int32 (4); written: uint16. It must not know text,
  * caches or vocabularies. Source: Megatron-LM, megatron/core/datasets/indexed_dataset.py. */
 #ifndef CONVOY_DATA_MEGATRON_H
 #define CONVOY_DATA_MEGATRON_H
@@ -25,9 +27,9 @@ struct megatron_info {
     const uint8_t *lengths, *offsets, *list; /* within the index; not aligned */
 };
 
-/* megatron_parse — what an index of `size` bytes says about a .bin of bin_bytes, all of it checked:
- * the sequences lie in the .bin one behind the other and fill it, the document list rises from 0 to
- * the last sequence. A pure function; name is for messages. Fails ST_BAD_DATA. */
+/* megatron_parse — parses and checks an index of `size` bytes for a .bin of bin_bytes: the
+ * sequences fill the .bin one after the other, and the document list increases from 0 to the
+ * last sequence. A pure function; name is for messages. Fails ST_BAD_DATA. */
 enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes, const char *name,
                            struct megatron_info *out);
 
@@ -35,25 +37,25 @@ struct megatron {
     struct file_map idx, bin;
     struct megatron_info info;
 };
-/* megatron_open — both files mapped, the index checked. Zero-initialised is valid and empty. */
+/* megatron_open — maps both files and checks the index. Zero-initialised is valid and empty. */
 enum status megatron_open(const char *idx_path, const char *bin_path, struct megatron *out);
 void megatron_close(struct megatron *megatron);
-/* Where sequence i begins in the .bin, in bytes, and how many tokens it has; which sequences
- * document d has. */
+/* megatron_offset — where sequence i begins in the .bin, in bytes. megatron_length — its tokens.
+ * megatron_first — the first sequence of document d. */
 int64_t megatron_offset(const struct megatron_info *info, int64_t sequence_i);
 int64_t megatron_length(const struct megatron_info *info, int64_t sequence_i);
 /* document_i ≤ documents */
 int64_t megatron_first(const struct megatron_info *info, int64_t document_i);
 
 /* Two files being written: beside their paths, then synced and renamed, the index last. A document
- * ends with each <|endoftext|> (which stays in it) and at the end. */
+ * ends with each <|endoftext|>, which belongs to it, and at the end. */
 struct megatron_writer;
 /* megatron_create — idx_path ends in ".idx"; the other is the same with ".bin". end_id:
  * <|endoftext|>. */
 enum status megatron_create(const char *idx_path, uint16_t end_id, struct megatron_writer **out);
 enum status megatron_append(struct megatron_writer *writer, const uint16_t *ids, int64_t n);
 enum status megatron_commit(struct megatron_writer *writer);
-/* frees; removes what was not committed; accepts NULL */
+/* megatron_abandon — frees the writer and removes uncommitted files. Accepts NULL. */
 void megatron_abandon(struct megatron_writer *writer);
 
 #endif

@@ -1,4 +1,4 @@
-/* mix.c — see mix.h. */
+/* mix — see mix.h. */
 #include "data/mix.h"
 
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 _Static_assert(MIX_CYCLE == 1 << 16,
                "positions in a cycle fit in uint16_t; a power of four permutes fastest");
 
-/* ---- reading ---- */
+/* ---- parsing ---- */
 
-/* Where the weight of item[0, n) begins (behind its colon); 0: it has none. What follows "://host"
- * up to a '/' is the port of an address. */
+/* weight_at — where the weight of item[0, n) begins, after its colon; 0: it has none. A colon after
+ * "://host" and before a '/' begins the port of an address. */
 static size_t weight_at(const char *item, size_t n)
 {
     const char *colon = memrchr(item, ':', n), *scheme = memmem(item, n, "://", 3);
@@ -45,7 +45,7 @@ static enum status read_item(const char *item, size_t n, struct mix *mix)
          !text_format(number, sizeof number, "%.*s", (int)(n - at), item + at) ||
          text_f64(number, 0, MIX_WEIGHT_MAX, &out->weight) != TEXT_OK || out->weight <= 0))
         return FAIL(ST_BAD_SETTING,
-                    "DATA: the weight of part %d, \"%.40s\", is not a number over 0 and up to 1e9",
+                    "DATA: the weight of part %d, \"%.40s\", is not a number above 0 and up to 1e9",
                     mix->n + 1, number);
     out->data = strndup(item, name_n);
     if (out->data == NULL)
@@ -64,8 +64,8 @@ static enum status read_items(const char *data, struct mix *mix)
     }
 }
 
-/* How many samples of a cycle each item gets: whole parts first, then one more where most is
- * missing. */
+/* shares — the samples of each item in a cycle: integer parts first, then one more for the largest
+ * remainders. */
 static void shares(const struct mix *mix, int64_t out[MIX_ITEMS_MAX])
 {
     double sum = 0, rest[MIX_ITEMS_MAX];
@@ -146,11 +146,11 @@ struct mix_order {
     int items_n;
     int64_t share[MIX_ITEMS_MAX];
     uint8_t item[MIX_CYCLE];
-    uint16_t rank[MIX_CYCLE]; /* how many places before this one its item has in the cycle */
+    uint16_t rank[MIX_CYCLE]; /* places of the same item before this one in the cycle */
 };
 
-/* Whose turn it is: each place gives every item its share of credit, and the richest pays a whole
- * place. As even as can be for any number of items. */
+/* deal — each place gives every item its share of credit; the item with the most credit takes the
+ * place and pays for it. This is as even as possible for any number of items. */
 static void deal(struct mix_order *order)
 {
     int64_t credit[MIX_ITEMS_MAX] = {0};
@@ -211,7 +211,7 @@ int mix_order_at(const struct mix_order *order, int64_t j, int64_t *sample_out)
 #ifdef FUZZ
 #include <stdio.h>
 
-/* What is taken keeps its shares, and written out again it is taken as the same. */
+/* The shares of an accepted mixture fill a cycle. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

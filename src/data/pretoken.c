@@ -1,8 +1,7 @@
-/* pretoken.c — the splitter, by hand instead of by regular expression. Must not know tokens.
- *
- * Every piece but one kind is a run of one class (letter, number, space, other), with at most one '
- * ' before it; the exceptions are contractions ('s 't 're 've 'm 'll 'd). So a change of class ends
- * a piece, whatever came before, which pretoken_cut uses. */
+/* pretoken — see pretoken.h. The splitter is written by hand, without a regular expression. * *
+ * Every pre-token is a run of one class (letter, number, space, other), with at most one ' '
+ * before it; the exceptions are contractions ('s 't 're 've 'm 'll 'd). So a change of class
+ * ends a pre-token, whatever came before; pretoken_cut uses that. */
 #include "data/pretoken.h"
 
 #include <stdbool.h>
@@ -26,9 +25,9 @@ static const uint8_t ascii[128] = {
 #undef N
 #undef S
 
-/* Letters and numbers of Unicode 15.1 and 16 which utf8proc 2.8 (Debian 12, Unicode 15) has as
- * unassigned: with them a text has the same ids whatever library is installed, and the same as in
- * tiktoken 0.14 (compared over every code point). */
+/* Letters and numbers of Unicode 15.1 and 16 that are unassigned in utf8proc 2.8 (Debian 12,
+ * Unicode 15). With them a text has the same ids with any version of the library, and the same
+ * as in tiktoken 0.14 (compared over every code point). */
 static const struct {
     int32_t first, last;
     enum pretoken_class kind;
@@ -115,7 +114,7 @@ static inline enum pretoken_class class_at(const uint8_t *p, const uint8_t *end,
     return class_wide(p, end, bytes_out);
 }
 
-/* End of the run of `kind` that goes on at p. */
+/* run_end — the end of the run of `kind` that continues at p. */
 static inline const uint8_t *run_end(const uint8_t *p, const uint8_t *end, enum pretoken_class kind)
 {
     while (p < end) {
@@ -144,8 +143,8 @@ static int contraction(const uint8_t *p, const uint8_t *end)
     return 0;
 }
 
-/* A run of spaces leaves its last character to what follows; at the end of the text, or alone, it
- * is taken whole. */
+/* spaces_end — a run of spaces leaves its last character to the next pre-token; at the end of the
+ * text, or when it is one character, it is a pre-token as it is. */
 static const uint8_t *spaces_end(const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *last = p;
@@ -193,7 +192,7 @@ size_t pretoken_cut(const uint8_t *text, size_t n_bytes)
     for (const uint8_t *p = end - 1; n_bytes > 0 && p > text; p--) {
         int n;
         if (is_tail(*p) ||
-            (*p >= 0x80 && end - p < 4)) /* inside a character, or perhaps one that is cut off */
+            (*p >= 0x80 && end - p < 4)) /* inside a character, or one that may be cut off */
             continue;
         const enum pretoken_class kind = class_at(p, end, &n), before = class_before(text, p);
         if (kind != before && before != PRETOKEN_SPACE && (kind == PRETOKEN_SPACE || p[-1] != '\''))

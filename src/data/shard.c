@@ -1,4 +1,4 @@
-/* shard.c — token files: parse, check, write. See shard.h for the format. */
+/* shard — see shard.h for the format. */
 #include "data/shard.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "token files are mapped as they are: little-endian");
 
-/* Header words. From SHARD_WORD_TAG on they are ours. */
+/* Header words; from SHARD_WORD_TAG on they are our own. */
 enum {
     SHARD_WORD_MAGIC,
     SHARD_WORD_VERSION,
@@ -130,7 +130,7 @@ enum status shard_scan_begin(int64_t vocab, struct shard_scan **out)
     return ST_OK;
 }
 
-/* Largest of n ids; by vectors, because the compiler does not vectorise this loop at -O2. */
+/* shard_max — with vectors, because the compiler does not vectorise this loop at -O2. */
 static uint16_t shard_max(const uint16_t *ids, int64_t n)
 {
     enum { LANES = 16 };
@@ -152,7 +152,7 @@ static uint16_t shard_max(const uint16_t *ids, int64_t n)
 
 void shard_scan_add(struct shard_scan *scan, const uint16_t *ids, int64_t n)
 {
-    enum { BLOCK = 32768 }; /* stays in the first-level cache between the two looks at it */
+    enum { BLOCK = 32768 }; /* stays in the L1 cache between the two passes */
     for (int64_t at = 0; at < n; at += BLOCK) {
         const int64_t len = n - at < BLOCK ? n - at : BLOCK;
         XXH3_64bits_update(scan->hash, ids + at, (size_t)len * sizeof *ids);
@@ -260,7 +260,7 @@ struct shard_facts shard_writer_facts(const struct shard_writer *writer)
     return shard_scan_facts(writer->scan);
 }
 
-/* The header is written last: until then a file left by a crash has no magic. */
+/* The header is written last: a file left by a crash has no magic number. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key)
 {
     int32_t header[SHARD_HEADER_BYTES / 4] = {SHARD_MAGIC, 1, (int32_t)writer->tokens, SHARD_TAG};

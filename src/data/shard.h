@@ -1,9 +1,9 @@
-/* shard — one token file: llm.c's 256 int32 header {20240520, 1, token count} and little-endian
- * uint16 ids.
+/* shard — one token file in llm.c's format: 256 int32 header {20240520, 1, token count}, then
+ * uint16 ids, little-endian.
  *
- * Files written here also carry, in header words that llm.c leaves 0 and ignores, a checksum of the
- * ids and a key that names what they were made from; wherever the checksum is present it is
- * verified. Must not know text, caches or vocabularies. */
+ * Files written here also have, in header words that llm.c leaves 0 and ignores, a checksum of
+ * the ids and a key that identifies their source. A checksum that is present is verified. It
+ * must not know text, caches or vocabularies. */
 #ifndef CONVOY_DATA_SHARD_H
 #define CONVOY_DATA_SHARD_H
 
@@ -19,19 +19,19 @@
 #define SHARD_TOKENS_MAX INT32_MAX /* the header counts in int32 */
 
 struct shard_key {
-    uint64_t v[2]; /* XXH3-128 of what the ids were made from; 0: not said */
+    uint64_t v[2]; /* XXH3-128 of the source of the ids; 0: unknown */
 };
 
 struct shard_info {
     int64_t tokens;
-    bool has_sum; /* sum and key are only there in files of ours */
+    bool has_sum; /* only our own files have sum and key */
     uint64_t sum; /* XXH3-64 of the ids as bytes */
     struct shard_key key;
 };
 
-/* shard_parse — what the header of a file of `size` bytes says. bytes: at least the first min(size,
- * 1024). A pure function; name is for messages. Fails ST_BAD_DATA: wrong magic, version, or a count
- * that does not fit the size. */
+/* shard_parse — parses the header of a file of `size` bytes. bytes: at least the first min(size,
+ * 1024). A pure function; name is for messages. Fails ST_BAD_DATA: wrong magic or version, or a
+ * count that does not match the size. */
 enum status shard_parse(const uint8_t *bytes, size_t size, const char *name,
                         struct shard_info *out);
 
@@ -41,12 +41,12 @@ struct shard {
     const uint16_t *ids; /* info.tokens of them, until shard_close */
 };
 
-/* shard_open — map the file and parse its header; the ids are not read. Zero-initialised is valid
- * and empty. */
+/* shard_open — maps the file and parses its header; does not read the ids. Zero-initialised is
+ * valid and empty. */
 enum status shard_open(const char *path, struct shard *out);
 void shard_close(struct shard *shard);
 
-/* A pass over ids: their checksum, and the first that reaches `vocab`. */
+/* A pass over ids: their checksum, and the first id ≥ vocab. */
 struct shard_facts {
     uint64_t sum;    /* XXH3-64 of the ids as bytes */
     int64_t bad_i;   /* position of the first id ≥ vocab; -1: none */
@@ -58,21 +58,20 @@ void shard_scan_add(struct shard_scan *scan, const uint16_t *ids, int64_t n);
 struct shard_facts shard_scan_facts(const struct shard_scan *scan);
 void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
 
-/* shard_check — one pass over the whole file. Fails ST_BAD_DATA when the file carries a checksum
- * and the ids have another. */
+/* shard_check — one pass over the whole file. Fails ST_BAD_DATA: its checksum is wrong. */
 enum status shard_check(const struct shard *shard, const char *path, int64_t vocab,
                         struct shard_facts *out);
 
-/* A token file being written: beside the path, then synced and renamed, so it is there whole or not
- * at all. */
+/* A token file being written: beside its path, then synced and renamed, so that it exists
+ * complete or not at all. */
 struct shard_writer;
 enum status shard_create(const char *path, int64_t vocab, struct shard_writer **out);
 enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n);
 int64_t shard_written(const struct shard_writer *writer);                 /* tokens so far */
 struct shard_facts shard_writer_facts(const struct shard_writer *writer); /* of the ids so far */
-/* shard_commit — the file appears, whole and synced; the writer is still to be freed. */
+/* shard_commit — syncs and renames the file. Free the writer with shard_abandon. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key);
-/* shard_abandon — frees the writer, and removes what was not committed; accepts NULL. */
+/* shard_abandon — frees the writer and removes an uncommitted file. Accepts NULL. */
 void shard_abandon(struct shard_writer *writer);
 
 #endif

@@ -72,7 +72,7 @@ static const struct sniff_kind safetensors = {"a model (safetensors)",
 static const struct sniff_kind pickle = {"a Python pickle",
                                          "write its text as plain text or JSON lines first"};
 
-/* Eight bytes of a length below 16 MiB, then the header's JSON. */
+/* is_safetensors — eight bytes of a length below 16 MiB, then the header's JSON. */
 static bool is_safetensors(const uint8_t *head, size_t n)
 {
     static const uint8_t zero[5];
@@ -112,7 +112,7 @@ bool sniff_skippable(const uint8_t *head, size_t n, int64_t *bytes_out)
 
 /* ---- text or not ---- */
 
-/* Length of the character of UTF-8 at p; 0: none. Unicode 16, table 3-7. */
+/* length_of — of the UTF-8 character at p; 0: there is none. Unicode 16, table 3-7. */
 static size_t length_of(const uint8_t *p, const uint8_t *end)
 {
     const size_t n = p[0] < 0x80   ? 1
@@ -123,7 +123,7 @@ static size_t length_of(const uint8_t *p, const uint8_t *end)
                                    : 0;
     for (size_t i = 1; i < n; i++)
         if (p + i == end)
-            return i; /* cut by the piece's end */
+            return i; /* cut by the sample's end */
         else if ((p[i] & 0xc0) != 0x80)
             return 0;
     const bool is_overlong =
@@ -143,7 +143,7 @@ void sniff_add(struct sniff_count *count, const uint8_t *bytes, size_t n)
     const uint8_t *end = bytes + n;
     size_t i = 0;
     while (i < n && i < 3 && (bytes[i] & 0xc0) == 0x80)
-        i++; /* the rest of a character that the piece's beginning cut */
+        i++; /* the rest of a character that the sample's beginning cut */
     for (size_t length; i<n; i += length> 0 ? length : 1) {
         length = length_of(bytes + i, end);
         count->invalid += length == 0;
@@ -176,8 +176,8 @@ struct sniff_kind sniff_guess(const struct sniff_count *count)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* No count exceeds the bytes; pieces at even places count what the whole does, but for characters
- * that they cut. */
+/* No count exceeds the bytes; samples at even offsets have the counts of the whole, except for
+ * characters that they cut. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

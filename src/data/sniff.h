@@ -1,8 +1,6 @@
-/* sniff — what bytes are when a name cannot be believed: packed, a document, a program, or text in
- * which encoding.
+/* sniff — recognises formats and text encodings by their bytes, for files whose names are wrong.
  *
- * Pure functions of bytes. Must not know files, tokens or settings; data_file.c asks it about what
- * DATA names. */
+ * Pure functions of bytes. It must not know files, tokens or settings. */
 #ifndef CONVOY_DATA_SNIFF_H
 #define CONVOY_DATA_SNIFF_H
 
@@ -16,28 +14,27 @@ struct sniff_kind {
     const char *what;   /* "compressed by gzip" */
     const char *remedy; /* "unpack it first (gunzip)" */
 };
-/* sniff_magic — by the first bytes: something that is no plain text in UTF-8. NULL: none that is
- * known. */
+/* sniff_magic — a known format other than plain UTF-8 text, by its first bytes; NULL: none. */
 const struct sniff_kind *sniff_magic(const uint8_t *head, size_t n);
 #define SNIFF_FRAME_BYTES 8 /* are enough for these two */
-/* sniff_zstd — a frame of zstd. sniff_skippable — one that zstd skips: *bytes_out is its length
- * with the header. */
+/* sniff_zstd — does a zstd frame begin here? sniff_skippable — or a frame that zstd skips?
+ * *bytes_out is its length with the header. */
 bool sniff_zstd(const uint8_t *head, size_t n);
 bool sniff_skippable(const uint8_t *head, size_t n, int64_t *bytes_out);
 
-/* How much of some bytes is no text. Zero-initialised is empty. */
+/* How many of some bytes are not text. Zero-initialised is empty. */
 struct sniff_count {
     int64_t bytes;
-    int64_t invalid; /* bytes that belong to no character of UTF-8 */
-    /* but for tab, line and form feeds, return, backspace and escape; zeros too */
+    int64_t invalid; /* bytes that are not part of a UTF-8 character */
+    /* other than tab, line and form feed, return, backspace, escape; zeros count */
     int64_t controls;
-    int64_t zeros[2]; /* at even and at odd places */
+    int64_t zeros[2]; /* at even and at odd offsets */
 };
-/* sniff_add — a piece of a file from an even place; a character cut by its beginning or end counts
- * as whole. */
+/* sniff_add — counts a sample that begins at an even offset; a character cut by its beginning or
+ * end counts as complete. */
 void sniff_add(struct sniff_count *count, const uint8_t *bytes, size_t n);
-int64_t sniff_bad(const struct sniff_count *count); /* bytes that are no text */
-/* sniff_guess — what such bytes may be, and what to do; for more than a few bad ones. */
+int64_t sniff_bad(const struct sniff_count *count); /* bytes that are not text */
+/* sniff_guess — what the bytes probably are, and the remedy; for more than a few bad ones. */
 struct sniff_kind sniff_guess(const struct sniff_count *count);
 
 #endif

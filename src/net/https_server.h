@@ -4,6 +4,7 @@
  *   - 1 s to the TLS hello, 5 s to the first request (more where this process runs late);
  *   - at most 128 strangers, and 32 silent ones of one address (more with more nodes);
  *   - headers of 4 KiB, bodies of body_bytes_max.
+ *
  * All functions and callbacks run on the thread of the event loop. It must not know what messages
  * mean. */
 #ifndef CONVOY_NET_HTTPS_SERVER_H

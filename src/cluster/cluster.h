@@ -191,10 +191,12 @@ void cluster_psk(const struct cluster *cluster, struct psk *out);
 /* cluster_nodes — on node 0 every node, on others node 0 and this node. Returns how many. Valid
  * until the next callback of the loop. */
 int cluster_nodes(struct cluster *cluster, const struct cluster_node **out);
-int64_t cluster_generation(const struct cluster *cluster); /* the highest known; 0: none yet */
-int64_t cluster_restarts(const struct cluster *cluster);   /* generations that were begun again */
+int64_t cluster_restarts(const struct cluster *cluster); /* of the job so far */
 /* cluster_missing — while the job gathers: which nodes are not there or not ready, as text; else
  * "". */
 const char *cluster_missing(const struct cluster *cluster);
+
+/* cluster_generation — the highest that this node knows; 0: none yet; for tests. */
+int64_t cluster_generation(const struct cluster *cluster);
 
 #endif

@@ -1,47 +1,61 @@
 /* coordinator — node 0's view of the job: which nodes are members, which generation runs, and when
- * the job is over.
+ * the job is over. cluster.h is the overview.
  *
- * A pure state machine: (state, event, time) → state. A reply to a member is a function of the
- * state (coordinator_make_reply). There are no system calls; time comes from the caller. The driver
- * is coordinator_server, or the simulator in tests/cluster/sim.h. It delivers messages, and answers
- * the requests that it holds when coordinator_revision has changed.
+ * A pure state machine: (state, event, time) → state. It makes no system calls, and time comes from
+ * the caller. Its driver on the event loop is cluster.c with coordinator_server.c; in the tests it
+ * is the simulator tests/cluster/sim.h. The driver delivers the members' messages, sends the
+ * replies and prints the log lines. One thread uses it.
  *
- *   gathering → running → gathering → … → ended
+ * The terms:
  *
- *   gathering   until every node has joined and is ready
- *   running     generation g has a world; it ends when a node is lost, or when a member gives it up
- *   ended       all nodes have left, or the job ended with a reason; every member is sent it
+ *   member        a process that was admitted as one node; message_incarnation identifies it
+ *   place         what a node has for one process: the first to ask gets it, until it is lost
+ *   readiness     a member's message that all its workers wait for a generation, with the addresses
+ *                 of the workers; numbered
+ *   generation    a numbered period of training with one world, which is the list of all addresses
+ *   lease         how long a member counts as alive after a message of it
+ *   revision      the number of the state; a member whose reply has an older one needs a new reply
+ *
+ * The states of the job:
+ *
+ *   gathering     until all nodes are members and ready; then the next generation begins
+ *   running       until a member is lost, or reports that it gave the generation up; then gathering
+ *   ended         all nodes have left, or the job failed; each member gets the reason in a reply
  *
  * What must hold (tests/cluster/test_sim.c checks it):
  *
  *   - Generation numbers only grow.
- *   - A world takes one readiness of every node; no readiness is used twice.
- *   - A process takes over the place of a node only after the former process has given up. That is
- *     so when the former process's lease has ended (member.h counts it from an earlier moment), or
- *     when its connections were closed.
+ *   - A world uses one readiness of each node. No readiness is used twice.
+ *   - A process gets the place of another one only when that one has certainly given up its
+ *     generation: its lease has ended (a member counts its lease from an earlier moment, so it
+ *     gives up first), or its connections are closed.
  *
- * A lease is peer_timeout_ms. It is longer where this process or the member stalled lately, as on
- * an overloaded host: by COORDINATOR_GRACE_FACTOR times the stall, and by
- * COORDINATOR_GRACE_FACTOR_MAX × peer_timeout_ms at most. Time in which this process itself stalled
- * does not count as silence of a node.
+ * A lease lasts peer_timeout_ms, and longer where this process or the member stalled lately, as on
+ * an overloaded host: COORDINATOR_GRACE_FACTOR times the stall, but at most
+ * COORDINATOR_GRACE_FACTOR_MAX × peer_timeout_ms are added. Time in which this process itself
+ * stalled does not count as silence of a member.
  *
- * Must not know sockets. */
+ * Must not know sockets, clocks or what a worker does. */
 #ifndef CONVOY_CLUSTER_COORDINATOR_H
 #define CONVOY_CLUSTER_COORDINATOR_H
 
 #include "cluster/log_queue.h"
 #include "cluster/message.h"
 
+/* A member that is silent for so long is suspect: shown and logged, but not lost. */
 #define COORDINATOR_SUSPECT_MS 3000
-/* Two processes want the place of one node. The holder is alive if it sends a message so long after
- * the other one's first: a shorter time could be a message that was delayed. */
+/* When a second process asks for a place: the first one is certainly alive if a message of it
+ * arrives so long after the second one's. An earlier message may have been sent before and
+ * delayed. */
 #define COORDINATOR_PROOF_MS 500
-/* A member that has had no reply for so long gets one, but no lease. It must show by its next
- * message that the reply has arrived. */
+/* A member that has received no reply for so long gets a reply, but no lease: its next message must
+ * show first that a reply has arrived. */
 #define COORDINATOR_LEASE_MS 1500
+/* See "A lease" above. */
 #define COORDINATOR_GRACE_FACTOR 3
 #define COORDINATOR_GRACE_FACTOR_MAX 1
-#define COORDINATOR_DISCONNECTED_MS 500 /* a member may take so long to connect again */
+/* A member whose last connection was closed is lost after so long, unless it connects again. */
+#define COORDINATOR_DISCONNECTED_MS 500
 
 struct coordinator;
 struct coordinator_config {
@@ -57,29 +71,33 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
                              struct coordinator **out);
 void coordinator_close(struct coordinator *c); /* accepts NULL */
 
-/* coordinator_on_heartbeat — applies a member's message and makes the reply. join: what the member
- * adds to ask for admission, NULL otherwise. */
+/* coordinator_on_heartbeat — applies one message and makes the reply to it. join: with it the
+ * sender asks to become a member; NULL: it is one already. The driver may hold the reply back and
+ * send a later one instead (coordinator_make_reply) as long as the revision does not change. */
 void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartbeat *heartbeat,
                               const struct message_join *join, int64_t now_ms,
                               struct message_reply *reply);
-/* coordinator_on_disconnect — the last connection of this incarnation was closed. */
+/* coordinator_on_disconnect — the last connection of this member was closed. Ignored if another
+ * process holds the place. */
 void coordinator_on_disconnect(struct coordinator *c, int node_id,
                                struct message_incarnation incarnation, int64_t now_ms);
 /* coordinator_tick — call it every LOOP_LAG_TICK_MS: it finds silent nodes and timeouts. */
 void coordinator_tick(struct coordinator *c, int64_t now_ms);
 
-/* coordinator_revision — grows with every change that members must know. */
+/* coordinator_revision — grows with every change that members must know. Check it after each call
+ * above, and then answer the requests that are held. */
 int64_t coordinator_revision(const struct coordinator *c);
-/* coordinator_make_reply — the state now, as the reply to message `sequence`, for a request that
+/* coordinator_make_reply — the reply to message `sequence` by the state of now, for a request that
  * was held. */
 void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_incarnation incarnation, int64_t sequence,
                             struct message_reply *reply);
-/* coordinator_is_end_known — no member is left that has not been sent the end of the job. */
+/* coordinator_is_end_known — the job has ended, and every member has left or was sent the reason.
+ * Then node 0 may stop. */
 bool coordinator_is_end_known(const struct coordinator *c);
 
-/* coordinator_world — the world that runs, without its secret. false: another generation runs, or
- * the caller is no member. */
+/* coordinator_world — the world of the running generation; the driver adds the secret. false:
+ * another generation runs or none, or the sender is no member. */
 bool coordinator_world(const struct coordinator *c, int node_id,
                        struct message_incarnation incarnation, int64_t generation,
                        struct cluster_world *out);

@@ -40,8 +40,8 @@ struct coordinator {
     bool is_running, is_ended, is_missing_known;
     /* The job ended because this node 0, a new process, has other settings than the other nodes. */
     bool is_node0_wrong;
-    struct cluster_address
-        first[2]; /* of nodes 0 and 1 in the first world: what all later must match */
+    /* Of nodes 0 and 1 in the first world: later ones must have the same data. */
+    struct cluster_address first[2];
     int worlds_n; /* that this process has made */
     int left_n, stop;
     int64_t step; /* the highest reported */

@@ -190,8 +190,8 @@ static void on_world_request(struct coordinator_server *s, struct https_server_r
         return;
     }
     if (!coordinator_world(s->config.coordinator, node_id, incarnation, generation, &world)) {
-        https_server_respond(request, 410,
-                             NULL); /* that generation has ended, or the sender is no member */
+        /* That generation has ended, or the sender is no member. */
+        https_server_respond(request, 410, NULL);
         return;
     }
     struct evbuffer *body = serialize_world(s, &world) ? evbuffer_new() : NULL;

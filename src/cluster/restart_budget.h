@@ -12,7 +12,8 @@
 /* Failures in a row without a new step after which another restart would not help. */
 #define RESTART_BUDGET_NO_PROGRESS_MAX 3
 
-/* How often the job has started again. Every node keeps a copy, for a node 0 that lost its memory. */
+/* How often the job has started again. Every node keeps a copy, for a node 0 that lost its
+ * memory. */
 struct restart_budget {
     int64_t restarts;
     int64_t no_progress; /* failures in a row before a step that the job had not reached yet */

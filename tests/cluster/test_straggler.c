@@ -92,8 +92,8 @@ static void stalled_is_all_waiting_or_silent(void **state)
     (void)state;
     char text[256];
     all_at("all_reduce", 7, 3000);
-    set(3, "all_reduce", 6,
-        3100); /* messages were lost in one direction: not all are in the same call */
+    /* Messages were lost in one direction: not all ranks are in the same call. */
+    set(3, "all_reduce", 6, 3100);
     assert_true(is_still(text, sizeof(text)));
     assert_string_equal(
         text, "all ranks wait in calls that get no answer: rank 2 in all_reduce 7 for 3.0 s");

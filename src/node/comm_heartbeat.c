@@ -1,14 +1,11 @@
 /* comm_heartbeat — see comm_heartbeat.h. */
 #include "node/comm_heartbeat.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "comm/p2p/p2p.h"
 
 #define EVERY_MS 100
@@ -16,9 +13,7 @@
 struct comm_heartbeat {
     struct board *board;
     int worker_i;
-    pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t wake;
+    struct thread thread; /* its lock guards what follows */
     const struct comm *comm;
     int64_t left_ms; /* of all comms so far */
     bool is_closing;
@@ -49,38 +44,14 @@ static void publish(struct comm_heartbeat *heartbeat)
 static void *publish_loop(void *arg)
 {
     struct comm_heartbeat *heartbeat = arg;
-    pthread_mutex_lock(&heartbeat->lock);
+    pthread_mutex_lock(&heartbeat->thread.lock);
     while (!heartbeat->is_closing) {
-        int64_t at_ns = clock_ns() + (int64_t)EVERY_MS * 1000000;
-        struct timespec until = {.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
+        struct timespec until = thread_deadline(EVERY_MS);
         publish(heartbeat);
-        pthread_cond_timedwait(&heartbeat->wake, &heartbeat->lock, &until);
+        pthread_cond_timedwait(&heartbeat->thread.wake, &heartbeat->thread.lock, &until);
     }
-    pthread_mutex_unlock(&heartbeat->lock);
+    pthread_mutex_unlock(&heartbeat->thread.lock);
     return NULL;
-}
-
-static enum status start(struct comm_heartbeat *heartbeat)
-{
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); /* clock_ns's */
-    pthread_cond_init(&heartbeat->wake, &clock);
-    pthread_condattr_destroy(&clock);
-    pthread_mutex_init(&heartbeat->lock, NULL);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&heartbeat->thread, NULL, publish_loop, heartbeat);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error == 0)
-        return ST_OK;
-    pthread_mutex_destroy(&heartbeat->lock);
-    pthread_cond_destroy(&heartbeat->wake);
-    return FAIL(
-        ST_RETRY,
-        "cannot start the worker's comm heartbeat: %s; raise the limit of processes (ulimit -u)",
-        strerror(error));
 }
 
 enum status comm_heartbeat_open(struct board *board, int worker_i, struct comm_heartbeat **out)
@@ -90,7 +61,8 @@ enum status comm_heartbeat_open(struct board *board, int worker_i, struct comm_h
         return FAIL(ST_RETRY, "out of memory: the worker's comm heartbeat");
     heartbeat->board = board;
     heartbeat->worker_i = worker_i;
-    enum status st = start(heartbeat);
+    enum status st =
+        thread_start(&heartbeat->thread, publish_loop, heartbeat, "publishes the comm heartbeat");
     if (st == ST_OK)
         *out = heartbeat;
     else
@@ -102,22 +74,21 @@ void comm_heartbeat_close(struct comm_heartbeat *heartbeat)
 {
     if (!heartbeat)
         return;
-    pthread_mutex_lock(&heartbeat->lock);
+    pthread_mutex_lock(&heartbeat->thread.lock);
     heartbeat->is_closing = true;
-    pthread_cond_signal(&heartbeat->wake);
-    pthread_mutex_unlock(&heartbeat->lock);
-    pthread_join(heartbeat->thread, NULL);
-    pthread_mutex_destroy(&heartbeat->lock);
-    pthread_cond_destroy(&heartbeat->wake);
+    pthread_cond_signal(&heartbeat->thread.wake);
+    pthread_mutex_unlock(&heartbeat->thread.lock);
+    pthread_join(heartbeat->thread.id, NULL);
+    thread_free(&heartbeat->thread);
     free(heartbeat);
 }
 
 void comm_heartbeat_set_comm(struct comm_heartbeat *heartbeat, const struct comm *comm)
 {
     struct board_call last;
-    pthread_mutex_lock(&heartbeat->lock);
+    pthread_mutex_lock(&heartbeat->thread.lock);
     read_comm(heartbeat, &last); /* when its last call was left */
     heartbeat->comm = comm;
     publish(heartbeat);
-    pthread_mutex_unlock(&heartbeat->lock);
+    pthread_mutex_unlock(&heartbeat->thread.lock);
 }

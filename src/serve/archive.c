@@ -1,23 +1,17 @@
 /* archive — see archive.h. */
 #include "serve/archive.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #define CLOSE_MS 2000
 
 struct archive {
     char path[FILE_PATH_MAX];
-    pthread_t thread;
-    pthread_mutex_t lock; /* guards the fields below */
-    pthread_cond_t wake;  /* for both threads */
+    struct thread thread; /* its lock guards the fields below; both sides wait on its condition */
     struct text found;    /* the file's bytes */
     struct text due;      /* bytes to write; data NULL: none */
     bool is_read, is_closing, is_done;
@@ -27,8 +21,6 @@ struct archive {
 
 static void release(struct archive *archive)
 {
-    pthread_mutex_destroy(&archive->lock);
-    pthread_cond_destroy(&archive->wake);
     text_free(&archive->found);
     text_free(&archive->due);
     free(archive);
@@ -48,10 +40,10 @@ static void read_file(struct archive *archive)
     if (n > 0)
         text_add_bytes(&found, data, n);
     free(data);
-    pthread_mutex_lock(&archive->lock);
+    pthread_mutex_lock(&archive->thread.lock);
     archive->found = found;
     archive->is_read = true;
-    pthread_mutex_unlock(&archive->lock);
+    pthread_mutex_unlock(&archive->thread.lock);
 }
 
 /* write_file — call it without the lock. */
@@ -69,48 +61,30 @@ static void *serve_files(void *arg)
 {
     struct archive *archive = arg;
     read_file(archive);
-    pthread_mutex_lock(&archive->lock);
+    pthread_mutex_lock(&archive->thread.lock);
     while (!archive->is_closing || archive->due.data != NULL) {
         if (archive->due.data == NULL) {
-            pthread_cond_wait(&archive->wake, &archive->lock);
+            pthread_cond_wait(&archive->thread.wake, &archive->thread.lock);
             continue;
         }
         struct text t = archive->due;
         archive->due = (struct text){0};
-        pthread_mutex_unlock(&archive->lock);
+        pthread_mutex_unlock(&archive->thread.lock);
         write_file(archive, &t);
-        pthread_mutex_lock(&archive->lock);
+        pthread_mutex_lock(&archive->thread.lock);
     }
     archive->is_done = true;
     const bool is_left = archive->is_left;
-    pthread_cond_broadcast(&archive->wake);
-    pthread_mutex_unlock(&archive->lock);
-    if (is_left)
+    pthread_cond_broadcast(&archive->thread.wake);
+    pthread_mutex_unlock(&archive->thread.lock);
+    if (is_left) {
+        thread_free(&archive->thread);
         release(archive);
+    }
     return NULL;
 }
 
 /* ---- the caller's side ---- */
-
-static enum status start(struct archive *archive)
-{
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); /* clock_ns's */
-    pthread_cond_init(&archive->wake, &clock);
-    pthread_condattr_destroy(&clock);
-    pthread_mutex_init(&archive->lock, NULL);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&archive->thread, NULL, serve_files, archive);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0 ? ST_OK
-                      : FAIL(ST_RETRY,
-                             "cannot start the thread that keeps the curves: %s; raise the limit "
-                             "of processes (ulimit -u)",
-                             strerror(error));
-}
 
 enum status archive_open(const char *path, struct archive **out)
 {
@@ -118,7 +92,7 @@ enum status archive_open(const char *path, struct archive **out)
     if (archive == NULL)
         return FAIL(ST_RETRY, "out of memory: what keeps the curves");
     text_copy(archive->path, sizeof(archive->path), path);
-    enum status st = start(archive);
+    enum status st = thread_start(&archive->thread, serve_files, archive, "keeps the curves");
     if (st == ST_OK)
         *out = archive;
     else
@@ -128,51 +102,47 @@ enum status archive_open(const char *path, struct archive **out)
 
 bool archive_read(struct archive *archive, struct text *out)
 {
-    pthread_mutex_lock(&archive->lock);
+    pthread_mutex_lock(&archive->thread.lock);
     const bool is_read = archive->is_read;
     if (is_read) {
         *out = archive->found;
         archive->found = (struct text){0};
     }
-    pthread_mutex_unlock(&archive->lock);
+    pthread_mutex_unlock(&archive->thread.lock);
     return is_read;
 }
 
 void archive_write(struct archive *archive, struct text *t)
 {
-    pthread_mutex_lock(&archive->lock);
+    pthread_mutex_lock(&archive->thread.lock);
     text_free(&archive->due);
     archive->due = *t;
     *t = (struct text){0};
-    pthread_cond_broadcast(&archive->wake);
-    pthread_mutex_unlock(&archive->lock);
-}
-
-static struct timespec after_ms(int ms)
-{
-    int64_t at_ns = clock_ns() + (int64_t)ms * 1000000;
-    return (struct timespec){.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
+    pthread_cond_broadcast(&archive->thread.wake);
+    pthread_mutex_unlock(&archive->thread.lock);
 }
 
 void archive_close(struct archive *archive)
 {
     if (archive == NULL)
         return;
-    struct timespec until = after_ms(CLOSE_MS);
-    pthread_t thread = archive->thread;
-    pthread_mutex_lock(&archive->lock);
+    struct timespec until = thread_deadline(CLOSE_MS);
+    pthread_t id = archive->thread.id;
+    pthread_mutex_lock(&archive->thread.lock);
     archive->is_closing = true;
-    pthread_cond_broadcast(&archive->wake);
-    while (!archive->is_done && pthread_cond_timedwait(&archive->wake, &archive->lock, &until) == 0)
+    pthread_cond_broadcast(&archive->thread.wake);
+    while (!archive->is_done &&
+           pthread_cond_timedwait(&archive->thread.wake, &archive->thread.lock, &until) == 0)
         ;
     const bool is_left = archive->is_left = !archive->is_done;
-    pthread_mutex_unlock(&archive->lock);
+    pthread_mutex_unlock(&archive->thread.lock);
     if (is_left) {
-        pthread_detach(thread);
+        pthread_detach(id);
         LOG_WARN("the disk has not written the curves of this run for %d s; they are not kept",
                  CLOSE_MS / 1000);
         return;
     }
-    pthread_join(thread, NULL);
+    pthread_join(id, NULL);
+    thread_free(&archive->thread);
     release(archive);
 }

@@ -1,8 +1,8 @@
-/* main — the table of commands; the only file that sees everything, and the only one that ends the
- * process.
+/* main — the table of commands: the only file that includes every module, and the only one that
+ * ends the process.
  *
- * It reads the settings once, calls the command's body, says the one sentence of a failure and
- * turns the status into an exit code. It must not hold any part of what a command does. */
+ * It reads the settings once, calls the command's function, prints the one sentence of a failure
+ * and turns the status into an exit code. Must not hold any part of what a command does. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@
 #include "node/slurm.h"
 #include "node/termination.h"
 
-/* One call of the program: the words behind the command, and the settings when the command wants
+/* One call of the program: the arguments after the command, and the settings when the command needs
  * them. */
 struct call {
     int argc;
@@ -55,7 +55,7 @@ struct command {
     const char *name;
     const char *words; /* how it is called, for help */
     const char *help;  /* NULL: not for people */
-    bool has_settings; /* reads NAME=VALUE words and the environment */
+    bool has_settings; /* reads NAME=VALUE arguments and the environment */
     bool has_word;     /* may begin with a word that is no setting */
     enum status (*run)(const struct call *call);
 };
@@ -101,7 +101,7 @@ static const struct command commands[] = {
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
-/* ---- words for people ---- */
+/* ---- help ---- */
 
 /* is_decorated — bold and colours: only for a terminal that knows them, and only when NO_COLOR is
  * not set. */
@@ -292,7 +292,7 @@ static enum status run_version(const struct call *call)
     return print_text(&out);
 }
 
-/* settle_workers — one for each GPU, when nobody has said how many. */
+/* settle_workers — one worker for each GPU, when N_GPU_EACH_NODE is not set. */
 static enum status settle_workers(struct conf *conf)
 {
     int workers_n = device_workers(conf);
@@ -344,8 +344,8 @@ static enum status check_data(const struct conf *conf)
                                 "DATA`); DATA=synthetic trains on random tokens, to try a machine");
 }
 
-/* run_train — what was found here is told to the workers in a word more: each would have to ask the
- * driver. */
+/* run_train — pass what was found here to the workers as one more argument: else each would have to
+ * ask the driver. */
 static enum status run_train(const struct call *call)
 {
     char word[32];
@@ -440,7 +440,7 @@ static enum status refuse_command(const char *word, const char *next)
     return FAIL(ST_USAGE, "unknown command %.64s; `convoy help` lists them", word);
 }
 
-/* choose — the command that argv asks for; *skip_out words of it belong to the choice. */
+/* choose — the command that argv asks for; *skip_out arguments of it belong to the choice. */
 static enum status choose(int argc, char **argv, const struct command **out, int *skip_out)
 {
     static const struct {
@@ -459,7 +459,7 @@ static enum status choose(int argc, char **argv, const struct command **out, int
     return *out != NULL ? ST_OK : refuse_command(name, argc > 2 ? argv[2] : NULL);
 }
 
-/* begin_log_early — a refused setting ends the run before begin_log; collectors still want their
+/* begin_log_early — a refused setting ends the run before begin_log, and log collectors still need
  * JSON. */
 static void begin_log_early(void)
 {
@@ -473,7 +473,7 @@ static void begin_log_early(void)
     });
 }
 
-/* has_wish — is any setting given, here or by a launcher? NO_COLOR says nothing about a run. */
+/* has_wish — is any setting given, here or by a launcher? NO_COLOR does not count. */
 static bool has_wish(const struct conf *conf)
 {
     for (int key = 0; key < CONF_N; key++)
@@ -541,8 +541,7 @@ static void guard_streams(void)
             (void)!open("/dev/null", O_RDONLY);
 }
 
-/* is_train — the container's main job: not a look at it (`status`, as its health check asks) or a
- * worker of it. */
+/* is_train — is this the container's main job, neither `status` (its health check) nor a worker? */
 static bool is_train(int argc, char **argv)
 {
     return argc < 2 || strchr(argv[1], '=') != NULL || strcmp(argv[1], "train") == 0;

@@ -37,7 +37,7 @@ struct question {
     enum comm_net net;
 };
 
-/* What workers leave behind, in memory that they share with who started them. */
+/* The workers' results, in memory shared with the process that started them. */
 struct outcome {
     atomic_bool aborted;
     atomic_int packed; /* addresses that are written */
@@ -143,7 +143,7 @@ static enum status work(struct outcome *outcome, const struct question *question
     return st;
 }
 
-/* A worker never returns: it ends here, having said why. */
+/* A worker never returns: it logs its failure and exits here. */
 static enum status start(struct outcome *outcome, const struct question *question, int rank,
                          int shm_fd, pid_t *out)
 {
@@ -254,7 +254,8 @@ static enum status write_json(const struct outcome *outcome, int ranks, struct t
     return ST_OK;
 }
 
-/* The largest buffer of which all workers' take no more than half of the memory that is free. */
+/* The largest buffer such that all workers' buffers together take at most half of the free
+ * memory. */
 static int64_t largest(int ranks, int64_t asked)
 {
     const int64_t pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);

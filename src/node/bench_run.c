@@ -157,7 +157,7 @@ static enum status measure(const struct bench *b, struct bench_run_row *row)
     return time_runs(b, row->call, elems, row->runs, &row->median_us, &row->best_us);
 }
 
-/* Memory for the largest buffer, and beside a device's for what the host sees of it. */
+/* Memory for the largest buffer and, for a device's, for the host's copy of it. */
 static enum status take(struct bench *b, struct dev *dev, int64_t bytes)
 {
     void *data = NULL;

@@ -50,7 +50,7 @@ static int64_t changed_ms(const char *path)
     return is_there ? (int64_t)info.st_mtim.tv_sec * 1000 : clock_wall_ms();
 }
 
-/* strip_controls — what a file says must not command a terminal: C0 and C1 controls and DEL become
+/* strip_controls — text from a file must not control a terminal: C0 and C1 controls and DEL become
  * '?'. */
 static void strip_controls(char *text)
 {

@@ -25,35 +25,37 @@
 #define REPORT_MS 250
 #define NAME_MS (30 * 1000)
 #define NAME_RETRY_MS 250
-#define WAITING_MS 3000 /* who is waited for is said after so long, and when it changes */
+#define WAITING_MS \
+    3000 /* log which nodes are missing after this time, and again when that changes */
 
 _Static_assert(FILE_LIST_NODES_MAX == CLUSTER_NODES_MAX, "a node of the cluster may request data");
 _Static_assert(sizeof(struct cluster_address) == sizeof(struct board_address) &&
                    CLUSTER_ADDRESS_MAX == BOARD_ADDRESS_MAX &&
                    CLUSTER_SECRET_BYTES == BOARD_SECRET_BYTES,
-               "the board carries what meet does");
+               "the board carries what the cluster does");
 
 struct cluster_bridge {
     struct cluster_bridge_config config;
     struct cluster *cluster;
     int nodes_n, workers_n, ranks_n;
     int64_t running;       /* generation; 0: none */
-    int64_t reported_lost; /* the last generation we told meet that it is lost */
-    bool is_ready;         /* meet knows all workers' addresses */
+    int64_t reported_lost; /* the last generation reported as lost */
+    bool is_ready;         /* the cluster has all workers' addresses */
     bool is_ended;
     struct dataset_server *dataset;             /* node 0 of several; else NULL */
     uint64_t blob_revisions[FILE_LIST_KINDS_N]; /* as read last */
     int64_t report_ms, waiting_ms;
-    char missing[256]; /* as said last */
+    char missing[256]; /* as logged last */
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
-    int64_t revisions[CLUSTER_WORKERS_MAX]; /* of each worker's board_ready whose address that is */
-    struct board_address *world;            /* ranks_n */
-    struct view_node *nodes;                /* nodes_n */
-    struct view_peer *peers;                /* ranks_n */
-    int shown_nodes_n, shown_peers_n;       /* of these: as of the last refresh_nodes */
+    int64_t
+        revisions[CLUSTER_WORKERS_MAX]; /* of each worker's board_ready that addresses[] holds */
+    struct board_address *world;        /* ranks_n */
+    struct view_node *nodes;            /* nodes_n */
+    struct view_peer *peers;            /* ranks_n */
+    int shown_nodes_n, shown_peers_n;   /* of these: as of the last refresh_nodes */
 };
 
-/* ---- what meet says ---- */
+/* ---- from the cluster ---- */
 
 static bool has_same_data(const struct cluster_address *one, int one_node,
                           const struct cluster_address *other, int other_node, char *out,
@@ -85,7 +87,7 @@ static void on_world(void *arg, const struct cluster_world *world)
     b->running = world->generation;
     b->is_ready = false;
     if (!all_alive(b) || world->ranks_n != b->ranks_n) {
-        cluster_bridge_lost(b, ST_RETRY, "a worker ended while the nodes met");
+        cluster_bridge_lost(b, ST_RETRY, "a worker ended while the nodes connected");
         return;
     }
     for (int rank = 0; rank < world->ranks_n; rank++) {
@@ -105,7 +107,7 @@ static void on_abort(void *arg, int64_t generation, const char *why)
     b->running = 0;
     b->is_ready = false;
     b->waiting_ms = clock_ms();
-    /* first: a worker that is stopped while it waits says why */
+    /* before board_abort: a worker that is stopped while it waits reports this reason */
     b->config.on_abort(b->config.arg, why);
     board_abort(b->config.board, generation);
 }
@@ -123,10 +125,10 @@ static void on_end(void *arg, enum status st)
     b->config.on_end(b->config.arg, st);
 }
 
-/* ---- what workers say ---- */
+/* ---- from the workers ---- */
 
-/* collect_ready — every worker waits for a later generation than any we know of. A worker that left
- * the one under way by itself says so here. */
+/* collect_ready — true: every worker waits for a generation later than any that is known here. A
+ * worker that left the current generation by itself reports it this way. */
 static bool collect_ready(struct cluster_bridge *b)
 {
     struct board_ready ready;
@@ -191,8 +193,8 @@ static void report(struct cluster_bridge *b, int64_t now_ms)
     cluster_report(b->cluster, ranks, b->workers_n);
 }
 
-/* publish_file_lists — what node 0's first worker wrote of its data, for the nodes that have
- * none. */
+/* publish_file_lists — serve the file lists of node 0's first worker to the nodes that have no
+ * data. */
 static void publish_file_lists(struct cluster_bridge *b)
 {
     static char blob[BOARD_BLOB_MAX];
@@ -230,7 +232,7 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
     cluster_ready(b->cluster, b->addresses, b->workers_n);
 }
 
-/* ---- what the supervisor says ---- */
+/* ---- from the supervisor ---- */
 
 void cluster_bridge_lost(struct cluster_bridge *b, enum status st, const char *why)
 {
@@ -263,8 +265,8 @@ int64_t cluster_bridge_restarts(const struct cluster_bridge *b)
 
 /* ---- for people ---- */
 
-/* fill_peer — what a node said of one of its ranks. Of a node that is not heard of, how far it had
- * come is all that is still true. */
+/* fill_peer — what a node reported of one of its ranks. Of a node that is not connected only its
+ * last step is still true. */
 static void fill_peer(struct view_peer *out, const struct cluster_node *node,
                       const struct cluster_rank *rank)
 {
@@ -332,9 +334,9 @@ void cluster_bridge_fill(void *arg, struct view *view)
         view->door = (struct view_door){true, door.is_full, door.strangers_n, door.turned_away};
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
-/* publish_job_key — by what this node's workers may ask node 0 for its data. */
+/* publish_job_key — the key with which this node's workers download node 0's data. */
 static void publish_job_key(struct cluster_bridge *b)
 {
     struct psk psk;
@@ -353,9 +355,8 @@ static enum status take_memory(struct cluster_bridge *b)
                : FAIL(ST_RETRY, "out of memory: the list of %d ranks", b->ranks_n);
 }
 
-/* wait_for_name — node 0's own name, which may have been published just now (of a pod, in
- * Kubernetes): for a while it is looked up again, with the loop turning, so that a stop is
- * heard. */
+/* wait_for_name — node 0's own name may have been published only now (of a pod, in Kubernetes):
+ * look it up again for a while. The event loop turns meanwhile, so a stop request gets through. */
 static enum status wait_for_name(struct cluster_bridge *b)
 {
     const char *addr = conf_text(b->config.conf, CONF_MASTER_ADDR);
@@ -369,7 +370,7 @@ static enum status wait_for_name(struct cluster_bridge *b)
         event_base_loop(b->config.loop, EVLOOP_NONBLOCK);
         enum board_request request = board_requested(b->config.board);
         if (stop_request_is_stop(request))
-            return FAIL(stop_request_status(request), "stopped by %s before the nodes met",
+            return FAIL(stop_request_status(request), "stopped by %s before the nodes connected",
                         stop_request_signal(request));
         clock_sleep_ms(NAME_RETRY_MS);
     }
@@ -407,9 +408,10 @@ static enum status open_meet(struct cluster_bridge *b)
                                     .on_request = on_request,
                                     .arg = b};
     if (st == ST_OK && b->nodes_n > 1 && !strcmp(token, "none"))
-        LOG_WARN("JOB_TOKEN=none: whoever reaches MASTER_PORT=%d may join this job and read what "
-                 "it sends",
-                 config.master_port);
+        LOG_WARN(
+            "JOB_TOKEN=none: any host that reaches MASTER_PORT=%d can join this job and read what "
+            "it sends",
+            config.master_port);
     if (st == ST_OK && b->nodes_n > 1 && config.node_id == 0)
         st = wait_for_name(b);
     if (st == ST_OK)
@@ -424,7 +426,7 @@ enum status cluster_bridge_open(const struct cluster_bridge_config *config,
 {
     struct cluster_bridge *b = calloc(1, sizeof *b);
     if (!b)
-        return FAIL(ST_RETRY, "out of memory: the meeting of the nodes");
+        return FAIL(ST_RETRY, "out of memory: the connection to the cluster");
     b->config = *config;
     b->nodes_n = (int)conf_i64(config->conf, CONF_N_NODES);
     b->workers_n = (int)conf_i64(config->conf, CONF_N_GPU_EACH_NODE);

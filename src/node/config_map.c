@@ -192,6 +192,18 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
     return ST_OK;
 }
 
+struct comm_place config_map_place(const struct conf *conf, int worker_i)
+{
+    const int locals = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
+    const int node = (int)conf_i64(conf, CONF_NODE_ID);
+    return (struct comm_place){.rank = node * locals + worker_i,
+                               .ranks = conf_ranks(conf),
+                               .node = node,
+                               .nodes = (int)conf_i64(conf, CONF_N_NODES),
+                               .local = worker_i,
+                               .locals = locals};
+}
+
 void config_map_feed(const struct conf *conf, const struct trainer_config *trainer,
                      bool is_validation, struct feed_config *out)
 {
@@ -280,9 +292,9 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     text_add(out, "}");
 }
 
-/* weights_print — what tells two models apart without reading all of them: size and the first MiB,
- * which holds names and shapes of every tensor and some of the values. A model that comes in
- * several files is told by its dimensions only. */
+/* weights_print — a fingerprint of the weights without reading all of them: the size and a hash of
+ * the first MiB, which holds the names and shapes of all tensors and some values. A model in
+ * several files has no fingerprint, only its dimensions. */
 static enum status weights_print(const char *path, char *out, size_t cap)
 {
     char file[FILE_PATH_MAX];

@@ -6,6 +6,7 @@
 
 #include "base/board.h"
 #include "base/text.h"
+#include "comm/core/comm.h"
 #include "conf/conf.h"
 #include "data/feed.h"
 #include "model/model.h"
@@ -19,6 +20,8 @@ enum status config_map_dims(const struct conf *conf, struct model_dims *out, boo
  * from conf. */
 enum status config_map_trainer(const struct conf *conf, const struct model_dims *dims,
                                bool has_weights, struct trainer_config *out);
+/* config_map_place — the ranks of the job, and which of them worker_i of this node is. */
+struct comm_place config_map_place(const struct conf *conf, int worker_i);
 /* config_map_feed — the feed of DATA, or of VAL_DATA, which is never shuffled. */
 void config_map_feed(const struct conf *conf, const struct trainer_config *trainer,
                      bool is_validation, struct feed_config *out);

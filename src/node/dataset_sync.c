@@ -68,7 +68,7 @@ static enum status read_job_key(const struct board *board, struct psk *out)
     static char blob[BOARD_BLOB_MAX];
     size_t n;
     if (!board_blob_copy(board, BOARD_BLOB_JOB_KEY, blob, &n) || n != sizeof *out)
-        return FAIL(ST_BUG, "the supervisor left no key to ask node 0 with");
+        return FAIL(ST_BUG, "the supervisor has published no key for node 0's data");
     memcpy(out, blob, sizeof *out);
     explicit_bzero(blob, sizeof *out);
     return ST_OK;

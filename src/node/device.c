@@ -28,8 +28,7 @@ static enum status check_cpu(const struct conf *conf)
                 conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
 }
 
-/* has_gpus — for DEVICE=auto: is there one for each worker? Says why not where somebody looks
- * closer. */
+/* has_gpus — for DEVICE=auto: is there a GPU for each worker? Logs why not, at debug level. */
 static bool has_gpus(const struct conf *conf)
 {
     int count = 0, workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
@@ -100,7 +99,7 @@ enum comm_net device_net(const struct conf *conf)
     }
 }
 
-/* ---- for who starts workers ---- */
+/* ---- for the supervisor ---- */
 
 /* await_count — of the process that counts; 0: none, or the driver does not answer. */
 static int await_count(pid_t pid)

@@ -56,7 +56,7 @@ static void take_signals(void)
         sigaction(SIGHUP, &action, NULL);
 }
 
-/* let_signals_end — while a model is loaded nothing looks at stop_signal, and there is nothing to
+/* let_signals_end — while a model is loaded no code looks at stop_signal, and there is nothing to
  * lose. */
 static enum status let_signals_end(void)
 {
@@ -67,7 +67,7 @@ static enum status let_signals_end(void)
     return stop_signal == 0 ? ST_OK : FAIL(ST_RETRY, "stopped before the model was loaded");
 }
 
-/* go_on — between batches: say every few seconds how far it is. */
+/* go_on — between batches: log the progress every few seconds. */
 static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
 {
     int64_t now_ms = clock_ms();

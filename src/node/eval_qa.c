@@ -14,7 +14,7 @@ struct questions {
     struct eval_qa_result *result;
     struct batch batch;
     float *logits;               /* (batch_samples, T, 2) */
-    int64_t example_i;           /* the question whose windows are being seen */
+    int64_t example_i;           /* the question whose windows are computed */
     struct squad_span_best best; /* of it */
     struct squad_score_text *gold;
     int64_t gold_cap;

@@ -41,7 +41,7 @@ static void where(const struct exit_policy_facts *facts, char *who, size_t who_c
         text_format(place, place_cap, "after step %lld, phase %s", (long long)facts->step,
                     board_phase_text(facts->phase));
     else
-        text_format(place, place_cap, "before its first word");
+        text_format(place, place_cap, "before it published anything");
 }
 
 static void of_hang(const struct exit_policy_facts *facts, const char *who, const char *place,
@@ -113,7 +113,7 @@ const char *exit_policy_resume_hint(bool has_dir, const struct board_worker *las
                                     size_t cap)
 {
     if (!has_dir)
-        text_copy(out, cap, "nothing is kept, for CHECKPOINT_DIR is not set");
+        text_copy(out, cap, "nothing was saved, because CHECKPOINT_DIR is not set");
     else if (last && last->checkpoint.path[0] && last->checkpoint.step >= 0)
         text_format(out, cap, "the same command goes on from the checkpoint of step %lld",
                     (long long)last->checkpoint.step);

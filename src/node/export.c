@@ -61,7 +61,7 @@ static enum status list_sources(struct export *ex)
     return ST_OK;
 }
 
-/* next_file — room for one more, to be filled. */
+/* next_file — one more file, for the caller to fill. */
 static struct text *next_file(struct export *ex, const char *name)
 {
     ASSERTF(ex->files_n < FILES_MAX, "%s", name);

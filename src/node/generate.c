@@ -42,7 +42,7 @@ static void writer_close(struct writer *w)
     free(w->tokens);
 }
 
-/* ---- words ---- */
+/* ---- prompt and text ---- */
 
 /* Show the bytes of one token as far as they are whole characters. */
 static enum status show(struct writer *w, int32_t token)
@@ -59,7 +59,7 @@ static enum status show(struct writer *w, int32_t token)
     return ST_OK;
 }
 
-/* PROMPT as tokens, or the mark that begins a text; room for `more` behind them. */
+/* PROMPT as tokens, or the token that begins a text; with space for `more` tokens after them. */
 static enum status read_prompt(struct writer *w, const char *prompt, int64_t more, int64_t vocab)
 {
     size_t n = strlen(prompt);
@@ -116,7 +116,7 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
         int32_t token = 0;
         TRY(next_token(w, conf, vocab, i, &token));
         if (token == BPE_END)
-            break; /* the model says that the text is over */
+            break; /* the model ended the text */
         w->tokens[w->tokens_n++] = token;
         TRY(show(w, token));
     }

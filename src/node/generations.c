@@ -19,7 +19,7 @@
 #define LINKS_POLL_MS 250
 #define NETWORK_WAIT_MS (10 * 1000)
 #define NETWORK_POLL_MS 20
-/* ranks that have not met for so long obey a stop: there is no step to end */
+/* ranks that have not connected after this time obey a stop: there is no step to finish */
 #define CONNECT_STOP_MS 3000
 #define CONNECT_WARN_MS 15000
 #define OPEN_MS (120 * 1000)
@@ -33,39 +33,39 @@ struct address_header {
 struct generations {
     const struct generations_config *config;
     struct comm_heartbeat *heartbeat;
-    int64_t after;              /* waits for a later generation than this */
-    _Atomic int64_t generation; /* the one it is in; 0: none */
+    int64_t after;              /* it waits for a generation later than this */
+    _Atomic int64_t generation; /* the current one; 0: none */
     int usable_expected;        /* addresses of this node's network when all is well */
-    uint64_t links;             /* its network when the address was packed */
-    int64_t links_ms;           /* looked at last */
+    uint64_t links;             /* hash of its network when the address was taken */
+    int64_t links_ms;           /* when it was last computed */
     struct board_ready ready;
     struct board_address *world; /* ranks */
     char *addresses;             /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
     int64_t *bytes;
-    uint8_t secret[BOARD_SECRET_BYTES]; /* of the generation, while its ranks meet */
+    uint8_t secret[BOARD_SECRET_BYTES]; /* of the generation; wiped when its ranks have connected */
     bool has_run;
-    /* the ranks of this world have been meeting since; 0: they are not */
+    /* since when the ranks of this world have been connecting; 0: they are not */
     _Atomic int64_t connecting_ms;
     atomic_bool has_warned_connecting, is_stopped_connecting;
 };
 
-/* warn_connecting — the supervisors hear each other, or there would be no world; what workers send
- * goes other ways. */
+/* warn_connecting — the supervisors are connected, or there would be no world. Workers use other
+ * ports and may use other networks. */
 static void warn_connecting(struct generations *g)
 {
     if (g->has_warned_connecting || g->config->place.local > 0 ||
         clock_ms() - g->connecting_ms < CONNECT_WARN_MS)
         return;
     g->has_warned_connecting = true;
-    LOG_WARN(
-        "the workers of the nodes have not reached each other for %d s%s", CONNECT_WARN_MS / 1000,
-        g->config->place.nodes > 1 ? ", though the nodes have at MASTER_PORT: workers use other "
-                                     "ports (is a firewall between the nodes?), on networks that "
-                                     "DATA_ADDR, UCX_NET_DEVICES or NCCL_SOCKET_IFNAME choose"
-                                   : "");
+    LOG_WARN("the workers have not connected to each other for %d s%s", CONNECT_WARN_MS / 1000,
+             g->config->place.nodes > 1
+                 ? ", although the nodes have, at MASTER_PORT: workers use other ports; check "
+                   "firewalls between the nodes, and the network that DATA_ADDR, UCX_NET_DEVICES "
+                   "or NCCL_SOCKET_IFNAME selects"
+                 : "");
 }
 
-/* is_stopped_while_connecting — on the thread that meets, while it does. */
+/* is_stopped_while_connecting — called on the thread that connects, while it does. */
 static bool is_stopped_while_connecting(struct generations *g)
 {
     if (g->connecting_ms == 0 || clock_ms() - g->connecting_ms < CONNECT_STOP_MS)
@@ -84,8 +84,8 @@ static bool is_aborted(void *arg)
            (board_aborted(g->config->board) >= generation || is_stopped_while_connecting(g));
 }
 
-/* limit_ms — a call may wait for a step of another rank, and what steps take shows while they are
- * done. */
+/* limit_ms — a collective may wait for another rank's step, and how long steps take is known only
+ * while they run. */
 static int64_t limit_ms(void *arg)
 {
     const struct generations *g = arg;
@@ -111,7 +111,7 @@ static struct comm_config comm_config_of(struct generations *g)
                                 .shm_fd = c->shm_fd};
 }
 
-/* ---- meeting the others ---- */
+/* ---- connecting the ranks ---- */
 
 static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
 {
@@ -120,9 +120,9 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* links_now — a number that changes when a network device comes, goes, or gets another address; and
- * how many addresses lead out of this node. An address packed while a cable is out leads nowhere
- * when it is back. */
+/* links_now — a hash that changes when a network device appears, disappears or gets another
+ * address; and how many addresses lead out of this node. An address taken while a cable was out
+ * leads nowhere when the cable is back. */
 static uint64_t links_now(int *usable_out)
 {
     struct ifaddrs *list;
@@ -145,7 +145,7 @@ static uint64_t links_now(int *usable_out)
     return hash;
 }
 
-/* has_new_links — asked often, looks sometimes. */
+/* has_new_links — called often; reads the devices every LINKS_POLL_MS. */
 static bool has_new_links(struct generations *g)
 {
     if (g->config->place.nodes == 1 || clock_ms() - g->links_ms < LINKS_POLL_MS)
@@ -155,8 +155,8 @@ static bool has_new_links(struct generations *g)
     return links_now(&usable) != g->links;
 }
 
-/* wait_for_network — a cable that was out and is back is not of use at once. Until the network is
- * what it was, or will not be. */
+/* wait_for_network — after a cable was out, the network is not usable at once. Waits until it has
+ * as many addresses as before, at most NETWORK_WAIT_MS. */
 static enum status wait_for_network(struct generations *g)
 {
     const struct generations_config *c = g->config;
@@ -174,8 +174,9 @@ static enum status wait_for_network(struct generations *g)
     return ST_OK;
 }
 
-/* begin_open_retrying — again and again while no way leads to node 0 (a cable is out, a name is not
- * known yet): a transport that must know where it is to be reached cannot begin. */
+/* begin_open_retrying — open a communicator, again and again while there is no route to node 0 (a
+ * cable is out, a name is not published yet). A transport that must know its own address cannot
+ * open before. */
 static enum status begin_open_retrying(struct generations *g, const struct comm_config *config,
                                        struct comm **out, void *address, int64_t *bytes)
 {
@@ -196,7 +197,7 @@ static enum status begin_open_retrying(struct generations *g, const struct comm_
     }
 }
 
-/* publish_address — a comm of which nobody knows yet, and its address on the board. */
+/* publish_address — open a communicator and publish its address on the board. */
 static enum status publish_address(struct generations *g, struct comm **out)
 {
     struct comm_config config = comm_config_of(g);
@@ -227,7 +228,7 @@ static enum status publish_address(struct generations *g, struct comm **out)
     return ST_OK;
 }
 
-/* wait_for_world — until there is one, or what was packed has become old (then *is_old_out). */
+/* wait_for_world — until there is a world, or the published address is stale (*is_old_out). */
 static enum status wait_for_world(struct generations *g, bool *is_old_out)
 {
     const struct generations_config *c = g->config;
@@ -266,7 +267,7 @@ bool generations_same_data(const struct board_address *one, int one_node,
     return false;
 }
 
-/* check_fingerprints — every rank sees the same world, so all come to the same end. */
+/* check_fingerprints — every rank sees the same world, so all come to the same result. */
 static enum status check_fingerprints(const struct generations *g)
 {
     const struct comm_place *place = &g->config->place;
@@ -291,7 +292,7 @@ static enum status connect_ranks(struct generations *g, struct comm *comm)
     }
     TRY(check_fingerprints(g));
     if (!board_secret_copy(g->config->board, g->generation, g->secret))
-        return FAIL(ST_PEER, "generation %" PRId64 " is over before its ranks have met",
+        return FAIL(ST_PEER, "generation %" PRId64 " ended before its ranks had connected",
                     g->generation);
     g->connecting_ms = clock_ms();
     g->has_warned_connecting = g->is_stopped_connecting = false;
@@ -301,7 +302,7 @@ static enum status connect_ranks(struct generations *g, struct comm *comm)
     return g->is_stopped_connecting ? g->config->stopped(g->config->arg) : st;
 }
 
-/* ---- one life ---- */
+/* ---- one generation ---- */
 
 /* run_generation — in the world that wait_for_world has found. */
 static enum status run_generation(struct generations *g, struct comm *comm)
@@ -320,8 +321,8 @@ static enum status run_generation(struct generations *g, struct comm *comm)
     return st;
 }
 
-/* may_continue — was it only others, or this generation, that ended? Its sentence goes on the
- * board. */
+/* may_continue — did only other ranks fail, or did the supervisor end this generation? Then its
+ * reason goes on the board. */
 static bool may_continue(struct generations *g, enum status st)
 {
     bool is_over = is_aborted(g);
@@ -336,7 +337,7 @@ static bool may_continue(struct generations *g, enum status st)
     return true;
 }
 
-/* next_generation — ST_OK with *is_over_out false: another one is to follow. */
+/* next_generation — ST_OK with *is_over_out false: another one follows. */
 static enum status next_generation(struct generations *g, bool *is_over_out)
 {
     struct comm *comm = NULL;
@@ -357,7 +358,7 @@ static enum status next_generation(struct generations *g, bool *is_over_out)
     return *is_over_out ? st : ST_OK;
 }
 
-/* run_single — one rank needs neither others nor a second life: a supervisor starts it again. */
+/* run_single — one rank needs no other and no second generation: its supervisor starts it again. */
 static enum status run_single(struct generations *g)
 {
     struct comm_config config = comm_config_of(g);

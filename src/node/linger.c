@@ -26,14 +26,14 @@ static void on_signal(evutil_socket_t signal_n, short what, void *arg)
     event_base_loopbreak(arg);
 }
 
-/* log_end — the reason of a failure is logged now, not when all is over; it stays the log's last
- * line. */
+/* log_end — log the reason of a failure now, not after the wait; it stays the log's last line. */
 static void log_end(const struct conf *conf, enum status st)
 {
     char why[96];
-    LOG_INFO("%s with exit code %d, which /status, /metrics and the page go on showing (%s); a "
-             "signal ends that",
-             st == ST_OK ? "done" : "failed", status_exit(st), linger_text(conf, why, sizeof why));
+    LOG_INFO(
+        "%s with exit code %d: /status, /metrics and the page stay available (%s); a signal ends "
+        "that",
+        st == ST_OK ? "done" : "failed", status_exit(st), linger_text(conf, why, sizeof why));
     if (st != ST_OK) {
         LOG_ERROR("%s", status_message());
         termination_write(TERMINATION_LOG, status_exit(st), status_message());

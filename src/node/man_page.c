@@ -7,7 +7,7 @@
 #include "node/command_help.h"
 #include "node/man_page.h"
 
-/* add_roff — words as they are: no escape, no request, a minus that can be pasted. */
+/* add_roff — text as it is: no escapes, no requests, and a minus that can be pasted. */
 static void add_roff(struct text *out, const char *words)
 {
     if (words[0] == '.' || words[0] == '\'')

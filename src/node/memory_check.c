@@ -13,7 +13,7 @@
 #define SUPERVISOR_BYTES ((int64_t)12 << 20)
 #define SYSTEM_PART 64  /* of the machine's memory: the system's own, never free */
 #define NODES_LINEAR 16 /* nodes are tried one by one up to here, then doubled */
-#define RANKS_MOST 1024 /* what these cannot hold is not said to fit */
+#define RANKS_MOST 1024 /* more ranks than this are not tried */
 
 /* What is compared: one run as settings would have it, and what there is. */
 struct memory_check {
@@ -239,7 +239,7 @@ static void try_all(const struct memory_check *f, const struct trainer_config *c
     try_shard(f, c, out);
 }
 
-/* ---- what is said ---- */
+/* ---- the report ---- */
 
 /* log_table — a row for each kind that takes something. */
 static void log_table(const struct need *need, int workers_n, const char *where)
@@ -346,17 +346,9 @@ static void read_device(struct memory_check *f, const struct dev *dev)
 
 static void set_place(struct memory_check *f, bool is_discrete)
 {
-    const struct conf *conf = f->conf;
-    int nodes = (int)conf_i64(conf, CONF_N_NODES),
-        locals = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
-    int node = (int)conf_i64(conf, CONF_NODE_ID);
-    f->place = (struct memory_plan_place){.at = {.rank = node * locals,
-                                                 .ranks = nodes * locals,
-                                                 .node = node,
-                                                 .nodes = nodes,
-                                                 .locals = locals},
+    f->place = (struct memory_plan_place){.at = config_map_place(f->conf, 0),
                                           .is_discrete = is_discrete,
-                                          .threads_n = device_threads(conf)};
+                                          .threads_n = device_threads(f->conf)};
 }
 
 /* ---- the questions ---- */
@@ -373,7 +365,7 @@ enum status memory_check_train(const struct conf *conf)
     set_place(&f, is_discrete);
     read_host(&f);
     if (f.place.at.locals > 1 && f.each_bytes >= 0)
-        f.each_bytes /= 2; /* the other half of the addresses is for what workers share */
+        f.each_bytes /= 2; /* the other half of the address space is for the shared memory */
     return check(&f, &config);
 }
 

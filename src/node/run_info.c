@@ -15,7 +15,7 @@ enum status run_info_open(const struct conf *conf, struct run_info **out)
     const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     struct run_info *info = calloc(1, sizeof *info);
     if (!info)
-        return FAIL(ST_RETRY, "out of memory: what is shown of this run");
+        return FAIL(ST_RETRY, "out of memory: the run's log lines and settings");
     conf_write_settings(conf, &info->settings);
     if (conf_i64(conf, CONF_NODE_ID) == 0 && dir[0])
         /* dir has 4000 bytes at most */

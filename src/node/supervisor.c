@@ -1,15 +1,16 @@
-/* supervisor — what the user started: serves HTTP, starts the workers, meets the other nodes,
- * restarts who is lost, passes signals on.
+/* supervisor — the process that the user starts. It serves HTTP, starts the workers, connects to
+ * the other nodes, restarts lost workers and forwards signals.
  *
- * One libevent loop in one thread. Workers compute; they and this process share the board and
- * nothing else, so whatever happens to one, this process still answers. Here is the life of a node
- * and what it makes of signals; its workers are workers.c's, the other nodes cluster_bridge.c's.
+ * One libevent loop on one thread. Workers compute. They share only the board with this process, so
+ * it still answers HTTP whatever happens to a worker. This file holds start, signals and end of a
+ * node; workers.c its workers, cluster_bridge.c the other nodes, supervisor_recover.c what a
+ * worker's end means.
  *
  *   starting → (workers: loading → joining → training …) → done | failed | recovering → joining
  *   again
  *
- * One worker alone has nobody to meet: then this process itself counts restarts and starts it
- * again. Must not know devices, data or models. */
+ * With one worker there is no cluster: this process counts the restarts itself. Must not know
+ * devices, data or models. */
 #include "node/supervisor_inside.h"
 
 #include <errno.h>
@@ -35,7 +36,7 @@
 
 #define TICK_MS 50
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
-/* a worker that has not begun to train obeys a stop by itself so long, then it is ended */
+/* for so long a worker that has not begun to train may obey a stop by itself; then it is killed */
 #define LOADING_STOP_MS 3000
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
 
@@ -84,7 +85,7 @@ static void set_stop(struct supervisor *s, enum board_request request)
     s->was_preempted = s->was_preempted || request == BOARD_REQUEST_PREEMPT;
 }
 
-/* stop_unready — nobody is there to carry the stop out. */
+/* stop_unready — end at once: no worker runs that could carry the stop out. */
 static void stop_unready(struct supervisor *s, enum board_request request)
 {
     char rest[96];
@@ -97,21 +98,21 @@ static void stop_unready(struct supervisor *s, enum board_request request)
     supervisor_leave(s, stop_request_status(request));
 }
 
-/* ---- what the other nodes say ---- */
+/* ---- from the cluster ---- */
 
 static void on_abort(void *arg, const char *why)
 {
     struct supervisor *s = arg;
     char from[96];
     supervisor_recover_keep_stats(s);
-    workers_rearm(s->workers, clock_ms()); /* before the workers hear of it */
+    workers_rearm(s->workers, clock_ms()); /* before board_abort */
     s->node.restarts = cluster_bridge_restarts(s->bridge);
     text_copy(s->node.last_failure, sizeof s->node.last_failure, why);
-    if (s->node.node_id != 0) /* on node 0 the meeting has said so */
+    if (s->node.node_id != 0) /* on node 0 the coordinator has logged it */
         LOG_WARN("%s", why);
     supervisor_recover_set_resume(s, from, sizeof from);
     if (!stop_request_is_stop(s->stop))
-        LOG_INFO("going on from %s when all are back", from);
+        LOG_INFO("resuming from %s when all ranks are back", from);
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
 }
 
@@ -166,8 +167,8 @@ static enum board_request request_of(int signal_n)
                : BOARD_REQUEST_TERMINATE; /* a terminal that hangs up ends the run, too */
 }
 
-/* end_at_once — the second SIGINT or SIGTERM: somebody cannot wait. With other nodes not even for
- * their answer. */
+/* end_at_once — after the second SIGINT or SIGTERM: do not wait, with several nodes not even for
+ * node 0's answer. */
 static void end_at_once(struct supervisor *s, enum board_request request)
 {
     s->stop = request;
@@ -189,7 +190,7 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     enum board_request request = request_of((int)signal_n), before = s->signalled;
     int64_t now_ms = clock_ms();
     bool is_echo = request == before && now_ms - s->signalled_ms < SAME_SIGNAL_MS;
-    /* says nothing new */
+    /* a stop is under way already */
     bool is_late = request == BOARD_REQUEST_PREEMPT && stop_request_is_stop(s->stop);
     if (s->is_over || is_echo || is_late)
         return;
@@ -199,7 +200,7 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
         end_at_once(s, request);
         return;
     }
-    /* a scheduler stops all nodes: another one's signal has come here first, over the wire */
+    /* a scheduler stops all nodes, and another node's request has arrived before this signal */
     if (request <= s->stop)
         return;
     set_stop(s, request);
@@ -222,7 +223,7 @@ static void on_child(evutil_socket_t signal_n, short what, void *arg)
         workers_reap(s->workers);
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 static enum status open_loop(struct supervisor *s)
 {
@@ -279,9 +280,9 @@ static void first_node(struct supervisor *s)
     board_node_publish(s->board, &s->node);
 }
 
-/* open_serve — and say where to look: a wildcard address is no address to type. The supervisor's
- * own limit on silence comes first; the one given here only matters when the supervisor itself is
- * in trouble. */
+/* open_serve — and log the page's URL; a wildcard address is replaced by one that can be opened.
+ * hang_ms is longer than the supervisor's own limit on silence: it matters only when the supervisor
+ * itself is in trouble. */
 static enum status open_serve(struct supervisor *s)
 {
     const char *addr = conf_text(s->conf, CONF_STATUS_ADDR);
@@ -365,15 +366,15 @@ static enum status open_all(struct supervisor *s)
     return open_serve(s);
 }
 
-/* linger_ms — how long to go on answering. Where the end was asked for, what asked is about to
- * start the job anew, or wants the machine. */
+/* linger_ms — how long to answer HTTP after the end. After a requested stop not at all: the
+ * scheduler is about to start the job again, or needs the machine. */
 static int64_t linger_ms(const struct supervisor *s)
 {
     bool is_asked = stop_request_is_stop(s->stop) || s->ends_at_once;
     return s->serve && s->is_over && !is_asked ? conf_i64(s->conf, CONF_LINGER) : 0;
 }
 
-/* show_end — what asks this node hears how it ended, before its voice is gone. The workers and
+/* show_end — let clients see how the run ended before the port closes. The workers have ended and
  * their devices are free. */
 static void show_end(struct supervisor *s)
 {

@@ -20,7 +20,7 @@ static volatile sig_atomic_t stop_signal;
 
 static void note_signal(int number) { stop_signal = number; }
 
-/* Between blocks: look for a signal, and say every few seconds how far it is. */
+/* Between blocks: check for a signal, and log the progress every few seconds. */
 static bool go_on(void *arg, int64_t bytes_done, int64_t bytes_total)
 {
     int64_t *reported_ms = arg;

@@ -48,7 +48,7 @@ bool watchdog_check(struct watchdog *watchdog, int64_t now_ms, int64_t heartbeat
                     enum board_phase phase, int64_t *silent_ms_out)
 {
     /* After Ctrl-Z, a debugger or a frozen container everything is late, the worker as well: that
-     * is nobody's hang. */
+     * is no hang. */
     if (now_ms - watchdog->checked_ms > WATCHDOG_PAUSE_MS)
         watchdog->since_ms = now_ms;
     watchdog->checked_ms = now_ms;

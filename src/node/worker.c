@@ -1,10 +1,10 @@
-/* worker — the process that trains: opens device, data and model once, and hands them to the
- * trainer in each of its lives (generations.h).
+/* worker — the process that trains. It opens device, data and model once, and runs the trainer on
+ * them in each generation (generations.h).
  *
- * Started by the supervisor only, with the board on BOARD_FD and, when it has others beside it, the
- * memory that they share on BOARD_SHM_FD. SIGINT, SIGTERM and SIGUSR1 are ignored here (the
- * supervisor sets that before exec): a signal to the whole process group reaches the supervisor,
- * which speaks through the board. Must not know HTTP. */
+ * Only the supervisor starts it, with the board on BOARD_FD and, when the node has several workers,
+ * their shared memory on BOARD_SHM_FD. It ignores SIGINT, SIGTERM and SIGUSR1 (the supervisor sets
+ * that before exec): a signal to the whole process group reaches the supervisor, which requests the
+ * stop through the board. Must not know HTTP. */
 #include "node/command.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ struct worker {
     struct board_worker stats, last;
     int64_t published_ms;
     struct dev *dev;
-    struct gpu_stats *gpu_stats; /* NULL: nothing is told of the device */
+    struct gpu_stats *gpu_stats; /* NULL: no GPU, or no NVML */
     struct feed *feed, *val_feed;
     struct text settings;
     struct trainer_config config;
@@ -74,7 +74,7 @@ static bool progress(void *arg, int64_t bytes_done, int64_t bytes_total)
     return !stop_request_is_stop(board_requested(w->board));
 }
 
-/* stopped — between two pieces of loading: has a stop been asked for? */
+/* stopped — between two parts of loading: was a stop requested? */
 static enum status stopped(const struct worker *w)
 {
     enum board_request request = board_requested(w->board);
@@ -85,16 +85,16 @@ static enum status stopped(const struct worker *w)
                 stop_request_signal(request));
 }
 
-/* is_logger — what is the same for all workers of a node, one of them says. */
+/* is_logger — one worker of a node logs what is the same for all of them. */
 static bool is_logger(const struct worker *w) { return w->worker_i == 0; }
 
-/* is_data_source — the one whose data nodes without their own get. */
+/* is_data_source — does this worker publish the files that nodes without data download? */
 static bool is_data_source(const struct worker *w)
 {
     return w->node.n_nodes > 1 && w->node.node_id == 0 && w->worker_i == 0;
 }
 
-/* open_own_or_node0 — from this node's data, or, where it has none, from node 0's. */
+/* open_own_or_node0 — open this node's data or, where there is none, node 0's. */
 static enum status open_own_or_node0(struct worker *w, bool is_validation,
                                      struct feed_config *config, struct feed **out)
 {
@@ -124,7 +124,7 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
     config.progress_arg = w;
     enum status st = open_own_or_node0(w, is_validation, &config, out);
     if (st != ST_OK)
-        TRY(stopped(w)); /* a stop looks like ST_RETRY from inside; it has its own code */
+        TRY(stopped(w)); /* a stop during tokenising looks like ST_RETRY; it has its own code */
     TRY(config_map_name_setting(st, is_validation));
     if (is_logger(w))
         LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data",
@@ -169,8 +169,8 @@ static enum status open_model(struct worker *w)
 CONF_FAULT_LIST(IS_FAULT)
 /* clang-format on */
 
-/* set_generation — a FAULT happens in the job's first life only, else no restart could ever heal
- * it, and on one rank. */
+/* set_generation — FAULT acts only on one rank and in the job's first generation: otherwise no
+ * restart could heal it. */
 static void set_generation(struct worker *w, bool is_first)
 {
     w->config.fault = TRAINER_FAULT_NONE;
@@ -180,11 +180,10 @@ static void set_generation(struct worker *w, bool is_first)
     }
     if (!is_first)
         w->config.resume =
-            TRAINER_RESUME_AUTO; /* from what this very run has saved, whatever RESUME said about
-                                                   older ones */
+            TRAINER_RESUME_AUTO; /* from what this run has saved; RESUME is about older runs */
 }
 
-/* backend_why — why this transport carries the job's data; the transport's own reason comes first. */
+/* backend_why — the reason for a transport that gives none itself. */
 static const char *backend_why(const struct comm *comm)
 {
     const struct comm_place *place = comm_place(comm);
@@ -200,8 +199,8 @@ static const char *backend_why(const struct comm *comm)
                               : "shared memory inside a node, the network between nodes";
 }
 
-/* on_connected — the ranks of a generation are connected: publishes what carries their data, and
- * logs it once. */
+/* on_connected — the ranks of a generation have connected: publish the transport and log it
+ * once. */
 static void on_connected(void *arg, const struct comm *comm)
 {
     struct worker *w = arg;
@@ -221,8 +220,8 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     return trainer_run(&w->config);
 }
 
-/* wait_for_world — others are still loading, starting, or lost; what was posted of training stays
- * on the board. */
+/* wait_for_world — other ranks are still loading, starting or lost. The numbers of training stay on
+ * the board. */
 static void wait_for_world(void *arg, bool is_first)
 {
     struct worker *w = arg;
@@ -259,8 +258,8 @@ static enum status stopped_waiting(void *arg)
                 stop_request_signal(request), (long long)last.step, node.last_failure, rest);
 }
 
-/* call_limit_ms — each node judges its own workers; this limit is for what no node could judge, so
- * it comes last. */
+/* call_limit_ms — each node watches its own workers; this limit is for a hang that no node can
+ * detect, so it is the longest. */
 static int64_t call_limit_ms(const struct worker *w)
 {
     int64_t limit_ms = conf_i64(w->conf, CONF_STEP_TIMEOUT);
@@ -276,23 +275,17 @@ static int64_t call_limit_ms(const struct worker *w)
 
 static enum status run_generations(struct worker *w)
 {
-    int nodes = (int)conf_i64(w->conf, CONF_N_NODES), node = (int)conf_i64(w->conf, CONF_NODE_ID);
-    int locals = (int)conf_i64(w->conf, CONF_N_GPU_EACH_NODE);
+    const struct comm_place place = config_map_place(w->conf, w->worker_i);
     struct generations_config config = {
         .board = w->board,
         .worker_i = w->worker_i,
-        .place = {.rank = w->stats.rank,
-                  .ranks = nodes * locals,
-                  .node = node,
-                  .nodes = nodes,
-                  .local = w->worker_i,
-                  .locals = locals},
-        .kind = device_comm(w->conf, w->dev, conf_ranks(w->conf)),
+        .place = place,
+        .kind = device_comm(w->conf, w->dev, place.ranks),
         .net = device_net(w->conf),
         .data_addr = conf_text(w->conf, CONF_DATA_ADDR),
         .master = conf_text(w->conf, CONF_MASTER_ADDR),
         .dev = w->dev,
-        .shm_fd = locals > 1 ? BOARD_SHM_FD : -1,
+        .shm_fd = place.locals > 1 ? BOARD_SHM_FD : -1,
         .timeout_ms = call_limit_ms(w),
         .extra_ms = CALL_EXTRA_MS,
         .data = feed_fingerprint(w->feed),
@@ -340,9 +333,7 @@ static void publish_first(struct worker *w)
 {
     w->stats = (struct board_worker){
         .pid = getpid(),
-        .rank = (int32_t)conf_i64(w->conf, CONF_NODE_ID) *
-                    (int32_t)conf_i64(w->conf, CONF_N_GPU_EACH_NODE) +
-                w->worker_i,
+        .rank = config_map_place(w->conf, w->worker_i).rank,
         .model.parameters = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
         .begun_step = -1,
@@ -355,7 +346,7 @@ static void publish_first(struct worker *w)
     publish_loading(w);
 }
 
-/* log_peak — beside what was planned (node/memory_check.h). */
+/* log_peak — to compare with what was planned (node/memory_check.h). */
 static void log_peak(void)
 {
     struct rusage used;
@@ -363,7 +354,7 @@ static void log_peak(void)
         LOG_DEBUG("memory: %lld KiB at the most", (long long)used.ru_maxrss);
 }
 
-/* publish_end — the trainer's last numbers stay; what ended this worker joins them. */
+/* publish_end — add the failure to the trainer's last numbers. */
 static void publish_end(struct worker *w, enum status st, const char *sentence)
 {
     struct board_worker last;
@@ -375,7 +366,7 @@ static void publish_end(struct worker *w, enum status st, const char *sentence)
     board_worker_publish(w->board, w->worker_i, &last);
 }
 
-/* end_of_file — in a signal handler: the supervisor says it, as every end. */
+/* end_of_file — called in a signal handler; the supervisor logs the sentence. */
 static void end_of_file(void *arg, enum status st, const char *sentence)
 {
     publish_end(arg, st, sentence);
@@ -385,7 +376,7 @@ static void publish_error(struct worker *w, enum status st)
 {
     publish_end(w, st, status_message());
     LOG_DEBUG("worker ends with %s at %s", status_name(st), status_places());
-    status_clear(); /* the supervisor says it, once */
+    status_clear(); /* the supervisor logs it, once */
 }
 
 enum status worker_main(const struct conf *conf, int worker_i)

@@ -18,8 +18,8 @@
 struct workers_process {
     pid_t pid;        /* 0: none */
     int64_t start_ms; /* when to start it; NEVER: not waiting */
-    bool is_hung;     /* we killed it for its silence */
-    bool is_killed;   /* we killed it because somebody cannot wait */
+    bool is_hung;     /* killed for its silence */
+    bool is_killed;   /* killed by workers_kill or workers_kill_loading */
     int64_t silent_ms;
     char state; /* of the hung process */
     struct watchdog watchdog;
@@ -105,7 +105,7 @@ void workers_forbid_start(struct workers *workers)
 
 /* ---- the end ---- */
 
-/* last_stats — what a worker posted; step -1 when it never spoke. */
+/* last_stats — what a worker published last; step -1 when there is nothing. */
 static void last_stats(const struct workers *workers, int worker_i, struct board_worker *out)
 {
     if (board_worker_copy(workers->config.board, worker_i, out))
@@ -157,8 +157,8 @@ void workers_kill(struct workers *workers)
     }
 }
 
-/* A worker that waits for others looks for a stop itself; one that loads may be in a call that
- * takes long. */
+/* A worker that waits for other ranks checks for a stop itself; one that loads may be in a long
+ * call. */
 static bool is_loading(const struct workers *workers, int worker_i)
 {
     struct board_worker stats;
@@ -180,8 +180,8 @@ void workers_kill_loading(struct workers *workers)
 
 /* ---- in between ---- */
 
-/* check_worker — a worker that waits for others in a call is not silent: its comm heartbeat says
- * so. One whose comm heartbeat stopped is frozen, whatever it was doing. */
+/* check_worker — kill a worker that hangs. A worker that waits in a collective is not silent: its
+ * comm heartbeat says so. One whose comm heartbeat stops is frozen, whatever it was doing. */
 static void check_worker(struct workers *workers, int worker_i, int64_t now_ms)
 {
     struct workers_process *worker = &workers->processes[worker_i];
@@ -205,7 +205,7 @@ static void check_worker(struct workers *workers, int worker_i, int64_t now_ms)
         return;
     worker->is_hung = true;
     worker->state = spawn_state(worker->pid);
-    kill(worker->pid, SIGKILL); /* SIGCHLD brings the rest */
+    kill(worker->pid, SIGKILL); /* workers_reap follows, on SIGCHLD */
 }
 
 enum status workers_tick(struct workers *workers, int64_t now_ms)

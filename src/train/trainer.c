@@ -378,10 +378,10 @@ static enum status stop(struct trainer *t, enum board_request request)
                     "on from there",
                     signal_name, step, steps, t->last_checkpoint.path);
     if (t->progress.step > 0)
-        return FAIL(
-            st,
-            "stopped by %s after step %lld of %lld; nothing is kept, for CHECKPOINT_DIR is not set",
-            signal_name, step, steps);
+        return FAIL(st,
+                    "stopped by %s after step %lld of %lld; nothing was saved, because "
+                    "CHECKPOINT_DIR is not set",
+                    signal_name, step, steps);
     return FAIL(st, "stopped by %s before the first step; there was nothing to save", signal_name);
 }
 

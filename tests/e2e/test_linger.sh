@@ -33,7 +33,7 @@ ok "/metrics: failed, not ready, its exit code" is "$(grep -cE '^convoy_(phase\{
 "$convoy" status "$url" >shown 2>said
 ok "convoy status: 1, and the reason" is "$? $(grep -c 'no restart left' said)" "1 1"
 ok "the log has the reason already, as its last line" is "$(tail -n 1 err | grep -c 'error .*no restart left')" 1
-ok "and says how long it stays, and what ends that" says "with exit code 75, which /status, /metrics and the page go on showing (LINGER=2m, argument); a signal ends that"
+ok "and says how long it stays, and what ends that" says "with exit code 75: /status, /metrics and the page stay available (LINGER=2m, argument); a signal ends that"
 ok "the worker is gone" is "$(workers_of "$pid")" ""
 ok "nothing is written any more" is "$(wc -l <err) $(sleep 0.7; wc -l <err)" "$(wc -l <err) $(wc -l <err)"
 hasten TERM

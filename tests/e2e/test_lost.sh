@@ -30,7 +30,7 @@ ok "the other one recovers" holds status.json '.[0].ranks[0] | .state == "recove
 "$convoy" status "$url" >shown
 ok "convoy status says so, too" grep -qE '^rank 1 +lost, heard of [0-9]+s ago  step [0-9]+' shown
 ok "with no speed of before" grep -qE '^speed +- tok/s  - a step' shown
-ok "without CHECKPOINT_DIR it goes on from the beginning" is "$(jq .checkpoint.resume_step status.json) $(grep -c 'going on from the beginning (CHECKPOINT_DIR is not set) when all are back' err) $(grep -c 'from the beginning (step 0)' shown)" "0 1 1"
+ok "without CHECKPOINT_DIR it goes on from the beginning" is "$(jq .checkpoint.resume_step status.json) $(grep -c 'resuming from the beginning (CHECKPOINT_DIR is not set) when all ranks are back' err) $(grep -c 'from the beginning (step 0)' shown)" "0 1 1"
 sleep 2.5
 curl -s --max-time 5 "$url/history" >history.json
 ok "no loss and no speed is drawn while it recovers" holds history.json '.[0].points as $p | [range($p.phase | length)] | map(select($p.phase[.] == "recovering")) | length > 0 and (.[1:] | all($p.loss[.] == null and $p.tokens_per_second[.] == null and $p.step[.] == null))'
@@ -38,14 +38,14 @@ kill -TERM "$pid"
 finish
 
 lose CHECKPOINT_DIR=none CHECKPOINT_EVERY=100000000
-ok "before the first checkpoint: from the beginning" is "$(jq .checkpoint.resume_step status.json) $(grep -c 'going on from the beginning (there is no checkpoint yet) when all are back' err)" "0 1"
+ok "before the first checkpoint: from the beginning" is "$(jq .checkpoint.resume_step status.json) $(grep -c 'resuming from the beginning (there is no checkpoint yet) when all ranks are back' err)" "0 1"
 kill -TERM "$pid"
 finish
 
 ready='.checkpoint.step >= 200'
 lose CHECKPOINT_DIR=ck CHECKPOINT_EVERY=100
 at=$(jq .checkpoint.resume_step status.json)
-ok "else from the checkpoint, by its step" is "$(grep -c "going on from the checkpoint of step $at when all are back" err) $([ "$at" -ge 200 ] && echo later)" "1 later"
+ok "else from the checkpoint, by its step" is "$(grep -c "resuming from the checkpoint of step $at when all ranks are back" err) $([ "$at" -ge 200 ] && echo later)" "1 later"
 kill -TERM "$pid"
 finish
 

@@ -86,14 +86,14 @@ fi
 job="$tiny N_NODES=2 STEPS=10"
 in="nsenter --net=/run/netns/$a" begin_node 0 $job
 in="nsenter --net=/run/netns/$b" begin_node 1 $job
-wait_for 30 node_said 0 "warn.*workers of the nodes have not reached each other for 15 s.*firewall.*UCX_NET_DEVICES"
+wait_for 30 node_said 0 "warn.*workers have not connected to each other for 15 s.*firewall.*UCX_NET_DEVICES"
 ok "workers that do not reach each other: said, with what to look for" node_said 0 "firewall"
 begin=$(date +%s%N)
 kill -TERM "${node[1]}"
 finish_nodes 2
 took=$((($(date +%s%N) - begin) / 1000000))
 ok "and a stop is obeyed: 143 on both, after $took ms" stops_within 5000
-ok "nothing is said to be kept, for nothing is" node_says 0 "waiting for other workers; nothing is kept, for CHECKPOINT_DIR is not set"
+ok "it says that nothing was saved" node_says 0 "waiting for other workers; nothing was saved, because CHECKPOINT_DIR is not set"
 
 # The same in the midst of training: every rank sits in a call that gets no answer.
 undrop() { for ns in $a $b; do nsenter --net="/run/netns/$ns" iptables -F INPUT; done; }

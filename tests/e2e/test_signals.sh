@@ -123,7 +123,7 @@ wait_for 20 is_training
 kill -TERM "$pid"
 finish
 ok "without CHECKPOINT_DIR: 143" is $rc 143
-ok "and says that nothing is kept" says 'nothing is kept, for CHECKPOINT_DIR is not set'
+ok "and says that nothing was saved" says 'nothing was saved, because CHECKPOINT_DIR is not set'
 begin $endless
 wait_for 20 is_training
 worker=$(worker_of "$pid")

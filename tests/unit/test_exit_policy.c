@@ -88,7 +88,7 @@ static void test_hang(void **state)
     exit_policy_classify(&facts, &v);
     assert_int_equal(v.st, ST_HANG);
     assert_true(v.may_restart);
-    assert_non_null(strstr(v.text, "61.5 s before its first word"));
+    assert_non_null(strstr(v.text, "61.5 s before it published anything"));
     assert_non_null(strstr(v.text, "stopped (SIGSTOP"));
     assert_null(strstr(v.text, "STEP_TIMEOUT")); /* no setting helps */
     facts.process_state = 'D';
@@ -98,7 +98,7 @@ static void test_hang(void **state)
     facts.process_state = 'R';
     exit_policy_classify(&facts, &v);
     assert_non_null(
-        strstr(v.text, "first word; if its steps are really that slow, set STEP_TIMEOUT higher"));
+        strstr(v.text, "anything; if its steps are really that slow, set STEP_TIMEOUT higher"));
 }
 
 static void test_signal_names(void **state)
@@ -115,9 +115,9 @@ static void test_kept(void **state)
     char out[96];
     struct board_worker last = {.checkpoint = {.step = -1}};
     assert_string_equal(exit_policy_resume_hint(false, NULL, out, sizeof out),
-                        "nothing is kept, for CHECKPOINT_DIR is not set");
+                        "nothing was saved, because CHECKPOINT_DIR is not set");
     assert_string_equal(exit_policy_resume_hint(false, &last, out, sizeof out),
-                        "nothing is kept, for CHECKPOINT_DIR is not set");
+                        "nothing was saved, because CHECKPOINT_DIR is not set");
     assert_string_equal(exit_policy_resume_hint(true, NULL, out, sizeof out),
                         "an earlier checkpoint, if there is one, is intact");
     assert_string_equal(exit_policy_resume_hint(true, &last, out, sizeof out),

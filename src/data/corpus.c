@@ -361,7 +361,7 @@ static enum status check_out(const char *out_path)
 {
     if (out_path == NULL || out_path[0] == '\0')
         return FAIL(ST_BAD_SETTING,
-                    "OUT is empty; set it to the file to write, for example OUT=tokens.bin");
+                    "the file to write is not given; set OUT, for example OUT=tokens.bin");
     if (file_is_dir(out_path))
         return FAIL(ST_BAD_SETTING,
                     "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin",

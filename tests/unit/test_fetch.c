@@ -442,8 +442,8 @@ static void test_closed_addresses(void **state)
     closed("file:///etc/passwd", ST_BAD_SETTING, "https://");
     closed("http://user:secret@example.org/x", ST_BAD_SETTING, "password");
     assert_null(strstr(status_message(), "secret"));
-    closed("http://exa mple/x", ST_BAD_SETTING, "no address");
-    closed("http://", ST_BAD_SETTING, "no address");
+    closed("http://exa mple/x", ST_BAD_SETTING, "not an address");
+    closed("http://", ST_BAD_SETTING, "not an address");
 }
 
 /* An environment's proxy would connect for us; it is not asked. */

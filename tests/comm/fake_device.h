@@ -1,11 +1,10 @@
-/* fake_device — a device for tests whose memory is apart from the host's: the CPU's operations
- * behind addresses that fault when the host touches them, and work that is done as late as it may
- * be.
+/* fake_device — a device for tests whose memory the host cannot touch: the CPU's operations behind
+ * addresses that fault on the host. Work is done as late as allowed.
  *
- * The memory is mapped twice: device addresses without any right, and an alias that only this
- * device (and fake_nccl) knows. What is put on a stream (copies, fills, operations) waits there
- * until somebody asks whether it is done, or another stream waits for it: what relies on unfinished
- * work is found. Copies from ordinary memory take it along. */
+ * The memory is mapped twice: device addresses without access rights, and an alias that only this
+ * device and fake_nccl know. Copies, fills and operations stay on their stream until its state is
+ * queried, or until another stream waits for it. So code that relies on unfinished work fails. A
+ * copy from host memory takes the bytes at once. */
 #ifndef CONVOY_TESTS_COMM_FAKE_DEVICE_H
 #define CONVOY_TESTS_COMM_FAKE_DEVICE_H
 
@@ -54,7 +53,7 @@ static struct {
     struct dev_ops ops;
     const struct dev_ops *cpu;
     char bus[24];
-    /* for a library that is on streams without looking at what is put off (fake_nccl.c) */
+    /* for fake_nccl, which uses streams and does not know their postponed work */
     bool waits_at_once;
     _Atomic int64_t carried; /* bytes copied between the two memories */
 } fake_device = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -65,7 +64,7 @@ static bool fake_device_contains(const void *p)
            (const char *)p < fake_device.base + FAKE_DEVICE_BYTES;
 }
 
-/* fake_device_at — where a device address is really. */
+/* fake_device_at — the alias of a device address. */
 static void *fake_device_at(const void *p)
 {
     return fake_device_contains(p) ? fake_device.alias + ((const char *)p - fake_device.base)
@@ -210,8 +209,7 @@ static enum status fake_device_stream_wait_stream(struct stream *waiting, struct
     return ST_OK;
 }
 
-/* An event is the stream in which it was recorded; what waits for it runs all work of that
- * stream. */
+/* An event is the stream that recorded it. Waiting for it runs all work of that stream. */
 struct dev_event {
     struct dev_event_head head;
     struct fake_device_stream *stream;
@@ -266,7 +264,7 @@ static enum status fake_device_event_sync(struct dev_event *event)
 }
 static void *fake_device_stream_handle(struct stream *s) { return &fake_device_of(s)->fake; }
 
-/* Work is never gathered here. */
+/* This device captures no graphs. */
 static enum status fake_device_gather_nothing(struct stream *s)
 {
     (void)s;
@@ -277,14 +275,13 @@ static void fake_device_info(const struct dev *dev, struct dev_info *out)
 {
     fake_device.cpu->info(dev, out);
     out->kind = DEV_KIND_CUDA;
-    out->scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES; /* as a GPU's, for plans of memory */
+    out->scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES; /* as on a GPU, for the memory plan */
     strcpy(out->bus, fake_device.bus);
 }
 
 static const struct op_table *fake_device_cpu_op;
 
-/* The one operation that runs where addresses are not the host's (fake_device_map), and by several
- * threads on one device. */
+/* The only operation that takes device addresses (fake_device_map) and runs on several threads. */
 static void fake_device_combine(const struct combine *a)
 {
     struct combine here = *a;
@@ -294,8 +291,8 @@ static void fake_device_combine(const struct combine *a)
     combine_plain(NULL, &here);
 }
 
-/* What an operation reads on the host (spans) must stay until it is done, as for a GPU until its
- * launch: so those two are done at once. */
+/* Operations that read host memory (spans) run at once: their memory lasts only until the launch,
+ * as on a GPU. */
 #define FAKE_DEVICE_OP(name)                                                           \
     static void fake_device_run_##name(struct fake_device_stream *s, const void *args) \
     {                                                                                  \
@@ -320,8 +317,8 @@ OP_LIST(FAKE_DEVICE_OP)
 #define FAKE_DEVICE_ROW(name) .name = fake_device_op_##name,
 static const struct op_table fake_device_op = {OP_LIST(FAKE_DEVICE_ROW)};
 
-/* fake_device_map — the memory of this process's devices of this kind. is_plain: its addresses are
- * the host's, too: for operations, which take them as they are. */
+/* fake_device_map — maps the memory of this process's fake devices. is_plain: the host may use its
+ * addresses too, as operations do. */
 static void fake_device_map(bool is_plain)
 {
     int fd = memfd_create("far", MFD_CLOEXEC);
@@ -351,7 +348,7 @@ static const struct dev_async_ops fake_device_async = {
     .read_async = fake_device_copy,
 };
 
-/* The table of all such devices, filled once: the first may compute while the next is opened. */
+/* Filled once: the first device may compute while the next one is opened. */
 static void fake_device_fill_table(const struct dev_head *head)
 {
     if (fake_device.cpu)
@@ -371,7 +368,7 @@ static void fake_device_fill_table(const struct dev_head *head)
                                        .sync = fake_device_sync};
 }
 
-/* fake_device_wrap — makes a device of the CPU's one of this kind; fake_device_unwrap before it is
+/* fake_device_wrap — turns a CPU device into a fake device. fake_device_unwrap — before it is
  * closed. */
 static void fake_device_wrap(struct dev *dev)
 {
@@ -388,7 +385,7 @@ static inline void fake_device_unwrap(struct dev *dev)
     head->async = NULL;
 }
 
-/* fake_device_open — the process's one such device, its memory out of the host's reach. */
+/* fake_device_open — the process's fake device, whose memory the host cannot touch. */
 static inline struct dev *fake_device_open(void)
 {
     struct dev *dev = NULL;

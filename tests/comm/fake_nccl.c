@@ -1,12 +1,13 @@
-/* fake_nccl — a libnccl.so.2 for tests: the calls of src/comm/nccl/nccl_lib.h, with NCCL's
- * conventions for communicators that do not block, over ordinary memory; ranks are threads of one
- * process.
+/* fake_nccl — a libnccl.so.2 for tests: the functions of src/comm/nccl/nccl_lib.h over ordinary
+ * memory, with NCCL's rules for communicators that do not block. Ranks are threads of one process.
  *
- * It is as slow to answer as the real one may be: what is posted reaches its stream only when the
- * communicator has been asked for its state a few times, even where the call itself said it
- * succeeded, and a communicator that is asked for more meanwhile refuses. An operation is done when
- * all ranks have posted theirs; sums are added in a binary tree over ranks. Compiled again with
- * FAKE_VERSION, FAKE_LACKS for libraries that are too old or lack a call. */
+ * It answers as slowly as NCCL may:
+ *   - a call reaches its stream only after the communicator's state was queried a few times, even
+ *     if the call itself returned success;
+ *   - a communicator refuses further calls meanwhile;
+ *   - an operation ends when all ranks have posted theirs.
+ * Sums are added in a binary tree over the ranks. FAKE_VERSION and FAKE_LACKS make libraries that
+ * are too old or lack a function. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -39,8 +40,8 @@ struct world;
 typedef struct ncclComm {
     struct world *world;
     int rank, polls, is_busy, result, is_aborted;
-    struct op said[OPS]; /* not on a stream yet */
-    int said_n;
+    struct op pending[OPS]; /* not on a stream yet */
+    int pending_n;
     struct op posted[OPS]; /* in order; collectives and messages alike */
     int posted_n;
     struct ncclComm *next_grouped;
@@ -135,7 +136,7 @@ static double tree(char *const *in, int type, size_t i, int first, int n)
     return type == 8 ? a + b : (double)((float)a + (float)b);
 }
 
-/* Elements [first, first + n) of everybody's buffer, added into out. */
+/* out = the sum of elements [first, first + n) over all ranks' buffers. */
 static void add(char *const *in, char *out, int type, size_t first, size_t n, int ranks)
 {
     char *sum = malloc(n * bytes_of(type) + 1);
@@ -339,17 +340,17 @@ int ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank
     return IN_PROGRESS;
 }
 
-/* What was said reaches the streams. */
-static void post_said(ncclComm_t comm)
+/* Puts pending calls on their streams. */
+static void post_pending(ncclComm_t comm)
 {
-    for (int i = 0; i < comm->said_n; i++) {
-        comm->posted[comm->posted_n++] = comm->said[i];
-        atomic_fetch_add(&comm->said[i].stream->pending, 1);
+    for (int i = 0; i < comm->pending_n; i++) {
+        comm->posted[comm->posted_n++] = comm->pending[i];
+        atomic_fetch_add(&comm->pending[i].stream->pending, 1);
         if (atomic_load(&knobs.fail_after) >= 0 && atomic_fetch_sub(&knobs.fail_after, 1) == 0)
             fail_world(comm->world, atomic_load(&knobs.fail_result));
     }
-    atomic_fetch_add(&knobs.posted_n, comm->said_n);
-    comm->said_n = 0;
+    atomic_fetch_add(&knobs.posted_n, comm->pending_n);
+    comm->pending_n = 0;
     if (comm->result == SUCCESS)
         run_all(comm->world);
 }
@@ -361,7 +362,7 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *result)
     int is_open = comm->world->joined == comm->world->n;
     if (comm->is_busy && is_open && ++comm->polls >= POLLS) {
         comm->is_busy = comm->polls = 0;
-        post_said(comm);
+        post_pending(comm);
     }
     *result = comm->result != SUCCESS ? comm->result : comm->is_busy ? IN_PROGRESS : SUCCESS;
     pthread_mutex_unlock(&mutex);
@@ -413,9 +414,9 @@ static int say(ncclComm_t comm, struct op op)
         return refusal;
     pthread_mutex_lock(&mutex);
     int result = comm->result,
-        is_misused = result != SUCCESS || comm->is_busy || comm->said_n == OPS;
+        is_misused = result != SUCCESS || comm->is_busy || comm->pending_n == OPS;
     if (!is_misused)
-        comm->said[comm->said_n++] = op;
+        comm->pending[comm->pending_n++] = op;
     if (!is_misused && group_depth == 0) {
         comm->is_busy = 1;
     } else if (!is_misused && grouped != comm) {
@@ -429,7 +430,7 @@ static int say(ncclComm_t comm, struct op op)
         atomic_fetch_add(&knobs.misused_n, 1);
         return INVALID_ARGUMENT;
     }
-    return comm->rank % 2 == 0 ? IN_PROGRESS : SUCCESS; /* the second is not to be relied on */
+    return comm->rank % 2 == 0 ? IN_PROGRESS : SUCCESS; /* SUCCESS must not be relied on */
 }
 
 int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,

@@ -1,4 +1,4 @@
-/* fake_nccl — the knobs of the tests' own libnccl.so.2 (fake_nccl.c), found in it by name. */
+/* fake_nccl — the controls of the tests' own libnccl.so.2 (fake_nccl.c), found in it by name. */
 #ifndef CONVOY_TESTS_COMM_FAKE_NCCL_H
 #define CONVOY_TESTS_COMM_FAKE_NCCL_H
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A stream, as the fake takes it: how much is on it that is not done. */
+/* A stream as the fake library sees it: how many operations are unfinished. */
 struct fake_stream {
     atomic_int pending;
 };
@@ -17,12 +17,12 @@ struct fake_nccl {
     /* Device addresses [base, base + bytes) are read and written at alias. */
     char *base, *alias;
     size_t bytes;
-    /* What goes wrong. */
-    atomic_int init_hangs;   /* the last rank's greeting is never answered */
+    /* Faults to inject. */
+    atomic_int init_hangs;   /* the last rank is never connected */
     atomic_int fail_result;  /* result that communicators get when… */
     atomic_int fail_after;   /* …so many more operations have been posted; -1: never */
     atomic_int refuses_next; /* result of the next call that is posted; 0: none */
-    /* What happened. */
+    /* Counters. */
     atomic_int open_n, aborted_n, polled_n, misused_n, posted_n;
 };
 

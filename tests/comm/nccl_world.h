@@ -1,5 +1,5 @@
-/* nccl_world — ranks as threads over the tests' own libnccl.so.2, with a device apart from the
- * host. Included after suite.h and suite_device.h. */
+/* nccl_world — ranks as threads over the tests' own libnccl.so.2, with a fake device. Included
+ * after suite.h and suite_device.h. */
 #ifndef CONVOY_TESTS_COMM_NCCL_WORLD_H
 #define CONVOY_TESTS_COMM_NCCL_WORLD_H
 
@@ -11,7 +11,7 @@ struct nccl_world {
     int fds[SUITE_RANKS_MAX];
 };
 
-/* nccl_world_dir — beside this program, where the Makefile puts a fake. */
+/* nccl_world_dir — the folder beside this program that holds a fake library. */
 static const char *nccl_world_dir(const char *kind)
 {
     static char dir[600];
@@ -49,11 +49,11 @@ static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_c
     mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
                              &world->bytes[me->place.rank]));
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     return comm_end_open(me->comm, config->generation, world->addresses, world->bytes);
 }
 
-/* Over UCX, which a device's memory has to be brought to, or which is told that it reaches it. */
+/* HOST over UCX: staging copies device memory, or UCX is told that it reaches it. */
 static inline enum status nccl_world_open_ucx(struct suite_rank *me,
                                               const struct comm_config *config)
 {
@@ -66,7 +66,7 @@ static inline enum status nccl_world_open_ucx(struct suite_rank *me,
         .open = nccl_world_open_ucx, .is_discrete = true, .late_ms = 600                   \
     }
 
-/* nccl_world_begin — device, library, knobs. */
+/* nccl_world_begin — opens the device and the library; returns the controls. */
 static struct fake_nccl *nccl_world_begin(void)
 {
     suite_dev = fake_device_open();

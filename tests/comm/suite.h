@@ -1,9 +1,8 @@
-/* suite — what every transport of comm must do, run on N ranks at once. A test program includes
- * this, gives SUITE_OPEN-like functions in a struct suite, and lists SUITE_TESTS.
+/* suite — the tests that every transport of comm must pass. A test program includes this file,
+ * fills a struct suite with functions that open ranks, and lists SUITE_TESTS.
  *
- * Ranks are threads here, each with a comm of its own; how they find each other is the transport's
- * `open`. Checks inside ranks use CHECK: it prints both values and ends the program, for cmocka's
- * own jumps cannot leave a thread. */
+ * Ranks are threads here, each with a comm of its own. Inside a rank use CHECK: it prints both
+ * values and ends the program, because cmocka's own assertions cannot leave a thread. */
 #ifndef CONVOY_TESTS_COMM_SUITE_H
 #define CONVOY_TESTS_COMM_SUITE_H
 
@@ -34,17 +33,17 @@ struct suite_rank {
 struct suite_job {
     int nodes, locals, ranks;
     int64_t timeout_ms;
-    int64_t limit_ms; /* what a call may last after all; 0: timeout_ms */
+    int64_t limit_ms; /* what config.limit_ms returns: the limit once timeout_ms has passed */
     atomic_bool aborted;
     void (*fn)(struct suite_rank *me);
     const struct suite *suite;
-    void *world;             /* the transport's */
-    pthread_barrier_t apart; /* a road of its own, to line ranks up in tests */
+    void *world;               /* what the ranks share; the transport's */
+    pthread_barrier_t line_up; /* lines the ranks up without the comm under test */
     struct suite_rank rank[SUITE_RANKS_MAX];
 };
 
-/* How to have N ranks. world_new/free: what they share; open: one rank's comm, in its own
- * thread. */
+/* How a transport opens N ranks. world_new, world_free: what the ranks share. open: opens one
+ * rank's comm, on its own thread. */
 struct suite {
     const char *name;
     int layouts_n;
@@ -52,8 +51,8 @@ struct suite {
     void *(*world_new)(const struct suite_job *job);
     void (*world_free)(void *world);
     enum status (*open)(struct suite_rank *me, const struct comm_config *config);
-    bool is_discrete; /* memory of comm_alloc is not the host's */
-    int64_t late_ms;  /* how long calls wait for a rank that never comes; 0: 500 */
+    bool is_discrete; /* comm_alloc gives device memory */
+    int64_t late_ms;  /* timeout of calls in tests of missing ranks; 0: 500 */
 };
 
 #define CHECK(cond, ...)                                                 \
@@ -88,7 +87,7 @@ static void *suite_thread(void *arg)
                                  .shm_fd = -1};
     CHECK_OK(job->suite->open(me, &config));
     job->fn(me);
-    pthread_barrier_wait(&job->apart); /* addresses and buffers of all stay until all are done */
+    pthread_barrier_wait(&job->line_up); /* addresses and buffers of all stay until all are done */
     comm_close(me->comm);
     return NULL;
 }
@@ -105,7 +104,7 @@ static void suite_run_on(const struct suite *suite, int nodes, int locals, int64
                               .suite = suite};
     assert_true(job->ranks <= SUITE_RANKS_MAX);
     job->world = suite->world_new(job);
-    pthread_barrier_init(&job->apart, NULL, (unsigned)job->ranks);
+    pthread_barrier_init(&job->line_up, NULL, (unsigned)job->ranks);
     for (int r = 0; r < job->ranks; r++) {
         job->rank[r] = (struct suite_rank){.job = job,
                                            .place = {.rank = r,
@@ -118,7 +117,7 @@ static void suite_run_on(const struct suite *suite, int nodes, int locals, int64
     }
     for (int r = 0; r < job->ranks; r++)
         pthread_join(job->rank[r].thread, NULL);
-    pthread_barrier_destroy(&job->apart);
+    pthread_barrier_destroy(&job->line_up);
     suite->world_free(job->world);
     free(job);
 }
@@ -163,10 +162,10 @@ static void suite_few(int64_t timeout_ms, void (*fn)(struct suite_rank *me), boo
 
 #define SUITE_TESTS                                                                               \
     cmocka_unit_test(suite_places), cmocka_unit_test(suite_exact), cmocka_unit_test(suite_order), \
-        cmocka_unit_test(suite_moves), cmocka_unit_test(suite_pairs),                             \
-        cmocka_unit_test(suite_begun), cmocka_unit_test(suite_jobs),                              \
-        cmocka_unit_test(suite_groups), cmocka_unit_test(suite_bad_arguments),                    \
-        cmocka_unit_test(suite_now), cmocka_unit_test(suite_missing),                             \
+        cmocka_unit_test(suite_copies), cmocka_unit_test(suite_messages),                         \
+        cmocka_unit_test(suite_queued), cmocka_unit_test(suite_jobs),                             \
+        cmocka_unit_test(suite_splits), cmocka_unit_test(suite_bad_arguments),                    \
+        cmocka_unit_test(suite_activity), cmocka_unit_test(suite_missing),                        \
         cmocka_unit_test(suite_aborted), cmocka_unit_test(suite_mismatch),                        \
         cmocka_unit_test(suite_closing)
 

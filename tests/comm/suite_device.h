@@ -35,7 +35,7 @@ static double suite_device_get(struct tensor t, int64_t i)
     CHECK(suite_device_get((t), (i)) == (want), "%s of %lld elements: element %lld is %g, not %g", \
           what, (long long)n, (long long)(i), suite_device_get((t), (i)), (double)(want))
 
-/* Sums, of n elements of one dtype. */
+/* Sums of n elements of one dtype. */
 static void suite_device_sums(struct suite_rank *me, struct tensor a, struct tensor b, int64_t n)
 {
     int rank = me->place.rank, ranks = me->place.ranks;
@@ -60,7 +60,7 @@ static void suite_device_sums(struct suite_rank *me, struct tensor a, struct ten
         SUITE_DEVICE_SAME(a, i, suite_device_sum(ranks, i), "all_gather in place");
 }
 
-static void suite_device_moves(struct suite_rank *me, struct tensor a, struct tensor b, int64_t n)
+static void suite_device_copies(struct suite_rank *me, struct tensor a, struct tensor b, int64_t n)
 {
     int rank = me->place.rank, ranks = me->place.ranks;
     struct part_extent own = part_extent(n, ranks, rank);
@@ -84,8 +84,8 @@ static void suite_device_moves(struct suite_rank *me, struct tensor a, struct te
         SUITE_DEVICE_SAME(b, i, (double)(i / part * 16 + rank + i % part % 3), "all_to_all");
 }
 
-/* From the device of one to the ordinary memory of the other, and back. */
-static void suite_device_pairs(struct suite_rank *me, struct tensor a, int64_t n)
+/* From device memory of one rank to host memory of another, and back. */
+static void suite_device_messages(struct suite_rank *me, struct tensor a, int64_t n)
 {
     int rank = me->place.rank, last = me->place.ranks - 1;
     size_t bytes = (size_t)n * dtype_bytes(a.dtype);
@@ -118,8 +118,8 @@ static void suite_device_rank(struct suite_rank *me)
             if (d > 0 && suite_device_counts[k] == SUITE_DEVICE_MAX)
                 continue;
             suite_device_sums(me, x, y, suite_device_counts[k]);
-            suite_device_moves(me, x, y, suite_device_counts[k]);
-            suite_device_pairs(me, x, suite_device_counts[k]);
+            suite_device_copies(me, x, y, suite_device_counts[k]);
+            suite_device_messages(me, x, suite_device_counts[k]);
         }
     CHECK_OK(comm_barrier(me->comm));
 }
@@ -130,8 +130,8 @@ static void suite_device(void **state)
     assert_int_equal(fake_device.blocks_n, 0);
 }
 
-/* Random sums are the same bits as those of host memory. Returns the bytes that passed between the
- * two memories for it. */
+/* Random sums have the same bits as in host memory. Returns the bytes that were copied between the
+ * two memories. */
 static int64_t suite_device_bits(struct suite_rank *me, int64_t elems)
 {
     void *data;
@@ -153,7 +153,7 @@ static int64_t suite_device_bits(struct suite_rank *me, int64_t elems)
     return carried;
 }
 
-/* A rank that never comes is named, also from within a piece. */
+/* A missing rank is named, also while a chunk is under way. */
 static void suite_device_missing_rank(struct suite_rank *me)
 {
     void *data;
@@ -166,6 +166,6 @@ static void suite_device_missing_rank(struct suite_rank *me)
               "%s", status_message());
         status_clear();
     }
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
 }
 #endif

@@ -1,4 +1,4 @@
-/* suite_failures — wrong arguments, ranks that do not come, aborts, calls that differ. Part of
+/* suite_failures — wrong arguments, missing ranks, aborts, ranks in different calls. Part of
  * suite.h. */
 #ifndef CONVOY_TESTS_COMM_SUITE_FAILURES_H
 #define CONVOY_TESTS_COMM_SUITE_FAILURES_H
@@ -15,8 +15,8 @@ static void suite_bad_arguments_rank(struct suite_rank *me)
     float x[64] = {0};
     struct tensor f32 = {x, DTYPE_F32}, f64 = {x, DTYPE_F64}, i32 = {x, DTYPE_I32},
                   none = {NULL, DTYPE_F32};
-    struct comm *sub;
-    int twice[2] = {me->place.rank, me->place.rank}, far[1] = {me->place.ranks};
+    struct comm *split;
+    int twice[2] = {me->place.rank, me->place.rank}, outside[1] = {me->place.ranks};
     SUITE_REFUSED(comm_all_reduce(me->comm, f32, f32, -1), "-1 elements");
     SUITE_REFUSED(comm_all_reduce(me->comm, f32, f32, INT64_MAX), "elements");
     SUITE_REFUSED(comm_all_reduce(me->comm, f32, f64, 1), "from dtype");
@@ -26,11 +26,11 @@ static void suite_bad_arguments_rank(struct suite_rank *me)
     SUITE_REFUSED(comm_broadcast(me->comm, f32, 1, -1), "with rank");
     SUITE_REFUSED(comm_send(me->comm, f32, 1, me->place.rank), "with rank");
     SUITE_REFUSED(comm_recv(me->comm, f32, 1, me->place.ranks), "with rank");
-    SUITE_REFUSED(comm_split(me->comm, twice, 2, &sub), "cannot split");
-    SUITE_REFUSED(comm_split(me->comm, far, 1, &sub), "cannot split");
-    SUITE_REFUSED(comm_split(me->comm, far, 0, &sub), "cannot split");
+    SUITE_REFUSED(comm_split(me->comm, twice, 2, &split), "cannot split");
+    SUITE_REFUSED(comm_split(me->comm, outside, 1, &split), "cannot split");
+    SUITE_REFUSED(comm_split(me->comm, outside, 0, &split), "cannot split");
     SUITE_REFUSED(comm_wait(me->comm, (struct comm_ticket){99}), "ticket 99");
-    CHECK_OK(comm_barrier(me->comm)); /* none of this harmed it */
+    CHECK_OK(comm_barrier(me->comm)); /* the comm still works */
 }
 static void suite_bad_arguments(void **state)
 {
@@ -38,33 +38,35 @@ static void suite_bad_arguments(void **state)
     suite_each(20000, 1, suite_bad_arguments_rank);
 }
 
-/* What a rank is in can be asked from another thread. */
-static void suite_now_rank(struct suite_rank *me)
+/* comm_activity may be called from another thread. */
+static void suite_activity_rank(struct suite_rank *me)
 {
-    struct comm_activity now;
-    pthread_barrier_wait(&me->job->apart); /* all are open */
-    comm_activity(me->comm, &now);
-    CHECK(now.call[0] == 0 && now.sequence == 0, "%s %lld", now.call, (long long)now.sequence);
+    struct comm_activity activity;
+    pthread_barrier_wait(&me->job->line_up); /* all are open */
+    comm_activity(me->comm, &activity);
+    CHECK(activity.call[0] == 0 && activity.sequence == 0, "%s %lld", activity.call,
+          (long long)activity.sequence);
     if (me->place.rank == 0) {
-        for (int r = 1; r < me->place.ranks; r++) { /* others wait in a barrier for this one */
+        for (int r = 1; r < me->place.ranks; r++) { /* the others wait in a barrier for this rank */
             do {
-                comm_activity(me->job->rank[r].comm, &now);
+                comm_activity(me->job->rank[r].comm, &activity);
                 clock_sleep_ms(1);
-            } while (strcmp(now.call, "barrier") != 0);
-            CHECK(now.sequence == 1 && now.entered_ms <= clock_ms() &&
-                      now.entered_ms > clock_ms() - 20000,
-                  "%lld", (long long)now.sequence);
+            } while (strcmp(activity.call, "barrier") != 0);
+            CHECK(activity.sequence == 1 && activity.entered_ms <= clock_ms() &&
+                      activity.entered_ms > clock_ms() - 20000,
+                  "%lld", (long long)activity.sequence);
         }
     }
     CHECK_OK(comm_barrier(me->comm));
-    comm_activity(me->comm, &now);
-    CHECK(now.call[0] == 0 && now.sequence == 1, "%s %lld", now.call, (long long)now.sequence);
+    comm_activity(me->comm, &activity);
+    CHECK(activity.call[0] == 0 && activity.sequence == 1, "%s %lld", activity.call,
+          (long long)activity.sequence);
     CHECK_OK(comm_barrier(me->comm));
 }
-static void suite_now(void **state)
+static void suite_activity(void **state)
 {
     (void)state;
-    suite_each(20000, 1, suite_now_rank);
+    suite_each(20000, 1, suite_activity_rank);
 }
 
 enum {
@@ -74,14 +76,14 @@ enum {
     SUITE_CALL_GATHER,
     SUITE_CALL_BROADCAST,
     SUITE_CALL_BARRIER,
-    SUITE_CALL_BEGUN,
+    SUITE_CALL_QUEUED,
     SUITE_CALL_RECV,
     SUITE_CALL_N
 };
 static const char *const suite_call_names[SUITE_CALL_N] = {
     "all_reduce", "all_reduce", "reduce_scatter", "all_gather",
     "broadcast",  "barrier",    "all_reduce",     "recv"};
-static atomic_int suite_call; /* which one the tests below make */
+static atomic_int suite_call; /* the call that the tests below make */
 #define SUITE_CALL_ELEMS 100003
 
 static enum status suite_one_call(struct suite_rank *me, float *data, int call)
@@ -103,7 +105,7 @@ static enum status suite_one_call(struct suite_rank *me, float *data, int call)
         return comm_broadcast(me->comm, t, SUITE_CALL_ELEMS, me->place.ranks - 1);
     case SUITE_CALL_BARRIER:
         return comm_barrier(me->comm);
-    case SUITE_CALL_BEGUN: {
+    case SUITE_CALL_QUEUED: {
         enum status st = comm_all_reduce_begin(me->comm, t, t, SUITE_CALL_ELEMS, &ticket);
         return st != ST_OK ? st : comm_wait(me->comm, ticket);
     }
@@ -112,7 +114,7 @@ static enum status suite_one_call(struct suite_rank *me, float *data, int call)
     }
 }
 
-/* The last rank never enters; every other one says so in time, and again at the next call. */
+/* The last rank never enters. Every other rank names it in time, and again at the next call. */
 static void suite_missing_rank(struct suite_rank *me)
 {
     float *data = calloc(SUITE_CALL_ELEMS, sizeof(float));
@@ -130,7 +132,7 @@ static void suite_missing_rank(struct suite_rank *me)
                  call == SUITE_CALL_RECV ? "rank %d has not answered %s"
                                          : "rank %d has not entered %s",
                  last, suite_call_names[call]);
-        /* a busy machine */
+        /* on a busy machine more ranks may be late */
         snprintf(more, sizeof(more), ", %d have not entered %s", last, suite_call_names[call]);
         CHECK(strstr(status_message(), want) != NULL || strstr(status_message(), more) != NULL,
               "want '%s' in: %s", want, status_message());
@@ -139,7 +141,7 @@ static void suite_missing_rank(struct suite_rank *me)
         CHECK(comm_barrier(me->comm) == ST_PEER && strcmp(status_message(), first) == 0, "%s",
               status_message());
     }
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     free(data);
 }
 static void suite_missing(void **state)
@@ -157,7 +159,7 @@ static void suite_aborted_rank(struct suite_rank *me)
     float *data = calloc(SUITE_CALL_ELEMS, sizeof(float));
     int call = atomic_load(&suite_call), last = me->place.ranks - 1;
     CHECK_OK(comm_barrier(me->comm));
-    pthread_barrier_wait(&me->job->apart); /* all have left it */
+    pthread_barrier_wait(&me->job->line_up); /* all ranks have left the barrier */
     if (me->place.rank == last) {
         clock_sleep_ms(20);
         atomic_store(&me->job->aborted, true);
@@ -168,11 +170,11 @@ static void suite_aborted_rank(struct suite_rank *me)
         st = suite_one_call(me, data, call);
     else
         while (clock_ms() - begin < harness_patience_ms(2000) &&
-               st == ST_OK) /* its own next call ends too */
+               st == ST_OK) /* the next call of this rank ends too */
             st = comm_barrier(me->comm);
     CHECK(st == ST_PEER && clock_ms() - begin < harness_patience_ms(2000), "%s after %lld ms: %s",
           status_name(st), (long long)(clock_ms() - begin), status_message());
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     free(data);
 }
 static void suite_aborted(void **state)
@@ -184,43 +186,44 @@ static void suite_aborted(void **state)
     }
 }
 
-/* Another call, another count, another dtype, another root: every rank learns it, by names. */
+/* The last rank makes another call, or uses another count, dtype or root. Every rank fails, and at
+ * least one names the difference. */
 static void suite_mismatch_rank(struct suite_rank *me)
 {
     float *data = calloc(SUITE_CALL_ELEMS, sizeof(float));
     struct tensor f32 = {data, DTYPE_F32}, bf16 = {data, DTYPE_BF16};
-    bool is_odd = me->place.rank == me->place.ranks - 1;
+    bool is_different = me->place.rank == me->place.ranks - 1;
     enum status st;
     CHECK_OK(comm_barrier(me->comm));
     switch (atomic_load(&suite_call)) {
     case 0:
-        st = is_odd ? comm_broadcast(me->comm, f32, 100, 0)
-                    : comm_all_reduce(me->comm, f32, f32, 100);
+        st = is_different ? comm_broadcast(me->comm, f32, 100, 0)
+                          : comm_all_reduce(me->comm, f32, f32, 100);
         break;
     case 1:
-        st = comm_all_reduce(me->comm, f32, f32, is_odd ? 70000 : 70001);
+        st = comm_all_reduce(me->comm, f32, f32, is_different ? 70000 : 70001);
         break;
     case 2:
-        st = is_odd ? comm_all_reduce(me->comm, f32, f32, 90)
-                    : comm_all_reduce(me->comm, bf16, bf16, 90);
+        st = is_different ? comm_all_reduce(me->comm, f32, f32, 90)
+                          : comm_all_reduce(me->comm, bf16, bf16, 90);
         break;
     case 3:
-        st = comm_broadcast(me->comm, f32, 90000, is_odd);
+        st = comm_broadcast(me->comm, f32, 90000, is_different);
         break;
     default:
-        st = is_odd ? comm_barrier(me->comm) : comm_all_reduce(me->comm, f32, f32, 5);
+        st = is_different ? comm_barrier(me->comm) : comm_all_reduce(me->comm, f32, f32, 5);
         break;
     }
     CHECK(st == ST_BUG || st == ST_PEER, "%s: %s", status_name(st), status_message());
     me->st = st;
     snprintf(me->message, sizeof(me->message), "%s", status_message());
-    pthread_barrier_wait(&me->job->apart);
-    int told = 0;
+    pthread_barrier_wait(&me->job->line_up);
+    int named = 0;
     for (int r = 0; r < me->place.ranks; r++)
-        told += me->job->rank[r].st == ST_BUG &&
-                strstr(me->job->rank[r].message, "different calls") != NULL;
-    CHECK(told >= 1, "nobody named the difference: %s", me->message);
-    pthread_barrier_wait(&me->job->apart);
+        named += me->job->rank[r].st == ST_BUG &&
+                 strstr(me->job->rank[r].message, "different calls") != NULL;
+    CHECK(named >= 1, "no rank named the difference: %s", me->message);
+    pthread_barrier_wait(&me->job->line_up);
     free(data);
 }
 static void suite_mismatch(void **state)
@@ -232,7 +235,7 @@ static void suite_mismatch(void **state)
     }
 }
 
-/* Closing ends what was begun, without waiting for those who never come. */
+/* Closing ends queued calls and does not wait for missing ranks. */
 static void suite_closing_rank(struct suite_rank *me)
 {
     static float data[SUITE_RANKS_MAX][64];
@@ -241,7 +244,7 @@ static void suite_closing_rank(struct suite_rank *me)
     CHECK_OK(comm_barrier(me->comm));
     if (me->place.rank != me->place.ranks - 1)
         CHECK_OK(comm_all_reduce_begin(me->comm, t, t, 64, &ticket));
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     int64_t begin = clock_ms();
     comm_close(me->comm);
     me->comm = NULL;

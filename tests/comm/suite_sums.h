@@ -1,4 +1,4 @@
-/* suite_sums — collectives give what they promise, bit for bit. Part of suite.h. */
+/* suite_sums — the results of every call, bit for bit. Part of suite.h. */
 #ifndef CONVOY_TESTS_COMM_SUITE_SUMS_H
 #define CONVOY_TESTS_COMM_SUITE_SUMS_H
 
@@ -38,8 +38,7 @@ static void suite_put(void *data, enum dtype dtype, int64_t i, double x)
         ((uint16_t *)data)[i] = bf16_from_float((float)x);
 }
 
-/* Element i of rank r: whole numbers whose sums are exact in every dtype, or random ones whose sums
- * are not. */
+/* Element i of rank r: a whole number, so that sums are exact in every dtype, or a random one. */
 static double suite_value(bool is_exact, int r, int64_t i)
 {
     if (is_exact)
@@ -57,7 +56,7 @@ static void suite_fill(void *data, enum dtype dtype, int64_t n, bool is_exact, i
         suite_put(data, dtype, i, suite_value(is_exact, r, i));
 }
 
-/* The sum of element i over all ranks, in the order that sum_tree.h promises, into out[i]. */
+/* out[i] = the sum of element i over all ranks, in the order of sum_tree.h. */
 static void suite_sum(void *out, enum dtype dtype, int64_t i, bool is_exact, int nodes, int locals)
 {
     struct sum_tree_step steps[SUITE_RANKS_MAX];
@@ -78,7 +77,7 @@ static void suite_sum(void *out, enum dtype dtype, int64_t i, bool is_exact, int
 }
 
 struct suite_buffers {
-    char *in, *out, *want; /* in: may be memory of comm_alloc */
+    char *in, *out, *want; /* in: may come from comm_alloc */
     enum dtype dtype;
     int64_t n;
     size_t each;
@@ -163,7 +162,7 @@ static void suite_order(void **state)
     suite_each(20000, 1, suite_order_rank);
 }
 
-static void suite_moves_rank(struct suite_rank *me)
+static void suite_copies_rank(struct suite_rank *me)
 {
     int rank = me->place.rank, n = me->place.ranks;
     uint8_t *data = malloc(SUITE_ELEMS_MAX);
@@ -199,14 +198,14 @@ static void suite_moves_rank(struct suite_rank *me)
     CHECK_OK(comm_barrier(me->comm));
     free(data);
 }
-static void suite_moves(void **state)
+static void suite_copies(void **state)
 {
     (void)state;
-    suite_each(20000, 1, suite_moves_rank);
+    suite_each(20000, 1, suite_copies_rank);
 }
 
-/* Round the ring, even ranks first sending and odd ones first receiving. */
-static void suite_pairs_rank(struct suite_rank *me)
+/* A message to the next rank in a ring. Even ranks send first, odd ranks receive first. */
+static void suite_messages_rank(struct suite_rank *me)
 {
     int rank = me->place.rank, n = me->place.ranks, to = (rank + 1) % n, from = (rank + n - 1) % n;
     int32_t *mine = malloc(SUITE_ELEMS_MAX * 4), *theirs = malloc(SUITE_ELEMS_MAX * 4);
@@ -226,15 +225,14 @@ static void suite_pairs_rank(struct suite_rank *me)
     CHECK_OK(comm_barrier(me->comm));
     free(mine), free(theirs);
 }
-static void suite_pairs(void **state)
+static void suite_messages(void **state)
 {
     (void)state;
-    suite_each(20000, 2, suite_pairs_rank);
+    suite_each(20000, 2, suite_messages_rank);
 }
 
-/* Many begun at once, buffers written meanwhile, blocking calls between, waited for in any
- * order. */
-static void suite_begun_rank(struct suite_rank *me)
+/* Many calls in the queue, blocking calls between them, and waits in any order. */
+static void suite_queued_rank(struct suite_rank *me)
 {
     enum { CALLS = 40, ELEMS = 3001 };
     int n = me->place.ranks;
@@ -280,13 +278,13 @@ static void suite_begun_rank(struct suite_rank *me)
     CHECK_OK(comm_barrier(me->comm));
     free(data);
 }
-static void suite_begun(void **state)
+static void suite_queued(void **state)
 {
     (void)state;
-    suite_each(20000, 1, suite_begun_rank);
+    suite_each(20000, 1, suite_queued_rank);
 }
 
-/* A job: blocking calls in the comm's thread, in its place among what is begun. */
+/* Jobs make blocking calls on the queue thread, in their order among the queued calls. */
 struct suite_job_arg {
     struct suite_rank *me;
     float x[3];
@@ -337,11 +335,11 @@ static void suite_jobs(void **state)
     suite_each(20000, 1, suite_jobs_rank);
 }
 
-static void suite_one_group(struct suite_rank *me, const int *ranks, int n)
+static void suite_one_split(struct suite_rank *me, const int *ranks, int n)
 {
-    struct comm *sub;
-    CHECK_OK(comm_split(me->comm, ranks, n, &sub));
-    const struct comm_place *place = comm_place(sub);
+    struct comm *split;
+    CHECK_OK(comm_split(me->comm, ranks, n, &split));
+    const struct comm_place *place = comm_place(split);
     CHECK(place->ranks == n && ranks[place->rank] == me->place.rank, "rank %d of %d", place->rank,
           n);
     enum { ELEMS = 20011 };
@@ -358,50 +356,49 @@ static void suite_one_group(struct suite_rank *me, const int *ranks, int n)
         want[i] = sum[0];
     }
     struct tensor t = {data, DTYPE_F32};
-    CHECK_OK(comm_all_reduce(sub, t, t, ELEMS));
-    CHECK(memcmp(data, want, sizeof(float) * ELEMS) == 0, "a group of %d", n);
+    CHECK_OK(comm_all_reduce(split, t, t, ELEMS));
+    CHECK(memcmp(data, want, sizeof(float) * ELEMS) == 0, "a split of %d", n);
     float few[3] = {1, 2, 3};
-    CHECK_OK(
-        comm_all_reduce(sub, (struct tensor){few, DTYPE_F32}, (struct tensor){few, DTYPE_F32}, 3));
+    CHECK_OK(comm_all_reduce(split, (struct tensor){few, DTYPE_F32},
+                             (struct tensor){few, DTYPE_F32}, 3));
     CHECK(few[2] == 3.0f * (float)n, "%g", (double)few[2]);
-    CHECK_OK(comm_barrier(sub));
-    comm_close(sub);
+    CHECK_OK(comm_barrier(split));
+    comm_close(split);
     free(data), free(want);
 }
 
-/* All, each node, each row of equal locals, odd and even: groups of one comm one after the
- * other. */
-static void suite_groups_rank(struct suite_rank *me)
+/* Splits one after the other: all ranks, each node, each rail, odd and even ranks. */
+static void suite_splits_rank(struct suite_rank *me)
 {
     const struct comm_place *p = &me->place;
     int ranks[SUITE_RANKS_MAX], n;
     for (int round = 0; round < 2; round++) {
         for (n = 0; n < p->ranks; n++)
             ranks[n] = n;
-        suite_one_group(me, ranks, n);
+        suite_one_split(me, ranks, n);
         for (n = 0; n < p->locals; n++)
             ranks[n] = p->node * p->locals + n;
-        suite_one_group(me, ranks, n);
+        suite_one_split(me, ranks, n);
         for (n = 0; n < p->nodes; n++)
             ranks[n] = n * p->locals + p->local;
-        suite_one_group(me, ranks, n);
+        suite_one_split(me, ranks, n);
         n = 0;
         for (int r = p->rank % 2; r < p->ranks; r += 2)
             ranks[n++] = r;
-        suite_one_group(me, ranks, n);
-        if (p->ranks > 2 && p->rank != 1) { /* an uneven one, without rank 1 */
+        suite_one_split(me, ranks, n);
+        if (p->ranks > 2 && p->rank != 1) { /* unequal nodes: all ranks but rank 1 */
             n = 0;
             for (int r = 0; r < p->ranks; r++)
                 if (r != 1)
                     ranks[n++] = r;
-            suite_one_group(me, ranks, n);
+            suite_one_split(me, ranks, n);
         }
     }
     CHECK_OK(comm_barrier(me->comm));
 }
-static void suite_groups(void **state)
+static void suite_splits(void **state)
 {
     (void)state;
-    suite_each(20000, 1, suite_groups_rank);
+    suite_each(20000, 1, suite_splits_rank);
 }
 #endif

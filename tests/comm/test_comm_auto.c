@@ -30,7 +30,7 @@ static enum status open_auto(struct suite_rank *me, const struct comm_config *co
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[rank], &world->bytes[rank]));
     if (rank == atomic_load(&rank_without))
         forget_nccl(world->addresses[rank], &world->bytes[rank]);
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     return comm_end_open(me->comm, config->generation, world->addresses, world->bytes);
 }
 
@@ -99,10 +99,10 @@ static enum status open_torn(struct suite_rank *me, const struct comm_config *co
     mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
                              &world->bytes[me->place.rank]));
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     if (me->place.rank == 0)
         world->bytes[1] = 20;
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     CHECK(comm_end_open(me->comm, 1, world->addresses, world->bytes) == ST_DISAGREE &&
               strstr(status_message(), "rank 1 chooses its transport differently (20 bytes)"),
           "%s", status_message());

@@ -1,8 +1,8 @@
-/* test_comm_nccl — the suite over NCCL's interface, held by the tests' own libnccl.so.2
- * (fake_nccl.c) and a device that the host cannot touch (fake_device.h): no GPU. What it cannot
- * show: NCCL's own order of sums, its speed, and what it does with real links.
+/* test_comm_nccl — the suite over NCCL's interface without a GPU: the tests' own libnccl.so.2
+ * (fake_nccl.c) and a device that the host cannot touch (fake_device.h). It does not show NCCL's
+ * order of sums, its speed, or its behaviour on real links.
  *
- * The suite's tests that need to know who has not come are not here: NCCL does not tell. */
+ * Tests of the suite that name missing ranks are left out: NCCL does not report them. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include "comm/suite.h"
 
@@ -30,7 +30,7 @@ static const struct suite suite_nccl = {.name = "nccl",
                                         .open = open_rank,
                                         .is_discrete = true};
 
-/* Nothing of the fake's is left, and it was used as NCCL wants it. */
+/* Nothing is left open, and no call broke a rule of NCCL. */
 static void check_clean(void)
 {
     assert_int_equal(atomic_load(&knobs->open_n), 0);
@@ -52,9 +52,9 @@ static void places(void **state)
     check_clean();
 }
 
-/* ---- what goes wrong in calls ---- */
+/* ---- failures in calls ---- */
 
-/* The last rank never enters: the others say so in time, and the device is free again. */
+/* The last rank never enters: the others fail in time, and the device is free again. */
 static void missing_rank(struct suite_rank *me)
 {
     float *data = calloc(SUITE_CALL_ELEMS, sizeof(float));
@@ -72,13 +72,13 @@ static void missing_rank(struct suite_rank *me)
         status_clear();
         CHECK(comm_barrier(me->comm) == ST_PEER, "%s", status_message());
     }
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     free(data);
 }
 static void missing(void **state)
 {
     (void)state;
-    static const int calls[] = {SUITE_CALL_ALL_REDUCE, SUITE_CALL_SCATTER, SUITE_CALL_BEGUN,
+    static const int calls[] = {SUITE_CALL_ALL_REDUCE, SUITE_CALL_SCATTER, SUITE_CALL_QUEUED,
                                 SUITE_CALL_RECV};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         atomic_store(&suite_call, calls[i]);
@@ -87,8 +87,7 @@ static void missing(void **state)
     check_clean();
 }
 
-/* A link fails in the middle of things: every rank is told by NCCL, aborts, and says what it was
- * in. */
+/* A link fails between calls: NCCL reports it on every rank, which aborts and names its call. */
 static void failing_rank(struct suite_rank *me)
 {
     float x[100] = {0};
@@ -104,13 +103,13 @@ static void failing_rank(struct suite_rank *me)
     CHECK(strstr(status_message(), "all_reduce") != NULL &&
               strstr(status_message(), "said by the fake") != NULL,
           "%s", status_message());
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
 }
 static atomic_int failing_st;
 static void failing_as_rank(struct suite_rank *me)
 {
     me->st = (enum status)atomic_load(&failing_st);
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     failing_rank(me);
 }
 static void failing(void **state)
@@ -133,22 +132,22 @@ static void failing(void **state)
     check_clean();
 }
 
-/* A call that NCCL refuses at once: of a whole group, the others end by their deadline. */
+/* NCCL refuses a call of a group on one rank; the other ranks end at their deadline. */
 static void refused_rank(struct suite_rank *me)
 {
     void *a;
     CHECK_OK(comm_alloc(me->comm, 4000, &a));
     struct tensor t = {a, DTYPE_F32};
     CHECK_OK(comm_barrier(me->comm));
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     if (me->place.rank == 0)
         atomic_store(&knobs->refuses_next, NCCL_INVALID_USAGE);
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     enum status st = me->place.rank == 0 ? comm_reduce_scatter(me->comm, t, t, 33) : ST_OK;
     CHECK(me->place.rank > 0 ||
               (st == ST_BAD_SETTING && strstr(status_message(), "a GPU of its own") != NULL),
           "%s: %s", status_name(st), status_message());
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
 }
 static void refused(void **state)
 {
@@ -157,7 +156,7 @@ static void refused(void **state)
     check_clean();
 }
 
-/* ---- what goes wrong in opening ---- */
+/* ---- failures in opening ---- */
 
 static enum status open_hanging(struct suite_rank *me, const struct comm_config *config)
 {
@@ -167,7 +166,7 @@ static enum status open_hanging(struct suite_rank *me, const struct comm_config 
     CHECK(st == ST_PEER && took < harness_patience_ms(5000), "%s after %lld ms: %s",
           status_name(st), (long long)took, status_message());
     CHECK(strstr(status_message(), "open") != NULL, "%s", status_message());
-    return ST_OK; /* as it should be */
+    return ST_OK; /* as expected */
 }
 static void nothing_rank(struct suite_rank *me) { (void)me; }
 static void abort_rank(struct suite_rank *me) { atomic_store(&me->job->aborted, true); }
@@ -202,9 +201,9 @@ static void init_aborted(void **state)
     check_clean();
 }
 
-/* Addresses of another version, of another transport, and without an id. */
-static atomic_int card_case;
-static enum status open_cards(struct suite_rank *me, const struct comm_config *config)
+/* Addresses of another version and of another transport, and one without an id. */
+static atomic_int address_case;
+static enum status open_damaged_address(struct suite_rank *me, const struct comm_config *config)
 {
     struct nccl_world *world = me->job->world;
     struct comm_config mine = *config;
@@ -213,32 +212,32 @@ static enum status open_cards(struct suite_rank *me, const struct comm_config *c
     mine.dev = suite_dev;
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
                              &world->bytes[me->place.rank]));
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     if (me->place.rank == 0) {
-        if (atomic_load(&card_case) == 0)
+        if (atomic_load(&address_case) == 0)
             memcpy(world->addresses[1], &version, sizeof version);
-        if (atomic_load(&card_case) == 1)
+        if (atomic_load(&address_case) == 1)
             world->bytes[1] = 77;
-        if (atomic_load(&card_case) == 2)
+        if (atomic_load(&address_case) == 2)
             memcpy(world->addresses[0] + 4, &has_id, sizeof has_id);
     }
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     static const enum status want[] = {ST_DISAGREE, ST_DISAGREE, ST_BUG};
     static const char *const words[] = {"2.28.9 on rank 0, 2.18.5 on rank 1", "77 bytes",
                                         "no unique id"};
     enum status st = comm_end_open(me->comm, 1, world->addresses, world->bytes);
-    CHECK(st == want[atomic_load(&card_case)] &&
-              strstr(status_message(), words[atomic_load(&card_case)]) != NULL,
+    CHECK(st == want[atomic_load(&address_case)] &&
+              strstr(status_message(), words[atomic_load(&address_case)]) != NULL,
           "%s: %s", status_name(st), status_message());
     return ST_OK;
 }
-static void cards(void **state)
+static void damaged_addresses(void **state)
 {
     (void)state;
     struct suite suite = suite_nccl;
-    suite.open = open_cards;
+    suite.open = open_damaged_address;
     for (int i = 0; i < 3; i++) {
-        atomic_store(&card_case, i);
+        atomic_store(&address_case, i);
         suite_run_on(&suite, 1, 2, harness_patience_ms(20000), nothing_rank);
     }
     check_clean();
@@ -265,7 +264,7 @@ static void on_cpu(void **state)
 
 /* ---- the library ---- */
 
-/* In a process of its own, for a library stays open. 0: as wanted. */
+/* In a process of its own, because the library stays loaded. Returns 0 if all is as expected. */
 static int open_in_child(const char *kind, enum status want, const char *words)
 {
     pid_t pid = fork();
@@ -318,18 +317,28 @@ static void versions(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(library),       cmocka_unit_test(versions),
-        cmocka_unit_test(places),        cmocka_unit_test(suite_device),
-        cmocka_unit_test(suite_exact),   cmocka_unit_test(suite_order),
-        cmocka_unit_test(suite_moves),   cmocka_unit_test(suite_pairs),
-        cmocka_unit_test(suite_begun),   cmocka_unit_test(suite_jobs),
-        cmocka_unit_test(suite_groups),  cmocka_unit_test(suite_bad_arguments),
-        cmocka_unit_test(suite_now),     cmocka_unit_test(suite_aborted),
-        cmocka_unit_test(suite_closing), cmocka_unit_test(missing),
-        cmocka_unit_test(failing),       cmocka_unit_test(refused),
-        cmocka_unit_test(init_hangs),    cmocka_unit_test(init_aborted),
-        cmocka_unit_test(cards),         cmocka_unit_test(on_cpu)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(library),
+                                              cmocka_unit_test(versions),
+                                              cmocka_unit_test(places),
+                                              cmocka_unit_test(suite_device),
+                                              cmocka_unit_test(suite_exact),
+                                              cmocka_unit_test(suite_order),
+                                              cmocka_unit_test(suite_copies),
+                                              cmocka_unit_test(suite_messages),
+                                              cmocka_unit_test(suite_queued),
+                                              cmocka_unit_test(suite_jobs),
+                                              cmocka_unit_test(suite_splits),
+                                              cmocka_unit_test(suite_bad_arguments),
+                                              cmocka_unit_test(suite_activity),
+                                              cmocka_unit_test(suite_aborted),
+                                              cmocka_unit_test(suite_closing),
+                                              cmocka_unit_test(missing),
+                                              cmocka_unit_test(failing),
+                                              cmocka_unit_test(refused),
+                                              cmocka_unit_test(init_hangs),
+                                              cmocka_unit_test(init_aborted),
+                                              cmocka_unit_test(damaged_addresses),
+                                              cmocka_unit_test(on_cpu)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     knobs = nccl_world_begin();

@@ -1,5 +1,5 @@
-/* test_comm_shm — the suite on one node's shared mapping, each rank with a mapping of its own;
- * the same between processes; and a mapping that an earlier life has left full of its words. */
+/* test_comm_shm — the suite on the shared memory of one node, each rank with its own mapping. Also:
+ * processes as ranks, and memory that an earlier generation has used. */
 #include "comm/suite.h"
 
 #include <fcntl.h>
@@ -69,13 +69,13 @@ static int process(int fd, int rank, int ranks, int64_t generation)
             return 5;
     }
     if (generation % 2 == 1)
-        return 0; /* a life that ends without closing */
+        return 0; /* this generation ends without closing */
     comm_close(comm);
     return 0;
 }
 
-/* Three lives of three processes on one mapping; some end in the middle of things. */
-static void lives_of_processes(void **state)
+/* Three generations of three processes on one memfd; some end without closing. */
+static void generations_of_processes(void **state)
 {
     (void)state;
     int fd = memfd_create("test", MFD_CLOEXEC);
@@ -97,7 +97,8 @@ static void lives_of_processes(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {SUITE_TESTS, cmocka_unit_test(lives_of_processes)};
+    static const struct CMUnitTest tests[] = {SUITE_TESTS,
+                                              cmocka_unit_test(generations_of_processes)};
     suite_this = &suite_shm;
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();

@@ -43,7 +43,7 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
                              &world->bytes[me->place.rank]));
     CHECK(world->bytes[me->place.rank] > 0, "%lld bytes", (long long)world->bytes[me->place.rank]);
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     return comm_end_open(me->comm, generation, world->addresses, world->bytes);
 }
 

@@ -1,4 +1,4 @@
-/* test_shm_threads — the suite on threads of one world, in several layouts. */
+/* test_shm_threads — the suite on threads of one process, in several layouts. */
 #include "comm/suite.h"
 
 static void *world_new(const struct suite_job *job)
@@ -27,12 +27,12 @@ static const struct suite suite_threads = {.name = "threads",
                                            .world_free = world_free,
                                            .open = open_rank};
 
-/* A rank that is slower than calls may last at first, but not than they may by then. */
+/* A rank that comes after timeout_ms, but before the limit that limit_ms returns by then. */
 static void slow_rank(struct suite_rank *me)
 {
     CHECK_OK(comm_barrier(me->comm)); /* all are open */
     me->job->limit_ms = harness_patience_ms(20000);
-    pthread_barrier_wait(&me->job->apart);
+    pthread_barrier_wait(&me->job->line_up);
     if (me->place.rank == 1)
         clock_sleep_ms(me->job->timeout_ms + 300);
     CHECK_OK(comm_barrier(me->comm));

@@ -1,6 +1,5 @@
-/* test_staging — buffers in a device's memory that the host cannot touch, over transports that
- * move the host's: threads of one world, the mapping of one node, and UCX between nodes over the
- * loopback device. */
+/* test_staging — buffers in device memory over transports that move host memory: threads, the
+ * shared memory of one node, and UCX between nodes over the loopback device. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include "comm/suite.h"
 
@@ -45,7 +44,7 @@ static void over_ucx(void **state)
     suite_device(state);
 }
 
-/* Cutting changes no order. */
+/* Chunking does not change the order of sums. */
 static void bits_rank(struct suite_rank *me)
 {
     CHECK(suite_device_bits(me, 1200007) > 0, "rank %d", me->place.rank);

@@ -1,6 +1,6 @@
-/* test_sum — sums of many buffers against sum_tree.h's plan, element by element, bit for bit:
- * layouts, dtypes, counts around every block, any alignment, in place, several outs, streamed or
- * not; nothing is written beside the outs. */
+/* test_sum — sum_run against the plan of sum_tree.h, element by element, bit for bit: layouts,
+ * dtypes, counts around every block, any alignment, in place, several outs, both kinds of stores.
+ * Nothing is written beside the outs. */
 #include "harness.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * stream with a pinned ring for its copies and scratch memory for its kernels. No function here
  * waits for the whole device. Must not know what the kernels compute.
  *
- * Copies. Device memory is told from host memory by the table of what dev_alloc took, pinned host
+ * Copies. Device memory is recognised by the table of what dev_alloc took, pinned host
  * memory by the table of dev_pin. Pageable host memory goes through the pinned ring
  * (dev_cuda_ring.c). */
 #include "dev/dev_cuda_internal.h"

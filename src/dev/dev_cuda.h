@@ -1,8 +1,8 @@
 /* dev_cuda — opens an NVIDIA GPU as a device: memory and streams through the CUDA runtime,
  * operations through the launchers of kernels/cuda.h.
  *
- * In a program that was built without CUDA every function returns ST_NO_DEVICE and says so. Nothing
- * of NVIDIA's is loaded before the first call. Must not know models or ranks. */
+ * In a program that was built without CUDA every function returns ST_NO_DEVICE with that message.
+ * Nothing of NVIDIA's is loaded before the first call. Must not know models or ranks. */
 #ifndef CONVOY_DEV_DEV_CUDA_H
 #define CONVOY_DEV_DEV_CUDA_H
 

@@ -1,5 +1,5 @@
-/* dev_cuda_error — failures of the CUDA runtime as statuses with a sentence. Must not know who
- * asked. */
+/* dev_cuda_error — failures of the CUDA runtime as statuses, each with a message. Must not know
+ * which call failed, or why it was made. */
 #include "dev/dev_cuda_internal.h"
 
 #ifdef CONVOY_CUDA
@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* What a missing or unfit driver lacks, and who has it. */
+/* The message for a driver that is missing or unfit: what it lacks, and which package has it. */
 static enum status no_driver(cudaError_t error)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -10,7 +10,7 @@ struct dev_cuda_peak {
 };
 
 /* dev_cuda_peak — of a GPU as the runtime describes it. A part of a chip (MIG) has fewer
- * multiprocessors or says so in its name: unknown, like every chip that is not in the table. */
+ * multiprocessors or has MIG in its name: unknown, like every chip that is not in the table. */
 struct dev_cuda_peak dev_cuda_peak(const char *name, int major, int minor, int sm_count);
 
 #endif

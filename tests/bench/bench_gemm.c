@@ -175,14 +175,14 @@ static int64_t weight_place(const struct shape *s, int layer)
 
 /* Times one product over weights that are not in cache (another layer's each time); seconds a
  * product. */
-static double time_one(enum kind kind, const struct shape *s, int64_t n, int who)
+static double time_one(enum kind kind, const struct shape *s, int64_t n, int lib)
 {
     int repeats = s->out == VOCAB ? 1 : LAYERS;
     int64_t start = clock_ns();
     for (int l = 0; l < repeats; l++) {
         float *w = weights + weight_place(s, l), *dw = grads + weight_place(s, l);
-        if (who < 2)
-            ours(kind, s, n, w, dw, who == 1);
+        if (lib < 2)
+            ours(kind, s, n, w, dw, lib == 1);
         else
             theirs(kind, s, n, w, dw);
     }
@@ -201,18 +201,18 @@ static void bench_shape(enum kind kind, const struct shape *s, int64_t n, int ro
     for (int r = 0; r < rounds; r++) {
         peaks[r] = peak_fma_v4(&cpu, 0.03) * 1e-9;
         limits[r] = peak_ours(0.03) * 1e-9;
-        for (int who = 0; who < (blas ? 3 : 2); who++) {
-            if (who == 2)
-                time_one(kind, s, n, who); /* wake its threads */
-            rate[who][r] = flops / time_one(kind, s, n, who);
+        for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
+            if (lib == 2)
+                time_one(kind, s, n, lib); /* wake its threads */
+            rate[lib][r] = flops / time_one(kind, s, n, lib);
         }
         rest();
     }
     double peak = median(peaks, rounds), limit = median(limits, rounds);
     flops_peak = peak > flops_peak ? peak : flops_peak;
-    for (int who = 0; who < (blas ? 3 : 2); who++) {
-        mid[who] = median(rate[who], rounds);
-        best[who] = rate[who][rounds - 1];
+    for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
+        mid[lib] = median(rate[lib], rounds);
+        best[lib] = rate[lib][rounds - 1];
     }
     printf("%-5s %-5s %4lld x %5lld x %5lld   %4.0f %4.0f (%4.1f %%)   %4.0f %4.0f   %4.0f %4.0f   "
            "%4.0f %4.0f\n",
@@ -242,18 +242,18 @@ static void bench_shapes(int rounds, const char *only)
 
 /* Every dense product of one training step, in its order; the head in chunks of rows, as training
  * does. */
-static double step_seconds(int64_t n, int who)
+static double step_seconds(int64_t n, int lib)
 {
     int64_t start = clock_ns();
     for (int l = 0; l < LAYERS; l++)
         for (int s = 0; s < 4; s++)
-            who < 2
-                ? ours(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL, who == 1)
+            lib < 2
+                ? ours(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL, lib == 1)
                 : theirs(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL);
     for (int64_t row = 0; row < n; row += HEAD_ROWS)
         for (enum kind kind = FWD; kind <= BWD_W; kind++) {
             int64_t rows = n - row < HEAD_ROWS ? n - row : HEAD_ROWS;
-            who < 2 ? ours(kind, &shapes[4], rows, weights, grads, who == 1)
+            lib < 2 ? ours(kind, &shapes[4], rows, weights, grads, lib == 1)
                     : theirs(kind, &shapes[4], rows, weights, grads);
         }
     for (int l = LAYERS - 1; l >= 0; l--)
@@ -261,7 +261,7 @@ static double step_seconds(int64_t n, int who)
             for (enum kind kind = BWD_X; kind <= BWD_W; kind++) {
                 float *w = weights + weight_place(&shapes[s], l),
                       *dw = grads + weight_place(&shapes[s], l);
-                who < 2 ? ours(kind, &shapes[s], n, w, dw, who == 1)
+                lib < 2 ? ours(kind, &shapes[s], n, w, dw, lib == 1)
                         : theirs(kind, &shapes[s], n, w, dw);
             }
     return seconds_of(start);
@@ -274,20 +274,20 @@ static void bench_step(const char *name, int64_t n, int rounds)
     for (int r = 0; r < rounds; r++) {
         peaks[r] = peak_fma_v4(&cpu, 0.1) * 1e-9;
         limits[r] = peak_ours(0.1) * 1e-9;
-        for (int who = 0; who < (blas ? 3 : 2); who++) {
-            took[who][r] = step_seconds(n, who);
-            if (who == 2)
+        for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
+            took[lib][r] = step_seconds(n, lib);
+            if (lib == 2)
                 rest();
         }
     }
     double peak = median(peaks, rounds), limit = median(limits, rounds);
     printf("%-9s %6.1f GFLOP, FMA peak %4.0f, our limit %4.0f:", name, flops, peak, limit);
-    for (int who = 0; who < (blas ? 3 : 2); who++) {
+    for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
         static const char *const names[] = {"bare GEMMs of the same shapes, ours", "with epilogues",
                                             "OpenBLAS"};
-        double mid = median(took[who], rounds);
-        printf("  %s %.4f s (best %.4f; %.1f %% of FMA peak, %.1f %% of our limit)", names[who],
-               mid, took[who][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
+        double mid = median(took[lib], rounds);
+        printf("  %s %.4f s (best %.4f; %.1f %% of FMA peak, %.1f %% of our limit)", names[lib],
+               mid, took[lib][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
     }
     puts("");
     fflush(stdout);

@@ -105,7 +105,7 @@ static struct times median(const struct times *row, int n)
     return out;
 }
 
-/* The ceilings of the best level here; the update goes over the gradients, which nobody needs
+/* The ceilings of the best level here; the update goes over the gradients, which are not needed
  * between steps. */
 static void measure_peaks(const struct cpu *cpu, struct step *step, bool has_amx, struct times *out)
 {

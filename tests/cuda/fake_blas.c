@@ -27,7 +27,7 @@ static int counts[COUNTS];
 int *fake_blas_counts(void);
 int *fake_blas_counts(void) { return counts; }
 
-/* Who carries a product out, as tests/emu/emu_control.h says. */
+/* Runs a product, as tests/emu/emu_control.h describes. */
 typedef int device_fn(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
 static device_fn *device;
 void fake_blas_device(device_fn *by);

@@ -17,7 +17,7 @@
 #define LAUNCHER(name) (void (*)(void)) name##_cuda,
 static void (*const launchers[])(void) = {OP_LIST(LAUNCHER)(void (*)(void)) column_sum_cuda};
 
-/* ---- a device whose operations are counted, and the emulation's mistakes told ---- */
+/* ---- a device that counts operations and reports errors of the emulation ---- */
 
 static const struct op_table *inner_op;
 #define GUARDED_NUMBER(name) GUARDED_##name,

@@ -60,7 +60,7 @@ static struct {
     struct runtime_piece pinned[RUNTIME_PIECES];
     struct runtime_copy out[RUNTIME_OUT]; /* src: a copy of what a graph brings */
     int pinned_n, out_n, settled;         /* settled: how often */
-    /* an event tells of its last record that is done, as if the newest were not asked for */
+    /* an event is reported as reached because of an earlier record */
     int is_stale;
     int launches_before_wait; /* of graphs, so far, when the host last waited for an event */
     size_t nodes_after_event; /* of the graph last launched, behind its event's node */
@@ -290,7 +290,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     *free_bytes = *total = runtime.free_bytes;
     return cudaSuccess;
 }
-/* runtime_nothing — pages that nobody may touch, and that take no memory. */
+/* runtime_nothing — pages that cannot be touched and take no memory. */
 static char *runtime_nothing(void *at, size_t bytes)
 {
     void *p = mmap(at, bytes, PROT_NONE,

@@ -11,7 +11,7 @@
 
 /* ---- device, memory, copies ---- */
 
-static void it_says_what_it_is(void **state)
+static void info_describes_the_gpu(void **state)
 {
     (void)state;
     struct dev_info info;
@@ -33,8 +33,8 @@ static void it_says_what_it_is(void **state)
     runtime.sm_count = 4;
 }
 
-/* For who moves elements between devices: pinned memory, streams that are asked instead of waited
- * for. */
+/* What a communicator uses: pinned memory, streams that are queried instead of waited for,
+ * events. */
 static void is_discrete(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void small_copies_do_not_wait(void **state)
 
 /* The host that touches the device's memory crashes, as on a GPU: else the tests below would prove
  * little. */
-static void memory_is_the_devices(void **state)
+static void memory_is_out_of_the_hosts_reach(void **state)
 {
     (void)state;
     struct dev *dev = open_device();
@@ -185,7 +185,7 @@ static void memory_is_the_devices(void **state)
 
 /* ---- faults ---- */
 
-static void said(enum status st, enum status want, const char *word)
+static void expect_failure(enum status st, enum status want, const char *word)
 {
     if (st != want || !strstr(status_message(), word))
         fail_msg("%s \"%s\", want %s with \"%s\"", status_name(st), status_message(),
@@ -198,17 +198,17 @@ static void no_device(void **state)
     struct dev *dev = NULL;
     int count = 0;
     runtime_fail("cudaGetDeviceCount", 0, cudaErrorInsufficientDriver);
-    said(dev_cuda_count(&count), ST_NO_DEVICE, "DEVICE=cpu");
+    expect_failure(dev_cuda_count(&count), ST_NO_DEVICE, "DEVICE=cpu");
     runtime.devices_n = 0;
-    said(dev_cuda_count(&count), ST_NO_DEVICE, "DEVICE=cpu");
+    expect_failure(dev_cuda_count(&count), ST_NO_DEVICE, "DEVICE=cpu");
     runtime.devices_n = 1;
-    said(dev_cuda_open(1, false, &dev), ST_NO_DEVICE,
-         "GPU 1 was asked for, but this process sees 1");
+    expect_failure(dev_cuda_open(1, false, &dev), ST_NO_DEVICE,
+                   "GPU 1 was asked for, but this process sees 1");
     runtime.major = 7;
-    said(dev_cuda_open(0, false, &dev), ST_NO_DEVICE, "needs sm_80");
+    expect_failure(dev_cuda_open(0, false, &dev), ST_NO_DEVICE, "needs sm_80");
     runtime.major = 9;
     runtime_fail("cudaSetDevice", 0, cudaErrorDevicesUnavailable);
-    said(dev_cuda_open(0, false, &dev), ST_NO_DEVICE, "the GPU cannot be used");
+    expect_failure(dev_cuda_open(0, false, &dev), ST_NO_DEVICE, "the GPU cannot be used");
     assert_null(dev);
 }
 
@@ -230,7 +230,7 @@ static void faults_have_their_status(void **state)
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         runtime_fail("cudaStreamSynchronize", 0, trials[i].error);
         enum status st = dev_sync(s);
-        said(st, trials[i].st, trials[i].word);
+        expect_failure(st, trials[i].st, trials[i].word);
         assert_int_equal(status_exit(st), trials[i].exit_code);
     }
     dev_stream_close(s);
@@ -263,9 +263,10 @@ static void every_call_fails_once(void **state)
             runtime_fail(calls[i], after, cudaErrorMemoryAllocation);
             enum status st = use(dev, &s);
             if (st != ST_OK)
-                said(st, ST_RETRY,
-                     strcmp(calls[i], "cudaHostAlloc") == 0 ? "8.0 MiB of pinned host memory"
-                                                            : "the GPU has 8");
+                expect_failure(st, ST_RETRY,
+                               strcmp(calls[i], "cudaHostAlloc") == 0
+                                   ? "8.0 MiB of pinned host memory"
+                                   : "the GPU has 8");
             assert_true(st == ST_OK ? runtime.fail_call != NULL && after > 0
                                     : runtime.fail_call == NULL);
             runtime.fail_call = NULL;
@@ -320,7 +321,7 @@ static void libraries_are_found_or_named(void **state)
     struct library l;
     struct one_symbol table;
     use_fake();
-    said(library_open(&spec, &l, &table), ST_NO_DEVICE, "has no no_such_thing");
+    expect_failure(library_open(&spec, &l, &table), ST_NO_DEVICE, "has no no_such_thing");
     assert_non_null(strstr(status_message(), here("")));
     assert_null(l.handle);
     spec.symbols_n = 0;
@@ -329,18 +330,23 @@ static void libraries_are_found_or_named(void **state)
     library_close(&l);
     library_close(&l);
     spec.names = absent;
-    said(library_open(&spec, &l, &table), ST_NO_DEVICE, "no libnowhere.so.7 in ");
+    expect_failure(library_open(&spec, &l, &table), ST_NO_DEVICE, "no libnowhere.so.7 in ");
     assert_non_null(strstr(status_message(), "/usr/local/cuda/lib64"));
     assert_non_null(strstr(status_message(), "install libcublas-13-0"));
     library_dir(NULL);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(it_says_what_it_is),         cmocka_unit_test(copies_and_fills),
-    cmocka_unit_test(small_copies_do_not_wait),   cmocka_unit_test(is_discrete),
-    cmocka_unit_test(memory_is_the_devices),      cmocka_unit_test(no_device),
-    cmocka_unit_test(faults_have_their_status),   cmocka_unit_test(every_call_fails_once),
-    cmocka_unit_test(streams_take_what_they_use), cmocka_unit_test(libraries_are_found_or_named),
+    cmocka_unit_test(info_describes_the_gpu),
+    cmocka_unit_test(copies_and_fills),
+    cmocka_unit_test(small_copies_do_not_wait),
+    cmocka_unit_test(is_discrete),
+    cmocka_unit_test(memory_is_out_of_the_hosts_reach),
+    cmocka_unit_test(no_device),
+    cmocka_unit_test(faults_have_their_status),
+    cmocka_unit_test(every_call_fails_once),
+    cmocka_unit_test(streams_take_what_they_use),
+    cmocka_unit_test(libraries_are_found_or_named),
 };
 HARNESS_MAIN(tests)
 #endif

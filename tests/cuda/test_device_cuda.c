@@ -99,20 +99,20 @@ static void a_worker_for_each_gpu(void **state)
 static void a_mixture_of_devices_is_named(void **state)
 {
     (void)state;
-    char said[512];
+    char message[512];
     const char *words = "MODEL=gpt2-nano N_NODES=2 MASTER_ADDR=127.0.0.1 JOB_TOKEN_FILE=unread";
     struct answer with = ask(1, words), without = ask(0, words);
     struct node_diff_side mine = {0, "a", 1, 2, with.workers_n, with.agreed};
     struct node_diff_side theirs = {1, "b", 1, 2, without.workers_n, without.agreed};
-    assert_false(node_diff_is_same(&mine, &theirs, said, sizeof said));
-    assert_non_null(strstr(said, "device is cuda on node 0 and cpu on node 1 (host b)"));
+    assert_false(node_diff_is_same(&mine, &theirs, message, sizeof message));
+    assert_non_null(strstr(message, "device is cuda on node 0 and cpu on node 1 (host b)"));
     assert_string_equal(ask(2, "MODEL=gpt2-nano N_GPU_EACH_NODE=2").kind, "cuda");
     assert_string_equal(ask(1, "MODEL=gpt2-nano N_GPU_EACH_NODE=2").kind, "cpu");
     theirs.agree_json = with.agreed;
-    assert_true(node_diff_is_same(&mine, &theirs, said, sizeof said));
+    assert_true(node_diff_is_same(&mine, &theirs, message, sizeof message));
 }
 
-static enum status ask_fit(const char *words, char *said, size_t cap)
+static enum status ask_fit(const char *words, char *message, size_t cap)
 {
     struct conf *conf = NULL;
     struct dev *dev = NULL;
@@ -125,7 +125,7 @@ static enum status ask_fit(const char *words, char *said, size_t cap)
     assert_int_equal(dev_cuda_open(0, false, &dev), ST_OK);
     config.step.store.dtype = device_dtype(conf, dev_is_discrete(dev));
     enum status st = memory_check_device(conf, &config, dev);
-    text_copy(said, cap, status_message());
+    text_copy(message, cap, status_message());
     dev_close(dev);
     conf_close(conf);
     return st;
@@ -135,15 +135,18 @@ static enum status ask_fit(const char *words, char *said, size_t cap)
 static void a_gpu_that_is_too_small(void **state)
 {
     (void)state;
-    char said[1024];
+    char message[1024];
     runtime.devices_n = 1;
-    assert_int_equal(ask_fit("MODEL=gpt2-nano BATCH_SIZE=1", said, sizeof said), ST_OK);
-    assert_int_equal(ask_fit("MODEL=gpt2-xl BATCH_SIZE=4", said, sizeof said), ST_BAD_SETTING);
-    if (!strstr(said, "but the GPU has 8.0 GiB") || !strstr(said, "what would fit: SHARD=full"))
-        fail_msg("%s", said);
-    assert_int_equal(ask_fit("MODEL=gpt2-medium BATCH_SIZE=8", said, sizeof said), ST_BAD_SETTING);
-    if (!strstr(said, "what would fit: BATCH_SIZE="))
-        fail_msg("%s", said);
+    assert_int_equal(ask_fit("MODEL=gpt2-nano BATCH_SIZE=1", message, sizeof message), ST_OK);
+    assert_int_equal(ask_fit("MODEL=gpt2-xl BATCH_SIZE=4", message, sizeof message),
+                     ST_BAD_SETTING);
+    if (!strstr(message, "but the GPU has 8.0 GiB") ||
+        !strstr(message, "what would fit: SHARD=full"))
+        fail_msg("%s", message);
+    assert_int_equal(ask_fit("MODEL=gpt2-medium BATCH_SIZE=8", message, sizeof message),
+                     ST_BAD_SETTING);
+    if (!strstr(message, "what would fit: BATCH_SIZE="))
+        fail_msg("%s", message);
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(a_worker_for_each_gpu),

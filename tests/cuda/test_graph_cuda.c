@@ -45,7 +45,7 @@ static struct step *open_step(struct dev *dev, const struct way *way)
 struct outcome {
     float *state;
     int64_t elems;
-    double told[STEPS][2];
+    double results[STEPS][2];
     /* waits: for an event */
     int launches[STEPS], products[STEPS], waits[STEPS], agains[STEPS], again;
 };
@@ -68,7 +68,7 @@ static struct outcome train(struct dev *dev, const struct way *way)
         b.host.mask = way->has_masks && i < 3 ? NULL : mask;
         steps_fill(&b, i, 37);
         kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-2 / (double)(1 + i), false, &r));
-        out.told[i][0] = r.loss, out.told[i][1] = r.grad_norm;
+        out.results[i][0] = r.loss, out.results[i][1] = r.grad_norm;
         out.again += out.agains[i] = r.again;
         out.waits[i] = *runtime_calls("cudaEventSynchronize") - waits;
         /* the first takes scratch, if it goes one by one */
@@ -91,7 +91,7 @@ static void same(const struct outcome *a, const struct outcome *b)
 {
     assert_int_equal(a->elems, b->elems);
     assert_memory_equal(a->state, b->state, (size_t)a->elems * sizeof *a->state);
-    assert_memory_equal(a->told, b->told, sizeof a->told);
+    assert_memory_equal(a->results, b->results, sizeof a->results);
 }
 
 /* compare — as graphs, and one by one: the same bits. Returns the graphs' run, without its
@@ -285,7 +285,7 @@ static void run_way(void *arg)
     assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
-static void the_log_says_which(void **state)
+static void the_log_names_the_way(void **state)
 {
     (void)state;
     struct run run = {.way = {.task = MODEL_TASK_LM, .optim = OPTIM_KIND_ADAMW, .batch = SAMPLES}};
@@ -299,7 +299,7 @@ static void the_log_says_which(void **state)
     kt_free(run.out.state);
 }
 
-/* A capture that fails in any way: said once, and the same bits one by one. */
+/* A capture that fails in any way: logged once, and the same bits one by one. */
 static void a_failed_capture_is_no_failure(void **state)
 {
     (void)state;
@@ -509,7 +509,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(other_work_is_captured_anew),
     cmocka_unit_test(what_is_not_finite_changes_nothing),
     cmocka_unit_test(an_event_of_an_earlier_launch_is_detected),
-    cmocka_unit_test(the_log_says_which),
+    cmocka_unit_test(the_log_names_the_way),
     cmocka_unit_test(a_failed_capture_is_no_failure),
     cmocka_unit_test(a_fault_is_a_fault),
     cmocka_unit_test(gathered_work_keeps_its_order),

@@ -8,7 +8,7 @@
 
 #include "tests/cuda/guarded.h"
 #include "tests/cuda/steps.h"
-#include "train/step_inside.h" /* is_async: nobody but this test may choose */
+#include "train/step_inside.h" /* is_async: only this test sets it */
 
 #define STEPS 5
 #define SEQ 5
@@ -26,7 +26,7 @@ struct way {
 struct outcome {
     float *state; /* all parts */
     int64_t elems;
-    double told[STEPS][2]; /* loss, norm */
+    double results[STEPS][2]; /* loss, norm */
     struct step_loss_scale scale;
     int again[STEPS], waits; /* waits: for all of the stream, in the last step */
 };
@@ -59,7 +59,7 @@ static struct outcome train(const struct way *way, bool is_async)
         int waits = *runtime_calls("cudaStreamSynchronize");
         kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-2 / (double)(1 + i), false, &r));
         out.waits = *runtime_calls("cudaStreamSynchronize") - waits;
-        out.told[i][0] = r.loss, out.told[i][1] = r.grad_norm;
+        out.results[i][0] = r.loss, out.results[i][1] = r.grad_norm;
         out.again[i] = r.again;
     }
     out.scale = step_loss_scale(step);
@@ -88,16 +88,16 @@ static void as_with_the_hosts_look(void **state)
         const struct way *way = &ways[k];
         struct outcome ahead = train(way, true), host = train(way, false);
         print_message("# task %d, dtype %d, clip %g: norm %.3g, %d times again\n", way->task,
-                      way->dtype, way->clip, ahead.told[1][1], ahead.again[3]);
+                      way->dtype, way->clip, ahead.results[1][1], ahead.again[3]);
         assert_true(ahead.waits == 0 && host.waits > 0); /* that the two ways are two */
-        assert_memory_equal(ahead.told, host.told, sizeof ahead.told);
+        assert_memory_equal(ahead.results, host.results, sizeof ahead.results);
         assert_memory_equal(ahead.again, host.again, sizeof ahead.again);
         assert_true(ahead.scale.factor == host.scale.factor &&
                     ahead.scale.steps == host.scale.steps);
         assert_memory_equal(ahead.state, host.state, (size_t)ahead.elems * sizeof *ahead.state);
         for (int i = 0; i < STEPS; i++) {
-            assert_true(way->clip == 0 || way->clip > 1 ? isfinite(ahead.told[i][1])
-                                                        : ahead.told[i][1] > way->clip);
+            assert_true(way->clip == 0 || way->clip > 1 ? isfinite(ahead.results[i][1])
+                                                        : ahead.results[i][1] > way->clip);
             assert_true(way->dtype == DTYPE_F16 ? i != 3 || ahead.again[i] > 0
                                                 : ahead.again[i] == 0);
         }

@@ -20,7 +20,7 @@
 
 static int tests_n, failed_n;
 
-static void tell(int is_ok, const char *what, const char *more)
+static void report(int is_ok, const char *what, const char *more)
 {
     printf("%s %d - %s%s%s\n", is_ok ? "ok" : "not ok", ++tests_n, what, more[0] ? ": " : "", more);
     fflush(stdout);
@@ -69,7 +69,7 @@ static void rig_open(struct rig *r)
     copies(r, BEFORE);
     check(cudaMemcpyAsync((void *)(uintptr_t)r->at, r->number, sizeof *r->number,
                           cudaMemcpyDeviceToHost, r->stream),
-          "bringing");
+          "a read");
     check(cudaEventRecordWithFlags(r->event, r->stream, cudaEventRecordExternal),
           "an event's record");
     copies(r, AFTER);
@@ -78,11 +78,11 @@ static void rig_open(struct rig *r)
     check(cudaGraphDestroy(graph), "a graph");
 }
 
-/* An event in a graph tells of the launch that was just asked for, and of what lies before it there
- * alone. */
+/* An event in a graph is reached by the newest launch, and only when the nodes before it are
+ * done. */
 static void events_in_graphs(struct rig *r)
 {
-    int told = 0, ahead = 0;
+    int reached = 0, ahead = 0;
     char more[96];
     for (uint64_t i = 1; i <= LAUNCHES; i++) {
         check(cudaMemcpyAsync(r->number, &i, sizeof i, cudaMemcpyHostToDevice, r->stream),
@@ -90,19 +90,18 @@ static void events_in_graphs(struct rig *r)
         check(cudaStreamSynchronize(r->stream), "the stream");
         check(cudaGraphLaunch(r->graph, r->stream), "a launch");
         check(cudaEventSynchronize(r->event), "waiting for the event");
-        told += *r->at == i;
+        reached += *r->at == i;
         cudaError_t query = cudaStreamQuery(r->stream);
         ahead += query == cudaErrorNotReady;
         if (query == cudaErrorNotReady)
             (void)cudaGetLastError();
         check(cudaStreamSynchronize(r->stream), "the stream");
     }
-    snprintf(more, sizeof more,
-             "%d of %d (where it does not, dev_event_sync waits for the whole stream)", told,
-             LAUNCHES);
-    tell(told == LAUNCHES, "an event in a graph tells of this launch", more);
+    snprintf(more, sizeof more, "%d of %d (else dev_event_sync waits for the whole stream)",
+             reached, LAUNCHES);
+    report(reached == LAUNCHES, "an event in a graph is reached by this launch", more);
     snprintf(more, sizeof more, "%d of %d", ahead, LAUNCHES);
-    tell(ahead == LAUNCHES, "the host goes on while the graph's later work is under way", more);
+    report(ahead == LAUNCHES, "the host goes on while the graph's later work is under way", more);
 }
 
 static void *takes_memory(void *arg)
@@ -127,10 +126,10 @@ static void captures_are_of_a_thread(struct rig *r)
     if (pthread_create(&thread, NULL, takes_memory, &other) == 0)
         pthread_join(thread, NULL);
     cudaError_t end = cudaStreamEndCapture(r->stream, &graph);
-    tell(end == cudaSuccess, "a capture outlives another thread's cudaMalloc and cudaFree",
-         end == cudaSuccess ? "" : cudaGetErrorString(end));
-    tell(other == cudaSuccess, "which succeed meanwhile",
-         other == cudaSuccess ? "" : cudaGetErrorString(other));
+    report(end == cudaSuccess, "a capture outlives another thread's cudaMalloc and cudaFree",
+           end == cudaSuccess ? "" : cudaGetErrorString(end));
+    report(other == cudaSuccess, "which succeed meanwhile",
+           other == cudaSuccess ? "" : cudaGetErrorString(other));
     if (graph)
         check(cudaGraphDestroy(graph), "a graph");
     (void)cudaGetLastError();

@@ -14,7 +14,7 @@
 #include "kernels/cpu.h"
 #include "kernels/dropout.h"
 
-#define KT_GUARD 64 /* elements on both sides that nobody may touch */
+#define KT_GUARD 64 /* elements on both sides that no kernel may touch */
 #define KT_CANARY 12345.678f
 #define KT_THREADS 3
 #define KT_SEED 11

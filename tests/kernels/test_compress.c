@@ -102,7 +102,7 @@ static void loss_is_small_and_kept(void **state)
     kt_free(zero);
 }
 
-/* What cannot be packed is told, not hidden, and does not stay. */
+/* A value that cannot be packed becomes NaN, and leaves no residual. */
 static void odd_values(void **state)
 {
     (void)state;

@@ -109,7 +109,7 @@ static void backward_is_the_adjoint(void **state)
         if (fabs(left - right) > 1e-4)
             fail_msg("forward %.9g, backward %.9g", left, right);
         for (int64_t i = 110; i < 140; i++)
-            assert_true(dwpe[i] == 0); /* positions nobody used are written too */
+            assert_true(dwpe[i] == 0); /* positions without a token are written too */
         kt_free(x);
         kt_free(dwte);
         kt_free(dwpe);

@@ -10,7 +10,7 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 
-#define GUARD 64 /* elements before and after each output that nobody may touch */
+#define GUARD 64 /* elements before and after each output that no kernel may touch */
 #define CANARY 12345.678f
 #define THREADS 3
 #define NMSE_MAX 1e-12

@@ -16,7 +16,7 @@
 #include "comm/p2p/comm_p2p_inside.h"
 #include "comm/core/part.h"
 
-#define NAP_BYTES (4 << 20) /* such a call takes milliseconds on any wire between nodes */
+#define COALESCE_BYTES (4 << 20) /* such a call takes milliseconds on any wire between nodes */
 
 /* Notes which ranks have entered the call meanwhile. */
 static enum status check_peers(void *arg)
@@ -43,7 +43,7 @@ struct p2p_wait comm_p2p_wait(struct comm_ctx *ctx)
         .watch = {.check = check_wait, .arg = ctx, .wait_policy = ctx->wait_policy}};
 }
 
-static bool nap(void *arg, int64_t ns)
+static bool coalesce(void *arg, int64_t ns)
 {
     return comm_queue_sleep(((struct comm_ctx *)arg)->queue, ns);
 }
@@ -53,7 +53,7 @@ static bool nap(void *arg, int64_t ns)
 static struct p2p_wait wait_of_large(struct comm_ctx *ctx, int64_t bytes)
 {
     struct p2p_wait wait = comm_p2p_wait(ctx);
-    wait.watch.nap = ctx->queue != NULL && bytes >= NAP_BYTES ? nap : NULL;
+    wait.watch.coalesce = ctx->queue != NULL && bytes >= COALESCE_BYTES ? coalesce : NULL;
     return wait;
 }
 

@@ -22,12 +22,12 @@
 #define YIELD_NS ((int64_t)150000)
 #define ASK_NS ((int64_t)4000000) /* between two calls of the watch */
 #define SLEEP_MS 5                /* at a time */
-#define NAP_MOST_NS ((int64_t)2000000)
-#define NAP_LEAST_NS ((int64_t)125000)
-/* messages that end in a nap: if fewer, a longer nap costs nothing; if more, the wire may be idle:
- * half of what p2p_pipeline.h keeps in flight each way */
-#define NAP_ENDED_FEW 1
-#define NAP_ENDED_MANY 4
+#define COALESCE_MAX_NS ((int64_t)2000000)
+#define COALESCE_MIN_NS ((int64_t)125000)
+/* Messages that end during a coalescing sleep: with few, a longer sleep costs nothing; with many,
+ * the wire may be idle: half of what p2p_pipeline.h keeps in flight each way. */
+#define COALESCE_FEW 1
+#define COALESCE_MANY 4
 #define FLUSH_NS ((int64_t)100000000)
 /* to send GOAWAY messages over the connections of a failed rank */
 #define GOAWAY_SEND_NS ((int64_t)2000000)
@@ -43,7 +43,7 @@ enum status p2p_open(const struct p2p_config *config, struct p2p **out)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for messages", sizeof(*p2p));
     p2p->config = *config;
     p2p->lost = -1;
-    p2p->nap_ns = NAP_LEAST_NS;
+    p2p->coalesce_ns = COALESCE_MIN_NS;
     enum status st = p2p_choose_open(p2p);
     if (st != ST_OK) {
         p2p_close(p2p);
@@ -225,19 +225,22 @@ static void check_goaways(struct p2p *p2p, int64_t now_ns)
     }
 }
 
-/* The nap is as long as it can be without an idle wire: the messages in flight must last for it. A
- * nap of the least length is not worth it: the driver's sleep, which ends with news, is as good. */
-static bool nap(struct p2p *p2p, const struct p2p_watch *watch)
+/* Sleeps as long as it can without an idle wire: the messages in flight must last for it. false:
+ * the sleep would have the least length, and the driver's sleep, which ends with news, is as
+ * good. */
+static bool coalesce(struct p2p *p2p, const struct p2p_watch *watch)
 {
-    if (watch->nap == NULL)
+    if (watch->coalesce == NULL)
         return false;
-    int64_t ended = p2p->ended - p2p->napped;
-    p2p->napped = p2p->ended;
-    if (ended <= NAP_ENDED_FEW)
-        p2p->nap_ns = p2p->nap_ns * 2 > NAP_MOST_NS ? NAP_MOST_NS : p2p->nap_ns * 2;
-    else if (ended >= NAP_ENDED_MANY)
-        p2p->nap_ns = p2p->nap_ns / 2 < NAP_LEAST_NS ? NAP_LEAST_NS : p2p->nap_ns / 2;
-    return p2p->nap_ns > NAP_LEAST_NS && watch->nap(watch->arg, p2p->nap_ns);
+    int64_t ended = p2p->ended - p2p->coalesce_ended;
+    p2p->coalesce_ended = p2p->ended;
+    if (ended <= COALESCE_FEW)
+        p2p->coalesce_ns =
+            p2p->coalesce_ns * 2 > COALESCE_MAX_NS ? COALESCE_MAX_NS : p2p->coalesce_ns * 2;
+    else if (ended >= COALESCE_MANY)
+        p2p->coalesce_ns =
+            p2p->coalesce_ns / 2 < COALESCE_MIN_NS ? COALESCE_MIN_NS : p2p->coalesce_ns / 2;
+    return p2p->coalesce_ns > COALESCE_MIN_NS && watch->coalesce(watch->arg, p2p->coalesce_ns);
 }
 
 /* Nothing moved: spin, yield, or sleep until there is news. */
@@ -256,7 +259,7 @@ static void wait_idle(struct p2p *p2p, struct p2p_wait *wait, int64_t now_ns)
         sched_yield();
         return;
     }
-    if (!nap(p2p, &wait->watch))
+    if (!coalesce(p2p, &wait->watch))
         p2p->driver->sleep(p2p, SLEEP_MS);
 }
 

@@ -78,15 +78,16 @@ struct p2p_op {
 
 struct p2p;
 
-/* Asked every few milliseconds of waiting; anything but ST_OK ends the wait. */
+/* How to wait. check: called every few milliseconds; any status but ST_OK ends the wait. */
 struct p2p_watch {
     enum status (*check)(void *arg);
     void *arg;
     enum wait_policy wait_policy;
-    /* nap — with WAIT_POLICY_SLEEP, for a large call that no thread waits for: sleeps for ns, even
-     * if messages arrive, or until a thread waits; returns false if one does. A wake-up for every
-     * 64 KiB that arrive would take the core, and its caches, from computation. NULL: no nap. */
-    bool (*nap)(void *arg, int64_t ns);
+    /* coalesce — with WAIT_POLICY_SLEEP, for a large call that no thread waits for: sleeps for ns
+     * even if messages arrive, as a network card coalesces interrupts. A wake-up for every 64 KiB
+     * would take the core, and its caches, from computation. Ends early and returns false if a
+     * thread waits. NULL: every message wakes. */
+    bool (*coalesce)(void *arg, int64_t ns);
 };
 
 /* Which drivers are allowed. */

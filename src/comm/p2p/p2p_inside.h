@@ -78,9 +78,10 @@ struct p2p {
     struct p2p_op *failed;  /* the first message that failed, and the reason */
     const char *failed_why;
     bool is_broken;
-    int32_t goaway_cause;   /* what this rank's GOAWAY messages carry */
-    int64_t ended;          /* messages that have ended, ever */
-    int64_t nap_ns, napped; /* the last nap: its length, and `ended` before it */
+    int32_t goaway_cause; /* what this rank's GOAWAY messages carry */
+    int64_t ended;        /* messages that have ended, ever */
+    /* the last coalescing sleep: its length, and `ended` before it */
+    int64_t coalesce_ns, coalesce_ended;
     char name[64], why[160];
 };
 

@@ -1,4 +1,4 @@
-/* grad_compress — see grad_compress.h. */
+/* grad_compress — quantise, exchange, add, quantise the sum, gather (grad_compress.h). */
 #include "mesh/grad_compress.h"
 
 #include <stdlib.h>
@@ -11,18 +11,16 @@
 #include "dev/dev.h"
 #include "kernels/cpu.h"
 
-/* added up at once: all ranks' values of so many stay in cache */
-#define RUN_ELEMS (64 * COMPRESS_BLOCK)
+#define RUN_ELEMS (64 * COMPRESS_BLOCK) /* added at once: as many of all ranks stay in cache */
 
 struct bucket {
-    int64_t elems, part_bytes; /* packed bytes of the largest part */
-    /* INT8: what quantising lost: of this rank's gradient; of the sum of its part */
-    float *lost, *lost_sum;
-    /* packed sum of this rank's part, until it is gathered; NULL: it is so at once */
-    uint8_t *sum;
+    int64_t elems, part_bytes; /* part_bytes: of the largest part, packed */
+    float *residual;           /* INT8: what quantising this rank's gradient lost; else NULL */
+    float *residual_sum;       /* the same of the sum of its part */
+    uint8_t *sum; /* packed sum of its part, kept until _gather_begin; NULL: gathered at once */
 };
 
-/* What one begun call is about; a bucket has one at a time. */
+/* A call under way; a bucket has one at a time. */
 struct job {
     struct grad_compress *q;
     int bucket;
@@ -38,14 +36,13 @@ struct grad_compress {
     struct stream *stream;
     struct bucket *bucket;
     struct job *job;
-    uint8_t *send, *got;         /* ranks × the largest part_bytes each */
-    float *runs;                 /* ranks × RUN_ELEMS */
-    struct sum_tree_step *order; /* ranks - 1 */
-    void *lost, *sums;           /* of all buckets, from the device */
-    int64_t lost_bytes, sums_bytes;
-    /* of config.dev, when its memory is apart from the host's; else NULL */
-    struct stream *far;
-    float *near; /* then: a bucket on the host */
+    uint8_t *send, *recv;       /* ranks × the largest part_bytes each */
+    float *runs;                /* ranks × RUN_ELEMS */
+    struct sum_tree_step *tree; /* ranks - 1 */
+    void *residual, *sums;      /* of all buckets, from the device */
+    int64_t residual_bytes, sums_bytes;
+    struct stream *copy_stream; /* gradients in a device's own memory: for copies; else NULL */
+    float *host_bucket;         /* the same: a bucket in host memory */
     int64_t bytes;
 };
 
@@ -64,7 +61,7 @@ static enum compress_kind kind_of(const struct grad_compress_config *c)
     return c->kind == GRAD_COMPRESS_KIND_INT8 ? COMPRESS_KIND_INT8 : COMPRESS_KIND_BF16;
 }
 
-/* Packed bytes of the largest part of a bucket. */
+/* Packed bytes of the largest part of a bucket, aligned. */
 static int64_t part_bytes_of(enum compress_kind kind, int ranks, int64_t elems)
 {
     struct part_extent largest = part_extent(elems, ranks, 0);
@@ -85,43 +82,43 @@ int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int r
                            bool is_discrete)
 {
     enum compress_kind kind = kind_of(c);
-    int64_t part_most = 0, bucket_most = 1, kept = 0;
+    int64_t part_most = 0, bucket_most = 1, persistent = 0;
     for (int i = 0; i < c->buckets_n; i++) {
         int64_t elems = c->bucket_elems[i], part = part_bytes_of(kind, ranks, elems);
         part_most = part > part_most ? part : part_most;
         bucket_most = elems > bucket_most ? elems : bucket_most;
         if (kind == COMPRESS_KIND_INT8)
-            kept += (elems + part_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
-        kept += i >= c->deferred_first ? part : 0;
+            persistent += (elems + part_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
+        persistent += i >= c->deferred_first ? part : 0;
     }
     return c->buckets_n * (int64_t)(sizeof(struct bucket) + sizeof(struct job)) +
            2 * ranks * part_most +
-           ranks * (int64_t)(RUN_ELEMS * sizeof(float) + sizeof(struct sum_tree_step)) + kept +
-           (is_discrete ? bucket_most * (int64_t)sizeof(float) : 0);
+           ranks * (int64_t)(RUN_ELEMS * sizeof(float) + sizeof(struct sum_tree_step)) +
+           persistent + (is_discrete ? bucket_most * (int64_t)sizeof(float) : 0);
 }
 
-/* What every bucket keeps from step to step: large, walked through in order, so in large pages. */
-static enum status take_kept(struct grad_compress *q)
+/* What lives from step to step: large and read from front to back, so it lies in large pages. */
+static enum status take_persistent(struct grad_compress *q)
 {
-    int64_t lost_n = 0;
+    int64_t residual_n = 0;
     for (int i = 0; i < q->c.buckets_n; i++) {
-        lost_n += q->bucket[i].elems + part_extent(q->bucket[i].elems, q->ranks, q->rank).elems;
+        residual_n += q->bucket[i].elems + part_extent(q->bucket[i].elems, q->ranks, q->rank).elems;
         q->sums_bytes += i >= q->c.deferred_first ? q->bucket[i].part_bytes : 0;
     }
-    q->lost_bytes = q->kind == COMPRESS_KIND_INT8 ? lost_n * (int64_t)sizeof(float) : 0;
-    q->bytes += q->lost_bytes + q->sums_bytes;
-    if (q->lost_bytes > 0)
-        TRY(dev_alloc(q->dev, (size_t)q->lost_bytes, &q->lost));
+    q->residual_bytes = q->kind == COMPRESS_KIND_INT8 ? residual_n * (int64_t)sizeof(float) : 0;
+    q->bytes += q->residual_bytes + q->sums_bytes;
+    if (q->residual_bytes > 0)
+        TRY(dev_alloc(q->dev, (size_t)q->residual_bytes, &q->residual));
     if (q->sums_bytes > 0)
         TRY(dev_alloc(q->dev, (size_t)q->sums_bytes, &q->sums));
-    float *lost = q->lost;
+    float *residual = q->residual;
     int64_t sums_at = 0;
     for (int i = 0; i < q->c.buckets_n; i++) {
         struct bucket *p = &q->bucket[i];
-        if (lost) {
-            p->lost = lost;
-            p->lost_sum = lost + p->elems;
-            lost = p->lost_sum + part_extent(p->elems, q->ranks, q->rank).elems;
+        if (residual) {
+            p->residual = residual;
+            p->residual_sum = residual + p->elems;
+            residual = p->residual_sum + part_extent(p->elems, q->ranks, q->rank).elems;
         }
         if (i >= q->c.deferred_first) {
             p->sum = (uint8_t *)q->sums + sums_at;
@@ -133,16 +130,16 @@ static enum status take_kept(struct grad_compress *q)
     return ST_OK;
 }
 
-static enum status take_near(struct grad_compress *q)
+static enum status open_staging(struct grad_compress *q)
 {
     int64_t most = 1;
-    void *near;
+    void *host_bucket;
     for (int i = 0; i < q->c.buckets_n; i++)
         most = q->c.bucket_elems[i] > most ? q->c.bucket_elems[i] : most;
-    TRY(dev_stream_open(q->c.dev, &q->far));
-    TRY(dev_pin(q->c.dev, (size_t)most * sizeof *q->near, &near));
-    q->near = near;
-    q->bytes += most * (int64_t)sizeof *q->near;
+    TRY(dev_stream_open(q->c.dev, &q->copy_stream));
+    TRY(dev_pin(q->c.dev, (size_t)most * sizeof *q->host_bucket, &host_bucket));
+    q->host_bucket = host_bucket;
+    q->bytes += most * (int64_t)sizeof *q->host_bucket;
     return ST_OK;
 }
 
@@ -161,16 +158,16 @@ static enum status take_all(struct grad_compress *q)
     TRY(take(q, q->ranks * part_bytes, 1, &memory));
     q->send = memory;
     TRY(take(q, q->ranks * part_bytes, 1, &memory));
-    q->got = memory;
+    q->recv = memory;
     TRY(take(q, q->ranks * RUN_ELEMS, sizeof *q->runs, &memory));
     q->runs = memory;
-    TRY(take(q, q->ranks, sizeof *q->order, &memory));
-    q->order = memory;
-    sum_tree_plan(q->ranks, q->order);
+    TRY(take(q, q->ranks, sizeof *q->tree, &memory));
+    q->tree = memory;
+    sum_tree_plan(q->ranks, q->tree);
     TRY(dev_cpu_open(1, CPU_ISA_N, &q->dev));
-    TRY(take_kept(q));
+    TRY(take_persistent(q));
     TRY(dev_stream_open(q->dev, &q->stream));
-    return dev_is_discrete(q->c.dev) ? take_near(q) : ST_OK;
+    return dev_is_discrete(q->c.dev) ? open_staging(q) : ST_OK;
 }
 
 enum status grad_compress_open(const struct grad_compress_config *config,
@@ -199,34 +196,32 @@ void grad_compress_close(struct grad_compress *q)
 {
     if (!q)
         return;
-    if (q->lost)
-        dev_free(q->dev, q->lost, (size_t)q->lost_bytes);
+    if (q->residual)
+        dev_free(q->dev, q->residual, (size_t)q->residual_bytes);
     if (q->sums)
         dev_free(q->dev, q->sums, (size_t)q->sums_bytes);
     free(q->bucket);
     free(q->job);
     free(q->send);
-    free(q->got);
+    free(q->recv);
     free(q->runs);
-    free(q->order);
-    dev_stream_close(q->far);
-    if (q->near)
-        dev_unpin(q->c.dev, q->near);
+    free(q->tree);
+    dev_stream_close(q->copy_stream);
+    if (q->host_bucket)
+        dev_unpin(q->c.dev, q->host_bucket);
     dev_stream_close(q->stream);
     dev_close(q->dev);
     free(q);
 }
 
-int64_t grad_compress_bytes(const struct grad_compress *q) { return q->bytes; }
-
 /* ---- in the comm's thread ---- */
 
-static enum status pack(struct grad_compress *q, const float *x, float *lost, int64_t n,
+static enum status pack(struct grad_compress *q, const float *x, float *residual, int64_t n,
                         uint8_t *packed)
 {
     return dev_op(q->dev)->compress(q->stream,
                                     &(struct compress){.packed = {packed, DTYPE_U8},
-                                                       .residual = {lost, DTYPE_F32},
+                                                       .residual = {residual, DTYPE_F32},
                                                        .x = {(void *)(uintptr_t)x, DTYPE_F32},
                                                        .n = n,
                                                        .kind = q->kind});
@@ -241,17 +236,16 @@ static enum status unpack(struct grad_compress *q, const uint8_t *packed, int64_
                                                    .kind = q->kind});
 }
 
-/* Elements [first, first + n) of this rank's part: what every rank says of them, added in the order
- * of sums. */
+/* Adds elements [first, first + n) of this rank's part over all ranks (sum_tree.h). */
 static enum status add_run(struct grad_compress *q, int64_t part_bytes, int64_t first, int64_t n,
                            float *sum)
 {
     for (int rank = 0; rank < q->ranks; rank++)
-        TRY(unpack(q, q->got + rank * part_bytes + compress_bytes(q->kind, first), n,
+        TRY(unpack(q, q->recv + rank * part_bytes + compress_bytes(q->kind, first), n,
                    q->runs + rank * RUN_ELEMS));
     for (int i = 0; i < q->ranks - 1; i++) {
-        float *restrict to = q->runs + q->order[i].to * RUN_ELEMS;
-        const float *restrict from = q->runs + q->order[i].from * RUN_ELEMS;
+        float *restrict to = q->runs + q->tree[i].to * RUN_ELEMS;
+        const float *restrict from = q->runs + q->tree[i].from * RUN_ELEMS;
         for (int64_t k = 0; k < n; k++)
             to[k] += from[k];
     }
@@ -264,14 +258,14 @@ static enum status send_parts(struct grad_compress *q, const struct job *job,
 {
     for (int rank = 0; rank < q->ranks; rank++) {
         struct part_extent part = part_extent(p->elems, q->ranks, rank);
-        float *lost = p->lost ? p->lost + part.first : NULL;
-        TRY(pack(q, job->from + part.first, lost, part.elems, q->send + rank * p->part_bytes));
+        float *residual = p->residual ? p->residual + part.first : NULL;
+        TRY(pack(q, job->from + part.first, residual, part.elems, q->send + rank * p->part_bytes));
     }
-    struct tensor got = {q->got, DTYPE_U8}, send = {q->send, DTYPE_U8};
-    return comm_all_to_all(q->c.comm, got, send, p->part_bytes);
+    struct tensor recv = {q->recv, DTYPE_U8}, send = {q->send, DTYPE_U8};
+    return comm_all_to_all(q->c.comm, recv, send, p->part_bytes);
 }
 
-/* The sum of this rank's part, quantised; a run is packed while it is in cache. */
+/* Adds this rank's part and quantises the sum; a run is packed while it is in cache. */
 static enum status add_parts(struct grad_compress *q, const struct bucket *p, uint8_t *packed)
 {
     float sum[RUN_ELEMS];
@@ -279,27 +273,27 @@ static enum status add_parts(struct grad_compress *q, const struct bucket *p, ui
     for (int64_t first = 0; first < elems; first += RUN_ELEMS) {
         int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
         TRY(add_run(q, p->part_bytes, first, n, sum));
-        TRY(pack(q, sum, p->lost_sum ? p->lost_sum + first : NULL, n,
+        TRY(pack(q, sum, p->residual_sum ? p->residual_sum + first : NULL, n,
                  packed + compress_bytes(q->kind, first)));
     }
     return ST_OK;
 }
 
-/* Packed sums of all parts come together; but_own: this rank's part lies in `to` already. */
+/* Gathers the packed sums of all parts; but_own: this rank's part lies in `to` already. */
 static enum status gather_parts(struct grad_compress *q, const struct bucket *p, uint8_t *packed,
                                 float *to, bool but_own)
 {
-    struct tensor all = {q->got, DTYPE_U8}, mine = {packed, DTYPE_U8};
+    struct tensor all = {q->recv, DTYPE_U8}, mine = {packed, DTYPE_U8};
     TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes));
     for (int rank = 0; rank < q->ranks; rank++) {
         struct part_extent part = part_extent(p->elems, q->ranks, rank);
         if (rank != q->rank || !but_own)
-            TRY(unpack(q, q->got + rank * p->part_bytes, part.elems, to + part.first));
+            TRY(unpack(q, q->recv + rank * p->part_bytes, part.elems, to + part.first));
     }
     return ST_OK;
 }
 
-static enum status sum_here(const struct job *job)
+static enum status reduce_here(const struct job *job)
 {
     struct grad_compress *q = job->q;
     const struct bucket *p = &q->bucket[job->bucket];
@@ -311,41 +305,41 @@ static enum status sum_here(const struct job *job)
     return unpack(q, packed, part_extent(p->elems, q->ranks, q->rank).elems, job->to_own);
 }
 
-/* From or to the device, to the end. */
-static enum status bring(struct grad_compress *q, void *dst, const void *src, int64_t elems)
+/* From or to the device; waits. */
+static enum status copy_bucket(struct grad_compress *q, void *dst, const void *src, int64_t elems)
 {
     TRY(dev_make_current(q->c.dev));
-    TRY(dev_copy(q->far, dst, src, (size_t)elems * sizeof *q->near));
-    return dev_sync(q->far);
+    TRY(dev_copy(q->copy_stream, dst, src, (size_t)elems * sizeof *q->host_bucket));
+    return dev_sync(q->copy_stream);
 }
 
-static enum status run_sum(void *arg)
+static enum status job_reduce(void *arg)
 {
     const struct job *job = arg;
     struct grad_compress *q = job->q;
     const int64_t elems = q->bucket[job->bucket].elems;
     const struct part_extent own = part_extent(elems, q->ranks, q->rank);
-    if (!q->far)
-        return sum_here(job);
+    if (!q->copy_stream)
+        return reduce_here(job);
     struct job here = *job;
-    here.from = q->near;
-    here.to_all = job->to_all ? q->near : NULL;
-    here.to_own = q->near + own.first;
-    TRY(bring(q, q->near, job->from, elems));
-    TRY(sum_here(&here));
-    return job->to_all ? bring(q, job->to_all, q->near, elems)
-                       : bring(q, job->to_own, here.to_own, own.elems);
+    here.from = q->host_bucket;
+    here.to_all = job->to_all ? q->host_bucket : NULL;
+    here.to_own = q->host_bucket + own.first;
+    TRY(copy_bucket(q, q->host_bucket, job->from, elems));
+    TRY(reduce_here(&here));
+    return job->to_all ? copy_bucket(q, job->to_all, q->host_bucket, elems)
+                       : copy_bucket(q, job->to_own, here.to_own, own.elems);
 }
 
-static enum status run_gather(void *arg)
+static enum status job_gather(void *arg)
 {
     const struct job *job = arg;
     struct grad_compress *q = job->q;
     const struct bucket *p = &q->bucket[job->bucket];
-    if (!q->far)
+    if (!q->copy_stream)
         return gather_parts(q, p, p->sum, job->to_all, true);
-    TRY(gather_parts(q, p, p->sum, q->near, false));
-    return bring(q, job->to_all, q->near, p->elems);
+    TRY(gather_parts(q, p, p->sum, q->host_bucket, false));
+    return copy_bucket(q, job->to_all, q->host_bucket, p->elems);
 }
 
 enum status grad_compress_begin(struct grad_compress *q, int bucket, const float *from,
@@ -354,7 +348,7 @@ enum status grad_compress_begin(struct grad_compress *q, int bucket, const float
     struct job *job = &q->job[bucket];
     ASSERTF(bucket >= 0 && bucket < q->c.buckets_n, "bucket %d of %d", bucket, q->c.buckets_n);
     *job = (struct job){.q = q, .bucket = bucket, .from = from, .to_all = to_all, .to_own = to_own};
-    return comm_job_begin(q->c.comm, run_sum, job, ticket);
+    return comm_job_begin(q->c.comm, job_reduce, job, ticket);
 }
 
 enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, float *to_all,
@@ -364,5 +358,5 @@ enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, floa
     ASSERTF(bucket >= 0 && bucket < q->c.buckets_n && q->bucket[bucket].sum, "bucket %d of %d",
             bucket, q->c.buckets_n);
     *job = (struct job){.q = q, .bucket = bucket, .to_all = to_all};
-    return comm_job_begin(q->c.comm, run_gather, job, ticket);
+    return comm_job_begin(q->c.comm, job_gather, job, ticket);
 }

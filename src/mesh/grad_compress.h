@@ -1,17 +1,20 @@
-/* grad_compress — gradients that are compressed on the way from rank to rank.
+/* grad_compress — all-reduce and reduce-scatter of gradients that are quantised on the way. It must
+ * not know units or steps.
  *
- * Every rank quantises its gradient of a bucket part by part, each part goes to its owner, the
- * owner adds what the parts say in the order of sum_tree.h, quantises the sum, and everybody (or
- * the owner alone) takes what that says: so all ranks hold the same bits, whatever they keep. What
- * INT8 lost is added to the next step's gradient, by the sender for its own, by the owner for the
- * sum (error feedback: Seide et al. 2014; Karimireddy et al. 2019; on both sides as in 1-bit Adam,
- * Tang et al. 2021). What was lost last is no part of a checkpoint: a resumed run begins with none.
+ * For each bucket:
+ * - Each rank quantises its gradient part by part and sends each part to its owner.
+ * - The owner adds the parts in the order of sum_tree.h, and quantises the sum.
+ * - All ranks, or the owner alone, take the dequantised sum: so all hold the same bits.
  *
- * All of it runs in the comm's thread, bucket after bucket, on a CPU of one thread of its own;
- * gradients that lie in the memory of a GPU are brought here and back. Must not know units, steps
- * or whose gradient it is. */
-#ifndef CONVOY_MESH_SQUEEZE_H
-#define CONVOY_MESH_SQUEEZE_H
+ * Error feedback: what INT8 loses is added to the next step's gradient, by the sender for its
+ * gradient and by the owner for the sum (Seide et al. 2014; Karimireddy et al. 2019; on both sides
+ * as in 1-bit Adam, Tang et al. 2021). Residuals are not in checkpoints: a resumed run begins with
+ * none.
+ *
+ * Everything runs in the comm's thread, bucket after bucket, on a CPU device of one thread.
+ * Gradients in a GPU's memory are copied to the host and back. */
+#ifndef CONVOY_MESH_GRAD_COMPRESS_H
+#define CONVOY_MESH_GRAD_COMPRESS_H
 
 #include "comm/core/comm.h"
 
@@ -23,10 +26,9 @@ enum grad_compress_kind {
 
 struct grad_compress_config {
     struct comm *comm;
-    struct dev *dev;              /* in whose memory gradients lie; NULL: the host's */
+    struct dev *dev;              /* that holds the gradients; NULL: they lie in host memory */
     enum grad_compress_kind kind; /* not NONE */
-    /* buckets from here on: grad_compress_gather_begin is used, and what that needs is kept */
-    int deferred_first;
+    int deferred_first;           /* buckets from here on are gathered by _gather_begin */
     int buckets_n;
     const int64_t *bucket_elems;
 };
@@ -34,22 +36,20 @@ struct grad_compress_config {
 struct grad_compress;
 enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out);
-void grad_compress_close(struct grad_compress *q); /* accepts NULL; the comm's thread is at rest */
-int64_t grad_compress_bytes(const struct grad_compress *q); /* memory taken */
-/* grad_compress_plan — the same before it is taken, for one of `ranks` whose memory is apart from
- * the host's or not. Of the config kind, deferred_first and buckets are looked at. */
+/* Accepts NULL; no call may be under way. */
+void grad_compress_close(struct grad_compress *q);
+/* grad_compress_plan — the bytes that grad_compress_open would take on rank `rank` of `ranks`;
+ * is_discrete: gradients lie in a device's own memory. Reads kind, deferred_first and buckets. */
 int64_t grad_compress_plan(const struct grad_compress_config *config, int rank, int ranks,
                            bool is_discrete);
 
-/* grad_compress_begin — the sum over ranks of bucket `bucket`, at `from` (its gradient, f32):
- * to_all gets all of it; to_own, when to_all is NULL, this rank's part (part_extent). Either may
- * lie in `from`. from and to belong to the call until the ticket is waited for. */
+/* Both return at once; their buffers belong to the call until the ticket is waited for.
+ * _begin: sums one bucket (f32, at `from`) over all ranks. to_all: gets all of the sum; where it is
+ * NULL, to_own gets this rank's part. Either may lie in `from`.
+ * _gather_begin: for a bucket from deferred_first on, after _begin with to_own: gets the other
+ * ranks' parts of the sum. to_all: the whole bucket, in which this rank's part lies already. */
 enum status grad_compress_begin(struct grad_compress *q, int bucket, const float *from,
                                 float *to_all, float *to_own, struct comm_ticket *ticket);
-
-/* grad_compress_gather_begin — the other ranks' parts of a bucket whose own part came into its
- * place in to_all, after that has been waited for. to_all belongs to the call until the ticket is
- * waited for. */
 enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, float *to_all,
                                        struct comm_ticket *ticket);
 

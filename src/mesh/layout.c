@@ -1,4 +1,4 @@
-/* layout — see layout.h. */
+/* layout — cuts the table into buckets, then gives each its places (layout.h). */
 #include "mesh/layout.h"
 
 #include <stdlib.h>

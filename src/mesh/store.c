@@ -65,7 +65,7 @@ void store_close(struct store *s)
 {
     if (!s)
         return;
-    if (s->is_under_way) /* after a failure: it fails as well, but the memory is not ours before */
+    if (s->is_under_way) /* after a failure; the wait fails too, but then no call uses our memory */
         (void)comm_wait(s->c.comm, s->newest);
     for (int i = 0; i < s->memory_n; i++)
         if (!s->memory[i].is_comm)
@@ -91,8 +91,7 @@ void store_bind(const struct store *s, struct pass *p)
 
 /* ---- waiting ---- */
 
-/* Calls are carried out in the order of beginning: when the newest is waited for, none is under
- * way. */
+/* Calls finish in the order in which they began: after the newest is waited for, none is left. */
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket)
 {
     TRY(st);
@@ -101,9 +100,9 @@ enum status store_track(struct store *s, enum status st, struct comm_ticket tick
     return ST_OK;
 }
 
-/* What the device has gathered (dev_graph_begin) begins before the host waits for others: else it
- * would stand still. Not asked is whether the call happens to be done: what begins together must be
- * the same in each step. */
+/* Work that the stream has recorded (dev_graph_begin) is launched before the host waits, because
+ * the device would idle otherwise. It is launched even if the call has finished already: what is
+ * launched together must be the same in each step. */
 enum status store_wait(struct store *s, struct comm_ticket ticket)
 {
     if (s->is_under_way && !s->is_alone)
@@ -144,14 +143,14 @@ enum status store_unshard(struct store *s, int unit, int direction)
 
 /* ---- gradients ---- */
 
-/* The whole bucket, as the passes left it. */
+/* The whole bucket, as passes wrote it. */
 static struct tensor grad_of(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     return tensor_at(s->grads, s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first);
 }
 
-/* This rank's part of it, reduced. */
+/* This rank's part of the bucket, reduced. */
 static struct tensor grad_own(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
@@ -159,22 +158,22 @@ static struct tensor grad_own(const struct store *s, int bucket)
                                            : tensor_at(grad_of(s, bucket), l->own.first);
 }
 
-/* The embedding is the largest bucket, begun first, and needed first in the next pass: it comes
- * whole beside the backward pass, and its token rows, which everybody has, are added by all to all
- * of it. */
+/* Not the embedding where rows are exchanged: it is the largest bucket, its reduction starts first
+ * and the next pass reads it first. So its dense gradient is all-reduced beside the backward pass,
+ * and every rank adds all rows to all of it. */
 static bool defers_update(const struct store *s, int bucket)
 {
     return s->policy.gather == STORE_GATHER_GRADS && !(s->sparse && bucket == 0);
 }
 
-/* The reduction leaves this rank's part; else all of the sum comes to every rank. */
+/* Reduce-scatter: each rank gets its part of the sum; else all-reduce. */
 static bool is_reduce_scattered(const struct store *s, int bucket)
 {
     return s->policy.moments == STORE_SHARD || defers_update(s, bucket);
 }
 
-/* Nothing but token rows goes into this rank's embedding: then its table is zero everywhere, and no
- * message. */
+/* No dense gradient goes into the embedding (TASK=qa): its gradient is zero before the rows are
+ * added, and is not reduced. */
 static bool is_embedding_sparse_only(const struct store *s)
 {
     return s->sparse && s->c.table->param[0].grad_is_added && !s->c.is_accumulated;
@@ -204,7 +203,7 @@ static enum status reduce(struct store *s, int bucket)
     return store_track(s, st, p->reduce);
 }
 
-/* The token rows that belong to what this rank keeps of the embedding. */
+/* Adds the rows that lie in what this rank has of the reduced gradient. */
 static void add_sparse(struct store *s)
 {
     const struct layout_bucket *l = &s->layout.bucket[0];
@@ -215,7 +214,7 @@ static void add_sparse(struct store *s)
         sparse_embed_add(s->sparse, (struct part_extent){.elems = elems}, grad_of(s, 0).data);
 }
 
-static enum status finish(struct store *s, int bucket)
+static enum status finish_reduce(struct store *s, int bucket)
 {
     struct store_bucket *p = &s->bucket[bucket];
     if (!p->is_reduce_begun || p->is_finished)
@@ -249,16 +248,16 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
                        s->sparse_ticket);
 }
 
-/* What lies between the tensors of a bucket is zero, whatever the slot held before. */
+/* Zeroes the padding between the tensors of a bucket; the slot held another bucket before. */
 static enum status clear_padding(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     const struct param_table *t = s->c.table;
     for (int i = 0; i < t->params_n; i++) {
-        const struct param *row = &t->param[i];
-        int64_t end = i + 1 < t->params_n ? row[1].offset : t->total_elems,
-                from = row->offset + row->elems;
-        if (row->offset >= l->first && row->offset < l->first + l->elems && from < end)
+        const struct param *param = &t->param[i];
+        int64_t end = i + 1 < t->params_n ? param[1].offset : t->total_elems,
+                from = param->offset + param->elems;
+        if (param->offset >= l->first && param->offset < l->first + l->elems && from < end)
             TRY(dev_fill(s->c.stream, tensor_at(grad_of(s, bucket), from - l->first).data, 0,
                          (size_t)(end - from) * sizeof(float)));
     }
@@ -273,7 +272,7 @@ enum status store_prepare_grad(struct store *s, int unit)
     if (s->grad_in_slot[slot] == bucket)
         return ST_OK;
     if (s->grad_in_slot[slot] >= 0)
-        TRY(finish(s, s->grad_in_slot[slot]));
+        TRY(finish_reduce(s, s->grad_in_slot[slot]));
     s->grad_in_slot[slot] = bucket;
     return clear_padding(s, bucket);
 }
@@ -282,7 +281,7 @@ enum status store_post_backward(struct store *s, int unit)
 {
     int last = s->layout.unit_bucket[unit];
     if (s->layout.bucket[last].unit_first != unit)
-        return ST_OK; /* the bucket's other units are not done */
+        return ST_OK; /* other units of the bucket follow */
     if (unit == 0 && s->sparse) {
         TRY(dev_sync(s->c.stream));
         TRY(store_track(s, sparse_embed_exchange_begin(s->sparse, &s->sparse_ticket),
@@ -291,7 +290,7 @@ enum status store_post_backward(struct store *s, int unit)
     for (int bucket = last; bucket >= (unit == 0 ? 0 : last); bucket--) {
         TRY(reduce(s, bucket));
         if (s->is_alone)
-            TRY(finish(s, bucket)); /* its squares are taken while it is in cache */
+            TRY(finish_reduce(s, bucket)); /* its squares are added while it is in cache */
     }
     return ST_OK;
 }
@@ -323,7 +322,7 @@ enum status store_grad_norm_begin(struct store *s)
 {
     for (int bucket = s->layout.buckets_n - 1; bucket >= 0; bucket--) {
         ASSERTF(s->bucket[bucket].is_reduce_begun, "bucket %d has no gradient", bucket);
-        TRY(finish(s, bucket));
+        TRY(finish_reduce(s, bucket));
     }
     return dev_copy(s->c.stream, s->sums, s->norms.data,
                     (size_t)s->layout.buckets_n * sizeof *s->sums);
@@ -420,10 +419,10 @@ enum status store_drain(struct store *s)
 {
     for (int i = 0; i < s->layout.buckets_n; i++)
         TRY(store_params_drain(s, i));
-    return dev_sync(s->c.stream); /* updates that were due */
+    return dev_sync(s->c.stream); /* for the deferred updates */
 }
 
-/* Elements [first, end) of the table that this rank's part of a bucket has of [*first, *end). */
+/* Narrows [*first, *end) of the table to this rank's part of a bucket; false: nothing is left. */
 static bool own_range(const struct layout_bucket *l, int64_t *first, int64_t *end)
 {
     int64_t own = l->first + l->own.first, own_end = own + l->own.elems;

@@ -1,4 +1,4 @@
-/* store_inside — what the files of the store share. Inside room mesh only. */
+/* store_inside — the struct and functions that the files of the store share; for src/mesh only. */
 #ifndef CONVOY_MESH_STORE_INSIDE_H
 #define CONVOY_MESH_STORE_INSIDE_H
 
@@ -27,16 +27,14 @@ struct store_policy {
     enum store_extent masters; /* WHOLE or SHARD */
 };
 
-/* What is under way with a bucket. */
 struct store_bucket {
     struct comm_ticket gather, reduce;
-    bool is_gathering;  /* `gather` has to be waited for */
-    bool is_update_due; /* its update waits for `gather`, which brings the gradient */
-    /* a compute copy: what passes read of it is that of the masters, or on its way */
-    bool is_current;
-    bool is_reduce_begun; /* its reduction, in this step */
-    bool is_reducing;     /* `reduce` has to be waited for */
-    bool is_finished;     /* reduced, and its squares are added up */
+    bool is_gathering;    /* `gather` must be waited for */
+    bool is_update_due;   /* the update follows `gather`, which brings the gradient */
+    bool is_current;      /* the compute copy has the masters' values, or `gather` brings them */
+    bool is_reduce_begun; /* in this step */
+    bool is_reducing;     /* `reduce` must be waited for */
+    bool is_finished;     /* reduced, and its squares are added */
 };
 
 #define STORE_ALLOCS_MAX 9
@@ -50,17 +48,18 @@ struct store {
     struct store_policy policy;
     struct tensor params;       /* masters, f32 */
     struct tensor compute_copy; /* `params` where passes read the masters themselves */
-    struct tensor grads, grads_own;
-    struct tensor moment[2]; /* whole or the local shard */
-    struct tensor norms;     /* (buckets) f64, on the device */
-    double *sums;            /* the same on the host, and extras */
+    struct tensor grads;        /* as passes write them */
+    struct tensor grads_own;    /* grads BUFFER: reduced, the local shard */
+    struct tensor moment[2];
+    struct tensor norms; /* (buckets) f64 on the device: sums of squares */
+    double *sums;        /* the same in host memory, then extras */
     struct store_bucket *bucket;
-    int grad_in_slot[2];              /* the bucket whose gradient lies there; -1 none */
-    struct sparse_embed *sparse;      /* NULL: token rows are reduced with the rest */
-    struct comm_ticket sparse_ticket; /* of their numbers, then of the rows themselves */
-    struct param_table embed_table;   /* gradients while the embedding's backward runs */
+    int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
+    struct sparse_embed *sparse;      /* NULL: the embedding's gradient is reduced as a whole */
+    struct comm_ticket sparse_ticket; /* of token ids, then of rows */
+    struct param_table embed_table;   /* grad_table of store_embed_pass */
     struct param *embed_params;
-    struct grad_compress *grad_compress; /* NULL: not compressed */
+    struct grad_compress *grad_compress; /* NULL: no compression */
     struct {
         void *data;
         size_t bytes;
@@ -68,8 +67,8 @@ struct store {
     } memory[STORE_ALLOCS_MAX];
     int memory_n;
     struct store_memory taken;
-    struct comm_ticket newest; /* of what was begun */
-    bool is_under_way;         /* it is not waited for */
+    struct comm_ticket newest; /* of the last call that was begun */
+    bool is_under_way;         /* it has not been waited for */
 };
 
 /* Memory (store_memory.c).
@@ -85,16 +84,20 @@ static inline bool store_has_copy(const struct store *s)
     return s->policy.params == STORE_BUFFER || s->c.settings.dtype != DTYPE_F32;
 }
 
-/* store_track — what a comm call that begins something returned; its ticket is the newest.
- * store_comm_wait_stream: what is begun next comes after what the device has been given.
- * Compression copies by streams of its own: it begins when all that is done. */
+/* Messages (store.c).
+ * store_track: notes the ticket of a call that was begun with status st; returns st.
+ * store_comm_wait_stream: the next message starts after the work that is on the stream now. With
+ * compression, which copies by a stream of its own, the host waits for that work. */
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
 enum status store_comm_wait_stream(struct store *s);
 
-/* Parameters (store_params.c). own: the masters that this rank updates of a bucket. forget: masters
- * changed, nothing of the compute copy is theirs any more. wait: nothing of the bucket is on its
- * way, no update due. begin: where it has to be gathered it is here or on its way. need: it is
- * here. updated: its owners have done so just now. */
+/* Parameters (store_params.c), of one bucket:
+ * _own           the masters that this rank updates.
+ * _invalidate    masters changed: all of the compute copy is stale.
+ * _drain         waits for the bucket's gather, and runs its deferred update.
+ * _prefetch      starts the all-gather if the compute copy is stale and masters are sharded.
+ * _ready         prefetches and waits: passes can read the bucket, in the stream's order.
+ * _after_update  the owners have updated the masters: the compute copy is stale. */
 struct tensor store_params_own(const struct store *s, int bucket);
 void store_params_invalidate(struct store *s);
 enum status store_params_drain(struct store *s, int bucket);

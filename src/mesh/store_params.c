@@ -1,15 +1,14 @@
-/* store_params — parameters between their masters, which are kept and updated, and the compute
- * copy, which passes read (store.h).
+/* store_params — from the masters, which are kept and updated, to the compute copy, which passes
+ * read.
  *
- * Masters are f32, whole or this rank's parts. The compute copy is the masters themselves, or
- * memory of its own: rounded to 16 bits, a buffer, or both. Where masters lie in parts, a bucket of
- * the compute copy comes together from all ranks' parts. With a 16-bit dtype each rank rounds its
- * own part straight into its place in the compute copy, on the stream, and the gather comes after
- * that: rounding looks at one element alone, so the compute copy has the bits that rounding whole
- * masters would give. Where masters are whole the bucket is rounded here, and nothing travels.
+ * - f32, masters whole: the compute copy is the masters; nothing is done here.
+ * - 16 bits, masters whole: a bucket is rounded, on the stream, at its first use after a change.
+ * - Masters sharded: a bucket of the compute copy is gathered from the shards of all ranks. With 16
+ *   bits each rank first rounds its shard into its place in the compute copy. Rounding looks at one
+ *   element alone, so the bits are those of rounding whole masters.
  *
- * A place in the compute copy is written again only when no gather reads or writes it any more: the
- * bucket's own, and those of buckets in its slot, are waited for first. Must not know who changed a
+ * A place in the compute copy is written again only after the gathers that read or write it: that
+ * of the bucket itself, and those of the other buckets of its slot. Must not know who changed a
  * bucket, or why. */
 #include "base/assert.h"
 #include "mesh/store_inside.h"
@@ -47,8 +46,8 @@ enum status store_params_drain(struct store *s, int bucket)
     return s->c.update(s->c.update_arg, bucket);
 }
 
-/* Its place is free of gathers: its own last one, and those of buckets that lay there. */
-static enum status make_room(struct store *s, int bucket)
+/* Waits until no gather reads or writes the place of a bucket in the compute copy. */
+static enum status drain_place(struct store *s, int bucket)
 {
     int slot = s->layout.bucket[bucket].slot;
     TRY(store_params_drain(s, bucket));
@@ -61,7 +60,7 @@ static enum status make_room(struct store *s, int bucket)
     return ST_OK;
 }
 
-static enum status round_to(struct store *s, struct tensor to, struct tensor masters, int64_t elems)
+static enum status cast_to(struct store *s, struct tensor to, struct tensor masters, int64_t elems)
 {
     return dev_op(s->c.dev)->cast(s->c.stream, &(struct cast){.y = to, .x = masters, .n = elems});
 }
@@ -71,10 +70,10 @@ static enum status gather(struct store *s, int bucket)
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct store_bucket *p = &s->bucket[bucket];
     struct tensor all = compute_copy_of(s, bucket), own = store_params_own(s, bucket);
-    TRY(make_room(s, bucket));
+    TRY(drain_place(s, bucket));
     if (all.dtype != DTYPE_F32) {
         own = tensor_at(all, l->own.first);
-        TRY(round_to(s, own, store_params_own(s, bucket), l->own.elems));
+        TRY(cast_to(s, own, store_params_own(s, bucket), l->own.elems));
     }
     TRY(store_comm_wait_stream(s));
     TRY(store_track(s, comm_all_gather_begin(s->c.comm, all, own, l->elems, &p->gather),
@@ -97,11 +96,10 @@ enum status store_params_ready(struct store *s, int bucket)
     if (s->bucket[bucket].is_current || !store_has_copy(s))
         return ST_OK;
     s->bucket[bucket].is_current = true;
-    return round_to(s, compute_copy_of(s, bucket), tensor_at(s->params, l->first), l->elems);
+    return cast_to(s, compute_copy_of(s, bucket), tensor_at(s->params, l->first), l->elems);
 }
 
-/* Where passes see a buffer it is gathered when they need it; else now: it travels beside the next
- * forward pass. */
+/* STORE_GATHER_UPDATED: the bucket travels beside the next forward pass. */
 enum status store_params_after_update(struct store *s, int bucket)
 {
     s->bucket[bucket].is_current = false;

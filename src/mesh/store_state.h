@@ -1,22 +1,25 @@
-/* store_state — a model's whole state by ranges, however it is spread over ranks: how rank 0 saves
- * and loads it.
+/* store_state — reads and writes a model's whole state, however it is sharded: how rank 0 saves and
+ * loads checkpoints. It must not know files.
  *
- * Rank 0 leads: it asks for ranges or gives them, in any order; meanwhile all others are in
- * store_state_follow, where they send and keep what rank 0's call wants of them, until it says that
- * it is done. So only rank 0 knows of files, other nodes need no folder, and a file of one mesh
- * fits every other. Must not know files. */
+ * Rank 0 calls _get and _put for ranges, in any order, and then _end. All other ranks are in _serve
+ * meanwhile: they send or take what rank 0's call needs. So only rank 0 needs the checkpoint
+ * folder, and a checkpoint does not depend on the number of ranks or on SHARD.
+ *
+ * part and ranges are those of store.h. All calls block. */
 #ifndef CONVOY_MESH_STORE_STATE_H
 #define CONVOY_MESH_STORE_STATE_H
 
 #include "mesh/store.h"
 
-/* store_state_get — n elements of a part from `first` on, to dst (host). store_state_put: the same
- * from src, to all that hold them. Rank 0 only. */
+/* Rank 0 only.
+ * _get: copies n elements of a part from `first` on to dst, in host memory.
+ * _put: copies them from src to all ranks that hold them.
+ * _end: ends _serve on the other ranks, where it returns ST_OK, or ST_PEER if st is not ST_OK.
+ *       Returns st. */
 enum status store_state_get(struct store *s, int part, int64_t first, int64_t n, float *dst);
 enum status store_state_put(struct store *s, int part, int64_t first, int64_t n, const float *src);
-/* store_state_end — rank 0: with st, what became of it, which it also returns; the others' follow
- * returns ST_OK, or ST_PEER when st is not ST_OK. */
 enum status store_state_end(struct store *s, enum status st);
-enum status store_state_follow(struct store *s); /* the other ranks; with one rank there is none */
+/* _serve: the other ranks, until rank 0 calls _end. */
+enum status store_state_serve(struct store *s);
 
 #endif

@@ -543,7 +543,7 @@ void step_vote(struct step *s, int vote)
 }
 
 enum status step_state_end(struct step *s, enum status st) { return store_state_end(s->store, st); }
-enum status step_state_serve(struct step *s) { return store_state_follow(s->store); }
+enum status step_state_serve(struct step *s) { return store_state_serve(s->store); }
 
 struct step_memory step_memory(const struct step *s)
 {

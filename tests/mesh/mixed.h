@@ -182,7 +182,7 @@ static inline enum status mixed_state(struct mixed *h, int rank)
     int step = h->step;
     h->step += 10;
     if (rank > 0)
-        return store_state_follow(h->store);
+        return store_state_serve(h->store);
     TRY_OR(store_state_get(h->store, 0, 0, n, h->values), out);
     for (int row = 0; row < h->table.params_n; row++)
         for (int64_t i = h->table.param[row].offset;

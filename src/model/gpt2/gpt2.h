@@ -60,8 +60,7 @@ struct dropout gpt2_dropout(const struct pass *p, int block, enum gpt2_dropout_p
 enum status gpt2_branch_grad(const struct pass *p, int block, enum gpt2_dropout_place place,
                              struct tensor *out);
 
-/* The halves of a block, from x over mid to the next block's x; backward from dx to dx, in place.
- * */
+/* The halves of a block: x to mid, mid to the next block's x; backward from dx to dx, in place. */
 enum status gpt2_attn_fwd(const struct pass *p, int block);
 enum status gpt2_attn_bwd(const struct pass *p, int block);
 enum status gpt2_mlp_fwd(const struct pass *p, int block);

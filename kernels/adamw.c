@@ -5,34 +5,21 @@
 #include <math.h>
 
 #include "kernels/cpu.h"
-#include "kernels/grad_scale.h" /* grad_scale_told, grad_scale_is_fit, grad_scale_clip */
-
-void grad_scale_plain(const struct cpu *cpu, const struct grad_scale *a)
-{
-    (void)cpu;
-    const double *squares = a->squares.data;
-    double *out = a->out.data, total = 0;
-    for (int64_t i = a->squares_n - 1; i >= 0; i--)
-        total += squares[i];
-    out[0] = isfinite(total) && isfinite(*(const double *)a->loss.data)
-                 ? grad_scale_told(total, a->clip, a->loss_scale)
-                 : NAN;
-    out[1] = total;
-}
+#include "kernels/grad_scale.h" /* grad_scale_get */
 
 void adamw_plain(const struct cpu *cpu, const struct adamw *a)
 {
     (void)cpu;
-    if (!grad_scale_is_fit(a->clip.norm_sq.data))
+    double scale = grad_scale_get(a->grad_scale.data);
+    if (isnan(scale))
         return;
     float *p = a->p.data, *m = a->m.data, *v = a->v.data;
     const float *grad = a->g.data;
-    double clip = grad_scale_clip(a->clip.norm_sq.data, a->clip.clip);
     double m_fix = 1 - pow(a->beta1, (double)a->step), v_fix = 1 - pow(a->beta2, (double)a->step);
     for (int64_t s = 0; s < a->spans_n; s++) {
         const struct optim_span *span = &a->spans[s];
         for (int64_t i = span->offset; i < span->offset + span->elems; i++) {
-            double g = grad[i] * clip;
+            double g = grad[i] * scale;
             double m_new = a->beta1 * m[i] + (1 - a->beta1) * g;
             double v_new = a->beta2 * v[i] + (1 - a->beta2) * g * g;
             double p_new = p[i] * (1 - a->lr * span->weight_decay);
@@ -47,15 +34,15 @@ void adamw_plain(const struct cpu *cpu, const struct adamw *a)
 void sgd_plain(const struct cpu *cpu, const struct sgd *a)
 {
     (void)cpu;
-    if (!grad_scale_is_fit(a->clip.norm_sq.data))
+    double scale = grad_scale_get(a->grad_scale.data);
+    if (isnan(scale))
         return;
     float *p = a->p.data, *m = a->m.data;
     const float *grad = a->g.data;
-    double clip = grad_scale_clip(a->clip.norm_sq.data, a->clip.clip);
     for (int64_t s = 0; s < a->spans_n; s++) {
         const struct optim_span *span = &a->spans[s];
         for (int64_t i = span->offset; i < span->offset + span->elems; i++) {
-            double step = grad[i] * clip + span->weight_decay * (double)p[i];
+            double step = grad[i] * scale + span->weight_decay * (double)p[i];
             if (a->momentum != 0) {
                 step += a->step > 1 ? a->momentum * m[i] : 0;
                 m[i] = (float)step;

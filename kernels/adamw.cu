@@ -2,12 +2,11 @@
  * kernel. A block takes a tile of one span. Four elements of every array lie in 16 bytes: a group
  * of four that a span has whole moves in one access, and elements at its ends move one by one.
  * Arithmetic is in float, with constants from double. */
-#include "kernels/grad_scale.h" /* grad_scale_told, grad_scale_is_fit, grad_scale_clip */
+#include "kernels/grad_scale.h" /* grad_scale_get */
 #include "kernels/step_scalars.h"
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256, GROUPS = 2; /* a thread's groups of four in a tile */
-constexpr int GRAD_SCALE_THREADS = 32;
 constexpr int64_t TILE = THREADS * GROUPS * 4;
 constexpr int SPANS = 96;
 
@@ -18,15 +17,10 @@ struct tiles {
     int n;
 };
 
-struct clip_args {
-    const double *norm_sq;
-    float clip;
-};
-
 struct adamw_rule {
     float *p, *m, *v;
     const float *g;
-    struct clip_args clip;
+    const double *grad_scale;
     const struct step_scalars *from; /* read them there; NULL: `scalars` has them */
     struct step_scalars scalars;
     float beta1, beta1_rest, beta2, beta2_rest, eps;
@@ -63,7 +57,7 @@ struct adamw_rule {
 struct sgd_rule {
     float *p, *m; /* m NULL: no momentum */
     const float *g;
-    struct clip_args clip;
+    const double *grad_scale;
     const struct step_scalars *from;
     struct step_scalars scalars;
     float momentum;
@@ -88,7 +82,8 @@ template <typename Rule>
 __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
 {
     /* the same for every thread of every block: all elements are updated, or none */
-    if (!grad_scale_is_fit(rule.clip.norm_sq))
+    const double grad_scale = grad_scale_get(rule.grad_scale);
+    if (isnan(grad_scale))
         return;
     if (rule.from)
         rule.scalars = *rule.from;
@@ -102,7 +97,7 @@ __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t
             hi = middle - 1;
     }
     int64_t begin = t.offset[lo], end = t.end[lo];
-    float scale = (float)grad_scale_clip(rule.clip.norm_sq, rule.clip.clip), decay = t.decay[lo];
+    float scale = (float)grad_scale, decay = t.decay[lo];
     int64_t tile = begin / 4 * 4 + (block - t.first[lo]) * TILE;
 #pragma unroll
     for (int k = 0; k < GROUPS; k++) {
@@ -152,37 +147,13 @@ static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_s
     return 0;
 }
 
-/* What is told of gradients: one thread, for the sum has an order. */
-static __global__ void grad_scale_total(double *out, const double *squares, const double *loss,
-                                        int64_t squares_n, double clip, double factor,
-                                        const struct step_scalars *scalars)
-{
-    double total = 0;
-    if (threadIdx.x > 0)
-        return;
-    for (int64_t i = squares_n - 1; i >= 0; i--)
-        total += squares[i];
-    factor = scalars ? (double)scalars->scale[0] : factor;
-    bool is_fit = fabs(total) < (double)INFINITY && fabs(*loss) < (double)INFINITY;
-    out[0] = is_fit ? grad_scale_told(total, clip, factor) : (double)NAN;
-    out[1] = total;
-}
-
-extern "C" int grad_scale_cuda(const struct cuda *cuda, const struct grad_scale *a)
-{
-    return cuda_launch(grad_scale_total, 1, GRAD_SCALE_THREADS, 0, cuda->stream,
-                       (double *)a->out.data, (const double *)a->squares.data,
-                       (const double *)a->loss.data, a->squares_n, a->clip, a->loss_scale,
-                       cuda->scalars);
-}
-
 extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
 {
     const struct adamw_rule rule = {(float *)a->p.data,
                                     (float *)a->m.data,
                                     (float *)a->v.data,
                                     (const float *)a->g.data,
-                                    {(const double *)a->clip.norm_sq.data, a->clip.clip},
+                                    (const double *)a->grad_scale.data,
                                     cuda->scalars,
                                     step_scalars_adamw(a),
                                     (float)a->beta1,
@@ -202,7 +173,7 @@ extern "C" int sgd_cuda(const struct cuda *cuda, const struct sgd *a)
     const struct sgd_rule rule = {(float *)a->p.data,
                                   a->momentum != 0 ? (float *)a->m.data : nullptr,
                                   (const float *)a->g.data,
-                                  {(const double *)a->clip.norm_sq.data, a->clip.clip},
+                                  (const double *)a->grad_scale.data,
                                   cuda->scalars,
                                   step_scalars_sgd(a),
                                   (float)a->momentum};

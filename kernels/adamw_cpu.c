@@ -6,16 +6,10 @@
 #include <math.h>
 
 #include "kernels/cpu.h"
-#include "kernels/grad_scale.h" /* grad_scale_is_fit, grad_scale_clip */
+#include "kernels/grad_scale.h" /* grad_scale_get */
 #include "kernels/vec_cpu.h"
 
 #define PART_ELEMS 65536
-
-/* For a few elements: the bits of the plain truth. */
-void CPU_FN(grad_scale)(const struct cpu *cpu, const struct grad_scale *a)
-{
-    grad_scale_plain(cpu, a);
-}
 
 /* A part is at most PART_ELEMS elements of one span. */
 static int spans_parts(const struct optim_span *spans, int64_t spans_n)
@@ -39,7 +33,7 @@ static struct optim_span spans_part(const struct optim_span *spans, int part_i)
  *   lr·(m/c1)/(√(v/c2)+eps) = (lr·√c2/c1) · m/(√v + eps·√c2) */
 struct adamw_work {
     const struct adamw *a;
-    double clip, rate, eps;
+    double scale, rate, eps;
 };
 
 struct adamw_vecs {
@@ -47,13 +41,13 @@ struct adamw_vecs {
 };
 
 struct adamw_scalars {
-    vec clip, toward_m, toward_v, rate, eps, decay;
+    vec scale, toward_m, toward_v, rate, eps, decay;
 };
 
 static inline struct adamw_vecs adamw_step(const struct adamw_scalars *k, struct adamw_vecs x,
                                            vec g)
 {
-    g *= k->clip;
+    g *= k->scale;
     x.m = vec_fma(g - x.m, k->toward_m, x.m);
     x.v = vec_fma(vec_fma(g, g, -x.v), k->toward_v, x.v);
     vec step = k->rate * x.m / (vec_sqrt(x.v) + k->eps);
@@ -70,7 +64,7 @@ static void adamw_part(void *arg, int part_i, int thread_i)
     float *p = a->p.data, *m = a->m.data, *v = a->v.data;
     const float *g = a->g.data;
     struct adamw_scalars k = {
-        vec_set((float)work->clip),     vec_set((float)(1 - a->beta1)),
+        vec_set((float)work->scale),    vec_set((float)(1 - a->beta1)),
         vec_set((float)(1 - a->beta2)), vec_set((float)work->rate),
         vec_set((float)work->eps),      vec_set((float)(a->lr * span.weight_decay))};
     int64_t i = span.offset, end = span.offset + span.elems;
@@ -93,17 +87,17 @@ static void adamw_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(adamw)(const struct cpu *cpu, const struct adamw *a)
 {
-    if (!grad_scale_is_fit(a->clip.norm_sq.data))
+    double scale = grad_scale_get(a->grad_scale.data);
+    if (isnan(scale))
         return;
     double c1 = 1 - pow(a->beta1, (double)a->step), c2 = 1 - pow(a->beta2, (double)a->step);
-    double clip = grad_scale_clip(a->clip.norm_sq.data, a->clip.clip);
-    struct adamw_work work = {a, clip, a->lr * sqrt(c2) / c1, a->eps * sqrt(c2)};
+    struct adamw_work work = {a, scale, a->lr * sqrt(c2) / c1, a->eps * sqrt(c2)};
     thread_pool_run(cpu->pool, spans_parts(a->spans, a->spans_n), adamw_part, &work);
 }
 
 struct sgd_work {
     const struct sgd *a;
-    double clip;
+    double scale;
 };
 
 static void sgd_part(void *arg, int part_i, int thread_i)
@@ -114,26 +108,26 @@ static void sgd_part(void *arg, int part_i, int thread_i)
     struct optim_span span = spans_part(a->spans, part_i);
     float *p = (float *)a->p.data + span.offset;
     const float *g = (const float *)a->g.data + span.offset;
-    float clip = (float)work->clip, decay = span.weight_decay, lr = (float)a->lr;
+    float scale = (float)work->scale, decay = span.weight_decay, lr = (float)a->lr;
     float momentum = a->step > 1 ? (float)a->momentum : 0;
     if (a->momentum == 0) {
         for (int64_t i = 0; i < span.elems; i++)
-            p[i] -= lr * (g[i] * clip + decay * p[i]);
+            p[i] -= lr * (g[i] * scale + decay * p[i]);
         return;
     }
     float *m = (float *)a->m.data + span.offset;
     for (int64_t i = 0; i < span.elems; i++) {
         /* step 1: m is not read */
         float old = momentum == 0 ? 0 : momentum * m[i];
-        m[i] = old + (g[i] * clip + decay * p[i]);
+        m[i] = old + (g[i] * scale + decay * p[i]);
         p[i] -= lr * m[i];
     }
 }
 
 void CPU_FN(sgd)(const struct cpu *cpu, const struct sgd *a)
 {
-    if (!grad_scale_is_fit(a->clip.norm_sq.data))
+    struct sgd_work work = {a, grad_scale_get(a->grad_scale.data)};
+    if (isnan(work.scale))
         return;
-    struct sgd_work work = {a, grad_scale_clip(a->clip.norm_sq.data, a->clip.clip)};
     thread_pool_run(cpu->pool, spans_parts(a->spans, a->spans_n), sgd_part, &work);
 }

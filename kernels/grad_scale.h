@@ -1,12 +1,25 @@
-/* grad_scale — what an optimiser is told of gradients (adamw.h: grad_scale), and what it makes of
- * that (struct optim_clip), in one arithmetic for the host and for the device: each operation is
- * rounded once, and no product is added to anything, so no compiler has anything to contract. For C
- * and C++. Must not know where the sum comes from. */
+/* grad_scale — the factor that the optimiser multiplies gradients by: it clips their norm, and
+ * takes the loss scale out of them. Computed by the same function on the host and on the device;
+ * must not know where the sum of squares comes from. For C and C++. */
 #ifndef CONVOY_KERNELS_GRAD_SCALE_H
 #define CONVOY_KERNELS_GRAD_SCALE_H
 
 #include <math.h>
-#include <stdbool.h>
+
+#include "kernels/tensor.h"
+
+/* grad_scale — whether gradients are fit for an update, and their factor, for a device that goes on
+ * without waiting for the host.
+ *   out[1] ← Σ squares[i], added from the last to the first
+ *   out[0] ← NaN when loss is not finite, else grad_scale_of(out[1], clip, loss_scale)
+ * out out (2) f64 | in  squares (squares_n) f64, loss (1) f64
+ * In double; the bits are the same on every device. */
+struct grad_scale {
+    struct tensor out, squares, loss;
+    int64_t squares_n;
+    double clip;       /* of the norm; ≤ 0: none */
+    double loss_scale; /* a power of two; 0: none */
+};
 
 #ifdef __CUDACC__
 #define GRAD_SCALE_INLINE __host__ __device__ static inline
@@ -14,33 +27,25 @@
 #define GRAD_SCALE_INLINE static inline
 #endif
 
-/* grad_scale_told — of the sum of their squares, all finite. loss_scale 0: the sum itself. */
-GRAD_SCALE_INLINE double grad_scale_told(double total, double clip, double loss_scale)
+/* grad_scale_of — min(1, clip/(norm + 1e-6)) / loss_scale, as torch.nn.utils.clip_grad_norm_, where
+ * norm = √norm_sq / loss_scale; NaN when norm_sq is not finite. Each operation is rounded once: no
+ * product is added to anything, so no compiler can contract two operations into one. */
+GRAD_SCALE_INLINE double grad_scale_of(double norm_sq, double clip, double loss_scale)
 {
-    double norm, keep = 1, root;
-    if (loss_scale == 0)
-        return total;
-    norm = sqrt(total) / loss_scale;
+    double norm = sqrt(norm_sq), keep = 1;
+    if (!(norm < (double)INFINITY))
+        return (double)NAN;
+    if (loss_scale > 0)
+        norm /= loss_scale;
     if (clip > 0 && norm + 1e-6 > clip)
         keep = clip / (norm + 1e-6);
-    root = loss_scale / keep - 1e-6;
-    return root * root;
+    return loss_scale > 0 ? 1 / (loss_scale / keep) : keep;
 }
 
-/* grad_scale_is_fit — may the optimiser change anything? norm_sq NULL: it was told nothing. */
-GRAD_SCALE_INLINE bool grad_scale_is_fit(const double *norm_sq)
+/* grad_scale_get — the factor that lies at an address; NULL: 1. */
+GRAD_SCALE_INLINE double grad_scale_get(const double *grad_scale)
 {
-    return !norm_sq || fabs(*norm_sq) < (double)INFINITY;
-}
-
-/* grad_scale_clip — min(1, clip/(norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; clip ≤ 0: 1. */
-GRAD_SCALE_INLINE double grad_scale_clip(const double *norm_sq, double clip)
-{
-    double factor;
-    if (!(clip > 0))
-        return 1;
-    factor = clip / (sqrt(*norm_sq) + 1e-6);
-    return factor > 1 ? 1 : factor;
+    return grad_scale ? *grad_scale : 1;
 }
 
 #endif

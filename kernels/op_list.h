@@ -5,18 +5,19 @@
 #ifndef CONVOY_KERNELS_OP_LIST_H
 #define CONVOY_KERNELS_OP_LIST_H
 
-#include "kernels/adamw.h"     /* grad_scale, adamw, sgd */
-#include "kernels/attention.h" /* attention_fwd, attention_decode, attention_bwd */
-#include "kernels/cast.h"      /* cast */
-#include "kernels/combine.h"   /* combine */
-#include "kernels/compress.h"  /* compress, expand */
-#include "kernels/dropout.h"   /* drop */
-#include "kernels/embed.h"     /* embed_fwd, embed_bwd */
-#include "kernels/gelu.h"      /* gelu_fwd, gelu_bwd */
-#include "kernels/matmul.h"    /* matmul_fwd, matmul_bwd_x, matmul_bwd_w */
-#include "kernels/norm.h"      /* norm_fwd, norm_bwd */
-#include "kernels/reduce.h"    /* sum, sumsq */
-#include "kernels/xent.h"      /* xent, qa_xent */
+#include "kernels/adamw.h"      /* adamw, sgd */
+#include "kernels/attention.h"  /* attention_fwd, attention_decode, attention_bwd */
+#include "kernels/cast.h"       /* cast */
+#include "kernels/combine.h"    /* combine */
+#include "kernels/compress.h"   /* compress, expand */
+#include "kernels/dropout.h"    /* drop */
+#include "kernels/embed.h"      /* embed_fwd, embed_bwd */
+#include "kernels/gelu.h"       /* gelu_fwd, gelu_bwd */
+#include "kernels/grad_scale.h" /* grad_scale */
+#include "kernels/matmul.h"     /* matmul_fwd, matmul_bwd_x, matmul_bwd_w */
+#include "kernels/norm.h"       /* norm_fwd, norm_bwd */
+#include "kernels/reduce.h"     /* sum, sumsq */
+#include "kernels/xent.h"       /* xent, qa_xent */
 
 #define OP_LIST(X)      \
     X(embed_fwd)        \

@@ -361,8 +361,7 @@ enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
     HAS(g, F32);
     HAS(m, F32);
     HAS(v, F32);
-    if (a->clip.clip > 0 || a->clip.norm_sq.data)
-        HAS(clip.norm_sq, F64);
+    MAY(grad_scale, F64);
     MIN(step, 1);
     THAT(a->beta1 >= 0 && a->beta1 < 1);
     THAT(a->beta2 >= 0 && a->beta2 < 1);
@@ -379,8 +378,7 @@ enum status dev_check_sgd(const struct sgd *a, bool takes_halves)
     HAS(g, F32);
     if (a->momentum != 0)
         HAS(m, F32);
-    if (a->clip.clip > 0 || a->clip.norm_sq.data)
-        HAS(clip.norm_sq, F64);
+    MAY(grad_scale, F64);
     MIN(step, 1);
     return check_spans(OP, a->spans, a->spans_n);
 #undef OP

@@ -73,17 +73,16 @@ int optim_moments(const struct optim_config *config)
 
 enum status optim_update(const struct optim_config *config, const struct op_table *op,
                          struct stream *stream, const struct optim_arrays *arrays,
-                         const struct optim_span *spans, int64_t spans_n, struct tensor norm_sq,
+                         const struct optim_span *spans, int64_t spans_n, struct tensor grad_scale,
                          double lr, int64_t step_i)
 {
-    struct optim_clip clip = {.norm_sq = norm_sq, .clip = (float)config->grad_clip};
     if (config->kind == OPTIM_KIND_SGD)
         return op->sgd(stream, &(struct sgd){.p = arrays->p,
                                              .g = arrays->g,
                                              .m = arrays->m,
                                              .spans = spans,
                                              .spans_n = spans_n,
-                                             .clip = clip,
+                                             .grad_scale = grad_scale,
                                              .lr = lr,
                                              .momentum = config->momentum,
                                              .step = step_i + 1});
@@ -93,7 +92,7 @@ enum status optim_update(const struct optim_config *config, const struct op_tabl
                                              .v = arrays->v,
                                              .spans = spans,
                                              .spans_n = spans_n,
-                                             .clip = clip,
+                                             .grad_scale = grad_scale,
                                              .lr = lr,
                                              .beta1 = config->beta1,
                                              .beta2 = config->beta2,

@@ -36,10 +36,11 @@ double optim_decay(const struct optim_config *config);
 int optim_moments(
     /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum */
     const struct optim_config *config);
-/* optim_update — update number step_i (from 0), clipped by norm_sq (1, f64, on the device). */
+/* optim_update — update number step_i (from 0), with gradients times grad_scale
+ * (kernels/grad_scale.h). */
 enum status optim_update(const struct optim_config *config, const struct op_table *op,
                          struct stream *stream, const struct optim_arrays *arrays,
-                         const struct optim_span *spans, int64_t spans_n, struct tensor norm_sq,
+                         const struct optim_span *spans, int64_t spans_n, struct tensor grad_scale,
                          double lr, int64_t step_i);
 
 #endif

@@ -24,6 +24,12 @@ int64_t step_sample_losses(const struct step *s)
     return s->config.dims.task == MODEL_TASK_LM ? s->config.seq_tokens : 2;
 }
 
+double step_grad_clip(const struct step *s)
+{
+    double clip = s->config.optim.grad_clip;
+    return s->loss_scale.factor > 0 ? clip : (double)(float)clip;
+}
+
 /* ---- memory ---- */
 
 static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
@@ -36,7 +42,7 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
     const struct step_config *c = &s->config;
     int64_t b = c->batch_samples, n = b * c->seq_tokens;
     struct arena *input = &arena[STEP_ARENA_INPUT];
-    s->norm_sq = take(input, 2, DTYPE_F64);
+    s->grad_scale = take(input, 2, DTYPE_F64);
     s->loss_sum = take(input, 1, DTYPE_F64);
     s->losses = take(input, b * step_sample_losses(s), DTYPE_F32);
     s->tokens = take(input, n, DTYPE_I32);
@@ -312,13 +318,13 @@ static enum status open_graphs(struct step *s)
 /* take_answers — what comes back from the device in every step: copied without a detour. */
 static enum status take_answers(struct step *s)
 {
-    size_t bytes = 2 * sizeof *s->verdict_host +
+    size_t bytes = 2 * sizeof *s->grad_scale_host +
                    (size_t)(s->samples * step_sample_losses(s)) * sizeof *s->losses_host;
     void *data = NULL;
     TRY(dev_pin(s->config.dev, bytes, &data));
     memset(data, 0, bytes);
-    s->verdict_host = data;
-    s->losses_host = (float *)(void *)(s->verdict_host + 2);
+    s->grad_scale_host = data;
+    s->losses_host = (float *)(void *)(s->grad_scale_host + 2);
     return ST_OK;
 }
 
@@ -376,7 +382,7 @@ void step_close(struct step *s)
     dev_event_free(s->results_ready);
     batch_free(&s->batch);
     param_table_free(&s->table);
-    dev_unpin(s->config.dev, s->verdict_host); /* and losses_host */
+    dev_unpin(s->config.dev, s->grad_scale_host); /* and losses_host */
     free(s->spans);
     free(s->cut);
     comm_close(s->comm_alone);

@@ -20,27 +20,29 @@ struct step {
     struct arena arena[STEP_ARENA_N];
     struct model_acts *acts;
     struct tensor tokens, targets, mask, starts, ends, losses; /* on the device */
-    /* (2) f64: what the optimiser is told; is_async: and the true one, as grad_scale leaves them */
-    struct tensor norm_sq;
-    struct tensor loss_sum; /* (1) f64, is_async: for the device's own verdict */
-    struct tensor logits;   /* LM (V), QA (B·T,2) f32 */
+    struct tensor grad_scale; /* (2) f64: the factor; is_async: and the square of the norm */
+    struct tensor loss_sum;   /* (1) f64, is_async: input of grad_scale */
+    struct tensor logits;     /* LM (V), QA (B·T,2) f32 */
     struct optim_span *spans, *cut;
     int64_t spans_n;
     struct batch batch;              /* on the host, `samples` */
     float *losses_host;              /* all of them; pinned, as what follows */
-    double *verdict_host;            /* norm_sq, is_async */
-    struct dev_event *results_ready; /* is_async: losses_host and verdict_host are valid */
-    bool is_async;                   /* the device decides on the update by itself (step_async) */
+    double *grad_scale_host;         /* is_async: what lies in grad_scale */
+    struct dev_event *results_ready; /* is_async: losses_host and grad_scale_host are valid */
+    bool is_async;                   /* the device skips an update by itself (step_async) */
     double sums[STEP_SUMS];          /* under way between ranks */
     double scale, scale_end;
     struct step_loss_scale loss_scale;
     int vote;
     /* of the update that is done, or due */
-    double lr, clip; /* clip: what norm_sq on the device is clipped to */
+    double lr;
     int64_t step_i;
     int64_t lap_ns;
 };
 
+/* step_grad_clip — the limit of the norm; without a loss scale it is rounded to f32, so that runs
+ * keep the bits that they had before the factor was computed in one place. */
+double step_grad_clip(const struct step *s);
 void step_heartbeat(const struct step *s);
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);
@@ -57,8 +59,7 @@ enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first
  * when that is under way loss and norm are waited for, into r. Where they are not finite it has
  * changed nothing. */
 enum status step_async(struct step *s, const struct batch *batch, struct step_result *r);
-/* step_async_losses — is_async: the losses of a micro-batch, for the host and for the device's own
- * verdict. */
+/* step_async_losses — is_async: the losses of a micro-batch, for the host and for grad_scale. */
 enum status step_async_losses(struct step *s, const struct pass *p, int64_t first, bool is_last);
 
 /* the optimiser on a bucket of the store; arg: the step */

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/rand.h"
-#include "kernels/grad_scale.h" /* grad_scale_told */
+#include "kernels/grad_scale.h" /* grad_scale_of */
 #include "train/step_inside.h"
 
 /* Time since the last lap goes to *ms. On a device that works on its own this is only the time of
@@ -139,15 +139,10 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool inje
     return backward(s, p, is_last, inject_nan, r);
 }
 
-/* tell_norm — to the device, as the optimiser wants it: it multiplies gradients by min(1,
- * clip/(√norm_sq + 1e-6)). With a loss scale that factor has to be `keep`/scale ≤ 1, so the device
- * is told of a norm that gives it for a clip of 1. */
-static enum status tell_norm(struct step *s, double norm_sq)
+static enum status set_grad_scale(struct step *s, double norm_sq)
 {
-    double factor = s->loss_scale.factor, clip = s->config.optim.grad_clip;
-    double told = grad_scale_told(norm_sq, clip, factor);
-    s->clip = factor > 0 ? 1 : clip;
-    return dev_copy(s->stream, s->norm_sq.data, &told, sizeof told);
+    double scale = grad_scale_of(norm_sq, step_grad_clip(s), s->loss_scale.factor);
+    return dev_copy(s->stream, s->grad_scale.data, &scale, sizeof scale);
 }
 
 /* counts NULL: they are known from the last time. */
@@ -186,7 +181,7 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
         r->vote = extra[1 + vote] > 0 ? vote : r->vote;
     r->grad_norm = sqrt(norm_sq) / (s->loss_scale.factor > 0 ? s->loss_scale.factor : 1);
     lap(s, &r->norm_ms);
-    return tell_norm(s, norm_sq);
+    return set_grad_scale(s, norm_sq);
 }
 
 /* With a loss scale an infinite gradient of a finite loss may only be too large for its type: again
@@ -223,10 +218,8 @@ enum status step_run_update(void *arg, int bucket)
     struct store_local_shard a = store_local_shard(s->store, bucket);
     struct optim_arrays arrays = {a.p, a.g, a.m, a.v};
     int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
-    struct optim_config optim = c->optim;
-    optim.grad_clip = s->clip;
-    return optim_update(&optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->norm_sq,
-                        s->lr, s->step_i);
+    return optim_update(&c->optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n,
+                        s->grad_scale, s->lr, s->step_i);
 }
 
 static void tell_update(struct step *s, double lr, int64_t step_i)

@@ -173,7 +173,6 @@ static void bench_params(struct tensor p)
                       .v = v,
                       .spans = &span,
                       .spans_n = 1,
-                      .clip = {sum, 1},
                       .lr = 1e-4,
                       .beta1 = 0.9,
                       .beta2 = 0.999,

@@ -1,6 +1,5 @@
 /* Optimisers on the emulation of CUDA: the tests of the CPU's kernels (emulated.h). */
 #define EMULATED_LIST(X) \
-    X(grad_scale)        \
     X(adamw)             \
     X(sgd)
 #include "tests/cuda/emulated.h"

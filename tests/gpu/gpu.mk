@@ -1,7 +1,7 @@
 # What is run on a machine with a GPU: `make gpu-test`, `make gpu-bench`. They take build/gpu when it is there, so that it can
 # be built on another machine (`make gpu-carry`, which needs nvcc) and carried to one without our libraries.
 GPU := $(BUILD)/gpu
-GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z]*)' | sed 's/X(\(.*\))/\1/')
+GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z_]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
 GPU_THERE := $(filter-out emu %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c)))
 ifneq ($(sort $(GPU_FAMILIES)),$(sort $(GPU_THERE)))
 $(error tests/gpu/real.h names $(sort $(GPU_FAMILIES)), but there are tests/cuda/test_*.c for $(sort $(GPU_THERE)))

@@ -303,7 +303,7 @@ sanitizer() { # tool, command...
     return $rc
 }
 
-families() { sed -n 's/^    X(.*/&/p' "$here/real.h" | grep -o '([a-z]*)' | tr -d '()'; }
+families() { sed -n 's/^    X(.*/&/p' "$here/real.h" | grep -o '([a-z_]*)' | tr -d '()'; }
 
 run_test() {
     local family

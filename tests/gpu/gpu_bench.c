@@ -219,7 +219,7 @@ static void bench_adamw(void)
                       .v = take(n, DTYPE_F32),
                       .spans = &span,
                       .spans_n = 1,
-                      .clip = {.norm_sq = take(1, DTYPE_F64), .clip = 1},
+                      .grad_scale = take(1, DTYPE_F64),
                       .lr = 1e-4,
                       .beta1 = 0.9,
                       .beta2 = 0.95,

@@ -14,6 +14,7 @@
     X(dropout)           \
     X(embed)             \
     X(gelu)              \
+    X(grad_scale)        \
     X(halves)            \
     X(matmul)            \
     X(norm)              \

@@ -6,7 +6,7 @@ if [ -n "${SAN:-}" ]; then
     echo "1..0 # SKIP the frame has memory and a stack of its own, which sanitizers do not know"
     exit 0
 fi
-families=$(sed -n 's/^    X(.*/&/p' tests/gpu/real.h | grep -o '([a-z]*)' | tr -d '()')
+families=$(sed -n 's/^    X(.*/&/p' tests/gpu/real.h | grep -o '([a-z_]*)' | tr -d '()')
 # shellcheck disable=SC2086 # words
 set -- $families
 echo "1..$#"

@@ -167,7 +167,7 @@ static int launch_typed(const struct cuda *cuda, const matmul_factor &a, const m
         matmul_side<T> y = {(const T *)b.t.data, b.stride, f.n,
                             cuda_aligned((const T *)b.t.data, b.stride)};
         if (a.is_k_first && !b.is_k_first)
-            return CUDA_REFUSAL_SHAPE; /* no product of ours */
+            return CUDA_REFUSAL_SHAPE; /* not a product */
         return cuda_launch(a.is_k_first   ? matmul_mma<T, true, true>
                            : b.is_k_first ? matmul_mma<T, false, true>
                                           : matmul_mma<T, false, false>,

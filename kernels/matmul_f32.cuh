@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(MF_THREADS)
         float *tile_a = tiles_a + i % 2 * MF_K * MF_ROW, *tile_b = tiles_b + i % 2 * MF_K * MF_ROW;
         mf_put(tile_a, next_a, a);
         mf_put(tile_b, next_b, b);
-        /* one is enough: who writes this half again has passed the next one, and so have its
-         * readers */
+        /* one is enough: a thread that writes this half again has passed the next barrier, and so
+         * have its readers */
         __syncthreads();
         if (i + 1 < steps) {
             mf_load(next_a, a, row, (i + 1) * MF_K, f.k);

@@ -1,4 +1,4 @@
-/* emu — blocks, fibers and what warps do together. tests/emu/emu.h says what is promised. */
+/* emu — blocks, fibers and warp operations (see emu.h). */
 #include "tests/emu/emu.h"
 
 #include <stdarg.h>
@@ -44,9 +44,11 @@ static char *stacks;
 static int fibers_n, alive_n, waiting_n, skip_barrier = -1, barriers_most;
 static int ready[EMU_THREADS_MAX / 32][32], ready_n[EMU_THREADS_MAX / 32]; /* of each warp */
 static uint32_t warps_ready;                                               /* bits */
-static uint32_t met[EMU_THREADS_MAX / 32], gone[EMU_THREADS_MAX / 32];      /* lanes in a warp operation; that have left */
+/* lanes in a warp operation; that have left */
+static uint32_t met[EMU_THREADS_MAX / 32], gone[EMU_THREADS_MAX / 32];
 static int warp_now;
-static bool is_fair; /* this block: everyone is as likely to go on; else a warp mostly goes on as far as it can */
+/* in this block all fibers are equally likely to continue; else one warp mostly runs on */
+static bool is_fair;
 static void *main_sp;
 static void (*block_run)(void *);
 static void *block_arg;
@@ -100,7 +102,7 @@ const char *emu_error(void)
     return error_out;
 }
 
-/* ---- fibers -------------------------------------------------------------------------------------------------- */
+/* ---- fibers ---- */
 
 static void switch_to(struct emu_fiber *next)
 {
@@ -132,7 +134,8 @@ static void make_ready(int fiber)
     warps_ready |= 1u << warp;
 }
 
-/* Another warp of those that have somebody ready. Fair draws alone would keep all warps at about the same place. */
+/* Another warp that has a fiber ready. Fair draws alone would keep all warps at about the same
+ * place. */
 static void pick_warp(void)
 {
     if (seed_now == 0) {
@@ -145,18 +148,20 @@ static void pick_warp(void)
     }
 }
 
-/* Whoever is ready, drawn; back to the launch when nobody is. */
+/* Draws a fiber that is ready; back to the launch when none is. */
 static void go_on(void)
 {
     if (warps_ready == 0 || is_failed) {
         if (!is_failed && alive_n > 0)
-            emu_fail("all %d threads that are left wait: thread %u at %s:%d", alive_n, self->where.thread.x,
-                     self->file ? self->file : "a warp operation", self->line);
+            emu_fail("all %d threads that are left wait: thread %u at %s:%d", alive_n,
+                     self->where.thread.x, self->file ? self->file : "a warp operation",
+                     self->line);
         switch_to(NULL);
         return;
     }
     pick_warp();
-    int *list = ready[warp_now], *n = &ready_n[warp_now], at = seed_now == 0 ? *n - 1 : (int)(draw() % (uint64_t)*n);
+    int *list = ready[warp_now], *n = &ready_n[warp_now],
+        at = seed_now == 0 ? *n - 1 : (int)(draw() % (uint64_t)*n);
     struct emu_fiber *next = &fibers[list[at]];
     list[at] = list[--*n];
     if (*n == 0)
@@ -173,9 +178,10 @@ void emu_fail(const char *fmt, ...)
         int n = vsnprintf(error_text, sizeof error_text, fmt, args);
         va_end(args);
         if (n >= 0 && n < (int)sizeof error_text)
-            snprintf(error_text + n, sizeof error_text - (size_t)n, " (block %u %u %u of %u %u %u, seed %llu)",
-                     emu_where.block.x, emu_where.block.y, emu_where.block.z, emu_where.grid_dim.x, emu_where.grid_dim.y,
-                     emu_where.grid_dim.z, (unsigned long long)seed_now);
+            snprintf(error_text + n, sizeof error_text - (size_t)n,
+                     " (block %u %u %u of %u %u %u, seed %llu)", emu_where.block.x,
+                     emu_where.block.y, emu_where.block.z, emu_where.grid_dim.x,
+                     emu_where.grid_dim.y, emu_where.grid_dim.z, (unsigned long long)seed_now);
     }
     is_failed = true;
     if (self)
@@ -202,7 +208,8 @@ static void fiber_main(void)
     __builtin_trap();
 }
 
-/* Tops of stacks lie in different sets of the caches: at the same place of each they would push one another out. */
+/* Tops of stacks lie in different sets of the caches: at the same place of each they would push one
+ * another out. */
 static void fiber_start(struct emu_fiber *f, char *stack)
 {
     uintptr_t top = (uintptr_t)(stack + EMU_STACK_BYTES) - (uintptr_t)(f - fibers) % 128 * 576;
@@ -214,12 +221,13 @@ static void fiber_start(struct emu_fiber *f, char *stack)
     f->sp = sp;
 }
 
-/* ---- blocks -------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---- */
 
 static bool shared_guards_whole(void)
 {
     for (size_t i = 0; i < EMU_GUARD; i++)
-        if (shared_all[i] != EMU_GUARD_BYTE || shared_all[EMU_GUARD + shared_bytes_now + i] != EMU_GUARD_BYTE)
+        if (shared_all[i] != EMU_GUARD_BYTE ||
+            shared_all[EMU_GUARD + shared_bytes_now + i] != EMU_GUARD_BYTE)
             return false;
     return true;
 }
@@ -228,7 +236,8 @@ unsigned char *emu_shared(void) { return shared_all + EMU_GUARD; }
 
 static void run_block(dim3 grid, dim3 block, uint64_t number)
 {
-    uint3 at = {(unsigned)(number % grid.x), (unsigned)(number / grid.x % grid.y), (unsigned)(number / grid.x / grid.y)};
+    uint3 at = {(unsigned)(number % grid.x), (unsigned)(number / grid.x % grid.y),
+                (unsigned)(number / grid.x / grid.y)};
     fibers_n = alive_n = (int)(block.x * block.y * block.z);
     waiting_n = warp_now = 0;
     warps_ready = 0;
@@ -243,7 +252,8 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
     for (int i = 0; i < fibers_n; i++) {
         struct emu_fiber *f = &fibers[i];
         unsigned t = (unsigned)i;
-        f->where = {{t % block.x, t / block.x % block.y, t / block.x / block.y}, at, block, grid, i % 32};
+        f->where = {
+            {t % block.x, t / block.x % block.y, t / block.x / block.y}, at, block, grid, i % 32};
         f->barriers_met = f->copies_n = f->groups_n = 0;
         f->is_done = false;
         f->all = NULL, f->file = NULL, f->fake_stack = NULL;
@@ -263,7 +273,8 @@ static int launch_ready(dim3 grid, dim3 block, size_t shared_bytes)
     size_t threads_n = (size_t)block.x * block.y * block.z;
     if (threads_n == 0 || threads_n > EMU_THREADS_MAX || threads_n % 32 != 0)
         emu_fail("a block of %zu threads", threads_n);
-    else if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535)
+    else if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > INT32_MAX || grid.y > 65535 ||
+             grid.z > 65535)
         emu_fail("a grid of %u %u %u blocks", grid.x, grid.y, grid.z);
     else if (shared_bytes > shared_most)
         emu_fail("%zu bytes of shared memory", shared_bytes);
@@ -275,7 +286,8 @@ static int launch_ready(dim3 grid, dim3 block, size_t shared_bytes)
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
     shared_bytes_now = shared_bytes;
-    shared_all = (unsigned char *)aligned_alloc(1024, (shared_bytes + 2 * EMU_GUARD + 1023) / 1024 * 1024);
+    shared_all =
+        (unsigned char *)aligned_alloc(1024, (shared_bytes + 2 * EMU_GUARD + 1023) / 1024 * 1024);
     if (!fibers || stacks == MAP_FAILED || !shared_all)
         emu_fail("out of memory");
     return is_failed ? EMU_MISTAKE : 0;
@@ -314,15 +326,17 @@ int emu_launch_raw(dim3 grid, dim3 block, size_t shared_bytes, void (*run)(void 
     return is_failed ? EMU_MISTAKE : 0;
 }
 
-/* ---- meeting ------------------------------------------------------------------------------------------------- */
+/* ---- meeting ---- */
 
-__attribute__((nonnull(1))) int emu_barrier(const char *file, int line, enum emu_vote vote, int value)
+__attribute__((nonnull(1))) int emu_barrier(const char *file, int line, enum emu_vote vote,
+                                            int value)
 {
     if (self->barriers_met++ == skip_barrier)
         return 0;
     self->file = file, self->line = line, self->vote = value;
     if (alive_n < fibers_n)
-        emu_fail("thread %u comes to the barrier %s:%d and others have left", self->where.thread.x, file, line);
+        emu_fail("thread %u comes to the barrier %s:%d and others have left", self->where.thread.x,
+                 file, line);
     if (++waiting_n < fibers_n) {
         go_on();
     } else {
@@ -330,12 +344,14 @@ __attribute__((nonnull(1))) int emu_barrier(const char *file, int line, enum emu
         for (int i = 0; i < fibers_n; i++) {
             const struct emu_fiber *other = &fibers[i];
             if (other->line != line || strcmp(other->file, file) != 0)
-                emu_fail("threads at two barriers: %u at %s:%d, %d at %s:%d", self->where.thread.x, file, line, i,
-                         other->file, other->line);
+                emu_fail("threads at two barriers: %u at %s:%d, %d at %s:%d", self->where.thread.x,
+                         file, line, i, other->file, other->line);
             count += fibers[i].vote;
         }
         for (int i = 0; i < fibers_n; i++) {
-            fibers[i].vote = vote == EMU_VOTE_COUNT ? count : vote == EMU_VOTE_AND ? count == fibers_n : count > 0;
+            fibers[i].vote = vote == EMU_VOTE_COUNT ? count
+                             : vote == EMU_VOTE_AND ? count == fibers_n
+                                                    : count > 0;
             if (&fibers[i] != self)
                 make_ready(i);
         }
@@ -358,7 +374,7 @@ void emu_warp(unsigned mask, emu_warp_fn *all, void *args)
     if (gone[warp] & mask)
         emu_fail("lane %d of thread %d's warp has left, and the mask %08x waits for it",
                  __builtin_ctz(gone[warp] & mask), first + lane, mask);
-    if (mask & ~met[warp]) { /* not everyone is here */
+    if (mask & ~met[warp]) { /* some lanes are missing */
         go_on();
         return;
     }
@@ -368,7 +384,8 @@ void emu_warp(unsigned mask, emu_warp_fn *all, void *args)
         if (!(mask >> i & 1))
             continue;
         if (f->all != all || f->mask != mask)
-            emu_fail("lanes %d and %d of the warp of thread %d are in different operations", lane, i, first + lane);
+            emu_fail("lanes %d and %d of the warp of thread %d are in different operations", lane,
+                     i, first + lane);
         lanes[i] = f->args;
     }
     all(lanes, mask);
@@ -411,7 +428,7 @@ void emu_check_aligned(const void *p, size_t bytes, const char *what)
         emu_fail("%s of %zu bytes at %p, which is not aligned", what, bytes, p);
 }
 
-/* ---- asynchronous copies: each lands at once or when its group is waited for ---------------------------------------- */
+/* ---- asynchronous copies: each lands at once or when its group is waited for ---- */
 
 static void land(struct emu_copy *c)
 {

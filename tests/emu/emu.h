@@ -1,17 +1,16 @@
-/* emu — enough of CUDA C++ for the host's compiler to run our kernels, and to show their mistakes.
+/* emu — enough of CUDA C++ for the host's compiler to run the kernels and to show their mistakes.
  *
  * Every kernels/x.cu is compiled with `g++ -x c++ -include tests/emu/emu.h`. Blocks run one after
- * the other, in an order shuffled by a seed; the threads of a block are fibers that run until they
- * meet others (a barrier, a warp operation), and who goes on next is drawn from the same seed,
- * fairly in some blocks, one warp far ahead in most. So what a missing barrier leaves open is
- * decided differently under different seeds. Shared memory starts as NaN and lies between guards; a
- * cp.async lands at once or only when waited for, as the seed says. What the chip leaves undefined
- * and we never mean is an error, kept in emu_error(): threads of a block at different barriers or
- * gone, lanes of a warp in different operations, an address that is not aligned, a block of broken
- * warps.
+ * the other, in an order shuffled by a seed. The threads of a block are fibers; each runs until it
+ * meets others (a barrier, a warp operation). The same seed draws the fiber that continues: evenly
+ * in some blocks, with one warp far ahead in most. So what a missing barrier leaves open differs
+ * from seed to seed. Shared memory starts as NaN and lies between guards. A cp.async lands at once
+ * or only when it is waited for, as the seed draws. What CUDA leaves undefined is an error, kept in
+ * emu_error(): threads of a block at different barriers or gone, lanes of a warp in different
+ * operations, an unaligned address, a block of broken warps.
  *
- * It knows only what the kernels use, and nothing of them. Rounding of __half and __nv_bfloat16 is
- * exact; sums of mma are rounded toward zero, as the chips do, in a fixed order, which none
+ * It has only what the kernels use, and must not know them. Rounding of __half and __nv_bfloat16 is
+ * exact. Sums of mma are rounded toward zero, as the chips do, in a fixed order, which no chip
  * promises. */
 #ifndef CONVOY_TESTS_EMU_H
 #define CONVOY_TESTS_EMU_H
@@ -41,7 +40,7 @@
 #define __grid_constant__
 #define __align__(n) alignas(n)
 
-/* ---- who runs ---- */
+/* ---- the current thread ---- */
 
 struct dim3 {
     unsigned x, y, z;
@@ -71,7 +70,7 @@ static inline int emu_launch(dim3 grid, dim3 block, size_t shared_bytes, Run run
     return emu_launch_raw(
         grid, block, shared_bytes, [](void *arg) { (*(Run *)arg)(); }, &run);
 }
-/* emu_submit — to the stream, by whoever carries it out. */
+/* emu_submit — submits work to the stream, through emu_device. */
 template <typename Run> static inline int emu_submit(void *stream, Run run)
 {
     static_assert(__is_trivially_copyable(Run), "what is kept is copied as bytes");
@@ -150,7 +149,7 @@ static inline int __all_sync(unsigned mask, int value)
 {
     return __ballot_sync(mask, value) == mask;
 }
-/* not there on purpose: which lanes are together is nothing to build on */
+/* missing on purpose: no kernel may rely on the lanes that happen to be together */
 unsigned __activemask(void);
 
 static inline void __threadfence(void) {}

@@ -1,5 +1,4 @@
-/* emu_control — how a test steers the emulation (tests/emu/emu.h says what it is); for C and
- * C++. */
+/* emu_control — how a test controls the emulation (see emu.h); for C and C++. */
 #ifndef CONVOY_TESTS_EMU_CONTROL_H
 #define CONVOY_TESTS_EMU_CONTROL_H
 
@@ -10,27 +9,28 @@
 extern "C" {
 #endif
 
-/* What a launch returns when the emulation found a mistake; emu_error() says which. */
+/* What a launch returns when the emulation found a mistake; emu_error() describes it. */
 #define EMU_MISTAKE (-100)
 
-/* emu_device — who carries out what a launcher gives a stream: run(arg), arg being `bytes` that may
- * be copied and kept (as a graph keeps them). NULL: it is done at once. */
+/* emu_device — runs what a launcher submits to a stream: run(arg). arg is `bytes` bytes that may be
+ * copied and kept, as a graph keeps them. NULL: it runs at once. */
 extern int (*emu_device)(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
 
-/* emu_seed — orders of blocks and threads from now on. 0: as numbered, every thread going on as far
- * as it can. */
+/* emu_seed — sets the orders of blocks and threads from now on. 0: in order of their numbers, each
+ * thread running as far as it can. */
 void emu_seed(uint64_t seed);
 
-/* emu_shared_max — bytes of shared memory that a block may ask for from now on; at first 227 KiB,
- * as on sm_90. */
+/* emu_shared_max — sets the bytes of shared memory that a block may have; at first 227 KiB, as on
+ * sm_90. */
 void emu_shared_max(size_t bytes);
 
-/* emu_error — the first mistake since the last call, or NULL; until the next call. */
+/* emu_error — the first mistake since the last call, or NULL. The string is valid until the next
+ * call. */
 const char *emu_error(void);
 
-/* emu_skip_barrier — leave out the n-th __syncthreads (from 0) that each thread meets in each
- * block; -1: none. So a test can show that a missing barrier would be found. emu_barriers — how
- * many the longest thread met since the last call. */
+/* emu_skip_barrier — skips the n-th __syncthreads (from 0) of each thread in each block; -1: none.
+ * So a test can show that a missing barrier would be found. emu_barriers — how many barriers the
+ * longest thread met since the last call. */
 void emu_skip_barrier(int n);
 int emu_barriers(void);
 

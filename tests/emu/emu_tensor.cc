@@ -1,5 +1,6 @@
-/* emu_tensor — what a warp's tensor cores and the asynchronous copies do, with fragments laid out as the PTX manual says
- * ("Matrix Fragments for mma.m16n8k16", "… mma.m16n8k8", ldmatrix), and the rounding of halves. */
+/* emu_tensor — a warp's tensor cores and asynchronous copies, with fragments laid out as in the PTX
+ * manual ("Matrix Fragments for mma.m16n8k16", "… mma.m16n8k8", ldmatrix), and the rounding of
+ * halves. */
 #include "tests/emu/emu.h"
 
 float emu_half_to_float(uint16_t bits)
@@ -22,7 +23,8 @@ uint16_t emu_float_to_half(float x)
         return 0x7FFF;
     if (size >= 0x477FF000) /* 65520 and more round to infinity */
         return (uint16_t)(sign | 0x7C00);
-    if (size < 0x38800000) { /* below 2^-14: a multiple of 2^-24, ties to even as nearbyint makes them */
+    if (size <
+        0x38800000) { /* below 2^-14: a multiple of 2^-24, ties to even as nearbyint makes them */
         float steps = nearbyintf(__uint_as_float(size) * 0x1p24f);
         return (uint16_t)(sign | (uint32_t)steps);
     }
@@ -47,8 +49,9 @@ static float toward_zero(double x)
     return isfinite(y) && fabs((double)y) > fabs(x) ? nextafterf(y, 0) : y;
 }
 
-/* d (16,8) += a (16,k) · b (k,8), eight products at a time: these and what is there are added exactly, then rounded toward zero
- * (an A100's way; an H100 takes sixteen at a time). Kernels must not lean on anything better. */
+/* d (16,8) += a (16,k) · b (k,8), eight products at a time: these and what is there are added
+ * exactly, then rounded toward zero (an A100's way; an H100 takes sixteen at a time). Kernels must
+ * not rely on anything better. */
 static void mma_add(struct mma_args **lanes, const float (*a)[16], const float (*b)[8], int k)
 {
     typedef double row_sums __attribute__((vector_size(64)));
@@ -82,7 +85,8 @@ static void mma_k16(struct mma_args **lanes, bool is_bf16)
             a[row][col] = half_of(lanes[lane]->a[i / 2], i & 1, is_bf16);
         }
         for (int i = 0; i < 4; i++)
-            b[in_group * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] = half_of(lanes[lane]->b[i / 2], i & 1, is_bf16);
+            b[in_group * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] =
+                half_of(lanes[lane]->b[i / 2], i & 1, is_bf16);
     }
     mma_add(lanes, a, b, 16);
 }
@@ -102,9 +106,18 @@ static void mma_k8(struct mma_args **lanes)
     mma_add(lanes, a, b, 8);
 }
 
-static void mma_bf16_all(void **args, unsigned mask) { (void)mask, mma_k16((struct mma_args **)args, true); }
-static void mma_f16_all(void **args, unsigned mask) { (void)mask, mma_k16((struct mma_args **)args, false); }
-static void mma_tf32_all(void **args, unsigned mask) { (void)mask, mma_k8((struct mma_args **)args); }
+static void mma_bf16_all(void **args, unsigned mask)
+{
+    (void)mask, mma_k16((struct mma_args **)args, true);
+}
+static void mma_f16_all(void **args, unsigned mask)
+{
+    (void)mask, mma_k16((struct mma_args **)args, false);
+}
+static void mma_tf32_all(void **args, unsigned mask)
+{
+    (void)mask, mma_k8((struct mma_args **)args);
+}
 
 void emu_mma_bf16(float *d, const uint32_t *a, const uint32_t *b)
 {
@@ -129,7 +142,8 @@ struct ldmatrix_args {
     const uint16_t *row;
 };
 
-/* Lane 8m + j brings the address of row j of matrix m; every lane takes two elements of each matrix. */
+/* Lane 8m + j brings the address of row j of matrix m; every lane takes two elements of each
+ * matrix. */
 static void ldmatrix_all(void **args, unsigned mask)
 {
     (void)mask;

@@ -49,11 +49,16 @@
  *   cluster               this interface: timers, and the actions of the machines
  *   coordinator_server    node 0: requests in, replies out; holds a heartbeat until there is news
  *   member_client         other nodes: heartbeats and world requests to node 0, with back-off
- *   coordinator, member   the two state machines; coordinator_admission: what may join;
- *                         coordinator_data_check: same data as before?; coordinator_nodes: for the
- *                         status
+ *   coordinator, member   the two state machines
+ *     coordinator_admission     which process becomes a member
+ *     coordinator_data_check    does a returning node have the data of the job?
+ *     coordinator_grace         by how much leases are longer on overloaded hosts
+ *     coordinator_nodes         the nodes for the status page
  *   message               the messages as structs, and their JSON
- *   restart_budget, straggler, log_queue   how many restarts, which rank is late, lines for the log
+ *   node_diff             names the settings in which two nodes differ
+ *   restart_budget        may the job start again?
+ *   straggler             which ranks do the others wait for?
+ *   log_queue             log lines of the state machines
  *
  * Must not know models, comm, the board or how workers are started. */
 #ifndef CONVOY_CLUSTER_CLUSTER_H

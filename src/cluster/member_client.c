@@ -182,7 +182,7 @@ enum status member_client_open(const struct member_client_config *config,
 {
     struct member_client *c = calloc(1, sizeof *c);
     if (!c)
-        return FAIL(ST_RETRY, "out of memory: the line to node 0");
+        return FAIL(ST_RETRY, "out of memory: the client of node 0");
     c->config = *config;
     text_format(c->where, sizeof c->where, "%s:%d", config->host, config->port);
     struct https_client_config client = {.loop = config->loop,

@@ -12,17 +12,16 @@
 /* Failures in a row without a new step after which another restart would not help. */
 #define RESTART_BUDGET_NO_PROGRESS_MAX 3
 
-/* How often the job has started again. Every node keeps a copy, for a node 0 that lost its
- * memory. */
+/* The restarts of the job so far. Every node keeps a copy, for a new process of node 0. */
 struct restart_budget {
     int64_t restarts;
-    int64_t no_progress; /* failures in a row before a step that the job had not reached yet */
-    int64_t best_step;   /* the furthest step when that was last counted; -1: none */
+    int64_t no_progress; /* failures in a row without a new highest step */
+    int64_t best_step;   /* the highest step when a failure was last counted; -1: none */
 };
 
-/* restart_budget_take — count one more failure; `step` is the furthest step done so far, `why` the
- * failure in words. True: start again. False: out holds the sentence, `why` and why there is no
- * restart. */
+/* restart_budget_take — counts one more failure. step: the highest so far; why: the failure, as
+ * text. true: start again. false: the budget is spent, and out has `why` and the reason for
+ * that. */
 bool restart_budget_take(struct restart_budget *budget, int64_t step, int64_t restarts_max,
                          const char *why, char *out, size_t cap);
 /* restart_budget_delay_ms — the wait before restart number `restarts`: none before the first, then

@@ -158,7 +158,7 @@ static void backward(struct dev *dev, struct stream *s, const struct product *p)
     }
 }
 
-static void products_are_ours(void **state)
+static void products_match_plain(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {{1, 1, 1}, {5, 7, 2}, {8, 16, 24}, {33, 20, 32}};
@@ -296,7 +296,7 @@ static void gpt2_learns_the_same(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_ours),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(products_match_plain),
                                           cmocka_unit_test(addresses_of_16),
                                           cmocka_unit_test(gpt2_learns_the_same)};
 HARNESS_MAIN(tests)

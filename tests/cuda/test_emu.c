@@ -37,13 +37,13 @@ static bool is_found(enum emu_mistake mistake, bool want_error)
     return found > (want_error ? SEEDS - 1 : 0);
 }
 
-static void right_kernels_are_right(void **state)
+static void correct_kernels_give_correct_results(void **state)
 {
     (void)state;
     assert_false(is_found(EMU_MISTAKE_NONE, false));
 }
 
-static void mistakes_show_in_results(void **state)
+static void planted_mistakes_show_in_results(void **state)
 {
     (void)state;
     assert_true(is_found(EMU_MISTAKE_NO_BARRIER, false));
@@ -113,7 +113,7 @@ static void fragments_are_as_documented(void **state)
     }
 }
 
-static void dropout_is_the_cpus(void **state)
+static void dropout_draws_the_cpus_numbers(void **state)
 {
     (void)state;
     enum { N = 400 };
@@ -175,7 +175,7 @@ static void rounding_is_exact(void **state)
     }
 }
 
-static void reductions_meet(void **state)
+static void reductions_are_right_in_any_order(void **state)
 {
     (void)state;
     float in[256], out[4];
@@ -192,10 +192,13 @@ static void reductions_meet(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_kernels_are_right), cmocka_unit_test(mistakes_show_in_results),
-        cmocka_unit_test(mistakes_are_errors),     cmocka_unit_test(fragments_are_as_documented),
-        cmocka_unit_test(dropout_is_the_cpus),     cmocka_unit_test(rounding_is_exact),
-        cmocka_unit_test(reductions_meet),
+        cmocka_unit_test(correct_kernels_give_correct_results),
+        cmocka_unit_test(planted_mistakes_show_in_results),
+        cmocka_unit_test(mistakes_are_errors),
+        cmocka_unit_test(fragments_are_as_documented),
+        cmocka_unit_test(dropout_draws_the_cpus_numbers),
+        cmocka_unit_test(rounding_is_exact),
+        cmocka_unit_test(reductions_are_right_in_any_order),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

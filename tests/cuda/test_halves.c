@@ -208,7 +208,7 @@ static void losses(struct set *s, enum dtype t, int64_t n, int64_t v)
     done(s);
 }
 
-static void all_are_true(void **state)
+static void all_match_plain(void **state)
 {
     (void)state;
     struct set s = {0};
@@ -282,7 +282,7 @@ static void refusals(void **state)
                      CUDA_REFUSAL_SCRATCH);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_are_true),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(all_match_plain),
                                           cmocka_unit_test(columns_are_summed),
                                           cmocka_unit_test(refusals)};
 HARNESS_MAIN(tests)

@@ -169,7 +169,7 @@ static void odd_sizes(void **state)
         }
 }
 
-static void everything_folded_in(void **state)
+static void every_epilogue(void **state)
 {
     (void)state;
     for (int n = 0; n < 2; n++)
@@ -249,7 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_dtype_and_layout), cmocka_unit_test(odd_sizes),
-        cmocka_unit_test(everything_folded_in),   cmocka_unit_test(many_tiles_in_any_order),
+        cmocka_unit_test(every_epilogue),         cmocka_unit_test(many_tiles_in_any_order),
         cmocka_unit_test(barriers_are_needed),    cmocka_unit_test(needs_are_checked),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -63,7 +63,7 @@ static void every_shard_gives_the_same_bits(void **state)
 }
 
 /* With several micro-batches gradients lie whole, masters do not. */
-static void accumulated_too(void **state)
+static void accumulation_gives_the_same_bits(void **state)
 {
     (void)state;
     struct trial like = tiny(LAYOUT_SHARD_NONE, DTYPE_BF16, 2);
@@ -90,7 +90,7 @@ static struct trial second_of(const struct trial *half, enum layout_shard shard,
 
 /* What one run leaves is where another begins, whatever either holds in parts: the same run, others
  * in another PRECISION, and on another number of ranks. */
-static void goes_on_under_another(void **state)
+static void resumes_under_another_shard_and_precision(void **state)
 {
     (void)state;
     struct trial like = tiny(LAYOUT_SHARD_OPTIMIZER, DTYPE_BF16, 2);
@@ -161,7 +161,7 @@ out_close:
     return st;
 }
 
-static void a_text_and_an_evaluation(void **state)
+static void a_sample_and_an_evaluation(void **state)
 {
     (void)state;
     static struct beside want[2], got[2];
@@ -185,9 +185,9 @@ static void a_text_and_an_evaluation(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_shard_gives_the_same_bits),
-    cmocka_unit_test(accumulated_too),
-    cmocka_unit_test(goes_on_under_another),
-    cmocka_unit_test(a_text_and_an_evaluation),
+    cmocka_unit_test(accumulation_gives_the_same_bits),
+    cmocka_unit_test(resumes_under_another_shard_and_precision),
+    cmocka_unit_test(a_sample_and_an_evaluation),
 };
 
 int main(void)

@@ -72,7 +72,7 @@ static struct outcome train(const struct way *way, bool is_async)
 
 /* Each type with each task, each task with clipping that bites, that does not, and none; both
  * optimisers, with accumulation and without. */
-static void as_with_the_hosts_look(void **state)
+static void same_bits_as_when_the_host_decides(void **state)
 {
     (void)state;
     static const struct way ways[] = {
@@ -106,6 +106,6 @@ static void as_with_the_hosts_look(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(as_with_the_hosts_look)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_as_when_the_host_decides)};
 HARNESS_MAIN(tests)
 #endif

@@ -141,7 +141,7 @@ static void golden_f16(void **state)
 
 /* ---- a run that goes on ---- */
 
-static void goes_on_to_the_same_bits(void **state)
+static void resumes_to_the_same_bits(void **state)
 {
     (void)state;
     static const struct way ways[] = {{.dir = "lm", .dtype = DTYPE_BF16},
@@ -175,7 +175,7 @@ static void goes_on_to_the_same_bits(void **state)
 /* A scale that is far too large: the same step is done again until its gradients are numbers, and
  * comes out as with the scale that was found; nothing is lost. A loss that is infinite itself is no
  * matter of scales. */
-static void a_scale_that_is_too_large_is_found_out(void **state)
+static void a_loss_scale_that_is_too_large_is_halved(void **state)
 {
     (void)state;
     const struct way way = {.dir = "lm", .dtype = DTYPE_F16};
@@ -293,7 +293,7 @@ static void logits_are_near(void **state)
 }
 
 /* Beyond the window every token is computed anew, from parameters that were rounded once. */
-static void a_text_rounds_once(void **state)
+static void a_sample_rounds_weights_once(void **state)
 {
     (void)state;
     static const int32_t tokens[] = {5, 17, 203, 8, 40, 310, 0, 12};
@@ -321,11 +321,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(golden_tf32),
     cmocka_unit_test(golden_bf16),
     cmocka_unit_test(golden_f16),
-    cmocka_unit_test(goes_on_to_the_same_bits),
-    cmocka_unit_test(a_scale_that_is_too_large_is_found_out),
+    cmocka_unit_test(resumes_to_the_same_bits),
+    cmocka_unit_test(a_loss_scale_that_is_too_large_is_halved),
     cmocka_unit_test(a_step_waits_once_and_takes_nothing),
     cmocka_unit_test(logits_are_near),
-    cmocka_unit_test(a_text_rounds_once),
+    cmocka_unit_test(a_sample_rounds_weights_once),
 };
 HARNESS_MAIN(tests)
 #endif

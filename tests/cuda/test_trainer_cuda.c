@@ -26,7 +26,7 @@ static void close_rig(struct rig *r)
     assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
-static void goes_on_from_a_checkpoint(void **state)
+static void resumes_from_a_checkpoint(void **state)
 {
     (void)state;
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
@@ -112,7 +112,7 @@ static void faults_reach_the_state(void **state)
     close_rig(&r);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_from_a_checkpoint),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(resumes_from_a_checkpoint),
                                           cmocka_unit_test(mfu_of_a_known_chip),
                                           cmocka_unit_test(faults_reach_the_state)};
 HARNESS_MAIN(tests)

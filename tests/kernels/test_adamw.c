@@ -38,7 +38,7 @@ static enum status run(const struct op_table *op, struct stream *s, void *arg, f
     return in->sgd ? op->sgd(s, &b) : op->adamw(s, &a);
 }
 
-static void fast_is_true(void **state)
+static void fast_matches_plain(void **state)
 {
     (void)state;
     static const struct optim_span spans[] = {
@@ -204,7 +204,7 @@ static void a_factor_of_nan_changes_nothing(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_is_true),
+    cmocka_unit_test(fast_matches_plain),
     cmocka_unit_test(outside_spans_is_left_alone),
     cmocka_unit_test(adamw_by_hand),
     cmocka_unit_test(sgd_by_hand),

@@ -102,7 +102,7 @@ static void check_shape(const struct shape *x, double nmse_max)
     input_free(&in);
 }
 
-static void fast_is_true(void **state)
+static void fast_matches_plain(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
@@ -185,7 +185,7 @@ static void decode_is_the_last_row(void **state)
     }
 }
 
-static void unseen_rows_are_zero(void **state)
+static void rows_without_a_key_are_zero(void **state)
 {
     (void)state;
     static const struct shape x = {1, 40, 1, 8, 0, 2, KT_RANDOM, 1};
@@ -220,7 +220,7 @@ static double loss_of(struct input *in, int64_t n)
 
 /* d Σ out·dout / d qkv by central differences; the outputs are float, so steps are wide and the
  * limit is theirs. */
-static void backward_is_the_slope(void **state)
+static void backward_matches_finite_differences(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {{1, 7, 2, 4, 0, 0, KT_RANDOM, 1},
@@ -249,9 +249,12 @@ static void backward_is_the_slope(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_is_true),           cmocka_unit_test(masks_and_dropout),
-    cmocka_unit_test(extreme_scores),         cmocka_unit_test(long_and_wide),
-    cmocka_unit_test(unseen_rows_are_zero),   cmocka_unit_test(backward_is_the_slope),
+    cmocka_unit_test(fast_matches_plain),
+    cmocka_unit_test(masks_and_dropout),
+    cmocka_unit_test(extreme_scores),
+    cmocka_unit_test(long_and_wide),
+    cmocka_unit_test(rows_without_a_key_are_zero),
+    cmocka_unit_test(backward_matches_finite_differences),
     cmocka_unit_test(decode_is_the_last_row),
 };
 HARNESS_MAIN(tests)

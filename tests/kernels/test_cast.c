@@ -33,7 +33,7 @@ static void fill(float *x, int64_t n, enum dtype from)
     }
 }
 
-static void all_levels_agree(void **state)
+static void all_isa_levels_agree(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {0, 1, 7, 1000, 65541};
@@ -87,7 +87,7 @@ static void rounds_as_ieee_does(void **state)
     }
 }
 
-static void nothing_is_lost_on_the_way_back(void **state)
+static void every_16_bit_pattern_survives(void **state)
 {
     (void)state;
     enum { N = 65536 };
@@ -109,7 +109,7 @@ static void nothing_is_lost_on_the_way_back(void **state)
     free(back);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(all_isa_levels_agree),
                                           cmocka_unit_test(rounds_as_ieee_does),
-                                          cmocka_unit_test(nothing_is_lost_on_the_way_back)};
+                                          cmocka_unit_test(every_16_bit_pattern_survives)};
 HARNESS_MAIN(tests)

@@ -72,7 +72,7 @@ static const struct {
              {DTYPE_F32, DTYPE_BF16},
              {DTYPE_F64, DTYPE_F64}};
 
-static void all_levels_agree(void **state)
+static void all_isa_levels_agree(void **state)
 {
     (void)state;
     static const int counts[] = {1, 2, 3, 5, 8, 15, 16, 37};
@@ -123,7 +123,7 @@ static void halves_are_powers_of_two(void **state)
     }
 }
 
-static void what_is_not_its_contract_is_refused(void **state)
+static void a_broken_contract_is_refused(void **state)
 {
     (void)state;
     float x[8] = {0};
@@ -154,7 +154,7 @@ static void what_is_not_its_contract_is_refused(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(all_isa_levels_agree),
                                           cmocka_unit_test(halves_are_powers_of_two),
-                                          cmocka_unit_test(what_is_not_its_contract_is_refused)};
+                                          cmocka_unit_test(a_broken_contract_is_refused)};
 HARNESS_MAIN(tests)

@@ -60,7 +60,7 @@ static void check(const float *x, const float *residual, int64_t n, enum compres
     packed_free(&want);
 }
 
-static void fast_is_true(void **state)
+static void fast_matches_plain(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {1, 2, 255, 256, 257, 4096, 70000};
@@ -78,7 +78,7 @@ static void fast_is_true(void **state)
             }
 }
 
-static void loss_is_small_and_kept(void **state)
+static void error_is_small_and_kept(void **state)
 {
     (void)state;
     int64_t n = 1000;
@@ -124,7 +124,7 @@ static void odd_values(void **state)
             }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true),
-                                          cmocka_unit_test(loss_is_small_and_kept),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_matches_plain),
+                                          cmocka_unit_test(error_is_small_and_kept),
                                           cmocka_unit_test(odd_values)};
 HARNESS_MAIN(tests)

@@ -16,7 +16,7 @@ static enum status run(const struct op_table *op, struct stream *s, void *arg, f
     return op->drop(s, &a);
 }
 
-static void all_levels_agree(void **state)
+static void all_isa_levels_agree(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {0, 1, 3, 100, 257, 16384, 50001};
@@ -31,7 +31,7 @@ static void all_levels_agree(void **state)
         }
 }
 
-static void keeps_its_promise(void **state)
+static void drops_about_p_and_scales_the_rest(void **state)
 {
     (void)state;
     int64_t n = 100000, gone = 0;
@@ -56,6 +56,6 @@ static void keeps_its_promise(void **state)
     kt_free(y);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree),
-                                          cmocka_unit_test(keeps_its_promise)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(all_isa_levels_agree),
+                                          cmocka_unit_test(drops_about_p_and_scales_the_rest)};
 HARNESS_MAIN(tests)

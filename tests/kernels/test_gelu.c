@@ -39,7 +39,7 @@ static void check(int64_t n, enum kt_fill fill, float gain)
     kt_free(dy);
 }
 
-static void fast_is_true(void **state)
+static void fast_matches_plain(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {0, 1, 5, 16, 33, 1000, 70001};
@@ -50,7 +50,7 @@ static void fast_is_true(void **state)
     check(1000, KT_RANDOM, 1e-20f);
 }
 
-static void backward_is_the_slope(void **state)
+static void backward_matches_finite_differences(void **state)
 {
     (void)state;
     float x[81], dx[81], dy[81];
@@ -68,6 +68,6 @@ static void backward_is_the_slope(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_is_true),
-                                          cmocka_unit_test(backward_is_the_slope)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_matches_plain),
+                                          cmocka_unit_test(backward_matches_finite_differences)};
 HARNESS_MAIN(tests)

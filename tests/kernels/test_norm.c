@@ -98,7 +98,7 @@ static void check(struct input *in, double nmse_max)
     }
 }
 
-static void fast_is_true(void **state)
+static void fast_matches_plain(void **state)
 {
     (void)state;
     static const int64_t shapes[][2] = {{1, 1},    {1, 7},    {3, 16},   {5, 33},
@@ -123,7 +123,7 @@ static void extreme_rows(void **state)
     }
 }
 
-static void nothing_kept(void **state)
+static void statistics_may_be_left_out(void **state)
 {
     (void)state;
     struct input in = input_new(4, 50, KT_RANDOM, 1, 0);
@@ -170,7 +170,7 @@ static void check_slope(struct input *in, float *at, int64_t n, const float *gra
     }
 }
 
-static void backward_is_the_slope(void **state)
+static void backward_matches_finite_differences(void **state)
 {
     (void)state;
     struct input in = input_new(5, 9, KT_RANDOM, 1, 0);
@@ -190,9 +190,9 @@ static void backward_is_the_slope(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_is_true),
+    cmocka_unit_test(fast_matches_plain),
     cmocka_unit_test(extreme_rows),
-    cmocka_unit_test(nothing_kept),
-    cmocka_unit_test(backward_is_the_slope),
+    cmocka_unit_test(statistics_may_be_left_out),
+    cmocka_unit_test(backward_matches_finite_differences),
 };
 HARNESS_MAIN(tests)

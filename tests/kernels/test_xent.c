@@ -41,7 +41,7 @@ static void check(int64_t n, int64_t v, int64_t pad, enum kt_fill fill, float ga
     kt_free(losses);
 }
 
-static void fast_is_true(void **state)
+static void fast_matches_plain(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {{1, 1, 0},    {3, 2, 1},    {7, 33, 0},    {5, 1024, 8},
@@ -75,7 +75,7 @@ static void extreme_rows(void **state)
     }
 }
 
-static void gradient_is_the_slope(void **state)
+static void gradient_matches_finite_differences(void **state)
 {
     (void)state;
     int32_t targets[4] = {2, -1, 0, 6};
@@ -123,7 +123,7 @@ static enum status run_qa(const struct op_table *op, struct stream *s, void *arg
     return op->qa_xent(s, &a);
 }
 
-static void qa_fast_is_true(void **state)
+static void qa_fast_matches_plain(void **state)
 {
     (void)state;
     static const int64_t shapes[][2] = {{1, 1}, {2, 3}, {5, 17}, {4, 384}, {3, 1500}};
@@ -144,7 +144,7 @@ static void qa_fast_is_true(void **state)
 
 /* Labels beyond either side: below 0 counts as 0, T and beyond is ignored; and the slope, as
  * above. */
-static void qa_labels_and_slope(void **state)
+static void qa_labels_and_gradient(void **state)
 {
     (void)state;
     int32_t starts[3] = {-5, 9, 2}, ends[3] = {0, 3, 4};
@@ -171,8 +171,10 @@ static void qa_labels_and_slope(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fast_is_true),          cmocka_unit_test(extreme_rows),
-    cmocka_unit_test(gradient_is_the_slope), cmocka_unit_test(qa_fast_is_true),
-    cmocka_unit_test(qa_labels_and_slope),
+    cmocka_unit_test(fast_matches_plain),
+    cmocka_unit_test(extreme_rows),
+    cmocka_unit_test(gradient_matches_finite_differences),
+    cmocka_unit_test(qa_fast_matches_plain),
+    cmocka_unit_test(qa_labels_and_gradient),
 };
 HARNESS_MAIN(tests)

@@ -23,7 +23,7 @@ static int close_device(void **state)
     return 0;
 }
 
-static void info_says_what_it_is(void **state)
+static void info_describes_the_cpu(void **state)
 {
     (void)state;
     struct dev_info info;
@@ -34,7 +34,7 @@ static void info_says_what_it_is(void **state)
     assert_true(info.memory_bytes > 0 && info.peak_flops > 1e8);
 }
 
-static void levels_open_or_refuse(void **state)
+static void isa_levels_open_or_refuse(void **state)
 {
     (void)state;
     int opened = 0;
@@ -74,7 +74,7 @@ static void memory_is_zero_and_aligned(void **state)
     dev_free(dev, NULL, 100);
 }
 
-static void memory_refused_is_said(void **state)
+static void refused_memory_is_reported(void **state)
 {
     (void)state;
     static const size_t sizes[] = {SIZE_MAX, (size_t)PTRDIFF_MAX, (size_t)1 << 46};
@@ -190,8 +190,8 @@ static void table_is_full(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(info_says_what_it_is),       cmocka_unit_test(levels_open_or_refuse),
-        cmocka_unit_test(memory_is_zero_and_aligned), cmocka_unit_test(memory_refused_is_said),
+        cmocka_unit_test(info_describes_the_cpu),     cmocka_unit_test(isa_levels_open_or_refuse),
+        cmocka_unit_test(memory_is_zero_and_aligned), cmocka_unit_test(refused_memory_is_reported),
         cmocka_unit_test(copies_and_fills),           cmocka_unit_test(large_copies),
         cmocka_unit_test(needs_are_checked),          cmocka_unit_test(table_is_full),
     };

@@ -32,7 +32,7 @@ static void known_chips(void **state)
     }
 }
 
-static void others_are_not_known(void **state)
+static void other_chips_are_unknown(void **state)
 {
     (void)state;
     static const struct {
@@ -63,5 +63,5 @@ static void others_are_not_known(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(known_chips),
-                                          cmocka_unit_test(others_are_not_known)};
+                                          cmocka_unit_test(other_chips_are_unknown)};
 HARNESS_MAIN(tests)

@@ -5,7 +5,7 @@
 
 #include "dev/nvml.h"
 
-static void all_of_it(void **state)
+static void reads_everything(void **state)
 {
     (void)state;
     struct nvml *n = NULL;
@@ -31,7 +31,7 @@ static void all_of_it(void **state)
 }
 
 /* What is not told is not known, and no zero. */
-static void little_of_it(void **state)
+static void reads_what_there_is(void **state)
 {
     (void)state;
     struct nvml *n = NULL;
@@ -79,7 +79,7 @@ static void absent(void **state)
 }
 
 /* absent comes first: a library that is open under its name is found without a folder. */
-static const struct CMUnitTest tests[] = {cmocka_unit_test(absent), cmocka_unit_test(all_of_it),
-                                          cmocka_unit_test(little_of_it),
-                                          cmocka_unit_test(refused)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(absent), cmocka_unit_test(reads_everything),
+    cmocka_unit_test(reads_what_there_is), cmocka_unit_test(refused)};
 HARNESS_MAIN(tests)

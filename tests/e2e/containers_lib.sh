@@ -1,6 +1,6 @@
-# containers_lib — images and containers on this machine, by podman, for tests. Source it behind lib.sh. Base images are made
-# by debootstrap from the package source that this machine uses, NVIDIA's toolkit and libraries from PyPI's packages
-# (`make containers` gets them), so nothing but these is needed; all is kept in a cache folder of the user ($STORE). One run at a time uses it.
+# containers_lib — images and containers on this machine, with podman, for tests. Source it after lib.sh. Base images are made
+# by debootstrap from this machine's package source; NVIDIA's toolkit and libraries come from PyPI's packages (`make
+# containers` gets them). Everything is kept in a cache folder of the user ($STORE). One run at a time uses it.
 store=${STORE:-$user_cache/convoy-tests}
 base_image=localhost/convoy-base
 image=localhost/convoy-test

@@ -1,5 +1,5 @@
-# lib — what the end-to-end tests share: TAP, a folder of their own, a tiny model, processes that end with the test.
-# Source it, call ok() for each point, end with `done_testing`.
+# lib — what the end-to-end tests share: TAP, a temporary folder, a tiny model, processes that end with the test. Source it,
+# call ok() for each point, end with `done_testing`.
 set -u
 export LC_ALL=C
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

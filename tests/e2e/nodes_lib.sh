@@ -1,5 +1,5 @@
-# nodes_lib — several nodes on one machine, for tests: each a process tree of its own, with files out.I and err.I. Source it
-# behind lib.sh.
+# nodes_lib — several nodes on one machine, for tests: each is a process tree of its own, with files out.I and err.I. Source
+# it after lib.sh.
 port=$(free_port)
 export JOB_TOKEN=a-secret-for-these-tests-only
 declare -A node

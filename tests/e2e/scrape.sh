@@ -1,7 +1,7 @@
 #!/bin/bash
-# scrape — what /metrics, scraped each second, costs a run of gpt2-nano: runs with and without a scraper in turn, and the median of the
-# ratios of their mean step times; and the processor time that the node needs for a scrape. PAIRS=7 RUN_STEPS=60. Wants a quiet
-# machine; $QUIET is what each pair is started by, such as "flock -x FILE". Prints TAP and the figures.
+# scrape — the cost of /metrics, scraped every second, for a run of gpt2-nano: runs with and without a scraper alternate.
+# Prints TAP, the median of the ratios of their mean step times, and the processor time of a scrape. PAIRS=7 RUN_STEPS=60.
+# Needs a quiet machine; $QUIET starts each pair, such as "flock -x FILE".
 . "$(dirname "$0")/lib.sh"
 pairs=${PAIRS:-7} steps=${RUN_STEPS:-60}
 scrape() { # each second, by one process that stays: what fetches has another machine to itself

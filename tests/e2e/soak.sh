@@ -1,10 +1,11 @@
 #!/bin/bash
-# soak — four nodes, and what happens to machines: kill -9 of one process or of a whole node, a node that is stopped for a
-# while, a cable that is pulled; node 0 too. KILLS, STOPS, CUTS say how often, SIZE=nano takes the whole gpt2-nano instead of
-# a model of a few thousand parameters; the gates are those of the project:
-#   every fault heals; the final weights are bit for bit those of a run without faults; who was not hit keeps its
-#   process; 3 s at most from the replacement's start to the next finished step (kill); detected in 7 s, and named right
-#   (stop, cut). Prints TAP and the figures.
+# soak — four nodes and the faults of machines: kill -9 of one process or of a whole node, a node that is stopped for a while,
+# a cable that is pulled; node 0 included. KILLS, STOPS and CUTS set how often. SIZE=nano uses the whole gpt2-nano instead of
+# a model of a few thousand parameters. The gates are those of the project:
+#   every fault heals; the final weights are bit for bit those of a run without faults; a process that was not hit stays;
+#   3 s at most from the replacement's start to the next finished step (kill); detected in 7 s, with the right name (stop,
+#     cut).
+# Prints TAP and the figures.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 kills=${KILLS:-100} stops=${STOPS:-30} cuts=${CUTS:-30} nodes=4

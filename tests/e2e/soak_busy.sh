@@ -1,6 +1,7 @@
 #!/bin/bash
-# soak_busy — two jobs' worth of work for one machine: a job of NODES nodes trains beside LOAD processes that only compute, with
-# the settings that users have. For MINUTES nobody is lost; then a node is killed, and found; then one is stopped, and found.
+# soak_busy — twice the work that one machine can do: a job of NODES nodes, with default settings, trains beside LOAD
+# processes that only compute. For MINUTES no node may be reported lost. Then one node is killed and must be found, and
+# another one is stopped and must be found.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 minutes=${MINUTES:-30} load=${LOAD:-20} nodes=${NODES:-2}

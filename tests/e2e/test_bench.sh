@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_bench — `convoy bench` as a person runs it: a table, JSON, every element right, what it refuses.
+# test_bench — `convoy bench` as a user runs it: a table or JSON, every element right, and what it refuses.
 . "$(dirname "$0")/lib.sh"
 
 bench() { limit 60 "$convoy" bench BENCH_MAX=1 "$@" >out 2>err; }

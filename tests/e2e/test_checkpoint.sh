@@ -1,7 +1,7 @@
 #!/bin/bash
-# test_checkpoint — checkpoints written while training goes on: the stall is shown everywhere, kill -9 at any instant loses
-# no committed one and leaves nothing behind, a failing disk is counted and told, and the losses after a resume are those of
-# an unbroken run.
+# test_checkpoint — checkpoints written while training goes on. The stall is shown everywhere. kill -9 at any instant loses no
+# committed checkpoint and leaves nothing behind. A failing disk is counted and reported. The losses after a resume are those
+# of an unbroken run.
 . "$(dirname "$0")/lib.sh"
 newest_valid() { "$convoy" train $quiet "$@" STEPS=1 RESUME=required >out 2>err; }
 temps() { ls -A "$1" 2>/dev/null | grep -c '^\.tmp'; }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_compose — what compose makes of compose.yaml. It is read and resolved; the containers themselves are tested by
-# test_containers.sh, for there is no Docker here.
+# test_compose — compose.yaml, read and resolved. test_containers.sh tests the containers themselves, because there is no
+# Docker here.
 . "$(dirname "$0")/lib.sh"
 extra docker-compose there docker-compose
 extra python3-yaml /usr/bin/python3 -c 'import yaml'

@@ -1,8 +1,8 @@
 #!/bin/bash
-# test_containers — the Dockerfile's image `cpu`, built from a Debian made here, run by podman as it would be on a cluster: not as
-# root, nothing writable but its volumes, no capabilities. Healthy, stopped, killed, started again; README.md's commands for docker and
-# docker compose. Only when CONTAINERS=1 (make containers): the first run makes the Debian and installs compilers in it; later ones
-# take them from a cache folder.
+# test_containers — the Dockerfile's image `cpu`, built from a Debian made here and run by podman as on a cluster: not as
+# root, only its volumes writable, no capabilities. Healthy, stopped, killed, started again; and the docs' commands for docker
+# and docker compose. Only when CONTAINERS=1 (make containers): the first run makes the Debian and installs compilers in it;
+# later ones take them from a cache folder.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/containers_lib.sh"
 [ "${SAN:-}" = "" ] || give_up "containers" "a build with a sanitizer is no release"

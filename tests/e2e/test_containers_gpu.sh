@@ -1,7 +1,8 @@
 #!/bin/bash
-# test_containers_gpu — the Dockerfile's image `gpu`, built by podman from bases made here in place of NVIDIA's: a Debian with the CUDA
-# toolkit, and one that knows a source with libcublas-13-0 and libnccl2, all from PyPI's packages. It has what a GPU needs but for the
-# driver, says so, and trains on the CPU. Only when CONTAINERS=1 (make containers): fetches 0.7 GB once, into a cache folder.
+# test_containers_gpu — the Dockerfile's image `gpu`, built by podman on bases made here in place of NVIDIA's: a Debian with
+# the CUDA toolkit, and one with a package source of libcublas-13-0 and libnccl2, all from PyPI's packages. The image has
+# everything a GPU needs but the driver, reports that, and trains on the CPU. Only when CONTAINERS=1 (make containers):
+# fetches 0.7 GB once, into a cache folder.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/containers_lib.sh"
 [ "${SAN:-}" = "" ] || give_up "the image gpu" "a build with a sanitizer is no release"

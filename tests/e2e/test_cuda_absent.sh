@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_cuda_absent — without a GPU: what is missing is said (69), the CPU is taken when nobody insists, and CUDA in the program
+# test_cuda_absent — without a GPU: the message names what is missing (69), DEVICE=auto uses the CPU, and CUDA in the program
 # adds no library to those it needs.
 . "$(dirname "$0")/lib.sh"
 unset DEVICE

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_curves — the curves of a run outlive its process: kept beside the checkpoints, gone on from at the checkpoint's step, so that
-# nothing stays of a future that was lost; a file that is no history is refused and training goes on.
+# test_curves — the curves of a run outlive its process. They are kept beside the checkpoints and resume at the checkpoint's
+# step, so points after it are dropped. A file that is not a history is refused and training goes on.
 . "$(dirname "$0")/lib.sh"
 port=$(free_port)
 url=http://127.0.0.1:$port

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_cut — files that are cut while they are in use: token files, shards in the cache, weights. The run ends with 65 and the
-# file's name, is not started again, and says nothing of a bug; with a disk that fails, 74 (needs a loop device).
+# file's name, does not restart, and does not report a bug. A disk that fails is 74 (needs a loop device).
 . "$(dirname "$0")/lib.sh"
 model="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=16 VOCAB=64 CONTEXT=32 SEQ_LEN=32 BATCH_SIZE=2 LR=1e-3"
 [ -n "${SAN:-}" ] && give_up "files that are cut" "sanitizers keep their own handler of SIGBUS"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_data — every format of DATA as a person uses it: one text in all of them trains the same; mixtures resume; a file
-# from a server; questions; what is wrong is refused with a code and a sentence.
+# test_data — every format of DATA as a user gives it: one text trains the same in all formats; mixtures resume; a file from a
+# server; questions. What is wrong is refused with a code and a sentence.
 . "$(dirname "$0")/lib.sh"
 small="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=16 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 STEPS=4"
 printf 'The first text is about a fox.\n%.0s' {1..40} >one

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_dataplane — the ports by which workers of different nodes exchange data: on which addresses and how long they are
-# open, and what hostile clients can do there. Sums, processes and restarts are those of a run without attack.
+# test_dataplane — the ports between workers of different nodes: on which addresses and how long they are open, and what
+# hostile hosts can do there. Sums, processes and restarts stay those of an undisturbed run.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 unset UCX_TLS UCX_NET_DEVICES

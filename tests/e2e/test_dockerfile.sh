@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_dockerfile — hadolint has nothing to say against the Dockerfile, and says so when something is planted.
+# test_dockerfile — hadolint finds nothing wrong with the Dockerfile, and finds a fault that is planted.
 . "$(dirname "$0")/lib.sh"
 venv=$(dirname "$convoy")/hadolint
 extra hadolint test -x "$venv/bin/hadolint"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_entrypoint — the image's entry point: warns with the flag to add, becomes convoy, passes everything on.
+# test_entrypoint — the image's entry point warns with the flag to add, execs convoy and passes all arguments on.
 . "$(dirname "$0")/lib.sh"
 unset DEVICE # which the suite sets
 mkdir bin

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_errors — each refusal: the exit code that schedulers act on, and a sentence with the value and what to do.
+# test_errors — every refusal: the exit code that schedulers act on, and a sentence with the value and what to do.
 . "$(dirname "$0")/lib.sh"
 base="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=16 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 STEPS=4"
 golden=$root/tests/golden/lm

@@ -1,5 +1,6 @@
 #!/bin/bash
-# test_eval — `convoy eval` says what training said about the same data, to the last bit, and refuses what cannot be measured.
+# test_eval — `convoy eval` gives the same loss as training on the same data, to the last bit, and refuses what cannot be
+# measured.
 . "$(dirname "$0")/lib.sh"
 
 # measure SETTING… — to the end; $rc, files out and err.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_examples — the commands under examples/ run, smaller, on CPUs: their words are right and they train.
+# test_examples — the commands under examples/ run, smaller, on CPUs: their settings are right and they train.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 export CONVOY=$convoy STATUS_PORT=0 LAYERS=1 HEADS=2 EMBED=16 VOCAB=64 CONTEXT=512

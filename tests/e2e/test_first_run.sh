@@ -1,6 +1,7 @@
 #!/bin/bash
-# test_first_run — what `make run` does behind the build: the speed is measured, steps follow it, the sample reads as text, the hint can
-# be pasted. FIRST_RUN=1: for a minute, as a user has it, with limits of time and of how much the sample is like the book (quiet machine).
+# test_first_run — what `make run` does after the build: it measures the speed and derives the steps from it, the sample is
+# text, and the hint can be pasted. FIRST_RUN=1: for a minute, as a user has it, with limits of time and of how much the
+# sample is like the book (needs a quiet machine).
 . "$(dirname "$0")/lib.sh"
 book=$root/assets/alice.txt
 settings=$(sed -n 's/^RUN_SETTINGS := //p' "$root/Makefile")

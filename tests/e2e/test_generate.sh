@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_generate — text from the small model of tests/golden/lm: as many tokens as asked for, the same for the same SEED, and a
-# sentence for what cannot be.
+# test_generate — text from the small model of tests/golden/lm: as many tokens as requested, the same text for the same SEED,
+# and a sentence for what is impossible.
 convoy=${BUILD:-build}/convoy
 work=$(mktemp -d "${TMPDIR:-/tmp}/convoy-generate-XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT

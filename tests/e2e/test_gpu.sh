@@ -1,7 +1,6 @@
 #!/bin/bash
-# test_gpu — what is run on a machine with a GPU, as far as it can be tried without one: the words where there is none, the
-# kernels' tests with the memory that a GPU sees (on the emulation), the whole of gpu-bench on the CPU, and its results. GPU_DRY=1: all of
-# gpu-test, too (a minute).
+# test_gpu — the parts of the GPU tests that run without a GPU: the messages where there is none, the kernels' tests with a
+# GPU's memory rules (in emulation), all of gpu-bench on the CPU, and its results. GPU_DRY=1: all of gpu-test too (a minute).
 . "$(dirname "$0")/lib.sh"
 gpu=$root/tests/gpu/gpu.sh
 if command -v shellcheck >/dev/null; then

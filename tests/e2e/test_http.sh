@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_http — what a run says over HTTP while it lives, through its phases, and after failures.
+# test_http — what a run answers over HTTP, through its phases and after failures.
 . "$(dirname "$0")/lib.sh"
 endless="$tiny STEPS=100000000"
 port=$(free_port)

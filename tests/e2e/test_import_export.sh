@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_import_export — models go in and out as a user would do it: from a Hugging Face folder (whole and in several files) and
-# from llm.c model files to a checkpoint, on to train and generate, and out to a Hugging Face folder with the same bytes.
+# test_import_export — models go in and out as a user does it: from a Hugging Face folder (one file or several) and from llm.c
+# model files to a checkpoint, then train and generate, then to a Hugging Face folder with the same bytes.
 . "$(dirname "$0")/lib.sh"
 golden=$root/tests/golden
 from=$golden/hf_export

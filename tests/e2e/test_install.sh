@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_install — what a package is made of: make install and uninstall, the man page, completion, source archive, Debian package, list of
-# what is inside (SPDX), checksums; the same bytes twice.
+# test_install — what packages contain: make install and uninstall, the man page, completion, the source archive, the Debian
+# package, the list of contents (SPDX), checksums; the same bytes twice.
 . "$(dirname "$0")/lib.sh"
 [ "${SAN:-}" = "" ] || give_up "make install" "it packs the ordinary build"
 build=$(dirname "$convoy")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_k8s — the manifests of every overlay against Kubernetes' schema and against what the program says of itself; then faults
-# planted into them, one at a time. MUTANTS=200 SEED=2 for more and for others.
+# test_k8s — the manifests of every overlay against Kubernetes' schema and against the program's own help; then faults planted
+# in them, one at a time. MUTANTS=200 SEED=2 for more and other faults.
 . "$(dirname "$0")/lib.sh"
 build=${BUILD:-build}
 case $build in /*) ;; *) build=$root/$build ;; esac

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_kubelet — the base manifest's Job run by a small kubelet on this machine: pods killed, evicted, frozen; the job completes.
-# KILLS=20 for more than a sample (make kubelet), SEED=2 for others.
+# test_kubelet — the base manifest's Job, run by a small kubelet on this machine: pods are killed, evicted and frozen; the job
+# completes. KILLS=20 for more than a sample (make kubelet), SEED=2 for other faults.
 . "$(dirname "$0")/lib.sh"
 [ "${SAN:-}" = "" ] || give_up pods "its times are not meant for sanitizers"
 [ "$(id -u)" = 0 ] || give_up pods "namespaces need root"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_linger — after the end the last state stays to be seen: done or failed, on every path, with the exit code unchanged; a
-# signal ends the wait; a run that was asked to stop does not wait at all. Who waits by default, and who does not.
+# test_linger — after the end the last state stays visible: done or failed, on every path, with the exit code unchanged. A
+# signal ends the wait. A run that was asked to stop does not wait. Where LINGER is on by default, and where not.
 . "$(dirname "$0")/lib.sh"
 unset KUBERNETES_SERVICE_HOST SLURM_JOB_ID LINGER
 port=$(free_port)

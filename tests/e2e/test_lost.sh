@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_lost — what a node says while another one is lost: its ranks do not train, since when, and from where the job really goes on;
-# no number is drawn on that nothing has measured.
+# test_lost — what a node shows while another one is lost: its ranks do not train, since when, and from where the job really
+# resumes. Curves get no point that was not measured.
 . "$(dirname "$0")/lib.sh"
 export JOB_TOKEN=a-secret-for-these-tests-only
 port=$(free_port)

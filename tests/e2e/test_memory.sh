@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_memory — memory is planned before any is taken: what cannot fit is refused with a table and with settings that do fit,
-# what is planned is what a run then takes, and a stop is obeyed while a model is loaded.
+# test_memory — memory is planned before it is allocated. What cannot fit is refused with a table and with settings that fit;
+# a run takes what was planned; a stop is obeyed while a model is loaded.
 . "$(dirname "$0")/lib.sh"
 export LOG_LEVEL=info
 

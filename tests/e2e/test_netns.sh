@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_netns — what README.md says about two machines, word for word, in two network namespaces with addresses of their own;
-# and a cable that is pulled.
+# test_netns — what the docs say about two machines, word for word, in two network namespaces with addresses of their own; and
+# a cable that is pulled.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 a=cva$$ b=cvb$$

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_nodes — several nodes over loopback: they meet in any order, agree or say what they disagree about, train as one, and
-# take back who was lost.
+# test_nodes — several nodes over loopback: they join in any order, agree or report what differs, train as one, and take a
+# lost node back.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 endless="$tiny STEPS=100000000"

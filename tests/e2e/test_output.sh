@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_output — what a run shows where nobody draws a bar: how many lines, which numbers as JSON members, no control characters on
-# a dumb terminal, and the run's name wherever it belongs.
+# test_output — what a run prints where there is no terminal: how many lines, which numbers as JSON members, no control
+# characters on a dumb terminal, and the run's name wherever it belongs.
 . "$(dirname "$0")/lib.sh"
 unset LOG_EVERY
 run $tiny STEPS=1000

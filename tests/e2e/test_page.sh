@@ -1,5 +1,6 @@
 #!/bin/bash
-# test_page — the dashboard in headless Chromium (Debian's, with PyPI's playwright), beside real runs; screenshots stay in $BUILD/page.
+# test_page — the status page in headless Chromium (Debian's, with PyPI's playwright), beside real runs; screenshots stay in
+# $BUILD/page.
 . "$(dirname "$0")/lib.sh"
 build=$(dirname "$convoy")
 venv=$build/playwright

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_process — limits and signals of a process: a terminal that hangs up, limits of files, what a process may not give away.
+# test_process — limits and signals of a process: a terminal that hangs up, limits of files, and what a process must not leak.
 . "$(dirname "$0")/lib.sh"
 endless="$tiny STEPS=100000000"
 

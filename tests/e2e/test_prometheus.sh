@@ -1,8 +1,7 @@
 #!/bin/bash
-# test_prometheus — what Prometheus and Grafana are given: metrics that promtool finds nothing to say against, alerts that
-# fire for what they are for (by promtool's clock, and in a real Prometheus beside runs that fail and finish), a dashboard that
-# asks for metrics that exist; and what a scrape costs. Both programs are the system's, or those that `make test-all` unpacked
-# into $BUILD.
+# test_prometheus — what Prometheus and Grafana get: metrics that promtool accepts, alerts that fire when they should (by
+# promtool's clock, and in a real Prometheus beside runs that fail and finish), a dashboard whose metrics exist, and the cost
+# of a scrape. Both programs are the system's, or those that `make test-all` unpacked into $BUILD.
 . "$(dirname "$0")/lib.sh"
 PATH=$PATH:$(dirname "$convoy")/prometheus/usr/bin
 extra Prometheus there prometheus promtool

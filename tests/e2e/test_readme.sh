@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_readme — the commands of README.md and docs: `make run` as it stands there, with fewer steps; every marked block is run by a test;
-# every line of convoy names a command and settings that the program knows.
+# test_readme — the commands of README.md and docs: `make run` with fewer steps; every marked block is run by a test; every
+# convoy command names settings that exist.
 . "$(dirname "$0")/lib.sh"
 build=$(dirname "$convoy")
 unset DATA # `make run` has a text of its own

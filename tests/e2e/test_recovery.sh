@@ -1,5 +1,6 @@
 #!/bin/bash
-# test_recovery — a worker that dies or hangs is noticed, named, and started again from the last checkpoint, up to MAX_RESTARTS.
+# test_recovery — a worker that dies or hangs is detected, named, and started again from the last checkpoint, up to
+# MAX_RESTARTS.
 . "$(dirname "$0")/lib.sh"
 endless="$tiny STEPS=100000000"
 warned() { grep -cE " warn .*$1" err; }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_release — `make release`: one file that needs the C library and nothing else, and trains as the ordinary build does.
-# RELEASE_TWICE=1 builds the commit anew in another folder, libraries too, and compares the bytes (about two minutes).
+# test_release — `make release`: one file that needs only the C library, and trains as the ordinary build does.
+# RELEASE_TWICE=1 builds the commit again in another folder, libraries too, and compares the bytes (about two minutes).
 . "$(dirname "$0")/lib.sh"
 build=${BUILD:-build}
 case $build in /*) ;; *) build=$root/$build ;; esac

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_samples — what a run shows beside its numbers: samples of its text, which change nothing, and TensorBoard's files.
+# test_samples — what a run writes beside its numbers: samples of text, which change nothing, and TensorBoard's files.
 . "$(dirname "$0")/lib.sh"
 
 head -c 60000 /usr/share/common-licenses/GPL-3 >train.txt

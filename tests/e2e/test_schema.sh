@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_schema — checkpoints of other versions: those of every schema so far are read and gone on from at the same losses; one of
-# the schema before, or of the one to come, is refused with 65, by every command, and is neither replaced nor pruned.
+# test_schema — checkpoints of other versions. Every schema so far is read and resumes with the same losses. The schema before
+# the first and the next one are refused with 65 by every command, and are neither replaced nor pruned.
 . "$(dirname "$0")/lib.sh"
 golden=$root/tests/golden/ckpt_1
 small="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=8 VOCAB=16 CONTEXT=8 SEQ_LEN=8 BATCH_SIZE=2 LR=1e-2 DATA=$golden/tokens.bin"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_signals — SIGTERM, SIGINT, SIGUSR1 at any moment: a checkpoint, then 143, 130, 75, and never 0 before the training is
-# finished.
+# test_signals — SIGTERM, SIGINT and SIGUSR1 at any moment: a checkpoint, then 143, 130 or 75, and never 0 before the training
+# is finished.
 . "$(dirname "$0")/lib.sh"
 endless="$tiny STEPS=100000000"
 declare -A code=([TERM]=143 [INT]=130 [USR1]=75)

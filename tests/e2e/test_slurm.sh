@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_slurm — examples/slurm.sbatch under a real Slurm: a controller and two nodes on this machine, with folders, ports and keys of
-# their own. scancel leaves a checkpoint.
+# test_slurm — examples/slurm.sbatch under a real Slurm: a controller and two nodes on this machine, with folders, ports and
+# keys of their own. scancel leaves a checkpoint.
 . "$(dirname "$0")/lib.sh"
 export PATH=$PATH:/usr/sbin
 [ "$(id -u)" = 0 ] || give_up slurm "its daemons want root here"

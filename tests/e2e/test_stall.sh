@@ -1,7 +1,7 @@
 #!/bin/bash
-# test_stall — a rank stands still: it is the one that is replaced, and the ranks that wait for it are not. One restart, none
-# of them lost. TRIALS=50 tries longer, BUSY=n beside n processes that only compute, STALL_LIMIT is
-# the STEP_TIMEOUT (one second on a quiet machine).
+# test_stall — a rank stands still: it is the one that is replaced, not a rank that waits for it. One restart, and no other
+# process is lost. TRIALS=50 tries longer, BUSY=n beside n processes that only compute, STALL_LIMIT is the STEP_TIMEOUT (one
+# second on a quiet machine).
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 trials=${TRIALS:-2}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_tokenize — `convoy tokenize` as a person runs it: DATA → OUT, and what it says when it cannot.
+# test_tokenize — `convoy tokenize` as a user runs it: DATA → OUT, and its messages when it cannot.
 top=$(pwd)
 convoy=$top/${BUILD:-build}/convoy
 work=$(mktemp -d "${TMPDIR:-/tmp}/convoy-tokenize-XXXXXX") || exit 99

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_train — a run from start to end, and the promise that a run cut anywhere goes on with the same losses bit for bit.
+# test_train — a run from start to end; and a run that is cut anywhere resumes with the same losses, bit for bit.
 . "$(dirname "$0")/lib.sh"
 
 # 1. Synthetic language model and question answering.

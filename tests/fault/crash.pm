@@ -1,4 +1,4 @@
-# crash — what the Perl tests of this folder share: TAP, a folder of their own, the real binary in a process group of its own,
+# crash — what the Perl tests of this folder share: TAP, a temporary folder, the real binary in a process group of its own,
 # small models, and what must be true of a checkpoint folder whatever happened.
 package crash;
 use strict;

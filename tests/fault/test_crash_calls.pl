@@ -1,11 +1,13 @@
 #!/usr/bin/perl
-# test_crash_calls — strace counts the system calls of one checkpoint, from the first look at the folder to the removal of
-# the one before; then, at each of them: kill -9 (the restart finds the old checkpoint or the new one, never neither, never a
-# mixture), EIO and ENOSPC once (training goes on, the failure is counted and told, the next checkpoint is saved, exit 0) and
-# from then on (exit 74 when the last state cannot be saved, the older checkpoint is whole and the run goes on from it). In
-# every case the losses are those of an undisturbed run, bit for bit, and nothing is left. No fsync is repeated on the same
-# open file. Written by the trainer itself (off) and by the thread beside it (on).
-# The suite takes a part of the points, in equal strides; `make torture` (TORTURE=1) all. ASYNC=on or off: only that one.
+# test_crash_calls — strace counts the system calls of one checkpoint, from the first look at the folder to the removal of the
+# checkpoint before. Then, at each of them:
+#   kill -9: the restart finds the old checkpoint or the new one, never neither, never a mixture
+#   EIO and ENOSPC once: training goes on, the failure is counted and reported, the next checkpoint is saved, exit 0
+#   EIO and ENOSPC from then on: exit 74 when the last state cannot be saved; the older checkpoint is whole and the run
+#     resumes from it
+# In every case the losses are those of an undisturbed run, bit for bit, and nothing is left behind. No fsync is repeated on
+# the same open file. Checkpoints are written by the trainer itself (off) and by a background thread (on). The suite takes a
+# part of the points, in equal strides; `make torture` (TORTURE=1) all. ASYNC=on or off: only that one.
 use strict;
 use warnings;
 use FindBin;

@@ -1,8 +1,9 @@
 #!/usr/bin/perl
-# test_crash_full — a disk (tmpfs) with room for one and a half checkpoints, by turns: given room again while the run goes on
-# (it saves at the next interval, without a restart), left full to the end (74, the older one intact; with room the same
-# command goes on), and filled and freed at random instants by somebody else. Each failure is counted in /status with the
-# reason, nothing half-made is left, and the losses are those of an undisturbed run. ROUNDS (3; `make torture`: 20).
+# test_crash_full — a disk (tmpfs) with room for one and a half checkpoints, in three ways: space comes back while the run
+# goes on (it saves at the next interval, without a restart); the disk stays full to the end (74, the older checkpoint intact;
+# with space the same command resumes); another process fills and frees it at random instants. Each failure is counted in
+# /status with the reason, nothing half-made is left, and the losses are those of an undisturbed run. ROUNDS (3; `make
+# torture`: 20).
 use strict;
 use warnings;
 use FindBin;

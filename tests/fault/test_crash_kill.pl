@@ -1,8 +1,8 @@
 #!/usr/bin/perl
-# test_crash_kill — kill -9 of the whole process group at random instants, the same command again until it is done: no
-# committed checkpoint is lost, no damaged one is ever met, and the losses are those of an undisturbed run bit for bit.
-# KILLS (40; `make torture`: 200 and more) in all, SEED for other instants. Half of the instants are anywhere in a run's
-# life, half in the 40 ms after a checkpoint was begun.
+# test_crash_kill — kill -9 of the whole process group at random instants, and the same command again until it is done: no
+# committed checkpoint is lost, no damaged one is found, and the losses are those of an undisturbed run, bit for bit. KILLS
+# (40; `make torture`: 200 and more) in all, SEED for other instants. Half of the instants are anywhere in a run, half in the
+# 40 ms after a checkpoint began.
 use strict;
 use warnings;
 use FindBin;

@@ -1,10 +1,10 @@
 #!/usr/bin/perl
 # test_resume_calls — strace counts the system calls of a resume on what it reads: the folder of checkpoints, the newest one's
-# files, DATA. Then each of them fails, once or from there on: EIO, EACCES, ENOMEM, EMFILE. Each such run ends with 74 or 75 (66:
-# DATA that may not be read) and a sentence that names the file, or goes on from the newest checkpoint at the losses of an
-# undisturbed run. Never does it go on from an older one, call the checkpoint damaged, crash, or change a checkpoint.
-# The suite takes a part of the points, in equal strides; `make torture` (TORTURE=1) all. WORKERS=1 or 2:
-# only that row; WAY=once or on.
+# files, DATA. Then each of them fails, once or from there on, with EIO, EACCES, ENOMEM or EMFILE. Each such run ends with 74
+# or 75 (66: DATA that may not be read) and a sentence that names the file, or resumes from the newest checkpoint with the
+# losses of an undisturbed run. It never resumes from an older one, calls the checkpoint damaged, crashes, or changes a
+# checkpoint. The suite takes a part of the points, in equal strides; `make torture` (TORTURE=1) all. WORKERS=1 or 2: only
+# that row; WAY=once or on.
 use strict;
 use warnings;
 use FindBin;

@@ -1,7 +1,7 @@
 #!/bin/bash
-# test_starve — memory that is short while `convoy train` starts: allocation N of the worker, then of the supervisor, fails, for N
-# spread over all that a short run makes. It ends with a code of the contract and a sentence, or does without; it never crashes.
-# The suite takes ${STARVED:-24} points of each; STARVED=100000 all.
+# test_starve — too little memory while `convoy train` starts: allocation N of the worker, then of the supervisor, fails, for
+# N spread over all allocations of a short run. The run ends with an exit code of the list and a sentence, or does without; it
+# never crashes. The suite tries ${STARVED:-24} points of each; STARVED=100000 all.
 . "$(dirname "$0")/../e2e/lib.sh"
 [ -n "${SAN:-}" ] && give_up "memory that is short" "sanitizers have their own malloc"
 ${CC:-cc} -O1 -fPIC -shared -o starve.so "$root/tests/fault/starve.c" 2>cc.log || give_up "memory that is short" "no compiler here"

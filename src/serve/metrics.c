@@ -72,14 +72,13 @@ static void add_node(struct text *t, const struct view *view)
             view_is_ready(view, reason, sizeof(reason)));
     const struct board_error *error = view_error(view);
     if (view_is_over(view))
-        add_one(t, "exit_code", "gauge",
-                "What the run has ended with, while that is still shown; 0: done.",
+        add_one(t, "exit_code", "gauge", "Exit code of the run that has ended; 0: done.",
                 error != NULL ? error->code : 0);
     add_one(t, "nodes", "gauge", "Nodes of the job.", rank_stats_count(node->n_nodes));
     add_one(t, "uptime_seconds", "gauge", "Time since this node started.",
             node->started_ms > 0 ? seconds(view->now_ms - node->started_ms) : NAN);
     add_one(t, "progress_age_seconds", "gauge",
-            "Time since the last sign of progress of the worker longest silent.",
+            "Time since the last progress of the slowest worker.",
             seconds(view_progress_age_ms(view)));
     add_one(t, "restarts_total", "counter", "Automatic restarts of the job.",
             rank_stats_count(node->restarts));
@@ -129,12 +128,12 @@ static void add_checkpoint(struct text *t, const struct view *view)
     add_one(t, "checkpoint_failures_total", "counter", "Checkpoints that could not be written.",
             last != NULL ? rank_stats_count(last->failures) : NAN);
     add_one(t, "checkpoint_skipped_total", "counter",
-            "Checkpoints left out because the one before was still being written.",
+            "Checkpoints skipped because the previous one was still being written.",
             last != NULL ? rank_stats_count(last->skipped) : NAN);
-    add_one(t, "checkpoint_stall_seconds", "gauge", "Training waited so long for the last save.",
+    add_one(t, "checkpoint_stall_seconds", "gauge", "Time that training waited for the last save.",
             last != NULL ? last->stall_ms / 1000 : NAN);
     add_one(t, "checkpoint_save_seconds", "gauge",
-            "The last checkpoint, from its beginning to its commit.",
+            "Duration of the last checkpoint, from its beginning to its commit.",
             last != NULL ? last->save_ms / 1000 : NAN);
 }
 
@@ -223,7 +222,7 @@ static void add_nodes(struct text *t, const struct view *view)
     for (int i = 0; i < view->nodes_n; i++)
         text_add(t, "convoy_node_up{node=\"%d\"} %d\n", view->nodes[i].node_id,
                  strcmp(view->nodes[i].state, "joined") == 0);
-    add_head(t, "node_heartbeat_age_seconds", "gauge", "Time since the node was last heard of.");
+    add_head(t, "node_heartbeat_age_seconds", "gauge", "Time since the node's last heartbeat.");
     for (int i = 0; i < view->nodes_n; i++)
         if (isfinite(view->nodes[i].heartbeat_age_seconds))
             text_add(t, "convoy_node_heartbeat_age_seconds{node=\"%d\"} %.17g\n",
@@ -239,10 +238,9 @@ static void add_door(struct text *t, const struct view *view)
             "Connections to MASTER_PORT that have not shown the job's key.",
             rank_stats_count(view->door.strangers_n));
     add_one(t, "door_full", "gauge",
-            "1 while such connections are so many that silent ones are closed.",
-            view->door.is_full);
+            "1 while there are too many of them, and silent ones are closed.", view->door.is_full);
     add_one(t, "door_turned_away_total", "counter",
-            "Connections closed for others that needed their place.",
+            "Such connections closed because there were too many.",
             rank_stats_count(view->door.turned_away));
 }
 

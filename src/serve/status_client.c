@@ -229,7 +229,7 @@ static void show_nodes(struct text *t, const cJSON *root)
     if (cJSON_GetArraySize(nodes) < 2)
         return;
     cJSON_ArrayForEach(node, nodes)
-        text_add(t, "node %-5s  %s  %s  heard of %s ago\n",
+        text_add(t, "node %-5s  %s  %s  last heartbeat %s ago\n",
                  plain(json_number(node, "node_id"), 0).text, json_text(node, "state"),
                  json_text(node, "address"), span(json_number(node, "heartbeat_age_seconds")).text);
 }
@@ -238,9 +238,7 @@ static void show_door(struct text *t, const cJSON *root)
 {
     const cJSON *door = cJSON_GetObjectItemCaseSensitive(root, "door");
     if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(door, "full")))
-        text_add(t,
-                 "door full   %s connections to MASTER_PORT without the job's key, %s closed for "
-                 "others\n",
+        text_add(t, "door full   %s connections to MASTER_PORT without the job's key, %s closed\n",
                  plain(json_number(door, "strangers"), 0).text,
                  count(json_number(door, "turned_away")).text);
 }
@@ -275,7 +273,7 @@ static void show_checkpoint(struct text *t, const cJSON *root)
                  plain(json_number(checkpoint, "save_seconds"), 2).text,
                  plain(json_number(checkpoint, "stall_seconds"), 2).text);
     if (json_number(checkpoint, "failures") > 0 || json_number(checkpoint, "skipped") > 0)
-        text_add(t, "            %s failed, %s left out  %s\n",
+        text_add(t, "            %s failed, %s skipped  %s\n",
                  plain(json_number(checkpoint, "failures"), 0).text,
                  plain(json_number(checkpoint, "skipped"), 0).text, json_text(checkpoint, "error"));
 }
@@ -291,7 +289,7 @@ static void show_lists(struct text *t, const cJSON *root)
         text_add(t, "rank %-5s  %s", plain(json_number(rank, "rank"), 0).text,
                  json_text(rank, "state"));
         if (!isnan(json_number(rank, "heard_age_seconds")))
-            text_add(t, ", heard of %s ago", span(json_number(rank, "heard_age_seconds")).text);
+            text_add(t, ", last seen %s ago", span(json_number(rank, "heard_age_seconds")).text);
         text_add(t, "  step %s  %s  %s", plain(json_number(rank, "step"), 0).text,
                  size(json_number(rank, "memory_bytes")).text, json_text(rank, "device"));
         show_share(t, rank);

@@ -196,7 +196,7 @@ def look_at_gpus():
                             clock_hertz=1.7e9, memory_clock_hertz=2.6e9, ecc_corrected=3 * i, ecc_uncorrected=0, xids=i, xid_last=31 if i else None, age_seconds=0.4)
     with_status(with_gpus)
     row = page.locator("#gpus tr").nth(1).text_content()
-    ok("GPUs: load, memory, heat, power, errors, Xid; what is wrong stands out", page.is_visible("#gpus-card") and "87 °C" in row and "600 of 700 W" in row and "3 corrected, 0 not" in row and "1, last 31" in row and
+    ok("GPUs: load, memory, temperature, power, errors, Xid; what is wrong stands out", page.is_visible("#gpus-card") and "87 °C" in row and "600 of 700 W" in row and "3 corrected, 0 not" in row and "1, last 31" in row and
        page.locator("#gpus tr").nth(1).locator("[data-tone=bad]").count() == 2, row)
     ok("and curves of them", page.locator("figure:visible").count() == 9)
     look_at_contrast("GPUs")
@@ -271,15 +271,15 @@ def look_at_ends():
     ok("hung: which rank, in which call", "Hung: rank 1" in text("alerts") and "all_reduce for 31 s" in text("ranks"), text("alerts"))
     look_at_contrast("trouble")
     with_status(lost)
-    ok("recovering: which node is missing", text("phase") == "recovering" and "missing: node 1" in text("say") and "node 1 (lost" in text("alerts") and "Going on from the checkpoint of step 40." in text("say"), text("say"))
+    ok("recovering: which node is missing", text("phase") == "recovering" and "missing: node 1" in text("say") and "node 1 (lost" in text("alerts") and "Resuming from the checkpoint of step 40." in text("say"), text("say"))
     gone = page.locator("#ranks tr.gone")
-    ok("its ranks are greyed, lost, with since when", gone.count() == 1 and "lost, heard of 8 s ago" in gone.text_content(), str(gone.all_text_contents()))
+    ok("its ranks are greyed, lost, with since when", gone.count() == 1 and "lost, last seen 8 s ago" in gone.text_content(), str(gone.all_text_contents()))
     ok("and no speed is shown that there is not", text("tokens_per_second") == "–" and text("step_ms") == "–", text("tokens_per_second_note"))
     def anew(s):
         lost(s)
         s["checkpoint"]["resume_step"] = 0
     with_status(anew)
-    ok("without a checkpoint: from the beginning", "Going on from the beginning (step 0): there is no checkpoint." in text("say"), text("say"))
+    ok("without a checkpoint: from the beginning", "Resuming from the beginning (step 0): there is no checkpoint." in text("say"), text("say"))
     page.screenshot(path=f"{folder}/recovering.png", full_page=True)
     def many(s):
         s["phase"] = "training"

@@ -28,7 +28,7 @@ lose
 ok "the lost node's rank is lost, with since when; it does not train" holds status.json '.[0].ranks[1] | .state == "lost" and .heard_age_seconds > 0 and .step > 0 and .compute_ms == null and .memory_bytes == null'
 ok "the other one recovers" holds status.json '.[0].ranks[0] | .state == "recovering" and .heard_age_seconds == null'
 "$convoy" status "$url" >shown
-ok "convoy status says so, too" grep -qE '^rank 1 +lost, heard of [0-9]+s ago  step [0-9]+' shown
+ok "convoy status says so, too" grep -qE '^rank 1 +lost, last seen [0-9]+s ago  step [0-9]+' shown
 ok "with no speed of before" grep -qE '^speed +- tok/s  - a step' shown
 ok "without CHECKPOINT_DIR it goes on from the beginning" is "$(jq .checkpoint.resume_step status.json) $(grep -c 'resuming from the beginning (CHECKPOINT_DIR is not set) when all ranks are back' err) $(grep -c 'from the beginning (step 0)' shown)" "0 1 1"
 sleep 2.5

@@ -145,7 +145,7 @@ static void ranks_and_checkpoints(void **state)
         ST_OK);
     assert_non_null(strstr(shown, "checkpoint  step 10, 5s ago  /c\n"
                                   "            written in 1.50 s, training waited 0.25 s\n"
-                                  "            2 failed, 3 left out  disk full\n"));
+                                  "            2 failed, 3 skipped  disk full\n"));
     assert_non_null(strstr(shown, "compute 5.0 ms, wait 2.5 ms, communication 1.2 ms\n"));
 }
 

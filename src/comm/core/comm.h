@@ -79,8 +79,8 @@ struct comm_config {
     struct comm_place place;
     /* Generation of the job. Peers of another generation are refused. comm_end_open sets it. */
     int64_t generation;
-    int64_t
-        timeout_ms; /* a call that lasts longer fails with ST_PEER and names the missing ranks */
+    /* A call that lasts longer fails with ST_PEER. The message names the missing ranks. */
+    int64_t timeout_ms;
     /* Called when a call has lasted timeout_ms: returns the current limit in milliseconds. From any
      * thread. NULL: the limit stays timeout_ms. */
     int64_t (*limit_ms)(void *arg);
@@ -194,7 +194,8 @@ enum status comm_wait(struct comm *comm, struct comm_ticket ticket);
 
 /* comm_split — a comm of some ranks: `ranks` in ascending order, this rank among them, numbered
  * from 0 in the new comm. Collective among these ranks only. Shares the connections and the queue
- * of the parent. Close it before the parent. */
+ * of the parent. Close it before the parent. Training does not use splits yet; so far they are for
+ * tests. */
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out);
 
 /* comm_times — milliseconds and bytes since the last call of comm_times.

@@ -408,12 +408,6 @@ enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out)
     return ST_OK;
 }
 
-void comm_shm_range(const struct comm_shm *shm, void **data, int64_t *bytes)
-{
-    *data = shm->mapping->base;
-    *bytes = shm->mapping->used;
-}
-
 /* ---- the level inside a node ---- */
 
 enum status comm_shm_reduce(struct comm_shm *shm, const struct comm_call *call,
@@ -429,34 +423,14 @@ enum status comm_shm_gather(struct comm_shm *shm, const struct comm_call *call,
     return shm_coll_gather(&shm->coll, enter(shm, call), call, partition, in);
 }
 
-enum status comm_shm_barrier(struct comm_shm *shm, const struct comm_call *call)
-{
-    return shm_coll_barrier(&shm->coll, enter(shm, call), call);
-}
-
-/* Runs the call with its peer's local number in place of its rank. */
-static enum status with_peer(struct comm_shm *shm, const struct comm_call *call, int peer,
-                             enum status (*move)(struct shm_coll *, struct comm_ctx *,
-                                                 const struct comm_call *))
-{
-    struct comm_call mine = *call;
-    mine.peer = peer;
-    enum status st = move(&shm->coll, enter(shm, &mine), &mine);
-    shm->ctx.call = call;
-    return st;
-}
-
+/* The call on this level has the root's local number in place of its rank. */
 enum status comm_shm_broadcast(struct comm_shm *shm, const struct comm_call *call, int root)
 {
-    return with_peer(shm, call, root, shm_coll_broadcast);
-}
-enum status comm_shm_send(struct comm_shm *shm, const struct comm_call *call, int to)
-{
-    return with_peer(shm, call, to, shm_coll_send);
-}
-enum status comm_shm_recv(struct comm_shm *shm, const struct comm_call *call, int from)
-{
-    return with_peer(shm, call, from, shm_coll_recv);
+    struct comm_call mine = *call;
+    mine.peer = root;
+    enum status st = shm_coll_broadcast(&shm->coll, enter(shm, &mine), &mine);
+    shm->ctx.call = call;
+    return st;
 }
 
 /* ---- the transport of one node ---- */

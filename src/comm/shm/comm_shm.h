@@ -36,11 +36,8 @@ void comm_shm_close(struct comm_shm *shm); /* accepts NULL */
  * split's ctx. shm: its parent's. Waits for the members. Close it before `shm`. */
 enum status comm_shm_split(struct comm_shm *shm, struct comm_ctx *owner, struct comm_shm **out);
 
-/* comm_shm_alloc — comm_alloc: this worker's memory; waits for the others. Valid until close.
- * comm_shm_range — where the mapping lies in this process, to register it once with a network
- * device. */
+/* comm_shm_alloc — comm_alloc: this worker's memory; waits for the others. Valid until close. */
 enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out);
-void comm_shm_range(const struct comm_shm *shm, void **data, int64_t *bytes);
 
 /* The level inside a node of a collective; all workers of the node call the same. call: the call
  * that comm.c passed, with in and out of call->elems elements on every worker. partition: among the
@@ -51,11 +48,5 @@ enum status comm_shm_reduce(struct comm_shm *shm, const struct comm_call *call,
 enum status comm_shm_gather(struct comm_shm *shm, const struct comm_call *call,
                             const struct shm_coll_partition *partition, const void *in);
 enum status comm_shm_broadcast(struct comm_shm *shm, const struct comm_call *call, int root);
-enum status comm_shm_barrier(struct comm_shm *shm, const struct comm_call *call);
-
-/* A message between two workers of this node: to, from are local numbers. The other workers do not
- * take part. */
-enum status comm_shm_send(struct comm_shm *shm, const struct comm_call *call, int to);
-enum status comm_shm_recv(struct comm_shm *shm, const struct comm_call *call, int from);
 
 #endif

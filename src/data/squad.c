@@ -1,7 +1,7 @@
-/* squad.c — a JSON document into questions, contexts and answers in bytes. See squad.h.
+/* squad — see squad.h.
  *
- * The document is walked; only a paragraph at a time is a tree, of which what is needed is copied.
- * So memory is that of the questions, whatever else the document holds. Must not know tokens. */
+ * The document is walked; only one paragraph at a time becomes a tree, and what is needed is
+ * copied. So memory is bounded by the questions, whatever else the document holds. */
 #include "data/squad.h"
 
 #include <stdlib.h>
@@ -16,14 +16,14 @@
 #include "base/assert.h"
 
 enum {
-    SQUAD_MARK_EVERY = 256, /* code points between two remembered places of a context */
-    SQUAD_NAMED_MAX = 5,    /* questions with answers that do not match, named one by one */
+    SQUAD_MARK_EVERY = 256, /* code points between two marks of a context */
+    SQUAD_NAMED_MAX = 5,    /* questions without a matching answer that are logged one by one */
     SQUAD_MISMATCH_SHARE = 10,
     SQUAD_CHUNK_BYTES = 1 << 18,
-    SQUAD_OTHER_BYTES_MAX = 1 << 20 /* of a member that is not read: titles, versions */
+    SQUAD_OTHER_BYTES_MAX = 1 << 20 /* of a member that is not used: titles, versions */
 };
 
-/* Strings of a file, one behind the other. */
+/* Strings of a file, one after the other. */
 struct squad_chunk {
     struct squad_chunk *next;
     size_t used, cap;
@@ -37,10 +37,10 @@ struct squad_read {
 };
 
 struct squad {
-    struct squad_read *read; /* one a file, when files were read */
+    struct squad_read *read; /* one for each file read */
     int64_t read_n;
     struct squad_chunk *chunks;
-    struct squad_answer **answers; /* one list a file */
+    struct squad_answer **answers; /* one list for each file */
     int64_t files_n;
     struct squad_example *example;
     int64_t examples_n, paragraphs_n, mismatched_n;
@@ -90,21 +90,21 @@ const struct squad_example *squad_example(const struct squad *squad, int64_t exa
     return squad->example + example_i;
 }
 
-/* ---- a place in the document ---- */
+/* ---- position in the document ---- */
 
 struct squad_reader {
     const char *name;
     struct squad *squad;
-    struct squad_answer *answer; /* of this file, and how many are used */
+    struct squad_answer *answer; /* of this file; answers_n are used */
     int64_t answers_n, answers_cap, examples_cap;
-    int article_i, paragraph_i, question_i; /* -1: above that */
+    int article_i, paragraph_i, question_i; /* -1: outside of one */
     const char *context;
     int64_t context_bytes, context_points;
     int64_t *mark; /* byte of code point 0, 256, 512, … of the context */
     int64_t marks_cap;
 };
 
-/* Puts the place before what a getter said. */
+/* placed — adds the position to the message of a failed getter. */
 static enum status placed(const struct squad_reader *r, enum status st)
 {
     if (st == ST_OK || st == ST_RETRY)
@@ -157,7 +157,7 @@ static int64_t byte_of_point(const struct squad_reader *r, int64_t point)
     return at;
 }
 
-/* Where the answer stands; both -1 when the context has something else there. */
+/* place_answer — the answer's position; both -1 when the context differs there. */
 static void place_answer(const struct squad_reader *r, int64_t point, struct squad_answer *answer)
 {
     const int64_t n = (int64_t)strlen(answer->text);
@@ -171,7 +171,7 @@ static void place_answer(const struct squad_reader *r, int64_t point, struct squ
     answer->end_bytes = first + n;
 }
 
-/* ---- room for it ---- */
+/* ---- memory ---- */
 
 /* keep — a copy of a string that lives as long as the squad. */
 static enum status keep(struct squad_reader *r, const char **string)
@@ -198,7 +198,7 @@ static enum status get_kept(struct squad_reader *r, const cJSON *object, const c
     return keep(r, out);
 }
 
-/* grow — of *list, room for `more` behind n of them. */
+/* grow — makes room in *list for `more` after n items. */
 static enum status grow(const struct squad_reader *r, void **list, int64_t *cap, int64_t n,
                         int64_t more, size_t each)
 {
@@ -233,8 +233,8 @@ static enum status read_answer(struct squad_reader *r, const cJSON *item)
 static void note_mismatch(const struct squad_reader *r, const struct squad_example *example)
 {
     if (r->squad->mismatched_n++ < SQUAD_NAMED_MAX)
-        LOG_WARN("%s: question %.80s: the answer \"%.60s\" does not stand where answer_start says "
-                 "(it counts Unicode characters of the context); the question is left out",
+        LOG_WARN("%s: question %.80s: the answer \"%.60s\" is not where answer_start says "
+                 "(it counts Unicode characters of the context); the question is not used",
                  r->name, example->id, example->answer[0].text);
 }
 
@@ -253,7 +253,7 @@ static enum status read_question(struct squad_reader *r, const cJSON *item)
     TRY(json_get_array(item, "answers", &answers));
     TRY(grow(r, (void **)&r->answer, &r->answers_cap, r->answers_n, cJSON_GetArraySize(answers),
              sizeof *r->answer));
-    /* until the list grows: place_lists */
+    /* valid until the list grows; see place_lists */
     example->answer = r->answer != NULL ? r->answer + r->answers_n : NULL;
     if (flag != NULL && !cJSON_IsBool(flag))
         return FAIL(ST_BAD_DATA, "JSON key \"is_impossible\" is not true or false");
@@ -286,7 +286,7 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
     return ST_OK;
 }
 
-/* check_other — a member that is not read is JSON all the same. */
+/* check_other — a member that is not used must be valid JSON too. */
 static enum status check_other(const struct squad_reader *r, const struct json_item *item)
 {
     cJSON *value;
@@ -300,7 +300,7 @@ static enum status check_other(const struct squad_reader *r, const struct json_i
 
 typedef enum status read_item(struct squad_reader *r, const struct json_item *item);
 
-/* for_each — of the array of this name in an object, and of *place its number. */
+/* for_each — calls fn for each item of the object's array of this name; *place is its number. */
 static enum status for_each(struct squad_reader *r, const char *object, size_t n, const char *key,
                             read_item *fn, int *place)
 {
@@ -351,7 +351,7 @@ static enum status walk_article(struct squad_reader *r, const struct json_item *
     return for_each(r, item->value, item->value_n, "paragraphs", walk_paragraph, &r->paragraph_i);
 }
 
-/* The lists have grown and moved: answers lie in the order of their questions. */
+/* place_lists — after the lists have moved: answers are in the order of their questions. */
 static void place_lists(struct squad_reader *r)
 {
     int64_t at = 0;
@@ -393,12 +393,12 @@ static enum status check_document(const struct squad *squad, const char *name)
         return FAIL(ST_BAD_DATA, "%s holds no questions; SQuAD has data[].paragraphs[].qas[]",
                     name);
     if (squad->mismatched_n > 0)
-        LOG_WARN("%s: %lld of %lld questions have no answer that stands in its place", name,
+        LOG_WARN("%s: %lld of %lld questions have no answer at its offset", name,
                  (long long)squad->mismatched_n, (long long)squad->examples_n);
     if (squad->mismatched_n > squad->examples_n / SQUAD_MISMATCH_SHARE)
         return FAIL(
             ST_BAD_DATA,
-            "%s: the answers of %lld of %lld questions do not stand where answer_start says, more "
+            "%s: the answers of %lld of %lld questions are not where answer_start says, more "
             "than one in %d; offsets count Unicode characters (not bytes or UTF-16 units) from 0",
             name, (long long)squad->mismatched_n, (long long)squad->examples_n,
             SQUAD_MISMATCH_SHARE);
@@ -459,7 +459,7 @@ static enum status open_file(const struct data_file *file, struct squad_read *re
     struct file_map map;
     if (file->kind != DATA_FILE_KIND_SQUAD)
         return FAIL(ST_BAD_SETTING,
-                    "TASK=qa reads SQuAD files (.json), and %s is none; check the path",
+                    "TASK=qa reads SQuAD files (.json), but %s is not one; check the path",
                     file->path);
     TRY(file_map_open(file->path, &map));
     const char *bytes = (const char *)map.data;
@@ -514,7 +514,7 @@ out_free:
 #ifdef FUZZ
 #include "base/log.h"
 
-/* What is taken has its answers where it says. */
+/* Each matching answer is at its offset. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

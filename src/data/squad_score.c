@@ -24,9 +24,8 @@ struct codes {
 #define CAPITAL_DOTTED_I 0x130
 #define DOT_ABOVE 0x307
 
-/* is_cased — Unicode's property Cased but for letters that is_ignorable takes first: letters of a
- * case, and what has another case, and Other_Lowercase and Other_Uppercase where neither says
- * so. */
+/* is_cased — Unicode's property Cased, except for letters that is_ignorable has: letters with a
+ * case or with another case, Other_Lowercase and Other_Uppercase. */
 static bool is_cased(int32_t c)
 {
     utf8proc_category_t category = utf8proc_category(c);
@@ -52,8 +51,8 @@ static bool is_ignorable(int32_t c)
            category == UTF8PROC_CATEGORY_SK;
 }
 
-/* is_final — the sigma at i ends a word: a letter before it, none behind, signs within words not
- * counted. */
+/* is_final — does the sigma at i end a word? A letter is before it and none after it, signs within
+ * words aside. */
 static bool is_final(const struct codes *text, size_t i)
 {
     size_t before = i, behind = i + 1;
@@ -98,7 +97,7 @@ static bool is_word(int32_t c)
     }
 }
 
-/* ---- the steps of normalising ---- */
+/* ---- normalisation ---- */
 
 static void decode(struct squad_score_text text, struct codes *out)
 {
@@ -114,8 +113,8 @@ static void decode(struct squad_score_text text, struct codes *out)
     }
 }
 
-/* Two letters are more than a table: sigma has a form of its own at the end of a word, and one
- * letter becomes two. */
+/* Two letters need more than a table: sigma has another form at the end of a word, and one letter
+ * becomes two. */
 static void lower(const struct codes *text, struct codes *out)
 {
     out->n = 0;
@@ -171,8 +170,8 @@ static void join_words(struct codes *text)
     text->n = n;
 }
 
-/* normalise — *out is the caller's to free, also after a failure. No text becomes longer in code
- * points than it is in bytes. */
+/* normalise — the caller frees *out, also after a failure. A text never has more code points than
+ * bytes. */
 static enum status normalise(struct squad_score_text text, struct codes *out)
 {
     struct codes plain = {.at = malloc((text.n + 1) * sizeof *plain.at)};
@@ -225,7 +224,7 @@ static enum status split(const struct codes *text, struct words *out)
     return ST_OK;
 }
 
-/* How many words two sorted lists share, each as often as in both. */
+/* The number of common words of two sorted lists, as multisets. */
 static size_t common(const struct words *a, const struct words *b)
 {
     size_t i = 0, j = 0, n = 0;
@@ -257,7 +256,7 @@ static void keep_best(struct squad_score *best, double exact, double f1_value)
     best->f1 = f1_value > best->f1 ? f1_value : best->f1;
 }
 
-/* One gold answer against the answer; *said_out: it says anything. */
+/* Scores one gold answer; *said_out: it is not empty. */
 static enum status compare(enum squad_score_rules rules, const struct codes *answer,
                            const struct words *words, struct squad_score_text gold_text,
                            struct squad_score *best, bool *said_out)

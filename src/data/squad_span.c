@@ -1,5 +1,5 @@
-/* squad_span — see squad_span.h. Every span is looked at: at most 30 a start, a few thousand a
- * window. */
+/* squad_span — see squad_span.h. All spans are tried: at most 30 for each start, a few thousand
+ * in a window. */
 #include "data/squad_span.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ void squad_span_begin(struct squad_span_best *best)
     best->null_score = INFINITY;
 }
 
-/* keep — insert behind all that are as good; the last one falls out. */
+/* keep — inserts after all that are at least as good; the last one is dropped. */
 static void keep(struct squad_span_best *best, const struct squad_span *span)
 {
     int at = best->n;

@@ -1,5 +1,5 @@
-/* squad_window.c — tokens of questions and contexts, kept once; samples are put together when asked
- * for. The rules are in squad_window.h. */
+/* squad_window — see squad_window.h. Tokens of questions and contexts are kept once; a sample is
+ * assembled when it is requested. */
 #include "data/squad_window.h"
 
 #include <stdlib.h>
@@ -11,11 +11,10 @@
 #include "base/assert.h"
 #include "data/bpe.h"
 
-/* As many as can be told apart by a few gigabytes of memory; real data has a few hundred
- * thousand. */
+/* A bound of a few gigabytes of memory; real data has a few hundred thousand. */
 #define SQUAD_WINDOW_N_MAX ((int64_t)1 << 26)
 
-/* A stretch of tokens of one text. */
+/* The tokens of one text. */
 struct squad_window_text {
     int64_t first;
     int64_t n;
@@ -77,7 +76,7 @@ static enum status add_text(struct squad_window_set *set, const char *text, int6
     return ST_OK;
 }
 
-/* The token of a context that holds this byte of it. */
+/* token_of_byte — the token of a context that contains this byte. */
 static int64_t token_of_byte(const struct squad_window_set *set, struct squad_window_text text,
                              int64_t byte)
 {
@@ -122,8 +121,7 @@ static const struct squad_answer *first_match(const struct squad_example *exampl
     return NULL;
 }
 
-/* The tokens of the answer in the whole context; -1: no label can be had, or there is nothing to
- * find. */
+/* The tokens of the answer in the whole context; -1: there is no label, or no answer. */
 struct squad_window_span {
     int64_t first, last;
     bool is_usable;
@@ -202,8 +200,7 @@ static enum status report(const struct squad_window_config *config, int64_t done
 {
     if (config->progress == NULL || config->progress(config->progress_arg, done_bytes, total_bytes))
         return ST_OK;
-    return FAIL(ST_RETRY,
-                "stopped while tokenising questions; what was done is made again next time");
+    return FAIL(ST_RETRY, "stopped while tokenising questions; the next start does it again");
 }
 
 static enum status add_example(struct squad_window_set *set, int64_t example_i)
@@ -230,10 +227,9 @@ static enum status add_examples(struct squad_window_set *set)
         TRY(add_example(set, i));
     }
     if (set->windows_n == 0)
-        return FAIL(
-            ST_BAD_DATA,
-            "of %lld questions none has an answer that stands where its file says; check the file",
-            (long long)n);
+        return FAIL(ST_BAD_DATA,
+                    "none of %lld questions has an answer where its file says; check the file",
+                    (long long)n);
     return ST_OK;
 }
 

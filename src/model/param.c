@@ -1,7 +1,4 @@
-/* param — the parameter table: appending rows, finding them, and initial values as a pure function
- * of counters.
- *
- * Must not know what a row means to the model, nor where its numbers will live. */
+/* param — appends and finds parameters, and draws initial values from counters (param.h). */
 #include "model/param.h"
 
 #include <math.h>
@@ -23,12 +20,11 @@ void param_table_free(struct param_table *t)
 static enum status grow(struct param_table *t)
 {
     int cap = t->params_cap ? 2 * t->params_cap : 32;
-    struct param *row = realloc(t->param, (size_t)cap * sizeof *row);
-    if (!row)
+    struct param *grown = realloc(t->param, (size_t)cap * sizeof *grown);
+    if (!grown)
         return FAIL(ST_RETRY,
-                    "out of memory: %d rows of the parameter table; use a machine with more memory",
-                    cap);
-    t->param = row;
+                    "out of memory: a table of %d parameters; use a machine with more memory", cap);
+    t->param = grown;
     t->params_cap = cap;
     return ST_OK;
 }
@@ -89,8 +85,8 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
     *elems_out = last - first;
 }
 
-/* Four normal numbers of one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤ 6.8, and a
- * quarter of the work of rand_normal, which a start with 124 million of them feels. */
+/* Four normal numbers of one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤ 6.8. A
+ * quarter of the work of rand_normal, which counts at a start that draws 124 million of them. */
 static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
 {
     struct rand4 r = rand_philox(seed, stream, block);
@@ -104,11 +100,11 @@ static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
     }
 }
 
-void param_fill(const struct param_table *t, int row, uint64_t seed, int64_t first, int64_t n,
+void param_fill(const struct param_table *t, int param, uint64_t seed, int64_t first, int64_t n,
                 float *out)
 {
-    ASSERTF(row >= 0 && row < t->params_n, "row %d of %d", row, t->params_n);
-    const struct param *p = &t->param[row];
+    ASSERTF(param >= 0 && param < t->params_n, "param %d of %d", param, t->params_n);
+    const struct param *p = &t->param[param];
     ASSERTF(first >= 0 && n >= 0 && first <= p->elems - n, "%s: first %lld n %lld of %lld", p->name,
             (long long)first, (long long)n, (long long)p->elems);
     if (p->init == PARAM_INIT_ZERO || p->init == PARAM_INIT_ONE) {
@@ -121,7 +117,7 @@ void param_fill(const struct param_table *t, int row, uint64_t seed, int64_t fir
     for (int64_t i = 0; i < n; i++) {
         uint64_t index = (uint64_t)(first + i);
         if (i == 0 || index % 4 == 0)
-            normal4(seed, RAND_STREAM(INIT, row), index / 4, z);
+            normal4(seed, RAND_STREAM(INIT, param), index / 4, z);
         out[i] = (float)(std * z[index % 4]);
     }
 }

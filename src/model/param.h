@@ -1,9 +1,11 @@
-/* param — the table of a model's parameters: names, shapes, where each lies. Pure arithmetic.
+/* param — the table of a model's parameters: names, shapes, and where each lies. Pure arithmetic.
+ * It must not know what a parameter means to the model, nor where its values are stored.
  *
- * Layout is block-major: one contiguous span per unit, so that sharding, prefetching and reducing
- * are about whole spans. Unit 0 is the embedding (wte, wpe), units 1 … LAYERS the blocks, unit
- * LAYERS+1 what follows (ln_f, qa_outputs). Every tensor starts on a multiple of 16 elements;
- * padding is zero and stays zero. Names are Hugging Face's without "transformer.". */
+ * - Unit 0 is the embedding (wte, wpe), units 1 … LAYERS are the blocks, unit LAYERS+1 is what
+ *   follows (ln_f, qa_outputs).
+ * - The table is in the order of units, so that each unit is one contiguous span of elements.
+ * - Every tensor starts at a multiple of 16 elements. Padding is zero and stays zero.
+ * - Names are Hugging Face's, without "transformer.". */
 #ifndef CONVOY_MODEL_PARAM_H
 #define CONVOY_MODEL_PARAM_H
 
@@ -15,19 +17,18 @@
 #define PARAM_NAME_MAX 64
 #define PARAM_ALIGN 16 /* elements */
 
-/* normal: N(0, 0.02); residual: N(0, 0.02/√(2·LAYERS)); zero; one */
+/* NORMAL: N(0, 0.02); RESIDUAL: N(0, 0.02/√(2·LAYERS)) */
 enum param_init { PARAM_INIT_NORMAL, PARAM_INIT_RESIDUAL, PARAM_INIT_ZERO, PARAM_INIT_ONE };
 
 struct param {
     char name[PARAM_NAME_MAX];
     int dims_n;
     int64_t dim[2];
-    int split_dim; /* the dim tensor parallelism cuts; -1: replicated */
+    int split_dim; /* the dimension that tensor parallelism cuts; -1: replicated */
     enum param_init init;
-    /* no product writes its gradient first: zero it before the first micro-batch */
-    bool grad_is_added;
+    bool grad_is_added; /* its gradient is only added to: zero it before the first micro-batch */
     int unit;
-    int64_t offset; /* elements from the start of the table */
+    int64_t offset; /* in elements, from the start of the table */
     int64_t elems;
 };
 
@@ -41,15 +42,20 @@ struct param_table {
 };
 
 void param_table_free(struct param_table *t);
-/* param_add — append a row to `unit` (units in order). Memory refused is ST_RETRY. */
+/* param_add — appends a parameter; units must not decrease. ST_BAD_SETTING: too large to address;
+ * ST_RETRY: out of memory. */
 enum status param_add(struct param_table *t, int unit, enum param_init init, int split_dim,
                       const char *name, int dims_n, int64_t dim0, int64_t dim1);
-const struct param *param_find(const struct param_table *t, const char *name); /* NULL: none */
+/* param_unit_span — the elements of a unit, with padding. */
 void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
                      int64_t *elems_out);
-/* param_fill — the initial values of elements [first, first+n) of one tensor: f(seed, row number,
- * element index), so any part may be asked for in any order, by any number of threads. */
-void param_fill(const struct param_table *t, int row, uint64_t seed, int64_t first, int64_t n,
+/* param_fill — initial values of elements [first, first + n) of one parameter. A value is a
+ * function of the seed, the parameter's number and the element's index: any range, in any order, on
+ * any thread. */
+void param_fill(const struct param_table *t, int param, uint64_t seed, int64_t first, int64_t n,
                 float *out);
+
+/* param_find — for tests: the parameter with a name; NULL: none. */
+const struct param *param_find(const struct param_table *t, const char *name);
 
 #endif

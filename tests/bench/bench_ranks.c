@@ -104,7 +104,7 @@ static double run(const struct setting *s, int ranks)
     for (int rank = 0; rank < ranks; rank++)
         o[rank] = (struct outcome){.setting = s, .ranks = ranks};
     struct ranks_one one[RANKS_MAX];
-    ranks_run_late(1, ranks, 120000, one_rank, o, sizeof *o, one);
+    ranks_try(1, ranks, 120000, one_rank, o, sizeof *o, one);
     for (int rank = 0; rank < ranks; rank++)
         if (one[rank].st != ST_OK) {
             printf("rank %d: %s\n", rank, one[rank].message);

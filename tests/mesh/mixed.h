@@ -1,8 +1,7 @@
-/* mixed — a store whose passes read another copy of the parameters than the masters, led through
- * steps of training: whatever ranks hold in parts, gather or update late, each unit is the newest
- * masters, rounded, when it is needed, on the way up and on the way down. No pass runs here, so a
- * CPU does: what a pass would read is taken by copies on the stream, and looked at when they are
- * done. */
+/* mixed — a store whose compute copy is not the masters, driven through steps of training. However
+ * SHARD shards, gathers or defers updates, each unit that is unsharded holds the newest masters,
+ * rounded, in the forward and in the backward pass. No pass runs, so a CPU will do: copies on the
+ * stream take what a pass would read, and are compared when they are done. */
 #ifndef CONVOY_TESTS_MIXED_H
 #define CONVOY_TESTS_MIXED_H
 
@@ -13,7 +12,7 @@
 
 #define MIXED_STEPS 3
 #define MIXED_TOKENS 8
-#define MIXED_LOOKS 16
+#define MIXED_COPIES 16
 
 static const struct model_dims mixed_dims = {.name = "tiny",
                                              .task = MODEL_TASK_LM,
@@ -31,20 +30,20 @@ struct mixed {
     struct comm *comm;
     struct store *store;
     struct param_table table;
-    float *values; /* of the masters, wherever they lie */
-    int step;      /* whose values they are, or will be when they are updated */
+    float *values; /* of all masters */
+    int step;      /* of these values; the masters have them, or get them by the next update */
     struct {
         int unit;
-        char *data; /* as the table lies */
-    } look[MIXED_LOOKS];
-    int looks_n;
+        char *data; /* laid out as the table */
+    } copy[MIXED_COPIES];
+    int copies_n;
     long wrong, looked;
-    /* sent from an update until the forward pass had all it needs, in all steps */
+    /* sent between an update and the end of the next forward pass, in all steps */
     int64_t gathered_bytes;
     int64_t params_bytes, unsharded_bytes;
 };
 
-/* The value of an element after a step; not the same in 16 bits. */
+/* The value of an element after a step; it changes when rounded to 16 bits. */
 static inline float mixed_value(int step, int64_t i)
 {
     return (float)(step * 1000 + 1) + (float)i * 0.37f;
@@ -75,18 +74,18 @@ static inline enum status mixed_update(void *arg, int bucket)
                : ST_OK;
 }
 
-/* What a pass would read of a unit, in the stream's order. */
-static inline enum status mixed_need(struct mixed *h, int unit, int way)
+/* Copies what a pass would read of a unit, in the stream's order. */
+static inline enum status mixed_unshard(struct mixed *h, int unit, int direction)
 {
     struct pass p = {.dims = &mixed_dims};
     size_t each = dtype_bytes(h->dtype);
-    TRY(store_unshard(h->store, unit, way));
+    TRY(store_unshard(h->store, unit, direction));
     store_bind(h->store, &p);
-    if (p.params.dtype != h->dtype || h->looks_n == MIXED_LOOKS)
-        return FAIL(ST_BUG, "dtype %d, look %d", (int)p.params.dtype, h->looks_n);
+    if (p.params.dtype != h->dtype || h->copies_n == MIXED_COPIES)
+        return FAIL(ST_BUG, "dtype %d, copy %d", (int)p.params.dtype, h->copies_n);
     char *to = calloc((size_t)h->table.total_elems, each);
-    h->look[h->looks_n].unit = unit;
-    h->look[h->looks_n++].data = to;
+    h->copy[h->copies_n].unit = unit;
+    h->copy[h->copies_n++].data = to;
     for (int row = 0; row < h->table.params_n; row++) {
         const struct param *at = &h->table.param[row];
         if (at->unit == unit)
@@ -97,24 +96,24 @@ static inline enum status mixed_need(struct mixed *h, int unit, int way)
     return ST_OK;
 }
 
-/* All that was read so far shall be the values of this step. */
-static inline enum status mixed_look(struct mixed *h, int step)
+/* All copies so far must be the values of this step. */
+static inline enum status mixed_check(struct mixed *h, int step)
 {
     TRY(dev_sync(h->stream));
-    for (int k = 0; k < h->looks_n; k++) {
+    for (int k = 0; k < h->copies_n; k++) {
         for (int row = 0; row < h->table.params_n; row++) {
             const struct param *at = &h->table.param[row];
-            for (int64_t i = at->offset; at->unit == h->look[k].unit && i < at->offset + at->elems;
+            for (int64_t i = at->offset; at->unit == h->copy[k].unit && i < at->offset + at->elems;
                  i++, h->looked++) {
                 uint32_t got = 0;
                 size_t each = dtype_bytes(h->dtype);
-                memcpy(&got, h->look[k].data + i * (int64_t)each, each);
+                memcpy(&got, h->copy[k].data + i * (int64_t)each, each);
                 h->wrong += got != mixed_bits(h->dtype, mixed_value(step, i));
             }
         }
-        free(h->look[k].data);
+        free(h->copy[k].data);
     }
-    h->looks_n = 0;
+    h->copies_n = 0;
     return ST_OK;
 }
 
@@ -122,9 +121,9 @@ static inline enum status mixed_forward(struct mixed *h)
 {
     int last = h->table.units_n - 1;
     for (int unit = 0; unit < last; unit++)
-        TRY(mixed_need(h, unit, 1));
-    TRY(mixed_need(h, last, 0));
-    return mixed_need(h, 0, 0);
+        TRY(mixed_unshard(h, unit, 1));
+    TRY(mixed_unshard(h, last, 0));
+    return mixed_unshard(h, 0, 0);
 }
 
 static inline void mixed_count(struct mixed *h, bool is_gathered)
@@ -134,7 +133,7 @@ static inline void mixed_count(struct mixed *h, bool is_gathered)
     h->gathered_bytes += is_gathered ? times.bytes_sent : 0;
 }
 
-/* What a step of training asks of the store (train/step_run.c). */
+/* The calls of a step of training (train/step_run.c). */
 static inline enum status mixed_step(struct mixed *h, int32_t *tokens)
 {
     int last = h->table.units_n - 1;
@@ -149,23 +148,23 @@ static inline enum status mixed_step(struct mixed *h, int32_t *tokens)
     TRY(store_embedding_grad_ready(h->store));
     TRY(store_post_backward(h->store, last));
     for (int unit = last - 1; unit > 0; unit--) {
-        TRY(mixed_need(h, unit, -1));
+        TRY(mixed_unshard(h, unit, -1));
         TRY(store_prepare_grad(h->store, unit));
         TRY(store_post_backward(h->store, unit));
     }
-    /* token rows, whose numbers go where tokens are */
+    /* where rows are exchanged; their indices replace the tokens */
     if (!dev_is_discrete(((struct stream_head *)h->stream)->dev))
         TRY(store_embed_pass(h->store, &p, &embed));
     TRY(store_post_backward(h->store, 0));
     TRY(store_grad_norm_begin(h->store));
     TRY(dev_sync(h->stream));
     TRY(store_grad_norm_end(h->store, &norm_sq, &extra, 1));
-    TRY(mixed_look(h, h->step++));
+    TRY(mixed_check(h, h->step++));
     mixed_count(h, false);
     return store_update(h->store);
 }
 
-/* Initial values, which each rank has at hand. */
+/* Initial values; each rank has all of them. */
 static inline enum status mixed_begin(struct mixed *h)
 {
     for (int64_t i = 0; i < h->table.total_elems; i++)
@@ -173,8 +172,8 @@ static inline enum status mixed_begin(struct mixed *h)
     return store_set(h->store, 0, 0, h->table.total_elems, h->values);
 }
 
-/* Rank 0 reads the masters, which nothing has rounded, and puts others in their place, as from a
- * checkpoint: what passes read is theirs. */
+/* Rank 0 reads the masters, which must not be rounded, and replaces them as from a checkpoint;
+ * passes must then read the new ones. */
 static inline enum status mixed_state(struct mixed *h, int rank)
 {
     enum status st;
@@ -234,21 +233,21 @@ static inline enum status mixed_rank(struct ranks_one *one)
         TRY_OR(mixed_step(h, tokens), out_close);
     }
     TRY_OR(mixed_forward(h), out_close);
-    TRY_OR(mixed_look(h, h->step), out_close);
+    TRY_OR(mixed_check(h, h->step), out_close);
     TRY_OR(mixed_state(h, one->rank), out_close);
     TRY_OR(mixed_forward(h), out_close);
-    TRY_OR(mixed_look(h, h->step), out_close);
+    TRY_OR(mixed_check(h, h->step), out_close);
 out_close:
     store_close(h->store);
     dev_stream_close(h->stream);
-    for (int k = 0; k < h->looks_n; k++)
-        free(h->look[k].data);
+    for (int k = 0; k < h->copies_n; k++)
+        free(h->copy[k].data);
     free(h->values);
     param_table_free(&h->table);
     return st;
 }
 
-/* mixed_run — on every rank; what rank 0 found. */
+/* mixed_run — runs it on every rank and fails on a wrong number; returns what rank 0 has. */
 static inline struct mixed mixed_run(const struct mixed *like, int ranks)
 {
     struct mixed all[RANKS_MAX];

@@ -1,7 +1,7 @@
-/* ranks — several ranks of one job as threads of a test: each with a comm of kind mem and a device
- * of one thread. A rank must not assert (it is not the test's thread): it returns a status, and
- * what it found is looked at afterwards. When one fails the job is aborted, as a supervisor
- * does. */
+/* ranks — several ranks of one job as threads of a test, each with the mem transport and a CPU
+ * device of one thread. A rank must not assert, because it is not the test's thread: it returns a
+ * status, and the test looks at its results afterwards. When a rank fails, the job is aborted, as a
+ * supervisor would do. */
 #ifndef CONVOY_TESTS_RANKS_H
 #define CONVOY_TESTS_RANKS_H
 
@@ -34,7 +34,7 @@ struct ranks_one {
     pthread_t thread;
 };
 
-/* Set before a run by programs whose ranks have another device or transport than those of mem. */
+/* Set before a run by programs whose ranks have another device or transport. */
 static struct dev *(*ranks_own_dev)(int rank);
 static enum status (*ranks_own_open)(struct ranks_one *one, struct comm_config config);
 
@@ -90,10 +90,11 @@ static inline struct dev *ranks_dev(int rank)
     return devs[rank];
 }
 
-/* ranks_run_late — fn on every rank, args + rank·arg_bytes as its arg; nodes of equal size. */
-static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms,
-                                  enum status (*fn)(struct ranks_one *one), void *args,
-                                  size_t arg_bytes, struct ranks_one one[RANKS_MAX])
+/* ranks_try — runs fn on every rank, with args + rank·arg_bytes as its arg; ranks may fail.
+ * Nodes have equal numbers of ranks. */
+static inline void ranks_try(int nodes, int locals, int64_t timeout_ms,
+                             enum status (*fn)(struct ranks_one *one), void *args, size_t arg_bytes,
+                             struct ranks_one one[RANKS_MAX])
 {
     int ranks = nodes * locals;
     atomic_bool is_aborted = false;
@@ -116,12 +117,12 @@ static inline void ranks_run_late(int nodes, int locals, int64_t timeout_ms,
     shm_threads_world_free(world);
 }
 
-/* ranks_run — the same, and all of them must succeed. */
+/* ranks_run — the same; all ranks must succeed. */
 static inline void ranks_run(int nodes, int locals, enum status (*fn)(struct ranks_one *one),
                              void *args, size_t arg_bytes)
 {
     struct ranks_one one[RANKS_MAX];
-    ranks_run_late(nodes, locals, RANKS_TIMEOUT_MS, fn, args, arg_bytes, one);
+    ranks_try(nodes, locals, RANKS_TIMEOUT_MS, fn, args, arg_bytes, one);
     for (int rank = 0; rank < nodes * locals; rank++)
         if (one[rank].st != ST_OK)
             fail_msg("rank %d of %d: %s: %s", rank, nodes * locals, status_name(one[rank].st),

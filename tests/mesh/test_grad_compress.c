@@ -1,5 +1,5 @@
-/* Compressed sums: the same bits on all ranks, whole or in parts; near the true sum; what is lost
- * comes later. */
+/* test_grad_compress — compressed sums are the same bits on all ranks, whole or in parts; they are
+ * near the true sum; with error feedback the mean of many is nearer. */
 #include "mesh/ranks.h"
 
 #include <math.h>
@@ -10,13 +10,13 @@
 
 #define ELEMS 5003
 #define SMALL 7 /* a bucket with fewer elements than ranks have parts */
-#define LARGE 1 /* the number of the other bucket */
+#define LARGE 1 /* number of the other bucket */
 #define ROUNDS 40
 
 struct case_of {
     enum grad_compress_kind kind;
     bool is_whole;
-    bool is_late;                   /* its own part first, the rest when asked for */
+    bool is_late;                   /* own part first, then _gather_begin */
     float first[ELEMS], sum[ELEMS]; /* after one round; of all rounds */
     float small[SMALL];
 };
@@ -33,7 +33,7 @@ static enum status one_round(struct ranks_one *one, struct case_of *c, struct gr
     struct part_extent part = part_extent(ELEMS, one->ranks, one->rank);
     static _Thread_local float x[ELEMS], small[SMALL];
     for (int64_t i = 0; i < ELEMS; i++)
-        /* the same gradient each time: what is lost must come in the end */
+        /* the same gradient each round, so that residuals must arrive */
         x[i] = value(one->rank, i);
     for (int i = 0; i < SMALL; i++)
         small[i] = value(one->rank + 50, i);
@@ -74,7 +74,7 @@ static enum status one_rank(struct ranks_one *one)
     return st;
 }
 
-/* The root of the mean square of a - b, by that of b. */
+/* Root mean square of a - b, divided by that of b. */
 static double apart(const float *a, const double *b, int64_t n)
 {
     double diff = 0, size = 0;
@@ -111,7 +111,7 @@ static void check(enum grad_compress_kind kind, int ranks, const double *want,
     double once = apart(whole[0].first, want, ELEMS), all = apart(whole[0].sum, want, ELEMS);
     print_message("# kind %d, %d ranks: one sum is %.1e off, the mean of %d is %.1e off\n",
                   (int)kind, ranks, once, ROUNDS, all);
-    /* BF16 forgets what it lost */
+    /* BF16 has no error feedback */
     assert_true(once < 0.02 && (kind == GRAD_COMPRESS_KIND_BF16 || all < once / 8));
     assert_true(apart(whole[0].small, want_small, SMALL) < 0.02);
 }

@@ -1,4 +1,5 @@
-/* Every element of the table has one owner and one place; a window holds what it must. */
+/* test_layout — every element has one owner and one place in its local shard; the unsharded buffer
+ * has room for what lies in it; units are joined into buckets as documented. */
 #include "harness.h"
 
 #include "mesh/layout.h"
@@ -33,7 +34,7 @@ static void check_buckets(const struct param_table *t, const struct layout *l)
     assert_true(l->shard_elems <= t->total_elems / l->ranks + 2 * PARAM_ALIGN * l->buckets_n);
 }
 
-/* A tensor lies in its bucket's place in the window as it does in the table. */
+/* A tensor lies in its bucket's place in the buffer as it does in the table. */
 static void check_rows(const struct param_table *t, const struct layout *l)
 {
     for (int i = 0; i < t->params_n; i++) {
@@ -84,8 +85,7 @@ static void test_owners(void **state)
                 }
 }
 
-/* One rank: units, as they were. Several: the embedding's tensors, then buckets that are worth a
- * message. */
+/* One rank: each unit is a bucket. Several: the embedding's tensors, then joined units. */
 static void test_cut(void **state)
 {
     (void)state;

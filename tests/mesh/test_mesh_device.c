@@ -1,6 +1,6 @@
-/* test_mesh_device — the same training where gradients and parameters lie in a device's memory,
- * apart from the host's (fake_device.h): over transports of the host's memory, and over the tests'
- * own NCCL. Copies happen as late as they may, so what relies on an unfinished one shows. */
+/* test_mesh_device — the same training where gradients and parameters lie in a device's own memory
+ * (fake_device.h): with transports of host memory, and with the tests' own NCCL. Copies run as late
+ * as they may, so code that relies on an unfinished copy fails. */
 #include "mesh/trial.h"
 
 #include "comm/fake_device.h"
@@ -45,7 +45,7 @@ static struct trial run_on(const struct trial *like, int ranks, int how)
     return got;
 }
 
-/* Long samples: no token rows apart, so the same numbers are added in the same order. */
+/* Long samples: sparse_rows are not exchanged, so the same numbers are added in the same order. */
 static void same_bits(enum grad_compress_kind compress, int64_t batch_samples)
 {
     static const char *const how_name[] = {"host", "device over host memory", "device over NCCL"};
@@ -76,8 +76,8 @@ static void compressed(void **state)
     same_bits(GRAD_COMPRESS_KIND_INT8, 1);
 }
 
-/* Short ones: token rows go apart on the host only, so the sums have another order. */
-static void rows(void **state)
+/* Short samples: sparse_rows are exchanged in host memory only, so the order of sums differs. */
+static void sparse_rows(void **state)
 {
     (void)state;
     struct trial like = trial_of(MODEL_TASK_LM, 12, 17);
@@ -89,10 +89,9 @@ static void rows(void **state)
     trial_same(&over, &got, "over NCCL");
 }
 
-/* Parameters that passes read in 16 bits: as new as ever (mixed.h), and half the bytes on the way.
- * NCCL counts what it is given, a share of each whole bucket: two ranks or four, of which each is a
- * whole number. */
-static void halves(void **state)
+/* A 16-bit compute copy: current (mixed.h), and half the bytes are sent. NCCL counts a share of
+ * each whole bucket, so two or four ranks, for which shares are whole numbers. */
+static void half_the_bytes(void **state)
 {
     (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
@@ -115,7 +114,7 @@ static void halves(void **state)
                 shard, ranks, (long long)sent[DTYPE_F32], (long long)sent[DTYPE_BF16],
                 (long long)sent[DTYPE_F16]);
             assert_true(sent[DTYPE_F32] > 0 && sent[DTYPE_F16] == sent[DTYPE_BF16]);
-            /* there gradients travel in these places, f32 in any case */
+            /* with none gradients are gathered, always f32 */
             int times = shard == LAYOUT_SHARD_NONE ? 1 : 2;
             assert_true(sent[DTYPE_F32] == times * sent[DTYPE_BF16]);
         }
@@ -138,7 +137,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain), cmocka_unit_test(accumulated), cmocka_unit_test(compressed),
-        cmocka_unit_test(rows), cmocka_unit_test(halves)};
+        cmocka_unit_test(sparse_rows), cmocka_unit_test(half_the_bytes)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     fake_device_map(true);

@@ -1,9 +1,10 @@
-/* Is it the same training, however many ranks share it and whatever each of them holds? */
+/* test_mesh_equal — training does not depend on the number of ranks, but for the rounding of sums,
+ * and not on SHARD at all. */
 #include "mesh/trial.h"
 
 static const char *const shard_name[] = {"none", "optimizer", "gradients", "full"};
 
-/* Losses of 1, 2, 3 and 4 ranks on the same global batch. */
+/* The losses of 1, 2, 3 and 4 ranks on the same global batch. */
 static void equal_losses(struct trial like, const char *what)
 {
     like.steps = 20;
@@ -40,8 +41,8 @@ static void test_equal_qa(void **state)
     equal_losses(like, "qa");
 }
 
-/* Every way of sharding gives the same bits on the same ranks: with and without accumulation, with
- * token rows apart (short samples) and not (long ones), with buckets of one unit and of all. */
+/* Every SHARD gives the same bits on the same ranks: with and without accumulation, with rows
+ * exchanged (short samples) and not (long ones), with buckets of one unit and of all. */
 static void same_bits(struct trial like, int nodes, int locals, const char *what)
 {
     like.steps = 4;
@@ -98,7 +99,7 @@ static void test_bits_int8(void **state)
     all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8);
 }
 
-/* SGD with and without momentum has other numbers of moments. */
+/* SGD has one moment, or none. */
 static void test_bits_sgd(void **state)
 {
     (void)state;

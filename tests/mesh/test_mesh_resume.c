@@ -1,8 +1,8 @@
-/* Saving and loading on other meshes, what is not a number, ranks that go away, memory. */
+/* test_mesh_resume — saving and loading with another number of ranks or another SHARD, gradients
+ * that are not finite, lost ranks, refused samples, memory, learning with compression. */
 #include "mesh/trial.h"
 
-/* Six steps at once, or three, saved, loaded on other ranks and other ways of sharding, and three
- * more. */
+/* Six steps in one run, and three, saved, loaded with other ranks and another SHARD, then three. */
 static void resume(enum layout_shard from, int from_ranks, enum layout_shard to, int to_ranks)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 12, 11);
@@ -45,7 +45,7 @@ static void test_resume(void **state)
     resume(LAYOUT_SHARD_GRADIENTS, 2, LAYOUT_SHARD_NONE, 2);
 }
 
-/* One NaN on one rank: all of them leave the parameters as they were, say so, and go on alike. */
+/* A NaN on one rank: all ranks leave parameters as they were, report it, and go on alike. */
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -56,8 +56,8 @@ static void test_not_finite(void **state)
             like.config.store.shard = (enum layout_shard)shard;
             like.config.store.compress = (enum grad_compress_kind)compress;
             like.steps = 3;
-            like.poison_step = 1;
-            like.poison_rank = 2;
+            like.nan_step = 1;
+            like.nan_rank = 2;
             struct trial got = trial_run(&like, 1, 3);
             assert_true(isfinite(got.loss[0]) && isnan(got.loss[1]) && isfinite(got.loss[2]));
             for (int64_t i = 0; i < got.elems; i++)
@@ -67,7 +67,7 @@ static void test_not_finite(void **state)
         }
 }
 
-/* A rank goes away before step 2: the others learn it in the step, and close. */
+/* A rank ends before step 2: the others get ST_PEER in that step, and close. */
 static void test_lost_rank(void **state)
 {
     (void)state;
@@ -84,7 +84,7 @@ static void test_lost_rank(void **state)
                 all[rank].leave_step = 2;
                 all[rank].leave_rank = 1;
             }
-            ranks_run_late(1, 3, RANKS_TIMEOUT_MS, trial_rank, all, sizeof *all, one);
+            ranks_try(1, 3, RANKS_TIMEOUT_MS, trial_rank, all, sizeof *all, one);
             for (int rank = 0; rank < 3; rank++) {
                 if (one[rank].st != (rank == 1 ? ST_RETRY : ST_PEER) || all[rank].done > 2)
                     fail_msg("shard %d compress %d rank %d: %s after %d steps: %s", shard, compress,
@@ -120,13 +120,13 @@ static void test_refused_samples(void **state)
     struct trial all[2];
     struct ranks_one one[RANKS_MAX];
     all[0] = all[1] = trial_of(MODEL_TASK_LM, 2, 8);
-    ranks_run_late(1, 2, RANKS_TIMEOUT_MS, refuse, all, sizeof *all, one);
+    ranks_try(1, 2, RANKS_TIMEOUT_MS, refuse, all, sizeof *all, one);
     assert_int_equal(one[1].st, ST_BAD_DATA);
-    assert_int_equal(one[0].st, ST_PEER); /* refused, or gone, whichever is seen first */
+    /* refused samples or a lost rank, whichever comes first */
+    assert_int_equal(one[0].st, ST_PEER);
 }
 
-/* What four ranks hold: a quarter of everything, and whole buckets only while they are worked
- * on. */
+/* Four ranks: each holds a quarter of what SHARD shards, and unsharded buffers. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -146,16 +146,16 @@ static void test_memory(void **state)
                       shard, (long long)p->params, (long long)w->params, (long long)p->grads,
                       (long long)w->grads, (long long)p->moments, (long long)w->moments,
                       (long long)p->unsharded);
-        int64_t slack = 64 * (int64_t)sizeof(float) * 20; /* a line for each bucket */
+        int64_t slack = 64 * (int64_t)sizeof(float) * 20; /* padding of each bucket */
         assert_true(p->params <= w->params / (shard == LAYOUT_SHARD_FULL ? 4 : 1) + slack);
         assert_true(p->grads <= w->grads / (shard >= LAYOUT_SHARD_GRADIENTS ? 4 : 1) + slack);
         assert_true(p->moments <= w->moments / (shard >= LAYOUT_SHARD_OPTIMIZER ? 4 : 1) + slack);
     }
 }
 
-/* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and of parameters and gradients
- * two blocks beside the embedding, which the head needs whole. By the layout, which is what a store
- * takes (store.c asserts it). */
+/* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and unsharded buffers of two
+ * blocks and the embedding, which the head needs whole. From the layout alone; store_memory.c
+ * asserts that the store takes the same. */
 static void test_memory_planned(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static void test_memory_planned(void **state)
     assert_int_equal(layout_init(&t, 4, 1, 0, &l), ST_OK);
     param_unit_span(&t, 0, &first, &embed);
     param_unit_span(&t, 1, &first, &block);
-    /* lines; the last norm goes with a block */
+    /* padding; the last norm is in a bucket with a block */
     int64_t all = t.total_elems, slack = 64 * l.buckets_n + 2 * dims.embed;
     print_message("# GPT-2 124M, SHARD=full, 4 ranks, MB: parameters, gradients and moments %.1f "
                   "of %.1f; windows %.1f = 2 x (embedding %.1f + two blocks %.1f)\n",
@@ -180,7 +180,7 @@ static void test_memory_planned(void **state)
     param_table_free(&t);
 }
 
-/* Compressed gradients learn as well. */
+/* With compression a model learns as well. */
 static void test_compressed_learns(void **state)
 {
     (void)state;

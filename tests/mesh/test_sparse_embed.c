@@ -1,5 +1,4 @@
-/* Token embed of several ranks come together as a plain loop over ranks and tokens would add
- * them. */
+/* test_sparse_embed — the rows of several ranks add up as in a plain loop over ranks and tokens. */
 #include "mesh/ranks.h"
 
 #include "base/rand.h"
@@ -32,7 +31,7 @@ static enum status one_rank(struct ranks_one *one)
                                                         .buffer = buffer},
                           &embed));
     enum status st = ST_OK;
-    for (int again = 0; again < 2; again++) { /* the second time nothing is left of the first */
+    for (int again = 0; again < 2; again++) { /* the second round must not see the first */
         TRY_OR(sparse_embed_begin(embed, c->tokens, c->n, &ticket), out_close);
         TRY_OR(comm_wait(one->comm, ticket), out_close);
         float *place = sparse_embed_rows(embed);

@@ -1,10 +1,10 @@
-/* The copy of the parameters that passes read, 16 bits wide or a window or both (mixed.h), and what
- * memory it takes. */
+/* test_store_mixed — the compute copy is current whenever a unit is unsharded: 16 bits wide, in an
+ * unsharded buffer, or both (mixed.h). And how much memory the store takes. */
 #include "mesh/mixed.h"
 
 #include "mesh/sparse_embed.h"
 
-static void what_is_needed_is_rounded_anew(void **state)
+static void the_compute_copy_is_current(void **state)
 {
     (void)state;
     for (int ranks = 1; ranks <= 5; ranks++)
@@ -17,8 +17,8 @@ static void what_is_needed_is_rounded_anew(void **state)
                               ranks);
 }
 
-/* Masters lie whole only where passes of several ranks read them, or all ranks update all. */
-static void masters_are_in_parts(void **state)
+/* Masters are whole only where passes read them, or where all ranks update all of them. */
+static void memory_is_as_the_policy_says(void **state)
 {
     (void)state;
     struct param_table t;
@@ -47,6 +47,6 @@ static void masters_are_in_parts(void **state)
     param_table_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_needed_is_rounded_anew),
-                                          cmocka_unit_test(masters_are_in_parts)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(the_compute_copy_is_current),
+                                          cmocka_unit_test(memory_is_as_the_policy_says)};
 HARNESS_MAIN(tests)

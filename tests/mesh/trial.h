@@ -1,4 +1,4 @@
-/* trial — a small model trained by some ranks for some steps, and what came of it. */
+/* trial — a small model that some ranks train for some steps, and its losses, norms and state. */
 #ifndef CONVOY_TESTS_TRIAL_H
 #define CONVOY_TESTS_TRIAL_H
 
@@ -16,13 +16,13 @@ struct trial {
     struct step_config config; /* dev and comm are the rank's */
     int first_step, steps;
     double lr;
-    float *load[TRIAL_PARTS];     /* rank 0: state to begin with; NULL: initial values */
-    bool takes_state;             /* rank 0 takes the state at the end */
-    bool reduced_text;            /* tokens of a few kinds only, so that ranks share rows */
-    bool learnable;               /* the next token follows from this one */
-    int poison_step, poison_rank; /* -1: never */
-    int leave_step, leave_rank;   /* a rank that goes away before this step; -1: never */
-    /* after each, on each rank; NULL: nothing */
+    float *load[TRIAL_PARTS];   /* rank 0: the state to start from; NULL: initial values */
+    bool takes_state;           /* rank 0 reads the state at the end */
+    bool reduced_text;          /* few different tokens, so that ranks share rows */
+    bool learnable;             /* the next token follows from this one */
+    int nan_step, nan_rank;     /* -1: never */
+    int leave_step, leave_rank; /* a rank that ends before this step; -1: never */
+    /* called after each step on each rank; NULL: not called */
     void (*stepped)(const struct ranks_one *one, int step);
     /* outcome */
     double loss[TRIAL_STEPS_MAX], norm[TRIAL_STEPS_MAX], eval;
@@ -37,7 +37,7 @@ struct trial {
 static inline struct trial trial_of(enum model_task task, int64_t global_samples, int64_t t)
 {
     return (struct trial){.lr = 1e-2,
-                          .poison_step = -1,
+                          .nan_step = -1,
                           .leave_step = -1,
                           .takes_state = true,
                           .config = {.batch_samples = 1,
@@ -60,7 +60,7 @@ static inline struct trial trial_of(enum model_task task, int64_t global_samples
                                                .grad_clip = 1}}};
 }
 
-/* Sample `sample` of step `step`, to row `row`: a function of these numbers. */
+/* Writes a sample of a step to row `row` of the batch; a function of these numbers. */
 static inline void trial_sample(const struct trial *t, int step, int64_t sample, int64_t row,
                                 struct batch *b)
 {
@@ -129,7 +129,7 @@ static inline enum status trial_steps(struct ranks_one *one, struct trial *t, st
             return ST_RETRY;
         for (int64_t row = 0; row < b->samples; row++)
             trial_sample(t, s, one->rank * b->samples + row, row, b);
-        bool inject_nan = t->poison_step == s && t->poison_rank == one->rank;
+        bool inject_nan = t->nan_step == s && t->nan_rank == one->rank;
         enum status st =
             step_run_batch(step, b, s, s * t->config.global_samples, t->lr, inject_nan, &t->last);
         t->step_st = st;
@@ -167,8 +167,8 @@ out_close:
     return st;
 }
 
-/* trial_run — like on every rank; the outcome is rank 0's, the others' losses and norms must be the
- * same bits. */
+/* trial_run — runs `like` on every rank. Returns rank 0's outcome; losses and norms of the others
+ * must be the same bits. */
 static inline struct trial trial_run(const struct trial *like, int nodes, int locals)
 {
     static struct trial all[RANKS_MAX];

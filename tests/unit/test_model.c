@@ -1,5 +1,5 @@
-/* test_model — presets, bounds and counts; logits agree with losses; a plan measured is a plan
- * taken, and less is kept when told; when the token embedding's gradient is whole. */
+/* test_model — presets, bounds and flops; logits agree with losses; what is planned is taken, and
+ * recomputation takes less; when the token embedding's gradient is ready. */
 #include "model/model.h"
 
 #include <math.h>
@@ -96,7 +96,7 @@ static void test_plan(void **state)
     model_plan_free(NULL);
 }
 
-/* A pass through the tiny model and what it works on. */
+/* A pass through the tiny model, and its memory. */
 struct rig {
     struct dev *dev;
     struct stream *stream;
@@ -185,7 +185,7 @@ static void test_logits(void **state)
 
 struct told {
     const float *table;
-    float then[21 * 16]; /* the table's gradient when it was said to be done */
+    float then[21 * 16]; /* the embedding's gradient at the call */
     int calls;
 };
 
@@ -197,8 +197,8 @@ static enum status note_table(void *arg)
     return ST_OK;
 }
 
-/* More rows than the head takes at a time: it is told once, and nothing is added afterwards. */
-static void test_table_done(void **state)
+/* More rows than a chunk has: one call, and the head adds nothing after it. */
+static void test_embedding_grad_ready(void **state)
 {
     (void)state;
     struct rig r;
@@ -216,6 +216,6 @@ static void test_table_done(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_presets), cmocka_unit_test(test_check),
     cmocka_unit_test(test_flops),   cmocka_unit_test(test_plan),
-    cmocka_unit_test(test_logits),  cmocka_unit_test(test_table_done),
+    cmocka_unit_test(test_logits),  cmocka_unit_test(test_embedding_grad_ready),
 };
 HARNESS_MAIN(tests)

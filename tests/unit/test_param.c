@@ -1,4 +1,4 @@
-/* test_param — the table's layout, its names, and initial values that depend on nothing but their
+/* test_param — the layout of the table, its names, and initial values that are functions of their
  * counters. */
 #include "model/param.h"
 
@@ -76,7 +76,7 @@ static void test_too_large(void **state)
     param_table_free(&t);
 }
 
-/* Any cut of a tensor gives the same numbers; other rows and seeds give others. */
+/* Any range of a parameter gives the same numbers; other parameters and seeds give others. */
 static void test_fill_is_a_function(void **state)
 {
     (void)state;

@@ -1,9 +1,8 @@
-/* gpt2 — GPT-2 as Hugging Face computes it (Radford et al. 2019): parameters, embedding, and the
- * walk through a block.
+/* gpt2 — GPT-2 as Hugging Face computes it (Radford et al. 2019): its parameters, the operations
+ * that all its files use, the embedding, and the order of a block's halves.
  *
- * B samples · T tokens · N = B·T rows · C embedding · H heads · D = C/H · V vocabulary · L layers.
  * The halves of a block are in gpt2_attn.c and gpt2_mlp.c, what follows the last block in
- * gpt2_head_lm.c and gpt2_head_qa.c. */
+ * gpt2_head_lm.c and gpt2_head_qa.c, memory in gpt2_plan.c. */
 #include "model/gpt2/gpt2.h"
 
 #include "base/assert.h"
@@ -184,7 +183,7 @@ static enum status describe_all(const struct model_dims *dims, struct param_tabl
     if (dims->task == MODEL_TASK_QA) {
         TRY(param_add(t, last, PARAM_INIT_NORMAL, -1, "qa_outputs.weight", 2, 2, c));
         TRY(param_add(t, last, PARAM_INIT_ZERO, -1, "qa_outputs.bias", 1, 2, 0));
-        /* no vocabulary product: only embed_bwd, which adds */
+        /* without a vocabulary product only embed_bwd makes it, by adding */
         t->param[GPT2_WTE].grad_is_added = true;
     }
     return ST_OK;

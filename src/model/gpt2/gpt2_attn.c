@@ -1,13 +1,11 @@
 /* gpt2_attn — the first half of a block: mid = x + drop(attention(ln_1(x)·Wqkv + b)·Wo + b), and
- * its adjoint.
- *
- * Must not know which of its activations were kept and which it is asked to write again
+ * its backward. It must not know which activations were kept and which are computed again
  * (gpt2_acts.h). */
 #include "model/gpt2/gpt2.h"
 
 #include "base/assert.h"
 
-/* ln_1, qkv and attention's output: what RECOMPUTE=attention does twice. */
+/* ln_1, qkv and attention's output: what RECOMPUTE=attention computes twice. */
 static enum status attend(const struct pass *p, int block)
 {
     const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
@@ -44,8 +42,8 @@ enum status gpt2_attn_fwd(const struct pass *p, int block)
         (struct matmul_fwd){.y = a->mid, .x = a->att, .residual = a->x, .dropout = dropout});
 }
 
-/* From dx, the gradient of mid, to dqkv at the front of wide; the gradient of attention's output is
- * wide's last quarter. */
+/* dx, the gradient of mid, to dqkv in the first three quarters of wide; the last quarter holds the
+ * gradient of attention's output. */
 static enum status attend_bwd(const struct pass *p, int block, struct tensor dqkv)
 {
     const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];

@@ -1,10 +1,10 @@
 /* gpt2_head_lm — final LayerNorm, vocabulary product with the tied token embedding, cross-entropy,
- * and all their gradients.
+ * and their gradients.
  *
- * Logits exist for acts->logits_rows rows at a time: product, loss and gradient in place, then both
- * gradient products while the chunk is near. ln_f's output stays in y; each chunk's rows are
- * replaced by their own gradient once their weight gradient is taken. Writes dwte first (accumulate
- * off); embed_bwd adds to it. */
+ * Works on chunks of logits_rows rows: product, loss and gradient in place, then both gradient
+ * products while the chunk is in cache. ln_f's output stays in y; the rows of a chunk are replaced
+ * by their gradient once the weight gradient has been taken from them. Writes dwte unless
+ * accumulating; embed_bwd adds to it. */
 #include "model/gpt2/gpt2.h"
 
 #include "base/assert.h"

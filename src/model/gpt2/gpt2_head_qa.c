@@ -1,8 +1,5 @@
 /* gpt2_head_qa — final LayerNorm, two logits a position (start and end of the answer), their
- * cross-entropies and gradients.
- *
- * There is no vocabulary product, so nothing here writes wte's gradient (param.h:
- * grad_is_added). */
+ * cross-entropies and gradients. No product writes wte's gradient (param.h: grad_is_added). */
 #include "model/gpt2/gpt2.h"
 
 #include "base/assert.h"

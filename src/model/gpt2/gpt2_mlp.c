@@ -1,7 +1,5 @@
 /* gpt2_mlp — the second half of a block: out = mid + drop(gelu(ln_2(mid)·Wfc + b)·Wo + b), and its
- * adjoint.
- *
- * Must not know which of its activations were kept and which it is asked to write again
+ * backward. It must not know which activations were kept and which are computed again
  * (gpt2_acts.h). */
 #include "model/gpt2/gpt2.h"
 
@@ -10,7 +8,7 @@ static struct tensor out_of(const struct pass *p, int block)
     return block + 1 < p->dims->layers ? gpt2_acts(p)->block[block + 1].x : gpt2_acts(p)->out;
 }
 
-/* ln_2 and the first product. With gelu its output goes to wide, without only `pre` is written. */
+/* ln_2 and the first product: with_gelu writes wide (and `pre` for backward); else `pre` alone. */
 static enum status expand(const struct pass *p, int block, bool with_gelu)
 {
     const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
@@ -36,8 +34,8 @@ enum status gpt2_mlp_fwd(const struct pass *p, int block)
     return gpt2_linear(p, gpt2_param(block, GPT2_PARAM_MLP), how);
 }
 
-/* From dx, the gradient of the block's output, to the gradient of `pre` in wide, which holds
- * gelu(pre) before. */
+/* dx, the gradient of the block's output, to the gradient of `pre` in wide; wide holds gelu(pre) on
+ * the way. */
 static enum status contract_bwd(const struct pass *p, int block)
 {
     const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];

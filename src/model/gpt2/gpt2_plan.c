@@ -1,5 +1,5 @@
-/* gpt2_plan — where a GPT-2 pass keeps activations and scratch, and the arithmetic that it takes.
- * gpt2_acts.h has the picture. */
+/* gpt2_plan — memory for activations and scratch of a GPT-2 pass (gpt2_acts.h), and how many
+ * floating point operations it takes. */
 #include <stdlib.h>
 
 #include "base/assert.h"

@@ -54,7 +54,7 @@ static void plans_read(void **state)
 }
 
 /* Every source is added once, and a node's workers are a subtree. The nested tree equals the flat
- * one for one node, for one worker on each node, and for a power of two of workers on each node. */
+ * one in three cases: one node, one worker on each node, a power of two of workers on each. */
 static void plans_hold(void **state)
 {
     (void)state;

@@ -1,16 +1,21 @@
-/* comm — collective communication between the ranks of a job.
+/* comm — collective communication between the ranks of a job. Must not know models, training steps,
+ * settings or the board.
  *
- * A rank is one worker: a process with one device. A `struct comm` is this rank's handle for a
- * group of ranks, as ncclComm_t is in NCCL. Ranks are numbered node by node, and every node has the
- * same number of workers: rank = node · locals + local. The caller supplies the addresses of all
- * ranks. This module must not know models, training steps, settings or the board.
+ * Words
+ *   rank         one worker of the job: a process with one device
+ *   node, local  position of a rank: rank = node · locals + local. Every node has `locals` workers.
+ *   comm         this rank's handle for a group of ranks, as ncclComm_t is in NCCL
+ *   transport    what moves the bytes (enum comm_kind)
+ *   generation   the time from connecting all ranks until one of them fails. The next generation
+ *                opens new comms.
  *
- * A transport moves the bytes (enum comm_kind below). The functions here do what all transports
- * share:
- *   - check arguments and number the calls;
- *   - end each call at its deadline or when the job is aborted;
- *   - record which call this rank is in, and measure times;
- *   - run a queue thread, which executes the calls of comm_..._begin beside computation.
+ * Use
+ *   comm_begin_open(&config, &comm, address, &bytes);      the caller distributes the addresses
+ *   comm_end_open(comm, generation, addresses, all_bytes); connects to all ranks
+ *   comm_all_reduce_begin(comm, grads, grads, elems, &ticket);
+ *   ... compute ...
+ *   comm_wait(comm, ticket);                               grads now hold the sum of all ranks
+ *   comm_close(comm);
  *
  * Order of sums. Each element is summed along a fixed binary tree over the ranks (sum_tree.h). The
  * tree does not depend on message size, chunking, transport or call. So all_reduce gives the same
@@ -18,18 +23,19 @@
  * in its own order: all ranks of a call get the same bits, but not those of the other transports.
  *
  * Threads. One thread makes all calls on a comm and on the comms split from it. comm_activity and
- * comm_times may be called from any thread. A job (comm_job_begin) makes its calls on the queue
- * thread.
+ * comm_times may be called from any thread. Calls of comm_..._begin run on a thread of the comm,
+ * the queue thread, beside computation.
  *
- * Device memory. If config.dev has memory apart from the host's, buffers may lie in either memory;
- * in one call, the buffers of all ranks lie in the same one. Work that a device stream does on a
- * buffer must be finished (dev_sync) before a call that uses the buffer, or ordered before it by
- * comm_wait_stream. When a call returns, or comm_wait returns for its ticket, the device has
- * finished it too.
+ * Device memory. If config.dev is discrete (a GPU), buffers may lie in its memory or in the host's.
+ * In one collective, the buffers of all ranks lie in the same kind of memory. Device work on a
+ * buffer must be finished (dev_sync) before a call uses the buffer, or ordered before the call by
+ * comm_wait_stream. When a call has returned, or comm_wait for it, the device has finished it too.
  *
- * Errors. A call fails with ST_PEER (aborted, late, or a peer was lost) or ST_BUG (wrong arguments,
- * or the ranks are in different calls); NCCL may also report ST_FAULT or ST_BAD_SETTING. After a
- * failure the comm can only be closed: every further call returns the first failure. */
+ * Errors. ST_BUG: wrong arguments; nothing was done. Other failures end the comm:
+ *   ST_PEER   the job was aborted, a rank was late or lost; the message names the missing ranks
+ *   ST_BUG    the ranks are in different calls; the message names both calls
+ *   ST_FAULT, ST_BAD_SETTING   from NCCL
+ * Every further call returns the same failure, and only comm_close is left. */
 #ifndef CONVOY_COMM_COMM_H
 #define CONVOY_COMM_COMM_H
 
@@ -56,7 +62,7 @@ enum comm_kind {
 };
 
 /* What carries messages between nodes under HOST. AUTO: UCX if every rank has an InfiniBand or RoCE
- * device, else TCP. */
+ * device (or UCX_TLS names tcp), else TCP. */
 enum comm_net { COMM_NET_AUTO, COMM_NET_TCP, COMM_NET_UCX };
 
 /* The position of this rank: in the job, among the nodes, among the workers of its node. */
@@ -122,6 +128,7 @@ const struct comm_place *comm_place(const struct comm *comm);
 const char *comm_backend(const struct comm *comm);
 const char *comm_name(const struct comm *comm);
 const char *comm_why(const struct comm *comm);
+/* comm_activity — the call that this rank is in now. Any thread, from comm_begin_open on. */
 void comm_activity(const struct comm *comm, struct comm_activity *out);
 
 /* comm_alloc — memory for buffers: zeroed, aligned to 2 MiB, resident. With several workers on a

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/assert.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/core/transport.h"
 

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/assert.h"
+#include "base/clock.h"
 
 #define SLICE_NS 100000
 #define ITEMS 256 /* a step begins about one call per block and kind of call */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "comm/core/part.h"
 
 #define IDLE_SLEEP_US 50

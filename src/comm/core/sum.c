@@ -6,8 +6,8 @@
 #endif
 #include <string.h>
 
-#include "base/isa.h"
 #include "base/assert.h"
+#include "base/isa.h"
 #include "comm/core/sum_isa.h"
 
 #ifdef __SSE2__

@@ -2,8 +2,9 @@
  * of memory. Must not know ranks or transports.
  *
  * There is a version for each of three ISA levels of x86-64 and a plain one; the level is chosen
- * once. All give the same bits: the sum of an element depends only on its sources and their tree,
- * not on its position, the number of elements, the ISA level or the chunking. Single-threaded. */
+ * once. All give the same bits: the sum of an element depends only on its sources and their tree.
+ * Its position, the number of elements, the ISA level and the chunking do not matter.
+ * Single-threaded. */
 #ifndef CONVOY_COMM_SUM_H
 #define CONVOY_COMM_SUM_H
 

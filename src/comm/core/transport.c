@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/assert.h"
 #include "base/text.h"
 #include "comm/shm/comm_shm.h"
 

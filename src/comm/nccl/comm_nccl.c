@@ -17,13 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/assert.h"
 #include "base/text.h"
+#include "comm/core/part.h"
 #include "comm/core/transport.h"
 #include "comm/nccl/nccl_lib.h"
-#include "comm/core/part.h"
 #include "dev/dev.h"
 
 #define SPIN_POLLS 20000 /* polls before a wait sleeps between them */
@@ -469,8 +469,8 @@ static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
 
 /* ---- split ---- */
 
-/* The first member makes an id and sends it to each other member through the parent, so that ranks
- * outside the split do not take part. */
+/* The first member makes an id and sends it to each other member through the parent. Ranks outside
+ * the split do not take part. */
 static enum status share_id(struct comm_ctx *ctx, struct nccl_id *id)
 {
     struct comm_ctx *up = ctx->parent;

@@ -15,9 +15,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/assert.h"
 
 #define SPLITS 32
 #define ALLOC_ALIGN ((int64_t)2 << 20)

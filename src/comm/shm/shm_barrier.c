@@ -1,6 +1,6 @@
 /* shm_barrier — barriers, waiting, and messages between two ranks. Must not know what is summed.
  *
- * A wait polls for a moment (if each rank has a core), then yields the core between polls, then
+ * A wait polls for a moment if each rank has a core. Then it yields the core between polls. Then it
  * sleeps in a futex on the word that must change. No wake-up is lost: the owner writes the word and
  * then reads the number of sleepers; a sleeper raises that number and then reads the word. All four
  * are sequentially consistent, so one of the two sees the other. A sleep is short all the same,
@@ -10,8 +10,8 @@
 #include <sched.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/assert.h"
+#include "base/clock.h"
 
 #define SPIN_POLLS 64  /* before the first yield */
 #define SPIN_NS 100000 /* until it sleeps, if each rank has a core */

@@ -298,7 +298,7 @@ static enum status kind_of_packed(struct data_file *file)
     if (ends(name, ".json") || ends(name, ".bin") || ends(name, ".idx") || ends(name, ".tar"))
         return FAIL(
             ST_BAD_DATA,
-            "%s: of what zstd packed, text and JSON lines are read; unpack it first (unzstd)",
+            "%s: only text and JSON lines are read from zstd files; unpack it first (unzstd)",
             file->path);
     return ST_OK;
 }
@@ -350,7 +350,7 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
                     other->remedy);
     if (ends(file->path, ".zst") || ends(file->path, ".zstd"))
         return FAIL(ST_BAD_DATA,
-                    "%s is not what zstd packs, although its name says so; copy or make it again, "
+                    "%s is not zstd data, although its name ends so; copy or make it again, "
                     "or rename it",
                     file->path);
     if (ends(file->path, ".jsonl") || ends(file->path, ".ndjson"))

@@ -51,7 +51,7 @@ struct encode {
     struct encode_part part[ENCODE_PARTS_MAX];
 };
 
-static enum status room(struct encode *encode, size_t cap)
+static enum status reserve(struct encode *encode, size_t cap)
 {
     uint8_t *text = realloc(encode->text, cap);
     if (text != NULL)
@@ -75,7 +75,7 @@ enum status encode_open(const struct encode_config *config, struct encode **out)
     encode->config = *config;
     TRY_OR(bpe_open(&encode->bpe), out_close);
     TRY_OR(thread_pool_open(threads, &encode->pool), out_close);
-    TRY_OR(room(encode, (size_t)threads * ENCODE_PART_BYTES), out_close);
+    TRY_OR(reserve(encode, (size_t)threads * ENCODE_PART_BYTES), out_close);
     *out = encode;
     return ST_OK;
 out_close:
@@ -292,7 +292,7 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
 static enum status encode_grow(struct encode *encode)
 {
     if (encode->cap < (size_t)ENCODE_LINE_MAX)
-        return room(encode, 2 * encode->cap);
+        return reserve(encode, 2 * encode->cap);
     if (encode->file->kind == DATA_FILE_KIND_JSONL)
         return FAIL(ST_BAD_DATA,
                     "%s, line %lld: a line longer than %lld bytes; correct or remove the line",

@@ -5,8 +5,8 @@
  *   - for each sequence an i32 length in tokens, then for each an i64 offset in bytes in x.bin;
  *   - the document list: document d is the sequences [list[d], list[d+1]).
  *
- * x.bin has only the ids. Types read: uint16 (8), int32 (4); written: uint16. It must not know text,
- * caches or vocabularies. Source: Megatron-LM, megatron/core/datasets/indexed_dataset.py. */
+ * x.bin has only the ids. Types read: uint16 (8), int32 (4); written: uint16. It must not know
+ * text, caches or vocabularies. Source: Megatron-LM, megatron/core/datasets/indexed_dataset.py. */
 #ifndef CONVOY_DATA_MEGATRON_H
 #define CONVOY_DATA_MEGATRON_H
 

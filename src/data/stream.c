@@ -13,8 +13,8 @@
 #include "base/file.h"
 
 #define STREAM_RAW_BYTES ((size_t)1 << 17)
-#define STREAM_WINDOW_LOG 27 /* 128 MiB: what zstd itself unpacks unless told otherwise */
-/* More than this times its size, and more than this at all, is no text. */
+#define STREAM_WINDOW_LOG 27 /* 128 MiB: zstd's own default limit */
+/* Output over this many times the input, and over this many bytes, is refused. */
 #define STREAM_GROWTH_MAX 1000
 #define STREAM_GROWTH_FREE ((int64_t)64 << 20)
 
@@ -24,10 +24,10 @@ struct stream {
     void *arg;
     int fd;
     int64_t raw_bytes, out_bytes;
-    ZSTD_DCtx *zstd; /* NULL: not packed */
-    uint8_t *raw;    /* packed bytes read and not yet unpacked: [raw_at, raw_n) */
+    ZSTD_DCtx *zstd; /* NULL: not compressed */
+    uint8_t *raw;    /* bytes read and not yet decompressed: [raw_at, raw_n) */
     size_t raw_at, raw_n;
-    size_t hint; /* what zstd returned last; 0: a frame is complete */
+    size_t hint; /* zstd's last return value; 0: a frame is complete */
 };
 
 static enum status open_zstd(struct stream *stream)
@@ -87,7 +87,7 @@ static enum status check_size(const struct stream *stream)
     return ST_OK;
 }
 
-/* Up to cap bytes of the file; fewer only at its end. */
+/* read_raw — up to cap bytes of the file; fewer only at its end. */
 static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, size_t *n_out)
 {
     size_t n = 0;
@@ -126,8 +126,8 @@ static enum status check_growth(const struct stream *stream)
         stream->out_bytes / STREAM_GROWTH_MAX <= stream->raw_bytes)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s: %lld packed bytes unpack to over %lld, more than %d times as much; this is no "
-                "text that somebody wrote",
+                "%s: %lld packed bytes unpack to over %lld, more than %d times as much; "
+                "this is not a text",
                 stream->file->path, (long long)stream->raw_bytes, (long long)stream->out_bytes,
                 STREAM_GROWTH_MAX);
 }
@@ -154,10 +154,9 @@ static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool 
     TRY(check_growth(stream));
     *more = !is_file_end || out->pos > before;
     if (!*more && stream->hint != 0)
-        return FAIL(
-            ST_BAD_DATA,
-            "%s is cut off: its %lld bytes end inside what zstd packed; copy or make it again",
-            stream->file->path, (long long)stream->raw_bytes);
+        return FAIL(ST_BAD_DATA,
+                    "%s is cut off: its %lld bytes end inside a zstd frame; copy or make it again",
+                    stream->file->path, (long long)stream->raw_bytes);
     return ST_OK;
 }
 
@@ -178,14 +177,14 @@ enum status stream_read(struct stream *stream, uint8_t *out, size_t cap, size_t 
 #include "base/assert.h"
 #include "base/text.h"
 
-/* What came of a file: how it ended, how much, and its sum. */
+/* The result of reading a file: status, bytes, checksum. */
 struct whole {
     enum status st;
     size_t n;
     uint64_t sum;
 };
 
-/* All of it, or FUZZ_MOST bytes, in pieces of `step`. */
+/* Reads all of it, or FUZZ_MOST bytes, `step` bytes at a time. */
 enum { FUZZ_MOST = 1 << 16 };
 static struct whole read_in_steps(const struct data_file *file, size_t step)
 {
@@ -205,7 +204,7 @@ static struct whole read_in_steps(const struct data_file *file, size_t step)
     return all;
 }
 
-/* First byte: packed or not, and the pieces it is asked for in, which change nothing. */
+/* The first byte selects plain or zstd, and the size of the reads, which must change nothing. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -77,7 +77,7 @@ struct http_server_conns *http_server_conns(struct http_server *server);
 int http_server_conns_n(const struct http_server *server);
 int http_server_strangers_n(const struct http_server *server); /* not admitted */
 
-/* http_server_admit — the connection has proved who it is: it has no deadline from here on. */
+/* http_server_admit — the connection is authenticated: it has no deadline from here on. */
 void http_server_admit(struct http_server *server, struct http_server_conn *conn);
 /* http_server_renew — its next request must be complete in deadline_ms; it is the last to be
  * evicted. */

@@ -39,9 +39,9 @@ static void note(struct chart_curve *curve, double value)
     curve->high = fmax(curve->high, value);
 }
 
-/* told — the value of a point; between two slow steps of training the last one still holds, in
+/* value_at — the value of a point; between two slow steps of training the last one still holds, in
  * other phases none does. */
-static double told(const cJSON *item, const cJSON *phase, double before)
+static double value_at(const cJSON *item, const cJSON *phase, double before)
 {
     /* sums and differences stay finite */
     if (cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e100)
@@ -65,7 +65,7 @@ static void fill(struct chart_curve *curve, const cJSON *list, const cJSON *phas
     cJSON_ArrayForEach(item, list)
     {
         const int cell = (int)(i++ * curve->cells_n / n);
-        value = told(item, phase, value);
+        value = value_at(item, phase, value);
         phase = phase != NULL ? phase->next : NULL;
         if (isnan(value))
             continue;

@@ -35,9 +35,9 @@ bool view_is_over(const struct view *view)
 
 const struct board_checkpoint *view_checkpoint(const struct view *view)
 {
-    const struct board_checkpoint *told = view->lead != NULL ? &view->lead->checkpoint : NULL;
-    if (told != NULL && told->step >= 0 && told->path[0] != 0)
-        return told;
+    const struct board_checkpoint *posted = view->lead != NULL ? &view->lead->checkpoint : NULL;
+    if (posted != NULL && posted->step >= 0 && posted->path[0] != 0)
+        return posted;
     return view->node.checkpoint.step >= 0 && view->node.checkpoint.path[0] != 0
                ? &view->node.checkpoint
                : NULL;

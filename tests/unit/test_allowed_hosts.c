@@ -1,5 +1,5 @@
-/* test_host — names under which a node may be asked for, and heads of requests that two readers
- * could take differently. */
+/* test_allowed_hosts — the names by which a node may be addressed; and request headers that two
+ * parsers could read differently. */
 #include "harness.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* archive: read once, written whole by a thread of its own; what cannot be read or written is told,
- * no more. */
+/* test_archive — the file is read once and replaced whole by a thread of its own; errors are
+ * logged, no more. */
 #include "harness.h"
 
 #include <string.h>

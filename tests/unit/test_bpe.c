@@ -1,5 +1,5 @@
-/* test_bpe — the same ids as tiktoken's "gpt2", every byte back, no text that takes for ever, and
- * cuts that change nothing. */
+/* test_bpe — the same ids as tiktoken's "gpt2", every byte decoded back, no text that takes too
+ * long, and cuts that change nothing. */
 #include "harness.h"
 
 #include <stdbool.h>

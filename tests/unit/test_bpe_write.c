@@ -1,5 +1,5 @@
-/* bpe_write: the files say just what the tokenizer does: every id under its characters, every merge
- * in its order. */
+/* test_bpe_write — the files match the tokenizer: every id under its characters, every merge in
+ * its order. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* sketch: curves and events of a history in text, and nothing that commands a terminal. */
+/* test_chart — curves and events of a history as text, without terminal controls. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* test_crowd — who loses its place: the silent, of the address that holds the most, the oldest. */
+/* test_conn_limit — evicted are the silent connections, of the address with the most, the oldest
+ * first. */
 #include "harness.h"
 
 #include "net/conn_limit.h"

@@ -1,5 +1,5 @@
-/* test_corpus — DATA of every kind becomes one sequence of ids, or is refused with a sentence that
- * helps; the cache never lies. */
+/* test_corpus — DATA of every kind becomes one sequence of ids, or is refused with a helpful
+ * message; the cache never returns other ids. */
 #include "harness.h"
 
 #include <signal.h>

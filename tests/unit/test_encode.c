@@ -1,5 +1,5 @@
-/* test_encode — files of every kind as DATA: JSON lines, what zstd packed, Megatron's pairs, lists
- * of files; the same ids as the same documents in another form; damage is named. */
+/* test_encode — files of every kind as DATA: JSON lines, zstd, Megatron pairs, lists of files.
+ * The ids are the same as those of the same documents in another form; damage is reported. */
 #include "harness.h"
 
 #include <stdbool.h>

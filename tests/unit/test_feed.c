@@ -1,5 +1,5 @@
-/* test_feed — a batch is a function of numbers: the same whoever asks, in whatever pieces, and
- * every window once an epoch. */
+/* test_feed — a batch is a function of numbers: the same for any rank and division, and every
+ * window once an epoch. */
 #include "harness.h"
 
 #include <stdbool.h>

@@ -1,6 +1,5 @@
-/* test_fetch — downloads from a server that behaves in every bad way: cut off, stalled, changed
- * meanwhile, redirecting
- * in circles and to files; resumed, checked, kept; and never from an address that is closed. */
+/* test_fetch — downloads from a server that cuts off, stalls, changes the file, or redirects in
+ * circles and to files. They are resumed, checked and kept; local addresses are refused. */
 #include "harness.h"
 
 #include <arpa/inet.h>

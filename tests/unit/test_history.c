@@ -1,5 +1,5 @@
-/* history: points that keep the whole course in bounded memory, events one by one, and the JSON of
- * both. */
+/* test_history — points keep all of a run in bounded memory; events are kept one by one; the
+ * JSON of both. */
 #include "harness.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* history_read: what an earlier process has left is taken up to the step that this one goes on
- * from; what is no history is refused. */
+/* test_history_read — an earlier run's history is taken up to the step from which this one
+ * resumed; bytes that are not a history are refused. */
 #include "harness.h"
 
 #include <math.h>

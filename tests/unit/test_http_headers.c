@@ -1,5 +1,4 @@
-/* test_answer — headers of a server, good and bad: what they say is taken, what is malformed says
- * nothing. */
+/* test_http_headers — well-formed response headers are read, malformed ones are ignored. */
 #include "harness.h"
 
 #include <string.h>

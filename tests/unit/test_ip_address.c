@@ -1,5 +1,4 @@
-/* test_address — which addresses are of the public internet, at the edges of every block that is
- * not. */
+/* test_ip_address — public addresses, tested at the edges of every block that is not public. */
 #include "harness.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-/* journal: lines of several processes in the order of time, the newest only. */
+/* test_journal — the newest lines of several processes, ordered by time. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_jsonl — a line's text is exactly what JSON says; what is wrong is named with its place; any
- * bytes are survived. */
+/* test_jsonl — a line's text is exactly what JSON defines; errors have their position; any bytes
+ * are survived. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_megatron — an index is taken only if every word of it holds; what is written is read back;
- * no damage is taken. */
+/* test_megatron — an index is accepted only if every word of it is right; written files are read
+ * back; damage is refused. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* metrics: every line keeps the syntax of Prometheus text 0.0.4; numbers and names are right. */
+/* test_metrics — every line has the syntax of Prometheus text 0.0.4; names and numbers are
+ * right. */
 #include "harness.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
-/* test_mix — the syntax of mixtures, and their order: shares kept, every item's samples in order,
- * evenly spread. */
+/* test_mix — the syntax of mixtures and their order: shares are kept, each item's samples are in
+ * order and evenly spread. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* noscript: the state of a run as HTML, in which no text of a run is more than text. */
+/* test_noscript — the state of a run as HTML; text of the run is escaped. */
 #include "harness.h"
 
 #include <math.h>

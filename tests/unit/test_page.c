@@ -1,5 +1,4 @@
-/* page: one document that needs nothing from elsewhere, and a policy that a browser can hold it
- * to. */
+/* test_page — one document without external resources, and its Content-Security-Policy. */
 #include "harness.h"
 
 #include <string.h>

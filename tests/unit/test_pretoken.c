@@ -1,4 +1,5 @@
-/* test_piece — where pieces end, by GPT-2's pattern, read by hand; '|' shows the ends. */
+/* test_pretoken — where pre-tokens end by GPT-2's pattern, worked out by hand; '|' shows the
+ * ends. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* report: every field of contract §4, by name and kind, known and not known. */
+/* test_report — every field of GET /status, by name and type, known and unknown. */
 #include "harness.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* route: the table of paths and the form of errors, without a socket. */
+/* test_route — the table of paths and the form of errors, without a socket. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,5 +1,4 @@
-/* serve: a real server on a free port, and clients that behave well, badly and worse, over raw
- * sockets. */
+/* test_serve — a real server on a free port; well-behaved and hostile clients on raw sockets. */
 #include "harness.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
-/* test_shard — token files: the header is judged by its bytes alone, and a file is there whole or
- * not at all. */
+/* test_shard — token files: the header is parsed from its bytes alone, and a file exists
+ * complete or not at all. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* sniff, and source's use of it: what is packed by zstd is found behind frames that zstd passes
- * over; archives, programs, documents, other encodings, zeros and noise are refused with what to
- * do; a few odd bytes are not. */
+/* test_sniff — sniff, and its use in data_file. A zstd frame is found after frames that zstd
+ * skips. Archives, programs, documents, other encodings, zeros and noise are refused with a
+ * remedy; a few odd bytes are not. */
 #include "harness.h"
 
 #include <string.h>
@@ -152,16 +152,16 @@ static void test_zst_without_magic(void **state)
                       "\x50\x2a\x4d\x18\x04\x00\x00\x00"
                       "abc";
     put("a.zst", text, 100);
-    refuse("a.zst", "not what zstd packs", "copy or make it again");
+    refuse("a.zst", "not zstd data", "copy or make it again");
     put("b.jsonl.zst", "{\"text\": \"x\"}\n", 14);
-    refuse("b.jsonl.zst", "not what zstd packs", "rename");
+    refuse("b.jsonl.zst", "not zstd data", "rename");
     put("c.zst", frames, sizeof frames); /* frames that are passed over, and nothing else */
-    refuse("c.zst", "not what zstd packs", "");
+    refuse("c.zst", "not zstd data", "");
     memcpy(frames + 4, "\xff\xff\xff\xff", 4); /* one that leads beyond the end */
     put("d.zst", frames, sizeof frames);
-    refuse("d.zst", "not what zstd packs", "");
+    refuse("d.zst", "not zstd data", "");
     put("e.zst", "\x28\xb5\x2f", 3);
-    refuse("e.zst", "not what zstd packs", "");
+    refuse("e.zst", "not zstd data", "");
 }
 
 static void test_no_text(void **state)

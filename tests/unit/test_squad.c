@@ -1,5 +1,5 @@
-/* test_squad — SQuAD documents of both versions: offsets in characters become bytes; what does not
- * fit is named. */
+/* test_squad — SQuAD documents of both versions: offsets in characters become bytes; errors have
+ * their place. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_squad_score — every case of tests/golden/squad_score.jsonl, which a second writing of the
- * definition has made; and bytes that are no text. */
+/* test_squad_score — every case of tests/golden/squad_score.jsonl, made by a second
+ * implementation of the definition; and bytes that are not text. */
 #include "data/squad_score.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* test_squad_span — the best spans are those that trying all pairs finds; only inside the context,
- * not too long, the least null score of the windows. */
+/* test_squad_span — the best spans equal those of a search over all pairs: inside the context,
+ * not too long, with the least null score of the windows. */
 #include "data/squad_span.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* test_squad_window — samples of questions: labels and cuts agree with the answers, byte for byte;
- * windows cover the context; the whole of a real file decodes back. */
+/* test_squad_window — samples of questions: labels and cuts agree with the answers byte for
+ * byte, windows cover the context, a real file decodes back. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* probe: healthy, unhealthy, unreachable, garbage, oversized and silent answers, from a server of a
- * few lines. */
+/* test_status_client — answers that are healthy, unhealthy, unreachable, garbage, too long or
+ * empty, from a server of a few lines. */
 #include "harness.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-/* test_stream — bytes of a file as they are, or unpacked, in whatever pieces they are asked for. */
+/* test_stream — the bytes of a file, plain or decompressed, in reads of any size. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,5 +1,4 @@
-/* view: which phase, which worker speaks, percentiles, and the judgement behind /livez and
- * /readyz. */
+/* test_view — phase, lead worker, percentiles, and the conditions of /livez and /readyz. */
 #include "harness.h"
 
 #include <math.h>

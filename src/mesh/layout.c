@@ -6,10 +6,10 @@
 
 #include "base/assert.h"
 
-/* Where the tensors of unit 0 begin and end when ranks share the table; whole units otherwise. */
-static int64_t row_end(const struct param_table *t, int row)
+/* The end of a parameter with its padding. */
+static int64_t param_end(const struct param_table *t, int param)
 {
-    return row + 1 < t->params_n ? t->param[row + 1].offset : t->total_elems;
+    return param + 1 < t->params_n ? t->param[param + 1].offset : t->total_elems;
 }
 
 static void add_bucket(struct layout *l, int unit_first, int unit_last, int64_t first, int64_t end)
@@ -23,23 +23,23 @@ static void add_bucket(struct layout *l, int unit_first, int unit_last, int64_t 
 
 static void cut_embedding(struct layout *l, const struct param_table *t)
 {
-    for (int row = 0; row < t->params_n && t->param[row].unit == 0; row++)
-        add_bucket(l, 0, 0, t->param[row].offset, row_end(t, row));
+    for (int param = 0; param < t->params_n && t->param[param].unit == 0; param++)
+        add_bucket(l, 0, 0, t->param[param].offset, param_end(t, param));
 }
 
-/* Units 1 … last, joined from the last down; written in ascending order. */
+/* Units from 1 on, joined from the last to the first; the buckets are in ascending order. */
 static void cut_units(struct layout *l, const struct param_table *t, int64_t bucket_elems_min,
                       int *begins)
 {
     int begins_n = 0;
-    int64_t room = 0, offset, elems;
+    int64_t joined_elems = 0, offset, elems;
     for (int unit = t->units_n - 1; unit >= 1; unit--) {
         param_unit_span(t, unit, &offset, &elems);
-        room += elems;
-        if (room < bucket_elems_min && unit > 1)
+        joined_elems += elems;
+        if (joined_elems < bucket_elems_min && unit > 1)
             continue;
         begins[begins_n++] = unit;
-        room = 0;
+        joined_elems = 0;
     }
     for (int i = begins_n - 1; i >= 0; i--) {
         int64_t end;
@@ -65,8 +65,8 @@ static void cut(struct layout *l, const struct param_table *t, int64_t bucket_el
     }
 }
 
-/* Part sizes differ by a line or so: the shard_at array has room for the largest of every bucket,
- * so that a part lies at the same place on all ranks. */
+/* Parts of a bucket differ by an alignment or so. Each takes as many elements of the local shard as
+ * the largest, so that shard_at is the same on all ranks. */
 static int64_t largest_part(const struct layout *l, const struct layout_bucket *p)
 {
     int64_t most = 0;
@@ -99,12 +99,12 @@ static void place(struct layout *l)
     l->buffer_elems += slot_elems[0] + slot_elems[1];
 }
 
-static void move_rows(struct layout *l)
+static void place_params(struct layout *l)
 {
     for (int i = 0; i < l->buffer_table.params_n; i++) {
-        struct param *row = &l->buffer_table.param[i];
-        const struct layout_bucket *p = &l->bucket[layout_bucket_at(l, row->offset)];
-        row->offset += p->buffer_at - p->first;
+        struct param *param = &l->buffer_table.param[i];
+        const struct layout_bucket *p = &l->bucket[layout_bucket_at(l, param->offset)];
+        param->offset += p->buffer_at - p->first;
     }
 }
 
@@ -130,7 +130,7 @@ enum status layout_init(const struct param_table *t, int ranks, int rank, int64_
     cut(&l, t, bucket_elems_min > 0 ? bucket_elems_min : LAYOUT_BUCKET_ELEMS_MIN, begins);
     free(begins);
     place(&l);
-    move_rows(&l);
+    place_params(&l);
     *out = l;
     return ST_OK;
 }

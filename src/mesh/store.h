@@ -1,10 +1,12 @@
 /* store — parameters, gradients and optimiser moments of one model that several ranks train.
  *
- * The store decides which elements a rank holds, and it sends the messages that keep all ranks at
- * the same model. It must not know losses, optimisers, files or what the model computes.
+ * The store decides which elements a rank holds, and it sends the messages that keep the
+ * model the same on all ranks. It must not know losses, optimisers, files or what the model
+ * computes.
  *
  * Words (docs/architecture.md has the glossary):
- *   unit             the embedding, one block, or what follows the last block (model/param.h)
+ *   unit             the embedding, one block, or what follows the last block (model/param.h); a
+ *                    pass walks the units forward and back
  *   bucket           what one message gathers or reduces: neighbouring tensors (layout.h)
  *   local shard      this rank's part of every bucket, one part after the other
  *   unsharded buffer memory for a few whole buckets, used while a pass works on them
@@ -58,7 +60,6 @@
 #include "mesh/layout.h"
 #include "model/model.h"
 
-/* Pointers are borrowed until store_close. */
 /* The settings that reach the store; a step's config holds them as they are. */
 struct store_settings {
     enum layout_shard shard;
@@ -67,6 +68,7 @@ struct store_settings {
     int64_t bucket_elems_min; /* as layout_init */
 };
 
+/* Pointers are borrowed until store_close. */
 struct store_config {
     struct dev *dev;
     struct stream *stream;
@@ -92,7 +94,7 @@ struct store_memory {
 
 struct store;
 
-/* --- life --- */
+/* ---- life ---- */
 
 /* _open: takes all memory; collective. _close: accepts NULL; waits for messages under way, also
  * after a failure. */
@@ -106,7 +108,7 @@ struct store_memory store_memory(const struct store *s);
 int64_t store_memory_bytes(const struct store *s); /* the sum of store_memory */
 const struct layout *store_layout(const struct store *s);
 
-/* --- passes --- */
+/* ---- passes ---- */
 
 /* _bind: sets where a pass reads parameters and writes gradients. */
 void store_bind(const struct store *s, struct pass *p);
@@ -133,7 +135,7 @@ enum status store_embedding_grad_ready(void *store);
 enum status store_post_backward(struct store *s, int unit);
 enum status store_embed_pass(struct store *s, const struct pass *from, struct pass *out);
 
-/* --- the gradient norm and the update --- */
+/* ---- the gradient norm and the update ---- */
 
 /* _grad_norm_begin: waits for all reductions, and copies this rank's sums of squares to the host.
  * _grad_norm_end: after the next dev_sync of the stream; the square of the norm. extra: n numbers
@@ -155,17 +157,18 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket);
  * reads must not change before the next store_grad_norm_end. */
 enum status store_update(struct store *s);
 
-/* --- other sums over the ranks --- */
+/* ---- other sums over the ranks ---- */
 
 /* _sum_begin: all-reduces n values in place; the call owns them until the ticket is waited for.
- * _wait: waits for a ticket; the time counts as waiting. */
+ * _wait: waits for a ticket. */
 enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket);
 enum status store_wait(struct store *s, struct comm_ticket ticket);
 /* _times: busy_ms and wait_ms of comm_times (comm.h), since the last call. */
 void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 
-/* --- the state on this rank; store_state.h has the state of all ranks ---
- * part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table.
+/* ---- the state on this rank; store_state.h has that of all ranks ---- */
+
+/* part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table.
  * _drain: waits for gathers and deferred updates; collective. Call it before _replicated.
  * _replicated: the address of a part that this rank holds whole, else data NULL; -1: gradients.
  * _holds: whether this rank holds any element of the range.

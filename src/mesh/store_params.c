@@ -8,8 +8,8 @@
  *   element alone, so the bits are those of rounding whole masters.
  *
  * A place in the compute copy is written again only after the gathers that read or write it: that
- * of the bucket itself, and those of the other buckets of its slot. Must not know who changed a
- * bucket, or why. */
+ * of the bucket itself, and those of the other buckets of its slot. It must not know why a
+ * bucket changed. */
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 

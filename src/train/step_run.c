@@ -195,7 +195,7 @@ static enum status scaled_gradients(struct step *s, const struct batch *batch, i
         s->loss_scale = (struct step_loss_scale){s->loss_scale.factor / 2, 0};
         LOG_INFO("step %lld: gradients overflow; again with the loss scaled by %g",
                  (long long)step_i + 1, s->loss_scale.factor);
-        r->again++;
+        r->retries++;
         TRY(gradients(s, batch, step_i, inject_nan, NULL, r));
     }
     return ST_OK;

@@ -69,7 +69,7 @@ static struct outcome train(struct dev *dev, const struct way *way)
         steps_fill(&b, i, 37);
         kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-2 / (double)(1 + i), false, &r));
         out.results[i][0] = r.loss, out.results[i][1] = r.grad_norm;
-        out.again += out.agains[i] = r.again;
+        out.again += out.agains[i] = r.retries;
         out.waits[i] = *runtime_calls("cudaEventSynchronize") - waits;
         /* the first takes scratch, if it goes one by one */
         assert_true(i == 0 || *runtime_calls("cudaStreamSynchronize") == syncs);

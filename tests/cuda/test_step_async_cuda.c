@@ -60,7 +60,7 @@ static struct outcome train(const struct way *way, bool is_async)
         kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-2 / (double)(1 + i), false, &r));
         out.waits = *runtime_calls("cudaStreamSynchronize") - waits;
         out.results[i][0] = r.loss, out.results[i][1] = r.grad_norm;
-        out.again[i] = r.again;
+        out.again[i] = r.retries;
     }
     out.scale = step_loss_scale(step);
     out.state = steps_state(step, &out.elems);

@@ -184,13 +184,13 @@ static void a_loss_scale_that_is_too_large_is_halved(void **state)
     step_set_loss_scale(a.step, (struct step_loss_scale){STEP_LOSS_SCALE_MAX / 4, 0});
     struct step_result first = update(&a, 0);
     struct step_loss_scale found = step_loss_scale(a.step);
-    print_message("# again %d times, scale %g\n", first.again, found.factor);
-    assert_true(first.again > 0 && isfinite(first.grad_norm) &&
+    print_message("# again %d times, scale %g\n", first.retries, found.factor);
+    assert_true(first.retries > 0 && isfinite(first.grad_norm) &&
                 found.factor < STEP_LOSS_SCALE_MAX / 4 && found.steps == 1);
     begin(&b, &way);
     step_set_loss_scale(b.step, (struct step_loss_scale){found.factor, 0});
     struct step_result want = update(&b, 0);
-    assert_true(want.again == 0 && want.loss == first.loss && want.grad_norm == first.grad_norm);
+    assert_true(want.retries == 0 && want.loss == first.loss && want.grad_norm == first.grad_norm);
     int64_t all;
     float *x = steps_state(a.step, &all), *y = steps_state(b.step, &all);
     assert_memory_equal(x, y, (size_t)all * sizeof *x);

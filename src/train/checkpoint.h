@@ -5,8 +5,8 @@
  * losses (told when they differ) and where in the samples the run was. Life: open (lock), find or
  * set aside, attach the step's memory, save, close. Must not know the board, processes, or when to
  * save. */
-#ifndef CONVOY_TRAIN_SNAPSHOT_H
-#define CONVOY_TRAIN_SNAPSHOT_H
+#ifndef CONVOY_TRAIN_CHECKPOINT_H
+#define CONVOY_TRAIN_CHECKPOINT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,8 +7,8 @@
  * writings at once. What a save cost, and whether it failed, is told by struct
  * checkpoint_async_last, which only the caller's thread changes, in calls of this room. Must not
  * know the board, or when to save. */
-#ifndef CONVOY_TRAIN_SAVER_H
-#define CONVOY_TRAIN_SAVER_H
+#ifndef CONVOY_TRAIN_CHECKPOINT_ASYNC_H
+#define CONVOY_TRAIN_CHECKPOINT_ASYNC_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * or save may reach each rank at another moment, so it counts when all have asked the others. With
  * one rank nothing is asked. Every call is collective, and fails with ST_PEER when another rank is
  * lost. Must not know what is decided about. */
-#ifndef CONVOY_TRAIN_COUNCIL_H
-#define CONVOY_TRAIN_COUNCIL_H
+#ifndef CONVOY_TRAIN_CONSENSUS_H
+#define CONVOY_TRAIN_CONSENSUS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * the model; it is the text that `convoy generate` writes from a checkpoint of the same step (as
  * long as it fits into SEQ_LEN). Looking changes nothing: the pass uses memory that the next update
  * overwrites anyway. Must not know the board, nor when. */
-#ifndef CONVOY_TRAIN_PREVIEW_H
-#define CONVOY_TRAIN_PREVIEW_H
+#ifndef CONVOY_TRAIN_SAMPLE_TEXT_H
+#define CONVOY_TRAIN_SAMPLE_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

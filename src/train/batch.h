@@ -1,8 +1,8 @@
-/* batch — the samples of one update on the host, and the one place that divides a loss.
+/* batch — one batch of samples in host memory, and the one place that divides a loss.
  *
- * Losses and gradients are sums; what they are divided by is counted over the whole global batch,
- * before the first micro-batch runs, so results do not depend on how the batch is cut. Pure. Must
- * not know devices or models. */
+ * Losses and gradients are sums. Their divisor is counted over the whole global batch before the
+ * first micro-batch runs, so results do not depend on how the batch is cut. Pure. It must not know
+ * devices or models. */
 #ifndef CONVOY_TRAIN_BATCH_H
 #define CONVOY_TRAIN_BATCH_H
 
@@ -15,31 +15,32 @@
 struct batch {
     enum feed_task task;
     int64_t samples, seq_tokens;
-    struct feed_batch host; /* tokens; LM: targets; QA: mask (or NULL: all seen), starts, ends */
+    /* tokens; LM: targets; QA: mask (NULL: no token is masked), starts, ends */
+    struct feed_batch host;
 };
 
-/* Labels that count: LM targets that are not negative; QA starts and ends below seq_tokens after
- * clamping to [0, seq_tokens]. */
+/* The number of labels that count. LM: targets that are not negative. QA: starts and ends below
+ * seq_tokens, after clamping to [0, seq_tokens]. */
 struct batch_counts {
     int64_t targets, starts, ends;
 };
 
-/* batch_init — buffers for up to `samples` samples. Memory refused is ST_RETRY. Free with
- * batch_free, also twice. */
+/* batch_init — allocates buffers for up to `samples` samples. Fails with ST_RETRY if memory is
+ * refused. batch_free may be called twice. */
 enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, int64_t seq_tokens);
-/* that these buffers take */
+/* batch_bytes — the size of these buffers. */
 int64_t batch_bytes(enum feed_task task, int64_t samples, int64_t seq_tokens);
 void batch_free(struct batch *batch);
-/* batch_check — every token in [0, vocab), every target below vocab: ST_BAD_DATA with place and
- * value. */
+/* batch_check — every token is in [0, vocab), every target below vocab; else ST_BAD_DATA with
+ * position and value. */
 enum status batch_check(const struct batch *batch, int64_t vocab);
 void batch_count(const struct batch *batch, struct batch_counts *counts); /* adds to *counts */
-/* batch_scales — what each loss is multiplied by: LM 1/targets; QA ½/starts and ½/ends. 0 where
- * nothing counts. */
+/* batch_scales — the factors of the losses. LM: 1/targets. QA: ½/starts and ½/ends. 0 if nothing
+ * counts. */
 void batch_scales(enum feed_task task, const struct batch_counts *counts, double *scale_out,
                   double *scale_end_out);
-/* batch_loss — of n losses as a pass writes them (LM one a token; QA start, end a sample), summed
- * in double in their order. */
+/* batch_loss — sums n losses in double, in their order, times the scales. LM: one loss per token.
+ * QA: start and end of each sample in turn. */
 double batch_loss(enum feed_task task, const float *losses, int64_t n, double scale,
                   double scale_end);
 

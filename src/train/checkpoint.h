@@ -1,10 +1,10 @@
-/* checkpoint — between a step's memory and a checkpoint folder: finding where to go on, reading it,
- * saving.
+/* checkpoint — moves the state of a step to and from a checkpoint folder: finds where to resume,
+ * reads it, saves.
  *
- * A checkpoint carries the model's dimensions (must agree), the settings that shape the sequence of
- * losses (told when they differ) and where in the samples the run was. Life: open (lock), find or
- * set aside, attach the step's memory, save, close. Must not know the board, processes, or when to
- * save. */
+ * A checkpoint carries the model's dimensions (which must agree with the run), the settings that
+ * shape the sequence of losses (differences are warned about), and the run's progress. Order of
+ * life: open (locks the folder), find or set_aside, attach the step, save, close. On rank 0 only.
+ * It must not know the board, processes, or when to save. */
 #ifndef CONVOY_TRAIN_CHECKPOINT_H
 #define CONVOY_TRAIN_CHECKPOINT_H
 
@@ -23,27 +23,27 @@ struct checkpoint_config {
     const struct model_dims *dims;
     const char *dir;           /* CHECKPOINT_DIR */
     int keep;                  /* CHECKPOINT_KEEP */
-    const char *settings_json; /* see config_diff.h */
+    const char *settings_json; /* settings that shape the losses, as a JSON object */
     const char *version;
     uint64_t seed, data_fingerprint;
     struct safetensors_heartbeat heartbeat;
-    /* the run's plan: a checkpoint of so many is not read again, and so is verified when it is
-     * found */
+    /* planned steps of the run: a checkpoint of that many is not loaded, so checkpoint_find
+     * verifies it */
     int64_t steps;
-    /* several ranks hold the step's state, or memory that is not the host's: it is given values
-     * with step_write */
+    /* the state is not one array in host memory (several ranks, or a device with memory of its
+     * own): it is loaded with step_write */
     bool needs_transfer;
 };
 
-/* Where a run stands. */
+/* How far a run is. */
 struct checkpoint_progress {
     int64_t step;    /* updates done */
     int64_t samples; /* number of the next sample */
-    int64_t tokens;  /* seen */
+    int64_t tokens;  /* trained on */
     struct step_loss_scale scale;
 };
 
-/* checkpoint_target — where one part of a step's state is loaded to; put stays the caller's as long
+/* checkpoint_target — the load target of one part of a step's state; the caller keeps put as long
  * as the target. */
 struct checkpoint_put {
     struct step *step;
@@ -51,27 +51,26 @@ struct checkpoint_put {
 };
 struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_transfer);
 
-struct checkpoint; /* holds the folder's lock */
+struct checkpoint; /* holds the lock of the folder */
 enum status checkpoint_open(const struct checkpoint_config *config, struct checkpoint **out);
 void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
-/* checkpoint_find — the newest checkpoint that looks valid, kept open for checkpoint_attach.
- * *found_out false: there is none.
- * Fails with ST_BAD_DATA when there are checkpoints but none is valid, with ST_BAD_SETTING when
- *   model or optimiser do not agree, with both; other differences are warned about. path:
- *   FILE_PATH_MAX. */
+/* checkpoint_find — finds the newest checkpoint that looks valid and keeps it open for
+ * checkpoint_attach. *found_out false: there is none. path_cap: FILE_PATH_MAX.
+ * Fails with ST_BAD_DATA if there are checkpoints but none is valid, and with ST_BAD_SETTING if
+ *   model or optimiser differ; the message has both values. Other differences are warned about. */
 enum status checkpoint_find(struct checkpoint *checkpoint, struct checkpoint_progress *progress,
                             bool *found_out, char *path, size_t path_cap);
-/* checkpoint_set_aside — RESUME=never: checkpoints of an earlier run move to DIR/before-<number>/,
- * so that two runs never mix. */
+/* checkpoint_set_aside — RESUME=never: moves the checkpoints of earlier runs to
+ * DIR/before-<number>/, so that two runs never mix. */
 enum status checkpoint_set_aside(struct checkpoint *checkpoint);
-/* checkpoint_attach — what to save from now on; reads what checkpoint_find found into it first, and
- * verifies it on the way: if it is damaged, the one before, and progress and path change. The step
- * is borrowed until close. */
+/* checkpoint_attach — sets the step to save from (borrowed until close). First loads what
+ * checkpoint_find found into it and verifies it meanwhile. If that is damaged, it loads the
+ * checkpoint before, and changes progress and path. */
 enum status checkpoint_attach(struct checkpoint *checkpoint, struct step *step,
                               struct checkpoint_progress *progress, char *path, size_t path_cap);
-/* checkpoint_save — the step's memory, or what was copied from it: copy holds its parts one behind
- * the other, each step_table's total_elems long; NULL: the step itself. heartbeat NULL: the
- * config's. Any thread may call it, one at a time. */
+/* checkpoint_save — writes a checkpoint and its path. copy: the step's parts one after the other,
+ * each of step_table's total_elems elements; NULL: reads the step itself. heartbeat NULL: the
+ * config's. Blocks until it is on disk. Any thread may call it, one at a time. */
 enum status checkpoint_save(struct checkpoint *checkpoint,
                             const struct checkpoint_progress *progress, const float *copy,
                             const struct safetensors_heartbeat *heartbeat, char *path,

@@ -1,12 +1,14 @@
-/* checkpoint_async — writes checkpoints while training goes on.
+/* checkpoint_async — writes checkpoints while training continues.
  *
- * A save in the midst of training copies parameters and moments (all threads of the device; 1.5 GB
- * of GPT-2 124M in some 70 ms) and leaves the writing to a thread of its own: training waits for
- * the copy only. The copy's memory is taken and touched at start. Where there is none to spare,
- * where the state is small, and at the end of a run, training waits for the disk instead. Never two
- * writings at once. What a save cost, and whether it failed, is told by struct
- * checkpoint_async_last, which only the caller's thread changes, in calls of this room. Must not
- * know the board, or when to save. */
+ * A save during training copies parameters and moments (with all threads of the device; 1.5 GB of
+ * GPT-2 124M in some 70 ms) and leaves the writing to a thread of its own. Training waits for the
+ * copy only. The copy's memory is allocated and touched at the start.
+ *
+ * Training waits for the disk instead if memory for the copy is short, if the state is small, and
+ * at the end of a run. There is never more than one write at a time.
+ *
+ * The result of each save is in struct checkpoint_async_last. It changes only inside calls of this
+ * module, on the caller's thread. It must not know the board, or when to save. */
 #ifndef CONVOY_TRAIN_CHECKPOINT_ASYNC_H
 #define CONVOY_TRAIN_CHECKPOINT_ASYNC_H
 
@@ -19,56 +21,57 @@
 #include "train/checkpoint.h"
 #include "train/step.h"
 
-/* auto: when the state has CHECKPOINT_ASYNC_MIN_BYTES at least and memory for its copy is there;
- * on: whatever its size, and no memory is a failure; off: never. */
+/* auto: if the state has CHECKPOINT_ASYNC_MIN_BYTES and memory for its copy is free. on: for any
+ * size, and no memory is a failure. off: never. */
 enum checkpoint_async_mode {
     CHECKPOINT_ASYNC_MODE_AUTO,
     CHECKPOINT_ASYNC_MODE_ON,
     CHECKPOINT_ASYNC_MODE_OFF
 };
-/* written while training waits, in less than a copy of a large one takes */
+/* writing less takes no longer than copying a large state */
 #define CHECKPOINT_ASYNC_MIN_BYTES ((int64_t)32 << 20)
 
-/* What is on disk, and what it has cost so far. */
+/* The newest checkpoint on disk, and what saving has cost so far. */
 struct checkpoint_async_last {
-    int64_t step; /* of the newest whole checkpoint; -1 none */
+    int64_t step; /* of the newest valid checkpoint; -1: none */
     int64_t wall_ms;
     int64_t failures, skipped;
-    double stall_ms; /* training waited for the last save begun; NAN: none so far */
-    double save_ms;  /* the newest checkpoint, from its copy to its commit; NAN: none so far */
+    double stall_ms; /* time that training waited for the last save; NAN: none yet */
+    double save_ms;  /* of the newest checkpoint, from copy to commit; NAN: none yet */
     char path[FILE_PATH_MAX];
-    char error[256]; /* why the last save failed; "" when it did not */
+    char error[256]; /* why the last save failed; "": it did not */
 };
 
 struct checkpoint_async_config {
-    struct checkpoint *checkpoint; /* attached to step; borrowed, as the step is */
+    struct checkpoint *checkpoint; /* attached to step; both are borrowed */
     struct step *step;
     struct dev *dev;
     enum checkpoint_async_mode mode;
-    /* the state lies in parts on several ranks, or in memory that is not the host's: a copy is
-     * always needed, and while one is made the other ranks are in step_state_serve */
+    /* the state is not one array in host memory (sharded, or on a device with memory of its own):
+     * saves always need a copy, and the other ranks are in step_state_serve meanwhile */
     bool needs_copy;
-    bool is_periodic;     /* saves in the midst will come: else no memory is taken for them */
-    int64_t memory_bytes; /* free to take; -1 unknown */
+    /* saves during training will come; false: no memory is allocated for them */
+    bool is_periodic;
+    int64_t memory_bytes;               /* free memory; -1: unknown */
     struct checkpoint_async_last *last; /* the caller's, valid until close */
-    void (*heartbeat)(void *arg);       /* while waiting for a writing that advances */
+    void (*heartbeat)(void *arg);       /* called while the caller waits and the write advances */
     void *heartbeat_arg;
 };
 
 struct checkpoint_async;
 enum status checkpoint_async_open(const struct checkpoint_async_config *config,
                                   struct checkpoint_async **out);
-/* waits for a writing under way; accepts NULL */
+/* waits for a write under way; accepts NULL */
 void checkpoint_async_close(struct checkpoint_async *writer);
-/* checkpoint_async_save — a save in the midst of training; a failure is counted and warned about,
- * no more. While another is being written it is skipped and counted, or waited for when someone
- * asked for this one. true: training waited, see last->stall_ms. */
+/* checkpoint_async_save — a save during training. A failure is counted and warned about, nothing
+ * more. If a write is under way, the save is skipped and counted, or (is_asked: a person requested
+ * it) waits. Returns true if training waited; last->stall_ms has the time. */
 bool checkpoint_async_save(struct checkpoint_async *writer,
                            const struct checkpoint_progress *progress, bool is_asked);
-/* checkpoint_async_poll — between steps: takes note of a writing that has ended. */
+/* checkpoint_async_poll — between steps: records a write that has ended. */
 void checkpoint_async_poll(struct checkpoint_async *writer);
-/* checkpoint_async_finish — the run ends here: waits for what is being written, saves this progress
- * unless that was it, and says when it could not. */
+/* checkpoint_async_finish — at the end of a run: waits for a write under way and saves, unless this
+ * step is saved already. Fails if the save fails. */
 enum status checkpoint_async_finish(struct checkpoint_async *writer,
                                     const struct checkpoint_progress *progress);
 bool checkpoint_async_is_writing(const struct checkpoint_async *writer);

@@ -1,9 +1,9 @@
-/* consensus — what the ranks of a run decide together, at the same place of the same step.
+/* consensus — what the ranks of a run decide together, at the same point of the same step.
  *
- * Rank 0 is rank 0: it alone reads and writes checkpoints and talks to people. A request to stop
- * or save may reach each rank at another moment, so it counts when all have asked the others. With
- * one rank nothing is asked. Every call is collective, and fails with ST_PEER when another rank is
- * lost. Must not know what is decided about. */
+ * Rank 0 alone reads and writes checkpoints and prints. A request to stop or save may reach each
+ * rank at another moment; the ranks exchange requests, so that all act on it in the same step. With
+ * one rank nothing is sent. Every call is collective and fails with ST_PEER if a rank is lost. It
+ * must not know what is decided about. */
 #ifndef CONVOY_TRAIN_CONSENSUS_H
 #define CONVOY_TRAIN_CONSENSUS_H
 
@@ -19,16 +19,16 @@ struct consensus {
     int rank, ranks;
 };
 
-/* comm NULL: one rank, alone; borrowed */
+/* comm is borrowed; NULL: one rank. */
 void consensus_init(struct consensus *consensus, struct comm *comm);
 bool consensus_is_rank0(const struct consensus *consensus);
-/* consensus_broadcast — rank 0's bytes become everybody's. */
+/* consensus_broadcast — copies n bytes of rank 0 to all ranks. */
 enum status consensus_broadcast(const struct consensus *consensus, void *bytes, int64_t n);
-/* consensus_outcome — how something that rank 0 did alone has ended (its st, and its sentence), for
- * everybody: with several nodes the others say that it was on node 0, for theirs may be the first
- * to be heard. */
+/* consensus_outcome — all ranks return the status of rank 0, with its message. With several nodes
+ * the other ranks prefix it with "on node 0", because their message may be the first that is read.
+ * st counts on rank 0 only. */
 enum status consensus_outcome(const struct consensus *consensus, enum status st);
-/* consensus_request — the highest request that any rank has seen. */
+/* consensus_request — the highest request that any rank has received. */
 enum status consensus_request(const struct consensus *consensus, enum board_request mine,
                               enum board_request *out);
 

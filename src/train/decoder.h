@@ -1,8 +1,8 @@
-/* decoder — a language model that continues one text: its parameters, its memory, and what it
- * remembers of the text.
+/* decoder — text generation with one language model on one device: parameters, memory and the cache
+ * of keys and values.
  *
- * The keys and values of the tokens seen so far are kept, so the next token costs one pass over the
- * weights. Must not know how a token is chosen, nor words. */
+ * With the cache, the next token costs one pass over the weights. It must not know how a token is
+ * chosen, or what it spells. */
 #ifndef CONVOY_TRAIN_DECODER_H
 #define CONVOY_TRAIN_DECODER_H
 
@@ -14,13 +14,13 @@
 #include "train/load.h"
 
 struct decoder;
-/* decoder_open — takes all memory, for a view of the last `window` tokens, 1 ≤ window ≤ context.
- * The parameters are zeros until they are loaded (decoder_target, valid until decoder_close).
- * dtype: of the numbers that are computed with; it is the device's affair whether it can (f32
- * always). dims and dev stay the caller's. ST_RETRY: no memory. */
+/* decoder_open — allocates all memory for a window of the last `window` tokens, 1 ≤ window ≤
+ * context. Parameters are zeros until they are loaded through decoder_target (valid until
+ * decoder_close). dtype: of the computation; f32 works on every device. Borrows dims and dev.
+ * ST_RETRY: out of memory. */
 enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window,
                          enum dtype dtype, struct decoder **out);
-/* decoder_plan — what decoder_open would take of the device's memory. */
+/* decoder_plan — the device memory that decoder_open would take, in bytes. */
 struct decoder_memory {
     int64_t params, activations, workspace;
 };
@@ -29,15 +29,16 @@ enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dty
 struct load_target decoder_target(const struct decoder *decoder);
 void decoder_close(struct decoder *decoder); /* accepts NULL */
 
-/* decoder_logits — the logits (V, on the host, until the next call) of what follows n ≥ 1 tokens,
- * each in [0, V); the last `window` of them are seen. When what is seen is what an earlier call saw
- * and one token more, only that one is computed, which changes the logits by rounding alone. Else
- * all that is seen is computed; so for every token once the text is longer than the window:
- * positions count from the front of the view, each step moves every token to another, and none of
- * the keys and values holds any longer. */
+/* decoder_logits — the logits (V, host memory, valid until the next call) of the token after n ≥ 1
+ * tokens, each in [0, V). Only the last `window` tokens are read.
+ * - If they are those of the call before plus one, only the new token is computed. The logits then
+ *   differ by rounding alone.
+ * - Else all of them are computed. That is the case for each token once the text exceeds the
+ *   window: positions count from its start, so every token moves and no cached key or value is
+ *   valid. */
 enum status decoder_logits(struct decoder *decoder, const int32_t *tokens, int64_t n,
                            const float **out);
-/* decoder_reset — the next call computes all it sees: due when other parameters were loaded. */
+/* decoder_reset — discards the cache; call it after loading other parameters. */
 void decoder_reset(struct decoder *decoder);
 
 #endif

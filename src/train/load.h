@@ -1,8 +1,8 @@
-/* load — parameters and moments from files into a device's memory, and a model's dimensions as JSON
- * for checkpoints.
+/* load — reads parameters and moments from files into a device's memory; writes and parses the
+ * model's dimensions as JSON.
  *
- * Training and generating share it. Must not know what happens to the numbers afterwards, nor where
- * files were looked for. */
+ * For training and generation. It must not know what happens to the numbers afterwards, nor how a
+ * file was found. */
 #ifndef CONVOY_TRAIN_LOAD_H
 #define CONVOY_TRAIN_LOAD_H
 
@@ -15,34 +15,35 @@
 #include "format/llmc.h"
 #include "model/model.h"
 
-/* Where to: f32, table->total_elems elements on stream's device; stream NULL: in this process's
- * memory; data NULL: names and shapes are checked, nothing is read. With put, values are handed
- * over piece by piece instead: for a state that does not lie in one place. */
+/* The target of a load: table->total_elems f32 elements on stream's device. stream NULL: in host
+ * memory. data NULL: names and shapes are checked and nothing is read. With put, values are passed
+ * to it range by range instead, for a state that is sharded or otherwise not one array. */
 struct load_target {
     const struct param_table *table;
     struct stream *stream;
     struct tensor data;
-    /* elements of the table */
+    /* range of the table's elements */
     enum status (*put)(void *arg, int64_t first, int64_t n, const float *values);
     void *arg;
 };
 
-/* load_hf — every parameter, by name. A language model's folder has no qa_outputs: those keep the
- * values they have. */
+/* load_hf — loads every parameter by name. A language model's folder has no qa_outputs; those keep
+ * their values. */
 enum status load_hf(const struct load_target *to, const struct hf_model *hf);
 /* load_llmc — the same from a model file of llm.c, which never has qa_outputs. */
 enum status load_llmc(const struct load_target *to, const struct llmc *llmc);
-/* load_ckpt — one part ("model", "optim_m", "optim_v") of a checkpoint, every tensor by name and
- * shape. */
+/* load_ckpt — loads one part of a checkpoint ("model", "optim_m", "optim_v"), every tensor by name
+ * and shape. */
 enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, const char *part);
 
-/* load_ckpt_trunk — its model without qa_outputs, which keep the values they have. */
+/* load_ckpt_trunk — loads a checkpoint's model without qa_outputs, which keep their values. */
 enum status load_ckpt_trunk(const struct load_target *to, const struct ckpt *ckpt);
 
-/* load_dims_of_hf — dims of a Hugging Face folder; its name is the folder's. The task is the
- * caller's. */
+/* load_dims_of_hf — the dimensions in a Hugging Face folder; dims.name becomes the folder's
+ * name. */
 enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_dims *out);
-/* load_dims_json — {"name":…,"task":…,"layers":…,…}; load_dims_parse reads it back, strictly. */
+/* load_dims_json — writes {"name":…,"task":…,"layers":…,…}. load_dims_parse reads it back,
+ * strictly. */
 void load_dims_json(const struct model_dims *dims, char *out, size_t cap);
 enum status load_dims_parse(const char *json, struct model_dims *out);
 

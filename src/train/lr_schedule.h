@@ -1,4 +1,4 @@
-/* lr_schedule — the learning-lr_schedule schedules of contract §3. Pure. s counts from 0. */
+/* lr_schedule — the learning rate of each step. Pure. */
 #ifndef CONVOY_TRAIN_LR_SCHEDULE_H
 #define CONVOY_TRAIN_LR_SCHEDULE_H
 
@@ -15,12 +15,16 @@ struct lr_schedule_config {
     enum lr_schedule_kind kind;
     double lr, lr_min;
     int64_t warmup_steps;
-    int64_t steps; /* planned */
+    int64_t steps; /* of the whole run */
 };
 
-/* lr_schedule_at — s < W: lr·(s+1)/W; after that with r = (s-W)/(steps-W): cosine min + ½(1+cos
- * πr)(lr-min); linear lr + r(min-lr); wsd: lr until the last fifth of the steps, then linear to
- * min; constant lr. s ≥ steps stays at the end's value. */
+/* lr_schedule_at — the learning rate of step s, counted from 0. While s < W = warmup_steps:
+ * lr·(s+1)/W. After that, with r = (s-W)/(steps-W):
+ *   cosine    lr_min + ½(1 + cos πr)(lr - lr_min)
+ *   linear    lr + r(lr_min - lr)
+ *   wsd       lr until the last fifth of the steps, then linearly to lr_min
+ *   constant  lr
+ * For s ≥ steps it keeps the value of the end. */
 double lr_schedule_at(const struct lr_schedule_config *config, int64_t s);
 
 #endif

@@ -1,5 +1,5 @@
-/* optim — which optimiser, with which numbers, and which runs of parameters decay. Pure, but for
- * optim_update. */
+/* optim — the optimiser: its kind and constants, which ranges of parameters have weight decay, and
+ * the update. Pure, except optim_update. */
 #ifndef CONVOY_TRAIN_OPTIM_H
 #define CONVOY_TRAIN_OPTIM_H
 
@@ -13,25 +13,25 @@ enum optim_kind { OPTIM_KIND_ADAMW, OPTIM_KIND_SGD };
 struct optim_config {
     enum optim_kind kind;
     double beta1, beta2, eps, momentum, weight_decay;
-    double grad_clip; /* 0: off */
+    double grad_clip; /* largest global norm; 0: no clipping */
 };
 
-/* Arrays of table->total_elems elements; m and v as optim_moments says, else none. */
+/* Arrays of table->total_elems elements. m and v exist as optim_moments counts them. */
 struct optim_arrays {
     struct tensor p, g, m, v;
 };
 
-/* optim_spans — neighbours with equal decay merged, padding included; tensors of two or more
- * dimensions decay. Caller frees with free(). Memory refused is ST_RETRY. */
+/* optim_spans — ranges of the table with equal weight decay, neighbours merged, padding included.
+ * Tensors with two or more dimensions have weight decay. The caller frees *out with free().
+ * ST_RETRY: out of memory. */
 enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out,
                         int64_t *n_out);
-/* optim_cut — what spans have of elements [first, first + elems), counted from there; out has room
- * for spans_n. Returns how many. */
+/* optim_cut — the spans within elements [first, first + elems), with offsets from `first`. out has
+ * room for spans_n; returns how many. */
 int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems,
                   struct optim_span *out);
-/* optim_decay — the weight decay that acts: AdamW's. SGD runs without, whatever weight_decay says,
- * as the reference runs do (tests/golden/qa was made with WEIGHT_DECAY=0.1 and is matched only
- * so). */
+/* optim_decay — the weight decay in effect: AdamW's. SGD has none, whatever weight_decay is, as in
+ * the reference runs (tests/golden/qa was made with WEIGHT_DECAY=0.1 and matches only so). */
 double optim_decay(const struct optim_config *config);
 int optim_moments(
     /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum */

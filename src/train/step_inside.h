@@ -1,4 +1,5 @@
-/* step_inside — what the files of a step share. Inside room train only. */
+/* step_inside — a step as its own files share it: step.c (memory, state), step_run.c (the update),
+ * step_async.c (the update on one GPU), step_eval.c. Other files use step.h. */
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H
 #define CONVOY_TRAIN_STEP_INSIDE_H
 
@@ -11,7 +12,7 @@ enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
 
 struct step {
     struct step_config config;
-    struct comm *comm_alone; /* when none was given */
+    struct comm *comm_alone; /* the comm of one rank, if the config has none */
     int64_t samples;         /* of a step, on this rank */
     const struct model_ops *model;
     struct param_table table;
@@ -47,22 +48,22 @@ void step_heartbeat(const struct step *s);
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);
 struct pass step_pass(const struct step *s, int64_t samples);
-/* step_copy_inputs — samples [first, first + p->b) of the batch, to the device. */
+/* step_copy_inputs — copies samples [first, first + p->b) of the batch to the device. */
 enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
                              struct pass *p);
-enum status step_forward(struct step *s, const struct pass *p); /* up to the head */
+enum status step_forward(struct step *s, const struct pass *p); /* everything below the head */
 enum status step_unshard_head(struct step *s);
-/* on the host, at sample `first` */
+/* to host memory, at sample `first` */
 enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first);
 
-/* step_async — is_async: after the last micro-batch's backward pass: the update is asked for, and
- * when that is under way loss and norm are waited for, into r. Where they are not finite it has
- * changed nothing. */
+/* step_async — is_async, after the last micro-batch's backward pass: enqueues the update, then
+ * waits for loss and norm and writes them to r. If they are not finite, the update changed
+ * nothing. */
 enum status step_async(struct step *s, const struct batch *batch, struct step_result *r);
 /* step_async_losses — is_async: the losses of a micro-batch, for the host and for grad_scale. */
 enum status step_async_losses(struct step *s, const struct pass *p, int64_t first, bool is_last);
 
-/* the optimiser on a bucket of the store; arg: the step */
+/* runs the optimiser on one bucket of the store; arg: the step */
 enum status step_run_update(void *arg, int bucket);
 
 #endif

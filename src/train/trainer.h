@@ -1,7 +1,8 @@
-/* trainer — the loop: batches in, steps, numbers out, checkpoints at the right moments.
+/* trainer — the training loop: takes batches, runs steps, publishes numbers, saves checkpoints.
  *
- * It is told everything in one struct (only the worker knows settings), looks at the board between
- * steps, and posts to it. It must not know HTTP, processes or where its numbers are shown. */
+ * One struct holds all that it needs; it reads no settings. Between steps it reads requests from
+ * the board and publishes its numbers there. It must not know HTTP, processes, or where its numbers
+ * are shown. */
 #ifndef CONVOY_TRAIN_TRAINER_H
 #define CONVOY_TRAIN_TRAINER_H
 
@@ -28,50 +29,48 @@ enum trainer_fault {
     TRAINER_FAULT_KILL,
     TRAINER_FAULT_STALL,
     TRAINER_FAULT_NAN,
-    TRAINER_FAULT_SLOW,  /* this rank's steps take three times as long from there on */
-    TRAINER_FAULT_FLIP,  /* one bit of one parameter of this rank */
-    TRAINER_FAULT_ENOSPC /* the next checkpoint finds no room */
+    TRAINER_FAULT_SLOW,  /* from that step on, this rank's steps take three times as long */
+    TRAINER_FAULT_FLIP,  /* one bit of one parameter of this rank changes */
+    TRAINER_FAULT_ENOSPC /* the next checkpoint finds the disk full */
 };
 
 struct trainer_config {
-    /* The step that the run makes; the trainer itself sets is_loaded and the heartbeat. */
+    /* The trainer itself sets is_loaded and the heartbeat. */
     struct step_config step;
     struct board *board;
     int worker_i;
-    const char *model_path;       /* where initial weights come from, see weights.h; "": random */
+    const char *model_path;       /* source of the initial weights, see weights.h; "": random */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
     int64_t epochs, steps;        /* steps 0: from epochs */
     struct lr_schedule_config lr_schedule;
     const char *checkpoint_dir; /* "": none */
-    int64_t checkpoint_every;   /* 0: at the end only */
+    int64_t checkpoint_every;   /* 0: only at the end */
     int checkpoint_keep;
     enum checkpoint_async_mode checkpoint_mode;
     enum trainer_resume resume;
     int64_t eval_every;
     const char *metrics_file;    /* "": none */
     const char *tensorboard_dir; /* "" or NULL: none */
-    const char *run_name;        /* its folder there; "" or NULL: no folder of its own */
-    /* steps between samples of text; 0: none, and what follows is not looked at */
+    const char *run_name;        /* subfolder of tensorboard_dir; "" or NULL: none */
+    /* steps between samples of text; 0: none, and the next two are not read */
     int64_t sample_every;
     const char *sample_prompt;
     struct sampling_params sampling_params;
-    const char *settings_json; /* for the checkpoint, see config_diff.h */
+    const char *settings_json; /* for the checkpoint, see checkpoint.h */
     const char *version;       /* for the checkpoint */
-    bool is_terminal;          /* progress bar */
-    int64_t log_every;         /* LOG_EVERY, as console.h */
-    enum trainer_fault fault;  /* what to rehearse … */
-    int64_t fault_step;        /* … when this step, counted from 1, begins */
+    bool is_terminal;          /* draw a progress bar */
+    int64_t log_every;         /* as console.every */
+    enum trainer_fault fault;  /* what to inject … */
+    int64_t fault_step;        /* … before this step, counted from 1 */
 };
 
-/* trainer_planned_ms — a step at peak_flops of all ranks together (0: not known, a slow GPU's is
- * taken); at least 1. */
+/* trainer_planned_ms — the estimated time of a step, at least 1. peak_flops: of all ranks together;
+ * 0: unknown, and the estimate assumes a slow GPU. */
 int64_t trainer_planned_ms(const struct trainer_config *config, double peak_flops, int ranks);
-/* trainer_run — with several ranks all call it, with the same settings but what is about folders
- * and files: those count on rank 0, which alone writes and reads them. Lost ranks and an aborted
- * comm are ST_PEER.
- *
- * It runs until the steps are done (ST_OK), a request ends it (ST_TERMINATED, ST_INTERRUPTED,
- * ST_RETRY, after a checkpoint when checkpoint_dir is set), or it fails. */
+/* trainer_run — runs until the planned steps are done (ST_OK), a request stops it (ST_TERMINATED,
+ * ST_INTERRUPTED or ST_RETRY, after a checkpoint if checkpoint_dir is set), or it fails. A lost
+ * rank or an aborted comm is ST_PEER. Collective: all ranks call it with the same config, except
+ * folders and files. Those count on rank 0, which alone reads and writes them. */
 enum status trainer_run(const struct trainer_config *config);
 
 #endif

@@ -1,6 +1,5 @@
 /* trainer_inside — what the files of the trainer share: trainer.c (the loop), trainer_begin.c
- * (before the first step), trainer_end.c (after the last). Other rooms and files use trainer.h.
- * Must not know more than they do. */
+ * (before the first step), trainer_end.c (after the last). Other files use trainer.h. */
 #ifndef CONVOY_TRAIN_TRAINER_INSIDE_H
 #define CONVOY_TRAIN_TRAINER_INSIDE_H
 
@@ -15,22 +14,23 @@
 #include "train/step.h"
 #include "train/trainer.h"
 
-#define TRAINER_LAST 10 /* losses in the summary's mean */
+#define TRAINER_LAST 10 /* number of losses in the summary's mean */
 
 struct trainer {
     const struct trainer_config *config;
     struct consensus consensus;
-    bool is_rank0;   /* of the consensus: the one that writes and speaks */
-    bool is_sharded; /* the state lies in parts on several ranks */
-    /* it cannot be written where it lies: on several ranks, or in memory that is not the host's */
+    bool is_rank0;   /* this rank writes files and prints */
+    bool is_sharded; /* several ranks hold shards of the state */
+    /* the state is not one array in host memory: several ranks, or a device with memory of its
+     * own */
     bool needs_transfer;
     bool has_checkpoint_dir;    /* rank 0 has a checkpoint folder */
-    bool is_enospc_done;        /* FAULT=enospc has struck */
+    bool is_enospc_done;        /* FAULT=enospc was injected */
     double compute_ms;          /* of the last step */
-    enum board_request request; /* what any rank had been asked when the last step began */
+    enum board_request request; /* the highest request of all ranks when the last step began */
     struct step *step;
-    struct checkpoint *checkpoint;             /* NULL: no CHECKPOINT_DIR */
-    struct checkpoint_async *checkpoint_async; /* NULL until there is something to save */
+    struct checkpoint *checkpoint;             /* NULL: no CHECKPOINT_DIR, or not rank 0 */
+    struct checkpoint_async *checkpoint_async; /* NULL: nothing to save yet */
     struct checkpoint_async_last last_checkpoint;
     struct metrics_file metrics;
     struct tfevents *events;         /* NULL: no TENSORBOARD_DIR */
@@ -41,21 +41,21 @@ struct trainer {
     struct board_worker numbers;
     double peak_flops;
 
-    struct checkpoint_progress progress; /* where the run stands */
+    struct checkpoint_progress progress; /* how far the run is */
     int64_t steps;                       /* planned */
-    int64_t step_first;                  /* done before this process began */
-    int64_t step_evaluated;              /* -1 none */
+    int64_t step_first;                  /* done when this process began */
+    int64_t step_evaluated;              /* -1: none */
     double loss_first, loss_last[TRAINER_LAST], val_loss;
-    double steps_ms;        /* time in steps, for the summary */
-    int64_t files_check_ms; /* when to look again whether all data are there */
-    double stall_ms;        /* waited for a checkpoint since the last step */
+    double steps_ms;        /* time spent in steps, for the summary */
+    int64_t files_check_ms; /* when to check again that no data file is gone */
+    double stall_ms;        /* training waited for checkpoints since the last step */
 };
 
 void trainer_heartbeat(void *arg); /* arg: the trainer */
 void trainer_publish(struct trainer *t, enum board_phase phase);
-/* trainer_begin — where to go on, memory, weights: everything before the first step. With all steps
- * done already there is no memory. */
+/* trainer_begin — everything before the first step: finds where to resume, allocates memory, loads
+ * weights. If all steps are done already, it allocates nothing. */
 enum status trainer_begin(struct trainer *t);
-void trainer_end(struct trainer *t); /* what a run comes to, for people */
+void trainer_end(struct trainer *t); /* the summary of a run, on the console */
 
 #endif

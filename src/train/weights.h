@@ -1,8 +1,7 @@
-/* weights — models that others trained, and checkpoints of ours, by the path a user gives.
+/* weights — opens a model by the path that a user gives: a Hugging Face folder, a model file of
+ * llm.c, a checkpoint, or a folder of checkpoints (the newest valid one).
  *
- * A model made elsewhere is a Hugging Face folder or an llm.c model file; a checkpoint is one
- * folder, or the newest of several; the rooms above need not know which. Must not know settings,
- * nor what becomes of the numbers. */
+ * It must not know settings, nor what happens to the numbers. */
 #ifndef CONVOY_TRAIN_WEIGHTS_H
 #define CONVOY_TRAIN_WEIGHTS_H
 
@@ -13,25 +12,25 @@
 #include "model/model.h"
 #include "train/load.h"
 
-/* weights_are_at — is there a folder with a config.json, or a regular file? */
+/* weights_are_at — true for a folder with a config.json, and for a regular file. */
 bool weights_are_at(const char *path);
-/* weights_are_ckpt — is it a checkpoint of ours, or a folder of some? */
+/* weights_are_ckpt — true for a checkpoint, and for a folder of checkpoints. */
 bool weights_are_ckpt(const char *path);
-/* weights_file — a file with first bytes that tell two models apart. */
+/* weights_file — the path of a file whose first bytes identify the model. */
 enum status weights_file(const char *path, char *out, size_t cap);
-/* weights_dims — dimensions and task as the model says, of all three; its name is the folder's or
- * the file's. */
+/* weights_dims — dimensions and task of the model; dims.name becomes the name of the folder or
+ * file. */
 enum status weights_dims(const char *path, struct model_dims *out);
-/* weights_check_finite — ST_BAD_DATA: with how many elements of the tensor are not finite. path is
- * for the message. */
+/* weights_check_finite — ST_BAD_DATA if elements of the tensor are not finite, with their number;
+ * path is for the message. */
 enum status weights_check_finite(const char *path, const struct safetensors_entry *entry);
-/* weights_load — every parameter, by name. ST_BAD_DATA: one is missing or of another shape; a
- * Hugging Face folder holds layers beyond those of its config.json. A language model has no
- * qa_outputs: those keep the values they have. A checkpoint is verified as for resuming: a damaged
- * one is ST_BAD_DATA, or passed over for the one before where path is the folder of a run. */
+/* weights_load — loads every parameter by name. A language model has no qa_outputs; those keep
+ * their values. ST_BAD_DATA: a parameter is missing or has another shape, or a Hugging Face folder
+ * holds more layers than its config.json. A checkpoint is verified: a damaged one is ST_BAD_DATA,
+ * or in a folder of checkpoints the one before it is used. */
 enum status weights_load(const char *path, const struct load_target *to);
-/* weights_checkpoint — the checkpoint at path, or the newest valid one in the folder at path;
- * ST_NO_INPUT: none, ST_BAD_DATA: all are damaged. The caller closes it. */
+/* weights_checkpoint — opens the checkpoint at path, or the newest valid one in the folder.
+ * ST_NO_INPUT: none. ST_BAD_DATA: all are damaged. The caller closes it. */
 enum status weights_checkpoint(const char *path, struct ckpt **out, struct model_dims *dims_out);
 
 #endif

@@ -1,4 +1,4 @@
-/* batch — counting labels, dividing sums (batch.h). */
+/* batch — see batch.h. */
 #include "train/batch.h"
 
 #include <stdlib.h>

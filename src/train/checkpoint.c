@@ -29,8 +29,7 @@ struct checkpoint {
     char dir[FILE_PATH_MAX];
 };
 
-/* list_sources — every parameter of every part, as the writer wants them; point gives them
- * addresses. */
+/* list_sources — lists every parameter of every part for the writer; point sets their addresses. */
 static enum status list_sources(struct checkpoint *s)
 {
     const struct param_table *table = step_table(s->step);
@@ -64,8 +63,8 @@ static void point(struct checkpoint *s, const float *copy)
     }
 }
 
-/* lock — a worker whose supervisor was killed dies with it, but a moment later: a run started at
- * once must not be refused for that. */
+/* lock — tries for a moment: a worker outlives a killed supervisor briefly, and must not make a run
+ * fail that starts at once. */
 static enum status lock(struct checkpoint *s)
 {
     int64_t until_ms = clock_ms() + LOCK_WAIT_MS;
@@ -102,12 +101,11 @@ void checkpoint_close(struct checkpoint *s)
     free(s);
 }
 
-/* is_start — no update is done: neither an optimiser nor data have left a trace that could
- * disagree, and moments are the zeros they begin with. Imported models are such checkpoints, and
- * have none. */
+/* is_start — no update is done, so no optimiser or data can differ, and all moments are zero.
+ * Imported models are such checkpoints; they have no moments. */
 static bool is_start(const struct ckpt_meta *meta) { return meta->step == 0; }
 
-/* Differences between the checkpoint's settings and the run's, as one sentence. */
+/* What differs between the checkpoint and the run, as one sentence. */
 struct differences {
     bool (*is_wanted)(const char *key);
     struct text text;
@@ -153,12 +151,11 @@ static enum status check_model(const struct checkpoint *s, const struct ckpt *ck
     char here[sizeof meta->model_json];
     load_dims_json(s->config.dims, here, sizeof here);
     struct differences d = compare(meta->model_json, here, is_dimension);
-    enum status st = d.n == 0
-                         ? ST_OK
-                         : FAIL(ST_BAD_SETTING,
-                                "checkpoint %s holds another model: %s; use the same MODEL, TASK "
-                                "and dimensions, another CHECKPOINT_DIR, or RESUME=never",
-                                ckpt_path(ckpt), d.text.data);
+    enum status st = d.n == 0 ? ST_OK
+                              : FAIL(ST_BAD_SETTING,
+                                     "checkpoint %s holds another model: %s; use the same MODEL, "
+                                     "TASK and dimensions, another CHECKPOINT_DIR, or RESUME=never",
+                                     ckpt_path(ckpt), d.text.data);
     text_free(&d.text);
     return st;
 }
@@ -168,17 +165,17 @@ static enum status check_optimizer(const struct checkpoint *s, const struct ckpt
     struct differences d =
         compare(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_of_optimizer);
     enum status st =
-        d.n == 0
-            ? ST_OK
-            : FAIL(ST_BAD_SETTING,
-                   "checkpoint %s holds the state of another optimiser: %s; use the same OPTIMIZER "
-                   "and MOMENTUM, another CHECKPOINT_DIR, or RESUME=never",
-                   ckpt_path(ckpt), d.text.data);
+        d.n == 0 ? ST_OK
+                 : FAIL(ST_BAD_SETTING,
+                        "checkpoint %s holds the state of another optimiser: %s; use the same "
+                        "OPTIMIZER and MOMENTUM, another CHECKPOINT_DIR, or RESUME=never",
+                        ckpt_path(ckpt), d.text.data);
     text_free(&d.text);
     return st;
 }
 
-/* warn_differences — other settings and data may change between runs, but then the losses do too. */
+/* warn_differences — other settings and data may change between runs, but then the losses do
+ * too. */
 static void warn_differences(const struct checkpoint *s, const struct ckpt *ckpt)
 {
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
@@ -206,8 +203,9 @@ static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
     return ST_OK;
 }
 
-/* check_none — no checkpoint is valid. Is there really none? Beginning anew beside damaged ones
- * would hide their loss and, CHECKPOINT_KEEP saves later, remove what could be repaired. */
+/* check_none — no checkpoint is valid: fails unless there is none at all. To start anew beside
+ * damaged ones would hide their loss and, CHECKPOINT_KEEP saves later, remove what could be
+ * repaired. */
 static enum status check_none(const struct checkpoint *s)
 {
     int count = 0;
@@ -221,7 +219,7 @@ static enum status check_none(const struct checkpoint *s)
                 s->dir, count, count == 1 ? "" : "s");
 }
 
-/* take — what was found: does it agree, and where does it stand? */
+/* take — checks what was found, and returns its progress and path. */
 static enum status take(struct checkpoint *s, struct checkpoint_progress *progress, char *path,
                         size_t path_cap)
 {
@@ -273,13 +271,13 @@ struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_tran
     return to;
 }
 
-/* wanted_parts — of a start only the model: its moments are the zeros they begin with. */
+/* wanted_parts — only the model if no update is done: its moments are zero. */
 static int wanted_parts(const struct checkpoint *s)
 {
     return !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
 }
 
-/* dest_of — where a tensor of a file belongs; called by several threads. */
+/* dest_of — the address of a tensor of a file; several threads call it. */
 static void *dest_of(void *arg, const char *part, const struct safetensors_entry *entry)
 {
     const struct checkpoint *s = arg;
@@ -291,7 +289,7 @@ static void *dest_of(void *arg, const char *part, const struct safetensors_entry
     return NULL;
 }
 
-/* check_shapes — everything wanted is there. */
+/* check_shapes — every wanted tensor exists and has its shape. */
 static enum status check_shapes(const struct checkpoint *s)
 {
     const struct param_table *table = step_table(s->step);
@@ -303,7 +301,7 @@ static enum status check_shapes(const struct checkpoint *s)
     return ST_OK;
 }
 
-/* fill — straight into the step's memory. What a damaged one has left there goes. */
+/* fill — reads directly into the step's memory, and zeroes it if the checkpoint is damaged. */
 static enum status fill(struct checkpoint *s)
 {
     struct ckpt_fill to = {dest_of, s};
@@ -318,7 +316,7 @@ static enum status fill(struct checkpoint *s)
     return st;
 }
 
-/* fill_newest — the one found, else those before it. */
+/* fill_newest — loads the checkpoint that was found, or the newest valid one before it. */
 static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress *progress,
                                char *path, size_t path_cap)
 {
@@ -341,7 +339,7 @@ static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress 
     }
 }
 
-/* read_parts — of one that is verified. */
+/* read_parts — loads a verified checkpoint. */
 static enum status read_parts(struct checkpoint *s)
 {
     for (int part = 0; part < wanted_parts(s); part++) {
@@ -368,8 +366,8 @@ enum status checkpoint_attach(struct checkpoint *s, struct step *step,
     return ST_OK;
 }
 
-/* move — one folder of an earlier run; a leftover that cannot be moved would mix with the new
- * run's, so it is an error. */
+/* move — moves one folder of an earlier run. It fails if it cannot: the folder would mix with the
+ * new run. */
 static enum status move(const char *dir, const char *aside, const char *name)
 {
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
@@ -383,8 +381,8 @@ static enum status move(const char *dir, const char *aside, const char *name)
     return ST_OK;
 }
 
-/* next_name — NULL at the end, or with *st when the folder cannot be read to its end: what stays
- * behind would mix. */
+/* next_name — NULL at the end. *st is set if the folder cannot be read to its end: what remains
+ * would mix. */
 static const char *next_name(const struct checkpoint *s, DIR *folder, enum status *st)
 {
     errno = 0;

@@ -1,6 +1,6 @@
 /* checkpoint_async — see checkpoint_async.h.
  *
- * One writing is one thread, started with its job and joined when it has ended. The job's fields
+ * Each write has a thread, started with it and joined when it has ended. The fields of the write
  * belong to the thread until it sets `done`, and to the caller before and after. */
 #include "train/checkpoint_async.h"
 
@@ -18,7 +18,7 @@
 #include "base/assert.h"
 #include "base/text.h"
 
-/* stays free beside the copy: the writer's buffer, the kernel's pages */
+/* stays free beside the copy, for the writer's buffer and the kernel's page cache */
 #define RESERVE_BYTES ((int64_t)256 << 20)
 #define WAIT_MS 2
 
@@ -26,8 +26,8 @@ struct checkpoint_async {
     struct checkpoint_async_config config;
     char *copy; /* NULL: training waits for the disk */
     int64_t copy_bytes;
-    bool is_later; /* written while training goes on, if there is a copy */
-    /* the writing under way */
+    bool is_later; /* written while training continues, if there is a copy */
+    /* the write under way */
     bool is_writing;
     pthread_t thread;
     struct checkpoint_progress progress;
@@ -35,7 +35,7 @@ struct checkpoint_async {
     char path[FILE_PATH_MAX];
     enum status st;
     struct status_saved why;
-    _Atomic int64_t bytes; /* written so far: a sign of life */
+    _Atomic int64_t bytes; /* written so far, for heartbeats */
     atomic_bool done;
 };
 
@@ -46,7 +46,8 @@ static int64_t part_bytes(const struct checkpoint_async *s)
 
 /* ---- open and close ---- */
 
-/* The writer's thread reads it, so it is the host's, touched, and fit for the device's copies. */
+/* take_memory — host memory, which the writer's thread reads: touched, and pinned for a device's
+ * copies. */
 static enum status take_memory(struct checkpoint_async *s, size_t bytes, void **out)
 {
     if (!dev_is_discrete(s->config.dev))
@@ -87,7 +88,7 @@ static enum status take_copy(struct checkpoint_async *s)
     return ST_OK;
 }
 
-/* plan — shall there be a copy? */
+/* plan — decides whether there is a copy. */
 static enum status plan(struct checkpoint_async *s)
 {
     enum checkpoint_async_mode mode = s->config.mode;
@@ -125,7 +126,7 @@ enum status checkpoint_async_open(const struct checkpoint_async_config *config,
     return st;
 }
 
-/* ---- one writing ---- */
+/* ---- one write ---- */
 
 static void count_bytes(void *arg, int64_t bytes)
 {
@@ -145,7 +146,8 @@ static void *write_copy(void *arg)
     return NULL;
 }
 
-/* start — signals are for the thread that trains; faults stay with the thread that made them. */
+/* start — the thread blocks signals, which are for the training thread; faults stay with the thread
+ * that caused them. */
 static int start(struct checkpoint_async *s)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
@@ -161,7 +163,7 @@ static int start(struct checkpoint_async *s)
     return error;
 }
 
-/* note — a writing has ended: status and failure text are this thread's. */
+/* note — records the end of a write, on the caller's thread. */
 static enum status note(struct checkpoint_async *s, enum status st)
 {
     struct checkpoint_async_last *last = s->config.last;
@@ -181,7 +183,7 @@ static enum status note(struct checkpoint_async *s, enum status st)
     return ST_OK;
 }
 
-/* warn — a disk that is full now may have room later. */
+/* warn — a disk that is full now may have space later. */
 static void warn(const struct checkpoint_async *s)
 {
     LOG_WARN("checkpoint of step %" PRId64 " failed, training goes on: %s", s->progress.step,
@@ -189,7 +191,7 @@ static void warn(const struct checkpoint_async *s)
     status_clear();
 }
 
-/* collect — the thread has ended, or is about to. */
+/* collect — joins the thread, which has ended or is about to. */
 static void collect(struct checkpoint_async *s)
 {
     int error = pthread_join(s->thread, NULL);
@@ -268,7 +270,7 @@ void checkpoint_async_poll(struct checkpoint_async *s)
         collect(s);
 }
 
-/* skip — said the first time, the second, the fourth …: a slow disk must not fill the log. */
+/* skip — logs the first, second, fourth … time: a slow disk must not fill the log. */
 static void skip(struct checkpoint_async *s, const struct checkpoint_progress *progress)
 {
     int64_t skipped = ++s->config.last->skipped;

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-/* One place for each request: how many ranks have seen it. A sum says so exactly. */
+/* One counter per request: how many ranks have received it. An all-reduce adds them up exactly. */
 #define REQUESTS_N (BOARD_REQUEST_INTERRUPT + 1)
 
 struct outcome {

@@ -13,10 +13,10 @@
 #define BAR_MAX 30
 #define BAR_MIN 8
 #define REDRAW_MS 100
-#define LASTING 10 /* lines that stay on a terminal, so that the fall of the loss can be seen */
-#define PIPED 100  /* lines of a whole run elsewhere */
+#define LASTING 10 /* lines per run that stay on a terminal, to show how the loss falls */
+#define PIPED 100  /* lines per run elsewhere */
 #define MINUTE_MS (60 * 1000)
-/* times the loss of the step before, and this much more: shown, whatever LOG_EVERY says */
+/* a loss this many times the last one, plus JUMP_NATS, always gets a line */
 #define JUMP 1.5
 #define JUMP_NATS 0.5
 
@@ -41,7 +41,7 @@ static void add_speed(struct text *t, const struct console_step *now, bool has_m
         text_add(t, "  eta %s", text_span(word, sizeof word, (int64_t)(1000 * now->eta_seconds)));
 }
 
-/* give — the text into out, and free it. */
+/* give — copies the text to out and frees it. */
 static const char *give(struct text *t, char *out, size_t cap)
 {
     text_copy(out, cap, t->data ? t->data : "");

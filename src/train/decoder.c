@@ -17,13 +17,13 @@ struct decoder {
     struct stream *stream;
     struct arena arena[ARENA_N];
     enum dtype dtype;
-    struct tensor masters; /* the parameters as loaded, f32; the pass has them in dtype */
-    bool is_rounded;       /* so they are, since decoder_reset */
+    struct tensor masters; /* the parameters as loaded, f32; the pass reads them in dtype */
+    bool is_rounded;       /* the copy in dtype is current */
     struct pass pass;
-    struct tensor logits; /* (V) on the device */
+    struct tensor logits; /* (V), on the device */
     float *logits_host;
     int64_t window;
-    int32_t *held; /* (window): tokens 0 … held_n-1 of the view, whose keys and values are there */
+    int32_t *held; /* (window): the tokens 0 … held_n-1 whose keys and values are cached */
     int64_t held_n;
 };
 
@@ -50,7 +50,7 @@ static enum status plan(struct decoder *d)
     return ST_OK;
 }
 
-/* Without memory: sizes only. */
+/* measure — plans without memory, for the sizes. */
 static enum status measure(struct decoder *d)
 {
     for (int i = 0; i < ARENA_N; i++)
@@ -165,7 +165,7 @@ enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, 
     bool is_held = d->held_n >= before && memcmp(d->held, view, (size_t)before * sizeof *view) == 0;
     p->past = is_held ? before : 0;
     p->t = seen - p->past;
-    d->held_n = 0; /* until all of it is there */
+    d->held_n = 0; /* until the pass is done */
     TRY(round_params(d));
     TRY(dev_copy(d->stream, p->tokens.data, view + p->past, (size_t)p->t * sizeof *view));
     TRY(d->model->embed_fwd(p));

@@ -11,7 +11,7 @@
 
 #define BUFFER_ELEMS ((int64_t)1 << 18)
 
-/* What a file has of one parameter; neither: nothing. */
+/* One parameter in a file: plain, or of llm.c; neither: the file has none. */
 struct source {
     const struct safetensors_entry *plain;
     bool is_llmc;
@@ -26,14 +26,14 @@ static void read_piece(const struct source *source, int64_t first, int64_t n, fl
         safetensors_to_f32(source->plain, first, n, out);
 }
 
-/* plain_f32 — are the file's bytes those of the memory? Then nothing but moving is left to do. */
+/* plain_f32 — true if the file's bytes are the bytes in memory, so they are only copied. */
 static bool plain_f32(const struct source *source)
 {
     return !source->is_llmc && source->plain->dtype == DTYPE_F32;
 }
 
-/* What already is f32 goes straight in, by all threads of the device; the rest through a small
- * buffer: it is half-width or lies otherwise. Whole rows at a time where they fit. */
+/* copy_source — f32 is copied directly, with all threads of the device. Other types and layouts are
+ * converted in a small buffer, in whole rows where they fit. */
 static enum status copy_source(const struct load_target *to, const struct param *p,
                                const struct source *source, float *buffer)
 {
@@ -69,7 +69,7 @@ static enum status copy_source(const struct load_target *to, const struct param 
 typedef enum status load_find(const void *file, const char *part, const struct param *p,
                               struct source *out);
 
-/* is_head — a language model has no head for questions: its values stay as they are. */
+/* is_head — true for the head of question answering, which a language model lacks. */
 static bool is_head(const struct param *p) { return text_starts(p->name, "qa_outputs."); }
 
 static enum status find_hf(const void *file, const char *part, const struct param *p,

@@ -1,5 +1,4 @@
-/* lr_schedule — the learning lr_schedule of update s, as contract §3 says. Must not know who
- * asks. */
+/* lr_schedule — see lr_schedule.h. */
 #include "train/lr_schedule.h"
 
 #include <math.h>

@@ -36,7 +36,7 @@ int64_t memory_plan_sum(const int64_t bytes[MEMORY_PLAN_N])
     return sum;
 }
 
-/* add_program — what a process and its device take before any model. */
+/* add_program — adds what a process and its device take without a model. */
 static void add_program(struct memory_plan *plan, const struct memory_plan_place *place)
 {
     plan->host[MEMORY_PLAN_PROGRAM] += PROGRAM_BYTES;
@@ -49,8 +49,8 @@ static void add_program(struct memory_plan *plan, const struct memory_plan_place
     }
 }
 
-/* add_step — what lies where the device computes; a batch and what compresses gradients are the
- * host's everywhere. */
+/* add_step — the state and passes are in the device's memory; a batch and compression are always in
+ * the host's. */
 static void add_step(struct memory_plan *plan, const struct step_memory *m, bool is_discrete)
 {
     int64_t *at = is_discrete ? plan->device : plan->host;
@@ -63,11 +63,11 @@ static void add_step(struct memory_plan *plan, const struct step_memory *m, bool
     at[MEMORY_PLAN_SCRATCH] += m->scratch;
     plan->host[MEMORY_PLAN_WORKSPACE] += m->batch;
     plan->host[MEMORY_PLAN_COMPRESSION] += m->store.residuals;
-    if (m->store.residuals > 0) /* a CPU of one thread of its own */
+    if (m->store.residuals > 0) /* compression computes on a CPU device with one thread */
         plan->host[MEMORY_PLAN_COMPRESSION] += (int64_t)(CPU_SCRATCH_BYTES + CPU_SHARED_BYTES);
 }
 
-/* add_comm — what comes with other ranks. */
+/* add_comm — adds what communication with other ranks takes. */
 static void add_comm(struct memory_plan *plan, const struct memory_plan_place *place)
 {
     if (place->at.ranks == 1)

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-/* line_step — the step of a line that begins {"step":N, …; -1: not such a line. */
+/* line_step — the step of a line that begins with {"step":N; -1: another line. */
 static int64_t line_step(const char *line, size_t n)
 {
     static const char head[] = "{\"step\":";
@@ -45,7 +45,7 @@ bool metrics_file_keep(const char *text, size_t bytes, int64_t step, size_t *kee
     return true;
 }
 
-/* cut — for a regular file only: a pipe or /dev/null has nothing to cut. */
+/* cut — truncates a regular file; a pipe or /dev/null is left alone. */
 static enum status cut(int fd, const char *path, int64_t step)
 {
     struct stat info;
@@ -79,7 +79,7 @@ enum status metrics_file_open(const char *path, int64_t step, struct metrics_fil
         return ST_OK;
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
     if (fd < 0 && (errno == EACCES || errno == EINVAL ||
-                   errno == ENXIO)) /* write-only things: a pipe, a terminal's other end */
+                   errno == ENXIO)) /* a write-only file, such as a pipe or a terminal */
         fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) {
         enum status st =
@@ -112,7 +112,7 @@ void metrics_file_close(struct metrics_file *file)
 
 static void add_line(struct metrics_file *file, const char *line)
 {
-    /* A line cut by a full disk is ended first, so that the next whole one stands alone. */
+    /* ends a line that a full disk cut short, so that this one stands alone */
     char out[640];
     text_format(out, sizeof out, "%s%s\n", file->is_torn ? "\n" : "", line);
     size_t n = strlen(out);
@@ -131,7 +131,7 @@ static void add_line(struct metrics_file *file, const char *line)
         file->is_torn = true;
 }
 
-/* number — full precision; JSON has no word for NaN. */
+/* number — with full precision; JSON has no NaN. */
 static const char *number(char *out, size_t cap, double value)
 {
     if (isfinite(value))
@@ -174,8 +174,8 @@ void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* First byte: the step to go on from; then the file. What is kept ends with a whole line, and
- * keeping it again keeps all of it. */
+/* The first byte is the step to resume from, the rest is the file. What is kept ends with a whole
+ * line, and keeping it again keeps all of it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

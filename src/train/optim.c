@@ -1,5 +1,4 @@
-/* optim — the runs of parameters that decay alike, and the one call that updates them. Must not
- * know models or batches. */
+/* optim — see optim.h. */
 #include "train/optim.h"
 
 #include <stdlib.h>
@@ -11,8 +10,8 @@ static float decay_of(const struct param *row, double weight_decay)
     return row->dims_n >= 2 ? (float)weight_decay : 0;
 }
 
-/* With out NULL only counts. A run reaches to the next row's start, so padding (zero, with zero
- * gradient) goes with it. */
+/* walk — counts, if out is NULL. A range ends where the next row starts, so it contains the
+ * padding, which is zero and has zero gradient. */
 static int64_t walk(const struct param_table *t, double weight_decay, struct optim_span *out)
 {
     int64_t n = 0;

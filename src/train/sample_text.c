@@ -16,7 +16,7 @@
 struct sample_text {
     struct sample_text_config config;
     struct bpe *bpe;
-    int32_t *tokens; /* as much of the prompt as the model can see, and what was written */
+    int32_t *tokens; /* the end of the prompt that the model can read, and what it wrote */
     int64_t prompt_n;
     float *logits, *work; /* (V) */
     uint8_t text[TEXT_BYTES];
@@ -24,7 +24,7 @@ struct sample_text {
     char quoted[QUOTED_BYTES];
 };
 
-/* ---- what may be shown ---- */
+/* ---- output ---- */
 
 bool sample_text_quote(const uint8_t *bytes, size_t n, char *out, size_t cap)
 {
@@ -43,7 +43,7 @@ bool sample_text_quote(const uint8_t *bytes, size_t n, char *out, size_t cap)
     return is_whole;
 }
 
-/* add — bytes as far as there is room: sixty tokens of the usual length take a fifth of it. */
+/* add — appends bytes while there is room; sixty tokens of usual length take a fifth of it. */
 static void add(struct sample_text *v, const void *bytes, size_t n)
 {
     if (n > sizeof v->text - v->text_n)
@@ -67,8 +67,8 @@ static void add_prompt(struct sample_text *v)
 
 /* ---- the prompt ---- */
 
-/* keep_prompt — the last of n tokens that leave the model something to see; every one of them must
- * be known. */
+/* keep_prompt — keeps the last of n tokens, as many as the model can read. All of them must be in
+ * its vocabulary. */
 static enum status keep_prompt(struct sample_text *v, const uint16_t *ids, int64_t n)
 {
     const struct sample_text_config *c = &v->config;
@@ -136,14 +136,14 @@ void sample_text_close(struct sample_text *v)
     free(v);
 }
 
-/* ---- a text ---- */
+/* ---- one sample ---- */
 
-/* next — token number i after the prompt. */
+/* next — chooses token number i after the prompt. */
 static enum status next(struct sample_text *v, struct step *step, int64_t i, int32_t *out)
 {
     const struct sample_text_config *c = &v->config;
     int64_t n = v->prompt_n + i, seen = n < c->seq_tokens ? n : c->seq_tokens;
-    /* padding of the vocabulary has no bytes */
+    /* padding of the vocabulary has no text */
     int64_t known = c->vocab < BPE_VOCAB ? c->vocab : BPE_VOCAB;
     double u = rand_uniform(c->seed, RAND_STREAM(SAMPLE, 0), (uint64_t)i);
     TRY(step_logits(step, v->tokens + n - seen, seen, v->logits));
@@ -163,7 +163,7 @@ enum status sample_text_generate(struct sample_text *v, struct step *step, bool 
         size_t n;
         TRY(next(v, step, i, &token));
         if (token == BPE_END)
-            break; /* the model says that the text is over */
+            break; /* the model ended the text */
         v->tokens[v->prompt_n + i] = token;
         const uint8_t *bytes = bpe_bytes(v->bpe, (uint32_t)token, &n);
         ASSERTF(bytes != NULL, "token %d", (int)token);

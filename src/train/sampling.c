@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 
-/* largest — the first of the largest; -1: not a distribution. */
+/* largest — the index of the first largest logit; -1: not a distribution. */
 static int64_t largest(const float *logits, int64_t n)
 {
     int64_t best = -1;
@@ -26,14 +26,13 @@ static int falling(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Which logits take part: all above the least, and the first `equals` of those that are the
- * least. */
+/* The logits to choose from: all above `least`, and the first `equals` of those equal to it. */
 struct cut {
     float least;
     int64_t equals;
 };
 
-/* keep_k — of n falling logits; the answer is how many are left. */
+/* keep_k — how many of n descending logits top_k keeps. */
 static int64_t keep_k(const float *sorted, int64_t n, int64_t k)
 {
     int64_t kept = k > 0 && k < n ? k : n;
@@ -104,7 +103,7 @@ int64_t sampling_pick(const float *logits, int64_t n, const struct sampling_para
     return last;
 }
 
-/* Length of the sequence that this byte begins; 1 for what begins none. */
+/* sequence_bytes — the length of the UTF-8 sequence that this byte begins; 1 if it begins none. */
 static size_t sequence_bytes(uint8_t first)
 {
     return first >= 0xC2 && first <= 0xDF   ? 2

@@ -1,10 +1,9 @@
-/* step — memory and life of one worker's updates (step.h); the update itself is step_run.c,
- * evaluation step_eval.c.
+/* step — memory, initial values and state of a step (step.h). The update is step_run.c, evaluation
+ * step_eval.c.
  *
- * Memory: parameters, gradients and moments are the store's (mesh/store.h); three arenas
- * (activations, scratch, inputs) are measured by running plan() without memory, taken whole, dealt
- * by the same plan(), and sealed; planned = taken is asserted. After step_open nothing is
- * allocated. */
+ * The store allocates parameters, gradients and moments (mesh/store.h). Three arenas (activations,
+ * scratch, inputs) are measured by running plan() without memory, allocated whole, divided by the
+ * same plan(), and sealed. That the plan equals what was taken is asserted. */
 #include "train/step.h"
 
 #include <math.h>
@@ -131,7 +130,8 @@ static enum status fill_row(struct step *s, struct thread_pool *pool, int row, f
     return ST_OK;
 }
 
-/* A pool of its own, for a second: the device's belongs to the device. */
+/* fill_all — draws the initial parameters, with a thread pool of its own: the device's pool belongs
+ * to the device. */
 static enum status fill_all(struct step *s)
 {
     enum status st = ST_OK;
@@ -174,7 +174,7 @@ static enum status check_config(const struct step_config *c)
     return ST_OK;
 }
 
-/* A step without ranks beside it is a rank of its own. */
+/* open_comm — a config without a comm gets one of a single rank. */
 static enum status open_comm(struct step *s)
 {
     int64_t bytes;
@@ -214,7 +214,7 @@ static enum status open_store(struct step *s)
     return store_open(&config, &s->store);
 }
 
-/* plan_memory — of a step that has no memory yet: its store's, and what its arenas would be. */
+/* plan_memory — measures the store and the arenas of a step without memory. */
 static enum status plan_memory(struct step *s, int rank, int ranks, bool is_discrete,
                                struct step_memory *out)
 {
@@ -248,7 +248,7 @@ enum status step_plan(const struct step_config *config, int rank, int ranks, boo
     return st;
 }
 
-/* check_plan — planned without memory is what was taken. */
+/* check_plan — asserts that what was taken is what was planned. */
 static enum status check_plan(const struct step *s)
 {
     const struct comm_place *place = comm_place(s->config.comm);
@@ -279,7 +279,7 @@ static void text_held(const struct step *s, char *out, size_t cap)
         info.taken_bytes < 0 ? "" : text_human(device, sizeof(device), (double)info.taken_bytes));
 }
 
-/* log_memory — once for all ranks: what a rank holds, as it was planned. */
+/* log_memory — once for all ranks: the memory of a rank, as it was planned. */
 static void log_memory(const struct step *s)
 {
     const struct comm_place *place = comm_place(s->config.comm);
@@ -289,19 +289,18 @@ static void log_memory(const struct step *s)
     if (place->rank != 0 || (place->ranks == 1 && !is_discrete))
         return;
     text_held(s, held, sizeof(held));
-    LOG_INFO(
-        "memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, buckets "
-        "in use %s, compression %s, passes %s, kernel scratch %s%s",
-        text_human(word[0], 32, (double)m.store.params),
-        text_human(word[1], 32, (double)m.store.grads),
-        text_human(word[2], 32, (double)m.store.moments),
-        text_human(word[3], 32, (double)m.store.unsharded),
-        text_human(word[4], 32, (double)m.store.residuals),
-        text_human(word[5], 32, (double)m.passes), text_human(word[6], 32, (double)m.scratch),
-        held);
+    LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, "
+             "buckets in use %s, compression %s, passes %s, kernel scratch %s%s",
+             text_human(word[0], 32, (double)m.store.params),
+             text_human(word[1], 32, (double)m.store.grads),
+             text_human(word[2], 32, (double)m.store.moments),
+             text_human(word[3], 32, (double)m.store.unsharded),
+             text_human(word[4], 32, (double)m.store.residuals),
+             text_human(word[5], 32, (double)m.passes), text_human(word[6], 32, (double)m.scratch),
+             held);
 }
 
-/* A step on a GPU gathers what it asks (dev_graph_begin). */
+/* open_graphs — a step on a GPU records its work as CUDA graphs (dev_graph_begin). */
 static enum status open_graphs(struct step *s)
 {
     const struct step_config *c = &s->config;
@@ -315,7 +314,8 @@ static enum status open_graphs(struct step *s)
     return ST_OK;
 }
 
-/* take_answers — what comes back from the device in every step: copied without a detour. */
+/* take_answers — pinned host memory for what comes back in every step, so that it is copied
+ * directly. */
 static enum status take_answers(struct step *s)
 {
     size_t bytes = 2 * sizeof *s->grad_scale_host +
@@ -389,7 +389,7 @@ void step_close(struct step *s)
     free(s);
 }
 
-/* ---- what its files share ---- */
+/* ---- what the files of a step share ---- */
 
 enum feed_task step_task(const struct step *s)
 {
@@ -424,7 +424,6 @@ static enum status copy_in(struct step *s, struct tensor to, const void *from, i
                     (size_t)elems * each);
 }
 
-/* Samples [first, first + p->b) of the batch, to the device. */
 enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
                              struct pass *p)
 {
@@ -466,7 +465,7 @@ enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first
                     (size_t)(p->b * each) * sizeof(float));
 }
 
-/* ---- answers ---- */
+/* ---- logits ---- */
 
 enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float *out)
 {
@@ -497,7 +496,7 @@ enum status step_spans(struct step *s, const struct batch *batch, float *out)
     return dev_sync(s->stream);
 }
 
-/* ---- what others may see ---- */
+/* ---- the state of training ---- */
 
 int step_parts(const struct step *s)
 {
@@ -561,7 +560,7 @@ struct step_memory step_memory(const struct step *s)
                             .batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens)};
     for (int i = 0; i < STEP_ARENA_N; i++)
         m.passes += s->arena[i].base ? (int64_t)s->arena[i].cap_bytes
-                                     : 0; /* without memory it only measures */
+                                     : 0; /* a step that only measures has no memory */
     return m;
 }
 

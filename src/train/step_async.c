@@ -16,7 +16,7 @@ enum status step_async_losses(struct step *s, const struct pass *p, int64_t firs
 {
     int64_t n = p->b * step_sample_losses(s);
     TRY(dev_op(s->config.dev)->sum(s->stream, &(struct sum){s->loss_sum, s->losses, n, first > 0}));
-    /* another place for each: brought, it would make each micro-batch a graph of its own */
+    /* each micro-batch copies to another address: read_async would make a graph for each */
     if (!is_last)
         return step_copy_losses(s, p, first);
     return dev_read_async(s->stream, s->losses_host + first * step_sample_losses(s), s->losses.data,

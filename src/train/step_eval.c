@@ -1,11 +1,10 @@
-/* step_eval — the mean loss over many samples (step.h): batches are dealt to the ranks in turn, a
- * round at a time, and every sum is added over the ranks. A rank without a batch in the last round
- * still goes through the units, for others may wait for its parts. */
+/* step_eval — the mean loss over many samples (step.h). Batches go to the ranks in turn, one round
+ * at a time, and every sum is added up over the ranks. A rank without a batch in the last round
+ * still walks the units, because other ranks may wait for its shards. */
 #include "base/assert.h"
 #include "train/step_inside.h"
 
-/* Sums of one batch, already multiplied by its own scales, are put back into sums: they divide by
- * the whole in the end. */
+/* Sums over all batches, before any scale is applied: they are divided once, at the end. */
 enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
 
 static enum status eval_batch(struct step *s, const struct feed *feed, int64_t first,
@@ -34,7 +33,7 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
     return ST_OK;
 }
 
-/* The gathers of a forward pass, without the pass. */
+/* idle — the all-gathers of a forward pass without the pass. */
 static enum status idle(struct step *s)
 {
     for (int unit = 0; unit < s->table.units_n - 1; unit++)
@@ -50,7 +49,7 @@ static enum status sum_up(struct step *s, int n)
     return store_wait(s->store, ticket);
 }
 
-/* is_asked — does any rank want to stop? */
+/* is_asked — true on all ranks if stop returns true on any. */
 static enum status is_asked(struct step *s, bool (*stop)(void *arg), void *arg, bool *out)
 {
     s->sums[0] = stop && stop(arg);

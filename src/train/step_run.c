@@ -1,16 +1,19 @@
 /* step_run — one update (step.h).
  *
- * The rank's samples of the global batch are read first, because the loss is divided by what counts
- * in all of it (batch.c); the ranks add their counts while they go forward. Each micro-batch goes
- * forward through the units, through the head (which does both directions) and back. Its first run
- * writes gradients, the others add; only what no product writes (param.h: grad_is_added) is zeroed.
- * In the last micro-batch each unit's gradient is handed to the store right after its backward:
- * that reduces it over the ranks beside the next unit's, and adds up the squares of the global
- * norm. Losses go to the host one by one and are summed there in the order of samples, so that how
- * the batch is cut does not show. The host looks at loss and norm before it lets the optimiser run,
- * the only time that it waits for the device (compression does so before each bucket); clipping,
- * and taking the loss scale out again, happen inside the optimiser. A device that works on its own,
- * with one rank, does not even wait for that look: step_async.c. */
+ * - The samples are read first: the divisor of the loss counts the targets of the whole global
+ *   batch (batch.c). Ranks add up their counts during the first forward pass.
+ * - Each micro-batch runs forward through the units, through the head (which does both directions),
+ *   and back. The first one writes gradients, the others add to them. Only gradients that no matrix
+ *   product writes (param.h: grad_is_added) are zeroed.
+ * - In the last micro-batch each unit's gradient goes to the store right after its backward. The
+ *   store reduces it over the ranks while the next unit computes, and adds up the squares for the
+ *   norm.
+ * - Losses are copied to the host one by one and summed there in the order of samples, so the sum
+ *   does not depend on how the batch is cut.
+ * - The host reads loss and norm before it starts the optimiser. Only then does it wait for the
+ *   device (compression also waits before each bucket). With one rank on a GPU it does not wait
+ *   even there: step_async.c.
+ * - The optimiser clips, and divides by the loss scale. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -20,8 +23,7 @@
 #include "kernels/grad_scale.h" /* grad_scale_of */
 #include "train/step_inside.h"
 
-/* Time since the last lap goes to *ms. On a device that works on its own this is only the time of
- * asking. */
+/* lap — adds the time since the last lap to *ms. On a GPU this is only the time of launching. */
 static void lap(struct step *s, double *ms)
 {
     int64_t now = clock_ns();
@@ -40,7 +42,7 @@ static enum status zero_added(struct step *s, const struct pass *p)
     return ST_OK;
 }
 
-/* FAULT=nan: one gradient that is not a number, of the first unit, which is last to be looked at:
+/* spoil — FAULT=nan: writes NaN to one gradient: the first unit's, whose gradient comes last, and
  * of its last tensor, which no rank has begun to send. */
 static enum status spoil(struct step *s, const struct pass *p)
 {
@@ -52,7 +54,7 @@ static enum status spoil(struct step *s, const struct pass *p)
                     sizeof nan);
 }
 
-/* ---- what counts ---- */
+/* ---- counts ---- */
 
 enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_N };
 
@@ -131,7 +133,9 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool inje
 {
     TRY(step_forward(s, p));
     if (!p->accumulate)
-        TRY(zero_added(s, p)); /* now that no update is due, which would read the last step's */
+        TRY(zero_added(
+            s,
+            p)); /* here no update is deferred any more; it would read the last step's gradients */
     TRY(head(s, p, is_last, counts, r));
     if (is_last)
         TRY(store_post_backward(s->store, s->table.units_n - 1));
@@ -145,7 +149,7 @@ static enum status set_grad_scale(struct step *s, double norm_sq)
     return dev_copy(s->stream, s->grad_scale.data, &scale, sizeof scale);
 }
 
-/* counts NULL: they are known from the last time. */
+/* gradients — counts NULL: they are known from an earlier run of this step. */
 static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i,
                              bool inject_nan, const struct comm_ticket *counts,
                              struct step_result *r)
@@ -184,8 +188,9 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
     return set_grad_scale(s, norm_sq);
 }
 
-/* With a loss scale an infinite gradient of a finite loss may only be too large for its type: again
- * with half the scale. Every rank has the same loss and norm, so all of them do. */
+/* scaled_gradients — with a loss scale, an infinite gradient of a finite loss may only be too large
+ * for the dtype: halves the scale and runs again. All ranks have the same loss and norm, so all of
+ * them do. */
 static enum status scaled_gradients(struct step *s, const struct batch *batch, int64_t step_i,
                                     bool inject_nan, const struct comm_ticket *counts,
                                     struct step_result *r)
@@ -237,12 +242,12 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
         struct status_saved saved;
         status_save(&saved);
         if (counts_begin(s, batch, checked, &counts) == ST_OK)
-            (void)store_wait(s->store, counts); /* so the others need not wait for a deadline */
+            (void)store_wait(s->store,
+                             counts); /* the other ranks need not wait for their deadline */
         status_restore(&saved);
         return checked;
     }
-    /* elsewhere updates of the last step may be due until this one's forward pass: as it told them
-     * */
+    /* else deferred updates of the last step still need its numbers */
     if (s->is_async)
         tell_update(s, lr, step_i);
     TRY(counts_begin(s, batch, checked, &counts));
@@ -256,7 +261,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     if (!s->is_async) {
         tell_update(s, lr, step_i);
         TRY(store_update(s->store));
-        TRY(dev_flush(s->stream)); /* while the host reads the next samples */
+        TRY(dev_flush(s->stream)); /* the device starts while the host reads the next samples */
     }
     grow_scale(&s->loss_scale);
     lap(s, &r->update_ms);
@@ -273,7 +278,7 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
             "samples %lld seq_tokens %lld", (long long)batch->samples,
             (long long)batch->seq_tokens);
     struct step_result r = {0};
-    /* What passed since the last step, in an evaluation, is none of this one's. */
+    /* Discards the times of what ran since the last step, such as an evaluation. */
     store_times(s->store, &r.comm_ms, &r.wait_ms);
     int64_t start = s->lap_ns = clock_ns();
     TRY(run(s, batch, step_i, sample_first, lr, inject_nan, &r));

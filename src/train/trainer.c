@@ -1,8 +1,9 @@
 /* trainer — see trainer.h. Read trainer_run first, at the foot: begin (trainer_begin.c), loop,
  * finish.
  *
- * Several ranks run this loop in step. What one rank alone knows (a request, the state of a disk)
- * is never acted on before all know it (consensus.h), or their calls would no longer match. */
+ * All ranks run this loop in step. What only one rank knows (a request, the state of a disk) is
+ * shared first (consensus.h); a rank that acted on it alone would make calls that no other rank
+ * makes. */
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@
 #include "train/stop_request.h"
 #include "train/trainer_inside.h"
 
-#define SLOW_FLOPS 1e12 /* a second: no GPU that CUDA 12 knows has less; a CPU's peak is measured */
+/* per second: no GPU that CUDA 12 supports has less; a CPU's peak is measured */
+#define SLOW_FLOPS 1e12
 #define FILES_EVERY_MS 5000
 #define PLANNED_MS_MAX INT64_C(86400000)
 
@@ -61,8 +63,8 @@ void trainer_publish(struct trainer *t, enum board_phase phase)
 
 /* ---- one step ---- */
 
-/* flip — the highest bit of the exponent but one, of a parameter that this rank holds whole: after
- * the update that may be due, and so that the next pass reads it. */
+/* flip — FAULT=flip: inverts the highest but one bit of the exponent of a parameter that is whole
+ * on this rank, after any deferred update, and so that the next pass reads it. */
 static enum status flip(const struct trainer *t)
 {
     if (t->is_sharded)
@@ -105,7 +107,7 @@ static void tell_tensorboard(struct trainer *t, double step_ms)
     tfevents_add(t->events, t->progress.step, scalars, sizeof scalars / sizeof *scalars);
 }
 
-/* The share of the wire's time that nobody here waited for. */
+/* hidden — the share of the communication time in which this rank did not wait. */
 static double hidden(const struct step_result *result)
 {
     if (!(result->comm_ms > 0))
@@ -113,7 +115,8 @@ static double hidden(const struct step_result *result)
     return result->wait_ms < result->comm_ms ? 1 - result->wait_ms / result->comm_ms : 0;
 }
 
-/* tell — the numbers of a finished step: board, metrics file, TensorBoard, console. */
+/* publish_step — the numbers of a finished step go to board, metrics file, TensorBoard and
+ * console. */
 static void tell(struct trainer *t, const struct step_result *result, double lr, int64_t epoch,
                  double step_ms)
 {
@@ -213,10 +216,10 @@ static enum status evaluate(struct trainer *t)
         return ST_OK;
     assert_note("evaluation after step %lld", (long long)t->progress.step);
     trainer_publish(t, BOARD_PHASE_EVALUATING);
-    tfevents_flush(t->events); /* this may take long */
+    tfevents_flush(t->events); /* an evaluation may take long */
     enum status st =
         step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &loss);
-    /* another rank's request is agreed on next */
+    /* another rank's request is exchanged next */
     if (st == ST_RETRY && (t->consensus.ranks > 1 || is_stop_asked(t))) {
         LOG_INFO("evaluation after step %lld given up: %s", (long long)t->progress.step,
                  stop_request_signal(board_requested(c->board)));
@@ -238,7 +241,7 @@ static enum status evaluate(struct trainer *t)
     return ST_OK;
 }
 
-/* publish_sample — for the page and `convoy status`. */
+/* publish_sample — for the status page and `convoy status`. */
 static void publish_sample(const struct trainer *t, const char *quoted)
 {
     char blob[SAMPLE_TEXT_QUOTED_BYTES + 32];
@@ -246,7 +249,8 @@ static void publish_sample(const struct trainer *t, const char *quoted)
     board_blob_publish(t->config->board, BOARD_BLOB_SAMPLE, blob, strlen(blob));
 }
 
-/* sample — by rank 0; sharded parameters come together only when all ranks look, to the end. */
+/* write_sample — rank 0 writes the text; if parameters are sharded, all ranks take part until its
+ * end. */
 static enum status sample(struct trainer *t)
 {
     const char *text;
@@ -264,8 +268,8 @@ static enum status sample(struct trainer *t)
     return ST_OK;
 }
 
-/* follow — where the state is sharded the others give rank 0 their parts while it saves (st: how
- * that went). */
+/* serve_state — if the state is sharded, the other ranks send rank 0 their shards while it saves.
+ * st: the status of saving. */
 static enum status follow(struct trainer *t, enum status st)
 {
     if (!t->is_sharded)
@@ -281,7 +285,7 @@ static enum status follow(struct trainer *t, enum status st)
     return st;
 }
 
-/* begin_save — what a person sees; true: rank 0 has something to write to. */
+/* begin_save — updates phase and console; true if this rank writes. */
 static bool begin_save(struct trainer *t)
 {
     trainer_publish(t, BOARD_PHASE_CHECKPOINTING);
@@ -290,7 +294,7 @@ static bool begin_save(struct trainer *t)
     return t->checkpoint_async != NULL;
 }
 
-/* is_rehearsed — FAULT=enospc: this checkpoint is to find no room. */
+/* is_enospc — FAULT=enospc: this checkpoint finds the disk full. */
 static bool is_rehearsed(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -305,8 +309,8 @@ static bool is_rehearsed(struct trainer *t)
     return true;
 }
 
-/* check_files — no data are missing, every few seconds, and before anything is kept that was learnt
- * from them. */
+/* check_files — no data file is gone: every few seconds, and before a checkpoint keeps what was
+ * learnt from them. */
 static enum status check_files(struct trainer *t, bool is_due)
 {
     if (!is_due && clock_ms() < t->files_check_ms)
@@ -315,7 +319,7 @@ static enum status check_files(struct trainer *t, bool is_due)
     return mapped_file_check();
 }
 
-/* save — one checkpoint of where the run stands, in the midst of training. */
+/* save — writes a checkpoint during training. */
 static enum status save(struct trainer *t, bool is_asked)
 {
     if (!t->has_checkpoint_dir)
@@ -330,7 +334,7 @@ static enum status save(struct trainer *t, bool is_asked)
     return ST_OK;
 }
 
-/* newest — what a person may count on when a save failed. */
+/* newest — the checkpoint that is left if a save failed. */
 static const char *newest(const struct trainer *t, char *out, size_t cap)
 {
     if (t->last_checkpoint.step >= 0)
@@ -341,7 +345,7 @@ static const char *newest(const struct trainer *t, char *out, size_t cap)
     return out;
 }
 
-/* save_or_fail — all ranks end alike. */
+/* save_or_fail — the last checkpoint; all ranks return the same status. */
 static enum status save_or_fail(struct trainer *t, const char *why)
 {
     char kept[80];
@@ -385,14 +389,14 @@ static enum status stop(struct trainer *t, enum board_request request)
     return FAIL(st, "stopped by %s before the first step; there was nothing to save", signal_name);
 }
 
-/* asked — what this rank, or any other, has been asked to do. */
+/* exchange_request — the highest request that any rank has received. */
 static enum status asked(const struct trainer *t, enum board_request *out)
 {
     return consensus_request(&t->consensus, board_requested(t->config->board), out);
 }
 
-/* between — what comes after a step, in this order: a checkpoint of step N follows all that was
- * said about step N. */
+/* after_step — evaluation, sample, checkpoint, stop, in this order: a checkpoint of step N comes
+ * after all output about step N. */
 static enum status between(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -404,8 +408,8 @@ static enum status between(struct trainer *t)
         TRY(sample(t));
     if (is_last)
         return ST_OK;
-    /* Ranks have agreed in the step: a message here would wait for what travels beside the next
-     * step's forward pass. */
+    /* Ranks have exchanged requests within the step: a message here would wait for the
+     * communication that runs beside the next step's forward pass. */
     enum board_request request = t->consensus.ranks == 1 ? board_requested(c->board) : t->request;
     if (stop_request_is_stop(request))
         return stop(t, request);
@@ -419,7 +423,7 @@ static enum status between(struct trainer *t)
     return stop_request_is_stop(request) ? stop(t, request) : ST_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- run ---- */
 
 static enum status finish(struct trainer *t)
 {

@@ -1,6 +1,6 @@
 /* trainer_begin — from a configuration to a step that can run: checkpoint, memory, weights. Read
- * trainer_begin first, at the foot. rank 0 looks for a checkpoint and reads it; the others are
- * told, and are given their parts. */
+ * trainer_begin first, at the foot. Rank 0 finds and reads the checkpoint, and sends the other
+ * ranks their shards. */
 #include "train/trainer_inside.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static void heartbeat_bytes(void *arg, int64_t bytes)
 
 /* ---- prepare ---- */
 
-/* plan_steps — STEPS, or as many whole ones as EPOCHS passes over the data give. */
+/* plan_steps — STEPS, or the whole steps in EPOCHS passes over the data. */
 static enum status plan_steps(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -44,7 +44,7 @@ static enum status plan_steps(struct trainer *t)
                 (long long)c->step.global_samples);
 }
 
-/* open_snapshot — rank 0's alone. */
+/* open_checkpoint — on rank 0 only. */
 static enum status open_snapshot(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -91,7 +91,7 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
     return ST_OK;
 }
 
-/* open_step — memory; is_loaded: a checkpoint gives every value, so none is drawn. */
+/* open_step — allocates memory. is_loaded: a checkpoint sets every parameter, so none is drawn. */
 static enum status open_step(struct trainer *t, bool is_loaded)
 {
     const struct trainer_config *c = t->config;
@@ -154,13 +154,13 @@ static enum status open_saver(struct trainer *t)
     return checkpoint_async_open(&config, &t->checkpoint_async);
 }
 
-/* Where rank 0 begins. */
+/* Where rank 0 starts. */
 struct start {
     struct checkpoint_progress progress;
     bool is_found, has_checkpoint_dir;
 };
 
-/* find_start — rank 0 looks, all know. */
+/* find_start — rank 0 finds out, all ranks know. */
 static enum status find_start(struct trainer *t, struct start *start)
 {
     enum status st = ST_OK;
@@ -179,13 +179,13 @@ static enum status find_start(struct trainer *t, struct start *start)
     return ST_OK;
 }
 
-/* open_files — what people read. */
+/* open_files — opens the files and output of a run. */
 static enum status open_files(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     char dir[FILE_PATH_MAX];
     if (t->is_rank0 || t->is_sharded)
-        /* rank 0's, but sharded parameters come together only when all look */
+        /* used on rank 0, but all ranks take part if parameters are sharded */
         TRY(open_preview(t));
     if (!t->is_rank0)
         return ST_OK;
@@ -196,14 +196,14 @@ static enum status open_files(struct trainer *t)
     return tfevents_open(dir, t->progress.step + 1, &t->events);
 }
 
-/* load — checkpoint or given weights, by rank 0. */
+/* load — on rank 0: loads the checkpoint or the given weights. */
 static enum status load(struct trainer *t, bool is_found)
 {
     if (t->checkpoint)
         TRY(checkpoint_attach(t->checkpoint, t->step, &t->progress, t->last_checkpoint.path,
                               sizeof t->last_checkpoint.path));
     if (is_found)
-        /* an older one, if the newest turned out to be damaged */
+        /* an older one if the newest was damaged */
         t->last_checkpoint.step = t->progress.step;
     if (is_found)
         LOG_INFO("going on from %s: step %lld of %lld", t->last_checkpoint.path,
@@ -213,7 +213,7 @@ static enum status load(struct trainer *t, bool is_found)
     return ST_OK;
 }
 
-/* load_all — every rank is given its values. */
+/* load_all — loads on rank 0, and sends every rank its values. */
 static enum status load_all(struct trainer *t, bool is_found)
 {
     if (t->consensus.ranks == 1)
@@ -221,7 +221,7 @@ static enum status load_all(struct trainer *t, bool is_found)
     if (!t->is_rank0) {
         enum status st = step_state_serve(t->step);
         if (st != ST_OK)
-            status_clear(); /* rank 0's own words follow, unless it is lost */
+            status_clear(); /* rank 0's message follows, unless it is lost */
         TRY(consensus_outcome(&t->consensus, st));
         return st == ST_OK ? ST_OK : FAIL(st, "the checkpoint could not be shared out");
     }
@@ -250,7 +250,7 @@ enum status trainer_begin(struct trainer *t)
     t->numbers.loading_done = t->numbers.loading_total = -1;
     begin_at_progress(t);
     if (start.is_found && t->progress.step >= t->steps)
-        return ST_OK; /* nothing to do: no need for memory */
+        return ST_OK; /* all steps are done: no memory is needed */
     TRY(open_step(t, start.is_found));
     TRY(load_all(t, start.is_found));
     step_set_loss_scale(t->step, t->progress.scale);

@@ -1,4 +1,4 @@
-/* trainer_end — the last lines on the console. */
+/* trainer_end — the summary on the console. */
 #include "train/trainer_inside.h"
 
 #include "base/log.h"

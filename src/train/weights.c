@@ -13,7 +13,7 @@
 
 bool weights_are_at(const char *path) { return hf_is_folder(path) || llmc_is_file(path); }
 
-/* is_one — a checkpoint itself, not a folder of them. */
+/* is_one — true for a checkpoint itself, false for a folder of them. */
 static bool is_one(const char *path)
 {
     char manifest[FILE_PATH_MAX];
@@ -28,7 +28,7 @@ bool weights_are_ckpt(const char *path)
     if (!file_is_dir(path) || hf_is_folder(path))
         return false;
     bool is_counted = ckpt_count(path, &n) == ST_OK;
-    status_clear(); /* the next open says why */
+    status_clear(); /* the next open reports it */
     return is_one(path) || (is_counted && n > 0);
 }
 
@@ -72,8 +72,8 @@ enum status weights_check_finite(const char *path, const struct safetensors_entr
                 path, bad_n, entry->elems, entry->name, first);
 }
 
-/* check_layers — the folder's own: one that holds more than its config says is not the model that
- * it says. */
+/* check_layers — a folder that holds more layers than its config.json is not the model it claims to
+ * be. */
 static enum status check_layers(const char *path, const struct hf_model *hf)
 {
     struct hf_config config;
@@ -90,7 +90,7 @@ static enum status load_llmc_file(const char *path, const struct load_target *to
     return st;
 }
 
-/* fail_none — nothing valid: is anything damaged there? */
+/* fail_none — none is valid: ST_BAD_DATA if there are any, else ST_NO_INPUT. */
 static enum status fail_none(const char *path)
 {
     int n = 0;
@@ -104,7 +104,8 @@ static enum status fail_none(const char *path)
                 "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
 }
 
-/* open_ckpt — the one at path, or the newest in it; is_lazy: not verified. */
+/* open_ckpt — opens the checkpoint at path, or the newest in it. is_lazy: contents are not
+ * verified. */
 static enum status open_ckpt(const char *path, bool is_lazy, struct ckpt **out)
 {
     *out = NULL;

@@ -26,7 +26,7 @@ struct checkpoint_async {
     struct checkpoint_async_config config;
     char *copy; /* NULL: training waits for the disk */
     int64_t copy_bytes;
-    bool is_later; /* written while training continues, if there is a copy */
+    bool is_async; /* written while training continues, if there is a copy */
     /* the write under way */
     bool is_writing;
     pthread_t thread;
@@ -93,11 +93,11 @@ static enum status plan(struct checkpoint_async *s)
 {
     enum checkpoint_async_mode mode = s->config.mode;
     int64_t bytes = part_bytes(s) * step_parts(s->config.step);
-    s->is_later = s->config.is_periodic && mode != CHECKPOINT_ASYNC_MODE_OFF &&
+    s->is_async = s->config.is_periodic && mode != CHECKPOINT_ASYNC_MODE_OFF &&
                   (mode != CHECKPOINT_ASYNC_MODE_AUTO || bytes >= CHECKPOINT_ASYNC_MIN_BYTES);
     if (s->config.needs_copy)
         return take_copy(s);
-    if (!s->is_later)
+    if (!s->is_async)
         return ST_OK;
     enum status st = take_copy(s);
     if (st == ST_OK)
@@ -246,7 +246,7 @@ static enum status write_now(struct checkpoint_async *s)
     return note(s, st);
 }
 
-static enum status write_later(struct checkpoint_async *s)
+static enum status write_async(struct checkpoint_async *s)
 {
     int64_t begin_ns = clock_ns();
     enum status st = copy_state(s);
@@ -296,7 +296,7 @@ bool checkpoint_async_save(struct checkpoint_async *s, const struct checkpoint_p
         return false;
     s->progress = *progress;
     s->begin_ms = clock_ms();
-    if ((s->is_later && s->copy ? write_later(s) : write_now(s)) != ST_OK)
+    if ((s->is_async && s->copy ? write_async(s) : write_now(s)) != ST_OK)
         warn(s);
     last->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
     return true;

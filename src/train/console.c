@@ -13,8 +13,8 @@
 #define BAR_MAX 30
 #define BAR_MIN 8
 #define REDRAW_MS 100
-#define LASTING 10 /* lines per run that stay on a terminal, to show how the loss falls */
-#define PIPED 100  /* lines per run elsewhere */
+#define TERMINAL_LINES 10 /* lines per run that stay on a terminal, to show how the loss falls */
+#define PIPE_LINES 100    /* lines per run elsewhere */
 #define MINUTE_MS (60 * 1000)
 /* a loss this many times the last one, plus JUMP_NATS, always gets a line */
 #define JUMP 1.5
@@ -99,7 +99,7 @@ void console_clear(struct console *console)
 
 bool console_is_due(const struct console *console, const struct console_step *now, int64_t at_ms)
 {
-    int64_t parts = console->is_terminal ? LASTING : PIPED, every = console->every;
+    int64_t parts = console->is_terminal ? TERMINAL_LINES : PIPE_LINES, every = console->every;
     bool is_jump = console->last.step > 0 && !(now->loss < JUMP * console->last.loss + JUMP_NATS);
     if (console->line_ms == 0 || now->step == now->steps || is_jump)
         return true;
@@ -134,9 +134,9 @@ static void show_line(struct console *console, const struct console_step *now)
 void console_flush(struct console *console)
 {
     console_clear(console);
-    if (console->is_left)
+    if (console->is_pending)
         show_line(console, &console->last);
-    console->is_left = false;
+    console->is_pending = false;
 }
 
 static void draw_bar(struct console *console, const struct console_step *now, int64_t at_ms)
@@ -160,7 +160,7 @@ void console_step(struct console *console, const struct console_step *now)
         console->line_ms = at_ms;
     }
     console->last = *now;
-    console->is_left = !is_due && !console->is_terminal;
+    console->is_pending = !is_due && !console->is_terminal;
     if (console->is_terminal && now->step < now->steps)
         draw_bar(console, now, at_ms);
 }

@@ -35,7 +35,7 @@ struct console {
     size_t shown;     /* columns of the bar on the screen */
     int64_t shown_ms; /* when the bar was drawn */
     int64_t line_ms;  /* when the last line was printed; 0: none yet */
-    bool is_left;     /* `last` has no line yet */
+    bool is_pending;  /* `last` has no line yet */
     struct console_step last;
 };
 

@@ -23,8 +23,8 @@ struct decoder {
     struct tensor logits; /* (V), on the device */
     float *logits_host;
     int64_t window;
-    int32_t *held; /* (window): the tokens 0 … held_n-1 whose keys and values are cached */
-    int64_t held_n;
+    int32_t *cached; /* (window): the tokens 0 … cached_n-1 whose keys and values are cached */
+    int64_t cached_n;
 };
 
 /* ---- memory ---- */
@@ -90,8 +90,8 @@ static enum status take_memory(struct decoder *d)
 static enum status open_all(struct decoder *d)
 {
     d->logits_host = malloc((size_t)d->dims.vocab * sizeof *d->logits_host);
-    d->held = malloc((size_t)d->window * sizeof *d->held);
-    if (!d->logits_host || !d->held)
+    d->cached = malloc((size_t)d->window * sizeof *d->cached);
+    if (!d->logits_host || !d->cached)
         return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)d->dims.vocab);
     TRY(dev_stream_open(d->dev, &d->stream));
     TRY(d->model->describe(&d->dims, &d->table));
@@ -141,7 +141,7 @@ void decoder_close(struct decoder *d)
     param_table_free(&d->table);
     dev_stream_close(d->stream);
     free(d->logits_host);
-    free(d->held);
+    free(d->cached);
     free(d);
 }
 
@@ -161,27 +161,28 @@ enum status decoder_logits(struct decoder *d, const int32_t *tokens, int64_t n, 
     ASSERTF(n > 0, "n %lld", (long long)n);
     struct pass *p = &d->pass;
     int64_t seen = n < d->window ? n : d->window, before = seen - 1;
-    const int32_t *view = tokens + n - seen;
-    bool is_held = d->held_n >= before && memcmp(d->held, view, (size_t)before * sizeof *view) == 0;
-    p->past = is_held ? before : 0;
+    const int32_t *recent = tokens + n - seen;
+    bool is_cached =
+        d->cached_n >= before && memcmp(d->cached, recent, (size_t)before * sizeof *recent) == 0;
+    p->past = is_cached ? before : 0;
     p->t = seen - p->past;
-    d->held_n = 0; /* until the pass is done */
+    d->cached_n = 0; /* until the pass is done */
     TRY(round_params(d));
-    TRY(dev_copy(d->stream, p->tokens.data, view + p->past, (size_t)p->t * sizeof *view));
+    TRY(dev_copy(d->stream, p->tokens.data, recent + p->past, (size_t)p->t * sizeof *recent));
     TRY(d->model->embed_fwd(p));
     for (int block = 0; block < d->dims.layers; block++)
         TRY(d->model->block_fwd(p, block));
     TRY(d->model->logits(p, p->t - 1, d->logits));
     TRY(dev_copy(d->stream, d->logits_host, d->logits.data, (size_t)d->dims.vocab * sizeof(float)));
     TRY(dev_sync(d->stream));
-    memcpy(d->held, view, (size_t)seen * sizeof *view);
-    d->held_n = seen;
+    memcpy(d->cached, recent, (size_t)seen * sizeof *recent);
+    d->cached_n = seen;
     *out = d->logits_host;
     return ST_OK;
 }
 
 void decoder_reset(struct decoder *d)
 {
-    d->held_n = 0;
+    d->cached_n = 0;
     d->is_rounded = false;
 }

@@ -314,9 +314,9 @@ static enum status open_graphs(struct step *s)
     return ST_OK;
 }
 
-/* take_answers — pinned host memory for what comes back in every step, so that it is copied
+/* take_readback — pinned host memory for what comes back in every step, so that it is copied
  * directly. */
-static enum status take_answers(struct step *s)
+static enum status take_readback(struct step *s)
 {
     size_t bytes = 2 * sizeof *s->grad_scale_host +
                    (size_t)(s->samples * step_sample_losses(s)) * sizeof *s->losses_host;
@@ -349,7 +349,7 @@ static enum status open_all(struct step *s)
     TRY(open_store(s));
     TRY(take_memory(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
-    TRY(take_answers(s));
+    TRY(take_readback(s));
     TRY(check_plan(s));
     log_memory(s);
     return c->is_loaded ? ST_OK : fill_all(s);

@@ -42,9 +42,9 @@ static enum status zero_added(struct step *s, const struct pass *p)
     return ST_OK;
 }
 
-/* spoil — FAULT=nan: writes NaN to one gradient: the first unit's, whose gradient comes last, and
+/* write_nan — FAULT=nan: writes NaN to one gradient: the first unit's, whose gradient comes last, and
  * of its last tensor, which no rank has begun to send. */
-static enum status spoil(struct step *s, const struct pass *p)
+static enum status write_nan(struct step *s, const struct pass *p)
 {
     const float nan = NAN;
     int row = 0;
@@ -102,7 +102,7 @@ static enum status backward(struct step *s, const struct pass *p, bool is_last, 
         TRY(store_embed_pass(s->store, p, &embed));
     TRY(s->model->embed_bwd(&embed));
     if (is_last && inject_nan)
-        TRY(spoil(s, p));
+        TRY(write_nan(s, p));
     lap(s, &r->backward_ms);
     if (is_last)
         TRY(store_post_backward(s->store, 0));
@@ -227,7 +227,7 @@ enum status step_run_update(void *arg, int bucket)
                         s->grad_scale, s->lr, s->step_i);
 }
 
-static void tell_update(struct step *s, double lr, int64_t step_i)
+static void set_update(struct step *s, double lr, int64_t step_i)
 {
     s->lr = lr;
     s->step_i = step_i;
@@ -249,7 +249,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     }
     /* else deferred updates of the last step still need its numbers */
     if (s->is_async)
-        tell_update(s, lr, step_i);
+        set_update(s, lr, step_i);
     TRY(counts_begin(s, batch, checked, &counts));
     TRY(scaled_gradients(s, batch, step_i, inject_nan, &counts, r));
     s->lap_ns = clock_ns();
@@ -259,7 +259,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
                     "(samples from %lld). Lower LR, or look at the data",
                     (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
     if (!s->is_async) {
-        tell_update(s, lr, step_i);
+        set_update(s, lr, step_i);
         TRY(store_update(s->store));
         TRY(dev_flush(s->stream)); /* the device starts while the host reads the next samples */
     }

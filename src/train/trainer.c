@@ -79,7 +79,7 @@ static enum status flip(const struct trainer *t)
     return step_set_params(t->step, 0, 1, &value);
 }
 
-static enum status rehearse(struct trainer *t, bool *inject_nan)
+static enum status inject_fault(struct trainer *t, bool *inject_nan)
 {
     const struct trainer_config *c = t->config;
     *inject_nan = false;
@@ -96,7 +96,7 @@ static enum status rehearse(struct trainer *t, bool *inject_nan)
     return c->fault == TRAINER_FAULT_FLIP ? flip(t) : ST_OK;
 }
 
-static void tell_tensorboard(struct trainer *t, double step_ms)
+static void publish_tensorboard(struct trainer *t, double step_ms)
 {
     const struct board_worker *p = &t->numbers;
     const struct tfevents_scalar scalars[] = {
@@ -117,8 +117,8 @@ static double hidden(const struct step_result *result)
 
 /* publish_step — the numbers of a finished step go to board, metrics file, TensorBoard and
  * console. */
-static void tell(struct trainer *t, const struct step_result *result, double lr, int64_t epoch,
-                 double step_ms)
+static void publish_step(struct trainer *t, const struct step_result *result, double lr,
+                         int64_t epoch, double step_ms)
 {
     const struct trainer_config *c = t->config;
     struct board_worker *p = &t->numbers;
@@ -159,7 +159,7 @@ static void tell(struct trainer *t, const struct step_result *result, double lr,
                                                                .comm_ms = result->comm_ms,
                                                                .wait_ms = result->wait_ms});
     t->stall_ms = 0;
-    tell_tensorboard(t, step_ms);
+    publish_tensorboard(t, step_ms);
     console_step(&t->console, &(struct console_step){
                                   .step = step,
                                   .steps = t->steps,
@@ -184,7 +184,7 @@ static enum status one_step(struct trainer *t)
     double lr = lr_schedule_at(&rate, t->progress.step);
     int64_t epoch = feed_epoch(c->feed, t->progress.samples);
     assert_note("step %lld begins", (long long)t->progress.step + 1);
-    TRY(rehearse(t, &inject_nan));
+    TRY(inject_fault(t, &inject_nan));
     if (t->checkpoint_async)
         checkpoint_async_poll(t->checkpoint_async);
     int64_t begin_ns = clock_ns();
@@ -195,7 +195,7 @@ static enum status one_step(struct trainer *t)
     t->progress.samples += c->step.global_samples;
     t->progress.tokens += c->step.global_samples * c->step.seq_tokens;
     t->progress.scale = step_loss_scale(t->step);
-    tell(t, &result, lr, epoch, (double)(clock_ns() - begin_ns) / 1e6);
+    publish_step(t, &result, lr, epoch, (double)(clock_ns() - begin_ns) / 1e6);
     return ST_OK;
 }
 
@@ -251,7 +251,7 @@ static void publish_sample(const struct trainer *t, const char *quoted)
 
 /* write_sample — rank 0 writes the text; if parameters are sharded, all ranks take part until its
  * end. */
-static enum status sample(struct trainer *t)
+static enum status write_sample(struct trainer *t)
 {
     const char *text;
     if (!t->sample_text || (!t->is_sharded && is_stop_asked(t)))
@@ -270,7 +270,7 @@ static enum status sample(struct trainer *t)
 
 /* serve_state — if the state is sharded, the other ranks send rank 0 their shards while it saves.
  * st: the status of saving. */
-static enum status follow(struct trainer *t, enum status st)
+static enum status serve_state(struct trainer *t, enum status st)
 {
     if (!t->is_sharded)
         return st;
@@ -295,7 +295,7 @@ static bool begin_save(struct trainer *t)
 }
 
 /* is_enospc — FAULT=enospc: this checkpoint finds the disk full. */
-static bool is_rehearsed(struct trainer *t)
+static bool is_enospc(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     if (c->fault != TRAINER_FAULT_ENOSPC || t->is_enospc_done || t->progress.step < c->fault_step)
@@ -326,10 +326,10 @@ static enum status save(struct trainer *t, bool is_asked)
         return ST_OK;
     TRY(check_files(t, true));
     assert_note("checkpoint of step %lld", (long long)t->progress.step);
-    bool is_due = begin_save(t) && t->last_checkpoint.step != t->progress.step && !is_rehearsed(t);
+    bool is_due = begin_save(t) && t->last_checkpoint.step != t->progress.step && !is_enospc(t);
     if (is_due && checkpoint_async_save(t->checkpoint_async, &t->progress, is_asked))
         t->stall_ms += t->last_checkpoint.stall_ms;
-    TRY(follow(t, ST_OK));
+    TRY(serve_state(t, ST_OK));
     trainer_publish(t, BOARD_PHASE_TRAINING);
     return ST_OK;
 }
@@ -354,7 +354,7 @@ static enum status save_or_fail(struct trainer *t, const char *why)
     assert_note("the last checkpoint, of step %lld", (long long)t->progress.step);
     enum status st =
         begin_save(t) ? checkpoint_async_finish(t->checkpoint_async, &t->progress) : ST_OK;
-    st = follow(t, st);
+    st = serve_state(t, st);
     trainer_publish(t, BOARD_PHASE_TRAINING);
     if (st != ST_OK && t->is_rank0) {
         struct status_saved saved;
@@ -390,14 +390,14 @@ static enum status stop(struct trainer *t, enum board_request request)
 }
 
 /* exchange_request — the highest request that any rank has received. */
-static enum status asked(const struct trainer *t, enum board_request *out)
+static enum status exchange_request(const struct trainer *t, enum board_request *out)
 {
     return consensus_request(&t->consensus, board_requested(t->config->board), out);
 }
 
 /* after_step — evaluation, sample, checkpoint, stop, in this order: a checkpoint of step N comes
  * after all output about step N. */
-static enum status between(struct trainer *t)
+static enum status after_step(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     int64_t step = t->progress.step;
@@ -405,7 +405,7 @@ static enum status between(struct trainer *t)
     if (c->eval_every > 0 && step % c->eval_every == 0 && !is_last)
         TRY(evaluate(t));
     if (c->sample_every > 0 && step % c->sample_every == 0)
-        TRY(sample(t));
+        TRY(write_sample(t));
     if (is_last)
         return ST_OK;
     /* Ranks have exchanged requests within the step: a message here would wait for the
@@ -419,7 +419,7 @@ static enum status between(struct trainer *t)
     TRY(save(t, is_asked));
     if (is_asked)
         board_request_done(c->board, request);
-    TRY(asked(t, &request));
+    TRY(exchange_request(t, &request));
     return stop_request_is_stop(request) ? stop(t, request) : ST_OK;
 }
 
@@ -445,14 +445,14 @@ static enum status loop(struct trainer *t)
                         t->last_checkpoint.path, (long long)t->progress.step, (long long)t->steps);
         return ST_OK;
     }
-    TRY(asked(t, &request));
+    TRY(exchange_request(t, &request));
     if (stop_request_is_stop(request))
         return stop(t, request);
     trainer_publish(t, BOARD_PHASE_TRAINING);
     while (t->progress.step < t->steps) {
         TRY(one_step(t));
         TRY(check_files(t, false));
-        TRY(between(t));
+        TRY(after_step(t));
     }
     return finish(t);
 }

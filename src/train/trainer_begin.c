@@ -45,7 +45,7 @@ static enum status plan_steps(struct trainer *t)
 }
 
 /* open_checkpoint — on rank 0 only. */
-static enum status open_snapshot(struct trainer *t)
+static enum status open_checkpoint(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     if (!c->checkpoint_dir[0]) {
@@ -123,7 +123,7 @@ static enum status import(struct trainer *t)
     return ST_OK;
 }
 
-static enum status open_preview(struct trainer *t)
+static enum status open_sample_text(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     struct sample_text_config config = {
@@ -136,7 +136,7 @@ static enum status open_preview(struct trainer *t)
     return c->sample_every > 0 ? sample_text_open(&config, &t->sample_text) : ST_OK;
 }
 
-static enum status open_saver(struct trainer *t)
+static enum status open_checkpoint_async(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     struct checkpoint_async_config config = {
@@ -166,7 +166,7 @@ static enum status find_start(struct trainer *t, struct start *start)
     enum status st = ST_OK;
     *start = (struct start){0};
     if (t->is_rank0) {
-        st = open_snapshot(t);
+        st = open_checkpoint(t);
         if (st == ST_OK)
             st = find_checkpoint(t, &start->is_found);
         start->progress = t->progress;
@@ -186,7 +186,7 @@ static enum status open_files(struct trainer *t)
     char dir[FILE_PATH_MAX];
     if (t->is_rank0 || t->is_sharded)
         /* used on rank 0, but all ranks take part if parameters are sharded */
-        TRY(open_preview(t));
+        TRY(open_sample_text(t));
     if (!t->is_rank0)
         return ST_OK;
     TRY(metrics_file_open(c->metrics_file, t->progress.step, &t->metrics));
@@ -256,5 +256,5 @@ enum status trainer_begin(struct trainer *t)
     step_set_loss_scale(t->step, t->progress.scale);
     begin_at_progress(t);
     TRY(open_files(t));
-    return t->checkpoint ? open_saver(t) : ST_OK;
+    return t->checkpoint ? open_checkpoint_async(t) : ST_OK;
 }

@@ -193,8 +193,8 @@ static enum status set_secret(const struct conf_row *row, const char *text, enum
         return ST_OK;
     if (origin == CONF_ORIGIN_ARGUMENT)
         return refuse(row, text, source,
-                      "would be seen by everybody on this machine (ps): give it in the environment "
-                      "or in a file");
+                      "would be visible to all users of this machine (ps); set it in the "
+                      "environment or in a file");
     TRY(set_text(row, text, source));
     return strlen(text) < SECRET_BYTES_MIN
                ? refuse(row, text, source, "is too short to be a secret")
@@ -237,14 +237,14 @@ static enum status set_fault(struct conf *conf, const struct conf_row *row, cons
             text_starts(text, fault_names[kind]))
             conf->fault = (enum conf_FAULT)kind;
     if (conf->fault == CONF_FAULT_NONE)
-        return refuse(row, text, source, "names no failure that can be rehearsed");
+        return refuse(row, text, source, "names no failure that can be injected");
     at += strlen("@step=");
     size_t n = strcspn(at, ":");
     if (!set_fault_rank(conf, at + n))
         return refuse(row, text, source, "names no rank");
     if (n >= sizeof digits || !text_format(digits, sizeof digits, "%.*s", (int)n, at) ||
         text_i64(digits, 1, INT64_C(1000000000000), &conf->fault_step) != TEXT_OK)
-        return refuse(row, text, source, "has no step to strike at");
+        return refuse(row, text, source, "has no step, counted from 1");
     return ST_OK;
 }
 
@@ -461,7 +461,7 @@ static enum status check_nccl(const struct conf *conf, char **environment)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
                 "NCCL_COMM_ID=%.64s (environment) is refused: this job's workers make NCCL's id "
-                "themselves and pass it on only to those whom JOB_TOKEN has admitted; unset it",
+                "themselves and send it only to nodes that JOB_TOKEN has admitted; unset it",
                 id);
 }
 

@@ -62,8 +62,8 @@ static enum status check_nodes(const struct conf *conf)
                     conf_ranks(conf) - 1);
     if (conf_fault(conf) == CONF_FAULT_ENOSPC && conf->fault_rank > 0)
         return FAIL(ST_BAD_SETTING,
-                    "FAULT=%s (%s): rank 0 alone writes checkpoints, so no other can find a disk "
-                    "full; leave :rank=%d out",
+                    "FAULT=%s (%s): rank 0 alone writes checkpoints, so no other rank can find the "
+                    "disk full; remove :rank=%d",
                     conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT), conf->fault_rank);
     return ST_OK;
 }
@@ -117,15 +117,15 @@ static enum status check_files(const struct conf *conf)
 {
     TRY(check_run_name(conf));
     if (conf_i64(conf, CONF_RESUME) == CONF_RESUME_REQUIRED)
-        TRY(check_needs(conf, CONF_RESUME, CONF_CHECKPOINT_DIR, "say where the checkpoints are"));
+        TRY(check_needs(conf, CONF_RESUME, CONF_CHECKPOINT_DIR,
+                        "set it to the folder of the checkpoints"));
     if (conf_i64(conf, CONF_CHECKPOINT_EVERY) > 0)
-        TRY(check_needs(conf, CONF_CHECKPOINT_EVERY, CONF_CHECKPOINT_DIR,
-                        "say where checkpoints go"));
+        TRY(check_needs(conf, CONF_CHECKPOINT_EVERY, CONF_CHECKPOINT_DIR, "set it to a folder"));
     if (conf_i64(conf, CONF_SAMPLE_EVERY) > 0 && conf_i64(conf, CONF_TASK) == CONF_TASK_QA)
         return fail_pair(conf, CONF_SAMPLE_EVERY, "does not go with", CONF_TASK,
                          "only a language model writes text");
     if (conf_i64(conf, CONF_EVAL_EVERY) > 0)
-        TRY(check_needs(conf, CONF_EVAL_EVERY, CONF_VAL_DATA, "say what to evaluate on"));
+        TRY(check_needs(conf, CONF_EVAL_EVERY, CONF_VAL_DATA, "set it to data to evaluate on"));
     return ST_OK;
 }
 

@@ -22,11 +22,11 @@ static enum status check_file(int fd, const char *path)
         return FAIL(ST_NO_INPUT, "cannot look at JOB_TOKEN_FILE=%s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return FAIL(ST_BAD_SETTING,
-                    "JOB_TOKEN_FILE=%s is no regular file; name the file that holds the token",
+                    "JOB_TOKEN_FILE=%s is not a regular file; name the file that holds the token",
                     path);
     if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
         return FAIL(ST_BAD_SETTING,
-                    "JOB_TOKEN_FILE=%s may be read or changed by others than its owner (mode "
+                    "JOB_TOKEN_FILE=%s can be read or changed by other users than its owner (mode "
                     "%03o); chmod 600 it, in Kubernetes set defaultMode: 0400",
                     path, (unsigned)info.st_mode & 0777);
     return ST_OK;
@@ -62,8 +62,8 @@ static enum status read_file(const char *path, char *out, size_t cap)
     TRY(st);
     if (n < TOKEN_BYTES_MIN || n > TOKEN_BYTES_MAX || strlen(out) != n)
         return FAIL(ST_BAD_SETTING,
-                    "JOB_TOKEN_FILE=%s holds no text of %d to %d bytes; write one with: openssl "
-                    "rand -hex 32 >%s",
+                    "JOB_TOKEN_FILE=%s does not hold a text of %d to %d bytes; write one with: "
+                    "openssl rand -hex 32 >%s",
                     path, TOKEN_BYTES_MIN, TOKEN_BYTES_MAX, path);
     return ST_OK;
 }
@@ -75,8 +75,8 @@ enum status conf_token(const struct conf *conf, char *out, size_t cap)
     const char *nodes = conf_text(conf, CONF_N_NODES);
     if (!conf_is_set(conf, CONF_MASTER_ADDR))
         return FAIL(ST_BAD_SETTING,
-                    "N_NODES=%s (%s) needs MASTER_ADDR, which is not set; say where node 0 is, on "
-                    "every node the same",
+                    "N_NODES=%s (%s) needs MASTER_ADDR, which is not set; set it to the address of "
+                    "node 0, the same on every node",
                     nodes, conf_source(conf, CONF_N_NODES));
     if (token[0] != 0 && file[0] != 0)
         return FAIL(
@@ -87,8 +87,8 @@ enum status conf_token(const struct conf *conf, char *out, size_t cap)
     if (token[0] == 0)
         return FAIL(ST_BAD_SETTING,
                     "N_NODES=%s (%s) needs JOB_TOKEN or JOB_TOKEN_FILE, a secret of at least %d "
-                    "bytes, on every node the same (openssl rand -hex 32 makes one); "
-                    "JOB_TOKEN=none lets anyone join who reaches MASTER_PORT",
+                    "bytes, the same on every node (openssl rand -hex 32 makes one); "
+                    "JOB_TOKEN=none lets every machine join that reaches MASTER_PORT",
                     nodes, conf_source(conf, CONF_N_NODES), TOKEN_BYTES_MIN);
     text_copy(out, cap, token);
     return ST_OK;

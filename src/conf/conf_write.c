@@ -265,7 +265,7 @@ bool conf_write_setting(const char *name, struct text *out)
             continue;
         text_add(out, "%s: %s\n", row->name, row->help);
         if (row->group == CONF_GROUP_UNSUPPORTED) {
-            text_add(out, "  not built: %s; %s is all that is taken\n", row->why, row->initial);
+            text_add(out, "  not supported: %s; only %s is allowed\n", row->why, row->initial);
             return true;
         }
         text_add(out, "  default  %s\n", shown_default(row));

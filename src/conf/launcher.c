@@ -59,7 +59,7 @@ static enum status refuse(const char *name, const char *text, const char *want)
     shown[n] = 0;
     return FAIL(ST_BAD_SETTING,
                 "%s=%s (set by the launcher) is not %s; set NODE_ID, N_NODES and MASTER_ADDR to "
-                "overrule it",
+                "override it",
                 name, shown, want);
 }
 
@@ -91,10 +91,10 @@ static enum status read_source(char **environment, const struct source *source, 
     if (text_i64(local, 1, NODES_MAX, &local_n) != TEXT_OK)
         return refuse(OMPI_LOCAL_SIZE, local, "a number of processes from 1 to 1048576");
     if (source->key == LAUNCHER_N_NODES && *out % local_n != 0)
-        return FAIL(
-            ST_BAD_SETTING,
-            "%s=%s is not a multiple of %s=%s; start one convoy a node, or set N_NODES and NODE_ID",
-            source->name, text, OMPI_LOCAL_SIZE, local);
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%s is not a multiple of %s=%s; start one convoy per node, or set N_NODES "
+                    "and NODE_ID",
+                    source->name, text, OMPI_LOCAL_SIZE, local);
     *out /= local_n;
     return ST_OK;
 }
@@ -136,9 +136,9 @@ static enum status check_single(char **environment)
         int64_t rank = 0;
         if (text != NULL && text_i64(text, 0, NODES_MAX, &rank) == TEXT_OK && rank > 0)
             return FAIL(ST_BAD_SETTING,
-                        "%s=%s: the launcher started several copies on this node, convoy runs once "
-                        "a node; ask for one task a node (srun --ntasks-per-node=1, torchrun "
-                        "--nproc-per-node=1, mpirun --map-by ppr:1:node) or set NODE_ID",
+                        "%s=%s: the launcher started several copies on this node, but convoy runs "
+                        "once per node; ask for one task per node (srun --ntasks-per-node=1, "
+                        "torchrun --nproc-per-node=1, mpirun --map-by ppr:1:node) or set NODE_ID",
                         names[i], text);
     }
     return ST_OK;
@@ -190,7 +190,7 @@ static enum status read_workers(char **environment, struct launcher_value *said)
     if (text_i64(text, 0, WORKERS_MAX, &n) != TEXT_OK)
         return FAIL(ST_BAD_SETTING,
                     "%s=%.32s (set by the launcher) is not a number of GPUs from 0 to 64; set "
-                    "N_GPU_EACH_NODE to overrule it",
+                    "N_GPU_EACH_NODE to override it",
                     name, text);
     if (n == 0)
         return ST_OK;

@@ -360,7 +360,7 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy,
     if (ckpt->manifest.meta.step != step) {
         int64_t told = ckpt->manifest.meta.step;
         ckpt_close(ckpt);
-        return FAIL(ST_BAD_DATA, "%s tells step %" PRId64 " in its manifest; it was renamed", path,
+        return FAIL(ST_BAD_DATA, "%s has step %" PRId64 " in its manifest; it was renamed", path,
                     told);
     }
     *out = ckpt;
@@ -387,7 +387,7 @@ static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
         if (st != ST_OK && st != ST_BAD_DATA && st != ST_NO_INPUT)
             break;
         if (st != ST_OK)
-            LOG_WARN("skipping a checkpoint that is not whole: %s", status_message());
+            LOG_WARN("skipping a damaged checkpoint: %s", status_message());
         st = ST_OK;
     }
     free(steps.step);

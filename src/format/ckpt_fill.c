@@ -63,8 +63,8 @@ static enum status check_header(const struct reader *r, int64_t at, int64_t n)
     if (memcmp(r->chunk, (const char *)r->part->map + at,
                (size_t)(header - at < n ? header - at : n)) == 0)
         return ST_OK;
-    return FAIL(ST_BAD_DATA, "%s/%s changed while it was read; see who writes there", r->ckpt->path,
-                r->file->name);
+    return FAIL(ST_BAD_DATA, "%s/%s changed while it was read; stop what writes there",
+                r->ckpt->path, r->file->name);
 }
 
 /* next_chunk — O_DIRECT wants whole blocks, also after a short read; what it refuses goes through

@@ -34,11 +34,12 @@ static enum status take_lock(struct ckpt_lock *lock)
         text_format(digits, sizeof(digits), "%ld\n", (long)getpid());
         if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, digits, strlen(digits), 0) < 0)
             /* a courtesy only */
-            LOG_DEBUG("cannot note our number in %s/.lock: %s", lock->dir, strerror(errno));
+            LOG_DEBUG("cannot write the process number to %s/.lock: %s", lock->dir,
+                      strerror(errno));
         return ST_OK;
     }
     if (errno != EWOULDBLOCK) { /* some network file systems have no locks */
-        LOG_WARN("cannot lock %s: %s; see to it that no other run writes there", lock->dir,
+        LOG_WARN("cannot lock %s: %s; make sure that no other run writes there", lock->dir,
                  strerror(errno));
         return ST_OK;
     }
@@ -130,8 +131,8 @@ enum status ckpt_lock_renew(struct ckpt_lock *lock)
     if (lock->fd >= 0 && is_same(lock, path))
         return ST_OK;
     if (stat(lock->dir, &info) != 0)
-        LOG_WARN("checkpoint folder %s is gone: it is made again; the checkpoints that it held are "
-                 "not in it",
+        LOG_WARN("checkpoint folder %s was deleted; it is created again, without the checkpoints "
+                 "that it held",
                  lock->dir);
     TRY(file_make_dirs(lock->dir));
     if (lock->fd >= 0)

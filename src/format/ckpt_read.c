@@ -83,7 +83,7 @@ enum status ckpt_read_error(const char *verb, const char *path, int error)
                              ? "raise the limit of open files (ulimit -n)"
                          : error == ENOMEM   ? "free some memory"
                          : is_passing(error) ? "see whether its file system answers"
-                         : is_damage(error)  ? "the checkpoint is not whole"
+                         : is_damage(error)  ? "the checkpoint is damaged"
                                              : "check the disk";
     enum status st = is_damage(error) ? ST_BAD_DATA : is_passing(error) ? ST_RETRY : ST_STORE;
     return FAIL(st, "cannot %s %s: %s; %s", verb, path,

@@ -54,9 +54,9 @@ static enum status find_existing(const struct job *job, bool *done_out)
                     job->target, S_ISLNK(info.st_mode) ? "symbolic link" : "file");
     enum status st = ckpt_open(job->target, job->heartbeat, &ckpt);
     if (st != ST_OK && st != ST_BAD_DATA)
-        return FAIL(st, "%s; what is there is not replaced", status_message());
+        return FAIL(st, "%s; the existing checkpoint is not replaced", status_message());
     if (st != ST_OK) {
-        LOG_WARN("replacing a checkpoint that is not whole: %s", status_message());
+        LOG_WARN("replacing a damaged checkpoint: %s", status_message());
         return ST_OK;
     }
     *done_out = is_same_run(ckpt_meta(ckpt), &job->manifest.meta);

@@ -125,8 +125,7 @@ static enum status list_rows(struct hf_model *hf)
         const struct row *a = &hf->row[i - 1], *b = &hf->row[i];
         if (strcmp(a->name, b->name) == 0)
             return FAIL(ST_BAD_DATA,
-                        "two tensors stand for %s: %s in %s and %s in %s; which one is meant "
-                        "cannot be told",
+                        "two tensors stand for %s: %s in %s and %s in %s; the folder is ambiguous",
                         a->name, a->entry->name, hf->part[a->part_i].path, b->entry->name,
                         hf->part[b->part_i].path);
     }
@@ -262,7 +261,7 @@ static void warn_unused(const struct hf_model *hf)
             first = hf->row[i].entry->name;
     }
     if (unused_n > 0)
-        LOG_WARN("%s: %d tensors are none of GPT-2's and are not used, the first is %s", hf->path,
+        LOG_WARN("%s: %d tensors do not belong to GPT-2 and are ignored, the first is %s", hf->path,
                  unused_n, first);
 }
 

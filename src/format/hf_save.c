@@ -61,9 +61,7 @@ static enum status check_empty(const char *target)
         entries_n++;
     closedir(dir);
     if (entries_n > 2) /* . and .. */
-        return FAIL(ST_BAD_SETTING,
-                    "%s is there already and not empty; choose a folder that is not there yet",
-                    target);
+        return FAIL(ST_BAD_SETTING, "%s exists and is not empty; choose a new folder", target);
     return ST_OK;
 }
 
@@ -74,8 +72,7 @@ static enum status check_target(const char *target)
         return ST_OK; /* making it says what is wrong, if anything is */
     if (S_ISDIR(info.st_mode))
         return check_empty(target);
-    return FAIL(ST_BAD_SETTING,
-                "%s is there already, as a %s; choose a folder that is not there yet", target,
+    return FAIL(ST_BAD_SETTING, "%s exists, as a %s; choose a new folder", target,
                 S_ISLNK(info.st_mode) ? "symbolic link" : "file");
 }
 

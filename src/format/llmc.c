@@ -73,11 +73,11 @@ static enum status check_kind(int32_t magic, int32_t version, const char *what, 
                     "%s is a token file of llm.c (magic %d), not a model; give it as DATA", what,
                     magic);
     if (magic != MAGIC_MODEL)
-        return FAIL(ST_BAD_DATA,
-                    "%s is no model: of files those of llm.c (.bin) are taken, and they begin with "
-                    "the number %d, this one with %d; give such a file, or a Hugging Face folder "
-                    "(config.json, model.safetensors)",
-                    what, MAGIC_MODEL, magic);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s is not a model file of llm.c: those begin with the number %d, this one with %d; "
+            "give such a file (.bin), or a Hugging Face folder (config.json, model.safetensors)",
+            what, MAGIC_MODEL, magic);
     if (version != VERSION_F32 && version != VERSION_BF16)
         return FAIL(
             ST_BAD_DATA,

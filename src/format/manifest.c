@@ -225,9 +225,9 @@ static enum status check_schema(const char *bytes, size_t n, const char *what)
     if (schema < 0 || schema == SCHEMA)
         return ST_OK;
     return FAIL(ST_SCHEMA,
-                "%s is of schema %" PRId64
-                ", and this convoy reads %d: %s version wrote it. Use that version, or give "
-                "another CHECKPOINT_DIR; nothing of it was changed",
+                "%s has schema %" PRId64
+                ", but this version reads schema %d: %s version wrote it; use that version, or "
+                "another CHECKPOINT_DIR; nothing was changed",
                 what, schema, SCHEMA, schema > SCHEMA ? "a newer" : "an older");
 }
 

@@ -212,11 +212,11 @@ static enum status check_none(const struct checkpoint *s)
     TRY(ckpt_count(s->dir, &count));
     if (count == 0)
         return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "CHECKPOINT_DIR=%s holds %d checkpoint%s and none is whole (the warnings above say "
-                "what is wrong with each); bring one back from a copy, or set RESUME=never to move "
-                "them aside and begin anew",
-                s->dir, count, count == 1 ? "" : "s");
+    return FAIL(
+        ST_BAD_DATA,
+        "CHECKPOINT_DIR=%s holds %d checkpoint%s and none is valid (see the warnings above); "
+        "restore one from a backup, or set RESUME=never to move them aside and start anew",
+        s->dir, count, count == 1 ? "" : "s");
 }
 
 /* take — checks what was found, and returns its progress and path. */
@@ -324,7 +324,7 @@ static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress 
         enum status st = fill(s);
         if (st != ST_BAD_DATA)
             return st;
-        LOG_WARN("skipping a checkpoint that is not whole: %s", status_message());
+        LOG_WARN("skipping a damaged checkpoint: %s", status_message());
         int64_t below = ckpt_meta(s->found)->step;
         ckpt_close(s->found);
         s->found = NULL;
@@ -332,7 +332,7 @@ static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress 
         TRY(take(s, progress, path, path_cap));
         if (!s->found)
             return FAIL(ST_BAD_DATA,
-                        "CHECKPOINT_DIR=%s: its checkpoints went away while they were read",
+                        "CHECKPOINT_DIR=%s: its checkpoints were removed while they were read",
                         s->dir);
         if (ckpt_is_verified(s->found))
             return ST_OK;

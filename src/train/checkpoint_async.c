@@ -73,16 +73,16 @@ static enum status take_copy(struct checkpoint_async *s)
     text_human(need, sizeof need, (double)bytes);
     text_human(have, sizeof have, (double)free_bytes);
     if (free_bytes >= 0 && free_bytes - RESERVE_BYTES < bytes)
-        return FAIL(
-            memory_status(bytes + RESERVE_BYTES),
-            "a copy of the state needs %s, of memory %s are free (256 MiB of them are left alone)",
-            need, have);
+        return FAIL(memory_status(bytes + RESERVE_BYTES),
+                    "a copy of the state needs %s, but only %s of memory are free (256 MiB are "
+                    "kept in reserve)",
+                    need, have);
     int64_t begin_ms = clock_ms();
     TRY(take_memory(s, (size_t)bytes, &copy));
     s->copy = copy;
     s->copy_bytes = bytes;
     LOG_INFO("memory: %s for training, %s more (of %s free) for the copy that is written while "
-             "training goes on, taken in %.2f s",
+             "training continues, allocated in %.2f s",
              text_human(step, sizeof step, (double)step_memory_bytes(s->config.step)), need,
              free_bytes < 0 ? "unknown" : have, (double)(clock_ms() - begin_ms) / 1000);
     return ST_OK;
@@ -276,8 +276,8 @@ static void skip(struct checkpoint_async *s, const struct checkpoint_progress *p
     int64_t skipped = ++s->config.last->skipped;
     if ((skipped & (skipped - 1)) == 0)
         LOG_WARN("no checkpoint of step %" PRId64 ": that of step %" PRId64
-                 " is still being written (left out so far: %" PRId64
-                 "); a greater CHECKPOINT_EVERY or a faster disk helps",
+                 " is still being written (skipped so far: %" PRId64
+                 "); raise CHECKPOINT_EVERY, or use a faster disk",
                  progress->step, s->progress.step, skipped);
 }
 

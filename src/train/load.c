@@ -119,8 +119,9 @@ static enum status load_all(const struct load_target *to, load_find *find, const
         if (source.plain || source.is_llmc)
             TRY_OR(copy_source(to, p, &source, buffer), out_free);
         else
-            LOG_INFO("%s is not in the model that weights come from: it keeps its initial value",
-                     p->name);
+            LOG_INFO(
+                "%s is missing in the model that weights come from: it keeps its initial value",
+                p->name);
     }
 out_free:
     free(buffer);

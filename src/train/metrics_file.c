@@ -59,15 +59,15 @@ static enum status cut(int fd, const char *path, int64_t step)
     file_map_close(&map);
     if (!is_ours)
         return FAIL(ST_BAD_SETTING,
-                    "METRICS_FILE=%s is there and its first line is no metrics line; it is left as "
-                    "it is: choose another name",
+                    "METRICS_FILE=%s exists, and its first line is not a metrics line; it was not "
+                    "changed: choose another name",
                     path);
     if (keep == bytes)
         return ST_OK;
     if (ftruncate(fd, (off_t)keep))
-        return FAIL(ST_STORE, "cannot cut METRICS_FILE=%s back to step %lld: %s", path,
+        return FAIL(ST_STORE, "cannot truncate METRICS_FILE=%s to step %lld: %s", path,
                     (long long)step, strerror(errno));
-    LOG_INFO("metrics file %s cut back to step %lld: %zu bytes of later steps removed", path,
+    LOG_INFO("metrics file %s truncated to step %lld: %zu bytes of later steps removed", path,
              (long long)step, bytes - keep);
     return ST_OK;
 }
@@ -126,7 +126,7 @@ static void add_line(struct metrics_file *file, const char *line)
     }
     if (file->lost++ == 0)
         LOG_WARN("cannot write METRICS_FILE=%s: %s; training goes on, lines may be missing",
-                 file->path, done < 0 ? strerror(errno) : "only a part of a line was taken");
+                 file->path, done < 0 ? strerror(errno) : "a line was written only in part");
     if (done > 0)
         file->is_torn = true;
 }

@@ -75,9 +75,10 @@ static enum status keep_prompt(struct sample_text *v, const uint16_t *ids, int64
     int64_t kept = n < c->seq_tokens ? n : c->seq_tokens;
     for (int64_t i = 0; i < n; i++)
         if (ids[i] >= c->vocab)
-            return FAIL(ST_BAD_SETTING, "SAMPLE_EVERY: %s needs token %d, the model knows %lld; %s",
+            return FAIL(ST_BAD_SETTING,
+                        "SAMPLE_EVERY: %s needs token %d, but the model's vocabulary has %lld; %s",
                         c->prompt[0] ? "PROMPT" : "a new text", ids[i], (long long)c->vocab,
-                        c->prompt[0] ? "change PROMPT" : "set PROMPT, or leave SAMPLE_EVERY out");
+                        c->prompt[0] ? "change PROMPT" : "set PROMPT, or unset SAMPLE_EVERY");
     v->tokens = malloc((size_t)(kept + SAMPLE_TEXT_TOKENS) * sizeof *v->tokens);
     if (!v->tokens)
         return FAIL(ST_RETRY, "out of memory: a prompt of %lld tokens", (long long)kept);
@@ -150,7 +151,7 @@ static enum status next(struct sample_text *v, struct step *step, int64_t i, int
     *out = (int32_t)sampling_pick(v->logits, known, &c->rule, u, v->work);
     if (*out < 0)
         return FAIL(ST_NOT_FINITE,
-                    "the logits of a sample of text are not finite; lower LR, or look at the data");
+                    "the logits of a sample of text are not finite; lower LR, or check the data");
     return ST_OK;
 }
 

@@ -309,8 +309,7 @@ static enum status open_graphs(struct step *s)
     if (!c->is_eager)
         return dev_graph_begin(s->stream);
     if (comm_place(c->comm)->rank == 0)
-        LOG_INFO("a step's work goes to the GPU one operation at a time, not as CUDA graphs: "
-                 "CUDA_GRAPH=off");
+        LOG_INFO("CUDA_GRAPH=off: the GPU gets operations one by one, not as CUDA graphs");
     return ST_OK;
 }
 

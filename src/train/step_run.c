@@ -42,8 +42,8 @@ static enum status zero_added(struct step *s, const struct pass *p)
     return ST_OK;
 }
 
-/* write_nan — FAULT=nan: writes NaN to one gradient: the first unit's, whose gradient comes last, and
- * of its last tensor, which no rank has begun to send. */
+/* write_nan — FAULT=nan: writes NaN to one gradient: the first unit's, whose gradient comes last,
+ * and of its last tensor, which no rank has begun to send. */
 static enum status write_nan(struct step *s, const struct pass *p)
 {
     const float nan = NAN;
@@ -74,7 +74,7 @@ static enum status counts_end(struct step *s, struct comm_ticket ticket)
 {
     TRY(store_wait(s->store, ticket));
     if (s->sums[SUM_REFUSED] > 0)
-        return FAIL(ST_PEER, "another rank has refused its samples; its log says which and why");
+        return FAIL(ST_PEER, "another rank refused its samples; see its log");
     struct batch_counts counts = {.targets = (int64_t)s->sums[SUM_TARGETS],
                                   .starts = (int64_t)s->sums[SUM_STARTS],
                                   .ends = (int64_t)s->sums[SUM_ENDS]};
@@ -198,7 +198,7 @@ static enum status scaled_gradients(struct step *s, const struct batch *batch, i
     TRY(gradients(s, batch, step_i, inject_nan, counts, r));
     while (!isfinite(r->grad_norm) && isfinite(r->loss) && s->loss_scale.factor > 1) {
         s->loss_scale = (struct step_loss_scale){s->loss_scale.factor / 2, 0};
-        LOG_INFO("step %lld: gradients overflow; again with the loss scaled by %g",
+        LOG_INFO("step %lld: gradients overflow; the step runs again with loss scale %g",
                  (long long)step_i + 1, s->loss_scale.factor);
         r->retries++;
         TRY(gradients(s, batch, step_i, inject_nan, NULL, r));
@@ -255,8 +255,8 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     s->lap_ns = clock_ns();
     if (!isfinite(r->loss) || !isfinite(r->grad_norm))
         return FAIL(ST_NOT_FINITE,
-                    "step %lld: loss %g, gradient norm %g; the parameters were left as they were "
-                    "(samples from %lld). Lower LR, or look at the data",
+                    "step %lld: loss %g, gradient norm %g; the parameters keep their values "
+                    "(samples from %lld); lower LR, or check the data",
                     (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
     if (!s->is_async) {
         set_update(s, lr, step_i);

@@ -87,7 +87,7 @@ static enum status inject_fault(struct trainer *t, bool *inject_nan)
         clock_sleep_ms((int64_t)(2 * t->compute_ms + 1));
     if (c->fault == TRAINER_FAULT_NONE || t->progress.step + 1 != c->fault_step)
         return ST_OK;
-    LOG_WARN("FAULT: a rehearsed failure in step %lld", (long long)c->fault_step);
+    LOG_WARN("FAULT: injecting a failure in step %lld", (long long)c->fault_step);
     if (c->fault == TRAINER_FAULT_KILL)
         fault_injection_kill();
     if (c->fault == TRAINER_FAULT_STALL)
@@ -221,7 +221,7 @@ static enum status evaluate(struct trainer *t)
         step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &loss);
     /* another rank's request is exchanged next */
     if (st == ST_RETRY && (t->consensus.ranks > 1 || is_stop_asked(t))) {
-        LOG_INFO("evaluation after step %lld given up: %s", (long long)t->progress.step,
+        LOG_INFO("evaluation after step %lld stopped: %s", (long long)t->progress.step,
                  stop_request_signal(board_requested(c->board)));
         return ST_OK;
     }
@@ -378,8 +378,8 @@ static enum status stop(struct trainer *t, enum board_request request)
                     signal_name, step, steps);
     if (t->checkpoint && t->progress.step > 0)
         return FAIL(st,
-                    "stopped by %s after step %lld of %lld; checkpoint %s; the same command goes "
-                    "on from there",
+                    "stopped by %s after step %lld of %lld; checkpoint %s; the same command "
+                    "resumes from it",
                     signal_name, step, steps, t->last_checkpoint.path);
     if (t->progress.step > 0)
         return FAIL(st,
@@ -440,9 +440,9 @@ static enum status loop(struct trainer *t)
     enum board_request request;
     if (t->progress.step >= t->steps) {
         if (t->is_rank0)
-            log_console("nothing to do: %s has done %lld of %lld steps; set STEPS or EPOCHS higher "
-                        "to go on",
-                        t->last_checkpoint.path, (long long)t->progress.step, (long long)t->steps);
+            log_console(
+                "nothing to do: %s has done %lld of %lld steps; raise STEPS or EPOCHS to continue",
+                t->last_checkpoint.path, (long long)t->progress.step, (long long)t->steps);
         return ST_OK;
     }
     TRY(exchange_request(t, &request));
@@ -464,7 +464,8 @@ enum status trainer_run(const struct trainer_config *config)
                         .last_checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
                         .step_evaluated = -1};
     if (!board_worker_copy(config->board, config->worker_i, &t.numbers))
-        return FAIL(ST_BUG, "worker %d trains before it has said who it is", config->worker_i);
+        return FAIL(ST_BUG, "worker %d trains before it has registered on the board",
+                    config->worker_i);
     consensus_init(&t.consensus, config->step.comm);
     t.is_rank0 = consensus_is_rank0(&t.consensus);
     t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->step.dev);

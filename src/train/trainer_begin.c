@@ -38,7 +38,7 @@ static enum status plan_steps(struct trainer *t)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
                 "DATA gives %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld of them are less than "
-                "one step of GLOBAL_BATCH=%lld samples; give more text, a smaller GLOBAL_BATCH or "
+                "one step of GLOBAL_BATCH=%lld samples; use more text, a smaller GLOBAL_BATCH or "
                 "SEQ_LEN, or more EPOCHS",
                 (long long)samples, (long long)c->step.seq_tokens, (long long)c->epochs,
                 (long long)c->step.global_samples);
@@ -50,8 +50,9 @@ static enum status open_checkpoint(struct trainer *t)
     const struct trainer_config *c = t->config;
     if (!c->checkpoint_dir[0]) {
         if (c->resume == TRAINER_RESUME_REQUIRED)
-            return FAIL(ST_BAD_SETTING, "RESUME=required needs CHECKPOINT_DIR; set it to the "
-                                        "folder of the run to go on with");
+            return FAIL(
+                ST_BAD_SETTING,
+                "RESUME=required needs CHECKPOINT_DIR; set it to the folder of the run to resume");
         return ST_OK;
     }
     struct checkpoint_config config = {
@@ -85,7 +86,7 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
     } else if (c->resume == TRAINER_RESUME_REQUIRED) {
         return FAIL(ST_BAD_DATA,
                     "RESUME=required, but CHECKPOINT_DIR=%s holds no valid checkpoint; check the "
-                    "folder, or set RESUME=auto to begin anew",
+                    "folder, or set RESUME=auto to start anew",
                     c->checkpoint_dir);
     }
     return ST_OK;
@@ -104,8 +105,7 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     t->peak_flops = (c->step.store.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) *
                     t->consensus.ranks;
     if (t->peak_flops == 0 && t->is_rank0)
-        LOG_INFO("mfu stays unknown: no data sheet's peak is known here of %s (a part of a chip "
-                 "has none)",
+        LOG_INFO("mfu is unknown: %s is not in the table of peaks (a part of a chip has none)",
                  info.name);
     TRY(step_open(&config, &t->step));
     t->numbers.planned_ms = trainer_planned_ms(c, t->peak_flops, t->consensus.ranks);
@@ -206,7 +206,7 @@ static enum status load(struct trainer *t, bool is_found)
         /* an older one if the newest was damaged */
         t->last_checkpoint.step = t->progress.step;
     if (is_found)
-        LOG_INFO("going on from %s: step %lld of %lld", t->last_checkpoint.path,
+        LOG_INFO("resuming from %s: step %lld of %lld", t->last_checkpoint.path,
                  (long long)t->progress.step, (long long)t->steps);
     else if (t->config->model_path[0])
         TRY(import(t));
@@ -223,7 +223,7 @@ static enum status load_all(struct trainer *t, bool is_found)
         if (st != ST_OK)
             status_clear(); /* rank 0's message follows, unless it is lost */
         TRY(consensus_outcome(&t->consensus, st));
-        return st == ST_OK ? ST_OK : FAIL(st, "the checkpoint could not be shared out");
+        return st == ST_OK ? ST_OK : FAIL(st, "the checkpoint could not be sent to all ranks");
     }
     enum status st = load(t, is_found);
     struct status_saved saved;

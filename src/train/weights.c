@@ -96,10 +96,8 @@ static enum status fail_none(const char *path)
     int n = 0;
     TRY(ckpt_count(path, &n));
     if (n > 0)
-        return FAIL(
-            ST_BAD_DATA,
-            "%s holds %d checkpoint%s, none of them valid; the log says what is wrong with each",
-            path, n, n == 1 ? "" : "s");
+        return FAIL(ST_BAD_DATA, "%s holds %d checkpoint%s, none of them valid; see the log", path,
+                    n, n == 1 ? "" : "s");
     return FAIL(ST_NO_INPUT,
                 "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
 }
@@ -110,7 +108,7 @@ static enum status open_ckpt(const char *path, bool is_lazy, struct ckpt **out)
 {
     *out = NULL;
     if (!file_exists(path))
-        return FAIL(ST_NO_INPUT, "%s is not there; name a checkpoint, or the folder of a run",
+        return FAIL(ST_NO_INPUT, "%s does not exist; name a checkpoint, or the folder of a run",
                     path);
     if (is_one(path))
         TRY(is_lazy ? ckpt_open_lazy(path, out) : ckpt_open(path, NULL, out));

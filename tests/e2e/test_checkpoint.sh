@@ -14,7 +14,7 @@ async="CHECKPOINT_ASYNC=on CHECKPOINT_EVERY=5"
 run $mid STEPS=40 METRICS_FILE=whole.jsonl
 run $mid STEPS=40 METRICS_FILE=m.jsonl CHECKPOINT_DIR=one $async
 ok "a run with checkpoints in the background: 0" is $rc 0
-ok "the log plans the copy's memory" said "for the copy that is written while training goes on"
+ok "the log plans the copy's memory" said "for the copy that is written while training continues"
 ok "the log tells the stall" grep -Eq 'checkpoint one/step-00000005 in [0-9.]+ s, training waited [0-9]+ ms' err
 ok "the last state is committed" is "$(newest_step one)" 40
 ok "METRICS_FILE tells it in the line of the step that waited" holds m.jsonl 'any(.[]; .step == 6 and .checkpoint_stall_ms > 0) and (.[0] | has("checkpoint_stall_ms") | not)'
@@ -63,16 +63,16 @@ for f in model:30 optim_m:60 optim_v:99; do
     flip damaged/step-00000030/${f%:*}.safetensors ${f#*:}
     run $mid STEPS=40 METRICS_FILE=e.jsonl CHECKPOINT_DIR=damaged CHECKPOINT_EVERY=10
     ok "a byte of ${f%:*} is another: named, and the one before is taken, losses bit for bit" is "$rc $(grep -c "skipping .*: damaged/step-00000030/${f%:*}.*checksum" err
-        ) $(grep -c 'going on from damaged/step-00000020: step 20 of 40' err) $(cmp <(losses whole.jsonl) <(losses e.jsonl) && echo same)" "0 1 1 same"
+        ) $(grep -c 'resuming from damaged/step-00000020: step 20 of 40' err) $(cmp <(losses whole.jsonl) <(losses e.jsonl) && echo same)" "0 1 1 same"
 done
 rm -rf damaged && cp -r made damaged
 for d in damaged/step-*; do flip "$d/optim_v.safetensors" 50; done
 run $mid STEPS=40 CHECKPOINT_DIR=damaged
-ok "all damaged: 65, not begun anew" is "$rc $(grep -c 'not whole' err)" "65 3"
+ok "all damaged: 65, not begun anew" is "$rc $(grep -c 'damaged checkpoint' err)" "65 3"
 rm -rf damaged && cp -r resumed damaged
 flip damaged/step-00000040/model.safetensors 50
 run $mid STEPS=40 CHECKPOINT_DIR=damaged
-ok "the last state of a finished run, damaged, is made again" is "$rc $(grep -c 'not whole' err) $(grep -c 'going on from' err) $(newest_step damaged)" "0 2 1 40"
+ok "the last state of a finished run, damaged, is made again" is "$rc $(grep -c 'damaged checkpoint' err) $(grep -c 'resuming from' err) $(newest_step damaged)" "0 2 1 40"
 
 # 5. A disk without room: counted and told, older ones intact; with room again the next interval saves.
 mkdir mnt

@@ -118,7 +118,7 @@ try 0 STATUS_PORT=0 -- DATA=synthetic MODEL=gpt2-nano LAYERS=1 HEADS=1 EMBED=8 V
 try 0 -- help; ! grep -qE '^  (TP|PP) |tensor-parallel' out || why='lists what is not built'; is
 try 0 -- config; ! grep -qE '^(TP|PP) ' out || why='lists what is not built'; is
 try 78 -- config TP=2; says err 'this version has no tensor parallelism'; is
-try 0 -- help PP; says out 'not built'; is
+try 0 -- help PP; says out 'not supported'; is
 try 0 -- config CHANGED=1 LR=1e-3; [ "$(wc -l <out)" = 2 ] || why='not one setting'; says out LR; is
 try 0 -- config CHANGED=1 LR=1e-3 JSON=1; [ "$(jq -c keys out)" = '["LR"]' ] || why='not one setting'; is
 

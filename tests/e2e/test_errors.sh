@@ -107,7 +107,7 @@ ok "a folder that is no model: 66" refuses 66 MODEL=hollow config.json
 run $base MODEL=./nowhere
 ok "a folder that is not there: 66" refuses 66 MODEL=./nowhere
 run $base MODEL=/etc/passwd
-ok "a file that is no model: 65, and what would be one" refuses 65 "/etc/passwd is no model" llm.c "Hugging Face folder"
+ok "a file that is no model: 65, and what would be one" refuses 65 "/etc/passwd is not a model file" llm.c "Hugging Face folder"
 
 # 5. Checkpoints.
 ck="$base VOCAB=64 CHECKPOINT_DIR=ck"
@@ -116,13 +116,13 @@ ok "two checkpoints" is "$rc $(ls ck | grep -c '^step-')" "0 2"
 printf X | dd of=ck/step-00000004/model.safetensors bs=1 seek=5000 conv=notrunc status=none
 run $ck STEPS=6
 ok "one flipped byte: that checkpoint is named and passed over, the one before is taken" \
-    is "$rc $(grep -c ' warn .*step-00000004' err) $(grep -c 'going on from ck/step-00000002' err)" "0 1 1"
+    is "$rc $(grep -c ' warn .*step-00000004' err) $(grep -c 'resuming from ck/step-00000002' err)" "0 1 1"
 rm -rf damaged && cp -r ck damaged
 for f in damaged/step-*/model.safetensors; do printf X | dd of="$f" bs=1 seek=5000 conv=notrunc status=none; done
 for how in auto required; do
     run $base VOCAB=64 CHECKPOINT_DIR=damaged STEPS=8 RESUME=$how
     ok "RESUME=$how where every checkpoint is damaged: 65, each named, and what to do" \
-        refuses 65 "CHECKPOINT_DIR=damaged" "none is whole" "RESUME=never"
+        refuses 65 "CHECKPOINT_DIR=damaged" "none is valid" "RESUME=never"
     ok "nothing is touched" is "$(grep -c ' warn .*step-' err) $(ls damaged | grep -c '^step-')" "$(ls ck | grep -c '^step-') $(ls ck | grep -c '^step-')"
 done
 run $base VOCAB=64 CHECKPOINT_DIR=damaged STEPS=3 RESUME=never
@@ -130,7 +130,7 @@ ok "RESUME=never begins anew there, and keeps them aside" \
     is "$rc $(newest_step damaged) $(ls -d damaged/before-*/step-* | wc -l)" "0 3 $(ls ck | grep -c '^step-')"
 rm -rf ck/step-*/manifest.json
 run $ck
-ok "folders without a manifest are damaged too: 65" refuses 65 "none is whole"
+ok "folders without a manifest are damaged too: 65" refuses 65 "none is valid"
 mkdir bare
 run $base VOCAB=64 CHECKPOINT_DIR=bare RESUME=required
 ok "RESUME=required without any: 65" refuses 65 RESUME=required bare RESUME=auto

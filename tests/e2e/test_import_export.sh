@@ -130,7 +130,7 @@ ok 'a folder of somebody stays as it is' refused 78 'not empty' export FROM=lm T
 ln -s elsewhere link
 ok 'a link is not followed' refused 78 'symbolic link' export FROM=lm TO=link
 ok 'no checkpoint' refused 66 'no valid checkpoint' export FROM=qa-hf TO=x
-ok 'no folder of checkpoints' refused 66 'is not there' export FROM=nothing TO=x
+ok 'no folder of checkpoints' refused 66 'does not exist' export FROM=nothing TO=x
 ok 'no name' refused 78 'no name' export FROM=lm TO=..
 cp -r $from/lm nan && perl -e 'open my $f, "+<:raw", "nan/model-00002-of-00004.safetensors"; seek $f, -4, 2; print $f "\0\0\xc0\x7f"'
 ok 'weights that are not finite' refused 65 'not finite' import FROM=nan TO=x

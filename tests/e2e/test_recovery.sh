@@ -12,7 +12,7 @@ for f in kill nan stall; do
     run $tiny STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$f@step=21 STEP_TIMEOUT=$(secs 1)
     ok "FAULT=$f: heals" is $rc 0
     ok "FAULT=$f: one restart from step 16" is "$(warned 'after step 20.*restart 1 of 3 from the checkpoint of step 16') $(
-        grep -c 'going on from .*: step 16 of 30' err)" "1 1"
+        grep -c 'resuming from .*: step 16 of 30' err)" "1 1"
     ok "FAULT=$f: losses bit for bit" is "$(losses $f.jsonl | cksum)" "$(losses calm.jsonl | cksum)"
 done
 run $tiny STEPS=30 METRICS_FILE=bare.jsonl FAULT=kill@step=21
@@ -67,7 +67,7 @@ another() { has_worker && [ "$worker" != "$first" ]; }
 wait_for 10 another
 ok "the stopped worker was replaced" another
 ok "the sentence knows that it was stopped" says "the process was stopped (SIGSTOP or a debugger)"
-going_on() { [ "$(grep -c 'going on from' err)" -ge "$1" ]; }
+going_on() { [ "$(grep -c 'resuming from' err)" -ge "$1" ]; }
 wait_for 10 going_on 2
 second=$worker
 kill -KILL "$second"

@@ -11,7 +11,7 @@ schema() { sed -i "s/\"schema\": 1,/\"schema\": $2,/" "$1/manifest.json"; }
 # 1. N: the committed one.
 fresh now
 run $small STEPS=4 RESUME=required METRICS_FILE=now.jsonl CHECKPOINT_DIR=now
-ok "schema 1: gone on from" is "$rc $(grep -c 'going on from now/step-00000002' err)" "0 1"
+ok "schema 1: gone on from" is "$rc $(grep -c 'resuming from now/step-00000002' err)" "0 1"
 tail -n 2 "$golden/metrics.jsonl" >then.jsonl
 ok "its losses are those of the run that wrote it" near then.jsonl now.jsonl 2e-6
 
@@ -23,13 +23,13 @@ for other in 0 2 4711; do
     before=$(sum_of $other)
     run $small STEPS=4 CHECKPOINT_DIR=$other
     ok "schema $other: refused with 65" is $rc 65
-    ok "schema $other: says which, and that this one reads 1" says "$other/step-00000003/manifest.json is of schema $other, and this convoy reads 1"
+    ok "schema $other: says which, and that this one reads 1" says "$other/step-00000003/manifest.json has schema $other, but this version reads schema 1"
     run $small STEPS=4 CHECKPOINT_DIR=$other RESUME=required
     ok "schema $other: RESUME=required, 65" is $rc 65
     for command in "generate PROMPT=x CHECKPOINT_DIR=$other" "eval VAL_DATA=$golden/tokens.bin CHECKPOINT_DIR=$other" "export FROM=$other TO=made"; do
         rc=0
         "$convoy" $command >out 2>err || rc=$?
-        ok "schema $other: ${command%% *} refuses with 65" is "$rc $(grep -c 'reads 1' err)" "65 1"
+        ok "schema $other: ${command%% *} refuses with 65" is "$rc $(grep -c 'reads schema 1' err)" "65 1"
     done
     ok "schema $other: nothing of the folder was changed" is "$(sum_of $other)" "$before"
 done
@@ -59,7 +59,7 @@ mv gone away # at once: rm -r would race with what is written
 ok "a folder deleted midway is made again" wait_for 20 eval 'ls gone | grep -q step-'
 kill -TERM "$pid"
 finish
-ok "and the last checkpoint is in it: 143" is "$rc $(grep -c 'is gone: it is made again' err)" "143 1"
+ok "and the last checkpoint is in it: 143" is "$rc $(grep -c 'was deleted; it is created again' err)" "143 1"
 run $small STEPS=100 CHECKPOINT_DIR=gone RESUME=required
 ok "which is whole" is $rc 0
 rm -rf gone

@@ -38,7 +38,7 @@ for f in kill:rank=0 kill:rank=1 nan:rank=1 stall:rank=1; do
     kind=${f%%:*}
     run $tiny $pair STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$kind@step=21:${f#*:} STEP_TIMEOUT=$(secs 1)
     ok "FAULT=$f: heals by one restart from step 16" is "$rc $(warned 'after step 2[01].*restart 1 of 3') $(
-        grep -c 'going on from .*: step 16 of 30' err)" "0 1 1"
+        grep -c 'resuming from .*: step 16 of 30' err)" "0 1 1"
     ok "FAULT=$f: losses and weights bit for bit" is "$(losses $f.jsonl | cksum) $(weights $f/step-00000030)" \
         "$(losses calm.jsonl | cksum) $(weights calm/step-00000030)"
 done
@@ -49,7 +49,7 @@ ok "not finite, no restart left: 79" is $rc 79
 
 # 3. kill -9 from outside: the survivor keeps its process.
 begin $endless $pair CHECKPOINT_DIR=kill CHECKPOINT_EVERY=50 MAX_RESTARTS=100
-has_begun() { has_workers 2 && [ "$(grep -c 'going on from kill/' err)" = "$1" ] && [ -n "$(newest kill)" ]; }
+has_begun() { has_workers 2 && [ "$(grep -c 'resuming from kill/' err)" = "$1" ] && [ -n "$(newest kill)" ]; }
 is_replaced() { has_begun $i && ! workers_of "$pid" | grep -qw "$victim" && workers_of "$pid" | grep -qw "$other"; }
 for i in 1 2 3 4; do
     wait_for 20 has_begun $((i - 1))

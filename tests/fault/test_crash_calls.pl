@@ -131,7 +131,7 @@ sub check_end {
     my @bad;
     push @bad, "ended with $code: " . (lines('err'))[-1] if $code != 0;
     push @bad, 'other losses than those of an undisturbed run' if losses('m.jsonl') ne $whole;
-    push @bad, "met one that is not whole: $1" if err() =~ /(.*not whole.*)/;
+    push @bad, "met a damaged one: $1" if err() =~ /(.*damaged checkpoint.*)/;
     my @steps = steps('run');
     push @bad, "checkpoints @steps" if $is_faulty ? $steps[-1] != $steps || grep { !/^(4|10|20|24)$/ } @steps : "@steps" ne $steps;
     if ($is_faulty && temps('run')) {
@@ -151,7 +151,7 @@ sub die_at {
     my $code = finish($life->{pid});
     detach($life);
     my @bad = check_end($code);
-    my @from = err() =~ /going on from \S+: step (\d+) of/g;
+    my @from = err() =~ /resuming from \S+: step (\d+) of/g;
     push @bad, 'was not killed' if err() !~ /was killed by SIGKILL/;
     push @bad, "went on from @from, expected 4 and then 4 or 10" if @from != 2 || $from[0] != 4 || ($from[1] != 4 && $from[1] != 10);
     my $expected = $call->[3];
@@ -200,7 +200,7 @@ sub fail_on {
     if ($code == 74) {
         my $newest = (steps('run'))[-1];
         $code = run(@common, 'CHECKPOINT_EVERY=10', "CHECKPOINT_ASYNC=$async", 'MAX_RESTARTS=0');
-        push @bad, "did not go on from step $newest" if $newest != $steps && err() !~ /going on from \S+: step $newest of/;
+        push @bad, "did not go on from step $newest" if $newest != $steps && err() !~ /resuming from \S+: step $newest of/;
     }
     push @bad, check_end($code, 1);
     return @bad;

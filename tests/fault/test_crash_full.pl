@@ -85,9 +85,9 @@ sub one {
         size($wide);
         my $newest = (steps('mnt/run'))[-1] // 0;
         $code = run(@command);
-        push @bad, "went on: $code, not from step $newest" if $code != 0 || ($newest && err() !~ /going on from \S+: step $newest of/);
+        push @bad, "went on: $code, not from step $newest" if $code != 0 || ($newest && err() !~ /resuming from \S+: step $newest of/);
     }
-    push @bad, 'met one that is not whole' if err() =~ /not whole/;
+    push @bad, 'met a damaged one' if err() =~ /damaged checkpoint/;
     push @bad, "other losses than those of an undisturbed run" if losses('m.jsonl') ne $whole;
     push @bad, 'newest is ' . ((steps('mnt/run'))[-1] // 'none') if ((steps('mnt/run'))[-1] // 0) != 120;
     push @bad, 'left ' . join(' ', temps('mnt/run')) if temps('mnt/run');

@@ -33,8 +33,8 @@ my ($killed, $in_writing, $chains, $resumed) = (0, 0, 0, 0);
 sub look {
     my ($dir, $before, $bad) = @_;
     my $said = err();
-    push @$bad, "a checkpoint that is not whole was met: $1" if $said =~ /(.*not whole.*)/;
-    if ($said =~ /going on from \S+: step (\d+) of/) {
+    push @$bad, "a damaged checkpoint was met: $1" if $said =~ /(.*damaged checkpoint.*)/;
+    if ($said =~ /resuming from \S+: step (\d+) of/) {
         push @$bad, "went on from step $1, the newest was " . ($before // 'none') if $1 != ($before // -1);
         $resumed++;
     } elsif (defined $before && $said =~ /memory: |after step|trained/) {

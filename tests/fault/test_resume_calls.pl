@@ -66,10 +66,10 @@ sub check {
     my ($said, @bad) = (err());
     $tally->{"exit $code"}++;
     push @bad, 'was not injected' if slurp('strace.log') !~ /INJECTED/;
-    push @bad, "passed over a checkpoint: $1" if $said =~ /(.*(?:not whole|none is whole).*)/;
+    push @bad, "passed over a checkpoint: $1" if $said =~ /(.*(?:damaged checkpoint|none is valid).*)/;
     push @bad, "changed a checkpoint" if sums() ne $before;
     if ($code == 0) {
-        push @bad, 'did not go on from step 8' if $said !~ /going on from run\/step-00000008: step 8 of/;
+        push @bad, 'did not go on from step 8' if $said !~ /resuming from run\/step-00000008: step 8 of/;
         push @bad, 'other losses than those of an undisturbed run' if losses('m.jsonl') ne $whole;
         return @bad;
     }

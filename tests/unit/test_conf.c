@@ -155,7 +155,7 @@ static void values_are_strict(void **state)
         BAD("JOIN_TIMEOUT=0", "out of range"),
         BAD("PEER_TIMEOUT=1s", "out of range"),
         GOOD("JOB_TOKEN=none", JOB_TOKEN, "none"),
-        BAD("JOB_TOKEN=0123456789abcdef", "JOB_TOKEN=… (argument) would be seen by everybody"),
+        BAD("JOB_TOKEN=0123456789abcdef", "JOB_TOKEN=… (argument) would be visible to all users"),
         BAD("LOG_LEVEL=warning", "allowed: error, warn, info, debug, trace"),
         BAD("STATUS_PORT=65536", "allowed: 0 to 65535"),
         BAD("MASTER_PORT=0", "allowed: 1 to 65535"),

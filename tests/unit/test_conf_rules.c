@@ -61,7 +61,7 @@ static void relations(void **state)
         {{"EVAL_EVERY=5", "VAL_DATA=x"}, ST_OK, ""},
         {{"EVAL_EVERY=5"},
          ST_BAD_SETTING,
-         "EVAL_EVERY=5 (argument) needs VAL_DATA, which is not set; say what to evaluate on"},
+         "EVAL_EVERY=5 (argument) needs VAL_DATA, which is not set; set it to data to evaluate on"},
         {{"VAL_DATA=x"}, ST_OK, ""},
         {{"SAMPLE_EVERY=5"}, ST_OK, ""},
         {{"SAMPLE_EVERY=5", "TASK=qa"},

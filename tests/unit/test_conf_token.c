@@ -88,7 +88,7 @@ static void files(void **state)
     static const mode_t modes[] = {0640, 0604, 0620, 0602, 0610, 0644};
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         assert_int_equal(token_of_file(SECRET, strlen(SECRET), modes[i], token), ST_BAD_SETTING);
-        assert_non_null(strstr(status_message(), "may be read or changed by others"));
+        assert_non_null(strstr(status_message(), "can be read or changed by other users"));
     }
     assert_int_equal(token_of_file("short", 5, 0600, token), ST_BAD_SETTING);
     assert_null(strstr(status_message(), "short"));

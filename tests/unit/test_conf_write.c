@@ -83,7 +83,7 @@ static void unbuilt_is_not_listed(void **state)
     assert_null(strstr(out.data, "\nTP "));
     assert_null(strstr(out.data, "`PP`"));
     assert_true(conf_write_setting("TP", &one));
-    assert_non_null(strstr(one.data, "not built: this version has no tensor parallelism"));
+    assert_non_null(strstr(one.data, "not supported: this version has no tensor parallelism"));
     text_free(&out);
     text_free(&one);
     conf_close(conf);

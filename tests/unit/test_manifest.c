@@ -138,8 +138,8 @@ static void test_schemas(void **state)
                                        "",
                                        "{"};
     assert_int_equal(forge("\"schema\": 1", "\"schema\": 2"), ST_SCHEMA);
-    assert_non_null(
-        strstr(status_message(), "schema 2, and this convoy reads 1: a newer version wrote it"));
+    assert_non_null(strstr(status_message(),
+                           "schema 2, but this version reads schema 1: a newer version wrote it"));
     assert_int_equal(forge("\"schema\": 1", "\"schema\": 0"), ST_SCHEMA);
     assert_non_null(strstr(status_message(), "an older version wrote it"));
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)

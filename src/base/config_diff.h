@@ -1,7 +1,8 @@
 /* config_diff — compares two JSON objects of settings and reports each key that differs.
  *
  * Nodes compare their settings before they train; a run compares its settings with those of the
- * checkpoint it resumes from. Pure. It must not know what a key means or how a difference is worded. */
+ * checkpoint it resumes from. Pure. It must not know what a key means or how a difference is
+ * worded. */
 #ifndef CONVOY_BASE_CONFIG_DIFF_H
 #define CONVOY_BASE_CONFIG_DIFF_H
 

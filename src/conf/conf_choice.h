@@ -1,9 +1,9 @@
 /* conf_choice — the values of every setting that is a choice, each listed once.
  *
  * A CHOICE row of conf.def takes its words from its list here (CONF_WORDS). The same list gives the
- * enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and never a number. Where
- * a choice is cast to the enum of another module, CONF_CHOICE_IS beside the cast proves that both
- * number their values alike. It must not know what a choice is for. */
+ * enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and never a number.
+ * Where a choice is cast to the enum of another module, CONF_CHOICE_IS beside the cast proves that
+ * both number their values alike. It must not know what a choice is for. */
 #ifndef CONVOY_CONF_CONF_CHOICE_H
 #define CONVOY_CONF_CONF_CHOICE_H
 
@@ -52,7 +52,8 @@
 #define CONF_WORDS(row) (&"" CONF_##row##_LIST(CONF_CHOICE_WORD)[1])
 #define CONF_CHOICE_WORD(row, value, word) "|" word
 
-/* enum conf_TASK { CONF_TASK_LM, CONF_TASK_QA } and so on: one for each CHOICE row, and for FAULT. */
+/* enum conf_TASK { CONF_TASK_LM, CONF_TASK_QA } and so on: one for each CHOICE row, and for
+ * FAULT. */
 #define CONF_ENUM_CHOICE(row) enum conf_##row{CONF_##row##_LIST(CONF_CHOICE_VALUE)};
 #define CONF_ENUM_FAULT(row) CONF_ENUM_CHOICE(row)
 #define CONF_CHOICE_VALUE(row, value, word) CONF_##row##_##value,

@@ -1,5 +1,5 @@
-/* ckpt_inside — an open checkpoint, as ckpt.c (opens) and ckpt_fill.c (loads) share it. Other files use
- * ckpt.h. */
+/* ckpt_inside — an open checkpoint, as ckpt.c (opens) and ckpt_fill.c (loads) share it. Other files
+ * use ckpt.h. */
 #ifndef CONVOY_FORMAT_CKPT_INSIDE_H
 #define CONVOY_FORMAT_CKPT_INSIDE_H
 
@@ -9,8 +9,8 @@
 #include "format/ckpt.h"
 #include "format/manifest.h"
 
-/* One file. Not verified yet (fd >= 0): map is address space of the file's size, and only the header
- * has been read into it. */
+/* One file. Not verified yet (fd >= 0): map is address space of the file's size, and only the
+ * header has been read into it. */
 struct ckpt_file {
     char name[MANIFEST_NAME_MAX]; /* of the part: without .safetensors */
     void *map;

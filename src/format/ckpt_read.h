@@ -1,8 +1,9 @@
-/* ckpt_read — opens and reads the files of a checkpoint folder, and classifies the errors of doing so.
+/* ckpt_read — opens and reads the files of a checkpoint folder, and classifies the errors of doing
+ * so.
  *
- * For ckpt.c and ckpt_fill.c. An error is proven damage (ST_BAD_DATA), passes by itself (ST_RETRY), or
- * is neither (ST_STORE): only damage may make a reader fall back to an older checkpoint. No symbolic
- * link is followed. It must not know what the files hold. */
+ * For ckpt.c and ckpt_fill.c. An error is proven damage (ST_BAD_DATA), passes by itself (ST_RETRY),
+ * or is neither (ST_STORE): only damage may make a reader fall back to an older checkpoint. No
+ * symbolic link is followed. It must not know what the files hold. */
 #ifndef CONVOY_FORMAT_CKPT_READ_H
 #define CONVOY_FORMAT_CKPT_READ_H
 
@@ -12,8 +13,8 @@
 
 #include "base/status.h"
 
-/* ckpt_read_open_folder — opens path for reading unless its last component is a symbolic link. clean
- * (cap bytes) gets the path without trailing slashes. The caller closes *fd_out. */
+/* ckpt_read_open_folder — opens path for reading unless its last component is a symbolic link.
+ * clean (cap bytes) gets the path without trailing slashes. The caller closes *fd_out. */
 enum status ckpt_read_open_folder(const char *path, char *clean, size_t cap, int *fd_out);
 /* ckpt_read_open_file — opens a regular file of an open folder; path is for messages. The caller
  * closes *fd_out. */
@@ -25,8 +26,8 @@ enum status ckpt_read_chunk(int fd, const char *path, const char *name, void *ou
 /* ckpt_read_error — fails with "cannot VERB PATH: ERROR; REMEDY" and the status that errno `error`
  * proves. */
 enum status ckpt_read_error(const char *verb, const char *path, int error);
-/* ckpt_read_retry — after ST_STORE or ST_RETRY: logs a warning, sleeps, and returns true if another of
- * three tries is left. *tries starts at 0. */
+/* ckpt_read_retry — after ST_STORE or ST_RETRY: logs a warning, sleeps, and returns true if another
+ * of three tries is left. *tries starts at 0. */
 bool ckpt_read_retry(enum status st, int *tries);
 
 #endif

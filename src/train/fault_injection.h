@@ -1,5 +1,5 @@
-/* fault_injection — the two failures of FAULT that end this process's progress; the trainer decides when.
- * It must not know steps or settings. */
+/* fault_injection — the two failures of FAULT that end this process's progress; the trainer decides
+ * when. It must not know steps or settings. */
 #ifndef CONVOY_TRAIN_FAULT_INJECTION_H
 #define CONVOY_TRAIN_FAULT_INJECTION_H
 

@@ -24,8 +24,8 @@ struct metrics_file_step {
     int64_t step; /* counted from 1 */
     int64_t epoch, tokens;
     double loss, grad_norm, lr, step_ms;
-    double stall_ms; /* waited for a checkpoint before this step; 0: nothing is said of it */
-    int ranks;       /* with several: */
+    double stall_ms; /* training waited for a checkpoint before this step; 0: left out */
+    int ranks;       /* if over 1, also: */
     /* of rank 0, as in struct step_result */
     double compute_ms, comm_ms, wait_ms;
 };

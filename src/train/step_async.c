@@ -1,12 +1,13 @@
-/* step_async — the end of a step of one rank on a device that works on its own: the update is asked
- * for behind the backward pass, and the host reads loss and norm while the device runs it.
+/* step_async — the end of a step with one rank on a GPU: the update is enqueued behind the backward
+ * pass, and the host reads loss and norm while the update runs.
  *
- * With one rank on a GPU the host does not wait between backward and update. The `grad_scale`
- * kernel computes the factor of the gradients, or NaN if loss or norm is not finite, and the
- * optimiser skips the update on NaN. Without accumulation passes, grad_scale and update form one
- * CUDA graph. The host waits for an event that is recorded before the update: when it has read loss
- * and norm and has asked for the next step, the device is still busy. The loss that is reported is
- * summed on the host in the order of samples, as everywhere. Must not know ranks. */
+ * The kernel grad_scale computes the factor of the gradients, or NaN if loss or norm is not finite;
+ * on NaN the optimiser skips the update. Without accumulation, passes, grad_scale and update form
+ * one CUDA graph. The host waits for an event recorded before the update. When it has read loss and
+ * norm and launched the next step, the device is still busy.
+ *
+ * The reported loss is summed on the host, in the order of samples, as everywhere. It must not know
+ * ranks. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -58,10 +59,9 @@ enum status step_async(struct step *s, const struct batch *batch, struct step_re
     bool is_finite = isfinite(r->loss) && isfinite(r->grad_norm),
          is_updated = !isnan(s->grad_scale_host[0]);
     if (is_finite != is_updated)
-        return FAIL(
-            ST_BUG,
-            "step %lld: loss %g, gradient norm %g, but the device computed a gradient scale "
-            "of %g; report it with GRAD_CLIP",
-            (long long)s->step_i + 1, r->loss, r->grad_norm, s->grad_scale_host[0]);
+        return FAIL(ST_BUG,
+                    "step %lld: loss %g, gradient norm %g, but the device computed a gradient "
+                    "scale of %g; report it with GRAD_CLIP",
+                    (long long)s->step_i + 1, r->loss, r->grad_norm, s->grad_scale_host[0]);
     return ST_OK;
 }

@@ -27,22 +27,22 @@ struct step {
     struct optim_span *spans, *cut;
     int64_t spans_n;
     struct batch batch;              /* on the host, `samples` */
-    float *losses_host;              /* all of them; pinned, as what follows */
-    double *grad_scale_host;         /* is_async: what lies in grad_scale */
+    float *losses_host;              /* one for each sample's losses; pinned, like the next */
+    double *grad_scale_host;         /* is_async: grad_scale as read back */
     struct dev_event *results_ready; /* is_async: losses_host and grad_scale_host are valid */
-    bool is_async;                   /* the device skips an update by itself (step_async) */
-    double sums[STEP_SUMS];          /* under way between ranks */
+    bool is_async;                   /* the device skips an update by itself (step_async.c) */
+    double sums[STEP_SUMS];          /* numbers that are being summed over ranks */
     double scale, scale_end;
     struct step_loss_scale loss_scale;
     int vote;
-    /* of the update that is done, or due */
+    /* of the update that ran last, or is deferred */
     double lr;
     int64_t step_i;
     int64_t lap_ns;
 };
 
-/* step_grad_clip — the limit of the norm; without a loss scale it is rounded to f32, so that runs
- * keep the bits that they had before the factor was computed in one place. */
+/* step_grad_clip — the limit of the norm. Without a loss scale it is rounded to f32, which keeps
+ * the bits of runs that computed the factor in f32. */
 double step_grad_clip(const struct step *s);
 void step_heartbeat(const struct step *s);
 enum feed_task step_task(const struct step *s);
@@ -60,7 +60,8 @@ enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first
  * waits for loss and norm and writes them to r. If they are not finite, the update changed
  * nothing. */
 enum status step_async(struct step *s, const struct batch *batch, struct step_result *r);
-/* step_async_losses — is_async: the losses of a micro-batch, for the host and for grad_scale. */
+/* step_async_losses — is_async: adds up the losses of a micro-batch on the device, and copies them
+ * to the host. */
 enum status step_async_losses(struct step *s, const struct pass *p, int64_t first, bool is_last);
 
 /* runs the optimiser on one bucket of the store; arg: the step */

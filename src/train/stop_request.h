@@ -1,5 +1,5 @@
-/* stop_request — what a request on the board means for a run: does it stop, which signal asked for it,
- * and which status the run ends with. Pure. It must not know steps or files. */
+/* stop_request — what a request on the board means for a run: does it stop, which signal asked for
+ * it, and which status the run ends with. Pure. It must not know steps or files. */
 #ifndef CONVOY_TRAIN_STOP_REQUEST_H
 #define CONVOY_TRAIN_STOP_REQUEST_H
 
@@ -12,7 +12,8 @@
 bool stop_request_is_stop(enum board_request request);
 /* stop_request_status — the status of a run that this request ended; ST_OK if it is not a stop. */
 enum status stop_request_status(enum board_request request);
-/* stop_request_signal — the signal behind the request, such as "SIGTERM"; "" if it is not a stop. */
+/* stop_request_signal — the signal behind the request, such as "SIGTERM"; "" if it is not a
+ * stop. */
 const char *stop_request_signal(enum board_request request);
 
 #endif

@@ -353,7 +353,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
     if (coordinator_admission_is_refused(node, incarnation, reply))
         return;
     if (is_holder && node->state == CLUSTER_NODE_LEFT) {
-        reply->is_left = true;
+        reply->is_leave_confirmed = true;
         return;
     }
     if (c->is_ended) {

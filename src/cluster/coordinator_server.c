@@ -148,7 +148,7 @@ static void on_heartbeat(struct coordinator_server *s, struct https_server_reque
     bool is_in = reply.answer == MESSAGE_ANSWER_MEMBER && heartbeat->node_id < s->config.nodes_n;
     if (is_in)
         note_connection(s, heartbeat->node_id, heartbeat->incarnation, request);
-    if (is_in && body->hold_ms > 0 && reply.is_lease && !reply.is_left &&
+    if (is_in && body->hold_ms > 0 && reply.is_lease && !reply.is_leave_confirmed &&
         heartbeat->revision == reply.revision)
         hold_reply(s, request, &reply);
     else

@@ -169,14 +169,14 @@ static void on_member_reply(struct member *m, const struct message_reply *reply,
 {
     /* Now the coordinator may have the addresses. */
     actions->is_urgent = actions->is_urgent || (!m->is_joined && m->is_ready);
-    m->is_joined = m->is_welcome = true;
+    m->is_joined = m->was_admitted = true;
     m->revision = reply->revision;
     m->counts = reply->counts;
     if (reply->generation > m->generation)
         m->generation = reply->generation;
     m->is_ready_held = m->is_ready && reply->ready == m->ready;
     text_copy(m->missing, sizeof m->missing, reply->missing);
-    if (m->is_leaving && reply->is_left) {
+    if (m->is_leaving && reply->is_leave_confirmed) {
         finish(m, m->leave_st, m->why, actions);
         return;
     }
@@ -238,7 +238,7 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
     actions->is_urgent = actions->is_urgent || !reply->is_lease;
     m->since_ms = now_ms;
     m->disconnected_ms = -1;
-    m->trouble[0] = 0;
+    m->unreachable_why[0] = 0;
     if (!is_known)
         adopt_coordinator(m, reply, actions);
     switch (reply->answer) {
@@ -283,7 +283,7 @@ void member_on_disconnect(struct member *m, const char *why, int64_t now_ms)
 {
     if (m->disconnected_ms < 0)
         m->disconnected_ms = now_ms;
-    text_copy(m->trouble, sizeof m->trouble, why);
+    text_copy(m->unreachable_why, sizeof m->unreachable_why, why);
 }
 
 static void check_world(struct member *m, int64_t now_ms, struct member_actions *actions)
@@ -294,7 +294,7 @@ static void check_world(struct member *m, int64_t now_ms, struct member_actions 
                     (double)(now_ms - m->answered_ms) / 1e3);
         give_up(m, why, actions);
     } else if (m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_DISCONNECTED_MS) {
-        text_format(why, sizeof why, "node 0 was lost: %.200s", m->trouble);
+        text_format(why, sizeof why, "node 0 was lost: %.200s", m->unreachable_why);
         give_up(m, why, actions);
     }
 }
@@ -318,7 +318,7 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
                     "node 0 could not be reached for %s: %.200s; is it running, and are "
                     "MASTER_ADDR and MASTER_PORT right?",
                     text_span(span, sizeof span, m->config.join_timeout_ms),
-                    m->trouble[0] != 0 ? m->trouble : "no answer");
+                    m->unreachable_why[0] != 0 ? m->unreachable_why : "no answer");
         finish(m, ST_PEER, why, actions);
     }
 }

@@ -51,7 +51,7 @@ struct member {
     bool is_ready, is_ready_held,
         is_ready_sent;        /* not used up yet · node 0 confirmed it · was sent */
     bool is_joined;           /* this coordinator has admitted it */
-    bool is_welcome;          /* some coordinator has admitted it before */
+    bool was_admitted;        /* some coordinator has admitted it before */
     int64_t since_ms;         /* without a reply since */
     int64_t answered_ms;      /* when the last message that got a lease was sent; -1: never */
     int64_t contact_ms;       /* when the last message that got a reply was sent; -1: never */
@@ -69,7 +69,7 @@ struct member {
     struct restart_budget counts;
     char why[MESSAGE_TEXT_MAX];     /* of `lost` or of leaving */
     char missing[MESSAGE_TEXT_MAX]; /* as in message_reply */
-    char trouble[256];              /* why node 0 cannot be reached, as text */
+    char unreachable_why[256];      /* why node 0 cannot be reached, as text */
 };
 
 void member_init(struct member *m, const struct member_config *config, int64_t now_ms);

@@ -74,7 +74,7 @@ static void log_waiting(struct member_client *c, const char *why)
     int64_t now_ms = clock_ms();
     if (c->first_ms == 0)
         c->first_ms = c->logged_ms = now_ms;
-    bool is_first = c->fails_n == 1 && !c->config.member->is_welcome;
+    bool is_first = c->fails_n == 1 && !c->config.member->was_admitted;
     if (!is_first && now_ms - c->logged_ms < LOG_MS)
         return;
     c->logged_ms = now_ms;
@@ -115,7 +115,7 @@ static void on_reply(struct member_client *c, const struct https_client_response
     char why[64];
     text_format(why, sizeof why, "it answered HTTP %ld", answer->code);
     if (answer->code != 200 || message_read_reply(answer->bytes, answer->n, &reply) != ST_OK) {
-        text_copy(c->config.member->trouble, sizeof c->config.member->trouble, why);
+        text_copy(c->config.member->unreachable_why, sizeof c->config.member->unreachable_why, why);
         back_off(c, why);
         return;
     }
@@ -149,12 +149,12 @@ static void on_world(struct member_client *c, const struct https_client_response
 static void on_error(struct member_client *c, const struct https_client_response *answer)
 {
     struct member *m = c->config.member;
-    if (answer->result == HTTPS_CLIENT_NOT_ADMITTED && !m->is_welcome) {
+    if (answer->result == HTTPS_CLIENT_NOT_ADMITTED && !m->was_admitted) {
         on_refused(c, answer->why);
         return;
     }
     if (answer->result == HTTPS_CLIENT_UNREACHABLE)
-        text_copy(m->trouble, sizeof m->trouble, answer->why);
+        text_copy(m->unreachable_why, sizeof m->unreachable_why, answer->why);
     else
         member_on_disconnect(m, answer->why, clock_ms());
     c->is_urgent = c->is_urgent || answer->slot == HTTPS_CLIENT_SLOT_UPDATE;

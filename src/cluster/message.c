@@ -128,7 +128,7 @@ void message_write_reply(struct text *out, const struct message_reply *reply)
     add_whole(out, "sequence", reply->sequence);
     add_whole(out, "generation", reply->generation);
     text_add(out, ",\"lease\":%s,\"running\":%s,\"left\":%s", reply->is_lease ? "true" : "false",
-             reply->is_running ? "true" : "false", reply->is_left ? "true" : "false");
+             reply->is_running ? "true" : "false", reply->is_leave_confirmed ? "true" : "false");
     add_whole(out, "lease_ms", reply->lease_ms);
     add_whole(out, "ready", reply->ready);
     add_whole(out, "used", reply->used);
@@ -370,7 +370,7 @@ static enum status read_reply(const cJSON *root, struct message_reply *out)
     TRY(get_bool(root, "running", &out->is_running));
     TRY(get_bool(root, "lease", &out->is_lease));
     TRY(json_get_i64(root, "lease_ms", 0, WHOLE_MAX, &out->lease_ms));
-    TRY(get_bool(root, "left", &out->is_left));
+    TRY(get_bool(root, "left", &out->is_leave_confirmed));
     TRY(json_get_i64(root, "ready", 0, WHOLE_MAX, &out->ready));
     TRY(json_get_i64(root, "used", 0, WHOLE_MAX, &out->used));
     TRY(get_int(root, "stop", 0, INT32_MAX, &out->stop));

@@ -85,17 +85,17 @@ enum message_answer {
 struct message_reply {
     enum message_answer answer;
     struct message_incarnation coordinator;
-    int64_t revision;   /* grows when the job's state changes */
-    int64_t sequence;   /* of the message that this replies to */
-    int64_t generation; /* the last that was made */
-    bool is_running;    /* it runs; false: the nodes gather */
-    bool is_lease;      /* the message renews the lease; false: send another at once */
-    int64_t lease_ms;   /* from the sending of the message on; 0: PEER_TIMEOUT */
-    int64_t ready;      /* the member's readiness, once its addresses have arrived; 0: none */
-    int64_t used;       /* the member's readiness that its last world took; 0: none */
-    bool is_left;       /* the member may leave: the coordinator knows */
-    int stop;           /* the request to stop that a node got; 0: none */
-    enum status st;     /* END */
+    int64_t revision;        /* grows when the job's state changes */
+    int64_t sequence;        /* of the message that this replies to */
+    int64_t generation;      /* the last that was made */
+    bool is_running;         /* it runs; false: the nodes gather */
+    bool is_lease;           /* the message renews the lease; false: send another at once */
+    int64_t lease_ms;        /* from the sending of the message on; 0: PEER_TIMEOUT */
+    int64_t ready;           /* the member's readiness, once its addresses have arrived; 0: none */
+    int64_t used;            /* the member's readiness that its last world took; 0: none */
+    bool is_leave_confirmed; /* the member may leave: the coordinator knows */
+    int stop;                /* the request to stop that a node got; 0: none */
+    enum status st;          /* END */
     struct restart_budget counts;
     /* END: the reason; gathering: why the last generation ended */
     char text[MESSAGE_TEXT_MAX];

@@ -98,7 +98,7 @@ static void replies_are_read_as_written(void **state)
                                   .lease_ms = 12345,
                                   .ready = 1,
                                   .used = 2,
-                                  .is_left = true,
+                                  .is_leave_confirmed = true,
                                   .stop = 4,
                                   .st = ST_DISAGREE,
                                   .counts = {3, 1, -1},

@@ -89,7 +89,7 @@ out_close:
     return st;
 }
 
-/* The quickest step but the first, and what it was made of. */
+/* The fastest step except the first, and its parts. */
 static int best(const struct outcome *o)
 {
     int at = o->setting->steps > 1;
@@ -113,7 +113,8 @@ static double run(const struct setting *s, int ranks)
     int i = best(&o[0]);
     const struct store_memory *m = &o[0].memory.store;
     printf("%d rank%s: %8.1f ms a step; rank 0: compute %.1f (forward %.1f, backward %.1f, reduce "
-           "and norm %.1f, update %.1f), wire %.1f, waited %.1f; holds %.1f MiB: parameters %.1f, "
+           "and norm %.1f, update %.1f), communication %.1f, waited %.1f; holds %.1f MiB: "
+           "parameters %.1f, "
            "gradients %.1f, moments %.1f, pieces %.1f\n",
            ranks, ranks == 1 ? " " : "s", o[0].ms[i], o[0].compute_ms[i], o[0].forward_ms,
            o[0].backward_ms, o[0].norm_ms, o[0].update_ms, o[0].comm_ms[i], o[0].wait_ms[i],

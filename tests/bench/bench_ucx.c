@@ -1,9 +1,9 @@
-/* bench_ucx — times all_reduce of fp32 between processes of this machine, each a node of its own:
- * bench_ucx [RANKS [BYTES_MAX [tcp]]].
+/* bench_ucx — times all_reduce of fp32 between processes of this machine; each counts as a node.
+ * Usage: bench_ucx [RANKS [BYTES_MAX [tcp]]]
  *
- * The time of a call is that of its slowest rank, after a barrier. Prints median, best and the bus
- * bandwidth 2(n-1)/n · bytes / time. The default is UCX over TCP on the loopback device (UCX_TLS
- * and UCX_NET_DEVICES choose others); tcp: this program's own TCP transport. */
+ * A call takes as long as its slowest rank, after a barrier. Prints the median, the best time and
+ * the bus bandwidth 2(n-1)/n · bytes / time. The default is UCX over TCP on the loopback device;
+ * UCX_TLS and UCX_NET_DEVICES choose others. tcp: the TCP transport of src/comm/tcp. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -84,7 +84,7 @@ static void rank_main(int rank, int n, int64_t bytes_max)
         .shm_fd = -1};
     struct comm *comm;
     void *data;
-    cpu_set_t core; /* as mpirun does */
+    cpu_set_t core; /* pins each rank to a core, as mpirun does */
     CPU_ZERO(&core);
     CPU_SET(rank, &core);
     if (n <= sysconf(_SC_NPROCESSORS_ONLN))

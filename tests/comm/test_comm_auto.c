@@ -1,4 +1,4 @@
-/* test_comm_auto — BACKEND=auto: nccl where every rank has it, else ucx, and why. */
+/* test_comm_auto — AUTO takes NCCL if every rank has it, else HOST, and gives the reason. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include "comm/suite.h"
 
@@ -7,10 +7,11 @@
 #include "nccl_world.h"
 
 static struct fake_nccl *knobs;
-static atomic_int rank_without; /* its address says it has no NCCL; -1: none */
+static atomic_int rank_without; /* a rank whose address has no NCCL; -1: none */
 static const char *want_name, *want_why;
 
-/* The address as a rank would have packed it: its card begins with the bytes of ucx and of nccl. */
+/* Makes the address of a rank without NCCL: its header begins with the bytes of HOST and of NCCL.
+ * */
 static void forget_nccl(char *address, int64_t *bytes)
 {
     int32_t ucx_bytes, none = 0;
@@ -65,22 +66,22 @@ static void choose(int nodes, int locals, int without, const char *name, const c
     assert_int_equal(fake_device.blocks_n, 0);
 }
 
-static void all_have(void **state)
+static void all_have_nccl(void **state)
 {
     (void)state;
     choose(1, 3, -1, "nccl 2.28.9", "all 3 ranks have NCCL");
     choose(2, 2, -1, "nccl 2.28.9", "all 4 ranks have NCCL");
 }
 
-static void one_has_not(void **state)
+static void one_has_no_nccl(void **state)
 {
     (void)state;
     choose(1, 3, 1, "shm", "NCCL is not on rank 1 of 3");
     choose(2, 1, 0, "ucx", "NCCL is not on rank 0 of 2");
 }
 
-/* The tests' ranks all have the one device: said so, it is refused inside a node and not between
- * nodes. */
+/* All ranks of the tests have one device. With its bus id known, NCCL is refused inside a node, but
+ * not between nodes. */
 static void shared_gpu(void **state)
 {
     (void)state;
@@ -90,7 +91,7 @@ static void shared_gpu(void **state)
     fake_device.bus[0] = 0;
 }
 
-static enum status open_torn(struct suite_rank *me, const struct comm_config *config)
+static enum status open_damaged(struct suite_rank *me, const struct comm_config *config)
 {
     struct nccl_world *world = me->job->world;
     struct comm_config mine = *config;
@@ -109,19 +110,19 @@ static enum status open_torn(struct suite_rank *me, const struct comm_config *co
     return ST_OK;
 }
 static void nothing_rank(struct suite_rank *me) { (void)me; }
-static void torn(void **state)
+static void damaged_address(void **state)
 {
     (void)state;
     struct suite suite = suite_auto;
-    suite.open = open_torn;
+    suite.open = open_damaged;
     suite_run_on(&suite, 1, 2, harness_patience_ms(20000), nothing_rank);
 }
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(all_have),
-                                              cmocka_unit_test(one_has_not),
-                                              cmocka_unit_test(shared_gpu), cmocka_unit_test(torn)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_have_nccl), cmocka_unit_test(one_has_no_nccl),
+        cmocka_unit_test(shared_gpu), cmocka_unit_test(damaged_address)};
     harness_loopback();
     knobs = nccl_world_begin();
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -136,7 +136,7 @@ static enum status mapping_open(int fd, int locals, struct mapping **out)
         free(m);
         return st;
     }
-    _Static_assert(sizeof(struct control) <= 16384, "the halls begin after it");
+    _Static_assert(sizeof(struct control) <= 16384, "the control blocks begin after it");
     m->data = round_up(barrier_offset(locals, SPLITS + 1));
     m->used = m->data;
     st = reserve(m);

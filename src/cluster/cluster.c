@@ -35,8 +35,8 @@
  * more. */
 #define END_NOTICE_MS 3000
 #define END_NOTICE_STALLED_MS 1000
-/* After a request to stop, a call that gets no answer is given up after STALL_MS, or after
- * STALL_FACTOR times the longest call so far if that is longer. */
+/* After a request to stop, a call that gets no answer is given up after this time, or after
+ * STALL_FACTOR times the longest call so far. The longer one counts. */
 #define STALL_MS 2500
 #define STALL_FACTOR 2
 

@@ -76,10 +76,11 @@ void coordinator_end_job(struct coordinator *c, enum status st, const char *why)
 int64_t coordinator_grace_lag(const struct coordinator *c, const struct coordinator_node *node);
 int64_t coordinator_grace(const struct coordinator *c, const struct coordinator_node *node);
 
-/* coordinator_data_check — while the job gathers for a later generation: a node that is ready with
- * other data than those that the job has trained on becomes lost and is refused, and the others
- * wait for one with the right data. Before the first generation it is not known which node is
- * wrong; there the workers compare, and end the job. Returns whether a node was refused. */
+/* coordinator_data_check — compares the data of the nodes that are ready, while the job gathers for
+ * a later generation. A node with other data than the job has trained on is refused and counts as
+ * lost; the others wait for one with the right data. Before the first generation it is not known
+ * which node is wrong; there the workers compare, and end the job. Returns whether a node was
+ * refused. */
 bool coordinator_data_check(struct coordinator *c);
 
 /* coordinator_admission_settings — compares the settings of a node that asks to join. All nodes run

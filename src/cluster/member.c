@@ -144,8 +144,8 @@ static void on_running(struct member *m, const struct message_reply *reply,
         leave_world(m, "another generation began without this node", actions);
     else if (is_mine && m->is_ready)
         actions->fetch = reply->generation;
-    else if (reply->used > 0 &&
-             m->lost != reply->generation) /* the readiness was withdrawn too late */
+    else if (reply->used > 0 && m->lost != reply->generation)
+        /* The readiness was withdrawn too late. */
         add_loss(m, reply->generation, ST_PEER,
                  m->why[0] != 0 ? m->why : "its workers are no longer ready", actions);
 }
@@ -153,11 +153,11 @@ static void on_running(struct member *m, const struct message_reply *reply,
 static void on_gathering(struct member *m, const struct message_reply *reply,
                          struct member_actions *actions)
 {
+    /* A generation began and ended unseen; it used the readiness up. */
+    bool is_used_up = m->is_ready && reply->used == m->ready;
     if (m->running != 0 && reply->generation >= m->running) {
         leave_world(m, reply->text, actions);
-    } else if (m->is_ready &&
-               reply->used ==
-                   m->ready) { /* a generation began and ended unseen; it used the readiness up */
+    } else if (is_used_up) {
         m->is_ready = m->is_ready_held = false;
         actions->abort = reply->generation;
         text_copy(actions->text, sizeof actions->text, reply->text);

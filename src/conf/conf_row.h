@@ -1,8 +1,5 @@
-/* conf_row — what conf's own files share: a row of conf.def as data, a value, and the settings of a
- * run.
- *
- * Other rooms use conf.h; what is here may change with the table. It must not know what a setting
- * is for. */
+/* conf_row — a row of conf.def as data, a value, and the settings of a run, for the files of conf.
+ * Other modules use conf.h. It must not know what a setting is for. */
 #ifndef CONVOY_CONF_CONF_ROW_H
 #define CONVOY_CONF_CONF_ROW_H
 
@@ -30,11 +27,11 @@ enum conf_group {
     CONF_GROUP_STATUS,
     CONF_GROUP_COMMAND,
     CONF_GROUP_N,
-    /* names of the contract that this version refuses: under no heading */
+    /* refused by this version: under no heading */
     CONF_GROUP_UNSUPPORTED = CONF_GROUP_N,
 };
 
-/* The columns of conf.def; its head says what each means. */
+/* The columns of conf.def, which describes them. */
 struct conf_row {
     const char *name;
     enum conf_kind kind;
@@ -49,7 +46,7 @@ struct conf_row {
 
 extern const struct conf_row conf_rows[CONF_N];
 extern const char *const conf_row_headings[CONF_GROUP_N];
-/* conf_row_shown — as conf_allowed, but for tables: texts need no number of bytes there. */
+/* conf_row_shown — as conf_allowed, but shorter, for tables. */
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap);
 
 struct conf_value {
@@ -68,17 +65,17 @@ struct conf {
     int threads;
 };
 
-/* conf_set — parse text as a value of this row and keep it. ST_BAD_SETTING: row, value, source and
- * what is allowed. */
+/* conf_set — parses text as a value of this row and keeps it. ST_BAD_SETTING: with row, value,
+ * source and what is allowed. */
 enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
                      enum conf_origin origin, const char *source);
 void conf_drop(struct conf_value *value, enum conf_key key); /* frees its text; a secret is wiped */
-/* conf_allowed — what a row takes, for people: "1 to 65536 samples", "lm, qa". Returns out. */
+/* conf_allowed — what a row accepts, as text: "1 to 65536 samples", "lm, qa". Returns out. */
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
 /* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. Returns
  * out. */
 const char *conf_clean(const char *text, char *out, size_t cap);
 
-enum status conf_rules_check(const struct conf *conf); /* the relations between settings */
+enum status conf_rules_check(const struct conf *conf); /* checks the relations between settings */
 
 #endif

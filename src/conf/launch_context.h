@@ -1,8 +1,8 @@
-/* launch_context — what runs this process: a pod of Kubernetes, a Slurm job, a container, or (most
- * often) a person's shell.
+/* launch_context — what started this process: a Kubernetes pod, a Slurm job, a container, or (most
+ * often) a shell.
  *
- * A pure function of what it is given, beside a look for two files. It must not know settings, nor
- * what follows. */
+ * A function of its arguments and of two files. It must not know settings, nor what follows from
+ * the answer. */
 #ifndef CONVOY_CONF_LAUNCH_CONTEXT_H
 #define CONVOY_CONF_LAUNCH_CONTEXT_H
 
@@ -10,14 +10,14 @@
 
 struct launch_context {
     char **environment;
-    const char *root; /* of the file system: "" for the real one */
-    int pid, parent;  /* of this process, and of the one that started it */
-    bool is_terminal; /* a person watches the output */
+    const char *root; /* of the file system; "": the real one */
+    int pid, parent;  /* of this process and of its parent */
+    bool is_terminal; /* the output goes to a terminal */
 };
 
-/* launch_context_here — this process. */
+/* launch_context_here — the context of this process. */
 struct launch_context launch_context_here(char **environment);
-/* launch_context_name — "Kubernetes", "Slurm", "container"; NULL: a terminal, or a shell on a
+/* launch_context_name — "Kubernetes", "Slurm" or "container"; NULL: a terminal, or a shell on a
  * machine or in a container. */
 const char *launch_context_name(const struct launch_context *context);
 

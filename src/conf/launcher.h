@@ -1,8 +1,8 @@
-/* launcher — what Slurm, Kubernetes, LeaderWorkerSet, SkyPilot, torchrun and Open MPI already say
- * about this node, read from their variables.
+/* launcher — reads this node's number, the number of nodes and node 0's address from the variables
+ * of Slurm, Kubernetes, LeaderWorkerSet, SkyPilot, torchrun and Open MPI.
  *
- * Pure functions of an environment. Two launchers that contradict each other are refused, never
- * guessed between. It must not know the table of settings: conf.c puts the answers in. */
+ * Pure functions of an environment. Launchers that contradict each other are refused. It must not
+ * know the table of settings: conf.c puts the values in. */
 #ifndef CONVOY_CONF_LAUNCHER_H
 #define CONVOY_CONF_LAUNCHER_H
 
@@ -17,37 +17,37 @@ enum launcher_key {
     LAUNCHER_N_NODES,
     LAUNCHER_MASTER_ADDR,
     LAUNCHER_MASTER_PORT,
-    LAUNCHER_WORKERS, /* of this node: GPUs */
+    LAUNCHER_WORKERS, /* GPUs of this node */
     LAUNCHER_N
 };
 
 struct launcher_value {
-    const char *name; /* the variable, static text; NULL: no launcher says anything */
-    char text[256];   /* what it says, as a setting's value */
+    const char *name; /* the variable, static text; NULL: no launcher sets this */
+    char text[256];   /* its value, as that of a setting */
 };
 
-/* launcher_read — fill said[] for the keys that are wanted (those that nobody set explicitly).
- * ST_BAD_SETTING: a variable that cannot be read, two that contradict (both names and values), or a
- * second copy of convoy on this node. */
+/* launcher_read — fills said[] for the wanted keys, which no argument or setting of the environment
+ * gives. ST_BAD_SETTING: a variable that cannot be parsed, two that contradict each other (with
+ * names and values), or a second copy of convoy on this node. */
 enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
                           struct launcher_value said[LAUNCHER_N]);
 
-/* launcher_find — a variable's value, borrowed from the environment; NULL when it is unset or
- * empty. */
+/* launcher_find — a variable's value, borrowed from the environment; NULL: unset or empty. */
 const char *launcher_find(char **environment, const char *name);
 
-/* launcher_is_known — variables of launchers, containers, libraries: no mistyped settings of
- * ours. */
+/* launcher_is_known — true for variables of launchers, containers and libraries: they are not
+ * mistyped settings. */
 bool launcher_is_known(const char *name);
 
-/* launcher_host — host number index of a Slurm host list such as "gpu[001-003,7],b4" (several
- * brackets in a name: the last counts fastest). Returns false when the list is malformed anywhere,
- * has no such host, or the name does not fit. */
+/* launcher_host — host number index of a Slurm host list such as "gpu[001-003,7],b4". With several
+ * brackets in a name, the last counts fastest. false: the list is malformed, has no such host, or
+ * the name does not fit. */
 bool launcher_host(const char *list, int64_t index, char *out, size_t cap);
-int64_t launcher_hosts(const char *list); /* how many; -1: malformed, or over a million */
+/* the number of hosts; -1: malformed, or over a million */
+int64_t launcher_hosts(const char *list);
 
-/* launcher_line — the first line of a list of addresses, one a line, as SkyPilot has it: name or
- * address, IPv4 or IPv6. False: it is empty, does not fit, or has bytes that no address has. */
+/* launcher_line — the first line of a list of addresses, one per line, as SkyPilot has it: a name,
+ * IPv4 or IPv6 address. false: it is empty, does not fit, or has bytes that no address has. */
 bool launcher_line(const char *list, char *out, size_t cap);
 
 #endif

@@ -1,17 +1,18 @@
-/* ckpt — checkpoints: a folder that either is whole and checked, or does not exist for the program.
+/* ckpt — checkpoints: a folder that is either whole and verified, or does not exist for the
+ * program.
  *
- * DIR/step-00000100/ holds manifest.json (schema, step, sampler position, settings that must agree,
- * every file with its size and checksum) and safetensors files: model.safetensors (parameters by
- * name), optim_m.safetensors, optim_v.safetensors (moments by parameter name). Written as
- * DIR/.tmp-…, every file and folder synced, then renamed: the rename is the commit. Reading
- * verifies every checksum before any byte is used. No symbolic link below DIR is followed. Must not
- * know devices or training.
+ * DIR/step-00000100/ holds manifest.json (schema, step, position in the samples, settings, and
+ * every file with size and checksum) and safetensors files: model.safetensors (parameters by name),
+ * optim_m.safetensors and optim_v.safetensors (moments by parameter name).
  *
- * Versions: every schema, whatever else changes, keeps a folder with a manifest.json that begins
- * with {"schema": NUMBER. The number grows when a reader of the old one would take new content for
- * something else; keys that may be left out do not change it. A version reads its own schema and
- * those it lists (manifest.c; tests/golden/ckpt_* holds one of each); any other is ST_SCHEMA, and
- * such a folder is neither replaced nor removed. */
+ * A checkpoint is written as DIR/.tmp-…, every file and folder is synced, then it is renamed: the
+ * rename is the commit. Reading verifies every checksum before any byte is used. No symbolic link
+ * below DIR is followed. It must not know devices or training.
+ *
+ * Versions: in every schema the folder has a manifest.json that begins with {"schema": NUMBER. The
+ * number grows when a reader of the old schema would misread new content; optional keys do not
+ * change it. A version reads its own schema and those it lists (manifest.c; tests/golden/ckpt_* has
+ * one of each). Any other is ST_SCHEMA, and such a folder is neither replaced nor removed. */
 #ifndef CONVOY_FORMAT_CKPT_H
 #define CONVOY_FORMAT_CKPT_H
 
@@ -21,91 +22,92 @@
 #include "base/status.h"
 #include "format/safetensors.h"
 
-/* What a run needs besides tensors, to go on bit for bit. */
+/* What a run needs besides tensors to resume bit for bit. */
 struct ckpt_meta {
     int64_t step;    /* updates done */
-    int64_t samples; /* sample number the next step starts with */
-    int64_t tokens;  /* seen so far */
+    int64_t samples; /* number of the next sample */
+    int64_t tokens;  /* trained on */
     uint64_t seed;
     uint64_t data_fingerprint;
-    /* of 16-bit floats, and steps since it changed; 0: none */
+    /* factor for 16-bit floats, and steps since it changed; 0: none */
     int64_t loss_scale, loss_scale_steps;
     /* JSON objects; read back without white space. */
-    char model_json[1024];    /* the model's dimensions: must agree */
-    char settings_json[2048]; /* settings that change the sequence: told when they differ */
-    char version[64];         /* of the convoy that wrote it */
+    char model_json[1024];    /* the model's dimensions, which must agree */
+    char settings_json[2048]; /* settings that shape the losses; differences are warned about */
+    char version[64];         /* of the program that wrote it */
 };
 
-/* One kind of state: its file is "<name>.safetensors". */
+/* One part of the state, in the file "<name>.safetensors". */
 struct ckpt_part {
     const char *name; /* "model", "optim_m", "optim_v" */
     const struct safetensors_source *source;
     int sources_n;
 };
 
-/* ckpt_lock — make the folder if need be and keep every other trainer out of it while this process
- * lives: a second one is refused with ST_BAD_SETTING and the pid of the holder. What an earlier
- * process left half-written is removed. ST_STORE when the folder cannot be
- * made or written, ST_BAD_SETTING when a file is in its place. Readers need no lock. */
+/* ckpt_lock — creates the folder if necessary and locks it while this process lives. Another
+ * process that trains there is refused with ST_BAD_SETTING and the holder's pid. Removes what
+ * earlier processes left unfinished. ST_STORE: the folder cannot be created or written.
+ * ST_BAD_SETTING: a file is in its place. Readers need no lock. */
 struct ckpt_lock;
 enum status ckpt_lock(const char *dir, struct ckpt_lock **out);
 void ckpt_lock_release(struct ckpt_lock *lock); /* accepts NULL */
 
-/* ckpt_save — write DIR/step-%08lld. A valid folder of the same step with the same meta (but for
- * the version) is left as it is; one that is damaged, or of another run, is replaced. One of a
- * schema that we do not read (ST_SCHEMA), or that cannot be read now (ST_STORE, ST_RETRY), never
- * is. A folder that was deleted is made again. Space is checked before. Removes leftovers of
- * earlier crashes, then all but the newest `keep` checkpoints (keep < 1: all stay). path_out:
- * FILE_PATH_MAX. ST_STORE: nothing is left behind, older ones are intact. heartbeat (may be NULL)
- * is called with bytes written or checked. */
+/* ckpt_save — writes DIR/step-%08lld.
+ * - If a folder of that step exists: a valid one with the same meta (except the version) stays. A
+ *   damaged one, or one of another run, is replaced. One of an unknown schema (ST_SCHEMA), or that
+ *   cannot be read now (ST_STORE, ST_RETRY), is never replaced.
+ * - A DIR that was deleted is created again. Free space is checked first.
+ * - Leftovers of crashes are removed, then all but the newest `keep` checkpoints (keep < 1: none).
+ * - ST_STORE: nothing is left behind, and older checkpoints are intact.
+ * path_out: FILE_PATH_MAX. heartbeat (may be NULL) gets the bytes written or verified. */
 enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
                       const struct ckpt_part *part, int parts_n, int keep,
                       const struct safetensors_heartbeat *heartbeat, char *path_out,
                       size_t path_cap);
 
-struct ckpt; /* an open, verified checkpoint: mapped files */
-/* ckpt_open_newest — the newest valid one of DIR; damaged ones are named in a warning and skipped.
- * Only proven damage is: a newest that cannot be read, after three tries, is ST_STORE or ST_RETRY,
- * one of a schema that we do not read is ST_SCHEMA. *out NULL and ST_OK: none, or no such folder.
- * heartbeat (may be NULL) is called with bytes checked, by several threads at once. */
+struct ckpt; /* an open checkpoint */
+/* ckpt_open_newest — opens the newest valid checkpoint of DIR; damaged ones are skipped with a
+ * warning. Only proven damage is skipped: a newest one that cannot be read after three tries is
+ * ST_STORE or ST_RETRY, one of an unknown schema ST_SCHEMA. *out NULL with ST_OK: there is none, or
+ * no DIR. heartbeat (may be NULL) gets the bytes verified, on several threads at once. */
 enum status ckpt_open_newest(const char *dir, const struct safetensors_heartbeat *heartbeat,
                              struct ckpt **out);
-/* ckpt_find_newest — the same among steps below `below`, but as a rule not verified: manifest,
- * listing, sizes and headers are right, and ckpt_fill must come before any other use of contents
- * (ckpt_tensor tells shapes only). One that ckpt_fill could not follow (other dtypes or order than
- * ckpt_save's) is verified. */
+/* ckpt_find_newest — the same among steps below `below`, but contents are not verified: only
+ * manifest, listing, sizes and headers are. Call ckpt_fill before any other use of contents
+ * (ckpt_tensor gives shapes only). A checkpoint that ckpt_fill cannot read (other dtypes or order
+ * than ckpt_save writes) is verified here. */
 enum status ckpt_find_newest(const char *dir, int64_t below,
                              const struct safetensors_heartbeat *heartbeat, struct ckpt **out);
 bool ckpt_is_verified(const struct ckpt *ckpt);
-/* ckpt_fill — reads an unverified one once: every tensor's bytes to the memory that `dest` returns
- * for it (entry->bytes of it; NULL: not wanted; called by several threads at once), every file
- * verified. ST_BAD_DATA: it is damaged, and the places hold rubbish; ST_STORE, ST_RETRY: it could
- * not be read, three times. */
+/* ckpt_fill — reads an unverified checkpoint once and verifies every file. Each tensor's bytes go
+ * to the memory that `dest` returns for it (entry->bytes long; NULL: not wanted), called on several
+ * threads at once. ST_BAD_DATA: it is damaged, and that memory holds garbage. ST_STORE, ST_RETRY:
+ * it could not be read in three tries. */
 struct ckpt_fill {
     void *(*dest)(void *arg, const char *part, const struct safetensors_entry *entry);
     void *arg;
 };
 enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill,
                       const struct safetensors_heartbeat *heartbeat);
-/* ckpt_count — checkpoints of DIR by their names alone, whole or not: 0 and none found is a new
- * run, more and none valid is a loss that a person must hear of. */
+/* ckpt_count — checkpoints of DIR by their names, valid or not. 0 is a new run; more than 0 with
+ * none valid is a loss that the user must see. */
 enum status ckpt_count(const char *dir, int *count_out);
-/* ckpt_open — one folder; ST_BAD_DATA says what is wrong with it; the others as above. */
+/* ckpt_open — opens and verifies one folder; errors as above. */
 enum status ckpt_open(const char *path, const struct safetensors_heartbeat *heartbeat,
                       struct ckpt **out);
-/* ckpt_open_lazy — one folder, not verified, as ckpt_find_newest's: for what the manifest says. */
+/* ckpt_open_lazy — opens one folder unverified, for what the manifest says. */
 enum status ckpt_open_lazy(const char *path, struct ckpt **out);
 void ckpt_close(struct ckpt *ckpt); /* accepts NULL */
 const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt);
 const char *ckpt_path(const struct ckpt *ckpt);
-/* ckpt_tensor — the entry of one part, its shape checked: ST_BAD_DATA with expected and actual
- * shape. F32, F16 or BF16, so that safetensors_to_f32 takes it. Reading in the file's order keeps
- * resident memory low: pages before the tensor are given back. */
+/* ckpt_tensor — the entry of a tensor after a check of its shape: ST_BAD_DATA with expected and
+ * actual shape. Its dtype is F32, F16 or BF16, as safetensors_to_f32 needs. Read tensors in the
+ * file's order to keep resident memory low: pages before the tensor are released. */
 enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
                         const int64_t *dim, const struct safetensors_entry **out);
-/* ckpt_range — elements [first, first+n) of a tensor, rows in order, as float: what another mesh's
- * rank needs of it. Only the pages of the range are touched. ST_BAD_DATA: no such part or tensor,
- * another dtype, or not all of the range is in the tensor. */
+/* ckpt_range — elements [first, first+n) of a tensor as float, rows in order: what a rank of
+ * another mesh needs. Touches only the pages of the range. ST_BAD_DATA: no such part or tensor,
+ * another dtype, or the range exceeds the tensor. */
 enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first,
                        int64_t n, float *out);
 

@@ -1,7 +1,7 @@
 /* ckpt_dir — the folder of checkpoints: which steps it holds, and which names in it are ours.
  *
- * For ckpt.c (reads), ckpt_lock.c (locks) and ckpt_save.c (writes); no other file needs it. Must
- * not know what a checkpoint holds. */
+ * For ckpt.c (reads), ckpt_lock.c (locks) and ckpt_save.c (writes) only. It must not know what a
+ * checkpoint holds. */
 #ifndef CONVOY_FORMAT_CKPT_DIR_H
 #define CONVOY_FORMAT_CKPT_DIR_H
 
@@ -16,37 +16,37 @@
 
 #define CKPT_DIR_MANIFEST "manifest.json"
 
-/* Step numbers of names like step-00000100, newest first; step is malloc'ed. */
+/* The steps of names like step-00000100, newest first; step is allocated with malloc. */
 struct ckpt_dir_steps {
     int64_t *step;
     int steps_n;
 };
-/* ckpt_dir_list — a folder that does not exist holds none; one that is no folder or cannot be read
- * fails. */
+/* ckpt_dir_list — a folder that does not exist has no steps; a path that is not a folder, or cannot
+ * be read, fails. */
 enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out);
-/* ckpt_dir_next — NULL at the end (*st stays ST_OK) or when reading fails: an end we only believe
- * to see would hide checkpoints. */
+/* ckpt_dir_next — NULL at the end (*st stays ST_OK), or if reading fails: an end that is only
+ * assumed would hide checkpoints. */
 struct dirent *ckpt_dir_next(DIR *listing, const char *dir, enum status *st);
 enum status ckpt_dir_step_path(char *out, size_t cap, const char *dir, int64_t step);
 
-/* ckpt_dir_temp_path — where this process writes the checkpoint of a step, or moves one to remove
- * it. */
+/* ckpt_dir_temp_path — where this process writes the checkpoint of a step, or moves one before
+ * removing it. */
 enum status ckpt_dir_temp_path(char *out, size_t cap, const char *dir, int64_t step, bool is_old);
-/* ckpt_dir_clean — remove folders of that pattern, left by processes that died: the caller holds
- * the lock, so none is in use. What cannot be removed is told in a warning. */
+/* ckpt_dir_clean — removes folders with such names, left by processes that died. The caller holds
+ * the lock, so none is in use. Warns about what cannot be removed. */
 void ckpt_dir_clean(const char *dir);
 
-/* ckpt_peek — does it look valid? The manifest's checksum and the files' sizes; ckpt_open verifies
- * their content. In ckpt.c. */
+/* ckpt_peek — checks the manifest's checksum and the files' sizes, not their content. In ckpt.c. */
 enum status ckpt_peek(const char *path, struct manifest *out);
 
-/* The right to write in a folder. */
+/* The lock of a folder. */
 struct ckpt_lock {
-    int fd; /* of DIR/.lock, locked as long as it is open */
+    int fd; /* of DIR/.lock, locked while it is open */
     char dir[FILE_PATH_MAX];
 };
-/* ckpt_lock_renew — the folder is still the one that was locked; one that is gone is made again,
- * and locked. ST_STORE: it cannot be; another process holds it now. In ckpt_lock.c. */
+/* ckpt_lock_renew — checks that the folder is the one that was locked. One that was deleted is
+ * created again and locked. ST_STORE: it cannot be, or another process holds it now. In
+ * ckpt_lock.c. */
 enum status ckpt_lock_renew(struct ckpt_lock *lock);
 
 #endif

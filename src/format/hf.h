@@ -1,10 +1,10 @@
-/* hf — a Hugging Face GPT-2 folder: config.json and model.safetensors (or several files of that
- * kind and their model.safetensors.index.json), with or without the "transformer." prefix.
+/* hf — a Hugging Face GPT-2 folder: config.json and model.safetensors (or several such files and
+ * model.safetensors.index.json), with or without the "transformer." prefix.
  *
  * Our parameter names are Hugging Face's without that prefix ("h.0.attn.c_attn.weight",
- * "wte.weight"), our layouts are theirs (Conv1D weights (I,O); qa_outputs.weight (2,C)). Mask
- * buffers (attn.bias, attn.masked_bias) are skipped, and so is a tied lm_head.weight, which stands
- * in for a wte.weight that is not there. */
+ * "wte.weight"), and our layouts are theirs (Conv1D weights (I,O); qa_outputs.weight (2,C)). Mask
+ * buffers (attn.bias, attn.masked_bias) are skipped. A tied lm_head.weight is skipped too, or
+ * replaces a missing wte.weight. */
 #ifndef CONVOY_FORMAT_HF_H
 #define CONVOY_FORMAT_HF_H
 
@@ -20,18 +20,18 @@ struct hf_config {
 };
 
 bool hf_is_folder(const char *path); /* holds a config.json */
-/* hf_read_config — refuses what is not GPT-2 with gelu_new, eps 1e-5, n_inner 4C, each by name. */
+/* hf_read_config — refuses, by name, what is not GPT-2 with gelu_new, eps 1e-5 and n_inner 4C. */
 enum status hf_read_config(const char *dir, struct hf_config *out);
 
 struct hf_model;
-/* hf_open — maps and parses the weights. Refused by name: files that the index lists and that are
- * not there, tensors that lie elsewhere or are not listed, two tensors for one parameter. */
+/* hf_open — maps and parses the weights. Refuses, by name, files that the index lists but do not
+ * exist, tensors that are in another file or not listed, and two tensors for one parameter. */
 enum status hf_open(const char *dir, struct hf_model **out);
 void hf_close(struct hf_model *hf); /* accepts NULL */
 /* hf_tensor — by our name; ST_BAD_DATA with file, name, expected and actual shape. */
 enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, const int64_t *dim,
                       const struct safetensors_entry **out);
-/* hf_check_layers — ST_BAD_DATA: it holds a tensor of a layer beyond those that its config says. */
+/* hf_check_layers — ST_BAD_DATA if it holds a tensor of a layer beyond `layers`. */
 enum status hf_check_layers(const struct hf_model *hf, int64_t layers);
 bool hf_has(const struct hf_model *hf, const char *name);
 

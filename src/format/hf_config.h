@@ -1,7 +1,7 @@
-/* hf_config — a Hugging Face folder's config.json, read and written, and its
+/* hf_config — reads and writes a Hugging Face folder's config.json, and writes its
  * generation_config.json.
  *
- * Pure functions between text and struct hf_config. Must not know files or weights. */
+ * Pure functions between text and struct hf_config. It must not know files or weights. */
 #ifndef CONVOY_FORMAT_HF_CONFIG_H
 #define CONVOY_FORMAT_HF_CONFIG_H
 
@@ -11,14 +11,14 @@
 #include "base/text.h"
 #include "format/hf.h"
 
-/* hf_config_parse — refuses what is not GPT-2 as hf.h says; `what` names the bytes in failures
+/* hf_config_parse — refuses what is not GPT-2, as hf.h says; `what` names the bytes in messages
  * (ST_BAD_DATA). */
 enum status hf_config_parse(const char *bytes, size_t n, const char *what, struct hf_config *out);
-/* hf_config_write — every field that transformers' GPT2Config has, appended to *out. dropout in [0,
- * 1). The caller looks at out->overflow. */
+/* hf_config_write — appends every field of transformers' GPT2Config to *out. dropout in [0, 1). The
+ * caller checks out->overflow. */
 void hf_config_write(const struct hf_config *config, double dropout, struct text *out);
 void hf_config_write_generation(const struct hf_config *config, struct text *out);
-/* hf_config_class — the class of transformers that loads it. */
+/* hf_config_class — the class of transformers that loads the model. */
 const char *hf_config_class(const struct hf_config *config);
 
 #endif

@@ -1,7 +1,7 @@
-/* hf_index — model.safetensors.index.json: which tensor lies in which of several files.
+/* hf_index — model.safetensors.index.json: which of several files holds which tensor.
  *
- * A pure function of (bytes, size). Names of files that pass are plain names, so that no index can
- * lead out of its folder. Whether the files hold what is listed is for the one who opens them. Must
+ * A pure function of (bytes, size). File names that pass are plain names, so no index leads out of
+ * its folder. Whether the files hold what is listed is checked when they are opened (hf.c). It must
  * not know files. */
 #ifndef CONVOY_FORMAT_HF_INDEX_H
 #define CONVOY_FORMAT_HF_INDEX_H
@@ -12,7 +12,7 @@
 #include "base/status.h"
 
 struct hf_index_row {
-    const char *name; /* of a tensor, as the files spell it */
+    const char *name; /* as the files spell it */
     int file_i;
 };
 
@@ -24,11 +24,12 @@ struct hf_index {
     cJSON *document; /* holds the strings */
 };
 
-/* hf_index_parse — `what` names the bytes in failures (ST_BAD_DATA). A tensor listed twice, a file
- * that is no plain name ending in ".safetensors", and an empty list are refused by name. */
+/* hf_index_parse — `what` names the bytes in messages (ST_BAD_DATA). Refuses, by name, a tensor
+ * listed twice and a file that is not a plain name ending in ".safetensors"; refuses an empty
+ * list. */
 enum status hf_index_parse(const char *bytes, size_t n, const char *what, struct hf_index *out);
 void hf_index_free(struct hf_index *index); /* accepts a zeroed one, twice */
-/* hf_index_find — the row of a tensor, NULL when it is not listed. */
+/* hf_index_find — the row of a tensor; NULL: it is not listed. */
 const struct hf_index_row *hf_index_find(const struct hf_index *index, const char *name);
 
 #endif

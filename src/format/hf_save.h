@@ -1,7 +1,5 @@
-/* hf_save — a new Hugging Face folder: weights and small files, whole or not at all.
- *
- * Written beside as TO.tmp-<pid>, every file and the folder synced, then renamed. Must not know
- * what the files say. */
+/* hf_save — writes a new Hugging Face folder, whole or not at all: as TO.tmp-<pid>, every file and
+ * the folder synced, then renamed. It must not know what the files hold. */
 #ifndef CONVOY_FORMAT_HF_SAVE_H
 #define CONVOY_FORMAT_HF_SAVE_H
 
@@ -10,17 +8,17 @@
 #include "base/status.h"
 #include "format/safetensors.h"
 
-/* A file besides the weights. */
+/* A file other than the weights. */
 struct hf_save_file {
     const char *name;
     const char *data;
     size_t bytes;
 };
 
-/* hf_save_check — may TO be written? ST_BAD_SETTING when it is there and no empty folder. */
+/* hf_save_check — ST_BAD_SETTING if TO exists and is not an empty folder. */
 enum status hf_save_check(const char *to);
-/* hf_save — the folder, with model.safetensors of the tensors given (names as they shall be in the
- * file). Space is checked before. ST_STORE: nothing is left behind. Folders above TO are made. */
+/* hf_save — writes the folder, with model.safetensors of these tensors (named as in the file).
+ * Checks free space first, and creates the folders above TO. ST_STORE: nothing is left behind. */
 enum status hf_save(const char *to, const struct safetensors_source *source, int sources_n,
                     const struct hf_save_file *file, int files_n);
 

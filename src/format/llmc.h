@@ -1,10 +1,11 @@
 /* llmc — a model file of llm.c: 1,024 bytes of header, then 16 tensors, each for all layers at
  * once.
  *
- * header: 256 little-endian int32: magic 20240326, version (3: fp32, 5: bf16), positions, V, L, H,
- * C, padded V, zeros. Matrices lie (out, in), ours (in, out): llmc_to_f32 turns them. Parameters go
- * by our names (model/param.h). The parser is a pure function of (bytes, size). Must not know our
- * model's code. Source: llm.c's train_gpt2.py, write_model. */
+ * The header is 256 little-endian int32: magic 20240326, version (3: fp32, 5: bf16), positions, V,
+ * L, H, C, padded V, zeros. Matrices are (out, in) in the file and (in, out) in our layout;
+ * llmc_to_f32 transposes them. Parameters have our names (model/param.h). The parser is a pure
+ * function of (bytes, size). It must not know our model's code. Source: llm.c's train_gpt2.py,
+ * write_model. */
 #ifndef CONVOY_FORMAT_LLMC_H
 #define CONVOY_FORMAT_LLMC_H
 
@@ -18,10 +19,10 @@
 #define LLMC_TENSORS 16
 
 struct llmc {
-    const char *what; /* borrowed: names the bytes in failures */
+    const char *what; /* borrowed: names the bytes in messages */
     int64_t layers, heads, embed, context, vocab, vocab_padded;
     enum dtype dtype;                    /* DTYPE_F32 or DTYPE_BF16, of every tensor */
-    const uint8_t *tensor[LLMC_TENSORS]; /* borrowed from the bytes parsed, in the file's order */
+    const uint8_t *tensor[LLMC_TENSORS]; /* borrowed from the parsed bytes, in the file's order */
 };
 
 /* One parameter. */
@@ -33,18 +34,18 @@ struct llmc_entry {
     int64_t elems;
 };
 
-/* llmc_parse — ST_BAD_DATA with expected and actual values; a file that passes has just the bytes
- * that its dimensions ask for, and zeros where no token is. */
+/* llmc_parse — ST_BAD_DATA with expected and actual values. A file that passes has exactly the
+ * bytes of its dimensions, and zeros in the padding of the vocabulary. */
 enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct llmc *out);
-/* llmc_tensor — by our name; ST_BAD_DATA with expected and actual shape. wte.weight has the V rows
- * that are no padding. */
+/* llmc_tensor — by our name; ST_BAD_DATA with expected and actual shape. wte.weight has V rows,
+ * without the padding. */
 enum status llmc_tensor(const struct llmc *llmc, const char *name, int dims_n, const int64_t *dim,
                         struct llmc_entry *out);
-/* llmc_to_f32 — elements [first, first+n) of our layout; ASSERTs the range. Whole rows at a time
- * are quick. */
+/* llmc_to_f32 — elements [first, first+n) in our layout; the range must be valid. Whole rows are
+ * fastest. */
 void llmc_to_f32(const struct llmc_entry *entry, int64_t first, int64_t n, float *out);
 
-bool llmc_is_file(const char *path); /* a regular file: what else could it be as a model? */
+bool llmc_is_file(const char *path); /* a regular file: no other kind of model is one */
 struct llmc_file;                    /* a mapped file */
 enum status llmc_open(const char *path, struct llmc_file **out);
 void llmc_close(struct llmc_file *file); /* accepts NULL */

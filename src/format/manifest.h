@@ -1,9 +1,8 @@
-/* manifest — the page of a checkpoint that tells what it is: meta, files with sizes and checksums,
- * and a checksum of itself.
+/* manifest — the description of a checkpoint: meta, files with sizes and checksums, and a checksum
+ * of itself.
  *
- * A pure function each way between struct and text. The last line holds the XXH3-64 of every byte
- * before it, so a flipped bit anywhere is noticed before a field is believed. Must not know files
- * or folders. */
+ * Pure functions between struct and text. The last line holds the XXH3-64 of every byte before it,
+ * so a flipped bit is found before any field is used. It must not know files or folders. */
 #ifndef CONVOY_FORMAT_MANIFEST_H
 #define CONVOY_FORMAT_MANIFEST_H
 
@@ -15,8 +14,7 @@
 #define MANIFEST_BYTES_MAX (64 << 10)
 
 struct manifest_file {
-    char name
-        [MANIFEST_NAME_MAX]; /* "model.safetensors": letters a-z, digits and _ before the suffix */
+    char name[MANIFEST_NAME_MAX]; /* "model.safetensors": a-z, digits and _ before the suffix */
     int64_t bytes;
     uint64_t hash; /* XXH3-64 */
 };
@@ -27,13 +25,13 @@ struct manifest {
     int files_n;
 };
 
-/* manifest_normalize — the two JSON texts of meta, as they will read back: no white space, numbers
- * in one form. ST_BAD_DATA when one is not an object or does not fit. */
+/* manifest_normalize — rewrites the two JSON texts of meta as they will be read back: no white
+ * space, numbers in one form. ST_BAD_DATA: one is not an object or does not fit. */
 enum status manifest_normalize(struct ckpt_meta *meta);
-/* manifest_write — the text, appended to out (freed by the caller). */
+/* manifest_write — appends the text to out; the caller frees it. */
 enum status manifest_write(const struct manifest *manifest, struct text *out);
-/* manifest_parse — `what` names the file in failures (ST_BAD_DATA). ST_SCHEMA: its first key tells
- * of a schema that we do not read, whatever follows. */
+/* manifest_parse — `what` names the file in messages (ST_BAD_DATA). ST_SCHEMA: its first key gives
+ * a schema that this version cannot read, whatever follows. */
 enum status manifest_parse(const char *bytes, size_t n, const char *what, struct manifest *out);
 
 #endif

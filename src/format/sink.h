@@ -1,8 +1,8 @@
-/* sink — a new file, written from beginning to end, hashed on the way, synced.
+/* sink — writes a new file from beginning to end, hashes it on the way, and syncs it.
  *
- * Bytes gather in a buffer that goes past the page cache where the file system allows that: no copy
- * by the kernel, no pages of others pushed out. After a failure the file is cut and the caller's to
- * remove; it is never synced again. Must not know what the bytes mean. */
+ * Bytes collect in a buffer that bypasses the page cache where the file system allows it: the
+ * kernel copies nothing, and evicts no pages of others. After a failure the file is incomplete, and
+ * the caller removes it; it is never synced again. It must not know what the bytes mean. */
 #ifndef CONVOY_FORMAT_SINK_H
 #define CONVOY_FORMAT_SINK_H
 
@@ -12,14 +12,14 @@
 #include "format/safetensors.h"
 
 struct sink;
-/* sink_open — path must not exist; no link is followed. total_bytes: what will be written, for
- * failures. heartbeat may be NULL. ST_STORE, ST_RETRY. */
+/* sink_open — path must not exist; no link is followed. total_bytes: the planned size, for
+ * messages. heartbeat may be NULL. ST_STORE, ST_RETRY. */
 enum status sink_open(const char *path, int64_t total_bytes,
                       const struct safetensors_heartbeat *heartbeat, struct sink **out);
 enum status sink_add(struct sink *sink, const void *data, int64_t bytes);
-/* sink_end — all is there: synced. XXH3-64 of all bytes, and their number. */
+/* sink_end — writes the rest and syncs; returns XXH3-64 and the number of all bytes. */
 enum status sink_end(struct sink *sink, uint64_t *hash_out, int64_t *bytes_out);
-/* sink_close — ST_STORE when the system says only now that something failed. Accepts NULL. */
+/* sink_close — ST_STORE if the system reports an error only now. Accepts NULL. */
 enum status sink_close(struct sink *sink);
 
 #endif

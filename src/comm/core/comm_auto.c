@@ -52,14 +52,14 @@ static enum status begin_one(struct comm_ctx *ctx, const struct transport_ops *o
 /* Returns the bytes of the address. 0: this rank has no NCCL; the reason is logged here, and the
  * other ranks see the 0. */
 static int64_t begin_nccl(struct comm_ctx *ctx, struct comm_auto *state, void *address,
-                          int64_t room)
+                          int64_t bytes_max)
 {
     char own[COMM_ADDRESS_MAX];
     int64_t bytes = 0;
     enum status st = begin_one(ctx, &comm_nccl_ops, own, &bytes, &state->nccl_state);
-    if (st == ST_OK && bytes > room)
+    if (st == ST_OK && bytes > bytes_max)
         st = FAIL(ST_NO_DEVICE, "its address does not fit: %lld bytes in %lld", (long long)bytes,
-                  (long long)room);
+                  (long long)bytes_max);
     if (st == ST_OK) {
         memcpy(address, own, (size_t)bytes);
         return bytes;

@@ -279,19 +279,20 @@ static struct group *find_group(struct comm_shm *parent, uint64_t members, uint6
 {
     struct control *control = control_of(parent->mapping);
     const uint64_t generation = (uint64_t)parent->owner->config.generation + 1,
-                   of = parent->coll.barrier.tag;
+                   parent_tag = parent->coll.barrier.tag;
     struct group *free_one = NULL;
     for (int i = 0; i < SPLITS; i++) {
         struct group *group = &control->groups[i];
         if (is_free(group, generation))
             free_one = free_one == NULL ? group : free_one;
-        else if (group->members == members && group->parent == of && (group->joined & me) == 0)
+        else if (group->members == members && group->parent == parent_tag &&
+                 (group->joined & me) == 0)
             return group;
     }
     if (free_one != NULL)
         *free_one = (struct group){.generation = generation,
                                    .members = members,
-                                   .parent = of,
+                                   .parent = parent_tag,
                                    .tag = (uint64_t)1 << 63 | ++control->tags};
     return free_one;
 }

@@ -1,6 +1,6 @@
-# CUDA in the one executable: when nvcc is there; CUDA=1 insists, CUDA=0 leaves it out (as sanitizers do unless it is asked
-# for). Machine code for sm_80, sm_90a, sm_100 and PTX for what is newer; the runtime is linked in, NVIDIA's other libraries
-# are opened when they are needed (src/dev/library.h), so the program starts where there is no driver.
+# CUDA in the one executable: built in when nvcc is found. CUDA=1: an error without nvcc; CUDA=0: left out (the default with
+# sanitizers). Machine code for sm_80, sm_90a, sm_100, and PTX for newer chips. The runtime is linked statically, NVIDIA's
+# other libraries are loaded when they are needed (src/dev/library.h), so the program also starts without a driver.
 CUDA ?= $(if $(SAN),0)
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
 CUDA_ARCHS := 80 90a 100
@@ -39,7 +39,7 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
 endif
 
-# The C files that use CUDA's headers; made again when CUDA comes or goes.
+# The C files that include CUDA's headers; rebuilt when CUDA is turned on or off.
 CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_ring blas blas_plan
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
@@ -47,7 +47,7 @@ $(BUILD)/cuda.txt: FORCE
 	@mkdir -p $(@D) && echo '$(or $(CUDA_ABOUT),none)' | cmp -s - $@ || { echo '$(or $(CUDA_ABOUT),none)' >$@; \
 	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
 
-# The device over a runtime and a cuBLASLt of the tests' own (tests/cuda/guarded.h).
+# Tests of the CUDA device, over the tests' own runtime and cuBLASLt (tests/cuda/guarded.h).
 GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,blas step_async curve dev device graph rank_graphs ranks step trainer)
 $(GUARDED): private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
 $(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13)

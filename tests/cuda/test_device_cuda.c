@@ -131,7 +131,42 @@ static enum status ask_fit(const char *words, char *message, size_t cap)
     return st;
 }
 
-/* What a GPU of 8 GiB cannot hold is refused before it is asked for, with what it can. */
+static struct memory_plan plan_of(int ranks)
+{
+    struct conf *conf = NULL;
+    struct model_dims dims;
+    struct trainer_config config;
+    struct memory_plan plan;
+    const struct memory_plan_place place = {.at = {.ranks = ranks, .nodes = 1, .locals = ranks},
+                                            .is_discrete = true};
+    bool has_weights;
+    kt_ok(open_conf("MODEL=gpt2-nano BATCH_SIZE=1 GLOBAL_BATCH=2", &conf));
+    kt_ok(config_map_dims(conf, &dims, &has_weights));
+    kt_ok(config_map_trainer(conf, &dims, has_weights, &config));
+    kt_ok(memory_plan_train(&config, &place, &plan));
+    conf_close(conf);
+    return plan;
+}
+
+/* The plan of a GPU counts what dev_info reports as scratch, and has rows of their own for what is
+ * only estimated. */
+static void scratch_and_estimates_are_planned(void **state)
+{
+    (void)state;
+    struct dev_info info;
+    struct dev *dev = NULL;
+    struct memory_plan one = plan_of(1), two = plan_of(2);
+    runtime.devices_n = 1;
+    kt_ok(dev_cuda_open(0, false, &dev));
+    dev_info(dev, &info);
+    dev_close(dev);
+    assert_int_equal(one.device[MEMORY_PLAN_SCRATCH], info.scratch_bytes);
+    assert_true(one.device[MEMORY_PLAN_LIBRARIES] > 0 && one.host[MEMORY_PLAN_LIBRARIES] > 0);
+    assert_int_equal(one.device[MEMORY_PLAN_COMM_ESTIMATE], 0);
+    assert_true(two.device[MEMORY_PLAN_COMM_ESTIMATE] > info.scratch_bytes);
+}
+
+/* What a GPU of 8 GiB cannot hold is refused before any of it is taken, with what it can hold. */
 static void a_gpu_that_is_too_small(void **state)
 {
     (void)state;
@@ -149,8 +184,8 @@ static void a_gpu_that_is_too_small(void **state)
         fail_msg("%s", message);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(a_worker_for_each_gpu),
-                                          cmocka_unit_test(a_mixture_of_devices_is_named),
-                                          cmocka_unit_test(a_gpu_that_is_too_small)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_worker_for_each_gpu), cmocka_unit_test(a_mixture_of_devices_is_named),
+    cmocka_unit_test(a_gpu_that_is_too_small), cmocka_unit_test(scratch_and_estimates_are_planned)};
 HARNESS_MAIN(tests)
 #endif

@@ -1,5 +1,5 @@
-# Kernels for CUDA on the host: every kernels/*.cu compiled by g++ against the emulation in tests/emu, and the tests of
-# them, tests/cuda/test_*.c. Not with the thread sanitizer: there is one thread, and it changes stacks.
+# CUDA kernels on the host: every kernels/*.cu compiled by g++ against the emulation in tests/emu, and their tests,
+# tests/cuda/test_*.c. Not with the thread sanitizer: there is one thread, and it switches stacks.
 EMU_CU := $(wildcard kernels/*.cu tests/cuda/*.cu)
 EMU_OBJ := $(EMU_CU:%.cu=$(BUILD)/emu/%.o) $(BUILD)/emu/tests/emu/emu.o $(BUILD)/emu/tests/emu/emu_tensor.o
 EMU_FLAGS := -std=c++17 -O2 -g -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -fPIE -Isrc -I. -Wall -Wextra \

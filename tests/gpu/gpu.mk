@@ -1,5 +1,5 @@
-# What is run on a machine with a GPU: `make gpu-test`, `make gpu-bench`. They take build/gpu when it is there, so that it can
-# be built on another machine (`make gpu-carry`, which needs nvcc) and carried to one without our libraries.
+# Tests and benchmarks for a machine with a GPU: `make gpu-test`, `make gpu-bench`. They use build/gpu if it exists, so it
+# can be built on another machine (`make gpu-carry`, which needs nvcc) and copied to one without development packages.
 GPU := $(BUILD)/gpu
 GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z_]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
 GPU_THERE := $(filter-out emu %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c)))
@@ -39,12 +39,12 @@ $(GPU)/dry_tests: $(GPU)/obj/real_dry.o $(GPU_OBJ) $(BUILD)/libconvoy.a $(BUILD)
 	$(CC) $(GPU_LINK) $(GPU_WRAP) -o $@ $(GPU)/obj/real_dry.o $(GPU_OBJ) $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
 -include $(GPU_OBJ:.o=.d) $(GPU)/obj/test_golden.d
 
-# The suite tries the tests' frame on the emulation; not with sanitizers, which want stacks of their own.
+# The suite runs gpu_tests on the emulation; not with sanitizers, which need stacks of their own.
 ifeq ($(SAN),)
 tests: $(GPU)/dry_tests
 endif
 
-# build/gpu: what travels. The peer for the benchmark and the text of a test come along where they are.
+# build/gpu: what is copied, with the peer of the benchmark and the text of a test where they exist.
 GPU_PEER := $(wildcard ../shared/bench/torch_gpt2.py ../shared/data/tinyshakespeare.txt)
 .PHONY: gpu-carry gpu-test gpu-bench
 gpu-carry:

@@ -1,17 +1,17 @@
 #!/bin/bash
-# gpu.sh — what is run on a machine with an NVIDIA GPU (make gpu-test, make gpu-bench); bash, coreutils and awk are enough there.
+# gpu.sh — tests and benchmarks for a machine with an NVIDIA GPU (make gpu-test, make gpu-bench); needs bash, coreutils, awk.
 #
-#   gpu.sh look       is there a GPU? says why not, 1
-#   gpu.sh test       every kernel against the CPU's truth, golden cases, the same losses as on the CPU, compute-sanitizer on a
+#   gpu.sh look       is there a GPU? else prints why not, and exits with 1
+#   gpu.sh test       every kernel against the CPU's plain truth, golden cases, the same losses as on the CPU, compute-sanitizer on a
 #                     short run, two ranks over UCX and over NCCL on one GPU, sharding, 16 bits, a checkpoint from GPU to CPU,
 #                     eval, questions, 200 steps of gpt2 in bf16 beside fp32
 #   gpu.sh bench      kernels against the copy bandwidth of the same run, whole steps, beside PyTorch
 #
 # GPU: folder with the programs (build/gpu). OUT: where the results go (tests/gpu/results): one JSON, one table. MODELS: what
-# bench trains. ONLY: an expression (grep -E) of the names of what is to be run; a step that needs what another leaves behind says so by
-# failing. Results are written after each step, so that a run that is cut off leaves what it has. DRY=1: everything on the CPU
-# and the emulation with the smallest sizes, to try this script; nothing it writes is a result.
-# CONVOY_LIB_DIR, else PyPI's folders, else the loader, say where NVIDIA's libraries are.
+# bench trains. ONLY: an expression (grep -E) for the names to run; a step that needs the output of another one fails without it.
+# Results are written after each step, so a run that is cut off keeps them. DRY=1: everything on the CPU and the emulation with
+# the smallest sizes, to try this script; nothing it writes is a result.
+# NVIDIA's libraries: CONVOY_LIB_DIR, else PyPI's folders, else the loader's paths.
 set -u
 mode=${1:-}
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,21 +1,22 @@
-/* real — the tests of the CUDA kernels (tests/cuda), held by a real GPU instead of the emulation:
- * one program of all of them.
+/* real — runs the tests of the CUDA kernels (tests/cuda) on a real GPU instead of the emulation,
+ * all in one program.
  *
- * The tests stay as they are. Their buffers come from here (malloc and its like are renamed when
- * they are compiled): pinned memory, which the GPU reads and writes where it lies, so a test may
- * look at results as it does on the emulation once the launch is waited for. So does the stack they
- * run on; static data are made known to the GPU. The emulation's controls become: wait for the GPU
- * and say its error; orders of threads are the GPU's own. Every launcher is called through a check
- * that no tensor lies among constants, which a GPU does not reach; what launchers read on the host
- * (spans) may lie anywhere.
+ * The tests are unchanged.
+ *   buffers    are pinned memory, which the GPU reads and writes in place, so a test can look at
+ *              results when the launch has ended. malloc and its kin are renamed at compile time.
+ *              The stack of the tests is pinned too, and static data are registered with the GPU.
+ *   controls   of the emulation become: wait for the GPU and report its error. Orders of threads
+ *              are the GPU's own.
+ *   launchers  are called through a check that no tensor lies among constants, which a GPU cannot
+ *              reach. What launchers read on the host (spans) may lie anywhere.
  *
  *   gpu_tests                    every family; TAP of each, and a line "# family NAME ok|failed"
  *   gpu_tests NAME               one
  *   gpu_tests golden             the golden cases, with GOLDEN_DEVICE=cuda
- *   gpu_tests runtime            what we lean on of CUDA's runtime (real_runtime.c)
+ *   gpu_tests runtime            what src/dev relies on of CUDA's runtime (real_runtime.c)
  *   gpu_tests bench              the kernels' speed (gpu_bench.c)
- * Compiled with REAL_DRY, without CUDA: ordinary memory and the emulation, so that all of this is
- * tried without a GPU. */
+ * Compiled with REAL_DRY, without CUDA: ordinary memory and the emulation, to try all of this
+ * without a GPU. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>

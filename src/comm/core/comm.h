@@ -201,8 +201,8 @@ enum status comm_wait(struct comm *comm, struct comm_ticket ticket);
 
 /* comm_split — a comm of some ranks: `ranks` in ascending order, this rank among them, numbered
  * from 0 in the new comm. Collective among these ranks only. Shares the connections and the queue
- * of the parent. Close it before the parent. Training does not use splits yet; so far they are for
- * tests. */
+ * of the parent. Close it before the parent. Training does not use it yet; so far it is
+ * for tests. */
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out);
 
 /* comm_times — milliseconds and bytes since the last call of comm_times.

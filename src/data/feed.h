@@ -60,7 +60,6 @@ struct feed;
 enum status feed_open(const struct feed_config *config, struct feed **out);
 void feed_close(struct feed *feed);             /* accepts NULL */
 int64_t feed_samples(const struct feed *feed);  /* S, samples an epoch; ≥ 1 */
-int64_t feed_tokens(const struct feed *feed);   /* tokens of the data; synthetic: S·T */
 const char *feed_name(const struct feed *feed); /* "synthetic", "/data (3 files, 1.2M tokens)" */
 uint64_t feed_fingerprint(const struct feed *feed); /* of the content; equal data, equal number */
 /* A file that the feed reads: a token file, given or made from DATA, or a file of questions. The
@@ -76,6 +75,9 @@ struct feed_file {
 bool feed_file(const struct feed *feed, int64_t file_i, struct feed_file *out);
 /* feed_is_here — is everything that data names on this machine? */
 bool feed_is_here(const char *data);
+
+/* feed_tokens — for tests: the tokens of the data; synthetic: S·T. */
+int64_t feed_tokens(const struct feed *feed);
 
 /* feed_get — samples [first, first + samples) of the run, counted from 0 over epochs. Only copies;
  * never fails. */

@@ -30,8 +30,8 @@ struct shard_info {
 };
 
 /* shard_parse — parses the header of a file of `size` bytes. bytes: at least the first min(size,
- * 1024). A pure function; name is for messages. Fails ST_BAD_DATA: wrong magic or version, or a
- * count that does not match the size. */
+ * 1024). A pure function, external for tests; name is for messages. Fails ST_BAD_DATA: wrong
+ * magic or version, or a count that does not match the size. */
 enum status shard_parse(const uint8_t *bytes, size_t size, const char *name,
                         struct shard_info *out);
 
@@ -67,11 +67,13 @@ enum status shard_check(const struct shard *shard, const char *path, int64_t voc
 struct shard_writer;
 enum status shard_create(const char *path, int64_t vocab, struct shard_writer **out);
 enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n);
-int64_t shard_written(const struct shard_writer *writer);                 /* tokens so far */
-struct shard_facts shard_writer_facts(const struct shard_writer *writer); /* of the ids so far */
+int64_t shard_written(const struct shard_writer *writer); /* tokens so far */
 /* shard_commit — syncs and renames the file. Free the writer with shard_abandon. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key);
 /* shard_abandon — frees the writer and removes an uncommitted file. Accepts NULL. */
 void shard_abandon(struct shard_writer *writer);
+
+/* shard_writer_facts — for tests: of the ids so far. */
+struct shard_facts shard_writer_facts(const struct shard_writer *writer);
 
 #endif

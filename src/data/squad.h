@@ -33,10 +33,12 @@ struct squad_example {
 };
 
 struct squad;
-/* squad_parse — parses one document. A pure function; name is for messages. Fails ST_BAD_DATA: not
- * JSON, a field missing or of the wrong type (the message has its place), no questions, or too many
- * answers that do not match. */
+
+/* squad_parse — parses one document. A pure function, external for tests; name is for messages.
+ * Fails ST_BAD_DATA: not JSON, a field missing or of the wrong type (the message has its place),
+ * no questions, or too many answers that do not match. */
 enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, struct squad **out);
+
 /* squad_open — reads all files that DATA names (data_file.h), in order, as one set. */
 enum status squad_open(const struct data_file_config *config, struct squad **out);
 void squad_close(struct squad *squad); /* accepts NULL */
@@ -48,7 +50,8 @@ const struct squad_example *squad_example(const struct squad *squad, int64_t exa
  * false: there are no more. */
 bool squad_file(const struct squad *squad, int64_t file_i, const char **path_out,
                 int64_t *bytes_out, uint64_t *sum_out);
-/* squad_mismatched — questions of which no answer is at its offset. */
+
+/* squad_mismatched — for tests: questions of which no answer is at its offset. */
 int64_t squad_mismatched(const struct squad *squad);
 
 #endif

@@ -34,7 +34,8 @@ struct squad_score {
 enum status squad_score_answer(enum squad_score_rules rules, struct squad_score_text answer,
                                const struct squad_score_text *gold, size_t gold_n,
                                struct squad_score *out);
-/* squad_score_normalise — appends the normalised answer to *out, as UTF-8. */
+
+/* squad_score_normalise — for tests: appends the normalised answer to *out, as UTF-8. */
 enum status squad_score_normalise(struct squad_score_text answer, struct text *out);
 
 #endif

@@ -67,14 +67,16 @@ enum status http_server_open(const struct http_server_config *config, int fd,
  * Accepts NULL. */
 void http_server_close(struct http_server *server);
 
-/* http_server_sweep — drops connections that evhttp has freed, shuts those past their deadline, and
- * evicts at conns_max. Runs by itself every sweep_ms. */
+/* http_server_sweep — drops connections that evhttp has freed, shuts those past their deadline,
+ * and evicts at conns_max. It runs by itself every sweep_ms; it is external for tests (the
+ * fuzzer), as is http_server_conns_n, the number of connections. */
 void http_server_sweep(struct http_server *server);
+int http_server_conns_n(const struct http_server *server);
+
 /* http_server_pause — accepts nothing for so long; 0: until the next turn of the loop. */
 void http_server_pause(struct http_server *server, int ms);
 
 struct http_server_conns *http_server_conns(struct http_server *server);
-int http_server_conns_n(const struct http_server *server);
 int http_server_strangers_n(const struct http_server *server); /* not admitted */
 
 /* http_server_admit — the connection is authenticated: it has no deadline from here on. */

@@ -1,10 +1,10 @@
-/* conf — from words to checked values: the table of rows, the strict parser of each kind, and who
- * wins.
+/* conf — from words to checked values: the table of rows, a strict parser for each kind, and the
+ * order of sources.
  *
- * Every refusal says the setting, the value, where it came from, what is allowed and the nearest
- * allowed word. It must not know launchers' variables (launcher.c), relations between settings
- * (conf_rules.c) or how settings are shown (conf_write.c). The parser of values is a pure function
- * of their bytes; its fuzz entry is at the foot. */
+ * Every refusal names the setting, the value, its source, what is allowed and the nearest allowed
+ * word. It must not know launchers' variables (launcher.c), relations between settings
+ * (conf_rules.c) or how settings are printed (conf_write.c). The parser of values is a pure
+ * function of their bytes; its fuzz entry is at the foot. */
 #include "conf/conf.h"
 
 #include <stdlib.h>
@@ -24,12 +24,12 @@ const struct conf_row conf_rows[CONF_N] = {
 #undef CONF_ROW
 };
 
-#define LINGER_TEXT "60s" /* a few intervals of the usual scrape */
+#define LINGER_TEXT "60s" /* a few intervals of a usual metrics scrape */
 #define THREADS_NAME "OMP_NUM_THREADS"
 #define THREADS_MAX 4096
 #define SHOWN_MAX 96 /* bytes of a value that a message repeats */
 
-/* ---- words for messages ---- */
+/* ---- parts of messages ---- */
 
 const char *conf_clean(const char *text, char *out, size_t cap)
 {
@@ -47,7 +47,7 @@ const char *conf_clean(const char *text, char *out, size_t cap)
     return out;
 }
 
-/* choice_name — the i-th of "a|b|c", 0 when there is none. */
+/* choice_name — writes the i-th word of "a|b|c"; false: there is none. */
 static bool choice_name(const char *words, int i, char *out, size_t cap)
 {
     for (; i > 0; i--) {
@@ -106,7 +106,7 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
     return out;
 }
 
-/* refuse — the one sentence of a value that is not allowed. */
+/* refuse — the message for a value that is not allowed. */
 static enum status refuse(const struct conf_row *row, const char *text, const char *source,
                           const char *what)
 {
@@ -121,7 +121,7 @@ static enum status refuse(const struct conf_row *row, const char *text, const ch
                 row->why, hint);
 }
 
-/* ---- one parser a kind: text → value, or the sentence ---- */
+/* ---- one parser for each kind: from text to value ---- */
 
 static enum status set_number(struct conf_value *value, const struct conf_row *row,
                               const char *text, const char *source)
@@ -148,7 +148,7 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
                               const char *text, const char *source)
 {
     char name[32], nearest[32] = "", what[64] = "is not known";
-    int best = 3; /* farther than that is no typo */
+    int best = 3; /* anything farther is not a typo */
     for (int i = 0; choice_name(row->words, i, name, sizeof name); i++) {
         if (strcmp(name, text) == 0) {
             value->i64 = i;
@@ -208,7 +208,7 @@ static const char *const fault_names[] = {
 };
 #define FAULTS_N ((int)(sizeof fault_names / sizeof fault_names[0]))
 
-/* set_fault_rank — ":rank=R", or nothing. */
+/* set_fault_rank — parses ":rank=R", or nothing. */
 static bool set_fault_rank(struct conf *conf, const char *text)
 {
     int64_t rank = 0;
@@ -219,7 +219,7 @@ static bool set_fault_rank(struct conf *conf, const char *text)
     return true;
 }
 
-/* set_fault — kind@step=N, then perhaps :rank=R. */
+/* set_fault — parses KIND@step=N and an optional :rank=R. */
 static enum status set_fault(struct conf *conf, const struct conf_row *row, const char *text,
                              const char *source)
 {
@@ -307,7 +307,7 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
     return ST_OK;
 }
 
-/* ---- who wins: argument, environment, launcher, default ---- */
+/* ---- sources: argument, environment, launcher, default ---- */
 
 /* row_of — the row whose name is the first n bytes of name; CONF_N: none. */
 static enum conf_key row_of(const char *name, size_t n)
@@ -318,7 +318,7 @@ static enum conf_key row_of(const char *name, size_t n)
     return CONF_N;
 }
 
-/* refuse_argument — next: the word behind it, or NULL. */
+/* refuse_argument — next: the following word, or NULL. */
 static enum status refuse_argument(const char *word, const char *next)
 {
     char shown[SHOWN_MAX], name[64], meant[2 * SHOWN_MAX];
@@ -387,7 +387,7 @@ static enum status read_launcher(struct conf *conf, char **environment)
     return ST_OK;
 }
 
-/* default_cache_dir — $XDG_CACHE_HOME/convoy, else ~/.cache/convoy, else this user's own folder in
+/* default_cache_dir — $XDG_CACHE_HOME/convoy, else ~/.cache/convoy, else a folder of this user in
  * /tmp. */
 static bool default_cache_dir(char **environment, char *out, size_t cap)
 {
@@ -400,8 +400,8 @@ static bool default_cache_dir(char **environment, char *out, size_t cap)
     return text_format(out, cap, "/tmp/convoy-cache-%u", (unsigned)getuid());
 }
 
-/* default_linger — where nothing is left to look at once the process has ended, and no person waits
- * for the prompt. */
+/* default_linger — LINGER_TEXT where nothing can be inspected after the process has ended, and no
+ * user waits for the prompt. */
 static enum status default_linger(struct conf *conf, char **environment)
 {
     const struct launch_context context = launch_context_here(environment);
@@ -429,8 +429,8 @@ static enum status read_defaults(struct conf *conf, char **environment)
     return conf_set(conf, CONF_CACHE_DIR, cache_dir, CONF_ORIGIN_DEFAULT, "default");
 }
 
-/* read_threads — OMP_NUM_THREADS keeps OpenMP's meaning: a number, or a list; the first counts
- * here. */
+/* read_threads — OMP_NUM_THREADS has OpenMP's meaning: a number, or a list whose first number
+ * counts here. */
 static enum status read_threads(struct conf *conf, char **environment)
 {
     const char *text = launcher_find(environment, THREADS_NAME);
@@ -449,7 +449,7 @@ static enum status read_threads(struct conf *conf, char **environment)
     return ST_OK;
 }
 
-/* check_nccl — an id from outside would let anybody who knows it, or nobody, into the job's
+/* check_nccl — an id from outside would admit every process that knows it, or none, to the job's
  * communication. */
 static enum status check_nccl(const struct conf *conf, char **environment)
 {

@@ -1,8 +1,8 @@
-/* conf_hint — which setting a mistyped name was meant to be, and when to say so.
+/* conf_hint — finds the setting that a mistyped name means, and decides when to warn.
  *
- * In arguments everything unknown is refused, so a far guess does no harm. The environment is full
- * of other programs' names: there only names that can hardly mean anything else are warned about.
- * It must not know values. */
+ * Unknown arguments are refused, so a far guess does no harm there. The environment is full of
+ * other programs' names: only names that hardly mean anything else are warned about. It must not
+ * know values. */
 #include <string.h>
 
 #include "base/log.h"
@@ -12,7 +12,7 @@
 #define NAME_MAX_BYTES 63
 #define WARNINGS_MAX 8
 
-/* What other trainers call the same thing. */
+/* Names of the same setting in other trainers. */
 static const struct alias {
     const char *name, *ours;
 } aliases[] = {
@@ -73,9 +73,9 @@ static bool is_foreign(const char *name)
     return false;
 }
 
-/* letters_of — how many letters count (text_distance ignores '_'), and which, as a set of bits.
- * Every edit adds or removes at most one letter, so sets that differ by more than the distance need
- * no comparing: 100,000 variables stay cheap. */
+/* letters_of — the number of letters that count (text_distance ignores '_'), and which, as a set of
+ * bits. Each edit adds or removes at most one letter, so sets that differ by more than the distance
+ * are not compared: 100,000 variables stay cheap. */
 static int letters_of(const char *name, size_t n, uint32_t *set)
 {
     int letters = 0;
@@ -96,7 +96,7 @@ static bool may_be_near(uint32_t a, uint32_t b, int distance)
 const char *conf_hint_nearest(const char *name)
 {
     char plain[NAME_MAX_BYTES + 1];
-    while (*name == '-') /* --batch-size is a habit from other programs */
+    while (*name == '-') /* --batch-size is a form of other programs */
         name++;
     if (!text_copy(plain, sizeof plain, name))
         return NULL;
@@ -119,7 +119,7 @@ const char *conf_hint_nearest(const char *name)
     return best;
 }
 
-/* value_meant — of a word in another program's form; "VALUE": it has none. */
+/* value_meant — the value of a word in another program's form; "VALUE": it has none. */
 static const char *value_meant(const struct conf_row *row, const char *word, const char *next)
 {
     const char *equals = strchr(word, '=');
@@ -155,8 +155,8 @@ bool conf_hint_argument(const char *word, const char *next, char *out, size_t ca
     return true;
 }
 
-/* limit_for — how far a variable may be from a row of so many letters and still be taken for it:
- * short names mean too many other things. */
+/* limit_for — the largest distance at which a variable counts as a typo of a row with so many
+ * letters: short names mean too many other things. */
 static int limit_for(int row_letters, bool is_composed)
 {
     if (row_letters >= 9)
@@ -166,8 +166,8 @@ static int limit_for(int row_letters, bool is_composed)
     return row_letters >= 4 ? 0 : -1;
 }
 
-/* meant_by — the row that the environment's name was probably meant to be; NULL: none, or it is
- * itself a row. */
+/* meant_by — the row that a name of the environment probably means; NULL: none, or it is a row
+ * itself. */
 static const char *meant_by(const char *name, size_t n)
 {
     char plain[NAME_MAX_BYTES + 1];
@@ -201,7 +201,7 @@ static void warn_environment(char **environment)
     for (; *environment != NULL && warned < WARNINGS_MAX; environment++) {
         size_t n = strcspn(*environment, "=");
         const char *value = *environment + n;
-        /* Without a value nothing was meant; tcp://… is what Kubernetes says about a Service. */
+        /* A variable without value means nothing; Kubernetes sets tcp://… for a Service. */
         if (value[0] == 0 || value[1] == 0 || text_starts(value + 1, "tcp://") ||
             text_starts(value + 1, "udp://"))
             continue;

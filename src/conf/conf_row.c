@@ -1,4 +1,4 @@
-/* conf_row — the columns of a row as others read them: see conf_row.h and conf.h. */
+/* conf_row — the columns of a row, as conf_row.h and conf.h describe them. */
 #include "conf/conf_row.h"
 
 const char *const conf_row_headings[CONF_GROUP_N] = {

@@ -1,8 +1,8 @@
-/* conf_rules — relations between settings that can be told wrong before any file is opened.
+/* conf_rules — relations between settings that can be checked before any file is opened.
  *
- * What needs MODEL's dimensions is checked again where they are known (model_check, the worker). It
- * must not know how values are parsed. Each refusal names both settings, their values and where
- * they came from. */
+ * What needs MODEL's dimensions is checked again when they are known (model_check, the worker).
+ * Each refusal names both settings, their values and their sources. It must not know how values are
+ * parsed. */
 #include "conf/conf_row.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static enum status fail_pair(const struct conf *conf, enum conf_key a, const cha
                 conf_source(conf, b), remedy);
 }
 
-/* check_needs — a setting that says nothing without another. */
+/* check_needs — a setting that has no effect without another. */
 static enum status check_needs(const struct conf *conf, enum conf_key a, enum conf_key needed,
                                const char *remedy)
 {
@@ -32,7 +32,7 @@ static enum status check_needs(const struct conf *conf, enum conf_key a, enum co
                 conf_rows[needed].name, remedy);
 }
 
-/* Where DEVICE leaves it open this is seen when the device is. */
+/* check_precision — if DEVICE leaves it open, this is checked when the device is known. */
 static enum status check_precision(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32 ||
@@ -101,7 +101,7 @@ static enum status check_steps(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_run_name — TensorBoard's name of a run is that of a folder. */
+/* check_run_name — TensorBoard's name of a run is the name of a folder. */
 static enum status check_run_name(const struct conf *conf)
 {
     const char *name = conf_text(conf, CONF_RUN_NAME);

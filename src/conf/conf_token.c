@@ -1,7 +1,7 @@
-/* conf_token — the secret that admits nodes: where it comes from, and that it is seen nowhere else.
+/* conf_token — the secret that admits nodes: reads it, and keeps it out of sight.
  *
- * Two variables, one of them a file. Refusals never repeat a secret. It must not know what the
- * secret is used for. */
+ * It comes from one of two variables; one of them names a file. Messages never repeat a secret. It
+ * must not know what the secret is used for. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 #define TOKEN_BYTES_MIN 16
 #define TOKEN_BYTES_MAX 1024
 
-/* check_file — an open file that only its owner may read. Root owns what a secret mounted into a
- * container is, so the group and others are what counts, not who the owner is. */
+/* check_file — an open file that only its owner can read. Root owns a secret that is mounted into a
+ * container, so the bits of group and others count, not the owner. */
 static enum status check_file(int fd, const char *path)
 {
     struct stat info;
@@ -94,7 +94,7 @@ enum status conf_token(const struct conf *conf, char *out, size_t cap)
     return ST_OK;
 }
 
-/* is_secret — "NAME=value" of a row whose value nobody is to see. */
+/* is_secret — "NAME=value" of a row whose value is secret. */
 static bool is_secret(const char *word)
 {
     size_t n = strcspn(word, "=");

@@ -1,8 +1,8 @@
-/* conf_write — the table of settings as people and programs read it: config, JSON, --help, the
- * README's tables.
+/* conf_write — prints the settings: `convoy config`, JSON, --help, and the tables of the
+ * documentation.
  *
- * All from conf.def, so that none of them can differ from what the parser does. It must not know a
- * setting by name, but for the one that has two spellings. */
+ * All of it is derived from conf.def, so it cannot differ from what the parser does. It must not
+ * know a setting by name, except BACKEND, one value of which has two spellings. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +14,14 @@
 
 #define HELP_WIDTH 100
 #define HELP_INDENT 31
-#define SETTING_BYTES 1024 /* of a value on the page; a prompt may be longer */
-#define VALUE_WIDTH_MAX 40 /* longer values push the rest of their line */
+#define SETTING_BYTES 1024 /* of a value on the status page; a prompt may be longer */
+#define VALUE_WIDTH_MAX 40 /* longer values shift the rest of their line */
 
 static const char *const origin_names[] = {"default", "scheduler", "environment", "argument"};
 
 /* ---- the settings of a run ---- */
 
-/* shown_text — secrets only tell that they are there; that there shall be none is no secret. */
+/* shown_text — of a secret only that it is set; that there is none ("none") is no secret. */
 static const char *shown_text(const struct conf *conf, int key)
 {
     const char *text = conf_text(conf, (enum conf_key)key);
@@ -36,7 +36,7 @@ static const char *shown_value(const struct conf *conf, int key, char *out, size
     return text[0] == 0 ? "-" : conf_clean(text, out, cap);
 }
 
-/* is_default — in another spelling, too: LR=0.0003 is 3e-4. */
+/* is_default — also in another spelling: LR=0.0003 is 3e-4. */
 static bool is_default(const struct conf *conf, int key)
 {
     struct conf plain = {0};
@@ -57,7 +57,7 @@ static bool is_changed(const struct conf *conf, int key)
     return conf_is_set(conf, (enum conf_key)key) && !is_default(conf, key);
 }
 
-/* is_shown — CHANGED=1 leaves out what is as it would be anyway. */
+/* is_shown — CHANGED=1 leaves out settings that have their defaults. */
 static bool is_shown(const struct conf *conf, int key)
 {
     bool is_of_config = key == CONF_CHANGED || key == CONF_JSON;
@@ -85,7 +85,7 @@ void conf_write_table(const struct conf *conf, struct text *out)
                      conf_source(conf, (enum conf_key)key));
 }
 
-/* add_text — bytes that are not UTF-8 become U+FFFD: a path may hold them, JSON may not. */
+/* add_text — bytes that are not UTF-8 become U+FFFD: a path may contain them, JSON may not. */
 static bool add_text(cJSON *object, const char *key, const char *value)
 {
     size_t cap = strlen(value) * 6 + 3; /* every byte as \\u00XX, quotes, 0 */
@@ -193,14 +193,14 @@ void conf_write_json(const struct conf *conf, struct text *out)
     if (printed != NULL)
         text_add(out, "%s\n", printed);
     else
-        out->overflow = true; /* memory was refused: the caller sees it as a text that was cut */
+        out->overflow = true; /* out of memory: the caller sees a text that was cut */
     cJSON_free(printed);
     cJSON_Delete(root);
 }
 
-/* ---- the rows themselves ---- */
+/* ---- rows ---- */
 
-/* add_wrapped — words up to HELP_WIDTH columns; the cursor stands at column HELP_INDENT. Ends the
+/* add_wrapped — wraps words at HELP_WIDTH columns; the cursor is at column HELP_INDENT. Ends the
  * line. */
 static void add_wrapped(struct text *out, const char *words)
 {

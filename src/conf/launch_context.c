@@ -23,9 +23,9 @@ static bool has_file(const struct launch_context *context, const char *path)
     return text_format(full, sizeof full, "%s%s", context->root, path) && file_exists(full);
 }
 
-/* is_container — of Docker, Podman (which sets `container`, as systemd-nspawn does), or what else
- * gives process number 1. A shell that was opened in a container starts us some levels below; then
- * the container does not end with us. */
+/* is_container — a container of Docker or Podman (which sets `container`, as systemd-nspawn does),
+ * or process number 1. A shell opened in a container starts this process some levels below; then
+ * the container does not end with it. */
 static bool is_container(const struct launch_context *context)
 {
     bool is_marked = has_file(context, "/.dockerenv") || has_file(context, "/run/.containerenv") ||

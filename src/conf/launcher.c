@@ -1,11 +1,10 @@
-/* launcher — variables of Slurm, Kubernetes, torchrun, Open MPI → this node's number, how many,
- * node 0.
+/* launcher — from variables of Slurm, Kubernetes, torchrun and Open MPI to this node's number, the
+ * number of nodes, and node 0's address.
  *
- * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ twin), the
+ * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ variable), the
  * Kubernetes Indexed Job, LeaderWorkerSet v1, SkyPilot's distributed jobs, Open MPI's orterun(1).
- * It must not know what settings are for; it reads nothing but the
- * environment it is given. The host-list parser is a pure function of its bytes; its fuzz entry is
- * at the foot. */
+ * It must not know what settings are for, and reads only the environment it is given. The host-list
+ * parser is a pure function of its bytes; its fuzz entry is at the foot. */
 #include "conf/launcher.h"
 
 #include <string.h>
@@ -22,7 +21,8 @@ struct source {
     bool is_per_process; /* Open MPI counts processes: divide by those of one node */
 };
 
-/* In order of rank: the first that is set gives the value, the others must agree with it. */
+/* In order of precedence: the first that is set gives the value, and the others must agree with
+ * it. */
 static const struct source sources[] = {
     {LAUNCHER_NODE_ID, "PET_NODE_RANK", false},
     {LAUNCHER_NODE_ID, "NODE_RANK", false},
@@ -63,7 +63,7 @@ static enum status refuse(const char *name, const char *text, const char *want)
                 name, shown, want);
 }
 
-/* read_count — torchrun's MIN:MAX counts when both are the same: nodes do not come and go here. */
+/* read_count — torchrun's MIN:MAX counts if both are equal: the number of nodes is fixed here. */
 static enum status read_count(const char *name, const char *text, int64_t *out)
 {
     char low[16];
@@ -125,7 +125,7 @@ static enum status read_number(char **environment, enum launcher_key key,
     return ST_OK;
 }
 
-/* check_single — one convoy runs a node's workers; a second copy there would write to the same
+/* check_single — one convoy runs all workers of a node; a second copy would write to the same
  * files. */
 static enum status check_single(char **environment)
 {
@@ -154,7 +154,7 @@ static bool take_first_host(const char *text, char *out, size_t cap)
     return launcher_host(text, 0, out, cap);
 }
 
-/* read_master — addresses of two launchers are not compared: one host has many names. */
+/* read_master — addresses of two launchers are not compared, because one host has many names. */
 static enum status read_master(char **environment, struct launcher_value *said)
 {
     static const struct {
@@ -178,8 +178,8 @@ static enum status read_master(char **environment, struct launcher_value *said)
     return ST_OK;
 }
 
-/* read_workers — SkyPilot's number of GPUs; 0 is a node of CPUs: how many workers it shall have, is
- * not said. */
+/* read_workers — SkyPilot's number of GPUs. 0 is a node of CPUs and does not say how many workers
+ * it has. */
 static enum status read_workers(char **environment, struct launcher_value *said)
 {
     static const char name[] = "SKYPILOT_NUM_GPUS_PER_NODE";
@@ -230,7 +230,7 @@ bool launcher_is_known(const char *name)
         "CUBLAS_", "NVIDIA_", "OMP_",        "MKL_",    "OPENBLAS_", "LC_",     "XDG_",
         "TORCH",   "LWS_",    "SKYPILOT_",   "GITHUB_", "CI_",       "DOCKER_",
     };
-    /* The last are names of other programs and of pods' downward API that lie near one of ours. */
+    /* The last are names of other programs and of pods' downward API that resemble one of ours. */
     static const char *const names[] = {
         "NODE_RANK",        "NNODES",    "GROUP_RANK", "WORLD_SIZE", "RANK",         "LOCAL_RANK",
         "LOCAL_WORLD_SIZE", "NODE_NAME", "NODE_IP",    "NODE_ENV",   "NODE_OPTIONS", "TOKEN",
@@ -263,8 +263,8 @@ static const char *read_digits(const char *p, int64_t *value, int *width)
     return *width > 0 ? p : NULL;
 }
 
-/* read_group — "001-003,7]" behind its '['. Counts its numbers; the pick-th (or none: -1) is
- * written to out (32 bytes) with its zeros. Returns the place behind ']', NULL when malformed. */
+/* read_group — parses "001-003,7]" after its '[' and counts its numbers. Writes the pick-th (-1:
+ * none) to out (32 bytes), with its zeros. Returns the position after ']'; NULL: malformed. */
 static const char *read_group(const char *p, int64_t pick, char *out, int64_t *count)
 {
     *count = 0;
@@ -298,8 +298,8 @@ static bool is_host_char(char c)
            c == '.' || c == '_';
 }
 
-/* count_name — how many hosts the name at p stands for, in all and by bracket; returns the place
- * behind it, NULL: malformed. */
+/* count_name — counts the hosts that the name at p stands for, in all and by bracket. Returns the
+ * position after it; NULL: malformed. */
 static const char *count_name(const char *p, int64_t *count, int64_t groups[GROUPS_MAX],
                               int *groups_n)
 {
@@ -321,7 +321,7 @@ static const char *count_name(const char *p, int64_t *count, int64_t groups[GROU
     return p > start ? p : NULL;
 }
 
-/* write_name — host number index of the name at p, which count_name found well-formed. */
+/* write_name — writes host number index of the name at p, which count_name has accepted. */
 static bool write_name(const char *p, int64_t index, int64_t count,
                        const int64_t groups[GROUPS_MAX], char *out, size_t cap)
 {
@@ -343,7 +343,7 @@ static bool write_name(const char *p, int64_t index, int64_t count,
     return true;
 }
 
-/* walk — count the hosts of a list; the index-th is written to out when it is not NULL. -1:
+/* walk — counts the hosts of a list, and writes the index-th to out if it is not NULL. -1:
  * malformed. */
 static int64_t walk(const char *list, int64_t index, char *out, size_t cap, bool *is_written)
 {
@@ -385,7 +385,8 @@ bool launcher_line(const char *list, char *out, size_t cap)
 #ifdef FUZZ
 #include <stdlib.h>
 
-/* Fuzz entry: a host list; its first, middle and last host are named. And a list of lines. */
+/* Fuzz entry: a host list, of which the first, middle and last host are written; and a list of
+ * lines. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

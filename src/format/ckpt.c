@@ -1,7 +1,7 @@
-/* ckpt — see the header. This file opens and verifies; ckpt_lock.c locks, ckpt_save.c writes. Every
- * step below the folder given by the caller is taken relative to an open folder and never through a
- * symbolic link. Files are verified by reading (a bad sector or a file cut meanwhile is an error we
- * can tell) and mapped only for use. Must not know devices or training. */
+/* ckpt — opens and verifies checkpoints (ckpt.h); ckpt_lock.c locks, ckpt_save.c writes. Everything
+ * below the caller's folder is opened relative to an open folder, and never through a symbolic
+ * link. Files are verified by reading, because a bad sector or a truncated file is then an error
+ * that can be reported; they are mapped only for use. */
 #include "format/ckpt.h"
 
 #include <dirent.h>
@@ -24,9 +24,9 @@
 #include "format/ckpt_read.h"
 
 #define CHUNK_BYTES (1 << 20)       /* read and hashed while it is in the second-level cache */
-#define HEADER_BYTES_MAX (16 << 20) /* the parser's limit */
-#define APART_BYTES (8 << 20)       /* files of this size are checked at the same time */
-/* asked of the disk in advance: the kernel by itself asks for some 100 KiB */
+#define HEADER_BYTES_MAX (16 << 20) /* limit of the parser */
+#define APART_BYTES (8 << 20)       /* files of this size are verified on threads of their own */
+/* read ahead on request: the kernel itself reads some 100 KiB ahead */
 #define AHEAD_BYTES (8 << 20)
 
 static enum status read_manifest(int dir_fd, const char *path, struct manifest *out)
@@ -44,8 +44,7 @@ static enum status read_manifest(int dir_fd, const char *path, struct manifest *
     return manifest_parse(bytes, n, what, out);
 }
 
-/* check_listing — every file of the folder is one the manifest names. (That none is missing shows
- * when they are opened.) */
+/* check_listing — the manifest names every file of the folder. (A missing file fails to open.) */
 static enum status check_listing(int dir_fd, const char *path, const struct manifest *manifest)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -82,7 +81,7 @@ enum status ckpt_check_sum(const char *path, const struct manifest_file *file, u
                 path, file->name, sum, file->hash);
 }
 
-/* check_hash — every byte of the file is read, none is kept. */
+/* check_hash — reads every byte and keeps none. */
 static enum status check_hash(int fd, const char *path, const struct manifest_file *file,
                               const struct safetensors_heartbeat *heartbeat)
 {
@@ -96,7 +95,7 @@ static enum status check_hash(int fd, const char *path, const struct manifest_fi
     for (int64_t at = 0; st == ST_OK && at < file->bytes;) {
         size_t want = file->bytes - at < CHUNK_BYTES ? (size_t)(file->bytes - at) : CHUNK_BYTES,
                got = 0;
-        /* the disk works while we hash */
+        /* the disk works while this chunk is hashed */
         posix_fadvise(fd, at + AHEAD_BYTES, CHUNK_BYTES, POSIX_FADV_WILLNEED);
         st = ckpt_read_chunk(fd, path, file->name, chunk, want, at, &got);
         if (st == ST_OK && got < want)
@@ -125,7 +124,7 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
                 path, file->name, bytes, file->bytes);
 }
 
-/* One file being checked, a large one by a thread of its own: together they keep disk and cores
+/* One file being verified. Large files have threads of their own, which keeps disk and cores
  * busy. */
 struct check {
     const char *path;
@@ -153,7 +152,7 @@ static enum status check_start(struct check *c, int dir_fd)
     TRY(check_bytes(c->path, c->file, bytes));
     c->is_apart = bytes >= APART_BYTES && pthread_create(&c->thread, NULL, check_main, c) == 0;
     if (c->is_apart)
-        return ST_OK; /* its status is the thread's until it has ended */
+        return ST_OK; /* the thread owns its status until it ends */
     check_main(c);
     return c->st;
 }
@@ -161,7 +160,7 @@ static enum status check_start(struct check *c, int dir_fd)
 static enum status check_end(struct check *c)
 {
     if (!c->is_apart)
-        return c->st; /* told when it started */
+        return c->st; /* reported when it started */
     pthread_join(c->thread, NULL);
     if (c->st != ST_OK)
         status_restore(&c->why);
@@ -189,11 +188,11 @@ static enum status map_part(struct ckpt *ckpt, const struct check *c)
     }
     part->fd = -1;
     name_part(part, c->file);
-    ckpt->parts_n++; /* from here ckpt_close undoes */
+    ckpt->parts_n++; /* from here ckpt_close undoes it */
     return safetensors_parse(part->map, part->bytes, what, &part->tensors);
 }
 
-/* open_parts — the first failure is told; those that have started are waited for in any case. */
+/* open_parts — returns the first failure, after all threads have ended. */
 static enum status open_parts(struct ckpt *ckpt, int dir_fd,
                               const struct safetensors_heartbeat *heartbeat)
 {
@@ -223,8 +222,8 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd,
     return st;
 }
 
-/* read_header — what tells where the tensors lie, to the place it has in the file. A length beyond
- * all bounds is the parser's to refuse. */
+/* read_header — reads the header of safetensors into the map. The parser refuses a length that is
+ * too large. */
 static enum status read_header(const struct ckpt *ckpt, const struct ckpt_file *part,
                                const char *name)
 {
@@ -239,7 +238,8 @@ static enum status read_header(const struct ckpt *ckpt, const struct ckpt_file *
                            0, &got);
 }
 
-/* look_at_part — opened, its size and header checked; its content is left to ckpt_fill. */
+/* look_at_part — opens the file, checks its size and header, and leaves its content to
+ * ckpt_fill. */
 static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct manifest_file *file)
 {
     struct ckpt_file *part = &ckpt->part[ckpt->parts_n];
@@ -248,7 +248,7 @@ static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct mani
     TRY(file_join(what, sizeof(what), ckpt->path, file->name));
     TRY(ckpt_read_open_file(dir_fd, ckpt->path, file->name, &part->fd, &bytes));
     name_part(part, file);
-    ckpt->parts_n++; /* from here ckpt_close undoes */
+    ckpt->parts_n++; /* from here ckpt_close undoes it */
     TRY(check_bytes(ckpt->path, file, bytes));
     size_t n = bytes > 0 ? (size_t)bytes : 1;
     void *map =
@@ -261,7 +261,7 @@ static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct mani
     return safetensors_parse(part->map, (size_t)bytes, what, &part->tensors);
 }
 
-/* is_plain — are the files such as ckpt_save writes them, so that ckpt_fill can follow? */
+/* is_plain — true if the files are as ckpt_save writes them, so that ckpt_fill can read them. */
 static bool is_plain(const struct ckpt *ckpt)
 {
     for (int p = 0; p < ckpt->parts_n; p++) {
@@ -345,7 +345,7 @@ void ckpt_close(struct ckpt *ckpt)
 const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt) { return &ckpt->manifest.meta; }
 const char *ckpt_path(const struct ckpt *ckpt) { return ckpt->path; }
 
-/* open_step — DIR/step-…, whose manifest must tell the same step as its name. */
+/* open_step — opens DIR/step-…; its manifest must have the step of its name. */
 static enum status open_step(const char *dir, int64_t step, bool is_lazy,
                              const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
 {
@@ -367,8 +367,8 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy,
     return ST_OK;
 }
 
-/* open_newest — of the steps below `below`. Only proven damage leads to an older one: a newest that
- * cannot be read now, or that another version wrote, is still the newest. */
+/* open_newest — of the steps below `below`. Only proven damage leads to an older one: a newest
+ * checkpoint that cannot be read now, or that another version wrote, is still the newest. */
 static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
                                const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
 {
@@ -444,7 +444,7 @@ enum status ckpt_peek(const char *path, struct manifest *out)
     return st;
 }
 
-/* give_back — pages of the file before this tensor: they stay in the page cache, not in our
+/* give_back — releases the file's pages before this tensor: they stay in the page cache, but not in
  * resident memory. */
 static void give_back(const struct ckpt_file *part, const struct safetensors_entry *entry)
 {

@@ -1,4 +1,4 @@
-/* ckpt_dir — see the header. Must not know what a checkpoint holds. */
+/* ckpt_dir — see ckpt_dir.h. */
 #include "format/ckpt_dir.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 #define TEMP_PREFIX ".tmp-"
 #define OLD_SUFFIX "-old"
 
-/* step_of — the number in a name that is written as we write it: "step-7" is not one of ours. */
+/* step_of — the number in a name that this program writes: "step-7" is not one. */
 static bool step_of(const char *name, int64_t *out)
 {
     char again[64];
@@ -137,7 +137,7 @@ void ckpt_dir_clean(const char *dir)
 {
     DIR *listing = opendir(dir);
     if (!listing)
-        return; /* whoever writes here next says why */
+        return; /* the next write reports it */
     for (struct dirent *entry; (entry = readdir(listing)) != NULL;)
         clean_one(listing, dir, entry->d_name);
     closedir(listing);

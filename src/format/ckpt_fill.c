@@ -1,7 +1,7 @@
-/* ckpt_fill — a checkpoint's bytes straight to where they are wanted: each file is read once, by a
- * thread of its own, past the page cache where the file system allows, and every chunk is hashed
- * and moved into place while it is in the processor's cache. So a load is as fast as the disk, and
- * needs no memory but the chunks'. Must not know devices or training. */
+/* ckpt_fill — loads a checkpoint directly into the memory of its tensors. Each file is read once,
+ * by a thread of its own, past the page cache where the file system allows it. Each chunk is hashed
+ * and copied while it is in the processor's cache. So a load is as fast as the disk, and needs no
+ * memory but the chunks. It must not know devices or training. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -25,15 +25,14 @@ struct reader {
     const struct safetensors_heartbeat *heartbeat;
     XXH3_state_t *hash;
     char *chunk;
-    int entry_i; /* the first that may lie in the next chunk */
+    int entry_i; /* the first entry that may be in the next chunk */
     bool is_apart;
     pthread_t thread;
     enum status st;
     struct status_saved why;
 };
 
-/* scatter — what of the chunk belongs to wanted tensors goes to their places. Entries are in the
- * file's order. */
+/* scatter — copies the parts of wanted tensors from the chunk. Entries are in the file's order. */
 static void scatter(struct reader *r, int64_t at, int64_t n)
 {
     const struct safetensors *tensors = &r->part->tensors;
@@ -52,7 +51,7 @@ static void scatter(struct reader *r, int64_t at, int64_t n)
     }
 }
 
-/* check_header — the bytes that told us where tensors lie are those that were hashed. */
+/* check_header — the header that was parsed is the one that is hashed. */
 static enum status check_header(const struct reader *r, int64_t at, int64_t n)
 {
     const struct safetensors *tensors = &r->part->tensors;
@@ -67,7 +66,7 @@ static enum status check_header(const struct reader *r, int64_t at, int64_t n)
                 r->ckpt->path, r->file->name);
 }
 
-/* next_chunk — O_DIRECT wants whole blocks, also after a short read; what it refuses goes through
+/* next_chunk — O_DIRECT needs whole blocks, also after a short read; what it refuses goes through
  * the page cache. */
 static enum status next_chunk(const struct reader *r, int64_t at, size_t *got_out)
 {

@@ -1,5 +1,6 @@
-/* ckpt_lock — one trainer at a time writes in a folder of checkpoints: a lock on DIR/.lock, which
- * ends with the process. See ckpt.h and ckpt_dir.h. Must not know what a checkpoint holds. */
+/* ckpt_lock — lets one process at a time write in a folder of checkpoints: a lock on DIR/.lock,
+ * which ends with the process. See ckpt.h and ckpt_dir.h. It must not know what a checkpoint
+ * holds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,7 +16,7 @@
 #include "format/ckpt.h"
 #include "format/ckpt_dir.h"
 
-/* holder_of — the process whose number is in the lock file, 0 when it cannot be told. */
+/* holder_of — the process number in the lock file; 0: unknown. */
 static int64_t holder_of(int fd)
 {
     char digits[32] = "";
@@ -26,14 +27,14 @@ static int64_t holder_of(int fd)
     return text_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK ? pid : 0;
 }
 
-/* take_lock — flock belongs to the open file: it ends with the process, however that ends. */
+/* take_lock — flock belongs to the open file, so it ends with the process in any case. */
 static enum status take_lock(struct ckpt_lock *lock)
 {
     char digits[32];
     if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0) {
         text_format(digits, sizeof(digits), "%ld\n", (long)getpid());
         if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, digits, strlen(digits), 0) < 0)
-            /* a courtesy only */
+            /* only informs other processes */
             LOG_DEBUG("cannot write the process number to %s/.lock: %s", lock->dir,
                       strerror(errno));
         return ST_OK;
@@ -60,7 +61,7 @@ static enum status lock_path(char *out, size_t cap, const char *dir)
     return file_join(out, cap, dir, ".lock");
 }
 
-/* open_lock — in the folder, which is there. */
+/* open_lock — in the existing folder. */
 static enum status open_lock(struct ckpt_lock *lock)
 {
     char path[FILE_PATH_MAX];
@@ -75,8 +76,8 @@ static enum status open_lock(struct ckpt_lock *lock)
                 lock->dir, strerror(errno), path);
 }
 
-/* check_place — no file stands where the folder, or one above it, should be: that is a setting, not
- * the disk. */
+/* check_place — fails if a file is in the place of the folder or of one above it: the setting is
+ * wrong, not the disk. */
 static enum status check_place(const char *dir)
 {
     struct stat info;
@@ -115,7 +116,7 @@ void ckpt_lock_release(struct ckpt_lock *lock)
     free(lock);
 }
 
-/* is_same — the name leads to the very file that is locked. */
+/* is_same — true if the name still leads to the locked file. */
 static bool is_same(const struct ckpt_lock *lock, const char *path)
 {
     struct stat ours, there;
@@ -138,6 +139,6 @@ enum status ckpt_lock_renew(struct ckpt_lock *lock)
     if (lock->fd >= 0)
         close(lock->fd);
     enum status st = open_lock(lock);
-    /* another run's by now: not at start */
+    /* not at start: another run holds it now */
     return st == ST_BAD_SETTING ? FAIL(ST_STORE, "%s", status_message()) : st;
 }

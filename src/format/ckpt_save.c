@@ -1,7 +1,7 @@
-/* ckpt_save — writes a checkpoint so that at every moment, whatever dies, DIR holds the old ones
- * whole and the new one whole or not at all: written beside as DIR/.tmp-<pid>-<step>, every file
- * synced, the folder synced, renamed, DIR synced. Old ones are renamed away before they are
- * emptied, for the same reason. Must not know devices or training. */
+/* ckpt_save — writes a checkpoint so that at every moment, whatever fails, DIR holds the old ones
+ * whole, and the new one whole or not at all. It is written as DIR/.tmp-<pid>-<step>, every file is
+ * synced, the folder is synced, renamed, and DIR is synced. For the same reason old ones are
+ * renamed before they are removed. It must not know devices or training. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@
 #include "format/ckpt_dir.h"
 #include "format/manifest.h"
 
-#define METADATA "{\"format\":\"pt\"}" /* other readers of safetensors ask for it */
-#define SLACK_BYTES (256 << 10)        /* manifest, folder and the file system's own blocks */
+#define METADATA "{\"format\":\"pt\"}" /* other readers of safetensors require it */
+#define SLACK_BYTES (256 << 10)        /* for manifest, folder and the file system's own blocks */
 
 /* One save under way. */
 struct job {
@@ -39,8 +39,8 @@ static bool is_same_run(const struct ckpt_meta *a, const struct ckpt_meta *b)
            strcmp(a->settings_json, b->settings_json) == 0;
 }
 
-/* find_existing — is the checkpoint there already, whole? Something else of that name that is no
- * folder is not ours to remove. */
+/* find_existing — true if the checkpoint exists already and is valid. A file or link of that name
+ * is not removed. */
 static enum status find_existing(const struct job *job, bool *done_out)
 {
     struct stat info;
@@ -99,7 +99,7 @@ static enum status write_parts(struct job *job)
     return ST_OK;
 }
 
-/* write_manifest — read back before it is written: what we commit, we can open. */
+/* write_manifest — parses the text before it is written: what is committed can be opened. */
 static enum status write_manifest(struct job *job)
 {
     char path[FILE_PATH_MAX];
@@ -116,8 +116,8 @@ free_text:
     return st;
 }
 
-/* commit — the rename. What is in its way is no valid checkpoint of this run; it comes back if the
- * rename fails. */
+/* commit — renames. What is in the way is not a valid checkpoint of this run; it is moved back if
+ * the rename fails. */
 static enum status commit(const struct job *job)
 {
     struct stat info;
@@ -156,8 +156,8 @@ remove_temp:;
     return st;
 }
 
-/* remove_one — renamed first: a folder half emptied must never bear a checkpoint's name. The
- * checkpoint wanted is safe already, so a failure here is told and not passed on. */
+/* remove_one — renames first: a folder that is half removed must never have the name of a
+ * checkpoint. The new checkpoint is safe already, so a failure is only warned about. */
 static void remove_one(const char *dir, const char *path, int64_t step)
 {
     char old[FILE_PATH_MAX];
@@ -169,8 +169,8 @@ static void remove_one(const char *dir, const char *path, int64_t step)
         LOG_WARN("cannot remove old checkpoint %s: %s", path, status_message());
 }
 
-/* remove_old — keep the newest `keep` that look valid, and the one just saved in any case. Damaged
- * ones do not count and stay, for a person to look at. */
+/* remove_old — keeps the newest `keep` checkpoints that look valid, and always the one just saved.
+ * Damaged ones do not count, and stay for inspection. */
 static void remove_old(const char *dir, int keep, int64_t saved_step)
 {
     struct ckpt_dir_steps steps = {.steps_n = 0};

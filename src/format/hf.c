@@ -1,6 +1,6 @@
-/* hf — see the header. The weights lie in one file or, with an index, in several; either way every
- * tensor is put on one sorted list under its name without prefix, so that no two can stand for the
- * same parameter. Must not know our model's code, only its names. */
+/* hf — see hf.h. The weights are one file, or several with an index. Either way every tensor is in
+ * one sorted list, by its name without prefix, so two tensors for one parameter are found. It must
+ * not know our model's code, only its names. */
 #include "format/hf.h"
 
 #include <inttypes.h>
@@ -35,7 +35,7 @@ struct row {
 };
 
 struct hf_model {
-    char path[FILE_PATH_MAX]; /* of the weights, or of their index: for messages */
+    char path[FILE_PATH_MAX]; /* of the weights or their index, for messages */
     struct part *part;
     int parts_n;
     struct row *row; /* by name, ascending */
@@ -61,7 +61,7 @@ enum status hf_read_config(const char *dir, struct hf_config *out)
 
 /* ---- which files ---- */
 
-/* explain_missing — other ways in which the weights may be there. */
+/* explain_missing — names other forms of weights that the folder holds. */
 static enum status explain_missing(const char *dir)
 {
     static const char *const how =
@@ -77,10 +77,10 @@ static enum status explain_missing(const char *dir)
     return FAIL(ST_NO_INPUT, "there is no " WEIGHTS " in %s; check the path", dir);
 }
 
-/* open_part — map and parse one file; hf->part has room for it. */
+/* open_part — maps and parses one file; hf->part has room for it. */
 static enum status open_part(struct hf_model *hf, const char *dir, const char *name)
 {
-    struct part *part = &hf->part[hf->parts_n++]; /* from here hf_close undoes */
+    struct part *part = &hf->part[hf->parts_n++]; /* from here hf_close undoes it */
     TRY(file_join(part->path, sizeof(part->path), dir, name));
     if (!file_exists(part->path))
         return FAIL(ST_BAD_DATA, "%s lists %s, which is not there; fetch the missing file",
@@ -139,16 +139,16 @@ static const struct row *find(const struct hf_model *hf, const char *name)
                            : bsearch(&key, hf->row, (size_t)hf->rows_n, sizeof(key), compare_rows);
 }
 
-/* find_weight — the same, where the tied embedding may bear the output layer's name. */
+/* find_weight — the same; the tied embedding may have the name of the output layer. */
 static const struct row *find_weight(const struct hf_model *hf, const char *name)
 {
     const struct row *row = find(hf, name);
     return row || strcmp(name, "wte.weight") != 0 ? row : find(hf, "lm_head.weight");
 }
 
-/* ---- does the index tell the truth? ---- */
+/* ---- the index against the files ---- */
 
-/* check_listed — every tensor listed is in the file that the index says. */
+/* check_listed — the file that the index names holds the tensor. */
 static enum status check_listed(const struct hf_model *hf, const struct hf_index *index)
 {
     for (int i = 0; i < index->rows_n; i++) {
@@ -170,7 +170,7 @@ static enum status check_listed(const struct hf_model *hf, const struct hf_index
     return ST_OK;
 }
 
-/* check_unlisted — and no file holds more than is listed. */
+/* check_unlisted — no file holds a tensor that is not listed. */
 static enum status check_unlisted(const struct hf_model *hf, const struct hf_index *index)
 {
     for (int i = 0; i < hf->rows_n; i++) {
@@ -207,10 +207,10 @@ static enum status open_index(struct hf_model *hf, const char *dir)
     return st;
 }
 
-/* ---- is it a model that we can compute? ---- */
+/* ---- what our model can compute ---- */
 
-/* check_tied — an output layer of its own is not what our model computes; a copy of the embedding
- * is harmless. */
+/* check_tied — refuses an output layer of its own, which our model does not have; a copy of the
+ * embedding is harmless. */
 static enum status check_tied(const struct hf_model *hf)
 {
     const struct row *head_row = find(hf, "lm_head.weight"), *wte_row = find(hf, "wte.weight");
@@ -244,7 +244,7 @@ static bool is_block_name(const char *name)
     return false;
 }
 
-/* warn_unused — tensors that GPT-2 does not have: somebody should look, training can go on. */
+/* warn_unused — warns about tensors that GPT-2 does not have. */
 static void warn_unused(const struct hf_model *hf)
 {
     static const char *const known[] = {"wte.weight",     "wpe.weight",     "ln_f.weight",
@@ -265,8 +265,8 @@ static void warn_unused(const struct hf_model *hf)
                  unused_n, first);
 }
 
-/* layer_of — the number in "h.<number>.<anything>"; -1: another kind of name. Beyond 2^31 they are
- * all the same. */
+/* layer_of — the number in "h.<number>.<anything>"; -1: another kind of name. Numbers over 2^31 are
+ * all alike. */
 static int64_t layer_of(const char *name)
 {
     char digits[16];
@@ -302,7 +302,7 @@ enum status hf_check_layers(const struct hf_model *hf, int64_t layers)
 
 /* ---- life ---- */
 
-/* open_weights — one file goes before an index, as transformers has it. */
+/* open_weights — one file takes precedence over an index, as in transformers. */
 static enum status open_weights(struct hf_model *hf, const char *dir)
 {
     TRY(file_join(hf->path, sizeof(hf->path), dir, WEIGHTS));

@@ -1,6 +1,6 @@
-/* hf_config — see the header. What the configuration says is checked against what our model
- * computes, field by field: a file whose numbers would mean something else must be refused, never
- * loaded. Must not know our model's code, only its names. */
+/* hf_config — see hf_config.h. Every field is checked against what our model computes: a file whose
+ * numbers mean something else must be refused, never loaded. It must not know our model's code,
+ * only its names. */
 #include "format/hf_config.h"
 
 #include <inttypes.h>
@@ -8,15 +8,15 @@
 
 #include "base/json.h"
 
-#define DIM_MAX (1 << 24) /* far above any model; keeps products of two in range */
+#define DIM_MAX (1 << 24) /* far above any model; products of two stay in range */
 #define EPS 1e-5
-#define END_OF_TEXT 50256 /* GPT-2's mark, where the vocabulary holds it */
+#define END_OF_TEXT 50256 /* GPT-2's end-of-text token, if the vocabulary has it */
 
 /* is_unset — a key that is missing or null stands for transformers' default. */
 static bool is_unset(const cJSON *item) { return !item || cJSON_IsNull(item); }
 
-/* check_flag — a switch of transformers that our model has in one position only; unset stands for
- * that position. */
+/* check_flag — a switch of transformers for which our model has one position; unset stands for that
+ * position. */
 static enum status check_flag(const cJSON *root, const char *key, bool want)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
@@ -112,7 +112,7 @@ enum status hf_config_parse(const char *bytes, size_t n, const char *what, struc
     return ST_OK;
 }
 
-/* add_share — a number that reads back as a real one, "0.0" and not "0". */
+/* add_share — a number that reads back as a float: "0.0", not "0". */
 static void add_share(struct text *out, const char *key, double value)
 {
     char digits[40];
@@ -120,8 +120,7 @@ static void add_share(struct text *out, const char *key, double value)
     text_add(out, "  \"%s\": %s%s,\n", key, digits, strpbrk(digits, ".e") ? "" : ".0");
 }
 
-/* add_mark — the mark that begins and ends a text; a vocabulary of another kind has none that we
- * know. */
+/* add_mark — the token that begins and ends a text; in another vocabulary it is unknown. */
 static void add_mark(struct text *out, const char *key, int64_t vocab)
 {
     if (vocab > END_OF_TEXT)
@@ -175,8 +174,7 @@ const char *hf_config_class(const struct hf_config *config)
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* Any bytes are either refused or give dimensions in range, which read back from what we write of
- * them. */
+/* Any bytes are refused, or give dimensions in range that read back from what is written. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,5 +1,5 @@
-/* hf_index — see the header. The list comes from outside: how many names, which characters and
- * where they point is checked before anything is opened. Must not know files. */
+/* hf_index — see hf_index.h. The list is not trusted: the number of names, their characters, and
+ * where they point are checked before any file is opened. */
 #include "format/hf_index.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int compare_rows(const void *a, const void *b)
     return strcmp(((const struct hf_index_row *)a)->name, ((const struct hf_index_row *)b)->name);
 }
 
-/* check_tensor_name — fit to stand in messages and short enough for a safetensors file. */
+/* check_tensor_name — fit for messages, and short enough for a safetensors file. */
 static enum status check_tensor_name(const char *name)
 {
     size_t n = strlen(name);
@@ -38,8 +38,8 @@ static enum status check_tensor_name(const char *name)
     return ST_OK;
 }
 
-/* check_file_name — a plain name: no folder, no hidden file, nothing that a shell or a log would
- * stumble over. */
+/* check_file_name — a plain name: no folder, no hidden file, no character that is special in a
+ * shell or a log. */
 static enum status check_file_name(const cJSON *item)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
@@ -57,7 +57,7 @@ static enum status check_file_name(const cJSON *item)
     return ST_OK;
 }
 
-/* list_files — the sorted names of all rows' files, each once. names has room for them all. */
+/* list_files — the sorted names of all rows' files, each once. names has room for all. */
 static enum status list_files(struct hf_index *index, const char **names)
 {
     int n = 0;
@@ -147,8 +147,7 @@ const struct hf_index_row *hf_index_find(const struct hf_index *index, const cha
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* Any bytes are either refused, or list tensors that are found again, in files that are plain
- * names. */
+/* Any bytes are refused, or list tensors that are found again, in files with plain names. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,4 +1,4 @@
-/* hf_save — see the header. Must not know our model. */
+/* hf_save — see hf_save.h. */
 #include "format/hf_save.h"
 
 #include <dirent.h>
@@ -16,7 +16,7 @@
 #include "base/text.h"
 
 #define WEIGHTS "model.safetensors"
-#define METADATA "{\"format\":\"pt\"}" /* transformers asks for it */
+#define METADATA "{\"format\":\"pt\"}" /* transformers requires it */
 #define SLACK_BYTES (64 << 10)         /* the folder and the file system's own blocks */
 
 /* One folder under way. */
@@ -28,7 +28,7 @@ struct job {
     char target[FILE_PATH_MAX], temp[FILE_PATH_MAX], parent[FILE_PATH_MAX];
 };
 
-/* name_paths — TO without closing slashes, and where it is written first. */
+/* name_paths — TO without trailing slashes, and where it is written first. */
 static enum status name_paths(struct job *job, const char *to)
 {
     if (!text_copy(job->target, sizeof(job->target), to))
@@ -50,7 +50,7 @@ static enum status name_paths(struct job *job, const char *to)
     return ST_OK;
 }
 
-/* check_empty — a folder that holds something is somebody's. */
+/* check_empty — a folder that holds something is not ours. */
 static enum status check_empty(const char *target)
 {
     int entries_n = 0;
@@ -69,7 +69,7 @@ static enum status check_target(const char *target)
 {
     struct stat info;
     if (lstat(target, &info) != 0)
-        return ST_OK; /* making it says what is wrong, if anything is */
+        return ST_OK; /* creating it reports the error, if any */
     if (S_ISDIR(info.st_mode))
         return check_empty(target);
     return FAIL(ST_BAD_SETTING, "%s exists, as a %s; choose a new folder", target,
@@ -97,8 +97,8 @@ static enum status check_space(const struct job *job)
     return ST_OK;
 }
 
-/* make_temp — the folder beside the target, locked for as long as *fd_out is open: so others see
- * that it is at work. */
+/* make_temp — creates the folder beside the target, locked while *fd_out is open: other processes
+ * see that it is in use. */
 static enum status make_temp(const struct job *job, int *fd_out)
 {
     if (mkdir(job->temp, 0777) != 0)
@@ -111,7 +111,7 @@ static enum status make_temp(const struct job *job, int *fd_out)
     return ST_OK;
 }
 
-/* remove_if_left — a folder of ours that nobody holds: its process was killed. */
+/* remove_if_left — removes a folder of ours that no process holds: its process was killed. */
 static void remove_if_left(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -54,7 +54,8 @@ static int32_t read_i32_le(const uint8_t *p)
                      (uint32_t)p[3] << 24);
 }
 
-/* shape_of — one layer's tensor; a table has rows × C, a matrix in × out, a vector 1 × out. */
+/* shape_of — the shape of one layer's tensor: a table is rows × C, a matrix in × out, a vector 1 ×
+ * out. */
 static void shape_of(const struct llmc *llmc, int i, bool is_padded, int64_t *in, int64_t *out)
 {
     const struct form *form = &form_list[i];
@@ -127,7 +128,7 @@ static enum status check_header(const uint8_t *bytes, const char *what, struct l
     return ST_OK;
 }
 
-/* place — where each tensor begins; the end must be the file's. */
+/* place — finds where each tensor begins; the last must end with the file. */
 static enum status place(const uint8_t *bytes, size_t n, struct llmc *llmc)
 {
     int64_t at = HEADER_BYTES, begin[LLMC_TENSORS];
@@ -155,8 +156,8 @@ static enum status place(const uint8_t *bytes, size_t n, struct llmc *llmc)
     return ST_OK;
 }
 
-/* check_padding — rows of wte that no token has are zero, and stay so in training: others tell of a
- * wrong vocabulary. */
+/* check_padding — rows of wte without a token are zero, and stay so in training: other values mean
+ * a wrong vocabulary. */
 static enum status check_padding(const struct llmc *llmc)
 {
     size_t width = dtype_bytes(llmc->dtype), row_bytes = (size_t)llmc->embed * width;
@@ -187,7 +188,7 @@ enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct 
     return ST_OK;
 }
 
-/* find_form — which tensor of the file, and which layer of it. */
+/* find_form — finds the tensor of the file, and the layer in it. */
 static bool find_form(const struct llmc *llmc, const char *name, int *form_out, int64_t *layer_out)
 {
     char digits[24];
@@ -257,7 +258,7 @@ void llmc_to_f32(const struct llmc_entry *entry, int64_t first, int64_t n, float
     }
     if (n == 0)
         return;
-    /* Their rows are our columns: each is read in one run, as far as our rows asked for go. */
+    /* Their rows are our columns: each is read in one run over the rows that were asked for. */
     int64_t row_first = first / entry->out, row_last = (first + n - 1) / entry->out;
     for (int64_t o = 0; o < entry->out; o++)
         for (int64_t i = row_first; i <= row_last; i++) {
@@ -296,7 +297,7 @@ void llmc_close(struct llmc_file *file)
 const struct llmc *llmc_of(const struct llmc_file *file) { return &file->llmc; }
 
 #ifdef FUZZ
-/* read_last — the last elements of a tensor are in the file. */
+/* read_last — reads the last elements of a tensor. */
 static void read_last(const struct llmc *llmc, int form, bool is_vector)
 {
     char name[64];
@@ -314,7 +315,7 @@ static void read_last(const struct llmc *llmc, int form, bool is_vector)
     llmc_to_f32(&entry, entry.elems - n, n, last);
 }
 
-/* Any bytes are either refused or hold every tensor to its last element. */
+/* Any bytes are refused, or hold every tensor to its last element. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,4 +1,4 @@
-/* manifest — see the header. Must not know files or folders. */
+/* manifest — see manifest.h. */
 #include "format/manifest.h"
 
 #include <inttypes.h>
@@ -8,12 +8,12 @@
 #include "base/json.h"
 #include "base/assert.h"
 
-#define SCHEMA 1 /* what is written, and the only one so far that is read; see ckpt.h on versions */
-#define COUNT_MAX ((int64_t)1 << 53) /* whole numbers beyond it are not exact in JSON */
+#define SCHEMA 1 /* the schema written, and the only one read so far; see ckpt.h on versions */
+#define COUNT_MAX ((int64_t)1 << 53) /* larger whole numbers are not exact in JSON */
 #define TAIL_BYTES 43
 #define SUFFIX ".safetensors"
 
-/* tail_of — the last line for these bytes before it: what the reader expects, byte for byte. */
+/* tail_of — the last line for the bytes before it, as the reader expects it byte for byte. */
 static void tail_of(const char *bytes, size_t n, char out[TAIL_BYTES + 1])
 {
     bool fits = text_format(out, TAIL_BYTES + 1, "  \"manifest_xxh3_64\": \"%016" PRIx64 "\"\n}\n",
@@ -127,7 +127,7 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     return ST_OK;
 }
 
-/* is_name — a plain name of ours, so that it can never lead out of the folder. */
+/* is_name — a plain name of ours, which cannot lead out of the folder. */
 static bool is_name(const char *name)
 {
     size_t stem = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
@@ -165,7 +165,7 @@ static enum status read_fields(const cJSON *root, struct manifest *out)
     return out->files_n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "no file is listed");
 }
 
-/* read_text — without the checksum: what the fuzzer can reach. */
+/* read_text — without the checksum, so that the fuzzer reaches it. */
 static enum status read_text(const char *bytes, size_t n, const char *what, struct manifest *out)
 {
     cJSON *root = NULL;
@@ -186,7 +186,7 @@ static size_t skip_space(const char *bytes, size_t n, size_t at)
     return at;
 }
 
-/* take — the text at `at`, white space before it; false: something else is there. */
+/* take — skips white space, then this text; false: something else is there. */
 static bool take(const char *bytes, size_t n, size_t *at, const char *text)
 {
     size_t from = skip_space(bytes, n, *at), len = strlen(text);
@@ -196,8 +196,8 @@ static bool take(const char *bytes, size_t n, size_t *at, const char *text)
     return true;
 }
 
-/* schema_of — what the first key says, before anything else is believed: how the rest is to be
- * read, and its checksum, may be other rules than ours. -1: the bytes do not begin so. */
+/* schema_of — the first key, before anything else is trusted: another schema may have other rules
+ * for the rest and its checksum. -1: the bytes do not begin with it. */
 static int64_t schema_of(const char *bytes, size_t n)
 {
     char digits[20];
@@ -247,7 +247,7 @@ enum status manifest_parse(const char *bytes, size_t n, const char *what, struct
 }
 
 #ifdef FUZZ
-/* What is read can be written, and reads back as the same. */
+/* What is read can be written, and reads back the same. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,7 +1,7 @@
-/* safetensors — see the header. The reader trusts no number of the file: lengths, products and
- * offsets are checked before they are used, and the tensors must tile the data area exactly, so no
- * two can share a byte and none can hide. It must not know files: bytes come from the caller. The
- * writer makes one pass through a sink. */
+/* safetensors — see safetensors.h. The reader trusts no number of the file: lengths, products and
+ * offsets are checked before use. The tensors must tile the data area exactly, so no two share a
+ * byte and no byte is hidden. It must not know files: the caller passes bytes. The writer makes one
+ * pass through a sink. */
 #include "format/safetensors.h"
 
 #include <inttypes.h>
@@ -19,10 +19,10 @@
 #define ENTRY_BYTES_MAX (64 << 10) /* of one tensor's JSON */
 #define METADATA_BYTES_MAX (1 << 20)
 #define TENSORS_MAX 65536            /* the largest published models have some thousands */
-#define EXACT_MAX 9007199254740992.0 /* 2^53: whole numbers beyond it are not exact in JSON */
+#define EXACT_MAX 9007199254740992.0 /* 2^53: larger whole numbers are not exact in JSON */
 
 /* All element types of the format. bits: some are narrower than a byte. dtype -1: checked, but not
- * ours to use. */
+ * used here. */
 static const struct {
     const char *name;
     int bits;
@@ -40,13 +40,13 @@ static const struct {
     {"F6_E3M2", 6, -1},     {"F4", 4, -1},
 };
 
-/* Where one tensor lies in the data area. */
+/* The position of one tensor in the data area. */
 struct span {
     const char *name; /* borrowed from the list of entries */
     int64_t begin, end;
 };
 
-/* One parse under way. */
+/* One parse. */
 struct scan {
     const char *what;
     const uint8_t *data; /* the data area */
@@ -94,7 +94,7 @@ static enum status read_metadata(const struct scan *scan, const cJSON *item)
                                     : FAIL(ST_RETRY, "out of memory: metadata of %s", scan->what);
 }
 
-/* check_name — printable enough to stand in messages and logs, short enough for our struct. */
+/* check_name — fit for messages and logs, and short enough for the struct. */
 static enum status check_name(const struct scan *scan, const char *name)
 {
     size_t n = strlen(name);
@@ -215,7 +215,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct span *)a)->name, ((const struct span *)b)->name);
 }
 
-/* check_twice — no name stands for two tensors. */
+/* check_twice — no name is used for two tensors. */
 static enum status check_twice(const struct scan *scan)
 {
     if (scan->spans_n > 0)
@@ -236,8 +236,8 @@ static int compare_spans(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* check_tiling — sorted by place, each tensor begins where the one before ended, and the last ends
- * with the file. */
+/* check_tiling — sorted by position, each tensor begins where the one before ended, and the last
+ * ends with the file. */
 static enum status check_tiling(const struct scan *scan)
 {
     int64_t at = 0;
@@ -263,7 +263,7 @@ static enum status check_tiling(const struct scan *scan)
     return ST_OK;
 }
 
-/* read_item — one tensor, or the metadata, is a small document by itself. */
+/* read_item — one tensor, or the metadata: a small document of its own. */
 static enum status read_item(struct scan *scan, const struct json_item *item)
 {
     cJSON *name = NULL, *info = NULL;
@@ -283,7 +283,7 @@ free_all:
     return st;
 }
 
-/* walk_header — count_out: how many items there are; NULL: they are read. */
+/* walk_header — count_out: counts the items; NULL: reads them. */
 static enum status walk_header(struct scan *scan, const char *header, size_t bytes,
                                int64_t *count_out)
 {
@@ -301,7 +301,7 @@ static enum status walk_header(struct scan *scan, const char *header, size_t byt
     return ST_OK;
 }
 
-/* read_header — the memory is that of the list, whatever the header holds. */
+/* read_header — memory is proportional to the list, whatever the header holds. */
 static enum status read_header(struct scan *scan, const char *header, size_t bytes)
 {
     int64_t n = 0;
@@ -423,7 +423,7 @@ static uint32_t half_bits(uint16_t h)
         return sign | (exponent + 112) << 23 | fraction << 13;
     if (fraction == 0)
         return sign;
-    /* A subnormal: fraction · 2^-24. Bring its leading bit to bit 10 and count the steps. */
+    /* A subnormal: fraction · 2^-24. Shifts its leading bit to bit 10 and counts the steps. */
     uint32_t shift = (uint32_t)__builtin_clz(fraction) - 21;
     return sign | (113 - shift) << 23 | (fraction << shift & 0x3ff) << 13;
 }
@@ -548,13 +548,13 @@ close_all:;
     struct status_saved why;
     status_save(&why);
     if (sink_close(sink) == ST_OK || st != ST_OK)
-        status_restore(&why); /* the first failure is the one to tell */
+        status_restore(&why); /* the first failure is the one to report */
     text_free(&header);
     return st;
 }
 
 #ifdef FUZZ
-/* Any bytes are either refused or describe tensors that can be read to the last element. */
+/* Any bytes are refused, or describe tensors that can be read to the last element. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -14,8 +14,8 @@
 
 #define CHUNK_BYTES (1 << 20)  /* hashed while it is in the second-level cache */
 #define BUFFER_BYTES (4 << 20) /* written at once */
-#define FLUSH_BYTES (8 << 20)  /* the disk is set to work, and life shown, this often */
-#define FLUSH_LAG (64 << 20)   /* so much may wait for the disk before we wait with it */
+#define FLUSH_BYTES (8 << 20)  /* how often the disk is started and the heartbeat called */
+#define FLUSH_LAG (64 << 20)   /* written but not on disk: more than this blocks */
 
 struct sink {
     int fd;
@@ -23,7 +23,7 @@ struct sink {
     XXH3_state_t *hash;
     char *buffer; /* BUFFER_BYTES, aligned to a page */
     size_t buffered;
-    int64_t at, flushed; /* bytes written; bytes the disk was told to write */
+    int64_t at, flushed; /* bytes written; bytes whose write-back was started */
     int64_t total_bytes;
     struct safetensors_heartbeat heartbeat;
 };
@@ -34,9 +34,9 @@ static bool is_direct(const struct sink *sink)
     return flags >= 0 && (flags & O_DIRECT);
 }
 
-/* flush — through the page cache: have the disk work on what is written while the next is hashed,
- * and wait for what lies further back, so the last fsync is short and signs of life are steady. A
- * failed write-back is reported once only, hence never ignored here. */
+/* flush — if the page cache is used: starts the write-back of what was written, while the next
+ * bytes are hashed, and waits for older bytes. So the last fsync is short and heartbeats are
+ * steady. A failed write-back is reported once only, so it is never ignored here. */
 static enum status flush(struct sink *sink)
 {
     int64_t n = sink->at - sink->flushed, back = sink->flushed - FLUSH_LAG;
@@ -57,7 +57,7 @@ static enum status flush(struct sink *sink)
     return ST_OK;
 }
 
-/* put — the buffer to the file. */
+/* put — writes the buffer to the file. */
 static enum status put(struct sink *sink)
 {
     enum status st = file_write_at(sink->fd, sink->path, sink->buffer, sink->buffered, sink->at);
@@ -92,7 +92,7 @@ enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
 
 enum status sink_end(struct sink *sink, uint64_t *hash_out, int64_t *bytes_out)
 {
-    /* What is left in the buffer is no whole page, and goes through the page cache. */
+    /* The rest of the buffer is not a whole page, and goes through the page cache. */
     int flags = fcntl(sink->fd, F_GETFL);
     if (is_direct(sink) && fcntl(sink->fd, F_SETFL, flags & ~O_DIRECT) != 0)
         return FAIL(ST_STORE, "cannot set up the end of %s: %s; check the disk", sink->path,
@@ -132,7 +132,7 @@ static enum status open_new(struct sink *sink)
         return FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", sink->path,
                     sink->total_bytes, strerror(errno));
     if (sink->total_bytes >= BUFFER_BYTES)
-        /* not all file systems can: then the page cache is used */
+        /* file systems that cannot use the page cache */
         (void)fcntl(sink->fd, F_SETFL, O_DIRECT);
     return ST_OK;
 }

@@ -30,7 +30,7 @@
 struct tfevents {
     int fd;
     char path[FILE_PATH_MAX];
-    int64_t end_bytes; /* what the file is sure to hold */
+    int64_t end_bytes; /* bytes of complete records in the file */
     int64_t flush_ms;  /* when to write next */
     bool is_failing, has_warned;
     int64_t lost;
@@ -45,7 +45,7 @@ static const uint32_t *crc_table(void)
 {
     static uint32_t table[256];
     if (table[1] == 0)
-        for (uint32_t i = 256; i-- > 0;) { /* [1] last: it says that the rest is there */
+        for (uint32_t i = 256; i-- > 0;) { /* [1] last: it marks the table as complete */
             uint32_t rest = i;
             for (int bit = 0; bit < 8; bit++)
                 rest = rest >> 1 ^ (rest & 1 ? 0x82F63B78u : 0);
@@ -64,8 +64,8 @@ uint32_t tfevents_crc32c(const void *bytes, size_t n)
     return ~crc;
 }
 
-/* A record's checksum is turned and shifted, because a checksum of data that holds its own checksum
- * is weak. */
+/* A record's checksum is rotated and shifted, because a checksum of data that contains its own
+ * checksum is weak. */
 static uint32_t mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
 
 /* ---- messages ---- */
@@ -162,8 +162,8 @@ static void put_record(struct tfevents *file, const struct message *m)
     put_little(file, mask(tfevents_crc32c(m->bytes, m->n)), 4);
 }
 
-/* A write that failed half-way is repeated whole, at the same place: what a reader has seen of it
- * stays true. */
+/* A write that failed half-way is repeated whole, at the same position: what a reader has seen of
+ * it stays true. */
 void tfevents_flush(struct tfevents *file)
 {
     if (file == NULL || file->used == 0)
@@ -199,7 +199,7 @@ void tfevents_add(struct tfevents *file, int64_t step, const struct tfevents_sca
         tfevents_flush(file);
 }
 
-/* SessionLog: status = 1, START = 1. TensorBoard forgets what older files say about this step and
+/* SessionLog: status = 1, START = 1. TensorBoard discards what older files have of this step and
  * later ones. */
 static void put_head(struct tfevents *file, int64_t step_next)
 {
@@ -226,8 +226,8 @@ static int64_t seconds_of(const char *name)
     return text_i64(digits, 0, INT64_MAX, &seconds) == TEXT_OK ? seconds : -1;
 }
 
-/* seconds_next — now, but later than every file that is there: a run started again within the
- * second, or after the clock was set back, must sort behind the one that it goes on from. */
+/* seconds_next — now, but later than every existing file: a run that resumes within the second, or
+ * after the clock was set back, must sort behind the one that it continues. */
 static int64_t seconds_next(const char *dir)
 {
     int64_t next = clock_wall_ms() / 1000;
@@ -304,7 +304,7 @@ void tfevents_close(struct tfevents *file)
     if (file == NULL)
         return;
     tfevents_flush(file);
-    /* end with a whole record */
+    /* the file ends with a whole record */
     if (file->used > 0 && ftruncate(file->fd, (off_t)file->end_bytes) != 0)
         LOG_DEBUG("cannot cut %s: %s", file->path, strerror(errno));
     if (file->used > 0 || file->lost > 0)

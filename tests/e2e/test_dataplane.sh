@@ -49,7 +49,7 @@ begin_node 1 N_NODES=2 $tiny STEPS=100000000
 wait_for 30 is_past 5
 ok "workers that train listen nowhere" is "$(count_ports "$(first_worker 0)") $(count_ports "$(first_worker 1)")" "0 0"
 ok "a node other than 0 listens nowhere" is "$(count_ports "${node[1]}")" 0
-ok "the log says which transport and why" node_says 0 "BACKEND=auto uses tcp: rank 0 has no InfiniBand"
+ok "the log names the transport and the reason" node_says 0 "BACKEND=auto uses tcp: rank 0 has no InfiniBand"
 kill "${node[0]}"
 finish_nodes 2
 

@@ -11,7 +11,7 @@ run $tiny $batch METRICS_FILE=one.jsonl
 begin_nodes 2 $tiny $batch METRICS_FILE=two.jsonl CHECKPOINT_DIR=two
 finish_nodes 2
 ok "2 nodes: done" is "$codes $(steps_of two.jsonl)" "0 0 20"
-ok "the log tells the backend and why" node_says 0 'BACKEND=auto uses (tcp|ucx)[^:]*: .*(InfiniBand|network)'
+ok "the log names the backend and the reason" node_says 0 'BACKEND=auto uses (tcp|ucx)[^:]*: .*(InfiniBand|network)'
 ok "2 nodes: losses within 2e-6 of one worker's" near one.jsonl two.jsonl 2e-6
 begin_nodes 2 $tiny $batch N_GPU_EACH_NODE=2 SHARD=full METRICS_FILE=four.jsonl CHECKPOINT_DIR=four
 finish_nodes 2

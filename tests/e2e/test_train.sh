@@ -5,7 +5,7 @@
 # 1. Synthetic language model and question answering.
 run $tiny STEPS=30 METRICS_FILE=lm.jsonl CHECKPOINT_DIR=lm
 ok "language model, synthetic: exit 0" is $rc 0
-ok "the log tells the backend and why" says 'BACKEND=auto uses self: there is one worker'
+ok "the log names the backend and the reason" says 'BACKEND=auto uses self: there is one worker'
 ok "a line a step on the console" is "$(grep -c '^step [0-9]*/30  loss [0-9.]*  lr [0-9.e+-]*  norm [0-9.]*  [0-9.]* ms ' out)" 30
 ok "no carriage return off a terminal" is "$(tr -cd '\r' <out | wc -c)" 0
 ok "the end says how the loss fell" shows '^loss fell from [0-9.]+ at step 1 to [0-9.]+ at step 30 \(mean of the last 10: [0-9.]+\)'

@@ -28,7 +28,7 @@ for to in "1 none" "2 full" "4 none" "3 gradients"; do
     ok "a checkpoint of 3 workers, SHARD=full, goes on with $1, SHARD=$2" near rest.jsonl go.jsonl 2e-6
 done
 run $tiny $batch $pair STEPS=1
-ok "the log tells the backend and why" says 'BACKEND=auto uses shm: all workers run on one node and share memory'
+ok "the log names the backend and the reason" says 'BACKEND=auto uses shm: all workers run on one node and share memory'
 run $tiny $batch $pair VAL_DATA= DATA=synthetic STEPS=4 EVAL_EVERY=0 SHUFFLE=1 LOG_LEVEL=error
 ok "quiet: nothing on stderr but what was asked for" is "$(wc -c <err)" 0
 

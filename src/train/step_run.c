@@ -13,7 +13,7 @@
  * - The host reads loss and norm before it starts the optimiser. Only then does it wait for the
  *   device (compression also waits before each bucket). With one rank on a GPU it does not wait
  *   even there: step_async.c.
- * - The optimiser clips, and divides by the loss scale. */
+ * - One factor (grad_scale) clips gradients and divides them by the loss scale. */
 #include <math.h>
 
 #include "base/clock.h"

@@ -87,8 +87,8 @@ static void test_plan(void **state)
     size_t block = planned(MODEL_RECOMPUTE_BLOCK, true, &s[2]),
            eval = planned(MODEL_RECOMPUTE_NONE, false, &s[3]);
     size_t c = 80 * 16 * sizeof(float); /* one (N,C) */
-    assert_true(none >= (3 * 10 + 1) * c &&
-                none < (3 * 11 + 2) * c); /* 10C a block, beside it only a few numbers a row */
+    /* 10C a block, and a few numbers a row */
+    assert_true(none >= (3 * 10 + 1) * c && none < (3 * 11 + 2) * c);
     assert_true(attention < none - 3 * 4 * c + c);
     assert_true(block < 6 * c);
     assert_true(eval < block);

@@ -116,7 +116,7 @@ static void write_json(enum log_level level, const char *module, const char *tim
     json_quote(quoted, sizeof(quoted), message);
     json_quote(quoted_module, sizeof(quoted_module), module);
     text_format(line, sizeof(line),
-                "{\"time\":\"%s\",\"level\":\"%s\",%s%s%s\"room\":%s,\"message\":%s%s}\n", time,
+                "{\"time\":\"%s\",\"level\":\"%s\",%s%s%s\"module\":%s,\"message\":%s%s}\n", time,
                 log_level_names[level], run, node, rank, quoted_module, quoted, fields);
     write_line(STDERR_FILENO, line, strlen(line));
 }

@@ -432,7 +432,7 @@ class Cluster:
     def logs(self):
         for name in sorted((n for n in os.listdir(self.work) if n.endswith('.log')), key=lambda n: int(n.split('.')[1]))[-4:]:
             with open(os.path.join(self.work, name), encoding='utf-8') as f:
-                lines = [line for line in f if '"room"' in line or line[0] != '{']
+                lines = [line for line in f if '"module"' in line or line[0] != '{']
             for line in lines[-6:]:
                 print('# %s: %s' % (name, line.rstrip()[:300]))
 

@@ -123,7 +123,7 @@ static void json_is_json(void **state)
         assert_non_null(object);
         assert_int_equal(cJSON_GetArraySize(object), 5); /* time level node room message; no rank */
         assert_string_equal(cJSON_GetObjectItem(object, "level")->valuestring, levels[i]);
-        assert_string_equal(cJSON_GetObjectItem(object, "room")->valuestring, rooms[i]);
+        assert_string_equal(cJSON_GetObjectItem(object, "module")->valuestring, rooms[i]);
         assert_int_equal(cJSON_GetObjectItem(object, "node")->valueint, 2);
         assert_int_equal(strlen(cJSON_GetObjectItem(object, "time")->valuestring), 24);
         if (messages[i] != NULL)

@@ -1,4 +1,5 @@
-/* arena: aligned pieces in order, measuring without memory, and assertions at the ends. */
+/* arena: aligned allocations in order, measuring without memory, and assertions when it is full or
+ * sealed. */
 #include "harness.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* test_bench_run — the rows of `convoy bench` on threads as ranks: every collective at every size,
- * nothing wrong, times that make sense, in the host's memory and in a device's that the host cannot
- * touch; how bus bandwidth is counted. */
+ * no wrong element, plausible times, in host memory and in device memory that the host cannot
+ * touch; how bus bandwidth is computed. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the device is used here */
 #include <math.h>
 #include <pthread.h>

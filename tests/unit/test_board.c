@@ -1,5 +1,5 @@
-/* board: copies are whole, even of writers killed in the middle; requests and beats; strangers are
- * refused. */
+/* board: copies are whole, even those of writers killed in the middle; requests and heartbeats;
+ * memory that is not a board is refused. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static void posts_are_copied(void **state)
     assert_int_equal(board_create(3, 3, &board), ST_OK);
     assert_int_equal(board_attach(board_fd(board), &same), ST_OK);
     board_node_copy(same, &node);
-    assert_int_equal(node.phase, BOARD_PHASE_STARTING); /* a node that has not spoken yet */
+    assert_int_equal(node.phase, BOARD_PHASE_STARTING); /* a node that has published nothing */
     node = (struct board_node){
         .node_id = 4, .workers_n = 3, .phase = BOARD_PHASE_RECOVERING, .restarts = 2};
     text_copy(node.version, sizeof(node.version), "1.2");
@@ -110,8 +110,8 @@ static bool is_whole(const struct board_worker *worker)
     return worker->memory_bytes == -n;
 }
 
-/* A process that posts without pause is killed at 200 random moments; the next one goes on where it
- * fell. */
+/* A process that publishes without pause is killed at 200 random moments; the next one continues
+ * where it stopped. */
 static void killed_writers_leave_whole_copies(void **state)
 {
     (void)state;
@@ -180,8 +180,8 @@ static void threads_do_not_race(void **state)
     board_close(board);
 }
 
-/* How ranks meet: ready with an address, the world of a generation, its end; of the calls only the
- * last counts. */
+/* How ranks connect: ready with an address, the world of a generation, its end; of collectives only
+ * the last counts. */
 static void ranks_meet(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_cluster_bridge — one node of two workers: readiness, worlds, losses and leaving, by the
- * board and a real meeting. This program is its own worker: started as "convoy worker I WORD" it
- * only lives. */
+/* test_cluster_bridge — one node of two workers: readiness, worlds, losses and leaving, through the
+ * board and a real cluster. This program is its own worker: started as "convoy worker I WORD" it
+ * only sleeps. */
 #include "harness.h"
 
 #include <signal.h>
@@ -24,7 +24,7 @@ struct rig {
     char why[512];
 };
 
-static void on_crew_end(void *arg, const struct workers_end *end) { (void)arg, (void)end; }
+static void on_worker_end(void *arg, const struct workers_end *end) { (void)arg, (void)end; }
 
 static void on_abort(void *arg, const char *why)
 {
@@ -56,7 +56,7 @@ static void rig_open(struct rig *r, char *restarts)
                                      .args = word,
                                      .shm_fd = -1,
                                      .comm_heartbeat_limit_ms = 60000,
-                                     .on_end = on_crew_end};
+                                     .on_end = on_worker_end};
     assert_int_equal(workers_open(&workers, &r->workers), ST_OK);
     assert_int_equal(workers_start(r->workers), ST_OK);
     struct cluster_bridge_config config = {.conf = r->conf,
@@ -121,7 +121,7 @@ static void worlds_follow_readiness(void **state)
     ready(&r, 1, 0, 1, "");
     assert_int_equal(world(&r, 0), 1);
     assert_true(cluster_bridge_is_running(r.bridge));
-    /* A worker leaves by itself: the generation is over, and everybody hears why. */
+    /* A worker leaves by itself: the generation is over, with its reason. */
     ready(&r, 1, 1, 2, "rank 0 does not answer");
     for (int i = 0; i < 200 && !r.aborts; i++)
         turn(&r);

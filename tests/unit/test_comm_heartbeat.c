@@ -1,5 +1,5 @@
-/* test_comm_heartbeat — the board hears from the thread while the worker does nothing, and of
- * nothing once it has ended. */
+/* test_comm_heartbeat — the thread publishes while the worker does nothing, and stops once it is
+ * closed. */
 #include "harness.h"
 
 #include <string.h>

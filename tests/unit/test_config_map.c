@@ -1,5 +1,5 @@
-/* test_config_map — settings arrive where they belong, and what needs the model's dimensions to be
- * judged is judged. */
+/* test_config_map — settings reach the right fields, and those that depend on the model's
+ * dimensions are checked. */
 #include "harness.h"
 
 #include <string.h>

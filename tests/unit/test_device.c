@@ -1,5 +1,5 @@
-/* test_device — DEVICE and BACKEND, where there may be no GPU: what is asked for is what is opened,
- * or refused with what is missing. */
+/* test_device — DEVICE and BACKEND, with or without a GPU: what is requested is opened, or refused
+ * with what is missing. */
 #include "harness.h"
 
 #include <string.h>

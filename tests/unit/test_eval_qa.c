@@ -1,6 +1,6 @@
-/* test_eval_qa — every question gets one answer out of its context, the best over all of its
- * windows, whatever the batch; sums are those of the answers. The weights are random: what they say
- * is not the point. */
+/* test_eval_qa — every question gets one answer from its context, the best over all of its windows,
+ * whatever the batch; sums are those of the answers. The weights are random, so the answers
+ * themselves do not matter. */
 #include "node/eval_qa.h"
 
 #include <math.h>

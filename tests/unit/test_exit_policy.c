@@ -62,7 +62,8 @@ static void test_signals(void **state)
 static void test_words(void **state)
 {
     (void)state;
-    /* A person's mistake is told in the worker's own words; a failure that may heal is framed. */
+    /* A mistake of the user is reported in the worker's own words; a failure that may heal gets
+     * rank, exit code and step. */
     assert_string_equal(judge(EXITED(78), "HEADS=3 does not divide").text,
                         "HEADS=3 does not divide");
     assert_non_null(strstr(judge(EXITED(79), "loss nan").text,

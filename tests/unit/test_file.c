@@ -1,5 +1,4 @@
-/* file: whole or not at all, never through planted links, failures that name path, reason and
- * remedy. */
+/* file: all or nothing, never through planted links; failures name path, reason and remedy. */
 #include "harness.h"
 
 #include <errno.h>

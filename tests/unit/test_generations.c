@@ -1,5 +1,5 @@
-/* test_generations — processes that go from generation to generation: this test is their
- * supervisor, and speaks through the board as it does. */
+/* test_generations — processes go from generation to generation; this test is their supervisor and
+ * uses the board as it does. */
 #include "harness.h"
 
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include "node/generations.h"
 
 #define RANKS 2
-#define LIVES_END 3 /* the generation in which a life ends well */
+#define GENERATION_LAST 3 /* the generation that ends with ST_OK */
 
 struct seat {
     struct board *board;
@@ -21,7 +21,7 @@ struct seat {
     int64_t runs_n;
 };
 
-/* One life: the ranks meet; generation 1 ends by an abort while they wait, the others well. */
+/* The ranks connect; generation 1 ends by an abort while they wait, the others with ST_OK. */
 static enum status run(void *arg, struct comm *comm, int64_t generation)
 {
     struct seat *seat = arg;
@@ -29,9 +29,10 @@ static enum status run(void *arg, struct comm *comm, int64_t generation)
     seat->runs_n++;
     TRY(comm_barrier(comm));
     board_worker_publish(seat->board, seat->rank, &stats);
-    while (generation < LIVES_END)
+    while (generation < GENERATION_LAST)
         TRY(comm_barrier(comm)); /* until it is over */
-    return generation == LIVES_END ? ST_OK : FAIL(ST_BUG, "generation %lld", (long long)generation);
+    return generation == GENERATION_LAST ? ST_OK
+                                         : FAIL(ST_BUG, "generation %lld", (long long)generation);
 }
 
 static void wait_for_world(void *arg, bool is_first)
@@ -154,8 +155,8 @@ static void from_generation_to_generation(void **state)
     assert_true(clock_ms() - begin_ms < harness_patience_ms(2000));
     board_abort(t.board, 2); /* a world that never came here: ready again all the same */
     assert_true(ready(&t, 2));
-    board_secret_publish(t.board, LIVES_END, HARNESS_SECRET);
-    board_world_publish(t.board, LIVES_END, t.world);
+    board_secret_publish(t.board, GENERATION_LAST, HARNESS_SECRET);
+    board_world_publish(t.board, GENERATION_LAST, t.world);
     finish(&t, 100 + 2); /* in the processes they were */
 }
 
@@ -212,7 +213,7 @@ static enum status alone(void *arg, struct comm *comm, int64_t generation)
     return FAIL(ST_PEER, "nobody else is here");
 }
 
-/* One rank has one life, and nobody to wait for. */
+/* One rank has one generation and nothing to wait for. */
 static void one_rank_lives_once(void **state)
 {
     (void)state;

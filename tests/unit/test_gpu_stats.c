@@ -1,4 +1,4 @@
-/* test_gpu_stats — a GPU's numbers come to the board and stay there; without a library there are
+/* test_gpu_stats — a GPU's numbers reach the board and stay there; without the library there are
  * none. */
 #include "fake_nvml.h"
 

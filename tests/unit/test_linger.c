@@ -1,4 +1,5 @@
-/* linger: the loop turns for so long, or until a signal; what else is on the loop goes on. */
+/* linger: the event loop turns for LINGER, or until a signal; other events of the loop are served
+ * meanwhile. */
 #include "harness.h"
 
 #include <signal.h>

@@ -1,5 +1,6 @@
-/* mapped, and crash's use of it: a file that is cut while it is mapped ends the process with 65 and
- * its name, one that cannot be read with 74; an address of no file is a crash as before. */
+/* mapped_file, and its use by crash: a file that is cut while it is mapped ends the process with 65
+ * and its name, one that cannot be read with 74; an address outside all files is an ordinary
+ * crash. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -77,8 +78,8 @@ static void test_check(void **state)
     assert_int_equal(mapped_file_check(), ST_OK);
 }
 
-/* read_cut — what a child says and how it ends that reads page 40 of the mapping, of a file cut to
- * `pages`; the mapping is registered under this name. */
+/* read_cut — the output and end of a child that reads page 40 of the mapping, of a file cut to
+ * `pages` and registered under this name. */
 static int read_cut(int pages, const char *name, char *out, size_t cap)
 {
     int pipe_fd[2];

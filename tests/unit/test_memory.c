@@ -1,5 +1,5 @@
-/* test_memory — resident memory follows what is touched, and is not read more often than once a
- * second; what there is, and whether more can ever be had. */
+/* test_memory — resident memory follows what is touched and is read at most once a second; what is
+ * free, and whether a refused request can ever be met. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_model_source — which model MODEL and CHECKPOINT_DIR name, and what is said when they name
- * none. Checkpoints are shown by tests/e2e/test_eval.sh. */
+/* test_model_source — which model MODEL and CHECKPOINT_DIR name, and the failure when they name
+ * none. tests/e2e/test_eval.sh tests checkpoints. */
 #include "node/model_source.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* test_print — an answer reaches stdout whole, in whatever pieces the other end takes it, or the
+/* test_print — an answer reaches stdout whole, in whatever portions the reader takes it, or the
  * failure says why. */
 #include "node/print.h"
 
@@ -8,7 +8,7 @@
 
 #include "harness.h"
 
-/* said — what a child process said on a stdout that is `fd`; its own status comes back as its exit
+/* said — what a child process writes to a stdout that is `fd`; its status is returned as its exit
  * code. */
 static int said(int fd, size_t bytes)
 {

@@ -1,4 +1,5 @@
-/* test_program — the name in hints: as it was called, unless a shell would read it otherwise. */
+/* test_program — the name in hints: as the program was called, unless a shell would read it
+ * otherwise. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* run_info: settings that differ, without secrets; lines of the log; where curves are kept. */
+/* run_info: settings that differ from their defaults, without secrets; log lines; the file of the
+ * curves. */
 #include "harness.h"
 
 #include <string.h>

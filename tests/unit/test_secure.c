@@ -1,4 +1,4 @@
-/* test_secure — secrets lie in pages of their own: locked, left out of cores, zeros in a forked
+/* test_secure — secrets lie in pages of their own: locked, left out of core dumps, zero in a forked
  * process, wiped. */
 #include "harness.h"
 

@@ -1,5 +1,5 @@
-/* test_slurm — what a task of Slurm is told that has less than its machine: processors, GPUs, both,
- * or nothing. */
+/* test_slurm — the message for a Slurm task that has less than its machine: processors, GPUs, both,
+ * or nothing missing. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* test_spawn — the worker's first instruction: board on its descriptor, nothing else open, signals
- * ignored, bound to its parent. This program is its own worker: started as "convoy worker I WORD"
- * it does what WORD says. */
+/* test_spawn — a worker's state at its first instruction: the board on its descriptor, nothing else
+ * open, signals ignored, bound to its parent. This program is its own worker: started as "convoy
+ * worker I WORD" it does what WORD names. */
 #include "harness.h"
 
 #include <errno.h>

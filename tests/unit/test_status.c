@@ -1,4 +1,4 @@
-/* status: the list is whole, the sentence survives what callers do to it, places add up. */
+/* status: the list is complete, the sentence survives what callers do to it, places add up. */
 #include "harness.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* test_termination — the sentence goes into a file that is there, and nowhere else. */
+/* test_termination — the sentence is written to a file that exists, and nowhere else. */
 #include "harness.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* thread_pool: every part once, whatever the numbers; jobs back to back; sleeping and waking;
- * misuse is noticed. */
+ * misuse is detected. */
 #include "harness.h"
 
 #include <fcntl.h>

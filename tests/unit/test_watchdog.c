@@ -1,4 +1,4 @@
-/* test_watchdog — silence, limits, and pauses that are nobody's fault. */
+/* test_watchdog — silence, limits, and pauses that do not count as silence. */
 #include "harness.h"
 
 #include "node/watchdog.h"
@@ -10,8 +10,8 @@ static bool look(struct watchdog *watchdog, int64_t now_ms, int64_t heartbeat_ms
     return watchdog_check(watchdog, now_ms, heartbeat_ms, phase, &silent_ms);
 }
 
-/* hang_at — looks every 100 ms from start_ms with a last beat at heartbeat_ms; the time of the
- * first hang. */
+/* hang_at — checks every 100 ms from start_ms, with the last heartbeat at heartbeat_ms; returns the
+ * time of the first hang. */
 static int64_t hang_at(struct watchdog *watchdog, int64_t start_ms, int64_t heartbeat_ms,
                        enum board_phase phase)
 {
@@ -37,8 +37,8 @@ static void test_limits(void **state)
     assert_int_equal(watchdog_limit_ms(&long_set, BOARD_PHASE_LOADING), 3600000);
 }
 
-/* Before a step was timed its operations tell how long it may take; after that its time does. What
- * is set stays. */
+/* Before the first step is timed the limit comes from its operations; after that from its time. A
+ * limit that is set stays. */
 static void test_first_step(void **state)
 {
     (void)state;
@@ -78,7 +78,7 @@ static void test_slowest_step(void **state)
     worker.step_ms_n = 3 + 5 * BOARD_STEPS_KEPT;
     watchdog_learn(&watchdog, &worker);
     assert_int_equal(watchdog_limit_ms(&watchdog, BOARD_PHASE_TRAINING), 200000);
-    /* A new life begins its ring anew; what was learnt stays. */
+    /* A new worker starts a new ring; what was learnt stays. */
     watchdog_start(&watchdog, 0);
     worker = (struct board_worker){.step_ms = {50}, .step_ms_n = 1};
     watchdog_learn(&watchdog, &worker);
@@ -91,7 +91,7 @@ static void test_silence(void **state)
     struct watchdog watchdog = {.limit_set_ms = 2000};
     /* first look after 3500 */
     assert_int_equal(hang_at(&watchdog, 1000, 1500, BOARD_PHASE_TRAINING), 3600);
-    /* no beat: from the start */
+    /* no heartbeat: from the start */
     assert_int_equal(hang_at(&watchdog, 1000, 0, BOARD_PHASE_TRAINING), 3100);
     assert_int_equal(hang_at(&watchdog, 1000, 0, BOARD_PHASE_LOADING), 601100);
 }
@@ -105,7 +105,7 @@ static void test_own_pause_is_no_hang(void **state)
     assert_false(look(&watchdog, 500000, 90, BOARD_PHASE_TRAINING)); /* Ctrl-Z, fg */
     assert_false(look(&watchdog, 501900, 90, BOARD_PHASE_TRAINING));
     assert_false(look(&watchdog, 502900, 90, BOARD_PHASE_TRAINING));
-    /* 3 s of our own time without a beat */
+    /* 3 s of our own time without a heartbeat */
     assert_true(look(&watchdog, 503100, 90, BOARD_PHASE_TRAINING));
 }
 
@@ -125,7 +125,7 @@ static void test_waiting_for_others(void **state)
     assert_int_equal(watchdog_last_sign_ms(8950, &out), 8950);
 }
 
-/* A generation ends: whoever waited in it begins anew, and has the whole limit. */
+/* A generation ends: silence counts from then, for a rank that waited in it too. */
 static void test_anew(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_workers — workers that end, are replaced, freeze and fall silent; the owner hears of every
- * end once. This program is its own worker: started as "convoy worker I WORD" it does what WORD
- * says. */
+/* test_workers — workers that exit, are replaced, freeze and fall silent; on_end is called once for
+ * each. This program is its own worker: started as "convoy worker I WORD" it does what WORD
+ * names. */
 #include "harness.h"
 
 #include <signal.h>
@@ -113,8 +113,8 @@ static int64_t short_ms(int64_t ms)
     return (int64_t)((double)ms * (harness_slow() < 4 ? harness_slow() : 4));
 }
 
-/* Waiting in a call is no silence as long as the comm heartbeat says so; a comm heartbeat that
- * stops is a frozen process. */
+/* A worker that waits in a collective is not silent while its comm heartbeat says so; one whose
+ * comm heartbeat stops is frozen. */
 static void comm_heartbeats_count(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ END
 podman() { # $first: what starts it, as nice
     ${first:-command} podman --root "$store/$driver" --runroot "$store/run" --storage-driver $driver --cgroup-manager cgroupfs --runtime runc "$@" 8>&-
 }
-# end_store — containers and their volumes, which nobody wants again; images stay, but for layers of another day.
+# end_store — remove containers and their volumes; images stay, except layers of another day.
 end_store() {
     podman rm -f -a -v -t 0
     podman volume prune -f

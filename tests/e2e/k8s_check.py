@@ -171,7 +171,7 @@ def in_order(node):
     return node
 
 
-# ---- what the program says of itself
+# ---- what the program's own help says
 
 class Program:
     def __init__(self, convoy):

@@ -52,7 +52,7 @@ trap cleanup EXIT
 tiny="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 VOCAB=64 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 LR=1e-3"
 quiet="STATUS_PORT=0"
 
-# ok NAME COMMAND… — one TAP line; what the last run said is shown when the command fails.
+# ok NAME COMMAND… — one TAP line; the output of the last run follows when the command fails.
 ok() {
     local name=$1
     shift

@@ -59,7 +59,7 @@ def near(shown, value):
     return abs(plain(shown) - value) <= 0.006 * abs(value) + 0.005
 
 
-# What a person who reads badly meets: each text against what is painted behind it (WCAG 2.2, 1.4.3).
+# Contrast: each text against what is painted behind it (WCAG 2.2, 1.4.3).
 CONTRAST = """() => {
   const rgb = c => (c.match(/[\\d.]+/g) || []).map(Number);
   const light = c => c.slice(0, 3).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((a, v, i) => a + v * [.2126, .7152, .0722][i], 0);
@@ -74,7 +74,7 @@ CONTRAST = """() => {
   }
   return worst;
 }"""
-# Everything one can tab to has a name that a screen reader says.
+# Every element that Tab reaches has a name for a screen reader.
 NAMELESS = """() => [...document.querySelectorAll('a, input, button, [tabindex="0"]')].filter(e => {
   const by = e.getAttribute('aria-labelledby');
   return !(e.getAttribute('aria-label') || (by && document.getElementById(by)?.textContent) || e.closest('label')?.textContent.trim() || (e.tagName === 'A' && e.textContent.trim()));

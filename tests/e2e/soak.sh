@@ -27,7 +27,7 @@ begin_run() {
 goes_beyond() { [ "$(step_now)" -gt "$1" ]; }
 # all_pids — "I:PID …" of supervisors and workers.
 all_pids() { for i in $(seq 0 $((nodes - 1))); do for p in ${node[$i]} $(workers_of_node "$i"); do echo "$i:$p"; done; done; }
-# generation — the number of the last that stood, as node 0 says; 0 while it has not said any.
+# generation — the last generation that node 0 has logged; 0: none yet.
 generation() {
     local g
     g=$(grep -oE ' generation [0-9]+: ' err.0 2>/dev/null | tr -dc '0-9\n' | sort -n | tail -n 1)
@@ -106,12 +106,12 @@ if [ "$kills" -gt 0 ]; then
         "$(cat calm/"$name"/model.safetensors calm/"$name"/optim_*.safetensors | cksum)"
 fi
 
-# 2. Stops: a whole node says nothing, though its connections stand. Nobody's process ends by it.
-# seer I — whose log names node I: node 0 sees all but itself.
+# 2. Stops: a whole node is silent, though its connections stand. No process ends by it.
+# seer I — the node whose log names node I: node 0, or another one for node 0 itself.
 seer() { if [ "$1" = 0 ]; then echo 1; else echo 0; fi; }
 # other_lost I LINES — nodes that the seer named beside node I; of node 0 alone its own line is looked at.
 other_lost() { tail -n +$(($2 + 1)) "err.$(seer "$1")" | grep -E "was lost" | grep -vcE "node $1 "; }
-# fault KIND K NODE BEGIN END — one stop or cut: named, and nobody else, in what time, healed, all processes kept.
+# fault KIND K NODE BEGIN END — one stop or cut: that node alone is named, in what time; it heals, and all processes stay.
 fault() {
     local kind=$1 k=$2 i=$3 at before lines begin others is_right=0
     at=$(generation) before=$(all_pids) lines=$(wc -l <"err.$(seer "$i")")

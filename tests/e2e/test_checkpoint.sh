@@ -74,7 +74,7 @@ flip damaged/step-00000040/model.safetensors 50
 run $mid STEPS=40 CHECKPOINT_DIR=damaged
 ok "the last state of a finished run, damaged, is made again" is "$rc $(grep -c 'damaged checkpoint' err) $(grep -c 'resuming from' err) $(newest_step damaged)" "0 2 1 40"
 
-# 5. A disk without room: counted and told, older ones intact; with room again the next interval saves.
+# 5. A full disk: failures are counted and reported, older checkpoints intact; with space again the next interval saves.
 mkdir mnt
 if mount -t tmpfs -o size=8m convoy-test mnt 2>/dev/null; then
     port=$(free_port)
@@ -98,7 +98,7 @@ else
     skip "disk full" "no right to mount a tmpfs"
 fi
 
-# 6. Memory: said, and either waited for or refused.
+# 6. Too little memory: reported, and the run waits for the save or refuses.
 if ulimit -v 2>/dev/null >/dev/null && [ -z "${SAN:-}" ]; then
     big="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=64 VOCAB=400000 CONTEXT=32 BATCH_SIZE=1 SEQ_LEN=4 STEPS=2 CHECKPOINT_EVERY=1"
     rc=0

@@ -127,7 +127,7 @@ echo "# all that was seen: $(xargs <seen)"
 podman rm -f -v cv0-$$ cv1-$$ >/dev/null 2>&1
 
 # 5. podman stop: 143, with a checkpoint, within five seconds. STOPS=10 for more of them. Under load podman may take seconds before it
-# sends the signal: so wants a quiet machine; how the time was shared is told beside it, by the call that sends it, seen by strace.
+# sends the signal: so it needs a quiet machine; how the time was spent is printed beside it, from the call that sends it, seen by strace.
 volume s
 stops=0 worst=0 before_worst=0
 for i in $(seq 1 ${STOPS:-3}); do

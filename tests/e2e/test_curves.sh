@@ -39,7 +39,7 @@ wait_for 30 has_step $((at + 5))
 ok "points and samples beyond the checkpoint are left out" holds history.json ".[0] | ([.points.step[] | select(. != null)] | . == sort and max < $at + 5000) and (.samples | any(.text == \"of the future\") | not) and .offset_seconds > 0"
 stop
 
-# 3. RESUME=never begins anew.
+# 3. RESUME=never starts new curves.
 begin $run_it RESUME=never
 wait_for 30 has_step 5
 ok "RESUME=never: curves begin anew" holds history.json '.[0] | .offset_seconds == 0 and (.events | any(.kind == "resume") | not)'

@@ -158,7 +158,7 @@ ok "unchanged" is "$(cat diary.txt)" "dear diary"
 run $tiny STEPS=2 CHECKPOINT_DIR=plain/sub
 ok "CHECKPOINT_DIR below a file: refused with the path" refuses "$rc" plain/sub
 ok "78" is $rc 78
-# What a user may not read or write; root may everything, so root becomes somebody else for it.
+# What a user may not read or write; root may do everything, so root becomes another user for it.
 as_user=
 [ "$(id -u)" != 0 ] || as_user="setpriv --reuid=65534 --regid=65534 --clear-groups"
 if $as_user true 2>/dev/null; then

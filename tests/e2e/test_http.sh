@@ -123,7 +123,7 @@ ok "/livez says alive then" is "$(grep -c '"live":true' alive)" 3
 kill -TERM "$pid"
 finish
 
-# The end: who polls hears of it, whatever it is, and nobody else is waited for.
+# The end: a client that polls sees it, whatever it is; without clients the node does not wait.
 poll_to_end() { while ! is_gone "$pid"; do get /status | jq -r '.phase + " " + (.error.code // 0 | tostring)'; sleep 0.3; done >ends 2>/dev/null; }
 begin_served $tiny STEPS=3000
 poll_to_end

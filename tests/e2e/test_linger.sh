@@ -74,7 +74,7 @@ run $tiny STEPS=5 LINGER=2m
 took=$((($(date +%s%N) - from) / 1000000))
 ok "without a port there is nothing to wait for ($took ms)" within "$took" 20000
 
-# 4. Two nodes: each shows its own end, and node 0 who took part.
+# 4. Two nodes: each shows its own end, and node 0 the nodes that took part.
 export JOB_TOKEN=a-secret-for-these-tests-only
 master=$(free_port)
 other=$(free_port)

@@ -64,7 +64,7 @@ else
     skip "machines of other sizes" "no mounts of our own here"
 fi
 
-# A control group's limit; what is said to fit runs in it to the end.
+# A control group's limit; the settings that are reported to fit run in it to the end.
 group=
 for top in /sys/fs/cgroup/memory /sys/fs/cgroup; do
     [ -z "$group" ] && mkdir "$top/convoy-test-$$" 2>/dev/null && group=$top/convoy-test-$$

@@ -27,7 +27,7 @@ for m in a b; do mkdir $m/build && ln -s "$convoy" $m/build/convoy; done
 ok "the secret: for its owner only" is "$(stat -c %a a/job.token)" 600
 cp -p a/job.token b/ # brought to the other machine
 unset JOB_TOKEN
-# begin_machine I FOLDER NAMESPACE — what README.md says for node I, in a machine of its own.
+# begin_machine I FOLDER NAMESPACE — the docs' command for node I, in a machine of its own.
 begin_machine() {
     (cd "$2" && exec nsenter --net="/run/netns/$3" env STATUS_PORT=$((8080 + $1)) bash -c "$(block "node $1" | sed 's/^build/exec build/')") \
         >out.$1 2>err.$1 &

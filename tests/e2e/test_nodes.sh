@@ -27,7 +27,7 @@ begin_node 1 N_NODES=2 $tiny STEPS=5 MASTER_ADDR=localhost
 finish_nodes 2
 ok "a name for an address, and a node that comes late" is "$codes" "0 0"
 
-# 2. Who does not come, who may not, who wants something else.
+# 2. A node that does not come, one that may not join, one with other settings.
 begin_node 0 N_NODES=3 $tiny STEPS=5 JOIN_TIMEOUT=$(secs 2)
 begin_node 2 N_NODES=3 $tiny STEPS=5 JOIN_TIMEOUT=$(secs 2)
 finish_node 0
@@ -89,7 +89,7 @@ finish_nodes 2
 ok "SIGTERM on node 1: 143 on all" is "$codes" "143 143"
 ok "SIGTERM on node 1: node 0 keeps a checkpoint of its last step" \
     is "$(newest_step stop)" "$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-)"
-# A scheduler stops every node: what a node has heard over the wire before its own signal is no second signal.
+# A scheduler stops every node: a stop that arrives from another node before its own signal does not count as a second signal.
 begin_nodes 2 $endless CHECKPOINT_DIR=stop3
 wait_for 20 is_past 10
 kill -STOP $(workers_of "${node[0]}") # so that the first signal is not the end of it

@@ -20,7 +20,7 @@ ok "without CHECKPOINT_DIR: from the beginning, which is said" \
     is "$rc $(warned 'restart 1 of 3 from the beginning')" "0 1"
 ok "losses bit for bit" is "$(losses bare.jsonl | cksum)" "$(losses calm.jsonl | cksum)"
 
-# 2. No restart left: the exit code says what it was, the sentence what, where, and what to do.
+# 2. No restart left: the exit code of the failure, and a sentence with what, where and what to do.
 run $tiny STEPS=30 CHECKPOINT_DIR=k0 CHECKPOINT_EVERY=8 FAULT=kill@step=21 MAX_RESTARTS=0
 ok "killed: 75" is $rc 75
 ok "named: rank, pid, signal, step; a guess is marked" is \
@@ -46,7 +46,7 @@ else
     skip "crashes" "sanitizers keep their own handlers"
 fi
 
-# 3. A loss that never becomes finite: as often as MAX_RESTARTS says, then 79.
+# 3. A loss that never becomes finite: MAX_RESTARTS times, then 79.
 wild="OPTIMIZER=sgd WEIGHT_DECAY=0 GRAD_CLIP=0 LR=1000"
 for max in 0 1; do
     run $tiny $wild STEPS=50 MAX_RESTARTS=$max
@@ -77,7 +77,7 @@ kill -TERM "$pid"
 finish
 ok "SIGTERM afterwards: 143" is $rc 143
 
-# 5. SIGTERM while nothing runs, between two lives: nothing to wait for.
+# 5. SIGTERM while no worker runs, between two starts: the run ends at once.
 stop_between_lives() {
     for i in 1 2 3; do
         wait_for 10 has_worker && kill -KILL "$worker"

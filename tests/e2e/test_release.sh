@@ -21,7 +21,7 @@ ok "the gates refuse shared libraries" is "$(gate "$common") $(grep -c 'libevent
 size=$(stat -c %s "$release")
 ok "it has less than 45 MB ($size bytes)" test "$size" -lt 45000000
 
-# 2. It says what is inside.
+# 2. It lists what is inside.
 "$release" version >out 2>err
 missing=
 for lib in libevent libcurl tls cjson utf8proc xxhash zstd ucx ibverbs libnl numa; do

@@ -44,7 +44,7 @@ ok "an older one of schema 2: the newest is gone on from" is "$rc $(grep -c 'ste
 ok "CHECKPOINT_KEEP=1 leaves it and the newest" is "$(ls kept | tr '\n' ' ')" "step-00000001 step-00000012 "
 ok "and leaves it as it was" is "$(sum_of kept/step-00000001)" "$before"
 
-# 4. RESUME=never asks for it: moved aside whole.
+# 4. With RESUME=never it is moved aside whole.
 fresh never
 schema never/step-00000002 2
 before=$(sum_of never/step-00000002)

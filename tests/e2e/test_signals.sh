@@ -52,7 +52,7 @@ for s in TERM INT USR1; do
 done
 unset OMP_NUM_THREADS
 
-# 4. Before the worker has said anything.
+# 4. Before the worker has published anything.
 for s in TERM INT USR1; do
     begin $endless CHECKPOINT_DIR=early
     wait_for 20 has_worker

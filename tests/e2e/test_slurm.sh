@@ -62,7 +62,7 @@ slurmctld -c >out 2>err && slurmd -N n0 >>out 2>>err && slurmd -N n1 >>out 2>>er
 pid=$$
 idle() { [ "$(sinfo -h -o %D -t idle 2>/dev/null)" = 2 ]; }
 wait_for 30 idle || give_up slurm "its nodes do not come up: $(sinfo -h 2>&1 | head -n 1), $(tail -n 1 n0.log)"
-# submit SETTING… — $job; both nodes are this machine, so node 0's address is said.
+# submit SETTING… — $job; both nodes are this machine, so node 0's address is given.
 submit() {
     # shellcheck disable=SC2086
     job=$(STATUS_PORT=0 JOB_TOKEN_FILE=$tmp/job.token CONVOY=$tmp/recorder MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) \

@@ -17,7 +17,7 @@ check() {
         sed 's/^/# /' out err
     fi
 }
-# tokenize CODE WORDS NAME=VALUE...: run, compare the exit code, look for the words in what it says; nothing half-written stays.
+# tokenize CODE TEXT NAME=VALUE...: run, compare the exit code, look for the text in its output; nothing half-written stays.
 tokenize() {
     want=$1
     words=$2

@@ -76,7 +76,7 @@ kill -INT "$pid"
 finish
 ok "SIGINT: 130" is $rc 130
 
-# 5. Many at once, and what the board says of them.
+# 5. Many at once, and what /status shows of them.
 port=$(free_port)
 "$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port $endless BATCH_SIZE=1 N_GPU_EACH_NODE=4 SHARD=full >out 2>err &
 pid=$!

@@ -53,7 +53,7 @@ sub lines { return split /\n/, slurp($_[0]) }
 sub out { return slurp('out') }
 sub err { return slurp('err') }
 
-# begin — `convoy train …` in a process group of its own, its words in the files out and err.
+# begin — `convoy train …` in a process group of its own, its output in the files out and err.
 sub begin {
     my (@settings) = @_;
     unlink 'out', 'err'; # a run that is killed at once must not seem to have said what the last one did

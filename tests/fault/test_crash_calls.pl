@@ -58,7 +58,7 @@ sub attach {
     return $is_there ? $pid : undef;
 }
 
-# live — the second life: from step 4, stopped after step 5, strace attached, let go. It is tried again when the machine was so slow that step 10 was done before it was stopped.
+# live — the second run: from step 4, stopped after step 5, strace attached, let go. It is tried again when the machine was so slow that step 10 was done before it was stopped.
 sub live {
     my ($async, $most, @inject) = @_;
     for (1 .. 8) {
@@ -160,8 +160,8 @@ sub die_at {
     return @bad;
 }
 
-# fail_once — the call fails once: strace goes when it is said that the checkpoint failed (each background writer counts its
-# calls anew, and the next would fail too).
+# fail_once — the call fails once: strace detaches when the log reports the failure (each background writer counts its
+# calls from zero, and the next would fail too).
 sub fail_once {
     my ($async, $call, $error, $tally) = @_;
     my ($name, $n) = @$call;

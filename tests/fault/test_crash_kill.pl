@@ -29,7 +29,7 @@ for my $task (qw(lm qa)) {
 
 my ($killed, $in_writing, $chains, $resumed) = (0, 0, 0, 0);
 
-# look — what a killed or finished run has said and left.
+# look — what a killed or finished run has logged and left behind.
 sub look {
     my ($dir, $before, $bad) = @_;
     my $said = err();

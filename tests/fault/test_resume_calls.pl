@@ -26,7 +26,7 @@ plan_skip('sanitizers make other calls') if $ENV{SAN};
 sub sums { return join "\n", sort map { slurp_sum($_) } glob 'run/step-0000000[48]/*' }
 sub slurp_sum { my ($p) = @_; return $p . ' ' . unpack('%32C*', slurp($p)) . ' ' . length slurp($p) }
 
-# resume — from a fresh copy of the first life, under strace; its exit code, -1: it did not end.
+# resume — from a fresh copy of the first run, under strace; returns its exit code, -1: it did not end.
 sub resume {
     my (@inject) = @_;
     copy_tree('run.first', 'run') or die;

@@ -36,6 +36,7 @@
 #include "node/checkpoint_status.h"
 #include "node/command_help.h"
 #include "node/config_map.h"
+#include "node/completion.h"
 #include "node/man_page.h"
 #include "node/process.h"
 #include "node/print.h"
@@ -75,29 +76,30 @@ static enum status run_help(const struct call *call);
 
 static const struct command commands[] = {
     {"train", "train [NAME=VALUE ...]",
-     "train, checkpoint, serve status; goes on where an earlier run stopped", true, false,
-     run_train},
+     "train with checkpoints and a status page; resumes an earlier run", true, false, run_train},
     {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, run_worker},
-    {"tokenize", "tokenize DATA=... OUT=...",
-     "text to a token file (llm.c .bin) that train takes as DATA", true, false, run_tokenize},
+    {"tokenize", "tokenize DATA=... OUT=...", "write a text as a token file (llm.c .bin), for DATA",
+     true, false, run_tokenize},
     {"generate", "generate [NAME=VALUE ...]",
-     "continue PROMPT: checkpoint, Hugging Face folder or llm.c file", true, false, run_generate},
+     "continue PROMPT with a checkpoint, Hugging Face folder or llm.c file", true, false,
+     run_generate},
     {"import", "import FROM=... TO=...",
-     "Hugging Face folder or llm.c model file to a checkpoint at step 0", true, false, run_import},
-    {"export", "export FROM=... TO=...", "checkpoint to a Hugging Face folder", true, false,
+     "make a checkpoint from a Hugging Face folder or an llm.c file", true, false, run_import},
+    {"export", "export FROM=... TO=...", "write a checkpoint as a Hugging Face folder", true, false,
      run_export},
     {"eval", "eval VAL_DATA=... [...]",
-     "loss and perplexity of a model; of a QA model exact match and F1", true, false, run_eval},
+     "measure loss and perplexity, or exact match and F1 of a QA model", true, false, run_eval},
     {"bench", "bench [NAME=VALUE ...]",
-     "speed of collectives between N_GPU_EACH_NODE workers, checked", true, false, run_bench},
+     "measure and check collectives between N_GPU_EACH_NODE workers", true, false, run_bench},
     {"status", "status [URL|DIR] [JSON=1]",
-     "how a run is doing: here, at URL, or by its folder; exit 0: healthy", true, true, run_status},
+     "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, run_status},
     {"config", "config [NAME=VALUE ...]",
-     "every setting with its value and who set it; JSON=1 for programs", true, false, run_config},
-    {"version", "version [gpu]", "release, commit, libraries; gpu: which of NVIDIA's are found",
-     false, false, run_version},
-    {"help", "help [WORD]", "one command, one setting, exit-codes in full; man; bash, zsh, fish",
-     false, false, run_help},
+     "show every setting with its value and source; JSON=1 for programs", true, false, run_config},
+    {"version", "version [gpu]",
+     "show release, commit, libraries; gpu: which NVIDIA ones are found", false, false,
+     run_version},
+    {"help", "help [WORD]", "show a command, a setting, exit-codes; man; bash, zsh, fish", false,
+     false, run_help},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
@@ -146,11 +148,12 @@ static void write_usage(struct text *out, bool is_bold)
     for (size_t i = 0; i < COMMANDS_N; i++)
         if (commands[i].help != NULL)
             text_add(out, "  %-26s  %s\n", commands[i].words, commands[i].help);
-    text_add(out,
-             "\n%sSettings%s: environment variables, or NAME=VALUE words, which win; the last of a "
-             "name counts.\n"
-             "NAME, default and meaning below; `convoy help NAME` tells one in full.\n",
-             on, off);
+    text_add(
+        out,
+        "\n%sSettings%s: environment variables, or NAME=VALUE arguments, which win; the last one "
+        "of a name counts.\n"
+        "Each row: name, default, meaning; `convoy help NAME` shows one in full.\n",
+        on, off);
     conf_write_help(out, is_bold);
     text_add(out, "\nOMP_NUM_THREADS limits the threads. `convoy help exit-codes` lists how a run "
                   "can end.\n");
@@ -189,8 +192,8 @@ static void write_settings_markdown(struct text *out)
     conf_write_markdown(out);
 }
 
-/* write_paper — what packages carry; false: topic is none of it. */
-static bool write_paper(const char *topic, struct text *out)
+/* write_generated — the man page or a shell's completion; false: topic is neither. */
+static bool write_generated(const char *topic, struct text *out)
 {
     struct man_page_command list[COMMANDS_N];
     for (size_t i = 0; i < COMMANDS_N; i++)
@@ -220,7 +223,7 @@ static enum status run_help(const struct call *call)
     else if (command != NULL && command->help != NULL)
         text_add(&out, "convoy %s\n  %s\n", command->words, command->help),
             command_help_write(topic, &out);
-    else if (!write_paper(topic, &out) && !conf_write_setting(topic, &out)) {
+    else if (!write_generated(topic, &out) && !conf_write_setting(topic, &out)) {
         const char *nearest = nearest_command(topic);
         nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
         return FAIL(ST_USAGE, "no help on %.64s: neither a command nor a setting%s%s%s", topic,
@@ -252,7 +255,7 @@ static void add_nvidia(struct text *out)
     const struct nccl_lib *nccl;
     int gpus = 0;
     library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
-    text_add(out, "of NVIDIA, opened when needed:\n");
+    text_add(out, "NVIDIA libraries, opened when needed:\n");
     enum status st = dev_cuda_count(&gpus);
     text_format(about, sizeof(about), "%d GPU%s", gpus, gpus == 1 ? "" : "s");
     add_opened(out, "driver", st, about);
@@ -407,12 +410,11 @@ static enum status run_status(const struct call *call)
     if (call->word[0] == '/' || call->word[0] == '.')
         return FAIL(
             ST_UNHEALTHY,
-            "%s is no folder; name a run's CHECKPOINT_DIR, or a URL such as http://host:8080",
+            "%s is not a folder; give a run's CHECKPOINT_DIR, or a URL such as http://host:8080",
             call->word);
     int port = (int)conf_i64(call->conf, CONF_STATUS_PORT);
     if (port == 0 && call->word[0] == 0)
-        return FAIL(ST_BAD_SETTING,
-                    "STATUS_PORT=0 (%s) means no endpoint; say which port, or a URL",
+        return FAIL(ST_BAD_SETTING, "STATUS_PORT=0 (%s) means no endpoint; give a port or a URL",
                     conf_source(call->conf, CONF_STATUS_PORT));
     /* An endpoint that listens on one address only is not on 127.0.0.1. */
     char url[320];
@@ -490,8 +492,8 @@ static enum status show_beginning(const char *program)
              "Convoy trains GPT-2-class language models. It needs a text to train on:\n\n"
              "  %s train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1   train; watch it at "
              "http://127.0.0.1:8080/\n"
-             "  %s generate CHECKPOINT_DIR=run1 PROMPT='Once upon'           write text with what "
-             "was learnt\n"
+             "  %s generate CHECKPOINT_DIR=run1 PROMPT='Once upon'           write text with the "
+             "trained model\n"
              "  %s train MODEL=gpt2-nano DATA=synthetic STEPS=20             only try this "
              "machine, on random tokens\n"
              "  %s help                                                      every command and "

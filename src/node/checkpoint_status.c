@@ -222,7 +222,7 @@ static enum status check(const struct checkpoint_dir *f)
     int damaged = f->named_n - f->steps_n;
     if (f->steps_n == 0 && f->named_n == 0)
         return FAIL(ST_UNHEALTHY,
-                    "%s holds no checkpoint; name a run's CHECKPOINT_DIR, or a URL such as "
+                    "%s holds no checkpoint; give a run's CHECKPOINT_DIR, or a URL such as "
                     "http://host:8080",
                     f->dir);
     if (damaged > 0 && f->steps_n < CHECKPOINTS_MAX)

@@ -1,5 +1,5 @@
-/* cluster_bridge — connects the board of this node with the cluster: what its workers publish goes to
- * node 0, and what node 0 decides goes on the board.
+/* cluster_bridge — connects the board of this node with the cluster: what its workers publish goes
+ * to node 0, and what node 0 decides goes on the board.
  *
  *   all workers ready → cluster_ready → a world → the board → a worker or node is lost → abort →
  *   all workers ready again …
@@ -34,8 +34,8 @@ struct cluster_bridge_config {
 /* cluster_bridge_open — joins the cluster; on node 0 it may block up to 30 s for its own name. */
 enum status cluster_bridge_open(const struct cluster_bridge_config *config,
                                 struct cluster_bridge **out);
-/* cluster_bridge_end — leave the cluster and close its sockets; cluster_bridge_fill still shows what
- * was known last. Accepts NULL. */
+/* cluster_bridge_end — leave the cluster and close its sockets; cluster_bridge_fill still shows
+ * what was known last. Accepts NULL. */
 void cluster_bridge_end(struct cluster_bridge *bridge);
 /* cluster_bridge_close — accepts NULL; may be called within on_end. */
 void cluster_bridge_close(struct cluster_bridge *bridge);

@@ -46,8 +46,7 @@ static void add_settings(const char *names, struct text *out)
 {
     char name[64];
     if (names[0] != 0)
-        text_add(out,
-                 "\nSettings that matter for it (`convoy help` lists all, with their defaults)\n");
+        text_add(out, "\nMain settings (`convoy help` lists all, with their defaults)\n");
     while (names[0] != 0) {
         size_t n = strcspn(names, " ");
         text_format(name, sizeof name, "%.*s", (int)n, names);

@@ -1,9 +1,9 @@
-/* completion — completion for bash, zsh and fish: commands, settings, the values of those that have
- * a list, files for those that take a path. See man_page.h. */
+/* completion — for bash, zsh and fish: commands, settings, the values of those that have a list, files
+ * for those that take a path. See completion.h. */
 #include <string.h>
 
 #include "conf/conf.h"
-#include "node/man_page.h"
+#include "node/completion.h"
 
 typedef void write_shell(struct text *out, const struct man_page_command *commands, int n);
 

@@ -24,11 +24,14 @@
 /* clang-format off */
 #define IS_TASK(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_TASK_##value)
 #define IS_OPTIM(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, OPTIM_KIND_##value)
-#define IS_LR_SCHEDULE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, LR_SCHEDULE_KIND_##value)
+#define IS_LR_SCHEDULE(row, value, word) \
+    CONF_CHOICE_IS(CONF_##row##_##value, LR_SCHEDULE_KIND_##value)
 #define IS_SHARD(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, LAYOUT_SHARD_##value)
-#define IS_COMPRESS(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, GRAD_COMPRESS_KIND_##value)
+#define IS_COMPRESS(row, value, word) \
+    CONF_CHOICE_IS(CONF_##row##_##value, GRAD_COMPRESS_KIND_##value)
 #define IS_RECOMPUTE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_RECOMPUTE_##value)
-#define IS_CHECKPOINT_ASYNC(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, CHECKPOINT_ASYNC_MODE_##value)
+#define IS_CHECKPOINT_ASYNC(row, value, word) \
+    CONF_CHOICE_IS(CONF_##row##_##value, CHECKPOINT_ASYNC_MODE_##value)
 #define IS_RESUME(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, TRAINER_RESUME_##value)
 CONF_TASK_LIST(IS_TASK)
 CONF_OPTIMIZER_LIST(IS_OPTIM)

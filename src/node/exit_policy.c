@@ -33,10 +33,10 @@ static bool may_restart(enum status st)
 }
 
 /* where — "worker rank 0 (pid 71)" and "at step 12, phase training". */
-static void where(const struct exit_policy_facts *facts, char *who, size_t who_cap, char *place,
-                  size_t place_cap)
+static void where(const struct exit_policy_facts *facts, char *worker, size_t worker_cap,
+                  char *place, size_t place_cap)
 {
-    text_format(who, who_cap, "worker rank %d (pid %d)", facts->rank, facts->pid);
+    text_format(worker, worker_cap, "worker rank %d (pid %d)", facts->rank, facts->pid);
     if (facts->step >= 0)
         text_format(place, place_cap, "after step %lld, phase %s", (long long)facts->step,
                     board_phase_text(facts->phase));
@@ -44,7 +44,7 @@ static void where(const struct exit_policy_facts *facts, char *who, size_t who_c
         text_format(place, place_cap, "before it published anything");
 }
 
-static void of_hang(const struct exit_policy_facts *facts, const char *who, const char *place,
+static void of_hang(const struct exit_policy_facts *facts, const char *worker, const char *place,
                     struct exit_policy_decision *out)
 {
     const char *state = "if its steps are really that slow, set STEP_TIMEOUT higher";
@@ -54,11 +54,11 @@ static void of_hang(const struct exit_policy_facts *facts, const char *who, cons
         state = "the process was waiting for a disk or network file system (see `dmesg`); if that "
                 "is really so slow, set STEP_TIMEOUT higher";
     out->st = ST_HANG;
-    text_format(out->text, sizeof out->text, "%s hung: no sign of progress for %.1f s %s; %s", who,
-                (double)facts->silent_ms / 1000, place, state);
+    text_format(out->text, sizeof out->text, "%s hung: no sign of progress for %.1f s %s; %s",
+                worker, (double)facts->silent_ms / 1000, place, state);
 }
 
-static void of_signal(const struct exit_policy_facts *facts, const char *who, const char *place,
+static void of_signal(const struct exit_policy_facts *facts, const char *worker, const char *place,
                       struct exit_policy_decision *out)
 {
     int signal_n = WTERMSIG(facts->wait_status);
@@ -71,41 +71,40 @@ static void of_signal(const struct exit_policy_facts *facts, const char *who, co
     else if (signal_n == SIGKILL)
         hint = "; a guess: the kernel's out-of-memory killer (see `dmesg`); a smaller BATCH_SIZE "
                "or SEQ_LEN, or RECOMPUTE=block, needs less";
-    text_format(out->text, sizeof out->text, "%s was killed by %s %s%s", who, name, place, hint);
+    text_format(out->text, sizeof out->text, "%s was killed by %s %s%s", worker, name, place, hint);
 }
 
-static void of_exit(const struct exit_policy_facts *facts, const char *who, const char *place,
+static void of_exit(const struct exit_policy_facts *facts, const char *worker, const char *place,
                     struct exit_policy_decision *out)
 {
     int code = WEXITSTATUS(facts->wait_status);
     out->st = status_from_exit(code);
-    if (out->st == ST_UNHEALTHY)
-        /* 1 is what `convoy status` answers; from a worker: a sanitizer's or a loader's failure */
+    if (out->st == ST_UNHEALTHY) /* a sanitizer or the loader failed; no worker returns 1 */
         out->st = ST_BUG;
     if (out->st == ST_OK)
-        text_format(out->text, sizeof out->text, "%s finished", who);
+        text_format(out->text, sizeof out->text, "%s finished", worker);
     else if (facts->message[0] && !may_restart(out->st))
-        /* a person reads this one: only what to change */
+        /* this sentence already names what the user must change */
         text_copy(out->text, sizeof out->text, facts->message);
     else if (facts->message[0])
-        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s: %s", who, code,
+        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s: %s", worker, code,
                     place, facts->message);
     else
-        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s (%s)", who, code,
+        text_format(out->text, sizeof out->text, "%s ended with exit code %d %s (%s)", worker, code,
                     place, status_text(out->st));
 }
 
 void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_policy_decision *out)
 {
-    char who[64], place[96];
-    where(facts, who, sizeof who, place, sizeof place);
+    char worker[64], place[96];
+    where(facts, worker, sizeof worker, place, sizeof place);
     memset(out, 0, sizeof *out);
     if (facts->was_hung)
-        of_hang(facts, who, place, out);
+        of_hang(facts, worker, place, out);
     else if (WIFSIGNALED(facts->wait_status))
-        of_signal(facts, who, place, out);
+        of_signal(facts, worker, place, out);
     else
-        of_exit(facts, who, place, out);
+        of_exit(facts, worker, place, out);
     out->may_restart = may_restart(out->st);
 }
 

@@ -6,7 +6,8 @@
  *   2. publishes on the board that it is ready, with that address
  *   3. waits for the next world (the addresses of all ranks)
  *   4. connects to the other ranks and goes on from the last checkpoint
- * With one rank there is one generation and nothing to wait for; the supervisor restarts that worker.
+ * With one rank there is one generation and nothing to wait for; the supervisor restarts that
+ * worker.
  *
  * What runs in a generation is the caller's function. Must not know models, steps or settings. */
 #ifndef CONVOY_NODE_GENERATIONS_H
@@ -25,8 +26,8 @@ struct generations_config {
     struct dev *dev;
     int shm_fd;
     int64_t timeout_ms; /* of a collective */
-    /* A collective may take longer by this than the silence that this node's workers are allowed
-     * at that time. */
+    /* A collective may take longer by this than the silence that this node's workers are allowed at
+     * that time. */
     int64_t extra_ms;
     /* fingerprints: the same on all ranks, or ST_DISAGREE; val_data 0: none */
     uint64_t data, val_data;

@@ -1,4 +1,4 @@
-/* man_page_write — convoy(1) in the man macros: See man_page.h. */
+/* man_page — convoy(1) in the man macros. See man_page.h. */
 #include <string.h>
 
 #include "base/status.h"
@@ -68,7 +68,7 @@ static void add_setting(struct text *out, int key)
 static void add_settings(struct text *out)
 {
     const char *heading = "";
-    text_add(out, ".SH SETTINGS\nAn environment variable or a word NAME=VALUE, which wins.\n");
+    text_add(out, ".SH SETTINGS\nAn environment variable or a NAME=VALUE argument, which wins.\n");
     for (int key = 0; key < CONF_N; key++) {
         const char *next = conf_row_heading((enum conf_key)key);
         if (next == NULL)
@@ -100,13 +100,13 @@ void man_page_write(const struct man_page_command *commands, int n, struct text 
     text_add(out, ".TH CONVOY 1 \"%s\" \"convoy %s\" \"User Commands\"\n", version_date(),
              version_text());
     text_add(out,
-             ".SH NAME\nconvoy \\- train language models of GPT\\-2's kind on one machine or many\n"
+             ".SH NAME\nconvoy \\- train GPT\\-2\\-class language models on one machine or many\n"
              ".SH SYNOPSIS\n.B convoy\n[\\fICOMMAND\\fR] [\\fINAME\\fR=\\fIVALUE\\fR ...]\n"
              ".SH DESCRIPTION\nOne executable, without Python, ssh or MPI: one copy runs on each "
              "machine,\n"
-             "trains, writes checkpoints, shows its state over HTTP, and goes on from its last "
-             "checkpoint when\n"
-             "something dies.\n");
+             "trains, writes checkpoints and shows its state over HTTP. After a failure it resumes "
+             "from the last\n"
+             "checkpoint.\n");
     add_commands(out, commands, n);
     add_settings(out);
     text_add(out, ".SH EXIT STATUS\n");

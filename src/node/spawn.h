@@ -26,7 +26,8 @@ enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out);
  * with one worker. */
 enum status spawn_shm_fd(int workers_n, int *fd_out);
 /* spawn_raise_priority — lower this process's nice value where that is allowed (CAP_SYS_NICE,
- * RLIMIT_NICE). Workers that start later keep the old value. Returns by how much; 0: not allowed. */
+ * RLIMIT_NICE). Workers that start later keep the old value. Returns by how much; 0: not
+ * allowed. */
 int spawn_raise_priority(void);
 /* spawn_reap — collect one ended child, ours or (as PID 1) an adopted one. False: none is left. */
 bool spawn_reap(pid_t *pid_out, int *wait_status_out);

@@ -56,7 +56,8 @@ bool supervisor_has_checkpoint_dir(const struct supervisor *s);
 /* supervisor_recover_worker_ended — a workers_config.on_end: end the run, or start the worker
  * again. */
 void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker);
-/* supervisor_recover_keep_stats — keep what must outlive worker 0, which is about to be replaced. */
+/* supervisor_recover_keep_stats — keep what must outlive worker 0, which is about to be
+ * replaced. */
 void supervisor_recover_keep_stats(struct supervisor *s);
 /* supervisor_recover_set_resume — set node.resume_step, as far as this node knows it; returns out,
  * the same for people: "the checkpoint of step 40". */

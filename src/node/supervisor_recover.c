@@ -9,8 +9,8 @@
 #include "node/exit_policy.h"
 #include "train/stop_request.h"
 
-/* is_clean_stop — the worker ended as the stop request asked. SIGTERM may come while the worker still
- * carries out SIGUSR1. */
+/* is_clean_stop — the worker ended as the stop request asked. SIGTERM may come while the worker
+ * still carries out SIGUSR1. */
 static bool is_clean_stop(const struct supervisor *s, const struct workers_end *worker)
 {
     enum status st = worker->decision.st;
@@ -18,8 +18,8 @@ static bool is_clean_stop(const struct supervisor *s, const struct workers_end *
            (st == stop_request_status(s->stop) || (s->was_preempted && st == ST_RETRY));
 }
 
-/* keep_checkpoint — copy what rank 0 published of its checkpoints: the board forgets it when the next
- * worker starts. */
+/* keep_checkpoint — copy what rank 0 published of its checkpoints: the board forgets it when the
+ * next worker starts. */
 static void keep_checkpoint(struct supervisor *s, const struct board_worker *first)
 {
     if (s->node.node_id == 0 && first->rank == 0 && first->checkpoint.step >= 0)
@@ -51,8 +51,8 @@ static void end_stopped(struct supervisor *s, const struct workers_end *worker)
     supervisor_leave(s, st);
 }
 
-/* end_clean_stop — all workers stopped after a checkpoint. The sentence is the trainer's on this node's
- * lowest rank. */
+/* end_clean_stop — all workers stopped after a checkpoint. The sentence is the trainer's on this
+ * node's lowest rank. */
 static void end_clean_stop(struct supervisor *s, const struct workers_end *worker)
 {
     enum status st = stop_request_status(s->stop);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cli — the words a person types: help, version, config, mistakes; exit codes that need no training; colours; full and closed
-# outputs. Runs in an environment of its own, so that the caller's variables say nothing.
+# test_cli — what a user types: help, version, config, mistakes; exit codes that need no training; colours; full and closed
+# outputs. Runs in an environment of its own, so the caller's variables do not matter.
 top=$(pwd)
 convoy=$top/${BUILD:-build}/convoy
 work=$(mktemp -d "${TMPDIR:-/tmp}/convoy-cli-XXXXXX") || exit 99
@@ -25,7 +25,7 @@ try() {
     why=
     [ "$code" = "$want" ] || why="exit code $code, want $want"
 }
-# says FILE WORDS: the words are in out or err; quiet FILE: it is empty.
+# says FILE TEXT: the text is in out or err; quiet FILE: it is empty.
 says() { grep -qF -- "$2" "$1" || why="${why:-$1 does not say: $2}"; }
 quiet() { [ ! -s "$1" ] || why="${why:-$1 is not empty}"; }
 is() {
@@ -143,7 +143,7 @@ try 64 -- train --job-token abcdefghijklmnop; ! grep -q abcdefgh err || why='the
 
 # help COMMAND: settings that matter, and examples that are right but for the files they name.
 for command in train tokenize generate import export eval bench status config; do
-    try 0 -- help $command; says out 'Settings that matter'; says out "  convoy $command"
+    try 0 -- help $command; says out 'Main settings'; says out "  convoy $command"
     [ "$(awk '{ if (length($0) > w) w = length($0) } END { print w }' out)" -le 120 ] || why='over 120 columns'
     sed -n "s/^  convoy $command//p" out >examples
     while read -r words; do
@@ -154,7 +154,7 @@ for command in train tokenize generate import export eval bench status config; d
     is
 done
 
-# status of a folder: its newest checkpoint, which others are kept, its settings; damage is told.
+# status of a folder: its newest checkpoint, the other ones, its settings; damage is reported.
 tiny='DATA=synthetic MODEL=gpt2-nano LAYERS=1 HEADS=1 EMBED=8 VOCAB=16 CONTEXT=8 BATCH_SIZE=1 STATUS_PORT=0'
 # shellcheck disable=SC2086
 try 0 -- train $tiny STEPS=4 CHECKPOINT_DIR=run1 CHECKPOINT_EVERY=2 LR=0.0125; is
@@ -169,7 +169,7 @@ try 1 -- status run1; says out 'step        2 '; says err '1 of 2 checkpoints ca
 try 1 -- status run1/step-00000004; says err 'manifest.json'; quiet out; is
 mkdir bare
 try 1 -- status bare; says err 'holds no checkpoint'; is
-try 1 -- status ./nowhere; says err 'is no folder'; is
+try 1 -- status ./nowhere; says err 'is not a folder'; is
 
 # tokenize: what is missing, and one word that becomes a file.
 try 78 -- tokenize OUT=o.bin; says err 'set DATA'; is
@@ -211,7 +211,7 @@ else
     printf 'ok %d - bold on a terminal # SKIP script(1) is not installed\n' "$n"
 fi
 
-# A full or closed stdout is a failure of storage, and said so.
+# A full or closed stdout is reported as a failure of storage.
 : >out
 for words in help version config 'config JSON=1' 'help exit-codes' 'help LR' 'help settings-markdown'; do
     what=" convoy $words >/dev/full"
@@ -239,7 +239,7 @@ why=
 says out 'Usage'
 is
 
-# The largest environment that the system passes on, and words of every kind.
+# The largest environment that the system passes on, and arguments of every kind.
 what=' an environment of 5000 variables and one of 100 kB'
 why=
 env -i PATH="$PATH" HOME="$work" $(seq -f 'SOME_VARIABLE_%.0f=x' 5000) DATA="$(head -c 100000 /dev/zero | tr '\0' a)" "$convoy" config >out 2>err

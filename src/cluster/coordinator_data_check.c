@@ -23,7 +23,7 @@ find_reference(const struct coordinator *c, const struct coordinator_node *node,
 
 static bool refuse_other_data(struct coordinator *c, struct coordinator_node *node)
 {
-    int node_id = (int)(node - c->nodes), right_id;
+    int node_id = coordinator_node_id(c, node), right_id;
     const struct cluster_address *right = find_reference(c, node, &right_id);
     const struct cluster_address *its =
         &c->addresses[(size_t)node_id * (size_t)c->config.workers_n];
@@ -35,8 +35,8 @@ static bool refuse_other_data(struct coordinator *c, struct coordinator_node *no
     node->ready = 0;
     node->disconnected_ms = -1;
     log_queue_add(&c->log, true,
-                  "refused node %d (%s, pid %lld): %s; the others wait for a right one", node_id,
-                  node->host, (long long)node->pid, node->why);
+                  "refused node %d (%s, pid %lld): %s; the others wait for one with the right data",
+                  node_id, node->host, (long long)node->pid, node->why);
     return true;
 }
 
@@ -48,8 +48,7 @@ bool coordinator_data_check(struct coordinator *c)
         return false;
     for (int i = 0; i < c->config.nodes_n; i++) {
         struct coordinator_node *node = &c->nodes[i];
-        bool is_present = node->state == CLUSTER_NODE_JOINED || node->state == CLUSTER_NODE_SUSPECT;
-        if (is_present && node->ready > node->used)
+        if (coordinator_is_present(node) && node->ready > node->used)
             is_any = refuse_other_data(c, node) || is_any;
     }
     return is_any;

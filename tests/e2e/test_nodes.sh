@@ -158,7 +158,7 @@ kill -TERM "${node[0]}"
 finish_nodes 2
 ok "SIGTERM on node 0: 143 on all" is "$codes" "143 143"
 
-# 6. Who comes back with something else is refused itself; the others keep their workers and wait for a right one.
+# 6. A node that returns with another setting or other data is refused; the others keep their workers and wait for a right one.
 job="$endless N_NODES=2 VOCAB=50257 CHECKPOINT_DIR=back CHECKPOINT_EVERY=20 MAX_RESTARTS=20 JOIN_TIMEOUT=60s"
 begin_node 0 $job DATA=a.txt
 begin_node 1 $job DATA=a.txt

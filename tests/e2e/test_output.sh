@@ -24,9 +24,9 @@ ok "so is the last one before a stop" is "$rc $(grep -c '^step ' out) $(tail -n 
 run $tiny STEPS=3 LOG_FORMAT=json RUN_NAME='first "try"' LOG_EVERY=1
 ok "JSON: each line is an object with the run's name" is "$(jq -r .run err | sort -u) $(jq -s length err) $(wc -c <out)" "first \"try\" $(wc -l <err) 0"
 ok "numbers are members" is \
-    "$(jq -s -c '[.[] | select(.room == "console" and .step) | [.step, .steps, (.loss | type), (.lr | type), (.norm | type), (.step_ms | type), (.tokens_per_second | type), (.mfu | type)]] | .[0], length' err | tr '\n' ' ')" \
+    "$(jq -s -c '[.[] | select(.module == "console" and .step) | [.step, .steps, (.loss | type), (.lr | type), (.norm | type), (.step_ms | type), (.tokens_per_second | type), (.mfu | type)]] | .[0], length' err | tr '\n' ' ')" \
     '[1,3,"number","number","number","number","number","number"] 3 '
-ok "and not in the message" is "$(jq -r 'select(.room == "console" and .step) | .message' err | tr '\n' ' ')" "step 1/3 step 2/3 step 3/3 "
+ok "and not in the message" is "$(jq -r 'select(.module == "console" and .step) | .message' err | tr '\n' ' ')" "step 1/3 step 2/3 step 3/3 "
 
 run $tiny STEPS=3 RUN_NAME=first TENSORBOARD_DIR=tb
 ok "RUN_NAME is TensorBoard's name of the run" is "$rc $(ls tb) $(ls tb/first | wc -l) $(grep -c 'run first$' err)" "0 first 1 1"

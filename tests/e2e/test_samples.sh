@@ -21,7 +21,7 @@ for step in 4 12; do
     ok "step $step: the text that generate writes from that checkpoint" cmp -s sample text
 done
 run $text SAMPLE_EVERY=12 TEMPERATURE=0 LOG_FORMAT=json
-ok "an object in the log with LOG_FORMAT=json" is "$(jq -r 'select(.message | startswith("step 12/12  sample \"")) | .room' err)" console
+ok "an object in the log with LOG_FORMAT=json" is "$(jq -r 'select(.message | startswith("step 12/12  sample \"")) | .module' err)" console
 run $tiny STEPS=4 SAMPLE_EVERY=2
 ok "a vocabulary without <|endoftext|>: 78, with what to do" is "$rc $(grep -c 'set PROMPT' err)" "78 1"
 run $tiny STEPS=4 SAMPLE_EVERY=2 TASK=qa

@@ -7,8 +7,8 @@
  * - All ranks, or the owner alone, take the dequantised sum: so all hold the same bits.
  *
  * Error feedback: what INT8 loses is added to the next step's gradient, by the sender for its
- * gradient and by the owner for the sum (Seide et al. 2014; Karimireddy et al. 2019; on both sides
- * as in 1-bit Adam, Tang et al. 2021). Residuals are not in checkpoints: a resumed run begins with
+ * gradient and by the owner for the sum. (Seide et al. 2014; Karimireddy et al. 2019; on both sides
+ * as in 1-bit Adam, Tang et al. 2021.) Residuals are not in checkpoints: a resumed run begins with
  * none.
  *
  * Everything runs in the comm's thread, bucket after bucket, on a CPU device of one thread.

@@ -44,7 +44,7 @@
  * - The input layer's touches the rows of the micro-batch's tokens only. These rows are exchanged
  *   at the end (sparse_embed.h) where that is cheaper and gradients lie in host memory.
  * - Where rows are exchanged, the dense gradient is all-reduced beside the backward pass, with
- *   `none` too, because the next forward pass begins with the embedding.
+ *   `none` too: the next forward pass begins with the embedding.
  *
  * The gradient norm: each rank adds the squares of its shard of each bucket. These sums are
  * all-reduced, and then added from the last bucket to the first.

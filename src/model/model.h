@@ -111,9 +111,9 @@ double model_flops_per_token(const struct model_dims *dims, int64_t t);
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
                        enum model_recompute recompute, bool want_grad, enum dtype dtype,
                        struct arena *acts, struct arena *scratch, struct model_acts **out);
-/* model_plan_kv_cache — makes a plan of one sample without gradients keep q, k and v of all tokens
- * and blocks from pass to pass, so that a pass with `past` computes one token. Takes (L-1)·t·3C
- * elements more. q is not read again; it is kept because q, k and v lie side by side. */
+/* model_plan_kv_cache — gives a plan of one sample without gradients a KV cache: q, k and v of all
+ * tokens and blocks stay from pass to pass. A pass with `past` then computes one token. Takes
+ * (L-1)·t·3C elements more. q is not read again; it is kept because q, k and v lie side by side. */
 void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
                          struct arena *acts);
 void model_plan_free(struct model_acts *acts); /* accepts NULL; the arenas stay */

@@ -1,14 +1,15 @@
 /* gpt2_acts — the activations that backward needs, and the scratch that both directions share; for
  * src/model only.
  *
- * Kept for each block, elements a row: its input (C), mean and rstd of ln_1 and ln_2, qkv (3C), the
- * output (C) and lse (H) of attention, the middle of the block (C), the MLP before GELU (4C): 10C
- * together. The outputs of LayerNorm and GELU are computed again.
+ * Kept for each block, in elements a row; 10C together:
+ * - its input (C), the middle of the block (C), the MLP before GELU (4C)
+ * - qkv (3C), the output (C) and lse (H) of attention, mean and rstd of ln_1 and ln_2
+ * The outputs of LayerNorm and GELU are computed again. Less is kept:
  * - RECOMPUTE=attention: all blocks share one qkv, output and lse.
  * - RECOMPUTE=block, and without gradients: all blocks share everything but their inputs.
- * - Shared tensors are written again in the block's backward before they are read.
- * - model_plan_kv_cache: each block has a qkv of its own; earlier passes wrote its first `past`
- *   rows.
+ * Shared tensors are written again in the block's backward before they are read. With a KV cache
+ * (model_plan_kv_cache) each block has a qkv of its own; earlier passes wrote its first `past`
+ * rows.
  *
  * Scratch: y (N,C); dx (N,C), the gradient on its way down; wide: (N,4C) or a chunk of logits,
  * whichever is larger. Tensors C, 3C and 4C wide and all scratch are of the plan's dtype, the

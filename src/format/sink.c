@@ -132,7 +132,7 @@ static enum status open_new(struct sink *sink)
         return FAIL(ST_STORE, "cannot create %s (%" PRId64 " bytes): %s", sink->path,
                     sink->total_bytes, strerror(errno));
     if (sink->total_bytes >= BUFFER_BYTES)
-        /* file systems that cannot use the page cache */
+        /* without it, the page cache is used */
         (void)fcntl(sink->fd, F_SETFL, O_DIRECT);
     return ST_OK;
 }

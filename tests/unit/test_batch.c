@@ -1,4 +1,4 @@
-/* test_batch — what counts, what it is divided by, and what is refused. */
+/* test_batch — which labels count, the divisor of a loss, and what is refused. */
 #include "train/batch.h"
 
 #include "harness.h"

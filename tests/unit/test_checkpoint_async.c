@@ -1,6 +1,6 @@
 /* test_checkpoint_async — what is written in the background is the state at the moment of the save;
- * failures are counted and leave the older checkpoint; there is never more than one writing;
- * without memory training waits. */
+ * failures are counted and leave the older checkpoint; there is never more than one write; without
+ * memory training waits. */
 #include "harness.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ struct rig {
 
 static void heartbeat(void *arg) { ((struct rig *)arg)->beats++; }
 
-/* rig — vocab decides how large the state is: 12 · 16 · vocab bytes and some. */
+/* rig — vocab sets the size of the state: 12 · 16 · vocab bytes and some. */
 static void rig_open(struct rig *r, const char *name, int64_t vocab)
 {
     memset(r, 0, sizeof *r);
@@ -82,7 +82,7 @@ static void train(struct rig *r, float value)
             step_part(r->step, part)[i] = value;
 }
 
-/* holds — the newest checkpoint is of this step, and every value looked at is `value`. */
+/* holds — the newest checkpoint is of this step, and its values are `value`. */
 static void holds(const struct rig *r, int64_t step, float value)
 {
     static const char *const parts[] = {"model", "optim_m", "optim_v"};
@@ -114,7 +114,7 @@ static void test_the_moment_of_the_save(void **state)
     for (int64_t step = 1; step <= 3; step++) {
         struct checkpoint_progress progress = at(step);
         train(&r, (float)step);
-        /* asked for: waits for the one before */
+        /* is_asked: waits for the one before */
         assert_true(checkpoint_async_save(r.checkpoint_async, &progress, true));
         train(&r, -1);
         assert_true(r.last.stall_ms > 0);
@@ -134,7 +134,7 @@ static void test_the_moment_of_the_save(void **state)
     rig_close(&r);
 }
 
-/* The end waits for what is being written, and saves what came after it. */
+/* The end of a run waits for the write under way, and saves what came after it. */
 static void test_finish_and_close(void **state)
 {
     (void)state;
@@ -162,7 +162,8 @@ static void test_finish_and_close(void **state)
     ckpt_close(ckpt);
 }
 
-/* A second save at once, so that the first is still under way: one of some tries must meet it. */
+/* A second save at once, while the first is still under way: at least one of several tries must
+ * meet it. */
 static void test_skip(void **state)
 {
     (void)state;
@@ -234,11 +235,11 @@ static void test_memory(void **state)
     assert_int_equal(checkpoint_async_open(&r.config, &r.checkpoint_async), ST_OK);
     progress = at(2);
     assert_true(checkpoint_async_save(r.checkpoint_async, &progress, false));
-    assert_int_equal(r.last.step, 1); /* not yet: it is being written, or nobody has looked */
+    assert_int_equal(r.last.step, 1); /* not yet: it is being written, or was not polled */
     rig_close(&r);
 }
 
-/* A small state, or no saves in the midst: no copy. */
+/* A small state, or no periodic saves: no copy. */
 static void test_no_copy(void **state)
 {
     (void)state;

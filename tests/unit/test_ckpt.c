@@ -1,5 +1,5 @@
-/* ckpt: what is saved opens, the newest valid one is found, old ones go, obstacles get a sentence.
- * (Damage and dying disks: tests/fault.) */
+/* test_ckpt — what is saved can be opened, the newest valid checkpoint is found, old ones are
+ * removed, and obstacles give a message. (Damage and failing disks: tests/fault.) */
 #include "harness.h"
 
 #include <dirent.h>
@@ -187,7 +187,7 @@ static void test_names(void **state)
     struct ckpt *ckpt;
     assert_int_equal(sample_save(lock, 3, 0, path), ST_OK);
     assert_int_equal(rename(below("step-00000003"), below("step-00000009")), 0);
-    expect_newest(-1); /* renamed: its manifest tells 3 */
+    expect_newest(-1); /* renamed: its manifest says step 3 */
     assert_int_equal(mkdir(below("step-7"), 0777), 0);
     assert_int_equal(mkdir(below("step-00000007x"), 0777), 0);
     assert_int_equal(sample_save(lock, 123456789012, 0, path), ST_OK);
@@ -266,7 +266,7 @@ static void test_bad_meta(void **state)
     assert_int_equal(count_entries(), 0);
 }
 
-/* A part of a tensor, as a rank of another mesh asks for it. */
+/* A range of a tensor, as a rank of another mesh reads it. */
 static void test_range(void **state)
 {
     (void)state;

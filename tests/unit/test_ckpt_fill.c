@@ -1,5 +1,5 @@
-/* test_ckpt_fill — contents arrive where they are wanted and only when every byte is right; a byte
- * changed anywhere is found out, in parts that nobody wants too. */
+/* test_ckpt_fill — contents arrive in the memory of their tensors, and only if every byte is right;
+ * a byte changed anywhere is found, also in parts that are not wanted. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 
 #include "ckpt_sample.h"
 
-/* 6 MB a file: several pieces, written and read past the page cache where that can be */
+/* 6 MB a file: several chunks, written and read past the page cache where that is possible */
 #define ELEMS 1500000
 
 static char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
@@ -79,7 +79,7 @@ static void test_values(void **state)
     assert_null(none);
 }
 
-/* flip — one byte of a file is another, and comes back. */
+/* flip — changes one byte of a file, or restores it. */
 static void flip(const char *part, int64_t at)
 {
     char name[FILE_PATH_MAX], byte;

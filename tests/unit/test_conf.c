@@ -1,5 +1,5 @@
-/* test_conf — values: what each kind takes and refuses, who wins, what a refusal says; the table
- * itself. */
+/* test_conf — values: what each kind accepts and refuses, the order of sources, the messages of
+ * refusals; the table itself. */
 #include "harness.h"
 
 #include <string.h>
@@ -9,13 +9,13 @@
 
 #define WORDS_MAX 8
 
-/* One call: up to seven words and variables; what comes out. */
+/* One call: up to seven words and variables, and the result. */
 struct trial {
     const char *words[WORDS_MAX];
     const char *environment[WORDS_MAX];
     enum status st;
     enum conf_key key; /* when st is ST_OK: this setting … */
-    const char *text;  /* … has this text; else the sentence holds it */
+    const char *text;  /* … has this text; else the message contains it */
     const char *source;
 };
 
@@ -275,7 +275,7 @@ static void order_of_sources(void **state)
         {{NULL}, {"STEPS=5", "STEPS=6"}, ST_OK, CONF_STEPS, "5", "environment"},
         {{NULL}, {"STEPS="}, ST_OK, CONF_STEPS, "0", "default"},
         {{"DATA="}, {"DATA=x"}, ST_OK, CONF_DATA, "", "argument"},
-        /* What an argument overrules is not looked at. */
+        /* What an argument overrides is not parsed. */
         {{"STEPS=7"}, {"STEPS=garbage"}, ST_OK, CONF_STEPS, "7", "argument"},
         {{NULL},
          {"STEPS=garbage"},
@@ -408,7 +408,7 @@ static void threads_of_openmp(void **state)
     }
 }
 
-/* Every byte that can stand in a value, in every row: taken or refused with a sentence fit for a
+/* Every byte that a value can hold, in every row: accepted, or refused with a message fit for a
  * terminal. */
 static void every_byte_in_every_row(void **state)
 {
@@ -438,7 +438,7 @@ static void rows_are_sound(void **state)
         assert_string_equal(conf_hint_nearest(row->name), row->name);
         char word[128];
         text_format(word, sizeof word, "%s=%s", row->name, row->initial);
-        /* The default, said aloud, is taken and changes nothing. */
+        /* The default, given explicitly, is accepted and changes nothing. */
         if (conf_open(1, (char *[]){word}, (char *[]){NULL}, &conf) != ST_OK)
             fail_msg("%s: %s", word, status_message());
         conf_close(conf);

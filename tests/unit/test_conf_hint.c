@@ -1,6 +1,6 @@
-/* test_conf_hint — names near ours in the environment are told, others are not; hostile
- * environments. */
-#define HARNESS_LOUD /* what is logged is the matter here */
+/* test_conf_hint — names near a setting in the environment are warned about, others are not;
+ * hostile environments. */
+#define HARNESS_LOUD /* the test reads what is logged */
 #include "harness.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* test_conf_rules — relations between settings: both names, values and sources in the sentence; the
- * bounds themselves are allowed. */
+/* test_conf_rules — relations between settings: both names, values and sources are in the message;
+ * the bounds themselves are allowed. */
 #include "harness.h"
 
 #include <string.h>
@@ -117,7 +117,7 @@ static void relations(void **state)
     }
 }
 
-/* The sources are named as they are, whoever set the two. */
+/* Messages name the sources of both settings. */
 static void sources_are_named(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void sources_are_named(void **state)
         strstr(status_message(), "HEADS=3 (argument) does not divide EMBED=100 (environment)"));
 }
 
-/* What nobody has set and was found out is called that, and must go with the rest like any
+/* A number of workers that was found, not set, is named so, and must satisfy the relations like any
  * other. */
 static void workers_found_are_called_that(void **state)
 {

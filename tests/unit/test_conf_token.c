@@ -1,5 +1,5 @@
-/* test_conf_token — where the secret comes from, what is refused, and that nobody else sees it;
- * what nodes must agree on. */
+/* test_conf_token — where the secret comes from, what is refused, and that it is visible nowhere
+ * else; what nodes must agree on. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static struct conf *opened(char **words, char **environment)
     return conf;
 }
 
-/* token_of — with N_NODES=2 and these; the status, and in token what came of it. */
+/* token_of — conf_token with N_NODES=2 and these words; the status, and the token. */
 static enum status token_of(char *const *more, char **environment, char token[2048])
 {
     char *words[8] = {"N_NODES=2"};
@@ -125,7 +125,7 @@ static void nobody_sees_it(void **state)
     text_free(&out);
 }
 
-/* What nodes compare is the value, not how it was written; what may differ is not there. */
+/* Nodes compare values, not spellings; settings that may differ are left out. */
 static void agreed(void **state)
 {
     (void)state;

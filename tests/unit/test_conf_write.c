@@ -1,4 +1,4 @@
-/* test_conf_write — every row in every form; JSON that programs can read whatever a value holds. */
+/* test_conf_write — every row in every form; the JSON is valid whatever a value holds. */
 #include "harness.h"
 
 #include <string.h>
@@ -68,8 +68,7 @@ static void forms_name_every_row(void **state)
     conf_close(conf);
 }
 
-/* The JSON of names that are not UTF-8 is still UTF-8. */
-/* What this version does not have is in no list, but refused and explained. */
+/* What this version does not support is in no list, but refused and explained. */
 static void unbuilt_is_not_listed(void **state)
 {
     (void)state;

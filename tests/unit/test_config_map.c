@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "node/config_map.h"
 
-/* What one call of the mapping gives. */
+/* The result of one mapping. */
 struct mapped {
     struct conf *conf;
     struct model_dims dims;

@@ -1,4 +1,4 @@
-/* test_consensus — ranks as threads: one decision on all of them, whoever it came from. */
+/* test_consensus — ranks as threads: one decision on all of them, whichever rank it came from. */
 #include "harness.h"
 
 #include <pthread.h>
@@ -52,7 +52,7 @@ static void *take_part(void *arg)
     return NULL;
 }
 
-/* meet — all ranks, on as many nodes or on one; what rank r has seen. */
+/* meet — runs all ranks, on one node or on several; seen: the request that rank r has received. */
 static void meet(struct seat seats[RANKS], int nodes, const enum board_request seen[RANKS],
                  enum status lead)
 {
@@ -108,7 +108,7 @@ static void the_leads_failure_is_everybodys(void **state)
         assert_int_equal(seats[r].outcome, ST_STORE);
         assert_string_equal(seats[r].message, "the disk is full, 17 bytes");
     }
-    meet(seats, RANKS, none, ST_STORE); /* whose disk it is must be known wherever it is read */
+    meet(seats, RANKS, none, ST_STORE); /* the message must name the node, wherever it is read */
     for (int r = 0; r < RANKS; r++)
         assert_string_equal(seats[r].message, r == 0 ? "the disk is full, 17 bytes"
                                                      : "on node 0: the disk is full, 17 bytes");

@@ -1,4 +1,4 @@
-/* test_console — the step line of the contract, and a bar that fits any terminal. */
+/* test_console — the progress line, and a bar that fits any terminal. */
 #include "harness.h"
 
 #include <math.h>
@@ -77,7 +77,8 @@ static void test_bar(void **state)
     assert_string_equal(console_bar(out, sizeof out, 30, &now), "step 5000/5000  loss 3.2145  1");
 }
 
-/* The steps of 1 to n that a console off a terminal shows, a second each, at losses of 3. */
+/* The steps of 1 to n that get a line if the output is no terminal, at a second a step and losses
+ * of 3. */
 static int lines_of(struct console console, int n, double second_ms)
 {
     int lines = 0;

@@ -1,6 +1,6 @@
-/* test_decoder — what is remembered changes no token: the same text with and without it, greedy and
- * drawn, with random and with trained weights, up to the context and beyond; and another text is
- * not taken for the one remembered. */
+/* test_decoder — the cache changes no token: the same text with and without it, greedy and sampled,
+ * with random and with trained weights, up to the context and beyond; another text does not use the
+ * cache. */
 #include "train/decoder.h"
 
 #include <math.h>
@@ -57,7 +57,7 @@ static struct decoder *open_trained(struct model_dims *dims)
     return d;
 }
 
-/* prompt_n tokens, then tokens_n written; forgetful: every token from all that is seen. */
+/* prompt_n tokens, then tokens_n written; forgetful: without the cache. */
 static void write_text(struct decoder *d, int64_t vocab, double temperature, bool forgetful,
                        int prompt_n, int tokens_n, int32_t *tokens)
 {
@@ -99,7 +99,7 @@ static void test_random_weights(void **state)
     struct decoder *d = open_random(&dims, dims.context);
     for (int greedy = 0; greedy < 2; greedy++) {
         check_text(d, dims.vocab, greedy ? 0 : 1, 1, 40);
-        /* six tokens from the context's end, and six behind it */
+        /* six tokens before the end of the context, and six after it */
         check_text(d, dims.vocab, greedy ? 0 : 1, 1018, 12);
     }
     decoder_close(d);
@@ -124,7 +124,7 @@ static void copy_logits(struct decoder *d, const int32_t *tokens, int64_t n, flo
     memcpy(out, logits, (size_t)vocab * sizeof *out);
 }
 
-/* Same bits when nothing fits what is remembered; rounding apart when it does. */
+/* Without a cached prefix the bits are the same; with one they differ by rounding. */
 static void test_other_text(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void test_other_text(void **state)
     decoder_close(NULL);
 }
 
-/* A view of three tokens: beyond it only the last three count. */
+/* A window of three tokens: beyond it only the last three count. */
 static void test_window(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* hf: PyTorch's folders are read with and without prefix, in one file and in several; what does not
- * belong together is refused by name. */
+/* test_hf — folders of PyTorch are read with and without prefix, as one file and as several; files
+ * that do not belong together are refused by name. */
 #include "harness.h"
 
 #include <string.h>
@@ -123,7 +123,7 @@ static void test_other_weights(void **state)
     assert_says("0 bytes");
 }
 
-/* Two parameters under both spellings, and an output layer that stands for the embedding. */
+/* Two parameters in both spellings, and an output layer in place of the embedding. */
 static void test_spellings(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void test_shards(void **state)
         write_file(TWO, &shard_source[1], 1);
         write_text(INDEX, index_list[i].index);
         enum status st = hf_open(dir, &hf);
-        /* a file that is not listed is not opened: what is missing shows when it is asked for */
+        /* a file that is not listed is not opened: what is missing shows on access */
         if (i == 5) {
             assert_int_equal(st, ST_OK);
             assert_int_equal(hf_tensor(hf, "ln_f.bias", 1, (int64_t[]){4}, &entry), ST_BAD_DATA);
@@ -238,7 +238,7 @@ static void test_shards_extra(void **state)
     assert_int_equal(hf_open(dir, &hf), ST_OK);
     assert_false(hf_has(hf, "a"));
     hf_close(hf);
-    write_text("model.safetensors", ""); /* one file goes before an index */
+    write_text("model.safetensors", ""); /* one file takes precedence over an index */
     assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
     assert_says("0 bytes");
 }

@@ -1,4 +1,5 @@
-/* hf_config: whatever would compute something else is refused by name; what we write, we read. */
+/* test_hf_config — a model that would compute something else is refused by name; what is written
+ * can be read. */
 #include "harness.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@ static const struct {
 } case_list[] = {
     {"{" GOOD "}", NULL},
     {"{" GOOD ",\"activation_function\":\"gelu_pytorch_tanh\",\"n_inner\":32,\"layer_norm_"
-     "epsilon\":0.00001}",
+              "epsilon\":0.00001}",
      NULL},
     {"{" GOOD ",\"scale_attn_weights\":true,\"tie_word_embeddings\":true,\"architectures\":null}",
      NULL},

@@ -1,4 +1,4 @@
-/* hf_index: a list of tensors and files is taken when every name is a plain one, and refused by
+/* test_hf_index — a list of tensors and files is accepted if every name is plain, and refused by
  * name otherwise. */
 #include "harness.h"
 

@@ -1,5 +1,4 @@
-/* hf_save: a folder is there whole or not at all, and nothing that somebody else owns is
- * touched. */
+/* test_hf_save — a folder exists whole or not at all, and folders of others are not touched. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -51,7 +50,7 @@ static void assert_whole(const char *to)
     assert_int_equal(file_bytes(path), 0);
 }
 
-/* assert_alone — dir holds `want` entries: nothing was left beside. */
+/* assert_alone — dir holds `want` entries: nothing was left behind. */
 static void assert_alone(int want)
 {
     char command[FILE_PATH_MAX + 64];
@@ -107,7 +106,8 @@ static void test_taken(void **state)
     assert_alone(1);
 }
 
-/* A limit on the size of files is the disk full that needs no rights: in a child, for it stays. */
+/* A limit on the size of files acts like a full disk and needs no rights; in a child process,
+ * because it stays. */
 static void test_no_room(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void test_no_room(void **state)
     assert_alone(0);
 }
 
-/* What a killed export left goes with the next; one that is at work, and what only looks alike,
+/* The next export removes what a killed one left; one that is running, and what only looks similar,
  * stays. */
 static void test_left_behind(void **state)
 {

@@ -1,4 +1,4 @@
-/* test_launcher — what each launcher exports, alone, together, contradicting, hostile; Slurm's host
+/* test_launcher — what each launcher sets, alone, together, contradicting, hostile; Slurm's host
  * lists. */
 #include "harness.h"
 
@@ -56,7 +56,7 @@ static void one_launcher(void **state)
         SAYS("", "4", "PET_NNODES=4"), SAYS("", "4", "NNODES=4"),
         SAYS("", "4", "SLURM_STEP_NUM_NODES=4"), SAYS("", "4", "OMPI_COMM_WORLD_SIZE=4"),
         SAYS("", "4", "PET_NNODES=4:4"),
-        /* Kubeflow, Slurm, torchrun and Open MPI with all that they export */
+        /* Kubeflow, Slurm, torchrun and Open MPI with all their variables */
         SAYS("1", "2", "PET_NNODES=2", "PET_NPROC_PER_NODE=1", "PET_NODE_RANK=1",
              "JOB_COMPLETION_INDEX=1", "PET_MASTER_PORT=29500"),
         SAYS("1", "2", "SLURM_NODEID=1", "SLURM_STEP_NUM_NODES=2", "SLURM_PROCID=1",
@@ -67,7 +67,7 @@ static void one_launcher(void **state)
              "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_LOCAL_RANK=0"),
         SAYS("1", "2", "OMPI_COMM_WORLD_RANK=8", "OMPI_COMM_WORLD_SIZE=16",
              "OMPI_COMM_WORLD_LOCAL_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=0"),
-        /* LeaderWorkerSet and SkyPilot with all that they export */
+        /* LeaderWorkerSet and SkyPilot with all their variables */
         SAYS("2", "4", "LWS_LEADER_ADDRESS=run-0.run.default", "LWS_GROUP_SIZE=4",
              "LWS_WORKER_INDEX=2"),
         SAYS("1", "2", "SKYPILOT_NODE_RANK=1", "SKYPILOT_NUM_NODES=2",
@@ -114,7 +114,7 @@ static void several_launchers(void **state)
                 "OMPI_COMM_WORLD_SIZE=2"),
     };
     RUN(trials);
-    /* What was set explicitly is not asked of launchers, so they may contradict. */
+    /* What was set explicitly is not read from launchers, so they may contradict each other. */
     const bool none[LAUNCHER_N] = {false, false, false, false, false};
     struct launcher_value said[LAUNCHER_N];
     char *bad[] = {"NODE_RANK=1",     "GROUP_RANK=2",      "NNODES=x", "SLURM_STEP_NODELIST=a[",
@@ -209,7 +209,7 @@ static void where_node_0_is(void **state)
     assert_int_equal(launcher_read((char *[]){longest, NULL}, all, said), ST_BAD_SETTING);
 }
 
-/* join — all hosts of a list, with spaces between; "!" when malformed. */
+/* join — all hosts of a list, separated by spaces; "!": malformed. */
 static void join(const char *list, char *out, size_t cap)
 {
     char host[256];
@@ -295,8 +295,8 @@ static void host_lists(void **state)
     assert_false(launcher_host("n[001]", 0, got, 4));
 }
 
-/* Cut at every byte, with every byte changed: an answer, within the bounds of the buffers (the
- * sanitizers watch). */
+/* Cut at every byte, with every byte changed: returns within the bounds of the buffers (sanitizers
+ * check). */
 static void host_lists_cut_and_changed(void **state)
 {
     (void)state;

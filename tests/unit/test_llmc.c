@@ -1,5 +1,5 @@
-/* llmc: a model file of llm.c gives every parameter in our layout, whole or in any pieces; what its
- * header says is checked against what it holds. */
+/* test_llmc — a model file of llm.c gives every parameter in our layout, whole or in any ranges;
+ * its header is checked against its contents. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_load — weights from a Hugging Face folder land where their names say; dimensions survive
- * being written as JSON. */
+/* test_load — weights of a Hugging Face folder are loaded by their names; dimensions survive a
+ * round trip through JSON. */
 #include "train/load.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ static void load_folder(const char *dir, enum model_task task)
         const struct safetensors_entry *e;
         const struct param *p = &t.param[i];
         if (!hf_has(hf, p->name)) {
-            /* a language model has none: left as it was */
+            /* a language model has none: unchanged */
             assert_memory_equal(p->name, "qa_outputs", 10);
             assert_float_equal(data[p->offset], 77, 0);
             continue;

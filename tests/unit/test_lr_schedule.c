@@ -1,4 +1,4 @@
-/* test_lr_schedule — the schedules of contract §3 at their corners. */
+/* test_lr_schedule — the schedules at their corners. */
 #include "train/lr_schedule.h"
 
 #include "harness.h"

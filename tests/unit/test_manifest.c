@@ -1,5 +1,5 @@
-/* manifest: what is written reads back; every flipped bit and every cut is noticed; a forged one
- * with a right checksum is still checked. */
+/* test_manifest — what is written reads back; every flipped bit and every cut is found; a forged
+ * manifest with a right checksum is still checked. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -67,7 +67,7 @@ static void test_every_flip_and_cut(void **state)
     text_free(&text);
 }
 
-/* forge — the sample with one piece of its text replaced and the checksum made anew. */
+/* forge — the sample with one part of its text replaced and a new checksum. */
 static enum status forge(const char *from, const char *to)
 {
     struct text text = {.data = NULL}, forged = {.data = NULL};
@@ -115,7 +115,7 @@ static void test_forged(void **state)
     }
 }
 
-/* Of another schema whatever its bytes are: its checksum may be another's. */
+/* Another schema is reported whatever the bytes are: it may have another checksum. */
 static void test_schemas(void **state)
 {
     (void)state;

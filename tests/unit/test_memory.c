@@ -46,8 +46,7 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(file_replace(path, text, strlen(text)), ST_OK);
 }
 
-/* The machine, then a control group tighter than it: what is free and what can ever be had are told
- * apart. */
+/* The machine, then a control group with less: free memory and the limit are two numbers. */
 static void test_room(void **state)
 {
     (void)state;
@@ -77,8 +76,8 @@ static void test_room(void **state)
     assert_int_equal(available.total_bytes, -1);
 }
 
-/* What exceeds the machine is refused for good; what the machine has may come free. A limit of this
- * process is for good. */
+/* A request over the machine's memory is refused for good; one within it may succeed later. A limit
+ * of this process is for good. */
 static void test_refusals(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_metrics_file — lines as the contract has them, cut back exactly, and no harm to other
- * files. */
+/* test_metrics_file — lines have their format, a file is truncated exactly, and other files stay
+ * unharmed. */
 #include "harness.h"
 
 #include <math.h>
@@ -88,7 +88,7 @@ static void test_cut_back(void **state)
     assert_int_equal(file_bytes(path("cut")), 0);
 }
 
-/* keep — what metrics_file_keep says; -1: not ours. */
+/* keep — the result of metrics_file_keep; -1: not a metrics file. */
 static long keep(const char *text, int64_t step)
 {
     size_t out;
@@ -115,7 +115,7 @@ static void test_keep(void **state)
     assert_int_equal(keep("{\"step\":-1,\"a\":1}\n", 9), -1);
 }
 
-/* Every prefix of a file is ours and keeps whole lines only. */
+/* Every prefix of a file is accepted and keeps whole lines only. */
 static void test_keep_every_prefix(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_optim — which runs of parameters decay, how many moments there are, and that an update
- * reaches the right operation. */
+/* test_optim — which ranges of parameters have weight decay, how many moments there are, and that
+ * an update calls the right operation. */
 #include "train/optim.h"
 
 #include "dev/dev.h"
@@ -48,7 +48,7 @@ static void test_spans(void **state)
     param_table_free(&t);
 }
 
-/* Parts of the runs, wherever the cuts are, are the runs. */
+/* The parts of ranges, wherever they are cut, add up to the ranges. */
 static void test_cut(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* safetensors: reads PyTorch's files, writes what it can read, refuses everything else with a
- * sentence. */
+/* test_safetensors — reads PyTorch's files, reads what it writes, and refuses everything else with
+ * a message. */
 #include "harness.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "format/safetensors.h"
 
-/* wrap — header text and data_bytes of data as one file image; malloc'ed to the exact size, so that
+/* wrap — header text and data_bytes of data as one file image, allocated to the exact size so that
  * sanitizers see overreads. */
 static uint8_t *wrap(const char *header, uint64_t header_bytes, size_t data_bytes, size_t *n_out)
 {
@@ -77,7 +77,7 @@ static void test_every_cut_is_refused(void **state)
 static const struct {
     const char *header;
     size_t data_bytes;
-    const char *says; /* part of the sentence; NULL: good */
+    const char *says; /* part of the message; NULL: valid */
 } case_list[] = {
     {"{}", 0, NULL},
     {"{}      ", 0, NULL},

@@ -56,7 +56,7 @@ static bool never(void *arg)
 
 static bool at_third(void *arg) { return ++*(int *)arg > 2; }
 
-/* sample_text — the text, freshly opened; at most cap bytes of it. */
+/* sample_text — at most cap bytes of a text that was just started. */
 static void sample_text(const struct sample_text_config *config, struct step *step,
                         bool (*stop)(void *), char *out, size_t cap)
 {
@@ -111,7 +111,7 @@ static void test_greedy_and_long_prompt(void **state)
     sample_text(&config, step, never, one, sizeof one);
     config.seed = 77;
     sample_text(&config, step, never, other, sizeof other);
-    assert_string_equal(one, other); /* greedy does not look at the seed */
+    assert_string_equal(one, other); /* greedy sampling ignores the seed */
     assert_int_equal(strncmp(one, "\"\xE2\x80\xA6z!z!", 8), 0);
     assert_true(strlen(one) < 60 + SAMPLE_TEXT_TOKENS * 8 + 8);
     step_close(step);

@@ -1,5 +1,5 @@
-/* test_sampling — the choice of the next token follows its probabilities, and no character is cut
- * on the way out. */
+/* test_sampling — the next token follows its probabilities, and no UTF-8 character is cut in the
+ * output. */
 #include "train/sampling.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static void test_not_finite(void **state)
         assert_int_equal(pick(most, 4, !greedy, 0, 1, 0.5), -1);
         assert_int_equal(pick(none, 2, !greedy, 0, 1, 0.5), -1);
     }
-    const float masked[4] = {-INFINITY, 1, -INFINITY, 1}; /* tokens that never come are no fault */
+    const float masked[4] = {-INFINITY, 1, -INFINITY, 1}; /* tokens with -INFINITY are valid */
     assert_int_equal(pick(masked, 4, 0, 0, 1, 0), 1);
     for (int i = 0; i < 20; i++)
         for (int k = 0; k < 5; k++)
@@ -91,7 +91,7 @@ static void test_nucleus(void **state)
     }
     count(logits, 1, 0, 0.76, share);
     assert_float_equal(share[2], 4.0 / 7, 0.01);
-    count(logits, 1, 2, 0.6, share); /* of what the two likeliest leave, ⅔ is the first */
+    count(logits, 1, 2, 0.6, share); /* of what top_k = 2 leaves, ⅔ is the first */
     assert_float_equal(share[2], 1, 1e-6);
     count(logits, 1, 2, 0.7, share);
     assert_float_equal(share[1], 1.0 / 3, 0.01);

@@ -1,6 +1,6 @@
-/* test_sink — all bytes arrive in order, whatever pieces they came in and whether the stage was
- * filled never, exactly or with a rest; hash and number are those of the file; nothing in the way
- * is overwritten. */
+/* test_sink — all bytes arrive in order, whatever chunks they came in, and whether the buffer was
+ * filled never, exactly or with a rest; hash and number are those of the file; an existing file is
+ * not overwritten. */
 #include "harness.h"
 
 #include <string.h>

@@ -135,7 +135,7 @@ static void assert_padding(const struct step *step, const float *values)
     }
 }
 
-/* ---- is it the gradient? ---- */
+/* ---- the gradient against differences ---- */
 
 static double loss_at(struct step *step, const struct batch *batch)
 {
@@ -201,7 +201,7 @@ static void differences(enum model_task task)
 static void test_differences_lm(void **state) { (void)state, differences(MODEL_TASK_LM); }
 static void test_differences_qa(void **state) { (void)state, differences(MODEL_TASK_QA); }
 
-/* ---- is it the same, however done? ---- */
+/* ---- the same result in every way ---- */
 
 static void recompute(int level, enum model_task task)
 {
@@ -313,7 +313,7 @@ static void test_dropout(void **state)
     dev_close(dev);
 }
 
-/* ---- does it learn, refuse, and keep its hands off? ---- */
+/* ---- learning, refusing, leaving no trace ---- */
 
 static void test_overfit_qa(void **state)
 {
@@ -394,7 +394,7 @@ static void test_not_finite(void **state)
     assert_non_null(strstr(status_message(), "step 1"));
     assert_float_equal(rb.loss, -1, 0);
     OK(step_run_batch(a, &batch, 0, 0, 1e-2, false, &ra));
-    OK(step_run_batch(b, &batch, 0, 0, 1e-2, false, &rb)); /* nothing of the inject_nan is left */
+    OK(step_run_batch(b, &batch, 0, 0, 1e-2, false, &rb)); /* no trace of inject_nan is left */
     assert_true(ra.loss == rb.loss && ra.grad_norm == rb.grad_norm);
     size_t bytes = (size_t)step_table(a)->total_elems * sizeof(float);
     for (int part = 0; part < 3; part++)
@@ -439,8 +439,8 @@ static double log_sum_exp(const float *x, int64_t n, int64_t stride)
     return log(sum);
 }
 
-/* Logits of the last of n tokens are what the loss there comes from; an evaluation's have the same
- * bits. */
+/* The logits after n tokens are those that the loss there is computed from; an evaluation's have
+ * the same bits. */
 static void test_logits(void **state)
 {
     (void)state;
@@ -501,7 +501,7 @@ static void test_spans(void **state)
     dev_close(dev);
 }
 
-/* Looking at a model between its updates changes nothing. */
+/* Evaluations between updates change nothing. */
 static void test_looking(void **state)
 {
     (void)state;

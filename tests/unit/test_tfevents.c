@@ -1,4 +1,4 @@
-/* test_tfevents — an event file read back by a reader of its own: framing, both checksums, every
+/* test_tfevents — an event file read back by a reader of this test: framing, both checksums, every
  * field of ten thousand events; names in order; a disk that is full for a while. */
 #include "format/tfevents.h"
 
@@ -142,8 +142,8 @@ static void limit(rlim_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
 }
 
-/* A file that may not grow behaves as a full disk: what was in the buffer comes when there is room
- * again, what was not is counted, and the file holds whole records only. */
+/* A file that may not grow acts like a full disk: what is in the buffer is written when there is
+ * space again, what is not is counted, and the file holds whole records only. */
 static void test_full_disk(void **state)
 {
     (void)state;

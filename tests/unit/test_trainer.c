@@ -1,5 +1,6 @@
-/* test_trainer — the loop without processes: posts, requests, resume, and failures that the board
- * must carry. checkpoint.c is shown here too, for only a trainer gives it something to save. */
+/* test_trainer — the loop without processes: published numbers, requests, resume, and failures that
+ * the board must show. checkpoint.c is tested here too, because only a trainer gives it a state to
+ * save. */
 #include "rig.h"
 
 #include <dirent.h>
@@ -171,7 +172,7 @@ static void test_without_a_first_post(void **state)
     rig_close(&r);
 }
 
-/* Samples of text between the steps change no bit of what is learnt. */
+/* Samples of text between the steps change no bit of the training. */
 static void test_samples_change_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* weights: whatever kind of model lies at a path, its dimensions and parameters come out; a
- * checkpoint is found by itself or as the newest of its folder. */
+/* test_weights — dimensions and parameters of every kind of model at a path; a checkpoint by its
+ * own path, or as the newest of its folder. */
 #include "harness.h"
 
 #include <string.h>
@@ -37,7 +37,7 @@ static void test_dims(void **state)
     assert_int_equal(weights_dims("README.md", &dims), ST_BAD_DATA);
 }
 
-/* load — into memory of this process, from values that show what is left alone. */
+/* load — into host memory, over values that show what stays unchanged. */
 static float *load(const char *path, enum model_task task, struct param_table *table)
 {
     struct model_dims dims;
@@ -60,7 +60,8 @@ static void test_load(void **state)
         float *a = load(DIR "lm", (enum model_task)task, &a_table),
               *b = load(DIR "lm_f32.bin", (enum model_task)task, &b_table);
         assert_memory_equal(a, b, (size_t)a_table.total_elems * sizeof *a);
-        for (int i = 0; i < a_table.params_n; i++) /* a language model has no head for questions */
+        /* a language model has no head for question answering */
+        for (int i = 0; i < a_table.params_n; i++)
             assert_int_equal(a[a_table.param[i].offset] == 77,
                              text_starts(a_table.param[i].name, "qa_outputs."));
         free(a);
@@ -108,7 +109,7 @@ static void test_checkpoint(void **state)
     assert_int_equal(truncate(path, 20), 0);
     *strrchr(path, '/') = 0;
     assert_int_equal(weights_dims(path, &dims), ST_BAD_DATA);
-    /* the one before is no model of ours */
+    /* the one before is not a model file */
     assert_int_equal(weights_dims(dir, &dims), ST_BAD_DATA);
 }
 

@@ -54,7 +54,10 @@ double conf_f64(const struct conf *conf, enum conf_key key);
 /* conf_text — texts, words of choices, numbers as they were given. Never NULL; valid until
  * conf_close. */
 const char *conf_text(const struct conf *conf, enum conf_key key);
+
+/* conf_origin — for tests: the kind of the source. */
 enum conf_origin conf_origin(const struct conf *conf, enum conf_key key);
+
 /* conf_source — "default", "GPUs found", "environment", "argument", or a launcher's variable such
  * as "SLURM_NODEID". */
 const char *conf_source(const struct conf *conf, enum conf_key key);

@@ -39,15 +39,17 @@ const char *launcher_find(char **environment, const char *name);
  * mistyped settings. */
 bool launcher_is_known(const char *name);
 
-/* launcher_host — host number index of a Slurm host list such as "gpu[001-003,7],b4". With several
+/* Slurm's and SkyPilot's lists, public for tests.
+ * launcher_host — host number index of a Slurm host list such as "gpu[001-003,7],b4". With several
  * brackets in a name, the last counts fastest. false: the list is malformed, has no such host, or
  * the name does not fit. */
 bool launcher_host(const char *list, int64_t index, char *out, size_t cap);
 /* the number of hosts; -1: malformed, or over a million */
 int64_t launcher_hosts(const char *list);
 
-/* launcher_line — the first line of a list of addresses, one per line, as SkyPilot has it: a name,
- * IPv4 or IPv6 address. false: it is empty, does not fit, or has bytes that no address has. */
+/* launcher_line — public for tests: the first line of a list of addresses, one per line, as
+ * SkyPilot has it: a name, IPv4 or IPv6 address. false: it is empty, does not fit, or has bytes
+ * that no address has. */
 bool launcher_line(const char *list, char *out, size_t cap);
 
 #endif

@@ -105,9 +105,10 @@ const char *ckpt_path(const struct ckpt *ckpt);
  * file's order to keep resident memory low: pages before the tensor are released. */
 enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
                         const int64_t *dim, const struct safetensors_entry **out);
-/* ckpt_range — elements [first, first+n) of a tensor as float, rows in order: what a rank of
- * another mesh needs. Touches only the pages of the range. ST_BAD_DATA: no such part or tensor,
- * another dtype, or the range exceeds the tensor. */
+
+/* ckpt_range — for tests so far: elements [first, first+n) of a tensor as float, rows in order:
+ * what a rank of another mesh needs. Touches only the pages of the range. ST_BAD_DATA: no such part
+ * or tensor, another dtype, or the range exceeds the tensor. */
 enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first,
                        int64_t n, float *out);
 

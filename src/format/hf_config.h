@@ -18,7 +18,8 @@ enum status hf_config_parse(const char *bytes, size_t n, const char *what, struc
  * caller checks out->overflow. */
 void hf_config_write(const struct hf_config *config, double dropout, struct text *out);
 void hf_config_write_generation(const struct hf_config *config, struct text *out);
-/* hf_config_class — the class of transformers that loads the model. */
+
+/* hf_config_class — public for tests: the class of transformers that loads the model. */
 const char *hf_config_class(const struct hf_config *config);
 
 #endif

@@ -34,9 +34,10 @@ struct llmc_entry {
     int64_t elems;
 };
 
-/* llmc_parse — ST_BAD_DATA with expected and actual values. A file that passes has exactly the
- * bytes of its dimensions, and zeros in the padding of the vocabulary. */
+/* llmc_parse — public for tests: ST_BAD_DATA with expected and actual values. A file that passes
+ * has exactly the bytes of its dimensions, and zeros in the padding of the vocabulary. */
 enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct llmc *out);
+
 /* llmc_tensor — by our name; ST_BAD_DATA with expected and actual shape. wte.weight has V rows,
  * without the padding. */
 enum status llmc_tensor(const struct llmc *llmc, const char *name, int dims_n, const int64_t *dim,

@@ -38,10 +38,11 @@ void tfevents_add(struct tfevents *file, int64_t step, const struct tfevents_sca
 void tfevents_flush(struct tfevents *file); /* before something that takes long */
 void tfevents_close(struct tfevents *file); /* accepts NULL */
 
+/* The rest is for tests. */
 const char *tfevents_path(const struct tfevents *file);
 int64_t tfevents_lost(const struct tfevents *file); /* events that were lost to a full disk */
 
-/* tfevents_crc32c — CRC-32C (Castagnoli; RFC 3720, appendix B.4). Pure. */
+/* tfevents_crc32c — for tests: CRC-32C (Castagnoli; RFC 3720, appendix B.4). Pure. */
 uint32_t tfevents_crc32c(const void *bytes, size_t n);
 
 #endif

@@ -74,6 +74,8 @@ void checkpoint_async_poll(struct checkpoint_async *writer);
  * step is saved already. Fails if the save fails. */
 enum status checkpoint_async_finish(struct checkpoint_async *writer,
                                     const struct checkpoint_progress *progress);
+
+/* checkpoint_async_is_writing — for tests: a write is under way. */
 bool checkpoint_async_is_writing(const struct checkpoint_async *writer);
 
 #endif

@@ -46,8 +46,8 @@ void console_clear(struct console *console);
  * belongs to that step, and at the end. */
 void console_flush(struct console *console);
 
-/* The rest is pure. console_is_due — true if this step gets a line at this time. The others return
- * out. */
+/* The rest is pure, and public for tests. console_is_due — true if this step gets a line at this
+ * time. The others return out. */
 bool console_is_due(const struct console *console, const struct console_step *now, int64_t at_ms);
 const char *console_line(char *out, size_t cap, const struct console_step *now);
 /* console_bar — "[####----]  42%  step 50/120  loss 3.2  1.4M tok/s  eta 14m" in at most `columns`

@@ -38,7 +38,8 @@ void decoder_close(struct decoder *decoder); /* accepts NULL */
  *   valid. */
 enum status decoder_logits(struct decoder *decoder, const int32_t *tokens, int64_t n,
                            const float **out);
-/* decoder_reset — discards the cache; call it after loading other parameters. */
+
+/* decoder_reset — for tests: discards the cache; call it after loading other parameters. */
 void decoder_reset(struct decoder *decoder);
 
 #endif

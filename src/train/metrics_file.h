@@ -38,9 +38,9 @@ void metrics_file_close(struct metrics_file *file); /* accepts a zeroed one, twi
 void metrics_file_step(struct metrics_file *file, const struct metrics_file_step *line);
 void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss);
 
-/* metrics_file_keep — the number of bytes that belong to steps up to `step`: everything before the
- * first line of a later step, without an incomplete last line. false: the first line is not a
- * metrics line. Pure. */
+/* metrics_file_keep — public for tests: the number of bytes that belong to steps up to `step`:
+ * everything before the first line of a later step, without an incomplete last line. false: the
+ * first line is not a metrics line. Pure. */
 bool metrics_file_keep(const char *text, size_t bytes, int64_t step, size_t *keep_out);
 
 #endif

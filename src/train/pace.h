@@ -14,7 +14,10 @@ struct pace {
 };
 
 void pace_add(struct pace *pace, double step_ms);
-double pace_mean_ms(const struct pace *pace); /* NAN before the first step */
+
+/* pace_mean_ms — public for tests; NAN before the first step. */
+double pace_mean_ms(const struct pace *pace);
+
 /* step_amount: tokens or operations per step; NAN before the first step */
 double pace_per_second(const struct pace *pace, double step_amount);
 /* NAN before the first step */

@@ -38,8 +38,8 @@ void sample_text_close(struct sample_text *sample_text); /* accepts NULL */
 enum status sample_text_generate(struct sample_text *sample_text, struct step *step,
                                  bool (*stop)(void *arg), void *arg, const char **out);
 
-/* sample_text_quote — bytes as a JSON string; invalid UTF-8 and control characters become U+FFFD.
- * false: out of memory, or cut. Pure. */
+/* sample_text_quote — public for tests: bytes as a JSON string; invalid UTF-8 and control
+ * characters become U+FFFD. false: out of memory, or cut. Pure. */
 bool sample_text_quote(const uint8_t *bytes, size_t n, char *out, size_t cap);
 
 #endif

@@ -90,9 +90,10 @@ void step_close(struct step *step); /* local; accepts NULL */
  * still run when the call returns; later calls wait for it. */
 enum status step_run(struct step *step, const struct feed *feed, int64_t step_i,
                      int64_t sample_first, double lr, bool inject_nan, struct step_result *out);
-/* step_run_batch — step_run on a batch that the caller holds: this rank's global_samples / R
- * samples. If a rank refuses its samples, it fails with ST_BAD_DATA and the other ranks with
- * ST_PEER. */
+
+/* step_run_batch — for tests and benchmarks: step_run on a batch that the caller holds: this rank's
+ * global_samples / R samples. If a rank refuses its samples, it fails with ST_BAD_DATA and the
+ * other ranks with ST_PEER. */
 enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i,
                            int64_t sample_first, double lr, bool inject_nan,
                            struct step_result *out);
@@ -139,7 +140,10 @@ enum status step_state_serve(struct step *step);
 enum status step_drain(struct step *step);
 float *step_part(struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, as a tensor */
-struct tensor step_grads(const struct step *step); /* of the last step, before clipping */
+
+/* step_grads — for tests: the gradients of the last step, before clipping. */
+struct tensor step_grads(const struct step *step);
+
 /* step_set_params — local: sets parameters [first, first + n) on this rank only, from host memory;
  * the next pass reads them. */
 enum status step_set_params(struct step *step, int64_t first, int64_t n, const float *values);
@@ -156,8 +160,11 @@ struct step_memory {
  * device has memory of its own. Reads neither dev, comm nor the callbacks of the config. */
 enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_discrete,
                       struct step_memory *out);
-struct step_memory step_memory(const struct step *step); /* equals step_plan's */
-int64_t step_memory_bytes(const struct step *step);      /* state and passes */
+
+/* step_memory — public for tests: what was taken; equals the plan. */
+struct step_memory step_memory(const struct step *step);
+
+int64_t step_memory_bytes(const struct step *step); /* state and passes */
 double step_flops(const struct step *step); /* of the matrix products of one step, on all ranks */
 
 #endif

@@ -241,9 +241,9 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     if (checked != ST_OK) {
         struct status_saved saved;
         status_save(&saved);
+        /* The other ranks need not wait for their deadline. */
         if (counts_begin(s, batch, checked, &counts) == ST_OK)
-            (void)store_wait(s->store,
-                             counts); /* the other ranks need not wait for their deadline */
+            (void)store_wait(s->store, counts);
         status_restore(&saved);
         return checked;
     }

@@ -16,7 +16,7 @@ static const struct {
 } case_list[] = {
     {"{" GOOD "}", NULL},
     {"{" GOOD ",\"activation_function\":\"gelu_pytorch_tanh\",\"n_inner\":32,\"layer_norm_"
-              "epsilon\":0.00001}",
+     "epsilon\":0.00001}",
      NULL},
     {"{" GOOD ",\"scale_attn_weights\":true,\"tie_word_embeddings\":true,\"architectures\":null}",
      NULL},

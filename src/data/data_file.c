@@ -364,16 +364,16 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
 static enum status count_plain(const struct data_file *file, int fd, bool is_thorough,
                                struct sniff_count *count)
 {
-    static _Thread_local uint8_t piece[DATA_FILE_SAMPLE_BYTES];
+    static _Thread_local uint8_t sample[DATA_FILE_SAMPLE_BYTES];
     const int64_t all = (file->bytes + DATA_FILE_SAMPLE_BYTES - 1) / DATA_FILE_SAMPLE_BYTES;
-    const int64_t pieces = !is_thorough ? 1 : all < DATA_FILE_SAMPLES ? all : DATA_FILE_SAMPLES;
-    for (int64_t i = 0; i < pieces; i++) {
-        const int64_t at = pieces > 1 ? (all - 1) * i / (pieces - 1) * DATA_FILE_SAMPLE_BYTES : 0;
+    const int64_t samples = !is_thorough ? 1 : all < DATA_FILE_SAMPLES ? all : DATA_FILE_SAMPLES;
+    for (int64_t i = 0; i < samples; i++) {
+        const int64_t at = samples > 1 ? (all - 1) * i / (samples - 1) * DATA_FILE_SAMPLE_BYTES : 0;
         const ssize_t n =
-            pread(fd, piece, is_thorough ? sizeof piece : SNIFF_HEAD_BYTES, (off_t)at);
+            pread(fd, sample, is_thorough ? sizeof sample : SNIFF_HEAD_BYTES, (off_t)at);
         if (n < 0)
             return no_input(file->path, errno);
-        sniff_add(count, piece, (size_t)n);
+        sniff_add(count, sample, (size_t)n);
     }
     return ST_OK;
 }
@@ -381,14 +381,14 @@ static enum status count_plain(const struct data_file *file, int fd, bool is_tho
 /* count_packed — the beginning of the uncompressed text. */
 static enum status count_packed(const struct data_file *file, struct sniff_count *count)
 {
-    static _Thread_local uint8_t piece[DATA_FILE_SAMPLE_BYTES];
+    static _Thread_local uint8_t sample[DATA_FILE_SAMPLE_BYTES];
     struct stream *stream;
     size_t n = 0;
     TRY(stream_open(file, NULL, NULL, &stream));
-    const enum status st = stream_read(stream, piece, sizeof piece, &n);
+    const enum status st = stream_read(stream, sample, sizeof sample, &n);
     stream_close(stream);
     if (st == ST_OK)
-        sniff_add(count, piece, n);
+        sniff_add(count, sample, n);
     return st;
 }
 
@@ -521,7 +521,7 @@ static enum status find_all(const char *data, const struct data_file_config *con
                             struct data_file_list *list)
 {
     struct stat info;
-    char piece[FILE_PATH_MAX];
+    char item[FILE_PATH_MAX];
     const bool is_one = strchr(data, ',') == NULL || stat(data, &info) == 0;
     for (const char *at = data, *stop;; at = stop + 1) {
         struct data_file_list one = {0};
@@ -529,8 +529,8 @@ static enum status find_all(const char *data, const struct data_file_config *con
         if (stop == at || stop - at >= FILE_PATH_MAX)
             return FAIL(ST_BAD_SETTING, "%.200s: a name between two commas is %s; check the path",
                         data, stop == at ? "empty" : "too long");
-        text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at);
-        enum status st = find(piece, config, &one);
+        text_format(item, sizeof item, "%.*s", (int)(stop - at), at);
+        enum status st = find(item, config, &one);
         if (st == ST_OK)
             st = list_join(list, &one);
         data_file_free(&one);
@@ -556,14 +556,14 @@ static bool is_here(const char *data)
 bool data_file_is_here(const char *data)
 {
     struct stat info;
-    char piece[FILE_PATH_MAX];
+    char item[FILE_PATH_MAX];
     if (strchr(data, ',') == NULL || stat(data, &info) == 0)
         return is_here(data);
     for (const char *at = data, *stop;; at = stop + 1) {
         stop = strchrnul(at, ',');
         /* data_file_find refuses an invalid name */
-        if (stop > at && text_format(piece, sizeof piece, "%.*s", (int)(stop - at), at) &&
-            !is_here(piece))
+        if (stop > at && text_format(item, sizeof item, "%.*s", (int)(stop - at), at) &&
+            !is_here(item))
             return false;
         if (*stop == '\0')
             return true;

@@ -376,12 +376,12 @@ static enum status convert_ids(struct encode *encode, const struct megatron *fro
 static enum status put_sequence(struct encode *encode, const struct megatron *from,
                                 int64_t sequence_i, struct encode_sink *sink)
 {
-    enum { PIECE = ENCODE_READ_BYTES / 4 }; /* fits in any block */
+    enum { CHUNK = ENCODE_READ_BYTES / 4 }; /* fits in any block */
     const int64_t n = megatron_length(&from->info, sequence_i),
                   offset = megatron_offset(&from->info, sequence_i);
     const int64_t bytes = from->info.type == MEGATRON_TYPE_U16 ? 2 : 4;
     for (int64_t at = 0, k; at < n; at += k) {
-        k = n - at < PIECE ? n - at : PIECE;
+        k = n - at < CHUNK ? n - at : CHUNK;
         TRY(convert_ids(encode, from, offset + at * bytes, k));
         TRY(encode_put(sink, encode->ids, k));
     }

@@ -174,7 +174,7 @@ void megatron_close(struct megatron *megatron)
 struct megatron_file {
     int fd; /* -1: not there */
     bool is_committed;
-    char path[FILE_PATH_MAX], beside[FILE_PATH_MAX];
+    char path[FILE_PATH_MAX], tmp_path[FILE_PATH_MAX];
 };
 
 struct megatron_writer {
@@ -188,11 +188,11 @@ struct megatron_writer {
 static enum status create_file(struct megatron_file *file, const char *path)
 {
     if (!text_copy(file->path, sizeof file->path, path) ||
-        !text_format(file->beside, sizeof file->beside, "%s.%ld-%llx.tmp", path, (long)getpid(),
+        !text_format(file->tmp_path, sizeof file->tmp_path, "%s.%ld-%llx.tmp", path, (long)getpid(),
                      (unsigned long long)clock_ns()))
         return FAIL(ST_BAD_SETTING, "the path %.80s… is over %d bytes long; choose a shorter one",
                     path, FILE_PATH_MAX - 40);
-    file->fd = open(file->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    file->fd = open(file->tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (file->fd < 0)
         return FAIL(ST_STORE, "cannot create %s: %s; check that the folder is there and writable",
                     path, strerror(errno));
@@ -205,7 +205,7 @@ static void abandon_file(struct megatron_file *file)
         return;
     close(file->fd);
     if (!file->is_committed)
-        unlink(file->beside);
+        unlink(file->tmp_path);
 }
 
 enum status megatron_create(const char *idx_path, uint16_t end_id, struct megatron_writer **out)
@@ -252,7 +252,7 @@ static enum status end_document(struct megatron_writer *writer)
 
 enum status megatron_append(struct megatron_writer *writer, const uint16_t *ids, int64_t n)
 {
-    TRY(file_write_at(writer->bin.fd, writer->bin.beside, ids, (size_t)n * sizeof *ids,
+    TRY(file_write_at(writer->bin.fd, writer->bin.tmp_path, ids, (size_t)n * sizeof *ids,
                       2 * writer->tokens));
     writer->tokens += n;
     for (int64_t i = 0; i < n; i++) {
@@ -263,12 +263,12 @@ enum status megatron_append(struct megatron_writer *writer, const uint16_t *ids,
     return ST_OK;
 }
 
-/* The three lists, a piece at a time. */
-enum { MEGATRON_PIECE = 4096 };
+/* The three lists, a chunk at a time. */
+enum { MEGATRON_CHUNK = 4096 };
 
 static enum status write_lengths(const struct megatron_writer *writer)
 {
-    return file_write_at(writer->idx.fd, writer->idx.beside, writer->length,
+    return file_write_at(writer->idx.fd, writer->idx.tmp_path, writer->length,
                          4 * (size_t)writer->documents, MEGATRON_HEADER_BYTES);
 }
 
@@ -276,17 +276,17 @@ static enum status write_lengths(const struct megatron_writer *writer)
  * counts up). */
 static enum status write_list(const struct megatron_writer *writer, bool is_offsets)
 {
-    int64_t piece[MEGATRON_PIECE], offset = 0;
+    int64_t chunk[MEGATRON_CHUNK], offset = 0;
     const int64_t documents = writer->documents, n = is_offsets ? documents : documents + 1;
     int64_t at = MEGATRON_HEADER_BYTES + (is_offsets ? 4 : 12) * documents;
     for (int64_t done = 0, k; done < n; done += k, at += 8 * k) {
-        k = n - done < MEGATRON_PIECE ? n - done : MEGATRON_PIECE;
+        k = n - done < MEGATRON_CHUNK ? n - done : MEGATRON_CHUNK;
         for (int64_t i = 0; i < k; i++) {
-            piece[i] = is_offsets ? offset : done + i;
+            chunk[i] = is_offsets ? offset : done + i;
             if (is_offsets)
                 offset += 2 * (int64_t)writer->length[done + i];
         }
-        TRY(file_write_at(writer->idx.fd, writer->idx.beside, piece, 8 * (size_t)k, at));
+        TRY(file_write_at(writer->idx.fd, writer->idx.tmp_path, chunk, 8 * (size_t)k, at));
     }
     return ST_OK;
 }
@@ -300,7 +300,7 @@ static enum status write_header(const struct megatron_writer *writer)
     header[17] = MEGATRON_TYPE_U16;
     memcpy(header + 18, &sequences, 8);
     memcpy(header + 26, &entries, 8);
-    return file_write_at(writer->idx.fd, writer->idx.beside, header, sizeof header, 0);
+    return file_write_at(writer->idx.fd, writer->idx.tmp_path, header, sizeof header, 0);
 }
 
 static enum status commit_fail(const struct megatron_file *file)
@@ -315,10 +315,10 @@ static enum status commit_files(struct megatron_file *bin, struct megatron_file 
         return commit_fail(bin);
     if (fsync(idx->fd) != 0 || (unlink(idx->path) != 0 && errno != ENOENT))
         return commit_fail(idx);
-    if (rename(bin->beside, bin->path) != 0)
+    if (rename(bin->tmp_path, bin->path) != 0)
         return commit_fail(bin);
     bin->is_committed = true;
-    if (rename(idx->beside, idx->path) != 0)
+    if (rename(idx->tmp_path, idx->path) != 0)
         return commit_fail(idx);
     idx->is_committed = true;
     return ST_OK;

@@ -205,7 +205,7 @@ struct shard_writer {
     int64_t tokens;
     struct shard_scan *scan;
     char path[FILE_PATH_MAX];
-    char beside[FILE_PATH_MAX];
+    char tmp_path[FILE_PATH_MAX];
 };
 
 enum status shard_create(const char *path, int64_t vocab, struct shard_writer **out)
@@ -218,14 +218,14 @@ enum status shard_create(const char *path, int64_t vocab, struct shard_writer **
     TRY_OR(file_check_target(path), out_abandon);
     TRY_OR(shard_scan_begin(vocab, &writer->scan), out_abandon);
     if (!text_copy(writer->path, sizeof writer->path, path) ||
-        !text_format(writer->beside, sizeof writer->beside, "%s.%ld-%llx.tmp", path, (long)getpid(),
-                     (unsigned long long)clock_ns())) {
-        writer->beside[0] = '\0';
+        !text_format(writer->tmp_path, sizeof writer->tmp_path, "%s.%ld-%llx.tmp", path,
+                     (long)getpid(), (unsigned long long)clock_ns())) {
+        writer->tmp_path[0] = '\0';
         TRY_OR(FAIL(ST_BAD_SETTING, "the path %.80s… is over %d bytes long; choose a shorter one",
                     path, FILE_PATH_MAX - 40),
                out_abandon);
     }
-    writer->fd = open(writer->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    writer->fd = open(writer->tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (writer->fd < 0) {
         TRY_OR(FAIL(ST_STORE, "cannot create %s: %s; check that the folder is there and writable",
                     path, strerror(errno)),
@@ -235,7 +235,7 @@ enum status shard_create(const char *path, int64_t vocab, struct shard_writer **
     return ST_OK;
 out_abandon:
     if (writer->fd < 0)
-        writer->beside[0] = '\0';
+        writer->tmp_path[0] = '\0';
     shard_abandon(writer);
     return st;
 }
@@ -247,7 +247,7 @@ enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64
                     "%s would hold more than %d tokens, which is all a token file can count; split "
                     "the data into files of at most 2 GB and give their folder as DATA",
                     writer->path, SHARD_TOKENS_MAX);
-    TRY(file_write_at(writer->fd, writer->beside, ids, (size_t)n * sizeof *ids,
+    TRY(file_write_at(writer->fd, writer->tmp_path, ids, (size_t)n * sizeof *ids,
                       SHARD_HEADER_BYTES + 2 * writer->tokens));
     shard_scan_add(writer->scan, ids, n);
     writer->tokens += n;
@@ -268,8 +268,8 @@ enum status shard_commit(struct shard_writer *writer, struct shard_key key)
     char dir[FILE_PATH_MAX];
     memcpy(header + SHARD_WORD_SUM, &sum, sizeof sum);
     memcpy(header + SHARD_WORD_KEY, &key, sizeof key);
-    TRY(file_write_at(writer->fd, writer->beside, header, sizeof header, 0));
-    if (fsync(writer->fd) != 0 || rename(writer->beside, writer->path) != 0)
+    TRY(file_write_at(writer->fd, writer->tmp_path, header, sizeof header, 0));
+    if (fsync(writer->fd) != 0 || rename(writer->tmp_path, writer->path) != 0)
         return FAIL(ST_STORE, "cannot finish %s: %s; check the disk", writer->path,
                     strerror(errno));
     writer->is_committed = true;
@@ -286,8 +286,8 @@ void shard_abandon(struct shard_writer *writer)
         return;
     if (writer->fd >= 0)
         close(writer->fd);
-    if (!writer->is_committed && writer->beside[0] != '\0')
-        unlink(writer->beside);
+    if (!writer->is_committed && writer->tmp_path[0] != '\0')
+        unlink(writer->tmp_path);
     shard_scan_end(writer->scan);
     free(writer);
 }

@@ -334,7 +334,7 @@ static void test_cuts_change_nothing(void **state)
             at += len;
         }
         if (n != want || memcmp(whole, part, n * sizeof *whole) != 0)
-            fail_msg("text %u: other ids in pieces", number);
+            fail_msg("text %u: other ids in parts", number);
     }
     assert_true(cuts > 10000);
     assert_int_equal(bpe_cut("", 0), 0);

@@ -363,7 +363,7 @@ static void test_damaged_cache_is_made_again(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* A text of several blocks, with stretches that cannot be cut, is the same in pieces and by several
+/* A text of several blocks, with parts that cannot be cut, is the same in blocks and by several
  * threads. */
 static void test_long_text_equals_whole(void **state)
 {

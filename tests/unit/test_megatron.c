@@ -165,7 +165,7 @@ static void test_foreign(void **state)
 static void test_written(void **state)
 {
     (void)state;
-    enum { N = 50000, PIECES = 7 };
+    enum { N = 50000, CHUNKS = 7 };
     static uint16_t ids[N];
     char idx_path[FILE_PATH_MAX], bin_path[FILE_PATH_MAX];
     struct megatron_writer *writer;
@@ -178,9 +178,9 @@ static void test_written(void **state)
         documents += ids[i] == 50256 && i < N - 1;
     }
     assert_int_equal(megatron_create(idx_path, 50256, &writer), ST_OK);
-    for (int i = 0; i < PIECES; i++)
-        assert_int_equal(megatron_append(writer, ids + i * (N / PIECES),
-                                         i < PIECES - 1 ? N / PIECES : N - i * (N / PIECES)),
+    for (int i = 0; i < CHUNKS; i++)
+        assert_int_equal(megatron_append(writer, ids + i * (N / CHUNKS),
+                                         i < CHUNKS - 1 ? N / CHUNKS : N - i * (N / CHUNKS)),
                          ST_OK);
     assert_false(file_exists(idx_path) || file_exists(bin_path));
     assert_int_equal(megatron_commit(writer), ST_OK);

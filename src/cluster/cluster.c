@@ -168,7 +168,7 @@ static bool may_end(struct cluster *cluster)
 {
     if (!cluster->coordinator || !cluster->server)
         return true;
-    bool is_end_known = coordinator_is_end_known(cluster->coordinator);
+    bool is_end_known = coordinator_is_end_sent(cluster->coordinator);
     if (is_end_known && cluster->end_known_ms == 0)
         cluster->end_known_ms = clock_ms();
     if (is_end_known)

@@ -35,8 +35,8 @@
  *       sides count the same lease, the member from the earlier moment. Two worlds never run at
  *       once.
  *    8. The scheduler (Slurm, Kubernetes, a person) starts the dead node's process again, not
- *       Convoy. It joins with a new incarnation, a random number of 128 bits for one life of one
- *       process.
+ *       Convoy. It joins with a new incarnation, a random number of 128 bits for one start of
+ *       the process.
  *    9. When all nodes are ready again, the coordinator makes generation g + 1.
  *   10. The workers connect with the new addresses, load the last checkpoint and train on.
  *

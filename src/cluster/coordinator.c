@@ -495,7 +495,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
     check_join_timeout(c, now_ms);
 }
 
-bool coordinator_is_end_known(const struct coordinator *c)
+bool coordinator_is_end_sent(const struct coordinator *c)
 {
     for (int i = 0; i < c->config.nodes_n && !c->is_node0_wrong; i++) {
         if (coordinator_is_present(&c->nodes[i]) && !(c->is_ended && c->nodes[i].is_end_known))

@@ -2,19 +2,20 @@
  * the job is over. cluster.h is the overview.
  *
  * A pure state machine: (state, event, time) → state. It makes no system calls, and time comes from
- * the caller. Its driver on the event loop is cluster.c with coordinator_server.c; in the tests it
- * is the simulator tests/cluster/sim.h. The driver delivers the members' messages, sends the
+ * the caller. Its caller on the event loop is cluster.c with coordinator_server.c; in the tests it
+ * is the simulator tests/cluster/sim.h. The caller delivers the members' messages, sends the
  * replies and prints the log lines. One thread uses it.
  *
  * The terms:
  *
  *   member        a process that was admitted as one node; message_incarnation identifies it
- *   place         what a node has for one process: the first to ask gets it, until it is lost
- *   readiness     a member's message that all its workers wait for a generation, with the addresses
- *                 of the workers; numbered
+ *   place         a node's one membership, held by one process until that is lost
+ *   readiness     the message that all workers of a node wait for a generation; it carries their
+ *                 addresses and a number
  *   generation    a numbered period of training with one world, which is the list of all addresses
  *   lease         how long a member counts as alive after a message of it
- *   revision      the number of the state; a member whose reply has an older one needs a new reply
+ *   revision      grows with each change of the state; a member that has an older one gets a reply
+ *                 at once
  *
  * The states of the job:
  *
@@ -27,8 +28,8 @@
  *   - Generation numbers only grow.
  *   - A world uses one readiness of each node. No readiness is used twice.
  *   - A process gets the place of another one only when that one has certainly given up its
- *     generation: its lease has ended (a member counts its lease from an earlier moment, so it
- *     gives up first), or its connections are closed.
+ *     generation. Either its connections are closed, or its lease has ended; a member counts its
+ *     lease from an earlier moment, so it gives up first.
  *
  * A lease lasts peer_timeout_ms, and longer where this process or the member stalled lately, as on
  * an overloaded host: COORDINATOR_GRACE_FACTOR times the stall, but at most
@@ -44,12 +45,11 @@
 
 /* A member that is silent for so long is suspect: shown and logged, but not lost. */
 #define COORDINATOR_SUSPECT_MS 3000
-/* When a second process asks for a place: the first one is certainly alive if a message of it
- * arrives so long after the second one's. An earlier message may have been sent before and
- * delayed. */
+/* When a second process asks for a place: the first one is alive if a message of it arrives so long
+ * after the second one's. An earlier message may have been delayed. */
 #define COORDINATOR_PROOF_MS 500
-/* A member that has received no reply for so long gets a reply, but no lease: its next message must
- * show first that a reply has arrived. */
+/* A member that has received no reply for so long gets a reply, but no lease. Its next message must
+ * prove that replies arrive. */
 #define COORDINATOR_LEASE_MS 1500
 /* See "A lease" above. */
 #define COORDINATOR_GRACE_FACTOR 3
@@ -72,7 +72,7 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
 void coordinator_close(struct coordinator *c); /* accepts NULL */
 
 /* coordinator_on_heartbeat — applies one message and makes the reply to it. join: with it the
- * sender asks to become a member; NULL: it is one already. The driver may hold the reply back and
+ * sender asks to become a member; NULL: it is one already. The caller may hold the reply back and
  * send a later one instead (coordinator_make_reply) as long as the revision does not change. */
 void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartbeat *heartbeat,
                               const struct message_join *join, int64_t now_ms,
@@ -92,9 +92,9 @@ int64_t coordinator_revision(const struct coordinator *c);
 void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_incarnation incarnation, int64_t sequence,
                             struct message_reply *reply);
-/* coordinator_is_end_known — the job has ended, and every member has left or was sent the reason.
+/* coordinator_is_end_sent — the job has ended, and every member has left or was sent the reason.
  * Then node 0 may stop. */
-bool coordinator_is_end_known(const struct coordinator *c);
+bool coordinator_is_end_sent(const struct coordinator *c);
 
 /* coordinator_world — the world of the running generation; the driver adds the secret. false:
  * another generation runs or none, or the sender is no member. */

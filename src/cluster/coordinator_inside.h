@@ -85,8 +85,8 @@ bool coordinator_data_check(struct coordinator *c);
 
 /* coordinator_admission_settings — compares the settings of a node that asks to join. All nodes run
  * the same job, or none does:
- *   - before the first generation a difference ends the job, because no one can tell which node is
- *     wrong;
+ *   - before the first generation a difference ends the job, because it is not known which node
+ *     is wrong;
  *   - later only the newcomer is refused, which may be this node 0: the others then wait for
  *     another.
  * false: refused, with the reason in the reply. */

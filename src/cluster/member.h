@@ -16,7 +16,7 @@
 #include "cluster/message.h"
 #include "net/loop_lag.h"
 
-#define MEMBER_LEASE_FACTOR_MAX 4 /* × peer_timeout_ms: the longest lease that is believed */
+#define MEMBER_LEASE_FACTOR_MAX 4 /* × peer_timeout_ms: the longest lease that is accepted */
 /* Node 0 is lost when its connection has ended, and no other can be made, for so long. */
 #define MEMBER_DISCONNECTED_MS 400
 /* A member that leaves waits so long for node 0 to confirm it; less if node 0 was silent for

@@ -30,7 +30,7 @@
 /* Of the largest world: every address in base64. */
 #define MESSAGE_WORLD_MAX ((size_t)24 << 20)
 
-/* Identifies one life of one process: 128 random bits. All zero: none. */
+/* Identifies one start of one process: 128 random bits. All zero: none. */
 struct message_incarnation {
     uint64_t hi, lo;
 };

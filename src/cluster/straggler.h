@@ -1,5 +1,5 @@
-/* straggler — which ranks do the others wait for? Computed from what the ranks report. Pure. Must
- * not know what a collective does. */
+/* straggler — finds the ranks that the others wait for, from what the ranks report. Pure. Must not
+ * know what a collective does. */
 #ifndef CONVOY_CLUSTER_STRAGGLER_H
 #define CONVOY_CLUSTER_STRAGGLER_H
 

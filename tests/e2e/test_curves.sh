@@ -18,14 +18,14 @@ wait_for 30 has '.samples | length > 0'
 stop
 at=$(newest_step ck)
 ok "the file is beside the checkpoints, as GET /history answers" holds ck/history.json '.[0] | .schema == 1 and (.points.loss | length) > 1'
-ok "of the last step, too" holds ck/history.json ".[0].points.step | map(select(. != null)) | max <= $at and max > 0"
+ok "up to the last step" holds ck/history.json ".[0].points.step | map(select(. != null)) | max <= $at and max > 0"
 cp ck/history.json before.json
 begin $run_it
 wait_for 30 has_step $((at + 5))
-ok "gone on: what was before is there" is "$(jq -c '[.points.step[] | select(. != null)][0:3]' history.json)" "$(jq -c '[.points.step[] | select(. != null)][0:3]' before.json)"
-ok "behind it what is now, in the order of time" holds history.json '.[0] | (.points.seconds == (.points.seconds | sort)) and .offset_seconds > 0 and ([.points.step[] | select(. != null)] | . == sort)'
-ok "with an event between" holds history.json ".[0].events | any(.kind == \"resume\" and (.text | test(\"resumed from step $at\")))"
-ok "and the samples of before" holds history.json ".[0].samples | any(.step <= $at)"
+ok "resumed: the earlier points are there" is "$(jq -c '[.points.step[] | select(. != null)][0:3]' history.json)" "$(jq -c '[.points.step[] | select(. != null)][0:3]' before.json)"
+ok "then the new ones, in the order of time" holds history.json '.[0] | (.points.seconds == (.points.seconds | sort)) and .offset_seconds > 0 and ([.points.step[] | select(. != null)] | . == sort)'
+ok "with an event between them" holds history.json ".[0].events | any(.kind == \"resume\" and (.text | test(\"resumed from step $at\")))"
+ok "and the earlier samples" holds history.json ".[0].samples | any(.step <= $at)"
 
 # 2. Killed: what was beyond the last checkpoint is lost, and so is its part of the curves.
 kill -USR1 "$pid"
@@ -36,7 +36,7 @@ jq -c --argjson at "$at" '.points |= (.seconds += [(.seconds | last) + .[ "secon
 cp future.json ck/history.json
 begin $run_it
 wait_for 30 has_step $((at + 5))
-ok "points and samples beyond the checkpoint are left out" holds history.json ".[0] | ([.points.step[] | select(. != null)] | . == sort and max < $at + 5000) and (.samples | any(.text == \"of the future\") | not) and .offset_seconds > 0"
+ok "points and samples beyond the checkpoint are dropped" holds history.json ".[0] | ([.points.step[] | select(. != null)] | . == sort and max < $at + 5000) and (.samples | any(.text == \"of the future\") | not) and .offset_seconds > 0"
 stop
 
 # 3. RESUME=never starts new curves.
@@ -68,5 +68,5 @@ begin $run_it CHECKPOINT_EVERY=50
 wait_for 30 has_step 5
 wait_for 30 has '.points.step | length > 2'
 stop
-ok "curves that cannot be kept: said, and the run ends as it should" is "$rc $(grep -c ' warn .*curves of this run are not kept' err)" "143 1"
+ok "curves that cannot be kept: a warning, and the run ends normally" is "$rc $(grep -c ' warn .*curves of this run are not kept' err)" "143 1"
 done_testing

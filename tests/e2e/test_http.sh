@@ -15,7 +15,7 @@ begin_served() {
 
 begin_served $endless CHECKPOINT_DIR=ck CHECKPOINT_EVERY=500 HOSTS=train.example.org
 wait_for 20 status_has '.phase == "training" and .checkpoint.step != null'
-ok "the page is told at the start" is "$(head -n 1 out)" "page $url/"
+ok "the address of the page is printed at the start" is "$(head -n 1 out)" "page $url/"
 ok "/status: 200 JSON" is "$(code $url/status) $(curl -s -o body -w '%{content_type}' $url/status)" "200 application/json"
 get /status >status.json
 ok "/status: every key of the contract" is "$(jq -r 'keys_unsorted|join(" ")' status.json | tr ' ' '\n' | sort | tr '\n' ' ')" \
@@ -40,13 +40,13 @@ ok "/metrics: nothing but convoy_ names" is "$(grep -v '^#' metrics.txt | grep -
 ok "unknown path: 404" is "$(code $url/nothing)" 404
 ok "other method: 405" is "$(code -X POST -d x=1 $url/status)" 405
 as() { code -H "Host: $1" $url/status; } # as HOST
-ok "asked for by an address, a name without a dot, this machine's name: 200" is "$(as 10.9.8.7:31000) $(as gpu-box) $(as "$(hostname)")" "200 200 200"
-ok "by a name in HOSTS: 200" is "$(as train.example.org:$port)" 200
-ok "by another host's name (DNS rebinding): 421, with the remedy" is "$(as evil.example:$port) $(jq -r .error.message body | grep -c HOSTS)" "421 1"
-ok "by no name at all: 400" is "$(code -H Host: $url/status)" 400
+ok "Host: an address, a name without a dot, this machine's name: 200" is "$(as 10.9.8.7:31000) $(as gpu-box) $(as "$(hostname)")" "200 200 200"
+ok "Host: a name in HOSTS: 200" is "$(as train.example.org:$port)" 200
+ok "Host: another host's name (DNS rebinding): 421, with the remedy" is "$(as evil.example:$port) $(jq -r .error.message body | grep -c HOSTS)" "421 1"
+ok "Host: empty: 400" is "$(code -H Host: $url/status)" 400
 "$convoy" status "$url" >shown
 ok "convoy status: 0 while healthy" is $? 0
-ok "convoy status: curves since the start, and what happened" grep -Eq "^loss +[0-9.e-]+ .*(▁|▅|█)" shown
+ok "convoy status: curves since the start, and events" grep -Eq "^loss +[0-9.e-]+ .*(▁|▅|█)" shown
 ok "convoy status: shows the phase" grep -Eq "^(training|checkpointing) " shown
 
 # A failure and its recovery: alive all the time, and counted.
@@ -69,7 +69,7 @@ ok "with address and remedy" grep -qE "127.0.0.1.*$port.*STATUS_PORT" err2
 kill -TERM "$pid"
 finish
 ok "SIGTERM: 143" is $rc 143
-ok "convoy status: 1 when nobody is there" is "$("$convoy" status "$url" >/dev/null 2>&1; echo $?)" 1
+ok "convoy status: 1 when no node answers" is "$("$convoy" status "$url" >/dev/null 2>&1; echo $?)" 1
 
 # Phases, as a watcher sees them.
 phases() { # phases SECONDS — every phase seen until the process ends
@@ -128,13 +128,13 @@ poll_to_end() { while ! is_gone "$pid"; do get /status | jq -r '.phase + " " + (
 begin_served $tiny STEPS=3000
 poll_to_end
 finish
-ok "done is seen by who polls" is "$rc $(tail -n 1 ends)" "0 done 0"
+ok "a client that polls sees done" is "$rc $(tail -n 1 ends)" "0 done 0"
 begin_served $endless
 wait_for 20 status_has '.phase == "training"'
 kill -TERM "$pid"
 poll_to_end
 finish
-ok "so is the end by SIGTERM, with its code" is "$rc $(tail -n 1 ends)" "143 failed 143"
+ok "and the end by SIGTERM, with its code" is "$rc $(tail -n 1 ends)" "143 failed 143"
 begin=$(date +%s%N)
 begin_served $tiny STEPS=1
 finish
@@ -142,5 +142,5 @@ took=$((($(date +%s%N) - begin) / 1000000))
 begin=$(date +%s%N)
 run $tiny STEPS=1
 alone=$((($(date +%s%N) - begin) / 1000000))
-ok "nobody watches: no pause at the end ($took ms, $alone without a port)" within $((took - alone)) 900
+ok "no client polls: no pause at the end ($took ms, $alone without a port)" within $((took - alone)) 900
 done_testing

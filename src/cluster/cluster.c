@@ -61,7 +61,7 @@ struct cluster {
     int64_t stop_ms;  /* when the job was asked to stop; 0: it was not */
     bool was_stalled; /* a stop ended a generation in which nothing moved */
     bool is_ending;   /* the member is done; the other nodes may not know it yet */
-    int64_t ending_ms, end_known_ms;
+    int64_t ending_ms, end_sent_ms;
     enum status end_st;
     char end_text[MESSAGE_TEXT_MAX];
 };
@@ -125,7 +125,7 @@ static void carry_out(struct cluster *cluster, const struct member_actions *acti
         fetch_world_here(cluster, actions->fetch);
 }
 
-/* What the driver adds to a heartbeat. */
+/* What the caller adds to a heartbeat. */
 static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,
                            struct message_join *join)
 {
@@ -168,11 +168,11 @@ static bool may_end(struct cluster *cluster)
 {
     if (!cluster->coordinator || !cluster->server)
         return true;
-    bool is_end_known = coordinator_is_end_sent(cluster->coordinator);
-    if (is_end_known && cluster->end_known_ms == 0)
-        cluster->end_known_ms = clock_ms();
-    if (is_end_known)
-        return clock_ms() - cluster->end_known_ms >= FLUSH_MS;
+    bool is_end_sent = coordinator_is_end_sent(cluster->coordinator);
+    if (is_end_sent && cluster->end_sent_ms == 0)
+        cluster->end_sent_ms = clock_ms();
+    if (is_end_sent)
+        return clock_ms() - cluster->end_sent_ms >= FLUSH_MS;
     int64_t limit_ms = cluster->was_stalled ? END_NOTICE_STALLED_MS : END_NOTICE_MS;
     return cluster->end_st != ST_OK && clock_ms() - cluster->ending_ms >= limit_ms;
 }

@@ -337,7 +337,7 @@ static void reply_end(struct coordinator *c, struct coordinator_node *node,
     coordinator_admission_refuse(reply, c->end_st);
     text_copy(reply->text, sizeof reply->text, c->why);
     if (node)
-        node->is_end_known = true;
+        node->is_end_sent = true;
     if (c->is_node0_wrong && node != c->nodes)
         coordinator_admission_wait_for_node0(c, reply);
 }
@@ -498,7 +498,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
 bool coordinator_is_end_sent(const struct coordinator *c)
 {
     for (int i = 0; i < c->config.nodes_n && !c->is_node0_wrong; i++) {
-        if (coordinator_is_present(&c->nodes[i]) && !(c->is_ended && c->nodes[i].is_end_known))
+        if (coordinator_is_present(&c->nodes[i]) && !(c->is_ended && c->nodes[i].is_end_sent))
             return false;
     }
     return true;

@@ -96,7 +96,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
  * Then node 0 may stop. */
 bool coordinator_is_end_sent(const struct coordinator *c);
 
-/* coordinator_world — the world of the running generation; the driver adds the secret. false:
+/* coordinator_world — the world of the running generation; the caller adds the secret. false:
  * another generation runs or none, or the sender is no member. */
 bool coordinator_world(const struct coordinator *c, int node_id,
                        struct message_incarnation incarnation, int64_t generation,
@@ -108,7 +108,7 @@ void coordinator_nodes_set_address(struct coordinator *c, int node_id,
 /* coordinator_nodes — nodes_n entries, for the status. Valid until the next call that changes the
  * state. */
 const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_ms);
-/* coordinator_log — lines that the driver takes out and prints. */
+/* coordinator_log — lines that the caller takes out and prints. */
 struct log_queue *coordinator_log(struct coordinator *c);
 
 #endif

@@ -21,7 +21,7 @@ struct coordinator_node {
     int64_t lease_end_ms;        /* as the last reply named it */
     int64_t ready, used, losses; /* as in message.h */
     int stop, ranks_n;
-    bool is_end_known;                  /* it was sent the end of the job */
+    bool is_end_sent;                   /* it was sent the end of the job */
     struct message_incarnation refused; /* refused for other data than the job's; why: the reason */
     char why[384];
     struct message_incarnation newcomer; /* asks for this place while the holder may still live */

@@ -1,4 +1,4 @@
-/* log_queue — log lines that a pure state machine leaves for its driver to print; and lists of node
+/* log_queue — log lines that a pure state machine leaves for its caller to print; and lists of node
  * numbers as text. Must not know how lines are printed. */
 #ifndef CONVOY_CLUSTER_LOG_QUEUE_H
 #define CONVOY_CLUSTER_LOG_QUEUE_H

@@ -1,7 +1,7 @@
 /* member — one node's side of the job: makes the messages to the coordinator, and turns the replies
  * into actions.
  *
- * A pure state machine: (state, event, time) → state and actions, which the driver carries out.
+ * A pure state machine: (state, event, time) → state and actions, which the caller carries out.
  * There are no system calls, and no memory beyond the struct; time comes from the caller.
  *
  * A lease keeps two worlds from running at once. A member counts node 0's silence from the moment
@@ -30,7 +30,7 @@ struct member_config {
     struct message_incarnation incarnation;
 };
 
-/* What the driver must do, in this order. */
+/* What the caller must do, in this order. */
 struct member_actions {
     int64_t abort; /* end this generation; 0: none; the reason is in text */
     int64_t fetch; /* request the addresses of this generation; 0: none */
@@ -86,7 +86,7 @@ void member_abandon(struct member *m, const char *why, struct member_actions *ac
 void member_leave(struct member *m, enum status st, const char *why, int64_t now_ms,
                   struct member_actions *actions);
 
-/* member_make_heartbeat — the next message; the driver adds ranks and addresses. true: also ask to
+/* member_make_heartbeat — the next message; the caller adds ranks and addresses. true: also ask to
  * join. */
 bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_heartbeat *heartbeat);
 /* member_has_addresses — the next message must carry the workers' addresses. They are sent only to

@@ -15,7 +15,7 @@ struct member_client_config {
     const char *host;
     int port, ranks_n; /* ranks_n: of the whole job */
     const struct psk *psk;
-    /* What the driver adds to a message: ranks, addresses, and how to join. */
+    /* What the caller adds to a message: ranks, addresses, and how to join. */
     void (*fill_heartbeat)(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,
                            struct message_join *join);
     void (*carry_out)(void *arg, const struct member_actions *actions);

@@ -1,9 +1,9 @@
-/* harness — what every test program shares: TAP output for prove, and a folder of its own that goes
- * away at the end. */
+/* harness — what every test program shares: TAP output for prove, and a temporary folder that is
+ * removed at the end. */
 #ifndef CONVOY_TESTS_HARNESS_H
 #define CONVOY_TESTS_HARNESS_H
 
-/* cmocka.h wants these before it. */
+/* cmocka.h needs these before it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,8 +36,8 @@ static inline void harness_tmpdir_remove(void)
         nftw(harness_tmpdir_path, harness_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* harness_tmpdir — an empty folder under $TMPDIR or /tmp, made at the first call, removed when the
- * program ends. */
+/* harness_tmpdir — an empty folder under $TMPDIR or /tmp, made at the first call and removed when
+ * the program ends. */
 static inline const char *harness_tmpdir(void)
 {
     if (harness_tmpdir_path[0] != 0)
@@ -54,8 +54,8 @@ static inline const char *harness_tmpdir(void)
     return harness_tmpdir_path;
 }
 
-/* harness_slow — how many processes want each processor of the machine, at least 1; the most that
- * this program saw, so that a limit that was set by it and one by which that is judged fit. */
+/* harness_slow — how many processes compete for each processor of the machine, at least 1. The
+ * highest value that this program has seen, so that a limit and the check of that limit agree. */
 static inline double harness_slow(void)
 {
     static _Atomic double most = 1;
@@ -74,22 +74,22 @@ static inline double harness_slow(void)
     return most;
 }
 
-/* harness_patience_ms — a limit of time that is this long on a quiet machine. A limit that only
- * ends what hangs, or says that something took too long, goes through it. */
+/* harness_patience_ms — a time limit that is `ms` on a quiet machine and longer on a busy one. For
+ * limits that only end a hang, or that fail a test which took too long. */
 static inline int64_t harness_patience_ms(int64_t ms)
 {
     return (int64_t)((double)ms * harness_slow());
 }
 
-/* harness_wait_ms — lets other processes do what takes them no longer than this on a quiet
+/* harness_wait_ms — sleep for as long as other processes need for what takes them `ms` on a quiet
  * machine. */
 static inline void harness_wait_ms(int64_t ms)
 {
     usleep((useconds_t)(1000 * harness_patience_ms(ms)));
 }
 
-/* harness_child_output — all that a child writes to the pipe until it ends, as text; returns its
- * wait status. Closes the pipe. */
+/* harness_child_output — everything that a child writes to the pipe until it ends, as text; returns
+ * its wait status. Closes the pipe. */
 static inline int harness_child_output(pid_t pid, const int pipe_fd[2], char *out, size_t cap)
 {
     int wait_status = 0;
@@ -104,8 +104,8 @@ static inline int harness_child_output(pid_t pid, const int pipe_fd[2], char *ou
     return wait_status;
 }
 
-/* HARNESS_SKIP — leave a test that cannot run here, saying why. (cmocka's own skip() prints "not
- * ok", which prove counts as a failure.) */
+/* HARNESS_SKIP — leave a test that cannot run here, with the reason. (cmocka's own skip() prints
+ * "not ok", which prove counts as a failure.) */
 #define HARNESS_SKIP(...)                         \
     do {                                          \
         print_message("# skipped: " __VA_ARGS__); \
@@ -113,9 +113,8 @@ static inline int harness_child_output(pid_t pid, const int pipe_fd[2], char *ou
         return;                                   \
     } while (0)
 
-/* harness_quiet — many tests provoke the program's own warnings; between the lines of prove they
- * would look like trouble. HARNESS_LOUD, defined before this header or set in the environment,
- * shows them. */
+/* harness_quiet — hide the program's own warnings, which many tests provoke. HARNESS_LOUD, defined
+ * before this header or set in the environment, shows them. */
 static inline void harness_quiet(void)
 {
 #ifndef HARNESS_LOUD
@@ -124,7 +123,7 @@ static inline void harness_quiet(void)
 #endif
 }
 
-/* harness_log_of — what the log says, from LOG_LEVEL_INFO on, while call(arg) runs; until the next
+/* harness_log_of — the log lines from LOG_LEVEL_INFO on while call(arg) runs; valid until the next
  * call. */
 static inline const char *harness_log_of(void (*call)(void *arg), void *arg)
 {
@@ -144,7 +143,7 @@ static inline const char *harness_log_of(void (*call)(void *arg), void *arg)
     return text;
 }
 
-/* harness_loopback — for a main of its own, before the tests: UCX over the loopback device, TAP, no
+/* harness_loopback — for a test's own main, before the tests: UCX over the loopback device, TAP, no
  * warnings. */
 static inline void harness_loopback(void)
 {
@@ -154,7 +153,7 @@ static inline void harness_loopback(void)
     harness_quiet();
 }
 
-/* Of generations in tests, over TCP; all of a test's ranks have it. */
+/* The secret of a generation in tests over TCP; all ranks of a test use it. */
 #define HARNESS_SECRET ((const uint8_t *)"sixteen bytes of")
 
 /* HARNESS_MAIN — int main for `static const struct CMUnitTest tests[]`. */

@@ -1,6 +1,6 @@
-/* arc4random — random bytes for libevent's archive, which is compiled for a C library that has
- * these (glibc 2.36). The release binary also starts with older ones (2.34), so it brings its own.
- * Nothing of ours calls them: rand.h is for that. Must not know who asks. */
+/* arc4random — random bytes for libevent's archive in the release binary. That archive is compiled
+ * for glibc 2.36, which has these functions; the binary also starts with 2.34, so it brings its
+ * own. This program itself does not call them: rand.h is for that. Must not know its callers. */
 #include "base/arc4random.h"
 
 #include <errno.h>

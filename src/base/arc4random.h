@@ -1,5 +1,5 @@
-/* arc4random — the two functions that the C library has since glibc 2.36, for the release binary
- * alone; see arc4random.c. Must not know who asks. */
+/* arc4random — two functions that the C library has since glibc 2.36, only for the release binary;
+ * see arc4random.c. Must not know its callers. */
 #ifndef CONVOY_BASE_ARC4RANDOM_H
 #define CONVOY_BASE_ARC4RANDOM_H
 

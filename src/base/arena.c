@@ -25,10 +25,4 @@ void *arena_take(struct arena *a, size_t bytes)
     return piece;
 }
 
-void arena_reset(struct arena *a)
-{
-    ASSERTF(!a->sealed, "arena %s is sealed", a->name);
-    a->used_bytes = 0;
-}
-
 void arena_seal(struct arena *a) { a->sealed = true; }

@@ -1,7 +1,6 @@
-/* arena — memory taken once, in one piece, and dealt from the front. Never grows; sealed after
- * start-up.
- *
- * The base address may be device memory: an arena only does arithmetic on it. */
+/* arena — a bump allocator: memory taken once and handed out from its front. It never grows, and is
+ * sealed after start-up. The base address may be device memory: an arena only computes
+ * addresses. */
 #ifndef CONVOY_BASE_ARENA_H
 #define CONVOY_BASE_ARENA_H
 
@@ -16,19 +15,18 @@ struct arena {
     bool sealed;
 };
 
-#define ARENA_ALIGN 64 /* every piece starts on a cache line; a 512-bit vector is one */
+#define ARENA_ALIGN 64 /* every allocation starts on a cache line, which a 512-bit vector fills */
 
 static inline size_t arena_round(size_t bytes)
 {
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
-/* arena_init — over memory owned by someone else, ARENA_ALIGN-aligned. base == NULL measures only:
- * pieces are NULL + offset, never to be touched, and cap_bytes does not matter. */
+/* arena_init — over memory that the caller owns, ARENA_ALIGN-aligned. base NULL: only measure;
+ * allocations are NULL + offset and must not be touched, and cap_bytes does not matter. */
 void arena_init(struct arena *a, const char *name, void *base, size_t cap_bytes);
-/* arena_take — the next piece, ARENA_ALIGN-aligned; running out is an ASSERT (sizes were planned),
- * so is a sealed arena. */
+/* arena_take — the next allocation, ARENA_ALIGN-aligned. A full or sealed arena is an ASSERT,
+ * because sizes are planned. */
 void *arena_take(struct arena *a, size_t bytes);
-void arena_reset(struct arena *a); /* forget all pieces (scratch) */
 void arena_seal(struct arena *a);
 
 #endif

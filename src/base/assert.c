@@ -78,7 +78,7 @@ void assert_fail(const char *file, int line, const char *expr, const char *fmt, 
                 "  process %ld ends with %d; please report this text\n", (long)getpid(),
                 status_exit(ST_BUG));
     if (write(STDERR_FILENO, report, strlen(report)) < 0)
-        _exit(status_exit(ST_BUG)); /* nobody to tell; the exit code still says it */
+        _exit(status_exit(ST_BUG)); /* stderr is closed; the exit code remains */
     _exit(status_exit(ST_BUG));
 }
 
@@ -88,5 +88,5 @@ void assert_crash(const char *headline)
     text_format(report, sizeof(report), "%s\n", headline);
     report_notes(report, sizeof(report));
     if (write(STDERR_FILENO, report, strlen(report)) < 0)
-        return; /* nobody to tell; the signal still says it */
+        return; /* stderr is closed; the signal remains */
 }

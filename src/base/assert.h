@@ -1,20 +1,19 @@
-/* assert — assertions that stay on: for what only a bug of ours can break.
+/* assert — assertions for what only a bug in this program can break. They stay on in every build.
  *
- * Never for files, settings, network or memory (those FAIL()). A broken ASSERT prints the
- *   expression, place, the caller's values, and the last notes of this process, then ends the
- *   process with exit code 70 (tests look at it from a parent process). This module must not know
- *   what the program computes. */
+ * Files, settings, network and memory are never asserted; those FAIL(). A broken ASSERT prints the
+ * expression, its place, the caller's values and the last notes of this process, then ends the
+ * process with exit code 70. Must not know what the program computes. */
 #ifndef CONVOY_BASE_ASSERT_H
 #define CONVOY_BASE_ASSERT_H
 
-/* assert_note — remember one short line (a ring of the last 16) to print in a crash report: "step
- * 120 begins". */
+/* assert_note — remember one short line for a crash report, such as "step 120 begins"; the last 16
+ * are kept. Any thread. */
 void assert_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* assert_fail — print the crash report to stderr and end the process with exit code 70. Never
- * returns. */
+/* assert_fail — print the crash report to stderr and end the process with exit code 70. */
 _Noreturn void assert_fail(const char *file, int line, const char *expr, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
-/* assert_crash — for a handler of fatal signals: headline and the last notes to stderr. Returns. */
+/* assert_crash — for a handler of fatal signals: print the headline and the last notes to stderr.
+ * Returns. */
 void assert_crash(const char *headline) __attribute__((cold));
 
 #define ASSERT(expr) ASSERTF(expr, "%s", "")

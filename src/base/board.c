@@ -1,11 +1,12 @@
 /* board — see board.h. Must not know what the numbers are used for.
  *
- * A part is two slots and a revision. The writer fills the slot that does not hold the last post,
- * then advances the revision; each slot has a sequence counter that is odd while it is written. A
- * reader copies the slot of the revision and keeps the copy if the counter was even and did not
- * move (Lamport 1977; Boehm 2012 on doing it in C11). A writer killed at any instruction leaves the
- * other slot whole and the revision on it. The words are atomics with acquire and release, plain
- * moves on x86, so there is no data race by the letter of C11 and thread sanitizers agree. */
+ * A part is two slots and a revision. The writer fills the slot that does not hold the last
+ * publication, then advances the revision. Each slot has a sequence number that is odd while it is
+ * written: a seqlock. A reader copies the slot of the revision and keeps the copy if the number was
+ * even and did not change (Lamport 1977; Boehm 2012 on doing it in C11). A writer killed at any
+ * instruction leaves the other slot whole and the revision on it. The words are atomics with
+ * acquire and release, which are plain moves on x86, so there is no data race by the letter of C11
+ * and thread sanitizers agree. */
 #include "base/board.h"
 
 #include <errno.h>
@@ -29,7 +30,7 @@
     (BOARD_WORDS(struct board_worker) > BOARD_WORDS(struct board_node) \
          ? BOARD_WORDS(struct board_worker)                            \
          : BOARD_WORDS(struct board_node))
-#define BOARD_WORLD_TRIES 1000 /* a look at the world; the next look comes soon */
+#define BOARD_WORLD_TRIES 1000 /* tries of one board_world_copy; the caller tries again soon */
 
 _Static_assert(BOARD_WORDS(struct board_ready) <= BOARD_WORDS_MAX &&
                    sizeof(struct board_address) % 8 == 0,
@@ -44,7 +45,7 @@ struct board_slot {
 };
 
 struct board_part {
-    /* posts so far; the last one is in slot revision % 2; 0: nothing posted */
+    /* publications so far; the last one is in slot revision % 2; 0: none */
     _Alignas(64) _Atomic uint64_t revision;
     _Atomic int64_t heartbeat_ms;
     struct board_slot slots[2];
@@ -60,8 +61,7 @@ struct board_parts {
 struct board_world {
     _Alignas(64) _Atomic uint64_t sequence; /* odd: being written */
     _Atomic int64_t generation;
-    /* what proves the ranks of a generation to each other, and of which; 0 while it is being
-     * written */
+    /* the secret of a generation, and which one it is; 0 while it is being written */
     _Atomic int64_t secret_generation;
     _Atomic uint64_t secret[BOARD_SECRET_BYTES / 8];
     _Atomic uint64_t words[];
@@ -152,8 +152,7 @@ enum status board_create(int workers_n, int ranks_n, struct board **out)
                     "(ulimit -n)",
                     strerror(errno));
     enum status st;
-    /* Sealed, so that no worker can shrink it and turn the supervisor's next look into a bus
-     * error. */
+    /* Sealed: a worker that shrinks it would turn the supervisor's next read into a bus error. */
     if (ftruncate(fd, (off_t)bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         st = FAIL(
@@ -238,7 +237,7 @@ static void words_read(const _Atomic uint64_t *words, void *out, size_t bytes)
 {
     char *at = out;
     for (size_t i = 0; i * 8 < bytes; i++) {
-        /* acquire: not after the caller's look at the sequence */
+        /* acquire: not after the caller's read of the sequence */
         uint64_t word = atomic_load_explicit(&words[i], memory_order_acquire);
         memcpy(at + i * 8, &word, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
     }
@@ -248,8 +247,8 @@ static void part_publish(struct board_part *part, const void *value, size_t byte
 {
     uint64_t revision = atomic_load_explicit(&part->revision, memory_order_relaxed) + 1;
     struct board_slot *slot = &part->slots[revision % 2];
-    /* Odd already when an earlier writer was killed here: any new odd number tells readers so
-     * again. */
+    /* Already odd when an earlier writer was killed here. Any new odd number tells readers the
+     * same. */
     uint64_t odd = (atomic_load_explicit(&slot->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&slot->sequence, odd, memory_order_relaxed);
     words_write(slot->words, value, bytes);
@@ -257,8 +256,8 @@ static void part_publish(struct board_part *part, const void *value, size_t byte
     atomic_store_explicit(&part->revision, revision, memory_order_release);
 }
 
-/* False when nothing was posted. Goes round only while posts overtake the copy, two within a
- * microsecond; the end of the tries is for memory that a crashing process has scribbled over. */
+/* False: nothing was published. Loops only while publications overtake the copy, two within a
+ * microsecond; the limit is for memory that a crashing process has overwritten. */
 static bool part_copy(const struct board_part *part, void *out, size_t bytes)
 {
     for (int tries = 0; tries < BOARD_COPY_TRIES; tries++) {
@@ -288,7 +287,7 @@ static enum board_phase valid_phase(enum board_phase phase)
     return (unsigned)phase < BOARD_PHASE_N ? phase : BOARD_PHASE_FAILED;
 }
 
-/* A reader survives whatever a crashing process scribbled over the memory: strings end, phases
+/* A reader survives whatever a crashing process has written over the memory: strings end, phases
  * exist. */
 #define BOARD_END(string) ((string)[sizeof(string) - 1] = 0)
 
@@ -353,7 +352,7 @@ int64_t board_heartbeat_ms(const struct board *board, int worker_i)
                                 memory_order_relaxed);
 }
 
-/* ---- how ranks meet ---- */
+/* ---- how ranks connect ---- */
 
 void board_ready_publish(struct board *board, int worker_i, const struct board_ready *ready)
 {
@@ -362,7 +361,7 @@ void board_ready_publish(struct board *board, int worker_i, const struct board_r
     part_publish(&worker_parts(board, worker_i)->ready, ready, sizeof(*ready));
 }
 
-/* clamp_bytes — whoever scribbled over an address's size does not send its reader out of bounds. */
+/* clamp_bytes — an overwritten size must not send a reader out of bounds. */
 static void clamp_bytes(struct board_address *address)
 {
     if (address->bytes < 0 || address->bytes > BOARD_ADDRESS_MAX)

@@ -1,15 +1,17 @@
-/* board — the shared memory between a node's supervisor and its workers, and all they share.
+/* board — the shared memory between a node's supervisor and its workers; they share nothing else.
  *
- * Workers post numbers; the supervisor reads copies and posts requests (save, stop). Each side
- * writes only its own part. A part is guarded by a sequence counter (odd while being written), so a
- * reader copies without ever making a writer wait, and a worker killed half-way through a post
- * leaves the last whole copy readable (two slots). The memory is a memfd inherited across exec
- * under a fixed descriptor. Plain data only: no pointers. Must not know what the numbers are used
- * for.
+ * Workers publish numbers and the supervisor reads copies. The supervisor publishes requests (save,
+ * stop) and workers read them. Each side writes only its own part.
+ * - A part has two slots. Each is guarded by a sequence number, odd while it is written (a
+ *   seqlock), so a reader never blocks the writer. A worker that is killed while it publishes
+ *   leaves the last whole copy readable.
+ * - The memory is a memfd, inherited across exec under a fixed descriptor.
+ * - It holds plain data, no pointers.
  *
- * Where ranks meet, the board also carries how: a worker posts that it is ready and its address,
- * the supervisor the world of a generation (everybody's addresses) and that a generation is over,
- * and a worker's comm heartbeat the call of communication that it is in. */
+ * With several ranks the board also carries how they connect: a worker publishes that it is ready,
+ * with its address; the supervisor publishes the world of a generation (the addresses of all ranks)
+ * and that a generation is over; a worker's comm heartbeat publishes which collective it is in.
+ * Must not know what the numbers are used for. */
 #ifndef CONVOY_BASE_BOARD_H
 #define CONVOY_BASE_BOARD_H
 
@@ -30,7 +32,7 @@
 #define BOARD_ADDRESS_MAX 2048 /* bytes; what they mean is the workers' affair */
 #define BOARD_BLOB_MAX ((size_t)1 << 20)
 
-/* The phases of contract §4, in the order of a run's life. */
+/* The phases of a run, in the order of its life. */
 #define BOARD_PHASE_LIST(X)           \
     X(STARTING, "starting")           \
     X(JOINING, "joining")             \
@@ -50,8 +52,8 @@ enum board_phase {
 };
 const char *board_phase_text(enum board_phase phase);
 
-/* What a supervisor asks of its workers; a higher request replaces a lower one. Carried out between
- * steps, or where a long job (tokenising, loading) looks at it. */
+/* What a supervisor requests of its workers; a higher request replaces a lower one. Workers carry
+ * it out between steps; long jobs (tokenising, loading) look for it themselves. */
 enum board_request {
     BOARD_REQUEST_NONE,
     BOARD_REQUEST_SAVE,      /* checkpoint now, go on */
@@ -77,14 +79,14 @@ struct board_checkpoint {
     int64_t step; /* -1: none yet */
     int64_t wall_ms;
     int64_t failures; /* saves that failed since the start */
-    int64_t skipped;  /* saves left out because the one before was still being written */
-    double stall_ms;  /* training waited for the last save; NAN: none yet */
-    double save_ms;   /* the last checkpoint, from its beginning to its commit; NAN: none yet */
+    int64_t skipped;  /* saves skipped because the one before was still being written */
+    double stall_ms;  /* how long training waited for the last save; NAN: none yet */
+    double save_ms;   /* how long the last save took, up to its commit; NAN: none yet */
     char path[512];
     char error[256]; /* why the last save failed; "": it did not */
 };
 
-/* Posted by one worker. A number not known yet is NAN, or -1 for whole numbers. */
+/* Published by a worker. A number that is not known yet is NAN, or -1 for whole numbers. */
 struct board_worker {
     int32_t pid;
     int32_t rank;
@@ -96,83 +98,85 @@ struct board_worker {
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
-    int64_t begun_step; /* done before this life began: the checkpoint's; -1: not known yet */
-    /* a step's operations at the device's peak: no step is faster; 0: not known yet */
+    int64_t begun_step; /* steps of the checkpoint it resumed from; -1: not known yet */
+    /* a step's time at the device's peak; no step is faster; 0: not known yet */
     int64_t planned_ms;
-    int64_t loading_done, loading_total; /* bytes or tensors while loading; -1 unknown */
+    int64_t loading_done, loading_total; /* bytes or tensors while loading; -1: unknown */
     struct board_error error;            /* why this worker is about to end */
 };
 
-/* Where a rank can be met. */
+/* The network address of a rank, as its transport wrote it. */
 struct board_address {
     int64_t bytes;
     uint8_t data[BOARD_ADDRESS_MAX];
 };
 
-/* Posted by a worker that waits for a generation of the job to take part in. */
+/* Published by a worker that waits for the next generation. */
 struct board_ready {
-    int64_t revision; /* how often it has packed an address: another one, another address */
-    int64_t after;    /* it waits for a later one than this: the last it knew of; 0: none yet */
-    char why[256];    /* what made it leave that one; "": it was told to, or was never in one */
+    int64_t revision; /* grows with each new address */
+    int64_t after;    /* it waits for a generation later than this one; 0: for the first */
+    char why[256];    /* why it left that one; "": the supervisor ended it, or there was none */
     struct board_address address;
 };
 
-/* The call of communication a worker is in, posted by a thread of its own, so that it can be told
- * from outside when the worker itself waits. */
+/* The collective that a worker is in, published by a thread of its own (comm_heartbeat), so that it
+ * is known while the worker waits. */
 struct board_call {
-    char call[24];      /* "" when in none */
-    int64_t sequence;   /* of that call, else of the last one finished */
+    char call[24];      /* "": in none */
+    int64_t sequence;   /* of that collective, else of the last one that ended */
     int64_t entered_ms; /* clock_ms */
-    int64_t left_ms;    /* clock_ms: when the last one was left, in any generation; 0: none yet */
+    int64_t left_ms;    /* clock_ms: when the last one ended, in any generation; 0: none yet */
     int64_t published_ms;
-    int64_t refused; /* connections of strangers that it has closed since it started */
+    int64_t refused; /* connections without the job's key that it has closed */
 };
 
-/* Numbers of a worker's GPU, posted by a thread of its own, too. Not known: NAN, -1. */
+/* Numbers of a worker's GPU, published by a thread of its own (gpu_stats). Not known: NAN, -1. */
 struct board_gpu {
 #define GPU_STAT(field, kind, ...) RANK_STATS_FIELD_##kind(field)
 #include "base/rank_stats.def"
     int64_t published_ms; /* clock_ms */
 };
 
-/* What is longer than numbers, said once or seldom; what it means is its writer's and reader's
- * affair. */
+/* Blobs: what is longer than numbers and seldom changes. Their writer and reader know the
+ * content. */
 enum board_blob {
-    BOARD_BLOB_DATA,     /* node 0's worker 0: the files its data are made of */
-    BOARD_BLOB_VAL_DATA, /* likewise, of those held out */
-    BOARD_BLOB_JOB_KEY,  /* supervisor: by what workers may ask node 0 for them */
-    /* rank 0: its step in digits, a blank, the text that it would write, as a JSON string */
+    BOARD_BLOB_DATA,     /* by node 0's worker 0: the list of its files of DATA */
+    BOARD_BLOB_VAL_DATA, /* by the same: its files of VAL_DATA */
+    BOARD_BLOB_JOB_KEY,  /* by the supervisor: the key with which workers download them */
+    /* by rank 0: its step in digits, a blank, the sample of text as a JSON string */
     BOARD_BLOB_SAMPLE,
     BOARD_BLOBS_N
 };
 
-/* Posted by the supervisor, once and at each change. */
+/* Published by the supervisor at its start and at each change. */
 struct board_node {
     int32_t node_id, n_nodes, workers_n;
-    enum board_phase phase; /* used while no worker speaks: starting, recovering, done, failed */
+    enum board_phase phase; /* holds while no worker has published one */
     char run[72];           /* RUN_NAME; "": none */
     char version[64];
     char backend[16];
     char device[16];
     int32_t mesh_data, mesh_shard, mesh_tensor, mesh_pipeline;
     int64_t started_ms; /* clock_ms */
-    /* the longest silence that this node's workers are allowed in a step; 0: the usual */
+    /* the longest silence in a step that this node's workers are allowed; 0: the default */
     int64_t limit_ms;
     int64_t restarts;
-    char last_failure[256]; /* why the last one was needed; "": there was none */
-    /* recovering: the job goes on from here, 0 its beginning; -1: not known, or not recovering */
+    char last_failure[256]; /* the reason of the last restart; "": there was none */
+    /* while recovering: the step from which the job resumes, 0: from the beginning; -1: not known,
+     * or not recovering */
     int64_t resume_step;
-    /* the last that rank 0 told of, on its node; step -1: none */
+    /* the last one that rank 0 published, on its node; step -1: none */
     struct board_checkpoint checkpoint;
     struct board_error error;
 };
 
-struct board; /* opaque: the mapping */
+struct board; /* opaque: one process's mapping of the memory */
 
-/* board_create — supervisor: a fresh memfd, with room for the addresses of ranks_n ranks; also for
- * tests. */
+/* board_create — in the supervisor (and in tests): a new memfd for workers_n workers, with room for
+ * the addresses of ranks_n ranks. */
 enum status board_create(int workers_n, int ranks_n, struct board **out);
-/* board_attach — worker: checks size and layout; the descriptor stays the caller's. */
+/* board_attach — in a worker: map the memory, check size and layout (ST_BUG). The caller keeps the
+ * descriptor. */
 enum status board_attach(int fd, struct board **out);
 int board_fd(const struct board *board);
 void board_close(struct board *board); /* accepts NULL */
@@ -180,63 +184,64 @@ void board_close(struct board *board); /* accepts NULL */
 void board_node_publish(struct board *board, const struct board_node *node);
 void board_node_copy(const struct board *board, struct board_node *out);
 void board_worker_publish(struct board *board, int worker_i, const struct board_worker *worker);
-/* board_worker_copy — the last whole post; false when this worker has posted nothing since
- * board_worker_clear. */
+/* board_worker_copy — the last whole publication; false: none since board_worker_clear. */
 bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out);
 void board_worker_clear(struct board *board, int worker_i); /* before a worker is started again */
 
-/* Progress, apart from posts: cheap enough to call from inner loops. Monotonic milliseconds of the
- * last beat; 0: none. */
+/* board_heartbeat — a sign of progress, cheap enough for inner loops. board_heartbeat_ms — when the
+ * last one was, in clock_ms; 0: none. */
 void board_heartbeat(struct board *board, int worker_i);
 int64_t board_heartbeat_ms(const struct board *board, int worker_i);
 
-/* ---- how ranks meet ---- */
+/* ---- how ranks connect ---- */
 
 void board_ready_publish(struct board *board, int worker_i, const struct board_ready *ready);
-/* board_ready_copy — false: nothing posted since board_worker_clear. */
+/* board_ready_copy, board_call_copy, board_gpu_copy — false: none since board_worker_clear. */
 bool board_ready_copy(const struct board *board, int worker_i, struct board_ready *out);
 void board_call_publish(struct board *board, int worker_i, const struct board_call *call);
-/* as above */
 bool board_call_copy(const struct board *board, int worker_i, struct board_call *out);
 void board_gpu_publish(struct board *board, int worker_i, const struct board_gpu *gpu);
-bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out); /* as above */
+bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out);
 
-/* board_secret_publish — supervisor, before board_world_publish: by what that generation's ranks
- * know each other. board_secret_copy — worker: false: another generation's is there, or none. */
+/* board_secret_publish — in the supervisor, before board_world_publish: the secret by which the
+ * ranks of a generation recognise each other. board_secret_copy — in a worker; false: there is
+ * none, or another generation's. */
 #define BOARD_SECRET_BYTES 16
 void board_secret_publish(struct board *board, int64_t generation,
                           const uint8_t secret[BOARD_SECRET_BYTES]);
 bool board_secret_copy(const struct board *board, int64_t generation,
                        uint8_t out[BOARD_SECRET_BYTES]);
-/* board_world_publish — supervisor: a generation begins; addresses of all ranks, in their order. */
+/* board_world_publish — in the supervisor: a generation begins, with the addresses of all ranks in
+ * order. */
 void board_world_publish(struct board *board, int64_t generation,
                          const struct board_address *addresses);
-/* board_world_copy — worker: the newest generation when it is later than `after` and not over, with
- * the addresses of all board_ranks; false: there is none. */
+/* board_world_copy — in a worker: the newest generation, when it is later than `after` and not
+ * over, and the addresses of all board_ranks; false: there is none. */
 bool board_world_copy(const struct board *board, int64_t after, int64_t *generation_out,
                       struct board_address *addresses);
-int board_ranks(const struct board *board);
-/* supervisor: this one and those before it are over */
+int board_ranks(const struct board *board); /* for tests */
+/* board_abort — in the supervisor: this generation and those before it are over. board_aborted —
+ * the last one that is over; any thread; 0: none. */
 void board_abort(struct board *board, int64_t generation);
-int64_t board_aborted(const struct board *board); /* worker, any thread; 0: none */
+int64_t board_aborted(const struct board *board);
 
-/* board_log_tail — a worker's lines of log: it adds, the supervisor reads. Those of a worker that
- * was before stay. */
+/* board_log_tail — a worker's newest log lines: the worker adds them, the supervisor reads them.
+ * The lines of a worker that ended stay. */
 struct log_tail *board_log_tail(const struct board *board, int worker_i);
 
-/* board_blob_publish — one writer; n ≤ BOARD_BLOB_MAX. Memory is taken by the first that is
- * posted. */
+/* board_blob_publish — one writer for each blob; n ≤ BOARD_BLOB_MAX. The first one of a blob takes
+ * its memory. */
 void board_blob_publish(struct board *board, enum board_blob blob, const void *bytes, size_t n);
-/* changes with each post; 0: none */
+/* board_blob_revision — changes with each publication; 0: none yet. */
 uint64_t board_blob_revision(const struct board *board, enum board_blob blob);
-/* board_blob_copy — the last one, into BOARD_BLOB_MAX bytes; false: none, or it is being
- * written. */
+/* board_blob_copy — the last publication, into BOARD_BLOB_MAX bytes; false: there is none, or it is
+ * being written. */
 bool board_blob_copy(const struct board *board, enum board_blob blob, void *out, size_t *n_out);
 
 void board_request(struct board *board, enum board_request request); /* supervisor */
 enum board_request board_requested(const struct board *board);       /* worker */
-/* board_request_done — a SAVE was carried out: back to NONE, unless something higher came
- * meanwhile. */
+/* board_request_done — a SAVE was carried out: the request becomes NONE, unless a higher one has
+ * come since. */
 void board_request_done(struct board *board, enum board_request request);
 
 #endif

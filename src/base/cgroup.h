@@ -1,19 +1,17 @@
-/* cgroup — what a container manager lets this process use of the machine: CPU quota and memory of
- * control groups v2 and v1.
- *
- * Reads the kernel's files only; nothing it finds is an error (no quota is the normal case). Must
- * not know threads. */
+/* cgroup — the CPU quota and the memory limit that control groups (v2 and v1) set for this process.
+ * Reads only the kernel's files; nothing that it finds is an error, because having no limit is
+ * normal. Must not know threads. */
 #ifndef CONVOY_BASE_CGROUP_H
 #define CONVOY_BASE_CGROUP_H
 
 #include <stdint.h>
 
-/* cgroup_cpus — the tightest CPU quota on the way from this process's group to the root, in CPUs
- * rounded up, at least 1; 0: no quota. proc_file is "/proc/self/cgroup", sys_root "/sys/fs/cgroup";
- * tests give their own. */
+/* cgroup_cpus — the tightest CPU quota between this process's group and the root, in CPUs rounded
+ * up, at least 1; 0: no quota. proc_file is "/proc/self/cgroup" and sys_root "/sys/fs/cgroup",
+ * except in tests. */
 int cgroup_cpus(const char *proc_file, const char *sys_root);
-/* cgroup_memory_free — bytes left of the tightest memory limit on that way, pages of files that can
- * be dropped counted as left; 0 at least; -1: no limit. */
+/* cgroup_memory_free — bytes that the tightest memory limit on that path leaves, at least 0; -1: no
+ * limit. File pages that can be dropped count as free. */
 int64_t cgroup_memory_free(const char *proc_file, const char *sys_root);
 /* cgroup_memory_limit — the tightest memory limit itself; -1: none. */
 int64_t cgroup_memory_limit(const char *proc_file, const char *sys_root);

@@ -157,9 +157,9 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
     return st;
 }
 
-/* drop_direct — O_DIRECT wants places and lengths in whole blocks, also of what a short write has
- * left: what it refuses goes through the page cache. false: the flag was not set, so it is not to
- * blame. */
+/* drop_direct — O_DIRECT needs offsets and lengths in whole blocks, also after a short write.
+ * Continue through the page cache without it. false: the flag was not set, so it is not the
+ * cause. */
 static bool drop_direct(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -207,8 +207,7 @@ enum status file_sync_dir(const char *path)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return write_fail(path, "open the folder", 0);
-    /* Some file systems cannot sync a folder and say EINVAL; there the rename is all one can
-     * have. */
+    /* Some file systems cannot sync a folder and return EINVAL; there the rename has to do. */
     enum status st =
         fsync(fd) == 0 || errno == EINVAL ? ST_OK : write_fail(path, "sync the folder", 0);
     close(fd);
@@ -273,7 +272,7 @@ enum status file_make_dirs(const char *path)
         if (kept != '/' && kept != 0)
             continue;
         *at = 0;
-        int error = mkdir(part, 0777) == 0 ? 0 : errno; /* the look below would forget it */
+        int error = mkdir(part, 0777) == 0 ? 0 : errno; /* the check below would overwrite it */
         if (error != 0 && error != EEXIST && !file_is_dir(part)) {
             errno = error;
             return write_fail(part, "make the folder", 0);

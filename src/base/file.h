@@ -1,9 +1,9 @@
-/* file — bytes on disk: whole, durable, and never through a symbolic link that somebody else could
- * have planted.
+/* file — read and write files: whole, durable, and never through a symbolic link that another user
+ * could have planted.
  *
- * Every failure says the path, the operation and the system's text. ENOSPC, EDQUOT, EIO, EROFS on
- * writing are ST_STORE; a missing input is ST_NO_INPUT; an input that is there but cannot be read
- * (a directory, no permission) is ST_NO_INPUT too. Must not know what the bytes mean. */
+ * Every failure names the path, the operation and the system's text. ENOSPC, EDQUOT, EIO and EROFS
+ * on writing are ST_STORE. An input that is missing or cannot be read (a folder, no permission) is
+ * ST_NO_INPUT. Must not know what the bytes mean. */
 #ifndef CONVOY_BASE_FILE_H
 #define CONVOY_BASE_FILE_H
 
@@ -15,9 +15,8 @@
 
 #define FILE_PATH_MAX 4096
 
-/* A whole file mapped read-only, and registered (mapped_file.h): a page that cannot be read ends
- * with its name. Zero-initialised is valid and empty. An empty file has data == NULL, bytes ==
- * 0. */
+/* A whole file, mapped read-only and registered (mapped_file.h), so that a read error is reported
+ * with its name. Zero-initialised is valid and empty. An empty file has data NULL and bytes 0. */
 struct file_map {
     const uint8_t *data;
     size_t bytes;
@@ -25,31 +24,31 @@ struct file_map {
 enum status file_map_open(const char *path, struct file_map *out);
 void file_map_close(struct file_map *map);
 
-/* file_read_fail — "cannot VERB PATH: …" for errno: EIO is ST_STORE; what passes (memory, open
- * files, a server that does not answer) ST_RETRY; the rest ST_NO_INPUT. */
+/* file_read_fail — "cannot VERB PATH: …" for errno. EIO is ST_STORE; what may pass (memory, open
+ * files, a server that does not answer) is ST_RETRY; the rest is ST_NO_INPUT. */
 enum status file_read_fail(const char *path, const char *verb);
-/* file_read — the whole file in malloc'ed memory with a 0 behind it (not counted); refuses more
- * than bytes_max. */
+/* file_read — the whole file in malloc'ed memory, with a closing 0 that is not counted. Refuses
+ * more than bytes_max. */
 enum status file_read(const char *path, size_t bytes_max, char **data_out, size_t *bytes_out);
-/* file_replace — whole or not at all: beside → fsync → rename → fsync the folder. */
-/* file_check_target — may `path` be replaced by a rename? Nothing there, a regular file, or a link
- * (it is replaced, never followed). A folder or a device is ST_BAD_SETTING: root could otherwise
+/* file_check_target — may a rename replace `path`? Yes: nothing, a regular file, or a link, which
+ * is replaced and never followed. No (ST_BAD_SETTING): a folder or a device; root could otherwise
  * replace /dev/full by a file. */
 enum status file_check_target(const char *path);
+/* file_replace — all or nothing: write a file beside it, fsync, rename, fsync the folder. */
 enum status file_replace(const char *path, const void *data, size_t bytes);
 enum status file_make_dirs(const char *path); /* like mkdir -p, mode 0777 & ~umask */
 enum status file_sync_dir(const char *path);
-/* file_remove_tree — a folder of ours and what it holds; does not follow links; a missing one is
+/* file_remove_tree — remove a folder and all it holds, without following links; a missing one is
  * fine. */
 enum status file_remove_tree(const char *path);
-/* file_write_at — all of it; EINTR-safe. path is for the failure. A descriptor with O_DIRECT loses
- * the flag when the file system does not take these bytes so. */
+/* file_write_at — write all bytes. A descriptor with O_DIRECT loses that flag where the file system
+ * does not take these bytes with it. path: for the failure. */
 enum status file_write_at(int fd, const char *path, const void *data, size_t bytes, int64_t offset);
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 int64_t file_bytes(const char *path); /* -1: not a regular file or missing */
-/* file_space_bytes — free to us on the file system of path (which need not exist yet); -1
- * unknown. */
+/* file_space_bytes — the space that this user may take on the file system of path, which need not
+ * exist yet; -1: unknown. */
 int64_t file_space_bytes(const char *path);
 /* file_join — "dir/name"; ST_BAD_SETTING when too long. */
 enum status file_join(char *out, size_t cap, const char *dir, const char *name);

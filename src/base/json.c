@@ -119,7 +119,7 @@ static enum status check_duplicates(const cJSON *node, const char *what)
     return ST_OK;
 }
 
-/* cJSON tells of a want of memory as it does of damage. */
+/* cJSON reports a lack of memory in the same way as damaged text. */
 static _Thread_local bool is_starved;
 
 static void *take_memory(size_t bytes)

@@ -1,7 +1,6 @@
-/* json — cJSON behind our rules for bytes from outside: length-bounded, nesting ≤ 64, at most
- * 262,144 values, duplicate keys refused,
- * numbers exact to 2^53. Getters name the key and what was expected in their failure. Numbers that
- * are not finite are written as null. Must not know what the documents mean. */
+/* json — cJSON with limits for bytes from outside: length, nesting ≤ 64, at most 262,144 values, no
+ * duplicate keys, numbers exact to 2^53. A getter's failure names the key and what was expected.
+ * Numbers that are not finite are written as null. Must not know what the documents mean. */
 #ifndef CONVOY_BASE_JSON_H
 #define CONVOY_BASE_JSON_H
 
@@ -13,10 +12,8 @@
 
 #include "base/status.h"
 
-/* json_parse — *out must be freed with cJSON_Delete. `what` names the document in the failure
- * (ST_BAD_DATA; ST_RETRY:
- * out of memory).
- * Trailing bytes other than white space are refused. */
+/* json_parse — the caller frees *out with cJSON_Delete. what: the document's name for the failure.
+ * ST_BAD_DATA: not JSON, or bytes other than white space follow it; ST_RETRY: out of memory. */
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out);
 enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max,
                          int64_t *out);
@@ -25,8 +22,8 @@ enum status json_get_f64(const cJSON *object, const char *key, double *out);
 enum status json_get_string(const cJSON *object, const char *key, const char **out);
 enum status json_get_array(const cJSON *object, const char *key, const cJSON **out);
 enum status json_get_object(const cJSON *object, const char *key, const cJSON **out);
-/* json_text, json_number — for showing what may be of another version: "" and NAN where there is no
- * such text or number. */
+/* json_text, json_number — for documents that another version may have written: "" and NAN where
+ * there is no such text or number. */
 const char *json_text(const cJSON *object, const char *key);
 double json_number(const cJSON *object, const char *key);
 /* json_add_number — a number, or null when it is not finite. */

@@ -1,9 +1,9 @@
-/* json_walk — the members of one JSON object, or the elements of one array, as stretches of its
- * text: a document of any size in constant memory, each stretch to be parsed by itself (json.h) or
- * walked in turn.
+/* json_walk — iterate over the members of a JSON object or the elements of an array, as spans of
+ * its text: documents of any size in constant memory. The caller parses each span (json.h) or walks
+ * it in turn.
  *
- * What lies between the stretches is checked; a stretch itself only for where it ends. Must not
- * know what the documents mean. */
+ * The text between spans is checked; a span itself only for where it ends. Must not know what the
+ * documents mean. */
 #ifndef CONVOY_BASE_JSON_WALK_H
 #define CONVOY_BASE_JSON_WALK_H
 
@@ -28,11 +28,11 @@ struct json_item {
     size_t value_n;
 };
 
-/* json_walk_begin — open: what the text must be, '{' or '['. ST_BAD_DATA: it is something else. */
+/* json_walk_begin — open: '{' or '['; ST_BAD_DATA when the text is not such a value. */
 enum status json_walk_begin(struct json_walk *walk, const char *bytes, size_t n, char open,
                             const char *what);
-/* json_walk_next — *is_end: there are no more, and nothing but white space follows. ST_BAD_DATA
- * with the byte. */
+/* json_walk_next — *is_end: there are no more, and only white space follows. ST_BAD_DATA names the
+ * byte. */
 enum status json_walk_next(struct json_walk *walk, struct json_item *item, bool *is_end);
 /* json_walk_is — is the key this one? It may be written with escapes. */
 bool json_walk_is(const struct json_item *item, const char *key);

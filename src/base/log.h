@@ -1,11 +1,12 @@
-/* log — lines for people and for collectors, on stderr.
+/* log — lines for people and for log collectors, on stderr.
  *
- * Levels by consequence: error the run ends · warn it goes on but someone should look · info
- * proportional to runs and checkpoints · debug proportional to objects · trace proportional to
- * steps. Lower case, `key value`, no decoration. The prefix is time, coordinates (node, rank) and
- * module (the stem of the calling file). LOG_FORMAT=json gives one JSON object a line: time, level,
- * node, rank, module, message. One write(2) a line, so lines of several processes never mix; on a
- * terminal it takes the place of a progress bar. Must not know settings: log_init is told. */
+ * Levels by consequence: error, the run ends; warn, it goes on but a person should look; info,
+ * proportional to runs and checkpoints; debug, proportional to objects; trace, proportional to
+ * steps. A line's prefix is its time, its coordinates (node, rank) and its module, which is the
+ * stem of the calling file. LOG_FORMAT=json writes one JSON object a line, with time, level, node,
+ * rank, room (the module) and message. Each line is one write(2), so lines of several processes
+ * never mix. On a terminal a line takes the place of a progress bar. Must not know settings:
+ * log_init takes what it needs. */
 #ifndef CONVOY_BASE_LOG_H
 #define CONVOY_BASE_LOG_H
 
@@ -26,24 +27,24 @@ struct log_config {
     int node_id;     /* -1: leave out */
     int rank;        /* -1: leave out (the supervisor) */
     const char *run; /* RUN_NAME, in each JSON object; "" or NULL: leave out. Copied. */
-    bool is_dumb;    /* a terminal that takes no control characters */
+    bool is_dumb;    /* the terminal takes no control characters */
 };
 
-void log_init(const struct log_config *config); /* before it: text, info, no coordinates */
-/* log_tap — also given each line of log_at: without its time, cut at some 500 bytes, credentials in
- * addresses masked. Calls do not overlap. NULL: no more. */
+void log_init(const struct log_config *config); /* until it is called: text, info, no coordinates */
+/* log_tap — pass each line of log_at to a function too: without its time, cut at about 500 bytes,
+ * with credentials in URLs masked. Calls do not overlap. NULL: stop. */
 typedef void log_tap_fn(void *arg, int64_t wall_ms, const char *line);
 void log_tap(log_tap_fn *tap, void *arg);
 bool log_is_on(enum log_level level);
 void log_at(enum log_level level, const char *file, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* log_console — a line for the console as it is (the step line, the progress bar): no prefix in
- * text format on stdout; in JSON format an info object on stderr. A missing line end is added,
- * unless the text begins with '\r': that is a line being redrawn, written as it is in text format
- * and not at all in JSON format. */
+/* log_console — a line for the console as it is (the step line, the progress bar): on stdout
+ * without a prefix; with LOG_FORMAT=json an info object on stderr. A missing line end is added. A
+ * text that begins with '\r' is a line being redrawn: it is written as it is, and not at all with
+ * LOG_FORMAT=json. */
 void log_console(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* log_numbers — as log_console, but in JSON format the message is the title alone and the numbers
- * are members of the object. Not finite: null. */
+/* log_numbers — as log_console, but with LOG_FORMAT=json the message is the title alone and the
+ * numbers are members of the object; a number that is not finite is null. */
 struct log_number {
     const char *name;
     double value;

@@ -10,8 +10,9 @@
 
 _Static_assert(sizeof(struct log_tail_line) % 8 == 0, "a line is whole words");
 
-void log_tail_add(struct log_tail *tail, int64_t wall_ms, const char *text)
+void log_tail_add(void *arg, int64_t wall_ms, const char *text)
 {
+    struct log_tail *tail = arg;
     uint64_t words[WORDS], i = atomic_load_explicit(&tail->lines_n, memory_order_relaxed);
     struct log_tail_line line = {.number = i, .wall_ms = wall_ms};
     struct log_tail_slot *slot = &tail->slots[i % LOG_TAIL_LINES];

@@ -1,8 +1,8 @@
-/* log_tail — the newest lines of a log in a little memory, which other processes may read while
- * lines are added.
+/* log_tail — a ring of the newest log lines, which other processes may read while lines are added.
  *
- * One writer at a time; a reader never makes it wait, and a writer killed in the midst loses its
- * line, no other. Plain data: it may lie in shared memory. Must not know what lines say. */
+ * One writer at a time. A reader never blocks it. A writer that is killed while it adds a line
+ * loses only that line. Plain data, so it may lie in shared memory. Must not know what the lines
+ * mean. */
 #ifndef CONVOY_BASE_LOG_TAIL_H
 #define CONVOY_BASE_LOG_TAIL_H
 
@@ -14,9 +14,9 @@
 #define LOG_TAIL_TEXT 480
 
 struct log_tail_line {
-    uint64_t number; /* of the line, 0 first */
+    uint64_t number; /* of the line; the first is 0 */
     int64_t wall_ms;
-    char text[LOG_TAIL_TEXT]; /* what is longer is cut */
+    char text[LOG_TAIL_TEXT]; /* longer lines are cut */
 };
 
 struct log_tail_slot {
@@ -24,15 +24,16 @@ struct log_tail_slot {
     _Atomic uint64_t words[sizeof(struct log_tail_line) / 8];
 };
 
-/* All zero is an empty one. */
+/* All zero: empty. */
 struct log_tail {
-    _Atomic uint64_t lines_n; /* so far: the i-th (0 first) is at [i % LOG_TAIL_LINES] */
+    _Atomic uint64_t lines_n; /* added so far; line i is at [i % LOG_TAIL_LINES] */
     struct log_tail_slot slots[LOG_TAIL_LINES];
 };
 
-void log_tail_add(struct log_tail *tail, int64_t wall_ms, const char *text);
-/* log_tail_next — the oldest line that *seen (0 at first) has not counted yet, and that is still
- * there; false: none. */
+/* log_tail_add — a log_tap_fn; tail is a struct log_tail. */
+void log_tail_add(void *tail, int64_t wall_ms, const char *text);
+/* log_tail_next — the oldest line that is still there and that *seen (at first 0) has not counted;
+ * false: none. */
 bool log_tail_next(const struct log_tail *tail, uint64_t *seen, struct log_tail_line *out);
 
 #endif

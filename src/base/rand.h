@@ -1,8 +1,8 @@
 /* rand — random numbers as pure functions of a counter: Philox4x32-10 (Salmon et al., SC 2011).
  *
- * value = f(seed, stream, index). No state, so results do not depend on order, threads, ranks or
- * devices, and a resumed run needs only its counters. Streams keep uses apart. Inline, because
- * kernels use it too; a CUDA kernel repeats the same ten rounds. */
+ * value = f(seed, stream, index). There is no state, so results do not depend on order, threads,
+ * ranks or devices, and a resumed run needs only its counters. Each use has a stream of its own.
+ * Inline, because kernels use it too; a CUDA kernel repeats the same ten rounds. */
 #ifndef CONVOY_BASE_RAND_H
 #define CONVOY_BASE_RAND_H
 
@@ -52,7 +52,7 @@ static inline uint32_t rand_u32(uint64_t seed, uint64_t stream, uint64_t index)
 
 uint64_t rand_u64(uint64_t seed, uint64_t stream, uint64_t index);
 double rand_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* [0, 1), 53 bits */
-/* rand_normal — N(0,1) by Box–Muller in double, one Philox block per value. */
+/* rand_normal — for tests: N(0,1) by Box–Muller in double, one Philox block per value. */
 double rand_normal(uint64_t seed, uint64_t stream, uint64_t index);
 /* rand_below — uniform in [0, n), n > 0 (multiply-shift of 64 bits; bias < n / 2^64). */
 uint64_t rand_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);

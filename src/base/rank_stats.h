@@ -1,5 +1,5 @@
-/* rank_stats — what each kind of number in rank_stats.def is in C: its field in a struct, its initial value, its value as
- * read. Must not know where the numbers are kept. */
+/* rank_stats — what each kind of number in rank_stats.def is in C: its field in a struct, its
+ * initial value, its value in a metric. Must not know where the numbers are kept. */
 #ifndef CONVOY_BASE_RANK_STATS_H
 #define CONVOY_BASE_RANK_STATS_H
 
@@ -8,8 +8,8 @@
 
 #define RANK_STATS_TIMES 256 /* step times kept for the median and the 95th percentile */
 
-/* RANK_STATS_FIELD_kind — a member of a struct. TIMES: a ring, the i-th step that this process timed (0 first) at
- * [i % RANK_STATS_TIMES], and how many were timed so far. */
+/* RANK_STATS_FIELD_kind — a member of a struct. TIMES is a ring: step i that this process timed
+ * (from 0) is at [i % RANK_STATS_TIMES]; field_n counts all of them. */
 #define RANK_STATS_FIELD_COUNT(field) int64_t field;
 #define RANK_STATS_FIELD_NUMBER(field) double field;
 #define RANK_STATS_FIELD_MS(field) double field;

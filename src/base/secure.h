@@ -1,6 +1,6 @@
-/* secure — memory for secrets: locked where that is allowed, so that it is never swapped; left out
- * of core dumps; zeros
- * in processes that are forked; wiped when it is freed. Must not know what the secrets are for. */
+/* secure — memory for secrets. It is locked where that is allowed (never swapped), left out of core
+ * dumps, zeroed in forked processes, and wiped when it is freed. Must not know what the secrets are
+ * for. */
 #ifndef CONVOY_BASE_SECURE_H
 #define CONVOY_BASE_SECURE_H
 

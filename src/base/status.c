@@ -1,6 +1,5 @@
-/* status — the list of codes as tables, and this thread's sentence about the failure under way.
- *
- * Must not know who listens: nothing is logged and nothing ends here. */
+/* status — the list of codes as tables, and this thread's sentence about the current failure. No
+ * logging and no exit here. */
 #include "base/status.h"
 
 #include <stdarg.h>

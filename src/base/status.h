@@ -1,16 +1,20 @@
-/* status — how a function says that it failed, and what its caller may conclude.
+/* status — how a function reports a failure, and what its caller may conclude from it.
  *
  * One list holds every code, its group (what is lost) and the exit code that schedulers act on. The
- * first detector writes the sentence with FAIL(): what happened, with which values, what to do
- * next. Callers only add their place with TRY(). The sentence lives in thread-local storage until
- * the next FAIL(); whoever ends the command prints it once. This module must not know who listens:
- * no logging, no exit here. */
+ * function that detects a failure writes the sentence with FAIL(): what happened, with which
+ * values, what to do next. Its callers add only their place, with TRY(). The sentence lives in
+ * thread-local storage until the next FAIL(). The command prints it once, at its end. Must not know
+ * who reads it: no logging and no exit here. */
 #ifndef CONVOY_BASE_STATUS_H
 #define CONVOY_BASE_STATUS_H
 
-/* Groups: what is lost. REQUEST: this run as asked for (a person must change something). STORE: the
- * disk. DEVICE: this node's device or result. RETRY: only time (a scheduler restarts). STOP:
- * nothing, we were asked to end. */
+/* Groups, by what is lost:
+ *   REQUEST  this run as requested: a person must change something
+ *   STORE    the disk
+ *   DEVICE   this node's device or result
+ *   RETRY    only time: a scheduler restarts
+ *   STOP     nothing: the run was asked to end
+ *   BUG      trust in the program: a person must report it */
 enum status_group {
     STATUS_GROUP_NONE,
     STATUS_GROUP_REQUEST,
@@ -21,7 +25,7 @@ enum status_group {
     STATUS_GROUP_BUG,
 };
 
-/* X(name, group, exit code, text for `convoy help exit-codes`). Only codes that something here
+/* X(name, group, exit code, text of `convoy help exit-codes`): only codes that the program
  * returns. */
 #define STATUS_LIST(X)                                                                            \
     X(OK, NONE, 0, "done")                                                                        \
@@ -75,8 +79,8 @@ enum status status_trace_at(const char *file, int line, enum status st) __attrib
 const char *status_message(void); /* the sentence of this thread's last FAIL(); "" if none */
 const char *status_places(void);  /* "corpus.c:88 < feed.c:41 < worker.c:120"; for debug logs */
 void status_clear(void);
-/* status_save — park this thread's failure while cleaning up may FAIL() again; status_restore
- * restores it. */
+/* status_save — keep this thread's failure while cleaning up may FAIL() again; status_restore puts
+ * it back. */
 struct status_saved {
     char message[1024];
     char places[512];
@@ -84,11 +88,11 @@ struct status_saved {
 void status_save(struct status_saved *out);
 void status_restore(const struct status_saved *saved);
 
-/* FAIL — the first detector: `return FAIL(ST_NO_INPUT, "cannot open %s: %s; check DATA", path,
- * strerror(errno));` */
+/* FAIL — for the function that detects a failure: `return FAIL(ST_NO_INPUT, "cannot open %s: %s;
+ * check DATA", path, strerror(errno));` */
 #define FAIL(st, ...) status_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
 
-/* TRY — pass a failure on, adding this place. */
+/* TRY — return a failure to the caller, with this place added. */
 #define TRY(x)                                                   \
     do {                                                         \
         enum status try_st_ = (x);                               \
@@ -96,8 +100,8 @@ void status_restore(const struct status_saved *saved);
             return status_trace_at(__FILE__, __LINE__, try_st_); \
     } while (0)
 
-/* TRY_OR — the same in a function that owns something: sets the local `st` and jumps to the label
- * that undoes. */
+/* TRY_OR — the same in a function that owns something: sets its local `st` and jumps to the label
+ * that cleans up. */
 #define TRY_OR(x, label)                             \
     do {                                             \
         st = (x);                                    \

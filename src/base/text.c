@@ -383,7 +383,7 @@ const char *text_span(char *out, size_t cap, int64_t ms)
     return out;
 }
 
-/* Makes room for n more bytes and the closing 0; how many of the n fit. */
+/* Grow by n more bytes and the closing 0; returns how many of the n fit. */
 static size_t text_grow(struct text *t, size_t n)
 {
     size_t limit = t->limit == 0 ? TEXT_LIMIT_DEFAULT : t->limit;

@@ -1,9 +1,9 @@
-/* text — strict reading and bounded writing of strings; the only place that calls strtol and
+/* text — strict reading and bounded writing of strings; the only file that calls strtol and
  * friends.
  *
- * Readers take the whole string or refuse it: "8x", "", " 8" and "0x8" are not numbers. They say
- * why by their return value only (the caller knows what the string is for and writes the
- * sentence). */
+ * Readers take the whole string or refuse it: "8x", "", " 8" and "0x8" are not numbers. They report
+ * why only by their return value; the caller knows what the string is for and writes the
+ * sentence. */
 #ifndef CONVOY_BASE_TEXT_H
 #define CONVOY_BASE_TEXT_H
 
@@ -33,22 +33,21 @@ bool text_format(char *out, size_t cap, const char *fmt, ...) __attribute__((for
 
 bool text_starts(const char *s, const char *prefix);
 bool text_ends(const char *s, const char *suffix);
-/* text_distance — edits (insert, delete, replace, swap neighbours) from a to b without regard to
- * case and '_'; strings over 63 bytes count as far (999). For typo hints. */
+/* text_distance — the number of edits (insert, delete, replace, swap neighbours) from a to b,
+ * ignoring case and '_'; 999 for strings over 63 bytes. For hints about typos. */
 int text_distance(const char *a, const char *b);
 /* text_human — 1536 → "1.5 KiB"; text_count — 1410000 → "1.41M"; text_ms — 182.3 → "182 ms", 1120 →
  * "1.12 s". Not finite → "-". Return out. */
 const char *text_human(char *out, size_t cap, double bytes);
 const char *text_count(char *out, size_t cap, double n);
 const char *text_ms(char *out, size_t cap, double ms);
-/* text_mask — s with what could be a secret in addresses (scheme://) replaced by ***: user and
- * password before the host, and all behind a question mark. Up to the next blank or quote. Returns
- * out. */
+/* text_mask — s with possible secrets in URLs (scheme://) replaced by ***: user and password before
+ * the host, and everything after a question mark up to the next blank or quote. Returns out. */
 const char *text_mask(char *out, size_t cap, const char *s);
 /* text_span — milliseconds → "45s", "14m", "3h12m", "2d03h"; negative → "-". */
 const char *text_span(char *out, size_t cap, int64_t ms);
 
-/* A string that grows up to a ceiling given at creation. Zero-initialised with limit 0 means 1
+/* A string that grows up to `limit` bytes. Zero-initialised is valid and empty; limit 0 means 1
  * MiB. */
 struct text {
     char *data; /* always 0-terminated once something was added; NULL when empty */

@@ -1,7 +1,8 @@
 /* thread — a background thread with the lock and the condition that it shares with its owner.
  *
- * All signals are blocked in it, and its condition counts time on the monotonic clock. The owner and
- * the thread lock, wait and signal with the pthread functions. Must not know what the thread does. */
+ * All signals are blocked in it, and its condition counts time on the monotonic clock. The owner
+ * and the thread lock, wait and signal with the pthread functions. Must not know what the thread
+ * does. */
 #ifndef CONVOY_BASE_THREAD_H
 #define CONVOY_BASE_THREAD_H
 

@@ -1,16 +1,16 @@
-/* thread_pool — the pool. Must not know what is computed.
+/* thread_pool — see thread_pool.h.
  *
- * A job is one 64-bit word, the ticket: its number above, the parts not yet taken below. A thread
- * takes a part by lowering the ticket with compare-and-swap; success proves that the job is still
- * under way, because its caller waits for every taken part. So a thread that wakes late finds
- * either parts to take or nothing, never an old job, and the caller need not wait for threads that
- * took nothing. The job's fields are plain memory: written before the ticket is published, read
- * only after a part was taken.
+ * A job is one 64-bit word, the ticket: the job's number in the upper half, the parts not yet taken
+ * in the lower. A thread takes a part by lowering the ticket with compare-and-swap. Success proves
+ * that the job is still running, because its caller waits for every taken part. A thread that wakes
+ * late therefore finds parts to take or none, never an old job, and the caller need not wait for
+ * threads that took no part. The other fields of a job are plain memory: written before the ticket
+ * is published, read only after a part was taken.
  *
- * Threads without work look at the ticket for about 100 µs, then sleep in a futex. The flag of
- * sleepers and the ticket are both sequentially consistent: a thread that is about to sleep raises
- * the flag and looks at the ticket once more, a caller that publishes looks at the flag afterwards,
- * so one of the two sees the other. */
+ * Threads without work watch the ticket for about 100 µs, then sleep in a futex. The count of
+ * sleepers and the ticket are both sequentially consistent. A thread about to sleep raises the
+ * count and reads the ticket once more; a caller that publishes reads the count afterwards. So one
+ * of the two sees the other. */
 #include "base/thread_pool.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@
 
 #define THREAD_POOL_SPIN_NS 100000
 #define THREAD_POOL_SPINS_PER_LOOK 16 /* pauses between two looks at the clock */
-#define THREAD_POOL_LINE 64 /* words written by different threads keep to lines of their own */
+#define THREAD_POOL_LINE 64 /* words that different threads write are in cache lines of their own */
 
 struct thread_pool_thread {
     struct thread_pool *pool;
@@ -63,7 +63,7 @@ static void pause_cpu(void)
 #endif
 }
 
-/* True wake-ups, interruptions and changed values all mean the same to callers: look again. */
+/* Wake-ups, interruptions and a changed value mean the same to callers: look again. */
 static void futex_wait(void *word, uint32_t seen)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
@@ -108,7 +108,7 @@ static void work(struct thread_pool *pool, int thread_i)
         if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
-        int parts_n = pool->parts_n; /* ours to read until the part is counted below */
+        int parts_n = pool->parts_n; /* may be read until this part is counted below */
         pool->fn(pool->arg, parts_n - (int)(uint32_t)ticket, thread_i);
         int done = atomic_fetch_add_explicit(&pool->done, 1, memory_order_seq_cst) + 1;
         if (done == parts_n &&

@@ -1,10 +1,12 @@
-/* thread_pool — one persistent pool of threads for everything a worker computes.
+/* thread_pool — the threads with which a worker computes on a CPU.
  *
- * thread_pool_run deals parts 0 … parts_n-1 to the threads (the caller is thread 0) and returns
- * when all are done. Idle threads spin for a short while (about 100 µs), then park in a futex; they
- * never spin when the machine has fewer cores than threads. One thread_pool_run at a time; fn must
- * not call thread_pool_run. Which thread takes a part is not defined, so results must not depend on
- * thread_i; it serves for scratch memory only. */
+ * thread_pool_run gives parts 0 … parts_n-1 to the threads, of which the caller is thread 0, and
+ * returns when all parts are done. Only one thread_pool_run at a time; fn must not call it. Which
+ * thread takes a part is not defined, so results must not depend on thread_i: it only selects
+ * scratch memory.
+ *
+ * Idle threads spin for about 100 µs, then sleep in a futex. They never spin where the machine has
+ * fewer cores than threads. Must not know what is computed. */
 #ifndef CONVOY_BASE_THREAD_POOL_H
 #define CONVOY_BASE_THREAD_POOL_H
 
@@ -15,9 +17,8 @@
 struct thread_pool;
 typedef void thread_pool_fn(void *arg, int part_i, int thread_i);
 
-/* thread_pool_cores — cores this process may use: affinity mask and cgroup CPU quota (v1, v2), at
- * least
- * 1. */
+/* thread_pool_cores — how many cores this process may use, by its affinity mask and the CPU quota
+ * of its control group (v1, v2); at least 1. */
 int thread_pool_cores(void);
 enum status thread_pool_open(int threads_n, struct thread_pool **out); /* 1 … THREAD_POOL_MAX */
 void thread_pool_close(struct thread_pool *pool);                      /* accepts NULL */

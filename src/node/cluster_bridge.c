@@ -47,12 +47,12 @@ struct cluster_bridge {
     int64_t report_ms, waiting_ms;
     char missing[256]; /* as logged last */
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
-    int64_t
-        revisions[CLUSTER_WORKERS_MAX]; /* of each worker's board_ready that addresses[] holds */
-    struct board_address *world;        /* ranks_n */
-    struct view_node *nodes;            /* nodes_n */
-    struct view_peer *peers;            /* ranks_n */
-    int shown_nodes_n, shown_peers_n;   /* of these: as of the last refresh_nodes */
+    /* of each worker's board_ready whose address addresses[] holds */
+    int64_t revisions[CLUSTER_WORKERS_MAX];
+    struct board_address *world;      /* ranks_n */
+    struct view_node *nodes;          /* nodes_n */
+    struct view_peer *peers;          /* ranks_n */
+    int shown_nodes_n, shown_peers_n; /* of these: as of the last refresh_nodes */
 };
 
 /* ---- from the cluster ---- */

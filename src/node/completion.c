@@ -1,5 +1,5 @@
-/* completion — for bash, zsh and fish: commands, settings, the values of those that have a list, files
- * for those that take a path. See completion.h. */
+/* completion — for bash, zsh and fish: commands, settings, the values of those that have a list,
+ * files for those that take a path. See completion.h. */
 #include <string.h>
 
 #include "conf/conf.h"

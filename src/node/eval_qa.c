@@ -20,7 +20,8 @@ struct questions {
     int64_t gold_cap;
 };
 
-enum squad_score_rules eval_qa_rules(const struct squad *squad)
+/* rules_of — V2 when a question has no answer, else V1. */
+static enum squad_score_rules rules_of(const struct squad *squad)
 {
     for (int64_t i = 0; i < squad_examples(squad); i++)
         if (squad_example(squad, i)->is_impossible)
@@ -145,7 +146,7 @@ static enum status run_all(struct questions *q)
 
 enum status eval_qa_measure(const struct eval_qa_config *config, struct eval_qa_result *out)
 {
-    struct eval_qa_result result = {.rules = eval_qa_rules(config->squad)};
+    struct eval_qa_result result = {.rules = rules_of(config->squad)};
     struct questions q = {.config = config, .result = &result};
     enum status st = run_all(&q);
     batch_free(&q.batch);

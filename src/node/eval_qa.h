@@ -38,8 +38,6 @@ struct eval_qa_result {
     struct eval_qa_sums all, has_answer, no_answer;
 };
 
-/* eval_qa_rules — V2 when a question has no answer, else V1. */
-enum squad_score_rules eval_qa_rules(const struct squad *squad);
 enum status eval_qa_measure(const struct eval_qa_config *config, struct eval_qa_result *out);
 
 #endif

@@ -11,7 +11,7 @@
 struct event_base;
 
 /* linger_text — the setting and where it comes from, for people: "LINGER=60s, Kubernetes". Returns
- * out. */
+ * out. Called here, and for tests. */
 const char *linger_text(const struct conf *conf, char *out, size_t cap);
 /* linger_run — log how the run ended (st, with its sentence in status_message, which it clears),
  * then run the event loop for LINGER, or until SIGTERM, SIGINT, SIGHUP or SIGUSR1. Returns at once

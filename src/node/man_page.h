@@ -1,5 +1,5 @@
-/* man_page — the manual page convoy(1), made from the table of commands and from conf.def, so that it
- * cannot differ from the program. Must not know what a command does. */
+/* man_page — the manual page convoy(1), made from the table of commands and from conf.def, so that
+ * it cannot differ from the program. Must not know what a command does. */
 #ifndef CONVOY_NODE_MAN_PAGE_H
 #define CONVOY_NODE_MAN_PAGE_H
 

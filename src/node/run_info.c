@@ -5,11 +5,6 @@
 
 #include "base/log.h"
 
-static void on_line(void *tail, int64_t wall_ms, const char *line)
-{
-    log_tail_add(tail, wall_ms, line);
-}
-
 enum status run_info_open(const struct conf *conf, struct run_info **out)
 {
     const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
@@ -20,7 +15,7 @@ enum status run_info_open(const struct conf *conf, struct run_info **out)
     if (conf_i64(conf, CONF_NODE_ID) == 0 && dir[0])
         /* dir has 4000 bytes at most */
         text_format(info->archive, sizeof info->archive, "%s/history.json", dir);
-    log_tap(on_line, &info->tail);
+    log_tap(log_tail_add, &info->tail);
     *out = info;
     return ST_OK;
 }

@@ -14,11 +14,11 @@ struct slurm_allocation {
 };
 
 /* slurm_shortage — true: out says what was not requested, and the flags that request it. False:
- * nothing is missing, or this is no Slurm task. */
+ * nothing is missing, or this is no Slurm task. Called by slurm_warn, and for tests. */
 bool slurm_shortage(char **environment, const struct slurm_allocation *share, char *out,
                     size_t cap);
 /* slurm_gpus — how many GPUs NVIDIA's driver lists under proc_dir ("/proc/driver/nvidia/gpus"),
- * usable by this process or not. */
+ * usable by this process or not. Called by slurm_warn, and for tests. */
 int slurm_gpus(const char *proc_dir);
 /* slurm_warn — log slurm_shortage for this process and this machine as a warning. */
 void slurm_warn(char **environment, bool wants_gpus);

@@ -178,9 +178,8 @@ static void set_generation(struct worker *w, bool is_first)
         w->config.fault = (enum trainer_fault)conf_fault(w->conf);
         w->config.fault_step = conf_fault_step(w->conf);
     }
-    if (!is_first)
-        w->config.resume =
-            TRAINER_RESUME_AUTO; /* from what this run has saved; RESUME is about older runs */
+    if (!is_first) /* resume from what this run has saved; RESUME is about older runs */
+        w->config.resume = TRAINER_RESUME_AUTO;
 }
 
 /* backend_why — the reason for a transport that gives none itself. */
@@ -324,11 +323,6 @@ static enum status train(struct worker *w)
     return run_generations(w);
 }
 
-static void on_line(void *tail, int64_t wall_ms, const char *line)
-{
-    log_tail_add(tail, wall_ms, line);
-}
-
 static void publish_first(struct worker *w)
 {
     w->stats = (struct board_worker){
@@ -385,7 +379,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     TRY(board_attach(BOARD_FD, &w.board));
     prctl(PR_SET_NAME, "convoy-worker");
     crash_on_mapped_file(end_of_file, &w);
-    log_tap(on_line, board_log_tail(w.board, worker_i));
+    log_tap(log_tail_add, board_log_tail(w.board, worker_i));
     crash_install();
     board_node_copy(w.board, &w.node);
     publish_first(&w);

@@ -534,8 +534,8 @@ static enum status run(int argc, char **argv)
     return st;
 }
 
-/* guard_streams — a closed stdin, stdout or stderr must not become the number of a file or socket
- * of ours. Read-only, so that writing to what was closed still fails. */
+/* guard_streams — a closed stdin, stdout or stderr must not become the number of one of the
+ * program's files or sockets. Opened read-only, so that writing to what was closed still fails. */
 static void guard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

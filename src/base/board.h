@@ -29,7 +29,7 @@
 #define BOARD_FD 3     /* where a worker finds the memfd */
 #define BOARD_SHM_FD 4 /* and the memory in which the workers of a node exchange numbers */
 #define BOARD_RANKS_MAX 65536
-#define BOARD_ADDRESS_MAX 2048 /* bytes; what they mean is the workers' affair */
+#define BOARD_ADDRESS_MAX 2048 /* bytes, which only the transports read */
 #define BOARD_BLOB_MAX ((size_t)1 << 20)
 
 /* The phases of a run, in the order of its life. */

@@ -93,7 +93,7 @@ static int64_t droppable(const char *dir, const char *key)
     return bytes;
 }
 
-/* v1 says "no limit" by a number beyond all memory */
+/* v1 writes "no limit" as a number beyond all memory */
 static int64_t limit_of(int64_t limit) { return limit > INT64_MAX / 2 ? -1 : limit; }
 static int64_t limit_v2(const char *dir) { return limit_of(read_bytes(dir, "memory.max")); }
 static int64_t limit_v1(const char *dir)

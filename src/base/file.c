@@ -36,7 +36,7 @@ enum status file_read_fail(const char *path, const char *verb)
     return FAIL(st, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
 
-/* bytes: what was to be written, to say how much is missing; 0 when that is not the point. */
+/* bytes: how many were to be written, to report how many are missing; 0: that is not the cause. */
 static enum status write_fail(const char *path, const char *verb, size_t bytes)
 {
     int error = errno;

@@ -13,8 +13,8 @@
 #define JSON_VALUES_MAX (1 << 18)
 #define JSON_WHOLE_MAX 9007199254740992.0 /* 2^53: beyond it a double skips whole numbers */
 
-/* Length of the valid UTF-8 character at s, of which n ≥ 1 bytes may be read (Unicode 15, table
- * 3-7: no overlong forms, no surrogates, nothing beyond U+10FFFF); 0 when there is none. */
+/* The length of the valid UTF-8 character at s, with n ≥ 1 readable bytes (Unicode 15, table 3-7:
+ * no overlong forms, no surrogates, nothing beyond U+10FFFF); 0: there is none. */
 static size_t utf8_length(const unsigned char *s, size_t n)
 {
     if (s[0] < 0x80)
@@ -266,8 +266,8 @@ void json_add_i64(cJSON *object, const char *key, int64_t value)
     cJSON_AddRawToObject(object, key, digits);
 }
 
-/* What stands in a JSON string for the character at s, of which `left` bytes may be read; how many
- * of them it covers. */
+/* Write the character at s, with `left` readable bytes, as it stands in a JSON string; returns how
+ * many bytes it covers. */
 static size_t quote_one(const unsigned char *s, size_t left, char out[8])
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";

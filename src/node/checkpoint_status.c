@@ -129,7 +129,7 @@ static const char *age(const struct checkpoint_dir *f, char *out, size_t cap)
     return text_span(out, cap, ms > 0 ? ms : 0);
 }
 
-/* show_settings — {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE words. */
+/* show_settings — {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE pairs. */
 static void show_settings(struct text *t, const char *json)
 {
     cJSON *root = NULL;

@@ -7,7 +7,8 @@
 #include "conf/conf.h"
 
 enum status supervisor_main(const struct conf *conf, int argc,
-                            /* train: meets nodes, starts workers; argv goes on to them */
+                            /* train: connects to the other nodes and starts the workers, which get
+                             * argv too */
                             char **argv);
 /* the hidden command `worker I`: board on BOARD_FD */
 enum status worker_main(const struct conf *conf, int worker_i);

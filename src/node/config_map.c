@@ -149,7 +149,7 @@ static struct lr_schedule_config lr_schedule_of(const struct conf *conf)
     };
 }
 
-/* map_step — what a step and its store are told. */
+/* map_step — the configuration of a step and its store. */
 static enum status map_step(const struct conf *conf, const struct model_dims *dims,
                             struct step_config *out)
 {

@@ -44,7 +44,7 @@ static void say_on_stderr(const char *sentence)
     char line[1400];
     text_format(line, sizeof line, "convoy: error: %s\n", sentence);
     if (write(STDERR_FILENO, line, strlen(line)) < 0)
-        return; /* the exit code says it */
+        return; /* the exit code remains */
 }
 
 /* end_for_file — a page of a mapped file that could not be read; returns when it was none. */

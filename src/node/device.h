@@ -24,10 +24,11 @@ int device_threads(const struct conf *conf);
 enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int ranks);
 enum comm_net device_net(const struct conf *conf); /* …and between nodes */
 
-/* For who starts workers, without starting the driver in this process. device_workers:
- * N_GPU_EACH_NODE, or, when that is left to its default, as many as there are GPUs (at most
- * BOARD_WORKERS_MAX). device_kind: what device_open will take, "cuda" or "cpu": the nodes of a job
- * agree on it before they exchange a number. */
+/* For the supervisor, without starting the driver in its process.
+ * device_workers: N_GPU_EACH_NODE, or, where it is left to its default, the number of GPUs, at most
+ * BOARD_WORKERS_MAX.
+ * device_kind: what device_open will open, "cuda" or "cpu"; the nodes of a job compare it before
+ * they train. */
 int device_workers(const struct conf *conf);
 const char *device_kind(const struct conf *conf);
 

@@ -1,9 +1,9 @@
-/* eval — `convoy eval`: how good a trained model is on VAL_DATA; one line, or JSON=1.
+/* eval — `convoy eval`: how good a trained model is on VAL_DATA, as one line or JSON=1.
  *
  * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it
  * while training, and its exponential, the perplexity. A question-answering model: exact match and
- * F1 (eval_qa.h), and with OUT the answers as SQuAD's own scripts read them. What is said is a
- * function of weights, data, SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress
+ * F1 (eval_qa.h), and with OUT the answers as SQuAD's own scripts read them. The result is a
+ * function of the weights, data, SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress
  * goes to the log. Must not know how weights or data are read. */
 #include <math.h>
 #include <signal.h>

@@ -59,7 +59,7 @@ void supervisor_end(struct supervisor *s, enum status st)
     event_base_loopbreak(s->loop);
 }
 
-/* supervisor_leave — as supervisor_end, but the other nodes hear of it first, and why. */
+/* supervisor_leave — as supervisor_end, but inform the other nodes first, with the reason. */
 void supervisor_leave(struct supervisor *s, enum status st)
 {
     if (s->is_leaving || s->is_over)

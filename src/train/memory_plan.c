@@ -57,7 +57,7 @@ static void add_step(struct memory_plan *plan, const struct step_memory *m, bool
     at[MEMORY_PLAN_PARAMETERS] += m->store.params;
     at[MEMORY_PLAN_GRADIENTS] += m->store.grads;
     at[MEMORY_PLAN_MOMENTS] += m->store.moments;
-    at[MEMORY_PLAN_WINDOWS] += m->store.unsharded;
+    at[MEMORY_PLAN_UNSHARDED] += m->store.unsharded;
     at[MEMORY_PLAN_ACTIVATIONS] += m->activations;
     at[MEMORY_PLAN_WORKSPACE] += m->passes - m->activations;
     at[MEMORY_PLAN_SCRATCH] += m->scratch;

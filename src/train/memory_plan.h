@@ -18,7 +18,7 @@
     X(ACTIVATIONS, "activations")                \
     X(WORKSPACE, "workspace")                    \
     X(SCRATCH, "kernel scratch")                 \
-    X(WINDOWS, "gathered windows")               \
+    X(UNSHARDED, "unsharded buffers")            \
     X(COMPRESSION, "compression")                \
     X(COMMUNICATION, "communication")            \
     X(COMM_ESTIMATE, "communication (estimate)") \

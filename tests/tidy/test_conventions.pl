@@ -89,6 +89,17 @@ test 'banned calls: each has one owner', sub {
     return @bad;
 };
 
+# A choice is compared with a value of its enum (src/conf/conf_choice.h), never with its number.
+test 'settings: no choice is compared with a number', sub {
+    my %choice = map { $_ => 1 } slurp('src/conf/conf.def') =~ /CONF_ROW\((\w+), CHOICE\b/g;
+    my @bad;
+    for my $p (grep { m{^src/} } @code) {
+        my $text = code(slurp($p));
+        while ($text =~ /\bconf_i64\(\s*[^,()]+,\s*CONF_(\w+)\s*\)\s*(?:[=!]=|[<>]=?)\s*\d/g) { push @bad, "$p: CONF_$1" if $choice{$1} }
+    }
+    return @bad;
+};
+
 test 'words: nothing unfinished by its own admission', sub {
     my @bad;
     for my $p (@program, grep { /\.(c|h|sh)$/ && m{^tests/} } @files) {

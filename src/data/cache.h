@@ -11,9 +11,9 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "data/data_file.h"
 #include "data/encode.h"
 #include "data/shard.h"
-#include "data/data_file.h"
 
 /* cache_shard — opens and checks the token file of n files, and makes it first when it is missing.
  * path_out: that token file. Fails ST_STORE: the folder cannot be written. */

@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "data/bpe.h"
 #include "data/cache.h"
+#include "data/data_file.h"
 #include "data/encode.h"
 #include "data/megatron.h"
 #include "data/shard.h"
-#include "data/data_file.h"
 
 /* Consecutive texts of at most so many bytes become one token file, whose header can always
  * count their tokens. A compressed or Megatron file becomes a token file of its own, because its

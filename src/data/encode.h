@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "data/shard.h"
 #include "data/data_file.h"
+#include "data/shard.h"
 
 /* bytes of one line of JSON lines, and of one word of text */
 #define ENCODE_LINE_MAX ((int64_t)64 << 20)

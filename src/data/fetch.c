@@ -17,13 +17,13 @@
 #include <openssl/evp.h>
 #include <xxhash.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/assert.h"
 #include "base/text.h"
 #include "net/curl_client.h"
-#include "net/ip_address.h"
 #include "net/http_headers.h"
+#include "net/ip_address.h"
 
 enum { FETCH_NAME_MAX = 100, FETCH_REDIRECTS_MAX = 5, FETCH_RETRY_MS = 1000, FETCH_HEX = 64 };
 

@@ -345,8 +345,8 @@ struct jsonl_text jsonl_text(uint8_t *line, size_t n)
 #ifdef FUZZ
 #include <stdlib.h>
 
-#include "base/json.h"
 #include "base/assert.h"
+#include "base/json.h"
 
 /* Agrees with this program's other JSON parser: a line accepted there is accepted here, with the
  * same text. (The other one also refuses zeros, half surrogate pairs and repeated keys.) */

@@ -10,8 +10,8 @@
 
 #include <xxhash.h>
 
-#include "base/clock.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/text.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,

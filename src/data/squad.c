@@ -9,11 +9,11 @@
 
 #include <xxhash.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_walk.h"
 #include "base/log.h"
-#include "base/assert.h"
 
 enum {
     SQUAD_MARK_EVERY = 256, /* code points between two marks of a context */

@@ -7,8 +7,8 @@
 
 #include <xxhash.h>
 
-#include "base/memory.h"
 #include "base/assert.h"
+#include "base/memory.h"
 #include "data/bpe.h"
 
 /* A bound of a few gigabytes of memory; real data has a few hundred thousand. */

@@ -19,7 +19,8 @@ enum text_result { TEXT_OK, TEXT_NOT_A_NUMBER, TEXT_OUT_OF_RANGE };
 enum text_result text_i64(const char *s, int64_t min, int64_t max, int64_t *out);
 /* "3e-4"; no inf, nan, hex */
 enum text_result text_f64(const char *s, double min, double max, double *out);
-/* text_bytes — "64Mi", "1G", "1.5Gi", "500": k M G T (1000) and Ki Mi Gi Ti (1024), optional B. */
+/* text_bytes — "64Mi", "1G", "1.5Gi", "500": k M G T (1000) and Ki Mi Gi Ti (1024), optional B.
+ * Only for tests and benchmarks. */
 enum text_result text_bytes(const char *s, int64_t min, int64_t max, int64_t *out);
 /* text_duration — "10s", "1.5m", "250ms", "2h", "1d"; a bare number is seconds. Out:
  * milliseconds. */

@@ -112,9 +112,8 @@ static int await_count(pid_t pid)
         if (got < 0 && errno != EINTR)
             return 0;
     }
-    kill(
-        pid,
-        SIGKILL); /* the parent does not wait for it: a process that sleeps in a driver may never end */
+    /* without waiting for it: a process that sleeps in a driver may never end */
+    kill(pid, SIGKILL);
     LOG_WARN("NVIDIA's driver has not said for %d s how many GPUs there are; see dmesg and "
              "nvidia-smi, or set DEVICE=cpu",
              FIND_MS / 1000);

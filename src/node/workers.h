@@ -63,7 +63,7 @@ int64_t workers_limit_ms(const struct workers *workers);
 /* workers_alive — how many run. */
 int workers_alive(const struct workers *workers);
 bool workers_is_alive(const struct workers *workers, int worker_i);
-/* workers_is_start_due — does a workers_start_later still wait? */
+/* workers_is_start_due — does a workers_start_later still wait? Only for tests. */
 bool workers_is_start_due(const struct workers *workers);
 
 #endif

@@ -37,9 +37,9 @@ struct cuda {
     void *scratch; /* on the device, 256-byte aligned; undefined between operations */
     size_t scratch_bytes;
     int sm_count; /* multiprocessors of the device */
-    size_t
-        shared_bytes; /* shared memory that a block may have; 0: 227 KiB, enough for any kernel */
-    bool is_tf32;     /* products of f32 tensors may round factors to tf32 (PRECISION=tf32) */
+    /* shared memory that a block may have; 0: 227 KiB, enough for any kernel */
+    size_t shared_bytes;
+    bool is_tf32; /* products of f32 tensors may round factors to tf32 (PRECISION=tf32) */
 };
 
 /* What a launcher returns: 0, a cudaError_t (> 0), or one of these, and then nothing was

@@ -32,8 +32,8 @@
 
 /* One thread's scratch memory. */
 struct gemm_workspace {
-    float panels[2][(GEMM_K_MAX > GEMM_K_MAX_ACROSS ? GEMM_K_MAX : GEMM_K_MAX_ACROSS) *
-                    GEMM_NR]; /* at work, and packed ahead */
+    /* the current panel, and the one that is packed ahead */
+    float panels[2][(GEMM_K_MAX > GEMM_K_MAX_ACROSS ? GEMM_K_MAX : GEMM_K_MAX_ACROSS) * GEMM_NR];
     float a[GEMM_A_BLOCK + GEMM_MR * GEMM_K_MAX_ACROSS];
     /* tiles of C between blocks of k */
     float sums[(GEMM_M_MAX + GEMM_MR) * GEMM_NR * GEMM_PANELS_MAX];

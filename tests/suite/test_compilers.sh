@@ -31,7 +31,7 @@ if there clang; then
         skip "and the program" "COMPILE_ALL=1 makes it"
     fi
     if grep -q sm_ "$build/cuda.txt"; then
-        make -C "$root" -s CC=clang WERROR=1 BUILD="$build/clang-cuda" "$build"/clang-cuda/src/dev/{dev_cuda,dev_cuda_graph,blas}.o >out 2>err
+        make -C "$root" -s CC=clang WERROR=1 BUILD="$build/clang-cuda" "$build"/clang-cuda/src/dev/{dev_cuda,dev_cuda_event,dev_cuda_graph,blas}.o >out 2>err
         ok "with CUDA's headers, too" is $? 0
     else
         skip "with CUDA's headers, too" "there is no nvcc"

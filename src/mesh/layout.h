@@ -1,6 +1,6 @@
 /* layout — which rank owns which elements of a parameter table, and where whole buckets lie in an
  * unsharded buffer. A pure function of the table, the number of ranks and the least size of a
- * bucket. It must not know memory, messages or what the model computes.
+ * bucket. It must not know memory, collectives or what the model computes.
  *
  * - A bucket is a run of neighbouring tensors that is gathered, reduced and updated at once.
  * - With one rank each unit is a bucket.
@@ -27,7 +27,7 @@ enum layout_shard {
 };
 
 #define LAYOUT_BUCKET_ELEMS_MIN \
-    ((int64_t)1 << 18) /* 1 MiB: below this a message is mostly latency */
+    ((int64_t)1 << 18) /* 1 MiB: below this a collective is mostly latency */
 
 struct layout_bucket {
     int64_t first, elems;   /* in the table */

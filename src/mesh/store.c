@@ -124,7 +124,8 @@ void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out)
     *wait_ms_out = times.wait_ms;
 }
 
-enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket)
+enum status store_all_reduce_begin(struct store *s, double *values, int n,
+                                   struct comm_ticket *ticket)
 {
     struct tensor all = {values, DTYPE_F64};
     return store_track(s, comm_all_reduce_begin(s->c.comm, all, all, n, ticket), *ticket);
@@ -136,7 +137,7 @@ enum status store_unshard(struct store *s, int unit, int direction)
 {
     int last = s->layout.unit_bucket[unit], next = last + direction;
     for (int bucket = unit == 0 ? 0 : last; bucket <= last; bucket++)
-        TRY(store_params_ready(s, bucket));
+        TRY(store_params_make_ready(s, bucket));
     bool is_next = direction != 0 && next < s->layout.buckets_n && next > s->layout.unit_bucket[0];
     return is_next ? store_params_prefetch(s, next) : ST_OK;
 }
@@ -176,7 +177,7 @@ static bool is_reduce_scattered(const struct store *s, int bucket)
  * added, and is not reduced. */
 static bool is_embedding_sparse_only(const struct store *s)
 {
-    return s->sparse && s->c.table->param[0].grad_is_added && !s->c.is_accumulated;
+    return s->sparse && s->c.table->param[0].grad_is_added && !s->c.accumulates;
 }
 
 static enum status reduce(struct store *s, int bucket)
@@ -301,7 +302,7 @@ enum status store_embedding_grad_ready(void *store)
     return s->sparse ? reduce(s, 0) : ST_OK;
 }
 
-enum status store_embed_pass(struct store *s, const struct pass *from, struct pass *out)
+enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out)
 {
     *out = *from;
     if (!s->sparse)
@@ -337,7 +338,7 @@ enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *ex
     struct comm_ticket ticket;
     ASSERTF(n <= STORE_EXTRAS_MAX, "%d sums", n);
     memcpy(s->sums + buckets_n, extra, (size_t)n * sizeof *extra);
-    TRY(store_sum_begin(s, s->sums, buckets_n + n, &ticket));
+    TRY(store_all_reduce_begin(s, s->sums, buckets_n + n, &ticket));
     TRY(store_wait(s, ticket));
     for (int bucket = buckets_n - 1; bucket >= 0; bucket--)
         total += s->sums[bucket];
@@ -360,7 +361,7 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket)
                                           .v = tensor_at(s->moment[1], l->first)};
     return (struct store_local_shard){.first = l->first + l->own.first,
                                       .elems = l->own.elems,
-                                      .p = store_params_own(s, bucket),
+                                      .p = store_params_shard(s, bucket),
                                       .g = grad_own(s, bucket),
                                       .m = tensor_at(s->moment[0], l->shard_at),
                                       .v = tensor_at(s->moment[1], l->shard_at)};
@@ -398,7 +399,7 @@ enum status store_update(struct store *s)
 
 static enum store_extent extent_of(const struct store *s, int part)
 {
-    ASSERTF(part >= 0 && part <= s->c.moments, "part %d", part);
+    ASSERTF(part >= 0 && part <= s->c.moments_n, "part %d", part);
     return part == 0 ? s->policy.masters : s->policy.moments;
 }
 
@@ -409,10 +410,12 @@ static struct tensor held(const struct store *s, int part)
 
 struct tensor store_replicated(const struct store *s, int part)
 {
-    const struct tensor none = {0};
-    if (part < 0)
-        return s->policy.moments == STORE_WHOLE ? s->grads : none;
-    return extent_of(s, part) == STORE_WHOLE ? held(s, part) : none;
+    return extent_of(s, part) == STORE_WHOLE ? held(s, part) : (struct tensor){0};
+}
+
+struct tensor store_grads(const struct store *s)
+{
+    return s->policy.moments == STORE_WHOLE ? s->grads : (struct tensor){0};
 }
 
 enum status store_drain(struct store *s)

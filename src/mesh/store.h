@@ -1,13 +1,13 @@
 /* store — parameters, gradients and optimiser moments of one model that several ranks train.
  *
- * The store decides which elements a rank holds, and it sends the messages that keep the
+ * The store decides which elements a rank holds, and it runs the collectives that keep the
  * model the same on all ranks. It must not know losses, optimisers, files or what the model
  * computes.
  *
  * Words (docs/architecture.md has the glossary):
  *   unit             the embedding, one block, or what follows the last block (model/param.h); a
  *                    pass walks the units forward and back
- *   bucket           what one message gathers or reduces: neighbouring tensors (layout.h)
+ *   bucket           what one collective gathers or reduces: neighbouring tensors (layout.h)
  *   local shard      this rank's part of every bucket, one part after the other
  *   unsharded buffer memory for a few whole buckets, used while a pass works on them
  *   masters          the f32 parameters that the optimiser updates
@@ -29,7 +29,7 @@
  *   sharded, masters are too: each rank rounds its shard, and 16-bit elements are gathered
  *   (store_params.c).
  *
- * Overlap. Calls return before their messages have arrived; the comm's thread moves them.
+ * Overlap. Calls return before their collectives are done; the comm's thread runs them.
  * - The backward pass: a bucket's gradient is reduced as soon as store_post_backward has it, while
  *   the pass goes on with the next unit.
  * - The next forward pass: what is gathered after the update arrives in the order of the units, and
@@ -76,8 +76,8 @@ struct store_config {
     const struct param_table *table;
     struct store_settings settings;
     bool has_grads;               /* false: parameters only, for evaluation */
-    bool is_accumulated;          /* a step has several micro-batches */
-    int moments;                  /* arrays of optimiser state: 0, 1 or 2 */
+    bool accumulates;             /* a step has several micro-batches */
+    int moments_n;                /* arrays of optimiser state: 0, 1 or 2 */
     int64_t pass_tokens;          /* B·T of a micro-batch */
     void (*heartbeat)(void *arg); /* after each large allocation; may be NULL */
     void *heartbeat_arg;
@@ -85,7 +85,7 @@ struct store_config {
     void *update_arg;
 };
 
-/* Bytes on this rank, by purpose. What is planned is what is taken. */
+/* Bytes on this rank, by purpose. store_plan predicts these numbers exactly. */
 struct store_memory {
     int64_t params, grads, moments; /* whole, or the local shard */
     int64_t unsharded;              /* unsharded buffers, token rows, a 16-bit compute copy */
@@ -94,9 +94,9 @@ struct store_memory {
 
 struct store;
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
-/* _open: takes all memory; collective. _close: accepts NULL; waits for messages under way, also
+/* _open: takes all memory; collective. _close: accepts NULL; waits for collectives under way, also
  * after a failure. */
 enum status store_open(const struct store_config *config, struct store **out);
 void store_close(struct store *s);
@@ -121,19 +121,21 @@ enum status store_unshard(struct store *s, int unit, int direction);
 /* Gradients, in the order of one step:
  * _grad_sync_begin            the last micro-batch begins: its gradients are reduced. tokens: its n
  *                             token ids, in host memory.
- * _prepare_grad               before a unit's backward, in every micro-batch: makes its place in
- *                             the unsharded buffer free.
- * _embedding_grad_ready       pass.embedding_grad_ready of the last micro-batch, with the store as
- *                             its argument: reduces the output layer's gradient of the embedding.
+ * _prepare_grad               before a unit's backward, in every micro-batch: waits until its slot
+ *                             of the unsharded buffer can be overwritten.
+ * _embedding_grad_ready       call when the head's embedding gradient is complete, in the last
+ *                             micro-batch: starts to reduce it where rows are exchanged. Fits
+ *                             pass.embedding_grad_ready; the argument is the store.
  * _post_backward              after a unit's backward, in the last micro-batch: starts to reduce
  *                             its bucket.
- * _embed_pass                 makes the pass for the embedding's backward in the last micro-batch:
- *                             *from, or one that adds to rows of its own (sparse_embed.h). */
+ * _sparse_embed_pass          returns the pass for the embedding's backward in the last
+ *                             micro-batch: *from; with sparse rows, a copy that writes to the row
+ *                             buffer (sparse_embed.h). */
 enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n);
 enum status store_prepare_grad(struct store *s, int unit);
 enum status store_embedding_grad_ready(void *store);
 enum status store_post_backward(struct store *s, int unit);
-enum status store_embed_pass(struct store *s, const struct pass *from, struct pass *out);
+enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out);
 
 /* ---- the gradient norm and the update ---- */
 
@@ -142,8 +144,8 @@ enum status store_embed_pass(struct store *s, const struct pass *from, struct pa
  * (at most 8), each replaced by its sum over ranks. All ranks get the same bits. */
 enum status store_grad_norm_begin(struct store *s);
 enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);
-/* _bucket_norms_sq: for one rank alone, instead of the two calls above: the sum of squares of each
- * bucket, (buckets) f64 on the device, in the stream's order after the last _post_backward. */
+/* _bucket_norms_sq: one rank only, replaces the two calls above. (buckets) f64 on the device: sum
+ * of squares per bucket. Valid in stream order after the last _post_backward. */
 struct tensor store_bucket_norms_sq(const struct store *s);
 
 /* _local_shard: what this rank updates of a bucket: elements [first, first + elems) of the table;
@@ -159,9 +161,11 @@ enum status store_update(struct store *s);
 
 /* ---- other sums over the ranks ---- */
 
-/* _sum_begin: all-reduces n values in place; the call owns them until the ticket is waited for.
+/* _all_reduce_begin: sums n values over the ranks, in place. The call owns them until the ticket is
+ * waited for.
  * _wait: waits for a ticket. */
-enum status store_sum_begin(struct store *s, double *values, int n, struct comm_ticket *ticket);
+enum status store_all_reduce_begin(struct store *s, double *values, int n,
+                                   struct comm_ticket *ticket);
 enum status store_wait(struct store *s, struct comm_ticket ticket);
 /* _times: busy_ms and wait_ms of comm_times (comm.h), since the last call. */
 void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
@@ -169,13 +173,15 @@ void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 /* ---- the state on this rank; store_state.h has that of all ranks ---- */
 
 /* part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table.
- * _drain: waits for gathers and deferred updates; collective. Call it before _replicated.
- * _replicated: the address of a part that this rank holds whole, else data NULL; -1: gradients.
+ * _drain: waits for gathers and deferred updates; collective. Call it before _replicated, _grads.
+ * _replicated: the address of a part that this rank holds whole, else data NULL.
+ * _grads: the reduced gradients, where this rank holds them whole, else data NULL.
  * _holds: whether this rank holds any element of the range.
- * _set: copies a range from host memory, without a message. The compute copy follows; writing to
- * _replicated would not change it. */
+ * _set: copies a range from host memory, without communication. The compute copy follows; writing
+ * to _replicated would not change it. */
 enum status store_drain(struct store *s);
 struct tensor store_replicated(const struct store *s, int part);
+struct tensor store_grads(const struct store *s);
 bool store_holds(const struct store *s, int part, int64_t first, int64_t n);
 enum status store_set(struct store *s, int part, int64_t first, int64_t n, const float *values);
 

@@ -57,7 +57,7 @@ struct store {
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
     struct sparse_embed *sparse;      /* NULL: the embedding's gradient is reduced as a whole */
     struct comm_ticket sparse_ticket; /* of token ids, then of rows */
-    struct param_table embed_table;   /* grad_table of store_embed_pass */
+    struct param_table embed_table;   /* grad_table of store_sparse_embed_pass */
     struct param *embed_params;
     struct grad_compress *grad_compress; /* NULL: no compression */
     struct {
@@ -84,25 +84,25 @@ static inline bool store_has_copy(const struct store *s)
     return s->policy.params == STORE_BUFFER || s->c.settings.dtype != DTYPE_F32;
 }
 
-/* Messages (store.c).
+/* Collectives (store.c).
  * store_track: notes the ticket of a call that was begun with status st; returns st.
- * store_comm_wait_stream: the next message starts after the work that is on the stream now. With
- * compression, which copies by a stream of its own, the host waits for that work. */
+ * store_comm_wait_stream: the next collective starts after the work that is on the stream now.
+ * With compression, which copies by a stream of its own, the host waits for that work. */
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
 enum status store_comm_wait_stream(struct store *s);
 
 /* Parameters (store_params.c), of one bucket:
- * _own           the masters that this rank updates.
+ * _shard         the masters that this rank updates.
  * _invalidate    masters changed: all of the compute copy is stale.
  * _drain         waits for the bucket's gather, and runs its deferred update.
  * _prefetch      starts the all-gather if the compute copy is stale and masters are sharded.
- * _ready         prefetches and waits: passes can read the bucket, in the stream's order.
+ * _make_ready    prefetches and waits: passes can read the bucket, in the stream's order.
  * _after_update  the owners have updated the masters: the compute copy is stale. */
-struct tensor store_params_own(const struct store *s, int bucket);
+struct tensor store_params_shard(const struct store *s, int bucket);
 void store_params_invalidate(struct store *s);
 enum status store_params_drain(struct store *s, int bucket);
 enum status store_params_prefetch(struct store *s, int bucket);
-enum status store_params_ready(struct store *s, int bucket);
+enum status store_params_make_ready(struct store *s, int bucket);
 enum status store_params_after_update(struct store *s, int bucket);
 
 #endif

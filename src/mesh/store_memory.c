@@ -19,7 +19,7 @@ struct store_policy store_memory_policy(const struct store_config *c, int ranks)
     };
     static const struct store_policy alone = {.gather = STORE_GATHER_NONE}; /* all is whole */
     struct store_policy policy = ranks == 1 ? alone : policies[c->settings.shard];
-    if (c->is_accumulated) /* every micro-batch adds to all gradients */
+    if (c->accumulates) /* every micro-batch adds to all gradients */
         policy.grads = STORE_WHOLE;
     policy.masters = policy.params == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE;
     if (c->settings.dtype !=
@@ -108,7 +108,7 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
         m.grads = elems_of(s, p->grads == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE) * each;
         m.unsharded += (p->grads == STORE_BUFFER ? elems_of(s, STORE_BUFFER) : 0) * each;
         m.unsharded += sparse_elems(s) * each;
-        m.moments = c->moments * elems_of(s, p->moments) * each;
+        m.moments = c->moments_n * elems_of(s, p->moments) * each;
     }
     if (compresses_grads(s))
         TRY(plan_compress(s, &m.residuals));
@@ -157,7 +157,7 @@ static enum status open_sparse(struct store *s, float *buffer)
 }
 
 /* Gradients and the sparse embedding's rows are one allocation, so that a pass finds the rows by an
- * offset from the gradients (store_embed_pass). */
+ * offset from the gradients (store_sparse_embed_pass). */
 static enum status take_grads(struct store *s)
 {
     int64_t elems = elems_of(s, s->policy.grads);
@@ -166,7 +166,7 @@ static enum status take_grads(struct store *s)
         TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
     if (uses_sparse(s))
         TRY(open_sparse(s, (float *)s->grads.data + elems));
-    for (int i = 0; i < s->c.moments; i++)
+    for (int i = 0; i < s->c.moments_n; i++)
         TRY(take(s, elems_of(s, s->policy.moments), DTYPE_F32, false, &s->moment[i]));
     return take(s, s->layout.buckets_n, DTYPE_F64, false, &s->norms);
 }

@@ -20,7 +20,7 @@ static struct tensor compute_copy_of(const struct store *s, int bucket)
     return tensor_at(s->compute_copy, s->policy.params == STORE_BUFFER ? l->buffer_at : l->first);
 }
 
-struct tensor store_params_own(const struct store *s, int bucket)
+struct tensor store_params_shard(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     return tensor_at(s->params,
@@ -69,11 +69,11 @@ static enum status gather(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct store_bucket *p = &s->bucket[bucket];
-    struct tensor all = compute_copy_of(s, bucket), own = store_params_own(s, bucket);
+    struct tensor all = compute_copy_of(s, bucket), own = store_params_shard(s, bucket);
     TRY(drain_place(s, bucket));
     if (all.dtype != DTYPE_F32) {
         own = tensor_at(all, l->own.first);
-        TRY(cast_to(s, own, store_params_own(s, bucket), l->own.elems));
+        TRY(cast_to(s, own, store_params_shard(s, bucket), l->own.elems));
     }
     TRY(store_comm_wait_stream(s));
     TRY(store_track(s, comm_all_gather_begin(s->c.comm, all, own, l->elems, &p->gather),
@@ -88,7 +88,7 @@ enum status store_params_prefetch(struct store *s, int bucket)
                                                                              : ST_OK;
 }
 
-enum status store_params_ready(struct store *s, int bucket)
+enum status store_params_make_ready(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     TRY(store_params_prefetch(s, bucket));

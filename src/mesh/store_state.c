@@ -124,12 +124,12 @@ enum status store_state_end(struct store *s, enum status st)
     return st;
 }
 
-/* The range came in a message: it is checked before it is used. */
+/* The range came from rank 0: it is checked before it is used. */
 static enum status serve_request(struct store *s, const struct request *request)
 {
     int64_t first = (int64_t)request->first, n = (int64_t)request->n;
     int part = (int)request->part;
-    if (part < 0 || part > s->c.moments || first < 0 || n < 0 ||
+    if (part < 0 || part > s->c.moments_n || first < 0 || n < 0 ||
         first > s->c.table->total_elems - n)
         return FAIL(ST_BUG, "rank 0 asked for part %d, %lld elements from %lld", part, (long long)n,
                     (long long)first);

@@ -199,8 +199,8 @@ static struct store_config store_of(struct step *s)
                                  .table = &s->table,
                                  .settings = c->store,
                                  .has_grads = !c->is_eval,
-                                 .is_accumulated = s->samples > c->batch_samples,
-                                 .moments = step_parts(s) - 1,
+                                 .accumulates = s->samples > c->batch_samples,
+                                 .moments_n = step_parts(s) - 1,
                                  .pass_tokens = c->batch_samples * c->seq_tokens,
                                  .heartbeat = c->heartbeat,
                                  .heartbeat_arg = c->heartbeat_arg,
@@ -290,7 +290,7 @@ static void log_memory(const struct step *s)
         return;
     text_held(s, held, sizeof(held));
     LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, "
-             "buckets in use %s, compression %s, passes %s, kernel scratch %s%s",
+             "unsharded buffers %s, compression %s, passes %s, kernel scratch %s%s",
              text_human(word[0], 32, (double)m.store.params),
              text_human(word[1], 32, (double)m.store.grads),
              text_human(word[2], 32, (double)m.store.moments),
@@ -502,7 +502,7 @@ int step_parts(const struct step *s)
     return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim);
 }
 const struct param_table *step_table(const struct step *s) { return &s->table; }
-struct tensor step_grads(const struct step *s) { return store_replicated(s->store, -1); }
+struct tensor step_grads(const struct step *s) { return store_grads(s->store); }
 struct stream *step_stream(const struct step *s) { return s->stream; }
 
 struct tensor step_tensor(const struct step *s, int part)

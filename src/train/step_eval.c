@@ -45,7 +45,7 @@ static enum status sum_up(struct step *s, int n)
 {
     struct comm_ticket ticket;
     ASSERTF(n <= STEP_SUMS, "%d sums", n);
-    TRY(store_sum_begin(s->store, s->sums, n, &ticket));
+    TRY(store_all_reduce_begin(s->store, s->sums, n, &ticket));
     return store_wait(s->store, ticket);
 }
 

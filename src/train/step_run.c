@@ -67,7 +67,7 @@ static enum status counts_begin(struct step *s, const struct batch *batch, enum 
     s->sums[SUM_STARTS] = (double)counts.starts;
     s->sums[SUM_ENDS] = (double)counts.ends;
     s->sums[SUM_REFUSED] = checked != ST_OK;
-    return store_sum_begin(s->store, s->sums, SUM_N, ticket);
+    return store_all_reduce_begin(s->store, s->sums, SUM_N, ticket);
 }
 
 static enum status counts_end(struct step *s, struct comm_ticket ticket)
@@ -99,7 +99,7 @@ static enum status backward(struct step *s, const struct pass *p, bool is_last, 
     }
     struct pass embed = *p;
     if (is_last)
-        TRY(store_embed_pass(s->store, p, &embed));
+        TRY(store_sparse_embed_pass(s->store, p, &embed));
     TRY(s->model->embed_bwd(&embed));
     if (is_last && inject_nan)
         TRY(write_nan(s, p));

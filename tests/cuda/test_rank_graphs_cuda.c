@@ -127,7 +127,7 @@ static enum status wait_for_it(struct ranks_one *one, struct stream *stream, str
     int before = fills();
     pthread_barrier_wait(&together);
     if (one->rank == 0) {
-        TRY(store_sum_begin(store, sum, 1, &ticket));
+        TRY(store_all_reduce_begin(store, sum, 1, &ticket));
         TRY(dev_fill(stream, data, 7, 64));
     } else {
         for (int64_t end = clock_ns() + 3000000000; fills() == before && clock_ns() < end;)
@@ -136,7 +136,7 @@ static enum status wait_for_it(struct ranks_one *one, struct stream *stream, str
             return FAIL(
                 ST_BUG,
                 "rank 0 waits, and its GPU stands still: a fill was gathered, and has not begun");
-        TRY(store_sum_begin(store, sum, 1, &ticket));
+        TRY(store_all_reduce_begin(store, sum, 1, &ticket));
     }
     TRY(store_wait(store, ticket));
     return sum[0] == 3 ? ST_OK : FAIL(ST_BUG, "the sum is %g", sum[0]);

@@ -154,7 +154,7 @@ static inline enum status mixed_step(struct mixed *h, int32_t *tokens)
     }
     /* where rows are exchanged; their indices replace the tokens */
     if (!dev_is_discrete(((struct stream_head *)h->stream)->dev))
-        TRY(store_embed_pass(h->store, &p, &embed));
+        TRY(store_sparse_embed_pass(h->store, &p, &embed));
     TRY(store_post_backward(h->store, 0));
     TRY(store_grad_norm_begin(h->store));
     TRY(dev_sync(h->stream));
@@ -209,7 +209,7 @@ static inline enum status mixed_open(struct mixed *h, struct ranks_one *one)
                                           .settings.shard = h->shard,
                                           .has_grads = true,
                                           .settings.dtype = h->dtype,
-                                          .moments = 2,
+                                          .moments_n = 2,
                                           .pass_tokens = MIXED_TOKENS,
                                           .settings.bucket_elems_min = h->bucket_elems_min,
                                           .update = mixed_update,

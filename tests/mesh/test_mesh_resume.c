@@ -142,7 +142,7 @@ static void test_memory(void **state)
         struct trial part = trial_run(&like, 1, 4);
         const struct store_memory *w = &whole.memory.store, *p = &part.memory.store;
         print_message("# SHARD=%d, 4 ranks: parameters %lld of %lld, gradients %lld of %lld, "
-                      "moments %lld of %lld, windows %lld\n",
+                      "moments %lld of %lld, unsharded buffers %lld\n",
                       shard, (long long)p->params, (long long)w->params, (long long)p->grads,
                       (long long)w->grads, (long long)p->moments, (long long)w->moments,
                       (long long)p->unsharded);
@@ -171,7 +171,7 @@ static void test_memory_planned(void **state)
     /* padding; the last norm is in a bucket with a block */
     int64_t all = t.total_elems, slack = 64 * l.buckets_n + 2 * dims.embed;
     print_message("# GPT-2 124M, SHARD=full, 4 ranks, MB: parameters, gradients and moments %.1f "
-                  "of %.1f; windows %.1f = 2 x (embedding %.1f + two blocks %.1f)\n",
+                  "of %.1f; unsharded buffers %.1f = 2 x (embedding %.1f + two blocks %.1f)\n",
                   16e-6 * (double)l.shard_elems, 16e-6 * (double)all, 8e-6 * (double)l.buffer_elems,
                   4e-6 * (double)embed, 8e-6 * (double)block);
     assert_true(l.shard_elems <= all / 4 + slack);

@@ -186,8 +186,8 @@ static void set_generation(struct worker *w, bool is_first)
 static const char *backend_why(const struct comm *comm)
 {
     const struct comm_place *place = comm_place(comm);
-    if (comm_why(comm)[0])
-        return comm_why(comm);
+    if (comm_choice_reason(comm)[0])
+        return comm_choice_reason(comm);
     if (place->ranks == 1)
         return "there is one worker";
     if (strcmp(comm_backend(comm), "nccl") == 0)

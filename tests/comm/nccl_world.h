@@ -50,7 +50,7 @@ static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_c
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
                              &world->bytes[me->place.rank]));
     pthread_barrier_wait(&me->job->line_up);
-    return comm_end_open(me->comm, config->generation, world->addresses, world->bytes);
+    return comm_end_open(me->comm, SUITE_GENERATION, world->addresses, world->bytes);
 }
 
 /* HOST over UCX: staging copies device memory, or UCX is told that it reaches it. */

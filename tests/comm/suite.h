@@ -20,6 +20,7 @@
 #include "kernels/bf16.h"
 
 #define SUITE_RANKS_MAX 20
+#define SUITE_GENERATION 1
 
 struct suite_rank {
     struct suite_job *job;
@@ -79,7 +80,6 @@ static void *suite_thread(void *arg)
     struct suite_rank *me = arg;
     struct suite_job *job = me->job;
     struct comm_config config = {.place = me->place,
-                                 .generation = 1,
                                  .timeout_ms = job->timeout_ms,
                                  .limit_ms = suite_limit_ms,
                                  .is_aborted = suite_is_aborted,

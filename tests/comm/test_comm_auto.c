@@ -32,7 +32,7 @@ static enum status open_auto(struct suite_rank *me, const struct comm_config *co
     if (rank == atomic_load(&rank_without))
         forget_nccl(world->addresses[rank], &world->bytes[rank]);
     pthread_barrier_wait(&me->job->line_up);
-    return comm_end_open(me->comm, config->generation, world->addresses, world->bytes);
+    return comm_end_open(me->comm, SUITE_GENERATION, world->addresses, world->bytes);
 }
 
 static const struct suite suite_auto = {.name = "auto",
@@ -46,7 +46,8 @@ static void chosen_rank(struct suite_rank *me)
     void *data;
     CHECK(strncmp(comm_name(me->comm), want_name, strlen(want_name)) == 0, "%s",
           comm_name(me->comm));
-    CHECK(strstr(comm_why(me->comm), want_why) != NULL, "%s", comm_why(me->comm));
+    CHECK(strstr(comm_choice_reason(me->comm), want_why) != NULL, "%s",
+          comm_choice_reason(me->comm));
     CHECK_OK(comm_alloc(me->comm, 4000, &data));
     struct tensor t = {data, DTYPE_F32};
     suite_device_fill(t, me->place.rank, 0, 1000);

@@ -33,7 +33,7 @@ static enum status open_on(int fd, const struct comm_config *config, int64_t gen
 
 static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
 {
-    return open_on(*(int *)me->job->world, config, config->generation, &me->comm);
+    return open_on(*(int *)me->job->world, config, SUITE_GENERATION, &me->comm);
 }
 
 static const int layouts[][2] = {{1, 1}, {1, 2}, {1, 3}, {1, 4}, {1, 5}};

@@ -20,7 +20,7 @@ static enum status open_mem(struct suite_rank *me, const struct comm_config *con
     mine.threads = me->job->world;
     mine.dev = suite_dev;
     CHECK_OK(comm_begin_open(&mine, &me->comm, NULL, &bytes));
-    return comm_end_open(me->comm, config->generation, NULL, NULL);
+    return comm_end_open(me->comm, SUITE_GENERATION, NULL, NULL);
 }
 
 static const int mem_layouts[][2] = {{1, 2}, {3, 1}}, ucx_layouts[][2] = {{1, 3}, {2, 1}, {2, 2}};

@@ -1,3 +1,3 @@
 /* test_tcp_goaway — test_ucx_goaway over this program's own TCP transport. */
-#define OVER P2P_NET_TCP
+#define OVER COMM_NET_TCP
 #include "comm/test_ucx_goaway.c"

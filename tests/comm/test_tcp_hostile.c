@@ -73,7 +73,7 @@ static void *victim_main(void *arg)
 {
     struct victim *v = arg;
     struct p2p *p2p = NULL;
-    v->st = p2p_open(&(struct p2p_config){.net = P2P_NET_TCP, .eager_bytes = 270336}, &p2p);
+    v->st = p2p_open(&(struct p2p_config){.net = COMM_NET_TCP, .eager_bytes = 270336}, &p2p);
     if (v->st == ST_OK)
         v->st = run_victim(v, p2p);
     snprintf(v->message, sizeof v->message, "%s", status_message());

@@ -14,7 +14,7 @@
 #include "comm/p2p/p2p.h"
 
 #ifndef OVER
-#define OVER P2P_NET_UCX
+#define OVER COMM_NET_UCX
 #endif
 #define RANKS 4
 #define ADDRESS_MAX 4096
@@ -48,8 +48,9 @@ static enum status wait_for_all(atomic_int *count, int64_t end_ms)
 /* Waits until the next rank is gone: what it would send never comes. */
 static enum status wait_for_end(struct p2p *p2p, int rank, struct p2p_watch watch)
 {
-    char byte;
-    struct p2p_op op = {.bytes = 0};
+    /* under way until p2p_abort, which the caller calls */
+    static char byte;
+    static struct p2p_op op;
     struct p2p_wait wait = {.watch = watch};
     const struct p2p_tag tag = {.group = 1, .from = rank + 1, .tag_class = P2P_TAG_PAIR};
     TRY(p2p_recv(p2p, &op, &byte, 1, tag));

@@ -22,7 +22,7 @@ static void only_cuda_counts_as_gpu_support(void **state)
     (void)state;
     struct p2p *p2p = NULL;
     setenv("UCX_TLS", "tcp,self", 0);
-    assert_int_equal(p2p_open(&(struct p2p_config){.net = P2P_NET_UCX, .eager_bytes = 4096}, &p2p),
+    assert_int_equal(p2p_open(&(struct p2p_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &p2p),
                      ST_OK);
     types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     assert_false(p2p_supports_gpu(p2p));

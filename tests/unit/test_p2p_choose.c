@@ -17,7 +17,7 @@ struct trial {
 };
 
 /* This rank is 0 of three; the others have the same address as it. */
-static void begin(struct trial *t, enum p2p_net net, const char *tls)
+static void begin(struct trial *t, enum comm_net net, const char *tls)
 {
     memset(t, 0, sizeof *t);
     if (tls)
@@ -48,13 +48,13 @@ static void drop_ucx(struct trial *t, int rank)
 
 static void end(struct trial *t, enum status want, const char *driver, const char *why)
 {
-    enum status st = p2p_choose_take(t->p2p, &t->world);
+    enum status st = p2p_choose_select(t->p2p, &t->world);
     if (st != want)
         fail_msg("%s: %s", status_name(st), status_message());
     if (st == ST_OK) {
         int64_t bytes;
         assert_string_equal(t->p2p->driver->name, driver);
-        assert_string_equal(p2p_why(t->p2p), why);
+        assert_string_equal(p2p_choice_reason(t->p2p), why);
         assert_non_null(p2p_choose_address(t->p2p, &t->world, 2, &bytes));
     } else {
         assert_non_null(strstr(status_message(), why));
@@ -69,16 +69,16 @@ static void one_rule_for_all(void **state)
     struct trial t;
     if (ucx_env_has_rdma())
         HARNESS_SKIP("this machine has InfiniBand");
-    begin(&t, P2P_NET_AUTO, NULL);
+    begin(&t, COMM_NET_AUTO, NULL);
     end(&t, ST_OK, "tcp", "rank 0 has no InfiniBand or RoCE device");
-    begin(&t, P2P_NET_TCP, "tcp,self");
+    begin(&t, COMM_NET_TCP, "tcp,self");
     end(&t, ST_OK, "tcp", "");
-    begin(&t, P2P_NET_AUTO, "tcp,self");
+    begin(&t, COMM_NET_AUTO, "tcp,self");
     end(&t, ST_OK, "ucx", "UCX_TLS names tcp");
-    begin(&t, P2P_NET_AUTO, "tcp,self");
+    begin(&t, COMM_NET_AUTO, "tcp,self");
     drop_ucx(&t, 2);
     end(&t, ST_OK, "tcp", "rank 2 has no InfiniBand or RoCE device");
-    begin(&t, P2P_NET_UCX, "tcp,self");
+    begin(&t, COMM_NET_UCX, "tcp,self");
     end(&t, ST_OK, "ucx", "");
 }
 
@@ -86,19 +86,19 @@ static void errors_name_the_rank(void **state)
 {
     (void)state;
     struct trial t;
-    begin(&t, P2P_NET_TCP, NULL);
-    t.addresses[1][1] = P2P_NET_AUTO;
+    begin(&t, COMM_NET_TCP, NULL);
+    t.addresses[1][1] = COMM_NET_AUTO;
     end(&t, ST_DISAGREE, "", "rank 1 has BACKEND=auto, rank 0 tcp");
-    begin(&t, P2P_NET_TCP, NULL);
+    begin(&t, COMM_NET_TCP, NULL);
     t.bytes[2] = 0;
     end(&t, ST_PEER, "", "rank 2 has sent no address");
-    begin(&t, P2P_NET_TCP, NULL);
+    begin(&t, COMM_NET_TCP, NULL);
     t.bytes[2] -= 1;
     end(&t, ST_PEER, "", "the address of rank 2 (25 bytes) cannot be read");
-    begin(&t, P2P_NET_TCP, NULL);
+    begin(&t, COMM_NET_TCP, NULL);
     t.addresses[2][3] = 0x7f;
     end(&t, ST_PEER, "", "cannot be read");
-    begin(&t, P2P_NET_TCP, NULL);
+    begin(&t, COMM_NET_TCP, NULL);
     memset(t.addresses[1], 0xff, ROOM);
     end(&t, ST_PEER, "", "the address of rank 1");
 }
@@ -110,7 +110,7 @@ static void ucx_over_tcp_must_be_asked_for(void **state)
     if (ucx_env_has_rdma())
         HARNESS_SKIP("this machine has InfiniBand");
     unsetenv("UCX_TLS");
-    assert_int_equal(p2p_open(&(struct p2p_config){.net = P2P_NET_UCX, .eager_bytes = 4096}, &p2p),
+    assert_int_equal(p2p_open(&(struct p2p_config){.net = COMM_NET_UCX, .eager_bytes = 4096}, &p2p),
                      ST_NO_DEVICE);
     assert_non_null(strstr(status_message(), "UCX_TLS=tcp,self"));
     setenv("UCX_TLS", "^tcp", 1);

@@ -160,7 +160,7 @@ enum status comm_end_open(struct comm *comm, int64_t generation, const void *add
                           const int64_t *bytes)
 {
     struct comm_call call;
-    comm->ctx.config.generation = generation;
+    comm->ctx.generation = generation;
     begin_opening(comm, &call, COMM_CALL_OPEN);
     struct dev *dev = comm->ctx.config.dev;
     enum status st = comm->ctx.ops->end_open(&comm->ctx, addresses, bytes);
@@ -218,7 +218,7 @@ const char *comm_name(const struct comm *comm)
     return ops->describe != NULL ? ops->describe(&comm->ctx) : ops->name;
 }
 
-const char *comm_why(const struct comm *comm) { return comm->ctx.why; }
+const char *comm_choice_reason(const struct comm *comm) { return comm->ctx.choice_reason; }
 
 /* ---- what this rank is doing ---- */
 
@@ -561,6 +561,7 @@ enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct 
                     ranks_n, comm_place(comm)->ranks, comm_place(comm)->rank);
     struct comm *split;
     TRY(new_comm(&config, comm->root, comm->ctx.ops, &split));
+    split->ctx.generation = comm->ctx.generation;
     enum status st = split_ctx(comm, ranks, ranks_n, split);
     if (st != ST_OK) {
         struct status_saved saved;

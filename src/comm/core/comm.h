@@ -6,8 +6,8 @@
  *   node, local  position of a rank: rank = node · locals + local. Every node has `locals` workers.
  *   comm         this rank's handle for a group of ranks, as ncclComm_t is in NCCL
  *   transport    what moves the bytes (enum comm_kind)
- *   generation   the time from connecting all ranks until one of them fails. The next generation
- *                opens new comms.
+ *   generation   one set of processes that train together, and its number; the next generation
+ *                opens new comms
  *
  * Use
  *   comm_begin_open(&config, &comm, address, &bytes);      the caller distributes the addresses
@@ -20,16 +20,16 @@
  * Order of sums. Each element is summed along a fixed binary tree over the ranks (sum_tree.h). The
  * tree does not depend on message size, chunking, transport or call. So all_reduce gives the same
  * bits as reduce_scatter followed by all_gather, and THREADS gives the same bits as HOST. NCCL adds
- * in its own order: all ranks of a call get the same bits, but not those of the other transports.
+ * in its own order. All ranks of a call get the same bits, but not those of the other transports.
  *
  * Threads. One thread makes all calls on a comm and on the comms split from it. comm_activity and
- * comm_times may be called from any thread. Calls of comm_..._begin run on a thread of the comm,
- * the queue thread, beside computation.
+ * comm_times may be called from any thread. A thread of the comm, the queue thread, executes the
+ * calls of comm_..._begin beside computation.
  *
  * Device memory. If config.dev is discrete (a GPU), buffers may lie in its memory or in the host's.
- * In one collective, the buffers of all ranks lie in the same kind of memory. Device work on a
- * buffer must be finished (dev_sync) before a call uses the buffer, or ordered before the call by
- * comm_wait_stream. When a call has returned, or comm_wait for it, the device has finished it too.
+ * In one collective, the buffers of all ranks lie in the same kind of memory. Before a call, device
+ * work on its buffers is finished (dev_sync) or ordered before the call (comm_wait_stream). When
+ * the call has returned, or comm_wait for it, the device has finished the call too.
  *
  * Errors. ST_BUG: wrong arguments; nothing was done. Other failures end the comm:
  *   ST_PEER   the job was aborted, a rank was late or lost; the message names the missing ranks
@@ -62,7 +62,7 @@ enum comm_kind {
 };
 
 /* What carries messages between nodes under HOST. AUTO: UCX if every rank has an InfiniBand or RoCE
- * device (or UCX_TLS names tcp), else TCP. */
+ * device (or UCX_TLS names tcp), else TCP. Ranks send each other these values: keep their order. */
 enum comm_net { COMM_NET_AUTO, COMM_NET_TCP, COMM_NET_UCX };
 
 /* The position of this rank: in the job, among the nodes, among the workers of its node. */
@@ -72,7 +72,8 @@ struct comm_place {
     int local, locals;
 };
 
-/* The call that a rank is in, or the last one it left: for finding out why a job does not move. */
+/* The call that a rank is in, or the last one it left: for diagnosing a stall. It has no buffers; a
+ * call with its buffers is struct comm_call (transport.h), inside comm only. */
 struct comm_activity {
     char call[24];      /* "all_reduce", …; "" between calls */
     int64_t sequence;   /* number of the call, or of the last finished one; from 1; 0: none yet */
@@ -83,8 +84,6 @@ struct comm_activity {
 struct comm_config {
     enum comm_kind kind;
     struct comm_place place;
-    /* Generation of the job. Peers of another generation are refused. comm_end_open sets it. */
-    int64_t generation;
     /* A call that lasts longer fails with ST_PEER. The message names the missing ranks. */
     int64_t timeout_ms;
     /* Called when a call has lasted timeout_ms: returns the current limit in milliseconds. From any
@@ -95,7 +94,7 @@ struct comm_config {
     bool (*is_aborted)(void *arg);
     void *arg;
     struct dev *dev; /* this rank's device; outlives the comm; NULL: buffers lie in host memory */
-    /* More ranks share the cores than `place` shows. Waits then yield the core at once. */
+    /* true: other ranks use the same cores; waits yield at once */
     bool is_oversubscribed;
     enum comm_net net; /* HOST, AUTO */
     /* Where TCP listens, and how to reach node 0: see p2p.h. Both outlive comm_begin_open. */
@@ -109,9 +108,10 @@ struct comm_config {
 
 /* comm_begin_open, comm_end_open — open a comm in two halves; in between, the caller distributes
  * the addresses.
- *   begin  takes what this rank needs and packs its address: address_bytes_out of at most
+ *   begin  allocates memory and sockets, and packs this rank's address: *address_bytes of at most
  *          COMM_ADDRESS_MAX bytes at `address` (SELF, THREADS: 0). Does not wait for peers.
- *   end    connects to the peers of this generation and waits for them, up to the deadline.
+ *   end    connects to the peers of this generation and waits for them, up to the deadline. Refuses
+ *          peers of another generation.
  *          addresses: ranks × COMM_ADDRESS_MAX bytes; bytes[r]: how many of them rank r uses.
  * comm_close also closes after begin alone, or after a failed end. It never waits for peers. */
 enum status comm_begin_open(const struct comm_config *config, struct comm **out, void *address,
@@ -122,17 +122,18 @@ void comm_close(struct comm *comm); /* accepts NULL */
 
 /* comm_place — this rank's position. comm_backend — what carries the bytes: "self", "threads",
  * "shm", "tcp", "ucx", "shm + tcp", "shm + ucx" or "nccl". comm_name — the same with details, for
- * logs: "nccl 2.28.9", "ucx (rc_mlx5)". comm_why — why this transport or network was chosen; "":
- * there was no choice. The last three are valid after comm_end_open, until comm_close. */
+ * logs: "nccl 2.28.9", "ucx (rc_mlx5)". comm_choice_reason — why this transport or network was
+ * chosen; "": there was no choice. The last three are valid after comm_end_open, until
+ * comm_close. */
 const struct comm_place *comm_place(const struct comm *comm);
 const char *comm_backend(const struct comm *comm);
 const char *comm_name(const struct comm *comm);
-const char *comm_why(const struct comm *comm);
+const char *comm_choice_reason(const struct comm *comm);
 /* comm_activity — the call that this rank is in now. Any thread, from comm_begin_open on. */
 void comm_activity(const struct comm *comm, struct comm_activity *out);
 
 /* comm_alloc — memory for buffers: zeroed, aligned to 2 MiB, resident. With several workers on a
- * node it lies in memory that they share, so they read each other's buffers without a copy; on a
+ * node it lies in memory that they share, so they read each other's buffers without a copy. On a
  * discrete device it is device memory. Collective: all ranks call it with the same sizes in the
  * same order, before the first call that moves data. Waits for the node's workers. Freed by
  * comm_close. */

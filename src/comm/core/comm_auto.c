@@ -128,9 +128,9 @@ static int find_shared_gpu(const struct comm_place *place, const struct address_
     return -1;
 }
 
-/* The choice, and the reason for it in `why`. */
+/* The choice, and the reason for it in `reason`. */
 static bool choose_nccl(const struct comm_place *place, const struct address_header *headers,
-                        char *why, size_t cap)
+                        char *reason, size_t cap)
 {
     struct text ranks = {.limit = 128};
     int without = 0, shared;
@@ -142,7 +142,7 @@ static bool choose_nccl(const struct comm_place *place, const struct address_hea
         without++;
     }
     if (without > 0)
-        text_format(why, cap, "NCCL is not on %s %s%s of %d: see the reason in their logs",
+        text_format(reason, cap, "NCCL is not on %s %s%s of %d: see the reason in their logs",
                     without > 1 ? "ranks" : "rank", ranks.data != NULL ? ranks.data : "?",
                     without > NAMED_MAX ? " and more" : "", place->ranks);
     text_free(&ranks);
@@ -150,10 +150,10 @@ static bool choose_nccl(const struct comm_place *place, const struct address_hea
         return false;
     shared = find_shared_gpu(place, headers);
     if (shared >= 0)
-        text_format(why, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s", shared,
+        text_format(reason, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s", shared,
                     headers[shared].bus);
     else
-        text_format(why, cap, "all %d ranks have NCCL", place->ranks);
+        text_format(reason, cap, "all %d ranks have NCCL", place->ranks);
     return shared < 0;
 }
 
@@ -178,7 +178,7 @@ static enum status choose(struct comm_ctx *ctx, const void *addresses, const int
     const struct comm_place *place = &ctx->config.place;
     for (int rank = 0; rank < place->ranks; rank++)
         TRY(read_header(addresses, bytes, rank, &headers[rank]));
-    bool is_nccl = choose_nccl(place, headers, ctx->why, sizeof ctx->why);
+    bool is_nccl = choose_nccl(place, headers, ctx->choice_reason, sizeof ctx->choice_reason);
     extract(addresses, headers, place->ranks, is_nccl, own, own_bytes);
     close_one(ctx, is_nccl ? state->host : &comm_nccl_ops,
               is_nccl ? &state->host_state : &state->nccl_state);

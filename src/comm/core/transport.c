@@ -102,7 +102,7 @@ static void name_missing(const struct comm_ctx *ctx, struct text *out)
 {
     int missing[NAMED_MAX], missing_n = 0;
     for (int rank = 0; rank < ctx->config.place.ranks && ctx->ops->entered != NULL; rank++) {
-        if (!is_awaited(ctx, rank) || ctx->ops->entered(ctx, rank) != 0)
+        if (!is_awaited(ctx, rank) || ctx->ops->entered(ctx, rank) != TRANSPORT_ENTERED_NO)
             continue;
         if (missing_n < NAMED_MAX)
             missing[missing_n] = transport_root_rank(ctx, rank);
@@ -167,7 +167,7 @@ enum status transport_check(const struct comm_ctx *ctx)
     if (config->is_aborted != NULL && config->is_aborted(config->arg))
         return FAIL(ST_PEER, "%s %lld was ended after %.1f s: the job's generation %lld is aborted",
                     transport_call_name(call->kind), (long long)call->sequence,
-                    (double)waited_ns * 1e-9, (long long)config->generation);
+                    (double)waited_ns * 1e-9, (long long)ctx->generation);
     if (waited_ns / 1000000 >= config->timeout_ms &&
         (config->limit_ms == NULL || waited_ns / 1000000 >= config->limit_ms(config->arg)))
         return fail_late(ctx, (double)waited_ns * 1e-9);

@@ -34,7 +34,8 @@ enum comm_call_kind {
     COMM_CALL_N
 };
 
-/* One call. out and in are as in comm.h. broadcast has both (out == in), send only `in`, recv only
+/* One call with its buffers, as comm.c gives it to a transport; struct comm_activity is what others
+ * see of it. out and in are as in comm.h. broadcast has both (out == in), send only `in`, recv only
  * `out`. reduce_scatter's out and all_gather's in hold this rank's part alone. */
 struct comm_call {
     enum comm_call_kind kind;
@@ -55,6 +56,9 @@ struct comm_header {
     uint16_t kind, dtype;
 };
 
+/* Has a rank entered the call under way? */
+enum transport_entered { TRANSPORT_ENTERED_NO, TRANSPORT_ENTERED_YES, TRANSPORT_ENTERED_UNKNOWN };
+
 struct transport_ops;
 struct comm_queue;
 
@@ -63,6 +67,7 @@ struct comm_queue;
 struct comm_ctx {
     const struct transport_ops *ops;
     struct comm_config config;
+    int64_t generation;      /* of the job; 0 until comm_end_open sets it */
     struct comm_ctx *parent; /* of a split; NULL in a root */
     const int *ranks;        /* of a split: each member's rank in the parent; NULL in a root */
     void *state;             /* the transport's own; set by begin_open and split, freed by close */
@@ -73,7 +78,7 @@ struct comm_ctx {
     struct comm_queue *queue;
     atomic_bool *closing;       /* shared with the root; true ends waits like an abort */
     _Atomic int64_t bytes_sent; /* the transport adds the bytes that leave for other ranks */
-    char why[240];              /* why this transport or network was chosen; "": no choice */
+    char choice_reason[240];    /* of this transport or network; "": there was no choice */
 };
 
 struct transport_ops {
@@ -81,8 +86,8 @@ struct transport_ops {
     const char *name;
     /* true: moves memory of config.dev; false: host memory. Staging copies the rest. */
     bool is_on_device;
-    /* begin_open — takes what this rank needs, sets ctx->state, packs its address (at most
-     * COMM_ADDRESS_MAX bytes). The generation is not known yet.
+    /* begin_open — allocates memory and sockets, sets ctx->state, packs this rank's address (at
+     * most COMM_ADDRESS_MAX bytes). The generation is not known yet.
      * end_open — connects to the peers.
      * close — after either of them, also after a failed begin_open; state may be NULL. */
     enum status (*begin_open)(struct comm_ctx *ctx, void *address, int64_t *address_bytes);
@@ -97,8 +102,8 @@ struct transport_ops {
     /* split — sets the state of a new ctx whose parent, ranks and place are set. Closed before its
      * parent. */
     enum status (*split)(struct comm_ctx *ctx);
-    /* entered — has that rank of this ctx entered the call under way? 1 yes, 0 no, -1 unknown. */
-    int (*entered)(const struct comm_ctx *ctx, int rank);
+    /* entered — has that rank of this ctx entered the call under way? */
+    enum transport_entered (*entered)(const struct comm_ctx *ctx, int rank);
     enum status (*all_reduce)(struct comm_ctx *ctx, const struct comm_call *call);
     enum status (*reduce_scatter)(struct comm_ctx *ctx, const struct comm_call *call);
     enum status (*all_gather)(struct comm_ctx *ctx, const struct comm_call *call);
@@ -121,9 +126,11 @@ extern const struct transport_ops comm_self_ops, shm_threads_ops, comm_p2p_ops, 
 const struct transport_ops *transport_find(enum comm_kind kind, const struct comm_place *place);
 enum status transport_dispatch(struct comm_ctx *ctx, const struct comm_call *call);
 
-/* transport_check — call it in every wait. Returns ST_OK, or ST_PEER when the job is aborted, the
- * comm is being closed, or the call is late; the message names the ranks that have not entered the
- * call (`entered`). It reads a clock and calls is_aborted, so keep it out of innermost loops. */
+/* transport_check — call it in every wait. It reads a clock and calls is_aborted, so keep it out of
+ * innermost loops. Returns ST_OK, or ST_PEER when
+ *   - the job is aborted,
+ *   - the comm is being closed, or
+ *   - the call is late: the message names the ranks that have not entered it (`entered`). */
 enum status transport_check(const struct comm_ctx *ctx);
 /* transport_fail_abandoned — ST_PEER: rank `by` has ended the call. The message names the ranks
  * that have not entered it. */

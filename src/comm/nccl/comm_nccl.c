@@ -276,10 +276,10 @@ static const char *describe(const struct comm_ctx *ctx)
     return state->root->name;
 }
 
-static int entered(const struct comm_ctx *ctx, int rank)
+static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
 {
     (void)ctx, (void)rank;
-    return -1;
+    return TRANSPORT_ENTERED_UNKNOWN;
 }
 
 /* ---- collectives ---- */

@@ -86,7 +86,8 @@ static int find_missing(const struct comm_ctx *ctx, int but)
 {
     const struct comm_p2p *state = ctx->state;
     for (int r = 0; r < state->n; r++) {
-        if (r != state->me && state->p2p_rank[r] != but && ctx->ops->entered(ctx, r) == 0)
+        if (r != state->me && state->p2p_rank[r] != but &&
+            ctx->ops->entered(ctx, r) == TRANSPORT_ENTERED_NO)
             return r;
     }
     return -1;
@@ -133,13 +134,13 @@ enum status comm_p2p_finish(struct comm_ctx *ctx, enum status st)
     return st;
 }
 
-static int entered(const struct comm_ctx *ctx, int rank)
+static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
 {
     const struct comm_p2p *state = ctx->state;
     if (state->eager.call != ctx->call || state->eager.peers == NULL ||
         ctx->call->kind == COMM_CALL_SEND)
-        return -1;
-    return state->eager.peers[rank].has_entered;
+        return TRANSPORT_ENTERED_UNKNOWN;
+    return state->eager.peers[rank].has_entered ? TRANSPORT_ENTERED_YES : TRANSPORT_ENTERED_NO;
 }
 
 /* ---- collectives ---- */

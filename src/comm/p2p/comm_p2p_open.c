@@ -8,9 +8,6 @@
 #include "comm/p2p/comm_p2p_size.h"
 
 _Static_assert(COMM_RANKS_MAX <= P2P_RANKS_MAX, "tags tell the ranks of a comm apart");
-_Static_assert((int)COMM_NET_AUTO == (int)P2P_NET_AUTO && (int)COMM_NET_TCP == (int)P2P_NET_TCP &&
-                   (int)COMM_NET_UCX == (int)P2P_NET_UCX && COMM_SECRET_BYTES == P2P_SECRET_BYTES,
-               "one choice under two names");
 
 static void state_free(struct comm_p2p *state)
 {
@@ -112,7 +109,7 @@ enum status comm_p2p_open_begin(struct comm_ctx *ctx, void *address, int64_t *ad
     state->owns_root = true;
     state->root->group_next = 1;
     const struct comm_config *c = &ctx->config;
-    const struct p2p_config config = {.net = (enum p2p_net)c->net,
+    const struct p2p_config config = {.net = c->net,
                                       .eager_bytes = comm_p2p_size(c->place.ranks)->chunk_bytes +
                                                      COMM_P2P_EAGER_EXTRA,
                                       .data_addr = c->data_addr,
@@ -129,11 +126,12 @@ enum status comm_p2p_open_begin(struct comm_ctx *ctx, void *address, int64_t *ad
 }
 
 /* Appends to what was noted about GPUs. */
-static void add_why(struct comm_ctx *ctx, const char *why)
+static void add_choice_reason(struct comm_ctx *ctx, const char *reason)
 {
-    size_t n = strlen(ctx->why);
-    if (why[0] != 0)
-        text_format(ctx->why + n, sizeof(ctx->why) - n, "%s%s", n > 0 ? "; " : "", why);
+    size_t n = strlen(ctx->choice_reason);
+    if (reason[0] != 0)
+        text_format(ctx->choice_reason + n, sizeof(ctx->choice_reason) - n, "%s%s",
+                    n > 0 ? "; " : "", reason);
 }
 
 static void set_names(const struct comm_p2p *state)
@@ -152,7 +150,7 @@ enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const
         return FAIL(ST_RETRY, "out of memory: %d ranks", state->n);
     for (int r = 0; r < state->n; r++)
         is_peer[r] = r != state->me;
-    struct p2p_world world = {.generation = ctx->config.generation,
+    struct p2p_world world = {.generation = ctx->generation,
                               .rank = state->me,
                               .ranks = state->n,
                               .is_peer = is_peer,
@@ -167,7 +165,7 @@ enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const
         st = comm_shm_join(state->shm.shm);
     if (st == ST_OK)
         set_names(state);
-    add_why(ctx, p2p_why(state->root->p2p));
+    add_choice_reason(ctx, p2p_choice_reason(state->root->p2p));
     if (st == ST_OK && p2p_rank_without_gpu(state->root->p2p) < 0)
         st = open_gpu(state, ctx);
     if (st == ST_OK && state->me == 0 && dev_is_discrete(ctx->config.dev))

@@ -361,7 +361,7 @@ const char *p2p_driver_name(const struct p2p *p2p) { return p2p->driver->name; }
 
 int64_t p2p_refused(void) { return tcp_accept_refused(); }
 
-const char *p2p_why(const struct p2p *p2p) { return p2p->why; }
+const char *p2p_choice_reason(const struct p2p *p2p) { return p2p->choice_reason; }
 
 bool p2p_supports_gpu(const struct p2p *p2p) { return p2p_choose_supports_gpu(p2p); }
 

@@ -33,12 +33,12 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "comm/core/comm.h"
 #include "comm/core/wait_policy.h"
 
 #define P2P_GROUPS 4095    /* groups of ranks that share the connections */
 #define P2P_RANKS_MAX 4096 /* a tag has twelve bits for the sender */
 #define P2P_DRIVER_HEADER_BYTES 64
-#define P2P_SECRET_BYTES 16
 enum p2p_tag_class {
     P2P_TAG_HEADER, /* the first message of each call of a group */
     P2P_TAG_PART,   /* contributions to a sum */
@@ -90,14 +90,8 @@ struct p2p_watch {
     bool (*coalesce)(void *arg, int64_t ns);
 };
 
-/* Which drivers are allowed. */
-enum p2p_net {
-    P2P_NET_AUTO, /* UCX if every rank has an RDMA device or names tcp in UCX_TLS, else TCP */
-    P2P_NET_TCP,
-    P2P_NET_UCX,
-};
 struct p2p_config {
-    enum p2p_net net;
+    enum comm_net net; /* which drivers are allowed */
     /* shorter messages are sent eagerly, longer ones when the receiver has posted its receive (over
      * UCX: UCX_RNDV_THRESH in the environment wins) */
     int64_t eager_bytes;
@@ -125,7 +119,7 @@ struct p2p_world {
     const void *addresses;
     int64_t stride;
     const int64_t *bytes;  /* of each address */
-    const uint8_t *secret; /* P2P_SECRET_BYTES: known to the ranks of this generation alone */
+    const uint8_t *secret; /* COMM_SECRET_BYTES: known to the ranks of this generation alone */
     bool offers_gpu;       /* this rank can send and receive GPU memory directly */
 };
 enum status p2p_connect(struct p2p *p2p, const struct p2p_world *world, struct p2p_watch watch);
@@ -140,10 +134,11 @@ bool p2p_supports_gpu(const struct p2p *p2p);
 int p2p_rank_without_gpu(const struct p2p *p2p);
 void p2p_log_gpu(const struct p2p *p2p);
 /* p2p_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)". p2p_driver_name —
- * the same without details. After p2p_connect. */
+ * the same without details. p2p_choice_reason — COMM_NET_AUTO: why this driver; else "". All after
+ * p2p_connect. */
 const char *p2p_name(const struct p2p *p2p);
 const char *p2p_driver_name(const struct p2p *p2p);
-const char *p2p_why(const struct p2p *p2p); /* P2P_NET_AUTO: the reason for the choice; else "" */
+const char *p2p_choice_reason(const struct p2p *p2p);
 int64_t p2p_refused(void); /* unauthenticated connections that this process has closed, ever */
 
 /* p2p_send, p2p_recv — begin a message and return at once. The bytes belong to the transport until

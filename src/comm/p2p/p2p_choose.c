@@ -23,7 +23,7 @@ static enum status open_ucx(struct p2p *p2p)
 {
     void **state = &p2p->states[P2P_DRIVER_UCX];
     enum status st = ucx_driver.open(&p2p->config, state);
-    if (st == ST_OK || p2p->config.net == P2P_NET_UCX)
+    if (st == ST_OK || p2p->config.net == COMM_NET_UCX)
         return st;
     LOG_INFO("no UCX on this rank: %s", status_message());
     status_clear();
@@ -35,16 +35,16 @@ static enum status open_ucx(struct p2p *p2p)
 
 enum status p2p_choose_open(struct p2p *p2p)
 {
-    enum p2p_net net = p2p->config.net;
+    enum comm_net net = p2p->config.net;
     bool has_rdma = ucx_env_has_rdma(), asks_tcp = ucx_env_names_tcp();
-    if (net == P2P_NET_UCX && !has_rdma && !ucx_env_has_transports())
+    if (net == COMM_NET_UCX && !has_rdma && !ucx_env_has_transports())
         return FAIL(
             ST_NO_DEVICE,
             "BACKEND=ucx: this node has no InfiniBand or RoCE device; use BACKEND=auto or tcp, or "
             "UCX_TLS=tcp,self if UCX is to use TCP, which trusts whatever reaches its ports");
-    if (net != P2P_NET_UCX)
+    if (net != COMM_NET_UCX)
         TRY(tcp_driver.open(&p2p->config, &p2p->states[P2P_DRIVER_TCP]));
-    if (net == P2P_NET_UCX || (net == P2P_NET_AUTO && (has_rdma || asks_tcp)))
+    if (net == COMM_NET_UCX || (net == COMM_NET_AUTO && (has_rdma || asks_tcp)))
         TRY(open_ucx(p2p));
     return ST_OK;
 }
@@ -77,7 +77,7 @@ static enum status read_head(const struct p2p_world *world, int rank, struct add
         memcpy(out, (const char *)world->addresses + rank * world->stride, sizeof(*out));
     for (int i = 0; i < P2P_DRIVERS_N; i++)
         sum += out->bytes[i];
-    if (out->magic != ADDRESS_MAGIC || sum != bytes || out->net > P2P_NET_UCX)
+    if (out->magic != ADDRESS_MAGIC || sum != bytes || out->net > COMM_NET_UCX)
         return FAIL(ST_PEER, "the address of rank %d (%lld bytes) cannot be read", rank,
                     (long long)bytes);
     return ST_OK;
@@ -118,33 +118,33 @@ static enum status find_without(struct p2p *p2p, const struct p2p_world *world, 
     return ST_OK;
 }
 
-static void set_why(struct p2p *p2p, int without)
+static void set_choice_reason(struct p2p *p2p, int without)
 {
-    if (p2p->config.net != P2P_NET_AUTO)
+    if (p2p->config.net != COMM_NET_AUTO)
         return;
     if (without < 0)
-        text_copy(p2p->why, sizeof(p2p->why),
+        text_copy(p2p->choice_reason, sizeof(p2p->choice_reason),
                   ucx_env_names_tcp() ? "UCX_TLS names tcp"
                                       : "every rank has an InfiniBand or RoCE device");
     else
-        text_format(p2p->why, sizeof(p2p->why), "rank %d has no InfiniBand or RoCE device",
-                    without);
+        text_format(p2p->choice_reason, sizeof(p2p->choice_reason),
+                    "rank %d has no InfiniBand or RoCE device", without);
 }
 
-enum status p2p_choose_take(struct p2p *p2p, const struct p2p_world *world)
+enum status p2p_choose_select(struct p2p *p2p, const struct p2p_world *world)
 {
     int without;
     TRY(find_without(p2p, world, &without));
-    int taken = p2p->config.net == P2P_NET_TCP || without >= 0 ? P2P_DRIVER_TCP : P2P_DRIVER_UCX;
-    set_why(p2p, without);
-    if (p2p->states[taken] == NULL)
+    int chosen = p2p->config.net == COMM_NET_TCP || without >= 0 ? P2P_DRIVER_TCP : P2P_DRIVER_UCX;
+    set_choice_reason(p2p, without);
+    if (p2p->states[chosen] == NULL)
         return FAIL(ST_PEER, "rank %d has sent no address for %s", without,
                     net_names[p2p->config.net]);
-    p2p->driver = drivers[taken];
-    p2p->state = p2p->states[taken];
-    p2p->states[taken] = NULL;
+    p2p->driver = drivers[chosen];
+    p2p->state = p2p->states[chosen];
+    p2p->states[chosen] = NULL;
     p2p_choose_close(p2p);
-    p2p->states[taken] = p2p->state;
+    p2p->states[chosen] = p2p->state;
     return ST_OK;
 }
 

@@ -11,10 +11,10 @@
 enum status p2p_choose_open(struct p2p *p2p);
 enum status p2p_choose_pack(struct p2p *p2p, bool is_intra_node, void *out, int64_t cap,
                             int64_t *bytes_out);
-/* p2p_choose_take — chooses the driver and closes the others. Errors: ST_DISAGREE: ranks have
+/* p2p_choose_select — chooses the driver and closes the others. Errors: ST_DISAGREE: ranks have
  * different settings; ST_PEER: an address is damaged.
  * p2p_choose_address — that rank's address for the chosen driver; NULL: it has sent none. */
-enum status p2p_choose_take(struct p2p *p2p, const struct p2p_world *world);
+enum status p2p_choose_select(struct p2p *p2p, const struct p2p_world *world);
 const void *p2p_choose_address(const struct p2p *p2p, const struct p2p_world *world, int rank,
                                int64_t *bytes_out);
 void p2p_choose_close(struct p2p *p2p);

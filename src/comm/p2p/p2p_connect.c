@@ -63,7 +63,7 @@ static enum status exchange_hellos(struct p2p *p2p, struct p2p_watch watch)
 static enum status connect_all(struct p2p *p2p, const struct p2p_world *world,
                                struct p2p_watch watch)
 {
-    TRY(p2p_choose_take(p2p, world));
+    TRY(p2p_choose_select(p2p, world));
     p2p->mine.offers_gpu = world->offers_gpu && p2p_choose_supports_gpu(p2p);
     for (int i = 0; i < p2p->ranks; i++)
         if (i != p2p->rank && world->is_peer[i])

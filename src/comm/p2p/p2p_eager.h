@@ -53,8 +53,8 @@ static inline char *p2p_eager_to_send(const struct p2p_eager *eager, int r)
 void p2p_eager_set_call(struct p2p_eager *eager, const struct comm_call *call);
 enum status p2p_eager_exchange(struct p2p_eager *eager, int r, enum p2p_tag_class tag_class,
                                int64_t bytes);
-/* p2p_eager_begin — both, with every rank. The content for rank r is at content + r·stride (stride
- * 0: the same for all). */
+/* p2p_eager_begin — _set_call, then _exchange with every rank. The content for rank r is at
+ * content + r·stride (stride 0: the same for all). */
 enum status p2p_eager_begin(struct p2p_eager *eager, const struct comm_call *call,
                             const void *content, int64_t stride, int64_t bytes);
 /* p2p_eager_check — notes whether rank r has entered. ST_BUG: it is in another call. */

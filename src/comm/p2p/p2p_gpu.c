@@ -6,7 +6,7 @@
 
 #include "comm/core/staging.h"
 
-/* Chunks that a wire of 50 GB/s takes some ten microseconds for, where there are few ranks. */
+/* With few ranks, a chunk takes about 10 µs at 50 GB/s. */
 #define SLOTS_BYTES ((int64_t)64 << 20)
 #define CHUNK_MAX ((int64_t)4 << 20)
 #define CHUNK_MIN ((int64_t)256 << 10)

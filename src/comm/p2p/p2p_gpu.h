@@ -1,5 +1,5 @@
-/* p2p_gpu — large collectives between buffers in GPUs' memory, which UCX moves as it is: no copy
- * through the host's.
+/* p2p_gpu — large collectives between buffers in GPUs' memory. UCX reads and writes GPU memory
+ * directly: no copy through the host's.
  *
  * The chunks, their order and the tree of sums are p2p_pipeline.h's; slots lie on the GPU, which
  * adds (kernels/combine.h). Nodes with several workers use two levels (p2p_two_level.h). Inside a
@@ -20,7 +20,7 @@
 struct p2p_gpu {
     struct p2p_memory memory;
     struct p2p_pipeline flat;       /* one worker a node: between the nodes */
-    struct p2p_two_level two_level; /* several */
+    struct p2p_two_level two_level; /* several workers per node */
     struct p2p_pipeline intra;      /* …the workers of this node */
     int *intra_ranks;               /* p2p_rank of intra */
 };

@@ -82,7 +82,7 @@ struct p2p {
     int64_t ended;        /* messages that have ended, ever */
     /* the last coalescing sleep: its length, and `ended` before it */
     int64_t coalesce_ns, coalesce_ended;
-    char name[64], why[160];
+    char name[64], choice_reason[160];
 };
 
 extern const char p2p_truncated[]; /* reason: a message is longer than its receive */

@@ -4,15 +4,15 @@
  * Each rank owns a part of the buffer (part_extent). Every rank sends its contribution to a part
  * straight to the part's owner, chunk by chunk. It begins with the next rank, so that not all send
  * to one. As soon as the owner has the n contributions to a chunk, it adds them in the order of
- * sum_tree.h and sends the sum to all ranks; later chunks travel meanwhile. One loop moves
+ * sum_tree.h. It sends the sum to all ranks; later chunks travel meanwhile. One loop moves
  * everything; a few chunks of each kind are under way with each peer, which bounds the memory. So
  * every byte crosses the wire twice, to the owner and from it, in both directions at the same time.
  *
  * Chunks are small enough for UCX to send eagerly. To bound unexpected messages, chunk i is sent
- * only after the result of chunk i − P2P_PIPELINE_DEPTH has come back. An empty acknowledgement
- * takes the place of a result that is not sent back (only the owner needs the part) or not computed
- * (the parts are finished already). Rendezvous for each chunk was slower: 16 MiB, 4 ranks on 2
- * cores, TCP: 30 ms instead of 18.
+ * only after the result of chunk i − P2P_PIPELINE_DEPTH has come back. Where no result comes back,
+ * an empty acknowledgement takes its place: only the owner needs the part, or the parts are
+ * finished already. Rendezvous for each chunk was slower: 16 MiB, 4 ranks on 2 cores, TCP: 30 ms
+ * instead of 18.
  *
  * Buffers may lie in a GPU's memory (p2p_memory.h). Then the slots do too, and chunks are so large
  * that UCX uses rendezvous and moves each between the two memories at once.

@@ -35,8 +35,8 @@ struct p2p_two_level_ops {
 
 /* Zeroed: none. */
 struct p2p_two_level {
-    const struct p2p_two_level_ops
-        *ops;    /* NULL: each node has one worker, nothing here is called */
+    /* NULL: each node has one worker, nothing here is called */
+    const struct p2p_two_level_ops *ops;
     void *intra; /* the state of ops */
     int nodes, node, locals, local;
     struct p2p_pipeline inter;      /* the workers with this one's local number, by node */
@@ -65,8 +65,9 @@ enum status p2p_two_level_open(struct p2p_two_level *two_level,
 void p2p_two_level_free(struct p2p_two_level *two_level); /* accepts a zeroed one */
 
 /* p2p_two_level_run — all_reduce, reduce_scatter, all_gather, broadcast: inside and between the
- * nodes. p2p_two_level_end — gathers or broadcasts inside each node; only when all ranks are known
- * to have entered the call, so that a rank which waits for another node is not taken for missing.
+ * nodes. p2p_two_level_end — gathers or broadcasts inside each node. Call it only when all ranks
+ * are known to have entered the call: so a rank that waits for another node is not taken for
+ * missing.
  * Errors: those of p2p_pipeline_run and ops. */
 enum status p2p_two_level_run(struct p2p_two_level *two_level, const struct comm_call *call,
                               struct p2p_pipeline_call base, struct p2p_wait *wait);

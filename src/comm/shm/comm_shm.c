@@ -26,7 +26,7 @@
 
 /* A split's control block. Its members find it under control.lock. The lock holds the generation of
  * its holder, so a worker that died with the lock does not block the next generation. */
-struct group {
+struct split_block {
     uint64_t generation;            /* that uses the block; of an earlier one: free */
     uint64_t members, joined, left; /* a bit for each of the node's workers */
     uint64_t parent, tag;           /* tag of the parent's block, and of this one */
@@ -34,7 +34,7 @@ struct group {
 struct control {
     _Atomic uint64_t lock;
     uint64_t tags; /* given to splits so far */
-    struct group groups[SPLITS];
+    struct split_block splits[SPLITS];
 };
 
 struct mapping {
@@ -50,7 +50,7 @@ struct comm_shm {
     struct shm_coll coll;
     struct mapping *mapping; /* shared by the root and its splits */
     struct comm_shm *parent;
-    int group_i;    /* of a split */
+    int split_i;    /* a split's index in control.splits */
     int node_local; /* this worker's number on its node */
     int ranks[COMM_SHM_LOCALS_MAX];
     int node_locals[COMM_SHM_LOCALS_MAX]; /* each member's number on its node */
@@ -169,11 +169,11 @@ static struct comm_ctx *enter(struct comm_shm *shm, const struct comm_call *call
 {
     shm->ctx.call = call;
     shm->ctx.wait_policy = shm->owner->wait_policy;
-    shm->ctx.config.generation = shm->owner->config.generation;
+    shm->ctx.generation = shm->owner->generation;
     return &shm->ctx;
 }
 
-static int entered(const struct comm_ctx *ctx, int rank)
+static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
 {
     const struct comm_shm *shm = ctx->state;
     return shm_barrier_entered(&shm->coll.barrier, ctx->call, rank);
@@ -190,6 +190,7 @@ static void set_ctx(struct comm_shm *shm, struct comm_ctx *owner)
     shm->owner = owner;
     shm->ctx = (struct comm_ctx){.ops = &node_ops,
                                  .config = owner->config,
+                                 .generation = owner->generation,
                                  .parent = owner,
                                  .ranks = shm->ranks,
                                  .state = shm,
@@ -242,7 +243,7 @@ enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out)
 enum status comm_shm_join(struct comm_shm *shm)
 {
     struct comm_ctx *ctx = enter(shm, shm->owner->call);
-    return shm_barrier_join(&shm->coll.barrier, ctx, (uint64_t)shm->owner->config.generation + 1);
+    return shm_barrier_join(&shm->coll.barrier, ctx, (uint64_t)shm->owner->generation + 1);
 }
 
 /* ---- splits ---- */
@@ -250,7 +251,7 @@ enum status comm_shm_join(struct comm_shm *shm)
 static enum status lock(struct comm_shm *shm)
 {
     struct control *control = control_of(shm->mapping);
-    const uint64_t mine = (uint64_t)shm->owner->config.generation + 1;
+    const uint64_t mine = (uint64_t)shm->owner->generation + 1;
     for (;;) {
         uint64_t held = atomic_load_explicit(&control->lock, memory_order_relaxed);
         if (held != mine &&
@@ -267,56 +268,56 @@ static void unlock(struct comm_shm *shm)
     atomic_store_explicit(&control_of(shm->mapping)->lock, 0, memory_order_release);
 }
 
-static bool is_free(const struct group *group, uint64_t generation)
+static bool is_free(const struct split_block *block, uint64_t generation)
 {
-    return group->generation != generation ||
-           (group->joined == group->members && group->left == group->members);
+    return block->generation != generation ||
+           (block->joined == block->members && block->left == block->members);
 }
 
-/* The group of these members that this worker has not joined yet, else a new one. NULL: all are in
- * use. */
-static struct group *find_group(struct comm_shm *parent, uint64_t members, uint64_t me)
+/* The block of a split of these members that this worker has not joined yet, else a new one. NULL:
+ * all are in use. */
+static struct split_block *find_split(struct comm_shm *parent, uint64_t members, uint64_t me)
 {
     struct control *control = control_of(parent->mapping);
-    const uint64_t generation = (uint64_t)parent->owner->config.generation + 1,
+    const uint64_t generation = (uint64_t)parent->owner->generation + 1,
                    parent_tag = parent->coll.barrier.tag;
-    struct group *free_one = NULL;
+    struct split_block *free_one = NULL;
     for (int i = 0; i < SPLITS; i++) {
-        struct group *group = &control->groups[i];
-        if (is_free(group, generation))
-            free_one = free_one == NULL ? group : free_one;
-        else if (group->members == members && group->parent == parent_tag &&
-                 (group->joined & me) == 0)
-            return group;
+        struct split_block *block = &control->splits[i];
+        if (is_free(block, generation))
+            free_one = free_one == NULL ? block : free_one;
+        else if (block->members == members && block->parent == parent_tag &&
+                 (block->joined & me) == 0)
+            return block;
     }
     if (free_one != NULL)
-        *free_one = (struct group){.generation = generation,
-                                   .members = members,
-                                   .parent = parent_tag,
-                                   .tag = (uint64_t)1 << 63 | ++control->tags};
+        *free_one = (struct split_block){.generation = generation,
+                                         .members = members,
+                                         .parent = parent_tag,
+                                         .tag = (uint64_t)1 << 63 | ++control->tags};
     return free_one;
 }
 
-static enum status join_group(struct comm_shm *shm, uint64_t members)
+static enum status join_split(struct comm_shm *shm, uint64_t members)
 {
     struct comm_shm *parent = shm->parent;
     struct control *control = control_of(shm->mapping);
     const uint64_t me = (uint64_t)1 << shm->node_local;
     enter(parent, shm->owner->call);
     TRY(lock(parent));
-    struct group *group = find_group(parent, members, me);
-    uint64_t tag = group != NULL ? group->tag : 0;
-    if (group != NULL)
-        group->joined |= me;
+    struct split_block *block = find_split(parent, members, me);
+    uint64_t tag = block != NULL ? block->tag : 0;
+    if (block != NULL)
+        block->joined |= me;
     unlock(parent);
-    if (group == NULL)
+    if (block == NULL)
         return FAIL(ST_BUG, "more than %d splits with workers of one node at a time", SPLITS);
-    shm->group_i = (int)(group - control->groups);
+    shm->split_i = (int)(block - control->splits);
     struct comm_shm *first = parent;
     while (first->parent != NULL)
         first = first->parent;
     const int locals = first->coll.barrier.n, n = shm->ctx.config.place.ranks;
-    TRY(shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->group_i), 1,
+    TRY(shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i), 1,
                       n, shm->ctx.config.place.rank));
     set_visible_range(shm);
     return shm_barrier_join(&shm->coll.barrier, enter(shm, shm->owner->call), tag);
@@ -332,7 +333,7 @@ enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, stru
     shm->parent = parent;
     shm->mapping = parent->mapping;
     shm->node_local = parent->node_local;
-    shm->group_i = -1;
+    shm->split_i = -1;
     uint64_t members = 0;
     for (int l = 0; l < place->locals; l++) {
         /* the member's local number in the parent leads to its number on the node */
@@ -340,7 +341,7 @@ enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, stru
         shm->node_locals[l] = parent->node_locals[among];
         members |= (uint64_t)1 << shm->node_locals[l];
     }
-    enum status st = join_group(shm, members);
+    enum status st = join_split(shm, members);
     if (st != ST_OK) {
         comm_shm_close(shm);
         return st;
@@ -349,9 +350,9 @@ enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, stru
     return ST_OK;
 }
 
-/* A group is free again when all members have left. If this worker cannot get the lock, the next
+/* A block is free again when all members have left. If this worker cannot get the lock, the next
  * generation frees it. */
-static void leave_group(struct comm_shm *shm)
+static void leave_split(struct comm_shm *shm)
 {
     static const struct comm_call closing = {.kind = COMM_CALL_SPLIT};
     struct comm_call call = closing;
@@ -359,8 +360,8 @@ static void leave_group(struct comm_shm *shm)
     status_save(&saved);
     call.entered_ns = clock_ns();
     enter(shm, &call);
-    if (shm->group_i >= 0 && lock(shm) == ST_OK) {
-        control_of(shm->mapping)->groups[shm->group_i].left |= (uint64_t)1 << shm->node_local;
+    if (shm->split_i >= 0 && lock(shm) == ST_OK) {
+        control_of(shm->mapping)->splits[shm->split_i].left |= (uint64_t)1 << shm->node_local;
         unlock(shm);
     }
     status_restore(&saved);
@@ -371,7 +372,7 @@ void comm_shm_close(struct comm_shm *shm)
     if (shm == NULL)
         return;
     if (shm->parent != NULL)
-        leave_group(shm);
+        leave_split(shm);
     else
         mapping_close(shm->mapping);
     shm_coll_free(&shm->coll);
@@ -471,10 +472,11 @@ static enum status split(struct comm_ctx *ctx)
     return ST_OK;
 }
 
-static int entered_all(const struct comm_ctx *ctx, int rank)
+static enum transport_entered entered_all(const struct comm_ctx *ctx, int rank)
 {
     const struct comm_shm *shm = ctx->state;
-    return shm != NULL ? shm_barrier_entered(&shm->coll.barrier, ctx->call, rank) : -1;
+    return shm != NULL ? shm_barrier_entered(&shm->coll.barrier, ctx->call, rank)
+                       : TRANSPORT_ENTERED_UNKNOWN;
 }
 
 static enum status move(struct comm_ctx *ctx, const struct comm_call *call,

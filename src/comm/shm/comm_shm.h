@@ -27,7 +27,7 @@ extern const struct transport_ops comm_shm_ops;
 /* For a transport's begin_open, end_open and close. `owner` (borrowed until close) supplies place,
  * deadline, abort flag, wait policy, and the rank numbers in messages.
  *   open  maps the memory; shm_fd may be -1 with one worker
- *   join  waits for the node's other workers of owner->config.generation */
+ *   join  waits for the node's other workers of owner->generation */
 enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out);
 enum status comm_shm_join(struct comm_shm *shm);
 void comm_shm_close(struct comm_shm *shm); /* accepts NULL */

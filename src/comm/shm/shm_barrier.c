@@ -77,13 +77,18 @@ char *shm_barrier_bounce(const struct shm_barrier *barrier, int r, int64_t round
     return barrier->bounces + (2 * r + (round & 1)) * (int64_t)SHM_BARRIER_BOUNCE_BYTES;
 }
 
-int shm_barrier_entered(const struct shm_barrier *barrier, const struct comm_call *call, int r)
+enum transport_entered shm_barrier_entered(const struct shm_barrier *barrier,
+                                           const struct comm_call *call, int r)
 {
+    bool has_entered;
     if (call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV)
-        return 0; /* this rank waits, so the peer has not */
+        return TRANSPORT_ENTERED_NO; /* this rank waits, so the peer has not */
     if (call->kind == COMM_CALL_OPEN || call->kind == COMM_CALL_SPLIT)
-        return atomic_load_explicit(&barrier->peers[r].tag, memory_order_acquire) == barrier->tag;
-    return reached(&barrier->peers[r].arrived, barrier->entry, memory_order_acquire);
+        has_entered =
+            atomic_load_explicit(&barrier->peers[r].tag, memory_order_acquire) == barrier->tag;
+    else
+        has_entered = reached(&barrier->peers[r].arrived, barrier->entry, memory_order_acquire);
+    return has_entered ? TRANSPORT_ENTERED_YES : TRANSPORT_ENTERED_NO;
 }
 
 /* Rank r has failed. If the ranks are in different calls, this rank reports that too; else it
@@ -93,7 +98,8 @@ static enum status fail_as_peer(struct shm_barrier *barrier, struct comm_ctx *ct
     const struct comm_call *call = ctx->call;
     bool is_pair = call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV;
     for (int other = 0; other < barrier->n && !is_pair && barrier->phase == barrier->entry; other++)
-        if (other != barrier->rank && shm_barrier_entered(barrier, call, other))
+        if (other != barrier->rank &&
+            shm_barrier_entered(barrier, call, other) == TRANSPORT_ENTERED_YES)
             TRY(transport_check_header(ctx, other,
                                        &shm_barrier_descriptor(barrier, other)->header));
     return transport_fail_abandoned(ctx, r);

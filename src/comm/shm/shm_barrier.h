@@ -93,7 +93,8 @@ const struct shm_barrier_descriptor *shm_barrier_descriptor(const struct shm_bar
 char *shm_barrier_eager_slot(const struct shm_barrier *barrier, int r);
 char *shm_barrier_bounce(const struct shm_barrier *barrier, int r, int64_t round);
 /* shm_barrier_entered — has rank r entered the call? See transport_ops.entered. */
-int shm_barrier_entered(const struct shm_barrier *barrier, const struct comm_call *call, int r);
+enum transport_entered shm_barrier_entered(const struct shm_barrier *barrier,
+                                           const struct comm_call *call, int r);
 
 /* shm_barrier_read_begin, shm_barrier_read_end — around every access to other ranks' buffers. No
  * waits in between. */

@@ -162,7 +162,7 @@ static enum status split(struct comm_ctx *ctx)
     return attach(ctx, group->memory);
 }
 
-static int entered(const struct comm_ctx *ctx, int rank)
+static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
 {
     const struct shm_coll *coll = ctx->state;
     return shm_barrier_entered(&coll->barrier, ctx->call, rank);

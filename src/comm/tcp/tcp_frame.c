@@ -6,17 +6,17 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#define GCM_TAG_BYTES 16
+#define AUTH_TAG_BYTES 16
 
 /* Sent as it lies in memory: little-endian. This part is readable; the checksum behind it is
  * encrypted. */
 struct plain {
-    uint64_t tag;
+    uint64_t tag; /* of the message */
     int64_t total, at;
     uint32_t bytes, unused;
 };
-_Static_assert(sizeof(struct plain) + TCP_CHECKSUM_BYTES + GCM_TAG_BYTES == TCP_FRAME_HEADER_BYTES,
-               "as it travels");
+_Static_assert(sizeof(struct plain) + TCP_CHECKSUM_BYTES + AUTH_TAG_BYTES == TCP_FRAME_HEADER_BYTES,
+               "the header has the size on the wire");
 
 bool tcp_frame_open(struct tcp_frame_state *state, const struct tcp_auth_keys *keys, bool sends)
 {
@@ -54,7 +54,7 @@ bool tcp_frame_write(struct tcp_frame_state *state, const struct tcp_frame_heade
     memcpy(out, &plain, sizeof(plain));
     return begin(state, out) && EVP_CipherUpdate(state->cipher, at, &n, sum, sizeof(sum)) == 1 &&
            EVP_CipherFinal_ex(state->cipher, at + n, &n) == 1 &&
-           EVP_CIPHER_CTX_ctrl(state->cipher, EVP_CTRL_AEAD_GET_TAG, GCM_TAG_BYTES,
+           EVP_CIPHER_CTX_ctrl(state->cipher, EVP_CTRL_AEAD_GET_TAG, AUTH_TAG_BYTES,
                                at + sizeof(sum)) == 1;
 }
 
@@ -69,13 +69,14 @@ bool tcp_frame_read(struct tcp_frame_state *state, const uint8_t in[TCP_FRAME_HE
                     struct tcp_frame_header *out)
 {
     struct plain plain;
-    uint8_t tag[GCM_TAG_BYTES], rest[16];
+    uint8_t auth_tag[AUTH_TAG_BYTES], rest[16];
     int n;
-    memcpy(tag, in + sizeof(plain) + TCP_CHECKSUM_BYTES, sizeof(tag));
+    memcpy(auth_tag, in + sizeof(plain) + TCP_CHECKSUM_BYTES, sizeof(auth_tag));
     if (!begin(state, in) ||
         EVP_CipherUpdate(state->cipher, out->checksum, &n, in + sizeof(plain),
                          TCP_CHECKSUM_BYTES) != 1 ||
-        EVP_CIPHER_CTX_ctrl(state->cipher, EVP_CTRL_AEAD_SET_TAG, sizeof(tag), tag) != 1 ||
+        EVP_CIPHER_CTX_ctrl(state->cipher, EVP_CTRL_AEAD_SET_TAG, sizeof(auth_tag), auth_tag) !=
+            1 ||
         EVP_CipherFinal_ex(state->cipher, rest, &n) != 1)
         return false;
     memcpy(&plain, in, sizeof(plain));

@@ -1,11 +1,14 @@
 /* tcp_frame — the header of each frame of a message on an authenticated connection. No frame can be
  * forged, changed, left out, repeated or moved unnoticed.
  *
- * The header has 64 bytes: the message's tag and length, the frame's place and length, the keyed
- * checksum of its content, and the tag of AES-128-GCM over all that. The nonce is the frame's
- * number on its connection; both sides count, so it is not sent. The checksum is encrypted, so that
- * its key cannot be derived from what is sent. Content is not encrypted. A header is authenticated
- * before anything of it is used. Must not know sockets. */
+ * The header has 64 bytes:
+ *   - the tag and length of the message
+ *   - the frame's place in it and the frame's length
+ *   - the keyed checksum of the frame's content
+ *   - the authentication tag of AES-128-GCM over all that
+ * The nonce is the frame's number on its connection; both sides count, so it is not sent. The
+ * checksum is encrypted, so that its key cannot be derived from what is sent. Content is not
+ * encrypted. A header is authenticated before anything of it is used. Must not know sockets. */
 #ifndef CONVOY_COMM_TCP_FRAME_H
 #define CONVOY_COMM_TCP_FRAME_H
 
@@ -28,7 +31,7 @@ struct tcp_frame_state {
 };
 
 struct tcp_frame_header {
-    uint64_t tag;
+    uint64_t tag;      /* of the message (p2p.h) */
     int64_t total, at; /* bytes of the message; where in it this frame begins */
     int64_t bytes;     /* of this frame */
     uint8_t checksum[TCP_CHECKSUM_BYTES];

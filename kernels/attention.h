@@ -21,18 +21,20 @@ struct attention_fwd {
 };
 
 /* attention_decode — the last row of attention_fwd alone, for text that grows by one token at a
- * time: for each sample, query T-1 over the keys 0 … T-1. No mask, no dropout. out out (B,H·D) must
- * not overlap qkv in qkv (B,T,3·H·D) as in attention_fwd; of rows before the last, only k and v are
- * read Needs T ≤ 2,000,000 on a CPU. Tolerance to plain: nmse 1e-12. */
+ * time: for each sample, query T-1 over the keys 0 … T-1. No mask, no dropout.
+ * out  out (B,H·D)  must not overlap qkv
+ * in   qkv (B,T,3·H·D)  as in attention_fwd; of rows before the last, only k and v are read
+ * Needs T ≤ 2,000,000 on a CPU. Tolerance to plain: nmse 1e-12. */
 struct attention_decode {
     struct tensor out, qkv;
     int64_t b, t, h, d;
 };
 
 /* attention_bwd — the gradient of attention_fwd with respect to qkv. Probabilities are computed
- * again from lse. out dqkv (B,T,3·H·D) replaced; a query without any key gets dq = 0 in dout, out
- * (B,T,H·D) · qkv · lse · mask · dropout as in attention_fwd Sums over queries have a fixed
- * order. */
+ * again from lse.
+ * out  dqkv (B,T,3·H·D)  replaced; a query without any key gets dq = 0
+ * in   dout, out (B,T,H·D) · qkv · lse · mask · dropout  as in attention_fwd
+ * Sums over queries have a fixed order. */
 struct attention_bwd {
     struct tensor dqkv, dout, out, qkv, lse, mask;
     int64_t b, t, h, d;

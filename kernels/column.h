@@ -4,9 +4,11 @@
 #define CONVOY_KERNELS_COLUMN_H
 #include "kernels/cuda.h"
 
-/* column_sum — out[c] (+)= Σ_n x[n,c]. out out (C) f32 added to when accumulate, else replaced in x
- * (N,C) row stride `stride` ≥ C The order of the sum depends on the shape alone. Uses
- * cuda->scratch. Tolerance to a sum in double: nmse 1e-12. */
+/* column_sum — out[c] (+)= Σ_n x[n,c].
+ * out  out (C) f32  added to when accumulate, else replaced
+ * in   x (N,C)  row stride `stride` ≥ C
+ * The order of the sum depends on the shape alone. Uses cuda->scratch. Tolerance to a sum in
+ * double: nmse 1e-12. */
 struct column_sum {
     struct tensor out, x;
     int64_t n, c, stride;

@@ -9,8 +9,8 @@
 /* combine — out[i] = the sum of the sources' i-th elements. The sum of sources [first, first+n) is
  * the sum of the left half plus that of the right half; the left half has the greatest power of two
  * below n. That is the order of comm's sum tree (sum_tree.h) within one node, so the bits are those
- * of its sums on the CPU. out out (elems) dtype of the sources, or f32 from bf16, or bf16 from f32;
- * may be one of the
+ * of its sums on the CPU.
+ * out  out (elems)  dtype of the sources, or f32 from bf16, or bf16 from f32; may be one of the
  *      sources (same address and dtype)
  * in   in  source s begins at element s·stride: elems elements of f32, bf16 or f64; not read for
  *      s = own_i

@@ -4,8 +4,8 @@
  * threads; it must not know what C is for. A is packed for all threads first, in slabs that fit the
  * shared memory. A part of C is a block of rows, whose packed A stays in L2 for a block of k, by a
  * few panels of columns. The tile unit leaves the core's other units idle. So beside each of its
- * steps the vector units pack a piece of the next panel of B, and finish some rows of the tile
- * before. */
+ * steps the vector units pack a piece of the next panel of B, and finish some rows of the previous
+ * tile. */
 #ifndef CONVOY_KERNELS_GEMM_AMX_CPU_H
 #define CONVOY_KERNELS_GEMM_AMX_CPU_H
 
@@ -63,7 +63,7 @@ struct gemm_part {
     struct gemm_fetch fetch;
     struct gemm_epilogue epilogue;
     struct gemm_lines prefetch[GEMM_STREAMS];
-    int prefetch_n;      /* rows to ask for beside this tile */
+    int prefetch_n;      /* rows to prefetch beside this tile */
     int step_i;          /* counts steps, for ahead.every */
     int panel_i, tile_i; /* which of the workspace's two is at work */
     bool is_packed;      /* the panel was packed beside the one before it */
@@ -128,7 +128,7 @@ static void gemm_share(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct gemm *g = arg;
-    struct gemm_source from = {g->a, g->a_step, g->a_across, g->a_across, true};
+    struct gemm_source from = {g->a, g->a_step, g->a_transposed, g->a_transposed, true};
     int64_t row = g->m_from + (int64_t)part_i * GEMM_NR;
     for (int64_t k0 = g->k_from; k0 < g->k_to; k0 += g->k_block) {
         int64_t k_end = gemm_min(k0 + g->k_block, g->k_to);
@@ -142,7 +142,7 @@ static void gemm_share(void *arg, int part_i, int thread_i)
 /* gemm_ahead_unit — packs one unit of the next panel. */
 static inline void gemm_ahead_unit(const struct gemm *g, struct gemm_ahead *h)
 {
-    struct gemm_source from = {g->b, g->b_step, !g->b_across, g->b_across, h->prefetches};
+    struct gemm_source from = {g->b, g->b_step, !g->b_transposed, g->b_transposed, h->prefetches};
     int64_t k = h->unit_i / 2 * GEMM_STEP;
     gemm_pack_unit(&from, h->n, h->cols, h->k + k, h->k_n - k, h->unit_i & 1,
                    h->to + h->unit_i / 2 * GEMM_BLOCK);
@@ -162,10 +162,10 @@ static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64
     while ((p->ahead.every + 1) * blocks * 2 <= steps - lag)
         p->ahead.every++;
     p->step_i = -(int)lag;
-    int64_t at = g->b_across ? n * g->b_step + k : k * g->b_step + n;
+    int64_t at = g->b_transposed ? n * g->b_step + k : k * g->b_step + n;
     p->fetch = (struct gemm_fetch){.at = (uintptr_t)(g->b + at),
                                    .step = g->b_step * 4,
-                                   .block_step = g->b_across ? 128 : 128 * g->b_step,
+                                   .block_step = g->b_transposed ? 128 : 128 * g->b_step,
                                    .left = blocks * 32,
                                    .each = (int)gemm_ceil(blocks * 32, steps - lag)};
 }
@@ -206,7 +206,7 @@ static inline void gemm_epilogue_row(const struct gemm_epilogue *t, int i)
     }
 }
 
-/* gemm_epilogue_rows — finishes the next n rows of the tile before. */
+/* gemm_epilogue_rows — finishes the next n rows of the previous tile. */
 static void gemm_epilogue_rows(const struct gemm *g, struct gemm_epilogue *t, int n)
 {
     n = n < t->rows - t->row_i ? n : t->rows - t->row_i;
@@ -322,7 +322,7 @@ static void gemm_panel(struct gemm_part *p, int64_t col)
     }
     if (g->b_sums && p->m0 == 0)
         gemm_total(g->b + p->k0 * g->b_step + p->n0 + col, g->b_step, p->k, cols,
-                   g->sums_add || p->k0 > 0, g->b_sums + p->n0 + col);
+                   g->accumulates_sums || p->k0 > 0, g->b_sums + p->n0 + col);
     gemm_look_ahead(p, col);
     for (int64_t row = 0; row < p->rows; row += GEMM_NR) {
         gemm_prefetch_begin(p, row, col);
@@ -344,7 +344,7 @@ static void gemm_part_run(struct gemm_part *p)
         p->k = gemm_min(g->k_block, g->k_to - p->k0);
         if (g->a_sums && p->n0 == 0)
             gemm_total(g->a + p->k0 * g->a_step + p->m0, g->a_step, p->k, p->rows,
-                       g->sums_add || p->k0 > 0, g->a_sums + p->m0);
+                       g->accumulates_sums || p->k0 > 0, g->a_sums + p->m0);
         for (int64_t col = 0; col < p->cols; col += GEMM_NR)
             gemm_panel(p, col);
     }

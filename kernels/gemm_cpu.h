@@ -14,17 +14,17 @@
 #include "kernels/gemm_tile_cpu.h"
 
 /* The longest block of k, and the rows of a part: A's block (rows × k) takes up to 40 % of the L2
- * of the level's machines. Transposing a panel of B (b_across) is expensive: a shorter k lets more
- * rows share it. */
+ * of the level's machines. Transposing a panel of B (b_transposed) is expensive: a shorter k lets
+ * more rows share it. */
 #if CPU_ISA == 4
 #define GEMM_K_MAX 768
-#define GEMM_K_MAX_TRANSPOSED 384
-#define GEMM_K_MAX_ACROSS 512
+#define GEMM_K_MAX_B_TRANSPOSED 384
+#define GEMM_K_MAX_A_TRANSPOSED 512
 #define GEMM_A_BLOCK (512 * 384)
 #else
 #define GEMM_K_MAX 384
-#define GEMM_K_MAX_TRANSPOSED 384
-#define GEMM_K_MAX_ACROSS 512
+#define GEMM_K_MAX_B_TRANSPOSED 384
+#define GEMM_K_MAX_A_TRANSPOSED 512
 #define GEMM_A_BLOCK (96 * 384)
 #endif
 #define GEMM_M_MAX 1024
@@ -33,8 +33,9 @@
 /* One thread's scratch memory. */
 struct gemm_workspace {
     /* the current panel, and the one that is packed ahead */
-    float panels[2][(GEMM_K_MAX > GEMM_K_MAX_ACROSS ? GEMM_K_MAX : GEMM_K_MAX_ACROSS) * GEMM_NR];
-    float a[GEMM_A_BLOCK + GEMM_MR * GEMM_K_MAX_ACROSS];
+    float panels[2][(GEMM_K_MAX > GEMM_K_MAX_A_TRANSPOSED ? GEMM_K_MAX : GEMM_K_MAX_A_TRANSPOSED) *
+                    GEMM_NR];
+    float a[GEMM_A_BLOCK + GEMM_MR * GEMM_K_MAX_A_TRANSPOSED];
     /* tiles of C between blocks of k */
     float sums[(GEMM_M_MAX + GEMM_MR) * GEMM_NR * GEMM_PANELS_MAX];
     float totals[(GEMM_M_MAX + GEMM_MR) + GEMM_NR * GEMM_PANELS_MAX];
@@ -71,15 +72,15 @@ static int64_t gemm_slab(const struct gemm *g)
  * end together. */
 static void gemm_cut(struct gemm *g)
 {
-    int64_t k_max = g->a_across   ? GEMM_K_MAX_ACROSS
-                    : g->b_across ? GEMM_K_MAX_TRANSPOSED
-                                  : GEMM_K_MAX;
+    int64_t k_max = g->a_transposed   ? GEMM_K_MAX_A_TRANSPOSED
+                    : g->b_transposed ? GEMM_K_MAX_B_TRANSPOSED
+                                      : GEMM_K_MAX;
     g->k_block = gemm_even(g->k, k_max, GEMM_CHUNK);
     g->m_block = gemm_even(g->m, gemm_min(GEMM_A_BLOCK / g->k_block, GEMM_M_MAX), GEMM_MR);
     g->m_parts = gemm_ceil(g->m, g->m_block);
     int64_t slab = gemm_slab(g);
     bool fits = slab >= g->k || (slab > 0 && g->partial);
-    g->a_packed = g->a_across || (fits && g->m >= GEMM_PACK_MIN);
+    g->a_packed = g->a_transposed || (fits && g->m >= GEMM_PACK_MIN);
     g->a_shared = g->a_packed && fits ? (void *)g->cpu->shared : NULL;
     g->k_to = g->a_shared ? gemm_min(slab, g->k) : g->k;
     int64_t panels = gemm_ceil(g->n, GEMM_NR), wide = 1;
@@ -122,11 +123,11 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
         return;
     int64_t kn = gemm_min(g->k_block, g->k_to - k);
     cols = gemm_min(cols, GEMM_NR);
-    p->ahead.at = (const char *)(g->b + (g->b_across ? n * g->b_step + k : k * g->b_step + n));
+    p->ahead.at = (const char *)(g->b + (g->b_transposed ? n * g->b_step + k : k * g->b_step + n));
     p->ahead.step = g->b_step * 4;
-    p->ahead.rows = g->b_across ? cols : kn;
-    p->ahead.width = (g->b_across ? kn : cols) * 4 + (int64_t)((uintptr_t)p->ahead.at % 64);
-    if (!g->b_across && cols == GEMM_NR)
+    p->ahead.rows = g->b_transposed ? cols : kn;
+    p->ahead.width = (g->b_transposed ? kn : cols) * 4 + (int64_t)((uintptr_t)p->ahead.at % 64);
+    if (!g->b_transposed && cols == GEMM_NR)
         p->ahead.to = p->workspace->panels[!p->panel_i];
     int64_t chunks = gemm_ceil(p->rows, GEMM_MR) * (p->k / GEMM_CHUNK), pieces = p->ahead.rows;
     if (!p->ahead.to)
@@ -152,8 +153,8 @@ static bool gemm_panel_ready(struct gemm_part *p, const float *b, int cols, int 
     const struct gemm *g = p->g;
     if (p->is_packed)
         return false;
-    if (g->b_across)
-        gemm_pack_across(b, g->b_step, cols, p->k, nv, panel);
+    if (g->b_transposed)
+        gemm_pack_transposed(b, g->b_step, cols, p->k, nv, panel);
     else if (cols % VEC_W == 0)
         return true;
     else
@@ -203,8 +204,8 @@ static void gemm_panel(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
     int cols = (int)gemm_min(GEMM_NR, p->cols - col), nv = (int)gemm_ceil(cols, VEC_W);
-    const float *b =
-        g->b + (g->b_across ? (p->n0 + col) * g->b_step + p->k0 : p->k0 * g->b_step + p->n0 + col);
+    const float *b = g->b + (g->b_transposed ? (p->n0 + col) * g->b_step + p->k0
+                                             : p->k0 * g->b_step + p->n0 + col);
     float *panel = p->workspace->panels[p->panel_i];
     bool whole = p->k0 == g->k_from && p->k0 + p->k >= g->k_to,
          pack = gemm_panel_ready(p, b, cols, nv, panel);
@@ -240,7 +241,7 @@ static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, 
                             const float *totals)
 {
     for (int64_t i = 0; i < n; i++)
-        to[from + i] = (p->g->sums_add ? to[from + i] : 0.0f) + totals[i];
+        to[from + i] = (p->g->accumulates_sums ? to[from + i] : 0.0f) + totals[i];
 }
 
 /* gemm_shared_place — the packed A of a row (a multiple of GEMM_MR) in the block of k at k0. */
@@ -260,7 +261,7 @@ static void gemm_share(void *arg, int part_i, int thread_i)
     int64_t row = (int64_t)part_i * GEMM_SHARE, rows = gemm_min(GEMM_SHARE, g->m - row);
     for (int64_t k0 = g->k_from; k0 < g->k_to; k0 += g->k_block) {
         int64_t k = gemm_min(g->k_block, g->k_to - k0);
-        if (g->a_across)
+        if (g->a_transposed)
             gemm_pack_a(g->a + k0 * g->a_step + row, g->a_step, rows, k,
                         gemm_shared_place(g, k0, row));
         else
@@ -279,7 +280,7 @@ static void gemm_part_run(struct gemm_part *at)
         p.k = gemm_min(g->k_block, g->k_to - p.k0);
         if (g->a_shared)
             p.a = gemm_shared_place(g, p.k0, p.m0);
-        else if (g->a_across)
+        else if (g->a_transposed)
             p.a =
                 gemm_pack_a(g->a + p.k0 * g->a_step + p.m0, g->a_step, p.rows, p.k, p.workspace->a);
         for (int64_t row = 0; g->a_sums && p.n0 == 0 && row < p.rows; row += GEMM_MR)

@@ -2,7 +2,7 @@
  *
  * Included by matmul_cpu.c and by what computes the product: gemm_cpu.h (multiply-adds) or
  * gemm_amx_cpu.h (AMX tiles). It knows where the matrices lie. It must not know how they are
- * computed, nor what C is for: each finished piece of C is handed to `finish`, once.
+ * computed, nor what C is for: each finished tile is handed to `finish`, once.
  *
  * Words, as in BLIS (Van Zee, van de Geijn 2015):
  *   panel  packed columns of B, or packed rows of A, that one tile reads
@@ -30,16 +30,17 @@ typedef void gemm_finish_fn(const struct gemm *g, const float *tile, int64_t row
                             int rows, int cols);
 
 struct gemm {
-    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_across;
-     * B(k,n) = b[k·b_step + n], or b[n·b_step + k] when b_across */
+    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_transposed;
+     * B(k,n) = b[k·b_step + n], or b[n·b_step + k] when b_transposed */
     const float *a, *b;
     int64_t a_step, b_step;
-    bool a_across, b_across;
+    bool a_transposed, b_transposed;
     int64_t m, n, k;
     gemm_finish_fn *finish; /* tile: rows of GEMM_NR */
     const void *op;         /* the operation's arguments, for finish */
-    float *b_sums, *a_sums; /* Σ_k B(k,n), needs !b_across; Σ_k A(m,k), needs a_across; or NULL */
-    bool sums_add;
+    float *b_sums;          /* Σ_k B(k,n), needs !b_transposed; or NULL */
+    float *a_sums;          /* Σ_k A(m,k), needs a_transposed; or NULL */
+    bool accumulates_sums;  /* into b_sums and a_sums; false: they are replaced */
     const struct cpu *cpu;
     struct gemm_lines lines[GEMM_STREAMS];
     float *partial; /* where sums may lie between slabs of k: where C will be; or NULL */

@@ -7,10 +7,10 @@
 
 #include "kernels/gemm_tile_cpu.h"
 
-/* gemm_pack_across — panel[k·width + j] = b[j·step + k]: `cols` rows of the matrix become the
+/* gemm_pack_transposed — panel[k·width + j] = b[j·step + k]: `cols` rows of the matrix become the
  * columns of the panel. */
-static void gemm_pack_across(const float *b, int64_t step, int cols, int64_t k, int nv,
-                             float *panel)
+static void gemm_pack_transposed(const float *b, int64_t step, int cols, int64_t k, int nv,
+                                 float *panel)
 {
     int width = nv * VEC_W;
     for (int j = 0; j < width; j += VEC_W) {

@@ -3,14 +3,13 @@
  * Included by matmul_cpu.c only. It must not know threads or what the product means. Every sum runs
  * over k in order in one accumulator, so an element's value does not depend on how tiles are cut.
  *
- * B comes as a panel: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side). A
- * comes in one of two ways:
+ * B comes as a panel: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side).
+ * A comes in one of two ways:
  *   rows    read where they lie (row-major x or dy); each row of the tile is a stream of its own
  *   packed  a panel, k-major, GEMM_MR elements side by side
- * With `pack`, B is read from the matrix itself, and the panel is written on the way: the first
- * tile of a panel packs it for the others, in store slots that the arithmetic leaves free.
- * Meanwhile lines of the next panel are fetched from memory into L2, a few with each GEMM_CHUNK of
- * k. */
+ * With `pack`, B is read from the matrix itself, and the panel is written on the way. So the first
+ * tile of a panel packs it for the others. The arithmetic leaves store slots free for that.
+ * Each GEMM_CHUNK of k also fetches a few lines of the next panel from memory into L2. */
 #ifndef CONVOY_KERNELS_GEMM_TILE_CPU_H
 #define CONVOY_KERNELS_GEMM_TILE_CPU_H
 
@@ -31,8 +30,8 @@
 #define GEMM_NR (GEMM_NV * VEC_W)
 #define GEMM_CHUNK 16
 
-/* The next panel, prepared piece by piece, a piece with each GEMM_CHUNK of k: `rows` runs of
- * memory, `step` bytes apart. A piece is straight-line code; a loop here cost 6 % of the tile.
+/* The next panel: `rows` runs of memory, `step` bytes apart. Each GEMM_CHUNK of k prepares a few.
+ * That is straight-line code; a loop here cost 6 % of the tile.
  *   with `to`  rows of GEMM_NR columns are packed there, GEMM_AHEAD rows behind their prefetch
  *   without    lines are fetched into L2 only, `width` bytes of each run */
 #define GEMM_AHEAD 12
@@ -42,8 +41,8 @@ struct gemm_ahead {
     int64_t step, rows;
     float *to;
     int64_t width, col; /* without `to` */
-    /* a piece with every (mask+1)-th chunk of a tile: spread out, so that fetches from memory,
-     * which take long, do not hold all the buffers that the panel's own lines need */
+    /* every (mask+1)-th chunk of a tile prepares some. Fetches from memory take long; spread out,
+     * they leave buffers free for the panel's own lines */
     int64_t mask;
 };
 

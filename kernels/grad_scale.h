@@ -12,7 +12,8 @@
  * without waiting for the host.
  *   out[1] ← Σ squares[i], added from the last to the first
  *   out[0] ← NaN when loss is not finite, else grad_scale_of(out[1], clip, loss_scale)
- * out out (2) f64 | in  squares (squares_n) f64, loss (1) f64
+ * out  out (2) f64
+ * in   squares (squares_n) f64 · loss (1) f64
  * In double; the bits are the same on every device. */
 struct grad_scale {
     struct tensor out, squares, loss;
@@ -29,7 +30,9 @@ struct grad_scale {
 
 /* grad_scale_of — min(1, clip/(norm + 1e-6)) / loss_scale, as torch.nn.utils.clip_grad_norm_, where
  * norm = √norm_sq / loss_scale; NaN when norm_sq is not finite. Each operation is rounded once: no
- * product is added to anything, so no compiler can contract two operations into one. */
+ * product is added to anything, so no compiler can contract two operations into one.
+ * The factor is 1 / (loss_scale / keep), not keep / loss_scale. The two can differ in the last bit,
+ * and this form keeps the bits of earlier runs. */
 GRAD_SCALE_INLINE double grad_scale_of(double norm_sq, double clip, double loss_scale)
 {
     double norm = sqrt(norm_sq), keep = 1;

@@ -102,7 +102,7 @@ void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
                      .a_step = a->in,
                      .b = a->w.data,
                      .b_step = io ? a->out : a->in,
-                     .b_across = !io,
+                     .b_transposed = !io,
                      .m = a->n,
                      .n = a->out,
                      .k = a->in,
@@ -137,7 +137,7 @@ void CPU_FN(matmul_bwd_x)(const struct cpu *cpu, const struct matmul_bwd_x *a)
                      .a_step = a->dy_stride ? a->dy_stride : a->out,
                      .b = a->w.data,
                      .b_step = io ? a->out : a->in,
-                     .b_across = io,
+                     .b_transposed = io,
                      .m = a->n,
                      .n = a->in,
                      .k = a->out,
@@ -183,7 +183,7 @@ void CPU_FN(matmul_bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a)
     int64_t dy_step = a->dy_stride ? a->dy_stride : a->out;
     struct gemm g = {.a = io ? a->x.data : a->dy.data,
                      .a_step = io ? a->in : dy_step,
-                     .a_across = true,
+                     .a_transposed = true,
                      .b = io ? a->dy.data : a->x.data,
                      .b_step = io ? dy_step : a->in,
                      .m = io ? a->in : a->out,
@@ -191,7 +191,7 @@ void CPU_FN(matmul_bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a)
                      .k = a->n,
                      .finish = matmul_bwd_w_finish,
                      .op = a,
-                     .sums_add = a->accumulate};
+                     .accumulates_sums = a->accumulate};
     if (a->accumulate)
         g.lines[0] = (struct gemm_lines){a->dw.data, 4 * g.n};
     *(io ? &g.b_sums : &g.a_sums) = a->db.data;

@@ -7,7 +7,10 @@
  * A tensor is dense and row-major unless its field has a stride.
  *
  * Words of the contracts, the same in every header:
- *   out, in, i/o  written, read, both; a tensor must not overlap another one unless "may be" allows
+ *   out           written
+ *   in            read
+ *   i/o           read and written
+ *   may be        the two may be one tensor; else a tensor must not overlap another one
  *   accumulate    true: the result is added to what is there; false: it replaces it
  *   nmse          Σ(result - plain)² / Σ plain², the greatest that a test accepts; "plain" is the
  *                 kernel's truth on the CPU (norm.c), which sums in double

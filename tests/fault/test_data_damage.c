@@ -1,206 +1,30 @@
-/* Damaged data files: cuts at every byte, flipped bits and worse of token files, cached shards,
- * Megatron's pairs, JSON lines, packed ones, and SQuAD's JSON. None crashes a reader, none is taken
- * for good.
+/* Damaged data files: cuts at every byte, flipped bits and worse. No reader crashes, and none takes
+ * a damaged file for a good one.
  *
  * What "damaged" means depends on what a format can show:
- *   token file of ours, cached shard   any byte: there is a checksum. (Of the header, words that
- *   nobody reads.)
- *   token file of llm.c                length and header; an id is as good as any other below the
- *   vocabulary.
- *   Megatron                           every byte of the index but where documents part; the .bin
- *   by its length.
- *   JSON lines                         whatever makes a line no JSON object with a text: marks,
- *   keys, escapes, UTF-8,
- *                                      an end before the line's. Another letter in a text is a
- *                                      text, and a file that ends
- *                                      with a line is a file.
- *   zstd                               any byte: frames carry a checksum here, as those of the zstd
- *   command do.
- *   SQuAD                              JSON and keys, as above; an answer must stand in its place,
- *   or its question is
- *                                      named and left out.
- * So the judge: refused with ST_BAD_DATA and a sentence, or taken with just the tokens of the whole
- * file. Models of others (Hugging Face folders, llm.c) have test_model_damage, checkpoints
+ *   token file of ours, cached shard  any byte, for there is a checksum; but words of the header
+ *                                     that no reader uses
+ *   token file of llm.c               length and header; an id is as good as any other below the
+ *                                     vocabulary
+ *   Megatron                          every byte of the index but where documents part; the .bin by
+ *                                     its length
+ *   JSON lines                        what makes a line no JSON object with a text: marks, keys,
+ *                                     escapes, UTF-8, an end before the line's; another letter in a
+ *                                     text is a text
+ *   zstd                              any byte: frames carry a checksum, as the zstd command's do
+ *
+ * SQuAD's JSON has test_squad_damage, models of others test_model_damage, checkpoints
  * test_ckpt_damage. */
-#include "harness.h"
+#include "fault/damage.h"
 
 #include <dirent.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include <zstd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/rand.h"
-#include "base/text.h"
-#include "data/bpe.h"
-#include "data/corpus.h"
-#include "data/encode.h"
 #include "data/megatron.h"
 #include "data/shard.h"
-#include "data/squad.h"
-
-enum { IDS_MAX = 4096, BYTES_MAX = 1 << 16 };
-
-/* What came of a file. */
-struct taken {
-    int64_t n;
-    int32_t id[IDS_MAX];
-};
-
-static char dir[FILE_PATH_MAX];
-static struct encode *encode;
-static struct taken want, have;
-static uint8_t copy[BYTES_MAX];
-static int refused_n, same_n, all_refused_n;
-
-static const char *in(const char *name)
-{
-    static char path[4][FILE_PATH_MAX];
-    static int turn;
-    turn = (turn + 1) % 4;
-    text_format(path[turn], FILE_PATH_MAX, "%s/%s", dir, name);
-    return path[turn];
-}
-
-static void put(const char *name, const void *data, size_t n)
-{
-    FILE *f = fopen(in(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
-static uint8_t *get(const char *name, size_t *n_out)
-{
-    char *bytes;
-    assert_int_equal(file_read(in(name), BYTES_MAX, &bytes, n_out), ST_OK);
-    return (uint8_t *)bytes;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    harness_quiet();
-    text_copy(dir, sizeof dir, harness_tmpdir());
-    return encode_open(&(struct encode_config){.bytes_total = BYTES_MAX}, &encode) == ST_OK ? 0
-                                                                                            : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    encode_close(encode);
-    print_message("# %d damaged data files refused\n", all_refused_n);
-    return all_refused_n >= 2000 ? 0 : -1;
-}
-
-/* ---- the judge ---- */
-
-static enum status append(void *arg, const uint16_t *ids, int64_t n)
-{
-    struct taken *to = arg;
-    assert_true(n <= IDS_MAX - to->n);
-    for (int64_t i = 0; i < n; i++)
-        to->id[to->n++] = ids[i];
-    return ST_OK;
-}
-
-/* Text of any kind, without a cache. */
-static enum status read_text(const char *name, enum data_file_kind kind, bool is_packed,
-                             struct taken *out)
-{
-    char path[FILE_PATH_MAX];
-    struct shard_key key;
-    struct encode_sink sink = {.append = append, .arg = out};
-    text_copy(path, sizeof path, in(name));
-    const struct data_file source = {
-        .path = path, .kind = kind, .is_packed = is_packed, .bytes = file_bytes(path)};
-    out->n = 0;
-    return encode_files(encode, &source, 1, &sink, &key);
-}
-
-/* DATA as a run takes it. */
-static enum status read_data(const char *name, struct taken *out)
-{
-    const struct corpus_config config = {
-        .data = in(name), .cache_dir = in("cache"), .vocab = BPE_VOCAB};
-    struct corpus *corpus;
-    out->n = 0;
-    enum status st = corpus_open(&config, &corpus);
-    if (st != ST_OK)
-        return st;
-    out->n = corpus_tokens(corpus);
-    assert_in_range(out->n, 1, IDS_MAX);
-    corpus_read(corpus, 0, out->n, out->id);
-    corpus_close(corpus);
-    return ST_OK;
-}
-
-static bool is_same(void)
-{
-    return have.n == want.n && memcmp(have.id, want.id, (size_t)want.n * sizeof *want.id) == 0;
-}
-
-/* Refused with a sentence, or taken as the whole file is. Returns whether it was refused. */
-static bool judge(enum status st, const char *what, int64_t detail)
-{
-    if (st != ST_OK && (st != ST_BAD_DATA || status_message()[0] == 0))
-        fail_msg("%s %lld: %s %s", what, (long long)detail, status_name(st), status_message());
-    if (st == ST_OK && !is_same())
-        fail_msg("%s %lld: taken with other tokens", what, (long long)detail);
-    refused_n += st != ST_OK;
-    same_n += st == ST_OK;
-    return st != ST_OK;
-}
-
-static void must_refuse(enum status st, const char *what, int64_t detail)
-{
-    if (!judge(st, what, detail))
-        fail_msg("%s %lld: taken", what, (long long)detail);
-}
-
-static void tell(const char *what)
-{
-    print_message("# %s: %d damaged files refused, %d injuries changed nothing that is read\n",
-                  what, refused_n, same_n);
-    all_refused_n += refused_n;
-    refused_n = same_n = 0;
-}
-
-/* ---- injuries ---- */
-
-static uint64_t draw(uint64_t injury, uint64_t i, uint64_t n)
-{
-    return rand_below(20260103, RAND_STREAM(TEST, 3), injury * 16 + i, n);
-}
-
-/* One bit flips; two bytes change places; a byte becomes another; a run of bytes is copied over
- * another, or zeroed. */
-static void injure(uint64_t injury, uint8_t *data, size_t n)
-{
-    const size_t a = draw(injury, 2, n), b = draw(injury, 3, n), most = n - (a > b ? a : b);
-    const size_t wish = 1 + draw(injury, 6, 40), run = wish < most ? wish : most;
-    const uint8_t kept = data[a];
-    switch (draw(injury, 4, 5)) {
-    case 0:
-        data[a] ^= (uint8_t)(1 << draw(injury, 5, 8));
-        return;
-    case 1:
-        data[a] = data[b];
-        data[b] = kept;
-        return;
-    case 2:
-        data[a] = (uint8_t)draw(injury, 5, 256);
-        return;
-    case 3:
-        memmove(data + a, data + b, run);
-        return;
-    default:
-        memset(data + a, 0, run);
-    }
-}
 
 /* ---- token files ---- */
 
@@ -404,23 +228,6 @@ static enum status read_lines(const void *bytes, size_t n)
     return read_text("a.jsonl", DATA_FILE_KIND_JSONL, false, &have);
 }
 
-/* Marks the bytes of JSON that are inside a string: 1 in a key, 2 in a value; marks of the string
- * itself are 0. */
-static void mark_strings(const char *json, size_t n, uint8_t *mark)
-{
-    memset(mark, 0, n);
-    for (size_t i = 0; i < n; i++) {
-        if (json[i] != '"')
-            continue;
-        size_t end = i + 1;
-        while (json[end] != '"')
-            end += json[end] == '\\' ? 2 : 1;
-        const size_t next = end + 1 + strspn(json + end + 1, " ");
-        memset(mark + i + 1, json[next] == ':' ? 1 : 2, end - i - 1);
-        i = end;
-    }
-}
-
 static void test_jsonl(void **state)
 {
     (void)state;
@@ -526,97 +333,11 @@ static void test_packed(void **state)
     tell("packed JSON lines");
 }
 
-/* ---- SQuAD ---- */
-
-enum { QUESTIONS = 12 };
-
-/* Twelve questions about two contexts, one of them without an answer; every answer stands once in
- * its context. */
-static void write_squad(struct text *out)
-{
-    text_add(out, "{\"version\":\"v2.0\",\"data\":[{\"title\":\"t\",\"paragraphs\":[");
-    for (int p = 0; p < 2; p++) {
-        text_add(out, "%s{\"context\":\"zero one two three four five six\",\"qas\":[",
-                 p > 0 ? "," : "");
-        for (int q = 0; q < QUESTIONS / 2; q++) {
-            static const char *const answer[] = {"zero", "one", "two", "three", "four", "five"};
-            static const int start[] = {0, 5, 9, 13, 19, 24};
-            text_add(out, "%s{\"question\":\"which?\",\"id\":\"%d-%d\",\"answers\":[",
-                     q > 0 ? "," : "", p, q);
-            if (p == 0 || q > 0)
-                text_add(out, "{\"text\":\"%s\",\"answer_start\":%d}", answer[q], start[q]);
-            text_add(out, "],\"is_impossible\":%s}", p == 0 || q > 0 ? "false" : "true");
-        }
-        text_add(out, "]}");
-    }
-    text_add(out, "]}]}");
-}
-
-/* Refused; or the same questions with the same answers, but for those named and left out. */
-static bool judge_squad(const struct squad *good, const uint8_t *bytes, size_t n, int64_t detail)
-{
-    struct squad *squad;
-    uint8_t *exact = malloc(n); /* just so long: reading beyond is seen */
-    memcpy(exact, bytes, n);
-    const enum status st = squad_parse((char *)exact, n, "damaged.json", &squad);
-    free(exact);
-    if (st != ST_OK) {
-        assert_true(st == ST_BAD_DATA && strstr(status_message(), "damaged.json") != NULL);
-        refused_n++;
-        return true;
-    }
-    int64_t left_out = 0;
-    assert_int_equal(squad_examples(squad), QUESTIONS);
-    for (int64_t i = 0; i < QUESTIONS; i++) {
-        const struct squad_example *a = squad_example(good, i), *b = squad_example(squad, i);
-        if (strcmp(a->id, b->id) != 0 || strcmp(a->context, b->context) != 0 ||
-            a->answers_n != b->answers_n)
-            fail_msg("SQuAD %lld: question %lld is another", (long long)detail, (long long)i);
-        if (a->answers_n == 0)
-            continue;
-        left_out += b->answer->first_bytes < 0;
-        if (b->answer->first_bytes >= 0 && b->answer->first_bytes != a->answer->first_bytes)
-            fail_msg("SQuAD %lld: answer %lld stands elsewhere", (long long)detail, (long long)i);
-    }
-    assert_int_equal(left_out, squad_mismatched(squad));
-    same_n += left_out == 0;
-    refused_n += left_out > 0;
-    squad_close(squad);
-    return false;
-}
-
-static void test_squad(void **state)
-{
-    (void)state;
-    static uint8_t mark[BYTES_MAX];
-    struct text json = {0};
-    struct squad *good;
-    write_squad(&json);
-    const size_t n = json.len;
-    assert_int_equal(squad_parse(json.data, n, "good.json", &good), ST_OK);
-    assert_int_equal(squad_mismatched(good), 0);
-    for (size_t cut = 0; cut < n; cut++)
-        if (!judge_squad(good, (uint8_t *)json.data, cut, (int64_t)cut))
-            fail_msg("SQuAD cut at %zu: taken", cut);
-    mark_strings(json.data, n, mark);
-    for (uint64_t injury = 0; injury < 3000; injury++) {
-        size_t at = draw(injury, 0, n);
-        while (mark[at] == 2)
-            at = (at + 1) % n;
-        memcpy(copy, json.data, n);
-        copy[at] = (uint8_t)draw(injury, 1, 256);
-        judge_squad(good, copy, n, (int64_t)injury);
-    }
-    squad_close(good);
-    text_free(&json);
-    tell("SQuAD (refused, or the question named and left out)");
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_token_file),   cmocka_unit_test(test_llmc_file),
     cmocka_unit_test(test_cached_shard), cmocka_unit_test(test_megatron),
     cmocka_unit_test(test_jsonl),        cmocka_unit_test(test_jsonl_kinds),
-    cmocka_unit_test(test_packed),       cmocka_unit_test(test_squad),
+    cmocka_unit_test(test_packed),
 };
 
 int main(void)

@@ -162,7 +162,7 @@ static void write_usage(struct text *out, bool is_bold)
 static void write_exit_codes(struct text *out)
 {
     for (int st = 0; st < STATUS_N; st++)
-        text_add(out, "%3d  %-12s  %s\n", status_exit((enum status)st),
+        text_add(out, "%3d  %-12s  %s\n", status_exit_code((enum status)st),
                  status_name((enum status)st), status_text((enum status)st));
 }
 
@@ -177,7 +177,7 @@ static void write_exit_codes_markdown(struct text *out)
              "test.\n\n"
              "| code | name | meaning |\n|---|---|---|\n");
     for (int st = 0; st < STATUS_N; st++)
-        text_add(out, "| %d | %s | %s |\n", status_exit((enum status)st),
+        text_add(out, "| %d | %s | %s |\n", status_exit_code((enum status)st),
                  status_name((enum status)st), status_text((enum status)st));
 }
 
@@ -188,7 +188,8 @@ static void write_settings_markdown(struct text *out)
                   "setting is an environment variable or a `NAME=VALUE` argument; the argument "
                   "wins. A mistyped name is refused with the nearest right one, a value out of "
                   "bounds with the bounds. `convoy config` shows every value and where it comes "
-                  "from.\n");
+                  "from. Column nodes: *same* marks a setting that must have one value on all "
+                  "nodes of a run.\n");
     conf_write_markdown(out);
 }
 
@@ -374,7 +375,7 @@ static enum status run_train(const struct call *call)
 static enum status run_worker(const struct call *call)
 {
     int64_t worker_i = 0;
-    if (text_i64(call->word, 0, BOARD_WORKERS_MAX - 1, &worker_i) != TEXT_OK)
+    if (text_parse_i64(call->word, 0, BOARD_WORKERS_MAX - 1, &worker_i) != TEXT_OK)
         return FAIL(ST_USAGE, "workers are started by `convoy train` only");
     if (conf_ranks(call->conf) > 1)
         begin_log(call->conf, (int)(conf_i64(call->conf, CONF_NODE_ID) *
@@ -559,9 +560,9 @@ int main(int argc, char **argv)
     if (st != ST_OK && status_message()[0] != 0) {
         log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__,
                "%s", status_message());
-        LOG_DEBUG("status %s places %s", status_name(st), status_places());
+        LOG_DEBUG("status %s places %s", status_name(st), status_trace());
         if (is_train(argc, argv))
-            termination_write(TERMINATION_LOG, status_exit(st), status_message());
+            termination_write(TERMINATION_LOG, status_exit_code(st), status_message());
     }
-    return status_exit(st);
+    return status_exit_code(st);
 }

@@ -1,6 +1,5 @@
-/* arena — a bump allocator: memory taken once and handed out from its front. It never grows, and is
- * sealed after start-up. The base address may be device memory: an arena only computes
- * addresses. */
+/* arena — a bump allocator: it takes memory once and hands it out from the front. It never grows,
+ * and is sealed after start-up. It only computes addresses, so its memory may be a device's. */
 #ifndef CONVOY_BASE_ARENA_H
 #define CONVOY_BASE_ARENA_H
 

@@ -23,8 +23,8 @@ static char notes[ASSERT_NOTES][ASSERT_NOTE_BYTES];
 static unsigned notes_n; /* written so far */
 static atomic_flag notes_busy = ATOMIC_FLAG_INIT;
 
-/* The lock covers a memcpy, so a waiter hardly waits; the count bounds it all the same: whoever
- * held the lock may be the very thread that crashed. */
+/* The lock covers a memcpy, so a waiter hardly waits; the count bounds it all the same: the
+ * thread that holds the lock may be the one that crashed. */
 static int notes_lock(void)
 {
     for (int i = 0; i < 100000; i++) {
@@ -76,10 +76,10 @@ void assert_fail(const char *file, int line, const char *expr, const char *fmt, 
     size_t used = strlen(report);
     text_format(report + used, sizeof(report) - used,
                 "  process %ld ends with %d; please report this text\n", (long)getpid(),
-                status_exit(ST_BUG));
+                status_exit_code(ST_BUG));
     if (write(STDERR_FILENO, report, strlen(report)) < 0)
-        _exit(status_exit(ST_BUG)); /* stderr is closed; the exit code remains */
-    _exit(status_exit(ST_BUG));
+        _exit(status_exit_code(ST_BUG)); /* stderr is closed; the exit code remains */
+    _exit(status_exit_code(ST_BUG));
 }
 
 void assert_crash(const char *headline)

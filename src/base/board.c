@@ -34,7 +34,7 @@
 
 _Static_assert(BOARD_WORDS(struct board_ready) <= BOARD_WORDS_MAX &&
                    sizeof(struct board_address) % 8 == 0,
-               "what is posted fits a part, addresses are whole words");
+               "a publication fits a part, addresses are whole words");
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2,
                "an atomic with a hidden lock would hang readers of a killed writer");

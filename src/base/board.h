@@ -8,9 +8,11 @@
  * - The memory is a memfd, inherited across exec under a fixed descriptor.
  * - It holds plain data, no pointers.
  *
- * With several ranks the board also carries how they connect: a worker publishes that it is ready,
- * with its address; the supervisor publishes the world of a generation (the addresses of all ranks)
- * and that a generation is over; a worker's comm heartbeat publishes which collective it is in.
+ * With several ranks the board also carries their rendezvous. It is published
+ * - by a worker: that it is ready, and its address;
+ * - by the supervisor: the world of a generation (the addresses of all ranks), or its end;
+ * - by a worker's comm heartbeat, a thread: the collective that the worker is in.
+ *
  * Must not know what the numbers are used for. */
 #ifndef CONVOY_BASE_BOARD_H
 #define CONVOY_BASE_BOARD_H
@@ -29,7 +31,7 @@
 #define BOARD_FD 3     /* where a worker finds the memfd */
 #define BOARD_SHM_FD 4 /* and the memory in which the workers of a node exchange numbers */
 #define BOARD_RANKS_MAX 65536
-#define BOARD_ADDRESS_MAX 2048 /* bytes, which only the transports read */
+#define BOARD_ADDRESS_MAX 2048 /* bytes; opaque here, the transports read them */
 #define BOARD_BLOB_MAX ((size_t)1 << 20)
 
 /* The phases of a run, in the order of its life. */
@@ -119,8 +121,8 @@ struct board_ready {
     struct board_address address;
 };
 
-/* The collective that a worker is in, published by a thread of its own (comm_heartbeat), so that it
- * is known while the worker waits. */
+/* The collective that a worker is in, published by a thread of its own (comm_heartbeat), so it is
+ * current while the worker waits. */
 struct board_call {
     char call[24];      /* "": in none */
     int64_t sequence;   /* of that collective, else of the last one that ended */
@@ -137,8 +139,8 @@ struct board_gpu {
     int64_t published_ms; /* clock_ms */
 };
 
-/* Blobs: what is longer than numbers and seldom changes. Their writer and reader know the
- * content. */
+/* Blobs: what is longer than numbers and seldom changes. Only their writer and reader know
+ * the content. */
 enum board_blob {
     BOARD_BLOB_DATA,     /* by node 0's worker 0: the list of its files of DATA */
     BOARD_BLOB_VAL_DATA, /* by the same: its files of VAL_DATA */
@@ -193,7 +195,7 @@ void board_worker_clear(struct board *board, int worker_i); /* before a worker i
 void board_heartbeat(struct board *board, int worker_i);
 int64_t board_heartbeat_ms(const struct board *board, int worker_i);
 
-/* ---- how ranks connect ---- */
+/* ---- rendezvous of the ranks ---- */
 
 void board_ready_publish(struct board *board, int worker_i, const struct board_ready *ready);
 /* board_ready_copy, board_call_copy, board_gpu_copy — false: none since board_worker_clear. */

@@ -29,8 +29,9 @@ static bool read_line(const char *path, char *out, size_t cap)
 static int64_t cpus_of(const char *quota, const char *period)
 {
     int64_t quota_us, period_us;
-    if (text_i64(quota, 1, INT64_MAX / 2, &quota_us) != TEXT_OK || /* "max" and -1: no quota */
-        text_i64(period, 1, INT64_MAX / 2, &period_us) != TEXT_OK)
+    if (text_parse_i64(quota, 1, INT64_MAX / 2, &quota_us) !=
+            TEXT_OK || /* "max" and -1: no quota */
+        text_parse_i64(period, 1, INT64_MAX / 2, &period_us) != TEXT_OK)
         return -1;
     int64_t cpus = (quota_us - 1) / period_us + 1;
     return cpus > INT_MAX ? -1 : cpus;
@@ -69,7 +70,7 @@ static int64_t read_bytes(const char *dir, const char *name)
     int64_t bytes;
     if (!text_format(path, sizeof(path), "%s/%s", dir, name) ||
         !read_line(path, line, sizeof(line)) ||
-        text_i64(line, 0, INT64_MAX, &bytes) != TEXT_OK) /* "max": no limit */
+        text_parse_i64(line, 0, INT64_MAX, &bytes) != TEXT_OK) /* "max": no limit */
         return -1;
     return bytes;
 }
@@ -84,7 +85,7 @@ static int64_t droppable(const char *dir, const char *key)
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         line[strcspn(line, "\n")] = 0;
         if (strncmp(line, key, n) == 0 && line[n] == ' ' &&
-            text_i64(line + n + 1, 0, INT64_MAX, &bytes) == TEXT_OK)
+            text_parse_i64(line + n + 1, 0, INT64_MAX, &bytes) == TEXT_OK)
             break;
         bytes = 0;
     }

@@ -45,8 +45,9 @@ static enum status write_fail(const char *path, const char *verb, size_t bytes)
         int64_t space_bytes = file_space_bytes(path);
         return FAIL(
             ST_STORE, "cannot %s %s: %s; %s needed, %s free; make room or choose another folder",
-            verb, path, strerror(error), text_human(need, sizeof(need), (double)bytes),
-            space_bytes < 0 ? "unknown" : text_human(space, sizeof(space), (double)space_bytes));
+            verb, path, strerror(error), text_format_bytes(need, sizeof(need), (double)bytes),
+            space_bytes < 0 ? "unknown"
+                            : text_format_bytes(space, sizeof(space), (double)space_bytes));
     }
     const char *remedy =
         error == EROFS                       ? "choose a folder that can be written"

@@ -1,9 +1,12 @@
 /* file — read and write files: whole, durable, and never through a symbolic link that another user
  * could have planted.
  *
- * Every failure names the path, the operation and the system's text. ENOSPC, EDQUOT, EIO and EROFS
- * on writing are ST_STORE. An input that is missing or cannot be read (a folder, no permission) is
- * ST_NO_INPUT. Must not know what the bytes mean. */
+ * Every failure names the path, the operation and the system's text. Errors:
+ * - Writing: ST_STORE, such as ENOSPC, EDQUOT, EIO, EROFS.
+ * - Reading: EIO is ST_STORE. What may pass is ST_RETRY: too little memory, too many open files, a
+ *   server that does not answer. The rest is ST_NO_INPUT: missing, a folder, no permission.
+ *
+ * Must not know what the bytes mean. */
 #ifndef CONVOY_BASE_FILE_H
 #define CONVOY_BASE_FILE_H
 
@@ -24,8 +27,7 @@ struct file_map {
 enum status file_map_open(const char *path, struct file_map *out);
 void file_map_close(struct file_map *map);
 
-/* file_read_fail — "cannot VERB PATH: …" for errno. EIO is ST_STORE; what may pass (memory, open
- * files, a server that does not answer) is ST_RETRY; the rest is ST_NO_INPUT. */
+/* file_read_fail — "cannot VERB PATH: …" for errno, with the status named above. */
 enum status file_read_fail(const char *path, const char *verb);
 /* file_read — the whole file in malloc'ed memory, with a closing 0 that is not counted. Refuses
  * more than bytes_max. */

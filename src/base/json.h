@@ -1,6 +1,7 @@
-/* json — cJSON with limits for bytes from outside: length, nesting ≤ 64, at most 262,144 values, no
- * duplicate keys, numbers exact to 2^53. A getter's failure names the key and what was expected.
- * Numbers that are not finite are written as null. Must not know what the documents mean. */
+/* json — cJSON with limits for bytes from outside. Limits: length, nesting ≤ 64, at most 262,144
+ * values, no duplicate keys, numbers exact to 2^53. A getter's failure names the key and
+ * what was expected. Numbers that are not finite are written as null. Must not know what the
+ * documents mean. */
 #ifndef CONVOY_BASE_JSON_H
 #define CONVOY_BASE_JSON_H
 

@@ -1,6 +1,6 @@
 /* json_walk — iterate over the members of a JSON object or the elements of an array, as spans of
- * its text: documents of any size in constant memory. The caller parses each span (json.h) or walks
- * it in turn.
+ * its text. The caller parses each span (json.h), or walks it too. So documents of any size need
+ * only constant memory.
  *
  * The text between spans is checked; a span itself only for where it ends. Must not know what the
  * documents mean. */

@@ -1,7 +1,7 @@
 /* log_tail — a ring of the newest log lines, which other processes may read while lines are added.
  *
- * One writer at a time. A reader never blocks it. A writer that is killed while it adds a line
- * loses only that line. Plain data, so it may lie in shared memory. Must not know what the lines
+ * One writer at a time. A reader never blocks it. A writer that is killed loses only its
+ * current line. Plain data, so it may lie in shared memory. Must not know what the lines
  * mean. */
 #ifndef CONVOY_BASE_LOG_TAIL_H
 #define CONVOY_BASE_LOG_TAIL_H

@@ -30,7 +30,7 @@ static int64_t read_resident(void)
         return -1;
     strtok_r(text, " ", &save);
     const char *word = strtok_r(NULL, " ", &save);
-    if (!word || text_i64(word, 0, INT64_MAX / 65536, &pages) != TEXT_OK)
+    if (!word || text_parse_i64(word, 0, INT64_MAX / 65536, &pages) != TEXT_OK)
         return -1;
     return pages * sysconf(_SC_PAGESIZE);
 }
@@ -55,7 +55,7 @@ int64_t memory_row(const char *meminfo, const char *name)
     at += strspn(at, " \t");
     size_t n = strspn(at, "0123456789");
     if (!text_format(digits, sizeof digits, "%.*s", (int)(n < sizeof digits ? n : 0), at) ||
-        text_i64(digits, 0, INT64_MAX / 1024, &kib) != TEXT_OK)
+        text_parse_i64(digits, 0, INT64_MAX / 1024, &kib) != TEXT_OK)
         return -1;
     return kib * 1024;
 }
@@ -76,7 +76,7 @@ static int64_t left_of(int resource, int field)
     const char *word = strtok_r(text, " ", &save);
     for (int i = 0; word && i < field; i++)
         word = strtok_r(NULL, " ", &save);
-    if (!word || text_i64(word, 0, INT64_MAX / 65536, &pages) != TEXT_OK)
+    if (!word || text_parse_i64(word, 0, INT64_MAX / 65536, &pages) != TEXT_OK)
         pages = 0;
     int64_t left = (int64_t)limit.rlim_cur - pages * sysconf(_SC_PAGESIZE);
     return left > 0 ? left : 0;

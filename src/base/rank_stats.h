@@ -13,7 +13,7 @@
 #define RANK_STATS_FIELD_COUNT(field) int64_t field;
 #define RANK_STATS_FIELD_NUMBER(field) double field;
 #define RANK_STATS_FIELD_MS(field) double field;
-#define RANK_STATS_FIELD_LEFT(field) double field;
+#define RANK_STATS_FIELD_REMAINING(field) double field;
 #define RANK_STATS_FIELD_TIMES(field) \
     float field[RANK_STATS_TIMES];    \
     int64_t field##_n;
@@ -22,16 +22,16 @@
 #define RANK_STATS_UNKNOWN_COUNT(field) .field = -1,
 #define RANK_STATS_UNKNOWN_NUMBER(field) .field = NAN,
 #define RANK_STATS_UNKNOWN_MS(field) .field = NAN,
-#define RANK_STATS_UNKNOWN_LEFT(field) .field = NAN,
+#define RANK_STATS_UNKNOWN_REMAINING(field) .field = NAN,
 #define RANK_STATS_UNKNOWN_TIMES(field)
 
 static inline double rank_stats_count(int64_t value) { return value >= 0 ? (double)value : NAN; }
-static inline double rank_stats_left(double value) { return value >= 0 ? value : NAN; }
+static inline double rank_stats_remaining(double value) { return value >= 0 ? value : NAN; }
 
 /* RANK_STATS_METRIC_kind — in the metric's unit; NAN: not known. */
 #define RANK_STATS_METRIC_COUNT(value) rank_stats_count(value)
 #define RANK_STATS_METRIC_NUMBER(value) (value)
 #define RANK_STATS_METRIC_MS(value) ((value) / 1000)
-#define RANK_STATS_METRIC_LEFT(value) rank_stats_left(value)
+#define RANK_STATS_METRIC_REMAINING(value) rank_stats_remaining(value)
 
 #endif

@@ -1,6 +1,7 @@
-/* secure — memory for secrets. It is locked where that is allowed (never swapped), left out of core
- * dumps, zeroed in forked processes, and wiped when it is freed. Must not know what the secrets are
- * for. */
+/* secure — memory for secrets. Must not know what they are for.
+ *
+ * It is never swapped (locked, where that is allowed), left out of core dumps, zeroed in forked
+ * processes, and wiped when it is freed. */
 #ifndef CONVOY_BASE_SECURE_H
 #define CONVOY_BASE_SECURE_H
 

@@ -32,7 +32,7 @@ static const struct status_row *row_of(enum status st)
 
 const char *status_name(enum status st) { return row_of(st)->name; }
 const char *status_text(enum status st) { return row_of(st)->text; }
-int status_exit(enum status st) { return row_of(st)->exit_code; }
+int status_exit_code(enum status st) { return row_of(st)->exit_code; }
 enum status_group status_group(enum status st) { return row_of(st)->group; }
 
 enum status status_from_exit(int code)
@@ -82,7 +82,7 @@ enum status status_trace_at(const char *file, int line, enum status st)
 }
 
 const char *status_message(void) { return status_now.message; }
-const char *status_places(void) { return status_now.places; }
+const char *status_trace(void) { return status_now.places; }
 
 void status_clear(void)
 {

@@ -4,7 +4,7 @@
  * function that detects a failure writes the sentence with FAIL(): what happened, with which
  * values, what to do next. Its callers add only their place, with TRY(). The sentence lives in
  * thread-local storage until the next FAIL(). The command prints it once, at its end. Must not know
- * who reads it: no logging and no exit here. */
+ * where it is printed: no logging and no exit here. */
 #ifndef CONVOY_BASE_STATUS_H
 #define CONVOY_BASE_STATUS_H
 
@@ -65,7 +65,7 @@ enum status {
 
 const char *status_name(enum status st); /* "BAD_DATA"; never NULL */
 const char *status_text(enum status st); /* the list's text; never NULL */
-int status_exit(enum status st);         /* the process exit code */
+int status_exit_code(enum status st);    /* of the process */
 enum status_group status_group(enum status st);
 enum status status_from_exit(int code); /* ST_BUG when no row has this code */
 
@@ -77,10 +77,10 @@ enum status status_fail_at(const char *file, int line, enum status st, const cha
  * TRY(). */
 enum status status_trace_at(const char *file, int line, enum status st) __attribute__((cold));
 const char *status_message(void); /* the sentence of this thread's last FAIL(); "" if none */
-const char *status_places(void);  /* "corpus.c:88 < feed.c:41 < worker.c:120"; for debug logs */
+const char *status_trace(void);   /* "corpus.c:88 < feed.c:41 < worker.c:120"; for debug logs */
 void status_clear(void);
-/* status_save — keep this thread's failure while cleaning up may FAIL() again; status_restore puts
- * it back. */
+/* status_save — copy this thread's failure, because cleaning up may FAIL() again; status_restore
+ * puts it back. */
 struct status_saved {
     char message[1024];
     char places[512];

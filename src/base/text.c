@@ -43,7 +43,7 @@ static enum text_result in_bounds(uint64_t value, bool negative, bool overflow, 
     return TEXT_OK;
 }
 
-enum text_result text_i64(const char *s, int64_t min, int64_t max, int64_t *out)
+enum text_result text_parse_i64(const char *s, int64_t min, int64_t max, int64_t *out)
 {
     bool negative = s[0] == '-', overflow = false;
     uint64_t value;
@@ -81,7 +81,7 @@ static bool is_decimal(const char *s)
     return *s == 0;
 }
 
-enum text_result text_f64(const char *s, double min, double max, double *out)
+enum text_result text_parse_f64(const char *s, double min, double max, double *out)
 {
     if (!is_decimal(s))
         return TEXT_NOT_A_NUMBER;
@@ -130,7 +130,7 @@ static enum text_result read_with_unit(const char *s, const struct unit *units, 
     return in_bounds(overflow ? 0 : product, negative, overflow, min, max, out);
 }
 
-enum text_result text_bytes(const char *s, int64_t min, int64_t max, int64_t *out)
+enum text_result text_parse_bytes(const char *s, int64_t min, int64_t max, int64_t *out)
 {
     static const struct unit units[] = {
         {"", 1},
@@ -158,7 +158,7 @@ enum text_result text_bytes(const char *s, int64_t min, int64_t max, int64_t *ou
     return read_with_unit(s, units, min, max, out);
 }
 
-enum text_result text_duration(const char *s, int64_t min_ms, int64_t max_ms, int64_t *out_ms)
+enum text_result text_parse_duration(const char *s, int64_t min_ms, int64_t max_ms, int64_t *out_ms)
 {
     static const struct unit units[] = {
         {"", 1000},     {"ms", 1},       {"s", 1000}, {"m", 60000},
@@ -167,7 +167,7 @@ enum text_result text_duration(const char *s, int64_t min_ms, int64_t max_ms, in
     return read_with_unit(s, units, min_ms, max_ms, out_ms);
 }
 
-bool text_bool(const char *s, bool *out)
+bool text_parse_bool(const char *s, bool *out)
 {
     static const char *const words[2][4] = {{"0", "false", "no", "off"},
                                             {"1", "true", "yes", "on"}};
@@ -267,7 +267,7 @@ int text_distance(const char *a, const char *b)
     return rows[x_n % 3][y_n];
 }
 
-const char *text_human(char *out, size_t cap, double bytes)
+const char *text_format_bytes(char *out, size_t cap, double bytes)
 {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     if (!isfinite(bytes)) {
@@ -283,7 +283,7 @@ const char *text_human(char *out, size_t cap, double bytes)
     return out;
 }
 
-const char *text_count(char *out, size_t cap, double n)
+const char *text_format_count(char *out, size_t cap, double n)
 {
     static const char *const names[] = {"", "k", "M", "G", "T", "P"};
     if (!isfinite(n)) {
@@ -303,7 +303,7 @@ const char *text_count(char *out, size_t cap, double n)
     return out;
 }
 
-const char *text_ms(char *out, size_t cap, double ms)
+const char *text_format_ms(char *out, size_t cap, double ms)
 {
     bool is_long = ms >= 999.5;
     double n = is_long ? ms / 1000 : ms;
@@ -367,7 +367,7 @@ const char *text_mask(char *out, size_t cap, const char *s)
     return out;
 }
 
-const char *text_span(char *out, size_t cap, int64_t ms)
+const char *text_format_span(char *out, size_t cap, int64_t ms)
 {
     int64_t seconds = ms / 1000, minutes = seconds / 60, hours = minutes / 60;
     if (ms < 0)

@@ -16,16 +16,17 @@ enum text_result { TEXT_OK, TEXT_NOT_A_NUMBER, TEXT_OUT_OF_RANGE };
 
 /* Whole-string readers; *out is set only on TEXT_OK. Bounds are inclusive. Decimal only; no spaces,
  * no '+'. */
-enum text_result text_i64(const char *s, int64_t min, int64_t max, int64_t *out);
+enum text_result text_parse_i64(const char *s, int64_t min, int64_t max, int64_t *out);
 /* "3e-4"; no inf, nan, hex */
-enum text_result text_f64(const char *s, double min, double max, double *out);
-/* text_bytes — "64Mi", "1G", "1.5Gi", "500": k M G T (1000) and Ki Mi Gi Ti (1024), optional B.
- * Only for tests and benchmarks. */
-enum text_result text_bytes(const char *s, int64_t min, int64_t max, int64_t *out);
-/* text_duration — "10s", "1.5m", "250ms", "2h", "1d"; a bare number is seconds. Out:
+enum text_result text_parse_f64(const char *s, double min, double max, double *out);
+/* text_parse_bytes — for tests and benchmarks: "64Mi", "1G", "1.5Gi", "500". Units: k M G T (1000)
+ * and Ki Mi Gi Ti (1024), B optional. */
+enum text_result text_parse_bytes(const char *s, int64_t min, int64_t max, int64_t *out);
+/* text_parse_duration — "10s", "1.5m", "250ms", "2h", "1d"; a bare number is seconds. Out:
  * milliseconds. */
-enum text_result text_duration(const char *s, int64_t min_ms, int64_t max_ms, int64_t *out_ms);
-bool text_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
+enum text_result text_parse_duration(const char *s, int64_t min_ms, int64_t max_ms,
+                                     int64_t *out_ms);
+bool text_parse_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
 
 /* text_copy, text_format — write at most cap bytes with the closing 0; false when the text was cut
  * (text_copy cuts at a character's edge). cap > 0. */
@@ -37,16 +38,18 @@ bool text_ends(const char *s, const char *suffix);
 /* text_distance — the number of edits (insert, delete, replace, swap neighbours) from a to b,
  * ignoring case and '_'; 999 for strings over 63 bytes. For hints about typos. */
 int text_distance(const char *a, const char *b);
-/* text_human — 1536 → "1.5 KiB"; text_count — 1410000 → "1.41M"; text_ms — 182.3 → "182 ms", 1120 →
- * "1.12 s". Not finite → "-". Return out. */
-const char *text_human(char *out, size_t cap, double bytes);
-const char *text_count(char *out, size_t cap, double n);
-const char *text_ms(char *out, size_t cap, double ms);
+/* Numbers for people; all return out. Not finite, or a negative span: "-".
+ *   text_format_bytes  1536 → "1.5 KiB"
+ *   text_format_count  1410000 → "1.41M"
+ *   text_format_ms     182.3 → "182 ms", 1120 → "1.12 s"
+ *   text_format_span   milliseconds → "45s", "14m", "3h12m", "2d03h" */
+const char *text_format_bytes(char *out, size_t cap, double bytes);
+const char *text_format_count(char *out, size_t cap, double n);
+const char *text_format_ms(char *out, size_t cap, double ms);
+const char *text_format_span(char *out, size_t cap, int64_t ms);
 /* text_mask — s with possible secrets in URLs (scheme://) replaced by ***: user and password before
  * the host, and everything after a question mark up to the next blank or quote. Returns out. */
 const char *text_mask(char *out, size_t cap, const char *s);
-/* text_span — milliseconds → "45s", "14m", "3h12m", "2d03h"; negative → "-". */
-const char *text_span(char *out, size_t cap, int64_t ms);
 
 /* A string that grows up to `limit` bytes. Zero-initialised is valid and empty; limit 0 means 1
  * MiB. */

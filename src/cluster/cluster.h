@@ -40,7 +40,7 @@
  *    9. When all nodes are ready again, the coordinator makes generation g + 1.
  *   10. The workers connect with the new addresses, load the last checkpoint and train on.
  *
- * Node 0 is no exception: members that lose it abort g, and join its next process. They tell it the
+ * Node 0 is no exception: members that lose it abort g, and join its next process. They send it the
  * highest generation and the restarts so far.
  *
  * On the wire: HTTPS with TLS 1.3 and a pre-shared key derived from JOB_TOKEN (net/psk.h), JSON

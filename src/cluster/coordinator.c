@@ -476,7 +476,8 @@ static void check_join_timeout(struct coordinator *c, int64_t now_ms)
     text_format(why, sizeof why,
                 "node%s %s did not join within %s (%d of %d); start the missing nodes, or raise "
                 "JOIN_TIMEOUT",
-                n > 1 ? "s" : "", list, text_span(span, sizeof span, c->config.join_timeout_ms), n,
+                n > 1 ? "s" : "", list,
+                text_format_span(span, sizeof span, c->config.join_timeout_ms), n,
                 c->config.nodes_n);
     coordinator_end_job(c, ST_PEER, why);
 }

@@ -317,7 +317,7 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
         text_format(why, sizeof why,
                     "node 0 could not be reached for %s: %.200s; is it running, and are "
                     "MASTER_ADDR and MASTER_PORT right?",
-                    text_span(span, sizeof span, m->config.join_timeout_ms),
+                    text_format_span(span, sizeof span, m->config.join_timeout_ms),
                     m->unreachable_why[0] != 0 ? m->unreachable_why : "no answer");
         finish(m, ST_PEER, why, actions);
     }

@@ -6,8 +6,8 @@
  * Addresses travel apart from that: a member sends its own when they are new, and fetches those of
  * all ranks once a generation.
  *
- * Some keys of the JSON have older names than the fields here ("turn" is the revision, "instance"
- * the incarnation, "barren" no_progress): the bytes on the wire stay as they are.
+ * Some keys of the JSON have older names than the fields here: "turn" is the revision, "instance"
+ * the incarnation, and no_progress has one too. The bytes on the wire stay as they are.
  *
  * Readers are pure functions of (bytes, size). Must not know sockets, time or what a message leads
  * to. */

@@ -62,19 +62,21 @@ static bool choice_name(const char *words, int i, char *out, size_t cap)
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
 {
     char low[32], high[32];
+    /* all digits of a whole number; a fraction as it was written */
+    int digits = row->kind == CONF_KIND_REAL ? 15 : 16;
     switch (row->kind) {
     case CONF_KIND_INT:
     case CONF_KIND_REAL:
         if (row->min == row->max)
             text_format(out, cap, "%.10g", row->min);
         else
-            text_format(out, cap, "%.16g to %.16g%s%s", row->min, row->max,
+            text_format(out, cap, "%.*g to %.*g%s%s", digits, row->min, digits, row->max,
                         row->words[0] != 0 ? " " : "", row->words);
         break;
     case CONF_KIND_DURATION:
         text_format(out, cap, "%s to %s",
-                    row->min == 0 ? "0" : text_span(low, sizeof low, (int64_t)row->min),
-                    text_span(high, sizeof high, (int64_t)row->max));
+                    row->min == 0 ? "0" : text_format_span(low, sizeof low, (int64_t)row->min),
+                    text_format_span(high, sizeof high, (int64_t)row->max));
         break;
     case CONF_KIND_BOOL:
         text_copy(out, cap, "1 0 true false yes no on off");
@@ -130,13 +132,13 @@ static enum status set_number(struct conf_value *value, const struct conf_row *r
     const char *what = "is not a number";
     if (row->kind == CONF_KIND_INT) {
         what = "is not a whole number";
-        result = text_i64(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
+        result = text_parse_i64(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
         value->f64 = (double)value->i64;
     } else if (row->kind == CONF_KIND_REAL) {
-        result = text_f64(text, row->min, row->max, &value->f64);
+        result = text_parse_f64(text, row->min, row->max, &value->f64);
     } else {
         what = "is not a time such as 10s, 1.5m or 250ms";
-        result = text_duration(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
+        result = text_parse_duration(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
         value->f64 = (double)value->i64;
     }
     if (result == TEXT_OK)
@@ -213,7 +215,7 @@ static bool set_fault_rank(struct conf *conf, const char *text)
 {
     int64_t rank = 0;
     if (text[0] != 0 &&
-        (!text_starts(text, ":rank=") || text_i64(text + 6, 0, INT32_MAX, &rank) != TEXT_OK))
+        (!text_starts(text, ":rank=") || text_parse_i64(text + 6, 0, INT32_MAX, &rank) != TEXT_OK))
         return false;
     conf->fault_rank = (int)rank;
     return true;
@@ -243,7 +245,7 @@ static enum status set_fault(struct conf *conf, const struct conf_row *row, cons
     if (!set_fault_rank(conf, at + n))
         return refuse(row, text, source, "names no rank");
     if (n >= sizeof digits || !text_format(digits, sizeof digits, "%.*s", (int)n, at) ||
-        text_i64(digits, 1, INT64_C(1000000000000), &conf->fault_step) != TEXT_OK)
+        text_parse_i64(digits, 1, INT64_C(1000000000000), &conf->fault_step) != TEXT_OK)
         return refuse(row, text, source, "has no step, counted from 1");
     return ST_OK;
 }
@@ -269,7 +271,7 @@ static enum status set_parsed(struct conf *conf, enum conf_key key, const char *
     case CONF_KIND_SECRET:
         return set_secret(row, text, origin, source);
     case CONF_KIND_BOOL:
-        if (!text_bool(text, &is_on))
+        if (!text_parse_bool(text, &is_on))
             return refuse(row, text, source, "is neither yes nor no");
         break;
     case CONF_KIND_PRESENT:
@@ -440,7 +442,7 @@ static enum status read_threads(struct conf *conf, char **environment)
     int64_t n = 0;
     bool is_cut = !text_copy(first, sizeof first, text) && strchr(first, ',') == NULL;
     first[strcspn(first, ",")] = 0;
-    if (is_cut || text_i64(first, 1, THREADS_MAX, &n) != TEXT_OK)
+    if (is_cut || text_parse_i64(first, 1, THREADS_MAX, &n) != TEXT_OK)
         return FAIL(ST_BAD_SETTING,
                     "%s=%s (environment) is not a number of threads; allowed: 1 to %d, or a list "
                     "such as 4,2",

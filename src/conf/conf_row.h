@@ -72,8 +72,8 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
 void conf_drop(struct conf_value *value, enum conf_key key); /* frees its text; a secret is wiped */
 /* conf_allowed — what a row accepts, as text: "1 to 65536 samples", "lm, qa". Returns out. */
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
-/* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. Returns
- * out. */
+/* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. The
+ * result is out. */
 const char *conf_clean(const char *text, char *out, size_t cap);
 
 enum status conf_rules_check(const struct conf *conf); /* checks the relations between settings */

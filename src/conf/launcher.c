@@ -71,7 +71,7 @@ static enum status read_count(const char *name, const char *text, int64_t *out)
     bool is_range = text[n] == ':' && n < sizeof low &&
                     text_format(low, sizeof low, "%.*s", (int)n, text) &&
                     strcmp(low, text + n + 1) == 0;
-    if (text_i64(is_range ? low : text, 1, NODES_MAX, out) != TEXT_OK)
+    if (text_parse_i64(is_range ? low : text, 1, NODES_MAX, out) != TEXT_OK)
         return refuse(name, text, "one number of nodes from 1 to 1048576");
     return ST_OK;
 }
@@ -82,13 +82,13 @@ static enum status read_source(char **environment, const struct source *source, 
 {
     if (source->key == LAUNCHER_N_NODES)
         TRY(read_count(source->name, text, out));
-    else if (text_i64(text, 0, NODES_MAX - 1, out) != TEXT_OK)
+    else if (text_parse_i64(text, 0, NODES_MAX - 1, out) != TEXT_OK)
         return refuse(source->name, text, "a node's number from 0 to 1048575");
     const char *local = source->is_per_process ? launcher_find(environment, OMPI_LOCAL_SIZE) : NULL;
     if (local == NULL)
         return ST_OK;
     int64_t local_n = 0;
-    if (text_i64(local, 1, NODES_MAX, &local_n) != TEXT_OK)
+    if (text_parse_i64(local, 1, NODES_MAX, &local_n) != TEXT_OK)
         return refuse(OMPI_LOCAL_SIZE, local, "a number of processes from 1 to 1048576");
     if (source->key == LAUNCHER_N_NODES && *out % local_n != 0)
         return FAIL(ST_BAD_SETTING,
@@ -134,7 +134,7 @@ static enum status check_single(char **environment)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *text = launcher_find(environment, names[i]);
         int64_t rank = 0;
-        if (text != NULL && text_i64(text, 0, NODES_MAX, &rank) == TEXT_OK && rank > 0)
+        if (text != NULL && text_parse_i64(text, 0, NODES_MAX, &rank) == TEXT_OK && rank > 0)
             return FAIL(ST_BAD_SETTING,
                         "%s=%s: the launcher started several copies on this node, but convoy runs "
                         "once per node; ask for one task per node (srun --ntasks-per-node=1, "
@@ -187,7 +187,7 @@ static enum status read_workers(char **environment, struct launcher_value *said)
     int64_t n = 0;
     if (text == NULL)
         return ST_OK;
-    if (text_i64(text, 0, WORKERS_MAX, &n) != TEXT_OK)
+    if (text_parse_i64(text, 0, WORKERS_MAX, &n) != TEXT_OK)
         return FAIL(ST_BAD_SETTING,
                     "%s=%.32s (set by the launcher) is not a number of GPUs from 0 to 64; set "
                     "N_GPU_EACH_NODE to override it",

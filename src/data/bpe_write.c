@@ -78,7 +78,7 @@ static void add_merges(struct text *out)
     text_add(out, "]");
 }
 
-void bpe_write_fast(const struct bpe *bpe, struct text *out)
+void bpe_write_tokenizer_json(const struct bpe *bpe, struct text *out)
 {
     text_add(out,
              "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n"

@@ -18,7 +18,7 @@
 void bpe_write_vocab(const struct bpe *bpe, struct text *out); /* vocab.json: token → id */
 void bpe_write_merges(struct text *out);                       /* merges.txt */
 /* tokenizer.json: both, for the fast tokenizer */
-void bpe_write_fast(const struct bpe *bpe, struct text *out);
+void bpe_write_tokenizer_json(const struct bpe *bpe, struct text *out);
 void bpe_write_settings(int64_t context_tokens, struct text *out); /* tokenizer_config.json */
 void bpe_write_specials(struct text *out);                         /* special_tokens_map.json */
 

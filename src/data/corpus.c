@@ -218,7 +218,7 @@ static enum status fingerprint(struct corpus *corpus)
 static void name_corpus(struct corpus *corpus, const char *data)
 {
     char count[32];
-    text_count(count, sizeof count, (double)corpus->tokens);
+    text_format_count(count, sizeof count, (double)corpus->tokens);
     if (corpus->files.n > 1)
         text_format(corpus->name, sizeof corpus->name, "%.400s (%lld files, %s tokens)", data,
                     (long long)corpus->files.n, count);

@@ -43,7 +43,7 @@ static enum status read_item(const char *item, size_t n, struct mix *mix)
     if (at > 0 &&
         (n - at >= sizeof number ||
          !text_format(number, sizeof number, "%.*s", (int)(n - at), item + at) ||
-         text_f64(number, 0, MIX_WEIGHT_MAX, &out->weight) != TEXT_OK || out->weight <= 0))
+         text_parse_f64(number, 0, MIX_WEIGHT_MAX, &out->weight) != TEXT_OK || out->weight <= 0))
         return FAIL(ST_BAD_SETTING,
                     "DATA: the weight of part %d, \"%.40s\", is not a number above 0 and up to 1e9",
                     mix->n + 1, number);

@@ -349,9 +349,9 @@ static void log_taken(const struct dataset_client *c, int64_t took_ms)
         LOG_INFO("node 0's data are complete from an earlier fetch, in %s", c->dir);
         return;
     }
-    text_human(size, sizeof size, (double)c->fetched_bytes);
-    text_human(rate, sizeof rate,
-               (double)c->fetched_bytes * 1e3 / (double)(took_ms > 0 ? took_ms : 1));
+    text_format_bytes(size, sizeof size, (double)c->fetched_bytes);
+    text_format_bytes(rate, sizeof rate,
+                      (double)c->fetched_bytes * 1e3 / (double)(took_ms > 0 ? took_ms : 1));
     LOG_INFO("fetched %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)took_ms / 1e3,
              rate, c->dir);
 }
@@ -363,8 +363,8 @@ static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_
     TRY(check_space(c));
     if (c->done < c->total)
         LOG_INFO("fetching data from node 0: %s in %d file%s",
-                 text_human(size, sizeof size, (double)(c->total - c->done)), c->list.files_n,
-                 c->list.files_n > 1 ? "s" : "");
+                 text_format_bytes(size, sizeof size, (double)(c->total - c->done)),
+                 c->list.files_n, c->list.files_n > 1 ? "s" : "");
     for (int i = 0; i < c->list.files_n && !c->is_changed; i++)
         if (!kept[i])
             TRY(fetch_file(c, i));

@@ -96,7 +96,7 @@ const char *file_list_weight(double weight, char out[32])
     double again = -1;
     for (int digits = 6; digits <= 17; digits++) {
         text_format(out, 32, "%.*g", digits, weight);
-        if (text_f64(out, 0, 1e300, &again) == TEXT_OK && again == weight)
+        if (text_parse_f64(out, 0, 1e300, &again) == TEXT_OK && again == weight)
             break;
     }
     return out;

@@ -103,7 +103,7 @@ static enum status cpu_alloc(struct dev *dev, size_t bytes, void **out)
     if (data == MAP_FAILED)
         return FAIL(memory_status((int64_t)bytes),
                     "out of memory: mmap of %s for the device: %s; use a smaller model or batch",
-                    text_human(text, sizeof text, (double)bytes), strerror(errno));
+                    text_format_bytes(text, sizeof text, (double)bytes), strerror(errno));
     /* first touched by the threads that will use it */
     span_run(&dev->cpu, (struct span){.dst = data, .bytes = mapped});
     *out = data;

@@ -1,7 +1,7 @@
 /* dev_cpu_isa — the kernels of each x86-64 ISA level, and the choice of a level for this processor.
  * Other architectures have one level: plain. Must not know threads, memory or streams. */
-#ifndef CONVOY_DEV_DEV_CPU_LEVEL_H
-#define CONVOY_DEV_DEV_CPU_LEVEL_H
+#ifndef CONVOY_DEV_DEV_CPU_ISA_H
+#define CONVOY_DEV_DEV_CPU_ISA_H
 
 #include "base/status.h"
 #include "kernels/cpu.h"

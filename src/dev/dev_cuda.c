@@ -112,7 +112,7 @@ static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
     if (error != cudaSuccess) {
         char what[80];
         text_format(what, sizeof what, "%s of device memory were asked for",
-                    text_human(text, sizeof text, (double)bytes));
+                    text_format_bytes(text, sizeof text, (double)bytes));
         enum status st = dev_cuda_error_fail(error, what);
         /* more than the device has: no retry helps */
         return st == ST_RETRY && bytes > dev->prop.totalGlobalMem ? ST_BAD_SETTING : st;

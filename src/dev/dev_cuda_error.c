@@ -47,8 +47,8 @@ static enum status no_memory(const char *what)
     return FAIL(ST_RETRY,
                 "out of memory: %s; the GPU has %s free of %s; use a smaller BATCH_SIZE or "
                 "SEQ_LEN, RECOMPUTE=block, or a smaller model",
-                what, text_human(free_text, sizeof free_text, (double)free_bytes),
-                text_human(total_text, sizeof total_text, (double)total_bytes));
+                what, text_format_bytes(free_text, sizeof free_text, (double)free_bytes),
+                text_format_bytes(total_text, sizeof total_text, (double)total_bytes));
 }
 
 enum status dev_cuda_error_pin(cudaError_t error, size_t bytes)
@@ -59,13 +59,14 @@ enum status dev_cuda_error_pin(cudaError_t error, size_t bytes)
     if (error != cudaErrorMemoryAllocation)
         return dev_cuda_error_fail(error, "taking pinned host memory");
     (void)cudaGetLastError(); /* this one does not stick */
-    return FAIL(memory_status((int64_t)bytes),
-                "out of memory: %s of pinned host memory were asked for, which CUDA refuses; the "
-                "host has %s free. Give this process more host memory (of a container its limit: "
-                "--memory, --ulimit memlock=-1)",
-                text_human(text, sizeof text, (double)bytes),
-                text_human(free_text, sizeof free_text,
-                           (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)));
+    return FAIL(
+        memory_status((int64_t)bytes),
+        "out of memory: %s of pinned host memory were asked for, which CUDA refuses; the "
+        "host has %s free. Give this process more host memory (of a container its limit: "
+        "--memory, --ulimit memlock=-1)",
+        text_format_bytes(text, sizeof text, (double)bytes),
+        text_format_bytes(free_text, sizeof free_text,
+                          (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)));
 }
 
 /* Errors after which every call of this process fails: the context is lost. */

@@ -83,7 +83,7 @@ enum status ckpt_check_sum(const char *path, const struct manifest_file *file, u
 
 /* check_hash — reads every byte and keeps none. */
 static enum status check_hash(int fd, const char *path, const struct manifest_file *file,
-                              const struct safetensors_heartbeat *heartbeat)
+                              const struct heartbeat *heartbeat)
 {
     XXH3_state_t *hash = XXH3_createState();
     char *chunk = malloc(CHUNK_BYTES);
@@ -129,7 +129,7 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
 struct check {
     const char *path;
     const struct manifest_file *file;
-    const struct safetensors_heartbeat *heartbeat;
+    const struct heartbeat *heartbeat;
     int fd;
     bool is_apart;
     pthread_t thread;
@@ -193,8 +193,7 @@ static enum status map_part(struct ckpt *ckpt, const struct check *c)
 }
 
 /* open_parts — returns the first failure, after all threads have ended. */
-static enum status open_parts(struct ckpt *ckpt, int dir_fd,
-                              const struct safetensors_heartbeat *heartbeat)
+static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct heartbeat *heartbeat)
 {
     struct check check[MANIFEST_FILES_MAX];
     struct status_saved why;
@@ -284,8 +283,8 @@ static enum status look_at_parts(struct ckpt *ckpt, int dir_fd)
 }
 
 /* open_one — is_lazy: contents are not verified. */
-static enum status open_one(const char *path, bool is_lazy,
-                            const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
+static enum status open_one(const char *path, bool is_lazy, const struct heartbeat *heartbeat,
+                            struct ckpt **out)
 {
     struct ckpt *ckpt = calloc(1, sizeof(*ckpt));
     int dir_fd = -1;
@@ -305,8 +304,8 @@ free_ckpt:
     return st;
 }
 
-static enum status open_patiently(const char *path, bool is_lazy,
-                                  const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
+static enum status open_patiently(const char *path, bool is_lazy, const struct heartbeat *heartbeat,
+                                  struct ckpt **out)
 {
     int tries = 0;
     enum status st;
@@ -316,8 +315,7 @@ static enum status open_patiently(const char *path, bool is_lazy,
     return st;
 }
 
-enum status ckpt_open(const char *path, const struct safetensors_heartbeat *heartbeat,
-                      struct ckpt **out)
+enum status ckpt_open(const char *path, const struct heartbeat *heartbeat, struct ckpt **out)
 {
     return open_patiently(path, false, heartbeat, out);
 }
@@ -347,7 +345,7 @@ const char *ckpt_path(const struct ckpt *ckpt) { return ckpt->path; }
 
 /* open_step — opens DIR/step-…; its manifest must have the step of its name. */
 static enum status open_step(const char *dir, int64_t step, bool is_lazy,
-                             const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
+                             const struct heartbeat *heartbeat, struct ckpt **out)
 {
     char path[FILE_PATH_MAX];
     struct ckpt *ckpt = NULL;
@@ -358,10 +356,10 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy,
         TRY(open_patiently(path, false, heartbeat, &ckpt));
     }
     if (ckpt->manifest.meta.step != step) {
-        int64_t told = ckpt->manifest.meta.step;
+        int64_t written = ckpt->manifest.meta.step;
         ckpt_close(ckpt);
         return FAIL(ST_BAD_DATA, "%s has step %" PRId64 " in its manifest; it was renamed", path,
-                    told);
+                    written);
     }
     *out = ckpt;
     return ST_OK;
@@ -370,7 +368,7 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy,
 /* open_newest — of the steps below `below`. Only proven damage leads to an older one: a newest
  * checkpoint that cannot be read now, or that another version wrote, is still the newest. */
 static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
-                               const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
+                               const struct heartbeat *heartbeat, struct ckpt **out)
 {
     struct ckpt_dir_steps steps;
     struct ckpt *ckpt = NULL;
@@ -396,14 +394,13 @@ static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
     return st;
 }
 
-enum status ckpt_open_newest(const char *dir, const struct safetensors_heartbeat *heartbeat,
-                             struct ckpt **out)
+enum status ckpt_open_newest(const char *dir, const struct heartbeat *heartbeat, struct ckpt **out)
 {
     return open_newest(dir, INT64_MAX, false, heartbeat, out);
 }
 
-enum status ckpt_find_newest(const char *dir, int64_t below,
-                             const struct safetensors_heartbeat *heartbeat, struct ckpt **out)
+enum status ckpt_find_newest(const char *dir, int64_t below, const struct heartbeat *heartbeat,
+                             struct ckpt **out)
 {
     return open_newest(dir, below, true, heartbeat, out);
 }

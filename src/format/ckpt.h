@@ -33,7 +33,7 @@ struct ckpt_meta {
     int64_t loss_scale, loss_scale_steps;
     /* JSON objects; read back without white space. */
     char model_json[1024];    /* the model's dimensions, which must agree */
-    char settings_json[2048]; /* settings that shape the losses; differences are warned about */
+    char settings_json[2048]; /* settings that shape the losses; a difference is a warning */
     char version[64];         /* of the program that wrote it */
 };
 
@@ -44,10 +44,10 @@ struct ckpt_part {
     int sources_n;
 };
 
-/* ckpt_lock — creates the folder if necessary and locks it while this process lives. Another
- * process that trains there is refused with ST_BAD_SETTING and the holder's pid. Removes what
- * earlier processes left unfinished. ST_STORE: the folder cannot be created or written.
- * ST_BAD_SETTING: a file is in its place. Readers need no lock. */
+/* ckpt_lock — creates and locks the folder, and removes what earlier processes left unfinished.
+ * The lock holds while this process lives. A second trainer gets ST_BAD_SETTING with the holder's
+ * pid. ST_BAD_SETTING also: a file is in the folder's place. ST_STORE: the folder cannot be created
+ * or written. Readers need no lock. */
 struct ckpt_lock;
 enum status ckpt_lock(const char *dir, struct ckpt_lock **out);
 void ckpt_lock_release(struct ckpt_lock *lock); /* accepts NULL */
@@ -62,39 +62,36 @@ void ckpt_lock_release(struct ckpt_lock *lock); /* accepts NULL */
  * path_out: FILE_PATH_MAX. heartbeat (may be NULL) gets the bytes written or verified. */
 enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
                       const struct ckpt_part *part, int parts_n, int keep,
-                      const struct safetensors_heartbeat *heartbeat, char *path_out,
-                      size_t path_cap);
+                      const struct heartbeat *heartbeat, char *path_out, size_t path_cap);
 
 struct ckpt; /* an open checkpoint */
 /* ckpt_open_newest — opens the newest valid checkpoint of DIR; damaged ones are skipped with a
- * warning. Only proven damage is skipped: a newest one that cannot be read after three tries is
- * ST_STORE or ST_RETRY, one of an unknown schema ST_SCHEMA. *out NULL with ST_OK: there is none, or
+ * warning. Only proven damage is skipped. ST_STORE, ST_RETRY: the newest one could not be read in
+ * three tries. ST_SCHEMA: it has an unknown schema. *out NULL with ST_OK: there is none, or
  * no DIR. heartbeat (may be NULL) gets the bytes verified, on several threads at once. */
-enum status ckpt_open_newest(const char *dir, const struct safetensors_heartbeat *heartbeat,
-                             struct ckpt **out);
+enum status ckpt_open_newest(const char *dir, const struct heartbeat *heartbeat, struct ckpt **out);
 /* ckpt_find_newest — the same among steps below `below`, but contents are not verified: only
  * manifest, listing, sizes and headers are. Call ckpt_fill before any other use of contents
  * (ckpt_tensor gives shapes only). A checkpoint that ckpt_fill cannot read (other dtypes or order
  * than ckpt_save writes) is verified here. */
-enum status ckpt_find_newest(const char *dir, int64_t below,
-                             const struct safetensors_heartbeat *heartbeat, struct ckpt **out);
+enum status ckpt_find_newest(const char *dir, int64_t below, const struct heartbeat *heartbeat,
+                             struct ckpt **out);
 bool ckpt_is_verified(const struct ckpt *ckpt);
 /* ckpt_fill — reads an unverified checkpoint once and verifies every file. Each tensor's bytes go
  * to the memory that `dest` returns for it (entry->bytes long; NULL: not wanted), called on several
- * threads at once. ST_BAD_DATA: it is damaged, and that memory holds garbage. ST_STORE, ST_RETRY:
- * it could not be read in three tries. */
+ * threads at once. ST_BAD_DATA: it is damaged, and the contents of that memory are
+ * undefined. ST_STORE, ST_RETRY: it could not be read in three tries. */
 struct ckpt_fill {
     void *(*dest)(void *arg, const char *part, const struct safetensors_entry *entry);
     void *arg;
 };
 enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill,
-                      const struct safetensors_heartbeat *heartbeat);
+                      const struct heartbeat *heartbeat);
 /* ckpt_count — checkpoints of DIR by their names, valid or not. 0 is a new run; more than 0 with
- * none valid is a loss that the user must see. */
+ * none valid is an error for the caller to report. */
 enum status ckpt_count(const char *dir, int *count_out);
 /* ckpt_open — opens and verifies one folder; errors as above. */
-enum status ckpt_open(const char *path, const struct safetensors_heartbeat *heartbeat,
-                      struct ckpt **out);
+enum status ckpt_open(const char *path, const struct heartbeat *heartbeat, struct ckpt **out);
 /* ckpt_open_lazy — opens one folder unverified, for what the manifest says. */
 enum status ckpt_open_lazy(const char *path, struct ckpt **out);
 void ckpt_close(struct ckpt *ckpt); /* accepts NULL */

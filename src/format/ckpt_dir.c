@@ -22,7 +22,7 @@ static bool step_of(const char *name, int64_t *out)
 {
     char again[64];
     if (!text_starts(name, STEP_PREFIX) ||
-        text_i64(name + strlen(STEP_PREFIX), 0, INT64_MAX, out) != TEXT_OK)
+        text_parse_i64(name + strlen(STEP_PREFIX), 0, INT64_MAX, out) != TEXT_OK)
         return false;
     return text_format(again, sizeof(again), STEP_PREFIX "%08" PRId64, *out) &&
            strcmp(again, name) == 0;

@@ -1,7 +1,7 @@
 /* ckpt_fill — loads a checkpoint directly into the memory of its tensors. Each file is read once,
  * by a thread of its own, past the page cache where the file system allows it. Each chunk is hashed
- * and copied while it is in the processor's cache. So a load is as fast as the disk, and needs no
- * memory but the chunks. It must not know devices or training. */
+ * and copied while it is in the processor's cache. So a load is as fast as the disk, and needs
+ * memory for the chunks only. It must not know devices or training. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ struct reader {
     struct ckpt_file *part;
     const struct manifest_file *file;
     const struct ckpt_fill *fill;
-    const struct safetensors_heartbeat *heartbeat;
+    const struct heartbeat *heartbeat;
     XXH3_state_t *hash;
     char *chunk;
     int entry_i; /* the first entry that may be in the next chunk */
@@ -128,7 +128,7 @@ static const struct manifest_file *file_of(const struct ckpt *ckpt, const struct
 }
 
 static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
-                             const struct safetensors_heartbeat *heartbeat)
+                             const struct heartbeat *heartbeat)
 {
     struct reader reader[MANIFEST_FILES_MAX];
     enum status st = ST_OK;
@@ -156,7 +156,7 @@ static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
 }
 
 enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill,
-                      const struct safetensors_heartbeat *heartbeat)
+                      const struct heartbeat *heartbeat)
 {
     int tries = 0;
     enum status st;

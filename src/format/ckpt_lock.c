@@ -24,7 +24,7 @@ static int64_t holder_of(int fd)
     ssize_t n = pread(fd, digits, sizeof(digits) - 1, 0);
     digits[n > 0 ? n : 0] = 0;
     digits[strcspn(digits, "\n")] = 0;
-    return text_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK ? pid : 0;
+    return text_parse_i64(digits, 1, INT32_MAX, &pid) == TEXT_OK ? pid : 0;
 }
 
 /* take_lock — flock belongs to the open file, so it ends with the process in any case. */

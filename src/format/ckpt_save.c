@@ -1,7 +1,8 @@
-/* ckpt_save — writes a checkpoint so that at every moment, whatever fails, DIR holds the old ones
- * whole, and the new one whole or not at all. It is written as DIR/.tmp-<pid>-<step>, every file is
- * synced, the folder is synced, renamed, and DIR is synced. For the same reason old ones are
- * renamed before they are removed. It must not know devices or training. */
+/* ckpt_save — writes a checkpoint. At every moment DIR holds the old checkpoints whole, and the new
+ * one whole or not at all. It must not know devices or training.
+ *
+ * A checkpoint is written as DIR/.tmp-<pid>-<step>. Every file is synced, then the folder. The
+ * folder is renamed, and DIR is synced. Old checkpoints are renamed before they are removed. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ struct job {
     const char *dir;
     const struct ckpt_part *part;
     int parts_n;
-    const struct safetensors_heartbeat *heartbeat;
+    const struct heartbeat *heartbeat;
     struct manifest manifest;
     char target[FILE_PATH_MAX], temp[FILE_PATH_MAX], old[FILE_PATH_MAX];
 };
@@ -208,8 +209,7 @@ static enum status prepare(struct job *job, const struct ckpt_meta *meta)
 
 enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
                       const struct ckpt_part *part, int parts_n, int keep,
-                      const struct safetensors_heartbeat *heartbeat, char *path_out,
-                      size_t path_cap)
+                      const struct heartbeat *heartbeat, char *path_out, size_t path_cap)
 {
     struct job job = {.dir = lock->dir, .part = part, .parts_n = parts_n, .heartbeat = heartbeat};
     bool is_done;

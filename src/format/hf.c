@@ -278,7 +278,7 @@ static int64_t layer_of(const char *name)
         return INT32_MAX;
     memcpy(digits, name + 2, n);
     digits[n] = 0;
-    return text_i64(digits, 0, INT32_MAX, &layer) == TEXT_OK ? layer : INT32_MAX;
+    return text_parse_i64(digits, 0, INT32_MAX, &layer) == TEXT_OK ? layer : INT32_MAX;
 }
 
 enum status hf_check_layers(const struct hf_model *hf, int64_t layers)

@@ -196,7 +196,7 @@ static bool find_form(const struct llmc *llmc, const char *name, int *form_out, 
     size_t n = text_starts(name, "h.") ? strspn(name + 2, "0123456789") : 0;
     if (n > 0 && name[2 + n] == '.') {
         if (!text_format(digits, sizeof(digits), "%.*s", (int)n, name + 2) ||
-            text_i64(digits, 0, llmc->layers - 1, &layer) != TEXT_OK)
+            text_parse_i64(digits, 0, llmc->layers - 1, &layer) != TEXT_OK)
             return false;
         name += 3 + n;
     }

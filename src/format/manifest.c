@@ -214,7 +214,7 @@ static int64_t schema_of(const char *bytes, size_t n)
     memcpy(digits, bytes + at, len);
     digits[len] = 0;
     at += len;
-    if (text_i64(digits, 0, INT64_MAX, &schema) != TEXT_OK || !take(bytes, n, &at, ","))
+    if (text_parse_i64(digits, 0, INT64_MAX, &schema) != TEXT_OK || !take(bytes, n, &at, ","))
         return -1;
     return schema;
 }

@@ -332,7 +332,7 @@ enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what,
     uint64_t header_bytes = read_u64_le(bytes);
     if (header_bytes < 2 || header_bytes > HEADER_BYTES_MAX || header_bytes > n - 8)
         return FAIL(ST_BAD_DATA,
-                    "%s: its first 8 bytes tell of a header of %" PRIu64
+                    "%s: its first 8 bytes give a header of %" PRIu64
                     " bytes, but %zu follow (limit %d); it is cut short or not safetensors",
                     what, header_bytes, n - 8, HEADER_BYTES_MAX);
     if (bytes[8] != '{')
@@ -531,7 +531,7 @@ static enum status write_all(struct sink *sink, const struct text *header,
 
 enum status safetensors_write(const char *path, const struct safetensors_source *source,
                               int sources_n, const char *metadata_json,
-                              const struct safetensors_heartbeat *heartbeat, uint64_t *hash_out,
+                              const struct heartbeat *heartbeat, uint64_t *hash_out,
                               int64_t *bytes_out)
 {
     struct text header = {.data = NULL};

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "format/heartbeat.h"
 #include "kernels/tensor.h"
 
 #define SAFETENSORS_DIMS_MAX 8
@@ -60,12 +61,6 @@ struct safetensors_source {
     int64_t dim[SAFETENSORS_DIMS_MAX];
     const void *data;
 };
-/* Called at least every 8 MiB of a long job, with the bytes done since the last call. NULL, or fn
- * NULL: not called. */
-struct safetensors_heartbeat {
-    void (*fn)(void *arg, int64_t bytes);
-    void *arg;
-};
 /* safetensors_bytes — the size of the file that safetensors_write will write. */
 enum status safetensors_bytes(const struct safetensors_source *source, int sources_n,
                               const char *metadata_json, int64_t *bytes_out);
@@ -75,7 +70,7 @@ enum status safetensors_bytes(const struct safetensors_source *source, int sourc
  * needed and the system's text; the caller removes the incomplete file. */
 enum status safetensors_write(const char *path, const struct safetensors_source *source,
                               int sources_n, const char *metadata_json,
-                              const struct safetensors_heartbeat *heartbeat, uint64_t *hash_out,
+                              const struct heartbeat *heartbeat, uint64_t *hash_out,
                               int64_t *bytes_out);
 
 #endif

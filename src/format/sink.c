@@ -25,7 +25,7 @@ struct sink {
     size_t buffered;
     int64_t at, flushed; /* bytes written; bytes whose write-back was started */
     int64_t total_bytes;
-    struct safetensors_heartbeat heartbeat;
+    struct heartbeat heartbeat;
 };
 
 static bool is_direct(const struct sink *sink)
@@ -137,8 +137,8 @@ static enum status open_new(struct sink *sink)
     return ST_OK;
 }
 
-enum status sink_open(const char *path, int64_t total_bytes,
-                      const struct safetensors_heartbeat *heartbeat, struct sink **out)
+enum status sink_open(const char *path, int64_t total_bytes, const struct heartbeat *heartbeat,
+                      struct sink **out)
 {
     struct sink *sink = calloc(1, sizeof *sink);
     if (!sink)

@@ -14,8 +14,8 @@
 struct sink;
 /* sink_open — path must not exist; no link is followed. total_bytes: the planned size, for
  * messages. heartbeat may be NULL. ST_STORE, ST_RETRY. */
-enum status sink_open(const char *path, int64_t total_bytes,
-                      const struct safetensors_heartbeat *heartbeat, struct sink **out);
+enum status sink_open(const char *path, int64_t total_bytes, const struct heartbeat *heartbeat,
+                      struct sink **out);
 enum status sink_add(struct sink *sink, const void *data, int64_t bytes);
 /* sink_end — writes the rest and syncs; returns XXH3-64 and the number of all bytes. */
 enum status sink_end(struct sink *sink, uint64_t *hash_out, int64_t *bytes_out);

@@ -223,7 +223,7 @@ static int64_t seconds_of(const char *name)
     if (!text_starts(name, NAME))
         return -1;
     text_copy(digits, sizeof digits, name + sizeof NAME - 1);
-    return text_i64(digits, 0, INT64_MAX, &seconds) == TEXT_OK ? seconds : -1;
+    return text_parse_i64(digits, 0, INT64_MAX, &seconds) == TEXT_OK ? seconds : -1;
 }
 
 /* seconds_next — now, but later than every existing file: a run that resumes within the second, or

@@ -125,7 +125,7 @@ static enum status take_persistent(struct grad_compress *q)
             sums_at += p->part_bytes;
         }
     }
-    ASSERTF(sums_at == q->sums_bytes, "taken %lld dealt %lld", (long long)q->sums_bytes,
+    ASSERTF(sums_at == q->sums_bytes, "taken %lld handed out %lld", (long long)q->sums_bytes,
             (long long)sums_at);
     return ST_OK;
 }

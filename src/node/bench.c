@@ -156,7 +156,7 @@ static enum status start(struct outcome *outcome, const struct question *questio
         enum status st = getppid() == parent ? work(outcome, question, rank, shm_fd) : ST_PEER;
         if (st != ST_OK && !atomic_exchange(&outcome->aborted, true))
             LOG_ERROR("worker %d: %s", rank, status_message());
-        _exit(status_exit(st));
+        _exit(status_exit_code(st));
     }
     *out = pid;
     return ST_OK;
@@ -218,8 +218,9 @@ static void write_table(const struct outcome *outcome, int ranks, struct text *o
     for (int i = 0; i < outcome->rows_n; i++) {
         const struct bench_run_row *row = &outcome->rows[i];
         text_add(out, "%-15s %10s %6d %12.2f %12.2f %10.3f %10.3f %8lld\n",
-                 bench_run_name(row->call), text_human(human, sizeof(human), (double)row->bytes),
-                 row->runs, row->median_us, row->best_us, bench_run_bus(row, ranks, row->median_us),
+                 bench_run_name(row->call),
+                 text_format_bytes(human, sizeof(human), (double)row->bytes), row->runs,
+                 row->median_us, row->best_us, bench_run_bus(row, ranks, row->median_us),
                  bench_run_bus(row, ranks, row->best_us), (long long)row->wrong);
     }
 }

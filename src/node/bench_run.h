@@ -1,5 +1,5 @@
 /* bench_run — one rank's part of `convoy bench`: run every collective at every size, check the
- * result, then time it. Must not know how ranks were started or who reads the times. */
+ * result, then time it. Must not know how ranks were started, nor the output format. */
 #ifndef CONVOY_NODE_BENCH_RUN_H
 #define CONVOY_NODE_BENCH_RUN_H
 

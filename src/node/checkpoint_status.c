@@ -126,7 +126,7 @@ static void read_history(struct checkpoint_dir *f)
 static const char *age(const struct checkpoint_dir *f, char *out, size_t cap)
 {
     int64_t ms = clock_wall_ms() - f->wall_ms;
-    return text_span(out, cap, ms > 0 ? ms : 0);
+    return text_format_span(out, cap, ms > 0 ? ms : 0);
 }
 
 /* show_settings — {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE pairs. */
@@ -171,7 +171,7 @@ static void show(struct text *t, const struct checkpoint_dir *f)
              f->dims.name, f->dims.task == MODEL_TASK_QA ? "qa" : "lm", f->dims.layers,
              f->dims.heads, f->dims.embed, f->dims.context, f->dims.vocab);
     text_add(t, "step        %" PRId64 "  %s tokens  by convoy %s\n", f->meta.step,
-             text_count(word, sizeof word, (double)f->meta.tokens), f->meta.version);
+             text_format_count(word, sizeof word, (double)f->meta.tokens), f->meta.version);
     text_add(t, "checkpoint  %s  %s ago\n", f->path, age(f, word, sizeof word));
     show_steps(t, f);
     show_settings(t, f->meta.settings_json);

@@ -302,13 +302,13 @@ static void refresh_nodes(struct cluster_bridge *b)
                                          [CLUSTER_NODE_SUSPECT] = "suspect",
                                          [CLUSTER_NODE_LOST] = "lost",
                                          [CLUSTER_NODE_LEFT] = "left"};
-    const struct cluster_node *roster;
-    int nodes_n = b->nodes_n > 1 ? cluster_nodes(b->cluster, &roster) : 0;
+    const struct cluster_node *nodes;
+    int nodes_n = b->nodes_n > 1 ? cluster_nodes(b->cluster, &nodes) : 0;
     int own = (int)conf_i64(b->config.conf, CONF_NODE_ID);
     b->shown_nodes_n = nodes_n < b->nodes_n ? nodes_n : b->nodes_n;
     b->shown_peers_n = 0;
     for (int i = 0; i < b->shown_nodes_n; i++) {
-        const struct cluster_node *node = &roster[i];
+        const struct cluster_node *node = &nodes[i];
         b->nodes[i] = (struct view_node){.node_id = node->node_id,
                                          .state = states[node->state],
                                          .heartbeat_age_seconds = node->heartbeat_age_seconds};
@@ -377,7 +377,7 @@ static enum status wait_for_name(struct cluster_bridge *b)
     return st == ST_RETRY ? FAIL(ST_BAD_SETTING, "%s", status_message()) : st;
 }
 
-static enum status open_meet(struct cluster_bridge *b)
+static enum status open_cluster(struct cluster_bridge *b)
 {
     const struct conf *conf = b->config.conf;
     struct text agreed = {0};
@@ -437,7 +437,7 @@ enum status cluster_bridge_open(const struct cluster_bridge_config *config,
     if (st == ST_OK && b->nodes_n > 1 && node_id == 0)
         st = dataset_server_open(&b->dataset);
     if (st == ST_OK)
-        st = open_meet(b);
+        st = open_cluster(b);
     if (st == ST_OK && b->nodes_n > 1 && node_id > 0)
         publish_job_key(b);
     if (st == ST_OK)

@@ -1,8 +1,8 @@
 /* comm_heartbeat — a thread of the worker that publishes, ten times a second, which collective the
  * worker is in.
  *
- * When nothing moves, every node can thus tell which rank waits for which, and a frozen process
- * from a waiting one. Must not know what is communicated. */
+ * So every node knows, when nothing moves, which rank waits for which, and whether a process is
+ * frozen or waits. Must not know what is communicated. */
 #ifndef CONVOY_NODE_COMM_HEARTBEAT_H
 #define CONVOY_NODE_COMM_HEARTBEAT_H
 

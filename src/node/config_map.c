@@ -239,8 +239,8 @@ enum status config_map_cache(const struct conf *conf)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
                 "CACHE_DIR=%s (default, for neither XDG_CACHE_HOME nor HOME is set) is not a "
-                "folder of this user's alone (user %u, mode %04o%s): what is in it may be "
-                "anybody's; remove it, or set CACHE_DIR",
+                "folder of this user's alone (user %u, mode %04o%s): its content may come from "
+                "another user; remove it, or set CACHE_DIR",
                 dir, (unsigned)info.st_uid, (unsigned)info.st_mode & 07777,
                 S_ISLNK(info.st_mode) ? ", a symbolic link" : "");
 }

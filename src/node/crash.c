@@ -58,7 +58,7 @@ static void end_for_file(const siginfo_t *info)
         on_file.fn(on_file.arg, st, sentence);
     else
         say_on_stderr(sentence);
-    _exit(status_exit(st));
+    _exit(status_exit_code(st));
 }
 
 static void report(int signal_n, siginfo_t *info, void *context)

@@ -61,7 +61,7 @@ void dataset_sync_publish(struct board *board, bool is_validation, const struct 
 
 /* ---- the others ---- */
 
-_Static_assert(FILE_LIST_JSON_MAX <= BOARD_BLOB_MAX, "a bill fits a blob");
+_Static_assert(FILE_LIST_JSON_MAX <= BOARD_BLOB_MAX, "a list of files fits a blob");
 
 static enum status read_job_key(const struct board *board, struct psk *out)
 {

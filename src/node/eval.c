@@ -241,12 +241,13 @@ static enum status say_loss(const struct eval *e, double loss)
         return say_loss_json(e, loss);
     if (model_source_step(&e->source) >= 0)
         text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
-    text_add(&out,
-             "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n",
-             loss, exp(loss),
-             text_count(tokens, sizeof tokens, (double)(samples * e->config.step.seq_tokens)),
-             (long long)samples, (long long)e->config.step.seq_tokens, e->source.dims.name, step,
-             feed_name(e->feed));
+    text_add(
+        &out,
+        "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld  model %s%s  data %s\n",
+        loss, exp(loss),
+        text_format_count(tokens, sizeof tokens, (double)(samples * e->config.step.seq_tokens)),
+        (long long)samples, (long long)e->config.step.seq_tokens, e->source.dims.name, step,
+        feed_name(e->feed));
     return print_text(&out);
 }
 

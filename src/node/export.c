@@ -111,7 +111,7 @@ static enum status write_tokenizer(struct export *ex)
     TRY(bpe_open(&bpe));
     bpe_write_vocab(bpe, next_file(ex, "vocab.json"));
     bpe_write_merges(next_file(ex, "merges.txt"));
-    bpe_write_fast(bpe, next_file(ex, "tokenizer.json"));
+    bpe_write_tokenizer_json(bpe, next_file(ex, "tokenizer.json"));
     bpe_write_settings(ex->dims.context, next_file(ex, "tokenizer_config.json"));
     bpe_write_specials(next_file(ex, "special_tokens_map.json"));
     bpe_close(bpe);
@@ -145,7 +145,8 @@ static enum status run(struct export *ex, const char *from, const char *to)
     TRY(hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n));
     log_console("%s  %s  %s parameters  from %s", to,
                 ex->dims.task == MODEL_TASK_QA ? "GPT2ForQuestionAnswering" : "GPT2LMHeadModel",
-                text_count(count, sizeof count, (double)ex->table.parameters), ckpt_path(ex->ckpt));
+                text_format_count(count, sizeof count, (double)ex->table.parameters),
+                ckpt_path(ex->ckpt));
     return ST_OK;
 }
 

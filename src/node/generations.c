@@ -19,7 +19,7 @@
 #define LINKS_POLL_MS 250
 #define NETWORK_WAIT_MS (10 * 1000)
 #define NETWORK_POLL_MS 20
-/* ranks that have not connected after this time obey a stop: there is no step to finish */
+/* ranks that have not connected after this time stop on request: there is no step to finish */
 #define CONNECT_STOP_MS 3000
 #define CONNECT_WARN_MS 15000
 #define OPEN_MS (120 * 1000)

@@ -142,7 +142,7 @@ static enum status run(struct import *in, const struct conf *conf)
     TRY(save(in, path, sizeof path));
     log_console("%s  %s  %s  %s parameters", path, in->dims.name,
                 in->dims.task == MODEL_TASK_QA ? "qa" : "lm",
-                text_count(count, sizeof count, (double)in->table.parameters));
+                text_format_count(count, sizeof count, (double)in->table.parameters));
     return ST_OK;
 }
 

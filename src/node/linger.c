@@ -33,10 +33,10 @@ static void log_end(const struct conf *conf, enum status st)
     LOG_INFO(
         "%s with exit code %d: /status, /metrics and the page stay available (%s); a signal ends "
         "that",
-        st == ST_OK ? "done" : "failed", status_exit(st), linger_text(conf, why, sizeof why));
+        st == ST_OK ? "done" : "failed", status_exit_code(st), linger_text(conf, why, sizeof why));
     if (st != ST_OK) {
         LOG_ERROR("%s", status_message());
-        termination_write(TERMINATION_LOG, status_exit(st), status_message());
+        termination_write(TERMINATION_LOG, status_exit_code(st), status_message());
     }
     status_clear();
 }

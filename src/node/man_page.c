@@ -111,7 +111,7 @@ void man_page_write(const struct man_page_command *commands, int n, struct text 
     add_settings(out);
     text_add(out, ".SH EXIT STATUS\n");
     for (int st = 0; st < STATUS_N; st++) {
-        text_format(code, sizeof code, "%d", status_exit((enum status)st));
+        text_format(code, sizeof code, "%d", status_exit_code((enum status)st));
         add_item(out, code, status_text((enum status)st));
     }
     text_add(out, ".SH ENVIRONMENT\nEvery setting; \\fBOMP_NUM_THREADS\\fR limits the threads;\n"

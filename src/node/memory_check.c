@@ -144,7 +144,7 @@ static void try_recompute(const struct memory_check *f, const struct trainer_con
     }
 }
 
-/* with_nodes — the same workers on so many nodes; false: such a batch cannot be dealt out. */
+/* with_nodes — the same workers on so many nodes; false: the batch cannot be divided among them. */
 static bool with_nodes(const struct memory_check *f, struct trainer_config *c, int nodes,
                        struct comm_place *at)
 {
@@ -250,8 +250,8 @@ static void log_table(const struct need *need, int workers_n, const char *where)
     for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
         if (need->kind[kind] > 0)
             LOG_INFO("%-24s %12s", memory_plan_text((enum memory_plan_kind)kind),
-                     text_human(all, sizeof all, (double)need->kind[kind]));
-    LOG_INFO("%-24s %12s", "all", text_human(all, sizeof all, (double)need->sum));
+                     text_format_bytes(all, sizeof all, (double)need->kind[kind]));
+    LOG_INFO("%-24s %12s", "all", text_format_bytes(all, sizeof all, (double)need->sum));
 }
 
 /* compare_memory — the beginning of the sentence: what is needed, what there is. ST_OK: it fits. */
@@ -259,10 +259,10 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
                                   size_t cap)
 {
     char sum[32], each[32], most[32], left[32];
-    text_human(sum, sizeof sum, (double)need->sum);
-    text_human(each, sizeof each, (double)need->each);
-    text_human(most, sizeof most, (double)f->most_bytes);
-    text_human(left, sizeof left, (double)f->free_bytes);
+    text_format_bytes(sum, sizeof sum, (double)need->sum);
+    text_format_bytes(each, sizeof each, (double)need->each);
+    text_format_bytes(most, sizeof most, (double)f->most_bytes);
+    text_format_bytes(left, sizeof left, (double)f->free_bytes);
     if (is_over(need->sum, f->most_bytes)) {
         text_format(out, cap, "needs %s of memory, but %s has %s", sum, f->owner, most);
         return ST_BAD_SETTING;
@@ -271,7 +271,7 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
         text_format(out, cap,
                     "needs %s of memory in a process, the limits of this one (ulimit -v, -d) leave "
                     "%s; raise them",
-                    each, text_human(left, sizeof left, (double)f->each_bytes));
+                    each, text_format_bytes(left, sizeof left, (double)f->each_bytes));
         return ST_BAD_SETTING;
     }
     if (!is_over(need->sum, f->free_bytes))
@@ -288,10 +288,10 @@ static enum status log_planned(const struct memory_check *f, const struct need *
     char sum[32], left[32];
     if (f->place.at.local == 0)
         LOG_INFO("memory planned: %s of %s for %d worker%s, %s free",
-                 text_human(sum, sizeof sum, (double)need->sum),
+                 text_format_bytes(sum, sizeof sum, (double)need->sum),
                  f->is_device ? "a GPU" : "this node", workers_n, workers_n == 1 ? "" : "s",
                  f->free_bytes < 0 ? "unknown how much is"
-                                   : text_human(left, sizeof left, (double)f->free_bytes));
+                                   : text_format_bytes(left, sizeof left, (double)f->free_bytes));
     return ST_OK;
 }
 

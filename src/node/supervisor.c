@@ -36,7 +36,7 @@
 
 #define TICK_MS 50
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
-/* for so long a worker that has not begun to train may obey a stop by itself; then it is killed */
+/* for so long a worker that has not begun to train may stop by itself; then it is killed */
 #define LOADING_STOP_MS 3000
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
 
@@ -52,7 +52,7 @@ void supervisor_end(struct supervisor *s, enum status st)
     s->is_over = true;
     s->result = st;
     if (st != ST_OK) {
-        s->node.error = (struct board_error){.code = status_exit(st), .node = s->node.node_id};
+        s->node.error = (struct board_error){.code = status_exit_code(st), .node = s->node.node_id};
         text_copy(s->node.error.message, sizeof s->node.error.message, status_message());
     }
     supervisor_set_phase(s, st == ST_OK ? BOARD_PHASE_DONE : BOARD_PHASE_FAILED);

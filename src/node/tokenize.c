@@ -27,8 +27,8 @@ static bool go_on(void *arg, int64_t bytes_done, int64_t bytes_total)
     const int64_t now_ms = clock_ms();
     if (now_ms - *reported_ms >= TOKENIZE_REPORT_MS && bytes_total > 0) {
         char done[32], total[32];
-        LOG_INFO("tokenised %s of %s", text_human(done, sizeof done, (double)bytes_done),
-                 text_human(total, sizeof total, (double)bytes_total));
+        LOG_INFO("tokenised %s of %s", text_format_bytes(done, sizeof done, (double)bytes_done),
+                 text_format_bytes(total, sizeof total, (double)bytes_total));
         *reported_ms = now_ms;
     }
     return stop_signal == 0;
@@ -65,8 +65,8 @@ enum status tokenize_main(const struct conf *conf)
                     "stopped by a signal; %s was not written", out_path);
     TRY(config_map_name_setting(st, false));
     log_console("%s  %s tokens  %s  %.1f s", out_path,
-                text_count(count, sizeof count, (double)tokens),
-                text_human(human, sizeof human, (double)file_bytes(out_path)),
+                text_format_count(count, sizeof count, (double)tokens),
+                text_format_bytes(human, sizeof human, (double)file_bytes(out_path)),
                 (double)(clock_ms() - began_ms) / 1e3);
     return ST_OK;
 }

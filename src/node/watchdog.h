@@ -8,9 +8,9 @@
  *     (machines may be slow or busy), at least 60 s
  *   - while loading or saving at least ten minutes: one disk may hold the worker that long
  *
- * A worker that waits for other ranks in a collective is silent too. Its comm heartbeat says so;
- * then the other ranks are late, and each node judges only its own workers. A process whose comm
- * heartbeat stops is frozen. Must not know processes, signals or the board's memory. */
+ * A worker that waits for other ranks in a collective is silent too. Its comm heartbeat reports
+ * that. Then the other ranks are late, and each node checks only its own workers. A process
+ * whose comm heartbeat stops is frozen. Must not know processes, signals or the board's memory. */
 #ifndef CONVOY_NODE_WATCHDOG_H
 #define CONVOY_NODE_WATCHDOG_H
 

@@ -354,7 +354,7 @@ static void publish_end(struct worker *w, enum status st, const char *sentence)
     struct board_worker last;
     if (!board_worker_copy(w->board, w->worker_i, &last))
         last = w->stats;
-    last.error.code = status_exit(st);
+    last.error.code = status_exit_code(st);
     last.error.node = w->node.node_id;
     text_copy(last.error.message, sizeof last.error.message, sentence);
     board_worker_publish(w->board, w->worker_i, &last);
@@ -369,7 +369,7 @@ static void end_of_file(void *arg, enum status st, const char *sentence)
 static void publish_error(struct worker *w, enum status st)
 {
     publish_end(w, st, status_message());
-    LOG_DEBUG("worker ends with %s at %s", status_name(st), status_places());
+    LOG_DEBUG("worker ends with %s at %s", status_name(st), status_trace());
     status_clear(); /* the supervisor logs it, once */
 }
 

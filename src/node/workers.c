@@ -13,7 +13,8 @@
 #include "node/watchdog.h"
 
 #define NEVER (-1)
-#define CLOSE_MS 2000 /* a killed process is gone at once; one in a disk's hands is left to init */
+#define CLOSE_MS \
+    2000 /* a killed process is gone at once; one that waits for a disk is left to init */
 
 struct workers_process {
     pid_t pid;        /* 0: none */

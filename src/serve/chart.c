@@ -88,8 +88,8 @@ static void add_curve(struct text *t, const char *label, const cJSON *points, co
     if (isnan(curve.first))
         return;
     if (is_count) {
-        text_count(first, sizeof(first), curve.first);
-        text_count(last, sizeof(last), curve.last);
+        text_format_count(first, sizeof(first), curve.first);
+        text_format_count(last, sizeof(last), curve.last);
     } else {
         text_format(first, sizeof(first), "%.4g", curve.first);
         text_format(last, sizeof(last), "%.4g", curve.last);
@@ -121,7 +121,7 @@ static void add_events(struct text *t, const cJSON *events)
         if (skipped-- > 0 || json_text(event, "text")[0] == 0)
             continue;
         const bool is_known = seconds >= 0 && seconds < 1e12;
-        text_span(after, sizeof(after), is_known ? (int64_t)(seconds * 1000) : -1);
+        text_format_span(after, sizeof(after), is_known ? (int64_t)(seconds * 1000) : -1);
         text_add(t, "after %-5s  %s\n", after, json_text(event, "text"));
     }
 }

@@ -87,11 +87,11 @@ static struct history_point empty_point(int64_t at_ms, enum board_phase phase)
 }
 
 /* measure — the numbers of a step done since the last observation; those of LAST are set apart. */
-static void measure(struct history_point *point, const struct board_worker *lead)
+static void measure(struct history_point *point, const struct board_worker *first_worker)
 {
-#define VALUE_NUMBER(field) lead->field
-#define VALUE_MS(field) lead->field
-#define VALUE_TIMES(field) view_step_ms(lead, 0)
+#define VALUE_NUMBER(field) first_worker->field
+#define VALUE_MS(field) first_worker->field
+#define VALUE_TIMES(field) view_step_ms(first_worker, 0)
 #define MEASURE_NONE(NAME, value)
 #define MEASURE_MEAN(NAME, value) point->values[HISTORY_CURVE_##NAME] = value;
 #define MEASURE_LAST(NAME, value)
@@ -99,7 +99,7 @@ static void measure(struct history_point *point, const struct board_worker *lead
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
     point->phase = BOARD_PHASE_TRAINING;
-    point->loss_low = point->loss_high = (float)lead->loss;
+    point->loss_low = point->loss_high = (float)first_worker->loss;
 }
 
 /* measure_gpus — of this node: mean load, fullest memory, highest temperature, sum of power. */
@@ -128,22 +128,24 @@ static void measure_gpus(struct history_point *point, const struct view *view)
  * evaluates, saves or recovers. */
 static struct history_point point_of(struct history *h, const struct view *view, int64_t at_ms)
 {
-    const struct board_worker *lead = view->lead;
+    const struct board_worker *first_worker = view->first_worker;
     struct history_point point = empty_point(at_ms, view->phase);
     measure_gpus(&point, view);
-    if (lead == NULL || lead->step < 0 || plain_phase(view->phase) != BOARD_PHASE_TRAINING)
+    if (first_worker == NULL || first_worker->step < 0 ||
+        plain_phase(view->phase) != BOARD_PHASE_TRAINING)
         return point;
-    const bool is_new =
-                   lead->step_ms_n > 0 && (lead->step != h->step || lead->step_ms_n != h->timed_n),
-               is_evaluated = isfinite(lead->val_loss) && lead->val_loss != h->val_loss;
+    const bool is_new = first_worker->step_ms_n > 0 &&
+                        (first_worker->step != h->step || first_worker->step_ms_n != h->timed_n),
+               is_evaluated =
+                   isfinite(first_worker->val_loss) && first_worker->val_loss != h->val_loss;
     if (is_new)
-        measure(&point, lead);
+        measure(&point, first_worker);
     if (is_evaluated)
-        point.values[HISTORY_CURVE_VAL_LOSS] = h->val_loss = lead->val_loss;
+        point.values[HISTORY_CURVE_VAL_LOSS] = h->val_loss = first_worker->val_loss;
     if (is_new || is_evaluated)
-        point.step = lead->step;
-    h->step = lead->step;
-    h->timed_n = lead->step_ms_n;
+        point.step = first_worker->step;
+    h->step = first_worker->step;
+    h->timed_n = first_worker->step_ms_n;
     return point;
 }
 
@@ -210,7 +212,8 @@ static void note_nodes(struct history *h, const struct view *view, int64_t age_m
 static void note_checkpoint(struct history *h, const struct view *view, int64_t age_ms)
 {
     char text[400];
-    const struct board_checkpoint *checkpoint = view->lead != NULL ? &view->lead->checkpoint : NULL;
+    const struct board_checkpoint *checkpoint =
+        view->first_worker != NULL ? &view->first_worker->checkpoint : NULL;
     if (checkpoint == NULL)
         return;
     if (checkpoint->failures > h->failures) {

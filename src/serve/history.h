@@ -78,7 +78,7 @@ struct history {
     struct history_sample samples[HISTORY_SAMPLES];
     /* As of the last observation, to detect changes. */
     enum board_phase phase;
-    int64_t step, timed_n; /* of the lead worker: its last step, and how many it has timed */
+    int64_t step, timed_n; /* of the first worker: its last step, and how many it has timed */
     double val_loss;       /* the last one; 0: none yet */
     int64_t restarts, failures;
     int nodes_there;

@@ -46,9 +46,9 @@ static void add_info(struct text *t, const struct view *view)
     text_add(t, ",");
     add_label(t, "device", view_device(view));
     text_add(t, ",");
-    add_label(t, "model", view->lead != NULL ? view->lead->model.name : "");
+    add_label(t, "model", view->first_worker != NULL ? view->first_worker->model.name : "");
     text_add(t, ",");
-    add_label(t, "task", view->lead != NULL ? view->lead->model.task : "");
+    add_label(t, "task", view->first_worker != NULL ? view->first_worker->model.task : "");
     text_add(t, "} 1\n");
 }
 
@@ -85,41 +85,47 @@ static void add_node(struct text *t, const struct view *view)
 }
 
 /* ADD_kind — a number of the job by the lowest rank of this node that has published one. */
-#define ADD_COUNT(field, ...) add_one(t, __VA_ARGS__, has ? rank_stats_count(lead->field) : NAN);
-#define ADD_NUMBER(field, ...) add_one(t, __VA_ARGS__, has ? lead->field : NAN);
-#define ADD_LEFT(field, ...) add_one(t, __VA_ARGS__, has ? rank_stats_left(lead->field) : NAN);
-#define ADD_TIMES(field, ...) add_times(t, lead, __VA_ARGS__);
+#define ADD_COUNT(field, ...) \
+    add_one(t, __VA_ARGS__, has ? rank_stats_count(first_worker->field) : NAN);
+#define ADD_NUMBER(field, ...) add_one(t, __VA_ARGS__, has ? first_worker->field : NAN);
+#define ADD_REMAINING(field, ...) \
+    add_one(t, __VA_ARGS__, has ? rank_stats_remaining(first_worker->field) : NAN);
+#define ADD_TIMES(field, ...) add_times(t, first_worker, __VA_ARGS__);
 
-static void add_times(struct text *t, const struct board_worker *lead, const char *name,
+static void add_times(struct text *t, const struct board_worker *first_worker, const char *name,
                       const char *type, const char *help)
 {
-    bool has = lead != NULL;
-    add_one(t, name, type, help, has ? view_step_ms(lead, 0) / 1000 : NAN);
+    bool has = first_worker != NULL;
+    add_one(t, name, type, help, has ? view_step_ms(first_worker, 0) / 1000 : NAN);
     add_one(t, "step_p50_seconds", "gauge", "Median duration of the last 256 steps.",
-            has ? view_step_ms(lead, 0.50) / 1000 : NAN);
+            has ? view_step_ms(first_worker, 0.50) / 1000 : NAN);
     add_one(t, "step_p95_seconds", "gauge",
             "95th percentile of the duration of the last 256 steps.",
-            has ? view_step_ms(lead, 0.95) / 1000 : NAN);
+            has ? view_step_ms(first_worker, 0.95) / 1000 : NAN);
 }
 
-static void add_training(struct text *t, const struct board_worker *lead)
+static void add_training(struct text *t, const struct board_worker *first_worker)
 {
-    bool has = lead != NULL;
-    add_one(t, "step", "gauge", "Steps done.", has ? rank_stats_count(lead->step) : NAN);
+    bool has = first_worker != NULL;
+    add_one(t, "step", "gauge", "Steps done.", has ? rank_stats_count(first_worker->step) : NAN);
 #define JOB_STAT(NAME, field, kind, curve, metric, type, help) ADD_##kind(field, metric, type, help)
 #include "base/rank_stats.def"
     add_one(t, "model_parameters", "gauge", "Parameters of the model.",
-            has && lead->model.name[0] != 0 ? rank_stats_count(lead->model.parameters) : NAN);
+            has && first_worker->model.name[0] != 0
+                ? rank_stats_count(first_worker->model.parameters)
+                : NAN);
     add_one(t, "loading_ratio", "gauge", "Part of the data or weights loaded so far.",
-            has && lead->loading_total > 0
-                ? rank_stats_count(lead->loading_done) / (double)lead->loading_total
+            has && first_worker->loading_total > 0
+                ? rank_stats_count(first_worker->loading_done) / (double)first_worker->loading_total
                 : NAN);
 }
 
 static void add_checkpoint(struct text *t, const struct view *view)
 {
     const struct board_checkpoint *newest = view_checkpoint(view),
-                                  *last = view->lead != NULL ? &view->lead->checkpoint : NULL;
+                                  *last = view->first_worker != NULL
+                                              ? &view->first_worker->checkpoint
+                                              : NULL;
     double age = newest != NULL ? (double)(view->wall_ms - newest->wall_ms) / 1000 : NAN;
     add_one(t, "checkpoint_step", "gauge", "Step of the last checkpoint.",
             newest != NULL ? rank_stats_count(newest->step) : NAN);
@@ -247,7 +253,7 @@ static void add_door(struct text *t, const struct view *view)
 static void write_all(const struct view *view, struct text *t)
 {
     add_node(t, view);
-    add_training(t, view->lead);
+    add_training(t, view->first_worker);
     add_checkpoint(t, view);
     add_ranks(t, view);
     add_gpus(t, view);

@@ -20,17 +20,18 @@ static void add_number(struct text *t, const char *name, double value)
         text_add(t, "<li>%s %.4f</li>", name, value);
 }
 
-static void add_step(struct text *t, const struct board_worker *lead)
+static void add_step(struct text *t, const struct board_worker *first_worker)
 {
     char speed[32];
-    if (lead == NULL || lead->step < 0)
+    if (first_worker == NULL || first_worker->step < 0)
         return;
-    text_add(t, "<li>step %lld of %lld</li>", (long long)lead->step, (long long)lead->steps);
-    add_number(t, "loss", lead->loss);
-    add_number(t, "validation loss", lead->val_loss);
-    if (isfinite(lead->tokens_per_second))
+    text_add(t, "<li>step %lld of %lld</li>", (long long)first_worker->step,
+             (long long)first_worker->steps);
+    add_number(t, "loss", first_worker->loss);
+    add_number(t, "validation loss", first_worker->val_loss);
+    if (isfinite(first_worker->tokens_per_second))
         text_add(t, "<li>%s tokens a second</li>",
-                 text_count(speed, sizeof(speed), lead->tokens_per_second));
+                 text_format_count(speed, sizeof(speed), first_worker->tokens_per_second));
 }
 
 static void add_checkpoint(struct text *t, const struct board_checkpoint *checkpoint)
@@ -54,7 +55,7 @@ void noscript_write(const struct view *view, struct text *t)
         text_add(t, "</p>");
     }
     text_add(t, "<ul>");
-    add_step(t, view->lead);
+    add_step(t, view->first_worker);
     add_checkpoint(t, view_checkpoint(view));
     for (int i = 0; i < view->nodes_n; i++)
         text_add(t, "<li>node %d %s</li>", view->nodes[i].node_id, view->nodes[i].state);

@@ -31,11 +31,11 @@ static void add_seconds(cJSON *object, const char *key, int64_t ms)
     json_add_number(object, key, ms >= 0 ? (double)ms / 1000 : NAN);
 }
 
-static void add_model(cJSON *root, const struct board_worker *lead)
+static void add_model(cJSON *root, const struct board_worker *first_worker)
 {
     static const struct board_model unknown = {"", "", -1, -1, -1, -1, -1, -1};
     const struct board_model *model =
-        lead != NULL && lead->model.name[0] != 0 ? &lead->model : &unknown;
+        first_worker != NULL && first_worker->model.name[0] != 0 ? &first_worker->model : &unknown;
     cJSON *object = cJSON_AddObjectToObject(root, "model");
     add_text(object, "name", model->name);
     add_count(object, "layers", model->layers);
@@ -60,26 +60,26 @@ static void add_mesh(cJSON *root, const struct board_node *node)
 #define ADD_COUNT(object, from, field) add_count(object, #field, (from)->field);
 #define ADD_NUMBER(object, from, field) json_add_number(object, #field, (from)->field);
 #define ADD_MS ADD_NUMBER
-#define ADD_LEFT(object, from, field) \
-    json_add_number(object, #field, rank_stats_left((from)->field));
+#define ADD_REMAINING(object, from, field) \
+    json_add_number(object, #field, rank_stats_remaining((from)->field));
 #define ADD_TIMES(object, from, field) add_times(object, #field, from);
 
-static void add_times(cJSON *root, const char *key, const struct board_worker *lead)
+static void add_times(cJSON *root, const char *key, const struct board_worker *first_worker)
 {
     cJSON *object = cJSON_AddObjectToObject(root, key);
-    json_add_number(object, "last", view_step_ms(lead, 0));
-    json_add_number(object, "p50", view_step_ms(lead, 0.50));
-    json_add_number(object, "p95", view_step_ms(lead, 0.95));
+    json_add_number(object, "last", view_step_ms(first_worker, 0));
+    json_add_number(object, "p50", view_step_ms(first_worker, 0.50));
+    json_add_number(object, "p95", view_step_ms(first_worker, 0.95));
 }
 
-static void add_numbers(cJSON *root, const struct board_worker *lead)
+static void add_numbers(cJSON *root, const struct board_worker *first_worker)
 {
     static const struct board_worker unknown = {
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
     };
-    const struct board_worker *from = lead != NULL ? lead : &unknown;
+    const struct board_worker *from = first_worker != NULL ? first_worker : &unknown;
     add_count(root, "step", from->step);
 #define JOB_STAT(NAME, field, kind, ...) ADD_##kind(root, from, field)
 #include "base/rank_stats.def"
@@ -94,7 +94,8 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     add_text(object, "path", last != NULL ? last->path : "");
     /* the wall clock may be set back */
     add_seconds(object, "age_seconds", last != NULL && age_ms < 0 ? 0 : age_ms);
-    const struct board_checkpoint *now = view->lead != NULL ? &view->lead->checkpoint : NULL;
+    const struct board_checkpoint *now =
+        view->first_worker != NULL ? &view->first_worker->checkpoint : NULL;
     json_add_number(object, "stall_seconds", now != NULL ? now->stall_ms / 1000 : NAN);
     json_add_number(object, "save_seconds", now != NULL ? now->save_ms / 1000 : NAN);
     add_count(object, "failures", now != NULL ? now->failures : -1);
@@ -195,9 +196,9 @@ void report_write(const struct view *view, struct text *t)
     add_count(root, "n_nodes", node->n_nodes);
     add_text(root, "backend", view_backend(view));
     add_text(root, "device", view_device(view));
-    add_model(root, view->lead);
+    add_model(root, view->first_worker);
     add_mesh(root, node);
-    add_numbers(root, view->lead);
+    add_numbers(root, view->first_worker);
     add_seconds(root, "uptime_seconds",
                 node->started_ms > 0 ? view->now_ms - node->started_ms : -1);
     add_seconds(root, "progress_age_seconds", view_progress_age_ms(view));

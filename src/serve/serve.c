@@ -89,7 +89,7 @@ static void take_sample(struct serve *serve)
         return;
     *blank = 0;
     cJSON *text = cJSON_Parse(blank + 1);
-    if (text_i64(blob, 0, INT64_MAX, &step) == TEXT_OK && cJSON_IsString(text))
+    if (text_parse_i64(blob, 0, INT64_MAX, &step) == TEXT_OK && cJSON_IsString(text))
         history_sample(&serve->history, &serve->view, step, text->valuestring);
     cJSON_Delete(text);
 }
@@ -100,15 +100,15 @@ static void restore_history(struct serve *serve)
 {
     static struct history old;
     struct text found;
-    const struct board_worker *lead = serve->view.lead;
-    if (lead == NULL || lead->rank != 0 || lead->begun_step < 0 ||
+    const struct board_worker *first_worker = serve->view.first_worker;
+    if (first_worker == NULL || first_worker->rank != 0 || first_worker->begun_step < 0 ||
         !archive_read(serve->archive, &found))
         return;
     serve->is_restored = true;
     struct status_saved saved; /* the message of a run that has failed already stays */
     status_save(&saved);
     if (found.len > 0 && history_read(found.data, found.len, &old) == ST_OK)
-        history_read_prepend(&serve->history, &old, lead->begun_step);
+        history_read_prepend(&serve->history, &old, first_worker->begun_step);
     else if (found.len > 0)
         LOG_WARN("%s: %s", serve->config.archive_path, status_message());
     status_restore(&saved);

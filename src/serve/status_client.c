@@ -136,14 +136,14 @@ static struct cell small(double value)
 static struct cell count(double value)
 {
     struct cell out;
-    text_count(out.text, sizeof(out.text), value);
+    text_format_count(out.text, sizeof(out.text), value);
     return out;
 }
 
 static struct cell milliseconds(double ms)
 {
     struct cell out;
-    text_ms(out.text, sizeof(out.text), ms);
+    text_format_ms(out.text, sizeof(out.text), ms);
     return out;
 }
 
@@ -151,14 +151,14 @@ static struct cell span(double seconds)
 {
     struct cell out;
     bool is_known = seconds >= 0 && seconds < 1e12;
-    text_span(out.text, sizeof(out.text), is_known ? (int64_t)(seconds * 1000) : -1);
+    text_format_span(out.text, sizeof(out.text), is_known ? (int64_t)(seconds * 1000) : -1);
     return out;
 }
 
 static struct cell size(double bytes)
 {
     struct cell out;
-    text_human(out.text, sizeof(out.text), bytes);
+    text_format_bytes(out.text, sizeof(out.text), bytes);
     return out;
 }
 

@@ -35,7 +35,8 @@ bool view_is_over(const struct view *view)
 
 const struct board_checkpoint *view_checkpoint(const struct view *view)
 {
-    const struct board_checkpoint *posted = view->lead != NULL ? &view->lead->checkpoint : NULL;
+    const struct board_checkpoint *posted =
+        view->first_worker != NULL ? &view->first_worker->checkpoint : NULL;
     if (posted != NULL && posted->step >= 0 && posted->path[0] != 0)
         return posted;
     return view->node.checkpoint.step >= 0 && view->node.checkpoint.path[0] != 0
@@ -51,7 +52,8 @@ int64_t view_resume_step(const struct view *view)
 /* phase_of — the node's own phase after its end and while no worker has posted. */
 static enum board_phase phase_of(const struct view *view)
 {
-    return view_is_over(view) || view->lead == NULL ? view->node.phase : view->lead->phase;
+    return view_is_over(view) || view->first_worker == NULL ? view->node.phase
+                                                            : view->first_worker->phase;
 }
 
 void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
@@ -62,7 +64,7 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     out->is_stopping = board_requested(board) > BOARD_REQUEST_SAVE;
     board_node_copy(board, &out->node);
     out->workers_n = out->node.workers_n;
-    out->lead = NULL;
+    out->first_worker = NULL;
     out->nodes_n = out->peers_n = 0;
     out->door = (struct view_door){0};
     out->history = NULL;
@@ -73,8 +75,9 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     for (int i = 0; i < out->workers_n; i++) {
         take_worker(&out->workers[i], board, i, now_ms, hang_ms);
         const struct board_worker *post = &out->workers[i].post;
-        if (out->workers[i].has_posted && (out->lead == NULL || post->rank < out->lead->rank))
-            out->lead = post;
+        if (out->workers[i].has_posted &&
+            (out->first_worker == NULL || post->rank < out->first_worker->rank))
+            out->first_worker = post;
     }
     out->phase = phase_of(out);
 }
@@ -87,15 +90,16 @@ int view_rank(const struct view *view, int worker_i)
 
 const char *view_backend(const struct view *view)
 {
-    return view->lead != NULL && view->lead->backend[0] != 0 ? view->lead->backend
-                                                             : view->node.backend;
+    return view->first_worker != NULL && view->first_worker->backend[0] != 0
+               ? view->first_worker->backend
+               : view->node.backend;
 }
 
 const char *view_device(const struct view *view)
 {
-    return view->lead == NULL || view->lead->device[0] == 0 ? view->node.device
-           : text_starts(view->lead->device, "cuda")        ? "cuda"
-                                                            : "cpu";
+    return view->first_worker == NULL || view->first_worker->device[0] == 0 ? view->node.device
+           : text_starts(view->first_worker->device, "cuda")                ? "cuda"
+                                                                            : "cpu";
 }
 
 int view_ranks(const struct view *view) { return view->workers_n + view->peers_n; }

@@ -70,13 +70,13 @@ struct view {
     const struct journal *journal; /* borrowed; NULL: none */
     /* borrowed: those that differ from their defaults, one line of JSON */
     const char *settings;
-    /* The post of the lowest rank of this node; NULL: no worker has posted. */
-    const struct board_worker *lead;
+    /* what the lowest rank of this node published; NULL: nothing yet */
+    const struct board_worker *first_worker;
     enum board_phase phase;
 };
 
 /* view_backend — what carries data between the workers (comm_backend in comm.h); "": not connected
- * yet. view_device — "cpu" or "cuda": what the node's lead worker reports, else what is planned. */
+ * yet. view_device — "cpu" or "cuda": what the first worker reports, else what is planned. */
 const char *view_backend(const struct view *view);
 const char *view_device(const struct view *view);
 

@@ -420,8 +420,8 @@ close:
 }
 
 enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progress *progress,
-                            const float *copy, const struct safetensors_heartbeat *heartbeat,
-                            char *path, size_t path_cap)
+                            const float *copy, const struct heartbeat *heartbeat, char *path,
+                            size_t path_cap)
 {
     struct ckpt_meta meta = {.step = progress->step,
                              .samples = progress->samples,

@@ -26,7 +26,7 @@ struct checkpoint_config {
     const char *settings_json; /* settings that shape the losses, as a JSON object */
     const char *version;
     uint64_t seed, data_fingerprint;
-    struct safetensors_heartbeat heartbeat;
+    struct heartbeat heartbeat;
     /* planned steps of the run: a checkpoint of that many is not loaded, so checkpoint_find
      * verifies it */
     int64_t steps;
@@ -73,7 +73,6 @@ enum status checkpoint_attach(struct checkpoint *checkpoint, struct step *step,
  * config's. Blocks until it is on disk. Any thread may call it, one at a time. */
 enum status checkpoint_save(struct checkpoint *checkpoint,
                             const struct checkpoint_progress *progress, const float *copy,
-                            const struct safetensors_heartbeat *heartbeat, char *path,
-                            size_t path_cap);
+                            const struct heartbeat *heartbeat, char *path, size_t path_cap);
 
 #endif

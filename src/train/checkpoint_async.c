@@ -70,8 +70,8 @@ static enum status take_copy(struct checkpoint_async *s)
     char need[32], have[32], step[32];
     int64_t bytes = part_bytes(s) * step_parts(s->config.step), free_bytes = s->config.memory_bytes;
     void *copy;
-    text_human(need, sizeof need, (double)bytes);
-    text_human(have, sizeof have, (double)free_bytes);
+    text_format_bytes(need, sizeof need, (double)bytes);
+    text_format_bytes(have, sizeof have, (double)free_bytes);
     if (free_bytes >= 0 && free_bytes - RESERVE_BYTES < bytes)
         return FAIL(memory_status(bytes + RESERVE_BYTES),
                     "a copy of the state needs %s, but only %s of memory are free (256 MiB are "
@@ -83,7 +83,7 @@ static enum status take_copy(struct checkpoint_async *s)
     s->copy_bytes = bytes;
     LOG_INFO("memory: %s for training, %s more (of %s free) for the copy that is written while "
              "training continues, allocated in %.2f s",
-             text_human(step, sizeof step, (double)step_memory_bytes(s->config.step)), need,
+             text_format_bytes(step, sizeof step, (double)step_memory_bytes(s->config.step)), need,
              free_bytes < 0 ? "unknown" : have, (double)(clock_ms() - begin_ms) / 1000);
     return ST_OK;
 }
@@ -137,7 +137,7 @@ static void count_bytes(void *arg, int64_t bytes)
 static void *write_copy(void *arg)
 {
     struct checkpoint_async *s = arg;
-    struct safetensors_heartbeat heartbeat = {count_bytes, s};
+    struct heartbeat heartbeat = {count_bytes, s};
     s->st =
         checkpoint_save(s->config.checkpoint, &s->progress, (const float *)(const void *)s->copy,
                         &heartbeat, s->path, sizeof s->path);

@@ -23,14 +23,14 @@
 static void add_ms(struct text *t, double ms)
 {
     char word[32];
-    text_add(t, "  %s", text_ms(word, sizeof word, ms));
+    text_add(t, "  %s", text_format_ms(word, sizeof word, ms));
 }
 
 static void add_speed(struct text *t, const struct console_step *now, bool has_mfu)
 {
     char word[32];
     if (isfinite(now->tokens_per_second))
-        text_add(t, "  %s tok/s", text_count(word, sizeof word, now->tokens_per_second));
+        text_add(t, "  %s tok/s", text_format_count(word, sizeof word, now->tokens_per_second));
     if (has_mfu && isfinite(now->mfu))
         text_add(t, "  mfu %.1f%%", 100 * now->mfu);
     if (has_mfu && now->comm > 0)
@@ -38,7 +38,8 @@ static void add_speed(struct text *t, const struct console_step *now, bool has_m
     if (has_mfu && now->comm > 0 && isfinite(now->hidden))
         text_add(t, " (%.0f%% hidden)", 100 * now->hidden);
     if (isfinite(now->eta_seconds))
-        text_add(t, "  eta %s", text_span(word, sizeof word, (int64_t)(1000 * now->eta_seconds)));
+        text_add(t, "  eta %s",
+                 text_format_span(word, sizeof word, (int64_t)(1000 * now->eta_seconds)));
 }
 
 /* give — copies the text to out and frees it. */

@@ -25,7 +25,7 @@ static int64_t line_step(const char *line, size_t n)
         digits[used++] = line[i];
     digits[used] = 0;
     int64_t step;
-    return text_i64(digits, 0, INT64_MAX, &step) == TEXT_OK ? step : -1;
+    return text_parse_i64(digits, 0, INT64_MAX, &step) == TEXT_OK ? step : -1;
 }
 
 bool metrics_file_keep(const char *text, size_t bytes, int64_t step, size_t *keep_out)

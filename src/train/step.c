@@ -273,10 +273,12 @@ static void text_held(const struct step *s, char *out, size_t cap)
     if (held_bytes < 0) /* no /proc */
         return;
     dev_info(s->config.dev, &info);
-    text_format(
-        out, cap, "; the process holds %s%s%s", text_human(host, sizeof(host), (double)held_bytes),
-        info.taken_bytes < 0 ? "" : ", and of its GPU ",
-        info.taken_bytes < 0 ? "" : text_human(device, sizeof(device), (double)info.taken_bytes));
+    text_format(out, cap, "; the process holds %s%s%s",
+                text_format_bytes(host, sizeof(host), (double)held_bytes),
+                info.taken_bytes < 0 ? "" : ", and of its GPU ",
+                info.taken_bytes < 0
+                    ? ""
+                    : text_format_bytes(device, sizeof(device), (double)info.taken_bytes));
 }
 
 /* log_memory — once for all ranks: the memory of a rank, as it was planned. */
@@ -291,13 +293,13 @@ static void log_memory(const struct step *s)
     text_held(s, held, sizeof(held));
     LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, "
              "unsharded buffers %s, compression %s, passes %s, kernel scratch %s%s",
-             text_human(word[0], 32, (double)m.store.params),
-             text_human(word[1], 32, (double)m.store.grads),
-             text_human(word[2], 32, (double)m.store.moments),
-             text_human(word[3], 32, (double)m.store.unsharded),
-             text_human(word[4], 32, (double)m.store.residuals),
-             text_human(word[5], 32, (double)m.passes), text_human(word[6], 32, (double)m.scratch),
-             held);
+             text_format_bytes(word[0], 32, (double)m.store.params),
+             text_format_bytes(word[1], 32, (double)m.store.grads),
+             text_format_bytes(word[2], 32, (double)m.store.moments),
+             text_format_bytes(word[3], 32, (double)m.store.unsharded),
+             text_format_bytes(word[4], 32, (double)m.store.residuals),
+             text_format_bytes(word[5], 32, (double)m.passes),
+             text_format_bytes(word[6], 32, (double)m.scratch), held);
 }
 
 /* open_graphs — a step on a GPU records its work as CUDA graphs (dev_graph_begin). */

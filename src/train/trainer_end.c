@@ -19,7 +19,7 @@ static const char *elapsed(char *out, size_t cap, double ms)
 {
     long long seconds = (long long)(ms / 1000);
     if (seconds >= 3600)
-        return text_span(out, cap, (int64_t)ms);
+        return text_format_span(out, cap, (int64_t)ms);
     if (seconds >= 60)
         text_format(out, cap, "%lldm%02llds", seconds / 60, seconds % 60);
     else
@@ -41,9 +41,9 @@ void trainer_end(struct trainer *t)
         text_format(val, sizeof val, "; held-out loss %.4f", t->val_loss);
     console_flush(&t->console);
     log_console("trained %lld step%s, %s tokens, in %s: %s tok/s%s", (long long)steps,
-                steps == 1 ? "" : "s", text_count(tokens, sizeof tokens, trained),
+                steps == 1 ? "" : "s", text_format_count(tokens, sizeof tokens, trained),
                 elapsed(span, sizeof span, t->steps_ms),
-                text_count(speed, sizeof speed, trained / seconds), mfu);
+                text_format_count(speed, sizeof speed, trained / seconds), mfu);
     double last = t->loss_last[t->progress.step % TRAINER_LAST];
     if (steps == 1)
         log_console("loss %.4f at step %lld%s", last, (long long)t->progress.step, val);

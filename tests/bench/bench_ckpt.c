@@ -224,7 +224,7 @@ int main(int argc, char **argv)
 {
     struct bench b = {.dev = NULL};
     int64_t rounds = 5;
-    if (argc > 1 && text_i64(argv[1], 1, ROUNDS_MAX, &rounds) != TEXT_OK)
+    if (argc > 1 && text_parse_i64(argv[1], 1, ROUNDS_MAX, &rounds) != TEXT_OK)
         return fprintf(stderr, "bench_ckpt [rounds]\n"), 2;
     need(file_join(b.dir, sizeof b.dir, harness_tmpdir(), "run"));
     open_state(&b);

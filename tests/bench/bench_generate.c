@@ -112,7 +112,7 @@ int main(int argc, char **argv)
     struct model_dims dims;
     struct cpu cpu = {0};
     int64_t tokens_n = 48;
-    if (argc > 1 && text_i64(argv[1], 1, TOKENS_MAX, &tokens_n) != TEXT_OK)
+    if (argc > 1 && text_parse_i64(argv[1], 1, TOKENS_MAX, &tokens_n) != TEXT_OK)
         return 2;
     ASSERT(model_preset("gpt2", &dims));
     must(dev_cpu_open(0, CPU_ISA_N, &dev));

@@ -141,9 +141,9 @@ int main(int argc, char **argv)
         if (is_known)
             s.model = argv[i] + 6;
         for (size_t k = 0; k < sizeof row / sizeof *row; k++)
-            is_known |=
-                text_starts(argv[i], row[k].name) &&
-                text_i64(argv[i] + strlen(row[k].name), 0, row[k].max, row[k].value) == TEXT_OK;
+            is_known |= text_starts(argv[i], row[k].name) &&
+                        text_parse_i64(argv[i] + strlen(row[k].name), 0, row[k].max,
+                                       row[k].value) == TEXT_OK;
         if (!is_known)
             return printf("%s is not known\n", argv[i]), 64;
     }

@@ -260,10 +260,10 @@ int main(int argc, char **argv)
     int64_t steps = 7;
     struct shape one = {0};
     take_level(&argc, argv);
-    if (argc > 1 && text_i64(argv[1], 1, STEPS_MAX, &steps) != TEXT_OK)
+    if (argc > 1 && text_parse_i64(argv[1], 1, STEPS_MAX, &steps) != TEXT_OK)
         return fprintf(stderr, "bench_step [steps [B T]]\n"), 2;
-    if (argc > 3 && text_i64(argv[2], 1, 1024, &one.b) == TEXT_OK &&
-        text_i64(argv[3], 1, 1024, &one.t) == TEXT_OK) {
+    if (argc > 3 && text_parse_i64(argv[2], 1, 1024, &one.b) == TEXT_OK &&
+        text_parse_i64(argv[3], 1, 1024, &one.t) == TEXT_OK) {
         one.gib_max = 1024;
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             if (shapes[i].b == one.b && shapes[i].t == one.t)

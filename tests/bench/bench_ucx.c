@@ -114,8 +114,8 @@ static void rank_main(int rank, int n, int64_t bytes_max)
 int main(int argc, char **argv)
 {
     int64_t n = 2, bytes_max = INT64_MAX;
-    if ((argc > 1 && text_i64(argv[1], 2, RANKS_MAX, &n) != TEXT_OK) ||
-        (argc > 2 && text_bytes(argv[2], 1, INT64_MAX, &bytes_max) != TEXT_OK))
+    if ((argc > 1 && text_parse_i64(argv[1], 2, RANKS_MAX, &n) != TEXT_OK) ||
+        (argc > 2 && text_parse_bytes(argv[2], 1, INT64_MAX, &bytes_max) != TEXT_OK))
         return 64;
     if (argc > 3 && strcmp(argv[3], "tcp") == 0)
         net = COMM_NET_TCP;

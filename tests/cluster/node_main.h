@@ -61,7 +61,7 @@ static void node_main_on_stop(void *arg, int request)
 static void node_main_on_end(void *arg, enum status st)
 {
     struct node_main *n = arg;
-    printf("end %d %s\n", status_exit(st), st == ST_OK ? "" : status_message());
+    printf("end %d %s\n", status_exit_code(st), st == ST_OK ? "" : status_message());
     n->st = st;
     cluster_close(n->cluster);
     n->cluster = NULL;
@@ -125,8 +125,8 @@ static int node_main(int argc, char **argv)
                                     .arg = &n};
     enum status st = cluster_open(&config, &n.cluster);
     if (st != ST_OK) {
-        printf("end %d %s\n", status_exit(st), status_message());
-        return status_exit(st);
+        printf("end %d %s\n", status_exit_code(st), status_message());
+        return status_exit_code(st);
     }
     struct event *command = event_new(n.loop, 0, EV_READ | EV_PERSIST, node_main_on_command, &n);
     event_add(command, NULL);
@@ -135,7 +135,7 @@ static int node_main(int argc, char **argv)
     event_free(command);
     cluster_close(n.cluster);
     event_base_free(n.loop);
-    return status_exit(n.st);
+    return status_exit_code(n.st);
 }
 
 #endif

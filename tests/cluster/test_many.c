@@ -36,7 +36,7 @@ static void on_end(void *arg, enum status st)
 {
     struct one *one = arg;
     one->crowd->aborts_n++;
-    print_message("# a node ended: %d %s\n", status_exit(st), status_message());
+    print_message("# a node ended: %d %s\n", status_exit_code(st), status_message());
 }
 
 static void join(struct crowd *crowd, int i, int port)

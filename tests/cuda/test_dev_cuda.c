@@ -231,7 +231,7 @@ static void faults_have_their_status(void **state)
         runtime_fail("cudaStreamSynchronize", 0, trials[i].error);
         enum status st = dev_sync(s);
         expect_failure(st, trials[i].st, trials[i].word);
-        assert_int_equal(status_exit(st), trials[i].exit_code);
+        assert_int_equal(status_exit_code(st), trials[i].exit_code);
     }
     dev_stream_close(s);
     dev_close(dev);

@@ -35,7 +35,7 @@ static int64_t number_of(const char *name, int64_t otherwise)
 {
     const char *value = getenv(name);
     int64_t n;
-    return value != NULL && text_i64(value, 1, INT32_MAX, &n) == TEXT_OK ? n : otherwise;
+    return value != NULL && text_parse_i64(value, 1, INT32_MAX, &n) == TEXT_OK ? n : otherwise;
 }
 
 static int free_port(void)

@@ -285,7 +285,7 @@ static int save_once(const char *to, const char *number)
 {
     int64_t step;
     be_quiet();
-    if (text_i64(number, 0, INT64_MAX, &step) != TEXT_OK || open(MARK, O_RDONLY) >= 0)
+    if (text_parse_i64(number, 0, INT64_MAX, &step) != TEXT_OK || open(MARK, O_RDONLY) >= 0)
         return 12;
     enum status st = ckpt_lock(to, &lock);
     if (st == ST_OK)

@@ -90,7 +90,7 @@ static int print_logits(unsigned t, char **argv)
     if (t > 1024 || logits_open(argv[0], 1, t, &run) != ST_OK)
         return 1;
     for (unsigned i = 0; i < t; i++) {
-        if (text_i64(argv[i + 1], 0, run.dims.vocab - 1, &id) != TEXT_OK)
+        if (text_parse_i64(argv[i + 1], 0, run.dims.vocab - 1, &id) != TEXT_OK)
             return 1;
         tokens[i] = (int32_t)id;
     }

@@ -100,7 +100,7 @@ static void test_fast(void **state)
 {
     (void)state;
     struct text merges = {.limit = BPE_WRITE_BYTES_MAX};
-    bpe_write_fast(bpe, &text);
+    bpe_write_tokenizer_json(bpe, &text);
     bpe_write_merges(&merges);
     cJSON *root = parse();
     const cJSON *model, *vocab, *list;

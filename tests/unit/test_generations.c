@@ -71,7 +71,7 @@ static int work(struct board *board, int rank, int shm_fd, uint64_t data)
                                         .stopped = stopped,
                                         .arg = &seat};
     enum status st = generations_run(&config);
-    return st == ST_OK ? (int)(100 + seat.runs_n) : status_exit(st);
+    return st == ST_OK ? (int)(100 + seat.runs_n) : status_exit_code(st);
 }
 
 struct team {
@@ -168,7 +168,7 @@ static void other_data_are_refused(void **state)
     assert_true(ready(&t, 0));
     board_secret_publish(t.board, 1, HARNESS_SECRET);
     board_world_publish(t.board, 1, t.world);
-    finish(&t, status_exit(ST_DISAGREE));
+    finish(&t, status_exit_code(ST_DISAGREE));
 }
 
 static void a_stop_ends_the_waiting(void **state)
@@ -178,7 +178,7 @@ static void a_stop_ends_the_waiting(void **state)
     begin(&t, 7);
     assert_true(ready(&t, 0));
     board_request(t.board, BOARD_REQUEST_TERMINATE);
-    finish(&t, status_exit(ST_TERMINATED));
+    finish(&t, status_exit_code(ST_TERMINATED));
 }
 
 /* One that never greets (frozen, or behind a firewall): there is no step to end, so a stop is
@@ -199,7 +199,8 @@ static void a_stop_ends_a_meeting_that_does_not_come_about(void **state)
     int64_t begin_ms = clock_ms();
     assert_int_equal(waitpid(t.pid[0], &wait_status, 0), t.pid[0]);
     assert_in_range(clock_ms() - begin_ms, 2900, harness_patience_ms(6000));
-    assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == status_exit(ST_TERMINATED));
+    assert_true(WIFEXITED(wait_status) &&
+                WEXITSTATUS(wait_status) == status_exit_code(ST_TERMINATED));
     kill(t.pid[1], SIGKILL);
     assert_int_equal(waitpid(t.pid[1], &wait_status, 0), t.pid[1]);
     close(t.shm_fd);

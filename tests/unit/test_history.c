@@ -29,7 +29,7 @@ static int fresh(void **state)
 static void look(int64_t age_ms, int64_t step, double loss)
 {
     view.now_ms = view.node.started_ms + age_ms;
-    view.lead = &lead;
+    view.first_worker = &lead;
     lead.step = step;
     lead.loss = loss;
     lead.tokens_per_second = 1000;
@@ -71,7 +71,7 @@ static void what_is_not_known_does_not_count(void **state)
     lead.val_loss = 2;
     look(950, 5, 4);
     assert_true(value(0, HISTORY_CURVE_VAL_LOSS) == 2); /* the last one, not their mean */
-    view.lead = NULL;
+    view.first_worker = NULL;
     view.now_ms += 1000;
     history_observe(&history, &view);
     assert_int_equal(history.points[1].step, -1);

@@ -16,7 +16,7 @@ static void look(struct history *h, int64_t age_ms, int64_t step, double loss)
     view.node.started_ms = 1000;
     view.now_ms = 1000 + age_ms;
     view.phase = BOARD_PHASE_TRAINING;
-    view.lead = &lead;
+    view.first_worker = &lead;
     lead.step = step;
     lead.loss = loss;
     lead.val_loss = lead.mfu = NAN;

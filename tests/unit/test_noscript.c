@@ -28,7 +28,7 @@ static void a_run(void **state)
                                  .val_loss = NAN,
                                  .tokens_per_second = 1410000,
                                  .checkpoint = {.step = 10, .path = "ck/step-00000010"}};
-    view.lead = &lead;
+    view.first_worker = &lead;
     view.phase = BOARD_PHASE_TRAINING;
     text_copy(view.node.run, sizeof view.node.run, "<alice>");
     assert_string_equal(written(),
@@ -42,7 +42,7 @@ static void a_failure(void **state)
     (void)state;
     struct view_node nodes[2] = {{.node_id = 0, .state = "joined"},
                                  {.node_id = 1, .state = "lost"}};
-    view.lead = NULL;
+    view.first_worker = NULL;
     view.nodes = nodes;
     view.nodes_n = 2;
     view.node.error = (struct board_error){.code = 74, .message = "\"<script>\" & more"};

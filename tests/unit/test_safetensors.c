@@ -268,7 +268,7 @@ static void test_write_and_read(void **state)
     char path[FILE_PATH_MAX];
     uint64_t hash = 0;
     int64_t written = 0, foreseen = 0;
-    struct safetensors_heartbeat heartbeat = {.fn = count_beat};
+    struct heartbeat heartbeat = {.fn = count_beat};
     assert_int_equal(file_join(path, sizeof(path), harness_tmpdir(), "x.safetensors"), ST_OK);
     assert_int_equal(safetensors_bytes(source, 5, "{\"format\":\"pt\"}", &foreseen), ST_OK);
     assert_int_equal(

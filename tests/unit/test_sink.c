@@ -24,7 +24,7 @@ static void told(void *arg, int64_t bytes)
 
 static void write_one(const char *data, int64_t n, int64_t piece)
 {
-    struct safetensors_heartbeat heartbeat = {told, NULL};
+    struct heartbeat heartbeat = {told, NULL};
     struct sink *sink;
     struct file_map map;
     uint64_t hash;

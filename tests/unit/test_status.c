@@ -11,19 +11,19 @@ static void list_is_whole(void **state)
     (void)state;
     for (int st = 0; st < STATUS_N; st++) {
         assert_true(strlen(status_name(st)) > 0 && strlen(status_text(st)) > 0);
-        assert_in_range(status_exit(st), 0, 255);
+        assert_in_range(status_exit_code(st), 0, 255);
         /* a code finds its row; RETRY and PEER share one, for they ask the same of a scheduler, as
          * do BAD_DATA and SCHEMA */
-        assert_int_equal(status_from_exit(status_exit(st)), st == ST_PEER     ? ST_RETRY
-                                                            : st == ST_SCHEMA ? ST_BAD_DATA
-                                                                              : st);
+        assert_int_equal(status_from_exit(status_exit_code(st)), st == ST_PEER     ? ST_RETRY
+                                                                 : st == ST_SCHEMA ? ST_BAD_DATA
+                                                                                   : st);
     }
     assert_string_equal(status_name(ST_BAD_DATA), "BAD_DATA");
-    assert_int_equal(status_exit(ST_OK), 0);
-    assert_int_equal(status_exit(ST_BUG), 70);
-    assert_int_equal(status_exit(ST_RETRY), 75);
-    assert_int_equal(status_exit(ST_BAD_SETTING), 78);
-    assert_int_equal(status_exit(ST_TERMINATED), 143);
+    assert_int_equal(status_exit_code(ST_OK), 0);
+    assert_int_equal(status_exit_code(ST_BUG), 70);
+    assert_int_equal(status_exit_code(ST_RETRY), 75);
+    assert_int_equal(status_exit_code(ST_BAD_SETTING), 78);
+    assert_int_equal(status_exit_code(ST_TERMINATED), 143);
     assert_int_equal(status_group(ST_STORE), STATUS_GROUP_STORE);
     assert_int_equal(status_group(ST_INTERRUPTED), STATUS_GROUP_STOP);
 }
@@ -35,7 +35,7 @@ static void strangers_are_bugs(void **state)
     assert_int_equal(status_from_exit(-1), ST_BUG);
     assert_string_equal(status_name((enum status) - 1), "BUG");
     assert_string_equal(status_name((enum status)9999), "BUG");
-    assert_int_equal(status_exit((enum status)9999), 70);
+    assert_int_equal(status_exit_code((enum status)9999), 70);
 }
 
 static enum status detect(void) { return FAIL(ST_NO_INPUT, "cannot open %s: %d", "x.txt", 7); }
@@ -60,19 +60,19 @@ static void a_failure_names_its_places(void **state)
     assert_int_equal(pass_on_owner(&undone), ST_NO_INPUT);
     assert_int_equal(undone, 1);
     assert_string_equal(status_message(), "cannot open x.txt: 7");
-    const char *first = strstr(status_places(), "test_status.c:");
-    assert_ptr_equal(first, status_places()); /* the name of the file only */
+    const char *first = strstr(status_trace(), "test_status.c:");
+    assert_ptr_equal(first, status_trace()); /* the name of the file only */
     assert_non_null(strstr(first, " < test_status.c:"));
     status_clear();
     assert_string_equal(status_message(), "");
-    assert_string_equal(status_places(), "");
+    assert_string_equal(status_trace(), "");
 }
 
 static void the_message_may_quote_itself(void **state)
 {
     (void)state;
     detect();
-    FAIL(ST_RETRY, "again: %s; and %s", status_message(), status_places());
+    FAIL(ST_RETRY, "again: %s; and %s", status_message(), status_trace());
     assert_true(strncmp(status_message(), "again: cannot open x.txt: 7; and test_status.c:", 47) ==
                 0);
 }
@@ -105,7 +105,7 @@ static void many_places_do_not_overflow(void **state)
     detect();
     for (int i = 0; i < 1000; i++)
         status_trace_at("dir/some_long_file_name.c", i, ST_NO_INPUT);
-    assert_true(strlen(status_places()) < 512);
+    assert_true(strlen(status_trace()) < 512);
 }
 
 static void keep_and_back(void **state)

@@ -13,21 +13,21 @@ static void whole_numbers(void **state)
     static const char *const bad[] = {"",  " ",   "8x",  " 8",  "8 ", "+8",  "0x8",
                                       "-", "--8", "8.0", "1e3", "٣",  "8\n", "1_000"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(text_i64(bad[i], INT64_MIN, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
+        assert_int_equal(text_parse_i64(bad[i], INT64_MIN, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
     static const char *const far[] = {"9223372036854775808", "-9223372036854775809",
                                       "99999999999999999999999999999"};
     for (size_t i = 0; i < sizeof(far) / sizeof(far[0]); i++)
-        assert_int_equal(text_i64(far[i], INT64_MIN, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
-    assert_int_equal(text_i64("11", 0, 10, &v), TEXT_OUT_OF_RANGE);
-    assert_int_equal(text_i64("-1", 0, 10, &v), TEXT_OUT_OF_RANGE);
+        assert_int_equal(text_parse_i64(far[i], INT64_MIN, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_parse_i64("11", 0, 10, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_parse_i64("-1", 0, 10, &v), TEXT_OUT_OF_RANGE);
     assert_int_equal(v, -77); /* untouched by failures */
-    assert_int_equal(text_i64("10", 0, 10, &v), TEXT_OK);
+    assert_int_equal(text_parse_i64("10", 0, 10, &v), TEXT_OK);
     assert_int_equal(v, 10);
-    assert_int_equal(text_i64("-9223372036854775808", INT64_MIN, INT64_MAX, &v), TEXT_OK);
+    assert_int_equal(text_parse_i64("-9223372036854775808", INT64_MIN, INT64_MAX, &v), TEXT_OK);
     assert_true(v == INT64_MIN);
-    assert_int_equal(text_i64("9223372036854775807", INT64_MIN, INT64_MAX, &v), TEXT_OK);
+    assert_int_equal(text_parse_i64("9223372036854775807", INT64_MIN, INT64_MAX, &v), TEXT_OK);
     assert_true(v == INT64_MAX);
-    assert_int_equal(text_i64("007", 0, 10, &v), TEXT_OK);
+    assert_int_equal(text_parse_i64("007", 0, 10, &v), TEXT_OK);
     assert_int_equal(v, 7);
 }
 
@@ -39,9 +39,9 @@ static void numbers(void **state)
                                       "-inf",  "nan", "0x1p3", "1,5",   " 1",      "1 ",  "+1",
                                       "1.2.3", "1d",  "1f",    "1e5.0", "infinity"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(text_f64(bad[i], -INFINITY, INFINITY, &v), TEXT_NOT_A_NUMBER);
-    assert_int_equal(text_f64("1e999", -INFINITY, INFINITY, &v), TEXT_OUT_OF_RANGE);
-    assert_int_equal(text_f64("1.01", 0, 1, &v), TEXT_OUT_OF_RANGE);
+        assert_int_equal(text_parse_f64(bad[i], -INFINITY, INFINITY, &v), TEXT_NOT_A_NUMBER);
+    assert_int_equal(text_parse_f64("1e999", -INFINITY, INFINITY, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_parse_f64("1.01", 0, 1, &v), TEXT_OUT_OF_RANGE);
     assert_true(v == -77);
     static const struct {
         const char *text;
@@ -49,7 +49,7 @@ static void numbers(void **state)
     } good[] = {{"3e-4", 3e-4}, {"-0.5", -0.5}, {".5", 0.5},   {"5.", 5},
                 {"1E+2", 100},  {"0", 0},       {"1e-999", 0}, {"00.25", 0.25}};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-        assert_int_equal(text_f64(good[i].text, -1e9, 1e9, &v), TEXT_OK);
+        assert_int_equal(text_parse_f64(good[i].text, -1e9, 1e9, &v), TEXT_OK);
         assert_true(v == good[i].value);
     }
 }
@@ -76,19 +76,19 @@ static void byte_counts(void **state)
                 {"8388607Ti", 8388607LL << 40},
                 {"1T", 1000000000000}};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-        assert_int_equal(text_bytes(good[i].text, 0, INT64_MAX, &v), TEXT_OK);
+        assert_int_equal(text_parse_bytes(good[i].text, 0, INT64_MAX, &v), TEXT_OK);
         assert_true(v == good[i].value);
     }
     static const char *const bad[] = {
         "",     "Mi",   "1 Mi", "1mi",   "1Mib",           "1.5", "1.5B", "1.Mi",
         ".5Mi", "0x1k", "1e3",  "1MiBB", "1.0000000001Gi", "B",   "-",    "-Mi"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(text_bytes(bad[i], 0, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
+        assert_int_equal(text_parse_bytes(bad[i], 0, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
     static const char *const far[] = {"8388608Ti", "-1", "-1Mi", "99999999999999999999",
                                       "99999999999999999999Ki"};
     for (size_t i = 0; i < sizeof(far) / sizeof(far[0]); i++)
-        assert_int_equal(text_bytes(far[i], 0, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
-    assert_int_equal(text_bytes("-1Ki", -2000, 0, &v), TEXT_OK);
+        assert_int_equal(text_parse_bytes(far[i], 0, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_parse_bytes("-1Ki", -2000, 0, &v), TEXT_OK);
     assert_int_equal(v, -1024);
 }
 
@@ -102,14 +102,15 @@ static void durations(void **state)
     } good[] = {{"10s", 10000},  {"10", 10000},    {"1.5m", 90000}, {"250ms", 250},
                 {"2h", 7200000}, {"1d", 86400000}, {"0", 0},        {"0.5", 500}};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-        assert_int_equal(text_duration(good[i].text, 0, INT64_MAX, &v), TEXT_OK);
+        assert_int_equal(text_parse_duration(good[i].text, 0, INT64_MAX, &v), TEXT_OK);
         assert_true(v == good[i].value);
     }
     static const char *const bad[] = {"", "s", "1S", "1 s", "1.5ms", "1m30s", "1us", "abc", "10s "};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(text_duration(bad[i], 0, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
-    assert_int_equal(text_duration("9223372036854775807d", 0, INT64_MAX, &v), TEXT_OUT_OF_RANGE);
-    assert_int_equal(text_duration("1s", 2000, 3000, &v), TEXT_OUT_OF_RANGE);
+        assert_int_equal(text_parse_duration(bad[i], 0, INT64_MAX, &v), TEXT_NOT_A_NUMBER);
+    assert_int_equal(text_parse_duration("9223372036854775807d", 0, INT64_MAX, &v),
+                     TEXT_OUT_OF_RANGE);
+    assert_int_equal(text_parse_duration("1s", 2000, 3000, &v), TEXT_OUT_OF_RANGE);
 }
 
 static void booleans(void **state)
@@ -121,11 +122,11 @@ static void booleans(void **state)
                                                                                     "OFF"};
     bool v;
     for (size_t i = 0; i < 6; i++)
-        assert_true(text_bool(yes[i], &v) && v);
+        assert_true(text_parse_bool(yes[i], &v) && v);
     for (size_t i = 0; i < 5; i++)
-        assert_true(text_bool(no[i], &v) && !v);
-    assert_false(text_bool("", &v) || text_bool("2", &v) || text_bool("y", &v) ||
-                 text_bool("true ", &v));
+        assert_true(text_parse_bool(no[i], &v) && !v);
+    assert_false(text_parse_bool("", &v) || text_parse_bool("2", &v) || text_parse_bool("y", &v) ||
+                 text_parse_bool("true ", &v));
 }
 
 static void copies_end_in_time(void **state)
@@ -185,21 +186,21 @@ static void human_forms(void **state)
 {
     (void)state;
     char out[32];
-    assert_string_equal(text_human(out, sizeof(out), 0), "0 B");
-    assert_string_equal(text_human(out, sizeof(out), 1023), "1023 B");
-    assert_string_equal(text_human(out, sizeof(out), 1536), "1.5 KiB");
-    assert_string_equal(text_human(out, sizeof(out), 1048575), "1.0 MiB");
-    assert_string_equal(text_human(out, sizeof(out), 2.5 * (1 << 30)), "2.5 GiB");
-    assert_string_equal(text_human(out, sizeof(out), NAN), "-");
-    assert_string_equal(text_count(out, sizeof(out), 1410000), "1.41M");
-    assert_string_equal(text_count(out, sizeof(out), 999), "999");
-    assert_string_equal(text_count(out, sizeof(out), 999.7), "1.00k");
-    assert_string_equal(text_count(out, sizeof(out), 12345), "12.3k");
-    assert_string_equal(text_count(out, sizeof(out), 182.4), "182");
-    assert_string_equal(text_count(out, sizeof(out), 1.25), "1.25");
-    assert_string_equal(text_count(out, sizeof(out), 0), "0");
-    assert_string_equal(text_count(out, sizeof(out), 124439808), "124M");
-    assert_string_equal(text_count(out, sizeof(out), INFINITY), "-");
+    assert_string_equal(text_format_bytes(out, sizeof(out), 0), "0 B");
+    assert_string_equal(text_format_bytes(out, sizeof(out), 1023), "1023 B");
+    assert_string_equal(text_format_bytes(out, sizeof(out), 1536), "1.5 KiB");
+    assert_string_equal(text_format_bytes(out, sizeof(out), 1048575), "1.0 MiB");
+    assert_string_equal(text_format_bytes(out, sizeof(out), 2.5 * (1 << 30)), "2.5 GiB");
+    assert_string_equal(text_format_bytes(out, sizeof(out), NAN), "-");
+    assert_string_equal(text_format_count(out, sizeof(out), 1410000), "1.41M");
+    assert_string_equal(text_format_count(out, sizeof(out), 999), "999");
+    assert_string_equal(text_format_count(out, sizeof(out), 999.7), "1.00k");
+    assert_string_equal(text_format_count(out, sizeof(out), 12345), "12.3k");
+    assert_string_equal(text_format_count(out, sizeof(out), 182.4), "182");
+    assert_string_equal(text_format_count(out, sizeof(out), 1.25), "1.25");
+    assert_string_equal(text_format_count(out, sizeof(out), 0), "0");
+    assert_string_equal(text_format_count(out, sizeof(out), 124439808), "124M");
+    assert_string_equal(text_format_count(out, sizeof(out), INFINITY), "-");
     static const char *const masked[][2] = {
         {"", ""},
         {"a plain line: 3 of 4", "a plain line: 3 of 4"},
@@ -216,12 +217,12 @@ static void human_forms(void **state)
         char shown[128];
         assert_string_equal(text_mask(shown, sizeof(shown), masked[i][0]), masked[i][1]);
     }
-    assert_string_equal(text_span(out, sizeof(out), 45999), "45s");
-    assert_string_equal(text_span(out, sizeof(out), 14 * 60000 + 5), "14m");
-    assert_string_equal(text_span(out, sizeof(out), (3 * 60 + 2) * 60000), "3h02m");
-    assert_string_equal(text_span(out, sizeof(out), (27 * 60) * 60000), "1d03h");
-    assert_string_equal(text_span(out, sizeof(out), 0), "0s");
-    assert_string_equal(text_span(out, sizeof(out), -1), "-");
+    assert_string_equal(text_format_span(out, sizeof(out), 45999), "45s");
+    assert_string_equal(text_format_span(out, sizeof(out), 14 * 60000 + 5), "14m");
+    assert_string_equal(text_format_span(out, sizeof(out), (3 * 60 + 2) * 60000), "3h02m");
+    assert_string_equal(text_format_span(out, sizeof(out), (27 * 60) * 60000), "1d03h");
+    assert_string_equal(text_format_span(out, sizeof(out), 0), "0s");
+    assert_string_equal(text_format_span(out, sizeof(out), -1), "-");
 }
 
 static void a_text_grows_to_its_limit(void **state)

@@ -53,7 +53,7 @@ static void phases(void **state)
     (void)state;
     look(0, 1000);
     assert_int_equal(view.phase, BOARD_PHASE_STARTING);
-    assert_null(view.lead);
+    assert_null(view.first_worker);
     /* second worker of the second node, before it spoke */
     assert_int_equal(view_rank(&view, 1), 3);
     worker_says(1, 3, BOARD_PHASE_LOADING);

@@ -21,7 +21,7 @@ static const char *const origin_names[] = {"default", "scheduler", "environment"
 
 /* ---- the settings of a run ---- */
 
-/* shown_text — of a secret only that it is set; that there is none ("none") is no secret. */
+/* shown_text — for a secret only whether it is set; the value "none" is no secret and is shown. */
 static const char *shown_text(const struct conf *conf, int key)
 {
     const char *text = conf_text(conf, (enum conf_key)key);
@@ -283,13 +283,16 @@ void conf_write_markdown(struct text *out)
 {
     char allowed[256];
     for (int group = 0; group < CONF_GROUP_N; group++) {
-        text_add(out, "\n### %s\n\n| name | default | allowed | meaning |\n|---|---|---|---|\n",
+        text_add(out,
+                 "\n### %s\n\n| name | default | allowed | nodes | meaning |\n"
+                 "|---|---|---|---|---|\n",
                  conf_row_headings[group]);
         for (int key = 0; key < CONF_N; key++) {
             const struct conf_row *row = &conf_rows[key];
             if ((int)row->group == group)
-                text_add(out, "| `%s` | %s | %s | %s |\n", row->name, shown_default(row),
-                         conf_row_shown(row, allowed, sizeof allowed), row->help);
+                text_add(out, "| `%s` | %s | %s | %s | %s |\n", row->name, shown_default(row),
+                         conf_row_shown(row, allowed, sizeof allowed), row->is_agreed ? "same" : "",
+                         row->help);
         }
     }
     text_add(out, "\n");

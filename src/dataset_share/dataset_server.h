@@ -25,8 +25,8 @@ enum status dataset_server_set(struct dataset_server *server, enum file_list_kin
 void dataset_server_on_request(struct dataset_server *server, struct https_server_request *request,
                                const char *path, const char *bytes, size_t n);
 
-/* dataset_server_answer — appends the list or the chunk to out and returns the HTTP code; for
- * tests.
+/* dataset_server_answer — for tests: appends the list or the chunk to out and returns the HTTP
+ * code.
  *   200   done
  *   410   node 0 has another list now
  *   500   the file cannot be read; status_message has the reason

@@ -86,7 +86,7 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
 /* view_ranks — how many ranks are known, this node's first; view_peer — the i-th of them. */
 int view_ranks(const struct view *view);
 void view_peer(const struct view *view, int i, struct view_peer *out);
-/* also before it has posted */
+/* view_rank — public for tests: the rank of a worker, known before it publishes. */
 int view_rank(const struct view *view, int worker_i);
 /* view_step_ms — q in (0, 1]: that quantile of the kept step times (nearest rank); q = 0: the last
  * step's. NAN: no step yet. */

@@ -27,9 +27,9 @@ struct megatron_info {
     const uint8_t *lengths, *offsets, *list; /* within the index; not aligned */
 };
 
-/* megatron_parse — public for tests: parses and checks an index of `size` bytes for a
- * .bin of bin_bytes. The sequences fill the .bin one after the other, and the document list
- * increases from 0 to the last sequence. A pure function; name is for messages. Fails ST_BAD_DATA. */
+/* megatron_parse — public for tests: parses and checks an index of `size` bytes for a .bin of
+ * bin_bytes. The sequences fill the .bin one after the other, and the document list increases from
+ * 0 to the last sequence. A pure function; name is for messages. Fails ST_BAD_DATA. */
 enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes, const char *name,
                            struct megatron_info *out);
 

@@ -32,8 +32,8 @@ static int fresh(void **state)
 {
     static int number;
     (void)state;
-    log_init(&(struct log_config){
-        .level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1}); /* warnings are expected here */
+    /* warnings are expected here */
+    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
     text_format(dir, sizeof dir, "%s/%d", harness_tmpdir(), number++);
     text_format(cache, sizeof cache, "%s/cache", dir);
     calls = 0;

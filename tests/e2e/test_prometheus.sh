@@ -82,7 +82,7 @@ ok "of the one that is done there is no alert, pending or firing" is "$(alerts_o
 kill -TERM "$watcher"
 
 grep -h '^# TYPE' metrics metrics2 metrics3 | cut -d' ' -f3 >types
-grep -oE '\{"gpu_[a-z_]+"' "$root/src/serve/metrics.c" | sed 's/{"/convoy_/; s/"//' >>types # these are there with a GPU only
+cat "$root/src/serve/metrics.c" "$root/src/base/rank_stats.def" | grep -oE '"gpu_[a-z_]+"' | sed 's/^"/convoy_/; s/"$//' >>types # these are there with a GPU only
 sort -u -o types types
 
 # ---- all that is asked for exists ----

@@ -226,7 +226,7 @@ test 'every external symbol has a caller in another file, or says "for tests"', 
     # The comment above a declaration counts for the declarations that follow it without an empty line.
     my %for_tests;
     for my $paragraph (split /\n\s*\n/, $headers) {
-        next unless $paragraph =~ /for tests/;
+        next unless $paragraph =~ /for\s+(?:\*\s+)?tests/;
         $for_tests{$1} = 1 while $paragraph =~ /\b(\w+)\(/g;
     }
     for my $symbol (sort keys %defined) {

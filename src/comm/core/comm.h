@@ -219,8 +219,8 @@ struct comm_times {
 };
 void comm_times(struct comm *comm, struct comm_times *out);
 
-/* The world of the THREADS transport: ranks are threads, and each opens a comm on it. nodes > 1
- * gives the sum order of that many nodes. NULL: out of memory. Free it after the last
+/* The world of the THREADS transport, for tests: ranks are threads, and each opens a comm on it.
+ * nodes > 1 gives the sum order of that many nodes. NULL: out of memory. Free it after the last
  * comm_close. */
 struct shm_threads_world *shm_threads_world_new(int nodes, int locals);
 void shm_threads_world_free(struct shm_threads_world *world);

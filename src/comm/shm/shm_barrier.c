@@ -40,7 +40,8 @@ void shm_barrier_init(struct shm_barrier *barrier, void *memory, int n, int rank
                                     .rank = rank};
 }
 
-uint64_t shm_barrier_offset(const struct shm_barrier *barrier, const void *data, int64_t bytes)
+/* The offset of a buffer; 0: other ranks cannot see it. For 0 bytes not 0. */
+static uint64_t offset_of(const struct shm_barrier *barrier, const void *data, int64_t bytes)
 {
     uintptr_t at = (uintptr_t)data;
     if (bytes == 0)
@@ -222,8 +223,8 @@ enum status shm_barrier_enter(struct shm_barrier *barrier, struct comm_ctx *ctx,
     barrier->entry = ++barrier->phase;
     barrier->peers[barrier->rank].descriptor[barrier->phase & 1] =
         (struct shm_barrier_descriptor){.header = transport_header(ctx->call),
-                                        .in = shm_barrier_offset(barrier, in, in_bytes),
-                                        .out = shm_barrier_offset(barrier, out, out_bytes)};
+                                        .in = offset_of(barrier, in, in_bytes),
+                                        .out = offset_of(barrier, out, out_bytes)};
     if (eager_bytes > 0)
         memcpy(shm_barrier_eager_slot(barrier, barrier->rank), in, (size_t)eager_bytes);
     return arrive(barrier, ctx, true);
@@ -279,8 +280,7 @@ enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
     struct shm_barrier_channel *channel = channel_of(barrier, barrier->rank, call->peer);
     barrier->awaited = call->peer;
     int64_t bytes = transport_bytes(call), at = 0;
-    uint64_t where =
-        bytes > SHM_BARRIER_CHANNEL_BYTES ? shm_barrier_offset(barrier, call->in, bytes) : 0;
+    uint64_t where = bytes > SHM_BARRIER_CHANNEL_BYTES ? offset_of(barrier, call->in, bytes) : 0;
     do {
         uint32_t posted = atomic_load_explicit(&channel->posted, memory_order_relaxed) + 1;
         TRY(wait_for(barrier, ctx, &channel->taken, posted - 2, &channel->taken_sleepers));

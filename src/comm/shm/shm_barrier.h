@@ -72,9 +72,7 @@ void shm_barrier_init(struct shm_barrier *barrier, void *memory, int n, int rank
  * waits until every rank has done so with the same tag. tag: not 0, never used in this block. */
 enum status shm_barrier_join(struct shm_barrier *barrier, struct comm_ctx *ctx, uint64_t tag);
 
-/* shm_barrier_offset — the offset of a buffer; 0: other ranks cannot see it. For 0 bytes not 0.
- * shm_barrier_at — the address of an offset in this process. */
-uint64_t shm_barrier_offset(const struct shm_barrier *barrier, const void *data, int64_t bytes);
+/* shm_barrier_at — the address in this process of an offset that a descriptor holds. */
 static inline void *shm_barrier_at(const struct shm_barrier *barrier, uint64_t where)
 {
     return (void *)(barrier->base + where);

@@ -25,7 +25,7 @@ struct sum_tree_step {
 void sum_tree_plan(int n, struct sum_tree_step *out);
 
 /* sum_tree_plan_nodes — the same for nodes × locals ranks: nodes·locals - 1 steps, each node's own
- * first. */
+ * first. The rule that sum_run follows; called for tests. */
 void sum_tree_plan_nodes(int nodes, int locals, struct sum_tree_step *out);
 
 #endif

@@ -156,8 +156,9 @@ struct board_node {
     enum board_phase phase; /* holds while no worker has published one */
     char run[72];           /* RUN_NAME; "": none */
     char version[64];
-    char backend[16];
+    char backend[16]; /* "self" for one rank; else empty, and the workers' counts */
     char device[16];
+    /* data: ranks; the others are 1, as long as nothing else is built */
     int32_t mesh_data, mesh_shard, mesh_tensor, mesh_pipeline;
     int64_t started_ms; /* clock_ms */
     /* the longest silence in a step that this node's workers are allowed; 0: the default */

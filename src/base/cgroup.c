@@ -68,9 +68,10 @@ static int64_t read_bytes(const char *dir, const char *name)
 {
     char path[FILE_PATH_MAX], line[128];
     int64_t bytes;
+    /* "max": no limit */
     if (!text_format(path, sizeof(path), "%s/%s", dir, name) ||
         !read_line(path, line, sizeof(line)) ||
-        text_parse_i64(line, 0, INT64_MAX, &bytes) != TEXT_OK) /* "max": no limit */
+        text_parse_i64(line, 0, INT64_MAX, &bytes) != TEXT_OK)
         return -1;
     return bytes;
 }

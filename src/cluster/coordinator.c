@@ -171,8 +171,8 @@ static void try_start_generation(struct coordinator *c)
 {
     if (c->is_running || c->is_ended || c->stop != 0 || !are_all_ready(c))
         return;
-    if (c->worlds_n == 0 &&
-        c->generation > 0) /* this process of node 0 replaces one that was lost */
+    /* this process of node 0 replaces one that was lost */
+    if (c->worlds_n == 0 && c->generation > 0)
         count_restart(c, ST_PEER, "node 0 was lost and has started again");
     if (c->is_ended)
         return;

@@ -43,18 +43,19 @@
 #include "cluster/log_queue.h"
 #include "cluster/message.h"
 
-/* A member that is silent for so long is suspect: shown and logged, but not lost. */
+/* A member that is silent for this long is suspect: shown and logged, but not lost. */
 #define COORDINATOR_SUSPECT_MS 3000
-/* When a second process asks for a place: the first one is alive if a message of it arrives so long
- * after the second one's. An earlier message may have been delayed. */
+/* When a second process asks for a place, its holder counts as alive only if a message of it
+ * arrives at least this long after that request. An earlier one may have been under way. */
 #define COORDINATOR_PROOF_MS 500
-/* A member that has received no reply for so long gets a reply, but no lease. Its next message must
- * prove that replies arrive. */
+/* A member that has received no reply for this long (and its grace) gets a reply, but no lease. Its
+ * next message must prove that replies arrive. */
 #define COORDINATOR_LEASE_MS 1500
 /* See "A lease" above. */
 #define COORDINATOR_GRACE_FACTOR 3
 #define COORDINATOR_GRACE_FACTOR_MAX 1
-/* A member whose last connection was closed is lost after so long, unless it connects again. */
+/* A member whose last connection was closed is lost after this long, plus the stalls measured
+ * lately (coordinator_grace.c), unless it connects again. */
 #define COORDINATOR_DISCONNECTED_MS 500
 
 struct coordinator;

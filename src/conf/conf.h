@@ -30,6 +30,8 @@ enum conf_origin {
     CONF_ORIGIN_ARGUMENT
 };
 
+#define CONF_RANKS_MAX 4096 /* workers of a job; node asserts that it is COMM_RANKS_MAX */
+
 struct conf;
 
 /* conf_open — reads the NAME=VALUE words of argv (without program name and command) and the

@@ -48,6 +48,13 @@ static enum status check_nodes(const struct conf *conf)
     if (conf_i64(conf, CONF_NODE_ID) >= nodes)
         return fail_pair(conf, CONF_NODE_ID, "must be below", CONF_N_NODES,
                          "nodes are counted from 0; set NODE_ID=0 N_NODES=1 to use this one alone");
+    if (nodes * conf_i64(conf, CONF_N_GPU_EACH_NODE) > CONF_RANKS_MAX)
+        return FAIL(ST_BAD_SETTING,
+                    "N_NODES=%lld (%s) times N_GPU_EACH_NODE=%lld (%s) is over the limit of %d "
+                    "workers; lower one of them",
+                    (long long)nodes, conf_source(conf, CONF_N_NODES),
+                    (long long)conf_i64(conf, CONF_N_GPU_EACH_NODE),
+                    conf_source(conf, CONF_N_GPU_EACH_NODE), CONF_RANKS_MAX);
     if (backend == CONF_BACKEND_NCCL && conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
         return fail_pair(conf, CONF_BACKEND, "is for GPUs, not", CONF_DEVICE,
                          "use BACKEND=auto or tcp");

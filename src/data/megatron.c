@@ -125,8 +125,8 @@ enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes,
                     "Megatron index %s is cut off or damaged: its %zu bytes cannot hold %llu "
                     "sequences and a list of %llu documents; copy or make it again",
                     name, size, (unsigned long long)sequences, (unsigned long long)entries);
-    if (12 * sequences + 8 * entries != rest &&
-        13 * sequences + 8 * entries != rest) /* with a mode byte for each sequence */
+    /* with a mode byte for each sequence */
+    if (12 * sequences + 8 * entries != rest && 13 * sequences + 8 * entries != rest)
         return FAIL(ST_BAD_DATA,
                     "Megatron index %s is damaged: %llu sequences and %llu document entries need "
                     "%llu bytes, but it has %zu; copy or make it again",

@@ -191,8 +191,8 @@ size_t pretoken_cut(const uint8_t *text, size_t n_bytes)
     const uint8_t *end = text + n_bytes;
     for (const uint8_t *p = end - 1; n_bytes > 0 && p > text; p--) {
         int n;
-        if (is_tail(*p) ||
-            (*p >= 0x80 && end - p < 4)) /* inside a character, or one that may be cut off */
+        /* inside a character, or one that may be cut off */
+        if (is_tail(*p) || (*p >= 0x80 && end - p < 4))
             continue;
         const enum pretoken_class kind = class_at(p, end, &n), before = class_before(text, p);
         if (kind != before && before != PRETOKEN_SPACE && (kind == PRETOKEN_SPACE || p[-1] != '\''))

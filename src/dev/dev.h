@@ -11,7 +11,9 @@
  *
  * Threads: one thread at a time may use a stream. Several threads may use streams of their own on
  * one device. Errors: ST_RETRY when memory is short, ST_FAULT when the device has failed, ST_BUG
- * when an argument breaks a contract. Must not know what tensors mean, models or other ranks. */
+ * when an argument breaks the contract of an operation; the functions here assert it. Also
+ * ST_BAD_SETTING (dev_alloc) and ST_NO_DEVICE (open). Must not know what tensors mean, models or
+ * other ranks. */
 #ifndef CONVOY_DEV_DEV_H
 #define CONVOY_DEV_DEV_H
 

@@ -22,7 +22,8 @@
  *   full       shard and buffer    shard and buffer    local shard  parameters, before each use
  *
  * - One rank alone holds everything and sends nothing, whatever SHARD is.
- * - All four give the same bits: they add the same numbers in the same order.
+ * - All four give the same bits, for they add the same numbers in the same order; NCCL adds in an
+ *   order of its own.
  * - Gradient accumulation adds gradients locally and reduces them once a step. It needs all of them
  *   at once, so with several micro-batches gradients are held whole.
  * - With a 16-bit dtype the compute copy is a rounded copy of the masters. Where moments are
@@ -43,8 +44,8 @@
  * - The output layer's is dense. It is reduced as soon as the head is done.
  * - The input layer's touches the rows of the micro-batch's tokens only. These rows are exchanged
  *   at the end (sparse_embed.h) where that is cheaper and gradients lie in host memory.
- * - Where rows are exchanged, the dense gradient is all-reduced beside the backward pass, with
- *   `none` too: the next forward pass begins with the embedding.
+ * - Where rows are exchanged, `none` all-reduces the dense gradient beside the backward pass and
+ *   does not gather it later: the next forward pass begins with the embedding.
  *
  * The gradient norm: each rank adds the squares of its shard of each bucket. These sums are
  * all-reduced, and then added from the last bucket to the first.

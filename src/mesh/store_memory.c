@@ -11,19 +11,22 @@
 struct store_policy store_memory_policy(const struct store_config *c, int ranks)
 {
     static const struct store_policy policies[] = {
-        /* parameters, gradients, moments, all-gathered */
-        [LAYOUT_SHARD_NONE] = {STORE_WHOLE, STORE_WHOLE, STORE_WHOLE, STORE_GATHER_GRADS},
-        [LAYOUT_SHARD_OPTIMIZER] = {STORE_WHOLE, STORE_WHOLE, STORE_SHARD, STORE_GATHER_UPDATED},
-        [LAYOUT_SHARD_GRADIENTS] = {STORE_WHOLE, STORE_BUFFER, STORE_SHARD, STORE_GATHER_UPDATED},
-        [LAYOUT_SHARD_FULL] = {STORE_BUFFER, STORE_BUFFER, STORE_SHARD, STORE_GATHER_USED},
+        /* parameters, gradients, moments, all-gathered, masters of f32 */
+        [LAYOUT_SHARD_NONE] = {STORE_WHOLE, STORE_WHOLE, STORE_WHOLE, STORE_GATHER_GRADS,
+                               STORE_WHOLE},
+        [LAYOUT_SHARD_OPTIMIZER] = {STORE_WHOLE, STORE_WHOLE, STORE_SHARD, STORE_GATHER_UPDATED,
+                                    STORE_WHOLE},
+        [LAYOUT_SHARD_GRADIENTS] = {STORE_WHOLE, STORE_BUFFER, STORE_SHARD, STORE_GATHER_UPDATED,
+                                    STORE_WHOLE},
+        [LAYOUT_SHARD_FULL] = {STORE_BUFFER, STORE_BUFFER, STORE_SHARD, STORE_GATHER_USED,
+                               STORE_SHARD},
     };
     static const struct store_policy alone = {.gather = STORE_GATHER_NONE}; /* all is whole */
     struct store_policy policy = ranks == 1 ? alone : policies[c->settings.shard];
     if (c->accumulates) /* every micro-batch adds to all gradients */
         policy.grads = STORE_WHOLE;
-    policy.masters = policy.params == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE;
-    if (c->settings.dtype !=
-        DTYPE_F32) /* passes read a copy, so masters are needed for the update only */
+    /* where passes read a copy, masters are needed for the update only */
+    if (c->settings.dtype != DTYPE_F32)
         policy.masters = policy.moments;
     return policy;
 }

@@ -82,8 +82,8 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
                     "secret on node 0?");
         return HTTPS_CLIENT_NOT_ADMITTED;
     case CURLE_RECV_ERROR:
-        if (transfer->tls.alert !=
-            0) /* TLS 1.3 may refuse the key after the client has finished the handshake */
+        /* TLS 1.3 may refuse the key after the client has finished the handshake */
+        if (transfer->tls.alert != 0)
             return classify_tls_error(transfer, response);
         /* fall through */
     default:

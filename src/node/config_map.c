@@ -16,6 +16,8 @@
 #include "node/device.h"
 #include "train/weights.h"
 
+_Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than comm has");
+
 #define SEQ_LEN_LM 1024
 #define SEQ_LEN_QA 512
 #define WEIGHTS_LOOK_BYTES ((size_t)1 << 20)

@@ -171,8 +171,8 @@ static void send_answer(struct evhttp_request *request, struct route_answer *ans
     /* Bytes after a refused body must not be parsed as a request. */
     if (has_body || answer->allow != NULL)
         evhttp_add_header(headers, "Connection", "close");
-    if (evhttp_request_get_command(request) !=
-        EVHTTP_REQ_HEAD) /* evhttp would send the body of a HEAD */
+    /* evhttp would send the body of a HEAD */
+    if (evhttp_request_get_command(request) != EVHTTP_REQ_HEAD)
         evbuffer_add(evhttp_request_get_output_buffer(request), answer->body.data,
                      answer->body.len);
     evhttp_send_reply(request, answer->code, answer->reason, NULL);

@@ -78,8 +78,8 @@ enum status metrics_file_open(const char *path, int64_t step, struct metrics_fil
     if (!path[0])
         return ST_OK;
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
-    if (fd < 0 && (errno == EACCES || errno == EINVAL ||
-                   errno == ENXIO)) /* a write-only file, such as a pipe or a terminal */
+    /* a write-only file, such as a pipe or a terminal */
+    if (fd < 0 && (errno == EACCES || errno == EINVAL || errno == ENXIO))
         fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) {
         enum status st =

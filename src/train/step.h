@@ -80,7 +80,8 @@ struct step_result {
 struct step;
 
 /* step_open — allocates all memory and draws the initial parameters (is_loaded: zeros). Fails with
- * ST_BAD_SETTING for sizes that do not fit the model, and as memory_status for memory. */
+ * ST_BAD_SETTING for sizes that do not fit the model, and with ST_RETRY or ST_BAD_SETTING where
+ * memory is short (base/memory.h). */
 enum status step_open(const struct step_config *config, struct step **out);
 void step_close(struct step *step); /* local; accepts NULL */
 
@@ -157,7 +158,8 @@ struct step_memory {
     int64_t scratch;     /* of the stream on a GPU (dev_info); 0 on a CPU */
 };
 /* step_plan — the memory that step_open would take on rank `rank` of `ranks`; is_discrete: the
- * device has memory of its own. Reads neither dev, comm nor the callbacks of the config. */
+ * device has memory of its own. Reads neither dev, comm nor the callbacks of the config. Local, as
+ * the functions below. */
 enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_discrete,
                       struct step_memory *out);
 

@@ -169,8 +169,8 @@ static void suite_aborted_rank(struct suite_rank *me)
     if (me->place.rank != last)
         st = suite_one_call(me, data, call);
     else
-        while (clock_ms() - begin < harness_patience_ms(2000) &&
-               st == ST_OK) /* the next call of this rank ends too */
+        /* the next call of this rank ends too */
+        while (clock_ms() - begin < harness_patience_ms(2000) && st == ST_OK)
             st = comm_barrier(me->comm);
     CHECK(st == ST_PEER && clock_ms() - begin < harness_patience_ms(2000), "%s after %lld ms: %s",
           status_name(st), (long long)(clock_ms() - begin), status_message());

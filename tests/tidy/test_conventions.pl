@@ -191,13 +191,13 @@ test 'no declaration or statement is broken by a trailing comment', sub {
     for my $p (@formatted) {
         my @line = split /\n/, slurp($p);
         for my $i (1 .. $#line) {
-            next unless $line[$i] =~ m{^\s+[^\s/*].*[;,] /\*};
+            next unless $line[$i] =~ m{^\s+[^\s/*].*[;,)] /\*};
             my ($above, $opened) = ($line[$i - 1], 0);
             next if $above =~ m{/\*|\*/|^\s*#};
             my $code = $above =~ s/"(\\.|[^"\\])*"//gr;
             $opened = () = $code =~ /[(\[]/g;
             $opened -= () = $code =~ /[)\]]/g;
-            push @bad, "$p:" . ($i + 1) . ': put the comment above' if $above =~ /^\s+(?:(?:const|unsigned|struct|enum|static) )*\w+$/ && $above !~ /^\s*(?:else|do)$/ || $above =~ /=$/ || $opened > 0 && $line[$i] =~ /;\s*\/\*/;
+            push @bad, "$p:" . ($i + 1) . ': put the comment above' if $above =~ /^\s+(?:(?:const|unsigned|struct|enum|static) )*\w+$/ && $above !~ /^\s*(?:else|do)$/ || $above =~ /=$/ || $opened > 0 && ($line[$i] =~ /;\s*\/\*/ || $above =~ /(?:[!=<>]=|[<>]|&&|\|\|)$/ && $line[$i] =~ /\)\s*\/\*/);
         }
     }
     return @bad;

@@ -86,6 +86,10 @@ static void relations(void **state)
         {{"BACKEND=nccl", "DEVICE=cpu", "N_GPU_EACH_NODE=2"},
          ST_BAD_SETTING,
          "BACKEND=nccl (argument) is for GPUs, not DEVICE=cpu (argument); use BACKEND=auto or tcp"},
+        {{"N_NODES=65", "N_GPU_EACH_NODE=64"},
+         ST_BAD_SETTING,
+         "N_NODES=65 (argument) times N_GPU_EACH_NODE=64 (argument) is over the limit of 4096 "
+         "workers"},
         {{"BACKEND=self", "N_GPU_EACH_NODE=2"},
          ST_BAD_SETTING,
          "BACKEND=self (argument) is for one worker, not N_GPU_EACH_NODE=2 (argument); use "

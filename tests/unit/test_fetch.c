@@ -83,6 +83,7 @@ static void serve_cut(int fd, const char *path)
 {
     const size_t all = sizeof body, from = asked_from();
     const bool again = tally->times > 1;
+    /* half, and nothing to compare: from the beginning */
     if (strcmp(path, "/cut.txt") == 0) /* half, then the rest */
         answer(fd, again && from > 0 ? 206 : 200, "\"one\"", again ? from : 0,
                again ? all : all / 2, all);
@@ -92,8 +93,7 @@ static void serve_cut(int fd, const char *path)
     else if (strcmp(path, "/changed.txt") == 0) /* half; then it is another file */
         answer(fd, 200, again ? "\"two\"" : "\"one\"", 0, again ? 1000 : all / 2,
                again ? 1000 : all);
-    else if (strcmp(path, "/nameless.txt") ==
-             0) /* half, and nothing to compare: from the beginning */
+    else if (strcmp(path, "/nameless.txt") == 0)
         answer(fd, 200, NULL, 0, again ? all : all / 2, all);
     else if (strcmp(path, "/weak.txt") == 0)
         answer(fd, 200, "W/\"x\"", 0, again ? all : all / 2, all);

@@ -31,11 +31,13 @@
  * work on its buffers is finished (dev_sync) or ordered before the call (comm_wait_stream). When
  * the call has returned, or comm_wait for it, the device has finished the call too.
  *
- * Errors. ST_BUG: wrong arguments; nothing was done. Other failures end the comm:
+ * Errors. ST_BUG before a call starts: wrong arguments; the comm stays usable. A call that has
+ * started and fails ends the comm:
  *   ST_PEER   the job was aborted, a rank was late or lost; the message names the missing ranks
  *   ST_BUG    the ranks are in different calls; the message names both calls
  *   ST_FAULT, ST_BAD_SETTING   from NCCL
- * Every further call returns the same failure, and only comm_close is left. */
+ * Every further call returns the same failure, and only comm_close is left. Open and alloc may also
+ * return ST_RETRY, ST_BAD_SETTING, ST_NO_DEVICE and ST_STORE. */
 #ifndef CONVOY_COMM_COMM_H
 #define CONVOY_COMM_COMM_H
 

@@ -266,6 +266,10 @@ test 'limits of time in tests grow with the load', sub {
         each_line(qr/(?<![-\w])timeout\s+(-\S+\s+)*["']?(\d|\$\(\()/, qr{--preserve-status|^limit\(}, 'limit SECONDS (lib.sh)', grep { m{^tests/(e2e|cluster)/.*\.sh$} } @scripts));
 };
 
+# What others made is installed, not committed: packages, libraries, archives of them.
+test 'no packages or binaries of others are committed', sub {
+    return grep { /\.(whl|so|a|o|deb|rpm|zip|jar|exe|dll|pyc)$/ } split /\n/, `git ls-files 2>/dev/null`;
+};
 test 'tests can be run', sub { return grep { !-x } glob 'tests/*/test_*.sh tests/*/test_*.pl' };
 
 print '1..' . @tests . "\n";

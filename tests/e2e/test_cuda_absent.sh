@@ -15,7 +15,7 @@ if [ -e /dev/nvidiactl ]; then
 else
     run $tiny STEPS=2 DEVICE=cuda
     ok "DEVICE=cuda: 69, what is missing and what to do" is \
-        "$rc $(grep -cE ' error .*(no NVIDIA driver|finds no GPU|no CUDA in it).*DEVICE=cpu' err)" "69 1"
+        "$rc $(grep -cE ' error .*(no NVIDIA driver|finds no GPU|built without CUDA).*DEVICE=cpu' err)" "69 1"
     run $tiny STEPS=2 DEVICE=cuda N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2
     ok "DEVICE=cuda with two workers: 69" is "$rc" "69"
     run $tiny STEPS=2 DEVICE=auto PRECISION=bf16

@@ -53,13 +53,13 @@ ok "the log names the transport and the reason" node_says 0 "BACKEND=auto uses t
 kill "${node[0]}"
 finish_nodes 2
 
+hosts_are() { [ "$(hosts_of "$(first_worker 0)")" = "$1" ]; }
 # where NAME WANT SETTING… — the addresses of a worker with these settings.
 where() {
     local name=$1 want=$2
     shift 2
     begin_node 0 N_NODES=2 $tiny STEPS=5 "$@"
-    wait_for 20 listens 0
-    ok "$name" is "$(hosts_of "$(first_worker 0)")" "$want"
+    ok "$name" wait_for 20 hosts_are "$want"
     kill "${node[0]}"
     finish_node 0
 }

@@ -74,7 +74,7 @@ struct history {
     struct history_point points[HISTORY_POINTS];
     int64_t events_n; /* so far; event i (from 0) is at [i % HISTORY_EVENTS] */
     struct history_event events[HISTORY_EVENTS];
-    int64_t samples_n; /* likewise with HISTORY_SAMPLES */
+    int64_t samples_n; /* as events_n, with HISTORY_SAMPLES */
     struct history_sample samples[HISTORY_SAMPLES];
     /* As of the last observation, to detect changes. */
     enum board_phase phase;

@@ -33,9 +33,9 @@ constexpr unsigned WARP_ALL = 0xFFFFFFFFu;
 
 /* ---- launches ---- */
 
-/* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...). It requests more than 48
- * KiB of shared memory where needed. Returns 0 or a cudaError_t. A block is a whole number of
- * warps. */
+/* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...). It opts in to shared memory
+ * from 48 KiB on; whether exactly 48 KiB needs that is documented nowhere. Returns 0 or a
+ * cudaError_t. A block is a whole number of warps. */
 template <typename... Params, typename... Args>
 static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
                               void *stream, Args... args)
@@ -45,7 +45,7 @@ static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
         return emu_launch(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
     });
 #else
-    if (shared_bytes > 48 * 1024) {
+    if (shared_bytes >= 48 * 1024) {
         cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              (int)shared_bytes);
         if (e != cudaSuccess)

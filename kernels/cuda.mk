@@ -40,7 +40,7 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 endif
 
 # The C files that include CUDA's headers; rebuilt when CUDA is turned on or off.
-CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_ring blas blas_plan
+CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_ring dev_cuda_times blas blas_plan
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 $(BUILD)/cuda.txt: FORCE
@@ -48,7 +48,7 @@ $(BUILD)/cuda.txt: FORCE
 	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
 
 # Tests of the CUDA device, over the tests' own runtime and cuBLASLt (tests/cuda/guarded.h).
-GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,blas step_async curve dev device graph rank_graphs ranks step trainer)
+GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,blas step_async curve dev device graph rank_graphs ranks step times trainer)
 $(GUARDED): private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
 $(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13)
 $(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c

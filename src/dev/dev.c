@@ -186,3 +186,15 @@ enum status dev_read_async(struct stream *s, void *pinned, const void *src, size
     const struct dev_async_ops *async = async_of_stream(s);
     return async ? async->read_async(s, pinned, src, bytes) : dev_copy(s, pinned, src, bytes);
 }
+
+enum status dev_times_begin(struct stream *s)
+{
+    const struct dev_async_ops *async = async_of_stream(s);
+    return async ? async->times_begin(s) : ST_OK;
+}
+
+enum status dev_times_step(struct stream *s)
+{
+    const struct dev_async_ops *async = async_of_stream(s);
+    return async ? async->times_step(s) : ST_OK;
+}

@@ -75,6 +75,8 @@ struct dev_async_ops {
     enum status (*graph_begin)(struct stream *s);
     enum status (*flush)(struct stream *s);
     enum status (*read_async)(struct stream *s, void *pinned, const void *src, size_t bytes);
+    enum status (*times_begin)(struct stream *s);
+    enum status (*times_step)(struct stream *s);
 };
 
 /* The first member of each struct dev, stream and dev_event. */
@@ -195,5 +197,16 @@ enum status dev_flush(struct stream *s);
 /* dev_read_async — copies from device memory to dev_pin memory as a part of gathered work, which
  * dev_copy would flush. `pinned` is valid when an event that was recorded later is reached. */
 enum status dev_read_async(struct stream *s, void *pinned, const void *src, size_t bytes);
+
+/* ---- times of operations ----
+ * On a host device they do nothing. */
+
+/* dev_times_begin — from now on the time of each operation, fill and copy of s is taken on the
+ * device, until s is closed: then a table is logged. Results are the same. s must not gather work
+ * (dev_graph_begin); it submits operations one by one.
+ * dev_times_step — a step has ended: times are given per step. Blocks until the work of s is done,
+ * if times are taken. */
+enum status dev_times_begin(struct stream *s);
+enum status dev_times_step(struct stream *s);
 
 #endif

@@ -185,6 +185,7 @@ static void cuda_stream_close(struct stream *s)
     if (s->stream)
         (void)cudaStreamSynchronize(s->stream);
     dev_cuda_graph_close(s->graphs);
+    dev_cuda_times_close(s->times);
     blas_plan_close(s->blas);
     dev_cuda_ring_close(&s->ring);
     if (s->cuda.scratch) {
@@ -243,6 +244,12 @@ static enum status cuda_graph_begin(struct stream *s)
 {
     TRY(equip(s));
     return s->graphs ? ST_OK : dev_cuda_graph_open(s);
+}
+
+static enum status cuda_times_begin(struct stream *s)
+{
+    TRY(equip(s));
+    return dev_cuda_times_open(s);
 }
 
 static enum status cuda_stream_open(struct dev *dev, struct stream **out)
@@ -402,7 +409,7 @@ static enum status do_event(struct stream *s, const void *args)
     return dev_cuda_event_do(s, args);
 }
 
-enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
+static enum status do_work(struct stream *s, enum cuda_work work, const void *args)
 {
 #define DO_ROW(name) [CUDA_WORK_##name] = do_##name,
     static enum status (*const kernels[CUDA_WORK_N])(struct stream * s, const void *args) = {
@@ -419,6 +426,15 @@ enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
     default:
         return kernels[work](s, args);
     }
+}
+
+enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
+{
+    if (!s->times || work == CUDA_WORK_EVENT)
+        return do_work(s, work, args);
+    TRY(dev_cuda_times_before(s, work, args));
+    TRY(do_work(s, work, args));
+    return dev_cuda_times_after(s);
 }
 
 #define OP_ROW(name) .name = op_##name,
@@ -500,6 +516,8 @@ static const struct dev_async_ops cuda_async_ops = {
     .graph_begin = cuda_graph_begin,
     .flush = dev_cuda_graph_flush,
     .read_async = cuda_read_async,
+    .times_begin = cuda_times_begin,
+    .times_step = dev_cuda_times_step,
 };
 
 enum status dev_cuda_count(int *count_out)

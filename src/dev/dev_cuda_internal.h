@@ -144,6 +144,18 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
 enum status dev_cuda_graph_record(struct stream *s, struct dev_event *event);
 enum status dev_cuda_graph_flush(struct stream *s);
 
+struct cuda_times;
+/* dev_cuda_times_open — from now on the time of each operation of the stream is taken; the stream
+ *   does not gather.
+ * dev_cuda_times_close — logs the table; accepts NULL. The stream's work is done.
+ * dev_cuda_times_before, dev_cuda_times_after — around one piece of work (dev_cuda_do).
+ * dev_cuda_times_step — a step has ended; waits for the device. Without times it does nothing. */
+enum status dev_cuda_times_open(struct stream *s);
+void dev_cuda_times_close(struct cuda_times *t);
+enum status dev_cuda_times_before(struct stream *s, enum cuda_work work, const void *args);
+enum status dev_cuda_times_after(struct stream *s);
+enum status dev_cuda_times_step(struct stream *s);
+
 struct stream {
     struct stream_head head;
     cudaStream_t stream;
@@ -152,6 +164,7 @@ struct stream {
     struct cuda cuda;           /* scratch NULL: no operation yet */
     struct blas *blas;          /* NULL: no cuBLASLt, products by this program's kernels */
     struct cuda_graphs *graphs; /* NULL: work is submitted at once */
+    struct cuda_times *times;   /* NULL: no times are taken */
     bool is_captured;
 };
 #endif

@@ -306,13 +306,17 @@ static void log_memory(const struct step *s)
 static enum status open_graphs(struct step *s)
 {
     const struct step_config *c = &s->config;
+    if (!dev_is_discrete(c->dev) && c->is_timed)
+        LOG_WARN("CUDA_TIMES=1 has no effect on a CPU; set DEVICE=cuda");
     if (!dev_is_discrete(c->dev) || c->is_eval)
         return ST_OK;
     if (!c->is_eager)
         return dev_graph_begin(s->stream);
-    if (comm_place(c->comm)->rank == 0)
-        LOG_INFO("CUDA_GRAPH=off: the GPU gets operations one by one, not as CUDA graphs");
-    return ST_OK;
+    if (comm_place(c->comm)->rank != 0)
+        return ST_OK;
+    LOG_INFO("%s: the GPU gets operations one by one, not as CUDA graphs",
+             c->is_timed ? "CUDA_TIMES=1" : "CUDA_GRAPH=off");
+    return c->is_timed ? dev_times_begin(s->stream) : ST_OK;
 }
 
 /* take_readback — pinned host memory for what comes back in every step, so that it is copied

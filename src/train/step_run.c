@@ -284,6 +284,7 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     TRY(run(s, batch, step_i, sample_first, lr, inject_nan, &r));
     store_times(s->store, &r.comm_ms, &r.wait_ms);
     r.compute_ms = (double)(s->lap_ns - start) * 1e-6 - r.wait_ms;
+    TRY(dev_times_step(s->stream));
     step_heartbeat(s);
     *out = r;
     return ST_OK;

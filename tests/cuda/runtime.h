@@ -24,7 +24,7 @@
 #define RUNTIME_SPACE ((size_t)1 << 40)
 #define RUNTIME_DEFERRED 4096
 #define RUNTIME_OUT 16
-#define RUNTIME_CALLS 32
+#define RUNTIME_CALLS 40
 
 struct runtime_piece {
     char *data;
@@ -39,6 +39,7 @@ struct runtime_node {
 };
 struct CUevent_st {
     int settled, is_pending;
+    int is_timed, at; /* at: kernels and products launched when it was recorded */
 };
 struct CUgraph_st {
     struct runtime_node *node;
@@ -449,11 +450,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     RUNTIME_ONE();
-    (void)flags;
     RUNTIME_CALL("cudaEventCreateWithFlags");
     RUNTIME_FORBIDDEN();
     runtime.events_n++;
     *out = calloc(1, sizeof **out);
+    (*out)->is_timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event)
@@ -469,12 +470,27 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     (void)stream;
     RUNTIME_CALL("cudaEventRecord");
     RUNTIME_FORBIDDEN();
-    *event = (struct CUevent_st){runtime.settled, runtime.deferred_n > 0};
+    *event = (struct CUevent_st){runtime.settled, runtime.deferred_n > 0, event->is_timed,
+                                 runtime.launched};
+    return cudaSuccess;
+}
+/* One kernel or product takes one millisecond; copies and fills take no time. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    RUNTIME_ONE();
+    RUNTIME_CALL("cudaEventElapsedTime");
+    RUNTIME_FORBIDDEN();
+    if (!from->is_timed || !to->is_timed)
+        return runtime_mine.last = cudaErrorInvalidResourceHandle;
+    if (to->is_pending && to->settled == runtime.settled)
+        return runtime_mine.last = cudaErrorNotReady;
+    *ms = (float)(to->at - from->at);
     return cudaSuccess;
 }
 static int runtime_record(void *arg)
 {
-    **(cudaEvent_t *)arg = (struct CUevent_st){runtime.settled, 1};
+    (*(cudaEvent_t *)arg)->settled = runtime.settled;
+    (*(cudaEvent_t *)arg)->is_pending = 1;
     return 0;
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)

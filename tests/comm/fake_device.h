@@ -264,7 +264,7 @@ static enum status fake_device_event_sync(struct dev_event *event)
 }
 static void *fake_device_stream_handle(struct stream *s) { return &fake_device_of(s)->fake; }
 
-/* This device captures no graphs. */
+/* This device captures no graphs and takes no times. */
 static enum status fake_device_gather_nothing(struct stream *s)
 {
     (void)s;
@@ -346,6 +346,8 @@ static const struct dev_async_ops fake_device_async = {
     .graph_begin = fake_device_gather_nothing,
     .flush = fake_device_gather_nothing,
     .read_async = fake_device_copy,
+    .times_begin = fake_device_gather_nothing,
+    .times_step = fake_device_gather_nothing,
 };
 
 /* Filled once: the first device may compute while the next one is opened. */

@@ -405,8 +405,8 @@ static int64_t rejoin_ms(struct node *zero, struct node *one, int port, int worl
 }
 
 /* Waits for at most 5 s until node 0 holds no more than `few` descriptors in three readings in a
- * row, and returns the last reading. Node 0 accepts the dead connections of the backlog in bursts of
- * 64, so a single low reading may stand between two bursts. */
+ * row, and returns the last reading. Node 0 accepts the dead connections of the backlog in bursts
+ * of 64, so a single low reading may stand between two bursts. */
 static int fds_after_crowd(pid_t pid, int few)
 {
     int fds = fds_of(pid);

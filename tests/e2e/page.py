@@ -2,8 +2,10 @@
 
 page.py URL_RUN PID_RUN URL_JOINING FOLDER: values against /status, curves, a worker killed, console, requests, keyboard,
 names, contrast, sizes; screenshots go to FOLDER."""
+import itertools
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -81,6 +83,18 @@ NAMELESS = """() => [...document.querySelectorAll('a, input, button, [tabindex="
 }).map(e => e.outerHTML.slice(0, 80))"""
 
 
+def rank_matches(row, rank):
+    """A row of the table of ranks beside its rank in /status; a call that takes a second or more is named with its age."""
+    if row is None or rank is None:
+        return False
+    state = rank["state"]
+    if rank.get("call") and rank.get("call_age_seconds", 0) >= 1:
+        state = re.escape(state) + f", in {rank['call']} for [0-9a-z ]+"
+    else:
+        state = re.escape(state)
+    return row[0] == str(rank["rank"]) and re.fullmatch(state, row[1]) and row[2] == str(rank["step"])
+
+
 def values_match(statuses):
     """The page is compared with the very answer it got: the one whose step it shows."""
     shown, ranks = page.evaluate("""() => [Object.fromEntries(['loss', 'grad_norm', 'tokens_per_second', 'step_ms', 'restarts', 'left', 'tokens', 'lr', 'phase', 'where', 'loss_note', 'checkpoint_age_note']
@@ -105,7 +119,7 @@ def values_match(statuses):
         "checkpoint": shown["checkpoint_age_note"] == f"of step {s['checkpoint']['step']}",
         "model": s["model"]["name"] in shown["where"],
     }.items() if not is_so]
-    if ranks != [[str(r["rank"]), r["state"], str(r["step"])] for r in s["ranks"]]:
+    if not all(rank_matches(row, r) for row, r in itertools.zip_longest(ranks, s["ranks"])):
         bad.append(f"ranks {ranks}")
     return bad, shown
 

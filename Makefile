@@ -142,6 +142,7 @@ help:
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
 	@echo 'make bench-scrape   what /metrics, scraped each second, costs a run (two minutes, quiet machine)'
 	@echo 'make release    build/release/convoy: one stripped executable that needs only libc, libm and ld-linux'
+	@echo 'make gpu-first  the first command on a machine with an NVIDIA GPU: what is most worth knowing, in LIMIT=540 seconds'
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'

@@ -191,7 +191,7 @@ static void splits_and_runs_of_heads(void **state)
     check(&x);
     x.scratch_bytes = 1000;
     struct run r = run_new(&x);
-    assert_int_equal(forward(&r), 0);
+    ct_ok(forward(&r), "attention_fwd"); /* waits: a kernel may not outlive its buffers */
     assert_int_equal(backward(&r), CUDA_REFUSAL_SCRATCH);
     run_free(&r);
 }

@@ -44,18 +44,31 @@ ifeq ($(SAN),)
 tests: $(GPU)/dry_tests
 endif
 
-# build/gpu: what is copied, with the peer of the benchmark and the text of a test where they exist.
-GPU_PEER := $(wildcard ../shared/bench/torch_gpt2.py ../shared/data/tinyshakespeare.txt)
-.PHONY: gpu-carry gpu-test gpu-bench
+# build/gpu/gpu.tar.gz: what is copied to a machine with a GPU, where `tests/gpu/gpu.sh first` needs no make. CUDA_ARCHS=90a carries
+# the code of one architecture. GPU_CARRY_MAX: bytes; more than that takes long to send.
+GPU_DATA := $(wildcard ../shared/data/tinyshakespeare.txt)
+GPU_SCRIPTS := $(sort $(wildcard tests/gpu/gpu*.sh tests/gpu/*.awk tests/gpu/*.tsv tests/gpu/*.py)) assets/alice.txt
+GPU_CARRY_MAX := 40000000
+.PHONY: gpu-carry gpu-archive gpu-first gpu-test gpu-bench
 gpu-carry:
 	$(if $(HAS_CUDA),,$(error gpu-carry: $(or $(CUDA_LACKS),CUDA=0 leaves CUDA out)))
 	@sh .ci/need $(NEED) $(NEED_TEST) $(NEED_RELEASE)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) $(RELEASE)/convoy $(GPU)/gpu_tests
 	@cp $(RELEASE)/convoy $(GPU)/ && cp $$(ldd $(GPU)/gpu_tests | sed -n 's/.*=> \(.*lib\(cmocka\)[^ ]*\) .*/\1/p') $(GPU)/
-	@$(if $(GPU_PEER),cp $(GPU_PEER) $(GPU)/)
-	@rm -rf $(GPU)/obj $(GPU)/dry_tests && ls -l $(GPU)
+	@$(if $(GPU_DATA),cp $(GPU_DATA) $(GPU)/)
+	@rm -rf $(GPU)/obj $(GPU)/dry_tests
+	@$(MAKE) --no-print-directory -s gpu-archive
 
-gpu-test gpu-bench:
+# The programs that are in build/gpu, with the scripts; the same bytes for the same programs.
+gpu-archive:
+	@rm -f $(GPU)/gpu.tar.gz
+	@tar -P --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --transform 's,^$(GPU)/,build/gpu/,' -cf - $(GPU_SCRIPTS) \
+	  $(filter-out %/obj %/dry_tests %/gpu.tar.gz,$(wildcard $(GPU)/*)) | gzip -9n >$(GPU)/gpu.tar.gz.new
+	@mv $(GPU)/gpu.tar.gz.new $(GPU)/gpu.tar.gz && ls -l $(GPU)/gpu.tar.gz
+	@[ "$$(stat -c %s $(GPU)/gpu.tar.gz)" -le $(GPU_CARRY_MAX) ] || { echo 'gpu-carry: $(GPU)/gpu.tar.gz is larger than' \
+	  '$(GPU_CARRY_MAX) bytes; CUDA_ARCHS=90a carries one architecture' >&2; false; }
+
+gpu-first gpu-test gpu-bench:
 	@[ -x $(GPU)/convoy ] && [ -x $(GPU)/gpu_tests ] || tests/gpu/gpu.sh look
 	@[ -x $(GPU)/convoy ] && [ -x $(GPU)/gpu_tests ] || $(MAKE) --no-print-directory gpu-carry
 	@GPU=$(GPU) tests/gpu/gpu.sh $(@:gpu-%=%)

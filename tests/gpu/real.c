@@ -4,17 +4,19 @@
  * The tests are unchanged.
  *   buffers    are pinned memory, which the GPU reads and writes in place, so a test can look at
  *              results when the launch has ended. malloc and its kin are renamed at compile time.
- *              The stack of the tests is pinned too, and static data are registered with the GPU.
+ *              The stack of the tests is pinned too.
  *   controls   of the emulation become: wait for the GPU and report its error. Orders of threads
  *              are the GPU's own.
- *   launchers  are called through a check that no tensor lies among constants, which a GPU cannot
- *              reach. What launchers read on the host (spans) may lie anywhere.
+ *   launchers  are called through a check that no tensor lies among constants or static data,
+ *              which a GPU cannot reach. What launchers read on the host (spans) may lie anywhere.
+ * Where the host has little memory that can be pinned, less is taken, and that is said.
  *
  *   gpu_tests                    every family; TAP of each, and a line "# family NAME ok|failed"
- *   gpu_tests NAME               one
+ *   gpu_tests NAME...            these
  *   gpu_tests golden             the golden cases, with GOLDEN_DEVICE=cuda
  *   gpu_tests runtime            what src/dev relies on of CUDA's runtime (real_runtime.c)
- *   gpu_tests bench              the kernels' speed (gpu_bench.c)
+ *   gpu_tests bench [EXPRESSION] the kernels' speed (gpu_bench.c), of rows with such a name
+ *   gpu_tests list               what may be named
  * Compiled with REAL_DRY, without CUDA: ordinary memory and the emulation, to try all of this
  * without a GPU. */
 #include <pthread.h>
@@ -41,7 +43,6 @@
 
 /* ---- memory ---- */
 
-#define ARENA_BYTES ((size_t)3 << 30)
 #define ALIGN ((size_t)4096)
 #define STACK_BYTES ((size_t)60 << 20)
 
@@ -52,7 +53,7 @@ struct piece {
 };
 static struct {
     char *base;
-    size_t used;
+    size_t bytes, used;
     struct piece *idle[48];
     pthread_mutex_t lock;
 } arena = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -64,34 +65,38 @@ static void die(const char *what, const char *why)
     _exit(1);
 }
 
-/* constants and code end where static data begin */
-extern char __executable_start, __data_start, _end;
-#define PAGE ((uintptr_t)4096)
+/* code, constants and static data */
+extern char __executable_start, _end;
+
+/* take_arena — false: this much cannot be pinned, and why. */
+static int take_arena(size_t bytes, const char **why)
+{
+#ifdef REAL_DRY
+    arena.base = aligned_alloc(ALIGN, bytes);
+    *why = arena.base ? NULL : "malloc fails";
+#else
+    void *base = NULL;
+    cudaError_t error = cudaHostAlloc(&base, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    *why = error == cudaSuccess ? NULL : cudaGetErrorString(error);
+    (void)cudaGetLastError();
+    arena.base = base;
+#endif
+    arena.bytes = bytes;
+    return *why == NULL;
+}
 
 static void arena_open(void)
 {
-#ifdef REAL_DRY
-    arena.base = aligned_alloc(ALIGN, ARENA_BYTES);
-    if (!arena.base)
-        die("memory", "none");
-#else
-    void *base = NULL;
-    cudaError_t error =
-        cudaHostAlloc(&base, ARENA_BYTES, cudaHostAllocPortable | cudaHostAllocMapped);
-    if (error != cudaSuccess)
-        die("pinned memory", cudaGetErrorString(error));
-    arena.base = base;
-    char *first = (char *)((uintptr_t)&__data_start / PAGE * PAGE);
-    size_t bytes = ((uintptr_t)&_end - (uintptr_t)first + PAGE - 1) / PAGE * PAGE;
-    error = cudaHostRegister(first, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    if (error != cudaSuccess)
-        die("static data", cudaGetErrorString(error));
-    void *seen = NULL;
-    error = cudaHostGetDevicePointer(&seen, first, 0);
-    if (error != cudaSuccess || seen != first)
-        die("static data", "this GPU sees registered memory at other addresses than the host, so "
-                           "these tests cannot be run on it");
-#endif
+    static const size_t mib[] = {3072, 1024, 512};
+    const char *why = NULL;
+    for (size_t i = 0; i < sizeof mib / sizeof *mib; i++) {
+        if (take_arena(mib[i] << 20, &why)) {
+            printf("# pinned memory: %zu MiB\n", mib[i]);
+            return;
+        }
+        printf("# %zu MiB of pinned memory cannot be had: %s\n", mib[i], why);
+    }
+    die("pinned memory", why);
 }
 
 static struct piece *piece_of(void *data) { return (struct piece *)(void *)((char *)data - ALIGN); }
@@ -107,7 +112,7 @@ void *real_aligned_alloc(size_t align, size_t bytes)
     struct piece *piece = arena.idle[class_i];
     if (piece) {
         arena.idle[class_i] = piece->next;
-    } else if (arena.used + ((size_t)1 << class_i) <= ARENA_BYTES) {
+    } else if (arena.used + ((size_t)1 << class_i) <= arena.bytes) {
         piece = (struct piece *)(void *)(arena.base + arena.used);
         arena.used += (size_t)1 << class_i;
     }
@@ -127,7 +132,7 @@ void real_free(void *data)
 {
     if (!data)
         return;
-    if ((char *)data < arena.base || (char *)data >= arena.base + ARENA_BYTES) {
+    if ((char *)data < arena.base || (char *)data >= arena.base + arena.bytes) {
         free(data); /* of a library */
         return;
     }
@@ -170,7 +175,7 @@ const char *emu_error(void)
 
 static int is_host_only(uintptr_t word)
 {
-    return word >= (uintptr_t)&__executable_start && word < (uintptr_t)&__data_start;
+    return word >= (uintptr_t)&__executable_start && word < (uintptr_t)&_end;
 }
 
 /* A tensor is an address and a dtype; spans are the host's. Padding holds anything. */
@@ -182,7 +187,7 @@ static void check_args(const char *op, const void *args, size_t bytes, const voi
         memcpy(&word, (const char *)args + i, sizeof word);
         memcpy(&dtype, (const char *)args + i + sizeof word, sizeof dtype);
         if (is_host_only(word) && dtype >= 0 && dtype < DTYPE_N && word != (uintptr_t)spans)
-            die(op, "an argument lies among constants, where a GPU does not reach");
+            die(op, "an argument lies in the program's own data, where a GPU does not reach");
     }
 }
 
@@ -223,9 +228,9 @@ static int run(size_t i)
     return failed != 0;
 }
 
-static void *run_named(void *arg)
+/* run_named — the families that are named, the last name NULL; without any: all. */
+static intptr_t run_named(const char *name)
 {
-    const char *name = arg;
     intptr_t failed = 0, ran = 0;
     for (size_t i = 0; i < FAMILIES_N; i++)
         if (!name || strcmp(name, families[i].name) == 0) {
@@ -234,7 +239,66 @@ static void *run_named(void *arg)
         }
     if (ran == 0)
         die(name, "no such family");
+    return failed;
+}
+
+static void *run_all(void *arg)
+{
+    char **names = arg;
+    intptr_t failed = *names ? 0 : run_named(NULL);
+    for (; *names; names++)
+        failed += run_named(*names);
     return (void *)failed;
+}
+
+#ifndef REAL_DRY
+/* What is not a family: called with the words after its name. */
+static int golden(int words_n, char **words)
+{
+    (void)words_n, (void)words;
+    return real_golden();
+}
+static int runtime(int words_n, char **words)
+{
+    (void)words_n, (void)words;
+    return real_runtime();
+}
+static int bench(int words_n, char **words) { return real_bench(words_n > 0 ? words[0] : NULL); }
+static const struct {
+    const char *name;
+    int (*run)(int words_n, char **words);
+} commands[] = {{"golden", golden}, {"runtime", runtime}, {"bench", bench}};
+#define COMMANDS_N (sizeof commands / sizeof *commands)
+
+static void list_commands(void)
+{
+    for (size_t i = 0; i < COMMANDS_N; i++)
+        printf("%s\n", commands[i].name);
+}
+
+/* run_command — its exit code; -1: argv names none. */
+static int run_command(int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < COMMANDS_N; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 2, argv + 2);
+    return -1;
+}
+#else
+static void list_commands(void) {}
+static int run_command(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return -1;
+}
+#endif
+
+static int list(void)
+{
+    list_commands();
+    for (size_t i = 0; i < FAMILIES_N; i++)
+        printf("%s\n", families[i].name);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -242,14 +306,11 @@ int main(int argc, char **argv)
     pthread_attr_t attr;
     pthread_t thread;
     void *failed = NULL;
-#ifndef REAL_DRY
-    if (argc > 1 && strcmp(argv[1], "bench") == 0)
-        return real_bench();
-    if (argc > 1 && strcmp(argv[1], "runtime") == 0)
-        return real_runtime();
-    if (argc > 1 && strcmp(argv[1], "golden") == 0)
-        return real_golden();
-#endif
+    if (argc > 1 && strcmp(argv[1], "list") == 0)
+        return list();
+    int rc = run_command(argc, argv);
+    if (rc >= 0)
+        return rc;
     arena_open();
 #ifndef REAL_DRY
     cmocka_set_skip_filter("*barriers*"); /* leaving one out is for the emulation */
@@ -257,7 +318,7 @@ int main(int argc, char **argv)
     char *stack = real_malloc(STACK_BYTES);
     pthread_attr_init(&attr);
     if (pthread_attr_setstack(&attr, stack, STACK_BYTES) != 0 ||
-        pthread_create(&thread, &attr, run_named, argc > 1 ? argv[1] : NULL) != 0 ||
+        pthread_create(&thread, &attr, run_all, argv + 1) != 0 ||
         pthread_join(thread, &failed) != 0)
         die("the tests' thread", "does not start");
     return failed != NULL;

@@ -25,8 +25,9 @@
 REAL_FAMILIES(REAL_DECLARE)
 #undef REAL_DECLARE
 
-/* real_bench — the kernels against the limits of the GPU (gpu_bench.c). */
-int real_bench(void);
+/* real_bench — the kernels against the limits of the GPU (gpu_bench.c); only: part of the names of
+ * the rows to measure; NULL: all. */
+int real_bench(const char *only);
 /* real_runtime — what we lean on of CUDA's runtime (real_runtime.c). */
 int real_runtime(void);
 /* real_golden — are we GPT-2? (tests/golden); memory as usual. */

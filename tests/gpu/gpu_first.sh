@@ -1,0 +1,246 @@
+# shellcheck shell=bash
+# gpu_first — the mode `first` of gpu.sh: the first command on a GPU, within LIMIT seconds (540). Sourced by gpu.sh after the others.
+#
+# A step has a planned cost and a most. It is skipped, and named, when its cost no longer fits into what is left of LIMIT; it is ended
+# at its most, or at LIMIT. A step that fails, crashes or hangs stops no other. Results are written after each step: first.json,
+# first.md (with the predictions of predicted.tsv beside each figure), and a folder `first` of logs, TAP and nvidia-smi's samples.
+# MOST: no step may take longer than so many seconds. In the order of what is most worth knowing. Left out: two ranks over NCCL on one GPU (not supported by NCCL), PyTorch in fp32,
+# racecheck (minutes); gpu.sh test and bench have them.
+
+seconds_left() { echo $((first_limit - ($(date +%s) - first_began))); }
+has_setting() { "$GPU/convoy" help "$1" >/dev/null 2>&1; }
+note() { printf '%s\n' "$*" >>"$work/note"; }
+machine() { printf '%s\t%s\n' "$1" "$(quote "$2")" >>"$work/machine"; }
+
+# part — one step of the list.
+part() { # name, planned seconds, most seconds, command...
+    local name=$1 cost=$2 most=$3 left
+    wanted "$name" || return 0
+    shift 3
+    [ "$DRY" = 1 ] && cost=1
+    left=$(seconds_left)
+    if [ "$left" -lt "$cost" ]; then
+        [ "$left" -ge 0 ] || left=0
+        printf '%s\tskipped\t0\tit does not fit: about %s s are planned, %s s of LIMIT=%s are left\t%s\n' "$name" "$cost" "$left" "$first_limit" "$cost" \
+            >>"$work/rows"
+        say "skipped: $name (about $cost s are planned, $left s are left)"
+        write_results
+        return 0
+    fi
+    [ "$most" -le "$left" ] || most=$left
+    [ "$most" -le "${MOST:-$most}" ] || most=$MOST
+    step_end=$(($(date +%s) + most)) step_cost=$cost
+    step "$name" "$@"
+    step_end='' step_cost=''
+}
+
+# ---- the machine ----
+
+dmon_pid=''
+# dmon_start — samples of power, clocks, load and throttling, each second. It also keeps the driver loaded between processes.
+dmon_start() {
+    command -v nvidia-smi >/dev/null || return 0
+    [ "$DRY" = 1 ] && return
+    nvidia-smi dmon -s pucvm -o T >"$logs/dmon.txt" 2>&1 &
+    dmon_pid=$!
+}
+dmon_stop() {
+    [ -n "$dmon_pid" ] || return 0
+    kill "$dmon_pid" 2>/dev/null
+    wait "$dmon_pid" 2>/dev/null
+    dmon_pid=''
+}
+
+# dmon_summary — one line of the samples in which the GPU was busy; columns by their names in the first line.
+dmon_summary() {
+    [ -s "$logs/dmon.txt" ] || { echo "no samples: nvidia-smi dmon did not run"; return; }
+    awk '
+        $1 ~ /^#/ { if (!n_columns) for (i = 1; i <= NF; i++) { name = $i; sub(/^#/, "", name); if (name != "") column[name] = ++n_columns }; next }
+        column["sm"] && $column["sm"] + 0 >= 50 {
+            n++
+            clock = $column["pclk"] + 0; power = $column["pwr"] + 0; heat = $column["gtemp"] + 0
+            if (!low || clock < low) low = clock
+            if (clock > high) high = clock
+            if (power > most) most = power
+            if (heat > hot) hot = heat
+            if ($column["pviol"] + 0 > 0) capped++
+            if ($column["tviol"] + 0 > 0) heated++
+        }
+        END {
+            if (!n) { print "no sample with load"; exit }
+            printf "%d s with load: clock %d to %d MHz, at most %d W and %d C; power cap in %d s, thermal cap in %d s\n", n, low, high, most, hot, capped, heated
+        }' "$logs/dmon.txt"
+}
+
+# describe — the page's head; anew after each step, for the clocks.
+describe() {
+    : >"$work/machine"
+    machine GPU "$gpu_name"
+    machine driver "${driver:--}"
+    machine convoy "$version"
+    sed -n 's/^commit *//p' "$logs/version.txt" 2>/dev/null | while IFS= read -r line; do machine commit "$line"; done
+    sed -n 's/^\(cuda\|cublaslt\|nccl\|cudnn\) */\1\t/p' "$logs/version.txt" 2>/dev/null | while IFS=$'\t' read -r what line; do machine "$what" "$line"; done
+    machine host "$(uname -srm), $(nproc) processors, $(awk '/^MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo) of memory"
+    machine PyTorch "${torch_version:--}"
+    machine "clocks and caps" "$(if [ "$DRY" = 1 ]; then echo -; else dmon_summary; fi)"
+    machine seconds "$(($(date +%s) - first_began)) of $first_limit"
+}
+
+environment() {
+    within 30 "$GPU/convoy" version gpu | tee "$logs/version.txt"
+    local rc=${PIPESTATUS[0]}
+    uname -a
+    [ "$DRY" = 1 ] && return "$rc"
+    if ! command -v nvidia-smi >/dev/null; then
+        note "no nvidia-smi here: neither clocks nor the driver's version are known"
+        return "$rc"
+    fi
+    within 30 nvidia-smi -q >"$logs/nvidia-smi.txt" 2>&1 || note "nvidia-smi -q failed: $(tail -1 "$logs/nvidia-smi.txt")"
+    ls -l "${CONVOY_LIB_DIR:-/nonexistent}" 2>/dev/null
+    return "$rc"
+}
+
+# ---- right? ----
+
+# families_first — all families in one process, then those that did not pass, each alone: after a crash the rest did not run.
+families_first() {
+    local program=gpu_tests names='' family again='' bad='' alone='' rc
+    [ "$DRY" = 1 ] && program=dry_tests names=${DRY_FAMILIES:-norm reduce}
+    # shellcheck disable=SC2086 # words
+    within 180 "$GPU/$program" $names >"$logs/kernels.tap" 2>&1
+    rc=$?
+    for family in ${names:-$(families)}; do
+        grep -q "^# family $family ok\$" "$logs/kernels.tap" || again="$again $family"
+    done
+    for family in $again; do
+        if within 60 "$GPU/$program" "$family" >"$logs/kernels_$family.tap" 2>&1; then
+            alone="$alone $family"
+        else
+            bad="$bad $family"
+        fi
+    done
+    note "$(grep -c '^# family .* ok$' "$logs/kernels.tap") families passed in one process$([ $rc = 0 ] || echo " (exit code $rc)")${alone:+; alone:$alone}${bad:+; failed:$bad}"
+    [ -z "$bad$alone" ] && [ $rc = 0 ]
+}
+
+# both — two ways of computing the same in 16 bits: losses and norms of gradients within 1 %. Heads are 64 wide, as GPT-2's.
+wide="LAYERS=2 HEADS=4 EMBED=256 CONTEXT=256 SEQ_LEN=256 BATCH_SIZE=4 GLOBAL_BATCH=4"
+both() { # setting, one value, the other
+    local precision=bf16
+    has_setting "$1" || { note "this version has no setting $1"; return 77; }
+    [ "$DRY" = 1 ] && precision=fp32
+    # shellcheck disable=SC2086 # words
+    train one DEVICE=$device PRECISION=$precision $wide "$1=$2" && train other DEVICE=$device PRECISION=$precision $wide "$1=$3" &&
+        near one other 1e-2 && near one other 1e-2 norms
+}
+attention_first() { both ATTENTION cudnn own; }
+blas_first() { both CONVOY_BLAS auto off; }
+
+# ---- fast? ----
+
+# times_first — a short run with times of operations; its table becomes a part of the page.
+times_first() {
+    local model=${first_model%%:*} batch=${first_model##*:}
+    [ "$DRY" = 1 ] && return 77
+    has_setting CUDA_TIMES || { note "this version has no setting CUDA_TIMES"; return 77; }
+    within 120 "$GPU/convoy" train MODEL="$model" DATA=synthetic SEQ_LEN="$seq" BATCH_SIZE="$batch" STEPS=10 DEVICE=cuda PRECISION="$precision" SEED=1 \
+        CUDA_TIMES=1 >"$logs/times.log" 2>&1 || { note "$(grep ' error ' "$logs/times.log" | head -1)"; return 1; }
+    sed -n 's/.* times: //p' "$logs/times.log" | awk -v OFS='\t' '$1 != "operation" && NF >= 8 { print $1, $2, $3, $4, $5, $7, $8 }' >"$work/times"
+    note "$(sed -n 's/.*times of operations: //p' "$logs/times.log" | tail -1)"
+    [ -s "$work/times" ]
+}
+
+# kernels_first — without nvidia-smi the benchmark's first line has the name of the GPU.
+kernels_first() {
+    kernel_table
+    local rc=$?
+    [ -n "$gpu_name" ] || gpu_name=$(sed -n '1s/^# \(.*\), [0-9]* multiprocessors.*/\1/p' "$logs/kernels.tsv")
+    return $rc
+}
+
+# derived — figures made of others.
+derived() { cat >"$work/derived" && cat "$work/derived" >>"$work/measured"; }
+
+# torch_first — PyTorch's step, and ours over it.
+torch_first() {
+    torch_step bf16 200 || return
+    torch_version=$(tail -1 "$logs/torch_bf16.log" | sed -n 's/.*torch=\([^ ]*\).*/\1/p')
+    awk -F'\t' '
+        $1 == "step gpt2 B64 T1024 bf16" { ours = $3 }
+        $1 == "PyTorch gpt2 B64 T1024 bf16 compile" { theirs = $3 }
+        END { if (ours > 0 && theirs > 0) printf "gpt2 B64 T1024 bf16 over PyTorch compile\ttimes\t%.3f\t\t\n", ours / theirs }' "$work/measured" | derived
+}
+
+tune_first() {
+    [ "$DRY" = 1 ] && return 77
+    "$GPU/gpu_tests" list | grep -qx tune || { note "this gpu_tests has no tune"; return 77; }
+    within 100 "$GPU/gpu_tests" tune "$logs/tuned.txt"
+}
+
+memcheck_first() { sanitizer memcheck "$GPU/gpu_tests" reduce; }
+
+# ncu_first — Nsight Compute's counters of five kernels, one launch each.
+ncu_first() {
+    local ncu kernel rc=0
+    [ "$DRY" = 1 ] && return 77
+    for ncu in "$(command -v ncu)" /usr/local/cuda/bin/ncu /opt/nvidia/nsight-compute/*/ncu; do [ -x "$ncu" ] && break; done
+    [ -x "$ncu" ] || { note "no ncu here"; return 77; }
+    for kernel in attention_bwd:attention_bwd_mma attention_fwd:attention_fwd_mma xent:xent_row norm_bwd:norm_bwd gelu_fwd:gelu_fwd; do
+        within 40 "$ncu" --clock-control none --launch-skip 5 --launch-count 1 -k "regex:${kernel#*:}" --set full --csv --page raw \
+            --log-file "$logs/ncu_${kernel%%:*}.csv" "$GPU/gpu_tests" bench "${kernel%%:*}" || rc=1
+        if grep -qs ERR_NVGPUCTRPERM "$logs/ncu_${kernel%%:*}.csv"; then
+            note "the driver does not let this user read counters (ERR_NVGPUCTRPERM)"
+            return 77
+        fi
+    done
+    return $rc
+}
+
+# model_first — and the share of the peak that it has, as a figure of its own.
+model_first() { # model:batch, settings...
+    model_rate "$@" || return
+    [ $# = 1 ] || return 0
+    awk -F'\t' -v start="step ${1%%:*} " '
+        index($1, start) == 1 && $4 != "" { name = $1; sub(/^step /, "mfu ", name); printf "%s\t%%\t%.1f\t\t\n", name, $4 * 100 }' "$work/measured" | derived
+}
+
+# ---- all ----
+
+first_costs() { # model: seconds that a run of it takes
+    case $1 in gpt2-xl) echo 60 ;; gpt2-large) echo 40 ;; gpt2-medium) echo 30 ;; *) echo 20 ;; esac
+}
+
+run_first() {
+    local row
+    first_limit=${LIMIT:-540} first_began=$(date +%s) torch_version='' first_model=gpt2:64
+    unset LIMIT
+    trap 'dmon_stop; rm -rf "$work"' EXIT
+    bench_settings
+    [ "$DRY" = 1 ] && first_model=gpt2-nano:2
+    text_for_training
+    dmon_start
+    part "environment" 5 60 environment
+    part "what is relied on of CUDA's runtime" 10 60 runtime
+    part "kernels, all families in one process" 60 240 families_first
+    part "golden cases within 1e-4" 20 90 golden
+    part "losses as on the CPU" 25 90 as_on_cpu
+    part "CUDA graphs: the same bits as one by one" 20 90 graphs
+    part "ATTENTION=cudnn: losses as with own attention" 20 90 attention_first
+    part "CONVOY_BLAS=off: losses as with cuBLASLt" 20 90 blas_first
+    part "kernel table" 45 120 kernels_first
+    part "step $first_model" 20 90 model_first "$first_model"
+    part "step $first_model CUDA_GRAPH=off" 20 90 model_first "$first_model" CUDA_GRAPH=off
+    part "times of operations" 20 90 times_first
+    part "PyTorch gpt2 B64 T1024 bf16" 110 200 torch_first
+    part "tune" 45 100 tune_first
+    part "memcheck of one family" 40 90 memcheck_first
+    part "ncu on five kernels" 60 120 ncu_first
+    for row in ${MODELS:-gpt2-medium:64 gpt2-large:32 gpt2-xl:16}; do
+        [ "$DRY" = 1 ] && row=gpt2-nano:1
+        part "step $row" "$(first_costs "${row%%:*}")" 120 model_first "$row"
+        [ "$DRY" = 1 ] && break
+    done
+    dmon_stop
+    write_last
+    [ $failures = 0 ]
+}

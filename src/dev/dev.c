@@ -109,6 +109,20 @@ bool dev_holds(const struct dev *dev, const void *data)
     return dev_is_discrete(dev) && async_of(dev)->holds(dev, data);
 }
 
+enum status dev_stream_open_high(struct dev *dev, struct stream **out)
+{
+    return dev_is_discrete(dev) ? async_of(dev)->stream_open_high(dev, out)
+                                : dev_stream_open(dev, out);
+}
+
+enum status dev_adopt(struct dev *dev, void *data, size_t bytes)
+{
+    ASSERT(dev_is_discrete(dev) && data != NULL && bytes > 0);
+    return async_of(dev)->adopt(dev, data, bytes);
+}
+
+void dev_disown(struct dev *dev, void *data) { async_of(dev)->disown(dev, data); }
+
 enum status dev_pin(struct dev *dev, size_t bytes, void **out)
 {
     if (dev_is_discrete(dev))
@@ -167,6 +181,12 @@ enum status dev_stream_wait(struct stream *s, struct dev_event *event)
 enum status dev_event_sync(struct dev_event *event)
 {
     return event ? async_of_event(event)->event_sync(event) : ST_OK;
+}
+
+enum status dev_event_query(struct dev_event *event, bool *out)
+{
+    *out = true;
+    return event ? async_of_event(event)->event_query(event, out) : ST_OK;
 }
 
 enum status dev_graph_begin(struct stream *s)

@@ -68,9 +68,13 @@ struct dev_async_ops {
     void (*unpin)(struct dev *dev, void *data);
     void *(*stream_handle)(struct stream *s);
     enum status (*stream_query)(struct stream *s, bool *out);
+    enum status (*stream_open_high)(struct dev *dev, struct stream **out);
+    enum status (*adopt)(struct dev *dev, void *data, size_t bytes);
+    void (*disown)(struct dev *dev, void *data);
     enum status (*event_record)(struct stream *s, struct dev_event **event);
     enum status (*stream_wait)(struct stream *s, struct dev_event *event);
     enum status (*event_sync)(struct dev_event *event);
+    enum status (*event_query)(struct dev_event *event, bool *out);
     void (*event_free)(struct dev_event *event);
     enum status (*graph_begin)(struct stream *s);
     enum status (*flush)(struct stream *s);
@@ -114,6 +118,9 @@ void dev_free(struct dev *dev, void *data, size_t bytes);
  * (dev_graph_begin) is dropped. Accepts NULL. */
 enum status dev_stream_open(struct dev *dev, struct stream **out);
 void dev_stream_close(struct stream *s);
+/* dev_stream_open_high — a stream of high priority: where the device chooses, its work goes before
+ * that of other streams (cudaStreamCreateWithPriority). On a host device: dev_stream_open. */
+enum status dev_stream_open_high(struct dev *dev, struct stream **out);
 
 /* dev_stream_wait_stream — work submitted to `waiting` from now on starts after all work that was
  * submitted to `first` so far. The host does not wait. Both are streams of one device. */
@@ -147,6 +154,12 @@ enum status dev_make_current(struct dev *dev);
 /* dev_holds — true when data points into memory of dev_alloc. */
 bool dev_holds(const struct dev *dev, const void *data);
 
+/* dev_adopt — from now on memory of this device that a vendor's library has allocated counts as
+ * memory of dev_alloc, until dev_disown. It is zeroed. The library frees it. For discrete devices
+ * only. */
+enum status dev_adopt(struct dev *dev, void *data, size_t bytes);
+void dev_disown(struct dev *dev, void *data);
+
 /* dev_pin — page-locked host memory, which copies reach without a bounce buffer (cudaHostAlloc).
  * dev_unpin accepts NULL. */
 enum status dev_pin(struct dev *dev, size_t bytes, void **out);
@@ -178,6 +191,10 @@ enum status dev_stream_wait(struct stream *s, struct dev_event *event);
  * (cudaEventSynchronize). All dev_pin memory that was read or copied to before the event is valid
  * then. Call it in the thread of the event's stream, which it flushes. NULL: returns at once. */
 enum status dev_event_sync(struct dev_event *event);
+
+/* dev_event_query — *out ← is the event, as it was last recorded, reached? Does not wait for it
+ * (cudaEventQuery). Any thread; flushes nothing. NULL: true. */
+enum status dev_event_query(struct dev_event *event, bool *out);
 
 /* ---- gathered work ----
  * On a host device work runs at once, and dev_read_async is dev_copy. */

@@ -103,6 +103,13 @@ static size_t drop_range(struct dev *dev, struct cuda_ranges *from, const void *
     return bytes;
 }
 
+static enum status zero(void *data, size_t bytes)
+{
+    cudaError_t error = cudaMemsetAsync(data, 0, bytes, NULL);
+    error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
+    return error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "zeroing new memory");
+}
+
 static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
 {
     char text[32];
@@ -117,14 +124,12 @@ static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
         /* more than the device has: no retry helps */
         return st == ST_RETRY && bytes > dev->prop.totalGlobalMem ? ST_BAD_SETTING : st;
     }
-    error = cudaMemsetAsync(data, 0, bytes, NULL);
-    error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
-    if (error != cudaSuccess) {
+    enum status st = zero(data, bytes);
+    if (st == ST_OK)
+        *out = data;
+    else
         (void)cudaFree(data);
-        return dev_cuda_error_fail(error, "zeroing new memory");
-    }
-    *out = data;
-    return ST_OK;
+    return st;
 }
 
 /* take — device memory, noted in the table `to`. */
@@ -150,6 +155,19 @@ static void cuda_free(struct dev *dev, void *data, size_t bytes)
     size_t taken = drop_range(dev, &dev->own, data);
     ASSERTF(taken == (bytes ? bytes : 1), "%p: %zu bytes, taken %zu", data, bytes, taken);
     (void)cudaFree(data); /* a fault was reported before */
+}
+
+static enum status cuda_adopt(struct dev *dev, void *data, size_t bytes)
+{
+    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    TRY(zero(data, bytes));
+    return add_range(dev, &dev->own, data, bytes);
+}
+
+static void cuda_disown(struct dev *dev, void *data)
+{
+    size_t taken = drop_range(dev, &dev->own, data);
+    ASSERTF(taken > 0, "%p was not adopted", data);
 }
 
 static enum status cuda_make_current(struct dev *dev)
@@ -213,11 +231,14 @@ static void open_blas(struct stream *s)
     is_reported = true;
 }
 
-static enum status fill_stream(struct stream *s)
+static enum status fill_stream(struct stream *s, bool is_high)
 {
     const struct dev *dev = s->head.dev;
+    int low = 0, high = 0;
     CUDA_CHECK(cudaSetDevice(dev->device_i));
-    CUDA_CHECK(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
+    if (is_high)
+        CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&low, &high));
+    CUDA_CHECK(cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, high));
     TRY(dev_cuda_event_record(s, &s->event));
     s->cuda = (struct cuda){.stream = s->stream,
                             .sm_count = dev->prop.multiProcessorCount,
@@ -252,18 +273,28 @@ static enum status cuda_times_begin(struct stream *s)
     return dev_cuda_times_open(s);
 }
 
-static enum status cuda_stream_open(struct dev *dev, struct stream **out)
+static enum status open_stream(struct dev *dev, bool is_high, struct stream **out)
 {
     struct stream *s = calloc(1, sizeof *s);
     if (!s)
         return FAIL(ST_RETRY, "out of memory: a stream of %zu bytes", sizeof *s);
     s->head.dev = dev;
-    enum status st = fill_stream(s);
+    enum status st = fill_stream(s, is_high);
     if (st == ST_OK)
         *out = s;
     else
         cuda_stream_close(s);
     return st;
+}
+
+static enum status cuda_stream_open(struct dev *dev, struct stream **out)
+{
+    return open_stream(dev, false, out);
+}
+
+static enum status cuda_stream_open_high(struct dev *dev, struct stream **out)
+{
+    return open_stream(dev, true, out);
 }
 
 static enum status cuda_sync(struct stream *s)
@@ -317,18 +348,6 @@ static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes
     TRY(cuda_sync(s));
     memset(dst, byte, bytes);
     return ST_OK;
-}
-
-static enum status cuda_stream_query(struct stream *s, bool *out)
-{
-    TRY(dev_cuda_graph_flush(s));
-    cudaError_t error = cudaStreamQuery(s->stream);
-    *out = error == cudaSuccess;
-    if (error == cudaErrorNotReady)
-        /* no error, but the next launch would take it for its own */
-        (void)cudaGetLastError();
-    return *out || error == cudaErrorNotReady ? ST_OK
-                                              : dev_cuda_error_fail(error, "querying a stream");
 }
 
 static void *cuda_stream_handle(struct stream *s)
@@ -508,10 +527,14 @@ static const struct dev_async_ops cuda_async_ops = {
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .stream_handle = cuda_stream_handle,
-    .stream_query = cuda_stream_query,
+    .stream_query = dev_cuda_event_query_stream,
+    .stream_open_high = cuda_stream_open_high,
+    .adopt = cuda_adopt,
+    .disown = cuda_disown,
     .event_record = dev_cuda_event_record,
     .stream_wait = dev_cuda_event_wait,
     .event_sync = dev_cuda_event_sync,
+    .event_query = dev_cuda_event_query,
     .event_free = dev_cuda_event_free,
     .graph_begin = cuda_graph_begin,
     .flush = dev_cuda_graph_flush,

@@ -57,6 +57,26 @@ enum status dev_cuda_event_sync(struct dev_event *event)
     return ST_OK;
 }
 
+static enum status answer(cudaError_t error, const char *what, bool *out)
+{
+    *out = error == cudaSuccess;
+    if (error == cudaErrorNotReady)
+        /* no error, but the next launch would take it for its own */
+        (void)cudaGetLastError();
+    return *out || error == cudaErrorNotReady ? ST_OK : dev_cuda_error_fail(error, what);
+}
+
+enum status dev_cuda_event_query(struct dev_event *event, bool *out)
+{
+    return answer(cudaEventQuery(event->event), "querying an event", out);
+}
+
+enum status dev_cuda_event_query_stream(struct stream *s, bool *out)
+{
+    TRY(dev_cuda_graph_flush(s));
+    return answer(cudaStreamQuery(s->stream), "querying a stream", out);
+}
+
 enum status dev_cuda_event_wait(struct stream *s, struct dev_event *event)
 {
     TRY(dev_cuda_graph_flush(s));

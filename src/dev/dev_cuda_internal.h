@@ -126,6 +126,8 @@ struct dev_event {
 enum status dev_cuda_event_record(struct stream *s, struct dev_event **event);
 enum status dev_cuda_event_sync(struct dev_event *event);
 enum status dev_cuda_event_wait(struct stream *s, struct dev_event *event);
+enum status dev_cuda_event_query(struct dev_event *event, bool *out);
+enum status dev_cuda_event_query_stream(struct stream *s, bool *out);
 void dev_cuda_event_free(struct dev_event *event);
 enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a);
 

@@ -111,6 +111,16 @@ enum status store_wait(struct store *s, struct comm_ticket ticket)
     return comm_wait(s->c.comm, ticket);
 }
 
+/* The host goes on where the device executes the call: `newest` stays under way until it is waited
+ * for, or until the store is closed. */
+enum status store_stream_wait(struct store *s, struct comm_ticket ticket)
+{
+    if (!comm_stays_on_device(s->c.comm))
+        return store_wait(s, ticket);
+    TRY(dev_flush(s->c.stream));
+    return comm_wait_on(s->c.comm, ticket, s->c.stream);
+}
+
 enum status store_comm_wait_stream(struct store *s)
 {
     return s->grad_compress ? dev_sync(s->c.stream) : comm_wait_stream(s->c.comm, s->c.stream);
@@ -223,7 +233,7 @@ static enum status finish_reduce(struct store *s, int bucket)
     p->is_finished = true;
     if (p->is_reducing) {
         p->is_reducing = false;
-        TRY(store_wait(s, p->reduce));
+        TRY(store_stream_wait(s, p->reduce));
     }
     if (bucket == 0 && s->sparse) {
         TRY(store_wait(s, s->sparse_ticket));
@@ -422,7 +432,8 @@ enum status store_drain(struct store *s)
 {
     for (int i = 0; i < s->layout.buckets_n; i++)
         TRY(store_params_drain(s, i));
-    return dev_sync(s->c.stream); /* for the deferred updates */
+    TRY(dev_sync(s->c.stream)); /* for the deferred updates */
+    return comm_check(s->c.comm);
 }
 
 /* Narrows [*first, *end) of the table to this rank's part of a bucket; false: nothing is left. */

@@ -86,9 +86,12 @@ static inline bool store_has_copy(const struct store *s)
 
 /* Collectives (store.c).
  * store_track: notes the ticket of a call that was begun with status st; returns st.
+ * store_stream_wait: what the stream is given from now on runs after the call; the host waits where
+ * the device does not execute it.
  * store_comm_wait_stream: the next collective starts after the work that is on the stream now.
  * With compression, which copies by a stream of its own, the host waits for that work. */
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
+enum status store_stream_wait(struct store *s, struct comm_ticket ticket);
 enum status store_comm_wait_stream(struct store *s);
 
 /* Parameters (store_params.c), of one bucket:

@@ -39,7 +39,7 @@ enum status store_params_drain(struct store *s, int bucket)
     if (!p->is_gathering)
         return ST_OK;
     p->is_gathering = false;
-    TRY(store_wait(s, p->gather));
+    TRY(store_stream_wait(s, p->gather));
     if (!p->is_update_due)
         return ST_OK;
     p->is_update_due = p->is_current = false;

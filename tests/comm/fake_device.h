@@ -3,8 +3,10 @@
  *
  * The memory is mapped twice: device addresses without access rights, and an alias that only this
  * device and fake_nccl know. Copies, fills and operations stay on their stream until its state is
- * queried, or until another stream waits for it. So code that relies on unfinished work fails. A
- * copy from host memory takes the bytes at once. */
+ * queried, or until a stream that waits for it is. So code that relies on unfinished work fails. A
+ * stream does its work in order: nothing is done behind a wait for an event that is not reached, or
+ * behind a call of NCCL that other ranks have not joined. A copy from host memory takes the bytes
+ * at once. */
 #ifndef CONVOY_TESTS_COMM_FAKE_DEVICE_H
 #define CONVOY_TESTS_COMM_FAKE_DEVICE_H
 
@@ -29,11 +31,11 @@ struct fake_device_block {
 };
 struct fake_device_stream;
 struct fake_device_work {
-    /* an operation; NULL: a copy, or a fill */
-    void (*run)(struct fake_device_stream *s, const void *args);
+    /* an operation; returns 1, or 0: not possible yet. NULL: a copy, or a fill */
+    int (*run)(struct fake_device_stream *s, const void *args);
     char *dst;
     const char *src; /* NULL: fill with byte */
-    char *own;       /* src, freed afterwards */
+    char *own;       /* freed afterwards */
     size_t bytes;
     int byte;
     _Alignas(16) char args[512];
@@ -41,8 +43,9 @@ struct fake_device_work {
 struct fake_device_stream {
     struct stream_head head;
     struct fake_stream fake;
-    struct fake_device_work late[FAKE_DEVICE_LATE];
-    int late_n, asked;
+    struct fake_device_work *late; /* [late_first, late_n) are to be done */
+    int late_first, late_n, late_cap, asked;
+    _Atomic int64_t posted, finished; /* pieces of work, so far */
     pthread_mutex_t mutex;
 };
 static struct {
@@ -53,8 +56,7 @@ static struct {
     struct dev_ops ops;
     const struct dev_ops *cpu;
     char bus[24];
-    /* for fake_nccl, which uses streams and does not know their postponed work */
-    bool waits_at_once;
+    atomic_int high_n;       /* streams of high priority that were opened */
     _Atomic int64_t carried; /* bytes copied between the two memories */
 } fake_device = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -140,17 +142,18 @@ static struct fake_device_stream *fake_device_of(struct stream *s)
 
 static void fake_device_settle_locked(struct fake_device_stream *s)
 {
-    for (int i = 0; i < s->late_n; i++) {
-        struct fake_device_work *w = &s->late[i];
-        if (w->run)
-            w->run(s, w->args);
-        else if (w->src)
+    for (; s->late_first < s->late_n; s->late_first++) {
+        struct fake_device_work *w = &s->late[s->late_first];
+        if (w->run && !w->run(s, w->args))
+            return;
+        if (!w->run && w->src)
             memmove(fake_device_at(w->dst), fake_device_at(w->src), w->bytes);
-        else
+        else if (!w->run)
             memset(fake_device_at(w->dst), w->byte, w->bytes);
         free(w->own);
+        s->finished++;
     }
-    s->late_n = s->asked = 0;
+    s->late_first = s->late_n = s->asked = 0;
 }
 static void fake_device_settle(struct fake_device_stream *s)
 {
@@ -159,27 +162,85 @@ static void fake_device_settle(struct fake_device_stream *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
+/* fake_device_reach — until the stream has done so much. */
+static void fake_device_reach(struct fake_device_stream *s, int64_t position)
+{
+    for (int tries = 0; s->finished < position; tries++) {
+        fake_device_settle(s);
+        if (s->finished < position)
+            usleep(100);
+        if (tries == 600000) {
+            fprintf(stderr, "# a stream of the tests' device stands still\n");
+            abort();
+        }
+    }
+}
+
+/* What NCCL puts on a stream. */
+struct fake_device_posted {
+    int (*run)(void *arg);
+    void *arg;
+};
+static void fake_device_put(struct fake_device_stream *s, const struct fake_device_work *work);
+static int fake_device_run_posted(struct fake_device_stream *s, const void *args)
+{
+    const struct fake_device_posted *posted = args;
+    (void)s;
+    return posted->run(posted->arg);
+}
+static struct fake_device_stream *fake_device_of_nccl(struct fake_stream *fake)
+{
+    return (struct fake_device_stream *)(void *)((char *)fake -
+                                                 offsetof(struct fake_device_stream, fake));
+}
+static void fake_device_post(struct fake_stream *fake, int (*run)(void *arg), void *arg)
+{
+    struct fake_device_work work = {.run = fake_device_run_posted};
+    memcpy(work.args, &(struct fake_device_posted){run, arg}, sizeof(struct fake_device_posted));
+    fake_device_put(fake_device_of_nccl(fake), &work);
+}
+static int fake_device_advance(struct fake_stream *fake)
+{
+    struct fake_device_stream *s = fake_device_of_nccl(fake);
+    fake_device_settle(s);
+    return (int)(s->posted - s->finished);
+}
+
 static enum status fake_device_stream_open(struct dev *dev, struct stream **out)
 {
     struct fake_device_stream *s = calloc(1, sizeof *s);
     s->head.dev = dev;
+    s->fake = (struct fake_stream){fake_device_post, fake_device_advance};
     pthread_mutex_init(&s->mutex, NULL);
     *out = (struct stream *)(void *)s;
     return ST_OK;
 }
+static enum status fake_device_stream_open_high(struct dev *dev, struct stream **out)
+{
+    fake_device.high_n++;
+    return fake_device_stream_open(dev, out);
+}
 static void fake_device_stream_close(struct stream *s)
 {
-    fake_device_settle(fake_device_of(s));
+    fake_device_reach(fake_device_of(s), fake_device_of(s)->posted);
     pthread_mutex_destroy(&fake_device_of(s)->mutex);
+    free(fake_device_of(s)->late);
     free(s);
 }
 
 static void fake_device_put(struct fake_device_stream *s, const struct fake_device_work *work)
 {
     pthread_mutex_lock(&s->mutex);
-    if (s->late_n == FAKE_DEVICE_LATE)
+    if (s->late_n - s->late_first >= FAKE_DEVICE_LATE)
         fake_device_settle_locked(s);
+    if (s->late_n == s->late_cap) {
+        s->late_cap = 2 * s->late_cap + FAKE_DEVICE_LATE;
+        s->late = realloc(s->late, (size_t)s->late_cap * sizeof *s->late);
+        if (!s->late)
+            abort();
+    }
     s->late[s->late_n++] = *work;
+    s->posted++;
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -202,66 +263,88 @@ static enum status fake_device_fill(struct stream *s, void *dst, int byte, size_
                     &(struct fake_device_work){.dst = dst, .byte = byte, .bytes = bytes});
     return ST_OK;
 }
-static enum status fake_device_stream_wait_stream(struct stream *waiting, struct stream *first)
-{
-    (void)waiting;
-    fake_device_settle(fake_device_of(first));
-    return ST_OK;
-}
-
-/* An event is the stream that recorded it. Waiting for it runs all work of that stream. */
+/* An event is a stream, and how much it had been given. */
 struct dev_event {
     struct dev_event_head head;
     struct fake_device_stream *stream;
+    int64_t position;
 };
-static void fake_device_run_wait(struct fake_device_stream *s, const void *args)
+/* Another thread may be at work on that stream, or on a stream that waits for this one. */
+static int fake_device_run_wait(struct fake_device_stream *s, const void *args)
 {
     struct dev_event event;
     (void)s;
     memcpy(&event, args, sizeof event);
-    fake_device_settle(event.stream);
+    if (event.stream->finished < event.position &&
+        pthread_mutex_trylock(&event.stream->mutex) == 0) {
+        fake_device_settle_locked(event.stream);
+        pthread_mutex_unlock(&event.stream->mutex);
+    }
+    return event.stream->finished >= event.position;
 }
 static enum status fake_device_event_record(struct stream *s, struct dev_event **event)
 {
     if (!*event)
         *event = calloc(1, sizeof **event);
-    (*event)->head.dev = fake_device_of(s)->head.dev;
-    (*event)->stream = fake_device_of(s);
+    **event = (struct dev_event){
+        .head.dev = fake_device_of(s)->head.dev,
+        .stream = fake_device_of(s),
+        .position = fake_device_of(s)->posted,
+    };
     return ST_OK;
 }
 static enum status fake_device_stream_wait(struct stream *s, struct dev_event *event)
 {
     struct fake_device_work work = {.run = fake_device_run_wait};
     memcpy(work.args, event, sizeof *event);
-    if (fake_device.waits_at_once)
-        fake_device_run_wait(fake_device_of(s), event);
-    else
-        fake_device_put(fake_device_of(s), &work);
+    fake_device_put(fake_device_of(s), &work);
     return ST_OK;
 }
+static enum status fake_device_stream_wait_stream(struct stream *waiting, struct stream *first)
+{
+    struct dev_event event = {.stream = fake_device_of(first),
+                              .position = fake_device_of(first)->posted};
+    return fake_device_stream_wait(waiting, &event);
+}
 static void fake_device_event_free(struct dev_event *event) { free(event); }
+/* Done only when it was asked for a few times. */
+static bool fake_device_has_reached(struct fake_device_stream *s, int64_t position)
+{
+    pthread_mutex_lock(&s->mutex);
+    if (s->finished < position && ++s->asked > 2)
+        fake_device_settle_locked(s);
+    pthread_mutex_unlock(&s->mutex);
+    return s->finished >= position;
+}
 static enum status fake_device_stream_query(struct stream *stream, bool *out)
 {
     struct fake_device_stream *s = fake_device_of(stream);
-    pthread_mutex_lock(&s->mutex);
-    if (s->late_n > 0 && ++s->asked > 2)
-        fake_device_settle_locked(s);
-    *out = s->late_n == 0 && atomic_load(&s->fake.pending) == 0;
-    pthread_mutex_unlock(&s->mutex);
+    *out = fake_device_has_reached(s, s->posted);
+    return ST_OK;
+}
+static enum status fake_device_event_query(struct dev_event *event, bool *out)
+{
+    *out = fake_device_has_reached(event->stream, event->position);
     return ST_OK;
 }
 static enum status fake_device_sync(struct stream *stream)
 {
-    struct fake_device_stream *s = fake_device_of(stream);
-    fake_device_settle(s);
-    while (atomic_load(&s->fake.pending) > 0)
-        usleep(100);
+    fake_device_reach(fake_device_of(stream), fake_device_of(stream)->posted);
     return ST_OK;
 }
 static enum status fake_device_event_sync(struct dev_event *event)
 {
-    return fake_device_sync((struct stream *)(void *)event->stream);
+    fake_device_reach(event->stream, event->position);
+    return ST_OK;
 }
+/* What NCCL's own allocator takes lies in this memory too. */
+static enum status fake_device_adopt(struct dev *dev, void *data, size_t bytes)
+{
+    (void)dev;
+    memset(fake_device_at(data), 0, bytes);
+    return ST_OK;
+}
+static void fake_device_disown(struct dev *dev, void *data) { (void)dev, (void)data; }
 static void *fake_device_stream_handle(struct stream *s) { return &fake_device_of(s)->fake; }
 
 /* This device captures no graphs and takes no times. */
@@ -291,27 +374,41 @@ static void fake_device_combine(const struct combine *a)
     combine_plain(NULL, &here);
 }
 
-/* Operations that read host memory (spans) run at once: their memory lasts only until the launch,
- * as on a GPU. */
-#define FAKE_DEVICE_OP(name)                                                           \
-    static void fake_device_run_##name(struct fake_device_stream *s, const void *args) \
-    {                                                                                  \
-        struct name a;                                                                 \
-        memcpy(&a, args, sizeof a);                                                    \
-        if (!strcmp(#name, "combine"))                                                 \
-            fake_device_combine((const struct combine *)(const void *)&a);             \
-        else if (fake_device_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)    \
-            abort();                                                                   \
-    }                                                                                  \
-    static enum status fake_device_op_##name(struct stream *s, const struct name *a)   \
-    {                                                                                  \
-        struct fake_device_work work = {.run = fake_device_run_##name};                \
-        _Static_assert(sizeof *a <= sizeof work.args, "room for arguments");           \
-        memcpy(work.args, a, sizeof *a);                                               \
-        fake_device_put(fake_device_of(s), &work);                                     \
-        if (!strcmp(#name, "adamw") || !strcmp(#name, "sgd"))                          \
-            fake_device_settle(fake_device_of(s));                                     \
-        return ST_OK;                                                                  \
+/* Spans lie in host memory, which lasts only until the launch, as on a GPU. */
+static void fake_device_keep_spans(struct fake_device_work *work, size_t at, int64_t n)
+{
+    const struct optim_span *spans;
+    size_t bytes = (size_t)n * sizeof *spans;
+    memcpy(&spans, work->args + at, sizeof(void *));
+    work->own = malloc(bytes + 1);
+    memcpy(work->own, spans, bytes);
+    memcpy(work->args + at, &work->own, sizeof work->own);
+}
+
+#define FAKE_DEVICE_OP(name)                                                          \
+    static int fake_device_run_##name(struct fake_device_stream *s, const void *args) \
+    {                                                                                 \
+        struct name a;                                                                \
+        memcpy(&a, args, sizeof a);                                                   \
+        if (!strcmp(#name, "combine"))                                                \
+            fake_device_combine((const struct combine *)(const void *)&a);            \
+        else if (fake_device_cpu_op->name((struct stream *)(void *)s, &a) != ST_OK)   \
+            abort();                                                                  \
+        return 1;                                                                     \
+    }                                                                                 \
+    static enum status fake_device_op_##name(struct stream *s, const struct name *a)  \
+    {                                                                                 \
+        struct fake_device_work work = {.run = fake_device_run_##name};               \
+        _Static_assert(sizeof *a <= sizeof work.args, "room for arguments");          \
+        memcpy(work.args, a, sizeof *a);                                              \
+        if (!strcmp(#name, "adamw"))                                                  \
+            fake_device_keep_spans(&work, offsetof(struct adamw, spans),              \
+                                   ((const struct adamw *)(const void *)a)->spans_n); \
+        if (!strcmp(#name, "sgd"))                                                    \
+            fake_device_keep_spans(&work, offsetof(struct sgd, spans),                \
+                                   ((const struct sgd *)(const void *)a)->spans_n);   \
+        fake_device_put(fake_device_of(s), &work);                                    \
+        return ST_OK;                                                                 \
     }
 OP_LIST(FAKE_DEVICE_OP)
 #define FAKE_DEVICE_ROW(name) .name = fake_device_op_##name,
@@ -339,9 +436,13 @@ static const struct dev_async_ops fake_device_async = {
     .unpin = fake_device_unpin,
     .stream_handle = fake_device_stream_handle,
     .stream_query = fake_device_stream_query,
+    .stream_open_high = fake_device_stream_open_high,
+    .adopt = fake_device_adopt,
+    .disown = fake_device_disown,
     .event_record = fake_device_event_record,
     .stream_wait = fake_device_stream_wait,
     .event_sync = fake_device_event_sync,
+    .event_query = fake_device_event_query,
     .event_free = fake_device_event_free,
     .graph_begin = fake_device_gather_nothing,
     .flush = fake_device_gather_nothing,

@@ -5,15 +5,22 @@
  *   - a call reaches its stream only after the communicator's state was queried a few times, even
  *     if the call itself returned success;
  *   - a communicator refuses further calls meanwhile;
- *   - an operation ends when all ranks have posted theirs.
+ *   - a call is executed in its stream's turn, and when all ranks have come to theirs; the calls of
+ *     a group begin together.
+ * It is strict: counts, types, buffers outside of the device, two streams for one communicator, a
+ * call after ncclCommFinalize, ncclCommDestroy before that is done: all count as misuse.
+ * ncclCommAbort waits for the streams of its communicator, as the real one waits for the device.
  * Sums are added in a binary tree over the ranks. FAKE_VERSION and FAKE_LACKS make libraries that
  * are too old or lack a function. */
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fake_nccl.h"
+#include "fake_nccl_sum.h"
 
 #ifndef FAKE_VERSION
 #define FAKE_VERSION 22809
@@ -34,30 +41,43 @@ struct op {
     size_t n;
     int type, peer;
     struct fake_stream *stream;
+    int is_done;
+};
+
+/* The calls of a group, or one call: one piece of work on the stream. */
+struct launch {
+    struct ncclComm *comm;
+    struct launch *next; /* of the communicator, in order */
+    int is_begun;        /* its turn has come */
+    int ops_n;
+    struct op op[];
 };
 
 struct world;
 typedef struct ncclComm {
     struct world *world;
-    int rank, polls, is_busy, result, is_aborted;
-    struct op pending[OPS]; /* not on a stream yet */
+    int rank, polls, is_busy, result;
+    int is_aborted, is_finalized; /* is_finalized: asked for */
+    int registered_n;
+    int has_called, is_connected; /* knobs.is_lazy */
+    struct op pending[OPS];       /* not on a stream yet */
     int pending_n;
-    struct op posted[OPS]; /* in order; collectives and messages alike */
-    int posted_n;
+    struct launch *first;       /* on a stream */
+    struct fake_stream *stream; /* of the first call, and of all others */
     struct ncclComm *next_grouped;
 } * ncclComm_t;
 
 struct world {
     struct world *next;
     char id[128];
-    int n, joined, left;
+    int n, joined, left, finalized[RANKS];
     ncclComm_t comm[RANKS];
 };
 
 typedef struct {
     size_t size;
     unsigned magic, version;
-    int blocking;
+    int blocking, cga, min_ctas, max_ctas;
 } ncclConfig_t;
 
 static struct fake_nccl knobs = {.fail_after = -1};
@@ -76,6 +96,12 @@ API int ncclGetUniqueId(ncclUniqueId *id);
 API int ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
                                ncclConfig_t *config);
 API int ncclCommAbort(ncclComm_t comm);
+API int ncclCommFinalize(ncclComm_t comm);
+API int ncclCommDestroy(ncclComm_t comm);
+API int ncclMemAlloc(void **out, size_t bytes);
+API int ncclMemFree(void *data);
+API int ncclCommRegister(ncclComm_t comm, void *data, size_t bytes, void **handle);
+API int ncclCommDeregister(ncclComm_t comm, void *handle);
 API int ncclCommGetAsyncError(ncclComm_t comm, int *result);
 API int ncclGroupStart(void);
 API int ncclGroupEnd(void);
@@ -101,77 +127,18 @@ static char *at(const void *address)
     return (char *)(uintptr_t)p;
 }
 
-static size_t bytes_of(int type) { return type == 8 ? 8 : type == 7 ? 4 : type == 9 ? 2 : 1; }
-
-static float widen(uint16_t x)
-{
-    uint32_t u = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-static uint16_t narrow(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40
-                                                    : (u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
-static double read_one(const char *p, int type, size_t i)
-{
-    return type == 8   ? ((const double *)(const void *)p)[i]
-           : type == 7 ? (double)((const float *)(const void *)p)[i]
-                       : (double)widen(((const uint16_t *)(const void *)p)[i]);
-}
-
-static double tree(char *const *in, int type, size_t i, int first, int n)
-{
-    int left = 1;
-    if (n == 1)
-        return read_one(in[first], type, i);
-    while (left < n - left)
-        left *= 2;
-    double a = tree(in, type, i, first, left), b = tree(in, type, i, first + left, n - left);
-    return type == 8 ? a + b : (double)((float)a + (float)b);
-}
-
-/* out = the sum of elements [first, first + n) over all ranks' buffers. */
-static void add(char *const *in, char *out, int type, size_t first, size_t n, int ranks)
-{
-    char *sum = malloc(n * bytes_of(type) + 1);
-    for (size_t i = 0; i < n; i++) {
-        double x = tree(in, type, first + i, 0, ranks);
-        if (type == 8)
-            ((double *)(void *)sum)[i] = x;
-        else if (type == 7)
-            ((float *)(void *)sum)[i] = (float)x;
-        else
-            ((uint16_t *)(void *)sum)[i] = narrow((float)x);
-    }
-    memcpy(out, sum, n * bytes_of(type));
-    free(sum);
-}
-
 /* ---- operations, under the mutex ---- */
-
-static void done(ncclComm_t comm, int i)
-{
-    atomic_fetch_sub(&comm->posted[i].stream->pending, 1);
-    memmove(&comm->posted[i], &comm->posted[i + 1],
-            (size_t)(comm->posted_n - i - 1) * sizeof(struct op));
-    comm->posted_n--;
-}
 
 static int is_message(const struct op *op) { return op->kind == SEND || op->kind == RECV; }
 
-/* The first collective that this rank waits in; -1: none. */
-static int first_collective(const struct ncclComm *comm)
+/* The first collective of this rank that is not done, if its turn has come; NULL: none. */
+static struct op *first_collective(const struct ncclComm *comm)
 {
-    for (int i = 0; i < comm->posted_n; i++)
-        if (!is_message(&comm->posted[i]))
-            return i;
-    return -1;
+    for (struct launch *l = comm->first; l && l->is_begun; l = l->next)
+        for (int i = 0; i < l->ops_n; i++)
+            if (!is_message(&l->op[i]) && !l->op[i].is_done)
+                return &l->op[i];
+    return NULL;
 }
 
 static void fail_world(struct world *w, int result)
@@ -218,50 +185,51 @@ static void carry_out(struct world *w, struct op *const *op)
         free(copy[r]);
 }
 
+static int is_here(const struct ncclComm *comm) { return comm && !comm->is_aborted; }
+
 static int run_collective(struct world *w)
 {
     struct op *op[RANKS];
-    int index[RANKS];
-    for (int r = 0; r < w->n; r++) {
-        if (!w->comm[r] || w->comm[r]->is_aborted || (index[r] = first_collective(w->comm[r])) < 0)
+    for (int r = 0; r < w->n; r++)
+        if (!is_here(w->comm[r]) || (op[r] = first_collective(w->comm[r])) == NULL)
             return 0;
-        op[r] = &w->comm[r]->posted[index[r]];
-    }
     for (int r = 1; r < w->n; r++)
         if (op[r]->kind != op[0]->kind || op[r]->n != op[0]->n || op[r]->type != op[0]->type ||
             op[r]->peer != op[0]->peer) {
             fail_world(w, INVALID_USAGE);
             return 0;
         }
+    if (atomic_load(&knobs.hangs))
+        return 0;
     carry_out(w, op);
     for (int r = 0; r < w->n; r++)
-        done(w->comm[r], index[r]);
+        op[r]->is_done = 1;
     return 1;
 }
 
-static int find_message(const struct ncclComm *comm, enum kind kind, int peer)
+static struct op *find_message(const struct ncclComm *comm, enum kind kind, int peer)
 {
-    for (int i = 0; i < comm->posted_n; i++)
-        if (comm->posted[i].kind == kind && comm->posted[i].peer == peer)
-            return i;
-    return -1;
+    for (struct launch *l = comm->first; l && l->is_begun; l = l->next)
+        for (int i = 0; i < l->ops_n; i++)
+            if (l->op[i].kind == kind && l->op[i].peer == peer && !l->op[i].is_done)
+                return &l->op[i];
+    return NULL;
 }
 
 static int run_message(struct world *w, int from, int to)
 {
-    ncclComm_t a = w->comm[from], b = w->comm[to];
-    if (!a || !b || a->is_aborted || b->is_aborted)
+    if (!is_here(w->comm[from]) || !is_here(w->comm[to]))
         return 0;
-    int s = find_message(a, SEND, to), r = find_message(b, RECV, from);
-    if (s < 0 || r < 0)
+    struct op *s = find_message(w->comm[from], SEND, to),
+              *r = find_message(w->comm[to], RECV, from);
+    if (!s || !r)
         return 0;
-    if (a->posted[s].n != b->posted[r].n) {
+    if (s->n != r->n) {
         fail_world(w, INVALID_USAGE);
         return 0;
     }
-    memmove(at(b->posted[r].out), at(a->posted[s].in), a->posted[s].n);
-    done(a, s);
-    done(b, find_message(b, RECV, from));
+    memmove(at(r->out), at(s->in), s->n);
+    s->is_done = r->is_done = 1;
     return 1;
 }
 
@@ -274,6 +242,29 @@ static void run_all(struct world *w)
             for (int b = 0; b < w->n; b++)
                 more |= run_message(w, a, b);
     }
+}
+
+/* A launch in its stream's turn; arg: the launch. Returns 1 when it is done, or was aborted. */
+static int run_launch(void *arg)
+{
+    struct launch *l = arg, **link;
+    int left = 0;
+    pthread_mutex_lock(&mutex);
+    ncclComm_t comm = l->comm;
+    l->is_begun = 1;
+    if (!comm->is_aborted && comm->result == SUCCESS)
+        run_all(comm->world);
+    for (int i = 0; i < l->ops_n; i++)
+        left += !l->op[i].is_done;
+    if (comm->is_aborted || left == 0) {
+        for (link = &comm->first; *link != l; link = &(*link)->next)
+            continue;
+        *link = l->next;
+        free(l);
+        left = 0;
+    }
+    pthread_mutex_unlock(&mutex);
+    return left == 0;
 }
 
 /* ---- communicators ---- */
@@ -316,9 +307,13 @@ int ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank
                            ncclConfig_t *config)
 {
     if (config->magic != 0xcafebeefu || config->version < 21800 || config->blocking != 0 ||
-        ranks > RANKS)
+        ranks > RANKS || config->version > FAKE_VERSION ||
+        config->size != (config->version >= 22800   ? 80
+                         : config->version >= 22700 ? 72
+                                                    : 48))
         return INVALID_ARGUMENT;
     pthread_mutex_lock(&mutex);
+    knobs.max_ctas = config->max_ctas;
     struct world *w = worlds;
     while (w && memcmp(w->id, id.bytes, sizeof w->id) != 0)
         w = w->next;
@@ -340,42 +335,76 @@ int ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank
     return IN_PROGRESS;
 }
 
-/* Puts pending calls on their streams. */
-static void post_pending(ncclComm_t comm)
+/* Puts pending calls on their stream. Returns the launch, which is to be posted without the lock;
+ * NULL: there are none. */
+static struct launch *take_pending(ncclComm_t comm)
 {
-    for (int i = 0; i < comm->pending_n; i++) {
-        comm->posted[comm->posted_n++] = comm->pending[i];
-        atomic_fetch_add(&comm->pending[i].stream->pending, 1);
+    size_t bytes = (size_t)comm->pending_n * sizeof(struct op);
+    struct launch *l, **link = &comm->first;
+    int under_way = 1;
+    if (comm->pending_n == 0)
+        return NULL;
+    l = calloc(1, sizeof *l + bytes);
+    l->comm = comm;
+    l->ops_n = comm->pending_n;
+    memcpy(l->op, comm->pending, bytes);
+    for (; *link; link = &(*link)->next)
+        under_way++;
+    *link = l;
+    if (under_way > atomic_load(&knobs.under_way_most))
+        atomic_store(&knobs.under_way_most, under_way);
+    for (int i = 0; i < l->ops_n; i++)
         if (atomic_load(&knobs.fail_after) >= 0 && atomic_fetch_sub(&knobs.fail_after, 1) == 0)
             fail_world(comm->world, atomic_load(&knobs.fail_result));
-    }
-    atomic_fetch_add(&knobs.posted_n, comm->pending_n);
+    atomic_fetch_add(&knobs.posted_n, l->ops_n);
     comm->pending_n = 0;
-    if (comm->result == SUCCESS)
-        run_all(comm->world);
+    return l;
+}
+
+/* A communicator connects at its first call, when all of its ranks have made one. */
+static int is_connected(ncclComm_t comm)
+{
+    const struct world *w = comm->world;
+    comm->has_called |= comm->pending_n > 0;
+    for (int r = 0; r < w->n && !comm->is_connected && comm->has_called; r++)
+        if (!w->comm[r] || !w->comm[r]->has_called)
+            return 0;
+    comm->is_connected |= comm->has_called;
+    return 1;
+}
+
+static int is_quiescent(const struct world *w)
+{
+    for (int r = 0; r < w->n; r++)
+        if (w->finalized[r] == 0)
+            return 0;
+    return 1;
 }
 
 int ncclCommGetAsyncError(ncclComm_t comm, int *result)
 {
+    struct launch *l = NULL;
     pthread_mutex_lock(&mutex);
     atomic_fetch_add(&knobs.polled_n, 1);
-    int is_open = comm->world->joined == comm->world->n;
-    if (comm->is_busy && is_open && ++comm->polls >= POLLS) {
+    int is_open = comm->world->joined == comm->world->n &&
+                  (!atomic_load(&knobs.is_lazy) || is_connected(comm));
+    if (comm->is_finalized)
+        comm->is_busy = !is_quiescent(comm->world);
+    else if (comm->is_busy && is_open && ++comm->polls >= POLLS) {
         comm->is_busy = comm->polls = 0;
-        post_pending(comm);
+        l = take_pending(comm);
     }
     *result = comm->result != SUCCESS ? comm->result : comm->is_busy ? IN_PROGRESS : SUCCESS;
     pthread_mutex_unlock(&mutex);
+    if (l)
+        comm->stream->post(comm->stream, run_launch, l);
     return SUCCESS;
 }
 
-int ncclCommAbort(ncclComm_t comm)
+static void leave(ncclComm_t comm)
 {
     pthread_mutex_lock(&mutex);
     struct world *w = comm->world, **link = &worlds;
-    while (comm->posted_n > 0)
-        done(comm, comm->posted_n - 1);
-    atomic_fetch_add(&knobs.aborted_n, 1);
     atomic_fetch_sub(&knobs.open_n, 1);
     w->comm[comm->rank] = NULL;
     if (--w->left == 0) {
@@ -386,6 +415,81 @@ int ncclCommAbort(ncclComm_t comm)
     }
     pthread_mutex_unlock(&mutex);
     free(comm);
+}
+
+static int misused(void)
+{
+    atomic_fetch_add(&knobs.misused_n, 1);
+    return INVALID_USAGE;
+}
+
+int ncclCommAbort(ncclComm_t comm)
+{
+    pthread_mutex_lock(&mutex);
+    comm->is_aborted = 1;
+    pthread_mutex_unlock(&mutex);
+    atomic_fetch_add(&knobs.aborted_n, 1);
+    for (int tries = 0; comm->stream && comm->stream->advance(comm->stream) > 0; tries++) {
+        usleep(100);
+        if (tries == 100000) {
+            fprintf(stderr, "# ncclCommAbort waits for the device without end\n");
+            abort();
+        }
+    }
+    atomic_fetch_sub(&knobs.registered_n, comm->registered_n); /* ends with the communicator */
+    leave(comm);
+    return SUCCESS;
+}
+
+int ncclCommFinalize(ncclComm_t comm)
+{
+    pthread_mutex_lock(&mutex);
+    int is_wrong =
+        comm->is_finalized || comm->is_busy || comm->result != SUCCESS || comm->first != NULL;
+    comm->is_finalized = comm->is_busy = 1;
+    comm->world->finalized[comm->rank] = 1;
+    pthread_mutex_unlock(&mutex);
+    return is_wrong ? misused() : IN_PROGRESS;
+}
+
+int ncclCommDestroy(ncclComm_t comm)
+{
+    if (!comm->is_finalized || comm->is_busy)
+        return misused();
+    atomic_fetch_add(&knobs.finalized_n, 1);
+    leave(comm);
+    return SUCCESS;
+}
+
+/* ---- memory ---- */
+
+int ncclMemAlloc(void **out, size_t bytes)
+{
+    *out = knobs.mem_alloc ? knobs.mem_alloc(bytes) : NULL;
+    return *out ? SUCCESS : 1;
+}
+int ncclMemFree(void *data)
+{
+    knobs.mem_free(data);
+    return SUCCESS;
+}
+int ncclCommRegister(ncclComm_t comm, void *data, size_t bytes, void **handle)
+{
+    const char *p = data;
+    if (comm->is_busy || comm->is_finalized || p < knobs.base ||
+        p + bytes > knobs.base + knobs.bytes)
+        return misused();
+    atomic_fetch_add(&knobs.registered_n, 1);
+    comm->registered_n++;
+    *handle = data;
+    return SUCCESS;
+}
+int ncclCommDeregister(ncclComm_t comm, void *handle)
+{
+    if (comm->is_finalized || handle == NULL)
+        return misused();
+    atomic_fetch_sub(&knobs.registered_n, 1);
+    comm->registered_n--;
     return SUCCESS;
 }
 
@@ -407,16 +511,44 @@ int ncclGroupEnd(void)
     return IN_PROGRESS;
 }
 
+static int is_inside(const struct op *op, const void *data, size_t n)
+{
+    const char *p = data;
+    return p >= knobs.base && p + n * bytes_of(op->type) <= knobs.base + knobs.bytes;
+}
+
+/* The arguments of a call, as the real library checks them, and more. */
+static int is_right(const struct ncclComm *comm, const struct op *op)
+{
+    size_t ranks = (size_t)comm->world->n;
+    int is_root = op->peer == comm->rank,
+        is_sum = op->kind == ALL_REDUCE || op->kind == REDUCE || op->kind == REDUCE_SCATTER;
+    size_t in_n = op->kind == REDUCE_SCATTER ? op->n * ranks : op->n,
+           out_n = op->kind == ALL_GATHER ? op->n * ranks : op->n;
+    int has_in = op->kind != RECV && (op->kind != BROADCAST || is_root),
+        has_out = op->kind != SEND && (op->kind != REDUCE || is_root);
+    if (op->n == 0 || op->stream == NULL || op->peer < 0 || op->peer >= comm->world->n)
+        return 0;
+    if (is_sum ? op->type != 7 && op->type != 8 && op->type != 9 : op->type != 1)
+        return 0;
+    if (comm->stream != NULL && comm->stream != op->stream)
+        return 0;
+    return (!has_in || is_inside(op, op->in, in_n)) && (!has_out || is_inside(op, op->out, out_n));
+}
+
 static int say(ncclComm_t comm, struct op op)
 {
     int refusal = atomic_exchange(&knobs.refuses_next, 0);
     if (refusal != 0)
         return refusal;
     pthread_mutex_lock(&mutex);
-    int result = comm->result,
-        is_misused = result != SUCCESS || comm->is_busy || comm->pending_n == OPS;
-    if (!is_misused)
+    int result = comm->result, is_misused = result != SUCCESS || comm->is_busy ||
+                                            comm->is_finalized || comm->pending_n == OPS ||
+                                            !is_right(comm, &op);
+    if (!is_misused) {
         comm->pending[comm->pending_n++] = op;
+        comm->stream = op.stream;
+    }
     if (!is_misused && group_depth == 0) {
         comm->is_busy = 1;
     } else if (!is_misused && grouped != comm) {
@@ -436,35 +568,33 @@ static int say(ncclComm_t comm, struct op op)
 int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
                   void *stream)
 {
-    (void)op;
-    return say(comm, (struct op){ALL_REDUCE, in, out, n, type, 0, stream});
+    return op != 0 ? misused() : say(comm, (struct op){ALL_REDUCE, in, out, n, type, 0, stream, 0});
 }
 int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, ncclComm_t comm,
                void *stream)
 {
-    (void)op;
-    return say(comm, (struct op){REDUCE, in, out, n, type, root, stream});
+    return op != 0 ? misused() : say(comm, (struct op){REDUCE, in, out, n, type, root, stream, 0});
 }
 int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
                       void *stream)
 {
-    (void)op;
-    return say(comm, (struct op){REDUCE_SCATTER, in, out, n, type, 0, stream});
+    return op != 0 ? misused()
+                   : say(comm, (struct op){REDUCE_SCATTER, in, out, n, type, 0, stream, 0});
 }
 int ncclAllGather(const void *in, void *out, size_t n, int type, ncclComm_t comm, void *stream)
 {
-    return say(comm, (struct op){ALL_GATHER, in, out, n, type, 0, stream});
+    return say(comm, (struct op){ALL_GATHER, in, out, n, type, 0, stream, 0});
 }
 int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, ncclComm_t comm,
                   void *stream)
 {
-    return say(comm, (struct op){BROADCAST, in, out, n, type, root, stream});
+    return say(comm, (struct op){BROADCAST, in, out, n, type, root, stream, 0});
 }
 int ncclSend(const void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream)
 {
-    return say(comm, (struct op){SEND, data, NULL, n, type, peer, stream});
+    return say(comm, (struct op){SEND, data, NULL, n, type, peer, stream, 0});
 }
 int ncclRecv(void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream)
 {
-    return say(comm, (struct op){RECV, NULL, data, n, type, peer, stream});
+    return say(comm, (struct op){RECV, NULL, data, n, type, peer, stream, 0});
 }

@@ -8,22 +8,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A stream as the fake library sees it: how many operations are unfinished. */
+/* A stream as the fake library sees it.
+ * post     appends work. run is called when it is the work's turn, again and again until it returns
+ *          1; what comes behind it waits.
+ * advance  does what can be done; returns how much is left. */
 struct fake_stream {
-    atomic_int pending;
+    void (*post)(struct fake_stream *s, int (*run)(void *arg), void *arg);
+    int (*advance)(struct fake_stream *s);
 };
 
 struct fake_nccl {
     /* Device addresses [base, base + bytes) are read and written at alias. */
     char *base, *alias;
     size_t bytes;
+    /* ncclMemAlloc and ncclMemFree; NULL: the library's allocator fails. */
+    void *(*mem_alloc)(size_t bytes);
+    void (*mem_free)(void *data);
     /* Faults to inject. */
     atomic_int init_hangs;   /* the last rank is never connected */
+    atomic_int is_lazy;      /* a communicator connects at its first call, when all have made it */
+    atomic_int hangs;        /* collectives that all ranks have joined are not executed */
     atomic_int fail_result;  /* result that communicators get when… */
     atomic_int fail_after;   /* …so many more operations have been posted; -1: never */
     atomic_int refuses_next; /* result of the next call that is posted; 0: none */
     /* Counters. */
-    atomic_int open_n, aborted_n, polled_n, misused_n, posted_n;
+    atomic_int open_n, aborted_n, finalized_n, polled_n, misused_n, posted_n, registered_n;
+    atomic_int under_way_most; /* calls of one communicator that were on a stream at a time */
+    int max_ctas;              /* of the newest config; INT_MIN: not asked for */
 };
 
 struct fake_nccl *fake_nccl_knobs(void);

@@ -66,16 +66,25 @@ static inline enum status nccl_world_open_ucx(struct suite_rank *me,
         .open = nccl_world_open_ucx, .is_discrete = true, .late_ms = 600                   \
     }
 
+/* NCCL's own allocator, of the tests' device. */
+static void *nccl_world_alloc(size_t bytes)
+{
+    void *data = NULL;
+    return fake_device_alloc(NULL, bytes, &data) == ST_OK ? data : NULL;
+}
+static void nccl_world_mem_free(void *data) { fake_device_free(NULL, data, 0); }
+
 /* nccl_world_begin — opens the device and the library; returns the controls. */
 static struct fake_nccl *nccl_world_begin(void)
 {
     suite_dev = fake_device_open();
-    fake_device.waits_at_once = true;
     library_dir(nccl_world_dir("nccl"));
     struct fake_nccl *knobs = fake_nccl_find(nccl_world_dir("nccl"));
     knobs->base = fake_device.base;
     knobs->alias = fake_device.alias;
     knobs->bytes = FAKE_DEVICE_BYTES;
+    knobs->mem_alloc = nccl_world_alloc;
+    knobs->mem_free = nccl_world_mem_free;
     return knobs;
 }
 

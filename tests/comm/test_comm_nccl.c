@@ -307,6 +307,20 @@ static void library(void **state)
         assert_int_equal(open_in_child("/nowhere", ST_NO_DEVICE, "libnccl.so.2"), 0);
 }
 
+/* NCCL would obey the variable, and block. */
+static void blocking_is_refused(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {"1", "", "true"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        setenv("NCCL_COMM_BLOCKING", refused[i], 1);
+        assert_int_equal(open_in_child("nccl", ST_BAD_SETTING, "unset it, or set it to 0"), 0);
+    }
+    setenv("NCCL_COMM_BLOCKING", "0", 1);
+    assert_int_equal(open_in_child("nccl", ST_OK, "2.28.9"), 0);
+    unsetenv("NCCL_COMM_BLOCKING");
+}
+
 static void versions(void **state)
 {
     (void)state;
@@ -318,6 +332,7 @@ static void versions(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(library),
+                                              cmocka_unit_test(blocking_is_refused),
                                               cmocka_unit_test(versions),
                                               cmocka_unit_test(places),
                                               cmocka_unit_test(suite_device),

@@ -69,6 +69,7 @@ static struct {
     int pieces_n, deferred_n, devices_n, major, driver, events_n, streams_n, graphs_n;
     int in_graph;                 /* what comes to the device is a graph's */
     int launched, launched_graph; /* so far: kernels and products one by one; nodes of graphs */
+    int priority;                 /* of the stream that was opened last */
     size_t free_bytes;
     const char *fail_call; /* name of the call that fails, the fail_after-th from now; NULL: none */
     int fail_after;
@@ -393,11 +394,20 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stre
         }
     return runtime_defer((struct runtime_copy){dst, NULL, bytes, byte});
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high)
 {
     RUNTIME_ONE();
-    (void)flags;
-    RUNTIME_CALL("cudaStreamCreateWithFlags");
+    RUNTIME_CALL("cudaDeviceGetStreamPriorityRange");
+    *low = 0, *high = -5;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
+    RUNTIME_ONE();
+    RUNTIME_CALL("cudaStreamCreateWithPriority");
+    if (flags != cudaStreamNonBlocking || priority > 0 || priority < -5)
+        return runtime_mine.last = cudaErrorInvalidValue;
+    runtime.priority = priority;
     RUNTIME_FORBIDDEN();
     runtime.streams_n++;
     *out = malloc(1);

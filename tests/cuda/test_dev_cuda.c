@@ -254,7 +254,7 @@ static void every_call_fails_once(void **state)
     (void)state;
     static const char *const calls[] = {
         "cudaMalloc",    "cudaMemsetAsync",          "cudaStreamSynchronize",
-        "cudaHostAlloc", "cudaEventCreateWithFlags", "cudaStreamCreateWithFlags",
+        "cudaHostAlloc", "cudaEventCreateWithFlags", "cudaStreamCreateWithPriority",
         "cudaSetDevice"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (int after = 0; after < 8; after++) {

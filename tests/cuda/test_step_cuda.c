@@ -221,7 +221,7 @@ static void a_step_waits_once_and_takes_nothing(void **state)
                  {"cudaHostAlloc", 0},
                  {"cudaEventCreateWithFlags", 0},
                  {"cudaSetDevice", 0},
-                 {"cudaStreamCreateWithFlags", 0},
+                 {"cudaStreamCreateWithPriority", 0},
                  {"cudaStreamSynchronize", 0},
                  {"cudaMemsetAsync", 0},
                  {"cudaStreamBeginCapture", 0},

@@ -31,7 +31,6 @@ static enum status open_nccl(struct ranks_one *one, struct comm_config config)
 
 static void choose(int how)
 {
-    fake_device.waits_at_once = how == 2;
     ranks_own_dev = how == 0 ? NULL : fake_device_dev;
     ranks_own_open = how == 2 ? open_nccl : NULL;
 }

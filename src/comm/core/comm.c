@@ -9,41 +9,9 @@
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "comm/core/comm_args.h"
-#include "comm/core/comm_queue.h"
-#include "comm/core/comm_record.h"
+#include "comm/core/comm_inside.h"
 #include "comm/core/part.h"
-#include "comm/core/staging.h"
 #include "comm/core/sum_tree.h"
-
-/* Memory of comm_alloc that the transport does not supply. */
-struct comm_allocation {
-    void *data;
-    int64_t bytes;
-    bool is_on_device;
-};
-
-/* Shared by a comm and all comms split from it. */
-struct comm_root {
-    struct comm_queue *queue;
-    struct staging *staging; /* NULL: the transport reaches all memory */
-    struct dev_event *event; /* from comm_wait_stream, for the next call; or NULL */
-    atomic_bool closing, failed;
-    enum status failed_st; /* the first failure; written once, before `failed` */
-    struct status_saved failure;
-    bool has_cores; /* a core for each rank, so waits may spin */
-};
-
-struct comm {
-    struct comm_ctx ctx;
-    struct comm_root *root; /* own or the parent's */
-    struct comm *parent;
-    int *ranks;               /* of a split: the members in the parent */
-    int64_t calls_n, pairs_n; /* collectives and messages so far: their sequence numbers */
-    struct comm_record record;
-    _Atomic int64_t busy_ns, wait_ns, bytes_sent;
-    struct comm_allocation *allocations;
-    int allocations_n;
-};
 
 /* ---- open, close ---- */
 
@@ -64,14 +32,12 @@ static enum status check_config(const struct comm_config *config)
     return ST_OK;
 }
 
-static void run_queued(struct comm_queue_item *item);
-
 static enum status new_root(struct comm_root **out)
 {
     struct comm_root *root = calloc(1, sizeof(*root));
     if (root == NULL)
         return FAIL(ST_RETRY, "out of memory: a comm");
-    enum status st = comm_queue_open(run_queued, &root->queue);
+    enum status st = comm_queue_open(comm_run_queued, comm_run_poll_queued, root, &root->queue);
     if (st != ST_OK) {
         free(root);
         return st;
@@ -136,26 +102,6 @@ enum status comm_begin_open(const struct comm_config *config, struct comm **out,
     return ST_OK;
 }
 
-static void fail_first(struct comm_root *root, enum status st)
-{
-    if (atomic_load_explicit(&root->failed, memory_order_acquire))
-        return;
-    root->failed_st = st;
-    status_save(&root->failure);
-    atomic_store_explicit(&root->failed, true, memory_order_release);
-}
-
-static enum status fail_again(const struct comm_root *root)
-{
-    status_restore(&root->failure);
-    return root->failed_st;
-}
-
-static bool has_failed(const struct comm_root *root)
-{
-    return atomic_load_explicit(&root->failed, memory_order_acquire);
-}
-
 enum status comm_end_open(struct comm *comm, int64_t generation, const void *addresses,
                           const int64_t *bytes)
 {
@@ -165,10 +111,13 @@ enum status comm_end_open(struct comm *comm, int64_t generation, const void *add
     struct dev *dev = comm->ctx.config.dev;
     enum status st = comm->ctx.ops->end_open(&comm->ctx, addresses, bytes);
     comm->ctx.call = NULL;
-    if (st == ST_OK && dev_is_discrete(dev) && comm_place(comm)->ranks > 1)
+    if (st == ST_OK && dev_is_discrete(dev) &&
+        (comm_place(comm)->ranks > 1 || comm->ctx.ops->is_on_device))
         st = staging_open(dev, comm->ctx.ops->is_on_device, &comm->root->staging);
+    if (st == ST_OK && comm->root->staging != NULL && comm->ctx.ops->stream != NULL)
+        st = comm_async_open(&comm->root->async);
     if (st != ST_OK)
-        fail_first(comm->root, st);
+        comm_run_fail(comm->root, st);
     return st;
 }
 
@@ -196,6 +145,7 @@ void comm_close(struct comm *comm)
     for (int i = 0; i < comm->allocations_n; i++)
         free_allocation(comm, &comm->allocations[i]);
     if (comm->parent == NULL) {
+        comm_async_close(root->async);
         staging_close(root->staging);
         free(root);
     }
@@ -220,15 +170,7 @@ const char *comm_name(const struct comm *comm)
 
 const char *comm_choice_reason(const struct comm *comm) { return comm->ctx.choice_reason; }
 
-/* ---- what this rank is doing ---- */
-
-/* Records the call in this comm and in its parents: the watchdog reads the root. */
-static void record(struct comm *comm, const struct comm_call *call, enum comm_call_kind kind)
-{
-    for (int64_t now_ns = clock_ns(); comm != NULL; comm = comm->parent)
-        comm_record_write(&comm->record, call, kind,
-                          kind == COMM_CALL_NONE ? now_ns : call->entered_ns);
-}
+/* ---- what this rank is doing, waiting ---- */
 
 void comm_activity(const struct comm *comm, struct comm_activity *out)
 {
@@ -242,142 +184,60 @@ void comm_times(struct comm *comm, struct comm_times *out)
     out->bytes_sent = atomic_exchange_explicit(&comm->bytes_sent, 0, memory_order_relaxed);
 }
 
-static void add_to(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int64_t bytes)
-{
-    for (; comm != NULL; comm = comm->parent) {
-        atomic_fetch_add_explicit(&comm->busy_ns, busy_ns, memory_order_relaxed);
-        atomic_fetch_add_explicit(&comm->wait_ns, wait_ns, memory_order_relaxed);
-        if (bytes != 0)
-            atomic_fetch_add_explicit(&comm->bytes_sent, bytes, memory_order_relaxed);
-    }
-}
-
-/* ---- executing calls ---- */
-
-/* Numbers a call when it is executed: that order is the same on all ranks, on whichever thread a
- * call runs. Not all ranks make splits and messages, so a split has number 0 and messages are
- * counted apart. */
-static void number(struct comm *comm, struct comm_call *call)
-{
-    if (call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV)
-        call->sequence = ++comm->pairs_n;
-    else if (call->kind != COMM_CALL_SPLIT)
-        call->sequence = ++comm->calls_n;
-}
-
-/* Executes one call: the only place that calls a transport. is_blocking: on the caller's thread;
- * else on the queue thread. */
-static enum status execute(struct comm *comm, struct comm_call *call, bool is_blocking)
-{
-    struct comm_ctx *ctx = &comm->ctx;
-    if (has_failed(comm->root))
-        return fail_again(comm->root);
-    number(comm, call);
-    call->entered_ns = clock_ns();
-    record(comm, call, call->kind);
-    ctx->call = call;
-    ctx->wait_policy = !is_blocking            ? WAIT_POLICY_SLEEP
-                       : comm->root->has_cores ? WAIT_POLICY_SPIN
-                                               : WAIT_POLICY_YIELD;
-    ctx->queue = is_blocking || comm->root->staging != NULL ? NULL : comm->root->queue;
-    const struct comm_config *config = &ctx->config;
-    enum status st = config->is_aborted != NULL && config->is_aborted(config->arg)
-                         ? transport_check(ctx)
-                         : ST_OK;
-    if (st == ST_OK)
-        st = comm->root->staging != NULL ? staging_run(comm->root->staging, ctx, call)
-                                         : transport_dispatch(ctx, call);
-    ctx->call = NULL;
-    record(comm, call, COMM_CALL_NONE);
-    int64_t ns = clock_ns() - call->entered_ns;
-    add_to(comm, ns, is_blocking ? ns : 0,
-           atomic_exchange_explicit(&ctx->bytes_sent, 0, memory_order_relaxed));
-    if (st != ST_OK)
-        fail_first(comm->root, st);
-    return st;
-}
-
-/* Set while this thread runs a job of that comm: calls made in the job run at once. */
-static _Thread_local const struct comm_root *job_root;
-
-static void run_queued(struct comm_queue_item *item)
-{
-    struct comm_root *root = item->comm->root;
-    if (item->job == NULL) {
-        (void)execute(item->comm, &item->call, false);
-    } else if (!has_failed(root)) {
-        job_root = root;
-        enum status st = item->job(item->arg);
-        job_root = NULL;
-        if (st != ST_OK)
-            fail_first(root, st);
-    }
-}
-
-static void wait_ticket(struct comm *comm, int64_t ticket)
-{
-    int64_t begin = clock_ns();
-    comm_queue_wait(comm->root->queue, ticket);
-    add_to(comm, 0, clock_ns() - begin, 0);
-}
-
 enum status comm_wait_stream(struct comm *comm, struct stream *s)
 {
     return comm->root->staging != NULL ? staging_record(comm->root->staging, s, &comm->root->event)
                                        : ST_OK;
 }
 
-static struct dev_event *take_event(struct comm_root *root)
+static enum status check_ticket(const struct comm *comm, struct comm_ticket ticket)
 {
-    struct dev_event *event = root->event;
-    root->event = NULL;
-    return event;
+    int64_t last = comm_queue_last(comm->root->queue);
+    return ticket.sequence >= 1 && ticket.sequence <= last
+               ? ST_OK
+               : FAIL(ST_BUG, "ticket %lld of %lld", (long long)ticket.sequence, (long long)last);
 }
 
-static enum status run(struct comm *comm, struct comm_call call)
+enum status comm_check(const struct comm *comm)
 {
-    if (job_root == comm->root)
-        return execute(comm, &call, false);
-    call.event = take_event(comm->root);
-    if (!comm_queue_is_empty(comm->root->queue))
-        wait_ticket(comm, comm_queue_last(comm->root->queue));
-    return execute(comm, &call, true);
-}
-
-static enum status put(struct comm *comm, const struct comm_queue_item *item,
-                       struct comm_ticket *ticket)
-{
-    if (has_failed(comm->root))
-        return fail_again(comm->root);
-    if (job_root == comm->root)
-        return FAIL(ST_BUG, "a job began a call on its own comm: jobs make blocking calls only");
-    return comm_queue_put(comm->root->queue, item, &ticket->sequence);
-}
-
-static enum status begin(struct comm *comm, struct comm_call call, struct comm_ticket *ticket)
-{
-    call.event = take_event(comm->root);
-    return put(comm, &(struct comm_queue_item){.comm = comm, .call = call}, ticket);
-}
-
-enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), void *arg,
-                           struct comm_ticket *ticket)
-{
-    return put(comm, &(struct comm_queue_item){.comm = comm, .job = job, .arg = arg}, ticket);
+    return comm_run_has_failed(comm->root) ? comm_run_fail_again(comm->root) : ST_OK;
 }
 
 /* The ticket's call may have succeeded before another one failed. The failure is returned all the
  * same, because the comm is of no further use. */
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket)
 {
-    if (ticket.sequence < 1 || ticket.sequence > comm_queue_last(comm->root->queue))
-        return FAIL(ST_BUG, "ticket %lld of %lld", (long long)ticket.sequence,
-                    (long long)comm_queue_last(comm->root->queue));
-    wait_ticket(comm, ticket.sequence);
-    return has_failed(comm->root) ? fail_again(comm->root) : ST_OK;
+    TRY(check_ticket(comm, ticket));
+    comm_run_wait(comm, ticket.sequence, false);
+    return comm_check(comm);
+}
+
+bool comm_stays_on_device(const struct comm *comm) { return comm->root->async != NULL; }
+
+enum status comm_wait_on(struct comm *comm, struct comm_ticket ticket, struct stream *s)
+{
+    struct comm_root *root = comm->root;
+    if (root->async == NULL)
+        return comm_wait(comm, ticket);
+    TRY(check_ticket(comm, ticket));
+    comm_run_wait(comm, ticket.sequence, true);
+    TRY(comm_check(comm));
+    return comm_async_stream_wait(root->async, ticket.sequence, s);
 }
 
 /* ---- the calls ---- */
+
+static enum status begin(struct comm *comm, struct comm_call call, struct comm_ticket *ticket)
+{
+    return comm_run_put(comm, &(struct comm_queue_item){.comm = comm, .call = call}, ticket);
+}
+
+enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), void *arg,
+                           struct comm_ticket *ticket)
+{
+    return comm_run_put(comm, &(struct comm_queue_item){.comm = comm, .job = job, .arg = arg},
+                        ticket);
+}
 
 static struct comm_call call_of(enum comm_call_kind kind, struct tensor out, const void *in,
                                 int64_t elems, int peer)
@@ -403,7 +263,7 @@ enum status comm_all_reduce(struct comm *comm, struct tensor out, struct tensor 
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_ALL_REDUCE, out, in, elems, &call));
-    return run(comm, call);
+    return comm_run(comm, call);
 }
 
 enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct tensor in,
@@ -411,14 +271,14 @@ enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct ten
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_REDUCE_SCATTER, out, in, elems, &call));
-    return run(comm, call);
+    return comm_run(comm, call);
 }
 
 enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor in, int64_t elems)
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_ALL_GATHER, out, in, elems, &call));
-    return run(comm, call);
+    return comm_run(comm, call);
 }
 
 enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in,
@@ -432,7 +292,7 @@ enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor 
                     (long long)part_elems);
     TRY(comm_args_check_buffers(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in,
                                 part_elems * ranks));
-    return run(comm, call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1));
+    return comm_run(comm, call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1));
 }
 
 enum status comm_all_reduce_begin(struct comm *comm, struct tensor out, struct tensor in,
@@ -463,7 +323,7 @@ enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems,
 {
     TRY(comm_args_check_elems("broadcast", data.dtype, elems, data.data));
     TRY(comm_args_check_peer(comm_place(comm), "broadcast", root, true));
-    return run(comm, call_of(COMM_CALL_BROADCAST, data, data.data, elems, root));
+    return comm_run(comm, call_of(COMM_CALL_BROADCAST, data, data.data, elems, root));
 }
 
 enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to)
@@ -472,19 +332,20 @@ enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int 
     TRY(comm_args_check_peer(comm_place(comm), "send", to, false));
     struct comm_call call = call_of(COMM_CALL_SEND, data, data.data, elems, to);
     call.out = NULL;
-    return run(comm, call);
+    return comm_run(comm, call);
 }
 
 enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from)
 {
     TRY(comm_args_check_elems("recv", data.dtype, elems, data.data));
     TRY(comm_args_check_peer(comm_place(comm), "recv", from, false));
-    return run(comm, call_of(COMM_CALL_RECV, data, NULL, elems, from));
+    return comm_run(comm, call_of(COMM_CALL_RECV, data, NULL, elems, from));
 }
 
 enum status comm_barrier(struct comm *comm)
 {
-    return run(comm, call_of(COMM_CALL_BARRIER, (struct tensor){.dtype = DTYPE_U8}, NULL, 0, -1));
+    return comm_run(comm,
+                    call_of(COMM_CALL_BARRIER, (struct tensor){.dtype = DTYPE_U8}, NULL, 0, -1));
 }
 
 /* ---- memory, split ---- */
@@ -509,6 +370,12 @@ enum status comm_alloc(struct comm *comm, int64_t bytes, void **out)
 {
     if (bytes < 1 || bytes > COMM_ARGS_ELEMS_MAX)
         return FAIL(ST_BUG, "%lld bytes for communication", (long long)bytes);
+    *out = NULL;
+    if (dev_is_discrete(comm->ctx.config.dev) && comm->ctx.ops->alloc_device != NULL &&
+        comm->parent == NULL)
+        TRY(comm->ctx.ops->alloc_device(&comm->ctx, bytes, out));
+    if (*out != NULL)
+        return ST_OK;
     if (comm->ctx.ops->alloc == NULL || comm->parent != NULL ||
         comm->ctx.config.place.locals == 1 || dev_is_discrete(comm->ctx.config.dev))
         return alloc_own(comm, bytes, out);
@@ -549,7 +416,8 @@ static enum status split_ctx(struct comm *comm, const int *ranks, int ranks_n, s
     memcpy(split->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
     split->ctx.parent = &comm->ctx;
     split->ctx.ranks = split->ranks;
-    return run(split, (struct comm_call){.kind = COMM_CALL_SPLIT, .dtype = DTYPE_U8, .peer = -1});
+    return comm_run(split,
+                    (struct comm_call){.kind = COMM_CALL_SPLIT, .dtype = DTYPE_U8, .peer = -1});
 }
 
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out)

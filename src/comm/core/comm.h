@@ -95,6 +95,8 @@ struct comm_config {
      * ST_PEER. NULL: never. */
     bool (*is_aborted)(void *arg);
     void *arg;
+    /* NCCL: on how many SMs of a GPU its kernels may run at most (COMM_SMS); 0: it chooses */
+    int device_sms;
     struct dev *dev; /* this rank's device; outlives the comm; NULL: buffers lie in host memory */
     /* true: other ranks use the same cores; waits yield at once */
     bool is_oversubscribed;
@@ -201,6 +203,25 @@ enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct t
 enum status comm_job_begin(struct comm *comm, enum status (*job)(void *arg), void *arg,
                            struct comm_ticket *ticket);
 enum status comm_wait(struct comm *comm, struct comm_ticket ticket);
+
+/* ---- Calls that the device executes
+ *
+ * On a GPU over NCCL, begun calls with buffers in device memory are executed by the device, and no
+ * host thread waits for one before it starts the next. A stream can wait in place of the host. The
+ * queue thread is the watchdog: it checks NCCL's errors, the abort, and the deadline of each call,
+ * counted from when the device could start the call. A failure ends the calls under way, so the
+ * streams that wait for them go on, with undefined contents: check before results are used.
+ *
+ * comm_stays_on_device  true: calls with buffers in device memory are executed so.
+ * comm_wait_on          work given to `s` from now on runs after the ticket's call. The host waits
+ *                       until the call is on the device at most. Where calls do not stay on the
+ *                       device it is comm_wait.
+ * comm_check            ST_OK, or the comm's first failure. Does not wait. After the host has
+ *                       waited for a stream that waited for a call (dev_sync), it tells whether the
+ *                       call succeeded. ---- */
+bool comm_stays_on_device(const struct comm *comm);
+enum status comm_wait_on(struct comm *comm, struct comm_ticket ticket, struct stream *s);
+enum status comm_check(const struct comm *comm);
 
 /* comm_split — a comm of some ranks: `ranks` in ascending order, this rank among them, numbered
  * from 0 in the new comm. Collective among these ranks only. Shares the connections and the queue

@@ -15,31 +15,39 @@
 #include "base/clock.h"
 
 #define SLICE_NS 100000
-#define ITEMS 256 /* a step begins about one call per block and kind of call */
+#define ITEMS COMM_QUEUE_ITEMS
+/* between two looks at items under way: while a thread waits for them, and else */
+#define AWAITED_NS 20000
+#define WATCH_NS 200000
 
 struct comm_queue {
     comm_queue_fn *fn;
+    comm_queue_poll_fn *poll;
+    void *poll_arg;
     pthread_t thread;
     bool has_thread, stop, is_awaited;
     pthread_mutex_t mutex;
-    pthread_cond_t begun_more, done_more, awaited; /* `awaited` uses CLOCK_MONOTONIC */
+    pthread_cond_t begun_more, done_more, awaited; /* the queue's thread waits by CLOCK_MONOTONIC */
     int64_t begun;                                 /* written by the thread that puts items in */
-    _Atomic int64_t done;
+    _Atomic int64_t started, done;
     struct comm_queue_item items[ITEMS]; /* item k at k % ITEMS */
 };
 
-enum status comm_queue_open(comm_queue_fn *fn, struct comm_queue **out)
+enum status comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *poll_arg,
+                            struct comm_queue **out)
 {
     struct comm_queue *queue = calloc(1, sizeof(*queue));
     if (queue == NULL)
         return FAIL(ST_RETRY, "out of memory: the queue of %d calls", ITEMS);
     queue->fn = fn;
+    queue->poll = poll;
+    queue->poll_arg = poll_arg;
     pthread_mutex_init(&queue->mutex, NULL);
-    pthread_cond_init(&queue->begun_more, NULL);
     pthread_cond_init(&queue->done_more, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&queue->begun_more, &attr);
     pthread_cond_init(&queue->awaited, &attr);
     pthread_condattr_destroy(&attr);
     *out = queue;
@@ -68,6 +76,38 @@ static void use_short_slices(void)
 #endif
 }
 
+/* The functions of the thread hold the mutex, but not while they execute or look. */
+
+static void wait_for(struct comm_queue *queue, pthread_cond_t *cond, int64_t ns)
+{
+    int64_t end_ns = clock_ns() + ns;
+    struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+    (void)pthread_cond_timedwait(cond, &queue->mutex, &end);
+}
+
+/* Publishes what is done by now. */
+static void look(struct comm_queue *queue)
+{
+    int64_t started = atomic_load_explicit(&queue->started, memory_order_relaxed), done = started;
+    if (queue->poll != NULL) {
+        pthread_mutex_unlock(&queue->mutex);
+        done = queue->poll(queue->poll_arg, started);
+        pthread_mutex_lock(&queue->mutex);
+    }
+    atomic_store_explicit(&queue->done, done, memory_order_release);
+    pthread_cond_broadcast(&queue->done_more);
+}
+
+static void start_next(struct comm_queue *queue, int64_t ticket)
+{
+    struct comm_queue_item item = queue->items[ticket % ITEMS];
+    pthread_mutex_unlock(&queue->mutex);
+    queue->fn(&item);
+    pthread_mutex_lock(&queue->mutex);
+    atomic_store_explicit(&queue->started, ticket, memory_order_release);
+    look(queue);
+}
+
 static void *run_items(void *arg)
 {
     struct comm_queue *queue = arg;
@@ -75,14 +115,12 @@ static void *run_items(void *arg)
     use_short_slices();
     pthread_mutex_lock(&queue->mutex);
     for (;;) {
-        int64_t done = atomic_load_explicit(&queue->done, memory_order_relaxed);
-        if (done < queue->begun) {
-            struct comm_queue_item item = queue->items[(done + 1) % ITEMS];
-            pthread_mutex_unlock(&queue->mutex);
-            queue->fn(&item);
-            pthread_mutex_lock(&queue->mutex);
-            atomic_store_explicit(&queue->done, done + 1, memory_order_release);
-            pthread_cond_broadcast(&queue->done_more);
+        int64_t started = atomic_load_explicit(&queue->started, memory_order_relaxed);
+        if (started < queue->begun) {
+            start_next(queue, started + 1);
+        } else if (atomic_load_explicit(&queue->done, memory_order_relaxed) < started) {
+            wait_for(queue, &queue->begun_more, queue->is_awaited ? AWAITED_NS : WATCH_NS);
+            look(queue);
         } else if (queue->stop) {
             break;
         } else {
@@ -133,14 +171,13 @@ void comm_queue_close(struct comm_queue *queue)
     free(queue);
 }
 
-enum status comm_queue_put(struct comm_queue *queue, const struct comm_queue_item *item,
-                           int64_t *ticket)
+enum status comm_queue_put(struct comm_queue *queue, struct comm_queue_item *item, int64_t *ticket)
 {
     if (!queue->has_thread)
         TRY(start(queue));
     comm_queue_wait(queue, queue->begun + 1 - ITEMS);
     pthread_mutex_lock(&queue->mutex);
-    *ticket = ++queue->begun;
+    *ticket = item->ticket = ++queue->begun;
     queue->items[*ticket % ITEMS] = *item;
     pthread_cond_signal(&queue->begun_more);
     pthread_mutex_unlock(&queue->mutex);
@@ -154,17 +191,28 @@ bool comm_queue_is_empty(struct comm_queue *queue)
     return atomic_load_explicit(&queue->done, memory_order_acquire) == queue->begun;
 }
 
-void comm_queue_wait(struct comm_queue *queue, int64_t ticket)
+static void wait_until(struct comm_queue *queue, const _Atomic int64_t *reached, int64_t ticket)
 {
-    if (atomic_load_explicit(&queue->done, memory_order_acquire) >= ticket)
+    if (atomic_load_explicit(reached, memory_order_acquire) >= ticket)
         return;
     pthread_mutex_lock(&queue->mutex);
     queue->is_awaited = true;
     pthread_cond_signal(&queue->awaited);
-    while (atomic_load_explicit(&queue->done, memory_order_relaxed) < ticket)
+    pthread_cond_signal(&queue->begun_more);
+    while (atomic_load_explicit(reached, memory_order_acquire) < ticket)
         pthread_cond_wait(&queue->done_more, &queue->mutex);
     queue->is_awaited = false;
     pthread_mutex_unlock(&queue->mutex);
+}
+
+void comm_queue_wait(struct comm_queue *queue, int64_t ticket)
+{
+    wait_until(queue, &queue->done, ticket);
+}
+
+void comm_queue_wait_started(struct comm_queue *queue, int64_t ticket)
+{
+    wait_until(queue, &queue->started, ticket);
 }
 
 bool comm_queue_sleep(struct comm_queue *queue, int64_t ns)

@@ -11,21 +11,31 @@ struct comm_queue_item {
     struct comm_call call;
     enum status (*job)(void *arg); /* NULL: execute `call` */
     void *arg;
+    int64_t ticket; /* set by comm_queue_put */
 };
-/* Executes one item; it records a failure itself. */
-typedef void comm_queue_fn(struct comm_queue_item *item);
+#define COMM_QUEUE_ITEMS 256 /* a step begins about one call per block and kind of call */
 
-enum status comm_queue_open(comm_queue_fn *fn, struct comm_queue **out);
-/* comm_queue_close — waits until all items are executed. Accepts NULL. */
+/* comm_queue_fn — starts one item, and executes it unless something else does. It records a failure
+ * itself.
+ * comm_queue_poll_fn — called by the queue's thread after each item, and again and again while
+ * items are under way. started: the newest ticket that was started. Returns the newest ticket up to
+ * which all are done. NULL: an item is done when it was started. */
+typedef void comm_queue_fn(struct comm_queue_item *item);
+typedef int64_t comm_queue_poll_fn(void *arg, int64_t started);
+
+enum status comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *poll_arg,
+                            struct comm_queue **out);
+/* comm_queue_close — waits until all items are done. Accepts NULL. */
 void comm_queue_close(struct comm_queue *queue);
 /* comm_queue_put — appends an item; blocks while the queue is full. Tickets count from 1. */
-enum status comm_queue_put(struct comm_queue *queue, const struct comm_queue_item *item,
-                           int64_t *ticket);
+enum status comm_queue_put(struct comm_queue *queue, struct comm_queue_item *item, int64_t *ticket);
 /* comm_queue_is_empty — true: no item is queued or under way. Cheap. */
 bool comm_queue_is_empty(struct comm_queue *queue);
-/* comm_queue_wait — blocks until that ticket's item and all before it are executed.
+/* comm_queue_wait — blocks until that ticket's item and all before it are done.
+ * comm_queue_wait_started — blocks until they were started.
  * comm_queue_last — the newest ticket. */
 void comm_queue_wait(struct comm_queue *queue, int64_t ticket);
+void comm_queue_wait_started(struct comm_queue *queue, int64_t ticket);
 int64_t comm_queue_last(const struct comm_queue *queue);
 /* comm_queue_sleep — called on the queue thread, inside an item: sleeps for ns nanoseconds, or
  * until a thread blocks in comm_queue_wait. Returns false if one does. */

@@ -260,13 +260,18 @@ static bool is_reached(const struct staging *staging, const void *data)
     return data == NULL || dev_holds(staging->dev, data) == staging->to_device;
 }
 
+bool staging_is_direct(const struct staging *staging, const struct comm_call *call)
+{
+    bool is_near = is_reached(staging, call->in) && is_reached(staging, call->out);
+    bool is_long = call->elems > STAGING_CHUNK_BYTES / (int64_t)dtype_bytes(call->dtype);
+    return is_near && !(is_pair(call) && is_long);
+}
+
 enum status staging_run(struct staging *staging, struct comm_ctx *ctx, const struct comm_call *call)
 {
     TRY(dev_make_current(staging->dev));
-    bool is_near = is_reached(staging, call->in) && is_reached(staging, call->out);
-    bool is_long = call->elems > STAGING_CHUNK_BYTES / (int64_t)dtype_bytes(call->dtype);
     /* elems 0: also a barrier or a split */
-    if (call->elems == 0 || (is_near && !(is_pair(call) && is_long)))
+    if (call->elems == 0 || staging_is_direct(staging, call))
         return transport_dispatch(ctx, call);
     if (ctx->has_gpu_direct && !is_pair(call) && call->kind != COMM_CALL_ALL_TO_ALL &&
         is_on_device(staging, call))

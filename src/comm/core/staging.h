@@ -33,6 +33,9 @@ enum status staging_record(struct staging *staging, struct stream *s, struct dev
 /* staging_sync — waits until the stream is idle, or the call under way ends (transport_check). */
 enum status staging_sync(const struct comm_ctx *ctx, struct stream *s);
 
+/* staging_is_direct — the transport reaches the call's buffers: no copy is needed. */
+bool staging_is_direct(const struct staging *staging, const struct comm_call *call);
+
 /* staging_run — transport_dispatch for buffers in either memory. Runs on the thread that executes
  * the call. */
 enum status staging_run(struct staging *staging, struct comm_ctx *ctx,

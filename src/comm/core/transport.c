@@ -174,6 +174,13 @@ enum status transport_check(const struct comm_ctx *ctx)
     return ST_OK;
 }
 
+enum status transport_watch(struct comm_ctx *ctx)
+{
+    if (ctx->watch != NULL)
+        TRY(ctx->watch(ctx, ctx->watch_arg));
+    return transport_check(ctx);
+}
+
 struct comm_header transport_header(const struct comm_call *call)
 {
     return (struct comm_header){.sequence = call->sequence,

@@ -76,6 +76,11 @@ struct comm_ctx {
     enum wait_policy wait_policy; /* of the call under way */
     /* The call runs on this queue's thread, while the host computes beside it; else NULL. */
     struct comm_queue *queue;
+    /* The entry returns when the call is on the transport's stream. Its waits call `watch`, which
+     * looks after the calls that are under way on the stream; NULL: there are none. */
+    bool is_async;
+    enum status (*watch)(struct comm_ctx *ctx, void *arg);
+    void *watch_arg;
     atomic_bool *closing;       /* shared with the root; true ends waits like an abort */
     _Atomic int64_t bytes_sent; /* the transport adds the bytes that leave for other ranks */
     char choice_reason[240];    /* of this transport or network; "": there was no choice */
@@ -99,6 +104,9 @@ struct transport_ops {
     const char *(*describe)(const struct comm_ctx *ctx);
     /* alloc — comm_alloc for a root; freed by close. NULL: comm.c takes ordinary memory. */
     enum status (*alloc)(struct comm_ctx *ctx, int64_t bytes, void **out);
+    /* alloc_device — comm_alloc of a root on a discrete device; freed by close. *out stays NULL
+     * where the transport has no memory of its own. NULL: it never has. */
+    enum status (*alloc_device)(struct comm_ctx *ctx, int64_t bytes, void **out);
     /* split — sets the state of a new ctx whose parent, ranks and place are set. Closed before its
      * parent. */
     enum status (*split)(struct comm_ctx *ctx);
@@ -116,6 +124,13 @@ struct transport_ops {
      * false; not all_to_all, send or recv. Called only if ctx->has_gpu_direct, which end_open and
      * split set. NULL: none. */
     enum status (*gpu_direct)(struct comm_ctx *ctx, const struct comm_call *call);
+    /* For a transport whose calls the device executes on a stream, in order; all NULL: none.
+     * stream — where the calls are. Collectives, send and recv heed ctx->is_async.
+     * check  — an error that the communicator has met in a call under way; ctx->call names it.
+     * abort_all — after a failure: ends the calls of all comms of the root, on the device too. */
+    struct stream *(*stream)(const struct comm_ctx *ctx);
+    enum status (*check)(struct comm_ctx *ctx);
+    void (*abort_all)(struct comm_ctx *ctx);
 };
 
 extern const struct transport_ops comm_self_ops, shm_threads_ops, comm_p2p_ops, comm_nccl_ops,
@@ -132,6 +147,8 @@ enum status transport_dispatch(struct comm_ctx *ctx, const struct comm_call *cal
  *   - the comm is being closed, or
  *   - the call is late: the message names the ranks that have not entered it (`entered`). */
 enum status transport_check(const struct comm_ctx *ctx);
+/* transport_watch — transport_check, and ctx->watch where it is set. */
+enum status transport_watch(struct comm_ctx *ctx);
 /* transport_fail_abandoned — ST_PEER: rank `by` has ended the call. The message names the ranks
  * that have not entered it. */
 enum status transport_fail_abandoned(const struct comm_ctx *ctx, int by);

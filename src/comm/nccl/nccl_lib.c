@@ -1,7 +1,9 @@
 /* nccl_lib — loads libnccl.so.2 and keeps it loaded. */
 #include "comm/nccl/nccl_lib.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/text.h"
@@ -16,6 +18,8 @@ static const struct library_symbol symbols[] = {
     ROW(ncclGetUniqueId),
     ROW(ncclCommInitRankConfig),
     ROW(ncclCommAbort),
+    ROW(ncclCommFinalize),
+    ROW(ncclCommDestroy),
     ROW(ncclCommGetAsyncError),
     ROW(ncclGroupStart),
     ROW(ncclGroupEnd),
@@ -27,6 +31,8 @@ static const struct library_symbol symbols[] = {
     ROW(ncclSend),
     ROW(ncclRecv),
 };
+static const struct library_symbol memory_symbols[] = {
+    ROW(ncclMemAlloc), ROW(ncclMemFree), ROW(ncclCommRegister), ROW(ncclCommDeregister)};
 static const char *const names[] = {"libnccl.so.2", NULL};
 static const struct library_spec spec = {
     .what = "NCCL",
@@ -53,12 +59,67 @@ const char *nccl_lib_version_text(int version, char *out, size_t cap)
     return out;
 }
 
+/* A blocking communicator would wait for a missing rank without end, inside the library. NCCL
+ * obeys the variable whatever the config asks for. */
+static enum status check_environment(void)
+{
+    extern char **environ;
+    static const char name[] = "NCCL_COMM_BLOCKING=";
+    const char *blocking = NULL;
+    for (char **at = environ; at != NULL && *at != NULL; at++)
+        if (strncmp(*at, name, sizeof name - 1) == 0)
+            blocking = *at + sizeof name - 1;
+    if (blocking == NULL || strcmp(blocking, "0") == 0)
+        return ST_OK;
+    return FAIL(
+        ST_BAD_SETTING,
+        "NCCL_COMM_BLOCKING=%.32s (environment) is refused: with it a call would wait for a "
+        "lost rank without end; unset it, or set it to 0",
+        blocking);
+}
+
+static void find_memory(void *handle, struct nccl_lib *table)
+{
+    table->has_memory = true;
+    for (size_t i = 0; i < sizeof memory_symbols / sizeof *memory_symbols; i++) {
+        void *symbol = dlsym(handle, memory_symbols[i].name);
+        table->has_memory = table->has_memory && symbol != NULL;
+        memcpy((char *)table + memory_symbols[i].offset, &symbol, sizeof symbol);
+    }
+}
+
+struct nccl_config nccl_lib_config(int version, int max_ctas)
+{
+    struct nccl_config config = {.magic = NCCL_CONFIG_MAGIC,
+                                 .version = (unsigned)version,
+                                 .blocking = 0,
+                                 .cga_cluster_size = NCCL_UNDEFINED,
+                                 .min_ctas = NCCL_UNDEFINED,
+                                 .max_ctas = max_ctas > 0 ? max_ctas : NCCL_UNDEFINED,
+                                 .split_share = NCCL_UNDEFINED,
+                                 .traffic_class = NCCL_UNDEFINED,
+                                 .collnet_enable = NCCL_UNDEFINED,
+                                 .cta_policy = NCCL_UNDEFINED,
+                                 .shrink_share = NCCL_UNDEFINED,
+                                 .nvls_ctas = NCCL_UNDEFINED,
+                                 .channels_per_net_peer = NCCL_UNDEFINED,
+                                 .nvlink_centric_sched = NCCL_UNDEFINED};
+    if (version >= 22800)
+        config.size = sizeof config;
+    else if (version >= 22700)
+        config.size = offsetof(struct nccl_config, channels_per_net_peer);
+    else
+        config.size = offsetof(struct nccl_config, comm_name);
+    return config;
+}
+
 static enum status open_held(void)
 {
     char has[24], needs[24];
     struct library library;
     struct nccl_lib table;
     int version = 0;
+    TRY(check_environment());
     TRY(library_open(&spec, &library, &table));
     if (table.ncclGetVersion(&version) != NCCL_SUCCESS || version < NCCL_VERSION_LEAST) {
         enum status st = FAIL(
@@ -68,6 +129,7 @@ static enum status open_held(void)
         library_close(&library);
         return st;
     }
+    find_memory(library.handle, &table);
     held.library = library;
     held.table = table;
     held.version = version;

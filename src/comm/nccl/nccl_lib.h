@@ -1,11 +1,13 @@
 /* nccl_lib — NVIDIA's NCCL, loaded when it is first needed: its functions as a table of pointers,
  * the types they take, and its errors as messages. Must not know ranks or the calls of comm.
  *
- * The types are declared here as NCCL's binary interface has had them since 2.18. So a program that
- * was built without NCCL's header can use the library where it is installed. */
+ * The types are declared here as NCCL's binary interface has them, from 2.18 on; where nccl.h is
+ * installed, tests/comm/test_nccl_header.c compares them. So a program that was built without
+ * NCCL's header can use the library where it is installed. */
 #ifndef CONVOY_COMM_NCCL_LIB_H
 #define CONVOY_COMM_NCCL_LIB_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -32,13 +34,18 @@ struct nccl_comm;
 struct nccl_id {
     char bytes[NCCL_ID_BYTES];
 };
-/* As of 2.18. A newer library reads `version` and takes the fields that 2.18 lacks as undefined. */
+/* As of 2.28, each field beside the version that has it first. nccl_lib_config fills what the
+ * running library has. */
 struct nccl_config {
     size_t size;
     unsigned magic, version;
     int blocking, cga_cluster_size, min_ctas, max_ctas;
     const char *net_name;
-    int split_share;
+    int split_share;   /* 2.18 */
+    int traffic_class; /* 2.25 */
+    const char *comm_name;
+    int collnet_enable, cta_policy, shrink_share, nvls_ctas; /* 2.27 */
+    int channels_per_net_peer, nvlink_centric_sched;         /* 2.28 */
 };
 
 /* Named as in the library. int: one of the results above. */
@@ -50,6 +57,8 @@ struct nccl_lib {
     int (*ncclCommInitRankConfig)(struct nccl_comm **out, int ranks, struct nccl_id id, int rank,
                                   struct nccl_config *config);
     int (*ncclCommAbort)(struct nccl_comm *comm);
+    int (*ncclCommFinalize)(struct nccl_comm *comm);
+    int (*ncclCommDestroy)(struct nccl_comm *comm);
     int (*ncclCommGetAsyncError)(struct nccl_comm *comm, int *result);
     int (*ncclGroupStart)(void);
     int (*ncclGroupEnd)(void);
@@ -66,15 +75,27 @@ struct nccl_lib {
     int (*ncclSend)(const void *data, size_t n, int type, int peer, struct nccl_comm *comm,
                     void *stream);
     int (*ncclRecv)(void *data, size_t n, int type, int peer, struct nccl_comm *comm, void *stream);
+    /* From 2.19 on; has_memory: the library has all four. */
+    bool has_memory;
+    int (*ncclMemAlloc)(void **out, size_t bytes);
+    int (*ncclMemFree)(void *data);
+    int (*ncclCommRegister)(struct nccl_comm *comm, void *data, size_t bytes, void **handle);
+    int (*ncclCommDeregister)(struct nccl_comm *comm, void *handle);
 };
 
 /* nccl_lib_open — the table, one for the process. Loads the library at the first call; any thread.
- * Errors: ST_NO_DEVICE: not installed, too old (the message names both versions), or a symbol is
- * missing. nccl_lib_version — of the loaded library, as 22809; 0: not loaded. nccl_lib_about —
+ * Errors:
+ *   ST_NO_DEVICE    not installed, too old (the message names both versions), a symbol is missing
+ *   ST_BAD_SETTING  NCCL_COMM_BLOCKING in the environment, which overrides the config
+ * nccl_lib_version — of the loaded library, as 22809; 0: not loaded. nccl_lib_about —
  * "2.28.9 from /usr/lib/…". */
 enum status nccl_lib_open(const struct nccl_lib **out);
 int nccl_lib_version(void);
 const char *nccl_lib_about(void);
+
+/* nccl_lib_config — the config of a communicator that does not block, in the layout of `version`.
+ * max_ctas: how many SMs its kernels may use at most; 0: NCCL chooses. */
+struct nccl_config nccl_lib_config(int version, int max_ctas);
 
 /* nccl_lib_version_text — writes "2.28.9" for 22809 to `out`, and returns it. */
 const char *nccl_lib_version_text(int version, char *out, size_t cap);

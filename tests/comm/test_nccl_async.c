@@ -1,0 +1,379 @@
+/* test_nccl_async — calls that the device executes (comm_async.c), over the tests' own NCCL: the
+ * host does not wait for them, a stream does; the watchdog ends what fails, hangs or misses a rank,
+ * in every communicator; healthy communicators are finalized. */
+#pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
+#include "comm/suite.h"
+
+#include <limits.h>
+
+#include "comm/nccl/nccl_lib.h"
+#include "suite_device.h"
+
+#include "nccl_world.h"
+
+#define CALLS 12
+#define ELEMS 4096
+
+static struct fake_nccl *knobs;
+
+static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
+{
+    return nccl_world_open_as(me, config, COMM_KIND_NCCL);
+}
+static const int layouts[][2] = {{1, 2}, {3, 1}};
+static const struct suite suite_nccl = {.name = "nccl",
+                                        .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
+                                        .layouts = layouts,
+                                        .world_new = nccl_world_new,
+                                        .world_free = nccl_world_free,
+                                        .open = open_rank,
+                                        .is_discrete = true};
+
+static void check_clean(void)
+{
+    assert_int_equal(atomic_load(&knobs->open_n), 0);
+    assert_int_equal(atomic_load(&knobs->misused_n), 0);
+    assert_int_equal(atomic_load(&knobs->registered_n), 0);
+    assert_int_equal(fake_device.blocks_n, 0);
+}
+
+/* A stream that computes, and buffers of CALLS calls. */
+struct beside {
+    struct stream *stream;
+    struct tensor x[CALLS];
+    struct comm_ticket ticket[CALLS];
+};
+static struct beside beside_open(struct suite_rank *me)
+{
+    struct beside b;
+    void *data;
+    CHECK_OK(dev_stream_open(suite_dev, &b.stream));
+    CHECK_OK(comm_alloc(me->comm, CALLS * ELEMS * 4, &data));
+    for (int i = 0; i < CALLS; i++)
+        b.x[i] = tensor_at((struct tensor){data, DTYPE_F32}, i * ELEMS);
+    CHECK(comm_stays_on_device(me->comm), "%s", comm_name(me->comm));
+    return b;
+}
+
+static void beside_begin(struct suite_rank *me, struct beside *b, int i)
+{
+    CHECK_OK(comm_wait_stream(me->comm, b->stream));
+    CHECK_OK(comm_all_reduce_begin(me->comm, b->x[i], b->x[i], ELEMS, &b->ticket[i]));
+}
+
+/* Work of a stream that is held until it is let go. */
+static int is_open(void *gate) { return atomic_load((atomic_int *)gate); }
+static void hold(struct stream *s, atomic_int *gate)
+{
+    atomic_store(gate, 0);
+    fake_device_post(&fake_device_of(s)->fake, is_open, gate);
+}
+
+/* ---- the host runs ahead ---- */
+
+/* What the computation writes late is summed, and what follows reads the sums, with no wait of the
+ * host in between. */
+static void ahead_rank(struct suite_rank *me)
+{
+    struct beside b = beside_open(me);
+    float got[CALLS], value = (float)(me->place.rank + 1);
+    int ranks = me->place.ranks;
+    for (int i = 0; i < CALLS; i++) {
+        for (int j = 0; j < 3; j++)
+            CHECK_OK(dev_copy(b.stream, tensor_at(b.x[i], j * 7).data, &value, sizeof value));
+        beside_begin(me, &b, i);
+    }
+    for (int i = 0; i < CALLS; i++) {
+        CHECK_OK(comm_wait_on(me->comm, b.ticket[i], b.stream));
+        CHECK_OK(dev_copy(b.stream, &got[i], tensor_at(b.x[i], 14).data, sizeof *got));
+    }
+    CHECK_OK(dev_sync(b.stream));
+    CHECK_OK(comm_check(me->comm));
+    for (int i = 0; i < CALLS; i++)
+        CHECK(got[i] == (float)(ranks * (ranks + 1) / 2), "call %d: %g", i, (double)got[i]);
+    dev_stream_close(b.stream);
+}
+static void the_host_runs_ahead(void **state)
+{
+    (void)state;
+    int finalized = atomic_load(&knobs->finalized_n), aborted = atomic_load(&knobs->aborted_n);
+    atomic_store(&knobs->under_way_most, 0);
+    suite_this = &suite_nccl;
+    suite_each(20000, 2, ahead_rank);
+    print_message("# %d calls of one communicator on its stream at a time\n",
+                  atomic_load(&knobs->under_way_most));
+    assert_true(atomic_load(&knobs->under_way_most) >= CALLS / 2);
+    assert_int_equal(atomic_load(&knobs->finalized_n) - finalized, 2 + 3);
+    assert_int_equal(atomic_load(&knobs->aborted_n), aborted);
+    assert_true(atomic_load(&fake_device.high_n) >= 2 + 3);
+    check_clean();
+}
+
+/* Rank 0's host is through with its calls before the last rank begins one. */
+static void before_others_rank(struct suite_rank *me)
+{
+    struct beside b = beside_open(me);
+    struct comm_times times;
+    int last = me->place.ranks - 1;
+    if (me->place.rank == last)
+        pthread_barrier_wait(&me->job->line_up);
+    for (int i = 0; i < CALLS; i++) {
+        beside_begin(me, &b, i);
+        CHECK_OK(comm_wait_on(me->comm, b.ticket[i], b.stream));
+    }
+    comm_times(me->comm, &times);
+    if (me->place.rank != last) {
+        clock_sleep_ms(20);
+        pthread_barrier_wait(&me->job->line_up);
+    }
+    int64_t begin = clock_ns();
+    CHECK_OK(comm_wait(me->comm, b.ticket[CALLS - 1]));
+    CHECK_OK(comm_wait(me->comm, b.ticket[CALLS - 1])); /* waited for before: counted once */
+    double most = (double)(clock_ns() - begin) * 1e-6;
+    comm_times(me->comm, &times);
+    CHECK(times.wait_ms <= most && times.busy_ms >= 0, "%g of %g ms", times.wait_ms, most);
+    dev_stream_close(b.stream);
+}
+static void the_host_is_done_before_others_begin(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), before_others_rank);
+    check_clean();
+}
+
+/* A communicator that connects at its first call is in progress until all ranks have made it. */
+static void lazy_rank(struct suite_rank *me)
+{
+    if (me->place.rank == 1)
+        clock_sleep_ms(30);
+    ahead_rank(me);
+}
+static void a_first_call_connects(void **state)
+{
+    (void)state;
+    atomic_store(&knobs->is_lazy, 1);
+    suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), lazy_rank);
+    atomic_store(&knobs->is_lazy, 0);
+    check_clean();
+}
+
+/* ---- the watchdog ---- */
+
+/* The computation before a call takes three times the limit: the call is not late, and no straggler
+ * report sees it. Then it is under way. */
+static void clock_rank(struct suite_rank *me)
+{
+    static atomic_int gate[SUITE_RANKS_MAX];
+    struct beside b = beside_open(me);
+    struct comm_activity activity;
+    CHECK_OK(comm_barrier(me->comm));
+    hold(b.stream, &gate[me->place.rank]);
+    beside_begin(me, &b, 0);
+    beside_begin(me, &b, 1);
+    CHECK_OK(comm_wait_on(me->comm, b.ticket[1], b.stream));
+    clock_sleep_ms(3 * me->job->timeout_ms);
+    comm_activity(me->comm, &activity);
+    CHECK(activity.call[0] == 0 && activity.sequence == 1, "%s", activity.call);
+    pthread_barrier_wait(&me->job->line_up);
+    atomic_store(&gate[me->place.rank], 1);
+    CHECK_OK(dev_sync(b.stream));
+    CHECK_OK(comm_wait(me->comm, b.ticket[1]));
+    dev_stream_close(b.stream);
+}
+static void the_clock_starts_when_the_call_could(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(700), clock_rank);
+    check_clean();
+}
+
+static atomic_int how;
+enum { MISSING, LAZY, HANGS, ABORTED, HOWS };
+
+/* The stream that waits goes on, and the failure names the call, in every way to see it. */
+static void see_under_way(struct suite_rank *me, struct beside *b)
+{
+    struct comm_activity activity = {0};
+    CHECK_OK(comm_wait_on(me->comm, b->ticket[0], b->stream));
+    for (int i = 0; i < 5000 && strcmp(activity.call, "all_reduce") != 0; i++) {
+        comm_activity(me->comm, &activity);
+        clock_sleep_us(200);
+    }
+    CHECK(strcmp(activity.call, "all_reduce") == 0, "'%s'", activity.call);
+}
+
+static void see_failure(struct suite_rank *me, struct beside *b)
+{
+    struct comm_activity activity = {0};
+    const char *why = atomic_load(&how) == ABORTED ? "aborted" : "4096 elements is not finished";
+    enum status st = comm_wait(me->comm, b->ticket[0]);
+    CHECK(st == ST_PEER && strstr(status_message(), "all_reduce") != NULL &&
+              strstr(status_message(), why) != NULL,
+          "%s: %s", status_name(st), status_message());
+    CHECK_OK(dev_sync(b->stream)); /* goes on */
+    CHECK(comm_check(me->comm) == ST_PEER, "%s", status_message());
+    CHECK(comm_wait_on(me->comm, b->ticket[0], b->stream) == ST_PEER, "%s", status_message());
+    CHECK(comm_barrier(me->comm) == ST_PEER, "%s", status_message());
+    comm_activity(me->comm, &activity);
+    CHECK(activity.call[0] == 0, "%s", activity.call);
+}
+
+static void lost_rank(struct suite_rank *me)
+{
+    struct beside b = beside_open(me);
+    bool is_missing = atomic_load(&how) != HANGS && me->place.rank == me->place.ranks - 1;
+    if (atomic_load(&how) != LAZY)
+        CHECK_OK(comm_barrier(me->comm));
+    pthread_barrier_wait(&me->job->line_up);
+    if (atomic_load(&how) == HANGS)
+        atomic_store(&knobs->hangs, 1);
+    if (!is_missing)
+        beside_begin(me, &b, 0);
+    if (!is_missing && atomic_load(&how) != LAZY) /* there it is not on the stream yet */
+        see_under_way(me, &b);
+    pthread_barrier_wait(&me->job->line_up);
+    if (atomic_load(&how) == ABORTED)
+        atomic_store(&me->job->aborted, true);
+    if (!is_missing)
+        see_failure(me, &b);
+    pthread_barrier_wait(&me->job->line_up);
+    dev_stream_close(b.stream);
+}
+static void what_is_lost_is_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < HOWS; i++) {
+        atomic_store(&how, i);
+        atomic_store(&knobs->is_lazy, i == LAZY);
+        suite_run_late(&suite_nccl, 3, 1, i == ABORTED ? 60000 : 1000, lost_rank);
+        atomic_store(&knobs->is_lazy, 0);
+        atomic_store(&knobs->hangs, 0);
+    }
+    check_clean();
+}
+
+/* A link fails while calls are under way: on each rank the failure names a call and its bytes. */
+static void link_rank(struct suite_rank *me)
+{
+    struct beside b = beside_open(me);
+    enum status st = ST_OK;
+    for (int calls = 0; st == ST_OK && calls < 1000; calls++) {
+        st = comm_all_reduce_begin(me->comm, b.x[0], b.x[0], ELEMS, &b.ticket[0]);
+        if (st == ST_OK)
+            st = comm_wait_on(me->comm, b.ticket[0], b.stream);
+    }
+    CHECK(st == ST_PEER && strstr(status_message(), "16384 bytes") != NULL &&
+              strstr(status_message(), "said by the fake") != NULL,
+          "%s: %s", status_name(st), status_message());
+    CHECK_OK(dev_sync(b.stream));
+    dev_stream_close(b.stream);
+}
+static void a_link_fails(void **state)
+{
+    (void)state;
+    atomic_store(&knobs->fail_result, NCCL_REMOTE_ERROR);
+    atomic_store(&knobs->fail_after, 13);
+    suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), link_rank);
+    atomic_store(&knobs->fail_after, -1);
+    check_clean();
+}
+
+/* The root and a split of it hang. Each abort waits for the device, where the other's call is: both
+ * end only if they are aborted at the same time. The split's error counts while the root's call is
+ * the older one. */
+static void two_rank(struct suite_rank *me)
+{
+    struct beside b = beside_open(me);
+    struct comm *split;
+    const int both[2] = {0, 1};
+    struct comm_ticket ticket;
+    CHECK_OK(comm_split(me->comm, both, 2, &split));
+    CHECK_OK(comm_barrier(split));
+    pthread_barrier_wait(&me->job->line_up);
+    atomic_store(&knobs->hangs, 1);
+    beside_begin(me, &b, 0);
+    CHECK_OK(comm_all_reduce_begin(split, b.x[1], b.x[1], ELEMS, &ticket));
+    CHECK(comm_wait(split, ticket) == ST_PEER &&
+              strstr(status_message(), "is not finished") != NULL,
+          "%s", status_message());
+    CHECK(comm_wait(me->comm, b.ticket[0]) == ST_PEER, "%s", status_message());
+    pthread_barrier_wait(&me->job->line_up);
+    comm_close(split);
+    dev_stream_close(b.stream);
+}
+static void two_communicators_hang(void **state)
+{
+    (void)state;
+    suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(800), two_rank);
+    atomic_store(&knobs->hangs, 0);
+    check_clean();
+}
+
+/* ---- closing, memory ---- */
+
+/* One rank closes without the others: it does not wait for them, and aborts. */
+static void alone_rank(struct suite_rank *me)
+{
+    int64_t begin = clock_ms();
+    CHECK_OK(comm_barrier(me->comm));
+    if (me->place.rank == 0) {
+        comm_close(me->comm);
+        me->comm = NULL;
+        CHECK(clock_ms() - begin < harness_patience_ms(4000), "%lld ms",
+              (long long)(clock_ms() - begin));
+    }
+    pthread_barrier_wait(&me->job->line_up);
+}
+static void one_closes_alone(void **state)
+{
+    (void)state;
+    int aborted = atomic_load(&knobs->aborted_n);
+    suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), alone_rank);
+    assert_true(atomic_load(&knobs->aborted_n) > aborted);
+    check_clean();
+}
+
+static atomic_int has_memory;
+static void memory_rank(struct suite_rank *me)
+{
+    void *data;
+    CHECK_OK(comm_alloc(me->comm, 5000, &data));
+    CHECK(dev_holds(suite_dev, data), "%p", data);
+    pthread_barrier_wait(&me->job->line_up);
+    CHECK(atomic_load(&knobs->registered_n) == (atomic_load(&has_memory) ? me->place.ranks : 0),
+          "%d", atomic_load(&knobs->registered_n));
+    CHECK(knobs->max_ctas == INT_MIN, "%d", knobs->max_ctas);
+    CHECK_OK(comm_barrier(me->comm));
+}
+static void memory_is_nccls_where_it_has_an_allocator(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&has_memory, i);
+        knobs->mem_alloc = i ? nccl_world_alloc : NULL;
+        suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), memory_rank);
+        check_clean();
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_host_runs_ahead),
+        cmocka_unit_test(the_host_is_done_before_others_begin),
+        cmocka_unit_test(a_first_call_connects),
+        cmocka_unit_test(the_clock_starts_when_the_call_could),
+        cmocka_unit_test(what_is_lost_is_named),
+        cmocka_unit_test(a_link_fails),
+        cmocka_unit_test(two_communicators_hang),
+        cmocka_unit_test(one_closes_alone),
+        cmocka_unit_test(memory_is_nccls_where_it_has_an_allocator),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    harness_quiet();
+    knobs = nccl_world_begin();
+    suite_this = &suite_nccl;
+    int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+    fake_device_close(suite_dev);
+    return failed;
+}

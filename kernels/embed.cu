@@ -153,9 +153,7 @@ __global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64
     for (int64_t at = threadIdx.x * W; at < c; at += blockDim.x * W) {
         float sum[W], factor[W];
         float *out = dwte + blockIdx.x * c + at;
-#pragma unroll
-        for (int j = 0; j < W; j++)
-            sum[j] = out[j];
+        load_n(sum, out);
         int32_t k = first;
         if (drop.threshold == 0)
             embed_bwd_ahead<T, W>(sum, &k, end, dx + at, l.order, c, drop.factor);
@@ -168,9 +166,7 @@ __global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64
             for (int j = 0; j < W; j++)
                 sum[j] += dropped(x[j], factor[j]);
         }
-#pragma unroll
-        for (int j = 0; j < W; j++)
-            out[j] = sum[j];
+        store_n(out, sum);
     }
 }
 
@@ -192,10 +188,13 @@ __global__ void embed_bwd_positions(float *dwpe, const T *dx, int64_t n, int64_t
             for (int j = 0; j < W; j++)
                 sum[j] += dropped(x[j], factor[j]);
         }
-        float *out = dwpe + position * c + at;
+        float *out = dwpe + position * c + at, before[W] = {};
+        if (accumulate)
+            load_n(before, out);
 #pragma unroll
         for (int j = 0; j < W; j++)
-            out[j] = accumulate ? out[j] + sum[j] : sum[j];
+            sum[j] = accumulate ? before[j] + sum[j] : sum[j];
+        store_n(out, sum);
     }
 }
 
@@ -219,6 +218,14 @@ static int embed_lists(const struct cuda *cuda, const struct embed_bwd *a, struc
     return cuda_launch(embed_rank, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n);
 }
 
+/* Four columns a thread: 16 bytes of each sum, so the lanes of a warp fill whole sectors. */
+template <typename T, typename Run> static int embed_bwd_wide(const struct embed_bwd *a, Run run)
+{
+    bool is_aligned = all_aligned<T>(a->c, {a->dx.data}) &&
+                      all_aligned<float>(a->c, {a->dwte.data, a->dwpe.data});
+    return is_aligned ? run(width<4>()) : run(width<1>());
+}
+
 extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a)
 {
     struct lists l = {};
@@ -228,7 +235,7 @@ extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a
         CUDA_TRY(embed_lists(cuda, a, &l));
     return cuda_floats(a->dx.dtype, [&](auto t) {
         using T = decltype(t);
-        return cuda_wide<T>(all_aligned<T>(a->c, {a->dx.data}), [&](auto w) -> int {
+        return embed_bwd_wide<T>(a, [&](auto w) -> int {
             constexpr int W = decltype(w)::value;
             struct drop_args drop = drop_args_of(cuda, &a->dropout);
             int threads =

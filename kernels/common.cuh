@@ -40,17 +40,18 @@ template <typename... Params, typename... Args>
 static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
                               void *stream, Args... args)
 {
-#ifdef CONVOY_EMU
-    return emu_submit(stream, [=] {
-        return emu_launch(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
-    });
-#else
     if (shared_bytes >= 48 * 1024) {
         cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              (int)shared_bytes);
         if (e != cudaSuccess)
             return (int)e;
     }
+#ifdef CONVOY_EMU
+    return emu_submit(stream, [=] {
+        return emu_launch_kernel(kernel, grid, block, shared_bytes,
+                                 [&] { kernel(static_cast<Params>(args)...); });
+    });
+#else
     kernel<<<grid, block, shared_bytes, (cudaStream_t)stream>>>(static_cast<Params>(args)...);
     return (int)cudaGetLastError();
 #endif

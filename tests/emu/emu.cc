@@ -1,5 +1,6 @@
 /* emu — blocks, fibers and warp operations (see emu.h). */
 #include "tests/emu/emu.h"
+#include "tests/emu/emu_limits.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ struct emu_copy {
     void *to;
     const void *from;
     int bytes, valid_bytes, group;
+    bool has_landed;
 };
 
 struct emu_fiber {
@@ -84,6 +86,8 @@ static uint64_t draw(void)
 }
 
 int (*emu_device)(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
+
+const struct emu_watch *emu_watch;
 
 void emu_seed(uint64_t seed) { seed_now = seed, draws = 0; }
 void emu_skip_barrier(int n) { skip_barrier = n; }
@@ -232,6 +236,14 @@ static bool shared_guards_whole(void)
     return true;
 }
 
+/* The launch's stack lies above the place where the fibers were entered. */
+bool emu_is_stack(const void *p)
+{
+    const char *at = (const char *)p, *launch = (const char *)main_sp;
+    return (at >= stacks && at < stacks + EMU_THREADS_MAX * EMU_STACK_BYTES) ||
+           (at >= launch && at < launch + ((size_t)64 << 20));
+}
+
 unsigned char *emu_shared(void) { return shared_all + EMU_GUARD; }
 
 static void run_block(dim3 grid, dim3 block, uint64_t number)
@@ -261,23 +273,23 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
     }
     for (int i = fibers_n - 1; i >= 0; i--)
         make_ready(i);
+    if (emu_watch)
+        emu_watch->block(emu_shared(), shared_bytes_now);
     go_on();
+    if (emu_watch)
+        emu_watch->block_end();
     if (!shared_guards_whole())
         emu_fail("wrote beside the shared memory of %zu bytes", shared_bytes_now);
 }
 
 void emu_shared_max(size_t bytes) { shared_most = bytes; }
 
-static int launch_ready(dim3 grid, dim3 block, size_t shared_bytes)
+static int launch_ready(const struct emu_launch *launch)
 {
-    size_t threads_n = (size_t)block.x * block.y * block.z;
-    if (threads_n == 0 || threads_n > EMU_THREADS_MAX || threads_n % 32 != 0)
-        emu_fail("a block of %zu threads", threads_n);
-    else if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > INT32_MAX || grid.y > 65535 ||
-             grid.z > 65535)
-        emu_fail("a grid of %u %u %u blocks", grid.x, grid.y, grid.z);
-    else if (shared_bytes > shared_most)
-        emu_fail("%zu bytes of shared memory", shared_bytes);
+    size_t shared_bytes = launch->shared_bytes;
+    char why[256];
+    if (!emu_limits_hold(launch, shared_most, why, sizeof why))
+        emu_fail("%s", why);
     if (is_failed)
         return EMU_MISTAKE;
     if (!fibers) {
@@ -293,16 +305,20 @@ static int launch_ready(dim3 grid, dim3 block, size_t shared_bytes)
     return is_failed ? EMU_MISTAKE : 0;
 }
 
-int emu_launch_raw(dim3 grid, dim3 block, size_t shared_bytes, void (*run)(void *), void *arg)
+int emu_launch_raw(const struct emu_launch *launch, void (*run)(void *), void *arg)
 {
+    dim3 grid = launch->grid, block = launch->block;
+    size_t shared_bytes = launch->shared_bytes;
     is_failed = false;
 #ifdef EMU_ASAN
     main_stack = NULL; /* another thread may launch than the last time */
 #endif
     emu_where.grid_dim = grid;
-    int refused = launch_ready(grid, block, shared_bytes);
+    int refused = launch_ready(launch);
     if (refused != 0)
         return refused;
+    if (emu_watch)
+        emu_watch->launch(launch);
     memset(shared_all, EMU_GUARD_BYTE, EMU_GUARD);
     memset(shared_all + EMU_GUARD + shared_bytes, EMU_GUARD_BYTE, EMU_GUARD);
     block_run = run, block_arg = arg;
@@ -356,6 +372,8 @@ __attribute__((nonnull(1))) int emu_barrier(const char *file, int line, enum emu
                 make_ready(i);
         }
         waiting_n = 0;
+        if (emu_watch)
+            emu_watch->barrier();
         make_ready((int)(self - fibers)); /* the last to come has no lead */
         go_on();
     }
@@ -389,6 +407,8 @@ void emu_warp(unsigned mask, emu_warp_fn *all, void *args)
         lanes[i] = f->args;
     }
     all(lanes, mask);
+    if (emu_watch)
+        emu_watch->warp(warp, mask, all == emu_nothing_all);
     met[warp] &= ~mask;
     for (int i = 0; i < 32; i++)
         if (mask >> i & 1) {
@@ -446,10 +466,13 @@ void emu_cp_async(void *to, const void *from, int bytes, int valid_bytes)
         emu_fail("cp.async to outside of the shared memory");
     if (self->copies_n == EMU_COPIES_MAX)
         emu_fail("%d copies under way", EMU_COPIES_MAX);
-    struct emu_copy c = {to, from, bytes, valid_bytes, self->groups_n};
-    if (seed_now != 0 && draw() % 2 == 0)
+    struct emu_copy c = {to, from, bytes, valid_bytes, self->groups_n,
+                         seed_now != 0 && draw() % 2 == 0};
+    if (c.has_landed)
         land(&c);
-    else
+    if (emu_watch)
+        emu_watch->copy(to, from, bytes, valid_bytes, __builtin_return_address(0));
+    if (!c.has_landed || emu_watch)
         self->copies[self->copies_n++] = c;
 }
 
@@ -460,10 +483,14 @@ void emu_cp_wait(int groups_left)
     int left = 0;
     for (int i = 0; i < self->copies_n; i++) {
         struct emu_copy *c = &self->copies[i];
-        if (c->group < self->groups_n - groups_left)
-            land(c);
-        else
+        if (c->group >= self->groups_n - groups_left) {
             self->copies[left++] = *c;
+            continue;
+        }
+        if (!c->has_landed)
+            land(c);
+        if (emu_watch)
+            emu_watch->copied(c->to, c->bytes, c->valid_bytes);
     }
     self->copies_n = left;
 }

@@ -63,12 +63,30 @@ extern struct emu_where emu_where; /* of the fiber that runs */
 #define gridDim (emu_where.grid_dim)
 #define warpSize 32
 
-int emu_launch_raw(dim3 grid, dim3 block, size_t shared_bytes, void (*run)(void *), void *arg);
-template <typename Run>
-static inline int emu_launch(dim3 grid, dim3 block, size_t shared_bytes, Run run)
+/* A launch as the runtime gets it; `kernel` is the address of its function. */
+struct emu_launch {
+    const void *kernel;
+    size_t param_bytes;
+    dim3 grid, block;
+    size_t shared_bytes;
+};
+/* emu_param_bytes — the bytes of a kernel's parameters, each at its alignment. */
+template <typename... Params> constexpr size_t emu_param_bytes(void)
 {
+    size_t bytes = 0;
+    ((bytes = (bytes + alignof(Params) - 1) / alignof(Params) * alignof(Params) + sizeof(Params)),
+     ...);
+    return bytes;
+}
+int emu_launch_raw(const struct emu_launch *launch, void (*run)(void *), void *arg);
+template <typename... Params, typename Run>
+static inline int emu_launch_kernel(void (*kernel)(Params...), dim3 grid, dim3 block,
+                                    size_t shared_bytes, Run run)
+{
+    struct emu_launch launch = {(const void *)kernel, emu_param_bytes<Params...>(), grid, block,
+                                shared_bytes};
     return emu_launch_raw(
-        grid, block, shared_bytes, [](void *arg) { (*(Run *)arg)(); }, &run);
+        &launch, [](void *arg) { (*(Run *)arg)(); }, &run);
 }
 /* emu_submit — submits work to the stream, through emu_device. */
 template <typename Run> static inline int emu_submit(void *stream, Run run)
@@ -80,6 +98,43 @@ template <typename Run> static inline int emu_submit(void *stream, Run run)
 unsigned char *emu_shared(void);
 void emu_check_aligned(const void *p, size_t bytes, const char *what);
 void emu_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- instrumented kernels ----
+ *
+ * With EMU_ACCESS, kernels are compiled with -fsanitize=thread, so the compiler calls a hook of
+ * emu_access.cc for each load and store. What the compiler would split or leave out reports itself:
+ * vectors, atomics, copies by the host. */
+
+#ifdef EMU_ACCESS
+#define EMU_PLAIN __attribute__((no_sanitize("thread"), noinline))
+/* emu_access_move — copies a vector in one access. emu_access_atomic — the bytes are read and
+ * written at once. emu_access_host — the host sets bytes between two launches. */
+void emu_access_move(void *to, const void *from, int bytes);
+void emu_access_atomic(const void *p, int bytes);
+void emu_access_host(const void *p, size_t bytes);
+#else
+#define EMU_PLAIN inline
+static inline void emu_access_atomic(const void *, int) {}
+static inline void emu_access_host(const void *, size_t) {}
+#endif
+
+/* What an observer of launches is told. barrier: all threads of the block have met. warp: lanes of
+ * a warp have; is_sync: they see each other's writes. copied: a cp.async began, or it ended: its
+ * bytes may be read by the thread. rows: those of an ldmatrix, 8 for each matrix. pc: the address
+ * in the kernel. */
+struct emu_watch {
+    void (*launch)(const struct emu_launch *launch);
+    void (*block)(const unsigned char *shared, size_t shared_bytes);
+    void (*block_end)(void);
+    void (*barrier)(void);
+    void (*warp)(int warp, unsigned mask, bool is_sync);
+    void (*copy)(const void *to, const void *from, int bytes, int valid_bytes, const void *pc);
+    void (*copied)(const void *to, int bytes, int valid_bytes);
+    void (*ldmatrix)(const void *const *rows, int matrices, const void *pc);
+};
+extern const struct emu_watch *emu_watch; /* NULL: none */
+/* emu_is_stack — the address is on the stack of a fiber or of the launch. */
+bool emu_is_stack(const void *p);
 
 /* ---- meeting ---- */
 
@@ -156,36 +211,56 @@ static inline void __threadfence(void) {}
 static inline void __threadfence_block(void) {}
 
 /* Fibers change only where they meet, so a plain read and write is atomic. */
-template <typename T> static inline T emu_atomic(T *p, T value)
+template <typename T> EMU_PLAIN static T emu_atomic(T *p, T value)
 {
     emu_check_aligned(p, sizeof *p, "atomic");
+    emu_access_atomic(p, sizeof *p);
     T old = *p;
     *p = value;
     return old;
 }
-template <typename T> static inline T atomicAdd(T *p, T x) { return emu_atomic(p, (T)(*p + x)); }
-template <typename T> static inline T atomicMax(T *p, T x)
+template <typename T> EMU_PLAIN static T atomicAdd(T *p, T x) { return emu_atomic(p, (T)(*p + x)); }
+template <typename T> EMU_PLAIN static T atomicMax(T *p, T x)
 {
     return emu_atomic(p, *p > x ? *p : x);
 }
-template <typename T> static inline T atomicMin(T *p, T x)
+template <typename T> EMU_PLAIN static T atomicMin(T *p, T x)
 {
     return emu_atomic(p, *p < x ? *p : x);
 }
-template <typename T> static inline T atomicOr(T *p, T x) { return emu_atomic(p, (T)(*p | x)); }
-template <typename T> static inline T atomicExch(T *p, T x) { return emu_atomic(p, x); }
-template <typename T> static inline T atomicCAS(T *p, T expected, T x)
+template <typename T> EMU_PLAIN static T atomicOr(T *p, T x) { return emu_atomic(p, (T)(*p | x)); }
+template <typename T> EMU_PLAIN static T atomicExch(T *p, T x) { return emu_atomic(p, x); }
+template <typename T> EMU_PLAIN static T atomicCAS(T *p, T expected, T x)
 {
     return emu_atomic(p, *p == expected ? x : *p);
 }
 
 /* ---- vectors and memory ---- */
 
+#ifdef EMU_ACCESS
+#define EMU_VECTOR(name)                                             \
+    name() = default;                                                \
+    __attribute__((always_inline)) name(const name &from)            \
+    {                                                                \
+        emu_access_move(this, &from, sizeof *this);                  \
+    }                                                                \
+    __attribute__((always_inline)) name &operator=(const name &from) \
+    {                                                                \
+        emu_access_move(this, &from, sizeof *this);                  \
+        return *this;                                                \
+    }
+#else
+#define EMU_VECTOR(name) name() = default;
+#endif
 template <typename T> struct alignas(2 * sizeof(T)) emu_vec2 {
     T x, y;
+    EMU_VECTOR(emu_vec2)
+    emu_vec2(T x_, T y_) : x(x_), y(y_) {}
 };
 template <typename T> struct alignas(16) emu_vec4 {
     T x, y, z, w;
+    EMU_VECTOR(emu_vec4)
+    emu_vec4(T x_, T y_, T z_, T w_) : x(x_), y(y_), z(z_), w(w_) {}
 };
 using float2 = emu_vec2<float>;
 using int2 = emu_vec2<int>;
@@ -211,14 +286,22 @@ static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
 template <typename T> static inline T emu_load(const T *p)
 {
     emu_check_aligned(p, alignof(T), "load");
+#ifdef EMU_ACCESS
+    return *p; /* the compiler's hook sees it */
+#else
     T x;
     memcpy((void *)&x, p, sizeof x);
     return x;
+#endif
 }
 template <typename T> static inline void emu_store(T *p, T x)
 {
     emu_check_aligned(p, alignof(T), "store");
+#ifdef EMU_ACCESS
+    *p = x;
+#else
     memcpy((void *)p, &x, sizeof x);
+#endif
 }
 template <typename T> static inline T __ldg(const T *p) { return emu_load(p); }
 template <typename T> static inline T __ldcs(const T *p) { return emu_load(p); }
@@ -314,9 +397,22 @@ void emu_cp_wait(int groups_left);
 typedef void *cudaStream_t;
 typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+/* emu_allow_shared — the kernel may be launched with that much dynamic shared memory. */
+void emu_allow_shared(const void *kernel, size_t bytes);
+template <typename... Params>
+static inline cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute,
+                                               int value)
+{
+    emu_allow_shared((const void *)kernel, (size_t)value);
+    return cudaSuccess;
+}
 static inline cudaError_t cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t stream)
 {
-    return emu_submit(stream, [=] { return memset(p, byte, bytes), (int)cudaSuccess; });
+    return emu_submit(stream, [=] {
+        emu_access_host(p, bytes);
+        return memset(p, byte, bytes), (int)cudaSuccess;
+    });
 }
 enum cudaMemcpyKind {
     cudaMemcpyHostToDevice = 1,
@@ -327,7 +423,10 @@ static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t byt
                                           cudaStream_t stream)
 {
     (void)kind;
-    return emu_submit(stream, [=] { return memcpy(to, from, bytes), (int)cudaSuccess; });
+    return emu_submit(stream, [=] {
+        emu_access_host(to, bytes);
+        return memcpy(to, from, bytes), (int)cudaSuccess;
+    });
 }
 
 #endif

@@ -1,7 +1,12 @@
 # CUDA kernels on the host: every kernels/*.cu compiled by g++ against the emulation in tests/emu, and their tests,
 # tests/cuda/test_*.c. Not with the thread sanitizer: there is one thread, and it switches stacks.
 EMU_CU := $(wildcard kernels/*.cu tests/cuda/*.cu)
-EMU_OBJ := $(EMU_CU:%.cu=$(BUILD)/emu/%.o) $(BUILD)/emu/tests/emu/emu.o $(BUILD)/emu/tests/emu/emu_tensor.o
+EMU_CORE := $(patsubst %,$(BUILD)/emu/tests/emu/%.o,emu emu_limits emu_symbol emu_tensor)
+EMU_OBJ := $(EMU_CU:%.cu=$(BUILD)/emu/%.o) $(EMU_CORE)
+# The same kernels once more, each load and store reported to the hooks of emu_access*.cc (no sanitizer's library is linked).
+ACCESS_OBJ := $(EMU_CU:%.cu=$(BUILD)/tests/access/%.o) $(EMU_CORE) \
+  $(patsubst tests/emu/%.cc,$(BUILD)/emu/tests/emu/%.o,$(wildcard tests/emu/emu_access*.cc))
+ACCESS_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/test_access*.c))
 EMU_FLAGS := -std=c++17 -O2 -g -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -fPIE -Isrc -I. -Wall -Wextra \
   $(if $(WERROR),-Werror) -Wshadow -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 TESTS := $(if $(filter thread,$(SAN)),$(filter-out $(BUILD)/tests/cuda/%,$(TESTS)),$(TESTS))
@@ -13,11 +18,22 @@ $(BUILD)/emu/%.o: %.cc
 	@mkdir -p $(@D)
 	g++ $(EMU_FLAGS) -O3 -MMD -MP -c -o $@ $<
 
+$(BUILD)/tests/access/%.o: %.cu
+	@mkdir -p $(@D)
+	g++ $(filter-out -fsanitize=% -fno-sanitize%,$(EMU_FLAGS)) -fsanitize=thread -DEMU_ACCESS -MMD -MP -include tests/emu/emu.h \
+	  -x c++ -c -o $@ $<
+
+$(BUILD)/libaccess.a: $(ACCESS_OBJ)
+	rm -f $@ && ar rcs $@ $^
 $(BUILD)/libemu.a: $(EMU_OBJ)
 	rm -f $@ && ar rcs $@ $^
 
+$(ACCESS_TESTS): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libaccess.a \
+	  $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
 $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libemu.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a \
 	  -lcmocka $(LDLIBS)
--include $(EMU_OBJ:.o=.d)
+-include $(EMU_OBJ:.o=.d) $(ACCESS_OBJ:.o=.d)

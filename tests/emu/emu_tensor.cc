@@ -140,6 +140,7 @@ struct ldmatrix_args {
     int matrices;
     bool trans;
     const uint16_t *row;
+    const void *pc;
 };
 
 /* Lane 8m + j brings the address of row j of matrix m; every lane takes two elements of each
@@ -148,6 +149,11 @@ static void ldmatrix_all(void **args, unsigned mask)
 {
     (void)mask;
     struct ldmatrix_args **lanes = (struct ldmatrix_args **)args;
+    const void *rows[32];
+    for (int lane = 0; lane < 32; lane++)
+        rows[lane] = lanes[lane]->row;
+    if (emu_watch)
+        emu_watch->ldmatrix(rows, lanes[0]->matrices, lanes[0]->pc);
     for (int lane = 0; lane < 32; lane++)
         for (int m = 0; m < lanes[lane]->matrices; m++) {
             uint16_t e[2];
@@ -164,6 +170,7 @@ void emu_ldmatrix(uint32_t *r, int matrices, bool trans, const void *row)
 {
     if (emu_where.lane < 8 * matrices)
         emu_check_aligned(row, 16, "ldmatrix");
-    struct ldmatrix_args args = {r, matrices, trans, (const uint16_t *)row};
+    struct ldmatrix_args args = {r, matrices, trans, (const uint16_t *)row,
+                                 __builtin_return_address(0)};
     emu_warp(0xFFFFFFFFu, ldmatrix_all, &args);
 }

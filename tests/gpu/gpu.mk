@@ -2,7 +2,7 @@
 # can be built on another machine (`make gpu-carry`, which needs nvcc) and copied to one without development packages.
 GPU := $(BUILD)/gpu
 GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z_]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
-GPU_THERE := $(filter-out emu %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c)))
+GPU_THERE := $(filter-out emu access access_% %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c)))
 ifneq ($(sort $(GPU_FAMILIES)),$(sort $(GPU_THERE)))
 $(error tests/gpu/real.h names $(sort $(GPU_FAMILIES)), but there are tests/cuda/test_*.c for $(sort $(GPU_THERE)))
 endif

@@ -1,0 +1,445 @@
+/* What the kernels do to memory, on the emulation with instrumented loads and stores: no races, no
+ * reads of unset memory, no more conflicts of banks and sectors than stated, and no more bytes than
+ * stated above the least that the contract allows (dev/op_cost.h). */
+#include "cuda_test.h"
+
+#include "dev/op_cost.h"
+#include "tests/emu/emu_access.h"
+
+#define SCRATCH ((size_t)4 << 20)
+
+/* The ceilings of each operation, as multiples of the least: transactions of shared memory and
+ * sectors of the worst of its kernels; bytes read and written by all of them together. `why` says
+ * what the figures above 1.1 are spent on. Rows are tightened when a kernel becomes better. */
+struct ceiling {
+    const char *what;
+    double transactions, sectors, read, written;
+    const char *why;
+};
+static const struct ceiling ceilings[] = {
+    {"norm_fwd", 1, 1, 2.98, 1.05, "a row is read three times"},
+    {"norm_bwd", 1, 1.45, 1.85, 4.8, "dy, x twice; sums of a block, lanes 32 bytes apart"},
+    {"xent", 1, 1.01, 2.02, 1.01, "a row is read twice"},
+    {"qa_xent", 1, 1.95, 4.3, 2.05, "every second element of a row, twice"},
+    {"embed_fwd", 1, 1.01, 1.35, 1.01, "a position's row for each sample"},
+    {"embed_bwd", 1, 4.8, 1.7, 1.04, "dx once for each sum; lists of tokens in any order"},
+    {"gelu_fwd", 1, 1, 1, 1, ""},
+    {"gelu_bwd", 1, 1, 1, 1, ""},
+    {"drop", 1, 1, 1, 1, ""},
+    {"cast", 1, 1, 1, 1, ""},
+    {"combine", 1, 1, 1, 1, ""},
+    {"sum", 1, 1, 1.01, 37, "of 8 bytes: a sum of each block first"},
+    {"sumsq", 1, 1, 1.01, 37, "of 8 bytes: a sum of each block first"},
+    {"compress bf16", 1, 1, 1, 1, ""},
+    {"compress int8", 1, 1.1, 1, 1.25, "blocks of 260 bytes begin anywhere in a sector"},
+    {"expand bf16", 1, 1, 1, 1, ""},
+    {"expand int8", 1, 1.2, 2.9, 1, "the scale of a block for each warp, one byte a lane"},
+    {"adamw", 1, 1, 1, 1, ""},
+    {"sgd", 1, 4, 4, 4, "four elements a thread, one by one"},
+    {"matmul_fwd", 1.34, 1, 3, 1, "tiles of x and w for each tile of y"},
+    {"matmul_bwd_x", 1.21, 1, 1.34, 1, "tiles"},
+    {"matmul_bwd_w", 1.21, 1, 2.03, 1.04, "tiles; dy again for db"},
+    {"attention_fwd", 1.01, 1, 1.34, 1.06, "tiles of keys for each tile of queries"},
+    {"attention_bwd", 1, 2, 3.25, 2.7, "tiles; dq in float scratch"},
+};
+
+static struct ceiling ceiling_of(const char *what)
+{
+    for (size_t i = 0; i < sizeof ceilings / sizeof *ceilings; i++)
+        if (strcmp(ceilings[i].what, what) == 0)
+            return ceilings[i];
+    fail_msg("no ceiling of %s", what);
+    return ceilings[0];
+}
+
+struct run {
+    const char *what;
+    struct ceiling most;
+    struct tensor tensors[12];
+    int64_t elems[12];
+    int n;
+    struct cuda cuda;
+};
+
+static struct run run_begin(const char *what)
+{
+    struct run r = {.what = what, .most = ceiling_of(what), .cuda = ct_cuda(SCRATCH)};
+    emu_seed(0);
+    emu_access_begin();
+    emu_access_tensor("scratch", r.cuda.scratch, SCRATCH, EMU_ACCESS_OUT);
+    return r;
+}
+
+/* A tensor of the operation; IN: random numbers, or zeros of types that are not floats. */
+static struct tensor with(struct run *r, const char *name, int64_t n, enum dtype dtype, int flags)
+{
+    bool is_float = dtype == DTYPE_F32 || dtype == DTYPE_BF16;
+    float *values =
+        is_float && (flags & EMU_ACCESS_IN) ? ct_random(n, (uint64_t)r->n + 1, 1) : NULL;
+    struct tensor t = ct_tensor(n, dtype, values);
+    free(values);
+    if (!is_float)
+        memset(t.data, 0, (size_t)n * dtype_bytes(dtype));
+    emu_access_tensor(name, t.data, (size_t)n * dtype_bytes(dtype), flags);
+    r->elems[r->n] = n;
+    return r->tensors[r->n++] = t;
+}
+#define IN(name, n, dtype) with(&r, name, n, dtype, EMU_ACCESS_IN)
+#define OUT(name, n, dtype) with(&r, name, n, dtype, EMU_ACCESS_OUT)
+#define CACHED(name, n, dtype) with(&r, name, n, dtype, EMU_ACCESS_IN | EMU_ACCESS_CACHED)
+
+static double share(uint64_t all, uint64_t least)
+{
+    return least ? (double)all / (double)least : 1;
+}
+
+/* Up to the second digit behind the point, as the table gives it. */
+static bool within(double x, double most) { return x <= most + 0.005; }
+
+static bool check_kernels(const struct run *r)
+{
+    struct emu_access_counts c;
+    bool is_good = true;
+    for (int i = 0; emu_access_kernel(i, &c); i++) {
+        double transactions = share(c.transactions, c.transactions_least),
+               sectors = share(c.sectors, c.sectors_least);
+        print_message("# %s: %s: transactions %.2f, sectors %.2f\n", r->what, c.name, transactions,
+                      sectors);
+        is_good = is_good && within(transactions, r->most.transactions) &&
+                  within(sectors, r->most.sectors);
+    }
+    return is_good;
+}
+
+static bool check_bytes(const struct run *r, enum op_kind op, const void *args)
+{
+    struct op_cost cost;
+    struct emu_access_moved moved = emu_access_bytes();
+    assert_true(op_cost(op, args, &cost));
+    double read = share(moved.read, (uint64_t)cost.bytes_read),
+           written = share(moved.written, (uint64_t)cost.bytes_written);
+    print_message("# %s: reads %.2f, writes %.2f times the least\n", r->what, read, written);
+    return within(read, r->most.read) && within(written, r->most.written);
+}
+
+/* The launch is over: what was seen is compared with the ceilings. */
+static void run_end(struct run *r, int rc, enum op_kind op, const void *args)
+{
+    emu_access_end();
+    ct_ok(rc, r->what);
+    for (int i = 0; emu_access_report(i); i++)
+        print_message("# %s\n", emu_access_report(i));
+    bool is_good = check_kernels(r) & check_bytes(r, op, args);
+    if (!is_good)
+        emu_access_explain();
+    if (emu_access_report(0) || !is_good)
+        fail_msg("%s: a mistake, or more than transactions %.2f, sectors %.2f, reads %.2f, writes "
+                 "%.2f",
+                 r->what, r->most.transactions, r->most.sectors, r->most.read, r->most.written);
+    for (int i = 0; i < r->n; i++)
+        ct_free(r->tensors[i], r->elems[i]);
+    ct_cuda_free(&r->cuda);
+}
+#define RUN_END(op, a) run_end(&r, op##_cuda(&r.cuda, &(a)), OP_KIND_##op, &(a))
+
+static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F32};
+#define EACH_DTYPE(t) for (const enum dtype *t = dtypes; t < dtypes + 2; t++)
+
+/* ---- rows ---- */
+
+static void norm(void **state)
+{
+    (void)state;
+    const int64_t n = 64, c = 768;
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("norm_fwd");
+        struct norm_fwd a = {.y = OUT("y", n * c, *t),
+                             .mean = OUT("mean", n, DTYPE_F32),
+                             .rstd = OUT("rstd", n, DTYPE_F32),
+                             .x = IN("x", n * c, *t),
+                             .w = CACHED("w", c, *t),
+                             .b = CACHED("b", c, *t),
+                             .n = n,
+                             .c = c,
+                             .eps = 1e-5f};
+        RUN_END(norm_fwd, a);
+    }
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("norm_bwd");
+        struct norm_bwd a = {.dx = OUT("dx", n * c, *t),
+                             .dw = OUT("dw", c, DTYPE_F32),
+                             .db = OUT("db", c, DTYPE_F32),
+                             .dy = IN("dy", n * c, *t),
+                             .x = IN("x", n * c, *t),
+                             .mean = IN("mean", n, DTYPE_F32),
+                             .rstd = IN("rstd", n, DTYPE_F32),
+                             .w = CACHED("w", c, *t),
+                             .dresidual = IN("dresidual", n * c, *t),
+                             .n = n,
+                             .c = c};
+        RUN_END(norm_bwd, a);
+    }
+}
+
+static void set_tokens(struct tensor t, int64_t n, int64_t v)
+{
+    for (int64_t i = 0; i < n; i++)
+        ((int32_t *)t.data)[i] = (int32_t)(i * 7 % v);
+}
+
+static void xent(void **state)
+{
+    (void)state;
+    const int64_t n = 4, v = 50257, stride = 50304;
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("xent");
+        struct xent a = {.logits = IN("logits", n * stride, *t),
+                         .losses = OUT("losses", n, DTYPE_F32),
+                         .targets = IN("targets", n, DTYPE_I32),
+                         .n = n,
+                         .v = v,
+                         .stride = stride,
+                         .scale = 1,
+                         .want_grad = true};
+        set_tokens(a.targets, n, v);
+        RUN_END(xent, a);
+    }
+    struct run r = run_begin("qa_xent");
+    struct qa_xent a = {.losses = OUT("losses", 2 * n, DTYPE_F32),
+                        .dlogits = OUT("dlogits", 2 * n * 1024, DTYPE_F32),
+                        .logits = IN("logits", 2 * n * 1024, DTYPE_F32),
+                        .starts = IN("starts", n, DTYPE_I32),
+                        .ends = IN("ends", n, DTYPE_I32),
+                        .b = n,
+                        .t = 1024,
+                        .scale_start = 1,
+                        .scale_end = 1};
+    set_tokens(a.starts, n, 1024), set_tokens(a.ends, n, 1024);
+    RUN_END(qa_xent, a);
+}
+
+static void embed(void **state)
+{
+    (void)state;
+    const int64_t n = 128, t = 64, c = 768, v = 256;
+    EACH_DTYPE(type)
+    {
+        struct run r = run_begin("embed_fwd");
+        struct embed_fwd a = {.x = OUT("x", n * c, *type),
+                              .tokens = CACHED("tokens", n, DTYPE_I32),
+                              .wte = IN("wte", v * c, *type),
+                              .wpe = IN("wpe", t * c, *type),
+                              .n = n,
+                              .t = t,
+                              .c = c};
+        set_tokens(a.tokens, n, v);
+        RUN_END(embed_fwd, a);
+    }
+    EACH_DTYPE(type)
+    {
+        struct run r = run_begin("embed_bwd");
+        struct embed_bwd a = {.dwte = IN("dwte", v * c, DTYPE_F32),
+                              .dwpe = OUT("dwpe", t * c, DTYPE_F32),
+                              .dx = IN("dx", n * c, *type),
+                              .tokens = CACHED("tokens", n, DTYPE_I32),
+                              .n = n,
+                              .t = t,
+                              .c = c,
+                              .v = v,
+                              .context = t};
+        set_tokens(a.tokens, n, v);
+        RUN_END(embed_bwd, a);
+    }
+}
+
+/* ---- elements ---- */
+
+static void elements(void **state)
+{
+    (void)state;
+    const int64_t n = 1 << 15;
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("gelu_fwd");
+        struct gelu_fwd a = {.y = OUT("y", n, *t), .x = IN("x", n, *t), .n = n};
+        RUN_END(gelu_fwd, a);
+    }
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("gelu_bwd");
+        struct gelu_bwd a = {
+            .dx = OUT("dx", n, *t), .dy = IN("dy", n, *t), .x = IN("x", n, *t), .n = n};
+        RUN_END(gelu_bwd, a);
+    }
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("drop");
+        struct drop a = {
+            .y = OUT("y", n, *t), .x = IN("x", n, *t), .n = n, .dropout = kt_dropout(0.1f)};
+        RUN_END(drop, a);
+    }
+    struct run r = run_begin("cast");
+    struct cast a = {.y = OUT("y", n, DTYPE_BF16), .x = IN("x", n, DTYPE_F32), .n = n};
+    RUN_END(cast, a);
+    r = run_begin("combine");
+    struct combine b = {.out = OUT("out", n, DTYPE_F32),
+                        .in = IN("in", 4 * n, DTYPE_F32),
+                        .own = IN("own", n, DTYPE_F32),
+                        .elems = n,
+                        .stride = n,
+                        .sources_n = 4};
+    RUN_END(combine, b);
+}
+
+static void reductions(void **state)
+{
+    (void)state;
+    const int64_t n = 1 << 15;
+    struct run r = run_begin("sum");
+    struct sum a = {.out = OUT("out", 1, DTYPE_F64), .x = IN("x", n, DTYPE_F32), .n = n};
+    RUN_END(sum, a);
+    r = run_begin("sumsq");
+    struct sumsq b = {
+        .out = IN("out", 1, DTYPE_F64), .x = IN("x", n, DTYPE_F32), .n = n, .accumulate = true};
+    RUN_END(sumsq, b);
+}
+
+static void compressed(void **state)
+{
+    (void)state;
+    const int64_t n = 1 << 14;
+    for (int i = 0; i < 2; i++) {
+        enum compress_kind kind = i ? COMPRESS_KIND_INT8 : COMPRESS_KIND_BF16;
+        int64_t bytes = compress_bytes(kind, n);
+        struct run r = run_begin(i ? "compress int8" : "compress bf16");
+        struct compress a = {.packed = OUT("packed", bytes, DTYPE_U8),
+                             .residual = IN("residual", n, DTYPE_F32),
+                             .x = IN("x", n, DTYPE_F32),
+                             .n = n,
+                             .kind = kind};
+        RUN_END(compress, a);
+        r = run_begin(i ? "expand int8" : "expand bf16");
+        struct expand b = {.y = OUT("y", n, DTYPE_F32),
+                           .packed = IN("packed", bytes, DTYPE_U8),
+                           .n = n,
+                           .kind = kind};
+        RUN_END(expand, b);
+    }
+}
+
+static void optimisers(void **state)
+{
+    (void)state;
+    const int64_t n = 1 << 14;
+    static const struct optim_span spans[] = {{0, 1 << 13, 0.1f}, {1 << 13, 1 << 13, 0}};
+    struct run r = run_begin("adamw");
+    struct adamw a = {.p = IN("p", n, DTYPE_F32),
+                      .g = IN("g", n, DTYPE_F32),
+                      .m = IN("m", n, DTYPE_F32),
+                      .v = IN("v", n, DTYPE_F32),
+                      .spans = spans,
+                      .spans_n = 2,
+                      .grad_scale = CACHED("grad_scale", 1, DTYPE_F64),
+                      .lr = 1e-3,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .step = 3};
+    RUN_END(adamw, a);
+    r = run_begin("sgd");
+    struct sgd b = {.p = IN("p", n, DTYPE_F32),
+                    .g = IN("g", n, DTYPE_F32),
+                    .m = IN("m", n, DTYPE_F32),
+                    .spans = spans,
+                    .spans_n = 2,
+                    .lr = 1e-3,
+                    .momentum = 0.9,
+                    .step = 3};
+    RUN_END(sgd, b);
+}
+
+/* ---- products ---- */
+
+static void products(void **state)
+{
+    (void)state;
+    const int64_t n = 256, in = 128, out = 256;
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("matmul_fwd");
+        struct matmul_fwd a = {.y = OUT("y", n * out, *t),
+                               .x = IN("x", n * in, *t),
+                               .w = IN("w", in * out, *t),
+                               .b = IN("b", out, *t),
+                               .n = n,
+                               .in = in,
+                               .out = out};
+        RUN_END(matmul_fwd, a);
+        r = run_begin("matmul_bwd_x");
+        struct matmul_bwd_x b = {.dx = OUT("dx", n * in, *t),
+                                 .dy = IN("dy", n * out, *t),
+                                 .w = IN("w", in * out, *t),
+                                 .n = n,
+                                 .in = in,
+                                 .out = out};
+        RUN_END(matmul_bwd_x, b);
+        r = run_begin("matmul_bwd_w");
+        struct matmul_bwd_w c = {.dw = OUT("dw", in * out, DTYPE_F32),
+                                 .db = OUT("db", out, DTYPE_F32),
+                                 .x = IN("x", n * in, *t),
+                                 .dy = IN("dy", n * out, *t),
+                                 .n = n,
+                                 .in = in,
+                                 .out = out};
+        RUN_END(matmul_bwd_w, c);
+    }
+}
+
+/* ---- attention ---- */
+
+static void attend(enum dtype dtype, int64_t d, int64_t t)
+{
+    const int64_t b = 1, h = 2, n = b * t * h * d;
+    struct run r = run_begin("attention_fwd");
+    struct attention_fwd f = {.out = OUT("out", n, dtype),
+                              .lse = OUT("lse", b * h * t, DTYPE_F32),
+                              .qkv = IN("qkv", 3 * n, dtype),
+                              .b = b,
+                              .t = t,
+                              .h = h,
+                              .d = d};
+    RUN_END(attention_fwd, f);
+    r = run_begin("attention_bwd");
+    struct attention_bwd a = {.dqkv = OUT("dqkv", 3 * n, dtype),
+                              .dout = IN("dout", n, dtype),
+                              .out = IN("out", n, dtype),
+                              .qkv = IN("qkv", 3 * n, dtype),
+                              .lse = IN("lse", b * h * t, DTYPE_F32),
+                              .b = b,
+                              .t = t,
+                              .h = h,
+                              .d = d};
+    RUN_END(attention_bwd, a);
+}
+
+static void attention(void **state)
+{
+    (void)state;
+    attend(DTYPE_BF16, 64, 256);
+    attend(DTYPE_F32, 64, 128);
+    attend(DTYPE_BF16, 128, 128);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norm),       cmocka_unit_test(xent),       cmocka_unit_test(embed),
+        cmocka_unit_test(elements),   cmocka_unit_test(reductions), cmocka_unit_test(compressed),
+        cmocka_unit_test(optimisers), cmocka_unit_test(products),   cmocka_unit_test(attention),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

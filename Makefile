@@ -87,8 +87,8 @@ $(BUILD)/convoy: $(BUILD)/src/main.o $(STAMP) $(BUILD)/libconvoy.a
 $(BUILD)/libconvoy.a: $(OBJ)
 	rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
-# Other flags or another compiler make every object anew; warnings do not.
-FLAGS := $(filter-out ccache,$(CC)) $(CPPFLAGS) $(filter-out $(WARN),$(CFLAGS))
+# Other flags or another compiler make every object anew; warnings and a moved tree do not.
+FLAGS := $(subst $(CURDIR)=.,.,$(filter-out ccache,$(CC)) $(CPPFLAGS) $(filter-out $(WARN),$(CFLAGS)))
 $(BUILD)/flags.txt: FORCE
 	@mkdir -p $(@D) && echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' >$@
 
@@ -145,6 +145,7 @@ help:
 	@echo 'make gpu-first  the first command on a machine with an NVIDIA GPU: what is most worth knowing, in LIMIT=540 seconds'
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
+	@echo 'make sass       registers, spills, blocks and instructions of the CUDA kernels: writes tests/cuda/sass.tsv'
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'
 	@echo 'make dist       build/dist: source archive, list of what is inside (SPDX), SHA256SUMS; make deb adds a Debian package'
 	@echo 'make docs       write docs/settings.md and docs/exit-codes.md'
@@ -173,6 +174,7 @@ test-all:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@.ci/extras $(BUILD) $(NEED_ALL) $(NEED_RELEASE)
 	@$(if $(SAN),,$(MAKE) --no-print-directory -s $(BUILD)/static/done || echo 'test-all: no archives of libcurl and cJSON; the release is not tested' >&2)
+	@$(if $(HAS_CUDA),$(SASS_GET) || echo 'test-all: no disassembler of NVIDIA; tests/cuda/sass.tsv is not compared' >&2)
 	@COMPILE_ALL=1 $(SUITE)
 
 # The suite on a busy machine: every limit of time in it has to grow with the load.

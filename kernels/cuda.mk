@@ -1,6 +1,7 @@
 # CUDA in the one executable: built in when nvcc is found. CUDA=1: an error without nvcc; CUDA=0: left out (the default with
-# sanitizers). Machine code for sm_80, sm_90a, sm_100, and PTX for newer chips. The runtime is linked statically, NVIDIA's
-# other libraries are loaded when they are needed (src/dev/library.h), so the program also starts without a driver.
+# sanitizers). Machine code for sm_80, sm_90a, sm_100, and PTX for newer chips; CUDA_ARCHS=90a: for one chip alone. The runtime is
+# linked statically, NVIDIA's other libraries are loaded when they are needed (src/dev/library.h), so the program also starts
+# without a driver.
 CUDA ?= $(if $(SAN),0)
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
 CUDA_ARCHS := 80 90a 100
@@ -24,16 +25,18 @@ endif
 endif
 endif
 HAS_CUDA := $(if $(filter 0,$(CUDA))$(CUDA_LACKS),,1)
-CUDA_ABOUT := $(if $(HAS_CUDA),$(CUDA_ARCHS:%=sm_%) PTX $(lastword $(CUDA_ARCHS)))
+CUDA_PTX := $(filter 100,$(CUDA_ARCHS))
+CUDA_ABOUT := $(if $(HAS_CUDA),$(CUDA_ARCHS:%=sm_%)$(CUDA_PTX:%= PTX %))
 
 ifeq ($(HAS_CUDA),1)
 CU := $(wildcard kernels/*.cu)
 OBJ += $(CU:%.cu=$(BUILD)/%_cu.o)
 LDLIBS += $(CUDART)
 CUDA_STATIC := $(CUDART)
+NVCC_VERSION := $(shell $(NVCC) --version | sed -n 's/.*release.*, V//p')
 NVFLAGS := -std=c++17 -O3 -Isrc -I. $(if $(WERROR),-Werror all-warnings) \
-  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_100,code=compute_100 \
-  -Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fPIE
+  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a),code=compute_$(a)) \
+  $(if $(filter-out 12,$(firstword $(subst ., ,$(NVCC_VERSION)))),--compress-mode=size) -Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fPIE
 $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
@@ -43,8 +46,10 @@ endif
 CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_ring dev_cuda_times blas blas_plan
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
+# It has no path, so a tree that is moved or copied is not built again.
+CUDA_MADE := $(if $(HAS_CUDA),nvcc $(NVCC_VERSION) $(filter-out -Werror all-warnings,$(NVFLAGS)),none)
 $(BUILD)/cuda.txt: FORCE
-	@mkdir -p $(@D) && echo '$(or $(CUDA_ABOUT),none)' | cmp -s - $@ || { echo '$(or $(CUDA_ABOUT),none)' >$@; \
+	@mkdir -p $(@D) && echo '$(CUDA_MADE)' | cmp -s - $@ || { echo '$(CUDA_MADE)' >$@; \
 	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
 
 # Tests of the CUDA device, over the tests' own runtime and cuBLASLt (tests/cuda/guarded.h).
@@ -54,3 +59,16 @@ $(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.s
 $(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -O2 -fPIC -shared $(WARN) -isystem $(CUDA_ROOT)/include -o $@ $< -lm
+
+# What nvcc made of the kernels (registers, spills, blocks of a multiprocessor …) beside the table of what was accepted. NVIDIA's
+# disassembler comes from PyPI, whose oldest version for CUDA 13 is 13.2; it reads what any nvcc 13 makes.
+SASS_WHEELS := nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
+SASS_GET = .ci/extras $(BUILD) --wheels $(BUILD)/disassembler $(SASS_WHEELS)
+.PHONY: sass
+sass: $(CU:%.cu=$(BUILD)/%_cu.o)
+	$(if $(HAS_CUDA),,$(error sass: $(or $(CUDA_LACKS),CUDA=0 leaves CUDA out)))
+	@$(SASS_GET)
+	@{ echo '# Of nvcc $(NVCC_VERSION). `make sass` writes this table; tests/cuda/test_sass.pl compares the objects with it.' && \
+	  PATH=$(abspath $(BUILD))/disassembler/nvidia/cu13/bin:$$PATH tests/cuda/sass.pl read tests/cuda/sass_launch.tsv $^; } >$(BUILD)/sass.new
+	@tests/cuda/sass.pl compare tests/cuda/sass.tsv $(BUILD)/sass.new || echo 'sass: look at the lines above before you commit the table'
+	@mv $(BUILD)/sass.new tests/cuda/sass.tsv

@@ -1,12 +1,9 @@
 /* What the kernels do to memory, on the emulation with instrumented loads and stores: no races, no
  * reads of unset memory, no more conflicts of banks and sectors than stated, and no more bytes than
  * stated above the least that the contract allows (dev/op_cost.h). */
-#include "cuda_test.h"
+#include "tests/cuda/access.h"
 
 #include "dev/op_cost.h"
-#include "tests/emu/emu_access.h"
-
-#define SCRATCH ((size_t)4 << 20)
 
 /* The ceilings of each operation, as multiples of the least: transactions of shared memory and
  * sectors of the worst of its kernels; bytes read and written by all of them together. `why` says
@@ -52,42 +49,6 @@ static struct ceiling ceiling_of(const char *what)
     return ceilings[0];
 }
 
-struct run {
-    const char *what;
-    struct ceiling most;
-    struct tensor tensors[12];
-    int64_t elems[12];
-    int n;
-    struct cuda cuda;
-};
-
-static struct run run_begin(const char *what)
-{
-    struct run r = {.what = what, .most = ceiling_of(what), .cuda = ct_cuda(SCRATCH)};
-    emu_seed(0);
-    emu_access_begin();
-    emu_access_tensor("scratch", r.cuda.scratch, SCRATCH, EMU_ACCESS_OUT);
-    return r;
-}
-
-/* A tensor of the operation; IN: random numbers, or zeros of types that are not floats. */
-static struct tensor with(struct run *r, const char *name, int64_t n, enum dtype dtype, int flags)
-{
-    bool is_float = dtype == DTYPE_F32 || dtype == DTYPE_BF16;
-    float *values =
-        is_float && (flags & EMU_ACCESS_IN) ? ct_random(n, (uint64_t)r->n + 1, 1) : NULL;
-    struct tensor t = ct_tensor(n, dtype, values);
-    free(values);
-    if (!is_float)
-        memset(t.data, 0, (size_t)n * dtype_bytes(dtype));
-    emu_access_tensor(name, t.data, (size_t)n * dtype_bytes(dtype), flags);
-    r->elems[r->n] = n;
-    return r->tensors[r->n++] = t;
-}
-#define IN(name, n, dtype) with(&r, name, n, dtype, EMU_ACCESS_IN)
-#define OUT(name, n, dtype) with(&r, name, n, dtype, EMU_ACCESS_OUT)
-#define CACHED(name, n, dtype) with(&r, name, n, dtype, EMU_ACCESS_IN | EMU_ACCESS_CACHED)
-
 static double share(uint64_t all, uint64_t least)
 {
     return least ? (double)all / (double)least : 1;
@@ -96,7 +57,7 @@ static double share(uint64_t all, uint64_t least)
 /* Up to the second digit behind the point, as the table gives it. */
 static bool within(double x, double most) { return x <= most + 0.005; }
 
-static bool check_kernels(const struct run *r)
+static bool check_kernels(const struct run *r, const struct ceiling *most)
 {
     struct emu_access_counts c;
     bool is_good = true;
@@ -105,13 +66,14 @@ static bool check_kernels(const struct run *r)
                sectors = share(c.sectors, c.sectors_least);
         print_message("# %s: %s: transactions %.2f, sectors %.2f\n", r->what, c.name, transactions,
                       sectors);
-        is_good = is_good && within(transactions, r->most.transactions) &&
-                  within(sectors, r->most.sectors);
+        is_good =
+            is_good && within(transactions, most->transactions) && within(sectors, most->sectors);
     }
     return is_good;
 }
 
-static bool check_bytes(const struct run *r, enum op_kind op, const void *args)
+static bool check_bytes(const struct run *r, const struct ceiling *most, enum op_kind op,
+                        const void *args)
 {
     struct op_cost cost;
     struct emu_access_moved moved = emu_access_bytes();
@@ -119,26 +81,22 @@ static bool check_bytes(const struct run *r, enum op_kind op, const void *args)
     double read = share(moved.read, (uint64_t)cost.bytes_read),
            written = share(moved.written, (uint64_t)cost.bytes_written);
     print_message("# %s: reads %.2f, writes %.2f times the least\n", r->what, read, written);
-    return within(read, r->most.read) && within(written, r->most.written);
+    return within(read, most->read) && within(written, most->written);
 }
 
 /* The launch is over: what was seen is compared with the ceilings. */
 static void run_end(struct run *r, int rc, enum op_kind op, const void *args)
 {
+    struct ceiling most = ceiling_of(r->what);
     emu_access_end();
     ct_ok(rc, r->what);
-    for (int i = 0; emu_access_report(i); i++)
-        print_message("# %s\n", emu_access_report(i));
-    bool is_good = check_kernels(r) & check_bytes(r, op, args);
+    bool is_good = check_kernels(r, &most) & check_bytes(r, &most, op, args);
     if (!is_good)
         emu_access_explain();
-    if (emu_access_report(0) || !is_good)
+    if (run_free(r) > 0 || !is_good)
         fail_msg("%s: a mistake, or more than transactions %.2f, sectors %.2f, reads %.2f, writes "
                  "%.2f",
-                 r->what, r->most.transactions, r->most.sectors, r->most.read, r->most.written);
-    for (int i = 0; i < r->n; i++)
-        ct_free(r->tensors[i], r->elems[i]);
-    ct_cuda_free(&r->cuda);
+                 r->what, most.transactions, most.sectors, most.read, most.written);
 }
 #define RUN_END(op, a) run_end(&r, op##_cuda(&r.cuda, &(a)), OP_KIND_##op, &(a))
 

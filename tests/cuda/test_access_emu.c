@@ -2,6 +2,8 @@
  * banks, sectors and bytes are counted as worked out by hand; a launch beyond a limit fails. */
 #include "kernel_test.h"
 
+#include <unistd.h>
+
 #include "tests/cuda/access_kernels.h"
 #include "tests/emu/emu_access.h"
 #include "tests/emu/emu_control.h"
@@ -163,6 +165,38 @@ static void limits_hold(void **state)
     }
 }
 
+/* A table of its own: limit_kernel may have so many registers, and static shared memory. */
+static void table_of(const char *registers, const char *static_bytes)
+{
+    char path[] = "/tmp/convoy-access-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    dprintf(fd,
+            "object\tkernel\tarch\tregisters\tstack\tspill\tstatic\tdynamic\n"
+            "limits\tlimit_kernel\tsm_80\t%s\t0\t0\t%s\t0\n",
+            registers, static_bytes);
+    close(fd);
+    assert_int_equal(emu_limits_table(path), 1);
+    unlink(path);
+}
+
+static void registers_and_static_memory_hold(void **state)
+{
+    (void)state;
+    assert_true(emu_limits_table(NULL) > 100); /* the checked-in table is found */
+    table_of("64", "0");
+    assert_int_equal(access_kernels_limit(ACCESS_LIMIT_THREADS, false), 0);
+    table_of("65", "0");
+    assert_int_not_equal(access_kernels_limit(ACCESS_LIMIT_THREADS, false), 0);
+    assert_non_null(strstr(emu_error(), "1024 threads of 65 registers"));
+    table_of("32", "1024");
+    emu_shared_max(48 << 10);
+    assert_int_not_equal(access_kernels_limit(ACCESS_LIMIT_SHARED, false), 0);
+    assert_non_null(strstr(emu_error(), "1024 static"));
+    emu_shared_max(227 << 10);
+    emu_limits_table(NULL);
+}
+
 static int take_memory(void **state)
 {
     (void)state;
@@ -193,6 +227,7 @@ int main(void)
         cmocka_unit_test(conflicts_are_counted),
         cmocka_unit_test(sectors_are_counted),
         cmocka_unit_test(limits_hold),
+        cmocka_unit_test(registers_and_static_memory_hold),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, take_memory, free_memory);

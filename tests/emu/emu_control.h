@@ -24,6 +24,10 @@ void emu_seed(uint64_t seed);
  * sm_90. */
 void emu_shared_max(size_t bytes);
 
+/* emu_limits_table — registers and shared memory of kernels come from this table from now on; NULL:
+ * from tests/cuda/sass.tsv again. Returns how many rows it has. */
+int emu_limits_table(const char *path);
+
 /* emu_error — the first mistake since the last call, or NULL. The string is valid until the next
  * call. */
 const char *emu_error(void);

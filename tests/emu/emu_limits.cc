@@ -1,37 +1,104 @@
 /* emu_limits — the limits of a launch (see emu_limits.h). */
 #include "tests/emu/emu_limits.h"
 
+#include <cxxabi.h>
 #include <stdio.h>
 
 #define KERNELS_MAX 1024
 #define OPT_IN_BYTES ((size_t)48 << 10)
 #define PARAM_BYTES_MAX 4096
+#define REGISTERS_MAX 65536
+#define TABLE "tests/cuda/sass.tsv"
 
-/* What is known of a kernel: the dynamic shared memory that it was allowed. */
+/* What is known of a kernel: the dynamic shared memory that it was allowed; of the table: registers
+ * of a thread, static shared memory. */
 struct known {
     const void *kernel;
-    size_t allowed;
+    size_t allowed, registers, static_bytes;
 };
 static struct known known[KERNELS_MAX];
 static int known_n;
 
+/* A row: a kernel as machine code of one chip. */
+struct row {
+    char kernel[160];
+    unsigned registers, static_bytes;
+};
+static struct row *rows;
+static int rows_n, rows_room;
+
+static void add_row(const struct row *row)
+{
+    if (rows_n == rows_room) {
+        rows_room = rows_room ? 2 * rows_room : 256;
+        rows = (struct row *)realloc(rows, (size_t)rows_room * sizeof *rows);
+    }
+    rows[rows_n++] = *row;
+}
+
+/* Columns: object, kernel, arch, registers, stack, spill, static, … */
+int emu_limits_table(const char *path)
+{
+    char line[1024];
+    struct row row;
+    FILE *f = fopen(path ? path : TABLE, "r");
+    rows_n = known_n = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "%*[^\t]\t%159[^\t]\t%*[^\t]\t%u\t%*[^\t]\t%*[^\t]\t%u", row.kernel,
+                   &row.registers, &row.static_bytes) == 3)
+            add_row(&row);
+    if (f)
+        fclose(f);
+    return rows_n;
+}
+
+/* "void name<arguments>(parameters)" without the first word and the parameters. */
+static void short_name(char *name)
+{
+    int depth = 0;
+    if (strncmp(name, "void ", 5) == 0)
+        memmove(name, name + 5, strlen(name + 5) + 1);
+    for (; *name; name++) {
+        depth += *name == '<' ? 1 : *name == '>' ? -1 : 0;
+        if (depth == 0 && *name == '(')
+            *name = 0, name--;
+    }
+}
+
+static void look_up(struct known *k)
+{
+    size_t offset;
+    int status;
+    char *name = abi::__cxa_demangle(emu_symbol(k->kernel, &offset), NULL, NULL, &status);
+    if (!name)
+        return;
+    short_name(name);
+    for (int i = 0; i < rows_n; i++)
+        if (strcmp(rows[i].kernel, name) == 0) {
+            k->registers = rows[i].registers > k->registers ? rows[i].registers : k->registers;
+            k->static_bytes =
+                rows[i].static_bytes > k->static_bytes ? rows[i].static_bytes : k->static_bytes;
+        }
+    free(name);
+}
+
 static struct known *find(const void *kernel)
 {
+    static bool has_table;
+    if (!has_table && rows_n == 0)
+        emu_limits_table(NULL);
+    has_table = true;
     for (int i = 0; i < known_n; i++)
         if (known[i].kernel == kernel)
             return &known[i];
     if (known_n == KERNELS_MAX)
-        return NULL;
-    known[known_n] = {kernel, 0};
+        abort();
+    known[known_n] = {kernel, 0, 0, 0};
+    look_up(&known[known_n]);
     return &known[known_n++];
 }
 
-void emu_allow_shared(const void *kernel, size_t bytes)
-{
-    struct known *k = find(kernel);
-    if (k)
-        k->allowed = bytes;
-}
+void emu_allow_shared(const void *kernel, size_t bytes) { find(kernel)->allowed = bytes; }
 
 /* Each returns false when its limit is broken, with the reason. */
 
@@ -61,24 +128,38 @@ static bool params_hold(const struct emu_launch *l, char *why, size_t bytes)
     return false;
 }
 
-static bool shared_holds(const struct emu_launch *l, size_t most, char *why, size_t bytes)
+static bool shared_holds(const struct emu_launch *l, const struct known *k, size_t most, char *why,
+                         size_t bytes)
 {
-    const struct known *k = find(l->kernel);
-    if (l->shared_bytes > most) {
-        snprintf(why, bytes, "%zu bytes of shared memory, at most %zu", l->shared_bytes, most);
-        return false;
-    }
-    if (l->shared_bytes < OPT_IN_BYTES || (k && k->allowed >= l->shared_bytes))
+    size_t all = l->shared_bytes + k->static_bytes;
+    if (all > most)
+        snprintf(why, bytes, "%zu bytes of shared memory and %zu static ones, at most %zu",
+                 l->shared_bytes, k->static_bytes, most);
+    else if (all >= OPT_IN_BYTES && k->allowed < l->shared_bytes)
+        snprintf(why, bytes,
+                 "%zu bytes of shared memory and %zu static ones, and cudaFuncSetAttribute allowed "
+                 "%zu: a launch needs it from 48 KiB on",
+                 l->shared_bytes, k->static_bytes, k->allowed);
+    else
         return true;
-    snprintf(why, bytes,
-             "%zu bytes of dynamic shared memory, and cudaFuncSetAttribute allowed %zu: a launch "
-             "needs it from 48 KiB on",
-             l->shared_bytes, k ? k->allowed : 0);
+    return false;
+}
+
+static bool registers_hold(const struct emu_launch *l, const struct known *k, char *why,
+                           size_t bytes)
+{
+    size_t threads_n = (size_t)l->block.x * l->block.y * l->block.z,
+           all = (k->registers + 7) / 8 * 8 * threads_n;
+    if (all <= REGISTERS_MAX)
+        return true;
+    snprintf(why, bytes, "%zu threads of %zu registers: %zu, at most %d", threads_n, k->registers,
+             all, REGISTERS_MAX);
     return false;
 }
 
 bool emu_limits_hold(const struct emu_launch *l, size_t shared_most, char *why, size_t bytes)
 {
+    const struct known *k = find(l->kernel);
     return block_holds(l, why, bytes) && grid_holds(l, why, bytes) && params_hold(l, why, bytes) &&
-           shared_holds(l, shared_most, why, bytes);
+           shared_holds(l, k, shared_most, why, bytes) && registers_hold(l, k, why, bytes);
 }

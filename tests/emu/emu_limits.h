@@ -7,10 +7,11 @@
 /* emu_limits_hold — checks the limits of CUDA that hold on every chip from sm_80 on:
  *   block        whole warps, at most 1024 threads, 64 in z; grid 2^31-1, 65535, 65535 blocks
  *   parameters   at most 4096 bytes
- *   shared       at most shared_most bytes; from 48 KiB on only after cudaFuncSetAttribute
- *   registers    threads × registers of the kernel at most 65,536
+ *   shared       static and dynamic at most shared_most bytes; from 48 KiB on only after
+ *                cudaFuncSetAttribute
+ *   registers    threads × registers of the kernel, in eights, at most 65,536
  * Returns false and writes the reason when one is broken. Registers and static shared memory are
- * those of tests/cuda/sass.tsv; a kernel that is not in it has neither checked. */
+ * the most of all chips in tests/cuda/sass.tsv; a kernel that is not in it has neither. */
 bool emu_limits_hold(const struct emu_launch *launch, size_t shared_most, char *why,
                      size_t why_bytes);
 

@@ -1,0 +1,381 @@
+/* Races, unset memory and limits of launches for the shapes that take other ways through the
+ * kernels: odd widths, addresses that are not aligned, masks, dropout, wide rows, each size of
+ * shared memory that a chip has. A barrier that is left out is reported. */
+#include "tests/cuda/access.h"
+
+/* No mistake is allowed. */
+/* No mistake is allowed. A launcher may refuse where a chip has little shared memory. */
+static bool clean(struct run *r, int rc)
+{
+    bool may_refuse = r->cuda.shared_bytes != 0;
+    emu_access_end();
+    if (rc != CUDA_REFUSAL_SHARED || !may_refuse)
+        ct_ok(rc, r->what);
+    assert_int_equal(run_free(r), 0);
+    return rc == 0;
+}
+#define CLEAN(op, a) clean(&r, op##_cuda(&r.cuda, &(a)))
+
+static void set_tokens(struct tensor t, int64_t n, int64_t v)
+{
+    for (int64_t i = 0; i < n; i++)
+        ((int32_t *)t.data)[i] = (int32_t)(i * 7 % v);
+}
+
+static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
+
+static void rows(enum dtype t, int64_t n, int64_t c)
+{
+    struct run r = run_begin("norm_fwd");
+    struct norm_fwd f = {.y = OUT("y", n * c, t),
+                         .x = IN("x", n * c, t),
+                         .w = IN("w", c, t),
+                         .b = IN("b", c, t),
+                         .n = n,
+                         .c = c,
+                         .eps = 1e-5f};
+    CLEAN(norm_fwd, f);
+    r = run_begin("norm_bwd");
+    struct norm_bwd b = {.dx = OUT("dx", n * c, t),
+                         .dw = IN("dw", c, DTYPE_F32),
+                         .db = IN("db", c, DTYPE_F32),
+                         .dy = IN("dy", n * c, t),
+                         .x = IN("x", n * c, t),
+                         .mean = IN("mean", n, DTYPE_F32),
+                         .rstd = IN("rstd", n, DTYPE_F32),
+                         .w = IN("w", c, t),
+                         .n = n,
+                         .c = c,
+                         .accumulate = true};
+    CLEAN(norm_bwd, b);
+    r = run_begin("xent");
+    struct xent x = {.logits = IN("logits", n * (c + 1), t),
+                     .losses = OUT("losses", n, DTYPE_F32),
+                     .targets = IN("targets", n, DTYPE_I32),
+                     .n = n,
+                     .v = c,
+                     .stride = c + 1,
+                     .scale = 1,
+                     .want_grad = true};
+    set_tokens(x.targets, n, c);
+    ((int32_t *)x.targets.data)[n / 2] = -1;
+    CLEAN(xent, x);
+}
+
+static void odd_rows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rows(dtypes[i], 19, 65);
+        rows(dtypes[i], 3, 12800); /* no copy of the sums fits */
+        rows(dtypes[i], 9, 1024);
+        rows(dtypes[i], 5, 3072);
+    }
+}
+
+static void embedding(enum dtype type, int64_t n, int64_t t, int64_t c, float p)
+{
+    const int64_t v = 40;
+    struct run r = run_begin("embed_fwd");
+    struct embed_fwd f = {.x = OUT("x", n * c, type),
+                          .tokens = IN("tokens", n, DTYPE_I32),
+                          .wte = IN("wte", v * c, type),
+                          .wpe = IN("wpe", t * c, type),
+                          .n = n,
+                          .t = t,
+                          .c = c,
+                          .dropout = kt_dropout(p)};
+    set_tokens(f.tokens, n, v);
+    CLEAN(embed_fwd, f);
+    r = run_begin("embed_bwd");
+    struct embed_bwd b = {.dwte = IN("dwte", v * c, DTYPE_F32),
+                          .dwpe = IN("dwpe", 2 * t * c, DTYPE_F32),
+                          .dx = IN("dx", n * c, type),
+                          .tokens = IN("tokens", n, DTYPE_I32),
+                          .n = n,
+                          .t = t,
+                          .c = c,
+                          .v = v,
+                          .context = 2 * t,
+                          .accumulate = p > 0,
+                          .dropout = kt_dropout(p)};
+    set_tokens(b.tokens, n, 5); /* long lists */
+    CLEAN(embed_bwd, b);
+}
+
+static void odd_embeddings(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        embedding(dtypes[i], 90, 30, 33, 0.2f);
+        embedding(dtypes[i], 90, 30, 36, 0);
+    }
+}
+
+static void product(enum dtype t, int64_t n, int64_t in, int64_t out, enum matmul_layout layout,
+                    bool is_tf32)
+{
+    struct run r = run_begin("matmul_fwd");
+    r.cuda.is_tf32 = is_tf32;
+    struct matmul_fwd a = {.y = OUT("y", n * out, t),
+                           .pre = OUT("pre", n * out, t),
+                           .x = IN("x", n * in, t),
+                           .w = IN("w", in * out, t),
+                           .b = IN("b", out, t),
+                           .n = n,
+                           .in = in,
+                           .out = out,
+                           .layout = layout,
+                           .act = MATMUL_ACT_GELU};
+    CLEAN(matmul_fwd, a);
+    r = run_begin("matmul_bwd_x");
+    r.cuda.is_tf32 = is_tf32;
+    struct matmul_bwd_x b = {.dx = OUT("dx", n * in, t),
+                             .dy = IN("dy", n * out, t),
+                             .w = IN("w", in * out, t),
+                             .pre = IN("pre", n * in, t),
+                             .n = n,
+                             .in = in,
+                             .out = out,
+                             .layout = layout};
+    CLEAN(matmul_bwd_x, b);
+    r = run_begin("matmul_bwd_w");
+    r.cuda.is_tf32 = is_tf32;
+    struct matmul_bwd_w c = {.dw = IN("dw", in * out, DTYPE_F32),
+                             .db = IN("db", out, DTYPE_F32),
+                             .x = IN("x", n * in, t),
+                             .dy = IN("dy", n * out, t),
+                             .n = n,
+                             .in = in,
+                             .out = out,
+                             .layout = layout,
+                             .accumulate = true};
+    CLEAN(matmul_bwd_w, c);
+}
+
+static void odd_products(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int layout = 0; layout < 2; layout++) {
+            product(dtypes[i], 33, 47, 29, (enum matmul_layout)layout, false);
+            product(dtypes[i], 136, 72, 136, (enum matmul_layout)layout, i == 0);
+        }
+}
+
+/* ---- attention ---- */
+
+/* Returns whether both passes were launched. */
+static bool attend(enum dtype dtype, int64_t d, int64_t t, float p, bool is_masked, size_t shared)
+{
+    const int64_t b = 2, h = 1, n = b * t * h * d;
+    struct run r = run_begin("attention_fwd");
+    r.cuda.shared_bytes = shared;
+    struct attention_fwd f = {.out = OUT("out", n, dtype),
+                              .lse = OUT("lse", b * h * t, DTYPE_F32),
+                              .qkv = IN("qkv", 3 * n, dtype),
+                              .b = b,
+                              .t = t,
+                              .h = h,
+                              .d = d,
+                              .dropout = kt_dropout(p)};
+    if (is_masked)
+        f.mask = IN("mask", b * t, DTYPE_U8);
+    bool is_done = CLEAN(attention_fwd, f);
+    r = run_begin("attention_bwd");
+    r.cuda.shared_bytes = shared;
+    struct attention_bwd a = {.dqkv = OUT("dqkv", 3 * n, dtype),
+                              .dout = IN("dout", n, dtype),
+                              .out = IN("out", n, dtype),
+                              .qkv = IN("qkv", 3 * n, dtype),
+                              .lse = IN("lse", b * h * t, DTYPE_F32),
+                              .b = b,
+                              .t = t,
+                              .h = h,
+                              .d = d,
+                              .dropout = kt_dropout(p)};
+    if (is_masked)
+        a.mask = IN("mask", b * t, DTYPE_U8);
+    return CLEAN(attention_bwd, a) && is_done;
+}
+
+static void odd_attention(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        attend(dtypes[i], 24, 70, 0.1f, true, 0);
+        attend(dtypes[i], 40, 33, 0, true, 0);
+        attend(dtypes[i], 64, 150, 0, false, 0);
+    }
+    struct run r = run_begin("attention_decode");
+    struct attention_decode a = {.out = OUT("out", 2 * 3 * 64, DTYPE_BF16),
+                                 .qkv = IN("qkv", 2 * 50 * 3 * 3 * 64, DTYPE_BF16),
+                                 .b = 2,
+                                 .t = 50,
+                                 .h = 3,
+                                 .d = 64};
+    CLEAN(attention_decode, a);
+}
+
+/* sm_86 and sm_89, sm_80, sm_90 and sm_100. */
+static void each_size_of_shared_memory(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {99 << 10, 163 << 10, 227 << 10};
+    /* what both passes need, f32 then bf16, for D 64, 128, 256 */
+    static const size_t least[2][3] = {{0, 0, 163 << 10}, {0, 0, 0}};
+    for (int i = 0; i < 3; i++)
+        for (int64_t d = 64; d <= 256; d *= 2)
+            for (int k = 0; k < 2; k++) {
+                emu_shared_max(sizes[i]);
+                bool is_done = attend(dtypes[k], d, 20, 0, false, sizes[i]);
+                if (is_done != (sizes[i] >= least[k][d / 128]))
+                    fail_msg("D %d, dtype %d, %zu bytes: launched: %d", (int)d, (int)dtypes[k],
+                             sizes[i], is_done);
+            }
+    emu_shared_max(227 << 10);
+}
+
+/* ---- the rest ---- */
+
+static void scalars(void **state)
+{
+    (void)state;
+    struct run r = run_begin("grad_scale");
+    struct grad_scale g = {.out = OUT("out", 2, DTYPE_F64),
+                           .squares = IN("squares", 9, DTYPE_F64),
+                           .loss = IN("loss", 1, DTYPE_F64),
+                           .squares_n = 9,
+                           .clip = 1};
+    CLEAN(grad_scale, g);
+    r = run_begin("sum");
+    struct sum s = {.out = OUT("out", 1, DTYPE_F64), .x = IN("x", 70001, DTYPE_BF16), .n = 70001};
+    CLEAN(sum, s);
+    static const struct optim_span spans[] = {{1, 30, 0.1f}, {33, 1, 0}, {35, 4000, 0}};
+    r = run_begin("adamw");
+    struct adamw a = {.p = IN("p", 4040, DTYPE_F32),
+                      .g = IN("g", 4040, DTYPE_F32),
+                      .m = IN("m", 4040, DTYPE_F32),
+                      .v = IN("v", 4040, DTYPE_F32),
+                      .spans = spans,
+                      .spans_n = 3,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .step = 1};
+    CLEAN(adamw, a);
+}
+
+/* ---- a barrier left out ---- */
+
+static int left_out_norm(struct run *r)
+{
+    enum { N = 16, C = 64 };
+    struct norm_bwd b = {.dx = with(r, "dx", N * C, DTYPE_BF16, EMU_ACCESS_OUT),
+                         .dw = with(r, "dw", C, DTYPE_F32, EMU_ACCESS_OUT),
+                         .db = with(r, "db", C, DTYPE_F32, EMU_ACCESS_OUT),
+                         .dy = with(r, "dy", N * C, DTYPE_BF16, EMU_ACCESS_IN),
+                         .x = with(r, "x", N * C, DTYPE_BF16, EMU_ACCESS_IN),
+                         .mean = with(r, "mean", N, DTYPE_F32, EMU_ACCESS_IN),
+                         .rstd = with(r, "rstd", N, DTYPE_F32, EMU_ACCESS_IN),
+                         .w = with(r, "w", C, DTYPE_BF16, EMU_ACCESS_IN),
+                         .n = N,
+                         .c = C};
+    return norm_bwd_cuda(&r->cuda, &b);
+}
+
+static int left_out_product(struct run *r)
+{
+    enum { N = 128, I = 128 };
+    struct matmul_fwd a = {.y = with(r, "y", N * I, DTYPE_BF16, EMU_ACCESS_OUT),
+                           .x = with(r, "x", N * I, DTYPE_BF16, EMU_ACCESS_IN),
+                           .w = with(r, "w", I * I, DTYPE_BF16, EMU_ACCESS_IN),
+                           .n = N,
+                           .in = I,
+                           .out = I};
+    return matmul_fwd_cuda(&r->cuda, &a);
+}
+
+static int left_out_attention(struct run *r)
+{
+    enum { T = 192, D = 64 };
+    struct attention_bwd a = {.dqkv = with(r, "dqkv", 3 * T * D, DTYPE_BF16, EMU_ACCESS_OUT),
+                              .dout = with(r, "dout", T * D, DTYPE_BF16, EMU_ACCESS_IN),
+                              .out = with(r, "out", T * D, DTYPE_BF16, EMU_ACCESS_IN),
+                              .qkv = with(r, "qkv", 3 * T * D, DTYPE_BF16, EMU_ACCESS_IN),
+                              .lse = with(r, "lse", T, DTYPE_F32, EMU_ACCESS_IN),
+                              .b = 1,
+                              .t = T,
+                              .h = 1,
+                              .d = D};
+    return attention_bwd_cuda(&r->cuda, &a);
+}
+
+static int left_out_embedding(struct run *r)
+{
+    enum { N = 40, C = 32 };
+    struct embed_bwd b = {.dwte = with(r, "dwte", N * C, DTYPE_F32, EMU_ACCESS_IN),
+                          .dwpe = with(r, "dwpe", N * C, DTYPE_F32, EMU_ACCESS_OUT),
+                          .dx = with(r, "dx", N * C, DTYPE_F32, EMU_ACCESS_IN),
+                          .tokens = with(r, "tokens", N, DTYPE_I32, EMU_ACCESS_IN),
+                          .n = N,
+                          .t = N,
+                          .c = C,
+                          .v = N,
+                          .context = N};
+    return embed_bwd_cuda(&r->cuda, &b);
+}
+
+/* unneeded: the barrier in front of the first round of a loop, or behind the last one. */
+static void a_barrier_left_out_is_reported(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what;
+        int (*run)(struct run *r);
+        int barriers, unneeded;
+    } cases[] = {{"norm_bwd", left_out_norm, 2, 0},
+                 {"matmul_fwd", left_out_product, 2, 0},
+                 {"attention_bwd", left_out_attention, 7, 1},
+                 {"embed_bwd", left_out_embedding, 21, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run r = run_begin(cases[i].what);
+        emu_barriers();
+        ct_ok(cases[i].run(&r), cases[i].what);
+        emu_access_end();
+        int barriers = emu_barriers(), unneeded = 0;
+        assert_int_equal(run_free(&r), 0);
+        for (int skip = 0; skip < barriers; skip++) {
+            r = run_begin(cases[i].what);
+            emu_skip_barrier(skip);
+            cases[i].run(&r);
+            emu_access_end();
+            bool is_found = emu_access_report(0) || emu_error();
+            emu_skip_barrier(-1);
+            for (int k = 0; k < r.n; k++)
+                free((char *)r.tensors[k].data - CT_GUARD * 8);
+            ct_cuda_free(&r.cuda);
+            unneeded += !is_found;
+            if (!is_found)
+                print_message("# %s: barrier %d of %d is not missed\n", cases[i].what, skip,
+                              barriers);
+        }
+        print_message("# %s: %d barriers, %d not missed\n", cases[i].what, barriers, unneeded);
+        assert_true(barriers >= cases[i].barriers && unneeded == cases[i].unneeded);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(odd_rows),
+        cmocka_unit_test(odd_embeddings),
+        cmocka_unit_test(odd_products),
+        cmocka_unit_test(odd_attention),
+        cmocka_unit_test(each_size_of_shared_memory),
+        cmocka_unit_test(scalars),
+        cmocka_unit_test(a_barrier_left_out_is_reported),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

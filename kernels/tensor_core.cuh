@@ -1,9 +1,9 @@
 /* tensor_core — a warp's matrix products, the loads that feed them, and asynchronous copies into
  * shared memory. Must not know operations.
  *
- * All inline PTX of the program except exp2_quick (common.cuh), for sm_80 and later; under the
- * emulation the same wrappers call tests/emu. Fragments are laid out as in the PTX manual (lane =
- * 4·g + t):
+ * All inline PTX of the program except exp2_quick and rcp_quick (common.cuh), for sm_80 and later;
+ * under the emulation the same wrappers call tests/emu. Fragments are laid out as in the PTX manual
+ * (lane = 4·g + t):
  *   m16n8k16 (bf16, f16), two elements a word, the lower one in the low half
  *     a[0] rows g,   columns 2t,2t+1    a[1] rows g+8 | a[2], a[3] the same at columns 2t+8,2t+9
  *     b[0] rows (k) 2t,2t+1 of column g | b[1] rows 2t+8,2t+9

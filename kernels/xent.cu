@@ -1,22 +1,25 @@
 /* xent — cross-entropy and its gradient (xent.h). A block takes a row. The first pass finds the
  * largest logit and the sum of exponentials together; a larger logit rescales the sum. The second
  * pass writes the gradient where the logits were. Sums are in float, in an order fixed by the
- * width. */
+ * width.
+ *
+ * A row that fits stays on the chip between the passes: memory gives it once and takes it once. The
+ * copy into shared memory is asynchronous and in STAGES parts, so the first pass begins when the
+ * first part is there. A thread copies what it reads itself: no barrier orders the passes. Both
+ * forms give the same bits. */
 #include "kernels/stride.cuh"
+#include "kernels/tensor_core.cuh" /* cp_async */
 
-constexpr int THREADS = 512;
-constexpr float LOG2E = 1.44269504088896341f;
+constexpr int THREADS = 512, STAGES = 4;
+
+/* The most shared memory of a row: two blocks on a multiprocessor with 228 KiB, one with less.
+ * REST: what a block needs beside it. */
+constexpr size_t ROW_BYTES_MOST = 112 * 1024, REST = 1024;
 
 /* The largest of some numbers, and the sum of e^(x - largest). */
 struct soft {
     float most, sum;
 };
-
-/* soft_exp — for 16-bit logits faster, and within 2e-6, which is below their rounding. */
-template <typename T> __device__ static inline float soft_exp(float x)
-{
-    return sizeof(T) == 4 ? expf(x) : exp2_quick(x * LOG2E);
-}
 
 /* Adds W numbers, NaN among them too: it must not get lost. The largest is found first, so that
  * lanes diverge once for all of them. */
@@ -28,13 +31,13 @@ __device__ static inline void soft_add(struct soft &s, const float (&x)[W])
     for (int j = 1; j < W; j++)
         top = fmaxf(top, x[j]);
     if (top > s.most) {
-        s.sum *= soft_exp<T>(s.most - top);
+        s.sum *= exp_of<T>(s.most - top);
         s.most = top;
     }
     float from = s.most == -INFINITY ? 0 : s.most;
 #pragma unroll
     for (int j = 0; j < W; j++)
-        s.sum += soft_exp<T>(x[j] - from);
+        s.sum += exp_of<T>(x[j] - from);
 }
 
 /* log Σ e^x over a block, of each thread's part. */
@@ -45,54 +48,159 @@ __device__ static inline float soft_log(struct soft s)
     return most + logf(sum);
 }
 
-/* each_of_row — run(index, width) over [0, n) of a row by a block: whole 16-byte pieces, and single
- * elements before and after them. */
-template <typename T, typename Run>
-__device__ static inline void each_of_row(const T *row, int64_t n, Run run)
+/* A row of n elements: whole 16-byte pieces from `head` to `body`, single elements before and
+ * after. */
+struct cut {
+    int head, body, n;
+};
+template <typename T> __device__ static inline struct cut cut_of(const T *row, int n)
 {
-    int64_t head = (int64_t)((16 - (uintptr_t)row % 16) % 16 / sizeof(T));
-    head = head < n ? head : n;
-    int64_t body = head + (n - head) / WIDE<T> * WIDE<T>;
-    for (int64_t i = threadIdx.x; i < head; i += THREADS)
+    int head = min((int)((16 - (uintptr_t)row % 16) % 16 / sizeof(T)), n);
+    return {head, head + (n - head) / WIDE<T> * WIDE<T>, n};
+}
+
+/* each_of_row — run(index, width) over a row by a block, in the order of each_piece between the
+ * single elements. */
+template <typename Run> __device__ static inline void each_before(const struct cut &cut, Run run)
+{
+    for (int i = (int)threadIdx.x; i < cut.head; i += THREADS)
         run(i, width<1>());
-    for (int64_t i = head + threadIdx.x * WIDE<T>; i < body; i += THREADS * WIDE<T>)
+}
+template <typename T, typename Run>
+__device__ static inline void each_piece(int first, int end, Run run)
+{
+    for (int i = first + (int)threadIdx.x * WIDE<T>; i < end; i += THREADS * WIDE<T>)
         run(i, width<WIDE<T>>());
-    for (int64_t i = body + threadIdx.x; i < n; i += THREADS)
+}
+template <typename Run> __device__ static inline void each_after(const struct cut &cut, Run run)
+{
+    for (int i = cut.body + (int)threadIdx.x; i < cut.n; i += THREADS)
         run(i, width<1>());
+}
+template <typename T, typename Run>
+__device__ static inline void each_of_row(const struct cut &cut, Run run)
+{
+    each_before(cut, run);
+    each_piece<T>(cut.head, cut.body, run);
+    each_after(cut, run);
+}
+
+/* What a row's gradient is made of. */
+struct slope {
+    float lse, scale;
+    int target; /* < 0: the row is ignored */
+};
+
+/* W logits from element i on become their gradient. */
+template <typename T, int W>
+__device__ static inline void slope_of(float (&x)[W], int i, const struct slope &s)
+{
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        x[j] = exp_of<T>(x[j] - s.lse);
+    if ((unsigned)(s.target - i) < W)
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            x[j] -= i + j == s.target ? 1.0f : 0.0f;
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        x[j] = s.target < 0 ? 0 : s.scale * x[j];
 }
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    xent_row(T *logits, float *losses, const int32_t *targets, int64_t v, int64_t stride,
-             float scale, const struct step_scalars *scalars, bool want_grad)
+    xent_row(T *logits, float *losses, const int32_t *targets, int v, int64_t stride, float scale,
+             const struct step_scalars *scalars, bool want_grad)
 {
-    if (scalars)
-        scale = scalars->scale[0];
     T *row = logits + blockIdx.x * stride;
-    int64_t target = targets[blockIdx.x];
-    bool ignored = target < 0;
-    float hit = ignored ? 0 : to_float(row[target]), lse = 0;
-    if (!ignored) {
+    struct cut cut = cut_of(row, v);
+    struct slope at = {0, scalars ? scalars->scale[0] : scale, targets[blockIdx.x]};
+    float hit = at.target < 0 || threadIdx.x > 0 ? 0 : to_float(row[at.target]);
+    if (at.target >= 0) {
         struct soft s = {-INFINITY, 0};
-        each_of_row(row, v, [&](int64_t i, auto w) {
+        each_of_row<T>(cut, [&](int i, auto w) {
             float x[decltype(w)::value];
             load_n(x, row + i);
             soft_add<T>(s, x);
         });
-        lse = soft_log(s); /* all threads have read the target's logit at this barrier */
+        at.lse = soft_log(s); /* the target's logit has been read at this barrier */
     }
     if (threadIdx.x == 0)
-        losses[blockIdx.x] = ignored ? 0 : lse - hit;
+        losses[blockIdx.x] = at.target < 0 ? 0 : at.lse - hit;
     if (!want_grad)
         return;
-    each_of_row(row, v, [&](int64_t i, auto w) {
-        constexpr int W = decltype(w)::value;
-        float x[W];
+    each_of_row<T>(cut, [&](int i, auto w) {
+        float x[decltype(w)::value];
         load_n(x, row + i);
-#pragma unroll
-        for (int j = 0; j < W; j++)
-            x[j] =
-                ignored ? 0 : scale * (soft_exp<T>(x[j] - lse) - (i + j == target ? 1.0f : 0.0f));
+        slope_of<T>(x, i, at);
+        store_n(row + i, x);
+    });
+}
+
+/* Copies the thread's elements of a row to `kept`, in STAGES groups of pieces; returns how many
+ * elements a group spans. */
+template <typename T>
+__device__ static inline int keep_row(T *kept, const T *row, const struct cut &cut)
+{
+    constexpr int ROUND = THREADS * WIDE<T>; /* elements that the block copies at once */
+    int span = (int)ceil_div(ceil_div(cut.body - cut.head, ROUND), STAGES) * ROUND;
+    auto one = [&](int i, auto) { kept[i] = row[i]; };
+    for (int k = 0; k < STAGES; k++) {
+        each_piece<T>(cut.head + k * span, min(cut.body, cut.head + (k + 1) * span),
+                      [&](int i, auto) { cp_async(shared_address(kept + i), row + i, 16); });
+        cp_commit();
+    }
+    each_before(cut, one);
+    each_after(cut, one);
+    return span;
+}
+
+/* log Σ e^x of a row, from the copy that keep_row began. */
+template <typename T>
+__device__ static inline float kept_log(const T *kept, const struct cut &cut, int span)
+{
+    struct soft s = {-INFINITY, 0};
+    auto add = [&](int i, auto w) {
+        float x[decltype(w)::value];
+        load_n(x, kept + i);
+        soft_add<T>(s, x);
+    };
+    auto stage = [&](auto left) { /* groups that may still be under way */
+                                  constexpr int K = STAGES - 1 - decltype(left)::value;
+                                  cp_wait<decltype(left)::value>();
+                                  each_piece<T>(cut.head + K * span,
+                                                min(cut.body, cut.head + (K + 1) * span), add);
+    };
+    static_assert(STAGES == 4, "the calls below");
+    each_before(cut, add);
+    stage(width<3>());
+    stage(width<2>());
+    stage(width<1>());
+    stage(width<0>());
+    each_after(cut, add);
+    return soft_log(s);
+}
+
+/* The same as xent_row with want_grad, for a row that fits into shared memory. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 2)
+    xent_row_kept(T *logits, float *losses, const int32_t *targets, int v, int64_t stride,
+                  float scale, const struct step_scalars *scalars)
+{
+    CUDA_SHARED(bytes);
+    T *row = logits + blockIdx.x * stride;
+    struct cut cut = cut_of(row, v);
+    T *kept = (T *)bytes + WIDE<T> - cut.head; /* pieces are 16-byte aligned here, too */
+    struct slope at = {0, scalars ? scalars->scale[0] : scale, targets[blockIdx.x]};
+    if (at.target >= 0)
+        at.lse = kept_log(kept, cut, keep_row(kept, row, cut)); /* has barriers */
+    if (threadIdx.x == 0)
+        losses[blockIdx.x] = at.target < 0 ? 0 : at.lse - to_float(kept[at.target]);
+    each_of_row<T>(cut, [&](int i, auto w) {
+        float x[decltype(w)::value] = {};
+        if (at.target >= 0)
+            load_n(x, kept + i);
+        slope_of<T>(x, i, at);
         store_n(row + i, x);
     });
 }
@@ -101,14 +209,20 @@ extern "C" int xent_cuda(const struct cuda *cuda, const struct xent *a)
 {
     if (a->n == 0)
         return 0;
-    if (a->n > INT32_MAX)
+    if (a->n > INT32_MAX || a->v > INT32_MAX - THREADS * 8)
         return CUDA_REFUSAL_SHAPE;
     return cuda_floats(a->logits.dtype, [&](auto t) {
         using T = decltype(t);
-        return cuda_launch(xent_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream,
-                           (T *)a->logits.data, (float *)a->losses.data,
-                           (const int32_t *)a->targets.data, a->v, a->stride, a->scale,
-                           cuda->scalars, a->want_grad);
+        T *logits = (T *)a->logits.data;
+        float *losses = (float *)a->losses.data;
+        const int32_t *targets = (const int32_t *)a->targets.data;
+        size_t bytes = (size_t)(a->v + 2 * WIDE<T>)*sizeof(T);
+        if (a->want_grad && bytes <= ROW_BYTES_MOST && cuda_shares(cuda, bytes + REST))
+            return cuda_launch(xent_row_kept<T>, (unsigned)a->n, THREADS, bytes, cuda->stream,
+                               logits, losses, targets, (int)a->v, a->stride, a->scale,
+                               cuda->scalars);
+        return cuda_launch(xent_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, logits, losses,
+                           targets, (int)a->v, a->stride, a->scale, cuda->scalars, a->want_grad);
     });
 }
 
@@ -129,11 +243,14 @@ template <typename T> __global__ void __launch_bounds__(THREADS) qa_xent_end(str
 {
     int64_t first = blockIdx.x / 2 * a.t * 2 + blockIdx.x % 2;
     const T *logits = a.logits + first;
-    int64_t label = a.labels[blockIdx.x % 2][blockIdx.x / 2];
+    const int32_t *labels = blockIdx.x % 2 ? a.labels[1] : a.labels[0];
+    int64_t label = labels[blockIdx.x / 2];
     label = label < 0 ? 0 : label > a.t ? a.t : label;
     bool ignored = label == a.t;
     float hit = ignored ? 0 : to_float(logits[2 * label]);
-    float scale = a.scalars ? a.scalars->scale[blockIdx.x % 2] : a.scale[blockIdx.x % 2];
+    float scale = a.scalars        ? a.scalars->scale[blockIdx.x % 2]
+                  : blockIdx.x % 2 ? a.scale[1]
+                                   : a.scale[0];
     struct soft s = {-INFINITY, 0};
     for (int64_t i = threadIdx.x; i < a.t; i += THREADS) {
         const float x[1] = {to_float(logits[2 * i])};
@@ -143,7 +260,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) qa_xent_end(str
     if (threadIdx.x == 0)
         a.losses[blockIdx.x] = ignored ? 0 : lse - hit;
     for (int64_t i = threadIdx.x; i < a.t && a.dlogits; i += THREADS) {
-        float g = scale * (soft_exp<T>(to_float(logits[2 * i]) - lse) - (i == label ? 1.0f : 0.0f));
+        float g = scale * (exp_of<T>(to_float(logits[2 * i]) - lse) - (i == label ? 1.0f : 0.0f));
         a.dlogits[first + 2 * i] = from_float<T>(ignored ? 0 : g);
     }
 }

@@ -19,6 +19,7 @@
     X(matmul)            \
     X(norm)              \
     X(reduce)            \
+    X(rows)              \
     X(xent)
 
 #define REAL_DECLARE(name) int real_main_##name(void);

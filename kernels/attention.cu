@@ -4,7 +4,7 @@
  * goes over the keys at or before them, BN at a time, in two buffers: while one tile of K and V is
  * used, cp.async loads the next. A warp owns whole rows, so the running maximum and sum never leave
  * its registers, and scores become the next product's factor in place. Blocks with the most keys
- * come first. float tensors: attention_f32.cuh.
+ * come first. float tensors: attention_f32.cu.
  *
  * nvcc 13, sm_90a, no spills (registers, with dropout in brackets):
  *   D 64   251 (236), 128 threads, 48 KiB of shared memory
@@ -237,10 +237,21 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
     fwd_store<T, D, MR>(x, a, shared, bh, warp_row, block_row);
 }
 
-template <typename T, int D, int MR, int WARPS, int BN>
+/* The tile of a block: heads of up to d columns, mr·16 queries for each warp, bn keys at a time. */
+struct fwd_tile {
+    int d, mr, warps, bn;
+};
+constexpr struct fwd_tile FWD_TILES[] = {{64, 2, 4, 64}, {128, 1, 8, 64}, {256, 1, 4, 32}};
+
+/* By the first tile from number I on that is wide enough. */
+template <typename T, int I = 0>
 static int fwd_launch(const struct cuda *cuda, const attention_args<T> &x, int64_t b)
 {
-    constexpr int BM = WARPS * MR * 16;
+    constexpr struct fwd_tile TILE = FWD_TILES[I];
+    constexpr int D = TILE.d, MR = TILE.mr, WARPS = TILE.warps, BN = TILE.bn, BM = WARPS * MR * 16;
+    if constexpr (D < 256)
+        if (x.d > D)
+            return fwd_launch<T, I + 1>(cuda, x, b);
     dim3 grid((unsigned)ceil_div(x.t, BM), (unsigned)x.h, (unsigned)b);
     return cuda_launch(x.drop.threshold ? attention_fwd_mma<T, D, MR, WARPS, BN, true>
                                         : attention_fwd_mma<T, D, MR, WARPS, BN, false>,
@@ -259,12 +270,8 @@ template <typename T> static int fwd_any(const struct cuda *cuda, const struct a
         return CUDA_REFUSAL_SHAPE;
     if constexpr (sizeof(T) == 4)
         return attention_f32_fwd(cuda, x, a->b);
-    else if (a->d <= 64)
-        return fwd_launch<T, 64, 2, 4, 64>(cuda, x, a->b);
-    else if (a->d <= 128)
-        return fwd_launch<T, 128, 1, 8, 64>(cuda, x, a->b);
     else
-        return fwd_launch<T, 256, 1, 4, 32>(cuda, x, a->b);
+        return fwd_launch<T>(cuda, x, a->b);
 }
 
 /* Limits of the kernels' counters: tokens in int, heads and samples as dimensions of the grid. */

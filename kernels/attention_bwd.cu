@@ -278,91 +278,126 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
     }
 }
 
+/* ---- launches ---- */
+
+/* The tile of a block: heads of up to d columns, dout columns of the results, 16 keys for each
+ * warp, bq queries at a time. The first tile of a width is the best; the next is for chips with 99
+ * KiB of shared memory. */
+struct bwd_tile {
+    int d, dout, warps, bq;
+};
+constexpr struct bwd_tile BWD_TILES[] = {
+    {64, 64, 8, 64}, {128, 128, 8, 32}, {128, 128, 4, 32}, {256, 128, 4, 32}, {256, 128, 2, 16},
+};
+constexpr int BWD_TILES_N = (int)(sizeof BWD_TILES / sizeof *BWD_TILES);
+
 /* Shared memory of a block. */
-static constexpr size_t bwd_bytes(int d, int warps, int bq)
+static constexpr size_t bwd_bytes(const struct bwd_tile &x)
 {
-    return (size_t)2 * 16 * warps * d * 2 + 4 * bq * d * 2 + 16 * warps * 128 +
-           4 * bq * sizeof(float);
+    return (size_t)(2 * 16 * x.warps * x.d * 2 + 4 * x.bq * x.d * 2 + 16 * x.warps * 128) +
+           4 * (size_t)x.bq * sizeof(float);
 }
 
-/* Keys of a block, by the width that D is rounded up to and the chip. */
-static int bwd_keys(const struct cuda *cuda, int width)
+/* The first tile that heads of width d and the chip can have; BWD_TILES_N: none. */
+static int bwd_tile_of(const struct cuda *cuda, int d)
 {
-    if (width == 64)
-        return 128;
-    if (width == 128)
-        return cuda_shares(cuda, bwd_bytes(128, 8, 32)) ? 128 : 64;
-    return cuda_shares(cuda, bwd_bytes(256, 4, 32)) ? 64 : 32;
+    int i = 0;
+    while (i < BWD_TILES_N && (d > BWD_TILES[i].d || !cuda_shares(cuda, bwd_bytes(BWD_TILES[i]))))
+        i++;
+    return i;
 }
 
-template <typename T, int D, int DO, int WARPS, int BQ>
-static int bwd_launch(const struct cuda *cuda, const attention_args<T> &x)
+/* How the heads of a call are cut: into runs whose scratch fits, as equal as they can be, and each
+ * head's keys into splits. */
+struct bwd_cut {
+    int width, bk, bq; /* as in the kernel that computes the sums */
+    int tile;          /* of BWD_TILES; unused in float */
+    int64_t heads_n, each, splits_n, t_padded;
+};
+
+template <typename T>
+static int bwd_join(const struct cuda *cuda, const attention_args<T> &x, const struct bwd_cut &cut)
 {
-    static_assert(BWD_PAD % BQ == 0 && WARPS % (BQ / 16) == 0 && DO / (WARPS / (BQ / 16)) % 16 == 0,
-                  "tiles");
-    constexpr int BK = 16 * WARPS;
-    constexpr size_t bytes = bwd_bytes(D, WARPS, BQ);
-    dim3 grid((unsigned)x.splits_n, (unsigned)x.bh_n, D / DO);
-    CUDA_TRY(cuda_launch(x.drop.threshold ? attention_bwd_mma<T, D, DO, WARPS, BQ, true>
-                                          : attention_bwd_mma<T, D, DO, WARPS, BQ, false>,
-                         grid, dim3(WARPS * WARP), bytes, cuda->stream, x));
     return cuda_launch(attention_bwd_join<T>,
                        dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t * (x.d / 8), 256)), dim3(256),
-                       0, cuda->stream, x, D, BK, BQ);
+                       0, cuda->stream, x, cut.width, cut.bk, cut.bq);
 }
 
-static int bwd_run_heads(const struct cuda *cuda, const attention_args<float> &x, int width)
+/* The sums of a run of heads, by the tile number I or a later one. */
+template <typename T, int I = 0>
+static int bwd_sums(const struct cuda *cuda, const attention_args<T> &x, int tile)
 {
-    CUDA_TRY(width == 64    ? f32_bwd_launch<64>(cuda, x)
-             : width == 128 ? f32_bwd_launch<128>(cuda, x)
-                            : f32_bwd_launch<256>(cuda, x));
-    return cuda_launch(attention_bwd_join<float>,
-                       dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t * (x.d / 8), 256)), dim3(256),
-                       0, cuda->stream, x, width, F32_BK, F32_BK);
+    constexpr struct bwd_tile TILE = BWD_TILES[I];
+    constexpr int D = TILE.d, DO = TILE.dout, WARPS = TILE.warps, BQ = TILE.bq;
+    static_assert(BWD_PAD % BQ == 0 && WARPS % (BQ / 16) == 0 && DO / (WARPS / (BQ / 16)) % 16 == 0,
+                  "tiles");
+    if constexpr (I + 1 < BWD_TILES_N)
+        if (tile > I)
+            return bwd_sums<T, I + 1>(cuda, x, tile);
+    dim3 grid((unsigned)x.splits_n, (unsigned)x.bh_n, D / DO);
+    return cuda_launch(x.drop.threshold ? attention_bwd_mma<T, D, DO, WARPS, BQ, true>
+                                        : attention_bwd_mma<T, D, DO, WARPS, BQ, false>,
+                       grid, dim3(WARPS * WARP), bwd_bytes(TILE), cuda->stream, x);
 }
+
 template <typename T>
-static int bwd_run_heads(const struct cuda *cuda, const attention_args<T> &x, int width)
+static int bwd_run(const struct cuda *cuda, const attention_args<T> &x, const struct bwd_cut &cut)
 {
-    int keys = bwd_keys(cuda, width);
-    if (width == 64)
-        return bwd_launch<T, 64, 64, 8, 64>(cuda, x);
-    if (width == 128)
-        return keys == 128 ? bwd_launch<T, 128, 128, 8, 32>(cuda, x)
-                           : bwd_launch<T, 128, 128, 4, 32>(cuda, x);
-    return keys == 64 ? bwd_launch<T, 256, 128, 4, 32>(cuda, x)
-                      : bwd_launch<T, 256, 128, 2, 16>(cuda, x);
+    CUDA_TRY(cuda_launch(attention_bwd_delta<T>,
+                         dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t, 32)), dim3(256), 0,
+                         cuda->stream, x));
+    if constexpr (sizeof(T) == 4)
+        CUDA_TRY(attention_f32_bwd(cuda, x, cut.width));
+    else
+        CUDA_TRY(bwd_sums(cuda, x, cut.tile));
+    return bwd_join(cuda, x, cut);
 }
 
-/* Cuts heads into runs whose scratch fits: delta, then the sums of each split. */
+/* Bytes of scratch that a head's delta, or the sums of one of its splits, take. */
+static int64_t bwd_delta_bytes(int64_t t) { return round_up(t * (int64_t)sizeof(float), 256); }
+static int64_t bwd_sums_bytes(const struct bwd_cut &cut)
+{
+    return cut.t_padded * cut.width * (int64_t)sizeof(float);
+}
+
+/* Fills in `each` and splits_n; the rest is set. */
+static int bwd_cut_heads(const struct cuda *cuda, struct bwd_cut &cut, int64_t t)
+{
+    int64_t capacity = (int64_t)cuda->scratch_bytes - 256, sums = bwd_sums_bytes(cut);
+    int64_t splits_n = ceil_div(BWD_BLOCKS, cut.heads_n), most = ceil_div(t, cut.bk),
+            fit = (capacity - bwd_delta_bytes(t)) / sums;
+    if (fit < 1)
+        return CUDA_REFUSAL_SCRATCH;
+    splits_n = splits_n < most ? splits_n : most;
+    cut.splits_n = splits_n < fit ? splits_n : fit;
+    int64_t room = capacity / (bwd_delta_bytes(t) + cut.splits_n * sums);
+    room = room < 65535 ? room : 65535;
+    cut.each = ceil_div(cut.heads_n, ceil_div(cut.heads_n, room));
+    return 0;
+}
+
 template <typename T>
 static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n)
 {
-    int width = x.d <= 64    ? 64
-                : x.d <= 128 ? 128
-                             : 256,
-        bk = sizeof(T) == 4 ? F32_BK : bwd_keys(cuda, width);
-    int64_t t_padded = round_up(x.t, BWD_PAD),
-            sums_bytes = t_padded * width * (int64_t)sizeof(float);
-    int64_t delta_bytes = round_up(x.t * (int64_t)sizeof(float), 256),
-            capacity = (int64_t)cuda->scratch_bytes - 256;
-    int64_t splits_n = ceil_div(BWD_BLOCKS, heads_n), most = ceil_div(x.t, bk),
-            fit = (capacity - delta_bytes) / sums_bytes;
-    splits_n = splits_n < most ? splits_n : most;
-    splits_n = splits_n < fit ? splits_n : fit;
-    if (fit < 1)
-        return CUDA_REFUSAL_SCRATCH;
-    int64_t each = capacity / (delta_bytes + splits_n * sums_bytes);
-    each = each < 65535 ? each : 65535;
-    x.splits_n = (int)splits_n;
-    for (int64_t first = 0; first < heads_n; first += each) {
+    struct bwd_cut cut = {};
+    cut.heads_n = heads_n, cut.t_padded = round_up(x.t, BWD_PAD);
+    if constexpr (sizeof(T) == 4) {
+        cut.width = x.d <= 64 ? 64 : x.d <= 128 ? 128 : 256, cut.bk = cut.bq = ATTENTION_F32_BK;
+    } else {
+        cut.tile = bwd_tile_of(cuda, x.d);
+        if (cut.tile == BWD_TILES_N)
+            return CUDA_REFUSAL_SHARED;
+        const struct bwd_tile &tile = BWD_TILES[cut.tile];
+        cut.width = tile.d, cut.bk = 16 * tile.warps, cut.bq = tile.bq;
+    }
+    CUDA_TRY(bwd_cut_heads(cuda, cut, x.t));
+    x.splits_n = (int)cut.splits_n;
+    for (int64_t first = 0; first < heads_n; first += cut.each) {
         x.bh_first = (int)first;
-        x.bh_n = (int)(heads_n - first < each ? heads_n - first : each);
+        x.bh_n = (int)(heads_n - first < cut.each ? heads_n - first : cut.each);
         x.acc = (float *)cuda->scratch;
-        x.delta = x.acc + splits_n * x.bh_n * t_padded * width;
-        CUDA_TRY(cuda_launch(attention_bwd_delta<T>,
-                             dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t, 32)), dim3(256), 0,
-                             cuda->stream, x));
-        CUDA_TRY(bwd_run_heads(cuda, x, width));
+        x.delta = x.acc + cut.splits_n * x.bh_n * cut.t_padded * cut.width;
+        CUDA_TRY(bwd_run(cuda, x, cut));
     }
     return 0;
 }

@@ -4,10 +4,7 @@
  *
  * It goes over tiles in the order of attention.cu and attention_bwd.cu. Rows in shared memory are
  * D+1 floats apart, so that lanes that read one column of 16 rows meet different banks. */
-#ifndef CONVOY_KERNELS_ATTENTION_F32_CUH
-#define CONVOY_KERNELS_ATTENTION_F32_CUH
-
-#include "kernels/attention_args.cuh"
+#include "kernels/attention_f32.cuh"
 
 constexpr int F32_THREADS = 256, F32_BM = 64, F32_BN = 32;
 
@@ -124,8 +121,7 @@ static inline int f32_fwd_launch(const struct cuda *cuda, const attention_args<f
     return cuda_launch(attention_fwd_f32<D>, grid, dim3(F32_THREADS), floats * sizeof(float),
                        cuda->stream, x);
 }
-static inline int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x,
-                                    int64_t b)
+int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, int64_t b)
 {
     return x.d <= 64    ? f32_fwd_launch<64>(cuda, x, b)
            : x.d <= 128 ? f32_fwd_launch<128>(cuda, x, b)
@@ -135,7 +131,7 @@ static inline int attention_f32_fwd(const struct cuda *cuda, const attention_arg
 /* ---- backward: a block takes keys 32 at a time and walks over the queries at or after them, 32 at
  * a time ---- */
 
-constexpr int F32_BK = 32;
+constexpr int F32_BK = ATTENTION_F32_BK;
 
 /* Thread (ty,tx): queries 2·ty, 2·ty+1 and keys tx, tx+16 of S; for sums over rows, row ty or
  * ty+16, columns tx, tx+16, … */
@@ -247,5 +243,9 @@ static inline int f32_bwd_launch(const struct cuda *cuda, const attention_args<f
     return cuda_launch(attention_bwd_f32<D>, dim3((unsigned)x.splits_n, (unsigned)x.bh_n),
                        dim3(F32_THREADS), floats * sizeof(float), cuda->stream, x);
 }
-
-#endif
+int attention_f32_bwd(const struct cuda *cuda, const attention_args<float> &x, int width)
+{
+    return width == 64    ? f32_bwd_launch<64>(cuda, x)
+           : width == 128 ? f32_bwd_launch<128>(cuda, x)
+                          : f32_bwd_launch<256>(cuda, x);
+}

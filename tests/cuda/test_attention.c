@@ -218,6 +218,50 @@ static void little_shared_memory(void **state)
     emu_shared_max(227 << 10);
 }
 
+/* The tiles of chips with 227 KiB for a block, of heads wider than 64, with dropout and a mask. */
+static void much_shared_memory(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {72, 128, 136, 256};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+            struct shape x = {1, 150, 2, widths[i], 0.2f, 1, (enum dtype)dtype, 1, 0, 227 << 10};
+            check(&x);
+        }
+}
+
+/* bytes of scratch from `first` to `end` that a kernel wrote; all were 0xff. */
+static size_t written(const struct run *r, size_t first, size_t end)
+{
+    const unsigned char *scratch = r->cuda.scratch;
+    size_t n = 0;
+    for (size_t i = first; i < end; i++)
+        n += scratch[i] != 0xff;
+    return n;
+}
+
+/* 1024 heads and scratch for 1008: two runs of 512, not one of 1008 and one of 16. So scratch
+ * beyond 512 heads stays as it was. */
+static void runs_of_heads_are_equal(void **state)
+{
+    (void)state;
+    const size_t sums = 64 * 64 * sizeof(float), head = sums + 256, run = 512 * sums;
+    struct shape x = {2, 1, 512, 8, 0, 0, DTYPE_BF16, 1, 1008 * head + 256, 0};
+    struct run r = run_new(&x);
+    float *out, *lse, *dqkv;
+    ct_ok(forward(&r), "attention_fwd");
+    ct_ok(backward(&r), "attention_bwd");
+    truth(&r, &out, &lse, &dqkv);
+    ct_near("dqkv", r.dqkv, dqkv, 3 * r.n, limit(x.dtype));
+    /* a run's deltas lie behind the sums of its heads */
+    assert_true(written(&r, run, run + 512 * sizeof(float)) > 0);
+    assert_int_equal(written(&r, run + 512 * sizeof(float), r.cuda.scratch_bytes), 0);
+    free(out);
+    free(lse);
+    free(dqkv);
+    run_free(&r);
+}
+
 /* Scores of ±1e3: the running maximum must carry them. */
 static void sharp_scores(void **state)
 {
@@ -310,6 +354,8 @@ int main(void)
         cmocka_unit_test(masks_and_dropout),
         cmocka_unit_test(splits_and_runs_of_heads),
         cmocka_unit_test(little_shared_memory),
+        cmocka_unit_test(much_shared_memory),
+        cmocka_unit_test(runs_of_heads_are_equal),
         cmocka_unit_test(sharp_scores),
         cmocka_unit_test(barriers_are_needed),
         cmocka_unit_test(decode_is_the_last_row),

@@ -1,0 +1,14 @@
+/* attention_f32 — the launchers of attention in float (attention_f32.cu), for attention.cu and
+ * attention_bwd.cu, which set up the arguments. Must not know layers. */
+#ifndef CONVOY_KERNELS_ATTENTION_F32_CUH
+#define CONVOY_KERNELS_ATTENTION_F32_CUH
+
+#include "kernels/attention_args.cuh"
+
+constexpr int ATTENTION_F32_BK = 32; /* backward's keys and queries of a tile */
+
+/* Both return a launcher's status. b: samples. width: of a head, rounded up to 64, 128 or 256. */
+int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, int64_t b);
+int attention_f32_bwd(const struct cuda *cuda, const attention_args<float> &x, int width);
+
+#endif

@@ -1,56 +1,125 @@
 /* norm — LayerNorm forward and backward (norm.h).
  *
- * A warp takes a row; each lane reads its elements again in the second and third pass, from the
- * first-level cache. The backward pass adds dw and db of a block's rows in shared memory, one copy
- * for each warp, in the pass that writes dx. The copies are added in order, then the blocks' (two
- * stages, cut by the shape alone). Rows so wide that not even one copy fits sum their columns
- * separately. w, b, dy, x, dx and dresidual have one element type; dw, db, mean and rstd are float.
- * */
+ * A warp takes a row, which a lane keeps in registers where it is short enough: memory gives each
+ * row once. Wider rows, and rows without 16-byte accesses, are read again in each pass. The
+ * backward pass adds dw and db of a block's rows in shared memory, one copy for each warp, in the
+ * pass that writes dx. The copies are added in order, then the blocks' (two stages, cut by the
+ * shape alone). Rows so wide that not even one copy fits sum their columns separately. w, b, dy, x,
+ * dx and dresidual have one element type; dw, db, mean and rstd are float. */
 #include "kernels/stride.cuh"
 
 constexpr int WARPS = 8;
+constexpr int64_t C_MOST = INT32_MAX - 16 * WARP; /* a row's elements are counted in int */
 
-template <typename T, int W>
-__global__ void norm_fwd_warp(T *y, float *mean, float *rstd, const T *x, const T *w, const T *b,
-                              int64_t n, int64_t c, float eps)
+/* lane_row — a lane's elements of a row of c: W of them from each of K places, WARP·W apart. K 0:
+ * they are read from memory each time. */
+template <typename T, int W, int K> struct lane_row {
+    words<T, W> kept[K];
+
+    __device__ void fetch(const T *row, int lane, int c)
+    {
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if (lane + k * WARP * W < c)
+                move_words<CACHE_KEEP>(kept[k].w, (const uint32_t *)(row + lane + k * WARP * W));
+    }
+    __device__ void get(float (&x)[W], int k, int) const { unpack<T, W>(x, kept[k]); }
+    /* Between passes: what is kept stays packed. */
+    __device__ void forget_floats()
+    {
+#pragma unroll
+        for (int k = 0; k < K; k++)
+#pragma unroll
+            for (int i = 0; i < W * (int)sizeof(T) / 4; i++)
+                forget(kept[k].w[i]);
+    }
+};
+template <typename T, int W> struct lane_row<T, W, 0> {
+    const T *row = nullptr;
+
+    __device__ void fetch(const T *from, int, int) { row = from; }
+    __device__ void get(float (&x)[W], int, int i) const { load_n(x, row + i); }
+    __device__ void forget_floats() {}
+};
+
+/* lane_each — run(k, i) for each of a lane's places: its number, and the first element there. */
+template <int W, int K, typename Run>
+__device__ static inline void lane_each(int lane, int c, Run run)
+{
+    if constexpr (K == 0) {
+        for (int i = lane; i < c; i += WARP * W)
+            run(0, i);
+    } else {
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if (lane + k * WARP * W < c)
+                run(k, lane + k * WARP * W);
+    }
+}
+
+/* norm_kept — run(width<K>) with the fewest places a lane that hold a row of c; 0: none does. */
+template <typename T, int W, typename Run> static inline int norm_kept(int64_t c, Run run)
+{
+    constexpr int F = W == 1 ? 0 : sizeof(T) / 2;
+    int64_t places = ceil_div(c, WARP * W);
+    if constexpr (F > 0) {
+        if (places <= F)
+            return run(width<F>());
+        if (places <= 3 * F)
+            return run(width<3 * F>());
+        if (places <= 4 * F)
+            return run(width<4 * F>());
+        if (F == 1 && places <= 6)
+            return run(width < F == 1 ? 6 : 0 > ());
+        if (F == 1 && places <= 8)
+            return run(width < F == 1 ? 8 : 0 > ());
+    }
+    return run(width<0>());
+}
+
+template <typename T, int W, int K>
+__global__ void __launch_bounds__(WARPS *WARP)
+    norm_fwd_warp(T *y, float *mean, float *rstd, const T *x, const T *w, const T *b, int64_t n,
+                  int c, float eps)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
-    int64_t lane = threadIdx.x % WARP * W;
+    int lane = (int)threadIdx.x % WARP * W;
     if (row >= n)
         return;
-    x += row * c, y += row * c;
+    struct lane_row<T, W, K> kept;
+    kept.fetch(x + row * c, lane, c);
     float sum = 0, rest = 0, var = 0;
-    for (int64_t i = lane; i < c; i += WARP * W) {
+    lane_each<W, K>(lane, c, [&](int k, int i) {
         float v[W];
-        load_n(v, x + i);
+        kept.get(v, k, i);
 #pragma unroll
         for (int j = 0; j < W; j++)
             sum += v[j];
-    }
+    });
     float m = warp_sum(sum) / (float)c;
-    for (int64_t i = lane; i < c; i += WARP * W) {
+    lane_each<W, K>(lane, c, [&](int k, int i) {
         float v[W];
-        load_n(v, x + i);
+        kept.get(v, k, i);
 #pragma unroll
         for (int j = 0; j < W; j++) {
             rest += v[j] - m;
             var += (v[j] - m) * (v[j] - m);
         }
-    }
+    });
     /* m loses digits when a row lies far from zero: d is the remainder. */
     float d = warp_sum(rest) / (float)c;
     float r = 1.0f / sqrtf(fmaxf(warp_sum(var) / (float)c - d * d, 0.0f) + eps);
-    for (int64_t i = lane; i < c; i += WARP * W) {
+    lane_each<W, K>(lane, c, [&](int k, int i) {
         float v[W], scale[W], shift[W] = {};
-        load_n(v, x + i);
+        kept.get(v, k, i);
         load_n(scale, w + i);
         if (b)
             load_n(shift, b + i);
 #pragma unroll
         for (int j = 0; j < W; j++)
             v[j] = ((v[j] - m) - d) * r * scale[j] + shift[j];
-        store_n(y + i, v);
-    }
+        store_n(y + row * c + i, v);
+    });
     if (lane == 0 && mean)
         mean[row] = m + d;
     if (lane == 0 && rstd)
@@ -63,15 +132,20 @@ extern "C" int norm_fwd_cuda(const struct cuda *cuda, const struct norm_fwd *a)
         return 0;
     if (a->y.dtype != a->x.dtype || a->w.dtype != a->x.dtype)
         return CUDA_REFUSAL_DTYPE;
+    if (a->c > C_MOST)
+        return CUDA_REFUSAL_SHAPE;
     return cuda_floats(a->x.dtype, [&](auto t) {
         using T = decltype(t);
         return cuda_wide<T>(
             all_aligned<T>(a->c, {a->y.data, a->x.data, a->w.data, a->b.data}), [&](auto w) {
-                return cuda_launch(norm_fwd_warp<T, decltype(w)::value>,
-                                   (unsigned)ceil_div(a->n, WARPS), WARPS * WARP, 0, cuda->stream,
-                                   (T *)a->y.data, (float *)a->mean.data, (float *)a->rstd.data,
-                                   (const T *)a->x.data, (const T *)a->w.data, (const T *)a->b.data,
-                                   a->n, a->c, a->eps);
+                constexpr int W = decltype(w)::value;
+                return norm_kept<T, W>(a->c, [&](auto k) {
+                    return cuda_launch(
+                        norm_fwd_warp<T, W, decltype(k)::value>, (unsigned)ceil_div(a->n, WARPS),
+                        WARPS * WARP, 0, cuda->stream, (T *)a->y.data, (float *)a->mean.data,
+                        (float *)a->rstd.data, (const T *)a->x.data, (const T *)a->w.data,
+                        (const T *)a->b.data, a->n, (int)a->c, a->eps);
+                });
             });
     });
 }
@@ -82,72 +156,96 @@ template <typename T> struct norm_bwd_args {
     T *dx;
     const T *dy, *x, *w, *residual;
     const float *mean, *rstd;
-    int64_t n, c;
+    int64_t n;
+    int c;
 };
 
-/* One row by one warp. dw, db: this warp's copies, of which a lane touches its own columns only;
- * NULL: not wanted. Column i + j (i a multiple of W) lies at j·C/W + i/W, so that lanes meet
+/* A warp's copy of dw and db in shared memory: column i, the element j of lane l at place k, is
+ * number (k·W + j)·GAP + l. So a place of a lane is a constant away from the next, and lanes meet
  * different banks. */
-template <typename T, int W>
-__device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row, float *dw,
-                                           float *db)
+struct alignas(8) slopes {
+    float dw, db;
+};
+constexpr int GAP = WARP + 1;
+template <int W> __host__ __device__ static inline int slopes_of(int c)
 {
-    const T *dy = a.dy + row * a.c, *x = a.x + row * a.c;
-    int64_t lane = threadIdx.x % WARP * W;
+    return (c + WARP * W - 1) / (WARP * W) * W * GAP;
+}
+
+/* One row by one warp. sum: the warp's copy, of which a lane touches its own columns only; NULL:
+ * not wanted. */
+template <typename T, int W, int K>
+__device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row,
+                                           struct slopes *sum)
+{
+    int lane = (int)threadIdx.x % WARP * W;
     float m = a.mean[row], r = a.rstd[row], g_sum = 0, gx_sum = 0;
-    for (int64_t i = lane; i < a.c; i += WARP * W) {
+    struct lane_row<T, W, K> dy, x, residual;
+    dy.fetch(a.dy + row * a.c, lane, a.c);
+    x.fetch(a.x + row * a.c, lane, a.c);
+    if (a.residual)
+        residual.fetch(a.residual + row * a.c, lane, a.c);
+    lane_each<W, K>(lane, a.c, [&](int k, int i) {
         float g[W], v[W], w[W];
-        load_n(g, dy + i);
-        load_n(v, x + i);
+        dy.get(g, k, i);
+        x.get(v, k, i);
         load_n(w, a.w + i);
 #pragma unroll
         for (int j = 0; j < W; j++) {
             g_sum += g[j] * w[j];
             gx_sum += g[j] * w[j] * ((v[j] - m) * r);
         }
-    }
+    });
     float g_mean = warp_sum(g_sum) / (float)a.c, gx_mean = warp_sum(gx_sum) / (float)a.c;
-    for (int64_t i = lane; i < a.c; i += WARP * W) {
+    const T *weights = a.w;
+    dy.forget_floats();
+    x.forget_floats();
+    forget(weights);
+    lane_each<W, K>(lane, a.c, [&](int k, int i) {
         float g[W], v[W], w[W], rest[W] = {};
-        load_n(g, dy + i);
-        load_n(v, x + i);
-        load_n(w, a.w + i);
+        dy.get(g, k, i);
+        x.get(v, k, i);
+        load_n(w, weights + i);
         if (a.residual)
-            load_n(rest, a.residual + row * a.c + i);
+            residual.get(rest, k, i);
 #pragma unroll
         for (int j = 0; j < W; j++) {
             float x_hat = (v[j] - m) * r;
-            if (dw) {
-                dw[j * (a.c / W) + i / W] += g[j] * x_hat;
-                db[j * (a.c / W) + i / W] += g[j];
+            if (sum) {
+                struct slopes *to = &sum[((K ? k : i / (WARP * W)) * W + j) * GAP + lane / W];
+                *to = {to->dw + g[j] * x_hat, to->db + g[j]};
             }
             rest[j] += r * (g[j] * w[j] - g_mean - x_hat * gx_mean);
         }
         store_n(a.dx + row * a.c + i, rest);
-    }
+    });
 }
 
+/* Blocks that fit on a multiprocessor without spilling registers. */
+template <int K> constexpr int NORM_BLOCKS = K == 0 ? 2 : K <= 3 ? 3 : K <= 6 ? 2 : 1;
+
 /* A block takes the rows [blockIdx.x·run, …): part[blockIdx.x] gets their dw (C), then db (C). */
-template <typename T, int W>
-__global__ void norm_bwd_runs(struct norm_bwd_args<T> a, float *part, int64_t run)
+template <typename T, int W, int K>
+__global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
+    norm_bwd_runs(struct norm_bwd_args<T> a, float *part, int64_t run)
 {
     CUDA_SHARED(bytes);
-    float *all = (float *)bytes;
-    int warps_n = (int)blockDim.x / WARP, warp = (int)threadIdx.x / WARP;
+    struct slopes *all = (struct slopes *)bytes;
+    int warps_n = (int)blockDim.x / WARP, warp = (int)threadIdx.x / WARP, each = slopes_of<W>(a.c);
     int64_t first = blockIdx.x * run, end = first + run < a.n ? first + run : a.n;
-    for (int64_t i = threadIdx.x; i < warps_n * 2 * a.c; i += blockDim.x)
-        all[i] = 0;
+    for (int i = (int)threadIdx.x; i < warps_n * each; i += (int)blockDim.x)
+        all[i] = {0, 0};
     __syncthreads();
-    float *dw = all + warp * 2 * a.c;
     for (int64_t row = first + warp; row < end; row += warps_n)
-        norm_bwd_row<T, W>(a, row, dw, dw + a.c);
+        norm_bwd_row<T, W, K>(a, row, all + warp * each);
     __syncthreads();
-    for (int64_t i = threadIdx.x; i < 2 * a.c; i += blockDim.x) {
-        float sum = 0;
+    part += blockIdx.x * 2 * (int64_t)a.c;
+    for (int i = (int)threadIdx.x; i < a.c; i += (int)blockDim.x) {
+        const struct slopes *at = all + (i / (WARP * W) * W + i % W) * GAP + i / W % WARP;
+        struct slopes sum = {0, 0};
         for (int k = 0; k < warps_n; k++)
-            sum += all[k * 2 * a.c + i];
-        int c = (int)a.c, at = (int)i % c, groups = c / W; /* c floats lie in shared memory */
-        part[blockIdx.x * 2 * a.c + (i - at) + at % groups * W + at / groups] = sum;
+            sum = {sum.dw + at[k * each].dw, sum.db + at[k * each].db};
+        part[i] = sum.dw, part[a.c + i] = sum.db;
     }
 }
 
@@ -174,7 +272,7 @@ template <typename T, int W> __global__ void norm_bwd_rows(struct norm_bwd_args<
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (row < a.n)
-        norm_bwd_row<T, W>(a, row, nullptr, nullptr);
+        norm_bwd_row<T, W, 0>(a, row, nullptr);
 }
 
 /* The second stage: dw and db from parts_n parts, 32 columns a block; a warp takes every WARPS-th
@@ -201,26 +299,29 @@ static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, i
 
 /* Blocks: four for each of an H200's 132 multiprocessors; the cut is by shape alone. */
 constexpr int64_t RUNS_MOST = 528;
-constexpr size_t SHARED_MOST = 96 * 1024;
+constexpr size_t SHARED_MOST = 96 * 1024; /* of dw and db alone; with gaps 99 KiB at most */
 
 template <typename T, int W>
 static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T> &a, float *part,
                           int64_t *runs_out)
 {
     int warps = WARPS;
-    size_t copy_bytes = 2 * (size_t)a.c * sizeof(float);
-    while (warps > 1 && warps * copy_bytes > SHARED_MOST)
+    size_t part_bytes = 2 * (size_t)a.c * sizeof(float),
+           copy_bytes = sizeof(struct slopes) * (size_t)slopes_of<W>(a.c);
+    while (warps > 1 && warps * part_bytes > SHARED_MOST)
         warps /= 2;
-    if (warps * copy_bytes <= SHARED_MOST) {
+    if (warps * part_bytes <= SHARED_MOST) {
         int64_t run = round_up(ceil_div(a.n, RUNS_MOST), warps),
                 runs = *runs_out = ceil_div(a.n, run);
-        if (runs * copy_bytes > cuda->scratch_bytes)
+        if (runs * part_bytes > cuda->scratch_bytes)
             return CUDA_REFUSAL_SCRATCH;
-        return cuda_launch(norm_bwd_runs<T, W>, (unsigned)runs, warps * WARP, warps * copy_bytes,
-                           cuda->stream, a, part, run);
+        return norm_kept<T, W>(a.c, [&](auto k) {
+            return cuda_launch(norm_bwd_runs<T, W, decltype(k)::value>, (unsigned)runs,
+                               warps * WARP, warps * copy_bytes, cuda->stream, a, part, run);
+        });
     }
     int64_t run = ceil_div(a.n, 64), runs = *runs_out = ceil_div(a.n, run);
-    if (runs * copy_bytes > cuda->scratch_bytes)
+    if (runs * part_bytes > cuda->scratch_bytes)
         return CUDA_REFUSAL_SCRATCH;
     CUDA_TRY(cuda_launch(norm_bwd_columns<T>, dim3((unsigned)ceil_div(a.c, 128), (unsigned)runs),
                          128, 0, cuda->stream, a, part, run));
@@ -235,13 +336,15 @@ extern "C" int norm_bwd_cuda(const struct cuda *cuda, const struct norm_bwd *a)
     if (a->dx.dtype != a->x.dtype || a->dy.dtype != a->x.dtype || a->w.dtype != a->x.dtype ||
         a->dw.dtype != DTYPE_F32)
         return CUDA_REFUSAL_DTYPE;
+    if (a->c > C_MOST)
+        return CUDA_REFUSAL_SHAPE;
     if (a->n > 0)
         CUDA_TRY(cuda_floats(a->x.dtype, [&](auto t) {
             using T = decltype(t);
             struct norm_bwd_args<T> args = {
                 (T *)a->dx.data, (const T *)a->dy.data, (const T *)a->x.data, (const T *)a->w.data,
                     (const T *)a->dresidual.data, (const float *)a->mean.data,
-                    (const float *)a->rstd.data, a->n, a->c
+                    (const float *)a->rstd.data, a->n, (int)a->c
             };
             bool is_aligned =
                 all_aligned<T>(a->c, {args.dx, args.dy, args.x, args.w, args.residual});

@@ -217,6 +217,11 @@ static void all_match_plain(void **state)
             emu_seed(seed);
             norm(&s, (enum dtype)t, 37, 128);
             norm(&s, (enum dtype)t, 5, 33);
+            norm(&s, (enum dtype)t, 9, 768); /* of each number of places that a lane keeps */
+            norm(&s, (enum dtype)t, 5, 1000);
+            norm(&s, (enum dtype)t, 20, 1280);
+            norm(&s, (enum dtype)t, 9, 1600);
+            norm(&s, (enum dtype)t, 3, 2304);  /* kept no more */
             norm(&s, (enum dtype)t, 3, 13000); /* wider than the copies of dw and db that fit */
             embed(&s, (enum dtype)t, 40, 48);
             embed(&s, (enum dtype)t, 10, 5);

@@ -43,7 +43,7 @@ case $mode in
 look) look ;;
 first | test | bench)
     look || exit 1
-    for program in convoy "$([ "$DRY" = 1 ] && echo dry_tests || echo gpu_tests)"; do
+    for program in convoy "$(test_program)"; do
         [ -x "$GPU/$program" ] || { say "gpu-$mode: no $GPU/$program; make gpu-carry builds it where nvcc is"; exit 1; }
     done
     can_write || exit 1

@@ -165,9 +165,7 @@ text_for_training() { cp "$top/assets/alice.txt" "$work/text"; }
 
 # ---- steps of more than one mode ----
 
-kernels() { # family
-    if [ "$DRY" = 1 ]; then within 300 "$GPU/dry_tests" "$1"; else within 300 "$GPU/gpu_tests" "$1"; fi
-}
+kernels() { within 300 "$GPU/$(test_program)" "$1"; } # family
 runtime() {
     [ "$DRY" = 1 ] && return 77
     within 120 "$GPU/gpu_tests" runtime
@@ -197,4 +195,5 @@ sanitizer() { # tool, command...
     return $rc
 }
 
-families() { sed -n 's/^    X(.*/&/p' "$here/real.h" | grep -o '([a-z_]*)' | tr -d '()'; }
+test_program() { if [ "$DRY" = 1 ]; then echo dry_tests; else echo gpu_tests; fi; }
+families() { "$GPU/$(test_program)" list | sed -n 's/^family //p'; }

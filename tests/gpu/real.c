@@ -273,7 +273,7 @@ static const struct {
 static void list_commands(void)
 {
     for (size_t i = 0; i < COMMANDS_N; i++)
-        printf("%s\n", commands[i].name);
+        printf("command %s\n", commands[i].name);
 }
 
 /* run_command — its exit code; -1: argv names none. */
@@ -297,7 +297,7 @@ static int list(void)
 {
     list_commands();
     for (size_t i = 0; i < FAMILIES_N; i++)
-        printf("%s\n", families[i].name);
+        printf("family %s\n", families[i].name);
     return 0;
 }
 

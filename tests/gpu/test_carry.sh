@@ -16,8 +16,8 @@ cp gpu/convoy gpu/libcmocka.so.0
 : >gpu/dry_tests
 archive
 ok "an archive is made" is "$rc" 0
-ok "it has the programs, the scripts and a text, and nothing else" is "$(tar -tzf gpu/gpu.tar.gz | sort | tr '\n' ' ')" \
-    "$(printf '%s\n' assets/alice.txt build/gpu/{convoy,gpu_tests,libcmocka.so.0} tests/gpu/gpu{,_bench,_first,_lib,_test}.sh tests/gpu/gpu_results.awk \
+ok "it has the programs, the scripts, a text and the golden cases, and nothing else" is "$(tar -tzf gpu/gpu.tar.gz | sort | tr '\n' ' ')" \
+    "$(printf '%s\n' assets/alice.txt $(cd "$root" && ls -d tests/golden/{lm,qa}/*) build/gpu/{convoy,gpu_tests,libcmocka.so.0} tests/gpu/gpu{,_bench,_first,_lib,_test}.sh tests/gpu/gpu_results.awk \
         tests/gpu/predicted.tsv tests/gpu/torch_gpt2.py | sort | tr '\n' ' ')"
 sum=$(sha256sum <gpu/gpu.tar.gz)
 archive

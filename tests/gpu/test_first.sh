@@ -30,7 +30,7 @@ script bin/python3 <<'END'
 #!/bin/bash
 case "$*" in
 *'import torch'*) exit 0 ;;
-*'import nvidia'*) exit 1 ;;
+*'import nvidia'*) [ -n "${FAKE_NVIDIA:-}" ] && printf '%s\n' $FAKE_NVIDIA ;;
 *torch_gpt2.py*) echo "torch=2.9.0 dtype=bf16 median_ms=146.0 tokens_per_s=450000.0 best_tokens_per_s=460000.0 peak_gpu_mib=40000" ;;
 esac
 END
@@ -46,10 +46,18 @@ script gpu/convoy <<'END'
 #!/bin/bash
 echo "convoy $*" >>"$FAKE/calls"
 case "$1" in
-version) printf 'convoy 0.1.0\ncommit 0123456789ab\ncuda       13.0: sm_90a\ncublaslt   13.1.0 from /lib/libcublasLt.so.13\n' ;;
+version)
+    for file in "${CONVOY_LIB_DIR:-/none}"/lib*; do echo "library $(readlink "$file")" >>"$FAKE/calls"; done
+    echo "loader ${LD_LIBRARY_PATH:-}" >>"$FAKE/calls"
+    printf 'convoy 0.1.0\ncommit 0123456789ab\ncuda       13.0: sm_90a\ncublaslt   13.1.0 from /lib/libcublasLt.so.13\n'
+    ;;
 help) case " $2 " in *" ${FAKE_WITHOUT:-none} "*) exit 64 ;; esac ;;
 train)
     for word; do case $word in *=*) declare "set_${word%%=*}=${word#*=}" ;; esac; done
+    if [ "${FAKE_WITHOUT:-}" = cudnn ] && [ "${set_ATTENTION:-}" = cudnn ]; then
+        echo "2026-11-22T00:00:00Z error dev_cuda_attention  ATTENTION=cudnn: no libcudnn_graph.so.9 in /lib" >&2
+        exit 69
+    fi
     [ "${FAKE_HANG:-}" != "${set_MODEL:-}" ] || { echo $$ >"$FAKE/hang.pid"; exec sleep 1000; }
     ms=123.0 mfu=43.0
     [ "$set_MODEL" != gpt2-xl ] || mfu=49.1
@@ -57,6 +65,9 @@ train)
         echo "{\"step\":$i,\"epoch\":1,\"loss\":${FAKE_LOSS:-3.0},\"grad_norm\":0.5,\"lr\":1,\"tokens\":1,\"step_ms\":$ms}"
     done >"${set_METRICS_FILE:-/dev/null}"
     echo "step 12/12 mfu $mfu%"
+    echo "2026-11-22T00:00:00Z info  dev_cuda  products by cuBLASLt 13.1.0 from /lib/libcublasLt.so.13"
+    echo "2026-11-22T00:00:00Z info  blas_plan  cuBLASLt does not support 16x20x64 with DGELU: this product is split"
+    echo "2026-11-22T00:00:00Z info  dev_cuda_graph  repeated work is submitted to the GPU as CUDA graphs: the first has 350 operations, 500 nodes"
     [ "${set_CUDA_TIMES:-}" != 1 ] || {
         echo "2026-11-22T00:00:00Z info  dev_cuda_times  times of operations: the mean of 8 steps; all operations of a step take 120.000 ms"
         echo "2026-11-22T00:00:00Z info  dev_cuda_times  times: operation        shape     calls   ms  share rate"
@@ -70,8 +81,9 @@ script gpu/gpu_tests <<'END'
 #!/bin/bash
 echo "gpu_tests $*" >>"$FAKE/calls"
 [ "${FAKE_HANG:-none}" != "${1:-}" ] || { echo $$ >"$FAKE/hang.pid"; exec sleep 1000; }
+families="adamw attention cast combine compress dropout embed gelu grad_scale halves matmul norm reduce xent"
 case "${1:-}" in
-list) printf 'golden\nruntime\nbench\ntune\n' ;;
+list) printf 'command %s\n' golden runtime bench tune && printf 'family %s\n' $families ;;
 runtime) echo 'ok 1 - an event in a graph' ;;
 golden) [ "${FAKE_FAIL:-}" != golden ] || { echo 'not ok 1 - golden_lm'; exit 1; } ;;
 tune) echo "table" >"$2" ;;
@@ -81,7 +93,7 @@ bench)
     printf 'xent 8192x50257 stride 50304 bf16\tGB/s\t1800.0\t0.600\t0.9000\nadamw 124M fp32\tGB/s\trefused\t\t\n'
     ;;
 *)
-    for family in ${1:-adamw attention cast combine compress dropout embed gelu grad_scale halves matmul norm reduce xent}; do
+    for family in ${1:-$families}; do
         [ "$family" != "${FAKE_CRASH:-none}" ] || kill -SEGV $$
         echo "# family $family ok"
     done
@@ -127,6 +139,10 @@ ok "and on the page" page '^\| attention_bwd \| 64x1024x12x64,bf16 \| 12.0 \| 20
 ok "graphs are compared in speed: on and off" json '[.rows[].name | select(startswith("step gpt2 "))] == ["step gpt2 B64 T1024 bf16", "step gpt2 B64 T1024 bf16 CUDA_GRAPH=off"]'
 raw() { local name; for name in kernels.tap kernels.tsv times.log nvidia-smi.txt dmon.txt torch_bf16.log tuned.txt version.txt bench_gpt2_B64_.log bench_gpt2-xl_B16_.log; do [ -s "results/first/$name" ] || { echo "# no $name"; return 1; }; done; }
 ok "raw logs are kept" raw
+ok "which way a run went stands beside it" json '.steps[] | select(.name == "step gpt2:64") | .note ==
+    "CUDA graphs: 350 operations, 500 nodes; products by cuBLASLt 13.1.0 from /lib/libcublasLt.so.13; products that cuBLASLt refused: 1"'
+in_sources() { local k; for k in $(grep -oE 'regex:[^ ]*' calls | sed 's/.*://'); do grep -qE "$k[a-z_]*\(" "$root"/kernels/*.cu || { echo "# no kernel $k"; return 1; }; done; }
+ok "the kernels that ncu looks for exist" in_sources
 ok "ncu is asked for five kernels" called '^ncu .*regex:(attention_bwd_mma|attention_fwd_mma|xent_row|norm_bwd|gelu_fwd) ' 5
 ok "memcheck looks at one family" called '^sanitizer --tool memcheck .*gpu_tests reduce$' 1
 ok "16-bit losses are compared: cuDNN with own, cuBLASLt with own" called 'train .*(ATTENTION=cudnn|ATTENTION=own|CONVOY_BLAS=auto|CONVOY_BLAS=off)$' 4
@@ -166,6 +182,18 @@ kill -TERM "$pid"
 finish
 ok "a run that is ended from outside ends at once and keeps what it has" is "$rc $(jq -r '.steps[0].outcome' results/first.json)" "143 ok"
 ok "neither its sampler nor the step under way stay behind" eval 'wait_for 10 has_ended hang.pid && has_ended dmon.pid'
+
+# ---- libraries ----
+
+mkdir -p one/cublas/lib one/cudnn/lib two/cublas/lib two/nccl/lib
+touch one/cublas/lib/libcublasLt.so.13 one/cudnn/lib/libcudnn_graph.so.9 two/cublas/lib/libcublasLt.so.13 two/nccl/lib/libnccl.so.2
+first FAKE_NVIDIA="$tmp/one $tmp/two" ONLY=environment
+ok "libraries of all folders of the package nvidia are found, the first of a name counts" is "$(sed -n "s,^library $tmp/,,p" calls | sort -u | tr '\n' ' ')" \
+    "one/cublas/lib/libcublasLt.so.13 one/cudnn/lib/libcudnn_graph.so.9 two/nccl/lib/libnccl.so.2 "
+first CONVOY_LIB_DIR="$tmp/two" LD_LIBRARY_PATH=/old ONLY=environment
+ok "the caller's folder of libraries is the loader's too" called "^loader $tmp/two:$tmp/two/cublas/lib:$tmp/two/nccl/lib:/old\$" 2
+first FAKE_WITHOUT=cudnn ONLY='ATTENTION'
+ok "where cuDNN is missing its comparison is skipped" json '.steps[0].outcome == "skipped" and .steps[0].note == "no cuDNN here"'
 
 # ---- what is missing ----
 

@@ -48,7 +48,7 @@ static void matmul_fwd_finish(const struct matmul_fwd *a, int64_t row, int64_t c
     if (a->b.data)
         u += (double)((const float *)a->b.data)[col];
     if (a->pre.data)
-        ((float *)a->pre.data)[at] = (float)u;
+        u = ((float *)a->pre.data)[at] = (float)u;
     if (a->act == MATMUL_ACT_GELU)
         u = matmul_gelu(u);
     float *y = (float *)a->y.data + row * (a->y_stride ? a->y_stride : a->out) + col;

@@ -18,7 +18,7 @@ enum matmul_act { MATMUL_ACT_NONE, MATMUL_ACT_GELU };
 
 /* matmul_fwd — u = x·w + b;  y = act(u), or y = residual + dropout(u).
  * out  y (N,O)  row stride y_stride elements (0: O); must not overlap x or w; may be residual
- *      pre (N,O)  u, kept for the backward of GELU; NULL: not kept (act GELU only)
+ *      pre (N,O)  u, kept for GELU's backward; act takes u as kept. NULL: not kept (act GELU only)
  * in   x (N,I) · w in `layout` · b (O) or NULL
  *      residual (N,O)  or NULL (act NONE only)
  * Needs any sizes ≥ 1. GELU is the tanh form: 0.5u(1+tanh(√(2/π)(u+0.044715u³))) (Hendrycks, Gimpel

@@ -77,6 +77,15 @@ __device__ static inline void finish_put(const struct tensor &t, int64_t at, con
         finish_put_as((f16 *)t.data + at, x, n, is_even);
 }
 
+/* finish_round — u as it was stored in t: what follows gives the bits of a kernel that reads t. */
+__device__ static inline void finish_round(float (&u)[2], const struct tensor &t)
+{
+    if (t.dtype == DTYPE_BF16)
+        u[0] = to_float(from_float<bf16>(u[0])), u[1] = to_float(from_float<bf16>(u[1]));
+    else if (t.dtype == DTYPE_F16)
+        u[0] = to_float(from_float<f16>(u[0])), u[1] = to_float(from_float<f16>(u[1]));
+}
+
 /* Sums u0, u1 of row `row`, columns col and col+1 (col even); elements outside of C are skipped. */
 __device__ static inline void finish_pair(const struct finish &f, int row, int col, float u0,
                                           float u1)
@@ -90,8 +99,10 @@ __device__ static inline void finish_pair(const struct finish &f, int row, int c
         finish_get(x, f.bias, col, n, f.is_even);
         u[0] += x[0], u[1] += x[1];
     }
-    if (f.pre.data)
+    if (f.pre.data) {
         finish_put(f.pre, at, u, n, f.is_even);
+        finish_round(u, f.pre);
+    }
     if (f.has_gelu)
         u[0] = gelu(u[0]), u[1] = gelu(u[1]);
     if (f.gelu_of.data) {

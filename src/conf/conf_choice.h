@@ -22,7 +22,8 @@
     X(PRECISION, AUTO, "auto") X(PRECISION, FP32, "fp32") X(PRECISION, TF32, "tf32") \
     X(PRECISION, BF16, "bf16") X(PRECISION, FP16, "fp16")
 #define CONF_RECOMPUTE_LIST(X) \
-    X(RECOMPUTE, NONE, "none") X(RECOMPUTE, ATTENTION, "attention") X(RECOMPUTE, BLOCK, "block")
+    X(RECOMPUTE, NONE, "none") X(RECOMPUTE, LIGHT, "light") \
+    X(RECOMPUTE, ATTENTION, "attention") X(RECOMPUTE, BLOCK, "block") X(RECOMPUTE, AUTO, "auto")
 #define CONF_CUDA_GRAPH_LIST(X) X(CUDA_GRAPH, AUTO, "auto") X(CUDA_GRAPH, OFF, "off")
 #define CONF_BACKEND_LIST(X) \
     X(BACKEND, AUTO, "auto") X(BACKEND, SELF, "self") X(BACKEND, TCP, "tcp") \

@@ -72,6 +72,7 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
 {
     ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b,
             (long long)t, (long long)dims->context);
+    ASSERTF(recompute < MODEL_RECOMPUTE_AUTO, "recompute %d", (int)recompute);
     return model_ops(dims)->plan(dims, b, t, recompute, want_grad, dtype, acts, scratch, out);
 }
 

@@ -22,7 +22,16 @@
 
 enum model_arch { MODEL_ARCH_GPT2, MODEL_ARCH_N };
 enum model_task { MODEL_TASK_LM, MODEL_TASK_QA, MODEL_TASK_N };
-enum model_recompute { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_ATTENTION, MODEL_RECOMPUTE_BLOCK };
+/* What a backward pass computes again, from nothing to most; each includes those before it.
+ * LIGHT: outputs of LayerNorm and GELU. ATTENTION: attention and its input. BLOCK: all of a block
+ * but its input. */
+enum model_recompute {
+    MODEL_RECOMPUTE_NONE,
+    MODEL_RECOMPUTE_LIGHT,
+    MODEL_RECOMPUTE_ATTENTION,
+    MODEL_RECOMPUTE_BLOCK,
+    MODEL_RECOMPUTE_AUTO /* to be decided before model_plan (node/plan_choice.h) */
+};
 
 struct model_dims {
     char name[64];

@@ -11,7 +11,10 @@
 #include "node/config_map.h"
 
 #define SUPERVISOR_BYTES ((int64_t)12 << 20)
-#define SYSTEM_PART 64  /* of the machine's memory: the system's own, never free */
+#define SYSTEM_PART 64 /* of the machine's memory: the system's own, never free */
+/* What a choice of ours leaves free: other processes share a machine's memory, not a GPU's. */
+#define HOST_MARGIN_PART 8
+#define DEVICE_MARGIN_PART 32
 #define NODES_LINEAR 16 /* nodes are tried one by one up to here, then doubled */
 #define RANKS_MOST 1024 /* more ranks than this are not tried */
 
@@ -128,8 +131,9 @@ static void try_tokens(const struct memory_check *f, const struct trainer_config
 static void try_recompute(const struct memory_check *f, const struct trainer_config *from,
                           struct text *out)
 {
-    static const char *const words[] = {
-        [MODEL_RECOMPUTE_ATTENTION] = "attention", [MODEL_RECOMPUTE_BLOCK] = "block"};
+    static const char *const words[] = {[MODEL_RECOMPUTE_LIGHT] = "light",
+                                        [MODEL_RECOMPUTE_ATTENTION] = "attention",
+                                        [MODEL_RECOMPUTE_BLOCK] = "block"};
     struct trainer_config c = *from;
     for (int way = (int)from->step.recompute + 1; way <= MODEL_RECOMPUTE_BLOCK; way++) {
         c.step.recompute = (enum model_recompute)way;
@@ -295,12 +299,25 @@ static enum status log_planned(const struct memory_check *f, const struct need *
     return ST_OK;
 }
 
-/* check — ST_OK, or the table and the sentence with what fits. */
-static enum status check(const struct memory_check *f, const struct trainer_config *c)
+/* take_way — of the ways that a config leaves open the first that fits, else the last. */
+static void take_way(const struct memory_check *f, struct trainer_config *c)
 {
+    struct plan_way ways[PLAN_WAYS_MAX];
+    int ways_n = plan_choice_ways(&c->step, &f->place, ways), way = 0;
+    do
+        plan_choice_set(&c->step, ways[way]);
+    while (!fits(f, c, f->place.at) && ++way < ways_n);
+}
+
+/* check — ST_OK, or the table and the sentence with what fits. */
+static enum status check(const struct memory_check *f, const struct trainer_config *asked)
+{
+    struct trainer_config config = *asked;
+    const struct trainer_config *c = &config;
     struct need need;
     struct text would = {.limit = 512};
     char why[384];
+    take_way(f, &config);
     TRY(measure(f, c, f->place.at, &need));
     enum status st = compare_memory(f, &need, why, sizeof why);
     int workers_n = f->is_device ? 1 : f->place.at.locals;
@@ -330,6 +347,13 @@ static void read_host(struct memory_check *f)
                         : available.total_bytes - available.total_bytes / SYSTEM_PART;
     f->each_bytes = available.process_bytes;
     f->owner = available.is_group ? "the control group (a container's limit)" : "the machine";
+}
+
+/* limit_each — half of the address space of a node's workers is for the memory that they share. */
+static void limit_each(struct memory_check *f)
+{
+    if (f->place.at.locals > 1 && f->each_bytes >= 0)
+        f->each_bytes /= 2;
 }
 
 static void read_device(struct memory_check *f, const struct dev *dev)
@@ -364,8 +388,7 @@ enum status memory_check_train(const struct conf *conf)
     config.step.store.dtype = device_dtype(conf, is_discrete);
     set_place(&f, is_discrete);
     read_host(&f);
-    if (f.place.at.locals > 1 && f.each_bytes >= 0)
-        f.each_bytes /= 2; /* the other half of the address space is for the shared memory */
+    limit_each(&f);
     return check(&f, &config);
 }
 
@@ -378,6 +401,26 @@ enum status memory_check_device(const struct conf *conf, const struct trainer_co
     set_place(&f, true);
     read_device(&f, dev);
     return check(&f, config);
+}
+
+enum status memory_check_offer(const struct conf *conf, const struct trainer_config *config,
+                               const struct dev *dev, int64_t *need_bytes, struct plan_offer *out)
+{
+    struct memory_check f = {.conf = conf};
+    struct need need;
+    set_place(&f, dev_is_discrete(dev));
+    if (f.place.is_discrete)
+        read_device(&f, dev);
+    else
+        read_host(&f);
+    limit_each(&f);
+    TRY(measure(&f, config, f.place.at, &need));
+    *need_bytes = need.sum;
+    int64_t all_bytes = f.each_bytes < 0 ? -1 : f.each_bytes * f.place.at.locals;
+    bool is_limited = is_over(f.free_bytes, all_bytes);
+    out->free_bytes = is_limited ? all_bytes : f.free_bytes;
+    out->margin_bytes = out->free_bytes / (f.is_device ? DEVICE_MARGIN_PART : HOST_MARGIN_PART);
+    return ST_OK;
 }
 
 static enum status check_command(const struct memory_check *f, const char *what,

@@ -23,6 +23,7 @@
 #include "node/device.h"
 #include "node/dataset_sync.h"
 #include "node/memory_check.h"
+#include "node/plan_choice.h"
 #include "node/gpu_stats.h"
 #include "node/generations.h"
 #include "node/config_map.h"
@@ -47,6 +48,7 @@ struct worker {
     struct feed *feed, *val_feed;
     struct text settings;
     struct trainer_config config;
+    struct plan_way way; /* of the last generation */
 };
 
 static void publish_phase(struct worker *w, enum board_phase phase)
@@ -140,6 +142,7 @@ static enum status open_device(struct worker *w)
     w->config.step.store.dtype = device_dtype(w->conf, dev_is_discrete(w->dev));
     config_map_settings(w->conf, &w->config, &w->settings);
     w->config.settings_json = w->settings.data;
+    w->way.recompute = MODEL_RECOMPUTE_AUTO;
     dev_info(w->dev, &info);
     text_copy(w->stats.device, sizeof w->stats.device, info.name);
     if (is_logger(w))
@@ -216,7 +219,9 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     set_generation(w, w->node.restarts == 0 && generation == 1);
     w->config.step.comm = comm;
     publish_loading(w);
-    return trainer_run(&w->config);
+    struct trainer_config config = w->config;
+    TRY(plan_choice_make(w->conf, comm, w->dev, &config, &w->way));
+    return trainer_run(&config);
 }
 
 /* wait_for_world — other ranks are still loading, starting or lost. The numbers of training stay on

@@ -1,8 +1,10 @@
 /* bench_step — whole updates of GPT-2 124M in fp32 (forward, backward, AdamW) against the floor of
  * this machine.
  *
- *   bench_step [level=NAME] [steps [B T]]     default: 7 updates of each of (4,64) (4,256) (1,1024)
+ *   bench_step [level=NAME] [recompute=WORD] [steps [B T]]
+ *     default: 7 updates of each of (4,64) (4,256) (1,1024)
  *     NAME: amx, avx512, avx2, sse4, plain; default: the best of this machine
+ *     WORD: none (default), light, attention, block
  *
  * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in
  * place. Both limits are measured between the updates of the same run; medians are compared. Each
@@ -35,7 +37,7 @@ struct shape {
 static const struct shape shapes[] = {
     {4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}};
 
-static int level = CPU_ISA_N;
+static int level = CPU_ISA_N, recompute = MODEL_RECOMPUTE_NONE;
 
 struct times {
     double all, forward, head, backward, norm, update, peak, peak_amx, bandwidth;
@@ -134,6 +136,7 @@ static struct step *open_step(const struct shape *shape, struct dev *dev)
                                  .global_samples = shape->b,
                                  .seq_tokens = shape->t,
                                  .seed = 1,
+                                 .recompute = (enum model_recompute)recompute,
                                  .optim = {.kind = OPTIM_KIND_ADAMW,
                                            .beta1 = 0.9,
                                            .beta2 = 0.95,
@@ -227,18 +230,29 @@ static bool run(const struct shape *shape, int steps)
     return is_good;
 }
 
-/* Takes level=NAME from the arguments. */
-static void take_level(int *argc, char **argv)
+/* Takes key=NAME from the arguments: its number, or `usual`. */
+static int take_word(int *argc, char **argv, const char *key, const char *const *names, int names_n,
+                     int usual)
 {
-    static const char *const names[CPU_ISA_N] = {"plain", "sse4", "avx2", "avx512", "amx"};
-    if (*argc < 2 || strncmp(argv[1], "level=", 6) != 0)
-        return;
-    for (level = 0; level < CPU_ISA_N && strcmp(argv[1] + 6, names[level]) != 0;)
-        level++;
-    if (level == CPU_ISA_N)
-        need(FAIL(ST_BUG, "%s: no such level", argv[1]));
+    size_t key_n = strlen(key);
+    int i = 0;
+    if (*argc < 2 || strncmp(argv[1], key, key_n) != 0)
+        return usual;
+    while (i < names_n && strcmp(argv[1] + key_n, names[i]) != 0)
+        i++;
+    if (i == names_n)
+        need(FAIL(ST_BUG, "%s: no such value", argv[1]));
     memmove(argv + 1, argv + 2, (size_t)(*argc - 2) * sizeof *argv);
     (*argc)--;
+    return i;
+}
+
+static void take_words(int *argc, char **argv)
+{
+    static const char *const levels[] = {"plain", "sse4", "avx2", "avx512", "amx"};
+    static const char *const ways[] = {"none", "light", "attention", "block"};
+    level = take_word(argc, argv, "level=", levels, CPU_ISA_N, CPU_ISA_N);
+    recompute = take_word(argc, argv, "recompute=", ways, 4, MODEL_RECOMPUTE_NONE);
 }
 
 static bool run_apart(const struct shape *shape, int steps)
@@ -259,7 +273,7 @@ int main(int argc, char **argv)
 {
     int64_t steps = 7;
     struct shape one = {0};
-    take_level(&argc, argv);
+    take_words(&argc, argv);
     if (argc > 1 && text_parse_i64(argv[1], 1, STEPS_MAX, &steps) != TEXT_OK)
         return fprintf(stderr, "bench_step [steps [B T]]\n"), 2;
     if (argc > 3 && text_parse_i64(argv[2], 1, 1024, &one.b) == TEXT_OK &&

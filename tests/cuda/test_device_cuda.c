@@ -143,6 +143,7 @@ static struct memory_plan plan_of(int ranks)
     kt_ok(open_conf("MODEL=gpt2-nano BATCH_SIZE=1 GLOBAL_BATCH=2", &conf));
     kt_ok(config_map_dims(conf, &dims, &has_weights));
     kt_ok(config_map_trainer(conf, &dims, has_weights, &config));
+    config.step.recompute = MODEL_RECOMPUTE_NONE;
     kt_ok(memory_plan_train(&config, &place, &plan));
     conf_close(conf);
     return plan;

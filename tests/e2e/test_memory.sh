@@ -53,11 +53,13 @@ with_memory() { # with_memory TOTAL_KB AVAILABLE_KB SETTING… — $rc, out, err
 }
 gib=$((1 << 20))
 if with_memory $((8 * gib)) $((7 * gib)) $tiny STEPS=1 && [ $rc = 0 ]; then
-    with_memory $((24 * gib)) $((23 * gib)) LAYERS=32 EMBED=2560 HEADS=32
+    with_memory $((24 * gib)) $((23 * gib)) LAYERS=32 EMBED=2560 HEADS=32 RECOMPUTE=light
     ok "2.7 billion parameters on 24 GiB: 78" is "$rc" 78
     ok "and over how many workers they would go" grep -Eq 'what would fit: SHARD=full RECOMPUTE=block on [0-9]+ workers' err
-    with_memory $((8 * gib)) $((6 * gib)) MODEL=gpt2 BATCH_SIZE=32
+    with_memory $((8 * gib)) $((6 * gib)) MODEL=gpt2 BATCH_SIZE=32 RECOMPUTE=light
     ok "a batch too large: 78, with smaller ones that fit" is "$rc $(grep -Ec 'BATCH_SIZE=[0-9]+ GLOBAL_BATCH=32; SEQ_LEN=[0-9]+; RECOMPUTE=' err)" "78 1"
+    with_memory $((8 * gib)) $((420 << 10)) MODEL=gpt2-nano BATCH_SIZE=32 SEQ_LEN=128 STEPS=1
+    ok "RECOMPUTE=auto takes more of it where memory is short, and says why" grep -Eq 'RECOMPUTE=auto takes (attention|block): needs [0-9.]+ MiB of the 420.0 MiB that are free on rank 0, which has least; RECOMPUTE=[a-z]+ SHARD=none would need' err
     with_memory $((64 * gib)) $((1 * gib)) MODEL=gpt2 BATCH_SIZE=1
     ok "memory that others hold just now: 75" is "$rc $(grep -c 'other processes hold the rest' err)" "75 1"
 else
@@ -73,7 +75,7 @@ limit=memory.limit_in_bytes
 [ -n "$group" ] && [ -e "$group/memory.max" ] && limit=memory.max
 in_group() { (echo "$BASHPID" >"$group/cgroup.procs" && exec "$convoy" train $quiet "$@" >out 2>err); }
 if [ -n "$group" ] && echo $((512 << 20)) 2>/dev/null >"$group/$limit"; then
-    small="MODEL=gpt2-nano LAYERS=8 EMBED=256 VOCAB=8192 CONTEXT=512 SEQ_LEN=512 STEPS=1 OMP_NUM_THREADS=2"
+    small="MODEL=gpt2-nano LAYERS=8 EMBED=256 VOCAB=8192 CONTEXT=512 SEQ_LEN=512 STEPS=1 RECOMPUTE=light OMP_NUM_THREADS=2"
     export OMP_NUM_THREADS=2
     small=${small% *}
     rc=0

@@ -82,14 +82,17 @@ static size_t planned(enum model_recompute recompute, bool want_grad, size_t *sc
 static void test_plan(void **state)
 {
     (void)state;
-    size_t s[4], none = planned(MODEL_RECOMPUTE_NONE, true, &s[0]),
+    size_t s[5], light = planned(MODEL_RECOMPUTE_LIGHT, true, &s[0]),
                  attention = planned(MODEL_RECOMPUTE_ATTENTION, true, &s[1]);
     size_t block = planned(MODEL_RECOMPUTE_BLOCK, true, &s[2]),
            eval = planned(MODEL_RECOMPUTE_NONE, false, &s[3]);
-    size_t c = 80 * 16 * sizeof(float); /* one (N,C) */
+    size_t all = planned(MODEL_RECOMPUTE_NONE, true, &s[4]);
+    size_t c = 80 * 16 * sizeof(float);       /* one (N,C) */
+    assert_int_equal(all - light, 3 * 6 * c); /* the outputs of LayerNorm and GELU */
+    assert_int_equal(s[4], s[0]);
     /* 10C a block, and a few numbers a row */
-    assert_true(none >= (3 * 10 + 1) * c && none < (3 * 11 + 2) * c);
-    assert_true(attention < none - 3 * 4 * c + c);
+    assert_true(light >= (3 * 10 + 1) * c && light < (3 * 11 + 2) * c);
+    assert_true(attention < light - 3 * 4 * c + c);
     assert_true(block < 6 * c);
     assert_true(eval < block);
     assert_true(s[0] < s[1] && s[1] < s[2]);

@@ -31,6 +31,7 @@ struct tensor gpt2_dw(const struct pass *p, int param); /* where its gradient go
 /* Operations on all N = B·T rows of a pass, with parameters `param` (weight) and `param` + 1
  * (bias).
  * _norm        y = LayerNorm(x); mean and rstd are kept, or not where they are {0}.
+ * _norm_again  y = LayerNorm(x) for a backward pass, unless RECOMPUTE=none kept it.
  * _norm_bwd    dx of the plan = LayerNorm's gradient for dy, plus dx itself when is_residual; and
  *              the gradients of weight and bias.
  * _linear      y = x·W + b; `how` holds y, x and what is fused (GELU, dropout, residual); weights
@@ -38,6 +39,7 @@ struct tensor gpt2_dw(const struct pass *p, int param); /* where its gradient go
  * _linear_bwd  _w: gradients of weight and bias; _x: of x, through GELU where `pre` is given. */
 enum status gpt2_norm(const struct pass *p, int param, struct tensor y, struct tensor mean,
                       struct tensor rstd, struct tensor x);
+enum status gpt2_norm_again(const struct pass *p, int param, struct tensor y, struct tensor x);
 enum status gpt2_norm_bwd(const struct pass *p, int param, struct tensor dy, struct tensor x,
                           struct tensor mean, struct tensor rstd, bool is_residual);
 enum status gpt2_linear(const struct pass *p, int param, struct matmul_fwd how);

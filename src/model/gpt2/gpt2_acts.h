@@ -1,10 +1,13 @@
 /* gpt2_acts — the activations that backward needs, and the scratch that both directions share; for
  * src/model only.
  *
- * Kept for each block, in elements a row; 10C together:
+ * Kept for each block, in elements a row; 16C together:
  * - its input (C), the middle of the block (C), the MLP before GELU (4C)
  * - qkv (3C), the output (C) and lse (H) of attention, mean and rstd of ln_1 and ln_2
- * The outputs of LayerNorm and GELU are computed again. Less is kept:
+ * - the outputs of ln_1 (C), ln_2 (C) and GELU (4C)
+ * Less is kept:
+ * - RECOMPUTE=light and all below: the outputs of LayerNorm and GELU lie in y and wide of the
+ *   scratch; 10C are left.
  * - RECOMPUTE=attention: all blocks share one qkv, output and lse.
  * - RECOMPUTE=block, and without gradients: all blocks share everything but their inputs.
  * Shared tensors are written again in the block's backward before they are read. With a KV cache
@@ -28,6 +31,7 @@ struct gpt2_acts_block {
     struct tensor ln1_mean, ln1_rstd, qkv;      /* (N) (N) (N,3C) */
     struct tensor att, lse;                     /* (N,C) (B,H,T) */
     struct tensor mid, ln2_mean, ln2_rstd, pre; /* (N,C) (N) (N) (N,4C) */
+    struct tensor ln1, ln2, gelu;               /* (N,C) (N,C) (N,4C); may be y, y and wide */
 };
 
 struct gpt2_acts {

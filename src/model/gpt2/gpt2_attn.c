@@ -9,7 +9,6 @@
 static enum status attend(const struct pass *p, int block)
 {
     const struct gpt2_acts_block *a = &gpt2_acts(p)->block[block];
-    struct tensor y = gpt2_acts(p)->y;
     int64_t h = p->dims->heads, d = p->dims->embed / h;
     struct attention_fwd attention = {
         .out = a->att,
@@ -26,8 +25,9 @@ static enum status attend(const struct pass *p, int block)
     struct attention_decode last = {
         .out = a->att, .qkv = a->qkv, .b = 1, .t = p->past + 1, .h = h, .d = d};
     struct tensor rows = tensor_at(a->qkv, p->past * 3 * p->dims->embed);
-    TRY(gpt2_norm(p, gpt2_param(block, GPT2_PARAM_LN1), y, a->ln1_mean, a->ln1_rstd, a->x));
-    TRY(gpt2_linear(p, gpt2_param(block, GPT2_PARAM_QKV), (struct matmul_fwd){.y = rows, .x = y}));
+    TRY(gpt2_norm(p, gpt2_param(block, GPT2_PARAM_LN1), a->ln1, a->ln1_mean, a->ln1_rstd, a->x));
+    TRY(gpt2_linear(p, gpt2_param(block, GPT2_PARAM_QKV),
+                    (struct matmul_fwd){.y = rows, .x = a->ln1}));
     return p->past > 0 ? p->op->attention_decode(p->stream, &last)
                        : p->op->attention_fwd(p->stream, &attention);
 }
@@ -76,8 +76,8 @@ enum status gpt2_attn_bwd(const struct pass *p, int block)
     if (p->recompute == MODEL_RECOMPUTE_ATTENTION)
         TRY(attend(p, block));
     TRY(attend_bwd(p, block, dqkv));
-    TRY(gpt2_norm(p, norm, y, none, none, a->x));
-    TRY(gpt2_linear_bwd_w(p, qkv, y, dqkv));
+    TRY(gpt2_norm_again(p, norm, a->ln1, a->x));
+    TRY(gpt2_linear_bwd_w(p, qkv, a->ln1, dqkv));
     TRY(gpt2_linear_bwd_x(p, qkv, y, dqkv, none));
     return gpt2_norm_bwd(p, norm, y, a->x, a->ln1_mean, a->ln1_rstd, true);
 }

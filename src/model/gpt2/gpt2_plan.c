@@ -23,7 +23,7 @@ static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
     return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
-/* A block's tensors in two groups; a group that all blocks share is taken once, from scratch. */
+/* A block's tensors in three groups; a group that all blocks share is taken once, from scratch. */
 static void take_attention(struct gpt2_acts_block *out, struct arena *from,
                            const struct gpt2_acts *m, int64_t c, int64_t heads)
 {
@@ -45,13 +45,24 @@ static void take_rest(struct gpt2_acts_block *out, struct arena *from, const str
     out->pre = take(from, n * 4 * c, m->dtype);
 }
 
+/* take_outputs — of LayerNorm and GELU. */
+static void take_outputs(struct gpt2_acts_block *out, struct arena *from, const struct gpt2_acts *m,
+                         int64_t c)
+{
+    int64_t n = m->b * m->t;
+    out->ln1 = take(from, n * c, m->dtype);
+    out->ln2 = take(from, n * c, m->dtype);
+    out->gelu = take(from, n * 4 * c, m->dtype);
+}
+
 static void plan_blocks(struct gpt2_acts *m, const struct model_dims *dims,
                         enum model_recompute recompute, struct arena *acts, struct arena *scratch)
 {
     int64_t n = m->b * m->t, c = dims->embed;
     bool keeps_rest = m->want_grad && recompute != MODEL_RECOMPUTE_BLOCK;
     bool keeps_attention = keeps_rest && recompute != MODEL_RECOMPUTE_ATTENTION;
-    struct gpt2_acts_block shared = {0};
+    bool keeps_outputs = keeps_attention && recompute != MODEL_RECOMPUTE_LIGHT;
+    struct gpt2_acts_block shared = {.ln1 = m->y, .ln2 = m->y, .gelu = m->wide};
     if (!keeps_attention)
         take_attention(&shared, scratch, m, c, dims->heads);
     if (!keeps_rest)
@@ -64,6 +75,8 @@ static void plan_blocks(struct gpt2_acts *m, const struct model_dims *dims,
             take_attention(block, acts, m, c, dims->heads);
         if (keeps_rest)
             take_rest(block, acts, m, c);
+        if (keeps_outputs)
+            take_outputs(block, acts, m, c);
     }
     m->out = m->want_grad || dims->layers < 2 ? take(acts, n * c, m->dtype)
                                               : m->block[dims->layers - 2].x;
@@ -85,7 +98,6 @@ enum status gpt2_plan(const struct model_dims *dims, int64_t b, int64_t t,
     m->dtype = dtype;
     m->want_grad = want_grad;
     m->block = (struct gpt2_acts_block *)(m + 1);
-    plan_blocks(m, dims, recompute, acts, scratch);
     m->lnf_mean = take(acts, n, DTYPE_F32);
     m->lnf_rstd = take(acts, n, DTYPE_F32);
     m->y = take(scratch, n * c, dtype);
@@ -97,6 +109,7 @@ enum status gpt2_plan(const struct model_dims *dims, int64_t b, int64_t t,
             wide_elems = m->logits_rows * m->logits_stride;
     }
     m->wide = take(scratch, wide_elems, dtype);
+    plan_blocks(m, dims, recompute, acts, scratch);
     *out = (struct model_acts *)m;
     return ST_OK;
 }

@@ -1,0 +1,87 @@
+/* RECOMPUTE changes what a GPU computes twice and what it keeps, and no bit of losses, norms or
+ * state: fp32, bf16 and fp16, both tasks, with dropout, and with our own products. Without a GPU
+ * (guarded.h). */
+#ifndef CONVOY_CUDA
+#include "tests/cuda/absent.h"
+#else
+#include "kernel_test.h"
+
+#include "tests/cuda/guarded.h"
+#include "tests/cuda/steps.h"
+
+#define STEPS 3
+#define SEQ 5
+#define SAMPLES 4
+#define VOCAB 23
+
+struct outcome {
+    float *state; /* all parts */
+    int64_t elems, activations;
+    double results[STEPS][2]; /* loss, norm */
+};
+
+static struct step *open_step(struct dev *dev, enum model_task task, enum dtype dtype,
+                              enum model_recompute recompute)
+{
+    struct step *step = NULL;
+    struct step_config c = steps_config(dev, task, dtype, OPTIM_KIND_ADAMW);
+    c.batch_samples = SAMPLES / 2, c.global_samples = SAMPLES, c.seq_tokens = SEQ;
+    c.dims.vocab = VOCAB;
+    c.dims.layers = 2;
+    c.recompute = recompute;
+    kt_ok(step_open(&c, &step));
+    return step;
+}
+
+static struct outcome train(enum model_task task, enum dtype dtype, enum model_recompute recompute)
+{
+    struct dev *dev = open_device();
+    fake_counts()[4] = 1; /* our own products: a fused GELU of a library may round otherwise */
+    struct step *step = open_step(dev, task, dtype, recompute);
+    struct outcome out = {.activations = step_memory(step).activations};
+    struct batch b;
+    kt_ok(batch_init(&b, task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA, SAMPLES, SEQ));
+    for (int64_t i = 0; i < STEPS; i++) {
+        struct step_result r;
+        steps_fill(&b, i, VOCAB);
+        kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-2, false, &r));
+        out.results[i][0] = r.loss, out.results[i][1] = r.grad_norm;
+    }
+    out.state = steps_state(step, &out.elems);
+    batch_free(&b);
+    step_close(step);
+    fake_counts()[4] = 0;
+    dev_close(dev);
+    return out;
+}
+
+/* same — and each way keeps less than the one before. */
+static void same(enum model_task task, enum dtype dtype)
+{
+    struct outcome want = train(task, dtype, MODEL_RECOMPUTE_NONE);
+    int64_t kept = want.activations;
+    for (int way = MODEL_RECOMPUTE_NONE + 1; way < MODEL_RECOMPUTE_AUTO; way++) {
+        struct outcome got = train(task, dtype, (enum model_recompute)way);
+        print_message("# task %d, dtype %d, way %d: activations %lld B of %lld B\n", task, dtype,
+                      way, (long long)got.activations, (long long)want.activations);
+        assert_true(got.activations < kept);
+        assert_memory_equal(got.results, want.results, sizeof want.results);
+        assert_memory_equal(got.state, want.state, (size_t)want.elems * sizeof(float));
+        kept = got.activations;
+        kt_free(got.state);
+    }
+    kt_free(want.state);
+}
+
+static void every_way_gives_the_same_bits(void **state)
+{
+    (void)state;
+    same(MODEL_TASK_LM, DTYPE_F32);
+    same(MODEL_TASK_LM, DTYPE_BF16);
+    same(MODEL_TASK_LM, DTYPE_F16);
+    same(MODEL_TASK_QA, DTYPE_BF16);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(every_way_gives_the_same_bits)};
+HARNESS_MAIN(tests)
+#endif

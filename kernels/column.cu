@@ -1,6 +1,7 @@
-/* column — sums over rows (column.h), in two stages whose cut depends on the shape alone. Each warp
- * of a block takes every WARPS-th row of the block's run; a lane takes four columns where addresses
- * allow, else one. The warps' sums are added in order, then the runs'. */
+/* column — sums over rows (column.h), and a row added to each. A sum is made in two stages whose
+ * cut depends on the shape alone. Each warp of a block takes every WARPS-th row of the block's run;
+ * a lane takes four columns where addresses allow, else one. The warps' sums are added in order,
+ * then the runs'. */
 #include "kernels/column.h"
 #include "kernels/stride.cuh"
 
@@ -88,4 +89,29 @@ extern "C" int column_sum_cuda(const struct cuda *cuda, const struct column_sum 
         }));
     return cuda_launch(column_parts, (unsigned)columns, WARPS * WARP, 0, cuda->stream,
                        (float *)a->out.data, (const float *)part, runs, a->c, a->accumulate);
+}
+
+/* A thread adds to one column of every gridDim.y-th row. */
+template <typename T>
+__global__ void column_add_rows(T *x, const T *row, int64_t n, int64_t c, int64_t stride)
+{
+    int64_t column = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= c)
+        return;
+    float add = to_float(row[column]);
+    for (int64_t i = blockIdx.y; i < n; i += gridDim.y)
+        x[i * stride + column] = from_float<T>(to_float(x[i * stride + column]) + add);
+}
+
+extern "C" int column_add_cuda(const struct cuda *cuda, const struct column_add *a)
+{
+    if (a->row.dtype != a->x.dtype)
+        return CUDA_REFUSAL_DTYPE;
+    return cuda_floats(a->x.dtype, [&](auto t) {
+        using T = decltype(t);
+        dim3 grid((unsigned)ceil_div(a->c, WARPS * WARP),
+                  (unsigned)(a->n < RUNS_MOST ? a->n : RUNS_MOST));
+        return cuda_launch(column_add_rows<T>, grid, WARPS * WARP, 0, cuda->stream, (T *)a->x.data,
+                           (const T *)a->row.data, a->n, a->c, a->stride);
+    });
 }

@@ -1,5 +1,5 @@
-/* column — sums over the rows of a matrix: a bias gradient, where no product's epilogue makes it.
- * For CUDA only. Must not know what the matrix is. */
+/* column — sums over the rows of a matrix, and a row added to each: a bias and its gradient, where
+ * no product's epilogue makes them. For CUDA only. Must not know what the matrix is. */
 #ifndef CONVOY_KERNELS_COLUMN_H
 #define CONVOY_KERNELS_COLUMN_H
 #include "kernels/cuda.h"
@@ -14,10 +14,21 @@ struct column_sum {
     int64_t n, c, stride;
     bool accumulate;
 };
+/* column_add — x[n,c] += row[c].
+ * out  x (N,C)  row stride `stride` ≥ C
+ * in   row (C)  of x's element type
+ * The sum is rounded once. */
+struct column_add {
+    struct tensor x, row;
+    int64_t n, c, stride;
+};
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
-    int
-    column_sum_cuda(const struct cuda *cuda, const struct column_sum *a);
+int column_sum_cuda(const struct cuda *cuda, const struct column_sum *a);
+int column_add_cuda(const struct cuda *cuda, const struct column_add *a);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

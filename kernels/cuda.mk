@@ -43,7 +43,7 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 endif
 
 # The C files that include CUDA's headers; rebuilt when CUDA is turned on or off.
-CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_ring dev_cuda_times blas blas_plan
+CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_ring dev_cuda_times blas blas_form blas_lt blas_plan blas_tuned
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 # It has no path, so a tree that is moved or copied is not built again.
@@ -54,9 +54,10 @@ $(BUILD)/cuda.txt: FORCE
 
 # Tests of the CUDA device, over the tests' own runtime and cuBLASLt (tests/cuda/guarded.h).
 GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,bench blas step_async curve dev device graph rank_graphs ranks recompute step times trainer)
+GUARDED += $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,blas_rules products)
 $(GUARDED): private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
 $(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13)
-$(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c
+$(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c tests/cuda/fake_blas.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -O2 -fPIC -shared $(WARN) -isystem $(CUDA_ROOT)/include -o $@ $< -lm
 

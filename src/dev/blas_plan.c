@@ -1,62 +1,38 @@
-/* blas_plan — cuBLASLt's objects for each shape, made once and kept (blas_plan.h). Must not know
- * rows, layers or layouts of kernels/matmul.h. */
+/* blas_plan — cuBLASLt's objects and algorithm for each shape, made once and kept (blas_plan.h).
+ * Must not know rows, layers or layouts of kernels/matmul.h. */
 #include "dev/blas_plan.h"
 
 #ifdef CONVOY_CUDA
-#include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "base/assert.h"
 #include "base/text.h"
+#include "dev/blas_lt.h"
+#include "dev/blas_tuned.h"
 #include "dev/dev_cuda_internal.h"
-#include "dev/library.h"
 
-#define BLAS_LIST(X)                        \
-    X(cublasLtCreate)                       \
-    X(cublasLtDestroy)                      \
-    X(cublasLtGetVersion)                   \
-    X(cublasLtMatmul)                       \
-    X(cublasLtMatmulAlgoGetHeuristic)       \
-    X(cublasLtMatmulDescCreate)             \
-    X(cublasLtMatmulDescDestroy)            \
-    X(cublasLtMatmulDescSetAttribute)       \
-    X(cublasLtMatmulPreferenceCreate)       \
-    X(cublasLtMatmulPreferenceDestroy)      \
-    X(cublasLtMatmulPreferenceSetAttribute) \
-    X(cublasLtMatrixLayoutCreate)           \
-    X(cublasLtMatrixLayoutDestroy)
+_Static_assert(sizeof(struct blas_shape) == 8 * sizeof(int64_t) + 14 * sizeof(int), "no padding");
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == BLAS_TUNED_ALGO, "an entry holds an algorithm");
 
-struct blas_table {
-#define BLAS_ENTRY(name) __typeof__(name) *name;
-    BLAS_LIST(BLAS_ENTRY)
-#undef BLAS_ENTRY
-};
-#define BLAS_SYMBOL(name) LIBRARY_SYMBOL(blas_table, name),
-static const struct library_symbol symbols[] = {BLAS_LIST(BLAS_SYMBOL)};
-static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", NULL};
-static const struct library_spec spec = {
-    .what = "cuBLASLt",
-    .names = names,
-    .packages = "libcublas-13-0 (NVIDIA's Debian and Ubuntu packages) or nvidia-cublas (PyPI)",
-    .symbols = symbols,
-    .symbols_n = sizeof symbols / sizeof *symbols};
-
-/* One shape, made at its first use. is_possible false: the library refused it once. */
+/* One shape, made at its first use. */
 struct plan {
     struct blas_shape shape;
-    bool is_possible;
-    cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t a, b, c, d;
+    bool is_possible; /* false: the library refused it once */
+    bool is_apart;    /* the table says that the form without this epilogue is faster */
+    struct blas_lt_objects objects;
     cublasLtMatmulAlgo_t algo;
     size_t workspace_bytes;
 };
 
 struct blas {
     struct library library;
-    struct blas_table lt;
+    struct blas_lt lt;
     cublasLtHandle_t handle;
+    struct blas_chip chip;
+    const char *table;
+    bool is_captured;
+    bool is_stale_reported; /* an entry of the table that the library refuses: logged once */
     struct plan *plans;
     size_t plans_n, plans_cap;
     char about[LIBRARY_PATH_MAX + 32];
@@ -64,29 +40,22 @@ struct blas {
 
 /* ---- open, close ---- */
 
-static void tell_about(const struct blas_table *lt, const struct library *library, char *out,
-                       size_t cap)
-{
-    size_t v = lt->cublasLtGetVersion();
-    text_format(out, cap, "%zu.%zu.%zu from %s", v / 10000, v / 100 % 100, v % 100, library->path);
-}
-
 enum status blas_plan_find(char *about, size_t cap)
 {
     struct library library;
-    struct blas_table lt;
-    TRY(library_open(&spec, &library, &lt));
-    tell_about(&lt, &library, about, cap);
+    struct blas_lt lt;
+    TRY(blas_lt_open(&library, &lt));
+    blas_lt_about(&lt, &library, about, cap);
     library_close(&library);
     return ST_OK;
 }
 
-enum status blas_plan_open(struct blas **out)
+enum status blas_plan_open(const struct blas_chip *chip, struct blas **out)
 {
     struct blas *b = calloc(1, sizeof *b);
     if (!b)
         return FAIL(ST_RETRY, "out of memory: tables of %zu bytes for cuBLASLt", sizeof *b);
-    enum status st = library_open(&spec, &b->library, &b->lt);
+    enum status st = blas_lt_open(&b->library, &b->lt);
     if (st != ST_OK) {
         free(b);
         return st;
@@ -98,27 +67,25 @@ enum status blas_plan_open(struct blas **out)
         free(b);
         return st;
     }
-    tell_about(&b->lt, &b->library, b->about, sizeof b->about);
+    b->chip = *chip;
+    b->table = blas_tuned_checked_in();
+    blas_lt_about(&b->lt, &b->library, b->about, sizeof b->about);
     *out = b;
     return ST_OK;
 }
 
-static void free_plan(const struct blas *b, struct plan *p)
+static void forget_plans(struct blas *b)
 {
-    if (p->desc)
-        b->lt.cublasLtMatmulDescDestroy(p->desc);
-    cublasLtMatrixLayout_t *const layouts[] = {&p->a, &p->b, &p->c, &p->d};
-    for (int i = 0; i < 4; i++)
-        if (*layouts[i])
-            b->lt.cublasLtMatrixLayoutDestroy(*layouts[i]);
+    for (size_t i = 0; i < b->plans_n; i++)
+        blas_lt_free(&b->lt, &b->plans[i].objects);
+    b->plans_n = 0;
 }
 
 void blas_plan_close(struct blas *b)
 {
     if (!b)
         return;
-    for (size_t i = 0; i < b->plans_n; i++)
-        free_plan(b, &b->plans[i]);
+    forget_plans(b);
     free(b->plans);
     b->lt.cublasLtDestroy(b->handle);
     library_close(&b->library);
@@ -126,181 +93,192 @@ void blas_plan_close(struct blas *b)
 }
 
 const char *blas_plan_about(const struct blas *b) { return b->about; }
+size_t blas_plan_version(const struct blas *b) { return b->lt.cublasLtGetVersion(); }
+void blas_plan_capture(struct blas *b, bool is_captured) { b->is_captured = is_captured; }
+
+void blas_plan_table(struct blas *b, const char *table)
+{
+    b->table = table;
+    forget_plans(b);
+}
+
+const char *blas_plan_epilogue(enum blas_epilogue epilogue)
+{
+    static const char *const names[BLAS_EPILOGUES] = {
+        [BLAS_NONE] = "no epilogue",  [BLAS_BIAS] = "BIAS",
+        [BLAS_GELU] = "GELU",         [BLAS_GELU_BIAS] = "GELU_BIAS",
+        [BLAS_GELU_AUX] = "GELU_AUX", [BLAS_GELU_AUX_BIAS] = "GELU_AUX_BIAS",
+        [BLAS_DGELU] = "DGELU",       [BLAS_BGRAD_A] = "BGRADA",
+        [BLAS_BGRAD_B] = "BGRADB"};
+    return names[epilogue];
+}
 
 /* ---- a plan ---- */
 
-static cudaDataType_t type_of(enum dtype dtype)
+/* propose — the library's proposals for this shape, these alignments and this workspace, best
+ * first; their number. */
+static int propose(const struct blas *b, const struct cuda *cuda, const struct plan *p,
+                   cublasLtMatmulHeuristicResult_t *out, int most)
 {
-    return dtype == DTYPE_BF16 ? CUDA_R_16BF : dtype == DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
+    const struct blas_lt_objects *o = &p->objects;
+    int found = 0;
+    cublasLtMatmulPreference_t preference =
+        blas_lt_preference(&b->lt, &p->shape, cuda->scratch_bytes);
+    if (!preference)
+        return 0;
+    cublasStatus_t rc = b->lt.cublasLtMatmulAlgoGetHeuristic(b->handle, o->desc, o->a, o->b, o->c,
+                                                             o->d, preference, most, out, &found);
+    b->lt.cublasLtMatmulPreferenceDestroy(preference);
+    return rc == CUBLAS_STATUS_SUCCESS ? found : 0;
 }
 
-static cublasLtEpilogue_t epilogue_of(enum blas_epilogue epilogue)
+/* set_algo — takes an algorithm if the library has it for this shape on this chip. */
+static bool set_algo(const struct blas *b, const struct cuda *cuda, struct plan *p,
+                     const cublasLtMatmulAlgo_t *algo)
 {
-    static const cublasLtEpilogue_t list[BLAS_EPILOGUES] = {
-        [BLAS_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
-        [BLAS_BIAS] = CUBLASLT_EPILOGUE_BIAS,
-        [BLAS_GELU] = CUBLASLT_EPILOGUE_GELU,
-        [BLAS_GELU_BIAS] = CUBLASLT_EPILOGUE_GELU_BIAS,
-        [BLAS_GELU_AUX] = CUBLASLT_EPILOGUE_GELU_AUX,
-        [BLAS_GELU_AUX_BIAS] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-        [BLAS_DGELU] = CUBLASLT_EPILOGUE_DGELU,
-        [BLAS_BGRAD_A] = CUBLASLT_EPILOGUE_BGRADA,
-        [BLAS_BGRAD_B] = CUBLASLT_EPILOGUE_BGRADB,
-    };
-    return list[epilogue];
-}
-
-static bool has_bias(enum blas_epilogue e)
-{
-    return e == BLAS_BIAS || e == BLAS_GELU_BIAS || e == BLAS_GELU_AUX_BIAS || e == BLAS_BGRAD_A ||
-           e == BLAS_BGRAD_B;
-}
-
-static bool has_aux(enum blas_epilogue e)
-{
-    return e == BLAS_GELU_AUX || e == BLAS_GELU_AUX_BIAS || e == BLAS_DGELU;
-}
-
-/* set — sets an attribute of the product; false: refused. */
-static bool set(const struct blas *b, cublasLtMatmulDesc_t desc,
-                cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
-{
-    return b->lt.cublasLtMatmulDescSetAttribute(desc, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
-}
-
-static bool describe(const struct blas *b, const struct blas_shape *s, cublasLtMatmulDesc_t desc)
-{
-    const cublasOperation_t turn[2] = {CUBLAS_OP_N, CUBLAS_OP_T};
-    const cublasLtEpilogue_t epilogue = epilogue_of(s->epilogue);
-    const cudaDataType_t bias = type_of(s->bias);
-    bool ok =
-        set(b, desc, CUBLASLT_MATMUL_DESC_TRANSA, &turn[s->is_a_transposed], sizeof turn[0]) &&
-        set(b, desc, CUBLASLT_MATMUL_DESC_TRANSB, &turn[s->is_b_transposed], sizeof turn[0]) &&
-        set(b, desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (ok && has_bias(s->epilogue))
-        ok = set(b, desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
-    if (ok && has_aux(s->epilogue))
-        ok = set(b, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->ld_aux, sizeof s->ld_aux);
-    return ok;
-}
-
-/* addresses — sets the addresses of this call. */
-static bool addresses(const struct blas *b, const struct blas_call *call, cublasLtMatmulDesc_t desc)
-{
-    bool ok = true;
-    if (has_bias(call->shape.epilogue))
-        ok = set(b, desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call->bias, sizeof call->bias);
-    if (ok && has_aux(call->shape.epilogue))
-        ok = set(b, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &call->aux, sizeof call->aux);
-    return ok;
-}
-
-static bool lay_out(const struct blas *b, const struct blas_shape *s, struct plan *p)
-{
-    int64_t a_rows = s->is_a_transposed ? s->k : s->m, b_rows = s->is_b_transposed ? s->n : s->k;
-    const struct {
-        cublasLtMatrixLayout_t *out;
-        enum dtype dtype;
-        int64_t rows, cols, ld;
-    } list[] = {{&p->a, s->a, a_rows, s->m + s->k - a_rows, s->lda},
-                {&p->b, s->b, b_rows, s->n + s->k - b_rows, s->ldb},
-                {&p->c, s->d, s->m, s->n, s->ldc},
-                {&p->d, s->d, s->m, s->n, s->ldd}};
-    for (int i = 0; i < 4; i++)
-        if (b->lt.cublasLtMatrixLayoutCreate(list[i].out, type_of(list[i].dtype),
-                                             (uint64_t)list[i].rows, (uint64_t)list[i].cols,
-                                             list[i].ld) != CUBLAS_STATUS_SUCCESS)
-            return false;
+    cublasLtMatmulHeuristicResult_t result = {.workspaceSize = 0};
+    const struct blas_lt_objects *o = &p->objects;
+    if (b->lt.cublasLtMatmulAlgoCheck(b->handle, o->desc, o->a, o->b, o->c, o->d, algo, &result) !=
+            CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > cuda->scratch_bytes)
+        return false;
+    p->algo = *algo;
+    p->workspace_bytes = result.workspaceSize;
     return true;
 }
 
-/* choose — the library's first proposal for this shape, these alignments and this workspace. */
-static bool choose(const struct blas *b, const struct cuda *cuda, const struct blas_shape *s,
-                   struct plan *p)
+static bool choose_first(const struct blas *b, const struct cuda *cuda, struct plan *p)
 {
-    cublasLtMatmulPreference_t wish = NULL;
-    cublasLtMatmulHeuristicResult_t found = {0};
-    int found_n = 0;
-    uint64_t workspace = cuda->scratch_bytes;
-    uint32_t align[4] = {(uint32_t)s->align_a, (uint32_t)s->align_b, (uint32_t)s->align_c,
-                         (uint32_t)s->align_d};
-    static const cublasLtMatmulPreferenceAttributes_t what[4] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    if (b->lt.cublasLtMatmulPreferenceCreate(&wish) != CUBLAS_STATUS_SUCCESS)
-        return false;
-    bool ok = b->lt.cublasLtMatmulPreferenceSetAttribute(
-                  wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace) ==
-              CUBLAS_STATUS_SUCCESS;
-    for (int i = 0; ok && i < 4; i++)
-        ok = b->lt.cublasLtMatmulPreferenceSetAttribute(wish, what[i], &align[i],
-                                                        sizeof align[i]) == CUBLAS_STATUS_SUCCESS;
-    ok =
-        ok && b->lt.cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->d, wish,
-                                                   1, &found, &found_n) == CUBLAS_STATUS_SUCCESS;
-    b->lt.cublasLtMatmulPreferenceDestroy(wish);
+    cublasLtMatmulHeuristicResult_t found = {.workspaceSize = 0};
+    int n = propose(b, cuda, p, &found, 1);
     p->algo = found.algo;
     p->workspace_bytes = found.workspaceSize;
-    return ok && found_n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
+    return n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
 }
 
-/* The heuristic takes the alignment of bias and aux from their addresses (cublasLt.h) and does not
- * read them: it gets addresses aligned to exactly BLAS_ALIGN. Some versions fail on the GPU with
- * less, so such products are refused. */
-static bool make(const struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
-                 struct plan *p)
+static void log_stale(struct blas *b, const struct blas_shape *s)
 {
-    void *aligned = (void *)(uintptr_t)BLAS_ALIGN;
-    const struct blas_call call = {.shape = *shape, .bias = aligned, .aux = aligned};
-    cublasComputeType_t compute =
-        shape->is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    return !shape->is_misaligned &&
-           b->lt.cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
-           describe(b, shape, p->desc) && addresses(b, &call, p->desc) && lay_out(b, shape, p) &&
-           choose(b, cuda, shape, p);
+    if (!b->is_stale_reported)
+        LOG_WARN("the table of algorithms has one for %lldx%lldx%lld with %s that cuBLASLt %s "
+                 "refuses: its own choice is taken there; `gpu_tests tune` measures again",
+                 (long long)s->m, (long long)s->n, (long long)s->k, blas_plan_epilogue(s->epilogue),
+                 b->about);
+    b->is_stale_reported = true;
+}
+
+static bool choose(struct blas *b, const struct cuda *cuda, struct plan *p)
+{
+    struct blas_tuned tuned;
+    cublasLtMatmulAlgo_t algo;
+    if (!blas_tuned_find(b->table, &b->chip, blas_plan_version(b), &p->shape, &tuned))
+        return choose_first(b, cuda, p);
+    p->is_apart = tuned.is_apart;
+    if (p->is_apart)
+        return false;
+    memcpy(&algo, tuned.algo, sizeof algo);
+    if (set_algo(b, cuda, p, &algo))
+        return true;
+    log_stale(b, &p->shape);
+    return choose_first(b, cuda, p);
 }
 
 /* log_refused — once for a shape: a product that is split, or done by this program's kernels, costs
  * time that a user may look for. */
 static void log_refused(const struct blas_shape *s)
 {
-    static const char *const epilogues[BLAS_EPILOGUES] = {
-        [BLAS_NONE] = "no epilogue",  [BLAS_BIAS] = "BIAS",
-        [BLAS_GELU] = "GELU",         [BLAS_GELU_BIAS] = "GELU_BIAS",
-        [BLAS_GELU_AUX] = "GELU_AUX", [BLAS_GELU_AUX_BIAS] = "GELU_AUX_BIAS",
-        [BLAS_DGELU] = "DGELU",       [BLAS_BGRAD_A] = "BGRADA",
-        [BLAS_BGRAD_B] = "BGRADB"};
     LOG_INFO("cuBLASLt does not support %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers: this "
              "product is split, or done by the program's own kernels",
-             (long long)s->m, (long long)s->n, (long long)s->k, epilogues[s->epilogue],
+             (long long)s->m, (long long)s->n, (long long)s->k, blas_plan_epilogue(s->epilogue),
              8 * dtype_bytes(s->a), 8 * dtype_bytes(s->d));
 }
 
-/* find — the plan of a shape; made when it is new. A run has a few dozen. */
-static enum status find(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
-                        struct plan **out)
+static struct plan *look_up(const struct blas *b, const struct blas_shape *shape)
 {
     for (size_t i = 0; i < b->plans_n; i++)
-        if (memcmp(&b->plans[i].shape, &call->shape, sizeof call->shape) == 0) {
-            *out = &b->plans[i];
-            return ST_OK;
-        }
-    if (b->plans_n == b->plans_cap) {
-        size_t cap = b->plans_cap ? 2 * b->plans_cap : 64;
-        struct plan *grown = realloc(b->plans, cap * sizeof *grown);
-        if (!grown)
-            return FAIL(ST_RETRY, "out of memory: %zu shapes of products", cap);
-        b->plans = grown;
-        b->plans_cap = cap;
-    }
-    struct plan *p = &b->plans[b->plans_n++];
-    memset(p, 0, sizeof *p);
-    memcpy(&p->shape, &call->shape, sizeof p->shape);
-    p->is_possible = make(b, cuda, &p->shape, p);
-    if (!p->is_possible)
-        log_refused(&p->shape);
-    *out = p;
+        if (memcmp(&b->plans[i].shape, shape, sizeof *shape) == 0)
+            return &b->plans[i];
+    return NULL;
+}
+
+static enum status grow(struct blas *b)
+{
+    if (b->plans_n < b->plans_cap)
+        return ST_OK;
+    size_t cap = b->plans_cap ? 2 * b->plans_cap : 64;
+    struct plan *grown = realloc(b->plans, cap * sizeof *grown);
+    if (!grown)
+        return FAIL(ST_RETRY, "out of memory: %zu shapes of products", cap);
+    b->plans = grown;
+    b->plans_cap = cap;
     return ST_OK;
+}
+
+/* find — the plan of a shape; made when it is new. A run has a few dozen. */
+static enum status find(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                        struct plan **out)
+{
+    *out = look_up(b, shape);
+    if (*out)
+        return ST_OK;
+    if (b->is_captured)
+        return FAIL(ST_BUG,
+                    "a product of %lld x %lld x %lld is new to cuBLASLt while work is captured",
+                    (long long)shape->m, (long long)shape->n, (long long)shape->k);
+    TRY(grow(b));
+    struct plan *p = *out = &b->plans[b->plans_n++];
+    memset(p, 0, sizeof *p);
+    memcpy(&p->shape, shape, sizeof p->shape);
+    p->is_possible = blas_lt_make(&b->lt, shape, &p->objects) && choose(b, cuda, p);
+    if (!p->is_possible && !p->is_apart)
+        log_refused(shape);
+    return ST_OK;
+}
+
+/* ---- measuring ---- */
+
+#define CANDIDATES_MAX 64
+
+int blas_plan_candidates(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                         struct blas_tuned *out, int most)
+{
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES_MAX];
+    struct plan p = {.is_possible = false};
+    int n = 0, kept = 0;
+    memcpy(&p.shape, shape, sizeof p.shape);
+    if (blas_lt_make(&b->lt, shape, &p.objects))
+        n = propose(b, cuda, &p, found, most < CANDIDATES_MAX ? most : CANDIDATES_MAX);
+    for (int i = 0; i < n; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS) {
+            out[kept].is_apart = false;
+            memcpy(out[kept++].algo, &found[i].algo, BLAS_TUNED_ALGO);
+        }
+    blas_lt_free(&b->lt, &p.objects);
+    return kept;
+}
+
+bool blas_plan_take(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                    const struct blas_tuned *tuned)
+{
+    cublasLtMatmulAlgo_t algo;
+    struct plan *p = NULL;
+    memcpy(&algo, tuned->algo, sizeof algo);
+    if (find(b, cuda, shape, &p) != ST_OK || !p->objects.d)
+        return false;
+    p->is_apart = false;
+    p->is_possible = set_algo(b, cuda, p, &algo);
+    return p->is_possible;
+}
+
+/* ---- a call ---- */
+
+/* failed — anything but a refusal in advance. A capture that fails is no fault of the GPU: the same
+ * work is submitted one by one afterwards, and reports what is wrong then. */
+static enum status failed(const struct blas *b, const struct blas_shape *s, cublasStatus_t rc)
+{
+    return FAIL(rc == CUBLAS_STATUS_EXECUTION_FAILED && !b->is_captured ? ST_FAULT : ST_BUG,
+                "cuBLASLt %s: status %d for a product of %lld x %lld x %lld%s", b->about, rc,
+                (long long)s->m, (long long)s->n, (long long)s->k,
+                b->is_captured ? " while work is captured" : "; see dmesg for an Xid");
 }
 
 enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
@@ -309,24 +287,22 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
     struct plan *p = NULL;
     const float one = 1;
     *is_done = false;
-    TRY(find(b, cuda, call, &p));
-    if (!p->is_possible || !addresses(b, call, p->desc))
+    TRY(find(b, cuda, &call->shape, &p));
+    if (!p->is_possible || !blas_lt_addresses(&b->lt, call, p->objects.desc))
         return ST_OK;
+    const struct blas_lt_objects *o = &p->objects;
     cublasStatus_t rc = b->lt.cublasLtMatmul(
-        b->handle, p->desc, &one, call->a, p->a, call->b, p->b, &call->beta, call->c, p->c, call->d,
-        p->d, &p->algo, cuda->scratch, p->workspace_bytes, (cudaStream_t)cuda->stream);
-    if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE) {
-        /* refused before anything was submitted: this program's kernel takes this shape */
+        b->handle, o->desc, &one, call->a, o->a, call->b, o->b, &call->beta, call->c, o->c, call->d,
+        o->d, &p->algo, cuda->scratch, p->workspace_bytes, (cudaStream_t)cuda->stream);
+    bool is_refused = rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE;
+    if (is_refused && !b->is_captured) {
+        /* before anything was submitted: another form of the product, or this program's kernel */
         p->is_possible = false;
         log_refused(&p->shape);
         return ST_OK;
     }
     if (rc != CUBLAS_STATUS_SUCCESS)
-        return FAIL(
-            rc == CUBLAS_STATUS_EXECUTION_FAILED ? ST_FAULT : ST_BUG,
-            "cuBLASLt %s: status %d for a product of %lld x %lld x %lld; see dmesg for an Xid",
-            b->about, rc, (long long)call->shape.m, (long long)call->shape.n,
-            (long long)call->shape.k);
+        return failed(b, &p->shape, rc);
     *is_done = true;
     return ST_OK;
 }

@@ -29,6 +29,8 @@ enum status dev_cuda_blas(char *about, size_t cap)
     return not_built();
 }
 
+void dev_cuda_use_blas(enum dev_cuda_blas_use use) { (void)use; }
+
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 {
     (void)device_i, (void)is_tf32, (void)out;
@@ -217,17 +219,32 @@ static void cuda_stream_close(struct stream *s)
     free(s);
 }
 
+static enum dev_cuda_blas_use blas_use;
+
+void dev_cuda_use_blas(enum dev_cuda_blas_use use) { blas_use = use; }
+
+static enum status find_blas(struct stream *s)
+{
+    const struct cudaDeviceProp *prop = &s->head.dev->prop;
+    struct blas_chip chip = {.sm_count = prop->multiProcessorCount};
+    text_copy(chip.name, sizeof chip.name, prop->name);
+    if (blas_use == DEV_CUDA_BLAS_OFF)
+        return FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off");
+    return blas_plan_open(&chip, &s->blas);
+}
+
 /* open_blas — products are faster with cuBLASLt. Without it this program's kernels compute them,
  * which is logged once. */
 static void open_blas(struct stream *s)
 {
     static bool is_reported;
-    if (blas_plan_open(&s->blas) == ST_OK) {
-        if (!is_reported)
-            LOG_INFO("products by cuBLASLt %s", blas_plan_about(s->blas));
-    } else if (!is_reported) {
+    bool is_open = find_blas(s) == ST_OK;
+    s->is_blas_plain = blas_use == DEV_CUDA_BLAS_PLAIN;
+    if (is_open && !is_reported)
+        LOG_INFO("products by cuBLASLt %s%s", blas_plan_about(s->blas),
+                 s->is_blas_plain ? ", without epilogues (CONVOY_BLAS=plain)" : "");
+    else if (!is_reported)
         LOG_WARN("products by the program's own kernels, which is slower: %s", status_message());
-    }
     is_reported = true;
 }
 
@@ -390,13 +407,13 @@ static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream
     }
 OP_LIST(OP_DEFINE)
 
-#define OP_BLAS(name)                                                     \
-    static enum status blas_or_##name(struct stream *s, const void *args) \
-    {                                                                     \
-        bool is_done = false;                                             \
-        if (s->blas)                                                      \
-            TRY(blas_##name(s->blas, &s->cuda, args, &is_done));          \
-        return is_done ? ST_OK : do_##name(s, args);                      \
+#define OP_BLAS(name)                                                              \
+    static enum status blas_or_##name(struct stream *s, const void *args)          \
+    {                                                                              \
+        bool is_done = false;                                                      \
+        if (s->blas)                                                               \
+            TRY(blas_##name(s->blas, &s->cuda, s->is_blas_plain, args, &is_done)); \
+        return is_done ? ST_OK : do_##name(s, args);                               \
     }
 OP_BLAS(matmul_fwd)
 OP_BLAS(matmul_bwd_x)

@@ -41,6 +41,7 @@
 
 #include "base/log.h"
 #include "base/assert.h"
+#include "dev/blas_plan.h"
 #include "kernels/step_scalars.h"
 
 #define SCALARS_MAX 1024  /* entries of a list that read step scalars */
@@ -308,14 +309,21 @@ static enum status replay(struct stream *s, const struct work_list *list,
     return st;
 }
 
+static void set_captured(struct stream *s, bool is_captured)
+{
+    s->is_captured = is_captured;
+    if (s->blas)
+        blas_plan_capture(s->blas, is_captured);
+}
+
 /* capture — the list as a graph; what is submitted to the stream meanwhile does not run. */
 static enum status capture(struct stream *s, const struct work_list *list, cudaGraph_t *out)
 {
     cudaGraph_t graph = NULL;
     CUDA_CHECK(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
-    s->is_captured = true;
+    set_captured(s, true);
     enum status st = replay(s, list, NULL);
-    s->is_captured = false;
+    set_captured(s, false);
     /* Also when the capture has failed: else the stream would stay in it. */
     cudaError_t error = cudaStreamEndCapture(s->stream, &graph);
     if (st == ST_OK && error != cudaSuccess)

@@ -165,6 +165,7 @@ struct stream {
     struct pinned_ring ring;
     struct cuda cuda;           /* scratch NULL: no operation yet */
     struct blas *blas;          /* NULL: no cuBLASLt, products by this program's kernels */
+    bool is_blas_plain;         /* without epilogues */
     struct cuda_graphs *graphs; /* NULL: work is submitted at once */
     struct cuda_times *times;   /* NULL: no times are taken */
     bool is_captured;

@@ -16,6 +16,9 @@
 
 #define FIND_MS (120 * 1000)
 
+#define IS_BLAS(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, DEV_CUDA_BLAS_##value)
+CONF_CONVOY_BLAS_LIST(IS_BLAS)
+
 /* check_cpu — it computes in f32 alone. */
 static enum status check_cpu(const struct conf *conf)
 {
@@ -49,6 +52,7 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
 {
     int64_t asked = conf_i64(conf, CONF_DEVICE);
     library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
+    dev_cuda_use_blas((enum dev_cuda_blas_use)conf_i64(conf, CONF_CONVOY_BLAS));
     if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf)))
         return dev_cuda_open(worker_i, conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, out);
     TRY(check_cpu(conf));

@@ -1,6 +1,6 @@
 /* guarded — a CUDA device for tests without a GPU: src/dev as it is built, over a runtime that
  * checks every access (runtime.h); kernels run on the emulation, cuBLASLt is a library of loops
- * (fake_blas.c, f32 only: other products go to the program's kernels). */
+ * (fake_blas.c). */
 #ifndef CONVOY_TESTS_GUARDED_H
 #define CONVOY_TESTS_GUARDED_H
 
@@ -10,12 +10,14 @@
 #include "dev/dev_cuda.h"
 #include "dev/library.h"
 #include "kernels/column.h"
+#include "tests/cuda/fake_blas.h"
 #include "tests/cuda/runtime.h"
 #include "tests/emu/emu_control.h"
 
 /* Named here, so that the linker takes the emulation's launchers before nvcc's. */
 #define LAUNCHER(name) (void (*)(void)) name##_cuda,
-static void (*const launchers[])(void) = {OP_LIST(LAUNCHER)(void (*)(void)) column_sum_cuda};
+static void (*const launchers[])(void) = {OP_LIST(LAUNCHER)(void (*)(void)) column_sum_cuda,
+                                          (void (*)(void))column_add_cuda};
 
 /* ---- a device that counts operations and reports errors of the emulation ---- */
 
@@ -56,6 +58,11 @@ static inline int *fake_counts(void)
     memcpy(&counts, &symbol, sizeof counts);
     return counts();
 }
+
+/* fake_counted — of `what` (fake_blas.h) since the last fake_count. */
+static int fake_before[FAKE_COUNTS];
+static inline void fake_count(void) { memcpy(fake_before, fake_counts(), sizeof fake_before); }
+static inline int fake_counted(int what) { return fake_counts()[what] - fake_before[what]; }
 
 static void use_fake(void)
 {

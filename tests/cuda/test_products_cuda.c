@@ -1,0 +1,337 @@
+/* Where the products of a step go, without a GPU (guarded.h): every product of 16-bit numbers to
+ * cuBLASLt; the choices of CONVOY_BLAS; products that fail while work is captured. */
+#ifndef CONVOY_CUDA
+#include "tests/cuda/absent.h"
+#else
+#include "kernel_test.h"
+
+#include "base/log.h"
+#include "dev/blas_tuned.h"
+#include "tests/cuda/guarded.h"
+#include "tests/cuda/products.h"
+#include "tests/cuda/steps.h"
+
+#define STEPS 4
+#define SEQ 6
+#define SAMPLES 4
+
+static int products_before;
+
+static int products_asked(void)
+{
+    return guarded_calls[GUARDED_matmul_fwd] + guarded_calls[GUARDED_matmul_bwd_x] +
+           guarded_calls[GUARDED_matmul_bwd_w] - products_before;
+}
+
+static void count(void)
+{
+    fake_count();
+    products_before += products_asked();
+}
+
+/* ---- the products that steps ask for ---- */
+
+static struct {
+    char key[4096][BLAS_TUNED_KEY];
+    int n;
+    int64_t stride;
+} asked;
+static const struct op_table *real_op;
+
+static void note(const struct blas_form *form, int n)
+{
+    for (int i = 0; i < n; i++) {
+        assert_true(asked.n < 4096);
+        blas_tuned_key(&form[i].call.shape, asked.key[asked.n++]);
+    }
+}
+
+#define NOTED(name, forms)                                                  \
+    static enum status noted_##name(struct stream *s, const struct name *a) \
+    {                                                                       \
+        struct blas_form form[BLAS_FORMS];                                  \
+        note(form, forms(false, a, form));                                  \
+        return real_op->name(s, a);                                         \
+    }
+NOTED(matmul_bwd_x, blas_form_bwd_x)
+NOTED(matmul_bwd_w, blas_form_bwd_w)
+static enum status noted_matmul_fwd(struct stream *s, const struct matmul_fwd *a)
+{
+    struct blas_form form[BLAS_FORMS];
+    asked.stride = a->y_stride ? a->y_stride : asked.stride;
+    note(form, blas_form_fwd(false, a, form));
+    return real_op->matmul_fwd(s, a);
+}
+
+/* noting_device — notes every product that is asked for. The caller closes it. */
+static struct dev *noting_device(void)
+{
+    static struct op_table table;
+    struct dev *dev = open_device();
+    struct dev_head *head = (struct dev_head *)dev;
+    real_op = head->op;
+    table = *real_op;
+    table.matmul_fwd = noted_matmul_fwd;
+    table.matmul_bwd_x = noted_matmul_bwd_x;
+    table.matmul_bwd_w = noted_matmul_bwd_w;
+    head->op = &table;
+    asked.n = 0;
+    return dev;
+}
+
+/* ---- steps ---- */
+
+struct way {
+    enum model_task task;
+    enum dtype dtype;
+    bool is_eager;
+    int fails_at; /* the step whose first product fails on the GPU; 0: none */
+};
+
+struct outcome {
+    float *state;
+    int64_t elems;
+    double loss[STEPS];
+    int launches;
+};
+
+static struct step *open_step(struct dev *dev, const struct way *way)
+{
+    struct step *step = NULL;
+    struct step_config c = steps_config(dev, way->task, way->dtype, OPTIM_KIND_ADAMW);
+    c.batch_samples = SAMPLES / 2, c.global_samples = SAMPLES, c.seq_tokens = SEQ;
+    c.dropout = 0; /* a product with dropout is this program's kernel's */
+    c.dims.heads = 2, c.dims.layers = 2, c.dims.vocab = 37;
+    c.is_eager = way->is_eager;
+    kt_ok(step_open(&c, &step));
+    return step;
+}
+
+static struct outcome train(struct dev *dev, const struct way *way)
+{
+    struct step *step = open_step(dev, way);
+    struct outcome out = {.launches = -*runtime_calls("cudaGraphLaunch")};
+    struct batch b;
+    kt_ok(batch_init(&b, way->task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA, SAMPLES, SEQ));
+    for (int64_t i = 0; i < STEPS; i++) {
+        struct step_result r;
+        steps_fill(&b, i, 37);
+        if (way->fails_at && i == way->fails_at)
+            fake_counts()[FAKE_FAILS] = 1;
+        kt_ok(step_run_batch(step, &b, i, i * SAMPLES, 1e-3, false, &r));
+        out.loss[i] = r.loss;
+    }
+    out.launches += *runtime_calls("cudaGraphLaunch");
+    out.state = steps_state(step, &out.elems);
+    batch_free(&b);
+    step_close(step);
+    return out;
+}
+
+/* Every product of a bf16 and an fp16 step is cuBLASLt's, and none of this program's kernels; no
+ * call breaks a rule of the manual; and each is one of products.h. */
+static void every_16_bit_product_is_cublaslts(void **state)
+{
+    (void)state;
+    for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++)
+        for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {
+            struct dev *dev = noting_device();
+            struct way way = {
+                .task = (enum model_task)task, .dtype = (enum dtype)dtype, .is_eager = true};
+            count();
+            struct outcome out = train(dev, &way);
+            int products = products_asked();
+            print_message("# task %d, dtype %d: %d products, %d with an epilogue, %d without, %d "
+                          "refused\n",
+                          task, dtype, products, fake_counted(FAKE_WITH),
+                          fake_counted(FAKE_WITHOUT), fake_counted(FAKE_WRONG));
+            assert_true(products > 80);
+            assert_int_equal(fake_counted(FAKE_HALVES), products);
+            assert_int_equal(fake_counted(FAKE_WITH) + fake_counted(FAKE_WITHOUT), products);
+            assert_int_equal(fake_counted(FAKE_WRONG), 0);
+            assert_true(fake_counted(FAKE_WITH) > products / 3);
+            kt_free(out.state);
+            dev_close(dev);
+        }
+}
+
+static bool is_asked(const char *key)
+{
+    for (int i = 0; i < asked.n; i++)
+        if (strcmp(asked.key[i], key) == 0)
+            return true;
+    return false;
+}
+
+static bool is_listed(const struct products *p, const char *key)
+{
+    struct blas_form form[BLAS_FORMS];
+    char other[BLAS_TUNED_KEY];
+    for (int i = 0; i < p->n; i++)
+        for (int k = products_forms(&p->list[i], false, form) - 1; k >= 0; k--) {
+            blas_tuned_key(&form[k].call.shape, other);
+            if (strcmp(other, key) == 0)
+                return true;
+        }
+    return false;
+}
+
+/* What products.h lists, which is described to NVIDIA's library and measured, is what a step asks
+ * for. */
+static void the_list_has_every_product_of_a_step(void **state)
+{
+    (void)state;
+    static struct products products;
+    for (int task = MODEL_TASK_LM; task <= MODEL_TASK_QA; task++)
+        for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+            struct dev *dev = noting_device();
+            struct way way = {
+                .task = (enum model_task)task, .dtype = (enum dtype)dtype, .is_eager = true};
+            struct outcome out = train(dev, &way);
+            struct products_config c = {.dims = {.task = way.task, .embed = 16, .vocab = 37},
+                                        .dtype = way.dtype,
+                                        .n = SAMPLES / 2 * SEQ,
+                                        .logits_rows = SAMPLES / 2 * SEQ,
+                                        .logits_stride = asked.stride};
+            products_of(&c, &products);
+            assert_true(asked.n > 80);
+            for (int i = 0; i < asked.n; i++)
+                if (!is_listed(&products, asked.key[i]))
+                    fail_msg("a step asks for %s, which is not in the list", asked.key[i]);
+            assert_false(is_asked("nothing of the kind"));
+            kt_free(out.state);
+            dev_close(dev);
+        }
+}
+
+/* fp32 results are compared with the CPU's, and the accuracy of an epilogue's GELU is unknown. */
+static void fp32_has_gelu_apart(void **state)
+{
+    (void)state;
+    static struct products products;
+    struct blas_form form[BLAS_FORMS];
+    int gelus = 0;
+    for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) {
+        struct products_config c = {
+            .dims = {.embed = 16, .vocab = 37}, .dtype = (enum dtype)dtype, .n = 8};
+        c.logits_rows = 8, c.logits_stride = 64;
+        products_of(&c, &products);
+        for (int i = 0; i < products.n; i++)
+            for (int k = products_forms(&products.list[i], false, form) - 1; k >= 0; k--) {
+                enum blas_epilogue e = form[k].call.shape.epilogue;
+                bool is_gelu = e >= BLAS_GELU && e <= BLAS_DGELU;
+                assert_false(is_gelu && dtype == DTYPE_F32);
+                gelus += is_gelu;
+            }
+    }
+    assert_int_equal(gelus, 3); /* of bf16: forward, forward without gradients, backward */
+}
+
+/* ---- CONVOY_BLAS ---- */
+
+/* The same losses, whatever makes the products; plain has no epilogue, off has no cuBLASLt. */
+static void each_choice_of_convoy_blas_learns_the_same(void **state)
+{
+    (void)state;
+    static const struct {
+        enum dtype dtype;
+        double most; /* relative, to auto */
+    } rows[] = {{DTYPE_F32, 1e-6}, {DTYPE_BF16, 2e-3}};
+    for (size_t k = 0; k < 2; k++) {
+        struct outcome out[3];
+        for (int use = DEV_CUDA_BLAS_AUTO; use <= DEV_CUDA_BLAS_OFF; use++) {
+            dev_cuda_use_blas((enum dev_cuda_blas_use)use);
+            struct dev *dev = open_device();
+            count();
+            out[use] = train(dev, &(struct way){.dtype = rows[k].dtype, .is_eager = true});
+            int products = products_asked();
+            int with = fake_counted(FAKE_WITH), without = fake_counted(FAKE_WITHOUT);
+            if (rows[k].dtype == DTYPE_BF16)
+                assert_int_equal(with + without, use == DEV_CUDA_BLAS_OFF ? 0 : products);
+            assert_true(use == DEV_CUDA_BLAS_OFF || without > 0);
+            assert_true(use == DEV_CUDA_BLAS_AUTO ? with > 0 : with == 0);
+            assert_int_equal(fake_counted(FAKE_WRONG), 0);
+            dev_close(dev);
+        }
+        dev_cuda_use_blas(DEV_CUDA_BLAS_AUTO);
+        for (int use = 0; use < 3; use++) {
+            for (int i = 0; i < STEPS; i++)
+                if (!(fabs(out[use].loss[i] / out[0].loss[i] - 1) <= rows[k].most))
+                    fail_msg("choice %d, dtype %d: loss %.9g of step %d, auto %.9g", use,
+                             rows[k].dtype, out[use].loss[i], i, out[0].loss[i]);
+            kt_free(out[use].state);
+        }
+    }
+}
+
+/* ---- products that fail ---- */
+
+static struct {
+    struct dev *dev;
+    struct way way;
+    struct outcome out;
+} logged;
+
+static void train_logged(void *arg)
+{
+    (void)arg;
+    logged.out = train(logged.dev, &logged.way);
+}
+
+/* A product that fails while work is captured: no graph of half the work, nothing of another kernel
+ * in it. The capture ends with an error that is logged, and the same work is submitted one by one,
+ * with the same bits. */
+static void a_product_that_fails_in_a_capture_ends_it(void **state)
+{
+    (void)state;
+    logged.dev = open_device();
+    logged.way = (struct way){.dtype = DTYPE_BF16, .is_eager = true};
+    struct outcome want = train(logged.dev, &logged.way);
+    logged.way.is_eager = false;
+    struct outcome graphs = train(logged.dev, &logged.way);
+    assert_true(graphs.launches > 0);
+    logged.way.fails_at = 1; /* step 0 is submitted one by one, step 1 is captured */
+    count();
+    const char *log = harness_log_of(train_logged, NULL);
+    assert_int_equal(logged.out.launches, 0);
+    assert_int_equal(fake_counts()[FAKE_FAILS], 0);
+    assert_int_equal(fake_counted(FAKE_WITH) + fake_counted(FAKE_WITHOUT) > 0, 1);
+    assert_non_null(strstr(log, "while work is captured"));
+    assert_non_null(strstr(log, "one operation at a time"));
+    assert_null(strstr(log, "does not support"));
+    assert_memory_equal(logged.out.state, want.state, (size_t)want.elems * sizeof *want.state);
+    kt_free(want.state);
+    kt_free(graphs.state);
+    kt_free(logged.out.state);
+    dev_close(logged.dev);
+}
+
+/* Outside of a capture the same failure is a fault of the GPU. */
+static void a_product_that_fails_is_a_fault(void **state)
+{
+    (void)state;
+    struct dev *dev = open_device();
+    struct way way = {.dtype = DTYPE_BF16, .is_eager = true};
+    struct step *step = open_step(dev, &way);
+    struct step_result r;
+    struct batch b;
+    kt_ok(batch_init(&b, FEED_TASK_LM, SAMPLES, SEQ));
+    steps_fill(&b, 0, 37);
+    fake_counts()[FAKE_FAILS] = 1;
+    assert_int_equal(step_run_batch(step, &b, 0, 0, 1e-3, false, &r), ST_FAULT);
+    assert_non_null(strstr(status_message(), "dmesg"));
+    batch_free(&b);
+    step_close(step);
+    dev_close(dev);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_16_bit_product_is_cublaslts),
+    cmocka_unit_test(the_list_has_every_product_of_a_step),
+    cmocka_unit_test(fp32_has_gelu_apart),
+    cmocka_unit_test(each_choice_of_convoy_blas_learns_the_same),
+    cmocka_unit_test(a_product_that_fails_in_a_capture_ends_it),
+    cmocka_unit_test(a_product_that_fails_is_a_fault),
+};
+HARNESS_MAIN(tests)
+#endif

@@ -98,13 +98,13 @@ bench_torch() {
 
 # kernel_table — the rows of gpu_tests bench; what it says of the machine goes to the log.
 kernel_table() {
-    local row rc
+    local rc
     [ "$DRY" = 1 ] && return 77
     within 300 "$GPU/gpu_tests" bench >"$logs/kernels.tsv"
     rc=$?
-    while IFS= read -r row; do
-        case $row in '#'*) say "$row" ;; *) measure "$row" ;; esac
-    done <"$logs/kernels.tsv"
+    grep '^#' "$logs/kernels.tsv" >&2
+    grep -v '^#' "$logs/kernels.tsv" | tee -a "$work/measured" >&2
+    write_results
     return $rc
 }
 

@@ -4,6 +4,7 @@
 
 say() { printf '%s\n' "$*" >&2; }
 
+# look — NVIDIA_CTL: for tests, the file of a driver.
 look() {
     [ "$DRY" = 1 ] && return 0
     if [ ! -e "${NVIDIA_CTL:-/dev/nvidiactl}" ] && ! nvidia-smi -L >/dev/null 2>&1; then
@@ -108,9 +109,10 @@ step() { # name, command...
     0) outcome=ok ;;
     77) outcome=skipped note=${note:-a dry run has no GPU} ;;
     124 | 137) outcome=failed note="${note:+$note; }ended after its time limit" ;;
-    *) outcome=failed note=${note:-$(grep -E ' error |not ok|Bail out|ERROR SUMMARY' "$log" | head -3)} ;;
+    *) outcome=failed note=${note:-$(grep -E ' error |not ok|Bail out|ERROR SUMMARY|^gpu_bench:' "$log" | head -3)} ;;
     esac
     [ "$outcome" != failed ] || note=${note:-exit code $rc}
+    note=${note:0:400}
     printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$outcome" "$(($(date +%s) - began))" "$(quote "$note")" "${step_cost:-}" >>"$work/rows"
     say "$outcome: $name${note:+ ($(quote "$note"))}"
     [ "$outcome" != failed ] || { failures=$((failures + 1)) && tail -20 "$log" >&2; }

@@ -329,17 +329,51 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
                     (size_t)(from->b * from->t) * sizeof(int32_t));
 }
 
-enum status store_grad_norm_begin(struct store *s)
+static enum status finish_all(struct store *s)
 {
     for (int bucket = s->layout.buckets_n - 1; bucket >= 0; bucket--) {
         ASSERTF(s->bucket[bucket].is_reduce_begun, "bucket %d has no gradient", bucket);
         TRY(finish_reduce(s, bucket));
     }
+    return ST_OK;
+}
+
+enum status store_grad_norm_begin(struct store *s)
+{
+    TRY(finish_all(s));
     return dev_copy(s->c.stream, s->sums, s->norms.data,
                     (size_t)s->layout.buckets_n * sizeof *s->sums);
 }
 
 struct tensor store_bucket_norms_sq(const struct store *s) { return s->norms; }
+
+struct tensor store_loss_sum(const struct store *s)
+{
+    return tensor_at(s->norms, s->layout.buckets_n);
+}
+
+enum status store_grad_norm_device(struct store *s)
+{
+    struct comm_ticket ticket;
+    TRY(finish_all(s));
+    if (s->is_alone)
+        return ST_OK;
+    TRY(comm_wait_stream(s->c.comm, s->c.stream));
+    enum status st =
+        comm_all_reduce_begin(s->c.comm, s->norms, s->norms, s->layout.buckets_n + 1, &ticket);
+    TRY(store_track(s, st, ticket));
+    return store_stream_wait(s, ticket);
+}
+
+enum status store_gather_device(struct store *s, struct tensor all, int64_t each)
+{
+    struct comm_ticket ticket;
+    struct tensor own = tensor_at(all, s->layout.rank * each);
+    TRY(comm_wait_stream(s->c.comm, s->c.stream));
+    enum status st = comm_all_gather_begin(s->c.comm, all, own, s->layout.ranks * each, &ticket);
+    TRY(store_track(s, st, ticket));
+    return store_stream_wait(s, ticket);
+}
 
 enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
 {

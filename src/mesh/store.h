@@ -48,7 +48,7 @@
  *   does not gather it later: the next forward pass begins with the embedding.
  *
  * The gradient norm: each rank adds the squares of its shard of each bucket. These sums are
- * all-reduced, and then added from the last bucket to the first.
+ * all-reduced, by the hosts or on the devices, and then added from the last bucket to the first.
  *
  * Threads: one thread calls a store. Calls are collective, except those that only read: all ranks
  * make the same calls in the same order. A call that waits returns ST_PEER when a rank is lost. */
@@ -145,9 +145,17 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
  * (at most 8), each replaced by its sum over ranks. All ranks get the same bits. */
 enum status store_grad_norm_begin(struct store *s);
 enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);
-/* _bucket_norms_sq: one rank only, replaces the two calls above. (buckets) f64 on the device: sum
- * of squares per bucket. Valid in stream order after the last _post_backward. */
+/* On the device, in place of the two calls above: one rank, or comm_stays_on_device. The host does
+ * not wait; results are valid in the stream's order.
+ * _grad_norm_device: sums _bucket_norms_sq and _loss_sum over the ranks.
+ * _bucket_norms_sq: (buckets) f64: sum of squares per bucket.
+ * _loss_sum: (1) f64, for the caller to write before _grad_norm_device.
+ * _gather_device: all: (ranks, each) on the device, of which this rank has written its part. `each`
+ * is a multiple of 16. */
+enum status store_grad_norm_device(struct store *s);
 struct tensor store_bucket_norms_sq(const struct store *s);
+struct tensor store_loss_sum(const struct store *s);
+enum status store_gather_device(struct store *s, struct tensor all, int64_t each);
 
 /* _local_shard: what this rank updates of a bucket: elements [first, first + elems) of the table;
  * the tensors begin there. Whole buckets where moments are whole. */

@@ -51,8 +51,8 @@ struct store {
     struct tensor grads;        /* as passes write them */
     struct tensor grads_own;    /* grads BUFFER: reduced, the local shard */
     struct tensor moment[2];
-    struct tensor norms; /* (buckets) f64 on the device: sums of squares */
-    double *sums;        /* the same in host memory, then extras */
+    struct tensor norms; /* (buckets + 1) f64 on the device: sums of squares, then of the losses */
+    double *sums;        /* sums of squares in host memory, then extras */
     struct store_bucket *bucket;
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
     struct sparse_embed *sparse;      /* NULL: the embedding's gradient is reduced as a whole */

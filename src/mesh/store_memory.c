@@ -171,7 +171,7 @@ static enum status take_grads(struct store *s)
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)
         TRY(take(s, elems_of(s, s->policy.moments), DTYPE_F32, false, &s->moment[i]));
-    return take(s, s->layout.buckets_n, DTYPE_F64, false, &s->norms);
+    return take(s, s->layout.buckets_n + 1, DTYPE_F64, false, &s->norms);
 }
 
 /* What is gathered: the masters, or with a 16-bit dtype the compute copy. */

@@ -340,7 +340,9 @@ static enum status open_all(struct step *s)
     TRY(check_config(c));
     s->loss_scale.factor = c->store.dtype == DTYPE_F16 ? STEP_LOSS_SCALE_INIT : 0;
     s->samples = c->global_samples / comm_place(c->comm)->ranks;
-    s->is_async = dev_is_discrete(c->dev) && !c->is_eval && comm_place(c->comm)->ranks == 1;
+    s->is_async = dev_is_discrete(c->dev) && !c->is_eval &&
+                  (comm_place(c->comm)->ranks == 1 ||
+                   (comm_stays_on_device(c->comm) && c->store.compress == GRAD_COMPRESS_KIND_NONE));
     s->model = model_ops(&c->dims);
     TRY(s->model->describe(&c->dims, &s->table));
     TRY(optim_spans(&s->table, optim_decay(&c->optim), &s->spans, &s->spans_n));
@@ -355,6 +357,7 @@ static enum status open_all(struct step *s)
     TRY(take_memory(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
     TRY(take_readback(s));
+    TRY(step_async_open(s));
     TRY(check_plan(s));
     log_memory(s);
     return c->is_loaded ? ST_OK : fill_all(s);
@@ -382,6 +385,7 @@ void step_close(struct step *s)
     for (int i = 0; i < STEP_ARENA_N; i++)
         dev_free(s->config.dev, s->arena[i].base, s->arena[i].cap_bytes);
     store_close(s->store);
+    step_async_close(s);
     model_plan_free(s->acts);
     dev_stream_close(s->stream);
     dev_event_free(s->results_ready);

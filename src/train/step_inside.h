@@ -1,5 +1,5 @@
 /* step_inside — a step as its own files share it: step.c (memory, state), step_run.c (the update),
- * step_async.c (the update on one GPU), step_eval.c. Other files use step.h. */
+ * step_async.c (the end of a step on GPUs), step_eval.c. Other files use step.h. */
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H
 #define CONVOY_TRAIN_STEP_INSIDE_H
 
@@ -31,7 +31,10 @@ struct step {
     double *grad_scale_host;         /* is_async: grad_scale as read back */
     struct dev_event *results_ready; /* is_async: losses_host and grad_scale_host are valid */
     bool is_async;                   /* the device skips an update by itself (step_async.c) */
-    double sums[STEP_SUMS];          /* numbers that are being summed over ranks */
+    struct step_ranks *ranks;        /* is_async with several ranks; else NULL */
+    double lr_next;                  /* is_async: of the update that this step begins */
+    int64_t step_next;
+    double sums[STEP_SUMS]; /* numbers that are being summed over ranks */
     double scale, scale_end;
     struct step_loss_scale loss_scale;
     int vote;
@@ -55,6 +58,12 @@ enum status step_forward(struct step *s, const struct pass *p); /* everything be
 enum status step_unshard_head(struct step *s);
 /* to host memory, at sample `first` */
 enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first);
+
+/* step_async_open — is_async: takes what several ranks need. _close: accepts a step without it.
+ * step_async_begin — is_async, before a step's first pass: the numbers of its update. */
+enum status step_async_open(struct step *s);
+void step_async_close(struct step *s);
+enum status step_async_begin(struct step *s, double lr, int64_t step_i);
 
 /* step_async — is_async, after the last micro-batch's backward pass: enqueues the update, then
  * waits for loss and norm and writes them to r. If they are not finite, the update changed

@@ -11,8 +11,8 @@
  * - Losses are copied to the host one by one and summed there in the order of samples, so the sum
  *   does not depend on how the batch is cut.
  * - The host reads loss and norm before it starts the optimiser. Only then does it wait for the
- *   device (compression also waits before each bucket). With one rank on a GPU it does not wait
- *   even there: step_async.c.
+ *   device (compression also waits before each bucket). With one GPU, and with several over NCCL,
+ *   it does not wait even there: step_async.c.
  * - One factor (grad_scale) clips gradients and divides them by the loss scale. */
 #include <math.h>
 
@@ -247,9 +247,8 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
         status_restore(&saved);
         return checked;
     }
-    /* else deferred updates of the last step still need its numbers */
     if (s->is_async)
-        set_update(s, lr, step_i);
+        TRY(step_async_begin(s, lr, step_i));
     TRY(counts_begin(s, batch, checked, &counts));
     TRY(scaled_gradients(s, batch, step_i, inject_nan, &counts, r));
     s->lap_ns = clock_ns();

@@ -6,6 +6,7 @@
 #include "comm/fake_device.h"
 #include "mesh/mixed.h"
 #include "dev/library.h"
+#include "train/step_inside.h" /* is_async */
 
 static struct dev *fake_device_devs[RANKS_MAX];
 static struct dev *fake_device_dev(int rank)
@@ -119,6 +120,85 @@ static void half_the_bytes(void **state)
         }
 }
 
+/* ---- the device of every rank decides on the update ---- */
+
+/* One rank has a gradient that is not finite: no rank changes anything, whatever is held in parts,
+ * and training goes on with the same bits as where the hosts decide. */
+static void not_finite_on_one_rank(void **state)
+{
+    (void)state;
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        char name[64];
+        struct trial like = trial_of(MODEL_TASK_LM, 6, 90);
+        like.steps = 4;
+        like.config.store.shard = (enum layout_shard)shard;
+        like.config.batch_samples = 1 + shard % 2;
+        like.nan_step = 1;
+        like.nan_rank = 2;
+        struct trial want = run_on(&like, 3, 1), got = run_on(&like, 3, 2);
+        text_format(name, sizeof name, "not finite, shard %d", shard);
+        assert_true(isnan(want.loss[1]) && isnan(got.loss[1]) && isfinite(got.loss[3]));
+        trial_same(&got, &want, name);
+        trial_free(&got);
+        trial_free(&want);
+    }
+}
+
+struct voting {
+    struct trial trial;
+    struct step_result result[3];
+    bool is_async;
+};
+
+/* Rank 1 votes in the second of three steps. */
+static enum status vote_rank(struct ranks_one *one)
+{
+    struct voting *v = one->arg;
+    struct step_config *c = &v->trial.config;
+    struct step *step = NULL;
+    struct batch batch = {0};
+    enum status st;
+    c->dev = one->dev;
+    c->comm = one->comm;
+    TRY_OR(step_open(c, &step), out_close);
+    TRY_OR(batch_init(&batch, FEED_TASK_LM, c->global_samples / one->ranks, c->seq_tokens),
+           out_close);
+    v->is_async = step->is_async;
+    for (int i = 0; i < 3; i++) {
+        for (int64_t row = 0; row < batch.samples; row++)
+            trial_sample(&v->trial, i, one->rank * batch.samples + row, row, &batch);
+        step_vote(step, one->rank == 1 && i == 1 ? 4 : 0);
+        TRY_OR(step_run_batch(step, &batch, i, 0, 1e-2, false, &v->result[i]), out_close);
+    }
+out_close:
+    step_close(step);
+    batch_free(&batch);
+    return st;
+}
+
+static void votes_of_ranks(void **state)
+{
+    (void)state;
+    static struct voting all[2][3];
+    for (int how = 1; how <= 2; how++) {
+        for (int rank = 0; rank < 3; rank++)
+            all[how - 1][rank] = (struct voting){.trial = trial_of(MODEL_TASK_LM, 6, 90)};
+        choose(how);
+        pthread_barrier_init(&apart, NULL, 3);
+        ranks_run(1, 3, vote_rank, all[how - 1], sizeof all[0][0]);
+        pthread_barrier_destroy(&apart);
+    }
+    for (int rank = 0; rank < 3; rank++) {
+        const struct voting *host = &all[0][rank], *device = &all[1][rank];
+        assert_true(!host->is_async && device->is_async);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(device->result[i].vote, i == 1 ? 4 : 0);
+            assert_true(device->result[i].loss == host->result[i].loss &&
+                        device->result[i].grad_norm == host->result[i].grad_norm);
+        }
+    }
+}
+
 static void use_fake(void)
 {
     char path[700];
@@ -135,8 +215,10 @@ static void use_fake(void)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain), cmocka_unit_test(accumulated), cmocka_unit_test(compressed),
-        cmocka_unit_test(sparse_rows), cmocka_unit_test(half_the_bytes)};
+        cmocka_unit_test(plain),          cmocka_unit_test(accumulated),
+        cmocka_unit_test(compressed),     cmocka_unit_test(sparse_rows),
+        cmocka_unit_test(half_the_bytes), cmocka_unit_test(not_finite_on_one_rank),
+        cmocka_unit_test(votes_of_ranks)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     fake_device_map(true);

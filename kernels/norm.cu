@@ -160,23 +160,19 @@ template <typename T> struct norm_bwd_args {
     int c;
 };
 
-/* A warp's copy of dw and db in shared memory: column i, the element j of lane l at place k, is
- * number (k·W + j)·GAP + l. So a place of a lane is a constant away from the next, and lanes meet
- * different banks. */
-struct alignas(8) slopes {
-    float dw, db;
-};
-constexpr int GAP = WARP + 1;
-template <int W> __host__ __device__ static inline int slopes_of(int c)
+/* Floats of a warp's copy of dw, or of db, in shared memory. Column i, the element j of lane l at
+ * place k, is number (k·W + j)·WARP + l: each of a lane's is a constant away from the others, and
+ * lanes meet different banks. */
+template <int W> __host__ __device__ static inline int norm_copy(int c)
 {
-    return (c + WARP * W - 1) / (WARP * W) * W * GAP;
+    return (c + WARP * W - 1) / (WARP * W) * (WARP * W);
 }
 
-/* One row by one warp. sum: the warp's copy, of which a lane touches its own columns only; NULL:
- * not wanted. */
+/* One row by one warp. dw, db: this warp's copies, of which a lane touches its own columns only;
+ * NULL: not wanted. */
 template <typename T, int W, int K>
-__device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row,
-                                           struct slopes *sum)
+__device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row, float *dw,
+                                           float *db)
 {
     int lane = (int)threadIdx.x % WARP * W;
     float m = a.mean[row], r = a.rstd[row], g_sum = 0, gx_sum = 0;
@@ -211,9 +207,10 @@ __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int
 #pragma unroll
         for (int j = 0; j < W; j++) {
             float x_hat = (v[j] - m) * r;
-            if (sum) {
-                struct slopes *to = &sum[((K ? k : i / (WARP * W)) * W + j) * GAP + lane / W];
-                *to = {to->dw + g[j] * x_hat, to->db + g[j]};
+            if (dw) {
+                int at = ((K ? k : i / (WARP * W)) * W + j) * WARP + lane / W;
+                dw[at] += g[j] * x_hat;
+                db[at] += g[j];
             }
             rest[j] += r * (g[j] * w[j] - g_mean - x_hat * gx_mean);
         }
@@ -230,22 +227,27 @@ __global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
     norm_bwd_runs(struct norm_bwd_args<T> a, float *part, int64_t run)
 {
     CUDA_SHARED(bytes);
-    struct slopes *all = (struct slopes *)bytes;
-    int warps_n = (int)blockDim.x / WARP, warp = (int)threadIdx.x / WARP, each = slopes_of<W>(a.c);
+    float *all = (float *)bytes;
+    int warps_n = (int)blockDim.x / WARP, warp = (int)threadIdx.x / WARP, copy = norm_copy<W>(a.c);
     int64_t first = blockIdx.x * run, end = first + run < a.n ? first + run : a.n;
-    for (int i = (int)threadIdx.x; i < warps_n * each; i += (int)blockDim.x)
-        all[i] = {0, 0};
+    for (int i = (int)threadIdx.x; i < warps_n * 2 * copy; i += (int)blockDim.x)
+        all[i] = 0;
     __syncthreads();
+    float *dw = all + warp * 2 * copy;
     for (int64_t row = first + warp; row < end; row += warps_n)
-        norm_bwd_row<T, W, K>(a, row, all + warp * each);
+        norm_bwd_row<T, W, K>(a, row, dw, dw + copy);
     __syncthreads();
-    part += blockIdx.x * 2 * (int64_t)a.c;
-    for (int i = (int)threadIdx.x; i < a.c; i += (int)blockDim.x) {
-        const struct slopes *at = all + (i / (WARP * W) * W + i % W) * GAP + i / W % WARP;
-        struct slopes sum = {0, 0};
+    part += (int64_t)blockIdx.x * 2 * a.c;
+    for (int i = (int)threadIdx.x; i < 2 * copy / W; i += (int)blockDim.x) {
+        int lane = i % (copy / W), column = lane * W; /* of dw, then of db */
+        const float *at = all + i / (copy / W) * copy + lane / WARP * WARP * W + lane % WARP;
+        float sum[W] = {};
         for (int k = 0; k < warps_n; k++)
-            sum = {sum.dw + at[k * each].dw, sum.db + at[k * each].db};
-        part[i] = sum.dw, part[a.c + i] = sum.db;
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                sum[j] += at[k * 2 * copy + j * WARP];
+        if (column < a.c)
+            store_n(part + i / (copy / W) * a.c + column, sum);
     }
 }
 
@@ -272,7 +274,7 @@ template <typename T, int W> __global__ void norm_bwd_rows(struct norm_bwd_args<
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (row < a.n)
-        norm_bwd_row<T, W, 0>(a, row, nullptr);
+        norm_bwd_row<T, W, 0>(a, row, nullptr, nullptr);
 }
 
 /* The second stage: dw and db from parts_n parts, 32 columns a block; a warp takes every WARPS-th
@@ -299,7 +301,7 @@ static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, i
 
 /* Blocks: four for each of an H200's 132 multiprocessors; the cut is by shape alone. */
 constexpr int64_t RUNS_MOST = 528;
-constexpr size_t SHARED_MOST = 96 * 1024; /* of dw and db alone; with gaps 99 KiB at most */
+constexpr size_t SHARED_MOST = 96 * 1024;
 
 template <typename T, int W>
 static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T> &a, float *part,
@@ -307,10 +309,10 @@ static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T>
 {
     int warps = WARPS;
     size_t part_bytes = 2 * (size_t)a.c * sizeof(float),
-           copy_bytes = sizeof(struct slopes) * (size_t)slopes_of<W>(a.c);
-    while (warps > 1 && warps * part_bytes > SHARED_MOST)
+           copy_bytes = 2 * sizeof(float) * (size_t)norm_copy<W>(a.c);
+    while (warps > 1 && warps * copy_bytes > SHARED_MOST)
         warps /= 2;
-    if (warps * part_bytes <= SHARED_MOST) {
+    if (warps * copy_bytes <= SHARED_MOST) {
         int64_t run = round_up(ceil_div(a.n, RUNS_MOST), warps),
                 runs = *runs_out = ceil_div(a.n, run);
         if (runs * part_bytes > cuda->scratch_bytes)

@@ -14,9 +14,10 @@ struct ceiling {
     const char *why;
 };
 static const struct ceiling ceilings[] = {
-    {"norm_fwd", 1, 1, 2.98, 1.05, "a row is read three times"},
-    {"norm_bwd", 1, 1.45, 1.85, 4.8, "dy, x twice; sums of a block, lanes 32 bytes apart"},
-    {"xent", 1, 1.01, 2.02, 1.01, "a row is read twice"},
+    {"norm_fwd", 1, 1, 1.01, 1.05, ""},
+    {"norm_bwd", 1, 1.09, 1.19, 1.95, "sums of a block of 8 rows, in two stores a sector"},
+    {"xent", 1, 1.01, 1.02, 1.01, ""},
+    {"xent f32", 1, 1.01, 2.02, 1.01, "a row too long for the chip is read twice"},
     {"qa_xent", 1, 1.95, 4.3, 2.05, "every second element of a row, twice"},
     {"embed_fwd", 1, 1.01, 1.35, 1.01, "a position's row for each sample"},
     {"embed_bwd", 1, 4.8, 1.7, 1.04, "dx once for each sum; lists of tokens in any order"},
@@ -153,7 +154,7 @@ static void xent(void **state)
     const int64_t n = 4, v = 50257, stride = 50304;
     EACH_DTYPE(t)
     {
-        struct run r = run_begin("xent");
+        struct run r = run_begin(*t == DTYPE_F32 ? "xent f32" : "xent");
         struct xent a = {.logits = IN("logits", n * stride, *t),
                          .losses = OUT("losses", n, DTYPE_F32),
                          .targets = IN("targets", n, DTYPE_I32),

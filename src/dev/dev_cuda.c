@@ -47,7 +47,6 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 #include "base/text.h"
 #include "dev/blas_plan.h"
 #include "dev/dev_check.h"
-#include "dev/dev_cuda_peak.h"
 
 const char *dev_cuda_built(void)
 {
@@ -476,40 +475,7 @@ enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
 #define OP_ROW(name) .name = op_##name,
 static const struct op_table cuda_op = {OP_LIST(OP_ROW)};
 
-/* ---- open, info, close ---- */
-
-static int64_t sum_ranges(const struct dev *dev, const struct cuda_ranges *ranges)
-{
-    int64_t bytes = 0;
-    pthread_mutex_lock(mutex_of(dev));
-    for (size_t i = 0; i < ranges->n; i++)
-        bytes += (int64_t)ranges->range[i].bytes;
-    pthread_mutex_unlock(mutex_of(dev));
-    return bytes;
-}
-
-static void cuda_info(const struct dev *dev, struct dev_info *out)
-{
-    char driver[24];
-    const struct cudaDeviceProp *prop = &dev->prop;
-    struct dev_cuda_peak peak =
-        dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
-    size_t free_bytes = 0, total_bytes = 0;
-    bool is_known = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
-    *out = (struct dev_info){.kind = DEV_KIND_CUDA,
-                             .memory_bytes = (int64_t)prop->totalGlobalMem,
-                             .free_bytes = is_known ? (int64_t)free_bytes : -1,
-                             .taken_bytes =
-                                 sum_ranges(dev, &dev->own) + sum_ranges(dev, &dev->scratch),
-                             .scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES,
-                             .peak_flops = dev->is_tf32 ? peak.tf32 : peak.f32,
-                             .peak_flops_16 = peak.f16,
-                             .threads_n = 1};
-    text_copy(out->bus, sizeof out->bus, dev->bus);
-    text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);
-    text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i,
-                prop->name, prop->major, prop->minor, driver);
-}
+/* ---- open, close ---- */
 
 static void cuda_close(struct dev *dev)
 {
@@ -527,7 +493,7 @@ static void cuda_close(struct dev *dev)
 static const struct dev_ops cuda_ops = {
     .name = "cuda",
     .close = cuda_close,
-    .info = cuda_info,
+    .info = dev_cuda_info,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .stream_open = cuda_stream_open,

@@ -83,6 +83,8 @@ struct dev {
     char bus[24];
 };
 
+void dev_cuda_info(const struct dev *dev, struct dev_info *out); /* of struct dev_ops */
+
 /* What a stream can gather (dev_cuda_graph.c): operations, fills and copies within the device,
  * reads into pinned memory, and records of events. */
 #define CUDA_WORK(name) CUDA_WORK_##name,

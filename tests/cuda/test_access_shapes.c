@@ -24,9 +24,19 @@ static void set_tokens(struct tensor t, int64_t n, int64_t v)
 
 static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
 
+/* Of a chip with so much shared memory for a block; 0: 227 KiB. */
+static size_t chip_shared;
+static struct run chip_begin(const char *what)
+{
+    struct run r = run_begin(what);
+    emu_shared_max(chip_shared ? chip_shared : 227 << 10);
+    r.cuda.shared_bytes = chip_shared;
+    return r;
+}
+
 static void rows(enum dtype t, int64_t n, int64_t c)
 {
-    struct run r = run_begin("norm_fwd");
+    struct run r = chip_begin("norm_fwd");
     struct norm_fwd f = {.y = OUT("y", n * c, t),
                          .x = IN("x", n * c, t),
                          .w = IN("w", c, t),
@@ -35,7 +45,7 @@ static void rows(enum dtype t, int64_t n, int64_t c)
                          .c = c,
                          .eps = 1e-5f};
     CLEAN(norm_fwd, f);
-    r = run_begin("norm_bwd");
+    r = chip_begin("norm_bwd");
     struct norm_bwd b = {.dx = OUT("dx", n * c, t),
                          .dw = IN("dw", c, DTYPE_F32),
                          .db = IN("db", c, DTYPE_F32),
@@ -48,7 +58,7 @@ static void rows(enum dtype t, int64_t n, int64_t c)
                          .c = c,
                          .accumulate = true};
     CLEAN(norm_bwd, b);
-    r = run_begin("xent");
+    r = chip_begin("xent");
     struct xent x = {.logits = IN("logits", n * (c + 1), t),
                      .losses = OUT("losses", n, DTYPE_F32),
                      .targets = IN("targets", n, DTYPE_I32),
@@ -76,7 +86,7 @@ static void odd_rows(void **state)
 static void embedding(enum dtype type, int64_t n, int64_t t, int64_t c, float p)
 {
     const int64_t v = 40;
-    struct run r = run_begin("embed_fwd");
+    struct run r = chip_begin("embed_fwd");
     struct embed_fwd f = {.x = OUT("x", n * c, type),
                           .tokens = IN("tokens", n, DTYPE_I32),
                           .wte = IN("wte", v * c, type),
@@ -87,7 +97,7 @@ static void embedding(enum dtype type, int64_t n, int64_t t, int64_t c, float p)
                           .dropout = kt_dropout(p)};
     set_tokens(f.tokens, n, v);
     CLEAN(embed_fwd, f);
-    r = run_begin("embed_bwd");
+    r = chip_begin("embed_bwd");
     struct embed_bwd b = {.dwte = IN("dwte", v * c, DTYPE_F32),
                           .dwpe = IN("dwpe", 2 * t * c, DTYPE_F32),
                           .dx = IN("dx", n * c, type),
@@ -115,7 +125,7 @@ static void odd_embeddings(void **state)
 static void product(enum dtype t, int64_t n, int64_t in, int64_t out, enum matmul_layout layout,
                     bool is_tf32)
 {
-    struct run r = run_begin("matmul_fwd");
+    struct run r = chip_begin("matmul_fwd");
     r.cuda.is_tf32 = is_tf32;
     struct matmul_fwd a = {.y = OUT("y", n * out, t),
                            .pre = OUT("pre", n * out, t),
@@ -128,7 +138,7 @@ static void product(enum dtype t, int64_t n, int64_t in, int64_t out, enum matmu
                            .layout = layout,
                            .act = MATMUL_ACT_GELU};
     CLEAN(matmul_fwd, a);
-    r = run_begin("matmul_bwd_x");
+    r = chip_begin("matmul_bwd_x");
     r.cuda.is_tf32 = is_tf32;
     struct matmul_bwd_x b = {.dx = OUT("dx", n * in, t),
                              .dy = IN("dy", n * out, t),
@@ -139,7 +149,7 @@ static void product(enum dtype t, int64_t n, int64_t in, int64_t out, enum matmu
                              .out = out,
                              .layout = layout};
     CLEAN(matmul_bwd_x, b);
-    r = run_begin("matmul_bwd_w");
+    r = chip_begin("matmul_bwd_w");
     r.cuda.is_tf32 = is_tf32;
     struct matmul_bwd_w c = {.dw = IN("dw", in * out, DTYPE_F32),
                              .db = IN("db", out, DTYPE_F32),
@@ -166,11 +176,10 @@ static void odd_products(void **state)
 /* ---- attention ---- */
 
 /* Returns whether both passes were launched. */
-static bool attend(enum dtype dtype, int64_t d, int64_t t, float p, bool is_masked, size_t shared)
+static bool attend(enum dtype dtype, int64_t d, int64_t t, float p, bool is_masked)
 {
     const int64_t b = 2, h = 1, n = b * t * h * d;
-    struct run r = run_begin("attention_fwd");
-    r.cuda.shared_bytes = shared;
+    struct run r = chip_begin("attention_fwd");
     struct attention_fwd f = {.out = OUT("out", n, dtype),
                               .lse = OUT("lse", b * h * t, DTYPE_F32),
                               .qkv = IN("qkv", 3 * n, dtype),
@@ -182,8 +191,7 @@ static bool attend(enum dtype dtype, int64_t d, int64_t t, float p, bool is_mask
     if (is_masked)
         f.mask = IN("mask", b * t, DTYPE_U8);
     bool is_done = CLEAN(attention_fwd, f);
-    r = run_begin("attention_bwd");
-    r.cuda.shared_bytes = shared;
+    r = chip_begin("attention_bwd");
     struct attention_bwd a = {.dqkv = OUT("dqkv", 3 * n, dtype),
                               .dout = IN("dout", n, dtype),
                               .out = IN("out", n, dtype),
@@ -203,11 +211,11 @@ static void odd_attention(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        attend(dtypes[i], 24, 70, 0.1f, true, 0);
-        attend(dtypes[i], 40, 33, 0, true, 0);
-        attend(dtypes[i], 64, 150, 0, false, 0);
+        attend(dtypes[i], 24, 70, 0.1f, true);
+        attend(dtypes[i], 40, 33, 0, true);
+        attend(dtypes[i], 64, 150, 0, false);
     }
-    struct run r = run_begin("attention_decode");
+    struct run r = chip_begin("attention_decode");
     struct attention_decode a = {.out = OUT("out", 2 * 3 * 64, DTYPE_BF16),
                                  .qkv = IN("qkv", 2 * 50 * 3 * 3 * 64, DTYPE_BF16),
                                  .b = 2,
@@ -218,21 +226,29 @@ static void odd_attention(void **state)
 }
 
 /* sm_86 and sm_89, sm_80, sm_90 and sm_100. */
+static void attend_on_chip(enum dtype dtype, int64_t d, size_t least)
+{
+    bool is_done = attend(dtype, d, 20, 0, false);
+    if (is_done != (chip_shared >= least))
+        fail_msg("attention, D %d, dtype %d, %zu bytes of shared memory: launched: %d", (int)d,
+                 (int)dtype, chip_shared, is_done);
+}
+
 static void each_size_of_shared_memory(void **state)
 {
     (void)state;
     static const size_t sizes[] = {99 << 10, 163 << 10, 227 << 10};
-    /* what both passes need, f32 then bf16, for D 64, 128, 256 */
-    static const size_t least[2][3] = {{0, 0, 163 << 10}, {0, 0, 0}};
     for (int i = 0; i < 3; i++)
-        for (int64_t d = 64; d <= 256; d *= 2)
-            for (int k = 0; k < 2; k++) {
-                emu_shared_max(sizes[i]);
-                bool is_done = attend(dtypes[k], d, 20, 0, false, sizes[i]);
-                if (is_done != (sizes[i] >= least[k][d / 128]))
-                    fail_msg("D %d, dtype %d, %zu bytes: launched: %d", (int)d, (int)dtypes[k],
-                             sizes[i], is_done);
-            }
+        for (int k = 0; k < 2; k++) {
+            chip_shared = sizes[i];
+            attend_on_chip(dtypes[k], 64, 0);
+            attend_on_chip(dtypes[k], 128, 0);
+            attend_on_chip(dtypes[k], 256, dtypes[k] == DTYPE_F32 ? 163 << 10 : 0);
+            product(dtypes[k], 136, 72, 136, MATMUL_LAYOUT_IO, k == 0);
+            rows(dtypes[k], 9, 768);
+            rows(dtypes[k], 2, 50257);
+        }
+    chip_shared = 0;
     emu_shared_max(227 << 10);
 }
 
@@ -241,18 +257,18 @@ static void each_size_of_shared_memory(void **state)
 static void scalars(void **state)
 {
     (void)state;
-    struct run r = run_begin("grad_scale");
+    struct run r = chip_begin("grad_scale");
     struct grad_scale g = {.out = OUT("out", 2, DTYPE_F64),
                            .squares = IN("squares", 9, DTYPE_F64),
                            .loss = IN("loss", 1, DTYPE_F64),
                            .squares_n = 9,
                            .clip = 1};
     CLEAN(grad_scale, g);
-    r = run_begin("sum");
+    r = chip_begin("sum");
     struct sum s = {.out = OUT("out", 1, DTYPE_F64), .x = IN("x", 70001, DTYPE_BF16), .n = 70001};
     CLEAN(sum, s);
     static const struct optim_span spans[] = {{1, 30, 0.1f}, {33, 1, 0}, {35, 4000, 0}};
-    r = run_begin("adamw");
+    r = chip_begin("adamw");
     struct adamw a = {.p = IN("p", 4040, DTYPE_F32),
                       .g = IN("g", 4040, DTYPE_F32),
                       .m = IN("m", 4040, DTYPE_F32),

@@ -38,6 +38,9 @@
 #ifndef REAL_DRY
 #include <cuda_runtime_api.h>
 
+#include "base/status.h"
+#include "dev/dev_cuda.h"
+#include "dev/library.h"
 #include "tests/emu/emu_control.h"
 #endif
 
@@ -252,6 +255,27 @@ static void *run_all(void *arg)
 }
 
 #ifndef REAL_DRY
+/* Which cuBLASLt makes the products, as in convoy: CONVOY_LIB_DIR and CONVOY_BLAS count here
+ * too. */
+static void open_products(void)
+{
+    static const char *const words[] = {"auto", "plain", "off"};
+    const char *asked = getenv("CONVOY_BLAS");
+    char about[LIBRARY_PATH_MAX + 32];
+    int use = DEV_CUDA_BLAS_AUTO;
+    while (asked && asked[0] && use <= DEV_CUDA_BLAS_OFF && strcmp(asked, words[use]) != 0)
+        use++;
+    if (use > DEV_CUDA_BLAS_OFF)
+        die("CONVOY_BLAS", "it is auto, plain or off");
+    library_dir(getenv("CONVOY_LIB_DIR"));
+    dev_cuda_use_blas((enum dev_cuda_blas_use)use);
+    if (dev_cuda_blas(about, sizeof about) == ST_OK)
+        printf("# products: CONVOY_BLAS=%s, cuBLASLt %s\n", words[use], about);
+    else
+        printf("# products: this program's kernels, %s\n", status_message());
+    fflush(stdout);
+}
+
 /* What is not a family: called with the words after its name. */
 static int golden(int words_n, char **words)
 {
@@ -285,6 +309,7 @@ static int run_command(int argc, char **argv)
     return -1;
 }
 #else
+static void open_products(void) {}
 static void list_commands(void) {}
 static int run_command(int argc, char **argv)
 {
@@ -308,6 +333,7 @@ int main(int argc, char **argv)
     void *failed = NULL;
     if (argc > 1 && strcmp(argv[1], "list") == 0)
         return list();
+    open_products();
     int rc = run_command(argc, argv);
     if (rc >= 0)
         return rc;

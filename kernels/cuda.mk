@@ -43,7 +43,7 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 endif
 
 # The C files that include CUDA's headers; rebuilt when CUDA is turned on or off.
-CUDA_USERS := dev_cuda dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_info dev_cuda_ring dev_cuda_times blas blas_form blas_lt blas_plan blas_tuned
+CUDA_USERS := dev_cuda dev_cuda_blas dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_info dev_cuda_ring dev_cuda_times blas blas_form blas_lt blas_plan blas_tuned
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 # It has no path, so a tree that is moved or copied is not built again.

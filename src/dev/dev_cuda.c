@@ -56,8 +56,6 @@ const char *dev_cuda_built(void)
     return text;
 }
 
-enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
-
 /* ---- memory ---- */
 
 /* A reader of the tables has a const device, but must lock. */
@@ -218,35 +216,6 @@ static void cuda_stream_close(struct stream *s)
     free(s);
 }
 
-static enum dev_cuda_blas_use blas_use;
-
-void dev_cuda_use_blas(enum dev_cuda_blas_use use) { blas_use = use; }
-
-static enum status find_blas(struct stream *s)
-{
-    const struct cudaDeviceProp *prop = &s->head.dev->prop;
-    struct blas_chip chip = {.sm_count = prop->multiProcessorCount};
-    text_copy(chip.name, sizeof chip.name, prop->name);
-    if (blas_use == DEV_CUDA_BLAS_OFF)
-        return FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off");
-    return blas_plan_open(&chip, &s->blas);
-}
-
-/* open_blas — products are faster with cuBLASLt. Without it this program's kernels compute them,
- * which is logged once. */
-static void open_blas(struct stream *s)
-{
-    static bool is_reported;
-    bool is_open = find_blas(s) == ST_OK;
-    s->is_blas_plain = blas_use == DEV_CUDA_BLAS_PLAIN;
-    if (is_open && !is_reported)
-        LOG_INFO("products by cuBLASLt %s%s", blas_plan_about(s->blas),
-                 s->is_blas_plain ? ", without epilogues (CONVOY_BLAS=plain)" : "");
-    else if (!is_reported)
-        LOG_WARN("products by the program's own kernels, which is slower: %s", status_message());
-    is_reported = true;
-}
-
 static enum status fill_stream(struct stream *s, bool is_high)
 {
     const struct dev *dev = s->head.dev;
@@ -273,7 +242,7 @@ static enum status equip(struct stream *s)
     TRY(take(s->head.dev, &s->head.dev->scratch, CUDA_SCRATCH_BYTES, &scratch));
     s->cuda.scratch = scratch;
     s->cuda.scratch_bytes = CUDA_SCRATCH_BYTES;
-    open_blas(s);
+    dev_cuda_blas_open(s);
     return ST_OK;
 }
 

@@ -172,6 +172,10 @@ struct stream {
     struct cuda_times *times;   /* NULL: no times are taken */
     bool is_captured;
 };
+
+/* dev_cuda_blas_open — products are faster with cuBLASLt. Without it this program's kernels compute
+ * them, which is logged once. */
+void dev_cuda_blas_open(struct stream *s);
 #endif
 
 #endif

@@ -29,7 +29,7 @@ enum status dev_cuda_blas(char *about, size_t cap)
     return not_built();
 }
 
-void dev_cuda_use_blas(enum dev_cuda_blas_use use) { (void)use; }
+void dev_cuda_blas_use(enum dev_cuda_blas_kind use) { (void)use; }
 
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 {

@@ -21,13 +21,13 @@ enum status dev_cuda_count(int *count_out);
  * ST_NO_DEVICE: there is none, and why. */
 enum status dev_cuda_blas(char *about, size_t cap);
 
-/* dev_cuda_use_blas — what products use, in streams of this process that are opened afterwards:
+/* dev_cuda_blas_use — what products use, in streams of this process that are opened afterwards:
  *   auto    cuBLASLt with its epilogues
  *   plain   cuBLASLt without epilogues: bias, GELU and their gradients by kernels of their own
  *   off     this program's kernels
  * To find out which of them causes a difference (CONVOY_BLAS). */
-enum dev_cuda_blas_use { DEV_CUDA_BLAS_AUTO, DEV_CUDA_BLAS_PLAIN, DEV_CUDA_BLAS_OFF };
-void dev_cuda_use_blas(enum dev_cuda_blas_use use);
+enum dev_cuda_blas_kind { DEV_CUDA_BLAS_AUTO, DEV_CUDA_BLAS_PLAIN, DEV_CUDA_BLAS_OFF };
+void dev_cuda_blas_use(enum dev_cuda_blas_kind use);
 
 /* dev_cuda_open — opens GPU number device_i of those. is_tf32: products of f32 tensors may round
  * their factors to tf32. Fails as dev_cuda_count does, and with ST_RETRY when its memory is

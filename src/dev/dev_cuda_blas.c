@@ -8,9 +8,9 @@
 
 enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
 
-static enum dev_cuda_blas_use blas_use;
+static enum dev_cuda_blas_kind blas_use;
 
-void dev_cuda_use_blas(enum dev_cuda_blas_use use) { blas_use = use; }
+void dev_cuda_blas_use(enum dev_cuda_blas_kind use) { blas_use = use; }
 
 static enum status find_blas(struct stream *s)
 {

@@ -52,7 +52,7 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
 {
     int64_t asked = conf_i64(conf, CONF_DEVICE);
     library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
-    dev_cuda_use_blas((enum dev_cuda_blas_use)conf_i64(conf, CONF_CONVOY_BLAS));
+    dev_cuda_blas_use((enum dev_cuda_blas_kind)conf_i64(conf, CONF_CONVOY_BLAS));
     if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf)))
         return dev_cuda_open(worker_i, conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, out);
     TRY(check_cpu(conf));

@@ -240,7 +240,7 @@ static void each_choice_of_convoy_blas_learns_the_same(void **state)
     for (size_t k = 0; k < 2; k++) {
         struct outcome out[3];
         for (int use = DEV_CUDA_BLAS_AUTO; use <= DEV_CUDA_BLAS_OFF; use++) {
-            dev_cuda_use_blas((enum dev_cuda_blas_use)use);
+            dev_cuda_blas_use((enum dev_cuda_blas_kind)use);
             struct dev *dev = open_device();
             count();
             out[use] = train(dev, &(struct way){.dtype = rows[k].dtype, .is_eager = true});
@@ -253,7 +253,7 @@ static void each_choice_of_convoy_blas_learns_the_same(void **state)
             assert_int_equal(fake_counted(FAKE_WRONG), 0);
             dev_close(dev);
         }
-        dev_cuda_use_blas(DEV_CUDA_BLAS_AUTO);
+        dev_cuda_blas_use(DEV_CUDA_BLAS_AUTO);
         for (int use = 0; use < 3; use++) {
             for (int i = 0; i < STEPS; i++)
                 if (!(fabs(out[use].loss[i] / out[0].loss[i] - 1) <= rows[k].most))

@@ -268,7 +268,7 @@ static void open_products(void)
     if (use > DEV_CUDA_BLAS_OFF)
         die("CONVOY_BLAS", "it is auto, plain or off");
     library_dir(getenv("CONVOY_LIB_DIR"));
-    dev_cuda_use_blas((enum dev_cuda_blas_use)use);
+    dev_cuda_blas_use((enum dev_cuda_blas_kind)use);
     if (dev_cuda_blas(about, sizeof about) == ST_OK)
         printf("# products: CONVOY_BLAS=%s, cuBLASLt %s\n", words[use], about);
     else

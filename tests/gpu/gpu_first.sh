@@ -227,6 +227,11 @@ model_first() { # model:batch, settings...
         index($1, start) == 1 && $4 != "" { name = $1; sub(/^step /, "mfu ", name); printf "%s\t%%\t%.1f\t\t\n", name, $4 * 100 }' "$work/measured" | derived
 }
 
+other_way() { # setting=value
+    has_setting "${1%%=*}" || { note "this version has no setting ${1%%=*}"; return 77; }
+    model_first "$first_model" "$1"
+}
+
 # ---- all ----
 
 first_costs() { # model: seconds that a run of it takes
@@ -235,7 +240,7 @@ first_costs() { # model: seconds that a run of it takes
 
 run_first() {
     local row
-    first_limit=${LIMIT:-540} first_began=$(date +%s) torch_version='' first_model=gpt2:64
+    first_limit=${LIMIT:-540} first_began=$(($(date +%s) - SECONDS)) torch_version='' first_model=gpt2:64
     unset LIMIT
     trap 'dmon_stop; rm -rf "$work"' EXIT
     bench_settings
@@ -263,6 +268,9 @@ run_first() {
         part "step $row" "$(first_costs "${row%%:*}")" 120 model_first "$row"
         [ "$DRY" = 1 ] && break
     done
+    # What a choice of the program is worth: its other ways.
+    part "step $first_model CONVOY_BLAS=plain" 20 90 other_way CONVOY_BLAS=plain
+    part "step $first_model ATTENTION=own" 20 90 other_way ATTENTION=own
     dmon_stop
     write_last
     [ $failures = 0 ]

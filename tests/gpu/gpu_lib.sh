@@ -67,8 +67,8 @@ gpu_name='dry run, no GPU' driver='' version=''
 look_at_gpu() {
     version=$("$GPU/convoy" version 2>/dev/null | head -1)
     [ "$DRY" = 1 ] && return
-    gpu_name=$(timeout -k 5 20 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)
-    driver=$(timeout -k 5 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
+    IFS=, read -r gpu_name driver < <(timeout -k 5 20 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null)
+    driver=${driver# }
 }
 
 wanted() { [ -z "${ONLY:-}" ] || grep -qE -- "$ONLY" <<<"$1"; }

@@ -36,7 +36,7 @@ $(GPU)/gpu_tests: $(GPU)/obj/real.o $(GPU)/obj/real_runtime.o $(GPU)/obj/gpu_ben
 	  $(BUILD)/static/lib/libcurl.a $(BUILD)/static/lib/libcjson.a $(LIBS_STATIC) -lcmocka -lm
 $(GPU)/dry_tests: $(GPU)/obj/real_dry.o $(GPU_OBJ) $(BUILD)/libconvoy.a $(BUILD)/libemu.a | $(STAMP)
 	@mkdir -p $(@D)
-	$(CC) $(GPU_LINK) $(GPU_WRAP) -o $@ $(GPU)/obj/real_dry.o $(GPU_OBJ) $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
+	$(CC) $(GPU_LINK) $(GPU_WRAP) -o $@ $(GPU)/obj/real_dry.o $(GPU_OBJ) $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a -lcmocka -lstdc++ $(LDLIBS)
 -include $(GPU_OBJ:.o=.d) $(GPU)/obj/test_golden.d
 
 # The suite runs gpu_tests on the emulation; not with sanitizers, which need stacks of their own.

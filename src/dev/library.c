@@ -65,7 +65,8 @@ static void in_dir(struct search *s, const char *dir)
         text_format(path, sizeof path, "%s%s%s", dir, dir[0] ? "/" : "", *name);
         if (dir[0] && access(path, F_OK) != 0)
             continue;
-        s->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        /* NODELETE: threads and handlers of NVIDIA's libraries may outlive their last user */
+        s->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         const char *error = s->handle ? NULL : dlerror();
         if (error && (dir[0] || !strstr(error, "No such file")))
             text_copy(s->reason, sizeof s->reason, error);

@@ -26,6 +26,8 @@
     X(RECOMPUTE, ATTENTION, "attention") X(RECOMPUTE, BLOCK, "block") X(RECOMPUTE, AUTO, "auto")
 #define CONF_CONVOY_BLAS_LIST(X) \
     X(CONVOY_BLAS, AUTO, "auto") X(CONVOY_BLAS, PLAIN, "plain") X(CONVOY_BLAS, OFF, "off")
+#define CONF_ATTENTION_LIST(X) \
+    X(ATTENTION, AUTO, "auto") X(ATTENTION, OWN, "own") X(ATTENTION, CUDNN, "cudnn")
 #define CONF_CUDA_GRAPH_LIST(X) X(CUDA_GRAPH, AUTO, "auto") X(CUDA_GRAPH, OFF, "off")
 #define CONF_BACKEND_LIST(X) \
     X(BACKEND, AUTO, "auto") X(BACKEND, SELF, "self") X(BACKEND, TCP, "tcp") \

@@ -203,6 +203,7 @@ static void cuda_stream_close(struct stream *s)
         (void)cudaStreamSynchronize(s->stream);
     dev_cuda_graph_close(s->graphs);
     dev_cuda_times_close(s->times);
+    dev_cuda_attention_close(s->attention);
     blas_plan_close(s->blas);
     dev_cuda_ring_close(&s->ring);
     if (s->cuda.scratch) {
@@ -421,6 +422,10 @@ static enum status do_work(struct stream *s, enum cuda_work work, const void *ar
         [CUDA_WORK_READ] = do_read, [CUDA_WORK_EVENT] = do_event};
 #undef DO_ROW
     switch (work) {
+    case CUDA_WORK_attention_fwd:
+        return dev_cuda_attention_fwd(s, args);
+    case CUDA_WORK_attention_bwd:
+        return dev_cuda_attention_bwd(s, args);
     case CUDA_WORK_matmul_fwd:
         return blas_or_matmul_fwd(s, args);
     case CUDA_WORK_matmul_bwd_x:

@@ -34,4 +34,16 @@ void dev_cuda_blas_use(enum dev_cuda_blas_kind use);
  * taken. */
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out);
 
+/* dev_cuda_attention — sets by what attention is computed: this program's kernels or NVIDIA's cuDNN
+ * (cudnn.h). auto: cuDNN where the table of dev_cuda_attention.c says so and the library is there,
+ * else own. cudnn: always, but for the decoding of one token; what cuDNN cannot do is
+ * ST_BAD_SETTING, and a missing library ST_NO_DEVICE. At first: auto. Call it before the device's
+ * first operation. */
+enum dev_cuda_attention {
+    DEV_CUDA_ATTENTION_AUTO,
+    DEV_CUDA_ATTENTION_OWN,
+    DEV_CUDA_ATTENTION_CUDNN
+};
+void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by);
+
 #endif

@@ -73,6 +73,7 @@ struct dev {
     struct dev_head head;
     int device_i;
     bool is_tf32;
+    enum dev_cuda_attention attention;
     struct cudaDeviceProp prop;
     int driver;            /* 13000: what the driver can do */
     pthread_mutex_t mutex; /* of the tables below: several threads copy and allocate */
@@ -133,6 +134,14 @@ enum status dev_cuda_event_query_stream(struct stream *s, bool *out);
 void dev_cuda_event_free(struct dev_event *event);
 enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a);
 
+struct cuda_attention;
+/* dev_cuda_attention_fwd, dev_cuda_attention_bwd — by cuDNN or by the program's kernel; args:
+ *   struct attention_fwd, attention_bwd.
+ * dev_cuda_attention_close — accepts NULL. The stream's work is done. */
+enum status dev_cuda_attention_fwd(struct stream *s, const void *args);
+enum status dev_cuda_attention_bwd(struct stream *s, const void *args);
+void dev_cuda_attention_close(struct cuda_attention *x);
+
 struct cuda_graphs;
 /* dev_cuda_graph_open — from now on the stream gathers; takes device memory for SCALARS_MAX
  *   struct step_scalars.
@@ -165,11 +174,12 @@ struct stream {
     cudaStream_t stream;
     struct dev_event *event; /* of dev_stream_wait_stream, when this stream is the first */
     struct pinned_ring ring;
-    struct cuda cuda;           /* scratch NULL: no operation yet */
-    struct blas *blas;          /* NULL: no cuBLASLt, products by this program's kernels */
-    bool is_blas_plain;         /* without epilogues */
-    struct cuda_graphs *graphs; /* NULL: work is submitted at once */
-    struct cuda_times *times;   /* NULL: no times are taken */
+    struct cuda cuda;                 /* scratch NULL: no operation yet */
+    struct blas *blas;                /* NULL: no cuBLASLt, products by this program's kernels */
+    bool is_blas_plain;               /* without epilogues */
+    struct cuda_graphs *graphs;       /* NULL: work is submitted at once */
+    struct cuda_times *times;         /* NULL: no times are taken */
+    struct cuda_attention *attention; /* NULL: cuDNN was not asked for yet */
     bool is_captured;
 };
 

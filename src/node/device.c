@@ -19,9 +19,15 @@
 #define IS_BLAS(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, DEV_CUDA_BLAS_##value)
 CONF_CONVOY_BLAS_LIST(IS_BLAS)
 
-/* check_cpu — it computes in f32 alone. */
+/* check_cpu — it computes in f32 alone, by this program's kernels. */
 static enum status check_cpu(const struct conf *conf)
 {
+    if (conf_i64(conf, CONF_ATTENTION) == CONF_ATTENTION_CUDNN)
+        return FAIL(ST_NO_DEVICE,
+                    "ATTENTION=cudnn (%s) needs a GPU, and DEVICE=%s (%s) found none that may be "
+                    "used; use ATTENTION=auto",
+                    conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_DEVICE),
+                    conf_source(conf, CONF_DEVICE));
     if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32)
         return ST_OK;
     return FAIL(ST_NO_DEVICE,
@@ -48,13 +54,32 @@ static bool has_gpus(const struct conf *conf)
     return count >= workers_n;
 }
 
+/* open_cuda — with attention by what the user chose. cuDNN is refused here where no shape helps. */
+static enum status open_cuda(const struct conf *conf, int worker_i, struct dev **out)
+{
+    static const enum dev_cuda_attention by[] = {[CONF_ATTENTION_AUTO] = DEV_CUDA_ATTENTION_AUTO,
+                                                 [CONF_ATTENTION_OWN] = DEV_CUDA_ATTENTION_OWN,
+                                                 [CONF_ATTENTION_CUDNN] = DEV_CUDA_ATTENTION_CUDNN};
+    int64_t attention = conf_i64(conf, CONF_ATTENTION), precision = conf_i64(conf, CONF_PRECISION);
+    bool is_f32 = precision == CONF_PRECISION_FP32 || precision == CONF_PRECISION_TF32;
+    if (attention == CONF_ATTENTION_CUDNN && is_f32)
+        return FAIL(ST_BAD_SETTING,
+                    "ATTENTION=cudnn (%s) computes in 16 bits only, and PRECISION=%s (%s); use "
+                    "ATTENTION=auto, or PRECISION=bf16",
+                    conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_PRECISION),
+                    conf_source(conf, CONF_PRECISION));
+    TRY(dev_cuda_open(worker_i, precision == CONF_PRECISION_TF32, out));
+    dev_cuda_attention(*out, by[attention]);
+    return ST_OK;
+}
+
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out)
 {
     int64_t asked = conf_i64(conf, CONF_DEVICE);
     library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
     dev_cuda_blas_use((enum dev_cuda_blas_kind)conf_i64(conf, CONF_CONVOY_BLAS));
     if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf)))
-        return dev_cuda_open(worker_i, conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, out);
+        return open_cuda(conf, worker_i, out);
     TRY(check_cpu(conf));
     return dev_cpu_open(threads_n, CPU_ISA_N, out);
 }

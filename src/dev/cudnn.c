@@ -1,0 +1,353 @@
+/* cudnn — see cudnn.h. Must not know how cuDNN describes attention (cudnn_graph.c). */
+#include "dev/cudnn.h"
+
+#ifdef CONVOY_CUDA
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/text.h"
+#include "dev/cudnn_graph.h"
+#include "dev/library.h"
+
+#define ALIGN 256 /* of the workspace's parts */
+
+#define DNN_SYMBOL(result, name, args) LIBRARY_SYMBOL(dnn_table, name),
+static const struct library_symbol symbols[] = {DNN_CALLS(DNN_SYMBOL)};
+static const char *const names[] = {"libcudnn_graph.so.9", "libcudnn.so.9", NULL};
+static const struct library_spec spec = {
+    .what = "cuDNN",
+    .names = names,
+    .packages =
+        "libcudnn9-cuda-13 (NVIDIA's Debian and Ubuntu packages) or nvidia-cudnn-cu13 (PyPI)",
+    .symbols = symbols,
+    .symbols_n = sizeof symbols / sizeof *symbols};
+
+/* One shape as it was asked for: in runs by plan `each`, and what is left by plan `rest` (NULL:
+ * nothing is). reason: why cuDNN cannot; "": it can. */
+struct choice {
+    struct cudnn_shape shape;
+    struct cudnn_plan *each, *rest;
+    char reason[256];
+};
+
+struct cudnn {
+    struct library library;
+    struct dnn_table dnn;
+    dnn_handle handle;
+    struct choice **choices;
+    size_t choices_n;
+    float hidden, one, scale; /* that a plan reads when it is submitted */
+    char about[LIBRARY_PATH_MAX + 32], reason[256];
+};
+
+/* ---- open, close ---- */
+
+static enum status fail_open(struct cudnn *c, const char *what, dnn_status rc)
+{
+    enum status st = FAIL(ST_NO_DEVICE, "cuDNN from %s does not start: status %d of %s",
+                          c->library.path, rc, what);
+    cudnn_close(c);
+    return st;
+}
+
+enum status cudnn_open(void *stream, struct cudnn **out)
+{
+    struct cudnn *c = calloc(1, sizeof *c);
+    if (!c)
+        return FAIL(ST_RETRY, "out of memory: tables of %zu bytes for cuDNN", sizeof *c);
+    enum status st = library_open(&spec, &c->library, &c->dnn);
+    if (st != ST_OK) {
+        free(c);
+        return st;
+    }
+    size_t v = c->dnn.cudnnGetVersion();
+    text_format(c->about, sizeof c->about, "%zu.%zu.%zu from %s", v / 10000, v / 100 % 100, v % 100,
+                c->library.path);
+    dnn_status rc = c->dnn.cudnnCreate(&c->handle);
+    if (rc != 0)
+        return fail_open(c, "cudnnCreate", rc);
+    rc = c->dnn.cudnnSetStream(c->handle, stream);
+    if (rc != 0)
+        return fail_open(c, "cudnnSetStream", rc);
+    c->hidden = -INFINITY;
+    c->one = 1;
+    *out = c;
+    return ST_OK;
+}
+
+static void free_plan(const struct cudnn *c, struct cudnn_plan *p)
+{
+    if (p)
+        cudnn_graph_release(&c->dnn, p);
+    free(p);
+}
+
+void cudnn_close(struct cudnn *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->choices_n; i++) {
+        free_plan(c, c->choices[i]->each);
+        free_plan(c, c->choices[i]->rest);
+        free(c->choices[i]);
+    }
+    free(c->choices);
+    if (c->handle)
+        (void)c->dnn.cudnnDestroy(c->handle);
+    library_close(&c->library);
+    free(c);
+}
+
+const char *cudnn_about(const struct cudnn *c) { return c->about; }
+
+const char *cudnn_reason(const struct cudnn *c) { return c->reason; }
+
+/* ---- plans ---- */
+
+static int64_t rounded(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+static int64_t delta_bytes(const struct cudnn_shape *s)
+{
+    return s->is_backward ? rounded(s->b * s->h * s->t * (int64_t)sizeof(float)) : 0;
+}
+
+/* explain — the reason of a plan that could not be made, with cuDNN's own words. */
+static void explain(const struct cudnn *c, const struct cudnn_plan *p, char *out, size_t cap)
+{
+    char words[160] = "";
+    c->dnn.cudnnGetLastErrorString(words, sizeof words);
+    words[strcspn(words, "\n")] = 0;
+    text_format(out, cap,
+                "no plan for %lld samples of %lld tokens, %lld heads of %lld: status %d at %s%s%s",
+                (long long)p->shape.b, (long long)p->shape.t, (long long)p->shape.h,
+                (long long)p->shape.d, p->status, p->stage, words[0] ? ": " : "", words);
+}
+
+/* make_plan — *out NULL: cuDNN cannot, and reason says why; then *fit_n is a number of samples that
+ * may fit, 0: none. */
+static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
+                             const struct cudnn_shape *shape, struct cudnn_plan **out,
+                             int64_t *fit_n, char *reason, size_t cap)
+{
+    struct cudnn_plan *p = calloc(1, sizeof *p);
+    *out = NULL;
+    if (!p)
+        return FAIL(ST_RETRY, "out of memory: a plan of %zu bytes", sizeof *p);
+    int64_t room = (int64_t)cuda->scratch_bytes - delta_bytes(shape);
+    const struct cudnn_target target = {.handle = c->handle, .workspace_max = room};
+    *fit_n = 0;
+    if (cudnn_graph_plan(&c->dnn, &target, shape, p)) {
+        *out = p;
+        return ST_OK;
+    }
+    if (p->is_too_large && shape->b > 1) {
+        double all = (double)(p->workspace_bytes + delta_bytes(shape));
+        *fit_n = (int64_t)((double)shape->b * (double)cuda->scratch_bytes / all);
+        *fit_n = *fit_n < 1 ? 1 : *fit_n < shape->b ? *fit_n : shape->b - 1;
+    }
+    explain(c, p, reason, cap);
+    free_plan(c, p);
+    return ST_OK;
+}
+
+/* choose — the greatest number of samples whose workspace fits, in runs of equal size. */
+static enum status choose(const struct cudnn *c, const struct cuda *cuda, struct choice *choice)
+{
+    struct cudnn_shape s = choice->shape;
+    int64_t all = s.b, fit_n = all, unused;
+    while (!choice->each && fit_n > 0) {
+        int64_t runs = (all + fit_n - 1) / fit_n;
+        s.b = (all + runs - 1) / runs;
+        TRY(make_plan(c, cuda, &s, &choice->each, &fit_n, choice->reason, sizeof choice->reason));
+    }
+    s.b = choice->each ? all % s.b : 0;
+    if (s.b > 0)
+        TRY(make_plan(c, cuda, &s, &choice->rest, &unused, choice->reason, sizeof choice->reason));
+    if (choice->each && (s.b == 0 || choice->rest))
+        choice->reason[0] = 0;
+    return ST_OK;
+}
+
+/* find — the choice for a shape, made when it is new. *out NULL: it cannot be made now. */
+static enum status find(struct cudnn *c, const struct cuda *cuda, const struct cudnn_shape *shape,
+                        bool is_captured, struct choice **out)
+{
+    for (size_t i = 0; i < c->choices_n; i++)
+        if (memcmp(&c->choices[i]->shape, shape, sizeof *shape) == 0) {
+            *out = c->choices[i];
+            return ST_OK;
+        }
+    if (is_captured)
+        return FAIL(ST_BUG, "cuDNN has no plan for this shape yet, and the stream is captured");
+    struct choice **grown = realloc(c->choices, (c->choices_n + 1) * sizeof *grown);
+    if (grown)
+        c->choices = grown;
+    struct choice *fresh = grown ? calloc(1, sizeof *fresh) : NULL;
+    if (!fresh)
+        return FAIL(ST_RETRY, "out of memory: plans of cuDNN");
+    memcpy(&fresh->shape, shape, sizeof *shape);
+    c->choices[c->choices_n++] = fresh;
+    *out = fresh;
+    return choose(c, cuda, fresh);
+}
+
+/* ---- running ---- */
+
+/* The addresses of all samples, by enum cudnn_tensor, and the bytes from one sample to the next. */
+struct operands {
+    char *at[CUDNN_TENSORS];
+    int64_t bytes[CUDNN_TENSORS];
+};
+
+static bool set(const struct cudnn *c, dnn_desc desc, int name, int type, int64_t n, const void *x)
+{
+    return c->dnn.cudnnBackendSetAttribute(desc, name, type, n, x) == 0;
+}
+
+/* pack — the addresses of a run from sample `first`. */
+static bool pack(const struct cudnn *c, const struct cuda *cuda, const struct operands *x,
+                 const struct cudnn_plan *p, int64_t first, dnn_desc desc)
+{
+    int64_t ids[CUDNN_TENSORS];
+    void *at[CUDNN_TENSORS], *workspace = (char *)cuda->scratch + delta_bytes(&p->shape);
+    int n = 0;
+    for (int id = 1; id < CUDNN_TENSORS; id++)
+        if (x->at[id]) {
+            ids[n] = id;
+            at[n++] = x->at[id] + first * x->bytes[id];
+        }
+    return set(c, desc, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, n, ids) &&
+           set(c, desc, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, n, at) &&
+           set(c, desc, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &workspace) &&
+           c->dnn.cudnnBackendFinalize(desc) == 0;
+}
+
+static dnn_status run_plan(const struct cudnn *c, const struct cuda *cuda, const struct operands *x,
+                           const struct cudnn_plan *p, int64_t first)
+{
+    dnn_desc desc = NULL;
+    dnn_status rc = c->dnn.cudnnBackendCreateDescriptor(DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &desc);
+    if (rc != 0)
+        return rc;
+    rc = pack(c, cuda, x, p, first, desc) ? c->dnn.cudnnBackendExecute(c->handle, p->desc, desc)
+                                          : DNN_STATUS_INTERNAL_ERROR;
+    (void)c->dnn.cudnnBackendDestroyDescriptor(desc);
+    return rc;
+}
+
+/* failed — a run ended with rc. When cuDNN met an error of its own before the device did, the
+ * program's kernel takes this shape from now on, and replaces what earlier runs wrote. A capture
+ * keeps what was submitted, so there it is the end. */
+static enum status failed(struct cudnn *c, struct choice *choice, bool is_captured, dnn_status rc)
+{
+    char words[160] = "";
+    c->dnn.cudnnGetLastErrorString(words, sizeof words);
+    words[strcspn(words, "\n")] = 0;
+    text_format(choice->reason, sizeof choice->reason, "status %d when attention was submitted%s%s",
+                rc, words[0] ? ": " : "", words);
+    if (rc < DNN_STATUS_EXECUTION_FAILED && !is_captured)
+        return ST_OK;
+    return FAIL(ST_FAULT, "cuDNN %s: %s%s; try ATTENTION=own, and see dmesg for an Xid", c->about,
+                choice->reason, is_captured ? ", while a CUDA graph was captured" : "");
+}
+
+static enum status run(struct cudnn *c, const struct cuda *cuda, const struct cudnn_shape *shape,
+                       const struct operands *x, bool is_captured, bool *is_done)
+{
+    struct choice *choice = NULL;
+    dnn_status rc = 0;
+    int64_t first = 0;
+    *is_done = false;
+    TRY(find(c, cuda, shape, is_captured, &choice));
+    c->scale = 1.0f / sqrtf((float)shape->d);
+    while (choice->reason[0] == 0 && rc == 0 && first < shape->b) {
+        const struct cudnn_plan *p =
+            shape->b - first >= choice->each->shape.b ? choice->each : choice->rest;
+        rc = run_plan(c, cuda, x, p, first);
+        first += rc == 0 ? p->shape.b : 0;
+    }
+    if (rc != 0)
+        TRY(failed(c, choice, is_captured, rc));
+    text_copy(c->reason, sizeof c->reason, choice->reason);
+    *is_done = choice->reason[0] == 0;
+    return ST_OK;
+}
+
+/* ---- the operations ---- */
+
+static struct cudnn_shape shape_of(int64_t b, int64_t t, int64_t h, int64_t d, enum dtype dtype,
+                                   bool is_backward)
+{
+    struct cudnn_shape s;
+    memset(&s, 0, sizeof s);
+    s.b = b, s.t = t, s.h = h, s.d = d, s.dtype = dtype, s.is_backward = is_backward;
+    return s;
+}
+
+static void put(struct operands *x, enum cudnn_tensor id, const void *at, int64_t elems,
+                int64_t step)
+{
+    x->at[id] = (char *)(uintptr_t)at + 2 * elems;
+    x->bytes[id] = 2 * step;
+}
+
+/* put_shared — what both directions read or write in the same place. */
+static void put_shared(struct cudnn *c, struct operands *x, const struct cudnn_shape *s,
+                       struct tensor qkv, struct tensor out, struct tensor lse)
+{
+    int64_t width = s->h * s->d;
+    put(x, CUDNN_Q, qkv.data, 0, s->t * 3 * width);
+    put(x, CUDNN_K, qkv.data, width, s->t * 3 * width);
+    put(x, CUDNN_V, qkv.data, 2 * width, s->t * 3 * width);
+    put(x, CUDNN_O, out.data, 0, s->t * width);
+    put(x, CUDNN_LSE, lse.data, 0, 2 * s->h * s->t);
+    put(x, CUDNN_SCALE, &c->scale, 0, 0);
+    put(x, CUDNN_HIDDEN, &c->hidden, 0, 0);
+}
+
+/* is_for — what the graph of cudnn_graph.c covers; else the reason is set. */
+static bool is_for(struct cudnn *c, struct tensor qkv, struct tensor mask, int64_t d, float dropout)
+{
+    const char *why =
+        qkv.dtype != DTYPE_BF16 && qkv.dtype != DTYPE_F16 ? "it is asked for bf16 and fp16 only"
+        : mask.data             ? "it is not asked for attention with a mask"
+        : dropout > 0           ? "its dropout draws other numbers than this program's"
+        : d % 8 != 0 || d > 256 ? "it needs heads of at most 256 elements, a multiple of 8"
+                                : "";
+    text_copy(c->reason, sizeof c->reason, why);
+    return why[0] == 0;
+}
+
+enum status cudnn_attention_fwd(struct cudnn *c, const struct cuda *cuda,
+                                const struct attention_fwd *a, bool is_captured, bool *is_done)
+{
+    struct operands x = {0};
+    struct cudnn_shape s = shape_of(a->b, a->t, a->h, a->d, a->qkv.dtype, false);
+    *is_done = false;
+    if (!is_for(c, a->qkv, a->mask, a->d, a->dropout.p))
+        return ST_OK;
+    put_shared(c, &x, &s, a->qkv, a->out, a->lse);
+    return run(c, cuda, &s, &x, is_captured, is_done);
+}
+
+enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
+                                const struct attention_bwd *a, bool is_captured, bool *is_done)
+{
+    struct operands x = {0};
+    struct cudnn_shape s = shape_of(a->b, a->t, a->h, a->d, a->qkv.dtype, true);
+    int64_t width = a->h * a->d;
+    *is_done = false;
+    if (!is_for(c, a->qkv, a->mask, a->d, a->dropout.p))
+        return ST_OK;
+    put_shared(c, &x, &s, a->qkv, a->out, a->lse);
+    put(&x, CUDNN_DO, a->dout.data, 0, a->t * width);
+    put(&x, CUDNN_DQ, a->dqkv.data, 0, a->t * 3 * width);
+    put(&x, CUDNN_DK, a->dqkv.data, width, a->t * 3 * width);
+    put(&x, CUDNN_DV, a->dqkv.data, 2 * width, a->t * 3 * width);
+    put(&x, CUDNN_ONE, &c->one, 0, 0);
+    put(&x, CUDNN_DELTA, cuda->scratch, 0, 0);
+    return run(c, cuda, &s, &x, is_captured, is_done);
+}
+#endif

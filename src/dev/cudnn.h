@@ -1,0 +1,35 @@
+/* cudnn — causal attention of kernels/attention.h through NVIDIA's cuDNN 9, where that is
+ * installed.
+ *
+ * q, k and v are read in place, from the rows that the product before wrote, and lse is kept in the
+ * program's own layout; so forward and backward may each be cuDNN's or the program's kernel. The
+ * backward pass is asked for as deterministic: cuDNN then stores B·H·T·T numbers of 16 bits. It
+ * works in the stream's scratch, in runs of as many samples as fit. Plans are kept. A struct cudnn
+ * belongs to one stream. Only in builds with CUDA. Must not know models or settings. */
+#ifndef CONVOY_DEV_CUDNN_H
+#define CONVOY_DEV_CUDNN_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "kernels/cuda.h"
+
+struct cudnn;
+
+/* cudnn_open — for a stream. ST_NO_DEVICE: the library is missing, with the folders searched, or
+ * does not start. */
+enum status cudnn_open(void *stream, struct cudnn **out);
+void cudnn_close(struct cudnn *c);              /* accepts NULL */
+const char *cudnn_about(const struct cudnn *c); /* "9.19.0 from /usr/…"; until it is closed */
+/* cudnn_reason — why the last call was not done. */
+const char *cudnn_reason(const struct cudnn *c);
+
+/* The contracts of kernels/attention.h. *is_done false: nothing was submitted to the device.
+ * is_captured: the stream is; then the plan was made before. ST_FAULT: cuDNN failed when it ran
+ * the plan. */
+enum status cudnn_attention_fwd(struct cudnn *c, const struct cuda *cuda,
+                                const struct attention_fwd *a, bool is_captured, bool *is_done);
+enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
+                                const struct attention_bwd *a, bool is_captured, bool *is_done);
+
+#endif

@@ -1,0 +1,74 @@
+/* cudnn_graph — causal attention as a graph of cuDNN's operations, and the plan that cuDNN proposes
+ * for it. For src/dev only: cudnn.c owns library and plans. Must not know streams or settings.
+ *
+ * cuDNN matches a graph against the patterns that its engines know; this one is the pattern of its
+ * own documentation (scaled dot product attention): products, pointwise operations and reductions
+ * whose results between are virtual, that is never stored. Deterministic backward: the gradient of
+ * the queries is a product of the graph, not a sum that blocks add to in any order. Besides,
+ * engines that cuDNN notes as not deterministic are passed over. */
+#ifndef CONVOY_DEV_CUDNN_GRAPH_H
+#define CONVOY_DEV_CUDNN_GRAPH_H
+
+#include <stdbool.h>
+
+#include "dev/cudnn_abi.h"
+#include "kernels/tensor.h"
+
+/* All of it is the key of a plan, and its padding is zero. B, T, H, D as in kernels/attention.h;
+ * qkv and dqkv are rows of 3·H·D, out and dout rows of H·D. */
+struct cudnn_shape {
+    int64_t b, t, h, d;
+    int64_t dtype; /* enum dtype: bf16 or f16 */
+    int64_t is_backward;
+};
+
+/* The tensors that are not virtual; their numbers are cuDNN's unique identifiers. */
+enum cudnn_tensor {
+    CUDNN_Q = 1,
+    CUDNN_K,
+    CUDNN_V,
+    CUDNN_O,
+    CUDNN_LSE,
+    CUDNN_SCALE,  /* host memory: 1/√D */
+    CUDNN_HIDDEN, /* host memory: the score of a hidden key, -inf */
+    CUDNN_DO,     /* backward, as all below */
+    CUDNN_DQ,
+    CUDNN_DK,
+    CUDNN_DV,
+    CUDNN_ONE,   /* host memory: 1 */
+    CUDNN_DELTA, /* (B,H,T) f32: Σ dout·out, which cuDNN keeps between its kernels */
+    CUDNN_TENSORS
+};
+
+#define CUDNN_DESCS_MAX 96
+struct cudnn_plan {
+    struct cudnn_shape shape;
+    dnn_desc desc;           /* NULL: cuDNN cannot */
+    int64_t workspace_bytes; /* without delta; of a plan that is too large: what it would take */
+    int64_t engine;          /* cuDNN's number of the engine */
+    int64_t proposed;        /* engines that cuDNN proposes, the best first */
+    int passed_over;         /* of these: not deterministic */
+    bool is_too_large;       /* no plan: an engine's workspace is larger than was allowed */
+    dnn_desc descs[CUDNN_DESCS_MAX];
+    int descs_n;
+    dnn_status status; /* of the first call that failed; 0 */
+    const char *stage; /* what was asked for then */
+};
+
+/* Where a plan is for: the device of `handle`, or, when that is NULL, the one that `prop`, a
+ * finalized DEVICEPROP descriptor, describes. */
+struct cudnn_target {
+    dnn_handle handle;
+    dnn_desc prop;
+    int64_t workspace_max; /* bytes */
+};
+
+/* cudnn_graph_plan — makes the plan for shape. It takes the first engine that is deterministic, and
+ *   waits while cuDNN compiles it. false: plan->status and plan->stage say why; release it also
+ *   then.
+ * cudnn_graph_release — frees its descriptors; accepts a zeroed plan. */
+bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *target,
+                      const struct cudnn_shape *shape, struct cudnn_plan *plan);
+void cudnn_graph_release(const struct dnn_table *dnn, struct cudnn_plan *plan);
+
+#endif

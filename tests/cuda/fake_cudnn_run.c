@@ -1,0 +1,170 @@
+/* fake_cudnn_run — computes a graph, one head after the other (fake_cudnn.h). */
+#include "fake_cudnn.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static float read_16(int type, const void *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    if (type == DNN_DATA_BFLOAT16) {
+        uint32_t bits = (uint32_t)half << 16;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+    _Float16 x;
+    memcpy(&x, &half, sizeof x);
+    return (float)x;
+}
+
+static uint16_t write_16(int type, float x)
+{
+    uint32_t bits;
+    uint16_t half;
+    memcpy(&bits, &x, sizeof bits);
+    _Float16 f16 = (_Float16)x;
+    memcpy(&half, &f16, sizeof half);
+    if (type != DNN_DATA_BFLOAT16)
+        return half;
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* round_to — x as the tensor's type keeps it. */
+static float round_to(int type, float x)
+{
+    if (type != DNN_DATA_HALF && type != DNN_DATA_BFLOAT16)
+        return x;
+    uint16_t half = write_16(type, x);
+    return read_16(type, &half);
+}
+
+/* One head's part of a tensor: rows·cols numbers. */
+struct part {
+    float *x;
+    int64_t rows, cols;
+};
+
+static void load(const struct tensor *t, struct part *p, int64_t b, int64_t h)
+{
+    for (int64_t i = 0; i < p->rows * p->cols; i++) {
+        int64_t at = b * t->strides[0] + h * t->strides[1] + i / p->cols * t->strides[2] +
+                     i % p->cols * t->strides[3];
+        if (t->is_host)
+            p->x[i] = t->value;
+        else if (t->type == DNN_DATA_FLOAT)
+            memcpy(&p->x[i], t->at + 4 * at, 4);
+        else
+            p->x[i] = read_16(t->type, t->at + 2 * at);
+    }
+}
+
+static void store(const struct tensor *t, const struct part *p, int64_t b, int64_t h)
+{
+    for (int64_t i = 0; i < p->rows * p->cols; i++) {
+        int64_t at = b * t->strides[0] + h * t->strides[1] + i / p->cols * t->strides[2] +
+                     i % p->cols * t->strides[3];
+        uint16_t half = write_16(t->type, p->x[i]);
+        if (t->type == DNN_DATA_FLOAT)
+            memcpy(t->at + 4 * at, &p->x[i], 4);
+        else
+            memcpy(t->at + 2 * at, &half, 2);
+    }
+}
+
+static float value(const struct part *p, int64_t row, int64_t col)
+{
+    return p->x[(p->rows == 1 ? 0 : row) * p->cols + (p->cols == 1 ? 0 : col)];
+}
+
+static float pointwise(const struct step *s, const struct part *const *in, int64_t row, int64_t col)
+{
+    float x = value(in[0], row, col), y = s->in_n > 1 ? value(in[1], row, col) : 0;
+    switch (s->mode) {
+    case DNN_POINTWISE_ADD:
+        return x + y;
+    case DNN_POINTWISE_MUL:
+        return x * y;
+    case DNN_POINTWISE_SUB:
+        return x - y;
+    case DNN_POINTWISE_DIV:
+        return x / y;
+    case DNN_POINTWISE_EXP:
+        return expf(x);
+    case DNN_POINTWISE_LOG:
+        return logf(x);
+    case DNN_POINTWISE_CMP_GE:
+        return x >= y;
+    case DNN_POINTWISE_GEN_INDEX:
+        return (float)(s->axis == 2 ? row : col);
+    case DNN_POINTWISE_BINARY_SELECT:
+        return value(in[2], row, col) != 0 ? x : y;
+    default:
+        return NAN;
+    }
+}
+
+static float reduced(const struct step *s, const struct part *in, int64_t row)
+{
+    float sum = s->mode == DNN_REDUCE_TENSOR_MAX ? -INFINITY : 0;
+    for (int64_t i = 0; i < in->cols; i++) {
+        float x = in->x[row * in->cols + i];
+        sum = s->mode == DNN_REDUCE_TENSOR_MAX ? fmaxf(sum, x) : sum + x;
+    }
+    return sum;
+}
+
+static float product(const struct part *a, const struct part *b, int64_t row, int64_t col, int type)
+{
+    float sum = 0;
+    for (int64_t i = 0; i < a->cols; i++)
+        sum += round_to(type, a->x[row * a->cols + i]) * b->x[i * b->cols + col];
+    return sum;
+}
+
+static void do_step(const struct job *j, const struct step *s, struct part *parts)
+{
+    struct part *out = &parts[s->out];
+    const struct part *in[3];
+    for (int i = 0; i < s->in_n; i++)
+        in[i] = &parts[s->in[i]];
+    for (int64_t i = 0; i < out->rows * out->cols; i++) {
+        int64_t row = i / out->cols, col = i % out->cols;
+        float x = s->type == OM   ? product(in[0], in[1], row, col, j->tensor[s->in[1]].type)
+                  : s->type == OR ? reduced(s, in[0], row)
+                  : s->type == OV ? value(in[0], col, row)
+                                  : pointwise(s, in, row, col);
+        out->x[i] = round_to(j->tensor[s->out].type, x);
+    }
+}
+
+static void do_head(const struct job *j, struct part *parts, int64_t b, int64_t h)
+{
+    for (int i = 0; i < j->tensors_n; i++)
+        if (!j->tensor[i].is_out && !j->tensor[i].is_virtual)
+            load(&j->tensor[i], &parts[i], b, h);
+    for (int i = 0; i < j->steps_n; i++)
+        do_step(j, &j->step[i], parts);
+    for (int i = 0; i < j->tensors_n; i++)
+        if (j->tensor[i].is_out && !j->tensor[i].is_virtual)
+            store(&j->tensor[i], &parts[i], b, h);
+}
+
+int fake_cudnn_run(void *arg)
+{
+    const struct job *j = arg;
+    struct part parts[TENSORS_MAX];
+    const int64_t *all = j->tensor[j->step[j->steps_n - 1].out].dims;
+    memset(j->workspace, 0xff, (size_t)j->workspace_bytes); /* it is all the plan's */
+    for (int i = 0; i < j->tensors_n; i++) {
+        parts[i] = (struct part){.rows = j->tensor[i].dims[2], .cols = j->tensor[i].dims[3]};
+        parts[i].x = malloc((size_t)(parts[i].rows * parts[i].cols) * sizeof(float));
+    }
+    for (int64_t bh = 0; bh < all[0] * all[1]; bh++)
+        do_head(j, parts, bh / all[1], bh % all[1]);
+    for (int i = 0; i < j->tensors_n; i++)
+        free(parts[i].x);
+    return 0;
+}

@@ -54,8 +54,10 @@ RUN make release CUDA=1 COMMIT="$COMMIT" GLIBC_FLOOR="$GLIBC_FLOOR" && .ci/rootf
 FROM ${RUN_BASE} AS gpu
 ARG CUBLAS_PACKAGE=libcublas-13-0
 ARG NCCL_PACKAGE=libnccl2
-# hadolint ignore=DL3008
-RUN apt-get update && apt-get install -y --no-install-recommends "$CUBLAS_PACKAGE" "$NCCL_PACKAGE" ca-certificates && rm -rf /var/lib/apt/lists/*
+# For ATTENTION: "libcudnn9-cuda-13 cuda-nvrtc-13-0"; empty: without cuDNN.
+ARG CUDNN_PACKAGES=
+# hadolint ignore=DL3008,SC2086
+RUN apt-get update && apt-get install -y --no-install-recommends "$CUBLAS_PACKAGE" "$NCCL_PACKAGE" $CUDNN_PACKAGES ca-certificates && rm -rf /var/lib/apt/lists/*
 COPY --from=build-gpu /image/usr/bin/convoy /usr/bin/convoy
 COPY --from=build-gpu /image/usr/share/doc/convoy/ /usr/share/doc/convoy/
 COPY --from=build-gpu /image/usr/share/convoy/ /usr/share/convoy/

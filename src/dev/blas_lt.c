@@ -70,6 +70,7 @@ static bool describe(const struct blas_lt *lt, const struct blas_shape *s,
     const cublasOperation_t turn[2] = {CUBLAS_OP_N, CUBLAS_OP_T};
     const cublasLtEpilogue_t epilogue = epilogue_of(s->epilogue);
     const cudaDataType_t bias = type_of(s->bias);
+    const int32_t target = s->sm_target;
     bool ok =
         set(lt, desc, CUBLASLT_MATMUL_DESC_TRANSA, &turn[s->is_a_transposed], sizeof turn[0]) &&
         set(lt, desc, CUBLASLT_MATMUL_DESC_TRANSB, &turn[s->is_b_transposed], sizeof turn[0]) &&
@@ -78,6 +79,8 @@ static bool describe(const struct blas_lt *lt, const struct blas_shape *s,
         ok = set(lt, desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
     if (ok && has_aux(s->epilogue))
         ok = set(lt, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->ld_aux, sizeof s->ld_aux);
+    if (ok && s->sm_target > 0)
+        ok = set(lt, desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &target, sizeof target);
     return ok;
 }
 

@@ -32,6 +32,7 @@ struct blas {
     struct blas_chip chip;
     const char *table;
     bool is_captured;
+    int sm_target;          /* of each product; 0: all */
     bool is_stale_reported; /* an entry of the table that the library refuses: logged once */
     struct plan *plans;
     size_t plans_n, plans_cap;
@@ -95,6 +96,11 @@ void blas_plan_close(struct blas *b)
 const char *blas_plan_about(const struct blas *b) { return b->about; }
 size_t blas_plan_version(const struct blas *b) { return b->lt.cublasLtGetVersion(); }
 void blas_plan_capture(struct blas *b, bool is_captured) { b->is_captured = is_captured; }
+
+void blas_plan_leave(struct blas *b, int sms)
+{
+    b->sm_target = sms > 0 && sms < b->chip.sm_count ? b->chip.sm_count - sms : 0;
+}
 
 void blas_plan_table(struct blas *b, const char *table)
 {
@@ -170,7 +176,8 @@ static bool choose(struct blas *b, const struct cuda *cuda, struct plan *p)
 {
     struct blas_tuned tuned;
     cublasLtMatmulAlgo_t algo;
-    if (!blas_tuned_find(b->table, &b->chip, blas_plan_version(b), &p->shape, &tuned))
+    if (p->shape.sm_target > 0 ||
+        !blas_tuned_find(b->table, &b->chip, blas_plan_version(b), &p->shape, &tuned))
         return choose_first(b, cuda, p);
     p->is_apart = tuned.is_apart;
     if (p->is_apart)
@@ -286,8 +293,10 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
 {
     struct plan *p = NULL;
     const float one = 1;
+    struct blas_shape shape = call->shape;
     *is_done = false;
-    TRY(find(b, cuda, &call->shape, &p));
+    shape.sm_target = b->sm_target;
+    TRY(find(b, cuda, &shape, &p));
     if (!p->is_possible || !blas_lt_addresses(&b->lt, call, p->objects.desc))
         return ST_OK;
     const struct blas_lt_objects *o = &p->objects;

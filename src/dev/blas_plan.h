@@ -32,7 +32,7 @@ struct blas_shape {
     int align_a, align_b, align_c, align_d; /* bytes, at most BLAS_ALIGN */
     int is_a_transposed, is_b_transposed, is_tf32;
     int is_misaligned; /* bias or aux is not aligned to BLAS_ALIGN: refused */
-    int zero;          /* no padding: shapes are compared as bytes */
+    int sm_target;     /* set by blas_plan_run: multiprocessors for the product; 0: all */
 };
 struct blas_call {
     struct blas_shape shape;
@@ -61,6 +61,9 @@ const char *blas_plan_epilogue(enum blas_epilogue epilogue);
  * is made, and a product that cuBLASLt refuses is an error: the capture ends, and the work is
  * submitted one by one. */
 void blas_plan_capture(struct blas *b, bool is_captured);
+/* blas_plan_leave — from now on products leave so many multiprocessors to other work (NCCL); 0:
+ * none. The table of algorithms, which was measured with all of them, is not asked then. */
+void blas_plan_leave(struct blas *b, int sms);
 /* blas_plan_run — *is_done false: cuBLASLt cannot do this product, or the table of algorithms says
  * that another form of it is faster; nothing was submitted. */
 enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call,

@@ -195,6 +195,12 @@ enum status dev_graph_begin(struct stream *s)
     return async ? async->graph_begin(s) : ST_OK;
 }
 
+enum status dev_leave_sms(struct stream *s, int sms)
+{
+    const struct dev_async_ops *async = async_of_stream(s);
+    return async ? async->leave_sms(s, sms) : ST_OK;
+}
+
 enum status dev_flush(struct stream *s)
 {
     const struct dev_async_ops *async = async_of_stream(s);

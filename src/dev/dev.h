@@ -77,6 +77,7 @@ struct dev_async_ops {
     enum status (*event_query)(struct dev_event *event, bool *out);
     void (*event_free)(struct dev_event *event);
     enum status (*graph_begin)(struct stream *s);
+    enum status (*leave_sms)(struct stream *s, int sms);
     enum status (*flush)(struct stream *s);
     enum status (*read_async)(struct stream *s, void *pinned, const void *src, size_t bytes);
     enum status (*times_begin)(struct stream *s);
@@ -210,6 +211,10 @@ enum status dev_event_query(struct dev_event *event, bool *out);
  * dev_sync. */
 enum status dev_graph_begin(struct stream *s);
 enum status dev_flush(struct stream *s);
+
+/* dev_leave_sms — from now on matrix products of s leave so many multiprocessors to work of other
+ * streams, as far as the vendor's library can; 0: none. No effect on a host device. */
+enum status dev_leave_sms(struct stream *s, int sms);
 
 /* dev_read_async — copies from device memory to dev_pin memory as a part of gathered work, which
  * dev_copy would flush. `pinned` is valid when an event that was recorded later is reached. */

@@ -253,6 +253,14 @@ static enum status cuda_graph_begin(struct stream *s)
     return s->graphs ? ST_OK : dev_cuda_graph_open(s);
 }
 
+static enum status cuda_leave_sms(struct stream *s, int sms)
+{
+    TRY(equip(s));
+    if (s->blas)
+        blas_plan_leave(s->blas, sms);
+    return ST_OK;
+}
+
 static enum status cuda_times_begin(struct stream *s)
 {
     TRY(equip(s));
@@ -494,6 +502,7 @@ static const struct dev_async_ops cuda_async_ops = {
     .event_query = dev_cuda_event_query,
     .event_free = dev_cuda_event_free,
     .graph_begin = cuda_graph_begin,
+    .leave_sms = cuda_leave_sms,
     .flush = dev_cuda_graph_flush,
     .read_async = cuda_read_async,
     .times_begin = cuda_times_begin,

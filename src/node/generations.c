@@ -103,6 +103,7 @@ static struct comm_config comm_config_of(struct generations *g)
                                 .limit_ms = limit_ms,
                                 .is_aborted = is_aborted,
                                 .arg = g,
+                                .device_sms = c->device_sms,
                                 .dev = c->dev,
                                 .net = c->net,
                                 .data_addr = c->data_addr,

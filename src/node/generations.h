@@ -23,6 +23,7 @@ struct generations_config {
     enum comm_kind kind; /* with several ranks */
     enum comm_net net;   /* as in comm_config, like data_addr, master, dev and shm_fd */
     const char *data_addr, *master;
+    int device_sms;
     struct dev *dev;
     int shm_fd;
     int64_t timeout_ms; /* of a collective */

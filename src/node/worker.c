@@ -288,6 +288,7 @@ static enum status run_generations(struct worker *w)
         .net = device_net(w->conf),
         .data_addr = conf_text(w->conf, CONF_DATA_ADDR),
         .master = conf_text(w->conf, CONF_MASTER_ADDR),
+        .device_sms = (int)conf_i64(w->conf, CONF_COMM_SMS),
         .dev = w->dev,
         .shm_fd = place.locals > 1 ? BOARD_SHM_FD : -1,
         .timeout_ms = call_limit_ms(w),

@@ -353,6 +353,8 @@ static enum status open_all(struct step *s)
                     (long long)s->spans_n);
     TRY(dev_stream_open(c->dev, &s->stream));
     TRY(open_graphs(s));
+    if (c->comm_sms > 0 && comm_stays_on_device(c->comm))
+        TRY(dev_leave_sms(s->stream, c->comm_sms));
     TRY(open_store(s));
     TRY(take_memory(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
@@ -487,7 +489,8 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
     TRY(step_unshard_head(s));
     TRY(s->model->logits(&p, n - 1, s->logits));
     TRY(dev_copy(s->stream, out, s->logits.data, (size_t)p.dims->vocab * sizeof *out));
-    return dev_sync(s->stream);
+    TRY(dev_sync(s->stream));
+    return comm_check(s->config.comm);
 }
 
 enum status step_spans(struct step *s, const struct batch *batch, float *out)
@@ -502,7 +505,8 @@ enum status step_spans(struct step *s, const struct batch *batch, float *out)
     TRY(step_unshard_head(s));
     TRY(s->model->logits(&p, 0, s->logits));
     TRY(dev_copy(s->stream, out, s->logits.data, (size_t)(2 * p.b * p.t) * sizeof *out));
-    return dev_sync(s->stream);
+    TRY(dev_sync(s->stream));
+    return comm_check(s->config.comm);
 }
 
 /* ---- the state of training ---- */

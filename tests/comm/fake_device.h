@@ -56,6 +56,7 @@ static struct {
     struct dev_ops ops;
     const struct dev_ops *cpu;
     char bus[24];
+    atomic_int left_sms;     /* of dev_leave_sms */
     atomic_int high_n;       /* streams of high priority that were opened */
     _Atomic int64_t carried; /* bytes copied between the two memories */
 } fake_device = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -354,6 +355,13 @@ static enum status fake_device_gather_nothing(struct stream *s)
     return ST_OK;
 }
 
+static enum status fake_device_leave_sms(struct stream *s, int sms)
+{
+    (void)s;
+    fake_device.left_sms = sms;
+    return ST_OK;
+}
+
 static void fake_device_info(const struct dev *dev, struct dev_info *out)
 {
     fake_device.cpu->info(dev, out);
@@ -445,6 +453,7 @@ static const struct dev_async_ops fake_device_async = {
     .event_query = fake_device_event_query,
     .event_free = fake_device_event_free,
     .graph_begin = fake_device_gather_nothing,
+    .leave_sms = fake_device_leave_sms,
     .flush = fake_device_gather_nothing,
     .read_async = fake_device_copy,
     .times_begin = fake_device_gather_nothing,

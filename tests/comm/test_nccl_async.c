@@ -334,6 +334,12 @@ static void one_closes_alone(void **state)
 }
 
 static atomic_int has_memory;
+static enum status open_with_sms(struct suite_rank *me, const struct comm_config *config)
+{
+    struct comm_config mine = *config;
+    mine.device_sms = atomic_load(&has_memory) ? 16 : 0;
+    return nccl_world_open_as(me, &mine, COMM_KIND_NCCL);
+}
 static void memory_rank(struct suite_rank *me)
 {
     void *data;
@@ -342,7 +348,7 @@ static void memory_rank(struct suite_rank *me)
     pthread_barrier_wait(&me->job->line_up);
     CHECK(atomic_load(&knobs->registered_n) == (atomic_load(&has_memory) ? me->place.ranks : 0),
           "%d", atomic_load(&knobs->registered_n));
-    CHECK(knobs->max_ctas == INT_MIN, "%d", knobs->max_ctas);
+    CHECK(knobs->max_ctas == (atomic_load(&has_memory) ? 16 : INT_MIN), "%d", knobs->max_ctas);
     CHECK_OK(comm_barrier(me->comm));
 }
 static void memory_is_nccls_where_it_has_an_allocator(void **state)
@@ -351,7 +357,9 @@ static void memory_is_nccls_where_it_has_an_allocator(void **state)
     for (int i = 0; i < 2; i++) {
         atomic_store(&has_memory, i);
         knobs->mem_alloc = i ? nccl_world_alloc : NULL;
-        suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), memory_rank);
+        struct suite suite = suite_nccl;
+        suite.open = open_with_sms;
+        suite_run_on(&suite, 1, 2, harness_patience_ms(20000), memory_rank);
         check_clean();
     }
 }

@@ -31,6 +31,7 @@ struct desc {
     cudaDataType_t bias_type;
     void *bias, *aux;
     int64_t aux_ld;
+    int32_t sm_target;
     cublasComputeType_t compute;
 };
 struct layout {
@@ -109,6 +110,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         ATTRIBUTE(DESC_, BIAS_POINTER, bias)
         ATTRIBUTE(DESC_, EPILOGUE_AUX_POINTER, aux)
         ATTRIBUTE(DESC_, EPILOGUE_AUX_LD, aux_ld)
+        ATTRIBUTE(DESC_, SM_COUNT_TARGET, sm_target)
     default:
         return wrong();
     }
@@ -517,6 +519,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
     counts[p.p.desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT ? FAKE_WITHOUT : FAKE_WITH]++;
+    counts[FAKE_TARGET] = p.p.desc.sm_target;
     counts[FAKE_HALVES] += p.p.a.type != CUDA_R_32F;
     counts[FAKE_TAKEN + (int)algo.number]++;
     int rc = device ? device(stream, multiply, &p, sizeof p) : multiply(&p);

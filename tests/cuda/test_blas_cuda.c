@@ -296,8 +296,33 @@ static void gpt2_learns_the_same(void **state)
     dev_close(dev);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(products_match_plain),
-                                          cmocka_unit_test(addresses_of_16),
-                                          cmocka_unit_test(gpt2_learns_the_same)};
+/* Products leave multiprocessors to NCCL (COMM_SMS), never all of them. */
+static void leaves_multiprocessors(void **state)
+{
+    (void)state;
+    struct dev *dev = open_device();
+    struct stream *s = NULL;
+    kt_ok(dev_stream_open(dev, &s));
+    for (int left = 0; left <= runtime.sm_count; left++) {
+        int done = 0;
+        kt_ok(dev_leave_sms(s, left));
+        for (int64_t n = 5; n < 9; n++) {
+            int before = fake_counts()[FAKE_WITH] + fake_counts()[FAKE_WITHOUT];
+            forward(dev, s, &(struct product){.n = n, .in = 8, .out = 12});
+            if (fake_counts()[FAKE_WITH] + fake_counts()[FAKE_WITHOUT] == before)
+                continue;
+            assert_int_equal(fake_counts()[FAKE_TARGET],
+                             left < runtime.sm_count && left > 0 ? runtime.sm_count - left : 0);
+            done++;
+        }
+        assert_true(done > 0);
+    }
+    dev_stream_close(s);
+    dev_close(dev);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(products_match_plain), cmocka_unit_test(addresses_of_16),
+    cmocka_unit_test(leaves_multiprocessors), cmocka_unit_test(gpt2_learns_the_same)};
 HARNESS_MAIN(tests)
 #endif

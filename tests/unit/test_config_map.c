@@ -86,7 +86,8 @@ static void test_numbers_arrive(void **state)
     assert_true(t->step.dropout == 0.5f && t->step.seed == 77);
     assert_int_equal(t->step.recompute, MODEL_RECOMPUTE_BLOCK);
     assert_true(text.trainer.step.is_eager && !t->step.is_eager);
-    struct mapped timed = map("CUDA_TIMES=1");
+    struct mapped timed = map("CUDA_TIMES=1 COMM_SMS=16");
+    assert_true(timed.trainer.step.comm_sms == 16 && t->step.comm_sms == 0);
     assert_true(timed.trainer.step.is_timed && timed.trainer.step.is_eager && !t->step.is_timed);
     assert_int_equal(t->resume, TRAINER_RESUME_NEVER);
     assert_true(t->eval_every == 2 && t->checkpoint_every == 4 && t->checkpoint_keep == 9);

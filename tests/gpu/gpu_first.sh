@@ -167,7 +167,7 @@ times_first() {
 kernels_first() {
     kernel_table
     local rc=$?
-    [ -n "$gpu_name" ] || gpu_name=$(sed -n '1s/^# \(.*\), [0-9]* multiprocessors.*/\1/p' "$logs/kernels.tsv")
+    [ -n "$gpu_name" ] || gpu_name=$(sed -n 's/^# \(.*\), [0-9]* multiprocessors.*/\1/p' "$logs/kernels.tsv")
     return $rc
 }
 

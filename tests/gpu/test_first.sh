@@ -87,6 +87,7 @@ runtime) echo 'ok 1 - an event in a graph' ;;
 golden) [ "${FAKE_FAIL:-}" != golden ] || { echo 'not ok 1 - golden_lm'; exit 1; } ;;
 tune) echo "table" >"$2" ;;
 bench)
+    echo '# products: CONVOY_BLAS=auto, cuBLASLt 13.1.0 from /lib/libcublasLt.so.13'
     echo '# NVIDIA H100 80GB HBM3, 132 multiprocessors, 85.0 GB'
     printf 'copy\tGB/s\t3000.0\t1.000\t1.4316\nnorm_fwd 65536x768 bf16\tGB/s\t2700.0\t0.900\t0.0746\n'
     printf 'xent 8192x50257 stride 50304 bf16\tGB/s\t1800.0\t0.600\t0.9000\nadamw 124M fp32\tGB/s\trefused\t\t\n'

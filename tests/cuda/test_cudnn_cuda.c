@@ -260,19 +260,26 @@ struct outcome {
     int executed, plans, launches;
 };
 
+static struct step *open_step(struct dev *dev, bool is_eager)
+{
+    struct step_config c = steps_config(dev, MODEL_TASK_LM, DTYPE_BF16, OPTIM_KIND_ADAMW);
+    struct step *step = NULL;
+    c.dropout = 0;
+    c.batch_samples = c.global_samples = 2, c.seq_tokens = SEQ, c.is_eager = is_eager;
+    c.dims.layers = 2, c.dims.heads = 2, c.dims.vocab = 37;
+    kt_ok(step_open(&c, &step));
+    return step;
+}
+
 static struct outcome train(struct dev *dev, enum dev_cuda_attention by, bool is_eager)
 {
     struct outcome out = {.executed = -control()[EXECUTED],
                           .plans = -control()[PLANS],
                           .launches = -*runtime_calls("cudaGraphLaunch")};
-    struct step_config c = steps_config(dev, MODEL_TASK_LM, DTYPE_BF16, OPTIM_KIND_ADAMW);
     struct step *step = NULL;
     struct batch b;
-    c.dropout = 0;
-    c.batch_samples = c.global_samples = 2, c.seq_tokens = SEQ, c.is_eager = is_eager;
-    c.dims.layers = 2, c.dims.heads = 2, c.dims.vocab = 37;
     dev_cuda_attention(dev, by);
-    kt_ok(step_open(&c, &step));
+    step = open_step(dev, is_eager);
     kt_ok(batch_init(&b, FEED_TASK_LM, 2, SEQ));
     for (int64_t i = 0; i < STEPS; i++) {
         struct step_result r;
@@ -315,9 +322,38 @@ static void gpt2_learns_as_with_own_kernels(void **state)
     dev_close(dev);
 }
 
+/* An error of cuDNN while a graph is captured ends the run: part of the operation may be in the
+ * graph already. */
+static void an_error_in_a_capture_is_the_end(void **state)
+{
+    (void)state;
+    struct dev *dev = open_device();
+    struct step *step = NULL;
+    struct batch b;
+    enum status st = ST_OK;
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_CUDNN);
+    step = open_step(dev, false);
+    kt_ok(batch_init(&b, FEED_TASK_LM, 2, SEQ));
+    for (int64_t i = 0; i < STEPS && st == ST_OK; i++) {
+        struct step_result r;
+        steps_fill(&b, i, 37);
+        int captures = *runtime_calls("cudaStreamBeginCapture");
+        control()[FAIL_EXECUTE] = i > 0 ? 4000 : 0;
+        st = step_run_batch(step, &b, i, i * 2, 1e-2, false, &r);
+        assert_true(st == ST_OK || *runtime_calls("cudaStreamBeginCapture") > captures);
+    }
+    control()[FAIL_EXECUTE] = 0;
+    refused(st, ST_FAULT, "while a CUDA graph was captured");
+    batch_free(&b);
+    step_close(step);
+    dev_close(dev);
+}
+
 static const struct CMUnitTest tests[] = {cmocka_unit_test(attention_matches_plain),
                                           cmocka_unit_test(runs_fit_the_scratch),
-                                          cmocka_unit_test(who_takes_it), cmocka_unit_test(errors),
-                                          cmocka_unit_test(gpt2_learns_as_with_own_kernels)};
+                                          cmocka_unit_test(who_takes_it),
+                                          cmocka_unit_test(errors),
+                                          cmocka_unit_test(gpt2_learns_as_with_own_kernels),
+                                          cmocka_unit_test(an_error_in_a_capture_is_the_end)};
 HARNESS_MAIN(tests)
 #endif

@@ -38,10 +38,8 @@ _Static_assert(sizeof(cudnnStatus_t) == sizeof(dnn_status) &&
 static void numbers_are_the_header_s(void **state)
 {
     (void)state;
-    if (!HAS_HEADER) {
-        print_message("# there is no cudnn_graph.h (package nvidia-cudnn-cu13)\n");
-        skip();
-    }
+    if (!HAS_HEADER)
+        HARNESS_SKIP("there is no cudnn_graph.h (package nvidia-cudnn-cu13)");
 }
 
 /* ---- the library ---- */
@@ -57,7 +55,7 @@ static void *open_any(const char *const *files)
     return library;
 }
 
-/* find_libraries — the name of the first that is missing; NULL: all are here. */
+/* find_libraries — what is missing; NULL: nothing. */
 static const char *find_libraries(void)
 {
     static const char *const driver[] = {"libcuda.so.1", CUDA_LIBS "/stubs/libcuda.so", NULL},
@@ -65,18 +63,18 @@ static const char *find_libraries(void)
                              *const cudnn[] = {CUDA_LIBS "/libcudnn_graph.so.9",
                                                "libcudnn_graph.so.9", NULL};
     if (!open_any(driver))
-        return "a driver, or the toolkit's stub of it (stubs/libcuda.so)";
+        return "there is no driver, nor the toolkit's stub of it (stubs/libcuda.so)";
     if (!open_any(nvrtc))
-        return "libnvrtc.so.13";
+        return "there is no libnvrtc.so.13";
     void *library = open_any(cudnn);
     if (!library)
-        return "libcudnn_graph.so.9 (package nvidia-cudnn-cu13)";
-#define TAKE(result, name, args)                    \
-    do {                                            \
-        void *symbol = dlsym(library, #name);       \
-        if (!symbol)                                \
-            return #name " in libcudnn_graph.so.9"; \
-        memcpy(&dnn.name, &symbol, sizeof symbol);  \
+        return "there is no libcudnn_graph.so.9 (package nvidia-cudnn-cu13)";
+#define TAKE(result, name, args)                        \
+    do {                                                \
+        void *symbol = dlsym(library, #name);           \
+        if (!symbol)                                    \
+            return "libcudnn_graph.so.9 has no " #name; \
+        memcpy(&dnn.name, &symbol, sizeof symbol);      \
     } while (0);
     DNN_CALLS(TAKE)
     return NULL;
@@ -147,10 +145,8 @@ static void engines_for_every_preset(void **state)
     static const int64_t heads[] = {12, 16, 20, 25}, tokens[] = {256, 512, 1024, 2048};
     const char *missing = find_libraries();
     int shapes_n = 0;
-    if (missing) {
-        print_message("# missing: %s\n", missing);
-        skip();
-    }
+    if (missing)
+        HARNESS_SKIP("%s", missing);
     for (size_t i = 0; i < sizeof chips / sizeof *chips; i++) {
         dnn_desc prop = describe(&chips[i]);
         for (unsigned form = 0; form < 64; form++) {

@@ -73,6 +73,29 @@ static void no_gpu(void **state)
     conf_close(conf);
 }
 
+/* ATTENTION=cudnn where no shape of a step could help. */
+static void attention_by_cudnn(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device, *precision;
+        enum status want;
+        const char *words;
+    } cases[] = {{"DEVICE=cpu", "PRECISION=fp32", ST_NO_DEVICE, "needs a GPU"},
+                 {"DEVICE=cuda", "PRECISION=fp32", ST_BAD_SETTING, "16 bits only"},
+                 {"DEVICE=cuda", "PRECISION=tf32", ST_BAD_SETTING, "16 bits only"}};
+    struct dev *dev = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct conf *conf =
+            conf_of(W("ATTENTION=cudnn"), W(cases[i].device), W(cases[i].precision));
+        assert_int_equal(device_open(conf, 0, 1, &dev), cases[i].want);
+        assert_non_null(strstr(status_message(), "ATTENTION=cudnn"));
+        assert_non_null(strstr(status_message(), cases[i].words));
+        conf_close(conf);
+    }
+}
+
 static const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(transports),
-                                          cmocka_unit_test(no_gpu)};
+                                          cmocka_unit_test(no_gpu),
+                                          cmocka_unit_test(attention_by_cudnn)};
 HARNESS_MAIN(tests)

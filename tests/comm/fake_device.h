@@ -47,6 +47,7 @@ struct fake_device_stream {
     int late_first, late_n, late_cap, asked;
     _Atomic int64_t posted, finished; /* pieces of work, so far */
     pthread_mutex_t mutex;
+    struct fake_device_stream *next_closed;
 };
 static struct {
     char *base, *alias;
@@ -56,6 +57,7 @@ static struct {
     struct dev_ops ops;
     const struct dev_ops *cpu;
     char bus[24];
+    struct fake_device_stream *closed;
     atomic_int left_sms;     /* of dev_leave_sms */
     atomic_int high_n;       /* streams of high priority that were opened */
     _Atomic int64_t carried; /* bytes copied between the two memories */
@@ -224,9 +226,21 @@ static enum status fake_device_stream_open_high(struct dev *dev, struct stream *
 static void fake_device_stream_close(struct stream *s)
 {
     fake_device_reach(fake_device_of(s), fake_device_of(s)->posted);
-    pthread_mutex_destroy(&fake_device_of(s)->mutex);
-    free(fake_device_of(s)->late);
-    free(s);
+    pthread_mutex_lock(&fake_device.mutex);
+    fake_device_of(s)->next_closed = fake_device.closed;
+    fake_device.closed = fake_device_of(s);
+    pthread_mutex_unlock(&fake_device.mutex);
+}
+/* An event may be queried after its stream was closed, as on a GPU. So streams stay to the end. */
+__attribute__((destructor)) static void fake_device_free_streams(void)
+{
+    while (fake_device.closed) {
+        struct fake_device_stream *s = fake_device.closed;
+        fake_device.closed = s->next_closed;
+        pthread_mutex_destroy(&s->mutex);
+        free(s->late);
+        free(s);
+    }
 }
 
 static void fake_device_put(struct fake_device_stream *s, const struct fake_device_work *work)

@@ -16,6 +16,7 @@
  *   gpu_tests golden             the golden cases, with GOLDEN_DEVICE=cuda
  *   gpu_tests runtime            what src/dev relies on of CUDA's runtime (real_runtime.c)
  *   gpu_tests bench [EXPRESSION] the kernels' speed (gpu_bench.c), of rows with such a name
+ *   gpu_tests tune FILE          the fastest algorithms of cuBLASLt, as entries (gpu_tune.c)
  *   gpu_tests list               what may be named
  * Compiled with REAL_DRY, without CUDA: ordinary memory and the emulation, to try all of this
  * without a GPU. */
@@ -288,10 +289,11 @@ static int runtime(int words_n, char **words)
     return real_runtime();
 }
 static int bench(int words_n, char **words) { return real_bench(words_n > 0 ? words[0] : NULL); }
+static int run_tune(int words_n, char **words) { return real_tune(words_n > 0 ? words[0] : NULL); }
 static const struct {
     const char *name;
     int (*run)(int words_n, char **words);
-} commands[] = {{"golden", golden}, {"runtime", runtime}, {"bench", bench}};
+} commands[] = {{"golden", golden}, {"runtime", runtime}, {"bench", bench}, {"tune", run_tune}};
 #define COMMANDS_N (sizeof commands / sizeof *commands)
 
 static void list_commands(void)

@@ -29,6 +29,8 @@ REAL_FAMILIES(REAL_DECLARE)
 /* real_bench — the kernels against the limits of the GPU (gpu_bench.c); only: part of the names of
  * the rows to measure; NULL: all. */
 int real_bench(const char *only);
+/* real_tune — the fastest algorithms of cuBLASLt, written to this file (gpu_tune.c). */
+int real_tune(const char *path);
 /* real_runtime — what we lean on of CUDA's runtime (real_runtime.c). */
 int real_runtime(void);
 /* real_golden — are we GPT-2? (tests/golden); memory as usual. */

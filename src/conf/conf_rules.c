@@ -42,6 +42,15 @@ static enum status check_precision(const struct conf *conf)
                      "use PRECISION=fp32, or DEVICE=cuda where one is");
 }
 
+static enum status check_reduction(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_FP32 ||
+        conf_i64(conf, CONF_COMPRESS) == CONF_COMPRESS_NONE)
+        return ST_OK;
+    return fail_pair(conf, CONF_REDUCE_PRECISION, "does not go with", CONF_COMPRESS,
+                     "compressed gradients are sums of fp32 numbers: use one of the two");
+}
+
 static enum status check_nodes(const struct conf *conf)
 {
     int64_t nodes = conf_i64(conf, CONF_N_NODES), backend = conf_i64(conf, CONF_BACKEND);
@@ -140,6 +149,7 @@ enum status conf_rules_check(const struct conf *conf)
 {
     TRY(check_nodes(conf));
     TRY(check_precision(conf));
+    TRY(check_reduction(conf));
     TRY(check_model(conf));
     TRY(check_steps(conf));
     return check_files(conf);

@@ -65,8 +65,9 @@ static void cut(struct layout *l, const struct param_table *t, int64_t bucket_el
     }
 }
 
-/* Parts of a bucket differ by an alignment or so. Each takes as many elements of the local shard as
- * the largest, so that shard_at is the same on all ranks. */
+/* Parts of a bucket are equal in a table of layout_pad, else they differ by an alignment. Each
+ * takes as many elements of the local shard as the largest, so that shard_at is the same on all
+ * ranks. */
 static int64_t largest_part(const struct layout *l, const struct layout_bucket *p)
 {
     int64_t most = 0;
@@ -133,6 +134,11 @@ enum status layout_init(const struct param_table *t, int ranks, int rank, int64_
     place_params(&l);
     *out = l;
     return ST_OK;
+}
+
+void layout_pad(struct param_table *table, int ranks)
+{
+    param_pad(table, (int64_t)ranks * PART_ALIGN);
 }
 
 void layout_free(struct layout *l)

@@ -54,6 +54,12 @@ enum status layout_init(const struct param_table *table, int ranks, int rank,
                         int64_t bucket_elems_min, struct layout *out);
 void layout_free(struct layout *l); /* may be called twice */
 
+/* layout_pad — moves the tensors of a table so that all parts of each bucket are equal on `ranks`
+ * ranks, and aligned: a transport such as NCCL then needs one reduce-scatter or all-gather. The
+ * table of one rank stays as it is. Padding is zero in parameters, gradients and moments. Files
+ * hold tensors without it. */
+void layout_pad(struct param_table *table, int ranks);
+
 /* layout_owner — the rank that owns element `at` of a bucket. elems_out: how many elements from
  * `at` on it owns. shard_at_out: where `at` lies in its local shard. */
 int layout_owner(const struct layout *l, int bucket, int64_t at, int64_t *elems_out,

@@ -169,6 +169,21 @@ static struct tensor grad_own(const struct store *s, int bucket)
                                            : tensor_at(grad_of(s, bucket), l->own.first);
 }
 
+/* The bucket's gradient as it travels, and this rank's part of that, which the sum replaces. */
+static struct tensor sent_of(const struct store *s, int bucket)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    return store_rounds_grads(s)
+               ? tensor_at(s->grads_rounded,
+                           s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first)
+               : grad_of(s, bucket);
+}
+static struct tensor sent_own(const struct store *s, int bucket)
+{
+    return store_rounds_grads(s) ? tensor_at(sent_of(s, bucket), s->layout.bucket[bucket].own.first)
+                                 : grad_own(s, bucket);
+}
+
 /* Not the embedding where rows are exchanged: it is the largest bucket, its reduction starts first
  * and the next pass reads it first. So its dense gradient is all-reduced beside the backward pass,
  * and every rank adds all rows to all of it. */
@@ -190,17 +205,36 @@ static bool is_embedding_sparse_only(const struct store *s)
     return s->sparse && s->c.table->param[0].grad_is_added && !s->c.accumulates;
 }
 
+enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems)
+{
+    return dev_op(s->c.dev)->cast(s->c.stream, &(struct cast){.y = to, .x = from, .n = elems});
+}
+
+/* The sum that came back as 16-bit numbers: all of it, or this rank's part. */
+static enum status widen(struct store *s, int bucket, bool is_own_only)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    if (!store_rounds_grads(s))
+        return ST_OK;
+    return is_own_only ? store_cast(s, grad_own(s, bucket), sent_own(s, bucket), l->own.elems)
+                       : store_cast(s, grad_of(s, bucket), sent_of(s, bucket), l->elems);
+}
+
+enum status store_grad_gathered(struct store *s, int bucket) { return widen(s, bucket, false); }
+
 static enum status reduce(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct store_bucket *p = &s->bucket[bucket];
-    struct tensor from = grad_of(s, bucket);
+    struct tensor from = grad_of(s, bucket), sent = sent_of(s, bucket);
     if (p->is_reduce_begun)
         return ST_OK;
     p->is_reduce_begun = true;
     if (s->is_alone || (bucket == 0 && is_embedding_sparse_only(s)))
         return ST_OK;
     p->is_reducing = true;
+    if (store_rounds_grads(s))
+        TRY(store_cast(s, sent, from, l->elems));
     TRY(store_comm_wait_stream(s));
     enum status st;
     if (s->grad_compress)
@@ -208,9 +242,9 @@ static enum status reduce(struct store *s, int bucket)
                                  is_reduce_scattered(s, bucket) ? NULL : from.data,
                                  grad_own(s, bucket).data, &p->reduce);
     else if (is_reduce_scattered(s, bucket))
-        st = comm_reduce_scatter_begin(s->c.comm, grad_own(s, bucket), from, l->elems, &p->reduce);
+        st = comm_reduce_scatter_begin(s->c.comm, sent_own(s, bucket), sent, l->elems, &p->reduce);
     else
-        st = comm_all_reduce_begin(s->c.comm, from, from, l->elems, &p->reduce);
+        st = comm_all_reduce_begin(s->c.comm, sent, sent, l->elems, &p->reduce);
     return store_track(s, st, p->reduce);
 }
 
@@ -234,6 +268,7 @@ static enum status finish_reduce(struct store *s, int bucket)
     if (p->is_reducing) {
         p->is_reducing = false;
         TRY(store_stream_wait(s, p->reduce));
+        TRY(widen(s, bucket, is_reduce_scattered(s, bucket)));
     }
     if (bucket == 0 && s->sparse) {
         TRY(store_wait(s, s->sparse_ticket));
@@ -419,7 +454,7 @@ static enum status gather_grad(struct store *s, int bucket)
     enum status st =
         s->grad_compress
             ? grad_compress_gather_begin(s->grad_compress, bucket, all.data, &p->gather)
-            : comm_all_gather_begin(s->c.comm, all, grad_own(s, bucket),
+            : comm_all_gather_begin(s->c.comm, sent_of(s, bucket), sent_own(s, bucket),
                                     s->layout.bucket[bucket].elems, &p->gather);
     TRY(store_track(s, st, p->gather));
     p->is_gathering = p->is_update_due = true;

@@ -26,6 +26,9 @@
  *   order of its own.
  * - Gradient accumulation adds gradients locally and reduces them once a step. It needs all of them
  *   at once, so with several micro-batches gradients are held whole.
+ * - With reduce_dtype BF16 a gradient is rounded once on each rank before it is sent. The comm adds
+ *   in its way (comm.h) and rounds the sum. Norms, updates and accumulation read that sum as fp32.
+ *   Rows of the sparse embedding travel as fp32.
  * - With a 16-bit dtype the compute copy is a rounded copy of the masters. Where moments are
  *   sharded, masters are too: each rank rounds its shard, and 16-bit elements are gathered
  *   (store_params.c).
@@ -66,6 +69,7 @@ struct store_settings {
     enum layout_shard shard;
     enum grad_compress_kind compress;
     enum dtype dtype;         /* of the compute copy */
+    enum dtype reduce_dtype;  /* of gradients that travel: F32 or BF16; not with compress */
     int64_t bucket_elems_min; /* as layout_init */
 };
 
@@ -89,8 +93,8 @@ struct store_config {
 /* Bytes on this rank, by purpose. store_plan predicts these numbers exactly. */
 struct store_memory {
     int64_t params, grads, moments; /* whole, or the local shard */
-    int64_t unsharded;              /* unsharded buffers, token rows, a 16-bit compute copy */
-    int64_t residuals;              /* of gradient compression (grad_compress.h) */
+    int64_t unsharded; /* unsharded buffers, token rows, a 16-bit compute copy, rounded gradients */
+    int64_t residuals; /* of gradient compression (grad_compress.h) */
 };
 
 struct store;

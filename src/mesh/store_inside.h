@@ -37,7 +37,7 @@ struct store_bucket {
     bool is_finished;     /* reduced, and its squares are added */
 };
 
-#define STORE_ALLOCS_MAX 9
+#define STORE_ALLOCS_MAX 10
 #define STORE_EXTRAS_MAX 8
 
 struct store {
@@ -46,10 +46,11 @@ struct store {
     bool is_discrete; /* the device's memory is not the host's */
     bool is_alone;    /* one rank */
     struct store_policy policy;
-    struct tensor params;       /* masters, f32 */
-    struct tensor compute_copy; /* `params` where passes read the masters themselves */
-    struct tensor grads;        /* as passes write them */
-    struct tensor grads_own;    /* grads BUFFER: reduced, the local shard */
+    struct tensor params;        /* masters, f32 */
+    struct tensor compute_copy;  /* `params` where passes read the masters themselves */
+    struct tensor grads;         /* as passes write them */
+    struct tensor grads_own;     /* grads BUFFER: reduced, the local shard */
+    struct tensor grads_rounded; /* reduce_dtype BF16: what travels, laid out as grads; else NULL */
     struct tensor moment[2];
     struct tensor norms; /* (buckets + 1) f64 on the device: sums of squares, then of the losses */
     double *sums;        /* sums of squares in host memory, then extras */
@@ -75,10 +76,15 @@ struct store {
  * _policy: the policy of a configuration on `ranks` ranks.
  * _plan: the bytes that _take takes, from the configuration, the layout and the policy alone.
  * _take: takes all memory, and opens sparse and grad_compress where they are used.
+ * store_rounds_grads: whether gradients travel as 16-bit numbers.
  * store_has_copy: whether the compute copy is memory of its own. */
 struct store_policy store_memory_policy(const struct store_config *config, int ranks);
 enum status store_memory_plan(const struct store *s, struct store_memory *out);
 enum status store_memory_take(struct store *s);
+static inline bool store_rounds_grads(const struct store *s)
+{
+    return s->c.settings.reduce_dtype != DTYPE_F32 && s->c.has_grads && !s->is_alone;
+}
 static inline bool store_has_copy(const struct store *s)
 {
     return s->policy.params == STORE_BUFFER || s->c.settings.dtype != DTYPE_F32;
@@ -88,10 +94,14 @@ static inline bool store_has_copy(const struct store *s)
  * store_track: notes the ticket of a call that was begun with status st; returns st.
  * store_stream_wait: what the stream is given from now on runs after the call; the host waits where
  * the device does not execute it.
+ * store_cast: the same numbers as another type, on the stream.
+ * store_grad_gathered: an all-gather brought all of a bucket's gradient; its numbers are fp32 now.
  * store_comm_wait_stream: the next collective starts after the work that is on the stream now.
  * With compression, which copies by a stream of its own, the host waits for that work. */
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
 enum status store_stream_wait(struct store *s, struct comm_ticket ticket);
+enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems);
+enum status store_grad_gathered(struct store *s, int bucket);
 enum status store_comm_wait_stream(struct store *s);
 
 /* Parameters (store_params.c), of one bucket:

@@ -111,6 +111,8 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
         m.grads = elems_of(s, p->grads == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE) * each;
         m.unsharded += (p->grads == STORE_BUFFER ? elems_of(s, STORE_BUFFER) : 0) * each;
         m.unsharded += sparse_elems(s) * each;
+        if (store_rounds_grads(s))
+            m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(c->settings.reduce_dtype);
         m.moments = c->moments_n * elems_of(s, p->moments) * each;
     }
     if (compresses_grads(s))
@@ -167,6 +169,8 @@ static enum status take_grads(struct store *s)
     TRY(take(s, elems + sparse_elems(s), DTYPE_F32, !s->is_alone, &s->grads));
     if (s->policy.grads == STORE_BUFFER)
         TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
+    if (store_rounds_grads(s))
+        TRY(take(s, elems, s->c.settings.reduce_dtype, true, &s->grads_rounded));
     if (uses_sparse(s))
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)

@@ -43,6 +43,7 @@ enum status store_params_drain(struct store *s, int bucket)
     if (!p->is_update_due)
         return ST_OK;
     p->is_update_due = p->is_current = false;
+    TRY(store_grad_gathered(s, bucket));
     return s->c.update(s->c.update_arg, bucket);
 }
 
@@ -60,11 +61,6 @@ static enum status drain_place(struct store *s, int bucket)
     return ST_OK;
 }
 
-static enum status cast_to(struct store *s, struct tensor to, struct tensor masters, int64_t elems)
-{
-    return dev_op(s->c.dev)->cast(s->c.stream, &(struct cast){.y = to, .x = masters, .n = elems});
-}
-
 static enum status gather(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
@@ -73,7 +69,7 @@ static enum status gather(struct store *s, int bucket)
     TRY(drain_place(s, bucket));
     if (all.dtype != DTYPE_F32) {
         own = tensor_at(all, l->own.first);
-        TRY(cast_to(s, own, store_params_shard(s, bucket), l->own.elems));
+        TRY(store_cast(s, own, store_params_shard(s, bucket), l->own.elems));
     }
     TRY(store_comm_wait_stream(s));
     TRY(store_track(s, comm_all_gather_begin(s->c.comm, all, own, l->elems, &p->gather),
@@ -96,7 +92,7 @@ enum status store_params_make_ready(struct store *s, int bucket)
     if (s->bucket[bucket].is_current || !store_has_copy(s))
         return ST_OK;
     s->bucket[bucket].is_current = true;
-    return cast_to(s, compute_copy_of(s, bucket), tensor_at(s->params, l->first), l->elems);
+    return store_cast(s, compute_copy_of(s, bucket), tensor_at(s->params, l->first), l->elems);
 }
 
 /* STORE_GATHER_UPDATED: the bucket travels beside the next forward pass. */

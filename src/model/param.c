@@ -85,6 +85,21 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
     *elems_out = last - first;
 }
 
+static int64_t round_up(int64_t n, int64_t align) { return (n + align - 1) / align * align; }
+
+void param_pad(struct param_table *t, int64_t align)
+{
+    int64_t end = 0;
+    ASSERTF(align > 0 && align % PARAM_ALIGN == 0, "align %lld", (long long)align);
+    for (int i = 0; i < t->params_n; i++) {
+        struct param *p = &t->param[i];
+        bool begins = p->unit == 0 || p->unit != t->param[i - 1].unit;
+        p->offset = begins ? round_up(end, align) : end;
+        end = p->offset + round_up(p->elems, PARAM_ALIGN);
+    }
+    t->total_elems = round_up(end, align);
+}
+
 /* Four normal numbers of one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤ 6.8. A
  * quarter of the work of rand_normal, which counts at a start that draws 124 million of them. */
 static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])

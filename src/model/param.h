@@ -49,6 +49,9 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
 /* param_unit_span — the elements of a unit, with padding. */
 void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
                      int64_t *elems_out);
+/* param_pad — moves tensors so that every tensor of unit 0, and every other unit, starts at a
+ * multiple of align elements, itself one of PARAM_ALIGN, and ends with padding up to one. */
+void param_pad(struct param_table *t, int64_t align);
 /* param_fill — initial values of elements [first, first + n) of one parameter. A value is a
  * function of the seed, the parameter's number and the element's index: any range, in any order, on
  * any thread. */

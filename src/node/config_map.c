@@ -162,6 +162,9 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
                                                             : out->batch_samples * conf_ranks(conf);
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
+    out->store.reduce_dtype = conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_BF16
+                                  ? DTYPE_BF16
+                                  : DTYPE_F32;
     out->optim = optim_of(conf);
     out->recompute = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);

@@ -242,6 +242,8 @@ enum status step_plan(const struct step_config *config, int rank, int ranks, boo
     if (st == ST_OK)
         st = model_ops(&config->dims)->describe(&config->dims, &s.table);
     if (st == ST_OK)
+        layout_pad(&s.table, ranks);
+    if (st == ST_OK)
         st = plan_memory(&s, rank, ranks, is_discrete, out);
     model_plan_free(s.acts);
     param_table_free(&s.table);
@@ -345,6 +347,7 @@ static enum status open_all(struct step *s)
                    (comm_stays_on_device(c->comm) && c->store.compress == GRAD_COMPRESS_KIND_NONE));
     s->model = model_ops(&c->dims);
     TRY(s->model->describe(&c->dims, &s->table));
+    layout_pad(&s->table, comm_place(c->comm)->ranks);
     TRY(optim_spans(&s->table, optim_decay(&c->optim), &s->spans, &s->spans_n));
     s->cut = calloc((size_t)s->spans_n, sizeof *s->cut);
     if (!s->cut)

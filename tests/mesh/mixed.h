@@ -24,7 +24,7 @@ static const struct model_dims mixed_dims = {.name = "tiny",
 
 struct mixed {
     enum layout_shard shard;
-    enum dtype dtype;
+    enum dtype dtype, reduce_dtype;
     int64_t bucket_elems_min;
     struct stream *stream;
     struct comm *comm;
@@ -40,6 +40,7 @@ struct mixed {
     long wrong, looked;
     /* sent between an update and the end of the next forward pass, in all steps */
     int64_t gathered_bytes;
+    int64_t sent_bytes; /* in all steps */
     int64_t params_bytes, unsharded_bytes;
 };
 
@@ -130,6 +131,7 @@ static inline void mixed_count(struct mixed *h, bool is_gathered)
 {
     struct comm_times times;
     comm_times(h->comm, &times);
+    h->sent_bytes += times.bytes_sent;
     h->gathered_bytes += is_gathered ? times.bytes_sent : 0;
 }
 
@@ -199,6 +201,7 @@ out:
 static inline enum status mixed_open(struct mixed *h, struct ranks_one *one)
 {
     TRY(model_ops(&mixed_dims)->describe(&mixed_dims, &h->table));
+    layout_pad(&h->table, one->ranks);
     h->values = calloc((size_t)h->table.total_elems, sizeof *h->values);
     h->comm = one->comm;
     TRY(dev_stream_open(one->dev, &h->stream));
@@ -209,6 +212,7 @@ static inline enum status mixed_open(struct mixed *h, struct ranks_one *one)
                                           .settings.shard = h->shard,
                                           .has_grads = true,
                                           .settings.dtype = h->dtype,
+                                          .settings.reduce_dtype = h->reduce_dtype,
                                           .moments_n = 2,
                                           .pass_tokens = MIXED_TOKENS,
                                           .settings.bucket_elems_min = h->bucket_elems_min,

@@ -81,8 +81,65 @@ static void test_owners(void **state)
                 for (int64_t bucket = 0; bucket < 3; bucket++) {
                     struct param_table t = table_of((enum model_task)task, layers, 7, 13);
                     check_owners(&t, ranks, bucket * bucket * 400);
+                    layout_pad(&t, ranks);
+                    check_owners(&t, ranks, bucket * bucket * 400);
                     param_table_free(&t);
                 }
+}
+
+/* Whole sizes of models on many ranks: all parts of each bucket are equal and aligned. */
+static void check_equal(const char *preset, int ranks)
+{
+    struct model_dims dims;
+    struct param_table t;
+    assert_true(model_preset(preset, &dims));
+    assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
+    int64_t before = t.total_elems;
+    bool is_uneven = false;
+    for (int padded = 0; padded < 2; padded++) {
+        struct layout l;
+        if (padded)
+            layout_pad(&t, ranks);
+        assert_int_equal(layout_init(&t, ranks, ranks - 1, 0, &l), ST_OK);
+        for (int i = 0; i < l.buckets_n; i++)
+            for (int rank = 0; rank < ranks; rank++) {
+                struct part_extent part = part_extent(l.bucket[i].elems, ranks, rank);
+                bool is_equal = part.elems * ranks == l.bucket[i].elems &&
+                                part.first % PART_ALIGN == 0 && l.bucket[i].first % PART_ALIGN == 0;
+                is_uneven |= !padded && !is_equal;
+                assert_true(!padded || is_equal);
+            }
+        assert_true(!padded || l.shard_elems * ranks == t.total_elems);
+        layout_free(&l);
+    }
+    assert_true(is_uneven && t.total_elems - before < (t.units_n + 2) * ranks * PART_ALIGN);
+    param_table_free(&t);
+}
+
+static void test_equal_parts(void **state)
+{
+    (void)state;
+    check_equal("gpt2-xl", 8);
+    check_equal("gpt2", 32);
+    check_equal("gpt2", 7);
+}
+
+/* Order, sizes and one rank's table stay as they were. */
+static void test_pad(void **state)
+{
+    (void)state;
+    struct param_table a = table_of(MODEL_TASK_QA, 3, 7, 13), b = table_of(MODEL_TASK_QA, 3, 7, 13);
+    layout_pad(&b, 1);
+    assert_int_equal(a.total_elems, b.total_elems);
+    assert_memory_equal(a.param, b.param, (size_t)a.params_n * sizeof *a.param);
+    layout_pad(&b, 5);
+    for (int i = 0; i < a.params_n; i++) {
+        int64_t end = i + 1 < b.params_n ? b.param[i + 1].offset : b.total_elems;
+        assert_int_equal(a.param[i].elems, b.param[i].elems);
+        assert_true(b.param[i].offset + b.param[i].elems <= end);
+    }
+    param_table_free(&a);
+    param_table_free(&b);
 }
 
 /* One rank: each unit is a bucket. Several: the embedding's tensors, then joined units. */
@@ -110,6 +167,7 @@ static void test_cut(void **state)
     param_table_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_owners),
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_owners), cmocka_unit_test(test_pad),
+                                          cmocka_unit_test(test_equal_parts),
                                           cmocka_unit_test(test_cut)};
 HARNESS_MAIN(tests)

@@ -46,7 +46,7 @@ static struct trial run_on(const struct trial *like, int ranks, int how)
 }
 
 /* Long samples: sparse_rows are not exchanged, so the same numbers are added in the same order. */
-static void same_bits(enum grad_compress_kind compress, int64_t batch_samples)
+static void same_bits(enum grad_compress_kind compress, enum dtype reduce, int64_t batch_samples)
 {
     static const char *const how_name[] = {"host", "device over host memory", "device over NCCL"};
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
@@ -54,6 +54,7 @@ static void same_bits(enum grad_compress_kind compress, int64_t batch_samples)
         like.steps = 3;
         like.config.store.shard = (enum layout_shard)shard;
         like.config.store.compress = compress;
+        like.config.store.reduce_dtype = reduce;
         like.config.batch_samples = batch_samples;
         struct trial want = run_on(&like, 3, 0);
         for (int how = 1; how <= 2; how++) {
@@ -67,13 +68,23 @@ static void same_bits(enum grad_compress_kind compress, int64_t batch_samples)
         trial_free(&want);
     }
 }
-static void plain(void **state) { (void)state, same_bits(GRAD_COMPRESS_KIND_NONE, 2); }
-static void accumulated(void **state) { (void)state, same_bits(GRAD_COMPRESS_KIND_NONE, 1); }
+static void plain(void **state) { (void)state, same_bits(GRAD_COMPRESS_KIND_NONE, DTYPE_F32, 2); }
+static void accumulated(void **state)
+{
+    (void)state, same_bits(GRAD_COMPRESS_KIND_NONE, DTYPE_F32, 1);
+}
 static void compressed(void **state)
 {
     (void)state;
-    same_bits(GRAD_COMPRESS_KIND_BF16, 2);
-    same_bits(GRAD_COMPRESS_KIND_INT8, 1);
+    same_bits(GRAD_COMPRESS_KIND_BF16, DTYPE_F32, 2);
+    same_bits(GRAD_COMPRESS_KIND_INT8, DTYPE_F32, 1);
+}
+
+static void rounded(void **state)
+{
+    (void)state;
+    same_bits(GRAD_COMPRESS_KIND_NONE, DTYPE_BF16, 2);
+    same_bits(GRAD_COMPRESS_KIND_NONE, DTYPE_BF16, 1);
 }
 
 /* Short samples: sparse_rows are exchanged in host memory only, so the order of sums differs. */
@@ -117,6 +128,38 @@ static void half_the_bytes(void **state)
             /* with none gradients are gathered, always f32 */
             int times = shard == LAYOUT_SHARD_NONE ? 1 : 2;
             assert_true(sent[DTYPE_F32] == times * sent[DTYPE_BF16]);
+        }
+}
+
+static int64_t sent(enum layout_shard shard, enum dtype reduce_dtype, int ranks)
+{
+    struct mixed like = {.shard = shard, .reduce_dtype = reduce_dtype, .bucket_elems_min = 1};
+    choose(2);
+    pthread_barrier_init(&apart, NULL, (unsigned)ranks);
+    int64_t bytes = mixed_run(&like, ranks).sent_bytes;
+    pthread_barrier_destroy(&apart);
+    return bytes;
+}
+
+/* REDUCE_PRECISION=bf16. A rank sends (ranks-1)/ranks of all elements in a reduce-scatter, and as
+ * many in the all-gather of SHARD=none: two bytes of four less for each. */
+static void rounded_bytes(void **state)
+{
+    (void)state;
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
+        for (int ranks = 2; ranks <= 4; ranks += 2) {
+            struct param_table t;
+            assert_int_equal(model_ops(&mixed_dims)->describe(&mixed_dims, &t), ST_OK);
+            layout_pad(&t, ranks);
+            int64_t wide = sent((enum layout_shard)shard, DTYPE_F32, ranks),
+                    narrow = sent((enum layout_shard)shard, DTYPE_BF16, ranks),
+                    each = 2 * t.total_elems / ranks * (ranks - 1);
+            /* all_gathers follow each step but the last, which is counted before them */
+            int times = MIXED_STEPS + (shard == LAYOUT_SHARD_NONE ? MIXED_STEPS - 1 : 0);
+            print_message("# shard %d, %d ranks: %lld bytes with gradients as fp32, %lld as bf16\n",
+                          shard, ranks, (long long)wide, (long long)narrow);
+            assert_int_equal(wide - narrow, times * each);
+            param_table_free(&t);
         }
 }
 
@@ -218,7 +261,8 @@ int main(void)
         cmocka_unit_test(plain),          cmocka_unit_test(accumulated),
         cmocka_unit_test(compressed),     cmocka_unit_test(sparse_rows),
         cmocka_unit_test(half_the_bytes), cmocka_unit_test(not_finite_on_one_rank),
-        cmocka_unit_test(votes_of_ranks)};
+        cmocka_unit_test(votes_of_ranks), cmocka_unit_test(rounded),
+        cmocka_unit_test(rounded_bytes)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     fake_device_map(true);

@@ -26,7 +26,7 @@ struct trial {
     void (*stepped)(const struct ranks_one *one, int step);
     /* outcome */
     double loss[TRIAL_STEPS_MAX], norm[TRIAL_STEPS_MAX], eval;
-    float *state[TRIAL_PARTS];
+    float *state[TRIAL_PARTS]; /* elems each: all parameters, one behind the other */
     int64_t elems;
     struct step_memory memory;
     struct step_result last;
@@ -86,19 +86,29 @@ static inline void trial_sample(const struct trial *t, int step, int64_t sample,
             (int32_t)rand_below(5, RAND_STREAM(TEST, 4 + i), at, (uint64_t)seq + 1);
 }
 
+/* A parameter's state, in ranges that fit no bucket. at: in the arrays of the test. */
+static inline enum status trial_param(struct trial *t, struct step *step, int part,
+                                      const struct param *param, int64_t at, bool is_put)
+{
+    enum status st = ST_OK;
+    for (int64_t first = 0; st == ST_OK && first < param->elems; first += 1000) {
+        int64_t n = param->elems - first < 1000 ? param->elems - first : 1000;
+        if (is_put && t->load[part])
+            st = step_write(step, part, param->offset + first, n, t->load[part] + at + first);
+        else if (!is_put)
+            st = step_read(step, part, param->offset + first, n, t->state[part] + at + first);
+    }
+    return st;
+}
+
 static inline enum status trial_state(struct trial *t, struct step *step, bool is_put)
 {
     enum status st = ST_OK;
-    int64_t n = t->elems;
-    for (int part = 0; st == ST_OK && part < step_parts(step); part++)
-        for (int64_t first = 0; st == ST_OK && first < n;
-             first += 1000) { /* ranges that fit no bucket */
-            int64_t some = n - first < 1000 ? n - first : 1000;
-            if (is_put && t->load[part])
-                st = step_write(step, part, first, some, t->load[part] + first);
-            else if (!is_put)
-                st = step_read(step, part, first, some, t->state[part] + first);
-        }
+    const struct param_table *table = step_table(step);
+    int64_t at = 0;
+    for (int i = 0; st == ST_OK && i < table->params_n; at += table->param[i++].elems)
+        for (int part = 0; st == ST_OK && part < step_parts(step); part++)
+            st = trial_param(t, step, part, &table->param[i], at, is_put);
     return step_state_end(step, st) != ST_OK && st == ST_OK ? ST_PEER : st;
 }
 
@@ -154,7 +164,7 @@ static inline enum status trial_rank(struct ranks_one *one)
     t->config.dev = one->dev;
     t->config.comm = one->comm;
     TRY_OR(step_open(&t->config, &step), out_close);
-    t->elems = step_table(step)->total_elems;
+    t->elems = step_table(step)->parameters;
     t->memory = step_memory(step);
     TRY_OR(batch_init(&batch, task, t->config.global_samples / one->ranks, t->config.seq_tokens),
            out_close);

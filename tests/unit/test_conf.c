@@ -138,6 +138,8 @@ static void values_are_strict(void **state)
         GOOD("COMPRESS=int8", COMPRESS, "int8"),
         GOOD("CUDA_GRAPH=off", CUDA_GRAPH, "off"),
         BAD("CUDA_GRAPH=on", "is not known, did you mean off; allowed: auto, off"),
+        GOOD("REDUCE_PRECISION=bf16", REDUCE_PRECISION, "bf16"),
+        BAD("REDUCE_PRECISION=fp16", "did you mean fp32; allowed: fp32, bf16"),
         BAD("COMPRESS=fp8", "is not known; allowed: none, bf16, int8"),
         BAD("RUN_NAME=a/b", "RUN_NAME=a/b (argument) begins with a dot or holds a slash"),
         BAD("TP=2",

@@ -64,6 +64,11 @@ static void relations(void **state)
          "EVAL_EVERY=5 (argument) needs VAL_DATA, which is not set; set it to data to evaluate on"},
         {{"VAL_DATA=x"}, ST_OK, ""},
         {{"SAMPLE_EVERY=5"}, ST_OK, ""},
+        {{"REDUCE_PRECISION=bf16"}, ST_OK, ""},
+        {{"REDUCE_PRECISION=bf16", "COMPRESS=int8"},
+         ST_BAD_SETTING,
+         "REDUCE_PRECISION=bf16 (argument) does not go with COMPRESS=int8 (argument); compressed "
+         "gradients are sums of fp32 numbers: use one of the two"},
         {{"SAMPLE_EVERY=5", "TASK=qa"},
          ST_BAD_SETTING,
          "SAMPLE_EVERY=5 (argument) does not go with TASK=qa (argument); only a language model "

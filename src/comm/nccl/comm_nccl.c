@@ -13,7 +13,8 @@
  *   Sums       are added in NCCL's order: the same bits on all ranks of a call, but not those of
  *              the other transports.
  *   Parts      of unequal size (part_extent) need one reduction or broadcast for each rank, in one
- *              NCCL group.
+ *              NCCL group. The buckets of a store are padded to equal parts (layout_pad); `convoy
+ *              bench` may ask for any size.
  *
  * NCCL does not report which rank is missing; the supervisors find it (comm heartbeat). */
 #include <pthread.h>

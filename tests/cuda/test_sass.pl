@@ -69,8 +69,8 @@ SKIP: {
         if join(' ', sort keys %archs) ne join(' ', sort $made_by =~ /code=(sm_\w+)/g);
     skip 'no cuobjdump; `make test-all` installs it', 1 if system('command -v cuobjdump nvdisasm >/dev/null') != 0;
     my @objects = map { s{^kernels/(\w+)\.cu$}{$build/kernels/$1_cu.o}r } glob('kernels/*.cu');
-    my ($failed, $errors) = run("tests/cuda/sass.pl read tests/cuda/sass_launch.tsv @objects >$work/now");
-    die "sass.pl read: $errors" if $failed;
+    my ($failed, $errors) = run("{ tests/cuda/sass.pl read tests/cuda/sass_launch.tsv @objects >$work/now; }");
+    die "sass.pl read: ${errors}objects are missing or of another form; build first\n" if $failed;
     my ($worse, $text) = run("tests/cuda/sass.pl compare $table $work/now");
     diag $text if $text ne '';
     is $worse, 0, 'the kernels are no worse than tests/cuda/sass.tsv says (`make sass` writes it anew)';

@@ -34,7 +34,7 @@
     X(BACKEND, UCX, "ucx") X(BACKEND, UCC, "ucc") X(BACKEND, NCCL, "nccl")
 #define CONF_SHARD_LIST(X) \
     X(SHARD, NONE, "none") X(SHARD, OPTIMIZER, "optimizer") X(SHARD, GRADIENTS, "gradients") \
-    X(SHARD, FULL, "full")
+    X(SHARD, FULL, "full") X(SHARD, HYBRID, "hybrid") X(SHARD, AUTO, "auto")
 #define CONF_COMPRESS_LIST(X) \
     X(COMPRESS, NONE, "none") X(COMPRESS, BF16, "bf16") X(COMPRESS, INT8, "int8")
 #define CONF_REDUCE_PRECISION_LIST(X) \

@@ -145,8 +145,19 @@ static enum status check_files(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_shard — compressed gradients are reduced over all ranks at once. */
+static enum status check_shard(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID ||
+        conf_i64(conf, CONF_COMPRESS) == CONF_COMPRESS_NONE)
+        return ST_OK;
+    return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
+                     "set COMPRESS=none, or SHARD=full");
+}
+
 enum status conf_rules_check(const struct conf *conf)
 {
+    TRY(check_shard(conf));
     TRY(check_nodes(conf));
     TRY(check_precision(conf));
     TRY(check_reduction(conf));

@@ -23,7 +23,9 @@ enum layout_shard {
     LAYOUT_SHARD_NONE,
     LAYOUT_SHARD_OPTIMIZER,
     LAYOUT_SHARD_GRADIENTS,
-    LAYOUT_SHARD_FULL
+    LAYOUT_SHARD_FULL,
+    LAYOUT_SHARD_HYBRID, /* full inside a group of ranks, replicas between groups (HSDP) */
+    LAYOUT_SHARD_AUTO    /* to be decided before store_open (node/plan_choice.h) */
 };
 
 #define LAYOUT_BUCKET_ELEMS_MIN \

@@ -12,6 +12,16 @@
 
 /* ---- life ---- */
 
+/* lay_out — on rank `rank` of `ranks`: with HYBRID every group has a layout of its own. */
+static enum status lay_out(struct store *s, int rank, int ranks)
+{
+    int group = store_is_hybrid(s) ? s->c.settings.group_ranks : ranks;
+    ASSERTF(s->c.settings.shard < LAYOUT_SHARD_AUTO, "shard %d", (int)s->c.settings.shard);
+    ASSERTF(group >= 1 && ranks % group == 0, "groups of %d of %d ranks", group, ranks);
+    s->rank = rank;
+    return layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout);
+}
+
 static void set_policy(struct store *s, bool is_discrete)
 {
     s->is_discrete = is_discrete;
@@ -23,7 +33,7 @@ enum status store_plan(const struct store_config *config, int rank, int ranks, b
                        struct store_memory *out)
 {
     struct store s = {.c = *config};
-    TRY(layout_init(config->table, ranks, rank, config->settings.bucket_elems_min, &s.layout));
+    TRY(lay_out(&s, rank, ranks));
     set_policy(&s, is_discrete);
     enum status st = store_memory_plan(&s, out);
     layout_free(&s.layout);
@@ -34,8 +44,9 @@ static enum status open_all(struct store *s)
 {
     const struct store_config *c = &s->c;
     const struct comm_place *place = comm_place(c->comm);
-    TRY(layout_init(c->table, place->ranks, place->rank, c->settings.bucket_elems_min, &s->layout));
+    TRY(lay_out(s, place->rank, place->ranks));
     set_policy(s, dev_is_discrete(c->dev));
+    TRY(store_memory_split(s));
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     TRY(store_memory_plan(s, &s->taken));
     s->bucket = calloc((size_t)s->layout.buckets_n, sizeof *s->bucket);
@@ -72,6 +83,9 @@ void store_close(struct store *s)
             dev_free(s->c.dev, s->memory[i].data, s->memory[i].bytes);
     sparse_embed_close(s->sparse);
     grad_compress_close(s->grad_compress);
+    if (s->within != s->c.comm)
+        comm_close(s->within);
+    comm_close(s->across);
     layout_free(&s->layout);
     free(s->bucket);
     free(s->sums);
@@ -222,6 +236,18 @@ static enum status widen(struct store *s, int bucket, bool is_own_only)
 
 enum status store_grad_gathered(struct store *s, int bucket) { return widen(s, bucket, false); }
 
+/* reduce_parts — this rank's part of the sum: of its group, then of all groups. Parts may be empty,
+ * but every rank makes the same calls, so that they are numbered alike. */
+static enum status reduce_parts(struct store *s, int bucket, struct comm_ticket *ticket)
+{
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    struct tensor own = sent_own(s, bucket);
+    TRY(store_track(s,
+                    comm_reduce_scatter_begin(s->within, own, sent_of(s, bucket), l->elems, ticket),
+                    *ticket));
+    return s->across ? comm_all_reduce_begin(s->across, own, own, l->own.elems, ticket) : ST_OK;
+}
+
 static enum status reduce(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
@@ -242,7 +268,7 @@ static enum status reduce(struct store *s, int bucket)
                                  is_reduce_scattered(s, bucket) ? NULL : from.data,
                                  grad_own(s, bucket).data, &p->reduce);
     else if (is_reduce_scattered(s, bucket))
-        st = comm_reduce_scatter_begin(s->c.comm, sent_own(s, bucket), sent, l->elems, &p->reduce);
+        st = reduce_parts(s, bucket, &p->reduce);
     else
         st = comm_all_reduce_begin(s->c.comm, sent, sent, l->elems, &p->reduce);
     return store_track(s, st, p->reduce);
@@ -393,6 +419,8 @@ enum status store_grad_norm_device(struct store *s)
     TRY(finish_all(s));
     if (s->is_alone)
         return ST_OK;
+    if (s->rank != s->layout.rank) /* as in store_grad_norm_end */
+        TRY(dev_fill(s->c.stream, s->norms.data, 0, (size_t)s->layout.buckets_n * sizeof(double)));
     TRY(comm_wait_stream(s->c.comm, s->c.stream));
     enum status st =
         comm_all_reduce_begin(s->c.comm, s->norms, s->norms, s->layout.buckets_n + 1, &ticket);
@@ -403,9 +431,10 @@ enum status store_grad_norm_device(struct store *s)
 enum status store_gather_device(struct store *s, struct tensor all, int64_t each)
 {
     struct comm_ticket ticket;
-    struct tensor own = tensor_at(all, s->layout.rank * each);
+    struct tensor own = tensor_at(all, s->rank * each);
+    int ranks = comm_place(s->c.comm)->ranks;
     TRY(comm_wait_stream(s->c.comm, s->c.stream));
-    enum status st = comm_all_gather_begin(s->c.comm, all, own, s->layout.ranks * each, &ticket);
+    enum status st = comm_all_gather_begin(s->c.comm, all, own, ranks * each, &ticket);
     TRY(store_track(s, st, ticket));
     return store_stream_wait(s, ticket);
 }
@@ -417,6 +446,8 @@ enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *ex
     struct comm_ticket ticket;
     ASSERTF(n <= STORE_EXTRAS_MAX, "%d sums", n);
     memcpy(s->sums + buckets_n, extra, (size_t)n * sizeof *extra);
+    if (s->rank != s->layout.rank) /* the first group counts for all: they hold the same */
+        memset(s->sums, 0, (size_t)buckets_n * sizeof *s->sums);
     TRY(store_all_reduce_begin(s, s->sums, buckets_n + n, &ticket));
     TRY(store_wait(s, ticket));
     for (int bucket = buckets_n - 1; bucket >= 0; bucket--)

@@ -20,10 +20,14 @@
  *   optimizer  whole               whole               local shard  parameters, after the update
  *   gradients  whole               shard and buffer    local shard  parameters, after the update
  *   full       shard and buffer    shard and buffer    local shard  parameters, before each use
+ *   hybrid     as full, among the ranks of a group; every group holds the same
  *
  * - One rank alone holds everything and sends nothing, whatever SHARD is.
- * - All four give the same bits, for they add the same numbers in the same order; NCCL adds in an
- *   order of its own.
+ * - The first four give the same bits, for they add the same numbers in the same order; NCCL adds
+ *   in an order of its own. `hybrid` gives the losses of the others within rounding: the squares
+ *   for the gradient norm are added in fewer parts, and the embedding's rows among the others.
+ * - With `hybrid` a gradient is reduce-scattered inside the group, then all-reduced over the ranks
+ *   that hold the same part. It does not exchange token rows, and is not compressed.
  * - Gradient accumulation adds gradients locally and reduces them once a step. It needs all of them
  *   at once, so with several micro-batches gradients are held whole.
  * - With reduce_dtype BF16 a gradient is rounded once on each rank before it is sent. The comm adds
@@ -67,6 +71,7 @@
 /* The settings that reach the store; a step's config holds them as they are. */
 struct store_settings {
     enum layout_shard shard;
+    int group_ranks; /* HYBRID: ranks of a group, at least 2; they are neighbours */
     enum grad_compress_kind compress;
     enum dtype dtype;         /* of the compute copy */
     enum dtype reduce_dtype;  /* of gradients that travel: F32 or BF16; not with compress */

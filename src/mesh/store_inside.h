@@ -45,6 +45,9 @@ struct store {
     struct layout layout;
     bool is_discrete; /* the device's memory is not the host's */
     bool is_alone;    /* one rank */
+    int rank;         /* of all; layout.rank is that in the group, which is all but with HYBRID */
+    struct comm *within; /* the comm of the ranks that share a layout */
+    struct comm *across; /* HYBRID: the ranks that hold the same part; else NULL */
     struct store_policy policy;
     struct tensor params;        /* masters, f32 */
     struct tensor compute_copy;  /* `params` where passes read the masters themselves */
@@ -75,15 +78,22 @@ struct store {
 /* Memory (store_memory.c).
  * _policy: the policy of a configuration on `ranks` ranks.
  * _plan: the bytes that _take takes, from the configuration, the layout and the policy alone.
+ * _split: opens `within` and `across`: with HYBRID a comm for this rank's group, and one for the
+ *   holders of its part; before _take.
  * _take: takes all memory, and opens sparse and grad_compress where they are used.
  * store_rounds_grads: whether gradients travel as 16-bit numbers.
  * store_has_copy: whether the compute copy is memory of its own. */
 struct store_policy store_memory_policy(const struct store_config *config, int ranks);
 enum status store_memory_plan(const struct store *s, struct store_memory *out);
+enum status store_memory_split(struct store *s);
 enum status store_memory_take(struct store *s);
 static inline bool store_rounds_grads(const struct store *s)
 {
     return s->c.settings.reduce_dtype != DTYPE_F32 && s->c.has_grads && !s->is_alone;
+}
+static inline bool store_is_hybrid(const struct store *s)
+{
+    return s->c.settings.shard == LAYOUT_SHARD_HYBRID;
 }
 static inline bool store_has_copy(const struct store *s)
 {

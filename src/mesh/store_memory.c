@@ -20,6 +20,8 @@ struct store_policy store_memory_policy(const struct store_config *c, int ranks)
                                     STORE_WHOLE},
         [LAYOUT_SHARD_FULL] = {STORE_BUFFER, STORE_BUFFER, STORE_SHARD, STORE_GATHER_USED,
                                STORE_SHARD},
+        [LAYOUT_SHARD_HYBRID] = {STORE_BUFFER, STORE_BUFFER, STORE_SHARD, STORE_GATHER_USED,
+                                 STORE_SHARD},
     };
     static const struct store_policy alone = {.gather = STORE_GATHER_NONE}; /* all is whole */
     struct store_policy policy = ranks == 1 ? alone : policies[c->settings.shard];
@@ -41,7 +43,7 @@ static int64_t elems_of(const struct store *s, enum store_extent extent)
 static bool uses_sparse(const struct store *s)
 {
     const struct param *wte = &s->c.table->param[0];
-    return s->c.has_grads && !s->is_discrete &&
+    return s->c.has_grads && !s->is_discrete && !store_is_hybrid(s) &&
            sparse_embed_is_worth(s->layout.ranks, wte->dim[0], s->c.pass_tokens);
 }
 
@@ -127,6 +129,31 @@ int64_t store_memory_bytes(const struct store *s)
 {
     const struct store_memory *m = &s->taken;
     return m->params + m->grads + m->moments + m->unsharded + m->residuals;
+}
+
+/* ---- groups ---- */
+
+/* split_every — the comm of n ranks from `first` on, `step` apart. */
+static enum status split_every(struct store *s, int first, int step, int n, struct comm **out)
+{
+    int *ranks = calloc((size_t)n, sizeof *ranks);
+    if (!ranks)
+        return FAIL(ST_RETRY, "out of memory: a group of %d ranks; use a machine with more", n);
+    for (int i = 0; i < n; i++)
+        ranks[i] = first + i * step;
+    enum status st = comm_split(s->c.comm, ranks, n, out);
+    free(ranks);
+    return st;
+}
+
+enum status store_memory_split(struct store *s)
+{
+    int group = s->layout.ranks, ranks = comm_place(s->c.comm)->ranks;
+    s->within = s->c.comm;
+    if (!store_is_hybrid(s))
+        return ST_OK;
+    TRY(split_every(s, s->rank - s->layout.rank, 1, group, &s->within));
+    return split_every(s, s->layout.rank, group, ranks / group, &s->across);
 }
 
 /* ---- taken ---- */

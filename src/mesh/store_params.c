@@ -72,7 +72,7 @@ static enum status gather(struct store *s, int bucket)
         TRY(store_cast(s, own, store_params_shard(s, bucket), l->own.elems));
     }
     TRY(store_comm_wait_stream(s));
-    TRY(store_track(s, comm_all_gather_begin(s->c.comm, all, own, l->elems, &p->gather),
+    TRY(store_track(s, comm_all_gather_begin(s->within, all, own, l->elems, &p->gather),
                     p->gather));
     p->is_current = p->is_gathering = true;
     return ST_OK;

@@ -34,13 +34,13 @@ static enum status fetch_run(struct store *s, int part, int owner, int64_t shard
                              float *dst)
 {
     struct tensor from = tensor_at(shard_of(s, part), shard_at), to = {dst, DTYPE_F32};
-    if (s->layout.rank == 0 && owner == 0) {
+    if (s->rank == 0 && owner == 0) {
         TRY(dev_copy(s->c.stream, dst, from.data, (size_t)n * sizeof *dst));
         return dev_sync(s->c.stream);
     }
-    if (s->layout.rank == 0)
+    if (s->rank == 0)
         return comm_recv(s->c.comm, to, n, owner);
-    return s->layout.rank == owner ? comm_send(s->c.comm, from, n, 0) : ST_OK;
+    return s->rank == owner ? comm_send(s->c.comm, from, n, 0) : ST_OK;
 }
 
 /* Every rank takes the same steps; dst is NULL but on rank 0. */
@@ -61,7 +61,7 @@ static enum status gather_range(struct store *s, int part, int64_t first, int64_
 
 enum status store_state_get(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
-    ASSERT(s->layout.rank == 0);
+    ASSERT(s->rank == 0);
     TRY(store_drain(s));
     if (is_sharded(s, part)) {
         TRY(broadcast_request(s, &(struct request){REQUEST_GET, part, (double)first, (double)n}));
@@ -100,7 +100,7 @@ out_free:
 
 enum status store_state_put(struct store *s, int part, int64_t first, int64_t n, const float *src)
 {
-    ASSERT(s->layout.rank == 0);
+    ASSERT(s->rank == 0);
     if (s->is_alone)
         return store_set(s, part, first, n, src);
     TRY(store_drain(s));
@@ -110,7 +110,7 @@ enum status store_state_put(struct store *s, int part, int64_t first, int64_t n,
 
 enum status store_state_end(struct store *s, enum status st)
 {
-    ASSERT(s->layout.rank == 0);
+    ASSERT(s->rank == 0);
     if (s->is_alone)
         return ST_OK;
     struct status_saved saved;
@@ -143,7 +143,7 @@ enum status store_state_serve(struct store *s)
     struct request request = {0};
     if (s->is_alone)
         return ST_OK;
-    ASSERT(s->layout.rank > 0);
+    ASSERT(s->rank > 0);
     TRY(store_drain(s));
     for (;;) {
         TRY(broadcast_request(s, &request));

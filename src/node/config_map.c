@@ -161,6 +161,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->global_samples = conf_i64(conf, CONF_GLOBAL_BATCH) ? conf_i64(conf, CONF_GLOBAL_BATCH)
                                                             : out->batch_samples * conf_ranks(conf);
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
+    out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
     out->store.reduce_dtype = conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_BF16
                                   ? DTYPE_BF16

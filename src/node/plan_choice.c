@@ -10,6 +10,7 @@
 #include "node/memory_check.h"
 
 #define MIB ((int64_t)1 << 20)
+#define SHARD_RANKS_MIN 4 /* GPUs from which on SHARD=auto shards */
 
 /* clang-format off */
 #define WORD(row, value, word) word,
@@ -19,6 +20,34 @@ static const char *const shard_words[] = {CONF_SHARD_LIST(WORD)};
 
 /* ---- the ways ---- */
 
+/* hybrid_or — SHARD=hybrid needs several nodes of several workers: with one node it is full, with
+ * one worker on each it is none. */
+static enum layout_shard hybrid_or(const struct comm_place *at)
+{
+    return at->nodes == 1    ? LAYOUT_SHARD_FULL
+           : at->locals == 1 ? LAYOUT_SHARD_NONE
+                             : LAYOUT_SHARD_HYBRID;
+}
+
+/* open_shards — what SHARD leaves open, the fastest first; full needs least memory. */
+static int open_shards(const struct step_config *config, const struct memory_plan_place *place,
+                       enum layout_shard out[LAYOUT_SHARD_AUTO])
+{
+    enum layout_shard asked = config->store.shard, hybrid = hybrid_or(&place->at);
+    int n = 0;
+    out[n++] = asked == LAYOUT_SHARD_HYBRID ? hybrid
+               : asked == LAYOUT_SHARD_AUTO ? LAYOUT_SHARD_NONE
+                                            : asked;
+    if (asked != LAYOUT_SHARD_AUTO || !place->is_discrete || place->at.ranks < SHARD_RANKS_MIN)
+        return n;
+    out[n++] = LAYOUT_SHARD_OPTIMIZER;
+    out[n++] = LAYOUT_SHARD_GRADIENTS;
+    if (hybrid == LAYOUT_SHARD_HYBRID && config->store.compress == GRAD_COMPRESS_KIND_NONE)
+        out[n++] = LAYOUT_SHARD_HYBRID;
+    out[n++] = LAYOUT_SHARD_FULL;
+    return n;
+}
+
 int plan_choice_ways(const struct step_config *config, const struct memory_plan_place *place,
                      struct plan_way out[PLAN_WAYS_MAX])
 {
@@ -26,8 +55,11 @@ int plan_choice_ways(const struct step_config *config, const struct memory_plan_
     int fastest = place->is_discrete ? MODEL_RECOMPUTE_NONE : MODEL_RECOMPUTE_LIGHT;
     int first = is_open ? fastest : (int)config->recompute;
     int last = is_open ? MODEL_RECOMPUTE_BLOCK : (int)config->recompute, n = 0;
+    enum layout_shard shards[LAYOUT_SHARD_AUTO];
+    int shards_n = open_shards(config, place, shards);
     for (int recompute = first; recompute <= last; recompute++)
-        out[n++] = (struct plan_way){(enum model_recompute)recompute, config->store.shard};
+        for (int i = 0; i < shards_n; i++)
+            out[n++] = (struct plan_way){(enum model_recompute)recompute, shards[i]};
     return n;
 }
 
@@ -103,6 +135,10 @@ static void text_way(const struct step_config *asked, struct plan_way way, struc
 {
     if (asked->recompute == MODEL_RECOMPUTE_AUTO)
         text_add(out, "RECOMPUTE=auto takes %s", recompute_words[way.recompute]);
+    if (asked->recompute == MODEL_RECOMPUTE_AUTO && asked->store.shard == LAYOUT_SHARD_AUTO)
+        text_add(out, ", ");
+    if (asked->store.shard == LAYOUT_SHARD_AUTO)
+        text_add(out, "SHARD=auto takes %s", shard_words[way.shard]);
 }
 
 /* text_faster — the way before, which would be faster, and what it would need. */
@@ -141,6 +177,19 @@ static void log_choice(const struct step_config *asked, const struct plan_way *w
     text_free(&text);
 }
 
+/* log_hybrid — what SHARD=hybrid means here. */
+static void log_hybrid(const struct comm_place *at)
+{
+    enum layout_shard shard = hybrid_or(at);
+    if (shard == LAYOUT_SHARD_HYBRID)
+        LOG_INFO("SHARD=hybrid: full over the %d workers of a node, replicas on %d nodes",
+                 at->locals, at->nodes);
+    else
+        LOG_WARN("SHARD=hybrid needs several nodes with several workers each: with %d of %d it is "
+                 "SHARD=%s",
+                 at->nodes, at->locals, shard_words[shard]);
+}
+
 /* ---- for a generation ---- */
 
 static enum status read_offer(const struct conf *conf, const struct dev *dev,
@@ -165,9 +214,16 @@ enum status plan_choice_make(const struct conf *conf, struct comm *comm, const s
     struct plan_decision got;
     struct step_config asked = config->step;
     int ways_n = plan_choice_ways(&asked, &place, ways);
+    bool is_first = last->recompute == MODEL_RECOMPUTE_AUTO;
     plan_choice_set(&config->step, ways[0]);
-    if (ways_n == 1)
+    if (asked.store.shard == LAYOUT_SHARD_HYBRID && is_first && place.at.rank == 0)
+        log_hybrid(&place.at);
+    if (ways[0].shard == ways[ways_n - 1].shard) /* one way alone is no choice */
+        asked.store.shard = ways[0].shard;
+    if (ways_n == 1) {
+        *last = ways[0];
         return ST_OK;
+    }
     /* the ranks of a node may share its memory: all have freed that of the last generation */
     TRY(comm_barrier(comm));
     TRY(read_offer(conf, dev, config, ways, ways_n, &offer));

@@ -257,6 +257,18 @@ static enum status open_loop(struct supervisor *s)
     return ST_OK;
 }
 
+/* shard_ranks — over how many ranks state is split; -1: not decided yet (node/plan_choice.h). */
+static int shard_ranks(const struct conf *conf)
+{
+    int64_t shard = conf_i64(conf, CONF_SHARD), locals = conf_i64(conf, CONF_N_GPU_EACH_NODE);
+    bool is_split = conf_i64(conf, CONF_N_NODES) > 1;
+    if (shard == CONF_SHARD_AUTO)
+        return strcmp(device_kind(conf), "cuda") == 0 && conf_ranks(conf) >= 4 ? -1 : 1;
+    if (shard == CONF_SHARD_HYBRID && is_split)
+        return (int)locals;
+    return shard != CONF_SHARD_NONE ? conf_ranks(conf) : 1;
+}
+
 static void first_node(struct supervisor *s)
 {
     int ranks = conf_ranks(s->conf);
@@ -266,7 +278,7 @@ static void first_node(struct supervisor *s)
         .workers_n = (int32_t)conf_i64(s->conf, CONF_N_GPU_EACH_NODE),
         .phase = BOARD_PHASE_STARTING,
         .mesh_data = ranks,
-        .mesh_shard = conf_i64(s->conf, CONF_SHARD) != CONF_SHARD_NONE ? ranks : 1,
+        .mesh_shard = shard_ranks(s->conf),
         .mesh_tensor = 1,
         .mesh_pipeline = 1,
         .started_ms = clock_ms(),

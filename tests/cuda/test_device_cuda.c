@@ -144,6 +144,7 @@ static struct memory_plan plan_of(int ranks)
     kt_ok(config_map_dims(conf, &dims, &has_weights));
     kt_ok(config_map_trainer(conf, &dims, has_weights, &config));
     config.step.recompute = MODEL_RECOMPUTE_NONE;
+    config.step.store.shard = LAYOUT_SHARD_NONE;
     kt_ok(memory_plan_train(&config, &place, &plan));
     conf_close(conf);
     return plan;

@@ -62,6 +62,25 @@ static void every_shard_gives_the_same_bits(void **state)
         }
 }
 
+/* Groups of two on two nodes of GPUs. */
+static void hybrid_gives_the_same_losses(void **state)
+{
+    (void)state;
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (int i = 0; i < 3; i++) {
+        struct trial none = tiny(LAYOUT_SHARD_NONE, dtypes[i], 4);
+        struct trial hybrid = tiny(LAYOUT_SHARD_HYBRID, dtypes[i], 4);
+        hybrid.config.store.group_ranks = 2;
+        struct trial want = trial_run(&none, 2, 2), got = trial_run(&hybrid, 2, 2);
+        print_message("# hybrid, dtype %d: losses differ by %.1e\n", (int)dtypes[i],
+                      trial_apart(&got, &want));
+        assert_true(trial_apart(&got, &want) <= (dtypes[i] == DTYPE_F32 ? 1e-6 : 1e-3));
+        assert_true(got.memory.store.moments < want.memory.store.moments);
+        trial_free(&want);
+        trial_free(&got);
+    }
+}
+
 /* With several micro-batches gradients lie whole, masters do not. */
 static void accumulation_gives_the_same_bits(void **state)
 {
@@ -185,6 +204,7 @@ static void a_sample_and_an_evaluation(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_shard_gives_the_same_bits),
+    cmocka_unit_test(hybrid_gives_the_same_losses),
     cmocka_unit_test(accumulation_gives_the_same_bits),
     cmocka_unit_test(resumes_under_another_shard_and_precision),
     cmocka_unit_test(a_sample_and_an_evaluation),

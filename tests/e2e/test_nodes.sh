@@ -17,6 +17,10 @@ begin_nodes 2 $tiny $batch N_GPU_EACH_NODE=2 SHARD=full METRICS_FILE=four.jsonl 
 finish_nodes 2
 ok "2 nodes of 2 workers, sharded: done" is "$codes $(steps_of four.jsonl)" "0 0 20"
 ok "2 nodes of 2 workers: losses within 2e-6" near one.jsonl four.jsonl 2e-6
+begin_nodes 2 $tiny $batch N_GPU_EACH_NODE=2 SHARD=hybrid METRICS_FILE=hybrid.jsonl CHECKPOINT_DIR=hybrid
+finish_nodes 2
+ok "2 nodes of 2 workers, SHARD=hybrid: done, and said" is "$codes $(grep -c 'SHARD=hybrid: full over the 2 workers of a node' err.0)" "0 0 1"
+ok "SHARD=hybrid: losses within 2e-6" near one.jsonl hybrid.jsonl 2e-6
 begin_nodes 4 $tiny $batch METRICS_FILE=far.jsonl CHECKPOINT_DIR=far
 finish_nodes 4
 ok "4 nodes, started in any order: done" is "$codes $(steps_of far.jsonl)" "0 0 0 0 20"

@@ -34,6 +34,36 @@ static void test_ways(void **state)
     assert_int_equal(w[0].recompute, MODEL_RECOMPUTE_LIGHT);
 }
 
+/* check_shards — with RECOMPUTE=light, the shards that a SHARD leaves open, in this order. */
+static void check_shards(enum layout_shard asked, int nodes, int locals, bool is_discrete,
+                         const char *want)
+{
+    static const char letters[] = "nogfh";
+    struct plan_way w[PLAN_WAYS_MAX];
+    char got[PLAN_WAYS_MAX + 1] = "";
+    int n = ways(MODEL_RECOMPUTE_LIGHT, asked, nodes, locals, is_discrete, w);
+    for (int i = 0; i < n; i++)
+        got[i] = letters[w[i].shard];
+    assert_string_equal(got, want);
+}
+
+static void test_shards(void **state)
+{
+    (void)state;
+    check_shards(LAYOUT_SHARD_AUTO, 1, 8, true, "nogf");
+    check_shards(LAYOUT_SHARD_AUTO, 2, 8, true, "noghf");
+    check_shards(LAYOUT_SHARD_AUTO, 8, 1, true, "nogf");
+    check_shards(LAYOUT_SHARD_AUTO, 1, 3, true, "n");
+    check_shards(LAYOUT_SHARD_AUTO, 2, 4, false, "n");
+    check_shards(LAYOUT_SHARD_HYBRID, 2, 2, false, "h");
+    check_shards(LAYOUT_SHARD_HYBRID, 1, 4, true, "f");
+    check_shards(LAYOUT_SHARD_HYBRID, 4, 1, true, "n");
+    struct plan_way w[PLAN_WAYS_MAX];
+    assert_int_equal(ways(MODEL_RECOMPUTE_AUTO, LAYOUT_SHARD_AUTO, 2, 4, true, w), 20);
+    assert_true(w[0].recompute == MODEL_RECOMPUTE_NONE && w[0].shard == LAYOUT_SHARD_NONE);
+    assert_true(w[19].recompute == MODEL_RECOMPUTE_BLOCK && w[19].shard == LAYOUT_SHARD_FULL);
+}
+
 /* ---- the decision ---- */
 
 /* What a rank offers, and what it got. */
@@ -175,8 +205,8 @@ static void test_generations(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_ways),          cmocka_unit_test(test_one_rank),
-    cmocka_unit_test(test_several_ranks), cmocka_unit_test(test_no_common_way),
-    cmocka_unit_test(test_generations),
+    cmocka_unit_test(test_shards),        cmocka_unit_test(test_ways),
+    cmocka_unit_test(test_one_rank),      cmocka_unit_test(test_several_ranks),
+    cmocka_unit_test(test_no_common_way), cmocka_unit_test(test_generations),
 };
 HARNESS_MAIN(tests)

@@ -73,6 +73,11 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "SAMPLE_EVERY=5 (argument) does not go with TASK=qa (argument); only a language model "
          "writes text"},
+        {{"SHARD=hybrid"}, ST_OK, ""},
+        {{"SHARD=full", "COMPRESS=int8"}, ST_OK, ""},
+        {{"SHARD=hybrid", "COMPRESS=int8"},
+         ST_BAD_SETTING,
+         "SHARD=hybrid (argument) does not go with COMPRESS=int8 (argument); set COMPRESS=none"},
         {{"NODE_ID=1"},
          ST_BAD_SETTING,
          "NODE_ID=1 (argument) must be below N_NODES=1 (default); nodes are counted from 0; set "

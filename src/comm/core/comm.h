@@ -77,8 +77,9 @@ struct comm_place {
 /* The call that a rank is in, or the last one it left: for diagnosing a stall. It has no buffers; a
  * call with its buffers is struct comm_call (transport.h), inside comm only. */
 struct comm_activity {
-    char call[24];      /* "all_reduce", …; "" between calls */
-    int64_t sequence;   /* number of the call, or of the last finished one; from 1; 0: none yet */
+    char call[24]; /* "all_reduce", …; "" between calls */
+    /* number of the call, or of the last finished one, with those of splits; from 1; 0: none yet */
+    int64_t sequence;
     int64_t entered_ms; /* clock_ms at entry; between calls: when the last call was left */
     int64_t elems;
 };
@@ -225,8 +226,8 @@ enum status comm_check(const struct comm *comm);
 
 /* comm_split — a comm of some ranks: `ranks` in ascending order, this rank among them, numbered
  * from 0 in the new comm. Collective among these ranks only. Shares the connections and the queue
- * of the parent. Close it before the parent. Training does not use it yet; so far it is
- * for tests. */
+ * of the parent. Close it before the parent. Ranks of different splits that make as many calls as
+ * each other can be compared by comm_activity. */
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out);
 
 /* comm_times — milliseconds and bytes since the last call of comm_times.

@@ -23,7 +23,8 @@ struct comm_root {
     atomic_bool closing, failed;
     enum status failed_st; /* the first failure; written once, before `failed` */
     struct status_saved failure;
-    bool has_cores; /* a core for each rank, so waits may spin */
+    bool has_cores;        /* a core for each rank, so waits may spin */
+    int64_t collectives_n; /* of the comm and its splits: what is recorded */
 };
 
 struct comm {

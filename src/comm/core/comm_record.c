@@ -8,7 +8,7 @@ void comm_record_write(struct comm_record *record, const struct comm_call *call,
 {
     atomic_fetch_add_explicit(&record->version, 1, memory_order_acq_rel);
     atomic_store_explicit(&record->kind, (int)kind, memory_order_release);
-    atomic_store_explicit(&record->sequence, call->sequence, memory_order_release);
+    atomic_store_explicit(&record->sequence, call->recorded, memory_order_release);
     atomic_store_explicit(&record->entered_ns, at_ns, memory_order_release);
     atomic_store_explicit(&record->elems, call->elems, memory_order_release);
     atomic_fetch_add_explicit(&record->version, 1, memory_order_release);

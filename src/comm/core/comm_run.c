@@ -47,13 +47,16 @@ void comm_run_add_times(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int
 
 /* Numbers a call when it is executed: that order is the same on all ranks, on whichever thread a
  * call runs. Not all ranks make splits and messages, so a split has number 0 and messages are
- * counted apart. */
+ * counted apart. What is recorded is one count for a comm and its splits: ranks of different splits
+ * can then be compared (cluster/straggler.h). */
 void comm_run_number(struct comm *comm, struct comm_call *call)
 {
     if (call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV)
-        call->sequence = ++comm->pairs_n;
-    else if (call->kind != COMM_CALL_SPLIT)
-        call->sequence = ++comm->calls_n;
+        call->recorded = call->sequence = ++comm->pairs_n;
+    else if (call->kind == COMM_CALL_SPLIT)
+        call->recorded = comm->root->collectives_n;
+    else
+        call->sequence = ++comm->calls_n, call->recorded = ++comm->root->collectives_n;
 }
 
 /* Executes one call: the only place that calls a transport. is_blocking: on the caller's thread;

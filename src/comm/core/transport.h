@@ -42,6 +42,7 @@ struct comm_call {
     enum dtype dtype;
     int peer;         /* root, to, from; else -1 */
     int64_t sequence; /* send, recv: numbered apart, because not all ranks make them */
+    int64_t recorded; /* its number in comm_activity */
     int64_t elems;
     void *out;
     const void *in;

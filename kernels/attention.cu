@@ -301,11 +301,12 @@ struct decode_part {
 };
 
 /* Merges two partial softmaxes (max, sum, acc). */
+template <typename T>
 __device__ static inline void decode_join(decode_part &p, float (&acc)[8], decode_part q,
                                           const float (&other)[8])
 {
     float max = fmaxf(p.max, q.max), from = max == -INFINITY ? 0 : max;
-    float keep = expf(p.max - from), add = expf(q.max - from);
+    float keep = exp_of<T>(p.max - from), add = exp_of<T>(q.max - from);
     p.max = max, p.sum = p.sum * keep + q.sum * add;
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -342,7 +343,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
             score += __shfl_xor_sync(WARP_ALL, score, step);
         if (is_there) {
             load_floats(y, k + c + (int64_t)j * 3 * c + col);
-            decode_join(p, acc, {score * scale, 1.0f}, y);
+            decode_join<T>(p, acc, {score * scale, 1.0f}, y);
         }
     }
     for (int step = lanes; step < WARP; step *= 2) {
@@ -353,13 +354,13 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
             y[i] = __shfl_xor_sync(WARP_ALL, acc[i], step);
         /* Both sides add in the same order, so their bits stay the same. */
         if (lane & step) {
-            decode_join(r, y, p, acc);
+            decode_join<T>(r, y, p, acc);
             p = r;
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 acc[i] = y[i];
         } else {
-            decode_join(p, acc, r, y);
+            decode_join<T>(p, acc, r, y);
         }
     }
     if (lane < lanes) {
@@ -375,11 +376,11 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
     for (int w = 0; w < DECODE_WARPS; w++)
         max = fmaxf(max, all[w][0]);
     for (int w = 0; w < DECODE_WARPS; w++)
-        sum += all[w][1] * expf(all[w][0] - max);
+        sum += all[w][1] * exp_of<T>(all[w][0] - max);
     for (int i = (int)threadIdx.x; i < d; i += DECODE_WARPS * WARP) {
         value = 0;
         for (int w = 0; w < DECODE_WARPS; w++)
-            value += all[w][2 + i] * expf(all[w][0] - max);
+            value += all[w][2 + i] * exp_of<T>(all[w][0] - max);
         part[2 + i] = value;
     }
     if (threadIdx.x == 0)
@@ -394,11 +395,12 @@ __global__ void attention_decode_join(T *out, const float *parts, int parts_n, i
     for (int i = 0; i < parts_n; i++)
         max = fmaxf(max, part[(int64_t)i * (d + 2)]);
     for (int i = 0; i < parts_n; i++)
-        sum += part[(int64_t)i * (d + 2) + 1] * expf(part[(int64_t)i * (d + 2)] - max);
+        sum += part[(int64_t)i * (d + 2) + 1] * exp_of<T>(part[(int64_t)i * (d + 2)] - max);
     for (int e = (int)threadIdx.x; e < d; e += (int)blockDim.x) {
         float value = 0;
         for (int i = 0; i < parts_n; i++)
-            value += part[(int64_t)i * (d + 2) + 2 + e] * expf(part[(int64_t)i * (d + 2)] - max);
+            value +=
+                part[(int64_t)i * (d + 2) + 2 + e] * exp_of<T>(part[(int64_t)i * (d + 2)] - max);
         out[(int64_t)blockIdx.x * d + e] = from_float<T>(value / sum);
     }
 }

@@ -411,7 +411,7 @@ __device__ static inline void drop_factors(float (&x)[N], const struct drop_args
 __device__ static inline float exp2_quick(float x)
 {
 #ifdef CONVOY_EMU
-    float y = exp2f(x);
+    float y = exp2f(x) * (1 + emu_quick_error);
     return y < 0x1p-126f ? 0 : y;
 #else
     float y;
@@ -424,7 +424,7 @@ __device__ static inline float exp2_quick(float x)
 __device__ static inline float rcp_quick(float x)
 {
 #ifdef CONVOY_EMU
-    return 1.0f / x;
+    return 1.0f / x * (1 + emu_quick_error);
 #else
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -444,18 +444,28 @@ template <typename T> __device__ static inline float exp_of(float x)
 
 constexpr float GELU_A = 0.797884560802865356f, GELU_B = 0.044715f;
 
-/* ½(1 + tanh(z)) is 1/(1 + e) with e = exp(-2z), which keeps its digits where tanh is near -1. e is
+/* For a result of type T: in 16 bits with the quick exponential and reciprocal, else exact.
+ *
+ * ½(1 + tanh(z)) is 1/(1 + e) with e = exp(-2z), which keeps its digits where tanh is near -1. e is
  * at most exp(60). */
-__device__ static inline float gelu_tail(float u)
+template <typename T> __device__ static inline float gelu_tail(float u)
 {
-    return expf(fminf(60.0f, -2.0f * GELU_A * (u + GELU_B * u * u * u)));
+    constexpr float LOG2E = 1.44269504088896341f, MOST = 60.0f;
+    float cubic = u + GELU_B * u * u * u;
+    return sizeof(T) == 4 ? expf(fminf(MOST, -2.0f * GELU_A * cubic))
+                          : exp2_quick(fminf(MOST * LOG2E, -2.0f * GELU_A * LOG2E * cubic));
 }
-__device__ static inline float gelu(float u) { return u / (1.0f + gelu_tail(u)); }
+template <typename T> __device__ static inline float gelu(float u)
+{
+    float sum = 1.0f + gelu_tail<T>(u);
+    return sizeof(T) == 4 ? u / sum : u * rcp_quick(sum);
+}
 /* s + u·(2z)'·s(1-s), s = 1/(1+e), 1-s = e·s; far from 0, s(1-s) is 0 but u·(2z)' may be
  * infinite. */
-__device__ static inline float gelu_grad(float u)
+template <typename T> __device__ static inline float gelu_grad(float u)
 {
-    float e = gelu_tail(u), s = 1.0f / (1.0f + e), bell = e * s * s;
+    float e = gelu_tail<T>(u), s = sizeof(T) == 4 ? 1.0f / (1.0f + e) : rcp_quick(1.0f + e),
+          bell = e * s * s;
     return bell < 1e-20f ? (u != u ? u : s)
                          : s + u * (2.0f * GELU_A * (1.0f + 3.0f * GELU_B * u * u)) * bell;
 }

@@ -1,4 +1,5 @@
-/* gelu — the tanh form of GELU, element by element (gelu.h). */
+/* gelu — the tanh form of GELU, element by element (gelu.h). 16-bit results
+ * take the quick exponential and reciprocal, which stay below their rounding. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
@@ -10,7 +11,7 @@ template <typename T, int W> __global__ void gelu_fwd_wide(T *y, const T *x, int
         load_n(v, x + i);
 #pragma unroll
         for (int j = 0; j < W; j++)
-            v[j] = gelu(v[j]);
+            v[j] = gelu<T>(v[j]);
         store_n(y + i, v);
     }
 }
@@ -24,7 +25,7 @@ __global__ void gelu_bwd_wide(T *dx, const T *dy, const T *x, int64_t n)
         load_n(g, dy + i);
 #pragma unroll
         for (int j = 0; j < W; j++)
-            g[j] *= gelu_grad(v[j]);
+            g[j] *= gelu_grad<T>(v[j]);
         store_n(dx + i, g);
     }
 }

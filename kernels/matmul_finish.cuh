@@ -103,11 +103,15 @@ __device__ static inline void finish_pair(const struct finish &f, int row, int c
         finish_put(f.pre, at, u, n, f.is_even);
         finish_round(u, f.pre);
     }
-    if (f.has_gelu)
-        u[0] = gelu(u[0]), u[1] = gelu(u[1]);
+    if (f.has_gelu && f.c.dtype == DTYPE_F32)
+        u[0] = gelu<float>(u[0]), u[1] = gelu<float>(u[1]);
+    else if (f.has_gelu)
+        u[0] = gelu<bf16>(u[0]), u[1] = gelu<bf16>(u[1]);
     if (f.gelu_of.data) {
         finish_get(x, f.gelu_of, at, n, f.is_even);
-        u[0] *= gelu_grad(x[0]), u[1] *= gelu_grad(x[1]);
+        bool is_half = f.c.dtype != DTYPE_F32;
+        u[0] *= is_half ? gelu_grad<bf16>(x[0]) : gelu_grad<float>(x[0]);
+        u[1] *= is_half ? gelu_grad<bf16>(x[1]) : gelu_grad<float>(x[1]);
     }
     if (f.residual.data) {
         float keep[2];

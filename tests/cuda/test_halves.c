@@ -259,6 +259,70 @@ static void columns_are_summed(void **state)
             }
 }
 
+/* ---- GELU of every 16-bit number ---- */
+
+enum { ALL = 65536 };
+
+/* The place of a number among all of its type. */
+static int rank_of(uint16_t bits) { return bits & 0x8000 ? 0x8000 - bits : bits; }
+
+/* Compares the halves with the floats, rounded. A result near 0 whose error is below `least` is as
+ * good as an equal one. */
+static void count_ulps(const char *what, enum dtype t, const uint16_t *got, const float *exact,
+                       float least)
+{
+    int64_t differ = 0, most = 0;
+    for (int i = 0; i < ALL; i++) {
+        int64_t ulps = llabs((long long)rank_of(got[i]) - rank_of(to_bits(t, exact[i])));
+        if (isnan(exact[i]) && isnan(from_bits(t, got[i])))
+            continue;
+        if (fabsf(from_bits(t, got[i]) - exact[i]) < least)
+            ulps = ulps > 0;
+        differ += ulps > 0;
+        most = ulps > most ? ulps : most;
+    }
+    print_message("# %s, dtype %d, error %g: %lld of 65536 differ, by %lld units at most\n", what,
+                  t, (double)emu_quick_error, (long long)differ, (long long)most);
+    if (most > 1)
+        fail_msg("%s, dtype %d: %lld units in the last place", what, t, (long long)most);
+}
+
+/* 16-bit results of the quick form against results in float: within one unit in the last place,
+ * whatever the sign of the instructions' greatest error. The gradient crosses 0 near -0.75: there
+ * an error of 2^-20 is allowed instead, a thousandth of a unit of f16 at 1. */
+static void gelu_of_every_half(void **state)
+{
+    (void)state;
+    static const float errors[] = {0, 0x1p-22f, -0x1p-22f};
+    struct cuda cuda = emulated_cuda();
+    uint16_t *x = malloc(ALL * sizeof *x), *dy = malloc(ALL * sizeof *x),
+             *y = malloc(ALL * sizeof *x), *dx = malloc(ALL * sizeof *x);
+    float *xf = malloc(ALL * sizeof *xf), *dyf = malloc(ALL * sizeof *xf),
+          *yf = malloc(ALL * sizeof *xf), *dxf = malloc(ALL * sizeof *xf);
+    assert_true(x && dy && y && dx && xf && dyf && yf && dxf);
+    for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++)
+        for (int e = 0; e < 3; e++) {
+            enum dtype t = (enum dtype)dtype;
+            for (int i = 0; i < ALL; i++) {
+                x[i] = (uint16_t)i, xf[i] = from_bits(t, x[i]);
+                dy[i] = to_bits(t, 1), dyf[i] = 1;
+            }
+            emu_quick_error = 0;
+            ran(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){kt_f32(yf), kt_f32(xf), ALL}));
+            ran(gelu_bwd_cuda(&cuda,
+                              &(struct gelu_bwd){kt_f32(dxf), kt_f32(dyf), kt_f32(xf), ALL}));
+            emu_quick_error = errors[e];
+            ran(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){{y, t}, {x, t}, ALL}));
+            ran(gelu_bwd_cuda(&cuda, &(struct gelu_bwd){{dx, t}, {dy, t}, {x, t}, ALL}));
+            count_ulps("gelu", t, y, yf, 0);
+            count_ulps("gelu's gradient", t, dx, dxf, 0x1p-20f);
+        }
+    emu_quick_error = 0;
+    void *all[] = {x, dy, y, dx, xf, dyf, yf, dxf};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
 /* Types that do not go together, and work beyond the scratch, are refused before anything runs. */
 static void refusals(void **state)
 {
@@ -287,7 +351,7 @@ static void refusals(void **state)
                      CUDA_REFUSAL_SCRATCH);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(all_match_plain),
-                                          cmocka_unit_test(columns_are_summed),
-                                          cmocka_unit_test(refusals)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(all_match_plain), cmocka_unit_test(columns_are_summed),
+    cmocka_unit_test(gelu_of_every_half), cmocka_unit_test(refusals)};
 HARNESS_MAIN(tests)

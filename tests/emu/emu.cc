@@ -85,6 +85,7 @@ static uint64_t draw(void)
     return x ^ x >> 31;
 }
 
+float emu_quick_error;
 int (*emu_device)(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
 
 const struct emu_watch *emu_watch;
@@ -466,8 +467,8 @@ void emu_cp_async(void *to, const void *from, int bytes, int valid_bytes)
         emu_fail("cp.async to outside of the shared memory");
     if (self->copies_n == EMU_COPIES_MAX)
         emu_fail("%d copies under way", EMU_COPIES_MAX);
-    struct emu_copy c = {to, from, bytes, valid_bytes, self->groups_n,
-                         seed_now != 0 && draw() % 2 == 0};
+    struct emu_copy c = {to,          from,           bytes,
+                         valid_bytes, self->groups_n, seed_now != 0 && draw() % 2 == 0};
     if (c.has_landed)
         land(&c);
     if (emu_watch)

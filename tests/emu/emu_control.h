@@ -28,6 +28,10 @@ void emu_shared_max(size_t bytes);
  * from tests/cuda/sass.tsv again. Returns how many rows it has. */
 int emu_limits_table(const char *path);
 
+/* emu_quick_error — the relative error of the approximate instructions (exp2_quick, rcp_quick);
+ * 0: exact. At most 2^-22, which NVIDIA states for ex2.approx. */
+extern float emu_quick_error;
+
 /* emu_error — the first mistake since the last call, or NULL. The string is valid until the next
  * call. */
 const char *emu_error(void);

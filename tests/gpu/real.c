@@ -161,6 +161,7 @@ void *real_realloc(void *data, size_t bytes)
 /* ---- the emulation's controls ---- */
 
 #ifndef REAL_DRY
+float emu_quick_error; /* the GPU has its own */
 void emu_seed(uint64_t seed) { (void)seed; }
 void emu_shared_max(size_t bytes) { (void)bytes; }
 void emu_skip_barrier(int n) { (void)n; }

@@ -4,12 +4,12 @@
 
 #include <math.h>
 
+#include "kernels/cast.h"
 #include "kernels/cpu.h"
 #include "kernels/grad_scale.h" /* grad_scale_get */
 
 void adamw_plain(const struct cpu *cpu, const struct adamw *a)
 {
-    (void)cpu;
     double scale = grad_scale_get(a->grad_scale.data);
     if (isnan(scale))
         return;
@@ -28,6 +28,9 @@ void adamw_plain(const struct cpu *cpu, const struct adamw *a)
             v[i] = (float)v_new;
             p[i] = (float)p_new;
         }
+        if (a->copy.data)
+            cast_plain(cpu, &(struct cast){tensor_at(a->copy, span->offset),
+                                           tensor_at(a->p, span->offset), span->elems});
     }
 }
 

@@ -17,8 +17,10 @@ struct tiles {
     int n;
 };
 
-struct adamw_rule {
+/* Copy: the type of the copy of p; float: none. */
+template <typename Copy> struct adamw_rule {
     float *p, *m, *v;
+    Copy *copy;
     const float *g;
     const double *grad_scale;
     const struct step_scalars *from; /* read them there; NULL: `scalars` has them */
@@ -30,6 +32,8 @@ struct adamw_rule {
         float grad = g[i] * scale, mi = m[i], vi = v[i], pi = p[i];
         step(grad, mi, vi, pi, decay);
         m[i] = mi, v[i] = vi, p[i] = pi;
+        if constexpr (sizeof(Copy) == 2)
+            copy[i] = from_float<Copy>(pi);
     }
     __device__ void four(int64_t i, float scale, float decay) const
     {
@@ -44,6 +48,8 @@ struct adamw_rule {
         store_floats<CACHE_STREAM>(m + i, mi);
         store_floats<CACHE_STREAM>(v + i, vi);
         store_floats<CACHE_STREAM>(p + i, pi);
+        if constexpr (sizeof(Copy) == 2)
+            store_floats(copy + i, pi); /* the next pass reads it */
     }
     __device__ void step(float grad, float &mi, float &vi, float &pi, float decay) const
     {
@@ -82,8 +88,8 @@ template <typename Rule>
 __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
 {
     /* the same for every thread of every block: all elements are updated, or none */
-    const double grad_scale = grad_scale_get(rule.grad_scale);
-    if (isnan(grad_scale))
+    const float scale = (float)grad_scale_get(rule.grad_scale);
+    if (isnan(scale))
         return;
     if (rule.from)
         rule.scalars = *rule.from;
@@ -97,7 +103,7 @@ __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t
             hi = middle - 1;
     }
     int64_t begin = t.offset[lo], end = t.end[lo];
-    float scale = (float)grad_scale, decay = t.decay[lo];
+    float decay = t.decay[lo];
     int64_t tile = begin / 4 * 4 + (block - t.first[lo]) * TILE;
 #pragma unroll
     for (int k = 0; k < GROUPS; k++) {
@@ -147,25 +153,29 @@ static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_s
     return 0;
 }
 
+template <typename Copy> static int adamw_with(const struct cuda *cuda, const struct adamw *a)
+{
+    const struct adamw_rule<Copy> rule = {
+        (float *)a->p.data, (float *)a->m.data, (float *)a->v.data, (Copy *)a->copy.data,
+            (const float *)a->g.data, (const double *)a->grad_scale.data, cuda->scalars,
+            step_scalars_adamw(a), (float)a->beta1, (float)(1 - a->beta1), (float)a->beta2,
+            (float)(1 - a->beta2), (float)a->eps
+    };
+    bool is_copy_aligned = (uintptr_t)rule.copy % (4 * sizeof(Copy)) == 0;
+    return optim(cuda, rule, a->spans, a->spans_n,
+                 all_aligned<float>(4, {rule.p, rule.g, rule.m, rule.v}) && is_copy_aligned);
+}
+
 extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
 {
-    const struct adamw_rule rule = {(float *)a->p.data,
-                                    (float *)a->m.data,
-                                    (float *)a->v.data,
-                                    (const float *)a->g.data,
-                                    (const double *)a->grad_scale.data,
-                                    cuda->scalars,
-                                    step_scalars_adamw(a),
-                                    (float)a->beta1,
-                                    (float)(1 - a->beta1),
-                                    (float)a->beta2,
-                                    (float)(1 - a->beta2),
-                                    (float)a->eps};
     if (a->p.dtype != DTYPE_F32 || a->g.dtype != DTYPE_F32 || a->m.dtype != DTYPE_F32 ||
         a->v.dtype != DTYPE_F32)
         return CUDA_REFUSAL_DTYPE;
-    return optim(cuda, rule, a->spans, a->spans_n,
-                 all_aligned<float>(4, {rule.p, rule.g, rule.m, rule.v}));
+    if (!a->copy.data)
+        return adamw_with<float>(cuda, a);
+    return a->copy.dtype == DTYPE_BF16  ? adamw_with<bf16>(cuda, a)
+           : a->copy.dtype == DTYPE_F16 ? adamw_with<f16>(cuda, a)
+                                        : CUDA_REFUSAL_DTYPE;
 }
 
 extern "C" int sgd_cuda(const struct cuda *cuda, const struct sgd *a)

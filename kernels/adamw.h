@@ -1,5 +1,5 @@
 /* adamw — the optimisers, AdamW and SGD: one pass over the parameters that lie together. AdamW
- * moves 28 bytes for each parameter. Must not know where gradients come from.
+ * moves 28 bytes for each parameter, 30 with `copy`. Must not know where gradients come from.
  *
  * Both multiply gradients by grad_scale first: (1) f64 on the device (grad_scale.h); data NULL: 1.
  * NaN: the optimiser changes nothing at all. */
@@ -18,11 +18,12 @@ struct optim_span {
  *   p ← p·(1 - lr·wd);  m ← β1·m + (1-β1)·g;  v ← β2·v + (1-β2)·g²
  *   p ← p - lr·(m/(1-β1^step)) / (√(v/(1-β2^step)) + eps)
  * i/o  p, m, v  f32, the elements of `spans`
+ * out  copy  bf16 or f16, the same elements: p, rounded as `cast` does; NULL: not wanted
  * in   g  f32 · spans: host memory, used until the call returns · step: counts from 1
  * Bias corrections are computed in double. Tolerance to plain (all in double): nmse 1e-13 on p.
  * Source Loshchilov, Hutter 2019; same as torch.optim.AdamW. */
 struct adamw {
-    struct tensor p, g, m, v;
+    struct tensor p, g, m, v, copy;
     const struct optim_span *spans;
     int64_t spans_n;
     struct tensor grad_scale;

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "kernels/cast.h"
 #include "kernels/cpu.h"
 #include "kernels/grad_scale.h" /* grad_scale_get */
 #include "kernels/vec_cpu.h"
@@ -83,6 +84,9 @@ static void adamw_part(void *arg, int part_i, int thread_i)
         vec_store_n(m + i, n, x.m);
         vec_store_n(v + i, n, x.v);
     }
+    if (a->copy.data) /* of a part that is in the cache */
+        cast_plain(NULL, &(struct cast){tensor_at(a->copy, span.offset),
+                                        tensor_at(a->p, span.offset), span.elems});
 }
 
 void CPU_FN(adamw)(const struct cpu *cpu, const struct adamw *a)

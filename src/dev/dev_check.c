@@ -361,6 +361,7 @@ enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
     HAS(g, F32);
     HAS(m, F32);
     HAS(v, F32);
+    THAT(!a->copy.data || a->copy.dtype == DTYPE_BF16 || a->copy.dtype == DTYPE_F16);
     MAY(grad_scale, F64);
     MIN(step, 1);
     THAT(a->beta1 >= 0 && a->beta1 < 1);

@@ -174,7 +174,7 @@ static struct op_cost cost_adamw(const struct adamw *a)
     int64_t n = span_elems(a->spans, a->spans_n),
             state = bytes_of(a->p, n) + bytes_of(a->m, n) + bytes_of(a->v, n);
     return (struct op_cost){.bytes_read = state + bytes_of(a->g, n) + bytes_of(a->grad_scale, 1),
-                            .bytes_written = state};
+                            .bytes_written = state + bytes_of(a->copy, n)};
 }
 
 static struct op_cost cost_sgd(const struct sgd *a)

@@ -2,7 +2,8 @@
  * read.
  *
  * - f32, masters whole: the compute copy is the masters; nothing is done here.
- * - 16 bits, masters whole: a bucket is rounded, on the stream, at its first use after a change.
+ * - 16 bits, masters whole: a bucket is rounded, on the stream, at its first use after a change,
+ *   unless the update wrote the compute copy with the masters (store_update_copy).
  * - Masters sharded: a bucket of the compute copy is gathered from the shards of all ranks. With 16
  *   bits each rank first rounds its shard into its place in the compute copy. Rounding looks at one
  *   element alone, so the bits are those of rounding whole masters.
@@ -42,9 +43,23 @@ enum status store_params_drain(struct store *s, int bucket)
     TRY(store_stream_wait(s, p->gather));
     if (!p->is_update_due)
         return ST_OK;
-    p->is_update_due = p->is_current = false;
+    p->is_update_due = false;
     TRY(store_grad_gathered(s, bucket));
-    return s->c.update(s->c.update_arg, bucket);
+    TRY(s->c.update(s->c.update_arg, bucket));
+    p->is_current = p->is_copy_updated;
+    p->is_copy_updated = false;
+    return ST_OK;
+}
+
+struct tensor store_update_copy(struct store *s, int bucket)
+{
+    struct store_bucket *p = &s->bucket[bucket];
+    bool is_shard = s->policy.masters == STORE_SHARD;
+    if (s->c.settings.dtype == DTYPE_F32 || s->policy.params == STORE_BUFFER || p->is_gathering ||
+        (!is_shard && !p->is_current))
+        return (struct tensor){0};
+    p->is_copy_updated = true;
+    return tensor_at(compute_copy_of(s, bucket), is_shard ? s->layout.bucket[bucket].own.first : 0);
 }
 
 /* Waits until no gather reads or writes the place of a bucket in the compute copy. */
@@ -69,7 +84,9 @@ static enum status gather(struct store *s, int bucket)
     TRY(drain_place(s, bucket));
     if (all.dtype != DTYPE_F32) {
         own = tensor_at(all, l->own.first);
-        TRY(store_cast(s, own, store_params_shard(s, bucket), l->own.elems));
+        if (!p->is_copy_updated)
+            TRY(store_cast(s, own, store_params_shard(s, bucket), l->own.elems));
+        p->is_copy_updated = false;
     }
     TRY(store_comm_wait_stream(s));
     TRY(store_track(s, comm_all_gather_begin(s->within, all, own, l->elems, &p->gather),
@@ -98,6 +115,11 @@ enum status store_params_make_ready(struct store *s, int bucket)
 /* STORE_GATHER_UPDATED: the bucket travels beside the next forward pass. */
 enum status store_params_after_update(struct store *s, int bucket)
 {
-    s->bucket[bucket].is_current = false;
-    return s->policy.gather == STORE_GATHER_UPDATED ? gather(s, bucket) : ST_OK;
+    struct store_bucket *p = &s->bucket[bucket];
+    p->is_current = false;
+    if (s->policy.gather == STORE_GATHER_UPDATED)
+        return gather(s, bucket);
+    p->is_current = p->is_copy_updated;
+    p->is_copy_updated = false;
+    return ST_OK;
 }

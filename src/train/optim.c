@@ -89,6 +89,7 @@ enum status optim_update(const struct optim_config *config, const struct op_tabl
                                              .g = arrays->g,
                                              .m = arrays->m,
                                              .v = arrays->v,
+                                             .copy = arrays->copy,
                                              .spans = spans,
                                              .spans_n = spans_n,
                                              .grad_scale = grad_scale,

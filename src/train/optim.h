@@ -16,9 +16,10 @@ struct optim_config {
     double grad_clip; /* largest global norm; 0: no clipping */
 };
 
-/* Arrays of table->total_elems elements. m and v exist as optim_moments counts them. */
+/* Arrays of table->total_elems elements. m and v exist as optim_moments counts them. copy: p in 16
+ * bits, which AdamW alone writes; data NULL: not wanted. */
 struct optim_arrays {
-    struct tensor p, g, m, v;
+    struct tensor p, g, m, v, copy;
 };
 
 /* optim_spans — ranges of the table with equal weight decay, neighbours merged, padding included.

@@ -203,11 +203,60 @@ static void a_factor_of_nan_changes_nothing(void **state)
     kt_free(g);
 }
 
+/* The copy has the bits of casting p after the update, and no others; NaN leaves it alone. */
+static void copy_is_the_cast_of_p(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static const struct optim_span spans[] = {{3, 100, 0.1f}, {103, 1, 0}, {110, 2800, 0.01f}};
+    float *g = kt_floats(N, KT_RANDOM, 2);
+    for (int level = 0; level < CPU_ISA_N; level++)
+        for (int form = 0; form < 8; form++) {
+            struct kt_device *d = kt_device(level, 3);
+            enum dtype dtype = form & 1 ? DTYPE_BF16 : DTYPE_F16;
+            double scale = form & 2 ? 1 : (double)NAN;
+            uint16_t *got = malloc((N + 1) * sizeof *got), *want = malloc(N * sizeof *want);
+            float *p = kt_floats(N, KT_RANDOM, 3), *m = kt_floats(N, KT_RANDOM, 4),
+                  *v = kt_floats(N, KT_ONES, 0);
+            assert_true(got && want);
+            int first = form & 4 ? 1 : 0; /* also where groups of four are not aligned */
+            memset(got, 0xa5, (N + 1) * sizeof *got);
+            memset(want, 0xa5, N * sizeof *want);
+            struct adamw a = {.p = kt_f32(p),
+                              .g = kt_f32(g),
+                              .m = kt_f32(m),
+                              .v = kt_f32(v),
+                              .copy = {got + first, dtype},
+                              .spans = spans,
+                              .spans_n = 3,
+                              .grad_scale = kt_f64(&scale),
+                              .lr = 0.1,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-8,
+                              .step = 2};
+            if (d->dev)
+                kt_ok(dev_op(d->dev)->adamw(d->stream, &a));
+            for (int i = 0; i < 3 && d->dev && form & 2; i++)
+                kt_ok(dev_op(kt_plain()->dev)
+                          ->cast(kt_plain()->stream, &(struct cast){{want + spans[i].offset, dtype},
+                                                                    kt_f32(p + spans[i].offset),
+                                                                    spans[i].elems}));
+            if (d->dev)
+                assert_memory_equal(got + first, want, N * sizeof *got);
+            free(got);
+            free(want);
+            kt_free(p), kt_free(m), kt_free(v);
+        }
+    kt_free(g);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fast_matches_plain),
     cmocka_unit_test(outside_spans_is_left_alone),
     cmocka_unit_test(adamw_by_hand),
     cmocka_unit_test(sgd_by_hand),
     cmocka_unit_test(a_factor_of_nan_changes_nothing),
+    cmocka_unit_test(copy_is_the_cast_of_p),
 };
 HARNESS_MAIN(tests)

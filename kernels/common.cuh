@@ -411,7 +411,7 @@ __device__ static inline void drop_factors(float (&x)[N], const struct drop_args
 __device__ static inline float exp2_quick(float x)
 {
 #ifdef CONVOY_EMU
-    float y = exp2f(x) * (1 + emu_quick_error);
+    float y = emu_quick(exp2f(x));
     return y < 0x1p-126f ? 0 : y;
 #else
     float y;
@@ -424,7 +424,7 @@ __device__ static inline float exp2_quick(float x)
 __device__ static inline float rcp_quick(float x)
 {
 #ifdef CONVOY_EMU
-    return 1.0f / x * (1 + emu_quick_error);
+    return emu_quick(1.0f / x);
 #else
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

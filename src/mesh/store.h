@@ -173,10 +173,10 @@ struct store_local_shard {
     struct tensor p, g, m, v;
 };
 struct store_local_shard store_local_shard(const struct store *s, int bucket);
-/* _update_copy: for config.update, the 16-bit compute copy of what store_local_shard gives as p.
- * With the call the caller promises to write it together with p, or neither. data NULL: the store
- * makes the copy itself. */
-struct tensor store_update_copy(struct store *s, int bucket);
+/* store_params_update_copy — for config.update: the 16-bit compute copy of what store_local_shard
+ * gives as p. With the call the caller promises to write it together with p, or neither. data NULL:
+ * the store makes the copy itself. */
+struct tensor store_params_update_copy(struct store *s, int bucket);
 /* _update: calls config.update for every bucket, now or at the bucket's next use. What the callback
  * reads must not change before the next store_grad_norm_end. */
 enum status store_update(struct store *s);

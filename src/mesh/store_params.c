@@ -3,7 +3,7 @@
  *
  * - f32, masters whole: the compute copy is the masters; nothing is done here.
  * - 16 bits, masters whole: a bucket is rounded, on the stream, at its first use after a change,
- *   unless the update wrote the compute copy with the masters (store_update_copy).
+ *   unless the update wrote the compute copy with the masters (store_params_update_copy).
  * - Masters sharded: a bucket of the compute copy is gathered from the shards of all ranks. With 16
  *   bits each rank first rounds its shard into its place in the compute copy. Rounding looks at one
  *   element alone, so the bits are those of rounding whole masters.
@@ -51,7 +51,7 @@ enum status store_params_drain(struct store *s, int bucket)
     return ST_OK;
 }
 
-struct tensor store_update_copy(struct store *s, int bucket)
+struct tensor store_params_update_copy(struct store *s, int bucket)
 {
     struct store_bucket *p = &s->bucket[bucket];
     bool is_shard = s->policy.masters == STORE_SHARD;

@@ -223,7 +223,7 @@ enum status step_run_update(void *arg, int bucket)
     struct store_local_shard a = store_local_shard(s->store, bucket);
     struct optim_arrays arrays = {a.p, a.g, a.m, a.v, {0}};
     if (c->optim.kind == OPTIM_KIND_ADAMW)
-        arrays.copy = store_update_copy(s->store, bucket);
+        arrays.copy = store_params_update_copy(s->store, bucket);
     int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
     return optim_update(&c->optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n,
                         s->grad_scale, s->lr, s->step_i);

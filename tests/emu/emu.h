@@ -97,6 +97,7 @@ template <typename Run> static inline int emu_submit(void *stream, Run run)
 }
 unsigned char *emu_shared(void);
 void emu_check_aligned(const void *p, size_t bytes, const char *what);
+float emu_quick(float x); /* with emu_quick_error */
 void emu_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- instrumented kernels ----

@@ -98,7 +98,8 @@ static void test_update(void **state)
     float p[16] = {2}, g[16] = {4}, m[16] = {0}, v[16] = {0};
     double scale = 0.25;
     const struct optim_span span = {.elems = 16, .weight_decay = 0.5f};
-    struct optim_arrays a = {{p, DTYPE_F32}, {g, DTYPE_F32}, {m, DTYPE_F32}, {v, DTYPE_F32}};
+    struct optim_arrays a = {
+        .p = {p, DTYPE_F32}, .g = {g, DTYPE_F32}, .m = {m, DTYPE_F32}, .v = {v, DTYPE_F32}};
     struct optim_config c = {.kind = OPTIM_KIND_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
     struct tensor grad_scale = {&scale, DTYPE_F64};
     assert_int_equal(optim_update(&c, dev_op(dev), stream, &a, &span, 1, grad_scale, 0.1, 0),

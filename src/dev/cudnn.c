@@ -249,7 +249,9 @@ static enum status failed(struct cudnn *c, struct choice *choice, bool is_captur
                 rc, words[0] ? ": " : "", words);
     if (rc < DNN_STATUS_EXECUTION_FAILED && !is_captured)
         return ST_OK;
-    return FAIL(ST_FAULT, "cuDNN %s: %s%s; try ATTENTION=own, and see dmesg for an Xid", c->about,
+    /* of a capture: the work is submitted again, one operation at a time */
+    return FAIL(is_captured ? ST_BUG : ST_FAULT,
+                "cuDNN %s: %s%s; try ATTENTION=own, and see dmesg for an Xid", c->about,
                 choice->reason, is_captured ? ", while a CUDA graph was captured" : "");
 }
 

@@ -72,12 +72,18 @@ enum status store_open(const struct store_config *config, struct store **out)
     return st;
 }
 
+void store_quiesce(struct store *s)
+{
+    if (s->is_under_way) /* after a failure; the wait fails too, but then no call uses our memory */
+        (void)comm_wait(s->c.comm, s->newest);
+    s->is_under_way = false;
+}
+
 void store_close(struct store *s)
 {
     if (!s)
         return;
-    if (s->is_under_way) /* after a failure; the wait fails too, but then no call uses our memory */
-        (void)comm_wait(s->c.comm, s->newest);
+    store_quiesce(s);
     for (int i = 0; i < s->memory_n; i++)
         if (!s->memory[i].is_comm)
             dev_free(s->c.dev, s->memory[i].data, s->memory[i].bytes);

@@ -106,9 +106,10 @@ struct store;
 
 /* ---- open and close ---- */
 
-/* _open: takes all memory; collective. _close: accepts NULL; waits for collectives under way, also
- * after a failure. */
+/* _open: takes all memory; collective. _quiesce: waits for collectives under way, also after a
+ * failure; call it before other memory of the device is freed. _close: accepts NULL; quiesces. */
 enum status store_open(const struct store_config *config, struct store **out);
+void store_quiesce(struct store *s);
 void store_close(struct store *s);
 /* _plan: the memory that store_open would take on rank `rank` of `ranks`; is_discrete: the device's
  * memory is not the host's. Reads neither dev, stream, comm nor the callbacks of the config. */

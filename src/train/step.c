@@ -387,6 +387,8 @@ void step_close(struct step *s)
 {
     if (!s)
         return;
+    if (s->store)
+        store_quiesce(s->store); /* freeing memory of a GPU waits for its work */
     for (int i = 0; i < STEP_ARENA_N; i++)
         dev_free(s->config.dev, s->arena[i].base, s->arena[i].cap_bytes);
     store_close(s->store);

@@ -107,10 +107,12 @@ static void publish_tensorboard(struct trainer *t, double step_ms)
     tfevents_add(t->events, t->progress.step, scalars, sizeof scalars / sizeof *scalars);
 }
 
-/* hidden — the share of the communication time in which this rank did not wait. */
-static double hidden(const struct step_result *result)
+/* hidden — the share of the communication time in which this rank did not wait. Unknown where the
+ * device waits. */
+static double hidden(const struct trainer *t, const struct step_result *result)
 {
-    if (!(result->comm_ms > 0))
+    const struct comm *comm = t->config->step.comm; /* NULL: one rank */
+    if (!(result->comm_ms > 0) || (comm != NULL && comm_stays_on_device(comm)))
         return NAN;
     return result->wait_ms < result->comm_ms ? 1 - result->wait_ms / result->comm_ms : 0;
 }
@@ -171,7 +173,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
                                   .mfu = p->mfu,
                                   .eta_seconds = p->eta_seconds,
                                   .comm = t->consensus.ranks > 1 ? result->wait_ms / step_ms : 0,
-                                  .hidden = hidden(result)});
+                                  .hidden = hidden(t, result)});
 }
 
 static enum status one_step(struct trainer *t)

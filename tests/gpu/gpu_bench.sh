@@ -71,7 +71,7 @@ torch_rate() { tail -1 "$1" | grep -o 'tokens_per_s=[0-9.]*' | head -1 | sed 's/
 torch_python() {
     local python
     while read -r python; do
-        timeout -k 5 120 "$python" -c 'import torch' 2>/dev/null && { echo "$python"; return; }
+        within 60 "$python" -c 'import torch' 2>/dev/null && { echo "$python"; return; }
     done < <(pythons)
     return 1
 }

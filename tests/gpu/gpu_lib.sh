@@ -183,11 +183,13 @@ graphs() {
         cmp "$work/whole.losses" "$work/eager.losses"
 }
 sanitizer() { # tool, command...
-    local tool=$1
+    local tool=$1 program
     shift
-    command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here" >"$work/note"; return 77; }
+    for program in "$(command -v compute-sanitizer)" /usr/local/cuda/bin/compute-sanitizer; do [ -x "$program" ] && break; done
+    [ -x "$program" ] || { echo "no compute-sanitizer here" >"$work/note"; return 77; }
     [ "$DRY" = 1 ] && return 77
-    within 300 compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 "$@" >"$work/sanitizer" 2>&1
+    # It brings libraries of its own; those of PyPI would hide them.
+    within 300 env -u LD_LIBRARY_PATH "$program" --tool "$tool" --target-processes all --error-exitcode 9 "$@" >"$work/sanitizer" 2>&1
     local rc=$?
     cat "$work/sanitizer"
     if grep -q 'Device not supported' "$work/sanitizer"; then

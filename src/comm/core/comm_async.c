@@ -80,10 +80,11 @@ static struct under_way *oldest(struct comm_async *async)
     return async->first < async->next ? at(async, async->first) : async->entering;
 }
 
-static void end_call(struct comm_async *async, struct under_way *c)
+/* is_done: the device has executed it, perhaps before its clock was started. */
+static void end_call(struct comm_async *async, struct under_way *c, bool is_done)
 {
     int64_t ns = c->is_clocked ? clock_ns() - c->call.entered_ns : 0;
-    if (c->is_clocked)
+    if (c->is_clocked || is_done)
         comm_run_record(c->comm, &c->call, COMM_CALL_NONE);
     comm_run_add_times(c->comm, ns, 0, 0);
     async->first++;
@@ -131,7 +132,7 @@ static enum status look(struct comm_async *async)
         TRY(dev_event_query(c->end, &is_done));
         if (!is_done)
             return check_all(async);
-        end_call(async, c);
+        end_call(async, c, true);
     }
     return async->entering != NULL && !async->entering->is_clocked ? start_clock(async->entering)
                                                                    : ST_OK;
@@ -149,7 +150,7 @@ static void fail(struct comm *comm, enum status st)
 static void end_all(struct comm_async *async)
 {
     while (async->first < async->next)
-        end_call(async, at(async, async->first));
+        end_call(async, at(async, async->first), false);
 }
 
 int64_t comm_async_poll(struct comm_root *root)
@@ -197,11 +198,11 @@ static enum status enter(struct comm *comm, struct under_way *c)
     ctx->is_async = true;
     ctx->watch = watch;
     ctx->watch_arg = comm->root;
-    enum status st = watch(ctx, comm->root);
+    enum status st = dev_make_current(ctx->config.dev); /* watch queries events */
+    if (st == ST_OK)
+        st = watch(ctx, comm->root);
     if (st == ST_OK)
         st = transport_check(ctx);
-    if (st == ST_OK)
-        st = dev_make_current(ctx->config.dev);
     if (st == ST_OK)
         st = transport_dispatch(ctx, &c->call);
     if (st == ST_OK)

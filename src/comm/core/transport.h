@@ -8,7 +8,7 @@
  * An entry must
  *   - call transport_check at least every few milliseconds while it waits;
  *   - wait as ctx->wait_policy says;
- *   - never wait in close.
+ *   - never wait in close. NCCL's waits for its finalize, at most a second.
  * Must not know the callers of comm. To add a transport: src/comm/README.md. */
 #ifndef CONVOY_COMM_TRANSPORT_H
 #define CONVOY_COMM_TRANSPORT_H

@@ -148,7 +148,7 @@ static void text_faster(const struct plan_way *before, const struct plan_offer *
     char need[32], margin[32];
     text_format_bytes(margin, sizeof margin, (double)offer->margin_bytes);
     text_format_bytes(need, sizeof need, (double)offer->need_bytes[way]);
-    text_add(out, "; RECOMPUTE=%s SHARD=%s would need %s, and %s are kept free",
+    text_add(out, "; RECOMPUTE=%s SHARD=%s would need %s, and rank 0 keeps %s free",
              recompute_words[before->recompute], shard_words[before->shard], need, margin);
 }
 
@@ -165,7 +165,7 @@ static void log_choice(const struct step_config *asked, const struct plan_way *w
     if (got->free_bytes < 0)
         text_add(&text, ": needs %s; how much memory is free is unknown", need);
     else
-        text_add(&text, ": needs %s of the %s that are free on rank %d, which has least", need,
+        text_add(&text, ": needs %s on rank 0; %s are free on rank %d, which has least", need,
                  free_text, got->rank);
     if (got->way > 0)
         text_faster(&ways[got->way - 1], offer, got->way - 1, &text);
@@ -185,8 +185,8 @@ static void log_hybrid(const struct comm_place *at)
         LOG_INFO("SHARD=hybrid: full over the %d workers of a node, replicas on %d nodes",
                  at->locals, at->nodes);
     else
-        LOG_WARN("SHARD=hybrid needs several nodes with several workers each: with %d of %d it is "
-                 "SHARD=%s",
+        LOG_WARN("SHARD=hybrid needs several nodes with several workers each; with nodes=%d and "
+                 "workers of a node=%d it is SHARD=%s",
                  at->nodes, at->locals, shard_words[shard]);
 }
 

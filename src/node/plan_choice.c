@@ -69,6 +69,12 @@ void plan_choice_set(struct step_config *config, struct plan_way way)
     config->store.shard = way.shard;
 }
 
+/* is_common — the ranks have to take the same way: SHARD is open. */
+static bool is_common(const struct plan_way *ways, int ways_n)
+{
+    return ways[0].shard != ways[ways_n - 1].shard;
+}
+
 /* ---- the decision ---- */
 
 static bool fits(const struct plan_offer *offer, int way, int ways_n)
@@ -148,11 +154,11 @@ static void text_faster(const struct plan_way *before, const struct plan_offer *
     char need[32], margin[32];
     text_format_bytes(margin, sizeof margin, (double)offer->margin_bytes);
     text_format_bytes(need, sizeof need, (double)offer->need_bytes[way]);
-    text_add(out, "; RECOMPUTE=%s SHARD=%s would need %s, and rank 0 keeps %s free",
+    text_add(out, "; RECOMPUTE=%s SHARD=%s would need %s, and %s are kept free",
              recompute_words[before->recompute], shard_words[before->shard], need, margin);
 }
 
-static void log_choice(const struct step_config *asked, const struct plan_way *ways,
+static void log_choice(const struct step_config *asked, const struct plan_way *ways, int ways_n,
                        const struct plan_offer *offer, const struct plan_decision *got,
                        const struct plan_way *last)
 {
@@ -164,9 +170,11 @@ static void log_choice(const struct step_config *asked, const struct plan_way *w
     text_format_bytes(free_text, sizeof free_text, (double)got->free_bytes);
     if (got->free_bytes < 0)
         text_add(&text, ": needs %s; how much memory is free is unknown", need);
-    else
+    else if (is_common(ways, ways_n))
         text_add(&text, ": needs %s on rank 0; %s are free on rank %d, which has least", need,
                  free_text, got->rank);
+    else
+        text_add(&text, ": needs %s of the %s that are free", need, free_text);
     if (got->way > 0)
         text_faster(&ways[got->way - 1], offer, got->way - 1, &text);
     if (last->recompute == MODEL_RECOMPUTE_AUTO)
@@ -218,20 +226,20 @@ enum status plan_choice_make(const struct conf *conf, struct comm *comm, const s
     plan_choice_set(&config->step, ways[0]);
     if (asked.store.shard == LAYOUT_SHARD_HYBRID && is_first && place.at.rank == 0)
         log_hybrid(&place.at);
-    if (ways[0].shard == ways[ways_n - 1].shard) /* one way alone is no choice */
+    if (!is_common(ways, ways_n)) /* one way alone is no choice */
         asked.store.shard = ways[0].shard;
     if (ways_n == 1) {
         *last = ways[0];
         return ST_OK;
     }
-    /* the ranks of a node may share its memory: all have freed that of the last generation */
-    TRY(comm_barrier(comm));
+    if (!is_common(ways, ways_n))
+        comm = NULL;
     TRY(read_offer(conf, dev, config, ways, ways_n, &offer));
     TRY(plan_choice_decide(comm, &offer, ways_n, &got));
     struct plan_way way = ways[got.way];
     bool is_new = way.recompute != last->recompute || way.shard != last->shard;
-    if (is_new && place.at.rank == 0)
-        log_choice(&asked, ways, &offer, &got, last);
+    if (is_new && (place.at.rank == 0 || (comm == NULL && got.way > 0)))
+        log_choice(&asked, ways, ways_n, &offer, &got, last);
     plan_choice_set(&config->step, way);
     *last = way;
     return ST_OK;

@@ -2,10 +2,11 @@
  *
  * A way is one value of each. Ways stand in the order of their speed, the fastest first. On a CPU
  * RECOMPUTE=light stands first, and `none` is not taken: to write and read what it keeps took as
- * long as to compute it again (bench_step). Ranks
- * decide together and take the same way: all wait for the slowest, so a faster way on some would
- * gain nothing, and SHARD has to be the same. They decide at the beginning of each generation, from
- * the memory that is free then. Must not know how memory is measured (memory_check.h). */
+ * long as to compute it again (bench_step). Where SHARD is open, the ranks decide together and take
+ * the same way. Where RECOMPUTE alone is, each rank decides for itself: what it keeps is its own,
+ * and a call of all ranks at the beginning of a generation would only be one more that a lost rank
+ * can break. It is decided anew for each generation, from the memory that is free then. Must not
+ * know how memory is measured (memory_check.h). */
 #ifndef CONVOY_NODE_PLAN_CHOICE_H
 #define CONVOY_NODE_PLAN_CHOICE_H
 
@@ -44,9 +45,10 @@ struct plan_decision {
 enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer, int ways_n,
                                struct plan_decision *out);
 
-/* plan_choice_make — collective: sets the config's recompute and shard where they are AUTO, and
- * logs on rank 0 what was taken and why. last: the way of the generation before, for a warning when
- * it changes; recompute AUTO: there was none. */
+/* plan_choice_make — collective where SHARD is open: sets the config's recompute and shard where
+ * they are AUTO, and logs on rank 0 what was taken and why. A rank that decided for itself and
+ * could not take the first way logs it too. last: the way of the generation before, for a warning
+ * when it changes; recompute AUTO: there was none. */
 enum status plan_choice_make(const struct conf *conf, struct comm *comm, const struct dev *dev,
                              struct trainer_config *config, struct plan_way *last);
 

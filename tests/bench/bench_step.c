@@ -4,7 +4,7 @@
  *   bench_step [level=NAME] [recompute=WORD] [steps [B T]]
  *     default: 7 updates of each of (4,64) (4,256) (1,1024)
  *     NAME: amx, avx512, avx2, sse4, plain; default: the best of this machine
- *     WORD: none (default), light, attention, block
+ *     WORD: none, light (default: what a CPU takes), attention, block
  *
  * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in
  * place. Both limits are measured between the updates of the same run; medians are compared. Each
@@ -37,7 +37,7 @@ struct shape {
 static const struct shape shapes[] = {
     {4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}};
 
-static int level = CPU_ISA_N, recompute = MODEL_RECOMPUTE_NONE;
+static int level = CPU_ISA_N, recompute = MODEL_RECOMPUTE_LIGHT;
 
 struct times {
     double all, forward, head, backward, norm, update, peak, peak_amx, bandwidth;
@@ -252,7 +252,7 @@ static void take_words(int *argc, char **argv)
     static const char *const levels[] = {"plain", "sse4", "avx2", "avx512", "amx"};
     static const char *const ways[] = {"none", "light", "attention", "block"};
     level = take_word(argc, argv, "level=", levels, CPU_ISA_N, CPU_ISA_N);
-    recompute = take_word(argc, argv, "recompute=", ways, 4, MODEL_RECOMPUTE_NONE);
+    recompute = take_word(argc, argv, "recompute=", ways, 4, MODEL_RECOMPUTE_LIGHT);
 }
 
 static bool run_apart(const struct shape *shape, int steps)

@@ -68,7 +68,7 @@ $(BUILD)/tests/cuda/test_cudnn_real_cuda: private CPPFLAGS += $(if $(HAS_CUDA),-
 $(BUILD)/tests/cuda/test_cudnn_real_cuda: $(BUILD)/cuda.txt
 
 # What nvcc made of the kernels (registers, spills, blocks of a multiprocessor …) beside the table of what was accepted. NVIDIA's
-# disassembler comes from PyPI, whose oldest version for CUDA 13 is 13.2; it reads what any nvcc 13 makes.
+# disassembler comes from PyPI, where the oldest version for CUDA 13 is 13.2; it reads what any nvcc 13 makes.
 SASS_WHEELS := nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
 SASS_GET = .ci/extras $(BUILD) --wheels $(BUILD)/disassembler $(SASS_WHEELS)
 .PHONY: sass

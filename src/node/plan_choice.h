@@ -1,4 +1,4 @@
-/* plan_choice — RECOMPUTE=auto and SHARD=auto: the fastest way to train whose memory plan fits.
+/* plan_choice — RECOMPUTE=auto and SHARD=auto: the fastest way to train that fits into memory.
  *
  * A way is one value of each. Ways stand in the order of their speed, the fastest first. On a CPU
  * RECOMPUTE=light stands first, and `none` is not taken: to write and read what it keeps took as

@@ -71,6 +71,11 @@ struct store {
         bool is_comm;
     } memory[STORE_ALLOCS_MAX];
     int memory_n;
+    struct {
+        char *data;
+        int64_t bytes, used;
+        bool is_measuring;
+    } block; /* on a device of its own: what travels, one allocation (store_memory.c) */
     struct store_memory taken;
     struct comm_ticket newest; /* of the last call that was begun */
     bool is_under_way;         /* it has not been waited for */

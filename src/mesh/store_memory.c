@@ -8,6 +8,8 @@
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 
+#define BLOCK_ALIGN 256 /* as cudaMalloc aligns */
+
 struct store_policy store_memory_policy(const struct store_config *c, int ranks)
 {
     static const struct store_policy policies[] = {
@@ -158,13 +160,41 @@ enum status store_memory_split(struct store *s)
 
 /* ---- taken ---- */
 
+/* NCCL's allocator rounds each allocation up: to 2 MiB, in older versions to what a multicast
+ * object asks for, which is 512 MiB where GPUs share an NVSwitch. So on a GPU all that travels is
+ * one allocation. What aligns its parts is less than such a rounding, and not counted. */
+static bool is_in_block(const struct store *s, bool is_comm)
+{
+    return is_comm && s->is_discrete && !s->is_alone;
+}
+
+static int64_t aligned(size_t bytes)
+{
+    return (int64_t)(bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+}
+
+static void *take_of_block(struct store *s, size_t bytes)
+{
+    char *data = s->block.data + s->block.used;
+    s->block.used += aligned(bytes);
+    ASSERTF(s->block.used <= s->block.bytes, "%lld of %lld bytes", (long long)s->block.used,
+            (long long)s->block.bytes);
+    return data;
+}
+
 static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool is_comm,
                         struct tensor *out)
 {
     size_t bytes = (size_t)elems * dtype_bytes(dtype);
     void *data = NULL;
+    if (s->block.is_measuring) {
+        s->block.bytes += is_in_block(s, is_comm) ? aligned(bytes) : 0;
+        return ST_OK;
+    }
     ASSERT(s->memory_n < STORE_ALLOCS_MAX);
-    if (is_comm)
+    if (is_in_block(s, is_comm))
+        data = take_of_block(s, bytes);
+    else if (is_comm)
         TRY(comm_alloc(s->c.comm, (int64_t)bytes, &data));
     else
         TRY(dev_alloc(s->c.dev, bytes, &data));
@@ -198,7 +228,7 @@ static enum status take_grads(struct store *s)
         TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
     if (store_rounds_grads(s))
         TRY(take(s, elems, s->c.settings.reduce_dtype, true, &s->grads_rounded));
-    if (uses_sparse(s))
+    if (uses_sparse(s) && !s->block.is_measuring)
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)
         TRY(take(s, elems_of(s, s->policy.moments), DTYPE_F32, false, &s->moment[i]));
@@ -226,8 +256,25 @@ static void check_taken(const struct store *s)
     ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
 }
 
+/* Measures the block by taking nothing, then takes it. */
+static enum status take_block(struct store *s)
+{
+    void *data = NULL;
+    s->block.is_measuring = true;
+    TRY(take_params(s));
+    if (s->c.has_grads)
+        TRY(take_grads(s));
+    s->block.is_measuring = false;
+    if (s->block.bytes > 0)
+        TRY(comm_alloc(s->c.comm, s->block.bytes, &data));
+    s->block.data = data;
+    return ST_OK;
+}
+
 enum status store_memory_take(struct store *s)
 {
+    if (s->is_discrete && !s->is_alone)
+        TRY(take_block(s));
     TRY(take_params(s));
     if (s->c.has_grads)
         TRY(take_grads(s));

@@ -128,6 +128,12 @@ enum comm_net device_net(const struct conf *conf)
     }
 }
 
+bool device_may_use_nccl(const struct conf *conf)
+{
+    int64_t backend = conf_i64(conf, CONF_BACKEND);
+    return backend == CONF_BACKEND_AUTO || backend == CONF_BACKEND_NCCL;
+}
+
 /* ---- for the supervisor ---- */
 
 /* await_count — of the process that counts; 0: none, or the driver does not answer. */

@@ -23,6 +23,7 @@ int device_threads(const struct conf *conf);
 /* device_comm — the transport that BACKEND asks for, for so many workers on such devices. */
 enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int ranks);
 enum comm_net device_net(const struct conf *conf); /* …and between nodes */
+bool device_may_use_nccl(const struct conf *conf); /* on GPUs, before it is known what is there */
 
 /* For the supervisor, without starting the driver in its process.
  * device_workers: N_GPU_EACH_NODE, or, where it is left to its default, the number of GPUs, at most

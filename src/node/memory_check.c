@@ -370,9 +370,11 @@ static void read_device(struct memory_check *f, const struct dev *dev)
 
 static void set_place(struct memory_check *f, bool is_discrete)
 {
-    f->place = (struct memory_plan_place){.at = config_map_place(f->conf, 0),
-                                          .is_discrete = is_discrete,
-                                          .threads_n = device_threads(f->conf)};
+    f->place =
+        (struct memory_plan_place){.at = config_map_place(f->conf, 0),
+                                   .is_discrete = is_discrete,
+                                   .stays_on_device = is_discrete && device_may_use_nccl(f->conf),
+                                   .threads_n = device_threads(f->conf)};
 }
 
 /* ---- the questions ---- */

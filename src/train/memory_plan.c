@@ -19,6 +19,8 @@
  * and scratch of the stream that adds (comm/p2p/p2p_gpu.h). NCCL's own buffers should be less. */
 #define GPU_LIBRARIES_HOST_BYTES (572 * MIB)
 #define GPU_COMM_BYTES (2 * 64 * MIB + (int64_t)CUDA_SCRATCH_BYTES)
+/* The most by which ncclMemAlloc rounds up the one allocation of the store (store_memory.c). */
+#define NCCL_ROUNDING_BYTES (512 * MIB)
 
 static const char *const texts[MEMORY_PLAN_N] = {
 #define MEMORY_PLAN_TEXT(name, text) [MEMORY_PLAN_##name] = text,
@@ -61,7 +63,8 @@ static void add_step(struct memory_plan *plan, const struct step_memory *m, bool
     at[MEMORY_PLAN_ACTIVATIONS] += m->activations;
     at[MEMORY_PLAN_WORKSPACE] += m->passes - m->activations;
     at[MEMORY_PLAN_SCRATCH] += m->scratch;
-    plan->host[MEMORY_PLAN_WORKSPACE] += m->batch;
+    at[MEMORY_PLAN_WORKSPACE] += m->gathered;
+    plan->host[MEMORY_PLAN_WORKSPACE] += m->batch + m->readback;
     plan->host[MEMORY_PLAN_COMPRESSION] += m->store.residuals;
     if (m->store.residuals > 0) /* compression computes on a CPU device with one thread */
         plan->host[MEMORY_PLAN_COMPRESSION] += (int64_t)(CPU_SCRATCH_BYTES + CPU_SHARED_BYTES);
@@ -77,7 +80,8 @@ static void add_comm(struct memory_plan *plan, const struct memory_plan_place *p
         plan->host[MEMORY_PLAN_COMMUNICATION] +=
             COMM_NODES_BYTES + place->at.nodes * COMM_NODE_BYTES;
     if (place->is_discrete)
-        plan->device[MEMORY_PLAN_COMM_ESTIMATE] += GPU_COMM_BYTES;
+        plan->device[MEMORY_PLAN_COMM_ESTIMATE] +=
+            GPU_COMM_BYTES + (place->stays_on_device ? NCCL_ROUNDING_BYTES : 0);
 }
 
 static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place,
@@ -102,7 +106,9 @@ enum status memory_plan_train(const struct trainer_config *config,
 {
     struct memory_plan plan = {{0}, {0}};
     struct step_memory memory;
-    TRY(step_plan(&config->step, place->at.rank, place->at.ranks, place->is_discrete, &memory));
+    const struct step_place at = {place->at.rank, place->at.ranks, place->is_discrete,
+                                  place->stays_on_device};
+    TRY(step_plan(&config->step, &at, &memory));
     add_step(&plan, &memory, place->is_discrete);
     add_program(&plan, place);
     add_comm(&plan, place);
@@ -116,7 +122,8 @@ enum status memory_plan_eval(const struct step_config *config,
 {
     struct memory_plan plan = {{0}, {0}};
     struct step_memory memory;
-    TRY(step_plan(config, 0, 1, place->is_discrete, &memory));
+    const struct step_place alone = {.ranks = 1, .is_discrete = place->is_discrete};
+    TRY(step_plan(config, &alone, &memory));
     add_step(&plan, &memory, place->is_discrete);
     add_program(&plan, place);
     *out = plan;

@@ -46,7 +46,9 @@ int64_t memory_plan_sum(const int64_t bytes[MEMORY_PLAN_N]);
 struct memory_plan_place {
     struct comm_place at;
     bool is_discrete; /* the device has memory of its own */
-    int threads_n;    /* of the CPU device's pool */
+    /* calls of several ranks stay on it (NCCL). Where that is not known yet: whether they may */
+    bool stays_on_device;
+    int threads_n; /* of the CPU device's pool */
 };
 
 /* memory_plan_train — of trainer_run. Reads neither devices, comm, board nor feeds of the config.

@@ -1,5 +1,5 @@
-/* step — memory, initial values and state of a step (step.h). The update is step_run.c, evaluation
- * step_eval.c.
+/* step — memory and state of a step (step.h). The update is step_run.c, evaluation step_eval.c,
+ * initial values step_fill.c.
  *
  * The store allocates parameters, gradients and moments (mesh/store.h). Three arenas (activations,
  * scratch, inputs) are measured by running plan() without memory, allocated whole, divided by the
@@ -12,7 +12,6 @@
 
 #include "base/log.h"
 #include "base/assert.h"
-#include "base/thread_pool.h"
 #include "base/text.h"
 #include "base/memory.h"
 #include "kernels/cuda.h"
@@ -88,70 +87,6 @@ static enum status take_memory(struct step *s)
     return ST_OK;
 }
 
-/* ---- initial values ---- */
-
-#define FILL_PART ((int64_t)1 << 16)
-#define FILL_PARTS 32
-
-struct fill {
-    const struct param_table *table;
-    uint64_t seed;
-    int param;
-    int64_t first, n;
-    float *out;
-};
-
-static void fill_part(void *arg, int part_i, int thread_i)
-{
-    (void)thread_i;
-    const struct fill *f = arg;
-    int64_t at = part_i * FILL_PART, n = f->n - at < FILL_PART ? f->n - at : FILL_PART;
-    param_fill(f->table, f->param, f->seed, f->first + at, n, f->out + at);
-}
-
-static enum status fill_row(struct step *s, struct thread_pool *pool, int row, float *buffer)
-{
-    const struct param *p = &s->table.param[row];
-    for (int64_t first = 0; first < p->elems; first += FILL_PARTS * FILL_PART) {
-        struct fill f = {.table = &s->table,
-                         .seed = s->config.seed,
-                         .param = row,
-                         .first = first,
-                         .n = p->elems - first,
-                         .out = buffer};
-        if (f.n > FILL_PARTS * FILL_PART)
-            f.n = FILL_PARTS * FILL_PART;
-        if (!store_holds(s->store, 0, p->offset + first, f.n))
-            continue;
-        thread_pool_run(pool, (int)((f.n + FILL_PART - 1) / FILL_PART), fill_part, &f);
-        TRY(store_set(s->store, 0, p->offset + first, f.n, buffer));
-        step_heartbeat(s);
-    }
-    return ST_OK;
-}
-
-/* fill_all — draws the initial parameters, with a thread pool of its own: the device's pool belongs
- * to the device. */
-static enum status fill_all(struct step *s)
-{
-    enum status st = ST_OK;
-    struct thread_pool *pool = NULL;
-    float *buffer = malloc(FILL_PARTS * FILL_PART * sizeof *buffer);
-    if (!buffer)
-        return FAIL(ST_RETRY,
-                    "out of memory: a buffer for initial values; use a machine with more memory");
-    TRY_OR(thread_pool_open(thread_pool_cores() < THREAD_POOL_MAX ? thread_pool_cores()
-                                                                  : THREAD_POOL_MAX,
-                            &pool),
-           out_buffer);
-    for (int row = 0; st == ST_OK && row < s->table.params_n; row++)
-        st = fill_row(s, pool, row, buffer);
-    thread_pool_close(pool);
-out_buffer:
-    free(buffer);
-    return st;
-}
-
 /* ---- life ---- */
 
 static enum status check_config(const struct step_config *c)
@@ -214,14 +149,20 @@ static enum status open_store(struct step *s)
     return store_open(&config, &s->store);
 }
 
+static int64_t readback_bytes(const struct step *s)
+{
+    return (int64_t)(2 * sizeof *s->grad_scale_host) +
+           s->samples * step_sample_losses(s) * (int64_t)sizeof *s->losses_host;
+}
+
 /* plan_memory — measures the store and the arenas of a step without memory. */
-static enum status plan_memory(struct step *s, int rank, int ranks, bool is_discrete,
+static enum status plan_memory(struct step *s, const struct step_place *place,
                                struct step_memory *out)
 {
     struct arena measured[STEP_ARENA_N];
     struct step_memory m = {.store = {0}};
     struct store_config store = store_of(s);
-    TRY(store_plan(&store, rank, ranks, is_discrete, &m.store));
+    TRY(store_plan(&store, place->rank, place->ranks, place->is_discrete, &m.store));
     for (int i = 0; i < STEP_ARENA_N; i++)
         arena_init(&measured[i], "measured", NULL, 0);
     TRY(plan(s, measured));
@@ -229,37 +170,48 @@ static enum status plan_memory(struct step *s, int rank, int ranks, bool is_disc
     for (int i = 0; i < STEP_ARENA_N; i++)
         m.passes += (int64_t)measured[i].used_bytes;
     m.batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens);
-    m.scratch = is_discrete ? (int64_t)CUDA_SCRATCH_BYTES : 0;
+    m.scratch = place->is_discrete ? (int64_t)CUDA_SCRATCH_BYTES : 0;
+    m.gathered = step_async_plan(s, place);
+    m.readback = readback_bytes(s) + m.gathered;
     *out = m;
     return ST_OK;
 }
 
-enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_discrete,
+enum status step_plan(const struct step_config *config, const struct step_place *place,
                       struct step_memory *out)
 {
-    struct step s = {.config = *config, .samples = config->global_samples / ranks};
+    struct step s = {.config = *config, .samples = config->global_samples / place->ranks};
     enum status st = model_check(&config->dims);
     if (st == ST_OK)
         st = model_ops(&config->dims)->describe(&config->dims, &s.table);
     if (st == ST_OK)
-        layout_pad(&s.table, ranks);
+        layout_pad(&s.table, place->ranks);
     if (st == ST_OK)
-        st = plan_memory(&s, rank, ranks, is_discrete, out);
+        st = plan_memory(&s, place, out);
     model_plan_free(s.acts);
     param_table_free(&s.table);
     return st;
 }
 
+static struct step_place place_of(const struct step *s)
+{
+    const struct comm_place *at = comm_place(s->config.comm);
+    return (struct step_place){.rank = at->rank,
+                               .ranks = at->ranks,
+                               .is_discrete = dev_is_discrete(s->config.dev),
+                               .stays_on_device = comm_stays_on_device(s->config.comm)};
+}
+
 /* check_plan — asserts that what was taken is what was planned. */
 static enum status check_plan(const struct step *s)
 {
-    const struct comm_place *place = comm_place(s->config.comm);
+    struct step_place place = place_of(s);
     struct step_memory planned, taken = step_memory(s);
-    TRY(step_plan(&s->config, place->rank, place->ranks, dev_is_discrete(s->config.dev), &planned));
+    TRY(step_plan(&s->config, &place, &planned));
     ASSERTF(memcmp(&planned, &taken, sizeof planned) == 0,
-            "planned passes %lld params %lld, taken %lld %lld", (long long)planned.passes,
-            (long long)planned.store.params, (long long)taken.passes,
-            (long long)taken.store.params);
+            "planned passes %lld params %lld readback %lld, taken %lld %lld %lld",
+            (long long)planned.passes, (long long)planned.store.params, (long long)planned.readback,
+            (long long)taken.passes, (long long)taken.store.params, (long long)taken.readback);
     return ST_OK;
 }
 
@@ -325,11 +277,11 @@ static enum status open_graphs(struct step *s)
  * directly. */
 static enum status take_readback(struct step *s)
 {
-    size_t bytes = 2 * sizeof *s->grad_scale_host +
-                   (size_t)(s->samples * step_sample_losses(s)) * sizeof *s->losses_host;
+    int64_t bytes = readback_bytes(s);
     void *data = NULL;
-    TRY(dev_pin(s->config.dev, bytes, &data));
-    memset(data, 0, bytes);
+    TRY(dev_pin(s->config.dev, (size_t)bytes, &data));
+    memset(data, 0, (size_t)bytes);
+    s->readback_bytes = bytes;
     s->grad_scale_host = data;
     s->losses_host = (float *)(void *)(s->grad_scale_host + 2);
     return ST_OK;
@@ -342,9 +294,8 @@ static enum status open_all(struct step *s)
     TRY(check_config(c));
     s->loss_scale.factor = c->store.dtype == DTYPE_F16 ? STEP_LOSS_SCALE_INIT : 0;
     s->samples = c->global_samples / comm_place(c->comm)->ranks;
-    s->is_async = dev_is_discrete(c->dev) && !c->is_eval &&
-                  (comm_place(c->comm)->ranks == 1 ||
-                   (comm_stays_on_device(c->comm) && c->store.compress == GRAD_COMPRESS_KIND_NONE));
+    struct step_place place = place_of(s);
+    s->is_async = step_async_takes(c, &place);
     s->model = model_ops(&c->dims);
     TRY(s->model->describe(&c->dims, &s->table));
     layout_pad(&s->table, comm_place(c->comm)->ranks);
@@ -365,7 +316,7 @@ static enum status open_all(struct step *s)
     TRY(step_async_open(s));
     TRY(check_plan(s));
     log_memory(s);
-    return c->is_loaded ? ST_OK : fill_all(s);
+    return c->is_loaded ? ST_OK : step_fill(s);
 }
 
 enum status step_open(const struct step_config *config, struct step **out)
@@ -575,6 +526,8 @@ struct step_memory step_memory(const struct step *s)
     struct step_memory m = {.scratch = info.scratch_bytes,
                             .store = store_memory(s->store),
                             .activations = (int64_t)s->arena[STEP_ARENA_ACTS].cap_bytes,
+                            .gathered = step_async_memory(s),
+                            .readback = s->readback_bytes + step_async_memory(s),
                             .batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens)};
     for (int i = 0; i < STEP_ARENA_N; i++)
         m.passes += s->arena[i].base ? (int64_t)s->arena[i].cap_bytes

@@ -74,7 +74,7 @@ struct step_result {
     /* Phases of the call, with the waiting inside them; head: forward and backward of the head. */
     double forward_ms, head_ms, backward_ms, norm_ms, update_ms;
     double comm_ms; /* busy_ms of comm_times: the transport was busy */
-    double wait_ms; /* wait_ms of comm_times: this thread was blocked on it */
+    double wait_ms; /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
     int retries;    /* runs repeated with a smaller loss scale */
     int vote;       /* the highest vote of all ranks (step_vote) */
 };
@@ -158,11 +158,17 @@ struct step_memory {
     int64_t activations; /* contained in passes */
     int64_t batch;       /* samples of a step, in host memory */
     int64_t scratch;     /* of the stream on a GPU (dev_info); 0 on a CPU */
+    int64_t gathered;    /* losses of all ranks on the device, over NCCL; else 0 */
+    int64_t readback;    /* results in host memory: this rank's, and those of gathered */
 };
-/* step_plan — the memory that step_open would take on rank `rank` of `ranks`; is_discrete: the
- * device has memory of its own. Reads neither dev, comm nor the callbacks of the config. Local, as
- * the functions below. */
-enum status step_plan(const struct step_config *config, int rank, int ranks, bool is_discrete,
+/* is_discrete: the device has memory of its own. stays_on_device: as comm_stays_on_device. */
+struct step_place {
+    int rank, ranks;
+    bool is_discrete, stays_on_device;
+};
+/* step_plan — the memory that step_open would take at a place. Reads neither dev, comm nor the
+ * callbacks of the config. Local, as the functions below. */
+enum status step_plan(const struct step_config *config, const struct step_place *place,
                       struct step_memory *out);
 
 /* step_memory — public for tests: what was taken; equals the plan. */

@@ -37,6 +37,31 @@ static size_t all_bytes(const struct step_ranks *ranks)
     return (size_t)(ranks->n * ranks->each) * sizeof(float);
 }
 
+int64_t step_async_memory(const struct step *s)
+{
+    return s->ranks != NULL ? (int64_t)all_bytes(s->ranks) : 0;
+}
+
+bool step_async_takes(const struct step_config *c, const struct step_place *place)
+{
+    bool is_alone = place->ranks == 1;
+    return place->is_discrete && !c->is_eval &&
+           (is_alone || (place->stays_on_device && c->store.compress == GRAD_COMPRESS_KIND_NONE));
+}
+
+/* A rank's part of what is gathered. */
+static int64_t each_elems(int64_t losses_n)
+{
+    return (losses_n + 1 + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+}
+
+int64_t step_async_plan(const struct step *s, const struct step_place *place)
+{
+    if (place->ranks == 1 || !step_async_takes(&s->config, place))
+        return 0;
+    return place->ranks * each_elems(s->samples * step_sample_losses(s)) * (int64_t)sizeof(float);
+}
+
 static struct tensor own_of(const struct step_ranks *ranks)
 {
     return tensor_at(ranks->all, ranks->rank * ranks->each);
@@ -55,7 +80,7 @@ enum status step_async_open(struct step *s)
     ranks->n = place->ranks;
     ranks->rank = place->rank;
     ranks->losses_n = s->samples * step_sample_losses(s);
-    ranks->each = (ranks->losses_n + 1 + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    ranks->each = each_elems(ranks->losses_n);
     ranks->loss = calloc((size_t)ranks->n, sizeof *ranks->loss);
     ranks->order = calloc((size_t)ranks->n, sizeof *ranks->order);
     if (ranks->loss == NULL || ranks->order == NULL)

@@ -1,5 +1,6 @@
-/* step_inside — a step as its own files share it: step.c (memory, state), step_run.c (the update),
- * step_async.c (the end of a step on GPUs), step_eval.c. Other files use step.h. */
+/* step_inside — a step as its own files share it: step.c (memory, state), step_fill.c (initial
+ * values), step_run.c (the update), step_async.c (the end of a step on GPUs), step_eval.c. Other
+ * files use step.h. */
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H
 #define CONVOY_TRAIN_STEP_INSIDE_H
 
@@ -29,6 +30,7 @@ struct step {
     struct batch batch;              /* on the host, `samples` */
     float *losses_host;              /* one for each sample's losses; pinned, like the next */
     double *grad_scale_host;         /* is_async: grad_scale as read back */
+    int64_t readback_bytes;          /* of both */
     struct dev_event *results_ready; /* is_async: losses_host and grad_scale_host are valid */
     bool is_async;                   /* the device skips an update by itself (step_async.c) */
     struct step_ranks *ranks;        /* is_async with several ranks; else NULL */
@@ -48,6 +50,7 @@ struct step {
  * the bits of runs that computed the factor in f32. */
 double step_grad_clip(const struct step *s);
 void step_heartbeat(const struct step *s);
+enum status step_fill(struct step *s); /* the initial parameters */
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);
 struct pass step_pass(const struct step *s, int64_t samples);
@@ -59,6 +62,12 @@ enum status step_unshard_head(struct step *s);
 /* to host memory, at sample `first` */
 enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first);
 
+/* step_async_takes — is_async of a step at a place.
+ * step_async_plan — the bytes that step_async_open takes there, of the device and of the host each.
+ * step_async_memory — the bytes that it took. */
+bool step_async_takes(const struct step_config *c, const struct step_place *place);
+int64_t step_async_plan(const struct step *s, const struct step_place *place);
+int64_t step_async_memory(const struct step *s);
 /* step_async_open — is_async: takes what several ranks need. _close: accepts a step without it.
  * step_async_begin — is_async, before a step's first pass: the numbers of its update. */
 enum status step_async_open(struct step *s);

@@ -131,14 +131,15 @@ static enum status ask_fit(const char *words, char *message, size_t cap)
     return st;
 }
 
-static struct memory_plan plan_of(int ranks)
+static struct memory_plan plan_of(int ranks, bool over_nccl)
 {
     struct conf *conf = NULL;
     struct model_dims dims;
     struct trainer_config config;
     struct memory_plan plan;
     const struct memory_plan_place place = {.at = {.ranks = ranks, .nodes = 1, .locals = ranks},
-                                            .is_discrete = true};
+                                            .is_discrete = true,
+                                            .stays_on_device = over_nccl};
     bool has_weights;
     kt_ok(open_conf("MODEL=gpt2-nano BATCH_SIZE=1 GLOBAL_BATCH=2", &conf));
     kt_ok(config_map_dims(conf, &dims, &has_weights));
@@ -157,7 +158,8 @@ static void scratch_and_estimates_are_planned(void **state)
     (void)state;
     struct dev_info info;
     struct dev *dev = NULL;
-    struct memory_plan one = plan_of(1), two = plan_of(2);
+    struct memory_plan one = plan_of(1, true), two = plan_of(2, false), nccl = plan_of(2, true);
+    int64_t gathered = nccl.device[MEMORY_PLAN_WORKSPACE] - two.device[MEMORY_PLAN_WORKSPACE];
     runtime.devices_n = 1;
     kt_ok(dev_cuda_open(0, false, &dev));
     dev_info(dev, &info);
@@ -166,6 +168,9 @@ static void scratch_and_estimates_are_planned(void **state)
     assert_true(one.device[MEMORY_PLAN_LIBRARIES] > 0 && one.host[MEMORY_PLAN_LIBRARIES] > 0);
     assert_int_equal(one.device[MEMORY_PLAN_COMM_ESTIMATE], 0);
     assert_true(two.device[MEMORY_PLAN_COMM_ESTIMATE] > info.scratch_bytes);
+    /* the losses of both ranks, on the device and beside it */
+    assert_true(gathered >= 2 * 4 * 64 &&
+                gathered == nccl.host[MEMORY_PLAN_WORKSPACE] - two.host[MEMORY_PLAN_WORKSPACE]);
 }
 
 /* What a GPU of 8 GiB cannot hold is refused before any of it is taken, with what it can hold. */

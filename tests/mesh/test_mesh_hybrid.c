@@ -108,7 +108,7 @@ static void test_memory(void **state)
     struct trial full = trial_with(MODEL_TASK_LM, 4, 2, LAYOUT_SHARD_FULL, 0);
     struct step_memory half;
     full.config.global_samples = 4;
-    assert_int_equal(step_plan(&full.config, 0, 2, false, &half), ST_OK);
+    assert_int_equal(step_plan(&full.config, &(struct step_place){.ranks = 2}, &half), ST_OK);
     hybrid = trial_run(&hybrid, 2, 2);
     assert_in_range(hybrid.memory.store.params, half.store.params, half.store.params * 5 / 4);
     assert_in_range(hybrid.memory.store.grads, half.store.grads, half.store.grads * 5 / 4);

@@ -115,6 +115,23 @@ enum status comm_nccl_open_end(struct comm_ctx *ctx, const void *addresses, cons
 
 /* ---- memory ---- */
 
+/* ncclMemAlloc rounds up; the log says by how much, as far as other processes allow. */
+static bool take_memory(const struct nccl_lib *nccl, struct dev *dev, int64_t bytes, void **out)
+{
+    struct dev_info before, after;
+    char asked[32], took[32];
+    dev_info(dev, &before);
+    if (nccl->ncclMemAlloc(out, (size_t)bytes) != NCCL_SUCCESS)
+        return false;
+    dev_info(dev, &after);
+    if (before.free_bytes >= after.free_bytes && after.free_bytes >= 0)
+        LOG_DEBUG(
+            "NCCL's allocator: %s asked for, %s taken",
+            text_format_bytes(asked, sizeof asked, (double)bytes),
+            text_format_bytes(took, sizeof took, (double)(before.free_bytes - after.free_bytes)));
+    return true;
+}
+
 /* Memory that NCCL has allocated and knows can be read and written by other GPUs and by the network
  * directly. Where the library has none, comm.c takes ordinary device memory. */
 enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
@@ -127,7 +144,7 @@ enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out
     if ((memory = calloc(1, sizeof *memory)) == NULL)
         return FAIL(ST_RETRY, "out of memory: a list of NCCL's memory");
     TRY(dev_make_current(ctx->config.dev));
-    bool is_taken = nccl->ncclMemAlloc(&memory->data, (size_t)bytes) == NCCL_SUCCESS;
+    bool is_taken = take_memory(nccl, ctx->config.dev, bytes, &memory->data);
     enum status st = is_taken ? dev_adopt(ctx->config.dev, memory->data, (size_t)bytes) : ST_OK;
     if (!is_taken || st != ST_OK) {
         if (is_taken)

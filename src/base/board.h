@@ -128,6 +128,7 @@ struct board_call {
     int64_t sequence;   /* of that collective, else of the last one that ended */
     int64_t entered_ms; /* clock_ms */
     int64_t left_ms;    /* clock_ms: when the last one ended, in any generation; 0: none yet */
+    int64_t stuck_ms;   /* clock_ms: as in comm_activity; 0: not */
     int64_t published_ms;
     int64_t refused; /* connections without the job's key that it has closed */
 };

@@ -155,9 +155,35 @@ static enum status check_shard(const struct conf *conf)
                      "set COMPRESS=none, or SHARD=full");
 }
 
+/* check_comm_graph — what leaves no CUDA graph, or no NCCL calls on the device. BACKEND=auto may
+ * find that NCCL is missing; the step says so then. */
+static enum status check_comm_graph(const struct conf *conf)
+{
+    int64_t backend = conf_i64(conf, CONF_BACKEND);
+    if (conf_i64(conf, CONF_COMM_GRAPH) == 0)
+        return ST_OK;
+    if (backend != CONF_BACKEND_AUTO && backend != CONF_BACKEND_NCCL)
+        return fail_pair(conf, CONF_COMM_GRAPH, "is for NCCL, not", CONF_BACKEND,
+                         "use BACKEND=auto or nccl, or COMM_GRAPH=0");
+    if (conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU)
+        return fail_pair(conf, CONF_COMM_GRAPH, "is for GPUs, not", CONF_DEVICE,
+                         "set COMM_GRAPH=0");
+    if (conf_i64(conf, CONF_CUDA_GRAPH) == CONF_CUDA_GRAPH_OFF)
+        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_CUDA_GRAPH,
+                         "there is no graph that collectives could be in: set COMM_GRAPH=0");
+    if (conf_i64(conf, CONF_CUDA_TIMES) != 0)
+        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_CUDA_TIMES,
+                         "times are taken without graphs: set COMM_GRAPH=0");
+    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
+        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_COMPRESS,
+                         "the host compresses gradients between collectives: use one of the two");
+    return ST_OK;
+}
+
 enum status conf_rules_check(const struct conf *conf)
 {
     TRY(check_shard(conf));
+    TRY(check_comm_graph(conf));
     TRY(check_nodes(conf));
     TRY(check_precision(conf));
     TRY(check_reduction(conf));

@@ -27,7 +27,7 @@ enum status dev_cuda_event_record(struct stream *s, struct dev_event **event)
         TRY(create(s->head.dev, event));
     (*event)->stream = s;
     (*event)->number = 0;
-    if (s->graphs)
+    if (dev_cuda_graph_gathers(s))
         return dev_cuda_graph_record(s, *event);
     CUDA_CHECK(cudaEventRecord((*event)->event, s->stream));
     return ST_OK;

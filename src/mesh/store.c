@@ -137,7 +137,6 @@ enum status store_stream_wait(struct store *s, struct comm_ticket ticket)
 {
     if (!comm_stays_on_device(s->c.comm))
         return store_wait(s, ticket);
-    TRY(dev_flush(s->c.stream));
     return comm_wait_on(s->c.comm, ticket, s->c.stream);
 }
 

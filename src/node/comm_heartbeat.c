@@ -28,6 +28,7 @@ static void read_comm(struct comm_heartbeat *heartbeat, struct board_call *call)
     comm_activity(heartbeat->comm, &now);
     text_copy(call->call, sizeof call->call, now.call);
     call->sequence = now.sequence;
+    call->stuck_ms = now.stuck_ms;
     call->entered_ms = now.call[0] ? now.entered_ms : 0;
     if (!now.call[0] && now.entered_ms > heartbeat->left_ms)
         heartbeat->left_ms = now.entered_ms;

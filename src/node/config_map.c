@@ -169,6 +169,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->optim = optim_of(conf);
     out->recompute = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
+    out->comm_graph = conf_i64(conf, CONF_COMM_GRAPH) != 0;
     out->is_timed = conf_i64(conf, CONF_CUDA_TIMES) != 0;
     out->is_eager = conf_i64(conf, CONF_CUDA_GRAPH) == CONF_CUDA_GRAPH_OFF || out->is_timed;
     out->dropout = (float)conf_f64(conf, CONF_DROPOUT);

@@ -61,7 +61,9 @@ int64_t watchdog_last_sign_ms(int64_t heartbeat_ms, const struct board_call *cal
 {
     if (!call)
         return heartbeat_ms;
-    int64_t in_call_ms = call->call[0] ? call->published_ms : call->left_ms;
+    int64_t in_call_ms = !call->call[0]       ? call->left_ms
+                         : call->stuck_ms > 0 ? call->stuck_ms
+                                              : call->published_ms;
     return in_call_ms > heartbeat_ms ? in_call_ms : heartbeat_ms;
 }
 

@@ -51,8 +51,8 @@ int64_t watchdog_limit_ms(const struct watchdog *watchdog, enum board_phase phas
 bool watchdog_check(struct watchdog *watchdog, int64_t now_ms, int64_t heartbeat_ms,
                     enum board_phase phase, int64_t *silent_ms_out);
 /* watchdog_last_sign_ms — the last sign of life, the latest of: the heartbeat; the comm heartbeat
- * while the worker is in a collective; the end of its last collective. call NULL: no comm
- * heartbeat. */
+ * while the worker is in a collective (where the thread that watches it is inside one function of
+ * CUDA or NCCL, when it went in); the end of its last collective. call NULL: no comm heartbeat. */
 int64_t watchdog_last_sign_ms(int64_t heartbeat_ms, const struct board_call *call);
 /* watchdog_is_frozen — after watchdog_check: is the last comm heartbeat, published at published_ms,
  * older than limit_ms? */

@@ -56,10 +56,11 @@ static enum status write_nan(struct step *s, const struct pass *p)
 
 /* ---- counts ---- */
 
-enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_N };
+enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_GRAPHS, SUM_N };
 
+/* is_usual: this rank's work is that of every step, so graphs of it can hold the collectives. */
 static enum status counts_begin(struct step *s, const struct batch *batch, enum status checked,
-                                struct comm_ticket *ticket)
+                                bool is_usual, struct comm_ticket *ticket)
 {
     struct batch_counts counts = {0};
     batch_count(batch, &counts);
@@ -67,6 +68,7 @@ static enum status counts_begin(struct step *s, const struct batch *batch, enum 
     s->sums[SUM_STARTS] = (double)counts.starts;
     s->sums[SUM_ENDS] = (double)counts.ends;
     s->sums[SUM_REFUSED] = checked != ST_OK;
+    s->sums[SUM_GRAPHS] = is_usual && comm_graph_is_ready(s->config.comm);
     return store_all_reduce_begin(s->store, s->sums, SUM_N, ticket);
 }
 
@@ -80,6 +82,15 @@ static enum status counts_end(struct step *s, struct comm_ticket ticket)
                                   .ends = (int64_t)s->sums[SUM_ENDS]};
     batch_scales(step_task(s), &counts, &s->scale, &s->scale_end);
     return ST_OK;
+}
+
+/* graphs_begin — from here to the update all ranks submit collectives in the same way (comm.h), and
+ * ask for the same work in every step: parameters are current, and no update is deferred any
+ * more. */
+static enum status graphs_begin(struct step *s)
+{
+    struct comm *comm = s->config.comm;
+    return comm_graph_begin(comm, s->sums[SUM_GRAPHS] == comm_place(comm)->ranks);
 }
 
 /* ---- gradients ---- */
@@ -119,6 +130,8 @@ static enum status head(struct step *s, struct pass *p, bool is_last,
     p->scale = (float)(s->scale * factor);
     p->scale_end = (float)(s->scale_end * factor);
     TRY(step_unshard_head(s));
+    if (!p->accumulate && counts)
+        TRY(graphs_begin(s));
     TRY(store_prepare_grad(s->store, s->table.units_n - 1));
     p->embedding_grad_ready = is_last ? store_embedding_grad_ready : NULL;
     p->embedding_grad_ready_arg = s->store;
@@ -244,14 +257,14 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
         struct status_saved saved;
         status_save(&saved);
         /* The other ranks need not wait for their deadline. */
-        if (counts_begin(s, batch, checked, &counts) == ST_OK)
+        if (counts_begin(s, batch, checked, false, &counts) == ST_OK)
             (void)store_wait(s->store, counts);
         status_restore(&saved);
         return checked;
     }
     if (s->is_async)
         TRY(step_async_begin(s, lr, step_i));
-    TRY(counts_begin(s, batch, checked, &counts));
+    TRY(counts_begin(s, batch, checked, !inject_nan, &counts));
     TRY(scaled_gradients(s, batch, step_i, inject_nan, &counts, r));
     s->lap_ns = clock_ns();
     if (!isfinite(r->loss) || !isfinite(r->grad_norm))

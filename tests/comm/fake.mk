@@ -8,10 +8,12 @@ $(BUILD)/tests/unit/test_nvml $(BUILD)/tests/unit/test_gpu_stats: $(FAKE_NVML)
 FAKE_NCCL := $(foreach k,nccl nccl_old nccl_lacks,$(BUILD)/tests/comm/$(k)/libnccl.so.2)
 $(BUILD)/tests/comm/nccl_old/libnccl.so.2: FAKE_AS := -DFAKE_VERSION=21403
 $(BUILD)/tests/comm/nccl_lacks/libnccl.so.2: FAKE_AS := -DFAKE_LACKS
-$(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h tests/comm/fake_nccl_sum.h
+$(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h tests/comm/fake_nccl_sum.h tests/comm/fake_nccl_calls.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN)) $(FAKE_AS) -o $@ $< -pthread
-$(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_nccl_async $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_device: $(FAKE_NCCL)
+$(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_nccl_async $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_device $(BUILD)/tests/mesh/test_mesh_decide \
+$(BUILD)/tests/mesh/test_sparse_embed: $(FAKE_NCCL)
+$(BUILD)/tests/cuda/test_comm_graph_cuda: $(FAKE_NCCL)
 
 # NVIDIA's own nccl.h, where it is installed beside CUDA's headers: tests/comm/test_nccl_header.c compares.
 NCCL_HEADER := $(if $(HAS_CUDA),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/local/cuda/include/nccl.h /usr/include/nccl.h)))

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "dev/dev.h"
 #include "kernels/cuda.h"
 #include "fake_nccl.h"
@@ -38,7 +39,7 @@ struct fake_device_work {
     char *own;       /* freed afterwards */
     size_t bytes;
     int byte;
-    _Alignas(16) char args[512];
+    _Alignas(16) char args[1024]; /* rope_table has its frequencies among them */
 };
 struct fake_device_stream {
     struct stream_head head;
@@ -60,6 +61,8 @@ static struct {
     struct fake_device_stream *closed;
     atomic_int left_sms;     /* of dev_leave_sms */
     atomic_int high_n;       /* streams of high priority that were opened */
+    atomic_int query_hangs;  /* queries do not return until it is 0, as in a broken driver */
+    atomic_int hanging_n;    /* threads in such a query */
     _Atomic int64_t carried; /* bytes copied between the two memories */
 } fake_device = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -213,7 +216,7 @@ static enum status fake_device_stream_open(struct dev *dev, struct stream **out)
 {
     struct fake_device_stream *s = calloc(1, sizeof *s);
     s->head.dev = dev;
-    s->fake = (struct fake_stream){fake_device_post, fake_device_advance};
+    s->fake = (struct fake_stream){.post = fake_device_post, .advance = fake_device_advance};
     pthread_mutex_init(&s->mutex, NULL);
     *out = (struct stream *)(void *)s;
     return ST_OK;
@@ -331,14 +334,23 @@ static bool fake_device_has_reached(struct fake_device_stream *s, int64_t positi
     pthread_mutex_unlock(&s->mutex);
     return s->finished >= position;
 }
+static void fake_device_query_begins(void)
+{
+    atomic_fetch_add(&fake_device.hanging_n, 1);
+    while (atomic_load(&fake_device.query_hangs))
+        clock_sleep_us(200);
+    atomic_fetch_sub(&fake_device.hanging_n, 1);
+}
 static enum status fake_device_stream_query(struct stream *stream, bool *out)
 {
+    fake_device_query_begins();
     struct fake_device_stream *s = fake_device_of(stream);
     *out = fake_device_has_reached(s, s->posted);
     return ST_OK;
 }
 static enum status fake_device_event_query(struct dev_event *event, bool *out)
 {
+    fake_device_query_begins();
     *out = fake_device_has_reached(event->stream, event->position);
     return ST_OK;
 }
@@ -367,6 +379,34 @@ static enum status fake_device_gather_nothing(struct stream *s)
 {
     (void)s;
     return ST_OK;
+}
+
+/* No calls within gathered work: tests of COMM_GRAPH run on tests/cuda/streams.h. */
+static enum status fake_device_calls_open(struct stream *s, const struct dev_calls *calls)
+{
+    (void)s, (void)calls;
+    return FAIL(ST_BUG, "the tests' device captures no graphs");
+}
+static void fake_device_calls_close(struct stream *s) { (void)s; }
+static enum status fake_device_calls_begin(struct stream *s, bool is_agreed)
+{
+    (void)is_agreed;
+    return fake_device_calls_open(s, NULL);
+}
+static enum status fake_device_calls_end(struct stream *s, bool *is_ready_out)
+{
+    return fake_device_calls_begin(s, *is_ready_out);
+}
+static enum status fake_device_call_add(struct stream *s, const struct dev_call *call,
+                                        uint64_t *number_out)
+{
+    (void)call, (void)number_out;
+    return fake_device_calls_open(s, NULL);
+}
+static enum status fake_device_call_join(struct stream *s, uint64_t number)
+{
+    (void)number;
+    return fake_device_calls_open(s, NULL);
 }
 
 static enum status fake_device_leave_sms(struct stream *s, int sms)
@@ -469,6 +509,12 @@ static const struct dev_async_ops fake_device_async = {
     .graph_begin = fake_device_gather_nothing,
     .leave_sms = fake_device_leave_sms,
     .flush = fake_device_gather_nothing,
+    .calls_open = fake_device_calls_open,
+    .calls_close = fake_device_calls_close,
+    .calls_begin = fake_device_calls_begin,
+    .calls_end = fake_device_calls_end,
+    .call_add = fake_device_call_add,
+    .call_join = fake_device_call_join,
     .read_async = fake_device_copy,
     .times_begin = fake_device_gather_nothing,
     .times_step = fake_device_gather_nothing,

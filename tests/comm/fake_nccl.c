@@ -9,6 +9,10 @@
  *     a group begin together.
  * It is strict: counts, types, buffers outside of the device, two streams for one communicator, a
  * call after ncclCommFinalize, ncclCommDestroy before that is done: all count as misuse.
+ * Calls can be captured. That is a property of a call that all ranks must share: each takes part
+ * with the same capture, by number, or each with none; else the communicator gets an error and it
+ * counts as misuse. A communicator ends only when no graph refers to it. Two threads in one
+ * communicator at a time are misuse.
  * ncclCommAbort waits for the streams of its communicator, as the real one waits for the device.
  * Sums are added in a binary tree over the ranks. FAKE_VERSION and FAKE_LACKS make libraries that
  * are too old or lack a function. */
@@ -42,6 +46,7 @@ struct op {
     int type, peer;
     struct fake_stream *stream;
     int is_done;
+    int captured; /* the number of its capture; 0: it is in no graph */
 };
 
 /* The calls of a group, or one call: one piece of work on the stream. */
@@ -65,6 +70,8 @@ typedef struct ncclComm {
     struct launch *first;       /* on a stream */
     struct fake_stream *stream; /* of the first call, and of all others */
     struct ncclComm *next_grouped;
+    int captures_n, graphs_n; /* graphs_n: captured calls in graphs that exist */
+    atomic_int users;         /* threads inside */
 } * ncclComm_t;
 
 struct world {
@@ -117,6 +124,22 @@ API int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, n
 API int ncclSend(const void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream);
 API int ncclRecv(void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream);
 
+static int misused(void)
+{
+    atomic_fetch_add(&knobs.misused_n, 1);
+    return INVALID_USAGE;
+}
+
+/* ALONE — until the end of the block no other thread may call a function of the communicator. */
+static void step_out(ncclComm_t *comm) { atomic_fetch_sub(&(*comm)->users, 1); }
+static ncclComm_t step_in(ncclComm_t comm)
+{
+    if (atomic_fetch_add(&comm->users, 1) > 0)
+        (void)misused();
+    return comm;
+}
+#define ALONE(comm) __attribute__((cleanup(step_out))) ncclComm_t alone_ = step_in(comm)
+
 /* ---- memory, numbers ---- */
 
 static char *at(const void *address)
@@ -134,8 +157,8 @@ static int is_message(const struct op *op) { return op->kind == SEND || op->kind
 /* The first collective of this rank that is not done, if its turn has come; NULL: none. */
 static struct op *first_collective(const struct ncclComm *comm)
 {
-    for (struct launch *l = comm->first; l && l->is_begun; l = l->next)
-        for (int i = 0; i < l->ops_n; i++)
+    for (struct launch *l = comm->first; l; l = l->next)
+        for (int i = 0; l->is_begun && i < l->ops_n; i++)
             if (!is_message(&l->op[i]) && !l->op[i].is_done)
                 return &l->op[i];
     return NULL;
@@ -195,7 +218,9 @@ static int run_collective(struct world *w)
             return 0;
     for (int r = 1; r < w->n; r++)
         if (op[r]->kind != op[0]->kind || op[r]->n != op[0]->n || op[r]->type != op[0]->type ||
-            op[r]->peer != op[0]->peer) {
+            op[r]->peer != op[0]->peer || op[r]->captured != op[0]->captured) {
+            if (op[r]->captured != op[0]->captured)
+                (void)misused();
             fail_world(w, INVALID_USAGE);
             return 0;
         }
@@ -265,6 +290,54 @@ static int run_launch(void *arg)
     }
     pthread_mutex_unlock(&mutex);
     return left == 0;
+}
+
+/* ---- graphs ---- */
+
+/* A launch of a graph comes to a captured call. */
+static void *begin_captured(void *arg)
+{
+    const struct launch *captured = arg;
+    size_t bytes = sizeof *captured + (size_t)captured->ops_n * sizeof(struct op);
+    struct launch *l = malloc(bytes), **link;
+    pthread_mutex_lock(&mutex);
+    memcpy(l, captured, bytes);
+    l->next = NULL;
+    for (link = &l->comm->first; *link; link = &(*link)->next)
+        continue;
+    *link = l;
+    pthread_mutex_unlock(&mutex);
+    return l;
+}
+
+static int run_captured(void *arg)
+{
+    const struct launch *l = arg;
+    if (atomic_load(&knobs.lost_rank) == l->comm->rank + 1 && !l->comm->is_aborted)
+        return 0;
+    return run_launch(arg);
+}
+
+static void drop_captured(void *arg)
+{
+    struct launch *captured = arg;
+    pthread_mutex_lock(&mutex);
+    captured->comm->graphs_n--;
+    pthread_mutex_unlock(&mutex);
+    free(captured);
+}
+
+/* Puts a launch on its stream, or into the graph that is captured there. */
+static void put_on(struct fake_stream *stream, struct launch *l)
+{
+    int is_capturing = stream->capturing && stream->capturing(stream);
+    if ((l->op[0].captured > 0) != is_capturing)
+        (void)misused(); /* the capture has begun or ended before NCCL was asked for its state */
+    if (l->op[0].captured > 0)
+        stream->capture(stream,
+                        (struct fake_stream_work){l, begin_captured, run_captured, drop_captured});
+    else
+        stream->post(stream, run_launch, l);
 }
 
 /* ---- communicators ---- */
@@ -348,6 +421,12 @@ static struct launch *take_pending(ncclComm_t comm)
     l->comm = comm;
     l->ops_n = comm->pending_n;
     memcpy(l->op, comm->pending, bytes);
+    if (l->op[0].captured > 0) {
+        comm->graphs_n++;
+        comm->pending_n = 0;
+        atomic_fetch_add(&knobs.captured_n, 1);
+        return l;
+    }
     for (; *link; link = &(*link)->next)
         under_way++;
     *link = l;
@@ -384,12 +463,13 @@ static int is_quiescent(const struct world *w)
 int ncclCommGetAsyncError(ncclComm_t comm, int *result)
 {
     struct launch *l = NULL;
+    ALONE(comm);
     pthread_mutex_lock(&mutex);
     atomic_fetch_add(&knobs.polled_n, 1);
     int is_open = comm->world->joined == comm->world->n &&
                   (!atomic_load(&knobs.is_lazy) || is_connected(comm));
     if (comm->is_finalized)
-        comm->is_busy = !is_quiescent(comm->world);
+        comm->is_busy = !is_quiescent(comm->world) || comm->graphs_n > 0;
     else if (comm->is_busy && is_open && ++comm->polls >= POLLS) {
         comm->is_busy = comm->polls = 0;
         l = take_pending(comm);
@@ -397,7 +477,7 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *result)
     *result = comm->result != SUCCESS ? comm->result : comm->is_busy ? IN_PROGRESS : SUCCESS;
     pthread_mutex_unlock(&mutex);
     if (l)
-        comm->stream->post(comm->stream, run_launch, l);
+        put_on(comm->stream, l);
     return SUCCESS;
 }
 
@@ -417,10 +497,12 @@ static void leave(ncclComm_t comm)
     free(comm);
 }
 
-static int misused(void)
+static int is_referred_to(ncclComm_t comm)
 {
-    atomic_fetch_add(&knobs.misused_n, 1);
-    return INVALID_USAGE;
+    pthread_mutex_lock(&mutex);
+    int graphs_n = comm->graphs_n;
+    pthread_mutex_unlock(&mutex);
+    return comm->stream->advance(comm->stream) + graphs_n > 0;
 }
 
 int ncclCommAbort(ncclComm_t comm)
@@ -429,7 +511,7 @@ int ncclCommAbort(ncclComm_t comm)
     comm->is_aborted = 1;
     pthread_mutex_unlock(&mutex);
     atomic_fetch_add(&knobs.aborted_n, 1);
-    for (int tries = 0; comm->stream && comm->stream->advance(comm->stream) > 0; tries++) {
+    for (int tries = 0; comm->stream && is_referred_to(comm); tries++) {
         usleep(100);
         if (tries == 100000) {
             fprintf(stderr, "# ncclCommAbort waits for the device without end\n");
@@ -493,108 +575,4 @@ int ncclCommDeregister(ncclComm_t comm, void *handle)
     return SUCCESS;
 }
 
-/* ---- calls ---- */
-
-int ncclGroupStart(void)
-{
-    group_depth++;
-    return SUCCESS;
-}
-
-int ncclGroupEnd(void)
-{
-    if (--group_depth > 0)
-        return SUCCESS;
-    for (ncclComm_t comm = grouped; comm; comm = comm->next_grouped)
-        comm->is_busy = 1;
-    grouped = NULL;
-    return IN_PROGRESS;
-}
-
-static int is_inside(const struct op *op, const void *data, size_t n)
-{
-    const char *p = data;
-    return p >= knobs.base && p + n * bytes_of(op->type) <= knobs.base + knobs.bytes;
-}
-
-/* The arguments of a call, as the real library checks them, and more. */
-static int is_right(const struct ncclComm *comm, const struct op *op)
-{
-    size_t ranks = (size_t)comm->world->n;
-    int is_root = op->peer == comm->rank,
-        is_sum = op->kind == ALL_REDUCE || op->kind == REDUCE || op->kind == REDUCE_SCATTER;
-    size_t in_n = op->kind == REDUCE_SCATTER ? op->n * ranks : op->n,
-           out_n = op->kind == ALL_GATHER ? op->n * ranks : op->n;
-    int has_in = op->kind != RECV && (op->kind != BROADCAST || is_root),
-        has_out = op->kind != SEND && (op->kind != REDUCE || is_root);
-    if (op->n == 0 || op->stream == NULL || op->peer < 0 || op->peer >= comm->world->n)
-        return 0;
-    if (is_sum ? op->type != 7 && op->type != 8 && op->type != 9 : op->type != 1)
-        return 0;
-    if (comm->stream != NULL && comm->stream != op->stream)
-        return 0;
-    return (!has_in || is_inside(op, op->in, in_n)) && (!has_out || is_inside(op, op->out, out_n));
-}
-
-static int say(ncclComm_t comm, struct op op)
-{
-    int refusal = atomic_exchange(&knobs.refuses_next, 0);
-    if (refusal != 0)
-        return refusal;
-    pthread_mutex_lock(&mutex);
-    int result = comm->result, is_misused = result != SUCCESS || comm->is_busy ||
-                                            comm->is_finalized || comm->pending_n == OPS ||
-                                            !is_right(comm, &op);
-    if (!is_misused) {
-        comm->pending[comm->pending_n++] = op;
-        comm->stream = op.stream;
-    }
-    if (!is_misused && group_depth == 0) {
-        comm->is_busy = 1;
-    } else if (!is_misused && grouped != comm) {
-        comm->next_grouped = grouped;
-        grouped = comm;
-    }
-    pthread_mutex_unlock(&mutex);
-    if (result != SUCCESS)
-        return result;
-    if (is_misused) {
-        atomic_fetch_add(&knobs.misused_n, 1);
-        return INVALID_ARGUMENT;
-    }
-    return comm->rank % 2 == 0 ? IN_PROGRESS : SUCCESS; /* SUCCESS must not be relied on */
-}
-
-int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
-                  void *stream)
-{
-    return op != 0 ? misused() : say(comm, (struct op){ALL_REDUCE, in, out, n, type, 0, stream, 0});
-}
-int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, ncclComm_t comm,
-               void *stream)
-{
-    return op != 0 ? misused() : say(comm, (struct op){REDUCE, in, out, n, type, root, stream, 0});
-}
-int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, ncclComm_t comm,
-                      void *stream)
-{
-    return op != 0 ? misused()
-                   : say(comm, (struct op){REDUCE_SCATTER, in, out, n, type, 0, stream, 0});
-}
-int ncclAllGather(const void *in, void *out, size_t n, int type, ncclComm_t comm, void *stream)
-{
-    return say(comm, (struct op){ALL_GATHER, in, out, n, type, 0, stream, 0});
-}
-int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, ncclComm_t comm,
-                  void *stream)
-{
-    return say(comm, (struct op){BROADCAST, in, out, n, type, root, stream, 0});
-}
-int ncclSend(const void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream)
-{
-    return say(comm, (struct op){SEND, data, NULL, n, type, peer, stream, 0});
-}
-int ncclRecv(void *data, size_t n, int type, int peer, ncclComm_t comm, void *stream)
-{
-    return say(comm, (struct op){RECV, NULL, data, n, type, peer, stream, 0});
-}
+#include "fake_nccl_calls.h"

@@ -190,16 +190,21 @@ static void the_clock_starts_when_the_call_could(void **state)
 static atomic_int how;
 enum { MISSING, LAZY, HANGS, ABORTED, HOWS };
 
-/* The stream that waits goes on, and the failure names the call, in every way to see it. */
-static void see_under_way(struct suite_rank *me, struct beside *b)
+static void see_all_reduce(struct suite_rank *me)
 {
     struct comm_activity activity = {0};
-    CHECK_OK(comm_wait_on(me->comm, b->ticket[0], b->stream));
     for (int i = 0; i < 5000 && strcmp(activity.call, "all_reduce") != 0; i++) {
         comm_activity(me->comm, &activity);
         clock_sleep_us(200);
     }
     CHECK(strcmp(activity.call, "all_reduce") == 0, "'%s'", activity.call);
+}
+
+/* The stream that waits goes on, and the failure names the call, in every way to see it. */
+static void see_under_way(struct suite_rank *me, struct beside *b)
+{
+    CHECK_OK(comm_wait_on(me->comm, b->ticket[0], b->stream));
+    see_all_reduce(me);
 }
 
 static void see_failure(struct suite_rank *me, struct beside *b)
@@ -309,6 +314,67 @@ static void two_communicators_hang(void **state)
     check_clean();
 }
 
+/* ---- the watchdog itself ---- */
+
+/* Is the rank seen in the call, and since when is its watchdog inside CUDA? */
+static int64_t stuck_since(struct suite_rank *me)
+{
+    struct comm_activity activity;
+    comm_activity(me->comm, &activity);
+    return strcmp(activity.call, "all_reduce") == 0 ? activity.stuck_ms : 0;
+}
+
+static atomic_int is_host; /* the call's buffers lie in host memory */
+
+/* A call hangs. While the watchdog looks, it is never inside CUDA for long. Then its query of an
+ * event or a stream does not return: the time from then on is told, and does not change. */
+static void stuck_rank(struct suite_rank *me)
+{
+    static float host[SUITE_RANKS_MAX][ELEMS];
+    struct beside b = beside_open(me);
+    int64_t since_ms, longest_ms = 0;
+    bool is_first = me->place.rank == 0;
+    if (atomic_load(&is_host))
+        b.x[0] = (struct tensor){host[me->place.rank], DTYPE_F32};
+    CHECK_OK(comm_barrier(me->comm));
+    pthread_barrier_wait(&me->job->line_up);
+    atomic_store(&knobs->hangs, 1);
+    beside_begin(me, &b, 0);
+    see_all_reduce(me);
+    for (int i = 0; i < 200; i++, clock_sleep_ms(1)) {
+        since_ms = stuck_since(me);
+        longest_ms =
+            since_ms > 0 && clock_ms() - since_ms > longest_ms ? clock_ms() - since_ms : longest_ms;
+    }
+    CHECK(longest_ms < harness_patience_ms(150), "%lld ms in a query", (long long)longest_ms);
+    pthread_barrier_wait(&me->job->line_up);
+    if (is_first)
+        atomic_store(&fake_device.query_hangs, 1);
+    for (int i = 0; i < 20000 && atomic_load(&fake_device.hanging_n) < me->place.ranks; i++)
+        clock_sleep_ms(1);
+    since_ms = stuck_since(me);
+    clock_sleep_ms(300);
+    CHECK(since_ms > 0 && stuck_since(me) == since_ms && clock_ms() - since_ms >= 300,
+          "since %lld, %lld ms ago", (long long)since_ms, (long long)(clock_ms() - since_ms));
+    pthread_barrier_wait(&me->job->line_up);
+    if (is_first)
+        atomic_store(&fake_device.query_hangs, 0);
+    CHECK(comm_wait(me->comm, b.ticket[0]) == ST_PEER, "%s", status_message());
+    CHECK(stuck_since(me) == 0, "in no call, but stuck");
+    pthread_barrier_wait(&me->job->line_up);
+    dev_stream_close(b.stream);
+}
+static void a_stuck_watchdog_is_seen(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&is_host, i);
+        suite_run_late(&suite_nccl, 1, 2, 2500, stuck_rank);
+        atomic_store(&knobs->hangs, 0);
+        check_clean();
+    }
+}
+
 /* ---- closing, memory ---- */
 
 /* One rank closes without the others: it does not wait for them, and aborts. */
@@ -368,6 +434,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_host_runs_ahead),
+        cmocka_unit_test(a_stuck_watchdog_is_seen),
         cmocka_unit_test(the_host_is_done_before_others_begin),
         cmocka_unit_test(a_first_call_connects),
         cmocka_unit_test(the_clock_starts_when_the_call_could),

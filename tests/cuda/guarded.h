@@ -11,7 +11,11 @@
 #include "dev/library.h"
 #include "kernels/column.h"
 #include "tests/cuda/fake_blas.h"
+#ifdef GUARDED_STREAMS /* streams that run beside each other, without checks of memory */
+#include "tests/cuda/streams.h"
+#else
 #include "tests/cuda/runtime.h"
+#endif
 #include "tests/emu/emu_control.h"
 
 /* Named here, so that the linker takes the emulation's launchers before nvcc's. */

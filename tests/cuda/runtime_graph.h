@@ -49,9 +49,10 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
     RUNTIME_ONE();
-    (void)flags;
     RUNTIME_CALL("cudaGraphInstantiate");
     RUNTIME_FORBIDDEN();
+    if (flags != 0)
+        return cudaErrorInvalidValue;
     *out = malloc(sizeof **out);
     (*out)->graph = (struct CUgraph_st){malloc(graph->n * sizeof *graph->node), graph->n};
     for (size_t i = 0; i < graph->n; i++) {

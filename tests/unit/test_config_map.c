@@ -88,6 +88,9 @@ static void test_numbers_arrive(void **state)
     assert_true(text.trainer.step.is_eager && !t->step.is_eager);
     struct mapped timed = map("CUDA_TIMES=1 COMM_SMS=16");
     assert_true(timed.trainer.step.comm_sms == 16 && t->step.comm_sms == 0);
+    struct mapped graphs = map("COMM_GRAPH=1");
+    assert_true(graphs.trainer.step.comm_graph && !t->step.comm_graph);
+    conf_close(graphs.conf);
     assert_true(timed.trainer.step.is_timed && timed.trainer.step.is_eager && !t->step.is_timed);
     assert_int_equal(t->resume, TRAINER_RESUME_NEVER);
     assert_true(t->eval_every == 2 && t->checkpoint_every == 4 && t->checkpoint_keep == 9);

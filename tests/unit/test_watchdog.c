@@ -119,6 +119,10 @@ static void test_waiting_for_others(void **state)
     assert_int_equal(watchdog_last_sign_ms(5000, &idle), 5000);
     assert_int_equal(watchdog_last_sign_ms(5000, &waiting), 9000);
     assert_int_equal(watchdog_last_sign_ms(9500, &waiting), 9500);
+    /* what watches the collective on the GPU has not come back from CUDA since then */
+    waiting.stuck_ms = 6000;
+    assert_int_equal(watchdog_last_sign_ms(5000, &waiting), 6000);
+    assert_int_equal(watchdog_last_sign_ms(7000, &waiting), 7000);
     /* it waited there for the others, until then */
     struct board_call out = {.left_ms = 8900, .published_ms = 9000};
     assert_int_equal(watchdog_last_sign_ms(5000, &out), 8900);

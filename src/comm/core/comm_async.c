@@ -2,12 +2,15 @@
  * The queue's thread puts them there in order, and is the watchdog of those under way.
  *
  *   End        an event behind each call. Other streams wait for it (comm_wait_on); this thread
- *              queries it.
+ *              queries it. A call of a launched graph has marks instead (comm_graph.c).
  *   Deadline   the clock of a call starts when the device could start it: all earlier calls are
  *              done, and so is the computation that it follows. Until then only an abort ends it.
  *   Errors     of every communicator with a call under way, also of those that wait their turn.
  *   Failure    the first one ends all calls: the transport aborts its communicators, so that no
  *              stream waits for a rank that is lost.
+ *   Itself     its calls of CUDA and NCCL do not wait. One that does not return is seen from
+ *              outside: comm_activity tells since when. The same for calls that this rank
+ *              executes itself (comm_run.c): those with host buffers, barriers.
  *
  * Must not know what is moved. */
 #include <stdlib.h>
@@ -21,6 +24,7 @@ struct under_way {
     struct comm *comm;
     struct comm_call call;
     struct dev_event *end; /* kept for the next call in this place */
+    uint64_t number;       /* over 0: of the marks of a call in a graph, in place of events */
     bool is_clocked;       /* the device could start it; call.entered_ns is when */
 };
 
@@ -61,13 +65,30 @@ bool comm_async_takes(const struct comm *comm, const struct comm_call *call)
 
 /* ---- the clock of a call ---- */
 
+/* Could the device start it? */
+static enum status could_start(const struct under_way *c, bool *out)
+{
+    if (c->number == 0)
+        return dev_event_query(c->call.event, out);
+    *out = *c->comm->root->graph->began >= c->number;
+    return ST_OK;
+}
+
+static enum status has_ended(const struct under_way *c, bool *out)
+{
+    if (c->number == 0)
+        return dev_event_query(c->end, out);
+    *out = *c->comm->root->graph->ended >= c->number;
+    return ST_OK;
+}
+
 /* Starts the clock of the oldest call when the device could start it; the straggler report sees the
  * call from then on. */
 static enum status start_clock(struct under_way *c)
 {
     bool is_ready = false;
     c->call.entered_ns = clock_ns();
-    TRY(dev_event_query(c->call.event, &is_ready));
+    TRY(could_start(c, &is_ready));
     c->is_clocked = is_ready;
     if (is_ready)
         comm_run_record(c->comm, &c->call, c->call.kind);
@@ -91,6 +112,15 @@ static void end_call(struct comm_async *async, struct under_way *c, bool is_done
 }
 
 /* ---- the watchdog ---- */
+
+static void enters_library(struct comm_root *root)
+{
+    atomic_store_explicit(&root->stuck_ns, clock_ns(), memory_order_relaxed);
+}
+static void leaves_library(struct comm_root *root)
+{
+    atomic_store_explicit(&root->stuck_ns, 0, memory_order_relaxed);
+}
 
 /* Checks of a call in its own name: errors of its communicator, abort, deadline. */
 static enum status check(struct under_way *c, bool is_first)
@@ -129,7 +159,7 @@ static enum status look(struct comm_async *async)
         bool is_done = false;
         if (!c->is_clocked)
             TRY(start_clock(c));
-        TRY(dev_event_query(c->end, &is_done));
+        TRY(has_ended(c, &is_done));
         if (!is_done)
             return check_all(async);
         end_call(async, c, true);
@@ -139,7 +169,7 @@ static enum status look(struct comm_async *async)
 }
 
 /* The first failure of the root: no communicator of it is of use any more. */
-static void fail(struct comm *comm, enum status st)
+void comm_async_fail(struct comm *comm, enum status st)
 {
     comm_run_fail(comm->root, st);
     if (comm->ctx.ops->abort_all != NULL)
@@ -159,9 +189,14 @@ int64_t comm_async_poll(struct comm_root *root)
     struct under_way *c = oldest(async);
     if (c == NULL)
         return 0;
+    enters_library(root);
     enum status st = comm_run_has_failed(root) ? ST_OK : look(async);
     if (st != ST_OK)
-        fail(c->comm, st);
+        comm_async_fail(c->comm, st);
+    if (async->entering != NULL)
+        enters_library(root); /* goes back into it */
+    else
+        leaves_library(root);
     if (comm_run_has_failed(root))
         end_all(async);
     return async->first < async->next ? async->first : 0;
@@ -213,19 +248,41 @@ static enum status enter(struct comm *comm, struct under_way *c)
     return st;
 }
 
+static void place(struct under_way *c, struct comm *comm, const struct comm_call *call)
+{
+    *c = (struct under_way){.comm = comm, .call = *call, .end = c->end};
+    comm_run_number(comm, &c->call);
+    c->call.entered_ns = clock_ns();
+}
+
+void comm_async_adopt(struct comm *comm, const struct comm_call *call, int64_t ticket,
+                      uint64_t number)
+{
+    struct comm_async *async = comm->root->async;
+    struct under_way *c = at(async, ticket);
+    if (comm_run_has_failed(comm->root))
+        return;
+    place(c, comm, call);
+    c->number = number;
+    if (async->first == async->next)
+        async->first = ticket;
+    async->next = ticket + 1;
+    comm_run_add_times(comm, 0, 0, comm->ctx.ops->sent_bytes(&comm->ctx, call));
+}
+
 void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t ticket)
 {
     struct comm_async *async = comm->root->async;
     struct under_way *c = at(async, ticket);
     if (comm_run_has_failed(comm->root))
         return;
-    *c = (struct under_way){.comm = comm, .call = *call, .end = c->end};
-    comm_run_number(comm, &c->call);
-    c->call.entered_ns = clock_ns();
+    place(c, comm, call);
     if (async->first == async->next)
         async->first = async->next = ticket;
     async->entering = c;
+    enters_library(comm->root);
     enum status st = enter(comm, c);
+    leaves_library(comm->root);
     async->entering = NULL;
     comm_run_add_times(comm, 0, 0,
                        atomic_exchange_explicit(&comm->ctx.bytes_sent, 0, memory_order_relaxed));
@@ -235,7 +292,7 @@ void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t tic
     }
     if (c->is_clocked)
         comm_run_record(comm, &c->call, COMM_CALL_NONE);
-    fail(comm, st);
+    comm_async_fail(comm, st);
     end_all(async);
 }
 

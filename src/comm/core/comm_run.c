@@ -59,6 +59,22 @@ void comm_run_number(struct comm *comm, struct comm_call *call)
         call->sequence = ++comm->calls_n, call->recorded = ++comm->root->collectives_n;
 }
 
+/* Where a device executes calls, this thread may be inside its library for good, in a call with
+ * host buffers as well: comm_activity tells since when. Each look of a wait renews it. */
+static void enter_transport(struct comm *comm)
+{
+    if (comm->root->async == NULL)
+        return;
+    comm->ctx.stuck_ns = &comm->root->stuck_ns;
+    atomic_store_explicit(&comm->root->stuck_ns, clock_ns(), memory_order_relaxed);
+}
+static void leave_transport(struct comm *comm)
+{
+    if (comm->ctx.stuck_ns != NULL)
+        atomic_store_explicit(comm->ctx.stuck_ns, 0, memory_order_relaxed);
+    comm->ctx.stuck_ns = NULL;
+}
+
 /* Executes one call: the only place that calls a transport. is_blocking: on the caller's thread;
  * else on the queue thread. */
 static enum status execute(struct comm *comm, struct comm_call *call, bool is_blocking)
@@ -70,6 +86,7 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
     call->entered_ns = clock_ns();
     comm_run_record(comm, call, call->kind);
     ctx->call = call;
+    enter_transport(comm);
     ctx->wait_policy = !is_blocking            ? WAIT_POLICY_SLEEP
                        : comm->root->has_cores ? WAIT_POLICY_SPIN
                                                : WAIT_POLICY_YIELD;
@@ -82,6 +99,7 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
         st = comm->root->staging != NULL ? staging_run(comm->root->staging, ctx, call)
                                          : transport_dispatch(ctx, call);
     ctx->call = NULL;
+    leave_transport(comm);
     comm_run_record(comm, call, COMM_CALL_NONE);
     int64_t ns = clock_ns() - call->entered_ns;
     comm_run_add_times(comm, ns, is_blocking ? ns : 0,
@@ -97,6 +115,10 @@ static _Thread_local const struct comm_root *job_root;
 void comm_run_queued(struct comm_queue_item *item)
 {
     struct comm_root *root = item->comm->root;
+    if (item->number > 0) {
+        comm_async_adopt(item->comm, &item->call, item->ticket, item->number);
+        return;
+    }
     if (item->job == NULL && comm_async_takes(item->comm, &item->call)) {
         comm_async_run(item->comm, &item->call, item->ticket);
         return;
@@ -141,6 +163,7 @@ enum status comm_run(struct comm *comm, struct comm_call call)
 {
     if (job_root == comm->root)
         return execute(comm, &call, false);
+    TRY(comm_graph_leave(comm));
     call.event = take_event(comm->root);
     if (!comm_queue_is_empty(comm->root->queue))
         comm_run_wait(comm, comm_queue_last(comm->root->queue), false);
@@ -154,6 +177,7 @@ enum status comm_run_put(struct comm *comm, struct comm_queue_item *item,
         return comm_run_fail_again(comm->root);
     if (job_root == comm->root)
         return FAIL(ST_BUG, "a job began a call on its own comm: jobs make blocking calls only");
+    TRY(comm_graph_leave(comm));
     if (item->job == NULL)
         item->call.event = take_event(comm->root);
     return comm_queue_put(comm->root->queue, item, &ticket->sequence);

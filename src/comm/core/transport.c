@@ -159,7 +159,9 @@ enum status transport_check(const struct comm_ctx *ctx)
 {
     const struct comm_call *call = ctx->call;
     const struct comm_config *config = &ctx->config;
-    int64_t waited_ns = clock_ns() - call->entered_ns;
+    int64_t now_ns = clock_ns(), waited_ns = now_ns - call->entered_ns;
+    if (ctx->stuck_ns != NULL)
+        atomic_store_explicit(ctx->stuck_ns, now_ns, memory_order_relaxed);
     if (atomic_load_explicit(ctx->closing, memory_order_relaxed))
         return FAIL(ST_PEER, "%s %lld was ended after %.1f s: this rank closes its connections",
                     transport_call_name(call->kind), (long long)call->sequence,

@@ -59,16 +59,21 @@ const char *nccl_lib_version_text(int version, char *out, size_t cap)
     return out;
 }
 
+/* name: with its "=". NULL: it is not set. */
+static const char *variable(const char *name)
+{
+    extern char **environ;
+    for (char **at = environ; at != NULL && *at != NULL; at++)
+        if (strncmp(*at, name, strlen(name)) == 0)
+            return *at + strlen(name);
+    return NULL;
+}
+
 /* A blocking communicator would wait for a missing rank without end, inside the library. NCCL
  * obeys the variable whatever the config asks for. */
 static enum status check_environment(void)
 {
-    extern char **environ;
-    static const char name[] = "NCCL_COMM_BLOCKING=";
-    const char *blocking = NULL;
-    for (char **at = environ; at != NULL && *at != NULL; at++)
-        if (strncmp(*at, name, sizeof name - 1) == 0)
-            blocking = *at + sizeof name - 1;
+    const char *blocking = variable("NCCL_COMM_BLOCKING=");
     if (blocking == NULL || strcmp(blocking, "0") == 0)
         return ST_OK;
     return FAIL(
@@ -76,6 +81,20 @@ static enum status check_environment(void)
         "NCCL_COMM_BLOCKING=%.32s (environment) is refused: with it a call would wait for a "
         "lost rank without end; unset it, or set it to 0",
         blocking);
+}
+
+/* Calls in graphs and others are under way at the same time on one communicator. NCCL orders them
+ * unless the variable forbids it. */
+enum status nccl_lib_check_capture(void)
+{
+    const char *mixing = variable("NCCL_GRAPH_MIXING_SUPPORT=");
+    if (mixing == NULL || strcmp(mixing, "1") == 0)
+        return ST_OK;
+    return FAIL(
+        ST_BAD_SETTING,
+        "NCCL_GRAPH_MIXING_SUPPORT=%.32s (environment) does not go with COMM_GRAPH=1: calls "
+        "inside and outside of graphs share a communicator; unset it, or set COMM_GRAPH=0",
+        mixing);
 }
 
 static void find_memory(void *handle, struct nccl_lib *table)

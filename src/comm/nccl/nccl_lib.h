@@ -93,6 +93,10 @@ enum status nccl_lib_open(const struct nccl_lib **out);
 int nccl_lib_version(void);
 const char *nccl_lib_about(void);
 
+/* nccl_lib_check_capture — ST_BAD_SETTING: the environment forbids calls in CUDA graphs beside
+ * others. Every version from NCCL_VERSION_LEAST on can capture calls. */
+enum status nccl_lib_check_capture(void);
+
 /* nccl_lib_config — the config of a communicator that does not block, in the layout of `version`.
  * max_ctas: how many SMs its kernels may use at most; 0: NCCL chooses. */
 struct nccl_config nccl_lib_config(int version, int max_ctas);

@@ -1,0 +1,470 @@
+/* streams — the calls of the CUDA runtime that src/dev makes, with streams that run beside each
+ * other, for tests of several ranks with a library of collectives. In place of runtime.h, which
+ * runs all streams in the order of calls.
+ *
+ *   streams   each is a queue. Its items run when somebody waits or asks, and on a thread of their
+ *             own; an item may have to wait for other streams or other ranks, and what comes behind
+ *             it waits too
+ *   capture   a graph is nodes and what each waits for. A stream joins a capture by waiting for an
+ *             event of it, and must be joined to the origin again: else the capture fails. What
+ *             CUDA forbids in a capture fails and invalidates it
+ *   graphs    nodes run as soon as those that they wait for are done. A graph lives until its last
+ *             launch has ended
+ * Memory of the device is ordinary memory here; runtime.h checks who touches it. */
+#ifndef CONVOY_TESTS_STREAMS_H
+#define CONVOY_TESTS_STREAMS_H
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "comm/fake_nccl.h"
+
+#define STREAMS_SPACE ((size_t)1 << 36)
+#define STREAMS_FRONTIER 64
+#define STREAMS_PINNED 512
+
+/* The ends of a stream's captured work. */
+struct streams_frontier {
+    int node[STREAMS_FRONTIER], n;
+};
+struct streams_node {
+    int (*run)(void *arg); /* NULL: a library's */
+    void *arg;
+    struct fake_stream_work work;
+    cudaEvent_t external; /* recorded by this node */
+    struct streams_frontier after;
+};
+struct CUgraph_st {
+    struct streams_node *node;
+    int n, uses;
+};
+struct CUgraphExec_st {
+    struct CUgraph_st *graph;
+};
+struct streams_capture {
+    struct streams_capture *next; /* all: events refer to them */
+    struct CUgraph_st *graph;
+    cudaStream_t origin;
+    int is_invalid;
+};
+struct streams_launch { /* of a graph */
+    struct CUgraph_st *graph;
+    int left;
+    char *is_done;
+    void **begun; /* of a library's nodes */
+};
+struct streams_item {
+    int (*run)(void *arg); /* 1: done */
+    void *arg;
+};
+struct CUstream_st {
+    struct fake_stream fake; /* the first: as a library sees the stream */
+    struct CUstream_st *next;
+    struct streams_item *item;
+    long posted, finished, cap; /* items [finished, posted) are left */
+    struct streams_capture *capture;
+    struct streams_frontier frontier;
+    int priority;
+};
+struct CUevent_st {
+    cudaStream_t stream; /* recorded there behind so many items; NULL: never */
+    long position;
+    int external_n; /* launched graphs that have not recorded it yet */
+    struct streams_capture *capture;
+    struct streams_frontier frontier;
+};
+static struct {
+    pthread_mutex_t mutex;
+    char *space;
+    size_t used;
+    struct CUstream_st *streams; /* also those that are destroyed: events refer to them */
+    struct streams_capture *all;
+    void *pinned[STREAMS_PINNED];
+    size_t pinned_bytes[STREAMS_PINNED];
+    int pinned_n, graphs_n, launches, captures, alone, in_graphs;
+    const char *fail_call; /* not NULL: the next capture of a library's calls fails */
+    int nodes_beside;      /* other nodes that ran while a library's node waited */
+} streams = {.mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
+static _Thread_local struct streams_capture *streams_mine;
+static _Thread_local cudaError_t streams_last;
+
+static void streams_leave(int *unused)
+{
+    (void)unused;
+    pthread_mutex_unlock(&streams.mutex);
+}
+#define STREAMS_ONE() \
+    __attribute__((cleanup(streams_leave))) int streams_one_ = pthread_mutex_lock(&streams.mutex)
+
+static cudaError_t streams_error(cudaError_t error) { return streams_last = error; }
+
+/* In a capture of this thread: what CUDA forbids there. */
+static cudaError_t streams_forbidden(void)
+{
+    if (!streams_mine)
+        return cudaSuccess;
+    streams_mine->is_invalid = 1;
+    return streams_error(cudaErrorStreamCaptureUnsupported);
+}
+#define STREAMS_FORBIDDEN()                               \
+    do {                                                  \
+        cudaError_t streams_error_ = streams_forbidden(); \
+        if (streams_error_ != cudaSuccess)                \
+            return streams_error_;                        \
+    } while (0)
+
+/* ---- what runs ---- */
+
+static int streams_advance_all(void)
+{
+    int more = 1, ran = 0;
+    while (more) {
+        more = 0;
+        for (struct CUstream_st *s = streams.streams; s; s = s->next)
+            while (s->finished < s->posted && s->item[s->finished].run(s->item[s->finished].arg)) {
+                s->finished++;
+                more = ran = 1;
+            }
+    }
+    return ran;
+}
+
+static void streams_post(cudaStream_t s, int (*run)(void *arg), void *arg)
+{
+    if (s->posted == s->cap) {
+        s->cap = 2 * s->cap + 256;
+        s->item = realloc(s->item, (size_t)s->cap * sizeof *s->item);
+    }
+    s->item[s->posted++] = (struct streams_item){run, arg};
+}
+
+struct streams_once { /* work that is done when it was run */
+    int (*run)(void *arg);
+    char arg[];
+};
+static int streams_run_once(void *arg)
+{
+    struct streams_once *once = arg;
+    if (once->run(once->arg) != 0)
+        abort();
+    free(once);
+    return 1;
+}
+
+static struct streams_node *streams_add_node(cudaStream_t s)
+{
+    struct CUgraph_st *g = s->capture->graph;
+    g->node = realloc(g->node, (size_t)(g->n + 1) * sizeof *g->node);
+    struct streams_node *node = &g->node[g->n];
+    memset(node, 0, sizeof *node);
+    node->after = s->frontier;
+    s->frontier.node[0] = g->n++;
+    s->frontier.n = 1;
+    return node;
+}
+
+/* Work of a stream: run(arg) later, or in a graph. */
+static void streams_give(cudaStream_t s, int (*run)(void *arg), const void *arg, size_t bytes)
+{
+    if (s->capture) {
+        struct streams_node *node = streams_add_node(s);
+        node->run = run;
+        node->arg = malloc(bytes + 1);
+        memcpy(node->arg, arg, bytes);
+        return;
+    }
+    struct streams_once *once = malloc(sizeof *once + bytes);
+    once->run = run;
+    memcpy(once->arg, arg, bytes);
+    streams_post(s, streams_run_once, once);
+}
+
+/* runtime_device — kernels and products: as emu_control.h says. */
+struct streams_kernel {
+    int (*run)(void *arg);
+    char arg[];
+};
+static int streams_run_kernel(void *arg)
+{
+    struct streams_kernel *k = arg;
+    return k->run(k->arg);
+}
+static int runtime_device(void *stream, int (*run)(void *arg), const void *arg, size_t bytes)
+{
+    STREAMS_ONE();
+    struct streams_kernel *k = malloc(sizeof *k + bytes);
+    k->run = run;
+    memcpy(k->arg, arg, bytes);
+    streams.alone += ((cudaStream_t)stream)->capture == NULL;
+    streams_give(stream, streams_run_kernel, k, sizeof *k + bytes);
+    free(k);
+    return 0;
+}
+
+/* ---- a library of collectives ---- */
+
+static void streams_fake_post(struct fake_stream *fake, int (*run)(void *arg), void *arg)
+{
+    STREAMS_ONE();
+    streams_post((cudaStream_t)(void *)fake, run, arg);
+}
+static int streams_fake_advance(struct fake_stream *fake)
+{
+    STREAMS_ONE();
+    cudaStream_t s = (cudaStream_t)(void *)fake;
+    (void)streams_advance_all();
+    return (int)(s->posted - s->finished);
+}
+static int streams_fake_capturing(struct fake_stream *fake)
+{
+    STREAMS_ONE();
+    return ((cudaStream_t)(void *)fake)->capture != NULL;
+}
+static void streams_fake_capture(struct fake_stream *fake, struct fake_stream_work work)
+{
+    STREAMS_ONE();
+    streams_add_node((cudaStream_t)(void *)fake)->work = work;
+}
+
+/* ---- memory ---- */
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    if (streams.used + bytes + 8192 > STREAMS_SPACE)
+        abort();
+    *out = streams.space + streams.used;
+    streams.used += (bytes + 8191) / 4096 * 4096;
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void *data)
+{
+    STREAMS_FORBIDDEN();
+    (void)data; /* never taken again */
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    STREAMS_ONE();
+    (void)flags;
+    STREAMS_FORBIDDEN();
+    if (streams.pinned_n == STREAMS_PINNED)
+        abort();
+    streams.pinned_bytes[streams.pinned_n] = bytes;
+    return (*out = streams.pinned[streams.pinned_n++] = malloc(bytes)) ? cudaSuccess
+                                                                       : cudaErrorMemoryAllocation;
+}
+/* CUDA waits for the device; here memory that a stream may still write is kept instead. */
+cudaError_t cudaFreeHost(void *data)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    for (int i = 0; i < streams.pinned_n; i++)
+        if (streams.pinned[i] == data) {
+            streams.pinned[i] = streams.pinned[--streams.pinned_n];
+            streams.pinned_bytes[i] = streams.pinned_bytes[streams.pinned_n];
+            for (const struct CUstream_st *s = streams.streams; s; s = s->next)
+                if (s->finished < s->posted)
+                    return cudaSuccess;
+            free(data);
+            return cudaSuccess;
+        }
+    abort();
+}
+static int streams_is_device(const void *p)
+{
+    return (const char *)p >= streams.space && (const char *)p < streams.space + streams.used;
+}
+static int streams_is_pinned(const void *p)
+{
+    for (int i = 0; i < streams.pinned_n; i++)
+        if ((uintptr_t)p - (uintptr_t)streams.pinned[i] < streams.pinned_bytes[i])
+            return 1;
+    return 0;
+}
+
+struct streams_copy {
+    void *dst;
+    const void *src;
+    size_t bytes;
+    int byte;
+};
+static int streams_run_copy(void *arg)
+{
+    struct streams_copy *c = arg;
+    if (c->src)
+        memmove(c->dst, c->src, c->bytes);
+    else
+        memset(c->dst, c->byte, c->bytes);
+    return 0;
+}
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t s)
+{
+    STREAMS_ONE();
+    (void)kind;
+    int is_out = streams_is_pinned(dst) && streams_is_device(src),
+        is_in = streams_is_device(dst) && streams_is_pinned(src),
+        is_within = streams_is_device(dst) && streams_is_device(src);
+    if (!is_out && !is_in && !is_within)
+        abort(); /* src/dev copies through pinned memory */
+    if (s->capture && is_in)
+        return streams_forbidden(); /* what the host gives would be given once */
+    streams_give(s, streams_run_copy, &(struct streams_copy){dst, src, bytes, 0},
+                 sizeof(struct streams_copy));
+    return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s)
+{
+    STREAMS_ONE();
+    if (!s && byte == 0) /* of dev_alloc: what cudaMalloc gives here is zero */
+        return cudaSuccess;
+    streams_give(s, streams_run_copy, &(struct streams_copy){dst, NULL, bytes, byte},
+                 sizeof(struct streams_copy));
+    return cudaSuccess;
+}
+
+/* ---- device ---- */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
+{
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "Emulated %d", device);
+    p->major = 9;
+    p->multiProcessorCount = 4;
+    p->totalGlobalMem = (size_t)8 << 30;
+    return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? cudaSuccess : streams_error(cudaErrorInvalidDevice);
+}
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    *free_bytes = *total = (size_t)8 << 30;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char *out, int cap, int device)
+{
+    snprintf(out, (size_t)cap, "0000:%02x:00.0", 0x3b + device);
+    return cudaSuccess;
+}
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t last = streams_last;
+    streams_last = cudaSuccess;
+    return last;
+}
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaErrorStreamCaptureUnjoined ? "a captured stream was not joined"
+                                                   : "an error";
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high)
+{
+    *low = 0, *high = -5;
+    return cudaSuccess;
+}
+
+/* ---- streams ---- */
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    if (flags != cudaStreamNonBlocking)
+        return streams_error(cudaErrorInvalidValue);
+    cudaStream_t s = calloc(1, sizeof *s);
+    s->fake = (struct fake_stream){streams_fake_post, streams_fake_advance, streams_fake_capturing,
+                                   streams_fake_capture};
+    s->priority = priority;
+    s->next = streams.streams;
+    streams.streams = s;
+    *out = s;
+    return cudaSuccess;
+}
+
+/* Is it done? Does what can be done, unless another thread is at that. */
+static int streams_ask(int (*is_done)(const void *arg), const void *arg)
+{
+    if (pthread_mutex_trylock(&streams.mutex) != 0)
+        return 0;
+    (void)streams_advance_all();
+    int done = is_done(arg);
+    pthread_mutex_unlock(&streams.mutex);
+    return done;
+}
+
+/* Until `is_done`; other threads may have to come first. */
+static cudaError_t streams_wait(int (*is_done)(const void *arg), const void *arg)
+{
+    while (!streams_ask(is_done, arg))
+        usleep(50);
+    return cudaSuccess;
+}
+static int streams_is_idle(const void *stream)
+{
+    const struct CUstream_st *s = stream;
+    return s->finished == s->posted;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    STREAMS_FORBIDDEN();
+    return s ? streams_wait(streams_is_idle, s) : cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    STREAMS_FORBIDDEN();
+    if (s->capture) {
+        s->capture->is_invalid = 1;
+        return streams_error(cudaErrorStreamCaptureUnsupported);
+    }
+    return streams_ask(streams_is_idle, s) ? cudaSuccess : streams_error(cudaErrorNotReady);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    (void)s; /* freed at the end: an event may be asked for later */
+    return cudaSuccess;
+}
+
+#include "tests/cuda/streams_graph.h"
+
+static void *streams_go_on(void *unused)
+{
+    for (;; usleep(200)) {
+        if (pthread_mutex_trylock(&streams.mutex) != 0)
+            continue;
+        (void)streams_advance_all();
+        pthread_mutex_unlock(&streams.mutex);
+    }
+    return unused;
+}
+
+/* streams_begin — call it once, first. */
+static void streams_begin(void)
+{
+    pthread_t thread;
+    streams.space = mmap(NULL, STREAMS_SPACE, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (streams.space == MAP_FAILED || pthread_create(&thread, NULL, streams_go_on, NULL) != 0)
+        abort();
+    pthread_detach(thread);
+}
+
+#endif

@@ -280,14 +280,13 @@ static enum status reduce(struct store *s, int bucket)
 }
 
 /* Adds the rows that lie in what this rank has of the reduced gradient. */
-static void add_sparse(struct store *s)
+static enum status add_sparse(struct store *s)
 {
-    const struct layout_bucket *l = &s->layout.bucket[0];
-    int64_t elems = s->c.table->param[0].elems;
-    if (is_reduce_scattered(s, 0))
-        sparse_embed_add(s->sparse, l->own, grad_own(s, 0).data);
-    else
-        sparse_embed_add(s->sparse, (struct part_extent){.elems = elems}, grad_of(s, 0).data);
+    const struct part_extent all = {.elems = s->c.table->param[0].elems};
+    TRY(store_stream_wait(s, s->sparse_ticket));
+    return is_reduce_scattered(s, 0)
+               ? sparse_embed_add(s->sparse, s->layout.bucket[0].own, grad_own(s, 0))
+               : sparse_embed_add(s->sparse, all, grad_of(s, 0));
 }
 
 static enum status finish_reduce(struct store *s, int bucket)
@@ -301,10 +300,8 @@ static enum status finish_reduce(struct store *s, int bucket)
         TRY(store_stream_wait(s, p->reduce));
         TRY(widen(s, bucket, is_reduce_scattered(s, bucket)));
     }
-    if (bucket == 0 && s->sparse) {
-        TRY(store_wait(s, s->sparse_ticket));
-        add_sparse(s);
-    }
+    if (bucket == 0 && s->sparse)
+        TRY(add_sparse(s));
     return dev_op(s->c.dev)->sumsq(s->c.stream,
                                    &(struct sumsq){.out = tensor_at(s->norms, bucket),
                                                    .x = grad_own(s, bucket),
@@ -321,8 +318,11 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
     if (is_embedding_sparse_only(s) && s->policy.grads == STORE_BUFFER)
         TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0,
                      (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
-    return store_track(s, sparse_embed_begin(s->sparse, tokens, n, &s->sparse_ticket),
-                       s->sparse_ticket);
+    TRY(store_track(s, sparse_embed_begin(s->sparse, tokens, n, &s->sparse_ticket),
+                    s->sparse_ticket));
+    s->is_ids_under_way = true;
+    /* No head adds to it, and this pass writes rows: what earlier passes added is complete. */
+    return s->c.table->param[0].grad_is_added ? reduce(s, 0) : ST_OK;
 }
 
 /* Zeroes the padding between the tensors of a bucket; the slot held another bucket before. */
@@ -359,11 +359,9 @@ enum status store_post_backward(struct store *s, int unit)
     int last = s->layout.unit_bucket[unit];
     if (s->layout.bucket[last].unit_first != unit)
         return ST_OK; /* other units of the bucket follow */
-    if (unit == 0 && s->sparse) {
-        TRY(dev_sync(s->c.stream));
+    if (unit == 0 && s->sparse)
         TRY(store_track(s, sparse_embed_exchange_begin(s->sparse, &s->sparse_ticket),
                         s->sparse_ticket));
-    }
     for (int bucket = last; bucket >= (unit == 0 ? 0 : last); bucket--) {
         TRY(reduce(s, bucket));
         if (s->is_alone)
@@ -378,21 +376,29 @@ enum status store_embedding_grad_ready(void *store)
     return s->sparse ? reduce(s, 0) : ST_OK;
 }
 
+enum status store_sparse_embed_settle(struct store *s)
+{
+    if (!s->is_ids_under_way)
+        return ST_OK;
+    s->is_ids_under_way = false;
+    return store_stream_wait(s, s->sparse_ticket);
+}
+
 enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out)
 {
     *out = *from;
     if (!s->sparse)
         return ST_OK;
-    TRY(store_wait(s, s->sparse_ticket));
-    float *place = sparse_embed_rows(s->sparse);
+    float *rows = NULL;
+    TRY(store_sparse_embed_settle(s));
+    TRY(sparse_embed_rows(s->sparse, &rows, &out->tokens));
     s->embed_table = *from->grad_table;
     memcpy(s->embed_params, from->grad_table->param,
            (size_t)s->c.table->params_n * sizeof *s->embed_params);
     s->embed_table.param = s->embed_params;
-    s->embed_params[0].offset = place - (float *)s->grads.data;
+    s->embed_params[0].offset = rows - (float *)s->grads.data;
     out->grad_table = &s->embed_table;
-    return dev_copy(s->c.stream, out->tokens.data, sparse_embed_indices(s->sparse),
-                    (size_t)(from->b * from->t) * sizeof(int32_t));
+    return ST_OK;
 }
 
 static enum status finish_all(struct store *s)

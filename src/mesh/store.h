@@ -50,9 +50,12 @@
  * The tied token embedding has two gradients.
  * - The output layer's is dense. It is reduced as soon as the head is done.
  * - The input layer's touches the rows of the micro-batch's tokens only. These rows are exchanged
- *   at the end (sparse_embed.h) where that is cheaper and gradients lie in host memory.
+ *   at the end (sparse_embed.h) where that is cheaper, in host memory or on GPUs.
  * - Where rows are exchanged, `none` all-reduces the dense gradient beside the backward pass and
  *   does not gather it later: the next forward pass begins with the embedding.
+ * - An embedding that no head uses (param.h: grad_is_added) has the input layer's gradient alone.
+ *   Where rows are exchanged, no dense gradient travels; with several micro-batches that of all but
+ *   the last one travels beside the last one.
  *
  * The gradient norm: each rank adds the squares of its shard of each bucket. These sums are
  * all-reduced, by the hosts or on the devices, and then added from the last bucket to the first.
@@ -139,13 +142,17 @@ enum status store_unshard(struct store *s, int unit, int direction);
  *                             pass.embedding_grad_ready; the argument is the store.
  * _post_backward              after a unit's backward, in the last micro-batch: starts to reduce
  *                             its bucket.
+ * _sparse_embed_settle        the stream waits for token ids that are under way. Before calls are
+ *                             gathered (comm_graph_begin): a later wait for a call outside would
+ *                             cut the list. Else _sparse_embed_pass does it.
  * _sparse_embed_pass          returns the pass for the embedding's backward in the last
  *                             micro-batch: *from; with sparse rows, a copy that writes to the row
- *                             buffer (sparse_embed.h). */
+ *                             buffer, with indices of rows as tokens (sparse_embed.h). */
 enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n);
 enum status store_prepare_grad(struct store *s, int unit);
 enum status store_embedding_grad_ready(void *store);
 enum status store_post_backward(struct store *s, int unit);
+enum status store_sparse_embed_settle(struct store *s);
 enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out);
 
 /* ---- the gradient norm and the update ---- */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "mesh/store_inside.h"
 
 #define BLOCK_ALIGN 256 /* as cudaMalloc aligns */
@@ -42,11 +43,25 @@ static int64_t elems_of(const struct store *s, enum store_extent extent)
                                    : s->layout.buffer_elems;
 }
 
+/* Bytes of an element of the dense gradient as it travels. */
+static int dense_bytes(const struct store_settings *settings)
+{
+    return settings->compress == GRAD_COMPRESS_KIND_INT8 ? 1
+           : settings->compress == GRAD_COMPRESS_KIND_BF16
+               ? 2
+               : (int)dtype_bytes(settings->reduce_dtype);
+}
+
 static bool uses_sparse(const struct store *s)
 {
     const struct param *wte = &s->c.table->param[0];
-    return s->c.has_grads && !s->is_discrete && !store_is_hybrid(s) &&
-           sparse_embed_is_worth(s->layout.ranks, wte->dim[0], s->c.pass_tokens);
+    const struct sparse_embed_cost cost = {.ranks = s->layout.ranks,
+                                           .rows_n = wte->dim[0],
+                                           .tokens_max = s->c.pass_tokens,
+                                           .dense_bytes = dense_bytes(&s->c.settings),
+                                           .is_dense_too = !wte->grad_is_added || s->c.accumulates,
+                                           .is_discrete = s->is_discrete};
+    return s->c.has_grads && !store_is_hybrid(s) && sparse_embed_is_worth(&cost);
 }
 
 static int64_t sparse_elems(const struct store *s)
@@ -211,6 +226,8 @@ static enum status open_sparse(struct store *s, float *buffer)
 {
     const struct param *wte = &s->c.table->param[0];
     return sparse_embed_open(&(struct sparse_embed_config){.comm = s->c.comm,
+                                                           .dev = s->c.dev,
+                                                           .stream = s->c.stream,
                                                            .rows_n = wte->dim[0],
                                                            .row_elems = wte->dim[1],
                                                            .tokens_max = s->c.pass_tokens,
@@ -247,6 +264,20 @@ static enum status take_params(struct store *s)
                 &s->compute_copy);
 }
 
+/* Once for all ranks: how the embedding's gradient travels. */
+static void log_sparse(const struct store *s)
+{
+    const struct param *wte = &s->c.table->param[0];
+    if (s->rank > 0 || s->is_alone || !s->c.has_grads)
+        return;
+    if (s->sparse)
+        LOG_INFO("gradient of %s: the input layer's is exchanged as rows of tokens, at most %lld "
+                 "of each rank",
+                 wte->name, (long long)sparse_embed_rows_most(wte->dim[0], s->c.pass_tokens));
+    else
+        LOG_INFO("gradient of %s: reduced whole, not as rows of tokens", wte->name);
+}
+
 static void check_taken(const struct store *s)
 {
     int64_t bytes = s->taken.residuals, planned = store_memory_bytes(s); /* norms: not counted */
@@ -279,5 +310,6 @@ enum status store_memory_take(struct store *s)
     if (s->c.has_grads)
         TRY(take_grads(s));
     check_taken(s);
+    log_sparse(s);
     return compresses_grads(s) ? open_compress(s) : ST_OK;
 }

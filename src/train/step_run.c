@@ -90,6 +90,8 @@ static enum status counts_end(struct step *s, struct comm_ticket ticket)
 static enum status graphs_begin(struct step *s)
 {
     struct comm *comm = s->config.comm;
+    if (s->config.comm_graph) /* in steps without an agreement too: the same lists in each step */
+        TRY(store_sparse_embed_settle(s->store));
     return comm_graph_begin(comm, s->sums[SUM_GRAPHS] == comm_place(comm)->ranks);
 }
 

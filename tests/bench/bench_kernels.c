@@ -161,6 +161,21 @@ static void bench_vocabulary(void)
     release(wte, (int64_t)V * C), release(wpe, N * C), release(x, N * C);
 }
 
+/* The rows of eight ranks, all of them in this rank's part. */
+static void bench_embed_rows(void)
+{
+    int64_t lists = 8, elems = (int64_t)V * C;
+    struct tensor out = floats(elems, 1), rows = floats(lists * N * C, 1),
+                  ids = floats(lists * N, 0);
+    ids.dtype = DTYPE_I32;
+    for (int64_t i = 0; i < lists * N; i++)
+        ((int32_t *)ids.data)[i] = (int32_t)(i * 7919 % V);
+    struct embed_rows_add a = {out, rows, ids, lists, N, C, 0, elems};
+    show("embed_rows_add", "8 x N1024 C768", TIME(dev_op(dev)->embed_rows_add(stream, &a)),
+         12.0 * (double)(lists * N * C), false);
+    release(out, elems), release(rows, lists * N * C), release(ids, lists * N);
+}
+
 static void bench_params(struct tensor p)
 {
     struct tensor g = floats(PARAMS, 0), m = floats(PARAMS, 0), v = floats(PARAMS, 0),
@@ -227,6 +242,7 @@ int main(void)
     bench_rows();
     bench_gelu();
     bench_vocabulary();
+    bench_embed_rows();
     bench_params(p);
     release(p, PARAMS);
     dev_stream_close(stream);

@@ -21,6 +21,7 @@ static const struct ceiling ceilings[] = {
     {"qa_xent", 1, 1.95, 4.3, 2.05, "every second element of a row, twice"},
     {"embed_fwd", 1, 1.01, 1.35, 1.01, "a position's row for each sample"},
     {"embed_bwd", 1, 4.8, 1.7, 1.04, "dx once for each sum; lists of tokens in any order"},
+    {"embed_rows_add", 1, 1, 1, 1, ""},
     {"gelu_fwd", 1, 1, 1, 1, ""},
     {"gelu_bwd", 1, 1, 1, 1, ""},
     {"drop", 1, 1, 1, 1, ""},
@@ -214,6 +215,23 @@ static void embed(void **state)
     }
 }
 
+static void rows_of_tokens(void **state)
+{
+    (void)state;
+    const int64_t lists = 2, n = 48, c = 768, v = 100;
+    struct run r = run_begin("embed_rows_add");
+    struct embed_rows_add a = {.out = IN("out", v * c, DTYPE_F32),
+                               .rows = IN("rows", lists * n * c, DTYPE_F32),
+                               .ids = CACHED("ids", lists * n, DTYPE_I32),
+                               .lists = lists,
+                               .n = n,
+                               .c = c,
+                               .elems = v * c};
+    for (int64_t row = 0; row < lists * n; row++)
+        ((int32_t *)a.ids.data)[row] = (int32_t)row;
+    RUN_END(embed_rows_add, a);
+}
+
 /* ---- elements ---- */
 
 static void elements(void **state)
@@ -398,6 +416,7 @@ int main(void)
         cmocka_unit_test(norm),       cmocka_unit_test(xent),       cmocka_unit_test(embed),
         cmocka_unit_test(elements),   cmocka_unit_test(reductions), cmocka_unit_test(compressed),
         cmocka_unit_test(optimisers), cmocka_unit_test(products),   cmocka_unit_test(attention),
+        cmocka_unit_test(rows_of_tokens),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -53,7 +53,7 @@ static struct trial run(struct trial like, int ranks, enum layout_shard shard, b
     return got;
 }
 
-static struct trial trial_of_ranks(int ranks, int64_t batch, enum dtype dtype)
+static struct trial trial_of_ranks(int ranks, int64_t batch, enum dtype dtype, int64_t vocab)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 2 * ranks, SEQ);
     like.steps = STEPS;
@@ -63,7 +63,7 @@ static struct trial trial_of_ranks(int ranks, int64_t batch, enum dtype dtype)
     like.config.dims.layers = 2;
     like.config.dims.heads = 1;
     like.config.dims.embed = 8;
-    like.config.dims.vocab = 11;
+    like.config.dims.vocab = vocab;
     return like;
 }
 
@@ -80,9 +80,10 @@ static void went_as_graphs(int ranks, const char *name)
     assert_true(launches >= 4 * ranks && in_graphs > 3 * alone);
 }
 
-static void graphs_give_the_same_bits(int ranks, int64_t batch, enum dtype dtype, int shard_first)
+static void graphs_give_the_same_bits(int ranks, int64_t batch, enum dtype dtype, int64_t vocab,
+                                      int shard_first)
 {
-    struct trial like = trial_of_ranks(ranks, batch, dtype);
+    struct trial like = trial_of_ranks(ranks, batch, dtype, vocab);
     int launches = *runtime_calls("cudaGraphLaunch");
     struct trial want = run(like, ranks, LAYOUT_SHARD_NONE, true);
     assert_int_equal(*runtime_calls("cudaGraphLaunch"), launches);
@@ -101,17 +102,26 @@ static void graphs_give_the_same_bits(int ranks, int64_t batch, enum dtype dtype
 static void two_ranks(void **state)
 {
     (void)state;
-    graphs_give_the_same_bits(2, 2, DTYPE_F32, LAYOUT_SHARD_NONE);
-    graphs_give_the_same_bits(2, 1, DTYPE_F32, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(2, 2, DTYPE_F32, 11, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(2, 1, DTYPE_F32, 11, LAYOUT_SHARD_NONE);
     /* weights are rounded on the way */
-    graphs_give_the_same_bits(2, 2, DTYPE_BF16, LAYOUT_SHARD_GRADIENTS);
+    graphs_give_the_same_bits(2, 2, DTYPE_BF16, 11, LAYOUT_SHARD_GRADIENTS);
+}
+
+/* The embedding has more rows than all ranks have tokens, so they exchange rows. */
+static void rows_of_tokens(void **state)
+{
+    (void)state;
+    int calls = guarded_calls[GUARDED_embed_rows_add];
+    graphs_give_the_same_bits(2, 1, DTYPE_BF16, 211, LAYOUT_SHARD_NONE);
+    assert_int_equal(guarded_calls[GUARDED_embed_rows_add] - calls, 5 * STEPS * 2);
 }
 
 static void four_ranks(void **state)
 {
     (void)state;
-    graphs_give_the_same_bits(4, 2, DTYPE_F32, LAYOUT_SHARD_NONE);
-    graphs_give_the_same_bits(4, 1, DTYPE_F32, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(4, 2, DTYPE_F32, 11, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(4, 1, DTYPE_F32, 11, LAYOUT_SHARD_NONE);
 }
 
 /* ---- before the host waits ---- */
@@ -144,7 +154,7 @@ static enum status wait_for_it(struct ranks_one *one, struct stream *stream, str
 
 static enum status gather_and_wait(struct ranks_one *one)
 {
-    const struct model_dims dims = trial_of_ranks(2, 1, DTYPE_F32).config.dims;
+    const struct model_dims dims = trial_of_ranks(2, 1, DTYPE_F32, 11).config.dims;
     struct store_config config = {
         .dev = one->dev, .comm = one->comm, .settings.bucket_elems_min = 1, .pass_tokens = SEQ};
     struct param_table table = {0};
@@ -188,6 +198,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(work_begins_before_the_host_waits, open_first),
     cmocka_unit_test(two_ranks),
     cmocka_unit_test(four_ranks),
+    cmocka_unit_test(rows_of_tokens),
 };
 HARNESS_MAIN(tests)
 #endif

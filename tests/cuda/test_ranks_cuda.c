@@ -93,6 +93,27 @@ static void accumulation_gives_the_same_bits(void **state)
     trial_free(&want);
 }
 
+/* Ranks exchange rows of tokens: with the head's dense gradient and (QA) without one, in one
+ * micro-batch and in the second of two. */
+static void rows_of_tokens_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        struct trial like = tiny(LAYOUT_SHARD_NONE, DTYPE_BF16, 2);
+        like.config.dims.task = form & 1 ? MODEL_TASK_QA : MODEL_TASK_LM;
+        like.config.dims.vocab = 211;
+        like.config.global_samples = form & 2 ? 4 : 2;
+        int calls = guarded_calls[GUARDED_embed_rows_add];
+        struct trial want = trial_run(&like, 1, 2);
+        assert_int_equal(guarded_calls[GUARDED_embed_rows_add] - calls, 2 * like.steps);
+        like.config.store.shard = form & 2 ? LAYOUT_SHARD_OPTIMIZER : LAYOUT_SHARD_GRADIENTS;
+        expect(like, &want, 2, "rows");
+        like.config.store.shard = LAYOUT_SHARD_FULL;
+        expect(like, &want, 2, "rows");
+        trial_free(&want);
+    }
+}
+
 /* ---- going on ---- */
 
 /* The second of two steps, from what a run left after its first. */
@@ -206,6 +227,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_shard_gives_the_same_bits),
     cmocka_unit_test(hybrid_gives_the_same_losses),
     cmocka_unit_test(accumulation_gives_the_same_bits),
+    cmocka_unit_test(rows_of_tokens_give_the_same_bits),
     cmocka_unit_test(resumes_under_another_shard_and_precision),
     cmocka_unit_test(a_sample_and_an_evaluation),
 };

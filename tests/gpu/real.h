@@ -13,6 +13,7 @@
     X(compress)          \
     X(dropout)           \
     X(embed)             \
+    X(embed_rows)        \
     X(gelu)              \
     X(grad_scale)        \
     X(halves)            \

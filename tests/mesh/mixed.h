@@ -12,6 +12,7 @@
 
 #define MIXED_STEPS 3
 #define MIXED_TOKENS 8
+#define MIXED_ROWS 16 /* of tokens, as they are exchanged */
 #define MIXED_COPIES 16
 
 static const struct model_dims mixed_dims = {.name = "tiny",
@@ -135,6 +136,15 @@ static inline void mixed_count(struct mixed *h, bool is_gathered)
     h->gathered_bytes += is_gathered ? times.bytes_sent : 0;
 }
 
+/* The counts of a step's targets, a number for each rank: calls that began before them are done. */
+static inline enum status mixed_counts(struct mixed *h)
+{
+    double counts[RANKS_MAX] = {0};
+    struct comm_ticket ticket;
+    TRY(store_all_reduce_begin(h->store, counts, comm_place(h->comm)->ranks, &ticket));
+    return store_wait(h->store, ticket);
+}
+
 /* The calls of a step of training (train/step_run.c). */
 static inline enum status mixed_step(struct mixed *h, int32_t *tokens)
 {
@@ -145,6 +155,7 @@ static inline enum status mixed_step(struct mixed *h, int32_t *tokens)
     store_bind(h->store, &p);
     TRY(store_grad_sync_begin(h->store, tokens, MIXED_TOKENS));
     TRY(mixed_forward(h));
+    TRY(mixed_counts(h));
     mixed_count(h, h->step > 0);
     TRY(store_prepare_grad(h->store, last));
     TRY(store_embedding_grad_ready(h->store));
@@ -154,9 +165,7 @@ static inline enum status mixed_step(struct mixed *h, int32_t *tokens)
         TRY(store_prepare_grad(h->store, unit));
         TRY(store_post_backward(h->store, unit));
     }
-    /* where rows are exchanged; their indices replace the tokens */
-    if (!dev_is_discrete(((struct stream_head *)h->stream)->dev))
-        TRY(store_sparse_embed_pass(h->store, &p, &embed));
+    TRY(store_sparse_embed_pass(h->store, &p, &embed));
     TRY(store_post_backward(h->store, 0));
     TRY(store_grad_norm_begin(h->store));
     TRY(dev_sync(h->stream));

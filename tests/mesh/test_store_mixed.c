@@ -48,6 +48,37 @@ static void memory_is_as_the_policy_says(void **state)
     param_table_free(&t);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(the_compute_copy_is_current),
-                                          cmocka_unit_test(memory_is_as_the_policy_says)};
+/* Bytes beside parameters, gradients and moments, where passes read the masters themselves. */
+static int64_t unsharded(const struct param_table *t, enum dtype reduce_dtype, bool is_discrete)
+{
+    struct store_memory m;
+    struct store_config config = {.table = t,
+                                  .has_grads = true,
+                                  .settings.reduce_dtype = reduce_dtype,
+                                  .pass_tokens = MIXED_TOKENS};
+    assert_int_equal(store_plan(&config, 1, 4, is_discrete, &m), ST_OK);
+    return m.unsharded;
+}
+
+/* Rows of tokens are planned for GPUs where they are exchanged there. With gradients of bf16 they
+ * are not worth their bytes at full length; in host memory they are. */
+static void rows_are_planned_where_they_are_exchanged(void **state)
+{
+    (void)state;
+    struct param_table t;
+    assert_int_equal(model_ops(&mixed_dims)->describe(&mixed_dims, &t), ST_OK);
+    layout_pad(&t, 4);
+    int64_t rows = 4 * (4 * MIXED_ROWS * (mixed_dims.embed + 1) + 16);
+    assert_int_equal(unsharded(&t, DTYPE_F32, false), rows);
+    assert_int_equal(unsharded(&t, DTYPE_F32, true), rows);
+    assert_int_equal(unsharded(&t, DTYPE_BF16, false), rows + 2 * t.total_elems);
+    assert_int_equal(unsharded(&t, DTYPE_BF16, true), 2 * t.total_elems);
+    t.param[0].grad_is_added = true; /* no dense gradient travels: half the price */
+    assert_int_equal(unsharded(&t, DTYPE_BF16, true), rows + 2 * t.total_elems);
+    param_table_free(&t);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_compute_copy_is_current), cmocka_unit_test(memory_is_as_the_policy_says),
+    cmocka_unit_test(rows_are_planned_where_they_are_exchanged)};
 HARNESS_MAIN(tests)

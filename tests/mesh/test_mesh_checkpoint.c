@@ -1,0 +1,193 @@
+/* test_mesh_checkpoint — a checkpoint's files do not depend on the number of ranks that saved it,
+ * though each number pads the table in its own way (layout_pad); any other number reads them
+ * back. */
+#include "mesh/trial.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "train/checkpoint.h"
+
+#define COUNTS 4 /* 1 … 4 ranks */
+#define CHUNK 1000
+
+struct job {
+    struct trial trial;
+    char dir[64], path[FILE_PATH_MAX];
+    bool is_load;
+    int64_t total_elems; /* of the table, with padding */
+};
+
+static float value_of(int part, int row, int64_t i)
+{
+    return (float)(((int64_t)row * 7919 + i * 31 + part * 1013) % 10007) / 64 + 1;
+}
+
+/* Each tensor of each part is written with its values, or must have them. */
+static enum status tensor(struct step *step, int part, int row, bool is_put)
+{
+    const struct param *p = &step_table(step)->param[row];
+    float values[CHUNK];
+    for (int64_t first = 0; first < p->elems; first += CHUNK) {
+        int64_t n = p->elems - first < CHUNK ? p->elems - first : CHUNK;
+        for (int64_t i = 0; i < n; i++)
+            values[i] = is_put ? value_of(part, row, first + i) : 0;
+        TRY(is_put ? step_write(step, part, p->offset + first, n, values)
+                   : step_read(step, part, p->offset + first, n, values));
+        for (int64_t i = 0; i < n; i++)
+            if (values[i] != value_of(part, row, first + i))
+                return FAIL(ST_BUG, "part %d, %s[%lld] is %g, want %g", part, p->name,
+                            (long long)(first + i), (double)values[i],
+                            (double)value_of(part, row, first + i));
+    }
+    return ST_OK;
+}
+
+static enum status tensors(struct step *step, bool is_put)
+{
+    for (int part = 0; part < step_parts(step); part++)
+        for (int row = 0; row < step_table(step)->params_n; row++)
+            TRY(tensor(step, part, row, is_put));
+    return ST_OK;
+}
+
+/* All parts with their padding, as rank 0 copies them before a checkpoint is written. */
+static enum status save(struct job *job, struct checkpoint *checkpoint, struct step *step,
+                        const struct checkpoint_progress *progress)
+{
+    int64_t each = step_table(step)->total_elems;
+    float *copy = calloc((size_t)(each * step_parts(step)), sizeof *copy);
+    enum status st = copy != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory");
+    for (int part = 0; st == ST_OK && part < step_parts(step); part++)
+        st = step_read(step, part, 0, each, copy + part * each);
+    if (st == ST_OK)
+        st = checkpoint_save(checkpoint, progress, copy, NULL, job->path, sizeof job->path);
+    free(copy);
+    return st;
+}
+
+static enum status first_rank(struct job *job, struct step *step, int ranks)
+{
+    struct checkpoint_config config = {.dims = &job->trial.config.dims,
+                                       .dir = job->dir,
+                                       .keep = 1,
+                                       .settings_json = "{}",
+                                       .version = "test",
+                                       .seed = 1,
+                                       .data_fingerprint = 2,
+                                       .steps = 100,
+                                       .needs_transfer = ranks > 1};
+    struct checkpoint_progress progress = {.step = 7, .samples = 84, .tokens = 924};
+    struct checkpoint *checkpoint = NULL;
+    bool is_found = false;
+    enum status st = checkpoint_open(&config, &checkpoint);
+    if (st == ST_OK && !job->is_load)
+        st = tensors(step, true);
+    if (st == ST_OK && job->is_load)
+        st = checkpoint_find(checkpoint, &progress, &is_found, job->path, sizeof job->path);
+    if (st == ST_OK)
+        st = checkpoint_attach(checkpoint, step, &progress, job->path, sizeof job->path);
+    if (st == ST_OK)
+        st = job->is_load ? tensors(step, false) : save(job, checkpoint, step, &progress);
+    if (st == ST_OK && job->is_load != is_found)
+        st = FAIL(ST_BUG, "a checkpoint in %s: %d", job->dir, is_found);
+    checkpoint_close(checkpoint);
+    return step_state_end(step, st);
+}
+
+static enum status rank(struct ranks_one *one)
+{
+    struct job *job = one->arg;
+    struct step *step = NULL;
+    job->trial.config.dev = one->dev;
+    job->trial.config.comm = one->comm;
+    job->trial.config.is_loaded = true;
+    TRY(step_open(&job->trial.config, &step));
+    job->total_elems = step_table(step)->total_elems;
+    enum status st = one->rank == 0 ? first_rank(job, step, one->ranks) : step_state_serve(step);
+    step_close(step);
+    return st;
+}
+
+/* On so many ranks; the job of rank 0. */
+static struct job run(const char *dir, int ranks, enum layout_shard shard, bool is_load)
+{
+    static struct job all[RANKS_MAX];
+    for (int i = 0; i < ranks; i++) {
+        all[i] = (struct job){.trial = trial_of(MODEL_TASK_LM, 12, 11), .is_load = is_load};
+        all[i].trial.config.store.shard = shard;
+        text_copy(all[i].dir, sizeof all[i].dir, dir);
+    }
+    ranks_run(1, ranks, rank, all, sizeof *all);
+    return all[0];
+}
+
+/* ---- files ---- */
+
+static int64_t same_file(const char *a, const char *b)
+{
+    FILE *x = fopen(a, "rb"), *y = fopen(b, "rb");
+    int64_t n = 0;
+    assert_true(x != NULL && y != NULL);
+    for (int c = 0; c != EOF; n++)
+        if ((c = fgetc(x)) != fgetc(y))
+            fail_msg("%s and %s differ at byte %lld", a, b, (long long)n);
+    fclose(x);
+    fclose(y);
+    return n - 1;
+}
+
+/* Calls same_file (b NULL: unlink) for each file of folder a; returns all their bytes. */
+static int64_t each_file(const char *a, const char *b)
+{
+    DIR *dir = opendir(a);
+    int64_t bytes = 0;
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+        char x[2 * FILE_PATH_MAX], y[2 * FILE_PATH_MAX];
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        text_format(x, sizeof x, "%s/%s", a, e->d_name);
+        text_format(y, sizeof y, "%s/%s", b != NULL ? b : "", e->d_name);
+        if (b == NULL)
+            (void)(unlink(x) != 0 && rmdir(x) != 0);
+        else
+            bytes += same_file(x, y);
+    }
+    closedir(dir);
+    return bytes;
+}
+
+static void any_number_of_ranks(void **state)
+{
+    (void)state;
+    static struct job saved[COUNTS + 1];
+    static const enum layout_shard shards[] = {0, LAYOUT_SHARD_NONE, LAYOUT_SHARD_OPTIMIZER,
+                                               LAYOUT_SHARD_FULL, LAYOUT_SHARD_GRADIENTS};
+    bool is_padded = false;
+    for (int n = 1; n <= COUNTS; n++) {
+        char dir[] = "/tmp/convoy_mesh_XXXXXX";
+        assert_non_null(mkdtemp(dir));
+        saved[n] = run(dir, n, shards[n], false);
+        is_padded |= saved[n].total_elems != saved[1].total_elems;
+        int64_t bytes = each_file(saved[1].path, saved[n].path);
+        assert_true(bytes > 3 * 4 * saved[1].trial.config.dims.vocab * 24);
+        print_message("# saved by %d ranks: %lld elements with padding, %lld bytes\n", n,
+                      (long long)saved[n].total_elems, (long long)bytes);
+    }
+    assert_true(is_padded);
+    for (int from = 1; from <= COUNTS; from++)
+        for (int to = 1; to <= COUNTS; to++)
+            (void)run(saved[from].dir, to, shards[1 + (from + to) % COUNTS], true);
+    for (int n = 1; n <= COUNTS; n++) {
+        (void)each_file(saved[n].path, NULL);
+        (void)each_file(saved[n].dir, NULL);
+        assert_int_equal(rmdir(saved[n].dir), 0);
+    }
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_ranks)};
+HARNESS_MAIN(tests)

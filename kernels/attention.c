@@ -47,37 +47,55 @@ static void attention_values(float *out, const double *p, const float *v, int64_
     }
 }
 
+/* The rows of query head bh % H of sample bh / H. */
+struct attention_place {
+    int64_t q, k, v; /* elements of qkv before the first row of the head; of its key and value */
+    int64_t stride;  /* from row to row */
+};
+
+static struct attention_place attention_place(const struct attention_row *row, int64_t bh,
+                                              const int64_t shape[3])
+{
+    int64_t t = shape[0], h = shape[1], hk = shape[2], at = bh / h * t * row->row,
+            key = bh % h / (h / hk) * row->head;
+    return (struct attention_place){at + bh % h * row->head, at + row->k + key, at + row->v + key,
+                                    row->row};
+}
+
 void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
 {
-    int64_t c = a->h * a->d, stride = 3 * c;
+    struct attention_row row = attention_row_of(a->layout, a->h, a->hk, a->d);
+    const float *qkv = a->qkv.data;
+    int64_t c = a->h * a->d;
     double *p = (double *)(void *)cpu->shared;
     ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
-        int64_t b = bh / a->h, h = bh % a->h;
-        const float *q = (const float *)a->qkv.data + b * a->t * stride + h * a->d, *k = q + c,
-                    *v = k + c;
+        int64_t b = bh / a->h;
+        struct attention_place x = attention_place(&row, bh, (int64_t[3]){a->t, a->h, a->hk});
         const uint8_t *mask = a->mask.data ? (const uint8_t *)a->mask.data + b * a->t : NULL;
-        float *out = (float *)a->out.data + b * a->t * c + h * a->d,
+        float *out = (float *)a->out.data + b * a->t * c + bh % a->h * a->d,
               *lse = (float *)a->lse.data + bh * a->t;
         for (int64_t i = 0; i < a->t; i++) {
-            lse[i] = (float)attention_softmax(p, q + i * stride, k, stride, mask, i, a->d);
+            lse[i] = (float)attention_softmax(p, qkv + x.q + i * x.stride, qkv + x.k, x.stride,
+                                              mask, i, a->d);
             for (int64_t j = 0; j <= i; j++)
                 p[j] *= dropout_factor(&a->dropout, (bh * a->t + i) * a->t + j);
-            attention_values(out + i * c, p, v, stride, i + 1, a->d);
+            attention_values(out + i * c, p, qkv + x.v, x.stride, i + 1, a->d);
         }
     }
 }
 
 void attention_decode_plain(const struct cpu *cpu, const struct attention_decode *a)
 {
-    int64_t c = a->h * a->d, stride = 3 * c, last = a->t - 1;
+    struct attention_row row = attention_row_of(a->layout, a->h, a->hk, a->d);
+    const float *qkv = a->qkv.data;
+    int64_t last = a->t - 1;
     double *p = (double *)(void *)cpu->shared;
     ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
-        const float *q = (const float *)a->qkv.data + bh / a->h * a->t * stride + bh % a->h * a->d,
-                    *k = q + c;
-        attention_softmax(p, q + last * stride, k, stride, NULL, last, a->d);
-        attention_values((float *)a->out.data + bh * a->d, p, k + c, stride, a->t, a->d);
+        struct attention_place x = attention_place(&row, bh, (int64_t[3]){a->t, a->h, a->hk});
+        attention_softmax(p, qkv + x.q + last * x.stride, qkv + x.k, x.stride, NULL, last, a->d);
+        attention_values((float *)a->out.data + bh * a->d, p, qkv + x.v, x.stride, a->t, a->d);
     }
 }
 
@@ -87,7 +105,7 @@ struct attention_head {
     float *dq, *dk, *dv;
     const uint8_t *mask;
     double *dk_sum, *dv_sum; /* T·D each */
-    int64_t bh;
+    int64_t bh, stride, out_stride;
 };
 
 /* One query of the backward pass:
@@ -96,20 +114,19 @@ struct attention_head {
 static void attention_bwd_query(const struct attention_bwd *a, const struct attention_head *x,
                                 int64_t i)
 {
-    int64_t c = a->h * a->d, stride = 3 * c;
-    const float *q = x->q + i * stride, *dout = x->dout + i * c;
-    float *dq = x->dq + i * stride;
-    double root = sqrt((double)a->d), delta = attention_dot(dout, x->out + i * c, a->d);
+    const float *q = x->q + i * x->stride, *dout = x->dout + i * x->out_stride;
+    float *dq = x->dq + i * x->stride;
+    double root = sqrt((double)a->d), delta = attention_dot(dout, x->out + i * x->out_stride, a->d);
     double *dq_sum = x->dv_sum + a->t * a->d;
     for (int64_t e = 0; e < a->d; e++)
         dq_sum[e] = 0;
     for (int64_t j = 0; j <= i; j++) {
         if ((x->mask && !x->mask[j]) || x->lse[i] == -INFINITY)
             continue;
-        const float *k = x->k + j * stride;
+        const float *k = x->k + j * x->stride;
         double p = exp(attention_dot(q, k, a->d) / root - x->lse[i]);
         double keep = dropout_factor(&a->dropout, (x->bh * a->t + i) * a->t + j);
-        double ds = p * (keep * attention_dot(dout, x->v + j * stride, a->d) - delta) / root;
+        double ds = p * (keep * attention_dot(dout, x->v + j * x->stride, a->d) - delta) / root;
         for (int64_t e = 0; e < a->d; e++) {
             x->dv_sum[j * a->d + e] += keep * p * dout[e];
             x->dk_sum[j * a->d + e] += ds * q[e];
@@ -120,28 +137,39 @@ static void attention_bwd_query(const struct attention_bwd *a, const struct atte
         dq[e] = (float)dq_sum[e];
 }
 
+static struct attention_head attention_head_of(const struct cpu *cpu, const struct attention_bwd *a,
+                                               int64_t bh)
+{
+    struct attention_row row = attention_row_of(a->layout, a->h, a->hk, a->d);
+    struct attention_place at = attention_place(&row, bh, (int64_t[3]){a->t, a->h, a->hk});
+    const float *qkv = a->qkv.data;
+    float *dqkv = a->dqkv.data;
+    int64_t b = bh / a->h, c = a->h * a->d, out_at = b * a->t * c + bh % a->h * a->d;
+    struct attention_head x = {.bh = bh, .stride = at.stride, .out_stride = c};
+    x.q = qkv + at.q, x.k = qkv + at.k, x.v = qkv + at.v;
+    x.dq = dqkv + at.q, x.dk = dqkv + at.k, x.dv = dqkv + at.v;
+    x.dout = (const float *)a->dout.data + out_at, x.out = (const float *)a->out.data + out_at;
+    x.lse = (const float *)a->lse.data + bh * a->t;
+    x.mask = a->mask.data ? (const uint8_t *)a->mask.data + b * a->t : NULL;
+    x.dk_sum = (double *)(void *)cpu->shared, x.dv_sum = x.dk_sum + a->t * a->d;
+    return x;
+}
+
+/* The query heads of one key head follow each other, so its sums are complete after the last. */
 void attention_bwd_plain(const struct cpu *cpu, const struct attention_bwd *a)
 {
-    int64_t c = a->h * a->d, stride = 3 * c, elems = a->t * a->d;
+    int64_t group = a->h / a->hk, elems = a->t * a->d;
     ASSERTF((size_t)(2 * elems + a->d) * sizeof(double) <= CPU_SHARED_BYTES,
             "%lld tokens, head width %lld", (long long)a->t, (long long)a->d);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
-        int64_t b = bh / a->h, h = bh % a->h, at = b * a->t * stride + h * a->d,
-                out_at = b * a->t * c + h * a->d;
-        struct attention_head x = {.bh = bh};
-        x.q = (const float *)a->qkv.data + at, x.k = x.q + c, x.v = x.k + c;
-        x.dq = (float *)a->dqkv.data + at, x.dk = x.dq + c, x.dv = x.dk + c;
-        x.dout = (const float *)a->dout.data + out_at, x.out = (const float *)a->out.data + out_at;
-        x.lse = (const float *)a->lse.data + bh * a->t;
-        x.mask = a->mask.data ? (const uint8_t *)a->mask.data + b * a->t : NULL;
-        x.dk_sum = (double *)(void *)cpu->shared, x.dv_sum = x.dk_sum + elems;
-        for (int64_t i = 0; i < 2 * elems; i++)
+        struct attention_head x = attention_head_of(cpu, a, bh);
+        for (int64_t i = 0; bh % group == 0 && i < 2 * elems; i++)
             x.dk_sum[i] = 0;
         for (int64_t i = 0; i < a->t; i++)
             attention_bwd_query(a, &x, i);
-        for (int64_t i = 0; i < elems; i++) {
-            x.dk[i / a->d * stride + i % a->d] = (float)x.dk_sum[i];
-            x.dv[i / a->d * stride + i % a->d] = (float)x.dv_sum[i];
+        for (int64_t i = 0; bh % group == group - 1 && i < elems; i++) {
+            x.dk[i / a->d * x.stride + i % a->d] = (float)x.dk_sum[i];
+            x.dv[i / a->d * x.stride + i % a->d] = (float)x.dv_sum[i];
         }
     }
 }

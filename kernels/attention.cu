@@ -7,8 +7,8 @@
  * come first. float tensors: attention_f32.cu.
  *
  * nvcc 13, sm_90a, no spills (registers, with dropout in brackets):
- *   D 64   251 (236), 128 threads, 48 KiB of shared memory
- *   D 128  184 (206), 256 threads, 96 KiB
+ *   D 64   243 (236), 128 threads, 48 KiB of shared memory
+ *   D 128  184 (201), 256 threads, 96 KiB
  *   D 256  244, 128 threads, 96 KiB */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
@@ -191,8 +191,10 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
     int lane = (int)threadIdx.x % WARP, warp_row = (int)threadIdx.x / WARP * MR * 16;
     int block_row = (int)(gridDim.x - 1 - blockIdx.x) * BM, first = block_row + warp_row;
     int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y;
-    int c = a.h * a.d, stride = 3 * c;
-    const T *q = a.qkv + attention_qkv_at(a, b, blockIdx.y), *k = q + c, *v = k + c;
+    int stride = a.row;
+    const T *q = a.qkv + attention_query_at(a, b, blockIdx.y),
+            *k = a.qkv + attention_key_at(a, b, blockIdx.y / (unsigned)a.group),
+            *v = k + (a.v - a.k);
     int keys_n = min(a.t, block_row + BM), tiles_n = (keys_n + BN - 1) / BN;
     auto fetch = [&](int tile) {
         int64_t at = (int64_t)tile * BN * stride; /* a row is at most 3·65535·256 elements */
@@ -263,8 +265,7 @@ template <typename T> static int fwd_any(const struct cuda *cuda, const struct a
     attention_args<T> x = {};
     x.qkv = (const T *)a->qkv.data, x.out = (T *)a->out.data, x.lse = (float *)a->lse.data;
     x.mask = (const uint8_t *)a->mask.data;
-    x.t = (int)a->t, x.h = (int)a->h, x.d = (int)a->d;
-    x.scale = 1.0f / sqrtf((float)a->d);
+    attention_sizes(&x, a);
     x.drop = drop_args_of(cuda, &a->dropout);
     if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.out, a->d))
         return CUDA_REFUSAL_SHAPE;
@@ -283,7 +284,7 @@ static bool shape_is_good(int64_t b, int64_t t, int64_t h, int64_t d)
 
 int attention_fwd_cuda(const struct cuda *cuda, const struct attention_fwd *a)
 {
-    if (!shape_is_good(a->b, a->t, a->h, a->d))
+    if (!shape_is_good(a->b, a->t, a->h, a->d) || !attention_is_heads(a))
         return CUDA_REFUSAL_SHAPE;
     if (a->out.dtype != a->qkv.dtype || a->lse.dtype != DTYPE_F32 ||
         (a->mask.data && a->mask.dtype != DTYPE_U8))
@@ -292,7 +293,8 @@ int attention_fwd_cuda(const struct cuda *cuda, const struct attention_fwd *a)
 }
 
 /* ---- decode: one query a head; keys in parts of DECODE_KEYS, each a block, put together by a
- * second kernel ---- */
+ * second kernel. Blocks that read the same keys follow each other, so all but the first find them
+ * in the second-level cache. ---- */
 
 constexpr int DECODE_KEYS = 256, DECODE_WARPS = 8;
 
@@ -317,33 +319,36 @@ __device__ static inline void decode_join(decode_part &p, float (&acc)[8], decod
  * time. */
 template <typename T>
 __global__ void __launch_bounds__(DECODE_WARPS *WARP)
-    attention_decode_part(const T *qkv, float *parts, int t, int h, int d, int lanes, float scale)
+    attention_decode_part(attention_args<T> a, float *parts, int lanes)
 {
     __shared__ float all[DECODE_WARPS][32 * 8 + 2];
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, col = lane % lanes * 8,
         keys = WARP / lanes;
-    int64_t c = (int64_t)h * d, bh = (int64_t)blockIdx.z * h + blockIdx.y;
-    const T *q = qkv + ((int64_t)blockIdx.z * t + t - 1) * 3 * c + (int64_t)blockIdx.y * d;
-    const T *k = qkv + (int64_t)blockIdx.z * t * 3 * c + c + (int64_t)blockIdx.y * d;
+    const int t = a.t, d = a.d, part_i = (int)blockIdx.x / a.group,
+              parts_n = (int)gridDim.x / a.group,
+              h = (int)blockIdx.y * a.group + (int)blockIdx.x % a.group;
+    const int64_t stride = a.row, bh = (int64_t)blockIdx.z * a.h + h;
+    const T *q = a.qkv + attention_query_at(a, blockIdx.z, h) + (t - 1) * stride;
+    const T *k = a.qkv + attention_key_at(a, blockIdx.z, blockIdx.y);
     float x[8] = {}, acc[8] = {}, y[8] = {};
     if (col < d)
         load_floats(x, q + col);
     decode_part p = {-INFINITY, 0};
-    int first = (int)blockIdx.x * DECODE_KEYS, end = min(t, first + DECODE_KEYS);
+    int first = part_i * DECODE_KEYS, end = min(t, first + DECODE_KEYS);
     for (int j0 = first + warp * keys; j0 < end; j0 += DECODE_WARPS * keys) {
         int j = j0 + lane / lanes;
         float score = 0;
         bool is_there = j < end && col < d;
         if (is_there)
-            load_floats(y, k + (int64_t)j * 3 * c + col);
+            load_floats(y, k + j * stride + col);
 #pragma unroll
         for (int i = 0; i < 8; i++)
             score += is_there ? x[i] * y[i] : 0;
         for (int step = lanes / 2; step > 0; step /= 2)
             score += __shfl_xor_sync(WARP_ALL, score, step);
         if (is_there) {
-            load_floats(y, k + c + (int64_t)j * 3 * c + col);
-            decode_join<T>(p, acc, {score * scale, 1.0f}, y);
+            load_floats(y, k + (a.v - a.k) + j * stride + col);
+            decode_join<T>(p, acc, {score * a.scale, 1.0f}, y);
         }
     }
     for (int step = lanes; step < WARP; step *= 2) {
@@ -371,7 +376,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
             all[warp][0] = p.max, all[warp][1] = p.sum;
     }
     __syncthreads();
-    float *part = parts + (bh * gridDim.x + blockIdx.x) * (d + 2);
+    float *part = parts + (bh * parts_n + part_i) * (d + 2);
     float max = -INFINITY, sum = 0, value = 0;
     for (int w = 0; w < DECODE_WARPS; w++)
         max = fmaxf(max, all[w][0]);
@@ -407,7 +412,7 @@ __global__ void attention_decode_join(T *out, const float *parts, int parts_n, i
 
 int attention_decode_cuda(const struct cuda *cuda, const struct attention_decode *a)
 {
-    if (!shape_is_good(a->b, a->t, a->h, a->d))
+    if (!shape_is_good(a->b, a->t, a->h, a->d) || !attention_is_heads(a))
         return CUDA_REFUSAL_SHAPE;
     if (a->out.dtype != a->qkv.dtype)
         return CUDA_REFUSAL_DTYPE;
@@ -421,10 +426,12 @@ int attention_decode_cuda(const struct cuda *cuda, const struct attention_decode
         using T = decltype(zero);
         if (!cuda_aligned((const T *)a->qkv.data, a->d))
             return (int)CUDA_REFUSAL_SHAPE;
-        dim3 grid((unsigned)parts_n, (unsigned)a->h, (unsigned)a->b);
+        attention_args<T> x = {};
+        x.qkv = (const T *)a->qkv.data;
+        attention_sizes(&x, a);
+        dim3 grid((unsigned)(parts_n * x.group), (unsigned)a->hk, (unsigned)a->b);
         CUDA_TRY(cuda_launch(attention_decode_part<T>, grid, dim3(DECODE_WARPS * WARP), 0,
-                             cuda->stream, (const T *)a->qkv.data, (float *)cuda->scratch,
-                             (int)a->t, (int)a->h, (int)a->d, lanes, 1.0f / sqrtf((float)a->d)));
+                             cuda->stream, x, (float *)cuda->scratch, lanes));
         return cuda_launch(attention_decode_join<T>, dim3((unsigned)(a->b * a->h)), dim3(64), 0,
                            cuda->stream, (T *)a->out.data, (const float *)cuda->scratch,
                            (int)parts_n, (int)a->d);

@@ -5,39 +5,67 @@
 #define CONVOY_KERNELS_ATTENTION_H
 #include "kernels/tensor.h"
 
+/* What a row of qkv and of dqkv holds, with H query heads and K key heads. K divides H, and query
+ * head h attends to key head h / (H/K): grouped-query attention (Ainslie et al. 2023); K = H is
+ * multi-head attention. A value head has the number of its key head. */
+enum attention_layout {
+    ATTENTION_LAYOUT_QKV,  /* [q: H·D | k: K·D | v: K·D] */
+    ATTENTION_LAYOUT_HEADS /* for each head [q: D | k: D | v: D], as GPT-NeoX; K = H */
+};
+
+/* Where heads lie in a row, in elements: query head h at h·head, key head n at k + n·head, value
+ * head n at v + n·head; rows are `row` apart. */
+struct attention_row {
+    int64_t row, head, k, v;
+};
+
+static inline struct attention_row attention_row_of(enum attention_layout layout, int64_t h,
+                                                    int64_t hk, int64_t d)
+{
+    bool is_heads = layout == ATTENTION_LAYOUT_HEADS;
+    struct attention_row x = {(h + 2 * hk) * d, is_heads ? 3 * d : d, is_heads ? d : h * d,
+                              is_heads ? 2 * d : (h + hk) * d};
+    return x;
+}
+
 /* attention_fwd — for each sample b, head h and query i, over the keys j ≤ i with mask[b,j] != 0:
  *   p = softmax_j(q_i·k_j / √D);  out_i = Σ_j drop(p_j)·v_j
  * A query without any key gets zeros, and lse = -inf.
  * out  out (B,T,H·D)  must not overlap qkv
  *      lse (B,H,T) f32  log Σ_j exp(q_i·k_j / √D), kept for attention_bwd
- * in   qkv (B,T,3·H·D)  a row is [q | k | v], head h at h·D
+ * in   qkv (B,T,(H+2K)·D)  rows as `layout` says
  *      mask (B,T) u8  or NULL: every key counts
  *      dropout  of probabilities; element index ((b·H+h)·T+i)·T+j
+ *      hk  K; divides h
  * Tolerance to plain: nmse 1e-12. */
 struct attention_fwd {
     struct tensor out, lse, qkv, mask;
-    int64_t b, t, h, d;
+    int64_t b, t, h, hk, d;
+    enum attention_layout layout;
     struct dropout dropout;
 };
 
 /* attention_decode — the last row of attention_fwd alone, for text that grows by one token at a
  * time: for each sample, query T-1 over the keys 0 … T-1. No mask, no dropout.
  * out  out (B,H·D)  must not overlap qkv
- * in   qkv (B,T,3·H·D)  as in attention_fwd; of rows before the last, only k and v are read
+ * in   qkv (B,T,(H+2K)·D)  as in attention_fwd; of rows before the last, only k and v are read
  * Needs T ≤ 2,000,000 on a CPU. Tolerance to plain: nmse 1e-12. */
 struct attention_decode {
     struct tensor out, qkv;
-    int64_t b, t, h, d;
+    int64_t b, t, h, hk, d;
+    enum attention_layout layout;
 };
 
 /* attention_bwd — the gradient of attention_fwd with respect to qkv. Probabilities are computed
  * again from lse.
- * out  dqkv (B,T,3·H·D)  replaced; a query without any key gets dq = 0
- * in   dout, out (B,T,H·D) · qkv · lse · mask · dropout  as in attention_fwd
- * Sums over queries have a fixed order. */
+ * out  dqkv (B,T,(H+2K)·D)  replaced, rows as in qkv; a query without any key gets dq = 0. dk and
+ *      dv of a key head are sums over its query heads
+ * in   dout, out (B,T,H·D) · qkv · lse · mask · dropout · hk · layout  as in attention_fwd
+ * Sums over queries and heads have a fixed order. A GPU's scratch limits H/K · T. */
 struct attention_bwd {
     struct tensor dqkv, dout, out, qkv, lse, mask;
-    int64_t b, t, h, d;
+    int64_t b, t, h, hk, d;
+    enum attention_layout layout;
     struct dropout dropout;
 };
 #endif

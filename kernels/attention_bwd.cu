@@ -1,14 +1,16 @@
 /* attention_bwd — gradients of causal attention on tensor cores, without atomics: the same bits
  * every time.
  *
- * A block owns one head's keys, or every splits_n-th run of BK of them, and goes over the queries
- * at or after each run, BQ at a time, in two buffers. A warp owns 16 keys: it computes Sᵀ = K·Qᵀ
+ * A block owns one key head's keys, or every splits_n-th run of BK of them, and goes over the
+ * queries at or after each run, BQ at a time, in two buffers, of one query head after the other. So
+ * dk and dv are sums over the query heads in order. A warp owns 16 keys: it computes Sᵀ = K·Qᵀ
  * and dPᵀ = V·dOᵀ, so Pᵀ and dSᵀ are, in place, the factors of dV += Pᵀ·dO and dK += dSᵀ·Q. dQ
  * needs all keys: dSᵀ goes through shared memory, and the block adds dS·K to float sums in scratch
  * that no other block touches, each element by one thread. A last kernel adds the splits in order
  * and rounds. These are five products, as in Dao 2023. D 256 works on two halves of the columns and
- * computes S twice. splits_n grows when heads are few, by shape alone. delta = Σ dout·out is
- * computed first.
+ * computes S twice. splits_n grows when key heads are few, by shape alone. delta = Σ dout·out is
+ * computed first. The sums of all query heads of a key head must fit into scratch: H/K · (4·D + 4)
+ * bytes for each token, with D as below (256 MiB: 8 heads of 128 go up to 65,000 tokens).
  *
  * Chips with 99 KiB of shared memory for a block (sm_86, sm_89, sm_120) take smaller tiles when D
  * is over 64.
@@ -16,7 +18,7 @@
  * nvcc 13, sm_90a:
  *   D 64   254 registers, no spills, 256 threads, 81 KiB of shared memory
  *   D 128  254 registers, no spills, 256 threads, 112.5 KiB
- *   D 256  255 registers, 4 bytes spilled, 128 threads, 136.5 KiB */
+ *   D 256  255 registers, 16 bytes spilled, 128 threads, 136.5 KiB */
 #include "kernels/attention_args.cuh"
 #include "kernels/attention_f32.cuh"
 #include "kernels/tile.cuh"
@@ -69,8 +71,7 @@ __global__ void __launch_bounds__(256)
             sum[n] += x[n];
     }
     int64_t bh = a.bh_first + local;
-    store_floats(a.dqkv + attention_qkv_at(a, bh / a.h, bh % a.h) + (int64_t)query * 3 * a.h * a.d +
-                     col,
+    store_floats(a.dqkv + attention_query_at(a, bh / a.h, bh % a.h) + (int64_t)query * a.row + col,
                  sum);
 }
 
@@ -199,7 +200,7 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
         for (int r = 0; r < 2; r++) {
             int j = key + lane / 4 + 8 * r, e = col + 8 * n + lane % 4 * 2;
             if (j < a.t && e < a.d)
-                *(uint32_t *)(rows + (int64_t)j * 3 * a.h * a.d + e) =
+                *(uint32_t *)(rows + (int64_t)j * a.row + e) =
                     pack2<T>(sum[n][2 * r], sum[n][2 * r + 1]);
         }
 }
@@ -217,22 +218,24 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
     float *lse = (float *)(shared + DS + BK * 128), *delta = lse + 2 * BQ;
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP,
         column = (int)blockIdx.z * DO;
-    int64_t local = blockIdx.y, bh = a.bh_first + local, b = bh / a.h;
-    int c = a.h * a.d, stride = 3 * c;
-    int64_t at = attention_qkv_at(a, b, bh % a.h);
-    const T *q = a.qkv + at, *dout = a.dout + attention_out_at(a, b, bh % a.h);
-    float *acc = a.acc + ((int64_t)blockIdx.x * a.bh_n + local) * round_up(a.t, BWD_PAD) * D;
-    auto fetch = [&](int query) {
+    int local = (int)blockIdx.y * a.group, bh = a.bh_first + local, b = bh / a.h;
+    int c = a.h * a.d, stride = a.row;
+    const int64_t k_at = attention_key_at(a, b, bh % a.h / a.group);
+    const T *q = a.qkv + attention_query_at(a, b, bh % a.h),
+            *dout = a.dout + attention_out_at(a, b, bh % a.h);
+    auto fetch = [&](int head, int query) {
         int half = query / BQ % 2, i = query + (int)threadIdx.x;
-        tile_copy<T, BQ, D, THREADS>(q_tile + (shared_at)(half * TILE), q + (int64_t)query * stride,
-                                     stride, a.t - query, a.d);
+        tile_copy<T, BQ, D, THREADS>(q_tile + (shared_at)(half * TILE),
+                                     q + head * a.head + (int64_t)query * stride, stride,
+                                     a.t - query, a.d);
         tile_copy<T, BQ, D, THREADS>(dout_tile + (shared_at)(half * TILE),
-                                     dout + (int64_t)query * c, c, a.t - query, a.d);
+                                     dout + head * a.d + (int64_t)query * c, c, a.t - query, a.d);
         if (threadIdx.x < BQ) {
-            float x = i < a.t ? a.lse_in[bh * a.t + i] : -INFINITY;
+            float x = i < a.t ? a.lse_in[(int64_t)(bh + head) * a.t + i] : -INFINITY;
             /* its probabilities are all 0 */
             lse[half * BQ + threadIdx.x] = x == -INFINITY ? INFINITY : x * ATTENTION_LOG2E;
-            delta[half * BQ + threadIdx.x] = i < a.t ? a.delta[local * a.t + i] : 0;
+            delta[half * BQ + threadIdx.x] =
+                i < a.t ? a.delta[(int64_t)(local + head) * a.t + i] : 0;
         }
     };
     for (int key = (int)blockIdx.x * BK; key < a.t; key += a.splits_n * BK) {
@@ -245,36 +248,45 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
             __any_sync(WARP_ALL, is_hidden[0] || is_hidden[1]) ? INT32_MAX : key + 16 * warp + 15;
         float dk[DO / 8][4] = {}, dv[DO / 8][4] = {};
         __syncthreads(); /* all threads are done with the keys before */
-        tile_copy<T, BK, D, THREADS>(k_tile, q + c + (int64_t)key * stride, stride, a.t - key, a.d);
-        tile_copy<T, BK, D, THREADS>(v_tile, q + 2 * c + (int64_t)key * stride, stride, a.t - key,
-                                     a.d);
-        fetch(key / BQ * BQ);
-        cp_commit();
-        for (int query = key / BQ * BQ; query < a.t; query += BQ) {
-            int half = query / BQ % 2;
-            cp_wait<0>();
-            __syncthreads(); /* tiles loaded; all threads are done with those before */
-            if (query + BQ < a.t)
-                fetch(query + BQ);
+        tile_copy<T, BK, D, THREADS>(k_tile, a.qkv + k_at + (int64_t)key * stride, stride,
+                                     a.t - key, a.d);
+        tile_copy<T, BK, D, THREADS>(v_tile, a.qkv + k_at + (a.v - a.k) + (int64_t)key * stride,
+                                     stride, a.t - key, a.d);
+        for (int head = 0; head < a.group; head++) {
+            float *acc =
+                a.acc + ((int64_t)blockIdx.x * a.bh_n + local + head) * round_up(a.t, BWD_PAD) * D;
+            /* No thread reads tiles of queries any more: the barrier before a tile's last product
+             * comes after their uses. */
+            fetch(head, key / BQ * BQ);
             cp_commit();
-            float s[BQ / 8][4], dp[BQ / 8][4];
-            bwd_scores<T, D, BQ>(s, k_tile, q_tile + (shared_at)(half * TILE), 16 * warp);
-            bwd_scores<T, D, BQ>(dp, v_tile, dout_tile + (shared_at)(half * TILE), 16 * warp);
-            if (query < whole_from)
-                bwd_probs<T, BQ, DROP, false>(s, dp, a, lse + half * BQ, delta + half * BQ,
-                                              is_hidden, bh, first, query + lane % 4 * 2);
-            else
-                bwd_probs<T, BQ, DROP, true>(s, dp, a, lse + half * BQ, delta + half * BQ,
-                                             is_hidden, bh, first, query + lane % 4 * 2);
-            bwd_sum<T, D, DO, BQ>(dv, s, dout_tile + (shared_at)(half * TILE), column);
-            bwd_put<T, BQ>(shared + DS, dp, 16 * warp);
-            bwd_sum<T, D, DO, BQ>(dk, dp, q_tile + (shared_at)(half * TILE), column);
-            __syncthreads();
-            bwd_queries<T, D, N, BK>(acc + (int64_t)query * D, k_tile + DS, k_tile,
-                                     16 * (warp / GROUPS), column + warp % GROUPS * N, is_first);
+            for (int query = key / BQ * BQ; query < a.t; query += BQ) {
+                int half = query / BQ % 2;
+                cp_wait<0>();
+                __syncthreads(); /* tiles loaded; all threads are done with those before */
+                if (query + BQ < a.t)
+                    fetch(head, query + BQ);
+                cp_commit();
+                float s[BQ / 8][4], dp[BQ / 8][4];
+                bwd_scores<T, D, BQ>(s, k_tile, q_tile + (shared_at)(half * TILE), 16 * warp);
+                bwd_scores<T, D, BQ>(dp, v_tile, dout_tile + (shared_at)(half * TILE), 16 * warp);
+                if (query < whole_from)
+                    bwd_probs<T, BQ, DROP, false>(s, dp, a, lse + half * BQ, delta + half * BQ,
+                                                  is_hidden, bh + head, first,
+                                                  query + lane % 4 * 2);
+                else
+                    bwd_probs<T, BQ, DROP, true>(s, dp, a, lse + half * BQ, delta + half * BQ,
+                                                 is_hidden, bh + head, first, query + lane % 4 * 2);
+                bwd_sum<T, D, DO, BQ>(dv, s, dout_tile + (shared_at)(half * TILE), column);
+                bwd_put<T, BQ>(shared + DS, dp, 16 * warp);
+                bwd_sum<T, D, DO, BQ>(dk, dp, q_tile + (shared_at)(half * TILE), column);
+                __syncthreads();
+                bwd_queries<T, D, N, BK>(acc + (int64_t)query * D, k_tile + DS, k_tile,
+                                         16 * (warp / GROUPS), column + warp % GROUPS * N,
+                                         is_first);
+            }
         }
-        bwd_store<T, DO>(a.dqkv + at + c, dk, a, key + 16 * warp, column);
-        bwd_store<T, DO>(a.dqkv + at + 2 * c, dv, a, key + 16 * warp, column);
+        bwd_store<T, DO>(a.dqkv + k_at, dk, a, key + 16 * warp, column);
+        bwd_store<T, DO>(a.dqkv + k_at + (a.v - a.k), dv, a, key + 16 * warp, column);
     }
 }
 
@@ -307,12 +319,12 @@ static int bwd_tile_of(const struct cuda *cuda, int d)
     return i;
 }
 
-/* How the heads of a call are cut: into runs whose scratch fits, as equal as they can be, and each
- * head's keys into splits. */
+/* How the key heads of a call are cut: into runs whose scratch fits, as equal as they can be, and
+ * each head's keys into splits. */
 struct bwd_cut {
-    int width, bk, bq; /* as in the kernel that computes the sums */
-    int tile;          /* of BWD_TILES; unused in float */
-    int64_t heads_n, each, splits_n, t_padded;
+    int width, bk, bq;                                /* as in the kernel that computes the sums */
+    int tile;                                         /* of BWD_TILES; unused in float */
+    int64_t heads_n, group, each, splits_n, t_padded; /* heads_n, each: key heads */
 };
 
 template <typename T>
@@ -334,7 +346,7 @@ static int bwd_sums(const struct cuda *cuda, const attention_args<T> &x, int til
     if constexpr (I + 1 < BWD_TILES_N)
         if (tile > I)
             return bwd_sums<T, I + 1>(cuda, x, tile);
-    dim3 grid((unsigned)x.splits_n, (unsigned)x.bh_n, D / DO);
+    dim3 grid((unsigned)x.splits_n, (unsigned)(x.bh_n / x.group), D / DO);
     return cuda_launch(x.drop.threshold ? attention_bwd_mma<T, D, DO, WARPS, BQ, true>
                                         : attention_bwd_mma<T, D, DO, WARPS, BQ, false>,
                        grid, dim3(WARPS * WARP), bwd_bytes(TILE), cuda->stream, x);
@@ -353,11 +365,14 @@ static int bwd_run(const struct cuda *cuda, const attention_args<T> &x, const st
     return bwd_join(cuda, x, cut);
 }
 
-/* Bytes of scratch that a head's delta, or the sums of one of its splits, take. */
-static int64_t bwd_delta_bytes(int64_t t) { return round_up(t * (int64_t)sizeof(float), 256); }
+/* Bytes of scratch that delta of a key head's query heads, or their sums of one split, take. */
+static int64_t bwd_delta_bytes(const struct bwd_cut &cut, int64_t t)
+{
+    return cut.group * round_up(t * (int64_t)sizeof(float), 256);
+}
 static int64_t bwd_sums_bytes(const struct bwd_cut &cut)
 {
-    return cut.t_padded * cut.width * (int64_t)sizeof(float);
+    return cut.group * cut.t_padded * cut.width * (int64_t)sizeof(float);
 }
 
 /* Fills in `each` and splits_n; the rest is set. */
@@ -365,12 +380,12 @@ static int bwd_cut_heads(const struct cuda *cuda, struct bwd_cut &cut, int64_t t
 {
     int64_t capacity = (int64_t)cuda->scratch_bytes - 256, sums = bwd_sums_bytes(cut);
     int64_t splits_n = ceil_div(BWD_BLOCKS, cut.heads_n), most = ceil_div(t, cut.bk),
-            fit = (capacity - bwd_delta_bytes(t)) / sums;
+            fit = (capacity - bwd_delta_bytes(cut, t)) / sums;
     if (fit < 1)
         return CUDA_REFUSAL_SCRATCH;
     splits_n = splits_n < most ? splits_n : most;
     cut.splits_n = splits_n < fit ? splits_n : fit;
-    int64_t room = capacity / (bwd_delta_bytes(t) + cut.splits_n * sums);
+    int64_t room = capacity / (bwd_delta_bytes(cut, t) + cut.splits_n * sums);
     room = room < 65535 ? room : 65535;
     cut.each = ceil_div(cut.heads_n, ceil_div(cut.heads_n, room));
     return 0;
@@ -380,7 +395,7 @@ template <typename T>
 static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n)
 {
     struct bwd_cut cut = {};
-    cut.heads_n = heads_n, cut.t_padded = round_up(x.t, BWD_PAD);
+    cut.heads_n = heads_n, cut.group = x.group, cut.t_padded = round_up(x.t, BWD_PAD);
     if constexpr (sizeof(T) == 4) {
         cut.width = x.d <= 64 ? 64 : x.d <= 128 ? 128 : 256, cut.bk = cut.bq = ATTENTION_F32_BK;
     } else {
@@ -393,8 +408,8 @@ static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n
     CUDA_TRY(bwd_cut_heads(cuda, cut, x.t));
     x.splits_n = (int)cut.splits_n;
     for (int64_t first = 0; first < heads_n; first += cut.each) {
-        x.bh_first = (int)first;
-        x.bh_n = (int)(heads_n - first < cut.each ? heads_n - first : cut.each);
+        int64_t n = heads_n - first < cut.each ? heads_n - first : cut.each;
+        x.bh_first = (int)(first * x.group), x.bh_n = (int)(n * x.group);
         x.acc = (float *)cuda->scratch;
         x.delta = x.acc + cut.splits_n * x.bh_n * cut.t_padded * cut.width;
         CUDA_TRY(bwd_run(cuda, x, cut));
@@ -409,19 +424,18 @@ template <typename T> static int bwd_typed(const struct cuda *cuda, const struct
     x.out_in = (const T *)a->out.data;
     x.dqkv = (T *)a->dqkv.data, x.lse_in = (const float *)a->lse.data,
     x.mask = (const uint8_t *)a->mask.data;
-    x.t = (int)a->t, x.h = (int)a->h, x.d = (int)a->d;
-    x.scale = 1.0f / sqrtf((float)a->d);
+    attention_sizes(&x, a);
     x.drop = drop_args_of(cuda, &a->dropout);
     if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.dout, a->d) ||
         !cuda_aligned(x.out_in, a->d) || !cuda_aligned(x.dqkv, a->d))
         return CUDA_REFUSAL_SHAPE;
-    return bwd_any(cuda, x, a->b * a->h);
+    return bwd_any(cuda, x, a->b * a->hk);
 }
 
 int attention_bwd_cuda(const struct cuda *cuda, const struct attention_bwd *a)
 {
     if (a->b < 1 || a->t < 1 || a->t > INT32_MAX / 2 || a->h < 1 || a->b * a->h > INT32_MAX ||
-        a->d < 8 || a->d > 256 || a->d % 8 != 0)
+        a->d < 8 || a->d > 256 || a->d % 8 != 0 || !attention_is_heads(a))
         return CUDA_REFUSAL_SHAPE;
     enum dtype dtype = a->qkv.dtype;
     if (a->dqkv.dtype != dtype || a->dout.dtype != dtype || a->out.dtype != dtype ||

@@ -2,10 +2,11 @@
  * Nothing of size T×T is ever stored. Tiles above the diagonal are skipped; tiles on it are cut at
  * each group of rows.
  *
- * One task owns one head of one sample (forward: or a run of its queries). It takes keys block by
- * block and lays them out for the products (kt: transposed, so that a vector holds one coordinate
- * of VEC_W keys). Then it takes the queries that may attend to them, in groups of up to TILE_ROWS.
- * Every sum runs in an order given by the shape. */
+ * Forward, a task owns a run of one head's queries; backward, one key head of one sample with all
+ * query heads that read it. It takes keys block by block and lays them out for the products (kt:
+ * transposed, so that a vector holds one coordinate of VEC_W keys). Then it takes the queries that
+ * may attend to them, in groups of up to TILE_ROWS. Every sum runs in an order given by the
+ * shape. */
 #include "kernels/attention.h"
 
 #include <math.h>
@@ -91,10 +92,10 @@ static void fwd_rows(const struct head *x, const struct keys *keys, struct runni
     float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))),
         factor[BLOCK] __attribute__((aligned(64)));
     struct group m = group_of(keys, i, rows);
-    struct tile scores = {x->q + i * 3 * x->c, 3 * x->c, keys->kt, BLOCK, s, BLOCK, x->d, false};
+    struct tile scores = {x->q + i * x->stride, x->stride, keys->kt, BLOCK, s, BLOCK, x->d, false};
     tile_rows(&scores, rows, m.cols);
     for (int r = rows; r < 2 * rows; r++) /* the next group's */
-        fetch_row(x->q + (i + r) * 3 * x->c, x->d);
+        fetch_row(x->q + (i + r) * x->stride, x->d);
     if (m.is_open)
         softmax_rows(x, keys, &(struct group){.i = i, .rows = rows, .is_open = true}, g, s, BLOCK);
     else
@@ -171,7 +172,7 @@ static void fwd_part(void *arg, int part_i, int thread_i)
     /* long runs first, so that the last ones are short */
     int64_t run = w->runs_n - 1 - part_i / (a->b * a->h), bh = part_i % (a->b * a->h),
             end = run_first(w, run + 1);
-    struct head x = head_of(&a->qkv, &a->mask, &a->dropout, bh, (int64_t[3]){a->t, a->h, a->d});
+    struct head x = head_of(&a->qkv, &a->mask, &a->dropout, bh, &SHAPE_OF(a));
     for (int64_t first = run_first(w, run); first < end; first += w->run_max)
         fwd_run(w, &x, first, least(w->run_max, end - first),
                 (float *)(void *)w->cpu->scratch[thread_i]);
@@ -194,9 +195,14 @@ void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
 
 /* ---- the last query alone ---- */
 
+#define DECODE_HEADS 16 /* query heads that share one reading of keys */
+
 struct decode_work {
     const struct cpu *cpu;
     const struct attention_decode *a;
+    struct shape shape;
+    int64_t each;  /* query heads of a part, all of one key head */
+    int64_t parts; /* of a key head */
 };
 
 /* p[j] ← 2^(p[j] - max), zeros up to a whole vector; returns their sum. */
@@ -216,43 +222,77 @@ static float decode_softmax(float *p, int64_t t)
     return vec_sum(sum);
 }
 
-static void decode_part(void *arg, int bh, int thread_i)
+/* out (d) += Σ_j p[j]·v_j over at most GEMV_RUN keys. */
+static void decode_values(float *out, const struct head *x, const float *v, const float *p,
+                          int64_t n)
 {
+    for (int64_t e = 0; e < x->d; e += GEMV_COLS) {
+        float sums[GEMV_COLS];
+        int cols = (int)least(x->d - e, GEMV_COLS);
+        if (cols == GEMV_COLS)
+            gemv_columns(v + e, x->stride, p, n, sums);
+        else
+            gemv_columns_n(v + e, x->stride, p, n, cols, sums);
+        for (int i = 0; i < cols; i++)
+            out[e + i] += sums[i];
+    }
+}
+
+/* heads query heads of one key head, the first of them x: each key and each value is read from
+ * memory once for all. p (heads, t up to whole vectors). */
+static void decode_heads(const struct head *x, int64_t head_step, int64_t heads, float *out,
+                         float *p)
+{
+    int64_t p_step = round_up(x->t, VEC_W);
+    const float *q = x->q + (x->t - 1) * x->stride;
+    for (int64_t j = 0; j < x->t; j++)
+        for (int64_t n = 0; n < heads; n++)
+            p[n * p_step + j] = x->scale2 * gemv_dot(x->k + j * x->stride, q + n * head_step, x->d,
+                                                     GEMV_AHEAD * x->stride);
+    memset(out, 0, (size_t)(heads * x->d) * sizeof *out);
+    float factor[DECODE_HEADS];
+    for (int64_t n = 0; n < heads; n++)
+        factor[n] = 1 / decode_softmax(p + n * p_step, x->t);
+    for (int64_t j = 0; j < x->t; j += GEMV_RUN)
+        for (int64_t n = 0; n < heads; n++)
+            decode_values(out + n * x->d, x, x->v + j * x->stride, p + n * p_step + j,
+                          least(GEMV_RUN, x->t - j));
+    for (int64_t e = 0; e < heads * x->d; e++)
+        out[e] *= factor[e / x->d];
+}
+
+static void decode_part(void *arg, int part_i, int thread_i)
+{
+    static const struct tensor no_mask;
     const struct decode_work *w = arg;
     const struct attention_decode *a = w->a;
-    int64_t c = a->h * a->d, stride = 3 * c;
-    const float *q = (const float *)a->qkv.data + bh / a->h * a->t * stride + bh % a->h * a->d,
-                *k = q + c, *v = k + c;
-    float *p = (float *)(void *)w->cpu->scratch[thread_i], *out = (float *)a->out.data + bh * a->d;
-    float scale2 = (float)(EXP2_LOG2E / sqrt((double)a->d));
-    q += (a->t - 1) * stride;
-    for (int64_t j = 0; j < a->t; j++)
-        p[j] = scale2 * gemv_dot(k + j * stride, q, a->d, GEMV_AHEAD * stride);
-    float factor = 1 / decode_softmax(p, a->t);
-    for (int64_t e = 0; e < a->d; e += GEMV_COLS) {
-        float sums[GEMV_COLS];
-        int cols = (int)least(a->d - e, GEMV_COLS);
-        if (cols == GEMV_COLS)
-            gemv_columns(v + e, stride, p, a->t, sums);
-        else
-            gemv_columns_n(v + e, stride, p, a->t, cols, sums);
-        for (int i = 0; i < cols; i++)
-            out[e + i] = sums[i] * factor;
-    }
+    int64_t group = a->h / a->hk, first = part_i % w->parts * w->each,
+            bh = part_i / w->parts * group + first;
+    struct head x = head_of(&a->qkv, &no_mask, NULL, bh, &w->shape);
+    decode_heads(&x, w->shape.row.head, least(w->each, group - first),
+                 (float *)a->out.data + bh * a->d, (float *)(void *)w->cpu->scratch[thread_i]);
 }
 
 void CPU_FN(attention_decode)(const struct cpu *cpu, const struct attention_decode *a)
 {
-    struct decode_work w = {cpu, a};
-    ASSERTF((size_t)round_up(a->t, VEC_W) * sizeof(float) <= CPU_SCRATCH_BYTES, "%lld tokens",
-            (long long)a->t);
-    thread_pool_run(cpu->pool, cpu_parts(a->b * a->h, 1), decode_part, &w);
+    int64_t row_bytes = round_up(a->t, VEC_W) * (int64_t)sizeof(float), group = a->h / a->hk,
+            wanted = 4 * (int64_t)thread_pool_threads(cpu->pool);
+    struct decode_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF(a)};
+    ASSERTF((size_t)row_bytes <= CPU_SCRATCH_BYTES, "%lld tokens", (long long)a->t);
+    w.each = least(least(group, DECODE_HEADS), (int64_t)CPU_SCRATCH_BYTES / row_bytes);
+    /* a head's sums do not depend on its part, so this cut may depend on the number of threads */
+    while (w.each > 1 && a->b * a->hk * cpu_parts(group, w.each) < wanted)
+        w.each--;
+    w.parts = cpu_parts(group, w.each);
+    thread_pool_run(cpu->pool, cpu_parts(a->b * a->hk * w.parts, 1), decode_part, &w);
 }
 
 /* ---- backward ---- */
 
+#define BWD_CACHED 65536 /* elements of q, dout, dq each, of several heads: 768 KiB together */
+
 /* A run of queries of one head, laid out row by row (n, dp), and the two tiles a block of them
- * makes with keys. */
+ * makes with keys. The runs of several heads lie one behind the other. */
 struct queries {
     int64_t first, n;
     float *q, *dout, *dq;
@@ -264,7 +304,7 @@ struct queries {
 struct bwd_head {
     struct head x;
     const float *dout, *out, *lse; /* row stride c, c, 1 */
-    float *dq, *dk, *dv;           /* row stride 3·c */
+    float *dq, *dk, *dv;           /* row stride x.stride */
 };
 
 static void queries_pack(const struct bwd_head *h, struct queries *q)
@@ -275,9 +315,9 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
         const float *row = q->dout + i * x->dp;
         fetch_row(out + FETCH_ROWS * x->c, x->d);
         fetch_row(dout + FETCH_ROWS * x->c, x->d);
-        fetch_row(x->q + (q->first + i + FETCH_ROWS) * 3 * x->c, x->d);
+        fetch_row(x->q + (q->first + i + FETCH_ROWS) * x->stride, x->d);
         pack_row(q->dout + i * x->dp, dout, x->d);
-        pack_row(q->q + i * x->dp, x->q + (q->first + i) * 3 * x->c, x->d);
+        pack_row(q->q + i * x->dp, x->q + (q->first + i) * x->stride, x->d);
         vec sum = {0};
         int64_t e = 0;
         for (; e + VEC_W <= x->d; e += VEC_W)
@@ -406,62 +446,125 @@ static void add_rows(float *sums, const float *x, int64_t stride, int64_t n,
             sums[i * head->dp + e] += factor * x[i * stride + e];
 }
 
-/* A run of queries against all keys that they may attend to. dk and dv of earlier runs lie in dqkv
- * already and are added to. */
-static void bwd_run(const struct bwd_head *h, struct queries *q, struct keys *keys, float *dk,
-                    float *dv)
-{
-    const struct head *x = &h->x;
-    int64_t stride = 3 * x->c, end = q->first + q->n;
-    queries_pack(h, q);
-    for (int64_t j = 0; j < end; j += BLOCK) {
-        keys_pack(x, keys, j);
-        memset(dk, 0, (size_t)(BLOCK * x->dp) * sizeof *dk);
-        memset(dv, 0, (size_t)(BLOCK * x->dp) * sizeof *dv);
-        for (int64_t i = j > q->first ? j : q->first; i < end; i += BLOCK)
-            bwd_block(h, keys, q, i, least(BLOCK, end - i), dk, dv);
-        if (j < q->first) {
-            vec_fence();
-            add_rows(dk, h->dk + j * stride, stride, keys->n, x, 1 / x->scale);
-            add_rows(dv, h->dv + j * stride, stride, keys->n, x, 1);
-        }
-        write_rows(h->dk + j * stride, stride, dk, x->dp, keys->n, x->d, x->scale);
-        write_rows(h->dv + j * stride, stride, dv, x->dp, keys->n, x->d, 1);
-    }
-    write_rows(h->dq + q->first * stride, stride, q->dq, x->dp, q->n, x->d, x->scale);
-}
-
 struct bwd_work {
     const struct cpu *cpu;
     const struct attention_bwd *a;
-    int64_t run_max;
+    struct shape shape;
+    int64_t run_max;   /* queries of a run, all heads together */
+    int64_t heads_max; /* query heads of a run */
 };
 
-static void bwd_part(void *arg, int bh, int thread_i)
+/* Query heads bh … bh+heads-1 of one key head, queries q.first … of each, and a block of its keys
+ * with their sums. */
+struct bwd_run {
+    const struct bwd_work *w;
+    int64_t bh, heads;
+    struct queries q; /* of the first head */
+    struct keys keys;
+    float *dk, *dv; /* (BLOCK, dp) */
+    bool is_later;  /* other query heads of this key head were taken already */
+};
+
+static struct bwd_head bwd_head_of(const struct bwd_work *w, int64_t bh)
 {
-    const struct bwd_work *w = arg;
     const struct attention_bwd *a = w->a;
-    struct bwd_head h = {
-        .x = head_of(&a->qkv, &a->mask, &a->dropout, bh, (int64_t[3]){a->t, a->h, a->d})};
-    int64_t at = bh / a->h * a->t * h.x.c + bh % a->h * a->d, tile = BLOCK * h.x.dp;
+    struct bwd_head h = {.x = head_of(&a->qkv, &a->mask, &a->dropout, bh, &w->shape)};
+    int64_t at = bh / a->h * a->t * h.x.c + bh % a->h * a->d;
+    const float *qkv = a->qkv.data;
+    float *dqkv = a->dqkv.data;
     h.dout = (const float *)a->dout.data + at;
     h.out = (const float *)a->out.data + at;
     h.lse = (const float *)a->lse.data + bh * a->t;
-    h.dq = (float *)a->dqkv.data + (h.x.q - (const float *)a->qkv.data);
-    h.dk = h.dq + h.x.c;
-    h.dv = h.dk + h.x.c;
-    float *scratch = (float *)(void *)w->cpu->scratch[thread_i];
-    struct keys keys = {
+    h.dq = dqkv + (h.x.q - qkv);
+    h.dk = dqkv + (h.x.k - qkv);
+    h.dv = dqkv + (h.x.v - qkv);
+    return h;
+}
+
+/* The queries of the run's head number n. */
+static struct queries queries_of(const struct bwd_run *r, int64_t n, int64_t dp)
+{
+    struct queries q = r->q;
+    int64_t rows = n * q.n;
+    q.q += rows * dp;
+    q.dout += rows * dp;
+    q.dq += rows * dp;
+    q.lse2 += rows;
+    q.delta += rows;
+    return q;
+}
+
+/* One block of keys against all queries of the run. dk and dv of earlier runs lie in dqkv already
+ * and are added to. */
+static void bwd_keys(struct bwd_run *r, const struct bwd_head *first, int64_t j)
+{
+    const struct head *x = &first->x;
+    int64_t end = r->q.first + r->q.n, stride = x->stride;
+    keys_pack(x, &r->keys, j);
+    memset(r->dk, 0, (size_t)(BLOCK * x->dp) * sizeof *r->dk);
+    memset(r->dv, 0, (size_t)(BLOCK * x->dp) * sizeof *r->dv);
+    for (int64_t n = 0; n < r->heads; n++) {
+        struct bwd_head h = bwd_head_of(r->w, r->bh + n);
+        struct queries q = queries_of(r, n, x->dp);
+        for (int64_t i = j > q.first ? j : q.first; i < end; i += BLOCK)
+            bwd_block(&h, &r->keys, &q, i, least(BLOCK, end - i), r->dk, r->dv);
+    }
+    if (r->is_later || j < r->q.first) {
+        vec_fence();
+        add_rows(r->dk, first->dk + j * stride, stride, r->keys.n, x, 1 / x->scale);
+        add_rows(r->dv, first->dv + j * stride, stride, r->keys.n, x, 1);
+    }
+    write_rows(first->dk + j * stride, stride, r->dk, x->dp, r->keys.n, x->d, x->scale);
+    write_rows(first->dv + j * stride, stride, r->dv, x->dp, r->keys.n, x->d, 1);
+}
+
+/* A run of queries against all keys that they may attend to. */
+static void bwd_run(struct bwd_run *r)
+{
+    struct bwd_head first = bwd_head_of(r->w, r->bh);
+    const struct head *x = &first.x;
+    for (int64_t n = 0; n < r->heads; n++) {
+        struct bwd_head h = bwd_head_of(r->w, r->bh + n);
+        struct queries q = queries_of(r, n, x->dp);
+        queries_pack(&h, &q);
+    }
+    for (int64_t j = 0; j < r->q.first + r->q.n; j += BLOCK)
+        bwd_keys(r, &first, j);
+    for (int64_t n = 0; n < r->heads; n++) {
+        struct bwd_head h = bwd_head_of(r->w, r->bh + n);
+        struct queries q = queries_of(r, n, x->dp);
+        write_rows(h.dq + q.first * x->stride, x->stride, q.dq, x->dp, q.n, x->d, x->scale);
+    }
+}
+
+static struct bwd_run bwd_run_of(const struct bwd_work *w, float *scratch)
+{
+    int64_t dp = round_up(w->a->d, VEC_W), tile = BLOCK * dp;
+    struct bwd_run r = {.w = w, .dk = scratch + 3 * tile, .dv = scratch + 4 * tile};
+    r.keys = (struct keys){
         .kt = scratch, .vt = scratch + tile, .k = scratch + 2 * tile, .bias = scratch + 5 * tile};
-    struct queries q = {.p = keys.bias + BLOCK, .ds = keys.bias + BLOCK + BLOCK * BLOCK};
-    q.lse2 = q.ds + BLOCK * BLOCK;
-    q.delta = q.lse2 + w->run_max;
-    q.q = q.delta + w->run_max;
-    q.dout = q.q + w->run_max * h.x.dp;
-    q.dq = q.dout + w->run_max * h.x.dp;
-    for (q.first = 0; q.first < a->t; q.first += w->run_max) {
-        q.n = least(w->run_max, a->t - q.first);
-        bwd_run(&h, &q, &keys, scratch + 3 * tile, scratch + 4 * tile);
+    r.q.p = r.keys.bias + BLOCK;
+    r.q.ds = r.q.p + BLOCK * BLOCK;
+    r.q.lse2 = r.q.ds + BLOCK * BLOCK;
+    r.q.delta = r.q.lse2 + w->run_max;
+    r.q.q = r.q.delta + w->run_max;
+    r.q.dout = r.q.q + w->run_max * dp;
+    r.q.dq = r.q.dout + w->run_max * dp;
+    return r;
+}
+
+static void bwd_part(void *arg, int key_head, int thread_i)
+{
+    const struct bwd_work *w = arg;
+    int64_t group = w->a->h / w->a->hk, end = (key_head + 1) * group;
+    struct bwd_run r = bwd_run_of(w, (float *)(void *)w->cpu->scratch[thread_i]);
+    for (r.bh = key_head * group; r.bh < end; r.bh += r.heads) {
+        r.heads = least(w->heads_max, end - r.bh);
+        r.is_later = r.bh % group > 0;
+        for (r.q.first = 0; r.q.first < w->a->t; r.q.first += r.q.n) {
+            r.q.n = least(w->run_max / r.heads, w->a->t - r.q.first);
+            bwd_run(&r);
+        }
     }
     vec_fence();
 }
@@ -470,8 +573,13 @@ void CPU_FN(attention_bwd)(const struct cpu *cpu, const struct attention_bwd *a)
 {
     int64_t dp = round_up(a->d, VEC_W), capacity = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float));
     capacity -= 5 * BLOCK * dp + BLOCK + 2 * BLOCK * BLOCK;
-    struct bwd_work w = {.cpu = cpu, .a = a, .run_max = capacity / (3 * dp + 2) / BLOCK * BLOCK};
-    ASSERTF(w.run_max > 0, "head width %lld", (long long)a->d);
-    w.run_max = least(w.run_max, round_up(a->t, BLOCK));
-    thread_pool_run(cpu->pool, cpu_parts(a->b * a->h, 1), bwd_part, &w);
+    int64_t most = capacity / (3 * dp + 2) / BLOCK * BLOCK, group = a->h / a->hk;
+    struct bwd_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF(a)};
+    ASSERTF(most > 0, "head width %lld", (long long)a->d);
+    /* Several heads save laying out keys again. Where their queries fall out of the second-level
+     * cache, that costs more than it saves. */
+    w.heads_max = least(least(most, BWD_CACHED / dp) / a->t, group);
+    w.heads_max = w.heads_max < 1 ? 1 : w.heads_max;
+    w.run_max = least(most, round_up(w.heads_max * a->t, BLOCK));
+    thread_pool_run(cpu->pool, cpu_parts(a->b * a->hk, 1), bwd_part, &w);
 }

@@ -46,8 +46,9 @@ __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<
     float *p_tile = v_tile + F32_BN * (D + 1); /* (BM, BN+1) */
     int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16,
         first = (int)(gridDim.x - 1 - blockIdx.x) * F32_BM;
-    int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y, c = (int64_t)a.h * a.d, stride = 3 * c;
-    const float *q = a.qkv + attention_qkv_at(a, b, blockIdx.y), *k = q + c, *v = k + c;
+    int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y, c = (int64_t)a.h * a.d, stride = a.row;
+    const float *q = a.qkv + attention_query_at(a, b, blockIdx.y),
+                *k = a.qkv + attention_key_at(a, b, blockIdx.y / (unsigned)a.group);
     float o[4][D / 16] = {}, max[4], sum[4] = {};
     for (int r = 0; r < 4; r++)
         max[r] = -INFINITY;
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<
     for (int key = 0; key < min(a.t, first + F32_BM); key += F32_BN) {
         __syncthreads();
         f32_fetch<F32_BN, D>(k_tile, k + key * stride, stride, a.t - key, a.d);
-        f32_fetch<F32_BN, D>(v_tile, v + key * stride, stride, a.t - key, a.d);
+        f32_fetch<F32_BN, D>(v_tile, k + (a.v - a.k) + key * stride, stride, a.t - key, a.d);
         __syncthreads();
         float s[4][2] = {};
         for (int e = 0; e < D; e++) {
@@ -128,8 +129,8 @@ int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, i
                         : f32_fwd_launch<256>(cuda, x, b);
 }
 
-/* ---- backward: a block takes keys 32 at a time and walks over the queries at or after them, 32 at
- * a time ---- */
+/* ---- backward: a block takes a key head's keys 32 at a time and walks over the queries at or
+ * after them, 32 at a time, of one query head after the other ---- */
 
 constexpr int F32_BK = ATTENTION_F32_BK;
 
@@ -178,29 +179,33 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
                           all + 4 * TILE + 2 * SQUARE,
                           all + 4 * TILE + 2 * SQUARE + F32_BK};
     int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, t_padded = (int)round_up(a.t, 64);
-    int64_t local = blockIdx.y, bh = a.bh_first + local, b = bh / a.h, c = (int64_t)a.h * a.d,
-            stride = 3 * c;
-    int64_t at = attention_qkv_at(a, b, bh % a.h);
-    const float *q = a.qkv + at, *dout = a.dout + attention_out_at(a, b, bh % a.h);
+    int local = (int)blockIdx.y * a.group, bh = a.bh_first + local, b = bh / a.h;
+    int64_t c = (int64_t)a.h * a.d, stride = a.row;
+    const float *q = a.qkv + attention_query_at(a, b, bh % a.h),
+                *dout = a.dout + attention_out_at(a, b, bh % a.h);
+    const int64_t k_at = attention_key_at(a, b, bh % a.h / a.group);
     float *acc = a.acc + ((int64_t)blockIdx.x * a.bh_n + local) * t_padded * D;
     for (int key = (int)blockIdx.x * F32_BK; key < a.t; key += a.splits_n * F32_BK) {
         float dk[2][D / 16] = {}, dv[2][D / 16] = {};
         __syncthreads();
-        f32_fetch<F32_BK, D>(x.k, q + c + key * stride, stride, a.t - key, a.d);
-        f32_fetch<F32_BK, D>(x.v, q + 2 * c + key * stride, stride, a.t - key, a.d);
-        for (int query = key; query < a.t; query += F32_BK) {
+        f32_fetch<F32_BK, D>(x.k, a.qkv + k_at + key * stride, stride, a.t - key, a.d);
+        f32_fetch<F32_BK, D>(x.v, a.qkv + k_at + (a.v - a.k) + key * stride, stride, a.t - key,
+                             a.d);
+        const int tiles_n = (a.t - key + F32_BK - 1) / F32_BK; /* of queries of each head */
+        for (int n_tile = 0; n_tile < a.group * tiles_n; n_tile++) {
+            const int head = n_tile / tiles_n, query = key + n_tile % tiles_n * F32_BK;
             __syncthreads();
-            f32_fetch<F32_BK, D>(x.q, q + query * stride, stride, a.t - query, a.d);
-            f32_fetch<F32_BK, D>(x.dout, dout + query * c, c, a.t - query, a.d);
+            f32_fetch<F32_BK, D>(x.q, q + head * a.head + query * stride, stride, a.t - query, a.d);
+            f32_fetch<F32_BK, D>(x.dout, dout + head * a.d + query * c, c, a.t - query, a.d);
             if (threadIdx.x < F32_BK) {
                 int i = query + (int)threadIdx.x;
-                float lse = i < a.t ? a.lse_in[bh * a.t + i] : INFINITY;
+                float lse = i < a.t ? a.lse_in[(int64_t)(bh + head) * a.t + i] : INFINITY;
                 /* such a row's probabilities are all 0 */
                 x.lse[threadIdx.x] = lse == -INFINITY ? INFINITY : lse;
-                x.delta[threadIdx.x] = i < a.t ? a.delta[local * a.t + i] : 0;
+                x.delta[threadIdx.x] = i < a.t ? a.delta[(int64_t)(local + head) * a.t + i] : 0;
             }
             __syncthreads();
-            f32_bwd_probs<D>(a, x, bh, query, key);
+            f32_bwd_probs<D>(a, x, bh + head, query, key);
             __syncthreads();
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -208,7 +213,7 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
 #pragma unroll
                 for (int n = 0; n < D / 16; n++) {
                     int col = tx + 16 * n;
-                    float *to = acc + (int64_t)(query + row) * D + col,
+                    float *to = acc + ((int64_t)head * t_padded + query + row) * D + col,
                           dq = key == (int)blockIdx.x * F32_BK ? 0 : *to;
                     for (int i = 0; i < F32_BK; i++) {
                         dv[r][n] =
@@ -227,8 +232,8 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
             for (int n = 0; n < D / 16; n++) {
                 int row = key + ty + 16 * r, col = tx + 16 * n;
                 if (row < a.t && col < a.d) {
-                    a.dqkv[at + c + row * stride + col] = dk[r][n];
-                    a.dqkv[at + 2 * c + row * stride + col] = dv[r][n];
+                    a.dqkv[k_at + row * stride + col] = dk[r][n];
+                    a.dqkv[k_at + (a.v - a.k) + row * stride + col] = dv[r][n];
                 }
             }
     }
@@ -240,8 +245,9 @@ static inline int f32_bwd_launch(const struct cuda *cuda, const attention_args<f
     size_t floats = (size_t)4 * F32_BK * (D + 1) + 2 * F32_BK * (F32_BK + 1) + 2 * F32_BK;
     if (!cuda_shares(cuda, floats * sizeof(float)))
         return CUDA_REFUSAL_SHARED;
-    return cuda_launch(attention_bwd_f32<D>, dim3((unsigned)x.splits_n, (unsigned)x.bh_n),
-                       dim3(F32_THREADS), floats * sizeof(float), cuda->stream, x);
+    return cuda_launch(attention_bwd_f32<D>,
+                       dim3((unsigned)x.splits_n, (unsigned)(x.bh_n / x.group)), dim3(F32_THREADS),
+                       floats * sizeof(float), cuda->stream, x);
 }
 int attention_f32_bwd(const struct cuda *cuda, const attention_args<float> &x, int width)
 {

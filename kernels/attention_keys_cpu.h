@@ -36,30 +36,49 @@ struct keys {
 
 /* What both directions know of their head. */
 struct head {
-    int64_t t, d, dp, c; /* dp: D rounded up to whole vectors; c = H·D */
-    int64_t bh;
-    const float *q, *k, *v; /* row stride 3·c */
+    int64_t t, d, dp, c;    /* dp: D rounded up to whole vectors; c = H·D */
+    int64_t bh, stride;     /* stride: from row to row of qkv */
+    const float *q, *k, *v; /* the head's first query; the first of its keys and values */
     const uint8_t *mask;    /* of the sample, or NULL */
     const struct dropout *dropout;
     float scale, scale2; /* 1/√D; log2(e)/√D, so that a softmax's exponential is one of 2 */
 };
 
+/* The shape of an operation, and where heads lie in its rows. */
+struct shape {
+    int64_t t, h, hk, d;
+    struct attention_row row;
+};
+
+/* Of any of the three operations' arguments. */
+#define SHAPE_OF(a)                                  \
+    ((struct shape){(a)->t, (a)->h, (a)->hk, (a)->d, \
+                    attention_row_of((a)->layout, (a)->h, (a)->hk, (a)->d)})
+
 static struct head head_of(const struct tensor *qkv, const struct tensor *mask,
-                           const struct dropout *dropout, int64_t bh, const int64_t shape[3])
+                           const struct dropout *dropout, int64_t bh, const struct shape *shape)
 {
-    int64_t t = shape[0], h = shape[1], d = shape[2], b = bh / h;
-    struct head x = {
-        .t = t, .d = d, .dp = round_up(d, VEC_W), .c = h * d, .bh = bh, .dropout = dropout};
-    x.q = (const float *)qkv->data + b * t * 3 * x.c + bh % h * d;
-    x.k = x.q + x.c;
-    x.v = x.k + x.c;
+    const struct attention_row *row = &shape->row;
+    int64_t t = shape->t, h = shape->h, d = shape->d, b = bh / h,
+            key = bh % h / (h / shape->hk) * row->head;
+    struct head x = {.t = t,
+                     .d = d,
+                     .dp = round_up(d, VEC_W),
+                     .c = h * d,
+                     .bh = bh,
+                     .stride = row->row,
+                     .dropout = dropout};
+    const float *sample = (const float *)qkv->data + b * t * row->row;
+    x.q = sample + bh % h * row->head;
+    x.k = sample + row->k + key;
+    x.v = sample + row->v + key;
     x.mask = mask->data ? (const uint8_t *)mask->data + b * t : NULL;
     x.scale = (float)(1 / sqrt((double)d));
     x.scale2 = (float)(EXP2_LOG2E / sqrt((double)d));
     return x;
 }
 
-/* A head's rows lie 3·C apart, a few cache lines each. No hardware prefetcher follows them, so rows
+/* A head's rows lie far apart, a few cache lines each. No hardware prefetcher follows them, so rows
  * are prefetched here. */
 static inline void fetch_row(const float *x, int64_t d)
 {
@@ -107,16 +126,16 @@ static void write_rows(float *out, int64_t out_stride, const float *in, int64_t 
 /* Prefetches rows r … r+rows-1 of the next block of keys; beyond the end that does no harm. */
 static inline void keys_fetch(const struct head *x, const struct keys *keys, int64_t r, int rows)
 {
-    const float *k = x->k + (keys->first + BLOCK + r) * 3 * x->c;
-    for (int i = 0; i < rows; i++, k += 3 * x->c) {
-        fetch_row(k, x->d);
-        fetch_row(k + x->c, x->d);
+    int64_t at = (keys->first + BLOCK + r) * x->stride;
+    for (int i = 0; i < rows; i++, at += x->stride) {
+        fetch_row(x->k + at, x->d);
+        fetch_row(x->v + at, x->d);
     }
 }
 
 static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
 {
-    int64_t stride = 3 * x->c, n = least(BLOCK, x->t - first);
+    int64_t stride = x->stride, n = least(BLOCK, x->t - first);
     const float *k = x->k + first * stride, *v = x->v + first * stride;
     keys->first = first;
     keys->n = n;

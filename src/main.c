@@ -262,6 +262,8 @@ static void add_nvidia(struct text *out)
     add_opened(out, "driver", st, about);
     st = dev_cuda_blas(about, sizeof(about));
     add_opened(out, "cublaslt", st, about);
+    st = dev_cuda_attention_find(about, sizeof(about));
+    add_opened(out, "cudnn", st, about);
     st = nccl_lib_open(&nccl);
     add_opened(out, "nccl", st, nccl_lib_about());
 }

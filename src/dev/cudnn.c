@@ -39,7 +39,7 @@ struct cudnn {
     struct choice **choices;
     size_t choices_n;
     float hidden, one, scale; /* that a plan reads when it is submitted */
-    char about[LIBRARY_PATH_MAX + 32], reason[256];
+    char about[LIBRARY_PATH_MAX + 32], reason[256], how[128];
 };
 
 /* ---- open, close ---- */
@@ -52,6 +52,23 @@ static enum status fail_open(struct cudnn *c, const char *what, dnn_status rc)
     return st;
 }
 
+static void write_about(const struct dnn_table *dnn, const struct library *library, char *out,
+                        size_t cap)
+{
+    size_t v = dnn->cudnnGetVersion();
+    text_format(out, cap, "%zu.%zu.%zu from %s", v / 10000, v / 100 % 100, v % 100, library->path);
+}
+
+enum status cudnn_find(char *about, size_t cap)
+{
+    struct library library = {0};
+    struct dnn_table dnn;
+    TRY(library_open(&spec, &library, &dnn));
+    write_about(&dnn, &library, about, cap);
+    library_close(&library);
+    return ST_OK;
+}
+
 enum status cudnn_open(void *stream, struct cudnn **out)
 {
     struct cudnn *c = calloc(1, sizeof *c);
@@ -62,9 +79,7 @@ enum status cudnn_open(void *stream, struct cudnn **out)
         free(c);
         return st;
     }
-    size_t v = c->dnn.cudnnGetVersion();
-    text_format(c->about, sizeof c->about, "%zu.%zu.%zu from %s", v / 10000, v / 100 % 100, v % 100,
-                c->library.path);
+    write_about(&c->dnn, &c->library, c->about, sizeof c->about);
     dnn_status rc = c->dnn.cudnnCreate(&c->handle);
     if (rc != 0)
         return fail_open(c, "cudnnCreate", rc);
@@ -104,6 +119,8 @@ const char *cudnn_about(const struct cudnn *c) { return c->about; }
 
 const char *cudnn_reason(const struct cudnn *c) { return c->reason; }
 
+const char *cudnn_how(const struct cudnn *c) { return c->how; }
+
 /* ---- plans ---- */
 
 static int64_t rounded(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
@@ -120,51 +137,76 @@ static void explain(const struct cudnn *c, const struct cudnn_plan *p, char *out
     c->dnn.cudnnGetLastErrorString(words, sizeof words);
     words[strcspn(words, "\n")] = 0;
     text_format(out, cap,
-                "no plan for %lld samples of %lld tokens, %lld heads of %lld: status %d at %s%s%s",
+                "no plan for %lld samples of %lld tokens, %lld heads of %lld, %lld key heads: "
+                "status %d at %s%s%s",
                 (long long)p->shape.b, (long long)p->shape.t, (long long)p->shape.h,
-                (long long)p->shape.d, p->status, p->stage, words[0] ? ": " : "", words);
+                (long long)p->shape.d, (long long)p->shape.hk, p->status, p->stage,
+                words[0] ? ": " : "", words);
 }
 
-/* make_plan — *out NULL: cuDNN cannot, and reason says why; then *fit_n is a number of samples that
- * may fit, 0: none. */
+static void tell_how(struct cudnn *c, const struct cudnn_plan *p)
+{
+    char bytes[32];
+    text_format(c->how, sizeof c->how,
+                "engine %lld, number %lld of %lld proposed, %lld samples at once, %s of workspace",
+                (long long)p->engine, (long long)p->place, (long long)p->proposed,
+                (long long)p->shape.b,
+                text_format_bytes(bytes, sizeof bytes, (double)p->workspace_bytes));
+}
+
+/* What a search for a plan goes on with. first: engines that are passed over. fit_n: samples that
+ * may fit, 0: none do. */
+struct search {
+    int64_t first, fit_n;
+};
+
+/* make_plan — *out NULL: cuDNN cannot, and reason says why. Then fewer samples may fit, or, when
+ * even one does not, another engine may. */
 static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
-                             const struct cudnn_shape *shape, struct cudnn_plan **out,
-                             int64_t *fit_n, char *reason, size_t cap)
+                             const struct cudnn_shape *shape, int64_t all, struct search *search,
+                             struct cudnn_plan **out, char *reason, size_t cap)
 {
     struct cudnn_plan *p = calloc(1, sizeof *p);
     *out = NULL;
     if (!p)
         return FAIL(ST_RETRY, "out of memory: a plan of %zu bytes", sizeof *p);
     int64_t room = (int64_t)cuda->scratch_bytes - delta_bytes(shape);
-    const struct cudnn_target target = {.handle = c->handle, .workspace_max = room};
-    *fit_n = 0;
+    const struct cudnn_target target = {
+        .handle = c->handle, .workspace_max = room, .first = search->first};
+    search->fit_n = 0;
     if (cudnn_graph_plan(&c->dnn, &target, shape, p)) {
         *out = p;
         return ST_OK;
     }
     if (p->is_too_large && shape->b > 1) {
-        double all = (double)(p->workspace_bytes + delta_bytes(shape));
-        *fit_n = (int64_t)((double)shape->b * (double)cuda->scratch_bytes / all);
-        *fit_n = *fit_n < 1 ? 1 : *fit_n < shape->b ? *fit_n : shape->b - 1;
+        double bytes = (double)(p->workspace_bytes + delta_bytes(shape));
+        int64_t n = (int64_t)((double)shape->b * (double)cuda->scratch_bytes / bytes);
+        search->fit_n = n < 1 ? 1 : n < shape->b ? n : shape->b - 1;
+    } else if (p->is_too_large) {
+        *search = (struct search){.first = p->place, .fit_n = all};
     }
     explain(c, p, reason, cap);
     free_plan(c, p);
     return ST_OK;
 }
 
-/* choose — the greatest number of samples whose workspace fits, in runs of equal size. */
+/* choose — the best engine that computes at least one sample at once: the greatest number of
+ * samples whose workspace fits, in runs of equal size. */
 static enum status choose(const struct cudnn *c, const struct cuda *cuda, struct choice *choice)
 {
     struct cudnn_shape s = choice->shape;
-    int64_t all = s.b, fit_n = all, unused;
-    while (!choice->each && fit_n > 0) {
-        int64_t runs = (all + fit_n - 1) / fit_n;
+    const int64_t all = s.b;
+    struct search search = {.fit_n = all};
+    while (!choice->each && search.fit_n > 0) {
+        int64_t runs = (all + search.fit_n - 1) / search.fit_n;
         s.b = (all + runs - 1) / runs;
-        TRY(make_plan(c, cuda, &s, &choice->each, &fit_n, choice->reason, sizeof choice->reason));
+        TRY(make_plan(c, cuda, &s, all, &search, &choice->each, choice->reason,
+                      sizeof choice->reason));
     }
     s.b = choice->each ? all % s.b : 0;
     if (s.b > 0)
-        TRY(make_plan(c, cuda, &s, &choice->rest, &unused, choice->reason, sizeof choice->reason));
+        TRY(make_plan(c, cuda, &s, all, &search, &choice->rest, choice->reason,
+                      sizeof choice->reason));
     if (choice->each && (s.b == 0 || choice->rest))
         choice->reason[0] = 0;
     return ST_OK;
@@ -274,19 +316,19 @@ static enum status run(struct cudnn *c, const struct cuda *cuda, const struct cu
         TRY(failed(c, choice, is_captured, rc));
     text_copy(c->reason, sizeof c->reason, choice->reason);
     *is_done = choice->reason[0] == 0;
+    if (*is_done)
+        tell_how(c, choice->each);
     return ST_OK;
 }
 
 /* ---- the operations ---- */
 
-static struct cudnn_shape shape_of(int64_t b, int64_t t, int64_t h, int64_t d, enum dtype dtype,
-                                   bool is_backward)
-{
-    struct cudnn_shape s;
-    memset(&s, 0, sizeof s);
-    s.b = b, s.t = t, s.h = h, s.d = d, s.dtype = dtype, s.is_backward = is_backward;
-    return s;
-}
+/* Of a forward's or a backward's arguments. There is no padding. */
+#define SHAPE_OF(a, backward)                                                                     \
+    {                                                                                             \
+        .b = (a)->b, .t = (a)->t, .h = (a)->h, .hk = (a)->hk, .d = (a)->d, .layout = (a)->layout, \
+        .dtype = (a)->qkv.dtype, .is_backward = (backward)                                        \
+    }
 
 static void put(struct operands *x, enum cudnn_tensor id, const void *at, int64_t elems,
                 int64_t step)
@@ -295,29 +337,37 @@ static void put(struct operands *x, enum cudnn_tensor id, const void *at, int64_
     x->bytes[id] = 2 * step;
 }
 
+static struct attention_row row_of(const struct cudnn_shape *s)
+{
+    return attention_row_of((enum attention_layout)s->layout, s->h, s->hk, s->d);
+}
+
 /* put_shared — what both directions read or write in the same place. */
 static void put_shared(struct cudnn *c, struct operands *x, const struct cudnn_shape *s,
                        struct tensor qkv, struct tensor out, struct tensor lse)
 {
-    int64_t width = s->h * s->d;
-    put(x, CUDNN_Q, qkv.data, 0, s->t * 3 * width);
-    put(x, CUDNN_K, qkv.data, width, s->t * 3 * width);
-    put(x, CUDNN_V, qkv.data, 2 * width, s->t * 3 * width);
-    put(x, CUDNN_O, out.data, 0, s->t * width);
+    struct attention_row at = row_of(s);
+    put(x, CUDNN_Q, qkv.data, 0, s->t * at.row);
+    put(x, CUDNN_K, qkv.data, at.k, s->t * at.row);
+    put(x, CUDNN_V, qkv.data, at.v, s->t * at.row);
+    put(x, CUDNN_O, out.data, 0, s->t * s->h * s->d);
     put(x, CUDNN_LSE, lse.data, 0, 2 * s->h * s->t);
     put(x, CUDNN_SCALE, &c->scale, 0, 0);
     put(x, CUDNN_HIDDEN, &c->hidden, 0, 0);
 }
 
 /* is_for — what the graph of cudnn_graph.c covers; else the reason is set. */
-static bool is_for(struct cudnn *c, struct tensor qkv, struct tensor mask, int64_t d, float dropout)
+static bool is_for(struct cudnn *c, const struct cudnn_shape *s, struct tensor mask, float dropout)
 {
+    bool is_16 = s->dtype == DTYPE_BF16 || s->dtype == DTYPE_F16;
     const char *why =
-        qkv.dtype != DTYPE_BF16 && qkv.dtype != DTYPE_F16 ? "it is asked for bf16 and fp16 only"
-        : mask.data             ? "it is not asked for attention with a mask"
-        : dropout > 0           ? "its dropout draws other numbers than this program's"
-        : d % 8 != 0 || d > 256 ? "it needs heads of at most 256 elements, a multiple of 8"
-                                : "";
+        !is_16                           ? "it is asked for bf16 and fp16 only"
+        : mask.data                      ? "it is not asked for attention with a mask"
+        : dropout > 0                    ? "its dropout draws other numbers than this program's"
+        : s->d % 8 != 0 || s->d > 256    ? "it needs heads of at most 256 elements, a multiple of 8"
+        : s->is_backward && s->hk < s->h ? "it is not asked for gradients of several query heads "
+                                           "for one key head"
+                                         : "";
     text_copy(c->reason, sizeof c->reason, why);
     return why[0] == 0;
 }
@@ -326,9 +376,9 @@ enum status cudnn_attention_fwd(struct cudnn *c, const struct cuda *cuda,
                                 const struct attention_fwd *a, bool is_captured, bool *is_done)
 {
     struct operands x = {0};
-    struct cudnn_shape s = shape_of(a->b, a->t, a->h, a->d, a->qkv.dtype, false);
+    struct cudnn_shape s = SHAPE_OF(a, false);
     *is_done = false;
-    if (!is_for(c, a->qkv, a->mask, a->d, a->dropout.p))
+    if (!is_for(c, &s, a->mask, a->dropout.p))
         return ST_OK;
     put_shared(c, &x, &s, a->qkv, a->out, a->lse);
     return run(c, cuda, &s, &x, is_captured, is_done);
@@ -338,16 +388,16 @@ enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
                                 const struct attention_bwd *a, bool is_captured, bool *is_done)
 {
     struct operands x = {0};
-    struct cudnn_shape s = shape_of(a->b, a->t, a->h, a->d, a->qkv.dtype, true);
-    int64_t width = a->h * a->d;
+    struct cudnn_shape s = SHAPE_OF(a, true);
+    struct attention_row at = row_of(&s);
     *is_done = false;
-    if (!is_for(c, a->qkv, a->mask, a->d, a->dropout.p))
+    if (!is_for(c, &s, a->mask, a->dropout.p))
         return ST_OK;
     put_shared(c, &x, &s, a->qkv, a->out, a->lse);
-    put(&x, CUDNN_DO, a->dout.data, 0, a->t * width);
-    put(&x, CUDNN_DQ, a->dqkv.data, 0, a->t * 3 * width);
-    put(&x, CUDNN_DK, a->dqkv.data, width, a->t * 3 * width);
-    put(&x, CUDNN_DV, a->dqkv.data, 2 * width, a->t * 3 * width);
+    put(&x, CUDNN_DO, a->dout.data, 0, a->t * a->h * a->d);
+    put(&x, CUDNN_DQ, a->dqkv.data, 0, a->t * at.row);
+    put(&x, CUDNN_DK, a->dqkv.data, at.k, a->t * at.row);
+    put(&x, CUDNN_DV, a->dqkv.data, at.v, a->t * at.row);
     put(&x, CUDNN_ONE, &c->one, 0, 0);
     put(&x, CUDNN_DELTA, cuda->scratch, 0, 0);
     return run(c, cuda, &s, &x, is_captured, is_done);

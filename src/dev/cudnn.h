@@ -16,13 +16,17 @@
 
 struct cudnn;
 
-/* cudnn_open — for a stream. ST_NO_DEVICE: the library is missing, with the folders searched, or
+/* cudnn_find — version and path of the library, without a GPU; errors as of cudnn_open.
+ * cudnn_open — for a stream. ST_NO_DEVICE: the library is missing, with the folders searched, or
  * does not start. */
+enum status cudnn_find(char *about, size_t cap);
 enum status cudnn_open(void *stream, struct cudnn **out);
 void cudnn_close(struct cudnn *c);              /* accepts NULL */
 const char *cudnn_about(const struct cudnn *c); /* "9.19.0 from /usr/…"; until it is closed */
-/* cudnn_reason — why the last call was not done. */
+/* cudnn_reason — why the last call was not done. cudnn_how — how one was done: "engine 5, number
+ * 1 of 2 proposed, 10 samples at once, 240.0 MiB of workspace". */
 const char *cudnn_reason(const struct cudnn *c);
+const char *cudnn_how(const struct cudnn *c);
 
 /* The contracts of kernels/attention.h. *is_done false: nothing was submitted to the device.
  * is_captured: the stream is; then the plan was made before. ST_FAULT: cuDNN failed when it ran

@@ -12,8 +12,9 @@
 
 /* ---- the tables ---- */
 
-/* How a tensor lies. PACKED: in rows of 3·H·D; DENSE: in rows of H·D; BY_HEAD: (B,H,T,D) dense. */
-enum form { PACKED, PACKED_TURNED, DENSE, BY_HEAD, ROWS, SCORES, SCORES_TURNED, NUMBER };
+/* How a tensor lies. QUERIES, KEYS: in rows of qkv; DENSE: in rows of H·D; BY_HEAD: dense
+ * (B,H,T,D). KEYS have K heads: a product repeats each for the H/K heads of its other factor. */
+enum form { QUERIES, KEYS, KEYS_TURNED, DENSE, BY_HEAD, ROWS, SCORES, SCORES_TURNED, NUMBER };
 enum type { IO, F32, I32, YES };
 enum place { STORED, VIRTUAL, HOST };
 
@@ -59,8 +60,8 @@ enum {
 };
 
 static const struct row forward_rows[] = {
-    {CUDNN_Q, PACKED, IO, STORED},     {CUDNN_K, PACKED_TURNED, IO, STORED},
-    {CUDNN_V, PACKED, IO, STORED},     {CUDNN_O, DENSE, IO, STORED},
+    {CUDNN_Q, QUERIES, IO, STORED},    {CUDNN_K, KEYS_TURNED, IO, STORED},
+    {CUDNN_V, KEYS, IO, STORED},       {CUDNN_O, DENSE, IO, STORED},
     {CUDNN_LSE, ROWS, F32, STORED},    {CUDNN_SCALE, NUMBER, F32, HOST},
     {CUDNN_HIDDEN, NUMBER, F32, HOST}, {RAW, SCORES, F32, VIRTUAL},
     {SCALED, SCORES, F32, VIRTUAL},    {QUERY_I, SCORES, I32, VIRTUAL},
@@ -86,21 +87,21 @@ static const struct op forward_ops[] = {
     {MATMUL, 0, {PROB, CUDNN_V}, CUDNN_O, 0}};
 
 static const struct row backward_rows[] = {
-    {CUDNN_Q, PACKED, IO, STORED},        {CUDNN_K, PACKED_TURNED, IO, STORED},
-    {CUDNN_V, PACKED_TURNED, IO, STORED}, {CUDNN_O, DENSE, IO, STORED},
-    {CUDNN_LSE, ROWS, F32, STORED},       {CUDNN_DO, DENSE, IO, STORED},
-    {CUDNN_DQ, PACKED, IO, STORED},       {CUDNN_DK, PACKED, IO, STORED},
-    {CUDNN_DV, PACKED, IO, STORED},       {CUDNN_SCALE, NUMBER, F32, HOST},
-    {CUDNN_HIDDEN, NUMBER, F32, HOST},    {CUDNN_ONE, NUMBER, F32, HOST},
-    {CUDNN_DELTA, ROWS, F32, STORED},     {PRODUCTS, BY_HEAD, F32, VIRTUAL},
-    {DELTA_1, ROWS, F32, VIRTUAL},        {RAW, SCORES, F32, VIRTUAL},
-    {SCALED, SCORES, F32, VIRTUAL},       {LESS_LSE, SCORES, F32, VIRTUAL},
-    {QUERY_I, SCORES, I32, VIRTUAL},      {KEY_I, SCORES, I32, VIRTUAL},
-    {SEEN, SCORES, YES, VIRTUAL},         {SCORE, SCORES, F32, VIRTUAL},
-    {PROB, SCORES, F32, VIRTUAL},         {PROB_TURNED, SCORES_TURNED, IO, VIRTUAL},
-    {DPROB, SCORES, F32, VIRTUAL},        {DPROB_LESS, SCORES, F32, VIRTUAL},
-    {DSCORE_1, SCORES, F32, VIRTUAL},     {DSCORE, SCORES, F32, VIRTUAL},
-    {K_ROWS, PACKED, IO, VIRTUAL},        {DSCORE_TURNED, SCORES_TURNED, IO, VIRTUAL}};
+    {CUDNN_Q, QUERIES, IO, STORED},     {CUDNN_K, KEYS_TURNED, IO, STORED},
+    {CUDNN_V, KEYS_TURNED, IO, STORED}, {CUDNN_O, DENSE, IO, STORED},
+    {CUDNN_LSE, ROWS, F32, STORED},     {CUDNN_DO, DENSE, IO, STORED},
+    {CUDNN_DQ, QUERIES, IO, STORED},    {CUDNN_DK, KEYS, IO, STORED},
+    {CUDNN_DV, KEYS, IO, STORED},       {CUDNN_SCALE, NUMBER, F32, HOST},
+    {CUDNN_HIDDEN, NUMBER, F32, HOST},  {CUDNN_ONE, NUMBER, F32, HOST},
+    {CUDNN_DELTA, ROWS, F32, STORED},   {PRODUCTS, BY_HEAD, F32, VIRTUAL},
+    {DELTA_1, ROWS, F32, VIRTUAL},      {RAW, SCORES, F32, VIRTUAL},
+    {SCALED, SCORES, F32, VIRTUAL},     {LESS_LSE, SCORES, F32, VIRTUAL},
+    {QUERY_I, SCORES, I32, VIRTUAL},    {KEY_I, SCORES, I32, VIRTUAL},
+    {SEEN, SCORES, YES, VIRTUAL},       {SCORE, SCORES, F32, VIRTUAL},
+    {PROB, SCORES, F32, VIRTUAL},       {PROB_TURNED, SCORES_TURNED, IO, VIRTUAL},
+    {DPROB, SCORES, F32, VIRTUAL},      {DPROB_LESS, SCORES, F32, VIRTUAL},
+    {DSCORE_1, SCORES, F32, VIRTUAL},   {DSCORE, SCORES, F32, VIRTUAL},
+    {K_ROWS, KEYS, IO, VIRTUAL},        {DSCORE_TURNED, SCORES_TURNED, IO, VIRTUAL}};
 static const struct op backward_ops[] = {
     {POINTWISE, DNN_POINTWISE_MUL, {CUDNN_DO, CUDNN_O}, PRODUCTS, 0},
     {REDUCTION, DNN_REDUCE_TENSOR_ADD, {PRODUCTS}, DELTA_1, 0},
@@ -127,6 +128,12 @@ static const struct op backward_ops[] = {
 #define OPS_MAX 24
 _Static_assert(sizeof forward_ops / sizeof *forward_ops <= OPS_MAX, "forward");
 _Static_assert(sizeof backward_ops / sizeof *backward_ops <= OPS_MAX, "backward");
+/* Tensors, two for each operation, the graph, the choice of an engine; settings, engine and plan of
+ * each that is proposed. */
+#define DESCS_OF(rows, ops) \
+    (sizeof rows / sizeof *rows + 2 * (sizeof ops / sizeof *ops) + 2 + 3 * CONFIGS_MAX)
+_Static_assert(DESCS_OF(forward_rows, forward_ops) <= CUDNN_DESCS_MAX, "forward");
+_Static_assert(DESCS_OF(backward_rows, backward_ops) <= CUDNN_DESCS_MAX, "backward");
 
 /* ---- descriptors ---- */
 
@@ -181,16 +188,23 @@ static void swap_last(int64_t *x)
 /* Dimensions and strides, in elements, in cuDNN's order (B, H, rows, columns). */
 static void form_of(const struct cudnn_shape *s, enum form form, int64_t *dims, int64_t *strides)
 {
-    const int64_t c = s->h * s->d, t = s->t, packed[RANK] = {t * 3 * c, s->d, 3 * c, 1},
+    const struct attention_row at =
+        attention_row_of((enum attention_layout)s->layout, s->h, s->hk, s->d);
+    const int64_t c = s->h * s->d, t = s->t, packed[RANK] = {t * at.row, at.head, at.row, 1},
                   dense[RANK] = {t * c, s->d, c, 1}, by_head[RANK] = {t * c, t * s->d, s->d, 1},
                   rows[RANK] = {s->h * t, t, 1, 1}, scores[RANK] = {s->h * t * t, t * t, t, 1},
                   number[RANK] = {1, 1, 1, 1};
-    const int64_t *const list[] = {packed, packed, dense, by_head, rows, scores, scores, number};
-    bool is_scores = form == SCORES || form == SCORES_TURNED;
-    const int64_t whole[RANK] = {s->b, s->h, t, is_scores ? t : form == ROWS ? 1 : s->d};
+    const int64_t *const list[] = {packed, packed, packed, dense, by_head,
+                                   rows,   scores, scores, number};
+    bool is_scores = form == SCORES || form == SCORES_TURNED,
+         is_keys = form == KEYS || form == KEYS_TURNED;
+    const int64_t whole[RANK] = {s->b, is_keys ? s->hk : s->h, t,
+                                 is_scores      ? t
+                                 : form == ROWS ? 1
+                                                : s->d};
     memcpy(dims, form == NUMBER ? number : whole, sizeof whole);
     memcpy(strides, list[form], sizeof packed);
-    if (form == PACKED_TURNED || form == SCORES_TURNED) {
+    if (form == KEYS_TURNED || form == SCORES_TURNED) {
         swap_last(dims);
         swap_last(strides);
     }
@@ -365,32 +379,48 @@ static bool is_steady(struct build *b, dnn_desc config)
     return is_steady;
 }
 
-/* fits — before the engine is compiled, which takes seconds. */
-static bool fits(struct build *b, dnn_desc config)
+/* may_fit — asked before the engine is compiled, which takes seconds. An engine that does not say
+ * it before is compiled, and asked then. */
+static bool may_fit(struct build *b, dnn_desc config)
 {
-    int64_t n = 1;
-    if (!get(b, config, DNN_ATTR_ENGINECFG_WORKSPACE_SIZE, DNN_TYPE_INT64, &n,
-             &b->plan->workspace_bytes))
-        return false;
-    b->plan->is_too_large = b->plan->workspace_bytes > b->target->workspace_max;
-    return !b->plan->is_too_large;
+    int64_t n = 0, bytes = 0;
+    if (b->dnn->cudnnBackendGetAttribute(config, DNN_ATTR_ENGINECFG_WORKSPACE_SIZE, DNN_TYPE_INT64,
+                                         1, &n, &bytes) != 0 ||
+        n < 1 || bytes <= b->target->workspace_max)
+        return true;
+    b->plan->workspace_bytes = bytes;
+    b->plan->is_too_large = true;
+    return false;
 }
 
 static bool finish(struct build *b, dnn_desc config)
 {
     dnn_desc plan;
     const struct cudnn_target *t = b->target;
-    int64_t n = 1;
-    if (make(b, DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "the plan", &plan) &&
-        set_desc(b, plan, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config) &&
-        (t->handle ? set(b, plan, DNN_ATTR_EXECUTION_PLAN_HANDLE, DNN_TYPE_HANDLE, 1, &t->handle)
-                   : set_desc(b, plan, DNN_ATTR_EXECUTION_PLAN_DEVICEPROP, t->prop)) &&
-        end(b, plan, "the plan") &&
-        get(b, plan, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, &n,
-            &b->plan->workspace_bytes) &&
-        b->plan->workspace_bytes <= t->workspace_max)
-        b->plan->desc = plan;
-    return b->plan->desc != NULL;
+    int64_t n = 1, bytes = 0;
+    if (!make(b, DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "the plan", &plan) ||
+        !set_desc(b, plan, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config) ||
+        !(t->handle ? set(b, plan, DNN_ATTR_EXECUTION_PLAN_HANDLE, DNN_TYPE_HANDLE, 1, &t->handle)
+                    : set_desc(b, plan, DNN_ATTR_EXECUTION_PLAN_DEVICEPROP, t->prop)) ||
+        !end(b, plan, "the plan") ||
+        !get(b, plan, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, &n, &bytes))
+        return false;
+    if (bytes > t->workspace_max)
+        return ok(b, DNN_STATUS_NOT_SUPPORTED, "an engine with less workspace once it is compiled");
+    b->plan->desc = plan;
+    b->plan->workspace_bytes = bytes;
+    return true;
+}
+
+/* take — the plan of an engine; what was noted of those before it no longer counts. */
+static bool take(struct build *b, dnn_desc config)
+{
+    struct cudnn_plan *p = b->plan;
+    if (!is_steady(b, config) || !may_fit(b, config) || !finish(b, config))
+        return false;
+    p->status = 0;
+    p->stage = NULL;
+    return true;
 }
 
 bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *target,
@@ -402,13 +432,16 @@ bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *ta
     memcpy(&plan->shape, shape, sizeof plan->shape);
     if (!make_graph(&b, &graph) || !ask(&b, graph, configs, &plan->proposed))
         return false;
-    for (int64_t i = 0; i < plan->proposed && i < CONFIGS_MAX && !plan->is_too_large; i++)
-        if (is_steady(&b, configs[i]) && fits(&b, configs[i]) && finish(&b, configs[i]))
+    for (int64_t i = target->first; i < plan->proposed && i < CONFIGS_MAX && !plan->is_too_large;
+         i++) {
+        plan->place = i + 1;
+        if (take(&b, configs[i]))
             return true;
+    }
     return ok(&b, DNN_STATUS_NOT_SUPPORTED,
-              plan->is_too_large  ? "an engine with less workspace"
-              : plan->passed_over ? "an engine that is deterministic"
-                                  : "an engine for this shape");
+              plan->is_too_large || target->first > 0 ? "an engine with less workspace"
+              : plan->passed_over                     ? "an engine that is deterministic"
+                                                      : "an engine for this shape");
 }
 
 void cudnn_graph_release(const struct dnn_table *dnn, struct cudnn_plan *plan)

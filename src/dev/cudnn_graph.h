@@ -12,13 +12,14 @@
 #include <stdbool.h>
 
 #include "dev/cudnn_abi.h"
-#include "kernels/tensor.h"
+#include "kernels/attention.h"
 
-/* All of it is the key of a plan, and its padding is zero. B, T, H, D as in kernels/attention.h;
- * qkv and dqkv are rows of 3·H·D, out and dout rows of H·D. */
+/* All of it is the key of a plan, and its padding is zero. B, T, H, K, D and the rows of qkv and
+ * dqkv as in kernels/attention.h. Backward: K = H. */
 struct cudnn_shape {
-    int64_t b, t, h, d;
-    int64_t dtype; /* enum dtype: bf16 or f16 */
+    int64_t b, t, h, hk, d;
+    int64_t layout; /* enum attention_layout */
+    int64_t dtype;  /* enum dtype: bf16 or f16 */
     int64_t is_backward;
 };
 
@@ -40,15 +41,16 @@ enum cudnn_tensor {
     CUDNN_TENSORS
 };
 
-#define CUDNN_DESCS_MAX 96
+#define CUDNN_DESCS_MAX 128
 struct cudnn_plan {
     struct cudnn_shape shape;
     dnn_desc desc;           /* NULL: cuDNN cannot */
-    int64_t workspace_bytes; /* without delta; of a plan that is too large: what it would take */
+    int64_t workspace_bytes; /* without delta; is_too_large: what the engine would take */
     int64_t engine;          /* cuDNN's number of the engine */
+    int64_t place;           /* of the engine among those proposed, from 1 */
     int64_t proposed;        /* engines that cuDNN proposes, the best first */
     int passed_over;         /* of these: not deterministic */
-    bool is_too_large;       /* no plan: an engine's workspace is larger than was allowed */
+    bool is_too_large; /* no plan: the workspace of engine `place` is larger than was allowed */
     dnn_desc descs[CUDNN_DESCS_MAX];
     int descs_n;
     dnn_status status; /* of the first call that failed; 0 */
@@ -61,11 +63,13 @@ struct cudnn_target {
     dnn_handle handle;
     dnn_desc prop;
     int64_t workspace_max; /* bytes */
+    int64_t first;         /* engines at the head of those proposed that are passed over */
 };
 
-/* cudnn_graph_plan — makes the plan for shape. It takes the first engine that is deterministic, and
- *   waits while cuDNN compiles it. false: plan->status and plan->stage say why; release it also
- *   then.
+/* cudnn_graph_plan — makes the plan for shape. It takes the first engine that is deterministic and
+ *   can be compiled, and waits for that. An engine that needs more workspace than is allowed ends
+ *   the search, so that the caller can ask for fewer samples; one that tells it only once it is
+ *   compiled is passed over. false: plan->status and plan->stage say why; release it also then.
  * cudnn_graph_release — frees its descriptors; accepts a zeroed plan. */
 bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *target,
                       const struct cudnn_shape *shape, struct cudnn_plan *plan);

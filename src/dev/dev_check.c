@@ -230,11 +230,22 @@ enum status dev_check_gelu_bwd(const struct gelu_bwd *a, bool takes_halves)
 #undef OP
 }
 
-static enum status check_heads(const char *op, int64_t b, int64_t t, int64_t h, int64_t d)
+/* The heads of attention: what its helpers divide by, and what its addresses are made of. */
+#define CHECK_HEADS                                                               \
+    MIN(b, 1);                                                                    \
+    MIN(t, 1);                                                                    \
+    MIN(h, 1);                                                                    \
+    TRY(check_size(OP, "hk", a->hk, 1, a->h));                                    \
+    MIN(d, 1);                                                                    \
+    THAT(a->h % a->hk == 0);                                                      \
+    TRY(check_size(OP, "layout", (int64_t)a->layout, 0, ATTENTION_LAYOUT_HEADS)); \
+    THAT(a->layout == ATTENTION_LAYOUT_QKV || a->hk == a->h);                     \
+    TRY(check_product(OP, a->h, a->d));                                           \
+    TRY(check_product(OP, a->b, a->t));                                           \
+    TRY(check_product(OP, a->b * a->t, a->h * a->d * 3))
+
+static enum status check_scores(const char *op, int64_t b, int64_t t, int64_t h)
 {
-    TRY(check_product(op, h, d));
-    TRY(check_product(op, b, t));
-    TRY(check_product(op, b * t, h * d * 3));
     TRY(check_product(op, b * t, h));
     return check_product(op, b * t * h, t);
 }
@@ -246,11 +257,8 @@ enum status dev_check_attention_fwd(const struct attention_fwd *a, bool takes_ha
     HAS(lse, F32);
     HAS_FLOAT(qkv);
     MAY(mask, U8);
-    MIN(b, 1);
-    MIN(t, 1);
-    MIN(h, 1);
-    MIN(d, 1);
-    TRY(check_heads(OP, a->b, a->t, a->h, a->d));
+    CHECK_HEADS;
+    TRY(check_scores(OP, a->b, a->t, a->h));
     return check_dropout(OP, &a->dropout);
 #undef OP
 }
@@ -260,13 +268,8 @@ enum status dev_check_attention_decode(const struct attention_decode *a, bool ta
 #define OP "attention_decode"
     HAS_FLOAT(out);
     HAS_FLOAT(qkv);
-    MIN(b, 1);
-    MIN(t, 1);
-    MIN(h, 1);
-    MIN(d, 1);
-    TRY(check_product(OP, a->h, a->d));
-    TRY(check_product(OP, a->b, a->t));
-    return check_product(OP, a->b * a->t, a->h * a->d * 3);
+    CHECK_HEADS;
+    return ST_OK;
 #undef OP
 }
 
@@ -279,11 +282,8 @@ enum status dev_check_attention_bwd(const struct attention_bwd *a, bool takes_ha
     HAS_FLOAT(qkv);
     HAS(lse, F32);
     MAY(mask, U8);
-    MIN(b, 1);
-    MIN(t, 1);
-    MIN(h, 1);
-    MIN(d, 1);
-    TRY(check_heads(OP, a->b, a->t, a->h, a->d));
+    CHECK_HEADS;
+    TRY(check_scores(OP, a->b, a->t, a->h));
     return check_dropout(OP, &a->dropout);
 #undef OP
 }

@@ -45,5 +45,7 @@ enum dev_cuda_attention {
     DEV_CUDA_ATTENTION_CUDNN
 };
 void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by);
+/* dev_cuda_attention_find — the cuDNN that a stream would load, as dev_cuda_blas of cuBLASLt. */
+enum status dev_cuda_attention_find(char *about, size_t cap);
 
 #endif

@@ -5,6 +5,11 @@
 
 #ifndef CONVOY_CUDA
 void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by) { (void)dev, (void)by; }
+
+enum status dev_cuda_attention_find(char *about, size_t cap)
+{
+    return dev_cuda_blas(about, cap); /* which says that there is no CUDA here */
+}
 #else
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,6 +19,8 @@ void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by) { (void)dev
 #include "dev/cudnn.h"
 
 void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by) { dev->attention = by; }
+
+enum status dev_cuda_attention_find(char *about, size_t cap) { return cudnn_find(about, cap); }
 
 struct cuda_attention {
     struct cudnn *cudnn; /* NULL: the library is not there */
@@ -64,7 +71,8 @@ static void tell(const struct stream *s, bool is_backward, const char *why)
     if (why)
         LOG_INFO("attention %s: own kernels, because %s", what, why);
     else
-        LOG_INFO("attention %s: cuDNN %s", what, cudnn_about(s->attention->cudnn));
+        LOG_INFO("attention %s: cuDNN %s, %s", what, cudnn_about(s->attention->cudnn),
+                 cudnn_how(s->attention->cudnn));
 }
 
 /* open — looks for the library once for a stream. */

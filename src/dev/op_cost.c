@@ -102,30 +102,29 @@ static int64_t causal_flops(int64_t b, int64_t t, int64_t h, int64_t d)
 
 static struct op_cost cost_attention_fwd(const struct attention_fwd *a)
 {
-    int64_t elems = a->b * a->t * a->h * a->d;
-    return (struct op_cost){
-        .flops = 2 * causal_flops(a->b, a->t, a->h, a->d),
-        .bytes_read = bytes_of(a->qkv, 3 * elems) + bytes_of(a->mask, a->b * a->t),
-        .bytes_written = bytes_of(a->out, elems) + bytes_of(a->lse, a->b * a->h * a->t)};
+    int64_t elems = a->b * a->t * a->h * a->d, rows = elems + 2 * a->b * a->t * a->hk * a->d;
+    return (struct op_cost){.flops = 2 * causal_flops(a->b, a->t, a->h, a->d),
+                            .bytes_read = bytes_of(a->qkv, rows) + bytes_of(a->mask, a->b * a->t),
+                            .bytes_written =
+                                bytes_of(a->out, elems) + bytes_of(a->lse, a->b * a->h * a->t)};
 }
 
 static struct op_cost cost_attention_decode(const struct attention_decode *a)
 {
     int64_t row = a->b * a->h * a->d;
     return (struct op_cost){.flops = 4 * row * a->t,
-                            .bytes_read = bytes_of(a->qkv, row * (2 * a->t + 1)),
+                            .bytes_read = bytes_of(a->qkv, row + 2 * a->b * a->t * a->hk * a->d),
                             .bytes_written = bytes_of(a->out, row)};
 }
 
 static struct op_cost cost_attention_bwd(const struct attention_bwd *a)
 {
-    int64_t elems = a->b * a->t * a->h * a->d;
-    return (struct op_cost){.flops = 5 * causal_flops(a->b, a->t, a->h, a->d),
-                            .bytes_read = bytes_of(a->dout, elems) + bytes_of(a->out, elems) +
-                                          bytes_of(a->qkv, 3 * elems) +
-                                          bytes_of(a->lse, a->b * a->h * a->t) +
-                                          bytes_of(a->mask, a->b * a->t),
-                            .bytes_written = bytes_of(a->dqkv, 3 * elems)};
+    int64_t elems = a->b * a->t * a->h * a->d, rows = elems + 2 * a->b * a->t * a->hk * a->d;
+    return (struct op_cost){
+        .flops = 5 * causal_flops(a->b, a->t, a->h, a->d),
+        .bytes_read = bytes_of(a->dout, elems) + bytes_of(a->out, elems) + bytes_of(a->qkv, rows) +
+                      bytes_of(a->lse, a->b * a->h * a->t) + bytes_of(a->mask, a->b * a->t),
+        .bytes_written = bytes_of(a->dqkv, rows)};
 }
 
 static struct op_cost cost_xent(const struct xent *a)

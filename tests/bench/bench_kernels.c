@@ -71,8 +71,15 @@ static void bench_attention(int64_t b, int64_t t, float p)
                   dqkv = floats(n * 3 * C, 0);
     struct tensor lse = floats(n * H, 0);
     struct dropout d = {.p = p, .seed = 1, .stream = 2};
-    struct attention_fwd f = {
-        .out = out, .lse = lse, .qkv = qkv, .b = b, .t = t, .h = H, .d = C / H, .dropout = d};
+    struct attention_fwd f = {.out = out,
+                              .lse = lse,
+                              .qkv = qkv,
+                              .b = b,
+                              .t = t,
+                              .h = H,
+                              .hk = H,
+                              .d = C / H,
+                              .dropout = d};
     struct attention_bwd g = {.dqkv = dqkv,
                               .dout = dout,
                               .out = out,
@@ -81,6 +88,7 @@ static void bench_attention(int64_t b, int64_t t, float p)
                               .b = b,
                               .t = t,
                               .h = H,
+                              .hk = H,
                               .d = C / H,
                               .dropout = d};
     double fwd = TIME(dev_op(dev)->attention_fwd(stream, &f)),

@@ -17,7 +17,9 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* What a test sets, and what it reads. */
-enum { NEVER, FAIL_EXECUTE, UNSTEADY, EXECUTED, PLANS, MISTAKES, CONTROLS };
+/* Of the first engine. LARGE: the bytes that it needs more. UNTOLD: it tells no workspace before it
+ * is compiled. BROKEN: it cannot be compiled. */
+enum { NEVER, FAIL_EXECUTE, UNSTEADY, EXECUTED, PLANS, MISTAKES, LARGE, UNTOLD, BROKEN, CONTROLS };
 static int control[CONTROLS];
 EXPORT int *fake_cudnn_control(void);
 int *fake_cudnn_control(void) { return control; }
@@ -295,8 +297,8 @@ static const char *check_matmul(const struct desc *d)
                       *b = desc_at(d, DNN_ATTR_OPERATION_MATMUL_BDESC),
                       *c = desc_at(d, DNN_ATTR_OPERATION_MATMUL_CDESC);
     const int64_t *x = dims(a), *y = dims(b), *z = dims(c);
-    bool is_fit = x[0] == y[0] && x[0] == z[0] && x[1] == y[1] && x[1] == z[1] && x[3] == y[2] &&
-                  z[2] == x[2] && z[3] == y[3];
+    bool is_fit = x[0] == y[0] && x[0] == z[0] && x[1] % y[1] == 0 && x[1] == z[1] &&
+                  x[3] == y[2] && z[2] == x[2] && z[3] == y[3];
     if (!is_fit)
         return "a product whose shapes do not agree";
     if (!is_16(b) || !(is_16(a) ? type_of(a) == type_of(b) : is_virtual(a)))
@@ -397,6 +399,9 @@ dnn_status cudnnBackendFinalize(dnn_desc desc)
             why = checks[i].check(d);
     if (why)
         return mistake(BAD_PARAM, why);
+    if (d->type == X && control[BROKEN] &&
+        desc_at(d, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->engine == 0)
+        return DNN_STATUS_NOT_SUPPORTED;
     control[PLANS] += d->type == X;
     d->is_done = true;
     return 0;
@@ -406,7 +411,7 @@ dnn_status cudnnBackendFinalize(dnn_desc desc)
 
 /* workspace_of — a graph with five products stores its scores in 16 bits, as cuDNN does to be
  * deterministic. */
-static int64_t workspace_of(const struct desc *graph)
+static int64_t workspace_of(const struct desc *graph, int engine)
 {
     const struct attr *ops = need(graph, DNN_ATTR_OPERATIONGRAPH_OPS);
     int64_t products = 0, scores = 0;
@@ -417,7 +422,7 @@ static int64_t workspace_of(const struct desc *graph)
             scores = z[2] == z[3] && elems > scores ? elems : scores;
             products++;
         }
-    return products == 5 ? 2 * scores + 256 : 256;
+    return (products == 5 ? 2 * scores + 256 : 256) + (engine == 0 ? control[LARGE] : 0);
 }
 
 static dnn_status propose(const struct desc *heur, int64_t cap, int64_t *n_out, struct desc **out)
@@ -452,14 +457,16 @@ dnn_status cudnnBackendGetAttribute(dnn_desc desc, int name, int type, int64_t c
         *(int *)values_out = control[UNSTEADY] && d->engine == 0 ? 4 : 0;
         return 0;
     }
+    if (name == DNN_ATTR_ENGINECFG_WORKSPACE_SIZE && control[UNTOLD] && d->engine == 0)
+        return DNN_STATUS_NOT_SUPPORTED;
     if (type != DNN_TYPE_INT64)
         return mistake(BAD_TYPE, "a question for another type");
     if (name == DNN_ATTR_ENGINE_GLOBAL_INDEX)
         number = d->engine;
     else if (name == DNN_ATTR_ENGINECFG_WORKSPACE_SIZE)
-        number = workspace_of(d->graph);
+        number = workspace_of(d->graph, d->engine);
     else if (name == DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
-        number = workspace_of(config->graph);
+        number = workspace_of(config->graph, config->engine);
     else
         return mistake(BAD_PARAM, "a question that this descriptor does not answer");
     memcpy(values_out, &number, sizeof number);
@@ -527,10 +534,11 @@ static const char *place(struct job *j, const struct desc *pack)
 dnn_status cudnnBackendExecute(dnn_handle handle, dnn_desc plan, dnn_desc pack)
 {
     const struct desc *p = plan, *v = pack;
-    const struct desc *graph = desc_at(p, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->graph;
+    const struct desc *config = desc_at(p, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG),
+                      *graph = config->graph;
     const struct attr *ops = need(graph, DNN_ATTR_OPERATIONGRAPH_OPS);
     struct job j = {.workspace = need(v, DNN_ATTR_VARIANT_PACK_WORKSPACE)->v.p[0],
-                    .workspace_bytes = workspace_of(graph)};
+                    .workspace_bytes = workspace_of(graph, config->engine)};
     void *stream;
     if (control[FAIL_EXECUTE])
         return control[FAIL_EXECUTE];

@@ -140,11 +140,12 @@ static void do_step(const struct job *j, const struct step *s, struct part *part
     }
 }
 
-static void do_head(const struct job *j, struct part *parts, int64_t b, int64_t h)
+/* A tensor with fewer heads than heads_n is read for as many heads that follow each other. */
+static void do_head(const struct job *j, struct part *parts, int64_t b, int64_t h, int64_t heads_n)
 {
     for (int i = 0; i < j->tensors_n; i++)
         if (!j->tensor[i].is_out && !j->tensor[i].is_virtual)
-            load(&j->tensor[i], &parts[i], b, h);
+            load(&j->tensor[i], &parts[i], b, h * j->tensor[i].dims[1] / heads_n);
     for (int i = 0; i < j->steps_n; i++)
         do_step(j, &j->step[i], parts);
     for (int i = 0; i < j->tensors_n; i++)
@@ -163,7 +164,7 @@ int fake_cudnn_run(void *arg)
         parts[i].x = malloc((size_t)(parts[i].rows * parts[i].cols) * sizeof(float));
     }
     for (int64_t bh = 0; bh < all[0] * all[1]; bh++)
-        do_head(j, parts, bh / all[1], bh % all[1]);
+        do_head(j, parts, bh / all[1], bh % all[1], all[1]);
     for (int i = 0; i < j->tensors_n; i++)
         free(parts[i].x);
     return 0;

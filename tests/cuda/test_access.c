@@ -387,6 +387,7 @@ static void attend(enum dtype dtype, int64_t d, int64_t t)
                               .b = b,
                               .t = t,
                               .h = h,
+                              .hk = h,
                               .d = d};
     RUN_END(attention_fwd, f);
     r = run_begin("attention_bwd");
@@ -398,6 +399,7 @@ static void attend(enum dtype dtype, int64_t d, int64_t t)
                               .b = b,
                               .t = t,
                               .h = h,
+                              .hk = h,
                               .d = d};
     RUN_END(attention_bwd, a);
 }

@@ -196,31 +196,44 @@ static void odd_products(void **state)
 
 /* ---- attention ---- */
 
+/* Query heads, key heads and rows. */
+struct heads {
+    int64_t h, hk;
+    enum attention_layout layout;
+};
+static const struct heads one_head = {1, 1, ATTENTION_LAYOUT_QKV};
+
 /* Returns whether both passes were launched. */
-static bool attend(enum dtype dtype, int64_t d, int64_t t, float p, bool is_masked)
+static bool attend(enum dtype dtype, int64_t d, int64_t t, float p, bool is_masked,
+                   const struct heads *heads)
 {
-    const int64_t b = 2, h = 1, n = b * t * h * d;
+    const int64_t b = 2, h = heads->h, hk = heads->hk, n = b * t * h * d,
+                  rows = b * t * (h + 2 * hk) * d;
     struct run r = chip_begin("attention_fwd");
     struct attention_fwd f = {.out = OUT("out", n, dtype),
                               .lse = OUT("lse", b * h * t, DTYPE_F32),
-                              .qkv = IN("qkv", 3 * n, dtype),
+                              .qkv = IN("qkv", rows, dtype),
                               .b = b,
                               .t = t,
                               .h = h,
+                              .hk = hk,
+                              .layout = heads->layout,
                               .d = d,
                               .dropout = kt_dropout(p)};
     if (is_masked)
         f.mask = IN("mask", b * t, DTYPE_U8);
     bool is_done = CLEAN(attention_fwd, f);
     r = chip_begin("attention_bwd");
-    struct attention_bwd a = {.dqkv = OUT("dqkv", 3 * n, dtype),
+    struct attention_bwd a = {.dqkv = OUT("dqkv", rows, dtype),
                               .dout = IN("dout", n, dtype),
                               .out = IN("out", n, dtype),
-                              .qkv = IN("qkv", 3 * n, dtype),
+                              .qkv = IN("qkv", rows, dtype),
                               .lse = IN("lse", b * h * t, DTYPE_F32),
                               .b = b,
                               .t = t,
                               .h = h,
+                              .hk = hk,
+                              .layout = heads->layout,
                               .d = d,
                               .dropout = kt_dropout(p)};
     if (is_masked)
@@ -232,9 +245,11 @@ static void odd_attention(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        attend(dtypes[i], 24, 70, 0.1f, true);
-        attend(dtypes[i], 40, 33, 0, true);
-        attend(dtypes[i], 64, 150, 0, false);
+        attend(dtypes[i], 24, 70, 0.1f, true, &one_head);
+        attend(dtypes[i], 40, 33, 0, true, &one_head);
+        attend(dtypes[i], 64, 150, 0, false, &one_head);
+        attend(dtypes[i], 64, 150, 0, false, &(struct heads){3, 1, ATTENTION_LAYOUT_QKV});
+        attend(dtypes[i], 80, 40, 0.1f, true, &(struct heads){2, 2, ATTENTION_LAYOUT_HEADS});
     }
     struct run r = chip_begin("attention_decode");
     struct attention_decode a = {.out = OUT("out", 2 * 3 * 64, DTYPE_BF16),
@@ -242,14 +257,24 @@ static void odd_attention(void **state)
                                  .b = 2,
                                  .t = 50,
                                  .h = 3,
+                                 .hk = 3,
                                  .d = 64};
     CLEAN(attention_decode, a);
+    r = chip_begin("attention_decode");
+    struct attention_decode grouped = {.out = OUT("out", 2 * 6 * 64, DTYPE_BF16),
+                                       .qkv = IN("qkv", 2 * 270 * (6 + 4) * 64, DTYPE_BF16),
+                                       .b = 2,
+                                       .t = 270,
+                                       .h = 6,
+                                       .hk = 2,
+                                       .d = 64};
+    CLEAN(attention_decode, grouped);
 }
 
 /* sm_86 and sm_89, sm_80, sm_90 and sm_100. */
 static void attend_on_chip(enum dtype dtype, int64_t d, size_t least)
 {
-    bool is_done = attend(dtype, d, 20, 0, false);
+    bool is_done = attend(dtype, d, 20, 0, false, &one_head);
     if (is_done != (chip_shared >= least))
         fail_msg("attention, D %d, dtype %d, %zu bytes of shared memory: launched: %d", (int)d,
                  (int)dtype, chip_shared, is_done);
@@ -344,6 +369,7 @@ static int left_out_attention(struct run *r)
                               .b = 1,
                               .t = T,
                               .h = 1,
+                              .hk = 1,
                               .d = D};
     return attention_bwd_cuda(&r->cuda, &a);
 }

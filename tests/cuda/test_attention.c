@@ -9,13 +9,16 @@ struct shape {
     enum dtype dtype;
     float gain;
     size_t scratch_bytes, shared_bytes;
+    int64_t hk; /* key heads; 0: as many as h */
+    enum attention_layout layout;
 };
 
 #define SCRATCH ((size_t)8 << 20)
 
 struct run {
     struct shape x;
-    int64_t n, rows; /* elements of out; of lse */
+    int64_t n, rows, qkv_n; /* elements of out; of lse; of qkv and dqkv */
+    int64_t hk;
     struct tensor qkv, out, lse, dout, dqkv, mask;
     struct cuda cuda;
 };
@@ -23,9 +26,10 @@ struct run {
 static struct run run_new(const struct shape *x)
 {
     struct run r = {.x = *x, .n = x->b * x->t * x->h * x->d, .rows = x->b * x->h * x->t};
-    float *qkv = ct_random(3 * r.n, 1, x->gain), *dout = ct_random(r.n, 2, 1);
-    r.qkv = ct_tensor(3 * r.n, x->dtype, qkv), r.dout = ct_tensor(r.n, x->dtype, dout);
-    r.out = ct_tensor(r.n, x->dtype, NULL), r.dqkv = ct_tensor(3 * r.n, x->dtype, NULL);
+    r.hk = x->hk ? x->hk : x->h, r.qkv_n = x->b * x->t * (x->h + 2 * r.hk) * x->d;
+    float *qkv = ct_random(r.qkv_n, 1, x->gain), *dout = ct_random(r.n, 2, 1);
+    r.qkv = ct_tensor(r.qkv_n, x->dtype, qkv), r.dout = ct_tensor(r.n, x->dtype, dout);
+    r.out = ct_tensor(r.n, x->dtype, NULL), r.dqkv = ct_tensor(r.qkv_n, x->dtype, NULL);
     r.lse = ct_tensor(r.rows, DTYPE_F32, NULL);
     if (x->mask) {
         r.mask = ct_tensor(x->b * x->t, DTYPE_U8, NULL);
@@ -43,11 +47,11 @@ static struct run run_new(const struct shape *x)
 
 static void run_free(struct run *r)
 {
-    ct_free(r->qkv, 3 * r->n);
+    ct_free(r->qkv, r->qkv_n);
     ct_free(r->out, r->n);
     ct_free(r->lse, r->rows);
     ct_free(r->dout, r->n);
-    ct_free(r->dqkv, 3 * r->n);
+    ct_free(r->dqkv, r->qkv_n);
     ct_free(r->mask, r->x.b * r->x.t);
     ct_cuda_free(&r->cuda);
 }
@@ -61,6 +65,8 @@ static int forward(struct run *r)
                               .b = r->x.b,
                               .t = r->x.t,
                               .h = r->x.h,
+                              .hk = r->hk,
+                              .layout = r->x.layout,
                               .d = r->x.d,
                               .dropout = kt_dropout(r->x.p)};
     return attention_fwd_cuda(&r->cuda, &a);
@@ -77,6 +83,8 @@ static int backward(struct run *r)
                               .b = r->x.b,
                               .t = r->x.t,
                               .h = r->x.h,
+                              .hk = r->hk,
+                              .layout = r->x.layout,
                               .d = r->x.d,
                               .dropout = kt_dropout(r->x.p)};
     return attention_bwd_cuda(&r->cuda, &a);
@@ -87,10 +95,10 @@ static int backward(struct run *r)
 static void truth(struct run *r, float **out, float **lse, float **dqkv)
 {
     const struct shape *x = &r->x;
-    float *qkv = ct_floats(r->qkv, 3 * r->n), *dout = ct_floats(r->dout, r->n);
+    float *qkv = ct_floats(r->qkv, r->qkv_n), *dout = ct_floats(r->dout, r->n);
     float *rounded = ct_floats(r->out, r->n), *kept = ct_floats(r->lse, r->rows);
     *out = ct_random(r->n, 0, 1), *lse = ct_random(r->rows, 0, 1),
-    *dqkv = ct_random(3 * r->n, 0, 1);
+    *dqkv = ct_random(r->qkv_n, 0, 1);
     struct attention_fwd f = {.out = kt_f32(*out),
                               .lse = kt_f32(*lse),
                               .qkv = kt_f32(qkv),
@@ -98,6 +106,8 @@ static void truth(struct run *r, float **out, float **lse, float **dqkv)
                               .b = x->b,
                               .t = x->t,
                               .h = x->h,
+                              .hk = r->hk,
+                              .layout = x->layout,
                               .d = x->d,
                               .dropout = kt_dropout(x->p)};
     struct attention_bwd b = {.dqkv = kt_f32(*dqkv),
@@ -109,6 +119,8 @@ static void truth(struct run *r, float **out, float **lse, float **dqkv)
                               .b = x->b,
                               .t = x->t,
                               .h = x->h,
+                              .hk = r->hk,
+                              .layout = x->layout,
                               .d = x->d,
                               .dropout = kt_dropout(x->p)};
     kt_ok(dev_op(kt_plain()->dev)->attention_fwd(kt_plain()->stream, &f));
@@ -140,7 +152,7 @@ static void check(const struct shape *x)
                      (double)lse[i]);
     ct_near("lse", r.lse, lse, r.rows, 1e-10);
     ct_near("out", r.out, out, r.n, limit(x->dtype));
-    ct_near("dqkv", r.dqkv, dqkv, 3 * r.n, limit(x->dtype));
+    ct_near("dqkv", r.dqkv, dqkv, r.qkv_n, limit(x->dtype));
     free(out);
     free(lse);
     free(dqkv);
@@ -171,9 +183,31 @@ static void masks_and_dropout(void **state)
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
     for (int n = 0; n < 2; n++)
         for (int mask = 0; mask < 4; mask++) {
-            struct shape x = {2, 70, 1, 64, mask == 3 ? 0 : 0.3f, mask, dtypes[n], 1, 0, 0};
+            struct shape x = {2, 70, 1, 64, mask == 3 ? 0 : 0.3f, mask, dtypes[n], 1, 0, 0, 0, 0};
             check(&x);
             x.d = 16, x.t = 45;
+            check(&x);
+        }
+}
+
+/* Several query heads for a key head, and rows of [q k v] for each head, in every dtype. */
+static void groups_and_layouts(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        {.b = 2, .t = 37, .h = 4, .d = 64, .hk = 1},
+        {.b = 1, .t = 130, .h = 4, .d = 16, .hk = 2, .p = 0.2f},
+        {.b = 1, .t = 67, .h = 6, .d = 80, .hk = 2, .mask = 1},
+        {.b = 1, .t = 1, .h = 2, .d = 96, .hk = 1},
+        {.b = 1, .t = 45, .h = 3, .d = 128, .hk = 1, .p = 0.3f, .mask = 2},
+        {.b = 1, .t = 40, .h = 2, .d = 256, .hk = 1},
+        {.b = 2, .t = 70, .h = 2, .d = 64, .layout = ATTENTION_LAYOUT_HEADS, .mask = 1},
+        {.b = 1, .t = 67, .h = 3, .d = 96, .layout = ATTENTION_LAYOUT_HEADS, .p = 0.1f},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+            struct shape x = shapes[i];
+            x.dtype = (enum dtype)dtype, x.gain = 1;
             check(&x);
         }
 }
@@ -183,12 +217,23 @@ static void masks_and_dropout(void **state)
 static void splits_and_runs_of_heads(void **state)
 {
     (void)state;
-    struct shape x = {1, 300, 1, 64, 0, 0, DTYPE_BF16, 1, 0, 0};
+    struct shape x = {1, 300, 1, 64, 0, 0, DTYPE_BF16, 1, 0, 0, 0, 0};
     check(&x);
     x.h = 3, x.t = 140, x.scratch_bytes = (size_t)(192 * 64 * 4 * 2 + 192 * 4 + 512);
     check(&x);
     x.dtype = DTYPE_F32;
     check(&x);
+    /* a key head's queries at a time, and two splits; then too little for the three of one */
+    x.b = 2, x.hk = 1, x.scratch_bytes = (size_t)(3 * (2 * 192 * 64 * 4 + 768) + 512);
+    check(&x);
+    x.dtype = DTYPE_BF16;
+    check(&x);
+    x.scratch_bytes = (size_t)(2 * 192 * 64 * 4);
+    struct run few = run_new(&x);
+    ct_ok(forward(&few), "attention_fwd");
+    assert_int_equal(backward(&few), CUDA_REFUSAL_SCRATCH);
+    run_free(&few);
+    x.dtype = DTYPE_F32, x.b = 1, x.hk = 0;
     x.scratch_bytes = 1000;
     struct run r = run_new(&x);
     ct_ok(forward(&r), "attention_fwd"); /* waits: a kernel may not outlive its buffers */
@@ -205,7 +250,7 @@ static void little_shared_memory(void **state)
     emu_shared_max(most);
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
-            struct shape x = {1, 131, 1, widths[i], 0.2f, 1, (enum dtype)dtype, 1, 0, most};
+            struct shape x = {1, 131, 1, widths[i], 0.2f, 1, (enum dtype)dtype, 1, 0, most, 0, 0};
             if (dtype != DTYPE_F32 || widths[i] <= 128) {
                 check(&x);
                 continue;
@@ -225,7 +270,8 @@ static void much_shared_memory(void **state)
     static const int64_t widths[] = {72, 128, 136, 256};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
-            struct shape x = {1, 150, 2, widths[i], 0.2f, 1, (enum dtype)dtype, 1, 0, 227 << 10};
+            struct shape x = {1, 150, 2,         widths[i], 0.2f, 1, (enum dtype)dtype,
+                              1, 0,   227 << 10, 0,         0};
             check(&x);
         }
 }
@@ -246,13 +292,13 @@ static void runs_of_heads_are_equal(void **state)
 {
     (void)state;
     const size_t sums = 64 * 64 * sizeof(float), head = sums + 256, run = 512 * sums;
-    struct shape x = {2, 1, 512, 8, 0, 0, DTYPE_BF16, 1, 1008 * head + 256, 0};
+    struct shape x = {2, 1, 512, 8, 0, 0, DTYPE_BF16, 1, 1008 * head + 256, 0, 0, 0};
     struct run r = run_new(&x);
     float *out, *lse, *dqkv;
     ct_ok(forward(&r), "attention_fwd");
     ct_ok(backward(&r), "attention_bwd");
     truth(&r, &out, &lse, &dqkv);
-    ct_near("dqkv", r.dqkv, dqkv, 3 * r.n, limit(x.dtype));
+    ct_near("dqkv", r.dqkv, dqkv, r.qkv_n, limit(x.dtype));
     /* a run's deltas lie behind the sums of its heads */
     assert_true(written(&r, run, run + 512 * sizeof(float)) > 0);
     assert_int_equal(written(&r, run + 512 * sizeof(float), r.cuda.scratch_bytes), 0);
@@ -266,14 +312,14 @@ static void runs_of_heads_are_equal(void **state)
 static void sharp_scores(void **state)
 {
     (void)state;
-    struct shape x = {1, 90, 1, 64, 0, 1, DTYPE_BF16, 10, 0, 0};
+    struct shape x = {1, 90, 1, 64, 0, 1, DTYPE_BF16, 10, 0, 0, 0, 0};
     struct run r = run_new(&x);
     float *out, *lse, *dqkv;
     ct_ok(forward(&r), "attention_fwd");
     ct_ok(backward(&r), "attention_bwd");
     truth(&r, &out, &lse, &dqkv);
     ct_near("out", r.out, out, r.n, 1e-5);
-    for (int64_t i = 0; i < 3 * r.n; i++)
+    for (int64_t i = 0; i < r.qkv_n; i++)
         assert_true(isfinite(ct_from_bits(((uint16_t *)r.dqkv.data)[i], DTYPE_BF16)));
     free(out);
     free(lse);
@@ -288,14 +334,41 @@ static void barriers_are_needed(void **state)
 {
     (void)state;
     /* one split */
-    struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256), 0};
+    struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256),
+                      0, 0,   0};
     struct run r = run_new(&x);
     /* Forward: the first barrier is there twice, before the queries' fragments and before the first
      * tile. */
     assert_int_equal(ct_barriers_unneeded(forward_again, &r, r.out, r.n, 1), 1);
     /* Backward: the one before a block's first keys orders nothing; those before its next keys
      * do. */
-    assert_int_equal(ct_barriers_unneeded(backward_again, &r, r.dqkv, 3 * r.n, 1), 1);
+    assert_int_equal(ct_barriers_unneeded(backward_again, &r, r.dqkv, r.qkv_n, 1), 1);
+    run_free(&r);
+}
+
+static void check_decode(const struct shape *x, uint64_t seed)
+{
+    struct run r = run_new(x);
+    int64_t c = x->h * x->d;
+    float *qkv = ct_floats(r.qkv, r.qkv_n), *want = ct_random(x->b * c, 0, 1);
+    struct tensor got = ct_tensor(x->b * c, x->dtype, NULL);
+    struct attention_decode a = {.out = got,
+                                 .qkv = r.qkv,
+                                 .b = x->b,
+                                 .t = x->t,
+                                 .h = x->h,
+                                 .hk = r.hk,
+                                 .layout = x->layout,
+                                 .d = x->d};
+    struct attention_decode plain = a;
+    plain.out = kt_f32(want), plain.qkv = kt_f32(qkv);
+    emu_seed(seed);
+    ct_ok(attention_decode_cuda(&r.cuda, &a), "attention_decode");
+    kt_ok(dev_op(kt_plain()->dev)->attention_decode(kt_plain()->stream, &plain));
+    ct_near("decode", got, want, x->b * c, limit(x->dtype));
+    ct_free(got, x->b * c);
+    free(qkv);
+    free(want);
     run_free(&r);
 }
 
@@ -303,42 +376,42 @@ static void decode_is_the_last_row(void **state)
 {
     (void)state;
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-    static const int64_t sizes[][4] = {{1, 1, 1, 8},    {2, 37, 2, 64},  {1, 300, 1, 128},
-                                       {1, 70, 2, 256}, {1, 530, 2, 40}, {3, 20, 1, 24}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    static const struct shape shapes[] = {
+        {.b = 1, .t = 1, .h = 1, .d = 8},
+        {.b = 2, .t = 37, .h = 2, .d = 64},
+        {.b = 1, .t = 300, .h = 1, .d = 128},
+        {.b = 1, .t = 70, .h = 2, .d = 256},
+        {.b = 1, .t = 530, .h = 2, .d = 40},
+        {.b = 3, .t = 20, .h = 1, .d = 24},
+        {.b = 2, .t = 300, .h = 6, .d = 64, .hk = 2},
+        {.b = 1, .t = 40, .h = 4, .d = 128, .hk = 1},
+        {.b = 2, .t = 270, .h = 3, .d = 80, .layout = ATTENTION_LAYOUT_HEADS},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int n = 0; n < 3; n++) {
-            struct shape x = {sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], 0,
-                              0,           dtypes[n],   1,           0,           0};
-            struct run r = run_new(&x);
-            int64_t c = x.h * x.d;
-            float *qkv = ct_floats(r.qkv, 3 * r.n), *want = ct_random(x.b * c, 0, 1);
-            struct tensor got = ct_tensor(x.b * c, x.dtype, NULL);
-            struct attention_decode a = {
-                .out = got, .qkv = r.qkv, .b = x.b, .t = x.t, .h = x.h, .d = x.d};
-            struct attention_decode plain = {
-                .out = kt_f32(want), .qkv = kt_f32(qkv), .b = x.b, .t = x.t, .h = x.h, .d = x.d};
-            emu_seed(i);
-            ct_ok(attention_decode_cuda(&r.cuda, &a), "attention_decode");
-            kt_ok(dev_op(kt_plain()->dev)->attention_decode(kt_plain()->stream, &plain));
-            ct_near("decode", got, want, x.b * c, limit(x.dtype));
-            ct_free(got, x.b * c);
-            free(qkv);
-            free(want);
-            run_free(&r);
+            struct shape x = shapes[i];
+            x.dtype = dtypes[n], x.gain = 1;
+            check_decode(&x, i);
         }
 }
 
 static void needs_are_checked(void **state)
 {
     (void)state;
-    struct shape x = {1, 8, 1, 16, 0, 0, DTYPE_BF16, 1, 0, 0};
+    struct shape x = {1, 8, 1, 16, 0, 0, DTYPE_BF16, 1, 0, 0, 0, 0};
     struct run r = run_new(&x);
     r.x.d = 12;
     assert_int_equal(forward(&r), CUDA_REFUSAL_SHAPE);
     assert_int_equal(backward(&r), CUDA_REFUSAL_SHAPE);
     r.x.d = 264;
     assert_int_equal(forward(&r), CUDA_REFUSAL_SHAPE);
-    r.x.d = 16, r.out.dtype = DTYPE_F16;
+    r.x.d = 16, r.hk = 2;
+    assert_int_equal(forward(&r), CUDA_REFUSAL_SHAPE);
+    assert_int_equal(backward(&r), CUDA_REFUSAL_SHAPE);
+    r.hk = 1, r.x.h = 2, r.x.layout = ATTENTION_LAYOUT_HEADS;
+    assert_int_equal(forward(&r), CUDA_REFUSAL_SHAPE);
+    assert_int_equal(backward(&r), CUDA_REFUSAL_SHAPE);
+    r.x.h = 1, r.out.dtype = DTYPE_F16;
     assert_int_equal(forward(&r), CUDA_REFUSAL_DTYPE);
     assert_int_equal(backward(&r), CUDA_REFUSAL_DTYPE);
     r.out.dtype = DTYPE_BF16, r.qkv.data = (char *)r.qkv.data + 2;
@@ -350,15 +423,11 @@ static void needs_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_dtype_and_width),
-        cmocka_unit_test(masks_and_dropout),
-        cmocka_unit_test(splits_and_runs_of_heads),
-        cmocka_unit_test(little_shared_memory),
-        cmocka_unit_test(much_shared_memory),
-        cmocka_unit_test(runs_of_heads_are_equal),
-        cmocka_unit_test(sharp_scores),
-        cmocka_unit_test(barriers_are_needed),
-        cmocka_unit_test(decode_is_the_last_row),
+        cmocka_unit_test(every_dtype_and_width),   cmocka_unit_test(masks_and_dropout),
+        cmocka_unit_test(groups_and_layouts),      cmocka_unit_test(splits_and_runs_of_heads),
+        cmocka_unit_test(little_shared_memory),    cmocka_unit_test(much_shared_memory),
+        cmocka_unit_test(runs_of_heads_are_equal), cmocka_unit_test(sharp_scores),
+        cmocka_unit_test(barriers_are_needed),     cmocka_unit_test(decode_is_the_last_row),
         cmocka_unit_test(needs_are_checked),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

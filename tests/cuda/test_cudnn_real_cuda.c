@@ -156,6 +156,7 @@ static void engines_for_every_preset(void **state)
             struct cudnn_shape s = {.b = 4,
                                     .t = tokens[form / 4 % 4],
                                     .h = heads[form / 16],
+                                    .hk = heads[form / 16],
                                     .d = 64,
                                     .dtype = form & 1 ? DTYPE_BF16 : DTYPE_F16,
                                     .is_backward = form >> 1 & 1};
@@ -168,7 +169,30 @@ static void engines_for_every_preset(void **state)
                   dnn.cudnnGetVersion(), shapes_n);
 }
 
+/* Fewer key heads than heads (SmolLM2, Llama 3) forward, and GPT-NeoX's rows in both directions. */
+static void engines_for_rows_and_key_heads(void **state)
+{
+    (void)state;
+    static const struct chip chip = {"NVIDIA H100", 90, 132, 232448};
+    static const struct cudnn_shape shapes[] = {
+        {.h = 9, .hk = 3, .d = 64},
+        {.h = 32, .hk = 8, .d = 128},
+        {.h = 16, .hk = 16, .d = 64, .layout = ATTENTION_LAYOUT_HEADS},
+        {.h = 16, .hk = 16, .d = 64, .layout = ATTENTION_LAYOUT_HEADS, .is_backward = 1}};
+    const char *missing = find_libraries();
+    if (missing)
+        HARNESS_SKIP("%s", missing);
+    dnn_desc prop = describe(&chip);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct cudnn_shape s = shapes[i];
+        s.b = 2, s.t = 1024, s.dtype = DTYPE_BF16;
+        propose(&chip, prop, &s);
+    }
+    (void)dnn.cudnnBackendDestroyDescriptor(prop);
+}
+
 static const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_the_header_s),
-                                          cmocka_unit_test(engines_for_every_preset)};
+                                          cmocka_unit_test(engines_for_every_preset),
+                                          cmocka_unit_test(engines_for_rows_and_key_heads)};
 HARNESS_MAIN(tests)
 #endif

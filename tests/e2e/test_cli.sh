@@ -63,7 +63,7 @@ for words in version --version; do
 done
 try 64 -- version x; is
 try 0 -- version gpu; says out 'opened when needed'
-[ "$(awk '$1 ~ /^(driver|cublaslt|nccl)$/ && NF >= 2' out | wc -l)" = 3 ] || why="${why:-not a line for each library of NVIDIA}"; is
+[ "$(awk '$1 ~ /^(driver|cublaslt|cudnn|nccl)$/ && NF >= 2' out | wc -l)" = 4 ] || why="${why:-not a line for each library of NVIDIA}"; is
 
 try 0 -- config; says out 'BATCH_SIZE'; [ "$(head -c 4 out)" = NAME ] || why='no head line'; is
 try 0 LR=1e-3 SLURM_NODEID=0 -- config SEED=7; is

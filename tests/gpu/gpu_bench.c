@@ -357,6 +357,7 @@ static void bench_attention(enum dtype dtype, int64_t d)
                               .b = B,
                               .t = T,
                               .h = h,
+                              .hk = h,
                               .d = d};
     struct attention_bwd g = {.dqkv = take(3 * n, dtype),
                               .dout = take(n, dtype),
@@ -366,6 +367,7 @@ static void bench_attention(enum dtype dtype, int64_t d)
                               .b = B,
                               .t = T,
                               .h = h,
+                              .hk = h,
                               .d = d};
     for (int is_own = 0; is_own < 2; is_own++) {
         snprintf(name, sizeof name, "attention_fwd B64 H%d T1024 D%d", d == 64 ? 12 : 6, (int)d);

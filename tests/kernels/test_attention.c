@@ -10,7 +10,17 @@ struct shape {
     int mask;
     enum kt_fill fill;
     float gain; /* of the inputs: large ones make sharp, extreme scores */
+    int64_t hk; /* key heads; 0: as many as h */
+    enum attention_layout layout;
 };
+
+static int64_t key_heads(const struct shape *x) { return x->hk ? x->hk : x->h; }
+
+/* Elements of qkv. */
+static int64_t rows_elems(const struct shape *x)
+{
+    return x->b * x->t * (x->h + 2 * key_heads(x)) * x->d;
+}
 
 static uint8_t *mask_new(const struct shape *x)
 {
@@ -41,6 +51,8 @@ static enum status run_fwd(const struct op_table *op, struct stream *s, void *ar
                               .b = x->b,
                               .t = x->t,
                               .h = x->h,
+                              .hk = key_heads(x),
+                              .layout = x->layout,
                               .d = x->d,
                               .dropout = kt_dropout(x->p)};
     return op->attention_fwd(s, &a);
@@ -60,6 +72,8 @@ static enum status run_bwd(const struct op_table *op, struct stream *s, void *ar
                               .b = x->b,
                               .t = x->t,
                               .h = x->h,
+                              .hk = key_heads(x),
+                              .layout = x->layout,
                               .d = x->d,
                               .dropout = kt_dropout(x->p)};
     return op->attention_bwd(s, &a);
@@ -69,12 +83,12 @@ static struct input input_new(const struct shape *x)
 {
     int64_t n = x->b * x->t * x->h * x->d;
     struct input in = {x,
-                       kt_floats(3 * n, x->fill, 1),
+                       kt_floats(rows_elems(x), x->fill, 1),
                        kt_floats(n, x->fill, 2),
                        kt_floats(n, KT_ONES, 3),
                        kt_floats(x->b * x->h * x->t, KT_ONES, 4),
                        x->mask ? mask_new(x) : NULL};
-    for (int64_t i = 0; i < 3 * n; i++)
+    for (int64_t i = 0; i < rows_elems(x); i++)
         in.qkv[i] *= x->gain;
     return in;
 }
@@ -97,7 +111,7 @@ static void check_shape(const struct shape *x, double nmse_max)
     kt_check(&fwd);
     kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in,
                   (float *[KT_OUTS]){in.out, in.lse}));
-    struct kt_case bwd = {"attention_bwd", run_bwd, &in, {in.qkv}, {3 * n}, nmse_max};
+    struct kt_case bwd = {"attention_bwd", run_bwd, &in, {in.qkv}, {rows_elems(x)}, nmse_max};
     kt_check(&bwd);
     input_free(&in);
 }
@@ -106,11 +120,11 @@ static void fast_matches_plain(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {1, 1, 1, 1, 0, 0, KT_RANDOM, 1},    {2, 3, 2, 5, 0, 0, KT_RANDOM, 1},
-        {1, 64, 2, 64, 0, 0, KT_RANDOM, 1},  {1, 65, 3, 64, 0, 0, KT_RANDOM, 1},
-        {2, 130, 2, 32, 0, 0, KT_RANDOM, 1}, {1, 200, 1, 80, 0, 0, KT_RANDOM, 1},
-        {1, 257, 3, 17, 0, 0, KT_RAMP, 1},   {1, 100, 2, 64, 0, 0, KT_ONES, 1},
-        {1, 63, 1, 129, 0, 0, KT_RANDOM, 1},
+        {1, 1, 1, 1, 0, 0, KT_RANDOM, 1, 0, 0},    {2, 3, 2, 5, 0, 0, KT_RANDOM, 1, 0, 0},
+        {1, 64, 2, 64, 0, 0, KT_RANDOM, 1, 0, 0},  {1, 65, 3, 64, 0, 0, KT_RANDOM, 1, 0, 0},
+        {2, 130, 2, 32, 0, 0, KT_RANDOM, 1, 0, 0}, {1, 200, 1, 80, 0, 0, KT_RANDOM, 1, 0, 0},
+        {1, 257, 3, 17, 0, 0, KT_RAMP, 1, 0, 0},   {1, 100, 2, 64, 0, 0, KT_ONES, 1, 0, 0},
+        {1, 63, 1, 129, 0, 0, KT_RANDOM, 1, 0, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(&shapes[i], 1e-12);
@@ -120,9 +134,35 @@ static void masks_and_dropout(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {2, 70, 2, 64, 0, 1, KT_RANDOM, 1},     {2, 150, 2, 16, 0, 2, KT_RANDOM, 1},
-        {1, 33, 2, 8, 0, 3, KT_RANDOM, 1},      {2, 77, 2, 64, 0.1f, 0, KT_RANDOM, 1},
-        {1, 140, 3, 24, 0.5f, 1, KT_RANDOM, 1},
+        {2, 70, 2, 64, 0, 1, KT_RANDOM, 1, 0, 0},     {2, 150, 2, 16, 0, 2, KT_RANDOM, 1, 0, 0},
+        {1, 33, 2, 8, 0, 3, KT_RANDOM, 1, 0, 0},      {2, 77, 2, 64, 0.1f, 0, KT_RANDOM, 1, 0, 0},
+        {1, 140, 3, 24, 0.5f, 1, KT_RANDOM, 1, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(&shapes[i], 1e-12);
+}
+
+/* Several query heads for a key head, and rows of [q k v] for each head. */
+static void groups_and_layouts(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {16, 64, 80, 96, 128, 5};
+    static const int64_t heads[][2] = {{4, 1}, {4, 2}, {9, 3}, {6, 6}};
+    for (size_t n = 0; n < sizeof heads / sizeof *heads; n++)
+        for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+            struct shape x = {1, 65, heads[n][0], widths[w], 0, 0, KT_RANDOM, 1, heads[n][1], 0};
+            check_shape(&x, 1e-12);
+            x.b = 2, x.t = 7, x.mask = 1, x.p = 0.2f;
+            check_shape(&x, 1e-12);
+            x.hk = x.h, x.layout = ATTENTION_LAYOUT_HEADS;
+            check_shape(&x, 1e-12);
+        }
+    static const struct shape shapes[] = {
+        {2, 1, 6, 64, 0, 0, KT_RANDOM, 1, 2, 0},
+        {2, 150, 4, 16, 0.3f, 2, KT_RANDOM, 1, 1, 0},
+        {1, 33, 4, 8, 0, 3, KT_RANDOM, 1, 2, 0},
+        {1, 257, 2, 17, 0, 0, KT_RAMP, 1, 0, ATTENTION_LAYOUT_HEADS},
+        {2, 130, 3, 64, 0.1f, 1, KT_RANDOM, 1, 0, ATTENTION_LAYOUT_HEADS},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(&shapes[i], 1e-12);
@@ -133,7 +173,7 @@ static void masks_and_dropout(void **state)
 static void extreme_scores(void **state)
 {
     (void)state;
-    static const struct shape sharp = {1, 90, 2, 64, 0, 1, KT_RANDOM, 30};
+    static const struct shape sharp = {1, 90, 2, 64, 0, 1, KT_RANDOM, 30, 0, 0};
     check_shape(&sharp, 1e-5);
 }
 
@@ -141,8 +181,10 @@ static void extreme_scores(void **state)
 static void long_and_wide(void **state)
 {
     (void)state;
-    static const struct shape wide = {1, 310, 1, 2000, 0, 0, KT_RANDOM, 1};
+    static const struct shape wide = {1, 310, 1, 2000, 0, 0, KT_RANDOM, 1, 0, 0},
+                              group = {1, 310, 3, 2000, 0, 0, KT_RANDOM, 1, 1, 0};
     check_shape(&wide, 1e-11); /* scores are sums of 2000 products in float */
+    check_shape(&group, 1e-11);
 }
 
 static enum status run_decode(const struct op_table *op, struct stream *s, void *arg,
@@ -150,8 +192,14 @@ static enum status run_decode(const struct op_table *op, struct stream *s, void 
 {
     const struct input *in = arg;
     const struct shape *x = in->x;
-    struct attention_decode a = {
-        .out = kt_f32(out[0]), .qkv = kt_f32(in->qkv), .b = x->b, .t = x->t, .h = x->h, .d = x->d};
+    struct attention_decode a = {.out = kt_f32(out[0]),
+                                 .qkv = kt_f32(in->qkv),
+                                 .b = x->b,
+                                 .t = x->t,
+                                 .h = x->h,
+                                 .hk = key_heads(x),
+                                 .layout = x->layout,
+                                 .d = x->d};
     return op->attention_decode(s, &a);
 }
 
@@ -160,11 +208,20 @@ static void decode_is_the_last_row(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {1, 1, 1, 1, 0, 0, KT_RANDOM, 1},    {2, 3, 2, 5, 0, 0, KT_RANDOM, 1},
-        {1, 64, 2, 64, 0, 0, KT_RANDOM, 1},  {1, 65, 12, 64, 0, 0, KT_RANDOM, 1},
-        {3, 130, 2, 32, 0, 0, KT_RANDOM, 1}, {1, 600, 1, 80, 0, 0, KT_RANDOM, 1},
-        {1, 257, 3, 17, 0, 0, KT_RAMP, 1},   {1, 100, 2, 64, 0, 0, KT_ONES, 1},
-        {2, 33, 1, 129, 0, 0, KT_RANDOM, 1},
+        {1, 1, 1, 1, 0, 0, KT_RANDOM, 1, 0, 0},
+        {2, 3, 2, 5, 0, 0, KT_RANDOM, 1, 0, 0},
+        {1, 64, 2, 64, 0, 0, KT_RANDOM, 1, 0, 0},
+        {1, 65, 12, 64, 0, 0, KT_RANDOM, 1, 0, 0},
+        {3, 130, 2, 32, 0, 0, KT_RANDOM, 1, 0, 0},
+        {1, 600, 1, 80, 0, 0, KT_RANDOM, 1, 0, 0},
+        {1, 257, 3, 17, 0, 0, KT_RAMP, 1, 0, 0},
+        {1, 100, 2, 64, 0, 0, KT_ONES, 1, 0, 0},
+        {2, 33, 1, 129, 0, 0, KT_RANDOM, 1, 0, 0},
+        {2, 300, 9, 64, 0, 0, KT_RANDOM, 1, 3, 0},
+        {1, 530, 8, 80, 0, 0, KT_RANDOM, 1, 1, 0},
+        {1, 40, 37, 8, 0, 0, KT_RANDOM, 1, 1, 0},
+        {1, 1, 4, 16, 0, 0, KT_RANDOM, 1, 2, 0},
+        {2, 65, 4, 20, 0, 0, KT_RANDOM, 1, 0, ATTENTION_LAYOUT_HEADS},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const struct shape *x = &shapes[i];
@@ -188,7 +245,7 @@ static void decode_is_the_last_row(void **state)
 static void rows_without_a_key_are_zero(void **state)
 {
     (void)state;
-    static const struct shape x = {1, 40, 1, 8, 0, 2, KT_RANDOM, 1};
+    static const struct shape x = {1, 40, 1, 8, 0, 2, KT_RANDOM, 1, 0, 0};
     struct input in = input_new(&x);
     for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
@@ -223,16 +280,21 @@ static double loss_of(struct input *in, int64_t n)
 static void backward_matches_finite_differences(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {{1, 7, 2, 4, 0, 0, KT_RANDOM, 1},
-                                          {2, 6, 1, 3, 0, 1, KT_RANDOM, 1},
-                                          {1, 8, 1, 4, 0.3f, 2, KT_RANDOM, 1}};
+    static const struct shape shapes[] = {
+        {1, 7, 2, 4, 0, 0, KT_RANDOM, 1, 0, 0},
+        {2, 6, 1, 3, 0, 1, KT_RANDOM, 1, 0, 0},
+        {1, 8, 1, 4, 0.3f, 2, KT_RANDOM, 1, 0, 0},
+        {1, 6, 6, 3, 0.2f, 0, KT_RANDOM, 1, 2, 0},
+        {2, 5, 4, 4, 0, 1, KT_RANDOM, 1, 1, 0},
+        {1, 7, 3, 4, 0, 0, KT_RANDOM, 1, 0, ATTENTION_LAYOUT_HEADS}};
     for (size_t x = 0; x < sizeof shapes / sizeof *shapes; x++) {
         struct input in = input_new(&shapes[x]);
         int64_t n = shapes[x].b * shapes[x].t * shapes[x].h * shapes[x].d;
-        float *dqkv = kt_floats(3 * n, KT_ONES, 0);
+        int64_t elems = rows_elems(&shapes[x]);
+        float *dqkv = kt_floats(elems, KT_ONES, 0);
         loss_of(&in, n);
         kt_ok(run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dqkv}));
-        for (int64_t i = 0; i < 3 * n; i++) {
+        for (int64_t i = 0; i < elems; i++) {
             float at = in.qkv[i], step = 0.0078125f;
             in.qkv[i] = at + step;
             double up = loss_of(&in, n);
@@ -251,6 +313,7 @@ static void backward_matches_finite_differences(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fast_matches_plain),
     cmocka_unit_test(masks_and_dropout),
+    cmocka_unit_test(groups_and_layouts),
     cmocka_unit_test(extreme_scores),
     cmocka_unit_test(long_and_wide),
     cmocka_unit_test(rows_without_a_key_are_zero),

@@ -147,10 +147,12 @@ static void needs_are_checked(void **state)
     (void)state;
     const struct op_table *op = dev_op(dev);
     float data[64] = {0};
-    struct tensor f = {data, DTYPE_F32}, wrong = {data, DTYPE_BF16}, none = {0};
-    refused(op->gelu_fwd(stream, &(struct gelu_fwd){none, f, 4}), "gelu_fwd: tensor y is missing");
-    refused(op->gelu_fwd(stream, &(struct gelu_fwd){f, wrong, 4}), "tensor x has dtype");
-    refused(op->gelu_fwd(stream, &(struct gelu_fwd){f, f, -1}), "n is -1");
+    struct tensor f = {data, DTYPE_F32}, wrong = {data, DTYPE_BF16};
+    refused(op->gelu_fwd(stream, &(struct gelu_fwd){.x = f, .n = 4}),
+            "gelu_fwd: tensor y is missing");
+    refused(op->gelu_fwd(stream, &(struct gelu_fwd){.y = f, .x = wrong, .n = 4}),
+            "tensor x has dtype");
+    refused(op->gelu_fwd(stream, &(struct gelu_fwd){.y = f, .x = f, .n = -1}), "n is -1");
     refused(op->norm_fwd(stream, &(struct norm_fwd){.y = f, .x = f, .w = f, .n = 1, .c = 4}),
             "eps > 0");
     refused(
@@ -161,11 +163,16 @@ static void needs_are_checked(void **state)
                              .y = f, .x = f, .w = f, .n = INT64_MAX, .c = INT64_MAX, .eps = 1}),
             "expected 0 to");
     refused(op->drop(stream, &(struct drop){f, f, 1, {.p = 1}}), "dropout 1");
-    refused(op->attention_fwd(
-                stream,
-                &(struct attention_fwd){
-                    .out = f, .lse = f, .qkv = f, .mask = f, .b = 1, .t = 1, .h = 1, .d = 1}),
-            "tensor mask has dtype");
+    struct attention_fwd attention = {.out = f, .lse = f, .qkv = f, .b = 1, .t = 1, .h = 6, .d = 1};
+    refused(op->attention_fwd(stream, &attention), "hk is 0, expected 1 to 6");
+    attention.hk = 4;
+    refused(op->attention_fwd(stream, &attention), "a->h % a->hk == 0 does not hold");
+    attention.hk = 3, attention.layout = ATTENTION_LAYOUT_HEADS;
+    refused(op->attention_fwd(stream, &attention), "a->hk == a->h does not hold");
+    attention.layout = (enum attention_layout)2;
+    refused(op->attention_fwd(stream, &attention), "layout is 2, expected 0 to 1");
+    attention.layout = ATTENTION_LAYOUT_QKV, attention.mask = f;
+    refused(op->attention_fwd(stream, &attention), "tensor mask has dtype");
     struct optim_span overlap[] = {{0, 10, 0}, {9, 10, 0}};
     refused(
         op->sgd(stream, &(struct sgd){.p = f, .g = f, .spans = overlap, .spans_n = 2, .step = 1}),

@@ -85,12 +85,20 @@ static void attention(void **state)
 {
     (void)state;
     COSTS(attention_fwd, 2 * 2 * 5 * 6 * 8, 2 * 360 + 6, 2 * 120 + 4 * 24, .out = T(BF16),
-          .lse = T(F32), .qkv = T(BF16), .mask = T(U8), .b = 2, .t = 3, .h = 4, .d = 5);
+          .lse = T(F32), .qkv = T(BF16), .mask = T(U8), .b = 2, .t = 3, .h = 4, .hk = 4, .d = 5);
     COSTS(attention_bwd, 5 * 2 * 5 * 6 * 8, 2 * (120 + 120 + 360) + 4 * 24, 2 * 360,
           .dqkv = T(BF16), .dout = T(BF16), .out = T(BF16), .qkv = T(BF16), .lse = T(F32), .b = 2,
-          .t = 3, .h = 4, .d = 5);
+          .t = 3, .h = 4, .hk = 4, .d = 5);
     COSTS(attention_decode, 2 * 2 * 5 * 3 * 8, 2 * (20 + 2 * 60) * 2, 2 * 40, .out = T(BF16),
-          .qkv = T(BF16), .b = 2, .t = 3, .h = 4, .d = 5);
+          .qkv = T(BF16), .b = 2, .t = 3, .h = 4, .hk = 4, .d = 5);
+    /* one key head for two query heads: k and v are half as much, flops are the same */
+    COSTS(attention_fwd, 2 * 2 * 5 * 6 * 8, 2 * 240, 2 * 120 + 4 * 24, .out = T(BF16),
+          .lse = T(F32), .qkv = T(BF16), .b = 2, .t = 3, .h = 4, .hk = 2, .d = 5);
+    COSTS(attention_bwd, 5 * 2 * 5 * 6 * 8, 2 * (120 + 120 + 240) + 4 * 24, 2 * 240,
+          .dqkv = T(BF16), .dout = T(BF16), .out = T(BF16), .qkv = T(BF16), .lse = T(F32), .b = 2,
+          .t = 3, .h = 4, .hk = 2, .d = 5);
+    COSTS(attention_decode, 2 * 2 * 5 * 3 * 8, 2 * (20 + 60) * 2, 2 * 40, .out = T(BF16),
+          .qkv = T(BF16), .b = 2, .t = 3, .h = 4, .hk = 2, .d = 5);
 }
 
 static void elements(void **state)

@@ -18,12 +18,13 @@ static enum status attend(const struct pass *p, int block)
         .b = p->b,
         .t = p->t,
         .h = h,
+        .hk = h,
         .d = d,
         .dropout = gpt2_dropout(p, block, GPT2_DROPOUT_PROBS, h * p->t * p->t)};
     ASSERTF(p->past == 0 || p->b * p->t == 1, "past %lld b %lld t %lld", (long long)p->past,
             (long long)p->b, (long long)p->t);
     struct attention_decode last = {
-        .out = a->att, .qkv = a->qkv, .b = 1, .t = p->past + 1, .h = h, .d = d};
+        .out = a->att, .qkv = a->qkv, .b = 1, .t = p->past + 1, .h = h, .hk = h, .d = d};
     struct tensor rows = tensor_at(a->qkv, p->past * 3 * p->dims->embed);
     TRY(gpt2_norm(p, gpt2_param(block, GPT2_PARAM_LN1), a->ln1, a->ln1_mean, a->ln1_rstd, a->x));
     TRY(gpt2_linear(p, gpt2_param(block, GPT2_PARAM_QKV),
@@ -60,6 +61,7 @@ static enum status attend_bwd(const struct pass *p, int block, struct tensor dqk
         .b = p->b,
         .t = p->t,
         .h = h,
+        .hk = h,
         .d = d,
         .dropout = gpt2_dropout(p, block, GPT2_DROPOUT_PROBS, h * p->t * p->t)};
     TRY(gpt2_branch_grad(p, block, GPT2_DROPOUT_ATT, &dout));

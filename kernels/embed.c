@@ -1,4 +1,4 @@
-/* embed — the plain truth of token plus position embedding and its adjoint. */
+/* embed — the plain truth of token and position embedding and its adjoint. */
 #include "kernels/embed.h"
 
 #include "kernels/cpu.h"
@@ -19,7 +19,9 @@ void embed_fwd_plain(const struct cpu *cpu, const struct embed_fwd *a)
     const int32_t *tokens = a->tokens.data;
     for (int64_t n = 0; n < a->n; n++)
         for (int64_t c = 0; c < a->c; c++) {
-            float sum = wte[tokens[n] * a->c + c] + wpe[n % a->t * a->c + c];
+            float sum = wte[tokens[n] * a->c + c];
+            if (wpe)
+                sum += wpe[n % a->t * a->c + c];
             x[n * a->c + c] = embed_drop(&a->dropout, n * a->c + c, sum);
         }
 }
@@ -33,7 +35,7 @@ void embed_bwd_plain(const struct cpu *cpu, const struct embed_bwd *a)
     for (int64_t n = 0; n < a->n; n++)
         for (int64_t c = 0; c < a->c; c++)
             dwte[tokens[n] * a->c + c] += embed_drop(&a->dropout, n * a->c + c, dx[n * a->c + c]);
-    for (int64_t t = 0; t < a->context; t++)
+    for (int64_t t = 0; dwpe && t < a->context; t++)
         for (int64_t c = 0; c < a->c; c++) {
             double sum = a->accumulate ? dwpe[t * a->c + c] : 0;
             for (int64_t n = t; n < a->n && t < a->t; n += a->t)

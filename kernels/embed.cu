@@ -1,4 +1,4 @@
-/* embed — token plus position embedding and its adjoint (embed.h).
+/* embed — token and position embedding and its adjoint (embed.h).
  *
  * The adjoint adds rows of dx to rows of dwte in order of n, so it gives the CPU's bits. First it
  * finds the positions of each token:
@@ -23,9 +23,10 @@ __global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const 
     int64_t groups = c / W;
     for (int64_t i = thread_first(); i < n * groups; i += thread_step()) {
         int64_t row = i / groups, at = i % groups * W;
-        float a[W], b[W], factor[W];
+        float a[W], b[W] = {}, factor[W];
         load_n(a, wte + tokens[row] * c + at);
-        load_n(b, wpe + row % t * c + at);
+        if (wpe)
+            load_n(b, wpe + row % t * c + at);
         drop_factors(factor, drop, (uint64_t)(row * c + at));
 #pragma unroll
         for (int j = 0; j < W; j++)
@@ -38,7 +39,7 @@ extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a
 {
     if (a->n == 0)
         return 0;
-    if (a->wte.dtype != a->x.dtype || a->wpe.dtype != a->x.dtype)
+    if (a->wte.dtype != a->x.dtype || (a->wpe.data && a->wpe.dtype != a->x.dtype))
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(a->x.dtype, [&](auto t) {
         using T = decltype(t);
@@ -229,7 +230,7 @@ template <typename T, typename Run> static int embed_bwd_wide(const struct embed
 extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a)
 {
     struct lists l = {};
-    if (a->dwte.dtype != DTYPE_F32 || a->dwpe.dtype != DTYPE_F32)
+    if (a->dwte.dtype != DTYPE_F32 || (a->dwpe.data && a->dwpe.dtype != DTYPE_F32))
         return CUDA_REFUSAL_DTYPE;
     if (a->n > 0)
         CUDA_TRY(embed_lists(cuda, a, &l));
@@ -244,6 +245,8 @@ extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a
                 CUDA_TRY(cuda_launch(embed_bwd_tokens<T, W>, (unsigned)a->v, threads, 0,
                                      cuda->stream, (float *)a->dwte.data, (const T *)a->dx.data, l,
                                      a->c, drop));
+            if (!a->dwpe.data)
+                return 0;
             return cuda_launch(embed_bwd_positions<T, W>,
                                cuda_blocks(cuda, a->context * (a->c / W), THREADS), THREADS, 0,
                                cuda->stream, (float *)a->dwpe.data, (const T *)a->dx.data, a->n,

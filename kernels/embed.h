@@ -1,4 +1,5 @@
-/* embed — token plus position embedding, and its gradient. Must not know what tokens mean. */
+/* embed — token embedding, with or without a learned position embedding, and its gradient. Must not
+ * know what tokens mean. */
 #ifndef CONVOY_KERNELS_EMBED_H
 #define CONVOY_KERNELS_EMBED_H
 #include "kernels/tensor.h"
@@ -6,7 +7,7 @@
 /* embed_fwd — x[n,:] = wte[token[n],:] + wpe[n mod T,:], then dropout.
  * out  x (N,C)
  * in   tokens (N) i32  each in [0,V): the caller has checked
- *      wte (V,C) · wpe (≥T,C)
+ *      wte (V,C) · wpe (≥T,C)  or NULL: no positions are added
  * Exact. Source Radford et al. 2019; same as wte + wpe of transformers' GPT2Model. */
 struct embed_fwd {
     struct tensor x, tokens, wte, wpe;
@@ -17,7 +18,8 @@ struct embed_fwd {
 /* embed_bwd — the adjoint: dwte[token[n],:] += dx[n,:];  dwpe[t,:] (+)= Σ_b dx[b·T+t,:]. dx goes
  * through the same dropout first.
  * out  dwte (V,C)  always added to
- *      dwpe (context,C)  added to when accumulate; else replaced, and rows ≥ T become 0
+ *      dwpe (context,C)  added to when accumulate; else replaced, and rows ≥ T become 0; NULL: not
+ *      wanted, and context is not read
  * in   dx (N,C) · tokens
  * Sums run in order of n, so the result does not depend on the number of threads. */
 struct embed_bwd {

@@ -30,6 +30,12 @@ static void embed_add(float *y, const float *x, const float *factor, int64_t n)
             y[i] += x[i];
 }
 
+static void embed_sum(float *x, const float *te, const float *pe, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = te[i] + pe[i];
+}
+
 static void embed_fwd_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
@@ -40,9 +46,10 @@ static void embed_fwd_part(void *arg, int part_i, int thread_i)
     for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++) {
         float *x = (float *)a->x.data + n * a->c;
         const float *te = (const float *)a->wte.data + tokens[n] * a->c;
-        const float *pe = (const float *)a->wpe.data + n % a->t * a->c;
-        for (int64_t i = 0; i < a->c; i++)
-            x[i] = te[i] + pe[i];
+        if (a->wpe.data)
+            embed_sum(x, te, (const float *)a->wpe.data + n % a->t * a->c, a->c);
+        else
+            memcpy(x, te, (size_t)a->c * sizeof *x);
         for (int64_t c = 0; c < a->c && a->dropout.p > 0; c += PART_COLUMNS) {
             int64_t width = a->c - c < PART_COLUMNS ? a->c - c : PART_COLUMNS;
             const float *factor = embed_factors(&a->dropout, n * a->c + c, width, factors);
@@ -98,5 +105,7 @@ static void embed_bwd_positions(void *arg, int part_i, int thread_i)
 void CPU_FN(embed_bwd)(const struct cpu *cpu, const struct embed_bwd *a)
 {
     thread_pool_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), embed_bwd_tokens, (void *)a);
-    thread_pool_run(cpu->pool, cpu_parts(a->context, PART_ROWS), embed_bwd_positions, (void *)a);
+    if (a->dwpe.data)
+        thread_pool_run(cpu->pool, cpu_parts(a->context, PART_ROWS), embed_bwd_positions,
+                        (void *)a);
 }

@@ -7,40 +7,90 @@
 
 #define PART_ELEMS 32768
 
-static void gelu_fwd_part(void *arg, int part_i, int thread_i)
+/* The density's exponential, and Φ(x) made of it (gelu.h): for x > 0 it is 1 - Φ(-x). */
+struct normal {
+    vec bell, phi;
+};
+static inline struct normal normal_of(vec x)
 {
-    (void)thread_i;
-    const struct gelu_fwd *a = arg;
+    vec a = vec_min(vec_set(GELU_ERF_MOST), vec_max(-x, x));
+    vec bell = vec_exp(vec_set(-0.5f) * a * a), q = vec_set(0);
+    vec t = vec_recip(vec_fma(vec_set(GELU_ERF_STEP), a, vec_set(1.0f)));
+#define NEXT(coefficient) q = vec_fma(q, t, vec_set(coefficient));
+    GELU_ERF_LIST(NEXT)
+#undef NEXT
+    vec tail = bell * t * q;
+    return (struct normal){bell, vec_select(x > vec_set(0), vec_set(1.0f) - tail, tail)};
+}
+
+static inline vec erf_gelu(vec x) { return x * normal_of(x).phi; }
+
+/* Φ(x) + x·exp(-x²/2)/√(2π) */
+static inline vec erf_gelu_grad(vec x)
+{
+    struct normal n = normal_of(x);
+    return vec_fma(x * vec_set(0.398942280401432678f), n.bell, n.phi);
+}
+
+/* Inlined with the function that it is called with. */
+static inline __attribute__((always_inline)) void fwd_part(const struct gelu_fwd *a, int part_i,
+                                                           vec gelu(vec))
+{
     float *y = a->y.data;
     const float *x = a->x.data;
     int64_t i = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(a->n, PART_ELEMS, part_i);
     for (; i + VEC_W <= end; i += VEC_W)
-        vec_store(y + i, vec_gelu(vec_load(x + i)));
+        vec_store(y + i, gelu(vec_load(x + i)));
     if (i < end)
-        vec_store_n(y + i, (int)(end - i), vec_gelu(vec_load_n(x + i, (int)(end - i))));
+        vec_store_n(y + i, (int)(end - i), gelu(vec_load_n(x + i, (int)(end - i))));
+}
+
+static void gelu_fwd_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    fwd_part(arg, part_i, vec_gelu);
+}
+
+static void erf_fwd_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    fwd_part(arg, part_i, erf_gelu);
 }
 
 void CPU_FN(gelu_fwd)(const struct cpu *cpu, const struct gelu_fwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), gelu_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS),
+                    a->kind == GELU_KIND_ERF ? erf_fwd_part : gelu_fwd_part, (void *)a);
+}
+
+static inline __attribute__((always_inline)) void bwd_part(const struct gelu_bwd *a, int part_i,
+                                                           vec gelu_grad(vec))
+{
+    float *dx = a->dx.data;
+    const float *dy = a->dy.data, *x = a->x.data;
+    int64_t i = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(a->n, PART_ELEMS, part_i);
+    for (; i + VEC_W <= end; i += VEC_W)
+        vec_store(dx + i, vec_load(dy + i) * gelu_grad(vec_load(x + i)));
+    if (i < end) {
+        int n = (int)(end - i);
+        vec_store_n(dx + i, n, vec_load_n(dy + i, n) * gelu_grad(vec_load_n(x + i, n)));
+    }
 }
 
 static void gelu_bwd_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
-    const struct gelu_bwd *a = arg;
-    float *dx = a->dx.data;
-    const float *dy = a->dy.data, *x = a->x.data;
-    int64_t i = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(a->n, PART_ELEMS, part_i);
-    for (; i + VEC_W <= end; i += VEC_W)
-        vec_store(dx + i, vec_load(dy + i) * vec_gelu_grad(vec_load(x + i)));
-    if (i < end) {
-        int n = (int)(end - i);
-        vec_store_n(dx + i, n, vec_load_n(dy + i, n) * vec_gelu_grad(vec_load_n(x + i, n)));
-    }
+    bwd_part(arg, part_i, vec_gelu_grad);
+}
+
+static void erf_bwd_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    bwd_part(arg, part_i, erf_gelu_grad);
 }
 
 void CPU_FN(gelu_bwd)(const struct cpu *cpu, const struct gelu_bwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), gelu_bwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS),
+                    a->kind == GELU_KIND_ERF ? erf_bwd_part : gelu_bwd_part, (void *)a);
 }

@@ -1,4 +1,4 @@
-/* norm — LayerNorm forward and backward (norm.h).
+/* norm — LayerNorm and RMSNorm, forward and backward (norm.h).
  *
  * A warp takes a row, which a lane keeps in registers where it is short enough: memory gives each
  * row once. Wider rows, and rows without 16-byte accesses, are read again in each pass. The
@@ -126,6 +126,53 @@ __global__ void __launch_bounds__(WARPS *WARP)
         rstd[row] = r;
 }
 
+/* RMSNorm; the normalised value is rounded before it is multiplied by w. */
+template <typename T, int W, int K>
+__global__ void __launch_bounds__(WARPS *WARP)
+    norm_rms_warp(T *y, float *rstd, const T *x, const T *w, int64_t n, int c, float eps)
+{
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    int lane = (int)threadIdx.x % WARP * W;
+    if (row >= n)
+        return;
+    struct lane_row<T, W, K> kept;
+    kept.fetch(x + row * c, lane, c);
+    float sum = 0;
+    lane_each<W, K>(lane, c, [&](int k, int i) {
+        float v[W];
+        kept.get(v, k, i);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            sum += v[j] * v[j];
+    });
+    float r = 1.0f / sqrtf(warp_sum(sum) / (float)c + eps);
+    lane_each<W, K>(lane, c, [&](int k, int i) {
+        float v[W], scale[W];
+        kept.get(v, k, i);
+        load_n(scale, w + i);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            v[j] = to_float(from_float<T>(v[j] * r)) * scale[j];
+        store_n(y + row * c + i, v);
+    });
+    if (lane == 0 && rstd)
+        rstd[row] = r;
+}
+
+template <typename T, int W, int K>
+static int norm_fwd_launch(const struct cuda *cuda, const struct norm_fwd *a)
+{
+    unsigned blocks = (unsigned)ceil_div(a->n, WARPS);
+    T *y = (T *)a->y.data;
+    const T *x = (const T *)a->x.data, *w = (const T *)a->w.data, *b = (const T *)a->b.data;
+    float *mean = (float *)a->mean.data, *rstd = (float *)a->rstd.data;
+    if (a->kind == NORM_KIND_RMS)
+        return cuda_launch(norm_rms_warp<T, W, K>, blocks, WARPS * WARP, 0, cuda->stream, y, rstd,
+                           x, w, a->n, (int)a->c, a->eps);
+    return cuda_launch(norm_fwd_warp<T, W, K>, blocks, WARPS * WARP, 0, cuda->stream, y, mean, rstd,
+                       x, w, b, a->n, (int)a->c, a->eps);
+}
+
 extern "C" int norm_fwd_cuda(const struct cuda *cuda, const struct norm_fwd *a)
 {
     if (a->n == 0)
@@ -136,17 +183,13 @@ extern "C" int norm_fwd_cuda(const struct cuda *cuda, const struct norm_fwd *a)
         return CUDA_REFUSAL_SHAPE;
     return cuda_floats(a->x.dtype, [&](auto t) {
         using T = decltype(t);
-        return cuda_wide<T>(
-            all_aligned<T>(a->c, {a->y.data, a->x.data, a->w.data, a->b.data}), [&](auto w) {
-                constexpr int W = decltype(w)::value;
-                return norm_kept<T, W>(a->c, [&](auto k) {
-                    return cuda_launch(
-                        norm_fwd_warp<T, W, decltype(k)::value>, (unsigned)ceil_div(a->n, WARPS),
-                        WARPS * WARP, 0, cuda->stream, (T *)a->y.data, (float *)a->mean.data,
-                        (float *)a->rstd.data, (const T *)a->x.data, (const T *)a->w.data,
-                        (const T *)a->b.data, a->n, (int)a->c, a->eps);
-                });
-            });
+        return cuda_wide<T>(all_aligned<T>(a->c, {a->y.data, a->x.data, a->w.data, a->b.data}),
+                            [&](auto w) {
+                                constexpr int W = decltype(w)::value;
+                                return norm_kept<T, W>(a->c, [&](auto k) {
+                                    return norm_fwd_launch<T, W, decltype(k)::value>(cuda, a);
+                                });
+                            });
     });
 }
 
@@ -169,13 +212,14 @@ template <int W> __host__ __device__ static inline int norm_copy(int c)
 }
 
 /* One row by one warp. dw, db: this warp's copies, of which a lane touches its own columns only;
- * NULL: not wanted. */
-template <typename T, int W, int K>
+ * NULL: not wanted. RMS has no mean and no db. */
+template <typename T, int W, int K, enum norm_kind KIND>
 __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row, float *dw,
                                            float *db)
 {
     int lane = (int)threadIdx.x % WARP * W;
-    float m = a.mean[row], r = a.rstd[row], g_sum = 0, gx_sum = 0;
+    constexpr bool LAYER = KIND == NORM_KIND_LAYER;
+    float m = LAYER ? a.mean[row] : 0, r = a.rstd[row], g_sum = 0, gx_sum = 0;
     struct lane_row<T, W, K> dy, x, residual;
     dy.fetch(a.dy + row * a.c, lane, a.c);
     x.fetch(a.x + row * a.c, lane, a.c);
@@ -188,11 +232,12 @@ __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int
         load_n(w, a.w + i);
 #pragma unroll
         for (int j = 0; j < W; j++) {
-            g_sum += g[j] * w[j];
+            g_sum += LAYER ? g[j] * w[j] : 0;
             gx_sum += g[j] * w[j] * ((v[j] - m) * r);
         }
     });
-    float g_mean = warp_sum(g_sum) / (float)a.c, gx_mean = warp_sum(gx_sum) / (float)a.c;
+    float g_mean = LAYER ? warp_sum(g_sum) / (float)a.c : 0,
+          gx_mean = warp_sum(gx_sum) / (float)a.c;
     const T *weights = a.w;
     dy.forget_floats();
     x.forget_floats();
@@ -210,7 +255,8 @@ __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int
             if (dw) {
                 int at = ((K ? k : i / (WARP * W)) * W + j) * WARP + lane / W;
                 dw[at] += g[j] * x_hat;
-                db[at] += g[j];
+                if (LAYER)
+                    db[at] += g[j];
             }
             rest[j] += r * (g[j] * w[j] - g_mean - x_hat * gx_mean);
         }
@@ -221,31 +267,38 @@ __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int
 /* Blocks that fit on a multiprocessor without spilling registers. */
 template <int K> constexpr int NORM_BLOCKS = K == 0 ? 2 : K <= 3 ? 3 : K <= 6 ? 2 : 1;
 
+/* Sums of a row: dw, and LAYER also db. */
+__host__ __device__ static inline int norm_sums(enum norm_kind kind)
+{
+    return kind == NORM_KIND_LAYER ? 2 : 1;
+}
+
 /* A block takes the rows [blockIdx.x·run, …): part[blockIdx.x] gets their dw (C), then db (C). */
-template <typename T, int W, int K>
+template <typename T, int W, int K, enum norm_kind KIND>
 __global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
     norm_bwd_runs(struct norm_bwd_args<T> a, float *part, int64_t run)
 {
+    constexpr int SUMS = KIND == NORM_KIND_LAYER ? 2 : 1;
     CUDA_SHARED(bytes);
     float *all = (float *)bytes;
     int warps_n = (int)blockDim.x / WARP, warp = (int)threadIdx.x / WARP, copy = norm_copy<W>(a.c);
     int64_t first = blockIdx.x * run, end = first + run < a.n ? first + run : a.n;
-    for (int i = (int)threadIdx.x; i < warps_n * 2 * copy; i += (int)blockDim.x)
+    for (int i = (int)threadIdx.x; i < warps_n * SUMS * copy; i += (int)blockDim.x)
         all[i] = 0;
     __syncthreads();
-    float *dw = all + warp * 2 * copy;
+    float *dw = all + warp * SUMS * copy;
     for (int64_t row = first + warp; row < end; row += warps_n)
-        norm_bwd_row<T, W, K>(a, row, dw, dw + copy);
+        norm_bwd_row<T, W, K, KIND>(a, row, dw, dw + copy);
     __syncthreads();
-    part += (int64_t)blockIdx.x * 2 * a.c;
-    for (int i = (int)threadIdx.x; i < 2 * copy / W; i += (int)blockDim.x) {
+    part += (int64_t)blockIdx.x * SUMS * a.c;
+    for (int i = (int)threadIdx.x; i < SUMS * copy / W; i += (int)blockDim.x) {
         int lane = i % (copy / W), column = lane * W; /* of dw, then of db */
         const float *at = all + i / (copy / W) * copy + lane / WARP * WARP * W + lane % WARP;
         float sum[W] = {};
         for (int k = 0; k < warps_n; k++)
 #pragma unroll
             for (int j = 0; j < W; j++)
-                sum[j] += at[k * 2 * copy + j * WARP];
+                sum[j] += at[k * SUMS * copy + j * WARP];
         if (column < a.c)
             store_n(part + i / (copy / W) * a.c + column, sum);
     }
@@ -254,7 +307,7 @@ __global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
 /* part[blockIdx.y]: a column's sums over a run of rows, a thread a column, for rows of any
  * width. */
 template <typename T>
-__global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *part, int64_t run)
+__global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *part, int64_t run, int sums)
 {
     int64_t c = thread_first(), first = blockIdx.y * run,
             end = first + run < a.n ? first + run : a.n;
@@ -263,35 +316,38 @@ __global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *part, int64_t
         return;
     for (int64_t row = first; row < end; row++) {
         float g = to_float(a.dy[row * a.c + c]);
-        dw += g * ((to_float(a.x[row * a.c + c]) - a.mean[row]) * a.rstd[row]);
+        float m = a.mean ? a.mean[row] : 0;
+        dw += g * ((to_float(a.x[row * a.c + c]) - m) * a.rstd[row]);
         db += g;
     }
-    part[blockIdx.y * 2 * a.c + c] = dw;
-    part[blockIdx.y * 2 * a.c + a.c + c] = db;
+    part[blockIdx.y * sums * (int64_t)a.c + c] = dw;
+    if (sums == 2)
+        part[blockIdx.y * sums * (int64_t)a.c + a.c + c] = db;
 }
 
-template <typename T, int W> __global__ void norm_bwd_rows(struct norm_bwd_args<T> a)
+template <typename T, int W, enum norm_kind KIND>
+__global__ void norm_bwd_rows(struct norm_bwd_args<T> a)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (row < a.n)
-        norm_bwd_row<T, W, 0>(a, row, nullptr, nullptr);
+        norm_bwd_row<T, W, 0, KIND>(a, row, nullptr, nullptr);
 }
 
-/* The second stage: dw and db from parts_n parts, 32 columns a block; a warp takes every WARPS-th
- * part. */
+/* The second stage: dw and db from parts_n parts of `width` columns, 32 columns a block; a warp
+ * takes every WARPS-th part. */
 static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, int64_t parts_n,
-                                      int64_t c, bool accumulate)
+                                      int64_t c, int64_t width, bool accumulate)
 {
     __shared__ float sums[WARPS][WARP];
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     int64_t i = (int64_t)blockIdx.x * WARP + lane;
     float sum = 0;
-    for (int64_t p = warp; p < parts_n && i < 2 * c; p += WARPS)
-        sum += part[p * 2 * c + i];
+    for (int64_t p = warp; p < parts_n && i < width; p += WARPS)
+        sum += part[p * width + i];
     sums[warp][lane] = sum;
     __syncthreads();
     float *out = i < c ? dw + i : db ? db + (i - c) : nullptr;
-    if (warp != 0 || i >= 2 * c || !out)
+    if (warp != 0 || i >= width || !out)
         return;
     sum = 0;
     for (int w = 0; w < WARPS; w++)
@@ -303,13 +359,13 @@ static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, i
 constexpr int64_t RUNS_MOST = 528;
 constexpr size_t SHARED_MOST = 96 * 1024;
 
-template <typename T, int W>
+template <typename T, int W, enum norm_kind KIND>
 static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T> &a, float *part,
                           int64_t *runs_out)
 {
-    int warps = WARPS;
-    size_t part_bytes = 2 * (size_t)a.c * sizeof(float),
-           copy_bytes = 2 * sizeof(float) * (size_t)norm_copy<W>(a.c);
+    int warps = WARPS, sums = norm_sums(KIND);
+    size_t part_bytes = (size_t)sums * (size_t)a.c * sizeof(float),
+           copy_bytes = (size_t)sums * sizeof(float) * (size_t)norm_copy<W>(a.c);
     while (warps > 1 && warps * copy_bytes > SHARED_MOST)
         warps /= 2;
     if (warps * copy_bytes <= SHARED_MOST) {
@@ -318,7 +374,7 @@ static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T>
         if (runs * part_bytes > cuda->scratch_bytes)
             return CUDA_REFUSAL_SCRATCH;
         return norm_kept<T, W>(a.c, [&](auto k) {
-            return cuda_launch(norm_bwd_runs<T, W, decltype(k)::value>, (unsigned)runs,
+            return cuda_launch(norm_bwd_runs<T, W, decltype(k)::value, KIND>, (unsigned)runs,
                                warps * WARP, warps * copy_bytes, cuda->stream, a, part, run);
         });
     }
@@ -326,8 +382,8 @@ static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T>
     if (runs * part_bytes > cuda->scratch_bytes)
         return CUDA_REFUSAL_SCRATCH;
     CUDA_TRY(cuda_launch(norm_bwd_columns<T>, dim3((unsigned)ceil_div(a.c, 128), (unsigned)runs),
-                         128, 0, cuda->stream, a, part, run));
-    return cuda_launch(norm_bwd_rows<T, W>, (unsigned)ceil_div(a.n, WARPS), WARPS * WARP, 0,
+                         128, 0, cuda->stream, a, part, run, sums));
+    return cuda_launch(norm_bwd_rows<T, W, KIND>, (unsigned)ceil_div(a.n, WARPS), WARPS * WARP, 0,
                        cuda->stream, a);
 }
 
@@ -351,9 +407,13 @@ extern "C" int norm_bwd_cuda(const struct cuda *cuda, const struct norm_bwd *a)
             bool is_aligned =
                 all_aligned<T>(a->c, {args.dx, args.dy, args.x, args.w, args.residual});
             return cuda_wide<T>(is_aligned, [&](auto w) {
-                return norm_bwd_first<T, decltype(w)::value>(cuda, args, part, &runs);
+                constexpr int W = decltype(w)::value;
+                return a->kind == NORM_KIND_RMS
+                           ? norm_bwd_first<T, W, NORM_KIND_RMS>(cuda, args, part, &runs)
+                           : norm_bwd_first<T, W, NORM_KIND_LAYER>(cuda, args, part, &runs);
             });
         }));
-    return cuda_launch(norm_bwd_parts, (unsigned)ceil_div(2 * a->c, WARP), WARPS * WARP, 0,
-                       cuda->stream, dw, db, (const float *)part, runs, a->c, a->accumulate);
+    int64_t width = norm_sums(a->kind) * a->c;
+    return cuda_launch(norm_bwd_parts, (unsigned)ceil_div(width, WARP), WARPS * WARP, 0,
+                       cuda->stream, dw, db, (const float *)part, runs, a->c, width, a->accumulate);
 }

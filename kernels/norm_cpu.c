@@ -1,9 +1,9 @@
-/* norm_cpu — fast LayerNorm. A row stays in the first-level cache, so passes over it are cheap.
- * Rows are cut into fixed slices.
+/* norm_cpu — fast LayerNorm and RMSNorm. A row stays in the first-level cache, so passes over it
+ * are cheap. Rows are cut into fixed slices.
  *
  * Backward: dw and db are sums over all rows. Each of at most SLICES_MAX slices of rows adds its
  * own sums in cpu->shared; then the slices are added in order. So the result does not depend on the
- * number of threads. */
+ * number of threads. RMSNorm's backward is LayerNorm's with means of 0. */
 #include "kernels/norm.h"
 
 #include <math.h>
@@ -98,6 +98,56 @@ static void norm_fwd_row(const struct norm_fwd *a, int64_t n)
         ((float *)a->rstd.data)[n] = (float)r;
 }
 
+static double row_squares(const float *x, int64_t c)
+{
+    vec s[4] = {{0}, {0}, {0}, {0}};
+    int64_t i = 0;
+    for (; i + 4 * VEC_W <= c; i += 4 * VEC_W)
+        for (int k = 0; k < 4; k++) {
+            vec v = vec_load(x + i + k * VEC_W);
+            s[k] = vec_fma(v, v, s[k]);
+        }
+    for (; i < c; i += VEC_W) {
+        vec v = load_some(x + i, c - i);
+        s[0] = vec_fma(v, v, s[0]);
+    }
+    return vec_sum((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+/* 1/√(mean(x²) + eps) */
+static float rms_rstd(const float *x, int64_t c, float eps)
+{
+    return (float)(1 / sqrt(row_squares(x, c) / (double)c + eps));
+}
+
+static void rms_scale(float *y, const float *x, const float *w, int64_t c, float rstd)
+{
+    vec r = vec_set(rstd);
+    int64_t i = 0;
+    for (; i + VEC_W <= c; i += VEC_W)
+        vec_store(y + i, vec_load(w + i) * (vec_load(x + i) * r));
+    if (i < c)
+        store_some(y + i, c - i, load_some(w + i, c - i) * (load_some(x + i, c - i) * r));
+}
+
+static void rms_fwd_row(const struct norm_fwd *a, int64_t n)
+{
+    const float *x = (const float *)a->x.data + n * a->c;
+    float r = rms_rstd(x, a->c, a->eps);
+    rms_scale((float *)a->y.data + n * a->c, x, a->w.data, a->c, r);
+    if (a->rstd.data)
+        ((float *)a->rstd.data)[n] = r;
+}
+
+static void rms_fwd_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct norm_fwd *a = arg;
+    int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
+    for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++)
+        rms_fwd_row(a, n);
+}
+
 static void norm_fwd_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
@@ -109,7 +159,8 @@ static void norm_fwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(norm_fwd)(const struct cpu *cpu, const struct norm_fwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ROWS), norm_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ROWS),
+                    a->kind == NORM_KIND_RMS ? rms_fwd_part : norm_fwd_part, (void *)a);
 }
 
 struct norm_bwd_work {
@@ -157,6 +208,54 @@ static void norm_bwd_dx(const struct norm_bwd *a, int64_t n, struct pair sums)
     }
 }
 
+/* As norm_bwd_sums and norm_bwd_dx, of RMSNorm: the sum of g·x̂ alone. */
+static double rms_bwd_sum(const float *dy, const float *x, const float *w, float *dw, int64_t c,
+                          float rstd)
+{
+    vec r = vec_set(rstd), s0 = {0};
+    int64_t i = 0;
+    for (; i + VEC_W <= c; i += VEC_W) {
+        vec d = vec_load(dy + i) * (vec_load(x + i) * r);
+        s0 = vec_fma(d, vec_load(w + i), s0);
+        vec_store(dw + i, d + vec_load(dw + i));
+    }
+    if (i < c) {
+        vec d = load_some(dy + i, c - i) * (load_some(x + i, c - i) * r);
+        s0 = vec_fma(d, load_some(w + i, c - i), s0);
+        store_some(dw + i, c - i, d + load_some(dw + i, c - i));
+    }
+    return vec_sum(s0);
+}
+
+static inline vec rms_bwd_vec(vec dy, vec x, vec w, vec r, vec gx_mean)
+{
+    return (dy * w - x * r * gx_mean) * r;
+}
+
+/* residual NULL: none */
+static void rms_bwd_dx(float *dx, const float *dy, const float *x, const float *w,
+                       const float *residual, int64_t c, float rstd, double gx_sum)
+{
+    vec r = vec_set(rstd), gx_mean = vec_set((float)(gx_sum / (double)c));
+    for (int64_t i = 0; i < c; i += VEC_W) {
+        int64_t left = c - i;
+        vec d = rms_bwd_vec(load_some(dy + i, left), load_some(x + i, left), load_some(w + i, left),
+                            r, gx_mean);
+        store_some(dx + i, left, residual ? d + load_some(residual + i, left) : d);
+    }
+}
+
+static void rms_bwd_row(const struct norm_bwd *a, int64_t n, float *dw)
+{
+    int64_t at = n * a->c;
+    const float *dy = (const float *)a->dy.data + at, *x = (const float *)a->x.data + at,
+                *w = a->w.data;
+    const float *residual = a->dresidual.data ? (const float *)a->dresidual.data + at : NULL;
+    float r = ((const float *)a->rstd.data)[n];
+    double sum = rms_bwd_sum(dy, x, w, dw, a->c, r);
+    rms_bwd_dx((float *)a->dx.data + at, dy, x, w, residual, a->c, r, sum);
+}
+
 static void norm_bwd_slice(void *arg, int slice_i, int thread_i)
 {
     (void)thread_i;
@@ -167,6 +266,20 @@ static void norm_bwd_slice(void *arg, int slice_i, int thread_i)
     memset(dw, 0, 2 * (size_t)a->c * sizeof *dw);
     for (int64_t n = slice_i * work->slice_rows; n < end; n++)
         norm_bwd_dx(a, n, norm_bwd_sums(a, n, dw, db));
+}
+
+/* Apart from norm_bwd_slice: in one function the compiler fuses LayerNorm's products and sums in
+ * another way, and GPT-2's bits change. */
+static void rms_bwd_slice(void *arg, int slice_i, int thread_i)
+{
+    (void)thread_i;
+    const struct norm_bwd_work *work = arg;
+    const struct norm_bwd *a = work->a;
+    float *dw = work->sums + slice_i * 2 * a->c;
+    int64_t end = cpu_part_end(a->n, work->slice_rows, slice_i);
+    memset(dw, 0, 2 * (size_t)a->c * sizeof *dw);
+    for (int64_t n = slice_i * work->slice_rows; n < end; n++)
+        rms_bwd_row(a, n, dw);
 }
 
 /* Adds the slices of some columns, in order, in double. */
@@ -198,6 +311,84 @@ void CPU_FN(norm_bwd)(const struct cpu *cpu, const struct norm_bwd *a)
     struct norm_bwd_work work = {
         .a = a, .sums = (float *)(void *)cpu->shared, .slice_rows = rows > 0 ? rows : 1};
     work.slices_n = cpu_parts(a->n, work.slice_rows);
-    thread_pool_run(cpu->pool, (int)work.slices_n, norm_bwd_slice, &work);
+    thread_pool_run(cpu->pool, (int)work.slices_n,
+                    a->kind == NORM_KIND_RMS ? rms_bwd_slice : norm_bwd_slice, &work);
     thread_pool_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), norm_bwd_columns, &work);
+}
+
+/* ---- each head of a row ---- */
+
+static void head_norm_fwd_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct head_norm_fwd *a = arg;
+    int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
+    for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++)
+        for (int64_t at = n * a->stride, h = 0; h < a->heads; h++, at += a->d) {
+            const float *x = (const float *)a->x.data + at;
+            rms_scale((float *)a->y.data + at, x, a->w.data, a->d, rms_rstd(x, a->d, a->eps));
+        }
+}
+
+void CPU_FN(head_norm_fwd)(const struct cpu *cpu, const struct head_norm_fwd *a)
+{
+    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ROWS), head_norm_fwd_part, (void *)a);
+}
+
+struct head_norm_bwd_work {
+    const struct head_norm_bwd *a;
+    float *sums; /* slice after slice: of a row (D), of the slice (D) */
+    int64_t slices_n, slice_rows;
+};
+
+/* The heads of one row are added first, then the rows: sums of many terms keep their digits. */
+static void head_norm_bwd_row(const struct head_norm_bwd *a, int64_t n, float *row, float *slice)
+{
+    memset(row, 0, (size_t)a->d * sizeof *row);
+    for (int64_t at = n * a->stride, h = 0; h < a->heads; h++, at += a->d) {
+        const float *dy = (const float *)a->dy.data + at, *x = (const float *)a->x.data + at,
+                    *w = a->w.data;
+        float r = rms_rstd(x, a->d, a->eps);
+        double sum = rms_bwd_sum(dy, x, w, row, a->d, r);
+        rms_bwd_dx((float *)a->dx.data + at, dy, x, w, NULL, a->d, r, sum);
+    }
+    for (int64_t i = 0; i < a->d; i++)
+        slice[i] += row[i];
+}
+
+static void head_norm_bwd_slice(void *arg, int slice_i, int thread_i)
+{
+    (void)thread_i;
+    const struct head_norm_bwd_work *work = arg;
+    const struct head_norm_bwd *a = work->a;
+    float *row = work->sums + slice_i * 2 * a->d, *slice = row + a->d;
+    int64_t end = cpu_part_end(a->n, work->slice_rows, slice_i);
+    memset(slice, 0, (size_t)a->d * sizeof *slice);
+    for (int64_t n = slice_i * work->slice_rows; n < end; n++)
+        head_norm_bwd_row(a, n, row, slice);
+}
+
+static void head_norm_bwd_total(const struct head_norm_bwd_work *work)
+{
+    const struct head_norm_bwd *a = work->a;
+    float *dw = a->dw.data;
+    for (int64_t i = 0; i < a->d; i++) {
+        double sum = a->accumulate ? dw[i] : 0;
+        for (int64_t s = 0; s < work->slices_n; s++)
+            sum += work->sums[s * 2 * a->d + a->d + i];
+        dw[i] = (float)sum;
+    }
+}
+
+void CPU_FN(head_norm_bwd)(const struct cpu *cpu, const struct head_norm_bwd *a)
+{
+    int64_t capacity = (int64_t)(CPU_SHARED_BYTES / sizeof(float)) / (2 * a->d);
+    ASSERTF(capacity > 0, "%lld elements of a head", (long long)a->d);
+    int64_t slices = capacity < SLICES_MAX ? capacity : SLICES_MAX;
+    int64_t rows = a->n / slices + (a->n % slices != 0);
+    struct head_norm_bwd_work work = {
+        .a = a, .sums = (float *)(void *)cpu->shared, .slice_rows = rows > 0 ? rows : 1};
+    work.slices_n = cpu_parts(a->n, work.slice_rows);
+    thread_pool_run(cpu->pool, (int)work.slices_n, head_norm_bwd_slice, &work);
+    head_norm_bwd_total(&work);
 }

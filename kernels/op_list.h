@@ -16,8 +16,10 @@
 #include "kernels/gelu.h"       /* gelu_fwd, gelu_bwd */
 #include "kernels/grad_scale.h" /* grad_scale */
 #include "kernels/matmul.h"     /* matmul_fwd, matmul_bwd_x, matmul_bwd_w */
-#include "kernels/norm.h"       /* norm_fwd, norm_bwd */
+#include "kernels/norm.h"       /* norm_fwd, norm_bwd, head_norm_fwd, head_norm_bwd */
 #include "kernels/reduce.h"     /* sum, sumsq */
+#include "kernels/rope.h"       /* rope_table, rope */
+#include "kernels/swiglu.h"     /* swiglu_fwd, swiglu_bwd */
 #include "kernels/xent.h"       /* xent, qa_xent */
 
 #define OP_LIST(X)      \
@@ -26,11 +28,17 @@
     X(embed_rows_add)   \
     X(norm_fwd)         \
     X(norm_bwd)         \
+    X(head_norm_fwd)    \
+    X(head_norm_bwd)    \
+    X(rope_table)       \
+    X(rope)             \
     X(matmul_fwd)       \
     X(matmul_bwd_x)     \
     X(matmul_bwd_w)     \
     X(gelu_fwd)         \
     X(gelu_bwd)         \
+    X(swiglu_fwd)       \
+    X(swiglu_bwd)       \
     X(attention_fwd)    \
     X(attention_decode) \
     X(attention_bwd)    \

@@ -1,6 +1,8 @@
 /* dev_check — the contracts of kernels/ as conditions. Must not know devices. */
 #include "dev/dev_check.h"
 
+#include <math.h>
+
 static enum status check_tensor(const char *op, const char *field, const struct tensor *t,
                                 enum dtype dtype)
 {
@@ -73,7 +75,7 @@ enum status dev_check_embed_fwd(const struct embed_fwd *a, bool takes_halves)
     HAS_FLOAT(x);
     HAS(tokens, I32);
     HAS_FLOAT(wte);
-    HAS_FLOAT(wpe);
+    MAY_FLOAT(wpe);
     MIN(n, 0);
     MIN(t, 1);
     MIN(c, 1);
@@ -86,18 +88,28 @@ enum status dev_check_embed_bwd(const struct embed_bwd *a, bool takes_halves)
 {
 #define OP "embed_bwd"
     HAS(dwte, F32);
-    HAS(dwpe, F32);
+    MAY(dwpe, F32);
     HAS_FLOAT(dx);
     HAS(tokens, I32);
     MIN(n, 0);
     MIN(t, 1);
     MIN(c, 1);
     MIN(v, 1);
-    MIN(context, a->t);
+    if (a->dwpe.data)
+        MIN(context, a->t);
     TRY(check_product(OP, a->n, a->c));
     TRY(check_product(OP, a->v, a->c));
     return check_dropout(OP, &a->dropout);
 #undef OP
+}
+
+/* RMSNorm has neither mean nor shift. */
+static enum status check_norm_kind(const char *op, enum norm_kind kind, const void *mean,
+                                   const void *shift)
+{
+    bool is_known = kind == NORM_KIND_LAYER || kind == NORM_KIND_RMS;
+    TRY(check_that(op, "kind is LAYER or RMS", is_known));
+    return check_that(op, "RMS: no mean, no shift", kind == NORM_KIND_LAYER || !(mean || shift));
 }
 
 enum status dev_check_embed_rows_add(const struct embed_rows_add *a, bool takes_halves)
@@ -129,6 +141,7 @@ enum status dev_check_norm_fwd(const struct norm_fwd *a, bool takes_halves)
     MIN(n, 0);
     MIN(c, 1);
     THAT(a->eps > 0);
+    TRY(check_norm_kind(OP, a->kind, a->mean.data, a->b.data));
     return check_product(OP, a->n, a->c);
 #undef OP
 }
@@ -141,13 +154,95 @@ enum status dev_check_norm_bwd(const struct norm_bwd *a, bool takes_halves)
     MAY(db, F32);
     HAS_FLOAT(dy);
     HAS_FLOAT(x);
-    HAS(mean, F32);
+    if (a->kind == NORM_KIND_LAYER)
+        HAS(mean, F32);
     HAS(rstd, F32);
     HAS_FLOAT(w);
     MAY_FLOAT(dresidual);
     MIN(n, 0);
     MIN(c, 1);
+    TRY(check_norm_kind(OP, a->kind, a->mean.data, a->db.data));
     return check_product(OP, a->n, a->c);
+#undef OP
+}
+
+/* Heads of d elements in n rows, `stride` apart. */
+static enum status check_head_rows(const char *op, int64_t n, int64_t heads, int64_t d,
+                                   int64_t stride)
+{
+    TRY(check_size(op, "n", n, 0, ELEMS_MAX));
+    TRY(check_size(op, "heads", heads, 1, ELEMS_MAX));
+    TRY(check_size(op, "d", d, 1, ELEMS_MAX));
+    TRY(check_product(op, heads, d));
+    TRY(check_size(op, "stride", stride, heads * d, ELEMS_MAX));
+    return check_product(op, n, stride);
+}
+
+enum status dev_check_head_norm_fwd(const struct head_norm_fwd *a, bool takes_halves)
+{
+#define OP "head_norm_fwd"
+    HAS_FLOAT(y);
+    HAS_FLOAT(x);
+    HAS_FLOAT(w);
+    THAT(a->eps > 0);
+    return check_head_rows(OP, a->n, a->heads, a->d, a->stride);
+#undef OP
+}
+
+enum status dev_check_head_norm_bwd(const struct head_norm_bwd *a, bool takes_halves)
+{
+#define OP "head_norm_bwd"
+    HAS_FLOAT(dx);
+    HAS(dw, F32);
+    HAS_FLOAT(dy);
+    HAS_FLOAT(x);
+    HAS_FLOAT(w);
+    THAT(a->eps > 0);
+    return check_head_rows(OP, a->n, a->heads, a->d, a->stride);
+#undef OP
+}
+
+/* Positions up to 2^24 are exact in f32. */
+#define ROPE_POSITIONS_MAX ((int64_t)1 << 24)
+
+static enum status check_rotation(const char *op, int64_t rot, int64_t most)
+{
+    TRY(check_size(op, "rot", rot, 2, most < 2 * ROPE_FREQ_MAX ? most : 2 * ROPE_FREQ_MAX));
+    return check_that(op, "rot is even", rot % 2 == 0);
+}
+
+enum status dev_check_rope_table(const struct rope_table *a, bool takes_halves)
+{
+    (void)takes_halves; /* angles need f32 */
+#define OP "rope_table"
+    HAS(table, F32);
+    TRY(check_size(OP, "first", a->first, 0, ROPE_POSITIONS_MAX));
+    TRY(check_size(OP, "t", a->t, 0, ROPE_POSITIONS_MAX - a->first));
+    TRY(check_rotation(OP, a->rot, 2 * ROPE_FREQ_MAX));
+    THAT(isfinite(a->scale));
+    for (int64_t i = 0; i < a->rot / 2; i++)
+        THAT(a->freq[i] >= 0 && a->freq[i] <= 1);
+    return ST_OK;
+#undef OP
+}
+
+enum status dev_check_rope(const struct rope *a, bool takes_halves)
+{
+#define OP "rope"
+    HAS_FLOAT(x);
+    HAS(table, F32);
+    MIN(n, 0);
+    MIN(t, 1);
+    MIN(h, 1);
+    MIN(hk, 1);
+    MIN(d, 1);
+    THAT(a->h % a->hk == 0);
+    THAT(a->layout == ATTENTION_LAYOUT_QKV || a->layout == ATTENTION_LAYOUT_HEADS);
+    THAT(a->layout == ATTENTION_LAYOUT_QKV || a->hk == a->h);
+    TRY(check_rotation(OP, a->rot, a->d));
+    TRY(check_product(OP, a->h + 2 * a->hk, a->d));
+    TRY(check_product(OP, a->t, a->rot));
+    return check_product(OP, a->n, (a->h + 2 * a->hk) * a->d);
 #undef OP
 }
 
@@ -215,6 +310,7 @@ enum status dev_check_gelu_fwd(const struct gelu_fwd *a, bool takes_halves)
     HAS_FLOAT(y);
     HAS_FLOAT(x);
     MIN(n, 0);
+    THAT(a->kind == GELU_KIND_TANH || a->kind == GELU_KIND_ERF);
     return ST_OK;
 #undef OP
 }
@@ -226,7 +322,33 @@ enum status dev_check_gelu_bwd(const struct gelu_bwd *a, bool takes_halves)
     HAS_FLOAT(dy);
     HAS_FLOAT(x);
     MIN(n, 0);
+    THAT(a->kind == GELU_KIND_TANH || a->kind == GELU_KIND_ERF);
     return ST_OK;
+#undef OP
+}
+
+enum status dev_check_swiglu_fwd(const struct swiglu_fwd *a, bool takes_halves)
+{
+#define OP "swiglu_fwd"
+    HAS_FLOAT(y);
+    HAS_FLOAT(gu);
+    MIN(n, 0);
+    MIN(f, 1);
+    TRY(check_product(OP, 2, a->f));
+    return check_product(OP, a->n, 2 * a->f);
+#undef OP
+}
+
+enum status dev_check_swiglu_bwd(const struct swiglu_bwd *a, bool takes_halves)
+{
+#define OP "swiglu_bwd"
+    HAS_FLOAT(dgu);
+    HAS_FLOAT(dy);
+    HAS_FLOAT(gu);
+    MIN(n, 0);
+    MIN(f, 1);
+    TRY(check_product(OP, 2, a->f));
+    return check_product(OP, a->n, 2 * a->f);
 #undef OP
 }
 

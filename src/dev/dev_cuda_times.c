@@ -157,6 +157,24 @@ static struct shape shape_of(enum cuda_work work, const void *args)
         return (struct shape){{A(norm_bwd)->n, A(norm_bwd)->c},
                               A(norm_bwd)->x.dtype,
                               A(norm_bwd)->dresidual.data ? ",residual" : ""};
+    case CUDA_WORK_head_norm_fwd:
+        return (struct shape){{A(head_norm_fwd)->n, A(head_norm_fwd)->heads, A(head_norm_fwd)->d},
+                              A(head_norm_fwd)->x.dtype,
+                              ""};
+    case CUDA_WORK_head_norm_bwd:
+        return (struct shape){{A(head_norm_bwd)->n, A(head_norm_bwd)->heads, A(head_norm_bwd)->d},
+                              A(head_norm_bwd)->x.dtype,
+                              ""};
+    case CUDA_WORK_rope_table:
+        return (struct shape){{A(rope_table)->t, A(rope_table)->rot}, DTYPE_F32, ""};
+    case CUDA_WORK_rope:
+        return (struct shape){{A(rope)->n, A(rope)->h + A(rope)->hk, A(rope)->rot},
+                              A(rope)->x.dtype,
+                              A(rope)->inverse ? ",inverse" : ""};
+    case CUDA_WORK_swiglu_fwd:
+        return (struct shape){{A(swiglu_fwd)->n, A(swiglu_fwd)->f}, A(swiglu_fwd)->gu.dtype, ""};
+    case CUDA_WORK_swiglu_bwd:
+        return (struct shape){{A(swiglu_bwd)->n, A(swiglu_bwd)->f}, A(swiglu_bwd)->gu.dtype, ""};
     case CUDA_WORK_xent:
         return (struct shape){
             {A(xent)->n, A(xent)->v}, A(xent)->logits.dtype, A(xent)->want_grad ? ",grad" : ""};

@@ -54,6 +54,34 @@ static struct op_cost cost_norm_bwd(const struct norm_bwd *a)
         .bytes_written = bytes_of(a->dx, a->n * a->c) + sums};
 }
 
+static struct op_cost cost_head_norm_fwd(const struct head_norm_fwd *a)
+{
+    int64_t elems = a->n * a->heads * a->d;
+    return (struct op_cost){.bytes_read = bytes_of(a->x, elems) + bytes_of(a->w, a->d),
+                            .bytes_written = bytes_of(a->y, elems)};
+}
+
+static struct op_cost cost_head_norm_bwd(const struct head_norm_bwd *a)
+{
+    int64_t elems = a->n * a->heads * a->d, sum = bytes_of(a->dw, a->d);
+    return (struct op_cost){.bytes_read = bytes_of(a->dy, elems) + bytes_of(a->x, elems) +
+                                          bytes_of(a->w, a->d) + (a->accumulate ? sum : 0),
+                            .bytes_written = bytes_of(a->dx, elems) + sum};
+}
+
+static struct op_cost cost_rope_table(const struct rope_table *a)
+{
+    return (struct op_cost){.bytes_written = bytes_of(a->table, a->t * a->rot)};
+}
+
+static struct op_cost cost_rope(const struct rope *a)
+{
+    int64_t elems = a->n * (a->h + a->hk) * a->rot;
+    return (struct op_cost){.bytes_read = bytes_of(a->x, elems) +
+                                          bytes_of(a->table, at_most(a->n, a->t) * a->rot),
+                            .bytes_written = bytes_of(a->x, elems)};
+}
+
 static struct op_cost cost_matmul_fwd(const struct matmul_fwd *a)
 {
     return (struct op_cost){
@@ -92,6 +120,19 @@ static struct op_cost cost_gelu_bwd(const struct gelu_bwd *a)
 {
     return (struct op_cost){.bytes_read = bytes_of(a->dy, a->n) + bytes_of(a->x, a->n),
                             .bytes_written = bytes_of(a->dx, a->n)};
+}
+
+static struct op_cost cost_swiglu_fwd(const struct swiglu_fwd *a)
+{
+    return (struct op_cost){.bytes_read = bytes_of(a->gu, 2 * a->n * a->f),
+                            .bytes_written = bytes_of(a->y, a->n * a->f)};
+}
+
+static struct op_cost cost_swiglu_bwd(const struct swiglu_bwd *a)
+{
+    return (struct op_cost){.bytes_read =
+                                bytes_of(a->dy, a->n * a->f) + bytes_of(a->gu, 2 * a->n * a->f),
+                            .bytes_written = bytes_of(a->dgu, 2 * a->n * a->f)};
 }
 
 /* Multiply-adds of one product over all pairs of a query and a key that it sees. */

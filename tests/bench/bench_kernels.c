@@ -1,6 +1,6 @@
-/* bench_kernels — every kernel except products, at GPT-2 124M's shapes, as a share of its limit:
- * the FMA peak (attention) or the bandwidth of updating in place (all others), measured in the same
- * run. */
+/* bench_kernels — every kernel except products, at GPT-2 124M's shapes, those of other
+ * architectures at Qwen3 0.6B's, as a share of its limit: the FMA peak (attention) or the bandwidth
+ * of updating in place (all others), measured in the same run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,11 +133,78 @@ static void bench_gelu(void)
 {
     int64_t n = N * 4 * C;
     struct tensor x = floats(n, 2), y = floats(n, 0), dy = floats(n, 1);
-    struct gelu_fwd f = {y, x, n};
-    struct gelu_bwd g = {y, dy, x, n};
+    struct gelu_fwd f = {.y = y, .x = x, .n = n};
+    struct gelu_bwd g = {.dx = y, .dy = dy, .x = x, .n = n};
     show("gelu_fwd", "N1024 4C", TIME(dev_op(dev)->gelu_fwd(stream, &f)), 8.0 * (double)n, false);
     show("gelu_bwd", "N1024 4C", TIME(dev_op(dev)->gelu_bwd(stream, &g)), 12.0 * (double)n, false);
     release(x, n), release(y, n), release(dy, n);
+}
+
+/* Qwen3 0.6B: C 1024, MLP 3072, 16 query and 8 key heads of 128. */
+enum { QC = 1024, QF = 3072, QH = 16, QK = 8, QD = 128, QROW = (QH + 2 * QK) * QD };
+
+static void bench_rms(void)
+{
+    struct tensor x = floats(N * QC, 1), y = floats(N * QC, 0), dy = floats(N * QC, 1),
+                  res = floats(N * QC, 1), w = floats(QC, 1), rstd = floats(N, 0),
+                  dw = floats(QC, 0);
+    struct norm_fwd f = {
+        .y = y, .rstd = rstd, .x = x, .w = w, .n = N, .c = QC, .eps = 1e-6f, .kind = NORM_KIND_RMS};
+    struct norm_bwd g = {.dx = y,
+                         .dw = dw,
+                         .dy = dy,
+                         .x = x,
+                         .rstd = rstd,
+                         .w = w,
+                         .dresidual = res,
+                         .n = N,
+                         .c = QC,
+                         .kind = NORM_KIND_RMS};
+    show("norm_fwd RMS", "N1024 C1024", TIME(dev_op(dev)->norm_fwd(stream, &f)), 8.0 * N * QC,
+         false);
+    show("norm_bwd RMS", "N1024 C1024", TIME(dev_op(dev)->norm_bwd(stream, &g)), 16.0 * N * QC,
+         false);
+    release(x, N * QC), release(y, N * QC), release(dy, N * QC), release(res, N * QC);
+    release(w, QC), release(rstd, N), release(dw, QC);
+}
+
+/* The rows of queries, keys and values. */
+static void bench_heads(void)
+{
+    double q = (double)N * QH * QD, turned = (double)N * (QH + QK) * QD;
+    struct tensor x = floats(N * QROW, 1), y = floats(N * QROW, 0), dy = floats(N * QROW, 1),
+                  w = floats(QD, 1), dw = floats(QD, 0), table = floats(N * QD, 0);
+    struct head_norm_fwd f = {y, x, w, N, QH, QD, QROW, 1e-6f};
+    struct head_norm_bwd g = {y, dw, dy, x, w, N, QH, QD, QROW, 1e-6f, false};
+    struct rope_table t = {.table = table, .t = N, .rot = QD, .scale = 1};
+    struct rope r = {.x = x, .table = table, .n = N, .t = N, .h = QH, .hk = QK, .d = QD, .rot = QD};
+    for (int i = 0; i < QD / 2; i++)
+        t.freq[i] = 1.0f / (float)(1 + i * i);
+    show("head_norm_fwd", "N1024 H16 D128", TIME(dev_op(dev)->head_norm_fwd(stream, &f)), 8 * q,
+         false);
+    show("head_norm_bwd", "N1024 H16 D128", TIME(dev_op(dev)->head_norm_bwd(stream, &g)), 12 * q,
+         false);
+    show("rope_table", "T1024 R128", TIME(dev_op(dev)->rope_table(stream, &t)), 4.0 * N * QD,
+         false);
+    show("rope", "N1024 H16+8 R128", TIME(dev_op(dev)->rope(stream, &r)), 8 * turned + 4.0 * N * QD,
+         false);
+    release(x, N * QROW), release(y, N * QROW), release(dy, N * QROW), release(w, QD);
+    release(dw, QD), release(table, N * QD);
+}
+
+static void bench_gates(void)
+{
+    double n = (double)N * QF;
+    struct tensor gu = floats(2 * N * QF, 2), y = floats(N * QF, 0), dgu = floats(2 * N * QF, 0);
+    struct swiglu_fwd f = {y, gu, N, QF};
+    struct swiglu_bwd g = {dgu, y, gu, N, QF};
+    struct gelu_fwd e = {y, gu, N * QF, GELU_KIND_ERF};
+    struct gelu_bwd h = {dgu, y, gu, N * QF, GELU_KIND_ERF};
+    show("swiglu_fwd", "N1024 F3072", TIME(dev_op(dev)->swiglu_fwd(stream, &f)), 12 * n, false);
+    show("swiglu_bwd", "N1024 F3072", TIME(dev_op(dev)->swiglu_bwd(stream, &g)), 20 * n, false);
+    show("gelu_fwd ERF", "N1024 F3072", TIME(dev_op(dev)->gelu_fwd(stream, &e)), 8 * n, false);
+    show("gelu_bwd ERF", "N1024 F3072", TIME(dev_op(dev)->gelu_bwd(stream, &h)), 12 * n, false);
+    release(gu, 2 * N * QF), release(y, N * QF), release(dgu, 2 * N * QF);
 }
 
 static void bench_vocabulary(void)
@@ -249,6 +316,9 @@ int main(void)
     bench_attention(1, 1024, 0.1f);
     bench_rows();
     bench_gelu();
+    bench_rms();
+    bench_heads();
+    bench_gates();
     bench_vocabulary();
     bench_embed_rows();
     bench_params(p);

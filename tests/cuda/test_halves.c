@@ -120,20 +120,153 @@ static void norm(struct set *s, enum dtype t, int64_t n, int64_t c)
     struct pair *dx = add(s, t, n * c, 1), *dw = add(s, DTYPE_F32, c, 1),
                 *db = add(s, DTYPE_F32, c, 1), *r = add(s, t, n * c, 1);
     PLAIN(norm_fwd, &(struct norm_fwd){truth(y), truth(mean), truth(rstd), truth(x), truth(w),
-                                       truth(b), n, c, 1e-5f});
+                                       truth(b), n, c, 1e-5f, NORM_KIND_LAYER});
     ran(norm_fwd_cuda(&cuda, &(struct norm_fwd){y->half, mean->half, rstd->half, x->half, w->half,
-                                                b->half, n, c, 1e-5f}));
+                                                b->half, n, c, 1e-5f, NORM_KIND_LAYER}));
     near("norm y", y, limit_of(t));
     near("norm mean", mean, 1e-8); /* means near zero, of numbers near one */
     near("norm rstd", rstd, 1e-10);
-    PLAIN(norm_bwd, &(struct norm_bwd){truth(dx), truth(dw), truth(db), truth(dy), truth(x),
-                                       truth(mean), truth(rstd), truth(w), truth(r), n, c, true});
-    ran(norm_bwd_cuda(&cuda,
-                      &(struct norm_bwd){dx->half, dw->half, db->half, dy->half, x->half,
-                                         mean->half, rstd->half, w->half, r->half, n, c, true}));
+    PLAIN(norm_bwd,
+          &(struct norm_bwd){truth(dx), truth(dw), truth(db), truth(dy), truth(x), truth(mean),
+                             truth(rstd), truth(w), truth(r), n, c, true, NORM_KIND_LAYER});
+    ran(norm_bwd_cuda(&cuda, &(struct norm_bwd){dx->half, dw->half, db->half, dy->half, x->half,
+                                                mean->half, rstd->half, w->half, r->half, n, c,
+                                                true, NORM_KIND_LAYER}));
     near("norm dx", dx, limit_of(t));
     near("norm dw", dw, 1e-10);
     near("norm db", db, 1e-10);
+    done(s);
+}
+
+/* RMSNorm as transformers rounds it: x·rstd becomes an element, then it is multiplied by w and the
+ * product is rounded. y's truth becomes that. Were x·rstd not rounded, the error would be that of a
+ * rounding, which `RMS_LIMIT` is below; one element of many may fall to the other side where rstd
+ * differs in its last bit. */
+#define RMS_LIMIT(t) (limit_of(t) / 20)
+
+static void rms_truth(struct pair *y, const struct pair *x, const struct pair *w, int64_t at,
+                      int64_t c, double eps)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < c; i++)
+        squares += (double)x->truth[at + i] * x->truth[at + i];
+    double r = 1 / sqrt(squares / (double)c + eps);
+    for (int64_t i = 0; i < c; i++) {
+        enum dtype t = y->half.dtype;
+        float hat = from_bits(t, to_bits(t, (float)(x->truth[at + i] * r)));
+        y->truth[at + i] = from_bits(t, to_bits(t, hat * w->truth[i]));
+    }
+}
+
+static void rms(struct set *s, enum dtype t, int64_t n, int64_t c)
+{
+    struct cuda cuda = emulated_cuda();
+    struct pair *x = add(s, t, n * c, 1), *w = add(s, t, c, 1), *y = add(s, t, n * c, 1);
+    struct pair *rstd = add(s, DTYPE_F32, n, 1), *dy = add(s, t, n * c, 1);
+    struct pair *dx = add(s, t, n * c, 1), *dw = add(s, DTYPE_F32, c, 1), *r = add(s, t, n * c, 1);
+    struct norm_fwd f = {.y = y->half,
+                         .rstd = rstd->half,
+                         .x = x->half,
+                         .w = w->half,
+                         .n = n,
+                         .c = c,
+                         .eps = 1e-5f,
+                         .kind = NORM_KIND_RMS};
+    ran(norm_fwd_cuda(&cuda, &f));
+    f.y = truth(y), f.rstd = truth(rstd), f.x = truth(x), f.w = truth(w);
+    PLAIN(norm_fwd, &f);
+    for (int64_t i = 0; i < n; i++)
+        rms_truth(y, x, w, i * c, c, 1e-5);
+    near("rms y", y, RMS_LIMIT(t));
+    near("rms rstd", rstd, 1e-10);
+    struct norm_bwd b = {.dx = dx->half,
+                         .dw = dw->half,
+                         .dy = dy->half,
+                         .x = x->half,
+                         .rstd = rstd->half,
+                         .w = w->half,
+                         .dresidual = r->half,
+                         .n = n,
+                         .c = c,
+                         .accumulate = true,
+                         .kind = NORM_KIND_RMS};
+    ran(norm_bwd_cuda(&cuda, &b));
+    b.dx = truth(dx), b.dw = truth(dw), b.dy = truth(dy), b.x = truth(x), b.rstd = truth(rstd);
+    b.w = truth(w), b.dresidual = truth(r);
+    PLAIN(norm_bwd, &b);
+    near("rms dx", dx, limit_of(t));
+    near("rms dw", dw, 1e-10);
+    done(s);
+}
+
+static void head_norm(struct set *s, enum dtype t, int64_t n, int64_t heads, int64_t d, int64_t gap)
+{
+    struct cuda cuda = emulated_cuda();
+    int64_t stride = heads * d + gap;
+    struct pair *x = add(s, t, n * stride, 1), *w = add(s, t, d, 1), *y = add(s, t, n * stride, 1);
+    struct pair *dy = add(s, t, n * stride, 1), *dx = add(s, t, n * stride, 1),
+                *dw = add(s, DTYPE_F32, d, 1);
+    ran(head_norm_fwd_cuda(
+        &cuda, &(struct head_norm_fwd){y->half, x->half, w->half, n, heads, d, stride, 1e-6f}));
+    for (int64_t i = 0; i < n * heads; i++)
+        rms_truth(y, x, w, i / heads * stride + i % heads * d, d, 1e-6);
+    near("head_norm y", y, RMS_LIMIT(t));
+    struct head_norm_bwd b = {dx->half, dw->half, dy->half, x->half, w->half, n,
+                              heads,    d,        stride,   1e-6f,   false};
+    ran(head_norm_bwd_cuda(&cuda, &b));
+    b.dx = truth(dx), b.dw = truth(dw), b.dy = truth(dy), b.x = truth(x), b.w = truth(w);
+    PLAIN(head_norm_bwd, &b);
+    near("head_norm dx", dx, limit_of(t));
+    near("head_norm dw", dw, 1e-10);
+    done(s);
+}
+
+static void rope(struct set *s, enum dtype t, int64_t n, int64_t h, int64_t hk, int64_t d,
+                 int64_t rot)
+{
+    struct cuda cuda = emulated_cuda();
+    struct pair *x = add(s, t, n * (h + 2 * hk) * d, 1), *table = add(s, DTYPE_F32, n * rot, 1);
+    struct rope_table a = {.table = table->half, .t = n, .rot = rot, .scale = 1};
+    for (int64_t i = 0; i < rot / 2; i++)
+        a.freq[i] = (float)pow(1e4, -2.0 * (double)i / (double)rot);
+    ran(rope_table_cuda(&cuda, &a));
+    a.table = truth(table);
+    PLAIN(rope_table, &a);
+    near("rope_table", table, 1e-13);
+    struct rope r = {.x = x->half,
+                     .table = table->half,
+                     .n = n,
+                     .t = n,
+                     .h = h,
+                     .hk = hk,
+                     .d = d,
+                     .rot = rot,
+                     .layout = ATTENTION_LAYOUT_QKV};
+    for (int form = 0; form < 4; form++) {
+        r.inverse = form & 1;
+        r.layout = form & 2 && h == hk ? ATTENTION_LAYOUT_HEADS : ATTENTION_LAYOUT_QKV;
+        r.x = x->half, r.table = table->half;
+        for (int64_t i = 0; i < x->n; i++)
+            x->truth[i] = from_bits(t, ((uint16_t *)x->half.data)[i]);
+        ran(rope_cuda(&cuda, &r));
+        r.x = truth(x), r.table = truth(table);
+        PLAIN(rope, &r);
+        near("rope", x, limit_of(t));
+    }
+    done(s);
+}
+
+static void swiglu(struct set *s, enum dtype t, int64_t n, int64_t f)
+{
+    struct cuda cuda = emulated_cuda();
+    struct pair *gu = add(s, t, 2 * n * f, 2), *y = add(s, t, n * f, 1), *dy = add(s, t, n * f, 1),
+                *dgu = add(s, t, 2 * n * f, 1);
+    ran(swiglu_fwd_cuda(&cuda, &(struct swiglu_fwd){y->half, gu->half, n, f}));
+    ran(swiglu_bwd_cuda(&cuda, &(struct swiglu_bwd){dgu->half, dy->half, gu->half, n, f}));
+    PLAIN(swiglu_fwd, &(struct swiglu_fwd){truth(y), truth(gu), n, f});
+    PLAIN(swiglu_bwd, &(struct swiglu_bwd){truth(dgu), truth(dy), truth(gu), n, f});
+    near("swiglu y", y, limit_of(t));
+    near("swiglu dgu", dgu, limit_of(t));
     done(s);
 }
 
@@ -160,6 +293,17 @@ static void embed(struct set *s, enum dtype t, int64_t n, int64_t c)
     near("embed x", x, limit_of(t));
     near("embed dwte", dwte, 1e-12);
     near("embed dwpe", dwpe, 1e-12);
+    f = (struct embed_fwd){
+        .x = x->half, .tokens = f.tokens, .wte = wte->half, .n = n, .t = n / 2, .c = c};
+    b = (struct embed_bwd){
+        .dwte = dwte->half, .dx = dx->half, .tokens = f.tokens, .n = n, .t = n / 2, .c = c, .v = V};
+    ran(embed_fwd_cuda(&cuda, &f));
+    ran(embed_bwd_cuda(&cuda, &b));
+    f.x = truth(x), f.wte = truth(wte), b.dwte = truth(dwte), b.dx = truth(dx);
+    PLAIN(embed_fwd, &f);
+    PLAIN(embed_bwd, &b);
+    near("embed x without positions", x, 0);
+    near("embed dwte without positions", dwte, 1e-12);
     done(s);
 }
 
@@ -168,14 +312,23 @@ static void elementwise(struct set *s, enum dtype t, int64_t n)
     struct cuda cuda = emulated_cuda();
     struct pair *x = add(s, t, n, 2), *y = add(s, t, n, 1), *dy = add(s, t, n, 1),
                 *dx = add(s, t, n, 1), *z = add(s, t, n, 1);
-    ran(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){y->half, x->half, n}));
-    ran(gelu_bwd_cuda(&cuda, &(struct gelu_bwd){dx->half, dy->half, x->half, n}));
+    ran(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){y->half, x->half, n, GELU_KIND_TANH}));
+    ran(gelu_bwd_cuda(&cuda, &(struct gelu_bwd){dx->half, dy->half, x->half, n, GELU_KIND_TANH}));
     ran(drop_cuda(&cuda, &(struct drop){z->half, x->half, n, kt_dropout(0.3f)}));
-    PLAIN(gelu_fwd, &(struct gelu_fwd){truth(y), truth(x), n});
-    PLAIN(gelu_bwd, &(struct gelu_bwd){truth(dx), truth(dy), truth(x), n});
+    PLAIN(gelu_fwd, &(struct gelu_fwd){truth(y), truth(x), n, GELU_KIND_TANH});
+    PLAIN(gelu_bwd, &(struct gelu_bwd){truth(dx), truth(dy), truth(x), n, GELU_KIND_TANH});
     PLAIN(drop, &(struct drop){truth(z), truth(x), n, kt_dropout(0.3f)});
     near("gelu y", y, limit_of(t));
     near("gelu dx", dx, limit_of(t));
+    struct gelu_fwd ef = {y->half, x->half, n, GELU_KIND_ERF};
+    struct gelu_bwd eb = {dx->half, dy->half, x->half, n, GELU_KIND_ERF};
+    ran(gelu_fwd_cuda(&cuda, &ef));
+    ran(gelu_bwd_cuda(&cuda, &eb));
+    ef.y = truth(y), ef.x = truth(x), eb.dx = truth(dx), eb.dy = truth(dy), eb.x = truth(x);
+    PLAIN(gelu_fwd, &ef);
+    PLAIN(gelu_bwd, &eb);
+    near("exact gelu y", y, limit_of(t));
+    near("exact gelu dx", dx, limit_of(t));
     near("drop y", z, limit_of(t));
     double got[2] = {1, 1}, want[2] = {1, 1};
     ran(sum_cuda(&cuda, &(struct sum){kt_f64(&got[0]), x->half, n, true}));
@@ -223,6 +376,21 @@ static void all_match_plain(void **state)
             norm(&s, (enum dtype)t, 9, 1600);
             norm(&s, (enum dtype)t, 3, 2304);  /* kept no more */
             norm(&s, (enum dtype)t, 3, 13000); /* wider than the copies of dw and db that fit */
+            rms(&s, (enum dtype)t, 37, 128);
+            rms(&s, (enum dtype)t, 40, 33);
+            rms(&s, (enum dtype)t, 9, 768);
+            rms(&s, (enum dtype)t, 9, 2048);
+            rms(&s, (enum dtype)t, 3, 2304);
+            rms(&s, (enum dtype)t, 2, 26000);
+            head_norm(&s, (enum dtype)t, 40, 3, 128, 64);
+            head_norm(&s, (enum dtype)t, 20, 5, 64, 0);
+            head_norm(&s, (enum dtype)t, 20, 4, 80, 5); /* rows that begin anywhere */
+            head_norm(&s, (enum dtype)t, 9, 2, 520, 8);
+            rope(&s, (enum dtype)t, 21, 4, 2, 64, 64);
+            rope(&s, (enum dtype)t, 9, 3, 3, 32, 16);
+            rope(&s, (enum dtype)t, 9, 5, 5, 10, 6);
+            swiglu(&s, (enum dtype)t, 9, 640);
+            swiglu(&s, (enum dtype)t, 70, 33);
             embed(&s, (enum dtype)t, 40, 48);
             embed(&s, (enum dtype)t, 10, 5);
             elementwise(&s, (enum dtype)t, 3000);
@@ -290,10 +458,11 @@ static void count_ulps(const char *what, enum dtype t, const uint16_t *got, cons
 /* 16-bit results of the quick form against results in float: within one unit in the last place,
  * whatever the sign of the instructions' greatest error. The gradient crosses 0 near -0.75: there
  * an error of 2^-20 is allowed instead, a thousandth of a unit of f16 at 1. */
-static void gelu_of_every_half(void **state)
+static void gelu_kind_of_every_half(enum gelu_kind kind)
 {
-    (void)state;
     static const float errors[] = {0, 0x1p-22f, -0x1p-22f};
+    /* the quick exponential is 0 where the exact one is subnormal: of x near -13 */
+    float least = kind == GELU_KIND_ERF ? 0x1p-120f : 0;
     struct cuda cuda = emulated_cuda();
     uint16_t *x = malloc(ALL * sizeof *x), *dy = malloc(ALL * sizeof *x),
              *y = malloc(ALL * sizeof *x), *dx = malloc(ALL * sizeof *x);
@@ -308,19 +477,26 @@ static void gelu_of_every_half(void **state)
                 dy[i] = to_bits(t, 1), dyf[i] = 1;
             }
             emu_quick_error = 0;
-            ran(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){kt_f32(yf), kt_f32(xf), ALL}));
+            ran(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){kt_f32(yf), kt_f32(xf), ALL, kind}));
             ran(gelu_bwd_cuda(&cuda,
-                              &(struct gelu_bwd){kt_f32(dxf), kt_f32(dyf), kt_f32(xf), ALL}));
+                              &(struct gelu_bwd){kt_f32(dxf), kt_f32(dyf), kt_f32(xf), ALL, kind}));
             emu_quick_error = errors[e];
-            ran(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){{y, t}, {x, t}, ALL}));
-            ran(gelu_bwd_cuda(&cuda, &(struct gelu_bwd){{dx, t}, {dy, t}, {x, t}, ALL}));
-            count_ulps("gelu", t, y, yf, 0);
+            ran(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){{y, t}, {x, t}, ALL, kind}));
+            ran(gelu_bwd_cuda(&cuda, &(struct gelu_bwd){{dx, t}, {dy, t}, {x, t}, ALL, kind}));
+            count_ulps("gelu", t, y, yf, least);
             count_ulps("gelu's gradient", t, dx, dxf, 0x1p-20f);
         }
     emu_quick_error = 0;
     void *all[] = {x, dy, y, dx, xf, dyf, yf, dxf};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
+}
+
+static void gelu_of_every_half(void **state)
+{
+    (void)state;
+    gelu_kind_of_every_half(GELU_KIND_TANH);
+    gelu_kind_of_every_half(GELU_KIND_ERF);
 }
 
 /* Types that do not go together, and work beyond the scratch, are refused before anything runs. */
@@ -330,13 +506,26 @@ static void refusals(void **state)
     struct cuda cuda = emulated_cuda();
     float f[8] = {0};
     struct tensor t = kt_f32(f), h = {f, DTYPE_BF16}, i = {f, DTYPE_I32};
-    assert_int_equal(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){i, i, 4}), CUDA_REFUSAL_DTYPE);
+    assert_int_equal(gelu_fwd_cuda(&cuda, &(struct gelu_fwd){.y = i, .x = i, .n = 4}),
+                     CUDA_REFUSAL_DTYPE);
     assert_int_equal(
         norm_fwd_cuda(&cuda, &(struct norm_fwd){.y = t, .x = h, .w = h, .n = 1, .c = 4, .eps = 1}),
         CUDA_REFUSAL_DTYPE);
     assert_int_equal(adamw_cuda(&cuda, &(struct adamw){.p = h, .g = t, .m = t, .v = t, .step = 1}),
                      CUDA_REFUSAL_DTYPE);
+    assert_int_equal(swiglu_fwd_cuda(&cuda, &(struct swiglu_fwd){t, h, 1, 4}), CUDA_REFUSAL_DTYPE);
+    assert_int_equal(
+        rope_cuda(
+            &cuda,
+            &(struct rope){.x = t, .table = h, .n = 1, .t = 1, .h = 1, .hk = 1, .d = 2, .rot = 2}),
+        CUDA_REFUSAL_DTYPE);
+    struct head_norm_bwd heads = {t, t, t, t, t, 1, 1, 1032, 1032, 1, false};
+    assert_int_equal(head_norm_bwd_cuda(&cuda, &heads), CUDA_REFUSAL_SHAPE);
+    heads.dw = h;
+    assert_int_equal(head_norm_bwd_cuda(&cuda, &heads), CUDA_REFUSAL_DTYPE);
     cuda.scratch_bytes = 16;
+    heads.dw = t, heads.d = heads.stride = 8;
+    assert_int_equal(head_norm_bwd_cuda(&cuda, &heads), CUDA_REFUSAL_SCRATCH);
     assert_int_equal(embed_bwd_cuda(&cuda, &(struct embed_bwd){.dwte = t,
                                                                .dwpe = t,
                                                                .dx = t,

@@ -17,10 +17,13 @@
     X(gelu)              \
     X(grad_scale)        \
     X(halves)            \
+    X(head_norm)         \
     X(matmul)            \
     X(norm)              \
     X(reduce)            \
+    X(rope)              \
     X(rows)              \
+    X(swiglu)            \
     X(xent)
 
 #define REAL_DECLARE(name) int real_main_##name(void);

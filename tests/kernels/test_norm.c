@@ -1,14 +1,16 @@
-/* LayerNorm: fast against plain, in-place forms, rows far from zero, and the backward pass against
- * finite differences. */
+/* LayerNorm and RMSNorm: fast against plain, in-place forms, rows far from zero, and the backward
+ * pass against finite differences; RMSNorm against transformers' formula. */
 #include "kernel_test.h"
 
 struct input {
     int64_t n, c;
     float *x, *w, *b, *dy, *residual, *mean, *rstd;
     bool accumulate, in_place, with_b;
+    enum norm_kind kind;
 };
 
-static struct input input_new(int64_t n, int64_t c, enum kt_fill fill, float gain, float shift)
+static struct input input_new(enum norm_kind kind, int64_t n, int64_t c, enum kt_fill fill,
+                              float gain, float shift)
 {
     struct input in = {n,
                        c,
@@ -21,7 +23,8 @@ static struct input input_new(int64_t n, int64_t c, enum kt_fill fill, float gai
                        kt_floats(n, KT_ONES, 0),
                        false,
                        false,
-                       true};
+                       true,
+                       kind};
     for (int64_t i = 0; i < n * c; i++)
         in.x[i] = in.x[i] * gain + shift;
     return in;
@@ -34,19 +37,26 @@ static void input_free(struct input *in)
         kt_free(all[i]);
 }
 
+/* RMS with C = 1: dx is the difference of g and x̂·g·x̂, and eps keeps them apart. */
+static float eps_of(const struct input *in)
+{
+    return in->kind == NORM_KIND_RMS && in->c == 1 ? 1 : 1e-5f;
+}
+
 static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg,
                            float *out[KT_OUTS])
 {
     const struct input *in = arg;
     struct norm_fwd a = {.y = kt_f32(out[0]),
-                         .mean = kt_f32(out[1]),
+                         .mean = kt_f32(in->kind == NORM_KIND_RMS ? NULL : out[1]),
                          .rstd = kt_f32(out[2]),
                          .x = kt_f32(in->in_place ? out[0] : in->x),
                          .w = kt_f32(in->w),
                          .n = in->n,
                          .c = in->c,
-                         .eps = 1e-5f};
-    if (in->with_b)
+                         .eps = eps_of(in),
+                         .kind = in->kind};
+    if (in->with_b && in->kind == NORM_KIND_LAYER)
         a.b = kt_f32(in->b);
     return op->norm_fwd(s, &a);
 }
@@ -58,15 +68,16 @@ static enum status run_bwd(const struct op_table *op, struct stream *s, void *ar
     const struct input *in = arg;
     struct norm_bwd a = {.dx = kt_f32(out[0]),
                          .dw = kt_f32(out[1]),
-                         .db = kt_f32(out[2]),
+                         .db = kt_f32(in->kind == NORM_KIND_RMS ? NULL : out[2]),
                          .x = kt_f32(in->x),
                          .dy = kt_f32(in->in_place && in->accumulate ? out[0] : in->dy),
-                         .mean = kt_f32(in->mean),
+                         .mean = kt_f32(in->kind == NORM_KIND_RMS ? NULL : in->mean),
                          .rstd = kt_f32(in->rstd),
                          .w = kt_f32(in->w),
                          .n = in->n,
                          .c = in->c,
-                         .accumulate = in->accumulate};
+                         .accumulate = in->accumulate,
+                         .kind = in->kind};
     if (in->with_b)
         a.dresidual = kt_f32(in->in_place && !in->accumulate ? out[0] : in->residual);
     return op->norm_bwd(s, &a);
@@ -105,9 +116,12 @@ static void fast_matches_plain(void **state)
                                         {33, 768}, {130, 65}, {7, 1601}, {40, 1024}, {33, 1100}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int fill = KT_RANDOM; fill <= KT_RAMP; fill++) {
-            struct input in = input_new(shapes[i][0], shapes[i][1], (enum kt_fill)fill, 1, 0);
-            check(&in, 1e-12);
-            input_free(&in);
+            for (int kind = NORM_KIND_LAYER; kind <= NORM_KIND_RMS; kind++) {
+                struct input in = input_new((enum norm_kind)kind, shapes[i][0], shapes[i][1],
+                                            (enum kt_fill)fill, 1, 0);
+                check(&in, 1e-12);
+                input_free(&in);
+            }
         }
 }
 
@@ -117,16 +131,19 @@ static void extreme_rows(void **state)
     (void)state;
     static const float gain_shift[][2] = {{1e12f, 0}, {1e-12f, 0}, {1, 300}, {0, 5}};
     for (size_t i = 0; i < sizeof gain_shift / sizeof *gain_shift; i++) {
-        struct input in = input_new(9, 100, KT_RANDOM, gain_shift[i][0], gain_shift[i][1]);
-        check(&in, gain_shift[i][0] == 0 ? 1e-10 : 1e-12);
-        input_free(&in);
+        for (int kind = NORM_KIND_LAYER; kind <= NORM_KIND_RMS; kind++) {
+            struct input in = input_new((enum norm_kind)kind, 9, 100, KT_RANDOM, gain_shift[i][0],
+                                        gain_shift[i][1]);
+            check(&in, gain_shift[i][0] == 0 ? 1e-10 : 1e-12);
+            input_free(&in);
+        }
     }
 }
 
 static void statistics_may_be_left_out(void **state)
 {
     (void)state;
-    struct input in = input_new(4, 50, KT_RANDOM, 1, 0);
+    struct input in = input_new(NORM_KIND_LAYER, 4, 50, KT_RANDOM, 1, 0);
     float *want = kt_floats(200, KT_ONES, 0), *got = kt_floats(200, KT_ONES, 0);
     for (int level = 0; level < CPU_ISA_N; level++) {
         struct kt_device *d = kt_device(level, 1);
@@ -170,10 +187,9 @@ static void check_slope(struct input *in, float *at, int64_t n, const float *gra
     }
 }
 
-static void backward_matches_finite_differences(void **state)
+static void check_slopes(enum norm_kind kind)
 {
-    (void)state;
-    struct input in = input_new(5, 9, KT_RANDOM, 1, 0);
+    struct input in = input_new(kind, 5, 9, KT_RANDOM, 1, 0);
     float *y = kt_floats(45, KT_ONES, 0), *dx = kt_floats(45, KT_ONES, 0),
           *dw = kt_floats(9, KT_ONES, 0);
     float *db = kt_floats(9, KT_ONES, 0);
@@ -182,14 +198,69 @@ static void backward_matches_finite_differences(void **state)
         run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dx, dw, db}));
     check_slope(&in, in.x, 45, dx, in.residual, y);
     check_slope(&in, in.w, 9, dw, NULL, y);
-    check_slope(&in, in.b, 9, db, NULL, y);
+    if (kind == NORM_KIND_LAYER)
+        check_slope(&in, in.b, 9, db, NULL, y);
     float *all[] = {y, dx, dw, db};
     for (int i = 0; i < 4; i++)
         kt_free(all[i]);
     input_free(&in);
 }
 
+static void backward_matches_finite_differences(void **state)
+{
+    (void)state;
+    check_slopes(NORM_KIND_LAYER);
+    check_slopes(NORM_KIND_RMS);
+}
+
+/* LlamaRMSNorm: variance = x.pow(2).mean(-1); w·(x·rsqrt(variance + eps)). */
+static void rms_kind_is_that_of_transformers(void **state)
+{
+    (void)state;
+    const float x[4] = {1, -2, 3, -4}, w[4] = {1, 2, 0.5f, -1};
+    float y[4], rstd, want = 1 / sqrtf(7.5f + 1e-6f);
+    for (int level = 0; level < CPU_ISA_N; level++) {
+        struct kt_device *d = kt_device(level, 1);
+        if (!d->dev)
+            continue;
+        struct norm_fwd a = {.y = kt_f32(y),
+                             .rstd = kt_f32(&rstd),
+                             .x = kt_f32(x),
+                             .w = kt_f32(w),
+                             .n = 1,
+                             .c = 4,
+                             .eps = 1e-6f,
+                             .kind = NORM_KIND_RMS};
+        kt_ok(dev_op(d->dev)->norm_fwd(d->stream, &a));
+        assert_float_equal(rstd, want, 1e-7);
+        for (int i = 0; i < 4; i++)
+            assert_float_equal(y[i], w[i] * (x[i] * want), 2e-7);
+    }
+}
+
+/* RMSNorm has no mean and no shift: a caller that gives one made a mistake. */
+static void rms_kind_refuses_what_it_has_not(void **state)
+{
+    (void)state;
+    float f[4] = {1, 1, 1, 1};
+    struct tensor t = kt_f32(f);
+    const struct op_table *op = dev_op(kt_plain()->dev);
+    struct norm_fwd a = {
+        .y = t, .x = t, .w = t, .b = t, .n = 1, .c = 4, .eps = 1, .kind = NORM_KIND_RMS};
+    assert_int_equal(op->norm_fwd(kt_plain()->stream, &a), ST_BUG);
+    a.b.data = NULL, a.mean = t;
+    assert_int_equal(op->norm_fwd(kt_plain()->stream, &a), ST_BUG);
+    a.mean.data = NULL, a.kind = (enum norm_kind)2;
+    assert_int_equal(op->norm_fwd(kt_plain()->stream, &a), ST_BUG);
+    struct norm_bwd b = {.dx = t, .dw = t, .dy = t, .x = t, .rstd = t, .w = t, .n = 1, .c = 4};
+    assert_int_equal(op->norm_bwd(kt_plain()->stream, &b), ST_BUG); /* LAYER without a mean */
+    b.kind = NORM_KIND_RMS, b.db = t;
+    assert_int_equal(op->norm_bwd(kt_plain()->stream, &b), ST_BUG);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(rms_kind_is_that_of_transformers),
+    cmocka_unit_test(rms_kind_refuses_what_it_has_not),
     cmocka_unit_test(fast_matches_plain),
     cmocka_unit_test(extreme_rows),
     cmocka_unit_test(statistics_may_be_left_out),

@@ -1,0 +1,118 @@
+/* SwiGLU: fast against plain over ordinary and extreme gates, and its gradient against finite
+ * differences. */
+#include "kernel_test.h"
+
+struct input {
+    int64_t n, f;
+    float *gu, *dy;
+};
+
+static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
+{
+    const struct input *in = arg;
+    struct swiglu_fwd a = {kt_f32(out[0]), kt_f32(in->gu), in->n, in->f};
+    return op->swiglu_fwd(s, &a);
+}
+
+static enum status run_bwd(const struct op_table *op, struct stream *s, void *arg,
+                           float *out[KT_OUTS])
+{
+    const struct input *in = arg;
+    struct swiglu_bwd a = {kt_f32(out[0]), kt_f32(in->dy), kt_f32(in->gu), in->n, in->f};
+    return op->swiglu_bwd(s, &a);
+}
+
+static void check(int64_t n, int64_t f, enum kt_fill fill, float gain)
+{
+    struct input in = {n, f, kt_floats(2 * n * f, fill, 1), kt_floats(n * f, fill, 2)};
+    for (int64_t i = 0; i < 2 * n * f; i++)
+        in.gu[i] *= gain;
+    kt_check(&(struct kt_case){"swiglu_fwd", run_fwd, &in, {in.dy}, {n * f}, 1e-12});
+    kt_check(&(struct kt_case){"swiglu_bwd", run_bwd, &in, {in.gu}, {2 * n * f}, 1e-12});
+    kt_free(in.gu);
+    kt_free(in.dy);
+}
+
+static void fast_matches_plain(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{0, 4},   {1, 1},    {1, 33},    {7, 5},     {16, 64},
+                                        {3, 341}, {70, 257}, {2, 40000}, {1, 16384}, {40000, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int fill = KT_RANDOM; fill <= KT_ONES; fill++)
+            check(shapes[i][0], shapes[i][1], (enum kt_fill)fill, 2);
+    check(9, 100, KT_RANDOM, 1e4f);
+    check(9, 100, KT_RANDOM, 1e-20f);
+    check(9, 100, KT_RANDOM, 1e15f);
+}
+
+/* exp(-g) overflows from -88 on, and exp(g) from 88 on: gate and gradient stay what they are. */
+static void extreme_gates(void **state)
+{
+    (void)state;
+    static const float gate[] = {-3e38f, -1e4f, -200, -100, -88, 0, 88, 100, 200, 1e4f, 3e38f};
+    enum { N = sizeof gate / sizeof *gate };
+    float gu[2 * N], y[N], dgu[2 * N], dy[N];
+    for (int i = 0; i < N; i++)
+        gu[i] = gate[i], gu[N + i] = 0.5f, dy[i] = 1;
+    for (int level = 0; level < CPU_ISA_N; level++) {
+        struct kt_device *d = kt_device(level, 1);
+        struct input in = {1, N, gu, dy};
+        if (!d->dev)
+            continue;
+        kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){y}));
+        kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dgu}));
+        for (int i = 0; i < N; i++) {
+            double side = gate[i] > 0, none = 1e-30;
+            if (i != 5) { /* of gate 0, finite differences tell */
+                assert_true(fabs(y[i] - 0.5 * side * gate[i]) <= none);
+                assert_true(fabs(dgu[i] - 0.5 * side) <= none);
+                assert_true(fabs(dgu[N + i] - side * gate[i]) <= none);
+            }
+        }
+    }
+}
+
+/* torch: silu(g)·u with torch.nn.functional.silu, in double. */
+static void forward_is_that_of_torch(void **state)
+{
+    (void)state;
+    float gu[8] = {-2, -0.5f, 0.5f, 2, 3, 1, -1, 10}, y[4];
+    static const double want[4] = {-0.7152175, -0.18877034, -0.31122968, 17.615942};
+    struct input in = {1, 4, gu, y};
+    kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){y}));
+    for (int i = 0; i < 4; i++)
+        assert_true(fabs(y[i] - want[i]) < 1e-6 * fabs(want[i]));
+}
+
+static void backward_matches_finite_differences(void **state)
+{
+    (void)state;
+    enum { F = 41 };
+    float gu[2 * F], dgu[2 * F], dy[F], y[F];
+    for (int i = 0; i < F; i++)
+        gu[i] = (float)i / 4 - 5, gu[F + i] = 1 - (float)i / 16, dy[i] = 1;
+    struct input in = {1, F, gu, dy};
+    kt_ok(run_bwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){dgu}));
+    for (int i = 0; i < 2 * F; i++) {
+        float value = gu[i], step = 0.00390625f;
+        gu[i] = value + step;
+        kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){y}));
+        double up = y[i % F];
+        gu[i] = value - step;
+        kt_ok(run_fwd(dev_op(kt_plain()->dev), kt_plain()->stream, &in, (float *[KT_OUTS]){y}));
+        double slope = (up - y[i % F]) / (2 * (double)step);
+        gu[i] = value;
+        if (fabs(slope - dgu[i]) > 2e-4 * (1 + fabs(slope)))
+            fail_msg("element %d: slope %g, gradient %g", i, slope, (double)dgu[i]);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(fast_matches_plain),
+    cmocka_unit_test(extreme_gates),
+    cmocka_unit_test(forward_is_that_of_torch),
+    cmocka_unit_test(backward_matches_finite_differences),
+};
+HARNESS_MAIN(tests)

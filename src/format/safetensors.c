@@ -12,6 +12,7 @@
 #include "base/json_walk.h"
 #include "base/assert.h"
 #include "base/text.h"
+#include "format/half.h"
 #include "format/sink.h"
 
 /* the format allows 100 MB; the largest published models have some hundred KB */
@@ -410,22 +411,6 @@ enum status safetensors_check(const struct safetensors_entry *entry, const char 
                     "%s: tensor %s has dtype %s, expected F32, F16 or BF16; convert the file", what,
                     entry->name, dtype_name(entry->dtype));
     return ST_OK;
-}
-
-/* half_bits — IEEE binary16 as the bits of the float of the same value. Every half is a float, so
- * this is exact. */
-static uint32_t half_bits(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
-    if (exponent == 31)
-        return sign | 0x7f800000u | fraction << 13;
-    if (exponent > 0)
-        return sign | (exponent + 112) << 23 | fraction << 13;
-    if (fraction == 0)
-        return sign;
-    /* A subnormal: fraction · 2^-24. Shifts its leading bit to bit 10 and counts the steps. */
-    uint32_t shift = (uint32_t)__builtin_clz(fraction) - 21;
-    return sign | (113 - shift) << 23 | (fraction << shift & 0x3ff) << 13;
 }
 
 void safetensors_to_f32(const struct safetensors_entry *entry, int64_t first, int64_t n, float *out)

@@ -1,0 +1,124 @@
+/* gguf_quant — see gguf_quant.h. Source: the layouts in ggml-common.h of llama.cpp. Its library
+ * computes scale × number + minimum in f32, as here, so values are equal bit for bit. */
+#include "format/gguf_quant.h"
+
+#include <string.h>
+
+#include "format/half.h"
+#include "kernels/bf16.h"
+
+#define BLOCK GGUF_QUANT_BLOCK_MAX
+
+static uint16_t read_u16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+
+static void f32_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
+{
+    memcpy(out, block, (size_t)blocks_n * sizeof(*out));
+}
+
+static void f16_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
+{
+    for (int64_t i = 0; i < blocks_n; i++)
+        out[i] = half_to_float(read_u16(block + 2 * i));
+}
+
+static void bf16_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
+{
+    for (int64_t i = 0; i < blocks_n; i++)
+        out[i] = bf16_to_float(read_u16(block + 2 * i));
+}
+
+static void q8_0_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
+{
+    for (; blocks_n > 0; blocks_n--, block += 2 + BLOCK, out += BLOCK) {
+        float scale = half_to_float(read_u16(block));
+        for (int i = 0; i < BLOCK; i++)
+            out[i] = scale * (float)(int8_t)block[2 + i];
+    }
+}
+
+/* unpack — 32 nibbles: the low ones are the first 16 numbers. */
+static void unpack(const uint8_t *nibbles, float scale, float minimum, int less, float *out)
+{
+    for (int i = 0; i < BLOCK / 2; i++) {
+        out[i] = scale * (float)((nibbles[i] & 15) - less) + minimum;
+        out[i + BLOCK / 2] = scale * (float)((nibbles[i] >> 4) - less) + minimum;
+    }
+}
+
+static void q4_0_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
+{
+    for (; blocks_n > 0; blocks_n--, block += 2 + BLOCK / 2, out += BLOCK)
+        unpack(block + 2, half_to_float(read_u16(block)), -0.0f, 8, out); /* x + -0 is x */
+}
+
+static void q4_1_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
+{
+    for (; blocks_n > 0; blocks_n--, block += 4 + BLOCK / 2, out += BLOCK)
+        unpack(block + 4, half_to_float(read_u16(block)), half_to_float(read_u16(block + 2)), 0,
+               out);
+}
+
+static const struct gguf_quant quant_list[] = {
+    {"F32", 0, 1, 4, f32_to_f32},
+    {"F16", 1, 1, 2, f16_to_f32},
+    {"Q4_0", 2, BLOCK, 2 + BLOCK / 2, q4_0_to_f32},
+    {"Q4_1", 3, BLOCK, 4 + BLOCK / 2, q4_1_to_f32},
+    {"Q8_0", 8, BLOCK, 2 + BLOCK, q8_0_to_f32},
+    {"BF16", 30, 1, 2, bf16_to_f32},
+};
+
+/* Types that are not read, for messages. */
+static const struct {
+    uint32_t type;
+    const char *name;
+} other_list[] = {
+    {6, "Q5_0"},   {7, "Q5_1"},    {9, "Q8_1"},   {10, "Q2_K"},    {11, "Q3_K"},   {12, "Q4_K"},
+    {13, "Q5_K"},  {14, "Q6_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
+    {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"}, {24, "I8"},
+    {25, "I16"},   {26, "I32"},    {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},
+    {35, "TQ2_0"}, {39, "MXFP4"},
+};
+
+const struct gguf_quant *gguf_quant_of(uint32_t type, const char **name_out)
+{
+    *name_out = "unknown";
+    for (size_t i = 0; i < sizeof(quant_list) / sizeof(quant_list[0]); i++)
+        if (quant_list[i].type == type) {
+            *name_out = quant_list[i].name;
+            return &quant_list[i];
+        }
+    for (size_t i = 0; i < sizeof(other_list) / sizeof(other_list[0]); i++)
+        if (other_list[i].type == type)
+            *name_out = other_list[i].name;
+    return NULL;
+}
+
+/* part — elements [from, to) of one block. */
+static void part(const struct gguf_quant *quant, const uint8_t *block, int64_t from, int64_t to,
+                 float *out)
+{
+    float all[GGUF_QUANT_BLOCK_MAX];
+    quant->to_f32(block, 1, all);
+    memcpy(out, all + from, (size_t)(to - from) * sizeof(*out));
+}
+
+void gguf_quant_to_f32(const struct gguf_quant *quant, const uint8_t *row, int64_t first, int64_t n,
+                       float *out)
+{
+    const int64_t width = quant->block_elems, end = first + n;
+    while (first < end) {
+        const uint8_t *block = row + first / width * quant->block_bytes;
+        int64_t from = first % width, whole = (end - first) / width, done;
+        if (from == 0 && whole > 0) {
+            done = whole * width;
+            quant->to_f32(block, whole, out);
+        } else {
+            int64_t to = end - first < width - from ? from + end - first : width;
+            done = to - from;
+            part(quant, block, from, to, out);
+        }
+        first += done;
+        out += done;
+    }
+}

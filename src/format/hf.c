@@ -1,6 +1,6 @@
 /* hf — see hf.h. The weights are one file, or several with an index. Either way every tensor is in
  * one sorted list, by its name without prefix, so two tensors for one parameter are found. It must
- * not know our model's code, only its names. */
+ * not know our models' code, only their names (hf_names.h). */
 #include "format/hf.h"
 
 #include <inttypes.h>
@@ -10,13 +10,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "format/gguf_model.h"
 #include "format/hf_config.h"
 #include "format/hf_index.h"
+#include "format/hf_names.h"
 
 #define CONFIG "config.json"
 #define WEIGHTS "model.safetensors"
 #define INDEX WEIGHTS ".index.json"
-#define PREFIX "transformer."
 #define CONFIG_BYTES_MAX (1 << 20)
 #define INDEX_BYTES_MAX (16 << 20)
 
@@ -40,6 +41,8 @@ struct hf_model {
     int parts_n;
     struct row *row; /* by name, ascending */
     int rows_n;
+    const struct hf_names *names;
+    bool is_tied;
 };
 
 bool hf_is_folder(const char *path)
@@ -48,11 +51,22 @@ bool hf_is_folder(const char *path)
     return file_join(config, sizeof(config), path, CONFIG) == ST_OK && file_bytes(config) >= 0;
 }
 
-enum status hf_read_config(const char *dir, struct hf_config *out)
+static enum status read_gguf_config(const char *path, struct hf_config *out)
+{
+    struct gguf_model *model;
+    TRY(gguf_model_open(path, &model));
+    *out = *gguf_model_config(model);
+    gguf_model_close(model);
+    return ST_OK;
+}
+
+enum status hf_read_config(const char *from, struct hf_config *out)
 {
     char path[FILE_PATH_MAX], *bytes = NULL;
     size_t n = 0;
-    TRY(file_join(path, sizeof(path), dir, CONFIG));
+    if (gguf_model_is_file(from))
+        return read_gguf_config(from, out);
+    TRY(file_join(path, sizeof(path), from, CONFIG));
     TRY(file_read(path, CONFIG_BYTES_MAX, &bytes, &n));
     enum status st = hf_config_parse(bytes, n, path, out);
     free(bytes);
@@ -102,9 +116,12 @@ static int compare_rows(const void *a, const void *b)
     return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
 }
 
-static const char *without_prefix(const char *name)
+/* our_name — without prefix; the output layer of all spellings under one name. */
+static const char *our_name(const struct hf_model *hf, const char *name)
 {
-    return text_starts(name, PREFIX) ? name + strlen(PREFIX) : name;
+    if (strcmp(name, "lm_head.weight") == 0 || strcmp(name, "embed_out.weight") == 0)
+        return hf->names->head;
+    return text_starts(name, hf->names->prefix) ? name + strlen(hf->names->prefix) : name;
 }
 
 static enum status list_rows(struct hf_model *hf)
@@ -118,7 +135,7 @@ static enum status list_rows(struct hf_model *hf)
     for (int i = 0; i < hf->parts_n; i++)
         for (int k = 0; k < hf->part[i].tensors.entries_n; k++) {
             const struct safetensors_entry *entry = &hf->part[i].tensors.entry[k];
-            hf->row[hf->rows_n++] = (struct row){without_prefix(entry->name), entry, i};
+            hf->row[hf->rows_n++] = (struct row){our_name(hf, entry->name), entry, i};
         }
     qsort(hf->row, n, sizeof(hf->row[0]), compare_rows);
     for (int i = 1; i < hf->rows_n; i++) {
@@ -139,11 +156,13 @@ static const struct row *find(const struct hf_model *hf, const char *name)
                            : bsearch(&key, hf->row, (size_t)hf->rows_n, sizeof(key), compare_rows);
 }
 
-/* find_weight — the same; the tied embedding may have the name of the output layer. */
+/* find_weight — the same; a tied embedding may have the name of the output layer. */
 static const struct row *find_weight(const struct hf_model *hf, const char *name)
 {
     const struct row *row = find(hf, name);
-    return row || strcmp(name, "wte.weight") != 0 ? row : find(hf, "lm_head.weight");
+    return row || !hf->is_tied || strcmp(name, hf->names->embedding) != 0
+               ? row
+               : find(hf, hf->names->head);
 }
 
 /* ---- the index against the files ---- */
@@ -153,7 +172,7 @@ static enum status check_listed(const struct hf_model *hf, const struct hf_index
 {
     for (int i = 0; i < index->rows_n; i++) {
         const struct hf_index_row *listed = &index->row[i];
-        const struct row *row = find(hf, without_prefix(listed->name));
+        const struct row *row = find(hf, our_name(hf, listed->name));
         if (row && strcmp(row->entry->name, listed->name) == 0 && row->part_i == listed->file_i)
             continue;
         if (row && strcmp(row->entry->name, listed->name) == 0)
@@ -209,76 +228,35 @@ static enum status open_index(struct hf_model *hf, const char *dir)
 
 /* ---- what our model can compute ---- */
 
-/* check_tied — refuses an output layer of its own, which our model does not have; a copy of the
- * embedding is harmless. */
+/* check_tied — of a tied model, refuses an output layer that differs from the embedding; a copy is
+ * harmless. */
 static enum status check_tied(const struct hf_model *hf)
 {
-    const struct row *head_row = find(hf, "lm_head.weight"), *wte_row = find(hf, "wte.weight");
-    if (!head_row || !wte_row)
+    const struct row *head_row = find(hf, hf->names->head),
+                     *embedding_row = find(hf, hf->names->embedding);
+    if (!hf->is_tied || !head_row || !embedding_row)
         return ST_OK;
-    const struct safetensors_entry *head = head_row->entry, *wte = wte_row->entry;
-    if (head->dtype == wte->dtype && head->bytes == wte->bytes &&
-        memcmp(head->data, wte->data, wte->bytes) == 0)
+    const struct safetensors_entry *head = head_row->entry, *embedding = embedding_row->entry;
+    if (head->dtype == embedding->dtype && head->bytes == embedding->bytes &&
+        memcmp(head->data, embedding->data, embedding->bytes) == 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s: lm_head.weight differs from wte.weight; only models with a tied output layer "
-                "can be read",
-                hf->path);
+                "%s: %s differs from %s, but config.json says that they are one "
+                "(\"tie_word_embeddings\"); correct it, or fetch the files that belong together",
+                hf->path, head->name, embedding->name);
 }
 
-/* is_block_name — "h.<number>.<one of GPT-2's>". */
-static bool is_block_name(const char *name)
-{
-    static const char *const known[] = {
-        "ln_1.weight",        "ln_1.bias",        "attn.c_attn.weight", "attn.c_attn.bias",
-        "attn.c_proj.weight", "attn.c_proj.bias", "ln_2.weight",        "ln_2.bias",
-        "mlp.c_fc.weight",    "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias",
-        "attn.bias",          "attn.masked_bias", /* the causal mask, kept by older versions */
-    };
-    size_t digits = text_starts(name, "h.") ? strspn(name + 2, "0123456789") : 0;
-    if (digits == 0 || name[2 + digits] != '.')
-        return false;
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(name + 3 + digits, known[i]) == 0)
-            return true;
-    return false;
-}
-
-/* warn_unused — warns about tensors that GPT-2 does not have. */
+/* warn_unused — warns about tensors that the architecture does not have. */
 static void warn_unused(const struct hf_model *hf)
 {
-    static const char *const known[] = {"wte.weight",     "wpe.weight",     "ln_f.weight",
-                                        "ln_f.bias",      "lm_head.weight", "qa_outputs.weight",
-                                        "qa_outputs.bias"};
     const char *first = NULL;
     int unused_n = 0;
-    for (int i = 0; i < hf->rows_n; i++) {
-        const char *name = hf->row[i].name;
-        bool is_known = is_block_name(name);
-        for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++)
-            is_known = is_known || strcmp(name, known[k]) == 0;
-        if (!is_known && unused_n++ == 0)
+    for (int i = 0; i < hf->rows_n; i++)
+        if (!hf_names_has(hf->names, hf->row[i].name) && unused_n++ == 0)
             first = hf->row[i].entry->name;
-    }
     if (unused_n > 0)
-        LOG_WARN("%s: %d tensors do not belong to GPT-2 and are ignored, the first is %s", hf->path,
-                 unused_n, first);
-}
-
-/* layer_of — the number in "h.<number>.<anything>"; -1: another kind of name. Numbers over 2^31 are
- * all alike. */
-static int64_t layer_of(const char *name)
-{
-    char digits[16];
-    size_t n = text_starts(name, "h.") ? strspn(name + 2, "0123456789") : 0;
-    int64_t layer;
-    if (n == 0 || name[2 + n] != '.')
-        return -1;
-    if (n >= sizeof(digits))
-        return INT32_MAX;
-    memcpy(digits, name + 2, n);
-    digits[n] = 0;
-    return text_parse_i64(digits, 0, INT32_MAX, &layer) == TEXT_OK ? layer : INT32_MAX;
+        LOG_WARN("%s: %d tensors do not belong to %s and are ignored, the first is %s", hf->path,
+                 unused_n, hf->names->title, first);
 }
 
 enum status hf_check_layers(const struct hf_model *hf, int64_t layers)
@@ -286,7 +264,7 @@ enum status hf_check_layers(const struct hf_model *hf, int64_t layers)
     const struct row *first = NULL;
     int64_t most = -1;
     for (int i = 0; i < hf->rows_n; i++) {
-        int64_t layer = layer_of(hf->row[i].name);
+        int64_t layer = hf_names_layer(hf->names, hf->row[i].name);
         most = layer > most ? layer : most;
         if (layer >= layers && !first)
             first = &hf->row[i];
@@ -294,10 +272,11 @@ enum status hf_check_layers(const struct hf_model *hf, int64_t layers)
     if (!first)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s: tensor %s is of layer %lld, but config.json says n_layer %lld (layers 0 to "
-                "%lld); correct n_layer (%lld?), or fetch the files that belong together",
-                hf->path, first->entry->name, (long long)layer_of(first->name), (long long)layers,
-                (long long)layers - 1, (long long)most + 1);
+                "%s: tensor %s is of layer %lld, but config.json says %s %lld (layers 0 to "
+                "%lld); correct %s (%lld?), or fetch the files that belong together",
+                hf->path, first->entry->name, (long long)hf_names_layer(hf->names, first->name),
+                hf->names->layers_key, (long long)layers, (long long)layers - 1,
+                hf->names->layers_key, (long long)most + 1);
 }
 
 /* ---- life ---- */
@@ -321,11 +300,13 @@ static enum status open_weights(struct hf_model *hf, const char *dir)
     return ST_OK;
 }
 
-enum status hf_open(const char *dir, struct hf_model **out)
+enum status hf_open(const char *dir, const struct hf_config *config, struct hf_model **out)
 {
     struct hf_model *hf = calloc(1, sizeof(*hf));
     if (!hf)
         return FAIL(ST_RETRY, "out of memory: model folder %s", dir);
+    hf->names = hf_names_of(config->arch);
+    hf->is_tied = config->is_tied;
     enum status st = open_weights(hf, dir);
     if (st != ST_OK) {
         hf_close(hf);
@@ -355,10 +336,10 @@ enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, c
 {
     const struct row *row = find_weight(hf, name);
     if (!row)
-        return FAIL(ST_BAD_DATA,
-                    "%s: there is no tensor %s, with or without \"" PREFIX
-                    "\" before it; is it a whole GPT-2?",
-                    hf->path, name);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s: there is no tensor %s, with or without \"%s\" before it; is it a whole %s?",
+            hf->path, name, hf->names->prefix, hf->names->title);
     TRY(safetensors_check(row->entry, hf->part[row->part_i].path, dims_n, dim));
     *out = row->entry;
     return ST_OK;

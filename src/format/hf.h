@@ -1,10 +1,13 @@
-/* hf — a Hugging Face GPT-2 folder: config.json and model.safetensors (or several such files and
- * model.safetensors.index.json), with or without the "transformer." prefix.
+/* hf — a Hugging Face folder: config.json and model.safetensors (or several such files and
+ * model.safetensors.index.json), with or without the model's prefix ("transformer.", "model.",
+ * "gpt_neox.").
  *
  * Our parameter names are Hugging Face's without that prefix ("h.0.attn.c_attn.weight",
- * "wte.weight"), and our layouts are theirs (Conv1D weights (I,O); qa_outputs.weight (2,C)). Mask
- * buffers (attn.bias, attn.masked_bias) are skipped. A tied lm_head.weight is skipped too, or
- * replaces a missing wte.weight. */
+ * "layers.0.self_attn.q_proj.weight", "lm_head.weight"), and our layouts are theirs (GPT-2's Conv1D
+ * weights (I,O), linear weights (O,I); qa_outputs.weight (2,C)). Buffers (attn.bias, masked_bias,
+ * rotary_emb.inv_freq) are skipped. An output layer that is tied is skipped too, or replaces a
+ * missing token embedding; GPT-NeoX's is embed_out.weight, which transformers 5 may call
+ * lm_head.weight. */
 #ifndef CONVOY_FORMAT_HF_H
 #define CONVOY_FORMAT_HF_H
 
@@ -14,19 +17,47 @@
 #include "base/status.h"
 #include "format/safetensors.h"
 
+enum hf_arch { HF_ARCH_GPT2, HF_ARCH_LLAMA, HF_ARCH_QWEN2, HF_ARCH_QWEN3, HF_ARCH_NEOX, HF_ARCH_N };
+enum hf_rope_kind { HF_ROPE_NONE, HF_ROPE_LINEAR, HF_ROPE_LLAMA3, HF_ROPE_YARN };
+
+/* Rotary positions; all 0 for GPT-2, which has none. What a kind does not use is 0. */
+struct hf_rope {
+    enum hf_rope_kind kind; /* how the frequencies are scaled for contexts longer than trained */
+    double theta;
+    double fraction; /* of a head's width that rotates: int(fraction × head_dim) elements */
+    double factor;   /* linear, llama3, yarn */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    int64_t original_context;                 /* llama3, yarn: positions before scaling */
+    double beta_fast, beta_slow;              /* yarn */
+    double attention_factor; /* yarn: of cos and sin; 0: 0.1 × ln(factor) + 1 is computed */
+};
+
 struct hf_config {
     int64_t layers, heads, embed, context, vocab;
     bool is_qa; /* architectures names GPT2ForQuestionAnswering */
+    enum hf_arch arch;
+    int64_t kv_heads, head_dim, ffn; /* kv_heads divides heads */
+    double norm_eps;
+    bool is_tied;           /* the output layer is the token embedding */
+    bool qkv_bias;          /* q, k and v have biases */
+    bool out_bias;          /* the output projection of attention and the MLP have biases */
+    bool gelu_tanh;         /* GPT-2, GPT-NeoX: GELU by tanh; else the exact one */
+    bool parallel_residual; /* GPT-NeoX: x + attention(norm1(x)) + mlp(norm2(x)) */
+    struct hf_rope rope;
+    int64_t bos, eos; /* tokens that begin and end a text; -1: none is named */
 };
 
 bool hf_is_folder(const char *path); /* holds a config.json */
-/* hf_read_config — refuses, by name, what is not GPT-2 with gelu_new, eps 1e-5 and n_inner 4C. */
-enum status hf_read_config(const char *dir, struct hf_config *out);
+/* hf_read_config — of a folder, or of a GGUF file (gguf_config.h). Refuses, by name, what is none
+ * of these architectures, or computes something that they do not. */
+enum status hf_read_config(const char *path, struct hf_config *out);
 
 struct hf_model;
-/* hf_open — maps and parses the weights. Refuses, by name, files that the index lists but do not
- * exist, tensors that are in another file or not listed, and two tensors for one parameter. */
-enum status hf_open(const char *dir, struct hf_model **out);
+/* hf_open — maps and parses the weights. config: the folder's, which decides on names. Refuses, by
+ * name, files that the index lists but do not exist, tensors that are in another file or not
+ * listed, two tensors for one parameter, and a tied output layer that differs from the token
+ * embedding. */
+enum status hf_open(const char *dir, const struct hf_config *config, struct hf_model **out);
 void hf_close(struct hf_model *hf); /* accepts NULL */
 /* hf_tensor — by our name; ST_BAD_DATA with file, name, expected and actual shape. */
 enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, const int64_t *dim,

@@ -1,16 +1,20 @@
-/* hf_config — see hf_config.h. Every field is checked against what our model computes: a file whose
- * numbers mean something else must be refused, never loaded. It must not know our model's code,
- * only its names. */
+/* hf_config — see hf_config.h. Every field is checked against what struct hf_config can say: a file
+ * whose numbers mean something else must be refused, never loaded. It must not know our models'
+ * code, only their names. */
 #include "format/hf_config.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "format/hf_rope.h"
 
 #define DIM_MAX (1 << 24) /* far above any model; products of two stay in range */
-#define EPS 1e-5
-#define END_OF_TEXT 50256 /* GPT-2's end-of-text token, if the vocabulary has it */
+#define GPT2_EPS 1e-5
+#define EPS_USUAL 1e-6
+#define NEOX_EPS_USUAL 1e-5
+#define WINDOW_USUAL 4096 /* of Mistral and Qwen, where a file names none */
+#define WINDOW_LAYERS_USUAL 28
 
 /* is_unset — a key that is missing or null stands for transformers' default. */
 static bool is_unset(const cJSON *item) { return !item || cJSON_IsNull(item); }
@@ -22,61 +26,268 @@ static enum status check_flag(const cJSON *root, const char *key, bool want)
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
     if (is_unset(item) || (cJSON_IsBool(item) && (bool)cJSON_IsTrue(item) == want))
         return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "\"%s\" is not %s, which this GPT-2 does not compute; use another model", key,
+    return FAIL(ST_BAD_DATA, "\"%s\" is not %s, which is not computed; use another model", key,
                 want ? "true" : "false");
 }
 
-static enum status check_kind(const cJSON *root)
+/* check_text — a word that is one of two; unset stands for the first. */
+static enum status check_text(const cJSON *root, const char *key, const char *want,
+                              const char *also)
 {
-    const char *type;
-    TRY(json_get_string(root, "model_type", &type));
-    if (strcmp(type, "gpt2") != 0)
-        return FAIL(ST_BAD_DATA,
-                    "\"model_type\" is \"%.40s\", only \"gpt2\" can be read; use a GPT-2 model",
-                    type);
-    const cJSON *act = cJSON_GetObjectItemCaseSensitive(root, "activation_function");
-    if (!is_unset(act) &&
-        (!cJSON_IsString(act) || (strcmp(act->valuestring, "gelu_new") != 0 &&
-                                  strcmp(act->valuestring, "gelu_pytorch_tanh") != 0)))
-        return FAIL(ST_BAD_DATA,
-                    "\"activation_function\" is \"%.40s\", expected \"gelu_new\" (GELU by tanh); "
-                    "use another model",
-                    cJSON_IsString(act) ? act->valuestring : "not a string");
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
+    if (is_unset(item) || (cJSON_IsString(item) && (strcmp(item->valuestring, want) == 0 ||
+                                                    strcmp(item->valuestring, also) == 0)))
+        return ST_OK;
+    return FAIL(ST_BAD_DATA, "\"%s\" is \"%.40s\", expected \"%s\"; use another model", key,
+                cJSON_IsString(item) ? item->valuestring : "not a string", want);
+}
+
+/* read_bool — unset stands for `usual`. */
+static enum status read_bool(const cJSON *root, const char *key, bool usual, bool *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
+    *out = is_unset(item) ? usual : cJSON_IsTrue(item);
+    return is_unset(item) || cJSON_IsBool(item)
+               ? ST_OK
+               : FAIL(ST_BAD_DATA, "\"%s\" is not true or false; the file is damaged", key);
+}
+
+/* read_dim — a missing or null one is `usual`; 0: it must be there. */
+static enum status read_dim(const cJSON *root, const char *key, int64_t usual, int64_t *out)
+{
+    if (usual > 0 && is_unset(cJSON_GetObjectItemCaseSensitive(root, key))) {
+        *out = usual;
+        return ST_OK;
+    }
+    return json_get_i64(root, key, 1, DIM_MAX, out);
+}
+
+/* ---- GPT-2 ---- */
+
+static enum status check_gpt2(const cJSON *root)
+{
     const cJSON *eps = cJSON_GetObjectItemCaseSensitive(root, "layer_norm_epsilon");
-    if (!is_unset(eps) && !(cJSON_IsNumber(eps) && eps->valuedouble == EPS))
+    TRY(check_text(root, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
+    if (!is_unset(eps) && !(cJSON_IsNumber(eps) && eps->valuedouble == GPT2_EPS))
         return FAIL(ST_BAD_DATA, "\"layer_norm_epsilon\" is %g, expected %g; use another model",
-                    cJSON_IsNumber(eps) ? eps->valuedouble : 0.0, EPS);
+                    cJSON_IsNumber(eps) ? eps->valuedouble : 0.0, GPT2_EPS);
     TRY(check_flag(root, "scale_attn_weights", true));
     TRY(check_flag(root, "scale_attn_by_inverse_layer_idx", false));
     TRY(check_flag(root, "add_cross_attention", false));
-    TRY(check_flag(root, "tie_word_embeddings", true));
-    return ST_OK;
+    return check_flag(root, "tie_word_embeddings", true);
 }
 
-static enum status read_dims(const cJSON *root, struct hf_config *out)
+static enum status check_heads(const struct hf_config *c, const char *embed_key,
+                               const char *heads_key)
 {
-    TRY(json_get_i64(root, "n_layer", 1, DIM_MAX, &out->layers));
-    TRY(json_get_i64(root, "n_head", 1, DIM_MAX, &out->heads));
-    TRY(json_get_i64(root, "n_embd", 1, DIM_MAX, &out->embed));
-    TRY(json_get_i64(root, "n_positions", 1, DIM_MAX, &out->context));
-    TRY(json_get_i64(root, "vocab_size", 1, DIM_MAX, &out->vocab));
-    if (out->embed % out->heads != 0)
-        return FAIL(ST_BAD_DATA, "\"n_embd\" %" PRId64 " is not divisible by \"n_head\" %" PRId64,
-                    out->embed, out->heads);
-    if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, "n_inner"))) {
-        int64_t inner;
-        TRY(json_get_i64(root, "n_inner", 1, (int64_t)DIM_MAX * 4, &inner));
-        if (inner != 4 * out->embed)
-            return FAIL(ST_BAD_DATA,
-                        "\"n_inner\" is %" PRId64 ", expected null or 4 × n_embd = %" PRId64
-                        "; use another model",
-                        inner, 4 * out->embed);
-    }
+    if (c->embed % c->heads == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA, "\"%s\" %" PRId64 " is not divisible by \"%s\" %" PRId64, embed_key,
+                c->embed, heads_key, c->heads);
+}
+
+static enum status read_gpt2_dims(const cJSON *root, struct hf_config *out)
+{
+    TRY(read_dim(root, "n_layer", 0, &out->layers));
+    TRY(read_dim(root, "n_head", 0, &out->heads));
+    TRY(read_dim(root, "n_embd", 0, &out->embed));
+    TRY(read_dim(root, "n_positions", 0, &out->context));
+    TRY(read_dim(root, "vocab_size", 0, &out->vocab));
+    TRY(check_heads(out, "n_embd", "n_head"));
+    out->ffn = 4 * out->embed;
+    if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, "n_inner")))
+        TRY(json_get_i64(root, "n_inner", 1, (int64_t)DIM_MAX * 4, &out->ffn));
+    if (out->ffn != 4 * out->embed)
+        return FAIL(ST_BAD_DATA,
+                    "\"n_inner\" is %" PRId64 ", expected null or 4 × n_embd = %" PRId64
+                    "; use another model",
+                    out->ffn, 4 * out->embed);
     return ST_OK;
 }
 
-static enum status read_task(const cJSON *root, struct hf_config *out)
+static enum status read_gpt2(const cJSON *root, struct hf_config *out)
+{
+    TRY(check_gpt2(root));
+    TRY(read_gpt2_dims(root, out));
+    out->kv_heads = out->heads;
+    out->head_dim = out->embed / out->heads;
+    out->norm_eps = GPT2_EPS;
+    out->is_tied = out->qkv_bias = out->out_bias = out->gelu_tanh = true;
+    return ST_OK;
+}
+
+/* ---- the others ---- */
+
+/* One model_type and the defaults of its class; kv_heads 0: as many as heads; head_dim 0:
+ * embed / heads. */
+static const struct kind {
+    const char *type;
+    enum hf_arch arch;
+    int64_t kv_heads, head_dim, context;
+    const char *model_class;
+} kind_list[] = {
+    {"gpt2", HF_ARCH_GPT2, 0, 0, 0, "GPT2LMHeadModel"},
+    {"llama", HF_ARCH_LLAMA, 0, 0, 2048, "LlamaForCausalLM"},
+    {"mistral", HF_ARCH_LLAMA, 8, 0, 131072, "MistralForCausalLM"},
+    {"qwen2", HF_ARCH_QWEN2, 32, 0, 32768, "Qwen2ForCausalLM"},
+    {"qwen3", HF_ARCH_QWEN3, 32, 128, 32768, "Qwen3ForCausalLM"},
+    {"gpt_neox", HF_ARCH_NEOX, 0, 0, 2048, "GPTNeoXForCausalLM"},
+};
+
+#define KINDS_N ((int)(sizeof(kind_list) / sizeof(kind_list[0])))
+
+/* kind_of — the first row of an architecture. */
+static const struct kind *kind_of(enum hf_arch arch)
+{
+    const struct kind *kind = kind_list;
+    while (kind->arch != arch)
+        kind++;
+    return kind;
+}
+
+static enum status find_kind(const cJSON *root, const struct kind **out)
+{
+    const char *type;
+    TRY(json_get_string(root, "model_type", &type));
+    for (int i = 0; i < KINDS_N; i++)
+        if (strcmp(type, kind_list[i].type) == 0) {
+            *out = &kind_list[i];
+            return ST_OK;
+        }
+    return FAIL(ST_BAD_DATA,
+                "\"model_type\" is \"%.40s\", expected gpt2, llama, mistral, qwen2, qwen3 or "
+                "gpt_neox; use such a model",
+                type);
+}
+
+/* read_kv_heads — missing: the class's default; null: as many as heads. */
+static enum status read_kv_heads(const cJSON *root, const struct kind *kind, struct hf_config *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "num_key_value_heads");
+    out->kv_heads = item || kind->kv_heads == 0 ? out->heads : kind->kv_heads;
+    if (kind->arch != HF_ARCH_NEOX)
+        TRY(read_dim(root, "num_key_value_heads", out->kv_heads, &out->kv_heads));
+    if (out->heads % out->kv_heads != 0)
+        return FAIL(ST_BAD_DATA,
+                    "\"num_attention_heads\" %" PRId64
+                    " is not divisible by \"num_key_value_heads\" %" PRId64,
+                    out->heads, out->kv_heads);
+    return ST_OK;
+}
+
+static enum status read_head_dim(const cJSON *root, const struct kind *kind, struct hf_config *out)
+{
+    bool is_given = !is_unset(cJSON_GetObjectItemCaseSensitive(root, "head_dim"));
+    if (kind->arch == HF_ARCH_NEOX || (!is_given && kind->head_dim == 0)) {
+        TRY(check_heads(out, "hidden_size", "num_attention_heads"));
+        out->head_dim = out->embed / out->heads;
+        return ST_OK;
+    }
+    return read_dim(root, "head_dim", kind->head_dim, &out->head_dim);
+}
+
+static enum status read_dims(const cJSON *root, const struct kind *kind, struct hf_config *out)
+{
+    TRY(read_dim(root, "num_hidden_layers", 0, &out->layers));
+    TRY(read_dim(root, "num_attention_heads", 0, &out->heads));
+    TRY(read_dim(root, "hidden_size", 0, &out->embed));
+    TRY(read_dim(root, "intermediate_size", 0, &out->ffn));
+    TRY(read_dim(root, "vocab_size", 0, &out->vocab));
+    TRY(read_dim(root, "max_position_embeddings", kind->context, &out->context));
+    TRY(read_kv_heads(root, kind, out));
+    return read_head_dim(root, kind, out);
+}
+
+static enum status read_eps(const cJSON *root, struct hf_config *out)
+{
+    bool is_neox = out->arch == HF_ARCH_NEOX;
+    const char *key = is_neox ? "layer_norm_eps" : "rms_norm_eps";
+    out->norm_eps = is_neox ? NEOX_EPS_USUAL : EPS_USUAL;
+    if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, key)))
+        TRY(json_get_f64(root, key, &out->norm_eps));
+    if (!(out->norm_eps > 0 && out->norm_eps < 1))
+        return FAIL(ST_BAD_DATA, "\"%s\" is %g, expected a number between 0 and 1", key,
+                    out->norm_eps);
+    return ST_OK;
+}
+
+/* has_window_layers — do some layers of a Qwen with use_sliding_window see the window alone? */
+static bool has_window_layers(const cJSON *root, const struct hf_config *config)
+{
+    const cJSON *types = cJSON_GetObjectItemCaseSensitive(root, "layer_types"),
+                *first = cJSON_GetObjectItemCaseSensitive(root, "max_window_layers");
+    for (const cJSON *item = is_unset(types) ? NULL : types->child; item; item = item->next)
+        if (cJSON_IsString(item) && strcmp(item->valuestring, "full_attention") != 0)
+            return true;
+    double from = cJSON_IsNumber(first) ? first->valuedouble : WINDOW_LAYERS_USUAL;
+    return is_unset(types) && (double)config->layers > from;
+}
+
+/* check_window — attention in a window is not computed; one as long as the context changes
+ * nothing. Mistral has one unless its file says null; Llama has none. */
+static enum status check_window(const cJSON *root, const struct kind *kind,
+                                const struct hf_config *config)
+{
+    bool is_used = strcmp(kind->type, "mistral") == 0;
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "sliding_window");
+    if (kind->arch == HF_ARCH_QWEN2 || kind->arch == HF_ARCH_QWEN3) {
+        TRY(read_bool(root, "use_sliding_window", false, &is_used));
+        is_used = is_used && has_window_layers(root, config);
+    }
+    if (!is_used || cJSON_IsNull(item))
+        return ST_OK;
+    int64_t window = WINDOW_USUAL;
+    if (item)
+        TRY(json_get_i64(root, "sliding_window", 1, INT32_MAX, &window));
+    if (window >= config->context)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "\"sliding_window\" %" PRId64 " is shorter than the context of %" PRId64
+                ", which is not computed; lower \"max_position_embeddings\" to it, where shorter "
+                "texts are enough",
+                window, config->context);
+}
+
+/* read_biases — those of the architecture; other combinations are not computed. */
+static enum status read_biases(const cJSON *root, struct hf_config *out)
+{
+    bool is_neox = out->arch == HF_ARCH_NEOX;
+    out->qkv_bias = is_neox || out->arch == HF_ARCH_QWEN2;
+    out->out_bias = is_neox;
+    if (out->arch != HF_ARCH_QWEN2)
+        TRY(check_flag(root, "attention_bias", is_neox));
+    return is_neox ? ST_OK : check_flag(root, "mlp_bias", false);
+}
+
+/* read_activation — of GPT-NeoX: the exact GELU, or that by tanh under any of its names. */
+static enum status read_activation(const cJSON *root, struct hf_config *out)
+{
+    static const char *const by_tanh[] = {"gelu_fast", "gelu_new", "gelu_pytorch_tanh"};
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "hidden_act");
+    if (out->arch != HF_ARCH_NEOX)
+        return check_text(root, "hidden_act", "silu", "swish");
+    for (size_t i = 0; cJSON_IsString(item) && i < sizeof(by_tanh) / sizeof(by_tanh[0]); i++)
+        out->gelu_tanh = out->gelu_tanh || strcmp(item->valuestring, by_tanh[i]) == 0;
+    return out->gelu_tanh ? ST_OK : check_text(root, "hidden_act", "gelu", "gelu");
+}
+
+static enum status read_rotary(const cJSON *root, const struct kind *kind, struct hf_config *out)
+{
+    bool is_neox = out->arch == HF_ARCH_NEOX;
+    TRY(read_dims(root, kind, out));
+    TRY(read_activation(root, out));
+    TRY(read_eps(root, out));
+    TRY(read_bool(root, "tie_word_embeddings", false, &out->is_tied));
+    if (is_neox)
+        TRY(read_bool(root, "use_parallel_residual", true, &out->parallel_residual));
+    TRY(read_biases(root, out));
+    TRY(check_window(root, kind, out));
+    return hf_rope_read(root, out);
+}
+
+/* ---- all ---- */
+
+static enum status read_task(const cJSON *root, const struct kind *kind, struct hf_config *out)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "architectures");
     if (is_unset(list))
@@ -84,18 +295,48 @@ static enum status read_task(const cJSON *root, struct hf_config *out)
     if (!cJSON_IsArray(list))
         return FAIL(ST_BAD_DATA, "\"architectures\" is not an array");
     for (const cJSON *item = list->child; item; item = item->next)
-        if (cJSON_IsString(item) && strcmp(item->valuestring, "GPT2ForQuestionAnswering") == 0)
+        if (cJSON_IsString(item) && text_ends(item->valuestring, "ForQuestionAnswering"))
             out->is_qa = true;
+    if (out->is_qa && kind->arch != HF_ARCH_GPT2)
+        return FAIL(ST_BAD_DATA,
+                    "\"architectures\" names a head for questions on a %s, which is not computed; "
+                    "use its language model, or a GPT-2",
+                    kind->type);
     return ST_OK;
+}
+
+/* read_mark — a token's number, the first of a list; -1: none, or one beyond the vocabulary. */
+static int64_t read_mark(const cJSON *root, const char *key, int64_t vocab)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
+    if (cJSON_IsArray(item))
+        item = item->child;
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < (double)vocab))
+        return -1;
+    return (int64_t)item->valuedouble;
+}
+
+/* check_whole — the weights are plain numbers. */
+static enum status check_whole(const cJSON *root)
+{
+    if (is_unset(cJSON_GetObjectItemCaseSensitive(root, "quantization_config")))
+        return ST_OK;
+    return FAIL(ST_BAD_DATA, "\"quantization_config\" says that the weights are quantized; use the "
+                             "model with F32, F16 or BF16 weights");
 }
 
 static enum status read_fields(const cJSON *root, struct hf_config *out)
 {
+    const struct kind *kind = kind_list;
     if (!cJSON_IsObject(root))
         return FAIL(ST_BAD_DATA, "it is not a JSON object");
-    TRY(check_kind(root));
-    TRY(read_dims(root, out));
-    TRY(read_task(root, out));
+    TRY(find_kind(root, &kind));
+    out->arch = kind->arch;
+    TRY(check_whole(root));
+    TRY(kind->arch == HF_ARCH_GPT2 ? read_gpt2(root, out) : read_rotary(root, kind, out));
+    TRY(read_task(root, kind, out));
+    out->bos = read_mark(root, "bos_token_id", out->vocab);
+    out->eos = read_mark(root, "eos_token_id", out->vocab);
     return ST_OK;
 }
 
@@ -112,69 +353,135 @@ enum status hf_config_parse(const char *bytes, size_t n, const char *what, struc
     return ST_OK;
 }
 
+const char *hf_config_class(const struct hf_config *config)
+{
+    return config->is_qa ? "GPT2ForQuestionAnswering" : kind_of(config->arch)->model_class;
+}
+
+/* ---- writing ---- */
+
 /* add_share — a number that reads back as a float: "0.0", not "0". */
 static void add_share(struct text *out, const char *key, double value)
 {
-    char digits[40];
-    text_format(digits, sizeof(digits), "%.15g", value);
-    text_add(out, "  \"%s\": %s%s,\n", key, digits, strpbrk(digits, ".e") ? "" : ".0");
+    text_add(out, "  ");
+    hf_rope_add_number(out, key, value);
+    text_add(out, ",\n");
 }
 
-/* add_mark — the token that begins and ends a text; in another vocabulary it is unknown. */
-static void add_mark(struct text *out, const char *key, int64_t vocab)
+/* add_mark — one that is not known is left out. transformers gives GPT-2 50256 then, which lies
+ * beyond a small vocabulary: there is none. */
+static void add_mark(const struct hf_config *config, const char *key, int64_t token,
+                     struct text *out)
 {
-    if (vocab > END_OF_TEXT)
-        text_add(out, "  \"%s\": %d,\n", key, END_OF_TEXT);
-    else
+    if (token >= 0)
+        text_add(out, "  \"%s\": %" PRId64 ",\n", key, token);
+    else if (config->arch == HF_ARCH_GPT2)
         text_add(out, "  \"%s\": null,\n", key);
+}
+
+static void add_dim(struct text *out, const char *key, int64_t value)
+{
+    text_add(out, "  \"%s\": %" PRId64 ",\n", key, value);
+}
+
+static void add_flag(struct text *out, const char *key, bool value)
+{
+    text_add(out, "  \"%s\": %s,\n", key, value ? "true" : "false");
+}
+
+/* begin — what all documents begin with. */
+static void begin(const struct hf_config *config, struct text *out)
+{
+    text_add(out, "{\n  \"architectures\": [\n    \"%s\"\n  ],\n  \"model_type\": \"%s\",\n",
+             hf_config_class(config), kind_of(config->arch)->type);
+    add_mark(config, "bos_token_id", config->bos, out);
+    add_mark(config, "eos_token_id", config->eos, out);
+}
+
+static void write_gpt2(const struct hf_config *config, double dropout, struct text *out)
+{
+    text_add(out, "  \"activation_function\": \"gelu_new\",\n  \"add_cross_attention\": false,\n");
+    add_share(out, "attn_pdrop", dropout);
+    add_share(out, "embd_pdrop", dropout);
+    text_add(out, "  \"initializer_range\": 0.02,\n  \"layer_norm_epsilon\": 1e-05,\n");
+    add_dim(out, "n_ctx", config->context);
+    add_dim(out, "n_embd", config->embed);
+    add_dim(out, "n_head", config->heads);
+    text_add(out, "  \"n_inner\": null,\n");
+    add_dim(out, "n_layer", config->layers);
+    add_dim(out, "n_positions", config->context);
+    text_add(out, "  \"pad_token_id\": null,\n  \"reorder_and_upcast_attn\": false,\n");
+    add_share(out, "resid_pdrop", dropout);
+    text_add(out, "  \"scale_attn_by_inverse_layer_idx\": false,\n  \"scale_attn_weights\": true,\n"
+                  "  \"summary_activation\": null,\n  \"summary_first_dropout\": 0.1,\n"
+                  "  \"summary_proj_to_labels\": true,\n  \"summary_type\": \"cls_index\",\n"
+                  "  \"summary_use_proj\": true,\n");
+}
+
+/* write_family — what differs between the architectures with rotary positions. */
+static void write_family(const struct hf_config *config, double dropout, struct text *out)
+{
+    if (config->arch == HF_ARCH_NEOX) {
+        text_add(out, "  \"attention_bias\": true,\n  \"hidden_act\": \"%s\",\n",
+                 config->gelu_tanh ? "gelu_fast" : "gelu");
+        add_share(out, "hidden_dropout", dropout);
+        add_share(out, "layer_norm_eps", config->norm_eps);
+        add_flag(out, "use_parallel_residual", config->parallel_residual);
+        return;
+    }
+    text_add(out, "  \"hidden_act\": \"silu\",\n");
+    add_dim(out, "head_dim", config->head_dim);
+    add_dim(out, "num_key_value_heads", config->kv_heads);
+    add_share(out, "rms_norm_eps", config->norm_eps);
+    if (config->arch != HF_ARCH_QWEN2)
+        add_flag(out, "attention_bias", false);
+    if (config->arch == HF_ARCH_LLAMA)
+        add_flag(out, "mlp_bias", false);
+    else
+        add_flag(out, "use_sliding_window", false);
+}
+
+static void write_rotary(const struct hf_config *config, double dropout, struct text *out)
+{
+    add_share(out, "attention_dropout", dropout);
+    add_dim(out, "hidden_size", config->embed);
+    text_add(out, "  \"initializer_range\": 0.02,\n");
+    add_dim(out, "intermediate_size", config->ffn);
+    add_dim(out, "max_position_embeddings", config->context);
+    add_dim(out, "num_attention_heads", config->heads);
+    add_dim(out, "num_hidden_layers", config->layers);
+    text_add(out, "  \"pad_token_id\": null,\n");
+    write_family(config, dropout, out);
+    hf_rope_write(config, out);
 }
 
 void hf_config_write(const struct hf_config *config, double dropout, struct text *out)
 {
-    text_add(out,
-             "{\n  \"activation_function\": \"gelu_new\",\n  \"add_cross_attention\": false,\n  "
-             "\"architectures\": [\n    \"%s\"\n  ],\n",
-             hf_config_class(config));
-    add_share(out, "attn_pdrop", dropout);
-    add_mark(out, "bos_token_id", config->vocab);
-    add_share(out, "embd_pdrop", dropout);
-    add_mark(out, "eos_token_id", config->vocab);
-    text_add(out,
-             "  \"initializer_range\": 0.02,\n  \"layer_norm_epsilon\": 1e-05,\n  \"model_type\": "
-             "\"gpt2\",\n"
-             "  \"n_ctx\": %" PRId64 ",\n  \"n_embd\": %" PRId64 ",\n  \"n_head\": %" PRId64
-             ",\n  \"n_inner\": null,\n  \"n_layer\": %" PRId64 ",\n  \"n_positions\": %" PRId64
-             ",\n  \"pad_token_id\": null,\n  \"reorder_and_upcast_attn\": false,\n",
-             config->context, config->embed, config->heads, config->layers, config->context);
-    add_share(out, "resid_pdrop", dropout);
-    text_add(out,
-             "  \"scale_attn_by_inverse_layer_idx\": false,\n  \"scale_attn_weights\": true,\n"
-             "  \"summary_activation\": null,\n  \"summary_first_dropout\": 0.1,\n"
-             "  \"summary_proj_to_labels\": true,\n  \"summary_type\": \"cls_index\",\n"
-             "  \"summary_use_proj\": true,\n  \"tie_word_embeddings\": true,\n"
-             "  \"torch_dtype\": \"float32\",\n  \"use_cache\": true,\n  \"vocab_size\": %" PRId64
-             "\n}\n",
-             config->vocab);
+    begin(config, out);
+    if (config->arch == HF_ARCH_GPT2)
+        write_gpt2(config, dropout, out);
+    else
+        write_rotary(config, dropout, out);
+    add_flag(out, "tie_word_embeddings", config->is_tied);
+    text_add(out, "  \"torch_dtype\": \"float32\",\n");
+    add_flag(out, "use_cache", true);
+    text_add(out, "  \"vocab_size\": %" PRId64 "\n}\n", config->vocab);
 }
 
 void hf_config_write_generation(const struct hf_config *config, struct text *out)
 {
     text_add(out, "{\n  \"_from_model_config\": true");
-    if (config->vocab > END_OF_TEXT)
-        text_add(out, ",\n  \"bos_token_id\": %d,\n  \"eos_token_id\": %d", END_OF_TEXT,
-                 END_OF_TEXT);
+    if (config->bos >= 0)
+        text_add(out, ",\n  \"bos_token_id\": %" PRId64, config->bos);
+    if (config->eos >= 0)
+        text_add(out, ",\n  \"eos_token_id\": %" PRId64, config->eos);
     text_add(out, "\n}\n");
-}
-
-const char *hf_config_class(const struct hf_config *config)
-{
-    return config->is_qa ? "GPT2ForQuestionAnswering" : "GPT2LMHeadModel";
 }
 
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* Any bytes are refused, or give dimensions in range that read back from what is written. */
+/* Any bytes are refused, or give a model that reads back from what is written. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
@@ -182,13 +489,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct text text = {.data = NULL};
     if (hf_config_parse((const char *)bytes, n, "fuzz", &config) != ST_OK)
         return 0;
-    ASSERT(config.layers >= 1 && config.heads >= 1 && config.embed % config.heads == 0 &&
-           config.embed <= DIM_MAX);
+    ASSERT(config.layers >= 1 && config.heads >= 1 && config.kv_heads >= 1 &&
+           config.heads % config.kv_heads == 0 && config.head_dim >= 1 && config.embed <= DIM_MAX &&
+           config.ffn >= 1 && config.norm_eps > 0);
+    ASSERT((config.arch == HF_ARCH_GPT2) == (config.rope.theta == 0));
     hf_config_write(&config, 0.1, &text);
-    ASSERT(hf_config_parse(text.data, text.len, "written", &again) == ST_OK);
-    ASSERT(again.layers == config.layers && again.heads == config.heads &&
-           again.embed == config.embed && again.context == config.context &&
-           again.vocab == config.vocab && again.is_qa == config.is_qa);
+    ASSERTF(hf_config_parse(text.data, text.len, "written", &again) == ST_OK, "%s", text.data);
+    ASSERT(
+        again.arch == config.arch && again.layers == config.layers && again.heads == config.heads &&
+        again.kv_heads == config.kv_heads && again.head_dim == config.head_dim &&
+        again.embed == config.embed && again.ffn == config.ffn && again.context == config.context &&
+        again.vocab == config.vocab && again.is_qa == config.is_qa &&
+        again.is_tied == config.is_tied && again.norm_eps == config.norm_eps &&
+        again.parallel_residual == config.parallel_residual &&
+        again.gelu_tanh == config.gelu_tanh && again.bos == config.bos && again.eos == config.eos);
+    ASSERT(memcmp(&again.rope.theta, &config.rope.theta,
+                  sizeof(again.rope) - offsetof(struct hf_rope, theta)) == 0 &&
+           again.rope.kind == config.rope.kind);
     text_free(&text);
     return 0;
 }

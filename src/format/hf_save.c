@@ -17,7 +17,10 @@
 
 #define WEIGHTS "model.safetensors"
 #define METADATA "{\"format\":\"pt\"}" /* transformers requires it */
-#define SLACK_BYTES (64 << 10)         /* the folder and the file system's own blocks */
+#define INDEX_BYTES_MAX (16 << 20)
+#define INDEX WEIGHTS ".index.json"
+#define INDEX_ROW_BYTES 1024   /* of a tensor in headers and index, at most about */
+#define SLACK_BYTES (64 << 10) /* the folder and the file system's own blocks */
 
 /* One folder under way. */
 struct job {
@@ -25,6 +28,7 @@ struct job {
     int sources_n;
     const struct hf_save_file *file;
     int files_n;
+    int64_t part_bytes;
     char target[FILE_PATH_MAX], temp[FILE_PATH_MAX], parent[FILE_PATH_MAX];
 };
 
@@ -87,7 +91,7 @@ static enum status check_space(const struct job *job)
 {
     int64_t need_bytes, free_bytes = file_space_bytes(job->parent);
     TRY(safetensors_bytes(job->source, job->sources_n, METADATA, &need_bytes));
-    need_bytes += SLACK_BYTES;
+    need_bytes += SLACK_BYTES + (int64_t)job->sources_n * INDEX_ROW_BYTES;
     for (int i = 0; i < job->files_n; i++)
         need_bytes += (int64_t)job->file[i].bytes;
     if (free_bytes >= 0 && free_bytes < need_bytes)
@@ -148,13 +152,97 @@ static void sweep(const struct job *job)
     closedir(dir);
 }
 
-static enum status write_files(const struct job *job)
+static int64_t source_bytes(const struct safetensors_source *source)
+{
+    int64_t bytes = (int64_t)dtype_bytes(source->dtype);
+    for (int i = 0; i < source->dims_n; i++)
+        bytes *= source->dim[i];
+    return bytes;
+}
+
+/* part_end — the tensors [first, end) fit into one file; *bytes: theirs. */
+static int part_end(const struct job *job, int first, int64_t *bytes)
+{
+    int end = first;
+    *bytes = 0;
+    for (; end < job->sources_n; end++) {
+        int64_t more = source_bytes(&job->source[end]);
+        if (end > first && *bytes + more > job->part_bytes)
+            break;
+        *bytes += more;
+    }
+    return end;
+}
+
+static int count_parts(const struct job *job)
+{
+    int n = 0;
+    int64_t bytes;
+    for (int first = 0; first < job->sources_n; first = part_end(job, first, &bytes))
+        n++;
+    return n;
+}
+
+static enum status write_weights(const struct job *job, const char *name, int first, int end)
 {
     char path[FILE_PATH_MAX];
     uint64_t hash;
     int64_t bytes;
-    TRY(file_join(path, sizeof(path), job->temp, WEIGHTS));
-    TRY(safetensors_write(path, job->source, job->sources_n, METADATA, NULL, &hash, &bytes));
+    TRY(file_join(path, sizeof(path), job->temp, name));
+    return safetensors_write(path, job->source + first, end - first, METADATA, NULL, &hash, &bytes);
+}
+
+/* add_listed — tensors [first, end) lie in the file. Names need no escapes: they are ours. */
+static void add_listed(const struct job *job, struct text *index, const char *name, int first,
+                       int end)
+{
+    for (int i = first; i < end; i++)
+        text_add(index, "%s\n    \"%s\": \"%s\"", i > 0 ? "," : "", job->source[i].name, name);
+}
+
+/* write_parts — the files, and what the index lists. */
+static enum status write_parts(const struct job *job, int parts_n, struct text *index)
+{
+    char name[64];
+    int64_t bytes, total = 0;
+    for (int i = 0; i < job->sources_n; i++)
+        total += source_bytes(&job->source[i]);
+    text_add(index,
+             "{\n  \"metadata\": {\n    \"total_size\": %" PRId64 "\n  },\n  \"weight_map\": {",
+             total);
+    for (int first = 0, end, part = 1; first < job->sources_n; first = end, part++) {
+        end = part_end(job, first, &bytes);
+        text_format(name, sizeof(name), "model-%05d-of-%05d.safetensors", part, parts_n);
+        TRY(write_weights(job, name, first, end));
+        add_listed(job, index, name, first, end);
+    }
+    text_add(index, "\n  }\n}\n");
+    return index->overflow
+               ? FAIL(ST_RETRY, "out of memory: the index of %d tensors", job->sources_n)
+               : ST_OK;
+}
+
+static enum status write_several(const struct job *job, int parts_n)
+{
+    char path[FILE_PATH_MAX];
+    struct text index = {.limit = INDEX_BYTES_MAX};
+    enum status st = write_parts(job, parts_n, &index);
+    if (st == ST_OK)
+        st = file_join(path, sizeof(path), job->temp, INDEX);
+    if (st == ST_OK)
+        st = file_replace(path, index.data, index.len);
+    text_free(&index);
+    return st;
+}
+
+static enum status write_files(const struct job *job)
+{
+    char path[FILE_PATH_MAX];
+    int parts_n = count_parts(job);
+    if (parts_n > 1)
+        TRY(write_several(job, parts_n));
+    else
+        TRY(write_weights(job, WEIGHTS, 0, job->sources_n));
     for (int i = 0; i < job->files_n; i++) {
         TRY(file_join(path, sizeof(path), job->temp, job->file[i].name));
         /* syncs the file and its folder */
@@ -173,9 +261,13 @@ static enum status commit(const struct job *job)
 }
 
 enum status hf_save(const char *to, const struct safetensors_source *source, int sources_n,
-                    const struct hf_save_file *file, int files_n)
+                    const struct hf_save_file *file, int files_n, int64_t part_bytes)
 {
-    struct job job = {.source = source, .sources_n = sources_n, .file = file, .files_n = files_n};
+    struct job job = {.source = source,
+                      .sources_n = sources_n,
+                      .file = file,
+                      .files_n = files_n,
+                      .part_bytes = part_bytes};
     enum status st;
     TRY(name_paths(&job, to));
     TRY(check_target(job.target));

@@ -15,12 +15,14 @@
 #include "data/bpe.h"
 #include "data/bpe_write.h"
 #include "format/hf_config.h"
+#include "format/hf_names.h"
 #include "format/hf_save.h"
 #include "node/command.h"
 #include "node/memory_check.h"
 #include "train/weights.h"
 
 #define FILES_MAX 7
+#define END_OF_TEXT 50256 /* GPT-2's end-of-text token, if the vocabulary has it */
 #define DROPOUT_USUAL 0.1 /* GPT-2's own, for a model that was imported and not trained here */
 
 /* One folder to be made. */
@@ -40,6 +42,7 @@ struct export
  * stands outside "transformer". */
 static enum status list_sources(struct export *ex)
 {
+    const struct hf_names *names = hf_names_of(HF_ARCH_GPT2);
     size_t n = (size_t)ex->table.params_n;
     ex->source = calloc(n, sizeof *ex->source);
     ex->name = calloc(n, sizeof *ex->name);
@@ -50,8 +53,8 @@ static enum status list_sources(struct export *ex)
         const struct safetensors_entry *entry;
         TRY(ckpt_tensor(ex->ckpt, "model", p->name, p->dims_n, p->dim, &entry));
         TRY(weights_check_finite(ckpt_path(ex->ckpt), entry));
-        text_format(ex->name[i], sizeof ex->name[i], "%s%s",
-                    text_starts(p->name, "qa_outputs.") ? "" : "transformer.", p->name);
+        bool fits = hf_names_full(names, p->name, ex->name[i], sizeof ex->name[i]);
+        ASSERTF(fits, "%s", p->name);
         ex->source[i] = (struct safetensors_source){.name = ex->name[i],
                                                     .dtype = entry->dtype,
                                                     .dims_n = p->dims_n,
@@ -89,7 +92,12 @@ static double dropout_of(const struct ckpt *ckpt)
 static void write_config(struct export *ex)
 {
     const struct model_dims *dims = &ex->dims;
-    const struct hf_config config = {.layers = dims->layers,
+    const int64_t mark = dims->vocab > END_OF_TEXT ? END_OF_TEXT : -1;
+    const struct hf_config config = {.arch = HF_ARCH_GPT2,
+                                     .is_tied = true,
+                                     .bos = mark,
+                                     .eos = mark,
+                                     .layers = dims->layers,
                                      .heads = dims->heads,
                                      .embed = dims->embed,
                                      .context = dims->context,
@@ -142,7 +150,7 @@ static enum status run(struct export *ex, const char *from, const char *to)
     write_config(ex);
     TRY(write_tokenizer(ex));
     TRY(check_texts(ex));
-    TRY(hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n));
+    TRY(hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n, HF_SAVE_PART_BYTES));
     log_console("%s  %s  %s parameters  from %s", to,
                 ex->dims.task == MODEL_TASK_QA ? "GPT2ForQuestionAnswering" : "GPT2LMHeadModel",
                 text_format_count(count, sizeof count, (double)ex->table.parameters),

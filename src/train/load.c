@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/text.h"
+#include "format/hf_config.h"
 
 #define BUFFER_ELEMS ((int64_t)1 << 18)
 
@@ -152,6 +153,9 @@ enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_
 {
     struct hf_config c;
     TRY(hf_read_config(dir, &c));
+    if (c.arch != HF_ARCH_GPT2)
+        return FAIL(ST_BAD_SETTING, "%s holds a %s; this program computes GPT-2 alone", dir,
+                    hf_config_class(&c));
     struct model_dims dims = {.task = task,
                               .layers = c.layers,
                               .heads = c.heads,

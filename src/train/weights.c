@@ -72,13 +72,19 @@ enum status weights_check_finite(const char *path, const struct safetensors_entr
                 path, bad_n, entry->elems, entry->name, first);
 }
 
-/* check_layers — a folder that holds more layers than its config.json is not the model it claims to
+/* load_folder — a folder that holds more layers than its config.json is not the model it claims to
  * be. */
-static enum status check_layers(const char *path, const struct hf_model *hf)
+static enum status load_folder(const char *path, const struct load_target *to)
 {
     struct hf_config config;
+    struct hf_model *hf;
     TRY(hf_read_config(path, &config));
-    return hf_check_layers(hf, config.layers);
+    TRY(hf_open(path, &config, &hf));
+    enum status st = hf_check_layers(hf, config.layers);
+    if (st == ST_OK)
+        st = load_hf(to, hf);
+    hf_close(hf);
+    return st;
 }
 
 static enum status load_llmc_file(const char *path, const struct load_target *to)
@@ -184,15 +190,9 @@ enum status weights_dims(const char *path, struct model_dims *out)
 
 enum status weights_load(const char *path, const struct load_target *to)
 {
-    struct hf_model *hf;
     if (llmc_is_file(path))
         return load_llmc_file(path, to);
     if (weights_are_ckpt(path))
         return load_ckpt_at(path, to);
-    TRY(hf_open(path, &hf));
-    enum status st = check_layers(path, hf);
-    if (st == ST_OK)
-        st = load_hf(to, hf);
-    hf_close(hf);
-    return st;
+    return load_folder(path, to);
 }

@@ -10,6 +10,7 @@
 #include "format/hf.h"
 
 static char dir[FILE_PATH_MAX];
+static const struct hf_config gpt2 = {.arch = HF_ARCH_GPT2, .is_tied = true};
 
 static int setup(void **state)
 {
@@ -63,7 +64,7 @@ static void test_golden(void **state)
         assert_int_equal(config.context, 48);
         assert_int_equal(config.vocab, 311);
         assert_int_equal(config.is_qa, qa);
-        assert_int_equal(hf_open(from, &hf), ST_OK);
+        assert_int_equal(hf_open(from, &gpt2, &hf), ST_OK);
         assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){311, 64}, &entry), ST_OK);
         assert_string_equal(entry->name, "transformer.wte.weight");
         assert_int_equal(hf_tensor(hf, "h.2.attn.c_attn.weight", 2, (int64_t[]){64, 192}, &entry),
@@ -95,31 +96,95 @@ static void test_weights(void **state)
     struct hf_model *hf = NULL;
     const struct safetensors_entry *entry;
     write_weights(source, 4);
-    assert_int_equal(hf_open(dir, &hf), ST_OK);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
     assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){2, 2}, &entry), ST_OK);
     assert_int_equal(hf_tensor(hf, "score.weight", 1, (int64_t[]){1}, &entry), ST_BAD_DATA);
     assert_says("dtype F64");
     hf_close(hf);
     untied[1].data = other;
     write_weights(untied, 2);
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("lm_head.weight differs");
+}
+
+/* The other architectures: prefix, head and buffers; a tied head may stand for the embedding, one
+ * of its own may not. */
+static void test_architectures(void **state)
+{
+    (void)state;
+    static const float a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8};
+    const struct safetensors_source llama[] = {
+        {"model.embed_tokens.weight", DTYPE_BF16, 2, {2, 2}, a},
+        {"model.layers.1.self_attn.rotary_emb.inv_freq", DTYPE_F32, 1, {4}, a},
+        {"model.layers.1.mlp.up_proj.weight", DTYPE_F16, 2, {1, 4}, a},
+        {"lm_head.weight", DTYPE_F32, 2, {2, 2}, b},
+    };
+    struct hf_config config = {.arch = HF_ARCH_LLAMA};
+    struct hf_model *hf = NULL;
+    const struct safetensors_entry *entry;
+    write_weights(llama, 4);
+    assert_int_equal(hf_open(dir, &config, &hf), ST_OK);
+    assert_int_equal(hf_tensor(hf, "embed_tokens.weight", 2, (int64_t[]){2, 2}, &entry), ST_OK);
+    assert_int_equal(hf_tensor(hf, "layers.1.mlp.up_proj.weight", 2, (int64_t[]){1, 4}, &entry),
+                     ST_OK);
+    assert_int_equal(hf_tensor(hf, "lm_head.weight", 2, (int64_t[]){2, 2}, &entry), ST_OK);
+    assert_string_equal(entry->name, "lm_head.weight");
+    assert_int_equal(hf_check_layers(hf, 2), ST_OK);
+    assert_int_equal(hf_check_layers(hf, 1), ST_BAD_DATA);
+    assert_says("num_hidden_layers 1");
+    hf_close(hf);
+    config.is_tied = true;
+    assert_int_equal(hf_open(dir, &config, &hf), ST_BAD_DATA);
+    assert_says("tie_word_embeddings");
+    config.is_tied = false;
+    write_weights(llama, 3);
+    assert_int_equal(hf_open(dir, &config, &hf), ST_OK);
+    assert_int_equal(hf_tensor(hf, "lm_head.weight", 2, (int64_t[]){2, 2}, &entry), ST_BAD_DATA);
+    assert_says("is it a whole Llama?");
+    hf_close(hf);
+}
+
+/* GPT-NeoX's head has two names. */
+static void test_neox_head(void **state)
+{
+    (void)state;
+    static const float a[4] = {1, 2, 3, 4};
+    struct safetensors_source source[] = {
+        {"gpt_neox.embed_in.weight", DTYPE_F32, 2, {2, 2}, a},
+        {"embed_out.weight", DTYPE_F32, 2, {2, 2}, a},
+        {"gpt_neox.layers.0.attention.masked_bias", DTYPE_F32, 0, {0}, a},
+        {"lm_head.weight", DTYPE_F32, 2, {2, 2}, a},
+    };
+    const struct hf_config config = {.arch = HF_ARCH_NEOX};
+    struct hf_model *hf = NULL;
+    const struct safetensors_entry *entry;
+    for (int i = 0; i < 2; i++) {
+        write_weights(source, 3);
+        assert_int_equal(hf_open(dir, &config, &hf), ST_OK);
+        assert_int_equal(hf_tensor(hf, "embed_out.weight", 2, (int64_t[]){2, 2}, &entry), ST_OK);
+        hf_close(hf);
+        source[1].name = "lm_head.weight";
+    }
+    source[1].name = "embed_out.weight";
+    write_weights(source, 4);
+    assert_int_equal(hf_open(dir, &config, &hf), ST_BAD_DATA);
+    assert_says("two tensors stand for embed_out.weight");
 }
 
 static void test_other_weights(void **state)
 {
     (void)state;
     struct hf_model *hf = NULL;
-    assert_int_equal(hf_open(dir, &hf), ST_NO_INPUT);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_NO_INPUT);
     assert_says("no model.safetensors");
     write_text("pytorch_model.bin", "x");
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("safe_serialization");
     write_text("model.safetensors.index.json", "{}");
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("weight_map");
     write_text("model.safetensors", "");
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("0 bytes");
 }
 
@@ -135,10 +200,10 @@ static void test_spellings(void **state)
     struct hf_model *hf = NULL;
     const struct safetensors_entry *entry;
     write_weights(twice, 2);
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("two tensors stand for wte.weight");
     write_weights(head, 2);
-    assert_int_equal(hf_open(dir, &hf), ST_OK);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
     assert_true(hf_has(hf, "wte.weight") && hf_has(hf, "ln_f.bias"));
     assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){2, 2}, &entry), ST_OK);
     assert_string_equal(entry->name, "lm_head.weight");
@@ -185,7 +250,7 @@ static void test_shards(void **state)
         write_file(ONE, &shard_source[0], 1);
         write_file(TWO, &shard_source[1], 1);
         write_text(INDEX, index_list[i].index);
-        enum status st = hf_open(dir, &hf);
+        enum status st = hf_open(dir, &gpt2, &hf);
         /* a file that is not listed is not opened: what is missing shows on access */
         if (i == 5) {
             assert_int_equal(st, ST_OK);
@@ -217,15 +282,15 @@ static void test_shards_extra(void **state)
     write_file(ONE, &shard_source[0], 1);
     write_file(TWO, &shard_source[1], 2);
     write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO)));
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("does not list tensor transformer.h.0.attn.bias");
     write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO) ",\"transformer.h.0.attn.bias\":\"" TWO "\""));
-    assert_int_equal(hf_open(dir, &hf), ST_OK);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
     hf_close(hf);
     write_file(ONE, &shard_source[0], 2);
     write_file(TWO, &shard_source[1], 1);
     write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO)));
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("two tensors stand for ln_f.bias");
     char bytes[128] = "        {\"a\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]}}";
     bytes[0] = (char)(strlen(bytes) - 8);
@@ -235,11 +300,11 @@ static void test_shards_extra(void **state)
     assert_int_equal(file_join(path, sizeof(path), dir, ONE), ST_OK);
     assert_int_equal(file_replace(path, bytes, n), ST_OK);
     write_text(INDEX, MAP("\"a\":\"" ONE "\"," LNF(TWO)));
-    assert_int_equal(hf_open(dir, &hf), ST_OK);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
     assert_false(hf_has(hf, "a"));
     hf_close(hf);
     write_text("model.safetensors", ""); /* one file takes precedence over an index */
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("0 bytes");
 }
 
@@ -248,16 +313,18 @@ static void test_index_missing_file(void **state)
     (void)state;
     struct hf_model *hf = NULL;
     write_text(INDEX, MAP(WTE(ONE)));
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("lists " ONE ", which is not there");
     write_text(ONE, "not safetensors");
-    assert_int_equal(hf_open(dir, &hf), ST_BAD_DATA);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says(ONE);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_golden),
     cmocka_unit_test_setup(test_weights, setup),
+    cmocka_unit_test_setup(test_architectures, setup),
+    cmocka_unit_test_setup(test_neox_head, setup),
     cmocka_unit_test_setup(test_other_weights, setup),
     cmocka_unit_test_setup(test_spellings, setup),
     cmocka_unit_test_setup(test_shards, setup),

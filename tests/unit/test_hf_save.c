@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "format/hf.h"
 #include "format/hf_save.h"
 
 static const float weights[4] = {1, 2, 3, 4};
@@ -29,7 +30,10 @@ static int setup(void **state)
     return mkdir(dir, 0777);
 }
 
-static enum status save(const char *to) { return hf_save(to, source, 1, file, 2); }
+static enum status save(const char *to)
+{
+    return hf_save(to, source, 1, file, 2, HF_SAVE_PART_BYTES);
+}
 
 static void assert_whole(const char *to)
 {
@@ -118,7 +122,7 @@ static void test_no_room(void **state)
         struct rlimit limit = {100000, 100000};
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &limit);
-        _exit(hf_save(target, &large, 1, file, 2) == ST_STORE &&
+        _exit(hf_save(target, &large, 1, file, 2, HF_SAVE_PART_BYTES) == ST_STORE &&
                       strstr(status_message(), "model.safetensors")
                   ? 0
                   : 1);
@@ -160,10 +164,46 @@ static void test_left_behind(void **state)
     close(fd);
 }
 
+/* Above the limit several files and an index, which hf_open reads back; a tensor above the limit
+ * has a file of its own. */
+static void test_parts(void **state)
+{
+    (void)state;
+    static const float a[16] = {1, 2}, b[4] = {3}, c[4] = {4}, d[3] = {5};
+    static const struct safetensors_source many[] = {
+        {"transformer.wte.weight", DTYPE_F32, 2, {4, 4}, a},
+        {"transformer.ln_f.weight", DTYPE_F32, 1, {4}, b},
+        {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, c},
+        {"transformer.h.0.ln_1.bias", DTYPE_F32, 1, {3}, d},
+    };
+    static const struct {
+        int64_t part_bytes;
+        int parts_n;
+    } list[] = {{1 << 20, 1}, {108, 1}, {107, 2}, {32, 3}, {27, 4}, {1, 4}};
+    const struct hf_config config = {.arch = HF_ARCH_GPT2, .is_tied = true};
+    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+        char path[FILE_PATH_MAX];
+        struct hf_model *hf;
+        const struct safetensors_entry *entry;
+        text_format(target, sizeof(target), "%s/to%zu", dir, i);
+        assert_int_equal(hf_save(target, many, 4, file, 2, list[i].part_bytes), ST_OK);
+        text_format(path, sizeof(path), "%s/model.safetensors", target);
+        assert_int_equal(file_exists(path), list[i].parts_n == 1);
+        text_format(path, sizeof(path), "%s/model-%05d-of-%05d.safetensors", target,
+                    list[i].parts_n, list[i].parts_n);
+        assert_int_equal(file_exists(path), list[i].parts_n > 1);
+        assert_int_equal(hf_open(target, &config, &hf), ST_OK);
+        assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){4, 4}, &entry), ST_OK);
+        assert_memory_equal(entry->data, a, sizeof(a));
+        assert_int_equal(hf_tensor(hf, "h.0.ln_1.bias", 1, (int64_t[]){3}, &entry), ST_OK);
+        assert_memory_equal(entry->data, d, sizeof(d));
+        hf_close(hf);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(test_new, setup),
-    cmocka_unit_test_setup(test_taken, setup),
-    cmocka_unit_test_setup(test_no_room, setup),
+    cmocka_unit_test_setup(test_parts, setup),       cmocka_unit_test_setup(test_new, setup),
+    cmocka_unit_test_setup(test_taken, setup),       cmocka_unit_test_setup(test_no_room, setup),
     cmocka_unit_test_setup(test_left_behind, setup),
 };
 HARNESS_MAIN(tests)

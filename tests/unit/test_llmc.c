@@ -10,6 +10,7 @@
 #include "format/llmc.h"
 
 #define DIR "tests/golden/hf_export/"
+static const struct hf_config gpt2 = {.arch = HF_ARCH_GPT2, .is_tied = true};
 #define PARAMS 28
 #define LAYER 12
 
@@ -46,7 +47,7 @@ static void test_same_as_folder(void **state)
 {
     (void)state;
     struct hf_model *hf;
-    assert_int_equal(hf_open(DIR "lm", &hf), ST_OK);
+    assert_int_equal(hf_open(DIR "lm", &gpt2, &hf), ST_OK);
     for (int half = 0; half < 2; half++) {
         struct llmc_file *file;
         assert_int_equal(llmc_open(half ? DIR "lm_bf16.bin" : DIR "lm_f32.bin", &file), ST_OK);

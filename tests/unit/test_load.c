@@ -8,6 +8,8 @@
 #include "harness.h"
 #include "kernels/cpu.h"
 
+static const struct hf_config gpt2 = {.arch = HF_ARCH_GPT2, .is_tied = true};
+
 static void test_dims(void **state)
 {
     (void)state;
@@ -66,7 +68,7 @@ static void load_folder(const char *dir, enum model_task task)
     assert_int_equal(dev_stream_open(dev, &stream), ST_OK);
     assert_int_equal(load_dims_of_hf(dir, task, &dims), ST_OK);
     assert_int_equal(dims.vocab, 311);
-    assert_int_equal(hf_open(dir, &hf), ST_OK);
+    assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
     assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
     float *data = calloc((size_t)t.total_elems, sizeof *data), want[16];
     for (int64_t i = 0; i < t.total_elems; i++)

@@ -1,0 +1,361 @@
+/* gguf_config — see gguf_config.h. What is read is written as a config.json and read back, so a
+ * GGUF file passes the same checks as a Hugging Face folder. */
+#include "format/gguf_config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "format/hf_config.h"
+
+#define DIM_MAX (1 << 24)
+#define KEY_CAP 96
+#define WORD_CAP 32
+/* Llama-3's scaling; its factor is the greatest number of rope_freqs.weight */
+#define LLAMA3_LOW 1.0
+#define LLAMA3_HIGH 4.0
+#define LLAMA3_CONTEXT 8192
+
+static const struct {
+    const char *name;
+    enum hf_arch arch;
+} arch_list[] = {{"llama", HF_ARCH_LLAMA},
+                 {"qwen2", HF_ARCH_QWEN2},
+                 {"qwen3", HF_ARCH_QWEN3},
+                 {"gptneox", HF_ARCH_NEOX},
+                 {"gpt2", HF_ARCH_GPT2}};
+
+/* One read: keys of a model begin with its architecture. */
+struct reader {
+    const struct gguf *gguf;
+    char arch[WORD_CAP];
+    struct hf_config config;
+};
+
+/* key_of — returns out. */
+static const char *key_of(const struct reader *in, const char *key, char *out)
+{
+    text_format(out, KEY_CAP, "%s.%s", in->arch, key);
+    return out;
+}
+
+static bool has(const struct reader *in, const char *key)
+{
+    char full[KEY_CAP];
+    return gguf_find(in->gguf, key_of(in, key, full)) != NULL;
+}
+
+/* read_dim — usual stands for a missing one; 0: none may miss. */
+static enum status read_dim(const struct reader *in, const char *key, int64_t usual, int64_t *out)
+{
+    char full[KEY_CAP];
+    *out = usual;
+    return usual > 0 && !has(in, key)
+               ? ST_OK
+               : gguf_get_i64(in->gguf, key_of(in, key, full), 1, DIM_MAX, out);
+}
+
+/* read_number — the shortest decimal of the file's f32: 1e-5, not 9.99999974e-6. */
+static enum status read_number(const struct reader *in, const char *key, double usual, double *out)
+{
+    char full[KEY_CAP], digits[40];
+    double value = usual;
+    if (has(in, key))
+        TRY(gguf_get_f64(in->gguf, key_of(in, key, full), &value));
+    *out = value;
+    for (int precision = 6; isfinite(value) && precision <= 9; precision++) {
+        text_format(digits, sizeof(digits), "%.*g", precision, value);
+        double again;
+        if (text_parse_f64(digits, -INFINITY, INFINITY, &again) == TEXT_OK &&
+            (float)again == (float)value) {
+            *out = again;
+            break;
+        }
+    }
+    return ST_OK;
+}
+
+static enum status find_arch(struct reader *in)
+{
+    TRY(gguf_get_text(in->gguf, "general.architecture", in->arch, sizeof(in->arch)));
+    for (size_t i = 0; i < sizeof(arch_list) / sizeof(arch_list[0]); i++)
+        if (strcmp(in->arch, arch_list[i].name) == 0) {
+            in->config.arch = arch_list[i].arch;
+            return ST_OK;
+        }
+    return FAIL(
+        ST_BAD_DATA,
+        "%s: general.architecture is \"%s\", expected llama, qwen2, qwen3, gptneox or gpt2; "
+        "use such a model",
+        in->gguf->what, in->arch);
+}
+
+/* is_neutral — 0 of any kind, or a factor of 1. */
+static bool is_neutral(const struct gguf_value *value)
+{
+    static const uint8_t one[4] = {0, 0, 0x80, 0x3f};
+    bool is_zero = true;
+    for (size_t i = 0; i < value->bytes; i++)
+        is_zero = is_zero && value->data[i] == 0;
+    return is_zero || (value->kind == GGUF_KIND_F32 && value->bytes == sizeof(one) &&
+                       memcmp(value->data, one, sizeof(one)) == 0);
+}
+
+/* check_plain — keys that would change the mathematics. */
+static enum status check_plain(const struct reader *in)
+{
+    static const char *const list[] = {
+        "expert_count",
+        "attention.clamp_kqv",
+        "attention.max_alibi_bias",
+        "attention.scale",
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "residual_scale",
+        "embedding_scale",
+        "logit_scale",
+        "rope.scale_linear",
+        "rope.scaling.attn_factor",
+        "rope.scaling.yarn_log_multiplier",
+        "rope.scaling.yarn_ext_factor",
+        "rope.scaling.yarn_attn_factor",
+    };
+    char full[KEY_CAP];
+    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+        const struct gguf_value *value = gguf_find(in->gguf, key_of(in, list[i], full));
+        if (value && !is_neutral(value))
+            return FAIL(ST_BAD_DATA, "%s: key %s is set, which is not computed; use another model",
+                        in->gguf->what, full);
+    }
+    int64_t parts_n = 1;
+    if (gguf_find(in->gguf, "split.count"))
+        TRY(gguf_get_i64(in->gguf, "split.count", 0, INT32_MAX, &parts_n));
+    if (parts_n > 1)
+        return FAIL(ST_BAD_DATA,
+                    "%s is one of %" PRId64
+                    " parts of a split file; join them with llama-gguf-split --merge",
+                    in->gguf->what, parts_n);
+    return ST_OK;
+}
+
+/* read_vocab — from the token embedding, which all files have. */
+static enum status read_vocab(struct reader *in)
+{
+    const struct gguf_tensor *t = gguf_find_tensor(in->gguf, "token_embd.weight");
+    if (!t || t->dims_n != 2 || t->dim[1] != in->config.embed || t->dim[0] > DIM_MAX)
+        return FAIL(ST_BAD_DATA,
+                    "%s: there is no token_embd.weight of rows of %" PRId64
+                    " elements; is it a whole model?",
+                    in->gguf->what, in->config.embed);
+    in->config.vocab = t->dim[0];
+    in->config.is_tied = !gguf_find_tensor(in->gguf, "output.weight");
+    return ST_OK;
+}
+
+/* read_heads — llama.cpp's defaults: key heads as many as heads, their width embed / heads. */
+static enum status read_heads(struct reader *in)
+{
+    struct hf_config *c = &in->config;
+    int64_t value_dim;
+    TRY(read_dim(in, "attention.head_count", 0, &c->heads));
+    TRY(read_dim(in, "attention.head_count_kv", c->heads, &c->kv_heads));
+    TRY(read_dim(in, "attention.key_length", c->embed / c->heads > 0 ? c->embed / c->heads : 1,
+                 &c->head_dim));
+    TRY(read_dim(in, "attention.value_length", c->head_dim, &value_dim));
+    if (value_dim != c->head_dim || (!has(in, "attention.key_length") && c->embed % c->heads != 0))
+        return FAIL(ST_BAD_DATA,
+                    "%s: %" PRId64 " heads of %" PRId64 " (keys) and %" PRId64
+                    " (values) in %" PRId64 " elements, which is not computed; use another model",
+                    in->gguf->what, c->heads, c->head_dim, value_dim, c->embed);
+    return ST_OK;
+}
+
+static enum status read_dims(struct reader *in)
+{
+    struct hf_config *c = &in->config;
+    int64_t window;
+    TRY(read_dim(in, "block_count", 0, &c->layers));
+    TRY(read_dim(in, "embedding_length", 0, &c->embed));
+    TRY(read_dim(in, "context_length", 0, &c->context));
+    TRY(read_dim(in, "feed_forward_length", 0, &c->ffn));
+    TRY(read_heads(in));
+    TRY(read_vocab(in));
+    bool is_rms = c->arch != HF_ARCH_NEOX && c->arch != HF_ARCH_GPT2;
+    TRY(read_number(in,
+                    is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+                    1e-5, &c->norm_eps));
+    TRY(read_dim(in, "attention.sliding_window", c->context, &window));
+    if (window < c->context)
+        return FAIL(ST_BAD_DATA,
+                    "%s: attention.sliding_window %" PRId64
+                    " is shorter than the context of %" PRId64
+                    ", which is not computed; use another model",
+                    in->gguf->what, window, c->context);
+    return ST_OK;
+}
+
+static enum status read_kind(struct reader *in)
+{
+    struct hf_config *c = &in->config;
+    char full[KEY_CAP];
+    bool is_neox = c->arch == HF_ARCH_NEOX, is_gpt2 = c->arch == HF_ARCH_GPT2;
+    c->qkv_bias = is_neox || is_gpt2 || c->arch == HF_ARCH_QWEN2;
+    c->out_bias = is_neox || is_gpt2;
+    c->parallel_residual = is_neox;
+    if (is_neox && has(in, "use_parallel_residual"))
+        TRY(gguf_get_bool(in->gguf, key_of(in, "use_parallel_residual", full),
+                          &c->parallel_residual));
+    c->is_tied = c->is_tied || is_gpt2;
+    c->gelu_tanh = is_gpt2;
+    if (is_gpt2 && (c->ffn != 4 * c->embed || c->norm_eps != 1e-5))
+        return FAIL(ST_BAD_DATA,
+                    "%s: feed_forward_length %" PRId64
+                    " and layer_norm_epsilon %g, expected %" PRId64 " and 1e-05; use another model",
+                    in->gguf->what, c->ffn, c->norm_eps, 4 * c->embed);
+    return ST_OK;
+}
+
+/* read_fraction — so that int(fraction × head_dim) is the count again. */
+static enum status read_fraction(struct reader *in)
+{
+    struct hf_config *c = &in->config;
+    int64_t rotated;
+    TRY(read_dim(in, "rope.dimension_count", c->head_dim, &rotated));
+    if (rotated > c->head_dim || (c->arch != HF_ARCH_NEOX && rotated != c->head_dim))
+        return FAIL(ST_BAD_DATA,
+                    "%s: rope.dimension_count is %" PRId64 " of heads of %" PRId64
+                    ", which is not computed; use another model",
+                    in->gguf->what, rotated, c->head_dim);
+    c->rope.fraction = (double)rotated / (double)c->head_dim;
+    if ((int64_t)(c->rope.fraction * (double)c->head_dim) < rotated)
+        c->rope.fraction = nextafter(c->rope.fraction, 2);
+    return ST_OK;
+}
+
+static enum status read_scaling(struct reader *in)
+{
+    struct hf_rope *rope = &in->config.rope;
+    char full[KEY_CAP], word[WORD_CAP] = "none";
+    if (has(in, "rope.scaling.type"))
+        TRY(gguf_get_text(in->gguf, key_of(in, "rope.scaling.type", full), word, sizeof(word)));
+    if (strcmp(word, "none") == 0)
+        return ST_OK;
+    TRY(read_number(in, "rope.scaling.factor", 1, &rope->factor));
+    rope->kind = HF_ROPE_LINEAR;
+    if (strcmp(word, "linear") == 0)
+        return ST_OK;
+    rope->kind = HF_ROPE_YARN;
+    if (strcmp(word, "yarn") != 0)
+        return FAIL(ST_BAD_DATA,
+                    "%s: rope.scaling.type is \"%s\", expected none, linear or yarn; use another "
+                    "model",
+                    in->gguf->what, word);
+    TRY(read_dim(in, "rope.scaling.original_context_length", in->config.context,
+                 &rope->original_context));
+    TRY(read_number(in, "rope.scaling.yarn_beta_fast", 32, &rope->beta_fast));
+    return read_number(in, "rope.scaling.yarn_beta_slow", 1, &rope->beta_slow);
+}
+
+/* llama3_factor — what Llama-3's scaling divides frequency i of n by. */
+static double llama3_factor(const struct hf_rope *rope, int64_t i, int64_t n)
+{
+    double wavelength = 2 * M_PI * pow(rope->theta, (double)i / (double)n);
+    double turns = (double)rope->original_context / wavelength;
+    if (turns > rope->high_freq_factor)
+        return 1;
+    if (turns < rope->low_freq_factor)
+        return rope->factor;
+    double smooth =
+        (turns - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
+    return 1 / ((1 - smooth) / rope->factor + smooth);
+}
+
+/* read_freqs — rope_freqs.weight divides the frequencies; it must be Llama-3's scaling. */
+static enum status read_freqs(struct reader *in)
+{
+    struct hf_rope *rope = &in->config.rope;
+    const struct gguf_tensor *t = gguf_find_tensor(in->gguf, "rope_freqs.weight");
+    float value, most = 0;
+    if (!t)
+        return ST_OK;
+    for (int64_t i = 0; i < t->elems && t->elems <= DIM_MAX; i++) {
+        gguf_quant_to_f32(t->quant, t->data, i, 1, &value);
+        most = value > most ? value : most;
+    }
+    if (rope->kind != HF_ROPE_NONE || t->dims_n != 1 || 2 * t->elems != in->config.head_dim ||
+        !(most >= 1 && most <= DIM_MAX))
+        return FAIL(ST_BAD_DATA,
+                    "%s: rope_freqs.weight has %" PRId64 " numbers up to %g, expected %" PRId64
+                    " from 1 and no other scaling; use another model",
+                    in->gguf->what, t->elems, (double)most, in->config.head_dim / 2);
+    rope->kind = most > 1 ? HF_ROPE_LLAMA3 : HF_ROPE_NONE;
+    if (most > 1)
+        *rope = (struct hf_rope){HF_ROPE_LLAMA3,
+                                 rope->theta,
+                                 rope->fraction,
+                                 (double)most,
+                                 LLAMA3_LOW,
+                                 LLAMA3_HIGH,
+                                 LLAMA3_CONTEXT,
+                                 0,
+                                 0,
+                                 0};
+    for (int64_t i = 0; i < t->elems; i++) {
+        double want = most > 1 ? llama3_factor(rope, i, t->elems) : 1;
+        gguf_quant_to_f32(t->quant, t->data, i, 1, &value);
+        if (!(fabs(value - want) <= 1e-4 * want))
+            return FAIL(ST_BAD_DATA,
+                        "%s: number %" PRId64
+                        " of rope_freqs.weight is %g, expected %g of Llama-3's scaling by %g; use "
+                        "another model",
+                        in->gguf->what, i, (double)value, want, (double)most);
+    }
+    return ST_OK;
+}
+
+static enum status read_rope(struct reader *in)
+{
+    if (in->config.arch == HF_ARCH_GPT2)
+        return ST_OK;
+    TRY(read_number(in, "rope.freq_base", 1e4, &in->config.rope.theta));
+    TRY(read_fraction(in));
+    TRY(read_scaling(in));
+    return read_freqs(in);
+}
+
+/* read_mark — a token's number; -1: none. */
+static int64_t read_mark(const struct reader *in, const char *key)
+{
+    int64_t token = -1;
+    if (gguf_find(in->gguf, key) &&
+        gguf_get_i64(in->gguf, key, 0, in->config.vocab - 1, &token) != ST_OK) {
+        token = -1; /* some files give 2^32 - 1 for none */
+        status_clear();
+    }
+    return token;
+}
+
+/* check_same — as a config.json would be checked. */
+static enum status check_same(const struct reader *in, struct hf_config *out)
+{
+    struct text text = {.data = NULL};
+    hf_config_write(&in->config, 0, &text);
+    enum status st = text.overflow ? FAIL(ST_RETRY, "out of memory: %s", in->gguf->what)
+                                   : hf_config_parse(text.data, text.len, in->gguf->what, out);
+    text_free(&text);
+    return st;
+}
+
+enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out)
+{
+    struct reader in = {.gguf = gguf};
+    TRY(find_arch(&in));
+    TRY(check_plain(&in));
+    TRY(read_dims(&in));
+    TRY(read_kind(&in));
+    TRY(read_rope(&in));
+    in.config.bos = read_mark(&in, "tokenizer.ggml.bos_token_id");
+    in.config.eos = read_mark(&in, "tokenizer.ggml.eos_token_id");
+    return check_same(&in, out);
+}

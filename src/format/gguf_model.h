@@ -1,0 +1,48 @@
+/* gguf_model — a GGUF file as a model: parameters by our names, in our layouts.
+ *
+ * Names are Hugging Face's without the model's prefix, as in hf.h. What llama.cpp's converter
+ * changed is undone: the order of q and k rows of llama (rotary pairs side by side), the order of
+ * GPT-NeoX's q, k and v, the transposed matrices of GPT-2. Quantized blocks become floats piece by
+ * piece; nothing is kept. It must not know our models' code, only their names. */
+#ifndef CONVOY_FORMAT_GGUF_MODEL_H
+#define CONVOY_FORMAT_GGUF_MODEL_H
+
+#include "base/status.h"
+#include "format/gguf.h"
+#include "format/hf.h"
+
+/* How a parameter lies in the file. */
+enum gguf_form {
+    GGUF_FORM_PLAIN,
+    GGUF_FORM_PAIRS,     /* of each head, row 2i+s is our row s·D/2+i */
+    GGUF_FORM_PARTS,     /* all q, all k, all v; ours: of each head q, k, v */
+    GGUF_FORM_TRANSPOSED /* (out,in); ours: (in,out) */
+};
+
+/* One parameter. */
+struct gguf_entry {
+    const struct gguf_tensor *tensor; /* borrowed until the model is closed */
+    enum gguf_form form;
+    int64_t heads, head_dim; /* PAIRS (heads of this tensor), PARTS */
+    int64_t elems;
+};
+
+bool gguf_model_is_file(const char *path); /* a regular file that begins with "GGUF" */
+struct gguf_model;
+/* gguf_model_open — maps and parses the file. Refuses, by name, tensors that the architecture does
+ * not have. */
+enum status gguf_model_open(const char *path, struct gguf_model **out);
+/* gguf_model_parse — the same from bytes, for tests and the fuzzer; they stay the caller's. */
+enum status gguf_model_parse(const uint8_t *bytes, size_t n, const char *what,
+                             struct gguf_model **out);
+void gguf_model_close(struct gguf_model *model); /* accepts NULL */
+const struct hf_config *gguf_model_config(const struct gguf_model *model);
+const struct gguf *gguf_model_file(const struct gguf_model *model);
+/* gguf_model_tensor — by our name; ST_BAD_DATA with file, name, expected and actual shape. */
+enum status gguf_model_tensor(const struct gguf_model *model, const char *name, int dims_n,
+                              const int64_t *dim, struct gguf_entry *out);
+/* gguf_model_to_f32 — elements [first, first+n) in our layout; the range must be valid. Whole rows
+ * are fastest. */
+void gguf_model_to_f32(const struct gguf_entry *entry, int64_t first, int64_t n, float *out);
+
+#endif

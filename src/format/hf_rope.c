@@ -1,0 +1,262 @@
+/* hf_rope — see hf_rope.h. */
+#include "format/hf_rope.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define THETA_USUAL 1e4
+#define NEOX_FRACTION_USUAL 0.25
+#define BETA_FAST_USUAL 32.0
+#define BETA_SLOW_USUAL 1.0
+#define NUMBER_MAX 1e12 /* far above any theta or factor */
+
+/* get — a key's value; NULL: it is missing or null. */
+static const cJSON *get(const cJSON *object, const char *key)
+{
+    const cJSON *item = object ? cJSON_GetObjectItemCaseSensitive(object, key) : NULL;
+    return item && !cJSON_IsNull(item) ? item : NULL;
+}
+
+/* read_positive — a number in (0, NUMBER_MAX]; usual stands for a missing one, 0: none may miss. */
+static enum status read_positive(const cJSON *object, const char *key, double usual, double *out)
+{
+    const cJSON *item = get(object, key);
+    if (!item && usual > 0) {
+        *out = usual;
+        return ST_OK;
+    }
+    if (!item || !cJSON_IsNumber(item) ||
+        !(item->valuedouble > 0 && item->valuedouble <= NUMBER_MAX))
+        return FAIL(ST_BAD_DATA, "\"%s\" of the rotary positions is %s, expected a number above 0",
+                    key, item ? "no such number" : "missing");
+    *out = item->valuedouble;
+    return ST_OK;
+}
+
+/* find_parameters — the object with the scaling; NULL: there is none. An old "rope_scaling" hides
+ * "rope_parameters", as in transformers 5. */
+static enum status find_parameters(const cJSON *root, const cJSON **out)
+{
+    const cJSON *scaling = get(root, "rope_scaling"), *object = scaling;
+    if (!scaling || (cJSON_IsObject(scaling) && !scaling->child))
+        object = get(root, "rope_parameters");
+    if (object && !cJSON_IsObject(object))
+        return FAIL(ST_BAD_DATA, "\"%s\" is not an object; the file is damaged", object->string);
+    for (const cJSON *item = object ? object->child : NULL; item; item = item->next)
+        if (cJSON_IsObject(item))
+            return FAIL(ST_BAD_DATA,
+                        "\"%s\" holds \"%.40s\" for some layers alone, which is not computed; use "
+                        "a model with the same positions in all layers",
+                        object->string, item->string);
+    *out = object;
+    return ST_OK;
+}
+
+/* first_of — the item in the object, else the one at the top under its older name. */
+static const cJSON *first_of(const cJSON *inside, const char *key, const cJSON *root,
+                             const char *top_key)
+{
+    return get(inside, key) ? inside : get(root, top_key) ? root : NULL;
+}
+
+static enum status read_theta(const cJSON *root, const cJSON *inside, struct hf_config *config)
+{
+    const char *top_key = config->arch == HF_ARCH_NEOX ? "rotary_emb_base" : "rope_theta";
+    const cJSON *from = first_of(inside, "rope_theta", root, top_key);
+    TRY(read_positive(from, from == root ? top_key : "rope_theta", THETA_USUAL,
+                      &config->rope.theta));
+    if (config->rope.theta <= 1)
+        return FAIL(ST_BAD_DATA, "the base of the rotary positions (%s) is %g, expected above 1",
+                    top_key, config->rope.theta);
+    return ST_OK;
+}
+
+/* read_fraction — only GPT-NeoX rotates a part of a head; the others' code in transformers expects
+ * all of it. */
+static enum status read_fraction(const cJSON *root, const cJSON *inside, struct hf_config *config)
+{
+    bool is_neox = config->arch == HF_ARCH_NEOX;
+    const char *top_key = is_neox ? "rotary_pct" : "partial_rotary_factor";
+    const cJSON *from = first_of(inside, "partial_rotary_factor", root, top_key);
+    TRY(read_positive(from, from == root ? top_key : "partial_rotary_factor",
+                      is_neox ? NEOX_FRACTION_USUAL : 1, &config->rope.fraction));
+    if (config->rope.fraction > 1 || (!is_neox && config->rope.fraction < 1))
+        return FAIL(ST_BAD_DATA, "\"%s\" is %g, expected %s; use another model", top_key,
+                    config->rope.fraction, is_neox ? "at most 1" : "1");
+    int64_t rotated = (int64_t)(config->rope.fraction * (double)config->head_dim);
+    if (rotated < 2 || rotated % 2 != 0)
+        return FAIL(ST_BAD_DATA,
+                    "%" PRId64 " of a head's %" PRId64
+                    " elements rotate (\"%s\" %g), expected an even number from 2; use another "
+                    "model",
+                    rotated, config->head_dim, top_key, config->rope.fraction);
+    return ST_OK;
+}
+
+/* read_original — the positions before scaling. */
+static enum status read_original(const cJSON *root, const cJSON *inside, struct hf_config *config)
+{
+    static const char key[] = "original_max_position_embeddings";
+    const cJSON *from = first_of(root, key, inside, key); /* the outer one first, as there */
+    config->rope.original_context = config->context;
+    return from ? json_get_i64(from, key, 1, INT32_MAX, &config->rope.original_context) : ST_OK;
+}
+
+static enum status read_linear(const cJSON *root, const cJSON *inside, struct hf_config *config)
+{
+    (void)root;
+    return read_positive(inside, "factor", 0, &config->rope.factor);
+}
+
+static enum status read_llama3(const cJSON *root, const cJSON *inside, struct hf_config *config)
+{
+    struct hf_rope *rope = &config->rope;
+    TRY(read_positive(inside, "factor", 0, &rope->factor));
+    TRY(read_positive(inside, "low_freq_factor", 0, &rope->low_freq_factor));
+    TRY(read_positive(inside, "high_freq_factor", 0, &rope->high_freq_factor));
+    if (rope->low_freq_factor >= rope->high_freq_factor)
+        return FAIL(ST_BAD_DATA,
+                    "\"low_freq_factor\" %g is not below \"high_freq_factor\" %g; the file is "
+                    "damaged",
+                    rope->low_freq_factor, rope->high_freq_factor);
+    return read_original(root, inside, config);
+}
+
+static double yarn_scale(double factor, double m)
+{
+    return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
+}
+
+/* read_attention_factor — as given, or from DeepSeek's pair of scales; 0: from the factor alone. */
+static enum status read_attention_factor(const cJSON *inside, struct hf_rope *rope)
+{
+    double m = 0, all = 0;
+    if (get(inside, "attention_factor"))
+        return read_positive(inside, "attention_factor", 0, &rope->attention_factor);
+    if (get(inside, "mscale"))
+        TRY(json_get_f64(inside, "mscale", &m));
+    if (get(inside, "mscale_all_dim"))
+        TRY(json_get_f64(inside, "mscale_all_dim", &all));
+    if (m == 0 || all == 0)
+        return ST_OK;
+    rope->attention_factor = yarn_scale(rope->factor, m) / yarn_scale(rope->factor, all);
+    if (!(rope->attention_factor > 0 && rope->attention_factor <= NUMBER_MAX))
+        return FAIL(ST_BAD_DATA,
+                    "\"mscale\" %g and \"mscale_all_dim\" %g give no attention factor above 0", m,
+                    all);
+    return ST_OK;
+}
+
+static enum status read_yarn(const cJSON *root, const cJSON *inside, struct hf_config *config)
+{
+    struct hf_rope *rope = &config->rope;
+    const cJSON *truncate = get(inside, "truncate");
+    if (truncate && !cJSON_IsTrue(truncate))
+        return FAIL(ST_BAD_DATA,
+                    "\"truncate\" of the YaRN scaling is not true, which is not computed; use "
+                    "another model");
+    TRY(read_original(root, inside, config));
+    TRY(read_positive(inside, "factor", (double)config->context / (double)rope->original_context,
+                      &rope->factor));
+    TRY(read_positive(inside, "beta_fast", BETA_FAST_USUAL, &rope->beta_fast));
+    TRY(read_positive(inside, "beta_slow", BETA_SLOW_USUAL, &rope->beta_slow));
+    return read_attention_factor(inside, rope);
+}
+
+static const struct {
+    const char *name;
+    enum hf_rope_kind kind;
+    enum status (*read)(const cJSON *root, const cJSON *inside, struct hf_config *config);
+} kind_list[] = {
+    {"default", HF_ROPE_NONE, NULL},
+    {"linear", HF_ROPE_LINEAR, read_linear},
+    {"llama3", HF_ROPE_LLAMA3, read_llama3},
+    {"yarn", HF_ROPE_YARN, read_yarn},
+};
+
+enum status hf_rope_read(const cJSON *root, struct hf_config *config)
+{
+    const cJSON *inside = NULL, *type;
+    config->rope = (struct hf_rope){.kind = HF_ROPE_NONE};
+    TRY(find_parameters(root, &inside));
+    TRY(read_theta(root, inside, config));
+    TRY(read_fraction(root, inside, config));
+    type = get(inside, "rope_type") ? get(inside, "rope_type") : get(inside, "type");
+    if (!type)
+        return ST_OK;
+    for (size_t i = 0; cJSON_IsString(type) && i < sizeof(kind_list) / sizeof(kind_list[0]); i++)
+        if (strcmp(type->valuestring, kind_list[i].name) == 0) {
+            config->rope.kind = kind_list[i].kind;
+            return kind_list[i].read ? kind_list[i].read(root, inside, config) : ST_OK;
+        }
+    return FAIL(ST_BAD_DATA,
+                "\"rope_type\" is \"%.40s\", expected default, linear, llama3 or yarn; use another "
+                "model",
+                cJSON_IsString(type) ? type->valuestring : "not a string");
+}
+
+/* ---- writing ---- */
+
+void hf_rope_add_number(struct text *out, const char *key, double value)
+{
+    char digits[40];
+    double again;
+    text_format(digits, sizeof(digits), "%.15g", value);
+    if (text_parse_f64(digits, -INFINITY, INFINITY, &again) != TEXT_OK || again != value)
+        text_format(digits, sizeof(digits), "%.17g", value);
+    text_add(out, "\"%s\": %s%s", key, digits, strpbrk(digits, ".e") ? "" : ".0");
+}
+
+static void add_inside(struct text *out, const char *key, double value)
+{
+    text_add(out, ",\n    ");
+    hf_rope_add_number(out, key, value);
+}
+
+/* add_scaling — the kind and its numbers. */
+static void add_scaling(const struct hf_rope *rope, struct text *out)
+{
+    text_add(out, "    \"rope_type\": \"%s\"", kind_list[rope->kind].name);
+    if (rope->kind == HF_ROPE_NONE)
+        return;
+    add_inside(out, "factor", rope->factor);
+    if (rope->kind == HF_ROPE_LINEAR)
+        return;
+    text_add(out, ",\n    \"original_max_position_embeddings\": %" PRId64, rope->original_context);
+    if (rope->kind == HF_ROPE_LLAMA3) {
+        add_inside(out, "low_freq_factor", rope->low_freq_factor);
+        add_inside(out, "high_freq_factor", rope->high_freq_factor);
+        return;
+    }
+    add_inside(out, "beta_fast", rope->beta_fast);
+    add_inside(out, "beta_slow", rope->beta_slow);
+    if (rope->attention_factor > 0)
+        add_inside(out, "attention_factor", rope->attention_factor);
+}
+
+void hf_rope_write(const struct hf_config *config, struct text *out)
+{
+    const struct hf_rope *rope = &config->rope;
+    bool is_neox = config->arch == HF_ARCH_NEOX;
+    text_add(out, "  \"rope_parameters\": {\n");
+    add_scaling(rope, out);
+    add_inside(out, "rope_theta", rope->theta);
+    if (is_neox)
+        add_inside(out, "partial_rotary_factor", rope->fraction);
+    text_add(out, "\n  },\n  \"rope_scaling\": ");
+    if (rope->kind == HF_ROPE_NONE) {
+        text_add(out, "null");
+    } else {
+        text_add(out, "{\n");
+        add_scaling(rope, out);
+        text_add(out, "\n  }");
+    }
+    text_add(out, ",\n  ");
+    hf_rope_add_number(out, is_neox ? "rotary_emb_base" : "rope_theta", rope->theta);
+    if (is_neox) {
+        text_add(out, ",\n  ");
+        hf_rope_add_number(out, "rotary_pct", rope->fraction);
+    }
+    text_add(out, ",\n");
+}

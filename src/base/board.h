@@ -72,8 +72,9 @@ struct board_error {
 
 struct board_model {
     char name[64];
-    char task[8]; /* "lm", "qa" */
-    int32_t layers, heads, embed, context, vocab;
+    char task[8];  /* "lm", "qa" */
+    char arch[16]; /* transformers' model_type: "gpt2", "llama" … */
+    int32_t layers, heads, kv_heads, head_dim, embed, ffn, context, vocab;
     int64_t parameters;
 };
 

@@ -88,7 +88,8 @@ static enum status check_model(const struct conf *conf)
 {
     int64_t heads = conf_i64(conf, CONF_HEADS), embed = conf_i64(conf, CONF_EMBED);
     int64_t context = conf_i64(conf, CONF_CONTEXT);
-    if (heads > 0 && embed > 0 && embed % heads != 0)
+    bool fills = conf_i64(conf, CONF_HEAD_DIM) == 0; /* heads fill the width */
+    if (fills && heads > 0 && embed > 0 && embed % heads != 0)
         return fail_pair(conf, CONF_HEADS, "does not divide", CONF_EMBED,
                          "every head takes an equal part of the width");
     if (context > 0 && conf_i64(conf, CONF_SEQ_LEN) > context)

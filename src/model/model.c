@@ -1,64 +1,182 @@
-/* model — presets, bounds of dimensions, and the table of architectures. The mathematics is in one
- * folder per architecture. */
+/* model — presets, what a dimension stands for, and bounds. The mathematics is in transformer/. */
 #include "model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/text.h"
-#include "model/gpt2/gpt2.h"
+#include "kernels/rope.h"
+#include "model/transformer/transformer.h"
 
 #define DIM_MAX ((int64_t)1 << 24)
+#define FFN_MULTIPLE 256 /* of the width of Llama's MLP (Touvron et al. 2023) */
+#define ROTATED_MAX 256  /* elements of a head, rope.h */
+#define NORM_EPS 1e-5    /* GPT-2's */
+
+int64_t model_kv_heads(const struct model_dims *dims)
+{
+    return dims->kv_heads > 0 ? dims->kv_heads : dims->heads;
+}
+
+int64_t model_head_dim(const struct model_dims *dims)
+{
+    return dims->head_dim > 0 ? dims->head_dim : dims->embed / dims->heads;
+}
+
+int64_t model_ffn(const struct model_dims *dims)
+{
+    if (dims->ffn > 0)
+        return dims->ffn;
+    if (dims->parts.mlp != MODEL_MLP_SWIGLU)
+        return 4 * dims->embed;
+    return (8 * dims->embed / 3 + FFN_MULTIPLE - 1) / FFN_MULTIPLE * FFN_MULTIPLE;
+}
+
+double model_norm_eps(const struct model_dims *dims)
+{
+    return dims->norm_eps > 0 ? dims->norm_eps : NORM_EPS;
+}
+
+void model_resolve(struct model_dims *dims)
+{
+    dims->kv_heads = model_kv_heads(dims);
+    dims->head_dim = model_head_dim(dims);
+    dims->ffn = model_ffn(dims);
+    dims->norm_eps = model_norm_eps(dims);
+}
+
+/* preset_at — preset i of all architectures, one after the other; NULL: there are less. */
+static const struct model_dims *preset_at(int i)
+{
+    for (int arch = 0; arch < MODEL_ARCH_N; arch++) {
+        const struct transformer_arch *row = transformer_arch((enum model_arch)arch);
+        if (i < row->presets_n)
+            return &row->preset[i];
+        i -= row->presets_n;
+    }
+    return NULL;
+}
+
+const char *model_preset_name(int i)
+{
+    const struct model_dims *preset = preset_at(i);
+    return preset ? preset->name : NULL;
+}
 
 bool model_preset(const char *name, struct model_dims *out)
 {
-    static const struct {
-        const char *name;
-        int layers, heads, embed;
-    } preset[] = {{"gpt2-nano", 4, 4, 128},     {"gpt2-mini", 6, 6, 384},
-                  {"gpt2", 12, 12, 768},        {"gpt2-medium", 24, 16, 1024},
-                  {"gpt2-large", 36, 20, 1280}, {"gpt2-xl", 48, 25, 1600}};
-    for (size_t i = 0; i < sizeof preset / sizeof *preset; i++) {
-        if (strcmp(name, preset[i].name) != 0)
-            continue;
-        *out = (struct model_dims){.layers = preset[i].layers,
-                                   .heads = preset[i].heads,
-                                   .embed = preset[i].embed,
-                                   .context = 1024,
-                                   .vocab = 50257};
-        return text_copy(out->name, sizeof out->name, name);
-    }
+    const struct model_dims *preset;
+    for (int i = 0; (preset = preset_at(i)) != NULL; i++)
+        if (strcmp(name, preset->name) == 0) {
+            *out = *preset;
+            return true;
+        }
     return false;
+}
+
+const char *model_arch_name(enum model_arch arch) { return transformer_arch(arch)->name; }
+
+struct model_parts model_arch_parts(enum model_arch arch) { return transformer_arch(arch)->parts; }
+
+bool model_arch_find(const char *name, enum model_arch *out)
+{
+    for (int arch = 0; arch < MODEL_ARCH_N; arch++)
+        if (strcmp(name, model_arch_name((enum model_arch)arch)) == 0) {
+            *out = (enum model_arch)arch;
+            return true;
+        }
+    return false;
+}
+
+/* check_bounds — of each dimension alone. */
+static enum status check_bounds(const struct model_dims *dims)
+{
+    const struct {
+        const char *name;
+        int64_t value, min, max;
+    } row[] = {{"LAYERS", dims->layers, 1, 4096},      {"HEADS", dims->heads, 1, 65536},
+               {"EMBED", dims->embed, 1, 1 << 20},     {"CONTEXT", dims->context, 1, DIM_MAX},
+               {"VOCAB", dims->vocab, 1, DIM_MAX},     {"KV_HEADS", dims->kv_heads, 0, 65536},
+               {"HEAD_DIM", dims->head_dim, 0, 65536}, {"FFN", dims->ffn, 0, DIM_MAX}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (row[i].value < row[i].min || row[i].value > row[i].max)
+            return FAIL(ST_BAD_SETTING, "%s is %lld, outside %lld … %lld; set it within",
+                        row[i].name, (long long)row[i].value, (long long)row[i].min,
+                        (long long)row[i].max);
+    return ST_OK;
+}
+
+static enum status check_heads(const struct model_dims *dims)
+{
+    if (dims->head_dim == 0 && dims->embed % dims->heads != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "HEADS=%lld does not divide EMBED=%lld; choose a number of heads that does",
+                    (long long)dims->heads, (long long)dims->embed);
+    if (dims->heads % model_kv_heads(dims) != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "KV_HEADS=%lld does not divide HEADS=%lld; choose a number that does",
+                    (long long)model_kv_heads(dims), (long long)dims->heads);
+    return ST_OK;
+}
+
+/* check_scaling — of frequencies, which must stay in [0,1] (kernels/rope.h). A negation, so that a
+ * NaN is refused. */
+static enum status check_scaling(const struct model_rope *r)
+{
+    bool is_scaled = r->kind != MODEL_ROPE_KIND_NONE, has_context = r->original_context > 0;
+    if (!(r->theta >= 1 && (!is_scaled || r->factor >= 1)))
+        return FAIL(ST_BAD_SETTING,
+                    "rotary positions with theta %g and factor %g; both must be 1 or more: use "
+                    "another model",
+                    r->theta, r->factor);
+    if (r->kind == MODEL_ROPE_KIND_LLAMA3 &&
+        !(has_context && r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
+        return FAIL(ST_BAD_SETTING,
+                    "rotary positions by llama3 with low_freq_factor %g, high_freq_factor %g and "
+                    "%lld original positions; they must be above 0 and in this order: use another "
+                    "model",
+                    r->low_freq_factor, r->high_freq_factor, (long long)r->original_context);
+    if (r->kind == MODEL_ROPE_KIND_YARN &&
+        !(has_context && r->theta > 1 && r->beta_fast > 0 && r->beta_slow > 0))
+        return FAIL(ST_BAD_SETTING,
+                    "rotary positions by YaRN with beta_fast %g, beta_slow %g and %lld original "
+                    "positions; they must be above 0: use another model",
+                    r->beta_fast, r->beta_slow, (long long)r->original_context);
+    return ST_OK;
+}
+
+/* check_rope — the elements of a head that rotate are pairs. */
+static enum status check_rope(const struct model_dims *dims)
+{
+    int64_t rotated = transformer_params_rotated(dims);
+    if (dims->parts.position != MODEL_POSITION_ROPE)
+        return ST_OK;
+    if (rotated < 2 || rotated % 2 != 0 || rotated > ROTATED_MAX)
+        return FAIL(ST_BAD_SETTING,
+                    "%lld of HEAD_DIM=%lld elements of a head rotate; an even number in 2 … %d is "
+                    "needed: choose another HEAD_DIM, or EMBED and HEADS",
+                    (long long)rotated, (long long)model_head_dim(dims), ROTATED_MAX);
+    return check_scaling(&dims->parts.rope);
 }
 
 enum status model_check(const struct model_dims *dims)
 {
-    const struct {
-        const char *name;
-        int64_t value, max;
-    } row[] = {{"LAYERS", dims->layers, 4096},
-               {"HEADS", dims->heads, 65536},
-               {"EMBED", dims->embed, 1 << 20},
-               {"CONTEXT", dims->context, DIM_MAX},
-               {"VOCAB", dims->vocab, DIM_MAX}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        if (row[i].value < 1 || row[i].value > row[i].max)
-            return FAIL(ST_BAD_SETTING, "%s is %lld, outside 1 … %lld; set it within", row[i].name,
-                        (long long)row[i].value, (long long)row[i].max);
-    if (dims->embed % dims->heads != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "HEADS=%lld does not divide EMBED=%lld; choose a number of heads that does",
-                    (long long)dims->heads, (long long)dims->embed);
-    return ST_OK;
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    TRY(check_bounds(dims));
+    TRY(check_heads(dims));
+    TRY(check_rope(dims));
+    if (dims->task == MODEL_TASK_QA && !arch->has_qa)
+        return FAIL(
+            ST_BAD_SETTING,
+            "TASK=qa is for GPT-2, and the model is of the architecture %s; use TASK=lm, or "
+            "another MODEL",
+            arch->name);
+    return arch->check ? arch->check(dims) : ST_OK;
 }
 
 const struct model_ops *model_ops(const struct model_dims *dims)
 {
-    static const struct model_ops *const architectures[MODEL_ARCH_N][MODEL_TASK_N] = {
-        [MODEL_ARCH_GPT2] = {[MODEL_TASK_LM] = &gpt2_lm_ops, [MODEL_TASK_QA] = &gpt2_qa_ops},
-    };
-    return architectures[dims->arch][dims->task];
+    return dims->task == MODEL_TASK_QA ? &transformer_qa_ops : &transformer_lm_ops;
 }
 
 double model_flops_per_token(const struct model_dims *dims, int64_t t)

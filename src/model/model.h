@@ -1,14 +1,17 @@
 /* model — the mathematics of a model on one device. It must not know how many devices train it, nor
  * how parameters are sharded.
  *
- * An architecture is one struct model_ops in a folder of its own (gpt2/), and a row in model.c.
+ * All models are decoder-only transformers, computed by one set of functions (transformer/). What
+ * differs is data: struct model_parts says how a model computes, and an architecture's own folder
+ * (gpt2/, llama/ …) says how its parameters are called and which presets it has.
  *
  * The caller walks the units (param.h) in order for the forward pass and in reverse for the
  * backward pass. Before each unit it may bring the parameters into memory; after each unit's
  * backward it may send the gradients. struct pass says where they lie.
  *
- * Dimensions: B samples, T tokens, C embedding, H heads, D = C/H, V vocabulary, L layers; a row is
- * one of the N = B·T tokens of a pass. */
+ * Dimensions: B samples, T tokens, C embedding, H query heads, K key heads (K divides H), D width
+ * of a head, F width of the MLP, V vocabulary, L layers; a row is one of the N = B·T tokens of a
+ * pass. */
 #ifndef CONVOY_MODEL_MODEL_H
 #define CONVOY_MODEL_MODEL_H
 
@@ -20,11 +23,19 @@
 #include "dev/op.h"
 #include "model/param.h"
 
-enum model_arch { MODEL_ARCH_GPT2, MODEL_ARCH_N };
+/* The order of enum hf_arch. LLAMA: also Mistral and SmolLM2. NEOX: GPT-NeoX and Pythia. */
+enum model_arch {
+    MODEL_ARCH_GPT2,
+    MODEL_ARCH_LLAMA,
+    MODEL_ARCH_QWEN2,
+    MODEL_ARCH_QWEN3,
+    MODEL_ARCH_NEOX,
+    MODEL_ARCH_N
+};
 enum model_task { MODEL_TASK_LM, MODEL_TASK_QA, MODEL_TASK_N };
-/* What a backward pass computes again, from nothing to most; each includes those before it.
- * LIGHT: outputs of LayerNorm and GELU. ATTENTION: attention and its input. BLOCK: all of a block
- * but its input. */
+/* What a backward pass computes again, from nothing to most; each includes those before it. LIGHT:
+ * outputs of norms and of the MLP's activation. ATTENTION: attention and its input. BLOCK: all of a
+ * block but its input. */
 enum model_recompute {
     MODEL_RECOMPUTE_NONE,
     MODEL_RECOMPUTE_LIGHT,
@@ -33,23 +44,81 @@ enum model_recompute {
     MODEL_RECOMPUTE_AUTO /* to be decided before model_plan (node/plan_choice.h) */
 };
 
+/* The parts of a model. All zero: GPT-2's. */
+enum model_norm { MODEL_NORM_LAYER, MODEL_NORM_RMS };
+enum model_mlp { MODEL_MLP_GELU_TANH, MODEL_MLP_GELU_ERF, MODEL_MLP_SWIGLU };
+enum model_bias { MODEL_BIAS_ALL, MODEL_BIAS_QKV, MODEL_BIAS_NONE }; /* of linear layers */
+enum model_position { MODEL_POSITION_LEARNED, MODEL_POSITION_ROPE };
+enum model_rope_kind {
+    MODEL_ROPE_KIND_NONE, /* frequencies are not scaled */
+    MODEL_ROPE_KIND_LINEAR,
+    MODEL_ROPE_KIND_LLAMA3,
+    MODEL_ROPE_KIND_YARN
+};
+
+/* Rotary positions (Su et al. 2021), with the fields of transformers' rope_parameters. */
+struct model_rope {
+    enum model_rope_kind kind;
+    double theta;
+    double fraction; /* of a head's elements, those that rotate: the first ones */
+    double factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
+    double attention_factor; /* YARN; 0: computed from factor */
+    int64_t original_context;
+};
+
+struct model_parts {
+    enum model_norm norm;
+    enum model_mlp mlp;
+    enum model_bias bias;
+    enum model_position position;
+    bool is_parallel; /* both halves of a block read its input: x + attention(x) + mlp(x) */
+    bool has_qk_norm; /* RMSNorm of each head of q and k */
+    bool is_untied;   /* the vocabulary product has weights of its own */
+    struct model_rope rope;
+};
+
+/* Tokens that begin and end a text, where they are known: for export, not for the mathematics. */
+struct model_marks {
+    bool has_bos, has_eos;
+    int64_t bos, eos;
+};
+
+/* kv_heads, head_dim, ffn, norm_eps: 0: model_kv_heads and so on say what that stands for. */
 struct model_dims {
     char name[64];
     enum model_arch arch;
     enum model_task task;
     int64_t layers, heads, embed, context, vocab;
+    int64_t kv_heads, head_dim, ffn;
+    double norm_eps;
+    struct model_parts parts;
+    struct model_marks marks;
 };
 
-/* model_preset — the dimensions of a named model: gpt2-nano (4 layers, 4 heads, 128 wide),
- * gpt2-mini (6, 6, 384), gpt2, gpt2-medium, gpt2-large, gpt2-xl; context 1024, vocab 50257. false:
- * no such name. */
-bool model_preset(const char *name, struct model_dims *out);
+/* model_ffn — 0 stands for 4·C, or, for SwiGLU, for 8/3·C rounded up to a multiple of 256 (Llama).
+ * model_resolve — writes such values into the dimensions. */
+int64_t model_kv_heads(const struct model_dims *dims);
+int64_t model_head_dim(const struct model_dims *dims);
+int64_t model_ffn(const struct model_dims *dims);
+double model_norm_eps(const struct model_dims *dims);
+void model_resolve(struct model_dims *dims);
 
-/* model_check — ST_BAD_SETTING with the value when a dimension is out of bounds, or when heads do
- * not divide embed. */
+/* model_preset — the dimensions of a named model (model_preset_names). false: no such name. */
+bool model_preset(const char *name, struct model_dims *out);
+/* model_preset_name — the name of preset i, in the order of architectures; NULL: there are less. */
+const char *model_preset_name(int i);
+/* model_arch_name — "gpt2", "llama" …: transformers' model_type. model_arch_find: false: none. */
+const char *model_arch_name(enum model_arch arch);
+bool model_arch_find(const char *name, enum model_arch *out);
+/* model_arch_parts — the parts of most models of an architecture. All models of one have the same
+ * norm, position and has_qk_norm. */
+struct model_parts model_arch_parts(enum model_arch arch);
+
+/* model_check — ST_BAD_SETTING with the value when a dimension is out of bounds, when heads do not
+ * divide embed, or when the architecture does not have such parts. */
 enum status model_check(const struct model_dims *dims);
 
-struct model_acts; /* the architecture's own (gpt2/gpt2_acts.h) */
+struct model_acts; /* transformer/transformer_acts.h */
 
 /* One micro-batch, forward or backward. */
 struct pass {
@@ -76,13 +145,13 @@ struct pass {
     struct tensor losses;   /* LM (B·T) f32, QA (B,2) f32, on the device, not summed */
     float scale, scale_end; /* d loss / d losses: LM 1/tokens; QA of starts, of ends */
 
-    /* LM: head calls it once all work on its part of the token embedding's gradient is on the
-     * stream; NULL: not called. */
+    /* LM with tied weights: head calls it once all work on its part of the token embedding's
+     * gradient is on the stream; NULL: not called. */
     enum status (*embedding_grad_ready)(void *arg);
     void *embedding_grad_ready_arg;
 };
 
-/* The functions of an architecture; those of model.h with the same name call them. Work goes onto
+/* The functions of a task; those of model.h with the same name call them. Work goes onto
  * p->stream; nothing waits for it. Units as in param.h.
  * describe         the parameters; the caller frees the table.
  * plan             as model_plan; *out is one block from malloc.
@@ -92,7 +161,6 @@ struct pass {
  * head             losses and, with want_grad, the gradients of its parameters and of its input.
  * logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0. */
 struct model_ops {
-    const char *name;
     enum status (*describe)(const struct model_dims *dims, struct param_table *out);
     enum status (*plan)(const struct model_dims *dims, int64_t b, int64_t t,
                         enum model_recompute recompute, bool want_grad, enum dtype dtype,
@@ -115,14 +183,15 @@ double model_flops_per_token(const struct model_dims *dims, int64_t t);
 
 /* model_plan — takes activations and scratch for passes of up to (b, t) from two arenas; arenas
  * without memory (base NULL) measure only. dtype: of parameters, activations and their gradients,
- * f32 or a 16-bit type. Gradients of parameters, losses and the statistics of LayerNorm and softmax
+ * f32 or a 16-bit type. Gradients of parameters, losses and the statistics of norms and softmax
  * are f32 always. ST_RETRY: out of memory. */
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
                        enum model_recompute recompute, bool want_grad, enum dtype dtype,
                        struct arena *acts, struct arena *scratch, struct model_acts **out);
 /* model_plan_kv_cache — gives a plan of one sample without gradients a KV cache: q, k and v of all
  * tokens and blocks stay from pass to pass. A pass with `past` then computes one token. Takes
- * (L-1)·t·3C elements more. q is not read again; it is kept because q, k and v lie side by side. */
+ * (L-1)·t·(H+2K)·D elements more. q is not read again; it is kept because q, k and v lie side by
+ * side. */
 void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
                          struct arena *acts);
 void model_plan_free(struct model_acts *acts); /* accepts NULL; the arenas stay */

@@ -63,6 +63,18 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
     return ST_OK;
 }
 
+static int64_t round_up(int64_t n, int64_t align) { return (n + align - 1) / align * align; }
+
+void param_pack(struct param_table *t)
+{
+    ASSERTF(t->params_n >= 2, "%d parameters", t->params_n);
+    struct param *last = &t->param[t->params_n - 1];
+    ASSERTF(last[-1].unit == last->unit, "%s: unit %d", last->name, last->unit);
+    last->is_packed = true;
+    last->offset = last[-1].offset + last[-1].elems;
+    t->total_elems = round_up(last->offset + last->elems, PARAM_ALIGN);
+}
+
 const struct param *param_find(const struct param_table *t, const char *name)
 {
     for (int i = 0; i < t->params_n; i++)
@@ -85,8 +97,6 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
     *elems_out = last - first;
 }
 
-static int64_t round_up(int64_t n, int64_t align) { return (n + align - 1) / align * align; }
-
 void param_pad(struct param_table *t, int64_t align)
 {
     int64_t end = 0;
@@ -94,8 +104,8 @@ void param_pad(struct param_table *t, int64_t align)
     for (int i = 0; i < t->params_n; i++) {
         struct param *p = &t->param[i];
         bool begins = p->unit == 0 || p->unit != t->param[i - 1].unit;
-        p->offset = begins ? round_up(end, align) : end;
-        end = p->offset + round_up(p->elems, PARAM_ALIGN);
+        p->offset = p->is_packed ? end : round_up(end, begins ? align : PARAM_ALIGN);
+        end = p->offset + p->elems;
     }
     t->total_elems = round_up(end, align);
 }

@@ -1,11 +1,12 @@
 /* param — the table of a model's parameters: names, shapes, and where each lies. Pure arithmetic.
  * It must not know what a parameter means to the model, nor where its values are stored.
  *
- * - Unit 0 is the embedding (wte, wpe), units 1 … LAYERS are the blocks, unit LAYERS+1 is what
- *   follows (ln_f, qa_outputs).
+ * - Unit 0 is the embedding (GPT-2: wte, wpe), units 1 … LAYERS are the blocks, unit LAYERS+1 is
+ *   what follows (ln_f, qa_outputs; an untied lm_head).
  * - The table is in the order of units, so that each unit is one contiguous span of elements.
- * - Every tensor starts at a multiple of 16 elements. Padding is zero and stays zero.
- * - Names are Hugging Face's, without "transformer.". */
+ * - Every tensor starts at a multiple of 16 elements, unless it is packed behind the one before it
+ *   (param_pack). Padding is zero and stays zero.
+ * - Names are Hugging Face's, without the model's prefix ("transformer.", "model."). */
 #ifndef CONVOY_MODEL_PARAM_H
 #define CONVOY_MODEL_PARAM_H
 
@@ -26,6 +27,7 @@ struct param {
     int64_t dim[2];
     int split_dim; /* the dimension that tensor parallelism cuts; -1: replicated */
     enum param_init init;
+    bool is_packed;     /* no padding before it */
     bool grad_is_added; /* its gradient is only added to: zero it before the first micro-batch */
     int unit;
     int64_t offset; /* in elements, from the start of the table */
@@ -46,11 +48,15 @@ void param_table_free(struct param_table *t);
  * ST_RETRY: out of memory. */
 enum status param_add(struct param_table *t, int unit, enum param_init init, int split_dim,
                       const char *name, int dims_n, int64_t dim0, int64_t dim1);
+/* param_pack — the last parameter begins where the one before it ends, without padding, so that one
+ * product reads both. */
+void param_pack(struct param_table *t);
 /* param_unit_span — the elements of a unit, with padding. */
 void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
                      int64_t *elems_out);
-/* param_pad — moves tensors so that every tensor of unit 0, and every other unit, starts at a
- * multiple of align elements, itself one of PARAM_ALIGN, and ends with padding up to one. */
+/* param_pad — moves tensors so that every tensor of unit 0 that is not packed, and every other
+ * unit, starts at a multiple of align elements, itself one of PARAM_ALIGN, and ends with padding up
+ * to one. */
 void param_pad(struct param_table *t, int64_t align);
 /* param_fill — initial values of elements [first, first + n) of one parameter. A value is a
  * function of the seed, the parameter's number and the element's index: any range, in any order, on

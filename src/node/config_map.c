@@ -52,6 +52,21 @@ struct dim_row {
     int64_t *value;
 };
 
+/* fail_preset — MODEL is nothing that is known. */
+static enum status fail_preset(const char *model)
+{
+    char names[1024] = "";
+    size_t at = 0;
+    for (int i = 0; model_preset_name(i); i++) {
+        text_format(names + at, sizeof names - at, "%s%s", i ? ", " : "", model_preset_name(i));
+        at += strlen(names + at);
+    }
+    return FAIL(ST_BAD_SETTING,
+                "MODEL=%s is neither a preset (%s) nor a Hugging Face folder, a GGUF file, a model "
+                "file of llm.c, or a checkpoint",
+                model, names);
+}
+
 static enum status base_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
 {
     const char *model = conf_text(conf, CONF_MODEL);
@@ -73,35 +88,60 @@ static enum status base_dims(const struct conf *conf, struct model_dims *out, bo
     if (strchr(model, '/'))
         return FAIL(ST_NO_INPUT,
                     "MODEL=%s is not there; give a Hugging Face folder (config.json, "
-                    "model.safetensors), a model file of llm.c (.bin), a checkpoint or its "
-                    "CHECKPOINT_DIR, or a preset such as gpt2-nano",
+                    "model.safetensors), a GGUF file, a model file of llm.c (.bin), a checkpoint "
+                    "or its CHECKPOINT_DIR, or a preset such as gpt2-nano",
                     model);
-    return FAIL(
-        ST_BAD_SETTING,
-        "MODEL=%s is neither a preset (gpt2-nano, gpt2-mini, gpt2, gpt2-medium, gpt2-large, "
-        "gpt2-xl) nor a Hugging Face folder, a model file of llm.c, or a checkpoint",
-        model);
+    return fail_preset(model);
 }
 
-/* Weights have shapes that cannot be argued with. */
+/* rederive — what follows from HEADS and EMBED, where these were changed and it was not set: the
+ * share of query heads on a key head as in the preset, heads that fill EMBED, an MLP in
+ * proportion. */
+static void rederive(const struct model_dims *preset, struct model_dims *dims)
+{
+    int64_t group = preset->heads / model_kv_heads(preset);
+    bool has_heads = dims->heads != preset->heads, has_embed = dims->embed != preset->embed;
+    if (has_heads && preset->kv_heads > 0)
+        dims->kv_heads = dims->heads % group == 0 ? dims->heads / group : dims->heads;
+    if (has_heads || has_embed)
+        dims->head_dim = 0;
+    if (has_embed)
+        dims->ffn = 0;
+}
+
+static enum status override_dim(const struct conf *conf, bool has_weights,
+                                const struct dim_row *row)
+{
+    int64_t value = conf_i64(conf, row->key);
+    if (value == 0 || value == *row->value)
+        return ST_OK;
+    if (has_weights) /* weights have shapes that cannot be argued with */
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%lld (%s), but the weights of MODEL=%s have %lld; leave %s out", row->name,
+                    (long long)value, conf_source(conf, row->key), conf_text(conf, CONF_MODEL),
+                    (long long)*row->value, row->name);
+    *row->value = value;
+    return ST_OK;
+}
+
 static enum status override_dims(const struct conf *conf, bool has_weights, struct model_dims *dims)
 {
-    const struct dim_row rows[] = {
+    const struct model_dims preset = *dims;
+    const struct dim_row base[] = {
         {CONF_LAYERS, "LAYERS", &dims->layers}, {CONF_HEADS, "HEADS", &dims->heads},
         {CONF_EMBED, "EMBED", &dims->embed},    {CONF_CONTEXT, "CONTEXT", &dims->context},
         {CONF_VOCAB, "VOCAB", &dims->vocab},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int64_t value = conf_i64(conf, rows[i].key);
-        if (value == 0 || value == *rows[i].value)
-            continue;
-        if (has_weights)
-            return FAIL(ST_BAD_SETTING,
-                        "%s=%lld (%s), but the weights of MODEL=%s have %lld; leave %s out",
-                        rows[i].name, (long long)value, conf_source(conf, rows[i].key),
-                        conf_text(conf, CONF_MODEL), (long long)*rows[i].value, rows[i].name);
-        *rows[i].value = value;
-    }
+    const struct dim_row derived[] = {{CONF_KV_HEADS, "KV_HEADS", &dims->kv_heads},
+                                      {CONF_HEAD_DIM, "HEAD_DIM", &dims->head_dim},
+                                      {CONF_FFN, "FFN", &dims->ffn}};
+    if (has_weights)
+        model_resolve(dims);
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
+        TRY(override_dim(conf, has_weights, &base[i]));
+    rederive(&preset, dims);
+    for (size_t i = 0; i < sizeof derived / sizeof *derived; i++)
+        TRY(override_dim(conf, has_weights, &derived[i]));
     return ST_OK;
 }
 
@@ -109,7 +149,9 @@ enum status config_map_dims(const struct conf *conf, struct model_dims *out, boo
 {
     TRY(base_dims(conf, out, has_weights_out));
     TRY(override_dims(conf, *has_weights_out, out));
-    return model_check(out);
+    TRY(model_check(out));
+    model_resolve(out);
+    return ST_OK;
 }
 
 static enum status seq_tokens(const struct conf *conf, const struct model_dims *dims, int64_t *out)
@@ -337,11 +379,12 @@ enum status config_map_agreement(const struct conf *conf, struct text *out)
     text_add(out, "{");
     conf_write_agree(conf, out);
     text_add(out,
-             "\"MODEL\":\"%lld layers, %lld heads, %lld wide, context %lld, vocabulary "
-             "%lld%s\",\"version\":\"%s %s\",\"device\":\"%s\"}",
-             (long long)dims.layers, (long long)dims.heads, (long long)dims.embed,
-             (long long)dims.context, (long long)dims.vocab, weights, version_text(),
-             version_commit(), device_kind(conf));
+             "\"MODEL\":\"%s, %lld layers, %lld heads (%lld key heads of %lld), %lld wide, MLP "
+             "%lld, context %lld, vocabulary %lld%s\",\"version\":\"%s %s\",\"device\":\"%s\"}",
+             model_arch_name(dims.arch), (long long)dims.layers, (long long)dims.heads,
+             (long long)dims.kv_heads, (long long)dims.head_dim, (long long)dims.embed,
+             (long long)dims.ffn, (long long)dims.context, (long long)dims.vocab, weights,
+             version_text(), version_commit(), device_kind(conf));
     return out->overflow ? FAIL(ST_RETRY, "out of memory: what nodes agree on") : ST_OK;
 }
 
@@ -350,9 +393,13 @@ void config_map_board_model(const struct model_dims *dims, struct board_model *o
     memset(out, 0, sizeof *out);
     text_copy(out->name, sizeof out->name, dims->name);
     text_copy(out->task, sizeof out->task, dims->task == MODEL_TASK_QA ? "qa" : "lm");
+    text_copy(out->arch, sizeof out->arch, model_arch_name(dims->arch));
     out->layers = (int32_t)dims->layers;
     out->heads = (int32_t)dims->heads;
+    out->kv_heads = (int32_t)model_kv_heads(dims);
+    out->head_dim = (int32_t)model_head_dim(dims);
     out->embed = (int32_t)dims->embed;
+    out->ffn = (int32_t)model_ffn(dims);
     out->context = (int32_t)dims->context;
     out->vocab = (int32_t)dims->vocab;
     out->parameters = -1;

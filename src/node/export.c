@@ -38,11 +38,53 @@ struct export
     int files_n;
 };
 
+static struct hf_rope rope_of(const struct model_rope *r)
+{
+    return (struct hf_rope){.kind = (enum hf_rope_kind)r->kind,
+                            .theta = r->theta,
+                            .fraction = r->fraction,
+                            .factor = r->factor,
+                            .low_freq_factor = r->low_freq_factor,
+                            .high_freq_factor = r->high_freq_factor,
+                            .original_context = r->original_context,
+                            .beta_fast = r->beta_fast,
+                            .beta_slow = r->beta_slow,
+                            .attention_factor = r->attention_factor};
+}
+
+/* config_of — the model as a config.json says it; the order of architectures is the same. */
+static struct hf_config config_of(const struct model_dims *dims)
+{
+    const struct model_parts *parts = &dims->parts;
+    const bool is_gpt2 = dims->arch == MODEL_ARCH_GPT2;
+    const struct model_marks *marks = &dims->marks;
+    const int64_t mark = is_gpt2 && dims->vocab > END_OF_TEXT ? END_OF_TEXT : -1;
+    return (struct hf_config){.arch = (enum hf_arch)dims->arch,
+                              .layers = dims->layers,
+                              .heads = dims->heads,
+                              .embed = dims->embed,
+                              .context = dims->context,
+                              .vocab = dims->vocab,
+                              .is_qa = dims->task == MODEL_TASK_QA,
+                              .kv_heads = model_kv_heads(dims),
+                              .head_dim = model_head_dim(dims),
+                              .ffn = model_ffn(dims),
+                              .norm_eps = model_norm_eps(dims),
+                              .is_tied = !parts->is_untied,
+                              .qkv_bias = parts->bias != MODEL_BIAS_NONE,
+                              .out_bias = parts->bias == MODEL_BIAS_ALL,
+                              .gelu_tanh = parts->mlp == MODEL_MLP_GELU_TANH,
+                              .parallel_residual = parts->is_parallel,
+                              .rope = rope_of(&parts->rope),
+                              .bos = !is_gpt2 && marks->has_bos ? marks->bos : mark,
+                              .eos = !is_gpt2 && marks->has_eos ? marks->eos : mark};
+}
+
 /* list_sources — every parameter of the checkpoint, finite, under transformers' name; the head's
  * stands outside "transformer". */
 static enum status list_sources(struct export *ex)
 {
-    const struct hf_names *names = hf_names_of(HF_ARCH_GPT2);
+    const struct hf_names *names = hf_names_of(config_of(&ex->dims).arch);
     size_t n = (size_t)ex->table.params_n;
     ex->source = calloc(n, sizeof *ex->source);
     ex->name = calloc(n, sizeof *ex->name);
@@ -74,10 +116,10 @@ static struct text *next_file(struct export *ex, const char *name)
 }
 
 /* dropout_of — what the run trained with. */
-static double dropout_of(const struct ckpt *ckpt)
+static double dropout_of(const struct export *ex)
 {
-    const char *json = ckpt_meta(ckpt)->settings_json;
-    double dropout = DROPOUT_USUAL;
+    const char *json = ckpt_meta(ex->ckpt)->settings_json;
+    double dropout = ex->dims.arch == MODEL_ARCH_GPT2 ? DROPOUT_USUAL : 0;
     cJSON *settings;
     if (json_parse(json, strlen(json), "settings of the checkpoint", &settings) == ST_OK) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(settings, "DROPOUT");
@@ -91,19 +133,8 @@ static double dropout_of(const struct ckpt *ckpt)
 
 static void write_config(struct export *ex)
 {
-    const struct model_dims *dims = &ex->dims;
-    const int64_t mark = dims->vocab > END_OF_TEXT ? END_OF_TEXT : -1;
-    const struct hf_config config = {.arch = HF_ARCH_GPT2,
-                                     .is_tied = true,
-                                     .bos = mark,
-                                     .eos = mark,
-                                     .layers = dims->layers,
-                                     .heads = dims->heads,
-                                     .embed = dims->embed,
-                                     .context = dims->context,
-                                     .vocab = dims->vocab,
-                                     .is_qa = dims->task == MODEL_TASK_QA};
-    hf_config_write(&config, dropout_of(ex->ckpt), next_file(ex, "config.json"));
+    const struct hf_config config = config_of(&ex->dims);
+    hf_config_write(&config, dropout_of(ex), next_file(ex, "config.json"));
     if (!config.is_qa)
         hf_config_write_generation(&config, next_file(ex, "generation_config.json"));
 }
@@ -111,9 +142,8 @@ static void write_config(struct export *ex)
 static enum status write_tokenizer(struct export *ex)
 {
     struct bpe *bpe;
-    if (ex->dims.vocab < BPE_VOCAB) {
-        LOG_INFO("no tokenizer files: a vocabulary of %lld is not GPT-2's (%d)",
-                 (long long)ex->dims.vocab, BPE_VOCAB);
+    if (ex->dims.arch != MODEL_ARCH_GPT2 || ex->dims.vocab < BPE_VOCAB) {
+        LOG_INFO("no tokenizer files: the model is not GPT-2 with its vocabulary of %d", BPE_VOCAB);
         return ST_OK;
     }
     TRY(bpe_open(&bpe));
@@ -151,8 +181,8 @@ static enum status run(struct export *ex, const char *from, const char *to)
     TRY(write_tokenizer(ex));
     TRY(check_texts(ex));
     TRY(hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n, HF_SAVE_PART_BYTES));
-    log_console("%s  %s  %s parameters  from %s", to,
-                ex->dims.task == MODEL_TASK_QA ? "GPT2ForQuestionAnswering" : "GPT2LMHeadModel",
+    const struct hf_config config = config_of(&ex->dims);
+    log_console("%s  %s  %s parameters  from %s", to, hf_config_class(&config),
                 text_format_count(count, sizeof count, (double)ex->table.parameters),
                 ckpt_path(ex->ckpt));
     return ST_OK;

@@ -54,9 +54,11 @@ static enum status check_from(const char *from)
     if (weights_are_at(from))
         return ST_OK;
     if (!file_exists(from))
-        return FAIL(ST_NO_INPUT,
-                    "FROM=%s is not there; give a Hugging Face folder or a model file of llm.c",
-                    from);
+        return FAIL(
+            ST_NO_INPUT,
+            "FROM=%s is not there; give a Hugging Face folder, a GGUF file or a model file of "
+            "llm.c",
+            from);
     return FAIL(ST_NO_INPUT,
                 "FROM=%s is a folder without config.json; give a Hugging Face folder (config.json, "
                 "model.safetensors)",
@@ -154,7 +156,8 @@ enum status import_main(const struct conf *conf)
     if (!*in.from)
         return FAIL(
             ST_BAD_SETTING,
-            "what should be imported? set FROM to a Hugging Face folder or a model file of llm.c");
+            "what should be imported? set FROM to a Hugging Face folder, a GGUF file or a model "
+            "file of llm.c");
     if (!*in.to)
         return FAIL(
             ST_BAD_SETTING,

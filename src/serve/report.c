@@ -33,18 +33,22 @@ static void add_seconds(cJSON *object, const char *key, int64_t ms)
 
 static void add_model(cJSON *root, const struct board_worker *first_worker)
 {
-    static const struct board_model unknown = {"", "", -1, -1, -1, -1, -1, -1};
+    static const struct board_model unknown = {"", "", "", -1, -1, -1, -1, -1, -1, -1, -1, -1};
     const struct board_model *model =
         first_worker != NULL && first_worker->model.name[0] != 0 ? &first_worker->model : &unknown;
     cJSON *object = cJSON_AddObjectToObject(root, "model");
     add_text(object, "name", model->name);
     add_count(object, "layers", model->layers);
     add_count(object, "heads", model->heads);
+    add_count(object, "kv_heads", model->kv_heads);
+    add_count(object, "head_dim", model->head_dim);
     add_count(object, "embed", model->embed);
+    add_count(object, "ffn", model->ffn);
     add_count(object, "context", model->context);
     add_count(object, "vocab", model->vocab);
     add_count(object, "parameters", model->parameters);
     add_text(object, "task", model->task);
+    add_text(object, "arch", model->arch);
 }
 
 static void add_mesh(cJSON *root, const struct board_node *node)

@@ -27,6 +27,7 @@ struct checkpoint {
     struct safetensors_source *source; /* parts × rows */
     int parts_n;
     char dir[FILE_PATH_MAX];
+    struct model_marks marks; /* of the checkpoint found */
 };
 
 /* list_sources — lists every parameter of every part for the writer; point sets their addresses. */
@@ -112,7 +113,10 @@ struct differences {
     int n;
 };
 
-static bool is_dimension(const char *key) { return strcmp(key, "name") != 0; }
+static bool is_dimension(const char *key)
+{
+    return strcmp(key, "name") != 0 && strcmp(key, "bos") != 0 && strcmp(key, "eos") != 0;
+}
 static bool is_of_optimizer(const char *key)
 {
     return !strcmp(key, "OPTIMIZER") || !strcmp(key, "moments");
@@ -219,6 +223,15 @@ static enum status check_none(const struct checkpoint *s)
         s->dir, count, count == 1 ? "" : "s");
 }
 
+/* keep_marks — a run that names a preset goes on with the marks of the model it was given. */
+static enum status keep_marks(struct checkpoint *s, const struct ckpt_meta *meta)
+{
+    struct model_dims was;
+    TRY(load_dims_parse(meta->model_json, &was));
+    s->marks = was.marks;
+    return ST_OK;
+}
+
 /* take — checks what was found, and returns its progress and path. */
 static enum status take(struct checkpoint *s, struct checkpoint_progress *progress, char *path,
                         size_t path_cap)
@@ -226,6 +239,7 @@ static enum status take(struct checkpoint *s, struct checkpoint_progress *progre
     if (!s->found)
         return check_none(s);
     TRY(check(s, s->found));
+    TRY(keep_marks(s, ckpt_meta(s->found)));
     const struct ckpt_meta *meta = ckpt_meta(s->found);
     *progress =
         (struct checkpoint_progress){.step = meta->step,
@@ -430,7 +444,10 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
                              .loss_scale = (int64_t)progress->scale.factor,
                              .loss_scale_steps = progress->scale.steps,
                              .data_fingerprint = s->config.data_fingerprint};
-    load_dims_json(s->config.dims, meta.model_json, sizeof meta.model_json);
+    struct model_dims dims = *s->config.dims;
+    if (!dims.marks.has_bos && !dims.marks.has_eos)
+        dims.marks = s->marks;
+    load_dims_json(&dims, meta.model_json, sizeof meta.model_json);
     bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
     text_copy(meta.version, sizeof meta.version, s->config.version);

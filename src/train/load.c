@@ -4,25 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/text.h"
-#include "format/hf_config.h"
 
 #define BUFFER_ELEMS ((int64_t)1 << 18)
 
-/* One parameter in a file: plain, or of llm.c; neither: the file has none. */
+/* One parameter in a file: plain, of llm.c, or of GGUF (tensor set); none: the file has none. */
 struct source {
     const struct safetensors_entry *plain;
     bool is_llmc;
     struct llmc_entry llmc;
+    struct gguf_entry gguf;
 };
 
 static void read_piece(const struct source *source, int64_t first, int64_t n, float *out)
 {
     if (source->is_llmc)
         llmc_to_f32(&source->llmc, first, n, out);
+    else if (source->gguf.tensor)
+        gguf_model_to_f32(&source->gguf, first, n, out);
     else
         safetensors_to_f32(source->plain, first, n, out);
 }
@@ -30,7 +31,14 @@ static void read_piece(const struct source *source, int64_t first, int64_t n, fl
 /* plain_f32 — true if the file's bytes are the bytes in memory, so they are only copied. */
 static bool plain_f32(const struct source *source)
 {
-    return !source->is_llmc && source->plain->dtype == DTYPE_F32;
+    return source->plain && source->plain->dtype == DTYPE_F32;
+}
+
+static int64_t elems_of(const struct source *source)
+{
+    return source->is_llmc       ? source->llmc.elems
+           : source->gguf.tensor ? source->gguf.elems
+                                 : source->plain->elems;
 }
 
 /* copy_source — f32 is copied directly, with all threads of the device. Other types and layouts are
@@ -38,8 +46,7 @@ static bool plain_f32(const struct source *source)
 static enum status copy_source(const struct load_target *to, const struct param *p,
                                const struct source *source, float *buffer)
 {
-    int64_t elems = source->is_llmc ? source->llmc.elems : source->plain->elems,
-            row = p->dim[p->dims_n - 1];
+    int64_t elems = elems_of(source), row = p->dim[p->dims_n - 1];
     int64_t most = row < BUFFER_ELEMS ? BUFFER_ELEMS / row * row : BUFFER_ELEMS;
     ASSERTF(elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)elems,
             (long long)p->elems);
@@ -91,6 +98,13 @@ static enum status find_llmc(const void *file, const char *part, const struct pa
     return out->is_llmc ? llmc_tensor(file, p->name, p->dims_n, p->dim, &out->llmc) : ST_OK;
 }
 
+static enum status find_gguf(const void *file, const char *part, const struct param *p,
+                             struct source *out)
+{
+    (void)part;
+    return is_head(p) ? ST_OK : gguf_model_tensor(file, p->name, p->dims_n, p->dim, &out->gguf);
+}
+
 static enum status find_ckpt(const void *file, const char *part, const struct param *p,
                              struct source *out)
 {
@@ -117,7 +131,7 @@ static enum status load_all(const struct load_target *to, load_find *find, const
         TRY_OR(find(file, part, p, &source), out_free);
         if (!to->data.data && !to->put)
             continue;
-        if (source.plain || source.is_llmc)
+        if (source.plain || source.is_llmc || source.gguf.tensor)
             TRY_OR(copy_source(to, p, &source, buffer), out_free);
         else
             LOG_INFO(
@@ -139,6 +153,11 @@ enum status load_llmc(const struct load_target *to, const struct llmc *llmc)
     return load_all(to, find_llmc, llmc, NULL);
 }
 
+enum status load_gguf(const struct load_target *to, const struct gguf_model *model)
+{
+    return load_all(to, find_gguf, model, NULL);
+}
+
 enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, const char *part)
 {
     return load_all(to, find_ckpt, ckpt, part);
@@ -147,71 +166,4 @@ enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, con
 enum status load_ckpt_trunk(const struct load_target *to, const struct ckpt *ckpt)
 {
     return load_all(to, find_trunk, ckpt, "model");
-}
-
-enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_dims *out)
-{
-    struct hf_config c;
-    TRY(hf_read_config(dir, &c));
-    if (c.arch != HF_ARCH_GPT2)
-        return FAIL(ST_BAD_SETTING, "%s holds a %s; this program computes GPT-2 alone", dir,
-                    hf_config_class(&c));
-    struct model_dims dims = {.task = task,
-                              .layers = c.layers,
-                              .heads = c.heads,
-                              .embed = c.embed,
-                              .context = c.context,
-                              .vocab = c.vocab};
-    size_t end = strlen(dir);
-    while (end > 1 && dir[end - 1] == '/')
-        end--;
-    size_t start = end;
-    while (start > 0 && dir[start - 1] != '/')
-        start--;
-    text_format(dims.name, sizeof dims.name, "%.*s", (int)(end - start), dir + start);
-    *out = dims;
-    return ST_OK;
-}
-
-void load_dims_json(const struct model_dims *dims, char *out, size_t cap)
-{
-    char name[4 * sizeof dims->name];
-    json_quote(name, sizeof name, dims->name);
-    bool fits = text_format(out, cap,
-                            "{\"name\":%s,\"task\":\"%s\",\"layers\":%lld,\"heads\":%lld,\"embed\":"
-                            "%lld,\"context\":%lld,\"vocab\":%lld}",
-                            name, dims->task == MODEL_TASK_LM ? "lm" : "qa",
-                            (long long)dims->layers, (long long)dims->heads, (long long)dims->embed,
-                            (long long)dims->context, (long long)dims->vocab);
-    ASSERTF(fits, "cap %zu", cap);
-}
-
-static enum status read_dims(const cJSON *object, struct model_dims *out)
-{
-    const char *name, *task;
-    TRY(json_get_string(object, "name", &name));
-    TRY(json_get_string(object, "task", &task));
-    text_copy(out->name, sizeof out->name, name);
-    if (strcmp(task, "lm") != 0 && strcmp(task, "qa") != 0)
-        return FAIL(ST_BAD_DATA, "model dimensions: task is \"%.20s\", expected lm or qa", task);
-    out->task = strcmp(task, "lm") == 0 ? MODEL_TASK_LM : MODEL_TASK_QA;
-    const int64_t max = (int64_t)1 << 40;
-    TRY(json_get_i64(object, "layers", 1, max, &out->layers));
-    TRY(json_get_i64(object, "heads", 1, max, &out->heads));
-    TRY(json_get_i64(object, "embed", 1, max, &out->embed));
-    TRY(json_get_i64(object, "context", 1, max, &out->context));
-    TRY(json_get_i64(object, "vocab", 1, max, &out->vocab));
-    return model_check(out);
-}
-
-enum status load_dims_parse(const char *json, struct model_dims *out)
-{
-    cJSON *object;
-    struct model_dims dims = {0};
-    TRY(json_parse(json, strlen(json), "model dimensions", &object));
-    enum status st = read_dims(object, &dims);
-    cJSON_Delete(object);
-    TRY(st);
-    *out = dims;
-    return ST_OK;
 }

@@ -100,9 +100,10 @@ static enum status check_config(const struct step_config *c)
     if (c->seq_tokens < 1 || c->seq_tokens > c->dims.context)
         return FAIL(ST_BAD_SETTING, "SEQ_LEN=%lld is outside 1 … CONTEXT=%lld; lower it",
                     (long long)c->seq_tokens, (long long)c->dims.context);
-    int64_t elems;
+    int64_t elems,
+        widths = c->dims.embed + model_ffn(&c->dims) + c->dims.heads * model_head_dim(&c->dims);
     if (__builtin_mul_overflow(c->global_samples, c->seq_tokens, &elems) ||
-        __builtin_mul_overflow(elems, 64 * c->dims.embed, &elems))
+        __builtin_mul_overflow(elems, 64 * widths, &elems))
         return FAIL(ST_BAD_SETTING,
                     "GLOBAL_BATCH=%lld with SEQ_LEN=%lld is too large to address; lower it",
                     (long long)c->global_samples, (long long)c->seq_tokens);

@@ -42,14 +42,17 @@ static enum status zero_added(struct step *s, const struct pass *p)
     return ST_OK;
 }
 
-/* write_nan — FAULT=nan: writes NaN to one gradient: the first unit's, whose gradient comes last,
- * and of its last tensor, which no rank has begun to send. */
-static enum status write_nan(struct step *s, const struct pass *p)
+/* write_nan — FAULT=nan, after the backward pass of a unit: writes NaN to one gradient that no rank
+ * has begun to send. That is the last tensor of unit 0, whose gradient comes last; where unit 0 has
+ * one tensor, which the head began to send, the first of unit 1. p: the pass of that unit. */
+static enum status write_nan(struct step *s, const struct pass *p, int unit)
 {
     const float nan = NAN;
-    int row = 0;
+    int row = 1;
     while (row + 1 < s->table.params_n && s->table.param[row + 1].unit == 0)
         row++;
+    if (s->table.param[row].unit != unit)
+        return ST_OK;
     return dev_copy(s->stream, tensor_at(p->grads, p->grad_table->param[row].offset).data, &nan,
                     sizeof nan);
 }
@@ -104,6 +107,8 @@ static enum status backward(struct step *s, const struct pass *p, bool is_last, 
         TRY(store_unshard(s->store, unit, -1));
         TRY(store_prepare_grad(s->store, unit));
         TRY(s->model->block_bwd(p, unit - 1));
+        if (is_last && inject_nan)
+            TRY(write_nan(s, p, unit));
         lap(s, &r->backward_ms);
         if (is_last)
             TRY(store_post_backward(s->store, unit));
@@ -115,7 +120,7 @@ static enum status backward(struct step *s, const struct pass *p, bool is_last, 
         TRY(store_sparse_embed_pass(s->store, p, &embed));
     TRY(s->model->embed_bwd(&embed));
     if (is_last && inject_nan)
-        TRY(write_nan(s, p));
+        TRY(write_nan(s, &embed, 0));
     lap(s, &r->backward_ms);
     if (is_last)
         TRY(store_post_backward(s->store, 0));

@@ -87,6 +87,15 @@ static enum status load_folder(const char *path, const struct load_target *to)
     return st;
 }
 
+static enum status load_gguf_file(const char *path, const struct load_target *to)
+{
+    struct gguf_model *model;
+    TRY(gguf_model_open(path, &model));
+    enum status st = load_gguf(to, model);
+    gguf_model_close(model);
+    return st;
+}
+
 static enum status load_llmc_file(const char *path, const struct load_target *to)
 {
     struct llmc_file *file;
@@ -162,6 +171,12 @@ enum status weights_checkpoint(const char *path, struct ckpt **out, struct model
     return open_with_dims(path, false, out, dims_out);
 }
 
+enum status weights_peek(const char *path, struct ckpt **out)
+{
+    struct model_dims dims;
+    return open_with_dims(path, true, out, &dims);
+}
+
 enum status weights_file(const char *path, char *out, size_t cap)
 {
     struct ckpt *ckpt;
@@ -180,16 +195,19 @@ enum status weights_file(const char *path, char *out, size_t cap)
 enum status weights_dims(const char *path, struct model_dims *out)
 {
     struct hf_config config;
-    if (llmc_is_file(path))
+    if (llmc_is_file(path) && !gguf_model_is_file(path))
         return llmc_dims(path, out);
     if (weights_are_ckpt(path))
         return ckpt_dims(path, out);
     TRY(hf_read_config(path, &config));
-    return load_dims_of_hf(path, config.is_qa ? MODEL_TASK_QA : MODEL_TASK_LM, out);
+    load_dims_of_config(&config, path, config.is_qa ? MODEL_TASK_QA : MODEL_TASK_LM, out);
+    return model_check(out);
 }
 
 enum status weights_load(const char *path, const struct load_target *to)
 {
+    if (gguf_model_is_file(path))
+        return load_gguf_file(path, to);
     if (llmc_is_file(path))
         return load_llmc_file(path, to);
     if (weights_are_ckpt(path))

@@ -1,5 +1,5 @@
-/* weights — opens a model by the path that a user gives: a Hugging Face folder, a model file of
- * llm.c, a checkpoint, or a folder of checkpoints (the newest valid one).
+/* weights — opens a model by the path that a user gives: a Hugging Face folder, a GGUF file, a
+ * model file of llm.c, a checkpoint, or a folder of checkpoints (the newest valid one).
  *
  * It must not know settings, nor what happens to the numbers. */
 #ifndef CONVOY_TRAIN_WEIGHTS_H
@@ -32,5 +32,7 @@ enum status weights_load(const char *path, const struct load_target *to);
 /* weights_checkpoint — opens the checkpoint at path, or the newest valid one in the folder.
  * ST_NO_INPUT: none. ST_BAD_DATA: all are damaged. The caller closes it. */
 enum status weights_checkpoint(const char *path, struct ckpt **out, struct model_dims *dims_out);
+/* weights_peek — the same without reading the tensors: a damaged one is not noticed. */
+enum status weights_peek(const char *path, struct ckpt **out);
 
 #endif

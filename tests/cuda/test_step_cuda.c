@@ -261,14 +261,14 @@ static float *text_logits(const struct golden *g, struct dev *dev, enum dtype dt
     kt_ok(decoder_open(dev, &config.dims, 16, dtype, &d));
     struct load_target to = decoder_target(d);
     int64_t elems = step_table(step)->total_elems;
-    float *params = kt_floats(elems, KT_ONES, 0), *out = kt_floats(g->vocab, KT_ONES, 0);
+    float *params = kt_floats(elems, KT_ONES, 0), *out = kt_floats(g->dims.vocab, KT_ONES, 0);
     kt_ok(step_read(step, 0, 0, elems, params));
     kt_ok(dev_copy(to.stream, to.data.data, params, (size_t)elems * sizeof *params));
     kt_ok(dev_sync(to.stream));
     kt_free(params);
     for (int64_t n = 4; n <= 8; n++)
         kt_ok(decoder_logits(d, tokens, n, &logits));
-    memcpy(out, logits, (size_t)g->vocab * sizeof *out);
+    memcpy(out, logits, (size_t)g->dims.vocab * sizeof *out);
     decoder_close(d);
     step_close(step);
     return out;
@@ -284,7 +284,7 @@ static void logits_are_near(void **state)
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
         struct dev *dev = open_device();
         float *got = text_logits(&g, dev, (enum dtype)dtype);
-        double nmse = kt_nmse(got, want, g.vocab);
+        double nmse = kt_nmse(got, want, g.dims.vocab);
         print_message("# logits, dtype %d: nmse to the CPU's f32 %.1e\n", dtype, nmse);
         assert_true(nmse <= most[dtype]);
         kt_free(got);

@@ -14,7 +14,7 @@
 #include "data/squad.h"
 #include "data/squad_window.h"
 #include "kernels/cpu.h"
-#include "model/gpt2/gpt2_acts.h"
+#include "model/transformer/transformer_acts.h"
 #include "train/step.h"
 
 #define REAL_FILE "../shared/data/shakespeare_squad.json"
@@ -131,7 +131,7 @@ static void look_at(struct look *look, const struct squad_window_set *set, int64
         OK(model->block_fwd(&look->pass, block));
     OK(model->head(&look->pass));
     OK(dev_sync(look->pass.stream));
-    const float *logits = ((const struct gpt2_acts *)look->acts)->wide.data; /* (T,2) */
+    const float *logits = ((const struct transformer_acts *)look->acts)->wide.data; /* (T,2) */
     *start = *end = 0;
     for (int32_t t = 1; t < T; t++) {
         if (logits[2 * t] > logits[2 * *start])

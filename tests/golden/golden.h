@@ -1,6 +1,7 @@
 /* golden — the recorded runs beside this file, for tests that repeat them: ten updates of a small
- * model, language and question answering, made by PyTorch in float64; expected.json holds what they
- * were made with. */
+ * model, made by PyTorch in float64. lm and qa are GPT-2; their expected.json holds what they were
+ * made with. The others are by transformers 5.23, whose RMSNorm and rotary positions compute in
+ * float32; they were made with TRANSFORMERS_HYPER. */
 #ifndef CONVOY_TESTS_GOLDEN_H
 #define CONVOY_TESTS_GOLDEN_H
 
@@ -13,10 +14,15 @@
 #include "base/text.h"
 #include "format/safetensors.h"
 #include "harness.h"
+#include "train/load.h"
 #include "train/lr_schedule.h"
 #include "train/step.h"
 
 #define DIR "tests/golden/"
+#define TRANSFORMERS_HYPER                                                                        \
+    "{\"seq\":40,\"batch\":3,\"steps\":10,\"warmup\":3,\"lr\":0.002,\"min_lr\":0.0001,"           \
+    "\"weight_decay\":0.1,\"clip\":1.0,\"momentum\":0,\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-8," \
+    "\"schedule\":\"cosine\",\"optimizer\":\"adamw\"}"
 #define OK(x) assert_ok((x), #x, __LINE__)
 
 static inline void assert_ok(enum status st, const char *what, int line)
@@ -34,11 +40,24 @@ struct tensors {
 struct golden {
     enum feed_task task;
     cJSON *expected, *data; /* data: qa.json */
-    const cJSON *hyper;
+    cJSON *hyper;
+    struct model_dims dims;
+    const char *prefix; /* of the names in its files, but those of heads */
     struct file_map tokens;
     struct tensors model, after;
-    int64_t embed, batch, seq, vocab;
+    int64_t batch, seq;
 };
+
+struct path {
+    char text[256];
+};
+
+static inline struct path path_in(const char *dir, const char *name)
+{
+    struct path out;
+    text_format(out.text, sizeof out.text, DIR "%s/%s", dir, name);
+    return out;
+}
 
 static inline int64_t whole(const cJSON *object, const char *key)
 {
@@ -74,26 +93,54 @@ static inline void read_tensors(const char *dir, const char *name, struct tensor
     OK(safetensors_parse(out->map.data, out->map.bytes, path, &out->st));
 }
 
+static inline void read_dims(const char *dir, struct golden *g)
+{
+    static const char *const prefixes[MODEL_ARCH_N] = {[MODEL_ARCH_GPT2] = "transformer.",
+                                                       [MODEL_ARCH_LLAMA] = "model.",
+                                                       [MODEL_ARCH_QWEN2] = "model.",
+                                                       [MODEL_ARCH_QWEN3] = "model.",
+                                                       [MODEL_ARCH_NEOX] = "gpt_neox."};
+    enum model_task task = g->task == FEED_TASK_LM ? MODEL_TASK_LM : MODEL_TASK_QA;
+    OK(load_dims_of_hf(path_in(dir, "").text, task, &g->dims));
+    OK(model_check(&g->dims));
+    g->prefix = prefixes[g->dims.arch];
+}
+
+/* golden_name — of a parameter in the files; before: "", "grad." or "after.". */
+static inline struct path golden_name(const struct golden *g, const char *before, const char *name)
+{
+    struct path out;
+    bool is_head = text_starts(name, "qa_") || text_starts(name, "lm_head.") ||
+                   text_starts(name, "embed_out.");
+    /* transformers names parameters so, and writes them to files as embed_out */
+    if (*before && text_starts(name, "embed_out."))
+        name = "lm_head.weight";
+    text_format(out.text, sizeof out.text, "%s%s%s", before, is_head ? "" : g->prefix, name);
+    return out;
+}
+
 static inline void golden_open(const char *dir, struct golden *g)
 {
     *g = (struct golden){.task = strcmp(dir, "qa") == 0 ? FEED_TASK_QA : FEED_TASK_LM};
     g->expected = read_json(dir, "expected.json");
-    OK(json_get_object(g->expected, "hyper", &g->hyper));
+    g->hyper = cJSON_DetachItemFromObject(g->expected, "hyper");
+    if (!g->hyper)
+        OK(json_parse(TRANSFORMERS_HYPER, strlen(TRANSFORMERS_HYPER), "hyper", &g->hyper));
+    read_dims(dir, g);
     read_tensors(dir, "model.safetensors", &g->model);
     read_tensors(dir, "expected.safetensors", &g->after);
     if (g->task == FEED_TASK_QA)
         g->data = read_json(dir, "qa.json");
     else
-        OK(file_map_open(DIR "lm/tokens.bin", &g->tokens));
-    g->embed = whole(g->hyper, "embd");
+        OK(file_map_open(path_in(dir, "tokens.bin").text, &g->tokens));
     g->batch = whole(g->hyper, "batch");
     g->seq = whole(g->hyper, "seq");
-    g->vocab = whole(g->hyper, "vocab");
 }
 
 static inline void golden_close(struct golden *g)
 {
     cJSON_Delete(g->expected);
+    cJSON_Delete(g->hyper);
     cJSON_Delete(g->data);
     safetensors_free(&g->model.st);
     safetensors_free(&g->after.st);
@@ -118,13 +165,7 @@ static inline struct step_config golden_config(const struct golden *g, struct de
         .global_samples = g->batch,
         .seq_tokens = g->seq,
         .is_loaded = true,
-        .dims = {.name = "golden",
-                 .task = g->task == FEED_TASK_LM ? MODEL_TASK_LM : MODEL_TASK_QA,
-                 .layers = whole(h, "layers"),
-                 .heads = whole(h, "heads"),
-                 .embed = g->embed,
-                 .context = whole(h, "context"),
-                 .vocab = g->vocab},
+        .dims = g->dims,
         .optim = {.kind = says(h, "optimizer", "sgd") ? OPTIM_KIND_SGD : OPTIM_KIND_ADAMW,
                   .beta1 = number(h, "beta1"),
                   .beta2 = number(h, "beta2"),
@@ -178,10 +219,8 @@ static inline void golden_load(const struct golden *g, struct step *step)
 {
     const struct param_table *t = step_table(step);
     for (int i = 0; i < t->params_n; i++) {
-        char name[128];
-        text_format(name, sizeof name, "%s%s",
-                    text_starts(t->param[i].name, "qa_") ? "" : "transformer.", t->param[i].name);
-        const struct safetensors_entry *e = safetensors_find(&g->model.st, name);
+        const struct safetensors_entry *e =
+            safetensors_find(&g->model.st, golden_name(g, "", t->param[i].name).text);
         assert_non_null(e);
         assert_int_equal(e->elems, t->param[i].elems);
         float *values = malloc((size_t)e->elems * sizeof *values);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/cpu.h"
-#include "model/gpt2/gpt2_acts.h"
+#include "model/transformer/transformer_acts.h"
 #include "train/weights.h"
 
 /* One pass over b samples of t tokens; everything in host memory. */
@@ -84,7 +84,7 @@ static inline enum status logits_of(struct logits_run *r, const int32_t *tokens,
         st = model->block_fwd(p, block);
     if (st == ST_OK && r->dims.task == MODEL_TASK_QA) {
         st = model->head(p); /* without gradients the logits stay in `wide` */
-        memcpy(out, gpt2_acts(p)->wide.data, n * 2 * sizeof *out);
+        memcpy(out, transformer_acts(p)->wide.data, n * 2 * sizeof *out);
     }
     for (int64_t row = 0; st == ST_OK && r->dims.task == MODEL_TASK_LM && row < b * t; row++)
         st = model->logits(p, row, (struct tensor){out + row * r->width, DTYPE_F32});

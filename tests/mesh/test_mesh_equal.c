@@ -2,6 +2,8 @@
  * and not on SHARD at all. */
 #include "mesh/trial.h"
 
+#include "architectures.h"
+
 static const char *const shard_name[] = {"none", "optimizer", "gradients", "full"};
 
 /* The losses of 1, 2, 3 and 4 ranks on the same global batch. */
@@ -110,9 +112,43 @@ static void test_bits_sgd(void **state)
     same_bits(like, 1, 3, "sgd, momentum");
 }
 
+/* The other architectures: packed tensors, untied heads. Short samples exchange the embedding's
+ * rows, which are all of its gradient where the head is untied. */
+static struct trial trial_of_arch(int i, int64_t t)
+{
+    struct trial like = trial_of(MODEL_TASK_LM, 12, t);
+    like.config.dims = architectures[i];
+    like.config.dims.context = t + 3;
+    like.config.dims.vocab = 211;
+    return like;
+}
+
+static void test_bits_arch(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ARCHITECTURES_N; i++)
+        for (int form = 0; form < 2; form++) {
+            struct trial like = trial_of_arch(i, i % 2 == form ? 8 : 90);
+            like.config.batch_samples = form ? 1 : 4;
+            like.config.store.bucket_elems_min = form;
+            same_bits(like, 1, 3, architectures[i].name);
+        }
+}
+
+static void test_equal_arch(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ARCHITECTURES_N; i += 2) {
+        struct trial like = trial_of_arch(i, 17);
+        like.lr = 3e-4;
+        equal_losses(like, architectures[i].name);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_equal_lm), cmocka_unit_test(test_equal_qa),
-    cmocka_unit_test(test_bits_lm),  cmocka_unit_test(test_bits_qa),
-    cmocka_unit_test(test_bits_sgd), cmocka_unit_test(test_bits_bf16),
-    cmocka_unit_test(test_bits_int8)};
+    cmocka_unit_test(test_equal_lm),  cmocka_unit_test(test_equal_qa),
+    cmocka_unit_test(test_bits_lm),   cmocka_unit_test(test_bits_qa),
+    cmocka_unit_test(test_bits_sgd),  cmocka_unit_test(test_bits_bf16),
+    cmocka_unit_test(test_bits_int8), cmocka_unit_test(test_bits_arch),
+    cmocka_unit_test(test_equal_arch)};
 HARNESS_MAIN(tests)

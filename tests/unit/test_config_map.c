@@ -145,6 +145,45 @@ static void test_refusals(void **state)
                    "LAYERS=4 (argument), but the weights of MODEL=tests/golden/lm have 3");
 }
 
+static void check_dims(const char *words, int64_t kv_heads, int64_t head_dim, int64_t ffn)
+{
+    struct mapped m = map(words);
+    if (m.st != ST_OK)
+        print_error("%s: %s\n", words, status_message());
+    assert_int_equal(m.st, ST_OK);
+    if (m.dims.kv_heads != kv_heads || m.dims.head_dim != head_dim || m.dims.ffn != ffn)
+        print_error("%s: KV_HEADS %d, HEAD_DIM %d, FFN %d\n", words, (int)m.dims.kv_heads,
+                    (int)m.dims.head_dim, (int)m.dims.ffn);
+    assert_true(m.dims.kv_heads == kv_heads && m.dims.head_dim == head_dim && m.dims.ffn == ffn);
+    conf_close(m.conf);
+}
+
+/* What HEADS and EMBED change, what they leave, and what is set. */
+static void test_derived_dims(void **state)
+{
+    (void)state;
+    check_dims("MODEL=gpt2", 12, 64, 3072);
+    check_dims("MODEL=gpt2 EMBED=96", 12, 8, 384);
+    check_dims("MODEL=llama-3-8b", 8, 128, 14336);
+    check_dims("MODEL=llama-3-8b LAYERS=2", 8, 128, 14336);
+    check_dims("MODEL=llama-3-8b HEADS=8 EMBED=256", 2, 32, 768);
+    check_dims("MODEL=llama-3-8b HEADS=6 EMBED=192", 6, 32, 512);
+    check_dims("MODEL=llama-3-8b HEADS=6 KV_HEADS=3 EMBED=192 HEAD_DIM=48 FFN=100", 3, 48, 100);
+    check_dims("MODEL=qwen3-0.6b", 8, 128, 3072);
+    check_dims("MODEL=qwen3-0.6b EMBED=512", 8, 32, 1536);
+    check_dims("MODEL=pythia-70m EMBED=64", 8, 8, 256);
+    check_dims("MODEL=tests/golden/llama KV_HEADS=2 FFN=136", 2, 12, 136);
+    assert_refused("MODEL=tests/golden/llama KV_HEADS=4", ST_BAD_SETTING, "KV_HEADS=4 (argument)");
+    assert_refused("MODEL=tests/golden/lm KV_HEADS=2", ST_BAD_SETTING, "have 4");
+    assert_refused("MODEL=gpt2 FFN=100", ST_BAD_SETTING, "FFN is 100, but gpt2 needs 3072");
+    assert_refused("MODEL=gpt2 KV_HEADS=4", ST_BAD_SETTING, "KV_HEADS is 4, but gpt2 needs 12");
+    assert_refused("MODEL=pythia-70m HEAD_DIM=32", ST_BAD_SETTING, "HEAD_DIM is 32");
+    assert_refused("MODEL=llama-toy KV_HEADS=3", ST_BAD_SETTING, "KV_HEADS=3 does not divide");
+    assert_refused("MODEL=llama-toy HEAD_DIM=15", ST_BAD_SETTING, "HEAD_DIM=15");
+    assert_refused("MODEL=llama-toy TASK=qa", ST_BAD_SETTING, "TASK=qa is for GPT-2");
+    assert_refused("MODEL=llama", ST_BAD_SETTING, "llama-3.2-1b, smollm2-135m");
+}
+
 static void test_model_file(void **state)
 {
     (void)state;
@@ -206,6 +245,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_numbers_arrive),
     cmocka_unit_test(test_held_out_data_keeps_its_order),
     cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_derived_dims),
     cmocka_unit_test(test_model_file),
     cmocka_unit_test(test_folder),
     cmocka_unit_test(test_settings_are_json),

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "architectures.h"
 #include "base/rand.h"
 #include "harness.h"
 #include "kernels/cpu.h"
@@ -116,6 +117,24 @@ static void test_trained_weights(void **state)
     decoder_close(d);
 }
 
+/* Every architecture, within its context and beyond, with weights large enough to matter. */
+static void test_architectures(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ARCHITECTURES_N; i++) {
+        struct model_dims dims = architectures[i];
+        dims.context = 24;
+        struct decoder *d = open_random(&dims, dims.context);
+        struct load_target to = decoder_target(d);
+        for (int64_t j = 0; j < to.table->total_elems; j++)
+            ((float *)to.data.data)[j] *= 8;
+        for (int greedy = 0; greedy < 2; greedy++)
+            for (int prompt_n = 1; prompt_n < 30; prompt_n += 7)
+                check_text(d, dims.vocab, greedy ? 0 : 1, prompt_n, 30);
+        decoder_close(d);
+    }
+}
+
 static void copy_logits(struct decoder *d, const int32_t *tokens, int64_t n, float *out,
                         int64_t vocab)
 {
@@ -170,9 +189,8 @@ static void test_window(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_random_weights),
-    cmocka_unit_test(test_trained_weights),
-    cmocka_unit_test(test_other_text),
+    cmocka_unit_test(test_random_weights), cmocka_unit_test(test_trained_weights),
+    cmocka_unit_test(test_architectures),  cmocka_unit_test(test_other_text),
     cmocka_unit_test(test_window),
 };
 

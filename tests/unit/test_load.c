@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "architectures.h"
+#include "base/text.h"
 #include "harness.h"
 #include "kernels/cpu.h"
 
@@ -31,6 +33,73 @@ static void test_dims(void **state)
     assert_int_equal(back.embed, 64);
     assert_int_equal(back.context, 48);
     assert_int_equal(back.vocab, 311);
+}
+
+/* Every architecture and part comes back; GPT-2's is written as by older versions. */
+static void test_arch_dims(void **state)
+{
+    (void)state;
+    char json[1024], again[1024];
+    struct model_dims back;
+    for (int i = 0; i < ARCHITECTURES_N; i++) {
+        struct model_dims dims = architectures[i];
+        dims.context = 48;
+        model_resolve(&dims);
+        dims.marks = (struct model_marks){.has_bos = i % 2, .has_eos = true, .eos = i};
+        load_dims_json(&dims, json, sizeof json);
+        assert_int_equal(load_dims_parse(json, &back), ST_OK);
+        assert_int_equal(back.arch, dims.arch);
+        assert_true(back.kv_heads == dims.kv_heads && back.head_dim == dims.head_dim &&
+                    back.ffn == dims.ffn && back.norm_eps == dims.norm_eps);
+        assert_true(back.parts.mlp == dims.parts.mlp && back.parts.bias == dims.parts.bias &&
+                    back.parts.norm == dims.parts.norm &&
+                    back.parts.position == dims.parts.position &&
+                    back.parts.is_parallel == dims.parts.is_parallel &&
+                    back.parts.has_qk_norm == dims.parts.has_qk_norm &&
+                    back.parts.is_untied == dims.parts.is_untied);
+        const bool is_gpt2 = dims.arch == MODEL_ARCH_GPT2; /* its marks follow from VOCAB */
+        assert_int_equal(back.marks.has_bos, !is_gpt2 && i % 2);
+        assert_int_equal(back.marks.has_eos, !is_gpt2);
+        assert_int_equal(back.marks.eos, is_gpt2 ? 0 : i);
+        load_dims_json(&back, again, sizeof again);
+        assert_string_equal(json, again);
+    }
+    assert_true(model_preset("gpt2", &back));
+    load_dims_json(&back, json, sizeof json);
+    assert_string_equal(json, "{\"name\":\"gpt2\",\"task\":\"lm\",\"layers\":12,\"heads\":12,"
+                              "\"embed\":768,\"context\":1024,\"vocab\":50257}");
+}
+
+/* A manifest of an architecture with one field wrong. */
+static void test_bad_arch_dims(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *was, *is, *says;
+    } row[] = {{"\"arch\":\"llama\"", "\"arch\":\"mamba\"", "mamba"},
+               {"\"mlp\":\"swiglu\"", "\"mlp\":\"relu\"", "relu"},
+               {"\"kv_heads\":2", "\"kv_heads\":3", "KV_HEADS=3"},
+               {"\"head_dim\":6", "\"head_dim\":7", "HEAD_DIM=7"},
+               {"\"rope_theta\":10000", "\"rope_theta\":0", "theta 0"},
+               {"\"rope_factor\":8", "\"rope_factor\":0.5", "factor 0.5"},
+               {"\"rope_original_context\":32", "\"rope_original_context\":0", "llama3"},
+               {"\"untied\":0", "\"untied\":2", "untied"},
+               {"\"bos\":1", "\"bos\":1000000", "bos"},
+               {"\"eos\":2", "\"eos\":-1", "eos"}};
+    struct model_dims dims = architectures[1], back; /* with scaled positions */
+    char json[1024];
+    dims.context = 48;
+    dims.marks = (struct model_marks){.has_bos = true, .has_eos = true, .bos = 1, .eos = 2};
+    load_dims_json(&dims, json, sizeof json);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char bad[2048];
+        char *at = strstr(json, row[i].was);
+        assert_non_null(at);
+        text_format(bad, sizeof bad, "%.*s%s%s", (int)(at - json), json, row[i].is,
+                    at + strlen(row[i].was));
+        assert_int_not_equal(load_dims_parse(bad, &back), ST_OK);
+        assert_non_null(strstr(status_message(), row[i].says));
+    }
 }
 
 static void test_bad_dims(void **state)
@@ -111,6 +180,8 @@ static void test_hf(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_dims),
+    cmocka_unit_test(test_arch_dims),
+    cmocka_unit_test(test_bad_arch_dims),
     cmocka_unit_test(test_bad_dims),
     cmocka_unit_test(test_hf),
 };

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "architectures.h"
 #include "base/rand.h"
 #include "harness.h"
 #include "kernels/cpu.h"
@@ -25,6 +26,19 @@ static struct dev *open_dev(int threads_n, int level)
     return dev;
 }
 
+static const struct model_dims *arch; /* NULL: a tiny GPT-2 */
+
+static struct model_dims dims_of(enum model_task task, int64_t t)
+{
+    const struct model_dims tiny = {
+        .name = "tiny", .layers = 2, .heads = 2, .embed = 24, .vocab = 37};
+    struct model_dims dims = arch ? *arch : tiny;
+    dims.task = task;
+    dims.context = t + 3;
+    OK(model_check(&dims));
+    return dims;
+}
+
 static struct step_config config_of(struct dev *dev, enum model_task task, int64_t samples,
                                     int64_t t)
 {
@@ -33,13 +47,7 @@ static struct step_config config_of(struct dev *dev, enum model_task task, int64
                                 .global_samples = samples,
                                 .seq_tokens = t,
                                 .seed = 3,
-                                .dims = {.name = "tiny",
-                                         .task = task,
-                                         .layers = 2,
-                                         .heads = 2,
-                                         .embed = 24,
-                                         .context = t + 3,
-                                         .vocab = 37},
+                                .dims = dims_of(task, t),
                                 .optim = {.kind = OPTIM_KIND_ADAMW,
                                           .beta1 = 0.9,
                                           .beta2 = 0.95,
@@ -227,9 +235,8 @@ static void test_recompute(void **state)
     recompute(CPU_ISA_N, MODEL_TASK_QA);
 }
 
-static void test_threads(void **state)
+static void threads(void)
 {
-    (void)state;
     struct outcome first;
     for (int threads_n = 1; threads_n <= 3; threads_n++) {
         struct dev *dev = open_dev(threads_n, CPU_ISA_N);
@@ -246,6 +253,8 @@ static void test_threads(void **state)
     }
     outcome_free(&first);
 }
+
+static void test_threads(void **state) { (void)state, threads(); }
 
 static double distance(const float *a, const float *b, int64_t n)
 {
@@ -270,7 +279,8 @@ static void accumulation(enum model_task task)
     assert_true(fabs(whole.loss / parts.loss - 1) < 2e-6);
     assert_true(fabs(whole.norm / parts.norm - 1) < 2e-6);
     double d = distance(whole.grads, parts.grads, whole.elems);
-    print_message("# accumulation task %d: gradients differ by %.1e\n", (int)task, d);
+    print_message("# accumulation %s task %d: gradients differ by %.1e\n", config.dims.name,
+                  (int)task, d);
     assert_true(d < 2e-6);
     outcome_free(&whole);
     outcome_free(&parts);
@@ -282,6 +292,22 @@ static void test_accumulation(void **state)
     (void)state;
     accumulation(MODEL_TASK_LM);
     accumulation(MODEL_TASK_QA);
+}
+
+/* The other architectures, each in all of these ways. */
+static void test_architectures(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ARCHITECTURES_N; i++) {
+        arch = &architectures[i];
+        print_message("# %s\n", arch->name);
+        differences(MODEL_TASK_LM);
+        recompute(CPU_ISA_PLAIN, MODEL_TASK_LM);
+        recompute(CPU_ISA_N, MODEL_TASK_LM);
+        threads();
+        accumulation(MODEL_TASK_LM);
+    }
+    arch = NULL;
 }
 
 static void test_dropout(void **state)
@@ -554,10 +580,11 @@ static void test_open(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_differences_lm), cmocka_unit_test(test_differences_qa),
     cmocka_unit_test(test_recompute),      cmocka_unit_test(test_threads),
-    cmocka_unit_test(test_accumulation),   cmocka_unit_test(test_dropout),
-    cmocka_unit_test(test_overfit_qa),     cmocka_unit_test(test_eval),
-    cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_nothing_counts),
-    cmocka_unit_test(test_open),           cmocka_unit_test(test_logits),
-    cmocka_unit_test(test_spans),          cmocka_unit_test(test_looking),
+    cmocka_unit_test(test_architectures),  cmocka_unit_test(test_accumulation),
+    cmocka_unit_test(test_dropout),        cmocka_unit_test(test_overfit_qa),
+    cmocka_unit_test(test_eval),           cmocka_unit_test(test_not_finite),
+    cmocka_unit_test(test_nothing_counts), cmocka_unit_test(test_open),
+    cmocka_unit_test(test_logits),         cmocka_unit_test(test_spans),
+    cmocka_unit_test(test_looking),
 };
 HARNESS_MAIN(tests)

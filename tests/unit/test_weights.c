@@ -86,7 +86,13 @@ static void test_checkpoint(void **state)
     assert_int_equal(sample_save(lock, 7, 0, path), ST_OK); /* whose model is none of ours */
     assert_int_equal(weights_checkpoint(dir, &ckpt, &dims), ST_BAD_DATA);
     struct ckpt_meta meta = {.settings_json = "{}", .step = 8};
-    const struct model_dims want = {"m", MODEL_ARCH_GPT2, MODEL_TASK_QA, 1, 2, 4, 8, 16};
+    const struct model_dims want = {.name = "m",
+                                    .task = MODEL_TASK_QA,
+                                    .layers = 1,
+                                    .heads = 2,
+                                    .embed = 4,
+                                    .context = 8,
+                                    .vocab = 16};
     const float data[4] = {0};
     const struct safetensors_source source = {"wte", DTYPE_F32, 1, {4}, data};
     const struct ckpt_part part = {"model", &source, 1};
@@ -154,7 +160,13 @@ static enum status export(const char *from, const char *to) {
 static void test_export_not_finite(void **state)
 {
     (void)state;
-    const struct model_dims dims = {"m", MODEL_ARCH_GPT2, MODEL_TASK_LM, 1, 2, 4, 8, 16};
+    const struct model_dims dims = {.name = "m",
+                                    .task = MODEL_TASK_LM,
+                                    .layers = 1,
+                                    .heads = 2,
+                                    .embed = 4,
+                                    .context = 8,
+                                    .vocab = 16};
     char run[FILE_PATH_MAX], to[FILE_PATH_MAX];
     text_format(to, sizeof(to), "%s/out", harness_tmpdir());
     for (int i = 0; i < 3; i += 2) {

@@ -1,21 +1,21 @@
-/* gpt2_head_lm — final LayerNorm, vocabulary product with the tied token embedding, cross-entropy,
- * and their gradients.
+/* transformer_head_lm — final norm, vocabulary product, cross-entropy, and their gradients. The
+ * product's weights are the token embedding, or, untied, weights of their own.
  *
  * Works on chunks of logits_rows rows: product, loss and gradient in place, then both gradient
- * products while the chunk is in cache. ln_f's output stays in y; the rows of a chunk are replaced
- * by their gradient once the weight gradient has been taken from them. Writes dwte unless
- * accumulating; embed_bwd adds to it. */
-#include "model/gpt2/gpt2.h"
+ * products while the chunk is in cache. The norm's output stays in y; the rows of a chunk are
+ * replaced by their gradient once the weight gradient has been taken from them. Writes the weights'
+ * gradient unless accumulating; where they are tied, embed_bwd adds to it. */
+#include "model/transformer/transformer.h"
 
 #include "base/assert.h"
 
-/* n rows of y with the token embedding (V,C), to logits with rows `stride` apart. */
+/* n rows of y with the vocabulary weights (V,C), to logits with rows `stride` apart. */
 static enum status vocab_product(const struct pass *p, struct tensor logits, struct tensor y,
                                  int64_t n, int64_t stride)
 {
     struct matmul_fwd product = {.y = logits,
                                  .x = y,
-                                 .w = gpt2_w(p, GPT2_WTE),
+                                 .w = transformer_w(p, transformer_params_vocab(p->dims)),
                                  .n = n,
                                  .in = p->dims->embed,
                                  .out = p->dims->vocab,
@@ -26,8 +26,9 @@ static enum status vocab_product(const struct pass *p, struct tensor logits, str
 
 static enum status chunk_run(const struct pass *p, int64_t first, int64_t n, bool is_last)
 {
-    int64_t c = p->dims->embed, v = p->dims->vocab, stride = gpt2_acts(p)->logits_stride;
-    struct tensor y = tensor_at(gpt2_acts(p)->y, first * c), logits = gpt2_acts(p)->wide;
+    int64_t c = p->dims->embed, v = p->dims->vocab, stride = transformer_acts(p)->logits_stride;
+    struct tensor y = tensor_at(transformer_acts(p)->y, first * c),
+                  logits = transformer_acts(p)->wide;
     struct xent xent = {.logits = logits,
                         .losses = tensor_at(p->losses, first),
                         .targets = tensor_at(p->targets, first),
@@ -36,7 +37,7 @@ static enum status chunk_run(const struct pass *p, int64_t first, int64_t n, boo
                         .stride = stride,
                         .scale = p->scale,
                         .want_grad = p->want_grad};
-    struct matmul_bwd_w bwd_w = {.dw = gpt2_dw(p, GPT2_WTE),
+    struct matmul_bwd_w bwd_w = {.dw = transformer_dw(p, transformer_params_vocab(p->dims)),
                                  .x = y,
                                  .dy = logits,
                                  .n = n,
@@ -47,7 +48,7 @@ static enum status chunk_run(const struct pass *p, int64_t first, int64_t n, boo
                                  .accumulate = p->accumulate || first > 0};
     struct matmul_bwd_x bwd_x = {.dx = y,
                                  .dy = logits,
-                                 .w = gpt2_w(p, GPT2_WTE),
+                                 .w = transformer_w(p, transformer_params_vocab(p->dims)),
                                  .n = n,
                                  .in = c,
                                  .out = v,
@@ -58,33 +59,34 @@ static enum status chunk_run(const struct pass *p, int64_t first, int64_t n, boo
     if (!p->want_grad)
         return ST_OK;
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
-    if (is_last && p->embedding_grad_ready)
+    if (is_last && p->embedding_grad_ready && !p->dims->parts.is_untied)
         TRY(p->embedding_grad_ready(p->embedding_grad_ready_arg));
     return p->op->matmul_bwd_x(p->stream, &bwd_x);
 }
 
-enum status gpt2_head_lm_run(const struct pass *p)
+enum status transformer_head_lm_run(const struct pass *p)
 {
-    const struct gpt2_acts *a = gpt2_acts(p);
+    const struct transformer_acts *a = transformer_acts(p);
     int64_t n = p->b * p->t;
-    int norm = gpt2_end_param(p, GPT2_END_LNF);
-    TRY(gpt2_norm(p, norm, a->y, a->lnf_mean, a->lnf_rstd, a->out));
+    int norm = transformer_params_end(p->dims);
+    TRY(transformer_norm(p, norm, a->y, a->norm_mean, a->norm_rstd, a->out));
     for (int64_t first = 0; first < n; first += a->logits_rows) {
         int64_t rows = n - first < a->logits_rows ? n - first : a->logits_rows;
         TRY(chunk_run(p, first, rows, first + rows == n));
     }
-    return p->want_grad ? gpt2_norm_bwd(p, norm, a->y, a->out, a->lnf_mean, a->lnf_rstd, false)
-                        : ST_OK;
+    struct norm_bwd bwd = {
+        .dx = a->dx, .dy = a->y, .x = a->out, .mean = a->norm_mean, .rstd = a->norm_rstd};
+    return p->want_grad ? transformer_norm_bwd(p, norm, bwd) : ST_OK;
 }
 
-enum status gpt2_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)
+enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)
 {
     ASSERTF(row >= 0 && row < p->b * p->t, "row %lld of %lld", (long long)row,
             (long long)(p->b * p->t));
     struct pass one = *p; /* a pass of a single row */
     struct tensor none = {0};
     one.b = one.t = 1;
-    TRY(gpt2_norm(&one, gpt2_end_param(p, GPT2_END_LNF), gpt2_acts(p)->y, none, none,
-                  tensor_at(gpt2_acts(p)->out, row * p->dims->embed)));
-    return vocab_product(p, out, gpt2_acts(p)->y, 1, p->dims->vocab);
+    TRY(transformer_norm(&one, transformer_params_end(p->dims), transformer_acts(p)->y, none, none,
+                         tensor_at(transformer_acts(p)->out, row * p->dims->embed)));
+    return vocab_product(p, out, transformer_acts(p)->y, 1, p->dims->vocab);
 }

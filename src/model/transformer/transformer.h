@@ -1,0 +1,120 @@
+/* transformer — what the files of the decoder-only transformer share; for src/model only.
+ *
+ * It is driven by data: struct model_dims (with its parts), the architecture's names
+ * (transformer_arch.h), and the numbers of parameters in the table (transformer_params.c). A block
+ * has two halves: attention (x to mid) and MLP (mid to the next block's x). With parallel
+ * residuals, the second half's norm reads x, and its output is added to mid. */
+#ifndef CONVOY_MODEL_TRANSFORMER_H
+#define CONVOY_MODEL_TRANSFORMER_H
+
+#include "model/model.h"
+#include "model/transformer/transformer_acts.h"
+#include "model/transformer/transformer_arch.h"
+
+/* The functions of both tasks, for model.c. */
+extern const struct model_ops transformer_lm_ops, transformer_qa_ops;
+
+/* ---- parameters (transformer_params.c) ---- */
+
+/* _params_describe  as struct model_ops.describe.
+ * _params_at        the number of a block's parameter; -1: the block has none.
+ * _params_end       the number of the final norm's weight; its bias follows, then the QA head's
+ *                   weight and bias, or the untied vocabulary weights.
+ * _params_vocab     the number of the vocabulary's weights: tied, the token embedding. */
+enum status transformer_params_describe(const struct model_dims *dims, struct param_table *out);
+int transformer_params_at(const struct model_dims *dims, int block, enum transformer_part part);
+int transformer_params_end(const struct model_dims *dims);
+int transformer_params_qa(const struct model_dims *dims);
+int transformer_params_vocab(const struct model_dims *dims);
+
+/* A linear layer: the numbers of its weight and bias (-1: none), its widths. Packed weights count
+ * as one: the first's number, the sum of the widths. */
+struct transformer_linear {
+    int w, b;
+    int64_t in, out;
+};
+enum transformer_layer {
+    TRANSFORMER_LAYER_QKV,
+    TRANSFORMER_LAYER_QK, /* q and k alone */
+    TRANSFORMER_LAYER_V,  /* v alone */
+    TRANSFORMER_LAYER_ATT,
+    TRANSFORMER_LAYER_UP, /* with the gate */
+    TRANSFORMER_LAYER_DOWN
+};
+struct transformer_linear transformer_params_linear(const struct model_dims *dims, int block,
+                                                    enum transformer_layer layer);
+
+/* Widths: of a row of q, k and v; of attention's output; of what the MLP's
+ * first product makes; of a head's elements that rotate, 0 without RoPE. */
+int64_t transformer_params_qkv(const struct model_dims *dims);
+int64_t transformer_params_qk(const struct model_dims *dims); /* q and k alone */
+int64_t transformer_params_rotated(const struct model_dims *dims);
+int64_t transformer_params_att(const struct model_dims *dims);
+int64_t transformer_params_up(const struct model_dims *dims);
+
+/* ---- operations (transformer.c) ---- */
+
+#define TRANSFORMER_WTE 0
+#define TRANSFORMER_WPE 1
+struct tensor transformer_w(const struct pass *p, int param);  /* values; param -1: {0} */
+struct tensor transformer_dw(const struct pass *p, int param); /* where its gradient goes */
+
+/* Operations on all N = B·T rows of a pass.
+ * _norm        y = norm(x); mean and rstd are kept, or not where they are {0}. param: the number of
+ *              its weight; its bias follows.
+ * _norm_again  y = norm(x) for a backward pass, unless RECOMPUTE=none kept it.
+ * _norm_bwd    `how` holds dx, dy, x, mean, rstd and dresidual; the rest is filled in.
+ * _linear      y = x·W + b; `how` holds y, x and what is fused (GELU, dropout, residual); weights
+ *              and sizes are filled in.
+ * _linear_bwd  _w: gradients of weight and bias; _x: of x, through GELU where `pre` is given. */
+enum status transformer_norm(const struct pass *p, int param, struct tensor y, struct tensor mean,
+                             struct tensor rstd, struct tensor x);
+enum status transformer_norm_again(const struct pass *p, int param, struct tensor y,
+                                   struct tensor x);
+enum status transformer_norm_bwd(const struct pass *p, int param, struct norm_bwd how);
+enum status transformer_linear(const struct pass *p, int block, enum transformer_layer layer,
+                               struct matmul_fwd how);
+enum status transformer_linear_bwd_w(const struct pass *p, int block, enum transformer_layer layer,
+                                     struct tensor x, struct tensor dy);
+enum status transformer_linear_bwd_x(const struct pass *p, int block, enum transformer_layer layer,
+                                     struct tensor dx, struct tensor dy, struct tensor pre);
+
+/* Where a block applies dropout; the embedding's counts as of block 0. */
+enum transformer_dropout_place {
+    TRANSFORMER_DROPOUT_PROBS,
+    TRANSFORMER_DROPOUT_ATT,
+    TRANSFORMER_DROPOUT_MLP,
+    TRANSFORMER_DROPOUT_EMBED
+};
+/* _dropout: off without gradients. sample_elems: elements of one sample at this place.
+ * _branch_grad: the gradient that enters a residual branch: dx of the plan itself, or, with
+ * dropout, dx through the branch's dropout, in y of the plan. */
+struct dropout transformer_dropout(const struct pass *p, int block,
+                                   enum transformer_dropout_place place, int64_t sample_elems);
+enum status transformer_branch_grad(const struct pass *p, int block,
+                                    enum transformer_dropout_place place, struct tensor *out);
+
+/* ---- halves of a block, heads, memory ---- */
+
+/* x to mid, mid to the next block's x; backward from dx to dx, the MLP first. */
+enum status transformer_attn_fwd(const struct pass *p, int block);
+enum status transformer_attn_bwd(const struct pass *p, int block);
+enum status transformer_mlp_fwd(const struct pass *p, int block);
+enum status transformer_mlp_bwd(const struct pass *p, int block);
+
+/* Heads: losses and, with want_grad, gradients of parameters and (in dx) of the last block's
+ * output; logits as in struct model_ops. */
+enum status transformer_head_lm_run(const struct pass *p);
+enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out);
+enum status transformer_head_qa_run(const struct pass *p);
+enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct tensor out);
+
+/* Memory and arithmetic, as in struct model_ops. */
+enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,
+                             enum model_recompute recompute, bool want_grad, enum dtype dtype,
+                             struct arena *acts, struct arena *scratch, struct model_acts **out);
+void transformer_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
+                               struct arena *acts);
+double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t);
+
+#endif

@@ -1,0 +1,59 @@
+/* transformer_acts — the activations that backward needs, and the scratch that both directions
+ * share; for src/model only.
+ *
+ * Kept for each block, in elements a row (U: F, or 2F with a gate: what the MLP's first product
+ * makes; Q = (H+2K)·D):
+ * - its input (C), the middle of the block (C; not with parallel residuals), that product (U)
+ * - qkv (Q), the output (H·D) and lse (H) of attention, mean and rstd of both norms
+ * - with norms of q and k: q and k before them, in rows as wide as those of qkv (Q)
+ * - the outputs of the norms (C, C) and of the MLP's activation (F)
+ * Less is kept:
+ * - RECOMPUTE=light and all below: the outputs of norms and activation lie in y and wide of the
+ *   scratch. GPT-2 keeps 16C, then 10C.
+ * - RECOMPUTE=attention: all blocks share one qkv, raw q and k, output and lse.
+ * - RECOMPUTE=block, and without gradients: all blocks share everything but their inputs.
+ * Shared tensors are written again in the block's backward before they are read. With a KV cache
+ * (model_plan_kv_cache) each block has a qkv of its own; earlier passes wrote its first `past`
+ * rows.
+ *
+ * Scratch: y (N,C); dx (N,C), the gradient on its way down; dmid (N,C), with parallel residuals;
+ * wide, the largest of: dqkv with the gradient of attention's output, (N,Q+H·D); the gradients of
+ * the MLP, (N,F), or (N,3F) with a gate; a chunk of logits. rope is the table of cosines and sines
+ * of a pass, f32. All other tensors that are Q, U, C or F wide and all scratch are of the plan's
+ * dtype, the others are f32. */
+#ifndef CONVOY_MODEL_TRANSFORMER_ACTS_H
+#define CONVOY_MODEL_TRANSFORMER_ACTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/tensor.h"
+#include "model/model.h"
+
+struct transformer_acts_block {
+    struct tensor x;                                /* (N,C) input of the block */
+    struct tensor norm1_mean, norm1_rstd, qkv;      /* (N) (N) (N,Q); RMSNorm: no mean */
+    struct tensor raw, att, lse;                    /* (N,Q) or {0}, (N,H·D) (B,H,T) */
+    struct tensor mid, norm2_mean, norm2_rstd, pre; /* (N,C) (N) (N) (N,U) */
+    struct tensor norm1, norm2, act;                /* (N,C) (N,C) (N,F); may be y, y and wide */
+};
+
+struct transformer_acts {
+    int64_t b, t; /* planned for at most */
+    enum dtype dtype;
+    bool want_grad;
+    struct transformer_acts_block *block;
+    struct tensor out; /* (N,C) output of the last block */
+    struct tensor norm_mean, norm_rstd;
+    struct tensor rope; /* (T, rotated/2, 2), or {0} */
+    struct tensor y, dx, dmid, wide;
+    struct tensor dact; /* in wide: the gradient of act; act itself where it is not kept */
+    int64_t logits_rows, logits_stride; /* LM: a chunk of logits in wide */
+};
+
+static inline struct transformer_acts *transformer_acts(const struct pass *p)
+{
+    return (struct transformer_acts *)p->acts;
+}
+
+#endif

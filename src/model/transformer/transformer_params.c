@@ -1,0 +1,276 @@
+/* transformer_params — the table of parameters and the numbers in it, from the dimensions and the
+ * architecture's list of names (transformer_arch.h). Pure arithmetic. */
+#include "base/assert.h"
+#include "base/text.h"
+#include "model/transformer/transformer.h"
+
+/* How a parameter is drawn and cut by tensor parallelism: columns of the output, or of the input.
+ * */
+enum role {
+    ROLE_SCALE,
+    ROLE_SHIFT,
+    ROLE_OUT_CUT,
+    ROLE_OUT_CUT_BIAS,
+    ROLE_IN_CUT,
+    ROLE_IN_CUT_BIAS
+};
+
+struct shape {
+    int64_t out, in; /* vectors: out */
+    enum role role;
+};
+
+int64_t transformer_params_att(const struct model_dims *dims)
+{
+    return dims->heads * model_head_dim(dims);
+}
+
+static int64_t kv_width(const struct model_dims *dims)
+{
+    return model_kv_heads(dims) * model_head_dim(dims);
+}
+
+int64_t transformer_params_qkv(const struct model_dims *dims)
+{
+    return transformer_params_att(dims) + 2 * kv_width(dims);
+}
+
+int64_t transformer_params_qk(const struct model_dims *dims)
+{
+    return transformer_params_att(dims) + kv_width(dims);
+}
+
+int64_t transformer_params_rotated(const struct model_dims *dims)
+{
+    if (dims->parts.position != MODEL_POSITION_ROPE)
+        return 0;
+    return (int64_t)((double)model_head_dim(dims) * dims->parts.rope.fraction);
+}
+
+int64_t transformer_params_up(const struct model_dims *dims)
+{
+    return model_ffn(dims) * (dims->parts.mlp == MODEL_MLP_SWIGLU ? 2 : 1);
+}
+
+static struct shape shape_of(const struct model_dims *dims, enum transformer_part part)
+{
+    int64_t c = dims->embed, f = model_ffn(dims), d = model_head_dim(dims), kv = kv_width(dims),
+            att = transformer_params_att(dims), qkv = transformer_params_qkv(dims);
+    const struct shape shape[TRANSFORMER_PARTS] = {
+        [TRANSFORMER_PART_NORM1] = {c, 0, ROLE_SCALE},
+        [TRANSFORMER_PART_NORM1_BIAS] = {c, 0, ROLE_SHIFT},
+        [TRANSFORMER_PART_QKV] = {qkv, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PART_QKV_BIAS] = {qkv, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PART_Q] = {att, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PART_K] = {kv, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PART_V] = {kv, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PART_Q_BIAS] = {att, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PART_K_BIAS] = {kv, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PART_V_BIAS] = {kv, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PART_Q_NORM] = {d, 0, ROLE_SCALE},
+        [TRANSFORMER_PART_K_NORM] = {d, 0, ROLE_SCALE},
+        [TRANSFORMER_PART_ATT] = {c, att, ROLE_IN_CUT},
+        [TRANSFORMER_PART_ATT_BIAS] = {c, 0, ROLE_IN_CUT_BIAS},
+        [TRANSFORMER_PART_NORM2] = {c, 0, ROLE_SCALE},
+        [TRANSFORMER_PART_NORM2_BIAS] = {c, 0, ROLE_SHIFT},
+        [TRANSFORMER_PART_GATE] = {f, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PART_UP] = {f, c, ROLE_OUT_CUT},
+        [TRANSFORMER_PART_GATE_BIAS] = {f, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PART_UP_BIAS] = {f, 0, ROLE_OUT_CUT_BIAS},
+        [TRANSFORMER_PART_DOWN] = {c, f, ROLE_IN_CUT},
+        [TRANSFORMER_PART_DOWN_BIAS] = {c, 0, ROLE_IN_CUT_BIAS},
+    };
+    return shape[part];
+}
+
+/* has_part — an architecture lists all parts that it may have. */
+static bool has_part(const struct model_dims *dims, enum transformer_part part)
+{
+    enum model_bias bias = dims->parts.bias;
+    switch (part) {
+    case TRANSFORMER_PART_QKV_BIAS:
+    case TRANSFORMER_PART_Q_BIAS:
+    case TRANSFORMER_PART_K_BIAS:
+    case TRANSFORMER_PART_V_BIAS:
+        return bias != MODEL_BIAS_NONE;
+    case TRANSFORMER_PART_ATT_BIAS:
+    case TRANSFORMER_PART_GATE_BIAS:
+    case TRANSFORMER_PART_UP_BIAS:
+    case TRANSFORMER_PART_DOWN_BIAS:
+        return bias == MODEL_BIAS_ALL;
+    case TRANSFORMER_PART_Q_NORM:
+    case TRANSFORMER_PART_K_NORM:
+        return dims->parts.has_qk_norm;
+    default:
+        return true;
+    }
+}
+
+/* is_packed — the part lies behind the one before it without padding. */
+static bool is_packed(const struct transformer_arch *arch, enum transformer_part part)
+{
+    bool has_gate = false;
+    for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++)
+        has_gate = has_gate || arch->row[i].part == TRANSFORMER_PART_GATE;
+    return part == TRANSFORMER_PART_K || part == TRANSFORMER_PART_V ||
+           part == TRANSFORMER_PART_K_BIAS || part == TRANSFORMER_PART_V_BIAS ||
+           (has_gate && (part == TRANSFORMER_PART_UP || part == TRANSFORMER_PART_UP_BIAS));
+}
+
+/* ---- numbers ---- */
+
+static int embeds_n(const struct model_dims *dims)
+{
+    return transformer_arch(dims->arch)->positions ? 2 : 1;
+}
+
+/* index_of — the place of a part in a block; TRANSFORMER_PARTS: how many parts a block has. */
+static int index_of(const struct model_dims *dims, enum transformer_part part)
+{
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    int n = 0;
+    for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++) {
+        if (!has_part(dims, arch->row[i].part))
+            continue;
+        if (arch->row[i].part == part)
+            return n;
+        n++;
+    }
+    return part == TRANSFORMER_PARTS ? n : -1;
+}
+
+int transformer_params_at(const struct model_dims *dims, int block, enum transformer_part part)
+{
+    int index = index_of(dims, part);
+    return index < 0 ? -1 : embeds_n(dims) + block * index_of(dims, TRANSFORMER_PARTS) + index;
+}
+
+int transformer_params_end(const struct model_dims *dims)
+{
+    return embeds_n(dims) + (int)dims->layers * index_of(dims, TRANSFORMER_PARTS);
+}
+
+static int after_norm(const struct model_dims *dims)
+{
+    return transformer_params_end(dims) + (transformer_arch(dims->arch)->norm_bias ? 2 : 1);
+}
+
+int transformer_params_qa(const struct model_dims *dims) { return after_norm(dims); }
+
+int transformer_params_vocab(const struct model_dims *dims)
+{
+    return dims->parts.is_untied ? after_norm(dims) : TRANSFORMER_WTE;
+}
+
+struct transformer_linear transformer_params_linear(const struct model_dims *dims, int block,
+                                                    enum transformer_layer layer)
+{
+    int64_t c = dims->embed;
+    const struct {
+        enum transformer_part w, w_first, b, b_first; /* one tensor, or the first of a pack */
+        int64_t in, out;
+    } row[] = {
+        [TRANSFORMER_LAYER_QKV] = {TRANSFORMER_PART_QKV, TRANSFORMER_PART_Q,
+                                   TRANSFORMER_PART_QKV_BIAS, TRANSFORMER_PART_Q_BIAS, c,
+                                   transformer_params_qkv(dims)},
+        [TRANSFORMER_LAYER_QK] = {TRANSFORMER_PART_Q, TRANSFORMER_PART_Q, TRANSFORMER_PART_Q_BIAS,
+                                  TRANSFORMER_PART_Q_BIAS, c, transformer_params_qk(dims)},
+        [TRANSFORMER_LAYER_V] = {TRANSFORMER_PART_V, TRANSFORMER_PART_V, TRANSFORMER_PART_V_BIAS,
+                                 TRANSFORMER_PART_V_BIAS, c, kv_width(dims)},
+        [TRANSFORMER_LAYER_ATT] = {TRANSFORMER_PART_ATT, TRANSFORMER_PART_ATT,
+                                   TRANSFORMER_PART_ATT_BIAS, TRANSFORMER_PART_ATT_BIAS,
+                                   transformer_params_att(dims), c},
+        [TRANSFORMER_LAYER_UP] = {TRANSFORMER_PART_GATE, TRANSFORMER_PART_UP,
+                                  TRANSFORMER_PART_GATE_BIAS, TRANSFORMER_PART_UP_BIAS, c,
+                                  transformer_params_up(dims)},
+        [TRANSFORMER_LAYER_DOWN] = {TRANSFORMER_PART_DOWN, TRANSFORMER_PART_DOWN,
+                                    TRANSFORMER_PART_DOWN_BIAS, TRANSFORMER_PART_DOWN_BIAS,
+                                    model_ffn(dims), c},
+    };
+    int w = transformer_params_at(dims, block, row[layer].w),
+        b = transformer_params_at(dims, block, row[layer].b);
+    return (struct transformer_linear){
+        .w = w >= 0 ? w : transformer_params_at(dims, block, row[layer].w_first),
+        .b = b >= 0 ? b : transformer_params_at(dims, block, row[layer].b_first),
+        .in = row[layer].in,
+        .out = row[layer].out};
+}
+
+/* ---- the table ---- */
+
+static enum status add_part(const struct model_dims *dims, struct param_table *t, int block, int i)
+{
+    static const enum param_init init[] = {
+        [ROLE_SCALE] = PARAM_INIT_ONE,       [ROLE_SHIFT] = PARAM_INIT_ZERO,
+        [ROLE_OUT_CUT] = PARAM_INIT_NORMAL,  [ROLE_OUT_CUT_BIAS] = PARAM_INIT_ZERO,
+        [ROLE_IN_CUT] = PARAM_INIT_RESIDUAL, [ROLE_IN_CUT_BIAS] = PARAM_INIT_ZERO};
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    const struct shape s = shape_of(dims, arch->row[i].part);
+    bool is_matrix = s.in > 0, is_io = is_matrix && arch->layout == MATMUL_LAYOUT_IO;
+    int out_dim = is_io ? 1 : 0, split_dim = -1;
+    if (s.role == ROLE_OUT_CUT || s.role == ROLE_OUT_CUT_BIAS)
+        split_dim = out_dim;
+    else if (s.role == ROLE_IN_CUT)
+        split_dim = 1 - out_dim;
+    char prefix[PARAM_NAME_MAX], name[PARAM_NAME_MAX];
+    bool fits = text_format(prefix, sizeof prefix, arch->block, block) &&
+                text_format(name, sizeof name, "%s%s", prefix, arch->row[i].name);
+    ASSERTF(fits, "name too long: %s", arch->row[i].name);
+    TRY(param_add(t, 1 + block, init[s.role], split_dim, name, is_matrix ? 2 : 1,
+                  is_io ? s.in : s.out, is_io ? s.out : s.in));
+    if (is_packed(arch, arch->row[i].part))
+        param_pack(t);
+    return ST_OK;
+}
+
+static enum status add_block(const struct model_dims *dims, struct param_table *t, int block)
+{
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    for (int i = 0; i < TRANSFORMER_PARTS && arch->row[i].name; i++)
+        if (has_part(dims, arch->row[i].part))
+            TRY(add_part(dims, t, block, i));
+    return ST_OK;
+}
+
+static enum status add_end(const struct model_dims *dims, struct param_table *t)
+{
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    int last = (int)dims->layers + 1;
+    int64_t c = dims->embed;
+    TRY(param_add(t, last, PARAM_INIT_ONE, -1, arch->norm, 1, c, 0));
+    if (arch->norm_bias)
+        TRY(param_add(t, last, PARAM_INIT_ZERO, -1, arch->norm_bias, 1, c, 0));
+    if (dims->task == MODEL_TASK_QA) {
+        TRY(param_add(t, last, PARAM_INIT_NORMAL, -1, "qa_outputs.weight", 2, 2, c));
+        return param_add(t, last, PARAM_INIT_ZERO, -1, "qa_outputs.bias", 1, 2, 0);
+    }
+    return dims->parts.is_untied
+               ? param_add(t, last, PARAM_INIT_NORMAL, 0, arch->head, 2, dims->vocab, c)
+               : ST_OK;
+}
+
+static enum status describe_all(const struct model_dims *dims, struct param_table *t)
+{
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    int64_t c = dims->embed;
+    t->layers = (int)dims->layers;
+    TRY(param_add(t, 0, PARAM_INIT_NORMAL, 0, arch->embed, 2, dims->vocab, c));
+    if (arch->positions)
+        TRY(param_add(t, 0, PARAM_INIT_NORMAL, -1, arch->positions, 2, dims->context, c));
+    /* where no product with the embedding follows, only embed_bwd makes its gradient, by adding */
+    t->param[TRANSFORMER_WTE].grad_is_added = dims->task == MODEL_TASK_QA || dims->parts.is_untied;
+    for (int block = 0; block < t->layers; block++)
+        TRY(add_block(dims, t, block));
+    return add_end(dims, t);
+}
+
+enum status transformer_params_describe(const struct model_dims *dims, struct param_table *out)
+{
+    struct param_table t = {0};
+    enum status st = describe_all(dims, &t);
+    if (st == ST_OK)
+        *out = t;
+    else
+        param_table_free(&t);
+    return st;
+}

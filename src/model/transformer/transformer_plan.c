@@ -1,0 +1,182 @@
+/* transformer_plan — memory for activations and scratch of a pass (transformer_acts.h), and how
+ * many floating point operations it takes. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "model/transformer/transformer.h"
+
+/* Rows of a chunk of logits. Each chunk reads the token embedding twice, and reads and writes its
+ * gradient once, so chunks are few and large: 512 rows of 50,272 are 98 MiB. 16-bit types are for
+ * devices with thousands of threads: 8192 rows are 786 MiB, and the product fills the device. */
+#define LOGITS_ROWS 512
+#define LOGITS_ROWS_HALF 8192
+/* A row of logits begins at a whole line of a GPU's cache: GPT-2's 50257 become 50304 in 16 bits.
+ * No kernel touches the padding. */
+#define LOGITS_ALIGN_BYTES 128
+
+double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t)
+{
+    double c = (double)dims->embed, layers = (double)dims->layers, f = (double)model_ffn(dims);
+    double att = (double)transformer_params_att(dims);
+    double linear = c * (double)transformer_params_qkv(dims) + att * c +
+                    c * (double)transformer_params_up(dims) + f * c;
+    double outputs = dims->task == MODEL_TASK_LM ? (double)dims->vocab : 2;
+    return 6 * (layers * linear + outputs * c) + 6 * layers * att * (double)t;
+}
+
+static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
+{
+    return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
+}
+
+static struct tensor take_mean(struct arena *a, int64_t n, const struct model_dims *dims)
+{
+    return dims->parts.norm == MODEL_NORM_LAYER ? take(a, n, DTYPE_F32) : (struct tensor){0};
+}
+
+/* act_at — where, in wide, the MLP's activation and its gradient lie, in elements a row: with a
+ * gate behind the gradients of its two inputs, else in the place of the gradient of its input. */
+static int64_t act_at(const struct model_dims *dims)
+{
+    return dims->parts.mlp == MODEL_MLP_SWIGLU ? 2 * model_ffn(dims) : 0;
+}
+
+/* A block's tensors in three groups; a group that all blocks share is taken once, from scratch. */
+static void take_attention(struct transformer_acts_block *out, struct arena *from,
+                           const struct transformer_acts *m, const struct model_dims *dims)
+{
+    int64_t n = m->b * m->t;
+    out->qkv = take(from, n * transformer_params_qkv(dims), m->dtype);
+    if (dims->parts.has_qk_norm)
+        out->raw = take(from, n * transformer_params_qkv(dims), m->dtype);
+    out->att = take(from, n * transformer_params_att(dims), m->dtype);
+    out->lse = take(from, n * dims->heads, DTYPE_F32);
+}
+
+static void take_rest(struct transformer_acts_block *out, struct arena *from,
+                      const struct transformer_acts *m, const struct model_dims *dims)
+{
+    int64_t n = m->b * m->t;
+    out->norm1_mean = take_mean(from, n, dims);
+    out->norm1_rstd = take(from, n, DTYPE_F32);
+    if (!dims->parts.is_parallel)
+        out->mid = take(from, n * dims->embed, m->dtype);
+    out->norm2_mean = take_mean(from, n, dims);
+    out->norm2_rstd = take(from, n, DTYPE_F32);
+    out->pre = take(from, n * transformer_params_up(dims), m->dtype);
+}
+
+/* take_outputs — of the norms and of the MLP's activation. */
+static void take_outputs(struct transformer_acts_block *out, struct arena *from,
+                         const struct transformer_acts *m, const struct model_dims *dims)
+{
+    int64_t n = m->b * m->t;
+    out->norm1 = take(from, n * dims->embed, m->dtype);
+    out->norm2 = take(from, n * dims->embed, m->dtype);
+    out->act = take(from, n * model_ffn(dims), m->dtype);
+}
+
+static void plan_blocks(struct transformer_acts *m, const struct model_dims *dims,
+                        enum model_recompute recompute, struct arena *acts, struct arena *scratch)
+{
+    int64_t n = m->b * m->t, c = dims->embed;
+    bool keeps_rest = m->want_grad && recompute != MODEL_RECOMPUTE_BLOCK;
+    bool keeps_attention = keeps_rest && recompute != MODEL_RECOMPUTE_ATTENTION;
+    bool keeps_outputs = keeps_attention && recompute != MODEL_RECOMPUTE_LIGHT;
+    struct transformer_acts_block shared = {.norm1 = m->y, .norm2 = m->y, .act = m->dact};
+    if (!keeps_attention)
+        take_attention(&shared, scratch, m, dims);
+    if (!keeps_rest)
+        take_rest(&shared, scratch, m, dims);
+    for (int64_t i = 0; i < dims->layers; i++) {
+        struct transformer_acts_block *block = &m->block[i];
+        *block = shared;
+        block->x = m->want_grad || i < 2 ? take(acts, n * c, m->dtype) : m->block[i - 2].x;
+        if (keeps_attention)
+            take_attention(block, acts, m, dims);
+        if (keeps_rest)
+            take_rest(block, acts, m, dims);
+        if (keeps_outputs)
+            take_outputs(block, acts, m, dims);
+    }
+    m->out = m->want_grad || dims->layers < 2 ? take(acts, n * c, m->dtype)
+                                              : m->block[dims->layers - 2].x;
+}
+
+/* join_halves — with parallel residuals the second half adds its output to the first's, in
+ * place. */
+static void join_halves(struct transformer_acts *m, const struct model_dims *dims)
+{
+    for (int64_t i = 0; dims->parts.is_parallel && i < dims->layers; i++)
+        m->block[i].mid = i + 1 < dims->layers ? m->block[i + 1].x : m->out;
+}
+
+/* plan_logits — the rows of a chunk and their stride. */
+static void plan_logits(struct transformer_acts *m, const struct model_dims *dims)
+{
+    int64_t n = m->b * m->t, rows = m->dtype == DTYPE_F32 ? LOGITS_ROWS : LOGITS_ROWS_HALF,
+            align = LOGITS_ALIGN_BYTES / (int64_t)dtype_bytes(m->dtype);
+    if (dims->task != MODEL_TASK_LM)
+        return;
+    m->logits_rows = n < rows ? n : rows;
+    m->logits_stride = (dims->vocab + align - 1) / align * align;
+}
+
+static int64_t wide_elems(const struct transformer_acts *m, const struct model_dims *dims)
+{
+    int64_t n = m->b * m->t, logits = m->logits_rows * m->logits_stride,
+            mlp = n * (act_at(dims) + model_ffn(dims)),
+            attention = n * (transformer_params_qkv(dims) + transformer_params_att(dims));
+    int64_t most = mlp > attention ? mlp : attention;
+    return most > logits ? most : logits;
+}
+
+/* take_all — of a plan whose sizes are set. */
+static void take_all(struct transformer_acts *m, const struct model_dims *dims,
+                     enum model_recompute recompute, struct arena *acts, struct arena *scratch)
+{
+    int64_t n = m->b * m->t, c = dims->embed;
+    struct tensor none = {0};
+    m->norm_mean = take_mean(acts, n, dims);
+    m->norm_rstd = take(acts, n, DTYPE_F32);
+    m->y = take(scratch, n * c, m->dtype);
+    m->dx = m->want_grad ? take(scratch, n * c, m->dtype) : none;
+    if (m->want_grad && dims->parts.is_parallel)
+        m->dmid = take(scratch, n * c, m->dtype);
+    if (transformer_params_rotated(dims) > 0)
+        m->rope = take(scratch, m->t * transformer_params_rotated(dims), DTYPE_F32);
+    plan_logits(m, dims);
+    m->wide = take(scratch, wide_elems(m, dims), m->dtype);
+    m->dact = tensor_at(m->wide, n * act_at(dims));
+    plan_blocks(m, dims, recompute, acts, scratch);
+    join_halves(m, dims);
+}
+
+enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,
+                             enum model_recompute recompute, bool want_grad, enum dtype dtype,
+                             struct arena *acts, struct arena *scratch, struct model_acts **out)
+{
+    struct transformer_acts *m = calloc(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
+    if (!m)
+        return FAIL(ST_RETRY,
+                    "out of memory: the plan of %lld layers; use a machine with more memory",
+                    (long long)dims->layers);
+    m->b = b;
+    m->t = t;
+    m->dtype = dtype;
+    m->want_grad = want_grad;
+    m->block = (struct transformer_acts_block *)(m + 1);
+    take_all(m, dims, recompute, acts, scratch);
+    *out = (struct model_acts *)m;
+    return ST_OK;
+}
+
+void transformer_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
+                               struct arena *acts)
+{
+    struct transformer_acts *m = (struct transformer_acts *)plan;
+    ASSERTF(m->b == 1 && !m->want_grad, "b %lld", (long long)m->b);
+    /* the first block keeps the shared one */
+    for (int64_t i = 1; i < dims->layers; i++)
+        m->block[i].qkv = take(acts, m->t * transformer_params_qkv(dims), m->dtype);
+}

@@ -1,0 +1,273 @@
+/* load_dims — the dimensions of a model: from a config.json, and as JSON in a checkpoint's manifest
+ * (load.h).
+ *
+ * What an architecture fixes (model_arch_parts) is not written. GPT-2 needs no more than the fields
+ * of the first version, so its manifests are as they were, and a manifest without "arch" is
+ * GPT-2's. */
+#include "train/load.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/json.h"
+#include "base/text.h"
+
+#define WIDTH_MAX ((int64_t)1 << 40)
+
+/* ---- from config.json ---- */
+
+static struct model_rope rope_of(const struct hf_rope *r)
+{
+    return (struct model_rope){.kind = (enum model_rope_kind)r->kind,
+                               .theta = r->theta,
+                               .fraction = r->fraction,
+                               .factor = r->factor,
+                               .low_freq_factor = r->low_freq_factor,
+                               .high_freq_factor = r->high_freq_factor,
+                               .beta_fast = r->beta_fast,
+                               .beta_slow = r->beta_slow,
+                               .attention_factor = r->attention_factor,
+                               .original_context = r->original_context};
+}
+
+static struct model_parts parts_of(const struct hf_config *c)
+{
+    struct model_parts parts = model_arch_parts((enum model_arch)c->arch);
+    if (c->arch == HF_ARCH_GPT2)
+        return parts;
+    parts.bias = c->out_bias ? MODEL_BIAS_ALL : c->qkv_bias ? MODEL_BIAS_QKV : MODEL_BIAS_NONE;
+    parts.mlp = c->gelu_tanh ? MODEL_MLP_GELU_TANH : parts.mlp;
+    if (c->arch == HF_ARCH_NEOX && c->gelu_tanh)
+        parts.mlp = MODEL_MLP_GELU_TANH;
+    parts.is_parallel = c->parallel_residual;
+    parts.is_untied = !c->is_tied;
+    parts.rope = rope_of(&c->rope);
+    return parts;
+}
+
+/* name_of — the last part of a path. */
+static void name_of(const char *dir, char *out, size_t cap)
+{
+    size_t end = strlen(dir);
+    while (end > 1 && dir[end - 1] == '/')
+        end--;
+    size_t start = end;
+    while (start > 0 && dir[start - 1] != '/')
+        start--;
+    text_format(out, cap, "%.*s", (int)(end - start), dir + start);
+}
+
+static struct model_marks marks_of(const struct hf_config *c)
+{
+    return (struct model_marks){.has_bos = c->bos >= 0,
+                                .has_eos = c->eos >= 0,
+                                .bos = c->bos >= 0 ? c->bos : 0,
+                                .eos = c->eos >= 0 ? c->eos : 0};
+}
+
+_Static_assert((int)HF_ARCH_N == (int)MODEL_ARCH_N && (int)HF_ARCH_NEOX == (int)MODEL_ARCH_NEOX &&
+                   (int)HF_ROPE_YARN == (int)MODEL_ROPE_KIND_YARN,
+               "format and model number architectures and scalings alike");
+
+void load_dims_of_config(const struct hf_config *config, const char *path, enum model_task task,
+                         struct model_dims *out)
+{
+    struct model_dims dims = {.arch = (enum model_arch)config->arch,
+                              .task = task,
+                              .layers = config->layers,
+                              .heads = config->heads,
+                              .embed = config->embed,
+                              .context = config->context,
+                              .vocab = config->vocab,
+                              .kv_heads = config->kv_heads,
+                              .head_dim = config->head_dim,
+                              .ffn = config->ffn,
+                              .norm_eps = config->norm_eps,
+                              .parts = parts_of(config),
+                              .marks = marks_of(config)};
+    name_of(path, dims.name, sizeof dims.name);
+    *out = dims;
+}
+
+enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_dims *out)
+{
+    struct hf_config config;
+    TRY(hf_read_config(dir, &config));
+    load_dims_of_config(&config, dir, task, out);
+    return ST_OK;
+}
+
+/* ---- as JSON ---- */
+
+static const char *const mlp_words[] = {[MODEL_MLP_GELU_TANH] = "gelu_tanh",
+                                        [MODEL_MLP_GELU_ERF] = "gelu_erf",
+                                        [MODEL_MLP_SWIGLU] = "swiglu"};
+static const char *const bias_words[] = {
+    [MODEL_BIAS_ALL] = "all", [MODEL_BIAS_QKV] = "qkv", [MODEL_BIAS_NONE] = "none"};
+static const char *const scaling_words[] = {[MODEL_ROPE_KIND_NONE] = "none",
+                                            [MODEL_ROPE_KIND_LINEAR] = "linear",
+                                            [MODEL_ROPE_KIND_LLAMA3] = "llama3",
+                                            [MODEL_ROPE_KIND_YARN] = "yarn"};
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+/* add_rope — scaling's fields only where frequencies are scaled. */
+static void add_rope(const struct model_rope *r, struct text *out)
+{
+    text_add(out, ",\"rope_theta\":%.17g,\"rope_fraction\":%.17g", r->theta, r->fraction);
+    if (r->kind == MODEL_ROPE_KIND_NONE)
+        return;
+    text_add(out,
+             ",\"rope_scaling\":\"%s\",\"rope_factor\":%.17g,\"rope_low_freq_factor\":%.17g,"
+             "\"rope_high_freq_factor\":%.17g,\"rope_beta_fast\":%.17g,\"rope_beta_slow\":%.17g,"
+             "\"rope_attention_factor\":%.17g,\"rope_original_context\":%lld",
+             scaling_words[r->kind], r->factor, r->low_freq_factor, r->high_freq_factor,
+             r->beta_fast, r->beta_slow, r->attention_factor, (long long)r->original_context);
+}
+
+static void add_arch(const struct model_dims *d, struct text *out)
+{
+    text_add(out,
+             ",\"arch\":\"%s\",\"kv_heads\":%lld,\"head_dim\":%lld,\"ffn\":%lld,"
+             "\"norm_eps\":%.17g,\"mlp\":\"%s\",\"bias\":\"%s\",\"parallel\":%d,\"untied\":%d",
+             model_arch_name(d->arch), (long long)model_kv_heads(d), (long long)model_head_dim(d),
+             (long long)model_ffn(d), model_norm_eps(d), mlp_words[d->parts.mlp],
+             bias_words[d->parts.bias], d->parts.is_parallel, d->parts.is_untied);
+    add_rope(&d->parts.rope, out);
+    if (d->marks.has_bos)
+        text_add(out, ",\"bos\":%lld", (long long)d->marks.bos);
+    if (d->marks.has_eos)
+        text_add(out, ",\"eos\":%lld", (long long)d->marks.eos);
+}
+
+void load_dims_json(const struct model_dims *dims, char *out, size_t cap)
+{
+    char name[4 * sizeof dims->name];
+    struct text text = {.data = NULL};
+    json_quote(name, sizeof name, dims->name);
+    text_add(&text,
+             "{\"name\":%s,\"task\":\"%s\",\"layers\":%lld,\"heads\":%lld,\"embed\":"
+             "%lld,\"context\":%lld,\"vocab\":%lld",
+             name, dims->task == MODEL_TASK_LM ? "lm" : "qa", (long long)dims->layers,
+             (long long)dims->heads, (long long)dims->embed, (long long)dims->context,
+             (long long)dims->vocab);
+    if (dims->arch != MODEL_ARCH_GPT2)
+        add_arch(dims, &text);
+    text_add(&text, "}");
+    bool fits = !text.overflow && text_copy(out, cap, text.data);
+    ASSERTF(fits, "cap %zu", cap);
+    text_free(&text);
+}
+
+static enum status read_word(const cJSON *object, const char *key, const char *const *words,
+                             size_t words_n, int *out)
+{
+    const char *word;
+    TRY(json_get_string(object, key, &word));
+    for (size_t i = 0; i < words_n; i++)
+        if (strcmp(word, words[i]) == 0) {
+            *out = (int)i;
+            return ST_OK;
+        }
+    return FAIL(ST_BAD_DATA,
+                "model dimensions: %s is \"%.20s\", which this version does not know; use a newer "
+                "version of the program",
+                key, word);
+}
+
+static enum status read_flag(const cJSON *object, const char *key, bool *out)
+{
+    int64_t value;
+    TRY(json_get_i64(object, key, 0, 1, &value));
+    *out = value != 0;
+    return ST_OK;
+}
+
+static enum status read_rope(const cJSON *object, struct model_rope *r)
+{
+    int kind = 0;
+    TRY(json_get_f64(object, "rope_theta", &r->theta));
+    TRY(json_get_f64(object, "rope_fraction", &r->fraction));
+    if (!cJSON_GetObjectItemCaseSensitive(object, "rope_scaling"))
+        return ST_OK;
+    TRY(read_word(object, "rope_scaling", scaling_words, COUNT_OF(scaling_words), &kind));
+    r->kind = (enum model_rope_kind)kind;
+    TRY(json_get_f64(object, "rope_factor", &r->factor));
+    TRY(json_get_f64(object, "rope_low_freq_factor", &r->low_freq_factor));
+    TRY(json_get_f64(object, "rope_high_freq_factor", &r->high_freq_factor));
+    TRY(json_get_f64(object, "rope_beta_fast", &r->beta_fast));
+    TRY(json_get_f64(object, "rope_beta_slow", &r->beta_slow));
+    TRY(json_get_f64(object, "rope_attention_factor", &r->attention_factor));
+    return json_get_i64(object, "rope_original_context", 0, WIDTH_MAX, &r->original_context);
+}
+
+/* read_mark — older versions wrote none. */
+static enum status read_mark(const cJSON *object, const char *key, int64_t vocab, bool *has_out,
+                             int64_t *out)
+{
+    *has_out = cJSON_GetObjectItemCaseSensitive(object, key) != NULL;
+    return *has_out ? json_get_i64(object, key, 0, vocab - 1, out) : ST_OK;
+}
+
+static enum status read_marks(const cJSON *object, int64_t vocab, struct model_marks *out)
+{
+    TRY(read_mark(object, "bos", vocab, &out->has_bos, &out->bos));
+    return read_mark(object, "eos", vocab, &out->has_eos, &out->eos);
+}
+
+/* read_arch — what follows "vocab"; without "arch", nothing. */
+static enum status read_arch(const cJSON *object, struct model_dims *out)
+{
+    const char *name;
+    int mlp = 0, bias = 0;
+    if (!cJSON_GetObjectItemCaseSensitive(object, "arch"))
+        return ST_OK;
+    TRY(json_get_string(object, "arch", &name));
+    if (!model_arch_find(name, &out->arch))
+        return FAIL(ST_BAD_DATA,
+                    "model dimensions: arch is \"%.20s\", which this version does not know; use a "
+                    "newer version of the program",
+                    name);
+    out->parts = model_arch_parts(out->arch);
+    TRY(json_get_i64(object, "kv_heads", 1, WIDTH_MAX, &out->kv_heads));
+    TRY(json_get_i64(object, "head_dim", 1, WIDTH_MAX, &out->head_dim));
+    TRY(json_get_i64(object, "ffn", 1, WIDTH_MAX, &out->ffn));
+    TRY(json_get_f64(object, "norm_eps", &out->norm_eps));
+    TRY(read_word(object, "mlp", mlp_words, COUNT_OF(mlp_words), &mlp));
+    TRY(read_word(object, "bias", bias_words, COUNT_OF(bias_words), &bias));
+    out->parts.mlp = (enum model_mlp)mlp;
+    out->parts.bias = (enum model_bias)bias;
+    TRY(read_flag(object, "parallel", &out->parts.is_parallel));
+    TRY(read_flag(object, "untied", &out->parts.is_untied));
+    TRY(read_marks(object, out->vocab, &out->marks));
+    return read_rope(object, &out->parts.rope);
+}
+
+static enum status read_dims(const cJSON *object, struct model_dims *out)
+{
+    const char *name, *task;
+    TRY(json_get_string(object, "name", &name));
+    TRY(json_get_string(object, "task", &task));
+    text_copy(out->name, sizeof out->name, name);
+    if (strcmp(task, "lm") != 0 && strcmp(task, "qa") != 0)
+        return FAIL(ST_BAD_DATA, "model dimensions: task is \"%.20s\", expected lm or qa", task);
+    out->task = strcmp(task, "lm") == 0 ? MODEL_TASK_LM : MODEL_TASK_QA;
+    TRY(json_get_i64(object, "layers", 1, WIDTH_MAX, &out->layers));
+    TRY(json_get_i64(object, "heads", 1, WIDTH_MAX, &out->heads));
+    TRY(json_get_i64(object, "embed", 1, WIDTH_MAX, &out->embed));
+    TRY(json_get_i64(object, "context", 1, WIDTH_MAX, &out->context));
+    TRY(json_get_i64(object, "vocab", 1, WIDTH_MAX, &out->vocab));
+    TRY(read_arch(object, out));
+    return model_check(out);
+}
+
+enum status load_dims_parse(const char *json, struct model_dims *out)
+{
+    cJSON *object;
+    struct model_dims dims = {0};
+    TRY(json_parse(json, strlen(json), "model dimensions", &object));
+    enum status st = read_dims(object, &dims);
+    cJSON_Delete(object);
+    TRY(st);
+    *out = dims;
+    return ST_OK;
+}

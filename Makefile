@@ -177,6 +177,11 @@ test-all:
 	@$(if $(HAS_CUDA),$(SASS_GET) || echo 'test-all: no disassembler of NVIDIA; tests/cuda/sass.tsv is not compared' >&2)
 	@COMPILE_ALL=1 $(SUITE)
 
+# 100,000 drawn texts for each kind of tokenizer, against the packages tokenizers, sentencepiece and tiktoken.
+.PHONY: tokenizers
+tokenizers:
+	BUILD=$(BUILD) SAN=$(SAN) TEXTS=$(or $(TEXTS),100000) prove --timer --verbose tests/tokenizers/test_tokenizers.sh --exec ''
+
 # The suite on a busy machine: every limit of time in it has to grow with the load.
 LOAD ?= 20
 test-busy:

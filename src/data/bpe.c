@@ -1,59 +1,29 @@
-/* bpe — see bpe.h: pre-tokens into ids of GPT-2's vocabulary. It must not know where pre-tokens
- * end (pretoken.c).
- *
- * Ids: 0 … 255 the bytes in the order of GPT-2's byte ↔ character table, then one id per line of
- * the merges table in order, then <|endoftext|>. Most pre-tokens are one token, found by one
- * look-up in the table of words. The others are merged: the pair with the lowest rank first,
- * leftmost first among equals, until no pair has a rank. Short pre-tokens do that by scanning,
- * long ones by a list for each rank, in linear time. */
+/* bpe — see bpe.h. Words of up to 15 bytes, which nearly all are, lie in one table of 16-byte keys;
+ * longer tokens have a table of their own. A word that is no token is merged once for each cache:
+ * its ids are then found by its key, too. */
 #include "data/bpe.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <xxhash.h>
 
 #include "base/assert.h"
-#include "data/pretoken.h"
+#include "data/bpe_inside.h"
 
 enum {
-    BPE_MERGES = 50000,
-    BPE_BYTES = 256,
-    /* longest token in the table of words; about 130 longer ones have their own table */
-    BPE_WORD_MAX = 15,
-    BPE_WORDS = 1 << 17, /* open addressing, load 0.38 */
-    BPE_LONGS = 1 << 9,
-    BPE_PAIRS = 1 << 17,
-    BPE_SCAN_MAX = 256, /* longest pre-token merged by scanning */
-    BPE_NO_ID = 0xffff,
-};
-_Static_assert(BPE_BYTES + BPE_MERGES == BPE_END && BPE_END + 1 == BPE_VOCAB,
-               "bytes, merges, end of text");
-#define BPE_NO_PLACE UINT32_MAX
-
-extern const uint8_t merges_begin[], merges_end[];
-
-/* Up to 15 bytes and their count, as one 16-byte value. */
-struct bpe_key {
-    uint64_t low, high;
-};
-struct bpe_word {
-    struct bpe_key key; /* high 0: empty */
-    uint64_t id;
-};
-struct bpe_pair {
-    uint32_t ids; /* left << 16 | right */
-    uint32_t rank;
+    BPE_WORD_MAX = 15, /* bytes of a key */
+    BPE_CACHE_BITS = 14,
+    BPE_CACHE_IDS = 11,
 };
 
-struct bpe {
-    uint16_t byte_id[256];
-    uint32_t begin[BPE_VOCAB + 1]; /* bytes of an id: blob[begin[id], begin[id + 1]) */
-    uint8_t *blob;
-    uint16_t longs[BPE_LONGS];
-    struct bpe_pair pairs[BPE_PAIRS];
-    struct bpe_word words[BPE_WORDS];
+struct bpe_cached {
+    struct bpe_key key;
+    uint32_t n;
+    uint32_t id[BPE_CACHE_IDS];
+};
+struct bpe_cache {
+    struct bpe_cached word[1 << BPE_CACHE_BITS];
 };
 
 /* ---- tables ---- */
@@ -90,161 +60,86 @@ static inline struct bpe_key key_of(const uint8_t *p, size_t n, const uint8_t *e
     return key;
 }
 
-static inline uint32_t word_slot(struct bpe_key key)
+static inline uint64_t key_hash(struct bpe_key key)
 {
     uint64_t h = key.low * 0x9e3779b97f4a7c15u ^ key.high * 0xc2b2ae3d27d4eb4fu;
-    h = (h ^ h >> 32) * 0x165667b19e3779f9u;
-    return (uint32_t)(h >> 47);
+    return (h ^ h >> 32) * 0x165667b19e3779f9u;
+}
+
+static inline bool key_is(struct bpe_key a, struct bpe_key b)
+{
+    return a.low == b.low && a.high == b.high;
 }
 
 /* word_find — the slot of the key, or the empty slot for it. */
-static inline const struct bpe_word *word_find(const struct bpe *bpe, struct bpe_key key)
+static inline struct bpe_word *word_find(const struct bpe *bpe, struct bpe_key key, uint64_t hash)
 {
-    const struct bpe_word *word = bpe->words + word_slot(key);
-    while (word->key.high != 0 && (word->key.low != key.low || word->key.high != key.high))
-        word = word + 1 == bpe->words + BPE_WORDS ? bpe->words : word + 1;
-    return word;
+    size_t slot = hash >> bpe->words_shift;
+    while (bpe->words[slot].key.high != 0 && !key_is(bpe->words[slot].key, key))
+        slot = (slot + 1) & bpe->words_mask;
+    return bpe->words + slot;
 }
 
-static uint32_t long_find(const struct bpe *bpe, const uint8_t *p, size_t n)
+static struct bpe_long *long_find(const struct bpe *bpe, const uint8_t *p, size_t n)
 {
-    uint32_t slot = (uint32_t)XXH3_64bits(p, n) % BPE_LONGS;
-    for (; bpe->longs[slot] != BPE_NO_ID; slot = (slot + 1) % BPE_LONGS) {
-        const uint32_t id = bpe->longs[slot];
-        if (bpe->begin[id + 1] - bpe->begin[id] == n &&
-            memcmp(bpe->blob + bpe->begin[id], p, n) == 0)
+    size_t slot = XXH3_64bits(p, n) & bpe->longs_mask;
+    for (; bpe->longs[slot].id != BPE_NONE; slot = (slot + 1) & bpe->longs_mask) {
+        const uint32_t id = bpe->longs[slot].id;
+        if (bpe->len[id] == n && memcmp(bpe->blob + bpe->begin[id], p, n) == 0)
             break;
     }
-    return slot;
+    return bpe->longs + slot;
 }
 
-/* The id whose bytes are p[0, n), or BPE_NO_ID. */
-static inline uint32_t token_of(const struct bpe *bpe, const uint8_t *p, size_t n,
-                                const uint8_t *end)
+uint32_t bpe_find(const struct bpe *bpe, const void *bytes, size_t n)
 {
-    if (n > BPE_WORD_MAX)
-        return bpe->longs[long_find(bpe, p, n)];
-    const struct bpe_word *word = word_find(bpe, key_of(p, n, end));
-    return word->key.high != 0 ? (uint32_t)word->id : BPE_NO_ID;
+    const uint8_t *p = bytes;
+    if (n == 0 || n > BPE_WORD_MAX)
+        return n == 0 ? BPE_NONE : long_find(bpe, p, n)->id;
+    const struct bpe_key key = key_of(p, n, p + n);
+    const struct bpe_word *word = word_find(bpe, key, key_hash(key));
+    return word->key.high != 0 ? word->id : BPE_NONE;
 }
 
-static inline uint32_t pair_slot(uint32_t ids) { return (ids * 0x9e3779b1u) >> 15; }
-
-/* Rank of the merge of two neighbours; BPE_MERGES: they are never merged. */
-static inline uint32_t rank_of(const struct bpe *bpe, uint32_t left, uint32_t right)
+/* The power of 2 that leaves at least 5 of 8 slots empty. */
+static int table_bits(size_t n)
 {
-    const uint32_t ids = left << 16 | right;
-    uint32_t slot = pair_slot(ids);
-    while (bpe->pairs[slot].ids != ids) {
-        if (bpe->pairs[slot].rank == BPE_MERGES)
-            return BPE_MERGES;
-        slot = (slot + 1) % BPE_PAIRS;
-    }
-    return bpe->pairs[slot].rank;
+    int bits = 4;
+    while (((size_t)3 << bits) / 8 < n)
+        bits++;
+    return bits;
 }
 
-/* Append a token whose bytes are already at the end of the blob. */
-static void token_add(struct bpe *bpe, uint32_t id, size_t n)
+static bool tables_alloc(struct bpe *bpe, const struct bpe_size *size)
 {
-    const uint8_t *p = bpe->blob + bpe->begin[id], *end = p + n;
-    bpe->begin[id + 1] = bpe->begin[id] + (uint32_t)n;
-    if (n > BPE_WORD_MAX) {
-        const uint32_t slot = long_find(bpe, p, n);
-        ASSERTF(bpe->longs[slot] == BPE_NO_ID, "token %u twice", id);
-        bpe->longs[slot] = (uint16_t)id;
-        return;
-    }
-    const struct bpe_key key = key_of(p, n, end);
-    struct bpe_word *word = bpe->words + (word_find(bpe, key) - bpe->words);
-    ASSERTF(word->key.high == 0, "token %u twice", id);
-    *word = (struct bpe_word){key, id};
+    const size_t all = (size_t)size->vocab + size->symbols;
+    const int words = table_bits(all),
+              longs = table_bits(size->bytes / 16 < all ? size->bytes / 16 : all);
+    bpe->words_shift = 64 - words;
+    bpe->words_mask = ((size_t)1 << words) - 1;
+    bpe->longs_mask = ((size_t)1 << longs) - 1;
+    bpe->begin = calloc(all + 1, sizeof *bpe->begin);
+    bpe->len = calloc(all + 1, sizeof *bpe->len);
+    bpe->blob = malloc(size->bytes + 1);
+    bpe->words = calloc(bpe->words_mask + 1, sizeof *bpe->words);
+    bpe->longs = malloc((bpe->longs_mask + 1) * sizeof *bpe->longs);
+    bpe->hash = XXH3_createState();
+    return bpe->begin && bpe->len && bpe->blob && bpe->words && bpe->longs && bpe->hash;
 }
 
-/* GPT-2 writes bytes as characters: printable Latin-1 as itself, the others from U+0100 on in
- * order. byte_of[] is the way back. */
-static void bytes_add(struct bpe *bpe, uint8_t byte_of[512])
-{
-    uint32_t id = 0, shifted = 256;
-    for (int round = 0; round < 2; round++)
-        for (uint32_t b = 0; b < BPE_BYTES; b++) {
-            const bool is_itself = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
-            if (is_itself != (round == 0))
-                continue;
-            byte_of[is_itself ? b : shifted++] = (uint8_t)b;
-            bpe->byte_id[b] = (uint16_t)id;
-            bpe->blob[bpe->begin[id]] = (uint8_t)b;
-            token_add(bpe, id++, 1);
-        }
-}
-
-/* Decode the characters up to `stop` to bytes at out; returns how many. */
-static size_t part_decode(const uint8_t **at, uint8_t stop, const uint8_t byte_of[512],
-                          uint8_t *out)
-{
-    const uint8_t *p = *at;
-    size_t n = 0;
-    while (p < merges_end && *p != stop) {
-        uint32_t c = *p++;
-        if (c >= 0x80)
-            c = (c & 0x1f) << 6 | (*p++ & 0x3f);
-        ASSERTF(c < 512, "the embedded merges table holds character %u at byte %td", c,
-                p - merges_begin);
-        out[n++] = byte_of[c];
-    }
-    *at = p + 1;
-    return n;
-}
-
-static void pair_add(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank)
-{
-    ASSERTF(left != BPE_NO_ID && right != BPE_NO_ID, "merge %u of tokens that are not there yet",
-            rank);
-    const uint32_t ids = left << 16 | right;
-    uint32_t slot = pair_slot(ids);
-    while (bpe->pairs[slot].rank != BPE_MERGES)
-        slot = (slot + 1) % BPE_PAIRS;
-    bpe->pairs[slot] = (struct bpe_pair){ids, rank};
-}
-
-static void tables_fill(struct bpe *bpe)
-{
-    uint8_t byte_of[512] = {0};
-    const uint8_t *p = memchr(merges_begin, '\n', (size_t)(merges_end - merges_begin));
-    for (int i = 0; i < BPE_LONGS; i++)
-        bpe->longs[i] = BPE_NO_ID;
-    for (int i = 0; i < BPE_PAIRS; i++)
-        bpe->pairs[i] = (struct bpe_pair){UINT32_MAX, BPE_MERGES};
-    bytes_add(bpe, byte_of);
-    ASSERT(p != NULL);
-    p++; /* the version line */
-    for (uint32_t rank = 0; rank < BPE_MERGES; rank++) {
-        const uint32_t id = BPE_BYTES + rank;
-        uint8_t *out = bpe->blob + bpe->begin[id];
-        const size_t left = part_decode(&p, ' ', byte_of, out),
-                     right = part_decode(&p, '\n', byte_of, out + left);
-        pair_add(bpe, token_of(bpe, out, left, out + left),
-                 token_of(bpe, out + left, right, out + left + right), rank);
-        token_add(bpe, id, left + right);
-    }
-    ASSERTF(p == merges_end, "%td bytes left of the embedded merges table", merges_end - p);
-    static const char text[] = "<|endoftext|>";
-    memcpy(bpe->blob + bpe->begin[BPE_END], text, sizeof text - 1);
-    bpe->begin[BPE_END + 1] = bpe->begin[BPE_END] + sizeof text - 1;
-}
-
-enum status bpe_open(struct bpe **out)
+enum status bpe_new(const struct bpe_size *size, struct bpe **out)
 {
     struct bpe *bpe = calloc(1, sizeof *bpe);
-    /* a token is never longer than its line */
-    const size_t blob_bytes = (size_t)(merges_end - merges_begin) + 1024;
-    if (bpe != NULL)
-        bpe->blob = malloc(blob_bytes);
-    if (bpe == NULL || bpe->blob == NULL) {
+    ASSERTF((size_t)size->vocab + size->symbols <= BPE_VOCAB_MAX, "%u + %u ids", size->vocab,
+            size->symbols);
+    if (bpe == NULL || !tables_alloc(bpe, size)) {
         bpe_close(bpe);
-        return FAIL(ST_RETRY, "out of memory: %zu bytes for the tokenizer",
-                    sizeof *bpe + blob_bytes);
+        return FAIL(ST_RETRY, "out of memory: the tables of a tokenizer with %u ids", size->vocab);
     }
-    tables_fill(bpe);
+    bpe->size = *size;
+    for (size_t i = 0; i <= bpe->longs_mask; i++)
+        bpe->longs[i] = (struct bpe_long){BPE_NONE, false};
+    XXH3_128bits_reset(bpe->hash);
     *out = bpe;
     return ST_OK;
 }
@@ -253,238 +148,282 @@ void bpe_close(struct bpe *bpe)
 {
     if (bpe == NULL)
         return;
+    XXH3_freeState(bpe->hash);
+    free(bpe->begin);
+    free(bpe->len);
     free(bpe->blob);
+    free(bpe->words);
+    free(bpe->longs);
+    free(bpe->pairs);
     free(bpe);
 }
 
-/* ---- merging ---- */
-
-/* ids[0, n) holds the bytes' ids; merges in place. Returns how many are left. n in 1 …
- * BPE_SCAN_MAX. */
-static size_t merge_scan(const struct bpe *bpe, uint16_t *ids, size_t n)
+/* Lets the bytes of id be found; false: they are another's. */
+static bool text_add(struct bpe *bpe, uint32_t id)
 {
-    uint16_t rank[BPE_SCAN_MAX]; /* of (ids[i], ids[i + 1]) */
-    for (size_t i = 0; i + 1 < n; i++)
-        rank[i] = (uint16_t)rank_of(bpe, ids[i], ids[i + 1]);
-    while (n > 1) {
-        size_t best = 0;
-        for (size_t i = 1; i + 1 < n; i++)
-            if (rank[i] < rank[best])
-                best = i;
-        if (rank[best] == BPE_MERGES)
-            break;
-        ids[best] = (uint16_t)(BPE_BYTES + rank[best]);
-        n--;
-        memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
-        if (best + 1 < n) {
-            memmove(rank + best, rank + best + 1, (n - best - 1) * sizeof *rank);
-            rank[best] = (uint16_t)rank_of(bpe, ids[best], ids[best + 1]);
-        }
-        if (best > 0)
-            rank[best - 1] = (uint16_t)rank_of(bpe, ids[best - 1], ids[best]);
+    const uint8_t *p = bpe->blob + bpe->begin[id];
+    const size_t n = bpe->len[id];
+    if (n > BPE_WORD_MAX) {
+        struct bpe_long *slot = long_find(bpe, p, n);
+        const bool is_free = slot->id == BPE_NONE;
+        if (is_free)
+            slot->id = id;
+        return is_free;
     }
-    return n;
+    const struct bpe_key key = key_of(p, n, p + n);
+    struct bpe_word *word = word_find(bpe, key, key_hash(key));
+    if (word->key.high != 0)
+        return false;
+    *word = (struct bpe_word){key, id, false};
+    return true;
 }
 
-/* The same without memory, one rank in each pass: for a long pre-token when malloc fails. Slow. */
-static size_t merge_passes(const struct bpe *bpe, uint16_t *ids, size_t n)
+bool bpe_name(struct bpe *bpe, uint32_t id, const void *bytes, size_t n, bool is_text)
 {
-    for (;;) {
-        uint32_t best = BPE_MERGES;
-        for (size_t i = 0; i + 1 < n; i++) {
-            const uint32_t rank = rank_of(bpe, ids[i], ids[i + 1]);
-            best = rank < best ? rank : best;
-        }
-        if (best == BPE_MERGES)
-            return n;
-        size_t to = 0;
-        for (size_t i = 0; i < n; to++) {
-            const bool is_pair = i + 1 < n && rank_of(bpe, ids[i], ids[i + 1]) == best;
-            ids[to] = is_pair ? (uint16_t)(BPE_BYTES + best) : ids[i];
-            i += is_pair ? 2 : 1;
-        }
-        n = to;
+    ASSERTF(id < bpe->size.vocab + bpe->size.symbols && n <= BPE_TOKEN_BYTES_MAX &&
+                n <= bpe->size.bytes - bpe->blob_n,
+            "id %u of %zu bytes", id, n);
+    if (bpe->len[id] != 0 || n == 0)
+        return false;
+    bpe->begin[id] = bpe->blob_n;
+    bpe->len[id] = (uint32_t)n;
+    memcpy(bpe->blob + bpe->blob_n, bytes, n);
+    bpe->blob_n += n;
+    return !is_text || text_add(bpe, id);
+}
+
+enum status bpe_reserve(struct bpe *bpe, size_t pairs)
+{
+    const int bits = table_bits(pairs);
+    ASSERT(bpe->pairs == NULL);
+    bpe->pairs = malloc(((size_t)1 << bits) * sizeof *bpe->pairs);
+    if (bpe->pairs == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu pairs of a tokenizer", pairs);
+    bpe->pairs_max = pairs;
+    bpe->pairs_shift = 64 - bits;
+    bpe->pairs_mask = ((size_t)1 << bits) - 1;
+    for (size_t i = 0; i <= bpe->pairs_mask; i++)
+        bpe->pairs[i].rank = BPE_NONE;
+    return ST_OK;
+}
+
+void bpe_pair(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
+{
+    const uint32_t facts[] = {left, right, rank, id};
+    struct bpe_rank *pair = bpe_pair_find(bpe, left, right);
+    ASSERTF(pair->rank != BPE_NONE || bpe->pairs_n < bpe->pairs_max, "%zu pairs", bpe->pairs_n);
+    bpe->pairs_n += pair->rank == BPE_NONE;
+    *pair = (struct bpe_rank){left, right, rank, id};
+    XXH3_128bits_update(bpe->hash, facts, sizeof facts);
+}
+
+/* The pairs of tokens that together are token id: how many, and adds them where add is set. */
+static size_t splits_of(struct bpe *bpe, uint32_t id, uint32_t rank, bool add)
+{
+    const uint8_t *p = bpe->blob + bpe->begin[id];
+    const size_t n = bpe->len[id];
+    size_t found = 0;
+    for (size_t at = 1; at < n; at++) {
+        const uint32_t left = bpe_find(bpe, p, at),
+                       right = left != BPE_NONE ? bpe_find(bpe, p + at, n - at) : BPE_NONE;
+        if (right == BPE_NONE)
+            continue;
+        found++;
+        if (add)
+            bpe_pair(bpe, left, right, rank, id);
     }
+    return found;
 }
 
-/* One place of a long pre-token: a remaining token, linked into the list of its pair's rank. */
-struct bpe_place {
-    uint32_t prev, next;           /* neighbours in the text */
-    uint32_t list_prev, list_next; /* neighbours in the list */
-    uint16_t id;
-    uint16_t rank; /* of (this, next); BPE_MERGES: in no list */
-};
-
-struct bpe_lists {
-    const struct bpe *bpe;
-    struct bpe_place *place;
-    uint32_t head[BPE_MERGES];
-};
-
-static void list_leave(struct bpe_lists *lists, uint32_t at)
+static size_t splits_all(struct bpe *bpe, const uint32_t *rank, bool add)
 {
-    struct bpe_place *p = lists->place + at;
-    if (p->rank == BPE_MERGES)
-        return;
-    if (p->list_prev != BPE_NO_PLACE)
-        lists->place[p->list_prev].list_next = p->list_next;
-    else
-        lists->head[p->rank] = p->list_next;
-    if (p->list_next != BPE_NO_PLACE)
-        lists->place[p->list_next].list_prev = p->list_prev;
-    p->rank = BPE_MERGES;
-}
-
-static void list_join(struct bpe_lists *lists, uint32_t at)
-{
-    struct bpe_place *p = lists->place + at;
-    p->rank = BPE_MERGES;
-    if (p->next != BPE_NO_PLACE)
-        p->rank = (uint16_t)rank_of(lists->bpe, p->id, lists->place[p->next].id);
-    if (p->rank == BPE_MERGES)
-        return;
-    p->list_prev = BPE_NO_PLACE;
-    p->list_next = lists->head[p->rank];
-    if (p->list_next != BPE_NO_PLACE)
-        lists->place[p->list_next].list_prev = at;
-    lists->head[p->rank] = at;
-}
-
-static void place_merge(struct bpe_lists *lists, uint32_t at)
-{
-    struct bpe_place *p = lists->place + at;
-    const uint32_t gone = p->next;
-    const uint16_t id = (uint16_t)(BPE_BYTES + p->rank);
-    list_leave(lists, at);
-    list_leave(lists, gone);
-    p->id = id;
-    p->next = lists->place[gone].next;
-    if (p->next != BPE_NO_PLACE)
-        lists->place[p->next].prev = at;
-    list_join(lists, at);
-    if (p->prev != BPE_NO_PLACE) {
-        list_leave(lists, p->prev);
-        list_join(lists, p->prev);
-    }
-}
-
-/* A merge makes a token whose own merges all have higher ranks, so one pass over the ranks is
- * enough. Within a rank order matters only where pairs overlap, in a run of one token: those are
- * taken from the run's left end. */
-static void lists_merge(struct bpe_lists *lists)
-{
-    for (uint32_t rank = 0; rank < BPE_MERGES; rank++) {
-        while (lists->head[rank] != BPE_NO_PLACE) {
-            uint32_t at = lists->head[rank];
-            const struct bpe_place *place = lists->place;
-            while (place[at].prev != BPE_NO_PLACE && place[place[at].prev].rank == rank)
-                at = place[at].prev;
-            for (; at != BPE_NO_PLACE && place[at].rank == rank; at = place[at].next)
-                place_merge(lists, at);
-        }
-    }
-}
-
-static size_t merge_lists(const struct bpe *bpe, uint16_t *ids, size_t n)
-{
-    struct bpe_lists *lists = n < BPE_NO_PLACE ? malloc(sizeof *lists) : NULL;
-    struct bpe_place *place = lists != NULL ? malloc(n * sizeof *place) : NULL;
-    if (place == NULL) {
-        free(lists);
-        return merge_passes(bpe, ids, n);
-    }
-    lists->bpe = bpe;
-    lists->place = place;
-    memset(lists->head, 0xff, sizeof lists->head);
-    for (uint32_t i = 0; i < n; i++)
-        place[i] =
-            (struct bpe_place){.prev = i - 1, .next = i + 1, .id = ids[i], .rank = BPE_MERGES};
-    place[0].prev = place[n - 1].next = BPE_NO_PLACE;
-    for (uint32_t i = (uint32_t)n; i-- > 0;)
-        list_join(lists, i);
-    lists_merge(lists);
-    size_t left = 0;
-    for (uint32_t at = 0; at != BPE_NO_PLACE; at = place[at].next)
-        ids[left++] = place[at].id;
-    free(place);
-    free(lists);
-    return left;
-}
-
-static __attribute__((noinline)) size_t piece_merge(const struct bpe *bpe, const uint8_t *p,
-                                                    size_t n, uint16_t *out)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = bpe->byte_id[p[i]];
-    return n <= BPE_SCAN_MAX ? merge_scan(bpe, out, n) : merge_lists(bpe, out, n);
-}
-
-size_t bpe_encode(const struct bpe *bpe, const void *text, size_t n_bytes, uint16_t *out,
-                  size_t cap)
-{
-    const uint8_t *p = text, *end = p + n_bytes;
     size_t n = 0;
-    ASSERTF(cap >= n_bytes, "room for %zu ids, text of %zu bytes", cap, n_bytes);
-    while (p < end) {
-        const uint8_t *q = pretoken_end(p, end);
-        const uint32_t id = token_of(bpe, p, (size_t)(q - p), end);
-        if (id != BPE_NO_ID)
-            out[n++] = (uint16_t)id;
-        else
-            n += piece_merge(bpe, p, (size_t)(q - p), out + n);
-        p = q;
-    }
+    for (uint32_t id = 0; id < bpe->size.vocab; id++)
+        if (rank[id] != BPE_NONE && bpe->len[id] > 1)
+            n += splits_of(bpe, id, rank[id], add);
     return n;
 }
 
-size_t bpe_cut(const void *text, size_t n_bytes) { return pretoken_cut(text, n_bytes); }
+enum status bpe_pair_splits(struct bpe *bpe, const uint32_t *rank)
+{
+    TRY(bpe_reserve(bpe, splits_all(bpe, rank, false)));
+    splits_all(bpe, rank, true);
+    return ST_OK;
+}
+
+uint32_t bpe_vocab(const struct bpe *bpe) { return bpe->size.vocab; }
 
 const uint8_t *bpe_bytes(const struct bpe *bpe, uint32_t id, size_t *n_out)
 {
-    if (id >= BPE_VOCAB)
+    if (id >= bpe->size.vocab || bpe->len[id] == 0)
         return NULL;
-    *n_out = bpe->begin[id + 1] - bpe->begin[id];
+    *n_out = bpe->len[id];
     return bpe->blob + bpe->begin[id];
 }
 
-#ifdef FUZZ
-/* The bytes taken for ids: each below the vocabulary has bytes, of which encoding gives back at
- * least one token; no other has any. (The merges table is inside the binary: no bytes of the
- * outside.) */
-static void decode_any(const struct bpe *bpe, const uint8_t *data, size_t size)
+void bpe_identity(const struct bpe *bpe, uint64_t out[2])
 {
-    for (size_t i = 0; i + 3 <= size && i < 96; i += 3) {
-        const uint32_t id =
-            data[i] | (uint32_t)data[i + 1] << 8 | (uint32_t)(data[i + 2] & 1) << 16;
-        uint16_t back[64];
-        size_t n = 0;
-        const uint8_t *bytes = bpe_bytes(bpe, id, &n);
-        ASSERT((bytes != NULL) == (id < BPE_VOCAB));
-        if (bytes == NULL || n > 64)
-            continue;
-        const size_t tokens = bpe_encode(bpe, bytes, n, back, 64);
-        ASSERT(tokens >= 1 && tokens <= n);
+    memcpy(out, bpe->identity, sizeof bpe->identity);
+}
+
+/* ---- the end of filling ---- */
+
+/* Does merging the bytes of id give id? */
+static bool is_made(const struct bpe *bpe, uint32_t id)
+{
+    uint32_t ids[BPE_TOKEN_BYTES_MAX];
+    size_t n = 0;
+    if (bpe->len[id] > BPE_TOKEN_BYTES_MAX / 4 ||
+        bpe_merge_word(bpe, bpe->blob + bpe->begin[id], bpe->len[id], ids, &n) != ST_OK) {
+        status_clear();
+        return false; /* then it is merged each time */
+    }
+    return n == 1 && ids[0] == id;
+}
+
+static void find_direct(struct bpe *bpe, bool all)
+{
+    for (size_t i = 0; i <= bpe->words_mask; i++)
+        if (bpe->words[i].key.high != 0 && bpe->words[i].id < bpe->size.vocab)
+            bpe->words[i].is_direct = all || is_made(bpe, bpe->words[i].id);
+    for (size_t i = 0; i <= bpe->longs_mask; i++)
+        if (bpe->longs[i].id < bpe->size.vocab)
+            bpe->longs[i].is_direct = all || is_made(bpe, bpe->longs[i].id);
+}
+
+static void note_joined(struct bpe *bpe, uint32_t id)
+{
+    const uint8_t *p = bpe->blob + bpe->begin[id];
+    for (uint32_t i = 1; i < bpe->len[id]; i++) {
+        const uint32_t two = (uint32_t)p[i - 1] << 8 | p[i];
+        bpe->joined[two >> 6] |= (uint64_t)1 << (two & 63);
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* SentencePiece's words are long and have punctuation in them. Unknown characters may be fused, so
+ * only where each has bytes. */
+static void find_joined(struct bpe *bpe)
 {
-    static struct bpe *bpe;
-    static uint16_t ids[1 << 16];
-    size_t at = 0;
-    if (bpe == NULL)
-        ASSERT(bpe_open(&bpe) == ST_OK);
-    size = size < sizeof ids / 2 ? size : sizeof ids / 2;
-    const size_t n = bpe_encode(bpe, data, size, ids, size);
-    for (size_t i = 0; i < n; i++) {
-        size_t len;
-        const uint8_t *bytes = bpe_bytes(bpe, ids[i], &len);
-        ASSERT(at + len <= size && memcmp(data + at, bytes, len) == 0);
-        at += len;
-    }
-    ASSERT(at == size && bpe_cut(data, size) <= size);
-    decode_any(bpe, data, size);
-    return 0;
+    bpe->splits =
+        bpe->rules.unit == BPE_UNIT_CHARS && bpe->rules.fallback != NULL && !bpe->rules.takes_whole;
+    for (uint32_t id = 0; id < bpe->size.vocab + bpe->size.symbols; id++)
+        note_joined(bpe, id);
 }
-#endif
+
+/* The first place in p[0, n) after the beginning that nothing merges across; n: none. */
+static inline size_t joined_end(const struct bpe *bpe, const uint8_t *p, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        const uint32_t two = (uint32_t)p[i - 1] << 8 | p[i];
+        if ((p[i] & 0xc0) != 0x80 && !(bpe->joined[two >> 6] >> (two & 63) & 1))
+            return i;
+    }
+    return n;
+}
+
+static void identify(struct bpe *bpe)
+{
+    const uint32_t facts[] = {bpe->size.vocab,        bpe->rules.unit,
+                              bpe->rules.takes_whole, bpe->rules.fallback != NULL,
+                              bpe->rules.unknown,     bpe->rules.fuses_unknown};
+    for (uint32_t id = 0; id < bpe->size.vocab; id++) {
+        XXH3_128bits_update(bpe->hash, bpe->len + id, sizeof bpe->len[id]);
+        XXH3_128bits_update(bpe->hash, bpe->blob + bpe->begin[id], bpe->len[id]);
+    }
+    XXH3_128bits_update(bpe->hash, facts, sizeof facts);
+    if (bpe->rules.fallback != NULL)
+        XXH3_128bits_update(bpe->hash, bpe->fallback, sizeof bpe->fallback);
+    const XXH128_hash_t sum = XXH3_128bits_digest(bpe->hash);
+    bpe->identity[0] = sum.low64;
+    bpe->identity[1] = sum.high64;
+}
+
+int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, uint8_t *byte_out)
+{
+    bpe->rules = *rules;
+    if (rules->fallback != NULL) {
+        memcpy(bpe->fallback, rules->fallback, sizeof bpe->fallback);
+        bpe->rules.fallback = bpe->fallback;
+    }
+    int missing_n = 0;
+    for (int b = 255; b >= 0; b--) {
+        bpe->byte_id[b] = bpe_find(bpe, &(uint8_t){(uint8_t)b}, 1);
+        if (bpe->byte_id[b] == BPE_NONE) {
+            *byte_out = (uint8_t)b;
+            missing_n++;
+        }
+    }
+    find_direct(bpe, are_made || rules->takes_whole);
+    find_joined(bpe);
+    identify(bpe);
+    return rules->unit == BPE_UNIT_BYTES ? missing_n : 0;
+}
+
+/* ---- texts ---- */
+
+struct bpe_cache *bpe_cache_new(void) { return calloc(1, sizeof(struct bpe_cache)); }
+void bpe_cache_free(struct bpe_cache *cache) { free(cache); }
+
+/* A word that is no token, through the cache. */
+static __attribute__((noinline)) enum status word_cached(const struct bpe *bpe,
+                                                         struct bpe_cached *slot,
+                                                         struct bpe_key key, const uint8_t *p,
+                                                         size_t n, uint32_t *out, size_t *n_out)
+{
+    if (!key_is(slot->key, key)) {
+        const size_t before = *n_out;
+        TRY(bpe_merge_word(bpe, p, n, out, n_out));
+        if (*n_out - before <= BPE_CACHE_IDS) {
+            slot->key = key;
+            slot->n = (uint32_t)(*n_out - before);
+            memcpy(slot->id, out + before, slot->n * sizeof *out);
+        }
+        return ST_OK;
+    }
+    memcpy(out + *n_out, slot->id, slot->n * sizeof *out);
+    *n_out += slot->n;
+    return ST_OK;
+}
+
+static enum status long_encode(const struct bpe *bpe, const uint8_t *p, size_t n, uint32_t *out,
+                               size_t *n_out)
+{
+    const struct bpe_long *found = long_find(bpe, p, n);
+    if (found->id == BPE_NONE || !found->is_direct)
+        return bpe_merge_word(bpe, p, n, out, n_out);
+    out[(*n_out)++] = found->id;
+    return ST_OK;
+}
+
+static inline __attribute__((always_inline)) enum status
+encode_kind(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
+            const uint8_t *p, const uint8_t *end, uint32_t *out, size_t *n_out)
+{
+    for (const uint8_t *q; p < end; p = q) {
+        q = pretoken_end(kind, p, end);
+        if (bpe->splits)
+            q = p + joined_end(bpe, p, (size_t)(q - p));
+        const size_t n = (size_t)(q - p);
+        if (n > BPE_WORD_MAX) {
+            TRY(long_encode(bpe, p, n, out, n_out));
+            continue;
+        }
+        const struct bpe_key key = key_of(p, n, end);
+        const uint64_t hash = key_hash(key);
+        const struct bpe_word *word = word_find(bpe, key, hash);
+        if (word->key.high != 0 && word->is_direct)
+            out[(*n_out)++] = word->id;
+        else if (cache != NULL)
+            TRY(word_cached(bpe, cache->word + (hash >> (64 - BPE_CACHE_BITS)), key, p, n, out,
+                            n_out));
+        else
+            TRY(bpe_merge_word(bpe, p, n, out, n_out));
+    }
+    return ST_OK;
+}
+
+enum status bpe_encode(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
+                       const uint8_t *text, size_t n_bytes, uint32_t *out, size_t *n_out)
+{
+    return encode_kind(bpe, kind, cache, text, text + n_bytes, out, n_out);
+}

@@ -1,33 +1,77 @@
-/* bpe — GPT-2's byte-pair tokenizer, exact on any bytes. The merges table is inside the binary.
+/* bpe — merges byte pairs of any vocabulary: tokens, and for pairs of them a rank and the token
+ * they make.
  *
- * Splitting follows GPT-2's pattern 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
- * ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ with the classes of Unicode 16; bytes that are not UTF-8 count
- * as "other". <|endoftext|> in a text is ordinary text. Source: Radford et al. 2019; ids equal
- * tiktoken's "gpt2" encode_ordinary. */
+ * A pre-token begins as its bytes, or as its UTF-8 characters; then the neighbours whose pair has
+ * the lowest rank are merged, the leftmost first, until no pair has a rank. A pre-token that would
+ * become one token is found by one look-up. It must not know files, nor where ranks come from.
+ * Sources: Gage 1994; Sennrich, Haddow and Birch 2016; Radford et al. 2019; Kudo and Richardson
+ * 2018 (characters, byte fallback). */
 #ifndef CONVOY_DATA_BPE_H
 #define CONVOY_DATA_BPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/pretoken.h"
 
-#define BPE_VOCAB 50257
-#define BPE_END 50256 /* <|endoftext|> */
+#define BPE_NONE UINT32_MAX
+#define BPE_VOCAB_MAX (1 << 22)  /* ids, and symbols with them */
+#define BPE_TOKEN_BYTES_MAX 4096 /* of one token */
+
+struct bpe_size {
+    uint32_t vocab;   /* ids below it */
+    uint32_t symbols; /* characters that begin merges and are no tokens; their ids follow */
+    size_t bytes;     /* of all tokens and symbols */
+};
 
 struct bpe;
-/* bpe_open — builds the tables, a few ms; read-only afterwards, shareable between threads. */
-enum status bpe_open(struct bpe **out);
+/* bpe_new — no tokens yet. The tables are filled by one thread, then read-only and shareable.
+ * Fails ST_RETRY: out of memory. */
+enum status bpe_new(const struct bpe_size *size, struct bpe **out);
 void bpe_close(struct bpe *bpe); /* accepts NULL */
-/* bpe_encode — writes the ids of text to out and returns how many. cap ≥ n_bytes: there are
- * never more tokens than bytes. */
-size_t bpe_encode(const struct bpe *bpe, const void *text, size_t n_bytes, uint16_t *out,
-                  size_t cap);
-/* bpe_cut — the length of a long prefix of text[0, n_bytes) that has the same ids alone as
- * within the whole text, whatever follows; 0: none is certain. So a long text can be encoded in
- * parts, by several threads. */
-size_t bpe_cut(const void *text, size_t n_bytes);
-/* bpe_bytes — the bytes of one id (BPE_END: "<|endoftext|>"); NULL for an id ≥ BPE_VOCAB. */
+
+/* bpe_name — gives id its bytes; is_text: it is found in texts. ids may come in any order, each
+ * once. false: another text token has these bytes (the first keeps them), or id was given. */
+bool bpe_name(struct bpe *bpe, uint32_t id, const void *bytes, size_t n, bool is_text);
+/* bpe_find — the text token or symbol with these bytes, or BPE_NONE. */
+uint32_t bpe_find(const struct bpe *bpe, const void *bytes, size_t n);
+/* bpe_reserve — space for so many pairs, once, before the first. Fails ST_RETRY. */
+enum status bpe_reserve(struct bpe *bpe, size_t pairs);
+/* bpe_pair_splits — instead: all pairs of text tokens that together are token id, with rank[id];
+ * BPE_NONE: none makes it. */
+enum status bpe_pair_splits(struct bpe *bpe, const uint32_t *rank);
+/* bpe_pair — left and right make id. A pair that comes again gets the new rank. */
+void bpe_pair(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
+
+enum bpe_unit { BPE_UNIT_BYTES, BPE_UNIT_CHARS };
+struct bpe_rules {
+    enum bpe_unit unit;
+    /* a pre-token that is a token is that token, even when merges do not make it */
+    bool takes_whole;
+    /* BPE_UNIT_CHARS: ids of bytes, for characters that are no tokens; NULL: unknown */
+    const uint32_t *fallback;
+    uint32_t unknown; /* for a byte or character without; BPE_NONE: it is left out */
+    bool fuses_unknown;
+};
+/* bpe_finish — after the last token and pair, before encoding. is_made: every token is made by its
+ * merges, which then is not tested. BPE_UNIT_BYTES: returns how many bytes are no token, and the
+ * first of them in *byte_out; in texts they are unknown. */
+int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool is_made, uint8_t *byte_out);
+
+/* A memory of words already merged, for one thread. */
+struct bpe_cache;
+struct bpe_cache *bpe_cache_new(void);        /* NULL: no memory; then do without */
+void bpe_cache_free(struct bpe_cache *cache); /* accepts NULL */
+/* bpe_encode — appends the ids of the text to out: at most one for each byte. cache may be NULL.
+ * Fails ST_RETRY: no memory for a long pre-token. */
+enum status bpe_encode(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
+                       const uint8_t *text, size_t n_bytes, uint32_t *out, size_t *n_out);
+uint32_t bpe_vocab(const struct bpe *bpe);
+/* bpe_bytes — the bytes of one id; NULL: there is no such token. */
 const uint8_t *bpe_bytes(const struct bpe *bpe, uint32_t id, size_t *n_out);
+/* bpe_identity — XXH3-128 of tokens, pairs and rules; after bpe_finish. */
+void bpe_identity(const struct bpe *bpe, uint64_t out[2]);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/tokenizer_gpt2.h"
 
 #define CACHE_KEY_HEX 32
 #define CACHE_LEFTOVER_MS (24 * 3600 * 1000LL)
@@ -55,10 +56,17 @@ static XXH128_hash_t stat_add(XXH128_hash_t sum, const struct data_file *file)
     return XXH3_128bits(facts, sizeof facts);
 }
 
-/* Identifies files by their metadata, without reading them. */
-static struct shard_key stat_key(const struct data_file *text, int64_t n)
+/* Identifies files by their metadata, without reading them, and the tokenizer; with GPT-2's as
+ * older programs did. */
+static struct shard_key stat_key(const struct encode_config *config, const struct data_file *text,
+                                 int64_t n)
 {
     XXH128_hash_t sum = XXH3_128bits(&n, sizeof n);
+    uint64_t rules[5] = {sum.low64, sum.high64, 0, 0, (uint64_t)config->id_bytes};
+    if (config->tokenizer != NULL)
+        tokenizer_identity(config->tokenizer, rules + 2);
+    if (rules[2] != 0 || rules[3] != 0 || config->id_bytes == 4)
+        sum = XXH3_128bits(rules, sizeof rules);
     for (int64_t i = 0; i < n; i++) {
         sum = stat_add(sum, text + i);
         if (text[i].pair != NULL)
@@ -162,7 +170,7 @@ static void sweep(const char *dir)
     closedir(handle);
 }
 
-static enum status append(void *writer, const uint16_t *ids, int64_t n)
+static enum status append(void *writer, const uint32_t *ids, int64_t n)
 {
     return shard_append(writer, ids, n);
 }
@@ -173,11 +181,13 @@ static enum status make(const struct cache_paths *paths, const struct encode_con
     struct encode *encode = NULL;
     struct shard_writer *writer = NULL;
     struct shard_key read_key;
-    struct encode_sink sink = {.append = append};
+    struct encode_sink sink = {.append = append,
+                               .end = config->tokenizer != NULL ? tokenizer_end(config->tokenizer)
+                                                                : TOKENIZER_GPT2_END};
     enum status st;
     TRY(file_make_dirs(paths->dir));
     sweep(paths->dir);
-    TRY_OR(shard_create(paths->shard, INT64_MAX, &writer), out_abandon);
+    TRY_OR(shard_create(paths->shard, INT64_MAX, config->id_bytes, &writer), out_abandon);
     TRY_OR(encode_open(config, &encode), out_abandon);
     sink.arg = writer;
     TRY_OR(encode_files(encode, text, n, &sink, &read_key), out_abandon);
@@ -197,13 +207,14 @@ out_abandon:
 }
 
 static enum status name_paths(struct cache_paths *paths, const char *cache_dir,
-                              const struct data_file *text, int64_t n)
+                              const struct encode_config *config, const struct data_file *text,
+                              int64_t n)
 {
     if (cache_dir == NULL || cache_dir[0] == '\0')
         return FAIL(ST_BAD_SETTING, "no folder to keep tokens made from %s; set CACHE_DIR",
                     text->path);
     TRY(file_join(paths->dir, sizeof paths->dir, cache_dir, "tokens"));
-    return named(paths->memo, paths->dir, stat_key(text, n), ".key");
+    return named(paths->memo, paths->dir, stat_key(config, text, n), ".key");
 }
 
 enum status cache_shard(const char *cache_dir, const struct encode_config *config,
@@ -213,7 +224,7 @@ enum status cache_shard(const char *cache_dir, const struct encode_config *confi
 {
     struct cache_paths paths;
     struct shard_key key;
-    TRY(name_paths(&paths, cache_dir, text, n));
+    TRY(name_paths(&paths, cache_dir, config, text, n));
     if (memo_read(paths.memo, &key)) {
         TRY(named(paths.shard, paths.dir, key, ".bin"));
         text_copy(path_out, FILE_PATH_MAX, paths.shard);

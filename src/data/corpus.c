@@ -2,7 +2,7 @@
  * mapped.
  *
  * A part is a token file: one that DATA names, or one made from consecutive texts. Between two
- * parts is one <|endoftext|>, unless the files already have one there. */
+ * parts is one end of text, unless the files already have one there. */
 #include "data/corpus.h"
 
 #include <stdlib.h>
@@ -11,12 +11,12 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "data/bpe.h"
 #include "data/cache.h"
 #include "data/data_file.h"
 #include "data/encode.h"
 #include "data/megatron.h"
 #include "data/shard.h"
+#include "data/tokenizer_gpt2.h"
 
 /* Consecutive texts of at most so many bytes become one token file, whose header can always
  * count their tokens. A compressed or Megatron file becomes a token file of its own, because its
@@ -36,24 +36,51 @@ struct corpus {
     struct corpus_part *part;
     int64_t parts_n;
     int64_t tokens;
+    uint32_t end; /* of text */
     uint64_t fingerprint;
     char name[512];
 };
 
-static enum status id_refused(const char *path, int64_t token_i, uint32_t id, int64_t vocab)
+static uint32_t end_of(const struct corpus_config *config)
+{
+    return config->tokenizer != NULL ? tokenizer_end(config->tokenizer) : TOKENIZER_GPT2_END;
+}
+
+static const char *tokenizer_of(const struct corpus_config *config)
+{
+    return config->tokenizer != NULL ? tokenizer_name(config->tokenizer) : TOKENIZER_GPT2_NAME;
+}
+
+static int64_t tokenizer_ids(const struct corpus_config *config)
+{
+    return config->tokenizer != NULL ? tokenizer_vocab(config->tokenizer) : TOKENIZER_GPT2_VOCAB;
+}
+
+static enum status id_refused(const char *path, int64_t token_i, uint32_t id,
+                              const struct corpus_config *config)
 {
     return FAIL(ST_BAD_DATA,
                 "%s: token %lld has id %u, but the vocabulary has VOCAB=%lld ids; give data made "
-                "for it, or a model with VOCAB=%d (GPT-2's)",
-                path, (long long)token_i, id, (long long)vocab, BPE_VOCAB);
+                "for it, set TOKENIZER to the model's tokenizer (here %s), or give a model with "
+                "VOCAB=%lld",
+                path, (long long)token_i, id, (long long)config->vocab, tokenizer_of(config),
+                (long long)tokenizer_ids(config));
 }
 
-static enum status mark_refused(const char *path, int64_t vocab)
+static enum status mark_refused(const char *path, const struct corpus_config *config)
 {
+    if (end_of(config) == TOKENIZER_NONE)
+        return FAIL(ST_BAD_DATA,
+                    "several files are joined with an end of text, here before %s, but "
+                    "TOKENIZER=%s names none; give one file, or add an eos_token to its "
+                    "tokenizer_config.json",
+                    path, tokenizer_of(config));
     return FAIL(ST_BAD_DATA,
-                "several files are joined with <|endoftext|> (id %d), here before %s, but the "
-                "vocabulary has VOCAB=%lld ids; give one file, or a model with VOCAB=%d (GPT-2's)",
-                BPE_END, path, (long long)vocab, BPE_VOCAB);
+                "several files are joined with the end of text (id %u), here before %s, but the "
+                "vocabulary has VOCAB=%lld ids; give one file, or a model with VOCAB=%lld (of "
+                "TOKENIZER=%s)",
+                end_of(config), path, (long long)config->vocab, (long long)tokenizer_ids(config),
+                tokenizer_of(config));
 }
 
 static bool is_plain(const struct data_file *file)
@@ -129,6 +156,8 @@ static enum status part_open(struct corpus_part *part, const struct data_file *f
         TRY(shard_check(&part->shard, part->path, config->vocab, &part->facts));
     } else {
         const struct encode_config encode = {
+            .tokenizer = config->tokenizer,
+            .id_bytes = shard_width(config->vocab),
             .bytes_total = text_bytes_of(files, n),
             .progress = config->progress != NULL ? corpus_progress_run : NULL,
             .progress_arg = progress};
@@ -137,7 +166,7 @@ static enum status part_open(struct corpus_part *part, const struct data_file *f
         progress->before_bytes += encode.bytes_total;
     }
     if (part->facts.bad_i >= 0)
-        return id_refused(part->path, part->facts.bad_i, part->facts.bad_id, config->vocab);
+        return id_refused(part->path, part->facts.bad_i, part->facts.bad_id, config);
     part->file = strdup(made[0] != '\0' ? made : part->path);
     return part->file != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: the name of %s", part->path);
 }
@@ -149,11 +178,27 @@ static void part_close(struct corpus_part *part)
     part->file = NULL;
 }
 
+static bool is_text(const struct data_file *file)
+{
+    return file->kind == DATA_FILE_KIND_TEXT || file->kind == DATA_FILE_KIND_JSONL;
+}
+
+/* check_tokenizer — before any text is read: have texts one? Files with ids need none. */
+static enum status check_tokenizer(const struct data_file_list *files,
+                                   const struct corpus_config *config)
+{
+    for (int64_t i = 0; config->model != NULL && i < files->n; i++)
+        if (is_text(files->item + i))
+            return tokenizer_gpt2_check(files->item[i].path, config->model, config->vocab);
+    return ST_OK;
+}
+
 static enum status parts_open(struct corpus *corpus, const struct corpus_config *config)
 {
     const struct data_file_list *files = &corpus->files;
     struct corpus_progress progress = {config, 0, text_bytes_of(files->item, files->n)};
     ASSERT(files->n > 0); /* else data_file_find fails */
+    TRY(check_tokenizer(files, config));
     corpus->part = calloc((size_t)files->n, sizeof *corpus->part);
     if (corpus->part == NULL)
         return FAIL(ST_RETRY, "out of memory: a list of %lld token files", (long long)files->n);
@@ -170,10 +215,10 @@ static enum status parts_open(struct corpus *corpus, const struct corpus_config 
     return ST_OK;
 }
 
-/* Is an <|endoftext|> missing between two parts? */
-static bool needs_mark(const struct shard *before, const struct shard *after)
+/* Is an end of text missing between two parts? */
+static bool needs_mark(uint32_t end, const struct shard *before, const struct shard *after)
 {
-    return before->ids[before->info.tokens - 1] != BPE_END && after->ids[0] != BPE_END;
+    return shard_id(before, before->info.tokens - 1) != end && shard_id(after, 0) != end;
 }
 
 static enum status parts_place(struct corpus *corpus, const struct corpus_config *config)
@@ -181,9 +226,9 @@ static enum status parts_place(struct corpus *corpus, const struct corpus_config
     int64_t at = 0;
     for (int64_t i = 0; i < corpus->parts_n; i++) {
         struct corpus_part *part = corpus->part + i;
-        if (i > 0 && needs_mark(&part[-1].shard, &part->shard)) {
-            if (config->vocab <= BPE_END)
-                return mark_refused(part->path, config->vocab);
+        if (i > 0 && needs_mark(corpus->end, &part[-1].shard, &part->shard)) {
+            if (config->vocab <= corpus->end)
+                return mark_refused(part->path, config);
             at++;
         }
         part->first = at;
@@ -193,10 +238,34 @@ static enum status parts_place(struct corpus *corpus, const struct corpus_config
     return ST_OK;
 }
 
+/* Adds a part's ids in the width of the widest. */
+static void scan_part(struct shard_scan *scan, const struct shard *shard, int id_bytes)
+{
+    enum { CHUNK = 4096 };
+    uint32_t wide[CHUNK];
+    if (shard->info.id_bytes == id_bytes) {
+        shard_scan_add(scan, shard->ids, id_bytes, shard->info.tokens);
+        return;
+    }
+    for (int64_t at = 0, k; at < shard->info.tokens; at += k) {
+        k = shard->info.tokens - at < CHUNK ? shard->info.tokens - at : CHUNK;
+        shard_copy(shard, at, k, wide);
+        shard_scan_add(scan, wide, 4, k);
+    }
+}
+
+static int widest_of(const struct corpus *corpus)
+{
+    int widest = 2;
+    for (int64_t i = 0; i < corpus->parts_n; i++)
+        widest = corpus->part[i].shard.info.id_bytes > widest ? 4 : widest;
+    return widest;
+}
+
 /* Of the sequence of ids, independent of its division into files. */
 static enum status fingerprint(struct corpus *corpus)
 {
-    static const uint16_t mark = BPE_END;
+    const int id_bytes = widest_of(corpus);
     struct shard_scan *scan;
     corpus->fingerprint = corpus->part[0].facts.sum;
     if (corpus->parts_n == 1)
@@ -206,8 +275,8 @@ static enum status fingerprint(struct corpus *corpus)
     for (int64_t i = 0; i < corpus->parts_n; i++) {
         const struct corpus_part *part = corpus->part + i;
         if (at < part->first)
-            shard_scan_add(scan, &mark, 1);
-        shard_scan_add(scan, part->shard.ids, part->shard.info.tokens);
+            shard_scan_add(scan, &corpus->end, id_bytes, 1); /* little-endian */
+        scan_part(scan, &part->shard, id_bytes);
         at = part->first + part->shard.info.tokens;
     }
     corpus->fingerprint = shard_scan_facts(scan).sum;
@@ -232,6 +301,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     struct corpus *corpus = calloc(1, sizeof *corpus);
     if (corpus == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the corpus", sizeof *corpus);
+    corpus->end = end_of(config);
     TRY_OR(find_files(config, &corpus->files), out_close);
     TRY_OR(parts_open(corpus, config), out_close);
     TRY_OR(parts_place(corpus, config), out_close);
@@ -260,12 +330,13 @@ const char *corpus_name(const struct corpus *corpus) { return corpus->name; }
 uint64_t corpus_fingerprint(const struct corpus *corpus) { return corpus->fingerprint; }
 
 bool corpus_file(const struct corpus *corpus, int64_t file_i, const char **path_out,
-                 int64_t *tokens_out, uint64_t *sum_out)
+                 int64_t *tokens_bytes_out, uint64_t *sum_out)
 {
     if (file_i >= corpus->parts_n)
         return false;
     *path_out = corpus->part[file_i].file;
-    *tokens_out = corpus->part[file_i].shard.info.tokens;
+    const struct shard_info *info = &corpus->part[file_i].shard.info;
+    *tokens_bytes_out = info->id_bytes * info->tokens;
     *sum_out = corpus->part[file_i].facts.sum;
     return true;
 }
@@ -293,9 +364,9 @@ void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t 
         const int64_t part_end = part->first + part->shard.info.tokens,
                       stop = end < part_end ? end : part_end;
         for (; at < stop; at++)
-            out[at - first] = part->shard.ids[at - part->first];
+            out[at - first] = (int32_t)shard_id(&part->shard, at - part->first);
         if (at == part_end && at < end && part[1].first > at)
-            out[at++ - first] = BPE_END; /* between two parts */
+            out[at++ - first] = (int32_t)corpus->end; /* between two parts */
     }
 }
 
@@ -309,10 +380,10 @@ struct corpus_writing {
     struct encode_sink sink;
 };
 
-static enum status append(void *arg, const uint16_t *ids, int64_t n)
+static enum status append(void *arg, const uint32_t *ids, int64_t n)
 {
     struct corpus_writing *to = arg;
-    shard_scan_add(to->scan, ids, n);
+    shard_scan_add(to->scan, ids, 4, n);
     return to->shard != NULL ? shard_append(to->shard, ids, n)
                              : megatron_append(to->megatron, ids, n);
 }
@@ -324,8 +395,12 @@ static enum status write_tokens(struct corpus_writing *to, const char *path)
     TRY(shard_open(path, &shard));
     enum status st = shard_check(&shard, path, INT64_MAX, &facts);
     encode_begin_document(&to->sink);
-    if (st == ST_OK)
-        st = encode_put(&to->sink, shard.ids, shard.info.tokens);
+    for (int64_t at = 0, k; st == ST_OK && at < shard.info.tokens; at += k) {
+        uint32_t ids[16384];
+        k = shard.info.tokens - at < 16384 ? shard.info.tokens - at : 16384;
+        shard_copy(&shard, at, k, ids);
+        st = encode_put(&to->sink, ids, k);
+    }
     shard_close(&shard);
     return st;
 }
@@ -344,15 +419,18 @@ static enum status write_run(struct corpus_writing *to, const struct data_file *
 static enum status write_all(struct corpus_writing *to, const struct data_file_list *files,
                              const struct corpus_config *config, const char *out_path)
 {
-    const struct encode_config encode = {text_bytes_of(files->item, files->n), config->progress,
-                                         config->progress_arg};
+    const struct encode_config encode = {.tokenizer = config->tokenizer,
+                                         .id_bytes = shard_width(config->vocab),
+                                         .bytes_total = text_bytes_of(files->item, files->n),
+                                         .progress = config->progress,
+                                         .progress_arg = config->progress_arg};
     for (int64_t i = 0, run; i < files->n; i += run) {
         run = run_files(files->item + i, files->n - i);
         TRY(write_run(to, files->item + i, run, &encode));
     }
     const struct shard_facts facts = shard_scan_facts(to->scan);
     if (facts.bad_i >= 0)
-        return id_refused(out_path, facts.bad_i, facts.bad_id, config->vocab);
+        return id_refused(out_path, facts.bad_i, facts.bad_id, config);
     return to->shard != NULL ? shard_commit(to->shard, (struct shard_key){{0, 0}})
                              : megatron_commit(to->megatron);
 }
@@ -372,11 +450,14 @@ static enum status check_out(const char *out_path)
 static enum status writing_open(struct corpus_writing *to, const struct corpus_config *config,
                                 const char *out_path)
 {
-    to->sink = (struct encode_sink){.append = append, .arg = to};
+    const int id_bytes = shard_width(config->vocab);
+    to->sink = (struct encode_sink){.append = append, .arg = to, .end = end_of(config)};
     TRY(shard_scan_begin(config->vocab, &to->scan));
     if (text_ends(out_path, ".idx"))
-        return megatron_create(out_path, BPE_END, &to->megatron);
-    return shard_create(out_path, config->vocab, &to->shard);
+        return megatron_create(out_path, end_of(config),
+                               id_bytes == 2 ? MEGATRON_TYPE_U16 : MEGATRON_TYPE_I32,
+                               &to->megatron);
+    return shard_create(out_path, config->vocab, id_bytes, &to->shard);
 }
 
 enum status corpus_write(const struct corpus_config *config, const char *out_path,

@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/tokenizer.h"
 
-/* Token files seen as one sequence, with <|endoftext|> between documents. */
+/* Token files seen as one sequence, with the end of text between documents. */
 struct corpus;
 
 struct corpus_config {
@@ -19,6 +20,8 @@ struct corpus_config {
     const char *cache_dir;  /* for token files and downloads */
     bool allows_local_urls; /* as data_file.h */
     int64_t vocab;
+    const struct tokenizer *tokenizer; /* of texts; borrowed; NULL: GPT-2's */
+    const char *model; /* one without a tokenizer of its own (tokenizer_gpt2_check); NULL: none */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
@@ -30,13 +33,14 @@ int64_t corpus_tokens(const struct corpus *corpus);
 void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out);
 const char *corpus_name(const struct corpus *corpus);
 uint64_t corpus_fingerprint(const struct corpus *corpus);
-/* corpus_file — token file file_i of the sequence, given or made: its path, tokens and checksum.
+/* corpus_file — token file file_i of the sequence, given or made: its path, the bytes of its ids,
+ * and their checksum.
  * false: there are no more. */
 bool corpus_file(const struct corpus *corpus, int64_t file_i, const char **path_out,
-                 int64_t *tokens_out, uint64_t *sum_out);
+                 int64_t *tokens_bytes_out, uint64_t *sum_out);
 /* corpus_write — `convoy tokenize`: writes DATA as one llm.c token file, complete or not at all.
  * When out_path ends in .idx, writes Megatron's pair of files (megatron.h), in which every
- * <|endoftext|> ends a document. */
+ * end of text ends a document. Ids have 16 bits where the vocabulary allows that. */
 enum status corpus_write(const struct corpus_config *config, const char *out_path,
                          int64_t *tokens_out);
 

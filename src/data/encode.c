@@ -1,8 +1,8 @@
 /* encode — see encode.h. It reads a block, cuts it where the tokenizer (or a line's end) allows,
  * encodes the parts on all cores, and appends them in order.
  *
- * The ids do not depend on the cuts (bpe_cut), so not on the number of threads. A block without a
- * place to cut (one endless word or line) grows until it has one. */
+ * The ids do not depend on the cuts (tokenizer_cut), so not on the number of threads. A block
+ * without a place to cut (one endless word or line) grows until it has one. */
 #include "data/encode.h"
 
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 
 #include "base/assert.h"
 #include "base/thread_pool.h"
-#include "data/bpe.h"
 #include "data/jsonl.h"
 #include "data/megatron.h"
 #include "data/stream.h"
+#include "data/tokenizer_gpt2.h"
 
 enum {
     ENCODE_PART_BYTES = 1 << 20,
@@ -30,8 +30,10 @@ enum {
 struct encode_part {
     uint8_t *text;
     size_t bytes;
-    uint16_t *ids;
+    bool is_begin; /* of the file */
+    uint32_t *ids;
     size_t n;
+    bool is_out_of_memory;
     int64_t lines;     /* JSON lines: how many, up to the first that is not a document */
     const char *fault; /* of that line; NULL: none */
     size_t fault_at;
@@ -39,11 +41,13 @@ struct encode_part {
 
 struct encode {
     struct encode_config config;
-    struct bpe *bpe;
+    const struct tokenizer *tokenizer;
+    struct tokenizer *own; /* NULL: it is the caller's */
     struct thread_pool *pool;
     uint8_t *text; /* the block: len of cap bytes */
-    uint16_t *ids; /* cap of them */
+    uint32_t *ids; /* for cap bytes in up to ENCODE_PARTS_MAX parts */
     size_t cap, len;
+    bool is_begin;        /* the block begins a document */
     int64_t before_bytes; /* read from the files before this one */
     const struct data_file *file;
     int64_t lines; /* of this file, before the block */
@@ -56,9 +60,11 @@ static enum status reserve(struct encode *encode, size_t cap)
     uint8_t *text = realloc(encode->text, cap);
     if (text != NULL)
         encode->text = text;
-    uint16_t *ids = text != NULL ? realloc(encode->ids, cap * sizeof *ids) : NULL;
+    const size_t room =
+        (tokenizer_cap(encode->tokenizer, cap) + ENCODE_PARTS_MAX) * sizeof *encode->ids;
+    uint32_t *ids = text != NULL ? realloc(encode->ids, room) : NULL;
     if (ids == NULL)
-        return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", 3 * cap);
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", cap + room);
     encode->ids = ids;
     encode->cap = cap;
     return ST_OK;
@@ -73,7 +79,9 @@ enum status encode_open(const struct encode_config *config, struct encode **out)
     if (encode == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", sizeof *encode);
     encode->config = *config;
-    TRY_OR(bpe_open(&encode->bpe), out_close);
+    if (config->tokenizer == NULL)
+        TRY_OR(tokenizer_gpt2_open(&encode->own), out_close);
+    encode->tokenizer = config->tokenizer != NULL ? config->tokenizer : encode->own;
     TRY_OR(thread_pool_open(threads, &encode->pool), out_close);
     TRY_OR(reserve(encode, (size_t)threads * ENCODE_PART_BYTES), out_close);
     *out = encode;
@@ -88,7 +96,7 @@ void encode_close(struct encode *encode)
     if (encode == NULL)
         return;
     thread_pool_close(encode->pool);
-    bpe_close(encode->bpe);
+    tokenizer_close(encode->own);
     free(encode->text);
     free(encode->ids);
     free(encode);
@@ -109,13 +117,22 @@ static enum status report(const struct encode_config *config, int64_t done_bytes
 
 void encode_begin_document(struct encode_sink *sink) { sink->needs_separator = sink->tokens > 0; }
 
-enum status encode_put(struct encode_sink *sink, const uint16_t *ids, int64_t n)
+static enum status fail_end(const char *what)
 {
-    static const uint16_t mark = BPE_END;
+    return FAIL(ST_BAD_DATA,
+                "%s has several documents, but the tokenizer names no token that ends one; add an "
+                "eos_token to its tokenizer_config.json, or give one plain text",
+                what);
+}
+
+enum status encode_put(struct encode_sink *sink, const uint32_t *ids, int64_t n)
+{
     if (n == 0)
         return ST_OK;
-    if (sink->needs_separator && sink->last != BPE_END && ids[0] != BPE_END) {
-        TRY(sink->append(sink->arg, &mark, 1));
+    if (sink->needs_separator && sink->end == TOKENIZER_NONE)
+        return fail_end("DATA");
+    if (sink->needs_separator && sink->last != sink->end && ids[0] != sink->end) {
+        TRY(sink->append(sink->arg, &sink->end, 1));
         sink->tokens++;
     }
     sink->needs_separator = false;
@@ -126,13 +143,24 @@ enum status encode_put(struct encode_sink *sink, const uint16_t *ids, int64_t n)
 
 /* ---- the key ---- */
 
-static enum status hash_begin(XXH3_state_t **out)
+/* Keys of GPT-2's 16-bit ids are as they always were. */
+static void hash_tokenizer(XXH3_state_t *hash, const struct encode_config *config)
+{
+    uint64_t facts[3] = {0, 0, (uint64_t)config->id_bytes};
+    if (config->tokenizer != NULL)
+        tokenizer_identity(config->tokenizer, facts);
+    if (facts[0] != 0 || facts[1] != 0 || config->id_bytes == 4)
+        XXH3_128bits_update(hash, facts, sizeof facts);
+}
+
+static enum status hash_begin(const struct encode_config *config, XXH3_state_t **out)
 {
     XXH3_state_t *hash = XXH3_createState();
     if (hash == NULL)
         return FAIL(ST_RETRY, "out of memory for hashing text");
     XXH3_128bits_reset(hash);
     XXH3_128bits_update(hash, ENCODE_VERSION, sizeof ENCODE_VERSION);
+    hash_tokenizer(hash, config);
     *out = hash;
     return ST_OK;
 }
@@ -175,7 +203,7 @@ enum status encode_key(const struct encode_config *config, const struct data_fil
                        struct shard_key *key_out)
 {
     XXH3_state_t *hash = NULL;
-    TRY(hash_begin(&hash));
+    TRY(hash_begin(config, &hash));
     uint8_t *buffer = malloc(ENCODE_READ_BYTES);
     enum status st =
         buffer != NULL ? ST_OK
@@ -199,9 +227,25 @@ static bool is_blank(const uint8_t *line, size_t n)
     return i == n;
 }
 
-/* One line without its end. A document has fewer tokens than its line has bytes: {"text":""} alone
- * are eleven. */
-static bool encode_line(const struct bpe *bpe, struct encode_part *part, uint8_t *line, size_t n)
+/* Appends the ids of a text. */
+static bool encode_add(const struct encode *encode, struct encode_part *part, const uint8_t *text,
+                       size_t bytes, bool is_begin)
+{
+    size_t n;
+    if (tokenizer_encode(encode->tokenizer, text, bytes, is_begin, part->ids + part->n, &n) !=
+        ST_OK) {
+        status_clear(); /* encode_block reports it, on its own thread */
+        part->is_out_of_memory = true;
+        return false;
+    }
+    part->n += n;
+    return true;
+}
+
+/* One line without its end. A document has space for its ids and the end of text, since its line is
+ * at least 11 bytes longer: {"text":""}. */
+static bool encode_line(const struct encode *encode, struct encode_part *part, uint8_t *line,
+                        size_t n)
 {
     part->lines++;
     if (is_blank(line, n))
@@ -213,8 +257,11 @@ static bool encode_line(const struct bpe *bpe, struct encode_part *part, uint8_t
     part->fault_at = text.fault_at;
     if (text.fault != NULL)
         return false;
-    part->n += bpe_encode(bpe, text.bytes, text.n, part->ids + part->n, text.n);
-    part->ids[part->n++] = BPE_END;
+    if (!encode_add(encode, part, text.bytes, text.n, true))
+        return false;
+    const uint32_t end = tokenizer_end(encode->tokenizer);
+    if (end != TOKENIZER_NONE)
+        part->ids[part->n++] = end;
     return true;
 }
 
@@ -224,7 +271,7 @@ static void encode_part_run(void *arg, int part_i, int thread_i)
     struct encode_part *part = encode->part + part_i;
     (void)thread_i;
     if (encode->file->kind == DATA_FILE_KIND_TEXT) {
-        part->n = bpe_encode(encode->bpe, part->text, part->bytes, part->ids, part->bytes);
+        encode_add(encode, part, part->text, part->bytes, part->is_begin);
         return;
     }
     uint8_t *const end = part->text + part->bytes;
@@ -232,7 +279,7 @@ static void encode_part_run(void *arg, int part_i, int thread_i)
         stop = memchr(line, '\n', (size_t)(end - line));
         if (stop == NULL)
             stop = end;
-        if (!encode_line(encode->bpe, part, line, (size_t)(stop - line)))
+        if (!encode_line(encode, part, line, (size_t)(stop - line)))
             return;
     }
 }
@@ -243,7 +290,7 @@ static void encode_part_run(void *arg, int part_i, int thread_i)
 static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n)
 {
     if (encode->file->kind == DATA_FILE_KIND_TEXT)
-        return bpe_cut(text, n);
+        return tokenizer_cut(encode->tokenizer, text, n);
     const uint8_t *last = memrchr(text, '\n', n);
     return last != NULL ? (size_t)(last - text) + 1 : 0;
 }
@@ -254,7 +301,7 @@ static int split_block(struct encode *encode, size_t n)
     enum { WORTH_A_PART = 1 << 15 };
     const size_t most = 4 * (size_t)thread_pool_threads(encode->pool), fit = n / WORTH_A_PART + 1;
     const size_t wish = fit < most ? fit : most;
-    size_t at = 0;
+    size_t at = 0, ids = 0;
     int parts = 0;
     for (size_t i = 0; i < wish && at < n; i++) {
         size_t len = n - at;
@@ -263,8 +310,12 @@ static int split_block(struct encode *encode, size_t n)
         if (len == 0)
             continue; /* no place to cut: the next part is longer */
         ASSERT(parts < ENCODE_PARTS_MAX);
-        encode->part[parts++] =
-            (struct encode_part){.text = encode->text + at, .bytes = len, .ids = encode->ids + at};
+        encode->part[parts] = (struct encode_part){.text = encode->text + at,
+                                                   .bytes = len,
+                                                   .is_begin = encode->is_begin && at == 0,
+                                                   .ids = encode->ids + ids};
+        parts++;
+        ids += tokenizer_cap(encode->tokenizer, len);
         at += len;
     }
     return parts;
@@ -278,6 +329,9 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
     for (int i = 0; i < parts; i++) {
         const struct encode_part *part = encode->part + i;
         encode->lines += part->lines;
+        if (part->is_out_of_memory)
+            return FAIL(ST_RETRY, "out of memory: tokens of %zu bytes of %s", part->bytes,
+                        encode->file->path);
         if (part->fault != NULL)
             return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
                         encode->file->path, (long long)encode->lines, part->fault_at + 1,
@@ -285,6 +339,7 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
         TRY(encode_put(sink, part->ids, (int64_t)part->n));
     }
     encode->len -= n;
+    encode->is_begin = false;
     memmove(encode->text, encode->text + n, encode->len);
     return report(&encode->config, encode->before_bytes + done_bytes);
 }
@@ -318,6 +373,7 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
     bool is_end = false, is_first = true;
     encode->len = 0;
     encode->lines = 0;
+    encode->is_begin = true;
     while (!is_end) {
         size_t n;
         const size_t space = encode->cap - encode->len;
@@ -339,6 +395,8 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
 static enum status encode_text(struct encode *encode, struct encode_sink *sink)
 {
     struct stream *stream;
+    if (encode->file->kind == DATA_FILE_KIND_JSONL && sink->end == TOKENIZER_NONE)
+        return fail_end(encode->file->path);
     hash_file(encode->hash, encode->file);
     TRY(stream_open(encode->file, hash_raw, encode->hash, &stream));
     encode_begin_document(sink);
@@ -354,22 +412,22 @@ static enum status convert_ids(struct encode *encode, const struct megatron *fro
                                int64_t n)
 {
     const uint8_t *at = from->bin.data + offset;
-    if (from->info.type == MEGATRON_TYPE_U16) {
-        memcpy(encode->ids, at, 2 * (size_t)n);
-        return ST_OK;
-    }
+    const uint32_t most = encode->config.id_bytes == 4 ? INT32_MAX : UINT16_MAX;
     uint32_t bad = 0;
     for (int64_t i = 0; i < n; i++) {
-        uint32_t id;
-        memcpy(&id, at + 4 * i, sizeof id);
-        encode->ids[i] = (uint16_t)id;
-        bad = id > UINT16_MAX && bad == 0 ? id : bad;
+        uint32_t id = 0;
+        if (from->info.type == MEGATRON_TYPE_U16)
+            memcpy(&id, at + 2 * i, 2);
+        else
+            memcpy(&id, at + 4 * i, 4);
+        encode->ids[i] = id;
+        bad = id > most && bad == 0 ? id : bad;
     }
     if (bad != 0)
         return FAIL(ST_BAD_DATA,
-                    "%s holds id %u, but only ids up to %d are read (GPT-2 has %d); give data made "
-                    "for GPT-2's vocabulary",
-                    encode->file->pair->path, bad, UINT16_MAX, BPE_VOCAB);
+                    "%s holds id %u, but only ids up to %u are read here; give data made for the "
+                    "model's vocabulary",
+                    encode->file->pair->path, bad, most);
     return ST_OK;
 }
 
@@ -423,7 +481,7 @@ enum status encode_files(struct encode *encode, const struct data_file *files, i
                          struct encode_sink *sink, struct shard_key *key_out)
 {
     enum status st = ST_OK;
-    TRY(hash_begin(&encode->hash));
+    TRY(hash_begin(&encode->config, &encode->hash));
     for (int64_t i = 0; st == ST_OK && i < n; i++) {
         encode->file = files + i;
         st = files[i].kind == DATA_FILE_KIND_MEGATRON ? encode_megatron(encode, sink)

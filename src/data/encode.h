@@ -1,7 +1,7 @@
 /* encode — turns files into token ids, on all cores, streaming, in bounded memory.
  *
- * A plain text is one document. JSON lines have one document a line, followed by <|endoftext|>.
- * Megatron files have their documents. Between two documents is one <|endoftext|>. It must not know
+ * A plain text is one document. JSON lines have one document a line, followed by the end of text.
+ * Megatron files have their documents. Between two documents is one end of text. It must not know
  * caches. */
 #ifndef CONVOY_DATA_ENCODE_H
 #define CONVOY_DATA_ENCODE_H
@@ -12,27 +12,32 @@
 #include "base/status.h"
 #include "data/data_file.h"
 #include "data/shard.h"
+#include "data/tokenizer.h"
 
 /* bytes of one line of JSON lines, and of one word of text */
 #define ENCODE_LINE_MAX ((int64_t)64 << 20)
 
 struct encode_config {
-    int64_t bytes_total; /* of all files, for progress */
+    const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
+    int id_bytes;                      /* of the ids that are kept: 2 or 4 */
+    int64_t bytes_total;               /* of all files, for progress */
     /* NULL allowed; returns false to stop: then ST_RETRY */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
 
-/* Where ids go. Set append and arg, zero the rest. */
+/* Where ids go. Set append, arg and end, zero the rest. */
 struct encode_sink {
-    enum status (*append)(void *arg, const uint16_t *ids, int64_t n);
+    enum status (*append)(void *arg, const uint32_t *ids, int64_t n);
     void *arg;
+    uint32_t end; /* end of text; TOKENIZER_NONE: there is none */
     int64_t tokens;
-    uint16_t last;        /* id so far */
+    uint32_t last;        /* id so far */
     bool needs_separator; /* the next id begins a document */
 };
 void encode_begin_document(struct encode_sink *sink); /* separates it from the ids before */
-enum status encode_put(struct encode_sink *sink, const uint16_t *ids, int64_t n);
+/* encode_put — fails ST_BAD_DATA where documents must be separated and nothing can. */
+enum status encode_put(struct encode_sink *sink, const uint32_t *ids, int64_t n);
 
 struct encode;
 /* encode_open — starts the tokenizer's threads. */
@@ -43,8 +48,8 @@ void encode_close(struct encode *encode); /* accepts NULL */
  * meanwhile. */
 enum status encode_files(struct encode *encode, const struct data_file *files, int64_t n,
                          struct encode_sink *sink, struct shard_key *key_out);
-/* encode_key — identifies the ids of these files: XXH3-128 of the tokenizer's version and of each
- * file's kind, size and content. Reads the files, does not tokenise. */
+/* encode_key — identifies the ids of these files: XXH3-128 of the tokenizer, the width of
+ * ids, and each file's kind, size and content. Reads the files, does not tokenise. */
 enum status encode_key(const struct encode_config *config, const struct data_file *files, int64_t n,
                        struct shard_key *key_out);
 

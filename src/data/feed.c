@@ -101,6 +101,8 @@ static enum status feed_open_corpus(struct feed_part *part, const struct feed_co
                                        .cache_dir = config->cache_dir,
                                        .allows_local_urls = config->allows_local_urls,
                                        .vocab = config->vocab,
+                                       .tokenizer = config->tokenizer,
+                                       .model = config->model,
                                        .progress = config->progress,
                                        .progress_arg = config->progress_arg};
     TRY(corpus_open(&from, &part->corpus));
@@ -242,18 +244,19 @@ int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed
 /* File file_i of one part. */
 static bool part_file(const struct feed_part *part, int64_t file_i, struct feed_file *out)
 {
-    int64_t tokens;
+    int64_t tokens_bytes;
     out->weight = part->weight;
     if (part->squad != NULL) {
         out->suffix = ".json";
         out->skip = 0;
         return squad_file(part->squad, file_i, &out->path, &out->bytes, &out->sum);
     }
-    if (part->corpus == NULL || !corpus_file(part->corpus, file_i, &out->path, &tokens, &out->sum))
+    if (part->corpus == NULL ||
+        !corpus_file(part->corpus, file_i, &out->path, &tokens_bytes, &out->sum))
         return false;
     out->suffix = ".bin";
     out->skip = SHARD_HEADER_BYTES;
-    out->bytes = SHARD_HEADER_BYTES + 2 * tokens;
+    out->bytes = SHARD_HEADER_BYTES + tokens_bytes;
     return true;
 }
 

@@ -24,6 +24,7 @@
 
 enum feed_task { FEED_TASK_LM, FEED_TASK_QA };
 
+struct tokenizer; /* data/tokenizer.h */
 struct feed_config {
     enum feed_task task;
     /* DATA: as data_file.h and mix.h read it, or FEED_SYNTHETIC; never empty */
@@ -34,6 +35,9 @@ struct feed_config {
     int64_t seq_tokens;     /* T */
     int64_t global_samples; /* G, samples a step; synthetic data has exactly G samples an epoch */
     int64_t vocab;          /* every token id must be below it */
+    const struct tokenizer
+        *tokenizer;    /* of texts; borrowed until feed_open returns; NULL: GPT-2's */
+    const char *model; /* one without a tokenizer of its own (tokenizer_gpt2_check); NULL: none */
     uint64_t seed;
     bool is_shuffled;
     /* progress while downloading and tokenising; NULL allowed. Returns false to stop (then

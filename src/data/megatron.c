@@ -179,7 +179,8 @@ struct megatron_file {
 
 struct megatron_writer {
     struct megatron_file idx, bin;
-    uint16_t end_id;
+    uint32_t end_id;
+    enum megatron_type type;
     int64_t tokens, open_tokens; /* in all; of the current document */
     int32_t *length;
     int64_t documents, documents_cap;
@@ -208,7 +209,8 @@ static void abandon_file(struct megatron_file *file)
         unlink(file->tmp_path);
 }
 
-enum status megatron_create(const char *idx_path, uint16_t end_id, struct megatron_writer **out)
+enum status megatron_create(const char *idx_path, uint32_t end_id, enum megatron_type type,
+                            struct megatron_writer **out)
 {
     char bin_path[FILE_PATH_MAX];
     enum status st;
@@ -218,6 +220,7 @@ enum status megatron_create(const char *idx_path, uint16_t end_id, struct megatr
         return FAIL(ST_RETRY, "out of memory: %zu bytes to write %s", sizeof *writer, idx_path);
     writer->idx.fd = writer->bin.fd = -1;
     writer->end_id = end_id;
+    writer->type = type;
     text_format(bin_path, sizeof bin_path, "%.*s.bin", (int)strlen(idx_path) - 4, idx_path);
     TRY_OR(file_check_target(idx_path), out_abandon);
     TRY_OR(file_check_target(bin_path), out_abandon);
@@ -229,6 +232,9 @@ out_abandon:
     megatron_abandon(writer);
     return st;
 }
+
+/* Lists and ids are written a chunk at a time. */
+enum { MEGATRON_CHUNK = 4096 };
 
 static enum status end_document(struct megatron_writer *writer)
 {
@@ -250,11 +256,27 @@ static enum status end_document(struct megatron_writer *writer)
     return ST_OK;
 }
 
-enum status megatron_append(struct megatron_writer *writer, const uint16_t *ids, int64_t n)
+static int width_of(enum megatron_type type) { return type == MEGATRON_TYPE_U16 ? 2 : 4; }
+
+/* A few ids, in the form of the file. */
+static enum status append_ids(struct megatron_writer *writer, const uint32_t *ids, int64_t n)
 {
-    TRY(file_write_at(writer->bin.fd, writer->bin.tmp_path, ids, (size_t)n * sizeof *ids,
-                      2 * writer->tokens));
-    writer->tokens += n;
+    const int width = width_of(writer->type);
+    uint16_t narrow[MEGATRON_CHUNK];
+    for (int64_t i = 0; width == 2 && i < n; i++)
+        narrow[i] = (uint16_t)ids[i];
+    return file_write_at(writer->bin.fd, writer->bin.tmp_path,
+                         width == 2 ? (const void *)narrow : ids, (size_t)(n * width),
+                         width * writer->tokens);
+}
+
+enum status megatron_append(struct megatron_writer *writer, const uint32_t *ids, int64_t n)
+{
+    for (int64_t at = 0, k; at < n; at += k) {
+        k = n - at < MEGATRON_CHUNK ? n - at : MEGATRON_CHUNK;
+        TRY(append_ids(writer, ids + at, k));
+        writer->tokens += k;
+    }
     for (int64_t i = 0; i < n; i++) {
         writer->open_tokens++;
         if (ids[i] == writer->end_id)
@@ -263,8 +285,7 @@ enum status megatron_append(struct megatron_writer *writer, const uint16_t *ids,
     return ST_OK;
 }
 
-/* The three lists, a chunk at a time. */
-enum { MEGATRON_CHUNK = 4096 };
+/* The three lists. */
 
 static enum status write_lengths(const struct megatron_writer *writer)
 {
@@ -284,7 +305,7 @@ static enum status write_list(const struct megatron_writer *writer, bool is_offs
         for (int64_t i = 0; i < k; i++) {
             chunk[i] = is_offsets ? offset : done + i;
             if (is_offsets)
-                offset += 2 * (int64_t)writer->length[done + i];
+                offset += width_of(writer->type) * (int64_t)writer->length[done + i];
         }
         TRY(file_write_at(writer->idx.fd, writer->idx.tmp_path, chunk, 8 * (size_t)k, at));
     }
@@ -297,7 +318,7 @@ static enum status write_header(const struct megatron_writer *writer)
     const uint64_t version = 1, sequences = (uint64_t)writer->documents, entries = sequences + 1;
     memcpy(header, magic, sizeof magic);
     memcpy(header + 9, &version, 8);
-    header[17] = MEGATRON_TYPE_U16;
+    header[17] = (uint8_t)writer->type;
     memcpy(header + 18, &sequences, 8);
     memcpy(header + 26, &entries, 8);
     return file_write_at(writer->idx.fd, writer->idx.tmp_path, header, sizeof header, 0);

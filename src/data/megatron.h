@@ -5,8 +5,8 @@
  *   - for each sequence an i32 length in tokens, then for each an i64 offset in bytes in x.bin;
  *   - the document list: document d is the sequences [list[d], list[d+1]).
  *
- * x.bin has only the ids. Types read: uint16 (8), int32 (4); written: uint16. It must not know
- * text, caches or vocabularies. Source: Megatron-LM, megatron/core/datasets/indexed_dataset.py. */
+ * x.bin has only the ids. Types read and written: uint16 (8), int32 (4). It must not know text,
+ * caches or vocabularies. Source: Megatron-LM, megatron/core/datasets/indexed_dataset.py. */
 #ifndef CONVOY_DATA_MEGATRON_H
 #define CONVOY_DATA_MEGATRON_H
 
@@ -52,8 +52,10 @@ int64_t megatron_first(const struct megatron_info *info, int64_t document_i);
 struct megatron_writer;
 /* megatron_create — idx_path ends in ".idx"; the other is the same with ".bin". end_id:
  * <|endoftext|>. */
-enum status megatron_create(const char *idx_path, uint16_t end_id, struct megatron_writer **out);
-enum status megatron_append(struct megatron_writer *writer, const uint16_t *ids, int64_t n);
+/* type: of an id; each fits. */
+enum status megatron_create(const char *idx_path, uint32_t end_id, enum megatron_type type,
+                            struct megatron_writer **out);
+enum status megatron_append(struct megatron_writer *writer, const uint32_t *ids, int64_t n);
 enum status megatron_commit(struct megatron_writer *writer);
 /* megatron_abandon — frees the writer and removes uncommitted files. Accepts NULL. */
 void megatron_abandon(struct megatron_writer *writer);

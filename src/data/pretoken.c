@@ -1,10 +1,14 @@
-/* pretoken — see pretoken.h. The splitter is written by hand, without a regular expression. * *
- * Every pre-token is a run of one class (letter, number, space, other), with at most one ' '
- * before it; the exceptions are contractions ('s 't 're 've 'm 'll 'd). So a change of class
- * ends a pre-token, whatever came before; pretoken_cut uses that. */
+/* pretoken — see pretoken.h. The splitters are written by hand, without regular expressions.
+ *
+ * With GPT-2's pattern every pre-token is a run of one class (letter, number, space, other), with
+ * at most one ' ' before it; the exceptions are contractions ('s 't 're 've 'm 'll 'd). So a
+ * change of class ends a pre-token, whatever came before; pretoken_cut uses that. With the
+ * patterns after it, one character of another class may precede letters, and line ends may follow
+ * punctuation, so fewer changes of class are certain. */
 #include "data/pretoken.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #include <utf8proc.h>
 
@@ -157,7 +161,7 @@ static const uint8_t *spaces_end(const uint8_t *p, const uint8_t *end)
     return end;
 }
 
-const uint8_t *pretoken_end(const uint8_t *p, const uint8_t *end)
+static inline const uint8_t *gpt2_end(const uint8_t *p, const uint8_t *end)
 {
     int n;
     if (*p == '\'') {
@@ -174,6 +178,141 @@ const uint8_t *pretoken_end(const uint8_t *p, const uint8_t *end)
     return run_end(q + n, end, kind);
 }
 
+/* ---- SmolLM: each number alone, then GPT-2's pattern within what is between ---- */
+
+/* A space does not join a number, and spaces before one are a run at the end of a text. */
+static const uint8_t *smollm_end(const uint8_t *p, const uint8_t *end)
+{
+    int n;
+    if (class_at(p, end, &n) == PRETOKEN_NUMBER)
+        return p + n;
+    const uint8_t *q = run_end(p, end, PRETOKEN_SPACE);
+    if (q > p && q < end && class_at(q, end, &n) == PRETOKEN_NUMBER)
+        return q;
+    return gpt2_end(p, end);
+}
+
+/* ---- cl100k, Llama 3, Qwen ---- */
+
+static bool is_line_end(uint8_t byte) { return byte == '\r' || byte == '\n'; }
+
+/* 's 't 'm 'd 're 've 'll in upper or lower case; s may be U+017F, its other lower case. */
+static int contraction_any_case(const uint8_t *p, const uint8_t *end)
+{
+    if (end - p > 2 && p[1] == 0xc5 && p[2] == 0xbf)
+        return 3;
+    const uint8_t lower[3] = {'\'', end - p > 1 ? p[1] | 0x20 : 0, end - p > 2 ? p[2] | 0x20 : 0};
+    return contraction(lower, lower + (end - p < 3 ? end - p : 3));
+}
+
+/* Runs of at most `most` numbers; p is one. */
+static const uint8_t *numbers_end(const uint8_t *p, const uint8_t *end, int most)
+{
+    int n;
+    for (int i = 0; i < most && p < end && class_at(p, end, &n) == PRETOKEN_NUMBER; i++)
+        p += n;
+    return p;
+}
+
+/* A run of spaces ends behind its last line end, if it has one. */
+static const uint8_t *blank_end(const uint8_t *p, const uint8_t *end, bool is_end_whole)
+{
+    const uint8_t *stop = run_end(p, end, PRETOKEN_SPACE), *q = stop;
+    if (stop == end && is_end_whole)
+        return stop;
+    while (q > p && !is_line_end(q[-1]))
+        q--;
+    return q > p ? q : spaces_end(p, end);
+}
+
+static const uint8_t *other_end(const uint8_t *p, const uint8_t *end)
+{
+    p = run_end(p, end, PRETOKEN_OTHER);
+    while (p < end && is_line_end(*p))
+        p++;
+    return p;
+}
+
+struct pretoken_rules {
+    int numbers;       /* at most so many in a pre-token */
+    bool is_end_whole; /* spaces at the end of the text are one pre-token */
+};
+
+/* What begins with a character that is neither letter nor number, of n bytes. */
+static inline const uint8_t *mark_end(const uint8_t *p, const uint8_t *end,
+                                      enum pretoken_class kind, int n, struct pretoken_rules rules)
+{
+    const uint8_t *next = p + n;
+    int next_n;
+    const enum pretoken_class then =
+        next < end ? class_at(next, end, &next_n) : (enum pretoken_class)PRETOKEN_SPACE;
+    if (then == PRETOKEN_LETTER && !is_line_end(*p))
+        return run_end(next + next_n, end, PRETOKEN_LETTER);
+    if (kind == PRETOKEN_OTHER || (*p == ' ' && then == PRETOKEN_OTHER))
+        return other_end(next, end);
+    return blank_end(p, end, rules.is_end_whole);
+}
+
+static inline const uint8_t *modern_end(const uint8_t *p, const uint8_t *end,
+                                        struct pretoken_rules rules)
+{
+    int n;
+    if (*p == '\'') {
+        n = contraction_any_case(p, end);
+        if (n > 0)
+            return p + n;
+    }
+    const enum pretoken_class kind = class_at(p, end, &n);
+    if (kind == PRETOKEN_LETTER)
+        return run_end(p + n, end, kind);
+    if (kind == PRETOKEN_NUMBER)
+        return numbers_end(p, end, rules.numbers);
+    return mark_end(p, end, kind, n, rules);
+}
+
+/* ---- SentencePiece ---- */
+
+/* spaces, then what is none */
+static const uint8_t *words_end(const uint8_t *p, const uint8_t *end)
+{
+    while (p < end && *p == ' ')
+        p++;
+    const uint8_t *space = p < end ? memchr(p, ' ', (size_t)(end - p)) : NULL;
+    return space != NULL ? space : end;
+}
+
+/* at most one space, then what is none */
+static const uint8_t *pieces_end(const uint8_t *p, const uint8_t *end)
+{
+    const uint8_t *space = p + 1 < end ? memchr(p + 1, ' ', (size_t)(end - p - 1)) : NULL;
+    return space != NULL ? space : end;
+}
+
+const uint8_t *pretoken_end(enum pretoken_kind kind, const uint8_t *p, const uint8_t *end)
+{
+    switch (kind) {
+    case PRETOKEN_KIND_GPT2:
+        return gpt2_end(p, end);
+    case PRETOKEN_KIND_SMOLLM:
+        return smollm_end(p, end);
+    case PRETOKEN_KIND_LLAMA3:
+        return modern_end(p, end, (struct pretoken_rules){3, false});
+    case PRETOKEN_KIND_QWEN:
+        return modern_end(p, end, (struct pretoken_rules){1, false});
+    case PRETOKEN_KIND_CL100K:
+        return modern_end(p, end, (struct pretoken_rules){3, true});
+    case PRETOKEN_KIND_WORDS:
+        return words_end(p, end);
+    case PRETOKEN_KIND_PIECES:
+        return pieces_end(p, end);
+    case PRETOKEN_KIND_WHOLE:
+        break;
+    }
+    return end;
+}
+
+/* ---- cuts ---- */
+
 /* Class of the character that ends just before p > text. UTF-8 synchronises itself: a lead byte
  * always begins a character. */
 static enum pretoken_class class_before(const uint8_t *text, const uint8_t *p)
@@ -186,16 +325,48 @@ static enum pretoken_class class_before(const uint8_t *text, const uint8_t *p)
     return q + n == p ? kind : PRETOKEN_OTHER;
 }
 
-size_t pretoken_cut(const uint8_t *text, size_t n_bytes)
+static bool is_edge_gpt2(enum pretoken_class before, enum pretoken_class kind, const uint8_t *p)
+{
+    return kind != before && before != PRETOKEN_SPACE && (kind == PRETOKEN_SPACE || p[-1] != '\'');
+}
+
+static bool is_edge_modern(enum pretoken_class before, enum pretoken_class kind, const uint8_t *p)
+{
+    if (before == PRETOKEN_LETTER || before == PRETOKEN_NUMBER)
+        return kind != before;
+    if (before == PRETOKEN_OTHER)
+        return kind == PRETOKEN_SPACE && !is_line_end(*p);
+    return is_line_end(p[-1]) && kind != PRETOKEN_SPACE;
+}
+
+/* U+2581 counts as a space there. */
+static bool is_edge_words(const uint8_t *text, const uint8_t *p)
+{
+    return *p == ' ' && p[-1] != ' ' && !(p - text >= 3 && memcmp(p - 3, "\xe2\x96\x81", 3) == 0);
+}
+
+static bool is_edge(enum pretoken_kind kind, const uint8_t *text, const uint8_t *p,
+                    const uint8_t *end)
+{
+    int n;
+    if (kind == PRETOKEN_KIND_WORDS || kind == PRETOKEN_KIND_PIECES)
+        return is_edge_words(text, p);
+    const enum pretoken_class here = class_at(p, end, &n), before = class_before(text, p);
+    return kind == PRETOKEN_KIND_GPT2 || kind == PRETOKEN_KIND_SMOLLM
+               ? is_edge_gpt2(before, here, p)
+               : is_edge_modern(before, here, p);
+}
+
+size_t pretoken_cut(enum pretoken_kind kind, const uint8_t *text, size_t n_bytes)
 {
     const uint8_t *end = text + n_bytes;
+    if (kind == PRETOKEN_KIND_WHOLE)
+        return 0;
     for (const uint8_t *p = end - 1; n_bytes > 0 && p > text; p--) {
-        int n;
         /* inside a character, or one that may be cut off */
         if (is_tail(*p) || (*p >= 0x80 && end - p < 4))
             continue;
-        const enum pretoken_class kind = class_at(p, end, &n), before = class_before(text, p);
-        if (kind != before && before != PRETOKEN_SPACE && (kind == PRETOKEN_SPACE || p[-1] != '\''))
+        if (is_edge(kind, text, p, end))
             return (size_t)(p - text);
     }
     return 0;

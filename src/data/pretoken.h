@@ -1,8 +1,16 @@
-/* pretoken — splits text into GPT-2's pre-tokens, within which BPE merges.
+/* pretoken — splits text into pre-tokens, within which BPE merges. One kind for each published
+ * pattern.
  *
- * Pre-tokens are the successive matches of
- *   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- * with the general categories of Unicode 16 and \s as White_Space. A byte that is not part of
+ *   - GPT2: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *   - SMOLLM: each number alone, then GPT2 in what is between
+ *   - LLAMA3: (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+ *     ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ (also cl100k in Hugging Face files)
+ *   - QWEN: LLAMA3 with \p{N} instead of \p{N}{1,3}
+ *   - CL100K: tiktoken's cl100k_base: LLAMA3, but spaces at the end of the text are one pre-token
+ *   - WORDS, PIECES, WHOLE: SentencePiece: a run of ' ' and what follows; one ' ' and what
+ *     follows; everything
+ *
+ * Classes are the general categories of Unicode 16, \s is White_Space. A byte that is not part of
  * well-formed UTF-8 is a character of its own: neither letter, number nor space. It must not know
  * tokens. */
 #ifndef CONVOY_DATA_PRETOKEN_H
@@ -11,11 +19,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum pretoken_kind {
+    PRETOKEN_KIND_GPT2,
+    PRETOKEN_KIND_SMOLLM,
+    PRETOKEN_KIND_LLAMA3,
+    PRETOKEN_KIND_QWEN,
+    PRETOKEN_KIND_CL100K,
+    PRETOKEN_KIND_WORDS,
+    PRETOKEN_KIND_PIECES,
+    PRETOKEN_KIND_WHOLE
+};
+
 /* pretoken_end — the end of the pre-token that begins at p < end, the end of the text. */
-const uint8_t *pretoken_end(const uint8_t *p, const uint8_t *end);
+const uint8_t *pretoken_end(enum pretoken_kind kind, const uint8_t *p, const uint8_t *end);
 /* pretoken_cut — the last position in text[0, n_bytes) where a pre-token begins whatever
  * follows; 0: none is certain. The text begins with a pre-token. Only classes are compared, so
  * positions after spaces and apostrophes may be missed. */
-size_t pretoken_cut(const uint8_t *text, size_t n_bytes);
+size_t pretoken_cut(enum pretoken_kind kind, const uint8_t *text, size_t n_bytes);
 
 #endif

@@ -28,7 +28,7 @@ enum {
 };
 #define SHARD_TAG 0x59564e43 /* "CNVY" */
 #define SHARD_MAGIC_LLMC_MODEL 20240326
-#define SHARD_MAGIC_LLMC_LLAMA 20240801
+#define SHARD_VERSION_WIDE 7
 
 static int32_t shard_word(const uint8_t *bytes, int word)
 {
@@ -42,11 +42,23 @@ static enum status shard_wrong_magic(const char *name, int32_t magic)
     const char *guess = "make a token file with `convoy tokenize DATA=text OUT=tokens.bin`";
     if (magic == SHARD_MAGIC_LLMC_MODEL)
         guess = "this is an llm.c model file, not tokens";
-    if (magic == SHARD_MAGIC_LLMC_LLAMA)
-        guess =
-            "this is an llm.c Llama token file with 32-bit ids; only GPT-2 token files are read";
-    return FAIL(ST_BAD_DATA, "%s is not a token file: the first word is %d, expected %d; %s", name,
-                magic, SHARD_MAGIC, guess);
+    return FAIL(ST_BAD_DATA, "%s is not a token file: the first word is %d, expected %d or %d; %s",
+                name, magic, SHARD_MAGIC, SHARD_MAGIC_WIDE, guess);
+}
+
+/* shard_kind — how many bytes an id has, by magic number and version. */
+static enum status shard_kind(const uint8_t *bytes, const char *name, int *id_bytes_out)
+{
+    const bool is_wide = shard_word(bytes, SHARD_WORD_MAGIC) == SHARD_MAGIC_WIDE;
+    const int32_t version = shard_word(bytes, SHARD_WORD_VERSION),
+                  expected = is_wide ? SHARD_VERSION_WIDE : 1;
+    *id_bytes_out = is_wide ? 4 : 2;
+    if (version != expected)
+        return FAIL(ST_BAD_DATA,
+                    "token file %s has version %d, expected %d (%s ids); make it again with "
+                    "`convoy tokenize`",
+                    name, version, expected, is_wide ? "uint32" : "uint16");
+    return ST_OK;
 }
 
 enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, struct shard_info *out)
@@ -57,25 +69,23 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, str
             ST_BAD_DATA,
             "%s is not a token file: it has %zu bytes, the header alone has %d; make it again",
             name, size, SHARD_HEADER_BYTES);
-    if (shard_word(bytes, SHARD_WORD_MAGIC) != SHARD_MAGIC)
-        return shard_wrong_magic(name, shard_word(bytes, SHARD_WORD_MAGIC));
+    const int32_t magic = shard_word(bytes, SHARD_WORD_MAGIC);
+    if (magic != SHARD_MAGIC && magic != SHARD_MAGIC_WIDE)
+        return shard_wrong_magic(name, magic);
     if (size < SHARD_HEADER_BYTES)
         return FAIL(ST_BAD_DATA,
                     "token file %s is cut off: it has %zu bytes, the header alone has %d; copy or "
                     "make it again",
                     name, size, SHARD_HEADER_BYTES);
-    if (shard_word(bytes, SHARD_WORD_VERSION) != 1)
-        return FAIL(ST_BAD_DATA,
-                    "token file %s has version %d, expected 1 (uint16 ids); make it again with "
-                    "`convoy tokenize`",
-                    name, shard_word(bytes, SHARD_WORD_VERSION));
+    TRY(shard_kind(bytes, name, &info.id_bytes));
     info.tokens = shard_word(bytes, SHARD_WORD_COUNT);
-    if (info.tokens < 0 || size != SHARD_HEADER_BYTES + 2 * (uint64_t)info.tokens)
+    if (info.tokens < 0 ||
+        size != SHARD_HEADER_BYTES + (uint64_t)info.id_bytes * (uint64_t)info.tokens)
         return FAIL(ST_BAD_DATA,
                     "token file %s is damaged: its header counts %lld tokens, so %lld bytes are "
                     "expected, but it has %zu; copy or make it again",
-                    name, (long long)info.tokens, (long long)(SHARD_HEADER_BYTES + 2 * info.tokens),
-                    size);
+                    name, (long long)info.tokens,
+                    (long long)(SHARD_HEADER_BYTES + info.id_bytes * info.tokens), size);
     info.has_sum = shard_word(bytes, SHARD_WORD_TAG) == SHARD_TAG;
     if (info.has_sum) {
         memcpy(&info.sum, bytes + 4 * SHARD_WORD_SUM, sizeof info.sum);
@@ -94,7 +104,7 @@ enum status shard_open(const char *path, struct shard *out)
         file_map_close(&shard.map);
         return status_trace_at(__FILE__, __LINE__, st);
     }
-    shard.ids = (const uint16_t *)(const void *)(shard.map.data + SHARD_HEADER_BYTES);
+    shard.ids = shard.map.data + SHARD_HEADER_BYTES;
     *out = shard;
     return ST_OK;
 }
@@ -104,6 +114,25 @@ void shard_close(struct shard *shard)
     file_map_close(&shard->map);
     *shard = (struct shard){0};
 }
+
+uint32_t shard_id(const struct shard *shard, int64_t i)
+{
+    return shard->info.id_bytes == 4 ? ((const uint32_t *)shard->ids)[i]
+                                     : ((const uint16_t *)shard->ids)[i];
+}
+
+void shard_copy(const struct shard *shard, int64_t first, int64_t n, uint32_t *out)
+{
+    if (shard->info.id_bytes == 4) {
+        memcpy(out, (const uint32_t *)shard->ids + first, (size_t)n * sizeof *out);
+        return;
+    }
+    const uint16_t *ids = (const uint16_t *)shard->ids + first;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = ids[i];
+}
+
+int shard_width(int64_t vocab) { return vocab <= SHARD_NARROW_VOCAB ? 2 : 4; }
 
 /* ---- one pass over the ids ---- */
 
@@ -150,21 +179,39 @@ static uint16_t shard_max(const uint16_t *ids, int64_t n)
     return max;
 }
 
-void shard_scan_add(struct shard_scan *scan, const uint16_t *ids, int64_t n)
+static uint32_t shard_max_wide(const uint32_t *ids, int64_t n)
 {
-    enum { BLOCK = 32768 }; /* stays in the L1 cache between the two passes */
-    for (int64_t at = 0; at < n; at += BLOCK) {
-        const int64_t len = n - at < BLOCK ? n - at : BLOCK;
-        XXH3_64bits_update(scan->hash, ids + at, (size_t)len * sizeof *ids);
-        if (scan->bad_i >= 0 || shard_max(ids + at, len) < scan->vocab)
-            continue;
-        int64_t i = at;
-        while (ids[i] < scan->vocab)
-            i++;
-        scan->bad_i = scan->seen + i;
-        scan->bad_id = ids[i];
+    uint32_t max = 0;
+    for (int64_t i = 0; i < n; i++)
+        max = max > ids[i] ? max : ids[i];
+    return max;
+}
+
+/* The first id ≥ vocab of a block. */
+static void shard_scan_block(struct shard_scan *scan, const void *ids, int id_bytes, int64_t n)
+{
+    const struct shard block = {.info = {.id_bytes = id_bytes}, .ids = ids};
+    const uint32_t max = id_bytes == 4 ? shard_max_wide(ids, n) : shard_max(ids, n);
+    if (max < scan->vocab)
+        return;
+    int64_t i = 0;
+    while (shard_id(&block, i) < scan->vocab)
+        i++;
+    scan->bad_i = scan->seen + i;
+    scan->bad_id = shard_id(&block, i);
+}
+
+void shard_scan_add(struct shard_scan *scan, const void *ids, int id_bytes, int64_t n)
+{
+    enum { BLOCK = 32768 }; /* stays in the cache between the two passes */
+    const uint8_t *at = ids;
+    for (int64_t done = 0, len; done < n; done += len, at += len * id_bytes) {
+        len = n - done < BLOCK ? n - done : BLOCK;
+        XXH3_64bits_update(scan->hash, at, (size_t)(len * id_bytes));
+        if (scan->bad_i < 0)
+            shard_scan_block(scan, at, id_bytes, len);
+        scan->seen += len;
     }
-    scan->seen += n;
 }
 
 struct shard_facts shard_scan_facts(const struct shard_scan *scan)
@@ -185,7 +232,7 @@ enum status shard_check(const struct shard *shard, const char *path, int64_t voc
 {
     struct shard_scan *scan;
     TRY(shard_scan_begin(vocab, &scan));
-    shard_scan_add(scan, shard->ids, shard->info.tokens);
+    shard_scan_add(scan, shard->ids, shard->info.id_bytes, shard->info.tokens);
     const struct shard_facts facts = shard_scan_facts(scan);
     shard_scan_end(scan);
     if (shard->info.has_sum && shard->info.sum != facts.sum)
@@ -201,6 +248,7 @@ enum status shard_check(const struct shard *shard, const char *path, int64_t voc
 
 struct shard_writer {
     int fd;
+    int id_bytes;
     bool is_committed;
     int64_t tokens;
     struct shard_scan *scan;
@@ -208,13 +256,14 @@ struct shard_writer {
     char tmp_path[FILE_PATH_MAX];
 };
 
-enum status shard_create(const char *path, int64_t vocab, struct shard_writer **out)
+enum status shard_create(const char *path, int64_t vocab, int id_bytes, struct shard_writer **out)
 {
     enum status st;
     struct shard_writer *writer = calloc(1, sizeof *writer);
     if (writer == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes to write %s", sizeof *writer, path);
     writer->fd = -1;
+    writer->id_bytes = id_bytes;
     TRY_OR(file_check_target(path), out_abandon);
     TRY_OR(shard_scan_begin(vocab, &writer->scan), out_abandon);
     if (!text_copy(writer->path, sizeof writer->path, path) ||
@@ -240,17 +289,34 @@ out_abandon:
     return st;
 }
 
-enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n)
+static enum status append_bytes(struct shard_writer *writer, const void *ids, int64_t n)
 {
+    const int width = writer->id_bytes;
+    TRY(file_write_at(writer->fd, writer->tmp_path, ids, (size_t)(n * width),
+                      SHARD_HEADER_BYTES + width * writer->tokens));
+    shard_scan_add(writer->scan, ids, width, n);
+    writer->tokens += n;
+    return ST_OK;
+}
+
+enum status shard_append(struct shard_writer *writer, const uint32_t *ids, int64_t n)
+{
+    uint16_t narrow[16384];
     if (n > SHARD_TOKENS_MAX - writer->tokens)
         return FAIL(ST_BAD_DATA,
                     "%s would hold more than %d tokens, which is all a token file can count; split "
                     "the data into files of at most 2 GB and give their folder as DATA",
                     writer->path, SHARD_TOKENS_MAX);
-    TRY(file_write_at(writer->fd, writer->tmp_path, ids, (size_t)n * sizeof *ids,
-                      SHARD_HEADER_BYTES + 2 * writer->tokens));
-    shard_scan_add(writer->scan, ids, n);
-    writer->tokens += n;
+    if (writer->id_bytes == 4)
+        return append_bytes(writer, ids, n);
+    for (int64_t at = 0, k; at < n; at += k) {
+        k = n - at < 16384 ? n - at : 16384;
+        for (int64_t i = 0; i < k; i++) {
+            ASSERTF(ids[at + i] <= UINT16_MAX, "id %u of 16 bits", ids[at + i]);
+            narrow[i] = (uint16_t)ids[at + i];
+        }
+        TRY(append_bytes(writer, narrow, k));
+    }
     return ST_OK;
 }
 
@@ -263,7 +329,10 @@ struct shard_facts shard_writer_facts(const struct shard_writer *writer)
 /* The header is written last: a file left by a crash has no magic number. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key)
 {
-    int32_t header[SHARD_HEADER_BYTES / 4] = {SHARD_MAGIC, 1, (int32_t)writer->tokens, SHARD_TAG};
+    const bool is_wide = writer->id_bytes == 4;
+    int32_t header[SHARD_HEADER_BYTES / 4] = {is_wide ? SHARD_MAGIC_WIDE : SHARD_MAGIC,
+                                              is_wide ? SHARD_VERSION_WIDE : 1,
+                                              (int32_t)writer->tokens, SHARD_TAG};
     const uint64_t sum = shard_scan_facts(writer->scan).sum;
     char dir[FILE_PATH_MAX];
     memcpy(header + SHARD_WORD_SUM, &sum, sizeof sum);
@@ -298,7 +367,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct shard_info info;
     if (shard_parse(data, size, "fuzz", &info) == ST_OK)
-        ASSERT(info.tokens >= 0 && size == SHARD_HEADER_BYTES + 2 * (uint64_t)info.tokens);
+        ASSERT(info.tokens >= 0 && (info.id_bytes == 2 || info.id_bytes == 4) &&
+               size == SHARD_HEADER_BYTES + (uint64_t)info.id_bytes * (uint64_t)info.tokens);
     return 0;
 }
 #endif

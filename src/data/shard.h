@@ -1,5 +1,5 @@
-/* shard — one token file in llm.c's format: 256 int32 header {20240520, 1, token count}, then
- * uint16 ids, little-endian.
+/* shard — one token file in llm.c's formats: 256 int32 header {20240520, 1, token count}, then
+ * uint16 ids; or, as for Llama 3, {20240801, 7, token count}, then uint32 ids. Little-endian.
  *
  * Files written here also have, in header words that llm.c leaves 0 and ignores, a checksum of
  * the ids and a key that identifies their source. A checksum that is present is verified. It
@@ -15,8 +15,10 @@
 #include "base/status.h"
 
 #define SHARD_MAGIC 20240520
+#define SHARD_MAGIC_WIDE 20240801 /* ids of 32 bits */
 #define SHARD_HEADER_BYTES 1024
 #define SHARD_TOKENS_MAX INT32_MAX /* the header counts in int32 */
+#define SHARD_NARROW_VOCAB 65536   /* up to this vocabulary ids have 16 bits */
 
 struct shard_key {
     uint64_t v[2]; /* XXH3-128 of the source of the ids; 0: unknown */
@@ -24,6 +26,7 @@ struct shard_key {
 
 struct shard_info {
     int64_t tokens;
+    int id_bytes; /* 2 or 4 */
     bool has_sum; /* only our own files have sum and key */
     uint64_t sum; /* XXH3-64 of the ids as bytes */
     struct shard_key key;
@@ -38,13 +41,18 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name,
 struct shard {
     struct file_map map;
     struct shard_info info;
-    const uint16_t *ids; /* info.tokens of them, until shard_close */
+    const void *ids; /* info.tokens of them, until shard_close */
 };
 
 /* shard_open — maps the file and parses its header; does not read the ids. Zero-initialised is
  * valid and empty. */
 enum status shard_open(const char *path, struct shard *out);
 void shard_close(struct shard *shard);
+/* shard_id — id i; shard_copy — the ids [first, first + n). */
+uint32_t shard_id(const struct shard *shard, int64_t i);
+void shard_copy(const struct shard *shard, int64_t first, int64_t n, uint32_t *out);
+/* shard_width — bytes of an id where the vocabulary has so many. */
+int shard_width(int64_t vocab);
 
 /* A pass over ids: their checksum, and the first id ≥ vocab. */
 struct shard_facts {
@@ -54,7 +62,8 @@ struct shard_facts {
 };
 struct shard_scan;
 enum status shard_scan_begin(int64_t vocab, struct shard_scan **out);
-void shard_scan_add(struct shard_scan *scan, const uint16_t *ids, int64_t n);
+/* shard_scan_add — ids of id_bytes each. */
+void shard_scan_add(struct shard_scan *scan, const void *ids, int id_bytes, int64_t n);
 struct shard_facts shard_scan_facts(const struct shard_scan *scan);
 void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
 
@@ -65,8 +74,10 @@ enum status shard_check(const struct shard *shard, const char *path, int64_t voc
 /* A token file being written: beside its path, then synced and renamed, so that it exists
  * complete or not at all. */
 struct shard_writer;
-enum status shard_create(const char *path, int64_t vocab, struct shard_writer **out);
-enum status shard_append(struct shard_writer *writer, const uint16_t *ids, int64_t n);
+/* shard_create — id_bytes: 2 or 4. */
+enum status shard_create(const char *path, int64_t vocab, int id_bytes, struct shard_writer **out);
+/* shard_append — every id fits in id_bytes. */
+enum status shard_append(struct shard_writer *writer, const uint32_t *ids, int64_t n);
 int64_t shard_written(const struct shard_writer *writer); /* tokens so far */
 /* shard_commit — syncs and renames the file. Free the writer with shard_abandon. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key);

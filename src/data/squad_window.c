@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "data/bpe.h"
+#include "data/tokenizer_gpt2.h"
 
 /* A bound of a few gigabytes of memory; real data has a few hundred thousand. */
 #define SQUAD_WINDOW_N_MAX ((int64_t)1 << 26)
@@ -23,8 +23,8 @@ struct squad_window_text {
 struct squad_window_set {
     const struct squad *squad;
     struct squad_window_config config;
-    struct bpe *bpe;
-    uint16_t *id;  /* of all contexts and questions */
+    struct tokenizer *tokenizer;
+    uint32_t *id;  /* of all contexts and questions */
     uint32_t *end; /* where token i ends, in bytes of its text */
     int64_t ids_n, ids_cap;
     struct squad_window_text *context;  /* by paragraph */
@@ -46,14 +46,14 @@ static enum status ids_room(struct squad_window_set *set, int64_t more)
     if (more <= set->ids_cap - set->ids_n)
         return ST_OK;
     const int64_t cap = 2 * (set->ids_n + more) + 65536;
-    uint16_t *id = realloc(set->id, (size_t)cap * sizeof *id);
+    uint32_t *id = realloc(set->id, (size_t)cap * sizeof *id);
     if (id != NULL)
         set->id = id;
     uint32_t *end = realloc(set->end, (size_t)cap * sizeof *end);
     if (end != NULL)
         set->end = end;
     if (id == NULL || end == NULL)
-        return no_memory(cap * 6);
+        return no_memory(cap * 8);
     set->ids_cap = cap;
     return ST_OK;
 }
@@ -63,11 +63,13 @@ static enum status add_text(struct squad_window_set *set, const char *text, int6
 {
     TRY(ids_room(set, n));
     out->first = set->ids_n;
-    out->n = (int64_t)bpe_encode(set->bpe, text, (size_t)n, set->id + set->ids_n, (size_t)n);
+    size_t ids_n;
+    TRY(tokenizer_encode(set->tokenizer, text, (size_t)n, true, set->id + set->ids_n, &ids_n));
+    out->n = (int64_t)ids_n;
     uint32_t at = 0;
     for (int64_t i = 0; i < out->n; i++) {
         size_t bytes;
-        bpe_bytes(set->bpe, set->id[out->first + i], &bytes);
+        tokenizer_bytes(set->tokenizer, set->id[out->first + i], &bytes);
         at += (uint32_t)bytes;
         set->end[out->first + i] = at;
     }
@@ -187,11 +189,11 @@ static enum status check_config(const struct squad_window_config *config)
     if (config->stride_tokens < 1)
         return FAIL(ST_BAD_SETTING, "DOC_STRIDE=%lld must be 1 token or more",
                     (long long)config->stride_tokens);
-    if (config->vocab <= BPE_END)
+    if (config->vocab <= TOKENIZER_GPT2_END)
         return FAIL(ST_BAD_DATA,
                     "questions and contexts are joined with <|endoftext|> (id %d), but the "
                     "vocabulary has VOCAB=%lld ids; a model with VOCAB=%d (GPT-2's) is needed",
-                    BPE_END, (long long)config->vocab, BPE_VOCAB);
+                    TOKENIZER_GPT2_END, (long long)config->vocab, TOKENIZER_GPT2_VOCAB);
     return ST_OK;
 }
 
@@ -243,7 +245,7 @@ enum status squad_window_open(const struct squad *squad, const struct squad_wind
         return no_memory((int64_t)sizeof *set);
     set->squad = squad;
     set->config = *config;
-    TRY_OR(bpe_open(&set->bpe), out_close);
+    TRY_OR(tokenizer_gpt2_open(&set->tokenizer), out_close);
     TRY_OR(add_examples(set), out_close);
     *out = set;
     return ST_OK;
@@ -256,7 +258,7 @@ void squad_window_close(struct squad_window_set *set)
 {
     if (set == NULL)
         return;
-    bpe_close(set->bpe);
+    tokenizer_close(set->tokenizer);
     free(set->id);
     free(set->end);
     free(set->context);
@@ -286,16 +288,16 @@ void squad_window_fill(const struct squad_window_set *set, int64_t window_i, int
                        uint8_t *mask)
 {
     const struct squad_window *w = squad_window_get(set, window_i);
-    const uint16_t *question = set->id + set->question[w->example_i].first;
-    const uint16_t *context = set->id + context_of(set, w).first + w->context_first;
+    const uint32_t *question = set->id + set->question[w->example_i].first;
+    const uint32_t *context = set->id + context_of(set, w).first + w->context_first;
     const int64_t seen = w->context_at + w->context_n;
     for (int64_t t = 0; t < w->context_at - 1; t++)
-        tokens[t] = question[t];
-    tokens[w->context_at - 1] = BPE_END;
+        tokens[t] = (int32_t)question[t];
+    tokens[w->context_at - 1] = TOKENIZER_GPT2_END;
     for (int64_t t = 0; t < w->context_n; t++)
-        tokens[w->context_at + t] = context[t];
+        tokens[w->context_at + t] = (int32_t)context[t];
     for (int64_t t = seen; t < set->config.seq_tokens; t++)
-        tokens[t] = BPE_END;
+        tokens[t] = TOKENIZER_GPT2_END;
     for (int64_t t = 0; mask != NULL && t < set->config.seq_tokens; t++)
         mask[t] = t < seen;
 }

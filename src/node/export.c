@@ -12,8 +12,7 @@
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/text.h"
-#include "data/bpe.h"
-#include "data/bpe_write.h"
+#include "data/tokenizer_gpt2_write.h"
 #include "format/hf_config.h"
 #include "format/hf_names.h"
 #include "format/hf_save.h"
@@ -111,7 +110,7 @@ static struct text *next_file(struct export *ex, const char *name)
 {
     ASSERTF(ex->files_n < FILES_MAX, "%s", name);
     ex->file[ex->files_n].name = name;
-    ex->text[ex->files_n].limit = BPE_WRITE_BYTES_MAX;
+    ex->text[ex->files_n].limit = TOKENIZER_GPT2_WRITE_BYTES_MAX;
     return &ex->text[ex->files_n++];
 }
 
@@ -141,18 +140,19 @@ static void write_config(struct export *ex)
 
 static enum status write_tokenizer(struct export *ex)
 {
-    struct bpe *bpe;
-    if (ex->dims.arch != MODEL_ARCH_GPT2 || ex->dims.vocab < BPE_VOCAB) {
-        LOG_INFO("no tokenizer files: the model is not GPT-2 with its vocabulary of %d", BPE_VOCAB);
+    struct tokenizer *gpt2;
+    if (ex->dims.arch != MODEL_ARCH_GPT2 || ex->dims.vocab < TOKENIZER_GPT2_VOCAB) {
+        LOG_INFO("no tokenizer files: the model is not GPT-2 with its vocabulary of %d",
+                 TOKENIZER_GPT2_VOCAB);
         return ST_OK;
     }
-    TRY(bpe_open(&bpe));
-    bpe_write_vocab(bpe, next_file(ex, "vocab.json"));
-    bpe_write_merges(next_file(ex, "merges.txt"));
-    bpe_write_tokenizer_json(bpe, next_file(ex, "tokenizer.json"));
-    bpe_write_settings(ex->dims.context, next_file(ex, "tokenizer_config.json"));
-    bpe_write_specials(next_file(ex, "special_tokens_map.json"));
-    bpe_close(bpe);
+    TRY(tokenizer_gpt2_open(&gpt2));
+    tokenizer_gpt2_write_vocab(gpt2, next_file(ex, "vocab.json"));
+    tokenizer_gpt2_write_merges(next_file(ex, "merges.txt"));
+    tokenizer_gpt2_write_tokenizer_json(gpt2, next_file(ex, "tokenizer.json"));
+    tokenizer_gpt2_write_settings(ex->dims.context, next_file(ex, "tokenizer_config.json"));
+    tokenizer_gpt2_write_specials(next_file(ex, "special_tokens_map.json"));
+    tokenizer_close(gpt2);
     return ST_OK;
 }
 

@@ -12,7 +12,7 @@
 #include "base/assert.h"
 #include "base/rand.h"
 #include "conf/conf.h"
-#include "data/bpe.h"
+#include "data/tokenizer_gpt2.h"
 #include "dev/dev.h"
 #include "node/command.h"
 #include "node/device.h"
@@ -23,13 +23,13 @@
 #include "train/sampling.h"
 
 struct writer {
-    struct bpe *bpe;
+    struct tokenizer *tokenizer;
     struct dev *dev;
     struct decoder *decoder;
     float *work;     /* (V) */
     int32_t *tokens; /* prompt and what was written */
     int64_t tokens_n, tokens_cap;
-    uint8_t held[BPE_VOCAB]; /* bytes not yet shown: longer than any token */
+    uint8_t held[2 * BPE_TOKEN_BYTES_MAX]; /* bytes not yet shown: longer than any token */
     size_t held_n;
 };
 
@@ -37,7 +37,7 @@ static void writer_close(struct writer *w)
 {
     decoder_close(w->decoder);
     dev_close(w->dev);
-    bpe_close(w->bpe);
+    tokenizer_close(w->tokenizer);
     free(w->work);
     free(w->tokens);
 }
@@ -47,9 +47,11 @@ static void writer_close(struct writer *w)
 /* Show the bytes of one token as far as they are whole characters. */
 static enum status show(struct writer *w, int32_t token)
 {
-    size_t n;
-    const uint8_t *bytes = bpe_bytes(w->bpe, (uint32_t)token, &n);
-    ASSERTF(bytes && n <= sizeof w->held - w->held_n, "token %d held %zu", (int)token, w->held_n);
+    size_t n = 0;
+    const uint8_t *bytes = tokenizer_bytes(w->tokenizer, (uint32_t)token, &n);
+    if (!bytes)
+        return ST_OK; /* an id that the vocabulary leaves out */
+    ASSERTF(n <= sizeof w->held - w->held_n, "token %d held %zu", (int)token, w->held_n);
     memcpy(w->held + w->held_n, bytes, n);
     w->held_n += n;
     size_t whole = sampling_utf8_whole(w->held, w->held_n);
@@ -62,25 +64,29 @@ static enum status show(struct writer *w, int32_t token)
 /* PROMPT as tokens, or the token that begins a text; with space for `more` tokens after them. */
 static enum status read_prompt(struct writer *w, const char *prompt, int64_t more, int64_t vocab)
 {
-    size_t n = strlen(prompt);
-    w->tokens_cap = (int64_t)n + 1 + more;
+    size_t n = strlen(prompt), ids_n = 0, cap = tokenizer_prompt_cap(w->tokenizer, n);
+    w->tokens_cap = (int64_t)cap + more;
     w->tokens = malloc((size_t)w->tokens_cap * sizeof *w->tokens);
-    uint16_t *ids = malloc((n + 1) * sizeof *ids);
+    uint32_t *ids = malloc(cap * sizeof *ids);
     if (!w->tokens || !ids) {
         free(ids);
         return FAIL(memory_status(w->tokens_cap * (int64_t)sizeof *w->tokens),
                     "out of memory: a prompt of %zu bytes", n);
     }
-    ids[0] = BPE_END;
-    w->tokens_n = n ? (int64_t)bpe_encode(w->bpe, prompt, n, ids, n) : 1;
-    int32_t largest = 0;
+    enum status st = tokenizer_prompt(w->tokenizer, prompt, n, ids, &ids_n);
+    w->tokens_n = (int64_t)ids_n;
+    uint32_t largest = 0;
     for (int64_t i = 0; i < w->tokens_n; i++) {
-        w->tokens[i] = ids[i];
+        w->tokens[i] = (int32_t)ids[i];
         largest = ids[i] > largest ? ids[i] : largest;
     }
     free(ids);
+    TRY(st);
+    if (ids_n == 0)
+        return FAIL(ST_BAD_SETTING, "TOKENIZER=%s names no token that begins a text; set PROMPT",
+                    tokenizer_name(w->tokenizer));
     if (largest >= vocab)
-        return FAIL(ST_BAD_SETTING, "the prompt needs token %d, the model knows %lld; %s", largest,
+        return FAIL(ST_BAD_SETTING, "the prompt needs token %u, the model knows %lld; %s", largest,
                     (long long)vocab,
                     n ? "change PROMPT" : "set PROMPT: there is no token to begin a text with");
     return ST_OK;
@@ -98,7 +104,8 @@ static enum status next_token(struct writer *w, const struct conf *conf, int64_t
     const struct sampling_params rule = {.temperature = conf_f64(conf, CONF_TEMPERATURE),
                                          .top_k = conf_i64(conf, CONF_TOP_K),
                                          .top_p = conf_f64(conf, CONF_TOP_P)};
-    *out = (int32_t)sampling_pick(logits, vocab < BPE_VOCAB ? vocab : BPE_VOCAB, &rule, u, w->work);
+    const int64_t ids = tokenizer_vocab(w->tokenizer);
+    *out = (int32_t)sampling_pick(logits, vocab < ids ? vocab : ids, &rule, u, w->work);
     if (*out < 0)
         return FAIL(
             ST_NOT_FINITE,
@@ -115,7 +122,7 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
     for (int64_t i = 0; i < more; i++) {
         int32_t token = 0;
         TRY(next_token(w, conf, vocab, i, &token));
-        if (token == BPE_END)
+        if ((uint32_t)token == tokenizer_end(w->tokenizer))
             break; /* the model ended the text */
         w->tokens[w->tokens_n++] = token;
         TRY(show(w, token));
@@ -147,7 +154,7 @@ static enum status run(struct writer *w, struct model_source *source, const stru
             "%s is a question-answering model, which writes no text; choose a language model",
             model_source_path(source));
     TRY(model_check(dims));
-    TRY(bpe_open(&w->bpe));
+    TRY(tokenizer_gpt2_open(&w->tokenizer));
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
     TRY(device_open(conf, 0, 0, &w->dev));
     int64_t all = w->tokens_n + more;

@@ -8,9 +8,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/bpe.h"
 #include "data/corpus.h"
 #include "data/feed.h"
+#include "data/tokenizer_gpt2.h"
 #include "node/command.h"
 #include "node/config_map.h"
 
@@ -51,7 +51,7 @@ enum status tokenize_main(const struct conf *conf)
     const struct corpus_config config = {.data = data,
                                          .cache_dir = conf_text(conf, CONF_CACHE_DIR),
                                          .allows_local_urls = conf_i64(conf, CONF_ALLOW_LOCAL_URLS),
-                                         .vocab = vocab > 0 ? vocab : BPE_VOCAB,
+                                         .vocab = vocab > 0 ? vocab : TOKENIZER_GPT2_VOCAB,
                                          .progress = go_on,
                                          .progress_arg = &reported_ms};
     if (data[0] == '\0' || strcmp(data, FEED_SYNTHETIC) == 0)

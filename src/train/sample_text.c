@@ -8,15 +8,16 @@
 #include "base/assert.h"
 #include "base/rand.h"
 #include "base/text.h"
-#include "data/bpe.h"
+#include "data/tokenizer_gpt2.h"
 
 #define QUOTED_BYTES SAMPLE_TEXT_QUOTED_BYTES
 #define TEXT_BYTES (QUOTED_BYTES / 6) /* a byte may become \u00XX */
 
 struct sample_text {
     struct sample_text_config config;
-    struct bpe *bpe;
-    int32_t *tokens; /* the end of the prompt that the model can read, and what it wrote */
+    const struct tokenizer *tokenizer;
+    struct tokenizer *own; /* NULL: it is the caller's */
+    int32_t *tokens;       /* the end of the prompt that the model can read, and what it wrote */
     int64_t prompt_n;
     float *logits, *work; /* (V) */
     uint8_t text[TEXT_BYTES];
@@ -69,34 +70,38 @@ static void add_prompt(struct sample_text *v)
 
 /* keep_prompt — keeps the last of n tokens, as many as the model can read. All of them must be in
  * its vocabulary. */
-static enum status keep_prompt(struct sample_text *v, const uint16_t *ids, int64_t n)
+static enum status keep_prompt(struct sample_text *v, const uint32_t *ids, int64_t n)
 {
     const struct sample_text_config *c = &v->config;
     int64_t kept = n < c->seq_tokens ? n : c->seq_tokens;
     for (int64_t i = 0; i < n; i++)
         if (ids[i] >= c->vocab)
             return FAIL(ST_BAD_SETTING,
-                        "SAMPLE_EVERY: %s needs token %d, but the model's vocabulary has %lld; %s",
+                        "SAMPLE_EVERY: %s needs token %u, but the model's vocabulary has %lld; %s",
                         c->prompt[0] ? "PROMPT" : "a new text", ids[i], (long long)c->vocab,
                         c->prompt[0] ? "change PROMPT" : "set PROMPT, or unset SAMPLE_EVERY");
     v->tokens = malloc((size_t)(kept + SAMPLE_TEXT_TOKENS) * sizeof *v->tokens);
     if (!v->tokens)
         return FAIL(ST_RETRY, "out of memory: a prompt of %lld tokens", (long long)kept);
     for (int64_t i = 0; i < kept; i++)
-        v->tokens[i] = ids[n - kept + i];
+        v->tokens[i] = (int32_t)ids[n - kept + i];
     v->prompt_n = kept;
     return ST_OK;
 }
 
 static enum status read_prompt(struct sample_text *v)
 {
-    size_t bytes = strlen(v->config.prompt);
-    uint16_t *ids = malloc((bytes + 1) * sizeof *ids);
+    size_t bytes = strlen(v->config.prompt), n = 0;
+    uint32_t *ids = malloc(tokenizer_prompt_cap(v->tokenizer, bytes) * sizeof *ids);
     if (!ids)
         return FAIL(ST_RETRY, "out of memory: a prompt of %zu bytes", bytes);
-    ids[0] = BPE_END;
-    int64_t n = bytes ? (int64_t)bpe_encode(v->bpe, v->config.prompt, bytes, ids, bytes) : 1;
-    enum status st = keep_prompt(v, ids, n);
+    enum status st = tokenizer_prompt(v->tokenizer, v->config.prompt, bytes, ids, &n);
+    if (st == ST_OK && n == 0)
+        st = FAIL(ST_BAD_SETTING,
+                  "SAMPLE_EVERY: TOKENIZER=%s names no token that begins a text; set PROMPT",
+                  tokenizer_name(v->tokenizer));
+    if (st == ST_OK)
+        st = keep_prompt(v, ids, (int64_t)n);
     free(ids);
     return st;
 }
@@ -108,7 +113,9 @@ static enum status open_all(struct sample_text *v)
     v->work = malloc(bytes);
     if (!v->logits || !v->work)
         return FAIL(ST_RETRY, "out of memory: logits of %lld tokens", (long long)v->config.vocab);
-    TRY(bpe_open(&v->bpe));
+    if (!v->config.tokenizer)
+        TRY(tokenizer_gpt2_open(&v->own));
+    v->tokenizer = v->own ? v->own : v->config.tokenizer;
     return read_prompt(v);
 }
 
@@ -130,7 +137,7 @@ void sample_text_close(struct sample_text *v)
 {
     if (!v)
         return;
-    bpe_close(v->bpe);
+    tokenizer_close(v->own);
     free(v->tokens);
     free(v->logits);
     free(v->work);
@@ -145,7 +152,7 @@ static enum status next(struct sample_text *v, struct step *step, int64_t i, int
     const struct sample_text_config *c = &v->config;
     int64_t n = v->prompt_n + i, seen = n < c->seq_tokens ? n : c->seq_tokens;
     /* padding of the vocabulary has no text */
-    int64_t known = c->vocab < BPE_VOCAB ? c->vocab : BPE_VOCAB;
+    int64_t ids = tokenizer_vocab(v->tokenizer), known = c->vocab < ids ? c->vocab : ids;
     double u = rand_uniform(c->seed, RAND_STREAM(SAMPLE, 0), (uint64_t)i);
     TRY(step_logits(step, v->tokens + n - seen, seen, v->logits));
     *out = (int32_t)sampling_pick(v->logits, known, &c->rule, u, v->work);
@@ -161,14 +168,14 @@ enum status sample_text_generate(struct sample_text *v, struct step *step, bool 
     add_prompt(v);
     for (int64_t i = 0; i < SAMPLE_TEXT_TOKENS && !stop(arg); i++) {
         int32_t token = 0;
-        size_t n;
+        size_t n = 0;
         TRY(next(v, step, i, &token));
-        if (token == BPE_END)
+        if ((uint32_t)token == tokenizer_end(v->tokenizer))
             break; /* the model ended the text */
         v->tokens[v->prompt_n + i] = token;
-        const uint8_t *bytes = bpe_bytes(v->bpe, (uint32_t)token, &n);
-        ASSERTF(bytes != NULL, "token %d", (int)token);
-        add(v, bytes, n);
+        const uint8_t *bytes = tokenizer_bytes(v->tokenizer, (uint32_t)token, &n);
+        if (bytes) /* an id that the vocabulary leaves out has none */
+            add(v, bytes, n);
     }
     sample_text_quote(v->text, sampling_utf8_whole(v->text, v->text_n), v->quoted,
                       sizeof v->quoted);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/tokenizer.h"
 #include "train/sampling.h"
 #include "train/step.h"
 
@@ -25,11 +26,12 @@ struct sample_text_config {
     struct sampling_params rule;
     uint64_t seed;
     int64_t vocab, seq_tokens;
+    const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
 };
 
 struct sample_text;
-/* sample_text_open — ST_BAD_SETTING: the prompt (or <|endoftext|>, if it is empty) has tokens that
- * the model lacks. */
+/* sample_text_open — ST_BAD_SETTING: the prompt (or what begins a text, if it is empty) has tokens
+ * that the model lacks. */
 enum status sample_text_open(const struct sample_text_config *config, struct sample_text **out);
 void sample_text_close(struct sample_text *sample_text); /* accepts NULL */
 /* sample_text_generate — prompt and continuation as a JSON string: one line without control

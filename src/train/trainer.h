@@ -56,12 +56,13 @@ struct trainer_config {
     int64_t sample_every;
     const char *sample_prompt;
     struct sampling_params sampling_params;
-    const char *settings_json; /* for the checkpoint, see checkpoint.h */
-    const char *version;       /* for the checkpoint */
-    bool is_terminal;          /* draw a progress bar */
-    int64_t log_every;         /* as console.every */
-    enum trainer_fault fault;  /* what to inject … */
-    int64_t fault_step;        /* … before this step, counted from 1 */
+    const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
+    const char *settings_json;         /* for the checkpoint, see checkpoint.h */
+    const char *version;               /* for the checkpoint */
+    bool is_terminal;                  /* draw a progress bar */
+    int64_t log_every;                 /* as console.every */
+    enum trainer_fault fault;          /* what to inject … */
+    int64_t fault_step;                /* … before this step, counted from 1 */
 };
 
 /* trainer_planned_ms — the estimated time of a step, at least 1. peak_flops: of all ranks together;

@@ -132,6 +132,7 @@ static enum status open_sample_text(struct trainer *t)
         .seed = c->step.seed,
         .vocab = c->step.dims.vocab,
         .seq_tokens = c->step.seq_tokens,
+        .tokenizer = c->tokenizer,
     };
     return c->sample_every > 0 ? sample_text_open(&config, &t->sample_text) : ST_OK;
 }

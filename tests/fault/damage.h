@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/rand.h"
 #include "base/text.h"
-#include "data/bpe.h"
+#include "data/tokenizer_gpt2.h"
 #include "data/corpus.h"
 #include "data/encode.h"
 
@@ -71,7 +71,7 @@ static inline int teardown(void **state)
 
 /* ---- refused, or taken as the whole file is ---- */
 
-static inline enum status append(void *arg, const uint16_t *ids, int64_t n)
+static inline enum status append(void *arg, const uint32_t *ids, int64_t n)
 {
     struct taken *to = arg;
     assert_true(n <= IDS_MAX - to->n);
@@ -86,7 +86,7 @@ static inline enum status read_text(const char *name, enum data_file_kind kind, 
 {
     char path[FILE_PATH_MAX];
     struct shard_key key;
-    struct encode_sink sink = {.append = append, .arg = out};
+    struct encode_sink sink = {.append = append, .arg = out, .end = TOKENIZER_GPT2_END};
     text_copy(path, sizeof path, in(name));
     const struct data_file source = {
         .path = path, .kind = kind, .is_packed = is_packed, .bytes = file_bytes(path)};
@@ -98,7 +98,7 @@ static inline enum status read_text(const char *name, enum data_file_kind kind, 
 static inline enum status read_data(const char *name, struct taken *out)
 {
     const struct corpus_config config = {
-        .data = in(name), .cache_dir = in("cache"), .vocab = BPE_VOCAB};
+        .data = in(name), .cache_dir = in("cache"), .vocab = TOKENIZER_GPT2_VOCAB};
     struct corpus *corpus;
     out->n = 0;
     enum status st = corpus_open(&config, &corpus);

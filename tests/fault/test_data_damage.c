@@ -31,10 +31,10 @@
 static void write_shard(const char *name, int n)
 {
     struct shard_writer *writer;
-    uint16_t ids[IDS_MAX];
+    uint32_t ids[IDS_MAX];
     for (int i = 0; i < n; i++)
-        ids[i] = (uint16_t)draw(1000000 + (uint64_t)n, (uint64_t)i, BPE_VOCAB);
-    assert_int_equal(shard_create(in(name), BPE_VOCAB, &writer), ST_OK);
+        ids[i] = (uint32_t)draw(1000000 + (uint64_t)n, (uint64_t)i, TOKENIZER_GPT2_VOCAB);
+    assert_int_equal(shard_create(in(name), TOKENIZER_GPT2_VOCAB, 2, &writer), ST_OK);
     assert_int_equal(shard_append(writer, ids, n), ST_OK);
     assert_int_equal(shard_commit(writer, (struct shard_key){{1, 2}}), ST_OK);
     shard_abandon(writer);
@@ -160,7 +160,7 @@ static enum status read_pair(struct taken *out)
 {
     char idx[FILE_PATH_MAX], bin[FILE_PATH_MAX];
     struct shard_key key;
-    struct encode_sink sink = {.append = append, .arg = out};
+    struct encode_sink sink = {.append = append, .arg = out, .end = TOKENIZER_GPT2_END};
     text_copy(idx, sizeof idx, in("m.idx"));
     text_copy(bin, sizeof bin, in("m.bin"));
     struct data_file pair = {
@@ -174,10 +174,11 @@ static enum status read_pair(struct taken *out)
 static void write_pair(const char *name, int n)
 {
     struct megatron_writer *writer;
-    uint16_t ids[IDS_MAX];
+    uint32_t ids[IDS_MAX];
     for (int i = 0; i < n; i++)
-        ids[i] = i % 17 == 16 ? BPE_END : (uint16_t)draw(3000000, (uint64_t)i, 50000);
-    assert_int_equal(megatron_create(in(name), BPE_END, &writer), ST_OK);
+        ids[i] = i % 17 == 16 ? TOKENIZER_GPT2_END : (uint32_t)draw(3000000, (uint64_t)i, 50000);
+    assert_int_equal(megatron_create(in(name), TOKENIZER_GPT2_END, MEGATRON_TYPE_U16, &writer),
+                     ST_OK);
     assert_int_equal(megatron_append(writer, ids, n), ST_OK);
     assert_int_equal(megatron_commit(writer), ST_OK);
     megatron_abandon(writer);

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/bpe.h"
+#include "data/tokenizer_gpt2.h"
 #include "data/corpus.h"
 
 static char dir[FILE_PATH_MAX], cache[FILE_PATH_MAX];
@@ -76,7 +76,7 @@ static void put_tokens(const char *name, const uint16_t *ids, int32_t n)
 static struct corpus_config with(const char *data)
 {
     return (struct corpus_config){
-        .data = data, .cache_dir = cache, .vocab = BPE_VOCAB, .progress = count_calls};
+        .data = data, .cache_dir = cache, .vocab = TOKENIZER_GPT2_VOCAB, .progress = count_calls};
 }
 
 static struct corpus *opened(const char *data)
@@ -162,7 +162,7 @@ static void test_remembered_without_reading(void **state)
 static void test_folder_and_glob(void **state)
 {
     (void)state;
-    const int32_t ids[] = {64, BPE_END, 65, BPE_END, 66};
+    const int32_t ids[] = {64, TOKENIZER_GPT2_END, 65, TOKENIZER_GPT2_END, 66};
     put_text("d/b.txt", "b");
     put_text("d/a", "a");
     put_text("d/sub/c.txt", "c");
@@ -197,13 +197,19 @@ static void test_token_files(void **state)
 {
     (void)state;
     put_tokens("t/1.bin", (const uint16_t[]){1, 2, 3}, 3);
-    put_tokens("t/2", (const uint16_t[]){4, BPE_END}, 2); /* told by its content, not its name */
+    /* told by its content, not its name */
+    put_tokens("t/2", (const uint16_t[]){4, TOKENIZER_GPT2_END}, 2);
     put_tokens("t/3.bin", (const uint16_t[]){5}, 1);
     put_text("t/4.txt", "a");
-    put_tokens("t/5.bin", (const uint16_t[]){BPE_END, 6}, 2);
+    put_tokens("t/5.bin", (const uint16_t[]){TOKENIZER_GPT2_END, 6}, 2);
     put_tokens("t/6.bin", (const uint16_t[]){0}, 0);
     struct corpus *corpus = opened(in("t"));
-    const int32_t ids[] = {1, 2, 3, BPE_END, 4, BPE_END, 5, BPE_END, 64, BPE_END, 6};
+    const int32_t ids[] = {1,  2,
+                           3,  TOKENIZER_GPT2_END,
+                           4,  TOKENIZER_GPT2_END,
+                           5,  TOKENIZER_GPT2_END,
+                           64, TOKENIZER_GPT2_END,
+                           6};
     expect(corpus, ids, 11);
     const uint64_t fingerprint = corpus_fingerprint(corpus);
     corpus_close(corpus);
@@ -214,7 +220,7 @@ static void test_token_files(void **state)
     expect(corpus, ids, 11);
     assert_true(corpus_fingerprint(corpus) == fingerprint);
     corpus_close(corpus);
-    refuse(in("t/6.bin"), BPE_VOCAB, ST_BAD_DATA, "no tokens", "check the path");
+    refuse(in("t/6.bin"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "no tokens", "check the path");
     refuse(in("t"), 3, ST_BAD_DATA, "token 2 has id 3", "VOCAB");
     corpus = NULL;
     put_tokens("s/1.bin", (const uint16_t[]){1}, 1);
@@ -236,32 +242,33 @@ static void put_header(const char *name, int word, int32_t value)
 static void test_refusals(void **state)
 {
     (void)state;
-    refuse(in("missing.txt"), BPE_VOCAB, ST_NO_INPUT, "missing.txt", "No such file");
-    refuse(in("no*match"), BPE_VOCAB, ST_NO_INPUT, "no*match", "check the pattern");
+    refuse(in("missing.txt"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "missing.txt", "No such file");
+    refuse(in("no*match"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "no*match", "check the pattern");
     put_text("empty.txt", "");
-    refuse(in("empty.txt"), BPE_VOCAB, ST_BAD_DATA, "empty", "check the path");
+    refuse(in("empty.txt"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "empty", "check the path");
     assert_int_equal(file_make_dirs(in("folder")), ST_OK);
-    refuse(in("folder"), BPE_VOCAB, ST_NO_INPUT, "no files found", "check the path");
+    refuse(in("folder"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "no files found", "check the path");
     assert_int_equal(mkfifo(in("fifo"), 0600), 0);
-    refuse(in("fifo"), BPE_VOCAB, ST_NO_INPUT, "not a regular file", "fifo");
-    refuse("/dev/null", BPE_VOCAB, ST_NO_INPUT, "not a regular file", "/dev/null");
-    refuse("ftp://example.org/a.txt", BPE_VOCAB, ST_BAD_SETTING, "ftp://", "https://");
+    refuse(in("fifo"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "not a regular file", "fifo");
+    refuse("/dev/null", TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "not a regular file", "/dev/null");
+    refuse("ftp://example.org/a.txt", TOKENIZER_GPT2_VOCAB, ST_BAD_SETTING, "ftp://", "https://");
     put_text("a.JSON", "{}\n");
-    refuse(in("a.JSON"), BPE_VOCAB, ST_BAD_SETTING, ".json", "TASK=qa");
+    refuse(in("a.JSON"), TOKENIZER_GPT2_VOCAB, ST_BAD_SETTING, ".json", "TASK=qa");
     put_text("a.idx", "MMIDIDX");
-    refuse(in("a.idx"), BPE_VOCAB, ST_NO_INPUT, "a.bin", "beside it");
+    refuse(in("a.idx"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "a.bin", "beside it");
     put("a.gz", "\x1f\x8b\x08", 3);
-    refuse(in("a.gz"), BPE_VOCAB, ST_BAD_DATA, "gzip", "unpack");
+    refuse(in("a.gz"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "gzip", "unpack");
     put_text("raw.bin", "not tokens");
-    refuse(in("raw.bin"), BPE_VOCAB, ST_BAD_DATA, "not a token file", "20240520");
+    refuse(in("raw.bin"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "not a token file", "20240520");
     put_header("model.bin", 0, 20240326);
-    refuse(in("model.bin"), BPE_VOCAB, ST_BAD_DATA, "20240326", "model");
+    refuse(in("model.bin"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "20240326", "model");
     put_header("version.bin", 1, 7);
-    refuse(in("version.bin"), BPE_VOCAB, ST_BAD_DATA, "version 7", "expected 1");
+    refuse(in("version.bin"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "version 7", "expected 1");
     put_header("count.bin", 2, 4);
-    refuse(in("count.bin"), BPE_VOCAB, ST_BAD_DATA, "counts 4", "1032 bytes are expected");
+    refuse(in("count.bin"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "counts 4",
+           "1032 bytes are expected");
     put_header("negative.bin", 2, -1);
-    refuse(in("negative.bin"), BPE_VOCAB, ST_BAD_DATA, "-1", "damaged");
+    refuse(in("negative.bin"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "-1", "damaged");
     struct corpus *corpus = NULL;
     struct corpus_config config = with(in("text"));
     put_text("text", "text");
@@ -372,8 +379,8 @@ static void test_long_text_equals_whole(void **state)
     static const char *const word[] = {
         "the", " and", "\n\n", " it's", " 1984", ", ", "\xc3\xa9t\xc3\xa9", "  ", " tokenization"};
     char *text = malloc(BYTES + 64);
-    uint16_t *want = malloc(2 * (BYTES + 64));
-    struct bpe *bpe;
+    uint32_t *want = malloc(4 * (BYTES + 64));
+    struct tokenizer *gpt2;
     size_t n = 0;
     uint32_t x = 1;
     while (n < BYTES) {
@@ -387,17 +394,18 @@ static void test_long_text_equals_whole(void **state)
         }
     }
     put("long.txt", text, n);
-    assert_int_equal(bpe_open(&bpe), ST_OK);
-    const size_t tokens = bpe_encode(bpe, text, n, want, n);
+    assert_int_equal(tokenizer_gpt2_open(&gpt2), ST_OK);
+    size_t tokens;
+    assert_int_equal(tokenizer_encode(gpt2, text, n, true, want, &tokens), ST_OK);
     struct corpus *corpus = opened(in("long.txt"));
     int32_t *got = malloc(tokens * sizeof *got);
     assert_int_equal(corpus_tokens(corpus), tokens);
     corpus_read(corpus, 0, (int64_t)tokens, got);
     for (size_t i = 0; i < tokens; i++)
-        if (got[i] != want[i])
+        if ((uint32_t)got[i] != want[i])
             fail_msg("token %zu: %d, expected %u", i, got[i], want[i]);
     corpus_close(corpus);
-    bpe_close(bpe);
+    tokenizer_close(gpt2);
     free(got);
     free(want);
     free(text);

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "base/text.h"
-#include "data/bpe.h"
+#include "data/tokenizer_gpt2.h"
 #include "data/corpus.h"
 
 static char dir[FILE_PATH_MAX], cache[FILE_PATH_MAX];
@@ -55,7 +55,7 @@ static void put_text(const char *name, const char *text) { put(name, text, strle
 static struct corpus_config with(const char *data)
 {
     return (struct corpus_config){
-        .data = data, .cache_dir = cache, .vocab = BPE_VOCAB, .progress = note};
+        .data = data, .cache_dir = cache, .vocab = TOKENIZER_GPT2_VOCAB, .progress = note};
 }
 
 static struct corpus *opened(const char *data)
@@ -80,7 +80,7 @@ static void expect(const char *data, const int32_t *ids, int64_t n)
 }
 #define EXPECT(data, ...) \
     expect(data, ((int32_t[]){__VA_ARGS__}), sizeof((int32_t[]){__VA_ARGS__}) / 4)
-#define END BPE_END
+#define END TOKENIZER_GPT2_END
 
 static void refuse(const char *data, enum status want, const char *word, const char *other)
 {
@@ -153,10 +153,11 @@ static void test_many_lines(void **state)
     (void)state;
     enum { LINES = 30000, BYTES = LINES * 220 };
     char *text = malloc(BYTES), plain[200];
-    uint16_t *want = malloc(2 * BYTES);
+    uint32_t *want = malloc(4 * BYTES);
     size_t n = 0, tokens = 0;
-    struct bpe *bpe;
-    assert_int_equal(bpe_open(&bpe), ST_OK);
+    struct tokenizer *gpt2;
+    size_t ids_n;
+    assert_int_equal(tokenizer_gpt2_open(&gpt2), ST_OK);
     for (int i = 0; i < LINES; i++) {
         const int words = (int)rand_below(3, RAND_STREAM(TEST, 0), (uint64_t)i, 24);
         plain[0] = '\0';
@@ -165,7 +166,9 @@ static void test_many_lines(void **state)
                         (unsigned long long)rand_below(3, RAND_STREAM(TEST, 1),
                                                        (uint64_t)(i * 32 + w), 99));
         n += (size_t)sprintf(text + n, "{\"n\": %d, \"text\": \"%s\"}\n", i, plain);
-        tokens += bpe_encode(bpe, plain, strlen(plain), want + tokens, 256);
+        assert_int_equal(tokenizer_encode(gpt2, plain, strlen(plain), true, want + tokens, &ids_n),
+                         ST_OK);
+        tokens += ids_n;
         want[tokens++] = END;
     }
     put("many.jsonl", text, n);
@@ -189,7 +192,7 @@ static void test_many_lines(void **state)
         text_format(word, sizeof word, "line %d, byte 1:", line);
         refuse(in("many.jsonl"), ST_BAD_DATA, word, "many.jsonl");
     }
-    bpe_close(bpe);
+    tokenizer_close(gpt2);
     free(text), free(want), free(got);
 }
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/bpe.h"
+#include "data/tokenizer_gpt2.h"
 #include "data/squad_span.h"
 #include "harness.h"
 #include "kernels/cpu.h"
@@ -61,8 +61,9 @@ static void rig_open(struct rig *r, int64_t batch_samples)
                                           .heads = 2,
                                           .embed = 16,
                                           .context = T,
-                                          .vocab = BPE_VOCAB}};
-    struct squad_window_config cut = {.seq_tokens = T, .stride_tokens = 3, .vocab = BPE_VOCAB};
+                                          .vocab = TOKENIZER_GPT2_VOCAB}};
+    struct squad_window_config cut = {
+        .seq_tokens = T, .stride_tokens = 3, .vocab = TOKENIZER_GPT2_VOCAB};
     assert_int_equal(dev_cpu_open(1, CPU_ISA_N, &r->dev), ST_OK);
     config.dev = r->dev;
     assert_int_equal(step_open(&config, &r->step), ST_OK);

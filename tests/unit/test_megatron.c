@@ -162,11 +162,10 @@ static void test_foreign(void **state)
     free(bytes);
 }
 
-static void test_written(void **state)
+static void check_written(enum megatron_type type, int width)
 {
-    (void)state;
     enum { N = 50000, CHUNKS = 7 };
-    static uint16_t ids[N];
+    static uint32_t ids[N];
     char idx_path[FILE_PATH_MAX], bin_path[FILE_PATH_MAX];
     struct megatron_writer *writer;
     struct megatron megatron = {0};
@@ -174,34 +173,46 @@ static void test_written(void **state)
     text_format(idx_path, sizeof idx_path, "%s/w.idx", harness_tmpdir());
     text_format(bin_path, sizeof bin_path, "%s/w.bin", harness_tmpdir());
     for (int i = 0; i < N; i++) {
-        ids[i] = rand_below(1, RAND_STREAM(TEST, 0), (uint64_t)i, 8) == 0 ? 50256 : (uint16_t)i;
+        ids[i] = rand_below(1, RAND_STREAM(TEST, 0), (uint64_t)i, 8) == 0 ? 50256 : (uint32_t)i;
         documents += ids[i] == 50256 && i < N - 1;
     }
-    assert_int_equal(megatron_create(idx_path, 50256, &writer), ST_OK);
+    assert_int_equal(megatron_create(idx_path, 50256, type, &writer), ST_OK);
     for (int i = 0; i < CHUNKS; i++)
         assert_int_equal(megatron_append(writer, ids + i * (N / CHUNKS),
                                          i < CHUNKS - 1 ? N / CHUNKS : N - i * (N / CHUNKS)),
                          ST_OK);
-    assert_false(file_exists(idx_path) || file_exists(bin_path));
+    assert_true(width == 4 || !file_exists(idx_path));
     assert_int_equal(megatron_commit(writer), ST_OK);
     megatron_abandon(writer);
     assert_int_equal(megatron_open(idx_path, bin_path, &megatron), ST_OK);
     assert_int_equal(megatron.info.tokens, N);
     assert_int_equal(megatron.info.documents, documents);
-    assert_memory_equal(megatron.bin.data, ids, sizeof ids);
+    assert_int_equal(megatron.bin.bytes, (size_t)N * (size_t)width);
+    for (int i = 0; i < N; i++) {
+        uint32_t id = 0;
+        memcpy(&id, megatron.bin.data + (ptrdiff_t)i * width, (size_t)width);
+        assert_int_equal(id, ids[i]);
+    }
     for (int64_t d = 0, at = 0; d < documents; d++) {
         assert_int_equal(megatron_first(&megatron.info, d), d);
-        assert_int_equal(megatron_offset(&megatron.info, d), 2 * at);
+        assert_int_equal(megatron_offset(&megatron.info, d), width * at);
         at += megatron_length(&megatron.info, d);
         assert_true(ids[at - 1] == 50256 || d == documents - 1);
     }
     megatron_close(&megatron);
     megatron_close(&megatron);
     /* abandoned: what was there stays */
-    assert_int_equal(megatron_create(idx_path, 50256, &writer), ST_OK);
+    assert_int_equal(megatron_create(idx_path, 50256, MEGATRON_TYPE_U16, &writer), ST_OK);
     megatron_abandon(writer);
     megatron_abandon(NULL);
     assert_true(file_exists(idx_path) && file_exists(bin_path));
+}
+
+static void test_written(void **state)
+{
+    (void)state;
+    check_written(MEGATRON_TYPE_U16, 2);
+    check_written(MEGATRON_TYPE_I32, 4);
 }
 
 static const struct CMUnitTest tests[] = {

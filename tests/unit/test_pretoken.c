@@ -58,8 +58,8 @@ static void test_ends(void **state)
             if (*p != '|')
                 text[n++] = *p;
         while (at < n) {
-            const uint8_t *end =
-                pretoken_end((const uint8_t *)text + at, (const uint8_t *)text + n);
+            const uint8_t *end = pretoken_end(PRETOKEN_KIND_GPT2, (const uint8_t *)text + at,
+                                              (const uint8_t *)text + n);
             const size_t to = (size_t)(end - (const uint8_t *)text);
             assert_true(to > at && to <= n);
             memcpy(got + out, text + at, to - at);
@@ -104,7 +104,8 @@ static void test_cut(void **state)
         {"ab " E_ACUTE, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const size_t cut = pretoken_cut((const uint8_t *)cases[i].text, strlen(cases[i].text));
+        const size_t cut =
+            pretoken_cut(PRETOKEN_KIND_GPT2, (const uint8_t *)cases[i].text, strlen(cases[i].text));
         if (cut != cases[i].cut)
             fail_msg("case %zu \"%s\": %zu, expected %zu", i, cases[i].text, cut, cases[i].cut);
     }

@@ -38,32 +38,37 @@ static void test_parse(void **state)
     assert_int_equal(info.tokens, 0);
 }
 
-static void test_write_and_read(void **state)
+static void check_write_and_read(int id_bytes)
 {
-    (void)state;
     enum { N = 100001 };
-    uint16_t *ids = malloc(N * sizeof *ids);
+    uint32_t *ids = malloc(N * sizeof *ids);
     for (int i = 0; i < N; i++)
-        ids[i] = (uint16_t)(i % 50257);
+        ids[i] = (uint32_t)(i % 50257);
     struct shard_writer *writer;
     struct shard shard = {0};
     struct shard_facts facts;
     const struct shard_key key = {{7, 8}};
-    assert_int_equal(shard_create(in("a.bin"), 50256, &writer), ST_OK);
+    assert_int_equal(shard_create(in("a.bin"), 50256, id_bytes, &writer), ST_OK);
     assert_int_equal(shard_append(writer, ids, 10), ST_OK);
     assert_int_equal(shard_append(writer, ids + 10, N - 10), ST_OK);
     assert_int_equal(shard_written(writer), N);
     facts = shard_writer_facts(writer);
     assert_int_equal(facts.bad_i, 50256);
     assert_int_equal(facts.bad_id, 50256);
-    assert_false(file_exists(in("a.bin"))); /* not before the commit */
+    assert_true(id_bytes == 4 || !file_exists(in("a.bin"))); /* not before the commit */
     assert_int_equal(shard_commit(writer, key), ST_OK);
     shard_abandon(writer);
     assert_int_equal(shard_open(in("a.bin"), &shard), ST_OK);
     assert_int_equal(shard.info.tokens, N);
     assert_true(shard.info.has_sum);
     assert_memory_equal(&shard.info.key, &key, sizeof key);
-    assert_memory_equal(shard.ids, ids, N * sizeof *ids);
+    assert_int_equal(shard.info.id_bytes, id_bytes);
+    assert_int_equal(file_bytes(in("a.bin")), SHARD_HEADER_BYTES + (int64_t)N * id_bytes);
+    uint32_t *back = malloc(N * sizeof *back);
+    shard_copy(&shard, 0, N, back);
+    assert_memory_equal(back, ids, N * sizeof *ids);
+    assert_int_equal(shard_id(&shard, N - 1), ids[N - 1]);
+    free(back);
     for (int64_t vocab = 1; vocab < 50300; vocab += 997) {
         assert_int_equal(shard_check(&shard, "a.bin", vocab, &facts), ST_OK);
         assert_int_equal(facts.bad_i, vocab < 50257 ? vocab : -1);
@@ -73,23 +78,51 @@ static void test_write_and_read(void **state)
     free(ids);
 }
 
+static void test_write_and_read(void **state)
+{
+    (void)state;
+    check_write_and_read(2);
+    check_write_and_read(4);
+    assert_int_equal(shard_width(65536), 2);
+    assert_int_equal(shard_width(65537), 4);
+}
+
+/* llm.c's file of Llama-3 tokens, whose words after the count are 0. */
+static void test_llmc_wide(void **state)
+{
+    (void)state;
+    int32_t words[256 + 3] = {20240801, 7, 3};
+    struct shard shard;
+    struct shard_facts facts;
+    memcpy(words + 256, (const uint32_t[]){128000, 7, 128255}, 12);
+    assert_int_equal(file_replace(in("l.bin"), words, sizeof words), ST_OK);
+    assert_int_equal(shard_open(in("l.bin"), &shard), ST_OK);
+    assert_int_equal(shard.info.id_bytes, 4);
+    assert_int_equal(shard_id(&shard, 2), 128255);
+    assert_int_equal(shard_check(&shard, "l.bin", 128255, &facts), ST_OK);
+    assert_int_equal(facts.bad_i, 2);
+    assert_int_equal(facts.bad_id, 128255);
+    shard_close(&shard);
+}
+
 static void test_abandoned_leaves_nothing(void **state)
 {
     (void)state;
     struct shard_writer *writer;
     char command[1024];
-    assert_int_equal(shard_create(in("gone.bin"), 1, &writer), ST_OK);
-    assert_int_equal(shard_append(writer, (const uint16_t[]){1}, 1), ST_OK);
+    assert_int_equal(shard_create(in("gone.bin"), 1, 2, &writer), ST_OK);
+    assert_int_equal(shard_append(writer, (const uint32_t[]){1}, 1), ST_OK);
     shard_abandon(writer);
     shard_abandon(NULL);
     text_format(command, sizeof command, "! ls %s | grep -q gone", harness_tmpdir());
     assert_int_equal(system(command), 0);
-    assert_int_equal(shard_create("/nonexistent/folder/x.bin", 1, &writer), ST_STORE);
+    assert_int_equal(shard_create("/nonexistent/folder/x.bin", 1, 2, &writer), ST_STORE);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_parse),
     cmocka_unit_test(test_write_and_read),
+    cmocka_unit_test(test_llmc_wide),
     cmocka_unit_test(test_abandoned_leaves_nothing),
 };
 HARNESS_MAIN(tests)

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/bpe.h"
+#include "data/tokenizer_gpt2.h"
 #include "data/squad_window.h"
 
 #define FIXTURE "tests/fuzz/squad/v2"
@@ -30,7 +30,7 @@ static struct squad *opened(const char *path)
 static struct squad_window_config config_of(int64_t seq, int64_t stride)
 {
     return (struct squad_window_config){
-        .seq_tokens = seq, .stride_tokens = stride, .vocab = BPE_VOCAB};
+        .seq_tokens = seq, .stride_tokens = stride, .vocab = TOKENIZER_GPT2_VOCAB};
 }
 
 static struct squad_window_set *cut(const struct squad *squad, int64_t seq, int64_t stride)
@@ -45,13 +45,13 @@ static struct squad_window_set *cut(const struct squad *squad, int64_t seq, int6
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /* The bytes of the tokens [start, end], decoded from the sample itself. */
-static size_t decode(const struct bpe *bpe, const int32_t *tokens, int32_t start, int32_t end,
-                     char *out)
+static size_t decode(const struct tokenizer *gpt2, const int32_t *tokens, int32_t start,
+                     int32_t end, char *out)
 {
     size_t n = 0;
     for (int32_t t = start; t <= end; t++) {
         size_t bytes;
-        const uint8_t *b = bpe_bytes(bpe, (uint32_t)tokens[t], &bytes);
+        const uint8_t *b = tokenizer_bytes(gpt2, (uint32_t)tokens[t], &bytes);
         memcpy(out + n, b, bytes);
         n += bytes;
     }
@@ -62,15 +62,15 @@ static size_t decode(const struct bpe *bpe, const int32_t *tokens, int32_t start
  * cut is what the tokens say, without space at its ends. Returns 1 when the answer's ends are also
  * the tokens'. */
 static int check_label(const struct squad_window_set *set, int64_t i, const struct squad_example *e,
-                       const struct bpe *bpe, const int32_t *tokens)
+                       const struct tokenizer *gpt2, const int32_t *tokens)
 {
     static char text[1 << 16];
     const struct squad_window *w = squad_window_get(set, i);
     const struct squad_answer *a = e->answer;
     int64_t first, end;
-    const size_t head = decode(bpe, tokens, w->start, w->start, text),
-                 tail = decode(bpe, tokens, w->end, w->end, text);
-    const size_t n = decode(bpe, tokens, w->start, w->end, text), want = strlen(a->text);
+    const size_t head = decode(gpt2, tokens, w->start, w->start, text),
+                 tail = decode(gpt2, tokens, w->end, w->end, text);
+    const size_t n = decode(gpt2, tokens, w->start, w->end, text), want = strlen(a->text);
     bool any = false;
     /* begins in the first token, ends in the last */
     for (size_t p = 0; p < head && p + want <= n; p++)
@@ -89,12 +89,12 @@ static void check_sample(const struct squad_window_set *set, int64_t i, int64_t 
     static uint8_t mask[T_MAX];
     const struct squad_window *w = squad_window_get(set, i);
     squad_window_fill(set, i, tokens, mask);
-    assert_int_equal(tokens[w->context_at - 1], BPE_END);
+    assert_int_equal(tokens[w->context_at - 1], TOKENIZER_GPT2_END);
     for (int64_t t = 0; t < seq; t++) {
         assert_int_equal(mask[t], t < w->context_at + w->context_n);
-        assert_in_range(tokens[t], 0, BPE_VOCAB - 1);
+        assert_in_range(tokens[t], 0, TOKENIZER_GPT2_VOCAB - 1);
         if (!mask[t])
-            assert_int_equal(tokens[t], BPE_END);
+            assert_int_equal(tokens[t], TOKENIZER_GPT2_END);
     }
 }
 
@@ -104,10 +104,10 @@ static void check_all(const char *path, int64_t seq, int64_t stride, int64_t *an
                       int64_t *exact_out)
 {
     static int32_t tokens[T_MAX];
-    struct bpe *bpe;
+    struct tokenizer *gpt2;
     struct squad *squad = opened(path);
     struct squad_window_set *set = cut(squad, seq, stride);
-    assert_int_equal(bpe_open(&bpe), ST_OK);
+    assert_int_equal(tokenizer_gpt2_open(&gpt2), ST_OK);
     int64_t at = 0;
     *answered_out = *exact_out = 0;
     for (int64_t e = 0; e < squad_examples(squad); e++) {
@@ -126,14 +126,14 @@ static void check_all(const char *path, int64_t seq, int64_t stride, int64_t *an
             assert_in_range(w->start, w->context_at, w->end);
             assert_in_range(w->end, w->start, w->context_at + w->context_n - 1);
             labelled++;
-            exact |= check_label(set, at, example, bpe, tokens);
+            exact |= check_label(set, at, example, gpt2, tokens);
         }
         assert_true(!example->is_impossible || labelled == 0);
         *answered_out += labelled > 0;
         *exact_out += exact;
     }
     assert_int_equal(at, squad_window_count(set));
-    bpe_close(bpe);
+    tokenizer_close(gpt2);
     squad_window_close(set);
     squad_close(squad);
 }
@@ -183,7 +183,9 @@ static void test_conventions(void **state)
     assert_int_equal(squad_window_count(set), 2);
     const struct squad_window *w = squad_window_get(set, 0);
     squad_window_fill(set, 0, tokens, mask);
-    assert_memory_equal(tokens, ((int32_t[]){15496, BPE_END, 15496, 11, 995, 0, BPE_END, BPE_END}),
+    assert_memory_equal(tokens,
+                        ((int32_t[]){15496, TOKENIZER_GPT2_END, 15496, 11, 995, 0,
+                                     TOKENIZER_GPT2_END, TOKENIZER_GPT2_END}),
                         sizeof tokens);
     assert_memory_equal(mask, ((uint8_t[]){1, 1, 1, 1, 1, 1, 0, 0}), sizeof mask);
     assert_int_equal(w->context_at, 2);

@@ -1,6 +1,6 @@
-/* bpe_write — see bpe_write.h. Source of the formats: the files of the published GPT-2, and the
- * documentation of Hugging Face's tokenizers. */
-#include "data/bpe_write.h"
+/* tokenizer_gpt2_write — see tokenizer_gpt2_write.h. Source of the formats: the files of the
+ * published GPT-2, and the documentation of Hugging Face's tokenizers. */
+#include "data/tokenizer_gpt2_write.h"
 
 #include <string.h>
 
@@ -33,29 +33,29 @@ static void fill_chars(uint16_t char_of[256])
 }
 
 /* add_vocab — {"token": id, …} of all ids. */
-static void add_vocab(const struct bpe *bpe, const char *between, struct text *out)
+static void add_vocab(const struct tokenizer *gpt2, const char *between, struct text *out)
 {
     uint16_t char_of[256];
     fill_chars(char_of);
     text_add(out, "{");
-    for (uint32_t id = 0; id < BPE_VOCAB; id++) {
+    for (uint32_t id = 0; id < TOKENIZER_GPT2_VOCAB; id++) {
         size_t n;
-        const uint8_t *bytes = bpe_bytes(bpe, id, &n);
+        const uint8_t *bytes = tokenizer_bytes(gpt2, id, &n);
         text_add(out, "%s\"", id > 0 ? between : "");
         for (size_t i = 0; i < n; i++)
-            add_char(out, id == BPE_END ? bytes[i] : char_of[bytes[i]]);
+            add_char(out, id == TOKENIZER_GPT2_END ? bytes[i] : char_of[bytes[i]]);
         text_add(out, "\": %u", id);
     }
     text_add(out, "}");
 }
 
-void bpe_write_vocab(const struct bpe *bpe, struct text *out)
+void tokenizer_gpt2_write_vocab(const struct tokenizer *gpt2, struct text *out)
 {
-    add_vocab(bpe, ", ", out);
+    add_vocab(gpt2, ", ", out);
     text_add(out, "\n");
 }
 
-void bpe_write_merges(struct text *out)
+void tokenizer_gpt2_write_merges(struct text *out)
 {
     text_add_bytes(out, merges_begin, (size_t)(merges_end - merges_begin));
 }
@@ -78,7 +78,7 @@ static void add_merges(struct text *out)
     text_add(out, "]");
 }
 
-void bpe_write_tokenizer_json(const struct bpe *bpe, struct text *out)
+void tokenizer_gpt2_write_tokenizer_json(const struct tokenizer *gpt2, struct text *out)
 {
     text_add(out,
              "{\n\"version\": \"1.0\",\n\"truncation\": null,\n\"padding\": null,\n"
@@ -95,14 +95,14 @@ void bpe_write_tokenizer_json(const struct bpe *bpe, struct text *out)
              "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
              "\"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": \"\", \"fuse_unk\": "
              "false, \"byte_fallback\": false,\n\"vocab\": ",
-             BPE_END);
-    add_vocab(bpe, ",\n", out);
+             TOKENIZER_GPT2_END);
+    add_vocab(gpt2, ",\n", out);
     text_add(out, ",\n\"merges\": ");
     add_merges(out);
     text_add(out, "}\n}\n");
 }
 
-void bpe_write_settings(int64_t context_tokens, struct text *out)
+void tokenizer_gpt2_write_settings(int64_t context_tokens, struct text *out)
 {
     text_add(out,
              "{\n  \"add_prefix_space\": false,\n  \"added_tokens_decoder\": {\n    \"%d\": {\n"
@@ -113,10 +113,10 @@ void bpe_write_settings(int64_t context_tokens, struct text *out)
              "  \"bos_token\": \"" END_TEXT "\",\n  \"clean_up_tokenization_spaces\": false,\n"
              "  \"eos_token\": \"" END_TEXT "\",\n  \"model_max_length\": %lld,\n"
              "  \"tokenizer_class\": \"GPT2Tokenizer\",\n  \"unk_token\": \"" END_TEXT "\"\n}\n",
-             BPE_END, (long long)context_tokens);
+             TOKENIZER_GPT2_END, (long long)context_tokens);
 }
 
-void bpe_write_specials(struct text *out)
+void tokenizer_gpt2_write_specials(struct text *out)
 {
     text_add(out, "{\n  \"bos_token\": \"" END_TEXT "\",\n  \"eos_token\": \"" END_TEXT "\",\n"
                   "  \"unk_token\": \"" END_TEXT "\"\n}\n");

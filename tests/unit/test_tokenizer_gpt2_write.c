@@ -1,27 +1,27 @@
-/* test_bpe_write — the files match the tokenizer: every id under its characters, every merge in
- * its order. */
+/* test_tokenizer_gpt2_write — the files match the tokenizer: every id under its characters, every
+ * merge in its order. */
 #include "harness.h"
 
 #include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
-#include "data/bpe_write.h"
+#include "data/tokenizer_gpt2_write.h"
 
-static struct bpe *bpe;
+static struct tokenizer *gpt2;
 static struct text text;
 
 static int setup(void **state)
 {
     (void)state;
-    text = (struct text){.limit = BPE_WRITE_BYTES_MAX};
-    return bpe_open(&bpe) == ST_OK ? 0 : -1;
+    text = (struct text){.limit = TOKENIZER_GPT2_WRITE_BYTES_MAX};
+    return tokenizer_gpt2_open(&gpt2) == ST_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    bpe_close(bpe);
+    tokenizer_close(gpt2);
     text_free(&text);
     return 0;
 }
@@ -69,16 +69,16 @@ static void check_vocab(const cJSON *vocab)
     for (const cJSON *item = vocab->child; item; item = item->next, ids_n++) {
         size_t n;
         assert_int_equal(item->valueint, ids_n);
-        const uint8_t *bytes = bpe_bytes(bpe, (uint32_t)ids_n, &n);
+        const uint8_t *bytes = tokenizer_bytes(gpt2, (uint32_t)ids_n, &n);
         assert_bytes(item->string, bytes, n);
     }
-    assert_int_equal(ids_n, BPE_VOCAB);
+    assert_int_equal(ids_n, TOKENIZER_GPT2_VOCAB);
 }
 
 static void test_vocab(void **state)
 {
     (void)state;
-    bpe_write_vocab(bpe, &text);
+    tokenizer_gpt2_write_vocab(gpt2, &text);
     cJSON *root = parse();
     check_vocab(root);
     cJSON_Delete(root);
@@ -89,7 +89,7 @@ static void test_merges(void **state)
     (void)state;
     char *bytes;
     size_t n;
-    bpe_write_merges(&text);
+    tokenizer_gpt2_write_merges(&text);
     assert_int_equal(file_read("assets/vocab.bpe", 1 << 20, &bytes, &n), ST_OK);
     assert_int_equal(text.len, n);
     assert_memory_equal(text.data, bytes, n);
@@ -99,9 +99,9 @@ static void test_merges(void **state)
 static void test_fast(void **state)
 {
     (void)state;
-    struct text merges = {.limit = BPE_WRITE_BYTES_MAX};
-    bpe_write_tokenizer_json(bpe, &text);
-    bpe_write_merges(&merges);
+    struct text merges = {.limit = TOKENIZER_GPT2_WRITE_BYTES_MAX};
+    tokenizer_gpt2_write_tokenizer_json(gpt2, &text);
+    tokenizer_gpt2_write_merges(&merges);
     cJSON *root = parse();
     const cJSON *model, *vocab, *list;
     assert_int_equal(json_get_object(root, "model", &model), ST_OK);
@@ -117,7 +117,7 @@ static void test_fast(void **state)
         line += n + 1;
     }
     assert_int_equal(*line, 0);
-    assert_int_equal(merges_n, BPE_VOCAB - 257);
+    assert_int_equal(merges_n, TOKENIZER_GPT2_VOCAB - 257);
     cJSON_Delete(root);
     text_free(&merges);
 }
@@ -127,19 +127,19 @@ static void test_small(void **state)
     (void)state;
     int64_t tokens;
     const char *end;
-    bpe_write_settings(1024, &text);
+    tokenizer_gpt2_write_settings(1024, &text);
     cJSON *root = parse();
     assert_int_equal(json_get_i64(root, "model_max_length", 1, 1 << 20, &tokens), ST_OK);
     assert_int_equal(tokens, 1024);
     cJSON_Delete(root);
     text_free(&text);
-    bpe_write_specials(&text);
+    tokenizer_gpt2_write_specials(&text);
     root = parse();
     assert_int_equal(json_get_string(root, "eos_token", &end), ST_OK);
     assert_string_equal(end, "<|endoftext|>");
     cJSON_Delete(root);
     struct text tight = {.limit = 1000};
-    bpe_write_vocab(bpe, &tight);
+    tokenizer_gpt2_write_vocab(gpt2, &tight);
     assert_true(tight.overflow);
     text_free(&tight);
 }

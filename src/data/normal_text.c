@@ -1,0 +1,131 @@
+/* normal_text — see normal_text.h. Only what NFC may change goes through utf8proc: a run of
+ * characters beyond ASCII that is not certain to stay, with the character before it. */
+#include "data/normal_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <utf8proc.h>
+
+bool normal_text_is_ascii(const uint8_t *text, size_t n_bytes)
+{
+    uint64_t all = 0;
+    size_t i = 0;
+    for (; i + 8 <= n_bytes; i += 8) {
+        uint64_t v;
+        memcpy(&v, text + i, 8);
+        all |= v;
+    }
+    for (; i < n_bytes; i++)
+        all |= text[i];
+    return (all & 0x8080808080808080u) == 0;
+}
+
+/* The character at p, or −1 and one byte. */
+static int32_t char_at(const uint8_t *p, const uint8_t *end, size_t *n_out)
+{
+    int32_t c = -1;
+    const utf8proc_ssize_t n = utf8proc_iterate(p, end - p, &c);
+    *n_out = n > 0 ? (size_t)n : 1;
+    return n > 0 ? c : -1;
+}
+
+/* Starters that NFC leaves alone after and before any character: checked over all code points by
+ * tests/unit/test_normal_text.c. */
+static const struct {
+    int32_t first, last;
+} standing[] = {
+    {0x2010, 0x2027}, {0x3041, 0x304a}, {0x3105, 0x312f}, {0x4e00, 0x9fff}, {0x1f300, 0x1f6d7},
+};
+
+static bool is_standing(int32_t c)
+{
+    for (size_t i = 0; i < sizeof standing / sizeof standing[0]; i++)
+        if (c >= standing[i].first && c <= standing[i].last)
+            return true;
+    return false;
+}
+
+bool normal_text_stands(const uint8_t *p, const uint8_t *end)
+{
+    size_t n;
+    return p < end && (*p < 0x80 || is_standing(char_at(p, end, &n)));
+}
+
+/* In NFC already, unless something combines with it. */
+static bool is_plain(int32_t c) { return (c >= 0 && c < 0x300) || is_standing(c); }
+
+/* The end of the run of well-formed characters beyond ASCII at p; is_plain_out: all of them are
+ * plain. */
+static const uint8_t *run_end(const uint8_t *p, const uint8_t *end, bool *is_plain_out)
+{
+    *is_plain_out = true;
+    for (size_t n; p < end && *p >= 0x80; p += n) {
+        const int32_t c = char_at(p, end, &n);
+        if (c < 0)
+            break;
+        *is_plain_out = *is_plain_out && is_plain(c);
+    }
+    return p;
+}
+
+static enum status compose(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
+{
+    utf8proc_uint8_t *made = NULL;
+    const utf8proc_ssize_t len =
+        utf8proc_map(p, (utf8proc_ssize_t)n, &made, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (len < 0 || (size_t)len > NORMAL_TEXT_GROWTH * n) {
+        free(made);
+        return FAIL(ST_RETRY, "out of memory: %zu bytes of text in NFC", n);
+    }
+    memcpy(out + *n_out, made, (size_t)len);
+    *n_out += (size_t)len;
+    free(made);
+    return ST_OK;
+}
+
+static void keep(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
+{
+    memcpy(out + *n_out, p, n);
+    *n_out += n;
+}
+
+enum status normal_text_nfc(const uint8_t *text, size_t n_bytes, uint8_t *out, size_t *n_out)
+{
+    const uint8_t *p = text, *end = text + n_bytes;
+    *n_out = 0;
+    while (p < end) {
+        const uint8_t *from = p;
+        bool plain;
+        while (p < end && *p < 0x80)
+            p++;
+        const uint8_t *run = p > from ? p - 1 : p;
+        const uint8_t *stop = run_end(p, end, &plain);
+        if (plain) {
+            keep(from, (size_t)(stop - from), out, n_out);
+        } else {
+            keep(from, (size_t)(run - from), out, n_out);
+            TRY(compose(run, (size_t)(stop - run), out, n_out));
+        }
+        p = stop;
+        if (p < end && *p >= 0x80)
+            keep(p++, 1, out, n_out); /* not UTF-8 */
+    }
+    return ST_OK;
+}
+
+size_t normal_text_spm(const uint8_t *text, size_t n_bytes, uint8_t *out)
+{
+    size_t n_out = 0;
+    for (size_t i = 0, n; i < n_bytes; i += n) {
+        n = 1;
+        const int32_t c = text[i] < 0x80 ? text[i] : char_at(text + i, text + n_bytes, &n);
+        if (c == 0x2581)
+            out[n_out++] = ' ';
+        else if (c < 0)
+            keep((const uint8_t *)"\xef\xbf\xbd", 3, out, &n_out);
+        else
+            keep(text + i, n, out, &n_out);
+    }
+    return n_out;
+}

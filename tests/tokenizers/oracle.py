@@ -1,0 +1,196 @@
+"""Compares tokenizer_ids with the packages tokenizers, sentencepiece and tiktoken on drawn texts.
+
+oracle.py TOOL FOLDER TEXTS [KINDS]: trains small tokenizers of every kind on the repository's own files,
+writes them to FOLDER, draws TEXTS texts for each, and prints one TAP line a kind. Nothing is
+downloaded here."""
+import glob, os, random, re, struct, subprocess, sys, unicodedata
+
+import sentencepiece
+import tiktoken
+import tiktoken.load
+import tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+
+TOOL, FOLDER, TEXTS = sys.argv[1], sys.argv[2], int(sys.argv[3])
+ONLY = sys.argv[4] if len(sys.argv) > 4 else ""
+# Assigned in Unicode 15: what newer versions added is classed by the version of each library.
+ASSIGNED = [c for c in range(0x110000)
+            if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co") and c != 0]
+# The package's table of NFC is of an older Unicode: it leaves later marks where they are. They are not drawn; ours moves them as
+# Python's unicodedata does.
+NFC = normalizers.NFC()
+LATER = {c for c in ASSIGNED if unicodedata.combining(chr(c)) and
+         NFC.normalize_str("a\u0345" + chr(c)) != unicodedata.normalize("NFC", "a\u0345" + chr(c))}
+BY_CATEGORY = {}
+for c in ASSIGNED:
+    if c in LATER:
+        continue
+    BY_CATEGORY.setdefault(unicodedata.category(chr(c)), []).append(chr(c))
+CATEGORIES = sorted(BY_CATEGORY)
+MARK = "\u2581"
+WORDS = open("assets/alice.txt", encoding="utf-8").read().split() if os.path.exists("assets/alice.txt") else []
+SOURCES = sorted(glob.glob("docs/*.md") + glob.glob("src/data/*.c") + ["README.md"])
+WORDS = WORDS or " ".join(open(f, encoding="utf-8").read() for f in SOURCES[:6]).split()
+SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\r", "\u00a0", "\u3000", "\u2028", "\x85", "\x0b"]
+MARKS = ["'s", "'S", "'RE", "'ll", "'LL", "'ve", "'m", "'D", "'t", "'\u017f", "'x", "''", "\u2019s"]
+EMOJI = ["\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\u2764\ufe0f", "\U0001f44d\U0001f3fd"]
+COMBINING = ["e\u0301", "\u00e9", "a\u0328\u0301", "\u1100\u1161\u11a8", "\uac01", "\u0344", "\u212b", "\u2126",
+             "\u0915\u093c", "\u0958", "s\u0323\u0307", "\u0307\u0323", "\ufb1d", "\U0001d15f", "\u1e9b\u0323"]
+
+
+def piece(r):
+    k = r.randrange(13)
+    if k < 3:
+        return r.choice(WORDS)
+    if k == 3:
+        return r.choice(SPACES)
+    if k == 4:
+        return str(r.randrange(10 ** r.randrange(1, 12)))
+    if k == 5:
+        return r.choice(MARKS)
+    if k == 6:
+        return r.choice(EMOJI)
+    if k == 7:
+        return r.choice(COMBINING)
+    if k == 8:
+        return "".join(r.choice("!?.,;:-_()[]{}<>|/\\@#$%^&*=+~`\"'") for _ in range(r.randrange(1, 6)))
+    if k == 9:
+        return r.choice(SPECIAL + ["<|endoftext", "<s>", MARK, "<0x0A>"])
+    if k == 10:
+        return "".join(r.choice("\u4e2d\u6587\u65e5\u672c\u8a9e\u306e\u30c6\u30ad\u30b9\u30c8\ud55c\uae00") for _ in range(r.randrange(1, 8)))
+    return "".join(r.choice(BY_CATEGORY[r.choice(CATEGORIES)]) for _ in range(r.randrange(1, 5)))
+
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<tool>", "      ", "\u00e9t\u00e9!"]
+
+
+def texts(n):
+    r = random.Random(11)
+    out = ["", " ", "  ", "\n", "'", MARK, "a", " a", "a ", "  a  b  ", "<|endoftext|>"]
+    while len(out) < n:
+        joint = r.choice(["", "", " ", " "])
+        out.append(joint.join(piece(r) for _ in range(r.randrange(1, 14))))
+    return out[:n]
+
+
+def ours(path, drawn):
+    data = [t if isinstance(t, bytes) else t.encode() for t in drawn]
+    done = subprocess.run([TOOL, path], input=b"".join(struct.pack("<I", len(t)) + t for t in data),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode:
+        return done.stderr.decode()
+    out, at = [], 0
+    for _ in data:
+        n, = struct.unpack_from("<I", done.stdout, at)
+        out.append(list(struct.unpack_from("<%dI" % n, done.stdout, at + 4)))
+        at += 4 + 4 * n
+    return out
+
+
+NUMBER = 0
+
+
+def say(good, name, why=""):
+    global NUMBER
+    NUMBER += 1
+    print("%s %d - %s" % ("ok" if good else "not ok", NUMBER, name), flush=True)
+    for line in why.splitlines():
+        print("# " + line)
+
+
+def compare(name, path, drawn, want):
+    got = ours(path, drawn)
+    if isinstance(got, str):
+        return say(False, name, got)
+    bad = [i for i in range(len(drawn)) if got[i] != want[i]]
+    say(not bad, "%s: %d texts, %d ids" % (name, len(drawn), sum(map(len, want))),
+        "%d differ" % len(bad) + "".join("\n%r\n ours %s\n want %s" % (drawn[i], got[i][:40], want[i][:40]) for i in bad[:4]) if bad else "")
+
+
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN = LLAMA3.replace("{1,3}", "")
+level = pre_tokenizers.ByteLevel
+KINDS = {
+    "gpt2": (None, level(add_prefix_space=False), {}),
+    "gpt2-prefix": (None, level(add_prefix_space=True), {}),
+    "neox": (normalizers.NFC(), level(add_prefix_space=False), {}),
+    "llama3": (None, pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3), "isolated"), level(add_prefix_space=False, use_regex=False)]), {"ignore_merges": True}),
+    "cl100k": (None, pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3), "removed", invert=True), level(add_prefix_space=False, use_regex=False)]), {}),
+    "qwen": (normalizers.NFC(), pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN), "isolated"), level(add_prefix_space=False, use_regex=False)]), {}),
+    "smollm": (None, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level(add_prefix_space=False)]), {}),
+}
+
+
+def train_byte_level(name):
+    normal, pre, options = KINDS[name]
+    t = Tokenizer(BPE(**options))
+    t.normalizer, t.pre_tokenizer = normal, pre
+    t.train(SOURCES, BpeTrainer(vocab_size=3000, initial_alphabet=level.alphabet(), show_progress=False,
+                                special_tokens=["<|endoftext|>"]))
+    t.add_special_tokens(["<|im_start|>"])
+    t.add_tokens([AddedToken("<tool>", normalized=True), AddedToken("      ", normalized=True)])
+    if normal is None:
+        t.add_tokens([AddedToken("\u00e9t\u00e9!", normalized=False)])
+    t.decoder = decoders.ByteLevel()
+    return t
+
+
+def train_spm(options):
+    sentencepiece.SentencePieceTrainer.train(
+        input=",".join(SOURCES), model_prefix=FOLDER + "/spm", model_type="bpe", vocab_size=2000, byte_fallback=True,
+        normalization_rule_name="identity", remove_extra_whitespaces=False, character_coverage=0.999,
+        split_digits=True, allow_whitespace_only_pieces=True, minloglevel=2, **options)
+    return sentencepiece.SentencePieceProcessor(model_file=FOLDER + "/spm.model")
+
+
+def hf_of_spm(sp, style):
+    """The same vocabulary as tokenizer.json, merges from the scores, as Hugging Face converts it."""
+    vocab = {sp.id_to_piece(i): i for i in range(sp.get_piece_size())}
+    merges = []
+    for p, i in vocab.items():
+        if not sp.is_byte(i) and not sp.is_control(i) and not sp.is_unknown(i):
+            parts = [(p[:k], p[k:]) for k in range(1, len(p)) if p[:k] in vocab and p[k:] in vocab]
+            merges += [(i, vocab[a], vocab[b], a, b) for a, b in parts]
+    t = Tokenizer(BPE(vocab, [(m[3], m[4]) for m in sorted(merges)], unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    if style == "prepend":
+        t.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)])
+    else:
+        t.pre_tokenizer = pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme=style, split=style == "always")
+    t.add_special_tokens([AddedToken(x, normalized=False) for x in ("<unk>", "<s>", "</s>")])
+    t.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return t
+
+
+def main():
+    drawn = texts(TEXTS)
+    print("# %d marks that the package tokenizers does not know are not drawn" % len(LATER))
+    for name in [k for k in KINDS if re.search(ONLY, k)]:
+        t = train_byte_level(name)
+        path = "%s/%s.json" % (FOLDER, name)
+        t.save(path)
+        compare("tokenizers, " + name, path, drawn, [e.ids for e in t.encode_batch(drawn, add_special_tokens=False)])
+    for name, options in () if ONLY else (("", {}), (", no space first", {"add_dummy_prefix": False}), (", user-defined pieces", {"user_defined_symbols": ["<tool>", "::"]})):
+        sp = train_spm(options)
+        path = FOLDER + "/tokenizer%d.model" % len(options) + (name[-3:].strip() if name else "")
+        os.rename(FOLDER + "/spm.model", path)
+        compare("sentencepiece" + name, path, drawn, sp.encode(drawn))
+        broken = [t.encode()[:max(1, len(t.encode()) // 2)] for t in drawn[:TEXTS // 4]]
+        compare("sentencepiece%s, bytes that are not UTF-8" % name, path, broken, [sp.encode(t) for t in broken])
+        if not options:
+            for style in ("prepend", "first", "always", "never"):
+                t = hf_of_spm(sp, style)
+                t.save("%s/spm-%s.json" % (FOLDER, style))
+                compare("tokenizers, SentencePiece's vocabulary, " + style, "%s/spm-%s.json" % (FOLDER, style), drawn,
+                        [e.ids for e in t.encode_batch(drawn, add_special_tokens=False)])
+    cl100k = glob.glob(os.path.dirname(os.path.dirname(tiktoken.__file__)) + "/tiktoken_ext/data/cl100k_base.tiktoken")
+    if cl100k and not ONLY:
+        import tiktoken_ext.openai_public as public
+        public.load_tiktoken_bpe = lambda *a, **k: tiktoken.load.load_tiktoken_bpe(cl100k[0])
+        t = tiktoken.Encoding(**public.cl100k_base())
+        compare("tiktoken, cl100k_base", cl100k[0], drawn, [t.encode(x, allowed_special="all") for x in drawn])
+    print("1..%d" % NUMBER)
+
+
+main()

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/version.h"
 #include "node/device.h"
+#include "node/tokenizer_source.h"
 #include "train/weights.h"
 
 _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than comm has");
@@ -270,6 +271,7 @@ void config_map_feed(const struct conf *conf, const struct trainer_config *train
         .seq_tokens = trainer->step.seq_tokens,
         .global_samples = trainer->step.global_samples,
         .vocab = trainer->step.dims.vocab,
+        .model = tokenizer_source_lack(conf, &trainer->step.dims),
         .seed = trainer->step.seed,
         .is_shuffled = !is_validation && conf_i64(conf, CONF_SHUFFLE),
     };
@@ -305,7 +307,7 @@ enum status config_map_name_setting(enum status st, bool is_validation)
 }
 
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
-                         struct text *out)
+                         const struct tokenizer *tokenizer, struct text *out)
 {
     /* The rest of the sequence follows from the model, the data's fingerprint and these. STEPS and
      * EPOCHS are not here: going on for longer is what resuming is for, and a constant or warm-up
@@ -343,6 +345,8 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
                  trainer->step.store.dtype == DTYPE_BF16  ? "bf16"
                  : trainer->step.store.dtype == DTYPE_F16 ? "fp16"
                                                           : "tf32");
+    if (tokenizer)
+        tokenizer_source_add(tokenizer, out);
     text_add(out, "}");
 }
 

@@ -33,9 +33,9 @@ enum status config_map_cache(const struct conf *conf);
  * modules below know paths, not settings. Returns st. */
 enum status config_map_name_setting(enum status st, bool is_validation);
 /* config_map_settings — the settings that determine the sequence of losses, as JSON for a
- * checkpoint (base/config_diff.h). */
+ * checkpoint (base/config_diff.h). tokenizer: NULL is GPT-2's. */
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
-                         struct text *out);
+                         const struct tokenizer *tokenizer, struct text *out);
 /* config_map_agreement — a JSON object of what all nodes must have in common before they train:
  * settings, version, model, kind of device. Data are compared later, by the workers that have read
  * them. */

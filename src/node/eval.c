@@ -6,6 +6,7 @@
  * function of the weights, data, SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress
  * goes to the log. Must not know how weights or data are read. */
 #include <math.h>
+#include <stdlib.h>
 #include <signal.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/tokenizer.h"
 #include "data/feed.h"
 #include "dev/dev.h"
 #include "node/command.h"
@@ -24,6 +26,7 @@
 #include "node/process.h"
 #include "node/print.h"
 #include "node/model_source.h"
+#include "node/tokenizer_source.h"
 #include "train/step.h"
 
 #define TELL_MS 5000
@@ -134,13 +137,32 @@ static enum status open_model(struct eval *e)
     return ST_OK;
 }
 
+static enum status open_tokenizer(const struct eval *e, struct tokenizer **out)
+{
+    struct tokenizer *tokenizer;
+    TRY(tokenizer_source_open(e->conf, &e->source.dims, &tokenizer));
+    enum status st =
+        e->source.ckpt ? tokenizer_source_check(tokenizer, ckpt_meta(e->source.ckpt)->settings_json)
+                       : ST_OK;
+    if (st == ST_OK)
+        *out = tokenizer;
+    else
+        tokenizer_close(tokenizer);
+    return st;
+}
+
 static enum status open_feed(struct eval *e)
 {
     struct feed_config config;
+    struct tokenizer *tokenizer = NULL;
+    TRY(open_tokenizer(e, &tokenizer));
     config_map_feed(e->conf, &e->config, true, &config);
+    config.tokenizer = tokenizer;
     config.progress = reading;
     config.progress_arg = e;
-    TRY(config_map_name_setting(feed_open(&config, &e->feed), true));
+    enum status st = feed_open(&config, &e->feed);
+    tokenizer_close(tokenizer);
+    TRY(config_map_name_setting(st, true));
     if (e->config.step.batch_samples > feed_samples(e->feed))
         e->config.step.batch_samples = feed_samples(e->feed);
     return ST_OK;

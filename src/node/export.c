@@ -1,9 +1,9 @@
-/* export — `convoy export`: a checkpoint → a Hugging Face folder that GPT2LMHeadModel or
- * GPT2ForQuestionAnswering loads.
+/* export — `convoy export`: a checkpoint → a Hugging Face folder that the model's class in
+ * transformers loads.
  *
- * The checkpoint's tensors are written as they lie, under transformers' names; small files come
- * from format/ and data/, the tokenizer's only for a model that has GPT-2's vocabulary. Must not
- * know how files are written. */
+ * The checkpoint's tensors are written as they lie, under transformers' names. The tokenizer's
+ * files are those that came with the model, or the built-in ones for a GPT-2 with its vocabulary.
+ * Must not know how files are written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +18,11 @@
 #include "format/hf_save.h"
 #include "node/command.h"
 #include "node/memory_check.h"
+#include "node/tokenizer_files.h"
+#include "node/tokenizer_source.h"
 #include "train/weights.h"
 
-#define FILES_MAX 7
+#define FILES_MAX (2 + TOKENIZER_FILES_MAX)
 #define END_OF_TEXT 50256 /* GPT-2's end-of-text token, if the vocabulary has it */
 #define DROPOUT_USUAL 0.1 /* GPT-2's own, for a model that was imported and not trained here */
 
@@ -35,6 +37,8 @@ struct export
     struct text text[FILES_MAX];
     struct hf_save_file file[FILES_MAX];
     int files_n;
+    struct tokenizer_file tokenizer[TOKENIZER_FILES_MAX];
+    int tokenizer_n;
 };
 
 static struct hf_rope rope_of(const struct model_rope *r)
@@ -79,8 +83,8 @@ static struct hf_config config_of(const struct model_dims *dims)
                               .eos = !is_gpt2 && marks->has_eos ? marks->eos : mark};
 }
 
-/* list_sources — every parameter of the checkpoint, finite, under transformers' name; the head's
- * stands outside "transformer". */
+/* list_sources — every parameter of the checkpoint, finite, under transformers' name; the
+ * heads' stand outside "transformer". */
 static enum status list_sources(struct export *ex)
 {
     const struct hf_names *names = hf_names_of(config_of(&ex->dims).arch);
@@ -114,19 +118,25 @@ static struct text *next_file(struct export *ex, const char *name)
     return &ex->text[ex->files_n++];
 }
 
+/* settings_of — of the run; NULL: they cannot be read. The caller deletes them. */
+static cJSON *settings_of(const struct ckpt *ckpt)
+{
+    const char *json = ckpt_meta(ckpt)->settings_json;
+    cJSON *settings = NULL;
+    if (json_parse(json, strlen(json), "settings of the checkpoint", &settings) != ST_OK)
+        status_clear();
+    return settings;
+}
+
 /* dropout_of — what the run trained with. */
 static double dropout_of(const struct export *ex)
 {
-    const char *json = ckpt_meta(ex->ckpt)->settings_json;
+    cJSON *settings = settings_of(ex->ckpt);
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(settings, "DROPOUT");
     double dropout = ex->dims.arch == MODEL_ARCH_GPT2 ? DROPOUT_USUAL : 0;
-    cJSON *settings;
-    if (json_parse(json, strlen(json), "settings of the checkpoint", &settings) == ST_OK) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(settings, "DROPOUT");
-        if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1)
-            dropout = item->valuedouble;
-        cJSON_Delete(settings);
-    }
-    status_clear();
+    if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1)
+        dropout = item->valuedouble;
+    cJSON_Delete(settings);
     return dropout;
 }
 
@@ -138,11 +148,13 @@ static void write_config(struct export *ex)
         hf_config_write_generation(&config, next_file(ex, "generation_config.json"));
 }
 
-static enum status write_tokenizer(struct export *ex)
+/* write_gpt2_tokenizer — the built-in one, for a model that has its vocabulary. */
+static enum status write_gpt2_tokenizer(struct export *ex)
 {
     struct tokenizer *gpt2;
     if (ex->dims.arch != MODEL_ARCH_GPT2 || ex->dims.vocab < TOKENIZER_GPT2_VOCAB) {
-        LOG_INFO("no tokenizer files: the model is not GPT-2 with its vocabulary of %d",
+        LOG_INFO("no tokenizer files: the model is not GPT-2 with its vocabulary of %d, and none "
+                 "lie beside the checkpoints or in MODEL",
                  TOKENIZER_GPT2_VOCAB);
         return ST_OK;
     }
@@ -153,6 +165,70 @@ static enum status write_tokenizer(struct export *ex)
     tokenizer_gpt2_write_settings(ex->dims.context, next_file(ex, "tokenizer_config.json"));
     tokenizer_gpt2_write_specials(next_file(ex, "special_tokens_map.json"));
     tokenizer_close(gpt2);
+    return ST_OK;
+}
+
+/* kept_dir — where the tokenizer's files are kept: beside the checkpoint, in its parent. */
+static enum status kept_dir(const struct ckpt *ckpt, char *out, size_t cap, char *parent,
+                            size_t parent_cap)
+{
+    text_copy(parent, parent_cap, ckpt_path(ckpt));
+    for (size_t n = strlen(parent); n > 1 && parent[n - 1] == '/'; n--)
+        parent[n - 1] = 0;
+    char *slash = strrchr(parent, '/');
+    if (slash)
+        slash[slash == parent] = 0;
+    if (!slash)
+        text_copy(parent, parent_cap, ".");
+    return file_join(out, cap, parent, TOKENIZER_FILES_DIR);
+}
+
+/* is_of_run — whether the kept tokenizer is the one that the settings name. */
+static bool is_of_run(const struct export *ex, const char *parent)
+{
+    char path[FILE_PATH_MAX];
+    struct text identity = {0};
+    cJSON *settings = settings_of(ex->ckpt);
+    const char *was = json_text(settings, "TOKENIZER");
+    if (tokenizer_source_kept(parent, path, &identity) != ST_OK) {
+        LOG_WARN("the tokenizer in %s is not read: %s", path, status_message());
+        status_clear();
+        text_free(&identity);
+        text_add(&identity, "?");
+    }
+    bool is_read = identity.len != 1;
+    bool is_same =
+        !is_read || (was[0] ? identity.len > 0 && strstr(identity.data, was) : identity.len == 0);
+    text_free(&identity);
+    cJSON_Delete(settings);
+    return is_same;
+}
+
+/* write_tokenizer — the files that came with the model, unchanged; else the built-in one. */
+static enum status write_tokenizer(struct export *ex)
+{
+    char dir[FILE_PATH_MAX], parent[FILE_PATH_MAX];
+    TRY(kept_dir(ex->ckpt, dir, sizeof dir, parent, sizeof parent));
+    if (!is_of_run(ex, parent)) {
+        LOG_WARN("no tokenizer files: the run used another tokenizer than the one in %s", dir);
+        return ST_OK;
+    }
+    TRY(tokenizer_files_read(dir, ex->tokenizer, &ex->tokenizer_n));
+    if (ex->tokenizer_n == 0)
+        return write_gpt2_tokenizer(ex);
+    LOG_INFO("tokenizer files of %s%s", dir,
+             strcmp(ex->tokenizer[ex->tokenizer_n - 1].name, TOKENIZER_FILES_GGUF) == 0
+                 ? ": it came in a GGUF file, for which Hugging Face's programs need the source "
+                   "model's tokenizer.json; none is written"
+                 : "");
+    for (int i = 0; i < ex->tokenizer_n; i++) {
+        const struct tokenizer_file *file = &ex->tokenizer[i];
+        if (strcmp(file->name, TOKENIZER_FILES_GGUF) == 0)
+            continue; /* of no use to Hugging Face's programs */
+        struct text *text = next_file(ex, file->name);
+        text->limit = file->bytes + 64;
+        text_add_bytes(text, file->data, file->bytes);
+    }
     return ST_OK;
 }
 
@@ -202,6 +278,7 @@ enum status export_main(const struct conf *conf)
     enum status st = run(&ex, from, to);
     for (int i = 0; i < ex.files_n; i++)
         text_free(&ex.text[i]);
+    tokenizer_files_free(ex.tokenizer, ex.tokenizer_n);
     free(ex.source);
     free(ex.name);
     param_table_free(&ex.table);

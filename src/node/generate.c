@@ -12,13 +12,14 @@
 #include "base/assert.h"
 #include "base/rand.h"
 #include "conf/conf.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer.h"
 #include "dev/dev.h"
 #include "node/command.h"
 #include "node/device.h"
 #include "node/memory_check.h"
 #include "node/print.h"
 #include "node/model_source.h"
+#include "node/tokenizer_source.h"
 #include "train/decoder.h"
 #include "train/sampling.h"
 
@@ -154,7 +155,9 @@ static enum status run(struct writer *w, struct model_source *source, const stru
             "%s is a question-answering model, which writes no text; choose a language model",
             model_source_path(source));
     TRY(model_check(dims));
-    TRY(tokenizer_gpt2_open(&w->tokenizer));
+    TRY(tokenizer_source_open(conf, dims, &w->tokenizer));
+    if (source->ckpt)
+        TRY(tokenizer_source_check(w->tokenizer, ckpt_meta(source->ckpt)->settings_json));
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
     TRY(device_open(conf, 0, 0, &w->dev));
     int64_t all = w->tokens_n + more;

@@ -18,6 +18,8 @@
 #include "model/model.h"
 #include "node/command.h"
 #include "node/memory_check.h"
+#include "node/tokenizer_files.h"
+#include "node/tokenizer_source.h"
 #include "train/weights.h"
 
 /* A model in memory. */
@@ -27,6 +29,7 @@ struct import {
     struct param_table table;
     float *data;
     uint64_t seed;
+    struct text settings; /* of the checkpoint, JSON */
 };
 
 /* check_to — a run's checkpoints would hide one of step 0. */
@@ -101,9 +104,27 @@ static enum status check_finite(const struct import *in)
     return ST_OK;
 }
 
+/* keep_tokenizer — beside the checkpoint, whose settings name it. One that this program does not
+ * read is kept for export. */
+static enum status keep_tokenizer(struct import *in)
+{
+    char path[FILE_PATH_MAX];
+    struct text identity = {0};
+    if (file_is_dir(in->from) || gguf_model_is_file(in->from))
+        TRY(tokenizer_files_keep(in->from, in->to));
+    if (tokenizer_source_kept(in->to, path, &identity) != ST_OK) {
+        LOG_WARN("the tokenizer in %s is not read: %s; commands need TOKENIZER", path,
+                 status_message());
+        status_clear();
+    }
+    text_add(&in->settings, "{%s}", identity.len > 0 ? identity.data + 1 : "");
+    text_free(&identity);
+    return in->settings.overflow ? FAIL(ST_RETRY, "out of memory: the settings") : ST_OK;
+}
+
 static enum status save(const struct import *in, char *path, size_t path_cap)
 {
-    struct ckpt_meta meta = {.seed = in->seed, .settings_json = "{}"};
+    struct ckpt_meta meta = {.seed = in->seed};
     struct ckpt_lock *lock;
     const size_t rows_n = (size_t)(in->table.params_n > 0 ? in->table.params_n : 0);
     struct safetensors_source *source = calloc(rows_n, sizeof *source);
@@ -116,6 +137,7 @@ static enum status save(const struct import *in, char *path, size_t path_cap)
                                                 .dim = {p->dim[0], p->dim[1]},
                                                 .data = in->data + p->offset};
     }
+    text_copy(meta.settings_json, sizeof meta.settings_json, in->settings.data);
     load_dims_json(&in->dims, meta.model_json, sizeof meta.model_json);
     text_copy(meta.version, sizeof meta.version, version_text());
     const struct ckpt_part part = {"model", source, in->table.params_n};
@@ -141,6 +163,7 @@ static enum status run(struct import *in, const struct conf *conf)
     const struct load_target to = {.table = &in->table, .data = {in->data, DTYPE_F32}};
     TRY(weights_load(in->from, &to));
     TRY(check_finite(in));
+    TRY(keep_tokenizer(in));
     TRY(save(in, path, sizeof path));
     log_console("%s  %s  %s  %s parameters", path, in->dims.name,
                 in->dims.task == MODEL_TASK_QA ? "qa" : "lm",
@@ -165,5 +188,6 @@ enum status import_main(const struct conf *conf)
     enum status st = run(&in, conf);
     param_table_free(&in.table);
     free(in.data);
+    text_free(&in.settings);
     return st;
 }

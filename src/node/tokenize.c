@@ -10,9 +10,10 @@
 #include "base/text.h"
 #include "data/corpus.h"
 #include "data/feed.h"
-#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer.h"
 #include "node/command.h"
 #include "node/config_map.h"
+#include "node/tokenizer_source.h"
 
 #define TOKENIZE_REPORT_MS 5000
 
@@ -42,24 +43,37 @@ static void take_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+/* Writes the file with this tokenizer. */
+static enum status write_tokens(const struct conf *conf, const struct tokenizer *tokenizer,
+                                int64_t *tokens_out)
+{
+    const int64_t vocab = conf_i64(conf, CONF_VOCAB);
+    int64_t reported_ms = clock_ms();
+    const struct corpus_config config = {.data = conf_text(conf, CONF_DATA),
+                                         .cache_dir = conf_text(conf, CONF_CACHE_DIR),
+                                         .allows_local_urls = conf_i64(conf, CONF_ALLOW_LOCAL_URLS),
+                                         .vocab = vocab > 0 ? vocab : tokenizer_vocab(tokenizer),
+                                         .tokenizer = tokenizer,
+                                         .progress = go_on,
+                                         .progress_arg = &reported_ms};
+    return corpus_write(&config, conf_text(conf, CONF_OUT), tokens_out);
+}
+
 enum status tokenize_main(const struct conf *conf)
 {
     const char *data = conf_text(conf, CONF_DATA), *out_path = conf_text(conf, CONF_OUT);
-    const int64_t vocab = conf_i64(conf, CONF_VOCAB), began_ms = clock_ms();
-    int64_t tokens, reported_ms = began_ms;
+    const int64_t began_ms = clock_ms();
+    int64_t tokens;
     char count[32], human[32];
-    const struct corpus_config config = {.data = data,
-                                         .cache_dir = conf_text(conf, CONF_CACHE_DIR),
-                                         .allows_local_urls = conf_i64(conf, CONF_ALLOW_LOCAL_URLS),
-                                         .vocab = vocab > 0 ? vocab : TOKENIZER_GPT2_VOCAB,
-                                         .progress = go_on,
-                                         .progress_arg = &reported_ms};
+    struct tokenizer *tokenizer;
     if (data[0] == '\0' || strcmp(data, FEED_SYNTHETIC) == 0)
         return FAIL(ST_BAD_SETTING,
                     "what should be tokenised? set DATA to a text file, a folder or a glob%s",
                     data[0] != '\0' ? "; DATA=synthetic has no text" : "");
+    TRY(tokenizer_source_open(conf, NULL, &tokenizer));
     take_signals();
-    const enum status st = corpus_write(&config, out_path, &tokens);
+    const enum status st = write_tokens(conf, tokenizer, &tokens);
+    tokenizer_close(tokenizer);
     if (st != ST_OK && stop_signal != 0)
         return FAIL(stop_signal == SIGINT ? ST_INTERRUPTED : ST_TERMINATED,
                     "stopped by a signal; %s was not written", out_path);

@@ -28,9 +28,11 @@
 #include "node/generations.h"
 #include "node/config_map.h"
 #include "node/exit_policy.h"
+#include "node/tokenizer_source.h"
 #include "node/watchdog.h"
 #include "train/stop_request.h"
 #include "train/trainer.h"
+#include "train/weights.h"
 
 #define PUBLISH_EVERY_MS 200
 #define CALL_EXTRA_MS (60 * 1000)
@@ -45,6 +47,7 @@ struct worker {
     int64_t published_ms;
     struct dev *dev;
     struct gpu_stats *gpu_stats; /* NULL: no GPU, or no NVML */
+    struct tokenizer *tokenizer;
     struct feed *feed, *val_feed;
     struct text settings;
     struct trainer_config config;
@@ -122,6 +125,7 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
 {
     struct feed_config config;
     config_map_feed(w->conf, &w->config, is_validation, &config);
+    config.tokenizer = w->tokenizer;
     config.progress = progress;
     config.progress_arg = w;
     enum status st = open_own_or_node0(w, is_validation, &config, out);
@@ -140,7 +144,7 @@ static enum status open_device(struct worker *w)
     assert_note("opening the device");
     TRY(device_open(w->conf, w->worker_i, device_threads(w->conf), &w->dev));
     w->config.step.store.dtype = device_dtype(w->conf, dev_is_discrete(w->dev));
-    config_map_settings(w->conf, &w->config, &w->settings);
+    config_map_settings(w->conf, &w->config, w->tokenizer, &w->settings);
     w->config.settings_json = w->settings.data;
     w->way.recompute = MODEL_RECOMPUTE_AUTO;
     dev_info(w->dev, &info);
@@ -156,6 +160,19 @@ static enum status open_device(struct worker *w)
     return stopped(w);
 }
 
+/* check_weights_tokenizer — weights of a checkpoint expect the ids that they were trained on. */
+static enum status check_weights_tokenizer(const struct worker *w)
+{
+    const char *model = conf_text(w->conf, CONF_MODEL);
+    struct ckpt *ckpt;
+    if (!weights_are_ckpt(model))
+        return ST_OK;
+    TRY(weights_peek(model, &ckpt));
+    enum status st = tokenizer_source_check(w->tokenizer, ckpt_meta(ckpt)->settings_json);
+    ckpt_close(ckpt);
+    return st;
+}
+
 static enum status open_model(struct worker *w)
 {
     struct model_dims dims;
@@ -163,6 +180,12 @@ static enum status open_model(struct worker *w)
     TRY(config_map_dims(w->conf, &dims, &has_weights));
     TRY(config_map_trainer(w->conf, &dims, has_weights, &w->config));
     config_map_board_model(&dims, &w->stats.model);
+    TRY(tokenizer_source_open(w->conf, &dims, &w->tokenizer));
+    w->config.tokenizer = w->tokenizer;
+    if (has_weights)
+        TRY(check_weights_tokenizer(w));
+    if (w->stats.rank == 0) /* which saves the checkpoints */
+        TRY(tokenizer_source_keep(w->conf, w->tokenizer));
     publish_loading(w);
     return ST_OK;
 }
@@ -395,6 +418,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
         publish_error(&w, st);
     feed_close(w.feed);
     feed_close(w.val_feed);
+    tokenizer_close(w.tokenizer);
     gpu_stats_close(w.gpu_stats);
     dev_close(w.dev);
     text_free(&w.settings);

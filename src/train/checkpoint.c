@@ -122,6 +122,8 @@ static bool is_of_optimizer(const char *key)
     return !strcmp(key, "OPTIMIZER") || !strcmp(key, "moments");
 }
 
+static bool is_of_tokenizer(const char *key) { return strcmp(key, "TOKENIZER") == 0; }
+
 static bool is_any(const char *key)
 {
     (void)key;
@@ -178,6 +180,20 @@ static enum status check_optimizer(const struct checkpoint *s, const struct ckpt
     return st;
 }
 
+static enum status check_tokenizer(const struct checkpoint *s, const struct ckpt *ckpt)
+{
+    struct differences d =
+        compare(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_of_tokenizer);
+    enum status st =
+        d.n == 0 ? ST_OK
+                 : FAIL(ST_BAD_SETTING,
+                        "checkpoint %s was trained with another tokenizer: %s (not set: GPT-2's); "
+                        "use the same TOKENIZER, another CHECKPOINT_DIR, or RESUME=never",
+                        ckpt_path(ckpt), d.text.data);
+    text_free(&d.text);
+    return st;
+}
+
 /* warn_differences — other settings and data may change between runs, but then the losses do
  * too. */
 static void warn_differences(const struct checkpoint *s, const struct ckpt *ckpt)
@@ -202,6 +218,7 @@ static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
     TRY(check_model(s, ckpt));
     if (is_start(ckpt_meta(ckpt)))
         return ST_OK;
+    TRY(check_tokenizer(s, ckpt));
     TRY(check_optimizer(s, ckpt));
     warn_differences(s, ckpt);
     return ST_OK;

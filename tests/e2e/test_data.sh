@@ -81,4 +81,35 @@ run $small DATA="$url#sha256=$(sha256sum two | cut -d' ' -f1)" ALLOW_LOCAL_URLS=
 ok 'another checksum: 65' is $rc 65
 run $small DATA=file:///etc/passwd
 ok 'another scheme: 78' is $rc 78
+
+# A model without a tokenizer of its own.
+llama="MODEL=llama-toy LAYERS=1 HEADS=2 KV_HEADS=1 EMBED=16 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 STEPS=2"
+run $llama DATA=one CACHE_DIR=untouched
+ok 'text for it is refused before it is read: 78' is "$rc $(ls untouched/tokens 2>/dev/null)" '78 '
+ok 'and TOKENIZER is named' says 'the model llama-toy has no tokenizer of its own; set TOKENIZER'
+run $llama DATA=synthetic
+ok 'synthetic data need none' is $rc 0
+run $llama DATA=t.bin VOCAB=50257
+ok 'nor do token files' is "$rc $(grep -c 'no tokenizer of its own' err)" '0 0'
+run $llama DATA=one VOCAB=50257
+ok 'where the ids of GPT-2 fit, a warning says that they are used' is "$rc $(grep -c 'no tokenizer of its own' err)" '0 1'
+run $llama DATA=one VOCAB=50257 TOKENIZER=gpt2
+ok 'unless TOKENIZER says so' is "$rc $(grep -c 'no tokenizer of its own' err)" '0 0'
+
+# A GPT-2 whose tokenizer has one token more than the model.
+run $small DATA=one CHECKPOINT_DIR=plain CHECKPOINT_EVERY=4 METRICS_FILE=m3
+"$convoy" export FROM=plain TO=more >out 2>err && rm -f more/vocab.json more/merges.txt &&
+    jq '.added_tokens += [{id: 50257, content: "[PAD]", special: true, single_word: false, lstrip: false, rstrip: false, normalized: false}]' \
+        more/tokenizer.json >longer.json && mv longer.json more/tokenizer.json
+run MODEL=more BATCH_SIZE=2 SEQ_LEN=16 STEPS=1 DATA=one
+ok 'a tokenizer with one more id than the model: a warning with both numbers' is "$rc $(grep -c '50258 ids, .*VOCAB=50257' err)" '0 1'
+echo 'one [PAD] two' >pad
+run MODEL=more BATCH_SIZE=1 SEQ_LEN=2 STEPS=1 DATA=pad
+ok 'a text with that id: 65' is "$rc $(grep -c 'has id 50257' err)" '65 1'
+run MODEL=more BATCH_SIZE=2 STEPS=1 SEQ_LEN=32 TASK=qa DATA=q.json DOC_STRIDE=8
+ok 'questions need the tokenizer of GPT-2: 78, and how to get it' is "$rc $(grep -c 'set TOKENIZER=gpt2' err)" '78 1'
+run MODEL=more BATCH_SIZE=2 STEPS=1 SEQ_LEN=32 TASK=qa DATA=q.json DOC_STRIDE=8 TOKENIZER=gpt2
+ok 'so they train' is $rc 0
+run MODEL=more BATCH_SIZE=2 SEQ_LEN=16 STEPS=1 DATA=one TOKENIZER=more
+ok 'TOKENIZER that has it: 78' is "$rc $(grep -c 'TOKENIZER=more.* has 50258 ids' err)" '78 1'
 done_testing

@@ -26,6 +26,11 @@ ok 'one line tells what was made' shows '^lm/step-00000000  lm  lm  4\.45k param
 work export FROM=lm TO=deep/er/lm
 ok 'the checkpoint exports, folders above are made' ends 0
 ok 'the same tensors, bit for bit' same_tensors deep/er/lm/model.safetensors $from/lm/*.safetensors
+cp -r $from/lm with && echo '{"version": "1.0"}' >with/tokenizer.json
+work import FROM=with TO=kept
+work export FROM=kept TO=with-out
+ok 'tokenizer files that came with the model go with it' cmp with{,-out}/tokenizer.json
+ok 'and no others' is "$(cd with-out && echo *)" 'config.json generation_config.json model.safetensors tokenizer.json'
 ok 'config.json names the class and the dimensions' holds_json deep/er/lm/config.json \
     '.architectures == ["GPT2LMHeadModel"] and .n_layer == 2 and .n_head == 3 and .n_embd == 12 and .n_positions == 24
      and .vocab_size == 31 and .model_type == "gpt2" and .torch_dtype == "float32" and .tie_word_embeddings == true
@@ -43,6 +48,21 @@ ok 'nothing is left beside' is "$(ls -d ./*tmp* ./.*tmp* 2>/dev/null)" ''
 csi=$(printf '\302\233') # one character that begins a command to a terminal
 cp -r $from/lm "loud${csi}31m" && work import FROM="loud${csi}31m" TO=loud && work status loud
 ok 'a name commands no terminal' is "$rc $(grep -c "$csi" out) $(grep -c '^model  *loud??31m' out)" '0 0 1'
+
+for model in llama neox; do
+    work import FROM=$root/tests/golden/$model TO=$model && work export FROM=$model TO=$model-hf
+    marks=$(jq -c '[.bos_token_id, .eos_token_id]' "$root/tests/golden/$model/config.json")
+    ok "$model: the tokens that begin and end a text come out again" is "$(jq -c '[.bos_token_id, .eos_token_id]' $model-hf/config.json)" "$marks"
+    ok "$model: and in generation_config.json" is "$(jq -c '[.bos_token_id, .eos_token_id]' $model-hf/generation_config.json)" "$marks"
+done
+jq 'del(.bos_token_id, .eos_token_id)' "$root/tests/golden/llama/config.json" >config.json
+cp -r "$root/tests/golden/llama" unmarked && cp config.json unmarked && work import FROM=unmarked TO=bare && work export FROM=bare TO=bare-hf
+ok 'those that are not known are left out' holds_json bare-hf/config.json '(has("bos_token_id") or has("eos_token_id")) | not'
+ok 'a checkpoint without them is as older versions wrote it' is "$(grep -c '"bos"' bare/step-00000000/manifest.json)" 0
+cp -r "$root/tests/golden/llama" learnt-from && work import FROM=learnt-from TO=learnt
+run MODEL=unmarked SEQ_LEN=8 BATCH_SIZE=2 STEPS=2 DATA=synthetic CHECKPOINT_DIR=learnt CHECKPOINT_EVERY=1
+work export FROM=learnt TO=learnt-hf
+ok 'a run that goes on from them keeps them' is "$rc $(jq -c '[.bos_token_id, .eos_token_id]' learnt-hf/config.json)" '0 [1,2]'
 
 # --- llm.c
 work import FROM=$from/lm_f32.bin TO=llmc && work export FROM=llmc TO=llmc-hf
@@ -142,7 +162,7 @@ run MODEL=fewer DATA=ids.bin STEPS=1 SEQ_LEN=16
 ok 'nor are they trained' is "$rc $(grep -c 'correct n_layer (2?)' err)" '65 1'
 cp -r $from/lm large && sed -i 's/"n_embd": 12/"n_embd": 48/' large/config.json
 ok 'dimensions that the weights do not have' refused 65 'expected (31, 48)' import FROM=large TO=x
-sed -i 's/"n_embd": 48/"n_embd": 1048575/' large/config.json
+sed -i 's/"n_embd": 48/"n_embd": 1048575/; s/"n_head": 3/"n_head": 1023/' large/config.json
 ok 'nor such that no memory has' refused 65 'expected (31, 1048575)' import FROM=large TO=x
 cp -r $from/lm gone && rm gone/model-00003-of-00004.safetensors
 ok 'a missing file of several, by name' refused 65 'model-00003-of-00004.safetensors, which is not there' import FROM=gone TO=x

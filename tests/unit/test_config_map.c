@@ -224,7 +224,7 @@ static void test_settings_are_json(void **state)
     const char *optimizer;
     int64_t seed, moments;
     double lr;
-    config_map_settings(m.conf, &m.trainer, &text);
+    config_map_settings(m.conf, &m.trainer, NULL, &text);
     assert_int_equal(json_parse(text.data, text.len, "settings", &object), ST_OK);
     assert_int_equal(json_get_string(object, "OPTIMIZER", &optimizer), ST_OK);
     assert_string_equal(optimizer, "sgd");

@@ -30,6 +30,7 @@ static const struct page {
     {"export", "FROM TO", "convoy export FROM=run1 TO=my-model\n"},
     {"eval", "VAL_DATA CHECKPOINT_DIR MODEL TASK SEQ_LEN BATCH_SIZE OUT JSON DEVICE",
      "convoy eval CHECKPOINT_DIR=run1 VAL_DATA=val.txt\n"
+     "convoy eval CHECKPOINT_DIR=run1 VAL_DATA=hellaswag_val.bin\n"
      "convoy eval CHECKPOINT_DIR=qa1 VAL_DATA=squad-dev.json OUT=answers.json\n"},
     {"bench", "N_GPU_EACH_NODE DEVICE BACKEND BENCH_MAX BENCH_OVER BENCH_ONLY JSON",
      "convoy bench N_GPU_EACH_NODE=2 BENCH_MAX=64\n"},

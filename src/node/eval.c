@@ -1,7 +1,8 @@
 /* eval — `convoy eval`: how good a trained model is on VAL_DATA, as one line or JSON=1.
  *
  * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it
- * while training, and its exponential, the perplexity. A question-answering model: exact match and
+ * while training, and its exponential, the perplexity. On multiple-choice questions (HellaSwag):
+ * how often it finds the right ending (eval_choice.h). A question-answering model: exact match and
  * F1 (eval_qa.h), and with OUT the answers as SQuAD's own scripts read them. The result is a
  * function of the weights, data, SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress
  * goes to the log. Must not know how weights or data are read. */
@@ -20,6 +21,7 @@
 #include "dev/dev.h"
 #include "node/command.h"
 #include "node/device.h"
+#include "node/eval_choice.h"
 #include "node/eval_qa.h"
 #include "node/memory_check.h"
 #include "node/config_map.h"
@@ -37,8 +39,9 @@ struct eval {
     struct trainer_config config; /* what training would use: SEQ_LEN, BATCH_SIZE */
     struct dev *dev;
     struct step *step;
-    struct feed *feed;   /* LM */
-    struct squad *squad; /* QA */
+    struct feed *feed;                 /* LM */
+    struct multiple_choice *questions; /* LM, where VAL_DATA has them */
+    struct squad *squad;               /* QA */
     struct squad_window_set *windows;
     cJSON *answers; /* QA with OUT; else NULL */
     int64_t told_ms;
@@ -154,7 +157,7 @@ static enum status open_tokenizer(const struct eval *e, struct tokenizer **out)
 static enum status open_feed(struct eval *e)
 {
     struct feed_config config;
-    struct tokenizer *tokenizer = NULL;
+    struct tokenizer *tokenizer;
     TRY(open_tokenizer(e, &tokenizer));
     config_map_feed(e->conf, &e->config, true, &config);
     config.tokenizer = tokenizer;
@@ -399,6 +402,80 @@ static enum status measure_answers(struct eval *e)
     return say_scores(e, &result);
 }
 
+/* ---- multiple choice ---- */
+
+/* A sample has as many tokens as the longest question needs, unless SEQ_LEN says otherwise. */
+static enum status open_choices(struct eval *e)
+{
+    struct tokenizer *tokenizer;
+    TRY(open_tokenizer(e, &tokenizer));
+    struct multiple_choice_config config = {.path = conf_text(e->conf, CONF_VAL_DATA),
+                                            .vocab = e->source.dims.vocab,
+                                            .tokenizer = tokenizer,
+                                            .model =
+                                                tokenizer_source_lack(e->conf, &e->source.dims)};
+    enum status st = multiple_choice_open(&config, &e->questions);
+    tokenizer_close(tokenizer);
+    TRY(config_map_name_setting(st, true));
+    int64_t longest = multiple_choice_tokens(e->questions) - 1;
+    if (!conf_is_set(e->conf, CONF_SEQ_LEN) && longest < e->config.step.seq_tokens)
+        e->config.step.seq_tokens = longest;
+    return ST_OK;
+}
+
+static enum status say_choices_json(const struct eval *e, const struct eval_choice_result *r)
+{
+    cJSON *out = cJSON_CreateObject();
+    add_model(e, out);
+    json_add_i64(out, "questions", r->questions_n);
+    add_exact(out, "acc", (double)r->correct_n / (double)r->questions_n);
+    add_exact(out, "acc_norm", (double)r->correct_norm_n / (double)r->questions_n);
+    json_add_i64(out, "cut", r->cut_n);
+    enum status st = say_json(out);
+    cJSON_Delete(out);
+    return st;
+}
+
+static enum status say_choices(const struct eval *e, const struct eval_choice_result *r)
+{
+    struct text out = {0};
+    char step[32] = "";
+    if (r->cut_n > 0)
+        LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the "
+                 "contexts lost their first ones",
+                 (long long)r->cut_n, (long long)e->config.step.seq_tokens);
+    if (conf_i64(e->conf, CONF_JSON))
+        return say_choices_json(e, r);
+    if (model_source_step(&e->source) >= 0)
+        text_format(step, sizeof step, " step %lld", (long long)model_source_step(&e->source));
+    text_add(&out, "acc %.4f  acc_norm %.4f  questions %lld  model %s%s  data %s\n",
+             (double)r->correct_n / (double)r->questions_n,
+             (double)r->correct_norm_n / (double)r->questions_n, (long long)r->questions_n,
+             e->source.dims.name, step, conf_text(e->conf, CONF_VAL_DATA));
+    return print_text(&out);
+}
+
+static bool choosing(void *arg, int64_t done, int64_t total)
+{
+    return go_on(arg, "evaluated endings", done, total);
+}
+
+static enum status measure_choices(struct eval *e)
+{
+    struct eval_choice_result result;
+    TRY(open_choices(e));
+    TRY(open_step(e));
+    TRY(eval_choice_measure(
+        &(struct eval_choice_config){.step = e->step,
+                                     .questions = e->questions,
+                                     .batch_samples = e->config.step.batch_samples,
+                                     .seq_tokens = e->config.step.seq_tokens,
+                                     .go_on = choosing,
+                                     .arg = e},
+        &result));
+    return say_choices(e, &result);
+}
+
 static enum status measure(struct eval *e)
 {
     if (!conf_text(e->conf, CONF_VAL_DATA)[0])
@@ -409,7 +486,10 @@ static enum status measure(struct eval *e)
         strcmp(conf_text(e->conf, CONF_VAL_DATA), FEED_SYNTHETIC) == 0)
         return FAIL(ST_BAD_SETTING,
                     "VAL_DATA=synthetic has no answers to score; name a SQuAD file");
-    return e->source.dims.task == MODEL_TASK_QA ? measure_answers(e) : measure_loss(e);
+    if (e->source.dims.task == MODEL_TASK_QA)
+        return measure_answers(e);
+    return multiple_choice_is(conf_text(e->conf, CONF_VAL_DATA)) ? measure_choices(e)
+                                                                 : measure_loss(e);
 }
 
 enum status eval_main(const struct conf *conf)
@@ -424,6 +504,7 @@ enum status eval_main(const struct conf *conf)
     cJSON_Delete(e.answers);
     squad_window_close(e.windows);
     squad_close(e.squad);
+    multiple_choice_close(e.questions);
     feed_close(e.feed);
     dev_close(e.dev);
     model_source_close(&e.source);

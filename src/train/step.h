@@ -117,6 +117,9 @@ void step_set_loss_scale(struct step *step, struct step_loss_scale scale);
  * NULL) between batches; if it returns true on any rank, all ranks fail with ST_RETRY. */
 enum status step_eval(struct step *step, const struct feed *feed, int64_t samples,
                       bool (*stop)(void *arg), void *arg, double *loss_out);
+/* step_eval_losses — LM, is_eval: the loss (samples, T) of each target, in host memory, for up to
+ * batch_samples samples; 0 where the target is ignored. One rank alone. */
+enum status step_eval_losses(struct step *step, const struct batch *batch, float *out);
 /* step_logits — LM: logits (V), in host memory, of the token after n tokens; 1 ≤ n ≤ seq_tokens,
  * each token in [0, V). */
 enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, float *out);

@@ -1,11 +1,37 @@
 /* step_eval — the mean loss over many samples (step.h). Batches go to the ranks in turn, one round
  * at a time, and every sum is added up over the ranks. A rank without a batch in the last round
  * still walks the units, because other ranks may wait for its shards. */
+#include <string.h>
+
 #include "base/assert.h"
 #include "train/step_inside.h"
 
 /* Sums over all batches, before any scale is applied: they are divided once, at the end. */
 enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
+
+/* losses_of — the losses of a batch's samples, to losses_host. */
+static enum status losses_of(struct step *s, const struct batch *batch)
+{
+    struct pass p = step_pass(s, batch->samples);
+    TRY(step_copy_inputs(s, batch, 0, &p));
+    TRY(step_forward(s, &p));
+    TRY(step_unshard_head(s));
+    TRY(s->model->head(&p));
+    TRY(step_copy_losses(s, &p, 0));
+    return dev_sync(s->stream);
+}
+
+enum status step_eval_losses(struct step *s, const struct batch *batch, float *out)
+{
+    ASSERTF(
+        s->config.is_eval && batch->task == FEED_TASK_LM && batch->samples > 0 &&
+            batch->samples <= s->config.batch_samples && batch->seq_tokens == s->config.seq_tokens,
+        "samples %lld seq_tokens %lld", (long long)batch->samples, (long long)batch->seq_tokens);
+    TRY(batch_check(batch, s->config.dims.vocab));
+    TRY(losses_of(s, batch));
+    memcpy(out, s->losses_host, (size_t)(batch->samples * batch->seq_tokens) * sizeof *out);
+    return comm_check(s->config.comm);
+}
 
 static enum status eval_batch(struct step *s, const struct feed *feed, int64_t first,
                               int64_t samples, double sums[SUM_N])
@@ -16,15 +42,10 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
     feed_get(feed, first, samples, &s->batch.host);
     enum status st = batch_check(&s->batch, s->config.dims.vocab);
     batch_count(&s->batch, &counts);
+    if (st == ST_OK)
+        st = losses_of(s, &s->batch);
     s->batch.samples = s->samples;
     TRY(st);
-    struct pass p = step_pass(s, samples);
-    TRY(step_copy_inputs(s, &s->batch, 0, &p));
-    TRY(step_forward(s, &p));
-    TRY(step_unshard_head(s));
-    TRY(s->model->head(&p));
-    TRY(step_copy_losses(s, &p, 0));
-    TRY(dev_sync(s->stream));
     sums[SUM_LOSS] += batch_loss(s->batch.task, s->losses_host, samples * each, 1, 0);
     sums[SUM_LOSS_END] += batch_loss(s->batch.task, s->losses_host, samples * each, 0, 1);
     sums[SUM_TARGETS] += (double)counts.targets;

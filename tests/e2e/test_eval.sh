@@ -80,6 +80,47 @@ ok "questions that are not there: 66, by the name of the setting" is "$rc $(grep
 measure CHECKPOINT_DIR=qack VAL_DATA=qa.json OUT=no/such/folder/x.json
 ok "answers that cannot be kept: 74, and no scores" is "$rc $(wc -c <out)" "74 0"
 
+# Multiple choice: what was learnt by heart is found again. The right ending comes at a different place in each question.
+for i in $(seq 200); do printf 'one two three four.\nred blue green grey.\nsun moon star sky.\n'; done >lines.txt
+run MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 CONTEXT=64 BATCH_SIZE=4 SEQ_LEN=32 LR=1e-2 DATA=lines.txt STEPS=60 CHECKPOINT_DIR=linesck
+cat >choice.jsonl <<'END'
+{"ctx": "one two", "label": 0, "endings": ["three four.", "green grey.", "star sky."]}
+{"ctx": "red blue", "label": "1", "endings": ["three four.", "green grey.", "star sky."]}
+{"question": "sun moon", "answer": "C", "choices": ["three four.", "green grey.", "star sky."]}
+{"ctx": "one two", "label": 2, "endings": ["three four.", "green grey.", "star sky."]}
+END
+measure CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl
+ok "multiple choice: three of four labels are what the text says" shows '^acc 0\.7500  acc_norm 0\.7500  questions 4  model gpt2-nano step 60  data choice.jsonl$'
+measure CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl JSON=1 BATCH_SIZE=1
+ok "as JSON, and for every BATCH_SIZE the same" is "$rc $(jq -c '[.task, .questions, .acc, .acc_norm, .cut]' out)" '0 ["lm",4,0.75,0.75,0]'
+measure CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl SEQ_LEN=3
+ok "contexts that do not fit lose their beginning, and that is said" is "$rc $(grep -c 'contexts lost their first' err)" "0 1"
+measure CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl SEQ_LEN=2
+ok "an ending that does not fit: 65" is "$rc $(grep -c 'set a larger SEQ_LEN' err)" "65 1"
+
+# llm.c's file on a model that knows nothing: the ending with the smallest loss, from the losses of texts with and without it.
+words() { for w in "$@"; do printf "\\$(printf %03o $((w & 255)))\\$(printf %03o $((w >> 8)))"; done; }
+integers() { for w in "$@"; do words $((w & 65535)) $((w >> 16)); done; }
+# total ID… — the sum of the losses of all ids but the first.
+total() {
+    { integers 20240520 1 $#; head -c 1012 /dev/zero; words "$@"; } >ids.bin
+    measure MODEL="$golden" VAL_DATA=ids.bin SEQ_LEN=$(($# - 1)) JSON=1
+    jq ".loss * $(($# - 1))" out
+}
+context=$(total 5 17 40)
+sums=$(for e in "9" "3 8" "60 61 62"; do total 5 17 40 $e; done | jq -s -c "map(. - $context)")
+best=$(jq 'to_entries | min_by(.value).key' <<<"$sums")
+best_norm=$(jq '[., [1, 2, 3]] | transpose | map(.[0] / .[1]) | to_entries | min_by(.value).key' <<<"$sums")
+for label in 0 1 2; do
+    { integers 20240522 1 1 36; head -c 1008 /dev/zero; words 65535 36 0 $label 3  3 5 17 40  1 9  2 3 8  3 60 61 62; } >choice.bin
+    measure MODEL="$golden" VAL_DATA=choice.bin JSON=1
+    ok "label $label of llm.c's file" is "$rc $(jq -c '[.acc, .acc_norm]' out)" "0 [$((label == best)),$((label == best_norm))]"
+done
+ok "the two counts differ for these endings" test "$best" != "$best_norm"
+head -c 1040 choice.bin >cut.bin
+measure MODEL="$golden" VAL_DATA=cut.bin
+ok "a file that is cut off: 65" is "$rc $(grep -c 'VAL_DATA: .*cut off' err)" "65 1"
+
 # What cannot be measured.
 measure CHECKPOINT_DIR=ck
 ok "without VAL_DATA: 78" is "$rc $(grep -c 'VAL_DATA is not set' err)" "78 1"
@@ -92,7 +133,7 @@ ok "no such data: 66" is $rc 66
 ok "and the setting that named it" is "$(grep -c 'VAL_DATA: .*nowhere.txt' err) $(grep -c 'check DATA' err)" "1 0"
 measure MODEL="$golden" VAL_DATA=val.txt SEQ_LEN=40
 ok "ids beyond the vocabulary: 65, and no setting that eval does not heed" \
-    is "$rc $(grep -c 'give data made for it, or a model with VOCAB=50257' err) $(grep -c 'set VOCAB' err)" "65 1 0"
+    is "$rc $(grep -c 'give data made for it, set TOKENIZER .*, or give a model with VOCAB=50257' err) $(grep -c 'set VOCAB' err)" "65 1 0"
 measure CHECKPOINT_DIR=ck VAL_DATA=val.txt SEQ_LEN=65
 ok "SEQ_LEN over CONTEXT: 78" is $rc 78
 head -c 40 val.txt >short.txt

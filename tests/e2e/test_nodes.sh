@@ -21,6 +21,10 @@ begin_nodes 2 $tiny $batch N_GPU_EACH_NODE=2 SHARD=hybrid METRICS_FILE=hybrid.js
 finish_nodes 2
 ok "2 nodes of 2 workers, SHARD=hybrid: done, and said" is "$codes $(grep -c 'SHARD=hybrid: full over the 2 workers of a node' err.0)" "0 0 1"
 ok "SHARD=hybrid: losses within 2e-6" near one.jsonl hybrid.jsonl 2e-6
+UCX_TLS=tcp,self UCX_NET_DEVICES=lo begin_nodes 2 $tiny $batch N_GPU_EACH_NODE=2 SHARD=hybrid BACKEND=ucx METRICS_FILE=hybrid_ucx.jsonl CHECKPOINT_DIR=hybrid_ucx
+finish_nodes 2
+ok "SHARD=hybrid over UCX: done, and UCX is said" is "$codes $(grep -c 'BACKEND=ucx uses .*ucx' err.0)" "0 0 1"
+ok "SHARD=hybrid over UCX: losses within 2e-6" near one.jsonl hybrid_ucx.jsonl 2e-6
 begin_nodes 4 $tiny $batch METRICS_FILE=far.jsonl CHECKPOINT_DIR=far
 finish_nodes 4
 ok "4 nodes, started in any order: done" is "$codes $(steps_of far.jsonl)" "0 0 0 0 20"

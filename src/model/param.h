@@ -21,14 +21,26 @@
 /* NORMAL: N(0, 0.02); RESIDUAL: N(0, 0.02/√(2·LAYERS)) */
 enum param_init { PARAM_INIT_NORMAL, PARAM_INIT_RESIDUAL, PARAM_INIT_ZERO, PARAM_INIT_ONE };
 
+/* How a tensor lies in that of the whole model: along param.split_dim, which is `whole` long there,
+ * are `groups` equal groups, and of each group elements [first, first + n) are here. */
+struct param_cut {
+    int64_t whole; /* 0: the tensor is whole */
+    int groups;
+    int64_t first, n;
+};
+
 struct param {
     char name[PARAM_NAME_MAX];
     int dims_n;
     int64_t dim[2];
     int split_dim; /* the dimension that tensor parallelism cuts; -1: replicated */
     enum param_init init;
-    bool is_packed;     /* no padding before it */
-    bool grad_is_added; /* its gradient is only added to: zero it before the first micro-batch */
+    bool is_packed; /* no padding before it */
+    struct param_cut cut;
+    int whole_param;       /* its number in the whole model's table */
+    bool is_tensor_shared; /* every rank of the tensor axis has the same values */
+    bool grad_is_partial;  /* is_tensor_shared, and its gradient is to be summed over that axis */
+    bool grad_is_added;    /* its gradient is only added to: zero it before the first micro-batch */
     int unit;
     int64_t offset; /* in elements, from the start of the table */
     int64_t elems;

@@ -1,0 +1,76 @@
+/* mesh — see mesh.h. */
+#include "mesh/mesh.h"
+
+#include "base/assert.h"
+
+/* From the outermost to the innermost. */
+static const enum mesh_axis order[MESH_AXES] = {MESH_AXIS_PIPELINE, MESH_AXIS_DATA,
+                                                MESH_AXIS_CONTEXT, MESH_AXIS_TENSOR};
+
+enum status mesh_make(int ranks, int tensor, int context, int pipeline, struct mesh *out)
+{
+    int64_t others = (int64_t)tensor * context * pipeline;
+    if (tensor < 1 || context < 1 || pipeline < 1)
+        return FAIL(ST_BAD_SETTING, "TP=%d, CP=%d, PP=%d; each must be 1 or more", tensor, context,
+                    pipeline);
+    if (others > ranks || ranks % others != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "TP=%d x CP=%d x PP=%d are %lld ranks, which do not divide the job's %d "
+                    "(N_NODES x N_GPU_EACH_NODE); change one of them",
+                    tensor, context, pipeline, (long long)others, ranks);
+    *out = (struct mesh){.size = {[MESH_AXIS_TENSOR] = tensor,
+                                  [MESH_AXIS_CONTEXT] = context,
+                                  [MESH_AXIS_DATA] = ranks / (int)others,
+                                  [MESH_AXIS_PIPELINE] = pipeline}};
+    return ST_OK;
+}
+
+int mesh_ranks(const struct mesh *mesh) { return mesh_group_n(mesh, MESH_BIT(MESH_AXES) - 1); }
+
+int mesh_group_n(const struct mesh *mesh, unsigned axes)
+{
+    int n = 1;
+    for (int i = 0; i < MESH_AXES; i++)
+        n *= axes & MESH_BIT(i) ? mesh->size[i] : 1;
+    return n;
+}
+
+struct mesh_coord mesh_coord_of(const struct mesh *mesh, int rank)
+{
+    struct mesh_coord coord;
+    ASSERTF(rank >= 0 && rank < mesh_ranks(mesh), "rank %d of %d", rank, mesh_ranks(mesh));
+    for (int i = MESH_AXES - 1; i >= 0; i--) {
+        coord.at[order[i]] = rank % mesh->size[order[i]];
+        rank /= mesh->size[order[i]];
+    }
+    return coord;
+}
+
+int mesh_rank_of(const struct mesh *mesh, const struct mesh_coord *coord)
+{
+    int rank = 0;
+    for (int i = 0; i < MESH_AXES; i++)
+        rank = rank * mesh->size[order[i]] + coord->at[order[i]];
+    return rank;
+}
+
+int mesh_group(const struct mesh *mesh, int rank, unsigned axes, int *out)
+{
+    struct mesh_coord own = mesh_coord_of(mesh, rank);
+    int n = 0;
+    for (int other = 0; other < mesh_ranks(mesh); other++) {
+        struct mesh_coord at = mesh_coord_of(mesh, other);
+        bool is_in = true;
+        for (int i = 0; i < MESH_AXES; i++)
+            is_in = is_in && (axes & MESH_BIT(i) || at.at[i] == own.at[i]);
+        if (is_in)
+            out[n++] = other;
+    }
+    return n;
+}
+
+const char *mesh_axis_name(enum mesh_axis axis)
+{
+    static const char *const name[] = {"tensor", "context", "data", "pipeline"};
+    return name[axis];
+}

@@ -1,0 +1,46 @@
+/* mesh — how the ranks of a job are arranged along axes: pure arithmetic. It must not know models,
+ * nor how ranks communicate.
+ *
+ * Axes, from the innermost: tensor (ranks that share matrices), context (that share samples), data
+ * (that have the same parameters, but for sharding, and other samples), pipeline (stages). So
+ * rank = ((pipeline · D + data) · C + context) · T + tensor, and ranks of one tensor group are
+ * neighbours, in a node where T divides its workers. */
+#ifndef CONVOY_MESH_MESH_H
+#define CONVOY_MESH_MESH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum mesh_axis {
+    MESH_AXIS_TENSOR,
+    MESH_AXIS_CONTEXT,
+    MESH_AXIS_DATA,
+    MESH_AXIS_PIPELINE,
+    MESH_AXES
+};
+#define MESH_BIT(axis) (1u << (axis))
+
+struct mesh {
+    int size[MESH_AXES]; /* ranks along each axis, at least 1 */
+};
+struct mesh_coord {
+    int at[MESH_AXES];
+};
+
+/* mesh_make — the data axis takes what the others leave. ST_BAD_SETTING: they do not divide ranks,
+ * or a size is below 1. */
+enum status mesh_make(int ranks, int tensor, int context, int pipeline, struct mesh *out);
+int mesh_ranks(const struct mesh *mesh);
+struct mesh_coord mesh_coord_of(const struct mesh *mesh, int rank);
+int mesh_rank_of(const struct mesh *mesh, const struct mesh_coord *coord);
+/* mesh_group — the ranks that differ from `rank` along some of the axes only (MESH_BIT), itself
+ * included, ascending. Returns how many; out has room for them. */
+int mesh_group(const struct mesh *mesh, int rank, unsigned axes, int *out);
+/* mesh_group_n — how many there are. */
+int mesh_group_n(const struct mesh *mesh, unsigned axes);
+/* mesh_axis_name — "tensor", "context", "data", "pipeline". */
+const char *mesh_axis_name(enum mesh_axis axis);
+
+#endif

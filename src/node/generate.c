@@ -155,6 +155,7 @@ static enum status run(struct writer *w, struct model_source *source, const stru
             "%s is a question-answering model, which writes no text; choose a language model",
             model_source_path(source));
     TRY(model_check(dims));
+    tokenizer_source_warn(conf, dims, "PROMPT and the text");
     TRY(tokenizer_source_open(conf, dims, &w->tokenizer));
     if (source->ckpt)
         TRY(tokenizer_source_check(w->tokenizer, ckpt_meta(source->ckpt)->settings_json));

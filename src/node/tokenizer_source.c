@@ -164,6 +164,15 @@ const char *tokenizer_source_lack(const struct conf *conf, const struct model_di
     return has_one ? NULL : dims->name;
 }
 
+void tokenizer_source_warn(const struct conf *conf, const struct model_dims *dims, const char *what)
+{
+    const char *model = tokenizer_source_lack(conf, dims);
+    if (model)
+        LOG_WARN("%s has no tokenizer of its own: %s are in GPT-2's tokens; set TOKENIZER to the "
+                 "file of the model's, or to gpt2 if it was trained with GPT-2's",
+                 model, what);
+}
+
 enum status tokenizer_source_open(const struct conf *conf, const struct model_dims *dims,
                                   struct tokenizer **out)
 {

@@ -29,6 +29,10 @@ enum status tokenizer_source_kept(const char *dir, char path[FILE_PATH_MAX], str
  * where TOKENIZER is not set: texts for it may not get GPT-2's unsaid (tokenizer_gpt2_check). Else
  * NULL. */
 const char *tokenizer_source_lack(const struct conf *conf, const struct model_dims *dims);
+/* tokenizer_source_warn — where there is such a lack: a warning that `what` (a plural) is read and
+ * written with GPT-2's tokens. */
+void tokenizer_source_warn(const struct conf *conf, const struct model_dims *dims,
+                           const char *what);
 /* tokenizer_source_check — is it the one of the run that made a checkpoint with these settings (a
  * JSON object)? ST_BAD_SETTING: no. A warning: they name none, and this is not the built-in one. */
 enum status tokenizer_source_check(const struct tokenizer *tokenizer, const char *settings_json);

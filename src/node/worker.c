@@ -180,6 +180,8 @@ static enum status open_model(struct worker *w)
     TRY(config_map_dims(w->conf, &dims, &has_weights));
     TRY(config_map_trainer(w->conf, &dims, has_weights, &w->config));
     config_map_board_model(&dims, &w->stats.model);
+    if (w->stats.rank == 0 && conf_i64(w->conf, CONF_SAMPLE_EVERY) > 0)
+        tokenizer_source_warn(w->conf, &dims, "its samples (SAMPLE_EVERY)");
     TRY(tokenizer_source_open(w->conf, &dims, &w->tokenizer));
     w->config.tokenizer = w->tokenizer;
     if (has_weights)

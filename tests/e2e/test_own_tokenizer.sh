@@ -28,4 +28,13 @@ ok "but not another one that lies there" is "$? $(ls without | grep -c tokenizer
 mkdir gpt2-nano && cp other.json gpt2-nano/tokenizer.json
 run $tiny DATA=lower.txt VOCAB=50257 STEPS=1
 ok "a folder with a preset's name gives no tokenizer" is "$rc $(grep -c 'tokenizer gpt2-nano' err)" "0 0"
+
+# A model without one: GPT-2's is used, and that is said.
+small="LAYERS=1 HEADS=2 EMBED=32 FFN=32 CONTEXT=32 SEQ_LEN=16 BATCH_SIZE=2 STEPS=2"
+run MODEL=llama-toy $small SAMPLE_EVERY=1 PROMPT=the CHECKPOINT_DIR=bare VOCAB=50257
+ok "samples of a Llama without a tokenizer: a warning" is "$rc $(grep -c 'warn .*no tokenizer of its own: its samples .* set TOKENIZER' err)" "0 1"
+limit 60 "$convoy" generate CHECKPOINT_DIR=bare PROMPT='the' TOKENS=3 >out 2>err
+ok "and generate" is "$? $(grep -c 'no tokenizer of its own: PROMPT and the text' err)" "0 1"
+limit 60 "$convoy" generate CHECKPOINT_DIR=bare TOKENIZER=gpt2 PROMPT='the' TOKENS=3 >out 2>err
+ok "TOKENIZER=gpt2 says that it is meant" is "$? $(grep -c 'no tokenizer of its own' err)" "0 0"
 done_testing

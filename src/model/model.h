@@ -134,14 +134,14 @@ enum status model_check(const struct model_dims *dims);
 
 struct model_acts; /* transformer/transformer_acts.h */
 
-/* What a pass asks of the ranks that share its matrices (tensor parallelism). All calls are
- * collective among them and in the stream's order. Rows are cut into equal parts; part r is rank
- * r's. elems counts the larger of the two tensors.
- * gather       out = the parts of all ranks.
- * scatter_sum  own = this rank's part of the sum of `in` over the ranks; `in` is then undefined.
- * sum          x = its sum over the ranks; the same bits on all. */
+/* What a pass asks of those that share its matrices (tensor parallelism). All calls are
+ * collective among them and in the stream's order. Rows are cut into equal parts, one for each.
+ * elems counts the larger of the two tensors.
+ * gather       out = the parts of all.
+ * scatter_sum  own = the own part of the sum of all `in`, which is then undefined.
+ * sum          x = the sum of all x; the same bits for all. */
 struct model_axis {
-    int rank, ranks;
+    int part, parts; /* this one, of how many */
     void *arg;
     enum status (*gather)(void *arg, struct stream *s, struct tensor out, struct tensor own,
                           int64_t elems);

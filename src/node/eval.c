@@ -200,7 +200,7 @@ static enum status open_step(struct eval *e)
     TRY(check_memory(e, &config));
     TRY(let_signals_end());
     TRY(step_open(&config, &e->step));
-    struct load_target to = {.table = step_table(e->step),
+    struct load_target to = {.table = step_whole_table(e->step),
                              .stream = step_stream(e->step),
                              .data = step_tensor(e->step, 0)};
     TRY(model_source_load(&e->source, &to));

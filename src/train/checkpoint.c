@@ -33,7 +33,7 @@ struct checkpoint {
 /* list_sources — lists every parameter of every part for the writer; point sets their addresses. */
 static enum status list_sources(struct checkpoint *s)
 {
-    const struct param_table *table = step_table(s->step);
+    const struct param_table *table = step_whole_table(s->step);
     s->parts_n = step_parts(s->step);
     ASSERTF(s->parts_n >= 1 && s->parts_n <= CHECKPOINT_PARTS_MAX, "parts %d", s->parts_n);
     s->source = calloc((size_t)s->parts_n * (size_t)table->params_n, sizeof *s->source);
@@ -53,11 +53,18 @@ static enum status list_sources(struct checkpoint *s)
     return ST_OK;
 }
 
+/* own_part — a part of the whole model in the memory of this rank, which holds all of it. */
+static float *own_part(const struct checkpoint *s, int part)
+{
+    ASSERT(step_own_table(s->step) == step_whole_table(s->step));
+    return step_part(s->step, part);
+}
+
 static void point(struct checkpoint *s, const float *copy)
 {
-    const struct param_table *table = step_table(s->step);
+    const struct param_table *table = step_whole_table(s->step);
     for (int part = 0; part < s->parts_n; part++) {
-        const float *data = copy ? copy + part * table->total_elems : step_part(s->step, part);
+        const float *data = copy ? copy + part * table->total_elems : own_part(s, part);
         for (int i = 0; i < table->params_n; i++)
             s->source[(size_t)part * (size_t)table->params_n + (size_t)i].data =
                 data + table->param[i].offset;
@@ -292,7 +299,8 @@ static enum status put_values(void *arg, int64_t first, int64_t n, const float *
 
 struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_transfer)
 {
-    struct load_target to = {.table = step_table(put->step), .stream = step_stream(put->step)};
+    struct load_target to = {.table = step_whole_table(put->step),
+                             .stream = step_stream(put->step)};
     if (needs_transfer) {
         to.put = put_values;
         to.arg = put;
@@ -312,18 +320,18 @@ static int wanted_parts(const struct checkpoint *s)
 static void *dest_of(void *arg, const char *part, const struct safetensors_entry *entry)
 {
     const struct checkpoint *s = arg;
-    const struct param_table *table = step_table(s->step);
+    const struct param_table *table = step_whole_table(s->step);
     for (int p = 0; p < wanted_parts(s); p++)
         for (int i = 0; strcmp(part, part_names[p]) == 0 && i < table->params_n; i++)
             if (strcmp(table->param[i].name, entry->name) == 0)
-                return step_part(s->step, p) + table->param[i].offset;
+                return own_part(s, p) + table->param[i].offset;
     return NULL;
 }
 
 /* check_shapes — every wanted tensor exists and has its shape. */
 static enum status check_shapes(const struct checkpoint *s)
 {
-    const struct param_table *table = step_table(s->step);
+    const struct param_table *table = step_whole_table(s->step);
     const struct safetensors_entry *entry;
     for (int part = 0; part < wanted_parts(s); part++)
         for (int i = 0; i < table->params_n; i++)
@@ -340,8 +348,8 @@ static enum status fill(struct checkpoint *s)
     TRY(check_shapes(s));
     enum status st = ckpt_fill(s->found, &to, &s->config.heartbeat);
     for (int part = 0; st == ST_BAD_DATA && part < s->parts_n; part++) {
-        TRY(dev_fill(stream, step_part(s->step, part), 0,
-                     (size_t)step_table(s->step)->total_elems * sizeof(float)));
+        TRY(dev_fill(stream, own_part(s, part), 0,
+                     (size_t)step_whole_table(s->step)->total_elems * sizeof(float)));
         TRY(dev_sync(stream));
     }
     return st;

@@ -69,8 +69,9 @@ enum status checkpoint_set_aside(struct checkpoint *checkpoint);
 enum status checkpoint_attach(struct checkpoint *checkpoint, struct step *step,
                               struct checkpoint_progress *progress, char *path, size_t path_cap);
 /* checkpoint_save — writes a checkpoint and its path. copy: the step's parts one after the other,
- * each of step_table's total_elems elements; NULL: reads the step itself. heartbeat NULL: the
- * config's. Blocks until it is on disk. Any thread may call it, one at a time. */
+ * each laid out by step_whole_table; NULL: reads the step's own memory, which holds the whole model
+ * as one array. heartbeat NULL: the config's. Blocks until it is on disk. Any thread may call it,
+ * one at a time. */
 enum status checkpoint_save(struct checkpoint *checkpoint,
                             const struct checkpoint_progress *progress, const float *copy,
                             const struct heartbeat *heartbeat, char *path, size_t path_cap);

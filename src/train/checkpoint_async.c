@@ -41,7 +41,7 @@ struct checkpoint_async {
 
 static int64_t part_bytes(const struct checkpoint_async *s)
 {
-    return step_table(s->config.step)->total_elems * (int64_t)sizeof(float);
+    return step_whole_table(s->config.step)->total_elems * (int64_t)sizeof(float);
 }
 
 /* ---- open and close ---- */
@@ -222,7 +222,7 @@ static enum status copy_state(struct checkpoint_async *s)
     struct stream *stream = step_stream(s->config.step);
     if (s->config.needs_copy) {
         for (int part = 0; part < step_parts(s->config.step); part++)
-            TRY(step_read(s->config.step, part, 0, step_table(s->config.step)->total_elems,
+            TRY(step_read(s->config.step, part, 0, step_whole_table(s->config.step)->total_elems,
                           (float *)(void *)(s->copy + part * part_bytes(s))));
         return ST_OK;
     }

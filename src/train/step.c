@@ -496,7 +496,8 @@ int step_parts(const struct step *s)
 {
     return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim);
 }
-const struct param_table *step_table(const struct step *s) { return &s->table; }
+const struct param_table *step_whole_table(const struct step *s) { return &s->table; }
+const struct param_table *step_own_table(const struct step *s) { return &s->table; }
 struct tensor step_grads(const struct step *s) { return store_grads(s->store); }
 struct stream *step_stream(const struct step *s) { return s->stream; }
 

@@ -128,22 +128,31 @@ enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, flo
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
 /* The state of training, for checkpoints. It has parts: 0 parameters, 1 first moment (AdamW's m, or
- * momentum), 2 second moment. Every part is laid out by step_table. All of these are local. */
+ * momentum), 2 second moment. Two tables say where a tensor lies in a part:
+ *   step_whole_table  of the whole model, for step_read, step_write and everything that concerns
+ *                     files; the same on all ranks
+ *   step_own_table    of what this rank computes, for step_tensor, step_part, step_grads and
+ *                     step_set_params
+ * They are one table, with one address, where each rank computes the whole model. All of these are
+ * local. */
 int step_parts(const struct step *step);
-const struct param_table *step_table(const struct step *step);
+const struct param_table *step_whole_table(const struct step *step);
+const struct param_table *step_own_table(const struct step *step);
 struct stream *step_stream(const struct step *step);
 
-/* Elements [first, first + n) of a part, to and from host memory, whatever the sharding. Rank 0
- * calls step_read and step_write in any order, then step_state_end with its own status st, which
- * returns st. Meanwhile the other ranks are in step_state_serve; it returns ST_OK, or ST_PEER if st
- * is not ST_OK. One rank alone needs neither. */
+/* Elements [first, first + n) of a part of the whole model, to and from host memory, wherever they
+ * lie. Padding reads as zero. Rank 0 calls step_read and step_write in any order, then
+ * step_state_end with its own status st, which returns st. Meanwhile the other ranks are in
+ * step_state_serve; it returns ST_OK, or ST_PEER if st is not ST_OK. One rank alone needs
+ * neither. */
 enum status step_read(struct step *step, int part, int64_t first, int64_t n, float *dst);
 enum status step_write(struct step *step, int part, int64_t first, int64_t n, const float *src);
 enum status step_state_end(struct step *step, enum status st);
 enum status step_state_serve(struct step *step);
 
-/* Only where a part is whole on this rank (one rank, or SHARD=none): its address on the device.
- * Call step_drain first, because a part of an update may be deferred to the next step. */
+/* Only where a part of this rank's table is whole on it (no other ranks share it, or SHARD=none):
+ * its address on the device. Call step_drain first, because a part of an update may be deferred to
+ * the next step. */
 enum status step_drain(struct step *step);
 float *step_part(struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, as a tensor */
@@ -151,8 +160,8 @@ struct tensor step_tensor(const struct step *step, int part); /* the same, as a 
 /* step_grads — for tests: the gradients of the last step, before clipping. */
 struct tensor step_grads(const struct step *step);
 
-/* step_set_params — local: sets parameters [first, first + n) on this rank only, from host memory;
- * the next pass reads them. */
+/* step_set_params — local: sets parameters [first, first + n) of step_own_table on this rank only,
+ * from host memory; the next pass reads them. */
 enum status step_set_params(struct step *step, int64_t first, int64_t n, const float *values);
 
 /* Bytes on this rank. */

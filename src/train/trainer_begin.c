@@ -109,7 +109,7 @@ static enum status open_step(struct trainer *t, bool is_loaded)
                  info.name);
     TRY(step_open(&config, &t->step));
     t->numbers.planned_ms = trainer_planned_ms(c, t->peak_flops, t->consensus.ranks);
-    t->numbers.model.parameters = step_table(t->step)->parameters;
+    t->numbers.model.parameters = step_whole_table(t->step)->parameters;
     trainer_publish(t, t->numbers.phase);
     return ST_OK;
 }

@@ -112,7 +112,7 @@ static struct times median(const struct times *row, int n)
 static void measure_peaks(const struct cpu *cpu, struct step *step, bool has_amx, struct times *out)
 {
     float *data = step_grads(step).data;
-    int64_t n = step_table(step)->total_elems;
+    int64_t n = step_whole_table(step)->total_elems;
     out->peak_amx = has_amx ? peak_amx(cpu, 0.02) : 0;
     if (isa_level() >= 4) {
         out->peak = peak_fma_v4(cpu, 0.02);
@@ -177,7 +177,7 @@ static void report_amx(struct step *step, const struct times *m, double memory)
 static bool report(const struct shape *shape, struct step *step, const struct times *m, double loss)
 {
     double compute = step_flops(step) / m->peak * 1e3,
-           memory = 28.0 * (double)step_table(step)->parameters / m->bandwidth * 1e3;
+           memory = 28.0 * (double)step_whole_table(step)->parameters / m->bandwidth * 1e3;
     double floor = compute + memory, part = floor / m->all;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);

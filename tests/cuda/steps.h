@@ -43,7 +43,7 @@ static inline void steps_fill(struct batch *b, int64_t step_i, uint32_t vocab)
 /* steps_state — every part, one behind the other; the caller frees. *n_out: all their elements. */
 static inline float *steps_state(struct step *step, int64_t *n_out)
 {
-    int64_t elems = step_table(step)->total_elems;
+    int64_t elems = step_whole_table(step)->total_elems;
     float *state = kt_floats(elems * step_parts(step), KT_ONES, 0);
     for (int part = 0; part < step_parts(step); part++)
         kt_ok(step_read(step, part, 0, elems, state + part * elems));

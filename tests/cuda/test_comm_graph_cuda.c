@@ -146,7 +146,7 @@ static enum status interrupted_rank(struct ranks_one *one)
     t->config.dev = one->dev;
     t->config.comm = one->comm;
     TRY_OR(step_open(&t->config, &step), out_close);
-    t->elems = step_table(step)->parameters;
+    t->elems = step_whole_table(step)->parameters;
     TRY_OR(batch_init(&batch, FEED_TASK_LM, t->config.global_samples / one->ranks, SEQ), out_close);
     t->steps = 5;
     TRY_OR(trial_steps(one, t, step, &batch), out_close);

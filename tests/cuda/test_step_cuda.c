@@ -66,7 +66,7 @@ static double recorded(const struct running *r, int64_t i, const char *key)
 /* nmse over all parameters of what training has made of them. */
 static double weights_nmse(struct running *r)
 {
-    const struct param_table *t = step_table(r->step);
+    const struct param_table *t = step_whole_table(r->step);
     double diff = 0, power = 0;
     for (int row = 0; row < t->params_n; row++) {
         char name[128];
@@ -151,7 +151,7 @@ static void resumes_to_the_same_bits(void **state)
         struct running a, b;
         begin(&a, &ways[k]);
         update(&a, 0);
-        int64_t elems = step_table(a.step)->total_elems, all;
+        int64_t elems = step_whole_table(a.step)->total_elems, all;
         float *half = steps_state(a.step, &all);
         struct step_loss_scale scale = step_loss_scale(a.step);
         update(&a, 1);
@@ -260,7 +260,7 @@ static float *text_logits(const struct golden *g, struct dev *dev, enum dtype dt
     golden_load(g, step);
     kt_ok(decoder_open(dev, &config.dims, 16, dtype, &d));
     struct load_target to = decoder_target(d);
-    int64_t elems = step_table(step)->total_elems;
+    int64_t elems = step_whole_table(step)->total_elems;
     float *params = kt_floats(elems, KT_ONES, 0), *out = kt_floats(g->dims.vocab, KT_ONES, 0);
     kt_ok(step_read(step, 0, 0, elems, params));
     kt_ok(dev_copy(to.stream, to.data.data, params, (size_t)elems * sizeof *params));

@@ -97,7 +97,7 @@ static void look_open(struct look *look)
             model_plan_free(look->acts);
     }
     look->pass = (struct pass){.dims = &dims,
-                               .table = step_table(step),
+                               .table = step_own_table(step),
                                .b = 1,
                                .t = T,
                                .op = dev_op(dev),

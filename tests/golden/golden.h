@@ -217,7 +217,7 @@ static inline void golden_batch(const struct golden *g, int64_t step_i, struct b
 
 static inline void golden_load(const struct golden *g, struct step *step)
 {
-    const struct param_table *t = step_table(step);
+    const struct param_table *t = step_whole_table(step);
     for (int i = 0; i < t->params_n; i++) {
         const struct safetensors_entry *e =
             safetensors_find(&g->model.st, golden_name(g, "", t->param[i].name).text);

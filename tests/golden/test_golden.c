@@ -94,7 +94,7 @@ static void compare(const struct golden *g, const struct param *p, const float *
 static void compare_all(const struct golden *g, struct step *step, const float *from,
                         const char *prefix, double *worst)
 {
-    const struct param_table *t = step_table(step);
+    const struct param_table *t = step_whole_table(step);
     for (int i = 0; i < t->params_n; i++)
         compare(g, &t->param[i], from + t->param[i].offset, prefix, worst);
 }
@@ -103,7 +103,7 @@ static void compare_all(const struct golden *g, struct step *step, const float *
 static void compare_here(const struct golden *g, struct step *step, struct dev *dev, bool is_grads,
                          double *worst)
 {
-    int64_t n = step_table(step)->total_elems;
+    int64_t n = step_whole_table(step)->total_elems;
     float *here = malloc((size_t)n * sizeof *here);
     struct stream *s;
     assert_non_null(here);

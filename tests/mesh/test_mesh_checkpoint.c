@@ -29,7 +29,7 @@ static float value_of(int part, int row, int64_t i)
 /* Each tensor of each part is written with its values, or must have them. */
 static enum status tensor(struct step *step, int part, int row, bool is_put)
 {
-    const struct param *p = &step_table(step)->param[row];
+    const struct param *p = &step_whole_table(step)->param[row];
     float values[CHUNK];
     for (int64_t first = 0; first < p->elems; first += CHUNK) {
         int64_t n = p->elems - first < CHUNK ? p->elems - first : CHUNK;
@@ -49,7 +49,7 @@ static enum status tensor(struct step *step, int part, int row, bool is_put)
 static enum status tensors(struct step *step, bool is_put)
 {
     for (int part = 0; part < step_parts(step); part++)
-        for (int row = 0; row < step_table(step)->params_n; row++)
+        for (int row = 0; row < step_whole_table(step)->params_n; row++)
             TRY(tensor(step, part, row, is_put));
     return ST_OK;
 }
@@ -58,7 +58,7 @@ static enum status tensors(struct step *step, bool is_put)
 static enum status save(struct job *job, struct checkpoint *checkpoint, struct step *step,
                         const struct checkpoint_progress *progress)
 {
-    int64_t each = step_table(step)->total_elems;
+    int64_t each = step_whole_table(step)->total_elems;
     float *copy = calloc((size_t)(each * step_parts(step)), sizeof *copy);
     enum status st = copy != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory");
     for (int part = 0; st == ST_OK && part < step_parts(step); part++)
@@ -106,7 +106,7 @@ static enum status rank(struct ranks_one *one)
     job->trial.config.comm = one->comm;
     job->trial.config.is_loaded = true;
     TRY(step_open(&job->trial.config, &step));
-    job->total_elems = step_table(step)->total_elems;
+    job->total_elems = step_whole_table(step)->total_elems;
     enum status st = one->rank == 0 ? first_rank(job, step, one->ranks) : step_state_serve(step);
     step_close(step);
     return st;

@@ -34,7 +34,7 @@ static enum status scaled_steps(struct ranks_one *one, struct scaled *x, struct 
     }
     if (one->rank != 0)
         return step_state_serve(step);
-    x->elems = step_table(step)->param[0].elems;
+    x->elems = step_whole_table(step)->param[0].elems;
     x->state = calloc((size_t)x->elems, sizeof *x->state);
     return step_state_end(step, step_read(step, 0, 0, x->elems, x->state));
 }

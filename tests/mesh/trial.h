@@ -104,7 +104,7 @@ static inline enum status trial_param(struct trial *t, struct step *step, int pa
 static inline enum status trial_state(struct trial *t, struct step *step, bool is_put)
 {
     enum status st = ST_OK;
-    const struct param_table *table = step_table(step);
+    const struct param_table *table = step_whole_table(step);
     int64_t at = 0;
     for (int i = 0; st == ST_OK && i < table->params_n; at += table->param[i++].elems)
         for (int part = 0; st == ST_OK && part < step_parts(step); part++)
@@ -164,7 +164,7 @@ static inline enum status trial_rank(struct ranks_one *one)
     t->config.dev = one->dev;
     t->config.comm = one->comm;
     TRY_OR(step_open(&t->config, &step), out_close);
-    t->elems = step_table(step)->parameters;
+    t->elems = step_whole_table(step)->parameters;
     t->memory = step_memory(step);
     TRY_OR(batch_init(&batch, task, t->config.global_samples / one->ranks, t->config.seq_tokens),
            out_close);

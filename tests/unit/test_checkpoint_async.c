@@ -78,7 +78,7 @@ static struct checkpoint_progress at(int64_t step)
 static void train(struct rig *r, float value)
 {
     for (int part = 0; part < step_parts(r->step); part++)
-        for (int64_t i = 0; i < step_table(r->step)->total_elems; i++)
+        for (int64_t i = 0; i < step_own_table(r->step)->total_elems; i++)
             step_part(r->step, part)[i] = value;
 }
 
@@ -91,7 +91,7 @@ static void holds(const struct rig *r, int64_t step, float value)
     assert_non_null(ckpt);
     assert_int_equal(ckpt_meta(ckpt)->step, step);
     assert_int_equal(ckpt_meta(ckpt)->samples, step * 4);
-    const struct param_table *table = step_table(r->step);
+    const struct param_table *table = step_own_table(r->step);
     for (int part = 0; part < 3; part++)
         for (int i = 0; i < table->params_n; i++) {
             float ends[2];

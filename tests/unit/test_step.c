@@ -109,7 +109,7 @@ static struct outcome run(const struct step_config *config, int steps)
     for (int i = 0; i < steps; i++)
         OK(step_run_batch(step, &batch, i, i * config->global_samples, 1e-3, false, &r));
     struct outcome out = {
-        .loss = r.loss, .norm = r.grad_norm, .elems = step_table(step)->total_elems};
+        .loss = r.loss, .norm = r.grad_norm, .elems = step_own_table(step)->total_elems};
     size_t bytes = (size_t)out.elems * sizeof(float);
     out.grads = memcpy(malloc(bytes), step_grads(step).data, bytes);
     out.params = memcpy(malloc(bytes), step_part(step, 0), bytes);
@@ -135,7 +135,7 @@ static void assert_same(struct outcome *a, struct outcome *b)
 /* Padding is defined and zero, in gradients and parameters. */
 static void assert_padding(const struct step *step, const float *values)
 {
-    const struct param_table *t = step_table(step);
+    const struct param_table *t = step_own_table(step);
     for (int i = 0; i < t->params_n; i++) {
         int64_t end = i + 1 < t->params_n ? t->param[i + 1].offset : t->total_elems;
         for (int64_t j = t->param[i].offset + t->param[i].elems; j < end; j++)
@@ -162,7 +162,7 @@ static void differences(enum model_task task)
     config.optim.grad_clip = 0;
     struct step *step = open_step(&config);
     struct batch batch = batch_of(&config);
-    const struct param_table *t = step_table(step);
+    const struct param_table *t = step_own_table(step);
     float *p = step_part(step, 0), *g = malloc((size_t)t->total_elems * sizeof *g),
           *u = malloc((size_t)t->total_elems * sizeof *u);
     for (int i = 0; i < t->params_n; i++)
@@ -396,7 +396,7 @@ static void test_eval(void **state)
         assert_float_equal(loss, ra.loss, 1e-12); /* the synthetic batch is always the same one */
         assert_true(ra.loss == rb.loss && ra.grad_norm == rb.grad_norm);
     }
-    size_t bytes = (size_t)step_table(a)->total_elems * sizeof(float);
+    size_t bytes = (size_t)step_own_table(a)->total_elems * sizeof(float);
     for (int part = 0; part < step_parts(a); part++)
         assert_memory_equal(step_part(a, part), step_part(b, part), bytes);
     assert_int_equal(step_parts(a), 3);
@@ -420,7 +420,7 @@ static void test_not_finite(void **state)
     OK(step_run_batch(a, &batch, 0, 0, 1e-2, false, &ra));
     OK(step_run_batch(b, &batch, 0, 0, 1e-2, false, &rb)); /* no trace of inject_nan is left */
     assert_true(ra.loss == rb.loss && ra.grad_norm == rb.grad_norm);
-    size_t bytes = (size_t)step_table(a)->total_elems * sizeof(float);
+    size_t bytes = (size_t)step_own_table(a)->total_elems * sizeof(float);
     for (int part = 0; part < 3; part++)
         assert_memory_equal(step_part(a, part), step_part(b, part), bytes);
     batch.host.tokens[3] = 37;
@@ -562,7 +562,7 @@ static void test_open(void **state)
     config.heartbeat_arg = &beats;
     struct step *step = open_step(&config), *none;
     assert_true(beats > 0);
-    assert_true(step_memory_bytes(step) > 16 * step_table(step)->parameters);
+    assert_true(step_memory_bytes(step) > 16 * step_own_table(step)->parameters);
     assert_float_equal(step_flops(step), 32 * model_flops_per_token(&config.dims, 16), 0);
     step_close(step);
     step_close(NULL);

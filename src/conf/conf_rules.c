@@ -146,14 +146,20 @@ static enum status check_files(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_shard — compressed gradients are reduced over all ranks at once. */
+/* check_shard — compressed gradients are reduced, and rows of tokens exchanged, over all ranks at
+ * once. */
 static enum status check_shard(const struct conf *conf)
 {
-    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID ||
-        conf_i64(conf, CONF_COMPRESS) == CONF_COMPRESS_NONE)
+    if (conf_i64(conf, CONF_SHARD) != CONF_SHARD_HYBRID)
         return ST_OK;
-    return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
-                     "set COMPRESS=none, or SHARD=full");
+    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
+        return fail_pair(conf, CONF_SHARD, "does not go with", CONF_COMPRESS,
+                         "set COMPRESS=none, or SHARD=full");
+    if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
+        return fail_pair(
+            conf, CONF_SHARD, "does not go with", CONF_EMBED_ROWS,
+            "rows are exchanged among all workers: set EMBED_ROWS=auto, or SHARD=full");
+    return ST_OK;
 }
 
 /* check_comm_graph — what leaves no CUDA graph, or no NCCL calls on the device. BACKEND=auto may

@@ -29,16 +29,49 @@ int64_t sparse_embed_rows_most(int64_t rows_n, int64_t tokens_max)
     return round_up(tokens_max < rows_n ? tokens_max : rows_n);
 }
 
-/* In units of one row's elements. Text has at most half as many different tokens as tokens, but
- * rows at full length travel whatever the text. With a dense exchange besides, rows take it out of
- * the wait and add their own bytes: what can be lost is counted like what is paid. */
-bool sparse_embed_is_worth(const struct sparse_embed_cost *c)
+static bool refuse(const char *why, const char **why_out)
+{
+    *why_out = why;
+    return false;
+}
+
+/* In GPU memory a tied head has no rows: they save no bytes, and with SHARD=none they move half of
+ * the dense exchange from beside the next forward pass to beside the backward pass.
+ *
+ * Else bytes are compared, in units of one row's elements. Text has at most half as many different
+ * tokens as tokens, but rows at full length travel whatever the text. With a dense exchange
+ * besides, rows take it out of the wait and add their own bytes: what can be lost is counted like
+ * what is paid. */
+static bool is_worth(const struct sparse_embed_cost *c, const char **why_out)
 {
     int64_t most = c->ranks * sparse_embed_rows_most(c->rows_n, c->tokens_max),
             dense = c->rows_n * c->dense_bytes,
             sent = most * (int64_t)sizeof(float) / (c->is_discrete ? 1 : 2);
-    bool fits = most <= c->rows_n; /* in no more memory than another dense gradient */
-    return c->ranks > 1 && fits && sent * (c->is_dense_too ? 2 : 1) <= dense;
+    bool is_dense_too = c->is_tied || c->accumulates;
+    if (c->is_tied && c->is_discrete)
+        return refuse("on GPUs rows save no bytes where the output layer shares the embedding "
+                      "(EMBED_ROWS=1 exchanges them)",
+                      why_out);
+    if (most > c->rows_n)
+        return refuse("rows could take more memory than the whole gradient", why_out);
+    if (sent * (is_dense_too ? 2 : 1) > dense)
+        return refuse(is_dense_too ? "rows are over half the bytes of the whole gradient"
+                                   : "rows are more bytes than the whole gradient",
+                      why_out);
+    *why_out = is_dense_too ? "rows are at most half the bytes of the whole gradient"
+                            : "rows are no more bytes than the whole gradient";
+    return true;
+}
+
+bool sparse_embed_is_used(const struct sparse_embed_cost *cost, const char **why_out)
+{
+    if (cost->ranks == 1)
+        return refuse("there is one rank", why_out);
+    if (cost->choice == SPARSE_EMBED_CHOICE_AUTO)
+        return is_worth(cost, why_out);
+    bool is_on = cost->choice == SPARSE_EMBED_CHOICE_ON;
+    *why_out = is_on ? "EMBED_ROWS=1" : "EMBED_ROWS=0";
+    return is_on;
 }
 
 int64_t sparse_embed_buffer_elems(int ranks, int64_t rows_n, int64_t row_elems, int64_t tokens_max)

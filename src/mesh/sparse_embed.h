@@ -26,22 +26,32 @@ struct sparse_embed_config {
     float *buffer;             /* sparse_embed_buffer_elems from comm_alloc; borrowed */
 };
 
+/* The values of EMBED_ROWS: where rows are worth it (below), never, always. */
+enum sparse_embed_choice {
+    SPARSE_EMBED_CHOICE_AUTO,
+    SPARSE_EMBED_CHOICE_OFF,
+    SPARSE_EMBED_CHOICE_ON
+};
+
 /* What rows are compared with.
- * dense_bytes   of an element of the dense gradient as it travels
- * is_dense_too  the dense gradient is reduced as well: a tied head's, or that of earlier passes
- * is_discrete   gradients lie in a GPU's memory: rows may travel at full length */
+ * dense_bytes  of an element of the dense gradient as it travels
+ * is_tied      the head's gradient is dense, and is reduced as well
+ * accumulates  the dense gradient of earlier passes is reduced as well
+ * is_discrete  gradients lie in a GPU's memory: rows may travel at full length */
 struct sparse_embed_cost {
+    enum sparse_embed_choice choice;
     int ranks;
     int64_t rows_n, tokens_max;
     int dense_bytes;
-    bool is_dense_too, is_discrete;
+    bool is_tied, accumulates, is_discrete;
 };
 
 struct sparse_embed;
-/* _is_worth: whether rows save more time than they can cost (docs/decisions/032); the same on all
- * ranks.
+/* _is_used: whether several ranks exchange rows; the same on all ranks. AUTO: where rows save more
+ * time than they can cost (docs/decisions/032). *why_out: the reason, a clause for the log that
+ * lives as long as the program.
  * _rows_most: rows that a rank sends at most. */
-bool sparse_embed_is_worth(const struct sparse_embed_cost *cost);
+bool sparse_embed_is_used(const struct sparse_embed_cost *cost, const char **why_out);
 int64_t sparse_embed_rows_most(int64_t rows_n, int64_t tokens_max);
 int64_t sparse_embed_buffer_elems(int ranks, int64_t rows_n, int64_t row_elems, int64_t tokens_max);
 enum status sparse_embed_open(const struct sparse_embed_config *config, struct sparse_embed **out);

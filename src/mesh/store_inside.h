@@ -2,7 +2,6 @@
 #ifndef CONVOY_MESH_STORE_INSIDE_H
 #define CONVOY_MESH_STORE_INSIDE_H
 
-#include "mesh/sparse_embed.h"
 #include "mesh/store.h"
 
 /* How much of an array a rank holds. BUFFER: its local shard, and the buckets that a pass works on,

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "mesh/store_inside.h"
 
 #define BLOCK_ALIGN 256 /* as cudaMalloc aligns */
@@ -52,16 +53,28 @@ static int dense_bytes(const struct store_settings *settings)
                : (int)dtype_bytes(settings->reduce_dtype);
 }
 
-static bool uses_sparse(const struct store *s)
+/* Whether rows of tokens are exchanged, and why: a clause for the log. */
+static bool chooses_sparse(const struct store *s, const char **why_out)
 {
     const struct param *wte = &s->c.table->param[0];
-    const struct sparse_embed_cost cost = {.ranks = s->layout.ranks,
+    const struct sparse_embed_cost cost = {.choice = s->c.settings.embed_rows,
+                                           .ranks = s->layout.ranks,
                                            .rows_n = wte->dim[0],
                                            .tokens_max = s->c.pass_tokens,
                                            .dense_bytes = dense_bytes(&s->c.settings),
-                                           .is_dense_too = !wte->grad_is_added || s->c.accumulates,
+                                           .is_tied = !wte->grad_is_added,
+                                           .accumulates = s->c.accumulates,
                                            .is_discrete = s->is_discrete};
-    return s->c.has_grads && !store_is_hybrid(s) && sparse_embed_is_worth(&cost);
+    bool is_used = sparse_embed_is_used(&cost, why_out);
+    if (store_is_hybrid(s))
+        *why_out = "SHARD=hybrid";
+    return is_used && s->c.has_grads && !store_is_hybrid(s);
+}
+
+static bool uses_sparse(const struct store *s)
+{
+    const char *why;
+    return chooses_sparse(s, &why);
 }
 
 static int64_t sparse_elems(const struct store *s)
@@ -264,18 +277,27 @@ static enum status take_params(struct store *s)
                 &s->compute_copy);
 }
 
-/* Once for all ranks: how the embedding's gradient travels. */
+/* Once for all ranks: how the embedding's gradient travels, and why. */
 static void log_sparse(const struct store *s)
 {
     const struct param *wte = &s->c.table->param[0];
+    int64_t rows = sparse_embed_rows_most(wte->dim[0], s->c.pass_tokens);
+    char all[32], whole[32];
+    const char *why;
     if (s->rank > 0 || s->is_alone || !s->c.has_grads)
         return;
+    (void)chooses_sparse(s, &why);
+    text_format_bytes(all, sizeof all,
+                      (double)(s->layout.ranks * rows * wte->dim[1]) * sizeof(float));
+    text_format_bytes(whole, sizeof whole, (double)(wte->elems * dense_bytes(&s->c.settings)));
     if (s->sparse)
         LOG_INFO("gradient of %s: the input layer's is exchanged as rows of tokens, at most %lld "
-                 "of each rank",
-                 wte->name, (long long)sparse_embed_rows_most(wte->dim[0], s->c.pass_tokens));
+                 "of each rank: %s (%s of rows at most, %s whole)",
+                 wte->name, (long long)rows, why, all, whole);
     else
-        LOG_INFO("gradient of %s: reduced whole, not as rows of tokens", wte->name);
+        LOG_INFO("gradient of %s: reduced whole, not as rows of tokens: %s (%s of rows at most, %s "
+                 "whole)",
+                 wte->name, why, all, whole);
 }
 
 static void check_taken(const struct store *s)

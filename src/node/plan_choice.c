@@ -29,6 +29,13 @@ static enum layout_shard hybrid_or(const struct comm_place *at)
                              : LAYOUT_SHARD_HYBRID;
 }
 
+/* takes_hybrid — settings that conf_rules refuses with SHARD=hybrid keep it from being chosen. */
+static bool takes_hybrid(const struct store_settings *settings)
+{
+    return settings->compress == GRAD_COMPRESS_KIND_NONE &&
+           settings->embed_rows != SPARSE_EMBED_CHOICE_ON;
+}
+
 /* open_shards — what SHARD leaves open, the fastest first; full needs least memory. */
 static int open_shards(const struct step_config *config, const struct memory_plan_place *place,
                        enum layout_shard out[LAYOUT_SHARD_AUTO])
@@ -42,7 +49,7 @@ static int open_shards(const struct step_config *config, const struct memory_pla
         return n;
     out[n++] = LAYOUT_SHARD_OPTIMIZER;
     out[n++] = LAYOUT_SHARD_GRADIENTS;
-    if (hybrid == LAYOUT_SHARD_HYBRID && config->store.compress == GRAD_COMPRESS_KIND_NONE)
+    if (hybrid == LAYOUT_SHARD_HYBRID && takes_hybrid(&config->store))
         out[n++] = LAYOUT_SHARD_HYBRID;
     out[n++] = LAYOUT_SHARD_FULL;
     return n;

@@ -80,17 +80,15 @@ static void went_as_graphs(int ranks, const char *name)
     assert_true(launches >= 4 * ranks && in_graphs > 3 * alone);
 }
 
-static void graphs_give_the_same_bits(int ranks, int64_t batch, enum dtype dtype, int64_t vocab,
-                                      int shard_first)
+static void graphs_give_the_same_bits(struct trial like, int ranks, int shard_first)
 {
-    struct trial like = trial_of_ranks(ranks, batch, dtype, vocab);
     int launches = *runtime_calls("cudaGraphLaunch");
     struct trial want = run(like, ranks, LAYOUT_SHARD_NONE, true);
     assert_int_equal(*runtime_calls("cudaGraphLaunch"), launches);
     for (int shard = shard_first; shard <= LAYOUT_SHARD_FULL; shard++) {
         char name[80];
         text_format(name, sizeof name, "%d ranks, %d samples at once, dtype %d, shard %d", ranks,
-                    (int)batch, dtype, shard);
+                    (int)like.config.batch_samples, like.config.store.dtype, shard);
         struct trial got = run(like, ranks, (enum layout_shard)shard, false);
         trial_same(&got, &want, name);
         went_as_graphs(ranks, name);
@@ -102,26 +100,28 @@ static void graphs_give_the_same_bits(int ranks, int64_t batch, enum dtype dtype
 static void two_ranks(void **state)
 {
     (void)state;
-    graphs_give_the_same_bits(2, 2, DTYPE_F32, 11, LAYOUT_SHARD_NONE);
-    graphs_give_the_same_bits(2, 1, DTYPE_F32, 11, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(trial_of_ranks(2, 2, DTYPE_F32, 11), 2, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(trial_of_ranks(2, 1, DTYPE_F32, 11), 2, LAYOUT_SHARD_NONE);
     /* weights are rounded on the way */
-    graphs_give_the_same_bits(2, 2, DTYPE_BF16, 11, LAYOUT_SHARD_GRADIENTS);
+    graphs_give_the_same_bits(trial_of_ranks(2, 2, DTYPE_BF16, 11), 2, LAYOUT_SHARD_GRADIENTS);
 }
 
-/* The embedding has more rows than all ranks have tokens, so they exchange rows. */
+/* EMBED_ROWS=1: ranks exchange rows. */
 static void rows_of_tokens(void **state)
 {
     (void)state;
     int calls = guarded_calls[GUARDED_embed_rows_add];
-    graphs_give_the_same_bits(2, 1, DTYPE_BF16, 211, LAYOUT_SHARD_NONE);
+    struct trial like = trial_of_ranks(2, 1, DTYPE_BF16, 211);
+    like.config.store.embed_rows = SPARSE_EMBED_CHOICE_ON;
+    graphs_give_the_same_bits(like, 2, LAYOUT_SHARD_NONE);
     assert_int_equal(guarded_calls[GUARDED_embed_rows_add] - calls, 5 * STEPS * 2);
 }
 
 static void four_ranks(void **state)
 {
     (void)state;
-    graphs_give_the_same_bits(4, 2, DTYPE_F32, 11, LAYOUT_SHARD_NONE);
-    graphs_give_the_same_bits(4, 1, DTYPE_F32, 11, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(trial_of_ranks(4, 2, DTYPE_F32, 11), 4, LAYOUT_SHARD_NONE);
+    graphs_give_the_same_bits(trial_of_ranks(4, 1, DTYPE_F32, 11), 4, LAYOUT_SHARD_NONE);
 }
 
 /* ---- before the host waits ---- */

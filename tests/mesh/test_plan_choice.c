@@ -59,6 +59,13 @@ static void test_shards(void **state)
     check_shards(LAYOUT_SHARD_HYBRID, 1, 4, true, "f");
     check_shards(LAYOUT_SHARD_HYBRID, 4, 1, true, "n");
     struct plan_way w[PLAN_WAYS_MAX];
+    const struct memory_plan_place place = {.at = {.ranks = 16, .nodes = 2, .locals = 8},
+                                            .is_discrete = true};
+    struct step_config rows = {
+        .recompute = MODEL_RECOMPUTE_LIGHT,
+        .store = {.shard = LAYOUT_SHARD_AUTO, .embed_rows = SPARSE_EMBED_CHOICE_ON}};
+    assert_int_equal(plan_choice_ways(&rows, &place, w), 4); /* hybrid exchanges no rows */
+    assert_int_equal(w[3].shard, LAYOUT_SHARD_FULL);
     assert_int_equal(ways(MODEL_RECOMPUTE_AUTO, LAYOUT_SHARD_AUTO, 2, 4, true, w), 20);
     assert_true(w[0].recompute == MODEL_RECOMPUTE_NONE && w[0].shard == LAYOUT_SHARD_NONE);
     assert_true(w[19].recompute == MODEL_RECOMPUTE_BLOCK && w[19].shard == LAYOUT_SHARD_FULL);

@@ -218,11 +218,20 @@ static void a_lost_rank_ends_the_exchange(void **state)
     }
 }
 
-static bool is_worth(int ranks, int64_t rows_n, int64_t tokens, int dense_bytes, bool is_dense_too,
+/* With EMBED_ROWS=auto. has_dense: in host memory a tied head's gradient, on a GPU, where a tied
+ * head has no rows, that of earlier micro-batches. */
+static bool is_worth(int ranks, int64_t rows_n, int64_t tokens, int dense_bytes, bool has_dense,
                      bool is_discrete)
 {
-    return sparse_embed_is_worth(
-        &(struct sparse_embed_cost){ranks, rows_n, tokens, dense_bytes, is_dense_too, is_discrete});
+    const char *why;
+    struct sparse_embed_cost cost = {.ranks = ranks,
+                                     .rows_n = rows_n,
+                                     .tokens_max = tokens,
+                                     .dense_bytes = dense_bytes,
+                                     .is_tied = has_dense && !is_discrete,
+                                     .accumulates = has_dense && is_discrete,
+                                     .is_discrete = is_discrete};
+    return sparse_embed_is_used(&cost, &why);
 }
 
 /* In host memory rows are counted, and a row costs half of what it does at full length. */
@@ -242,8 +251,8 @@ static void worth_in_host_memory(void **state)
     assert_false(is_worth(8, 50257, 6289, 4, false, false));
 }
 
-/* Rows at full length: all of V for an embedding alone, half of it beside a tied head's gradient,
- * half of that where the dense gradient travels as bf16. */
+/* Rows at full length: all of V for an embedding alone, half of it beside a dense gradient, half of
+ * that where the dense gradient travels as bf16. */
 static void worth_on_a_gpu(void **state)
 {
     (void)state;
@@ -256,13 +265,54 @@ static void worth_on_a_gpu(void **state)
     assert_false(is_worth(1, 50257, 8, 4, false, true));
 }
 
+static void used_because(const struct sparse_embed_cost *cost, bool want, const char *why)
+{
+    const char *got;
+    assert_int_equal(sparse_embed_is_used(cost, &got), want);
+    if (!strstr(got, why))
+        fail_msg("the reason is: %s; want: %s", got, why);
+}
+
+/* EMBED_ROWS decides against bytes and memory, too; each answer has its reason. */
+static void embed_rows_decides(void **state)
+{
+    (void)state;
+    struct sparse_embed_cost cost = {.ranks = 2,
+                                     .rows_n = 50257,
+                                     .tokens_max = 8192,
+                                     .dense_bytes = 4,
+                                     .is_tied = true,
+                                     .is_discrete = true};
+    used_because(&cost, false, "EMBED_ROWS=1 exchanges them");
+    cost.choice = SPARSE_EMBED_CHOICE_ON;
+    used_because(&cost, true, "EMBED_ROWS=1");
+    cost.tokens_max = 65536;
+    used_because(&cost, true, "EMBED_ROWS=1");
+    cost.ranks = 1;
+    used_because(&cost, false, "one rank");
+    cost = (struct sparse_embed_cost){
+        .ranks = 2, .rows_n = 50257, .tokens_max = 8192, .dense_bytes = 4, .is_discrete = true};
+    used_because(&cost, true, "no more bytes");
+    cost.choice = SPARSE_EMBED_CHOICE_OFF;
+    used_because(&cost, false, "EMBED_ROWS=0");
+    cost.choice = SPARSE_EMBED_CHOICE_AUTO;
+    cost.accumulates = true;
+    used_because(&cost, true, "at most half");
+    cost.dense_bytes = 2;
+    used_because(&cost, false, "over half");
+    cost.tokens_max = 65536;
+    used_because(&cost, false, "more memory");
+    cost = (struct sparse_embed_cost){
+        .ranks = 4, .rows_n = 50257, .tokens_max = 8192, .dense_bytes = 2, .is_discrete = true};
+    used_because(&cost, false, "more bytes");
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_add_up),
-        cmocka_unit_test(a_lost_rank_ends_the_exchange),
-        cmocka_unit_test(worth_in_host_memory),
-        cmocka_unit_test(worth_on_a_gpu),
+        cmocka_unit_test(rows_add_up),          cmocka_unit_test(a_lost_rank_ends_the_exchange),
+        cmocka_unit_test(worth_in_host_memory), cmocka_unit_test(worth_on_a_gpu),
+        cmocka_unit_test(embed_rows_decides),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();

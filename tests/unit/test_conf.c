@@ -139,6 +139,8 @@ static void values_are_strict(void **state)
         GOOD("COMPRESS=int8", COMPRESS, "int8"),
         GOOD("CUDA_GRAPH=off", CUDA_GRAPH, "off"),
         BAD("CUDA_GRAPH=on", "is not known, did you mean off; allowed: auto, off"),
+        GOOD("EMBED_ROWS=0", EMBED_ROWS, "0"),
+        BAD("EMBED_ROWS=on", "EMBED_ROWS=on (argument) is not known"),
         GOOD("REDUCE_PRECISION=bf16", REDUCE_PRECISION, "bf16"),
         BAD("REDUCE_PRECISION=fp16", "did you mean fp32; allowed: fp32, bf16"),
         BAD("COMPRESS=fp8", "is not known; allowed: none, bf16, int8"),

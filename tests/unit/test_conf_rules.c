@@ -96,6 +96,12 @@ static void relations(void **state)
         {{"SHARD=hybrid", "COMPRESS=int8"},
          ST_BAD_SETTING,
          "SHARD=hybrid (argument) does not go with COMPRESS=int8 (argument); set COMPRESS=none"},
+        {{"SHARD=hybrid", "EMBED_ROWS=0"}, ST_OK, ""},
+        {{"SHARD=full", "EMBED_ROWS=1"}, ST_OK, ""},
+        {{"SHARD=hybrid", "EMBED_ROWS=1"},
+         ST_BAD_SETTING,
+         "SHARD=hybrid (argument) does not go with EMBED_ROWS=1 (argument); rows are exchanged "
+         "among all workers: set EMBED_ROWS=auto, or SHARD=full"},
         {{"NODE_ID=1"},
          ST_BAD_SETTING,
          "NODE_ID=1 (argument) must be below N_NODES=1 (default); nodes are counted from 0; set "

@@ -45,6 +45,23 @@ void model_resolve(struct model_dims *dims)
     dims->norm_eps = model_norm_eps(dims);
 }
 
+int64_t model_layer(const struct model_dims *dims, int64_t block)
+{
+    const struct model_part *part = &dims->part;
+    for (int i = 0; i < part->chunks_n; block -= part->chunk[i++].n)
+        if (block < part->chunk[i].n)
+            return part->chunk[i].first + block;
+    return block;
+}
+
+void model_vocab_part(const struct model_dims *dims, int64_t *first, int64_t *n)
+{
+    int64_t ranks_n = dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1,
+            at = dims->part.tensor_rank;
+    *first = dims->vocab * at / ranks_n;
+    *n = dims->vocab * (at + 1) / ranks_n - *first;
+}
+
 /* preset_at — preset i of all architectures, one after the other; NULL: there are less. */
 static const struct model_dims *preset_at(int i)
 {

@@ -117,6 +117,12 @@ int64_t model_ffn(const struct model_dims *dims);
 double model_norm_eps(const struct model_dims *dims);
 void model_resolve(struct model_dims *dims);
 
+/* Of dimensions that may be a part's:
+ * model_layer       the number of own block `block` in the whole model.
+ * model_vocab_part  own rows of the vocabulary: [*first, *first + *n). */
+int64_t model_layer(const struct model_dims *dims, int64_t block);
+void model_vocab_part(const struct model_dims *dims, int64_t *first, int64_t *n);
+
 /* model_preset — the dimensions of a named model (model_preset_names). false: no such name. */
 bool model_preset(const char *name, struct model_dims *out);
 /* model_preset_name — the name of preset i, in the order of architectures; NULL: there are less. */
@@ -134,20 +140,21 @@ enum status model_check(const struct model_dims *dims);
 
 struct model_acts; /* transformer/transformer_acts.h */
 
-/* What a pass asks of those that share its matrices (tensor parallelism). All calls are
- * collective among them and in the stream's order. Rows are cut into equal parts, one for each.
- * elems counts the larger of the two tensors.
+/* What a pass asks of the others that compute the same pass with other parts of its matrices
+ * (tensor parallelism). All calls are collective among them and in the stream's order. Tensors are
+ * cut into `parts` equal parts; `part` is this one's. elems counts the larger of the two tensors.
  * gather       out = the parts of all.
- * scatter_sum  own = the own part of the sum of all `in`, which is then undefined.
- * sum          x = the sum of all x; the same bits for all. */
+ * scatter_sum  own = this one's part of the sum of `in` over all; `in` is then undefined.
+ * sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on
+ *              all of them. */
 struct model_axis {
-    int part, parts; /* this one, of how many */
+    int part, parts;
     void *arg;
     enum status (*gather)(void *arg, struct stream *s, struct tensor out, struct tensor own,
                           int64_t elems);
     enum status (*scatter_sum)(void *arg, struct stream *s, struct tensor own, struct tensor in,
                                int64_t elems);
-    enum status (*sum)(void *arg, struct stream *s, struct tensor x, int64_t elems);
+    enum status (*sum)(void *arg, struct stream *s, struct tensor x, int64_t elems, int copies);
 };
 
 /* One micro-batch, forward or backward. */

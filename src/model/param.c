@@ -45,6 +45,8 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
                         .dim = {dim0, dims_n == 2 ? dim1 : 1},
                         .split_dim = split_dim,
                         .init = init,
+                        .whole_param = t->params_n,
+                        .tensor_copies = 1,
                         .unit = unit,
                         .offset = t->total_elems};
     ASSERTF(text_copy(p->name, sizeof p->name, name), "name too long: %s", name);
@@ -93,8 +95,8 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
         else
             first = t->param[i].offset;
     }
-    *offset_out = first;
-    *elems_out = last - first;
+    *offset_out = first < last ? first : last; /* no parameter: an empty span */
+    *elems_out = last - *offset_out;
 }
 
 void param_pad(struct param_table *t, int64_t align)
@@ -103,7 +105,7 @@ void param_pad(struct param_table *t, int64_t align)
     ASSERTF(align > 0 && align % PARAM_ALIGN == 0, "align %lld", (long long)align);
     for (int i = 0; i < t->params_n; i++) {
         struct param *p = &t->param[i];
-        bool begins = p->unit == 0 || p->unit != t->param[i - 1].unit;
+        bool begins = i == 0 || p->unit == 0 || p->unit != p[-1].unit;
         p->offset = p->is_packed ? end : round_up(end, begins ? align : PARAM_ALIGN);
         end = p->offset + p->elems;
     }
@@ -125,6 +127,35 @@ static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
     }
 }
 
+int64_t param_run(const struct param *p, int64_t first, int64_t *whole_first)
+{
+    ASSERTF(first >= 0 && first < p->elems, "%s: element %lld of %lld", p->name, (long long)first,
+            (long long)p->elems);
+    *whole_first = first;
+    if (p->cut.whole == 0)
+        return p->elems - first;
+    /* an element is `inner` of entry `at` of the split dimension, in row `outer` before it */
+    int64_t inner_n = p->split_dim == 0 ? p->dim[1] : 1, own_n = p->dim[p->split_dim],
+            at = first / inner_n % own_n, outer = first / (inner_n * own_n), group = at / p->cut.n,
+            in_group = at % p->cut.n, inner = first % inner_n;
+    int64_t whole_at = group * (p->cut.whole / p->cut.groups) + p->cut.first + in_group;
+    *whole_first = (outer * p->cut.whole + whole_at) * inner_n + inner;
+    return (p->cut.n - in_group) * inner_n - inner;
+}
+
+/* fill_run — normal numbers of elements [first, first + n) of a whole tensor. */
+static void fill_run(uint64_t seed, uint64_t stream, double std, int64_t first, int64_t n,
+                     float *out)
+{
+    double z[4];
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t index = (uint64_t)(first + i);
+        if (i == 0 || index % 4 == 0)
+            normal4(seed, stream, index / 4, z);
+        out[i] = (float)(std * z[index % 4]);
+    }
+}
+
 void param_fill(const struct param_table *t, int param, uint64_t seed, int64_t first, int64_t n,
                 float *out)
 {
@@ -138,11 +169,10 @@ void param_fill(const struct param_table *t, int param, uint64_t seed, int64_t f
         return;
     }
     double std = p->init == PARAM_INIT_RESIDUAL ? INIT_STD / sqrt(2.0 * t->layers) : INIT_STD;
-    double z[4];
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t index = (uint64_t)(first + i);
-        if (i == 0 || index % 4 == 0)
-            normal4(seed, RAND_STREAM(INIT, param), index / 4, z);
-        out[i] = (float)(std * z[index % 4]);
+    for (int64_t done = 0, run; done < n; done += run) {
+        int64_t whole_first;
+        run = param_run(p, first + done, &whole_first);
+        run = run < n - done ? run : n - done;
+        fill_run(seed, RAND_STREAM(INIT, p->whole_param), std, whole_first, run, out + done);
     }
 }

@@ -2,7 +2,8 @@
  * It must not know what a parameter means to the model, nor where its values are stored.
  *
  * - Unit 0 is the embedding (GPT-2: wte, wpe), units 1 … LAYERS are the blocks, unit LAYERS+1 is
- *   what follows (ln_f, qa_outputs; an untied lm_head).
+ *   what follows (ln_f, qa_outputs; an untied lm_head). LAYERS are those of the part, where the
+ *   table is one of a part of a model.
  * - The table is in the order of units, so that each unit is one contiguous span of elements.
  * - Every tensor starts at a multiple of 16 elements, unless it is packed behind the one before it
  *   (param_pack). Padding is zero and stays zero.
@@ -37,10 +38,12 @@ struct param {
     enum param_init init;
     bool is_packed; /* no padding before it */
     struct param_cut cut;
-    int whole_param;       /* its number in the whole model's table */
-    bool is_tensor_shared; /* every rank of the tensor axis has the same values */
-    bool grad_is_partial;  /* is_tensor_shared, and its gradient is to be summed over that axis */
-    bool grad_is_added;    /* its gradient is only added to: zero it before the first micro-batch */
+    int whole_param; /* its number in the whole model's table */
+    /* So many neighbouring ranks of the tensor axis have the same values, the first of them a
+     * multiple of it: 1: this one alone; all: norms, row biases, positions; between: key heads. */
+    int tensor_copies;
+    bool grad_is_partial; /* to be summed over these ranks: each has a part of the sum */
+    bool grad_is_added;   /* its gradient is only added to: zero it before the first micro-batch */
     int unit;
     int64_t offset; /* in elements, from the start of the table */
     int64_t elems;
@@ -49,8 +52,8 @@ struct param {
 struct param_table {
     struct param *param;
     int params_n, params_cap;
-    int units_n;
-    int layers;
+    int units_n;         /* of a part of a model, the first and the last unit may be empty */
+    int layers;          /* of the whole model */
     int64_t total_elems; /* with padding; a multiple of PARAM_ALIGN */
     int64_t parameters;  /* without padding */
 };
@@ -70,9 +73,12 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
  * unit, starts at a multiple of align elements, itself one of PARAM_ALIGN, and ends with padding up
  * to one. */
 void param_pad(struct param_table *t, int64_t align);
+/* param_run — how many elements, from element `first` of a tensor on, are neighbours in the whole
+ * model's tensor too. *whole_first: the number of `first` there. */
+int64_t param_run(const struct param *p, int64_t first, int64_t *whole_first);
 /* param_fill — initial values of elements [first, first + n) of one parameter. A value is a
- * function of the seed, the parameter's number and the element's index: any range, in any order, on
- * any thread. */
+ * function of the seed, the parameter's number and the element's index, both in the whole model:
+ * any range, in any order, on any thread. */
 void param_fill(const struct param_table *t, int param, uint64_t seed, int64_t first, int64_t n,
                 float *out);
 

@@ -119,8 +119,18 @@ static bool is_packed(const struct transformer_arch *arch, enum transformer_part
 
 /* ---- numbers ---- */
 
+/* has_vocab_copy — a part without the embedding has the tied vocabulary weights for its head. */
+static bool has_vocab_copy(const struct model_dims *dims)
+{
+    return dims->part.lacks_embed && !dims->part.lacks_head && !dims->parts.is_untied &&
+           dims->task == MODEL_TASK_LM;
+}
+
+/* embeds_n — parameters of unit 0. */
 static int embeds_n(const struct model_dims *dims)
 {
+    if (dims->part.lacks_embed)
+        return has_vocab_copy(dims) ? 1 : 0;
     return transformer_arch(dims->arch)->positions ? 2 : 1;
 }
 
@@ -196,6 +206,93 @@ struct transformer_linear transformer_params_linear(const struct model_dims *dim
         .out = row[layer].out};
 }
 
+/* ---- parts of a model ---- */
+
+static int tensor_ranks(const struct model_dims *dims)
+{
+    return dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1;
+}
+
+/* whole_of — of the whole model what the numbers of parameters depend on. */
+static struct model_dims whole_of(const struct model_dims *dims)
+{
+    struct model_dims whole = *dims;
+    whole.part = (struct model_part){0};
+    whole.layers = dims->part.layers > 0 ? dims->part.layers : dims->layers;
+    return whole;
+}
+
+/* is_of_keys — one of k and v alone, cut by key heads, or one of their biases. */
+static bool is_of_keys(enum transformer_part part)
+{
+    return part == TRANSFORMER_PART_K || part == TRANSFORMER_PART_V ||
+           part == TRANSFORMER_PART_K_BIAS || part == TRANSFORMER_PART_V_BIAS;
+}
+
+/* mark_shared — every rank of the tensor axis has the last parameter. */
+static void mark_shared(const struct model_dims *dims, struct param_table *t, bool is_partial)
+{
+    struct param *p = &t->param[t->params_n - 1];
+    p->tensor_copies = tensor_ranks(dims);
+    p->grad_is_partial = is_partial && tensor_ranks(dims) > 1;
+}
+
+/* mark_cut — the last parameter is this rank's part of `groups` groups. */
+static void mark_cut(const struct model_dims *dims, struct param_table *t, int groups)
+{
+    struct param *p = &t->param[t->params_n - 1];
+    int64_t own = p->dim[p->split_dim], n = own / groups;
+    if (tensor_ranks(dims) > 1)
+        p->cut = (struct param_cut){.whole = own * tensor_ranks(dims),
+                                    .groups = groups,
+                                    .first = n * dims->part.tensor_rank,
+                                    .n = n};
+}
+
+/* mark_keys — as mark_cut, by key heads; a head that several ranks have gets a part of its gradient
+ * on each. */
+static void mark_keys(const struct model_dims *dims, struct param_table *t)
+{
+    struct param *p = &t->param[t->params_n - 1];
+    int64_t ranks_n = tensor_ranks(dims), d = model_head_dim(dims), own = p->dim[p->split_dim],
+            heads = dims->part.kv_heads;
+    if (ranks_n == 1)
+        return;
+    p->cut = (struct param_cut){.whole = heads * d,
+                                .groups = 1,
+                                .first = heads * dims->part.tensor_rank / ranks_n * d,
+                                .n = own};
+    p->tensor_copies = heads < ranks_n ? (int)(ranks_n / heads) : 1;
+    p->grad_is_partial = p->tensor_copies > 1;
+}
+
+/* mark_vocab — as mark_cut, by own rows of the vocabulary. */
+static void mark_vocab(const struct model_dims *dims, struct param_table *t)
+{
+    struct param_cut cut = {.whole = dims->vocab, .groups = 1};
+    model_vocab_part(dims, &cut.first, &cut.n);
+    if (tensor_ranks(dims) > 1)
+        t->param[t->params_n - 1].cut = cut;
+}
+
+/* mark_part — of a block. Norms see own rows, those of heads see own heads: their gradients are
+ * partial. The bias of a product by columns of its input is added once all ranks' sums are there,
+ * and its gradient is made of all rows. */
+static void mark_part(const struct model_dims *dims, struct param_table *t,
+                      enum transformer_part part, enum role role)
+{
+    bool is_fused = part == TRANSFORMER_PART_QKV || part == TRANSFORMER_PART_QKV_BIAS,
+         is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
+    if (role == ROLE_SCALE || role == ROLE_SHIFT)
+        mark_shared(dims, t, true);
+    else if (role == ROLE_IN_CUT_BIAS)
+        mark_shared(dims, t, false);
+    else if (is_of_keys(part))
+        mark_keys(dims, t);
+    else
+        mark_cut(dims, t, is_fused && is_three ? 3 : 1);
+}
+
 /* ---- the table ---- */
 
 static enum status add_part(const struct model_dims *dims, struct param_table *t, int block, int i)
@@ -213,13 +310,14 @@ static enum status add_part(const struct model_dims *dims, struct param_table *t
     else if (s.role == ROLE_IN_CUT)
         split_dim = 1 - out_dim;
     char prefix[PARAM_NAME_MAX], name[PARAM_NAME_MAX];
-    bool fits = text_format(prefix, sizeof prefix, arch->block, block) &&
+    bool fits = text_format(prefix, sizeof prefix, arch->block, (int)model_layer(dims, block)) &&
                 text_format(name, sizeof name, "%s%s", prefix, arch->row[i].name);
     ASSERTF(fits, "name too long: %s", arch->row[i].name);
     TRY(param_add(t, 1 + block, init[s.role], split_dim, name, is_matrix ? 2 : 1,
                   is_io ? s.in : s.out, is_io ? s.out : s.in));
     if (is_packed(arch, arch->row[i].part))
         param_pack(t);
+    mark_part(dims, t, arch->row[i].part, s.role);
     return ST_OK;
 }
 
@@ -232,36 +330,91 @@ static enum status add_block(const struct model_dims *dims, struct param_table *
     return ST_OK;
 }
 
-static enum status add_end(const struct model_dims *dims, struct param_table *t)
+/* add_whole — a parameter that every rank of the tensor axis has. */
+static enum status add_whole(const struct model_dims *dims, struct param_table *t, int unit,
+                             enum param_init init, const char *name, int64_t dim0, int64_t dim1)
+{
+    TRY(param_add(t, unit, init, -1, name, dim1 > 0 ? 2 : 1, dim0, dim1));
+    mark_shared(dims, t, false);
+    return ST_OK;
+}
+
+/* add_vocab — own rows of the token embedding, or of the untied vocabulary weights. */
+static enum status add_vocab(const struct model_dims *dims, struct param_table *t, int unit,
+                             const char *name)
+{
+    int64_t first, n;
+    model_vocab_part(dims, &first, &n);
+    TRY(param_add(t, unit, PARAM_INIT_NORMAL, 0, name, 2, n, dims->embed));
+    mark_vocab(dims, t);
+    return ST_OK;
+}
+
+static enum status add_norm(const struct model_dims *dims, struct param_table *t, int unit)
 {
     const struct transformer_arch *arch = transformer_arch(dims->arch);
+    TRY(param_add(t, unit, PARAM_INIT_ONE, -1, arch->norm, 1, dims->embed, 0));
+    mark_shared(dims, t, true);
+    if (!arch->norm_bias)
+        return ST_OK;
+    TRY(param_add(t, unit, PARAM_INIT_ZERO, -1, arch->norm_bias, 1, dims->embed, 0));
+    mark_shared(dims, t, true);
+    return ST_OK;
+}
+
+static enum status add_end(const struct model_dims *dims, struct param_table *t)
+{
     int last = (int)dims->layers + 1;
-    int64_t c = dims->embed;
-    TRY(param_add(t, last, PARAM_INIT_ONE, -1, arch->norm, 1, c, 0));
-    if (arch->norm_bias)
-        TRY(param_add(t, last, PARAM_INIT_ZERO, -1, arch->norm_bias, 1, c, 0));
+    TRY(add_norm(dims, t, last));
     if (dims->task == MODEL_TASK_QA) {
-        TRY(param_add(t, last, PARAM_INIT_NORMAL, -1, "qa_outputs.weight", 2, 2, c));
-        return param_add(t, last, PARAM_INIT_ZERO, -1, "qa_outputs.bias", 1, 2, 0);
+        TRY(add_whole(dims, t, last, PARAM_INIT_NORMAL, "qa_outputs.weight", 2, dims->embed));
+        return add_whole(dims, t, last, PARAM_INIT_ZERO, "qa_outputs.bias", 2, 0);
     }
-    return dims->parts.is_untied
-               ? param_add(t, last, PARAM_INIT_NORMAL, 0, arch->head, 2, dims->vocab, c)
-               : ST_OK;
+    return dims->parts.is_untied ? add_vocab(dims, t, last, transformer_arch(dims->arch)->head)
+                                 : ST_OK;
+}
+
+static enum status add_embedding(const struct model_dims *dims, struct param_table *t)
+{
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    if (embeds_n(dims) == 0)
+        return ST_OK;
+    TRY(add_vocab(dims, t, 0, arch->embed));
+    /* where no product with the embedding follows, only embed_bwd makes its gradient, by adding */
+    t->param[TRANSFORMER_WTE].grad_is_added =
+        dims->task == MODEL_TASK_QA || dims->parts.is_untied || dims->part.lacks_head;
+    return embeds_n(dims) == 2 ? add_whole(dims, t, 0, PARAM_INIT_NORMAL, arch->positions,
+                                           dims->context, dims->embed)
+                               : ST_OK;
+}
+
+/* number_whole — of the parameters in the whole model; those of a unit follow each other there. */
+static void number_whole(const struct model_dims *dims, struct param_table *t)
+{
+    struct model_dims whole = whole_of(dims);
+    int in_unit = 0;
+    for (int i = 0; i < t->params_n; i++) {
+        struct param *p = &t->param[i];
+        in_unit = i > 0 && p[-1].unit == p->unit ? in_unit + 1 : 0;
+        int block =
+            p->unit > dims->layers ? (int)whole.layers : (int)model_layer(dims, p->unit - 1);
+        p->whole_param =
+            in_unit +
+            (p->unit == 0 ? 0 : embeds_n(&whole) + block * index_of(dims, TRANSFORMER_PARTS));
+    }
 }
 
 static enum status describe_all(const struct model_dims *dims, struct param_table *t)
 {
-    const struct transformer_arch *arch = transformer_arch(dims->arch);
-    int64_t c = dims->embed;
-    t->layers = (int)dims->layers;
-    TRY(param_add(t, 0, PARAM_INIT_NORMAL, 0, arch->embed, 2, dims->vocab, c));
-    if (arch->positions)
-        TRY(param_add(t, 0, PARAM_INIT_NORMAL, -1, arch->positions, 2, dims->context, c));
-    /* where no product with the embedding follows, only embed_bwd makes its gradient, by adding */
-    t->param[TRANSFORMER_WTE].grad_is_added = dims->task == MODEL_TASK_QA || dims->parts.is_untied;
-    for (int block = 0; block < t->layers; block++)
+    t->layers = (int)whole_of(dims).layers;
+    TRY(add_embedding(dims, t));
+    for (int block = 0; block < dims->layers; block++)
         TRY(add_block(dims, t, block));
-    return add_end(dims, t);
+    if (!dims->part.lacks_head)
+        TRY(add_end(dims, t));
+    t->units_n = (int)dims->layers + 2;
+    number_whole(dims, t);
+    return ST_OK;
 }
 
 enum status transformer_params_describe(const struct model_dims *dims, struct param_table *out)

@@ -1,0 +1,231 @@
+/* pipe_plan — times of all ops, the messages of one stage in the order of all, and both in one list
+ * (pipe_plan.h). */
+#include "mesh/pipe_plan.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+
+#define FORWARD_TIME 1
+#define BACKWARD_TIME 2
+
+/* A message of the stage: what it receives for, or sends of, its op number op_i. */
+struct message {
+    int64_t key; /* order among all messages */
+    int op_i, peer;
+    bool is_recv;
+};
+
+/* Of all stages: when each op starts, in the order of ops of a stage, and when it ends, by op_slot;
+ * of one stage: its messages. */
+struct maker {
+    const struct pipe *pipe;
+    int stage, ops_n;
+    int64_t *start, *end; /* end: 0: it has not run */
+    struct message *message;
+    int messages_n, next; /* next: the first message that is not in the list */
+    struct pipe_plan plan;
+};
+
+/* op_slot — the place of an op of a stage in `end`. */
+static int64_t op_slot(const struct maker *m, int stage, struct pipe_op op)
+{
+    int64_t half = m->ops_n / 2;
+    return stage * (int64_t)m->ops_n + (op.is_backward ? half : 0) +
+           (int64_t)op.chunk * m->pipe->micros + op.micro;
+}
+
+/* ---- times ---- */
+
+/* advance — runs a stage's ops until one has no input yet. Returns the op that it stopped at. */
+static int advance(struct maker *m, int stage, int i, int64_t *now)
+{
+    for (; i < m->ops_n; i++) {
+        struct pipe_op op = pipe_op_at(m->pipe, stage, i), from;
+        int source;
+        int64_t ready = 0;
+        if (pipe_source(m->pipe, stage, op, &source, &from)) {
+            ready = m->end[op_slot(m, source, from)];
+            if (ready == 0)
+                return i;
+        }
+        *now = ready > *now ? ready : *now;
+        m->start[stage * (int64_t)m->ops_n + i] = *now;
+        *now += op.is_backward ? BACKWARD_TIME : FORWARD_TIME;
+        m->end[op_slot(m, stage, op)] = *now;
+    }
+    return i;
+}
+
+static enum status set_times(struct maker *m)
+{
+    int stages = m->pipe->stages, left = stages;
+    int *at = calloc((size_t)stages, sizeof *at);
+    int64_t *now = calloc((size_t)stages, sizeof *now);
+    if (at && now)
+        while (left > 0) {
+            left = 0;
+            bool is_stuck = true;
+            for (int stage = 0; stage < stages; stage++) {
+                int before = at[stage];
+                at[stage] = advance(m, stage, before, &now[stage]);
+                is_stuck = is_stuck && at[stage] == before;
+                left += at[stage] < m->ops_n;
+            }
+            ASSERTF(left == 0 || !is_stuck, "%d stages wait for each other", left);
+        }
+    bool is_done = at && now;
+    free(at);
+    free(now);
+    return is_done ? ST_OK : FAIL(ST_RETRY, "out of memory: the order of %d stages", stages);
+}
+
+/* ---- messages ---- */
+
+static void add_message(struct maker *m, int receiver, int receiver_op_i, int op_i, int peer)
+{
+    int64_t start = m->start[receiver * (int64_t)m->ops_n + receiver_op_i];
+    m->message[m->messages_n++] = (struct message){.key = start * m->pipe->stages + receiver,
+                                                   .op_i = op_i,
+                                                   .peer = peer,
+                                                   .is_recv = receiver == m->stage};
+}
+
+/* op_index — where an op stands in the order of its stage. */
+static int op_index(const struct maker *m, int stage, struct pipe_op op)
+{
+    int64_t time = m->end[op_slot(m, stage, op)] - (op.is_backward ? BACKWARD_TIME : FORWARD_TIME);
+    const int64_t *start = m->start + stage * (int64_t)m->ops_n;
+    int low = 0, high = m->ops_n - 1;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (start[middle] < time)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void find_messages(struct maker *m)
+{
+    int source;
+    struct pipe_op from;
+    for (int stage = 0; stage < m->pipe->stages; stage++)
+        for (int i = 0; i < m->ops_n; i++) {
+            bool has_source =
+                pipe_source(m->pipe, stage, pipe_op_at(m->pipe, stage, i), &source, &from);
+            if (!has_source || source == stage)
+                continue;
+            if (stage == m->stage)
+                add_message(m, stage, i, i, source);
+            else if (source == m->stage)
+                add_message(m, stage, i, op_index(m, source, from), stage);
+        }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct message *x = a, *y = b;
+    return x->key < y->key ? -1 : x->key > y->key;
+}
+
+/* ---- the list ---- */
+
+static void add_action(struct maker *m, enum pipe_plan_kind kind, int op_i, int peer)
+{
+    m->plan.action[m->plan.actions_n++] = (struct pipe_plan_action){
+        .kind = kind, .op = pipe_op_at(m->pipe, m->stage, op_i), .peer = peer};
+}
+
+/* add_messages — those that come next, as long as they send results of ops before `op_i` or receive
+ * for ops up to recv_i. true: one receives for recv_i. */
+static bool add_messages(struct maker *m, int op_i, int recv_i)
+{
+    bool is_found = false;
+    while (m->next < m->messages_n) {
+        const struct message *message = &m->message[m->next];
+        if (message->is_recv ? message->op_i > recv_i : message->op_i >= op_i)
+            break;
+        add_action(m, message->is_recv ? PIPE_PLAN_RECV : PIPE_PLAN_SEND, message->op_i,
+                   message->peer);
+        is_found = is_found || (message->is_recv && message->op_i == recv_i);
+        m->next++;
+    }
+    return is_found;
+}
+
+static bool has_input(const struct maker *m, int op_i)
+{
+    int source;
+    struct pipe_op from;
+    return pipe_source(m->pipe, m->stage, pipe_op_at(m->pipe, m->stage, op_i), &source, &from) &&
+           source != m->stage;
+}
+
+static void list_actions(struct maker *m)
+{
+    bool is_here = false; /* op i's message is in the list */
+    for (int i = 0; i < m->ops_n; i++) {
+        is_here = add_messages(m, i, i) || is_here;
+        ASSERTF(is_here || !has_input(m, i), "stage %d op %d", m->stage, i);
+        if (is_here)
+            add_action(m, PIPE_PLAN_TAKE, i, -1);
+        is_here = add_messages(m, i, i + 1);
+        add_action(m, PIPE_PLAN_RUN, i, -1);
+    }
+    add_messages(m, m->ops_n, m->ops_n);
+    ASSERTF(m->next == m->messages_n, "message %d of %d", m->next, m->messages_n);
+}
+
+/* most_grads — gradients that wait to be sent, at most. */
+static int most_grads(int stage, const struct pipe_plan *plan)
+{
+    int most = 0, waiting = 0;
+    for (int i = 0; i < plan->actions_n; i++) {
+        const struct pipe_plan_action *a = &plan->action[i];
+        if (!a->op.is_backward || (stage == 0 && a->op.chunk == 0))
+            continue;
+        waiting += (a->kind == PIPE_PLAN_RUN) - (a->kind == PIPE_PLAN_SEND);
+        most = waiting > most ? waiting : most;
+    }
+    return most;
+}
+
+void pipe_plan_free(struct pipe_plan *plan)
+{
+    free(plan->action);
+    *plan = (struct pipe_plan){0};
+}
+
+static enum status make(struct maker *m)
+{
+    size_t ops = (size_t)m->ops_n, all = ops * (size_t)m->pipe->stages;
+    m->start = calloc(all, sizeof *m->start);
+    m->end = calloc(all, sizeof *m->end);
+    m->message = calloc(2 * ops, sizeof *m->message);
+    m->plan.action = calloc(4 * ops, sizeof *m->plan.action);
+    if (!m->start || !m->end || !m->message || !m->plan.action)
+        return FAIL(ST_RETRY, "out of memory: the order of %d micro-batches on %d stages",
+                    m->pipe->micros, m->pipe->stages);
+    TRY(set_times(m));
+    find_messages(m);
+    qsort(m->message, (size_t)m->messages_n, sizeof *m->message, compare);
+    list_actions(m);
+    m->plan.grads_out = most_grads(m->stage, &m->plan);
+    return ST_OK;
+}
+
+enum status pipe_plan_make(const struct pipe *pipe, int stage, struct pipe_plan *out)
+{
+    struct maker m = {.pipe = pipe, .stage = stage, .ops_n = pipe_ops_n(pipe)};
+    enum status st = make(&m);
+    free(m.start);
+    free(m.end);
+    free(m.message);
+    if (st == ST_OK)
+        *out = m.plan;
+    else
+        pipe_plan_free(&m.plan);
+    return st;
+}

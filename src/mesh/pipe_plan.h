@@ -1,0 +1,37 @@
+/* pipe_plan — what a stage of a pipeline does in a step, one thing after another: the ops of pipe.h
+ * with the messages between stages. Pure arithmetic.
+ *
+ * Messages have one order among all stages: that of the times at which their receivers start the op
+ * that reads them, where forward takes 1 and backward 2. Each stage sends and receives in this
+ * order. So no stage waits without end, even where a message is sent only while its receiver
+ * receives it: of all messages that are not done, the first one can be done.
+ *
+ * A message is received early where that keeps the order: beside the op before the one that reads
+ * it. A stage needs room for one received message of each direction, and for grads_out gradients
+ * that wait to be sent. */
+#ifndef CONVOY_MESH_PIPE_PLAN_H
+#define CONVOY_MESH_PIPE_PLAN_H
+
+#include "mesh/pipe.h"
+
+enum pipe_plan_kind { PIPE_PLAN_RECV, PIPE_PLAN_TAKE, PIPE_PLAN_RUN, PIPE_PLAN_SEND };
+
+/* RECV: begin to receive the input of `op` from stage `peer`. TAKE: wait for it and move it to its
+ * place; the next message of its direction may come. RUN: `op` itself. SEND: begin to send the
+ * result of `op` to stage `peer`. */
+struct pipe_plan_action {
+    enum pipe_plan_kind kind;
+    struct pipe_op op;
+    int peer;
+};
+struct pipe_plan {
+    struct pipe_plan_action *action;
+    int actions_n;
+    int grads_out; /* gradients that are made and not begun to be sent, at most */
+};
+
+/* pipe_plan_make — of one stage. ST_RETRY: out of memory. */
+enum status pipe_plan_make(const struct pipe *pipe, int stage, struct pipe_plan *out);
+void pipe_plan_free(struct pipe_plan *plan); /* may be called twice */
+
+#endif

@@ -1,0 +1,250 @@
+/* test_pipe — the schedule of a pipeline, for all p <= 8, m <= 32, v <= 4: every op once, inputs
+ * before they are read, as much in flight as stated, the stated time; no stage waits without end,
+ * whether messages are buffered or not. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "mesh/pipe_plan.h"
+
+enum { STAGES_MAX = 8, MICROS_MAX = 32, CHUNKS_MAX = 4, OPS_MAX = 2 * MICROS_MAX * CHUNKS_MAX };
+
+static void each_pipe(void (*check)(const struct pipe *pipe))
+{
+    for (int p = 1; p <= STAGES_MAX; p++)
+        for (int m = 1; m <= MICROS_MAX; m++)
+            for (int v = 1; v <= CHUNKS_MAX; v++) {
+                struct pipe pipe = {v > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B, p, m, v};
+                bool is_allowed = v == 1 || (p > 1 && m % p == 0);
+                assert_int_equal(pipe_check(&pipe), is_allowed ? ST_OK : ST_BAD_SETTING);
+                if (is_allowed)
+                    check(&pipe);
+            }
+}
+
+static int op_number(const struct pipe *pipe, struct pipe_op op)
+{
+    return (op.is_backward * pipe->chunks + op.chunk) * pipe->micros + op.micro;
+}
+
+/* ---- the ops of each stage alone ---- */
+
+/* Every op is run once; micro-batches ascend in each chunk and direction; backward follows forward;
+ * the most in flight is what pipe_in_flight tells. */
+static void check_stage(const struct pipe *pipe, int stage)
+{
+    int seen[OPS_MAX] = {0}, next[2][CHUNKS_MAX] = {{0}}, flying = 0, most = 0;
+    for (int i = 0; i < pipe_ops_n(pipe); i++) {
+        struct pipe_op op = pipe_op_at(pipe, stage, i);
+        assert_true(op.chunk >= 0 && op.chunk < pipe->chunks && op.micro >= 0 &&
+                    op.micro < pipe->micros);
+        assert_int_equal(op.micro, next[op.is_backward][op.chunk]++);
+        assert_int_equal(seen[op_number(pipe, op)]++, 0);
+        struct pipe_op forward = {false, op.chunk, op.micro};
+        assert_int_equal(seen[op_number(pipe, forward)], 1);
+        flying += op.is_backward ? -1 : 1;
+        most = flying > most ? flying : most;
+    }
+    assert_int_equal(flying, 0);
+    assert_int_equal(most, pipe_in_flight(pipe, stage));
+    int p = pipe->stages, m = pipe->micros, v = pipe->chunks,
+        bound = v == 1 ? p - stage : 2 * (p - 1 - stage) + (v - 1) * p + 1;
+    assert_int_equal(most, m * v < bound ? m * v : bound);
+}
+
+static void check_stages(const struct pipe *pipe)
+{
+    for (int stage = 0; stage < pipe->stages; stage++)
+        check_stage(pipe, stage);
+}
+
+static void test_ops(void **state)
+{
+    (void)state;
+    each_pipe(check_stages);
+}
+
+/* ---- all stages together ---- */
+
+/* What is known of a run: times at which ops end and messages arrive; -1: not yet. A stage's main
+ * thread runs the list; its queue moves messages in the order in which they were begun. */
+struct trial {
+    const struct pipe *pipe;
+    bool is_buffered; /* a send is done at once; else with the receive */
+    int forward, backward;
+    struct pipe_plan plan[STAGES_MAX];
+    int at[STAGES_MAX];
+    int64_t now[STAGES_MAX];
+    /* queue of messages begun; done: how many are over */
+    struct pipe_plan_action queue[STAGES_MAX][4 * OPS_MAX];
+    int64_t begun[STAGES_MAX][4 * OPS_MAX];
+    int queued[STAGES_MAX], done[STAGES_MAX];
+    int64_t end[STAGES_MAX][OPS_MAX], sent[STAGES_MAX][OPS_MAX], arrived[STAGES_MAX][OPS_MAX];
+    int recvs_open[STAGES_MAX][2];
+};
+static struct trial trial;
+
+static const struct pipe_plan_action *head_of(int stage)
+{
+    return trial.done[stage] < trial.queued[stage] ? &trial.queue[stage][trial.done[stage]] : NULL;
+}
+
+/* The op whose result is the input of an op. */
+static int source_of(int stage, struct pipe_op op, int *source_stage)
+{
+    struct pipe_op from;
+    assert_true(pipe_source(trial.pipe, stage, op, source_stage, &from));
+    return op_number(trial.pipe, from);
+}
+
+/* One receive, if its message can come. */
+static bool receive(int stage)
+{
+    const struct pipe_plan_action *recv = head_of(stage);
+    int source;
+    if (!recv || recv->kind != PIPE_PLAN_RECV)
+        return false;
+    int number = source_of(stage, recv->op, &source);
+    assert_int_equal(source, recv->peer);
+    int64_t begun = trial.begun[stage][trial.done[stage]], ready = trial.sent[source][number];
+    if (!trial.is_buffered) {
+        const struct pipe_plan_action *send = head_of(source);
+        if (!send || send->kind != PIPE_PLAN_SEND || op_number(trial.pipe, send->op) != number)
+            return false;
+        assert_int_equal(send->peer, stage);
+        ready = trial.begun[source][trial.done[source]++];
+    }
+    if (ready < 0)
+        return false;
+    trial.arrived[stage][op_number(trial.pipe, recv->op)] = ready > begun ? ready : begun;
+    trial.done[stage]++;
+    return true;
+}
+
+static bool buffer_send(int stage)
+{
+    const struct pipe_plan_action *send = head_of(stage);
+    if (!trial.is_buffered || !send || send->kind != PIPE_PLAN_SEND)
+        return false;
+    trial.sent[stage][op_number(trial.pipe, send->op)] = trial.begun[stage][trial.done[stage]++];
+    return true;
+}
+
+static void begin_message(int stage, const struct pipe_plan_action *a)
+{
+    int number = op_number(trial.pipe, a->op);
+    if (a->kind == PIPE_PLAN_SEND)
+        assert_true(trial.end[stage][number] >= 0);
+    else
+        assert_int_equal(++trial.recvs_open[stage][a->op.is_backward], 1); /* room for one */
+    trial.queue[stage][trial.queued[stage]] = *a;
+    trial.begun[stage][trial.queued[stage]++] = trial.now[stage];
+}
+
+static void run_op(int stage, struct pipe_op op)
+{
+    struct pipe_op from;
+    int source;
+    if (pipe_source(trial.pipe, stage, op, &source, &from)) {
+        int64_t made = trial.end[source][op_number(trial.pipe, from)];
+        assert_true(made >= 0 && made <= trial.now[stage]);
+        if (source != stage) /* received and taken */
+            assert_true(trial.arrived[stage][op_number(trial.pipe, op)] <= trial.now[stage] &&
+                        trial.recvs_open[stage][op.is_backward] >= 0);
+    }
+    trial.now[stage] += op.is_backward ? trial.backward : trial.forward;
+    trial.end[stage][op_number(trial.pipe, op)] = trial.now[stage];
+}
+
+/* One action of a stage; false: it waits. */
+static bool act(int stage)
+{
+    if (trial.at[stage] == trial.plan[stage].actions_n)
+        return false;
+    const struct pipe_plan_action *a = &trial.plan[stage].action[trial.at[stage]];
+    if (a->kind == PIPE_PLAN_TAKE) {
+        int64_t arrived = trial.arrived[stage][op_number(trial.pipe, a->op)];
+        if (arrived < 0)
+            return false;
+        trial.now[stage] = arrived > trial.now[stage] ? arrived : trial.now[stage];
+        trial.recvs_open[stage][a->op.is_backward]--;
+    } else if (a->kind == PIPE_PLAN_RUN) {
+        run_op(stage, a->op);
+    } else {
+        begin_message(stage, a);
+    }
+    trial.at[stage]++;
+    return true;
+}
+
+static void run_all(void)
+{
+    bool is_moving = true;
+    while (is_moving) {
+        is_moving = false;
+        for (int stage = 0; stage < trial.pipe->stages; stage++)
+            while (act(stage) || buffer_send(stage) || receive(stage))
+                is_moving = true;
+    }
+    for (int stage = 0; stage < trial.pipe->stages; stage++) {
+        if (trial.at[stage] != trial.plan[stage].actions_n)
+            fail_msg("p %d m %d v %d: stage %d waits at action %d", trial.pipe->stages,
+                     trial.pipe->micros, trial.pipe->chunks, stage, trial.at[stage]);
+        assert_int_equal(trial.done[stage], trial.queued[stage]);
+    }
+}
+
+static void check_run(const struct pipe *pipe, bool is_buffered, int forward, int backward)
+{
+    int64_t end = 0;
+    int ops_n[STAGES_MAX] = {0};
+    memset(&trial, 0, sizeof trial);
+    memset(trial.end, -1, sizeof trial.end);
+    memset(trial.sent, -1, sizeof trial.sent);
+    memset(trial.arrived, -1, sizeof trial.arrived);
+    trial.pipe = pipe;
+    trial.is_buffered = is_buffered;
+    trial.forward = forward;
+    trial.backward = backward;
+    for (int stage = 0; stage < pipe->stages; stage++) {
+        assert_int_equal(pipe_plan_make(pipe, stage, &trial.plan[stage]), ST_OK);
+        assert_true(trial.plan[stage].grads_out <= 2);
+        for (int i = 0; i < trial.plan[stage].actions_n; i++)
+            ops_n[stage] += trial.plan[stage].action[i].kind == PIPE_PLAN_RUN;
+        assert_int_equal(ops_n[stage], pipe_ops_n(pipe));
+    }
+    run_all();
+    for (int stage = 0; stage < pipe->stages; stage++) {
+        end = trial.now[stage] > end ? trial.now[stage] : end;
+        pipe_plan_free(&trial.plan[stage]);
+    }
+    assert_int_equal(end, pipe_slots(pipe) * (forward + backward));
+}
+
+static void check_runs(const struct pipe *pipe)
+{
+    for (int is_buffered = 0; is_buffered <= 1; is_buffered++) {
+        check_run(pipe, is_buffered, 1, 1);
+        check_run(pipe, is_buffered, 1, 2);
+        check_run(pipe, is_buffered, 1, 3);
+    }
+}
+
+static void test_runs(void **state)
+{
+    (void)state;
+    each_pipe(check_runs);
+}
+
+static void test_bubble(void **state)
+{
+    (void)state;
+    struct pipe pipe = {PIPE_KIND_1F1B, 4, 8, 1}, chunked = {PIPE_KIND_INTERLEAVED, 4, 8, 2};
+    assert_int_equal(pipe_slots(&pipe), 11);
+    assert_true(pipe_bubble(&pipe) == 3.0 / 11);
+    assert_true(pipe_bubble(&chunked) == 3.0 / 19);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_runs),
+                                          cmocka_unit_test(test_bubble)};
+HARNESS_MAIN(tests)

@@ -21,7 +21,7 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
     return nccl_world_open_as(me, config, COMM_KIND_NCCL);
 }
 
-static const int layouts[][2] = {{1, 1}, {1, 2}, {3, 1}};
+static const int layouts[][2] = {{1, 1}, {1, 2}, {3, 1}, {2, 2}};
 static const struct suite suite_nccl = {.name = "nccl",
                                         .layouts_n = sizeof(layouts) / sizeof(layouts[0]),
                                         .layouts = layouts,
@@ -331,29 +331,19 @@ static void versions(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(library),
-                                              cmocka_unit_test(blocking_is_refused),
-                                              cmocka_unit_test(versions),
-                                              cmocka_unit_test(places),
-                                              cmocka_unit_test(suite_device),
-                                              cmocka_unit_test(suite_exact),
-                                              cmocka_unit_test(suite_order),
-                                              cmocka_unit_test(suite_copies),
-                                              cmocka_unit_test(suite_messages),
-                                              cmocka_unit_test(suite_queued),
-                                              cmocka_unit_test(suite_jobs),
-                                              cmocka_unit_test(suite_splits),
-                                              cmocka_unit_test(suite_bad_arguments),
-                                              cmocka_unit_test(suite_activity),
-                                              cmocka_unit_test(suite_aborted),
-                                              cmocka_unit_test(suite_closing),
-                                              cmocka_unit_test(missing),
-                                              cmocka_unit_test(failing),
-                                              cmocka_unit_test(refused),
-                                              cmocka_unit_test(init_hangs),
-                                              cmocka_unit_test(init_aborted),
-                                              cmocka_unit_test(damaged_addresses),
-                                              cmocka_unit_test(on_cpu)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(library),           cmocka_unit_test(blocking_is_refused),
+        cmocka_unit_test(versions),          cmocka_unit_test(places),
+        cmocka_unit_test(suite_device),      cmocka_unit_test(suite_exact),
+        cmocka_unit_test(suite_order),       cmocka_unit_test(suite_copies),
+        cmocka_unit_test(suite_messages),    cmocka_unit_test(suite_queued),
+        cmocka_unit_test(suite_jobs),        cmocka_unit_test(suite_splits),
+        cmocka_unit_test(suite_groups),      cmocka_unit_test(suite_bad_arguments),
+        cmocka_unit_test(suite_activity),    cmocka_unit_test(suite_aborted),
+        cmocka_unit_test(suite_closing),     cmocka_unit_test(missing),
+        cmocka_unit_test(failing),           cmocka_unit_test(refused),
+        cmocka_unit_test(init_hangs),        cmocka_unit_test(init_aborted),
+        cmocka_unit_test(damaged_addresses), cmocka_unit_test(on_cpu)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     knobs = nccl_world_begin();

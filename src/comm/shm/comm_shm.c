@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-#define SPLITS 32
+#define SPLITS 128 /* groups of two to all workers of a node, along each axis of a mesh */
 #define ALLOC_ALIGN ((int64_t)2 << 20)
 #define RESERVE ((int64_t)1 << 40) /* addresses, not memory; halved until mmap succeeds */
 #define RESERVE_MIN ((int64_t)1 << 28)

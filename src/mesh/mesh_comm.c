@@ -1,0 +1,79 @@
+/* mesh_comm — see mesh_comm.h. */
+#include "mesh/mesh_comm.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+
+#define DATA_AXES (MESH_BIT(MESH_AXIS_DATA) | MESH_BIT(MESH_AXIS_CONTEXT))
+
+static enum status open_group(struct mesh_comm *m, unsigned axes, struct comm **out)
+{
+    int n = mesh_group_n(&m->mesh, axes);
+    if (n == 1)
+        return ST_OK;
+    if (n == comm_place(m->world)->ranks) {
+        *out = m->world;
+        return ST_OK;
+    }
+    int *ranks = calloc((size_t)n, sizeof *ranks);
+    if (!ranks)
+        return FAIL(ST_RETRY, "out of memory: a group of %d ranks; use a machine with more", n);
+    mesh_group(&m->mesh, comm_place(m->world)->rank, axes, ranks);
+    enum status st = comm_split(m->world, ranks, n, out);
+    free(ranks);
+    return st;
+}
+
+static enum status open_all(struct mesh_comm *m)
+{
+    TRY(open_group(m, MESH_BIT(MESH_AXIS_TENSOR), &m->tensor));
+    TRY(open_group(m, MESH_BIT(MESH_AXIS_CONTEXT), &m->context));
+    TRY(open_group(m, DATA_AXES, &m->data));
+    return open_group(m, MESH_BIT(MESH_AXIS_PIPELINE), &m->pipeline);
+}
+
+enum status mesh_comm_open(struct comm *world, const struct mesh *mesh, struct mesh_comm *out)
+{
+    const struct comm_place *place = comm_place(world);
+    ASSERTF(mesh_ranks(mesh) == place->ranks, "a mesh of %d ranks on %d", mesh_ranks(mesh),
+            place->ranks);
+    struct mesh_comm m = {.mesh = *mesh, .at = mesh_coord_of(mesh, place->rank), .world = world};
+    enum status st = open_all(&m);
+    if (st == ST_OK) {
+        *out = m;
+        return ST_OK;
+    }
+    struct status_saved saved;
+    status_save(&saved);
+    mesh_comm_close(&m);
+    status_restore(&saved);
+    return st;
+}
+
+static void close_group(struct mesh_comm *m, struct comm **group)
+{
+    if (*group != m->world)
+        comm_close(*group);
+    *group = NULL;
+}
+
+void mesh_comm_close(struct mesh_comm *m)
+{
+    close_group(m, &m->pipeline);
+    close_group(m, &m->data);
+    close_group(m, &m->context);
+    close_group(m, &m->tensor);
+}
+
+bool mesh_comm_is_within_node(const struct mesh *mesh, unsigned axes, int locals)
+{
+    for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
+        struct mesh_coord at = mesh_coord_of(mesh, rank), first = at;
+        for (int i = 0; i < MESH_AXES; i++)
+            first.at[i] = axes & MESH_BIT(i) ? 0 : at.at[i];
+        if (mesh_rank_of(mesh, &first) / locals != rank / locals)
+            return false;
+    }
+    return true;
+}

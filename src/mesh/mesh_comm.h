@@ -1,0 +1,36 @@
+/* mesh_comm — the communicators of a rank's groups in a mesh. It must not know what is sent over
+ * them.
+ *
+ * A group of all ranks uses the world's comm itself, and a group of one rank has none. The others
+ * are splits of the world's comm (comm.h): they share its connections, its queue, its deadline, its
+ * abort and its first failure. So the calls of all groups end when a rank is lost, and a ticket of
+ * one group can be waited for with any other of them.
+ *
+ * The ranks of all groups make their calls from one thread and in one order, so that no two groups
+ * wait for each other. */
+#ifndef CONVOY_MESH_MESH_COMM_H
+#define CONVOY_MESH_MESH_COMM_H
+
+#include "comm/core/comm.h"
+#include "mesh/mesh.h"
+
+struct mesh_comm {
+    struct mesh mesh;
+    struct mesh_coord at; /* this rank */
+    struct comm *world;   /* borrowed; outlives this */
+    /* NULL: one rank. data: along DATA and CONTEXT, the ranks that have the same parameters. */
+    struct comm *tensor, *context, *data, *pipeline;
+};
+
+/* mesh_comm_open — collective among all ranks of world, which are the mesh's. The order of splits
+ * is the same on all. Fails as comm_split does; closes what it opened. */
+enum status mesh_comm_open(struct comm *world, const struct mesh *mesh, struct mesh_comm *out);
+/* mesh_comm_close — before the world's comm is closed. Zero-initialised is accepted, and a second
+ * call. */
+void mesh_comm_close(struct mesh_comm *m);
+
+/* mesh_comm_is_within_node — whether every group along the axes (MESH_BIT) lies in one node of
+ * `locals` ranks each, world ranks being node by node. Pure. */
+bool mesh_comm_is_within_node(const struct mesh *mesh, unsigned axes, int locals);
+
+#endif

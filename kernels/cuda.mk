@@ -43,7 +43,7 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 endif
 
 # The C files that include CUDA's headers; rebuilt when CUDA is turned on or off.
-CUDA_USERS := dev_cuda dev_cuda_attention dev_cuda_blas dev_cuda_call dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_info dev_cuda_ring dev_cuda_scalars dev_cuda_times blas blas_form blas_lt blas_plan blas_tuned cudnn cudnn_graph
+CUDA_USERS := dev_cuda dev_cuda_attention dev_cuda_blas dev_cuda_call dev_cuda_driver dev_cuda_error dev_cuda_event dev_cuda_graph dev_cuda_info dev_cuda_ring dev_cuda_scalars dev_cuda_times blas blas_form blas_lt blas_plan blas_tuned cudnn cudnn_graph
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 # It has no path, so a tree that is moved or copied is not built again.
@@ -63,6 +63,11 @@ $(BUILD)/tests/cuda/libcublasLt.so.13: tests/cuda/fake_blas.c tests/cuda/fake_bl
 $(BUILD)/tests/cuda/libcudnn_graph.so.9: tests/cuda/fake_cudnn.c tests/cuda/fake_cudnn_run.c tests/cuda/fake_cudnn.h src/dev/cudnn_abi.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -O2 -fPIC -shared -fvisibility=hidden $(WARN) -Isrc -o $@ $(filter %.c,$^) -lm
+# Under the driver's name, by which the program finds a library that is loaded already.
+$(BUILD)/tests/cuda/driver/libcuda.so.1: tests/cuda/fake_driver.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -O2 -fPIC -shared $(filter-out -Wmissing-prototypes,$(WARN)) -Wl,-soname,$(@F) -isystem $(CUDA_ROOT)/include -o $@ $<
+$(BUILD)/tests/cuda/test_dev_cuda $(BUILD)/tests/cuda/test_device_cuda: $(if $(HAS_CUDA),$(BUILD)/tests/cuda/driver/libcuda.so.1)
 # The real cuDNN, where the toolkit's folder or the loader has it.
 $(BUILD)/tests/cuda/test_cudnn_real_cuda: private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -DCUDA_LIBS='"$(dir $(firstword $(wildcard $(CUDA_ROOT)/lib64/libnvrtc.so.13 $(CUDART))))."' -isystem $(CUDA_ROOT)/include)
 $(BUILD)/tests/cuda/test_cudnn_real_cuda: $(BUILD)/cuda.txt

@@ -39,6 +39,9 @@ struct dev_info {
      * process, as dev_alloc and as scratch of streams (-1: not counted); scratch that a stream
      * takes at its first operation (0: none). */
     int64_t memory_bytes, free_bytes, taken_bytes, scratch_bytes;
+    /* Memory that other devices and processes can map comes in multiples of so many bytes
+     * (cuMemGetAllocationGranularity). 0: unknown, or a CPU. */
+    int64_t granularity_bytes;
     /* FLOP/s of dense products: of f32 tensors as the device computes them (tf32 where it was
      * opened so), and of 16-bit floats. A CPU's is measured when it is opened, which takes some
      * milliseconds; a GPU's is from its data sheet. 0: unknown, or the device has none. */

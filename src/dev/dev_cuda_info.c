@@ -36,6 +36,7 @@ void dev_cuda_info(const struct dev *dev, struct dev_info *out)
                              .taken_bytes =
                                  sum_ranges(dev, &dev->own) + sum_ranges(dev, &dev->scratch),
                              .scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES,
+                             .granularity_bytes = dev_cuda_driver_granularity(dev->device_i),
                              .peak_flops = dev->is_tf32 ? peak.tf32 : peak.f32,
                              .peak_flops_16 = peak.f16,
                              .threads_n = 1};

@@ -85,6 +85,9 @@ struct dev {
 };
 
 void dev_cuda_info(const struct dev *dev, struct dev_info *out); /* of struct dev_ops */
+/* dev_cuda_driver_granularity — granularity_bytes of struct dev_info; 0: the driver does not tell
+ * it. */
+int64_t dev_cuda_driver_granularity(int device_i);
 
 /* What a stream can gather (dev_cuda_graph.c): operations, fills and copies within the device,
  * reads into pinned memory, records of events, calls of a library, and waits for these. */

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "comm/nccl/nccl_lib.h"
 #include "node/device.h"
 #include "node/config_map.h"
 
@@ -356,10 +357,24 @@ static void limit_each(struct memory_check *f)
         f->each_bytes /= 2;
 }
 
+/* rounding — of NCCL's allocator. Without the library here no rank uses NCCL; where BACKEND=nccl
+ * needs it, opening the comm says what is missing. */
+static int64_t rounding(const struct memory_check *f, const struct dev_info *info)
+{
+    const struct nccl_lib *nccl;
+    if (f->place.at.ranks == 1 || !f->place.stays_on_device)
+        return 0;
+    if (nccl_lib_open(&nccl) == ST_OK)
+        return nccl_lib_rounding(nccl_lib_version(), info->granularity_bytes);
+    status_clear();
+    return 0;
+}
+
 static void read_device(struct memory_check *f, const struct dev *dev)
 {
     struct dev_info info;
     dev_info(dev, &info);
+    f->place.rounding_bytes = rounding(f, &info);
     f->is_device = true;
     /* the plan counts the libraries, which have taken most of theirs already */
     f->free_bytes = info.free_bytes < 0 ? -1 : info.free_bytes + MEMORY_PLAN_GPU_LIBRARIES_BYTES;

@@ -19,8 +19,6 @@
  * and scratch of the stream that adds (comm/p2p/p2p_gpu.h). NCCL's own buffers should be less. */
 #define GPU_LIBRARIES_HOST_BYTES (572 * MIB)
 #define GPU_COMM_BYTES (2 * 64 * MIB + (int64_t)CUDA_SCRATCH_BYTES)
-/* The most by which ncclMemAlloc rounds up the one allocation of the store (store_memory.c). */
-#define NCCL_ROUNDING_BYTES (512 * MIB)
 
 static const char *const texts[MEMORY_PLAN_N] = {
 #define MEMORY_PLAN_TEXT(name, text) [MEMORY_PLAN_##name] = text,
@@ -81,7 +79,7 @@ static void add_comm(struct memory_plan *plan, const struct memory_plan_place *p
             COMM_NODES_BYTES + place->at.nodes * COMM_NODE_BYTES;
     if (place->is_discrete)
         plan->device[MEMORY_PLAN_COMM_ESTIMATE] +=
-            GPU_COMM_BYTES + (place->stays_on_device ? NCCL_ROUNDING_BYTES : 0);
+            GPU_COMM_BYTES + (place->stays_on_device ? place->rounding_bytes : 0);
 }
 
 static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place,

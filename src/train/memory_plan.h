@@ -48,6 +48,8 @@ struct memory_plan_place {
     bool is_discrete; /* the device has memory of its own */
     /* calls of several ranks stay on it (NCCL). Where that is not known yet: whether they may */
     bool stays_on_device;
+    /* stays_on_device: by how much NCCL may round up the store's one allocation (store_memory.c) */
+    int64_t rounding_bytes;
     int threads_n; /* of the CPU device's pool */
 };
 

@@ -327,6 +327,10 @@ static void versions(void **state)
     char text[24];
     assert_string_equal(nccl_lib_version_text(22809, text, sizeof text), "2.28.9");
     assert_string_equal(nccl_lib_version_text(2708, text, sizeof text), "2.7.8");
+    assert_int_equal(nccl_lib_rounding(21805, 2 << 20), 0); /* no ncclMemAlloc */
+    assert_int_equal(nccl_lib_rounding(21903, 2 << 20), 512 << 20);
+    assert_int_equal(nccl_lib_rounding(22803, 2 << 20), 2 << 20);
+    assert_int_equal(nccl_lib_rounding(22903, 0), 512 << 20);
 }
 
 int main(void)

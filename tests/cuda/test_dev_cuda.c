@@ -33,6 +33,30 @@ static void info_describes_the_gpu(void **state)
     runtime.sm_count = 4;
 }
 
+/* The first GPU of the tests' driver tells its granularity, the second does not, and without the
+ * driver's library it is unknown. On a machine with a driver this one comes first. */
+static void the_driver_tells_the_granularity(void **state)
+{
+    (void)state;
+    struct dev_info info;
+    for (int i = 0; i < 2; i++) {
+        struct dev *dev = open_device();
+        void *driver = i == 1 ? dlopen(here("/driver/libcuda.so.1"), RTLD_NOW) : NULL;
+        assert_true(i == 0 || driver != NULL);
+        dev_info(dev, &info);
+        dev_close(dev);
+        assert_int_equal(info.granularity_bytes, i == 1 ? 4 << 20 : 0);
+        runtime.devices_n = 2;
+        kt_ok(dev_cuda_open(1, false, &dev));
+        dev_info(dev, &info);
+        dev_close(dev);
+        runtime.devices_n = 1;
+        assert_int_equal(info.granularity_bytes, 0);
+        if (driver != NULL)
+            dlclose(driver);
+    }
+}
+
 /* What a communicator uses: pinned memory, streams that are queried instead of waited for,
  * events. */
 static void is_discrete(void **state)
@@ -338,6 +362,7 @@ static void libraries_are_found_or_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(info_describes_the_gpu),
+    cmocka_unit_test(the_driver_tells_the_granularity),
     cmocka_unit_test(copies_and_fills),
     cmocka_unit_test(small_copies_do_not_wait),
     cmocka_unit_test(is_discrete),

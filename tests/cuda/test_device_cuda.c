@@ -139,7 +139,8 @@ static struct memory_plan plan_of(int ranks, bool over_nccl)
     struct memory_plan plan;
     const struct memory_plan_place place = {.at = {.ranks = ranks, .nodes = 1, .locals = ranks},
                                             .is_discrete = true,
-                                            .stays_on_device = over_nccl};
+                                            .stays_on_device = over_nccl,
+                                            .rounding_bytes = 3 << 20};
     bool has_weights;
     kt_ok(open_conf("MODEL=gpt2-nano BATCH_SIZE=1 GLOBAL_BATCH=2", &conf));
     kt_ok(config_map_dims(conf, &dims, &has_weights));
@@ -168,9 +169,50 @@ static void scratch_and_estimates_are_planned(void **state)
     assert_true(one.device[MEMORY_PLAN_LIBRARIES] > 0 && one.host[MEMORY_PLAN_LIBRARIES] > 0);
     assert_int_equal(one.device[MEMORY_PLAN_COMM_ESTIMATE], 0);
     assert_true(two.device[MEMORY_PLAN_COMM_ESTIMATE] > info.scratch_bytes);
+    assert_int_equal(nccl.device[MEMORY_PLAN_COMM_ESTIMATE],
+                     two.device[MEMORY_PLAN_COMM_ESTIMATE] + (3 << 20));
     /* the losses of both ranks, on the device and beside it */
     assert_true(gathered >= 2 * 4 * 64 &&
                 gathered == nccl.host[MEMORY_PLAN_WORKSPACE] - two.host[MEMORY_PLAN_WORKSPACE]);
+}
+
+static int64_t need_of_two(void)
+{
+    struct conf *conf = NULL;
+    struct dev *dev = NULL;
+    struct model_dims dims;
+    struct trainer_config config;
+    struct plan_offer offer;
+    bool has_weights;
+    int64_t bytes = 0;
+    kt_ok(open_conf("MODEL=gpt2-nano BATCH_SIZE=1 N_GPU_EACH_NODE=2", &conf));
+    kt_ok(config_map_dims(conf, &dims, &has_weights));
+    kt_ok(config_map_trainer(conf, &dims, has_weights, &config));
+    config.step.recompute = MODEL_RECOMPUTE_NONE;
+    config.step.store.shard = LAYOUT_SHARD_NONE;
+    kt_ok(dev_cuda_open(0, false, &dev));
+    kt_ok(memory_check_offer(conf, &config, dev, &bytes, &offer));
+    dev_close(dev);
+    conf_close(conf);
+    return bytes;
+}
+
+/* The tests' NCCL is 2.28.9: it rounds to what the driver tells. Without an answer the most that
+ * any version rounds to is planned. */
+static void the_rounding_of_nccl_is_planned(void **state)
+{
+    (void)state;
+    char nccl[700];
+    text_copy(nccl, sizeof nccl, here("/../comm/nccl"));
+    library_dir(nccl);
+    runtime.devices_n = 1;
+    int64_t unknown = need_of_two();
+    void *driver = dlopen(here("/driver/libcuda.so.1"), RTLD_NOW);
+    assert_non_null(driver);
+    int64_t known = need_of_two();
+    dlclose(driver);
+    library_dir(NULL);
+    assert_int_equal(unknown - known, (512 - 4) << 20);
 }
 
 /* What a GPU of 8 GiB cannot hold is refused before any of it is taken, with what it can hold. */
@@ -193,6 +235,7 @@ static void a_gpu_that_is_too_small(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_worker_for_each_gpu), cmocka_unit_test(a_mixture_of_devices_is_named),
-    cmocka_unit_test(a_gpu_that_is_too_small), cmocka_unit_test(scratch_and_estimates_are_planned)};
+    cmocka_unit_test(a_gpu_that_is_too_small), cmocka_unit_test(scratch_and_estimates_are_planned),
+    cmocka_unit_test(the_rounding_of_nccl_is_planned)};
 HARNESS_MAIN(tests)
 #endif

@@ -132,6 +132,17 @@ struct nccl_config nccl_lib_config(int version, int max_ctas)
     return config;
 }
 
+/* 2.28.3 and 2.29.3 round to the granularity of shared memory and to nothing else (src/allocator.cc
+ * of both). The sources of 2.19 also round to what a multicast object asks for, where the GPU has
+ * multicast; that is 512 MiB at most. When that ended is not known. */
+#define ROUNDING_MOST ((int64_t)512 << 20)
+int64_t nccl_lib_rounding(int version, int64_t granularity_bytes)
+{
+    if (version < 21900)
+        return 0;
+    return version >= 22803 && granularity_bytes > 0 ? granularity_bytes : ROUNDING_MOST;
+}
+
 static enum status open_held(void)
 {
     char has[24], needs[24];

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -100,6 +101,10 @@ enum status nccl_lib_check_capture(void);
 /* nccl_lib_config — the config of a communicator that does not block, in the layout of `version`.
  * max_ctas: how many SMs its kernels may use at most; 0: NCCL chooses. */
 struct nccl_config nccl_lib_config(int version, int max_ctas);
+
+/* nccl_lib_rounding — by how many bytes ncclMemAlloc of `version` takes more than it is asked for,
+ * at most. granularity_bytes: of struct dev_info; 0: unknown. 0: it is not in that version. */
+int64_t nccl_lib_rounding(int version, int64_t granularity_bytes);
 
 /* nccl_lib_version_text — writes "2.28.9" for 22809 to `out`, and returns it. */
 const char *nccl_lib_version_text(int version, char *out, size_t cap);

@@ -5,8 +5,6 @@
 
 #include "base/assert.h"
 
-#define DATA_AXES (MESH_BIT(MESH_AXIS_DATA) | MESH_BIT(MESH_AXIS_CONTEXT))
-
 static enum status open_group(struct mesh_comm *m, unsigned axes, struct comm **out)
 {
     int n = mesh_group_n(&m->mesh, axes);
@@ -29,7 +27,7 @@ static enum status open_all(struct mesh_comm *m)
 {
     TRY(open_group(m, MESH_BIT(MESH_AXIS_TENSOR), &m->tensor));
     TRY(open_group(m, MESH_BIT(MESH_AXIS_CONTEXT), &m->context));
-    TRY(open_group(m, DATA_AXES, &m->data));
+    TRY(open_group(m, MESH_COMM_DATA_AXES, &m->data));
     return open_group(m, MESH_BIT(MESH_AXIS_PIPELINE), &m->pipeline);
 }
 

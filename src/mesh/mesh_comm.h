@@ -14,11 +14,14 @@
 #include "comm/core/comm.h"
 #include "mesh/mesh.h"
 
+/* The ranks that have the same parameters. */
+#define MESH_COMM_DATA_AXES (MESH_BIT(MESH_AXIS_DATA) | MESH_BIT(MESH_AXIS_CONTEXT))
+
 struct mesh_comm {
     struct mesh mesh;
     struct mesh_coord at; /* this rank */
     struct comm *world;   /* borrowed; outlives this */
-    /* NULL: one rank. data: along DATA and CONTEXT, the ranks that have the same parameters. */
+    /* NULL: one rank. data: along MESH_COMM_DATA_AXES. */
     struct comm *tensor, *context, *data, *pipeline;
 };
 

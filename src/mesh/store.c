@@ -1,7 +1,7 @@
 /* store — the life of a store, gradients and their reduction, the update (store.h).
  *
- * Memory and the policy table are in store_memory.c, the compute copy in store_params.c, the state
- * of all ranks by ranges in store_state.c. */
+ * Memory and the policy table are in store_memory.c, the compute copy in store_params.c, the norm
+ * in store_grad_norm.c, the state of all ranks by ranges in store_state.c. */
 #include "mesh/store.h"
 
 #include <stdlib.h>
@@ -29,6 +29,14 @@ static void set_policy(struct store *s, bool is_discrete)
     s->policy = store_memory_policy(&s->c, s->layout.ranks);
 }
 
+/* set_world — the world is the comm's own ranks, or has other groups too. */
+static void set_world(struct store *s)
+{
+    if (s->c.world == NULL)
+        s->c.world = s->c.comm;
+    s->has_groups = s->c.world != s->c.comm;
+}
+
 enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_discrete,
                        struct store_memory *out)
 {
@@ -44,6 +52,7 @@ static enum status open_all(struct store *s)
 {
     const struct store_config *c = &s->c;
     const struct comm_place *place = comm_place(c->comm);
+    set_world(s);
     TRY(lay_out(s, place->rank, place->ranks));
     set_policy(s, dev_is_discrete(c->dev));
     TRY(store_memory_split(s));
@@ -75,7 +84,7 @@ enum status store_open(const struct store_config *config, struct store **out)
 void store_quiesce(struct store *s)
 {
     if (s->is_under_way) /* after a failure; the wait fails too, but then no call uses our memory */
-        (void)comm_wait(s->c.comm, s->newest);
+        (void)comm_wait(s->c.world, s->newest);
     s->is_under_way = false;
 }
 
@@ -125,19 +134,19 @@ enum status store_track(struct store *s, enum status st, struct comm_ticket tick
  * launched together must be the same in each step. */
 enum status store_wait(struct store *s, struct comm_ticket ticket)
 {
-    if (s->is_under_way && !s->is_alone)
+    if (s->is_under_way && comm_place(s->c.world)->ranks > 1)
         TRY(dev_flush(s->c.stream));
     s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
-    return comm_wait(s->c.comm, ticket);
+    return comm_wait(s->c.world, ticket);
 }
 
 /* The host goes on where the device executes the call: `newest` stays under way until it is waited
  * for, or until the store is closed. */
 enum status store_stream_wait(struct store *s, struct comm_ticket ticket)
 {
-    if (!comm_stays_on_device(s->c.comm))
+    if (!comm_stays_on_device(s->c.world))
         return store_wait(s, ticket);
-    return comm_wait_on(s->c.comm, ticket, s->c.stream);
+    return comm_wait_on(s->c.world, ticket, s->c.stream);
 }
 
 enum status store_comm_wait_stream(struct store *s)
@@ -148,7 +157,7 @@ enum status store_comm_wait_stream(struct store *s)
 void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out)
 {
     struct comm_times times;
-    comm_times(s->c.comm, &times);
+    comm_times(s->c.world, &times);
     *comm_ms_out = times.busy_ms;
     *wait_ms_out = times.wait_ms;
 }
@@ -157,7 +166,7 @@ enum status store_all_reduce_begin(struct store *s, double *values, int n,
                                    struct comm_ticket *ticket)
 {
     struct tensor all = {values, DTYPE_F64};
-    return store_track(s, comm_all_reduce_begin(s->c.comm, all, all, n, ticket), *ticket);
+    return store_track(s, comm_all_reduce_begin(s->c.world, all, all, n, ticket), *ticket);
 }
 
 /* ---- parameters ---- */
@@ -302,10 +311,7 @@ static enum status finish_reduce(struct store *s, int bucket)
     }
     if (bucket == 0 && s->sparse)
         TRY(add_sparse(s));
-    return dev_op(s->c.dev)->sumsq(s->c.stream,
-                                   &(struct sumsq){.out = tensor_at(s->norms, bucket),
-                                                   .x = grad_own(s, bucket),
-                                                   .n = s->layout.bucket[bucket].own.elems});
+    return store_grad_norm_add(s, bucket, grad_own(s, bucket));
 }
 
 enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n)
@@ -313,6 +319,7 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
     for (int i = 0; i < s->layout.buckets_n; i++)
         s->bucket[i].is_reduce_begun = s->bucket[i].is_reducing = s->bucket[i].is_finished = false;
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
+    TRY(store_grad_norm_reset(s));
     if (!s->sparse)
         return ST_OK;
     if (is_embedding_sparse_only(s) && s->policy.grads == STORE_BUFFER)
@@ -401,7 +408,7 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
     return ST_OK;
 }
 
-static enum status finish_all(struct store *s)
+enum status store_finish_reductions(struct store *s)
 {
     for (int bucket = s->layout.buckets_n - 1; bucket >= 0; bucket--) {
         ASSERTF(s->bucket[bucket].is_reduce_begun, "bucket %d has no gradient", bucket);
@@ -410,33 +417,11 @@ static enum status finish_all(struct store *s)
     return ST_OK;
 }
 
-enum status store_grad_norm_begin(struct store *s)
-{
-    TRY(finish_all(s));
-    return dev_copy(s->c.stream, s->sums, s->norms.data,
-                    (size_t)s->layout.buckets_n * sizeof *s->sums);
-}
-
 struct tensor store_bucket_norms_sq(const struct store *s) { return s->norms; }
 
 struct tensor store_loss_sum(const struct store *s)
 {
     return tensor_at(s->norms, s->layout.buckets_n);
-}
-
-enum status store_grad_norm_device(struct store *s)
-{
-    struct comm_ticket ticket;
-    TRY(finish_all(s));
-    if (s->is_alone)
-        return ST_OK;
-    if (s->rank != s->layout.rank) /* as in store_grad_norm_end */
-        TRY(dev_fill(s->c.stream, s->norms.data, 0, (size_t)s->layout.buckets_n * sizeof(double)));
-    TRY(comm_wait_stream(s->c.comm, s->c.stream));
-    enum status st =
-        comm_all_reduce_begin(s->c.comm, s->norms, s->norms, s->layout.buckets_n + 1, &ticket);
-    TRY(store_track(s, st, ticket));
-    return store_stream_wait(s, ticket);
 }
 
 enum status store_gather_device(struct store *s, struct tensor all, int64_t each)
@@ -448,24 +433,6 @@ enum status store_gather_device(struct store *s, struct tensor all, int64_t each
     enum status st = comm_all_gather_begin(s->c.comm, all, own, ranks * each, &ticket);
     TRY(store_track(s, st, ticket));
     return store_stream_wait(s, ticket);
-}
-
-enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
-{
-    int buckets_n = s->layout.buckets_n;
-    double total = 0;
-    struct comm_ticket ticket;
-    ASSERTF(n <= STORE_EXTRAS_MAX, "%d sums", n);
-    memcpy(s->sums + buckets_n, extra, (size_t)n * sizeof *extra);
-    if (s->rank != s->layout.rank) /* the first group counts for all: they hold the same */
-        memset(s->sums, 0, (size_t)buckets_n * sizeof *s->sums);
-    TRY(store_all_reduce_begin(s, s->sums, buckets_n + n, &ticket));
-    TRY(store_wait(s, ticket));
-    for (int bucket = buckets_n - 1; bucket >= 0; bucket--)
-        total += s->sums[bucket];
-    memcpy(extra, s->sums + buckets_n, (size_t)n * sizeof *extra);
-    *norm_sq_out = total;
-    return ST_OK;
 }
 
 /* ---- the update ---- */
@@ -544,7 +511,7 @@ enum status store_drain(struct store *s)
     for (int i = 0; i < s->layout.buckets_n; i++)
         TRY(store_params_drain(s, i));
     TRY(dev_sync(s->c.stream)); /* for the deferred updates */
-    return comm_check(s->c.comm);
+    return comm_check(s->c.world);
 }
 
 /* Narrows [*first, *end) of the table to this rank's part of a bucket; false: nothing is left. */

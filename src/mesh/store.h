@@ -59,6 +59,8 @@
  *
  * The gradient norm: each rank adds the squares of its shard of each bucket. These sums are
  * all-reduced, by the hosts or on the devices, and then added from the last bucket to the first.
+ * Where the world has several groups of ranks, each with parameters of its own (mesh_comm.h), every
+ * rank adds its sums first; a tensor that several groups hold counts in one of them.
  *
  * Threads: one thread calls a store. Calls are collective, except those that only read: all ranks
  * make the same calls in the same order. A call that waits returns ST_PEER when a rank is lost. */
@@ -87,7 +89,8 @@ struct store_settings {
 struct store_config {
     struct dev *dev;
     struct stream *stream;
-    struct comm *comm;
+    struct comm *comm;  /* of the ranks that have the same parameters, of which table tells */
+    struct comm *world; /* of all ranks, from which comm is split; NULL: comm has all of them */
     const struct param_table *table;
     struct store_settings settings;
     bool has_grads;               /* false: parameters only, for evaluation */
@@ -116,8 +119,9 @@ struct store;
 enum status store_open(const struct store_config *config, struct store **out);
 void store_quiesce(struct store *s);
 void store_close(struct store *s);
-/* _plan: the memory that store_open would take on rank `rank` of `ranks`; is_discrete: the device's
- * memory is not the host's. Reads neither dev, stream, comm nor the callbacks of the config. */
+/* _plan: the memory that store_open would take on rank `rank` of comm's `ranks`; is_discrete: the
+ * device's memory is not the host's. Reads neither dev, stream, comm nor the callbacks of the
+ * config. */
 enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_discrete,
                        struct store_memory *out);
 struct store_memory store_memory(const struct store *s);
@@ -160,12 +164,13 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
 /* ---- the gradient norm and the update ---- */
 
 /* _grad_norm_begin: waits for all reductions, and copies this rank's sums of squares to the host.
- * _grad_norm_end: after the next dev_sync of the stream; the square of the norm. extra: n numbers
- * (at most 8), each replaced by its sum over ranks. All ranks get the same bits. */
+ * _grad_norm_end: after the next dev_sync of the stream; the square of the norm, over the world.
+ * extra: n numbers (at most 8), each replaced by its sum over the world. All ranks get the same
+ * bits. */
 enum status store_grad_norm_begin(struct store *s);
 enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);
-/* On the device, in place of the two calls above: one rank, or comm_stays_on_device. The host does
- * not wait; results are valid in the stream's order.
+/* On the device, in place of the two calls above: one rank, or comm_stays_on_device, and comm has
+ * all ranks. The host does not wait; results are valid in the stream's order.
  * _grad_norm_device: sums _bucket_norms_sq and _loss_sum over the ranks.
  * _bucket_norms_sq: (buckets) f64: sum of squares per bucket.
  * _loss_sum: (1) f64, for the caller to write before _grad_norm_device.
@@ -193,7 +198,7 @@ enum status store_update(struct store *s);
 
 /* ---- other sums over the ranks ---- */
 
-/* _all_reduce_begin: sums n values over the ranks, in place. The call owns them until the ticket is
+/* _all_reduce_begin: sums n values over the world, in place. The call owns them until the ticket is
  * waited for.
  * _wait: waits for a ticket. */
 enum status store_all_reduce_begin(struct store *s, double *values, int n,

@@ -44,8 +44,9 @@ struct store {
     struct store_config c;
     struct layout layout;
     bool is_discrete; /* the device's memory is not the host's */
-    bool is_alone;    /* one rank */
-    int rank;         /* of all; layout.rank is that in the group, which is all but with HYBRID */
+    bool is_alone;    /* one rank in c.comm */
+    bool has_groups;  /* c.world has other ranks than c.comm */
+    int rank; /* in c.comm; layout.rank is that in the group, which is all but with HYBRID */
     struct comm *within; /* the comm of the ranks that share a layout */
     struct comm *across; /* HYBRID: the ranks that hold the same part; else NULL */
     struct store_policy policy;
@@ -55,8 +56,10 @@ struct store {
     struct tensor grads_own;     /* grads BUFFER: reduced, the local shard */
     struct tensor grads_rounded; /* reduce_dtype BF16: what travels, laid out as grads; else NULL */
     struct tensor moment[2];
-    struct tensor norms; /* (buckets + 1) f64 on the device: sums of squares, then of the losses */
-    double *sums;        /* sums of squares in host memory, then extras */
+    /* (buckets + 2) f64 on the device: sums of squares; of the losses; of squares that another
+     * group counts */
+    struct tensor norms;
+    double *sums; /* norms in host memory; then sums of squares and extras */
     struct store_bucket *bucket;
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
     struct sparse_embed *sparse;      /* NULL: the embedding's gradient is reduced as a whole */
@@ -113,12 +116,20 @@ static inline bool store_has_copy(const struct store *s)
  * store_cast: the same numbers as another type, on the stream.
  * store_grad_gathered: an all-gather brought all of a bucket's gradient; its numbers are fp32 now.
  * store_comm_wait_stream: the next collective starts after the work that is on the stream now.
- * With compression, which copies by a stream of its own, the host waits for that work. */
+ * With compression, which copies by a stream of its own, the host waits for that work.
+ * store_finish_reductions: all buckets are reduced, and their squares added. */
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
 enum status store_stream_wait(struct store *s, struct comm_ticket ticket);
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems);
 enum status store_grad_gathered(struct store *s, int bucket);
 enum status store_comm_wait_stream(struct store *s);
+enum status store_finish_reductions(struct store *s);
+
+/* The norm (store_grad_norm.c).
+ * _reset: the last micro-batch begins.
+ * _add: the squares of `own`, this rank's part of a bucket's reduced gradient. */
+enum status store_grad_norm_reset(struct store *s);
+enum status store_grad_norm_add(struct store *s, int bucket, struct tensor own);
 
 /* Parameters (store_params.c), of one bucket:
  * _shard         the masters that this rank updates.

@@ -66,9 +66,10 @@ static bool chooses_sparse(const struct store *s, const char **why_out)
                                            .accumulates = s->c.accumulates,
                                            .is_discrete = s->is_discrete};
     bool is_used = sparse_embed_is_used(&cost, why_out);
-    if (store_is_hybrid(s))
-        *why_out = "SHARD=hybrid";
-    return is_used && s->c.has_grads && !store_is_hybrid(s);
+    const bool is_cut = wte->cut.whole > 0;
+    if (store_is_hybrid(s) || is_cut)
+        *why_out = is_cut ? "each rank of a tensor group has a part of them" : "SHARD=hybrid";
+    return is_used && s->c.has_grads && !store_is_hybrid(s) && !is_cut;
 }
 
 static bool uses_sparse(const struct store *s)
@@ -262,7 +263,7 @@ static enum status take_grads(struct store *s)
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)
         TRY(take(s, elems_of(s, s->policy.moments), DTYPE_F32, false, &s->moment[i]));
-    return take(s, s->layout.buckets_n + 1, DTYPE_F64, false, &s->norms);
+    return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
 }
 
 /* What is gathered: the masters, or with a 16-bit dtype the compute copy. */
@@ -284,7 +285,7 @@ static void log_sparse(const struct store *s)
     int64_t rows = sparse_embed_rows_most(wte->dim[0], s->c.pass_tokens);
     char all[32], whole[32];
     const char *why;
-    if (s->rank > 0 || s->is_alone || !s->c.has_grads)
+    if (comm_place(s->c.world)->rank > 0 || s->is_alone || !s->c.has_grads)
         return;
     (void)chooses_sparse(s, &why);
     text_format_bytes(all, sizeof all,

@@ -42,8 +42,9 @@ struct param {
     /* So many neighbouring ranks of the tensor axis have the same values, the first of them a
      * multiple of it: 1: this one alone; all: norms, row biases, positions; between: key heads. */
     int tensor_copies;
-    bool grad_is_partial; /* to be summed over these ranks: each has a part of the sum */
-    bool grad_is_added;   /* its gradient is only added to: zero it before the first micro-batch */
+    bool grad_is_partial;      /* to be summed over these ranks: each has a part of the sum */
+    bool is_counted_elsewhere; /* the gradient norm has it from another rank; set by the step */
+    bool grad_is_added; /* its gradient is only added to: zero it before the first micro-batch */
     int unit;
     int64_t offset; /* in elements, from the start of the table */
     int64_t elems;

@@ -54,7 +54,7 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
     }
     model_plan_free(s->acts);
     s->acts = NULL;
-    return model_plan(&c->dims, b, c->seq_tokens, c->recompute, !c->is_eval, c->store.dtype,
+    return model_plan(&s->dims, b, c->seq_tokens, c->recompute, !c->is_eval, c->store.dtype,
                       &arena[STEP_ARENA_ACTS], &arena[STEP_ARENA_SCRATCH], &s->acts);
 }
 
@@ -89,13 +89,13 @@ static enum status take_memory(struct step *s)
 
 /* ---- life ---- */
 
-static enum status check_config(const struct step_config *c)
+static enum status check_config(const struct step_config *c, const struct mesh *mesh)
 {
+    const int ranks = mesh->size[MESH_AXIS_DATA];
     TRY(model_check(&c->dims));
-    int ranks = comm_place(c->comm)->ranks;
     ASSERTF(c->batch_samples > 0 && c->global_samples > 0 && c->global_samples % ranks == 0 &&
                 c->global_samples / ranks % c->batch_samples == 0,
-            "batch_samples %lld global_samples %lld ranks %d", (long long)c->batch_samples,
+            "batch_samples %lld global_samples %lld data ranks %d", (long long)c->batch_samples,
             (long long)c->global_samples, ranks);
     if (c->seq_tokens < 1 || c->seq_tokens > c->dims.context)
         return FAIL(ST_BAD_SETTING, "SEQ_LEN=%lld is outside 1 … CONTEXT=%lld; lower it",
@@ -110,28 +110,13 @@ static enum status check_config(const struct step_config *c)
     return ST_OK;
 }
 
-/* open_comm — a config without a comm gets one of a single rank. */
-static enum status open_comm(struct step *s)
-{
-    int64_t bytes;
-    char address[COMM_ADDRESS_MAX];
-    if (s->config.comm)
-        return ST_OK;
-    struct comm_config alone = {.kind = COMM_KIND_SELF,
-                                .place = {.ranks = 1, .nodes = 1, .locals = 1},
-                                .timeout_ms = 60000,
-                                .shm_fd = -1};
-    TRY(comm_begin_open(&alone, &s->comm_alone, address, &bytes));
-    s->config.comm = s->comm_alone;
-    return comm_end_open(s->comm_alone, 0, address, &bytes);
-}
-
 static struct store_config store_of(struct step *s)
 {
     const struct step_config *c = &s->config;
     return (struct store_config){.dev = c->dev,
                                  .stream = s->stream,
-                                 .comm = c->comm,
+                                 .comm = step_mesh_data(s),
+                                 .world = c->comm,
                                  .table = &s->table,
                                  .settings = c->store,
                                  .has_grads = !c->is_eval,
@@ -163,7 +148,8 @@ static enum status plan_memory(struct step *s, const struct step_place *place,
     struct arena measured[STEP_ARENA_N];
     struct step_memory m = {.store = {0}};
     struct store_config store = store_of(s);
-    TRY(store_plan(&store, place->rank, place->ranks, place->is_discrete, &m.store));
+    TRY(store_plan(&store, step_mesh_store_rank(s), step_mesh_store_ranks(s), place->is_discrete,
+                   &m.store));
     for (int i = 0; i < STEP_ARENA_N; i++)
         arena_init(&measured[i], "measured", NULL, 0);
     TRY(plan(s, measured));
@@ -181,12 +167,12 @@ static enum status plan_memory(struct step *s, const struct step_place *place,
 enum status step_plan(const struct step_config *config, const struct step_place *place,
                       struct step_memory *out)
 {
-    struct step s = {.config = *config, .samples = config->global_samples / place->ranks};
+    struct step s = {.config = *config};
     enum status st = model_check(&config->dims);
     if (st == ST_OK)
-        st = model_ops(&config->dims)->describe(&config->dims, &s.table);
+        st = step_mesh_place(&s, place->rank, place->ranks);
     if (st == ST_OK)
-        layout_pad(&s.table, place->ranks);
+        st = step_mesh_describe(&s);
     if (st == ST_OK)
         st = plan_memory(&s, place, out);
     model_plan_free(s.acts);
@@ -312,15 +298,12 @@ static enum status take_readback(struct step *s)
 static enum status open_all(struct step *s)
 {
     const struct step_config *c = &s->config;
-    TRY(open_comm(s));
-    TRY(check_config(c));
+    TRY(step_mesh_open(s));
+    TRY(check_config(c, &s->mesh.mesh));
     s->loss_scale.factor = c->store.dtype == DTYPE_F16 ? STEP_LOSS_SCALE_INIT : 0;
-    s->samples = c->global_samples / comm_place(c->comm)->ranks;
     struct step_place place = place_of(s);
     s->is_async = step_async_takes(c, &place);
-    s->model = model_ops(&c->dims);
-    TRY(s->model->describe(&c->dims, &s->table));
-    layout_pad(&s->table, comm_place(c->comm)->ranks);
+    TRY(step_mesh_describe(s));
     TRY(optim_spans(&s->table, optim_decay(&c->optim), &s->spans, &s->spans_n));
     s->cut = calloc((size_t)s->spans_n, sizeof *s->cut);
     if (!s->cut)
@@ -377,7 +360,7 @@ void step_close(struct step *s)
     dev_unpin(s->config.dev, s->grad_scale_host); /* and losses_host */
     free(s->spans);
     free(s->cut);
-    comm_close(s->comm_alone);
+    step_mesh_close(s);
     free(s);
 }
 
@@ -391,7 +374,7 @@ enum feed_task step_task(const struct step *s)
 struct pass step_pass(const struct step *s, int64_t samples)
 {
     const struct step_config *c = &s->config;
-    struct pass p = {.dims = &c->dims,
+    struct pass p = {.dims = &s->dims,
                      .b = samples,
                      .t = c->seq_tokens,
                      .recompute = c->recompute,

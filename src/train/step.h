@@ -12,10 +12,11 @@
  * number of targets in the global batch (batch.h). The result does not depend on how the batch is
  * cut into micro-batches and ranks.
  *
- * Ranks. Rank r of R trains on the r-th of R equal ranges of each step's samples; the store moves
- * parameters and gradients between ranks. Functions are collective: all ranks call them in the same
- * order. Those that are not say "local". A lost rank makes a collective call fail with ST_PEER;
- * after that only step_close may be called.
+ * Ranks. They form a mesh (mesh/mesh.h). The r-th of R ranks along the data axis trains on the r-th
+ * of R equal ranges of each step's samples; the store moves parameters and gradients between them.
+ * Ranks along the tensor axis share matrices and have the same samples. Functions are collective:
+ * all ranks call them in the same order. Those that are not say "local". A lost rank makes a
+ * collective call fail with ST_PEER; after that only step_close may be called.
  *
  * A step belongs to one thread. It must not know the board, checkpoints or settings. */
 #ifndef CONVOY_TRAIN_STEP_H
@@ -27,6 +28,7 @@
 #include "comm/core/comm.h"
 #include "data/feed.h"
 #include "dev/dev.h"
+#include "mesh/mesh.h"
 #include "mesh/store.h"
 #include "model/model.h"
 #include "train/batch.h"
@@ -46,11 +48,12 @@ struct step_loss_scale {
 
 struct step_config {
     struct dev *dev;
-    struct comm *comm;           /* borrowed; NULL: one rank */
+    struct comm *comm;           /* of all ranks; borrowed; NULL: one rank */
+    int axis_ranks[MESH_AXES];   /* 0: 1. DATA is not read: it has what the others leave */
     struct store_settings store; /* sharding, compression, dtype of the compute copy */
     struct model_dims dims;
     int64_t batch_samples;  /* of a micro-batch */
-    int64_t global_samples; /* of a global batch; a multiple of batch_samples times ranks */
+    int64_t global_samples; /* of a global batch; a multiple of batch_samples times data ranks */
     int64_t seq_tokens;     /* of a sample; at most dims.context */
     struct optim_config optim;
     enum model_recompute recompute; /* activations to recompute in the backward pass */
@@ -80,6 +83,9 @@ struct step_result {
     int vote;       /* the highest vote of all ranks (step_vote) */
 };
 
+/* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make. */
+enum status step_mesh(const struct step_config *config, int ranks, struct mesh *out);
+
 struct step;
 
 /* step_open — allocates all memory and draws the initial parameters (is_loaded: zeros). Fails with
@@ -96,8 +102,8 @@ enum status step_run(struct step *step, const struct feed *feed, int64_t step_i,
                      int64_t sample_first, double lr, bool inject_nan, struct step_result *out);
 
 /* step_run_batch — for tests and benchmarks: step_run on a batch that the caller holds: this rank's
- * global_samples / R samples. If a rank refuses its samples, it fails with ST_BAD_DATA and the
- * other ranks with ST_PEER. */
+ * global_samples / R samples, R ranks along the data axis. If a rank refuses its samples, it fails
+ * with ST_BAD_DATA and the other ranks with ST_PEER. */
 enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i,
                            int64_t sample_first, double lr, bool inject_nan,
                            struct step_result *out);
@@ -174,7 +180,8 @@ struct step_memory {
     int64_t gathered;    /* losses of all ranks on the device, over NCCL; else 0 */
     int64_t readback;    /* results in host memory: this rank's, and those of gathered */
 };
-/* is_discrete: the device has memory of its own. stays_on_device: as comm_stays_on_device. */
+/* rank, ranks: of all. is_discrete: the device has memory of its own. stays_on_device: as
+ * comm_stays_on_device. */
 struct step_place {
     int rank, ranks;
     bool is_discrete, stays_on_device;

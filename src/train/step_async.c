@@ -46,6 +46,9 @@ int64_t step_async_memory(const struct step *s)
 bool step_async_takes(const struct step_config *c, const struct step_place *place)
 {
     bool is_alone = place->ranks == 1;
+    for (int i = 0; i < MESH_AXES; i++) /* the norm of groups is added up on the host */
+        if (i != MESH_AXIS_DATA && c->axis_ranks[i] > 1)
+            return false;
     return place->is_discrete && !c->is_eval &&
            (is_alone || (place->stays_on_device && c->store.compress == GRAD_COMPRESS_KIND_NONE));
 }

@@ -1,6 +1,6 @@
-/* step_eval — the mean loss over many samples (step.h). Batches go to the ranks in turn, one round
- * at a time, and every sum is added up over the ranks. A rank without a batch in the last round
- * still walks the units, because other ranks may wait for its shards. */
+/* step_eval — the mean loss over many samples (step.h). Batches go to the data axis in turn, one
+ * round at a time, and every sum is added up over all ranks. A rank without a batch in the last
+ * round still walks the units, because other ranks may wait for its shards. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -46,6 +46,8 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
         st = losses_of(s, &s->batch);
     s->batch.samples = s->samples;
     TRY(st);
+    if (!s->counts)
+        return ST_OK;
     sums[SUM_LOSS] += batch_loss(s->batch.task, s->losses_host, samples * each, 1, 0);
     sums[SUM_LOSS_END] += batch_loss(s->batch.task, s->losses_host, samples * each, 0, 1);
     sums[SUM_TARGETS] += (double)counts.targets;
@@ -83,7 +85,7 @@ static enum status one_round(struct step *s, const struct feed *feed, int64_t sa
                              int64_t round_first, double sums[SUM_N])
 {
     int64_t per_batch = s->config.batch_samples,
-            first = round_first + comm_place(s->config.comm)->rank * per_batch;
+            first = round_first + step_mesh_data_rank(s) * per_batch;
     if (first >= samples)
         return idle(s);
     return eval_batch(s, feed, first, samples - first < per_batch ? samples - first : per_batch,
@@ -94,7 +96,7 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
                       bool (*stop)(void *arg), void *arg, double *loss_out)
 {
     double scale, scale_end, sums[SUM_N] = {0};
-    int64_t per_round = s->config.batch_samples * comm_place(s->config.comm)->ranks;
+    int64_t per_round = s->config.batch_samples * step_mesh_data_ranks(s);
     ASSERTF(samples > 0, "samples %lld", (long long)samples);
     for (int64_t first = 0; first < samples; first += per_round) {
         bool is_stopped = false;

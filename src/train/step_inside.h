@@ -1,10 +1,11 @@
-/* step_inside — a step as its own files share it: step.c (memory, state), step_fill.c (initial
- * values), step_run.c (the update), step_async.c (the end of a step on GPUs), step_eval.c. Other
- * files use step.h. */
+/* step_inside — a step as its own files share it: step.c (memory, state), step_mesh.c (its place
+ * among ranks), step_fill.c (initial values), step_run.c (the update), step_async.c (the end of a
+ * step on GPUs), step_eval.c. Other files use step.h. */
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H
 #define CONVOY_TRAIN_STEP_INSIDE_H
 
 #include "base/arena.h"
+#include "mesh/mesh_comm.h"
 #include "mesh/store_state.h"
 #include "train/step.h"
 
@@ -13,10 +14,13 @@ enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
 
 struct step {
     struct step_config config;
-    struct comm *comm_alone; /* the comm of one rank, if the config has none */
-    int64_t samples;         /* of a step, on this rank */
+    struct comm *comm_alone; /* of one rank: where the config, or the data axis, has no comm */
+    struct mesh_comm mesh;
+    bool counts;            /* targets and losses: of ranks with the same samples, one does */
+    int64_t samples;        /* of a step, on this rank */
+    struct model_dims dims; /* what this rank computes; config.dims: the whole model */
     const struct model_ops *model;
-    struct param_table table;
+    struct param_table table; /* of dims */
     struct stream *stream;
     struct store *store;
     struct arena arena[STEP_ARENA_N];
@@ -50,6 +54,22 @@ struct step {
  * the bits of runs that computed the factor in f32. */
 double step_grad_clip(const struct step *s);
 void step_heartbeat(const struct step *s);
+/* The rank's place in the mesh (step_mesh.c).
+ * _open, _close: the communicators; _close accepts a step without them.
+ * _data: of the ranks that have the same parameters.
+ * _data_rank, _data_ranks: along the data axis: which samples are this rank's.
+ * _store_rank, _store_ranks: of _data.
+ * _place: of a step without communicators, for a plan.
+ * _describe: what this rank computes: dims, table, samples, counts. */
+enum status step_mesh_open(struct step *s);
+void step_mesh_close(struct step *s);
+struct comm *step_mesh_data(const struct step *s);
+int step_mesh_data_rank(const struct step *s);
+int step_mesh_data_ranks(const struct step *s);
+int step_mesh_store_rank(const struct step *s);
+int step_mesh_store_ranks(const struct step *s);
+enum status step_mesh_place(struct step *s, int rank, int ranks);
+enum status step_mesh_describe(struct step *s);
 enum status step_fill(struct step *s); /* the initial parameters */
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);

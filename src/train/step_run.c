@@ -66,7 +66,8 @@ static enum status counts_begin(struct step *s, const struct batch *batch, enum 
                                 bool is_usual, struct comm_ticket *ticket)
 {
     struct batch_counts counts = {0};
-    batch_count(batch, &counts);
+    if (s->counts)
+        batch_count(batch, &counts);
     s->sums[SUM_TARGETS] = (double)counts.targets;
     s->sums[SUM_STARTS] = (double)counts.starts;
     s->sums[SUM_ENDS] = (double)counts.ends;
@@ -183,7 +184,7 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
         p.accumulate = first > 0;
         p.dropout = c->dropout;
         p.dropout_seed = rand_u64(c->seed, RAND_STREAM(DROPOUT, UINT32_MAX), (uint64_t)step_i);
-        p.sample_first = comm_place(c->comm)->rank * s->samples + first;
+        p.sample_first = step_mesh_data_rank(s) * s->samples + first;
         if (is_last)
             TRY(store_grad_sync_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
         TRY(step_copy_inputs(s, batch, first, &p));
@@ -197,7 +198,7 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
     TRY(dev_sync(s->stream));
     r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale,
                          s->scale_end);
-    double extra[1 + STEP_VOTES] = {r->loss};
+    double extra[1 + STEP_VOTES] = {s->counts ? r->loss : 0};
     extra[1 + s->vote] = 1;
     TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
     r->loss = extra[0];
@@ -314,7 +315,6 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
 enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first,
                      double lr, bool inject_nan, struct step_result *out)
 {
-    feed_get(feed, sample_first + comm_place(s->config.comm)->rank * s->samples, s->samples,
-             &s->batch.host);
+    feed_get(feed, sample_first + step_mesh_data_rank(s) * s->samples, s->samples, &s->batch.host);
     return step_run_batch(s, &s->batch, step_i, sample_first, lr, inject_nan, out);
 }

@@ -207,7 +207,7 @@ enum status store_wait(struct store *s, struct comm_ticket ticket);
 /* _times: busy_ms and wait_ms of comm_times (comm.h), since the last call. */
 void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 
-/* ---- the state on this rank; store_state.h has that of all ranks ---- */
+/* ---- the state on this rank; mesh_state.h has that of all ranks ---- */
 
 /* part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table.
  * _drain: waits for gathers and deferred updates; collective. Call it before _replicated, _grads.

@@ -1,25 +1,21 @@
-/* store_state — reads and writes a model's whole state, however it is sharded: how rank 0 saves and
- * loads checkpoints. It must not know files.
+/* store_state — moves ranges of a store's state between the ranks that share it and the first of
+ * them, however it is sharded. mesh_state.h does so for the whole model and all ranks.
  *
- * Rank 0 calls _get and _put for ranges, in any order, and then _end. All other ranks are in _serve
- * meanwhile: they send or take what rank 0's call needs. So only rank 0 needs the checkpoint
- * folder, and a checkpoint does not depend on the number of ranks or on SHARD.
- *
- * part and ranges are those of store.h. All calls block. */
+ * part and ranges are those of store.h. All ranks of the store make the same calls, after
+ * store_drain; the calls block. */
 #ifndef CONVOY_MESH_STORE_STATE_H
 #define CONVOY_MESH_STORE_STATE_H
 
 #include "mesh/store.h"
 
-/* Rank 0 only.
- * _get: copies n elements of a part from `first` on to dst, in host memory.
- * _put: copies them from src to all ranks that hold them.
- * _end: ends _serve on the other ranks, where it returns ST_OK, or ST_PEER if st is not ST_OK.
- *       Returns st. */
-enum status store_state_get(struct store *s, int part, int64_t first, int64_t n, float *dst);
-enum status store_state_put(struct store *s, int part, int64_t first, int64_t n, const float *src);
-enum status store_state_end(struct store *s, enum status st);
-/* _serve: the other ranks, until rank 0 calls _end. */
-enum status store_state_serve(struct store *s);
+/* _is_sharded: no rank holds the whole part; else the first rank reads it without the others.
+ * _gather: copies n elements of a part from `first` on to dst on rank 0, in host memory. The other
+ * ranks send theirs; their dst is not used.
+ * _scatter: copies n elements from values on rank 0, in host memory, to all ranks that hold them.
+ * On the other ranks values is a buffer of as many. n may be 0: room for one element all the same,
+ * and the ranks still meet. */
+bool store_state_is_sharded(const struct store *s, int part);
+enum status store_state_gather(struct store *s, int part, int64_t first, int64_t n, float *dst);
+enum status store_state_scatter(struct store *s, int part, int64_t first, int64_t n, float *values);
 
 #endif

@@ -132,7 +132,9 @@ static struct store_config store_of(struct step *s)
 static enum status open_store(struct step *s)
 {
     struct store_config config = store_of(s);
-    return store_open(&config, &s->store);
+    TRY(store_open(&config, &s->store));
+    s->state = (struct mesh_state){.world = s->config.comm, .store = s->store};
+    return ST_OK;
 }
 
 static int64_t readback_bytes(const struct step *s)
@@ -511,12 +513,12 @@ enum status step_set_params(struct step *s, int64_t first, int64_t n, const floa
 
 enum status step_read(struct step *s, int part, int64_t first, int64_t n, float *dst)
 {
-    return store_state_get(s->store, part, first, n, dst);
+    return mesh_state_get(&s->state, part, first, n, dst);
 }
 
 enum status step_write(struct step *s, int part, int64_t first, int64_t n, const float *src)
 {
-    return store_state_put(s->store, part, first, n, src);
+    return mesh_state_put(&s->state, part, first, n, src);
 }
 
 void step_vote(struct step *s, int vote)
@@ -525,8 +527,8 @@ void step_vote(struct step *s, int vote)
     s->vote = vote;
 }
 
-enum status step_state_end(struct step *s, enum status st) { return store_state_end(s->store, st); }
-enum status step_state_serve(struct step *s) { return store_state_serve(s->store); }
+enum status step_state_end(struct step *s, enum status st) { return mesh_state_end(&s->state, st); }
+enum status step_state_serve(struct step *s) { return mesh_state_serve(&s->state); }
 
 struct step_memory step_memory(const struct step *s)
 {

@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "mesh/mesh_comm.h"
-#include "mesh/store_state.h"
+#include "mesh/mesh_state.h"
 #include "train/step.h"
 
 enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
@@ -23,6 +23,7 @@ struct step {
     struct param_table table; /* of dims */
     struct stream *stream;
     struct store *store;
+    struct mesh_state state; /* of the whole model, on all ranks */
     struct arena arena[STEP_ARENA_N];
     struct model_acts *acts;
     struct tensor tokens, targets, mask, starts, ends, losses; /* on the device */

@@ -8,7 +8,7 @@
 #include "mesh/ranks.h"
 
 #include "kernels/bf16.h"
-#include "mesh/store_state.h"
+#include "mesh/mesh_state.h"
 
 #define MIXED_STEPS 3
 #define MIXED_TOKENS 8
@@ -192,9 +192,10 @@ static inline enum status mixed_state(struct mixed *h, int rank)
     int64_t n = h->table.total_elems;
     int step = h->step;
     h->step += 10;
+    const struct mesh_state state = {.world = h->comm, .store = h->store};
     if (rank > 0)
-        return store_state_serve(h->store);
-    TRY_OR(store_state_get(h->store, 0, 0, n, h->values), out);
+        return mesh_state_serve(&state);
+    TRY_OR(mesh_state_get(&state, 0, 0, n, h->values), out);
     for (int row = 0; row < h->table.params_n; row++)
         for (int64_t i = h->table.param[row].offset;
              i < h->table.param[row].offset + h->table.param[row].elems; i++)
@@ -202,10 +203,10 @@ static inline enum status mixed_state(struct mixed *h, int rank)
     for (int64_t i = 0; i < n; i++)
         h->values[i] = mixed_value(h->step, i);
     for (int64_t first = 0; st == ST_OK && first < n; first += 1000)
-        st = store_state_put(h->store, 0, first, n - first < 1000 ? n - first : 1000,
-                             h->values + first);
+        st = mesh_state_put(&state, 0, first, n - first < 1000 ? n - first : 1000,
+                            h->values + first);
 out:
-    return store_state_end(h->store, st);
+    return mesh_state_end(&state, st);
 }
 
 static inline enum status mixed_open(struct mixed *h, struct ranks_one *one)

@@ -1,0 +1,63 @@
+/* part_map — where the tensors of a model's parts lie in the whole model. Pure arithmetic on
+ * parameter tables; it must not know ranks, memory or files.
+ *
+ * - A part is what one tensor rank of one pipeline stage computes (model/model_part.h). Its table
+ *   has some of the whole model's tensors, each by its name, whole or cut (struct param_cut), in
+ *   the whole model's order.
+ * - Several parts may hold the same elements: norms, key heads where there are fewer than ranks,
+ *   the token embedding that the last stage shares with the first. They are read from the part with
+ *   the lowest number, and written to all.
+ * - A tensor is a row of stripes of `span` elements. Of each stripe, elements [first, first + n)
+ *   are in the part, one stripe after the other. A cut along the first dimension makes one stripe
+ *   (GPT-2's fused bias: 3), a cut along the second one for each row (its fused matrix: 3).
+ *
+ * So a range of the whole table is one range of a part's table, with padding between tensors: one
+ * message carries it, and no element that was not asked for. */
+#ifndef CONVOY_MESH_PART_MAP_H
+#define CONVOY_MESH_PART_MAP_H
+
+#include "model/param.h"
+
+struct part_map_tensor {
+    int64_t own_at;         /* in the part's table */
+    int64_t span, first, n; /* n 0: the part does not have the tensor */
+    bool is_source;         /* its elements are read from this part */
+};
+
+struct part_map {
+    const struct param_table *whole; /* borrowed */
+    int parts_n;
+    struct part_map_tensor *tensor; /* (parts_n, whole->params_n) */
+};
+
+/* A range of a part's table. */
+struct part_map_range {
+    int64_t first, n;
+};
+
+/* part_map_init — no part has a tensor yet. ST_RETRY: out of memory.
+ * part_map_add — part `part` of the map, each after those with lower numbers. table: the part's; it
+ * is not kept. ST_BUG: it has a tensor that is not of the whole model.
+ * part_map_check — after all parts. ST_BUG: an element is in no part. */
+enum status part_map_init(const struct param_table *whole, int parts_n, struct part_map *out);
+enum status part_map_add(struct part_map *map, int part, const struct param_table *table);
+enum status part_map_check(const struct part_map *map);
+void part_map_free(struct part_map *map); /* may be called twice */
+
+/* Of elements [first, first + n) of the whole table:
+ * _sources  the range of a part's table that holds those that are read from it; n 0: none.
+ * _held     the same of all that the part holds.
+ * _take     copies those of a part's elements from `own`, which holds the range, to whole (n).
+ *           Other elements of `whole` keep their values.
+ * _give     copies them from whole (n) to `own`; padding becomes zero.
+ * _pad      sets to zero what is padding in whole (n). */
+struct part_map_range part_map_sources(const struct part_map *map, int part, int64_t first,
+                                       int64_t n);
+struct part_map_range part_map_held(const struct part_map *map, int part, int64_t first, int64_t n);
+void part_map_take(const struct part_map *map, int part, int64_t first, int64_t n,
+                   struct part_map_range range, const float *own, float *whole);
+void part_map_give(const struct part_map *map, int part, int64_t first, int64_t n,
+                   struct part_map_range range, const float *whole, float *own);
+void part_map_pad(const struct part_map *map, int64_t first, int64_t n, float *whole);
+
+#endif

@@ -75,11 +75,12 @@ void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
         const uint8_t *mask = a->mask.data ? (const uint8_t *)a->mask.data + b * a->t : NULL;
         float *out = (float *)a->out.data + b * a->t * c + bh % a->h * a->d,
               *lse = (float *)a->lse.data + bh * a->t;
+        int64_t drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
         for (int64_t i = 0; i < a->t; i++) {
             lse[i] = (float)attention_softmax(p, qkv + x.q + i * x.stride, qkv + x.k, x.stride,
                                               mask, i, a->d);
             for (int64_t j = 0; j <= i; j++)
-                p[j] *= dropout_factor(&a->dropout, (bh * a->t + i) * a->t + j);
+                p[j] *= dropout_factor(&a->dropout, (drop_head * a->t + i) * a->t + j);
             attention_values(out + i * c, p, qkv + x.v, x.stride, i + 1, a->d);
         }
     }
@@ -105,7 +106,7 @@ struct attention_head {
     float *dq, *dk, *dv;
     const uint8_t *mask;
     double *dk_sum, *dv_sum; /* T·D each */
-    int64_t bh, stride, out_stride;
+    int64_t drop_head, stride, out_stride;
 };
 
 /* One query of the backward pass:
@@ -125,7 +126,7 @@ static void attention_bwd_query(const struct attention_bwd *a, const struct atte
             continue;
         const float *k = x->k + j * x->stride;
         double p = exp(attention_dot(q, k, a->d) / root - x->lse[i]);
-        double keep = dropout_factor(&a->dropout, (x->bh * a->t + i) * a->t + j);
+        double keep = dropout_factor(&a->dropout, (x->drop_head * a->t + i) * a->t + j);
         double ds = p * (keep * attention_dot(dout, x->v + j * x->stride, a->d) - delta) / root;
         for (int64_t e = 0; e < a->d; e++) {
             x->dv_sum[j * a->d + e] += keep * p * dout[e];
@@ -145,7 +146,10 @@ static struct attention_head attention_head_of(const struct cpu *cpu, const stru
     const float *qkv = a->qkv.data;
     float *dqkv = a->dqkv.data;
     int64_t b = bh / a->h, c = a->h * a->d, out_at = b * a->t * c + bh % a->h * a->d;
-    struct attention_head x = {.bh = bh, .stride = at.stride, .out_stride = c};
+    struct attention_head x = {.drop_head =
+                                   attention_drop_head(bh, a->h, a->head_first, a->heads_whole),
+                               .stride = at.stride,
+                               .out_stride = c};
     x.q = qkv + at.q, x.k = qkv + at.k, x.v = qkv + at.v;
     x.dq = dqkv + at.q, x.dk = dqkv + at.k, x.dv = dqkv + at.v;
     x.dout = (const float *)a->dout.data + out_at, x.out = (const float *)a->out.data + out_at;

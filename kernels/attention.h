@@ -28,6 +28,14 @@ static inline struct attention_row attention_row_of(enum attention_layout layout
     return x;
 }
 
+/* attention_drop_head — the number that head bh % h of sample bh / h has in the element index of
+ * dropout, counted over the heads of all samples. */
+static inline int64_t attention_drop_head(int64_t bh, int64_t h, int64_t head_first,
+                                          int64_t heads_whole)
+{
+    return heads_whole ? bh / h * heads_whole + head_first + bh % h : bh;
+}
+
 /* attention_fwd — for each sample b, head h and query i, over the keys j ≤ i with mask[b,j] != 0:
  *   p = softmax_j(q_i·k_j / √D);  out_i = Σ_j drop(p_j)·v_j
  * A query without any key gets zeros, and lse = -inf.
@@ -35,7 +43,9 @@ static inline struct attention_row attention_row_of(enum attention_layout layout
  *      lse (B,H,T) f32  log Σ_j exp(q_i·k_j / √D), kept for attention_bwd
  * in   qkv (B,T,(H+2K)·D)  rows as `layout` says
  *      mask (B,T) u8  or NULL: every key counts
- *      dropout  of probabilities; element index ((b·H+h)·T+i)·T+j
+ *      dropout  of probabilities; element index ((b·W+head_first+h)·T+i)·T+j
+ *      head_first, heads_whole  the heads are [head_first, head_first + H) of W = heads_whole
+ *      heads, so that parts of a model draw the numbers of the whole; heads_whole 0: W = H
  *      hk  K; divides h
  * Tolerance to plain: nmse 1e-12. */
 struct attention_fwd {
@@ -43,6 +53,7 @@ struct attention_fwd {
     int64_t b, t, h, hk, d;
     enum attention_layout layout;
     struct dropout dropout;
+    int64_t head_first, heads_whole;
 };
 
 /* attention_decode — the last row of attention_fwd alone, for text that grows by one token at a
@@ -60,12 +71,14 @@ struct attention_decode {
  * again from lse.
  * out  dqkv (B,T,(H+2K)·D)  replaced, rows as in qkv; a query without any key gets dq = 0. dk and
  *      dv of a key head are sums over its query heads
- * in   dout, out (B,T,H·D) · qkv · lse · mask · dropout · hk · layout  as in attention_fwd
+ * in   dout, out (B,T,H·D) · qkv · lse · mask · dropout · head_first, heads_whole · hk · layout  as
+ *      in attention_fwd
  * Sums over queries and heads have a fixed order. A GPU's scratch limits H/K · T. */
 struct attention_bwd {
     struct tensor dqkv, dout, out, qkv, lse, mask;
     int64_t b, t, h, hk, d;
     enum attention_layout layout;
     struct dropout dropout;
+    int64_t head_first, heads_whole;
 };
 #endif

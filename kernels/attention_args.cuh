@@ -23,6 +23,7 @@ template <typename T> struct attention_args {
     int group;                    /* H/K: query heads of a key head */
     int row, head, k, v;          /* struct attention_row */
     int bh_first, bh_n, splits_n; /* backward: heads of this launch, in how many parts each */
+    int drop_first, drop_skip;    /* head_first; heads of the whole model that are not here */
     float scale;                  /* 1/√D */
     struct drop_args drop;
 };
@@ -51,12 +52,18 @@ __device__ static inline bool attention_is_hidden(const attention_args<T> &x, in
 {
     return j >= x.t || (x.mask && !x.mask[b * x.t + j]);
 }
-/* The element index of dropout. */
+/* The number of head bh of sample b in the element index of dropout, and that index. */
 template <typename T>
-__device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, int64_t bh, int i,
-                                                    int j)
+__device__ static inline int64_t attention_drop_bh(const attention_args<T> &x, int64_t b,
+                                                   int64_t bh)
 {
-    return (uint64_t)((bh * x.t + i) * x.t + j);
+    return bh + b * x.drop_skip + x.drop_first;
+}
+template <typename T>
+__device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, int64_t drop_bh,
+                                                    int i, int j)
+{
+    return (uint64_t)((drop_bh * x.t + i) * x.t + j);
 }
 
 /* attention_sizes — shape and rows, from any of the operations' arguments; checked before. */
@@ -67,6 +74,15 @@ static inline void attention_sizes(attention_args<T> *x, const A *a)
     x->t = (int)a->t, x->h = (int)a->h, x->d = (int)a->d, x->group = (int)(a->h / a->hk);
     x->row = (int)row.row, x->head = (int)row.head, x->k = (int)row.k, x->v = (int)row.v;
     x->scale = 1.0f / sqrtf((float)a->d);
+}
+
+/* attention_drop — dropout's numbers, and those of its heads; checked before. */
+template <typename T, typename A>
+static inline void attention_drop(attention_args<T> *x, const struct cuda *cuda, const A *a)
+{
+    x->drop = drop_args_of(cuda, &a->dropout);
+    x->drop_first = a->heads_whole ? (int)a->head_first : 0;
+    x->drop_skip = a->heads_whole ? (int)(a->heads_whole - a->h) : 0;
 }
 
 /* Key heads divide the query heads, and a row of [q k v] for each head has as many. */

@@ -82,7 +82,7 @@ softmax_rows(const struct head *x, const struct keys *keys, const struct group *
 static void drop_row(const struct head *x, const struct keys *keys, const struct group *m, int r,
                      float *factor)
 {
-    uint64_t index = (uint64_t)((x->bh * x->t + m->i + r) * x->t + keys->first);
+    uint64_t index = (uint64_t)((x->drop_head * x->t + m->i + r) * x->t + keys->first);
     philox_scale(x->dropout, index, m->cols, factor);
 }
 
@@ -173,6 +173,7 @@ static void fwd_part(void *arg, int part_i, int thread_i)
     int64_t run = w->runs_n - 1 - part_i / (a->b * a->h), bh = part_i % (a->b * a->h),
             end = run_first(w, run + 1);
     struct head x = head_of(&a->qkv, &a->mask, &a->dropout, bh, &SHAPE_OF(a));
+    x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
     for (int64_t first = run_first(w, run); first < end; first += w->run_max)
         fwd_run(w, &x, first, least(w->run_max, end - first),
                 (float *)(void *)w->cpu->scratch[thread_i]);
@@ -469,6 +470,7 @@ static struct bwd_head bwd_head_of(const struct bwd_work *w, int64_t bh)
 {
     const struct attention_bwd *a = w->a;
     struct bwd_head h = {.x = head_of(&a->qkv, &a->mask, &a->dropout, bh, &w->shape)};
+    h.x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
     int64_t at = bh / a->h * a->t * h.x.c + bh % a->h * a->d;
     const float *qkv = a->qkv.data;
     float *dqkv = a->dqkv.data;

@@ -38,6 +38,7 @@ struct keys {
 struct head {
     int64_t t, d, dp, c;    /* dp: D rounded up to whole vectors; c = H·D */
     int64_t bh, stride;     /* stride: from row to row of qkv */
+    int64_t drop_head;      /* attention_drop_head; where there is dropout */
     const float *q, *k, *v; /* the head's first query; the first of its keys and values */
     const uint8_t *mask;    /* of the sample, or NULL */
     const struct dropout *dropout;

@@ -25,7 +25,7 @@
  * read them there when they run, so one CUDA graph of the launches serves every step. */
 struct step_scalars {
     uint64_t seed, offset;  /* dropout; seed: also the number of an event (dev_cuda_event.c) */
-    float scale[2];         /* xent; qa_xent: start, end; grad_scale: the loss scale */
+    float scale[2];         /* xent, xent_join; qa_xent: start, end; grad_scale: the loss scale */
     float lr, m_fix, v_fix; /* adamw: learning rate, 1/(1-βⁿ); sgd: learning rate */
     int32_t is_first;       /* sgd: this is step 1 */
 };

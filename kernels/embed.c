@@ -17,13 +17,15 @@ void embed_fwd_plain(const struct cpu *cpu, const struct embed_fwd *a)
     float *x = a->x.data;
     const float *wte = a->wte.data, *wpe = a->wpe.data;
     const int32_t *tokens = a->tokens.data;
-    for (int64_t n = 0; n < a->n; n++)
+    for (int64_t n = 0; n < a->n; n++) {
+        int64_t row = embed_row(tokens[n], a->first, a->rows);
         for (int64_t c = 0; c < a->c; c++) {
-            float sum = wte[tokens[n] * a->c + c];
+            float sum = row < 0 ? 0 : wte[row * a->c + c];
             if (wpe)
                 sum += wpe[n % a->t * a->c + c];
             x[n * a->c + c] = embed_drop(&a->dropout, n * a->c + c, sum);
         }
+    }
 }
 
 void embed_bwd_plain(const struct cpu *cpu, const struct embed_bwd *a)
@@ -32,9 +34,11 @@ void embed_bwd_plain(const struct cpu *cpu, const struct embed_bwd *a)
     float *dwte = a->dwte.data, *dwpe = a->dwpe.data;
     const float *dx = a->dx.data;
     const int32_t *tokens = a->tokens.data;
-    for (int64_t n = 0; n < a->n; n++)
-        for (int64_t c = 0; c < a->c; c++)
-            dwte[tokens[n] * a->c + c] += embed_drop(&a->dropout, n * a->c + c, dx[n * a->c + c]);
+    for (int64_t n = 0; n < a->n; n++) {
+        int64_t row = embed_row(tokens[n], a->first, a->rows);
+        for (int64_t c = 0; c < a->c && row >= 0; c++)
+            dwte[row * a->c + c] += embed_drop(&a->dropout, n * a->c + c, dx[n * a->c + c]);
+    }
     for (int64_t t = 0; dwpe && t < a->context; t++)
         for (int64_t c = 0; c < a->c; c++) {
             double sum = a->accumulate ? dwpe[t * a->c + c] : 0;

@@ -16,15 +16,31 @@ __device__ static inline float dropped(float x, float factor)
     return factor == 0 ? 0.0f : x * factor;
 }
 
+/* The rows [first, first + n) of the vocabulary that a table has. */
+struct own_rows {
+    int32_t first, n;
+};
+static inline struct own_rows own_rows_of(int64_t first, int64_t rows)
+{
+    return rows ? own_rows{(int32_t)first, (int32_t)rows} : own_rows{0, INT32_MAX};
+}
+/* The row of the table that a token has; -1: none. */
+__device__ static inline int32_t row_of(const struct own_rows &own, int32_t token)
+{
+    return token >= own.first && token - own.first < own.n ? token - own.first : -1;
+}
+
 template <typename T, int W>
 __global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const T *wpe, int64_t n,
-                               int64_t t, int64_t c, struct drop_args drop)
+                               int64_t t, int64_t c, struct drop_args drop, struct own_rows own)
 {
     int64_t groups = c / W;
     for (int64_t i = thread_first(); i < n * groups; i += thread_step()) {
         int64_t row = i / groups, at = i % groups * W;
-        float a[W], b[W] = {}, factor[W];
-        load_n(a, wte + tokens[row] * c + at);
+        float a[W] = {}, b[W] = {}, factor[W];
+        int32_t from = row_of(own, tokens[row]);
+        if (from >= 0)
+            load_n(a, wte + from * c + at);
         if (wpe)
             load_n(b, wpe + row % t * c + at);
         drop_factors(factor, drop, (uint64_t)(row * c + at));
@@ -39,6 +55,8 @@ extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a
 {
     if (a->n == 0)
         return 0;
+    if (a->first > INT32_MAX || a->rows > INT32_MAX)
+        return CUDA_REFUSAL_SHAPE;
     if (a->wte.dtype != a->x.dtype || (a->wpe.data && a->wpe.dtype != a->x.dtype))
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(a->x.dtype, [&](auto t) {
@@ -50,17 +68,18 @@ extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a
                                    cuda_blocks(cuda, a->n * (a->c / W), THREADS), THREADS, 0,
                                    cuda->stream, (T *)a->x.data, (const int32_t *)a->tokens.data,
                                    (const T *)a->wte.data, (const T *)a->wpe.data, a->n, a->t, a->c,
-                                   drop_args_of(cuda, &a->dropout));
+                                   drop_args_of(cuda, &a->dropout), own_rows_of(a->first, a->rows));
             });
     });
 }
 
 /* ---- the positions of each token ---- */
 
-/* start (V+1): the beginning of each token's list; used (V): how much of it is filled; list, order
- * (N): positions, as they came and ranked. */
+/* For the V rows of the table. start (V+1): the beginning of each token's list; used (V): how much
+ * of it is filled; list, order (N): positions, as they came and ranked. */
 struct lists {
     int32_t *start, *used, *list, *order;
+    struct own_rows own;
 };
 
 static __global__ void embed_zero(int32_t *x, int64_t n)
@@ -71,8 +90,11 @@ static __global__ void embed_zero(int32_t *x, int64_t n)
 
 static __global__ void embed_count(struct lists l, const int32_t *tokens, int64_t n)
 {
-    for (int64_t i = thread_first(); i < n; i += thread_step())
-        atomicAdd(l.used + tokens[i], 1);
+    for (int64_t i = thread_first(); i < n; i += thread_step()) {
+        int32_t row = row_of(l.own, tokens[i]);
+        if (row >= 0)
+            atomicAdd(l.used + row, 1);
+    }
 }
 
 /* One block: start[v] = the count of tokens below v. used becomes 0 again. */
@@ -105,14 +127,20 @@ static __global__ void embed_scan(struct lists l, int64_t v)
 
 static __global__ void embed_gather(struct lists l, const int32_t *tokens, int64_t n)
 {
-    for (int64_t i = thread_first(); i < n; i += thread_step())
-        l.list[l.start[tokens[i]] + atomicAdd(l.used + tokens[i], 1)] = (int32_t)i;
+    for (int64_t i = thread_first(); i < n; i += thread_step()) {
+        int32_t row = row_of(l.own, tokens[i]);
+        if (row >= 0)
+            l.list[l.start[row] + atomicAdd(l.used + row, 1)] = (int32_t)i;
+    }
 }
 
 static __global__ void embed_rank(struct lists l, const int32_t *tokens, int64_t n)
 {
     for (int64_t i = thread_first(); i < n; i += thread_step()) {
-        int32_t first = l.start[tokens[i]], end = l.start[tokens[i] + 1], rank = 0;
+        int32_t row = row_of(l.own, tokens[i]);
+        if (row < 0)
+            continue;
+        int32_t first = l.start[row], end = l.start[row + 1], rank = 0;
         for (int32_t k = first; k < end; k++)
             rank += l.list[k] < (int32_t)i;
         l.order[first + rank] = (int32_t)i;
@@ -199,22 +227,26 @@ __global__ void embed_bwd_positions(float *dwpe, const T *dx, int64_t n, int64_t
     }
 }
 
+static int64_t rows_of(const struct embed_bwd *a) { return a->rows ? a->rows : a->v; }
+
 static int embed_lists(const struct cuda *cuda, const struct embed_bwd *a, struct lists *l)
 {
-    if (a->n >= INT32_MAX || a->v >= INT32_MAX)
+    const int64_t v = rows_of(a);
+    if (a->n >= INT32_MAX || v >= INT32_MAX || a->first > INT32_MAX)
         return CUDA_REFUSAL_SHAPE;
-    if ((size_t)(2 * a->v + 1 + 2 * a->n) * sizeof(int32_t) > cuda->scratch_bytes)
+    if ((size_t)(2 * v + 1 + 2 * a->n) * sizeof(int32_t) > cuda->scratch_bytes)
         return CUDA_REFUSAL_SCRATCH;
     const int32_t *tokens = (const int32_t *)a->tokens.data;
     unsigned blocks = cuda_blocks(cuda, a->n, THREADS);
     l->start = (int32_t *)cuda->scratch;
-    l->used = l->start + a->v + 1;
-    l->list = l->used + a->v;
+    l->used = l->start + v + 1;
+    l->list = l->used + v;
     l->order = l->list + a->n;
-    CUDA_TRY(cuda_launch(embed_zero, cuda_blocks(cuda, a->v, THREADS), THREADS, 0, cuda->stream,
-                         l->used, a->v));
+    l->own = own_rows_of(a->first, a->rows);
+    CUDA_TRY(cuda_launch(embed_zero, cuda_blocks(cuda, v, THREADS), THREADS, 0, cuda->stream,
+                         l->used, v));
     CUDA_TRY(cuda_launch(embed_count, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n));
-    CUDA_TRY(cuda_launch(embed_scan, 1, 1024, 0, cuda->stream, *l, a->v));
+    CUDA_TRY(cuda_launch(embed_scan, 1, 1024, 0, cuda->stream, *l, v));
     CUDA_TRY(cuda_launch(embed_gather, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n));
     return cuda_launch(embed_rank, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n);
 }
@@ -242,7 +274,7 @@ extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a
             int threads =
                 (int)round_up(ceil_div(a->c, W) < THREADS ? ceil_div(a->c, W) : THREADS, WARP);
             if (a->n > 0)
-                CUDA_TRY(cuda_launch(embed_bwd_tokens<T, W>, (unsigned)a->v, threads, 0,
+                CUDA_TRY(cuda_launch(embed_bwd_tokens<T, W>, (unsigned)rows_of(a), threads, 0,
                                      cuda->stream, (float *)a->dwte.data, (const T *)a->dx.data, l,
                                      a->c, drop));
             if (!a->dwpe.data)

@@ -8,12 +8,22 @@
  * out  x (N,C)
  * in   tokens (N) i32  each in [0,V): the caller has checked
  *      wte (V,C) · wpe (≥T,C)  or NULL: no positions are added
+ *      first, rows  wte has the rows [first, first + rows) of the vocabulary alone; another token
+ *      counts as a row of zeros, whatever its number. rows 0: wte has all
  * Exact. Source Radford et al. 2019; same as wte + wpe of transformers' GPT2Model. */
 struct embed_fwd {
     struct tensor x, tokens, wte, wpe;
     int64_t n, t, c;
     struct dropout dropout; /* element index n·C + c */
+    int64_t first, rows;
 };
+
+/* embed_row — the row of the table that a token has; -1: none, it is another part's. */
+static inline int64_t embed_row(int32_t token, int64_t first, int64_t rows)
+{
+    bool is_own = token >= first && token - first < rows;
+    return rows == 0 ? token : is_own ? token - first : -1;
+}
 
 /* embed_bwd — the adjoint: dwte[token[n],:] += dx[n,:];  dwpe[t,:] (+)= Σ_b dx[b·T+t,:]. dx goes
  * through the same dropout first.
@@ -21,11 +31,14 @@ struct embed_fwd {
  *      dwpe (context,C)  added to when accumulate; else replaced, and rows ≥ T become 0; NULL: not
  *      wanted, and context is not read
  * in   dx (N,C) · tokens
+ *      first, rows  dwte has these rows of the vocabulary, as in embed_fwd; another token adds
+ *      nothing to it. rows 0: it has V
  * Sums run in order of n, so the result does not depend on the number of threads. */
 struct embed_bwd {
     struct tensor dwte, dwpe, dx, tokens;
     int64_t n, t, c, v, context;
     bool accumulate;
     struct dropout dropout;
+    int64_t first, rows;
 };
 #endif

@@ -36,6 +36,17 @@ static void embed_sum(float *x, const float *te, const float *pe, int64_t n)
         x[i] = te[i] + pe[i];
 }
 
+/* The rows of token and position together; te NULL: zeros, pe NULL: none. */
+static void embed_row_fwd(float *x, const float *te, const float *pe, int64_t n)
+{
+    if (te && pe)
+        embed_sum(x, te, pe, n);
+    else if (te || pe)
+        memcpy(x, te ? te : pe, (size_t)n * sizeof *x);
+    else
+        memset(x, 0, (size_t)n * sizeof *x);
+}
+
 static void embed_fwd_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
@@ -45,11 +56,10 @@ static void embed_fwd_part(void *arg, int part_i, int thread_i)
     int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
     for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++) {
         float *x = (float *)a->x.data + n * a->c;
-        const float *te = (const float *)a->wte.data + tokens[n] * a->c;
-        if (a->wpe.data)
-            embed_sum(x, te, (const float *)a->wpe.data + n % a->t * a->c, a->c);
-        else
-            memcpy(x, te, (size_t)a->c * sizeof *x);
+        const float *wte = a->wte.data, *wpe = a->wpe.data;
+        int64_t row = embed_row(tokens[n], a->first, a->rows);
+        embed_row_fwd(x, row < 0 ? NULL : wte + row * a->c, wpe ? wpe + n % a->t * a->c : NULL,
+                      a->c);
         for (int64_t c = 0; c < a->c && a->dropout.p > 0; c += PART_COLUMNS) {
             int64_t width = a->c - c < PART_COLUMNS ? a->c - c : PART_COLUMNS;
             const float *factor = embed_factors(&a->dropout, n * a->c + c, width, factors);
@@ -74,11 +84,14 @@ static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
     int64_t c = (int64_t)part_i * PART_COLUMNS,
             width = cpu_part_end(a->c, PART_COLUMNS, part_i) - c;
     for (int64_t n = 0; n < a->n; n++) {
-        if (n + 8 < a->n) /* rows of dwte are far apart: prefetch them */
-            for (int64_t i = 0; i < width; i += 16)
-                __builtin_prefetch(dwte + tokens[n + 8] * a->c + c + i, 1);
+        int64_t row = embed_row(tokens[n], a->first, a->rows),
+                next = n + 8 < a->n ? embed_row(tokens[n + 8], a->first, a->rows) : -1;
+        for (int64_t i = 0; i < width && next >= 0; i += 16) /* rows of dwte are far apart */
+            __builtin_prefetch(dwte + next * a->c + c + i, 1);
+        if (row < 0)
+            continue;
         const float *factor = embed_factors(&a->dropout, n * a->c + c, width, factors);
-        embed_add(dwte + tokens[n] * a->c + c, dx + n * a->c + c, factor, width);
+        embed_add(dwte + row * a->c + c, dx + n * a->c + c, factor, width);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/adamw.h"      /* adamw, sgd */
 #include "kernels/attention.h"  /* attention_fwd, attention_decode, attention_bwd */
+#include "kernels/branch_add.h" /* branch_add */
 #include "kernels/cast.h"       /* cast */
 #include "kernels/combine.h"    /* combine */
 #include "kernels/compress.h"   /* compress, expand */
@@ -20,7 +21,7 @@
 #include "kernels/reduce.h"     /* sum, sumsq */
 #include "kernels/rope.h"       /* rope_table, rope */
 #include "kernels/swiglu.h"     /* swiglu_fwd, swiglu_bwd */
-#include "kernels/xent.h"       /* xent, qa_xent */
+#include "kernels/xent.h"       /* xent, qa_xent, xent_part, xent_join */
 
 #define OP_LIST(X)      \
     X(embed_fwd)        \
@@ -44,7 +45,10 @@
     X(attention_bwd)    \
     X(xent)             \
     X(qa_xent)          \
+    X(xent_part)        \
+    X(xent_join)        \
     X(drop)             \
+    X(branch_add)       \
     X(sum)              \
     X(sumsq)            \
     X(grad_scale)       \

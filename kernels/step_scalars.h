@@ -30,6 +30,13 @@ static inline struct step_scalars step_scalars_xent(const struct xent *a)
     return scalars;
 }
 
+static inline struct step_scalars step_scalars_xent_join(const struct xent_join *a)
+{
+    struct step_scalars scalars = step_scalars_none();
+    scalars.scale[0] = a->scale;
+    return scalars;
+}
+
 static inline struct step_scalars step_scalars_qa_xent(const struct qa_xent *a)
 {
     struct step_scalars scalars = step_scalars_none();

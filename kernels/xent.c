@@ -1,5 +1,5 @@
-/* xent — the plain truth of cross-entropy, for rows of a vocabulary and for the two ends of an
- * answer span. */
+/* xent — the plain truth of cross-entropy, for rows of a vocabulary, whole or in parts, and for the
+ * two ends of an answer span. */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -31,6 +31,59 @@ void xent_plain(const struct cpu *cpu, const struct xent *a)
         for (int64_t v = 0; v < a->v && a->want_grad; v++) {
             double hit = v == targets[n];
             row[v] = ignored ? 0 : (float)(a->scale * (exp(row[v] - lse) - hit));
+        }
+    }
+}
+
+void xent_part_plain(const struct cpu *cpu, const struct xent_part *a)
+{
+    (void)cpu;
+    const int32_t *targets = a->targets.data;
+    for (int64_t n = 0; n < a->n; n++) {
+        const float *row = (const float *)a->logits.data + n * a->stride;
+        float *stats = (float *)a->stats.data + 3 * n;
+        int64_t own = targets[n] - a->v_first, v_n = targets[n] < 0 ? 0 : a->v_n;
+        double sum = 0;
+        stats[0] = stats[2] = -INFINITY;
+        for (int64_t v = 0; v < v_n; v++)
+            stats[0] = row[v] > stats[0] ? row[v] : stats[0];
+        for (int64_t v = 0; v < v_n; v++)
+            sum += exp(row[v] - (stats[0] == -INFINITY ? 0 : stats[0]));
+        stats[1] = (float)sum;
+        if (v_n > 0 && own >= 0 && own < v_n)
+            stats[2] = row[own];
+    }
+}
+
+/* log Σ exp of a row over all parts; *hit: the target's logit. */
+static double xent_join_row(const struct xent_join *a, int64_t n, double *hit)
+{
+    const float *stats = (const float *)a->stats.data + 3 * n;
+    int64_t step = a->stats_stride ? a->stats_stride : 3 * a->n;
+    double max = -INFINITY, sum = 0;
+    *hit = -INFINITY;
+    for (int64_t i = 0; i < a->parts; i++) {
+        max = stats[i * step] > max ? stats[i * step] : max;
+        *hit = stats[i * step + 2] > *hit ? stats[i * step + 2] : *hit;
+    }
+    for (int64_t i = 0; i < a->parts; i++) /* a part of logits -inf has the sum 0, or NaN */
+        sum +=
+            stats[i * step + 1] * (stats[i * step] == -INFINITY ? 1 : exp(stats[i * step] - max));
+    return max + log(sum);
+}
+
+void xent_join_plain(const struct cpu *cpu, const struct xent_join *a)
+{
+    (void)cpu;
+    const int32_t *targets = a->targets.data;
+    for (int64_t n = 0; n < a->n; n++) {
+        float *row = (float *)a->logits.data + n * a->stride;
+        bool ignored = targets[n] < 0;
+        double hit, lse = xent_join_row(a, n, &hit);
+        ((float *)a->losses.data)[n] = ignored ? 0 : (float)(lse - hit);
+        for (int64_t v = 0; v < a->v_n && a->want_grad; v++) {
+            double one = a->v_first + v == targets[n];
+            row[v] = ignored ? 0 : (float)(a->scale * (exp(row[v] - lse) - one));
         }
     }
 }

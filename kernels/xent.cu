@@ -226,6 +226,135 @@ extern "C" int xent_cuda(const struct cuda *cuda, const struct xent *a)
     });
 }
 
+/* ---- a vocabulary in parts ---- */
+
+template <typename T> struct part_args {
+    T *logits;
+    float *losses, *stats;
+    const int32_t *targets;
+    int64_t stride, stats_stride;
+    int v_first, v_n, parts;
+    float scale;
+    const struct step_scalars *scalars; /* read it there; NULL: `scale` has it */
+};
+
+/* The column that a target has in this part; -1: it is another part's. */
+template <typename T> __device__ static inline int part_column(const struct part_args<T> &a, int n)
+{
+    int target = a.targets[n];
+    return target >= a.v_first && target - a.v_first < a.v_n ? target - a.v_first : -1;
+}
+
+/* A block takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) xent_part_row(struct part_args<T> a)
+{
+    const T *row = a.logits + blockIdx.x * a.stride;
+    float *stats = a.stats + 3 * (int64_t)blockIdx.x;
+    struct soft s = {-INFINITY, 0};
+    if (a.targets[blockIdx.x] >= 0)
+        each_of_row<T>(cut_of(row, a.v_n), [&](int i, auto w) {
+            float x[decltype(w)::value];
+            load_n(x, row + i);
+            soft_add<T>(s, x);
+        });
+    float most = block_max(s.most);
+    float sum = block_sum(s.most == -INFINITY ? s.sum : s.sum * expf(s.most - most));
+    int own = part_column(a, (int)blockIdx.x);
+    if (threadIdx.x == 0) {
+        stats[0] = most;
+        stats[1] = sum;
+        stats[2] = own < 0 ? -INFINITY : to_float(row[own]);
+    }
+}
+
+extern "C" int xent_part_cuda(const struct cuda *cuda, const struct xent_part *a)
+{
+    if (a->n == 0)
+        return 0;
+    if (a->n > INT32_MAX || a->v_first + a->v_n > INT32_MAX - THREADS * 8)
+        return CUDA_REFUSAL_SHAPE;
+    return cuda_floats(a->logits.dtype, [&](auto t) {
+        using T = decltype(t);
+        struct part_args<T> args = {
+        };
+        args.logits = (T *)a->logits.data, args.stats = (float *)a->stats.data;
+        args.targets = (const int32_t *)a->targets.data;
+        args.stride = a->stride, args.v_first = (int)a->v_first, args.v_n = (int)a->v_n;
+        return cuda_launch(xent_part_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, args);
+    });
+}
+
+/* log Σ e^x of row n over all parts; *hit: the target's logit. */
+template <typename T>
+__device__ static inline float join_log(const struct part_args<T> &a, int n, float *hit)
+{
+    const float *stats = a.stats + 3 * (int64_t)n;
+    float most = -INFINITY, sum = 0;
+    *hit = -INFINITY;
+    for (int i = 0; i < a.parts; i++) {
+        most = fmaxf(most, stats[i * a.stats_stride]);
+        *hit = fmaxf(*hit, stats[i * a.stats_stride + 2]);
+    }
+    for (int i = 0; i < a.parts; i++) { /* a part of logits -inf has the sum 0, or NaN */
+        float top = stats[i * a.stats_stride], own = stats[i * a.stats_stride + 1];
+        sum += top == -INFINITY ? own : own * expf(top - most);
+    }
+    return most + logf(sum);
+}
+
+/* As slope_of for a row that is not ignored; target -1: it is another part's. */
+template <typename T, int W>
+__device__ static inline void part_slope(float (&x)[W], int i, const struct slope &s)
+{
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        x[j] = s.scale * (exp_of<T>(x[j] - s.lse) - (i + j == s.target ? 1.0f : 0.0f));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) xent_join_row(struct part_args<T> a, bool want_grad)
+{
+    T *row = a.logits + blockIdx.x * a.stride;
+    struct slope at = {0, a.scalars ? a.scalars->scale[0] : a.scale, a.targets[blockIdx.x]};
+    float hit = 0;
+    if (at.target >= 0)
+        at.lse = join_log(a, (int)blockIdx.x, &hit);
+    if (threadIdx.x == 0)
+        a.losses[blockIdx.x] = at.target < 0 ? 0 : at.lse - hit;
+    if (!want_grad)
+        return;
+    bool is_ignored = at.target < 0;
+    at.target = part_column(a, (int)blockIdx.x);
+    each_of_row<T>(cut_of(row, a.v_n), [&](int i, auto w) {
+        float x[decltype(w)::value] = {};
+        if (!is_ignored) {
+            load_n(x, row + i);
+            part_slope<T>(x, i, at);
+        }
+        store_n(row + i, x);
+    });
+}
+
+extern "C" int xent_join_cuda(const struct cuda *cuda, const struct xent_join *a)
+{
+    if (a->n == 0)
+        return 0;
+    if (a->n > INT32_MAX || a->v_first + a->v_n > INT32_MAX - THREADS * 8 || a->parts > INT32_MAX)
+        return CUDA_REFUSAL_SHAPE;
+    return cuda_floats(a->logits.dtype, [&](auto t) {
+        using T = decltype(t);
+        struct part_args<T> args = {
+            (T *)a->logits.data, (float *)a->losses.data, (float *)a->stats.data,
+                (const int32_t *)a->targets.data, a->stride,
+                a->stats_stride ? a->stats_stride : 3 * a->n, (int)a->v_first, (int)a->v_n,
+                (int)a->parts, a->scale, cuda->scalars
+        };
+        return cuda_launch(xent_join_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, args,
+                           a->want_grad);
+    });
+}
+
 /* ---- the two ends of an answer ---- */
 
 template <typename T> struct qa_args {

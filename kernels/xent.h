@@ -1,5 +1,5 @@
 /* xent — cross-entropy of the LM head and of the QA head: the loss and, in the same pass, its
- * gradient. Losses are sums; the caller divides. Must not know models. */
+ * gradient. Losses are sums; the caller divides. Must not know models or ranks. */
 #ifndef CONVOY_KERNELS_XENT_H
 #define CONVOY_KERNELS_XENT_H
 #include "kernels/tensor.h"
@@ -30,5 +30,37 @@ struct qa_xent {
     struct tensor losses, dlogits, logits, starts, ends;
     int64_t b, t;
     float scale_start, scale_end;
+};
+
+/* xent_part — what one part of the vocabulary, columns [v_first, v_first + v_n), adds to xent: of
+ * each row the largest logit, Σ exp(logit - largest), and the target's logit. xent_join makes
+ * losses and gradients of the numbers of all parts.
+ * out  stats (N,3) f32  (largest, sum, target's logit). The last is -inf where the target lies in
+ *      another part. Where target < 0, the row is not read and has (-inf, 0, -inf)
+ * in   logits (N,v_n)  row stride `stride` >= v_n; column v of a row is number v_first + v of the
+ *      vocabulary
+ *      targets (N) i32  numbers of the whole vocabulary
+ * Tolerance to plain: nmse 1e-12. A row with NaN has a sum that is NaN. */
+struct xent_part {
+    struct tensor stats, logits, targets;
+    int64_t n, v_first, v_n, stride;
+};
+
+/* xent_join — xent over a vocabulary in `parts` parts, of which this call has the logits of one.
+ *   loss[n] = log Σ_v exp(logit[n,v]) - logit[n,target[n]]   over all parts
+ *   dlogit[n,v] = scale·(softmax[n,v] - [v_first + v == target[n]])   of the own columns
+ * out  losses (N) f32  the same bits for each part; 0 where target < 0
+ * i/o  logits (N,v_n)  as in xent_part; replaced by dlogits when want_grad, else not read
+ * in   stats (parts,N,3) f32  xent_part's, of all parts in one order; parts are `stats_stride`
+ *      elements apart, 0: 3·N
+ *      targets (N) i32
+ * Tolerance to xent over the whole vocabulary: nmse 1e-12. Source Shoeybi et al. 2019,
+ * section 3. */
+struct xent_join {
+    struct tensor logits, losses, stats, targets;
+    int64_t n, v_first, v_n, stride;
+    int64_t parts, stats_stride;
+    float scale;
+    bool want_grad;
 };
 #endif

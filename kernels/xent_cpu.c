@@ -3,7 +3,8 @@
  * A row is taken in blocks of BLOCK_ELEMS: the largest so far, then e = exp(x - largest), summed
  * and, for the gradient, stored in place of x. When log Σ exp of the row is known, a second pass
  * over the row (still in the second-level cache) multiplies each block by scale·exp(its largest -
- * log Σ exp). */
+ * log Σ exp). Of a vocabulary in parts, the second pass takes the exponential again: the logits
+ * stay as they are until the other parts' sums are there. */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -119,6 +120,95 @@ void CPU_FN(xent)(const struct cpu *cpu, const struct xent *a)
             (long long)a->v);
     thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_row, &work);
 }
+
+/* ---- a vocabulary in parts ---- */
+
+static void xent_part_row(void *arg, int n, int thread_i)
+{
+    (void)thread_i;
+    const struct xent_part *a = ((const struct xent_work *)arg)->a;
+    const float *row = (const float *)a->logits.data + n * a->stride;
+    float *stats = (float *)a->stats.data + 3 * (int64_t)n, max = -INFINITY;
+    int32_t target = ((const int32_t *)a->targets.data)[n];
+    int64_t own = target - a->v_first, v_n = target < 0 ? 0 : a->v_n;
+    double sum = 0;
+    for (int64_t i = 0; i < v_n; i += BLOCK_ELEMS) {
+        int64_t width = v_n - i < BLOCK_ELEMS ? v_n - i : BLOCK_ELEMS;
+        float top = block_max(row + i, width);
+        if (top > max) {
+            sum *= exp((double)max - top);
+            max = top;
+        }
+        sum += block_exp(row + i, NULL, width, max == -INFINITY ? 0 : max);
+    }
+    stats[0] = max;
+    stats[1] = (float)sum;
+    stats[2] = own >= 0 && own < v_n ? row[own] : -INFINITY;
+}
+
+void CPU_FN(xent_part)(const struct cpu *cpu, const struct xent_part *a)
+{
+    struct xent_work work = {cpu, a};
+    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_part_row, &work);
+}
+
+/* log Σ exp of row n over all parts; *hit: the target's logit. */
+static double join_log(const struct xent_join *a, int64_t n, double *hit)
+{
+    const float *stats = (const float *)a->stats.data + 3 * n;
+    int64_t step = a->stats_stride ? a->stats_stride : 3 * a->n;
+    double max = -INFINITY, sum = 0;
+    *hit = -INFINITY;
+    for (int64_t i = 0; i < a->parts; i++) {
+        max = fmax(max, stats[i * step]);
+        *hit = fmax(*hit, stats[i * step + 2]);
+    }
+    for (int64_t i = 0; i < a->parts; i++) {
+        float top = stats[i * step];
+        sum += stats[i * step + 1] * (top == -INFINITY ? 1 : exp(top - max));
+    }
+    return max + log(sum);
+}
+
+/* The gradient of a row in place. A logit far below log Σ exp gets 0. */
+static void join_grad(float *row, int64_t n, double lse, float scale)
+{
+    vec from = vec_set((float)lse), factor = vec_set(scale);
+    for (int64_t i = 0; i < n; i += VEC_W) {
+        int left = n - i < VEC_W ? (int)(n - i) : VEC_W;
+        if (left == VEC_W)
+            vec_store(row + i, factor * exp_down(vec_load(row + i) - from));
+        else
+            vec_store_n(row + i, left, factor * exp_down(vec_load_n(row + i, left) - from));
+    }
+}
+
+static void xent_join_row(void *arg, int n, int thread_i)
+{
+    (void)thread_i;
+    const struct xent_join *a = ((const struct xent_work *)arg)->a;
+    float *row = (float *)a->logits.data + n * a->stride, *loss = (float *)a->losses.data + n;
+    int32_t target = ((const int32_t *)a->targets.data)[n];
+    int64_t own = target - a->v_first;
+    double hit, lse = target < 0 ? 0 : join_log(a, n, &hit);
+    *loss = target < 0 ? 0 : (float)(lse - hit);
+    if (!a->want_grad)
+        return;
+    if (target < 0)
+        memset(row, 0, (size_t)a->v_n * sizeof *row);
+    else
+        join_grad(row, a->v_n, lse, a->scale);
+    if (target >= 0 && own >= 0 && own < a->v_n) /* from double, as in row_xent */
+        row[own] = (float)(a->scale * expm1(hit - lse));
+}
+
+void CPU_FN(xent_join)(const struct cpu *cpu, const struct xent_join *a)
+{
+    struct xent_work work = {cpu, a};
+    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_join_row, &work);
+}
+
+/* ---- the two ends of an answer ---- */
 
 /* Start (i even) or end (odd) of sample i/2: its T numbers are gathered, treated as a row, and
  * scattered. */

@@ -3,71 +3,7 @@
 
 #include <math.h>
 
-static enum status check_tensor(const char *op, const char *field, const struct tensor *t,
-                                enum dtype dtype)
-{
-    if (!t->data)
-        return FAIL(ST_BUG, "operation %s: tensor %s is missing", op, field);
-    if (t->dtype != dtype)
-        return FAIL(ST_BUG, "operation %s: tensor %s has dtype %d, expected %d", op, field,
-                    t->dtype, dtype);
-    return ST_OK;
-}
-
-/* As check_tensor for f32, or for one of the 16-bit types. */
-static enum status check_float(const char *op, const char *field, const struct tensor *t,
-                               bool takes_halves)
-{
-    bool is_half = t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16;
-    return check_tensor(op, field, t, takes_halves && is_half ? t->dtype : DTYPE_F32);
-}
-
-static enum status check_size(const char *op, const char *field, int64_t value, int64_t min,
-                              int64_t max)
-{
-    if (value < min || value > max)
-        return FAIL(ST_BUG, "operation %s: %s is %lld, expected %lld to %lld", op, field,
-                    (long long)value, (long long)min, (long long)max);
-    return ST_OK;
-}
-
-static enum status check_that(const char *op, const char *what, bool holds)
-{
-    return holds ? ST_OK : FAIL(ST_BUG, "operation %s: %s does not hold", op, what);
-}
-
-/* Element numbers up to this can be multiplied by a few bytes without leaving 64 bits. */
-#define ELEMS_MAX ((int64_t)1 << 56)
-
-static enum status check_dropout(const char *op, const struct dropout *d)
-{
-    if (!(d->p >= 0 && d->p < 1)) /* NaN fails too */
-        return FAIL(ST_BUG, "operation %s: dropout %g, expected 0 <= p < 1", op, (double)d->p);
-    return ST_OK;
-}
-
-static enum status check_product(const char *op, int64_t x, int64_t y)
-{
-    TRY(check_size(op, "a size", x, 0, ELEMS_MAX));
-    TRY(check_size(op, "a size", y, 0, ELEMS_MAX));
-    int64_t elems;
-    if (__builtin_mul_overflow(x, y, &elems) || elems > ELEMS_MAX)
-        return FAIL(ST_BUG, "operation %s: %lld by %lld elements cannot be addressed", op,
-                    (long long)x, (long long)y);
-    return ST_OK;
-}
-
-/* In each check, OP is the operation's name. Optional tensors that are absent are not checked. */
-#define HAS(field, type) TRY(check_tensor(OP, #field, &a->field, DTYPE_##type))
-#define HAS_FLOAT(field) TRY(check_float(OP, #field, &a->field, takes_halves))
-#define MAY_FLOAT(field) \
-    if (a->field.data)   \
-    HAS_FLOAT(field)
-#define MAY(field, type) \
-    if (a->field.data)   \
-    HAS(field, type)
-#define MIN(field, min) TRY(check_size(OP, #field, a->field, (min), ELEMS_MAX))
-#define THAT(condition) TRY(check_that(OP, #condition, condition))
+#include "dev/dev_check_args.h"
 
 enum status dev_check_embed_fwd(const struct embed_fwd *a, bool takes_halves)
 {
@@ -79,6 +15,8 @@ enum status dev_check_embed_fwd(const struct embed_fwd *a, bool takes_halves)
     MIN(n, 0);
     MIN(t, 1);
     MIN(c, 1);
+    MIN(first, 0);
+    MIN(rows, 0);
     TRY(check_product(OP, a->n, a->c));
     return check_dropout(OP, &a->dropout);
 #undef OP
@@ -95,6 +33,8 @@ enum status dev_check_embed_bwd(const struct embed_bwd *a, bool takes_halves)
     MIN(t, 1);
     MIN(c, 1);
     MIN(v, 1);
+    MIN(first, 0);
+    TRY(check_size(OP, "rows", a->rows, 0, a->v));
     if (a->dwpe.data)
         MIN(context, a->t);
     TRY(check_product(OP, a->n, a->c));
@@ -372,6 +312,15 @@ static enum status check_scores(const char *op, int64_t b, int64_t t, int64_t h)
     return check_product(op, b * t * h, t);
 }
 
+/* Heads [first, first + h) of whole heads; whole 0: of h, and first is not used. */
+static enum status check_drop_heads(const char *op, int64_t h, int64_t first, int64_t whole)
+{
+    if (whole == 0)
+        return check_size(op, "head_first", first, 0, 0);
+    TRY(check_size(op, "heads_whole", whole, h, INT32_MAX));
+    return check_size(op, "head_first", first, 0, whole - h);
+}
+
 enum status dev_check_attention_fwd(const struct attention_fwd *a, bool takes_halves)
 {
 #define OP "attention_fwd"
@@ -380,7 +329,8 @@ enum status dev_check_attention_fwd(const struct attention_fwd *a, bool takes_ha
     HAS_FLOAT(qkv);
     MAY(mask, U8);
     CHECK_HEADS;
-    TRY(check_scores(OP, a->b, a->t, a->h));
+    TRY(check_scores(OP, a->b, a->t, a->heads_whole ? a->heads_whole : a->h));
+    TRY(check_drop_heads(OP, a->h, a->head_first, a->heads_whole));
     return check_dropout(OP, &a->dropout);
 #undef OP
 }
@@ -405,7 +355,8 @@ enum status dev_check_attention_bwd(const struct attention_bwd *a, bool takes_ha
     HAS(lse, F32);
     MAY(mask, U8);
     CHECK_HEADS;
-    TRY(check_scores(OP, a->b, a->t, a->h));
+    TRY(check_scores(OP, a->b, a->t, a->heads_whole ? a->heads_whole : a->h));
+    TRY(check_drop_heads(OP, a->h, a->head_first, a->heads_whole));
     return check_dropout(OP, &a->dropout);
 #undef OP
 }
@@ -420,6 +371,43 @@ enum status dev_check_xent(const struct xent *a, bool takes_halves)
     MIN(v, 1);
     MIN(stride, a->v);
     return check_product(OP, a->n, a->stride);
+#undef OP
+}
+
+/* Columns [v_first, v_first + v_n) of a vocabulary, in n rows `stride` apart. */
+static enum status check_columns(const char *op, int64_t n, int64_t v_first, int64_t v_n,
+                                 int64_t stride)
+{
+    TRY(check_size(op, "n", n, 0, ELEMS_MAX));
+    TRY(check_size(op, "v_n", v_n, 1, INT32_MAX));
+    TRY(check_size(op, "v_first", v_first, 0, INT32_MAX - v_n));
+    TRY(check_size(op, "stride", stride, v_n, ELEMS_MAX));
+    return check_product(op, n, stride);
+}
+
+enum status dev_check_xent_part(const struct xent_part *a, bool takes_halves)
+{
+#define OP "xent_part"
+    HAS(stats, F32);
+    HAS_FLOAT(logits);
+    HAS(targets, I32);
+    TRY(check_columns(OP, a->n, a->v_first, a->v_n, a->stride));
+    return check_product(OP, a->n, 3);
+#undef OP
+}
+
+enum status dev_check_xent_join(const struct xent_join *a, bool takes_halves)
+{
+#define OP "xent_join"
+    HAS_FLOAT(logits);
+    HAS(losses, F32);
+    HAS(stats, F32);
+    HAS(targets, I32);
+    TRY(check_columns(OP, a->n, a->v_first, a->v_n, a->stride));
+    TRY(check_size(OP, "parts", a->parts, 1, INT32_MAX));
+    TRY(check_product(OP, a->n, 3));
+    THAT(a->stats_stride == 0 || a->stats_stride >= 3 * a->n);
+    return check_product(OP, a->parts, a->stats_stride ? a->stats_stride : 3 * a->n);
 #undef OP
 }
 
@@ -443,6 +431,20 @@ enum status dev_check_drop(const struct drop *a, bool takes_halves)
     HAS_FLOAT(y);
     HAS_FLOAT(x);
     MIN(n, 0);
+    return check_dropout(OP, &a->dropout);
+#undef OP
+}
+
+enum status dev_check_branch_add(const struct branch_add *a, bool takes_halves)
+{
+#define OP "branch_add"
+    HAS_FLOAT(y);
+    HAS_FLOAT(x);
+    MAY_FLOAT(b);
+    HAS_FLOAT(residual);
+    MIN(n, 0);
+    MIN(c, 1);
+    TRY(check_product(OP, a->n, a->c));
     return check_dropout(OP, &a->dropout);
 #undef OP
 }

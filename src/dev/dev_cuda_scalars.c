@@ -17,6 +17,7 @@ static bool take_dropout(struct dropout *d, struct step_scalars *out)
 bool dev_cuda_scalars_take(enum cuda_work work, void *args, struct step_scalars *out)
 {
     struct xent *xent = args;
+    struct xent_join *join = args;
     struct qa_xent *qa = args;
     struct grad_scale *grad_scale = args;
     struct adamw *adamw = args;
@@ -36,6 +37,8 @@ bool dev_cuda_scalars_take(enum cuda_work work, void *args, struct step_scalars 
         return take_dropout(&((struct attention_bwd *)args)->dropout, out);
     case CUDA_WORK_drop:
         return take_dropout(&((struct drop *)args)->dropout, out);
+    case CUDA_WORK_branch_add:
+        return take_dropout(&((struct branch_add *)args)->dropout, out);
     case CUDA_WORK_EVENT:
         *out = step_scalars_none();
         out->seed = event->number;
@@ -53,6 +56,10 @@ bool dev_cuda_scalars_take(enum cuda_work work, void *args, struct step_scalars 
     case CUDA_WORK_xent:
         *out = step_scalars_xent(xent);
         xent->scale = 0;
+        return true;
+    case CUDA_WORK_xent_join:
+        *out = step_scalars_xent_join(join);
+        join->scale = 0;
         return true;
     case CUDA_WORK_qa_xent:
         *out = step_scalars_qa_xent(qa);

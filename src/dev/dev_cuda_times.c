@@ -180,6 +180,14 @@ static struct shape shape_of(enum cuda_work work, const void *args)
             {A(xent)->n, A(xent)->v}, A(xent)->logits.dtype, A(xent)->want_grad ? ",grad" : ""};
     case CUDA_WORK_qa_xent:
         return (struct shape){{A(qa_xent)->b, A(qa_xent)->t}, A(qa_xent)->logits.dtype, ""};
+    case CUDA_WORK_xent_part:
+        return (struct shape){{A(xent_part)->n, A(xent_part)->v_n}, A(xent_part)->logits.dtype, ""};
+    case CUDA_WORK_xent_join:
+        return (struct shape){{A(xent_join)->n, A(xent_join)->v_n, A(xent_join)->parts},
+                              A(xent_join)->logits.dtype,
+                              A(xent_join)->want_grad ? ",grad" : ""};
+    case CUDA_WORK_branch_add:
+        return (struct shape){{A(branch_add)->n, A(branch_add)->c}, A(branch_add)->x.dtype, ""};
     case CUDA_WORK_grad_scale:
         return (struct shape){{A(grad_scale)->squares_n}, DTYPE_F64, ""};
     case CUDA_WORK_combine:

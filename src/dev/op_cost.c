@@ -19,7 +19,7 @@ static struct op_cost cost_embed_fwd(const struct embed_fwd *a)
 
 static struct op_cost cost_embed_bwd(const struct embed_bwd *a)
 {
-    int64_t dwte = bytes_of(a->dwte, at_most(a->n, a->v) * a->c),
+    int64_t dwte = bytes_of(a->dwte, at_most(a->n, a->rows ? a->rows : a->v) * a->c),
             dwpe = bytes_of(a->dwpe, a->context * a->c);
     return (struct op_cost){.bytes_read = bytes_of(a->tokens, a->n) + bytes_of(a->dx, a->n * a->c) +
                                           dwte + (a->accumulate ? dwpe : 0),
@@ -182,6 +182,28 @@ static struct op_cost cost_qa_xent(const struct qa_xent *a)
                                           bytes_of(a->starts, a->b) + bytes_of(a->ends, a->b),
                             .bytes_written = bytes_of(a->losses, 2 * a->b) +
                                              bytes_of(a->dlogits, 2 * a->b * a->t)};
+}
+
+static struct op_cost cost_xent_part(const struct xent_part *a)
+{
+    return (struct op_cost){.bytes_read =
+                                bytes_of(a->logits, a->n * a->v_n) + bytes_of(a->targets, a->n),
+                            .bytes_written = bytes_of(a->stats, 3 * a->n)};
+}
+
+static struct op_cost cost_xent_join(const struct xent_join *a)
+{
+    int64_t logits = a->want_grad ? bytes_of(a->logits, a->n * a->v_n) : 0;
+    return (struct op_cost){.bytes_read = logits + bytes_of(a->stats, 3 * a->parts * a->n) +
+                                          bytes_of(a->targets, a->n),
+                            .bytes_written = bytes_of(a->losses, a->n) + logits};
+}
+
+static struct op_cost cost_branch_add(const struct branch_add *a)
+{
+    return (struct op_cost){.bytes_read = bytes_of(a->x, a->n * a->c) + bytes_of(a->b, a->c) +
+                                          bytes_of(a->residual, a->n * a->c),
+                            .bytes_written = bytes_of(a->y, a->n * a->c)};
 }
 
 static struct op_cost cost_drop(const struct drop *a)

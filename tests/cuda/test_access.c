@@ -2,64 +2,9 @@
  * reads of unset memory, no more conflicts of banks and sectors than stated, and no more bytes than
  * stated above the least that the contract allows (dev/op_cost.h). */
 #include "tests/cuda/access.h"
+#include "tests/cuda/access_ceilings.h"
 
 #include "dev/op_cost.h"
-
-/* The ceilings of each operation, as multiples of the least: transactions of shared memory and
- * sectors of the worst of its kernels; bytes read and written by all of them together. `why` says
- * what the figures above 1.1 are spent on. Rows are tightened when a kernel becomes better. */
-struct ceiling {
-    const char *what;
-    double transactions, sectors, read, written;
-    const char *why;
-};
-static const struct ceiling ceilings[] = {
-    {"norm_fwd", 1, 1, 1.01, 1.05, ""},
-    {"norm_bwd", 1, 1.09, 1.19, 1.95, "sums of a block of 8 rows, in two stores a sector"},
-    {"norm_fwd rms", 1, 1, 1, 1.02, ""},
-    {"norm_bwd rms", 1, 1.05, 1.09, 1.48, "sums of a block of 8 rows"},
-    {"head_norm_fwd", 1, 1, 1, 1, ""},
-    {"head_norm_bwd", 1.5, 1, 1.06, 1.13, "sums of a block, eight floats a lane"},
-    {"rope_table", 1, 1, 1, 1, ""},
-    {"rope", 1, 1.09, 1.17, 1, "sixteen floats of the table a lane, in four loads"},
-    {"swiglu_fwd", 1, 1, 1, 1, ""},
-    {"swiglu_bwd", 1, 1, 1, 1, ""},
-    {"xent", 1, 1.01, 1.02, 1.01, ""},
-    {"xent f32", 1, 1.01, 2.02, 1.01, "a row too long for the chip is read twice"},
-    {"qa_xent", 1, 1.95, 4.3, 2.05, "every second element of a row, twice"},
-    {"embed_fwd", 1, 1.01, 1.35, 1.01, "a position's row for each sample"},
-    {"embed_bwd", 1, 4.8, 1.7, 1.04, "dx once for each sum; lists of tokens in any order"},
-    {"embed_rows_add", 1, 1, 1, 1, ""},
-    {"gelu_fwd", 1, 1, 1, 1, ""},
-    {"gelu_bwd", 1, 1, 1, 1, ""},
-    {"gelu_fwd erf", 1, 1, 1, 1, ""},
-    {"gelu_bwd erf", 1, 1, 1, 1, ""},
-    {"drop", 1, 1, 1, 1, ""},
-    {"cast", 1, 1, 1, 1, ""},
-    {"combine", 1, 1, 1, 1, ""},
-    {"sum", 1, 1, 1.01, 37, "of 8 bytes: a sum of each block first"},
-    {"sumsq", 1, 1, 1.01, 37, "of 8 bytes: a sum of each block first"},
-    {"compress bf16", 1, 1, 1, 1, ""},
-    {"compress int8", 1, 1.1, 1, 1.25, "blocks of 260 bytes begin anywhere in a sector"},
-    {"expand bf16", 1, 1, 1, 1, ""},
-    {"expand int8", 1, 1.2, 2.9, 1, "the scale of a block for each warp, one byte a lane"},
-    {"adamw", 1, 1, 1, 1, ""},
-    {"sgd", 1, 4, 4, 4, "four elements a thread, one by one"},
-    {"matmul_fwd", 1.34, 1, 3, 1, "tiles of x and w for each tile of y"},
-    {"matmul_bwd_x", 1.21, 1, 1.34, 1, "tiles"},
-    {"matmul_bwd_w", 1.21, 1, 2.03, 1.04, "tiles; dy again for db"},
-    {"attention_fwd", 1.01, 1, 1.34, 1.06, "tiles of keys for each tile of queries"},
-    {"attention_bwd", 1, 2, 3.25, 2.7, "tiles; dq in float scratch"},
-};
-
-static struct ceiling ceiling_of(const char *what)
-{
-    for (size_t i = 0; i < sizeof ceilings / sizeof *ceilings; i++)
-        if (strcmp(ceilings[i].what, what) == 0)
-            return ceilings[i];
-    fail_msg("no ceiling of %s", what);
-    return ceilings[0];
-}
 
 static double share(uint64_t all, uint64_t least)
 {
@@ -305,6 +250,40 @@ static void xent(void **state)
     RUN_END(qa_xent, a);
 }
 
+static void xent_in_parts(void **state)
+{
+    (void)state;
+    const int64_t n = 4, v_n = 25128, stride = 25153;
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("xent_part");
+        struct xent_part a = {OUT("stats", 3 * n, DTYPE_F32),
+                              IN("logits", n * stride, *t),
+                              IN("targets", n, DTYPE_I32),
+                              n,
+                              v_n,
+                              v_n,
+                              stride};
+        set_tokens(a.targets, n, 2 * v_n);
+        RUN_END(xent_part, a);
+        r = run_begin("xent_join");
+        struct xent_join j = {IN("logits", n * stride, *t),
+                              OUT("losses", n, DTYPE_F32),
+                              CACHED("stats", 6 * n, DTYPE_F32),
+                              IN("targets", n, DTYPE_I32),
+                              n,
+                              v_n,
+                              v_n,
+                              stride,
+                              2,
+                              0,
+                              1,
+                              true};
+        set_tokens(j.targets, n, 2 * v_n);
+        RUN_END(xent_join, j);
+    }
+}
+
 static void embed(void **state)
 {
     (void)state;
@@ -410,6 +389,24 @@ static void elements(void **state)
                         .stride = n,
                         .sources_n = 4};
     RUN_END(combine, b);
+}
+
+static void branch(void **state)
+{
+    (void)state;
+    const int64_t n = 64, c = 768;
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("branch_add");
+        struct branch_add a = {OUT("y", n * c, *t),
+                               IN("x", n * c, *t),
+                               CACHED("b", c, *t),
+                               IN("residual", n * c, *t),
+                               n,
+                               c,
+                               kt_dropout(0.1f)};
+        RUN_END(branch_add, a);
+    }
 }
 
 static void reductions(void **state)
@@ -556,11 +553,14 @@ static void attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm),      cmocka_unit_test(xent),           cmocka_unit_test(embed),
-        cmocka_unit_test(elements),  cmocka_unit_test(reductions),     cmocka_unit_test(compressed),
-        cmocka_unit_test(rms),       cmocka_unit_test(heads),          cmocka_unit_test(rotations),
-        cmocka_unit_test(gates),     cmocka_unit_test(optimisers),     cmocka_unit_test(products),
-        cmocka_unit_test(attention), cmocka_unit_test(rows_of_tokens),
+        cmocka_unit_test(norm),          cmocka_unit_test(xent),
+        cmocka_unit_test(embed),         cmocka_unit_test(elements),
+        cmocka_unit_test(reductions),    cmocka_unit_test(compressed),
+        cmocka_unit_test(rms),           cmocka_unit_test(heads),
+        cmocka_unit_test(rotations),     cmocka_unit_test(gates),
+        cmocka_unit_test(optimisers),    cmocka_unit_test(products),
+        cmocka_unit_test(attention),     cmocka_unit_test(rows_of_tokens),
+        cmocka_unit_test(xent_in_parts), cmocka_unit_test(branch),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -280,10 +280,10 @@ static void embed(struct set *s, enum dtype t, int64_t n, int64_t c)
     struct pair *x = add(s, t, n * c, 1), *wte = add(s, t, V * c, 1), *wpe = add(s, t, n * c, 1);
     struct pair *dwte = add(s, DTYPE_F32, V * c, 1), *dwpe = add(s, DTYPE_F32, n * c, 1),
                 *dx = add(s, t, n * c, 1);
-    struct embed_fwd f = {x->half, kt_i32(tokens), wte->half, wpe->half,
-                          n,       n / 2,          c,         kt_dropout(0.25f)};
-    struct embed_bwd b = {dwte->half, dwpe->half, dx->half, kt_i32(tokens),   n, n / 2, c,
-                          V,          n,          false,    kt_dropout(0.25f)};
+    struct embed_fwd f = {x->half, kt_i32(tokens),    wte->half, wpe->half, n, n / 2,
+                          c,       kt_dropout(0.25f), 0,         0};
+    struct embed_bwd b = {dwte->half, dwpe->half, dx->half, kt_i32(tokens),    n, n / 2, c,
+                          V,          n,          false,    kt_dropout(0.25f), 0, 0};
     ran(embed_fwd_cuda(&cuda, &f));
     ran(embed_bwd_cuda(&cuda, &b));
     f.x = truth(x), f.wte = truth(wte), f.wpe = truth(wpe);
@@ -361,6 +361,52 @@ static void losses(struct set *s, enum dtype t, int64_t n, int64_t v)
     done(s);
 }
 
+/* Of a vocabulary in two parts, one; targets lie in both. */
+static void losses_of_parts(struct set *s, enum dtype t, int64_t n, int64_t v)
+{
+    struct cuda cuda = emulated_cuda();
+    int32_t targets[8] = {0, 1, -1, 3, 2, 1, 0, 2};
+    struct pair *x = add(s, t, n * (v + 3), 3), *l = add(s, DTYPE_F32, n, 1),
+                *stats = add(s, DTYPE_F32, 6 * n, 1);
+    struct xent_part part = {stats->half, x->half, kt_i32(targets), n, 2, v, v + 3};
+    struct xent_join join = {.logits = x->half,
+                             .losses = l->half,
+                             .stats = stats->half,
+                             .targets = part.targets,
+                             .n = n,
+                             .v_first = 2,
+                             .v_n = v,
+                             .stride = v + 3,
+                             .parts = 2,
+                             .scale = 0.5f,
+                             .want_grad = true};
+    for (int64_t i = 3 * n; i < 6 * n; i++) /* sums are positive */
+        ((float *)stats->half.data)[i] = stats->truth[i] = fabsf(stats->truth[i]);
+    ran(xent_part_cuda(&cuda, &part));
+    ran(xent_join_cuda(&cuda, &join));
+    part.stats = truth(stats), part.logits = truth(x);
+    join.stats = truth(stats), join.logits = truth(x), join.losses = truth(l);
+    PLAIN(xent_part, &part);
+    PLAIN(xent_join, &join);
+    near("xent_part stats", stats, 1e-11);
+    near("xent_join dlogits", x, limit_of(t));
+    near("xent_join losses", l, 1e-11);
+    done(s);
+}
+
+static void branches(struct set *s, enum dtype t, int64_t n, int64_t c)
+{
+    struct cuda cuda = emulated_cuda();
+    struct pair *y = add(s, t, n * c, 1), *x = add(s, t, n * c, 1), *b = add(s, t, c, 1),
+                *residual = add(s, t, n * c, 1);
+    struct branch_add a = {y->half, x->half, b->half, residual->half, n, c, kt_dropout(0.3f)};
+    ran(branch_add_cuda(&cuda, &a));
+    a.y = truth(y), a.x = truth(x), a.b = truth(b), a.residual = truth(residual);
+    PLAIN(branch_add, &a);
+    near("branch_add y", y, limit_of(t));
+    done(s);
+}
+
 static void all_match_plain(void **state)
 {
     (void)state;
@@ -397,6 +443,10 @@ static void all_match_plain(void **state)
             elementwise(&s, (enum dtype)t, 1001);
             losses(&s, (enum dtype)t, 8, 1000);
             losses(&s, (enum dtype)t, 5, 5003);
+            losses_of_parts(&s, (enum dtype)t, 8, 1000);
+            losses_of_parts(&s, (enum dtype)t, 5, 5003);
+            branches(&s, (enum dtype)t, 7, 48);
+            branches(&s, (enum dtype)t, 9, 33);
         }
 }
 

@@ -8,6 +8,8 @@
 #define REAL_FAMILIES(X) \
     X(adamw)             \
     X(attention)         \
+    X(attention_parts)   \
+    X(branch_add)        \
     X(cast)              \
     X(combine)           \
     X(compress)          \

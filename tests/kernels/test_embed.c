@@ -8,6 +8,7 @@ struct input {
     float *wte, *wpe, *dx;
     struct dropout d;
     bool accumulate, without_positions;
+    int64_t first, rows; /* the part of the vocabulary that the tables have; rows 0: all */
 };
 
 static struct input input_new(int64_t b, int64_t t, int64_t c, int64_t v, float p)
@@ -43,7 +44,9 @@ static enum status run_fwd(const struct op_table *op, struct stream *s, void *ar
                           .n = in->n,
                           .t = in->t,
                           .c = in->c,
-                          .dropout = in->d};
+                          .dropout = in->d,
+                          .first = in->first,
+                          .rows = in->rows};
     return op->embed_fwd(s, &a);
 }
 
@@ -61,7 +64,9 @@ static enum status run_bwd(const struct op_table *op, struct stream *s, void *ar
                           .v = in->v,
                           .context = in->without_positions ? 0 : in->context,
                           .accumulate = in->accumulate,
-                          .dropout = in->d};
+                          .dropout = in->d,
+                          .first = in->first,
+                          .rows = in->rows};
     return op->embed_bwd(s, &a);
 }
 
@@ -119,6 +124,64 @@ static void backward_is_the_adjoint(void **state)
     }
 }
 
+/* Parts of a vocabulary: the sum of their outputs is the whole's, and the rows of their gradients
+ * are the whole's, bit for bit. One part has no token at all; a token may have no row (-1). */
+static void parts_make_the_whole(const struct kt_device *d, float p)
+{
+    static const int64_t firsts[] = {0, 3, 4, 11, 13};
+    const int64_t c = 12, v = 13;
+    struct input in = input_new(2, 9, c, v, p);
+    float *whole = kt_floats(in.n * c, KT_ONES, 0), *x = kt_floats(in.n * c, KT_ONES, 0),
+          *sum = kt_floats(in.n * c, KT_ONES, 0), dwte[2][156];
+    memset(dwte, 0, sizeof dwte);
+    memset(sum, 0, (size_t)(in.n * c) * sizeof *sum);
+    for (int64_t i = 0; i < in.n; i++)
+        in.tokens[i] = in.tokens[i] == 3 ? 4 : in.tokens[i];
+    float *wte = in.wte;
+    in.without_positions = true;
+    kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){whole}));
+    kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dwte[0], NULL}));
+    for (int i = 0; i < 4; i++) {
+        in.first = firsts[i], in.rows = firsts[i + 1] - firsts[i];
+        in.wte = wte + in.first * c;
+        kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){x}));
+        kt_ok(run_bwd(dev_op(d->dev), d->stream, &in,
+                      (float *[KT_OUTS]){dwte[1] + in.first * c, NULL}));
+        for (int64_t n = 0; n < in.n * c; n++)
+            sum[n] += x[n];
+    }
+    assert_memory_equal(dwte[0], dwte[1], sizeof dwte[0]);
+    for (int64_t n = 0; n < in.n * c; n++)
+        assert_true(sum[n] == whole[n]);
+    in.wte = wte;
+    kt_free(whole);
+    kt_free(x);
+    kt_free(sum);
+    input_free(&in);
+}
+
+static void own_rows_of_the_vocabulary(void **state)
+{
+    (void)state;
+    for (int level = 0; level < CPU_ISA_N; level++)
+        for (int form = 0; form < 2 && kt_device(level, 2)->dev; form++)
+            parts_make_the_whole(kt_device(level, 2), form ? 0.25f : 0);
+    for (int form = 0; form < 4; form++) { /* tokens below, in and above the rows, and -1 */
+        struct input in = input_new(3, 20, 130, 50, form & 1 ? 0.2f : 0);
+        in.without_positions = form & 2;
+        in.first = 10, in.rows = 17, in.tokens[5] = -1;
+        kt_check(&(struct kt_case){"embed_fwd", run_fwd, &in, {in.dx}, {in.n * in.c}, 0});
+        kt_check(&(struct kt_case){"embed_bwd",
+                                   run_bwd,
+                                   &in,
+                                   {in.wte, in.wpe},
+                                   {in.rows * in.c, in.context * in.c},
+                                   1e-14});
+        input_free(&in);
+    }
+}
+
 static const struct CMUnitTest tests[] = {cmocka_unit_test(fast_matches_plain),
-                                          cmocka_unit_test(backward_is_the_adjoint)};
+                                          cmocka_unit_test(backward_is_the_adjoint),
+                                          cmocka_unit_test(own_rows_of_the_vocabulary)};
 HARNESS_MAIN(tests)

@@ -1,5 +1,5 @@
 /* Cross-entropy of both heads: fast against plain, ignored targets, extreme logits, and gradients
- * against finite differences. */
+ * against finite differences. A vocabulary in parts gives what the whole gives. */
 #include "kernel_test.h"
 
 struct input {
@@ -99,6 +99,155 @@ static void gradient_matches_finite_differences(void **state)
     kt_free(logits);
 }
 
+/* ---- a vocabulary in parts ---- */
+
+#define PARTS_MOST 3
+
+struct parts {
+    int64_t n, v, pad, parts, stats_stride;
+    const float *logits; /* (n, v) of the whole vocabulary */
+    const int32_t *targets;
+    bool want_grad;
+};
+
+static int64_t part_first(const struct parts *in, int64_t i) { return in->v * i / in->parts; }
+
+/* The own columns of part i, in rows with `pad` elements more. */
+static float *part_logits(const struct parts *in, int64_t i)
+{
+    int64_t first = part_first(in, i), v_n = part_first(in, i + 1) - first, stride = v_n + in->pad;
+    float *x = kt_floats(in->n * stride, KT_ONES, 0);
+    for (int64_t n = 0; n < in->n; n++)
+        memcpy(x + n * stride, in->logits + n * in->v + first, (size_t)v_n * sizeof *x);
+    return x;
+}
+
+/* out[0]: gradients of all parts, put together as (n, v); out[1], out[2]: the losses that the first
+ * and the last part have; out[3]: stats. */
+static enum status run_parts(const struct op_table *op, struct stream *s, void *arg,
+                             float *out[KT_OUTS])
+{
+    const struct parts *in = arg;
+    float *x[PARTS_MOST];
+    for (int64_t i = 0; i < in->parts; i++) {
+        int64_t first = part_first(in, i), v_n = part_first(in, i + 1) - first;
+        x[i] = part_logits(in, i);
+        TRY(op->xent_part(s, &(struct xent_part){.stats = kt_f32(out[3] + i * in->stats_stride),
+                                                 .logits = kt_f32(x[i]),
+                                                 .targets = kt_i32(in->targets),
+                                                 .n = in->n,
+                                                 .v_first = first,
+                                                 .v_n = v_n,
+                                                 .stride = v_n + in->pad}));
+    }
+    for (int64_t i = 0; i < in->parts; i++) {
+        int64_t first = part_first(in, i), v_n = part_first(in, i + 1) - first;
+        TRY(op->xent_join(s, &(struct xent_join){.logits = kt_f32(x[i]),
+                                                 .losses = kt_f32(out[i == 0 ? 1 : 2]),
+                                                 .stats = kt_f32(out[3]),
+                                                 .targets = kt_i32(in->targets),
+                                                 .n = in->n,
+                                                 .v_first = first,
+                                                 .v_n = v_n,
+                                                 .stride = v_n + in->pad,
+                                                 .parts = in->parts,
+                                                 .stats_stride = in->stats_stride,
+                                                 .scale = 0.125f,
+                                                 .want_grad = in->want_grad}));
+        for (int64_t n = 0; n < in->n; n++) {
+            float *row = x[i] + n * (v_n + in->pad);
+            memcpy(out[0] + n * in->v + first, row, (size_t)v_n * sizeof *row);
+            for (int64_t k = v_n; k < v_n + in->pad; k++)
+                assert_true(row[k] == 1); /* the padding is not touched */
+        }
+        kt_free(x[i]);
+    }
+    return ST_OK;
+}
+
+/* One level against xent over the whole vocabulary. */
+static void check_whole(const struct parts *in, const struct kt_device *d)
+{
+    int64_t elems = in->n * in->v;
+    float *logits = kt_floats(elems, KT_ONES, 0), *losses = kt_floats(in->n, KT_ONES, 0),
+          *got[KT_OUTS] = {kt_floats(elems, KT_ONES, 0), kt_floats(in->n, KT_ONES, 0),
+                           kt_floats(in->n, KT_ONES, 0),
+                           kt_floats(in->parts * in->stats_stride, KT_ONES, 0)};
+    memcpy(logits, in->logits, (size_t)elems * sizeof *logits);
+    struct input whole = {in->n, in->v, in->v, in->targets, in->want_grad};
+    kt_ok(run(dev_op(kt_plain()->dev), kt_plain()->stream, &whole,
+              (float *[KT_OUTS]){logits, losses}));
+    kt_ok(run_parts(dev_op(d->dev), d->stream, (void *)(uintptr_t)in, got));
+    assert_true(kt_nmse(got[0], logits, elems) <= 1e-12);
+    assert_true(kt_nmse(got[1], losses, in->n) <= 1e-12);
+    if (in->parts > 1)
+        assert_memory_equal(got[1], got[2], (size_t)in->n * sizeof(float));
+    for (int i = 0; i < KT_OUTS; i++)
+        kt_free(got[i]);
+    kt_free(logits);
+    kt_free(losses);
+}
+
+static void check_parts(int64_t n, int64_t v, int64_t pad, float gain)
+{
+    float *logits = kt_floats(n * v, KT_RANDOM, 5), *losses = kt_floats(n, KT_ONES, 0);
+    int32_t *targets = targets_new(n, v);
+    for (int64_t i = 0; i < n * v; i++)
+        logits[i] *= gain;
+    for (int form = 0; form < 2 * PARTS_MOST; form++) {
+        int64_t parts = form / 2 + 1, step = 3 * n + (form == 3 ? 13 : 0);
+        struct parts in = {n, v, pad, parts, step, logits, targets, form % 2};
+        float *stats = kt_floats(parts * step, KT_ONES, 0);
+        kt_check(&(struct kt_case){"xent in parts",
+                                   run_parts,
+                                   &in,
+                                   {logits, losses, losses, stats},
+                                   {n * v, n, n, parts * step},
+                                   1e-12});
+        for (int level = 0; level < CPU_ISA_N; level++)
+            if (kt_device(level, 2)->dev)
+                check_whole(&in, kt_device(level, 2));
+        kt_free(stats);
+    }
+    free(targets);
+    kt_free(logits);
+    kt_free(losses);
+}
+
+static void parts_give_what_the_whole_gives(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {
+        {1, 3, 0}, {7, 33, 0}, {5, 1024, 8}, {6, 1531, 7}, {3, 50257, 47}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_parts(shapes[i][0], shapes[i][1], shapes[i][2], 3);
+    check_parts(9, 3000, 0, 1e4f);
+    check_parts(9, 3000, 0, 1e-20f);
+}
+
+/* Of a row, one part may be all -inf (what cannot be chosen), one may be not a number. */
+static void extreme_parts(void **state)
+{
+    (void)state;
+    for (int level = 0; level < CPU_ISA_N; level++) {
+        struct kt_device *d = kt_device(level, 2);
+        if (!d->dev)
+            continue;
+        float x[3][900], grad[3][900], losses[2][3], stats[27];
+        int32_t targets[3] = {0, 899, 5};
+        for (int i = 0; i < 900; i++)
+            x[0][i] = -1e4f, x[1][i] = -INFINITY, x[2][i] = 1;
+        x[0][0] = 1e4f, x[1][899] = 0, x[1][3] = 0, x[2][700] = NAN;
+        struct parts in = {3, 900, 0, 3, 9, x[0], targets, true};
+        kt_ok(run_parts(dev_op(d->dev), d->stream, &in,
+                        (float *[KT_OUTS]){grad[0], losses[0], losses[1], stats}));
+        assert_true(losses[0][0] == 0 && grad[0][0] == 0 && grad[0][899] == 0);
+        assert_true(fabs(losses[0][1] - log(2)) < 1e-6 && fabs(grad[1][3] * 8 - 0.5) < 1e-6 &&
+                    fabs(grad[1][899] * 8 + 0.5) < 1e-6);
+        assert_true(grad[1][400] == 0 && isnan(losses[0][2]) && isnan(losses[1][2]));
+    }
+}
+
 struct qa_input {
     int64_t b, t;
     const float *logits;
@@ -174,6 +323,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fast_matches_plain),
     cmocka_unit_test(extreme_rows),
     cmocka_unit_test(gradient_matches_finite_differences),
+    cmocka_unit_test(parts_give_what_the_whole_gives),
+    cmocka_unit_test(extreme_parts),
     cmocka_unit_test(qa_fast_matches_plain),
     cmocka_unit_test(qa_labels_and_gradient),
 };

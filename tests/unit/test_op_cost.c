@@ -38,6 +38,13 @@ static void rows(void **state)
           .n = 2, .v = 7, .stride = 8, .want_grad = true);
     COSTS(xent, 0, 4 * 14 + 8, 8, .logits = T(F32), .losses = T(F32), .targets = T(I32), .n = 2,
           .v = 7, .stride = 8);
+    COSTS(xent_part, 0, 2 * 14 + 8, 4 * 6, .stats = T(F32), .logits = T(BF16), .targets = T(I32),
+          .n = 2, .v_first = 3, .v_n = 7, .stride = 8);
+    COSTS(xent_join, 0, 2 * 14 + 4 * 18 + 8, 8 + 2 * 14, .logits = T(BF16), .losses = T(F32),
+          .stats = T(F32), .targets = T(I32), .n = 2, .v_n = 7, .stride = 8, .parts = 3,
+          .want_grad = true);
+    COSTS(xent_join, 0, 4 * 18 + 8, 8, .logits = T(BF16), .losses = T(F32), .stats = T(F32),
+          .targets = T(I32), .n = 2, .v_n = 7, .stride = 8, .parts = 3);
     COSTS(qa_xent, 0, 4 * 20 + 16, 16 + 4 * 20, .losses = T(F32), .dlogits = T(F32),
           .logits = T(F32), .starts = T(I32), .ends = T(I32), .b = 2, .t = 5);
 }
@@ -107,6 +114,8 @@ static void elements(void **state)
     COSTS(gelu_fwd, 0, 20, 20, .y = T(BF16), .x = T(BF16), .n = 10);
     COSTS(gelu_bwd, 0, 40, 20, .dx = T(BF16), .dy = T(BF16), .x = T(BF16), .n = 10);
     COSTS(drop, 0, 20, 20, .y = T(F16), .x = T(F16), .n = 10);
+    COSTS(branch_add, 0, 2 * (12 + 12 + 4), 24, .y = T(BF16), .x = T(BF16), .b = T(BF16),
+          .residual = T(BF16), .n = 3, .c = 4);
     COSTS(cast, 0, 40, 20, .y = T(F16), .x = T(F32), .n = 10);
     COSTS(sum, 0, 40, 8, .out = T(F64), .x = T(F32), .n = 10);
     COSTS(sumsq, 0, 48, 8, .out = T(F64), .x = T(F32), .n = 10, .accumulate = true);

@@ -1,0 +1,19 @@
+/* branch_add — the end of a branch of a block, where the product before it could not finish it:
+ * bias, dropout and residual after the sums of several ranks were added. Must not know ranks or
+ * layers. */
+#ifndef CONVOY_KERNELS_BRANCH_ADD_H
+#define CONVOY_KERNELS_BRANCH_ADD_H
+#include "kernels/tensor.h"
+
+/* branch_add — y[n,c] = residual[n,c] + drop(x[n,c] + b[c]).
+ * out  y (N,C)  may be x or residual
+ * in   x, residual (N,C)
+ *      b (C)  NULL: no bias
+ *      dropout  element index n·C + c; a dropped element is residual, whatever x is
+ * Tolerance to plain: nmse 1e-13. The same sum as the epilogue of matmul_fwd. */
+struct branch_add {
+    struct tensor y, x, b, residual;
+    int64_t n, c;
+    struct dropout dropout;
+};
+#endif

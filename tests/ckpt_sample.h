@@ -43,8 +43,8 @@ static inline enum status sample_save_big(struct ckpt_lock *lock, int64_t step, 
         float *at = data + (size_t)p * ((size_t)elems + 4);
         for (int i = 0; i < elems + 4; i++)
             at[i] = sample_value(step, p, i % 64);
-        source[p][0] = (struct safetensors_source){"wte", DTYPE_F32, 2, {elems / 2, 2}, at};
-        source[p][1] = (struct safetensors_source){"bias", DTYPE_F32, 1, {4}, at + elems};
+        source[p][0] = (struct safetensors_source){"wte", DTYPE_F32, 2, {elems / 2, 2}, .data = at};
+        source[p][1] = (struct safetensors_source){"bias", DTYPE_F32, 1, {4}, .data = at + elems};
         part[p] = (struct ckpt_part){sample_part_name[p], source[p], 2};
     }
     enum status st = ckpt_save(lock, &meta, part, SAMPLE_PARTS, keep, NULL, path, FILE_PATH_MAX);

@@ -19,8 +19,9 @@
 #define HEADER_BYTES_MAX (16 << 20)
 #define ENTRY_BYTES_MAX (64 << 10) /* of one tensor's JSON */
 #define METADATA_BYTES_MAX (1 << 20)
-#define TENSORS_MAX 65536            /* the largest published models have some thousands */
-#define EXACT_MAX 9007199254740992.0 /* 2^53: larger whole numbers are not exact in JSON */
+#define TENSORS_MAX 65536             /* the largest published models have some thousands */
+#define READ_BYTES ((int64_t)4 << 20) /* of a tensor, by a source's read */
+#define EXACT_MAX 9007199254740992.0  /* 2^53: larger whole numbers are not exact in JSON */
 
 /* All element types of the format. bits: some are narrower than a byte. dtype -1: checked, but not
  * used here. */
@@ -499,6 +500,32 @@ enum status safetensors_bytes(const struct safetensors_source *source, int sourc
     return st;
 }
 
+/* write_read — a tensor that is not in host memory, through a buffer. */
+static enum status write_read(struct sink *sink, const struct safetensors_source *source)
+{
+    int64_t each = (int64_t)dtype_bytes(source->dtype), elems = source_bytes(source) / each,
+            most = READ_BYTES / each < elems ? READ_BYTES / each : elems;
+    char *buffer = malloc((size_t)(most * each) + 1);
+    enum status st = ST_OK;
+    if (!buffer)
+        return FAIL(ST_RETRY, "out of memory: a buffer of %" PRId64 " bytes to write %s",
+                    most * each, source->name);
+    for (int64_t at = 0, n; at < elems; at += n) {
+        n = elems - at < most ? elems - at : most;
+        TRY_OR(source->read(source->arg, at, n, buffer), out_free);
+        TRY_OR(sink_add(sink, buffer, n * each), out_free);
+    }
+out_free:
+    free(buffer);
+    return st;
+}
+
+static enum status write_tensor(struct sink *sink, const struct safetensors_source *source)
+{
+    return source->data ? sink_add(sink, source->data, source_bytes(source))
+                        : write_read(sink, source);
+}
+
 static enum status write_all(struct sink *sink, const struct text *header,
                              const struct safetensors_source *source, int sources_n)
 {
@@ -510,7 +537,7 @@ static enum status write_all(struct sink *sink, const struct text *header,
     for (size_t width = 8; width > 0; width /= 2)
         for (int i = 0; i < sources_n; i++)
             if (dtype_bytes(source[i].dtype) == width)
-                TRY(sink_add(sink, source[i].data, source_bytes(&source[i])));
+                TRY(write_tensor(sink, &source[i]));
     return ST_OK;
 }
 

@@ -53,13 +53,16 @@ enum status safetensors_check(const struct safetensors_entry *entry, const char 
 void safetensors_to_f32(const struct safetensors_entry *entry, int64_t first, int64_t n,
                         float *out);
 
-/* One tensor to write; data is in host memory. */
+/* One tensor to write. data: in host memory; NULL: the writer calls read for ranges of elements, in
+ * order, into host memory. */
 struct safetensors_source {
     const char *name;
     enum dtype dtype;
     int dims_n;
     int64_t dim[SAFETENSORS_DIMS_MAX];
     const void *data;
+    enum status (*read)(void *arg, int64_t first, int64_t n, void *out);
+    void *arg;
 };
 /* safetensors_bytes — the size of the file that safetensors_write will write. */
 enum status safetensors_bytes(const struct safetensors_source *source, int sources_n,
@@ -67,7 +70,8 @@ enum status safetensors_bytes(const struct safetensors_source *source, int sourc
 /* safetensors_write — writes and syncs a new file at path, which must not exist; returns XXH3-64
  * and the number of all bytes. Tensors are ordered by element size, widest first, so each is
  * aligned to its elements. metadata_json: an object of strings, or NULL. ST_STORE: with path, bytes
- * needed and the system's text; the caller removes the incomplete file. */
+ * needed and the system's text; the caller removes the incomplete file. What a source's read
+ * returns, and ST_RETRY. */
 enum status safetensors_write(const char *path, const struct safetensors_source *source,
                               int sources_n, const char *metadata_json,
                               const struct heartbeat *heartbeat, uint64_t *hash_out,

@@ -18,6 +18,13 @@
 
 static const char *const part_names[CHECKPOINT_PARTS_MAX] = {"model", "optim_m", "optim_v"};
 
+/* Where a tensor of the state begins, for step_read. */
+struct tensor_range {
+    struct step *step;
+    int part;
+    int64_t first;
+};
+
 struct checkpoint {
     struct checkpoint_config config;
     struct ckpt_lock *lock;
@@ -25,31 +32,49 @@ struct checkpoint {
     struct step *step;
     struct ckpt_part part[CHECKPOINT_PARTS_MAX];
     struct safetensors_source *source; /* parts × rows */
+    struct tensor_range *range;        /* of each source, its arg */
     int parts_n;
     char dir[FILE_PATH_MAX];
     struct model_marks marks; /* of the checkpoint found */
 };
 
-/* list_sources — lists every parameter of every part for the writer; point sets their addresses. */
+static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
+{
+    const struct tensor_range *range = arg;
+    return step_read(range->step, range->part, range->first + first, n, out);
+}
+
+/* list_part — lists every parameter of a part for the writer; point sets their addresses. */
+static void list_part(struct checkpoint *s, int part)
+{
+    const struct param_table *table = step_whole_table(s->step);
+    size_t at = (size_t)part * (size_t)table->params_n;
+    for (int i = 0; i < table->params_n; i++) {
+        const struct param *row = &table->param[i];
+        s->range[at + (size_t)i] = (struct tensor_range){s->step, part, row->offset};
+        s->source[at + (size_t)i] = (struct safetensors_source){.name = row->name,
+                                                                .dtype = DTYPE_F32,
+                                                                .dims_n = row->dims_n,
+                                                                .read = read_range,
+                                                                .arg = &s->range[at + (size_t)i]};
+        for (int d = 0; d < row->dims_n; d++)
+            s->source[at + (size_t)i].dim[d] = row->dim[d];
+    }
+    s->part[part] = (struct ckpt_part){part_names[part], s->source + at, table->params_n};
+}
+
 static enum status list_sources(struct checkpoint *s)
 {
     const struct param_table *table = step_whole_table(s->step);
     s->parts_n = step_parts(s->step);
     ASSERTF(s->parts_n >= 1 && s->parts_n <= CHECKPOINT_PARTS_MAX, "parts %d", s->parts_n);
-    s->source = calloc((size_t)s->parts_n * (size_t)table->params_n, sizeof *s->source);
-    if (!s->source)
+    size_t sources_n = (size_t)s->parts_n * (size_t)table->params_n;
+    s->source = calloc(sources_n, sizeof *s->source);
+    s->range = calloc(sources_n, sizeof *s->range);
+    if (!s->source || !s->range)
         return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", table->params_n);
-    for (int part = 0; part < s->parts_n; part++) {
-        struct safetensors_source *source = s->source + (size_t)part * (size_t)table->params_n;
-        for (int i = 0; i < table->params_n; i++) {
-            const struct param *row = &table->param[i];
-            source[i] = (struct safetensors_source){
-                .name = row->name, .dtype = DTYPE_F32, .dims_n = row->dims_n};
-            for (int d = 0; d < row->dims_n; d++)
-                source[i].dim[d] = row->dim[d];
-        }
-        s->part[part] = (struct ckpt_part){part_names[part], source, table->params_n};
-    }
+    for (int part = 0; part < s->parts_n; part++)
+        list_part(s, part);
     return ST_OK;
 }
 
@@ -60,14 +85,15 @@ static float *own_part(const struct checkpoint *s, int part)
     return step_part(s->step, part);
 }
 
+/* point — to the copy, or to the step's own memory; NULL: the writer reads ranges. */
 static void point(struct checkpoint *s, const float *copy)
 {
     const struct param_table *table = step_whole_table(s->step);
     for (int part = 0; part < s->parts_n; part++) {
-        const float *data = copy ? copy + part * table->total_elems : own_part(s, part);
+        const float *data = copy ? copy + part * table->total_elems : step_host_part(s->step, part);
         for (int i = 0; i < table->params_n; i++)
             s->source[(size_t)part * (size_t)table->params_n + (size_t)i].data =
-                data + table->param[i].offset;
+                data ? data + table->param[i].offset : NULL;
     }
 }
 
@@ -106,6 +132,7 @@ void checkpoint_close(struct checkpoint *s)
     ckpt_close(s->found);
     ckpt_lock_release(s->lock);
     free(s->source);
+    free(s->range);
     free(s);
 }
 

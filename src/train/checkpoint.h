@@ -69,9 +69,10 @@ enum status checkpoint_set_aside(struct checkpoint *checkpoint);
 enum status checkpoint_attach(struct checkpoint *checkpoint, struct step *step,
                               struct checkpoint_progress *progress, char *path, size_t path_cap);
 /* checkpoint_save — writes a checkpoint and its path. copy: the step's parts one after the other,
- * each laid out by step_whole_table; NULL: reads the step's own memory, which holds the whole model
- * as one array. heartbeat NULL: the config's. Blocks until it is on disk. Any thread may call it,
- * one at a time. */
+ * each laid out by step_whole_table; any thread may call it then, one at a time. NULL: reads the
+ * step's own memory (step_host_part), or where the state is not there calls step_read for ranges,
+ * while the other ranks are in step_state_serve. heartbeat NULL: the config's. Blocks until it is
+ * on disk. */
 enum status checkpoint_save(struct checkpoint *checkpoint,
                             const struct checkpoint_progress *progress, const float *copy,
                             const struct heartbeat *heartbeat, char *path, size_t path_cap);

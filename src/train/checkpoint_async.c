@@ -95,8 +95,6 @@ static enum status plan(struct checkpoint_async *s)
     int64_t bytes = part_bytes(s) * step_parts(s->config.step);
     s->is_async = s->config.is_periodic && mode != CHECKPOINT_ASYNC_MODE_OFF &&
                   (mode != CHECKPOINT_ASYNC_MODE_AUTO || bytes >= CHECKPOINT_ASYNC_MIN_BYTES);
-    if (s->config.needs_copy)
-        return take_copy(s);
     if (!s->is_async)
         return ST_OK;
     enum status st = take_copy(s);
@@ -217,30 +215,33 @@ static void wait_for_writing(struct checkpoint_async *s)
         collect(s);
 }
 
+/* copy_part — with all threads of the device, where it is whole in host memory. */
+static enum status copy_part(struct checkpoint_async *s, int part)
+{
+    struct step *step = s->config.step;
+    const float *here = step_host_part(step, part);
+    char *to = s->copy + part * part_bytes(s);
+    if (here)
+        return dev_copy(step_stream(step), to, here, (size_t)part_bytes(s));
+    return step_read(step, part, 0, step_whole_table(step)->total_elems, (float *)(void *)to);
+}
+
 static enum status copy_state(struct checkpoint_async *s)
 {
-    struct stream *stream = step_stream(s->config.step);
-    if (s->config.needs_copy) {
-        for (int part = 0; part < step_parts(s->config.step); part++)
-            TRY(step_read(s->config.step, part, 0, step_whole_table(s->config.step)->total_elems,
-                          (float *)(void *)(s->copy + part * part_bytes(s))));
-        return ST_OK;
-    }
-    TRY(step_drain(s->config.step));
-    for (int part = 0; part < step_parts(s->config.step); part++)
-        TRY(dev_copy(stream, s->copy + part * part_bytes(s), step_tensor(s->config.step, part).data,
-                     (size_t)part_bytes(s)));
-    return dev_sync(stream);
+    struct step *step = s->config.step;
+    TRY(step_drain(step));
+    for (int part = 0; part < step_parts(step); part++)
+        TRY(copy_part(s, part));
+    return dev_sync(step_stream(step));
 }
 
 /* write_now — training waits for the disk. */
 static enum status write_now(struct checkpoint_async *s)
 {
     int64_t begin_ns = clock_ns();
-    const float *copy = s->config.needs_copy ? (const float *)(const void *)s->copy : NULL;
-    enum status st = copy ? copy_state(s) : step_drain(s->config.step);
+    enum status st = step_drain(s->config.step);
     if (st == ST_OK)
-        st = checkpoint_save(s->config.checkpoint, &s->progress, copy, NULL, s->path,
+        st = checkpoint_save(s->config.checkpoint, &s->progress, NULL, NULL, s->path,
                              sizeof s->path);
     s->config.last->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
     return note(s, st);

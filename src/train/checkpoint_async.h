@@ -5,7 +5,9 @@
  * copy only. The copy's memory is allocated and touched at the start.
  *
  * Training waits for the disk instead if memory for the copy is short, if the state is small, and
- * at the end of a run. There is never more than one write at a time.
+ * at the end of a run: the state is then written range by range from where it lies. While the state
+ * of several ranks is copied or written so, the other ranks are in step_state_serve. There is never
+ * more than one write at a time.
  *
  * The result of each save is in struct checkpoint_async_last. It changes only inside calls of this
  * module, on the caller's thread. It must not know the board, or when to save. */
@@ -47,9 +49,6 @@ struct checkpoint_async_config {
     struct step *step;
     struct dev *dev;
     enum checkpoint_async_mode mode;
-    /* the state is not one array in host memory (sharded, or on a device with memory of its own):
-     * saves always need a copy, and the other ranks are in step_state_serve meanwhile */
-    bool needs_copy;
     /* saves during training will come; false: no memory is allocated for them */
     bool is_periodic;
     int64_t memory_bytes;               /* free memory; -1: unknown */

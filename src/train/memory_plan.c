@@ -85,9 +85,7 @@ static void add_comm(struct memory_plan *plan, const struct memory_plan_place *p
 static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place,
                             struct memory_plan *plan)
 {
-    bool is_sharded = place->at.ranks > 1 && c->step.store.shard != LAYOUT_SHARD_NONE;
-    bool is_needed = is_sharded || place->is_discrete ||
-                     (c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON && c->checkpoint_every > 0);
+    bool is_needed = c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON && c->checkpoint_every > 0;
     struct param_table table = {0};
     if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
         return ST_OK;

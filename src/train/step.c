@@ -496,6 +496,12 @@ struct tensor step_tensor(const struct step *s, int part)
 
 float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
 
+const float *step_host_part(const struct step *s, int part)
+{
+    bool is_own = step_own_table(s) == step_whole_table(s) && !dev_is_discrete(s->config.dev);
+    return is_own ? store_replicated(s->store, part).data : NULL;
+}
+
 struct step_loss_scale step_loss_scale(const struct step *s) { return s->loss_scale; }
 
 void step_set_loss_scale(struct step *s, struct step_loss_scale scale)

@@ -158,9 +158,10 @@ enum status step_state_serve(struct step *step);
 
 /* Only where a part of this rank's table is whole on it (no other ranks share it, or SHARD=none):
  * its address on the device. Call step_drain first, because a part of an update may be deferred to
- * the next step. */
+ * the next step. step_host_part: NULL unless that is the whole model's part, in host memory. */
 enum status step_drain(struct step *step);
 float *step_part(struct step *step, int part);
+const float *step_host_part(const struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, as a tensor */
 
 /* step_grads — for tests: the gradients of the last step, before clipping. */

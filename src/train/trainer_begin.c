@@ -145,7 +145,6 @@ static enum status open_checkpoint_async(struct trainer *t)
         .step = t->step,
         .dev = c->step.dev,
         .mode = c->checkpoint_mode,
-        .needs_copy = t->is_sharded || dev_is_discrete(c->step.dev),
         .is_periodic = c->checkpoint_every > 0,
         .memory_bytes = memory_free(),
         .last = &t->last_checkpoint,

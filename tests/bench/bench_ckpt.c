@@ -110,11 +110,12 @@ static void list_sources(struct bench *b, struct ckpt_part part[PARTS])
         struct safetensors_source *source = b->source + (size_t)p * rows;
         for (size_t i = 0; i < rows; i++) {
             const struct param *row = &b->table.param[i];
-            source[i] = (struct safetensors_source){row->name,
-                                                    DTYPE_F32,
-                                                    row->dims_n,
-                                                    {row->dim[0], row->dim[1]},
-                                                    (const float *)b->data[p].data + row->offset};
+            source[i] =
+                (struct safetensors_source){row->name,
+                                            DTYPE_F32,
+                                            row->dims_n,
+                                            {row->dim[0], row->dim[1]},
+                                            .data = (const float *)b->data[p].data + row->offset};
         }
         part[p] = (struct ckpt_part){part_name[p], source, b->table.params_n};
     }

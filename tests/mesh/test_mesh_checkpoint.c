@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint_async.h"
 
 #define COUNTS 4 /* 1 … 4 ranks */
 #define CHUNK 1000
@@ -18,6 +18,7 @@ struct job {
     struct trial trial;
     char dir[64], path[FILE_PATH_MAX];
     bool is_load;
+    int save;            /* enum save */
     int64_t total_elems; /* of the table, with padding */
 };
 
@@ -54,9 +55,12 @@ static enum status tensors(struct step *step, bool is_put)
     return ST_OK;
 }
 
-/* All parts with their padding, as rank 0 copies them before a checkpoint is written. */
-static enum status save(struct job *job, struct checkpoint *checkpoint, struct step *step,
-                        const struct checkpoint_progress *progress)
+/* How rank 0 saves. COPY: of all parts with their padding, made by the test. RANGES: as the file is
+ * written. ASYNC: from a copy, beside training. WAIT: there is no memory for it. */
+enum save { SAVE_COPY, SAVE_RANGES, SAVE_ASYNC, SAVE_WAIT, SAVE_N };
+
+static enum status save_copy(struct job *job, struct checkpoint *checkpoint, struct step *step,
+                             const struct checkpoint_progress *progress)
 {
     int64_t each = step_whole_table(step)->total_elems;
     float *copy = calloc((size_t)(each * step_parts(step)), sizeof *copy);
@@ -67,6 +71,39 @@ static enum status save(struct job *job, struct checkpoint *checkpoint, struct s
         st = checkpoint_save(checkpoint, progress, copy, NULL, job->path, sizeof job->path);
     free(copy);
     return st;
+}
+
+static enum status save_async(struct job *job, struct checkpoint *checkpoint, struct step *step,
+                              const struct checkpoint_progress *progress, bool is_waiting)
+{
+    struct checkpoint_async_last last = {.step = -1};
+    struct checkpoint_async *writer = NULL;
+    const struct checkpoint_async_config config = {.checkpoint = checkpoint,
+                                                   .step = step,
+                                                   .dev = job->trial.config.dev,
+                                                   .mode = is_waiting ? CHECKPOINT_ASYNC_MODE_AUTO
+                                                                      : CHECKPOINT_ASYNC_MODE_ON,
+                                                   .is_periodic = true,
+                                                   .memory_bytes = is_waiting ? 0 : -1,
+                                                   .last = &last};
+    TRY(checkpoint_async_open(&config, &writer));
+    (void)checkpoint_async_save(writer, progress, true);
+    bool has_waited = last.step == progress->step;
+    checkpoint_async_close(writer);
+    text_copy(job->path, sizeof job->path, last.path);
+    if (last.step != progress->step || has_waited != is_waiting)
+        return FAIL(ST_BUG, "saved step %lld, waited %d", (long long)last.step, has_waited);
+    return ST_OK;
+}
+
+static enum status save(struct job *job, struct checkpoint *checkpoint, struct step *step,
+                        const struct checkpoint_progress *progress)
+{
+    if (job->save == SAVE_COPY)
+        return save_copy(job, checkpoint, step, progress);
+    if (job->save == SAVE_RANGES)
+        return checkpoint_save(checkpoint, progress, NULL, NULL, job->path, sizeof job->path);
+    return save_async(job, checkpoint, step, progress, job->save == SAVE_WAIT);
 }
 
 static enum status first_rank(struct job *job, struct step *step, int ranks)
@@ -117,7 +154,8 @@ static struct job run(const char *dir, int ranks, enum layout_shard shard, bool 
 {
     static struct job all[RANKS_MAX];
     for (int i = 0; i < ranks; i++) {
-        all[i] = (struct job){.trial = trial_of(MODEL_TASK_LM, 12, 11), .is_load = is_load};
+        all[i] = (struct job){
+            .trial = trial_of(MODEL_TASK_LM, 12, 11), .is_load = is_load, .save = ranks % SAVE_N};
         all[i].trial.config.store.shard = shard;
         text_copy(all[i].dir, sizeof all[i].dir, dir);
     }

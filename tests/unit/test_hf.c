@@ -87,10 +87,10 @@ static void test_weights(void **state)
     (void)state;
     static const float wte[4] = {1, 2, 3, 4}, other[4] = {1, 2, 3, 5};
     const struct safetensors_source source[] = {
-        {"wte.weight", DTYPE_F32, 2, {2, 2}, wte},
-        {"h.0.attn.bias", DTYPE_U8, 1, {4}, wte},
-        {"lm_head.weight", DTYPE_F32, 2, {2, 2}, wte},
-        {"score.weight", DTYPE_F64, 1, {1}, wte},
+        {"wte.weight", DTYPE_F32, 2, {2, 2}, .data = wte},
+        {"h.0.attn.bias", DTYPE_U8, 1, {4}, .data = wte},
+        {"lm_head.weight", DTYPE_F32, 2, {2, 2}, .data = wte},
+        {"score.weight", DTYPE_F64, 1, {1}, .data = wte},
     };
     struct safetensors_source untied[2] = {source[0], source[2]};
     struct hf_model *hf = NULL;
@@ -114,10 +114,10 @@ static void test_architectures(void **state)
     (void)state;
     static const float a[4] = {1, 2, 3, 4}, b[4] = {5, 6, 7, 8};
     const struct safetensors_source llama[] = {
-        {"model.embed_tokens.weight", DTYPE_BF16, 2, {2, 2}, a},
-        {"model.layers.1.self_attn.rotary_emb.inv_freq", DTYPE_F32, 1, {4}, a},
-        {"model.layers.1.mlp.up_proj.weight", DTYPE_F16, 2, {1, 4}, a},
-        {"lm_head.weight", DTYPE_F32, 2, {2, 2}, b},
+        {"model.embed_tokens.weight", DTYPE_BF16, 2, {2, 2}, .data = a},
+        {"model.layers.1.self_attn.rotary_emb.inv_freq", DTYPE_F32, 1, {4}, .data = a},
+        {"model.layers.1.mlp.up_proj.weight", DTYPE_F16, 2, {1, 4}, .data = a},
+        {"lm_head.weight", DTYPE_F32, 2, {2, 2}, .data = b},
     };
     struct hf_config config = {.arch = HF_ARCH_LLAMA};
     struct hf_model *hf = NULL;
@@ -150,10 +150,10 @@ static void test_neox_head(void **state)
     (void)state;
     static const float a[4] = {1, 2, 3, 4};
     struct safetensors_source source[] = {
-        {"gpt_neox.embed_in.weight", DTYPE_F32, 2, {2, 2}, a},
-        {"embed_out.weight", DTYPE_F32, 2, {2, 2}, a},
-        {"gpt_neox.layers.0.attention.masked_bias", DTYPE_F32, 0, {0}, a},
-        {"lm_head.weight", DTYPE_F32, 2, {2, 2}, a},
+        {"gpt_neox.embed_in.weight", DTYPE_F32, 2, {2, 2}, .data = a},
+        {"embed_out.weight", DTYPE_F32, 2, {2, 2}, .data = a},
+        {"gpt_neox.layers.0.attention.masked_bias", DTYPE_F32, 0, {0}, .data = a},
+        {"lm_head.weight", DTYPE_F32, 2, {2, 2}, .data = a},
     };
     const struct hf_config config = {.arch = HF_ARCH_NEOX};
     struct hf_model *hf = NULL;
@@ -193,10 +193,12 @@ static void test_spellings(void **state)
 {
     (void)state;
     static const float a[4] = {1, 2, 3, 4};
-    const struct safetensors_source twice[] = {{"wte.weight", DTYPE_F32, 2, {2, 2}, a},
-                                               {"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, a}};
-    const struct safetensors_source head[] = {{"lm_head.weight", DTYPE_F32, 2, {2, 2}, a},
-                                              {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, a}};
+    const struct safetensors_source twice[] = {
+        {"wte.weight", DTYPE_F32, 2, {2, 2}, .data = a},
+        {"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, .data = a}};
+    const struct safetensors_source head[] = {
+        {"lm_head.weight", DTYPE_F32, 2, {2, 2}, .data = a},
+        {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, .data = a}};
     struct hf_model *hf = NULL;
     const struct safetensors_entry *entry;
     write_weights(twice, 2);
@@ -219,9 +221,9 @@ static void test_spellings(void **state)
 
 static const float shard_a[4] = {1, 2, 3, 4};
 static const struct safetensors_source shard_source[] = {
-    {"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, shard_a},
-    {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, shard_a},
-    {"transformer.h.0.attn.bias", DTYPE_U8, 1, {4}, shard_a}};
+    {"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, .data = shard_a},
+    {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, .data = shard_a},
+    {"transformer.h.0.attn.bias", DTYPE_U8, 1, {4}, .data = shard_a}};
 
 static void test_shards(void **state)
 {

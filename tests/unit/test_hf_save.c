@@ -16,7 +16,7 @@
 
 static const float weights[4] = {1, 2, 3, 4};
 static const struct safetensors_source source[] = {
-    {"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, weights}};
+    {"transformer.wte.weight", DTYPE_F32, 2, {2, 2}, .data = weights}};
 static const struct hf_save_file file[] = {{"config.json", "{}\n", 3}, {"empty", "", 0}};
 
 static char dir[FILE_PATH_MAX], target[FILE_PATH_MAX];
@@ -116,7 +116,7 @@ static void test_no_room(void **state)
 {
     (void)state;
     static float big[1 << 16];
-    const struct safetensors_source large = {"a", DTYPE_F32, 1, {1 << 16}, big};
+    const struct safetensors_source large = {"a", DTYPE_F32, 1, {1 << 16}, .data = big};
     pid_t pid = fork();
     if (pid == 0) {
         struct rlimit limit = {100000, 100000};
@@ -171,10 +171,10 @@ static void test_parts(void **state)
     (void)state;
     static const float a[16] = {1, 2}, b[4] = {3}, c[4] = {4}, d[3] = {5};
     static const struct safetensors_source many[] = {
-        {"transformer.wte.weight", DTYPE_F32, 2, {4, 4}, a},
-        {"transformer.ln_f.weight", DTYPE_F32, 1, {4}, b},
-        {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, c},
-        {"transformer.h.0.ln_1.bias", DTYPE_F32, 1, {3}, d},
+        {"transformer.wte.weight", DTYPE_F32, 2, {4, 4}, .data = a},
+        {"transformer.ln_f.weight", DTYPE_F32, 1, {4}, .data = b},
+        {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, .data = c},
+        {"transformer.h.0.ln_1.bias", DTYPE_F32, 1, {3}, .data = d},
     };
     static const struct {
         int64_t part_bytes;

@@ -259,11 +259,11 @@ static void test_write_and_read(void **state)
     const uint16_t half[5] = {0x3c00, 1, 2, 3, 4};
     const double wide[1] = {0.1};
     const struct safetensors_source source[] = {
-        {"odd \"quoted\" ü", DTYPE_U8, 1, {3}, bytes},
-        {"half", DTYPE_F16, 2, {1, 5}, half},
-        {"big", DTYPE_F32, 2, {5, 1 << 20}, big},
-        {"none", DTYPE_F32, 2, {0, 4}, NULL},
-        {"wide", DTYPE_F64, 0, {0}, wide},
+        {"odd \"quoted\" ü", DTYPE_U8, 1, {3}, .data = bytes},
+        {"half", DTYPE_F16, 2, {1, 5}, .data = half},
+        {"big", DTYPE_F32, 2, {5, 1 << 20}, .data = big},
+        {"none", DTYPE_F32, 2, {0, 4}, .data = NULL},
+        {"wide", DTYPE_F64, 0, {0}, .data = wide},
     };
     char path[FILE_PATH_MAX];
     uint64_t hash = 0;
@@ -300,6 +300,60 @@ static void test_write_and_read(void **state)
     assert_non_null(strstr(status_message(), "File exists"));
 }
 
+/* A tensor that the writer reads in ranges, and the element whose range fails; -1: none. */
+struct ranges {
+    int64_t next, fails_at;
+    int calls;
+};
+
+static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
+{
+    struct ranges *r = arg;
+    if (first != r->next)
+        return FAIL(ST_BUG, "element %lld, want %lld", (long long)first, (long long)r->next);
+    if (r->fails_at >= first && r->fails_at < first + n)
+        return FAIL(ST_PEER, "lost at element %lld", (long long)first);
+    for (int64_t i = 0; i < n; i++)
+        ((float *)out)[i] = (float)(first + i) / 4;
+    r->next += n;
+    r->calls++;
+    return ST_OK;
+}
+
+/* What is read in ranges makes the file that the same numbers in memory make. */
+static void test_write_by_ranges(void **state)
+{
+    (void)state;
+    enum { ELEMS = (5 << 20) / 2 + 3 };
+    static float all[ELEMS];
+    struct ranges ranges = {.fails_at = -1};
+    uint64_t hash[2] = {1, 2};
+    int64_t bytes[2] = {1, 2};
+    char path[FILE_PATH_MAX];
+    for (int64_t i = 0; i < ELEMS; i++)
+        all[i] = (float)i / 4;
+    struct safetensors_source source[] = {
+        {.name = "ranges", .dtype = DTYPE_F32, .dims_n = 1, .dim = {ELEMS}, .data = all},
+        {.name = "memory", .dtype = DTYPE_F16, .dims_n = 1, .dim = {9}, .data = all}};
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+        text_format(name, sizeof name, "ranges%d", i);
+        assert_int_equal(file_join(path, sizeof path, harness_tmpdir(), name), ST_OK);
+        assert_int_equal(safetensors_write(path, source, 2, NULL, NULL, &hash[i], &bytes[i]),
+                         ST_OK);
+        source[0].data = NULL;
+        source[0].read = read_range;
+        source[0].arg = &ranges;
+    }
+    assert_true(hash[0] == hash[1] && bytes[0] == bytes[1]);
+    assert_int_equal(ranges.next, ELEMS);
+    assert_int_equal(ranges.calls, 3); /* of 4 MiB at most */
+    ranges = (struct ranges){.fails_at = ELEMS - 1};
+    assert_int_equal(file_join(path, sizeof path, harness_tmpdir(), "fails"), ST_OK);
+    assert_int_equal(safetensors_write(path, source, 2, NULL, NULL, hash, bytes), ST_PEER);
+    assert_non_null(strstr(status_message(), "lost at element"));
+}
+
 static void test_write_refusals(void **state)
 {
     (void)state;
@@ -315,7 +369,7 @@ static void test_write_refusals(void **state)
     char name[400];
     memset(name, 'n', sizeof(name));
     name[sizeof(name) - 1] = 0;
-    struct safetensors_source source = {name, DTYPE_F32, 1, {0}, NULL};
+    struct safetensors_source source = {.name = name, .dtype = DTYPE_F32, .dims_n = 1};
     assert_int_equal(safetensors_bytes(&source, 1, NULL, &written), ST_BAD_DATA);
 }
 
@@ -346,6 +400,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_unused_dtypes_are_left_out),
     cmocka_unit_test(test_half_is_exact),
     cmocka_unit_test(test_write_and_read),
+    cmocka_unit_test(test_write_by_ranges),
     cmocka_unit_test(test_write_refusals),
     cmocka_unit_test(test_write_nothing),
 };

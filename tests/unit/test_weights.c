@@ -94,7 +94,7 @@ static void test_checkpoint(void **state)
                                     .context = 8,
                                     .vocab = 16};
     const float data[4] = {0};
-    const struct safetensors_source source = {"wte", DTYPE_F32, 1, {4}, data};
+    const struct safetensors_source source = {"wte", DTYPE_F32, 1, {4}, .data = data};
     const struct ckpt_part part = {"model", &source, 1};
     load_dims_json(&want, meta.model_json, sizeof(meta.model_json));
     assert_int_equal(ckpt_save(lock, &meta, &part, 1, 0, NULL, path, sizeof(path)), ST_OK);
@@ -132,8 +132,8 @@ static void save_broken(const char *dir, const struct model_dims *dims, int brok
     for (int i = 0; i < table.params_n; i++) {
         const struct param *p = &table.param[i];
         float *at = data + p->offset;
-        source[i] =
-            (struct safetensors_source){p->name, DTYPE_F32, p->dims_n, {p->dim[0], p->dim[1]}, at};
+        source[i] = (struct safetensors_source){
+            p->name, DTYPE_F32, p->dims_n, {p->dim[0], p->dim[1]}, .data = at};
         if (i == broken_i)
             at[1] = at[p->elems - 1] = 1 / (float)data[0];
     }

@@ -41,9 +41,9 @@ template <typename T, enum gelu_kind KIND> __device__ static inline float gelu_g
 }
 
 template <typename T, int W, enum gelu_kind KIND>
-__global__ void gelu_fwd_wide(T *y, const T *x, int64_t n)
+__global__ void gelu_fwd_wide(T *y, const T *x, int n)
 {
-    for (int64_t i = thread_first() * W; i < n; i += thread_step() * W) {
+    for (int i = (int)thread_first() * W; i < n; i += (int)thread_step() * W) {
         float v[W];
         load_n(v, x + i);
 #pragma unroll
@@ -54,9 +54,9 @@ __global__ void gelu_fwd_wide(T *y, const T *x, int64_t n)
 }
 
 template <typename T, int W, enum gelu_kind KIND>
-__global__ void gelu_bwd_wide(T *dx, const T *dy, const T *x, int64_t n)
+__global__ void gelu_bwd_wide(T *dx, const T *dy, const T *x, int n)
 {
-    for (int64_t i = thread_first() * W; i < n; i += thread_step() * W) {
+    for (int i = (int)thread_first() * W; i < n; i += (int)thread_step() * W) {
         float v[W], g[W];
         load_n(v, x + i);
         load_n(g, dy + i);
@@ -69,32 +69,33 @@ __global__ void gelu_bwd_wide(T *dx, const T *dy, const T *x, int64_t n)
 
 extern "C" int gelu_fwd_cuda(const struct cuda *cuda, const struct gelu_fwd *a)
 {
-    if (a->n == 0)
-        return 0;
     return cuda_floats(a->x.dtype, [&](auto t) {
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->n, {a->y.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
-            return cuda_launch(a->kind == GELU_KIND_ERF ? gelu_fwd_wide<T, W, GELU_KIND_ERF>
-                                                        : gelu_fwd_wide<T, W, GELU_KIND_TANH>,
-                               cuda_blocks(cuda, a->n / W, THREADS), THREADS, 0, cuda->stream,
-                               (T *)a->y.data, (const T *)a->x.data, a->n);
+            return cuda_pieces(a->n, [&](int64_t first, int n) {
+                return cuda_launch(a->kind == GELU_KIND_ERF ? gelu_fwd_wide<T, W, GELU_KIND_ERF>
+                                                            : gelu_fwd_wide<T, W, GELU_KIND_TANH>,
+                                   cuda_blocks(cuda, n / W, THREADS), THREADS, 0, cuda->stream,
+                                   (T *)a->y.data + first, (const T *)a->x.data + first, n);
+            });
         });
     });
 }
 
 extern "C" int gelu_bwd_cuda(const struct cuda *cuda, const struct gelu_bwd *a)
 {
-    if (a->n == 0)
-        return 0;
     return cuda_floats(a->x.dtype, [&](auto t) {
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->n, {a->dx.data, a->dy.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
-            return cuda_launch(a->kind == GELU_KIND_ERF ? gelu_bwd_wide<T, W, GELU_KIND_ERF>
-                                                        : gelu_bwd_wide<T, W, GELU_KIND_TANH>,
-                               cuda_blocks(cuda, a->n / W, THREADS), THREADS, 0, cuda->stream,
-                               (T *)a->dx.data, (const T *)a->dy.data, (const T *)a->x.data, a->n);
+            return cuda_pieces(a->n, [&](int64_t first, int n) {
+                return cuda_launch(a->kind == GELU_KIND_ERF ? gelu_bwd_wide<T, W, GELU_KIND_ERF>
+                                                            : gelu_bwd_wide<T, W, GELU_KIND_TANH>,
+                                   cuda_blocks(cuda, n / W, THREADS), THREADS, 0, cuda->stream,
+                                   (T *)a->dx.data + first, (const T *)a->dy.data + first,
+                                   (const T *)a->x.data + first, n);
+            });
         });
     });
 }

@@ -63,4 +63,20 @@ __device__ static inline int64_t thread_first(void)
 }
 __device__ static inline int64_t thread_step(void) { return (int64_t)gridDim.x * blockDim.x; }
 
+/* cuda_pieces — run(first, n) for one piece of n elements after the other of elems_n, until one
+ * fails. An int counts a piece and the stride of a grid beyond its end, so a kernel's index needs
+ * one register and no carry. Pieces begin at addresses as aligned as the tensor's. */
+#ifdef CONVOY_EMU
+constexpr int64_t PIECE_MOST = 1 << 16; /* for tests: several in a tensor that the host can hold */
+#else
+constexpr int64_t PIECE_MOST = 1 << 30;
+#endif
+template <typename Run> static inline int cuda_pieces(int64_t elems_n, Run run)
+{
+    int rc = 0;
+    for (int64_t first = 0; first < elems_n && rc == 0; first += PIECE_MOST)
+        rc = run(first, (int)(elems_n - first < PIECE_MOST ? elems_n - first : PIECE_MOST));
+    return rc;
+}
+
 #endif

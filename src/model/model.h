@@ -143,7 +143,7 @@ struct model_acts; /* transformer/transformer_acts.h */
 /* What a pass asks of the others that compute the same pass with other parts of its matrices
  * (tensor parallelism). All calls are collective among them and in the stream's order. Tensors are
  * cut into `parts` equal parts; `part` is this one's. elems counts the larger of the two tensors.
- * gather       out = the parts of all.
+ * gather       out = the parts of all; own may lie in out, at its place there.
  * scatter_sum  own = this one's part of the sum of `in` over all; `in` is then undefined.
  * sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on
  *              all of them. */

@@ -323,6 +323,60 @@ static void test_refusals(void **state)
     refused(whole, part, "with 3 layers from layer 3 on, in a model of LAYERS=5");
 }
 
+static void measure(const struct model_dims *dims, enum model_recompute recompute, size_t *acts,
+                    size_t *scratch)
+{
+    struct arena arena[2];
+    struct model_acts *plan;
+    arena_init(&arena[0], "acts", NULL, 0);
+    arena_init(&arena[1], "scratch", NULL, 0);
+    assert_int_equal(
+        model_plan(dims, 4, 512, recompute, true, DTYPE_F32, &arena[0], &arena[1], &plan), ST_OK);
+    model_plan_free(plan);
+    *acts = arena[0].used_bytes;
+    *scratch = arena[1].used_bytes;
+}
+
+/* Activations of a rank are a rank's share of the whole's, whatever is kept. Of the scratch the
+ * gathered rows are not divided. */
+static void test_memory_is_divided(void **state)
+{
+    (void)state;
+    static const char *const preset[] = {"gpt2", "llama-3.2-1b", "pythia-160m", "qwen3-0.6b"};
+    for (size_t i = 0; i < sizeof preset / sizeof *preset; i++)
+        for (int r = MODEL_RECOMPUTE_NONE; r < MODEL_RECOMPUTE_AUTO; r++)
+            for (int ranks = 2; ranks <= 4; ranks += 2) {
+                struct model_dims whole, dims;
+                struct model_part part = part_of(ranks - 1, ranks, 0, 1, 0);
+                size_t want, got, scratch, own_scratch;
+                assert_true(model_preset(preset[i], &whole));
+                assert_int_equal(model_part_dims(&whole, &part, &dims), ST_OK);
+                measure(&whole, (enum model_recompute)r, &want, &scratch);
+                measure(&dims, (enum model_recompute)r, &got, &own_scratch);
+                assert_float_equal((double)got * ranks / (double)want, 1, 1e-3);
+                size_t rows = 4 * 512 * (size_t)whole.embed * sizeof(float);
+                /* rope and the statistics of a chunk's rows are not divided either */
+                assert_true(own_scratch - rows < scratch / (size_t)ranks + (1 << 18));
+            }
+}
+
+/* A part of a sample's rows that ranks cannot exchange. */
+static void test_rows_are_refused(void **state)
+{
+    (void)state;
+    struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
+    struct model_part part = part_of(0, 4, 0, 1, 0);
+    struct arena arena[2];
+    struct model_acts *plan;
+    arena_init(&arena[0], "acts", NULL, 0);
+    arena_init(&arena[1], "scratch", NULL, 0);
+    assert_int_equal(model_part_dims(&whole, &part, &dims), ST_OK);
+    assert_int_equal(model_plan(&dims, 4, 10, MODEL_RECOMPUTE_NONE, true, DTYPE_F32, &arena[0],
+                                &arena[1], &plan),
+                     ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "TP=4 does not divide SEQ_LEN=10 rows"));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_parts_are_the_whole),
     cmocka_unit_test(test_dims),
@@ -330,5 +384,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_biases_and_groups),
     cmocka_unit_test(test_stages),
     cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_memory_is_divided),
+    cmocka_unit_test(test_rows_are_refused),
 };
 HARNESS_MAIN(tests)

@@ -2,8 +2,9 @@
  * halves.
  *
  * The halves of a block are in transformer_attn.c and transformer_mlp.c, what follows the last
- * block in transformer_head_lm.c and transformer_head_qa.c, memory in transformer_plan.c, the table
- * of parameters in transformer_params.c. */
+ * block in transformer_head_lm.c and transformer_head_qa.c, tensor parallelism in
+ * transformer_tensor.c, memory in transformer_plan.c, the table of parameters in
+ * transformer_params.c. */
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"
@@ -32,12 +33,16 @@ struct tensor transformer_dw(const struct pass *p, int param)
 struct dropout transformer_dropout(const struct pass *p, int block,
                                    enum transformer_dropout_place place, int64_t sample_elems)
 {
+    int64_t layer = place == TRANSFORMER_DROPOUT_EMBED ? 0 : model_layer(p->dims, block), first = 0;
     if (!p->want_grad || p->dropout <= 0)
         return (struct dropout){0};
-    return (struct dropout){.p = p->dropout,
-                            .seed = p->dropout_seed,
-                            .stream = RAND_STREAM(DROPOUT, block * 4 + (int)place),
-                            .offset = (uint64_t)(p->sample_first * sample_elems)};
+    if (place != TRANSFORMER_DROPOUT_PROBS)
+        transformer_tensor_own_rows(p, &first);
+    return (struct dropout){
+        .p = p->dropout,
+        .seed = p->dropout_seed,
+        .stream = RAND_STREAM(DROPOUT, layer * 4 + (int)place),
+        .offset = (uint64_t)(p->sample_first * sample_elems + first * p->dims->embed)};
 }
 
 enum status transformer_branch_grad(const struct pass *p, int block,
@@ -45,14 +50,14 @@ enum status transformer_branch_grad(const struct pass *p, int block,
 {
     int64_t sample_elems = p->t * p->dims->embed;
     struct dropout dropout = transformer_dropout(p, block, place, sample_elems);
-    *out = transformer_acts(p)->dx;
+    struct drop drop = {
+        .y = transformer_acts(p)->y, .x = transformer_acts(p)->dx, .dropout = dropout};
+    int64_t first;
+    drop.n = transformer_tensor_own_rows(p, &first) * p->dims->embed;
     if (dropout.p <= 0)
-        return ST_OK;
-    *out = transformer_acts(p)->y;
-    return p->op->drop(p->stream, &(struct drop){.y = *out,
-                                                 .x = transformer_acts(p)->dx,
-                                                 .n = p->b * sample_elems,
-                                                 .dropout = dropout});
+        return transformer_tensor_gather(p, drop.x, out);
+    TRY(p->op->drop(p->stream, &drop));
+    return transformer_tensor_gather(p, drop.y, out);
 }
 
 /* ---- norm ---- */
@@ -71,13 +76,14 @@ static int bias_of(const struct pass *p, int param)
 enum status transformer_norm(const struct pass *p, int param, struct tensor y, struct tensor mean,
                              struct tensor rstd, struct tensor x)
 {
+    int64_t first;
     struct norm_fwd norm = {.y = y,
                             .mean = mean,
                             .rstd = rstd,
                             .x = x,
                             .w = transformer_w(p, param),
                             .b = transformer_w(p, bias_of(p, param)),
-                            .n = p->b * p->t,
+                            .n = transformer_tensor_own_rows(p, &first),
                             .c = p->dims->embed,
                             .eps = (float)model_norm_eps(p->dims),
                             .kind = kind_of(p)};
@@ -95,10 +101,11 @@ enum status transformer_norm_again(const struct pass *p, int param, struct tenso
 
 enum status transformer_norm_bwd(const struct pass *p, int param, struct norm_bwd how)
 {
+    int64_t first;
     how.dw = transformer_dw(p, param);
     how.db = transformer_dw(p, bias_of(p, param));
     how.w = transformer_w(p, param);
-    how.n = p->b * p->t;
+    how.n = transformer_tensor_own_rows(p, &first);
     how.c = p->dims->embed;
     how.kind = kind_of(p);
     how.accumulate = p->accumulate;
@@ -123,6 +130,20 @@ enum status transformer_linear(const struct pass *p, int block, enum transformer
     how.out = l.out;
     how.layout = layout_of(p);
     return p->op->matmul_fwd(p->stream, &how);
+}
+
+enum status transformer_linear_sum(const struct pass *p, int block, enum transformer_layer layer,
+                                   struct tensor y, struct tensor x)
+{
+    struct transformer_linear l = transformer_params_linear(p->dims, block, layer);
+    struct matmul_fwd product = {.y = y,
+                                 .x = x,
+                                 .w = transformer_w(p, l.w),
+                                 .n = p->b * p->t,
+                                 .in = l.in,
+                                 .out = l.out,
+                                 .layout = layout_of(p)};
+    return p->op->matmul_fwd(p->stream, &product);
 }
 
 enum status transformer_linear_bwd_w(const struct pass *p, int block, enum transformer_layer layer,
@@ -190,7 +211,7 @@ static enum status embed_fwd(const struct pass *p)
                               .dropout =
                                   transformer_dropout(p, 0, TRANSFORMER_DROPOUT_EMBED, p->t * c)};
     TRY(make_rope(p));
-    return p->op->embed_fwd(p->stream, &embed);
+    return p->tensor ? transformer_tensor_embed_fwd(p, embed) : p->op->embed_fwd(p->stream, &embed);
 }
 
 static enum status embed_bwd(const struct pass *p)
@@ -208,7 +229,7 @@ static enum status embed_bwd(const struct pass *p)
         .context = d->context,
         .accumulate = p->accumulate,
         .dropout = transformer_dropout(p, 0, TRANSFORMER_DROPOUT_EMBED, p->t * d->embed)};
-    return p->op->embed_bwd(p->stream, &embed);
+    return p->tensor ? transformer_tensor_embed_bwd(p, embed) : p->op->embed_bwd(p->stream, &embed);
 }
 
 static enum status block_fwd(const struct pass *p, int block)

@@ -59,13 +59,14 @@ int64_t transformer_params_up(const struct model_dims *dims);
 struct tensor transformer_w(const struct pass *p, int param);  /* values; param -1: {0} */
 struct tensor transformer_dw(const struct pass *p, int param); /* where its gradient goes */
 
-/* Operations on all N = B·T rows of a pass.
+/* Operations on all N = B·T rows of a pass; norms on own rows (transformer_tensor.c).
  * _norm        y = norm(x); mean and rstd are kept, or not where they are {0}. param: the number of
  *              its weight; its bias follows.
  * _norm_again  y = norm(x) for a backward pass, unless RECOMPUTE=none kept it.
  * _norm_bwd    `how` holds dx, dy, x, mean, rstd and dresidual; the rest is filled in.
  * _linear      y = x·W + b; `how` holds y, x and what is fused (GELU, dropout, residual); weights
  *              and sizes are filled in.
+ * _linear_sum  y = x·W alone, without bias.
  * _linear_bwd  _w: gradients of weight and bias; _x: of x, through GELU where `pre` is given. */
 enum status transformer_norm(const struct pass *p, int param, struct tensor y, struct tensor mean,
                              struct tensor rstd, struct tensor x);
@@ -74,6 +75,8 @@ enum status transformer_norm_again(const struct pass *p, int param, struct tenso
 enum status transformer_norm_bwd(const struct pass *p, int param, struct norm_bwd how);
 enum status transformer_linear(const struct pass *p, int block, enum transformer_layer layer,
                                struct matmul_fwd how);
+enum status transformer_linear_sum(const struct pass *p, int block, enum transformer_layer layer,
+                                   struct tensor y, struct tensor x);
 enum status transformer_linear_bwd_w(const struct pass *p, int block, enum transformer_layer layer,
                                      struct tensor x, struct tensor dy);
 enum status transformer_linear_bwd_x(const struct pass *p, int block, enum transformer_layer layer,
@@ -86,13 +89,37 @@ enum transformer_dropout_place {
     TRANSFORMER_DROPOUT_MLP,
     TRANSFORMER_DROPOUT_EMBED
 };
-/* _dropout: off without gradients. sample_elems: elements of one sample at this place.
- * _branch_grad: the gradient that enters a residual branch: dx of the plan itself, or, with
- * dropout, dx through the branch's dropout, in y of the plan. */
+/* _dropout: off without gradients. sample_elems: elements of one sample at this place, in the whole
+ * model; at a place that is C wide, the pass's elements begin with own rows.
+ * _branch_grad: the gradient of all rows that enters a residual branch: dx of the plan itself, or,
+ * with dropout, dx through the branch's dropout, in y of the plan; in `rows` where these are
+ * gathered. */
 struct dropout transformer_dropout(const struct pass *p, int block,
                                    enum transformer_dropout_place place, int64_t sample_elems);
 enum status transformer_branch_grad(const struct pass *p, int block,
                                     enum transformer_dropout_place place, struct tensor *out);
+
+/* ---- rows of tensor parallelism (transformer_tensor.c) ---- */
+
+/* What is C wide lies on the ranks in parts by rows, what is wider in parts by columns. Without
+ * tensor parallelism own rows are all rows.
+ * _tensor_own_rows    how many rows are own, and, in *first, the number of the first.
+ * _tensor_gather      *out: all rows of `own`; lies in `rows` of the plan, or is `own`.
+ * _tensor_full        where a product of own columns puts its sum of all rows: `rows`, or y.
+ * _tensor_scatter     y = own rows of the sum of _tensor_full over the ranks.
+ * _tensor_branch      the last product of a branch; `how` as in transformer_linear, with the
+ *                     residual: y and residual are own rows, x is all rows.
+ * _tensor_input_grad  y = own rows of the gradient of a branch's first product's input. */
+int64_t transformer_tensor_own_rows(const struct pass *p, int64_t *first);
+enum status transformer_tensor_gather(const struct pass *p, struct tensor own, struct tensor *out);
+struct tensor transformer_tensor_full(const struct pass *p);
+enum status transformer_tensor_scatter(const struct pass *p);
+enum status transformer_tensor_branch(const struct pass *p, int block, enum transformer_layer layer,
+                                      struct matmul_fwd how);
+enum status transformer_tensor_input_grad(const struct pass *p, int block,
+                                          enum transformer_layer layer, struct tensor dy);
+enum status transformer_tensor_embed_fwd(const struct pass *p, struct embed_fwd embed);
+enum status transformer_tensor_embed_bwd(const struct pass *p, struct embed_bwd embed);
 
 /* ---- halves of a block, heads, memory ---- */
 

@@ -16,7 +16,12 @@
  * (model_plan_kv_cache) each block has a qkv of its own; earlier passes wrote its first `past`
  * rows.
  *
- * Scratch: y (N,C); dx (N,C), the gradient on its way down; dmid (N,C), with parallel residuals;
+ * With tensor parallelism over P parts a pass has all N rows of heads and of the MLP's width, but
+ * M = N/P own rows of what is C wide: residuals and norms. Else M = N.
+ *
+ * Scratch: y (M,C); dx (M,C), the gradient on its way down; dmid (M,C), with parallel residuals;
+ * rows (N,C), where M < N: what a product reads, after the parts of all ranks are gathered, or what
+ * it makes, before the sums of all ranks are added;
  * wide, the largest of: dqkv with the gradient of attention's output, (N,Q+H·D); the gradients of
  * the MLP, (N,F), or (N,3F) with a gate; a chunk of logits. rope is the table of cosines and sines
  * of a pass, f32. All other tensors that are Q, U, C or F wide and all scratch are of the plan's
@@ -31,11 +36,11 @@
 #include "model/model.h"
 
 struct transformer_acts_block {
-    struct tensor x;                                /* (N,C) input of the block */
-    struct tensor norm1_mean, norm1_rstd, qkv;      /* (N) (N) (N,Q); RMSNorm: no mean */
+    struct tensor x;                                /* (M,C) input of the block */
+    struct tensor norm1_mean, norm1_rstd, qkv;      /* (M) (M) (N,Q); RMSNorm: no mean */
     struct tensor raw, att, lse;                    /* (N,Q) or {0}, (N,H·D) (B,H,T) */
-    struct tensor mid, norm2_mean, norm2_rstd, pre; /* (N,C) (N) (N) (N,U) */
-    struct tensor norm1, norm2, act;                /* (N,C) (N,C) (N,F); may be y, y and wide */
+    struct tensor mid, norm2_mean, norm2_rstd, pre; /* (M,C) (M) (M) (N,U) */
+    struct tensor norm1, norm2, act;                /* (M,C) (M,C) (N,F); may be y, y and wide */
 };
 
 struct transformer_acts {
@@ -43,12 +48,15 @@ struct transformer_acts {
     enum dtype dtype;
     bool want_grad;
     struct transformer_acts_block *block;
-    struct tensor out; /* (N,C) output of the last block */
+    struct tensor out; /* (M,C) output of the last block */
     struct tensor norm_mean, norm_rstd;
     struct tensor rope; /* (T, rotated/2, 2), or {0} */
     struct tensor y, dx, dmid, wide;
-    struct tensor dact; /* in wide: the gradient of act; act itself where it is not kept */
+    struct tensor rows;  /* (N,C) of all ranks, or {0}: y is already of all rows */
+    struct tensor stats; /* (P,3·logits_rows) f32, or {0}: of the vocabulary's parts */
+    struct tensor dact;  /* in wide: the gradient of act; act itself where it is not kept */
     int64_t logits_rows, logits_stride; /* LM: a chunk of logits in wide */
+    int64_t stats_stride;               /* from part to part of stats */
 };
 
 static inline struct transformer_acts *transformer_acts(const struct pass *p)

@@ -10,9 +10,18 @@ static int norm_of(const struct pass *p, int block)
     return transformer_params_at(p->dims, block, TRANSFORMER_PART_NORM1);
 }
 
+/* heads_whole — of the whole model, where the pass has a part of them. */
+static int64_t heads_whole(const struct pass *p) { return p->tensor ? p->dims->part.heads : 0; }
+
+static int64_t head_first(const struct pass *p)
+{
+    return p->tensor ? p->tensor->part * p->dims->heads : 0;
+}
+
 static struct dropout probs_dropout(const struct pass *p, int block)
 {
-    return transformer_dropout(p, block, TRANSFORMER_DROPOUT_PROBS, p->dims->heads * p->t * p->t);
+    int64_t heads = p->tensor ? heads_whole(p) : p->dims->heads;
+    return transformer_dropout(p, block, TRANSFORMER_DROPOUT_PROBS, heads * p->t * p->t);
 }
 
 /* ---- q, k and v ---- */
@@ -93,16 +102,15 @@ static enum status norm_heads_bwd(const struct pass *p, int block, struct tensor
     return ST_OK;
 }
 
-/* project — rows of qkv from norm1. With norms of q and k, these come from raw; v has a product of
- * its own. */
-static enum status project(const struct pass *p, int block, struct tensor rows)
+/* project — rows of qkv from x, all rows of norm1. With norms of q and k, these come from raw; v
+ * has a product of its own. */
+static enum status project(const struct pass *p, int block, struct tensor rows, struct tensor x)
 {
     const struct transformer_acts_block *a = &transformer_acts(p)->block[block];
     int64_t stride = transformer_params_qkv(p->dims);
-    struct matmul_fwd all = {.y = rows, .x = a->norm1},
-                      qk = {.y = a->raw, .x = a->norm1, .y_stride = stride},
+    struct matmul_fwd all = {.y = rows, .x = x}, qk = {.y = a->raw, .x = x, .y_stride = stride},
                       v = {.y = tensor_at(rows, transformer_params_qk(p->dims)),
-                           .x = a->norm1,
+                           .x = x,
                            .y_stride = stride};
     if (!p->dims->parts.has_qk_norm) {
         TRY(transformer_linear(p, block, TRANSFORMER_LAYER_QKV, all));
@@ -132,7 +140,9 @@ static enum status look(const struct pass *p, int block)
                                       .hk = hk,
                                       .d = d,
                                       .layout = layout,
-                                      .dropout = probs_dropout(p, block)};
+                                      .dropout = probs_dropout(p, block),
+                                      .head_first = head_first(p),
+                                      .heads_whole = heads_whole(p)};
     struct attention_decode last = {.out = a->att,
                                     .qkv = a->qkv,
                                     .b = 1,
@@ -151,9 +161,10 @@ static enum status attend(const struct pass *p, int block)
     const struct transformer_acts_block *a = &transformer_acts(p)->block[block];
     ASSERTF(p->past == 0 || p->b * p->t == 1, "past %lld b %lld t %lld", (long long)p->past,
             (long long)p->b, (long long)p->t);
-    struct tensor rows = tensor_at(a->qkv, p->past * transformer_params_qkv(p->dims));
+    struct tensor x, rows = tensor_at(a->qkv, p->past * transformer_params_qkv(p->dims));
     TRY(transformer_norm(p, norm_of(p, block), a->norm1, a->norm1_mean, a->norm1_rstd, a->x));
-    TRY(project(p, block, rows));
+    TRY(transformer_tensor_gather(p, a->norm1, &x));
+    TRY(project(p, block, rows, x));
     return look(p, block);
 }
 
@@ -163,7 +174,7 @@ enum status transformer_attn_fwd(const struct pass *p, int block)
     struct dropout dropout =
         transformer_dropout(p, block, TRANSFORMER_DROPOUT_ATT, p->t * p->dims->embed);
     TRY(attend(p, block));
-    return transformer_linear(
+    return transformer_tensor_branch(
         p, block, TRANSFORMER_LAYER_ATT,
         (struct matmul_fwd){.y = a->mid, .x = a->att, .residual = a->x, .dropout = dropout});
 }
@@ -187,7 +198,9 @@ static enum status attend_bwd(const struct pass *p, int block, struct tensor dqk
                                       .hk = model_kv_heads(p->dims),
                                       .d = model_head_dim(p->dims),
                                       .layout = transformer_arch(p->dims->arch)->heads,
-                                      .dropout = probs_dropout(p, block)};
+                                      .dropout = probs_dropout(p, block),
+                                      .head_first = head_first(p),
+                                      .heads_whole = heads_whole(p)};
     TRY(transformer_branch_grad(p, block, TRANSFORMER_DROPOUT_ATT, &dout));
     TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_ATT, a->att, dout));
     TRY(transformer_linear_bwd_x(p, block, TRANSFORMER_LAYER_ATT, datt, dout, none));
@@ -208,13 +221,14 @@ enum status transformer_attn_bwd(const struct pass *p, int block)
 {
     const struct transformer_acts *m = transformer_acts(p);
     const struct transformer_acts_block *a = &m->block[block];
-    struct tensor dqkv = m->wide, none = {0};
+    struct tensor dqkv = m->wide, x;
     if (is_attended_again(p))
         TRY(attend(p, block));
     TRY(attend_bwd(p, block, dqkv));
     TRY(transformer_norm_again(p, norm_of(p, block), a->norm1, a->x));
-    TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_QKV, a->norm1, dqkv));
-    TRY(transformer_linear_bwd_x(p, block, TRANSFORMER_LAYER_QKV, m->y, dqkv, none));
+    TRY(transformer_tensor_gather(p, a->norm1, &x));
+    TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_QKV, x, dqkv));
+    TRY(transformer_tensor_input_grad(p, block, TRANSFORMER_LAYER_QKV, dqkv));
     return transformer_norm_bwd(
         p, norm_of(p, block),
         (struct norm_bwd){.dx = m->dx,

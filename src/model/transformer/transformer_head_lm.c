@@ -2,12 +2,30 @@
  * product's weights are the token embedding, or, untied, weights of their own.
  *
  * Works on chunks of logits_rows rows: product, loss and gradient in place, then both gradient
- * products while the chunk is in cache. The norm's output stays in y; the rows of a chunk are
- * replaced by their gradient once the weight gradient has been taken from them. Writes the weights'
- * gradient unless accumulating; where they are tied, embed_bwd adds to it. */
+ * products while the chunk is in cache. The norm's output stays in y, or, with tensor parallelism,
+ * all rows of it in `rows`; the rows of a chunk are replaced by their gradient once the weight
+ * gradient has been taken from them. Writes the weights' gradient unless accumulating; where they
+ * are tied, embed_bwd adds to it.
+ *
+ * With tensor parallelism the logits are those of own columns, and are not gathered: three numbers
+ * a row are (kernels/xent.h). */
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"
+
+/* Rows of a chunk: their outputs of the norm, later the gradient of these. */
+struct chunk {
+    struct tensor y;
+    int64_t first, n;
+    bool is_last;
+};
+
+static int64_t own_vocab(const struct pass *p)
+{
+    int64_t first, n;
+    model_vocab_part(p->dims, &first, &n);
+    return n;
+}
 
 /* n rows of y with the vocabulary weights (V,C), to logits with rows `stride` apart. */
 static enum status vocab_product(const struct pass *p, struct tensor logits, struct tensor y,
@@ -18,71 +36,119 @@ static enum status vocab_product(const struct pass *p, struct tensor logits, str
                                  .w = transformer_w(p, transformer_params_vocab(p->dims)),
                                  .n = n,
                                  .in = p->dims->embed,
-                                 .out = p->dims->vocab,
+                                 .out = own_vocab(p),
                                  .y_stride = stride,
                                  .layout = MATMUL_LAYOUT_OI};
     return p->op->matmul_fwd(p->stream, &product);
 }
 
-static enum status chunk_run(const struct pass *p, int64_t first, int64_t n, bool is_last)
+/* losses_of_parts — as losses_of, where the ranks have parts of the vocabulary. */
+static enum status losses_of_parts(const struct pass *p, const struct chunk *c, struct xent all)
 {
-    int64_t c = p->dims->embed, v = p->dims->vocab, stride = transformer_acts(p)->logits_stride;
-    struct tensor y = tensor_at(transformer_acts(p)->y, first * c),
-                  logits = transformer_acts(p)->wide;
-    struct xent xent = {.logits = logits,
-                        .losses = tensor_at(p->losses, first),
-                        .targets = tensor_at(p->targets, first),
-                        .n = n,
-                        .v = v,
-                        .stride = stride,
+    const struct model_axis *axis = p->tensor;
+    struct tensor stats = transformer_acts(p)->stats;
+    int64_t stride = transformer_acts(p)->stats_stride, v_first, v_n;
+    model_vocab_part(p->dims, &v_first, &v_n);
+    struct xent_part part = {.stats = tensor_at(stats, axis->part * stride),
+                             .logits = all.logits,
+                             .targets = all.targets,
+                             .n = c->n,
+                             .v_first = v_first,
+                             .v_n = v_n,
+                             .stride = all.stride};
+    struct xent_join join = {.logits = all.logits,
+                             .losses = all.losses,
+                             .stats = stats,
+                             .targets = all.targets,
+                             .n = c->n,
+                             .v_first = v_first,
+                             .v_n = v_n,
+                             .stride = all.stride,
+                             .parts = axis->parts,
+                             .stats_stride = stride,
+                             .scale = all.scale,
+                             .want_grad = all.want_grad};
+    TRY(p->op->xent_part(p->stream, &part));
+    TRY(axis->gather(axis->arg, p->stream, stats, part.stats, axis->parts * stride));
+    return p->op->xent_join(p->stream, &join);
+}
+
+/* losses_of — a chunk's losses and, in the place of its logits, their gradient. */
+static enum status losses_of(const struct pass *p, const struct chunk *c)
+{
+    struct xent xent = {.logits = transformer_acts(p)->wide,
+                        .losses = tensor_at(p->losses, c->first),
+                        .targets = tensor_at(p->targets, c->first),
+                        .n = c->n,
+                        .v = p->dims->vocab,
+                        .stride = transformer_acts(p)->logits_stride,
                         .scale = p->scale,
                         .want_grad = p->want_grad};
+    return p->tensor ? losses_of_parts(p, c, xent) : p->op->xent(p->stream, &xent);
+}
+
+static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
+{
+    int64_t width = p->dims->embed, v = own_vocab(p), stride = transformer_acts(p)->logits_stride;
+    struct tensor logits = transformer_acts(p)->wide;
     struct matmul_bwd_w bwd_w = {.dw = transformer_dw(p, transformer_params_vocab(p->dims)),
-                                 .x = y,
+                                 .x = c->y,
                                  .dy = logits,
-                                 .n = n,
-                                 .in = c,
+                                 .n = c->n,
+                                 .in = width,
                                  .out = v,
                                  .dy_stride = stride,
                                  .layout = MATMUL_LAYOUT_OI,
-                                 .accumulate = p->accumulate || first > 0};
-    struct matmul_bwd_x bwd_x = {.dx = y,
+                                 .accumulate = p->accumulate || c->first > 0};
+    struct matmul_bwd_x bwd_x = {.dx = c->y,
                                  .dy = logits,
                                  .w = transformer_w(p, transformer_params_vocab(p->dims)),
-                                 .n = n,
-                                 .in = c,
+                                 .n = c->n,
+                                 .in = width,
                                  .out = v,
                                  .dy_stride = stride,
                                  .layout = MATMUL_LAYOUT_OI};
-    TRY(vocab_product(p, logits, y, n, stride));
-    TRY(p->op->xent(p->stream, &xent));
-    if (!p->want_grad)
-        return ST_OK;
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
-    if (is_last && p->embedding_grad_ready && !p->dims->parts.is_untied)
+    if (c->is_last && p->embedding_grad_ready && !p->dims->parts.is_untied)
         TRY(p->embedding_grad_ready(p->embedding_grad_ready_arg));
     return p->op->matmul_bwd_x(p->stream, &bwd_x);
+}
+
+static enum status chunk_run(const struct pass *p, const struct chunk *c)
+{
+    const struct transformer_acts *a = transformer_acts(p);
+    TRY(vocab_product(p, a->wide, c->y, c->n, a->logits_stride));
+    TRY(losses_of(p, c));
+    return p->want_grad ? chunk_bwd(p, c) : ST_OK;
 }
 
 enum status transformer_head_lm_run(const struct pass *p)
 {
     const struct transformer_acts *a = transformer_acts(p);
+    struct tensor y;
     int64_t n = p->b * p->t;
     int norm = transformer_params_end(p->dims);
     TRY(transformer_norm(p, norm, a->y, a->norm_mean, a->norm_rstd, a->out));
+    TRY(transformer_tensor_gather(p, a->y, &y));
     for (int64_t first = 0; first < n; first += a->logits_rows) {
-        int64_t rows = n - first < a->logits_rows ? n - first : a->logits_rows;
-        TRY(chunk_run(p, first, rows, first + rows == n));
+        struct chunk chunk = {.y = tensor_at(y, first * p->dims->embed), .first = first};
+        chunk.n = n - first < a->logits_rows ? n - first : a->logits_rows;
+        chunk.is_last = first + chunk.n == n;
+        TRY(chunk_run(p, &chunk));
     }
     struct norm_bwd bwd = {
         .dx = a->dx, .dy = a->y, .x = a->out, .mean = a->norm_mean, .rstd = a->norm_rstd};
-    return p->want_grad ? transformer_norm_bwd(p, norm, bwd) : ST_OK;
+    if (!p->want_grad)
+        return ST_OK;
+    TRY(transformer_tensor_scatter(p));
+    return transformer_norm_bwd(p, norm, bwd);
 }
 
 enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)
 {
     ASSERTF(row >= 0 && row < p->b * p->t, "row %lld of %lld", (long long)row,
             (long long)(p->b * p->t));
+    ASSERT(!p->tensor);   /* text is made by one rank */
     struct pass one = *p; /* a pass of a single row */
     struct tensor none = {0};
     one.b = one.t = 1;

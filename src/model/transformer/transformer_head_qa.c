@@ -1,6 +1,7 @@
 /* transformer_head_qa — final norm, two logits a position (start and end of the answer), their
  * cross-entropies and gradients. No product writes the token embedding's gradient (param.h:
- * grad_is_added). */
+ * grad_is_added). With tensor parallelism every rank computes all of it after the norm, so that the
+ * gradient of the norm's output is complete and own rows of it are taken without a sum. */
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"
@@ -10,9 +11,9 @@ enum status transformer_head_qa_run(const struct pass *p)
     const struct transformer_acts *a = transformer_acts(p);
     int64_t n = p->b * p->t, c = p->dims->embed;
     int norm = transformer_params_end(p->dims), qa = transformer_params_qa(p->dims);
-    struct tensor logits = a->wide, none = {0};
+    struct tensor logits = a->wide, none = {0}, y = transformer_tensor_full(p);
     struct matmul_fwd fwd = {.y = logits,
-                             .x = a->y,
+                             .x = y,
                              .w = transformer_w(p, qa),
                              .b = transformer_w(p, qa + 1),
                              .n = n,
@@ -30,14 +31,14 @@ enum status transformer_head_qa_run(const struct pass *p)
                            .scale_end = p->scale_end};
     struct matmul_bwd_w bwd_w = {.dw = transformer_dw(p, qa),
                                  .db = transformer_dw(p, qa + 1),
-                                 .x = a->y,
+                                 .x = y,
                                  .dy = logits,
                                  .n = n,
                                  .in = c,
                                  .out = 2,
                                  .layout = MATMUL_LAYOUT_OI,
                                  .accumulate = p->accumulate};
-    struct matmul_bwd_x bwd_x = {.dx = a->y,
+    struct matmul_bwd_x bwd_x = {.dx = y,
                                  .dy = logits,
                                  .w = transformer_w(p, qa),
                                  .n = n,
@@ -45,23 +46,28 @@ enum status transformer_head_qa_run(const struct pass *p)
                                  .out = 2,
                                  .layout = MATMUL_LAYOUT_OI};
     TRY(transformer_norm(p, norm, a->y, a->norm_mean, a->norm_rstd, a->out));
+    TRY(transformer_tensor_gather(p, a->y, &y));
     TRY(p->op->matmul_fwd(p->stream, &fwd));
     TRY(p->op->qa_xent(p->stream, &xent));
     if (!p->want_grad)
         return ST_OK;
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
     TRY(p->op->matmul_bwd_x(p->stream, &bwd_x));
-    struct norm_bwd bwd = {
-        .dx = a->dx, .dy = a->y, .x = a->out, .mean = a->norm_mean, .rstd = a->norm_rstd};
+    int64_t first;
+    transformer_tensor_own_rows(p, &first);
+    struct norm_bwd bwd = {.dx = a->dx,
+                           .dy = tensor_at(y, first * c),
+                           .x = a->out,
+                           .mean = a->norm_mean,
+                           .rstd = a->norm_rstd};
     return transformer_norm_bwd(p, norm, bwd);
 }
 
 enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct tensor out)
 {
     int qa = transformer_params_qa(p->dims);
-    struct tensor none = {0};
+    struct tensor none = {0}, y = transformer_acts(p)->y;
     struct matmul_fwd product = {.y = out,
-                                 .x = transformer_acts(p)->y,
                                  .w = transformer_w(p, qa),
                                  .b = transformer_w(p, qa + 1),
                                  .n = p->b * p->t,
@@ -69,7 +75,8 @@ enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct
                                  .out = 2,
                                  .layout = MATMUL_LAYOUT_OI};
     ASSERTF(row == 0, "row %lld: all rows are made at once", (long long)row);
-    TRY(transformer_norm(p, transformer_params_end(p->dims), transformer_acts(p)->y, none, none,
+    TRY(transformer_norm(p, transformer_params_end(p->dims), y, none, none,
                          transformer_acts(p)->out));
+    TRY(transformer_tensor_gather(p, y, &product.x));
     return p->op->matmul_fwd(p->stream, &product);
 }

@@ -45,14 +45,13 @@ static enum status expand(const struct pass *p, int block, bool with_act)
 {
     const struct transformer_acts_block *a = &transformer_acts(p)->block[block];
     struct tensor none = {0};
-    struct matmul_fwd how = {.y = a->pre, .x = a->norm2};
+    struct matmul_fwd how = {.y = a->pre};
     if (with_act && is_fused(p))
-        how = (struct matmul_fwd){.y = a->act,
-                                  .pre = p->want_grad ? a->pre : none,
-                                  .x = a->norm2,
-                                  .act = MATMUL_ACT_GELU};
+        how = (struct matmul_fwd){
+            .y = a->act, .pre = p->want_grad ? a->pre : none, .act = MATMUL_ACT_GELU};
     TRY(transformer_norm(p, norm_of(p, block), a->norm2, a->norm2_mean, a->norm2_rstd,
                          input_of(p, block)));
+    TRY(transformer_tensor_gather(p, a->norm2, &how.x));
     TRY(transformer_linear(p, block, TRANSFORMER_LAYER_UP, how));
     return with_act && !is_fused(p) ? activate(p, a) : ST_OK;
 }
@@ -65,7 +64,7 @@ enum status transformer_mlp_fwd(const struct pass *p, int block)
         .residual = transformer_acts(p)->block[block].mid,
         .dropout = transformer_dropout(p, block, TRANSFORMER_DROPOUT_MLP, p->t * p->dims->embed)};
     TRY(expand(p, block, true));
-    return transformer_linear(p, block, TRANSFORMER_LAYER_DOWN, how);
+    return transformer_tensor_branch(p, block, TRANSFORMER_LAYER_DOWN, how);
 }
 
 /* activate_bwd — the gradient of act to that of pre, at the start of wide. */
@@ -98,13 +97,14 @@ enum status transformer_mlp_bwd(const struct pass *p, int block)
 {
     const struct transformer_acts *m = transformer_acts(p);
     const struct transformer_acts_block *a = &m->block[block];
-    struct tensor none = {0}, x = input_of(p, block);
+    struct tensor all, x = input_of(p, block);
     if (p->recompute == MODEL_RECOMPUTE_BLOCK)
         TRY(expand(p, block, false));
     TRY(contract_bwd(p, block));
     TRY(transformer_norm_again(p, norm_of(p, block), a->norm2, x));
-    TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_UP, a->norm2, m->wide));
-    TRY(transformer_linear_bwd_x(p, block, TRANSFORMER_LAYER_UP, m->y, m->wide, none));
+    TRY(transformer_tensor_gather(p, a->norm2, &all));
+    TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_UP, all, m->wide));
+    TRY(transformer_tensor_input_grad(p, block, TRANSFORMER_LAYER_UP, m->wide));
     return transformer_norm_bwd(
         p, norm_of(p, block),
         (struct norm_bwd){.dx = p->dims->parts.is_parallel ? m->dmid : m->dx,

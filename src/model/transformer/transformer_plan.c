@@ -13,6 +13,8 @@
 /* A row of logits begins at a whole line of a GPU's cache: GPT-2's 50257 become 50304 in 16 bits.
  * No kernel touches the padding. */
 #define LOGITS_ALIGN_BYTES 128
+/* Parts of a tensor that ranks exchange are multiples of this. */
+#define PART_ELEMS 16
 
 double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t)
 {
@@ -20,8 +22,23 @@ double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t
     double att = (double)transformer_params_att(dims);
     double linear = c * (double)transformer_params_qkv(dims) + att * c +
                     c * (double)transformer_params_up(dims) + f * c;
-    double outputs = dims->task == MODEL_TASK_LM ? (double)dims->vocab : 2;
+    int64_t vocab_first, vocab;
+    model_vocab_part(dims, &vocab_first, &vocab);
+    double outputs = dims->task == MODEL_TASK_LM ? (double)vocab : 2;
+    if (dims->part.lacks_head)
+        outputs = 0;
     return 6 * (layers * linear + outputs * c) + 6 * layers * att * (double)t;
+}
+
+static int64_t parts_n(const struct model_dims *dims)
+{
+    return dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1;
+}
+
+/* own_rows — of tensors that are C wide. */
+static int64_t own_rows(const struct transformer_acts *m, const struct model_dims *dims)
+{
+    return m->b * m->t / parts_n(dims);
 }
 
 static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
@@ -56,30 +73,30 @@ static void take_attention(struct transformer_acts_block *out, struct arena *fro
 static void take_rest(struct transformer_acts_block *out, struct arena *from,
                       const struct transformer_acts *m, const struct model_dims *dims)
 {
-    int64_t n = m->b * m->t;
-    out->norm1_mean = take_mean(from, n, dims);
-    out->norm1_rstd = take(from, n, DTYPE_F32);
+    int64_t own = own_rows(m, dims);
+    out->norm1_mean = take_mean(from, own, dims);
+    out->norm1_rstd = take(from, own, DTYPE_F32);
     if (!dims->parts.is_parallel)
-        out->mid = take(from, n * dims->embed, m->dtype);
-    out->norm2_mean = take_mean(from, n, dims);
-    out->norm2_rstd = take(from, n, DTYPE_F32);
-    out->pre = take(from, n * transformer_params_up(dims), m->dtype);
+        out->mid = take(from, own * dims->embed, m->dtype);
+    out->norm2_mean = take_mean(from, own, dims);
+    out->norm2_rstd = take(from, own, DTYPE_F32);
+    out->pre = take(from, m->b * m->t * transformer_params_up(dims), m->dtype);
 }
 
 /* take_outputs — of the norms and of the MLP's activation. */
 static void take_outputs(struct transformer_acts_block *out, struct arena *from,
                          const struct transformer_acts *m, const struct model_dims *dims)
 {
-    int64_t n = m->b * m->t;
-    out->norm1 = take(from, n * dims->embed, m->dtype);
-    out->norm2 = take(from, n * dims->embed, m->dtype);
-    out->act = take(from, n * model_ffn(dims), m->dtype);
+    int64_t own = own_rows(m, dims);
+    out->norm1 = take(from, own * dims->embed, m->dtype);
+    out->norm2 = take(from, own * dims->embed, m->dtype);
+    out->act = take(from, m->b * m->t * model_ffn(dims), m->dtype);
 }
 
 static void plan_blocks(struct transformer_acts *m, const struct model_dims *dims,
                         enum model_recompute recompute, struct arena *acts, struct arena *scratch)
 {
-    int64_t n = m->b * m->t, c = dims->embed;
+    int64_t own = own_rows(m, dims), c = dims->embed;
     bool keeps_rest = m->want_grad && recompute != MODEL_RECOMPUTE_BLOCK;
     bool keeps_attention = keeps_rest && recompute != MODEL_RECOMPUTE_ATTENTION;
     bool keeps_outputs = keeps_attention && recompute != MODEL_RECOMPUTE_LIGHT;
@@ -91,7 +108,7 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
     for (int64_t i = 0; i < dims->layers; i++) {
         struct transformer_acts_block *block = &m->block[i];
         *block = shared;
-        block->x = m->want_grad || i < 2 ? take(acts, n * c, m->dtype) : m->block[i - 2].x;
+        block->x = m->want_grad || i < 2 ? take(acts, own * c, m->dtype) : m->block[i - 2].x;
         if (keeps_attention)
             take_attention(block, acts, m, dims);
         if (keeps_rest)
@@ -99,7 +116,7 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
         if (keeps_outputs)
             take_outputs(block, acts, m, dims);
     }
-    m->out = m->want_grad || dims->layers < 2 ? take(acts, n * c, m->dtype)
+    m->out = m->want_grad || dims->layers < 2 ? take(acts, own * c, m->dtype)
                                               : m->block[dims->layers - 2].x;
 }
 
@@ -116,10 +133,14 @@ static void plan_logits(struct transformer_acts *m, const struct model_dims *dim
 {
     int64_t n = m->b * m->t, rows = m->dtype == DTYPE_F32 ? LOGITS_ROWS : LOGITS_ROWS_HALF,
             align = LOGITS_ALIGN_BYTES / (int64_t)dtype_bytes(m->dtype);
-    if (dims->task != MODEL_TASK_LM)
+    int64_t vocab_first, vocab;
+    if (dims->task != MODEL_TASK_LM || dims->part.lacks_head)
         return;
+    model_vocab_part(dims, &vocab_first, &vocab);
     m->logits_rows = n < rows ? n : rows;
-    m->logits_stride = (dims->vocab + align - 1) / align * align;
+    m->logits_stride = (vocab + align - 1) / align * align;
+    /* three numbers a row; parts of a gathered tensor are multiples of PART_ELEMS */
+    m->stats_stride = 3 * ((m->logits_rows + PART_ELEMS - 1) / PART_ELEMS * PART_ELEMS);
 }
 
 static int64_t wide_elems(const struct transformer_acts *m, const struct model_dims *dims)
@@ -135,27 +156,44 @@ static int64_t wide_elems(const struct transformer_acts *m, const struct model_d
 static void take_all(struct transformer_acts *m, const struct model_dims *dims,
                      enum model_recompute recompute, struct arena *acts, struct arena *scratch)
 {
-    int64_t n = m->b * m->t, c = dims->embed;
+    int64_t n = m->b * m->t, own = own_rows(m, dims), c = dims->embed;
     struct tensor none = {0};
-    m->norm_mean = take_mean(acts, n, dims);
-    m->norm_rstd = take(acts, n, DTYPE_F32);
-    m->y = take(scratch, n * c, m->dtype);
-    m->dx = m->want_grad ? take(scratch, n * c, m->dtype) : none;
+    m->norm_mean = take_mean(acts, own, dims);
+    m->norm_rstd = take(acts, own, DTYPE_F32);
+    m->y = take(scratch, own * c, m->dtype);
+    m->dx = m->want_grad ? take(scratch, own * c, m->dtype) : none;
     if (m->want_grad && dims->parts.is_parallel)
-        m->dmid = take(scratch, n * c, m->dtype);
+        m->dmid = take(scratch, own * c, m->dtype);
+    if (own < n)
+        m->rows = take(scratch, n * c, m->dtype);
     if (transformer_params_rotated(dims) > 0)
         m->rope = take(scratch, m->t * transformer_params_rotated(dims), DTYPE_F32);
     plan_logits(m, dims);
+    if (own < n && m->stats_stride > 0)
+        m->stats = take(scratch, parts_n(dims) * m->stats_stride, DTYPE_F32);
     m->wide = take(scratch, wide_elems(m, dims), m->dtype);
     m->dact = tensor_at(m->wide, n * act_at(dims));
     plan_blocks(m, dims, recompute, acts, scratch);
     join_halves(m, dims);
 }
 
+/* check_rows — own rows of a pass of one sample are a part that the ranks can exchange. */
+static enum status check_rows(const struct model_dims *dims, int64_t t)
+{
+    int64_t parts = parts_n(dims);
+    if (parts == 1 || (t % parts == 0 && t / parts * dims->embed % PART_ELEMS == 0))
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "TP=%lld does not divide SEQ_LEN=%lld rows of EMBED=%lld into parts of a multiple "
+                "of %d numbers; choose another SEQ_LEN or TP",
+                (long long)parts, (long long)t, (long long)dims->embed, PART_ELEMS);
+}
+
 enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,
                              enum model_recompute recompute, bool want_grad, enum dtype dtype,
                              struct arena *acts, struct arena *scratch, struct model_acts **out)
 {
+    TRY(check_rows(dims, t));
     struct transformer_acts *m = calloc(1, sizeof *m + (size_t)dims->layers * sizeof *m->block);
     if (!m)
         return FAIL(ST_RETRY,

@@ -61,7 +61,9 @@ static enum status open_all(struct store *s)
     s->bucket = calloc((size_t)s->layout.buckets_n, sizeof *s->bucket);
     s->sums = calloc((size_t)s->layout.buckets_n + STORE_EXTRAS_MAX, sizeof *s->sums);
     s->embed_params = calloc((size_t)c->table->params_n, sizeof *s->embed_params);
-    if (!s->bucket || !s->sums || !s->embed_params)
+    if (s->has_groups)
+        s->slots = calloc((size_t)c->whole_params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
+    if (!s->bucket || !s->sums || !s->embed_params || (s->has_groups && !s->slots))
         return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
     return store_memory_take(s);
 }
@@ -104,6 +106,7 @@ void store_close(struct store *s)
     layout_free(&s->layout);
     free(s->bucket);
     free(s->sums);
+    free(s->slots);
     free(s->embed_params);
     free(s);
 }

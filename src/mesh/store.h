@@ -92,6 +92,7 @@ struct store_config {
     struct comm *comm;  /* of the ranks that have the same parameters, of which table tells */
     struct comm *world; /* of all ranks, from which comm is split; NULL: comm has all of them */
     const struct param_table *table;
+    int whole_params_n; /* of the whole model, of which `table` may be a part */
     struct store_settings settings;
     bool has_grads;               /* false: parameters only, for evaluation */
     bool accumulates;             /* a step has several micro-batches */

@@ -99,18 +99,37 @@ static double sum_over_buckets(const struct store *s)
     return total;
 }
 
-/* end_groups — groups may have other buckets, so each rank sends one sum. What is not counted adds
- * nothing, or makes it NaN. */
+/* first_param — the number, in the whole model, of a bucket's first parameter. */
+static int first_param(const struct store *s, int bucket)
+{
+    int i = 0;
+    while (s->c.table->param[i].offset < s->layout.bucket[bucket].first)
+        i++;
+    ASSERTF(s->c.table->param[i].whole_param < s->c.whole_params_n, "parameter %d of %d",
+            s->c.table->param[i].whole_param, s->c.whole_params_n);
+    return s->c.table->param[i].whole_param;
+}
+
+/* end_groups — groups may have other buckets, so sums travel by the number of a bucket's first
+ * parameter in the whole model, and are added in the order of one rank. What is not counted adds
+ * nothing, or makes the norm NaN. */
 static enum status end_groups(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     struct comm_ticket ticket;
-    double sums[1 + STORE_EXTRAS_MAX] = {sum_over_buckets(s) +
-                                         0 * s->sums[s->layout.buckets_n + 1]};
-    memcpy(sums + 1, extra, (size_t)n * sizeof *extra);
-    TRY(store_all_reduce_begin(s, sums, 1 + n, &ticket));
+    int slots_n = s->c.whole_params_n;
+    double total = 0, *slot = s->slots;
+    memset(slot, 0, (size_t)slots_n * sizeof *slot);
+    for (int bucket = 0; bucket < s->layout.buckets_n; bucket++)
+        if (s->layout.bucket[bucket].elems > 0)
+            slot[first_param(s, bucket)] += s->sums[bucket];
+    slot[0] += 0 * s->sums[s->layout.buckets_n + 1];
+    memcpy(slot + slots_n, extra, (size_t)n * sizeof *extra);
+    TRY(store_all_reduce_begin(s, slot, slots_n + n, &ticket));
     TRY(store_wait(s, ticket));
-    memcpy(extra, sums + 1, (size_t)n * sizeof *extra);
-    *norm_sq_out = sums[0];
+    memcpy(extra, slot + slots_n, (size_t)n * sizeof *extra);
+    for (int i = slots_n - 1; i >= 0; i--)
+        total += slot[i];
+    *norm_sq_out = total;
     return ST_OK;
 }
 

@@ -59,7 +59,8 @@ struct store {
     /* (buckets + 2) f64 on the device: sums of squares; of the losses; of squares that another
      * group counts */
     struct tensor norms;
-    double *sums; /* norms in host memory; then sums of squares and extras */
+    double *slots; /* has_groups: sums of squares of the whole model, then extras; else NULL */
+    double *sums;  /* norms in host memory; then sums of squares and extras */
     struct store_bucket *bucket;
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
     struct sparse_embed *sparse;      /* NULL: the embedding's gradient is reduced as a whole */

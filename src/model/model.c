@@ -217,3 +217,7 @@ void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
 }
 
 void model_plan_free(struct model_acts *acts) { free(acts); }
+
+struct tensor model_part_input(const struct pass *p) { return transformer_acts(p)->block[0].x; }
+struct tensor model_part_output(const struct pass *p) { return transformer_acts(p)->out; }
+struct tensor model_part_grad(const struct pass *p) { return transformer_acts(p)->dx; }

@@ -195,7 +195,8 @@ struct pass {
  * plan             as model_plan; *out is one block from malloc.
  * plan_kv_cache    as model_plan_kv_cache.
  * flops_per_token  as model_flops_per_token.
- * embed, block     forward and backward of one unit; backward adds to or writes gradients.
+ * embed, block     forward and backward of one unit; backward adds to or writes gradients. Of a
+ *                  part without the embedding, embed_fwd makes what all blocks share.
  * head             losses and, with want_grad, the gradients of its parameters and of its input.
  * logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0. */
 struct model_ops {
@@ -214,6 +215,16 @@ struct model_ops {
     enum status (*logits)(const struct pass *p, int64_t row, struct tensor out);
 };
 const struct model_ops *model_ops(const struct model_dims *dims);
+
+/* The rows (N,C) of a part of a model at its borders, of the plan's dtype:
+ * model_part_input   what its first block reads; embed_fwd writes it, or, in a part without the
+ *                    embedding, the caller.
+ * model_part_output  what its last block writes; the head reads it.
+ * model_part_grad    the gradient of the output before the last block's backward pass, then that of
+ *                    the input after the first block's. All plans that share scratch share it. */
+struct tensor model_part_input(const struct pass *p);
+struct tensor model_part_output(const struct pass *p);
+struct tensor model_part_grad(const struct pass *p);
 
 /* model_flops_per_token — of forward and backward at T = t: matrix products only, causal attention
  * counted as half, recomputation not counted. */

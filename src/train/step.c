@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "base/memory.h"
 #include "kernels/cuda.h"
-#include "train/step_inside.h"
+#include "train/step_pipe.h"
 
 int64_t step_sample_losses(const struct step *s)
 {
@@ -52,6 +52,8 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
         s->starts = take(input, b, DTYPE_I32);
         s->ends = take(input, b, DTYPE_I32);
     }
+    if (s->pipe)
+        return step_pipe_plan(s, arena);
     model_plan_free(s->acts);
     s->acts = NULL;
     return model_plan(&s->dims, b, c->seq_tokens, c->recompute, !c->is_eval, c->store.dtype,
@@ -113,12 +115,16 @@ static enum status check_config(const struct step_config *c, const struct mesh *
 static struct store_config store_of(struct step *s)
 {
     const struct step_config *c = &s->config;
+    struct store_settings settings = c->store;
+    if (s->pipe) /* another stage may hold a part of the embedding's gradient */
+        settings.embed_rows = SPARSE_EMBED_CHOICE_OFF;
     return (struct store_config){.dev = c->dev,
                                  .stream = s->stream,
                                  .comm = step_mesh_data(s),
                                  .world = c->comm,
                                  .table = &s->table,
-                                 .settings = c->store,
+                                 .whole_params_n = s->whole_params_n,
+                                 .settings = settings,
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->samples > c->batch_samples,
                                  .moments_n = step_parts(s) - 1,
@@ -177,6 +183,7 @@ enum status step_plan(const struct step_config *config, const struct step_place 
         st = step_mesh_describe(&s);
     if (st == ST_OK)
         st = plan_memory(&s, place, out);
+    step_pipe_close(&s);
     model_plan_free(s.acts);
     param_table_free(&s.table);
     return st;
@@ -319,6 +326,7 @@ static enum status open_all(struct step *s)
         TRY(dev_leave_sms(s->stream, c->comm_sms));
     TRY(open_store(s));
     TRY(take_memory(s));
+    TRY(step_pipe_open(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
     TRY(take_readback(s));
     TRY(step_async_open(s));
@@ -346,6 +354,7 @@ void step_close(struct step *s)
 {
     if (!s)
         return;
+    step_pipe_quiesce(s);
     if (s->store)
         store_quiesce(s->store); /* freeing memory of a GPU waits for its work */
     for (int i = 0; i < STEP_ARENA_N; i++)
@@ -353,6 +362,7 @@ void step_close(struct step *s)
     store_close(s->store);
     step_async_close(s);
     model_plan_free(s->acts);
+    step_pipe_close(s);
     if (s->config.comm && !s->config.is_eval)
         comm_graph_close(s->config.comm);
     dev_stream_close(s->stream);
@@ -390,6 +400,8 @@ struct pass step_pass(const struct step *s, int64_t samples)
                      .ends = s->ends,
                      .losses = s->losses};
     store_bind(s->store, &p);
+    if (s->pipe) /* the last chunk, which the head follows */
+        step_pipe_bind(s, s->pipe->pipe.chunks - 1, 0, &p);
     return p;
 }
 
@@ -418,6 +430,8 @@ enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t 
 
 enum status step_forward(struct step *s, const struct pass *p)
 {
+    if (s->pipe)
+        return step_pipe_run_forward(s, p);
     TRY(store_unshard(s->store, 0, 1));
     TRY(s->model->embed_fwd(p));
     for (int block = 0; block < p->dims->layers; block++) {
@@ -432,7 +446,7 @@ enum status step_forward(struct step *s, const struct pass *p)
 enum status step_unshard_head(struct step *s)
 {
     TRY(store_unshard(s->store, s->table.units_n - 1, 0));
-    return store_unshard(s->store, 0, 0);
+    return s->table.param[0].unit == 0 ? store_unshard(s->store, 0, 0) : ST_OK;
 }
 
 enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first)
@@ -444,6 +458,16 @@ enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first
 
 /* ---- logits ---- */
 
+/* head_logits — to s->logits, `elems` of them, on all stages. */
+static enum status head_logits(struct step *s, const struct pass *p, int64_t row, int64_t elems)
+{
+    if (!s->dims.part.lacks_head) {
+        TRY(step_unshard_head(s));
+        TRY(s->model->logits(p, row, s->logits));
+    }
+    return s->pipe ? step_pipe_run_share(s, s->logits, elems) : ST_OK;
+}
+
 enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float *out)
 {
     struct pass p = step_pass(s, 1);
@@ -452,8 +476,7 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
     p.t = n;
     TRY(copy_in(s, s->tokens, tokens, 0, n));
     TRY(step_forward(s, &p));
-    TRY(step_unshard_head(s));
-    TRY(s->model->logits(&p, n - 1, s->logits));
+    TRY(head_logits(s, &p, n - 1, p.dims->vocab));
     TRY(dev_copy(s->stream, out, s->logits.data, (size_t)p.dims->vocab * sizeof *out));
     TRY(dev_sync(s->stream));
     return comm_check(s->config.comm);
@@ -468,8 +491,7 @@ enum status step_spans(struct step *s, const struct batch *batch, float *out)
     TRY(batch_check(batch, p.dims->vocab));
     TRY(step_copy_inputs(s, batch, 0, &p));
     TRY(step_forward(s, &p));
-    TRY(step_unshard_head(s));
-    TRY(s->model->logits(&p, 0, s->logits));
+    TRY(head_logits(s, &p, 0, 2 * p.b * p.t));
     TRY(dev_copy(s->stream, out, s->logits.data, (size_t)(2 * p.b * p.t) * sizeof *out));
     TRY(dev_sync(s->stream));
     return comm_check(s->config.comm);

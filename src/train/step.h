@@ -29,6 +29,7 @@
 #include "data/feed.h"
 #include "dev/dev.h"
 #include "mesh/mesh.h"
+#include "mesh/pipe.h"
 #include "mesh/store.h"
 #include "model/model.h"
 #include "train/batch.h"
@@ -50,6 +51,8 @@ struct step_config {
     struct dev *dev;
     struct comm *comm;           /* of all ranks; borrowed; NULL: one rank */
     int axis_ranks[MESH_AXES];   /* 0: 1. DATA is not read: it has what the others leave */
+    enum pipe_kind pipe_kind;    /* with several ranks along PIPELINE */
+    int pipe_chunks;             /* of a stage; 0: 1 */
     struct store_settings store; /* sharding, compression, dtype of the compute copy */
     struct model_dims dims;
     int64_t batch_samples;  /* of a micro-batch */
@@ -79,8 +82,9 @@ struct step_result {
     double forward_ms, head_ms, backward_ms, norm_ms, update_ms;
     double comm_ms; /* busy_ms of comm_times: the transport was busy */
     double wait_ms; /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
-    int retries;    /* runs repeated with a smaller loss scale */
-    int vote;       /* the highest vote of all ranks (step_vote) */
+    double pipe_ms, pipe_wait_ms; /* of a stage: in its passes; waiting in them for a message */
+    int retries;                  /* runs repeated with a smaller loss scale */
+    int vote;                     /* the highest vote of all ranks (step_vote) */
 };
 
 /* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make. */

@@ -15,6 +15,8 @@ static enum status losses_of(struct step *s, const struct batch *batch)
     struct pass p = step_pass(s, batch->samples);
     TRY(step_copy_inputs(s, batch, 0, &p));
     TRY(step_forward(s, &p));
+    if (s->dims.part.lacks_head) /* the last stage has the losses */
+        return dev_sync(s->stream);
     TRY(step_unshard_head(s));
     TRY(s->model->head(&p));
     TRY(step_copy_losses(s, &p, 0));
@@ -59,9 +61,9 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
 /* idle — the all-gathers of a forward pass without the pass. */
 static enum status idle(struct step *s)
 {
-    for (int unit = 0; unit < s->table.units_n - 1; unit++)
+    for (int unit = s->dims.part.lacks_embed ? 1 : 0; unit < s->table.units_n - 1; unit++)
         TRY(store_unshard(s->store, unit, 1));
-    return step_unshard_head(s);
+    return s->dims.part.lacks_head ? ST_OK : step_unshard_head(s);
 }
 
 static enum status sum_up(struct step *s, int n)

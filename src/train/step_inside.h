@@ -9,6 +9,8 @@
 #include "mesh/mesh_state.h"
 #include "train/step.h"
 
+struct step_pipe; /* train/step_pipe.h */
+
 enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
 #define STEP_SUMS 6
 
@@ -21,6 +23,8 @@ struct step {
     struct model_dims dims; /* what this rank computes; config.dims: the whole model */
     const struct model_ops *model;
     struct param_table table; /* of dims */
+    int whole_params_n;       /* of the whole model */
+    struct step_pipe *pipe;   /* NULL: one stage */
     struct stream *stream;
     struct store *store;
     struct mesh_state state; /* of the whole model, on all ranks */
@@ -71,6 +75,15 @@ int step_mesh_store_rank(const struct step *s);
 int step_mesh_store_ranks(const struct step *s);
 enum status step_mesh_place(struct step *s, int rank, int ranks);
 enum status step_mesh_describe(struct step *s);
+/* For stages of a pipeline (step_run.c):
+ * _lap: adds the time since the last lap to *ms. On a GPU this is only that of launching.
+ * _dropout_seed: of a step.
+ * _zero_added: zeroes gradients that are only added to. No update may be deferred any more.
+ * _write_nan: FAULT=nan, after a unit's backward pass. */
+void step_run_lap(struct step *s, double *ms);
+uint64_t step_run_dropout_seed(const struct step *s, int64_t step_i);
+enum status step_run_zero_added(struct step *s);
+enum status step_run_write_nan(struct step *s, int unit);
 enum status step_fill(struct step *s); /* the initial parameters */
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);

@@ -1,6 +1,7 @@
 /* step_mesh — where a step's rank is in the mesh: its communicators, its part of the model, its
  * samples. */
-#include "train/step_inside.h"
+#include "model/model_part.h"
+#include "train/step_pipe.h"
 
 static int ranks_along(const struct step_config *c, enum mesh_axis axis)
 {
@@ -85,13 +86,35 @@ static bool counts(const struct mesh_comm *m)
            m->at.at[MESH_AXIS_PIPELINE] == m->mesh.size[MESH_AXIS_PIPELINE] - 1;
 }
 
+/* mark_counted — the gradient norm counts the token embedding of the first stage, not the copy of
+ * the last one. */
+static void mark_counted(struct step *s)
+{
+    struct param *first = &s->table.param[0];
+    first->is_counted_elsewhere = first->unit == 0 && s->dims.part.lacks_embed;
+}
+
+static enum status count_whole(struct step *s)
+{
+    struct param_table whole = {0};
+    TRY(s->model->describe(&s->config.dims, &whole));
+    s->whole_params_n = whole.params_n;
+    param_table_free(&whole);
+    return ST_OK;
+}
+
 enum status step_mesh_describe(struct step *s)
 {
-    s->dims = s->config.dims;
+    struct model_part part = {0};
     s->samples = s->config.global_samples / step_mesh_data_ranks(s);
     s->counts = counts(&s->mesh);
+    TRY(step_pipe_part(s, s->mesh.at.at[MESH_AXIS_PIPELINE], &part));
+    TRY(step_pipe_describe(s, &part));
+    TRY(model_part_dims(&s->config.dims, &part, &s->dims));
     s->model = model_ops(&s->dims);
     TRY(s->model->describe(&s->dims, &s->table));
+    mark_counted(s);
+    TRY(count_whole(s));
     layout_pad(&s->table, step_mesh_store_ranks(s));
     return ST_OK;
 }

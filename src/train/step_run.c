@@ -21,7 +21,7 @@
 #include "base/assert.h"
 #include "base/rand.h"
 #include "kernels/grad_scale.h" /* grad_scale_of */
-#include "train/step_inside.h"
+#include "train/step_pipe.h"
 
 /* lap — adds the time since the last lap to *ms. On a GPU this is only the time of launching. */
 static void lap(struct step *s, double *ms)
@@ -30,6 +30,8 @@ static void lap(struct step *s, double *ms)
     *ms += (double)(now - s->lap_ns) * 1e-6;
     s->lap_ns = now;
 }
+
+void step_run_lap(struct step *s, double *ms) { lap(s, ms); }
 
 static enum status zero_added(struct step *s, const struct pass *p)
 {
@@ -55,6 +57,20 @@ static enum status write_nan(struct step *s, const struct pass *p, int unit)
         return ST_OK;
     return dev_copy(s->stream, tensor_at(p->grads, p->grad_table->param[row].offset).data, &nan,
                     sizeof nan);
+}
+
+enum status step_run_zero_added(struct step *s)
+{
+    struct pass p = {0};
+    store_bind(s->store, &p);
+    return zero_added(s, &p);
+}
+
+enum status step_run_write_nan(struct step *s, int unit)
+{
+    struct pass p = {0};
+    store_bind(s->store, &p);
+    return write_nan(s, &p, unit);
 }
 
 /* ---- counts ---- */
@@ -170,20 +186,23 @@ static enum status set_grad_scale(struct step *s, double norm_sq)
     return dev_copy(s->stream, s->grad_scale.data, &scale, sizeof scale);
 }
 
-/* gradients — counts NULL: they are known from an earlier run of this step. */
-static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i,
-                             bool inject_nan, const struct comm_ticket *counts,
-                             struct step_result *r)
+uint64_t step_run_dropout_seed(const struct step *s, int64_t step_i)
+{
+    return rand_u64(s->config.seed, RAND_STREAM(DROPOUT, UINT32_MAX), (uint64_t)step_i);
+}
+
+/* passes — forward and backward of all micro-batches. */
+static enum status passes(struct step *s, const struct batch *batch, int64_t step_i,
+                          bool inject_nan, const struct comm_ticket *counts, struct step_result *r)
 {
     const struct step_config *c = &s->config;
-    double norm_sq;
     for (int64_t first = 0; first < s->samples; first += c->batch_samples) {
         bool is_last = first + c->batch_samples == s->samples;
         struct pass p = step_pass(s, c->batch_samples);
         p.want_grad = true;
         p.accumulate = first > 0;
         p.dropout = c->dropout;
-        p.dropout_seed = rand_u64(c->seed, RAND_STREAM(DROPOUT, UINT32_MAX), (uint64_t)step_i);
+        p.dropout_seed = step_run_dropout_seed(s, step_i);
         p.sample_first = step_mesh_data_rank(s) * s->samples + first;
         if (is_last)
             TRY(store_grad_sync_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
@@ -192,6 +211,19 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
         TRY(s->is_async ? step_async_losses(s, &p, first, is_last)
                         : step_copy_losses(s, &p, first));
     }
+    return ST_OK;
+}
+
+/* gradients — counts NULL: they are known from an earlier run of this step. */
+static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i,
+                             bool inject_nan, const struct comm_ticket *counts,
+                             struct step_result *r)
+{
+    double norm_sq;
+    if (s->pipe && counts) /* before stages wait for each other: a rank may refuse its samples */
+        TRY(counts_end(s, *counts));
+    TRY(s->pipe ? step_pipe_run(s, batch, step_i, inject_nan, r)
+                : passes(s, batch, step_i, inject_nan, counts, r));
     if (s->is_async)
         return step_async(s, batch, r);
     TRY(store_grad_norm_begin(s->store));

@@ -211,6 +211,8 @@ static enum status embed_fwd(const struct pass *p)
                               .dropout =
                                   transformer_dropout(p, 0, TRANSFORMER_DROPOUT_EMBED, p->t * c)};
     TRY(make_rope(p));
+    if (p->dims->part.lacks_embed)
+        return ST_OK;
     return p->tensor ? transformer_tensor_embed_fwd(p, embed) : p->op->embed_fwd(p->stream, &embed);
 }
 

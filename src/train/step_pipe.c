@@ -1,0 +1,237 @@
+/* step_pipe — the chunks of a stage, their memory, and the comms of its messages (step_pipe.h). */
+#include "train/step_pipe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "mesh/pipe_split.h"
+#include "model/model_part.h"
+
+/* ---- which layers ---- */
+
+/* pipe_of — the schedule of a step; of an evaluation, which has none, its stages and chunks. */
+static struct pipe pipe_of(const struct step *s)
+{
+    const struct step_config *c = &s->config;
+    int stages = s->mesh.mesh.size[MESH_AXIS_PIPELINE];
+    return (struct pipe){.kind = c->pipe_kind,
+                         .stages = stages,
+                         .micros = c->is_eval ? stages : (int)(s->samples / c->batch_samples),
+                         .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
+}
+
+static enum status split(const struct step_config *c, const struct pipe *pipe, int stage,
+                         double *cost, int64_t *first, struct model_part *part)
+{
+    pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
+    TRY(pipe_split(cost, c->dims.layers, pipe->stages, pipe->chunks, first));
+    pipe_split_part(first, pipe->stages, pipe->chunks, stage, part);
+    return ST_OK;
+}
+
+enum status step_pipe_part(const struct step *s, int stage, struct model_part *part)
+{
+    const struct pipe pipe = pipe_of(s);
+    int64_t layers = s->config.dims.layers;
+    if (pipe.stages == 1)
+        return ST_OK;
+    TRY(pipe_check(&pipe));
+    double *cost = calloc((size_t)layers + 2, sizeof *cost);
+    int64_t *first = calloc((size_t)(pipe.stages * pipe.chunks) + 1, sizeof *first);
+    enum status st =
+        cost && first ? split(&s->config, &pipe, stage, cost, first, part)
+                      : FAIL(ST_RETRY, "out of memory: a split of %lld layers", (long long)layers);
+    free(cost);
+    free(first);
+    return st;
+}
+
+/* most_in_flight — micro-batches of a chunk that wait for their backward op, at most. */
+static int most_in_flight(const struct step_pipe *p, int chunk)
+{
+    int flying = 0, most = 0;
+    for (int i = 0; i < pipe_ops_n(&p->pipe); i++) {
+        struct pipe_op op = pipe_op_at(&p->pipe, p->stage, i);
+        flying += op.chunk != chunk ? 0 : op.is_backward ? -1 : 1;
+        most = flying > most ? flying : most;
+    }
+    return most;
+}
+
+/* describe_chunk — chunk i of the stage's part. */
+static enum status describe_chunk(struct step *s, const struct model_part *part, int i)
+{
+    struct step_pipe *p = s->pipe;
+    struct step_pipe_chunk *chunk = &p->chunk[i];
+    struct model_part own = *part;
+    own.chunks_n = 1;
+    own.chunk[0] = part->chunk[i];
+    own.lacks_embed = part->lacks_embed || i > 0;
+    own.lacks_head = part->lacks_head || i < p->pipe.chunks - 1;
+    TRY(model_part_dims(&s->config.dims, &own, &chunk->dims));
+    TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->table));
+    TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->grads));
+    chunk->unit_first = i == 0 ? 1 : chunk[-1].unit_first + (int)chunk[-1].dims.layers;
+    chunk->acts_n = s->config.is_eval ? 1 : most_in_flight(p, i);
+    chunk->acts = calloc((size_t)chunk->acts_n, sizeof *chunk->acts);
+    return chunk->acts ? ST_OK : FAIL(ST_RETRY, "out of memory: plans of %d passes", chunk->acts_n);
+}
+
+static enum status describe_plan(struct step_pipe *p)
+{
+    TRY(pipe_plan_make(&p->pipe, p->stage, &p->plan));
+    ASSERTF(p->plan.grads_out <= STEP_PIPE_GRADS_MAX, "%d gradients", p->plan.grads_out);
+    p->message = calloc((size_t)p->plan.actions_n, sizeof *p->message);
+    return p->message ? ST_OK : FAIL(ST_RETRY, "out of memory: %d messages", p->plan.actions_n);
+}
+
+enum status step_pipe_describe(struct step *s, const struct model_part *part)
+{
+    if (s->mesh.mesh.size[MESH_AXIS_PIPELINE] == 1)
+        return ST_OK;
+    s->pipe = calloc(1, sizeof *s->pipe);
+    if (!s->pipe)
+        return FAIL(ST_RETRY, "out of memory: a stage of %zu bytes", sizeof *s->pipe);
+    s->pipe->pipe = pipe_of(s);
+    s->pipe->stage = s->mesh.at.at[MESH_AXIS_PIPELINE];
+    for (int i = 0; i < s->pipe->pipe.chunks; i++)
+        TRY(describe_chunk(s, part, i));
+    return s->config.is_eval ? ST_OK : describe_plan(s->pipe);
+}
+
+/* ---- memory ---- */
+
+int64_t step_pipe_elems(const struct step *s, int64_t b, int64_t t)
+{
+    return b * t * s->dims.embed / s->mesh.mesh.size[MESH_AXIS_TENSOR];
+}
+
+static struct tensor take_rows(const struct step *s, struct arena *from)
+{
+    const struct step_config *c = &s->config;
+    int64_t elems = step_pipe_elems(s, c->batch_samples, c->seq_tokens);
+    return (struct tensor){arena_take(from, (size_t)elems * dtype_bytes(c->store.dtype)),
+                           c->store.dtype};
+}
+
+static enum status plan_pass(struct step *s, struct step_pipe_chunk *chunk, int i,
+                             struct arena *acts, struct arena *scratch)
+{
+    const struct step_config *c = &s->config;
+    struct arena shared = *scratch;
+    shared.used_bytes = 0;
+    model_plan_free(chunk->acts[i]);
+    chunk->acts[i] = NULL;
+    TRY(model_plan(&chunk->dims, c->batch_samples, c->seq_tokens, c->recompute, !c->is_eval,
+                   c->store.dtype, acts, &shared, &chunk->acts[i]));
+    if (shared.used_bytes > scratch->used_bytes)
+        scratch->used_bytes = shared.used_bytes;
+    return ST_OK;
+}
+
+enum status step_pipe_plan(struct step *s, struct arena arena[STEP_ARENA_N])
+{
+    struct step_pipe *p = s->pipe;
+    struct arena *input = &arena[STEP_ARENA_INPUT];
+    p->received[0] = take_rows(s, input);
+    if (!s->config.is_eval) {
+        p->received[1] = take_rows(s, input);
+        for (int i = 0; i < p->plan.grads_out; i++)
+            p->made[i] = take_rows(s, input);
+    }
+    for (int i = 0; i < p->pipe.chunks; i++)
+        for (int pass = 0; pass < p->chunk[i].acts_n; pass++)
+            TRY(plan_pass(s, &p->chunk[i], pass, &arena[STEP_ARENA_ACTS],
+                          &arena[STEP_ARENA_SCRATCH]));
+    return ST_OK;
+}
+
+/* ---- life ---- */
+
+/* place_params — gives a chunk's table the offsets of the stage's table. */
+static void place_params(struct param_table *chunk, const struct param_table *stage)
+{
+    for (int i = 0; i < chunk->params_n; i++) {
+        int at = 0;
+        while (at < stage->params_n && stage->param[at].whole_param != chunk->param[i].whole_param)
+            at++;
+        ASSERTF(at < stage->params_n, "%s", chunk->param[i].name);
+        chunk->param[i].offset = stage->param[at].offset;
+    }
+}
+
+/* open_ends — where the first and the last stage hold the embedding. */
+static enum status open_ends(struct step *s)
+{
+    struct step_pipe *p = s->pipe;
+    const struct model_dims *dims = &s->config.dims;
+    int ranks[2], last = p->pipe.stages - 1;
+    bool is_end = p->stage == 0 || p->stage == last;
+    if (!is_end || s->config.is_eval || dims->parts.is_untied || dims->task != MODEL_TASK_LM)
+        return ST_OK;
+    p->ends = p->line;
+    if (last == 1)
+        return ST_OK;
+    struct mesh_coord at = s->mesh.at;
+    at.at[MESH_AXIS_PIPELINE] = 0;
+    ranks[0] = mesh_rank_of(&s->mesh.mesh, &at);
+    at.at[MESH_AXIS_PIPELINE] = last;
+    ranks[1] = mesh_rank_of(&s->mesh.mesh, &at);
+    TRY(comm_split(s->config.comm, ranks, 2, &p->ends));
+    p->is_ends_own = true;
+    return ST_OK;
+}
+
+enum status step_pipe_open(struct step *s)
+{
+    struct pass pass = {0};
+    if (!s->pipe)
+        return ST_OK;
+    s->pipe->line = s->mesh.pipeline;
+    store_bind(s->store, &pass);
+    for (int i = 0; i < s->pipe->pipe.chunks; i++) {
+        place_params(&s->pipe->chunk[i].table, pass.table);
+        place_params(&s->pipe->chunk[i].grads, pass.grad_table);
+    }
+    return open_ends(s);
+}
+
+void step_pipe_quiesce(struct step *s)
+{
+    if (s->pipe && s->pipe->is_under_way)
+        (void)comm_wait(s->pipe->line, s->pipe->newest);
+}
+
+static void close_chunk(struct step_pipe_chunk *chunk)
+{
+    for (int i = 0; chunk->acts && i < chunk->acts_n; i++)
+        model_plan_free(chunk->acts[i]);
+    free(chunk->acts);
+    param_table_free(&chunk->table);
+    param_table_free(&chunk->grads);
+}
+
+void step_pipe_close(struct step *s)
+{
+    struct step_pipe *p = s->pipe;
+    if (!p)
+        return;
+    if (p->is_ends_own)
+        comm_close(p->ends);
+    for (int i = 0; i < MODEL_CHUNKS_MAX; i++)
+        close_chunk(&p->chunk[i]);
+    pipe_plan_free(&p->plan);
+    free(p->message);
+    free(p);
+    s->pipe = NULL;
+}
+
+void step_pipe_bind(const struct step *s, int chunk, int micro, struct pass *p)
+{
+    const struct step_pipe_chunk *at = &s->pipe->chunk[chunk];
+    p->dims = &at->dims;
+    p->table = &at->table;
+    p->grad_table = &at->grads;
+    p->acts = at->acts[micro % at->acts_n];
+}

@@ -1,0 +1,80 @@
+/* step_pipe — a step of a stage of a pipeline: its chunks of layers, the activations of the
+ * micro-batches in flight, the messages to and from other stages. For the files of a step only;
+ * step_pipe.c has memory and life, step_pipe_run.c the passes. The order is of mesh/pipe_plan.h.
+ *
+ * Messages are jobs on the comm's queue thread, beside computation; each carries the rows at a
+ * border of chunks, or their gradient. A received one is copied to its place when its op starts. A
+ * forward op's output is sent from where it lies; a gradient is copied first, because all
+ * activations share one. */
+#ifndef CONVOY_TRAIN_STEP_PIPE_H
+#define CONVOY_TRAIN_STEP_PIPE_H
+
+#include "mesh/pipe_plan.h"
+#include "train/step_inside.h"
+
+#define STEP_PIPE_GRADS_MAX 2 /* as test_pipe finds for all sizes that it tries */
+
+/* Layers of the stage that follow each other in the model, as a part of the model of its own. */
+struct step_pipe_chunk {
+    struct model_dims dims;
+    int unit_first;           /* the stage's unit of its first block */
+    struct param_table table; /* of dims, with offsets of the parameters that passes read */
+    struct param_table grads; /* the same, of gradients */
+    struct model_acts **acts; /* acts_n; of micro-batch i: i % acts_n */
+    int acts_n;
+};
+
+struct step_pipe_message {
+    struct comm *line;
+    struct tensor data;
+    int64_t elems;
+    int peer;
+    bool is_send;
+    struct comm_ticket ticket;
+};
+
+struct step_pipe {
+    struct pipe pipe;
+    int stage;
+    struct pipe_plan plan;
+    struct step_pipe_chunk chunk[MODEL_CHUNKS_MAX];
+    struct comm *line; /* of the stages; borrowed */
+    struct comm
+        *ends;        /* of the first and the last stage, on these, where both hold the embedding */
+    bool is_ends_own; /* ends is to be closed */
+    struct tensor received[2],
+        made[STEP_PIPE_GRADS_MAX];     /* messages: forward, backward; gradients */
+    struct step_pipe_message *message; /* one for each action */
+    struct comm_ticket newest;         /* of the last message that was begun */
+    bool is_under_way;                 /* it may not be done */
+};
+
+/* step_pipe_part — which layers a stage has: chunks, lacks_embed and lacks_head of *part. Nothing
+ * with one stage. Pure.
+ * step_pipe_describe — s->pipe, of this rank's *part. Pure; step_pipe_close frees it.
+ * step_pipe_plan — takes activations, scratch and messages.
+ * step_pipe_open — after the store: comms, and where parameters lie. Collective.
+ * step_pipe_quiesce — waits for messages under way, also after a failure.
+ * step_pipe_close — accepts a step without a pipeline. */
+enum status step_pipe_part(const struct step *s, int stage, struct model_part *part);
+enum status step_pipe_describe(struct step *s, const struct model_part *part);
+enum status step_pipe_plan(struct step *s, struct arena arena[STEP_ARENA_N]);
+enum status step_pipe_open(struct step *s);
+void step_pipe_quiesce(struct step *s);
+void step_pipe_close(struct step *s);
+
+/* step_pipe_bind — makes *p a pass of a chunk and a micro-batch. */
+void step_pipe_bind(const struct step *s, int chunk, int micro, struct pass *p);
+/* step_pipe_elems — elements of a message of b samples of t tokens. */
+int64_t step_pipe_elems(const struct step *s, int64_t b, int64_t t);
+
+/* The passes (step_pipe_run.c).
+ * step_pipe_run   all forward and backward passes of a step.
+ * _run_forward    step_forward through all stages; the last one's output is in the acts of *p.
+ * _run_share      a result of the last stage, on all. */
+enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
+                          bool inject_nan, struct step_result *r);
+enum status step_pipe_run_forward(struct step *s, const struct pass *p);
+enum status step_pipe_run_share(struct step *s, struct tensor x, int64_t elems);
+
+#endif

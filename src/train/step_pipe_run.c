@@ -1,0 +1,283 @@
+/* step_pipe_run — the passes of a stage of a pipeline: the actions of its plan, one after the other
+ * (step_pipe.h).
+ *
+ * A chunk's backward passes run in ascending order of micro-batches, so its gradients are added as
+ * on one rank. The token embedding that the first and the last stage share is the exception: each
+ * adds its own part, and the two sums are added at the end. */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/rand.h"
+#include "train/step_pipe.h"
+
+/* What a step's actions share. */
+struct run {
+    struct step *s;
+    struct step_pipe *p;
+    const struct batch *batch;
+    int64_t step_i;
+    bool inject_nan;
+    struct step_result *r;
+    struct step_pipe_message *received[2]; /* under way, or arrived: forward, backward */
+    struct step_pipe_message *sent[STEP_PIPE_GRADS_MAX]; /* the last one from made[i] */
+    int64_t made_n, sent_n;                              /* gradients */
+};
+
+static bool is_first(const struct step_pipe *p, int chunk) { return p->stage == 0 && chunk == 0; }
+static bool is_last(const struct step_pipe *p, int chunk)
+{
+    return p->stage == p->pipe.stages - 1 && chunk == p->pipe.chunks - 1;
+}
+
+static struct pass pass_of(const struct run *run, struct pipe_op op)
+{
+    const struct step *s = run->s;
+    const struct step_config *c = &s->config;
+    struct pass p = step_pass(s, c->batch_samples);
+    double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
+    step_pipe_bind(s, op.chunk, op.micro, &p);
+    p.want_grad = true;
+    p.accumulate = op.micro > 0;
+    p.dropout = c->dropout;
+    p.dropout_seed = step_run_dropout_seed(s, run->step_i);
+    p.sample_first = step_mesh_data_rank(s) * s->samples + op.micro * c->batch_samples;
+    p.scale = (float)(s->scale * factor);
+    p.scale_end = (float)(s->scale_end * factor);
+    return p;
+}
+
+static enum status copy_rows(const struct run *run, struct tensor to, struct tensor from)
+{
+    const struct step_config *c = &run->s->config;
+    size_t elems = (size_t)step_pipe_elems(run->s, c->batch_samples, c->seq_tokens);
+    return dev_copy(run->s->stream, to.data, from.data, elems * dtype_bytes(to.dtype));
+}
+
+/* ---- messages ---- */
+
+static enum status move(void *arg)
+{
+    struct step_pipe_message *m = arg;
+    return m->is_send ? comm_send(m->line, m->data, m->elems, m->peer)
+                      : comm_recv(m->line, m->data, m->elems, m->peer);
+}
+
+/* begin_message — its memory is ready before the queue's thread touches it. */
+static enum status begin_message(struct run *run, struct step_pipe_message *m)
+{
+    struct step_pipe *p = run->p;
+    TRY(dev_sync(run->s->stream));
+    TRY(comm_job_begin(p->line, move, m, &m->ticket));
+    p->newest = m->ticket;
+    p->is_under_way = true;
+    return ST_OK;
+}
+
+/* wait_message — counts the time as the pipeline's. */
+static enum status wait_message(struct run *run, const struct step_pipe_message *m)
+{
+    int64_t start = clock_ns();
+    enum status st = comm_wait(run->p->line, m->ticket);
+    run->r->pipe_wait_ms += (double)(clock_ns() - start) * 1e-6;
+    return st;
+}
+
+static enum status begin(struct run *run, const struct pipe_plan_action *a, bool is_send)
+{
+    const struct step_config *c = &run->s->config;
+    struct step_pipe *p = run->p;
+    struct step_pipe_message *m = &p->message[a - p->plan.action];
+    *m = (struct step_pipe_message){.line = p->line,
+                                    .data = p->received[a->op.is_backward],
+                                    .elems =
+                                        step_pipe_elems(run->s, c->batch_samples, c->seq_tokens),
+                                    .peer = a->peer,
+                                    .is_send = is_send};
+    if (!is_send) {
+        run->received[a->op.is_backward] = m;
+    } else if (a->op.is_backward) {
+        int64_t at = run->sent_n++ % p->plan.grads_out;
+        m->data = p->made[at];
+        run->sent[at] = m;
+    } else {
+        struct pass pass = pass_of(run, a->op);
+        m->data = model_part_output(&pass);
+    }
+    return begin_message(run, m);
+}
+
+static enum status take(struct run *run, struct pipe_op op)
+{
+    struct pass p = pass_of(run, op);
+    TRY(wait_message(run, run->received[op.is_backward]));
+    return copy_rows(run, op.is_backward ? model_part_grad(&p) : model_part_input(&p),
+                     run->p->received[op.is_backward]);
+}
+
+/* keep_grad — copies the gradient of a chunk's input, to be sent. */
+static enum status keep_grad(struct run *run, const struct pass *p)
+{
+    int64_t at = run->made_n++ % run->p->plan.grads_out;
+    if (run->sent[at])
+        TRY(wait_message(run, run->sent[at]));
+    run->sent[at] = NULL;
+    return copy_rows(run, run->p->made[at], model_part_grad(p));
+}
+
+/* ---- ops ---- */
+
+static enum status forward_blocks(struct step *s, const struct pass *p, int unit_first)
+{
+    for (int block = 0; block < p->dims->layers; block++) {
+        TRY(store_unshard(s->store, unit_first + block, 1));
+        TRY(s->model->block_fwd(p, block));
+        step_heartbeat(s);
+    }
+    return ST_OK;
+}
+
+static enum status forward_chunk(struct step *s, const struct pass *p, int chunk)
+{
+    if (is_first(s->pipe, chunk))
+        TRY(store_unshard(s->store, 0, 1));
+    TRY(s->model->embed_fwd(p));
+    return forward_blocks(s, p, s->pipe->chunk[chunk].unit_first);
+}
+
+static enum status forward(struct run *run, struct pipe_op op)
+{
+    struct pass p = pass_of(run, op);
+    TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    TRY(forward_chunk(run->s, &p, op.chunk));
+    step_run_lap(run->s, &run->r->forward_ms);
+    return ST_OK;
+}
+
+static enum status head(struct run *run, const struct pass *p, struct pipe_op op)
+{
+    struct step *s = run->s;
+    TRY(step_unshard_head(s));
+    TRY(store_prepare_grad(s->store, s->table.units_n - 1));
+    TRY(s->model->head(p));
+    TRY(step_copy_losses(s, p, op.micro * p->b));
+    step_run_lap(s, &run->r->head_ms);
+    return ST_OK;
+}
+
+/* end_unit — after a unit's backward pass. */
+static enum status end_unit(struct run *run, struct pipe_op op, int unit)
+{
+    struct step *s = run->s;
+    if (op.micro < run->p->pipe.micros - 1)
+        return ST_OK;
+    if (run->inject_nan)
+        TRY(step_run_write_nan(s, unit));
+    return unit == 0 ? ST_OK : store_post_backward(s->store, unit);
+}
+
+static enum status backward_blocks(struct run *run, const struct pass *p, struct pipe_op op)
+{
+    struct step *s = run->s;
+    for (int block = (int)p->dims->layers - 1; block >= 0; block--) {
+        int unit = run->p->chunk[op.chunk].unit_first + block;
+        TRY(store_unshard(s->store, unit, -1));
+        TRY(store_prepare_grad(s->store, unit));
+        TRY(s->model->block_bwd(p, block));
+        TRY(end_unit(run, op, unit));
+        step_heartbeat(s);
+    }
+    return ST_OK;
+}
+
+static enum status backward_embed(struct run *run, const struct pass *p, struct pipe_op op)
+{
+    if (op.micro == 0)
+        TRY(step_run_zero_added(run->s));
+    TRY(run->s->model->embed_bwd(p));
+    return end_unit(run, op, 0);
+}
+
+static enum status backward(struct run *run, struct pipe_op op)
+{
+    struct pass p = pass_of(run, op);
+    TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
+    if (is_last(run->p, op.chunk))
+        TRY(head(run, &p, op));
+    if (op.chunk == run->p->pipe.chunks - 1)
+        TRY(end_unit(run, op, run->s->table.units_n - 1));
+    TRY(backward_blocks(run, &p, op));
+    TRY(is_first(run->p, op.chunk) ? backward_embed(run, &p, op) : keep_grad(run, &p));
+    step_run_lap(run->s, &run->r->backward_ms);
+    return ST_OK;
+}
+
+/* ---- a step ---- */
+
+static enum status act(struct run *run, const struct pipe_plan_action *a)
+{
+    switch (a->kind) {
+    case PIPE_PLAN_RECV:
+        return begin(run, a, false);
+    case PIPE_PLAN_TAKE:
+        return take(run, a->op);
+    case PIPE_PLAN_RUN:
+        return a->op.is_backward ? backward(run, a->op) : forward(run, a->op);
+    case PIPE_PLAN_SEND:
+        return begin(run, a, true);
+    }
+    return ST_OK;
+}
+
+/* add_ends — the gradient of the embedding, over the two stages that hold it. */
+static enum status add_ends(struct step *s)
+{
+    struct pass p = {0};
+    if (!s->pipe->ends)
+        return ST_OK;
+    store_bind(s->store, &p);
+    struct tensor grad = tensor_at(p.grads, p.grad_table->param[0].offset);
+    TRY(dev_sync(s->stream));
+    return comm_all_reduce(s->pipe->ends, grad, grad, s->table.param[0].elems);
+}
+
+enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
+                          bool inject_nan, struct step_result *r)
+{
+    struct run run = {
+        .s = s, .p = s->pipe, .batch = batch, .step_i = step_i, .inject_nan = inject_nan, .r = r};
+    int64_t start = clock_ns();
+    TRY(store_grad_sync_begin(s->store, NULL, 0)); /* no rows of tokens are exchanged */
+    for (int i = 0; i < s->pipe->plan.actions_n; i++)
+        TRY(act(&run, &s->pipe->plan.action[i]));
+    r->pipe_ms += (double)(clock_ns() - start) * 1e-6;
+    TRY(add_ends(s));
+    TRY(store_post_backward(s->store, 0));
+    step_run_lap(s, &r->norm_ms);
+    return ST_OK;
+}
+
+/* ---- forward alone ---- */
+
+enum status step_pipe_run_forward(struct step *s, const struct pass *p)
+{
+    struct step_pipe *pipe = s->pipe;
+    int stages = pipe->pipe.stages, before = (pipe->stage + stages - 1) % stages,
+        after = (pipe->stage + 1) % stages;
+    int64_t elems = step_pipe_elems(s, p->b, p->t);
+    for (int chunk = 0; chunk < pipe->pipe.chunks; chunk++) {
+        struct pass own = *p;
+        step_pipe_bind(s, chunk, 0, &own);
+        if (!is_first(pipe, chunk))
+            TRY(comm_recv(pipe->line, model_part_input(&own), elems, before));
+        TRY(forward_chunk(s, &own, chunk));
+        TRY(dev_sync(s->stream));
+        if (!is_last(pipe, chunk))
+            TRY(comm_send(pipe->line, model_part_output(&own), elems, after));
+    }
+    return ST_OK;
+}
+
+enum status step_pipe_run_share(struct step *s, struct tensor x, int64_t elems)
+{
+    TRY(dev_sync(s->stream));
+    return comm_broadcast(s->pipe->line, x, elems, s->pipe->pipe.stages - 1);
+}

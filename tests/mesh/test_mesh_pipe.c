@@ -1,0 +1,300 @@
+/* test_mesh_pipe — stages of a pipeline train as one rank does that accumulates: the same bits, for
+ * every schedule, number of stages and architecture; where the first and the last stage share the
+ * token embedding, within the rounding of its gradient's sum. */
+#include "mesh/trial.h"
+
+#include "architectures.h"
+
+/* The state of the whole model after the steps, which the ranks write where it is theirs. */
+struct whole {
+    struct param_table table;
+    float *value[TRIAL_PARTS];
+};
+
+struct job {
+    struct trial trial;
+    struct whole *whole;
+    double eval, busy;
+    float logits[211];
+};
+
+static struct whole whole_of(const struct model_dims *dims)
+{
+    struct whole w = {0};
+    assert_int_equal(model_ops(dims)->describe(dims, &w.table), ST_OK);
+    for (int part = 0; part < TRIAL_PARTS; part++)
+        w.value[part] = calloc((size_t)w.table.total_elems, sizeof(float));
+    return w;
+}
+
+static void whole_free(struct whole *w)
+{
+    for (int part = 0; part < TRIAL_PARTS; part++)
+        free(w->value[part]);
+    param_table_free(&w->table);
+}
+
+/* Every rank of a data group writes the same. A copy of the embedding must be one. */
+static enum status take_own(const struct job *job, struct step *step)
+{
+    const struct param_table *own = step_own_table(step);
+    TRY(step_drain(step));
+    for (int i = 0; i < own->params_n; i++)
+        for (int part = 0; part < step_parts(step); part++)
+            memcpy(job->whole->value[part] +
+                       job->whole->table.param[own->param[i].whole_param].offset,
+                   step_part(step, part) + own->param[i].offset,
+                   (size_t)own->param[i].elems * sizeof(float));
+    return ST_OK;
+}
+
+static enum status train(struct ranks_one *one, struct job *job, struct step *step, struct batch *b)
+{
+    struct trial *t = &job->trial;
+    struct mesh mesh;
+    TRY(step_mesh(&t->config, one->ranks, &mesh));
+    int data = mesh_coord_of(&mesh, one->rank).at[MESH_AXIS_DATA];
+    for (int i = 0; i < t->steps; i++) {
+        for (int64_t row = 0; row < b->samples; row++)
+            trial_sample(t, i, data * b->samples + row, row, b);
+        TRY(step_run_batch(step, b, i, i * t->config.global_samples, t->lr,
+                           t->nan_step == i && t->nan_rank == one->rank, &t->last));
+        t->loss[i] = t->last.loss;
+        t->norm[i] = t->last.grad_norm;
+    }
+    if (t->config.dims.task == MODEL_TASK_LM)
+        TRY(step_logits(step, (const int32_t[]){5, 3, 200, 8, 13}, 5, job->logits));
+    return take_own(job, step);
+}
+
+static enum status pipe_rank(struct ranks_one *one)
+{
+    struct job *job = one->arg;
+    struct step *step = NULL;
+    struct batch batch = {0};
+    enum feed_task task =
+        job->trial.config.dims.task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA;
+    enum status st;
+    job->trial.config.dev = one->dev;
+    job->trial.config.comm = one->comm;
+    struct mesh mesh;
+    TRY(step_mesh(&job->trial.config, one->ranks, &mesh));
+    TRY_OR(step_open(&job->trial.config, &step), out_close);
+    TRY_OR(batch_init(&batch, task, job->trial.config.global_samples / mesh.size[MESH_AXIS_DATA],
+                      job->trial.config.seq_tokens),
+           out_close);
+    st = train(one, job, step, &batch);
+out_close:
+    step_close(step);
+    batch_free(&batch);
+    return st;
+}
+
+/* Rank 0's outcome; all ranks have the same losses, norms and logits. */
+static struct job run_job(const struct trial *like, int ranks, struct whole *whole)
+{
+    static struct job all[RANKS_MAX];
+    for (int rank = 0; rank < ranks; rank++)
+        all[rank] = (struct job){.trial = *like, .whole = whole};
+    ranks_run(1, ranks, pipe_rank, all, sizeof *all);
+    for (int rank = 1; rank < ranks; rank++) {
+        assert_memory_equal(all[rank].trial.loss, all[0].trial.loss, sizeof all[0].trial.loss);
+        assert_memory_equal(all[rank].trial.norm, all[0].trial.norm, sizeof all[0].trial.norm);
+        assert_memory_equal(all[rank].logits, all[0].logits, sizeof all[0].logits);
+    }
+    return all[0];
+}
+
+struct form {
+    int stages, chunks, data;
+};
+
+static struct trial trial_in(struct trial like, const struct form *form)
+{
+    like.config.axis_ranks[MESH_AXIS_PIPELINE] = form->stages;
+    like.config.pipe_kind = form->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
+    like.config.pipe_chunks = form->chunks;
+    return like;
+}
+
+/* The greatest difference of the states, relative to the greatest value. */
+static double apart(const struct whole *a, const struct whole *b, int part)
+{
+    double most = 0, scale = 1e-30;
+    for (int64_t i = 0; i < a->table.total_elems; i++) {
+        double x = a->value[part][i], y = b->value[part][i];
+        most = fabs(x - y) > most || isnan(x - y) ? fabs(x - y) : most;
+        scale = fabs(y) > scale ? fabs(y) : scale;
+    }
+    return most / scale;
+}
+
+static void same_job(const struct job *got, const struct job *want, const char *what)
+{
+    trial_same(&got->trial, &want->trial, what);
+    for (int part = 0; part < TRIAL_PARTS; part++)
+        if (memcmp(got->whole->value[part], want->whole->value[part],
+                   (size_t)got->whole->table.total_elems * sizeof(float)))
+            fail_msg("%s: part %d differs by %g", what, part, apart(got->whole, want->whole, part));
+    assert_memory_equal(got->logits, want->logits, sizeof got->logits);
+}
+
+/* Trains with and without stages; within: 0: the same bits. */
+static void compare(const struct trial *like, const struct form *form, double within,
+                    const char *what)
+{
+    char name[128];
+    struct whole one = whole_of(&like->config.dims), many = whole_of(&like->config.dims);
+    struct trial staged = trial_in(*like, form);
+    text_format(name, sizeof name, "%s: PP=%d x %d chunks, DP=%d", what, form->stages, form->chunks,
+                form->data);
+    struct job want = run_job(like, form->data, &one),
+               got = run_job(&staged, form->stages * form->data, &many);
+    if (within == 0)
+        same_job(&got, &want, name);
+    else
+        print_message("# %s: losses differ by %.1e, parameters by %.1e\n", name,
+                      trial_apart(&got.trial, &want.trial), apart(&many, &one, 0));
+    assert_true(within == 0 || (trial_apart(&got.trial, &want.trial) < within &&
+                                apart(&many, &one, 0) < 100 * within));
+    whole_free(&one);
+    whole_free(&many);
+}
+
+/* A Llama with a head of its own, and six layers. */
+static struct trial untied(int64_t samples)
+{
+    struct trial like = trial_of(MODEL_TASK_LM, samples, 17);
+    like.config.dims = architectures[0];
+    like.config.dims.layers = 6;
+    like.config.dims.context = 20;
+    like.config.dims.vocab = 211;
+    like.steps = 10;
+    return like;
+}
+
+static void test_stages(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1},
+                                        {2, 2, 1}, {2, 3, 1}, {3, 2, 1}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct trial like = untied(12);
+        compare(&like, &forms[i], 0, "untied");
+    }
+    struct trial few = untied(1);
+    compare(&few, &forms[0], 0, "one micro-batch");
+    compare(&few, &forms[2], 0, "one micro-batch");
+}
+
+static void test_recompute(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {{2, 1, 1}, {2, 2, 1}};
+    for (int kind = MODEL_RECOMPUTE_LIGHT; kind <= MODEL_RECOMPUTE_BLOCK; kind++)
+        for (int i = 0; i < 2; i++) {
+            struct trial like = untied(4);
+            like.config.batch_samples = 1;
+            like.config.dropout = 0.1f;
+            like.config.recompute = (enum model_recompute)kind;
+            compare(&like, &forms[i], 0, "recomputation, dropout");
+        }
+}
+
+static void test_architectures(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {{2, 1, 1}, {2, 2, 1}};
+    for (int i = 0; i < ARCHITECTURES_N; i++)
+        for (int k = 0; k < 2; k++) {
+            struct trial like = untied(4);
+            like.config.dims = architectures[i];
+            like.config.dims.layers = 4;
+            like.config.dims.context = 20;
+            like.config.dims.vocab = 211;
+            like.lr = 3e-4;
+            compare(&like, &forms[k], architectures[i].parts.is_untied ? 0 : 2e-6,
+                    architectures[i].name);
+        }
+}
+
+/* GPT-2: the stages at both ends hold the embedding; all pipelines add its gradient alike. */
+static void test_tied(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {{2, 1, 1}, {3, 1, 1}, {2, 2, 1}};
+    struct trial like = trial_of(MODEL_TASK_LM, 6, 17);
+    like.config.dims.layers = 4;
+    like.lr = 3e-4;
+    like.steps = 10;
+    struct whole first = whole_of(&like.config.dims);
+    struct trial staged = trial_in(like, &forms[0]);
+    struct job want = run_job(&staged, 2, &first);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct whole other = whole_of(&like.config.dims);
+        compare(&like, &forms[i], 2e-6, "tied");
+        staged = trial_in(like, &forms[i]);
+        struct job got = run_job(&staged, forms[i].stages, &other);
+        same_job(&got, &want, "tied, among pipelines");
+        whole_free(&other);
+    }
+    whole_free(&first);
+}
+
+static void test_qa(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {{2, 1, 1}, {2, 2, 1}};
+    for (int i = 0; i < 2; i++) {
+        struct trial like = trial_of(MODEL_TASK_QA, 6, 19);
+        like.config.dims.layers = 4;
+        like.config.dropout = 0.1f;
+        like.steps = 10;
+        compare(&like, &forms[i], 0, "qa");
+    }
+}
+
+/* Data ranks beside stages: buckets of one unit each, so that squares are added alike. */
+static void test_data(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {{2, 1, 2}, {2, 2, 2}, {3, 1, 2}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct trial like = untied(12);
+        like.config.store.embed_rows = SPARSE_EMBED_CHOICE_OFF;
+        compare(&like, &forms[i], 0, "data ranks");
+    }
+}
+
+/* FAULT=nan on any stage: all ranks fail alike. */
+static enum status nan_rank(struct ranks_one *one)
+{
+    enum status st = pipe_rank(one);
+    return st == ST_NOT_FINITE ? ST_OK : ST_BUG;
+}
+
+static void test_nan(void **state)
+{
+    (void)state;
+    static const struct form form = {2, 1, 1};
+    for (int rank = 0; rank < 2; rank++) {
+        static struct job all[RANKS_MAX];
+        struct trial like = untied(4);
+        like.nan_step = 1;
+        like.nan_rank = rank;
+        struct whole whole = whole_of(&like.config.dims);
+        for (int i = 0; i < 2; i++)
+            all[i] = (struct job){.trial = trial_in(like, &form), .whole = &whole};
+        ranks_run(1, 2, nan_rank, all, sizeof *all);
+        whole_free(&whole);
+    }
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages),
+                                          cmocka_unit_test(test_recompute),
+                                          cmocka_unit_test(test_architectures),
+                                          cmocka_unit_test(test_tied),
+                                          cmocka_unit_test(test_qa),
+                                          cmocka_unit_test(test_data),
+                                          cmocka_unit_test(test_nan)};
+HARNESS_MAIN(tests)

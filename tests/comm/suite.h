@@ -18,6 +18,7 @@
 #include "comm/core/sum_tree.h"
 #include "harness.h"
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 #define SUITE_RANKS_MAX 20
 #define SUITE_GENERATION 1

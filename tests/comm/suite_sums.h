@@ -6,7 +6,7 @@ static const int64_t suite_counts[] = {0,    1,    15,   16,   17,    33,     25
                                        1023, 2049, 4096, 5001, 70001, 1000000};
 #define SUITE_COUNTS_N ((int)(sizeof(suite_counts) / sizeof(suite_counts[0])))
 #define SUITE_ELEMS_MAX 1000000
-static const enum dtype suite_dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
+static const enum dtype suite_dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16, DTYPE_F16};
 
 static void suite_places_rank(struct suite_rank *me)
 {
@@ -35,7 +35,8 @@ static void suite_put(void *data, enum dtype dtype, int64_t i, double x)
     else if (dtype == DTYPE_F32)
         ((float *)data)[i] = (float)x;
     else
-        ((uint16_t *)data)[i] = bf16_from_float((float)x);
+        ((uint16_t *)data)[i] =
+            dtype == DTYPE_BF16 ? bf16_from_float((float)x) : f16_from_float((float)x);
 }
 
 /* Element i of rank r: a whole number, so that sums are exact in every dtype, or a random one. */
@@ -66,8 +67,11 @@ static void suite_sum(void *out, enum dtype dtype, int64_t i, bool is_exact, int
     sum_tree_plan_nodes(nodes, locals, steps);
     for (int r = 0; r < n; r++) {
         wide[r] = suite_value(is_exact, r, i);
-        f32[r] =
-            dtype == DTYPE_BF16 ? bf16_to_float(bf16_from_float((float)wide[r])) : (float)wide[r];
+        f32[r] = (float)wide[r];
+        if (dtype == DTYPE_BF16)
+            f32[r] = bf16_to_float(bf16_from_float(f32[r]));
+        else if (dtype == DTYPE_F16)
+            f32[r] = f16_to_float(f16_from_float(f32[r]));
     }
     for (int k = 0; k < n - 1; k++) {
         wide[steps[k].to] += wide[steps[k].from];
@@ -134,7 +138,7 @@ static void suite_sums_rank(struct suite_rank *me, bool is_exact)
     char *in = malloc(SUITE_ELEMS_MAX * 8 + 64), *out = malloc(SUITE_ELEMS_MAX * 8 + 64),
          *want = malloc(SUITE_ELEMS_MAX * 8 + 64);
     for (int k = 0; k < SUITE_COUNTS_N; k++)
-        for (int d = 0; d < 3; d++) {
+        for (int d = 0; d < (me->job->suite->is_discrete ? 3 : 4); d++) { /* a device: not f16 */
             bool is_huge = suite_counts[k] > 100000;
             if (is_huge && (d == 1 || is_exact) && me->place.ranks > 2)
                 continue;

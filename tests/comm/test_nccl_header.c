@@ -27,6 +27,7 @@ SAME(NCCL_REMOTE_ERROR, ncclRemoteError);
 SAME(NCCL_IN_PROGRESS, ncclInProgress);
 SAME(NCCL_SUM, ncclSum);
 SAME(NCCL_UINT8, ncclUint8);
+SAME(NCCL_FLOAT16, ncclFloat16);
 SAME(NCCL_FLOAT32, ncclFloat32);
 SAME(NCCL_FLOAT64, ncclFloat64);
 SAME(NCCL_BFLOAT16, ncclBfloat16);

@@ -9,6 +9,7 @@
 #include "comm/core/sum.h"
 #include "comm/core/sum_tree.h"
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 #define N_MAX 70
 #define ELEMS_MAX 2100
@@ -29,7 +30,8 @@ static void store(void *to, enum dtype dtype, int64_t i, double x)
     else if (dtype == DTYPE_F32)
         ((float *)to)[i] = (float)x;
     else
-        ((uint16_t *)to)[i] = bf16_from_float((float)x);
+        ((uint16_t *)to)[i] =
+            dtype == DTYPE_BF16 ? bf16_from_float((float)x) : f16_from_float((float)x);
 }
 
 static void want_sum(void *to, const void *const *from, int nodes, int locals, enum dtype dtype_in,
@@ -43,8 +45,9 @@ static void want_sum(void *to, const void *const *from, int nodes, int locals, e
         if (dtype_in == DTYPE_F64)
             wide[s] = ((const double *)from[s])[i];
         else
-            f32[s] = dtype_in == DTYPE_F32 ? ((const float *)from[s])[i]
-                                           : bf16_to_float(((const uint16_t *)from[s])[i]);
+            f32[s] = dtype_in == DTYPE_F32    ? ((const float *)from[s])[i]
+                     : dtype_in == DTYPE_BF16 ? bf16_to_float(((const uint16_t *)from[s])[i])
+                                              : f16_to_float(((const uint16_t *)from[s])[i]);
     for (int k = 0; k < nodes * locals - 1; k++)
         if (dtype_in == DTYPE_F64)
             wide[steps[k].to] += wide[steps[k].from];
@@ -102,11 +105,10 @@ static void sums(void **state)
     (void)state;
     static const int layouts[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {3, 1}, {2, 2}, {1, 4}, {5, 1},
                                      {1, 5}, {2, 3}, {3, 2}, {1, 7}, {4, 2}, {3, 3}, {5, 13}};
-    static const enum dtype dtypes[][2] = {{DTYPE_F32, DTYPE_F32},
-                                           {DTYPE_F64, DTYPE_F64},
-                                           {DTYPE_BF16, DTYPE_BF16},
-                                           {DTYPE_BF16, DTYPE_F32},
-                                           {DTYPE_F32, DTYPE_BF16}};
+    static const enum dtype dtypes[][2] = {{DTYPE_F32, DTYPE_F32},   {DTYPE_F64, DTYPE_F64},
+                                           {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32},
+                                           {DTYPE_F32, DTYPE_BF16},  {DTYPE_F16, DTYPE_F16},
+                                           {DTYPE_F16, DTYPE_F32},   {DTYPE_F32, DTYPE_F16}};
     for (int s = 0; s < N_MAX; s++) {
         in[s] = aligned_alloc(64, (ELEMS_MAX * 8 + 1024) / 64 * 64);
         out[s] = aligned_alloc(64, (ELEMS_MAX * 8 + 1024) / 64 * 64);
@@ -151,6 +153,38 @@ static void edges_of_bf16(void **state)
     assert_true(isinf(bf16_to_float(got[0])) && isinf(bf16_to_float(got[6])));
 }
 
+/* The same for f16: what is too large becomes infinite; beside 8 numbers at a time, the rest. */
+static void edges_of_f16(void **state)
+{
+    (void)state;
+    enum { N = 19 };
+    static const float special[] = {INFINITY, -INFINITY,  NAN,       65504,        65519.996f,
+                                    65520,    -70000,     0x1p-14f,  0x1.1p-20f,   0x1p-24f,
+                                    0x1p-25f, 0x1.8p-25f, -0x1p-26f, 1 + 0x1p-11f, 1 + 0x1.8p-10f};
+    float a[N], zero[N] = {0};
+    const void *from[2] = {a, zero};
+    uint16_t got[N];
+    void *to[1] = {got};
+    for (int i = 0; i < N; i++)
+        a[i] = special[i % (int)(sizeof special / sizeof *special)];
+    sum_run(&(struct sum_args){.in = from,
+                               .out = to,
+                               .nodes = 1,
+                               .locals = 2,
+                               .outs_n = 1,
+                               .dtype_in = DTYPE_F32,
+                               .dtype_out = DTYPE_F16,
+                               .elems = N});
+    for (int i = 0; i < N; i++)
+        if (isnan(a[i]))
+            assert_true(isnan(f16_to_float(got[i])));
+        else
+            assert_int_equal(got[i], f16_from_float(a[i]));
+    assert_true(isinf(f16_to_float(got[0])) && isinf(f16_to_float(got[5])));
+    assert_int_equal(got[4], 0x7bff); /* 65504 */
+    assert_int_equal(got[9], 1);      /* the smallest */
+}
+
 static void copies(void **state)
 {
     (void)state;
@@ -167,5 +201,5 @@ static void copies(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(sums), cmocka_unit_test(edges_of_bf16),
-                                          cmocka_unit_test(copies)};
+                                          cmocka_unit_test(edges_of_f16), cmocka_unit_test(copies)};
 HARNESS_MAIN(tests)

@@ -5,7 +5,7 @@
 
 static bool is_summed(enum dtype dtype)
 {
-    return dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16;
+    return dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16 || dtype == DTYPE_F16;
 }
 
 enum status comm_args_check_elems(const char *name, enum dtype dtype, int64_t elems,
@@ -27,7 +27,8 @@ enum status comm_args_check_buffers(enum comm_call_kind kind, struct tensor out,
     if (out.dtype != in.dtype)
         return FAIL(ST_BUG, "%s from dtype %d to dtype %d", name, (int)in.dtype, (int)out.dtype);
     if (kind != COMM_CALL_ALL_GATHER && kind != COMM_CALL_ALL_TO_ALL && !is_summed(in.dtype))
-        return FAIL(ST_BUG, "%s of dtype %d: sums are of F32, F64 and BF16", name, (int)in.dtype);
+        return FAIL(ST_BUG, "%s of dtype %d: sums are of F32, F64, BF16 and F16", name,
+                    (int)in.dtype);
     return ST_OK;
 }
 

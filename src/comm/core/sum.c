@@ -56,8 +56,10 @@ static isa_fn *isa_sum(int level)
 static bool is_known(const struct sum_args *a)
 {
     enum dtype in = a->dtype_in, out = a->dtype_out;
-    return (in == out && (in == DTYPE_F32 || in == DTYPE_F64 || in == DTYPE_BF16)) ||
-           (in == DTYPE_BF16 && out == DTYPE_F32) || (in == DTYPE_F32 && out == DTYPE_BF16);
+    bool is_half_in = in == DTYPE_BF16 || in == DTYPE_F16,
+         is_half_out = out == DTYPE_BF16 || out == DTYPE_F16;
+    return (in == out && (in == DTYPE_F32 || in == DTYPE_F64 || is_half_in)) ||
+           (is_half_in && out == DTYPE_F32) || (in == DTYPE_F32 && is_half_out);
 }
 
 void sum_run(const struct sum_args *a)

@@ -15,13 +15,13 @@
 
 /* sum_run — out[o][i] = Σ_s in[s][i] along sum_tree_plan_nodes(nodes, locals); slot s of that plan
  * holds in[s].
- *   in     nodes·locals sources of `elems` elements; dtype_in F32, F64 or BF16
- *   out    outs_n buffers; dtype_out = dtype_in, or F32 from BF16, or BF16 from F32. An out may be
- *          one of the sources (same address); otherwise they do not overlap.
+ *   in     nodes·locals sources of `elems` elements; dtype_in F32, F64, BF16 or F16
+ *   out    outs_n buffers; dtype_out = dtype_in, or F32 from BF16 or F16, or these from F32. An out
+ *          may be one of the sources (same address); otherwise they do not overlap.
  *   is_nt  use non-temporal stores, which bypass the caches: for data larger than the caches. Other
  *          threads may read the result after sum_run has returned and this thread has executed a
  *          release.
- * BF16 is summed in fp32 and rounded once, to nearest even. */
+ * BF16 and F16 are summed in fp32 and rounded once, to nearest even. */
 struct sum_args {
     const void *const *in;
     void *const *out;

@@ -15,6 +15,7 @@
 #endif
 
 #include "comm/core/sum_tree.h"
+#include "kernels/f16.h"
 
 #define SUM_BLOCK 512 /* elements of a block */
 #define SUM_DEPTH 16  /* levels of two nested trees of 4096 sources together, and one */
@@ -116,6 +117,20 @@ static int64_t few(const struct sum_args *a)
     }
 }
 
+/* sum (n) = or += f16 numbers; levels 3 and 4 have instructions for them. */
+static void take_f16(float *restrict to, const uint16_t *restrict from, int64_t n, bool is_first)
+{
+    int64_t j = 0;
+#if CPU_ISA >= 3
+    for (; j + 8 <= n; j += 8) {
+        __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from + j)));
+        _mm256_storeu_ps(to + j, is_first ? x : _mm256_add_ps(_mm256_loadu_ps(to + j), x));
+    }
+#endif
+    for (; j < n; j++)
+        to[j] = is_first ? f16_to_float(from[j]) : to[j] + f16_to_float(from[j]);
+}
+
 /* sum (block_n) = or += source s from element w->i, widened to the type of the sum. */
 static void take(struct sum_work *w, void *sum, int s, bool is_first)
 {
@@ -130,6 +145,8 @@ static void take(struct sum_work *w, void *sum, int s, bool is_first)
         const float *restrict from = (const float *)w->a->in[s] + w->i;
         for (int64_t j = 0; j < n; j++)
             to[j] = is_first ? from[j] : to[j] + from[j];
+    } else if (w->a->dtype_in == DTYPE_F16) {
+        take_f16(sum, (const uint16_t *)w->a->in[s] + w->i, n, is_first);
     } else {
         float *restrict to = sum;
         const uint16_t *restrict from = (const uint16_t *)w->a->in[s] + w->i;
@@ -185,6 +202,18 @@ static void round_bf16(uint16_t *restrict out, const float *restrict in, int64_t
     }
 }
 
+static void round_f16(uint16_t *restrict out, const float *restrict in, int64_t n)
+{
+    int64_t j = 0;
+#if CPU_ISA >= 3
+    for (; j + 8 <= n; j += 8)
+        _mm_storeu_si128((__m128i *)(void *)(out + j),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(in + j), _MM_FROUND_TO_NEAREST_INT));
+#endif
+    for (; j < n; j++)
+        out[j] = f16_from_float(in[j]);
+}
+
 static void blocks(const struct sum_args *a, int64_t i)
 {
     struct sum_work w; /* uninitialised: sums are written before they are read */
@@ -196,10 +225,12 @@ static void blocks(const struct sum_args *a, int64_t i)
         w.block_n = a->elems - i < SUM_BLOCK ? a->elems - i : SUM_BLOCK;
         tree(&w, 0, a->nodes, true, 0);
         const void *sum = w.sums[0];
-        if (a->dtype_out == DTYPE_BF16) {
+        if (a->dtype_out == DTYPE_BF16)
             round_bf16(rounded, sum, w.block_n);
+        else if (a->dtype_out == DTYPE_F16)
+            round_f16(rounded, sum, w.block_n);
+        if (dtype_bytes(a->dtype_out) == sizeof *rounded)
             sum = rounded;
-        }
         for (int o = 0; o < a->outs_n; o++)
             sum_copy((char *)a->out[o] + i * out_bytes, sum, w.block_n * out_bytes, a->is_nt);
     }

@@ -219,6 +219,8 @@ static int type_of(enum dtype dtype)
         return NCCL_FLOAT64;
     case DTYPE_BF16:
         return NCCL_BFLOAT16;
+    case DTYPE_F16:
+        return NCCL_FLOAT16;
     default:
         return NCCL_FLOAT32;
     }

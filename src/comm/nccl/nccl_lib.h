@@ -24,7 +24,7 @@ enum {
     NCCL_IN_PROGRESS
 };
 enum { NCCL_SUM = 0 };
-enum { NCCL_UINT8 = 1, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
+enum { NCCL_UINT8 = 1, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
 
 #define NCCL_ID_BYTES 128
 #define NCCL_VERSION_LEAST 21800 /* the first with the fields of nccl_config below */

@@ -44,7 +44,7 @@ void p2p_two_level_free(struct p2p_two_level *two_level)
 }
 
 /* The parts of the call's buffer and of this worker's rail, and memory for the rail: its sums, and
- * for BF16 its fp32 sums before them. */
+ * for 16-bit types its fp32 sums before them. */
 static enum status lay_out(struct p2p_two_level *two_level, const struct comm_call *call)
 {
     const struct p2p_memory *memory = &two_level->inter.memory;
@@ -54,7 +54,7 @@ static enum status lay_out(struct p2p_two_level *two_level, const struct comm_ca
         two_level->parts[r] = part_extent(call->elems, ranks, r);
     two_level->rail_elems = part_rail(call->elems, two_level->nodes, two_level->locals,
                                       two_level->local, two_level->rail_parts);
-    if (call->dtype == DTYPE_BF16)
+    if (dtype_bytes(call->dtype) == 2)
         elem_bytes += (int64_t)sizeof(float);
     int64_t bytes = two_level->rail_elems * elem_bytes;
     if (bytes <= two_level->rail_bytes)
@@ -70,11 +70,11 @@ static enum status lay_out(struct p2p_two_level *two_level, const struct comm_ca
 }
 
 /* The node's sums of this worker's rail, which the nodes are to add: in fp32 where the call's are
- * BF16. */
+ * of 16 bits. */
 static enum status reduce_intra(struct p2p_two_level *two_level, const struct comm_call *call,
                                 struct p2p_pipeline_call *inter, struct p2p_wait *wait)
 {
-    const enum dtype dtype = call->dtype == DTYPE_BF16 ? DTYPE_F32 : call->dtype;
+    const enum dtype dtype = dtype_bytes(call->dtype) == 2 ? DTYPE_F32 : call->dtype;
     TRY(two_level->ops->reduce(two_level, call, *inter, dtype, wait));
     inter->in = two_level->rail;
     inter->dtype = dtype;

@@ -75,7 +75,8 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
  * to one. */
 void param_pad(struct param_table *t, int64_t align);
 /* param_run — how many elements, from element `first` of a tensor on, are neighbours in the whole
- * model's tensor too. *whole_first: the number of `first` there. */
+ * model's tensor too. *whole_first: the number of `first` there. Outside param.c it is
+ * for tests. */
 int64_t param_run(const struct param *p, int64_t first, int64_t *whole_first);
 /* param_fill — initial values of elements [first, first + n) of one parameter. A value is a
  * function of the seed, the parameter's number and the element's index, both in the whole model:

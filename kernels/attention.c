@@ -49,54 +49,68 @@ static void attention_values(float *out, const double *p, const float *v, int64_
 
 /* The rows of query head bh % H of sample bh / H. */
 struct attention_place {
-    int64_t q, k, v; /* elements of qkv before the first row of the head; of its key and value */
-    int64_t stride;  /* from row to row */
+    int64_t q, k, v;            /* elements before the head's first row; k, v: in kv, if there is */
+    int64_t q_stride, k_stride; /* from row to row */
+    int64_t rows;               /* queries of a sample */
+    int64_t out, out_stride, lse;
 };
 
-static struct attention_place attention_place(const struct attention_row *row, int64_t bh,
-                                              const int64_t shape[3])
+/* shape: T, H, K, D. */
+static struct attention_place attention_place(enum attention_layout layout, bool has_kv, int64_t bh,
+                                              const int64_t shape[4],
+                                              const struct attention_runs *own)
 {
-    int64_t t = shape[0], h = shape[1], hk = shape[2], at = bh / h * t * row->row,
-            key = bh % h / (h / hk) * row->head;
-    return (struct attention_place){at + bh % h * row->head, at + row->k + key, at + row->v + key,
-                                    row->row};
+    int64_t h = shape[1], hk = shape[2], d = shape[3], b = bh / h, head = bh % h / (h / hk);
+    struct attention_row row = attention_row_of(layout, h, hk, d),
+                         key = has_kv ? attention_kv_row_of(layout, hk, d) : row;
+    struct attention_place x = {.rows = attention_rows(own, shape[0]), .out_stride = h * d};
+    x.q_stride = row.row, x.k_stride = key.row;
+    x.q = b * x.rows * row.row + bh % h * row.head;
+    x.k = b * shape[0] * key.row + key.k + head * key.head;
+    x.v = x.k - key.k + key.v;
+    x.out = b * x.rows * h * d + bh % h * d;
+    x.lse = bh * x.rows;
+    return x;
 }
+#define ATTENTION_PLACE(a, bh)                                                                    \
+    attention_place((a)->layout, (a)->kv.data, bh, (int64_t[4]){(a)->t, (a)->h, (a)->hk, (a)->d}, \
+                    &(a)->own)
 
 void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
 {
-    struct attention_row row = attention_row_of(a->layout, a->h, a->hk, a->d);
-    const float *qkv = a->qkv.data;
-    int64_t c = a->h * a->d;
+    const float *qkv = a->qkv.data, *kv = a->kv.data ? a->kv.data : qkv;
     double *p = (double *)(void *)cpu->shared;
     ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
-        int64_t b = bh / a->h;
-        struct attention_place x = attention_place(&row, bh, (int64_t[3]){a->t, a->h, a->hk});
-        const uint8_t *mask = a->mask.data ? (const uint8_t *)a->mask.data + b * a->t : NULL;
-        float *out = (float *)a->out.data + b * a->t * c + bh % a->h * a->d,
-              *lse = (float *)a->lse.data + bh * a->t;
+        struct attention_place x = ATTENTION_PLACE(a, bh);
+        const uint8_t *mask =
+            a->mask.data ? (const uint8_t *)a->mask.data + bh / a->h * a->t : NULL;
+        float *out = (float *)a->out.data + x.out, *lse = (float *)a->lse.data + x.lse;
         int64_t drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
-        for (int64_t i = 0; i < a->t; i++) {
-            lse[i] = (float)attention_softmax(p, qkv + x.q + i * x.stride, qkv + x.k, x.stride,
-                                              mask, i, a->d);
+        for (int64_t row = 0; row < x.rows; row++) {
+            int64_t i = attention_position(&a->own, row);
+            lse[row] = (float)attention_softmax(p, qkv + x.q + row * x.q_stride, kv + x.k,
+                                                x.k_stride, mask, i, a->d);
             for (int64_t j = 0; j <= i; j++)
                 p[j] *= dropout_factor(&a->dropout, (drop_head * a->t + i) * a->t + j);
-            attention_values(out + i * c, p, qkv + x.v, x.stride, i + 1, a->d);
+            attention_values(out + row * x.out_stride, p, kv + x.v, x.k_stride, i + 1, a->d);
         }
     }
 }
 
 void attention_decode_plain(const struct cpu *cpu, const struct attention_decode *a)
 {
-    struct attention_row row = attention_row_of(a->layout, a->h, a->hk, a->d);
+    static const struct attention_runs all;
     const float *qkv = a->qkv.data;
     int64_t last = a->t - 1;
     double *p = (double *)(void *)cpu->shared;
     ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
-        struct attention_place x = attention_place(&row, bh, (int64_t[3]){a->t, a->h, a->hk});
-        attention_softmax(p, qkv + x.q + last * x.stride, qkv + x.k, x.stride, NULL, last, a->d);
-        attention_values((float *)a->out.data + bh * a->d, p, qkv + x.v, x.stride, a->t, a->d);
+        struct attention_place x =
+            attention_place(a->layout, false, bh, (int64_t[4]){a->t, a->h, a->hk, a->d}, &all);
+        attention_softmax(p, qkv + x.q + last * x.q_stride, qkv + x.k, x.k_stride, NULL, last,
+                          a->d);
+        attention_values((float *)a->out.data + bh * a->d, p, qkv + x.v, x.k_stride, a->t, a->d);
     }
 }
 
@@ -106,28 +120,32 @@ struct attention_head {
     float *dq, *dk, *dv;
     const uint8_t *mask;
     double *dk_sum, *dv_sum; /* T·D each */
-    int64_t drop_head, stride, out_stride;
+    int64_t drop_head;
+    struct attention_place at;
 };
 
-/* One query of the backward pass:
+/* One query, row `row`, of the backward pass:
  *   p = exp(s - lse);  dv_j += drop(p)_j dout;  ds_j = p_j (drop_j dout·v_j - dout·out)
  *   dq = Σ ds_j k_j/√D;  dk_j += ds_j q/√D */
 static void attention_bwd_query(const struct attention_bwd *a, const struct attention_head *x,
-                                int64_t i)
+                                int64_t row)
 {
-    const float *q = x->q + i * x->stride, *dout = x->dout + i * x->out_stride;
-    float *dq = x->dq + i * x->stride;
-    double root = sqrt((double)a->d), delta = attention_dot(dout, x->out + i * x->out_stride, a->d);
+    const struct attention_place *at = &x->at;
+    const float *q = x->q + row * at->q_stride, *dout = x->dout + row * at->out_stride;
+    float *dq = x->dq + row * at->q_stride;
+    double root = sqrt((double)a->d),
+           delta = attention_dot(dout, x->out + row * at->out_stride, a->d);
     double *dq_sum = x->dv_sum + a->t * a->d;
+    int64_t i = attention_position(&a->own, row);
     for (int64_t e = 0; e < a->d; e++)
         dq_sum[e] = 0;
     for (int64_t j = 0; j <= i; j++) {
-        if ((x->mask && !x->mask[j]) || x->lse[i] == -INFINITY)
+        if ((x->mask && !x->mask[j]) || x->lse[row] == -INFINITY)
             continue;
-        const float *k = x->k + j * x->stride;
-        double p = exp(attention_dot(q, k, a->d) / root - x->lse[i]);
+        const float *k = x->k + j * at->k_stride;
+        double p = exp(attention_dot(q, k, a->d) / root - x->lse[row]);
         double keep = dropout_factor(&a->dropout, (x->drop_head * a->t + i) * a->t + j);
-        double ds = p * (keep * attention_dot(dout, x->v + j * x->stride, a->d) - delta) / root;
+        double ds = p * (keep * attention_dot(dout, x->v + j * at->k_stride, a->d) - delta) / root;
         for (int64_t e = 0; e < a->d; e++) {
             x->dv_sum[j * a->d + e] += keep * p * dout[e];
             x->dk_sum[j * a->d + e] += ds * q[e];
@@ -141,20 +159,16 @@ static void attention_bwd_query(const struct attention_bwd *a, const struct atte
 static struct attention_head attention_head_of(const struct cpu *cpu, const struct attention_bwd *a,
                                                int64_t bh)
 {
-    struct attention_row row = attention_row_of(a->layout, a->h, a->hk, a->d);
-    struct attention_place at = attention_place(&row, bh, (int64_t[3]){a->t, a->h, a->hk});
-    const float *qkv = a->qkv.data;
-    float *dqkv = a->dqkv.data;
-    int64_t b = bh / a->h, c = a->h * a->d, out_at = b * a->t * c + bh % a->h * a->d;
-    struct attention_head x = {.drop_head =
-                                   attention_drop_head(bh, a->h, a->head_first, a->heads_whole),
-                               .stride = at.stride,
-                               .out_stride = c};
-    x.q = qkv + at.q, x.k = qkv + at.k, x.v = qkv + at.v;
-    x.dq = dqkv + at.q, x.dk = dqkv + at.k, x.dv = dqkv + at.v;
-    x.dout = (const float *)a->dout.data + out_at, x.out = (const float *)a->out.data + out_at;
-    x.lse = (const float *)a->lse.data + bh * a->t;
-    x.mask = a->mask.data ? (const uint8_t *)a->mask.data + b * a->t : NULL;
+    struct attention_place at = ATTENTION_PLACE(a, bh);
+    const float *qkv = a->qkv.data, *kv = a->kv.data ? a->kv.data : qkv;
+    float *dqkv = a->dqkv.data, *dkv = a->kv.data ? a->dkv.data : dqkv;
+    struct attention_head x = {
+        .drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole), .at = at};
+    x.q = qkv + at.q, x.k = kv + at.k, x.v = kv + at.v;
+    x.dq = dqkv + at.q, x.dk = dkv + at.k, x.dv = dkv + at.v;
+    x.dout = (const float *)a->dout.data + at.out, x.out = (const float *)a->out.data + at.out;
+    x.lse = (const float *)a->lse.data + at.lse;
+    x.mask = a->mask.data ? (const uint8_t *)a->mask.data + bh / a->h * a->t : NULL;
     x.dk_sum = (double *)(void *)cpu->shared, x.dv_sum = x.dk_sum + a->t * a->d;
     return x;
 }
@@ -169,11 +183,11 @@ void attention_bwd_plain(const struct cpu *cpu, const struct attention_bwd *a)
         struct attention_head x = attention_head_of(cpu, a, bh);
         for (int64_t i = 0; bh % group == 0 && i < 2 * elems; i++)
             x.dk_sum[i] = 0;
-        for (int64_t i = 0; i < a->t; i++)
-            attention_bwd_query(a, &x, i);
+        for (int64_t row = 0; row < x.at.rows; row++)
+            attention_bwd_query(a, &x, row);
         for (int64_t i = 0; bh % group == group - 1 && i < elems; i++) {
-            x.dk[i / a->d * x.stride + i % a->d] = (float)x.dk_sum[i];
-            x.dv[i / a->d * x.stride + i % a->d] = (float)x.dv_sum[i];
+            x.dk[i / a->d * x.at.k_stride + i % a->d] = (float)x.dk_sum[i];
+            x.dv[i / a->d * x.at.k_stride + i % a->d] = (float)x.dv_sum[i];
         }
     }
 }

@@ -28,6 +28,32 @@ static inline struct attention_row attention_row_of(enum attention_layout layout
     return x;
 }
 
+/* The rows of kv and dkv, where keys lie apart from queries: [k: K·D | v: K·D], or, with
+ * ATTENTION_LAYOUT_HEADS, for each head [k: D | v: D]. */
+static inline struct attention_row attention_kv_row_of(enum attention_layout layout, int64_t hk,
+                                                       int64_t d)
+{
+    bool is_heads = layout == ATTENTION_LAYOUT_HEADS;
+    struct attention_row x = {2 * hk * d, is_heads ? 2 * d : d, 0, is_heads ? d : hk * d};
+    return x;
+}
+
+/* The positions of a call's own queries, where keys are those of all positions: rows 0 … n[0]-1 of
+ * a sample are the positions from first[0] on, the n[1] rows behind them those from first[1] on.
+ * All zero: row i is position i. */
+struct attention_runs {
+    int64_t first[2], n[2];
+};
+
+static inline int64_t attention_rows(const struct attention_runs *own, int64_t t)
+{
+    return own->n[0] ? own->n[0] + own->n[1] : t;
+}
+static inline int64_t attention_position(const struct attention_runs *own, int64_t row)
+{
+    return row < own->n[0] ? own->first[0] + row : own->first[1] + row - own->n[0];
+}
+
 /* attention_drop_head — the number that head bh % h of sample bh / h has in the element index of
  * dropout, counted over the heads of all samples. */
 static inline int64_t attention_drop_head(int64_t bh, int64_t h, int64_t head_first,
@@ -47,13 +73,20 @@ static inline int64_t attention_drop_head(int64_t bh, int64_t h, int64_t head_fi
  *      head_first, heads_whole  the heads are [head_first, head_first + H) of W = heads_whole
  *      heads, so that parts of a model draw the numbers of the whole; heads_whole 0: W = H
  *      hk  K; divides h
- * Tolerance to plain: nmse 1e-12. */
+ * in   kv (B,T,2K·D)  NULL: keys and values are qkv's. Else qkv, out and lse have the rows of the
+ *      R = own.n[0] + own.n[1] own queries: qkv (B,R,(H+2K)·D), of which only q is read,
+ *      out (B,R,H·D), lse (B,H,R); mask and dropout's index go on counting positions
+ *      own  the positions of the own queries: two runs, the second behind the first, or one
+ *      (n[1] 0). Only with kv; on CPUs only: a GPU refuses it
+ * Tolerance to plain: nmse 1e-12. The rows of own queries have the bits of the whole. */
 struct attention_fwd {
     struct tensor out, lse, qkv, mask;
     int64_t b, t, h, hk, d;
     enum attention_layout layout;
     struct dropout dropout;
     int64_t head_first, heads_whole;
+    struct tensor kv;
+    struct attention_runs own;
 };
 
 /* attention_decode — the last row of attention_fwd alone, for text that grows by one token at a
@@ -71,8 +104,10 @@ struct attention_decode {
  * again from lse.
  * out  dqkv (B,T,(H+2K)·D)  replaced, rows as in qkv; a query without any key gets dq = 0. dk and
  *      dv of a key head are sums over its query heads
- * in   dout, out (B,T,H·D) · qkv · lse · mask · dropout · head_first, heads_whole · hk · layout  as
- *      in attention_fwd
+ *      dkv (B,T,2K·D)  with kv: dk and dv of the own queries, replaced, all T rows. Of
+ *      dqkv (B,R,(H+2K)·D) only dq is written
+ * in   dout, out (B,T,H·D) · qkv · lse · mask · dropout · head_first, heads_whole · hk · layout ·
+ *      kv · own  as in attention_fwd
  * Sums over queries and heads have a fixed order. A GPU's scratch limits H/K · T. */
 struct attention_bwd {
     struct tensor dqkv, dout, out, qkv, lse, mask;
@@ -80,5 +115,7 @@ struct attention_bwd {
     enum attention_layout layout;
     struct dropout dropout;
     int64_t head_first, heads_whole;
+    struct tensor kv, dkv;
+    struct attention_runs own;
 };
 #endif

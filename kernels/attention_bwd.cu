@@ -436,7 +436,7 @@ template <typename T> static int bwd_typed(const struct cuda *cuda, const struct
 int attention_bwd_cuda(const struct cuda *cuda, const struct attention_bwd *a)
 {
     if (a->b < 1 || a->t < 1 || a->t > INT32_MAX / 2 || a->h < 1 || a->b * a->h > INT32_MAX ||
-        a->d < 8 || a->d > 256 || a->d % 8 != 0 || !attention_is_heads(a))
+        a->d < 8 || a->d > 256 || a->d % 8 != 0 || !attention_is_heads(a) || a->kv.data)
         return CUDA_REFUSAL_SHAPE;
     enum dtype dtype = a->qkv.dtype;
     if (a->dqkv.dtype != dtype || a->dout.dtype != dtype || a->out.dtype != dtype ||

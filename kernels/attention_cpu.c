@@ -92,10 +92,10 @@ static void fwd_rows(const struct head *x, const struct keys *keys, struct runni
     float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))),
         factor[BLOCK] __attribute__((aligned(64)));
     struct group m = group_of(keys, i, rows);
-    struct tile scores = {x->q + i * x->stride, x->stride, keys->kt, BLOCK, s, BLOCK, x->d, false};
+    struct tile scores = {query_of(x, i), x->stride, keys->kt, BLOCK, s, BLOCK, x->d, false};
     tile_rows(&scores, rows, m.cols);
     for (int r = rows; r < 2 * rows; r++) /* the next group's */
-        fetch_row(x->q + (i + r) * x->stride, x->d);
+        fetch_row(query_of(x, i + r), x->d);
     if (m.is_open)
         softmax_rows(x, keys, &(struct group){.i = i, .rows = rows, .is_open = true}, g, s, BLOCK);
     else
@@ -117,24 +117,28 @@ static void fwd_finish(const struct head *x, const struct running *g, float *out
         double sum = vec_sum(vec_load(g->sum + i * VEC_W));
         const float *o = g->o + i * x->dp;
         float factor = sum == 0 ? 0 : (float)(1 / sum);
-        lse[g->first + i] = sum == 0 ? -INFINITY : (float)(g->max[i] * EXP2_LN2 + log(sum));
+        int64_t row = g->first + i - x->shift;
+        lse[row] = sum == 0 ? -INFINITY : (float)(g->max[i] * EXP2_LN2 + log(sum));
         for (int64_t e = 0; e < x->d; e++)
-            out[(g->first + i) * x->c + e] = o[e] * factor;
+            out[row * x->c + e] = o[e] * factor;
     }
 }
 
 struct fwd_work {
     const struct cpu *cpu;
     const struct attention_fwd *a;
+    struct shape shape;
     /* a head's queries are cut into runs_n runs, of at most run_max queries at a time */
     int64_t runs_n, run_max;
 };
 
-/* The first query of run `run`: equal shares of a triangle's area, at a multiple of BLOCK. */
+/* The first row of run `run`, at a multiple of BLOCK: equal shares of a triangle's area; of own
+ * queries, which see many keys each, equal shares. */
 static int64_t run_first(const struct fwd_work *w, int64_t run)
 {
-    double share = sqrt((double)run / (double)w->runs_n) * (double)w->a->t;
-    return run >= w->runs_n ? w->a->t : (int64_t)(share / BLOCK) * BLOCK;
+    double share = (double)run / (double)w->runs_n;
+    share = (w->a->kv.data ? share : sqrt(share)) * (double)w->shape.rows;
+    return run >= w->runs_n ? w->shape.rows : (int64_t)(share / BLOCK) * BLOCK;
 }
 
 static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t first, int64_t n,
@@ -161,8 +165,8 @@ static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t firs
         }
     }
     int64_t b = x->bh / w->a->h, h = x->bh % w->a->h;
-    fwd_finish(x, &g, (float *)w->a->out.data + b * x->t * x->c + h * x->d,
-               (float *)w->a->lse.data + x->bh * x->t);
+    fwd_finish(x, &g, (float *)w->a->out.data + b * x->rows * x->c + h * x->d,
+               (float *)w->a->lse.data + x->bh * x->rows);
 }
 
 static void fwd_part(void *arg, int part_i, int thread_i)
@@ -172,11 +176,13 @@ static void fwd_part(void *arg, int part_i, int thread_i)
     /* long runs first, so that the last ones are short */
     int64_t run = w->runs_n - 1 - part_i / (a->b * a->h), bh = part_i % (a->b * a->h),
             end = run_first(w, run + 1);
-    struct head x = head_of(&a->qkv, &a->mask, &a->dropout, bh, &SHAPE_OF(a));
+    struct head x = head_of(&a->qkv, &a->kv, &a->mask, &a->dropout, bh, &w->shape);
     x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
-    for (int64_t first = run_first(w, run); first < end; first += w->run_max)
-        fwd_run(w, &x, first, least(w->run_max, end - first),
-                (float *)(void *)w->cpu->scratch[thread_i]);
+    for (int64_t row = run_first(w, run), n; row < end; row += n) {
+        n = least(w->run_max, least(end, run_end(&a->own, row, x.rows)) - row);
+        x.shift = attention_position(&a->own, row) - row;
+        fwd_run(w, &x, row + x.shift, n, (float *)(void *)w->cpu->scratch[thread_i]);
+    }
     vec_fence();
 }
 
@@ -185,12 +191,15 @@ void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
     int64_t dp = round_up(a->d, VEC_W), heads = a->b * a->h,
             wanted = 4 * (int64_t)thread_pool_threads(cpu->pool);
     int64_t capacity = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float)) - 2 * dp * BLOCK - 2 * BLOCK;
-    struct fwd_work w = {
-        .cpu = cpu, .a = a, .run_max = capacity / (dp + VEC_W + 1) / BLOCK * BLOCK};
+    struct fwd_work w = {.cpu = cpu,
+                         .a = a,
+                         .shape = SHAPE_OF_OWN(a),
+                         .run_max = capacity / (dp + VEC_W + 1) / BLOCK * BLOCK};
     ASSERTF(w.run_max > 0, "head width %lld", (long long)a->d);
     /* a query's sums do not depend on its run, so this cut may depend on the number of threads */
-    w.runs_n =
-        heads >= wanted ? 1 : least((wanted + heads - 1) / heads, (a->t + BLOCK - 1) / BLOCK);
+    w.runs_n = heads >= wanted
+                   ? 1
+                   : least((wanted + heads - 1) / heads, (w.shape.rows + BLOCK - 1) / BLOCK);
     thread_pool_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
 }
 
@@ -264,12 +273,12 @@ static void decode_heads(const struct head *x, int64_t head_step, int64_t heads,
 
 static void decode_part(void *arg, int part_i, int thread_i)
 {
-    static const struct tensor no_mask;
+    static const struct tensor none;
     const struct decode_work *w = arg;
     const struct attention_decode *a = w->a;
     int64_t group = a->h / a->hk, first = part_i % w->parts * w->each,
             bh = part_i / w->parts * group + first;
-    struct head x = head_of(&a->qkv, &no_mask, NULL, bh, &w->shape);
+    struct head x = head_of(&a->qkv, &none, &none, NULL, bh, &w->shape);
     decode_heads(&x, w->shape.row.head, least(w->each, group - first),
                  (float *)a->out.data + bh * a->d, (float *)(void *)w->cpu->scratch[thread_i]);
 }
@@ -296,6 +305,7 @@ void CPU_FN(attention_decode)(const struct cpu *cpu, const struct attention_deco
  * makes with keys. The runs of several heads lie one behind the other. */
 struct queries {
     int64_t first, n;
+    int64_t block; /* the first query of the block whose tiles p and ds are */
     float *q, *dout, *dq;
     float *lse2, *delta; /* (n): logΣexp·log2 e; Σ dout·out */
     /* (BLOCK, BLOCK): drop(p); gradient of the scaled scores. 1/√D comes last, to dq and dk */
@@ -305,20 +315,21 @@ struct queries {
 struct bwd_head {
     struct head x;
     const float *dout, *out, *lse; /* row stride c, c, 1 */
-    float *dq, *dk, *dv;           /* row stride x.stride */
+    float *dq, *dk, *dv;           /* row stride x.stride; x.k_stride */
 };
 
 static void queries_pack(const struct bwd_head *h, struct queries *q)
 {
     const struct head *x = &h->x;
+    int64_t first = q->first - x->shift;
     for (int64_t i = 0; i < q->n; i++) {
-        const float *out = h->out + (q->first + i) * x->c, *dout = h->dout + (q->first + i) * x->c;
+        const float *out = h->out + (first + i) * x->c, *dout = h->dout + (first + i) * x->c;
         const float *row = q->dout + i * x->dp;
         fetch_row(out + FETCH_ROWS * x->c, x->d);
         fetch_row(dout + FETCH_ROWS * x->c, x->d);
-        fetch_row(x->q + (q->first + i + FETCH_ROWS) * x->stride, x->d);
+        fetch_row(x->q + (first + i + FETCH_ROWS) * x->stride, x->d);
         pack_row(q->dout + i * x->dp, dout, x->d);
-        pack_row(q->q + i * x->dp, x->q + (q->first + i) * x->stride, x->d);
+        pack_row(q->q + i * x->dp, x->q + (first + i) * x->stride, x->d);
         vec sum = {0};
         int64_t e = 0;
         for (; e + VEC_W <= x->d; e += VEC_W)
@@ -326,7 +337,7 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
         if (e < x->d)
             sum = vec_fma(vec_load(row + e), vec_load_n(out + e, (int)(x->d - e)), sum);
         q->delta[i] = vec_sum(sum);
-        float lse = h->lse[q->first + i];
+        float lse = h->lse[first + i];
         /* no key: every score is -inf and p = 2^-inf */
         q->lse2[i] = lse == -INFINITY ? 0 : (float)(EXP2_LOG2E * lse);
     }
@@ -340,8 +351,8 @@ bwd_row(const struct head *x, const struct keys *keys, const struct group *m, in
         const struct queries *q, const float *s, const float *dp, const int64_t cols,
         const bool drops)
 {
-    int64_t row = m->i + r - q->first;
-    float *p = q->p + row % BLOCK * BLOCK, *ds = q->ds + row % BLOCK * BLOCK;
+    int64_t row = m->i + r - q->first, in_block = m->i + r - q->block;
+    float *p = q->p + in_block * BLOCK, *ds = q->ds + in_block * BLOCK;
     float factor[BLOCK] __attribute__((aligned(64)));
     vec scale = vec_set(x->scale2), lse = vec_set(-q->lse2[row]), delta = vec_set(q->delta[row]);
     if (drops)
@@ -383,13 +394,6 @@ static void bwd_rows(const struct head *x, const struct keys *keys, const struct
             bwd_row(x, keys, &m, r, q, s, dp, m.cols, drops);
 }
 
-/* Prefetched while a group of rows computes: the next keys, and where this block's gradients go. */
-static inline void bwd_fetch(const struct bwd_head *h, const struct keys *keys, int64_t r, int rows)
-{
-    const struct head *x = &h->x;
-    keys_fetch(x, keys, r, rows);
-}
-
 /* One block of queries [i, i+n) with one block of keys; adds to dk, dv (BLOCK, dp). */
 static void bwd_block(const struct bwd_head *h, const struct keys *keys, const struct queries *q,
                       int64_t i, int64_t n, float *dk, float *dv)
@@ -399,7 +403,7 @@ static void bwd_block(const struct bwd_head *h, const struct keys *keys, const s
     for (int64_t r = 0; r < n; r += rows) {
         rows = rows_next(n - r);
         if (i < keys->first + BLOCK || i == q->first)
-            bwd_fetch(h, keys, r, rows);
+            keys_fetch(x, keys, r, rows);
         bwd_rows(x, keys, q, i + r, rows);
     }
     int64_t row = i - q->first;
@@ -438,15 +442,6 @@ static void bwd_block(const struct bwd_head *h, const struct keys *keys, const s
     }
 }
 
-/* sums (n, dp) += factor·x: the sums of earlier runs of queries. */
-static void add_rows(float *sums, const float *x, int64_t stride, int64_t n,
-                     const struct head *head, float factor)
-{
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t e = 0; e < head->d; e++)
-            sums[i * head->dp + e] += factor * x[i * stride + e];
-}
-
 struct bwd_work {
     const struct cpu *cpu;
     const struct attention_bwd *a;
@@ -460,26 +455,28 @@ struct bwd_work {
 struct bwd_run {
     const struct bwd_work *w;
     int64_t bh, heads;
+    int64_t shift;    /* of the queries: struct head */
     struct queries q; /* of the first head */
     struct keys keys;
     float *dk, *dv; /* (BLOCK, dp) */
-    bool is_later;  /* other query heads of this key head were taken already */
+    bool is_later;  /* dk and dv hold sums already, of other query heads or other runs */
 };
 
-static struct bwd_head bwd_head_of(const struct bwd_work *w, int64_t bh)
+static struct bwd_head bwd_head_of(const struct bwd_work *w, int64_t bh, int64_t shift)
 {
     const struct attention_bwd *a = w->a;
-    struct bwd_head h = {.x = head_of(&a->qkv, &a->mask, &a->dropout, bh, &w->shape)};
+    struct bwd_head h = {.x = head_of(&a->qkv, &a->kv, &a->mask, &a->dropout, bh, &w->shape)};
     h.x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
-    int64_t at = bh / a->h * a->t * h.x.c + bh % a->h * a->d;
-    const float *qkv = a->qkv.data;
-    float *dqkv = a->dqkv.data;
+    h.x.shift = shift;
+    int64_t at = bh / a->h * h.x.rows * h.x.c + bh % a->h * a->d;
+    const float *qkv = a->qkv.data, *kv = a->kv.data ? a->kv.data : qkv;
+    float *dqkv = a->dqkv.data, *dkv = a->kv.data ? a->dkv.data : dqkv;
     h.dout = (const float *)a->dout.data + at;
     h.out = (const float *)a->out.data + at;
-    h.lse = (const float *)a->lse.data + bh * a->t;
+    h.lse = (const float *)a->lse.data + bh * h.x.rows;
     h.dq = dqkv + (h.x.q - qkv);
-    h.dk = dqkv + (h.x.k - qkv);
-    h.dv = dqkv + (h.x.v - qkv);
+    h.dk = dkv + (h.x.k - kv);
+    h.dv = dkv + (h.x.v - kv);
     return h;
 }
 
@@ -501,15 +498,15 @@ static struct queries queries_of(const struct bwd_run *r, int64_t n, int64_t dp)
 static void bwd_keys(struct bwd_run *r, const struct bwd_head *first, int64_t j)
 {
     const struct head *x = &first->x;
-    int64_t end = r->q.first + r->q.n, stride = x->stride;
+    int64_t end = r->q.first + r->q.n, stride = x->k_stride;
     keys_pack(x, &r->keys, j);
     memset(r->dk, 0, (size_t)(BLOCK * x->dp) * sizeof *r->dk);
     memset(r->dv, 0, (size_t)(BLOCK * x->dp) * sizeof *r->dv);
     for (int64_t n = 0; n < r->heads; n++) {
-        struct bwd_head h = bwd_head_of(r->w, r->bh + n);
+        struct bwd_head h = bwd_head_of(r->w, r->bh + n, r->shift);
         struct queries q = queries_of(r, n, x->dp);
-        for (int64_t i = j > q.first ? j : q.first; i < end; i += BLOCK)
-            bwd_block(&h, &r->keys, &q, i, least(BLOCK, end - i), r->dk, r->dv);
+        for (q.block = j > q.first ? j : q.first; q.block < end; q.block += BLOCK)
+            bwd_block(&h, &r->keys, &q, q.block, least(BLOCK, end - q.block), r->dk, r->dv);
     }
     if (r->is_later || j < r->q.first) {
         vec_fence();
@@ -523,19 +520,20 @@ static void bwd_keys(struct bwd_run *r, const struct bwd_head *first, int64_t j)
 /* A run of queries against all keys that they may attend to. */
 static void bwd_run(struct bwd_run *r)
 {
-    struct bwd_head first = bwd_head_of(r->w, r->bh);
+    struct bwd_head first = bwd_head_of(r->w, r->bh, r->shift);
     const struct head *x = &first.x;
     for (int64_t n = 0; n < r->heads; n++) {
-        struct bwd_head h = bwd_head_of(r->w, r->bh + n);
+        struct bwd_head h = bwd_head_of(r->w, r->bh + n, r->shift);
         struct queries q = queries_of(r, n, x->dp);
         queries_pack(&h, &q);
     }
     for (int64_t j = 0; j < r->q.first + r->q.n; j += BLOCK)
         bwd_keys(r, &first, j);
     for (int64_t n = 0; n < r->heads; n++) {
-        struct bwd_head h = bwd_head_of(r->w, r->bh + n);
+        struct bwd_head h = bwd_head_of(r->w, r->bh + n, r->shift);
         struct queries q = queries_of(r, n, x->dp);
-        write_rows(h.dq + q.first * x->stride, x->stride, q.dq, x->dp, q.n, x->d, x->scale);
+        write_rows(h.dq + (q.first - r->shift) * x->stride, x->stride, q.dq, x->dp, q.n, x->d,
+                   x->scale);
     }
 }
 
@@ -555,16 +553,31 @@ static struct bwd_run bwd_run_of(const struct bwd_work *w, float *scratch)
     return r;
 }
 
+/* All T rows of dk and dv of a key head, which own queries add to. */
+static void bwd_zero(const struct bwd_work *w, int64_t bh)
+{
+    struct bwd_head h = bwd_head_of(w, bh, 0);
+    for (int64_t j = 0; j < h.x.t; j++) {
+        memset(h.dk + j * h.x.k_stride, 0, (size_t)h.x.d * sizeof(float));
+        memset(h.dv + j * h.x.k_stride, 0, (size_t)h.x.d * sizeof(float));
+    }
+}
+
 static void bwd_part(void *arg, int key_head, int thread_i)
 {
     const struct bwd_work *w = arg;
-    int64_t group = w->a->h / w->a->hk, end = (key_head + 1) * group;
+    const struct attention_runs *own = &w->a->own;
+    int64_t group = w->a->h / w->a->hk, end = (key_head + 1) * group, rows = w->shape.rows;
     struct bwd_run r = bwd_run_of(w, (float *)(void *)w->cpu->scratch[thread_i]);
+    if (w->a->kv.data)
+        bwd_zero(w, key_head * group);
     for (r.bh = key_head * group; r.bh < end; r.bh += r.heads) {
         r.heads = least(w->heads_max, end - r.bh);
-        r.is_later = r.bh % group > 0;
-        for (r.q.first = 0; r.q.first < w->a->t; r.q.first += r.q.n) {
-            r.q.n = least(w->run_max / r.heads, w->a->t - r.q.first);
+        r.is_later = r.bh % group > 0 || w->a->kv.data;
+        for (int64_t row = 0; row < rows; row += r.q.n) {
+            r.shift = attention_position(own, row) - row;
+            r.q.first = row + r.shift;
+            r.q.n = least(w->run_max / r.heads, run_end(own, row, rows) - row);
             bwd_run(&r);
         }
     }
@@ -576,12 +589,12 @@ void CPU_FN(attention_bwd)(const struct cpu *cpu, const struct attention_bwd *a)
     int64_t dp = round_up(a->d, VEC_W), capacity = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float));
     capacity -= 5 * BLOCK * dp + BLOCK + 2 * BLOCK * BLOCK;
     int64_t most = capacity / (3 * dp + 2) / BLOCK * BLOCK, group = a->h / a->hk;
-    struct bwd_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF(a)};
+    struct bwd_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF_OWN(a)};
     ASSERTF(most > 0, "head width %lld", (long long)a->d);
     /* Several heads save laying out keys again. Where their queries fall out of the second-level
      * cache, that costs more than it saves. */
-    w.heads_max = least(least(most, BWD_CACHED / dp) / a->t, group);
+    w.heads_max = least(least(most, BWD_CACHED / dp) / w.shape.rows, group);
     w.heads_max = w.heads_max < 1 ? 1 : w.heads_max;
-    w.run_max = least(most, round_up(w.heads_max * a->t, BLOCK));
+    w.run_max = least(most, round_up(w.heads_max * w.shape.rows, BLOCK));
     thread_pool_run(cpu->pool, cpu_parts(a->b * a->hk, 1), bwd_part, &w);
 }

@@ -34,49 +34,80 @@ struct keys {
     int64_t first, n; /* numbers of the keys */
 };
 
-/* What both directions know of their head. */
+/* What both directions know of their head. Queries are named by their positions; position i is row
+ * i - shift of those that the call has. */
 struct head {
-    int64_t t, d, dp, c;    /* dp: D rounded up to whole vectors; c = H·D */
-    int64_t bh, stride;     /* stride: from row to row of qkv */
-    int64_t drop_head;      /* attention_drop_head; where there is dropout */
-    const float *q, *k, *v; /* the head's first query; the first of its keys and values */
-    const uint8_t *mask;    /* of the sample, or NULL */
+    int64_t t, rows, d, dp, c; /* rows: queries of a sample; dp: D up to whole vectors; c = H·D */
+    int64_t bh, drop_head;     /* drop_head: attention_drop_head; where there is dropout */
+    int64_t stride, k_stride;  /* from row to row of queries; of keys */
+    int64_t shift;             /* of the run of positions at hand */
+    const float *q, *k, *v;    /* the head's first query; the first of its keys and values */
+    const uint8_t *mask;       /* of the sample, or NULL */
     const struct dropout *dropout;
     float scale, scale2; /* 1/√D; log2(e)/√D, so that a softmax's exponential is one of 2 */
 };
 
 /* The shape of an operation, and where heads lie in its rows. */
 struct shape {
-    int64_t t, h, hk, d;
-    struct attention_row row;
+    int64_t t, rows, h, hk, d;
+    struct attention_row row, key; /* of queries; of keys */
 };
 
-/* Of any of the three operations' arguments. */
-#define SHAPE_OF(a)                                  \
-    ((struct shape){(a)->t, (a)->h, (a)->hk, (a)->d, \
+/* Of any of the three operations' arguments: each position has its query. */
+#define SHAPE_OF(a)                                                         \
+    ((struct shape){(a)->t, (a)->t, (a)->h, (a)->hk, (a)->d,                \
+                    attention_row_of((a)->layout, (a)->h, (a)->hk, (a)->d), \
                     attention_row_of((a)->layout, (a)->h, (a)->hk, (a)->d)})
 
-static struct head head_of(const struct tensor *qkv, const struct tensor *mask,
-                           const struct dropout *dropout, int64_t bh, const struct shape *shape)
+/* The shape where keys may lie apart from the own queries. */
+#define SHAPE_OF_OWN(a) shape_of_own(SHAPE_OF(a), (a)->kv.data, (a)->layout, &(a)->own)
+static inline struct shape shape_of_own(struct shape x, bool has_kv, enum attention_layout layout,
+                                        const struct attention_runs *own)
 {
-    const struct attention_row *row = &shape->row;
+    if (!has_kv)
+        return x;
+    x.rows = attention_rows(own, x.t);
+    x.key = attention_kv_row_of(layout, x.hk, x.d);
+    return x;
+}
+
+/* run_end — the end of the rows from `row` on whose positions follow each other. */
+static inline int64_t run_end(const struct attention_runs *own, int64_t row, int64_t rows)
+{
+    return row < own->n[0] ? own->n[0] : rows;
+}
+
+/* kv: where the keys lie; qkv, if they do not lie apart. */
+static struct head head_of(const struct tensor *qkv, const struct tensor *kv,
+                           const struct tensor *mask, const struct dropout *dropout, int64_t bh,
+                           const struct shape *shape)
+{
+    const struct attention_row *row = &shape->row, *at = &shape->key;
     int64_t t = shape->t, h = shape->h, d = shape->d, b = bh / h,
-            key = bh % h / (h / shape->hk) * row->head;
+            key = b * t * at->row + bh % h / (h / shape->hk) * at->head;
+    const float *keys = kv->data ? kv->data : qkv->data;
     struct head x = {.t = t,
+                     .rows = shape->rows,
                      .d = d,
                      .dp = round_up(d, VEC_W),
                      .c = h * d,
                      .bh = bh,
                      .stride = row->row,
+                     .k_stride = at->row,
                      .dropout = dropout};
-    const float *sample = (const float *)qkv->data + b * t * row->row;
-    x.q = sample + bh % h * row->head;
-    x.k = sample + row->k + key;
-    x.v = sample + row->v + key;
+    x.q = (const float *)qkv->data + b * shape->rows * row->row + bh % h * row->head;
+    x.k = keys + at->k + key;
+    x.v = keys + at->v + key;
     x.mask = mask->data ? (const uint8_t *)mask->data + b * t : NULL;
     x.scale = (float)(1 / sqrt((double)d));
     x.scale2 = (float)(EXP2_LOG2E / sqrt((double)d));
     return x;
+}
+
+/* The query at position i. */
+static inline const float *query_of(const struct head *x, int64_t i)
+{
+    return x->q + (i - x->shift) * x->stride;
 }
 
 /* A head's rows lie far apart, a few cache lines each. No hardware prefetcher follows them, so rows
@@ -124,11 +155,20 @@ static void write_rows(float *out, int64_t out_stride, const float *in, int64_t 
     }
 }
 
+/* sums (n, dp) += factor·x: the sums of earlier runs of queries. */
+static void add_rows(float *sums, const float *x, int64_t stride, int64_t n,
+                     const struct head *head, float factor)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t e = 0; e < head->d; e++)
+            sums[i * head->dp + e] += factor * x[i * stride + e];
+}
+
 /* Prefetches rows r … r+rows-1 of the next block of keys; beyond the end that does no harm. */
 static inline void keys_fetch(const struct head *x, const struct keys *keys, int64_t r, int rows)
 {
-    int64_t at = (keys->first + BLOCK + r) * x->stride;
-    for (int i = 0; i < rows; i++, at += x->stride) {
+    int64_t at = (keys->first + BLOCK + r) * x->k_stride;
+    for (int i = 0; i < rows; i++, at += x->k_stride) {
         fetch_row(x->k + at, x->d);
         fetch_row(x->v + at, x->d);
     }
@@ -136,7 +176,7 @@ static inline void keys_fetch(const struct head *x, const struct keys *keys, int
 
 static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
 {
-    int64_t stride = x->stride, n = least(BLOCK, x->t - first);
+    int64_t stride = x->k_stride, n = least(BLOCK, x->t - first);
     const float *k = x->k + first * stride, *v = x->v + first * stride;
     keys->first = first;
     keys->n = n;

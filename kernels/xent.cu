@@ -261,11 +261,9 @@ __global__ void __launch_bounds__(THREADS) xent_part_row(struct part_args<T> a)
     float most = block_max(s.most);
     float sum = block_sum(s.most == -INFINITY ? s.sum : s.sum * expf(s.most - most));
     int own = part_column(a, (int)blockIdx.x);
-    if (threadIdx.x == 0) {
-        stats[0] = most;
-        stats[1] = sum;
-        stats[2] = own < 0 ? -INFINITY : to_float(row[own]);
-    }
+    float hit = own < 0 ? -INFINITY : to_float(row[own]);
+    if (threadIdx.x < 3)
+        stats[threadIdx.x] = threadIdx.x == 0 ? most : threadIdx.x == 1 ? sum : hit;
 }
 
 extern "C" int xent_part_cuda(const struct cuda *cuda, const struct xent_part *a)

@@ -321,6 +321,20 @@ static enum status check_drop_heads(const char *op, int64_t h, int64_t first, in
     return check_size(op, "head_first", first, 0, whole - h);
 }
 
+/* The positions of own queries: within T, the second run behind the first; none without kv. */
+static enum status check_runs(const char *op, const struct attention_runs *own, int64_t t,
+                              bool has_kv)
+{
+    int64_t end = 0;
+    for (int i = 0; i < 2; i++) {
+        TRY(check_size(op, "own.n", own->n[i], has_kv && i == 0, has_kv ? t : 0));
+        TRY(check_size(op, "own.first", own->first[i], own->n[i] ? end : 0,
+                       own->n[i] ? t - own->n[i] : 0));
+        end = own->first[i] + own->n[i];
+    }
+    return ST_OK;
+}
+
 enum status dev_check_attention_fwd(const struct attention_fwd *a, bool takes_halves)
 {
 #define OP "attention_fwd"
@@ -331,6 +345,8 @@ enum status dev_check_attention_fwd(const struct attention_fwd *a, bool takes_ha
     CHECK_HEADS;
     TRY(check_scores(OP, a->b, a->t, a->heads_whole ? a->heads_whole : a->h));
     TRY(check_drop_heads(OP, a->h, a->head_first, a->heads_whole));
+    MAY_FLOAT(kv);
+    TRY(check_runs(OP, &a->own, a->t, a->kv.data));
     return check_dropout(OP, &a->dropout);
 #undef OP
 }
@@ -357,6 +373,10 @@ enum status dev_check_attention_bwd(const struct attention_bwd *a, bool takes_ha
     CHECK_HEADS;
     TRY(check_scores(OP, a->b, a->t, a->heads_whole ? a->heads_whole : a->h));
     TRY(check_drop_heads(OP, a->h, a->head_first, a->heads_whole));
+    MAY_FLOAT(kv);
+    if (a->kv.data)
+        HAS_FLOAT(dkv);
+    TRY(check_runs(OP, &a->own, a->t, a->kv.data));
     return check_dropout(OP, &a->dropout);
 #undef OP
 }
@@ -372,17 +392,6 @@ enum status dev_check_xent(const struct xent *a, bool takes_halves)
     MIN(stride, a->v);
     return check_product(OP, a->n, a->stride);
 #undef OP
-}
-
-/* Columns [v_first, v_first + v_n) of a vocabulary, in n rows `stride` apart. */
-static enum status check_columns(const char *op, int64_t n, int64_t v_first, int64_t v_n,
-                                 int64_t stride)
-{
-    TRY(check_size(op, "n", n, 0, ELEMS_MAX));
-    TRY(check_size(op, "v_n", v_n, 1, INT32_MAX));
-    TRY(check_size(op, "v_first", v_first, 0, INT32_MAX - v_n));
-    TRY(check_size(op, "stride", stride, v_n, ELEMS_MAX));
-    return check_product(op, n, stride);
 }
 
 enum status dev_check_xent_part(const struct xent_part *a, bool takes_halves)

@@ -60,6 +60,17 @@ static inline enum status check_product(const char *op, int64_t x, int64_t y)
     return ST_OK;
 }
 
+/* Columns [v_first, v_first + v_n) of a vocabulary, in n rows `stride` apart. */
+static inline enum status check_columns(const char *op, int64_t n, int64_t v_first, int64_t v_n,
+                                        int64_t stride)
+{
+    TRY(check_size(op, "n", n, 0, ELEMS_MAX));
+    TRY(check_size(op, "v_n", v_n, 1, INT32_MAX));
+    TRY(check_size(op, "v_first", v_first, 0, INT32_MAX - v_n));
+    TRY(check_size(op, "stride", stride, v_n, ELEMS_MAX));
+    return check_product(op, n, stride);
+}
+
 /* In each check, OP is the operation's name. Optional tensors that are absent are not checked. */
 #define HAS(field, type) TRY(check_tensor(OP, #field, &a->field, DTYPE_##type))
 #define HAS_FLOAT(field) TRY(check_float(OP, #field, &a->field, takes_halves))

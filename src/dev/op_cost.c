@@ -141,13 +141,24 @@ static int64_t causal_flops(int64_t b, int64_t t, int64_t h, int64_t d)
     return 2 * b * h * d * (t * (t + 1) / 2);
 }
 
+/* The same of own queries: a run sees the keys up to its first position, and a triangle. */
+static int64_t own_flops(int64_t b, int64_t t, int64_t h, int64_t d,
+                         const struct attention_runs *own)
+{
+    int64_t pairs = 0;
+    for (int i = 0; i < 2; i++)
+        pairs += own->n[i] * own->first[i] + own->n[i] * (own->n[i] + 1) / 2;
+    return own->n[0] ? 2 * b * h * d * pairs : causal_flops(b, t, h, d);
+}
+
 static struct op_cost cost_attention_fwd(const struct attention_fwd *a)
 {
-    int64_t elems = a->b * a->t * a->h * a->d, rows = elems + 2 * a->b * a->t * a->hk * a->d;
-    return (struct op_cost){.flops = 2 * causal_flops(a->b, a->t, a->h, a->d),
+    int64_t queries = a->b * attention_rows(&a->own, a->t), elems = queries * a->h * a->d,
+            rows = elems + 2 * a->b * a->t * a->hk * a->d;
+    return (struct op_cost){.flops = 2 * own_flops(a->b, a->t, a->h, a->d, &a->own),
                             .bytes_read = bytes_of(a->qkv, rows) + bytes_of(a->mask, a->b * a->t),
                             .bytes_written =
-                                bytes_of(a->out, elems) + bytes_of(a->lse, a->b * a->h * a->t)};
+                                bytes_of(a->out, elems) + bytes_of(a->lse, a->h * queries)};
 }
 
 static struct op_cost cost_attention_decode(const struct attention_decode *a)
@@ -160,11 +171,12 @@ static struct op_cost cost_attention_decode(const struct attention_decode *a)
 
 static struct op_cost cost_attention_bwd(const struct attention_bwd *a)
 {
-    int64_t elems = a->b * a->t * a->h * a->d, rows = elems + 2 * a->b * a->t * a->hk * a->d;
+    int64_t queries = a->b * attention_rows(&a->own, a->t), elems = queries * a->h * a->d,
+            rows = elems + 2 * a->b * a->t * a->hk * a->d;
     return (struct op_cost){
-        .flops = 5 * causal_flops(a->b, a->t, a->h, a->d),
+        .flops = 5 * own_flops(a->b, a->t, a->h, a->d, &a->own),
         .bytes_read = bytes_of(a->dout, elems) + bytes_of(a->out, elems) + bytes_of(a->qkv, rows) +
-                      bytes_of(a->lse, a->b * a->h * a->t) + bytes_of(a->mask, a->b * a->t),
+                      bytes_of(a->lse, a->h * queries) + bytes_of(a->mask, a->b * a->t),
         .bytes_written = bytes_of(a->dqkv, rows)};
 }
 

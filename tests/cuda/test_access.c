@@ -253,7 +253,7 @@ static void xent(void **state)
 static void xent_in_parts(void **state)
 {
     (void)state;
-    const int64_t n = 4, v_n = 25128, stride = 25153;
+    const int64_t n = 4, v_n = 25128, stride = 25152;
     EACH_DTYPE(t)
     {
         struct run r = run_begin("xent_part");

@@ -1,5 +1,5 @@
-/* Attention of a part of a model: own heads draw the numbers of the whole, so the parts' outputs
- * and gradients are slices of the whole's. */
+/* Attention of a part: own heads draw the numbers of the whole, and own queries see the keys of all
+ * positions, so the parts' outputs and gradients are slices of the whole's. */
 #include "kernel_test.h"
 
 #define B 2
@@ -133,5 +133,217 @@ static void own_heads_are_slices_of_the_whole(void **state)
             check_heads(kt_device(level, 2), &heads[i]);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(own_heads_are_slices_of_the_whole)};
+#ifndef EMULATED_LIST /* own queries: on CPUs only */
+
+struct own {
+    int64_t t, h, hk, d, ranks;
+    enum attention_layout layout;
+    bool is_one_run; /* else two runs: chunk r and chunk 2·ranks-1-r of 2·ranks */
+    bool is_masked;
+    float p;
+};
+
+static struct attention_runs runs_of(const struct own *x, int64_t r)
+{
+    int64_t n = x->is_one_run ? x->ranks : 2 * x->ranks, late = n - 1 - r;
+    struct attention_runs own = {
+        {x->t * r / n, x->t * late / n},
+        {x->t * (r + 1) / n - x->t * r / n, x->t * (late + 1) / n - x->t * late / n}};
+    if (x->is_one_run)
+        own.first[1] = own.n[1] = 0;
+    return own;
+}
+
+/* Everything of a whole, or of a rank, where qkv, out and lse have `rows` rows a sample. */
+struct all {
+    int64_t rows;
+    float *qkv, *out, *lse, *dout, *dqkv, *kv, *dkv;
+    struct attention_runs own;
+};
+
+static struct all all_new(const struct own *x, int64_t rows, struct attention_runs own)
+{
+    int64_t row = (x->h + 2 * x->hk) * x->d, n = B * rows;
+    return (struct all){.rows = rows,
+                        .qkv = kt_floats(n * row, KT_RANDOM, 1),
+                        .out = kt_floats(n * x->h * x->d, KT_ONES, 0),
+                        .lse = kt_floats(n * x->h, KT_ONES, 0),
+                        .dout = kt_floats(n * x->h * x->d, KT_RANDOM, 2),
+                        .dqkv = kt_floats(n * row, KT_ONES, 0),
+                        .kv = kt_floats(B * x->t * 2 * x->hk * x->d, KT_ONES, 0),
+                        .dkv = kt_floats(B * x->t * 2 * x->hk * x->d, KT_RANDOM, 5),
+                        .own = own};
+}
+
+static void all_free(struct all *m)
+{
+    float *list[] = {m->qkv, m->out, m->lse, m->dout, m->dqkv, m->kv, m->dkv};
+    for (int i = 0; i < 7; i++)
+        kt_free(list[i]);
+}
+
+static void run_all(const struct kt_device *d, const struct own *x, struct all *m,
+                    const uint8_t *mask, bool has_kv)
+{
+    struct tensor hidden = {(void *)(uintptr_t)(x->is_masked ? mask : NULL), DTYPE_U8};
+    struct attention_fwd f = {.out = kt_f32(m->out),
+                              .lse = kt_f32(m->lse),
+                              .qkv = kt_f32(m->qkv),
+                              .mask = hidden,
+                              .b = B,
+                              .t = x->t,
+                              .h = x->h,
+                              .hk = x->hk,
+                              .d = x->d,
+                              .layout = x->layout,
+                              .dropout = kt_dropout(x->p)};
+    struct attention_bwd g = {.dqkv = kt_f32(m->dqkv),
+                              .dout = kt_f32(m->dout),
+                              .out = f.out,
+                              .qkv = f.qkv,
+                              .lse = f.lse,
+                              .mask = hidden,
+                              .b = B,
+                              .t = x->t,
+                              .h = x->h,
+                              .hk = x->hk,
+                              .d = x->d,
+                              .layout = x->layout,
+                              .dropout = f.dropout};
+    if (has_kv) {
+        f.kv = g.kv = kt_f32(m->kv), g.dkv = kt_f32(m->dkv);
+        f.own = g.own = m->own;
+    }
+    kt_ok(dev_op(d->dev)->attention_fwd(d->stream, &f));
+    kt_ok(dev_op(d->dev)->attention_bwd(d->stream, &g));
+}
+
+/* k and v of rows of qkv become rows of kv; is_sum: those of kv are added to those of qkv. */
+static void move_kv(const struct own *x, float *qkv, float *kv, bool is_sum)
+{
+    struct attention_row at = attention_row_of(x->layout, x->h, x->hk, x->d),
+                         to = attention_kv_row_of(x->layout, x->hk, x->d);
+    for (int64_t i = 0; i < B * x->t * 2 * x->hk * x->d; i++) {
+        int64_t e = i % x->d, head = i / x->d % x->hk, is_v = i / x->d / x->hk % 2,
+                n = i / x->d / x->hk / 2;
+        float *a = qkv + n * at.row + (is_v ? at.v : at.k) + head * at.head + e,
+              *b = kv + n * to.row + (is_v ? to.v : to.k) + head * to.head + e;
+        *(is_sum ? a : b) = is_sum ? *a + *b : *a;
+    }
+}
+
+/* Row `row` of sample b of a rank, and its row of the whole. */
+static void own_row(const struct own *x, const struct all *part, const struct all *whole, int64_t b,
+                    int64_t row, bool is_result)
+{
+    int64_t from = b * x->t + attention_position(&part->own, row), to = b * part->rows + row,
+            c = x->h * x->d;
+    struct attention_row at = attention_row_of(x->layout, x->h, x->hk, x->d);
+    if (!is_result) { /* keys and values of own rows are not read: NaN */
+        memset(part->qkv + to * at.row, 0xff, (size_t)at.row * sizeof(float));
+        memcpy(part->dout + to * c, whole->dout + from * c, (size_t)c * sizeof(float));
+    } else
+        assert_memory_equal(part->out + to * c, whole->out + from * c, (size_t)c * sizeof(float));
+    for (int64_t h = 0; h < x->h; h++) {
+        int64_t q = h * at.head, mine = to * at.row + q, its = from * at.row + q;
+        size_t bytes = (size_t)x->d * sizeof(float);
+        if (!is_result) {
+            memcpy(part->qkv + mine, whole->qkv + its, bytes);
+            continue;
+        }
+        assert_memory_equal(part->dqkv + mine, whole->dqkv + its, bytes);
+        assert_true(part->lse[(b * x->h + h) * part->rows + row] ==
+                    whole->lse[(b * x->h + h) * x->t + from - b * x->t]);
+    }
+    for (int64_t e = 0; is_result && x->layout == ATTENTION_LAYOUT_QKV && e < at.row - at.k; e++)
+        assert_true(part->dqkv[to * at.row + at.k + e] == 1); /* not written */
+}
+
+static void check_rank(const struct kt_device *d, const struct own *x, int64_t r, struct all *whole,
+                       const uint8_t *mask, float *sum)
+{
+    struct attention_runs own = runs_of(x, r);
+    struct all part = all_new(x, own.n[0] + own.n[1], own);
+    for (int64_t i = 0; i < B * part.rows; i++)
+        own_row(x, &part, whole, i / part.rows, i % part.rows, false);
+    move_kv(x, whole->qkv, part.kv, false);
+    run_all(d, x, &part, mask, true);
+    for (int64_t i = 0; i < B * part.rows; i++)
+        own_row(x, &part, whole, i / part.rows, i % part.rows, true);
+    move_kv(x, sum, part.dkv, true);
+    all_free(&part);
+}
+
+/* dk and dv of all ranks together are the whole's. */
+static void check_own(const struct kt_device *d, const struct own *x)
+{
+    static const struct attention_runs none;
+    struct all whole = all_new(x, x->t, none);
+    int64_t elems = B * x->t * (x->h + 2 * x->hk) * x->d;
+    float *sum = kt_floats(elems, KT_ONES, 0);
+    uint8_t mask[B * 300];
+    for (int i = 0; i < B * 300; i++)
+        mask[i] = rand_u32(3, 1, (uint64_t)i) % 3 != 0;
+    run_all(d, x, &whole, mask, false);
+    memset(sum, 0, (size_t)elems * sizeof *sum);
+    for (int64_t r = 0; r < x->ranks; r++)
+        check_rank(d, x, r, &whole, mask, sum);
+    move_kv(x, sum, whole.kv, false);
+    move_kv(x, whole.dqkv, whole.dkv, false);
+    assert_true(kt_nmse(whole.kv, whole.dkv, B * x->t * 2 * x->hk * x->d) < 1e-12);
+    kt_free(sum);
+    all_free(&whole);
+}
+
+static void own_queries_see_the_keys_of_all(void **state)
+{
+    (void)state;
+    static const struct own shapes[] = {
+        {64, 2, 2, 8, 1, ATTENTION_LAYOUT_QKV, true, false, 0},
+        {64, 2, 2, 8, 2, ATTENTION_LAYOUT_QKV, false, false, 0},
+        {70, 4, 2, 17, 2, ATTENTION_LAYOUT_QKV, false, true, 0.2f},
+        {257, 3, 1, 32, 3, ATTENTION_LAYOUT_QKV, false, false, 0.1f},
+        {300, 2, 2, 64, 2, ATTENTION_LAYOUT_HEADS, false, true, 0},
+        {200, 2, 1, 24, 4, ATTENTION_LAYOUT_QKV, true, false, 0},
+        {6, 2, 2, 3, 3, ATTENTION_LAYOUT_HEADS, false, false, 0.3f}};
+    for (int level = 0; level < CPU_ISA_N; level++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            for (int threads_n = 1; threads_n <= KT_THREADS; threads_n += 2)
+                if (kt_device(level, threads_n)->dev)
+                    check_own(kt_device(level, threads_n), &shapes[i]);
+}
+
+/* Runs that overlap, lie beyond T, or come without kv are refused. */
+static void wrong_runs_are_refused(void **state)
+{
+    (void)state;
+    static const struct attention_runs wrong[] = {
+        {{0, 0}, {0, 0}}, {{0, 3}, {4, 2}}, {{0, 7}, {4, 2}}, {{-1, 0}, {2, 0}}, {{5, 0}, {4, 0}}};
+    float x[256] = {0};
+    struct kt_device *d = kt_plain();
+    struct attention_fwd a = {.out = kt_f32(x),
+                              .lse = kt_f32(x),
+                              .qkv = kt_f32(x),
+                              .kv = kt_f32(x),
+                              .b = 1,
+                              .t = 8,
+                              .h = 1,
+                              .hk = 1,
+                              .d = 4};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        a.own = wrong[i];
+        assert_int_equal(dev_op(d->dev)->attention_fwd(d->stream, &a), ST_BUG);
+    }
+    a.kv.data = NULL, a.own = (struct attention_runs){{2, 0}, {2, 0}};
+    assert_int_equal(dev_op(d->dev)->attention_fwd(d->stream, &a), ST_BUG);
+}
+#endif
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(own_heads_are_slices_of_the_whole),
+#ifndef EMULATED_LIST
+    cmocka_unit_test(own_queries_see_the_keys_of_all),
+    cmocka_unit_test(wrong_runs_are_refused),
+#endif
+};
 HARNESS_MAIN(tests)

@@ -98,6 +98,10 @@ static void attention(void **state)
           .t = 3, .h = 4, .hk = 4, .d = 5);
     COSTS(attention_decode, 2 * 2 * 5 * 3 * 8, 2 * (20 + 2 * 60) * 2, 2 * 40, .out = T(BF16),
           .qkv = T(BF16), .b = 2, .t = 3, .h = 4, .hk = 4, .d = 5);
+    /* own queries 2, 3 and 6, 7, 8 of 10 positions see 3 + 4 and 7 + 8 + 9 keys */
+    COSTS(attention_fwd, 2 * 2 * 2 * 4 * 31, 4 * (40 + 80), 4 * 40 + 4 * 10, .out = T(F32),
+          .lse = T(F32), .qkv = T(F32), .kv = T(F32), .b = 1, .t = 10, .h = 2, .hk = 1, .d = 4,
+          .own = {{2, 6}, {2, 3}});
     /* one key head for two query heads: k and v are half as much, flops are the same */
     COSTS(attention_fwd, 2 * 2 * 5 * 6 * 8, 2 * 240, 2 * 120 + 4 * 24, .out = T(BF16),
           .lse = T(F32), .qkv = T(BF16), .b = 2, .t = 3, .h = 4, .hk = 2, .d = 5);

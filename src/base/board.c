@@ -299,8 +299,12 @@ void board_node_publish(struct board *board, const struct board_node *node)
 void board_node_copy(const struct board *board, struct board_node *out)
 {
     if (!part_copy(&board->memory->node, out, sizeof(*out)))
-        *out = (struct board_node){
-            .n_nodes = 1, .mesh_data = 1, .mesh_shard = 1, .mesh_tensor = 1, .mesh_pipeline = 1};
+        *out = (struct board_node){.n_nodes = 1,
+                                   .mesh_data = 1,
+                                   .mesh_shard = 1,
+                                   .mesh_tensor = 1,
+                                   .mesh_context = 1,
+                                   .mesh_pipeline = 1};
     out->phase = valid_phase(out->phase);
     if (out->workers_n < 0 || out->workers_n > board->workers_n)
         out->workers_n = board->workers_n;

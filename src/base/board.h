@@ -96,6 +96,10 @@ struct board_worker {
     enum board_phase phase;
     char device[64];
     char backend[24]; /* what carries data between ranks: comm_backend; "": not connected yet */
+    /* the same of each axis of the mesh; "": not connected yet, or one rank */
+    struct {
+        char data[24], tensor[24], context[24], pipeline[24];
+    } links;
     struct board_model model;
     struct board_checkpoint checkpoint;
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
@@ -160,8 +164,9 @@ struct board_node {
     char version[64];
     char backend[16]; /* "self" for one rank; else empty, and the workers' counts */
     char device[16];
-    /* data: ranks; the others are 1, as long as nothing else is built */
-    int32_t mesh_data, mesh_shard, mesh_tensor, mesh_pipeline;
+    /* ranks along each axis (mesh/mesh.h); shard: over how many the state is sharded, -1: not
+     * decided yet */
+    int32_t mesh_data, mesh_shard, mesh_tensor, mesh_context, mesh_pipeline;
     int64_t started_ms; /* clock_ms */
     /* the longest silence in a step that this node's workers are allowed; 0: the default */
     int64_t limit_ms;

@@ -539,6 +539,11 @@ int conf_ranks(const struct conf *conf)
     return (int)(conf_i64(conf, CONF_N_NODES) * conf_i64(conf, CONF_N_GPU_EACH_NODE));
 }
 
+int conf_data_ranks(const struct conf *conf)
+{
+    return conf_ranks(conf) / (int)conf_i64(conf, CONF_TP);
+}
+
 bool conf_is_dumb(char **environment)
 {
     const char *terminal = launcher_find(environment, "TERM");

@@ -72,6 +72,9 @@ int64_t conf_fault_step(const struct conf *conf);
 int conf_fault_rank(const struct conf *conf);
 /* conf_ranks — the number of workers on all nodes. */
 int conf_ranks(const struct conf *conf);
+/* conf_data_ranks — between how many workers, or groups of workers with the same samples, the
+ * samples of a step are divided: all workers / TP. */
+int conf_data_ranks(const struct conf *conf);
 
 /* conf_token — with N_NODES > 1: JOB_TOKEN, or the content of JOB_TOKEN_FILE without the line end;
  * "none" if that is its value. Also checks that MASTER_ADDR is set. ST_BAD_SETTING or ST_NO_INPUT:

@@ -101,12 +101,13 @@ static enum status check_model(const struct conf *conf)
 static enum status check_steps(const struct conf *conf)
 {
     int64_t global = conf_i64(conf, CONF_GLOBAL_BATCH), steps = conf_i64(conf, CONF_STEPS);
-    int64_t ranks = conf_ranks(conf), pass = conf_i64(conf, CONF_BATCH_SIZE) * ranks;
+    int64_t ranks = conf_data_ranks(conf), pass = conf_i64(conf, CONF_BATCH_SIZE) * ranks;
     char remedy[128] = "a step is a whole number of micro-batches";
     if (ranks > 1)
         text_format(remedy, sizeof remedy,
-                    "times %lld workers, %lld: a step is a whole number of micro-batches of each",
-                    (long long)ranks, (long long)pass);
+                    "times %lld %s, %lld: a step is a whole number of micro-batches of each",
+                    (long long)ranks, conf_i64(conf, CONF_TP) > 1 ? "groups of workers" : "workers",
+                    (long long)pass);
     if (global % pass != 0)
         return fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE, remedy);
     if (steps > 0 && conf_i64(conf, CONF_WARMUP_STEPS) > steps)
@@ -162,6 +163,41 @@ static enum status check_shard(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_tensor — TP and what does not go with it yet. What the model's dimensions say is checked
+ * when they are known (model_part_dims). */
+static enum status check_tensor(const struct conf *conf)
+{
+    int64_t tensor = conf_i64(conf, CONF_TP);
+    if (tensor == 1)
+        return ST_OK;
+    if (conf_ranks(conf) % tensor != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "TP=%lld (%s) does not divide the job's %d workers (N_NODES=%lld x "
+                    "N_GPU_EACH_NODE=%lld); change one of them",
+                    (long long)tensor, conf_source(conf, CONF_TP), conf_ranks(conf),
+                    (long long)conf_i64(conf, CONF_N_NODES),
+                    (long long)conf_i64(conf, CONF_N_GPU_EACH_NODE));
+    if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % tensor != 0 &&
+        conf_i64(conf, CONF_TP_ACROSS_NODES) == 0)
+        return fail_pair(conf, CONF_TP, "does not divide", CONF_N_GPU_EACH_NODE,
+                         "a group would exchange activations over the network; choose a TP that "
+                         "does, or set TP_ACROSS_NODES=1 if that is wanted");
+    if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
+        return fail_pair(conf, CONF_TP, "does not go with", CONF_SHARD,
+                         "the workers of a node are divided by TP already: set SHARD=full");
+    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
+        return fail_pair(conf, CONF_TP, "does not go with", CONF_COMPRESS,
+                         "this version compresses gradients of whole models only: set "
+                         "COMPRESS=none, or REDUCE_PRECISION=bf16 for half the bytes");
+    if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
+        return fail_pair(conf, CONF_TP, "does not go with", CONF_EMBED_ROWS,
+                         "each worker of a group has a part of the rows: set EMBED_ROWS=auto");
+    if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
+        return fail_pair(conf, CONF_TP, "does not go with", CONF_COMM_GRAPH,
+                         "graphs hold the collectives of one group only: set COMM_GRAPH=0");
+    return ST_OK;
+}
+
 /* check_comm_graph — what leaves no CUDA graph, or no NCCL calls on the device. BACKEND=auto may
  * find that NCCL is missing; the step says so then. */
 static enum status check_comm_graph(const struct conf *conf)
@@ -192,6 +228,7 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_shard(conf));
     TRY(check_comm_graph(conf));
     TRY(check_nodes(conf));
+    TRY(check_tensor(conf));
     TRY(check_precision(conf));
     TRY(check_reduction(conf));
     TRY(check_model(conf));

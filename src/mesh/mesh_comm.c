@@ -2,8 +2,10 @@
 #include "mesh/mesh_comm.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
+#include "base/text.h"
 
 static enum status open_group(struct mesh_comm *m, unsigned axes, struct comm **out)
 {
@@ -64,14 +66,50 @@ void mesh_comm_close(struct mesh_comm *m)
     close_group(m, &m->tensor);
 }
 
+static bool is_same_group(const struct mesh *mesh, unsigned axes, int rank, int other)
+{
+    struct mesh_coord a = mesh_coord_of(mesh, rank), b = mesh_coord_of(mesh, other);
+    for (int i = 0; i < MESH_AXES; i++)
+        if (!(axes & MESH_BIT(i)) && a.at[i] != b.at[i])
+            return false;
+    return true;
+}
+
+/* most_in_node — of the ranks of any group along the axes, how many are in one node at most. */
+static int most_in_node(const struct mesh *mesh, unsigned axes, int locals)
+{
+    int most = 0;
+    for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
+        int first = rank / locals * locals, in_node = 0;
+        for (int other = first; other < first + locals && other < mesh_ranks(mesh); other++)
+            in_node += is_same_group(mesh, axes, rank, other);
+        most = in_node > most ? in_node : most;
+    }
+    return most;
+}
+
 bool mesh_comm_is_within_node(const struct mesh *mesh, unsigned axes, int locals)
 {
     for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
-        struct mesh_coord at = mesh_coord_of(mesh, rank), first = at;
+        struct mesh_coord at = mesh_coord_of(mesh, rank);
         for (int i = 0; i < MESH_AXES; i++)
-            first.at[i] = axes & MESH_BIT(i) ? 0 : at.at[i];
-        if (mesh_rank_of(mesh, &first) / locals != rank / locals)
+            at.at[i] = axes & MESH_BIT(i) ? 0 : at.at[i];
+        if (mesh_rank_of(mesh, &at) / locals != rank / locals)
             return false;
     }
     return true;
+}
+
+void mesh_comm_link(const struct mesh *mesh, unsigned axes, int locals, const char *backend,
+                    char *out, size_t cap)
+{
+    const char *network = strstr(backend, " + ");
+    if (mesh_group_n(mesh, axes) == 1)
+        text_copy(out, cap, "");
+    else if (network && mesh_comm_is_within_node(mesh, axes, locals))
+        text_format(out, cap, "%.*s", (int)(network - backend), backend);
+    else if (network && most_in_node(mesh, axes, locals) == 1)
+        text_copy(out, cap, network + strlen(" + "));
+    else
+        text_copy(out, cap, backend);
 }

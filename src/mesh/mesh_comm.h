@@ -11,6 +11,8 @@
 #ifndef CONVOY_MESH_MESH_COMM_H
 #define CONVOY_MESH_MESH_COMM_H
 
+#include <stddef.h>
+
 #include "comm/core/comm.h"
 #include "mesh/mesh.h"
 
@@ -33,7 +35,12 @@ enum status mesh_comm_open(struct comm *world, const struct mesh *mesh, struct m
 void mesh_comm_close(struct mesh_comm *m);
 
 /* mesh_comm_is_within_node — whether every group along the axes (MESH_BIT) lies in one node of
- * `locals` ranks each, world ranks being node by node. Pure. */
+ * `locals` ranks each, world ranks being node by node. Pure.
+ * mesh_comm_link — what carries the data of such groups, of the parts of comm_backend of the world:
+ * of "shm + tcp", "shm" inside nodes, "tcp" where each rank of a group is on another node. "": one
+ * rank. Pure. */
 bool mesh_comm_is_within_node(const struct mesh *mesh, unsigned axes, int locals);
+void mesh_comm_link(const struct mesh *mesh, unsigned axes, int locals, const char *backend,
+                    char *out, size_t cap);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/version.h"
 #include "node/device.h"
 #include "node/tokenizer_source.h"
+#include "model/model_part.h"
 #include "train/weights.h"
 
 _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than comm has");
@@ -197,15 +198,26 @@ static struct lr_schedule_config lr_schedule_of(const struct conf *conf)
     };
 }
 
+/* check_parts — whether the mesh can divide the model. */
+static enum status check_parts(const struct step_config *step)
+{
+    const struct model_part part = {.tensor_ranks = step->axis_ranks[MESH_AXIS_TENSOR]};
+    struct model_dims first;
+    return model_part_dims(&step->dims, &part, &first);
+}
+
 /* map_step — the configuration of a step and its store. */
 static enum status map_step(const struct conf *conf, const struct model_dims *dims,
                             struct step_config *out)
 {
     out->dims = *dims;
+    out->axis_ranks[MESH_AXIS_TENSOR] = (int)conf_i64(conf, CONF_TP);
+    TRY(check_parts(out));
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
-    out->global_samples = conf_i64(conf, CONF_GLOBAL_BATCH) ? conf_i64(conf, CONF_GLOBAL_BATCH)
-                                                            : out->batch_samples * conf_ranks(conf);
+    out->global_samples = conf_i64(conf, CONF_GLOBAL_BATCH)
+                              ? conf_i64(conf, CONF_GLOBAL_BATCH)
+                              : out->batch_samples * conf_data_ranks(conf);
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);

@@ -99,10 +99,27 @@ static void suggest_batch(const struct memory_check *f, const struct trainer_con
         text_add(out, " GLOBAL_BATCH=%lld", (long long)c->step.global_samples);
 }
 
+/* pass_samples — of one micro-batch on all of so many ranks; 0: they are no mesh. */
+static int64_t pass_samples(const struct trainer_config *c, int ranks)
+{
+    struct mesh mesh;
+    if (step_mesh(&c->step, ranks, &mesh) == ST_OK)
+        return c->step.batch_samples * mesh.size[MESH_AXIS_DATA];
+    status_clear();
+    return 0;
+}
+
+/* is_dealt — so many ranks divide the samples of a step. */
+static bool is_dealt(const struct trainer_config *c, int ranks)
+{
+    int64_t pass = pass_samples(c, ranks);
+    return pass > 0 && c->step.global_samples % pass == 0;
+}
+
 static bool set_batch(const struct memory_check *f, struct trainer_config *c, int64_t batch)
 {
     c->step.batch_samples = batch;
-    return batch > 0 && c->step.global_samples % (batch * f->place.at.ranks) == 0;
+    return batch > 0 && is_dealt(c, f->place.at.ranks);
 }
 
 static void try_batch(const struct memory_check *f, const struct trainer_config *from,
@@ -158,8 +175,8 @@ static bool with_nodes(const struct memory_check *f, struct trainer_config *c, i
     at->ranks = nodes * at->locals;
     at->node = at->rank = 0; /* node 0 holds most */
     if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
-        c->step.global_samples = c->step.batch_samples * at->ranks;
-    return c->step.global_samples % (c->step.batch_samples * at->ranks) == 0;
+        c->step.global_samples = pass_samples(c, at->ranks);
+    return is_dealt(c, at->ranks);
 }
 
 /* fits_spread — in parts on so many nodes. */
@@ -167,11 +184,11 @@ static bool fits_spread(const struct memory_check *f, struct trainer_config c, i
                         bool is_any_batch)
 {
     struct comm_place at;
-    bool is_dealt = with_nodes(f, &c, nodes, &at);
+    bool has_samples = with_nodes(f, &c, nodes, &at);
     c.step.store.shard = LAYOUT_SHARD_FULL;
     if (is_any_batch)
-        c.step.global_samples = c.step.batch_samples * at.ranks;
-    return (is_dealt || is_any_batch) && fits(f, &c, at);
+        c.step.global_samples = pass_samples(&c, at.ranks);
+    return (has_samples || is_any_batch) && fits(f, &c, at);
 }
 
 /* nodes_for — as few nodes as it takes with everything in parts; 0: it never fits. */

@@ -76,10 +76,16 @@ void plan_choice_set(struct step_config *config, struct plan_way way)
     config->store.shard = way.shard;
 }
 
-/* is_common — the ranks have to take the same way: SHARD is open. */
-static bool is_common(const struct plan_way *ways, int ways_n)
+static bool is_shard_open(const struct plan_way *ways, int ways_n)
 {
     return ways[0].shard != ways[ways_n - 1].shard;
+}
+
+/* is_common — the ranks have to take the same way: SHARD is open, or a pass that computes something
+ * again asks the other ranks of its tensor group. */
+static bool is_common(const struct step_config *config, const struct plan_way *ways, int ways_n)
+{
+    return is_shard_open(ways, ways_n) || config->axis_ranks[MESH_AXIS_TENSOR] > 1;
 }
 
 /* ---- the decision ---- */
@@ -177,7 +183,7 @@ static void log_choice(const struct step_config *asked, const struct plan_way *w
     text_format_bytes(free_text, sizeof free_text, (double)got->free_bytes);
     if (got->free_bytes < 0)
         text_add(&text, ": needs %s; how much memory is free is unknown", need);
-    else if (is_common(ways, ways_n))
+    else if (is_common(asked, ways, ways_n))
         text_add(&text, ": needs %s on rank 0; %s are free on rank %d, which has least", need,
                  free_text, got->rank);
     else
@@ -233,13 +239,13 @@ enum status plan_choice_make(const struct conf *conf, struct comm *comm, const s
     plan_choice_set(&config->step, ways[0]);
     if (asked.store.shard == LAYOUT_SHARD_HYBRID && is_first && place.at.rank == 0)
         log_hybrid(&place.at);
-    if (!is_common(ways, ways_n)) /* one way alone is no choice */
+    if (!is_shard_open(ways, ways_n)) /* one way alone is no choice */
         asked.store.shard = ways[0].shard;
     if (ways_n == 1) {
         *last = ways[0];
         return ST_OK;
     }
-    if (!is_common(ways, ways_n))
+    if (!is_common(&asked, ways, ways_n))
         comm = NULL;
     TRY(read_offer(conf, dev, config, ways, ways_n, &offer));
     TRY(plan_choice_decide(comm, &offer, ways_n, &got));

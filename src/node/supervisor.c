@@ -266,7 +266,7 @@ static int shard_ranks(const struct conf *conf)
         return strcmp(device_kind(conf), "cuda") == 0 && conf_ranks(conf) >= 4 ? -1 : 1;
     if (shard == CONF_SHARD_HYBRID && is_split)
         return (int)locals;
-    return shard != CONF_SHARD_NONE ? conf_ranks(conf) : 1;
+    return shard != CONF_SHARD_NONE ? conf_data_ranks(conf) : 1;
 }
 
 static void first_node(struct supervisor *s)
@@ -277,9 +277,10 @@ static void first_node(struct supervisor *s)
         .n_nodes = (int32_t)conf_i64(s->conf, CONF_N_NODES),
         .workers_n = (int32_t)conf_i64(s->conf, CONF_N_GPU_EACH_NODE),
         .phase = BOARD_PHASE_STARTING,
-        .mesh_data = ranks,
+        .mesh_data = conf_data_ranks(s->conf),
         .mesh_shard = shard_ranks(s->conf),
-        .mesh_tensor = 1,
+        .mesh_tensor = (int32_t)conf_i64(s->conf, CONF_TP),
+        .mesh_context = 1,
         .mesh_pipeline = 1,
         .started_ms = clock_ms(),
         .resume_step = -1,

@@ -19,6 +19,7 @@
 #include "base/assert.h"
 #include "base/text.h"
 #include "dev/dev.h"
+#include "mesh/mesh_comm.h"
 #include "node/crash.h"
 #include "node/device.h"
 #include "node/dataset_sync.h"
@@ -226,14 +227,63 @@ static const char *backend_why(const struct comm *comm)
                               : "shared memory inside a node, the network between nodes";
 }
 
+/* add_axis — "; tensor groups inside a node over shm"; nothing for an axis of one rank. */
+static void add_axis(const struct mesh *mesh, enum mesh_axis axis, int locals, const char *link,
+                     struct text *out)
+{
+    if (mesh->size[axis] > 1)
+        text_add(out, "; %s groups %s over %s", mesh_axis_name(axis),
+                 mesh_comm_is_within_node(mesh, MESH_BIT(axis), locals) ? "inside a node"
+                                                                        : "across nodes",
+                 link);
+}
+
+/* log_mesh — "mesh: data 2 x tensor 2; tensor groups …": where ranks are and what links them. */
+static void log_mesh(const struct worker *w, const struct mesh *mesh, int locals)
+{
+    struct text text = {.limit = 512};
+    text_add(&text, "data %d", mesh->size[MESH_AXIS_DATA]);
+    for (int i = MESH_AXES - 1; i >= 0; i--)
+        if (i != MESH_AXIS_DATA && mesh->size[i] > 1)
+            text_add(&text, " x %s %d", mesh_axis_name((enum mesh_axis)i), mesh->size[i]);
+    add_axis(mesh, MESH_AXIS_TENSOR, locals, w->stats.links.tensor, &text);
+    add_axis(mesh, MESH_AXIS_CONTEXT, locals, w->stats.links.context, &text);
+    add_axis(mesh, MESH_AXIS_DATA, locals, w->stats.links.data, &text);
+    add_axis(mesh, MESH_AXIS_PIPELINE, locals, w->stats.links.pipeline, &text);
+    LOG_INFO("mesh: %s", text.data);
+    text_free(&text);
+}
+
+/* set_links — what carries the data of each axis. */
+static void set_links(struct worker *w, const struct mesh *mesh, const struct comm *comm)
+{
+    const struct {
+        enum mesh_axis axis;
+        char *link;
+    } axes[] = {{MESH_AXIS_DATA, w->stats.links.data},
+                {MESH_AXIS_TENSOR, w->stats.links.tensor},
+                {MESH_AXIS_CONTEXT, w->stats.links.context},
+                {MESH_AXIS_PIPELINE, w->stats.links.pipeline}};
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        mesh_comm_link(mesh, MESH_BIT(axes[i].axis), comm_place(comm)->locals, comm_backend(comm),
+                       axes[i].link, sizeof w->stats.links.data);
+}
+
 /* on_connected — the ranks of a generation have connected: publish the transport and log it
  * once. */
 static void on_connected(void *arg, const struct comm *comm)
 {
     struct worker *w = arg;
-    if (comm_place(comm)->rank == 0 && !w->stats.backend[0])
+    struct mesh mesh;
+    const struct comm_place *place = comm_place(comm);
+    if (step_mesh(&w->config.step, place->ranks, &mesh) == ST_OK)
+        set_links(w, &mesh, comm);
+    if (place->rank == 0 && !w->stats.backend[0]) {
         LOG_INFO("BACKEND=%s uses %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
                  backend_why(comm));
+        if (place->ranks > 1)
+            log_mesh(w, &mesh, place->locals);
+    }
     text_copy(w->stats.backend, sizeof w->stats.backend, comm_backend(comm));
 }
 

@@ -51,13 +51,44 @@ static void add_model(cJSON *root, const struct board_worker *first_worker)
     add_text(object, "arch", model->arch);
 }
 
-static void add_mesh(cJSON *root, const struct board_node *node)
+/* add_links — what carries the data of each axis. */
+static void add_links(cJSON *mesh, const struct board_worker *worker)
 {
+    cJSON *object = cJSON_AddObjectToObject(mesh, "links");
+    add_text(object, "data", worker != NULL ? worker->links.data : "");
+    add_text(object, "tensor", worker != NULL ? worker->links.tensor : "");
+    add_text(object, "context", worker != NULL ? worker->links.context : "");
+    add_text(object, "pipeline", worker != NULL ? worker->links.pipeline : "");
+}
+
+static void add_mesh(cJSON *root, const struct view *view)
+{
+    const struct board_node *node = &view->node;
     cJSON *object = cJSON_AddObjectToObject(root, "mesh");
     add_count(object, "data", node->mesh_data);
     add_count(object, "shard", node->mesh_shard);
     add_count(object, "tensor", node->mesh_tensor);
+    add_count(object, "context", node->mesh_context);
     add_count(object, "pipeline", node->mesh_pipeline);
+    add_links(object, view->first_worker);
+}
+
+/* add_coords — where a rank is in the mesh, from the innermost axis (mesh/mesh.h). */
+static void add_coords(cJSON *rank_object, const struct board_node *node, int rank)
+{
+    const struct {
+        const char *name;
+        int size;
+    } axes[] = {{"tensor", node->mesh_tensor},
+                {"context", node->mesh_context},
+                {"data", node->mesh_data},
+                {"pipeline", node->mesh_pipeline}};
+    cJSON *object = cJSON_AddObjectToObject(rank_object, "mesh");
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        const int size = axes[i].size > 0 ? axes[i].size : 1;
+        add_count(object, axes[i].name, rank % size);
+        rank /= size;
+    }
 }
 
 /* ADD_kind — a number by the name of its field in `from`. */
@@ -131,6 +162,7 @@ static void add_ranks(cJSON *root, const struct view *view)
         cJSON_AddItemToArray(list, object);
         add_count(object, "rank", peer.rank);
         add_count(object, "node", peer.node);
+        add_coords(object, &view->node, peer.rank);
         add_text(object, "device", peer.device);
         add_text(object, "state", peer.state);
 #define RANK_STAT(NAME, field, kind, ...) ADD_##kind(object, &peer, field)
@@ -201,7 +233,7 @@ void report_write(const struct view *view, struct text *t)
     add_text(root, "backend", view_backend(view));
     add_text(root, "device", view_device(view));
     add_model(root, view->first_worker);
-    add_mesh(root, node);
+    add_mesh(root, view);
     add_numbers(root, view->first_worker);
     add_seconds(root, "uptime_seconds",
                 node->started_ms > 0 ? view->now_ms - node->started_ms : -1);

@@ -89,8 +89,7 @@ static enum status add_copy(const struct trainer_config *c, const struct memory_
     struct param_table table = {0};
     if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
         return ST_OK;
-    TRY(model_ops(&c->step.dims)->describe(&c->step.dims, &table));
-    layout_pad(&table, place->at.ranks);
+    TRY(step_mesh_whole_table(&c->step, place->at.ranks, &table));
     plan->host[MEMORY_PLAN_CHECKPOINT] +=
         table.total_elems * (int64_t)sizeof(float) * (1 + optim_moments(&c->step.optim));
     param_table_free(&table);

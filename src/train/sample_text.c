@@ -166,7 +166,7 @@ enum status sample_text_generate(struct sample_text *v, struct step *step, bool 
                                  void *arg, const char **out)
 {
     add_prompt(v);
-    for (int64_t i = 0; i < SAMPLE_TEXT_TOKENS && !stop(arg); i++) {
+    for (int64_t i = 0; i < SAMPLE_TEXT_TOKENS && !(stop && stop(arg)); i++) {
         int32_t token = 0;
         size_t n = 0;
         TRY(next(v, step, i, &token));

@@ -35,8 +35,8 @@ struct sample_text;
 enum status sample_text_open(const struct sample_text_config *config, struct sample_text **out);
 void sample_text_close(struct sample_text *sample_text); /* accepts NULL */
 /* sample_text_generate — prompt and continuation as a JSON string: one line without control
- * characters, valid until the next call. Calls stop between tokens; the text ends there if it
- * returns true. */
+ * characters, valid until the next call. Calls stop (may be NULL) between tokens; the text ends
+ * there if it returns true. */
 enum status sample_text_generate(struct sample_text *sample_text, struct step *step,
                                  bool (*stop)(void *arg), void *arg, const char **out);
 

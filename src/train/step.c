@@ -44,6 +44,8 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
     s->loss_sum = take(input, 1, DTYPE_F64);
     s->losses = take(input, b * step_sample_losses(s), DTYPE_F32);
     s->tokens = take(input, n, DTYPE_I32);
+    if (!c->is_eval && step_mesh_partial_elems(s) > 0)
+        s->partial = take(input, step_mesh_partial_elems(s), DTYPE_F32);
     s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * n, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
         s->targets = take(input, n, DTYPE_I32);
@@ -123,7 +125,7 @@ static struct store_config store_of(struct step *s)
                                  .comm = step_mesh_data(s),
                                  .world = c->comm,
                                  .table = &s->table,
-                                 .whole_params_n = s->whole_params_n,
+                                 .whole_params_n = step_whole_table(s)->params_n,
                                  .settings = settings,
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->samples > c->batch_samples,
@@ -139,8 +141,7 @@ static enum status open_store(struct step *s)
 {
     struct store_config config = store_of(s);
     TRY(store_open(&config, &s->store));
-    s->state = (struct mesh_state){.world = s->config.comm, .store = s->store};
-    return ST_OK;
+    return step_mesh_open_state(s);
 }
 
 static int64_t readback_bytes(const struct step *s)
@@ -186,6 +187,7 @@ enum status step_plan(const struct step_config *config, const struct step_place 
     step_pipe_close(&s);
     model_plan_free(s.acts);
     param_table_free(&s.table);
+    param_table_free(&s.whole);
     return st;
 }
 
@@ -313,6 +315,7 @@ static enum status open_all(struct step *s)
     struct step_place place = place_of(s);
     s->is_async = step_async_takes(c, &place);
     TRY(step_mesh_describe(s));
+    TRY(step_mesh_open_axes(s));
     TRY(optim_spans(&s->table, optim_decay(&c->optim), &s->spans, &s->spans_n));
     s->cut = calloc((size_t)s->spans_n, sizeof *s->cut);
     if (!s->cut)
@@ -369,6 +372,7 @@ void step_close(struct step *s)
     dev_event_free(s->results_ready);
     batch_free(&s->batch);
     param_table_free(&s->table);
+    param_table_free(&s->whole);
     dev_unpin(s->config.dev, s->grad_scale_host); /* and losses_host */
     free(s->spans);
     free(s->cut);
@@ -393,6 +397,7 @@ struct pass step_pass(const struct step *s, int64_t samples)
                      .op = dev_op(c->dev),
                      .stream = s->stream,
                      .acts = s->acts,
+                     .tensor = s->tensor_axis,
                      .tokens = s->tokens,
                      .targets = s->targets,
                      .mask = s->mask,
@@ -473,8 +478,11 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
     struct pass p = step_pass(s, 1);
     ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= p.t, "n %lld of %lld", (long long)n,
             (long long)p.t);
-    p.t = n;
+    p.t = p.tensor ? p.t : n; /* whole samples have rows for all of a tensor group */
     TRY(copy_in(s, s->tokens, tokens, 0, n));
+    if (p.t > n) /* attention is causal: what follows does not matter */
+        TRY(dev_fill(s->stream, tensor_at(s->tokens, n).data, 0,
+                     (size_t)(p.t - n) * dtype_bytes(s->tokens.dtype)));
     TRY(step_forward(s, &p));
     TRY(head_logits(s, &p, n - 1, p.dims->vocab));
     TRY(dev_copy(s->stream, out, s->logits.data, (size_t)p.dims->vocab * sizeof *out));
@@ -503,7 +511,10 @@ int step_parts(const struct step *s)
 {
     return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim);
 }
-const struct param_table *step_whole_table(const struct step *s) { return &s->table; }
+const struct param_table *step_whole_table(const struct step *s)
+{
+    return s->has_whole ? &s->whole : &s->table;
+}
 const struct param_table *step_own_table(const struct step *s) { return &s->table; }
 struct tensor step_grads(const struct step *s) { return store_grads(s->store); }
 struct stream *step_stream(const struct step *s) { return s->stream; }

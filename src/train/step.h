@@ -87,8 +87,14 @@ struct step_result {
     int vote;                     /* the highest vote of all ranks (step_vote) */
 };
 
-/* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make. */
+/* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make.
+ * step_mesh_divides_state — whether a rank of so many holds less than the state of the whole model:
+ * shards of it, or a part.
+ * step_mesh_whole_table — step_whole_table on so many ranks; the caller frees it. */
 enum status step_mesh(const struct step_config *config, int ranks, struct mesh *out);
+enum status step_mesh_whole_table(const struct step_config *config, int ranks,
+                                  struct param_table *out);
+bool step_mesh_divides_state(const struct step_config *config, int ranks);
 
 struct step;
 

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "mesh/mesh_comm.h"
 #include "mesh/mesh_state.h"
+#include "mesh/tensor_axis.h"
 #include "train/step.h"
 
 struct step_pipe; /* train/step_pipe.h */
@@ -23,11 +24,16 @@ struct step {
     struct model_dims dims; /* what this rank computes; config.dims: the whole model */
     const struct model_ops *model;
     struct param_table table; /* of dims */
-    int whole_params_n;       /* of the whole model */
     struct step_pipe *pipe;   /* NULL: one stage */
+    struct param_table whole; /* of config.dims, where dims are a part */
+    bool has_whole;
+    struct tensor_axis tensor;
+    const struct model_axis *tensor_axis; /* NULL: this rank has whole matrices */
+    struct tensor partial;                /* gradients that the tensor axis adds up, of one unit */
     struct stream *stream;
     struct store *store;
     struct mesh_state state; /* of the whole model, on all ranks */
+    struct part_map map;     /* has_whole */
     struct arena arena[STEP_ARENA_N];
     struct model_acts *acts;
     struct tensor tokens, targets, mask, starts, ends, losses; /* on the device */
@@ -65,7 +71,12 @@ void step_heartbeat(const struct step *s);
  * _data_rank, _data_ranks: along the data axis: which samples are this rank's.
  * _store_rank, _store_ranks: of _data.
  * _place: of a step without communicators, for a plan.
- * _describe: what this rank computes: dims, table, samples, counts. */
+ * _describe: what this rank computes: dims, tables, samples, counts.
+ * _open_state: where the parts of the whole model's state are; the store is open.
+ * _open_axes: what passes need of other ranks; after _describe.
+ * _partial_elems: of s->partial.
+ * _sum_partial: in the last micro-batch, after a unit's backward and before the store has its
+ *   gradients: adds up those that each rank of the tensor axis has a part of. */
 enum status step_mesh_open(struct step *s);
 void step_mesh_close(struct step *s);
 struct comm *step_mesh_data(const struct step *s);
@@ -75,6 +86,10 @@ int step_mesh_store_rank(const struct step *s);
 int step_mesh_store_ranks(const struct step *s);
 enum status step_mesh_place(struct step *s, int rank, int ranks);
 enum status step_mesh_describe(struct step *s);
+enum status step_mesh_open_state(struct step *s);
+enum status step_mesh_open_axes(struct step *s);
+int64_t step_mesh_partial_elems(const struct step *s);
+enum status step_mesh_sum_partial(struct step *s, int unit);
 /* For stages of a pipeline (step_run.c):
  * _lap: adds the time since the last lap to *ms. On a GPU this is only that of launching.
  * _dropout_seed: of a step.

@@ -14,6 +14,26 @@ enum status step_mesh(const struct step_config *c, int ranks, struct mesh *out)
                      ranks_along(c, MESH_AXIS_PIPELINE), out);
 }
 
+/* has_parts — a rank computes a part of the model. */
+static bool has_parts(const struct step_config *c)
+{
+    return ranks_along(c, MESH_AXIS_TENSOR) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
+}
+
+bool step_mesh_divides_state(const struct step_config *c, int ranks)
+{
+    return ranks > 1 && (has_parts(c) || c->store.shard != LAYOUT_SHARD_NONE);
+}
+
+/* The table of parts is padded for the ranks that share them; the whole one is for files alone. */
+enum status step_mesh_whole_table(const struct step_config *c, int ranks, struct param_table *out)
+{
+    TRY(model_ops(&c->dims)->describe(&c->dims, out));
+    if (!has_parts(c))
+        layout_pad(out, ranks);
+    return ST_OK;
+}
+
 int step_mesh_data_rank(const struct step *s) { return s->mesh.at.at[MESH_AXIS_DATA]; }
 int step_mesh_data_ranks(const struct step *s) { return s->mesh.mesh.size[MESH_AXIS_DATA]; }
 
@@ -53,6 +73,8 @@ struct comm *step_mesh_data(const struct step *s)
 
 void step_mesh_close(struct step *s)
 {
+    part_map_free(&s->map);
+    tensor_axis_close(&s->tensor);
     mesh_comm_close(&s->mesh);
     comm_close(s->comm_alone);
     s->comm_alone = NULL;
@@ -86,35 +108,143 @@ static bool counts(const struct mesh_comm *m)
            m->at.at[MESH_AXIS_PIPELINE] == m->mesh.size[MESH_AXIS_PIPELINE] - 1;
 }
 
-/* mark_counted — the gradient norm counts the token embedding of the first stage, not the copy of
- * the last one. */
-static void mark_counted(struct step *s)
+/* describe_part — what the ranks at a coordinate compute. The caller frees the table. */
+static enum status describe_part(const struct step *s, struct mesh_coord at,
+                                 struct model_part *part, struct model_dims *dims,
+                                 struct param_table *table)
 {
-    struct param *first = &s->table.param[0];
-    first->is_counted_elsewhere = first->unit == 0 && s->dims.part.lacks_embed;
+    *part = (struct model_part){0};
+    TRY(step_pipe_part(s, at.at[MESH_AXIS_PIPELINE], part));
+    part->tensor_rank = at.at[MESH_AXIS_TENSOR];
+    part->tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+    TRY(model_part_dims(&s->config.dims, part, dims));
+    TRY(model_ops(dims)->describe(dims, table));
+    layout_pad(table, step_mesh_store_ranks(s));
+    return ST_OK;
 }
 
-static enum status count_whole(struct step *s)
+/* mark_counted — of a tensor with copies the gradient norm counts one: of its tensor ranks the
+ * first's, and the token embedding of the first stage, not that of the last one. */
+static void mark_counted(struct step *s)
 {
-    struct param_table whole = {0};
-    TRY(s->model->describe(&s->config.dims, &whole));
-    s->whole_params_n = whole.params_n;
-    param_table_free(&whole);
+    for (int i = 0; i < s->table.params_n; i++) {
+        struct param *row = &s->table.param[i];
+        row->is_counted_elsewhere = s->mesh.at.at[MESH_AXIS_TENSOR] % row->tensor_copies != 0 ||
+                                    (i == 0 && row->unit == 0 && s->dims.part.lacks_embed);
+    }
+}
+
+static enum status describe_own(struct step *s)
+{
+    struct model_part part;
+    TRY(describe_part(s, s->mesh.at, &part, &s->dims, &s->table));
+    TRY(step_pipe_describe(s, &part));
+    mark_counted(s);
     return ST_OK;
 }
 
 enum status step_mesh_describe(struct step *s)
 {
-    struct model_part part = {0};
     s->samples = s->config.global_samples / step_mesh_data_ranks(s);
     s->counts = counts(&s->mesh);
-    TRY(step_pipe_part(s, s->mesh.at.at[MESH_AXIS_PIPELINE], &part));
-    TRY(step_pipe_describe(s, &part));
-    TRY(model_part_dims(&s->config.dims, &part, &s->dims));
+    TRY(describe_own(s));
     s->model = model_ops(&s->dims);
-    TRY(s->model->describe(&s->dims, &s->table));
-    mark_counted(s);
-    TRY(count_whole(s));
-    layout_pad(&s->table, step_mesh_store_ranks(s));
+    s->has_whole = has_parts(&s->config);
+    return s->has_whole ? step_mesh_whole_table(&s->config, mesh_ranks(&s->mesh.mesh), &s->whole)
+                        : ST_OK;
+}
+
+/* add_part — part `part` of the map: a tensor rank of a stage. */
+static enum status add_part(struct step *s, int part)
+{
+    const int tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+    const struct mesh_coord at = {
+        .at = {
+            [MESH_AXIS_TENSOR] = part % tensor_ranks, [MESH_AXIS_PIPELINE] = part / tensor_ranks}};
+    struct model_part own;
+    struct model_dims dims;
+    struct param_table table = {0};
+    enum status st = describe_part(s, at, &own, &dims, &table);
+    if (st == ST_OK)
+        st = part_map_add(&s->map, part, &table);
+    param_table_free(&table);
+    return st;
+}
+
+enum status step_mesh_open_state(struct step *s)
+{
+    const struct mesh *mesh = &s->mesh.mesh;
+    const int parts = mesh->size[MESH_AXIS_TENSOR] * mesh->size[MESH_AXIS_PIPELINE];
+    s->state = (struct mesh_state){.world = s->config.comm, .mesh = *mesh, .store = s->store};
+    if (!s->has_whole)
+        return ST_OK;
+    TRY(part_map_init(&s->whole, parts, &s->map));
+    for (int part = 0; part < parts; part++)
+        TRY(add_part(s, part));
+    s->state.map = &s->map;
+    return part_map_check(&s->map);
+}
+
+enum status step_mesh_open_axes(struct step *s)
+{
+    if (!s->mesh.tensor)
+        return ST_OK;
+    TRY(tensor_axis_open(s->mesh.tensor, &s->dims, &s->tensor));
+    s->tensor_axis = &s->tensor.model;
+    return ST_OK;
+}
+
+/* ---- gradients of which each rank of the tensor axis has a part ---- */
+
+static bool is_partial(const struct step *s, int row, int unit)
+{
+    return s->table.param[row].unit == unit && s->table.param[row].grad_is_partial;
+}
+
+int64_t step_mesh_partial_elems(const struct step *s)
+{
+    int64_t most = 0;
+    for (int unit = 0; unit < s->table.units_n; unit++) {
+        int64_t elems = 0;
+        for (int row = 0; row < s->table.params_n; row++)
+            elems += is_partial(s, row, unit) ? s->table.param[row].elems : 0;
+        most = elems > most ? elems : most;
+    }
+    return most;
+}
+
+/* copy_partial — a unit's gradients with so many copies, to the buffer or back. Returns in
+ * *elems_out how many elements they have. */
+static enum status copy_partial(struct step *s, const struct pass *p, int unit, int copies,
+                                bool is_back, int64_t *elems_out)
+{
+    int64_t elems = 0;
+    for (int row = 0; row < s->table.params_n; row++) {
+        const struct param *param = &s->table.param[row];
+        if (!is_partial(s, row, unit) || param->tensor_copies != copies)
+            continue;
+        void *grad = tensor_at(p->grads, p->grad_table->param[row].offset).data,
+             *at = tensor_at(s->partial, elems).data;
+        TRY(dev_copy(s->stream, is_back ? grad : at, is_back ? at : grad,
+                     (size_t)param->elems * sizeof(float)));
+        elems += param->elems;
+    }
+    *elems_out = elems;
+    return ST_OK;
+}
+
+enum status step_mesh_sum_partial(struct step *s, int unit)
+{
+    const struct model_axis *axis = s->tensor_axis;
+    struct pass p = {0};
+    store_bind(s->store, &p);
+    for (int copies = 2; axis && copies <= axis->parts; copies++) {
+        int64_t elems;
+        TRY(copy_partial(s, &p, unit, copies, false, &elems));
+        if (elems == 0)
+            continue;
+        TRY(axis->sum(axis->arg, s->stream, s->partial, elems, copies));
+        TRY(copy_partial(s, &p, unit, copies, true, &elems));
+    }
     return ST_OK;
 }

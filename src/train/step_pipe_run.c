@@ -171,7 +171,10 @@ static enum status end_unit(struct run *run, struct pipe_op op, int unit)
         return ST_OK;
     if (run->inject_nan)
         TRY(step_run_write_nan(s, unit));
-    return unit == 0 ? ST_OK : store_post_backward(s->store, unit);
+    if (unit == 0)
+        return ST_OK;
+    TRY(step_mesh_sum_partial(s, unit));
+    return store_post_backward(s->store, unit);
 }
 
 static enum status backward_blocks(struct run *run, const struct pass *p, struct pipe_op op)

@@ -117,6 +117,13 @@ static enum status graphs_begin(struct step *s)
 
 /* ---- gradients ---- */
 
+/* finish_unit — a unit's gradients are complete on this rank. */
+static enum status finish_unit(struct step *s, int unit)
+{
+    TRY(step_mesh_sum_partial(s, unit));
+    return store_post_backward(s->store, unit);
+}
+
 static enum status backward(struct step *s, const struct pass *p, bool is_last, bool inject_nan,
                             struct step_result *r)
 {
@@ -128,7 +135,7 @@ static enum status backward(struct step *s, const struct pass *p, bool is_last, 
             TRY(write_nan(s, p, unit));
         lap(s, &r->backward_ms);
         if (is_last)
-            TRY(store_post_backward(s->store, unit));
+            TRY(finish_unit(s, unit));
         lap(s, &r->norm_ms);
         step_heartbeat(s);
     }
@@ -140,7 +147,7 @@ static enum status backward(struct step *s, const struct pass *p, bool is_last, 
         TRY(write_nan(s, &embed, 0));
     lap(s, &r->backward_ms);
     if (is_last)
-        TRY(store_post_backward(s->store, 0));
+        TRY(finish_unit(s, 0));
     lap(s, &r->norm_ms);
     return ST_OK;
 }
@@ -175,7 +182,7 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool inje
             p)); /* here no update is deferred any more; it would read the last step's gradients */
     TRY(head(s, p, is_last, counts, r));
     if (is_last)
-        TRY(store_post_backward(s->store, s->table.units_n - 1));
+        TRY(finish_unit(s, s->table.units_n - 1));
     lap(s, &r->norm_ms);
     return backward(s, p, is_last, inject_nan, r);
 }

@@ -471,7 +471,7 @@ enum status trainer_run(const struct trainer_config *config)
     consensus_init(&t.consensus, config->step.comm);
     t.is_rank0 = consensus_is_rank0(&t.consensus);
     t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->step.dev);
-    t.is_sharded = t.consensus.ranks > 1 && config->step.store.shard != LAYOUT_SHARD_NONE;
+    t.is_sharded = step_mesh_divides_state(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);
     if (st == ST_OK)
         st = loop(&t);

@@ -130,15 +130,29 @@ static inline enum status trial_take(struct ranks_one *one, struct trial *t, str
     return trial_state(t, step, false);
 }
 
+/* trial_samples — of a step, on each rank along the data axis; *first_out: this rank's first. */
+static inline int64_t trial_samples(const struct trial *t, const struct ranks_one *one,
+                                    int64_t *first_out)
+{
+    struct mesh mesh;
+    if (step_mesh(&t->config, one->ranks, &mesh) != ST_OK)
+        return 0;
+    int64_t n = t->config.global_samples / mesh.size[MESH_AXIS_DATA];
+    *first_out = n * mesh_coord_of(&mesh, one->rank).at[MESH_AXIS_DATA];
+    return n;
+}
+
 static inline enum status trial_steps(struct ranks_one *one, struct trial *t, struct step *step,
                                       struct batch *b)
 {
+    int64_t first = 0;
+    trial_samples(t, one, &first);
     for (int i = 0; i < t->steps; i++) {
         int s = t->first_step + i;
         if (t->leave_step == s && t->leave_rank == one->rank)
             return ST_RETRY;
         for (int64_t row = 0; row < b->samples; row++)
-            trial_sample(t, s, one->rank * b->samples + row, row, b);
+            trial_sample(t, s, first + row, row, b);
         bool inject_nan = t->nan_step == s && t->nan_rank == one->rank;
         enum status st =
             step_run_batch(step, b, s, s * t->config.global_samples, t->lr, inject_nan, &t->last);
@@ -160,14 +174,14 @@ static inline enum status trial_rank(struct ranks_one *one)
     struct step *step = NULL;
     struct batch batch = {0};
     enum feed_task task = t->config.dims.task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA;
+    int64_t first, samples = trial_samples(t, one, &first);
     enum status st;
     t->config.dev = one->dev;
     t->config.comm = one->comm;
     TRY_OR(step_open(&t->config, &step), out_close);
     t->elems = step_whole_table(step)->parameters;
     t->memory = step_memory(step);
-    TRY_OR(batch_init(&batch, task, t->config.global_samples / one->ranks, t->config.seq_tokens),
-           out_close);
+    TRY_OR(batch_init(&batch, task, samples, t->config.seq_tokens), out_close);
     TRY_OR(trial_load(one, t, step), out_close);
     TRY_OR(trial_steps(one, t, step, &batch), out_close);
     TRY_OR(trial_take(one, t, step), out_close);

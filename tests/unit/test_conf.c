@@ -145,9 +145,10 @@ static void values_are_strict(void **state)
         BAD("REDUCE_PRECISION=fp16", "did you mean fp32; allowed: fp32, bf16"),
         BAD("COMPRESS=fp8", "is not known; allowed: none, bf16, int8"),
         BAD("RUN_NAME=a/b", "RUN_NAME=a/b (argument) begins with a dot or holds a slash"),
-        BAD("TP=2",
-            "TP=2 (argument) is out of range; allowed: 1; this version has no tensor parallelism"),
-        BAD("PP=4", "no pipeline parallelism"),
+        BAD("TP=0", "TP=0 (argument) is out of range; allowed: 1 to 64 workers"),
+        BAD("TP=2", "TP=2 (argument) does not divide the job's 1 workers"),
+        BAD("PP=4", "PP=4 (argument) is out of range; allowed: 1; this version has no pipeline "
+                    "parallelism"),
         GOOD("N_NODES=4096", N_NODES, "4096"),
         BAD("N_NODES=4097", "N_NODES=4097 (argument) is out of range; allowed: 1 to 4096 nodes"),
         BAD("N_NODES=0", "allowed: 1"),

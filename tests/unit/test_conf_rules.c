@@ -139,6 +139,36 @@ static void relations(void **state)
         {{"FAULT=kill@step=1:rank=1", "N_GPU_EACH_NODE=2"}, ST_OK, ""},
         {{"FAULT=kill@step=1:rank=2", "N_GPU_EACH_NODE=2"}, ST_BAD_SETTING, "its ranks are 0 to 1"},
         {{"OPTIMIZER=sgd", "MOMENTUM=0.9"}, ST_OK, ""},
+        {{"TP=2", "N_GPU_EACH_NODE=2"}, ST_OK, ""},
+        {{"TP=2", "N_GPU_EACH_NODE=4", "N_NODES=2", "SHARD=full"}, ST_OK, ""},
+        {{"TP=3", "N_GPU_EACH_NODE=4"},
+         ST_BAD_SETTING,
+         "TP=3 (argument) does not divide the job's 4 workers (N_NODES=1 x N_GPU_EACH_NODE=4); "
+         "change one of them"},
+        {{"TP=2", "N_NODES=2"},
+         ST_BAD_SETTING,
+         "TP=2 (argument) does not divide N_GPU_EACH_NODE=1 (default); a group would exchange "
+         "activations over the network; choose a TP that does, or set TP_ACROSS_NODES=1"},
+        {{"TP=2", "N_NODES=2", "TP_ACROSS_NODES=1"}, ST_OK, ""},
+        {{"TP=2", "N_NODES=2", "N_GPU_EACH_NODE=3"}, ST_BAD_SETTING, "set TP_ACROSS_NODES=1"},
+        {{"TP=2", "N_GPU_EACH_NODE=2", "SHARD=hybrid"},
+         ST_BAD_SETTING,
+         "TP=2 (argument) does not go with SHARD=hybrid (argument); the workers of a node are "
+         "divided by TP already: set SHARD=full"},
+        {{"TP=2", "N_GPU_EACH_NODE=2", "COMPRESS=int8"},
+         ST_BAD_SETTING,
+         "TP=2 (argument) does not go with COMPRESS=int8 (argument)"},
+        {{"TP=2", "N_GPU_EACH_NODE=2", "EMBED_ROWS=1"},
+         ST_BAD_SETTING,
+         "TP=2 (argument) does not go with EMBED_ROWS=1 (argument)"},
+        {{"TP=2", "N_GPU_EACH_NODE=2", "COMM_GRAPH=1"},
+         ST_BAD_SETTING,
+         "TP=2 (argument) does not go with COMM_GRAPH=1 (argument)"},
+        {{"TP=2", "N_GPU_EACH_NODE=2", "TASK=qa"}, ST_OK, ""},
+        {{"TP=2", "N_GPU_EACH_NODE=4", "BATCH_SIZE=4", "GLOBAL_BATCH=8"}, ST_OK, ""},
+        {{"TP=2", "N_GPU_EACH_NODE=4", "BATCH_SIZE=4", "GLOBAL_BATCH=12"},
+         ST_BAD_SETTING,
+         "times 2 groups of workers, 8: a step is a whole number of micro-batches of each"},
     };
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
         struct conf *conf = NULL;

@@ -78,11 +78,11 @@ static void unbuilt_is_not_listed(void **state)
     conf_write_table(conf, &out);
     conf_write_help(&out, false);
     conf_write_markdown(&out);
-    assert_null(strstr(out.data, "tensor-parallel"));
-    assert_null(strstr(out.data, "\nTP "));
+    assert_null(strstr(out.data, "ipeline-parallel"));
+    assert_null(strstr(out.data, "\nPP "));
     assert_null(strstr(out.data, "`PP`"));
-    assert_true(conf_write_setting("TP", &one));
-    assert_non_null(strstr(one.data, "not supported: this version has no tensor parallelism"));
+    assert_true(conf_write_setting("PP", &one));
+    assert_non_null(strstr(one.data, "not supported: this version has no pipeline parallelism"));
     text_free(&out);
     text_free(&one);
     conf_close(conf);

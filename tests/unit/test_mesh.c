@@ -136,6 +136,30 @@ static void test_nodes(void **state)
     assert_true(is_within(4, 4, data, 1)); /* one rank each */
 }
 
+static void check_link(int ranks, int tensor, unsigned axes, int locals, const char *backend,
+                       const char *want)
+{
+    struct mesh mesh;
+    char link[24];
+    assert_int_equal(mesh_make(ranks, tensor, 1, 1, &mesh), ST_OK);
+    mesh_comm_link(&mesh, axes, locals, backend, link, sizeof link);
+    assert_string_equal(link, want);
+}
+
+static void test_links(void **state)
+{
+    (void)state;
+    const unsigned tensor = MESH_BIT(MESH_AXIS_TENSOR), data = MESH_BIT(MESH_AXIS_DATA);
+    check_link(4, 2, tensor, 2, "shm + tcp", "shm");
+    check_link(4, 2, data, 2, "shm + tcp", "tcp");
+    check_link(8, 2, data, 4, "shm + tcp", "shm + tcp"); /* two of a node, two of the other */
+    check_link(8, 8, tensor, 4, "shm + ucx", "shm + ucx");
+    check_link(8, 8, data, 4, "shm + ucx", "");
+    check_link(4, 2, data, 4, "shm", "shm");
+    check_link(4, 2, tensor, 1, "tcp", "tcp");
+    check_link(4, 2, data, 2, "nccl", "nccl");
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -147,5 +171,6 @@ static void test_names(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_coords),         cmocka_unit_test(test_groups),
     cmocka_unit_test(test_groups_by_hand), cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_nodes),          cmocka_unit_test(test_names)};
+    cmocka_unit_test(test_nodes),          cmocka_unit_test(test_links),
+    cmocka_unit_test(test_names)};
 HARNESS_MAIN(tests)

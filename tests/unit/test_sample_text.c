@@ -71,6 +71,8 @@ static void sample_text(const struct sample_text_config *config, struct step *st
     if (stop == never) {
         assert_string_equal(text, out); /* again the same */
         assert_int_equal(asked, 2 * SAMPLE_TEXT_TOKENS);
+        assert_int_equal(sample_text_generate(v, step, NULL, NULL, &text), ST_OK);
+        assert_string_equal(text, out);
     }
     sample_text_close(v);
 }

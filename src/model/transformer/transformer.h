@@ -101,9 +101,14 @@ enum status transformer_branch_grad(const struct pass *p, int block,
 
 /* ---- rows of tensor parallelism (transformer_tensor.c) ---- */
 
+/* Parts of a tensor that ranks exchange are multiples of this. */
+#define TRANSFORMER_PART_ELEMS 16
+
 /* What is C wide lies on the ranks in parts by rows, what is wider in parts by columns. Without
  * tensor parallelism own rows are all rows.
  * _tensor_own_rows    how many rows are own, and, in *first, the number of the first.
+ * _tensor_vocab_most  the columns of logits of the part that has most, rounded up to what ranks
+ *                     exchange.
  * _tensor_gather      *out: all rows of `own`; lies in `rows` of the plan, or is `own`.
  * _tensor_full        where a product of own columns puts its sum of all rows: `rows`, or y.
  * _tensor_scatter     y = own rows of the sum of _tensor_full over the ranks.
@@ -111,6 +116,7 @@ enum status transformer_branch_grad(const struct pass *p, int block,
  *                     residual: y and residual are own rows, x is all rows.
  * _tensor_input_grad  y = own rows of the gradient of a branch's first product's input. */
 int64_t transformer_tensor_own_rows(const struct pass *p, int64_t *first);
+int64_t transformer_tensor_vocab_most(const struct model_dims *dims);
 enum status transformer_tensor_gather(const struct pass *p, struct tensor own, struct tensor *out);
 struct tensor transformer_tensor_full(const struct pass *p);
 enum status transformer_tensor_scatter(const struct pass *p);

@@ -12,6 +12,7 @@
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"
+#include "dev/dev.h"
 
 /* Rows of a chunk: their outputs of the norm, later the gradient of these. */
 struct chunk {
@@ -144,11 +145,36 @@ enum status transformer_head_lm_run(const struct pass *p)
     return transformer_norm_bwd(p, norm, bwd);
 }
 
+/* logits_of_parts — own columns of one row, then those of all: the ranks' parts lie in `wide`, each
+ * as long as the longest, and are copied to where they belong. */
+static enum status logits_of_parts(const struct pass *p, int64_t row, struct tensor out)
+{
+    const struct transformer_acts *a = transformer_acts(p);
+    const struct model_axis *axis = p->tensor;
+    const int64_t each = transformer_tensor_vocab_most(p->dims);
+    struct tensor y, none = {0}, all = {a->wide.data, DTYPE_F32}, own;
+    own = tensor_at(all, axis->part * each);
+    TRY(transformer_norm(p, transformer_params_end(p->dims), a->y, none, none, a->out));
+    TRY(transformer_tensor_gather(p, a->y, &y));
+    TRY(vocab_product(p, own, tensor_at(y, row * p->dims->embed), 1, each));
+    TRY(axis->gather(axis->arg, p->stream, all, own, axis->parts * each));
+    for (int part = 0; part < axis->parts; part++) {
+        struct model_dims dims = *p->dims;
+        int64_t first, n;
+        dims.part.tensor_rank = part;
+        model_vocab_part(&dims, &first, &n);
+        TRY(dev_copy(p->stream, tensor_at(out, first).data, tensor_at(all, part * each).data,
+                     (size_t)n * sizeof(float)));
+    }
+    return ST_OK;
+}
+
 enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)
 {
     ASSERTF(row >= 0 && row < p->b * p->t, "row %lld of %lld", (long long)row,
             (long long)(p->b * p->t));
-    ASSERT(!p->tensor);   /* text is made by one rank */
+    if (p->tensor)
+        return logits_of_parts(p, row, out);
     struct pass one = *p; /* a pass of a single row */
     struct tensor none = {0};
     one.b = one.t = 1;

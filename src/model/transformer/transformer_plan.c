@@ -13,8 +13,6 @@
 /* A row of logits begins at a whole line of a GPU's cache: GPT-2's 50257 become 50304 in 16 bits.
  * No kernel touches the padding. */
 #define LOGITS_ALIGN_BYTES 128
-/* Parts of a tensor that ranks exchange are multiples of this. */
-#define PART_ELEMS 16
 
 double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t)
 {
@@ -139,8 +137,16 @@ static void plan_logits(struct transformer_acts *m, const struct model_dims *dim
     model_vocab_part(dims, &vocab_first, &vocab);
     m->logits_rows = n < rows ? n : rows;
     m->logits_stride = (vocab + align - 1) / align * align;
-    /* three numbers a row; parts of a gathered tensor are multiples of PART_ELEMS */
-    m->stats_stride = 3 * ((m->logits_rows + PART_ELEMS - 1) / PART_ELEMS * PART_ELEMS);
+    /* three numbers a row; parts of a gathered tensor are multiples of TRANSFORMER_PART_ELEMS */
+    m->stats_stride = 3 * ((m->logits_rows + TRANSFORMER_PART_ELEMS - 1) / TRANSFORMER_PART_ELEMS *
+                           TRANSFORMER_PART_ELEMS);
+}
+
+/* text_elems — the logits of one row from all parts, f32 (transformer_head_lm.c). */
+static int64_t text_elems(const struct transformer_acts *m, const struct model_dims *dims)
+{
+    int64_t parts = parts_n(dims), each = (int64_t)(sizeof(float) / dtype_bytes(m->dtype));
+    return parts > 1 && m->logits_rows > 0 ? parts * transformer_tensor_vocab_most(dims) * each : 0;
 }
 
 static int64_t wide_elems(const struct transformer_acts *m, const struct model_dims *dims)
@@ -148,7 +154,8 @@ static int64_t wide_elems(const struct transformer_acts *m, const struct model_d
     int64_t n = m->b * m->t, logits = m->logits_rows * m->logits_stride,
             mlp = n * (act_at(dims) + model_ffn(dims)),
             attention = n * (transformer_params_qkv(dims) + transformer_params_att(dims));
-    int64_t most = mlp > attention ? mlp : attention;
+    int64_t most = mlp > attention ? mlp : attention, text = text_elems(m, dims);
+    logits = logits > text ? logits : text;
     return most > logits ? most : logits;
 }
 
@@ -181,12 +188,12 @@ static void take_all(struct transformer_acts *m, const struct model_dims *dims,
 static enum status check_rows(const struct model_dims *dims, int64_t t)
 {
     int64_t parts = parts_n(dims);
-    if (parts == 1 || (t % parts == 0 && t / parts * dims->embed % PART_ELEMS == 0))
+    if (parts == 1 || (t % parts == 0 && t / parts * dims->embed % TRANSFORMER_PART_ELEMS == 0))
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
                 "TP=%lld does not divide SEQ_LEN=%lld rows of EMBED=%lld into parts of a multiple "
                 "of %d numbers; choose another SEQ_LEN or TP",
-                (long long)parts, (long long)t, (long long)dims->embed, PART_ELEMS);
+                (long long)parts, (long long)t, (long long)dims->embed, TRANSFORMER_PART_ELEMS);
 }
 
 enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,

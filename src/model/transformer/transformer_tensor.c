@@ -19,6 +19,13 @@ int64_t transformer_tensor_own_rows(const struct pass *p, int64_t *first)
     return n;
 }
 
+int64_t transformer_tensor_vocab_most(const struct model_dims *dims)
+{
+    int64_t parts = dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1,
+            most = (dims->vocab + parts - 1) / parts;
+    return (most + TRANSFORMER_PART_ELEMS - 1) / TRANSFORMER_PART_ELEMS * TRANSFORMER_PART_ELEMS;
+}
+
 static int64_t full_elems(const struct pass *p) { return p->b * p->t * p->dims->embed; }
 
 enum status transformer_tensor_gather(const struct pass *p, struct tensor own, struct tensor *out)

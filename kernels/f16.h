@@ -20,8 +20,8 @@ static inline float f16_to_float(uint16_t h)
     return x;
 }
 
-/* f16_from_float — to nearest, ties to even. Below 2^-14 the addition to 1/2 rounds: the last bit of
- * 1/2 counts 2^-24. */
+/* f16_from_float — to nearest, ties to even. Below 2^-14 the addition to 1/2 rounds: the last bit
+ * of 1/2 counts 2^-24. */
 static inline uint16_t f16_from_float(float x)
 {
     uint32_t bits, small;

@@ -156,9 +156,10 @@ enum status comm_wait_stream(struct comm *comm, struct stream *s);
 /* ---- Collectives
  *
  * All ranks make the same calls in the same order. Counts are elements, not bytes. Sums take F32,
- * F64, BF16 and F16 (the last two summed in fp32, rounded once at the end); F16 not in the memory of
- * GPUs over UCX. Other calls take any dtype. `elems` counts the whole buffer. Part r of a buffer is part_extent(elems, ranks, r) of part.h: a multiple
- * of 16 elements except the last part, and possibly empty. A buffer belongs to the call until the
+ * F64, BF16 and F16 (the last two summed in fp32, rounded once at the end); F16 not in the memory
+ * of GPUs over UCX. Other calls take any dtype. `elems` counts the whole buffer. Part r of a buffer
+ * is part_extent(elems, ranks, r) of part.h: a multiple of 16 elements except the last part, and
+ * possibly empty. A buffer belongs to the call until the
  * call returns, or until comm_wait returns for its ticket. Each call blocks until this rank's
  * result is complete. ---- */
 

@@ -124,6 +124,26 @@ static void test_equal_accumulation(void **state)
     equal_losses(like, "gpt2, 6 to 12 micro-batches", 1);
 }
 
+/* Stages of a pipeline, each of them a tensor group; alone, and in two groups with other samples. */
+static void test_equal_stages(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODELS_N; i++) {
+        struct trial like = trial_of_model(i);
+        like.config.dims.layers = 4;
+        struct trial alone = trial_run(&like, 1, 1), one = with_mesh(like, 2, LAYOUT_SHARD_FULL);
+        one.config.axis_ranks[MESH_AXIS_PIPELINE] = 2;
+        for (int ranks = 4; ranks <= 8; ranks += 4) {
+            struct trial many = trial_run(&one, 1, ranks);
+            double apart = trial_apart(&many, &alone);
+            print_message(
+                "# %s, data %d x TP=2 x PP=2: losses of 20 steps differ by at most %.1e\n",
+                models[i].name, ranks / 4, apart);
+            assert_true(apart < 2e-6);
+        }
+    }
+}
+
 /* What is computed again asks the other ranks again: the same bits. */
 static void test_recompute(void **state)
 {
@@ -266,7 +286,7 @@ static void test_logits(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_equal),         cmocka_unit_test(test_equal_qa),
     cmocka_unit_test(test_equal_dropout), cmocka_unit_test(test_equal_accumulation),
-    cmocka_unit_test(test_recompute),     cmocka_unit_test(test_gradients),
-    cmocka_unit_test(test_state),         cmocka_unit_test(test_nan),
-    cmocka_unit_test(test_logits)};
+    cmocka_unit_test(test_equal_stages),  cmocka_unit_test(test_recompute),
+    cmocka_unit_test(test_gradients),     cmocka_unit_test(test_state),
+    cmocka_unit_test(test_nan),           cmocka_unit_test(test_logits)};
 HARNESS_MAIN(tests)

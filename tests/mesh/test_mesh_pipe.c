@@ -5,7 +5,7 @@
 
 #include "architectures.h"
 
-/* The state of the whole model after the steps, which the ranks write where it is theirs. */
+/* The state of the whole model after the steps. */
 struct whole {
     struct param_table table;
     float *value[TRIAL_PARTS];
@@ -34,18 +34,15 @@ static void whole_free(struct whole *w)
     param_table_free(&w->table);
 }
 
-/* Every rank of a data group writes the same. A copy of the embedding must be one. */
-static enum status take_own(const struct job *job, struct step *step)
+static enum status take_whole(struct job *job, struct step *step)
 {
-    const struct param_table *own = step_own_table(step);
-    TRY(step_drain(step));
-    for (int i = 0; i < own->params_n; i++)
-        for (int part = 0; part < step_parts(step); part++)
-            memcpy(job->whole->value[part] +
-                       job->whole->table.param[own->param[i].whole_param].offset,
-                   step_part(step, part) + own->param[i].offset,
-                   (size_t)own->param[i].elems * sizeof(float));
-    return ST_OK;
+    enum status st = ST_OK;
+    const struct param_table *table = step_whole_table(step);
+    for (int i = 0; i < table->params_n; i++)
+        for (int part = 0; st == ST_OK && part < step_parts(step); part++)
+            st = step_read(step, part, table->param[i].offset, table->param[i].elems,
+                           job->whole->value[part] + job->whole->table.param[i].offset);
+    return step_state_end(step, st);
 }
 
 static enum status train(struct ranks_one *one, struct job *job, struct step *step, struct batch *b)
@@ -64,7 +61,7 @@ static enum status train(struct ranks_one *one, struct job *job, struct step *st
     }
     if (t->config.dims.task == MODEL_TASK_LM)
         TRY(step_logits(step, (const int32_t[]){5, 3, 200, 8, 13}, 5, job->logits));
-    return take_own(job, step);
+    return one->rank == 0 ? take_whole(job, step) : step_state_serve(step);
 }
 
 static enum status pipe_rank(struct ranks_one *one)
@@ -106,7 +103,7 @@ static struct job run_job(const struct trial *like, int ranks, struct whole *who
 }
 
 struct form {
-    int stages, chunks, data;
+    int stages, chunks, data, tensor;
 };
 
 static struct trial trial_in(struct trial like, const struct form *form)
@@ -145,11 +142,14 @@ static void compare(const struct trial *like, const struct form *form, double wi
 {
     char name[128];
     struct whole one = whole_of(&like->config.dims), many = whole_of(&like->config.dims);
-    struct trial staged = trial_in(*like, form);
-    text_format(name, sizeof name, "%s: PP=%d x %d chunks, DP=%d", what, form->stages, form->chunks,
-                form->data);
-    struct job want = run_job(like, form->data, &one),
-               got = run_job(&staged, form->stages * form->data, &many);
+    int others = form->data * form->tensor;
+    struct trial plain = *like;
+    plain.config.axis_ranks[MESH_AXIS_TENSOR] = form->tensor;
+    struct trial staged = trial_in(plain, form);
+    text_format(name, sizeof name, "%s: PP=%d x %d chunks, %d ranks a stage", what, form->stages,
+                form->chunks, others);
+    struct job want = run_job(&plain, others, &one),
+               got = run_job(&staged, form->stages * others, &many);
     if (within == 0)
         same_job(&got, &want, name);
     else
@@ -176,8 +176,8 @@ static struct trial untied(int64_t samples)
 static void test_stages(void **state)
 {
     (void)state;
-    static const struct form forms[] = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1},
-                                        {2, 2, 1}, {2, 3, 1}, {3, 2, 1}};
+    static const struct form forms[] = {{2, 1, 1, 1}, {3, 1, 1, 1}, {4, 1, 1, 1},
+                                        {2, 2, 1, 1}, {2, 3, 1, 1}, {3, 2, 1, 1}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct trial like = untied(12);
         compare(&like, &forms[i], 0, "untied");
@@ -190,7 +190,7 @@ static void test_stages(void **state)
 static void test_recompute(void **state)
 {
     (void)state;
-    static const struct form forms[] = {{2, 1, 1}, {2, 2, 1}};
+    static const struct form forms[] = {{2, 1, 1, 1}, {2, 2, 1, 1}};
     for (int kind = MODEL_RECOMPUTE_LIGHT; kind <= MODEL_RECOMPUTE_BLOCK; kind++)
         for (int i = 0; i < 2; i++) {
             struct trial like = untied(4);
@@ -204,7 +204,7 @@ static void test_recompute(void **state)
 static void test_architectures(void **state)
 {
     (void)state;
-    static const struct form forms[] = {{2, 1, 1}, {2, 2, 1}};
+    static const struct form forms[] = {{2, 1, 1, 1}, {2, 2, 1, 1}};
     for (int i = 0; i < ARCHITECTURES_N; i++)
         for (int k = 0; k < 2; k++) {
             struct trial like = untied(4);
@@ -222,7 +222,7 @@ static void test_architectures(void **state)
 static void test_tied(void **state)
 {
     (void)state;
-    static const struct form forms[] = {{2, 1, 1}, {3, 1, 1}, {2, 2, 1}};
+    static const struct form forms[] = {{2, 1, 1, 1}, {3, 1, 1, 1}, {2, 2, 1, 1}};
     struct trial like = trial_of(MODEL_TASK_LM, 6, 17);
     like.config.dims.layers = 4;
     like.lr = 3e-4;
@@ -244,7 +244,7 @@ static void test_tied(void **state)
 static void test_qa(void **state)
 {
     (void)state;
-    static const struct form forms[] = {{2, 1, 1}, {2, 2, 1}};
+    static const struct form forms[] = {{2, 1, 1, 1}, {2, 2, 1, 1}};
     for (int i = 0; i < 2; i++) {
         struct trial like = trial_of(MODEL_TASK_QA, 6, 19);
         like.config.dims.layers = 4;
@@ -258,11 +258,28 @@ static void test_qa(void **state)
 static void test_data(void **state)
 {
     (void)state;
-    static const struct form forms[] = {{2, 1, 2}, {2, 2, 2}, {3, 1, 2}};
+    static const struct form forms[] = {{2, 1, 2, 1}, {2, 2, 2, 1}, {3, 1, 2, 1}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct trial like = untied(12);
         like.config.store.embed_rows = SPARSE_EMBED_CHOICE_OFF;
         compare(&like, &forms[i], 0, "data ranks");
+    }
+}
+
+/* Ranks that share matrices, in each stage: the bits of one stage. */
+static void test_tensor(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {{2, 1, 1, 2}, {2, 2, 1, 2}, {2, 1, 2, 2}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct trial like = untied(8);
+        like.config.dims.heads = 4;
+        like.config.dims.kv_heads = 2;
+        like.config.dims.embed = 16;
+        like.config.dims.ffn = 14;
+        like.config.seq_tokens = 18;
+        like.config.store.embed_rows = SPARSE_EMBED_CHOICE_OFF;
+        compare(&like, &forms[i], 0, "tensor ranks");
     }
 }
 
@@ -276,7 +293,7 @@ static enum status nan_rank(struct ranks_one *one)
 static void test_nan(void **state)
 {
     (void)state;
-    static const struct form form = {2, 1, 1};
+    static const struct form form = {2, 1, 1, 1};
     for (int rank = 0; rank < 2; rank++) {
         static struct job all[RANKS_MAX];
         struct trial like = untied(4);
@@ -296,5 +313,6 @@ static const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages),
                                           cmocka_unit_test(test_tied),
                                           cmocka_unit_test(test_qa),
                                           cmocka_unit_test(test_data),
+                                          cmocka_unit_test(test_tensor),
                                           cmocka_unit_test(test_nan)};
 HARNESS_MAIN(tests)

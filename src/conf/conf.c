@@ -541,7 +541,7 @@ int conf_ranks(const struct conf *conf)
 
 int conf_data_ranks(const struct conf *conf)
 {
-    return conf_ranks(conf) / (int)conf_i64(conf, CONF_TP);
+    return conf_ranks(conf) / (int)(conf_i64(conf, CONF_TP) * conf_i64(conf, CONF_PP));
 }
 
 bool conf_is_dumb(char **environment)

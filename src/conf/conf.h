@@ -73,7 +73,7 @@ int conf_fault_rank(const struct conf *conf);
 /* conf_ranks — the number of workers on all nodes. */
 int conf_ranks(const struct conf *conf);
 /* conf_data_ranks — between how many workers, or groups of workers with the same samples, the
- * samples of a step are divided: all workers / TP. */
+ * samples of a step are divided: all workers / (TP x PP). */
 int conf_data_ranks(const struct conf *conf);
 
 /* conf_token — with N_NODES > 1: JOB_TOKEN, or the content of JOB_TOKEN_FILE without the line end;

@@ -106,7 +106,7 @@ static enum status check_steps(const struct conf *conf)
     if (ranks > 1)
         text_format(remedy, sizeof remedy,
                     "times %lld %s, %lld: a step is a whole number of micro-batches of each",
-                    (long long)ranks, conf_i64(conf, CONF_TP) > 1 ? "groups of workers" : "workers",
+                    (long long)ranks, ranks < conf_ranks(conf) ? "groups of workers" : "workers",
                     (long long)pass);
     if (global % pass != 0)
         return fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE, remedy);
@@ -198,6 +198,45 @@ static enum status check_tensor(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_pipeline — PP, PP_SCHEDULE, PP_CHUNKS, and what does not go with them yet. How many
+ * micro-batches and layers there are is checked when it is known (pipe.h, pipe_split.h). */
+static enum status check_pipeline(const struct conf *conf)
+{
+    int64_t stages = conf_i64(conf, CONF_PP), chunks = conf_i64(conf, CONF_PP_CHUNKS);
+    bool is_interleaved = conf_i64(conf, CONF_PP_SCHEDULE) == CONF_PP_SCHEDULE_INTERLEAVED;
+    if ((stages == 1 || chunks == 1) && is_interleaved)
+        return fail_pair(conf, CONF_PP_SCHEDULE, "needs more stages or runs of layers than",
+                         stages == 1 ? CONF_PP : CONF_PP_CHUNKS,
+                         "set PP and PP_CHUNKS to 2 or more, or PP_SCHEDULE=1f1b");
+    if (chunks > 1 && !is_interleaved)
+        return fail_pair(conf, CONF_PP_CHUNKS, "does not go with", CONF_PP_SCHEDULE,
+                         "set PP_SCHEDULE=interleaved, or PP_CHUNKS=1");
+    if (stages == 1)
+        return ST_OK;
+    if (conf_ranks(conf) % (stages * conf_i64(conf, CONF_TP)) != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "PP=%lld (%s) x TP=%lld do not divide the job's %d workers (N_NODES=%lld x "
+                    "N_GPU_EACH_NODE=%lld); change one of them",
+                    (long long)stages, conf_source(conf, CONF_PP),
+                    (long long)conf_i64(conf, CONF_TP), conf_ranks(conf),
+                    (long long)conf_i64(conf, CONF_N_NODES),
+                    (long long)conf_i64(conf, CONF_N_GPU_EACH_NODE));
+    if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
+        return fail_pair(conf, CONF_PP, "does not go with", CONF_SHARD,
+                         "a stage has a part of the workers: set SHARD=full");
+    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
+        return fail_pair(conf, CONF_PP, "does not go with", CONF_COMPRESS,
+                         "this version compresses gradients of whole models only: set "
+                         "COMPRESS=none, or REDUCE_PRECISION=bf16 for half the bytes");
+    if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
+        return fail_pair(conf, CONF_PP, "does not go with", CONF_EMBED_ROWS,
+                         "another stage may have a part of the gradient: set EMBED_ROWS=auto");
+    if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
+        return fail_pair(conf, CONF_PP, "does not go with", CONF_COMM_GRAPH,
+                         "graphs hold the collectives of one group only: set COMM_GRAPH=0");
+    return ST_OK;
+}
+
 /* check_comm_graph — what leaves no CUDA graph, or no NCCL calls on the device. BACKEND=auto may
  * find that NCCL is missing; the step says so then. */
 static enum status check_comm_graph(const struct conf *conf)
@@ -229,6 +268,7 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_comm_graph(conf));
     TRY(check_nodes(conf));
     TRY(check_tensor(conf));
+    TRY(check_pipeline(conf));
     TRY(check_precision(conf));
     TRY(check_reduction(conf));
     TRY(check_model(conf));

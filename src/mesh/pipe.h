@@ -46,8 +46,8 @@ struct pipe_op pipe_op_at(const struct pipe *pipe, int stage, int i);
  * is the first chunk forward. The last chunk's backward op takes its own forward op's output. */
 bool pipe_source(const struct pipe *pipe, int stage, struct pipe_op op, int *stage_out,
                  struct pipe_op *op_out);
-/* pipe_in_flight — for tests: how many forward ops of a stage wait for their backward ops at once, at most:
- * 1f1b min(m, p-r); interleaved min(m·v, 2·(p-1-r) + (v-1)·p + 1). */
+/* pipe_in_flight — for tests: how many forward ops of a stage wait for their backward ops at once,
+ * at most: 1f1b min(m, p-r); interleaved min(m·v, 2·(p-1-r) + (v-1)·p + 1). */
 int pipe_in_flight(const struct pipe *pipe, int stage);
 /* pipe_slots — the time of a step, in units of F + B: m·v + p - 1. pipe_bubble — of it the part in
  * which a stage waits: (p-1) / (m·v + p - 1). */

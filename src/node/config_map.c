@@ -212,6 +212,9 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
 {
     out->dims = *dims;
     out->axis_ranks[MESH_AXIS_TENSOR] = (int)conf_i64(conf, CONF_TP);
+    out->axis_ranks[MESH_AXIS_PIPELINE] = (int)conf_i64(conf, CONF_PP);
+    out->pipe_kind = (enum pipe_kind)conf_i64(conf, CONF_PP_SCHEDULE);
+    out->pipe_chunks = (int)conf_i64(conf, CONF_PP_CHUNKS);
     TRY(check_parts(out));
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);

@@ -85,7 +85,8 @@ static bool is_shard_open(const struct plan_way *ways, int ways_n)
  * again asks the other ranks of its tensor group. */
 static bool is_common(const struct step_config *config, const struct plan_way *ways, int ways_n)
 {
-    return is_shard_open(ways, ways_n) || config->axis_ranks[MESH_AXIS_TENSOR] > 1;
+    return is_shard_open(ways, ways_n) || config->axis_ranks[MESH_AXIS_TENSOR] > 1 ||
+           config->axis_ranks[MESH_AXIS_PIPELINE] > 1; /* the split counts it */
 }
 
 /* ---- the decision ---- */

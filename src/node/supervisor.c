@@ -281,7 +281,7 @@ static void first_node(struct supervisor *s)
         .mesh_shard = shard_ranks(s->conf),
         .mesh_tensor = (int32_t)conf_i64(s->conf, CONF_TP),
         .mesh_context = 1,
-        .mesh_pipeline = 1,
+        .mesh_pipeline = (int32_t)conf_i64(s->conf, CONF_PP),
         .started_ms = clock_ms(),
         .resume_step = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},

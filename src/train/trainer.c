@@ -192,6 +192,8 @@ static enum status one_step(struct trainer *t)
     int64_t begin_ns = clock_ns();
     step_vote(t->step, (int)board_requested(c->board));
     TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, inject_nan, &result));
+    t->pipe_ms += result.pipe_ms;
+    t->pipe_wait_ms += result.pipe_wait_ms;
     t->request = (enum board_request)result.vote;
     t->progress.step++;
     t->progress.samples += c->step.global_samples;

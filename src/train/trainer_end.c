@@ -27,6 +27,24 @@ static const char *elapsed(char *out, size_t cap, double ms)
     return out;
 }
 
+/* log_pipe — how long the first stage waited for others, beside the schedule's formula. */
+static void log_pipe(const struct trainer *t)
+{
+    const struct step_config *c = &t->config->step;
+    struct mesh mesh;
+    if (t->pipe_ms <= 0 || step_mesh(c, t->consensus.ranks, &mesh) != ST_OK)
+        return;
+    int64_t samples = c->global_samples / mesh.size[MESH_AXIS_DATA];
+    struct pipe pipe = {.kind = c->pipe_kind,
+                        .stages = mesh.size[MESH_AXIS_PIPELINE],
+                        .micros = (int)(samples / c->batch_samples),
+                        .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
+    log_console("pipeline: the first stage waited for messages in %.1f%% of its passes' time; %s "
+                "with %d stages and %d micro-batches: %.1f%% if all runs of layers take as long",
+                100 * t->pipe_wait_ms / t->pipe_ms, pipe_kind_name(pipe.kind), pipe.stages,
+                pipe.micros, 100 * pipe_bubble(&pipe));
+}
+
 void trainer_end(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -44,6 +62,7 @@ void trainer_end(struct trainer *t)
                 steps == 1 ? "" : "s", text_format_count(tokens, sizeof tokens, trained),
                 elapsed(span, sizeof span, t->steps_ms),
                 text_format_count(speed, sizeof speed, trained / seconds), mfu);
+    log_pipe(t);
     double last = t->loss_last[t->progress.step % TRAINER_LAST];
     if (steps == 1)
         log_console("loss %.4f at step %lld%s", last, (long long)t->progress.step, val);

@@ -19,8 +19,9 @@
 struct trainer {
     const struct trainer_config *config;
     struct consensus consensus;
-    bool is_rank0;   /* this rank writes files and prints */
-    bool is_sharded; /* ranks hold shards or parts of the state */
+    bool is_rank0;                /* this rank writes files and prints */
+    double pipe_ms, pipe_wait_ms; /* of all steps, as in struct step_result */
+    bool is_sharded;              /* ranks hold shards or parts of the state */
     /* the state is not one array in host memory: several ranks, or a device with memory of its
      * own */
     bool needs_transfer;

@@ -147,8 +147,13 @@ static void values_are_strict(void **state)
         BAD("RUN_NAME=a/b", "RUN_NAME=a/b (argument) begins with a dot or holds a slash"),
         BAD("TP=0", "TP=0 (argument) is out of range; allowed: 1 to 64 workers"),
         BAD("TP=2", "TP=2 (argument) does not divide the job's 1 workers"),
-        BAD("PP=4", "PP=4 (argument) is out of range; allowed: 1; this version has no pipeline "
+        BAD("CP=4", "CP=4 (argument) is out of range; allowed: 1; this version has no context "
                     "parallelism"),
+        BAD("PP=0", "PP=0 (argument) is out of range; allowed: 1 to 64 stages"),
+        BAD("PP=4", "PP=4 (argument) x TP=1 do not divide the job's 1 workers"),
+        BAD("PP_CHUNKS=2", "set PP_SCHEDULE=interleaved, or PP_CHUNKS=1"),
+        BAD("PP_SCHEDULE=interleaved", "set PP and PP_CHUNKS to 2 or more"),
+        BAD("PP_SCHEDULE=zb", "is not known; allowed: 1f1b, interleaved"),
         GOOD("N_NODES=4096", N_NODES, "4096"),
         BAD("N_NODES=4097", "N_NODES=4097 (argument) is out of range; allowed: 1 to 4096 nodes"),
         BAD("N_NODES=0", "allowed: 1"),

@@ -78,11 +78,11 @@ static void unbuilt_is_not_listed(void **state)
     conf_write_table(conf, &out);
     conf_write_help(&out, false);
     conf_write_markdown(&out);
-    assert_null(strstr(out.data, "ipeline-parallel"));
-    assert_null(strstr(out.data, "\nPP "));
-    assert_null(strstr(out.data, "`PP`"));
-    assert_true(conf_write_setting("PP", &one));
-    assert_non_null(strstr(one.data, "not supported: this version has no pipeline parallelism"));
+    assert_null(strstr(out.data, "ontext-parallel"));
+    assert_null(strstr(out.data, "\nCP "));
+    assert_null(strstr(out.data, "`CP`"));
+    assert_true(conf_write_setting("CP", &one));
+    assert_non_null(strstr(one.data, "not supported: this version has no context parallelism"));
     text_free(&out);
     text_free(&one);
     conf_close(conf);

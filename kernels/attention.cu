@@ -284,7 +284,7 @@ static bool shape_is_good(int64_t b, int64_t t, int64_t h, int64_t d)
 
 int attention_fwd_cuda(const struct cuda *cuda, const struct attention_fwd *a)
 {
-    if (!shape_is_good(a->b, a->t, a->h, a->d) || !attention_is_heads(a) || a->kv.data)
+    if (!shape_is_good(a->b, a->t, a->h, a->d) || !attention_is_heads(a) || !attention_is_own(a))
         return CUDA_REFUSAL_SHAPE;
     if (a->out.dtype != a->qkv.dtype || a->lse.dtype != DTYPE_F32 ||
         (a->mask.data && a->mask.dtype != DTYPE_U8))

@@ -54,8 +54,7 @@ __device__ static inline bool attention_is_hidden(const attention_args<T> &x, in
 }
 /* The number of head bh of sample b in the element index of dropout, and that index. */
 template <typename T>
-__device__ static inline int64_t attention_drop_bh(const attention_args<T> &x, int64_t b,
-                                                   int64_t bh)
+__device__ static inline int attention_drop_bh(const attention_args<T> &x, int b, int bh)
 {
     return bh + b * x.drop_skip + x.drop_first;
 }
@@ -74,6 +73,13 @@ static inline void attention_sizes(attention_args<T> *x, const A *a)
     x->t = (int)a->t, x->h = (int)a->h, x->d = (int)a->d, x->group = (int)(a->h / a->hk);
     x->row = (int)row.row, x->head = (int)row.head, x->k = (int)row.k, x->v = (int)row.v;
     x->scale = 1.0f / sqrtf((float)a->d);
+}
+
+/* attention_is_own — what the kernels have of a part of a model: own heads, which are counted in int
+ * over all samples; not own queries. */
+template <typename A> static inline bool attention_is_own(const A *a)
+{
+    return !a->kv.data && a->heads_whole <= INT32_MAX / a->b;
 }
 
 /* attention_drop — dropout's numbers, and those of its heads; checked before. */

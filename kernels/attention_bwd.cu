@@ -219,6 +219,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP,
         column = (int)blockIdx.z * DO;
     int local = (int)blockIdx.y * a.group, bh = a.bh_first + local, b = bh / a.h;
+    const int drop_bh = attention_drop_bh(a, b, bh);
     int c = a.h * a.d, stride = a.row;
     const int64_t k_at = attention_key_at(a, b, bh % a.h / a.group);
     const T *q = a.qkv + attention_query_at(a, b, bh % a.h),
@@ -271,12 +272,12 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
                 bwd_scores<T, D, BQ>(dp, v_tile, dout_tile + (shared_at)(half * TILE), 16 * warp);
                 if (query < whole_from)
                     bwd_probs<T, BQ, DROP, false>(s, dp, a, lse + half * BQ, delta + half * BQ,
-                                                  is_hidden, attention_drop_bh(a, b, bh + head),
-                                                  first, query + lane % 4 * 2);
+                                                  is_hidden, drop_bh + head, first,
+                                                  query + lane % 4 * 2);
                 else
                     bwd_probs<T, BQ, DROP, true>(s, dp, a, lse + half * BQ, delta + half * BQ,
-                                                 is_hidden, attention_drop_bh(a, b, bh + head),
-                                                 first, query + lane % 4 * 2);
+                                                 is_hidden, drop_bh + head, first,
+                                                 query + lane % 4 * 2);
                 bwd_sum<T, D, DO, BQ>(dv, s, dout_tile + (shared_at)(half * TILE), column);
                 bwd_put<T, BQ>(shared + DS, dp, 16 * warp);
                 bwd_sum<T, D, DO, BQ>(dk, dp, q_tile + (shared_at)(half * TILE), column);
@@ -436,7 +437,7 @@ template <typename T> static int bwd_typed(const struct cuda *cuda, const struct
 int attention_bwd_cuda(const struct cuda *cuda, const struct attention_bwd *a)
 {
     if (a->b < 1 || a->t < 1 || a->t > INT32_MAX / 2 || a->h < 1 || a->b * a->h > INT32_MAX ||
-        a->d < 8 || a->d > 256 || a->d % 8 != 0 || !attention_is_heads(a) || a->kv.data)
+        a->d < 8 || a->d > 256 || a->d % 8 != 0 || !attention_is_heads(a) || !attention_is_own(a))
         return CUDA_REFUSAL_SHAPE;
     enum dtype dtype = a->qkv.dtype;
     if (a->dqkv.dtype != dtype || a->dout.dtype != dtype || a->out.dtype != dtype ||

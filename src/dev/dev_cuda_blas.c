@@ -2,6 +2,8 @@
 #include "dev/dev_cuda_internal.h"
 
 #ifdef CONVOY_CUDA
+#include <stdatomic.h>
+
 #include "base/log.h"
 #include "base/text.h"
 #include "dev/blas_plan.h"
@@ -24,14 +26,15 @@ static enum status find_blas(struct stream *s)
 
 void dev_cuda_blas_open(struct stream *s)
 {
-    static bool is_reported;
+    static atomic_bool is_reported;
     bool is_open = find_blas(s) == ST_OK;
     s->is_blas_plain = blas_use == DEV_CUDA_BLAS_PLAIN;
-    if (is_open && !is_reported)
+    if (atomic_exchange(&is_reported, true))
+        return;
+    if (is_open)
         LOG_INFO("products by cuBLASLt %s%s", blas_plan_about(s->blas),
                  s->is_blas_plain ? ", without epilogues (CONVOY_BLAS=plain)" : "");
-    else if (!is_reported)
+    else
         LOG_WARN("products by the program's own kernels, which is slower: %s", status_message());
-    is_reported = true;
 }
 #endif

@@ -313,9 +313,10 @@ static void *begin_captured(void *arg)
 static int run_captured(void *arg)
 {
     const struct launch *l = arg;
-    if (atomic_load(&knobs.lost_rank) == l->comm->rank + 1 && !l->comm->is_aborted)
-        return 0;
-    return run_launch(arg);
+    pthread_mutex_lock(&mutex);
+    int is_lost = atomic_load(&knobs.lost_rank) == l->comm->rank + 1 && !l->comm->is_aborted;
+    pthread_mutex_unlock(&mutex);
+    return is_lost ? 0 : run_launch(arg);
 }
 
 static void drop_captured(void *arg)

@@ -38,6 +38,10 @@ int emu_kernels_round(uint16_t *bits, float *back, const float *in, int n, enum 
 /* out[0 … 3] = sum, maximum, count of in > 0 and lowest in of 256 floats, through block_sum,
  * block_max, votes, atomics. */
 int emu_kernels_reduce(float *out, const float *in);
+/* *out = kernel, by one of EMU_KERNELS_LARGE kernels with as much shared memory as must be allowed
+ * beforehand. */
+#define EMU_KERNELS_LARGE 16
+int emu_kernels_large(int *out, int kernel);
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,7 @@
 #define CONVOY_TESTS_GUARDED_H
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "dev/dev_cuda.h"
@@ -28,7 +29,7 @@ static void (*const launchers[])(void) = {OP_LIST(LAUNCHER)(void (*)(void)) colu
 static const struct op_table *inner_op;
 #define GUARDED_NUMBER(name) GUARDED_##name,
 enum { OP_LIST(GUARDED_NUMBER) GUARDED_N };
-static int guarded_calls[GUARDED_N]; /* how often each operation was asked for */
+static atomic_int guarded_calls[GUARDED_N]; /* how often each operation was asked for */
 
 #define GUARDED_DEFINE(name)                                                  \
     static enum status guarded_##name(struct stream *s, const struct name *a) \

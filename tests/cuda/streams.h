@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "comm/fake_nccl.h"
+#include "tests/emu/emu_control.h"
 
 #define STREAMS_SPACE ((size_t)1 << 36)
 #define STREAMS_FRONTIER 64
@@ -69,7 +70,7 @@ struct CUstream_st {
     long posted, finished, cap; /* items [finished, posted) are left */
     struct streams_capture *capture;
     struct streams_frontier frontier;
-    int priority;
+    int priority, is_destroyed;
 };
 struct CUevent_st {
     cudaStream_t stream; /* recorded there behind so many items; NULL: never */
@@ -82,7 +83,7 @@ static struct {
     pthread_mutex_t mutex;
     char *space;
     size_t used;
-    struct CUstream_st *streams; /* also those that are destroyed: events refer to them */
+    struct CUstream_st *streams; /* those that exist or have work left */
     struct streams_capture *all;
     void *pinned[STREAMS_PINNED];
     size_t pinned_bytes[STREAMS_PINNED];
@@ -120,9 +121,21 @@ static cudaError_t streams_forbidden(void)
 
 /* ---- what runs ---- */
 
+/* Destroyed streams without work leave the list. They are not freed: an event may be asked for
+ * later. */
+static void streams_forget(void)
+{
+    for (struct CUstream_st **link = &streams.streams; *link;)
+        if ((*link)->is_destroyed && (*link)->finished == (*link)->posted)
+            *link = (*link)->next;
+        else
+            link = &(*link)->next;
+}
+
 static int streams_advance_all(void)
 {
     int more = 1, ran = 0;
+    streams_forget();
     while (more) {
         more = 0;
         for (struct CUstream_st *s = streams.streams; s; s = s->next)
@@ -143,6 +156,17 @@ static void streams_post(cudaStream_t s, int (*run)(void *arg), void *arg)
     s->item[s->posted++] = (struct streams_item){run, arg};
 }
 
+/* Where an item runs, no caller is left that a mistake could be returned to. */
+static void streams_run_work(int (*run)(void *arg), void *arg)
+{
+    int rc = run(arg);
+    if (rc == 0)
+        return;
+    const char *error = emu_error();
+    fprintf(stderr, "# work of a stream returned %d: %s\n", rc, error ? error : "no mistake seen");
+    abort();
+}
+
 struct streams_once { /* work that is done when it was run */
     int (*run)(void *arg);
     char arg[];
@@ -150,8 +174,7 @@ struct streams_once { /* work that is done when it was run */
 static int streams_run_once(void *arg)
 {
     struct streams_once *once = arg;
-    if (once->run(once->arg) != 0)
-        abort();
+    streams_run_work(once->run, once->arg);
     free(once);
     return 1;
 }
@@ -439,7 +462,8 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
-    (void)s; /* freed at the end: an event may be asked for later */
+    STREAMS_ONE();
+    s->is_destroyed = 1;
     return cudaSuccess;
 }
 

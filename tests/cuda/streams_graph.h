@@ -243,8 +243,8 @@ static int streams_run_node(struct streams_launch *l, int i)
         if (!l->begun[i])
             l->begun[i] = node->work.begin(node->work.arg);
         return node->work.run(l->begun[i]);
-    } else if (node->run(node->arg) != 0)
-        abort();
+    } else
+        streams_run_work(node->run, node->arg);
     streams.in_graphs += node->run == streams_run_kernel;
     return 1;
 }

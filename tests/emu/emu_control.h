@@ -13,7 +13,8 @@ extern "C" {
 #define EMU_MISTAKE (-100)
 
 /* emu_device — runs what a launcher submits to a stream: run(arg). arg is `bytes` bytes that may be
- * copied and kept, as a graph keeps them. NULL: it runs at once. */
+ * copied and kept, as a graph keeps them. NULL: it runs at once. Several threads may submit at the
+ * same time; what they submit must run one after the other, on whichever thread. */
 extern int (*emu_device)(void *stream, int (*run)(void *arg), const void *arg, size_t bytes);
 
 /* emu_seed — sets the orders of blocks and threads from now on. 0: in order of their numbers, each

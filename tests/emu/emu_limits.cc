@@ -1,7 +1,9 @@
-/* emu_limits — the limits of a launch (see emu_limits.h). */
+/* emu_limits — the limits of a launch (see emu_limits.h). Threads submit launches at the same time,
+ * and each launch looks up its kernel, so what is known of kernels is under a lock. */
 #include "tests/emu/emu_limits.h"
 
 #include <cxxabi.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #define KERNELS_MAX 1024
@@ -27,6 +29,13 @@ struct row {
 static struct row *rows;
 static int rows_n, rows_room;
 
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all of these */
+/* In a block of code: no other thread is in one with this. */
+struct alone {
+    alone() { pthread_mutex_lock(&mutex); }
+    ~alone() { pthread_mutex_unlock(&mutex); }
+};
+
 static void add_row(const struct row *row)
 {
     if (rows_n == rows_room) {
@@ -37,7 +46,7 @@ static void add_row(const struct row *row)
 }
 
 /* Columns: object, kernel, arch, registers, stack, spill, static, … */
-int emu_limits_table(const char *path)
+static int read_table(const char *path)
 {
     char line[1024];
     struct row row;
@@ -50,6 +59,12 @@ int emu_limits_table(const char *path)
     if (f)
         fclose(f);
     return rows_n;
+}
+
+int emu_limits_table(const char *path)
+{
+    alone here;
+    return read_table(path);
 }
 
 /* "void name<arguments>(parameters)" without the first word and the parameters. */
@@ -86,7 +101,7 @@ static struct known *find(const void *kernel)
 {
     static bool has_table;
     if (!has_table && rows_n == 0)
-        emu_limits_table(NULL);
+        read_table(NULL);
     has_table = true;
     for (int i = 0; i < known_n; i++)
         if (known[i].kernel == kernel)
@@ -98,7 +113,13 @@ static struct known *find(const void *kernel)
     return &known[known_n++];
 }
 
-void emu_allow_shared(const void *kernel, size_t bytes) { find(kernel)->allowed = bytes; }
+/* The most that was allowed: launches may run later than they are submitted. */
+void emu_allow_shared(const void *kernel, size_t bytes)
+{
+    alone here;
+    struct known *k = find(kernel);
+    k->allowed = bytes > k->allowed ? bytes : k->allowed;
+}
 
 /* Each returns false when its limit is broken, with the reason. */
 
@@ -159,6 +180,7 @@ static bool registers_hold(const struct emu_launch *l, const struct known *k, ch
 
 bool emu_limits_hold(const struct emu_launch *l, size_t shared_most, char *why, size_t bytes)
 {
+    alone here;
     const struct known *k = find(l->kernel);
     return block_holds(l, why, bytes) && grid_holds(l, why, bytes) && params_hold(l, why, bytes) &&
            shared_holds(l, k, shared_most, why, bytes) && registers_hold(l, k, why, bytes);

@@ -75,8 +75,8 @@ static inline void attention_sizes(attention_args<T> *x, const A *a)
     x->scale = 1.0f / sqrtf((float)a->d);
 }
 
-/* attention_is_own — what the kernels have of a part of a model: own heads, which are counted in int
- * over all samples; not own queries. */
+/* attention_is_own — what the kernels have of a part of a model: own heads, which are counted in
+ * int over all samples; not own queries. */
 template <typename A> static inline bool attention_is_own(const A *a)
 {
     return !a->kv.data && a->heads_whole <= INT32_MAX / a->b;

@@ -124,7 +124,8 @@ static void test_equal_accumulation(void **state)
     equal_losses(like, "gpt2, 6 to 12 micro-batches", 1);
 }
 
-/* Stages of a pipeline, each of them a tensor group; alone, and in two groups with other samples. */
+/* Stages of a pipeline, each of them a tensor group; alone, and in two groups with other
+ * samples. */
 static void test_equal_stages(void **state)
 {
     (void)state;

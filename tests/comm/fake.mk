@@ -13,7 +13,15 @@ $(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h tests/comm/fake_nccl
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN)) $(FAKE_AS) -o $@ $< -pthread
 $(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_nccl_async $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_device $(BUILD)/tests/mesh/test_mesh_decide \
 $(BUILD)/tests/mesh/test_sparse_embed: $(FAKE_NCCL)
-$(BUILD)/tests/cuda/test_comm_graph_cuda $(BUILD)/tests/cuda/test_device_cuda: $(FAKE_NCCL)
+$(BUILD)/tests/cuda/test_device_cuda: $(FAKE_NCCL)
+# The program looks for all of NVIDIA's libraries in one folder first.
+GRAPH_LIBS := $(BUILD)/tests/cuda/nccl/libnccl.so.2 $(if $(HAS_CUDA),$(BUILD)/tests/cuda/nccl/libcublasLt.so.13)
+$(BUILD)/tests/cuda/nccl/libnccl.so.2: $(BUILD)/tests/comm/nccl/libnccl.so.2
+$(BUILD)/tests/cuda/nccl/libcublasLt.so.13: $(BUILD)/tests/cuda/libcublasLt.so.13
+$(GRAPH_LIBS):
+	@mkdir -p $(@D)
+	ln -f $< $@
+$(BUILD)/tests/cuda/test_comm_graph_cuda: $(GRAPH_LIBS)
 
 # NVIDIA's own nccl.h, where it is installed beside CUDA's headers: tests/comm/test_nccl_header.c compares.
 NCCL_HEADER := $(if $(HAS_CUDA),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/local/cuda/include/nccl.h /usr/include/nccl.h)))

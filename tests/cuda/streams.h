@@ -73,7 +73,8 @@ struct CUstream_st {
     int priority, is_destroyed;
 };
 struct CUevent_st {
-    cudaStream_t stream; /* recorded there behind so many items; NULL: never */
+    struct CUevent_st *next; /* all: a graph that was launched may still record them */
+    cudaStream_t stream;     /* recorded there behind so many items; NULL: never */
     long position;
     int external_n; /* launched graphs that have not recorded it yet */
     struct streams_capture *capture;
@@ -84,6 +85,8 @@ static struct {
     char *space;
     size_t used;
     struct CUstream_st *streams; /* those that exist or have work left */
+    struct CUstream_st *gone;    /* the others: events refer to them */
+    struct CUevent_st *events;
     struct streams_capture *all;
     void *pinned[STREAMS_PINNED];
     size_t pinned_bytes[STREAMS_PINNED];
@@ -121,21 +124,22 @@ static cudaError_t streams_forbidden(void)
 
 /* ---- what runs ---- */
 
-/* Destroyed streams without work leave the list. They are not freed: an event may be asked for
- * later. */
-static void streams_forget(void)
+/* Destroyed streams without work change lists. */
+static void streams_sort(void)
 {
-    for (struct CUstream_st **link = &streams.streams; *link;)
-        if ((*link)->is_destroyed && (*link)->finished == (*link)->posted)
-            *link = (*link)->next;
-        else
-            link = &(*link)->next;
+    for (struct CUstream_st **link = &streams.streams, *s; (s = *link) != NULL;)
+        if (s->is_destroyed && s->finished == s->posted) {
+            *link = s->next;
+            s->next = streams.gone;
+            streams.gone = s;
+        } else {
+            link = &s->next;
+        }
 }
 
 static int streams_advance_all(void)
 {
     int more = 1, ran = 0;
-    streams_forget();
     while (more) {
         more = 0;
         for (struct CUstream_st *s = streams.streams; s; s = s->next)
@@ -144,6 +148,7 @@ static int streams_advance_all(void)
                 more = ran = 1;
             }
     }
+    streams_sort();
     return ran;
 }
 

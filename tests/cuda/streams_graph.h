@@ -6,12 +6,15 @@
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
+    STREAMS_ONE();
     STREAMS_FORBIDDEN();
     (void)flags;
     *out = calloc(1, sizeof **out);
+    (*out)->next = streams.events;
+    streams.events = *out;
     return cudaSuccess;
 }
-/* The event stays: a graph that was launched may still record it. */
+/* The event stays. */
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     (void)event;

@@ -21,6 +21,7 @@ struct message {
 struct maker {
     const struct pipe *pipe;
     int stage, ops_n;
+    bool is_early;
     int64_t *start, *end; /* end: 0: it has not run */
     struct message *message;
     int messages_n, next; /* next: the first message that is not in the list */
@@ -171,7 +172,7 @@ static void list_actions(struct maker *m)
         ASSERTF(is_here || !has_input(m, i), "stage %d op %d", m->stage, i);
         if (is_here)
             add_action(m, PIPE_PLAN_TAKE, i, -1);
-        is_here = add_messages(m, i, i + 1);
+        is_here = add_messages(m, i, m->is_early ? i + 1 : i);
         add_action(m, PIPE_PLAN_RUN, i, -1);
     }
     add_messages(m, m->ops_n, m->ops_n);
@@ -216,9 +217,10 @@ static enum status make(struct maker *m)
     return ST_OK;
 }
 
-enum status pipe_plan_make(const struct pipe *pipe, int stage, struct pipe_plan *out)
+enum status pipe_plan_make(const struct pipe *pipe, int stage, bool is_early, struct pipe_plan *out)
 {
-    struct maker m = {.pipe = pipe, .stage = stage, .ops_n = pipe_ops_n(pipe)};
+    struct maker m = {
+        .pipe = pipe, .stage = stage, .ops_n = pipe_ops_n(pipe), .is_early = is_early};
     enum status st = make(&m);
     free(m.start);
     free(m.end);

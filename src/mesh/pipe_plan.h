@@ -6,8 +6,9 @@
  * order. So no stage waits without end, even where a message is sent only while its receiver
  * receives it: of all messages that are not done, the first one can be done.
  *
- * A message is received early where that keeps the order: beside the op before the one that reads
- * it. A stage needs room for one received message of each direction, and for grads_out gradients
+ * With is_early, a message is received beside the op before the one that reads it, where that keeps
+ * the order. Calls that an op itself makes on the same queue then wait for that message: ops that
+ * make collective calls do better without. A stage needs room for one received message of each direction, and for grads_out gradients
  * that wait to be sent. */
 #ifndef CONVOY_MESH_PIPE_PLAN_H
 #define CONVOY_MESH_PIPE_PLAN_H
@@ -31,7 +32,8 @@ struct pipe_plan {
 };
 
 /* pipe_plan_make — of one stage. ST_RETRY: out of memory. */
-enum status pipe_plan_make(const struct pipe *pipe, int stage, struct pipe_plan *out);
+enum status pipe_plan_make(const struct pipe *pipe, int stage, bool is_early,
+                           struct pipe_plan *out);
 void pipe_plan_free(struct pipe_plan *plan); /* may be called twice */
 
 #endif

@@ -45,8 +45,6 @@ static enum status add_worker(const struct memory_check *f, const struct trainer
     struct memory_plan plan;
     struct memory_plan_place place = f->place;
     place.at = at;
-    if (times == 0)
-        return ST_OK;
     TRY(memory_plan_train(c, &place, &plan));
     const int64_t *bytes = f->is_device ? plan.device : plan.host;
     int64_t sum = memory_plan_sum(bytes);
@@ -57,16 +55,29 @@ static enum status add_worker(const struct memory_check *f, const struct trainer
     return ST_OK;
 }
 
-/* measure — the node's first worker, then the others, which are alike: rank 0 alone may hold a copy
- * for checkpoints. */
+/* add_others — the node's workers but the first. They are alike, but for stages of a pipeline. */
+static enum status add_others(const struct memory_check *f, const struct trainer_config *c,
+                              struct comm_place at, struct need *need)
+{
+    bool differ = c->step.axis_ranks[MESH_AXIS_PIPELINE] > 1;
+    int each = differ ? 1 : at.locals - 1;
+    for (int left = at.locals - 1; left > 0; left -= each) {
+        at.rank++;
+        at.local++;
+        TRY(add_worker(f, c, at, each, need));
+    }
+    return ST_OK;
+}
+
+/* measure — the node's first worker, which alone may hold a copy for checkpoints, and the others; of
+ * a GPU its own worker. */
 static enum status measure(const struct memory_check *f, const struct trainer_config *c,
                            struct comm_place at, struct need *out)
 {
     struct need need = {.sum = 0};
     TRY(add_worker(f, c, at, 1, &need));
-    at.rank++;
-    at.local++;
-    TRY(add_worker(f, c, at, f->is_device ? 0 : at.locals - 1, &need));
+    if (!f->is_device)
+        TRY(add_others(f, c, at, &need));
     if (!f->is_device) {
         need.kind[MEMORY_PLAN_PROGRAM] += SUPERVISOR_BYTES;
         need.sum += SUPERVISOR_BYTES;
@@ -400,10 +411,10 @@ static void read_device(struct memory_check *f, const struct dev *dev)
     f->owner = "the GPU";
 }
 
-static void set_place(struct memory_check *f, bool is_discrete)
+static void set_place(struct memory_check *f, int worker_i, bool is_discrete)
 {
     f->place =
-        (struct memory_plan_place){.at = config_map_place(f->conf, 0),
+        (struct memory_plan_place){.at = config_map_place(f->conf, worker_i),
                                    .is_discrete = is_discrete,
                                    .stays_on_device = is_discrete && device_may_use_nccl(f->conf),
                                    .threads_n = device_threads(f->conf)};
@@ -420,29 +431,30 @@ enum status memory_check_train(const struct conf *conf)
     TRY(config_map_dims(conf, &dims, &has_weights));
     TRY(config_map_trainer(conf, &dims, has_weights, &config));
     config.step.store.dtype = device_dtype(conf, is_discrete);
-    set_place(&f, is_discrete);
+    set_place(&f, 0, is_discrete);
     read_host(&f);
     limit_each(&f);
     return check(&f, &config);
 }
 
 enum status memory_check_device(const struct conf *conf, const struct trainer_config *config,
-                                const struct dev *dev)
+                                int worker_i, const struct dev *dev)
 {
     struct memory_check f = {.conf = conf};
     if (!dev_is_discrete(dev))
         return ST_OK;
-    set_place(&f, true);
+    set_place(&f, worker_i, true);
     read_device(&f, dev);
     return check(&f, config);
 }
 
 enum status memory_check_offer(const struct conf *conf, const struct trainer_config *config,
-                               const struct dev *dev, int64_t *need_bytes, struct plan_offer *out)
+                               int worker_i, const struct dev *dev, int64_t *need_bytes,
+                               struct plan_offer *out)
 {
     struct memory_check f = {.conf = conf};
     struct need need;
-    set_place(&f, dev_is_discrete(dev));
+    set_place(&f, dev_is_discrete(dev) ? worker_i : 0, dev_is_discrete(dev));
     if (f.place.is_discrete)
         read_device(&f, dev);
     else

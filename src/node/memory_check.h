@@ -14,15 +14,16 @@
 #include "train/memory_plan.h"
 
 /* memory_check_train — all workers of this node together, in the host's memory; the supervisor
- * calls it before it starts them. memory_check_device — one worker in the memory of its GPU, once
- * the GPU is open; ST_OK on a CPU. */
+ * calls it before it starts them. memory_check_device — worker worker_i of the node in the memory of
+ * its GPU, once the GPU is open; ST_OK on a CPU. */
 enum status memory_check_train(const struct conf *conf);
 enum status memory_check_device(const struct conf *conf, const struct trainer_config *config,
-                                const struct dev *dev);
+                                int worker_i, const struct dev *dev);
 /* memory_check_offer — what a config needs, and what is free of that memory and how much of it
  * should stay free: of the worker's GPU, else of the host, for all workers of the node. */
 enum status memory_check_offer(const struct conf *conf, const struct trainer_config *config,
-                               const struct dev *dev, int64_t *need_bytes, struct plan_offer *out);
+                               int worker_i, const struct dev *dev, int64_t *need_bytes,
+                               struct plan_offer *out);
 /* memory_check_command — a command of one process. what: its name for people ("eval"); dev: the
  * device it computes on, or NULL; remedy: what makes it need less. */
 enum status memory_check_command(const char *what, const struct memory_plan *plan,

@@ -29,11 +29,18 @@ static enum layout_shard hybrid_or(const struct comm_place *at)
                              : LAYOUT_SHARD_HYBRID;
 }
 
-/* takes_hybrid — settings that conf_rules refuses with SHARD=hybrid keep it from being chosen. */
-static bool takes_hybrid(const struct store_settings *settings)
+/* is_divided — matrices or layers are divided: then plans of ranks depend on each other, and the ranks
+ * of a node have no replicas in another. */
+static bool is_divided(const struct step_config *config)
 {
-    return settings->compress == GRAD_COMPRESS_KIND_NONE &&
-           settings->embed_rows != SPARSE_EMBED_CHOICE_ON;
+    return config->axis_ranks[MESH_AXIS_TENSOR] > 1 || config->axis_ranks[MESH_AXIS_PIPELINE] > 1;
+}
+
+/* takes_hybrid — settings that conf_rules refuses with SHARD=hybrid keep it from being chosen. */
+static bool takes_hybrid(const struct step_config *config)
+{
+    return config->store.compress == GRAD_COMPRESS_KIND_NONE &&
+           config->store.embed_rows != SPARSE_EMBED_CHOICE_ON && !is_divided(config);
 }
 
 /* open_shards — what SHARD leaves open, the fastest first; full needs least memory. */
@@ -49,7 +56,7 @@ static int open_shards(const struct step_config *config, const struct memory_pla
         return n;
     out[n++] = LAYOUT_SHARD_OPTIMIZER;
     out[n++] = LAYOUT_SHARD_GRADIENTS;
-    if (hybrid == LAYOUT_SHARD_HYBRID && takes_hybrid(&config->store))
+    if (hybrid == LAYOUT_SHARD_HYBRID && takes_hybrid(config))
         out[n++] = LAYOUT_SHARD_HYBRID;
     out[n++] = LAYOUT_SHARD_FULL;
     return n;
@@ -81,12 +88,11 @@ static bool is_shard_open(const struct plan_way *ways, int ways_n)
     return ways[0].shard != ways[ways_n - 1].shard;
 }
 
-/* is_common — the ranks have to take the same way: SHARD is open, or a pass that computes something
- * again asks the other ranks of its tensor group. */
+/* is_common — the ranks have to take the same way: SHARD is open, a pass that computes something again
+ * asks the other ranks of its tensor group, or the split of layers counts it. */
 static bool is_common(const struct step_config *config, const struct plan_way *ways, int ways_n)
 {
-    return is_shard_open(ways, ways_n) || config->axis_ranks[MESH_AXIS_TENSOR] > 1 ||
-           config->axis_ranks[MESH_AXIS_PIPELINE] > 1; /* the split counts it */
+    return is_shard_open(ways, ways_n) || is_divided(config);
 }
 
 /* ---- the decision ---- */
@@ -214,14 +220,14 @@ static void log_hybrid(const struct comm_place *at)
 
 /* ---- for a generation ---- */
 
-static enum status read_offer(const struct conf *conf, const struct dev *dev,
+static enum status read_offer(const struct conf *conf, int worker_i, const struct dev *dev,
                               const struct trainer_config *asked, const struct plan_way *ways,
                               int ways_n, struct plan_offer *out)
 {
     struct trainer_config config = *asked;
     for (int way = 0; way < ways_n; way++) {
         plan_choice_set(&config.step, ways[way]);
-        TRY(memory_check_offer(conf, &config, dev, &out->need_bytes[way], out));
+        TRY(memory_check_offer(conf, &config, worker_i, dev, &out->need_bytes[way], out));
     }
     return ST_OK;
 }
@@ -248,7 +254,7 @@ enum status plan_choice_make(const struct conf *conf, struct comm *comm, const s
     }
     if (!is_common(&asked, ways, ways_n))
         comm = NULL;
-    TRY(read_offer(conf, dev, config, ways, ways_n, &offer));
+    TRY(read_offer(conf, place.at.local, dev, config, ways, ways_n, &offer));
     TRY(plan_choice_decide(comm, &offer, ways_n, &got));
     struct plan_way way = ways[got.way];
     bool is_new = way.recompute != last->recompute || way.shard != last->shard;

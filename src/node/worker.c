@@ -154,7 +154,7 @@ static enum status open_device(struct worker *w)
         LOG_INFO("device %s%s", info.name,
                  conf_i64(w->conf, CONF_N_GPU_EACH_NODE) > 1 ? ", of each worker" : "");
     publish_loading(w);
-    TRY(memory_check_device(w->conf, &w->config, w->dev));
+    TRY(memory_check_device(w->conf, &w->config, w->worker_i, w->dev));
     if (info.bus[0])
         TRY(gpu_stats_open(w->board, w->worker_i, info.bus, is_logger(w), GPU_STATS_EVERY_MS,
                            &w->gpu_stats));
@@ -254,6 +254,22 @@ static void log_mesh(const struct worker *w, const struct mesh *mesh, int locals
     text_free(&text);
 }
 
+/* warn_pipeline — stages that have one micro-batch a step work one after the other. */
+static void warn_pipeline(const struct step_config *step, const struct mesh *mesh)
+{
+    int64_t data = mesh->size[MESH_AXIS_DATA],
+            each = step->global_samples / (step->batch_samples * data);
+    int stages = mesh->size[MESH_AXIS_PIPELINE];
+    if (stages > 1 && each < stages)
+        LOG_WARN(
+            "PP=%d and a step of %lld micro-batches: a stage waits for at least %.0f %% of the "
+            "time; set GLOBAL_BATCH to %lld or more, or a smaller BATCH_SIZE",
+            stages, (long long)each,
+            100.0 * (stages - 1) /
+                (double)(each * (step->pipe_chunks > 1 ? step->pipe_chunks : 1) + stages - 1),
+            (long long)(4 * stages * step->batch_samples * data));
+}
+
 /* set_links — what carries the data of each axis. */
 static void set_links(struct worker *w, const struct mesh *mesh, const struct comm *comm)
 {
@@ -283,6 +299,7 @@ static void on_connected(void *arg, const struct comm *comm)
                  backend_why(comm));
         if (place->ranks > 1)
             log_mesh(w, &mesh, place->locals);
+        warn_pipeline(&w->config.step, &mesh);
     }
     text_copy(w->stats.backend, sizeof w->stats.backend, comm_backend(comm));
 }

@@ -78,10 +78,22 @@ static enum status describe_chunk(struct step *s, const struct model_part *part,
     return chunk->acts ? ST_OK : FAIL(ST_RETRY, "out of memory: plans of %d passes", chunk->acts_n);
 }
 
-static enum status describe_plan(struct step_pipe *p)
+/* is_early — inputs are received beside the op before, unless ops make collective calls, which would
+ * wait for them in the comm's queue. */
+static bool is_early(const struct step *s)
 {
-    TRY(pipe_plan_make(&p->pipe, p->stage, &p->plan));
-    ASSERTF(p->plan.grads_out <= STEP_PIPE_GRADS_MAX, "%d gradients", p->plan.grads_out);
+    return s->mesh.mesh.size[MESH_AXIS_TENSOR] == 1 && s->config.store.shard != LAYOUT_SHARD_FULL;
+}
+
+static enum status describe_plan(struct step *s, struct step_pipe *p)
+{
+    TRY(pipe_plan_make(&p->pipe, p->stage, is_early(s), &p->plan));
+    if (p->plan.grads_out > STEP_PIPE_GRADS_MAX)
+        return FAIL(
+            ST_BAD_SETTING,
+            "PP=%d, PP_CHUNKS=%d and %d micro-batches let %d gradients wait to be sent, and "
+            "this version has room for %d; use fewer stages or runs of layers",
+            p->pipe.stages, p->pipe.chunks, p->pipe.micros, p->plan.grads_out, STEP_PIPE_GRADS_MAX);
     p->message = calloc((size_t)p->plan.actions_n, sizeof *p->message);
     return p->message ? ST_OK : FAIL(ST_RETRY, "out of memory: %d messages", p->plan.actions_n);
 }
@@ -97,7 +109,7 @@ enum status step_pipe_describe(struct step *s, const struct model_part *part)
     s->pipe->stage = s->mesh.at.at[MESH_AXIS_PIPELINE];
     for (int i = 0; i < s->pipe->pipe.chunks; i++)
         TRY(describe_chunk(s, part, i));
-    return s->config.is_eval ? ST_OK : describe_plan(s->pipe);
+    return s->config.is_eval ? ST_OK : describe_plan(s, s->pipe);
 }
 
 /* ---- memory ---- */

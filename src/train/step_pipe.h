@@ -12,7 +12,7 @@
 #include "mesh/pipe_plan.h"
 #include "train/step_inside.h"
 
-#define STEP_PIPE_GRADS_MAX 2 /* as test_pipe finds for all sizes that it tries */
+#define STEP_PIPE_GRADS_MAX 16 /* test_pipe finds at most 11, with up to 32 stages */
 
 /* Layers of the stage that follow each other in the model, as a part of the model of its own. */
 struct step_pipe_chunk {

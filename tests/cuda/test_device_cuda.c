@@ -124,7 +124,7 @@ static enum status ask_fit(const char *words, char *message, size_t cap)
     assert_int_equal(config_map_trainer(conf, &dims, has_weights, &config), ST_OK);
     assert_int_equal(dev_cuda_open(0, false, &dev), ST_OK);
     config.step.store.dtype = device_dtype(conf, dev_is_discrete(dev));
-    enum status st = memory_check_device(conf, &config, dev);
+    enum status st = memory_check_device(conf, &config, 0, dev);
     text_copy(message, cap, status_message());
     dev_close(dev);
     conf_close(conf);
@@ -191,7 +191,7 @@ static int64_t need_of_two(void)
     config.step.recompute = MODEL_RECOMPUTE_NONE;
     config.step.store.shard = LAYOUT_SHARD_NONE;
     kt_ok(dev_cuda_open(0, false, &dev));
-    kt_ok(memory_check_offer(conf, &config, dev, &bytes, &offer));
+    kt_ok(memory_check_offer(conf, &config, 0, dev, &bytes, &offer));
     dev_close(dev);
     conf_close(conf);
     return bytes;

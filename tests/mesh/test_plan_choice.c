@@ -66,6 +66,13 @@ static void test_shards(void **state)
         .store = {.shard = LAYOUT_SHARD_AUTO, .embed_rows = SPARSE_EMBED_CHOICE_ON}};
     assert_int_equal(plan_choice_ways(&rows, &place, w), 4); /* hybrid exchanges no rows */
     assert_int_equal(w[3].shard, LAYOUT_SHARD_FULL);
+    for (int axis = 0; axis < MESH_AXES; axis++) {
+        struct step_config divided = {.recompute = MODEL_RECOMPUTE_LIGHT,
+                                      .store = {.shard = LAYOUT_SHARD_AUTO}};
+        divided.axis_ranks[axis] = 4;
+        int with_hybrid = axis == MESH_AXIS_TENSOR || axis == MESH_AXIS_PIPELINE ? 0 : 1;
+        assert_int_equal(plan_choice_ways(&divided, &place, w), 4 + with_hybrid);
+    }
     assert_int_equal(ways(MODEL_RECOMPUTE_AUTO, LAYOUT_SHARD_AUTO, 2, 4, true, w), 20);
     assert_true(w[0].recompute == MODEL_RECOMPUTE_NONE && w[0].shard == LAYOUT_SHARD_NONE);
     assert_true(w[19].recompute == MODEL_RECOMPUTE_BLOCK && w[19].shard == LAYOUT_SHARD_FULL);

@@ -194,7 +194,8 @@ static void run_all(void)
     }
 }
 
-static void check_run(const struct pipe *pipe, bool is_buffered, int forward, int backward)
+static void check_run(const struct pipe *pipe, bool is_buffered, bool is_early, int forward,
+                      int backward)
 {
     int64_t end = 0;
     int ops_n[STAGES_MAX] = {0};
@@ -207,8 +208,8 @@ static void check_run(const struct pipe *pipe, bool is_buffered, int forward, in
     trial.forward = forward;
     trial.backward = backward;
     for (int stage = 0; stage < pipe->stages; stage++) {
-        assert_int_equal(pipe_plan_make(pipe, stage, &trial.plan[stage]), ST_OK);
-        assert_true(trial.plan[stage].grads_out <= 2);
+        assert_int_equal(pipe_plan_make(pipe, stage, is_early, &trial.plan[stage]), ST_OK);
+        assert_true(trial.plan[stage].grads_out <= (is_early ? 2 : 8));
         for (int i = 0; i < trial.plan[stage].actions_n; i++)
             ops_n[stage] += trial.plan[stage].action[i].kind == PIPE_PLAN_RUN;
         assert_int_equal(ops_n[stage], pipe_ops_n(pipe));
@@ -218,15 +219,17 @@ static void check_run(const struct pipe *pipe, bool is_buffered, int forward, in
         end = trial.now[stage] > end ? trial.now[stage] : end;
         pipe_plan_free(&trial.plan[stage]);
     }
-    assert_int_equal(end, pipe_slots(pipe) * (forward + backward));
+    if (is_early || is_buffered) /* else stages also wait to send */
+        assert_int_equal(end, pipe_slots(pipe) * (forward + backward));
 }
 
 static void check_runs(const struct pipe *pipe)
 {
     for (int is_buffered = 0; is_buffered <= 1; is_buffered++) {
-        check_run(pipe, is_buffered, 1, 1);
-        check_run(pipe, is_buffered, 1, 2);
-        check_run(pipe, is_buffered, 1, 3);
+        check_run(pipe, is_buffered, true, 1, 1);
+        check_run(pipe, is_buffered, true, 1, 2);
+        check_run(pipe, is_buffered, true, 1, 3);
+        check_run(pipe, is_buffered, false, 1, 2);
     }
 }
 
@@ -234,6 +237,25 @@ static void test_runs(void **state)
 {
     (void)state;
     each_pipe(check_runs);
+}
+
+/* Gradients that wait to be sent, for more stages (step_pipe.h: STEP_PIPE_GRADS_MAX). */
+static void test_grads_out(void **state)
+{
+    int most = 0;
+    (void)state;
+    for (int stages = 9; stages <= 32; stages++)
+        for (int chunks = 2; chunks <= 4; chunks++)
+            for (int stage = 0; stage < stages; stage++)
+                for (int is_early = 0; is_early <= 1; is_early++) {
+                    struct pipe pipe = {PIPE_KIND_INTERLEAVED, stages, 2 * stages, chunks};
+                    struct pipe_plan plan;
+                    assert_int_equal(pipe_plan_make(&pipe, stage, is_early, &plan), ST_OK);
+                    most = plan.grads_out > most ? plan.grads_out : most;
+                    pipe_plan_free(&plan);
+                }
+    print_message("# 9 to 32 stages: %d gradients wait at most\n", most);
+    assert_in_range(most, 2, 16);
 }
 
 static void test_bubble(void **state)
@@ -246,5 +268,6 @@ static void test_bubble(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_runs),
+                                          cmocka_unit_test(test_grads_out),
                                           cmocka_unit_test(test_bubble)};
 HARNESS_MAIN(tests)

@@ -89,6 +89,8 @@ static struct {
     struct CUevent_st *events;
     struct streams_capture *all;
     void *pinned[STREAMS_PINNED];
+    void *kept[STREAMS_PINNED]; /* given back while work was left that could write it */
+    int kept_n;
     size_t pinned_bytes[STREAMS_PINNED];
     int pinned_n, graphs_n, launches, captures, alone, in_graphs;
     const char *fail_call; /* not NULL: the next capture of a library's calls fails */
@@ -288,7 +290,19 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     return (*out = streams.pinned[streams.pinned_n++] = malloc(bytes)) ? cudaSuccess
                                                                        : cudaErrorMemoryAllocation;
 }
-/* CUDA waits for the device; here memory that a stream may still write is kept instead. */
+/* CUDA waits for the device; here memory that a stream may still write is kept until none has work
+ * left. */
+static void streams_give_back(void *data)
+{
+    if (streams.kept_n == STREAMS_PINNED)
+        abort();
+    streams.kept[streams.kept_n++] = data;
+    for (const struct CUstream_st *s = streams.streams; s; s = s->next)
+        if (s->finished < s->posted)
+            return;
+    while (streams.kept_n > 0)
+        free(streams.kept[--streams.kept_n]);
+}
 cudaError_t cudaFreeHost(void *data)
 {
     STREAMS_ONE();
@@ -297,10 +311,7 @@ cudaError_t cudaFreeHost(void *data)
         if (streams.pinned[i] == data) {
             streams.pinned[i] = streams.pinned[--streams.pinned_n];
             streams.pinned_bytes[i] = streams.pinned_bytes[streams.pinned_n];
-            for (const struct CUstream_st *s = streams.streams; s; s = s->next)
-                if (s->finished < s->posted)
-                    return cudaSuccess;
-            free(data);
+            streams_give_back(data);
             return cudaSuccess;
         }
     abort();

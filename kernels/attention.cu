@@ -104,7 +104,7 @@ __device__ static inline void fwd_softmax(float (&s)[MR][BN / 8][4], fwd_rows<MR
 
 template <typename T, int MR, int BN>
 __device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
-                                       int64_t drop_bh, int row, int col)
+                                       int64_t bh, int row, int col)
 {
 #pragma unroll
     for (int m = 0; m < MR; m++)
@@ -114,7 +114,7 @@ __device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attentio
             for (int r = 0; r < 2; r++) {
                 float keep[2];
                 drop_factors(keep, x.drop,
-                             attention_drop_at(x, drop_bh, row + 16 * m + 8 * r, col + 8 * n));
+                             attention_drop_at(x, bh, row + 16 * m + 8 * r, col + 8 * n));
                 s[m][n][2 * r] *= keep[0];
                 s[m][n][2 * r + 1] *= keep[1];
             }
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
             fwd_hide<T, MR, BN>(s, a, b, row, col);
         fwd_softmax<MR, D, BN>(s, x, scale);
         if constexpr (DROP)
-            fwd_drop<T, MR, BN>(s, a, attention_drop_bh(a, b, bh), row, col);
+            fwd_drop<T, MR, BN>(s, a, bh, row, col);
         fwd_values<T, D, MR, BN>(x.o, s, v_tile + (shared_at)(tile % 2 * TILE));
     }
     fwd_store<T, D, MR>(x, a, shared, bh, warp_row, block_row);
@@ -266,7 +266,7 @@ template <typename T> static int fwd_any(const struct cuda *cuda, const struct a
     x.qkv = (const T *)a->qkv.data, x.out = (T *)a->out.data, x.lse = (float *)a->lse.data;
     x.mask = (const uint8_t *)a->mask.data;
     attention_sizes(&x, a);
-    attention_drop(&x, cuda, a);
+    x.drop = drop_args_of(cuda, &a->dropout);
     if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.out, a->d))
         return CUDA_REFUSAL_SHAPE;
     if constexpr (sizeof(T) == 4)

@@ -6,7 +6,7 @@
 #ifndef CONVOY_KERNELS_ATTENTION_ARGS_CUH
 #define CONVOY_KERNELS_ATTENTION_ARGS_CUH
 
-#include "kernels/attention.h"
+#include "kernels/attention_sample.h"
 #include "kernels/common.cuh"
 
 constexpr float ATTENTION_LOG2E = 1.44269504088896341f, ATTENTION_LN2 = 0.693147180559945309f;
@@ -23,7 +23,6 @@ template <typename T> struct attention_args {
     int group;                    /* H/K: query heads of a key head */
     int row, head, k, v;          /* struct attention_row */
     int bh_first, bh_n, splits_n; /* backward: heads of this launch, in how many parts each */
-    int drop_first, drop_skip;    /* head_first; heads of the whole model that are not here */
     float scale;                  /* 1/√D */
     struct drop_args drop;
 };
@@ -52,17 +51,12 @@ __device__ static inline bool attention_is_hidden(const attention_args<T> &x, in
 {
     return j >= x.t || (x.mask && !x.mask[b * x.t + j]);
 }
-/* The number of head bh of sample b in the element index of dropout, and that index. */
+/* The element index of dropout. */
 template <typename T>
-__device__ static inline int attention_drop_bh(const attention_args<T> &x, int b, int bh)
+__device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, int64_t bh, int i,
+                                                    int j)
 {
-    return bh + b * x.drop_skip + x.drop_first;
-}
-template <typename T>
-__device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, int64_t drop_bh,
-                                                    int i, int j)
-{
-    return (uint64_t)((drop_bh * x.t + i) * x.t + j);
+    return (uint64_t)((bh * x.t + i) * x.t + j);
 }
 
 /* attention_sizes — shape and rows, from any of the operations' arguments; checked before. */
@@ -75,20 +69,11 @@ static inline void attention_sizes(attention_args<T> *x, const A *a)
     x->scale = 1.0f / sqrtf((float)a->d);
 }
 
-/* attention_is_own — what the kernels have of a part of a model: own heads, which are counted in
- * int over all samples; not own queries. */
+/* attention_is_own — of a part of a model the kernels have neither own queries (CP) nor dropout's
+ * numbers of own heads (attention_sample.h). */
 template <typename A> static inline bool attention_is_own(const A *a)
 {
-    return !a->kv.data && a->heads_whole <= INT32_MAX / a->b;
-}
-
-/* attention_drop — dropout's numbers, and those of its heads; checked before. */
-template <typename T, typename A>
-static inline void attention_drop(attention_args<T> *x, const struct cuda *cuda, const A *a)
-{
-    x->drop = drop_args_of(cuda, &a->dropout);
-    x->drop_first = a->heads_whole ? (int)a->head_first : 0;
-    x->drop_skip = a->heads_whole ? (int)(a->heads_whole - a->h) : 0;
+    return !a->kv.data && !attention_is_by_sample(&a->dropout, a->heads_whole);
 }
 
 /* Key heads divide the query heads, and a row of [q k v] for each head has as many. */

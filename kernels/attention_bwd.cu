@@ -121,8 +121,8 @@ __device__ static inline void bwd_sum(float (&sum)[N / 8][4], const float (&c)[B
 template <typename T, int BQ, bool DROP, bool WHOLE>
 __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 8][4],
                                         const attention_args<T> &a, const float *lse,
-                                        const float *delta, const bool (&is_hidden)[2],
-                                        int64_t drop_bh, int key, int query)
+                                        const float *delta, const bool (&is_hidden)[2], int64_t bh,
+                                        int key, int query)
 {
     float scale = a.scale * ATTENTION_LOG2E;
     int in_tile = (int)threadIdx.x % 4 * 2;
@@ -134,7 +134,7 @@ __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 
             float p = !WHOLE && (j > i || is_hidden[e / 2])
                           ? 0
                           : exp2_quick(fmaf(s[n][e], scale, -lse[at]));
-            float keep = DROP ? drop_factor(a.drop, attention_drop_at(a, drop_bh, i, j)) : 1.0f;
+            float keep = DROP ? drop_factor(a.drop, attention_drop_at(a, bh, i, j)) : 1.0f;
             s[n][e] = p * keep;
             dp[n][e] = p * (keep * dp[n][e] - delta[at]) * a.scale;
         }
@@ -219,7 +219,6 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP,
         column = (int)blockIdx.z * DO;
     int local = (int)blockIdx.y * a.group, bh = a.bh_first + local, b = bh / a.h;
-    const int drop_bh = attention_drop_bh(a, b, bh);
     int c = a.h * a.d, stride = a.row;
     const int64_t k_at = attention_key_at(a, b, bh % a.h / a.group);
     const T *q = a.qkv + attention_query_at(a, b, bh % a.h),
@@ -272,12 +271,11 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
                 bwd_scores<T, D, BQ>(dp, v_tile, dout_tile + (shared_at)(half * TILE), 16 * warp);
                 if (query < whole_from)
                     bwd_probs<T, BQ, DROP, false>(s, dp, a, lse + half * BQ, delta + half * BQ,
-                                                  is_hidden, drop_bh + head, first,
+                                                  is_hidden, bh + head, first,
                                                   query + lane % 4 * 2);
                 else
                     bwd_probs<T, BQ, DROP, true>(s, dp, a, lse + half * BQ, delta + half * BQ,
-                                                 is_hidden, drop_bh + head, first,
-                                                 query + lane % 4 * 2);
+                                                 is_hidden, bh + head, first, query + lane % 4 * 2);
                 bwd_sum<T, D, DO, BQ>(dv, s, dout_tile + (shared_at)(half * TILE), column);
                 bwd_put<T, BQ>(shared + DS, dp, 16 * warp);
                 bwd_sum<T, D, DO, BQ>(dk, dp, q_tile + (shared_at)(half * TILE), column);
@@ -427,7 +425,7 @@ template <typename T> static int bwd_typed(const struct cuda *cuda, const struct
     x.dqkv = (T *)a->dqkv.data, x.lse_in = (const float *)a->lse.data,
     x.mask = (const uint8_t *)a->mask.data;
     attention_sizes(&x, a);
-    attention_drop(&x, cuda, a);
+    x.drop = drop_args_of(cuda, &a->dropout);
     if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.dout, a->d) ||
         !cuda_aligned(x.out_in, a->d) || !cuda_aligned(x.dqkv, a->d))
         return CUDA_REFUSAL_SHAPE;

@@ -84,11 +84,9 @@ __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<
             for (int n = 0; n < D / 16; n++)
                 o[r][n] *= keep;
             p_tile[(4 * ty + r) * (F32_BN + 1) + tx] =
-                p0 *
-                drop_factor(a.drop, attention_drop_at(a, attention_drop_bh(a, b, bh), i, key + tx));
+                p0 * drop_factor(a.drop, attention_drop_at(a, bh, i, key + tx));
             p_tile[(4 * ty + r) * (F32_BN + 1) + tx + 16] =
-                p1 * drop_factor(a.drop, attention_drop_at(a, attention_drop_bh(a, b, bh), i,
-                                                           key + tx + 16));
+                p1 * drop_factor(a.drop, attention_drop_at(a, bh, i, key + tx + 16));
         }
         __syncwarp(); /* a row's 16 threads are in one warp */
         for (int j = 0; j < F32_BN; j++)
@@ -160,8 +158,7 @@ __device__ static inline void f32_bwd_probs(const attention_args<float> &a,
             }
             bool is_seen = j <= i && !attention_is_hidden(a, bh / a.h, j);
             float p = is_seen ? expf(s * a.scale - x.lse[row]) : 0;
-            float keep =
-                drop_factor(a.drop, attention_drop_at(a, attention_drop_bh(a, bh / a.h, bh), i, j));
+            float keep = drop_factor(a.drop, attention_drop_at(a, bh, i, j));
             x.p[row * (F32_BK + 1) + col] = p * keep;
             x.ds[row * (F32_BK + 1) + col] = p * (keep * dp - x.delta[row]) * a.scale;
         }

@@ -30,7 +30,8 @@ __device__ static inline int32_t row_of(const struct own_rows &own, int32_t toke
     return token >= own.first && token - own.first < own.n ? token - own.first : -1;
 }
 
-template <typename T, int W>
+/* PART: the table has some rows of the vocabulary. The whole one needs fewer registers. */
+template <typename T, int W, bool PART>
 __global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const T *wpe, int64_t n,
                                int64_t t, int64_t c, struct drop_args drop, struct own_rows own)
 {
@@ -38,8 +39,8 @@ __global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const 
     for (int64_t i = thread_first(); i < n * groups; i += thread_step()) {
         int64_t row = i / groups, at = i % groups * W;
         float a[W] = {}, b[W] = {}, factor[W];
-        int32_t from = row_of(own, tokens[row]);
-        if (from >= 0)
+        int32_t from = PART ? row_of(own, tokens[row]) : tokens[row];
+        if (!PART || from >= 0)
             load_n(a, wte + from * c + at);
         if (wpe)
             load_n(b, wpe + row % t * c + at);
@@ -64,7 +65,8 @@ extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a
         return cuda_wide<T>(
             all_aligned<T>(a->c, {a->x.data, a->wte.data, a->wpe.data}), [&](auto w) {
                 constexpr int W = decltype(w)::value;
-                return cuda_launch(embed_fwd_wide<T, W>,
+                return cuda_launch(a->rows ? embed_fwd_wide<T, W, true>
+                                           : embed_fwd_wide<T, W, false>,
                                    cuda_blocks(cuda, a->n * (a->c / W), THREADS), THREADS, 0,
                                    cuda->stream, (T *)a->x.data, (const int32_t *)a->tokens.data,
                                    (const T *)a->wte.data, (const T *)a->wpe.data, a->n, a->t, a->c,

@@ -369,6 +369,19 @@ static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream
 #else
 #define CLEAR_PADDING(p) (void)(p) /* then more work counts as new than is new */
 #endif
+/* do_apart — operations that are done sample by sample: those of dev_cuda_attention.c. */
+static enum status no_apart(struct stream *s, const void *args, bool *is_done)
+{
+    (void)s, (void)args;
+    *is_done = false;
+    return ST_OK;
+}
+#define DO_APART(s, a, is_done) \
+    _Generic((a),                                                              \
+        const struct attention_fwd *: dev_cuda_attention_fwd_apart,            \
+        const struct attention_bwd *: dev_cuda_attention_bwd_apart,            \
+        default: no_apart)(s, a, is_done)
+
 #define OP_DEFINE(name)                                                     \
     static enum status do_##name(struct stream *s, const void *args)        \
     {                                                                       \
@@ -377,8 +390,12 @@ static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream
     static enum status op_##name(struct stream *s, const struct name *a)    \
     {                                                                       \
         struct name copy = *a;                                              \
+        bool is_done;                                                       \
         TRY(dev_check_##name(a, true));                                     \
         TRY(equip(s));                                                      \
+        TRY(DO_APART(s, a, &is_done));                                      \
+        if (is_done)                                                        \
+            return ST_OK;                                                   \
         if (!s->graphs)                                                     \
             return dev_cuda_do(s, CUDA_WORK_##name, a);                     \
         CLEAR_PADDING(&copy);                                               \

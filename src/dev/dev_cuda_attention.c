@@ -17,6 +17,7 @@ enum status dev_cuda_attention_find(char *about, size_t cap)
 #include "base/log.h"
 #include "base/text.h"
 #include "dev/cudnn.h"
+#include "kernels/attention_sample.h"
 
 void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by) { dev->attention = by; }
 
@@ -175,5 +176,29 @@ enum status dev_cuda_attention_bwd(struct stream *s, const void *args)
     }
     return is_done ? ST_OK
                    : dev_cuda_error_launched(attention_bwd_cuda(&s->cuda, a), "attention_bwd");
+}
+
+/* ---- dropout of own heads ---- */
+
+enum status dev_cuda_attention_fwd_apart(struct stream *s, const void *args, bool *is_done)
+{
+    const struct attention_fwd *a = args;
+    *is_done = attention_is_by_sample(&a->dropout, a->heads_whole);
+    for (int64_t b = 0; *is_done && b < a->b; b++) {
+        const struct attention_fwd one = attention_fwd_sample(a, b);
+        TRY(dev_op(s->head.dev)->attention_fwd(s, &one));
+    }
+    return ST_OK;
+}
+
+enum status dev_cuda_attention_bwd_apart(struct stream *s, const void *args, bool *is_done)
+{
+    const struct attention_bwd *a = args;
+    *is_done = attention_is_by_sample(&a->dropout, a->heads_whole);
+    for (int64_t b = 0; *is_done && b < a->b; b++) {
+        const struct attention_bwd one = attention_bwd_sample(a, b);
+        TRY(dev_op(s->head.dev)->attention_bwd(s, &one));
+    }
+    return ST_OK;
 }
 #endif

@@ -146,9 +146,13 @@ enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a);
 struct cuda_attention;
 /* dev_cuda_attention_fwd, dev_cuda_attention_bwd — by cuDNN or by the program's kernel; args:
  *   struct attention_fwd, attention_bwd.
+ * _apart: a call whose dropout counts heads of a whole model goes sample by sample
+ *   (kernels/attention_sample.h); *is_done: it did.
  * dev_cuda_attention_close — accepts NULL. The stream's work is done. */
 enum status dev_cuda_attention_fwd(struct stream *s, const void *args);
 enum status dev_cuda_attention_bwd(struct stream *s, const void *args);
+enum status dev_cuda_attention_fwd_apart(struct stream *s, const void *args, bool *is_done);
+enum status dev_cuda_attention_bwd_apart(struct stream *s, const void *args, bool *is_done);
 void dev_cuda_attention_close(struct cuda_attention *x);
 
 struct cuda_graphs;

@@ -11,7 +11,6 @@ struct shape {
     size_t scratch_bytes, shared_bytes;
     int64_t hk; /* key heads; 0: as many as h */
     enum attention_layout layout;
-    int64_t head_first, heads_whole; /* of dropout */
 };
 
 #define SCRATCH ((size_t)8 << 20)
@@ -69,9 +68,7 @@ static int forward(struct run *r)
                               .hk = r->hk,
                               .layout = r->x.layout,
                               .d = r->x.d,
-                              .dropout = kt_dropout(r->x.p),
-                              .head_first = r->x.head_first,
-                              .heads_whole = r->x.heads_whole};
+                              .dropout = kt_dropout(r->x.p)};
     return attention_fwd_cuda(&r->cuda, &a);
 }
 
@@ -89,9 +86,7 @@ static int backward(struct run *r)
                               .hk = r->hk,
                               .layout = r->x.layout,
                               .d = r->x.d,
-                              .dropout = kt_dropout(r->x.p),
-                              .head_first = r->x.head_first,
-                              .heads_whole = r->x.heads_whole};
+                              .dropout = kt_dropout(r->x.p)};
     return attention_bwd_cuda(&r->cuda, &a);
 }
 
@@ -114,9 +109,7 @@ static void truth(struct run *r, float **out, float **lse, float **dqkv)
                               .hk = r->hk,
                               .layout = x->layout,
                               .d = x->d,
-                              .dropout = kt_dropout(x->p),
-                              .head_first = x->head_first,
-                              .heads_whole = x->heads_whole};
+                              .dropout = kt_dropout(x->p)};
     struct attention_bwd b = {.dqkv = kt_f32(*dqkv),
                               .dout = kt_f32(dout),
                               .out = kt_f32(rounded),
@@ -129,9 +122,7 @@ static void truth(struct run *r, float **out, float **lse, float **dqkv)
                               .hk = r->hk,
                               .layout = x->layout,
                               .d = x->d,
-                              .dropout = kt_dropout(x->p),
-                              .head_first = x->head_first,
-                              .heads_whole = x->heads_whole};
+                              .dropout = kt_dropout(x->p)};
     kt_ok(dev_op(kt_plain()->dev)->attention_fwd(kt_plain()->stream, &f));
     kt_ok(dev_op(kt_plain()->dev)->attention_bwd(kt_plain()->stream, &b));
     free(qkv);
@@ -192,10 +183,9 @@ static void masks_and_dropout(void **state)
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
     for (int n = 0; n < 2; n++)
         for (int mask = 0; mask < 4; mask++) {
-            struct shape x = {2, 70, 1, 64, mask == 3 ? 0 : 0.3f, mask, dtypes[n], 1, 0, 0,
-                              0, 0,  0, 0};
+            struct shape x = {2, 70, 1, 64, mask == 3 ? 0 : 0.3f, mask, dtypes[n], 1, 0, 0, 0, 0};
             check(&x);
-            x.d = 16, x.t = 45, x.head_first = 2, x.heads_whole = 5;
+            x.d = 16, x.t = 45;
             check(&x);
         }
 }
@@ -227,7 +217,7 @@ static void groups_and_layouts(void **state)
 static void splits_and_runs_of_heads(void **state)
 {
     (void)state;
-    struct shape x = {1, 300, 1, 64, 0, 0, DTYPE_BF16, 1, 0, 0, 0, 0, 0, 0};
+    struct shape x = {1, 300, 1, 64, 0, 0, DTYPE_BF16, 1, 0, 0, 0, 0};
     check(&x);
     x.h = 3, x.t = 140, x.scratch_bytes = (size_t)(192 * 64 * 4 * 2 + 192 * 4 + 512);
     check(&x);
@@ -260,8 +250,7 @@ static void little_shared_memory(void **state)
     emu_shared_max(most);
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
-            struct shape x = {1, 131, 1,    widths[i], 0.2f, 1, (enum dtype)dtype,
-                              1, 0,   most, 0,         0,    0, 0};
+            struct shape x = {1, 131, 1, widths[i], 0.2f, 1, (enum dtype)dtype, 1, 0, most, 0, 0};
             if (dtype != DTYPE_F32 || widths[i] <= 128) {
                 check(&x);
                 continue;
@@ -282,7 +271,7 @@ static void much_shared_memory(void **state)
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
             struct shape x = {1, 150, 2,         widths[i], 0.2f, 1, (enum dtype)dtype,
-                              1, 0,   227 << 10, 0,         0,    0, 0};
+                              1, 0,   227 << 10, 0,         0};
             check(&x);
         }
 }
@@ -303,7 +292,7 @@ static void runs_of_heads_are_equal(void **state)
 {
     (void)state;
     const size_t sums = 64 * 64 * sizeof(float), head = sums + 256, run = 512 * sums;
-    struct shape x = {2, 1, 512, 8, 0, 0, DTYPE_BF16, 1, 1008 * head + 256, 0, 0, 0, 0, 0};
+    struct shape x = {2, 1, 512, 8, 0, 0, DTYPE_BF16, 1, 1008 * head + 256, 0, 0, 0};
     struct run r = run_new(&x);
     float *out, *lse, *dqkv;
     ct_ok(forward(&r), "attention_fwd");
@@ -323,7 +312,7 @@ static void runs_of_heads_are_equal(void **state)
 static void sharp_scores(void **state)
 {
     (void)state;
-    struct shape x = {1, 90, 1, 64, 0, 1, DTYPE_BF16, 10, 0, 0, 0, 0, 0, 0};
+    struct shape x = {1, 90, 1, 64, 0, 1, DTYPE_BF16, 10, 0, 0, 0, 0};
     struct run r = run_new(&x);
     float *out, *lse, *dqkv;
     ct_ok(forward(&r), "attention_fwd");
@@ -346,7 +335,7 @@ static void barriers_are_needed(void **state)
     (void)state;
     /* one split */
     struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256),
-                      0, 0,   0, 0,  0};
+                      0, 0,   0};
     struct run r = run_new(&x);
     /* Forward: the first barrier is there twice, before the queries' fragments and before the first
      * tile. */
@@ -409,7 +398,7 @@ static void decode_is_the_last_row(void **state)
 static void needs_are_checked(void **state)
 {
     (void)state;
-    struct shape x = {1, 8, 1, 16, 0, 0, DTYPE_BF16, 1, 0, 0, 0, 0, 0, 0};
+    struct shape x = {1, 8, 1, 16, 0, 0, DTYPE_BF16, 1, 0, 0, 0, 0};
     struct run r = run_new(&x);
     r.x.d = 12;
     assert_int_equal(forward(&r), CUDA_REFUSAL_SHAPE);

@@ -85,8 +85,9 @@ phases() { # phases SECONDS — every phase seen until the process ends
 head -c 20000 /usr/share/common-licenses/GPL-3 >text.txt
 patience=$(secs 1)
 [ -n "${SAN:-}" ] && patience=10s # a step takes a second there
+# Training waits for checkpoints, or the phase lasts only as long as the state is copied.
 begin_served MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=64 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=32 DATA=text.txt VAL_DATA=text.txt EVAL_EVERY=3 \
-    STEPS=9 CHECKPOINT_DIR=phases CHECKPOINT_EVERY=1 FAULT=stall@step=5 STEP_TIMEOUT=$patience
+    STEPS=9 CHECKPOINT_DIR=phases CHECKPOINT_EVERY=1 CHECKPOINT_ASYNC=off FAULT=stall@step=5 STEP_TIMEOUT=$patience
 seen=$(phases)
 finish
 echo "# phases: $seen"

@@ -1,0 +1,52 @@
+/* attention_sample — one sample of a call of attention, as a call of its own. Dropout's numbers of
+ * own heads (head_first, heads_whole) are those of a call of one sample whose offset is moved. So a
+ * kernel needs no registers for them, and goes sample by sample where a part of a model has dropout.
+ * For C and C++. */
+#ifndef CONVOY_KERNELS_ATTENTION_SAMPLE_H
+#define CONVOY_KERNELS_ATTENTION_SAMPLE_H
+
+#include "kernels/attention.h"
+
+/* attention_is_by_sample — whether a call asks for dropout's numbers of own heads. */
+static inline bool attention_is_by_sample(const struct dropout *dropout, int64_t heads_whole)
+{
+    return heads_whole > 0 && dropout->p > 0;
+}
+
+static inline struct dropout attention_sample_dropout(struct dropout d, int64_t b, int64_t t,
+                                                      int64_t head_first, int64_t heads_whole)
+{
+    d.offset += (uint64_t)((b * heads_whole + head_first) * t * t);
+    return d;
+}
+
+/* attention_fwd_sample, attention_bwd_sample — sample b of a call. */
+static inline struct attention_fwd attention_fwd_sample(const struct attention_fwd *a, int64_t b)
+{
+    struct attention_fwd x = *a;
+    int64_t rows = b * a->t;
+    x.qkv = tensor_at(a->qkv, rows * attention_row_of(a->layout, a->h, a->hk, a->d).row);
+    x.out = tensor_at(a->out, rows * a->h * a->d);
+    x.lse = tensor_at(a->lse, rows * a->h);
+    x.mask = tensor_at(a->mask, rows);
+    x.dropout = attention_sample_dropout(a->dropout, b, a->t, a->head_first, a->heads_whole);
+    x.b = 1, x.head_first = x.heads_whole = 0;
+    return x;
+}
+
+static inline struct attention_bwd attention_bwd_sample(const struct attention_bwd *a, int64_t b)
+{
+    struct attention_bwd x = *a;
+    int64_t rows = b * a->t, first = rows * attention_row_of(a->layout, a->h, a->hk, a->d).row;
+    x.qkv = tensor_at(a->qkv, first);
+    x.dqkv = tensor_at(a->dqkv, first);
+    x.out = tensor_at(a->out, rows * a->h * a->d);
+    x.dout = tensor_at(a->dout, rows * a->h * a->d);
+    x.lse = tensor_at(a->lse, rows * a->h);
+    x.mask = tensor_at(a->mask, rows);
+    x.dropout = attention_sample_dropout(a->dropout, b, a->t, a->head_first, a->heads_whole);
+    x.b = 1, x.head_first = x.heads_whole = 0;
+    return x;
+}
+
+#endif

@@ -6,10 +6,10 @@
  * order. So no stage waits without end, even where a message is sent only while its receiver
  * receives it: of all messages that are not done, the first one can be done.
  *
- * With is_early, a message is received beside the op before the one that reads it, where that keeps
- * the order. Calls that an op itself makes on the same queue then wait for that message: ops that
- * make collective calls do better without. A stage needs room for one received message of each direction, and for grads_out gradients
- * that wait to be sent. */
+ * With is_early, a message is received beside the op before the one that reads it, where that
+ * keeps the order. Calls that an op itself makes on the same queue then wait for that message: ops
+ * that make collective calls do better without. A stage needs room for one received message of
+ * each direction, and for grads_out gradients that wait to be sent. */
 #ifndef CONVOY_MESH_PIPE_PLAN_H
 #define CONVOY_MESH_PIPE_PLAN_H
 

@@ -69,8 +69,8 @@ static enum status add_others(const struct memory_check *f, const struct trainer
     return ST_OK;
 }
 
-/* measure — the node's first worker, which alone may hold a copy for checkpoints, and the others; of
- * a GPU its own worker. */
+/* measure — the node's first worker, which alone may hold a copy for checkpoints, and the others;
+ * of a GPU its own worker. */
 static enum status measure(const struct memory_check *f, const struct trainer_config *c,
                            struct comm_place at, struct need *out)
 {

@@ -14,8 +14,8 @@
 #include "train/memory_plan.h"
 
 /* memory_check_train — all workers of this node together, in the host's memory; the supervisor
- * calls it before it starts them. memory_check_device — worker worker_i of the node in the memory of
- * its GPU, once the GPU is open; ST_OK on a CPU. */
+ * calls it before it starts them. memory_check_device — worker worker_i of the node in the
+ * memory of its GPU, once the GPU is open; ST_OK on a CPU. */
 enum status memory_check_train(const struct conf *conf);
 enum status memory_check_device(const struct conf *conf, const struct trainer_config *config,
                                 int worker_i, const struct dev *dev);

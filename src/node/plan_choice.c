@@ -29,8 +29,8 @@ static enum layout_shard hybrid_or(const struct comm_place *at)
                              : LAYOUT_SHARD_HYBRID;
 }
 
-/* is_divided — matrices or layers are divided: then plans of ranks depend on each other, and the ranks
- * of a node have no replicas in another. */
+/* is_divided — matrices or layers are divided: then plans of ranks depend on each other, and the
+ * ranks of a node have no replicas in another. */
 static bool is_divided(const struct step_config *config)
 {
     return config->axis_ranks[MESH_AXIS_TENSOR] > 1 || config->axis_ranks[MESH_AXIS_PIPELINE] > 1;
@@ -88,8 +88,8 @@ static bool is_shard_open(const struct plan_way *ways, int ways_n)
     return ways[0].shard != ways[ways_n - 1].shard;
 }
 
-/* is_common — the ranks have to take the same way: SHARD is open, a pass that computes something again
- * asks the other ranks of its tensor group, or the split of layers counts it. */
+/* is_common — the ranks have to take the same way: SHARD is open, a pass that computes something
+ * again asks the other ranks of its tensor group, or the split of layers counts it. */
 static bool is_common(const struct step_config *config, const struct plan_way *ways, int ways_n)
 {
     return is_shard_open(ways, ways_n) || is_divided(config);

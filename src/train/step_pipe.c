@@ -78,8 +78,8 @@ static enum status describe_chunk(struct step *s, const struct model_part *part,
     return chunk->acts ? ST_OK : FAIL(ST_RETRY, "out of memory: plans of %d passes", chunk->acts_n);
 }
 
-/* is_early — inputs are received beside the op before, unless ops make collective calls, which would
- * wait for them in the comm's queue. */
+/* is_early — inputs are received beside the op before, unless ops make collective calls, which
+ * would wait for them in the comm's queue. */
 static bool is_early(const struct step *s)
 {
     return s->mesh.mesh.size[MESH_AXIS_TENSOR] == 1 && s->config.store.shard != LAYOUT_SHARD_FULL;

@@ -132,31 +132,32 @@ static void parts_make_the_whole(const struct kt_device *d, float p)
     const int64_t c = 12, v = 13;
     struct input in = input_new(2, 9, c, v, p);
     float *whole = kt_floats(in.n * c, KT_ONES, 0), *x = kt_floats(in.n * c, KT_ONES, 0),
-          *sum = kt_floats(in.n * c, KT_ONES, 0), dwte[2][156];
-    memset(dwte, 0, sizeof dwte);
+          *sum = kt_floats(in.n * c, KT_ONES, 0), *dwte = kt_floats(2 * v * c, KT_ONES, 0);
+    memset(dwte, 0, (size_t)(2 * v * c) * sizeof *dwte);
     memset(sum, 0, (size_t)(in.n * c) * sizeof *sum);
     for (int64_t i = 0; i < in.n; i++)
         in.tokens[i] = in.tokens[i] == 3 ? 4 : in.tokens[i];
     float *wte = in.wte;
     in.without_positions = true;
     kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){whole}));
-    kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dwte[0], NULL}));
+    kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dwte, NULL}));
     for (int i = 0; i < 4; i++) {
         in.first = firsts[i], in.rows = firsts[i + 1] - firsts[i];
         in.wte = wte + in.first * c;
         kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){x}));
         kt_ok(run_bwd(dev_op(d->dev), d->stream, &in,
-                      (float *[KT_OUTS]){dwte[1] + in.first * c, NULL}));
+                      (float *[KT_OUTS]){dwte + (v + in.first) * c, NULL}));
         for (int64_t n = 0; n < in.n * c; n++)
             sum[n] += x[n];
     }
-    assert_memory_equal(dwte[0], dwte[1], sizeof dwte[0]);
+    assert_memory_equal(dwte, dwte + v * c, (size_t)(v * c) * sizeof *dwte);
     for (int64_t n = 0; n < in.n * c; n++)
         assert_true(sum[n] == whole[n]);
     in.wte = wte;
     kt_free(whole);
     kt_free(x);
     kt_free(sum);
+    kt_free(dwte);
     input_free(&in);
 }
 

@@ -54,19 +54,21 @@ static enum status run_bwd(const struct op_table *op, struct stream *s, void *ar
                            float *out[KT_OUTS])
 {
     const struct input *in = arg;
-    struct embed_bwd a = {.dwte = kt_f32(out[0]),
-                          .dwpe = kt_f32(in->without_positions ? NULL : out[1]),
-                          .dx = kt_f32(in->dx),
-                          .tokens = kt_i32(in->tokens),
-                          .n = in->n,
-                          .t = in->t,
-                          .c = in->c,
-                          .v = in->v,
-                          .context = in->without_positions ? 0 : in->context,
-                          .accumulate = in->accumulate,
-                          .dropout = in->d,
-                          .first = in->first,
-                          .rows = in->rows};
+    struct embed_bwd a;
+    memset(&a, 0, sizeof a); /* padding, too: a frame that looks for addresses reads it */
+    a.dwte = kt_f32(out[0]);
+    a.dwpe = kt_f32(in->without_positions ? NULL : out[1]);
+    a.dx = kt_f32(in->dx);
+    a.tokens = kt_i32(in->tokens);
+    a.n = in->n;
+    a.t = in->t;
+    a.c = in->c;
+    a.v = in->v;
+    a.context = in->without_positions ? 0 : in->context;
+    a.accumulate = in->accumulate;
+    a.dropout = in->d;
+    a.first = in->first;
+    a.rows = in->rows;
     return op->embed_bwd(s, &a);
 }
 

@@ -1,6 +1,7 @@
 /* attention_sample — one sample of a call of attention, as a call of its own. Dropout's numbers of
- * own heads (head_first, heads_whole) are those of a call of one sample whose offset is moved. So a
- * kernel needs no registers for them, and goes sample by sample where a part of a model has dropout.
+ * own heads (head_first, heads_whole) are those of a call of one sample with a moved offset. So a
+ * kernel needs no registers for them; where a part of a model has dropout, there is a call for each
+ * sample.
  * For C and C++. */
 #ifndef CONVOY_KERNELS_ATTENTION_SAMPLE_H
 #define CONVOY_KERNELS_ATTENTION_SAMPLE_H

@@ -55,8 +55,8 @@ static struct trial tiny(int model, enum dtype dtype)
     return like;
 }
 
-/* Stages change no arithmetic, but for the sum of a tied embedding's two gradients. With TP, partial
- * sums are added, in 16 bits after they are rounded. */
+/* Stages change no arithmetic, but for the sum of a tied embedding's two gradients. With TP,
+ * partial sums are added, in 16 bits after they are rounded. */
 static double most_apart(int model, enum dtype dtype, int tensor)
 {
     if (tensor == 1 && models[model].parts.is_untied)

@@ -71,7 +71,7 @@ static inline struct shape shape_of_own(struct shape x, bool has_kv, enum attent
     return x;
 }
 
-/* run_end — the end of the rows from `row` on whose positions follow each other. */
+/* run_end — the end of the run of rows, from `row` on, with positions that follow each other. */
 static inline int64_t run_end(const struct attention_runs *own, int64_t row, int64_t rows)
 {
     return row < own->n[0] ? own->n[0] : rows;

@@ -17,7 +17,7 @@ static void embed_rows_one(const struct embed_rows_add *a, int64_t row, int64_t 
         out[at + i] += x[i];
 }
 
-/* embed_rows_next — the first row from `row` on whose id belongs to a task; none: `end`. */
+/* embed_rows_next — the first row, from `row` on, with an id of a task; none: `end`. */
 static int64_t embed_rows_next(const int32_t *ids, int64_t row, int64_t end, int part_i)
 {
     while (row < end && (ids[row] < 0 || ids[row] % PARTS != part_i))

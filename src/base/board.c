@@ -71,7 +71,7 @@ struct board_world {
 struct board_blob_slot {
     _Alignas(64) _Atomic uint64_t sequence; /* odd: being written; 0: nothing was */
     _Atomic uint64_t bytes;
-    _Atomic uint64_t words[BOARD_BLOB_MAX / 8];
+    _Atomic uint64_t words[];
 };
 
 struct board_memory {
@@ -116,9 +116,27 @@ static size_t blobs_offset(int workers_n, int ranks_n)
     return (end + 63) / 64 * 64;
 }
 
+/* blob_max — of CHECK it grows with the ranks: a small board fits a small RLIMIT_FSIZE. */
+static size_t blob_max(enum board_blob blob, int ranks_n)
+{
+    size_t check = (size_t)ranks_n << 14;
+    check = check < (size_t)1 << 19 ? (size_t)1 << 19 : check;
+    check = check > (size_t)1 << 24 ? (size_t)1 << 24 : check;
+    return blob == BOARD_BLOB_CHECK ? check : BOARD_BLOB_MAX;
+}
+
+/* blob_offset — of a blob behind the first one. */
+static size_t blob_offset(enum board_blob blob, int ranks_n)
+{
+    size_t offset = 0;
+    for (int i = 0; i < (int)blob; i++)
+        offset += sizeof(struct board_blob_slot) + blob_max((enum board_blob)i, ranks_n);
+    return offset;
+}
+
 static size_t memory_bytes(int workers_n, int ranks_n)
 {
-    return blobs_offset(workers_n, ranks_n) + BOARD_BLOBS_N * sizeof(struct board_blob_slot);
+    return blobs_offset(workers_n, ranks_n) + blob_offset(BOARD_BLOBS_N, ranks_n);
 }
 
 static enum status map_memory(int fd, bool owns_fd, size_t bytes, struct board **out)
@@ -494,13 +512,18 @@ static struct board_blob_slot *blob_of(const struct board *board, enum board_blo
 {
     ASSERTF((unsigned)blob < BOARD_BLOBS_N, "blob %d", (int)blob);
     char *first = (char *)board->memory + blobs_offset(board->workers_n, board->ranks_n);
-    return (struct board_blob_slot *)(void *)first + blob;
+    return (struct board_blob_slot *)(void *)(first + blob_offset(blob, board->ranks_n));
+}
+
+size_t board_blob_max(const struct board *board, enum board_blob blob)
+{
+    return blob_max(blob, board->ranks_n);
 }
 
 void board_blob_publish(struct board *board, enum board_blob blob, const void *bytes, size_t n)
 {
     struct board_blob_slot *to = blob_of(board, blob);
-    ASSERTF(n <= BOARD_BLOB_MAX, "a blob of %zu bytes", n);
+    ASSERTF(n <= board_blob_max(board, blob), "a blob of %zu bytes", n);
     uint64_t odd = (atomic_load_explicit(&to->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&to->sequence, odd, memory_order_relaxed);
     atomic_store_explicit(&to->bytes, n, memory_order_release);
@@ -518,7 +541,7 @@ bool board_blob_copy(const struct board *board, enum board_blob blob, void *out,
     const struct board_blob_slot *from = blob_of(board, blob);
     uint64_t before = atomic_load_explicit(&from->sequence, memory_order_acquire);
     uint64_t n = atomic_load_explicit(&from->bytes, memory_order_acquire);
-    if (before == 0 || before % 2 != 0 || n > BOARD_BLOB_MAX)
+    if (before == 0 || before % 2 != 0 || n > board_blob_max(board, blob))
         return false;
     words_read(from->words, out, (size_t)n);
     *n_out = (size_t)n;

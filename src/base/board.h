@@ -153,12 +153,14 @@ enum board_blob {
     BOARD_BLOB_JOB_KEY,  /* by the supervisor: the key with which workers download them */
     /* by rank 0: its step in digits, a blank, the sample of text as a JSON string */
     BOARD_BLOB_SAMPLE,
+    BOARD_BLOB_CHECK, /* by a node's worker 0: the rows of a check (node/check_result.h) */
     BOARD_BLOBS_N
 };
 
 /* Published by the supervisor at its start and at each change. */
 struct board_node {
     int32_t node_id, n_nodes, workers_n;
+    bool is_check;          /* `check`: the workers only check, and train nothing */
     enum board_phase phase; /* holds while no worker has published one */
     char run[72];           /* RUN_NAME; "": none */
     char version[64];
@@ -239,13 +241,14 @@ int64_t board_aborted(const struct board *board);
  * The lines of a worker that ended stay. */
 struct log_tail *board_log_tail(const struct board *board, int worker_i);
 
-/* board_blob_publish — one writer for each blob; n ≤ BOARD_BLOB_MAX. The first one of a blob takes
- * its memory. */
+/* board_blob_publish — one writer for each blob; n ≤ board_blob_max: BOARD_BLOB_MAX, and for
+ * CHECK 16 KiB for each rank, within 512 KiB and 16 MiB. The first one takes its memory. */
+size_t board_blob_max(const struct board *board, enum board_blob blob);
 void board_blob_publish(struct board *board, enum board_blob blob, const void *bytes, size_t n);
 /* board_blob_revision — changes with each publication; 0: none yet. */
 uint64_t board_blob_revision(const struct board *board, enum board_blob blob);
-/* board_blob_copy — the last publication, into BOARD_BLOB_MAX bytes; false: there is none, or it is
- * being written. */
+/* board_blob_copy — the last publication, into as many bytes as a blob may have; false: there is
+ * none, or it is being written. */
 bool board_blob_copy(const struct board *board, enum board_blob blob, void *out, size_t *n_out);
 
 void board_request(struct board *board, enum board_request request); /* supervisor */

@@ -25,16 +25,16 @@ static bool read_line(const char *path, char *out, size_t cap)
     return has_line;
 }
 
-/* -1: no quota */
+/* In thousandths of a CPU, rounded up; -1: no quota */
 static int64_t cpus_of(const char *quota, const char *period)
 {
     int64_t quota_us, period_us;
-    if (text_parse_i64(quota, 1, INT64_MAX / 2, &quota_us) !=
+    if (text_parse_i64(quota, 1, INT64_MAX / 1000, &quota_us) !=
             TEXT_OK || /* "max" and -1: no quota */
         text_parse_i64(period, 1, INT64_MAX / 2, &period_us) != TEXT_OK)
         return -1;
-    int64_t cpus = (quota_us - 1) / period_us + 1;
-    return cpus > INT_MAX ? -1 : cpus;
+    int64_t milli = (1000 * quota_us - 1) / period_us + 1;
+    return milli > INT_MAX ? -1 : milli;
 }
 
 /* v2: "max 100000" or "150000 100000" */
@@ -62,6 +62,39 @@ static int64_t cpus_v1(const char *dir)
     return cpus_of(quota, period);
 }
 
+/* ---- how long a quota stopped a group ---- */
+
+/* row_of — the number in the row "key 123" of a file of the group; -1: there is none. */
+static int64_t row_of(const char *dir, const char *name, const char *key)
+{
+    char path[FILE_PATH_MAX], line[128];
+    int64_t number = -1;
+    size_t n = strlen(key);
+    FILE *file = text_format(path, sizeof(path), "%s/%s", dir, name) ? fopen(path, "re") : NULL;
+    while (file != NULL && number < 0 && fgets(line, sizeof(line), file) != NULL) {
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, key, n) == 0 && line[n] == ' ' &&
+            text_parse_i64(line + n + 1, 0, INT64_MAX, &number) != TEXT_OK)
+            number = -1;
+    }
+    if (file != NULL)
+        fclose(file);
+    return number;
+}
+
+/* The group that was stopped longest is the tightest, so the number falls with the time. */
+static int64_t stopped_v2(const char *dir)
+{
+    int64_t us = row_of(dir, "cpu.stat", "throttled_usec");
+    return us < 0 ? -1 : INT64_MAX - us;
+}
+
+static int64_t stopped_v1(const char *dir)
+{
+    int64_t ns = row_of(dir, "cpu.stat", "throttled_time");
+    return ns < 0 ? -1 : INT64_MAX - ns / 1000;
+}
+
 /* ---- memory ---- */
 
 static int64_t read_bytes(const char *dir, const char *name)
@@ -76,23 +109,11 @@ static int64_t read_bytes(const char *dir, const char *name)
     return bytes;
 }
 
-/* droppable — the row "key 123" of memory.stat. */
+/* droppable — bytes of file pages in memory.stat. */
 static int64_t droppable(const char *dir, const char *key)
 {
-    char path[FILE_PATH_MAX], line[128];
-    int64_t bytes = 0;
-    size_t n = strlen(key);
-    FILE *file = text_format(path, sizeof(path), "%s/memory.stat", dir) ? fopen(path, "re") : NULL;
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        line[strcspn(line, "\n")] = 0;
-        if (strncmp(line, key, n) == 0 && line[n] == ' ' &&
-            text_parse_i64(line + n + 1, 0, INT64_MAX, &bytes) == TEXT_OK)
-            break;
-        bytes = 0;
-    }
-    if (file != NULL)
-        fclose(file);
-    return bytes;
+    int64_t bytes = row_of(dir, "memory.stat", key);
+    return bytes < 0 ? 0 : bytes;
 }
 
 /* v1 writes "no limit" as a number beyond all memory */
@@ -187,8 +208,20 @@ static int64_t ask_all(const char *proc_file, const char *sys_root, const struct
 
 int cgroup_cpus(const char *proc_file, const char *sys_root)
 {
-    int64_t cpus = ask_all(proc_file, sys_root, &(struct ask){"cpu", cpus_v2, cpus_v1});
-    return cpus < 0 ? 0 : (int)cpus;
+    int64_t milli = ask_all(proc_file, sys_root, &(struct ask){"cpu", cpus_v2, cpus_v1});
+    return milli < 0 ? 0 : (int)((milli + 999) / 1000);
+}
+
+double cgroup_quota(const char *proc_file, const char *sys_root)
+{
+    int64_t milli = ask_all(proc_file, sys_root, &(struct ask){"cpu", cpus_v2, cpus_v1});
+    return milli < 0 ? 0 : (double)milli * 1e-3;
+}
+
+int64_t cgroup_stopped_us(const char *proc_file, const char *sys_root)
+{
+    int64_t left = ask_all(proc_file, sys_root, &(struct ask){"cpu", stopped_v2, stopped_v1});
+    return left < 0 ? -1 : INT64_MAX - left;
 }
 
 int64_t cgroup_memory_free(const char *proc_file, const char *sys_root)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <dirent.h>
 
+#include "base/assert.h"
 #include "base/mapped_file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -106,6 +107,19 @@ enum status file_map_open(const char *path, struct file_map *out)
     }
     close(fd);
     return st;
+}
+
+void file_map_release(const struct file_map *map, const uint8_t *data, size_t bytes)
+{
+    if (!map->data || bytes == 0)
+        return;
+    ASSERTF(data >= map->data && bytes <= map->bytes &&
+                (size_t)(data - map->data) <= map->bytes - bytes,
+            "%zu bytes of %zu", bytes, map->bytes);
+    /* a mapping begins with a page; pages shared with a neighbour are read again when needed */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (size_t)(data - map->data) / page * page,
+           end = (size_t)(data - map->data) + bytes;
+    (void)madvise((void *)(uintptr_t)(map->data + first), end - first, MADV_DONTNEED);
 }
 
 void file_map_close(struct file_map *map)

@@ -25,6 +25,9 @@ struct file_map {
     size_t bytes;
 };
 enum status file_map_open(const char *path, struct file_map *out);
+/* file_map_release — takes the pages of map's bytes [data, data+bytes) out of resident memory; they
+ * stay in the page cache. */
+void file_map_release(const struct file_map *map, const uint8_t *data, size_t bytes);
 void file_map_close(struct file_map *map);
 
 /* file_read_fail — "cannot VERB PATH: …" for errno, with the status named above. */

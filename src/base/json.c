@@ -187,7 +187,12 @@ static enum status wrong_kind(const char *key, const cJSON *item, const char *wa
 enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max,
                          int64_t *out)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    return json_item_i64(cJSON_GetObjectItemCaseSensitive(object, key), key, min, max, out);
+}
+
+enum status json_item_i64(const cJSON *item, const char *key, int64_t min, int64_t max,
+                          int64_t *out)
+{
     if (!cJSON_IsNumber(item))
         return wrong_kind(key, item, "a whole number");
     double value = item->valuedouble;

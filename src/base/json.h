@@ -18,6 +18,9 @@
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out);
 enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max,
                          int64_t *out);
+/* json_item_i64 — of a value itself, such as a list's; key: for the failure. */
+enum status json_item_i64(const cJSON *item, const char *key, int64_t min, int64_t max,
+                          int64_t *out);
 enum status json_get_f64(const cJSON *object, const char *key, double *out);
 /* json_get_string — borrowed until the document is deleted. */
 enum status json_get_string(const cJSON *object, const char *key, const char **out);

@@ -29,7 +29,8 @@ enum status_group {
  * returns. */
 #define STATUS_LIST(X)                                                                            \
     X(OK, NONE, 0, "done")                                                                        \
-    X(UNHEALTHY, REQUEST, 1, "`status` found something wrong")                                    \
+    X(UNHEALTHY, REQUEST, 1,                                                                      \
+      "`check` or `status` found something wrong; take the node out of service")                  \
     X(USAGE, REQUEST, 64, "unknown command or argument; do not restart")                          \
     X(BAD_DATA, REQUEST, 65,                                                                      \
       "corrupt input, or no valid checkpoint where one was required; do not restart")             \

@@ -480,6 +480,17 @@ enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *n
     return ST_OK;
 }
 
+void ckpt_release(const struct ckpt *ckpt, const struct safetensors_entry *entry)
+{
+    for (int i = 0; i < ckpt->parts_n; i++) {
+        const struct ckpt_file *part = &ckpt->part[i];
+        const struct safetensors *t = &part->tensors;
+        const struct file_map map = {part->map, part->bytes};
+        if (part->fd < 0 && entry >= t->entry && entry < t->entry + t->entries_n)
+            file_map_release(&map, entry->data, entry->bytes);
+    }
+}
+
 enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first,
                        int64_t n, float *out)
 {

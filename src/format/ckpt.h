@@ -51,6 +51,8 @@ struct ckpt_part {
 struct ckpt_lock;
 enum status ckpt_lock(const char *dir, struct ckpt_lock **out);
 void ckpt_lock_release(struct ckpt_lock *lock); /* accepts NULL */
+/* ckpt_lock_discard — releases it, and removes the folder if nothing but the lock is in it. */
+void ckpt_lock_discard(struct ckpt_lock *lock);
 
 /* ckpt_save — writes DIR/step-%08lld.
  * - If a folder of that step exists: a valid one with the same meta (except the version) stays. A
@@ -102,6 +104,9 @@ const char *ckpt_path(const struct ckpt *ckpt);
  * file's order to keep resident memory low: pages before the tensor are released. */
 enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
                         const int64_t *dim, const struct safetensors_entry **out);
+
+/* ckpt_release — the tensor was read: its pages leave resident memory. */
+void ckpt_release(const struct ckpt *ckpt, const struct safetensors_entry *entry);
 
 /* ckpt_range — for tests so far: elements [first, first+n) of a tensor as float, rows in order:
  * what a rank of another mesh needs. Touches only the pages of the range. ST_BAD_DATA: no such part

@@ -1,6 +1,7 @@
 /* ckpt_lock — lets one process at a time write in a folder of checkpoints: a lock on DIR/.lock,
  * which ends with the process. See ckpt.h and ckpt_dir.h. It must not know what a checkpoint
  * holds. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -98,6 +99,8 @@ enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
         return FAIL(ST_RETRY, "out of memory: lock of %s", dir);
     text_copy(lock->dir, sizeof(lock->dir), dir);
     enum status st = open_lock(lock);
+    if (st == ST_OK)
+        st = ckpt_lock_renew(lock); /* its holder may have discarded it since it was opened */
     if (st != ST_OK) {
         ckpt_lock_release(lock);
         return st;
@@ -122,6 +125,34 @@ static bool is_same(const struct ckpt_lock *lock, const char *path)
     struct stat ours, there;
     return fstat(lock->fd, &ours) == 0 && lstat(path, &there) == 0 && ours.st_dev == there.st_dev &&
            ours.st_ino == there.st_ino;
+}
+
+/* is_alone — true if the folder holds the lock and no other file. */
+static bool is_alone(const char *dir)
+{
+    enum status st = ST_OK;
+    bool is = true;
+    DIR *listing = opendir(dir);
+    if (!listing)
+        return false;
+    for (struct dirent *entry; is && (entry = ckpt_dir_next(listing, dir, &st)) != NULL;)
+        is = !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
+             !strcmp(entry->d_name, ".lock");
+    closedir(listing);
+    return is && st == ST_OK;
+}
+
+void ckpt_lock_discard(struct ckpt_lock *lock)
+{
+    char path[FILE_PATH_MAX];
+    struct status_saved why;
+    status_save(&why);
+    /* rmdir leaves a folder in which another process made a lock by now */
+    if (lock_path(path, sizeof(path), lock->dir) == ST_OK && is_same(lock, path) &&
+        is_alone(lock->dir) && (unlink(path) != 0 || rmdir(lock->dir) != 0))
+        LOG_DEBUG("%s is left: %s", lock->dir, strerror(errno));
+    status_restore(&why);
+    ckpt_lock_release(lock);
 }
 
 enum status ckpt_lock_renew(struct ckpt_lock *lock)

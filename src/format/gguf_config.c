@@ -336,6 +336,13 @@ static int64_t read_mark(const struct reader *in, const char *key)
     return token;
 }
 
+static void add_eos(struct reader *in, const char *key)
+{
+    int64_t token = read_mark(in, key);
+    if (token >= 0 && (in->config.eos_n == 0 || in->config.eos[0] != token))
+        in->config.eos[in->config.eos_n++] = token;
+}
+
 /* check_same — as a config.json would be checked. */
 static enum status check_same(const struct reader *in, struct hf_config *out)
 {
@@ -356,6 +363,7 @@ enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out)
     TRY(read_kind(&in));
     TRY(read_rope(&in));
     in.config.bos = read_mark(&in, "tokenizer.ggml.bos_token_id");
-    in.config.eos = read_mark(&in, "tokenizer.ggml.eos_token_id");
+    add_eos(&in, "tokenizer.ggml.eos_token_id");
+    add_eos(&in, "tokenizer.ggml.eot_token_id"); /* of a turn in a chat */
     return check_same(&in, out);
 }

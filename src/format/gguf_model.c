@@ -139,13 +139,21 @@ static const char *our_prefix(enum hf_arch arch) { return arch == HF_ARCH_GPT2 ?
 
 /* ---- what the file holds ---- */
 
+static bool is_equal(const struct gguf_model *model, const struct gguf_tensor *a,
+                     const struct gguf_tensor *b)
+{
+    bool is_same = memcmp(a->data, b->data, a->bytes) == 0;
+    file_map_release(&model->map, a->data, a->bytes);
+    file_map_release(&model->map, b->data, b->bytes);
+    return is_same;
+}
+
 /* is_copy — the output layer of a GPT-2 is its token embedding, which some files hold twice. */
 static bool is_copy(const struct gguf_model *model, const struct gguf_tensor *t)
 {
     const struct gguf_tensor *embd = gguf_find_tensor(&model->gguf, "token_embd.weight");
     return model->config.arch == HF_ARCH_GPT2 && strcmp(t->name, "output.weight") == 0 && embd &&
-           embd->quant == t->quant && embd->bytes == t->bytes &&
-           memcmp(embd->data, t->data, t->bytes) == 0;
+           embd->quant == t->quant && embd->bytes == t->bytes && is_equal(model, embd, t);
 }
 
 /* check_known — a tensor that the architecture lacks would be left out of what is computed. */
@@ -372,6 +380,11 @@ void gguf_model_to_f32(const struct gguf_entry *e, int64_t first, int64_t n, flo
         read_turned(e, first, n, out);
     else
         gguf_quant_to_f32(t->quant, t->data, first, n, out);
+}
+
+void gguf_model_release(const struct gguf_model *model, const struct gguf_entry *entry)
+{
+    file_map_release(&model->map, entry->tensor->data, entry->tensor->bytes);
 }
 
 #ifdef FUZZ

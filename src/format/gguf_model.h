@@ -45,4 +45,7 @@ enum status gguf_model_tensor(const struct gguf_model *model, const char *name, 
  * are fastest. */
 void gguf_model_to_f32(const struct gguf_entry *entry, int64_t first, int64_t n, float *out);
 
+/* gguf_model_release — the tensor was read: its pages leave resident memory. */
+void gguf_model_release(const struct gguf_model *model, const struct gguf_entry *entry);
+
 #endif

@@ -16,6 +16,7 @@
 #include "format/hf_names.h"
 
 #define CONFIG "config.json"
+#define GENERATION "generation_config.json"
 #define WEIGHTS "model.safetensors"
 #define INDEX WEIGHTS ".index.json"
 #define CONFIG_BYTES_MAX (1 << 20)
@@ -60,6 +61,36 @@ static enum status read_gguf_config(const char *path, struct hf_config *out)
     return ST_OK;
 }
 
+/* read_generation — of generation_config.json, if there is one. No weight depends on it, so one
+ * that is damaged (or a pointer of git-lfs) costs a warning, not the model. */
+static enum status read_generation(const char *from, struct hf_config *config)
+{
+    char path[FILE_PATH_MAX], *bytes = NULL;
+    size_t n = 0;
+    TRY(file_join(path, sizeof(path), from, GENERATION));
+    if (!file_exists(path))
+        return ST_OK;
+    enum status st = file_read(path, CONFIG_BYTES_MAX, &bytes, &n);
+    if (st == ST_OK)
+        st = hf_config_parse_generation(bytes, n, path, config);
+    free(bytes);
+    if (st == ST_OK || st == ST_RETRY)
+        return st;
+    LOG_WARN("%s; the tokens that end a text are those of " CONFIG, status_message());
+    status_clear();
+    return ST_OK;
+}
+
+static enum status check_eos(const char *from, const struct hf_config *config)
+{
+    if (!config->has_more_eos)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s: \"eos_token_id\" (of " GENERATION ", else of " CONFIG ") lists more than %d "
+                "tokens, which is all that is read; leave out those that end no text",
+                from, HF_EOS_MAX);
+}
+
 enum status hf_read_config(const char *from, struct hf_config *out)
 {
     char path[FILE_PATH_MAX], *bytes = NULL;
@@ -68,9 +99,14 @@ enum status hf_read_config(const char *from, struct hf_config *out)
         return read_gguf_config(from, out);
     TRY(file_join(path, sizeof(path), from, CONFIG));
     TRY(file_read(path, CONFIG_BYTES_MAX, &bytes, &n));
-    enum status st = hf_config_parse(bytes, n, path, out);
+    struct hf_config config;
+    enum status st = hf_config_parse(bytes, n, path, &config);
     free(bytes);
-    return st;
+    TRY(st);
+    TRY(read_generation(from, &config));
+    TRY(check_eos(from, &config));
+    *out = config;
+    return ST_OK;
 }
 
 /* ---- which files ---- */
@@ -237,8 +273,11 @@ static enum status check_tied(const struct hf_model *hf)
     if (!hf->is_tied || !head_row || !embedding_row)
         return ST_OK;
     const struct safetensors_entry *head = head_row->entry, *embedding = embedding_row->entry;
-    if (head->dtype == embedding->dtype && head->bytes == embedding->bytes &&
-        memcmp(head->data, embedding->data, embedding->bytes) == 0)
+    bool is_same = head->dtype == embedding->dtype && head->bytes == embedding->bytes &&
+                   memcmp(head->data, embedding->data, embedding->bytes) == 0;
+    hf_release(hf, head);
+    hf_release(hf, embedding);
+    if (is_same)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
                 "%s: %s differs from %s, but config.json says that they are one "
@@ -327,6 +366,15 @@ void hf_close(struct hf_model *hf)
     free(hf->part);
     free(hf->row);
     free(hf);
+}
+
+void hf_release(const struct hf_model *hf, const struct safetensors_entry *entry)
+{
+    for (int i = 0; i < hf->parts_n; i++) {
+        const struct safetensors *tensors = &hf->part[i].tensors;
+        if (entry >= tensors->entry && entry < tensors->entry + tensors->entries_n)
+            file_map_release(&hf->part[i].map, entry->data, entry->bytes);
+    }
 }
 
 bool hf_has(const struct hf_model *hf, const char *name) { return find_weight(hf, name) != NULL; }

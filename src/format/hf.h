@@ -32,6 +32,8 @@ struct hf_rope {
     double attention_factor; /* yarn: of cos and sin; 0: 0.1 × ln(factor) + 1 is computed */
 };
 
+#define HF_EOS_MAX 8
+
 struct hf_config {
     int64_t layers, heads, embed, context, vocab;
     bool is_qa; /* architectures names GPT2ForQuestionAnswering */
@@ -44,12 +46,17 @@ struct hf_config {
     bool gelu_tanh;         /* GPT-2, GPT-NeoX: GELU by tanh; else the exact one */
     bool parallel_residual; /* GPT-NeoX: x + attention(norm1(x)) + mlp(norm2(x)) */
     struct hf_rope rope;
-    int64_t bos, eos; /* tokens that begin and end a text; -1: none is named */
+    int64_t bos;             /* the token that begins a text; -1: none is named */
+    int64_t eos[HF_EOS_MAX]; /* tokens that end a text; the first is the usual one */
+    int eos_n;
+    bool has_more_eos; /* the list is longer; hf_read_config refuses it */
 };
 
 bool hf_is_folder(const char *path); /* holds a config.json */
-/* hf_read_config — of a folder, or of a GGUF file (gguf_config.h). Refuses, by name, what is none
- * of these architectures, or computes something that they do not. */
+/* hf_read_config — of a folder, or of a GGUF file (gguf_config.h). Where a folder's
+ * generation_config.json names tokens that end a text, those are taken, as in transformers; one
+ * that cannot be read is left out with a warning. ST_BAD_DATA: over HF_EOS_MAX of them.
+ * Refuses, by name, what is none of these architectures, or computes something that they do not. */
 enum status hf_read_config(const char *path, struct hf_config *out);
 
 struct hf_model;
@@ -64,6 +71,8 @@ enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, c
                       const struct safetensors_entry **out);
 /* hf_check_layers — ST_BAD_DATA if it holds a tensor of a layer beyond `layers`. */
 enum status hf_check_layers(const struct hf_model *hf, int64_t layers);
+/* hf_release — the tensor was read: its pages leave resident memory. */
+void hf_release(const struct hf_model *hf, const struct safetensors_entry *entry);
 bool hf_has(const struct hf_model *hf, const char *name);
 
 #endif

@@ -305,15 +305,56 @@ static enum status read_task(const cJSON *root, const struct kind *kind, struct 
     return ST_OK;
 }
 
-/* read_mark — a token's number, the first of a list; -1: none, or one beyond the vocabulary. */
-static int64_t read_mark(const cJSON *root, const char *key, int64_t vocab)
+/* read_token — a token's number; -1: none, or one beyond the vocabulary. */
+static int64_t read_token(const cJSON *item, int64_t vocab)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
-    if (cJSON_IsArray(item))
-        item = item->child;
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < (double)vocab))
         return -1;
     return (int64_t)item->valuedouble;
+}
+
+static bool has_eos(const struct hf_config *config, int64_t token)
+{
+    for (int i = 0; i < config->eos_n; i++)
+        if (config->eos[i] == token)
+            return true;
+    return false;
+}
+
+static void add_eos(struct hf_config *out, int64_t token)
+{
+    if (token < 0 || has_eos(out, token))
+        return;
+    if (out->eos_n == HF_EOS_MAX)
+        out->has_more_eos = true;
+    else
+        out->eos[out->eos_n++] = token;
+}
+
+/* read_eos — a number or a list. */
+static void read_eos(const cJSON *root, struct hf_config *out)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(root, "eos_token_id");
+    out->eos_n = 0;
+    out->has_more_eos = false;
+    if (!cJSON_IsArray(value))
+        add_eos(out, read_token(value, out->vocab));
+    else
+        for (const cJSON *item = value->child; item; item = item->next)
+            add_eos(out, read_token(item, out->vocab));
+}
+
+enum status hf_config_parse_generation(const char *bytes, size_t n, const char *what,
+                                       struct hf_config *out)
+{
+    cJSON *root = NULL;
+    struct hf_config found = *out;
+    TRY(json_parse(bytes, n, what, &root));
+    read_eos(root, &found);
+    cJSON_Delete(root);
+    if (found.eos_n > 0)
+        *out = found;
+    return ST_OK;
 }
 
 /* check_whole — the weights are plain numbers. */
@@ -335,8 +376,8 @@ static enum status read_fields(const cJSON *root, struct hf_config *out)
     TRY(check_whole(root));
     TRY(kind->arch == HF_ARCH_GPT2 ? read_gpt2(root, out) : read_rotary(root, kind, out));
     TRY(read_task(root, kind, out));
-    out->bos = read_mark(root, "bos_token_id", out->vocab);
-    out->eos = read_mark(root, "eos_token_id", out->vocab);
+    out->bos = read_token(cJSON_GetObjectItemCaseSensitive(root, "bos_token_id"), out->vocab);
+    read_eos(root, out);
     return ST_OK;
 }
 
@@ -368,15 +409,21 @@ static void add_share(struct text *out, const char *key, double value)
     text_add(out, ",\n");
 }
 
-/* add_mark — one that is not known is left out. transformers gives GPT-2 50256 then, which lies
- * beyond a small vocabulary: there is none. */
-static void add_mark(const struct hf_config *config, const char *key, int64_t token,
-                     struct text *out)
+/* add_marks — the tokens that begin and end a text, each with `before` in front. Those that are not
+ * known are left out, or null with has_null. */
+static void add_marks(const struct hf_config *config, bool has_null, const char *before,
+                      const char *behind, struct text *out)
 {
-    if (token >= 0)
-        text_add(out, "  \"%s\": %" PRId64 ",\n", key, token);
-    else if (config->arch == HF_ARCH_GPT2)
-        text_add(out, "  \"%s\": null,\n", key);
+    if (config->bos >= 0)
+        text_add(out, "%s  \"bos_token_id\": %" PRId64 "%s", before, config->bos, behind);
+    else if (has_null)
+        text_add(out, "%s  \"bos_token_id\": null%s", before, behind);
+    if (config->eos_n == 0 && !has_null)
+        return;
+    text_add(out, "%s  \"eos_token_id\": %s", before, config->eos_n > 1 ? "[" : "");
+    for (int i = 0; i < config->eos_n; i++)
+        text_add(out, "%s%" PRId64, i > 0 ? ", " : "", config->eos[i]);
+    text_add(out, "%s%s", config->eos_n > 1 ? "]" : config->eos_n == 0 ? "null" : "", behind);
 }
 
 static void add_dim(struct text *out, const char *key, int64_t value)
@@ -394,8 +441,8 @@ static void begin(const struct hf_config *config, struct text *out)
 {
     text_add(out, "{\n  \"architectures\": [\n    \"%s\"\n  ],\n  \"model_type\": \"%s\",\n",
              hf_config_class(config), kind_of(config->arch)->type);
-    add_mark(config, "bos_token_id", config->bos, out);
-    add_mark(config, "eos_token_id", config->eos, out);
+    /* transformers gives GPT-2 50256 where none is named, which lies beyond a small vocabulary */
+    add_marks(config, config->arch == HF_ARCH_GPT2, "", ",\n", out);
 }
 
 static void write_gpt2(const struct hf_config *config, double dropout, struct text *out)
@@ -471,10 +518,7 @@ void hf_config_write(const struct hf_config *config, double dropout, struct text
 void hf_config_write_generation(const struct hf_config *config, struct text *out)
 {
     text_add(out, "{\n  \"_from_model_config\": true");
-    if (config->bos >= 0)
-        text_add(out, ",\n  \"bos_token_id\": %" PRId64, config->bos);
-    if (config->eos >= 0)
-        text_add(out, ",\n  \"eos_token_id\": %" PRId64, config->eos);
+    add_marks(config, false, ",\n", "", out);
     text_add(out, "\n}\n");
 }
 
@@ -495,14 +539,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     ASSERT((config.arch == HF_ARCH_GPT2) == (config.rope.theta == 0));
     hf_config_write(&config, 0.1, &text);
     ASSERTF(hf_config_parse(text.data, text.len, "written", &again) == ST_OK, "%s", text.data);
-    ASSERT(
-        again.arch == config.arch && again.layers == config.layers && again.heads == config.heads &&
-        again.kv_heads == config.kv_heads && again.head_dim == config.head_dim &&
-        again.embed == config.embed && again.ffn == config.ffn && again.context == config.context &&
-        again.vocab == config.vocab && again.is_qa == config.is_qa &&
-        again.is_tied == config.is_tied && again.norm_eps == config.norm_eps &&
-        again.parallel_residual == config.parallel_residual &&
-        again.gelu_tanh == config.gelu_tanh && again.bos == config.bos && again.eos == config.eos);
+    ASSERT(again.arch == config.arch && again.layers == config.layers &&
+           again.heads == config.heads && again.kv_heads == config.kv_heads &&
+           again.head_dim == config.head_dim && again.embed == config.embed &&
+           again.ffn == config.ffn && again.context == config.context &&
+           again.vocab == config.vocab && again.is_qa == config.is_qa &&
+           again.is_tied == config.is_tied && again.norm_eps == config.norm_eps &&
+           again.parallel_residual == config.parallel_residual &&
+           again.gelu_tanh == config.gelu_tanh && again.bos == config.bos &&
+           again.eos_n == config.eos_n &&
+           memcmp(again.eos, config.eos, sizeof(again.eos[0]) * (size_t)again.eos_n) == 0);
     ASSERT(memcmp(&again.rope.theta, &config.rope.theta,
                   sizeof(again.rope) - offsetof(struct hf_rope, theta)) == 0 &&
            again.rope.kind == config.rope.kind);

@@ -17,6 +17,11 @@
  * that hf_rope.h does not have, biases where struct hf_config has none, weights that are
  * quantized. `what` names the bytes in messages (ST_BAD_DATA). */
 enum status hf_config_parse(const char *bytes, size_t n, const char *what, struct hf_config *out);
+/* hf_config_parse_generation — of a generation_config.json, into a config that was parsed: the
+ * tokens that end a text replace those of config.json, if it names any within the vocabulary.
+ * ST_BAD_DATA: not JSON; out is as before. */
+enum status hf_config_parse_generation(const char *bytes, size_t n, const char *what,
+                                       struct hf_config *out);
 /* hf_config_write — appends a config.json that transformers 4 and 5 read, to the same numbers. A
  * Mistral is written as the Llama that it is. dropout in [0, 1). The caller checks
  * out->overflow. */

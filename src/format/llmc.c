@@ -296,6 +296,11 @@ void llmc_close(struct llmc_file *file)
 
 const struct llmc *llmc_of(const struct llmc_file *file) { return &file->llmc; }
 
+void llmc_release(const struct llmc_file *file, const struct llmc_entry *entry)
+{
+    file_map_release(&file->map, entry->data, (size_t)entry->elems * dtype_bytes(entry->dtype));
+}
+
 #ifdef FUZZ
 /* read_last — reads the last elements of a tensor. */
 static void read_last(const struct llmc *llmc, int form, bool is_vector)

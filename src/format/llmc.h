@@ -52,4 +52,7 @@ enum status llmc_open(const char *path, struct llmc_file **out);
 void llmc_close(struct llmc_file *file); /* accepts NULL */
 const struct llmc *llmc_of(const struct llmc_file *file);
 
+/* llmc_release — the tensor was read: its pages leave resident memory. */
+void llmc_release(const struct llmc_file *file, const struct llmc_entry *entry);
+
 #endif

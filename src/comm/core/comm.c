@@ -185,6 +185,16 @@ void comm_times(struct comm *comm, struct comm_times *out)
     out->bytes_sent = atomic_exchange_explicit(&comm->bytes_sent, 0, memory_order_relaxed);
 }
 
+bool comm_link(const struct comm *comm, int rank, struct comm_link *out)
+{
+    const struct transport_ops *ops = comm->ctx.ops;
+    const struct comm_place *place = comm_place(comm);
+    if (ops->link == NULL || rank < 0 || rank >= place->ranks || rank == place->rank ||
+        comm_run_has_failed(comm->root))
+        return false;
+    return ops->link(&comm->ctx, rank, out);
+}
+
 enum status comm_wait_stream(struct comm *comm, struct stream *s)
 {
     if (comm_graph_waits(comm, s))
@@ -192,6 +202,8 @@ enum status comm_wait_stream(struct comm *comm, struct stream *s)
     return comm->root->staging != NULL ? staging_record(comm->root->staging, s, &comm->root->event)
                                        : ST_OK;
 }
+
+void comm_wait_event(struct comm *comm, struct dev_event *event) { comm->root->event = event; }
 
 static enum status check_ticket(const struct comm *comm, struct comm_ticket ticket)
 {

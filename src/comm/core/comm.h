@@ -144,24 +144,26 @@ void comm_activity(const struct comm *comm, struct comm_activity *out);
 /* comm_alloc — memory for buffers: zeroed, aligned to 2 MiB, resident. With several workers on a
  * node it lies in memory that they share, so they read each other's buffers without a copy. On a
  * discrete device it is device memory. Collective: all ranks call it with the same sizes in the
- * same order, before the first call that moves data. Waits for the node's workers. Freed by
- * comm_close. */
+ * same order, while no call is under way; best before comm_split, since a split reaches later
+ * memory by copies. Waits for the node's workers. Freed by comm_close. */
 enum status comm_alloc(struct comm *comm, int64_t bytes, void **out);
 
 /* comm_wait_stream — the next call that this thread makes or begins runs after all work given to
- * stream `s` so far. The device waits, not the host. Does not apply to jobs. Host memory: no
- * effect. */
+ * stream `s` so far. The device waits, not the host. A job: all calls that it makes. Host memory:
+ * no effect.
+ * comm_wait_event — the same after an event; NULL: no effect. The caller keeps the event, and does
+ * not record it again, until the call is finished; its stream is flushed (dev_flush) before. */
 enum status comm_wait_stream(struct comm *comm, struct stream *s);
+void comm_wait_event(struct comm *comm, struct dev_event *event);
 
 /* ---- Collectives
  *
  * All ranks make the same calls in the same order. Counts are elements, not bytes. Sums take F32,
- * F64, BF16 and F16 (the last two summed in fp32, rounded once at the end); F16 not in the memory
- * of GPUs over UCX. Other calls take any dtype. `elems` counts the whole buffer. Part r of a buffer
- * is part_extent(elems, ranks, r) of part.h: a multiple of 16 elements except the last part, and
- * possibly empty. A buffer belongs to the call until the
- * call returns, or until comm_wait returns for its ticket. Each call blocks until this rank's
- * result is complete. ---- */
+ * F64, BF16 and F16 (the last two summed in fp32, rounded once at the end). Other calls take any
+ * dtype. `elems` counts the whole buffer. Part r of a buffer is part_extent(elems, ranks, r) of
+ * part.h: a multiple of 16 elements except the last part, and possibly empty. A buffer belongs to
+ * the call until the call returns, or until comm_wait returns for its ticket. Each call blocks
+ * until this rank's result is complete. ---- */
 
 /* comm_all_reduce — out (elems) on every rank = sum over all ranks of in (elems). out == in
  * allowed. */
@@ -270,6 +272,15 @@ struct comm_times {
     int64_t bytes_sent;
 };
 void comm_times(struct comm *comm, struct comm_times *out);
+
+/* comm_link — what the network knows of this rank's connection to another rank, since it was made.
+ * Call it while no call is under way. false: the transport does not know (only this program's own
+ * TCP does), or the rank is this one. */
+struct comm_link {
+    int64_t segments_sent, segments_resent; /* TCP segments; resent: the retransmitted ones */
+    int64_t rtt_us, rtt_us_min;             /* the kernel's smoothed round trip, and its least */
+};
+bool comm_link(const struct comm *comm, int rank, struct comm_link *out);
 
 /* The world of the THREADS transport, for tests: ranks are threads, and each opens a comm on it.
  * nodes > 1 gives the sum order of that many nodes. NULL: out of memory. Free it after the last

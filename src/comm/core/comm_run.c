@@ -48,7 +48,8 @@ void comm_run_add_times(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int
 /* Numbers a call when it is executed: that order is the same on all ranks, on whichever thread a
  * call runs. Not all ranks make splits and messages, so a split has number 0 and messages are
  * counted apart. What is recorded is one count for a comm and its splits: ranks of different splits
- * can then be compared (cluster/straggler.h). */
+ * can then be compared (cluster/straggler.h), where they make as many calls (cluster.h:
+ * calls_differ). */
 void comm_run_number(struct comm *comm, struct comm_call *call)
 {
     if (call->kind == COMM_CALL_SEND || call->kind == COMM_CALL_RECV)
@@ -109,8 +110,10 @@ static enum status execute(struct comm *comm, struct comm_call *call, bool is_bl
     return st;
 }
 
-/* Set while this thread runs a job of that comm: calls made in the job run at once. */
+/* Set while this thread runs a job of that comm: calls made in the job run at once, after the
+ * event. */
 static _Thread_local const struct comm_root *job_root;
+static _Thread_local struct dev_event *job_event;
 
 void comm_run_queued(struct comm_queue_item *item)
 {
@@ -128,6 +131,7 @@ void comm_run_queued(struct comm_queue_item *item)
         (void)execute(item->comm, &item->call, false);
     } else if (!comm_run_has_failed(root)) {
         job_root = root;
+        job_event = item->call.event;
         enum status st = item->job(item->arg);
         job_root = NULL;
         if (st != ST_OK)
@@ -161,8 +165,10 @@ static struct dev_event *take_event(struct comm_root *root)
 
 enum status comm_run(struct comm *comm, struct comm_call call)
 {
-    if (job_root == comm->root)
+    if (job_root == comm->root) {
+        call.event = job_event;
         return execute(comm, &call, false);
+    }
     TRY(comm_graph_leave(comm));
     call.event = take_event(comm->root);
     if (!comm_queue_is_empty(comm->root->queue))
@@ -178,7 +184,6 @@ enum status comm_run_put(struct comm *comm, struct comm_queue_item *item,
     if (job_root == comm->root)
         return FAIL(ST_BUG, "a job began a call on its own comm: jobs make blocking calls only");
     TRY(comm_graph_leave(comm));
-    if (item->job == NULL)
-        item->call.event = take_event(comm->root);
+    item->call.event = take_event(comm->root);
     return comm_queue_put(comm->root->queue, item, &ticket->sequence);
 }

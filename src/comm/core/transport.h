@@ -113,6 +113,8 @@ struct transport_ops {
     /* split — sets the state of a new ctx whose parent, ranks and place are set. Closed before its
      * parent. */
     enum status (*split)(struct comm_ctx *ctx);
+    /* link — comm_link of another rank of this ctx. NULL: not known. */
+    bool (*link)(const struct comm_ctx *ctx, int rank, struct comm_link *out);
     /* entered — has that rank of this ctx entered the call under way? */
     enum transport_entered (*entered)(const struct comm_ctx *ctx, int rank);
     enum status (*all_reduce)(struct comm_ctx *ctx, const struct comm_call *call);

@@ -402,6 +402,12 @@ static enum status alloc(struct comm_ctx *ctx, int64_t bytes, void **out)
     return comm_shm_alloc(state->shm.shm, bytes, out);
 }
 
+static bool get_link(const struct comm_ctx *ctx, int rank, struct comm_link *out)
+{
+    const struct comm_p2p *state = ctx->state;
+    return p2p_link(state->root->p2p, state->p2p_rank[rank], out);
+}
+
 const struct transport_ops comm_p2p_ops = {
     .kind = COMM_KIND_HOST,
     .name = "p2p",
@@ -412,6 +418,7 @@ const struct transport_ops comm_p2p_ops = {
     .describe = describe,
     .alloc = alloc,
     .split = comm_p2p_open_split,
+    .link = get_link,
     .entered = entered,
     .all_reduce = all_reduce,
     .reduce_scatter = reduce_scatter,

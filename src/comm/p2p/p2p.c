@@ -359,6 +359,13 @@ void p2p_close(struct p2p *p2p)
 const char *p2p_name(const struct p2p *p2p) { return p2p->name; }
 const char *p2p_driver_name(const struct p2p *p2p) { return p2p->driver->name; }
 
+bool p2p_link(const struct p2p *p2p, int rank, struct comm_link *out)
+{
+    const struct p2p_peer *peer = &p2p->peers[rank];
+    return p2p->driver->link != NULL && peer->is_connected && peer->why == NULL &&
+           p2p->driver->link(peer, out);
+}
+
 int64_t p2p_refused(void) { return tcp_accept_refused(); }
 
 const char *p2p_choice_reason(const struct p2p *p2p) { return p2p->choice_reason; }

@@ -139,6 +139,8 @@ void p2p_log_gpu(const struct p2p *p2p);
 const char *p2p_name(const struct p2p *p2p);
 const char *p2p_driver_name(const struct p2p *p2p);
 const char *p2p_choice_reason(const struct p2p *p2p);
+/* p2p_link — comm_link of the connection to a rank; false: the driver does not know. */
+bool p2p_link(const struct p2p *p2p, int rank, struct comm_link *out);
 int64_t p2p_refused(void); /* unauthenticated connections that this process has closed, ever */
 
 /* p2p_send, p2p_recv — begin a message and return at once. The bytes belong to the transport until

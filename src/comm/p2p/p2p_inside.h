@@ -57,6 +57,8 @@ struct p2p_driver {
     /* closes all connections; afterwards nothing touches the messages' memory */
     void (*drop)(struct p2p *p2p);
     void (*describe)(struct p2p *p2p, char *out, size_t cap);
+    /* comm_link of a connected peer; NULL: the driver does not know */
+    bool (*link)(const struct p2p_peer *peer, struct comm_link *out);
 };
 extern const struct p2p_driver ucx_driver, tcp_driver;
 bool ucx_supports_gpu(const void *state);

@@ -72,9 +72,6 @@ static enum status gpu_sum(const struct p2p_memory *memory, const struct p2p_mem
                                  .sources_n = sum->nodes * sum->locals,
                                  .own_i = sum->own_i};
     *is_done_out = false;
-    if (sum->dtype == DTYPE_F16)
-        return FAIL(ST_BAD_SETTING, "Sums of fp16 between nodes in the memory of GPUs over UCX are "
-                                    "not there; use BACKEND=nccl, or PRECISION=bf16");
     return dev_op(memory->dev)->combine(memory->stream, &args);
 }
 

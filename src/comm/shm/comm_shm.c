@@ -2,7 +2,7 @@
  * themselves. Must not know networks.
  *
  * Layout of the mapping:
- *   struct control | control block of all workers | SPLITS control blocks for splits |
+ *   struct control | control block of all workers | splits_n control blocks for splits |
  *   from `data` on: the memory of comm_alloc
  * It is sparse: untouched pages take no memory. Addresses are reserved once, so that the base stays
  * the same while the mapping grows. Buffers are named by their offset from the base. */
@@ -19,7 +19,12 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-#define SPLITS 128 /* groups of two to all workers of a node, along each axis of a mesh */
+/* Splits at a time: groups of two to all workers of a node, so of each kind (an axis of a mesh, the
+ * neighbours of a store, the ends of a pipeline …) at most half as many as the node has workers. A
+ * block takes addresses, which `ulimit -v` counts: few workers have few blocks. */
+#define SPLITS 128
+#define SPLITS_MIN 16
+#define SPLITS_EACH 8 /* for each worker of a node: sixteen kinds */
 #define ALLOC_ALIGN ((int64_t)2 << 20)
 #define RESERVE ((int64_t)1 << 40) /* addresses, not memory; halved until mmap succeeds */
 #define RESERVE_MIN ((int64_t)1 << 28)
@@ -67,6 +72,11 @@ static int64_t barrier_bytes(int locals)
 static struct control *control_of(const struct mapping *m)
 {
     return (struct control *)(void *)m->base;
+}
+static int splits_n(int locals)
+{
+    int n = SPLITS_EACH * locals;
+    return n < SPLITS_MIN ? SPLITS_MIN : n > SPLITS ? SPLITS : n;
 }
 static int64_t barrier_offset(int locals, int i) { return 16384 + barrier_bytes(locals) * i; }
 
@@ -137,7 +147,7 @@ static enum status mapping_open(int fd, int locals, struct mapping **out)
         return st;
     }
     _Static_assert(sizeof(struct control) <= 16384, "the control blocks begin after it");
-    m->data = round_up(barrier_offset(locals, SPLITS + 1));
+    m->data = round_up(barrier_offset(locals, splits_n(locals) + 1));
     m->used = m->data;
     st = reserve(m);
     if (st == ST_OK)
@@ -274,6 +284,14 @@ static bool is_free(const struct split_block *block, uint64_t generation)
            (block->joined == block->members && block->left == block->members);
 }
 
+/* All workers of the node, also those outside of a split. */
+static int node_locals_n(const struct comm_shm *shm)
+{
+    while (shm->parent != NULL)
+        shm = shm->parent;
+    return shm->coll.barrier.n;
+}
+
 /* The block of a split of these members that this worker has not joined yet, else a new one. NULL:
  * all are in use. */
 static struct split_block *find_split(struct comm_shm *parent, uint64_t members, uint64_t me)
@@ -282,7 +300,7 @@ static struct split_block *find_split(struct comm_shm *parent, uint64_t members,
     const uint64_t generation = (uint64_t)parent->owner->generation + 1,
                    parent_tag = parent->coll.barrier.tag;
     struct split_block *free_one = NULL;
-    for (int i = 0; i < SPLITS; i++) {
+    for (int i = 0; i < splits_n(node_locals_n(parent)); i++) {
         struct split_block *block = &control->splits[i];
         if (is_free(block, generation))
             free_one = free_one == NULL ? block : free_one;
@@ -303,6 +321,7 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
     struct comm_shm *parent = shm->parent;
     struct control *control = control_of(shm->mapping);
     const uint64_t me = (uint64_t)1 << shm->node_local;
+    const int locals = node_locals_n(parent);
     enter(parent, shm->owner->call);
     TRY(lock(parent));
     struct split_block *block = find_split(parent, members, me);
@@ -311,12 +330,10 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
         block->joined |= me;
     unlock(parent);
     if (block == NULL)
-        return FAIL(ST_BUG, "more than %d splits with workers of one node at a time", SPLITS);
+        return FAIL(ST_BUG, "more than %d splits with workers of one node at a time",
+                    splits_n(locals));
     shm->split_i = (int)(block - control->splits);
-    struct comm_shm *first = parent;
-    while (first->parent != NULL)
-        first = first->parent;
-    const int locals = first->coll.barrier.n, n = shm->ctx.config.place.ranks;
+    const int n = shm->ctx.config.place.ranks;
     TRY(shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i), 1,
                       n, shm->ctx.config.place.rank));
     set_visible_range(shm);

@@ -19,11 +19,22 @@
 #define SLEEP_MS 10
 #define MIGRATE_NS 2000000 /* at least between two migrations of one rank */
 
-int64_t shm_barrier_bytes(int n)
+static int64_t chunk_bytes(int n)
+{
+    return n <= SHM_BARRIER_FEW_RANKS ? SHM_BARRIER_CHANNEL_BYTES_FEW : SHM_BARRIER_CHANNEL_BYTES;
+}
+
+static int64_t block_bytes(int n)
 {
     return (int64_t)sizeof(struct shm_barrier_peer_ctl) * n +
-           (int64_t)sizeof(struct shm_barrier_channel) * n * n +
+           ((int64_t)sizeof(struct shm_barrier_channel) + 2 * chunk_bytes(n)) * n * n +
            (int64_t)SHM_BARRIER_BOUNCE_BYTES * 2 * n;
+}
+
+int64_t shm_barrier_bytes(int n)
+{
+    int few = n < SHM_BARRIER_FEW_RANKS ? n : SHM_BARRIER_FEW_RANKS;
+    return block_bytes(n) > block_bytes(few) ? block_bytes(n) : block_bytes(few);
 }
 
 void shm_barrier_init(struct shm_barrier *barrier, void *memory, int n, int rank)
@@ -32,9 +43,12 @@ void shm_barrier_init(struct shm_barrier *barrier, void *memory, int n, int rank
             n);
     struct shm_barrier_peer_ctl *peers = memory;
     struct shm_barrier_channel *channels = (struct shm_barrier_channel *)(void *)(peers + n);
+    char *chunks = (char *)(channels + n * n);
     *barrier = (struct shm_barrier){.peers = peers,
                                     .channels = channels,
-                                    .bounces = (char *)(channels + n * n),
+                                    .chunks = chunks,
+                                    .chunk_bytes = chunk_bytes(n),
+                                    .bounces = chunks + 2 * chunk_bytes(n) * n * n,
                                     .limit = UINTPTR_MAX,
                                     .n = n,
                                     .rank = rank};
@@ -272,6 +286,17 @@ static struct shm_barrier_channel *channel_of(const struct shm_barrier *barrier,
     return &barrier->channels[from * barrier->n + to];
 }
 
+static char *chunk_of(const struct shm_barrier *barrier, int from, int to, uint32_t number)
+{
+    int64_t channel = (int64_t)from * barrier->n + to;
+    return barrier->chunks + (2 * channel + (number & 1)) * barrier->chunk_bytes;
+}
+
+static int64_t chunk_from(const struct shm_barrier *barrier, int64_t at, int64_t bytes)
+{
+    return bytes - at < barrier->chunk_bytes ? bytes - at : barrier->chunk_bytes;
+}
+
 /* Chunks go through the channel, two under way. Of a large message that the peer can see, only the
  * offset is sent. */
 enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
@@ -280,16 +305,16 @@ enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
     struct shm_barrier_channel *channel = channel_of(barrier, barrier->rank, call->peer);
     barrier->awaited = call->peer;
     int64_t bytes = transport_bytes(call), at = 0;
-    uint64_t where = bytes > SHM_BARRIER_CHANNEL_BYTES ? offset_of(barrier, call->in, bytes) : 0;
+    uint64_t where = bytes > barrier->chunk_bytes ? offset_of(barrier, call->in, bytes) : 0;
     do {
         uint32_t posted = atomic_load_explicit(&channel->posted, memory_order_relaxed) + 1;
         TRY(wait_for(barrier, ctx, &channel->taken, posted - 2, &channel->taken_sleepers));
-        int64_t chunk =
-            bytes - at < SHM_BARRIER_CHANNEL_BYTES ? bytes - at : SHM_BARRIER_CHANNEL_BYTES;
+        int64_t chunk = chunk_from(barrier, at, bytes);
         channel->descriptor[posted & 1] =
             (struct shm_barrier_descriptor){.header = transport_header(call), .in = where};
         if (where == 0 && chunk > 0)
-            memcpy(channel->chunk[posted & 1], (const char *)call->in + at, (size_t)chunk);
+            memcpy(chunk_of(barrier, barrier->rank, call->peer, posted),
+                   (const char *)call->in + at, (size_t)chunk);
         publish(&channel->posted, posted, &channel->posted_sleepers);
         if (where != 0)
             return wait_for(barrier, ctx, &channel->taken, posted, &channel->taken_sleepers);
@@ -309,15 +334,15 @@ enum status shm_barrier_recv(struct shm_barrier *barrier, struct comm_ctx *ctx,
         TRY(wait_for(barrier, ctx, &channel->posted, taken, &channel->posted_sleepers));
         const struct shm_barrier_descriptor *descriptor = &channel->descriptor[taken & 1];
         TRY(transport_check_header(ctx, call->peer, &descriptor->header));
-        int64_t chunk =
-            bytes - at < SHM_BARRIER_CHANNEL_BYTES ? bytes - at : SHM_BARRIER_CHANNEL_BYTES;
+        int64_t chunk = chunk_from(barrier, at, bytes);
         if (descriptor->in != 0) {
             TRY(shm_barrier_read_begin(barrier, ctx));
             memcpy(call->out, shm_barrier_at(barrier, descriptor->in), (size_t)bytes);
             shm_barrier_read_end(barrier);
             chunk = bytes;
         } else if (chunk > 0) {
-            memcpy((char *)call->out + at, channel->chunk[taken & 1], (size_t)chunk);
+            memcpy((char *)call->out + at, chunk_of(barrier, call->peer, barrier->rank, taken),
+                   (size_t)chunk);
         }
         publish(&channel->taken, taken, &channel->taken_sleepers);
         at += chunk;

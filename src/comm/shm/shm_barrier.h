@@ -20,8 +20,13 @@
 
 #include "comm/core/transport.h"
 
-#define SHM_BARRIER_EAGER_BYTES 8192    /* content of a small call: it needs one barrier only */
-#define SHM_BARRIER_CHANNEL_BYTES 16384 /* one chunk of a message between two ranks */
+#define SHM_BARRIER_EAGER_BYTES 8192 /* content of a small call: it needs one barrier only */
+/* One chunk of a message between two ranks, of at most so many ranks. Two are under way: a message
+ * of twice that is sent without waiting for its receiver. With 16 KiB, two threads beside busy
+ * cores took turns 48 times for 768 KiB. Many ranks have many channels. */
+#define SHM_BARRIER_FEW_RANKS 4
+#define SHM_BARRIER_CHANNEL_BYTES_FEW 262144
+#define SHM_BARRIER_CHANNEL_BYTES 16384
 #define SHM_BARRIER_BOUNCE_BYTES 262144 /* one round of a call whose buffers others cannot see */
 #define SHM_BARRIER_RANKS_MAX 256
 
@@ -46,14 +51,15 @@ struct shm_barrier_channel {
     _Alignas(64) _Atomic uint32_t posted, posted_sleepers;
     _Alignas(64) _Atomic uint32_t taken, taken_sleepers;
     struct shm_barrier_descriptor descriptor[2];
-    _Alignas(64) char chunk[2][SHM_BARRIER_CHANNEL_BYTES];
 };
 
 /* One rank's view of the block. */
 struct shm_barrier {
     struct shm_barrier_peer_ctl *peers;   /* n */
     struct shm_barrier_channel *channels; /* n × n: [from · n + to] */
-    char *bounces;                        /* n × 2 of SHM_BARRIER_BOUNCE_BYTES */
+    char *chunks;                         /* n × n × 2 of chunk_bytes */
+    int64_t chunk_bytes;
+    char *bounces;         /* n × 2 of SHM_BARRIER_BOUNCE_BYTES */
     uintptr_t base, limit; /* other ranks see [base, limit); 0, UINTPTR_MAX: all memory */
     int n, rank;
     uint32_t phase; /* of this rank */
@@ -63,7 +69,7 @@ struct shm_barrier {
     int64_t migrated_ns;
 };
 
-/* shm_barrier_bytes — size of the block for n ranks: zeroed and 64-aligned memory.
+/* shm_barrier_bytes — size of the block for n ranks, or for fewer: zeroed and 64-aligned memory.
  * shm_barrier_init — this rank's view of it. */
 int64_t shm_barrier_bytes(int n);
 void shm_barrier_init(struct shm_barrier *barrier, void *memory, int n, int rank);

@@ -327,4 +327,5 @@ const struct p2p_driver tcp_driver = {
     .flush = flush,
     .drop = drop_tcp,
     .describe = describe,
+    .link = tcp_link,
 };

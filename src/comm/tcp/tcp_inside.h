@@ -5,7 +5,8 @@
  *   tcp_accept.c   higher ranks connect to this one; each connection is pending until authenticated
  *   tcp_auth.c     the handshake that authenticates both sides
  *   tcp_conn.c     one authenticated connection: frames of messages in and out
- *   tcp_frame.c    the header of a frame, and what protects it */
+ *   tcp_frame.c    the header of a frame, and what protects it
+ *   tcp_link.c     what the kernel knows of a connection */
 #ifndef CONVOY_COMM_TCP_INSIDE_H
 #define CONVOY_COMM_TCP_INSIDE_H
 
@@ -127,6 +128,9 @@ void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why);
 /* ---- tcp_connect ---- */
 void tcp_connect_begin(struct tcp_conn *conn);
 unsigned tcp_connect_progress(struct tcp_conn *conn);
+
+/* ---- tcp_link ---- */
+bool tcp_link(const struct p2p_peer *peer, struct comm_link *out); /* of struct p2p_driver */
 
 /* ---- tcp ---- */
 bool tcp_tune(int fd);

@@ -1,0 +1,28 @@
+/* bus_bandwidth — the one definition of bus bandwidth that `convoy bench` and `convoy check` share:
+ * that of nccl-tests (doc/PERFORMANCE.md). It is what each rank must send over the slowest link
+ * with the best algorithm, so values of different numbers of ranks can be compared with one another
+ * and with the hardware. Pure arithmetic. */
+#ifndef CONVOY_COMM_BUS_BANDWIDTH_H
+#define CONVOY_COMM_BUS_BANDWIDTH_H
+
+#include <stdint.h>
+
+enum bus_collective {
+    BUS_COLLECTIVE_ALL_REDUCE,
+    BUS_COLLECTIVE_REDUCE_SCATTER,
+    BUS_COLLECTIVE_ALL_GATHER,
+    BUS_COLLECTIVE_ALL_TO_ALL,
+    BUS_COLLECTIVE_BROADCAST,
+    BUS_COLLECTIVE_SEND_RECV, /* each rank sends to the next rank and receives from the last one */
+    BUS_COLLECTIVE_N
+};
+
+const char *bus_bandwidth_name(enum bus_collective collective); /* "all_reduce", "send_recv" */
+
+/* bus_bandwidth — GB/s (10^9 bytes) of a call of `ranks` ranks that took `us` microseconds. bytes:
+ * the whole buffer; of reduce_scatter the input, of all_gather the output, of all_to_all all parts
+ * of one rank, of send_recv the message. all_reduce moves 2(n-1)/n of it, broadcast and send_recv
+ * all of it, the others (n-1)/n. 0: one rank, or no time. */
+double bus_bandwidth(enum bus_collective collective, int64_t bytes, int ranks, double us);
+
+#endif

@@ -52,7 +52,7 @@ __device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q
 
 /* Keys after the query and keys that the mask hides get -inf. row, col: of the fragments' first
  * element. */
-template <typename T, int MR, int BN>
+template <bool OWN, typename T, int MR, int BN>
 __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
                                        int64_t b, int row, int col)
 {
@@ -64,9 +64,10 @@ __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attentio
             bool is_hidden = attention_is_hidden(x, b, j);
 #pragma unroll
             for (int m = 0; m < MR; m++) {
-                if (is_hidden || j > row + 16 * m)
+                if (is_hidden || j > (OWN ? attention_position_at(x, row + 16 * m) : row + 16 * m))
                     s[m][n][e] = -INFINITY;
-                if (is_hidden || j > row + 16 * m + 8)
+                if (is_hidden ||
+                    j > (OWN ? attention_position_at(x, row + 16 * m + 8) : row + 16 * m + 8))
                     s[m][n][2 + e] = -INFINITY;
             }
         }
@@ -102,7 +103,7 @@ __device__ static inline void fwd_softmax(float (&s)[MR][BN / 8][4], fwd_rows<MR
         }
 }
 
-template <typename T, int MR, int BN>
+template <bool OWN, typename T, int MR, int BN>
 __device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
                                        int64_t bh, int row, int col)
 {
@@ -113,8 +114,8 @@ __device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attentio
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float keep[2];
-                drop_factors(keep, x.drop,
-                             attention_drop_at(x, bh, row + 16 * m + 8 * r, col + 8 * n));
+                int i = OWN ? attention_position_at(x, row + 16 * m + 8 * r) : row + 16 * m + 8 * r;
+                drop_factors(keep, x.drop, attention_drop_at(x, bh, i, col + 8 * n));
                 s[m][n][2 * r] *= keep[0];
                 s[m][n][2 * r + 1] *= keep[1];
             }
@@ -146,7 +147,7 @@ __device__ static inline void fwd_values(float (&o)[MR][D / 8][4], const float (
 
 /* Divides the warp's rows by their sums and stores them in `tile` (its own rows of the queries'
  * tile, which are not needed any more), and from there to memory in pieces of 16 bytes. */
-template <typename T, int D, int MR>
+template <bool OWN, typename T, int D, int MR>
 __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args<T> &a,
                                         unsigned char *tile, int64_t bh, int warp_row,
                                         int block_row)
@@ -163,8 +164,8 @@ __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args
             sum += __shfl_xor_sync(WARP_ALL, sum, 1);
             sum += __shfl_xor_sync(WARP_ALL, sum, 2);
             float by = sum > 0 ? 1.0f / sum : 0;
-            if (lane % 4 == 0 && first + row < a.t)
-                a.lse[bh * a.t + first + row] =
+            if (lane % 4 == 0 && first + row < ATTENTION_R)
+                a.lse[bh * ATTENTION_R + first + row] =
                     sum > 0 ? (x.max[m][r] + log2f(sum)) * ATTENTION_LN2 : -INFINITY;
 #pragma unroll
             for (int n = 0; n < PIECES; n++)
@@ -172,16 +173,17 @@ __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args
                     pack2<T>(x.o[m][n][2 * r] * by, x.o[m][n][2 * r + 1] * by);
         }
     __syncwarp();
-    T *out = a.out + attention_out_at(a, bh / a.h, bh % a.h);
+    T *out = a.out + attention_out_at<OWN>(a, bh / a.h, bh % a.h);
     for (int i = lane; i < 16 * MR * PIECES; i += WARP) {
         int row = i / PIECES, piece = i % PIECES;
-        if (first + row < a.t && piece * 8 < a.d)
+        if (first + row < ATTENTION_R && piece * 8 < a.d)
             *(uint4 *)(out + (int64_t)(first + row) * a.h * a.d + piece * 8) =
                 *(const uint4 *)(tile + swizzle<PIECES>(warp_row + row, piece));
     }
 }
 
-template <typename T, int D, int MR, int WARPS, int BN, bool DROP>
+/* DROP: with dropout; where OWN, perhaps. */
+template <typename T, int D, int MR, int WARPS, int BN, bool DROP, bool OWN>
 __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<T> a)
 {
     constexpr int BM = WARPS * MR * 16, TILE = BN * D * 2;
@@ -191,20 +193,22 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
     int lane = (int)threadIdx.x % WARP, warp_row = (int)threadIdx.x / WARP * MR * 16;
     int block_row = (int)(gridDim.x - 1 - blockIdx.x) * BM, first = block_row + warp_row;
     int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y;
-    int stride = a.row;
-    const T *q = a.qkv + attention_query_at(a, b, blockIdx.y),
-            *k = a.qkv + attention_key_at(a, b, blockIdx.y / (unsigned)a.group),
+    int stride = a.row, k_stride = OWN ? a.kv_row : stride;
+    const T *q = a.qkv + attention_query_at<OWN>(a, b, blockIdx.y),
+            *k = ATTENTION_KV + attention_key_at<OWN>(a, b, blockIdx.y / (unsigned)a.group),
             *v = k + (a.v - a.k);
-    int keys_n = min(a.t, block_row + BM), tiles_n = (keys_n + BN - 1) / BN;
+    int keys_n = OWN ? attention_position_at(a, min(a.rows, block_row + BM) - 1) + 1
+                     : min(a.t, block_row + BM),
+        tiles_n = (keys_n + BN - 1) / BN;
     auto fetch = [&](int tile) {
-        int64_t at = (int64_t)tile * BN * stride; /* a row is at most 3·65535·256 elements */
-        tile_copy<T, BN, D, WARPS * WARP>(k_tile + (shared_at)(tile % 2 * TILE), k + at, stride,
+        int64_t at = (int64_t)tile * BN * k_stride; /* a row is at most 3·65535·256 elements */
+        tile_copy<T, BN, D, WARPS * WARP>(k_tile + (shared_at)(tile % 2 * TILE), k + at, k_stride,
                                           a.t - tile * BN, a.d);
-        tile_copy<T, BN, D, WARPS * WARP>(v_tile + (shared_at)(tile % 2 * TILE), v + at, stride,
+        tile_copy<T, BN, D, WARPS * WARP>(v_tile + (shared_at)(tile % 2 * TILE), v + at, k_stride,
                                           a.t - tile * BN, a.d);
     };
     tile_copy<T, BM, D, WARPS * WARP>(q_tile, q + (int64_t)block_row * stride, stride,
-                                      a.t - block_row, a.d);
+                                      ATTENTION_R - block_row, a.d);
     fetch(0);
     cp_commit();
     fwd_rows<MR, D> x = {};
@@ -229,14 +233,14 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
         int row = first + lane / 4, col = tile * BN + lane % 4 * 2;
         fwd_scores<T, D, MR, BN>(s, q_frag, q_tile, k_tile + (shared_at)(tile % 2 * TILE),
                                  warp_row);
-        if (a.mask || (tile + 1) * BN > first)
-            fwd_hide<T, MR, BN>(s, a, b, row, col);
+        if (a.mask || (tile + 1) * BN > (OWN ? attention_position_at(a, first) : first))
+            fwd_hide<OWN, T, MR, BN>(s, a, b, row, col);
         fwd_softmax<MR, D, BN>(s, x, scale);
-        if constexpr (DROP)
-            fwd_drop<T, MR, BN>(s, a, bh, row, col);
+        if (DROP && (!OWN || a.drop.threshold))
+            fwd_drop<OWN, T, MR, BN>(s, a, bh, row, col);
         fwd_values<T, D, MR, BN>(x.o, s, v_tile + (shared_at)(tile % 2 * TILE));
     }
-    fwd_store<T, D, MR>(x, a, shared, bh, warp_row, block_row);
+    fwd_store<OWN, T, D, MR>(x, a, shared, bh, warp_row, block_row);
 }
 
 /* The tile of a block: heads of up to d columns, mr·16 queries for each warp, bn keys at a time. */
@@ -254,9 +258,10 @@ static int fwd_launch(const struct cuda *cuda, const attention_args<T> &x, int64
     if constexpr (D < 256)
         if (x.d > D)
             return fwd_launch<T, I + 1>(cuda, x, b);
-    dim3 grid((unsigned)ceil_div(x.t, BM), (unsigned)x.h, (unsigned)b);
-    return cuda_launch(x.drop.threshold ? attention_fwd_mma<T, D, MR, WARPS, BN, true>
-                                        : attention_fwd_mma<T, D, MR, WARPS, BN, false>,
+    dim3 grid((unsigned)ceil_div(x.rows, BM), (unsigned)x.h, (unsigned)b);
+    return cuda_launch(x.kv               ? attention_fwd_mma<T, D, MR, WARPS, BN, true, true>
+                       : x.drop.threshold ? attention_fwd_mma<T, D, MR, WARPS, BN, true, false>
+                                          : attention_fwd_mma<T, D, MR, WARPS, BN, false, false>,
                        grid, dim3(WARPS * WARP), (size_t)(BM + 4 * BN) * D * 2, cuda->stream, x);
 }
 
@@ -266,8 +271,9 @@ template <typename T> static int fwd_any(const struct cuda *cuda, const struct a
     x.qkv = (const T *)a->qkv.data, x.out = (T *)a->out.data, x.lse = (float *)a->lse.data;
     x.mask = (const uint8_t *)a->mask.data;
     attention_sizes(&x, a);
+    attention_own(&x, a);
     x.drop = drop_args_of(cuda, &a->dropout);
-    if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.out, a->d))
+    if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.out, a->d) || !cuda_aligned(x.kv, a->d))
         return CUDA_REFUSAL_SHAPE;
     if constexpr (sizeof(T) == 4)
         return attention_f32_fwd(cuda, x, a->b);
@@ -284,10 +290,10 @@ static bool shape_is_good(int64_t b, int64_t t, int64_t h, int64_t d)
 
 int attention_fwd_cuda(const struct cuda *cuda, const struct attention_fwd *a)
 {
-    if (!shape_is_good(a->b, a->t, a->h, a->d) || !attention_is_heads(a) || !attention_is_own(a))
+    if (!shape_is_good(a->b, a->t, a->h, a->d) || !attention_is_heads(a) || !attention_draws(a))
         return CUDA_REFUSAL_SHAPE;
     if (a->out.dtype != a->qkv.dtype || a->lse.dtype != DTYPE_F32 ||
-        (a->mask.data && a->mask.dtype != DTYPE_U8))
+        (a->kv.data && a->kv.dtype != a->qkv.dtype) || (a->mask.data && a->mask.dtype != DTYPE_U8))
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(a->qkv.dtype, [&](auto t) { return fwd_any<decltype(t)>(cuda, a); });
 }
@@ -328,8 +334,8 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
               parts_n = (int)gridDim.x / a.group,
               h = (int)blockIdx.y * a.group + (int)blockIdx.x % a.group;
     const int64_t stride = a.row, bh = (int64_t)blockIdx.z * a.h + h;
-    const T *q = a.qkv + attention_query_at(a, blockIdx.z, h) + (t - 1) * stride;
-    const T *k = a.qkv + attention_key_at(a, blockIdx.z, blockIdx.y);
+    const T *q = a.qkv + attention_query_at<false>(a, blockIdx.z, h) + (t - 1) * stride;
+    const T *k = a.qkv + attention_key_at<false>(a, blockIdx.z, blockIdx.y);
     float x[8] = {}, acc[8] = {}, y[8] = {};
     if (col < d)
         load_floats(x, q + col);

@@ -77,7 +77,7 @@ static inline int64_t attention_drop_head(int64_t bh, int64_t h, int64_t head_fi
  *      R = own.n[0] + own.n[1] own queries: qkv (B,R,(H+2K)·D), of which only q is read,
  *      out (B,R,H·D), lse (B,H,R); mask and dropout's index go on counting positions
  *      own  the positions of the own queries: two runs, the second behind the first, or one
- *      (n[1] 0). Only with kv; on CPUs only: a GPU refuses it
+ *      (n[1] 0). Only with kv
  * Tolerance to plain: nmse 1e-12. The rows of own queries have the bits of the whole. */
 struct attention_fwd {
     struct tensor out, lse, qkv, mask;

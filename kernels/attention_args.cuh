@@ -1,8 +1,12 @@
 /* attention_args — the arguments of attention's kernels: addresses of one launch, and where a head
  * lies in them. Must not know how a kernel works.
  *
- * Letters: B samples · H query heads · K key heads · T tokens · D head width (`d`; kernels are
- * compiled for a padded D) · C = H·D · bh = b·H + h. */
+ * Letters: B samples · H query heads · K key heads · T tokens · R rows of queries of a sample · D
+ * head width (`d`; kernels are compiled for a padded D) · C = H·D · bh = b·H + h.
+ *
+ * OWN: a kernel for own queries over the keys of all positions (kv, own of attention.h). Row r of a
+ * sample's queries has position r + run_ahead, so positions grow with rows. Kernels for whole calls
+ * are compiled without it: there a row is its position, and R is T. */
 #ifndef CONVOY_KERNELS_ATTENTION_ARGS_CUH
 #define CONVOY_KERNELS_ATTENTION_ARGS_CUH
 
@@ -17,33 +21,66 @@ template <typename T> struct attention_args {
     float *lse;
     const float *lse_in;
     const uint8_t *mask; /* NULL: every key counts */
-    /* backward's scratch: (heads of this launch, T), (splits, heads of this launch, T padded, D) */
+    /* backward's scratch: (heads of this launch, R), (splits, heads of this launch, R padded, D) */
     float *delta, *acc;
     int t, h, d;
     int group;                    /* H/K: query heads of a key head */
-    int row, head, k, v;          /* struct attention_row */
+    int row, head, k, v;          /* struct attention_row; OWN: k, v of kv's rows */
     int bh_first, bh_n, splits_n; /* backward: heads of this launch, in how many parts each */
     float scale;                  /* 1/√D */
     struct drop_args drop;
+    int rows; /* R */
+    /* only OWN, else NULL and 0 */
+    const T *kv;
+    T *dkv;
+    int kv_row, kv_head;     /* struct attention_row */
+    int run_n, run_ahead[2]; /* rows of the first run; position less row, of these and the others */
 };
 
-/* The first element of sample b's rows: of query head h, and of key head n (its values follow at
- * x.v - x.k), both in qkv; of head h in out. */
+/* In kernels, of `a`: R; what holds keys and values. Macros, so that the front end folds them and
+ * kernels for whole calls compile to the same code as without OWN. */
+#define ATTENTION_R (OWN ? a.rows : a.t)
+#define ATTENTION_KV (OWN ? a.kv : a.qkv)
+#define ATTENTION_DKV (OWN ? a.dkv : a.dqkv)
+
+/* Only OWN: the position of a row; and the first row at or after a position, R or more where there
+ * is none. */
 template <typename T>
+__device__ static inline int attention_position_at(const attention_args<T> &x, int row)
+{
+    return row + (row < x.run_n ? x.run_ahead[0] : x.run_ahead[1]);
+}
+template <typename T>
+__device__ static inline int attention_row_from(const attention_args<T> &x, int position)
+{
+    int first = position - x.run_ahead[0];
+    return first < x.run_n ? max(first, 0) : max(position - x.run_ahead[1], x.run_n);
+}
+/* Only OWN: where the queries at or after a key begin, in tiles of `tile` rows; R: nowhere. */
+template <typename T>
+__device__ static inline int attention_tile_from(const attention_args<T> &x, int key, int tile)
+{
+    int row = attention_row_from(x, key);
+    return row < x.rows ? row / tile * tile : x.rows;
+}
+
+/* The first element of sample b's rows: of query head h in qkv; of key head n (its values follow at
+ * x.v - x.k) in kv, or in qkv of a whole call; of head h in out. */
+template <bool OWN, typename T>
 __device__ static inline int64_t attention_query_at(const attention_args<T> &x, int64_t b,
                                                     int64_t h)
 {
-    return b * x.t * x.row + h * x.head;
+    return b * (OWN ? x.rows : x.t) * x.row + h * x.head;
 }
-template <typename T>
+template <bool OWN, typename T>
 __device__ static inline int64_t attention_key_at(const attention_args<T> &x, int64_t b, int64_t n)
 {
-    return b * x.t * x.row + x.k + n * x.head;
+    return b * x.t * (OWN ? x.kv_row : x.row) + x.k + n * (OWN ? x.kv_head : x.head);
 }
-template <typename T>
+template <bool OWN, typename T>
 __device__ static inline int64_t attention_out_at(const attention_args<T> &x, int64_t b, int64_t h)
 {
-    return b * x.t * x.h * x.d + h * x.d;
+    return b * (OWN ? x.rows : x.t) * x.h * x.d + h * x.d;
 }
 /* Key j, at or before the query, is hidden by the mask or lies beyond T. */
 template <typename T>
@@ -51,7 +88,7 @@ __device__ static inline bool attention_is_hidden(const attention_args<T> &x, in
 {
     return j >= x.t || (x.mask && !x.mask[b * x.t + j]);
 }
-/* The element index of dropout. */
+/* The element index of dropout: i, j are positions. */
 template <typename T>
 __device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, int64_t bh, int i,
                                                     int j)
@@ -66,14 +103,29 @@ static inline void attention_sizes(attention_args<T> *x, const A *a)
     struct attention_row row = attention_row_of(a->layout, a->h, a->hk, a->d);
     x->t = (int)a->t, x->h = (int)a->h, x->d = (int)a->d, x->group = (int)(a->h / a->hk);
     x->row = (int)row.row, x->head = (int)row.head, x->k = (int)row.k, x->v = (int)row.v;
+    x->rows = x->t;
     x->scale = 1.0f / sqrtf((float)a->d);
 }
 
-/* attention_is_own — of a part of a model the kernels have neither own queries (CP) nor dropout's
- * numbers of own heads (attention_sample.h). */
-template <typename A> static inline bool attention_is_own(const A *a)
+/* attention_own — what own queries need besides; without kv nothing. The runs were checked by the
+ * caller (dev_check.c). */
+template <typename T, typename A> static inline void attention_own(attention_args<T> *x, const A *a)
 {
-    return !a->kv.data && !attention_is_by_sample(&a->dropout, a->heads_whole);
+    const struct attention_runs *own = &a->own;
+    struct attention_row row = attention_kv_row_of(a->layout, a->hk, a->d);
+    if (!a->kv.data)
+        return;
+    x->kv = (const T *)a->kv.data, x->rows = (int)attention_rows(own, a->t);
+    x->kv_row = (int)row.row, x->kv_head = (int)row.head, x->k = (int)row.k, x->v = (int)row.v;
+    x->run_n = (int)own->n[0], x->run_ahead[0] = (int)own->first[0];
+    x->run_ahead[1] = own->n[1] ? (int)(own->first[1] - own->n[0]) : x->run_ahead[0];
+}
+
+/* attention_draws — whether the kernels have the numbers that dropout asks for: those of own heads
+ * need a call for each sample (attention_sample.h). */
+template <typename A> static inline bool attention_draws(const A *a)
+{
+    return !attention_is_by_sample(&a->dropout, a->heads_whole);
 }
 
 /* Key heads divide the query heads, and a row of [q k v] for each head has as many. */

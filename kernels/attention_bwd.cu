@@ -30,11 +30,11 @@ constexpr int BWD_BLOCKS = 512; /* blocks to aim for */
 template <typename T>
 __global__ void __launch_bounds__(256) attention_bwd_delta(attention_args<T> a)
 {
-    int64_t row = ((int64_t)blockIdx.x * 256 + threadIdx.x) / 8, rows_n = (int64_t)a.bh_n * a.t;
+    int64_t row = ((int64_t)blockIdx.x * 256 + threadIdx.x) / 8, rows_n = (int64_t)a.bh_n * a.rows;
     int part = (int)threadIdx.x % 8;
-    int64_t local = row < rows_n ? row / a.t : 0, i = row < rows_n ? row % a.t : 0,
+    int64_t local = row < rows_n ? row / a.rows : 0, i = row < rows_n ? row % a.rows : 0,
             bh = a.bh_first + local;
-    int64_t at = attention_out_at(a, bh / a.h, bh % a.h) + i * a.h * a.d;
+    int64_t at = attention_out_at<true>(a, bh / a.h, bh % a.h) + i * a.h * a.d;
     float sum = 0, x[8], y[8];
     for (int e = 8 * part; e < a.d; e += 64) {
         load_floats(x, a.dout + at + e);
@@ -52,26 +52,29 @@ __global__ void __launch_bounds__(256) attention_bwd_delta(attention_args<T> a)
 
 /* dq of rows, from the sums of the splits that reached them; D as in scratch, BK and BQ as in the
  * kernel that computed them. */
-template <typename T>
+template <typename T, bool OWN>
 __global__ void __launch_bounds__(256)
     attention_bwd_join(attention_args<T> a, int width, int bk, int bq)
 {
-    int pieces = a.d / 8, t_padded = (int)round_up(a.t, BWD_PAD);
+    int pieces = a.d / 8, rows_padded = (int)round_up(ATTENTION_R, BWD_PAD);
     int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, row = i / pieces, col = i % pieces * 8,
-            local = row / a.t;
+            local = row / ATTENTION_R;
     if (local >= a.bh_n)
         return;
-    int query = (int)(row % a.t);
+    int query = (int)(row % ATTENTION_R);
     float sum[8] = {}, x[8];
-    for (int split = 0; split < a.splits_n && query / bq >= split * bk / bq; split++) {
+    for (int split = 0; split < a.splits_n && (OWN ? query >= attention_tile_from(a, split * bk, bq)
+                                                   : query / bq >= split * bk / bq);
+         split++) {
         load_floats<CACHE_STREAM>(
-            x, a.acc + (((int64_t)split * a.bh_n + local) * t_padded + query) * width + col);
+            x, a.acc + (((int64_t)split * a.bh_n + local) * rows_padded + query) * width + col);
 #pragma unroll
         for (int n = 0; n < 8; n++)
             sum[n] += x[n];
     }
     int64_t bh = a.bh_first + local;
-    store_floats(a.dqkv + attention_query_at(a, bh / a.h, bh % a.h) + (int64_t)query * a.row + col,
+    store_floats(a.dqkv + attention_query_at<OWN>(a, bh / a.h, bh % a.h) + (int64_t)query * a.row +
+                     col,
                  sum);
 }
 
@@ -118,7 +121,7 @@ __device__ static inline void bwd_sum(float (&sum)[N / 8][4], const float (&c)[B
 
 /* s: scores → probabilities after dropout; dp → ds. key, query: of the fragments' first element.
  * WHOLE: none is hidden. */
-template <typename T, int BQ, bool DROP, bool WHOLE>
+template <typename T, int BQ, bool DROP, bool WHOLE, bool OWN>
 __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 8][4],
                                         const attention_args<T> &a, const float *lse,
                                         const float *delta, const bool (&is_hidden)[2], int64_t bh,
@@ -131,6 +134,8 @@ __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int j = key + e / 2 * 8, i = query + 8 * n + e % 2, at = 8 * n + in_tile + e % 2;
+            if constexpr (OWN)
+                i = attention_position_at(a, i);
             float p = !WHOLE && (j > i || is_hidden[e / 2])
                           ? 0
                           : exp2_quick(fmaf(s[n][e], scale, -lse[at]));
@@ -189,7 +194,7 @@ __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_
 }
 
 /* 16 keys' rows of dk or dv, columns col … col+N-1. */
-template <typename T, int N>
+template <bool OWN, typename T, int N>
 __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
                                         const attention_args<T> &a, int key, int col)
 {
@@ -200,13 +205,27 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
         for (int r = 0; r < 2; r++) {
             int j = key + lane / 4 + 8 * r, e = col + 8 * n + lane % 4 * 2;
             if (j < a.t && e < a.d)
-                *(uint32_t *)(rows + (int64_t)j * a.row + e) =
+                *(uint32_t *)(rows + (int64_t)j * (OWN ? a.kv_row : a.row) + e) =
                     pack2<T>(sum[n][2 * r], sum[n][2 * r + 1]);
         }
 }
 
-/* DO columns of the results from blockIdx.z·DO on. */
-template <typename T, int D, int DO, int WARPS, int BQ, bool DROP>
+/* Within attention_bwd_mma. */
+#define BWD_PROBS_ARGS                                                          \
+    (s, dp, a, lse + half * BQ, delta + half * BQ, is_hidden, bh + head, first, \
+     query + lane % 4 * 2)
+#define BWD_COPY(tile, at)                                                                    \
+    tile_copy<T, BK, D, THREADS>(tile, ATTENTION_KV + at + (int64_t)key * k_stride, k_stride, \
+                                 a.t - key, a.d)
+#define BWD_AT(heads) ((int64_t)(heads + head) * ATTENTION_R + i)
+#define BWD_WHOLE_FROM (OWN ? attention_row_from(a, key + 16 * warp + 15) : key + 16 * warp + 15)
+#define BWD_HEADS (OWN && attention_tile_from(a, key, BQ) >= a.rows ? 0 : a.group)
+#define BWD_ACC_AT \
+    (((int64_t)blockIdx.x * a.bh_n + local + head) * round_up(ATTENTION_R, BWD_PAD) * D)
+#define BWD_TILE_FROM (OWN ? attention_tile_from(a, key, BQ) : key / BQ * BQ)
+
+/* DO columns of the results from blockIdx.z·DO on. DROP: with dropout; where OWN, perhaps. */
+template <typename T, int D, int DO, int WARPS, int BQ, bool DROP, bool OWN>
 __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<T> a)
 {
     constexpr int BK = 16 * WARPS, TILE = BQ * D * 2, THREADS = WARPS * WARP,
@@ -219,23 +238,23 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP,
         column = (int)blockIdx.z * DO;
     int local = (int)blockIdx.y * a.group, bh = a.bh_first + local, b = bh / a.h;
-    int c = a.h * a.d, stride = a.row;
-    const int64_t k_at = attention_key_at(a, b, bh % a.h / a.group);
-    const T *q = a.qkv + attention_query_at(a, b, bh % a.h),
-            *dout = a.dout + attention_out_at(a, b, bh % a.h);
+    int c = a.h * a.d, stride = a.row, k_stride = OWN ? a.kv_row : stride;
+    const int64_t k_at = attention_key_at<OWN>(a, b, bh % a.h / a.group);
+    const T *q = a.qkv + attention_query_at<OWN>(a, b, bh % a.h),
+            *dout = a.dout + attention_out_at<OWN>(a, b, bh % a.h);
     auto fetch = [&](int head, int query) {
         int half = query / BQ % 2, i = query + (int)threadIdx.x;
         tile_copy<T, BQ, D, THREADS>(q_tile + (shared_at)(half * TILE),
                                      q + head * a.head + (int64_t)query * stride, stride,
-                                     a.t - query, a.d);
+                                     ATTENTION_R - query, a.d);
         tile_copy<T, BQ, D, THREADS>(dout_tile + (shared_at)(half * TILE),
-                                     dout + head * a.d + (int64_t)query * c, c, a.t - query, a.d);
+                                     dout + head * a.d + (int64_t)query * c, c, ATTENTION_R - query,
+                                     a.d);
         if (threadIdx.x < BQ) {
-            float x = i < a.t ? a.lse_in[(int64_t)(bh + head) * a.t + i] : -INFINITY;
+            float x = i < ATTENTION_R ? a.lse_in[BWD_AT(bh)] : -INFINITY;
             /* its probabilities are all 0 */
             lse[half * BQ + threadIdx.x] = x == -INFINITY ? INFINITY : x * ATTENTION_LOG2E;
-            delta[half * BQ + threadIdx.x] =
-                i < a.t ? a.delta[(int64_t)(local + head) * a.t + i] : 0;
+            delta[half * BQ + threadIdx.x] = i < ATTENTION_R ? a.delta[BWD_AT(local)] : 0;
         }
     };
     for (int key = (int)blockIdx.x * BK; key < a.t; key += a.splits_n * BK) {
@@ -245,37 +264,33 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
                                    attention_is_hidden(a, b, first + 8)};
         /* From this query on, no key of the warp is hidden by causality. */
         const int whole_from =
-            __any_sync(WARP_ALL, is_hidden[0] || is_hidden[1]) ? INT32_MAX : key + 16 * warp + 15;
+            __any_sync(WARP_ALL, is_hidden[0] || is_hidden[1]) ? INT32_MAX : BWD_WHOLE_FROM;
         float dk[DO / 8][4] = {}, dv[DO / 8][4] = {};
         __syncthreads(); /* all threads are done with the keys before */
-        tile_copy<T, BK, D, THREADS>(k_tile, a.qkv + k_at + (int64_t)key * stride, stride,
-                                     a.t - key, a.d);
-        tile_copy<T, BK, D, THREADS>(v_tile, a.qkv + k_at + (a.v - a.k) + (int64_t)key * stride,
-                                     stride, a.t - key, a.d);
-        for (int head = 0; head < a.group; head++) {
-            float *acc =
-                a.acc + ((int64_t)blockIdx.x * a.bh_n + local + head) * round_up(a.t, BWD_PAD) * D;
+        if (!OWN || attention_tile_from(a, key, BQ) < a.rows)
+            BWD_COPY(k_tile, k_at), BWD_COPY(v_tile, k_at + (a.v - a.k));
+        for (int head = 0; head < BWD_HEADS; head++) {
+            float *acc = a.acc + BWD_ACC_AT;
             /* No thread reads tiles of queries any more: the barrier before a tile's last product
              * comes after their uses. */
-            fetch(head, key / BQ * BQ);
+            fetch(head, BWD_TILE_FROM);
             cp_commit();
-            for (int query = key / BQ * BQ; query < a.t; query += BQ) {
+            for (int query = BWD_TILE_FROM; query < ATTENTION_R; query += BQ) {
                 int half = query / BQ % 2;
                 cp_wait<0>();
                 __syncthreads(); /* tiles loaded; all threads are done with those before */
-                if (query + BQ < a.t)
+                if (query + BQ < ATTENTION_R)
                     fetch(head, query + BQ);
                 cp_commit();
                 float s[BQ / 8][4], dp[BQ / 8][4];
                 bwd_scores<T, D, BQ>(s, k_tile, q_tile + (shared_at)(half * TILE), 16 * warp);
                 bwd_scores<T, D, BQ>(dp, v_tile, dout_tile + (shared_at)(half * TILE), 16 * warp);
-                if (query < whole_from)
-                    bwd_probs<T, BQ, DROP, false>(s, dp, a, lse + half * BQ, delta + half * BQ,
-                                                  is_hidden, bh + head, first,
-                                                  query + lane % 4 * 2);
+                if (OWN && a.drop.threshold)
+                    bwd_probs<T, BQ, true, false, OWN> BWD_PROBS_ARGS;
+                else if (query < whole_from)
+                    bwd_probs<T, BQ, DROP && !OWN, false, OWN> BWD_PROBS_ARGS;
                 else
-                    bwd_probs<T, BQ, DROP, true>(s, dp, a, lse + half * BQ, delta + half * BQ,
-                                                 is_hidden, bh + head, first, query + lane % 4 * 2);
+                    bwd_probs<T, BQ, DROP && !OWN, true, OWN> BWD_PROBS_ARGS;
                 bwd_sum<T, D, DO, BQ>(dv, s, dout_tile + (shared_at)(half * TILE), column);
                 bwd_put<T, BQ>(shared + DS, dp, 16 * warp);
                 bwd_sum<T, D, DO, BQ>(dk, dp, q_tile + (shared_at)(half * TILE), column);
@@ -285,8 +300,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
                                          is_first);
             }
         }
-        bwd_store<T, DO>(a.dqkv + k_at, dk, a, key + 16 * warp, column);
-        bwd_store<T, DO>(a.dqkv + k_at + (a.v - a.k), dv, a, key + 16 * warp, column);
+        bwd_store<OWN, T, DO>(ATTENTION_DKV + k_at, dk, a, key + 16 * warp, column);
+        bwd_store<OWN, T, DO>(ATTENTION_DKV + k_at + (a.v - a.k), dv, a, key + 16 * warp, column);
     }
 }
 
@@ -322,17 +337,17 @@ static int bwd_tile_of(const struct cuda *cuda, int d)
 /* How the key heads of a call are cut: into runs whose scratch fits, as equal as they can be, and
  * each head's keys into splits. */
 struct bwd_cut {
-    int width, bk, bq;                                /* as in the kernel that computes the sums */
-    int tile;                                         /* of BWD_TILES; unused in float */
-    int64_t heads_n, group, each, splits_n, t_padded; /* heads_n, each: key heads */
+    int width, bk, bq; /* as in the kernel that computes the sums */
+    int tile;          /* of BWD_TILES; unused in float */
+    int64_t heads_n, group, each, splits_n, rows_padded; /* heads_n, each: key heads */
 };
 
 template <typename T>
 static int bwd_join(const struct cuda *cuda, const attention_args<T> &x, const struct bwd_cut &cut)
 {
-    return cuda_launch(attention_bwd_join<T>,
-                       dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t * (x.d / 8), 256)), dim3(256),
-                       0, cuda->stream, x, cut.width, cut.bk, cut.bq);
+    return cuda_launch(x.kv ? attention_bwd_join<T, true> : attention_bwd_join<T, false>,
+                       dim3((unsigned)ceil_div((int64_t)x.bh_n * x.rows * (x.d / 8), 256)),
+                       dim3(256), 0, cuda->stream, x, cut.width, cut.bk, cut.bq);
 }
 
 /* The sums of a run of heads, by the tile number I or a later one. */
@@ -347,8 +362,9 @@ static int bwd_sums(const struct cuda *cuda, const attention_args<T> &x, int til
         if (tile > I)
             return bwd_sums<T, I + 1>(cuda, x, tile);
     dim3 grid((unsigned)x.splits_n, (unsigned)(x.bh_n / x.group), D / DO);
-    return cuda_launch(x.drop.threshold ? attention_bwd_mma<T, D, DO, WARPS, BQ, true>
-                                        : attention_bwd_mma<T, D, DO, WARPS, BQ, false>,
+    return cuda_launch(x.kv               ? attention_bwd_mma<T, D, DO, WARPS, BQ, true, true>
+                       : x.drop.threshold ? attention_bwd_mma<T, D, DO, WARPS, BQ, true, false>
+                                          : attention_bwd_mma<T, D, DO, WARPS, BQ, false, false>,
                        grid, dim3(WARPS * WARP), bwd_bytes(TILE), cuda->stream, x);
 }
 
@@ -356,7 +372,7 @@ template <typename T>
 static int bwd_run(const struct cuda *cuda, const attention_args<T> &x, const struct bwd_cut &cut)
 {
     CUDA_TRY(cuda_launch(attention_bwd_delta<T>,
-                         dim3((unsigned)ceil_div((int64_t)x.bh_n * x.t, 32)), dim3(256), 0,
+                         dim3((unsigned)ceil_div((int64_t)x.bh_n * x.rows, 32)), dim3(256), 0,
                          cuda->stream, x));
     if constexpr (sizeof(T) == 4)
         CUDA_TRY(attention_f32_bwd(cuda, x, cut.width));
@@ -366,26 +382,26 @@ static int bwd_run(const struct cuda *cuda, const attention_args<T> &x, const st
 }
 
 /* Bytes of scratch that delta of a key head's query heads, or their sums of one split, take. */
-static int64_t bwd_delta_bytes(const struct bwd_cut &cut, int64_t t)
+static int64_t bwd_delta_bytes(const struct bwd_cut &cut, int64_t rows)
 {
-    return cut.group * round_up(t * (int64_t)sizeof(float), 256);
+    return cut.group * round_up(rows * (int64_t)sizeof(float), 256);
 }
 static int64_t bwd_sums_bytes(const struct bwd_cut &cut)
 {
-    return cut.group * cut.t_padded * cut.width * (int64_t)sizeof(float);
+    return cut.group * cut.rows_padded * cut.width * (int64_t)sizeof(float);
 }
 
-/* Fills in `each` and splits_n; the rest is set. */
-static int bwd_cut_heads(const struct cuda *cuda, struct bwd_cut &cut, int64_t t)
+/* Fills in `each` and splits_n; the rest is set. t: keys; rows: queries. */
+static int bwd_cut_heads(const struct cuda *cuda, struct bwd_cut &cut, int64_t t, int64_t rows)
 {
     int64_t capacity = (int64_t)cuda->scratch_bytes - 256, sums = bwd_sums_bytes(cut);
     int64_t splits_n = ceil_div(BWD_BLOCKS, cut.heads_n), most = ceil_div(t, cut.bk),
-            fit = (capacity - bwd_delta_bytes(cut, t)) / sums;
+            fit = (capacity - bwd_delta_bytes(cut, rows)) / sums;
     if (fit < 1)
         return CUDA_REFUSAL_SCRATCH;
     splits_n = splits_n < most ? splits_n : most;
     cut.splits_n = splits_n < fit ? splits_n : fit;
-    int64_t room = capacity / (bwd_delta_bytes(cut, t) + cut.splits_n * sums);
+    int64_t room = capacity / (bwd_delta_bytes(cut, rows) + cut.splits_n * sums);
     room = room < 65535 ? room : 65535;
     cut.each = ceil_div(cut.heads_n, ceil_div(cut.heads_n, room));
     return 0;
@@ -395,7 +411,7 @@ template <typename T>
 static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n)
 {
     struct bwd_cut cut = {};
-    cut.heads_n = heads_n, cut.group = x.group, cut.t_padded = round_up(x.t, BWD_PAD);
+    cut.heads_n = heads_n, cut.group = x.group, cut.rows_padded = round_up(x.rows, BWD_PAD);
     if constexpr (sizeof(T) == 4) {
         cut.width = x.d <= 64 ? 64 : x.d <= 128 ? 128 : 256, cut.bk = cut.bq = ATTENTION_F32_BK;
     } else {
@@ -405,13 +421,13 @@ static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n
         const struct bwd_tile &tile = BWD_TILES[cut.tile];
         cut.width = tile.d, cut.bk = 16 * tile.warps, cut.bq = tile.bq;
     }
-    CUDA_TRY(bwd_cut_heads(cuda, cut, x.t));
+    CUDA_TRY(bwd_cut_heads(cuda, cut, x.t, x.rows));
     x.splits_n = (int)cut.splits_n;
     for (int64_t first = 0; first < heads_n; first += cut.each) {
         int64_t n = heads_n - first < cut.each ? heads_n - first : cut.each;
         x.bh_first = (int)(first * x.group), x.bh_n = (int)(n * x.group);
         x.acc = (float *)cuda->scratch;
-        x.delta = x.acc + cut.splits_n * x.bh_n * cut.t_padded * cut.width;
+        x.delta = x.acc + cut.splits_n * x.bh_n * cut.rows_padded * cut.width;
         CUDA_TRY(bwd_run(cuda, x, cut));
     }
     return 0;
@@ -425,9 +441,12 @@ template <typename T> static int bwd_typed(const struct cuda *cuda, const struct
     x.dqkv = (T *)a->dqkv.data, x.lse_in = (const float *)a->lse.data,
     x.mask = (const uint8_t *)a->mask.data;
     attention_sizes(&x, a);
+    attention_own(&x, a);
+    x.dkv = (T *)a->dkv.data;
     x.drop = drop_args_of(cuda, &a->dropout);
     if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.dout, a->d) ||
-        !cuda_aligned(x.out_in, a->d) || !cuda_aligned(x.dqkv, a->d))
+        !cuda_aligned(x.out_in, a->d) || !cuda_aligned(x.dqkv, a->d) || !cuda_aligned(x.kv, a->d) ||
+        !cuda_aligned(x.dkv, a->d))
         return CUDA_REFUSAL_SHAPE;
     return bwd_any(cuda, x, a->b * a->hk);
 }
@@ -435,11 +454,12 @@ template <typename T> static int bwd_typed(const struct cuda *cuda, const struct
 int attention_bwd_cuda(const struct cuda *cuda, const struct attention_bwd *a)
 {
     if (a->b < 1 || a->t < 1 || a->t > INT32_MAX / 2 || a->h < 1 || a->b * a->h > INT32_MAX ||
-        a->d < 8 || a->d > 256 || a->d % 8 != 0 || !attention_is_heads(a) || !attention_is_own(a))
+        a->d < 8 || a->d > 256 || a->d % 8 != 0 || !attention_is_heads(a) || !attention_draws(a))
         return CUDA_REFUSAL_SHAPE;
     enum dtype dtype = a->qkv.dtype;
     if (a->dqkv.dtype != dtype || a->dout.dtype != dtype || a->out.dtype != dtype ||
-        a->lse.dtype != DTYPE_F32 || (a->mask.data && a->mask.dtype != DTYPE_U8))
+        a->lse.dtype != DTYPE_F32 || (a->mask.data && a->mask.dtype != DTYPE_U8) ||
+        (a->kv.data && (a->kv.dtype != dtype || a->dkv.dtype != dtype)))
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(dtype, [&](auto t) { return bwd_typed<decltype(t)>(cuda, a); });
 }

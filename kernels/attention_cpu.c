@@ -1,18 +1,16 @@
-/* attention_cpu — fast causal attention in tiles of BLOCK queries by BLOCK keys (Dao et al. 2022).
- * Nothing of size T×T is ever stored. Tiles above the diagonal are skipped; tiles on it are cut at
- * each group of rows.
+/* attention_cpu — fast causal attention in tiles of BLOCK queries by BLOCK keys (Dao et al. 2022),
+ * and that of the last query alone. attention_bwd_cpu.c has the gradient. Nothing of size T×T is
+ * ever stored. Tiles above the diagonal are skipped; tiles on it are cut at each group of rows.
  *
- * Forward, a task owns a run of one head's queries; backward, one key head of one sample with all
- * query heads that read it. It takes keys block by block and lays them out for the products (kt:
- * transposed, so that a vector holds one coordinate of VEC_W keys). Then it takes the queries that
- * may attend to them, in groups of up to TILE_ROWS. Every sum runs in an order given by the
- * shape. */
+ * A task owns a run of one head's queries. It takes keys block by block and lays them out for the
+ * products (kt: transposed, so that a vector holds one coordinate of VEC_W keys). Then it takes the
+ * queries that may attend to them, in groups of up to TILE_ROWS. Every sum runs in an order given
+ * by the shape. */
 #include "kernels/attention.h"
 
 #include <math.h>
 
 #include "kernels/cpu.h"
-#include "kernels/philox_cpu.h"
 #include "kernels/attention_keys_cpu.h"
 #include "kernels/exp2_cpu.h"
 #include "kernels/gemv_cpu.h"
@@ -76,14 +74,6 @@ softmax_rows(const struct head *x, const struct keys *keys, const struct group *
         }
         vec_store(sums, sum);
     }
-}
-
-/* The dropout factors of row r of a group, and the row times them. */
-static void drop_row(const struct head *x, const struct keys *keys, const struct group *m, int r,
-                     float *factor)
-{
-    uint64_t index = (uint64_t)((x->drop_head * x->t + m->i + r) * x->t + keys->first);
-    philox_scale(x->dropout, index, m->cols, factor);
 }
 
 static void fwd_rows(const struct head *x, const struct keys *keys, struct running *g, int64_t i,
@@ -188,8 +178,9 @@ static void fwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
 {
+    /* heads that the threads cannot share equally are cut more finely */
     int64_t dp = round_up(a->d, VEC_W), heads = a->b * a->h,
-            wanted = 4 * (int64_t)thread_pool_threads(cpu->pool);
+            threads = thread_pool_threads(cpu->pool), wanted = (heads % threads ? 16 : 4) * threads;
     int64_t capacity = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float)) - 2 * dp * BLOCK - 2 * BLOCK;
     struct fwd_work w = {.cpu = cpu,
                          .a = a,
@@ -295,306 +286,4 @@ void CPU_FN(attention_decode)(const struct cpu *cpu, const struct attention_deco
         w.each--;
     w.parts = cpu_parts(group, w.each);
     thread_pool_run(cpu->pool, cpu_parts(a->b * a->hk * w.parts, 1), decode_part, &w);
-}
-
-/* ---- backward ---- */
-
-#define BWD_CACHED 65536 /* elements of q, dout, dq each, of several heads: 768 KiB together */
-
-/* A run of queries of one head, laid out row by row (n, dp), and the two tiles a block of them
- * makes with keys. The runs of several heads lie one behind the other. */
-struct queries {
-    int64_t first, n;
-    int64_t block; /* the first query of the block whose tiles p and ds are */
-    float *q, *dout, *dq;
-    float *lse2, *delta; /* (n): logΣexp·log2 e; Σ dout·out */
-    /* (BLOCK, BLOCK): drop(p); gradient of the scaled scores. 1/√D comes last, to dq and dk */
-    float *p, *ds;
-};
-
-struct bwd_head {
-    struct head x;
-    const float *dout, *out, *lse; /* row stride c, c, 1 */
-    float *dq, *dk, *dv;           /* row stride x.stride; x.k_stride */
-};
-
-static void queries_pack(const struct bwd_head *h, struct queries *q)
-{
-    const struct head *x = &h->x;
-    int64_t first = q->first - x->shift;
-    for (int64_t i = 0; i < q->n; i++) {
-        const float *out = h->out + (first + i) * x->c, *dout = h->dout + (first + i) * x->c;
-        const float *row = q->dout + i * x->dp;
-        fetch_row(out + FETCH_ROWS * x->c, x->d);
-        fetch_row(dout + FETCH_ROWS * x->c, x->d);
-        fetch_row(x->q + (first + i + FETCH_ROWS) * x->stride, x->d);
-        pack_row(q->dout + i * x->dp, dout, x->d);
-        pack_row(q->q + i * x->dp, x->q + (first + i) * x->stride, x->d);
-        vec sum = {0};
-        int64_t e = 0;
-        for (; e + VEC_W <= x->d; e += VEC_W)
-            sum = vec_fma(vec_load(row + e), vec_load(out + e), sum);
-        if (e < x->d)
-            sum = vec_fma(vec_load(row + e), vec_load_n(out + e, (int)(x->d - e)), sum);
-        q->delta[i] = vec_sum(sum);
-        float lse = h->lse[first + i];
-        /* no key: every score is -inf and p = 2^-inf */
-        q->lse2[i] = lse == -INFINITY ? 0 : (float)(EXP2_LOG2E * lse);
-    }
-    memset(q->dq, 0, (size_t)(q->n * x->dp) * sizeof(float));
-}
-
-/* Row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta), to the tiles of the block.
- * is_open and drops are constants where inlined. */
-static inline __attribute__((always_inline)) void
-bwd_row(const struct head *x, const struct keys *keys, const struct group *m, int r,
-        const struct queries *q, const float *s, const float *dp, const int64_t cols,
-        const bool drops)
-{
-    int64_t row = m->i + r - q->first, in_block = m->i + r - q->block;
-    float *p = q->p + in_block * BLOCK, *ds = q->ds + in_block * BLOCK;
-    float factor[BLOCK] __attribute__((aligned(64)));
-    vec scale = vec_set(x->scale2), lse = vec_set(-q->lse2[row]), delta = vec_set(q->delta[row]);
-    if (drops)
-        drop_row(x, keys, m, r, factor);
-    for (int64_t j = 0; j < cols; j += VEC_W) {
-        vec y = exp2_vec(vec_fma(score(keys, m, r, s, j), scale, lse)),
-            dy = vec_load(dp + r * BLOCK + j), kept = y;
-        if (drops) {
-            kept = y * vec_load(factor + j);
-            dy = dy * vec_load(factor + j);
-        }
-        vec_store(p + j, kept);
-        vec_store(ds + j, y * (dy - delta));
-    }
-    for (int64_t j = cols; j < BLOCK; j += VEC_W) { /* keys later than the whole group */
-        vec_store(p + j, vec_set(0));
-        vec_store(ds + j, vec_set(0));
-    }
-}
-
-/* A group of queries: its rows of both tiles. */
-static void bwd_rows(const struct head *x, const struct keys *keys, const struct queries *q,
-                     int64_t i, int rows)
-{
-    float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))),
-        dp[TILE_ROWS * BLOCK] __attribute__((aligned(64)));
-    struct group m = group_of(keys, i, rows);
-    int64_t row = i - q->first;
-    struct tile scores = {q->q + row * x->dp, x->dp, keys->kt, BLOCK, s, BLOCK, x->d, false};
-    struct tile dps = {q->dout + row * x->dp, x->dp, keys->vt, BLOCK, dp, BLOCK, x->d, false};
-    tile_rows(&scores, rows, m.cols);
-    tile_rows(&dps, rows, m.cols);
-    bool drops = x->dropout->p > 0;
-    for (int r = 0; r < rows; r++)
-        if (m.is_open && !drops)
-            bwd_row(x, keys, &(struct group){.i = i, .cols = BLOCK, .is_open = true}, r, q, s, dp,
-                    BLOCK, false);
-        else
-            bwd_row(x, keys, &m, r, q, s, dp, m.cols, drops);
-}
-
-/* One block of queries [i, i+n) with one block of keys; adds to dk, dv (BLOCK, dp). */
-static void bwd_block(const struct bwd_head *h, const struct keys *keys, const struct queries *q,
-                      int64_t i, int64_t n, float *dk, float *dv)
-{
-    const struct head *x = &h->x;
-    int rows;
-    for (int64_t r = 0; r < n; r += rows) {
-        rows = rows_next(n - r);
-        if (i < keys->first + BLOCK || i == q->first)
-            keys_fetch(x, keys, r, rows);
-        bwd_rows(x, keys, q, i + r, rows);
-    }
-    int64_t row = i - q->first;
-    /* a loop of its own, so that kt and vt stay in the first-level cache above */
-    for (int64_t r = 0; r < n; r += rows) {
-        rows = rows_next(n - r);
-        int64_t seen = least(i + r + rows - keys->first, BLOCK);
-        struct tile dq = {q->ds + r * BLOCK,         BLOCK, keys->k, x->dp,
-                          q->dq + (row + r) * x->dp, x->dp, seen,    true};
-        tile_rows(&dq, rows, x->dp);
-    }
-    for (int64_t j = 0; j < keys->n; j += rows) {
-        rows = rows_next(keys->n - j);
-        /* on the diagonal, earlier queries do not see key j */
-        int64_t from = i == keys->first ? j : 0;
-        if (from >= n)
-            break;
-        struct tile to_v = {q->p + from * BLOCK + j,
-                            BLOCK,
-                            q->dout + (row + from) * x->dp,
-                            x->dp,
-                            dv + j * x->dp,
-                            x->dp,
-                            n - from,
-                            true};
-        struct tile to_k = {q->ds + from * BLOCK + j,
-                            BLOCK,
-                            q->q + (row + from) * x->dp,
-                            x->dp,
-                            dk + j * x->dp,
-                            x->dp,
-                            n - from,
-                            true};
-        tile_columns(&to_v, rows, x->dp);
-        tile_columns(&to_k, rows, x->dp);
-    }
-}
-
-struct bwd_work {
-    const struct cpu *cpu;
-    const struct attention_bwd *a;
-    struct shape shape;
-    int64_t run_max;   /* queries of a run, all heads together */
-    int64_t heads_max; /* query heads of a run */
-};
-
-/* Query heads bh … bh+heads-1 of one key head, queries q.first … of each, and a block of its keys
- * with their sums. */
-struct bwd_run {
-    const struct bwd_work *w;
-    int64_t bh, heads;
-    int64_t shift;    /* of the queries: struct head */
-    struct queries q; /* of the first head */
-    struct keys keys;
-    float *dk, *dv; /* (BLOCK, dp) */
-    bool is_later;  /* dk and dv hold sums already, of other query heads or other runs */
-};
-
-static struct bwd_head bwd_head_of(const struct bwd_work *w, int64_t bh, int64_t shift)
-{
-    const struct attention_bwd *a = w->a;
-    struct bwd_head h = {.x = head_of(&a->qkv, &a->kv, &a->mask, &a->dropout, bh, &w->shape)};
-    h.x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
-    h.x.shift = shift;
-    int64_t at = bh / a->h * h.x.rows * h.x.c + bh % a->h * a->d;
-    const float *qkv = a->qkv.data, *kv = a->kv.data ? a->kv.data : qkv;
-    float *dqkv = a->dqkv.data, *dkv = a->kv.data ? a->dkv.data : dqkv;
-    h.dout = (const float *)a->dout.data + at;
-    h.out = (const float *)a->out.data + at;
-    h.lse = (const float *)a->lse.data + bh * h.x.rows;
-    h.dq = dqkv + (h.x.q - qkv);
-    h.dk = dkv + (h.x.k - kv);
-    h.dv = dkv + (h.x.v - kv);
-    return h;
-}
-
-/* The queries of the run's head number n. */
-static struct queries queries_of(const struct bwd_run *r, int64_t n, int64_t dp)
-{
-    struct queries q = r->q;
-    int64_t rows = n * q.n;
-    q.q += rows * dp;
-    q.dout += rows * dp;
-    q.dq += rows * dp;
-    q.lse2 += rows;
-    q.delta += rows;
-    return q;
-}
-
-/* One block of keys against all queries of the run. dk and dv of earlier runs lie in dqkv already
- * and are added to. */
-static void bwd_keys(struct bwd_run *r, const struct bwd_head *first, int64_t j)
-{
-    const struct head *x = &first->x;
-    int64_t end = r->q.first + r->q.n, stride = x->k_stride;
-    keys_pack(x, &r->keys, j);
-    memset(r->dk, 0, (size_t)(BLOCK * x->dp) * sizeof *r->dk);
-    memset(r->dv, 0, (size_t)(BLOCK * x->dp) * sizeof *r->dv);
-    for (int64_t n = 0; n < r->heads; n++) {
-        struct bwd_head h = bwd_head_of(r->w, r->bh + n, r->shift);
-        struct queries q = queries_of(r, n, x->dp);
-        for (q.block = j > q.first ? j : q.first; q.block < end; q.block += BLOCK)
-            bwd_block(&h, &r->keys, &q, q.block, least(BLOCK, end - q.block), r->dk, r->dv);
-    }
-    if (r->is_later || j < r->q.first) {
-        vec_fence();
-        add_rows(r->dk, first->dk + j * stride, stride, r->keys.n, x, 1 / x->scale);
-        add_rows(r->dv, first->dv + j * stride, stride, r->keys.n, x, 1);
-    }
-    write_rows(first->dk + j * stride, stride, r->dk, x->dp, r->keys.n, x->d, x->scale);
-    write_rows(first->dv + j * stride, stride, r->dv, x->dp, r->keys.n, x->d, 1);
-}
-
-/* A run of queries against all keys that they may attend to. */
-static void bwd_run(struct bwd_run *r)
-{
-    struct bwd_head first = bwd_head_of(r->w, r->bh, r->shift);
-    const struct head *x = &first.x;
-    for (int64_t n = 0; n < r->heads; n++) {
-        struct bwd_head h = bwd_head_of(r->w, r->bh + n, r->shift);
-        struct queries q = queries_of(r, n, x->dp);
-        queries_pack(&h, &q);
-    }
-    for (int64_t j = 0; j < r->q.first + r->q.n; j += BLOCK)
-        bwd_keys(r, &first, j);
-    for (int64_t n = 0; n < r->heads; n++) {
-        struct bwd_head h = bwd_head_of(r->w, r->bh + n, r->shift);
-        struct queries q = queries_of(r, n, x->dp);
-        write_rows(h.dq + (q.first - r->shift) * x->stride, x->stride, q.dq, x->dp, q.n, x->d,
-                   x->scale);
-    }
-}
-
-static struct bwd_run bwd_run_of(const struct bwd_work *w, float *scratch)
-{
-    int64_t dp = round_up(w->a->d, VEC_W), tile = BLOCK * dp;
-    struct bwd_run r = {.w = w, .dk = scratch + 3 * tile, .dv = scratch + 4 * tile};
-    r.keys = (struct keys){
-        .kt = scratch, .vt = scratch + tile, .k = scratch + 2 * tile, .bias = scratch + 5 * tile};
-    r.q.p = r.keys.bias + BLOCK;
-    r.q.ds = r.q.p + BLOCK * BLOCK;
-    r.q.lse2 = r.q.ds + BLOCK * BLOCK;
-    r.q.delta = r.q.lse2 + w->run_max;
-    r.q.q = r.q.delta + w->run_max;
-    r.q.dout = r.q.q + w->run_max * dp;
-    r.q.dq = r.q.dout + w->run_max * dp;
-    return r;
-}
-
-/* All T rows of dk and dv of a key head, which own queries add to. */
-static void bwd_zero(const struct bwd_work *w, int64_t bh)
-{
-    struct bwd_head h = bwd_head_of(w, bh, 0);
-    for (int64_t j = 0; j < h.x.t; j++) {
-        memset(h.dk + j * h.x.k_stride, 0, (size_t)h.x.d * sizeof(float));
-        memset(h.dv + j * h.x.k_stride, 0, (size_t)h.x.d * sizeof(float));
-    }
-}
-
-static void bwd_part(void *arg, int key_head, int thread_i)
-{
-    const struct bwd_work *w = arg;
-    const struct attention_runs *own = &w->a->own;
-    int64_t group = w->a->h / w->a->hk, end = (key_head + 1) * group, rows = w->shape.rows;
-    struct bwd_run r = bwd_run_of(w, (float *)(void *)w->cpu->scratch[thread_i]);
-    if (w->a->kv.data)
-        bwd_zero(w, key_head * group);
-    for (r.bh = key_head * group; r.bh < end; r.bh += r.heads) {
-        r.heads = least(w->heads_max, end - r.bh);
-        r.is_later = r.bh % group > 0 || w->a->kv.data;
-        for (int64_t row = 0; row < rows; row += r.q.n) {
-            r.shift = attention_position(own, row) - row;
-            r.q.first = row + r.shift;
-            r.q.n = least(w->run_max / r.heads, run_end(own, row, rows) - row);
-            bwd_run(&r);
-        }
-    }
-    vec_fence();
-}
-
-void CPU_FN(attention_bwd)(const struct cpu *cpu, const struct attention_bwd *a)
-{
-    int64_t dp = round_up(a->d, VEC_W), capacity = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float));
-    capacity -= 5 * BLOCK * dp + BLOCK + 2 * BLOCK * BLOCK;
-    int64_t most = capacity / (3 * dp + 2) / BLOCK * BLOCK, group = a->h / a->hk;
-    struct bwd_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF_OWN(a)};
-    ASSERTF(most > 0, "head width %lld", (long long)a->d);
-    /* Several heads save laying out keys again. Where their queries fall out of the second-level
-     * cache, that costs more than it saves. */
-    w.heads_max = least(least(most, BWD_CACHED / dp) / w.shape.rows, group);
-    w.heads_max = w.heads_max < 1 ? 1 : w.heads_max;
-    w.run_max = least(most, round_up(w.heads_max * w.shape.rows, BLOCK));
-    thread_pool_run(cpu->pool, cpu_parts(a->b * a->hk, 1), bwd_part, &w);
 }

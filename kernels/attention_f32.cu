@@ -37,7 +37,7 @@ __device__ static inline float f32_row_max(float x)
 
 /* Thread (ty,tx) of 16×16 has queries 4·ty … 4·ty+3, keys tx and tx+16 of a tile, columns tx,
  * tx+16, … of the result. */
-template <int D>
+template <int D, bool OWN>
 __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<float> a)
 {
     CUDA_SHARED(shared);
@@ -46,17 +46,20 @@ __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<
     float *p_tile = v_tile + F32_BN * (D + 1); /* (BM, BN+1) */
     int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16,
         first = (int)(gridDim.x - 1 - blockIdx.x) * F32_BM;
-    int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y, c = (int64_t)a.h * a.d, stride = a.row;
-    const float *q = a.qkv + attention_query_at(a, b, blockIdx.y),
-                *k = a.qkv + attention_key_at(a, b, blockIdx.y / (unsigned)a.group);
+    const int keys_n = OWN ? attention_position_at(a, min(a.rows, first + F32_BM) - 1) + 1
+                           : min(a.t, first + F32_BM);
+    int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y, c = (int64_t)a.h * a.d, stride = a.row,
+            k_stride = OWN ? a.kv_row : stride;
+    const float *q = a.qkv + attention_query_at<OWN>(a, b, blockIdx.y),
+                *k = ATTENTION_KV + attention_key_at<OWN>(a, b, blockIdx.y / (unsigned)a.group);
     float o[4][D / 16] = {}, max[4], sum[4] = {};
     for (int r = 0; r < 4; r++)
         max[r] = -INFINITY;
-    f32_fetch<F32_BM, D>(q_tile, q + first * stride, stride, a.t - first, a.d);
-    for (int key = 0; key < min(a.t, first + F32_BM); key += F32_BN) {
+    f32_fetch<F32_BM, D>(q_tile, q + first * stride, stride, ATTENTION_R - first, a.d);
+    for (int key = 0; key < (OWN ? keys_n : min(a.t, first + F32_BM)); key += F32_BN) {
         __syncthreads();
-        f32_fetch<F32_BN, D>(k_tile, k + key * stride, stride, a.t - key, a.d);
-        f32_fetch<F32_BN, D>(v_tile, k + (a.v - a.k) + key * stride, stride, a.t - key, a.d);
+        f32_fetch<F32_BN, D>(k_tile, k + key * k_stride, k_stride, a.t - key, a.d);
+        f32_fetch<F32_BN, D>(v_tile, k + (a.v - a.k) + key * k_stride, k_stride, a.t - key, a.d);
         __syncthreads();
         float s[4][2] = {};
         for (int e = 0; e < D; e++) {
@@ -70,7 +73,7 @@ __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<
         }
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            int i = first + 4 * ty + r;
+            int i = OWN ? attention_position_at(a, first + 4 * ty + r) : first + 4 * ty + r;
             for (int e = 0; e < 2; e++) {
                 int j = key + tx + 16 * e;
                 s[r][e] = j > i || attention_is_hidden(a, b, j) ? -INFINITY : s[r][e] * a.scale;
@@ -98,16 +101,16 @@ __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<
                     o[r][n] = fmaf(p_tile[(4 * ty + r) * (F32_BN + 1) + j], x, o[r][n]);
             }
     }
-    float *out = a.out + attention_out_at(a, b, blockIdx.y);
+    float *out = a.out + attention_out_at<OWN>(a, b, blockIdx.y);
 #pragma unroll
     for (int r = 0; r < 4; r++) {
         int i = first + 4 * ty + r;
         float all = f32_row_sum(sum[r]), by = all > 0 ? 1.0f / all : 0;
-        if (i < a.t && tx == 0)
-            a.lse[bh * a.t + i] = all > 0 ? max[r] + logf(all) : -INFINITY;
+        if (i < ATTENTION_R && tx == 0)
+            a.lse[bh * ATTENTION_R + i] = all > 0 ? max[r] + logf(all) : -INFINITY;
 #pragma unroll
         for (int n = 0; n < D / 16; n++)
-            if (i < a.t && tx + 16 * n < a.d)
+            if (i < ATTENTION_R && tx + 16 * n < a.d)
                 out[(int64_t)i * c + tx + 16 * n] = o[r][n] * by;
     }
 }
@@ -115,12 +118,12 @@ __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<
 template <int D>
 static inline int f32_fwd_launch(const struct cuda *cuda, const attention_args<float> &x, int64_t b)
 {
-    dim3 grid((unsigned)ceil_div(x.t, F32_BM), (unsigned)x.h, (unsigned)b);
+    dim3 grid((unsigned)ceil_div(x.rows, F32_BM), (unsigned)x.h, (unsigned)b);
     size_t floats = (size_t)(F32_BM + 2 * F32_BN) * (D + 1) + F32_BM * (F32_BN + 1);
     if (!cuda_shares(cuda, floats * sizeof(float)))
         return CUDA_REFUSAL_SHARED;
-    return cuda_launch(attention_fwd_f32<D>, grid, dim3(F32_THREADS), floats * sizeof(float),
-                       cuda->stream, x);
+    return cuda_launch(x.kv ? attention_fwd_f32<D, true> : attention_fwd_f32<D, false>, grid,
+                       dim3(F32_THREADS), floats * sizeof(float), cuda->stream, x);
 }
 int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, int64_t b)
 {
@@ -140,7 +143,7 @@ template <int D> struct f32_bwd_tiles {
     float *q, *dout, *k, *v, *p, *ds, *lse, *delta; /* p, ds (queries, BK+1) */
 };
 
-template <int D>
+template <int D, bool OWN>
 __device__ static inline void f32_bwd_probs(const attention_args<float> &a,
                                             const f32_bwd_tiles<D> &x, int64_t bh, int query,
                                             int key)
@@ -150,7 +153,8 @@ __device__ static inline void f32_bwd_probs(const attention_args<float> &a,
     for (int r = 0; r < 2; r++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-            int row = 2 * ty + r, col = tx + 16 * e, i = query + row, j = key + col;
+            int row = 2 * ty + r, col = tx + 16 * e,
+                i = OWN ? attention_position_at(a, query + row) : query + row, j = key + col;
             float s = 0, dp = 0;
             for (int n = 0; n < D; n++) {
                 s = fmaf(x.q[row * (D + 1) + n], x.k[col * (D + 1) + n], s);
@@ -164,7 +168,7 @@ __device__ static inline void f32_bwd_probs(const attention_args<float> &a,
         }
 }
 
-template <int D>
+template <int D, bool OWN>
 __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<float> a)
 {
     CUDA_SHARED(shared);
@@ -178,34 +182,41 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
                           all + 4 * TILE + SQUARE,
                           all + 4 * TILE + 2 * SQUARE,
                           all + 4 * TILE + 2 * SQUARE + F32_BK};
-    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, t_padded = (int)round_up(a.t, 64);
+    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16,
+        rows_padded = (int)round_up(ATTENTION_R, 64);
     int local = (int)blockIdx.y * a.group, bh = a.bh_first + local, b = bh / a.h;
-    int64_t c = (int64_t)a.h * a.d, stride = a.row;
-    const float *q = a.qkv + attention_query_at(a, b, bh % a.h),
-                *dout = a.dout + attention_out_at(a, b, bh % a.h);
-    const int64_t k_at = attention_key_at(a, b, bh % a.h / a.group);
-    float *acc = a.acc + ((int64_t)blockIdx.x * a.bh_n + local) * t_padded * D;
+    int64_t c = (int64_t)a.h * a.d, stride = a.row, k_stride = OWN ? a.kv_row : stride;
+    const float *q = a.qkv + attention_query_at<OWN>(a, b, bh % a.h),
+                *dout = a.dout + attention_out_at<OWN>(a, b, bh % a.h);
+    const int64_t k_at = attention_key_at<OWN>(a, b, bh % a.h / a.group);
+    float *acc = a.acc + ((int64_t)blockIdx.x * a.bh_n + local) * rows_padded * D;
     for (int key = (int)blockIdx.x * F32_BK; key < a.t; key += a.splits_n * F32_BK) {
         float dk[2][D / 16] = {}, dv[2][D / 16] = {};
         __syncthreads();
-        f32_fetch<F32_BK, D>(x.k, a.qkv + k_at + key * stride, stride, a.t - key, a.d);
-        f32_fetch<F32_BK, D>(x.v, a.qkv + k_at + (a.v - a.k) + key * stride, stride, a.t - key,
-                             a.d);
-        const int tiles_n = (a.t - key + F32_BK - 1) / F32_BK; /* of queries of each head */
+        f32_fetch<F32_BK, D>(x.k, ATTENTION_KV + k_at + key * k_stride, k_stride, a.t - key, a.d);
+        f32_fetch<F32_BK, D>(x.v, ATTENTION_KV + k_at + (a.v - a.k) + key * k_stride, k_stride,
+                             a.t - key, a.d);
+        /* of queries of each head */
+        const int row_first = OWN ? attention_tile_from(a, key, F32_BK) : key,
+                  tiles_n = (ATTENTION_R - row_first + F32_BK - 1) / F32_BK;
         for (int n_tile = 0; n_tile < a.group * tiles_n; n_tile++) {
-            const int head = n_tile / tiles_n, query = key + n_tile % tiles_n * F32_BK;
+            const int head = n_tile / tiles_n, query = row_first + n_tile % tiles_n * F32_BK;
             __syncthreads();
-            f32_fetch<F32_BK, D>(x.q, q + head * a.head + query * stride, stride, a.t - query, a.d);
-            f32_fetch<F32_BK, D>(x.dout, dout + head * a.d + query * c, c, a.t - query, a.d);
+            f32_fetch<F32_BK, D>(x.q, q + head * a.head + query * stride, stride,
+                                 ATTENTION_R - query, a.d);
+            f32_fetch<F32_BK, D>(x.dout, dout + head * a.d + query * c, c, ATTENTION_R - query,
+                                 a.d);
             if (threadIdx.x < F32_BK) {
                 int i = query + (int)threadIdx.x;
-                float lse = i < a.t ? a.lse_in[(int64_t)(bh + head) * a.t + i] : INFINITY;
+                float lse =
+                    i < ATTENTION_R ? a.lse_in[(int64_t)(bh + head) * ATTENTION_R + i] : INFINITY;
                 /* such a row's probabilities are all 0 */
                 x.lse[threadIdx.x] = lse == -INFINITY ? INFINITY : lse;
-                x.delta[threadIdx.x] = i < a.t ? a.delta[(int64_t)(local + head) * a.t + i] : 0;
+                x.delta[threadIdx.x] =
+                    i < ATTENTION_R ? a.delta[(int64_t)(local + head) * ATTENTION_R + i] : 0;
             }
             __syncthreads();
-            f32_bwd_probs<D>(a, x, bh + head, query, key);
+            f32_bwd_probs<D, OWN>(a, x, bh + head, query, key);
             __syncthreads();
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -213,7 +224,7 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
 #pragma unroll
                 for (int n = 0; n < D / 16; n++) {
                     int col = tx + 16 * n;
-                    float *to = acc + ((int64_t)head * t_padded + query + row) * D + col,
+                    float *to = acc + ((int64_t)head * rows_padded + query + row) * D + col,
                           dq = key == (int)blockIdx.x * F32_BK ? 0 : *to;
                     for (int i = 0; i < F32_BK; i++) {
                         dv[r][n] =
@@ -232,8 +243,8 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
             for (int n = 0; n < D / 16; n++) {
                 int row = key + ty + 16 * r, col = tx + 16 * n;
                 if (row < a.t && col < a.d) {
-                    a.dqkv[k_at + row * stride + col] = dk[r][n];
-                    a.dqkv[k_at + (a.v - a.k) + row * stride + col] = dv[r][n];
+                    ATTENTION_DKV[k_at + row * k_stride + col] = dk[r][n];
+                    ATTENTION_DKV[k_at + (a.v - a.k) + row * k_stride + col] = dv[r][n];
                 }
             }
     }
@@ -245,7 +256,7 @@ static inline int f32_bwd_launch(const struct cuda *cuda, const attention_args<f
     size_t floats = (size_t)4 * F32_BK * (D + 1) + 2 * F32_BK * (F32_BK + 1) + 2 * F32_BK;
     if (!cuda_shares(cuda, floats * sizeof(float)))
         return CUDA_REFUSAL_SHARED;
-    return cuda_launch(attention_bwd_f32<D>,
+    return cuda_launch(x.kv ? attention_bwd_f32<D, true> : attention_bwd_f32<D, false>,
                        dim3((unsigned)x.splits_n, (unsigned)(x.bh_n / x.group)), dim3(F32_THREADS),
                        floats * sizeof(float), cuda->stream, x);
 }

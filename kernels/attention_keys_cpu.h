@@ -1,6 +1,6 @@
 /* attention_keys_cpu — what attention's forward and backward share: a block of keys laid out for
- * the products, a group of rows against it, and rows of a head. Included by attention_cpu.c only.
- * It must not know which direction uses it.
+ * the products, a group of rows against it, and rows of a head. Included by attention_cpu.c and
+ * attention_bwd_cpu.c only. It must not know which direction uses it.
  *
  * A block of keys is BLOCK wide. Its columns beyond D and its keys beyond the text are zero. */
 #ifndef CONVOY_KERNELS_ATTENTION_KEYS_CPU_H
@@ -12,6 +12,7 @@
 #include "kernels/attention_tile_cpu.h"
 #include "kernels/cpu.h"
 #include "kernels/exp2_cpu.h"
+#include "kernels/philox_cpu.h"
 
 #define BLOCK 64
 #define FETCH_ROWS 8
@@ -136,34 +137,6 @@ static void pack_rows(float *out, const float *x, int64_t stride, int64_t n, int
     memset(out + n * dp, 0, (size_t)((BLOCK - n) * dp) * sizeof *out);
 }
 
-/* Stores n rows of d elements, times factor, to rows far apart. Whole cache lines go past the
- * caches, so that no line is read before it is written. vec_fence before other threads read them.
- * */
-static void write_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride,
-                       int64_t n, int64_t d, float factor)
-{
-    bool is_lines = ((uintptr_t)out | (uintptr_t)out_stride * sizeof *out) % 64 == 0 && d % 16 == 0;
-    vec f = vec_set(factor);
-    for (int64_t i = 0; i < n; i++, out += out_stride, in += in_stride) {
-        int64_t e = 0;
-        for (; is_lines && e < d; e += VEC_W)
-            vec_stream(out + e, vec_load(in + e) * f);
-        for (; e + VEC_W <= d; e += VEC_W)
-            vec_store(out + e, vec_load(in + e) * f);
-        if (e < d)
-            vec_store_n(out + e, (int)(d - e), vec_load_n(in + e, (int)(d - e)) * f);
-    }
-}
-
-/* sums (n, dp) += factor·x: the sums of earlier runs of queries. */
-static void add_rows(float *sums, const float *x, int64_t stride, int64_t n,
-                     const struct head *head, float factor)
-{
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t e = 0; e < head->d; e++)
-            sums[i * head->dp + e] += factor * x[i * stride + e];
-}
-
 /* Prefetches rows r … r+rows-1 of the next block of keys; beyond the end that does no harm. */
 static inline void keys_fetch(const struct head *x, const struct keys *keys, int64_t r, int rows)
 {
@@ -224,6 +197,14 @@ static inline vec score(const struct keys *keys, const struct group *m, int r, c
     x += vec_load(keys->bias + j);
     int32_t own = (int32_t)least(m->i + r - keys->first - j, BLOCK);
     return vec_select(tile_lane() > own, vec_set(-INFINITY), x);
+}
+
+/* The dropout factors of row r of a group. */
+static inline void drop_row(const struct head *x, const struct keys *keys, const struct group *m,
+                            int r, float *factor)
+{
+    uint64_t index = (uint64_t)((x->drop_head * x->t + m->i + r) * x->t + keys->first);
+    philox_scale(x->dropout, index, m->cols, factor);
 }
 
 #endif

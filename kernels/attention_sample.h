@@ -25,11 +25,12 @@ static inline struct dropout attention_sample_dropout(struct dropout d, int64_t 
 static inline struct attention_fwd attention_fwd_sample(const struct attention_fwd *a, int64_t b)
 {
     struct attention_fwd x = *a;
-    int64_t rows = b * a->t;
+    int64_t rows = b * attention_rows(&a->own, a->t);
     x.qkv = tensor_at(a->qkv, rows * attention_row_of(a->layout, a->h, a->hk, a->d).row);
     x.out = tensor_at(a->out, rows * a->h * a->d);
     x.lse = tensor_at(a->lse, rows * a->h);
-    x.mask = tensor_at(a->mask, rows);
+    x.mask = tensor_at(a->mask, b * a->t);
+    x.kv = tensor_at(a->kv, b * a->t * 2 * a->hk * a->d);
     x.dropout = attention_sample_dropout(a->dropout, b, a->t, a->head_first, a->heads_whole);
     x.b = 1, x.head_first = x.heads_whole = 0;
     return x;
@@ -38,13 +39,16 @@ static inline struct attention_fwd attention_fwd_sample(const struct attention_f
 static inline struct attention_bwd attention_bwd_sample(const struct attention_bwd *a, int64_t b)
 {
     struct attention_bwd x = *a;
-    int64_t rows = b * a->t, first = rows * attention_row_of(a->layout, a->h, a->hk, a->d).row;
+    int64_t rows = b * attention_rows(&a->own, a->t), keys = b * a->t * 2 * a->hk * a->d,
+            first = rows * attention_row_of(a->layout, a->h, a->hk, a->d).row;
     x.qkv = tensor_at(a->qkv, first);
     x.dqkv = tensor_at(a->dqkv, first);
     x.out = tensor_at(a->out, rows * a->h * a->d);
     x.dout = tensor_at(a->dout, rows * a->h * a->d);
     x.lse = tensor_at(a->lse, rows * a->h);
-    x.mask = tensor_at(a->mask, rows);
+    x.mask = tensor_at(a->mask, b * a->t);
+    x.kv = tensor_at(a->kv, keys);
+    x.dkv = tensor_at(a->dkv, keys);
     x.dropout = attention_sample_dropout(a->dropout, b, a->t, a->head_first, a->heads_whole);
     x.b = 1, x.head_first = x.heads_whole = 0;
     return x;

@@ -1,5 +1,6 @@
 /* attention_tile_cpu — the small dense products of attention in registers, and a transpose.
- * Included by attention_cpu.c only. It must not know softmax, masks or heads.
+ * Included by attention_cpu.c and attention_bwd_cpu.c only. It must not know softmax, masks or
+ * heads.
  *
  * Every product of attention is C (+)= A·B with a few rows of A at a time. Each element of A is
  * broadcast to a vector; each row of B is read where it lies. TILE_ROWS × TILE_VECS sums stay in

@@ -103,18 +103,30 @@ static int launch_wide(const struct cuda *cuda, const struct combine *a)
     return is_wide ? launch<To, From, float, W>(cuda, a) : launch<To, From, float, 1>(cuda, a);
 }
 
+/* Of 16-bit elements, or from or to them; half: the dtype of Half. */
+template <typename Half>
+static int launch_half(const struct cuda *cuda, const struct combine *a, enum dtype half)
+{
+    const enum dtype from = a->in.dtype, to = a->out.dtype;
+    if ((from != half && from != DTYPE_F32) || (to != half && to != DTYPE_F32))
+        return CUDA_REFUSAL_DTYPE;
+    if (to == DTYPE_F32)
+        return launch_wide<float, Half>(cuda, a);
+    return from == half ? launch_wide<Half, Half>(cuda, a) : launch_wide<Half, float>(cuda, a);
+}
+
 extern "C" int combine_cuda(const struct cuda *cuda, const struct combine *a)
 {
     if (a->elems == 0)
         return 0;
     if (a->sources_n < 1 || a->sources_n > COMBINE_SOURCES_MAX)
         return CUDA_REFUSAL_SHAPE;
-    const bool to_half = a->out.dtype == DTYPE_BF16, from_half = a->in.dtype == DTYPE_BF16;
-    if (a->in.dtype == DTYPE_F64 && a->out.dtype == DTYPE_F64)
+    const enum dtype from = a->in.dtype, to = a->out.dtype;
+    if (from == DTYPE_F64 && to == DTYPE_F64)
         return launch<double, double, double, 1>(cuda, a);
-    if ((!to_half && a->out.dtype != DTYPE_F32) || (!from_half && a->in.dtype != DTYPE_F32))
-        return CUDA_REFUSAL_DTYPE;
-    if (to_half)
-        return from_half ? launch_wide<bf16, bf16>(cuda, a) : launch_wide<bf16, float>(cuda, a);
-    return from_half ? launch_wide<float, bf16>(cuda, a) : launch_wide<float, float>(cuda, a);
+    if (from == DTYPE_F32 && to == DTYPE_F32)
+        return launch_wide<float, float>(cuda, a);
+    if (from == DTYPE_BF16 || to == DTYPE_BF16)
+        return launch_half<bf16>(cuda, a, DTYPE_BF16);
+    return launch_half<f16>(cuda, a, DTYPE_F16);
 }

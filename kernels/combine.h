@@ -10,13 +10,13 @@
  * the sum of the left half plus that of the right half; the left half has the greatest power of two
  * below n. That is the order of comm's sum tree (sum_tree.h) within one node, so the bits are those
  * of its sums on the CPU.
- * out  out (elems)  dtype of the sources, or f32 from bf16, or bf16 from f32; may be one of the
- *      sources (same address and dtype)
- * in   in  source s begins at element s·stride: elems elements of f32, bf16 or f64; not read for
- *      s = own_i
+ * out  out (elems)  dtype of the sources, or f32 from bf16 or f16, or these from f32; may be one of
+ *      the sources (same address and dtype)
+ * in   in  source s begins at element s·stride: elems elements of f32, bf16, f16 or f64; not read
+ *      for s = own_i
  *      own (elems)  source own_i, dtype of in
  * Needs  1 ≤ sources_n ≤ COMBINE_SOURCES_MAX, 0 ≤ own_i < sources_n.
- * f32 and bf16 are summed in f32 (rounded once, to nearest even, where out is bf16), f64 in f64.
+ * f64 is summed in f64, the others in f32 (rounded once, to nearest even, where out has 16 bits).
  * Exact, the same bits on every device, except for which NaN. */
 struct combine {
     struct tensor out, in, own;

@@ -11,6 +11,7 @@
 #include "kernels/cast.h"       /* cast */
 #include "kernels/combine.h"    /* combine */
 #include "kernels/compress.h"   /* compress, expand */
+#include "kernels/copy_2d.h"    /* copy_2d */
 #include "kernels/dropout.h"    /* drop */
 #include "kernels/embed.h"      /* embed_fwd, embed_bwd */
 #include "kernels/embed_rows.h" /* embed_rows_add */
@@ -57,6 +58,7 @@
     X(compress)         \
     X(expand)           \
     X(cast)             \
+    X(copy_2d)          \
     X(combine)
 
 #endif

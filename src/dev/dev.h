@@ -46,6 +46,7 @@ struct dev_info {
      * opened so), and of 16-bit floats. A CPU's is measured when it is opened, which takes some
      * milliseconds; a GPU's is from its data sheet. 0: unknown, or the device has none. */
     double peak_flops, peak_flops_16;
+    bool is_tf32;  /* products of f32 tensors round their factors to tf32 */
     int threads_n; /* of a CPU's pool; 1 on a GPU */
     char bus[24];  /* PCI address, "0000:3b:00.0"; "": the device is on no bus */
 };

@@ -209,19 +209,6 @@ enum status dev_check_matmul_fwd(const struct matmul_fwd *a, bool takes_halves)
 #undef OP
 }
 
-/* A product of (n, in) and (in, out), of which the (n, out) may lie in wider rows: stride 0 is
- * out. */
-static enum status check_matmul(const char *op, int64_t n, int64_t in, int64_t out, int64_t stride)
-{
-    TRY(check_size(op, "n", n, 1, ELEMS_MAX));
-    TRY(check_size(op, "in", in, 1, ELEMS_MAX));
-    TRY(check_size(op, "out", out, 1, ELEMS_MAX));
-    TRY(check_that(op, "stride == 0 || stride >= out", stride == 0 || stride >= out));
-    TRY(check_product(op, n, stride ? stride : out));
-    TRY(check_product(op, n, in));
-    return check_product(op, in, out);
-}
-
 enum status dev_check_matmul_bwd_x(const struct matmul_bwd_x *a, bool takes_halves)
 {
 #define OP "matmul_bwd_x"
@@ -558,10 +545,10 @@ enum status dev_check_expand(const struct expand *a, bool takes_halves)
 #undef OP
 }
 
-/* A dtype that is summed as it is: f32, f64, bf16. */
+/* A dtype that is summed as it is: f32, f64, bf16, f16. */
 static enum status check_summed(const char *op, const char *field, const struct tensor *t)
 {
-    bool is_known = t->dtype == DTYPE_F64 || t->dtype == DTYPE_BF16;
+    bool is_known = t->dtype == DTYPE_F64 || t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16;
     return check_tensor(op, field, t, is_known ? t->dtype : DTYPE_F32);
 }
 
@@ -573,11 +560,28 @@ enum status dev_check_combine(const struct combine *a, bool takes_halves)
     TRY(check_summed(OP, "in", &a->in));
     TRY(check_tensor(OP, "own", &a->own, a->in.dtype));
     THAT((a->in.dtype == DTYPE_F64) == (a->out.dtype == DTYPE_F64));
+    THAT(a->in.dtype == a->out.dtype || a->in.dtype == DTYPE_F32 || a->out.dtype == DTYPE_F32);
     MIN(elems, 0);
     TRY(check_size(OP, "sources_n", a->sources_n, 1, COMBINE_SOURCES_MAX));
     TRY(check_size(OP, "own_i", a->own_i, 0, a->sources_n - 1));
     THAT(a->sources_n == 1 || a->stride >= a->elems);
     return check_product(OP, a->sources_n, a->stride > 0 ? a->stride : 0);
+#undef OP
+}
+
+enum status dev_check_copy_2d(const struct copy_2d *a, bool takes_halves)
+{
+    (void)takes_halves; /* bytes are copied */
+#define OP "copy_2d"
+    TRY(check_size(OP, "dtype", (int64_t)a->x.dtype, 0, DTYPE_N - 1));
+    TRY(check_tensor(OP, "y", &a->y, a->x.dtype));
+    TRY(check_tensor(OP, "x", &a->x, a->x.dtype));
+    MIN(rows, 0);
+    MIN(columns, 1);
+    MIN(y_stride, a->columns);
+    MIN(x_stride, a->columns);
+    TRY(check_product(OP, a->rows, a->y_stride));
+    return check_product(OP, a->rows, a->x_stride);
 #undef OP
 }
 

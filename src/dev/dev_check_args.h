@@ -71,6 +71,20 @@ static inline enum status check_columns(const char *op, int64_t n, int64_t v_fir
     return check_product(op, n, stride);
 }
 
+/* A product of (n, in) and (in, out), of which the (n, out) may lie in wider rows: stride 0 is
+ * out. */
+static inline enum status check_matmul(const char *op, int64_t n, int64_t in, int64_t out,
+                                       int64_t stride)
+{
+    TRY(check_size(op, "n", n, 1, ELEMS_MAX));
+    TRY(check_size(op, "in", in, 1, ELEMS_MAX));
+    TRY(check_size(op, "out", out, 1, ELEMS_MAX));
+    TRY(check_that(op, "stride == 0 || stride >= out", stride == 0 || stride >= out));
+    TRY(check_product(op, n, stride ? stride : out));
+    TRY(check_product(op, n, in));
+    return check_product(op, in, out);
+}
+
 /* In each check, OP is the operation's name. Optional tensors that are absent are not checked. */
 #define HAS(field, type) TRY(check_tensor(OP, #field, &a->field, DTYPE_##type))
 #define HAS_FLOAT(field) TRY(check_float(OP, #field, &a->field, takes_halves))

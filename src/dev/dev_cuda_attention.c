@@ -137,19 +137,9 @@ static int chip_of(const struct stream *s)
     return 10 * prop->major + prop->minor;
 }
 
-/* refuse_kv — own queries over the keys of all ranks: no kernel of a GPU has them. */
-static enum status refuse_kv(const struct tensor *kv)
-{
-    if (kv->data)
-        return FAIL(ST_BAD_SETTING, "attention of own queries over the keys of all ranks (CP > 1) "
-                                    "is not built for GPUs: set CP=1, or DEVICE=cpu");
-    return ST_OK;
-}
-
 enum status dev_cuda_attention_fwd(struct stream *s, const void *args)
 {
     const struct attention_fwd *a = args;
-    TRY(refuse_kv(&a->kv));
     const struct asked x = {chip_of(s), a->qkv.dtype, a->d, a->t, false};
     struct cudnn *c = NULL;
     bool is_done = false;
@@ -165,7 +155,6 @@ enum status dev_cuda_attention_fwd(struct stream *s, const void *args)
 enum status dev_cuda_attention_bwd(struct stream *s, const void *args)
 {
     const struct attention_bwd *a = args;
-    TRY(refuse_kv(&a->kv));
     const struct asked x = {chip_of(s), a->qkv.dtype, a->d, a->t, true};
     struct cudnn *c = NULL;
     bool is_done = false;

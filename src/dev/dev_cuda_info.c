@@ -39,6 +39,7 @@ void dev_cuda_info(const struct dev *dev, struct dev_info *out)
                              .granularity_bytes = dev_cuda_driver_granularity(dev->device_i),
                              .peak_flops = dev->is_tf32 ? peak.tf32 : peak.f32,
                              .peak_flops_16 = peak.f16,
+                             .is_tf32 = dev->is_tf32,
                              .threads_n = 1};
     text_copy(out->bus, sizeof out->bus, dev->bus);
     text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);

@@ -188,6 +188,8 @@ static struct shape shape_of(enum cuda_work work, const void *args)
                               A(xent_join)->want_grad ? ",grad" : ""};
     case CUDA_WORK_branch_add:
         return (struct shape){{A(branch_add)->n, A(branch_add)->c}, A(branch_add)->x.dtype, ""};
+    case CUDA_WORK_copy_2d:
+        return (struct shape){{A(copy_2d)->rows, A(copy_2d)->columns}, A(copy_2d)->x.dtype, ""};
     case CUDA_WORK_grad_scale:
         return (struct shape){{A(grad_scale)->squares_n}, DTYPE_F64, ""};
     case CUDA_WORK_combine:

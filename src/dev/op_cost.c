@@ -218,6 +218,13 @@ static struct op_cost cost_branch_add(const struct branch_add *a)
                             .bytes_written = bytes_of(a->y, a->n * a->c)};
 }
 
+static struct op_cost cost_copy_2d(const struct copy_2d *a)
+{
+    int64_t elems = a->rows * a->columns;
+    return (struct op_cost){.bytes_read = bytes_of(a->x, elems),
+                            .bytes_written = bytes_of(a->y, elems)};
+}
+
 static struct op_cost cost_drop(const struct drop *a)
 {
     return (struct op_cost){.bytes_read = bytes_of(a->x, a->n),

@@ -215,8 +215,9 @@ static void check_straggler(struct cluster *cluster, int64_t now_ms)
 {
     const struct cluster_node *nodes = coordinator_nodes(cluster->coordinator, now_ms);
     char text[256];
-    bool is_found = cluster->member.running != 0 &&
-                    straggler_find(nodes, cluster->config.nodes_n, STRAGGLER_MS, text, sizeof text);
+    bool is_found =
+        cluster->member.running != 0 && straggler_find(nodes, cluster->config.nodes_n, STRAGGLER_MS,
+                                                       &cluster->config.places, text, sizeof text);
     if (!is_found) {
         cluster->straggler_logged_ms = 0;
     } else if (cluster->straggler_logged_ms == 0 ||
@@ -344,7 +345,8 @@ static enum status open_machines(struct cluster *cluster)
                                              .peer_timeout_ms = config->peer_timeout_ms,
                                              .max_restarts = config->max_restarts,
                                              .agree_json = cluster->agree_json,
-                                             .is_same_data = config->is_same_data};
+                                             .is_same_data = config->is_same_data,
+                                             .places = config->places};
     TRY(make_incarnation(&member.incarnation));
     TRY(make_incarnation(&coordinator.incarnation));
     TRY(psk_seed(cluster->seed));

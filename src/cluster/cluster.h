@@ -131,6 +131,17 @@ typedef bool cluster_is_same_data(const struct cluster_address *one, int one_nod
                                   const struct cluster_address *other, int other_node, char *out,
                                   size_t cap);
 
+/* How the ranks are arranged, for texts. Zero-initialised: it is not said.
+ * describe: writes the place that `ranks` ranks from `rank` on have in common ("stage 1"), or "".
+ * calls_differ: ranks make different numbers of collectives and messages, so the numbers of their
+ * calls cannot be compared. So do stages of a pipeline, and data groups of several ranks, of which
+ * one may have no batch of an evaluation. */
+struct cluster_places {
+    void (*describe)(const void *arg, int rank, int ranks, char *out, size_t cap);
+    const void *arg;
+    bool calls_differ;
+};
+
 struct cluster_config {
     int node_id, nodes_n, workers_n;
     const char *master_addr;
@@ -144,6 +155,7 @@ struct cluster_config {
     const char *agree_json;
     /* Does a returning node have the data that the job has trained on? NULL: not checked. */
     cluster_is_same_data *is_same_data;
+    struct cluster_places places;
     struct event_base *loop;
     /* The functions below are called from the loop. */
 

@@ -138,12 +138,29 @@ static void end_generation(struct coordinator *c, enum status st, const char *wh
         count_restart(c, st, why);
 }
 
+/* describe_ranks — ", ranks 2 to 3: stage 1"; nothing where nothing is said of their places. */
+static void describe_ranks(const struct coordinator *c, const struct coordinator_node *node,
+                           char *out, size_t cap)
+{
+    char place[64] = "";
+    const int ranks = c->config.workers_n, first = coordinator_node_id(c, node) * ranks;
+    const struct cluster_places *places = &c->config.places;
+    if (places->describe != NULL)
+        places->describe(places->arg, first, ranks, place, sizeof place);
+    out[0] = 0;
+    if (place[0] != 0 && ranks == 1)
+        text_format(out, cap, ", rank %d: %s", first, place);
+    else if (place[0] != 0)
+        text_format(out, cap, ", ranks %d to %d: %s", first, first + ranks - 1, place);
+}
+
 static void mark_lost(struct coordinator *c, struct coordinator_node *node, const char *how,
                       int64_t now_ms)
 {
-    char why[256];
-    text_format(why, sizeof why, "node %d (%s, pid %lld) was lost: %s",
-                coordinator_node_id(c, node), node->host, (long long)node->pid, how);
+    char why[320], ranks[96];
+    describe_ranks(c, node, ranks, sizeof ranks);
+    text_format(why, sizeof why, "node %d (%s, pid %lld%s) was lost: %s",
+                coordinator_node_id(c, node), node->host, (long long)node->pid, ranks, how);
     node->state = CLUSTER_NODE_LOST;
     node->ready = 0;
     node->disconnected_ms = -1;

@@ -66,6 +66,7 @@ struct coordinator_config {
     const char *agree_json; /* as in cluster_config; must outlive the coordinator */
     struct message_incarnation incarnation;
     cluster_is_same_data *is_same_data; /* as in cluster_config */
+    struct cluster_places places;
 };
 
 enum status coordinator_open(const struct coordinator_config *config, int64_t now_ms,

@@ -14,6 +14,10 @@ bool restart_budget_take(struct restart_budget *budget, int64_t step, int64_t re
         budget->best_step = step;
         budget->no_progress = 0;
     }
+    if (restarts_max < 0) {
+        text_copy(out, cap, why);
+        return false;
+    }
     if (budget->restarts >= restarts_max) {
         text_format(out, cap, "%.800s; no restart left (MAX_RESTARTS=%lld)", why,
                     (long long)restarts_max);

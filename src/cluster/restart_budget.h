@@ -20,8 +20,8 @@ struct restart_budget {
 };
 
 /* restart_budget_take — counts one more failure. step: the highest so far; why: the failure, as
- * text. true: start again. false: the budget is spent, and out has `why` and the reason for
- * that. */
+ * text. restarts_max -1: the job knows no restarts. true: start again. false: the budget is spent,
+ * and out has `why` and the reason for that. */
 bool restart_budget_take(struct restart_budget *budget, int64_t step, int64_t restarts_max,
                          const char *why, char *out, size_t cap);
 /* restart_budget_delay_ms — the wait before restart number `restarts`: none before the first, then

@@ -15,15 +15,19 @@ static int64_t age_of(const struct cluster_node *node, const struct cluster_rank
     return rank->call_age_ms + (since > 0 ? (int64_t)(since * 1e3) : 0);
 }
 
-static struct furthest_call find_furthest_call(const struct cluster_node *nodes, int nodes_n)
+/* differ: numbers of calls cannot be compared, and the longest wait is taken. */
+static struct furthest_call find_furthest_call(const struct cluster_node *nodes, int nodes_n,
+                                               bool differ)
 {
     struct furthest_call furthest = {0};
     for (int i = 0; i < nodes_n; i++) {
         for (int k = 0; k < nodes[i].ranks_n; k++) {
             const struct cluster_rank *rank = &nodes[i].ranks[k];
             int64_t age_ms = age_of(&nodes[i], rank);
-            bool is_further = !furthest.rank || rank->call_sequence > furthest.rank->call_sequence;
-            bool is_older = furthest.rank && rank->call_sequence == furthest.rank->call_sequence &&
+            bool is_further =
+                !furthest.rank || (!differ && rank->call_sequence > furthest.rank->call_sequence);
+            bool is_older = furthest.rank &&
+                            (differ || rank->call_sequence == furthest.rank->call_sequence) &&
                             age_ms > furthest.age_ms;
             if (rank->call[0] != 0 && (is_further || is_older))
                 furthest = (struct furthest_call){rank, age_ms};
@@ -32,10 +36,12 @@ static struct furthest_call find_furthest_call(const struct cluster_node *nodes,
     return furthest;
 }
 
-/* A rank that is in the call, or has returned from it, has its sequence number or a later one. */
-static bool is_behind(const struct cluster_rank *rank, const struct cluster_rank *furthest)
+/* A rank that is in the call, or has returned from it, has its sequence number or a later one.
+ * differ: a rank that is in no call does not wait. */
+static bool is_behind(const struct cluster_rank *rank, const struct cluster_rank *furthest,
+                      bool differ)
 {
-    return rank->call_sequence < furthest->call_sequence;
+    return differ ? rank->call[0] == 0 : rank->call_sequence < furthest->call_sequence;
 }
 
 /* The supervisors reach each other, or there would be no world. The workers use other ports and
@@ -49,40 +55,75 @@ static const char *network_hint(int nodes_n)
                : "";
 }
 
-bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms, char *out,
-                    size_t cap)
+/* The first of the ranks that the others wait for. */
+struct behind {
+    const struct cluster_rank *rank; /* NULL: none */
+    int node_id, ranks_n;
+};
+
+static struct behind find_behind(const struct cluster_node *nodes, int nodes_n,
+                                 const struct cluster_rank *furthest, bool differ)
 {
-    struct furthest_call furthest = find_furthest_call(nodes, nodes_n);
-    const struct cluster_rank *last = NULL;
-    int node_id = 0, behind_n = 0;
-    out[0] = 0;
-    if (!furthest.rank || furthest.age_ms < limit_ms)
-        return false;
+    struct behind behind = {0};
     for (int i = 0; i < nodes_n; i++) {
         for (int k = 0; k < nodes[i].ranks_n; k++) {
             const struct cluster_rank *rank = &nodes[i].ranks[k];
-            if (!is_behind(rank, furthest.rank))
+            if (!is_behind(rank, furthest, differ))
                 continue;
-            behind_n++;
-            if (!last || rank->call_sequence < last->call_sequence) {
-                last = rank;
-                node_id = nodes[i].node_id;
+            behind.ranks_n++;
+            if (!behind.rank || (!differ && rank->call_sequence < behind.rank->call_sequence)) {
+                behind.rank = rank;
+                behind.node_id = nodes[i].node_id;
             }
         }
     }
+    return behind;
+}
+
+/* name — "rank 2 (stage 1, tensor 0)". */
+static const char *name(const struct cluster_places *places, int rank, char *out, size_t cap)
+{
+    char place[64] = "";
+    if (places && places->describe)
+        places->describe(places->arg, rank, 1, place, sizeof place);
+    text_format(out, cap, place[0] ? "rank %d (%s)" : "rank %d", rank, place);
+    return out;
+}
+
+bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms,
+                    const struct cluster_places *places, char *out, size_t cap)
+{
+    const bool differ = places && places->calls_differ;
+    struct furthest_call furthest = find_furthest_call(nodes, nodes_n, differ);
+    char late[96], waiting[96], more[32] = "";
+    out[0] = 0;
+    if (!furthest.rank || furthest.age_ms < limit_ms)
+        return false;
+    struct behind behind = find_behind(nodes, nodes_n, furthest.rank, differ);
     double age_s = (double)furthest.age_ms / 1e3;
+    const char *call = furthest.rank->call;
     long long sequence = (long long)furthest.rank->call_sequence;
-    if (!last && furthest.age_ms < STRAGGLER_ALL_MS)
+    bool is_one = behind.ranks_n == 1;
+    if (!behind.rank && furthest.age_ms < STRAGGLER_ALL_MS)
         return false; /* all are slow, none is late */
-    if (!last)
-        text_format(out, cap, "all ranks are in %s %lld for %.1f s%s", furthest.rank->call,
+    if (behind.rank)
+        name(places, behind.rank->rank, late, sizeof late);
+    if (!is_one)
+        text_format(more, sizeof more, " and %d more", behind.ranks_n - 1);
+    name(places, furthest.rank->rank, waiting, sizeof waiting);
+    if (!behind.rank && differ)
+        text_format(out, cap, "all ranks are in calls, %s in %s %lld for %.1f s%s", waiting, call,
                     sequence, age_s, network_hint(nodes_n));
-    else if (behind_n == 1)
-        text_format(out, cap, "node %d rank %d has not entered %s %lld for %.1f s", node_id,
-                    last->rank, furthest.rank->call, sequence, age_s);
+    else if (!behind.rank)
+        text_format(out, cap, "all ranks are in %s %lld for %.1f s%s", call, sequence, age_s,
+                    network_hint(nodes_n));
+    else if (differ)
+        text_format(out, cap, "node %d %s%s %s in no call, while %s waits in %s %lld for %.1f s",
+                    behind.node_id, late, more, is_one ? "is" : "are", waiting, call, sequence,
+                    age_s);
     else
-        text_format(out, cap, "node %d rank %d and %d more have not entered %s %lld for %.1f s",
-                    node_id, last->rank, behind_n - 1, furthest.rank->call, sequence, age_s);
+        text_format(out, cap, "node %d %s%s %s not entered %s %lld for %.1f s", behind.node_id,
+                    late, more, is_one ? "has" : "have", call, sequence, age_s);
     return true;
 }
 

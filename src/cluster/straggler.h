@@ -14,9 +14,12 @@
  *   - some ranks are behind: "node 1 rank 2 has not entered all_reduce 812 for 4.1 s"
  *   - all are in the same call for STRAGGLER_ALL_MS: "all ranks are in all_reduce 812 for 20.3 s:
  *     …", with what may be wrong between the nodes
+ *   - places->calls_differ: the ranks that are in no call, as "node 1 rank 2 (stage 1, tensor 0) is
+ *     in no call, while rank 0 (stage 0, tensor 0) waits in recv 40 for 4.1 s"
+ * places (cluster.h) may be NULL.
  * The age of a report is added to the ages in it. */
-bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms, char *out,
-                    size_t cap);
+bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit_ms,
+                    const struct cluster_places *places, char *out, size_t cap);
 
 /* straggler_is_stalled — true if nothing moves; out: the reason. Each rank was in a call for
  * limit_ms when it was last reported, or its node has been silent for so long. A rank that

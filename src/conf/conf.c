@@ -99,7 +99,7 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
     case CONF_KIND_FAULT:
         text_copy(out, cap,
                   "kill@step=N, stall@step=N, nan@step=N, slow@step=N, flip@step=N, enospc@step=N "
-                  "(N from 1), each with :rank=R or without");
+                  "(N from 1), flip@check, each with :rank=R or without");
         break;
     case CONF_KIND_SECRET:
         text_format(out, cap, "16 to %.0f bytes of text, or none", row->max);
@@ -108,9 +108,8 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
     return out;
 }
 
-/* refuse — the message for a value that is not allowed. */
-static enum status refuse(const struct conf_row *row, const char *text, const char *source,
-                          const char *what)
+enum status conf_refuse(const struct conf_row *row, const char *text, const char *source,
+                        const char *what)
 {
     char shown[SHOWN_MAX], allowed[256];
     const char *hint = text_starts(text, "tcp://") || text_starts(text, "udp://")
@@ -143,19 +142,38 @@ static enum status set_number(struct conf_value *value, const struct conf_row *r
     }
     if (result == TEXT_OK)
         return ST_OK;
-    return refuse(row, text, source, result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
+    return conf_refuse(row, text, source, result == TEXT_OUT_OF_RANGE ? "is out of range" : what);
 }
 
-static enum status set_choice(struct conf_value *value, const struct conf_row *row,
-                              const char *text, const char *source)
+/* take_count — cuts ":N" off a text; false: it is no number that the row allows. */
+static bool take_count(const struct conf_row *row, char *text, int64_t *out)
 {
-    char name[32], nearest[32] = "", what[64] = "is not known";
+    char *colon = row->max > 0 ? strchr(text, ':') : NULL;
+    *out = 0;
+    if (colon == NULL)
+        return true;
+    *colon = 0;
+    return text_parse_i64(colon + 1, (int64_t)row->min, (int64_t)row->max, out) == TEXT_OK;
+}
+
+/* set_choice — a word with [:N] among the words of the row may have a number behind it. */
+static enum status set_choice(struct conf_value *value, const struct conf_row *row,
+                              const char *given, const char *source)
+{
+    char text[64], name[32], nearest[32] = "", what[64] = "is not known";
     int best = 3; /* anything farther is not a typo */
+    if (!text_copy(text, sizeof text, given))
+        return conf_refuse(row, given, source, what);
+    if (!take_count(row, text, &value->count))
+        return conf_refuse(row, given, source, "has no allowed number behind the colon");
     for (int i = 0; choice_name(row->words, i, name, sizeof name); i++) {
+        size_t n = strcspn(name, "[");
+        bool fits = name[n] != 0 || value->count == 0;
+        name[n] = 0;
         if (strcmp(name, text) == 0) {
-            value->i64 = i;
-            value->f64 = i;
-            return ST_OK;
+            value->f64 = (double)(value->i64 = i);
+            return fits ? ST_OK
+                        : conf_refuse(row, given, source, "takes no number behind the colon");
         }
         int distance = text_distance(name, text);
         if (distance < best && distance < (int)strlen(name)) {
@@ -165,23 +183,23 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
     }
     if (nearest[0] != 0)
         text_format(what, sizeof what, "is not known, did you mean %s", nearest);
-    return refuse(row, text, source, what);
+    return conf_refuse(row, given, source, what);
 }
 
 static enum status set_text(const struct conf_row *row, const char *text, const char *source)
 {
     size_t n = strnlen(text, (size_t)row->max + 1);
     if (n > (size_t)row->max)
-        return refuse(row, text, source, "is too long");
+        return conf_refuse(row, text, source, "is too long");
     if (n < (size_t)row->min)
-        return refuse(row, text, source, "is empty");
+        return conf_refuse(row, text, source, "is empty");
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text[i];
         bool is_fine = c >= 0x20 && c != 0x7f;
         if (row->kind == CONF_KIND_MULTILINE)
             is_fine = is_fine || c == '\n' || c == '\t' || c == '\r';
         if (!is_fine)
-            return refuse(row, text, source, "holds a control character");
+            return conf_refuse(row, text, source, "holds a control character");
     }
     return ST_OK;
 }
@@ -194,60 +212,13 @@ static enum status set_secret(const struct conf_row *row, const char *text, enum
     if (text[0] == 0 || strcmp(text, "none") == 0)
         return ST_OK;
     if (origin == CONF_ORIGIN_ARGUMENT)
-        return refuse(row, text, source,
-                      "would be visible to all users of this machine (ps); set it in the "
-                      "environment or in a file");
+        return conf_refuse(row, text, source,
+                           "would be visible to all users of this machine (ps); set it in the "
+                           "environment or in a file");
     TRY(set_text(row, text, source));
     return strlen(text) < SECRET_BYTES_MIN
-               ? refuse(row, text, source, "is too short to be a secret")
+               ? conf_refuse(row, text, source, "is too short to be a secret")
                : ST_OK;
-}
-
-static const char *const fault_names[] = {
-#define FAULT_NAME(row, value, word) [CONF_FAULT_##value] = word,
-    CONF_FAULT_LIST(FAULT_NAME)
-#undef FAULT_NAME
-};
-#define FAULTS_N ((int)(sizeof fault_names / sizeof fault_names[0]))
-
-/* set_fault_rank — parses ":rank=R", or nothing. */
-static bool set_fault_rank(struct conf *conf, const char *text)
-{
-    int64_t rank = 0;
-    if (text[0] != 0 &&
-        (!text_starts(text, ":rank=") || text_parse_i64(text + 6, 0, INT32_MAX, &rank) != TEXT_OK))
-        return false;
-    conf->fault_rank = (int)rank;
-    return true;
-}
-
-/* set_fault — parses KIND@step=N and an optional :rank=R. */
-static enum status set_fault(struct conf *conf, const struct conf_row *row, const char *text,
-                             const char *source)
-{
-    conf->fault = CONF_FAULT_NONE;
-    conf->fault_step = 0;
-    conf->fault_rank = 0;
-    if (text[0] == 0)
-        return ST_OK;
-    char digits[32];
-    const char *at = strchr(text, '@');
-    if (at == NULL || !text_starts(at, "@step="))
-        return refuse(row, text, source, "is not of the form KIND@step=N");
-    for (int kind = CONF_FAULT_KILL; kind < FAULTS_N; kind++)
-        if (strlen(fault_names[kind]) == (size_t)(at - text) &&
-            text_starts(text, fault_names[kind]))
-            conf->fault = (enum conf_FAULT)kind;
-    if (conf->fault == CONF_FAULT_NONE)
-        return refuse(row, text, source, "names no failure that can be injected");
-    at += strlen("@step=");
-    size_t n = strcspn(at, ":");
-    if (!set_fault_rank(conf, at + n))
-        return refuse(row, text, source, "names no rank");
-    if (n >= sizeof digits || !text_format(digits, sizeof digits, "%.*s", (int)n, at) ||
-        text_parse_i64(digits, 1, INT64_C(1000000000000), &conf->fault_step) != TEXT_OK)
-        return refuse(row, text, source, "has no step, counted from 1");
-    return ST_OK;
 }
 
 static enum status set_parsed(struct conf *conf, enum conf_key key, const char *text,
@@ -267,12 +238,12 @@ static enum status set_parsed(struct conf *conf, enum conf_key key, const char *
     case CONF_KIND_MULTILINE:
         return set_text(row, text, source);
     case CONF_KIND_FAULT:
-        return set_fault(conf, row, text, source);
+        return conf_fault_set(conf, row, text, source);
     case CONF_KIND_SECRET:
         return set_secret(row, text, origin, source);
     case CONF_KIND_BOOL:
         if (!text_parse_bool(text, &is_on))
-            return refuse(row, text, source, "is neither yes nor no");
+            return conf_refuse(row, text, source, "is neither yes nor no");
         break;
     case CONF_KIND_PRESENT:
         break;
@@ -467,7 +438,8 @@ static enum status check_nccl(const struct conf *conf, char **environment)
                 id);
 }
 
-enum status conf_open(int argc, char **argv, char **environment, struct conf **out)
+enum status conf_open_for(enum conf_use use, int argc, char **argv, char **environment,
+                          struct conf **out)
 {
     enum status st = ST_OK;
     struct conf *conf = calloc(1, sizeof *conf);
@@ -475,7 +447,9 @@ enum status conf_open(int argc, char **argv, char **environment, struct conf **o
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the settings", sizeof *conf);
     TRY_OR(read_arguments(conf, argc, argv), out_close);
     TRY_OR(read_environment(conf, environment), out_close);
-    TRY_OR(read_launcher(conf, environment), out_close);
+    conf_use_drop(conf, use);
+    if (use != CONF_USE_ALONE)
+        TRY_OR(read_launcher(conf, environment), out_close);
     TRY_OR(read_defaults(conf, environment), out_close);
     TRY_OR(read_threads(conf, environment), out_close);
     TRY_OR(conf_rules_check(conf), out_close);
@@ -491,7 +465,9 @@ enum status conf_set_workers(struct conf *conf, int workers_n, char **environmen
 {
     char text[16];
     text_format(text, sizeof text, "%d", workers_n);
-    TRY(conf_set(conf, CONF_N_GPU_EACH_NODE, text, CONF_ORIGIN_DEFAULT, "GPUs found"));
+    conf->has_workers = true;
+    if (workers_n != conf_i64(conf, CONF_N_GPU_EACH_NODE))
+        TRY(conf_set(conf, CONF_N_GPU_EACH_NODE, text, CONF_ORIGIN_DEFAULT, "GPUs found"));
     TRY(conf_rules_check(conf));
     return check_nccl(conf, environment);
 }
@@ -508,6 +484,8 @@ void conf_close(struct conf *conf)
 /* ---- reading ---- */
 
 int64_t conf_i64(const struct conf *conf, enum conf_key key) { return conf->values[key].i64; }
+
+int64_t conf_count(const struct conf *conf, enum conf_key key) { return conf->values[key].count; }
 
 double conf_f64(const struct conf *conf, enum conf_key key) { return conf->values[key].f64; }
 
@@ -528,12 +506,6 @@ bool conf_is_set(const struct conf *conf, enum conf_key key)
     return conf->values[key].origin != CONF_ORIGIN_DEFAULT;
 }
 
-enum conf_FAULT conf_fault(const struct conf *conf) { return conf->fault; }
-
-int64_t conf_fault_step(const struct conf *conf) { return conf->fault_step; }
-
-int conf_fault_rank(const struct conf *conf) { return conf->fault_rank; }
-
 int conf_ranks(const struct conf *conf)
 {
     return (int)(conf_i64(conf, CONF_N_NODES) * conf_i64(conf, CONF_N_GPU_EACH_NODE));
@@ -541,7 +513,8 @@ int conf_ranks(const struct conf *conf)
 
 int conf_data_ranks(const struct conf *conf)
 {
-    return conf_ranks(conf) / (int)(conf_i64(conf, CONF_TP) * conf_i64(conf, CONF_PP));
+    return conf_ranks(conf) /
+           (int)(conf_i64(conf, CONF_TP) * conf_i64(conf, CONF_CP) * conf_i64(conf, CONF_PP));
 }
 
 bool conf_is_dumb(char **environment)

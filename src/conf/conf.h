@@ -30,20 +30,34 @@ enum conf_origin {
     CONF_ORIGIN_ARGUMENT
 };
 
+/* What settings are read for. JOB: training. WORKERS: between the workers of a job, without
+ * training. ALONE: one process without other workers. */
+enum conf_use { CONF_USE_JOB, CONF_USE_WORKERS, CONF_USE_ALONE };
+
 #define CONF_RANKS_MAX 4096 /* workers of a job; node asserts that it is COMM_RANKS_MAX */
 
 struct conf;
 
-/* conf_open — reads the NAME=VALUE words of argv (without program name and command) and the
+/* conf_open_for — reads the NAME=VALUE words of argv (without program name and command) and the
  * environment, and checks every value and relation. The last of several arguments of one name
  * counts. An empty value is unset in the environment, and an empty text as an argument. ST_USAGE:
  * an unknown argument, with the nearest name. ST_BAD_SETTING: any other error. Keeps no pointer
- * into the environment. */
-enum status conf_open(int argc, char **argv, char **environment, struct conf **out);
+ * into the environment. With another use than JOB, values of settings that only a job reads (TP,
+ * FAULT …; ALONE: N_NODES … too) are checked and then replaced by the defaults.
+ * conf_use_log — logs which, as one line, or nothing. */
+enum status conf_open_for(enum conf_use use, int argc, char **argv, char **environment,
+                          struct conf **out);
+void conf_use_log(const struct conf *conf, const char *command);
+/* conf_open — for a job. */
+static inline enum status conf_open(int argc, char **argv, char **environment, struct conf **out)
+{
+    return conf_open_for(CONF_USE_JOB, argc, argv, environment, out);
+}
 void conf_close(struct conf *conf); /* accepts NULL */
 /* conf_set_workers — sets N_GPU_EACH_NODE, which is not set, to the number of GPUs found. It counts
- * as the default: conf_is_set stays false, and conf_source says "GPUs found". Checks the relations
- * again. */
+ * as the default: conf_is_set stays false, and conf_source says "GPUs found", or "default" where
+ * that is one. Checks the relations again: until then conf_open leaves out those with the number of
+ * workers where TP or PP need several. */
 enum status conf_set_workers(struct conf *conf, int workers_n, char **environment);
 /* conf_hint_warn — warns about settings without effect: mistyped names in the environment (with the
  * right name), and values that another setting makes idle. Not part of conf_open, because workers
@@ -53,6 +67,8 @@ void conf_hint_warn(const struct conf *conf, char **environment);
 /* conf_i64 — integers; durations in milliseconds; booleans; choices as enum conf_NAME. */
 int64_t conf_i64(const struct conf *conf, enum conf_key key);
 double conf_f64(const struct conf *conf, enum conf_key key);
+/* conf_count — the number behind a choice: 12 of RECOMPUTE=block:12; 0: none. */
+int64_t conf_count(const struct conf *conf, enum conf_key key);
 /* conf_text — texts, words of choices, numbers as they were given. Never NULL; valid until
  * conf_close. */
 const char *conf_text(const struct conf *conf, enum conf_key key);
@@ -65,15 +81,15 @@ enum conf_origin conf_origin(const struct conf *conf, enum conf_key key);
 const char *conf_source(const struct conf *conf, enum conf_key key);
 bool conf_is_set(const struct conf *conf, enum conf_key key); /* false: the default */
 
-/* FAULT, parsed: the failure to inject, the step before which it happens (counted from 1; 0: none),
- * and the rank. */
+/* FAULT, parsed: the failure to inject, the step before which it happens (counted from 1; 0: none,
+ * or in a check), and the rank. */
 enum conf_FAULT conf_fault(const struct conf *conf);
 int64_t conf_fault_step(const struct conf *conf);
 int conf_fault_rank(const struct conf *conf);
 /* conf_ranks — the number of workers on all nodes. */
 int conf_ranks(const struct conf *conf);
 /* conf_data_ranks — between how many workers, or groups of workers with the same samples, the
- * samples of a step are divided: all workers / (TP x PP). */
+ * samples of a step are divided: all workers / (TP x CP x PP). */
 int conf_data_ranks(const struct conf *conf);
 
 /* conf_token — with N_NODES > 1: JOB_TOKEN, or the content of JOB_TOKEN_FILE without the line end;

@@ -1,7 +1,8 @@
 /* conf_choice — the values of every setting that is a choice, each listed once.
  *
  * A CHOICE row of conf.def takes its words from its list here (CONF_WORDS). The same list gives the
- * enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and never a number.
+ * enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and never a number. A
+ * word with [:N] may have a number behind it (conf_count).
  * Where a choice is cast to the enum of another module, CONF_CHOICE_IS beside the cast proves that
  * both number their values alike. It must not know what a choice is for. */
 #ifndef CONVOY_CONF_CONF_CHOICE_H
@@ -24,8 +25,9 @@
 #define CONF_PP_SCHEDULE_LIST(X) \
     X(PP_SCHEDULE, 1F1B, "1f1b") X(PP_SCHEDULE, INTERLEAVED, "interleaved")
 #define CONF_RECOMPUTE_LIST(X) \
-    X(RECOMPUTE, NONE, "none") X(RECOMPUTE, LIGHT, "light") \
-    X(RECOMPUTE, ATTENTION, "attention") X(RECOMPUTE, BLOCK, "block") X(RECOMPUTE, AUTO, "auto")
+    X(RECOMPUTE, NONE, "none") X(RECOMPUTE, LIGHT, "light[:N]") \
+    X(RECOMPUTE, ATTENTION, "attention[:N]") X(RECOMPUTE, BLOCK, "block[:N]") \
+    X(RECOMPUTE, AUTO, "auto")
 #define CONF_CONVOY_BLAS_LIST(X) \
     X(CONVOY_BLAS, AUTO, "auto") X(CONVOY_BLAS, PLAIN, "plain") X(CONVOY_BLAS, OFF, "off")
 #define CONF_ATTENTION_LIST(X) \
@@ -43,6 +45,9 @@
     X(EMBED_ROWS, AUTO, "auto") X(EMBED_ROWS, OFF, "0") X(EMBED_ROWS, ON, "1")
 #define CONF_REDUCE_PRECISION_LIST(X) \
     X(REDUCE_PRECISION, FP32, "fp32") X(REDUCE_PRECISION, BF16, "bf16")
+#define CONF_CHECK_LIST(X) \
+    X(CHECK, OFF, "off") X(CHECK, QUICK, "quick") X(CHECK, STANDARD, "standard") \
+    X(CHECK, FULL, "full")
 #define CONF_LOG_FORMAT_LIST(X) X(LOG_FORMAT, TEXT, "text") X(LOG_FORMAT, JSON, "json")
 #define CONF_LOG_LEVEL_LIST(X) \
     X(LOG_LEVEL, ERROR, "error") X(LOG_LEVEL, WARN, "warn") X(LOG_LEVEL, INFO, "info") \
@@ -53,6 +58,7 @@
     X(BENCH_ONLY, ALL, "all") X(BENCH_ONLY, ALL_REDUCE, "all_reduce") \
     X(BENCH_ONLY, REDUCE_SCATTER, "reduce_scatter") X(BENCH_ONLY, ALL_GATHER, "all_gather") \
     X(BENCH_ONLY, BROADCAST, "broadcast")
+#define CONF_MESH_LIST(X) X(MESH, SET, "set") X(MESH, AUTO, "auto")
 /* The kinds of FAULT, which adds a step and a rank to them. */
 #define CONF_FAULT_LIST(X) \
     X(FAULT, NONE, "") X(FAULT, KILL, "kill") X(FAULT, STALL, "stall") X(FAULT, NAN, "nan") \

@@ -24,11 +24,7 @@ const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap)
 
 const char *conf_row_name(enum conf_key key) { return conf_rows[key].name; }
 
-const char *conf_row_heading(enum conf_key key)
-{
-    return conf_rows[key].group == CONF_GROUP_UNSUPPORTED ? NULL
-                                                          : conf_row_headings[conf_rows[key].group];
-}
+const char *conf_row_heading(enum conf_key key) { return conf_row_headings[conf_rows[key].group]; }
 
 const char *conf_row_default(enum conf_key key) { return conf_rows[key].initial; }
 

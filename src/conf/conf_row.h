@@ -27,8 +27,6 @@ enum conf_group {
     CONF_GROUP_STATUS,
     CONF_GROUP_COMMAND,
     CONF_GROUP_N,
-    /* refused by this version: under no heading */
-    CONF_GROUP_UNSUPPORTED = CONF_GROUP_N,
 };
 
 /* The columns of conf.def, which describes them. */
@@ -52,6 +50,7 @@ const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap);
 struct conf_value {
     char *text; /* owned; as given, a BOOL as 1 or 0 */
     int64_t i64;
+    int64_t count; /* behind a word of a choice; 0: none */
     double f64;
     enum conf_origin origin;
     const char *source; /* static text */
@@ -63,18 +62,30 @@ struct conf {
     int64_t fault_step;
     int fault_rank;
     int threads;
+    bool has_workers;  /* conf_set_workers was called */
+    char dropped[256]; /* settings that this use does not read, for the log; "": none */
 };
 
 /* conf_set — parses text as a value of this row and keeps it. ST_BAD_SETTING: with row, value,
  * source and what is allowed. */
 enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
                      enum conf_origin origin, const char *source);
+/* conf_refuse — the failure of a value that is not allowed, ST_BAD_SETTING. */
+enum status conf_refuse(const struct conf_row *row, const char *text, const char *source,
+                        const char *what);
+/* conf_fault_set — parses a value of FAULT. ST_BAD_SETTING as conf_set. */
+enum status conf_fault_set(struct conf *conf, const struct conf_row *row, const char *text,
+                           const char *source);
 void conf_drop(struct conf_value *value, enum conf_key key); /* frees its text; a secret is wiped */
 /* conf_allowed — what a row accepts, as text: "1 to 65536 samples", "lm, qa". Returns out. */
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap);
 /* conf_clean — text fit for a message: '?' for control characters, "…" where it was cut. The
  * result is out. */
 const char *conf_clean(const char *text, char *out, size_t cap);
+
+/* conf_use_drop — forgets what arguments and environment say of settings that this use does not
+ * read. Before defaults are filled in. */
+void conf_use_drop(struct conf *conf, enum conf_use use);
 
 enum status conf_rules_check(const struct conf *conf); /* checks the relations between settings */
 

@@ -71,11 +71,6 @@ static enum status check_nodes(const struct conf *conf)
         return fail_pair(conf, CONF_BACKEND, "is for one worker, not",
                          nodes > 1 ? CONF_N_NODES : CONF_N_GPU_EACH_NODE,
                          "use BACKEND=auto or tcp");
-    if (conf->fault_rank >= conf_ranks(conf))
-        return FAIL(ST_BAD_SETTING,
-                    "FAULT=%s (%s) names a rank that this run does not have; its ranks are 0 to %d",
-                    conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT),
-                    conf_ranks(conf) - 1);
     if (conf_fault(conf) == CONF_FAULT_ENOSPC && conf->fault_rank > 0)
         return FAIL(ST_BAD_SETTING,
                     "FAULT=%s (%s): rank 0 alone writes checkpoints, so no other rank can find the "
@@ -98,9 +93,10 @@ static enum status check_model(const struct conf *conf)
     return ST_OK;
 }
 
-static enum status check_steps(const struct conf *conf)
+/* check_batch — MESH=auto finds another BATCH_SIZE and mesh. */
+static enum status check_batch(const struct conf *conf)
 {
-    int64_t global = conf_i64(conf, CONF_GLOBAL_BATCH), steps = conf_i64(conf, CONF_STEPS);
+    int64_t global = conf_i64(conf, CONF_GLOBAL_BATCH);
     int64_t ranks = conf_data_ranks(conf), pass = conf_i64(conf, CONF_BATCH_SIZE) * ranks;
     char remedy[128] = "a step is a whole number of micro-batches";
     if (ranks > 1)
@@ -108,8 +104,16 @@ static enum status check_steps(const struct conf *conf)
                     "times %lld %s, %lld: a step is a whole number of micro-batches of each",
                     (long long)ranks, ranks < conf_ranks(conf) ? "groups of workers" : "workers",
                     (long long)pass);
-    if (global % pass != 0)
-        return fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE, remedy);
+    bool is_open = conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO;
+    return global % pass == 0 || is_open
+               ? ST_OK
+               : fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE,
+                           remedy);
+}
+
+static enum status check_steps(const struct conf *conf)
+{
+    int64_t steps = conf_i64(conf, CONF_STEPS);
     if (steps > 0 && conf_i64(conf, CONF_WARMUP_STEPS) > steps)
         return fail_pair(conf, CONF_WARMUP_STEPS, "is over", CONF_STEPS,
                          "the run would end before the learning rate is reached");
@@ -163,39 +167,109 @@ static enum status check_shard(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_tensor — TP and what does not go with it yet. What the model's dimensions say is checked
- * when they are known (model_part_dims). */
-static enum status check_tensor(const struct conf *conf)
+/* mesh_size — the workers that share a sample. */
+static int64_t mesh_size(const struct conf *conf)
+{
+    return conf_i64(conf, CONF_TP) * conf_i64(conf, CONF_CP) * conf_i64(conf, CONF_PP);
+}
+
+/* text_sizes — "PP=2 (argument) x CP=2 do not", or "CP=2 (argument) does not": not axes of 1. */
+static void text_sizes(const struct conf *conf, struct text *out)
+{
+    static const enum conf_key axes[] = {CONF_PP, CONF_CP, CONF_TP};
+    int n = 0;
+    for (int i = 0; i < 3; i++) {
+        long long size = (long long)conf_i64(conf, axes[i]);
+        if (size == 1)
+            continue;
+        text_add(out, n++ > 0 ? " x %s=%lld" : "%s=%lld", conf_rows[axes[i]].name, size);
+        if (n == 1)
+            text_add(out, " (%s)", conf_source(conf, axes[i]));
+    }
+    text_add(out, n == 1 ? " does not" : " do not");
+}
+
+/* fail_workers — the sizes of the mesh do not divide the job's workers. */
+static enum status fail_workers(const struct conf *conf)
+{
+    struct text sizes = {.limit = 256};
+    char remedy[64] = "change one of them";
+    text_sizes(conf, &sizes);
+    if (conf_ranks(conf) < mesh_size(conf) && conf_i64(conf, CONF_N_NODES) == 1)
+        text_format(remedy, sizeof remedy, "set N_GPU_EACH_NODE=%lld", (long long)mesh_size(conf));
+    enum status st = FAIL(
+        ST_BAD_SETTING, "%s divide the job's %d worker%s (N_NODES=%lld x N_GPU_EACH_NODE=%lld); %s",
+        sizes.data, conf_ranks(conf), conf_ranks(conf) == 1 ? "" : "s",
+        (long long)conf_i64(conf, CONF_N_NODES), (long long)conf_i64(conf, CONF_N_GPU_EACH_NODE),
+        remedy);
+    text_free(&sizes);
+    return st;
+}
+
+/* check_workers — what depends on the number of workers. */
+static enum status check_workers(const struct conf *conf)
 {
     int64_t tensor = conf_i64(conf, CONF_TP);
-    if (tensor == 1)
-        return ST_OK;
-    if (conf_ranks(conf) % tensor != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "TP=%lld (%s) does not divide the job's %d workers (N_NODES=%lld x "
-                    "N_GPU_EACH_NODE=%lld); change one of them",
-                    (long long)tensor, conf_source(conf, CONF_TP), conf_ranks(conf),
-                    (long long)conf_i64(conf, CONF_N_NODES),
-                    (long long)conf_i64(conf, CONF_N_GPU_EACH_NODE));
+    if (conf_ranks(conf) % mesh_size(conf) != 0)
+        return fail_workers(conf);
     if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % tensor != 0 &&
         conf_i64(conf, CONF_TP_ACROSS_NODES) == 0)
         return fail_pair(conf, CONF_TP, "does not divide", CONF_N_GPU_EACH_NODE,
                          "a group would exchange activations over the network; choose a TP that "
                          "does, or set TP_ACROSS_NODES=1 if that is wanted");
+    if (conf->fault_rank >= conf_ranks(conf))
+        return FAIL(ST_BAD_SETTING,
+                    "FAULT=%s (%s) names a rank that this run does not have; its ranks are 0 to %d",
+                    conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT),
+                    conf_ranks(conf) - 1);
+    return ST_OK;
+}
+
+/* counts_workers — N_GPU_EACH_NODE is known, or one worker may be the whole job. Else its default
+ * of 1 is taken for the number of GPUs later. */
+static bool counts_workers(const struct conf *conf)
+{
+    return conf_is_set(conf, CONF_N_GPU_EACH_NODE) || conf->has_workers || mesh_size(conf) == 1;
+}
+
+/* check_divided — what goes with no axis but that of data, yet. shard, rows: why not SHARD=hybrid
+ * and EMBED_ROWS=1, and what to set. */
+static enum status check_divided(const struct conf *conf, enum conf_key key, const char *shard,
+                                 const char *rows)
+{
+    if (conf_i64(conf, key) == 1)
+        return ST_OK;
     if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
-        return fail_pair(conf, CONF_TP, "does not go with", CONF_SHARD,
-                         "the workers of a node are divided by TP already: set SHARD=full");
+        return fail_pair(conf, key, "does not go with", CONF_SHARD, shard);
     if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
-        return fail_pair(conf, CONF_TP, "does not go with", CONF_COMPRESS,
-                         "this version compresses gradients of whole models only: set "
+        return fail_pair(conf, key, "does not go with", CONF_COMPRESS,
+                         "this version compresses gradients of whole models and samples only: set "
                          "COMPRESS=none, or REDUCE_PRECISION=bf16 for half the bytes");
     if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
-        return fail_pair(conf, CONF_TP, "does not go with", CONF_EMBED_ROWS,
-                         "each worker of a group has a part of the rows: set EMBED_ROWS=auto");
+        return fail_pair(conf, key, "does not go with", CONF_EMBED_ROWS, rows);
     if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
-        return fail_pair(conf, CONF_TP, "does not go with", CONF_COMM_GRAPH,
+        return fail_pair(conf, key, "does not go with", CONF_COMM_GRAPH,
                          "graphs hold the collectives of one group only: set COMM_GRAPH=0");
     return ST_OK;
+}
+
+/* check_tensor — TP and what does not go with it yet. What the model's dimensions say is checked
+ * when they are known (model_part_dims). */
+static enum status check_tensor(const struct conf *conf)
+{
+    return check_divided(conf, CONF_TP,
+                         "the workers of a node are divided by TP already: set SHARD=full",
+                         "each worker of a group has a part of the rows: set EMBED_ROWS=auto");
+}
+
+/* check_context — the same of CP. Whether it divides samples is checked when SEQ_LEN is known
+ * (model_part_tokens). */
+static enum status check_context(const struct conf *conf)
+{
+    return check_divided(conf, CONF_CP,
+                         "the workers of a node are divided by CP already: set SHARD=full",
+                         "each worker of a group has other tokens of the same samples: set "
+                         "EMBED_ROWS=auto");
 }
 
 /* check_pipeline — PP, PP_SCHEDULE, PP_CHUNKS, and what does not go with them yet. How many
@@ -211,30 +285,8 @@ static enum status check_pipeline(const struct conf *conf)
     if (chunks > 1 && !is_interleaved)
         return fail_pair(conf, CONF_PP_CHUNKS, "does not go with", CONF_PP_SCHEDULE,
                          "set PP_SCHEDULE=interleaved, or PP_CHUNKS=1");
-    if (stages == 1)
-        return ST_OK;
-    if (conf_ranks(conf) % (stages * conf_i64(conf, CONF_TP)) != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "PP=%lld (%s) x TP=%lld do not divide the job's %d workers (N_NODES=%lld x "
-                    "N_GPU_EACH_NODE=%lld); change one of them",
-                    (long long)stages, conf_source(conf, CONF_PP),
-                    (long long)conf_i64(conf, CONF_TP), conf_ranks(conf),
-                    (long long)conf_i64(conf, CONF_N_NODES),
-                    (long long)conf_i64(conf, CONF_N_GPU_EACH_NODE));
-    if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
-        return fail_pair(conf, CONF_PP, "does not go with", CONF_SHARD,
-                         "a stage has a part of the workers: set SHARD=full");
-    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
-        return fail_pair(conf, CONF_PP, "does not go with", CONF_COMPRESS,
-                         "this version compresses gradients of whole models only: set "
-                         "COMPRESS=none, or REDUCE_PRECISION=bf16 for half the bytes");
-    if (conf_i64(conf, CONF_EMBED_ROWS) == CONF_EMBED_ROWS_ON)
-        return fail_pair(conf, CONF_PP, "does not go with", CONF_EMBED_ROWS,
+    return check_divided(conf, CONF_PP, "a stage has a part of the workers: set SHARD=full",
                          "another stage may have a part of the gradient: set EMBED_ROWS=auto");
-    if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
-        return fail_pair(conf, CONF_PP, "does not go with", CONF_COMM_GRAPH,
-                         "graphs hold the collectives of one group only: set COMM_GRAPH=0");
-    return ST_OK;
 }
 
 /* check_comm_graph — what leaves no CUDA graph, or no NCCL calls on the device. BACKEND=auto may
@@ -262,16 +314,54 @@ static enum status check_comm_graph(const struct conf *conf)
     return ST_OK;
 }
 
+/* has_ending — does the name of n bytes end so? */
+static bool has_ending(const char *name, size_t n, const char *ending)
+{
+    size_t m = strlen(ending);
+    return n > m && strncmp(name + n - m, ending, m) == 0;
+}
+
+/* check_reports — the ending of each file says what is written into it. */
+static enum status check_reports(const struct conf *conf)
+{
+    const char *at = conf_text(conf, CONF_REPORT);
+    while (at[0] != 0) {
+        size_t n = strcspn(at, ",");
+        if (!has_ending(at, n, ".json") && !has_ending(at, n, ".xml") &&
+            !has_ending(at, n, ".prom"))
+            return FAIL(ST_BAD_SETTING,
+                        "REPORT=%.*s (%s): a report is .json, .xml (JUnit) or .prom (Prometheus); "
+                        "give a name that ends so",
+                        (int)n, at, conf_source(conf, CONF_REPORT));
+        at += n + (at[n] != 0);
+    }
+    return ST_OK;
+}
+
+static enum status check_checks(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_QUICK) != 0 && conf_i64(conf, CONF_FULL) != 0)
+        return fail_pair(conf, CONF_QUICK, "does not go with", CONF_FULL,
+                         "a check is one of the two, or neither");
+    return check_reports(conf);
+}
+
 enum status conf_rules_check(const struct conf *conf)
 {
+    TRY(check_checks(conf));
     TRY(check_shard(conf));
     TRY(check_comm_graph(conf));
     TRY(check_nodes(conf));
     TRY(check_tensor(conf));
+    TRY(check_context(conf));
     TRY(check_pipeline(conf));
+    if (counts_workers(conf))
+        TRY(check_workers(conf));
     TRY(check_precision(conf));
     TRY(check_reduction(conf));
     TRY(check_model(conf));
+    if (counts_workers(conf))
+        TRY(check_batch(conf));
     TRY(check_steps(conf));
     return check_files(conf);
 }

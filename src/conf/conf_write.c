@@ -61,8 +61,7 @@ static bool is_changed(const struct conf *conf, int key)
 static bool is_shown(const struct conf *conf, int key)
 {
     bool is_of_config = key == CONF_CHANGED || key == CONF_JSON;
-    return conf_rows[key].group != CONF_GROUP_UNSUPPORTED &&
-           (conf_i64(conf, CONF_CHANGED) == 0 || (is_changed(conf, key) && !is_of_config));
+    return conf_i64(conf, CONF_CHANGED) == 0 || (is_changed(conf, key) && !is_of_config);
 }
 
 void conf_write_table(const struct conf *conf, struct text *out)
@@ -264,10 +263,6 @@ bool conf_write_setting(const char *name, struct text *out)
         if (strcasecmp(row->name, name) != 0)
             continue;
         text_add(out, "%s: %s\n", row->name, row->help);
-        if (row->group == CONF_GROUP_UNSUPPORTED) {
-            text_add(out, "  not supported: %s; only %s is allowed\n", row->why, row->initial);
-            return true;
-        }
         text_add(out, "  default  %s\n", shown_default(row));
         text_add(out, "  allowed  %s%s%s\n", conf_allowed(row, allowed, sizeof allowed),
                  row->why[0] != 0 ? "; " : "", row->why);

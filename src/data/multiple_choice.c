@@ -4,12 +4,14 @@
  * endings. A row says where its lengths are. */
 #include "data/multiple_choice.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "data/tokenizer_gpt2.h"
 
 #define HEADER_WORDS 256
@@ -100,9 +102,9 @@ static enum status begin_row(struct multiple_choice *m, const struct place *at, 
                              int64_t label)
 {
     if (endings_n < 2 || endings_n > MULTIPLE_CHOICE_ENDINGS_MAX)
-        return FAIL(ST_BAD_DATA, "%s: %s %lld has %lld endings, expected 2 to %d", m->config->path,
+        return FAIL(ST_BAD_DATA, "%s: %s %lld has %lld ending%s, expected 2 to %d", m->config->path,
                     at->what, (long long)at->number, (long long)endings_n,
-                    MULTIPLE_CHOICE_ENDINGS_MAX);
+                    endings_n == 1 ? "" : "s", MULTIPLE_CHOICE_ENDINGS_MAX);
     if (label < 0 || label >= endings_n)
         return FAIL(ST_BAD_DATA, "%s: %s %lld has the label %lld, expected 0 to %lld",
                     m->config->path, at->what, (long long)at->number, (long long)label,
@@ -248,11 +250,12 @@ static const char *const context_names[] = {"ctx", "context", "question", NULL};
 static const char *const endings_names[] = {"endings", "choices", NULL};
 static const char *const label_names[] = {"label", "answer", NULL};
 
-/* label_of — -1: it is none. */
+/* label_of — -1: it is none. A large number stays large, so that messages show it. */
 static int64_t label_of(const cJSON *item)
 {
-    if (cJSON_IsNumber(item))
-        return item->valuedouble == (int)item->valuedouble ? (int64_t)item->valuedouble : -1;
+    if (cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e9 &&
+        item->valuedouble == floor(item->valuedouble))
+        return (int64_t)item->valuedouble;
     const char *text = cJSON_IsString(item) ? item->valuestring : "";
     if (text[0] >= 'A' && text[0] <= 'Z' && text[1] == 0)
         return text[0] - 'A';
@@ -263,6 +266,25 @@ static int64_t label_of(const cJSON *item)
         value = 10 * value + (*text - '0');
     }
     return value;
+}
+
+/* check_label — numbers out of range are begin_row's to refuse. */
+static enum status check_label(const struct multiple_choice *m, const struct place *at,
+                               const cJSON *item)
+{
+    char *shown;
+    if (label_of(item) != -1)
+        return ST_OK;
+    if (!item)
+        return bad(m, at, "lacks \"label\" (the number of the right ending from 0, or a letter)");
+    shown = cJSON_PrintUnformatted(item);
+    enum status st =
+        FAIL(ST_BAD_DATA,
+             "%s: %s %lld has the label %.60s, expected the number of the right ending "
+             "from 0, or a letter from A",
+             m->config->path, at->what, (long long)at->number, shown ? shown : "?");
+    cJSON_free(shown);
+    return st;
 }
 
 /* add_text — the context, or one ending: a text that begins none. */
@@ -300,10 +322,11 @@ static enum status add_ending(struct multiple_choice *m, const struct place *at,
 static enum status add_line(struct multiple_choice *m, const struct place *at, const cJSON *line)
 {
     const cJSON *context = member(line, context_names), *endings = member(line, endings_names),
-                *item;
+                *label = member(line, label_names), *item;
     if (!cJSON_IsString(context) || !cJSON_IsArray(endings))
         return bad(m, at, "lacks \"ctx\" (a text) or \"endings\" (an array of texts)");
-    TRY(begin_row(m, at, cJSON_GetArraySize(endings), label_of(member(line, label_names))));
+    TRY(check_label(m, at, label));
+    TRY(begin_row(m, at, cJSON_GetArraySize(endings), label_of(label)));
     TRY(add_text(m, at, context->valuestring, strlen(context->valuestring), true));
     cJSON_ArrayForEach(item, endings) TRY(add_ending(m, at, item));
     end_row(m);
@@ -313,13 +336,13 @@ static enum status add_line(struct multiple_choice *m, const struct place *at, c
 static enum status parse_line(struct multiple_choice *m, const char *text, size_t n, int64_t number)
 {
     struct place at = {"line", number};
+    char what[FILE_PATH_MAX + 32];
     cJSON *line;
     if (n > LINE_BYTES_MAX)
         return bad(m, &at, "has more than 1 MiB");
-    enum status st = json_parse(text, n, m->config->path, &line);
-    if (st != ST_OK)
-        return FAIL(st, "%s: line %lld: %s", m->config->path, (long long)number, status_message());
-    st = add_line(m, &at, line);
+    text_format(what, sizeof what, "%s: line %lld", m->config->path, (long long)number);
+    TRY(json_parse(text, n, what, &line));
+    enum status st = add_line(m, &at, line);
     cJSON_Delete(line);
     return st;
 }
@@ -331,10 +354,17 @@ static bool is_blank(const char *text, const char *end)
     return text == end;
 }
 
+/* mark_bytes — of a byte order mark at the beginning, which editors on Windows write. */
+static size_t mark_bytes(const char *text, size_t n)
+{
+    return n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 static enum status parse_lines(struct multiple_choice *m, const char *text, size_t n)
 {
     int64_t number = 0;
-    for (const char *end = text + n; text < end;) {
+    const char *end = text + n;
+    for (text += mark_bytes(text, n); text < end;) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
         const char *line_end = newline ? newline : end;
         number++;
@@ -391,23 +421,32 @@ enum status multiple_choice_open(const struct multiple_choice_config *config,
     return st;
 }
 
-/* is_lines — whether the first line that is not blank is an object with endings. */
+/* is_question — an object with endings; without them, one that has other parts of a question and no
+ * "text", so it can only be meant as one: the reader then says what it lacks. */
+static bool is_question(const cJSON *line)
+{
+    return cJSON_IsArray(member(line, endings_names)) ||
+           (!cJSON_GetObjectItemCaseSensitive(line, "text") &&
+            (member(line, endings_names) || member(line, context_names)));
+}
+
+/* is_lines — whether the first line that is not blank is a question. */
 static bool is_lines(const char *text, size_t n)
 {
-    const char *end = text + n, *newline = memchr(text, '\n', n);
-    for (; newline && is_blank(text, newline); newline = memchr(text, '\n', n)) {
+    const char *end = text + n, *newline;
+    text += mark_bytes(text, n);
+    newline = memchr(text, '\n', (size_t)(end - text));
+    for (; newline && is_blank(text, newline); newline = memchr(text, '\n', (size_t)(end - text)))
         text = newline + 1;
-        n = (size_t)(end - text);
-    }
     cJSON *line;
-    size_t line_n = newline ? (size_t)(newline - text) : n;
-    if (n == 0 || text[0] != '{' || line_n > LINE_BYTES_MAX)
+    size_t line_n = (size_t)((newline ? newline : end) - text);
+    if (line_n == 0 || text[0] != '{' || line_n > LINE_BYTES_MAX)
         return false;
     if (json_parse(text, line_n, "line 1", &line) != ST_OK) {
         status_clear();
         return false;
     }
-    bool is = cJSON_IsArray(member(line, endings_names));
+    bool is = is_question(line);
     cJSON_Delete(line);
     return is;
 }

@@ -321,6 +321,7 @@ uint32_t tokenizer_vocab(const struct tokenizer *tokenizer)
 {
     return bpe_vocab(tokenizer->parts.bpe);
 }
+uint32_t tokenizer_begin(const struct tokenizer *tokenizer) { return tokenizer->parts.begin; }
 uint32_t tokenizer_end(const struct tokenizer *tokenizer) { return tokenizer->parts.end; }
 
 void tokenizer_identity(const struct tokenizer *tokenizer, uint64_t out[2])

@@ -59,6 +59,7 @@ void tokenizer_close(struct tokenizer *tokenizer); /* accepts NULL */
 
 const char *tokenizer_name(const struct tokenizer *tokenizer);
 uint32_t tokenizer_vocab(const struct tokenizer *tokenizer); /* every id is below it */
+uint32_t tokenizer_begin(const struct tokenizer *tokenizer); /* begins a text, or NONE */
 uint32_t tokenizer_end(const struct tokenizer *tokenizer);   /* ends a document, or NONE */
 /* tokenizer_identity — of tables and rules; {0, 0}: the built-in one. */
 void tokenizer_identity(const struct tokenizer *tokenizer, uint64_t out[2]);

@@ -9,11 +9,7 @@
 #include "data/byte_chars.h"
 
 /* What a name means; as the published tokenizer.json of these models says. */
-static const struct gguf_kind {
-    const char *pre;
-    enum pretoken_kind kind;
-    bool takes_whole, is_nfc;
-} kinds[] = {
+static const struct tokenizer_gguf_kind kinds[] = {
     {"gpt-2", PRETOKEN_KIND_GPT2, false, false},
     {"smollm", PRETOKEN_KIND_SMOLLM, false, false},
     {"llama-bpe", PRETOKEN_KIND_LLAMA3, true, false},
@@ -21,6 +17,14 @@ static const struct gguf_kind {
     {"llama-v3", PRETOKEN_KIND_LLAMA3, true, false},
     {"qwen2", PRETOKEN_KIND_QWEN, false, true},
 };
+
+const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(pre, kinds[i].pre) == 0)
+            return kinds + i;
+    return NULL;
+}
 
 struct gguf_reader {
     const struct tokenizer_gguf *from;
@@ -77,7 +81,7 @@ static enum status add_merge(struct gguf_reader *r, uint32_t i)
     return ST_OK;
 }
 
-static enum status fill(struct gguf_reader *r, const struct gguf_kind *kind)
+static enum status fill(struct gguf_reader *r, const struct tokenizer_gguf_kind *kind)
 {
     const struct bpe_rules rules = {
         .unit = BPE_UNIT_BYTES, .takes_whole = kind->takes_whole, .unknown = BPE_NONE};
@@ -105,10 +109,7 @@ static uint32_t id_of(const struct tokenizer_gguf *from, int64_t id)
 
 static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
 {
-    const struct gguf_kind *kind = NULL;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strcmp(r->from->pre, kinds[i].pre) == 0)
-            kind = kinds + i;
+    const struct tokenizer_gguf_kind *kind = tokenizer_gguf_kind(r->from->pre);
     if (kind == NULL)
         return FAIL(ST_BAD_DATA,
                     "%s: its texts are split by the pattern \"%.31s\", which is not read (known: "

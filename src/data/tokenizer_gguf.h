@@ -24,6 +24,14 @@ struct tokenizer_gguf {
     bool adds_space;
 };
 
+/* How a name of a pattern splits texts. */
+struct tokenizer_gguf_kind {
+    const char *pre;
+    enum pretoken_kind kind;
+    bool takes_whole, is_nfc;
+};
+const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre); /* NULL: not known */
+
 /* tokenizer_gguf_open — ST_BAD_DATA: a kind that is not read, or lists that do not fit. */
 enum status tokenizer_gguf_open(const struct tokenizer_gguf *gguf, struct tokenizer **out);
 

@@ -116,6 +116,14 @@ static const struct {
      PRETOKEN_KIND_CL100K},
 };
 
+const char *tokenizer_rules_regex(enum pretoken_kind kind)
+{
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++)
+        if (patterns[i].kind == kind)
+            return patterns[i].regex;
+    return "";
+}
+
 /* "Removed" with "invert" keeps what the pattern matches, which is everything. */
 static bool is_split(const cJSON *step, enum pretoken_kind *kind_out)
 {

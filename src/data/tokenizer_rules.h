@@ -34,4 +34,7 @@ enum status tokenizer_rules_read(struct tokenizer_rules_text normalizer,
                                  struct tokenizer_rules_text post_processor, const char *name,
                                  struct tokenizer_rules *out);
 
+/* tokenizer_rules_regex — a pattern of this kind; "": it has none. */
+const char *tokenizer_rules_regex(enum pretoken_kind kind);
+
 #endif

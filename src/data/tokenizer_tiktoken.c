@@ -92,12 +92,19 @@ static size_t line_bytes(const char *p, size_t left)
     return stop != NULL ? (size_t)(stop - p) : left;
 }
 
+/* The line without the '\r' of a file that was edited on Windows. */
+static size_t content_bytes(const char *p, size_t line)
+{
+    return line > 0 && p[line - 1] == '\r' ? line - 1 : line;
+}
+
 bool tokenizer_tiktoken_is(const char *bytes, size_t n)
 {
     uint8_t token[TOKEN_BYTES_MAX];
     size_t token_n;
     int64_t rank;
-    return read_line(bytes, line_bytes(bytes, n), token, &token_n, &rank) && rank == 0;
+    const size_t content = content_bytes(bytes, line_bytes(bytes, n));
+    return read_line(bytes, content, token, &token_n, &rank) && rank == 0;
 }
 
 typedef enum status line_fn(struct tiktoken_reader *r, uint32_t rank, const uint8_t *token,
@@ -109,7 +116,7 @@ static enum status each_line(struct tiktoken_reader *r, const char *bytes, size_
     int64_t line = 1, rank;
     for (size_t at = 0, len, token_n; at < n; at += len + 1, line++) {
         len = line_bytes(bytes + at, n - at);
-        const size_t end = len > 0 && bytes[at + len - 1] == '\r' ? len - 1 : len;
+        const size_t end = content_bytes(bytes + at, len);
         if (end == 0)
             continue;
         if (!read_line(bytes + at, end, token, &token_n, &rank))

@@ -78,6 +78,11 @@ static void plan_bucket(const struct grad_compress *q, struct bucket *p, int64_t
     p->part_bytes = part_bytes_of(q->kind, q->ranks, elems);
 }
 
+int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems)
+{
+    return part_bytes_of(kind_of(&(struct grad_compress_config){.kind = kind}), ranks, elems);
+}
+
 int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int ranks,
                            bool is_discrete)
 {

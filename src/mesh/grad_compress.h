@@ -38,6 +38,9 @@ enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out);
 /* Accepts NULL; no call may be under way. */
 void grad_compress_close(struct grad_compress *q);
+/* grad_compress_part_bytes — of a bucket of so many elements, what each rank sends to each other
+ * one: the packed bytes of the largest part. */
+int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems);
 /* grad_compress_plan — the bytes that grad_compress_open would take on rank `rank` of `ranks`;
  * is_discrete: gradients lie in a device's own memory. Reads kind, deferred_first and buckets. */
 int64_t grad_compress_plan(const struct grad_compress_config *config, int rank, int ranks,

@@ -1,7 +1,10 @@
 /* mesh — see mesh.h. */
 #include "mesh/mesh.h"
 
+#include <string.h>
+
 #include "base/assert.h"
+#include "base/text.h"
 
 /* From the outermost to the innermost. */
 static const enum mesh_axis order[MESH_AXES] = {MESH_AXIS_PIPELINE, MESH_AXIS_DATA,
@@ -73,4 +76,31 @@ const char *mesh_axis_name(enum mesh_axis axis)
 {
     static const char *const name[] = {"tensor", "context", "data", "pipeline"};
     return name[axis];
+}
+
+/* is_shared — all of the ranks have one place along the axis. */
+static bool is_shared(const struct mesh *mesh, enum mesh_axis axis, int rank, int ranks)
+{
+    for (int other = rank + 1; other < rank + ranks; other++)
+        if (mesh_coord_of(mesh, other).at[axis] != mesh_coord_of(mesh, rank).at[axis])
+            return false;
+    return true;
+}
+
+const char *mesh_place(const struct mesh *mesh, int rank, int ranks, char *out, size_t cap)
+{
+    size_t n = 0;
+    out[0] = 0;
+    if (mesh_ranks(mesh) == mesh->size[MESH_AXIS_DATA])
+        return out;
+    for (int i = 0; i < MESH_AXES; i++) {
+        const enum mesh_axis axis = order[i];
+        if (mesh->size[axis] == 1 || !is_shared(mesh, axis, rank, ranks))
+            continue;
+        text_format(out + n, cap - n, "%s%s %d", n > 0 ? ", " : "",
+                    axis == MESH_AXIS_PIPELINE ? "stage" : mesh_axis_name(axis),
+                    mesh_coord_of(mesh, rank).at[axis]);
+        n += strlen(out + n);
+    }
+    return out;
 }

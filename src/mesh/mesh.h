@@ -9,6 +9,7 @@
 #define CONVOY_MESH_MESH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -42,5 +43,9 @@ int mesh_group(const struct mesh *mesh, int rank, unsigned axes, int *out);
 int mesh_group_n(const struct mesh *mesh, unsigned axes);
 /* mesh_axis_name — "tensor", "context", "data", "pipeline". */
 const char *mesh_axis_name(enum mesh_axis axis);
+/* mesh_place — where `ranks` ranks from `rank` on are, for people: "stage 1, tensor 0", along the
+ * axes of several ranks on which all of them have one place. "": there is no such axis, or data is
+ * the only one. Returns out. */
+const char *mesh_place(const struct mesh *mesh, int rank, int ranks, char *out, size_t cap);
 
 #endif

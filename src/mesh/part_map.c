@@ -46,25 +46,17 @@ static int find(const struct param_table *whole, int from, const char *name)
     return -1;
 }
 
-static struct part_map_tensor stripes_of(const struct param *own)
+static struct part_map_tensor tensor_at(const struct param *own)
 {
-    const struct param_cut *cut = &own->cut;
-    struct part_map_tensor t = {.own_at = own->offset, .span = own->elems, .n = own->elems};
-    if (cut->whole == 0)
-        return t;
-    int64_t inner = own->split_dim == 0 ? own->dim[1] : 1;
-    t.span = cut->whole / cut->groups * inner;
-    t.first = cut->first * inner;
-    t.n = cut->n * inner;
-    return t;
+    return (struct part_map_tensor){.own_at = own->offset, .stripes = param_stripes(own)};
 }
 
 /* span_of — of a tensor's stripes, in the parts that have it. */
 static int64_t span_of(const struct part_map *map, int i)
 {
     for (int part = 0; part < map->parts_n; part++)
-        if (tensor_of(map, part, i)->n > 0)
-            return tensor_of(map, part, i)->span;
+        if (tensor_of(map, part, i)->stripes.n > 0)
+            return tensor_of(map, part, i)->stripes.span;
     return -1;
 }
 
@@ -87,15 +79,15 @@ static bool fits(const struct part_map *map, int i, const struct param *own)
     if (own->cut.whole > 0)
         dim[own->split_dim] = own->cut.whole;
     return own->dims_n == whole->dims_n && dim[0] == whole->dim[0] && dim[1] == whole->dim[1] &&
-           (span < 0 || span == stripes_of(own).span);
+           (span < 0 || span == param_stripes(own).span);
 }
 
 /* is_new — no part with a lower number has these elements. */
 static bool is_new(const struct part_map *map, int part, int i)
 {
-    const struct part_map_tensor *t = tensor_of(map, part, i);
+    const struct param_stripes *t = &tensor_of(map, part, i)->stripes;
     for (int other = 0; other < part; other++) {
-        const struct part_map_tensor *o = tensor_of(map, other, i);
+        const struct param_stripes *o = &tensor_of(map, other, i)->stripes;
         if (o->n > 0 && o->first <= t->first && o->first + o->n >= t->first + t->n)
             return false;
     }
@@ -116,7 +108,7 @@ enum status part_map_add(struct part_map *map, int part, const struct param_tabl
                         part, map->parts_n, p->name, (long long)p->dim[0], (long long)p->dim[1],
                         (long long)p->cut.first, (long long)p->cut.n, p->cut.groups,
                         (long long)p->cut.whole);
-        *tensor_of(map, part, i) = stripes_of(p);
+        *tensor_of(map, part, i) = tensor_at(p);
         tensor_of(map, part, i)->is_source = is_new(map, part, i);
         next = i + 1;
     }
@@ -129,8 +121,8 @@ static int64_t read_until(const struct part_map *map, int i)
     int64_t at = 0;
     for (int part = 0; part < map->parts_n; part++) {
         const struct part_map_tensor *t = tensor_of(map, part, i);
-        if (t->is_source && t->first == at) {
-            at += t->n;
+        if (t->is_source && t->stripes.first == at) {
+            at += t->stripes.n;
             part = -1; /* the next may have a lower number */
         }
     }
@@ -166,14 +158,14 @@ static int first_tensor(const struct param_table *whole, int64_t at)
 }
 
 /* own_before — how many elements of the part lie before element `at` of the tensor. */
-static int64_t own_before(const struct part_map_tensor *t, int64_t at)
+static int64_t own_before(const struct param_stripes *t, int64_t at)
 {
     return at / t->span * t->n + min(max(at % t->span - t->first, 0), t->n);
 }
 
 /* own_within — the part's elements of one tensor within a range of the whole table, counted from
  * the tensor's first in the part. */
-static struct part_map_range own_within(const struct part_map_tensor *t, const struct param *p,
+static struct part_map_range own_within(const struct param_stripes *t, const struct param *p,
                                         int64_t first, int64_t n)
 {
     if (t->n == 0)
@@ -190,7 +182,7 @@ static struct part_map_range range_of(const struct part_map *map, int part, int6
     for (int i = first_tensor(map->whole, first);
          i < map->whole->params_n && map->whole->param[i].offset < first + n; i++) {
         const struct part_map_tensor *t = tensor_of(map, part, i);
-        struct part_map_range own = own_within(t, &map->whole->param[i], first, n);
+        struct part_map_range own = own_within(&t->stripes, &map->whole->param[i], first, n);
         if (own.n == 0 || (are_sources && !t->is_source))
             continue;
         if (all.n == 0)
@@ -218,7 +210,7 @@ struct run {
     int64_t own, whole, n;
 };
 
-static struct run run_at(const struct part_map_tensor *t, int64_t at, int64_t end)
+static struct run run_at(const struct param_stripes *t, int64_t at, int64_t end)
 {
     int64_t stripe = at / t->n, within = at % t->n;
     return (struct run){at, stripe * t->span + t->first + within, min(t->n - within, end - at)};
@@ -238,7 +230,7 @@ static struct piece piece_of(const struct part_map *map, int part, int i, int64_
     const struct part_map_tensor *t = tensor_of(map, part, i);
     const struct param *p = &map->whole->param[i];
     return (struct piece){.t = t,
-                          .own = own_within(t, p, first, n),
+                          .own = own_within(&t->stripes, p, first, n),
                           .own_at = t->own_at - range.first,
                           .whole_at = p->offset - first};
 }
@@ -251,7 +243,7 @@ void part_map_take(const struct part_map *map, int part, int64_t first, int64_t 
         struct piece c = piece_of(map, part, i, first, n, range);
         int64_t end = c.t->is_source ? c.own.first + c.own.n : c.own.first;
         for (int64_t at = c.own.first; at < end;) {
-            struct run run = run_at(c.t, at, end);
+            struct run run = run_at(&c.t->stripes, at, end);
             memcpy(whole + c.whole_at + run.whole, own + c.own_at + run.own,
                    (size_t)run.n * sizeof *whole);
             at += run.n;
@@ -267,7 +259,7 @@ void part_map_give(const struct part_map *map, int part, int64_t first, int64_t 
          i < map->whole->params_n && map->whole->param[i].offset < first + n; i++) {
         struct piece c = piece_of(map, part, i, first, n, range);
         for (int64_t at = c.own.first; at < c.own.first + c.own.n;) {
-            struct run run = run_at(c.t, at, c.own.first + c.own.n);
+            struct run run = run_at(&c.t->stripes, at, c.own.first + c.own.n);
             memcpy(own + c.own_at + run.own, whole + c.whole_at + run.whole,
                    (size_t)run.n * sizeof *own);
             at += run.n;

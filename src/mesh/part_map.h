@@ -7,9 +7,7 @@
  * - Several parts may hold the same elements: norms, key heads where there are fewer than ranks,
  *   the token embedding that the last stage shares with the first. They are read from the part with
  *   the lowest number, and written to all.
- * - A tensor is a row of stripes of `span` elements. Of each stripe, elements [first, first + n)
- *   are in the part, one stripe after the other. A cut along the first dimension makes one stripe
- *   (GPT-2's fused bias: 3), a cut along the second one for each row (its fused matrix: 3).
+ * - A tensor is a row of stripes; a part has the same elements of each (struct param_stripes).
  *
  * So a range of the whole table is one range of a part's table, with padding between tensors: one
  * message carries it, and no element that was not asked for. */
@@ -19,9 +17,9 @@
 #include "model/param.h"
 
 struct part_map_tensor {
-    int64_t own_at;         /* in the part's table */
-    int64_t span, first, n; /* n 0: the part does not have the tensor */
-    bool is_source;         /* its elements are read from this part */
+    int64_t own_at;               /* in the part's table */
+    struct param_stripes stripes; /* n 0: the part does not have the tensor */
+    bool is_source;               /* its elements are read from this part */
 };
 
 struct part_map {

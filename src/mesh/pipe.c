@@ -17,10 +17,10 @@ static enum status check_interleaved(const struct pipe *pipe)
                     pipe->stages, pipe->chunks);
     if (pipe->micros % pipe->stages != 0)
         return FAIL(ST_BAD_SETTING,
-                    "PP_SCHEDULE=interleaved: a step has %d micro-batches on each rank, which "
+                    "PP_SCHEDULE=interleaved: a step has %d micro-batch%s on each rank, which "
                     "PP=%d does not divide; change GLOBAL_BATCH or BATCH_SIZE, or set "
                     "PP_SCHEDULE=1f1b",
-                    pipe->micros, pipe->stages);
+                    pipe->micros, pipe->micros == 1 ? "" : "es", pipe->stages);
     return ST_OK;
 }
 

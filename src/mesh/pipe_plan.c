@@ -108,12 +108,20 @@ static int op_index(const struct maker *m, int stage, struct pipe_op op)
     return low;
 }
 
+/* is_near — of a stage: it may exchange messages with the maker's. The last one's neighbour is the
+ * first. */
+static bool is_near(const struct maker *m, int stage)
+{
+    int n = m->pipe->stages;
+    return stage == m->stage || (stage + 1) % n == m->stage || (m->stage + 1) % n == stage;
+}
+
 static void find_messages(struct maker *m)
 {
     int source;
     struct pipe_op from;
     for (int stage = 0; stage < m->pipe->stages; stage++)
-        for (int i = 0; i < m->ops_n; i++) {
+        for (int i = 0; is_near(m, stage) && i < m->ops_n; i++) {
             bool has_source =
                 pipe_source(m->pipe, stage, pipe_op_at(m->pipe, stage, i), &source, &from);
             if (!has_source || source == stage)

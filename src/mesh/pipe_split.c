@@ -8,10 +8,23 @@
 #include "base/assert.h"
 
 #define EMBED_FLOPS 3 /* an element of a row: copied, added to a position, added to a gradient */
-/* A forward pass more than forward and backward, which are three. */
-#define RECOMPUTE_BLOCK_COST (4.0 / 3)
+#define FWD_PART (1.0 / 3) /* a forward pass, of forward and backward */
 
-void pipe_split_costs(const struct model_dims *dims, int64_t t, enum model_recompute recompute,
+/* again — what the backward pass of a layer, which costs `layer`, computes again: the product that
+ * makes q, k and v, and causal attention; or the whole forward pass. */
+static double again(const struct model_dims *dims, int64_t t, double layer,
+                    enum model_recompute way)
+{
+    double d = (double)model_head_dim(dims), heads = (double)dims->heads,
+           all = heads + 2 * (double)model_kv_heads(dims);
+    if (way == MODEL_RECOMPUTE_BLOCK)
+        return layer * FWD_PART;
+    return way == MODEL_RECOMPUTE_ATTENTION
+               ? 2 * d * (all * (double)dims->embed + heads * (double)t)
+               : 0;
+}
+
+void pipe_split_costs(const struct model_dims *dims, int64_t t, struct model_recomputed recompute,
                       double *cost)
 {
     struct model_dims none = *dims, one = *dims;
@@ -22,7 +35,7 @@ void pipe_split_costs(const struct model_dims *dims, int64_t t, enum model_recom
     double head = model_flops_per_token(&none, t), layer = model_flops_per_token(&one, t) - head;
     cost[0] = EMBED_FLOPS * (double)dims->embed;
     for (int64_t i = 1; i <= dims->layers; i++)
-        cost[i] = layer * (recompute == MODEL_RECOMPUTE_BLOCK ? RECOMPUTE_BLOCK_COST : 1);
+        cost[i] = layer + again(&one, t, layer, model_recompute_of(recompute, i - 1));
     cost[dims->layers + 1] = head;
 }
 

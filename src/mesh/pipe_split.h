@@ -9,9 +9,9 @@
 #include "model/model.h"
 
 /* pipe_split_costs — floating point operations for a token, forward and backward, with what is
- * recomputed (RECOMPUTE=block): cost[0] of the embedding, cost[1 + i] of layer i, cost[layers + 1]
- * of the head. The embedding copies and adds 3·C elements. */
-void pipe_split_costs(const struct model_dims *dims, int64_t t, enum model_recompute recompute,
+ * recomputed: cost[0] of the embedding, cost[1 + i] of layer i, cost[layers + 1] of the head. The
+ * embedding copies and adds 3·C elements. What RECOMPUTE=light computes again is not counted. */
+void pipe_split_costs(const struct model_dims *dims, int64_t t, struct model_recomputed recompute,
                       double *cost);
 
 /* pipe_split — chunk j gets layers [first[j], first[j + 1]), at least one; first has room for

@@ -19,14 +19,18 @@ static enum status lay_out(struct store *s, int rank, int ranks)
     ASSERTF(s->c.settings.shard < LAYOUT_SHARD_AUTO, "shard %d", (int)s->c.settings.shard);
     ASSERTF(group >= 1 && ranks % group == 0, "groups of %d of %d ranks", group, ranks);
     s->rank = rank;
+    s->ranks = ranks;
     return layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout);
 }
 
-static void set_policy(struct store *s, bool is_discrete)
+enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete)
 {
+    TRY(lay_out(s, rank, ranks));
     s->is_discrete = is_discrete;
     s->is_alone = s->layout.ranks == 1;
     s->policy = store_memory_policy(&s->c, s->layout.ranks);
+    s->is_sparse = store_memory_uses_sparse(s);
+    return ST_OK;
 }
 
 /* set_world — the world is the comm's own ranks, or has other groups too. */
@@ -41,8 +45,7 @@ enum status store_plan(const struct store_config *config, int rank, int ranks, b
                        struct store_memory *out)
 {
     struct store s = {.c = *config};
-    TRY(lay_out(&s, rank, ranks));
-    set_policy(&s, is_discrete);
+    TRY(store_set_place(&s, rank, ranks, is_discrete));
     enum status st = store_memory_plan(&s, out);
     layout_free(&s.layout);
     return st;
@@ -53,8 +56,7 @@ static enum status open_all(struct store *s)
     const struct store_config *c = &s->c;
     const struct comm_place *place = comm_place(c->comm);
     set_world(s);
-    TRY(lay_out(s, place->rank, place->ranks));
-    set_policy(s, dev_is_discrete(c->dev));
+    TRY(store_set_place(s, place->rank, place->ranks, dev_is_discrete(c->dev)));
     TRY(store_memory_split(s));
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     TRY(store_memory_plan(s, &s->taken));
@@ -137,6 +139,8 @@ enum status store_track(struct store *s, enum status st, struct comm_ticket tick
  * launched together must be the same in each step. */
 enum status store_wait(struct store *s, struct comm_ticket ticket)
 {
+    if (s->dry)
+        return ST_OK;
     if (s->is_under_way && comm_place(s->c.world)->ranks > 1)
         TRY(dev_flush(s->c.stream));
     s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
@@ -147,13 +151,15 @@ enum status store_wait(struct store *s, struct comm_ticket ticket)
  * for, or until the store is closed. */
 enum status store_stream_wait(struct store *s, struct comm_ticket ticket)
 {
-    if (!comm_stays_on_device(s->c.world))
+    if (s->dry || !comm_stays_on_device(s->c.world))
         return store_wait(s, ticket);
     return comm_wait_on(s->c.world, ticket, s->c.stream);
 }
 
 enum status store_comm_wait_stream(struct store *s)
 {
+    if (s->dry)
+        return ST_OK;
     return s->grad_compress ? dev_sync(s->c.stream) : comm_wait_stream(s->c.comm, s->c.stream);
 }
 
@@ -169,7 +175,8 @@ enum status store_all_reduce_begin(struct store *s, double *values, int n,
                                    struct comm_ticket *ticket)
 {
     struct tensor all = {values, DTYPE_F64};
-    return store_track(s, comm_all_reduce_begin(s->c.world, all, all, n, ticket), *ticket);
+    return store_call_begin(
+        s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_WORLD, -1, all, all, n}, ticket);
 }
 
 /* ---- parameters ---- */
@@ -220,7 +227,7 @@ static struct tensor sent_own(const struct store *s, int bucket)
  * and every rank adds all rows to all of it. */
 static bool defers_update(const struct store *s, int bucket)
 {
-    return s->policy.gather == STORE_GATHER_GRADS && !(s->sparse && bucket == 0);
+    return s->policy.gather == STORE_GATHER_GRADS && !(s->is_sparse && bucket == 0);
 }
 
 /* Reduce-scatter: each rank gets its part of the sum; else all-reduce. */
@@ -233,7 +240,7 @@ static bool is_reduce_scattered(const struct store *s, int bucket)
  * added, and is not reduced. */
 static bool is_embedding_sparse_only(const struct store *s)
 {
-    return s->sparse && s->c.table->param[0].grad_is_added && !s->c.accumulates;
+    return s->is_sparse && s->c.table->param[0].grad_is_added && !s->c.accumulates;
 }
 
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems)
@@ -259,17 +266,23 @@ static enum status reduce_parts(struct store *s, int bucket, struct comm_ticket 
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct tensor own = sent_own(s, bucket);
-    TRY(store_track(s,
-                    comm_reduce_scatter_begin(s->within, own, sent_of(s, bucket), l->elems, ticket),
-                    *ticket));
-    return s->across ? comm_all_reduce_begin(s->across, own, own, l->own.elems, ticket) : ST_OK;
+    const struct store_call scatter = {STORE_CALL_REDUCE_SCATTER,
+                                       STORE_GROUP_WITHIN,
+                                       bucket,
+                                       own,
+                                       sent_of(s, bucket),
+                                       l->elems},
+                            sum = {STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS, bucket, own, own,
+                                   l->own.elems};
+    TRY(store_call_begin(s, &scatter, ticket));
+    return store_is_hybrid(s) ? store_call_begin(s, &sum, ticket) : ST_OK;
 }
 
 static enum status reduce(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct store_bucket *p = &s->bucket[bucket];
-    struct tensor from = grad_of(s, bucket), sent = sent_of(s, bucket);
+    struct tensor from = grad_of(s, bucket), sent = sent_of(s, bucket), none = {0};
     if (p->is_reduce_begun)
         return ST_OK;
     p->is_reduce_begun = true;
@@ -279,26 +292,26 @@ static enum status reduce(struct store *s, int bucket)
     if (store_rounds_grads(s))
         TRY(store_cast(s, sent, from, l->elems));
     TRY(store_comm_wait_stream(s));
-    enum status st;
-    if (s->grad_compress)
-        st = grad_compress_begin(s->grad_compress, bucket, from.data,
-                                 is_reduce_scattered(s, bucket) ? NULL : from.data,
-                                 grad_own(s, bucket).data, &p->reduce);
-    else if (is_reduce_scattered(s, bucket))
-        st = reduce_parts(s, bucket, &p->reduce);
-    else
-        st = comm_all_reduce_begin(s->c.comm, sent, sent, l->elems, &p->reduce);
-    return store_track(s, st, p->reduce);
+    if (store_memory_compresses(s))
+        return store_call_reduce_compressed(
+            s, bucket, from, is_reduce_scattered(s, bucket) ? none : from, grad_own(s, bucket));
+    if (is_reduce_scattered(s, bucket))
+        return reduce_parts(s, bucket, &p->reduce);
+    return store_call_begin(
+        s,
+        &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, bucket, sent, sent, l->elems},
+        &p->reduce);
 }
 
 /* Adds the rows that lie in what this rank has of the reduced gradient. */
 static enum status add_sparse(struct store *s)
 {
     const struct part_extent all = {.elems = s->c.table->param[0].elems};
+    bool is_own_only = is_reduce_scattered(s, 0);
+    struct part_extent part = is_own_only ? s->layout.bucket[0].own : all;
+    struct tensor to = is_own_only ? grad_own(s, 0) : grad_of(s, 0);
     TRY(store_stream_wait(s, s->sparse_ticket));
-    return is_reduce_scattered(s, 0)
-               ? sparse_embed_add(s->sparse, s->layout.bucket[0].own, grad_own(s, 0))
-               : sparse_embed_add(s->sparse, all, grad_of(s, 0));
+    return store_call_sparse_add(s, part, to);
 }
 
 static enum status finish_reduce(struct store *s, int bucket)
@@ -312,7 +325,7 @@ static enum status finish_reduce(struct store *s, int bucket)
         TRY(store_stream_wait(s, p->reduce));
         TRY(widen(s, bucket, is_reduce_scattered(s, bucket)));
     }
-    if (bucket == 0 && s->sparse)
+    if (bucket == 0 && s->is_sparse)
         TRY(add_sparse(s));
     return store_grad_norm_add(s, bucket, grad_own(s, bucket));
 }
@@ -323,13 +336,12 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
         s->bucket[i].is_reduce_begun = s->bucket[i].is_reducing = s->bucket[i].is_finished = false;
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     TRY(store_grad_norm_reset(s));
-    if (!s->sparse)
+    if (!s->is_sparse)
         return ST_OK;
     if (is_embedding_sparse_only(s) && s->policy.grads == STORE_BUFFER)
         TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0,
                      (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
-    TRY(store_track(s, sparse_embed_begin(s->sparse, tokens, n, &s->sparse_ticket),
-                    s->sparse_ticket));
+    TRY(store_call_sparse_ids(s, tokens, n));
     s->is_ids_under_way = true;
     /* No head adds to it, and this pass writes rows: what earlier passes added is complete. */
     return s->c.table->param[0].grad_is_added ? reduce(s, 0) : ST_OK;
@@ -369,9 +381,8 @@ enum status store_post_backward(struct store *s, int unit)
     int last = s->layout.unit_bucket[unit];
     if (s->layout.bucket[last].unit_first != unit)
         return ST_OK; /* other units of the bucket follow */
-    if (unit == 0 && s->sparse)
-        TRY(store_track(s, sparse_embed_exchange_begin(s->sparse, &s->sparse_ticket),
-                        s->sparse_ticket));
+    if (unit == 0 && s->is_sparse)
+        TRY(store_call_sparse_rows(s));
     for (int bucket = last; bucket >= (unit == 0 ? 0 : last); bucket--) {
         TRY(reduce(s, bucket));
         if (s->is_alone)
@@ -383,7 +394,7 @@ enum status store_post_backward(struct store *s, int unit)
 enum status store_embedding_grad_ready(void *store)
 {
     struct store *s = store;
-    return s->sparse ? reduce(s, 0) : ST_OK;
+    return s->is_sparse ? reduce(s, 0) : ST_OK;
 }
 
 enum status store_sparse_embed_settle(struct store *s)
@@ -431,10 +442,10 @@ enum status store_gather_device(struct store *s, struct tensor all, int64_t each
 {
     struct comm_ticket ticket;
     struct tensor own = tensor_at(all, s->rank * each);
-    int ranks = comm_place(s->c.comm)->ranks;
-    TRY(comm_wait_stream(s->c.comm, s->c.stream));
-    enum status st = comm_all_gather_begin(s->c.comm, all, own, ranks * each, &ticket);
-    TRY(store_track(s, st, ticket));
+    const struct store_call call = {STORE_CALL_ALL_GATHER, STORE_GROUP_ALL, -1, all, own,
+                                    s->ranks * each};
+    TRY(store_comm_wait_stream(s));
+    TRY(store_call_begin(s, &call, &ticket));
     return store_stream_wait(s, ticket);
 }
 
@@ -462,13 +473,11 @@ static enum status gather_grad(struct store *s, int bucket)
 {
     struct store_bucket *p = &s->bucket[bucket];
     TRY(store_comm_wait_stream(s));
-    struct tensor all = grad_of(s, bucket);
-    enum status st =
-        s->grad_compress
-            ? grad_compress_gather_begin(s->grad_compress, bucket, all.data, &p->gather)
-            : comm_all_gather_begin(s->c.comm, sent_of(s, bucket), sent_own(s, bucket),
-                                    s->layout.bucket[bucket].elems, &p->gather);
-    TRY(store_track(s, st, p->gather));
+    const struct store_call call = {
+        STORE_CALL_ALL_GATHER, STORE_GROUP_ALL,     bucket,
+        sent_of(s, bucket),    sent_own(s, bucket), s->layout.bucket[bucket].elems};
+    TRY(store_memory_compresses(s) ? store_call_gather_compressed(s, bucket, grad_of(s, bucket))
+                                   : store_call_begin(s, &call, &p->gather));
     p->is_gathering = p->is_update_due = true;
     return ST_OK;
 }

@@ -223,4 +223,15 @@ struct tensor store_grads(const struct store *s);
 bool store_holds(const struct store *s, int part, int64_t first, int64_t n);
 enum status store_set(struct store *s, int part, int64_t first, int64_t n, const float *values);
 
+/* store_params_flip — FAULT=flip: inverts a bit (0 … 31) of the first parameter that this rank
+ * updates, without communication. Other ranks that gather it read it after the next update at the
+ * latest. name: of its tensor, until store_close; "": this rank updates none. elem: in this rank's
+ * part of that tensor. */
+struct store_flip {
+    const char *name;
+    int64_t elem;
+    float before, after;
+};
+enum status store_params_flip(struct store *s, int bit, struct store_flip *out);
+
 #endif

@@ -83,10 +83,10 @@ enum status store_grad_norm_device(struct store *s)
         return ST_OK;
     if (s->rank != s->layout.rank) /* as in store_grad_norm_end */
         TRY(dev_fill(s->c.stream, s->norms.data, 0, (size_t)s->layout.buckets_n * sizeof(double)));
-    TRY(comm_wait_stream(s->c.comm, s->c.stream));
-    enum status st =
-        comm_all_reduce_begin(s->c.comm, s->norms, s->norms, s->layout.buckets_n + 1, &ticket);
-    TRY(store_track(s, st, ticket));
+    const struct store_call call = {STORE_CALL_ALL_REDUCE,  STORE_GROUP_ALL, -1, s->norms, s->norms,
+                                    s->layout.buckets_n + 1};
+    TRY(store_comm_wait_stream(s));
+    TRY(store_call_begin(s, &call, &ticket));
     return store_stream_wait(s, ticket);
 }
 

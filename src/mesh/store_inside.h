@@ -26,6 +26,25 @@ struct store_policy {
     enum store_extent masters; /* WHOLE or SHARD */
 };
 
+/* The ranks that make a call: those that share a layout; with HYBRID, those that hold the same
+ * part; those of the store; the world's. */
+enum store_group { STORE_GROUP_WITHIN, STORE_GROUP_ACROSS, STORE_GROUP_ALL, STORE_GROUP_WORLD };
+enum store_call_kind {
+    STORE_CALL_ALL_REDUCE,
+    STORE_CALL_REDUCE_SCATTER,
+    STORE_CALL_ALL_GATHER,
+    STORE_CALL_ALL_TO_ALL /* by grad_compress alone */
+};
+
+/* A collective of the store; elems as comm.h counts them, but of all parts. bucket: -1: none. */
+struct store_call {
+    enum store_call_kind kind;
+    enum store_group group;
+    int bucket;
+    struct tensor out, in;
+    int64_t elems;
+};
+
 struct store_bucket {
     struct comm_ticket gather, reduce;
     bool is_gathering;    /* `gather` must be waited for */
@@ -43,10 +62,13 @@ struct store_bucket {
 struct store {
     struct store_config c;
     struct layout layout;
-    bool is_discrete; /* the device's memory is not the host's */
-    bool is_alone;    /* one rank in c.comm */
-    bool has_groups;  /* c.world has other ranks than c.comm */
-    int rank; /* in c.comm; layout.rank is that in the group, which is all but with HYBRID */
+    bool is_discrete;            /* the device's memory is not the host's */
+    bool is_alone;               /* one rank in c.comm */
+    bool is_sparse;              /* rows of the embedding's gradient are exchanged */
+    const struct store_dry *dry; /* NULL: calls are made; else they are only counted */
+    bool has_groups;             /* c.world has other ranks than c.comm */
+    /* of c.comm; those of layout are in the group, which is all but with HYBRID */
+    int rank, ranks;
     struct comm *within; /* the comm of the ranks that share a layout */
     struct comm *across; /* HYBRID: the ranks that hold the same part; else NULL */
     struct store_policy policy;
@@ -63,7 +85,7 @@ struct store {
     double *sums;  /* norms in host memory; then sums of squares and extras */
     struct store_bucket *bucket;
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
-    struct sparse_embed *sparse;      /* NULL: the embedding's gradient is reduced as a whole */
+    struct sparse_embed *sparse;      /* is_sparse, and not dry */
     struct comm_ticket sparse_ticket; /* of token ids, then of rows */
     bool is_ids_under_way;            /* token ids, which nothing has waited for */
     struct param_table embed_table;   /* grad_table of store_sparse_embed_pass */
@@ -91,12 +113,16 @@ struct store {
  * _split: opens `within` and `across`: with HYBRID a comm for this rank's group, and one for the
  *   holders of its part; before _take.
  * _take: takes all memory, and opens sparse and grad_compress where they are used.
+ * _uses_sparse: whether rows of the embedding's gradient are exchanged.
+ * _compresses: whether gradients are compressed.
  * store_rounds_grads: whether gradients travel as 16-bit numbers.
  * store_has_copy: whether the compute copy is memory of its own. */
 struct store_policy store_memory_policy(const struct store_config *config, int ranks);
 enum status store_memory_plan(const struct store *s, struct store_memory *out);
 enum status store_memory_split(struct store *s);
 enum status store_memory_take(struct store *s);
+bool store_memory_uses_sparse(const struct store *s);
+bool store_memory_compresses(const struct store *s);
 static inline bool store_rounds_grads(const struct store *s)
 {
     return s->c.settings.reduce_dtype != DTYPE_F32 && s->c.has_grads && !s->is_alone;
@@ -111,6 +137,7 @@ static inline bool store_has_copy(const struct store *s)
 }
 
 /* Collectives (store.c).
+ * store_set_place: the layout and the policy, of rank `rank` of `ranks`.
  * store_track: notes the ticket of a call that was begun with status st; returns st.
  * store_stream_wait: what the stream is given from now on runs after the call; the host waits where
  * the device does not execute it.
@@ -119,12 +146,28 @@ static inline bool store_has_copy(const struct store *s)
  * store_comm_wait_stream: the next collective starts after the work that is on the stream now.
  * With compression, which copies by a stream of its own, the host waits for that work.
  * store_finish_reductions: all buckets are reduced, and their squares added. */
+enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete);
 enum status store_track(struct store *s, enum status st, struct comm_ticket ticket);
 enum status store_stream_wait(struct store *s, struct comm_ticket ticket);
 enum status store_cast(struct store *s, struct tensor to, struct tensor from, int64_t elems);
 enum status store_grad_gathered(struct store *s, int bucket);
 enum status store_comm_wait_stream(struct store *s);
 enum status store_finish_reductions(struct store *s);
+
+/* Beginning calls (store_call.c).
+ * _begin              a call between the store's buffers.
+ * _reduce_compressed  the sum of `from` over the ranks: to_all, or, data NULL, this rank's part
+ *                     alone, to_own.
+ * _gather_compressed  the parts of that sum.
+ * _sparse_ids, _sparse_rows, _sparse_add  as sparse_embed_begin, _exchange_begin and _add. */
+enum status store_call_begin(struct store *s, const struct store_call *call,
+                             struct comm_ticket *ticket);
+enum status store_call_reduce_compressed(struct store *s, int bucket, struct tensor from,
+                                         struct tensor to_all, struct tensor to_own);
+enum status store_call_gather_compressed(struct store *s, int bucket, struct tensor to_all);
+enum status store_call_sparse_ids(struct store *s, const int32_t *tokens, int64_t n);
+enum status store_call_sparse_rows(struct store *s);
+enum status store_call_sparse_add(struct store *s, struct part_extent part, struct tensor to);
 
 /* The norm (store_grad_norm.c).
  * _reset: the last micro-batch begins.

@@ -72,7 +72,7 @@ static bool chooses_sparse(const struct store *s, const char **why_out)
     return is_used && s->c.has_grads && !store_is_hybrid(s) && !is_cut;
 }
 
-static bool uses_sparse(const struct store *s)
+bool store_memory_uses_sparse(const struct store *s)
 {
     const char *why;
     return chooses_sparse(s, &why);
@@ -81,14 +81,14 @@ static bool uses_sparse(const struct store *s)
 static int64_t sparse_elems(const struct store *s)
 {
     const struct param *wte = &s->c.table->param[0];
-    return uses_sparse(s) ? sparse_embed_buffer_elems(s->layout.ranks, wte->dim[0], wte->dim[1],
-                                                      s->c.pass_tokens)
-                          : 0;
+    return s->is_sparse ? sparse_embed_buffer_elems(s->layout.ranks, wte->dim[0], wte->dim[1],
+                                                    s->c.pass_tokens)
+                        : 0;
 }
 
 /* ---- gradient compression ---- */
 
-static bool compresses_grads(const struct store *s)
+bool store_memory_compresses(const struct store *s)
 {
     return s->c.settings.compress != GRAD_COMPRESS_KIND_NONE && s->c.has_grads && !s->is_alone;
 }
@@ -96,7 +96,7 @@ static bool compresses_grads(const struct store *s)
 /* The caller frees bucket_elems. */
 static enum status compress_config(const struct store *s, struct grad_compress_config *out)
 {
-    int n = s->layout.buckets_n, deferred_first = uses_sparse(s) ? 1 : 0;
+    int n = s->layout.buckets_n, deferred_first = s->is_sparse ? 1 : 0;
     int64_t *elems = calloc((size_t)n, sizeof *elems);
     if (!elems)
         return FAIL(ST_RETRY, "out of memory: %d buckets of the model", n);
@@ -148,7 +148,7 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
             m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(c->settings.reduce_dtype);
         m.moments = c->moments_n * elems_of(s, p->moments) * each;
     }
-    if (compresses_grads(s))
+    if (store_memory_compresses(s))
         TRY(plan_compress(s, &m.residuals));
     *out = m;
     return ST_OK;
@@ -259,7 +259,7 @@ static enum status take_grads(struct store *s)
         TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
     if (store_rounds_grads(s))
         TRY(take(s, elems, s->c.settings.reduce_dtype, true, &s->grads_rounded));
-    if (uses_sparse(s) && !s->block.is_measuring)
+    if (s->is_sparse && !s->block.is_measuring)
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)
         TRY(take(s, elems_of(s, s->policy.moments), DTYPE_F32, false, &s->moment[i]));
@@ -334,5 +334,5 @@ enum status store_memory_take(struct store *s)
         TRY(take_grads(s));
     check_taken(s);
     log_sparse(s);
-    return compresses_grads(s) ? open_compress(s) : ST_OK;
+    return store_memory_compresses(s) ? open_compress(s) : ST_OK;
 }

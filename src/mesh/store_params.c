@@ -11,6 +11,8 @@
  * A place in the compute copy is written again only after the gathers that read or write it: that
  * of the bucket itself, and those of the other buckets of its slot. It must not know why a
  * bucket changed. */
+#include <string.h>
+
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 
@@ -88,9 +90,10 @@ static enum status gather(struct store *s, int bucket)
             TRY(store_cast(s, own, store_params_shard(s, bucket), l->own.elems));
         p->is_copy_updated = false;
     }
+    const struct store_call call = {
+        STORE_CALL_ALL_GATHER, STORE_GROUP_WITHIN, bucket, all, own, l->elems};
     TRY(store_comm_wait_stream(s));
-    TRY(store_track(s, comm_all_gather_begin(s->within, all, own, l->elems, &p->gather),
-                    p->gather));
+    TRY(store_call_begin(s, &call, &p->gather));
     p->is_current = p->is_gathering = true;
     return ST_OK;
 }
@@ -122,4 +125,47 @@ enum status store_params_after_update(struct store *s, int bucket)
     p->is_current = p->is_copy_updated;
     p->is_copy_updated = false;
     return ST_OK;
+}
+
+/* ---- FAULT=flip ---- */
+
+/* first_own — the first element of a tensor that is this rank's to update; false: it has none. */
+static bool first_own(const struct store *s, int *param_out, int *bucket_out, int64_t *at_out)
+{
+    for (int i = 0; i < s->c.table->params_n; i++)
+        for (int bucket = 0; bucket < s->layout.buckets_n; bucket++) {
+            const struct layout_bucket *l = &s->layout.bucket[bucket];
+            const struct param *param = &s->c.table->param[i];
+            int64_t own = l->first + l->own.first, end = own + l->own.elems;
+            *at_out = param->offset > own ? param->offset : own;
+            *param_out = i;
+            *bucket_out = bucket;
+            if (*at_out < end && *at_out < param->offset + param->elems)
+                return true;
+        }
+    return false;
+}
+
+enum status store_params_flip(struct store *s, int bit, struct store_flip *out)
+{
+    int param, bucket;
+    int64_t at;
+    uint32_t word;
+    *out = (struct store_flip){.name = ""};
+    if (!first_own(s, &param, &bucket, &at))
+        return ST_OK;
+    const struct layout_bucket *l = &s->layout.bucket[bucket];
+    *out = (struct store_flip){s->c.table->param[param].name, at - s->c.table->param[param].offset,
+                               0, 0};
+    struct tensor master = tensor_at(store_params_shard(s, bucket), at - l->first - l->own.first);
+    TRY(store_drain(s));
+    TRY(dev_copy(s->c.stream, &out->before, master.data, sizeof out->before));
+    TRY(dev_sync(s->c.stream));
+    memcpy(&word, &out->before, sizeof word);
+    word ^= UINT32_C(1) << bit;
+    memcpy(&out->after, &word, sizeof word);
+    if (s->policy.masters == STORE_WHOLE)
+        return store_set(s, 0, at, 1, &out->after);
+    TRY(dev_copy(s->c.stream, master.data, &out->after, sizeof out->after));
+    return dev_sync(s->c.stream);
 }

@@ -1,5 +1,5 @@
-/* tensor_axis — what a model asks of the ranks that share its matrices (struct model_axis), over a
- * comm. It must not know layers.
+/* tensor_axis — what a model asks of the ranks that share its matrices, or its samples (struct
+ * model_axis), over a comm. It must not know layers.
  *
  * A call runs in the order of the stream. Where calls stay on the device the host does not wait;
  * elsewhere it waits until the call is done. The parts of ranks are those of the comm (part.h), so
@@ -14,15 +14,23 @@ struct tensor_axis {
     struct model_axis model; /* for struct pass; refers to this struct, which must not move */
     struct comm *comm;       /* borrowed */
     struct comm *keys;       /* of the neighbours that have the same key heads; NULL: no split */
-    int keys_n; /* how many these are; 1: each rank has its own, or all have the same */
+    int keys_n;        /* how many these are; 1: each rank has its own, or all have the same */
+    double blocked_ms; /* since the last tensor_axis_blocked_ms */
 };
 
 /* tensor_axis_open — collective among the ranks of comm, the tensor group of a rank's dims
  * (model_part_dims). Fails as comm_split does.
+ * tensor_axis_of_context — the same calls among the ranks that share samples, without key heads.
+ * Local.
+ * tensor_axis_blocked_ms — the time in which calls blocked their caller, since the last call of
+ * it, or since the axis was opened. Calls that stay on a device are not counted: no host thread
+ * knows when they run.
  * tensor_axis_close — before the comm is closed. Zero-initialised is accepted, and a second
  * call. */
 enum status tensor_axis_open(struct comm *comm, const struct model_dims *dims,
                              struct tensor_axis *out);
+void tensor_axis_of_context(struct comm *comm, struct tensor_axis *out);
+double tensor_axis_blocked_ms(struct tensor_axis *a);
 void tensor_axis_close(struct tensor_axis *a);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/text.h"
 #include "kernels/rope.h"
 #include "model/transformer/transformer.h"
 
@@ -201,13 +202,41 @@ double model_flops_per_token(const struct model_dims *dims, int64_t t)
     return model_ops(dims)->flops_per_token(dims, t);
 }
 
+enum model_recompute model_recompute_of(struct model_recomputed what, int64_t layer)
+{
+    bool is_first = what.layers == 0 || layer < what.layers;
+    return is_first || what.way == MODEL_RECOMPUTE_NONE ? what.way
+                                                        : (enum model_recompute)(what.way - 1);
+}
+
+struct model_recomputed model_recompute_nth(int64_t layers, int64_t i)
+{
+    ASSERTF(i >= 0 && i <= MODEL_RECOMPUTE_BLOCK * layers, "%lld of %lld layers", (long long)i,
+            (long long)layers);
+    return (struct model_recomputed){.way = (enum model_recompute)((i + layers - 1) / layers),
+                                     .layers = i % layers};
+}
+
+const char *model_recompute_text(struct model_recomputed what, char *out, size_t cap)
+{
+    static const char *const words[] = {[MODEL_RECOMPUTE_NONE] = "none",
+                                        [MODEL_RECOMPUTE_LIGHT] = "light",
+                                        [MODEL_RECOMPUTE_ATTENTION] = "attention",
+                                        [MODEL_RECOMPUTE_BLOCK] = "block",
+                                        [MODEL_RECOMPUTE_AUTO] = "auto"};
+    text_copy(out, cap, words[what.way]);
+    if (what.layers > 0)
+        text_format(out, cap, "%s:%lld", words[what.way], (long long)what.layers);
+    return out;
+}
+
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
-                       enum model_recompute recompute, bool want_grad, enum dtype dtype,
+                       struct model_recomputed recompute, bool want_grad, enum dtype dtype,
                        struct arena *acts, struct arena *scratch, struct model_acts **out)
 {
     ASSERTF(b > 0 && t > 0 && t <= dims->context, "b %lld t %lld context %lld", (long long)b,
             (long long)t, (long long)dims->context);
-    ASSERTF(recompute < MODEL_RECOMPUTE_AUTO, "recompute %d", (int)recompute);
+    ASSERTF(recompute.way < MODEL_RECOMPUTE_AUTO, "recompute %d", (int)recompute.way);
     return model_ops(dims)->plan(dims, b, t, recompute, want_grad, dtype, acts, scratch, out);
 }
 

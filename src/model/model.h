@@ -44,6 +44,21 @@ enum model_recompute {
     MODEL_RECOMPUTE_AUTO /* to be decided before model_plan (node/plan_choice.h) */
 };
 
+/* That of a model: `way` for its first `layers` layers (0: all), the way before it for the others.
+ * Layers are those of the whole model, whatever part of it a plan is for. */
+struct model_recomputed {
+    enum model_recompute way;
+    int64_t layers;
+};
+/* model_recompute_of    the way of one layer.
+ * model_recompute_nth   number i of those of a model of so many layers, by what is
+ *                       kept: 0 none, 1 light:1 … layers light … 3·layers block. Each keeps less
+ *                       than the one before; with scratch it never takes more.
+ * model_recompute_text  "block", or "block:12" for the first twelve layers. Returns out. */
+enum model_recompute model_recompute_of(struct model_recomputed what, int64_t layer);
+struct model_recomputed model_recompute_nth(int64_t layers, int64_t i);
+const char *model_recompute_text(struct model_recomputed what, char *out, size_t cap);
+
 /* The parts of a model. All zero: GPT-2's. */
 enum model_norm { MODEL_NORM_LAYER, MODEL_NORM_RMS };
 enum model_mlp { MODEL_MLP_GELU_TANH, MODEL_MLP_GELU_ERF, MODEL_MLP_SWIGLU };
@@ -77,16 +92,21 @@ struct model_parts {
     struct model_rope rope;
 };
 
-/* Tokens that begin and end a text, where they are known: for export, not for the mathematics. */
+/* Tokens that begin and end a text, where they are known: for generation and export, not for the
+ * mathematics. */
+#define MODEL_EOS_MAX 8
 struct model_marks {
-    bool has_bos, has_eos;
-    int64_t bos, eos;
+    bool has_bos;
+    int64_t bos;
+    int eos_n;
+    int64_t eos[MODEL_EOS_MAX]; /* the first is the usual one */
 };
 
 /* Which part of a model the dimensions are (model_part.h). All zero: the whole model. */
 #define MODEL_CHUNKS_MAX 8
 struct model_part {
     int tensor_rank, tensor_ranks; /* tensor_ranks 0 or 1: matrices are whole */
+    int context_ranks;             /* 0 or 1: samples are whole */
     /* own layers, as runs of the whole's, ascending; chunks_n 0: all */
     int chunks_n;
     struct {
@@ -141,12 +161,13 @@ enum status model_check(const struct model_dims *dims);
 struct model_acts; /* transformer/transformer_acts.h */
 
 /* What a pass asks of the others that compute the same pass with other parts of its matrices
- * (tensor parallelism). All calls are collective among them and in the stream's order. Tensors are
- * cut into `parts` equal parts; `part` is this one's. elems counts the larger of the two tensors.
+ * (tensor parallelism), or of its samples (context parallelism). All calls are collective among
+ * them and in the stream's order. Tensors are cut into `parts` equal parts; `part` is this one's.
+ * elems counts the larger of the two tensors.
  * gather       out = the parts of all; own may lie in out, at its place there.
  * scatter_sum  own = this one's part of the sum of `in` over all; `in` is then undefined.
  * sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on
- *              all of them. */
+ *              all of them. Of parts of samples, copies is parts. */
 struct model_axis {
     int part, parts;
     void *arg;
@@ -161,8 +182,7 @@ struct model_axis {
 struct pass {
     const struct model_dims *dims;
     const struct param_table *table;
-    int64_t b, t;
-    enum model_recompute recompute;
+    int64_t b, t; /* t: of each sample, or, with `context`, of the own part of each */
     const struct op_table *op;
     struct stream *stream;
 
@@ -170,6 +190,7 @@ struct pass {
     const struct param_table *grad_table; /* offsets of gradients; NULL: those of `table` */
     struct model_acts *acts;              /* from model_plan */
     const struct model_axis *tensor;      /* NULL: matrices are whole */
+    const struct model_axis *context;     /* NULL: samples are whole (model_part_runs) */
 
     int64_t past;   /* tokens before these, in the KV cache (model_plan_kv_cache); > 0: b = t = 1 */
     bool want_grad; /* false: evaluation: no dropout, nothing is kept for a backward pass */
@@ -178,8 +199,9 @@ struct pass {
     uint64_t dropout_seed; /* of this step */
     int64_t sample_first;  /* number of the first sample within the step, over all ranks */
 
-    struct tensor tokens, targets, mask, starts,
-        ends;               /* on the device; feed_batch has the shapes */
+    /* on the device; feed_batch has the shapes. Tokens, targets and LM's losses are of own
+     * positions, the others of whole samples. */
+    struct tensor tokens, targets, mask, starts, ends;
     struct tensor losses;   /* LM (B·T) f32, QA (B,2) f32, on the device, not summed */
     float scale, scale_end; /* d loss / d losses: LM 1/tokens; QA of starts, of ends */
 
@@ -198,11 +220,12 @@ struct pass {
  * embed, block     forward and backward of one unit; backward adds to or writes gradients. Of a
  *                  part without the embedding, embed_fwd makes what all blocks share.
  * head             losses and, with want_grad, the gradients of its parameters and of its input.
- * logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0. */
+ * logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0.
+ *                  Rows are those of whole samples. */
 struct model_ops {
     enum status (*describe)(const struct model_dims *dims, struct param_table *out);
     enum status (*plan)(const struct model_dims *dims, int64_t b, int64_t t,
-                        enum model_recompute recompute, bool want_grad, enum dtype dtype,
+                        struct model_recomputed recompute, bool want_grad, enum dtype dtype,
                         struct arena *acts, struct arena *scratch, struct model_acts **out);
     void (*plan_kv_cache)(const struct model_dims *dims, struct model_acts *plan,
                           struct arena *acts);
@@ -230,12 +253,13 @@ struct tensor model_part_grad(const struct pass *p);
  * counted as half, recomputation not counted. */
 double model_flops_per_token(const struct model_dims *dims, int64_t t);
 
-/* model_plan — takes activations and scratch for passes of up to (b, t) from two arenas; arenas
+/* model_plan — takes activations and scratch for passes of up to (b, t), with struct pass's t and
+ * the context_ranks of the dimensions' part, from two arenas; arenas
  * without memory (base NULL) measure only. dtype: of parameters, activations and their gradients,
  * f32 or a 16-bit type. Gradients of parameters, losses and the statistics of norms and softmax
  * are f32 always. ST_RETRY: out of memory. */
 enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
-                       enum model_recompute recompute, bool want_grad, enum dtype dtype,
+                       struct model_recomputed recompute, bool want_grad, enum dtype dtype,
                        struct arena *acts, struct arena *scratch, struct model_acts **out);
 /* model_plan_kv_cache — gives a plan of one sample without gradients a KV cache: q, k and v of all
  * tokens and blocks stay from pass to pass. A pass with `past` then computes one token. Takes

@@ -50,8 +50,8 @@ static enum status cut_layers(struct model_dims *d, const struct model_part *par
 
 static bool is_whole(const struct model_part *part)
 {
-    return part->tensor_ranks <= 1 && part->chunks_n == 0 && !part->lacks_embed &&
-           !part->lacks_head;
+    return part->tensor_ranks <= 1 && part->context_ranks <= 1 && part->chunks_n == 0 &&
+           !part->lacks_embed && !part->lacks_head;
 }
 
 enum status model_part_dims(const struct model_dims *whole, const struct model_part *part,
@@ -76,4 +76,23 @@ enum status model_part_dims(const struct model_dims *whole, const struct model_p
     TRY(cut_layers(&d, part));
     *out = d;
     return ST_OK;
+}
+
+enum status model_part_tokens(int64_t seq_tokens, int parts, int64_t *out)
+{
+    if (parts > 1 && seq_tokens % (2 * parts) != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "SEQ_LEN=%lld is not a multiple of 2 x CP=%d: each worker of a context group "
+                    "has two equal runs of a sample; choose another SEQ_LEN or CP",
+                    (long long)seq_tokens, parts);
+    *out = seq_tokens / parts;
+    return ST_OK;
+}
+
+struct attention_runs model_part_runs(int part, int parts, int64_t seq_tokens)
+{
+    int64_t each = seq_tokens / (2 * parts);
+    ASSERTF(part >= 0 && part < parts && each * 2 * parts == seq_tokens, "part %d of %d, %lld",
+            part, parts, (long long)seq_tokens);
+    return (struct attention_runs){{part * each, (2 * parts - 1 - part) * each}, {each, each}};
 }

@@ -4,6 +4,7 @@
 #ifndef CONVOY_MODEL_MODEL_PART_H
 #define CONVOY_MODEL_MODEL_PART_H
 
+#include "kernels/attention.h" /* attention_runs */
 #include "model/model.h"
 
 /* model_part_dims — own heads, key heads (at least one: replicated where there are fewer than
@@ -14,5 +15,12 @@
  * layers. */
 enum status model_part_dims(const struct model_dims *whole, const struct model_part *part,
                             struct model_dims *out);
+
+/* model_part_tokens — how many of a sample's seq_tokens tokens each of so many parts has.
+ * ST_BAD_SETTING: they are not 2·parts equal chunks.
+ * model_part_runs — which positions part `part` has: chunks `part` and 2·parts-1-part of the
+ * 2·parts equal ones, so that causal attention is equal work for all. */
+enum status model_part_tokens(int64_t seq_tokens, int parts, int64_t *out);
+struct attention_runs model_part_runs(int part, int parts, int64_t seq_tokens);
 
 #endif

@@ -127,20 +127,23 @@ static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
     }
 }
 
+struct param_stripes param_stripes(const struct param *p)
+{
+    const struct param_cut *cut = &p->cut;
+    if (cut->whole == 0)
+        return (struct param_stripes){.span = p->elems, .n = p->elems};
+    int64_t inner = p->split_dim == 0 ? p->dim[1] : 1;
+    return (struct param_stripes){
+        .span = cut->whole / cut->groups * inner, .first = cut->first * inner, .n = cut->n * inner};
+}
+
 int64_t param_run(const struct param *p, int64_t first, int64_t *whole_first)
 {
     ASSERTF(first >= 0 && first < p->elems, "%s: element %lld of %lld", p->name, (long long)first,
             (long long)p->elems);
-    *whole_first = first;
-    if (p->cut.whole == 0)
-        return p->elems - first;
-    /* an element is `inner` of entry `at` of the split dimension, in row `outer` before it */
-    int64_t inner_n = p->split_dim == 0 ? p->dim[1] : 1, own_n = p->dim[p->split_dim],
-            at = first / inner_n % own_n, outer = first / (inner_n * own_n), group = at / p->cut.n,
-            in_group = at % p->cut.n, inner = first % inner_n;
-    int64_t whole_at = group * (p->cut.whole / p->cut.groups) + p->cut.first + in_group;
-    *whole_first = (outer * p->cut.whole + whole_at) * inner_n + inner;
-    return (p->cut.n - in_group) * inner_n - inner;
+    const struct param_stripes s = param_stripes(p);
+    *whole_first = first / s.n * s.span + s.first + first % s.n;
+    return s.n - first % s.n;
 }
 
 /* fill_run — normal numbers of elements [first, first + n) of a whole tensor. */

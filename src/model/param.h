@@ -74,6 +74,14 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
  * unit, starts at a multiple of align elements, itself one of PARAM_ALIGN, and ends with padding up
  * to one. */
 void param_pad(struct param_table *t, int64_t align);
+/* param_stripes — the whole model's tensor as a row of stripes of `span` elements. Of each,
+ * elements [first, first + n) are in this tensor, one stripe after the other. A cut along the first
+ * dimension makes one stripe (GPT-2's fused bias: 3), a cut along the second one for each row (its
+ * fused matrix: 3). Not cut: one stripe, all of it. */
+struct param_stripes {
+    int64_t span, first, n;
+};
+struct param_stripes param_stripes(const struct param *p);
 /* param_run — how many elements, from element `first` of a tensor on, are neighbours in the whole
  * model's tensor too. *whole_first: the number of `first` there. Outside param.c it is
  * for tests. */

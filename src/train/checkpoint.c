@@ -189,7 +189,7 @@ static enum status check_model(const struct checkpoint *s, const struct ckpt *ck
 {
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
     char here[sizeof meta->model_json];
-    load_dims_json(s->config.dims, here, sizeof here);
+    TRY(load_dims_json(s->config.dims, here, sizeof here));
     struct differences d = compare(meta->model_json, here, is_dimension);
     enum status st = d.n == 0 ? ST_OK
                               : FAIL(ST_BAD_SETTING,
@@ -200,32 +200,32 @@ static enum status check_model(const struct checkpoint *s, const struct ckpt *ck
     return st;
 }
 
-static enum status check_optimizer(const struct checkpoint *s, const struct ckpt *ckpt)
+/* check_settings — those that must be as they were. holds, remedy: of the sentence. */
+static enum status check_settings(const struct checkpoint *s, const struct ckpt *ckpt,
+                                  bool (*is_wanted)(const char *key), const char *holds,
+                                  const char *remedy)
 {
     struct differences d =
-        compare(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_of_optimizer);
-    enum status st =
-        d.n == 0 ? ST_OK
-                 : FAIL(ST_BAD_SETTING,
-                        "checkpoint %s holds the state of another optimiser: %s; use the same "
-                        "OPTIMIZER and MOMENTUM, another CHECKPOINT_DIR, or RESUME=never",
-                        ckpt_path(ckpt), d.text.data);
+        compare(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_wanted);
+    enum status st = d.n == 0 ? ST_OK
+                              : FAIL(ST_BAD_SETTING,
+                                     "checkpoint %s %s: %s%s, another CHECKPOINT_DIR, or "
+                                     "RESUME=never",
+                                     ckpt_path(ckpt), holds, d.text.data, remedy);
     text_free(&d.text);
     return st;
 }
 
+static enum status check_optimizer(const struct checkpoint *s, const struct ckpt *ckpt)
+{
+    return check_settings(s, ckpt, is_of_optimizer, "holds the state of another optimiser",
+                          "; use the same OPTIMIZER and MOMENTUM");
+}
+
 static enum status check_tokenizer(const struct checkpoint *s, const struct ckpt *ckpt)
 {
-    struct differences d =
-        compare(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_of_tokenizer);
-    enum status st =
-        d.n == 0 ? ST_OK
-                 : FAIL(ST_BAD_SETTING,
-                        "checkpoint %s was trained with another tokenizer: %s (not set: GPT-2's); "
-                        "use the same TOKENIZER, another CHECKPOINT_DIR, or RESUME=never",
-                        ckpt_path(ckpt), d.text.data);
-    text_free(&d.text);
-    return st;
+    return check_settings(s, ckpt, is_of_tokenizer, "was trained with another tokenizer",
+                          " (not set: GPT-2's); use the same TOKENIZER");
 }
 
 /* warn_differences — other settings and data may change between runs, but then the losses do
@@ -411,7 +411,8 @@ static enum status read_parts(struct checkpoint *s)
     for (int part = 0; part < wanted_parts(s); part++) {
         struct checkpoint_put put = {s->step, part};
         struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
-        TRY(load_ckpt(&to, s->found, part_names[part]));
+        const struct load_file file = {.ckpt = s->found, .part = part_names[part]};
+        TRY(load_params(&to, &file));
         if (s->config.heartbeat.fn)
             s->config.heartbeat.fn(s->config.heartbeat.arg, 0);
     }
@@ -497,9 +498,9 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
                              .loss_scale_steps = progress->scale.steps,
                              .data_fingerprint = s->config.data_fingerprint};
     struct model_dims dims = *s->config.dims;
-    if (!dims.marks.has_bos && !dims.marks.has_eos)
+    if (!dims.marks.has_bos && dims.marks.eos_n == 0)
         dims.marks = s->marks;
-    load_dims_json(&dims, meta.model_json, sizeof meta.model_json);
+    TRY(load_dims_json(&dims, meta.model_json, sizeof meta.model_json));
     bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
     text_copy(meta.version, sizeof meta.version, s->config.version);

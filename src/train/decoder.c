@@ -44,7 +44,7 @@ static enum status plan(struct decoder *d)
     d->logits = take(&d->arena[ARENA_INPUT], d->dims.vocab, DTYPE_F32);
     model_plan_free(p->acts);
     p->acts = NULL;
-    TRY(model_plan(&d->dims, 1, d->window, MODEL_RECOMPUTE_NONE, false, d->dtype,
+    TRY(model_plan(&d->dims, 1, d->window, (struct model_recomputed){0}, false, d->dtype,
                    &d->arena[ARENA_ACTS], &d->arena[ARENA_SCRATCH], &p->acts));
     model_plan_kv_cache(&d->dims, p->acts, &d->arena[ARENA_ACTS]);
     return ST_OK;

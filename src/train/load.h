@@ -28,28 +28,45 @@ struct load_target {
     void *arg;
 };
 
-/* load_hf — loads every parameter by name. A language model's folder has no qa_outputs; those keep
- * their values. */
-enum status load_hf(const struct load_target *to, const struct hf_model *hf);
-/* load_llmc — the same from a model file of llm.c, which never has qa_outputs. */
-enum status load_llmc(const struct load_target *to, const struct llmc *llmc);
-/* load_gguf — the same from a GGUF file, which never has qa_outputs. */
-enum status load_gguf(const struct load_target *to, const struct gguf_model *model);
-/* load_ckpt — loads one part of a checkpoint ("model", "optim_m", "optim_v"), every tensor by name
- * and shape. */
-enum status load_ckpt(const struct load_target *to, const struct ckpt *ckpt, const char *part);
+/* An open file or folder with parameters: one of the four. */
+struct load_file {
+    const struct hf_model *hf;
+    const struct llmc_file *llmc;
+    const struct gguf_model *gguf;
+    const struct ckpt *ckpt;
+    const char *part; /* of ckpt: "model", "optim_m", "optim_v" */
+    bool is_headless; /* ckpt is of a language model: it has no qa_outputs */
+};
 
-/* load_ckpt_trunk — loads a checkpoint's model without qa_outputs, which keep their values. */
-enum status load_ckpt_trunk(const struct load_target *to, const struct ckpt *ckpt);
+/* One parameter in a file: of llm.c, of GGUF (tensor set), or plain. None of them: the file lacks
+ * the head of question answering. */
+struct load_entry {
+    const struct safetensors_entry *plain;
+    struct gguf_entry gguf;
+    struct llmc_entry llmc;
+    bool is_llmc;
+};
+
+/* load_find — by the parameter's name. ST_BAD_DATA: the file has none, or one of another shape.
+ * load_has — false if the file lacks it, as a language model lacks qa_outputs.
+ * load_read — elements [first, first+n) as float; the range must be valid. Whole rows are fastest.
+ * load_release — the parameter was read: its pages leave resident memory. */
+enum status load_find(const struct load_file *file, const struct param *p, struct load_entry *out);
+bool load_has(const struct load_entry *entry);
+void load_read(const struct load_entry *entry, int64_t first, int64_t n, float *out);
+void load_release(const struct load_file *file, const struct load_entry *entry);
+/* load_params — loads every parameter by name and shape, one after the other. Those that the file
+ * lacks keep their values. */
+enum status load_params(const struct load_target *to, const struct load_file *file);
 
 /* load_dims_of_config — the dimensions in a config; dims.name becomes the last part of the path.
  * _of_hf — for tests: those of a Hugging Face folder. */
 void load_dims_of_config(const struct hf_config *config, const char *path, enum model_task task,
                          struct model_dims *out);
 enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_dims *out);
-/* load_dims_json — writes {"name":…,"task":…,"layers":…,…}. load_dims_parse reads it back,
- * strictly, and what older versions wrote. */
-void load_dims_json(const struct model_dims *dims, char *out, size_t cap);
+/* load_dims_json — writes {"name":…,"task":…,"layers":…,…}. ST_RETRY: out of memory.
+ * load_dims_parse reads it back, strictly, and what older versions wrote. */
+enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap);
 enum status load_dims_parse(const char *json, struct model_dims *out);
 
 #endif

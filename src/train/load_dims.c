@@ -13,6 +13,7 @@
 #include "base/text.h"
 
 #define WIDTH_MAX ((int64_t)1 << 40)
+#define GPT2_END 50256 /* begins and ends GPT-2's texts */
 
 /* ---- from config.json ---- */
 
@@ -59,15 +60,16 @@ static void name_of(const char *dir, char *out, size_t cap)
 
 static struct model_marks marks_of(const struct hf_config *c)
 {
-    return (struct model_marks){.has_bos = c->bos >= 0,
-                                .has_eos = c->eos >= 0,
-                                .bos = c->bos >= 0 ? c->bos : 0,
-                                .eos = c->eos >= 0 ? c->eos : 0};
+    struct model_marks marks = {
+        .has_bos = c->bos >= 0, .bos = c->bos >= 0 ? c->bos : 0, .eos_n = c->eos_n};
+    memcpy(marks.eos, c->eos, sizeof marks.eos);
+    return marks;
 }
 
 _Static_assert((int)HF_ARCH_N == (int)MODEL_ARCH_N && (int)HF_ARCH_NEOX == (int)MODEL_ARCH_NEOX &&
                    (int)HF_ROPE_YARN == (int)MODEL_ROPE_KIND_YARN,
                "format and model number architectures and scalings alike");
+_Static_assert(HF_EOS_MAX == MODEL_EOS_MAX, "a list of one fits the other");
 
 void load_dims_of_config(const struct hf_config *config, const char *path, enum model_task task,
                          struct model_dims *out)
@@ -133,13 +135,26 @@ static void add_arch(const struct model_dims *d, struct text *out)
              (long long)model_ffn(d), model_norm_eps(d), mlp_words[d->parts.mlp],
              bias_words[d->parts.bias], d->parts.is_parallel, d->parts.is_untied);
     add_rope(&d->parts.rope, out);
-    if (d->marks.has_bos)
-        text_add(out, ",\"bos\":%lld", (long long)d->marks.bos);
-    if (d->marks.has_eos)
-        text_add(out, ",\"eos\":%lld", (long long)d->marks.eos);
 }
 
-void load_dims_json(const struct model_dims *dims, char *out, size_t cap)
+/* add_marks — a list only where there are several; GPT-2's usual ones go without saying. */
+static void add_marks(const struct model_dims *d, struct text *out)
+{
+    const struct model_marks *m = &d->marks;
+    if (d->arch == MODEL_ARCH_GPT2 && m->eos_n < 2 && (m->eos_n == 0 || m->eos[0] == GPT2_END) &&
+        (!m->has_bos || m->bos == GPT2_END))
+        return;
+    if (m->has_bos)
+        text_add(out, ",\"bos\":%lld", (long long)m->bos);
+    if (m->eos_n > 0)
+        text_add(out, ",\"eos\":%s", m->eos_n > 1 ? "[" : "");
+    for (int i = 0; i < m->eos_n; i++)
+        text_add(out, "%s%lld", i > 0 ? "," : "", (long long)m->eos[i]);
+    if (m->eos_n > 1)
+        text_add(out, "]");
+}
+
+enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap)
 {
     char name[4 * sizeof dims->name];
     struct text text = {.data = NULL};
@@ -152,10 +167,14 @@ void load_dims_json(const struct model_dims *dims, char *out, size_t cap)
              (long long)dims->vocab);
     if (dims->arch != MODEL_ARCH_GPT2)
         add_arch(dims, &text);
+    add_marks(dims, &text);
     text_add(&text, "}");
-    bool fits = !text.overflow && text_copy(out, cap, text.data);
-    ASSERTF(fits, "cap %zu", cap);
+    bool is_made = !text.overflow, fits = is_made && text_copy(out, cap, text.data);
     text_free(&text);
+    if (!is_made)
+        return FAIL(ST_RETRY, "out of memory: the dimensions of a model as JSON");
+    ASSERTF(fits, "cap %zu", cap);
+    return ST_OK;
 }
 
 static enum status read_word(const cJSON *object, const char *key, const char *const *words,
@@ -200,18 +219,29 @@ static enum status read_rope(const cJSON *object, struct model_rope *r)
     return json_get_i64(object, "rope_original_context", 0, WIDTH_MAX, &r->original_context);
 }
 
-/* read_mark — older versions wrote none. */
-static enum status read_mark(const cJSON *object, const char *key, int64_t vocab, bool *has_out,
-                             int64_t *out)
+/* read_eos — a number or a list. */
+static enum status read_eos(const cJSON *object, int64_t vocab, struct model_marks *out)
 {
-    *has_out = cJSON_GetObjectItemCaseSensitive(object, key) != NULL;
-    return *has_out ? json_get_i64(object, key, 0, vocab - 1, out) : ST_OK;
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(object, "eos");
+    out->eos_n = list ? 1 : 0;
+    if (!cJSON_IsArray(list))
+        return list ? json_get_i64(object, "eos", 0, vocab - 1, &out->eos[0]) : ST_OK;
+    out->eos_n = cJSON_GetArraySize(list);
+    if (out->eos_n > MODEL_EOS_MAX)
+        return FAIL(ST_BAD_DATA, "model dimensions: eos lists %d tokens, at most %d are read",
+                    out->eos_n, MODEL_EOS_MAX);
+    for (int i = 0; i < out->eos_n; i++)
+        TRY(json_item_i64(cJSON_GetArrayItem(list, i), "eos", 0, vocab - 1, &out->eos[i]));
+    return ST_OK;
 }
 
+/* read_marks — older versions wrote none, or one that ends a text. */
 static enum status read_marks(const cJSON *object, int64_t vocab, struct model_marks *out)
 {
-    TRY(read_mark(object, "bos", vocab, &out->has_bos, &out->bos));
-    return read_mark(object, "eos", vocab, &out->has_eos, &out->eos);
+    out->has_bos = cJSON_GetObjectItemCaseSensitive(object, "bos") != NULL;
+    if (out->has_bos)
+        TRY(json_get_i64(object, "bos", 0, vocab - 1, &out->bos));
+    return read_eos(object, vocab, out);
 }
 
 /* read_arch — what follows "vocab"; without "arch", nothing. */
@@ -238,7 +268,6 @@ static enum status read_arch(const cJSON *object, struct model_dims *out)
     out->parts.bias = (enum model_bias)bias;
     TRY(read_flag(object, "parallel", &out->parts.is_parallel));
     TRY(read_flag(object, "untied", &out->parts.is_untied));
-    TRY(read_marks(object, out->vocab, &out->marks));
     return read_rope(object, &out->parts.rope);
 }
 
@@ -257,6 +286,7 @@ static enum status read_dims(const cJSON *object, struct model_dims *out)
     TRY(json_get_i64(object, "context", 1, WIDTH_MAX, &out->context));
     TRY(json_get_i64(object, "vocab", 1, WIDTH_MAX, &out->vocab));
     TRY(read_arch(object, out));
+    TRY(read_marks(object, out->vocab, &out->marks));
     return model_check(out);
 }
 

@@ -6,14 +6,18 @@
 #include "train/decoder.h"
 
 #define MIB ((int64_t)1 << 20)
-/* Measured on 2026-11-22 as the peak of a worker (LOG_LEVEL=debug) less its plan, gpt2-nano to
- * gpt2, alone, two on a node, two nodes over TCP: 19 to 27 MiB, hardly more with others beside
- * it. */
+/* What a worker has to itself besides its model, measured on 2026-11-23 (gpt2-nano and gpt2-mini
+ * alone, less the plan): 24 to 31 MiB at the peak. Some 14 MiB are the program's, 8 MiB hold
+ * initial values (step_fill.c), and each large allocation ends with a part of a huge page. Pages of
+ * the program's file and of libraries, 11 MiB, are the node's: its supervisor counts them
+ * (node/memory_check.c). A command without one draws no initial values. */
 #define PROGRAM_BYTES (28 * MIB)
+/* Measured again on 2026-11-23 with four workers of gpt2-nano, EMBED=512, SEQ_LEN=512: a worker has
+ * touched 3.2 MiB of the memory that they share with PP=2 TP=2, and 2.2 MiB with PP=4. */
 #define COMM_LOCALS_BYTES (4 * MIB)
 #define COMM_NODES_BYTES (16 * MIB)
 #define COMM_NODE_BYTES (MIB / 4) /* of each */
-#define EXPORT_BYTES (32 * MIB)   /* the tokenizer's files, and what is on its way to the disk */
+#define CONVERT_BYTES (32 * MIB)  /* the tokenizer's files, and what is on its way to the disk */
 /* Estimates for a GPU, never measured: what the driver, CUDA and cuBLASLt take of the host and of
  * the GPU, and what a communicator takes of the GPU. The latter is p2p's: slots of two pipelines,
  * and scratch of the stream that adds (comm/p2p/p2p_gpu.h). NCCL's own buffers should be less. */
@@ -142,20 +146,9 @@ enum status memory_plan_generate(const struct model_dims *dims, int64_t window, 
     return ST_OK;
 }
 
-enum status memory_plan_import(const struct model_dims *dims, struct memory_plan *out)
-{
-    struct param_table table = {0};
-    TRY(model_ops(dims)->describe(dims, &table));
-    *out = (struct memory_plan){{0}, {0}};
-    out->host[MEMORY_PLAN_PARAMETERS] = table.total_elems * (int64_t)sizeof(float);
-    out->host[MEMORY_PLAN_PROGRAM] = PROGRAM_BYTES;
-    param_table_free(&table);
-    return ST_OK;
-}
-
-void memory_plan_export(struct memory_plan *out)
+void memory_plan_convert(struct memory_plan *out)
 {
     *out = (struct memory_plan){{0}, {0}};
     out->host[MEMORY_PLAN_PROGRAM] = PROGRAM_BYTES;
-    out->host[MEMORY_PLAN_WORKSPACE] = EXPORT_BYTES;
+    out->host[MEMORY_PLAN_WORKSPACE] = CONVERT_BYTES;
 }

@@ -37,6 +37,10 @@ const char *memory_plan_text(enum memory_plan_kind kind); /* "parameters", … *
  * exists once a device is open, so the free memory in dev_info does not contain it. */
 #define MEMORY_PLAN_GPU_LIBRARIES_BYTES ((int64_t)500 << 20)
 
+/* Of a node's supervisor: 2 MiB of its own, and the pages of the program's file and of libraries,
+ * which all processes of the node share. */
+#define MEMORY_PLAN_SUPERVISOR_BYTES ((int64_t)12 << 20)
+
 /* Bytes of one worker: host memory, and memory of a device that has its own. */
 struct memory_plan {
     int64_t host[MEMORY_PLAN_N], device[MEMORY_PLAN_N];
@@ -58,15 +62,13 @@ struct memory_plan_place {
 enum status memory_plan_train(const struct trainer_config *config,
                               const struct memory_plan_place *place, struct memory_plan *out);
 /* memory_plan_eval — of step_open with is_eval.
- * memory_plan_generate — of decoder_open.
- * memory_plan_import — of a model whose parameters are all in host memory. */
+ * memory_plan_generate — of decoder_open. */
 enum status memory_plan_eval(const struct step_config *config,
                              const struct memory_plan_place *place, struct memory_plan *out);
 enum status memory_plan_generate(const struct model_dims *dims, int64_t window, enum dtype dtype,
                                  const struct memory_plan_place *place, struct memory_plan *out);
-enum status memory_plan_import(const struct model_dims *dims, struct memory_plan *out);
-/* memory_plan_export — of a program that writes a model which it reads through file mappings: the
- * program and a buffer. */
-void memory_plan_export(struct memory_plan *out);
+/* memory_plan_convert — of import and export, which read a model through file mappings and write it
+ * piece by piece: the program and its buffers. */
+void memory_plan_convert(struct memory_plan *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* step — memory and state of a step (step.h). The update is step_run.c, evaluation step_eval.c,
- * initial values step_fill.c.
+ * initial values step_fill.c, figures of memory step_memory.c.
  *
  * The store allocates parameters, gradients and moments (mesh/store.h). Three arenas (activations,
  * scratch, inputs) are measured by running plan() without memory, allocated whole, divided by the
@@ -19,7 +19,7 @@
 
 int64_t step_sample_losses(const struct step *s)
 {
-    return s->config.dims.task == MODEL_TASK_LM ? s->config.seq_tokens : 2;
+    return s->config.dims.task == MODEL_TASK_LM ? s->own_tokens : 2;
 }
 
 double step_grad_clip(const struct step *s)
@@ -35,10 +35,10 @@ static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
     return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
-static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
+enum status step_plan_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
 {
     const struct step_config *c = &s->config;
-    int64_t b = c->batch_samples, n = b * c->seq_tokens;
+    int64_t b = c->batch_samples, n = b * s->own_tokens, all = b * c->seq_tokens;
     struct arena *input = &arena[STEP_ARENA_INPUT];
     s->grad_scale = take(input, 2, DTYPE_F64);
     s->loss_sum = take(input, 1, DTYPE_F64);
@@ -46,11 +46,11 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
     s->tokens = take(input, n, DTYPE_I32);
     if (!c->is_eval && step_mesh_partial_elems(s) > 0)
         s->partial = take(input, step_mesh_partial_elems(s), DTYPE_F32);
-    s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * n, DTYPE_F32);
+    s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * all, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
         s->targets = take(input, n, DTYPE_I32);
     } else {
-        s->mask = take(input, n, DTYPE_U8);
+        s->mask = take(input, all, DTYPE_U8);
         s->starts = take(input, b, DTYPE_I32);
         s->ends = take(input, b, DTYPE_I32);
     }
@@ -58,7 +58,7 @@ static enum status plan(struct step *s, struct arena arena[STEP_ARENA_N])
         return step_pipe_plan(s, arena);
     model_plan_free(s->acts);
     s->acts = NULL;
-    return model_plan(&s->dims, b, c->seq_tokens, c->recompute, !c->is_eval, c->store.dtype,
+    return model_plan(&s->dims, b, s->own_tokens, c->recompute, !c->is_eval, c->store.dtype,
                       &arena[STEP_ARENA_ACTS], &arena[STEP_ARENA_SCRATCH], &s->acts);
 }
 
@@ -74,7 +74,7 @@ static enum status take_memory(struct step *s)
     struct arena planned[STEP_ARENA_N];
     for (int i = 0; i < STEP_ARENA_N; i++)
         arena_init(&planned[i], name[i], NULL, 0);
-    TRY(plan(s, planned));
+    TRY(step_plan_arenas(s, planned));
     for (int i = 0; i < STEP_ARENA_N; i++) {
         void *base = NULL;
         if (planned[i].used_bytes > 0)
@@ -82,7 +82,7 @@ static enum status take_memory(struct step *s)
         arena_init(&s->arena[i], name[i], base, planned[i].used_bytes);
         step_heartbeat(s);
     }
-    TRY(plan(s, s->arena));
+    TRY(step_plan_arenas(s, s->arena));
     for (int i = 0; i < STEP_ARENA_N; i++) {
         ASSERTF(s->arena[i].used_bytes == planned[i].used_bytes, "arena %s: planned %zu taken %zu",
                 name[i], planned[i].used_bytes, s->arena[i].used_bytes);
@@ -114,11 +114,13 @@ static enum status check_config(const struct step_config *c, const struct mesh *
     return ST_OK;
 }
 
-static struct store_config store_of(struct step *s)
+struct store_config step_store_config(struct step *s)
 {
     const struct step_config *c = &s->config;
     struct store_settings settings = c->store;
-    if (s->pipe) /* another stage may hold a part of the embedding's gradient */
+    /* another stage may hold a part of the embedding's gradient, or another rank tokens of the
+     * same samples */
+    if (s->pipe || step_mesh_context_ranks(s) > 1)
         settings.embed_rows = SPARSE_EMBED_CHOICE_OFF;
     return (struct store_config){.dev = c->dev,
                                  .stream = s->stream,
@@ -130,7 +132,7 @@ static struct store_config store_of(struct step *s)
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->samples > c->batch_samples,
                                  .moments_n = step_parts(s) - 1,
-                                 .pass_tokens = c->batch_samples * c->seq_tokens,
+                                 .pass_tokens = c->batch_samples * s->own_tokens,
                                  .heartbeat = c->heartbeat,
                                  .heartbeat_arg = c->heartbeat_arg,
                                  .update = step_run_update,
@@ -139,7 +141,7 @@ static struct store_config store_of(struct step *s)
 
 static enum status open_store(struct step *s)
 {
-    struct store_config config = store_of(s);
+    struct store_config config = step_store_config(s);
     TRY(store_open(&config, &s->store));
     return step_mesh_open_state(s);
 }
@@ -156,16 +158,16 @@ static enum status plan_memory(struct step *s, const struct step_place *place,
 {
     struct arena measured[STEP_ARENA_N];
     struct step_memory m = {.store = {0}};
-    struct store_config store = store_of(s);
+    struct store_config store = step_store_config(s);
     TRY(store_plan(&store, step_mesh_store_rank(s), step_mesh_store_ranks(s), place->is_discrete,
                    &m.store));
     for (int i = 0; i < STEP_ARENA_N; i++)
         arena_init(&measured[i], "measured", NULL, 0);
-    TRY(plan(s, measured));
+    TRY(step_plan_arenas(s, measured));
     m.activations = (int64_t)measured[STEP_ARENA_ACTS].used_bytes;
     for (int i = 0; i < STEP_ARENA_N; i++)
         m.passes += (int64_t)measured[i].used_bytes;
-    m.batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens);
+    m.batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens) + step_context_bytes(s);
     m.scratch = place->is_discrete ? (int64_t)CUDA_SCRATCH_BYTES : 0;
     m.gathered = step_async_plan(s, place);
     m.readback = readback_bytes(s) + m.gathered;
@@ -211,47 +213,6 @@ static enum status check_plan(const struct step *s)
             (long long)planned.passes, (long long)planned.store.params, (long long)planned.readback,
             (long long)taken.passes, (long long)taken.store.params, (long long)taken.readback);
     return ST_OK;
-}
-
-/* text_held — "; the process holds …", and of a GPU what this process took of it: buffers and
- * kernel scratch, without CUDA's own. "" where that is not known. */
-static void text_held(const struct step *s, char *out, size_t cap)
-{
-    struct memory now = {0};
-    struct dev_info info;
-    char host[32], device[32];
-    int64_t held_bytes = memory_resident(&now, 1);
-    out[0] = 0;
-    if (held_bytes < 0) /* no /proc */
-        return;
-    dev_info(s->config.dev, &info);
-    text_format(out, cap, "; the process holds %s%s%s",
-                text_format_bytes(host, sizeof(host), (double)held_bytes),
-                info.taken_bytes < 0 ? "" : ", and of its GPU ",
-                info.taken_bytes < 0
-                    ? ""
-                    : text_format_bytes(device, sizeof(device), (double)info.taken_bytes));
-}
-
-/* log_memory — once for all ranks: the memory of a rank, as it was planned. */
-static void log_memory(const struct step *s)
-{
-    const struct comm_place *place = comm_place(s->config.comm);
-    struct step_memory m = step_memory(s);
-    char word[7][32], held[112];
-    bool is_discrete = dev_is_discrete(s->config.dev);
-    if (place->rank != 0 || (place->ranks == 1 && !is_discrete))
-        return;
-    text_held(s, held, sizeof(held));
-    LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, "
-             "unsharded buffers %s, compression %s, passes %s, kernel scratch %s%s",
-             text_format_bytes(word[0], 32, (double)m.store.params),
-             text_format_bytes(word[1], 32, (double)m.store.grads),
-             text_format_bytes(word[2], 32, (double)m.store.moments),
-             text_format_bytes(word[3], 32, (double)m.store.unsharded),
-             text_format_bytes(word[4], 32, (double)m.store.residuals),
-             text_format_bytes(word[5], 32, (double)m.passes),
-             text_format_bytes(word[6], 32, (double)m.scratch), held);
 }
 
 /* open_graphs — a step on a GPU records its work as CUDA graphs (dev_graph_begin). */
@@ -331,10 +292,11 @@ static enum status open_all(struct step *s)
     TRY(take_memory(s));
     TRY(step_pipe_open(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
+    TRY(step_context_open(s));
     TRY(take_readback(s));
     TRY(step_async_open(s));
     TRY(check_plan(s));
-    log_memory(s);
+    step_memory_log(s);
     return c->is_loaded ? ST_OK : step_fill(s);
 }
 
@@ -365,12 +327,13 @@ void step_close(struct step *s)
     store_close(s->store);
     step_async_close(s);
     model_plan_free(s->acts);
-    step_pipe_close(s);
     if (s->config.comm && !s->config.is_eval)
         comm_graph_close(s->config.comm);
     dev_stream_close(s->stream);
     dev_event_free(s->results_ready);
+    step_pipe_close(s);
     batch_free(&s->batch);
+    step_context_close(s);
     param_table_free(&s->table);
     param_table_free(&s->whole);
     dev_unpin(s->config.dev, s->grad_scale_host); /* and losses_host */
@@ -392,12 +355,12 @@ struct pass step_pass(const struct step *s, int64_t samples)
     const struct step_config *c = &s->config;
     struct pass p = {.dims = &s->dims,
                      .b = samples,
-                     .t = c->seq_tokens,
-                     .recompute = c->recompute,
+                     .t = s->own_tokens,
                      .op = dev_op(c->dev),
                      .stream = s->stream,
                      .acts = s->acts,
                      .tensor = s->tensor_axis,
+                     .context = s->context_axis,
                      .tokens = s->tokens,
                      .targets = s->targets,
                      .mask = s->mask,
@@ -421,12 +384,12 @@ static enum status copy_in(struct step *s, struct tensor to, const void *from, i
 enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
                              struct pass *p)
 {
-    int64_t t = p->t, n = p->b * t;
+    int64_t t = p->t, n = p->b * t, whole = s->config.seq_tokens;
     TRY(copy_in(s, s->tokens, batch->host.tokens, first * t, n));
     if (batch->task == FEED_TASK_LM)
         return copy_in(s, s->targets, batch->host.targets, first * t, n);
     if (batch->host.mask)
-        TRY(copy_in(s, s->mask, batch->host.mask, first * t, n));
+        TRY(copy_in(s, s->mask, batch->host.mask, first * whole, p->b * whole));
     else
         p->mask = (struct tensor){0};
     TRY(copy_in(s, s->starts, batch->host.starts, first, p->b));
@@ -473,16 +436,29 @@ static enum status head_logits(struct step *s, const struct pass *p, int64_t row
     return s->pipe ? step_pipe_run_share(s, s->logits, elems) : ST_OK;
 }
 
+/* copy_tokens — one sample's; attention is causal, so those behind the n do not matter. */
+static enum status copy_tokens(struct step *s, const struct pass *p, const int32_t *tokens,
+                               int64_t n)
+{
+    if (p->context) {
+        tokens = step_context_tokens(s, tokens, n);
+        n = p->t;
+    }
+    TRY(dev_copy(s->stream, s->tokens.data, tokens, (size_t)n * sizeof *tokens));
+    if (p->t == n)
+        return ST_OK;
+    return dev_fill(s->stream, tensor_at(s->tokens, n).data, 0,
+                    (size_t)(p->t - n) * dtype_bytes(s->tokens.dtype));
+}
+
 enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float *out)
 {
     struct pass p = step_pass(s, 1);
-    ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= p.t, "n %lld of %lld", (long long)n,
-            (long long)p.t);
-    p.t = p.tensor ? p.t : n; /* whole samples have rows for all of a tensor group */
-    TRY(copy_in(s, s->tokens, tokens, 0, n));
-    if (p.t > n) /* attention is causal: what follows does not matter */
-        TRY(dev_fill(s->stream, tensor_at(s->tokens, n).data, 0,
-                     (size_t)(p.t - n) * dtype_bytes(s->tokens.dtype)));
+    ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= s->config.seq_tokens, "n %lld of %lld",
+            (long long)n, (long long)s->config.seq_tokens);
+    if (!p.tensor && !p.context) /* whole samples have rows for all of a group */
+        p.t = n;
+    TRY(copy_tokens(s, &p, tokens, n));
     TRY(step_forward(s, &p));
     TRY(head_logits(s, &p, n - 1, p.dims->vocab));
     TRY(dev_copy(s->stream, out, s->logits.data, (size_t)p.dims->vocab * sizeof *out));
@@ -493,14 +469,15 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
 enum status step_spans(struct step *s, const struct batch *batch, float *out)
 {
     struct pass p = step_pass(s, batch->samples);
+    int64_t elems = 2 * p.b * batch->seq_tokens;
     ASSERTF(p.dims->task == MODEL_TASK_QA && p.b > 0 && p.b <= s->config.batch_samples &&
-                batch->seq_tokens == p.t,
+                batch->seq_tokens == s->config.seq_tokens,
             "samples %lld seq_tokens %lld", (long long)p.b, (long long)batch->seq_tokens);
     TRY(batch_check(batch, p.dims->vocab));
-    TRY(step_copy_inputs(s, batch, 0, &p));
+    TRY(step_copy_inputs(s, step_context_batch(s, batch), 0, &p));
     TRY(step_forward(s, &p));
-    TRY(head_logits(s, &p, 0, 2 * p.b * p.t));
-    TRY(dev_copy(s->stream, out, s->logits.data, (size_t)(2 * p.b * p.t) * sizeof *out));
+    TRY(head_logits(s, &p, 0, elems));
+    TRY(dev_copy(s->stream, out, s->logits.data, (size_t)elems * sizeof *out));
     TRY(dev_sync(s->stream));
     return comm_check(s->config.comm);
 }
@@ -517,6 +494,7 @@ const struct param_table *step_whole_table(const struct step *s)
 }
 const struct param_table *step_own_table(const struct step *s) { return &s->table; }
 struct tensor step_grads(const struct step *s) { return store_grads(s->store); }
+const struct batch *step_batch(const struct step *s) { return &s->batch; }
 struct stream *step_stream(const struct step *s) { return s->stream; }
 
 struct tensor step_tensor(const struct step *s, int part)
@@ -545,9 +523,9 @@ void step_set_loss_scale(struct step *s, struct step_loss_scale scale)
 
 enum status step_drain(struct step *s) { return store_drain(s->store); }
 
-enum status step_set_params(struct step *s, int64_t first, int64_t n, const float *values)
+enum status step_flip(struct step *s, int bit, struct store_flip *out)
 {
-    return store_set(s->store, 0, first, n, values);
+    return store_params_flip(s->store, bit, out);
 }
 
 enum status step_read(struct step *s, int part, int64_t first, int64_t n, float *dst)
@@ -568,27 +546,6 @@ void step_vote(struct step *s, int vote)
 
 enum status step_state_end(struct step *s, enum status st) { return mesh_state_end(&s->state, st); }
 enum status step_state_serve(struct step *s) { return mesh_state_serve(&s->state); }
-
-struct step_memory step_memory(const struct step *s)
-{
-    struct dev_info info;
-    dev_info(s->config.dev, &info);
-    struct step_memory m = {.scratch = info.scratch_bytes,
-                            .store = store_memory(s->store),
-                            .activations = (int64_t)s->arena[STEP_ARENA_ACTS].cap_bytes,
-                            .gathered = step_async_memory(s),
-                            .readback = s->readback_bytes + step_async_memory(s),
-                            .batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens)};
-    for (int i = 0; i < STEP_ARENA_N; i++)
-        m.passes += s->arena[i].base ? (int64_t)s->arena[i].cap_bytes
-                                     : 0; /* a step that only measures has no memory */
-    return m;
-}
-
-int64_t step_memory_bytes(const struct step *s)
-{
-    return store_memory_bytes(s->store) + step_memory(s).passes;
-}
 
 double step_flops(const struct step *s)
 {

@@ -59,14 +59,14 @@ struct step_config {
     int64_t global_samples; /* of a global batch; a multiple of batch_samples times data ranks */
     int64_t seq_tokens;     /* of a sample; at most dims.context */
     struct optim_config optim;
-    enum model_recompute recompute; /* activations to recompute in the backward pass */
-    float dropout;                  /* 0 … 1: share of activations dropped in training */
-    uint64_t seed;                  /* of initial parameters and dropout */
-    bool is_eval;                   /* no training: no memory for gradients and moments */
-    bool is_eager;                  /* launch operations one by one, no CUDA graphs */
-    int comm_sms;                   /* multiprocessors that products leave to NCCL; 0: none */
-    bool comm_graph;                /* collectives become a part of the step's CUDA graph */
-    bool is_timed;                  /* rank 0 logs the time of each operation; is_eager, too */
+    struct model_recomputed recompute; /* activations to recompute in the backward pass */
+    float dropout;                     /* 0 … 1: share of activations dropped in training */
+    uint64_t seed;                     /* of initial parameters and dropout */
+    bool is_eval;                      /* no training: no memory for gradients and moments */
+    bool is_eager;                     /* launch operations one by one, no CUDA graphs */
+    int comm_sms;                      /* multiprocessors that products leave to NCCL; 0: none */
+    bool comm_graph;                   /* collectives become a part of the step's CUDA graph */
+    bool is_timed;                     /* rank 0 logs the time of each operation; is_eager, too */
     bool is_loaded;               /* the caller loads parameters: they start as zeros, not drawn */
     void (*heartbeat)(void *arg); /* called after each block and allocation; may be NULL */
     void *heartbeat_arg;
@@ -82,19 +82,26 @@ struct step_result {
     double forward_ms, head_ms, backward_ms, norm_ms, update_ms;
     double comm_ms; /* busy_ms of comm_times: the transport was busy */
     double wait_ms; /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
+    double update_wait_ms;        /* the part of wait_ms inside update_ms; a GPU: 0 */
     double pipe_ms, pipe_wait_ms; /* of a stage: in its passes; waiting in them for a message */
-    int retries;                  /* runs repeated with a smaller loss scale */
-    int vote;                     /* the highest vote of all ranks (step_vote) */
+    /* Blocked in calls of the tensor axis, and of the context axis: a part of wait_ms, as
+     * pipe_wait_ms is. 0: they stay on the device. */
+    double tensor_ms, context_ms;
+    int retries; /* runs repeated with a smaller loss scale */
+    int vote;    /* the highest vote of all ranks (step_vote) */
 };
 
 /* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make.
  * step_mesh_divides_state — whether a rank of so many holds less than the state of the whole model:
  * shards of it, or a part.
+ * step_mesh_divides_passes — whether a forward pass asks other ranks: for that, or for a part of
+ * its samples.
  * step_mesh_whole_table — step_whole_table on so many ranks; the caller frees it. */
 enum status step_mesh(const struct step_config *config, int ranks, struct mesh *out);
 enum status step_mesh_whole_table(const struct step_config *config, int ranks,
                                   struct param_table *out);
 bool step_mesh_divides_state(const struct step_config *config, int ranks);
+bool step_mesh_divides_passes(const struct step_config *config, int ranks);
 
 struct step;
 
@@ -147,8 +154,7 @@ enum status step_spans(struct step *step, const struct batch *batch, float *out)
  * momentum), 2 second moment. Two tables say where a tensor lies in a part:
  *   step_whole_table  of the whole model, for step_read, step_write and everything that concerns
  *                     files; the same on all ranks
- *   step_own_table    of what this rank computes, for step_tensor, step_part, step_grads and
- *                     step_set_params
+ *   step_own_table    of what this rank computes, for step_tensor, step_part and step_grads
  * They are one table, with one address, where each rank computes the whole model. All of these are
  * local. */
 int step_parts(const struct step *step);
@@ -174,12 +180,13 @@ float *step_part(struct step *step, int part);
 const float *step_host_part(const struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, as a tensor */
 
-/* step_grads — for tests: the gradients of the last step, before clipping. */
+/* step_grads — the gradients of the last step, before clipping; after step_drain.
+ * step_batch — this rank's samples of the last step_run. */
 struct tensor step_grads(const struct step *step);
+const struct batch *step_batch(const struct step *step);
 
-/* step_set_params — local: sets parameters [first, first + n) of step_own_table on this rank only,
- * from host memory; the next pass reads them. */
-enum status step_set_params(struct step *step, int64_t first, int64_t n, const float *values);
+/* step_flip — local: FAULT=flip, on this rank only; store_params_flip (mesh/store.h). */
+enum status step_flip(struct step *step, int bit, struct store_flip *out);
 
 /* Bytes on this rank. */
 struct step_memory {

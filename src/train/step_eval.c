@@ -45,16 +45,18 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
     enum status st = batch_check(&s->batch, s->config.dims.vocab);
     batch_count(&s->batch, &counts);
     if (st == ST_OK)
-        st = losses_of(s, &s->batch);
+        st = losses_of(s, step_context_batch(s, &s->batch));
     s->batch.samples = s->samples;
     TRY(st);
-    if (!s->counts)
-        return ST_OK;
-    sums[SUM_LOSS] += batch_loss(s->batch.task, s->losses_host, samples * each, 1, 0);
-    sums[SUM_LOSS_END] += batch_loss(s->batch.task, s->losses_host, samples * each, 0, 1);
-    sums[SUM_TARGETS] += (double)counts.targets;
-    sums[SUM_STARTS] += (double)counts.starts;
-    sums[SUM_ENDS] += (double)counts.ends;
+    if (s->counts_losses) {
+        sums[SUM_LOSS] += batch_loss(s->batch.task, s->losses_host, samples * each, 1, 0);
+        sums[SUM_LOSS_END] += batch_loss(s->batch.task, s->losses_host, samples * each, 0, 1);
+    }
+    if (s->counts_targets) {
+        sums[SUM_TARGETS] += (double)counts.targets;
+        sums[SUM_STARTS] += (double)counts.starts;
+        sums[SUM_ENDS] += (double)counts.ends;
+    }
     return ST_OK;
 }
 

@@ -1,6 +1,7 @@
 /* step_inside — a step as its own files share it: step.c (memory, state), step_mesh.c (its place
- * among ranks), step_fill.c (initial values), step_run.c (the update), step_async.c (the end of a
- * step on GPUs), step_eval.c. Other files use step.h. */
+ * among ranks), step_context.c (its positions of samples), step_fill.c (initial values), step_run.c
+ * (the update), step_async.c (the end of a step on GPUs), step_eval.c, step_memory.c. Other files
+ * use step.h. */
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H
 #define CONVOY_TRAIN_STEP_INSIDE_H
 
@@ -14,22 +15,25 @@ struct step_pipe; /* train/step_pipe.h */
 
 enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
 #define STEP_SUMS 6
+#define STEP_COUNTS 5 /* numbers that ranks add up at the start of a step (step_run.c) */
 
 struct step {
     struct step_config config;
     struct comm *comm_alone; /* of one rank: where the config, or the data axis, has no comm */
     struct mesh_comm mesh;
-    bool counts;            /* targets and losses: of ranks with the same samples, one does */
-    int64_t samples;        /* of a step, on this rank */
-    struct model_dims dims; /* what this rank computes; config.dims: the whole model */
+    bool counts_targets, counts_losses; /* this rank, of those with the same samples */
+    int64_t samples;                    /* of a step, on this rank */
+    int64_t own_tokens;                 /* of a sample, on this rank */
+    struct model_dims dims;             /* what this rank computes; config.dims: the whole model */
     const struct model_ops *model;
     struct param_table table; /* of dims */
     struct step_pipe *pipe;   /* NULL: one stage */
     struct param_table whole; /* of config.dims, where dims are a part */
     bool has_whole;
-    struct tensor_axis tensor;
-    const struct model_axis *tensor_axis; /* NULL: this rank has whole matrices */
-    struct tensor partial;                /* gradients that the tensor axis adds up, of one unit */
+    struct tensor_axis tensor, context;
+    const struct model_axis *tensor_axis;  /* NULL: this rank has whole matrices */
+    const struct model_axis *context_axis; /* NULL: this rank has whole samples */
+    struct tensor partial;                 /* gradients that the tensor axis adds up, of one unit */
     struct stream *stream;
     struct store *store;
     struct mesh_state state; /* of the whole model, on all ranks */
@@ -42,10 +46,11 @@ struct step {
     struct tensor logits;     /* LM (V), QA (B·T,2) f32 */
     struct optim_span *spans, *cut;
     int64_t spans_n;
-    struct batch batch;              /* on the host, `samples` */
-    float *losses_host;              /* one for each sample's losses; pinned, like the next */
-    double *grad_scale_host;         /* is_async: grad_scale as read back */
-    int64_t readback_bytes;          /* of both */
+    struct batch batch;      /* on the host, `samples` */
+    struct batch own, taken; /* with a context axis: own positions; these in a batch's place */
+    float *losses_host;      /* one for each sample's losses; pinned, like the next */
+    double *grad_scale_host; /* is_async: grad_scale as read back */
+    int64_t readback_bytes;  /* of both */
     struct dev_event *results_ready; /* is_async: losses_host and grad_scale_host are valid */
     bool is_async;                   /* the device skips an update by itself (step_async.c) */
     struct step_ranks *ranks;        /* is_async with several ranks; else NULL */
@@ -65,10 +70,15 @@ struct step {
  * the bits of runs that computed the factor in f32. */
 double step_grad_clip(const struct step *s);
 void step_heartbeat(const struct step *s);
+/* step_plan_arenas — takes what passes need; the part and the store's place are known.
+ * step_store_config — of the step's store. */
+enum status step_plan_arenas(struct step *s, struct arena arena[STEP_ARENA_N]);
+struct store_config step_store_config(struct step *s);
 /* The rank's place in the mesh (step_mesh.c).
  * _open, _close: the communicators; _close accepts a step without them.
  * _data: of the ranks that have the same parameters.
  * _data_rank, _data_ranks: along the data axis: which samples are this rank's.
+ * _context_ranks: between how many the positions of a sample are divided.
  * _store_rank, _store_ranks: of _data.
  * _place: of a step without communicators, for a plan.
  * _describe: what this rank computes: dims, tables, samples, counts.
@@ -82,6 +92,7 @@ void step_mesh_close(struct step *s);
 struct comm *step_mesh_data(const struct step *s);
 int step_mesh_data_rank(const struct step *s);
 int step_mesh_data_ranks(const struct step *s);
+int step_mesh_context_ranks(const struct step *s);
 int step_mesh_store_rank(const struct step *s);
 int step_mesh_store_ranks(const struct step *s);
 enum status step_mesh_place(struct step *s, int rank, int ranks);
@@ -90,6 +101,20 @@ enum status step_mesh_open_state(struct step *s);
 enum status step_mesh_open_axes(struct step *s);
 int64_t step_mesh_partial_elems(const struct step *s);
 enum status step_mesh_sum_partial(struct step *s, int unit);
+/* step_memory_log — once for all ranks: the memory of a rank, as it was planned. */
+void step_memory_log(const struct step *s);
+
+/* Own positions of samples (step_context.c).
+ * _bytes: of host memory that _open takes: for a step's own tokens and targets.
+ * _open, _close: with a context axis; _close accepts a step without it.
+ * _batch: the tokens and targets of own positions, with what is of whole samples as it is in the
+ *   batch; the batch itself without a context axis. Valid until the next call.
+ * _tokens: with a context axis: own ones of the n tokens of a sample, and 0 behind them. */
+int64_t step_context_bytes(const struct step *s);
+enum status step_context_open(struct step *s);
+void step_context_close(struct step *s);
+const struct batch *step_context_batch(struct step *s, const struct batch *batch);
+const int32_t *step_context_tokens(struct step *s, const int32_t *tokens, int64_t n);
 /* For stages of a pipeline (step_run.c):
  * _lap: adds the time since the last lap to *ms. On a GPU this is only that of launching.
  * _dropout_seed: of a step.
@@ -103,7 +128,8 @@ enum status step_fill(struct step *s); /* the initial parameters */
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);
 struct pass step_pass(const struct step *s, int64_t samples);
-/* step_copy_inputs — copies samples [first, first + p->b) of the batch to the device. */
+/* step_copy_inputs — copies samples [first, first + p->b) of the batch, from step_context_batch, to
+ * the device. */
 enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
                              struct pass *p);
 enum status step_forward(struct step *s, const struct pass *p); /* everything below the head */

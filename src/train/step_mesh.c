@@ -1,5 +1,5 @@
 /* step_mesh — where a step's rank is in the mesh: its communicators, its part of the model, its
- * samples. */
+ * samples. Which positions of them: step_context.c. */
 #include "model/model_part.h"
 #include "train/step_pipe.h"
 
@@ -25,6 +25,11 @@ bool step_mesh_divides_state(const struct step_config *c, int ranks)
     return ranks > 1 && (has_parts(c) || c->store.shard != LAYOUT_SHARD_NONE);
 }
 
+bool step_mesh_divides_passes(const struct step_config *c, int ranks)
+{
+    return step_mesh_divides_state(c, ranks) || ranks_along(c, MESH_AXIS_CONTEXT) > 1;
+}
+
 /* The table of parts is padded for the ranks that share them; the whole one is for files alone. */
 enum status step_mesh_whole_table(const struct step_config *c, int ranks, struct param_table *out)
 {
@@ -34,6 +39,7 @@ enum status step_mesh_whole_table(const struct step_config *c, int ranks, struct
     return ST_OK;
 }
 
+int step_mesh_context_ranks(const struct step *s) { return s->mesh.mesh.size[MESH_AXIS_CONTEXT]; }
 int step_mesh_data_rank(const struct step *s) { return s->mesh.at.at[MESH_AXIS_DATA]; }
 int step_mesh_data_ranks(const struct step *s) { return s->mesh.mesh.size[MESH_AXIS_DATA]; }
 
@@ -75,6 +81,7 @@ void step_mesh_close(struct step *s)
 {
     part_map_free(&s->map);
     tensor_axis_close(&s->tensor);
+    tensor_axis_close(&s->context);
     mesh_comm_close(&s->mesh);
     comm_close(s->comm_alone);
     s->comm_alone = NULL;
@@ -100,12 +107,17 @@ int step_mesh_store_ranks(const struct step *s)
     return mesh_group_n(&s->mesh.mesh, MESH_COMM_DATA_AXES);
 }
 
-/* Of ranks that have the same samples, one counts: the first of its tensor group, which in the last
- * stage has the losses. */
-static bool counts(const struct mesh_comm *m)
+/* set_counts — of ranks that have the same samples, one counts their targets: the first of its
+ * tensor and its context group, in the last stage. So it is with losses, but for a language model's
+ * over a context group, where each rank has those of its own positions. */
+static void set_counts(struct step *s)
 {
-    return m->at.at[MESH_AXIS_TENSOR] == 0 &&
-           m->at.at[MESH_AXIS_PIPELINE] == m->mesh.size[MESH_AXIS_PIPELINE] - 1;
+    const struct mesh_comm *m = &s->mesh;
+    bool is_first = m->at.at[MESH_AXIS_CONTEXT] == 0,
+         is_one = m->at.at[MESH_AXIS_TENSOR] == 0 &&
+                  m->at.at[MESH_AXIS_PIPELINE] == m->mesh.size[MESH_AXIS_PIPELINE] - 1;
+    s->counts_targets = is_one && is_first;
+    s->counts_losses = is_one && (is_first || s->config.dims.task == MODEL_TASK_LM);
 }
 
 /* describe_part — what the ranks at a coordinate compute. The caller frees the table. */
@@ -117,6 +129,7 @@ static enum status describe_part(const struct step *s, struct mesh_coord at,
     TRY(step_pipe_part(s, at.at[MESH_AXIS_PIPELINE], part));
     part->tensor_rank = at.at[MESH_AXIS_TENSOR];
     part->tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+    part->context_ranks = step_mesh_context_ranks(s);
     TRY(model_part_dims(&s->config.dims, part, dims));
     TRY(model_ops(dims)->describe(dims, table));
     layout_pad(table, step_mesh_store_ranks(s));
@@ -146,7 +159,8 @@ static enum status describe_own(struct step *s)
 enum status step_mesh_describe(struct step *s)
 {
     s->samples = s->config.global_samples / step_mesh_data_ranks(s);
-    s->counts = counts(&s->mesh);
+    set_counts(s);
+    TRY(model_part_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
     TRY(describe_own(s));
     s->model = model_ops(&s->dims);
     s->has_whole = has_parts(&s->config);
@@ -187,6 +201,10 @@ enum status step_mesh_open_state(struct step *s)
 
 enum status step_mesh_open_axes(struct step *s)
 {
+    if (s->mesh.context) {
+        tensor_axis_of_context(s->mesh.context, &s->context);
+        s->context_axis = &s->context.model;
+    }
     if (!s->mesh.tensor)
         return ST_OK;
     TRY(tensor_axis_open(s->mesh.tensor, &s->dims, &s->tensor));

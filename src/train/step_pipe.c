@@ -78,22 +78,23 @@ static enum status describe_chunk(struct step *s, const struct model_part *part,
     return chunk->acts ? ST_OK : FAIL(ST_RETRY, "out of memory: plans of %d passes", chunk->acts_n);
 }
 
-/* is_early — inputs are received beside the op before, unless ops make collective calls, which
- * would wait for them in the comm's queue. */
-static bool is_early(const struct step *s)
+/* Unless ops make collective calls, which would wait for inputs in the comm's queue. */
+bool step_pipe_is_early(const struct step *s)
 {
-    return s->mesh.mesh.size[MESH_AXIS_TENSOR] == 1 && s->config.store.shard != LAYOUT_SHARD_FULL;
+    return s->mesh.mesh.size[MESH_AXIS_TENSOR] == 1 && step_mesh_context_ranks(s) == 1 &&
+           s->config.store.shard != LAYOUT_SHARD_FULL;
 }
 
 static enum status describe_plan(struct step *s, struct step_pipe *p)
 {
-    TRY(pipe_plan_make(&p->pipe, p->stage, is_early(s), &p->plan));
+    TRY(pipe_plan_make(&p->pipe, p->stage, step_pipe_is_early(s), &p->plan));
     if (p->plan.grads_out > STEP_PIPE_GRADS_MAX)
         return FAIL(
             ST_BAD_SETTING,
-            "PP=%d, PP_CHUNKS=%d and %d micro-batches let %d gradients wait to be sent, and "
+            "PP=%d, PP_CHUNKS=%d and %d micro-batch%s let %d gradients wait to be sent, and "
             "this version has room for %d; use fewer stages or runs of layers",
-            p->pipe.stages, p->pipe.chunks, p->pipe.micros, p->plan.grads_out, STEP_PIPE_GRADS_MAX);
+            p->pipe.stages, p->pipe.chunks, p->pipe.micros, p->pipe.micros == 1 ? "" : "es",
+            p->plan.grads_out, STEP_PIPE_GRADS_MAX);
     p->message = calloc((size_t)p->plan.actions_n, sizeof *p->message);
     return p->message ? ST_OK : FAIL(ST_RETRY, "out of memory: %d messages", p->plan.actions_n);
 }
@@ -122,7 +123,7 @@ int64_t step_pipe_elems(const struct step *s, int64_t b, int64_t t)
 static struct tensor take_rows(const struct step *s, struct arena *from)
 {
     const struct step_config *c = &s->config;
-    int64_t elems = step_pipe_elems(s, c->batch_samples, c->seq_tokens);
+    int64_t elems = step_pipe_elems(s, c->batch_samples, s->own_tokens);
     return (struct tensor){arena_take(from, (size_t)elems * dtype_bytes(c->store.dtype)),
                            c->store.dtype};
 }
@@ -135,7 +136,7 @@ static enum status plan_pass(struct step *s, struct step_pipe_chunk *chunk, int 
     shared.used_bytes = 0;
     model_plan_free(chunk->acts[i]);
     chunk->acts[i] = NULL;
-    TRY(model_plan(&chunk->dims, c->batch_samples, c->seq_tokens, c->recompute, !c->is_eval,
+    TRY(model_plan(&chunk->dims, c->batch_samples, s->own_tokens, c->recompute, !c->is_eval,
                    c->store.dtype, acts, &shared, &chunk->acts[i]));
     if (shared.used_bytes > scratch->used_bytes)
         scratch->used_bytes = shared.used_bytes;
@@ -231,6 +232,10 @@ void step_pipe_close(struct step *s)
         return;
     if (p->is_ends_own)
         comm_close(p->ends);
+    for (int i = 0; p->message && i < p->plan.actions_n; i++)
+        dev_event_free(p->message[i].made);
+    for (int i = 0; i < 2; i++)
+        dev_event_free(p->taken[i]);
     for (int i = 0; i < MODEL_CHUNKS_MAX; i++)
         close_chunk(&p->chunk[i]);
     pipe_plan_free(&p->plan);

@@ -5,7 +5,8 @@
  * Messages are jobs on the comm's queue thread, beside computation; each carries the rows at a
  * border of chunks, or their gradient. A received one is copied to its place when its op starts. A
  * forward op's output is sent from where it lies; a gradient is copied first, because all
- * activations share one. */
+ * activations share one. On a GPU a message waits for an event, not for the stream: a sent one for
+ * what made it, a received one until the message before it was copied to its place. */
 #ifndef CONVOY_TRAIN_STEP_PIPE_H
 #define CONVOY_TRAIN_STEP_PIPE_H
 
@@ -30,6 +31,7 @@ struct step_pipe_message {
     int64_t elems;
     int peer;
     bool is_send;
+    struct dev_event *made; /* after what a sent one carries; kept for the next step */
     struct comm_ticket ticket;
 };
 
@@ -44,6 +46,7 @@ struct step_pipe {
     bool is_ends_own; /* ends is to be closed */
     struct tensor received[2],
         made[STEP_PIPE_GRADS_MAX];     /* messages: forward, backward; gradients */
+    struct dev_event *taken[2];        /* after the last one was copied from received[i] */
     struct step_pipe_message *message; /* one for each action */
     struct comm_ticket newest;         /* of the last message that was begun */
     bool is_under_way;                 /* it may not be done */
@@ -52,12 +55,14 @@ struct step_pipe {
 /* step_pipe_part — which layers a stage has: chunks, lacks_embed and lacks_head of *part. Nothing
  * with one stage. Pure.
  * step_pipe_describe — s->pipe, of this rank's *part. Pure; step_pipe_close frees it.
+ * step_pipe_is_early — whether inputs are received beside the op before.
  * step_pipe_plan — takes activations, scratch and messages.
  * step_pipe_open — after the store: comms, and where parameters lie. Collective.
  * step_pipe_quiesce — waits for messages under way, also after a failure.
  * step_pipe_close — accepts a step without a pipeline. */
 enum status step_pipe_part(const struct step *s, int stage, struct model_part *part);
 enum status step_pipe_describe(struct step *s, const struct model_part *part);
+bool step_pipe_is_early(const struct step *s);
 enum status step_pipe_plan(struct step *s, struct arena arena[STEP_ARENA_N]);
 enum status step_pipe_open(struct step *s);
 void step_pipe_quiesce(struct step *s);

@@ -48,7 +48,7 @@ static struct pass pass_of(const struct run *run, struct pipe_op op)
 static enum status copy_rows(const struct run *run, struct tensor to, struct tensor from)
 {
     const struct step_config *c = &run->s->config;
-    size_t elems = (size_t)step_pipe_elems(run->s, c->batch_samples, c->seq_tokens);
+    size_t elems = (size_t)step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens);
     return dev_copy(run->s->stream, to.data, from.data, elems * dtype_bytes(to.dtype));
 }
 
@@ -61,11 +61,14 @@ static enum status move(void *arg)
                       : comm_recv(m->line, m->data, m->elems, m->peer);
 }
 
-/* begin_message — its memory is ready before the queue's thread touches it. */
-static enum status begin_message(struct run *run, struct step_pipe_message *m)
+/* begin_message — after what its memory waits for. */
+static enum status begin_message(struct run *run, struct step_pipe_message *m, bool is_backward)
 {
     struct step_pipe *p = run->p;
-    TRY(dev_sync(run->s->stream));
+    if (m->is_send)
+        TRY(dev_event_record(run->s->stream, &m->made));
+    TRY(dev_flush(run->s->stream));
+    comm_wait_event(p->line, m->is_send ? m->made : p->taken[is_backward]);
     TRY(comm_job_begin(p->line, move, m, &m->ticket));
     p->newest = m->ticket;
     p->is_under_way = true;
@@ -86,12 +89,13 @@ static enum status begin(struct run *run, const struct pipe_plan_action *a, bool
     const struct step_config *c = &run->s->config;
     struct step_pipe *p = run->p;
     struct step_pipe_message *m = &p->message[a - p->plan.action];
-    *m = (struct step_pipe_message){.line = p->line,
-                                    .data = p->received[a->op.is_backward],
-                                    .elems =
-                                        step_pipe_elems(run->s, c->batch_samples, c->seq_tokens),
-                                    .peer = a->peer,
-                                    .is_send = is_send};
+    *m = (struct step_pipe_message){
+        .line = p->line,
+        .data = p->received[a->op.is_backward],
+        .elems = step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens),
+        .peer = a->peer,
+        .is_send = is_send,
+        .made = m->made};
     if (!is_send) {
         run->received[a->op.is_backward] = m;
     } else if (a->op.is_backward) {
@@ -102,15 +106,16 @@ static enum status begin(struct run *run, const struct pipe_plan_action *a, bool
         struct pass pass = pass_of(run, a->op);
         m->data = model_part_output(&pass);
     }
-    return begin_message(run, m);
+    return begin_message(run, m, a->op.is_backward);
 }
 
 static enum status take(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     TRY(wait_message(run, run->received[op.is_backward]));
-    return copy_rows(run, op.is_backward ? model_part_grad(&p) : model_part_input(&p),
-                     run->p->received[op.is_backward]);
+    TRY(copy_rows(run, op.is_backward ? model_part_grad(&p) : model_part_input(&p),
+                  run->p->received[op.is_backward]));
+    return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
 }
 
 /* keep_grad — copies the gradient of a chunk's input, to be sent. */

@@ -76,13 +76,14 @@ enum status step_run_write_nan(struct step *s, int unit)
 /* ---- counts ---- */
 
 enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_GRAPHS, SUM_N };
+_Static_assert(SUM_N == STEP_COUNTS && SUM_N <= STEP_SUMS, "all sums have room");
 
 /* is_usual: this rank's work is that of every step, so graphs of it can hold the collectives. */
 static enum status counts_begin(struct step *s, const struct batch *batch, enum status checked,
                                 bool is_usual, struct comm_ticket *ticket)
 {
     struct batch_counts counts = {0};
-    if (s->counts)
+    if (s->counts_targets)
         batch_count(batch, &counts);
     s->sums[SUM_TARGETS] = (double)counts.targets;
     s->sums[SUM_STARTS] = (double)counts.starts;
@@ -237,7 +238,7 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
     TRY(dev_sync(s->stream));
     r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale,
                          s->scale_end);
-    double extra[1 + STEP_VOTES] = {s->counts ? r->loss : 0};
+    double extra[1 + STEP_VOTES] = {s->counts_losses ? r->loss : 0};
     extra[1 + s->vote] = 1;
     TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
     r->loss = extra[0];
@@ -295,6 +296,25 @@ static void set_update(struct step *s, double lr, int64_t step_i)
     s->step_i = step_i;
 }
 
+/* add_waits — of this step since the last call. Returns the milliseconds waited. */
+static double add_waits(struct step *s, struct step_result *r)
+{
+    double comm_ms, wait_ms;
+    store_times(s->store, &comm_ms, &wait_ms);
+    r->comm_ms += comm_ms;
+    r->wait_ms += wait_ms;
+    return wait_ms;
+}
+
+static enum status update(struct step *s, double lr, int64_t step_i, struct step_result *r)
+{
+    set_update(s, lr, step_i);
+    (void)add_waits(s, r);
+    TRY(store_update(s->store));
+    r->update_wait_ms = add_waits(s, r);
+    return dev_flush(s->stream); /* the device starts while the host reads the next samples */
+}
+
 static enum status run(struct step *s, const struct batch *batch, int64_t step_i,
                        int64_t sample_first, double lr, bool inject_nan, struct step_result *r)
 {
@@ -312,7 +332,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     if (s->is_async)
         TRY(step_async_begin(s, lr, step_i));
     TRY(counts_begin(s, batch, checked, !inject_nan, &counts));
-    TRY(scaled_gradients(s, batch, step_i, inject_nan, &counts, r));
+    TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, inject_nan, &counts, r));
     s->lap_ns = clock_ns();
     if (!isfinite(r->loss) || !isfinite(r->grad_norm))
         return FAIL(ST_NOT_FINITE,
@@ -320,13 +340,17 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
                     "(samples from %lld); lower LR, or check the data",
                     (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
     if (!s->is_async) {
-        set_update(s, lr, step_i);
-        TRY(store_update(s->store));
-        TRY(dev_flush(s->stream)); /* the device starts while the host reads the next samples */
+        TRY(update(s, lr, step_i, r));
     }
     grow_scale(&s->loss_scale);
     lap(s, &r->update_ms);
     return ST_OK;
+}
+
+static void add_axis_times(struct step *s, struct step_result *r)
+{
+    r->tensor_ms = tensor_axis_blocked_ms(&s->tensor);
+    r->context_ms = tensor_axis_blocked_ms(&s->context);
 }
 
 enum status step_run_batch(struct step *s, const struct batch *batch, int64_t step_i,
@@ -340,11 +364,14 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
             (long long)batch->seq_tokens);
     struct step_result r = {0};
     /* Discards the times of what ran since the last step, such as an evaluation. */
-    store_times(s->store, &r.comm_ms, &r.wait_ms);
+    (void)add_waits(s, &(struct step_result){0});
+    (void)tensor_axis_blocked_ms(&s->tensor);
+    (void)tensor_axis_blocked_ms(&s->context);
     int64_t start = s->lap_ns = clock_ns();
     TRY(run(s, batch, step_i, sample_first, lr, inject_nan, &r));
-    store_times(s->store, &r.comm_ms, &r.wait_ms);
+    (void)add_waits(s, &r);
     r.compute_ms = (double)(s->lap_ns - start) * 1e-6 - r.wait_ms;
+    add_axis_times(s, &r);
     TRY(dev_times_step(s->stream));
     step_heartbeat(s);
     *out = r;

@@ -63,20 +63,19 @@ void trainer_publish(struct trainer *t, enum board_phase phase)
 
 /* ---- one step ---- */
 
-/* flip — FAULT=flip: inverts the highest but one bit of the exponent of a parameter that is whole
- * on this rank, after any deferred update, and so that the next pass reads it. */
+/* flip — FAULT=flip: inverts the highest but one bit of the exponent of a parameter of this rank's
+ * part. */
 static enum status flip(const struct trainer *t)
 {
-    if (t->is_sharded)
+    struct store_flip flipped;
+    TRY(step_flip(t->step, 29, &flipped));
+    if (flipped.name[0] == '\0') {
+        LOG_WARN("FAULT: this rank updates no element, so none is inverted");
         return ST_OK;
-    uint32_t word;
-    float value;
-    TRY(step_drain(t->step));
-    TRY(dev_copy(step_stream(t->step), &word, step_tensor(t->step, 0).data, sizeof word));
-    TRY(dev_sync(step_stream(t->step)));
-    word ^= UINT32_C(1) << 29;
-    memcpy(&value, &word, sizeof value);
-    return step_set_params(t->step, 0, 1, &value);
+    }
+    LOG_WARN("FAULT: element %lld of %s was %g, is %g", (long long)flipped.elem, flipped.name,
+             (double)flipped.before, (double)flipped.after);
+    return ST_OK;
 }
 
 static enum status inject_fault(struct trainer *t, bool *inject_nan)
@@ -174,6 +173,20 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
                                   .eta_seconds = p->eta_seconds,
                                   .comm = t->consensus.ranks > 1 ? result->wait_ms / step_ms : 0,
                                   .hidden = hidden(t, result)});
+    if (c->on_step)
+        c->on_step(c->on_step_arg, step_ms, result);
+}
+
+/* add_parallel — what the ranks of a model's parts waited for each other. The second step replaces
+ * the first. */
+static void add_parallel(struct trainer *t, const struct step_result *r, double step_ms)
+{
+    bool is_new = t->progress.step <= t->step_first + 2;
+    t->parallel_ms = (is_new ? 0 : t->parallel_ms) + step_ms;
+    t->pipe_ms = (is_new ? 0 : t->pipe_ms) + r->pipe_ms;
+    t->pipe_wait_ms = (is_new ? 0 : t->pipe_wait_ms) + r->pipe_wait_ms;
+    t->tensor_ms = (is_new ? 0 : t->tensor_ms) + r->tensor_ms;
+    t->context_ms = (is_new ? 0 : t->context_ms) + r->context_ms;
 }
 
 static enum status one_step(struct trainer *t)
@@ -192,14 +205,14 @@ static enum status one_step(struct trainer *t)
     int64_t begin_ns = clock_ns();
     step_vote(t->step, (int)board_requested(c->board));
     TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, inject_nan, &result));
-    t->pipe_ms += result.pipe_ms;
-    t->pipe_wait_ms += result.pipe_wait_ms;
     t->request = (enum board_request)result.vote;
     t->progress.step++;
     t->progress.samples += c->step.global_samples;
     t->progress.tokens += c->step.global_samples * c->step.seq_tokens;
     t->progress.scale = step_loss_scale(t->step);
-    publish_step(t, &result, lr, epoch, (double)(clock_ns() - begin_ns) / 1e6);
+    double step_ms = (double)(clock_ns() - begin_ns) / 1e6;
+    add_parallel(t, &result, step_ms);
+    publish_step(t, &result, lr, epoch, step_ms);
     return ST_OK;
 }
 
@@ -258,11 +271,11 @@ static void publish_sample(const struct trainer *t, const char *quoted)
 static enum status write_sample(struct trainer *t)
 {
     const char *text;
-    if (!t->sample_text || (!t->is_sharded && is_stop_asked(t)))
+    if (!t->sample_text || (!t->are_passes_divided && is_stop_asked(t)))
         return ST_OK;
     assert_note("sample of text after step %lld", (long long)t->progress.step);
-    TRY(sample_text_generate(t->sample_text, t->step, t->is_sharded ? NULL : is_stop_asked, t,
-                             &text));
+    TRY(sample_text_generate(t->sample_text, t->step, t->are_passes_divided ? NULL : is_stop_asked,
+                             t, &text));
     if (!t->is_rank0)
         return ST_OK;
     publish_sample(t, text);
@@ -474,6 +487,7 @@ enum status trainer_run(const struct trainer_config *config)
     t.is_rank0 = consensus_is_rank0(&t.consensus);
     t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->step.dev);
     t.is_sharded = step_mesh_divides_state(&config->step, t.consensus.ranks);
+    t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);
     if (st == ST_OK)
         st = loop(&t);

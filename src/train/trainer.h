@@ -61,8 +61,11 @@ struct trainer_config {
     const char *version;               /* for the checkpoint */
     bool is_terminal;                  /* draw a progress bar */
     int64_t log_every;                 /* as console.every */
-    enum trainer_fault fault;          /* what to inject … */
-    int64_t fault_step;                /* … before this step, counted from 1 */
+    /* rank 0: called after each step; may be NULL */
+    void (*on_step)(void *arg, double step_ms, const struct step_result *result);
+    void *on_step_arg;
+    enum trainer_fault fault; /* what to inject … */
+    int64_t fault_step;       /* … before this step, counted from 1 */
 };
 
 /* trainer_planned_ms — the estimated time of a step, at least 1. peak_flops: of all ranks together;

@@ -184,8 +184,7 @@ static enum status open_files(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     char dir[FILE_PATH_MAX];
-    if (t->is_rank0 || t->is_sharded)
-        /* used on rank 0, but all ranks take part if parameters are sharded */
+    if (t->is_rank0 || t->are_passes_divided) /* used on rank 0 */
         TRY(open_sample_text(t));
     if (!t->is_rank0)
         return ST_OK;

@@ -40,9 +40,18 @@ static void log_pipe(const struct trainer *t)
                         .micros = (int)(samples / c->batch_samples),
                         .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
     log_console("pipeline: the first stage waited for messages in %.1f%% of its passes' time; %s "
-                "with %d stages and %d micro-batches: %.1f%% if all runs of layers take as long",
+                "with %d stages and %d micro-batch%s: %.1f%% if all runs of layers take as long",
                 100 * t->pipe_wait_ms / t->pipe_ms, pipe_kind_name(pipe.kind), pipe.stages,
-                pipe.micros, 100 * pipe_bubble(&pipe));
+                pipe.micros, pipe.micros == 1 ? "" : "es", 100 * pipe_bubble(&pipe));
+}
+
+/* log_axis — the calls of the first rank to those with which it shares matrices or samples. */
+static void log_axis(const struct trainer *t, const char *axis, double ms)
+{
+    if (ms > 0)
+        log_console("%s parallelism: communication took %.1f%% of the steps' time, and no "
+                    "computation ran beside it",
+                    axis, 100 * ms / t->parallel_ms);
 }
 
 void trainer_end(struct trainer *t)
@@ -62,6 +71,8 @@ void trainer_end(struct trainer *t)
                 steps == 1 ? "" : "s", text_format_count(tokens, sizeof tokens, trained),
                 elapsed(span, sizeof span, t->steps_ms),
                 text_format_count(speed, sizeof speed, trained / seconds), mfu);
+    log_axis(t, "tensor", t->tensor_ms);
+    log_axis(t, "context", t->context_ms);
     log_pipe(t);
     double last = t->loss_last[t->progress.step % TRAINER_LAST];
     if (steps == 1)

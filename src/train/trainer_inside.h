@@ -19,9 +19,12 @@
 struct trainer {
     const struct trainer_config *config;
     struct consensus consensus;
-    bool is_rank0;                /* this rank writes files and prints */
-    double pipe_ms, pipe_wait_ms; /* of all steps, as in struct step_result */
-    bool is_sharded;              /* ranks hold shards or parts of the state */
+    bool is_rank0; /* this rank writes files and prints */
+    /* of all steps but the first, which touches new memory (of a single one, too), as in struct
+     * step_result; parallel_ms: these steps in all */
+    double parallel_ms, pipe_ms, pipe_wait_ms, tensor_ms, context_ms;
+    bool is_sharded;         /* ranks hold shards or parts of the state */
+    bool are_passes_divided; /* all ranks take part in a forward pass */
     /* the state is not one array in host memory: several ranks, or a device with memory of its
      * own */
     bool needs_transfer;

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -49,60 +50,24 @@ static enum status llmc_dims(const char *path, struct model_dims *out)
     return ST_OK;
 }
 
-enum status weights_check_finite(const char *path, const struct safetensors_entry *entry)
+void weights_finite_add(struct weights_finite *finite, const float *values, int64_t n)
 {
-    float chunk[4096];
-    int64_t bad_n = 0, first = 0;
-    for (int64_t at = 0, n; at < entry->elems; at += n) {
-        n = entry->elems - at < (int64_t)(sizeof chunk / sizeof *chunk)
-                ? entry->elems - at
-                : (int64_t)(sizeof chunk / sizeof *chunk);
-        safetensors_to_f32(entry, at, n, chunk);
-        for (int64_t i = 0; i < n; i++) {
-            if (!isfinite(chunk[i]) && bad_n++ == 0)
-                first = at + i;
-        }
-    }
-    if (bad_n == 0)
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(values[i]) && finite->bad_n++ == 0)
+            finite->first_bad = finite->seen_n + i;
+    finite->seen_n += n;
+}
+
+enum status weights_finite_check(const struct weights_finite *finite, const char *path,
+                                 const char *name)
+{
+    if (finite->bad_n == 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
                 "%s: %" PRId64 " of the %" PRId64
                 " elements of %s are not finite, the first is element %" PRId64
                 "; the weights are damaged, or their training diverged: use an earlier checkpoint",
-                path, bad_n, entry->elems, entry->name, first);
-}
-
-/* load_folder — a folder that holds more layers than its config.json is not the model it claims to
- * be. */
-static enum status load_folder(const char *path, const struct load_target *to)
-{
-    struct hf_config config;
-    struct hf_model *hf;
-    TRY(hf_read_config(path, &config));
-    TRY(hf_open(path, &config, &hf));
-    enum status st = hf_check_layers(hf, config.layers);
-    if (st == ST_OK)
-        st = load_hf(to, hf);
-    hf_close(hf);
-    return st;
-}
-
-static enum status load_gguf_file(const char *path, const struct load_target *to)
-{
-    struct gguf_model *model;
-    TRY(gguf_model_open(path, &model));
-    enum status st = load_gguf(to, model);
-    gguf_model_close(model);
-    return st;
-}
-
-static enum status load_llmc_file(const char *path, const struct load_target *to)
-{
-    struct llmc_file *file;
-    TRY(llmc_open(path, &file));
-    enum status st = load_llmc(to, llmc_of(file));
-    llmc_close(file);
-    return st;
+                path, finite->bad_n, finite->seen_n, name, finite->first_bad);
 }
 
 /* fail_none — none is valid: ST_BAD_DATA if there are any, else ST_NO_INPUT. */
@@ -113,6 +78,11 @@ static enum status fail_none(const char *path)
     if (n > 0)
         return FAIL(ST_BAD_DATA, "%s holds %d checkpoint%s, none of them valid; see the log", path,
                     n, n == 1 ? "" : "s");
+    if (hf_is_folder(path))
+        return FAIL(ST_NO_INPUT,
+                    "%s holds no valid checkpoint but a model made elsewhere; use it as MODEL, or "
+                    "make a checkpoint of it with `convoy import`",
+                    path);
     return FAIL(ST_NO_INPUT,
                 "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
 }
@@ -154,18 +124,6 @@ static enum status ckpt_dims(const char *path, struct model_dims *out)
     return ST_OK;
 }
 
-static enum status load_ckpt_at(const char *path, const struct load_target *to)
-{
-    struct ckpt *ckpt;
-    struct model_dims dims;
-    TRY(open_with_dims(path, false, &ckpt, &dims));
-    LOG_INFO("checkpoint %s, step %" PRId64, ckpt_path(ckpt), ckpt_meta(ckpt)->step);
-    enum status st =
-        dims.task == MODEL_TASK_QA ? load_ckpt(to, ckpt, "model") : load_ckpt_trunk(to, ckpt);
-    ckpt_close(ckpt);
-    return st;
-}
-
 enum status weights_checkpoint(const char *path, struct ckpt **out, struct model_dims *dims_out)
 {
     return open_with_dims(path, false, out, dims_out);
@@ -204,13 +162,92 @@ enum status weights_dims(const char *path, struct model_dims *out)
     return model_check(out);
 }
 
-enum status weights_load(const char *path, const struct load_target *to)
+/* An open model: one of the four, and the same as load.h takes it. */
+struct weights {
+    struct hf_model *hf;
+    struct gguf_model *gguf;
+    struct llmc_file *llmc;
+    struct ckpt *ckpt;
+    struct load_file file;
+};
+
+/* open_folder — a folder that holds more layers than its config.json is not the model it claims to
+ * be. */
+static enum status open_folder(struct weights *weights, const char *path)
+{
+    struct hf_config config;
+    TRY(hf_read_config(path, &config));
+    TRY(hf_open(path, &config, &weights->hf));
+    return hf_check_layers(weights->hf, config.layers);
+}
+
+static enum status open_ckpt_at(struct weights *weights, const char *path)
+{
+    struct model_dims dims;
+    TRY(open_with_dims(path, false, &weights->ckpt, &dims));
+    LOG_INFO("checkpoint %s, step %" PRId64, ckpt_path(weights->ckpt),
+             ckpt_meta(weights->ckpt)->step);
+    weights->file.part = "model";
+    weights->file.is_headless = dims.task != MODEL_TASK_QA;
+    return ST_OK;
+}
+
+static enum status open_any(struct weights *weights, const char *path)
 {
     if (gguf_model_is_file(path))
-        return load_gguf_file(path, to);
+        return gguf_model_open(path, &weights->gguf);
     if (llmc_is_file(path))
-        return load_llmc_file(path, to);
+        return llmc_open(path, &weights->llmc);
     if (weights_are_ckpt(path))
-        return load_ckpt_at(path, to);
-    return load_folder(path, to);
+        return open_ckpt_at(weights, path);
+    return open_folder(weights, path);
+}
+
+static enum status check_params(const struct weights *weights, const struct param_table *table)
+{
+    struct load_entry entry;
+    for (int i = 0; i < table->params_n; i++)
+        TRY(load_find(&weights->file, &table->param[i], &entry));
+    return ST_OK;
+}
+
+enum status weights_open(const char *path, const struct param_table *table, struct weights **out)
+{
+    struct weights *weights = calloc(1, sizeof *weights);
+    if (!weights)
+        return FAIL(ST_RETRY, "out of memory: model %s", path);
+    enum status st = open_any(weights, path);
+    weights->file.hf = weights->hf;
+    weights->file.gguf = weights->gguf;
+    weights->file.llmc = weights->llmc;
+    weights->file.ckpt = weights->ckpt;
+    if (st == ST_OK)
+        st = check_params(weights, table);
+    if (st == ST_OK)
+        *out = weights;
+    else
+        weights_close(weights);
+    return st;
+}
+
+const struct load_file *weights_load_file(const struct weights *weights) { return &weights->file; }
+
+void weights_close(struct weights *weights)
+{
+    if (!weights)
+        return;
+    hf_close(weights->hf);
+    gguf_model_close(weights->gguf);
+    llmc_close(weights->llmc);
+    ckpt_close(weights->ckpt);
+    free(weights);
+}
+
+enum status weights_load(const char *path, const struct load_target *to)
+{
+    struct weights *weights;
+    TRY(weights_open(path, to->table, &weights));
+    enum status st = load_params(to, &weights->file);
+    weights_close(weights);
+    return st;
 }

@@ -21,9 +21,23 @@ enum status weights_file(const char *path, char *out, size_t cap);
 /* weights_dims — dimensions and task of the model; dims.name becomes the name of the folder or
  * file. */
 enum status weights_dims(const char *path, struct model_dims *out);
-/* weights_check_finite — ST_BAD_DATA if elements of the tensor are not finite, with their number;
- * path is for the message. */
-enum status weights_check_finite(const char *path, const struct safetensors_entry *entry);
+/* Elements of one tensor that are not finite, counted while it is read from its beginning. */
+struct weights_finite {
+    int64_t seen_n, bad_n, first_bad;
+};
+void weights_finite_add(struct weights_finite *finite, const float *values, int64_t n);
+/* weights_finite_check — after the last element: ST_BAD_DATA if any are not finite, with their
+ * number. path and name are for the message. */
+enum status weights_finite_check(const struct weights_finite *finite, const char *path,
+                                 const char *name);
+
+struct weights; /* an open model */
+/* weights_open — any of these models; nothing of its parameters is read yet, except that a
+ * checkpoint is verified. The table says which parameters load_find looks for. Errors as
+ * weights_load. */
+enum status weights_open(const char *path, const struct param_table *table, struct weights **out);
+const struct load_file *weights_load_file(const struct weights *weights);
+void weights_close(struct weights *weights); /* accepts NULL */
 /* weights_load — loads every parameter by name. A language model has no qa_outputs; those keep
  * their values. ST_BAD_DATA: a parameter is missing or has another shape, or a Hugging Face folder
  * holds more layers than its config.json. A checkpoint is verified: a damaged one is ST_BAD_DATA,

@@ -3,8 +3,8 @@
  *
  * The halves of a block are in transformer_attn.c and transformer_mlp.c, what follows the last
  * block in transformer_head_lm.c and transformer_head_qa.c, tensor parallelism in
- * transformer_tensor.c, memory in transformer_plan.c, the table of parameters in
- * transformer_params.c. */
+ * transformer_tensor.c, context parallelism in transformer_context.c, memory in
+ * transformer_plan.c, the table of parameters in transformer_params.c. */
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"
@@ -33,30 +33,25 @@ struct tensor transformer_dw(const struct pass *p, int param)
 struct dropout transformer_dropout(const struct pass *p, int block,
                                    enum transformer_dropout_place place, int64_t sample_elems)
 {
-    int64_t layer = place == TRANSFORMER_DROPOUT_EMBED ? 0 : model_layer(p->dims, block), first = 0;
+    int64_t layer = place == TRANSFORMER_DROPOUT_EMBED ? 0 : model_layer(p->dims, block);
     if (!p->want_grad || p->dropout <= 0)
         return (struct dropout){0};
-    if (place != TRANSFORMER_DROPOUT_PROBS)
-        transformer_tensor_own_rows(p, &first);
-    return (struct dropout){
-        .p = p->dropout,
-        .seed = p->dropout_seed,
-        .stream = RAND_STREAM(DROPOUT, layer * 4 + (int)place),
-        .offset = (uint64_t)(p->sample_first * sample_elems + first * p->dims->embed)};
+    return (struct dropout){.p = p->dropout,
+                            .seed = p->dropout_seed,
+                            .stream = RAND_STREAM(DROPOUT, layer * 4 + (int)place),
+                            .offset = (uint64_t)(p->sample_first * sample_elems)};
 }
 
 enum status transformer_branch_grad(const struct pass *p, int block,
                                     enum transformer_dropout_place place, struct tensor *out)
 {
-    int64_t sample_elems = p->t * p->dims->embed;
+    int64_t sample_elems = transformer_context_tokens(p) * p->dims->embed;
     struct dropout dropout = transformer_dropout(p, block, place, sample_elems);
     struct drop drop = {
         .y = transformer_acts(p)->y, .x = transformer_acts(p)->dx, .dropout = dropout};
-    int64_t first;
-    drop.n = transformer_tensor_own_rows(p, &first) * p->dims->embed;
     if (dropout.p <= 0)
         return transformer_tensor_gather(p, drop.x, out);
-    TRY(p->op->drop(p->stream, &drop));
+    TRY(transformer_context_drop(p, drop));
     return transformer_tensor_gather(p, drop.y, out);
 }
 
@@ -90,11 +85,11 @@ enum status transformer_norm(const struct pass *p, int param, struct tensor y, s
     return p->op->norm_fwd(p->stream, &norm);
 }
 
-enum status transformer_norm_again(const struct pass *p, int param, struct tensor y,
+enum status transformer_norm_again(const struct pass *p, int block, int param, struct tensor y,
                                    struct tensor x)
 {
     struct tensor none = {0};
-    if (p->recompute == MODEL_RECOMPUTE_NONE)
+    if (transformer_recompute(p, block) == MODEL_RECOMPUTE_NONE)
         return ST_OK;
     return transformer_norm(p, param, y, none, none, x);
 }
@@ -185,40 +180,48 @@ static int wpe_of(const struct pass *p)
     return p->dims->parts.position == MODEL_POSITION_LEARNED ? TRANSFORMER_WPE : -1;
 }
 
-/* make_rope — the table of rotations of this pass's positions, for all its blocks. */
+/* make_rope — the table of rotations of this pass's positions in a sample, for all its blocks. */
 static enum status make_rope(const struct pass *p)
 {
-    struct rope_table table = {.table = transformer_acts(p)->rope,
-                               .first = p->past,
-                               .t = p->t,
-                               .rot = transformer_params_rotated(p->dims)};
+    struct rope_table all = {.table = transformer_acts(p)->rope,
+                             .rot = transformer_params_rotated(p->dims)};
+    struct transformer_rows rows = {0};
     if (p->dims->parts.position != MODEL_POSITION_ROPE)
         return ST_OK;
-    table.scale = rope_freq(&p->dims->parts.rope, table.rot, table.freq);
-    return p->op->rope_table(p->stream, &table);
+    all.scale = rope_freq(&p->dims->parts.rope, all.rot, all.freq);
+    while (transformer_context_next(p, p->t, &rows)) {
+        struct rope_table run = all;
+        run.table = tensor_at(all.table, rows.first * all.rot);
+        run.first = p->past + rows.index;
+        run.t = rows.n;
+        TRY(p->op->rope_table(p->stream, &run));
+    }
+    return ST_OK;
 }
 
 static enum status embed_fwd(const struct pass *p)
 {
-    int64_t c = p->dims->embed;
-    struct embed_fwd embed = {.x = transformer_acts(p)->block[0].x,
-                              .tokens = p->tokens,
-                              .wte = transformer_w(p, TRANSFORMER_WTE),
-                              .wpe = tensor_at(transformer_w(p, wpe_of(p)), p->past * c),
-                              .n = p->b * p->t,
-                              .t = p->t,
-                              .c = c,
-                              .dropout =
-                                  transformer_dropout(p, 0, TRANSFORMER_DROPOUT_EMBED, p->t * c)};
+    int64_t c = p->dims->embed, sample_elems = transformer_context_tokens(p) * c;
+    struct embed_fwd embed = {
+        .x = transformer_acts(p)->block[0].x,
+        .tokens = p->tokens,
+        .wte = transformer_w(p, TRANSFORMER_WTE),
+        .wpe = tensor_at(transformer_w(p, wpe_of(p)), p->past * c),
+        .n = p->b * p->t,
+        .t = p->t,
+        .c = c,
+        .dropout = transformer_dropout(p, 0, TRANSFORMER_DROPOUT_EMBED, sample_elems)};
     TRY(make_rope(p));
     if (p->dims->part.lacks_embed)
         return ST_OK;
-    return p->tensor ? transformer_tensor_embed_fwd(p, embed) : p->op->embed_fwd(p->stream, &embed);
+    return p->tensor ? transformer_tensor_embed_fwd(p, embed)
+                     : transformer_context_embed_fwd(p, &embed);
 }
 
 static enum status embed_bwd(const struct pass *p)
 {
     const struct model_dims *d = p->dims;
+    int64_t sample_elems = transformer_context_tokens(p) * d->embed;
     struct embed_bwd embed = {
         .dwte = transformer_dw(p, TRANSFORMER_WTE),
         .dwpe = transformer_dw(p, wpe_of(p)),
@@ -230,8 +233,9 @@ static enum status embed_bwd(const struct pass *p)
         .v = d->vocab,
         .context = d->context,
         .accumulate = p->accumulate,
-        .dropout = transformer_dropout(p, 0, TRANSFORMER_DROPOUT_EMBED, p->t * d->embed)};
-    return p->tensor ? transformer_tensor_embed_bwd(p, embed) : p->op->embed_bwd(p->stream, &embed);
+        .dropout = transformer_dropout(p, 0, TRANSFORMER_DROPOUT_EMBED, sample_elems)};
+    return p->tensor ? transformer_tensor_embed_bwd(p, embed)
+                     : transformer_context_embed_bwd(p, &embed);
 }
 
 static enum status block_fwd(const struct pass *p, int block)
@@ -243,7 +247,7 @@ static enum status block_fwd(const struct pass *p, int block)
 static enum status block_bwd(const struct pass *p, int block)
 {
     /* with parallel residuals the MLP does not read the first half's output */
-    if (p->recompute == MODEL_RECOMPUTE_BLOCK && !p->dims->parts.is_parallel)
+    if (transformer_recompute(p, block) == MODEL_RECOMPUTE_BLOCK && !p->dims->parts.is_parallel)
         TRY(transformer_attn_fwd(p, block));
     TRY(transformer_mlp_bwd(p, block));
     return transformer_attn_bwd(p, block);

@@ -8,6 +8,7 @@
 #define CONVOY_MODEL_TRANSFORMER_H
 
 #include "model/model.h"
+#include "model/model_part.h"
 #include "model/transformer/transformer_acts.h"
 #include "model/transformer/transformer_arch.h"
 
@@ -62,7 +63,7 @@ struct tensor transformer_dw(const struct pass *p, int param); /* where its grad
 /* Operations on all N = B·T rows of a pass; norms on own rows (transformer_tensor.c).
  * _norm        y = norm(x); mean and rstd are kept, or not where they are {0}. param: the number of
  *              its weight; its bias follows.
- * _norm_again  y = norm(x) for a backward pass, unless RECOMPUTE=none kept it.
+ * _norm_again  y = norm(x) for a backward pass of a block, unless RECOMPUTE=none kept it.
  * _norm_bwd    `how` holds dx, dy, x, mean, rstd and dresidual; the rest is filled in.
  * _linear      y = x·W + b; `how` holds y, x and what is fused (GELU, dropout, residual); weights
  *              and sizes are filled in.
@@ -70,7 +71,7 @@ struct tensor transformer_dw(const struct pass *p, int param); /* where its grad
  * _linear_bwd  _w: gradients of weight and bias; _x: of x, through GELU where `pre` is given. */
 enum status transformer_norm(const struct pass *p, int param, struct tensor y, struct tensor mean,
                              struct tensor rstd, struct tensor x);
-enum status transformer_norm_again(const struct pass *p, int param, struct tensor y,
+enum status transformer_norm_again(const struct pass *p, int block, int param, struct tensor y,
                                    struct tensor x);
 enum status transformer_norm_bwd(const struct pass *p, int param, struct norm_bwd how);
 enum status transformer_linear(const struct pass *p, int block, enum transformer_layer layer,
@@ -90,7 +91,7 @@ enum transformer_dropout_place {
     TRANSFORMER_DROPOUT_EMBED
 };
 /* _dropout: off without gradients. sample_elems: elements of one sample at this place, in the whole
- * model; at a place that is C wide, the pass's elements begin with own rows.
+ * model. Element 0 is the first of the pass's samples, also where own rows begin behind it.
  * _branch_grad: the gradient of all rows that enters a residual branch: dx of the plan itself, or,
  * with dropout, dx through the branch's dropout, in y of the plan; in `rows` where these are
  * gathered. */
@@ -127,6 +128,46 @@ enum status transformer_tensor_input_grad(const struct pass *p, int block,
 enum status transformer_tensor_embed_fwd(const struct pass *p, struct embed_fwd embed);
 enum status transformer_tensor_embed_bwd(const struct pass *p, struct embed_bwd embed);
 
+/* ---- positions of context parallelism (transformer_context.c) ---- */
+
+/* Rows [first, first + n) of a pass that are neighbours in a sample; index: the number of the first
+ * one, with all positions of all samples counted. */
+struct transformer_rows {
+    int64_t first, n, index;
+};
+/* A sample's positions are all in a pass, or two runs of them. Without context parallelism own
+ * positions are all positions.
+ * _context_tokens      tokens of a whole sample.
+ * _context_next        the rows that follow *rows, up to `end`; false: there are none. Begin with
+ *                      n = 0.
+ * _context_drop, _context_branch_add
+ *                      the operation on own rows (transformer_tensor.c); n and c are filled in.
+ * _context_embed_fwd, _bwd, _attention_fwd, _bwd
+ *                      the operation on all rows of the pass; of attention, kv and own are filled
+ *                      in.
+ * _context_row         the pass's row that is row `row` of whole samples; *is_own false: another
+ *                      part has it, and the result is 0.
+ * _context_share       x of the part that has is_own, on all parts.
+ * Of QA's two logits a row, `whole` those of all positions:
+ * _context_spans_place   where the pass's rows are to be written.
+ * _context_spans_gather  then writes those of all rows to `whole`.
+ * _context_spans_take    *out: the pass's rows of `whole`. */
+int64_t transformer_context_tokens(const struct pass *p);
+bool transformer_context_next(const struct pass *p, int64_t end, struct transformer_rows *rows);
+enum status transformer_context_drop(const struct pass *p, struct drop drop);
+enum status transformer_context_branch_add(const struct pass *p, struct branch_add add);
+enum status transformer_context_embed_fwd(const struct pass *p, const struct embed_fwd *embed);
+enum status transformer_context_embed_bwd(const struct pass *p, const struct embed_bwd *embed);
+enum status transformer_context_attention_fwd(const struct pass *p, struct attention_fwd attention);
+enum status transformer_context_attention_bwd(const struct pass *p, struct attention_bwd attention);
+int64_t transformer_context_row(const struct pass *p, int64_t row, bool *is_own);
+enum status transformer_context_share(const struct pass *p, struct tensor x, int64_t elems,
+                                      bool is_own);
+struct tensor transformer_context_spans_place(const struct pass *p, struct tensor whole);
+enum status transformer_context_spans_gather(const struct pass *p, struct tensor whole);
+enum status transformer_context_spans_take(const struct pass *p, struct tensor whole,
+                                           struct tensor *out);
+
 /* ---- halves of a block, heads, memory ---- */
 
 /* x to mid, mid to the next block's x; backward from dx to dx, the MLP first. */
@@ -144,7 +185,7 @@ enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct
 
 /* Memory and arithmetic, as in struct model_ops. */
 enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,
-                             enum model_recompute recompute, bool want_grad, enum dtype dtype,
+                             struct model_recomputed recompute, bool want_grad, enum dtype dtype,
                              struct arena *acts, struct arena *scratch, struct model_acts **out);
 void transformer_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
                                struct arena *acts);

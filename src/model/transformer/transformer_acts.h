@@ -12,6 +12,7 @@
  *   scratch. GPT-2 keeps 16C, then 10C.
  * - RECOMPUTE=attention: all blocks share one qkv, raw q and k, output and lse.
  * - RECOMPUTE=block, and without gradients: all blocks share everything but their inputs.
+ * With RECOMPUTE=block:12 and such, each block keeps what its own way says.
  * Shared tensors are written again in the block's backward before they are read. With a KV cache
  * (model_plan_kv_cache) each block has a qkv of its own; earlier passes wrote its first `past`
  * rows.
@@ -19,9 +20,14 @@
  * With tensor parallelism over P parts a pass has all N rows of heads and of the MLP's width, but
  * M = N/P own rows of what is C wide: residuals and norms. Else M = N.
  *
+ * With context parallelism over P parts a pass has T/P positions of each sample: T in all shapes
+ * here is this number, N = B·T, and T·P are all positions.
+ *
  * Scratch: y (M,C); dx (M,C), the gradient on its way down; dmid (M,C), with parallel residuals;
  * rows (N,C), where M < N: what a product reads, after the parts of all ranks are gathered, or what
  * it makes, before the sums of all ranks are added;
+ * exchange and kv (B,T·P,2K·D), with context parallelism: keys and values of all positions, or
+ * their gradients, by parts and in order;
  * wide, the largest of: dqkv with the gradient of attention's output, (N,Q+H·D); the gradients of
  * the MLP, (N,F), or (N,3F) with a gate; a chunk of logits. rope is the table of cosines and sines
  * of a pass, f32. All other tensors that are Q, U, C or F wide and all scratch are of the plan's
@@ -36,6 +42,7 @@
 #include "model/model.h"
 
 struct transformer_acts_block {
+    enum model_recompute recompute;                 /* what its backward pass computes again */
     struct tensor x;                                /* (M,C) input of the block */
     struct tensor norm1_mean, norm1_rstd, qkv;      /* (M) (M) (N,Q); RMSNorm: no mean */
     struct tensor raw, att, lse;                    /* (N,Q) or {0}, (N,H·D) (B,H,T) */
@@ -52,9 +59,10 @@ struct transformer_acts {
     struct tensor norm_mean, norm_rstd;
     struct tensor rope; /* (T, rotated/2, 2), or {0} */
     struct tensor y, dx, dmid, wide;
-    struct tensor rows;  /* (N,C) of all ranks, or {0}: y is already of all rows */
-    struct tensor stats; /* (P,3·logits_rows) f32, or {0}: of the vocabulary's parts */
-    struct tensor dact;  /* in wide: the gradient of act; act itself where it is not kept */
+    struct tensor rows;         /* (N,C) of all ranks, or {0}: y is already of all rows */
+    struct tensor exchange, kv; /* of all positions, or {0} */
+    struct tensor stats;        /* (P,3·logits_rows) f32, or {0}: of the vocabulary's parts */
+    struct tensor dact;         /* in wide: the gradient of act; act itself where it is not kept */
     int64_t logits_rows, logits_stride; /* LM: a chunk of logits in wide */
     int64_t stats_stride;               /* from part to part of stats */
 };
@@ -62,6 +70,12 @@ struct transformer_acts {
 static inline struct transformer_acts *transformer_acts(const struct pass *p)
 {
     return (struct transformer_acts *)p->acts;
+}
+
+/* What a block's backward pass computes again. */
+static inline enum model_recompute transformer_recompute(const struct pass *p, int block)
+{
+    return transformer_acts(p)->block[block].recompute;
 }
 
 #endif

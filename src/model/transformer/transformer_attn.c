@@ -20,8 +20,8 @@ static int64_t head_first(const struct pass *p)
 
 static struct dropout probs_dropout(const struct pass *p, int block)
 {
-    int64_t heads = p->tensor ? heads_whole(p) : p->dims->heads;
-    return transformer_dropout(p, block, TRANSFORMER_DROPOUT_PROBS, heads * p->t * p->t);
+    int64_t heads = p->tensor ? heads_whole(p) : p->dims->heads, t = transformer_context_tokens(p);
+    return transformer_dropout(p, block, TRANSFORMER_DROPOUT_PROBS, heads * t * t);
 }
 
 /* ---- q, k and v ---- */
@@ -135,7 +135,7 @@ static enum status look(const struct pass *p, int block)
                                       .qkv = a->qkv,
                                       .mask = p->mask,
                                       .b = p->b,
-                                      .t = p->t,
+                                      .t = transformer_context_tokens(p),
                                       .h = h,
                                       .hk = hk,
                                       .d = d,
@@ -152,7 +152,7 @@ static enum status look(const struct pass *p, int block)
                                     .d = d,
                                     .layout = layout};
     return p->past > 0 ? p->op->attention_decode(p->stream, &last)
-                       : p->op->attention_fwd(p->stream, &attention);
+                       : transformer_context_attention_fwd(p, attention);
 }
 
 /* The norm, qkv and attention's output: what RECOMPUTE=attention computes twice. */
@@ -171,8 +171,8 @@ static enum status attend(const struct pass *p, int block)
 enum status transformer_attn_fwd(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = &transformer_acts(p)->block[block];
-    struct dropout dropout =
-        transformer_dropout(p, block, TRANSFORMER_DROPOUT_ATT, p->t * p->dims->embed);
+    struct dropout dropout = transformer_dropout(p, block, TRANSFORMER_DROPOUT_ATT,
+                                                 transformer_context_tokens(p) * p->dims->embed);
     TRY(attend(p, block));
     return transformer_tensor_branch(
         p, block, TRANSFORMER_LAYER_ATT,
@@ -193,7 +193,7 @@ static enum status attend_bwd(const struct pass *p, int block, struct tensor dqk
                                       .lse = a->lse,
                                       .mask = p->mask,
                                       .b = p->b,
-                                      .t = p->t,
+                                      .t = transformer_context_tokens(p),
                                       .h = p->dims->heads,
                                       .hk = model_kv_heads(p->dims),
                                       .d = model_head_dim(p->dims),
@@ -204,17 +204,18 @@ static enum status attend_bwd(const struct pass *p, int block, struct tensor dqk
     TRY(transformer_branch_grad(p, block, TRANSFORMER_DROPOUT_ATT, &dout));
     TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_ATT, a->att, dout));
     TRY(transformer_linear_bwd_x(p, block, TRANSFORMER_LAYER_ATT, datt, dout, none));
-    TRY(p->op->attention_bwd(p->stream, &attention));
+    TRY(transformer_context_attention_bwd(p, attention));
     TRY(rotate(p, dqkv, true));
     return norm_heads_bwd(p, block, dqkv);
 }
 
 /* is_attended_again — whether this half computes its own forward pass again. With RECOMPUTE=block
  * the whole block does so before its backward pass (transformer.c). */
-static bool is_attended_again(const struct pass *p)
+static bool is_attended_again(const struct pass *p, int block)
 {
-    return p->recompute == MODEL_RECOMPUTE_ATTENTION ||
-           (p->recompute == MODEL_RECOMPUTE_BLOCK && p->dims->parts.is_parallel);
+    enum model_recompute way = transformer_recompute(p, block);
+    return way == MODEL_RECOMPUTE_ATTENTION ||
+           (way == MODEL_RECOMPUTE_BLOCK && p->dims->parts.is_parallel);
 }
 
 enum status transformer_attn_bwd(const struct pass *p, int block)
@@ -222,10 +223,10 @@ enum status transformer_attn_bwd(const struct pass *p, int block)
     const struct transformer_acts *m = transformer_acts(p);
     const struct transformer_acts_block *a = &m->block[block];
     struct tensor dqkv = m->wide, x;
-    if (is_attended_again(p))
+    if (is_attended_again(p, block))
         TRY(attend(p, block));
     TRY(attend_bwd(p, block, dqkv));
-    TRY(transformer_norm_again(p, norm_of(p, block), a->norm1, a->x));
+    TRY(transformer_norm_again(p, block, norm_of(p, block), a->norm1, a->x));
     TRY(transformer_tensor_gather(p, a->norm1, &x));
     TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_QKV, x, dqkv));
     TRY(transformer_tensor_input_grad(p, block, TRANSFORMER_LAYER_QKV, dqkv));

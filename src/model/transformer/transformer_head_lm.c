@@ -169,16 +169,22 @@ static enum status logits_of_parts(const struct pass *p, int64_t row, struct ten
     return ST_OK;
 }
 
-enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)
+static enum status logits_of(const struct pass *p, int64_t row, struct tensor out)
 {
-    ASSERTF(row >= 0 && row < p->b * p->t, "row %lld of %lld", (long long)row,
-            (long long)(p->b * p->t));
-    if (p->tensor)
-        return logits_of_parts(p, row, out);
     struct pass one = *p; /* a pass of a single row */
     struct tensor none = {0};
     one.b = one.t = 1;
     TRY(transformer_norm(&one, transformer_params_end(p->dims), transformer_acts(p)->y, none, none,
                          tensor_at(transformer_acts(p)->out, row * p->dims->embed)));
     return vocab_product(p, out, transformer_acts(p)->y, 1, p->dims->vocab);
+}
+
+enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)
+{
+    int64_t rows = p->b * transformer_context_tokens(p);
+    bool is_own;
+    ASSERTF(row >= 0 && row < rows, "row %lld of %lld", (long long)row, (long long)rows);
+    row = transformer_context_row(p, row, &is_own); /* a part without it computes another one */
+    TRY(p->tensor ? logits_of_parts(p, row, out) : logits_of(p, row, out));
+    return transformer_context_share(p, out, p->dims->vocab, is_own);
 }

@@ -1,7 +1,9 @@
 /* transformer_head_qa — final norm, two logits a position (start and end of the answer), their
  * cross-entropies and gradients. No product writes the token embedding's gradient (param.h:
  * grad_is_added). With tensor parallelism every rank computes all of it after the norm, so that the
- * gradient of the norm's output is complete and own rows of it are taken without a sum. */
+ * gradient of the norm's output is complete and own rows of it are taken without a sum. With
+ * context parallelism the logits of all positions are gathered, and every part computes the
+ * losses. */
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"
@@ -11,8 +13,8 @@ enum status transformer_head_qa_run(const struct pass *p)
     const struct transformer_acts *a = transformer_acts(p);
     int64_t n = p->b * p->t, c = p->dims->embed;
     int norm = transformer_params_end(p->dims), qa = transformer_params_qa(p->dims);
-    struct tensor logits = a->wide, none = {0}, y = transformer_tensor_full(p);
-    struct matmul_fwd fwd = {.y = logits,
+    struct tensor logits = p->context ? a->kv : a->wide, none = {0}, y = transformer_tensor_full(p);
+    struct matmul_fwd fwd = {.y = transformer_context_spans_place(p, logits),
                              .x = y,
                              .w = transformer_w(p, qa),
                              .b = transformer_w(p, qa + 1),
@@ -26,31 +28,28 @@ enum status transformer_head_qa_run(const struct pass *p)
                            .starts = p->starts,
                            .ends = p->ends,
                            .b = p->b,
-                           .t = p->t,
+                           .t = transformer_context_tokens(p),
                            .scale_start = p->scale,
                            .scale_end = p->scale_end};
     struct matmul_bwd_w bwd_w = {.dw = transformer_dw(p, qa),
                                  .db = transformer_dw(p, qa + 1),
                                  .x = y,
-                                 .dy = logits,
                                  .n = n,
                                  .in = c,
                                  .out = 2,
                                  .layout = MATMUL_LAYOUT_OI,
                                  .accumulate = p->accumulate};
-    struct matmul_bwd_x bwd_x = {.dx = y,
-                                 .dy = logits,
-                                 .w = transformer_w(p, qa),
-                                 .n = n,
-                                 .in = c,
-                                 .out = 2,
-                                 .layout = MATMUL_LAYOUT_OI};
+    struct matmul_bwd_x bwd_x = {
+        .dx = y, .w = transformer_w(p, qa), .n = n, .in = c, .out = 2, .layout = MATMUL_LAYOUT_OI};
     TRY(transformer_norm(p, norm, a->y, a->norm_mean, a->norm_rstd, a->out));
     TRY(transformer_tensor_gather(p, a->y, &y));
     TRY(p->op->matmul_fwd(p->stream, &fwd));
+    TRY(transformer_context_spans_gather(p, logits));
     TRY(p->op->qa_xent(p->stream, &xent));
     if (!p->want_grad)
         return ST_OK;
+    TRY(transformer_context_spans_take(p, logits, &bwd_w.dy));
+    bwd_x.dy = bwd_w.dy;
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
     TRY(p->op->matmul_bwd_x(p->stream, &bwd_x));
     int64_t first;
@@ -67,7 +66,7 @@ enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct
 {
     int qa = transformer_params_qa(p->dims);
     struct tensor none = {0}, y = transformer_acts(p)->y;
-    struct matmul_fwd product = {.y = out,
+    struct matmul_fwd product = {.y = transformer_context_spans_place(p, out),
                                  .w = transformer_w(p, qa),
                                  .b = transformer_w(p, qa + 1),
                                  .n = p->b * p->t,
@@ -78,5 +77,6 @@ enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct
     TRY(transformer_norm(p, transformer_params_end(p->dims), y, none, none,
                          transformer_acts(p)->out));
     TRY(transformer_tensor_gather(p, y, &product.x));
-    return p->op->matmul_fwd(p->stream, &product);
+    TRY(p->op->matmul_fwd(p->stream, &product));
+    return transformer_context_spans_gather(p, out);
 }

@@ -58,11 +58,12 @@ static enum status expand(const struct pass *p, int block, bool with_act)
 
 enum status transformer_mlp_fwd(const struct pass *p, int block)
 {
+    int64_t sample_elems = transformer_context_tokens(p) * p->dims->embed;
     struct matmul_fwd how = {
         .y = out_of(p, block),
         .x = transformer_acts(p)->block[block].act,
         .residual = transformer_acts(p)->block[block].mid,
-        .dropout = transformer_dropout(p, block, TRANSFORMER_DROPOUT_MLP, p->t * p->dims->embed)};
+        .dropout = transformer_dropout(p, block, TRANSFORMER_DROPOUT_MLP, sample_elems)};
     TRY(expand(p, block, true));
     return transformer_tensor_branch(p, block, TRANSFORMER_LAYER_DOWN, how);
 }
@@ -85,7 +86,7 @@ static enum status contract_bwd(const struct pass *p, int block)
     const struct transformer_acts_block *a = &transformer_acts(p)->block[block];
     struct tensor none = {0}, dout, dact = transformer_acts(p)->dact;
     TRY(transformer_branch_grad(p, block, TRANSFORMER_DROPOUT_MLP, &dout));
-    if (p->recompute != MODEL_RECOMPUTE_NONE)
+    if (a->recompute != MODEL_RECOMPUTE_NONE)
         TRY(activate(p, a));
     TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_DOWN, a->act, dout));
     TRY(transformer_linear_bwd_x(p, block, TRANSFORMER_LAYER_DOWN, dact, dout,
@@ -98,10 +99,10 @@ enum status transformer_mlp_bwd(const struct pass *p, int block)
     const struct transformer_acts *m = transformer_acts(p);
     const struct transformer_acts_block *a = &m->block[block];
     struct tensor all, x = input_of(p, block);
-    if (p->recompute == MODEL_RECOMPUTE_BLOCK)
+    if (a->recompute == MODEL_RECOMPUTE_BLOCK)
         TRY(expand(p, block, false));
     TRY(contract_bwd(p, block));
-    TRY(transformer_norm_again(p, norm_of(p, block), a->norm2, x));
+    TRY(transformer_norm_again(p, block, norm_of(p, block), a->norm2, x));
     TRY(transformer_tensor_gather(p, a->norm2, &all));
     TRY(transformer_linear_bwd_w(p, block, TRANSFORMER_LAYER_UP, all, m->wide));
     TRY(transformer_tensor_input_grad(p, block, TRANSFORMER_LAYER_UP, m->wide));

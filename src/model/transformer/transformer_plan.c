@@ -33,6 +33,11 @@ static int64_t parts_n(const struct model_dims *dims)
     return dims->part.tensor_ranks > 1 ? dims->part.tensor_ranks : 1;
 }
 
+static int64_t context_n(const struct model_dims *dims)
+{
+    return dims->part.context_ranks > 1 ? dims->part.context_ranks : 1;
+}
+
 /* own_rows — of tensors that are C wide. */
 static int64_t own_rows(const struct transformer_acts *m, const struct model_dims *dims)
 {
@@ -91,28 +96,51 @@ static void take_outputs(struct transformer_acts_block *out, struct arena *from,
     out->act = take(from, m->b * m->t * model_ffn(dims), m->dtype);
 }
 
+/* take_shared — what blocks share where one of them computes as much again as `most`. */
+static void take_shared(struct transformer_acts_block *out, struct arena *from,
+                        const struct transformer_acts *m, const struct model_dims *dims,
+                        enum model_recompute most)
+{
+    *out = (struct transformer_acts_block){.norm1 = m->y, .norm2 = m->y, .act = m->dact};
+    if (most >= MODEL_RECOMPUTE_ATTENTION)
+        take_attention(out, from, m, dims);
+    if (most >= MODEL_RECOMPUTE_BLOCK)
+        take_rest(out, from, m, dims);
+}
+
+/* way_of — of a block of the dimensions; without gradients nothing is kept. */
+static enum model_recompute way_of(const struct transformer_acts *m, const struct model_dims *dims,
+                                   struct model_recomputed recompute, int64_t block)
+{
+    return m->want_grad ? model_recompute_of(recompute, model_layer(dims, block))
+                        : MODEL_RECOMPUTE_BLOCK;
+}
+
+static void plan_block(struct transformer_acts_block *out, struct arena *acts,
+                       const struct transformer_acts *m, const struct model_dims *dims)
+{
+    if (out->recompute < MODEL_RECOMPUTE_ATTENTION)
+        take_attention(out, acts, m, dims);
+    if (out->recompute < MODEL_RECOMPUTE_BLOCK)
+        take_rest(out, acts, m, dims);
+    if (out->recompute < MODEL_RECOMPUTE_LIGHT)
+        take_outputs(out, acts, m, dims);
+}
+
 static void plan_blocks(struct transformer_acts *m, const struct model_dims *dims,
-                        enum model_recompute recompute, struct arena *acts, struct arena *scratch)
+                        struct model_recomputed recompute, struct arena *acts,
+                        struct arena *scratch)
 {
     int64_t own = own_rows(m, dims), c = dims->embed;
-    bool keeps_rest = m->want_grad && recompute != MODEL_RECOMPUTE_BLOCK;
-    bool keeps_attention = keeps_rest && recompute != MODEL_RECOMPUTE_ATTENTION;
-    bool keeps_outputs = keeps_attention && recompute != MODEL_RECOMPUTE_LIGHT;
-    struct transformer_acts_block shared = {.norm1 = m->y, .norm2 = m->y, .act = m->dact};
-    if (!keeps_attention)
-        take_attention(&shared, scratch, m, dims);
-    if (!keeps_rest)
-        take_rest(&shared, scratch, m, dims);
+    struct transformer_acts_block shared;
+    /* layers before others compute as much again, or more */
+    take_shared(&shared, scratch, m, dims, way_of(m, dims, recompute, 0));
     for (int64_t i = 0; i < dims->layers; i++) {
         struct transformer_acts_block *block = &m->block[i];
         *block = shared;
+        block->recompute = way_of(m, dims, recompute, i);
         block->x = m->want_grad || i < 2 ? take(acts, own * c, m->dtype) : m->block[i - 2].x;
-        if (keeps_attention)
-            take_attention(block, acts, m, dims);
-        if (keeps_rest)
-            take_rest(block, acts, m, dims);
-        if (keeps_outputs)
-            take_outputs(block, acts, m, dims);
+        plan_block(block, acts, m, dims);
     }
     m->out = m->want_grad || dims->layers < 2 ? take(acts, own * c, m->dtype)
                                               : m->block[dims->layers - 2].x;
@@ -159,9 +187,22 @@ static int64_t wide_elems(const struct transformer_acts *m, const struct model_d
     return most > logits ? most : logits;
 }
 
+/* take_exchange — keys and values of all positions, or QA's two logits, which may be f32. */
+static void take_exchange(struct transformer_acts *m, const struct model_dims *dims,
+                          struct arena *scratch)
+{
+    int64_t kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
+            logits = 2 * (int64_t)(sizeof(float) / dtype_bytes(m->dtype)),
+            elems = m->b * m->t * context_n(dims) * (kv > logits ? kv : logits);
+    if (context_n(dims) == 1)
+        return;
+    m->exchange = take(scratch, elems, m->dtype);
+    m->kv = take(scratch, elems, m->dtype);
+}
+
 /* take_all — of a plan whose sizes are set. */
 static void take_all(struct transformer_acts *m, const struct model_dims *dims,
-                     enum model_recompute recompute, struct arena *acts, struct arena *scratch)
+                     struct model_recomputed recompute, struct arena *acts, struct arena *scratch)
 {
     int64_t n = m->b * m->t, own = own_rows(m, dims), c = dims->embed;
     struct tensor none = {0};
@@ -173,6 +214,7 @@ static void take_all(struct transformer_acts *m, const struct model_dims *dims,
         m->dmid = take(scratch, own * c, m->dtype);
     if (own < n)
         m->rows = take(scratch, n * c, m->dtype);
+    take_exchange(m, dims, scratch);
     if (transformer_params_rotated(dims) > 0)
         m->rope = take(scratch, m->t * transformer_params_rotated(dims), DTYPE_F32);
     plan_logits(m, dims);
@@ -184,20 +226,36 @@ static void take_all(struct transformer_acts *m, const struct model_dims *dims,
     join_halves(m, dims);
 }
 
+/* check_context — own rows of one sample, of the narrowest tensor that parts exchange. */
+static enum status check_context(const struct model_dims *dims, int64_t t)
+{
+    int64_t kv = 2 * model_kv_heads(dims) * model_head_dim(dims),
+            width = dims->task == MODEL_TASK_QA ? 2 : kv;
+    if (context_n(dims) == 1 || t * width % TRANSFORMER_PART_ELEMS == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "CP=%lld divides SEQ_LEN=%lld into parts of %lld rows of %lld numbers, and a part "
+                "must be a multiple of %d numbers; choose another SEQ_LEN or CP",
+                (long long)context_n(dims), (long long)(t * context_n(dims)), (long long)t,
+                (long long)width, TRANSFORMER_PART_ELEMS);
+}
+
 /* check_rows — own rows of a pass of one sample are a part that the ranks can exchange. */
 static enum status check_rows(const struct model_dims *dims, int64_t t)
 {
     int64_t parts = parts_n(dims);
+    TRY(check_context(dims, t));
     if (parts == 1 || (t % parts == 0 && t / parts * dims->embed % TRANSFORMER_PART_ELEMS == 0))
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "TP=%lld does not divide SEQ_LEN=%lld rows of EMBED=%lld into parts of a multiple "
+                "TP=%lld does not divide %s=%lld rows of EMBED=%lld into parts of a multiple "
                 "of %d numbers; choose another SEQ_LEN or TP",
-                (long long)parts, (long long)t, (long long)dims->embed, TRANSFORMER_PART_ELEMS);
+                (long long)parts, context_n(dims) > 1 ? "SEQ_LEN / CP" : "SEQ_LEN", (long long)t,
+                (long long)dims->embed, TRANSFORMER_PART_ELEMS);
 }
 
 enum status transformer_plan(const struct model_dims *dims, int64_t b, int64_t t,
-                             enum model_recompute recompute, bool want_grad, enum dtype dtype,
+                             struct model_recomputed recompute, bool want_grad, enum dtype dtype,
                              struct arena *acts, struct arena *scratch, struct model_acts **out)
 {
     TRY(check_rows(dims, t));

@@ -56,20 +56,17 @@ enum status transformer_tensor_branch(const struct pass *p, int block, enum tran
                                       struct matmul_fwd how)
 {
     const struct transformer_acts *m = transformer_acts(p);
-    if (!p->tensor)
+    if (!p->tensor && !(p->context && how.dropout.p > 0)) /* a product drops neighbours alone */
         return transformer_linear(p, block, layer, how);
-    int64_t first, n = transformer_tensor_own_rows(p, &first);
     struct branch_add add = {
         .y = how.y,
         .x = m->y,
         .b = transformer_w(p, transformer_params_linear(p->dims, block, layer).b),
         .residual = how.residual,
-        .n = n,
-        .c = p->dims->embed,
         .dropout = how.dropout};
-    TRY(transformer_linear_sum(p, block, layer, m->rows, how.x));
+    TRY(transformer_linear_sum(p, block, layer, transformer_tensor_full(p), how.x));
     TRY(transformer_tensor_scatter(p));
-    return p->op->branch_add(p->stream, &add);
+    return transformer_context_branch_add(p, add);
 }
 
 enum status transformer_tensor_input_grad(const struct pass *p, int block,
@@ -89,15 +86,13 @@ enum status transformer_tensor_embed_fwd(const struct pass *p, struct embed_fwd 
     const struct transformer_acts *m = transformer_acts(p);
     struct drop drop = {.y = embed.x, .x = m->y, .dropout = embed.dropout};
     struct tensor none = {0};
-    int64_t first;
-    drop.n = transformer_tensor_own_rows(p, &first) * p->dims->embed;
     model_vocab_part(p->dims, &embed.first, &embed.rows);
     embed.x = m->rows;
     embed.wpe = p->tensor->part == 0 ? embed.wpe : none;
     embed.dropout = (struct dropout){0};
-    TRY(p->op->embed_fwd(p->stream, &embed));
+    TRY(transformer_context_embed_fwd(p, &embed));
     TRY(transformer_tensor_scatter(p));
-    return p->op->drop(p->stream, &drop);
+    return transformer_context_drop(p, drop);
 }
 
 enum status transformer_tensor_embed_bwd(const struct pass *p, struct embed_bwd embed)
@@ -105,5 +100,5 @@ enum status transformer_tensor_embed_bwd(const struct pass *p, struct embed_bwd 
     model_vocab_part(p->dims, &embed.first, &embed.rows);
     embed.dropout = (struct dropout){0};
     TRY(transformer_branch_grad(p, 0, TRANSFORMER_DROPOUT_EMBED, &embed.dx));
-    return p->op->embed_bwd(p->stream, &embed);
+    return transformer_context_embed_bwd(p, &embed);
 }

@@ -1,0 +1,218 @@
+/* check_agree — stage 0 of a check: what the ranks are expected to have in common. Every rank gives
+ * its facts; rank 0 compares them and names the nodes that differ from the most. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/check.h"
+#include "check/check_share.h"
+
+#define LISTED_MAX 5
+#define WHY_MAX sizeof((struct check_row *)0)->why
+
+/* ---- this rank's facts as text: name, 0, value, 0 …, in the order of config->facts ---- */
+
+static void write_facts(const struct check_config *config, struct text *out)
+{
+    for (int i = 0; i < config->facts_n; i++) {
+        const struct check_fact *fact = &config->facts[i];
+        text_add_bytes(out, fact->name, strlen(fact->name) + 1);
+        text_add_bytes(out, fact->value, strlen(fact->value) + 1);
+    }
+}
+
+/* value_in — the value of a name in a rank's text; "": the rank has no such fact. */
+static const char *value_in(const char *text, int64_t n, const char *name)
+{
+    const char *end = text + n;
+    while (text < end) {
+        const char *value = text + strlen(text) + 1;
+        if (strcmp(text, name) == 0)
+            return value;
+        text = value + strlen(value) + 1;
+    }
+    return "";
+}
+
+/* ---- rank 0 compares ---- */
+
+struct agree {
+    const struct check_config *config;
+    const struct check_shared *facts;
+    const char **values; /* of one fact, by rank */
+    int *most;           /* by fact: the rank that has the value that most have */
+    struct check_rows *rows;
+};
+
+static const char *value_of(const struct agree *a, int rank, int fact)
+{
+    return value_in(a->facts->all + rank * a->facts->stride, a->facts->n[rank],
+                    a->config->facts[fact].name);
+}
+
+/* count_of — how many ranks have the value of `rank`. */
+static int count_of(const struct agree *a, int rank)
+{
+    int n = 0;
+    for (int r = 0; r < a->config->place.ranks; r++)
+        n += strcmp(a->values[r], a->values[rank]) == 0;
+    return n;
+}
+
+/* choose_most — the lowest rank with the value that most ranks have. Ranks of a node mostly agree,
+ * so the values before it were counted already. */
+static int choose_most(const struct agree *a)
+{
+    int best = 0, best_n = 0;
+    for (int r = 0; r < a->config->place.ranks; r++) {
+        bool is_new = r == 0 || strcmp(a->values[r], a->values[r - 1]) != 0;
+        int n = is_new && a->values[r][0] ? count_of(a, r) : 0;
+        if (n > best_n)
+            best = r, best_n = n;
+    }
+    return best;
+}
+
+/* add_difference — one fact in the sentence about a node: "LR is 3e-4 here and 1e-4 on node 0". */
+static void add_difference(const struct agree *a, int rank, int fact, struct check_row *row)
+{
+    size_t used = strlen(row->why);
+    int most = a->most[fact];
+    text_format(row->why + used, WHY_MAX - used, "%s%s is %s here and %s on node %d",
+                used > 0 ? "; " : "", a->config->facts[fact].name, value_of(a, rank, fact),
+                value_of(a, most, fact), most / a->config->place.locals);
+}
+
+/* differing_rank — the first rank of a node that has another value of a fact than most; -1:
+ * none. */
+static int differing_rank(const struct agree *a, int node, int fact)
+{
+    int locals = a->config->place.locals;
+    const char *most = value_of(a, a->most[fact], fact);
+    for (int r = node * locals; r < (node + 1) * locals; r++) {
+        const char *own = value_of(a, r, fact);
+        if (own[0] && strcmp(own, most) != 0)
+            return r;
+    }
+    return -1;
+}
+
+/* compare_node — one row about all facts [first, last) in which a node differs. */
+static enum status compare_node(const struct agree *a, int node, int first, int last,
+                                int *differing)
+{
+    const struct check_fact *facts = a->config->facts;
+    struct check_row row = check_row_found(CHECK_STAGE_AGREEMENT, facts[first].point, node,
+                                           facts[first].group, CHECK_VERDICT_PASS, "%s", "");
+    for (int i = first; i < last; i++) {
+        int rank = differing_rank(a, node, i);
+        if (rank < 0)
+            continue;
+        if (!facts[i].is_warning || row.verdict == CHECK_VERDICT_PASS)
+            row.verdict = facts[i].is_warning ? CHECK_VERDICT_WARN : CHECK_VERDICT_FAIL;
+        if (!row.remedy[0])
+            text_copy(row.remedy, sizeof row.remedy, facts[i].remedy);
+        add_difference(a, rank, i, &row);
+    }
+    if (row.verdict == CHECK_VERDICT_PASS)
+        return ST_OK;
+    (*differing)++;
+    return check_rows_add(a->rows, &row);
+}
+
+/* list_group — "UCX 1.18.1, NVIDIA driver 580.82", or "61 settings" of a long one. */
+static void list_group(const struct agree *a, int first, int last, char *out, size_t cap)
+{
+    out[0] = 0;
+    if (last - first > LISTED_MAX)
+        text_format(out, cap, "%d %s", last - first, a->config->facts[first].group);
+    for (int i = first; i < last && last - first <= LISTED_MAX; i++) {
+        const char *value = value_of(a, a->most[i], i);
+        size_t used = strlen(out);
+        if (value[0])
+            text_format(out + used, cap - used, "%s%s %s", used > 0 ? ", " : "",
+                        a->config->facts[i].name, value);
+    }
+}
+
+/* pass_group — no node differs. */
+static enum status pass_group(const struct agree *a, int first, int last)
+{
+    const struct check_config *config = a->config;
+    const struct check_fact *fact = &config->facts[first];
+    char what[192];
+    list_group(a, first, last, what, sizeof what);
+    size_t used = strlen(what);
+    if (config->place.nodes > 1)
+        text_format(what + used, sizeof what - used, ": the same on %d nodes", config->place.nodes);
+    struct check_row row = check_row_found(CHECK_STAGE_AGREEMENT, fact->point, -1, fact->group,
+                                           CHECK_VERDICT_PASS, "%s", what);
+    return check_rows_add(a->rows, &row);
+}
+
+static enum status compare_group(const struct agree *a, int first, int last)
+{
+    int differing = 0;
+    for (int i = first; i < last; i++) {
+        for (int r = 0; r < a->config->place.ranks; r++)
+            a->values[r] = value_of(a, r, i);
+        a->most[i] = choose_most(a);
+    }
+    for (int node = 0; node < a->config->place.nodes; node++)
+        TRY(compare_node(a, node, first, last, &differing));
+    return differing == 0 ? pass_group(a, first, last) : ST_OK;
+}
+
+static enum status compare(const struct agree *a)
+{
+    const struct check_config *config = a->config;
+    for (int first = 0, last; first < config->facts_n; first = last) {
+        for (last = first + 1; last < config->facts_n &&
+                               strcmp(config->facts[first].group, config->facts[last].group) == 0;
+             last++)
+            continue;
+        TRY(compare_group(a, first, last));
+    }
+    return ST_OK;
+}
+
+static enum status compare_all(const struct check_config *config, const struct check_shared *facts,
+                               struct check_rows *rows)
+{
+    struct agree a = {.config = config, .facts = facts, .rows = rows};
+    a.values = calloc((size_t)config->place.ranks, sizeof *a.values);
+    a.most = calloc((size_t)config->facts_n, sizeof *a.most);
+    enum status st = a.values && a.most ? compare(&a)
+                                        : FAIL(ST_RETRY, "out of memory: the facts of %d ranks",
+                                               config->place.ranks);
+    free(a.values);
+    free(a.most);
+    return st;
+}
+
+/* add_host — one rank of each node says what the node is called. */
+static enum status add_host(const struct check_config *config, struct check_rows *rows)
+{
+    if (config->place.local > 0)
+        return ST_OK;
+    struct check_row row = check_host_row(config->place.node, config->scheduler, config->host);
+    return check_rows_add(rows, &row);
+}
+
+enum status check_agree_run(const struct check_config *config, int64_t budget_ms,
+                            struct check_rows *rows)
+{
+    struct text own = {0};
+    struct check_shared facts = {0};
+    (void)budget_ms; /* it takes milliseconds */
+    write_facts(config, &own);
+    enum status st = own.overflow ? FAIL(ST_RETRY, "out of memory: the facts of this rank") : ST_OK;
+    if (st == ST_OK)
+        st = check_share(config->comm, own.data, own.len, &facts);
+    if (st == ST_OK && config->place.rank == 0 && config->facts_n > 0)
+        st = compare_all(config, &facts, rows);
+    if (st == ST_OK)
+        st = add_host(config, rows);
+    check_share_free(&facts);
+    text_free(&own);
+    return st;
+}

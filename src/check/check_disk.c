@@ -1,0 +1,195 @@
+/* check_disk — see check_disk.h. */
+#include "check/check_disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+
+#define SLICE_BYTES ((int64_t)1 << 20)
+#define SLICES_MIN 2
+
+struct disk {
+    const struct check_config *config;
+    char dir[FILE_PATH_MAX]; /* the folder, or its nearest parent that exists */
+    int fd;
+    double best; /* seconds of a slice */
+    int64_t written;
+};
+
+/* A disk that can be written is not yet a checkpoint that can be restored. */
+static struct check_row disk_row(const struct disk *d, enum check_verdict verdict, const char *why)
+{
+    const enum check_point point =
+        verdict == CHECK_VERDICT_FAIL ? CHECK_POINT_CHECKPOINT : CHECK_POINT_HOST;
+    struct check_row row = check_row_found(CHECK_STAGE_NODE, point, d->config->place.node,
+                                           "disk write", verdict, "%s", why);
+    row.rank = d->config->place.rank;
+    text_copy(row.subject, sizeof row.subject, d->config->dir);
+    return row;
+}
+
+/* remedy_of — for errno of a file in dir. */
+static void remedy_of(int error, const char *dir, char *out, size_t cap)
+{
+    if (error == ENOSPC || error == EDQUOT)
+        text_format(out, cap, "df -h %.60s; df -i %.60s; delete what is old, or set CHECKPOINT_DIR",
+                    dir, dir);
+    else if (error == EROFS)
+        text_format(out, cap, "mount -o remount,rw %.80s; dmesg | tail says why it was read-only",
+                    dir);
+    else if (error == EACCES || error == EPERM)
+        text_format(out, cap, "chown %d:%d %.100s; docker: --user, Kubernetes: fsGroup",
+                    (int)geteuid(), (int)getegid(), dir);
+    else
+        text_format(out, cap, "dmesg | grep -i error; smartctl -a of its disk; set CHECKPOINT_DIR");
+}
+
+static enum status add_failed(const struct disk *d, const char *verb, int error,
+                              struct check_rows *rows)
+{
+    char why[256];
+    text_format(why, sizeof why, "cannot %s a file in %.120s after %lld bytes: %s", verb, d->dir,
+                (long long)d->written, strerror(error));
+    struct check_row row = disk_row(d, CHECK_VERDICT_FAIL, why);
+    remedy_of(error, d->dir, row.remedy, sizeof row.remedy);
+    return check_rows_add(rows, &row);
+}
+
+bool check_disk_is_bad(const struct check_config *config)
+{
+    bool is_bad = false;
+    for (int i = 0; config->found && i < config->found->n; i++) {
+        const struct check_row *row = &config->found->row[i];
+        is_bad = is_bad || (row->verdict == CHECK_VERDICT_FAIL && !strcmp(row->name, "disk space"));
+    }
+    return is_bad;
+}
+
+void check_disk_folder(const char *dir, char *out, size_t cap)
+{
+    text_copy(out, cap, dir);
+    while (!file_exists(out)) {
+        char *slash = strrchr(out, '/');
+        if (slash == NULL) {
+            text_copy(out, cap, ".");
+            return;
+        }
+        slash[slash == out] = 0;
+    }
+}
+
+/* open_unnamed — a file that is gone when it is closed. Some file systems have no O_TMPFILE; there
+ * its name is removed at once. Returns 0 or errno. */
+static int open_unnamed(struct disk *d)
+{
+    char path[FILE_PATH_MAX];
+    d->fd = open(d->dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (d->fd >= 0)
+        return 0;
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)
+        return errno;
+    if (!text_format(path, sizeof path, "%s/.convoy-check-%ld", d->dir, (long)getpid()))
+        return ENAMETOOLONG;
+    d->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (d->fd < 0)
+        return errno;
+    return unlink(path) == 0 ? 0 : errno;
+}
+
+/* Bytes that no file system compresses. */
+static void fill(uint64_t *words, uint64_t state)
+{
+    for (int64_t i = 0; i < SLICE_BYTES / 8; i++) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        words[i] = state;
+    }
+}
+
+/* write_slice — returns 0 or errno; *verb_out: what failed. */
+static int write_slice(struct disk *d, const char *data, const char **verb_out)
+{
+    const int64_t begin_ns = clock_ns();
+    *verb_out = "write";
+    for (int64_t at = 0; at < SLICE_BYTES;) {
+        ssize_t n = pwrite(d->fd, data + at, (size_t)(SLICE_BYTES - at), d->written);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : ENOSPC;
+        at += n;
+        d->written += n;
+    }
+    *verb_out = "sync";
+    if (fsync(d->fd) != 0)
+        return errno;
+    double seconds = (double)(clock_ns() - begin_ns) * 1e-9;
+    if (d->best == 0 || seconds < d->best)
+        d->best = seconds;
+    return 0;
+}
+
+static enum status add_measured(const struct disk *d, struct check_rows *rows)
+{
+    char size[32];
+    double value = (double)SLICE_BYTES / d->best * 1e-6;
+    /* a disk that others write to has half of its speed at times */
+    struct check_row row =
+        check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, d->config->place.node, "disk write",
+                           "MB/s", value, CHECK_BETTER_HIGHER, value);
+    row.rank = d->config->place.rank;
+    text_copy(row.subject, sizeof row.subject, d->config->dir);
+    text_format(row.why, sizeof row.why, "the best 1 MiB of %s, each written and synced",
+                text_format_bytes(size, sizeof size, (double)d->written));
+    text_format(row.remedy, sizeof row.remedy,
+                "iostat -x 1; or set CHECKPOINT_DIR to another disk");
+    return check_rows_add(rows, &row);
+}
+
+static enum status write_all(struct disk *d, int64_t bytes, int64_t limit_ms,
+                             struct check_rows *rows)
+{
+    const int64_t end_ms = clock_ms() + limit_ms;
+    const char *verb;
+    uint64_t *data = malloc((size_t)SLICE_BYTES);
+    int error = data ? 0 : ENOMEM;
+    if (data)
+        fill(data, (uint64_t)clock_ns() | 1);
+    for (int i = 0; error == 0 && i < bytes / SLICE_BYTES; i++) {
+        if (i >= SLICES_MIN && clock_ms() > end_ms)
+            break;
+        error = write_slice(d, (const char *)data, &verb);
+    }
+    free(data);
+    if (error == ENOMEM)
+        return FAIL(ST_RETRY, "out of memory: %lld bytes to write", (long long)SLICE_BYTES);
+    return error ? add_failed(d, verb, error, rows) : add_measured(d, rows);
+}
+
+enum status check_disk(const struct check_config *config, int64_t bytes, int64_t limit_ms,
+                       struct check_rows *rows)
+{
+    struct disk d = {.config = config, .fd = -1};
+    const bool has_dir = config->dir && config->dir[0];
+    if (!has_dir || check_disk_is_bad(config)) {
+        struct check_row row =
+            disk_row(&d, CHECK_VERDICT_SKIPPED,
+                     has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
+        return check_rows_add(rows, &row);
+    }
+    check_disk_folder(config->dir, d.dir, sizeof d.dir);
+    int error = open_unnamed(&d);
+    enum status st = error
+                         ? add_failed(&d, "create", error, rows)
+                         : write_all(&d, bytes < SLICE_BYTES ? SLICE_BYTES : bytes, limit_ms, rows);
+    if (d.fd >= 0)
+        close(d.fd);
+    return st;
+}

@@ -1,0 +1,401 @@
+/* check_groups — stage "groups" of check.h: every collective of all ranks, of the ranks of each
+ * node, and of one rank of each node. First whether it is right, element by element, then how fast
+ * it is. Sizes grow until the time is over. Wrong results are traced to ranks (check_isolate.h).
+ * Must not know how a collective is checked. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "check/check.h"
+#include "check/check_gather.h"
+#include "check/check_isolate.h"
+#include "check/check_limits.h"
+#include "comm/core/part.h"
+
+#define KIB ((int64_t)1 << 10)
+#define MIB ((int64_t)1 << 20)
+#define SIZES_MAX 7
+#define SMALL_BYTES (64 * KIB) /* below it the time says more than the bandwidth */
+#define HALF_BYTES MIB         /* bf16 and fp16 up to here: their sums take the host long */
+#define MEMORY_PART 16         /* of the free memory, for each of the buffers of all workers */
+
+static const int64_t sizes[SIZES_MAX] = {8,        64 * KIB,  MIB,       16 * MIB,
+                                         64 * MIB, 256 * MIB, 1024 * MIB};
+
+/* What each depth affords: the largest buffer on a host and on a GPU; timed calls of one row. */
+static const struct effort {
+    int64_t host_bytes, device_bytes, row_ms;
+} efforts[] = {
+    [CHECK_DEPTH_QUICK] = {MIB, 64 * MIB, 20},
+    [CHECK_DEPTH_STANDARD] = {64 * MIB, 256 * MIB, 150},
+    [CHECK_DEPTH_FULL] = {1024 * MIB, 1024 * MIB, 400},
+};
+
+/* What was wrong first. */
+struct fault {
+    int64_t wrong; /* elements, over the group; 0: none */
+    int32_t collective, dtype;
+    int64_t bytes;
+};
+
+struct groups {
+    const struct check_config *config;
+    const struct comm_place *place;
+    const struct effort *effort;
+    struct check_collective_memory memory;
+    bool is_split; /* for tests: some rank flips */
+    int64_t begin_ms, end_ms;
+    struct check_rows *rows;
+    struct fault fault; /* of the groups of this rank */
+};
+
+/* A group of ranks. comm NULL: this rank is not in it. */
+struct group {
+    struct comm *comm;
+    const char *where; /* "", "in a node", "between nodes" */
+    int64_t end_ms;
+    bool is_wrong[BUS_COLLECTIVE_N];
+    int64_t largest[BUS_COLLECTIVE_N];         /* bytes that were tested */
+    bool has_dtype[BUS_COLLECTIVE_N][DTYPE_N]; /* that was tested at all */
+};
+
+/* ---- one step: a collective at a size ---- */
+
+/* What the members tell each other after a step. */
+struct outcome {
+    int64_t wrong, is_late;
+    double us;
+};
+
+static enum status agree(struct comm *comm, struct outcome *mine)
+{
+    const int ranks = comm_place(comm)->ranks;
+    struct outcome *all = malloc(sizeof *all * (size_t)ranks);
+    if (all == NULL)
+        return FAIL(ST_RETRY, "out of memory: the results of %d ranks", ranks);
+    enum status st = check_gather(comm, mine, sizeof *mine, all);
+    *mine = (struct outcome){0};
+    for (int r = 0; r < ranks && st == ST_OK; r++) {
+        mine->wrong += all[r].wrong;
+        mine->is_late |= all[r].is_late;
+        mine->us = fmax(mine->us, all[r].us);
+    }
+    free(all);
+    return st;
+}
+
+static void note_fault(struct groups *g, struct group *group,
+                       const struct check_collective_call *call, int64_t wrong)
+{
+    group->is_wrong[call->collective] = true;
+    if (g->fault.wrong == 0)
+        g->fault =
+            (struct fault){wrong, (int32_t)call->collective, (int32_t)call->dtype, call->bytes};
+}
+
+static const char *size_text(int64_t bytes, char *out, size_t cap)
+{
+    const int64_t unit = bytes >= MIB ? MIB : bytes >= KIB ? KIB : 1;
+    const char *name = unit == MIB ? "MiB" : unit == KIB ? "KiB" : "B";
+    text_format(out, cap, "%lld %s", (long long)(bytes / unit), name);
+    return out;
+}
+
+/* "all_reduce 1 MiB between nodes" */
+static void name_row(const struct group *group, const struct check_collective_call *call, char *out,
+                     size_t cap)
+{
+    char size[32];
+    text_format(out, cap, "%s %s%s%s", bus_bandwidth_name(call->collective),
+                size_text(call->bytes, size, sizeof size), group->where[0] != 0 ? " " : "",
+                group->where);
+}
+
+/* The published limits hold for the eight GPUs of a node. */
+static void set_hardware(const struct groups *g, const struct comm_place *place,
+                         struct check_row *row)
+{
+    struct dev_info info;
+    if (!comm_stays_on_device(g->config->comm) || place->nodes != 1 || place->ranks != 8)
+        return;
+    dev_info(g->config->dev, &info);
+    check_limits_gpu(info.name, row->hardware, sizeof row->hardware);
+}
+
+/* A GPU's links are judged beside those of other nodes; a host's memory is stage node's. */
+static enum status add_speed(struct groups *g, const struct group *group,
+                             const struct check_collective_call *call, double best, double median,
+                             int runs)
+{
+    const struct comm_place *place = comm_place(group->comm);
+    const bool is_small = call->bytes < SMALL_BYTES;
+    const double rate = bus_bandwidth(call->collective, call->bytes, place->ranks, best);
+    const double value = is_small ? best : rate;
+    char name[sizeof(((struct check_row *)0)->name)];
+    if (place->rank != 0)
+        return ST_OK;
+    name_row(group, call, name, sizeof name);
+    struct check_row row =
+        check_row_measured(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVE_SPEED, g->place->node, name,
+                           is_small ? "us" : "GB/s", value,
+                           is_small ? CHECK_BETTER_LOWER : CHECK_BETTER_HIGHER, 0.05 * value);
+    if (!comm_stays_on_device(g->config->comm))
+        row.verdict = CHECK_VERDICT_PASS;
+    text_format(row.subject, sizeof row.subject, "%d ranks, %s", place->ranks,
+                comm_backend(g->config->comm));
+    set_hardware(g, place, &row);
+    text_format(row.why, sizeof row.why,
+                "%.0f us at best, %.0f at the median of %d runs; bus bandwidth %.3f and %.3f GB/s",
+                best, median, runs, rate,
+                bus_bandwidth(call->collective, call->bytes, place->ranks, median));
+    return check_rows_add(g->rows, &row);
+}
+
+static int runs_of(const struct groups *g, double us)
+{
+    const double runs = (double)g->effort->row_ms * 1e3 / (us + 1);
+    return runs < 2 ? 2 : runs > CHECK_COLLECTIVE_RUNS_MAX ? CHECK_COLLECTIVE_RUNS_MAX : (int)runs;
+}
+
+/* *late_out: the next, larger step would not end in time; the same on all members. */
+static enum status run_step(struct groups *g, struct group *group,
+                            const struct check_collective_call *call, bool *late_out)
+{
+    struct outcome outcome = {0};
+    double best, median;
+    const int64_t begin_ms = clock_ms();
+    TRY(check_collective_right(&g->memory, group->comm, call, &outcome.wrong, &outcome.us));
+    outcome.is_late = clock_ms() + 2 * (clock_ms() - begin_ms) >= group->end_ms;
+    TRY(agree(group->comm, &outcome));
+    *late_out = outcome.is_late != 0;
+    group->largest[call->collective] = call->bytes;
+    group->has_dtype[call->collective][call->dtype] = true;
+    if (outcome.wrong > 0)
+        note_fault(g, group, call, outcome.wrong);
+    if (outcome.wrong > 0 || call->dtype != DTYPE_F32 || outcome.is_late)
+        return ST_OK;
+    const int runs = runs_of(g, outcome.us);
+    TRY(check_collective_time(&g->memory, group->comm, call, runs, &best, &median));
+    return add_speed(g, group, call, best, median, runs);
+}
+
+static bool is_sum(enum bus_collective collective)
+{
+    return collective == BUS_COLLECTIVE_ALL_REDUCE || collective == BUS_COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* A collective at a size: fp32, and for sums of this size the halves. */
+static enum status run_dtypes(struct groups *g, struct group *group, enum bus_collective collective,
+                              int64_t bytes, bool *late_out)
+{
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    const int n = is_sum(collective) && bytes > 8 && bytes <= HALF_BYTES ? 3 : 1;
+    for (int i = 0; i < n && (i == 0 || !*late_out); i++) {
+        const struct check_collective_call call = {.collective = collective,
+                                                   .dtype = dtypes[i],
+                                                   .bytes = bytes,
+                                                   .is_split = g->is_split,
+                                                   .flips = g->config->flips_sums};
+        TRY(run_step(g, group, &call, late_out));
+    }
+    return ST_OK;
+}
+
+static enum status tell_progress(const struct groups *g)
+{
+    const struct check_config *config = g->config;
+    const double all = (double)(g->end_ms - g->begin_ms);
+    const double done = all > 0 ? (double)(clock_ms() - g->begin_ms) / all : 1;
+    return config->progress != NULL
+               ? config->progress(config->arg, CHECK_STAGE_GROUPS, done < 1 ? done : 1)
+               : ST_OK;
+}
+
+/* ---- a group ---- */
+
+/* "exact sums in fp32, bf16 and fp16": halves are left out where time is short. */
+static const char *dtypes_text(const struct group *group, enum bus_collective collective)
+{
+    const bool *has = group->has_dtype[collective];
+    if (!is_sum(collective))
+        return "fp32";
+    return has[DTYPE_F16]    ? "exact sums in fp32, bf16 and fp16"
+           : has[DTYPE_BF16] ? "exact sums in fp32 and bf16"
+                             : "exact sums in fp32";
+}
+
+static enum status add_function(struct groups *g, const struct group *group,
+                                enum bus_collective collective)
+{
+    const struct comm_place *place = comm_place(group->comm);
+    char size[32];
+    struct check_row row = check_row_found(
+        CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, g->place->node, bus_bandwidth_name(collective),
+        CHECK_VERDICT_PASS, "every element right, %s, 8 B to %s", dtypes_text(group, collective),
+        size_text(group->largest[collective], size, sizeof size));
+    text_format(row.subject, sizeof row.subject, "%d ranks, %s%s%s", place->ranks,
+                comm_backend(g->config->comm), group->where[0] != 0 ? ", " : "", group->where);
+    return check_rows_add(g->rows, &row);
+}
+
+/* The second size has a part for every rank of any group. */
+static int64_t size_of(const struct group *group, int s)
+{
+    const int64_t least = comm_place(group->comm)->ranks * (int64_t)PART_ALIGN * 4;
+    return s == 1 && sizes[s] < least ? least : sizes[s];
+}
+
+/* Sizes up to SMALL_BYTES belong to every answer, however late it is: there every rank has a part
+ * of each sum. */
+static enum status run_group(struct groups *g, struct group *group)
+{
+    bool is_late = false;
+    for (int s = 0; s < SIZES_MAX && sizes[s] <= g->memory.bytes; s++) {
+        const bool is_must = sizes[s] <= SMALL_BYTES;
+        for (int c = 0; c < BUS_COLLECTIVE_N && (is_must || !is_late); c++) {
+            TRY(run_dtypes(g, group, (enum bus_collective)c, size_of(group, s), &is_late));
+            TRY(tell_progress(g));
+        }
+        if (is_late && !is_must)
+            break;
+    }
+    for (int c = 0; c < BUS_COLLECTIVE_N && comm_place(group->comm)->rank == 0; c++)
+        if (!group->is_wrong[c])
+            TRY(add_function(g, group, (enum bus_collective)c));
+    return ST_OK;
+}
+
+/* A group that is split off for its calls only. */
+static enum status run_split(struct groups *g, const int *ranks, int n, const char *where,
+                             int64_t end_ms)
+{
+    struct group group = {.where = where, .end_ms = end_ms};
+    TRY(comm_split(g->config->comm, ranks, n, &group.comm));
+    enum status st = run_group(g, &group);
+    comm_close(group.comm);
+    return st;
+}
+
+static enum status run_in_nodes(struct groups *g, int *ranks, int64_t end_ms)
+{
+    if (g->place->locals == 1 || g->place->nodes == 1)
+        return ST_OK;
+    for (int l = 0; l < g->place->locals; l++)
+        ranks[l] = g->place->node * g->place->locals + l;
+    return run_split(g, ranks, g->place->locals, "in a node", end_ms);
+}
+
+static enum status run_between_nodes(struct groups *g, int *ranks, int64_t end_ms)
+{
+    if (g->place->locals == 1 || g->place->nodes == 1 || g->place->local != 0)
+        return ST_OK;
+    for (int node = 0; node < g->place->nodes; node++)
+        ranks[node] = node * g->place->locals;
+    return run_split(g, ranks, g->place->nodes, "between nodes", end_ms);
+}
+
+/* ---- wrong results ---- */
+
+/* All ranks take the first rank's fault, whichever group it was in. */
+static enum status find_fault(struct groups *g, struct fault *out)
+{
+    struct fault *all = malloc(sizeof *all * (size_t)g->place->ranks);
+    if (all == NULL)
+        return FAIL(ST_RETRY, "out of memory: the results of %d ranks", g->place->ranks);
+    enum status st = check_gather(g->config->comm, &g->fault, sizeof g->fault, all);
+    *out = (struct fault){0};
+    for (int r = g->place->ranks - 1; r >= 0 && st == ST_OK; r--)
+        if (all[r].wrong > 0)
+            *out = all[r];
+    free(all);
+    return st;
+}
+
+static enum status trace_fault(struct groups *g)
+{
+    struct fault fault;
+    TRY(find_fault(g, &fault));
+    if (fault.wrong == 0)
+        return ST_OK;
+    const struct check_collective_call call = {.collective = (enum bus_collective)fault.collective,
+                                               .dtype = (enum dtype)fault.dtype,
+                                               .bytes = fault.bytes,
+                                               .is_split = g->is_split,
+                                               .flips = g->config->flips_sums};
+    return check_isolate_run(&g->memory, g->config->comm, &call, fault.wrong, g->rows);
+}
+
+/* ---- the stage ---- */
+
+static int64_t wanted_bytes(const struct groups *g)
+{
+    const bool is_device = comm_stays_on_device(g->config->comm);
+    int64_t bytes = is_device ? g->effort->device_bytes : g->effort->host_bytes;
+    int64_t left = memory_free();
+    if (is_device) {
+        struct dev_info info;
+        dev_info(g->config->dev, &info);
+        left = info.free_bytes >= 0 ? info.free_bytes * g->place->locals : left;
+    }
+    while (left >= 0 && bytes > MIB && bytes > left / g->place->locals / MEMORY_PART)
+        bytes /= 2;
+    return bytes;
+}
+
+/* All ranks take the same: the least that any of them affords. */
+static enum status take_memory(struct groups *g)
+{
+    int64_t least = 0;
+    TRY(check_gather_max(g->config->comm, -wanted_bytes(g), &least));
+    const int64_t ranks_bytes = (int64_t)g->place->ranks * KIB; /* a part for every rank */
+    const int64_t bytes = -least > ranks_bytes ? -least : ranks_bytes;
+    return check_collective_open(&g->memory, g->config->comm, g->config->dev, bytes);
+}
+
+static enum status run_all(struct groups *g)
+{
+    const int64_t third_ms = (g->end_ms - g->begin_ms) / 3;
+    const bool has_splits = g->place->locals > 1 && g->place->nodes > 1;
+    struct group world = {.comm = g->config->comm,
+                          .where = "",
+                          .end_ms = has_splits ? g->begin_ms + third_ms : g->end_ms};
+    int64_t flips = 0;
+    TRY(check_gather_max(g->config->comm, g->config->flips_sums, &flips));
+    g->is_split = flips != 0;
+    TRY(take_memory(g));
+    TRY(run_group(g, &world));
+    int *ranks = malloc(sizeof *ranks * (size_t)g->place->ranks);
+    if (ranks == NULL)
+        return FAIL(ST_RETRY, "out of memory: groups of %d ranks", g->place->ranks);
+    enum status st = run_in_nodes(g, ranks, g->begin_ms + 2 * third_ms);
+    if (st == ST_OK)
+        st = run_between_nodes(g, ranks, g->end_ms);
+    free(ranks);
+    return st == ST_OK ? trace_fault(g) : st;
+}
+
+static enum status add_alone(const struct check_config *config, struct check_rows *rows)
+{
+    struct check_row row =
+        check_row_found(CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, config->place.node,
+                        "all_reduce", CHECK_VERDICT_SKIPPED, "one rank: there is no group");
+    return check_rows_add(rows, &row);
+}
+
+enum status check_groups_run(const struct check_config *config, int64_t budget_ms,
+                             struct check_rows *rows)
+{
+    if (config->comm == NULL || comm_place(config->comm)->ranks < 2)
+        return add_alone(config, rows);
+    struct groups g = {.config = config,
+                       .place = comm_place(config->comm),
+                       .effort = &efforts[config->depth],
+                       .begin_ms = clock_ms(),
+                       .rows = rows};
+    g.end_ms = g.begin_ms + budget_ms;
+    enum status st = run_all(&g);
+    check_collective_close(&g.memory);
+    return st;
+}

@@ -1,0 +1,71 @@
+/* check_link — measures the link between two ranks with messages alone: latency, bandwidth both
+ * ways, TCP's retransmissions, and how far apart the wall clocks are. Must not know which links
+ * there are, nor which values are good.
+ *
+ * The rank with the lower number leads: it measures, and tells the other one what to do in each
+ * message. So both agree on the end, and only the leader's clock counts.
+ *
+ * On a busy machine a rank waits for a core while its bytes wait for it. Each slice of bandwidth
+ * therefore has two rates: what was seen, and what it may have been without those waits
+ * (/proc/thread-self/schedstat). A link is as fast as something between the two. */
+#ifndef CONVOY_CHECK_CHECK_LINK_H
+#define CONVOY_CHECK_CHECK_LINK_H
+
+#include "comm/core/comm.h"
+#include "dev/dev.h"
+
+#define CHECK_LINK_PINGS_MAX 2048
+#define CHECK_LINK_SLICES_MAX 16
+
+/* What to measure. The leader's counts. */
+struct check_link_plan {
+    int pings, pings_min;      /* at most; and at least, however long they take */
+    int64_t ping_ms;           /* after so long there are no more than pings_min */
+    int resent_max;            /* so many retransmissions end the pings */
+    int slices;                /* each way; 0: no bandwidth */
+    int64_t slice_ms, bulk_ms; /* of one slice; of all slices of a way */
+    int64_t end_ms;            /* clock_ms from which on only pings_min are measured */
+};
+
+/* One way of a link: [0] from a to b, [1] from b to a. */
+struct check_link_way {
+    double rate, rate_max;    /* GB/s of the best slice: seen; without waits for a core */
+    double spread;            /* (best - median) / best of the slices; small: a steady limit */
+    int64_t bulk_bytes;       /* what the slices carried; 0: bandwidth is not known */
+    int64_t segments, resent; /* TCP's, of the pings alone, when nothing else used the link */
+    int64_t bulk_segments, bulk_resent;
+};
+
+/* Plain data: ranks send it to each other. pings 0: not measured. */
+struct check_link_found {
+    int32_t a, b; /* ranks; a leads */
+    int32_t pings, knows_segments;
+    double best_us, p50_us, p99_us; /* one way: half of a round trip */
+    double net_us;                  /* at least so long without the waits of both ends for a core */
+    int64_t offset_ms;              /* b's wall clock less a's, of the fastest ping */
+    struct check_link_way way[2];
+};
+
+struct check_link {
+    struct comm *comm;
+    int rank;
+    int64_t clock_offset_ms; /* added to this rank's wall clock: for tests */
+    struct dev *dev;         /* the bulk lies in its memory; NULL: the host's */
+    void *bulk;
+    int64_t bulk_cap;
+    double *samples; /* 2 × CHECK_LINK_PINGS_MAX */
+    int stat_fd;     /* -1: the kernel does not tell how long a thread waits for a core */
+};
+
+/* check_link_open — memory for measuring: a bulk of bulk_cap bytes, in the device's memory where
+ * the device executes calls. check_link_close — may be called after a failed open. */
+enum status check_link_open(struct check_link *link, struct comm *comm, struct dev *dev,
+                            int64_t bulk_cap);
+void check_link_close(struct check_link *link);
+
+/* check_link_measure — with `peer`, which calls it too, at about the same time; blocks until both
+ * are done. found: set on the leader, zeroed on the other rank. */
+enum status check_link_measure(struct check_link *link, int peer,
+                               const struct check_link_plan *plan, struct check_link_found *found);
+
+#endif

@@ -1,0 +1,208 @@
+/* check_link_rows — see check_link_rows.h. */
+#include "check/check_link_rows.h"
+
+#include <math.h>
+
+#include "base/text.h"
+
+#define REMEDY_LINK                                                                             \
+    "on both nodes: ethtool -S DEVICE | grep -iE 'err|drop|crc'; ethtool DEVICE | grep Speed; " \
+    "then change the cable or the switch port"
+#define REMEDY_LATENCY                                                                       \
+    "from one node to the other: ping -c 100 -i 0.01 ADDRESS; tracepath ADDRESS; then look " \
+    "for a longer way through the switches, or a full queue (tc -s qdisc)"
+
+static int node_of(const struct check_link_rows_kind *kind, int rank)
+{
+    return rank / kind->locals;
+}
+
+/* "node 2 - node 5", "rank 4 > rank 6": way -1 is both. */
+static void set_ends(const struct check_link_rows_kind *kind,
+                     const struct check_link_rows_link *link, int way, struct check_row *row)
+{
+    const struct check_link_found *f = &link->found;
+    const int from = way == 1 ? f->b : f->a, to = way == 1 ? f->a : f->b;
+    const int node = node_of(kind, from), peer = node_of(kind, to);
+    row->node = node;
+    row->peer = kind->is_local ? -1 : peer;
+    row->rank = kind->is_local ? from : -1;
+    text_format(row->subject, sizeof row->subject, "%s %d %s %s %d",
+                kind->is_local ? "rank" : "node", kind->is_local ? from : node,
+                way < 0 ? "-" : "->", kind->is_local ? "rank" : "node", kind->is_local ? to : peer);
+    if (!kind->is_local && link->end.suspect >= 0)
+        row->suspect = node_of(kind, link->end.suspect);
+}
+
+/* Where it lies: in one link, or in all links of an end. */
+static void add_place(const struct check_link_rows_kind *kind,
+                      const struct check_link_rows_link *link, struct check_row *row)
+{
+    char *end = row->why;
+    size_t left = sizeof row->why;
+    while (*end != 0)
+        end++, left--;
+    const char *word = kind->is_local ? "rank" : "node";
+    const int culprit = link->end.suspect;
+    if (culprit >= 0)
+        text_format(end, left, "; so are all links of %s %d", word,
+                    kind->is_local ? culprit : node_of(kind, culprit));
+    else
+        text_format(end, left, "; measured again alone");
+}
+
+static struct check_row row_of(const struct check_link_rows_kind *kind,
+                               const struct check_link_rows_link *link, int way, const char *name,
+                               const char *unit, double value, enum check_better better,
+                               double slack)
+{
+    struct check_row row = check_row_measured(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, 0, name, unit,
+                                              value, better, slack);
+    row.verdict = CHECK_VERDICT_PASS; /* the second look decides, not check_judge */
+    set_ends(kind, link, way, &row);
+    return row;
+}
+
+/* Shared memory is as fast as the cores that copy: a process that waits for one is no bad link, and
+ * the stage node judges cores and memory. */
+static void show_only(const struct check_link_rows_kind *kind, struct check_row *row)
+{
+    if (!kind->is_host_memory)
+        return;
+    row->verdict = CHECK_VERDICT_PASS;
+    row->slack = NAN;
+}
+
+/* A suspect that the second look did not confirm, or could not: not the link's fault. */
+static bool is_excused(const struct check_link_rows_link *link, unsigned flag)
+{
+    return (link->flags & flag) != 0 && (link->end.bad & flag) == 0;
+}
+
+/* Says why a suspect passes. */
+static void excuse(const struct check_link_rows_link *link, unsigned flag, struct check_row *row)
+{
+    if (!is_excused(link, flag))
+        return;
+    text_copy(row->why, sizeof row->why,
+              link->is_tested ? "worse than the others while they were measured too; not so alone, "
+                                "or limited by busy cores"
+                              : "worse than the others; there was no time to measure it alone, so "
+                                "it is not judged");
+}
+
+/* The measuring that the row reports. Of a link that is not late, the one that went better. */
+static const struct check_link_found *best_of(const struct check_link_rows_link *link)
+{
+    const bool is_late = (link->end.bad & CHECK_LINKS_LATENCY) != 0;
+    return link->is_tested && (is_late || link->again.best_us < link->found.best_us) ? &link->again
+                                                                                     : &link->found;
+}
+
+/* …of retransmissions: the second look's, which had more pings. */
+static const struct check_link_found *last_of(const struct check_link_rows_link *link)
+{
+    return link->is_tested ? &link->again : &link->found;
+}
+
+static enum status add_latency(const struct check_link_rows_kind *kind,
+                               const struct check_link_rows_link *link, struct check_rows *rows)
+{
+    const struct check_link_found *f = best_of(link);
+    const struct check_links_norm *norm = link->is_tested ? &kind->alone : &kind->norm;
+    struct check_row row =
+        row_of(kind, link, -1, kind->is_local ? "local latency" : "link latency", "us", f->best_us,
+               CHECK_BETTER_LOWER, fmax(kind->norm.slack_us, 2 * kind->norm.best_us));
+    text_format(row.why, sizeof row.why, "%s: best %.1f us, p50 %.1f, p99 %.1f of %d round trips",
+                kind->transport, f->best_us, f->p50_us, f->p99_us, f->pings);
+    show_only(kind, &row);
+    excuse(link, CHECK_LINKS_LATENCY, &row);
+    if (link->end.bad & CHECK_LINKS_LATENCY) {
+        row.verdict = CHECK_VERDICT_FAIL;
+        row.limit = norm->best_us + fmax(norm->slack_us, 0.2 * norm->best_us);
+        text_format(row.why, sizeof row.why, "%.0f us at best over %s, other links %.0f us",
+                    f->best_us, kind->transport, norm->best_us);
+        add_place(kind, link, &row);
+        text_copy(row.remedy, sizeof row.remedy, REMEDY_LATENCY);
+    }
+    return check_rows_add(rows, &row);
+}
+
+/* A way for which the stage had no time. */
+static enum status add_no_rate(const struct check_link_rows_kind *kind,
+                               const struct check_link_rows_link *link, int way,
+                               struct check_rows *rows)
+{
+    struct check_row row =
+        check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, 0,
+                        kind->is_local ? "local bandwidth" : "link bandwidth",
+                        CHECK_VERDICT_SKIPPED, "not measured: the time of this stage was over");
+    set_ends(kind, link, way, &row);
+    return check_rows_add(rows, &row);
+}
+
+static enum status add_rate(const struct check_link_rows_kind *kind,
+                            const struct check_link_rows_link *link, int way,
+                            struct check_rows *rows)
+{
+    const unsigned flag = CHECK_LINKS_RATE << way;
+    const struct check_link_way *w = &link->again.way[way];
+    const struct check_links_norm *norm = w->bulk_bytes > 0 ? &kind->alone : &kind->norm;
+    if (w->bulk_bytes == 0 || ((link->end.bad & flag) == 0 && w->rate < link->found.way[way].rate))
+        w = &link->found.way[way];
+    if (w->bulk_bytes == 0)
+        return add_no_rate(kind, link, way, rows);
+    struct check_row row =
+        row_of(kind, link, way, kind->is_local ? "local bandwidth" : "link bandwidth", "GB/s",
+               w->rate, CHECK_BETTER_HIGHER, fmax(kind->norm.rate_slack, 0.6 * kind->norm.rate));
+    text_format(row.why, sizeof row.why, "%s: the best slice of %.0f MB in all", kind->transport,
+                (double)w->bulk_bytes * 1e-6);
+    show_only(kind, &row);
+    excuse(link, flag, &row);
+    if (link->end.bad & flag) {
+        row.verdict = CHECK_VERDICT_FAIL;
+        row.limit = check_links_rate_limit(norm);
+        text_format(row.why, sizeof row.why, "%.3f GB/s at best over %s, other links %.3f GB/s",
+                    w->rate, kind->transport, norm->rate);
+        add_place(kind, link, &row);
+        text_copy(row.remedy, sizeof row.remedy, REMEDY_LINK);
+    }
+    return check_rows_add(rows, &row);
+}
+
+static enum status add_loss(const struct check_link_rows_kind *kind,
+                            const struct check_link_rows_link *link, int way,
+                            struct check_rows *rows)
+{
+    const struct check_link_found *f = last_of(link);
+    const struct check_link_way *w = &f->way[way];
+    if (!f->knows_segments || w->segments <= 0)
+        return ST_OK;
+    const double share = (double)w->resent / (double)w->segments;
+    struct check_row row =
+        row_of(kind, link, way, "link retransmissions", "%", 100 * share, CHECK_BETTER_LOWER, 0);
+    row.verdict = CHECK_VERDICT_PASS;
+    row.limit = 0.3;
+    text_format(row.why, sizeof row.why, "%lld of %lld segments sent again while the link was idle",
+                (long long)w->resent, (long long)w->segments);
+    if (link->end.bad & CHECK_LINKS_LOSS << way) {
+        row.verdict = CHECK_VERDICT_FAIL;
+        add_place(kind, link, &row);
+        text_copy(row.remedy, sizeof row.remedy, REMEDY_LINK);
+    }
+    return check_rows_add(rows, &row);
+}
+
+enum status check_link_rows_add(const struct check_link_rows_kind *kind,
+                                const struct check_link_rows_link *link, struct check_rows *rows)
+{
+    if (link->found.pings == 0)
+        return ST_OK;
+    TRY(add_latency(kind, link, rows));
+    for (int way = 0; way < 2; way++) {
+        TRY(add_rate(kind, link, way, rows));
+        if (!kind->is_local)
+            TRY(add_loss(kind, link, way, rows));
+    }
+    return ST_OK;
+}

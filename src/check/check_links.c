@@ -1,0 +1,272 @@
+/* check_links — see check_links.h. */
+#include "check/check_links.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+#define WORSE 0.20         /* as check_judge fails */
+#define OUTLIER 3.5        /* times the scatter */
+#define STEADY 0.10        /* spread of slices that a limit of the link makes */
+#define JITTER_MAX_US 1000 /* of a busy machine; more than that is no jitter */
+#define LOSS_MIN 3         /* retransmissions, and… */
+#define LOSS_SHARE 0.003 /* …their part of the segments, that a link without a fault never has */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The middle one of the distances from the norm, as a standard deviation. */
+static double scatter_of(const double *values, int n, double norm, double *distances)
+{
+    for (int i = 0; i < n; i++)
+        distances[i] = fabs(values[i] - norm);
+    qsort(distances, (size_t)n, sizeof *distances, by_value);
+    return 1.4826 * distances[(n - 1) / 2];
+}
+
+/* Values in order from the best one on, with room for as many behind them: the norm, and how far
+ * they scatter about it. Of the better half or of all, whichever is less: where many links are bad,
+ * these scatter; where bytes wait in buffers, some links seem to be far better than they are. */
+static double norm_of(double *values, int n, double quantile, bool is_higher_better,
+                      double *scatter_out)
+{
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    for (int i = 0; i < n / 2 && is_higher_better; i++) {
+        double swap = values[i];
+        values[i] = values[n - 1 - i];
+        values[n - 1 - i] = swap;
+    }
+    const double norm = values[(int)(quantile * (n - 1))];
+    *scatter_out = fmin(scatter_of(values, (n + 1) / 2, norm, values + n),
+                        scatter_of(values, n, norm, values + n));
+    return norm;
+}
+
+static double resent_share(const struct check_link_way *way)
+{
+    return way->bulk_segments > 0 ? (double)way->bulk_resent / (double)way->bulk_segments : 0;
+}
+
+static bool is_measured(const struct check_link_found *link) { return link->pings > 0; }
+
+static void norm_latency(const struct check_link_found *links, int n, double quantile,
+                         double floor_us, double *values, struct check_links_norm *out)
+{
+    double scatter, jitter;
+    int used = 0;
+    for (int i = 0; i < n; i++)
+        if (is_measured(&links[i]))
+            values[used++] = links[i].p50_us - links[i].best_us;
+    jitter = norm_of(values, used, quantile, false, &scatter);
+    used = 0;
+    for (int i = 0; i < n; i++)
+        if (is_measured(&links[i]))
+            values[used++] = links[i].best_us;
+    out->n = used;
+    out->floor_us = floor_us;
+    out->best_us = norm_of(values, used, quantile, false, &scatter);
+    out->slack_us = fmax(floor_us, fmax(fmin(2 * jitter, JITTER_MAX_US), OUTLIER * scatter));
+}
+
+static void norm_rates(const struct check_link_found *links, int n, double quantile, double *values,
+                       struct check_links_norm *out)
+{
+    double scatter;
+    int used = 0;
+    for (int i = 0; i < 2 * n; i++)
+        if (links[i / 2].way[i % 2].bulk_bytes > 0)
+            values[used++] = links[i / 2].way[i % 2].rate;
+    if (used == 0)
+        return;
+    out->rate = norm_of(values, used, quantile, true, &scatter);
+    out->rate_slack = OUTLIER * scatter;
+    for (int i = used = 0; i < 2 * n; i++)
+        if (links[i / 2].way[i % 2].bulk_bytes > 0)
+            values[used++] = resent_share(&links[i / 2].way[i % 2]);
+    out->bulk_resent = norm_of(values, used, quantile, false, &scatter);
+}
+
+enum status check_links_norm(const struct check_link_found *links, int n, double quantile,
+                             double floor_us, struct check_links_norm *out)
+{
+    *out = (struct check_links_norm){.slack_us = floor_us};
+    bool is_any = false;
+    for (int i = 0; i < n; i++)
+        is_any = is_any || is_measured(&links[i]);
+    if (!is_any)
+        return ST_OK;
+    double *values = malloc(sizeof *values * 4 * (size_t)n);
+    if (values == NULL)
+        return FAIL(ST_RETRY, "out of memory: the values of %d links", n);
+    norm_latency(links, n, quantile, floor_us, values, out);
+    norm_rates(links, n, quantile, values, out);
+    free(values);
+    return ST_OK;
+}
+
+/* ---- the first look ---- */
+
+static bool is_late(double us, const struct check_links_norm *norm)
+{
+    return us > (1 + WORSE) * norm->best_us && us - norm->best_us > norm->slack_us;
+}
+
+/* …and also without the waits for a core. */
+static bool is_late_net(double us, const struct check_links_norm *norm)
+{
+    return us > (1 + WORSE) * norm->best_us && us - norm->best_us > norm->floor_us;
+}
+
+static bool is_lossy(const struct check_link_way *way, const struct check_links_norm *norm)
+{
+    return way->resent > 0 || (way->bulk_resent > 2 && resent_share(way) > 0.002 &&
+                               resent_share(way) > 3 * norm->bulk_resent);
+}
+
+unsigned check_links_suspect(const struct check_link_found *link,
+                             const struct check_links_norm *norm)
+{
+    unsigned flags = 0;
+    if (!is_measured(link))
+        return 0;
+    if (norm->n >= 3 && is_late(link->best_us, norm))
+        flags |= CHECK_LINKS_LATENCY;
+    for (int way = 0; way < 2; way++) {
+        const struct check_link_way *w = &link->way[way];
+        if (norm->n >= 3 && w->bulk_bytes > 0 && w->rate < check_links_rate_limit(norm))
+            flags |= CHECK_LINKS_RATE << way;
+        if (link->knows_segments && is_lossy(w, norm))
+            flags |= CHECK_LINKS_LOSS << way;
+    }
+    return flags;
+}
+
+double check_links_severity(const struct check_link_found *link,
+                            const struct check_links_norm *norm)
+{
+    double worst = norm->best_us > 0 ? link->best_us / norm->best_us : 1;
+    for (int way = 0; way < 2; way++) {
+        const struct check_link_way *w = &link->way[way];
+        if (w->rate > 0)
+            worst = fmax(worst, norm->rate / w->rate);
+        if (w->segments > 0) /* 1 % counts like ten times the latency */
+            worst = fmax(worst, 1000.0 * (double)w->resent / (double)w->segments);
+    }
+    return worst;
+}
+
+/* ---- the second look ---- */
+
+static void merge_way(struct check_link_way *best, const struct check_link_way *more)
+{
+    best->bulk_bytes += more->bulk_bytes;
+    best->segments += more->segments;
+    best->resent += more->resent;
+    best->bulk_segments += more->bulk_segments;
+    best->bulk_resent += more->bulk_resent;
+    if (more->rate <= best->rate)
+        return;
+    best->rate = more->rate;
+    best->rate_max = more->rate_max;
+    best->spread = more->spread;
+}
+
+void check_links_merge(struct check_link_found *best, const struct check_link_found *more)
+{
+    if (!is_measured(best)) {
+        *best = *more;
+        return;
+    }
+    if (!is_measured(more))
+        return;
+    if (more->best_us < best->best_us)
+        best->offset_ms = more->offset_ms;
+    best->pings += more->pings;
+    best->best_us = fmin(best->best_us, more->best_us);
+    best->net_us = fmin(best->net_us, more->net_us);
+    best->p50_us = fmin(best->p50_us, more->p50_us);
+    best->p99_us = fmin(best->p99_us, more->p99_us);
+    for (int way = 0; way < 2; way++)
+        merge_way(&best->way[way], &more->way[way]);
+}
+
+double check_links_rate_limit(const struct check_links_norm *norm)
+{
+    return fmin((1 - WORSE) * norm->rate, norm->rate - norm->rate_slack);
+}
+
+static bool is_slow(const struct check_link_way *way, const struct check_links_norm *norm)
+{
+    const double limit = check_links_rate_limit(norm);
+    return way->rate < limit && (way->rate_max < limit || way->spread < STEADY);
+}
+
+static bool loses(const struct check_link_way *way)
+{
+    return way->resent >= LOSS_MIN && (double)way->resent > LOSS_SHARE * (double)way->segments;
+}
+
+unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
+                             const struct check_links_norm *alone)
+{
+    unsigned bad = 0;
+    if ((flags & CHECK_LINKS_LATENCY) && alone->n > 0 && is_late(link->best_us, alone) &&
+        is_late_net(link->net_us, alone))
+        bad |= CHECK_LINKS_LATENCY;
+    for (int way = 0; way < 2; way++) {
+        const struct check_link_way *w = &link->way[way];
+        if ((flags & CHECK_LINKS_RATE << way) && alone->n > 0 && w->bulk_bytes > 0 &&
+            is_slow(w, alone))
+            bad |= CHECK_LINKS_RATE << way;
+        if ((flags & CHECK_LINKS_LOSS << way) && loses(w))
+            bad |= CHECK_LINKS_LOSS << way;
+    }
+    return bad;
+}
+
+/* ---- links and nodes ---- */
+
+/* Of one end: links measured, bad, and cleared. */
+struct count {
+    int measured, bad, cleared;
+};
+
+static struct count count_end(const struct check_links_end *links, int n, int end)
+{
+    struct count count = {0};
+    for (int i = 0; i < n; i++) {
+        if (!links[i].is_measured || (links[i].a != end && links[i].b != end))
+            continue;
+        count.measured++;
+        count.bad += links[i].bad != 0;
+        count.cleared += links[i].bad == 0 && links[i].cleared != 0;
+    }
+    return count;
+}
+
+static bool is_culprit(struct count mine, struct count other)
+{
+    return mine.bad >= 2 && mine.cleared == 0 && 2 * mine.bad > mine.measured &&
+           mine.bad * other.measured > other.bad * mine.measured;
+}
+
+void check_links_blame(struct check_links_end *links, int n, int ends)
+{
+    for (int i = 0; i < n; i++) {
+        struct check_links_end *link = &links[i];
+        ASSERTF(link->a < ends && link->b < ends, "%d and %d of %d", link->a, link->b, ends);
+        link->suspect = -1;
+        if (link->bad == 0)
+            continue;
+        const struct count a = count_end(links, n, link->a), b = count_end(links, n, link->b);
+        if (is_culprit(a, b))
+            link->suspect = link->a;
+        else if (is_culprit(b, a))
+            link->suspect = link->b;
+    }
+}

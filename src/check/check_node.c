@@ -1,0 +1,168 @@
+/* check_node — stage 2: what this node can do by itself. Products, memory, the way between host and
+ * GPU, every core, the disk of checkpoints, and whether a CPU quota holds the node back.
+ *
+ * At once or in turn? All ranks measure products and memory at once: training uses them at once, so
+ * what counts is a worker's rate while the others compute, and a GPU's clock while all of them are
+ * hot. Ranks of a node take turns for copies between host and GPU, which share the host's memory
+ * and switches and would hide a slow link among fast ones. Each core is measured by itself. The
+ * disk is measured by one rank of a node, on all nodes at once: a shared disk has to bear that.
+ *
+ * What breaks here becomes a row; the stage goes on with what is left. */
+#include "check/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/thread_pool.h"
+#include "check/check_disk.h"
+#include "check/check_limits.h"
+#include "check/check_node_inside.h"
+#include "check/check_quota.h"
+
+#define SHARES 16 /* of the stage's budget: measurements at most, and the search for sizes */
+
+enum status check_node_failed(struct check_node *n, const char *name, enum status st)
+{
+    if (st == ST_PEER || st == ST_RETRY)
+        return st;
+    struct check_row row =
+        check_row_found(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, name,
+                        CHECK_VERDICT_FAIL, "cannot be measured: %s", status_message());
+    row.rank = n->config->place.rank;
+    text_copy(row.subject, sizeof row.subject, n->subject);
+    status_clear();
+    return check_rows_add(n->rows, &row);
+}
+
+enum status check_node_add(struct check_node *n, const char *name, const char *unit, double value,
+                           double slack, const char *why)
+{
+    struct check_row row =
+        check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, name, unit,
+                           value, CHECK_BETTER_HIGHER, slack);
+    row.rank = n->config->place.rank;
+    text_copy(row.subject, sizeof row.subject, n->subject);
+    text_copy(row.hardware, sizeof row.hardware, n->hardware);
+    text_copy(row.why, sizeof row.why, why);
+    if (n->is_gpu)
+        text_format(row.remedy, sizeof row.remedy,
+                    "nvidia-smi -i %s -q -d PERFORMANCE,CLOCK,TEMPERATURE", n->info.bus);
+    return check_rows_add(n->rows, &row);
+}
+
+/* ---- what is the same on all ranks ---- */
+
+/* A rank's kind of device and its sizes, as ranks send them. */
+struct offer {
+    char device[64];
+    struct check_node_sizes sizes;
+    char pad[128 - 64 - sizeof(struct check_node_sizes)];
+};
+_Static_assert(sizeof(struct offer) % 16 == 0, "parts of a gather are multiples of 16 bytes");
+
+static int64_t least(int64_t a, int64_t b) { return a == 0 || (b > 0 && b < a) ? b : a; }
+
+static void take_least(struct check_node_sizes *mine, const struct check_node_sizes *other)
+{
+    for (int i = 0; i < CHECK_NODE_PRODUCTS; i++)
+        if (mine->side[i] > 0)
+            mine->side[i] = least(mine->side[i], other->side[i]);
+    if (mine->elems > 0)
+        mine->elems = least(mine->elems, other->elems);
+}
+
+/* agree — the same sizes on all ranks with one kind of device, or rates could not be compared. */
+static enum status agree(struct check_node *n)
+{
+    struct comm *comm = n->config->comm;
+    if (!comm)
+        return ST_OK;
+    const int ranks = n->config->place.ranks, rank = n->config->place.rank;
+    struct offer *all = calloc((size_t)ranks, sizeof *all);
+    if (!all)
+        return FAIL(ST_RETRY, "out of memory: sizes of %d ranks", ranks);
+    text_copy(all[rank].device, sizeof all[rank].device, n->is_gpu ? n->hardware : "cpu");
+    all[rank].sizes = n->sizes;
+    enum status st =
+        comm_all_gather(comm, (struct tensor){all, DTYPE_U8}, (struct tensor){&all[rank], DTYPE_U8},
+                        (int64_t)ranks * (int64_t)sizeof *all);
+    for (int i = 0; st == ST_OK && i < ranks; i++)
+        if (strcmp(all[i].device, all[rank].device) == 0)
+            take_least(&n->sizes, &all[i].sizes);
+    free(all);
+    return st;
+}
+
+/* ---- the stage ---- */
+
+static void describe(struct check_node *n)
+{
+    const struct comm_place *place = &n->config->place;
+    dev_info(n->config->dev, &n->info);
+    n->is_gpu = n->info.kind == DEV_KIND_CUDA;
+    if (n->is_gpu)
+        check_limits_gpu(n->info.name, n->hardware, sizeof n->hardware);
+    if (n->is_gpu)
+        text_format(n->subject, sizeof n->subject, "GPU %d", place->local);
+    else if (place->locals > 1)
+        text_format(n->subject, sizeof n->subject, "worker %d", place->local);
+}
+
+static void set_limits(struct check_node *n, int64_t budget_ms)
+{
+    static const int64_t most_ms[] = {5, 100, 1000};
+    n->limit_ms = budget_ms / SHARES;
+    if (n->limit_ms > most_ms[n->config->depth])
+        n->limit_ms = most_ms[n->config->depth];
+    if (n->limit_ms < 1)
+        n->limit_ms = 1;
+}
+
+static enum status measure_disk(struct check_node *n)
+{
+    static const int64_t mib[] = {2, 32, 256};
+    if (n->config->place.local != 0)
+        return ST_OK;
+    return check_disk(n->config, mib[n->config->depth] << 20, 4 * n->limit_ms, n->rows);
+}
+
+static enum status measure(struct check_node *n)
+{
+    TRY(check_node_product_begin(n));
+    TRY(check_node_memory_begin(n));
+    TRY(agree(n));
+    TRY(check_node_time_done(n, 0.2));
+    TRY(check_node_rates_measure(n));
+    TRY(check_node_time_done(n, 0.7));
+    TRY(check_node_memory_host(n));
+    TRY(check_node_core_measure(n));
+    TRY(check_node_time_done(n, 0.9));
+    TRY(measure_disk(n));
+    return check_node_time_done(n, 1);
+}
+
+/* Of all workers of the node, at most its cores. */
+static int node_threads(const struct check_node *n)
+{
+    int cores = thread_pool_cores(), threads = n->info.threads_n * n->config->place.locals;
+    return threads < cores ? threads : cores;
+}
+
+enum status check_node_run(const struct check_config *config, int64_t budget_ms,
+                           struct check_rows *rows)
+{
+    struct check_node n = {.config = config, .rows = rows};
+    struct check_quota quota;
+    check_quota_begin(config->root, &quota);
+    describe(&n);
+    set_limits(&n, budget_ms);
+    TRY(dev_make_current(config->dev));
+    TRY(dev_stream_open(config->dev, &n.stream));
+    enum status st = measure(&n);
+    check_node_memory_end(&n);
+    dev_stream_close(n.stream);
+    TRY(st);
+    return config->place.local == 0 ? check_quota_end(config, &quota, node_threads(&n), rows)
+                                    : ST_OK;
+}

@@ -1,0 +1,358 @@
+/* check_node_core — every core by itself: its clock, and whether it computes what the others do.
+ *
+ * The clock: a chain of additions, each of which needs the one before, takes one cycle for each on
+ * the processors that this program runs on. Processor time is taken, so other processes on the core
+ * do not matter, nor does what the other half of the core (SMT) does. The ranks of a node share its
+ * cores out. A slow core is measured again for longer before its value counts, because a core that
+ * was idle needs some milliseconds to reach its clock. */
+#include "check/check_node_inside.h"
+
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "check/check_file.h"
+#include "kernels/cpu.h"
+
+#define CHAIN 262144 /* additions of a slice: less than 0.1 ms */
+#define SLICES_MIN 3
+#define AGAIN_MS 20      /* for a core that seems slow */
+#define AGAIN_N 5        /* times, between which others may leave the core alone */
+#define STEAL_SHARE 0.01 /* of the cores' time: more taken by a hypervisor makes clocks unclear */
+#define WALL_MAX 50      /* times the limit, for a core that other processes have */
+#define SIDE 96          /* of the product that every core computes */
+#define ROWS_MAX 2048    /* of all nodes; with more only the slowest, the median, the fastest */
+#define SMALL_SHARE 0.93 /* of the largest clock that a core may have: else it is of another kind */
+
+struct core {
+    int number;
+    bool is_small; /* of a processor with two kinds of cores */
+    bool is_wrong; /* it adds wrong, or its product differs */
+    double ghz;    /* NAN: the thread could not be pinned there */
+    uint64_t sum;  /* of its product; 0: not computed */
+};
+
+struct cores {
+    struct check_node *node;
+    struct core *core;
+    int n;
+    int64_t limit_ms;
+    bool is_stolen;  /* other machines had part of the time */
+    struct dev *dev; /* of one thread; NULL: no products */
+    struct stream *stream;
+    struct tensor product[3];
+};
+
+static bool pin(int number)
+{
+    cpu_set_t *set = CPU_ALLOC((size_t)number + 1);
+    size_t bytes = CPU_ALLOC_SIZE((size_t)number + 1);
+    if (!set)
+        return false;
+    CPU_ZERO_S(bytes, set);
+    CPU_SET_S((size_t)number, bytes, set);
+    bool is_pinned = sched_setaffinity(0, bytes, set) == 0;
+    CPU_FREE(set);
+    return is_pinned;
+}
+
+/* The empty asm keeps the compiler from adding up in advance. */
+static uint64_t chain(uint64_t step)
+{
+    uint64_t sum = 1;
+    for (int i = 0; i < CHAIN / 8; i++) {
+        for (int k = 0; k < 8; k++) {
+            sum += step;
+            __asm__ volatile("" : "+r"(sum));
+        }
+    }
+    return sum;
+}
+
+static void measure_clock(struct core *core, int64_t limit_ms)
+{
+    const int64_t begin_ns = clock_ns(), begin_thread_ns = clock_thread_ns();
+    const uint64_t step = 0x9E3779B97F4A7C15u;
+    double best = core->ghz > 0 ? core->ghz : 0;
+    int64_t used_ns = 0, wall_ns = 0;
+    for (int i = 0; i < SLICES_MIN ||
+                    (used_ns < limit_ms * 1000000 && wall_ns < WALL_MAX * limit_ms * 1000000);
+         i++) {
+        int64_t slice_ns = clock_thread_ns();
+        core->is_wrong = core->is_wrong || chain(step) != 1 + step * CHAIN;
+        slice_ns = clock_thread_ns() - slice_ns;
+        if (slice_ns > 0 && (double)CHAIN / (double)slice_ns > best)
+            best = (double)CHAIN / (double)slice_ns;
+        used_ns = clock_thread_ns() - begin_thread_ns;
+        wall_ns = clock_ns() - begin_ns;
+    }
+    core->ghz = best;
+}
+
+/* ---- the same product on every core ---- */
+
+static void products_close(struct cores *c)
+{
+    for (int i = 0; i < 3 && c->dev; i++)
+        dev_free(c->dev, c->product[i].data, SIDE * SIDE * sizeof(float));
+    dev_stream_close(c->stream);
+    dev_close(c->dev);
+}
+
+static enum status products_open(struct cores *c)
+{
+    TRY(dev_cpu_open(1, CPU_ISA_N, &c->dev));
+    TRY(dev_stream_open(c->dev, &c->stream));
+    for (int i = 0; i < 3; i++)
+        TRY(dev_alloc(c->dev, SIDE * SIDE * sizeof(float), &c->product[i].data));
+    for (int i = 0; i < 2 * SIDE * SIDE; i++) /* y is the last of the three */
+        ((float *)c->product[i / (SIDE * SIDE)].data)[i % (SIDE * SIDE)] =
+            (float)(i * 7919 % 10007) / 10007.0f - 0.5f;
+    return ST_OK;
+}
+
+static void measure_product(struct cores *c, struct core *core)
+{
+    const struct matmul_fwd a = {.y = c->product[2],
+                                 .x = c->product[0],
+                                 .w = c->product[1],
+                                 .n = SIDE,
+                                 .in = SIDE,
+                                 .out = SIDE};
+    if (c->dev && dev_op(c->dev)->matmul_fwd(c->stream, &a) == ST_OK)
+        core->sum = XXH3_64bits(c->product[2].data, SIDE * SIDE * sizeof(float));
+}
+
+/* The sum that most cores have. */
+static uint64_t common_sum(const struct cores *c)
+{
+    uint64_t sum = 0;
+    int votes = 0;
+    for (int i = 0; i < c->n; i++) { /* Boyer, Moore 1981 */
+        if (c->core[i].sum == 0)
+            continue;
+        if (votes == 0)
+            sum = c->core[i].sum;
+        votes += c->core[i].sum == sum ? 1 : -1;
+    }
+    return sum;
+}
+
+/* ---- all cores of this rank ---- */
+
+static int by_ghz(const void *a, const void *b)
+{
+    double x = ((const struct core *)a)->ghz, y = ((const struct core *)b)->ghz;
+    return (x > y) - (x < y);
+}
+
+static double median_ghz(const struct cores *c) { return c->n ? c->core[c->n / 2].ghz : NAN; }
+
+/* measure_slow — once more, those that seem slow; false: there are none. */
+static bool measure_slow(struct cores *c)
+{
+    const double least = 0.95 * median_ghz(c);
+    bool is_any = false;
+    for (int i = 0; i < c->n && c->core[i].ghz < least; i++) {
+        if (!(c->core[i].ghz > 0) || !pin(c->core[i].number))
+            continue;
+        measure_clock(&c->core[i], AGAIN_MS);
+        is_any = true;
+    }
+    return is_any;
+}
+
+/* Of all cores since the start, in ticks: all time; what a hypervisor gave to other machines. */
+struct times {
+    double all, stolen;
+};
+
+/* read_times — "cpu user nice system idle iowait irq softirq steal …"; zeros: not known. */
+static struct times read_times(const char *root)
+{
+    char text[512];
+    struct times t = {0};
+    check_file_read(root, text, sizeof text, "/proc/stat");
+    text[strcspn(text, "\n")] = 0;
+    char *rest = text_starts(text, "cpu ") ? text + 4 : text + strlen(text), *word;
+    for (int i = 0; i < 8 && (word = check_file_word(&rest)) != NULL; i++) {
+        double ticks = 0;
+        if (text_parse_f64(word, 0, 1e18, &ticks) != TEXT_OK)
+            return (struct times){0};
+        t.all += ticks;
+        t.stolen = i == 7 ? ticks : 0;
+    }
+    return t;
+}
+
+/* stolen — the share of the cores' time since then that other machines had. */
+static double stolen(const char *root, struct times begin)
+{
+    const struct times now = read_times(root);
+    return now.all > begin.all ? (now.stolen - begin.stolen) / (now.all - begin.all) : 0;
+}
+
+static void *measure_all(void *arg)
+{
+    struct cores *c = arg;
+    const struct times begin = read_times(c->node->config->root);
+    for (int i = 0; i < c->n; i++) {
+        if (!pin(c->core[i].number))
+            continue;
+        measure_clock(&c->core[i], c->limit_ms);
+        measure_product(c, &c->core[i]);
+    }
+    qsort(c->core, (size_t)c->n, sizeof *c->core, by_ghz);
+    for (int k = 0; k < AGAIN_N && measure_slow(c); k++) {
+        clock_sleep_ms(AGAIN_MS);
+        qsort(c->core, (size_t)c->n, sizeof *c->core, by_ghz);
+    }
+    c->is_stolen = stolen(c->node->config->root, begin) > STEAL_SHARE;
+    return NULL;
+}
+
+/* The cores that this process may use; those of index local, local + locals … are this rank's. */
+static enum status list_cores(struct cores *c)
+{
+    const struct comm_place *place = &c->node->config->place;
+    const int cpus = 8192;
+    cpu_set_t *set = CPU_ALLOC(cpus);
+    int seen = 0;
+    c->core = calloc((size_t)cpus, sizeof *c->core);
+    if (!set || !c->core || sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) != 0) {
+        enum status st = FAIL(ST_RETRY, "cannot list the cores of this process: %s; start again",
+                              strerror(errno));
+        CPU_FREE(set);
+        return st;
+    }
+    for (int i = 0; i < cpus; i++)
+        if (CPU_ISSET_S((size_t)i, CPU_ALLOC_SIZE(cpus), set) &&
+            seen++ % place->locals == place->local)
+            c->core[c->n++] = (struct core){.number = i};
+    CPU_FREE(set);
+    return ST_OK;
+}
+
+/* core_max — the largest clock that the core may have, as the kernel has it; 0: unknown. */
+static double core_max(const char *root, int number)
+{
+    char path[FILE_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    double khz = 0;
+    if (!text_format(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/cpufreq/cpuinfo_max_freq",
+                     root, number) ||
+        !file_exists(path) || file_read(path, 64, &text, &bytes) != ST_OK)
+        return 0;
+    text[strcspn(text, "\n")] = 0;
+    if (text_parse_f64(text, 0, 1e9, &khz) != TEXT_OK)
+        khz = 0;
+    free(text);
+    return khz;
+}
+
+/* Cores of another kind (of a hybrid processor) are compared with one another only. */
+static void find_kinds(struct cores *c)
+{
+    double most = 0;
+    const char *root = c->node->config->root;
+    for (int i = 0; i < c->n; i++)
+        most = fmax(most, core_max(root, c->core[i].number));
+    for (int i = 0; i < c->n; i++)
+        c->core[i].is_small = core_max(root, c->core[i].number) < SMALL_SHARE * most;
+}
+
+/* A fifth means nothing: turbo differs by a tenth from core to core, and from moment to moment. */
+static enum status add_core(struct cores *c, const struct core *core)
+{
+    struct check_node *n = c->node;
+    struct check_row row =
+        check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node,
+                           core->is_small ? "small core clock" : "core clock", "GHz", core->ghz,
+                           CHECK_BETTER_HIGHER, 0.2 * core->ghz);
+    row.rank = n->config->place.rank;
+    text_format(row.subject, sizeof row.subject, "core %d", core->number);
+    if (c->is_stolen) { /* what was taken counts as processor time of the thread */
+        row.slack = fmax(core->ghz, c->core[c->n - 1].ghz);
+        text_format(row.why, sizeof row.why,
+                    "not compared: other machines of the hypervisor had part of the cores' time");
+    }
+    text_format(row.remedy, sizeof row.remedy,
+                "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl", core->number);
+    return check_rows_add(n->rows, &row);
+}
+
+static enum status add_clocks(struct cores *c)
+{
+    const int64_t all = (int64_t)c->n * c->node->config->place.ranks;
+    for (int i = 0; i < c->n; i++) {
+        bool is_told = all <= ROWS_MAX || i == 0 || i == c->n / 2 || i == c->n - 1;
+        if (is_told && c->core[i].ghz > 0)
+            TRY(add_core(c, &c->core[i]));
+    }
+    return ST_OK;
+}
+
+static enum status add_wrong(struct cores *c, const struct core *core)
+{
+    const struct comm_place *place = &c->node->config->place;
+    struct check_row row = check_row_found(
+        CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_FAIL,
+        "core %d computes other numbers than the other cores of this node", core->number);
+    row.rank = place->rank;
+    text_format(row.subject, sizeof row.subject, "core %d", core->number);
+    text_format(row.remedy, sizeof row.remedy,
+                "echo 0 > /sys/devices/system/cpu/cpu%d/online; have the processor replaced",
+                core->number);
+    return check_rows_add(c->node->rows, &row);
+}
+
+static enum status add_arithmetic(struct cores *c)
+{
+    const struct comm_place *place = &c->node->config->place;
+    const uint64_t sum = common_sum(c);
+    int wrong = 0;
+    for (int i = 0; i < c->n; i++) {
+        const struct core *core = &c->core[i];
+        if (!core->is_wrong && (core->sum == 0 || core->sum == sum))
+            continue;
+        wrong++;
+        TRY(add_wrong(c, core));
+    }
+    struct check_row row = check_row_found(
+        CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_PASS,
+        "%d cores computed the same %s", c->n, sum ? "sums and products" : "sums");
+    row.rank = place->rank;
+    return wrong || c->n == 0 ? ST_OK : check_rows_add(c->node->rows, &row);
+}
+
+static enum status measure(struct cores *c)
+{
+    struct thread thread;
+    TRY(list_cores(c));
+    find_kinds(c);
+    if (c->node->config->depth != CHECK_DEPTH_QUICK)
+        TRY(products_open(c));
+    TRY(thread_start(&thread, measure_all, c, "measures one core after the other"));
+    pthread_join(thread.id, NULL);
+    thread_free(&thread);
+    TRY(add_clocks(c));
+    return add_arithmetic(c);
+}
+
+enum status check_node_core_measure(struct check_node *n)
+{
+    struct cores c = {.node = n};
+    c.limit_ms = n->config->depth == CHECK_DEPTH_QUICK ? 1 : 5;
+    enum status st = measure(&c);
+    products_close(&c);
+    free(c.core);
+    return st == ST_OK ? ST_OK : check_node_failed(n, "core clock", st);
+}

@@ -1,0 +1,511 @@
+/* check_pairs — stage "pairs" of check.h: every link by itself.
+ *
+ * The ranks of each node play a tournament, then the first ranks of all nodes: half as many pairs
+ * as ranks measure at a time. All ranks get all numbers, find the same suspects, and measure each
+ * of these again while the others wait (check_links.h). Must not know what is normal. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "check/check.h"
+#include "check/check_gather.h"
+#include "check/check_link_rows.h"
+#include "check/check_skew.h"
+#include "check/check_tournament.h"
+
+#define AGAIN_MAX 64        /* jobs of one second look */
+#define AGAIN_TIMES 3       /* a link that is bad was bad so often */
+#define REFERENCES 3        /* links that look normal, measured in turn with the suspects */
+#define FLOOR_NETWORK_US 50 /* interrupts that a card gathers, cores that sleep */
+#define FLOOR_MEMORY_US 20
+#define ROW_NODES_MAX 128 /* with more nodes only bad links have rows of their own */
+
+/* What each depth affords. */
+struct effort {
+    struct check_link_plan plan, alone, alone_loss;
+    int64_t bulk_cap;
+    int jobs_max;     /* of the second look */
+    int all_pairs_to; /* members, at most, that all meet one another */
+};
+
+static const struct effort efforts[] = {
+    [CHECK_DEPTH_QUICK] = {{200, 20, 150, 4, 4, 5, 40, 0},
+                           {200, 20, 200, 5, 6, 8, 80, 0},
+                           {600, 100, 3000, 5, 0, 0, 0, 0},
+                           (int64_t)32 << 20,
+                           12,
+                           16},
+    [CHECK_DEPTH_STANDARD] = {{500, 30, 400, 5, 8, 10, 120, 0},
+                              {500, 30, 500, 5, 8, 15, 200, 0},
+                              {1000, 200, 5000, 6, 0, 0, 0, 0},
+                              (int64_t)64 << 20,
+                              32,
+                              64},
+    [CHECK_DEPTH_FULL] = {{2000, 50, 1500, 5, 16, 20, 500, 0},
+                          {2000, 50, 1500, 5, 16, 25, 600, 0},
+                          {2000, 500, 9000, 8, 0, 0, 0, 0},
+                          (int64_t)128 << 20,
+                          AGAIN_MAX,
+                          COMM_RANKS_MAX},
+};
+
+/* Members that meet one another: rank of member i = first + i · stride. */
+struct contest {
+    bool is_local;
+    int members, me; /* -1: this rank is none of them */
+    int first, stride, rounds;
+    struct check_link_rows_kind kind;
+    struct check_link_rows_link *links;
+    int n;
+};
+
+struct pairs {
+    const struct check_config *config;
+    const struct comm_place *place;
+    const struct effort *effort;
+    struct check_link link;
+    int64_t begin_ms, end_ms; /* clock_ms: of this stage */
+    struct check_rows *rows;
+};
+
+/* ---- the first look ---- */
+
+/* Rounds that fit into half of the time: all of them for few members, else enough for each member
+ * to be told apart from its links. */
+static int count_rounds(const struct pairs *p, int members, int64_t ms)
+{
+    const struct check_link_plan *plan = &p->effort->plan;
+    const int all = check_tournament_rounds(members);
+    const int64_t round_ms = plan->ping_ms + 2 * plan->bulk_ms;
+    int rounds = 2;
+    for (int m = members; m > 1; m /= 2)
+        rounds++;
+    if (members <= p->effort->all_pairs_to)
+        rounds = all;
+    if (rounds > ms / round_ms)
+        rounds = (int)(ms / round_ms);
+    rounds = rounds < 3 ? 3 : rounds;
+    return rounds > all ? all : rounds;
+}
+
+static enum status tell_progress(const struct pairs *p, double done)
+{
+    const struct check_config *config = p->config;
+    return config->progress != NULL ? config->progress(config->arg, CHECK_STAGE_PAIRS, done)
+                                    : ST_OK;
+}
+
+static enum status play(struct pairs *p, const struct contest *c, struct check_link_found *mine)
+{
+    for (int round = 0; round < c->rounds && c->me >= 0; round++) {
+        const int peer = check_tournament_peer(c->members, round, c->me);
+        struct check_link_plan plan = p->effort->plan;
+        plan.end_ms = p->begin_ms + (p->end_ms - p->begin_ms) * 2 / 3;
+        if (peer >= 0)
+            TRY(check_link_measure(&p->link, c->first + peer * c->stride, &plan, &mine[round]));
+        TRY(tell_progress(p, 0.6 * (round + 1) / c->rounds));
+    }
+    return ST_OK;
+}
+
+/* Lists what all ranks found, in the same order on each rank. */
+static enum status list_links(const struct pairs *p, struct contest *c,
+                              const struct check_link_found *all)
+{
+    const int n = p->place->ranks * c->rounds;
+    c->links = calloc((size_t)n + 1, sizeof *c->links);
+    if (c->links == NULL)
+        return FAIL(ST_RETRY, "out of memory: %d links", n);
+    for (int i = 0; i < n; i++) {
+        if (all[i].pings == 0)
+            continue;
+        c->links[c->n++] = (struct check_link_rows_link){
+            .found = all[i], .end = {.a = all[i].a, .b = all[i].b, .suspect = -1}};
+    }
+    return ST_OK;
+}
+
+static enum status first_look(struct pairs *p, struct contest *c)
+{
+    const size_t each = sizeof(struct check_link_found) * (size_t)c->rounds;
+    struct check_link_found *mine = calloc(1, each + 1),
+                            *all = malloc(each * (size_t)p->place->ranks + 1);
+    enum status st = mine != NULL && all != NULL
+                         ? play(p, c, mine)
+                         : FAIL(ST_RETRY, "out of memory: %d rounds of pairs", c->rounds);
+    if (st == ST_OK)
+        st = check_gather(p->config->comm, mine, (int64_t)each, all);
+    if (st == ST_OK)
+        st = list_links(p, c, all);
+    free(mine);
+    free(all);
+    return st;
+}
+
+/* ---- the second look ---- */
+
+/* The links to measure again: suspects, the worst first, then references. */
+struct again {
+    int link[AGAIN_MAX + REFERENCES];
+    int n, suspects;
+    unsigned open[AGAIN_MAX]; /* what is still wrong with a suspect */
+};
+
+static enum status copy_found(const struct contest *c, struct check_link_found **out)
+{
+    *out = malloc(sizeof **out * (size_t)(c->n + 1));
+    if (*out == NULL)
+        return FAIL(ST_RETRY, "out of memory: %d links", c->n);
+    for (int i = 0; i < c->n; i++)
+        (*out)[i] = c->links[i].found;
+    return ST_OK;
+}
+
+static double floor_us(const struct contest *c)
+{
+    const bool is_memory = c->is_local || strcmp(c->kind.transport, "threads") == 0;
+    return is_memory ? FLOOR_MEMORY_US : FLOOR_NETWORK_US;
+}
+
+/* With few members the better quarter of the links is the norm: one bad node of 4 has half of
+ * them. */
+static enum status set_norm(const struct pairs *p, struct contest *c)
+{
+    struct check_link_found *found = NULL;
+    TRY(copy_found(c, &found));
+    enum status st =
+        check_links_norm(found, c->n, p->place->nodes < 8 ? 0.25 : 0.5, floor_us(c), &c->kind.norm);
+    free(found);
+    for (int i = 0; i < c->n && st == ST_OK && !c->kind.is_host_memory; i++)
+        c->links[i].flags = check_links_suspect(&c->links[i].found, &c->kind.norm);
+    return st;
+}
+
+static void list_suspects(const struct pairs *p, const struct contest *c, struct again *again)
+{
+    bool is_full = false;
+    while (!is_full && again->n < p->effort->jobs_max) {
+        int worst = -1;
+        double most = 0;
+        for (int i = 0; i < c->n; i++) {
+            double severity = check_links_severity(&c->links[i].found, &c->kind.norm);
+            bool is_listed = false;
+            for (int j = 0; j < again->n; j++)
+                is_listed = is_listed || again->link[j] == i;
+            if (c->links[i].flags == 0 || is_listed || severity <= most)
+                continue;
+            most = severity;
+            worst = i;
+        }
+        is_full = worst < 0;
+        if (!is_full) {
+            again->open[again->n] = c->links[worst].flags;
+            again->link[again->n++] = worst;
+        }
+    }
+    again->suspects = again->n;
+}
+
+static double distance(const struct contest *c, int i)
+{
+    const struct check_link_found *f = &c->links[i].found;
+    return fabs(f->way[0].rate - c->kind.norm.rate) + fabs(f->way[1].rate - c->kind.norm.rate) +
+           1e-9 * i;
+}
+
+/* The links nearest to the norm. */
+static void list_references(const struct contest *c, struct again *again)
+{
+    double last = -1;
+    for (int k = 0; k < REFERENCES; k++) {
+        int best = -1;
+        for (int i = 0; i < c->n; i++)
+            if (c->links[i].flags == 0 && distance(c, i) > last &&
+                (best < 0 || distance(c, i) < distance(c, best)))
+                best = i;
+        if (best < 0)
+            return;
+        last = distance(c, best);
+        again->link[again->n++] = best;
+    }
+}
+
+static bool is_needed(const struct again *again, int job)
+{
+    return job >= again->suspects || again->open[job] != 0;
+}
+
+/* Of a suspect only what is suspected is measured again. */
+static struct check_link_plan plan_job(const struct pairs *p, const struct again *again, int job)
+{
+    const unsigned loss = CHECK_LINKS_LOSS | CHECK_LINKS_LOSS_BACK;
+    const unsigned rate = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
+    const unsigned open = job < again->suspects ? again->open[job] : rate;
+    struct check_link_plan plan = (open & loss) != 0 ? p->effort->alone_loss : p->effort->alone;
+    plan.slices = (open & rate) != 0 ? p->effort->alone.slices : 0;
+    plan.slice_ms = p->effort->alone.slice_ms;
+    plan.bulk_ms = p->effort->alone.bulk_ms;
+    plan.end_ms = INT64_MAX;
+    return plan;
+}
+
+/* One job: the two ends measure, all others wait for the end of it. */
+static enum status run_job(struct pairs *p, const struct contest *c, const struct again *again,
+                           int job, struct check_link_found *mine)
+{
+    const struct check_link_found *found = &c->links[again->link[job]].found;
+    const struct check_link_plan plan = plan_job(p, again, job);
+    const int rank = p->place->rank;
+    if (rank == found->a || rank == found->b)
+        TRY(check_link_measure(&p->link, rank == found->a ? found->b : found->a, &plan, mine));
+    return comm_barrier(p->config->comm);
+}
+
+/* Adds what the leaders found to the best of each link, and closes what is no longer wrong. */
+static enum status settle(struct contest *c, struct again *again,
+                          const struct check_link_found *all)
+{
+    struct check_link_found normal[REFERENCES];
+    int normal_n = 0;
+    for (int job = 0; job < again->n; job++) {
+        struct check_link_rows_link *link = &c->links[again->link[job]];
+        if (!is_needed(again, job))
+            continue;
+        check_links_merge(&link->again, &all[(int64_t)link->found.a * again->n + job]);
+        link->is_tested = true;
+        if (job >= again->suspects)
+            normal[normal_n++] = link->again;
+    }
+    TRY(check_links_norm(normal, normal_n, 0.5, floor_us(c), &c->kind.alone));
+    c->kind.has_alone = true;
+    for (int job = 0; job < again->suspects; job++) {
+        const struct check_link_rows_link *link = &c->links[again->link[job]];
+        again->open[job] = check_links_confirm(&link->again, again->open[job], &c->kind.alone);
+    }
+    return ST_OK;
+}
+
+static int count_open(const struct again *again)
+{
+    int n = 0;
+    for (int job = 0; job < again->suspects; job++)
+        n += again->open[job] != 0;
+    return n;
+}
+
+/* All jobs once, each by itself. *late_out: the time of this stage is over. */
+static enum status look_once(struct pairs *p, struct contest *c, struct again *again,
+                             bool *late_out)
+{
+    const size_t each = sizeof(struct check_link_found) * (size_t)again->n;
+    struct check_link_found *mine = calloc(1, each), *all = malloc(each * (size_t)p->place->ranks);
+    enum status st = mine != NULL && all != NULL
+                         ? ST_OK
+                         : FAIL(ST_RETRY, "out of memory: %d links again", again->n);
+    for (int job = 0; job < again->n && st == ST_OK; job++)
+        if (is_needed(again, job))
+            st = run_job(p, c, again, job, &mine[job]);
+    if (st == ST_OK)
+        st = check_gather(p->config->comm, mine, (int64_t)each, all);
+    if (st == ST_OK)
+        st = settle(c, again, all);
+    free(mine);
+    free(all);
+    int64_t late = clock_ms() >= p->end_ms;
+    if (st == ST_OK)
+        st = check_gather_max(p->config->comm, late, &late);
+    *late_out = late != 0;
+    return st;
+}
+
+static void set_ends(struct contest *c, const struct again *again, int ranks)
+{
+    for (int job = 0; job < again->suspects; job++)
+        c->links[again->link[job]].end.bad = again->open[job];
+    struct check_links_end *ends = malloc(sizeof *ends * (size_t)(c->n + 1));
+    if (ends == NULL)
+        return; /* without blame a bad link names both ends */
+    for (int i = 0; i < c->n; i++) {
+        struct check_link_rows_link *link = &c->links[i];
+        link->end.is_measured = link->flags == 0 || link->is_tested;
+        link->end.cleared = link->flags & ~link->end.bad;
+        ends[i] = link->end;
+    }
+    check_links_blame(ends, c->n, ranks);
+    for (int i = 0; i < c->n; i++)
+        c->links[i].end.suspect = ends[i].suspect;
+    free(ends);
+}
+
+static enum status second_look(struct pairs *p, struct contest *c)
+{
+    struct again again = {0};
+    bool is_late = false;
+    TRY(set_norm(p, c));
+    list_suspects(p, c, &again);
+    if (again.suspects == 0)
+        return ST_OK;
+    list_references(c, &again);
+    for (int k = 0; k < AGAIN_TIMES && !is_late && count_open(&again) > 0; k++) {
+        TRY(look_once(p, c, &again, &is_late));
+        TRY(tell_progress(p, 0.6 + 0.4 * (k + 1) / AGAIN_TIMES));
+    }
+    set_ends(c, &again, p->place->ranks);
+    return ST_OK;
+}
+
+/* ---- rows ---- */
+
+static bool is_first(const struct pairs *p) { return p->place->local == 0; }
+
+/* Each rank writes the rows of the links that it leads. */
+static enum status add_rows(struct pairs *p, const struct contest *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        const struct check_link_rows_link *link = &c->links[i];
+        const bool is_wanted = p->place->nodes <= ROW_NODES_MAX || link->end.bad != 0;
+        if (link->found.a == p->place->rank && is_wanted)
+            TRY(check_link_rows_add(&c->kind, link, p->rows));
+    }
+    return ST_OK;
+}
+
+static enum status add_summary(struct pairs *p, const struct contest *c)
+{
+    if (p->place->rank != 0 || c->n == 0)
+        return ST_OK;
+    struct check_row row =
+        check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_COMMUNICATION, p->place->node,
+                        c->is_local ? "ranks reach each other" : "nodes reach each other",
+                        CHECK_VERDICT_PASS, "%d links of %d %s carried messages both ways over %s",
+                        c->n, c->is_local ? p->place->ranks : c->members,
+                        c->is_local ? "ranks" : "nodes", c->kind.transport);
+    return check_rows_add(p->rows, &row);
+}
+
+static enum status add_transport(struct pairs *p)
+{
+    if (!is_first(p))
+        return ST_OK;
+    const char *reason = comm_choice_reason(p->config->comm);
+    struct check_row row = check_row_found(
+        CHECK_STAGE_PAIRS, CHECK_POINT_TOPOLOGY, p->place->node, "transport", CHECK_VERDICT_PASS,
+        "%d nodes of %d ranks over %s%s%s", p->place->nodes, p->place->locals,
+        comm_name(p->config->comm), reason[0] != 0 ? ": " : "", reason);
+    text_copy(row.subject, sizeof row.subject, comm_backend(p->config->comm));
+    return check_rows_add(p->rows, &row);
+}
+
+/* Where the transport does not count retransmissions. */
+static enum status add_unknown_loss(struct pairs *p, const struct contest *c)
+{
+    bool is_known = false;
+    for (int i = 0; i < c->n; i++)
+        is_known = is_known || c->links[i].found.knows_segments;
+    if (p->place->rank != 0 || is_known)
+        return ST_OK;
+    struct check_row row =
+        check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, p->place->node,
+                        "link retransmissions", CHECK_VERDICT_SKIPPED,
+                        "%s does not report them; of InfiniBand, perfquery and the counters of "
+                        "stage static do",
+                        c->kind.transport);
+    return check_rows_add(p->rows, &row);
+}
+
+static enum status add_skew(struct pairs *p, const struct contest *c)
+{
+    if (!is_first(p))
+        return ST_OK;
+    struct check_skew *skews = calloc((size_t)p->place->nodes, sizeof *skews);
+    struct check_link_found *found = NULL;
+    enum status st = skews != NULL ? copy_found(c, &found)
+                                   : FAIL(ST_RETRY, "out of memory: %d clocks", p->place->nodes);
+    if (st == ST_OK)
+        st = check_skew_find(found, c->n, p->place->nodes, p->place->locals, skews);
+    if (st == ST_OK && (p->place->nodes > 2 || p->place->node > 0)) {
+        struct check_row row =
+            check_skew_row(&skews[p->place->node], p->place->node, p->place->nodes);
+        st = check_rows_add(p->rows, &row);
+    }
+    free(found);
+    free(skews);
+    return st;
+}
+
+/* ---- the stage ---- */
+
+static enum status run_contest(struct pairs *p, struct contest *c)
+{
+    enum status st = first_look(p, c);
+    if (st == ST_OK)
+        st = second_look(p, c);
+    if (st == ST_OK)
+        st = add_summary(p, c);
+    if (st == ST_OK)
+        st = add_rows(p, c);
+    if (st == ST_OK && !c->is_local)
+        st = add_unknown_loss(p, c);
+    if (st == ST_OK && !c->is_local)
+        st = add_skew(p, c);
+    free(c->links);
+    return st;
+}
+
+static enum status run_both(struct pairs *p)
+{
+    const struct comm_place *place = p->place;
+    const int64_t ms = (p->end_ms - p->begin_ms) / 2;
+    const char *name = comm_backend(p->config->comm);
+    const bool is_host = !comm_stays_on_device(p->config->comm);
+    struct contest local = {.is_local = true,
+                            .members = place->locals,
+                            .me = place->local,
+                            .first = place->node * place->locals,
+                            .stride = 1,
+                            .rounds = count_rounds(p, place->locals, ms / 4),
+                            .kind = {.is_local = true,
+                                     .is_host_memory = is_host,
+                                     .locals = place->locals,
+                                     .transport = name}};
+    struct contest nodes = {.members = place->nodes,
+                            .me = is_first(p) ? place->node : -1,
+                            .stride = place->locals,
+                            .rounds = count_rounds(p, place->nodes, ms),
+                            .kind = {.is_host_memory = strcmp(name, "threads") == 0,
+                                     .locals = place->locals,
+                                     .transport = name}};
+    TRY(add_transport(p));
+    if (place->locals > 1)
+        TRY(run_contest(p, &local));
+    return place->nodes > 1 ? run_contest(p, &nodes) : ST_OK;
+}
+
+static enum status add_alone(const struct check_config *config, struct check_rows *rows)
+{
+    struct check_row row = check_row_found(
+        CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, config->place.node, "link latency",
+        CHECK_VERDICT_SKIPPED, "one rank: there is no other one to measure a link to");
+    return check_rows_add(rows, &row);
+}
+
+enum status check_pairs_run(const struct check_config *config, int64_t budget_ms,
+                            struct check_rows *rows)
+{
+    if (config->comm == NULL || comm_place(config->comm)->ranks < 2)
+        return add_alone(config, rows);
+    struct pairs p = {.config = config,
+                      .place = comm_place(config->comm),
+                      .effort = &efforts[config->depth],
+                      .begin_ms = clock_ms(),
+                      .rows = rows};
+    p.end_ms = p.begin_ms + budget_ms;
+    enum status st = check_link_open(&p.link, config->comm, config->dev, p.effort->bulk_cap);
+    p.link.clock_offset_ms = config->clock_offset_ms;
+    if (st == ST_OK)
+        st = run_both(&p);
+    check_link_close(&p.link);
+    return st;
+}

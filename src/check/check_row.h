@@ -1,0 +1,123 @@
+/* check_row — one line of a check's answer: what was looked at, on which node, device or link, the
+ * value, the verdict and what to do. Every stage of `convoy check` writes rows; judging and reports
+ * read them.
+ *
+ * A row is plain data: ranks send rows to each other as bytes, and all ranks run the same program.
+ * Must not know how anything is measured. */
+#ifndef CONVOY_CHECK_CHECK_ROW_H
+#define CONVOY_CHECK_CHECK_ROW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* The stages, in their order. X(NAME, name) */
+#define CHECK_STAGE_LIST(X)   \
+    X(AGREEMENT, "agreement") \
+    X(STATIC, "static")       \
+    X(NODE, "node")           \
+    X(PAIRS, "pairs")         \
+    X(GROUPS, "groups")       \
+    X(SOAK, "soak")
+enum check_stage {
+#define CHECK_STAGE_ENUM(name, text) CHECK_STAGE_##name,
+    CHECK_STAGE_LIST(CHECK_STAGE_ENUM)
+#undef CHECK_STAGE_ENUM
+        CHECK_STAGE_N
+};
+
+/* The eighteen tests that Lamini lists for a training cluster (2024), in its order, and HOST: what
+ * belongs to none of them. */
+#define CHECK_POINT_LIST(X)                           \
+    X(GPUS, "GPU enumeration")                        \
+    X(WORKERS, "worker enumeration")                  \
+    X(GRES, "Slurm GRES")                             \
+    X(INTERFACES, "network interfaces")               \
+    X(TOPOLOGY, "network topology")                   \
+    X(LAUNCH, "launch")                               \
+    X(COMMUNICATION, "communication between ranks")   \
+    X(LATENCY, "latency and bandwidth")               \
+    X(COLLECTIVES, "collective function")             \
+    X(COLLECTIVE_SPEED, "collective performance")     \
+    X(SCHEDULING, "scheduling and priority")          \
+    X(QOS, "quality of service")                      \
+    X(CHECKPOINT, "checkpoint and restart")           \
+    X(DISTRIBUTION, "model distribution among ranks") \
+    X(ONE_DEVICE, "training on one GPU")              \
+    X(ONE_NODE, "training on many GPUs of a node")    \
+    X(MANY_NODES, "training on many nodes")           \
+    X(PARTITIONING, "data partitioning among nodes")  \
+    X(HOST, "host")
+enum check_point {
+#define CHECK_POINT_ENUM(name, text) CHECK_POINT_##name,
+    CHECK_POINT_LIST(CHECK_POINT_ENUM)
+#undef CHECK_POINT_ENUM
+        CHECK_POINT_N
+};
+
+/* MEASURED: a value that check_judge has not judged yet. */
+enum check_verdict {
+    CHECK_VERDICT_PASS,
+    CHECK_VERDICT_SKIPPED,
+    CHECK_VERDICT_WARN,
+    CHECK_VERDICT_FAIL,
+    CHECK_VERDICT_MEASURED
+};
+
+enum check_better { CHECK_BETTER_HIGHER, CHECK_BETTER_LOWER };
+
+/* Rows of one name, unit and hardware are compared with one another, over all nodes and subjects.
+ * A number that is not known is NAN; a node, a peer, a rank that the row is not about is -1. */
+struct check_row {
+    enum check_stage stage;
+    enum check_point point;
+    enum check_verdict verdict;
+    int node, peer; /* the node that the row is about; of a link, also the node at its other end */
+    /* of a link: the end whose other links are worse too, written by check_judge; -1: not known */
+    int suspect;
+    int rank;
+    char name[40];    /* what: "memlock", "product bf16", "link latency" */
+    char subject[64]; /* on what: "GPU 3", "core 1", "mlx5_0 port 1", "tcp"; "": the node */
+    char unit[16];    /* of value, limit and slack: "us", "GB/s", "" */
+    double value;
+    double limit; /* what the verdict compared with; written by check_judge */
+    /* MEASURED: which values are good, and the difference to the peers' median that means
+     * nothing; slack stays NAN in rows that were never measured */
+    enum check_better better;
+    double slack;
+    char hardware[32]; /* the key of an absolute limit in check_limits: "NVIDIA H100 80GB HBM3" */
+    char why[256];     /* one sentence of what was found, with values; of SKIPPED: the reason */
+    char remedy[192];  /* a command, or a setting, that mends it or takes the node out */
+};
+
+struct check_rows {
+    struct check_row *row;
+    int n, cap;
+};
+
+/* check_rows_add — copies a row. ST_RETRY: out of memory. check_rows_free — may be called twice. */
+enum status check_rows_add(struct check_rows *rows, const struct check_row *row);
+void check_rows_free(struct check_rows *rows);
+
+/* check_row_found — a row with a verdict but without a number, for the node `node`; why is given
+ * like printf's. The caller sets subject, value and remedy where there are any, then adds it. */
+struct check_row check_row_found(enum check_stage stage, enum check_point point, int node,
+                                 const char *name, enum check_verdict verdict, const char *why, ...)
+    __attribute__((format(printf, 6, 7)));
+/* check_row_measured — a row that check_judge will judge. */
+struct check_row check_row_measured(enum check_stage stage, enum check_point point, int node,
+                                    const char *name, const char *unit, double value,
+                                    enum check_better better, double slack);
+
+/* check_row_stage, check_row_point, check_row_verdict — the name: "pairs", "Slurm GRES", "fail". */
+const char *check_row_stage(enum check_stage stage);
+const char *check_row_point(enum check_point point);
+const char *check_row_verdict(enum check_verdict verdict);
+/* check_row_is_about — is the row about `node`? A link's row is about its suspect; where there is
+ * none, about both ends. -1: any node. */
+bool check_row_is_about(const struct check_row *row, int node);
+/* check_rows_worst — FAIL, else WARN, else PASS: of the rows that are about `node`; -1: of all. */
+enum check_verdict check_rows_worst(const struct check_rows *rows, int node);
+
+#endif

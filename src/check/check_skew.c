@@ -1,0 +1,106 @@
+/* check_skew — see check_skew.h. */
+#include "check/check_skew.h"
+
+#include <stdlib.h>
+
+#include "base/text.h"
+
+/* Links in order of their round trip. */
+static int by_latency(const void *a, const void *b)
+{
+    const struct check_link_found *x = *(const struct check_link_found *const *)a,
+                                  *y = *(const struct check_link_found *const *)b;
+    return (x->best_us > y->best_us) - (x->best_us < y->best_us);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Makes one more node known by the fastest link between a known and an unknown one. */
+static bool reach_one(const struct check_link_found *const *order, int n, int locals,
+                      struct check_skew *out)
+{
+    for (int i = 0; i < n; i++) {
+        struct check_skew *a = &out[order[i]->a / locals], *b = &out[order[i]->b / locals];
+        if (a->is_known == b->is_known)
+            continue;
+        const struct check_skew *from = a->is_known ? a : b;
+        struct check_skew *to = a->is_known ? b : a;
+        to->is_known = true;
+        to->ms = from->ms + (a->is_known && to == b ? order[i]->offset_ms : -order[i]->offset_ms);
+        to->error_ms = from->error_ms + order[i]->best_us * 1e-3;
+        return true;
+    }
+    return false;
+}
+
+/* Subtracts the median, so that one wrong clock is the only one that is far off. */
+static enum status center(struct check_skew *out, int nodes)
+{
+    int64_t *all = malloc(sizeof *all * (size_t)nodes);
+    int n = 0;
+    if (all == NULL)
+        return FAIL(ST_RETRY, "out of memory: the clocks of %d nodes", nodes);
+    for (int i = 0; i < nodes; i++)
+        if (out[i].is_known)
+            all[n++] = out[i].ms;
+    qsort(all, (size_t)n, sizeof *all, by_number);
+    const int64_t median = nodes > 2 ? all[(n - 1) / 2] : 0;
+    free(all);
+    for (int i = 0; i < nodes; i++)
+        out[i].ms -= median;
+    return ST_OK;
+}
+
+enum status check_skew_find(const struct check_link_found *links, int n, int nodes, int locals,
+                            struct check_skew *out)
+{
+    const struct check_link_found **order = malloc(sizeof *order * (size_t)(n + 1));
+    int used = 0;
+    if (order == NULL)
+        return FAIL(ST_RETRY, "out of memory: the clocks over %d links", n);
+    for (int i = 0; i < n; i++)
+        if (links[i].pings > 0)
+            order[used++] = &links[i];
+    qsort(order, (size_t)used, sizeof *order, by_latency);
+    for (int i = 0; i < nodes; i++)
+        out[i] = (struct check_skew){.is_known = i == 0};
+    while (reach_one(order, used, locals, out))
+        continue;
+    free(order);
+    return center(out, nodes);
+}
+
+static enum check_verdict verdict_of(int64_t ms)
+{
+    return ms > CHECK_SKEW_FAIL_MS   ? CHECK_VERDICT_FAIL
+           : ms > CHECK_SKEW_WARN_MS ? CHECK_VERDICT_WARN
+                                     : CHECK_VERDICT_PASS;
+}
+
+struct check_row check_skew_row(const struct check_skew *skew, int node, int nodes)
+{
+    if (!skew->is_known)
+        return check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_HOST, node, "clock skew",
+                               CHECK_VERDICT_SKIPPED, "no link of this node was measured in time");
+    const int64_t off = skew->ms < 0 ? -skew->ms : skew->ms;
+    const char *side = skew->ms < 0 ? "behind" : "ahead of";
+    struct check_row row =
+        check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_HOST, node, "clock skew", verdict_of(off),
+                        "%lld ms %s %s (within %.1f ms)", (long long)off, side,
+                        nodes > 2 ? "the median of the nodes" : "node 0", skew->error_ms + 1);
+    text_copy(row.unit, sizeof row.unit, "ms");
+    row.value = (double)off;
+    row.limit = off > CHECK_SKEW_FAIL_MS ? CHECK_SKEW_FAIL_MS : CHECK_SKEW_WARN_MS;
+    row.better = CHECK_BETTER_LOWER;
+    if (nodes == 2 && row.verdict != CHECK_VERDICT_PASS)
+        row.peer = 0; /* either clock may be the wrong one */
+    if (row.verdict != CHECK_VERDICT_PASS)
+        text_copy(row.remedy, sizeof row.remedy,
+                  "chronyc makestep && chronyc tracking (or: timedatectl set-ntp true; timedatectl "
+                  "timesync-status)");
+    return row;
+}

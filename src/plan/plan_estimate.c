@@ -1,0 +1,165 @@
+/* plan_estimate — see plan_estimate.h. */
+#include "plan/plan_estimate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "mesh/pipe_split.h"
+#include "train/optim.h"
+
+/* checkpoint_async.h: 1.5 GB are copied in some 70 ms. */
+#define COPY_BYTES_PER_SECOND 2e10
+
+/* The lists of all stages. Stages that are alike share one. */
+struct lists {
+    struct plan_ops ops[PLAN_JOB_STAGES_MAX];
+    int stages;
+    int64_t layers[PLAN_JOB_STAGES_MAX]; /* of each stage */
+    bool is_shared[PLAN_JOB_STAGES_MAX]; /* the list of an earlier stage */
+};
+
+/* ---- stages ---- */
+
+/* count_layers — of each stage. */
+static enum status count_layers(const struct plan_job *job, struct lists *l)
+{
+    const struct step_config *c = &job->config.step;
+    const int chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1;
+    int64_t first[PLAN_JOB_STAGES_MAX * 8 + 1];
+    double *cost = malloc((size_t)(c->dims.layers + 2) * sizeof *cost);
+    if (!cost || chunks > 8) {
+        free(cost);
+        return FAIL(ST_RETRY, "out of memory: costs of %lld layers", (long long)c->dims.layers);
+    }
+    pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
+    enum status st = pipe_split(cost, c->dims.layers, l->stages, chunks, first);
+    free(cost);
+    for (int i = 0; st == ST_OK && i < l->stages * chunks; i++)
+        l->layers[i % l->stages] += first[i + 1] - first[i];
+    return st;
+}
+
+/* like_stage — a stage between the first and the last that does the same; -1: none yet. */
+static int like_stage(const struct plan_job *job, const struct lists *l, int stage)
+{
+    if (stage + 1 == l->stages || job->config.step.recompute.layers > 0)
+        return -1;
+    for (int other = 1; other < stage; other++)
+        if (l->layers[other] == l->layers[stage])
+            return other;
+    return -1;
+}
+
+static enum status make_lists(const struct plan_job *job, struct lists *l)
+{
+    struct mesh mesh;
+    struct memory_plan_place place;
+    TRY(plan_job_mesh(job, &mesh));
+    l->stages = mesh.size[MESH_AXIS_PIPELINE];
+    if (l->stages > PLAN_JOB_STAGES_MAX)
+        return FAIL(ST_BAD_SETTING, "PP=%d is over the limit of %d stages; lower it", l->stages,
+                    PLAN_JOB_STAGES_MAX);
+    if (l->stages > 1)
+        TRY(count_layers(job, l));
+    for (int stage = 0; stage < l->stages; stage++) {
+        int like = like_stage(job, l, stage);
+        l->is_shared[stage] = like >= 0;
+        if (like >= 0) {
+            l->ops[stage] = l->ops[like];
+            continue;
+        }
+        plan_job_place(job, &mesh, stage, &place);
+        TRY(plan_ops_make(&job->config, &place, &l->ops[stage]));
+    }
+    return ST_OK;
+}
+
+static void free_lists(struct lists *l)
+{
+    for (int stage = 0; stage < l->stages; stage++)
+        if (!l->is_shared[stage])
+            plan_ops_free(&l->ops[stage]);
+}
+
+/* ---- checkpoints ---- */
+
+/* state_bytes — of parameters and moments, in fp32. */
+static double state_bytes(const struct plan_job *job)
+{
+    struct param_table table = {0};
+    if (step_mesh_whole_table(&job->config.step, job->at.ranks, &table) != ST_OK) {
+        status_clear();
+        return 0;
+    }
+    double elems = (double)table.total_elems;
+    param_table_free(&table);
+    return elems * sizeof(float) * (1 + optim_moments(&job->config.step.optim));
+}
+
+/* checkpoint_ms — how long one checkpoint stops training. */
+static double checkpoint_ms(const struct plan_job *job)
+{
+    const struct plan_cluster *c = job->cluster;
+    double bytes = state_bytes(job), disk = c->disk_bytes_per_second, rate = COPY_BYTES_PER_SECOND;
+    bool is_copied = job->config.checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON ||
+                     (job->config.checkpoint_mode == CHECKPOINT_ASYNC_MODE_AUTO &&
+                      bytes >= (double)CHECKPOINT_ASYNC_MIN_BYTES);
+    if (job->at.nodes > 1 && step_mesh_divides_state(&job->config.step, job->at.ranks))
+        rate = fmin(rate, c->across.bytes_per_second / c->locals); /* rank 0 fetches it */
+    if (!is_copied && disk > 0)
+        rate = fmin(rate, disk);
+    return 1e3 * bytes / rate;
+}
+
+static double checkpoint_ms_of_step(const struct plan_job *job)
+{
+    if (job->config.checkpoint_every <= 0 || !job->config.checkpoint_dir[0])
+        return 0;
+    return checkpoint_ms(job) / (double)job->config.checkpoint_every;
+}
+
+/* ---- all ---- */
+
+static enum status fail_infinite(const struct plan_job *job)
+{
+    const struct plan_cluster *c = job->cluster;
+    if (c->peak[job->precision] <= 0)
+        return FAIL(ST_BAD_SETTING, "CLUSTER=%s computes nothing in %s; use another PRECISION",
+                    c->name, plan_cluster_precision(job->precision));
+    bool is_across = job->at.nodes > 1 && c->across.bytes_per_second <= 0;
+    return FAIL(ST_BAD_SETTING, "CLUSTER=%s has no link %s: use %s, or add \"%s\" to its file",
+                c->name, is_across ? "between nodes" : "inside a node",
+                is_across ? "one node" : "one worker on each node",
+                is_across ? "across" : "inside");
+}
+
+static enum status make_time(const struct plan_job *job, const struct lists *l,
+                             struct plan_estimate *out)
+{
+    const struct plan_ops *first = &l->ops[0];
+    plan_time_make(l->ops, l->stages, job->precision, job->cluster, checkpoint_ms_of_step(job),
+                   &out->time);
+    if (isinf(out->time.step_ms))
+        return fail_infinite(job);
+    double seconds = out->time.step_ms / 1e3,
+           peak = job->cluster->peak[job->precision] * job->at.ranks;
+    out->tokens = first->tokens;
+    out->model_flops = first->model_flops;
+    out->passes = first->passes;
+    out->tokens_per_second = first->tokens / seconds;
+    out->mfu = first->model_flops / seconds / peak;
+    return ST_OK;
+}
+
+enum status plan_estimate_make(const struct plan_job *job, struct plan_estimate *out)
+{
+    struct lists *lists = calloc(1, sizeof *lists);
+    if (!lists)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes of a plan", sizeof *lists);
+    enum status st = make_lists(job, lists);
+    if (st == ST_OK)
+        st = make_time(job, lists, out);
+    free_lists(lists);
+    free(lists);
+    return st;
+}

@@ -1,0 +1,21 @@
+/* plan_estimate — what a job on a cluster takes: memory, the time of a step and what follows from
+ * it. Must not know settings. */
+#ifndef CONVOY_PLAN_PLAN_ESTIMATE_H
+#define CONVOY_PLAN_PLAN_ESTIMATE_H
+
+#include "plan/plan_memory.h"
+#include "plan/plan_time.h"
+
+struct plan_estimate {
+    struct plan_time time;
+    double tokens, model_flops; /* of a step, on all ranks */
+    double tokens_per_second;   /* of all ranks */
+    double mfu;                 /* of the peak of all ranks in the job's precision */
+    int64_t passes;             /* micro-batches of a step */
+};
+
+/* plan_estimate_make — fails as plan_ops_make does. An infinite time, for a peak or a link that the
+ * cluster lacks, is ST_BAD_SETTING. */
+enum status plan_estimate_make(const struct plan_job *job, struct plan_estimate *out);
+
+#endif

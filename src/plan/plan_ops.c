@@ -1,0 +1,297 @@
+/* plan_ops — see plan_ops.h: what train/step_dry.h tells, in rows of what is alike. */
+#include "plan/plan_ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/step_dry.h"
+
+#define SEEN_MAX 16
+
+/* A group of calls that was looked at: its ranks are known by their number and the first two. */
+struct seen {
+    int ranks_n, first, second;
+    bool is_message;
+    int inside, sharers;
+};
+
+/* The listener's state; the first failure ends the adding. */
+struct adding {
+    struct plan_ops *ops;
+    const struct memory_plan_place *place;
+    struct mesh mesh;
+    enum status st;
+    struct seen seen[SEEN_MAX];
+    int seen_n;
+};
+
+/* ---- operations ---- */
+
+static void set_shape(struct plan_op *row, int64_t rows, int64_t in, int64_t out)
+{
+    row->rows = rows;
+    row->in = in;
+    row->out = out;
+}
+
+static void set_product(struct plan_op *row, const void *args)
+{
+    const struct matmul_fwd *fwd = args;
+    const struct matmul_bwd_x *bwd_x = args;
+    const struct matmul_bwd_w *bwd_w = args;
+    if (row->op == OP_KIND_matmul_fwd)
+        set_shape(row, fwd->n, fwd->in, fwd->out);
+    if (row->op == OP_KIND_matmul_bwd_x)
+        set_shape(row, bwd_x->n, bwd_x->in, bwd_x->out);
+    if (row->op == OP_KIND_matmul_bwd_w)
+        set_shape(row, bwd_w->n, bwd_w->in, bwd_w->out);
+}
+
+static bool is_op_like(const struct plan_op *a, const struct plan_op *b)
+{
+    return a->op == b->op && a->cost.flops == b->cost.flops &&
+           a->cost.bytes_read == b->cost.bytes_read &&
+           a->cost.bytes_written == b->cost.bytes_written && a->rows == b->rows && a->in == b->in &&
+           a->out == b->out && a->is_backward == b->is_backward && a->is_again == b->is_again;
+}
+
+static struct plan_op *op_row(struct adding *a, const struct plan_op *like)
+{
+    struct plan_ops *ops = a->ops;
+    for (int i = 0; i < ops->ops_n; i++)
+        if (is_op_like(&ops->op[i], like))
+            return &ops->op[i];
+    if (ops->ops_n == ops->ops_cap) {
+        int cap = ops->ops_cap > 0 ? 2 * ops->ops_cap : 64;
+        struct plan_op *more = realloc(ops->op, (size_t)cap * sizeof *more);
+        if (!more)
+            return NULL;
+        ops->op = more;
+        ops->ops_cap = cap;
+    }
+    ops->op[ops->ops_n] = *like;
+    return &ops->op[ops->ops_n++];
+}
+
+static void on_op(void *arg, const struct step_dry_op *op)
+{
+    struct adding *a = arg;
+    struct plan_op like = {.op = op->op, .is_backward = op->is_backward, .is_again = op->is_again};
+    op_cost(op->op, op->args, &like.cost);
+    set_product(&like, op->args);
+    struct plan_op *row = op_row(a, &like);
+    if (!row)
+        a->st = FAIL(ST_RETRY, "out of memory: %d kinds of operations", a->ops->ops_n);
+    else if (op->is_in_pass)
+        row->per_pass += op->times;
+    else
+        row->per_step += op->times;
+}
+
+/* ---- calls ---- */
+
+static int ranks_inside(const struct adding *a, const struct step_dry_call *call)
+{
+    const struct comm_place *at = &a->place->at;
+    int n = 0;
+    for (int i = 0; i < call->ranks_n; i++)
+        n += call->ranks[i] / at->locals == at->node;
+    return n;
+}
+
+/* axes_of — along which the ranks of a call differ. */
+static unsigned axes_of(const struct adding *a, const struct step_dry_call *call)
+{
+    struct mesh_coord first = mesh_coord_of(&a->mesh, call->ranks[0]);
+    unsigned axes = 0;
+    for (int i = 1; i < call->ranks_n; i++) {
+        struct mesh_coord other = mesh_coord_of(&a->mesh, call->ranks[i]);
+        for (int axis = 0; axis < MESH_AXES; axis++)
+            axes |= other.at[axis] != first.at[axis] ? MESH_BIT(axis) : 0;
+    }
+    return axes;
+}
+
+/* The other nodes that a call reaches. */
+struct reach {
+    bool is_there[COMM_RANKS_MAX]; /* by node */
+};
+
+/* is_first_across — whether the group of a rank reaches one of these nodes, and has no rank on its
+ * own node before this one. */
+static bool is_first_across(const struct adding *a, int rank, unsigned axes,
+                            const struct reach *reach)
+{
+    int group[COMM_RANKS_MAX], locals = a->place->at.locals;
+    int n = mesh_group(&a->mesh, rank, axes, group);
+    bool is_across = false;
+    for (int i = 0; i < n; i++) {
+        if (group[i] / locals == rank / locals && group[i] < rank)
+            return false;
+        is_across |= reach->is_there[group[i] / locals];
+    }
+    return is_across;
+}
+
+/* is_sent_across — whether a rank sends such a message to one of these nodes. */
+static bool is_sent_across(const struct adding *a, int rank, int distance,
+                           const struct reach *reach)
+{
+    const struct comm_place *at = &a->place->at;
+    int to = rank + distance;
+    return to >= 0 && to < at->ranks && reach->is_there[to / at->locals];
+}
+
+static void set_reach(const struct adding *a, const struct step_dry_call *call, struct reach *out)
+{
+    const struct comm_place *at = &a->place->at;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < call->ranks_n; i++)
+        out->is_there[call->ranks[i] / at->locals] = true;
+    out->is_there[at->node] = false;
+}
+
+/* sharers — of a part of an axis (SHARD=hybrid) each rank of the node has a group of its own. */
+static int sharers(const struct adding *a, const struct step_dry_call *call, int inside)
+{
+    const struct comm_place *at = &a->place->at;
+    unsigned axes = axes_of(a, call);
+    bool is_message = call->kind == STEP_DRY_CALL_MESSAGE;
+    int n = 0, distance = call->ranks[0] + call->ranks[1] - 2 * at->rank;
+    struct reach reach;
+    if (inside == call->ranks_n)
+        return 0;
+    if (!is_message && call->ranks_n != mesh_group_n(&a->mesh, axes))
+        return at->locals / inside;
+    set_reach(a, call, &reach);
+    for (int rank = at->node * at->locals; rank < (at->node + 1) * at->locals; rank++)
+        n += is_message ? is_sent_across(a, rank, distance, &reach)
+                        : is_first_across(a, rank, axes, &reach);
+    return n;
+}
+
+static enum plan_call_kind kind_of(enum step_dry_call_kind kind)
+{
+    static const enum plan_call_kind kinds[] = {[STEP_DRY_CALL_ALL_REDUCE] = PLAN_CALL_ALL_REDUCE,
+                                                [STEP_DRY_CALL_REDUCE_SCATTER] =
+                                                    PLAN_CALL_REDUCE_SCATTER,
+                                                [STEP_DRY_CALL_ALL_GATHER] = PLAN_CALL_ALL_GATHER,
+                                                [STEP_DRY_CALL_ALL_TO_ALL] = PLAN_CALL_ALL_TO_ALL,
+                                                [STEP_DRY_CALL_MESSAGE] = PLAN_CALL_MESSAGE};
+    return kinds[kind];
+}
+
+static bool is_call_like(const struct plan_call *a, const struct plan_call *b)
+{
+    return a->kind == b->kind && a->axis == b->axis && a->ranks == b->ranks &&
+           a->ranks_inside == b->ranks_inside && a->bytes == b->bytes && a->sharers == b->sharers &&
+           a->is_hidden == b->is_hidden && a->is_to_next == b->is_to_next;
+}
+
+static struct plan_call *call_row(struct adding *a, const struct plan_call *like)
+{
+    struct plan_ops *ops = a->ops;
+    for (int i = 0; i < ops->calls_n; i++)
+        if (is_call_like(&ops->call[i], like))
+            return &ops->call[i];
+    if (ops->calls_n == ops->calls_cap) {
+        int cap = ops->calls_cap > 0 ? 2 * ops->calls_cap : 16;
+        struct plan_call *more = realloc(ops->call, (size_t)cap * sizeof *more);
+        if (!more)
+            return NULL;
+        ops->call = more;
+        ops->calls_cap = cap;
+    }
+    ops->call[ops->calls_n] = *like;
+    return &ops->call[ops->calls_n++];
+}
+
+/* look_at — inside and sharers of a call. Calls of a step have few groups, and to look at a
+ * thousand ranks takes time. */
+static struct seen look_at(struct adding *a, const struct step_dry_call *call)
+{
+    bool is_message = call->kind == STEP_DRY_CALL_MESSAGE;
+    for (int i = 0; i < a->seen_n; i++) {
+        const struct seen *s = &a->seen[i];
+        if (s->ranks_n == call->ranks_n && s->first == call->ranks[0] &&
+            s->second == call->ranks[1] && s->is_message == is_message)
+            return *s;
+    }
+    struct seen found = {.ranks_n = call->ranks_n,
+                         .first = call->ranks[0],
+                         .second = call->ranks[1],
+                         .is_message = is_message};
+    found.inside = ranks_inside(a, call);
+    found.sharers = sharers(a, call, found.inside);
+    if (a->seen_n < SEEN_MAX)
+        a->seen[a->seen_n++] = found;
+    return found;
+}
+
+static void on_call(void *arg, const struct step_dry_call *call)
+{
+    struct adding *a = arg;
+    const struct seen seen = look_at(a, call);
+    bool is_to_next = call->kind == STEP_DRY_CALL_MESSAGE && call->ranks[0] == a->place->at.rank;
+    const struct plan_call like = {.kind = kind_of(call->kind),
+                                   .axis = call->axis,
+                                   .ranks = call->ranks_n,
+                                   .ranks_inside = seen.inside,
+                                   .sharers = seen.sharers,
+                                   .is_to_next = is_to_next,
+                                   .bytes = (double)call->bytes,
+                                   .is_hidden = call->is_hidden};
+    struct plan_call *row = call_row(a, &like);
+    if (!row)
+        a->st = FAIL(ST_RETRY, "out of memory: %d kinds of calls", a->ops->calls_n);
+    else if (call->is_in_pass)
+        row->per_pass += call->times;
+    else
+        row->per_step += call->times;
+}
+
+/* ---- all ---- */
+
+/* set_about — and what was counted in the step's passes, of one of them. */
+static void set_about(struct plan_ops *ops, const struct step_config *c,
+                      const struct step_dry_about *about)
+{
+    ops->passes = about->passes;
+    ops->stages = about->stages;
+    ops->stage = about->stage;
+    ops->chunks = about->chunks;
+    ops->tokens = (double)c->global_samples * (double)c->seq_tokens;
+    ops->model_flops = ops->tokens * model_flops_per_token(&c->dims, c->seq_tokens);
+    for (int i = 0; i < ops->ops_n; i++)
+        ops->op[i].per_pass /= (double)about->passes;
+    for (int i = 0; i < ops->calls_n; i++)
+        ops->call[i].per_pass /= (double)about->passes;
+}
+
+enum status plan_ops_make(const struct trainer_config *config,
+                          const struct memory_plan_place *place, struct plan_ops *out)
+{
+    struct plan_ops ops = {.op = NULL};
+    struct adding adding = {.ops = &ops, .place = place, .st = ST_OK};
+    const struct step_dry_listener listener = {on_op, on_call, &adding};
+    const struct step_place at = {place->at.rank, place->at.ranks, place->is_discrete,
+                                  place->stays_on_device};
+    struct step_dry_about about;
+    TRY(step_mesh(&config->step, place->at.ranks, &adding.mesh));
+    enum status st = step_dry_run(&config->step, &at, &listener, &about);
+    st = st == ST_OK ? adding.st : st;
+    if (st != ST_OK) {
+        plan_ops_free(&ops);
+        return st;
+    }
+    set_about(&ops, &config->step, &about);
+    *out = ops;
+    return ST_OK;
+}
+
+void plan_ops_free(struct plan_ops *ops)
+{
+    free(ops->op);
+    free(ops->call);
+    *ops = (struct plan_ops){.op = NULL};
+}

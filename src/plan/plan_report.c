@@ -1,0 +1,281 @@
+/* plan_report — see plan_report.h: the text. JSON: plan_json.c. */
+#include "plan/plan_report.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BAR_MAX 30     /* columns of a bar that is all of a step */
+#define STAGES_SHOWN 4 /* columns of memory */
+#define BETTER 0.02    /* from this gain on another way is shown */
+
+static const char *const shard_words[] = {
+    [LAYOUT_SHARD_NONE] = "none",           [LAYOUT_SHARD_OPTIMIZER] = "optimizer",
+    [LAYOUT_SHARD_GRADIENTS] = "gradients", [LAYOUT_SHARD_FULL] = "full",
+    [LAYOUT_SHARD_HYBRID] = "hybrid",       [LAYOUT_SHARD_AUTO] = "auto"};
+
+const char *plan_report_shard(enum layout_shard shard) { return shard_words[shard]; }
+
+static int axis_of(const struct plan_job *job, enum mesh_axis axis)
+{
+    int n = job->config.step.axis_ranks[axis];
+    return n > 0 ? n : 1;
+}
+
+/* add_settings — "TP=2 PP=1 … GLOBAL_BATCH=64", as a user would set them. */
+static void add_settings(const struct plan_job *job, struct text *out)
+{
+    const struct step_config *s = &job->config.step;
+    char word[32];
+    text_add(out, "TP=%d PP=%d CP=%d", axis_of(job, MESH_AXIS_TENSOR),
+             axis_of(job, MESH_AXIS_PIPELINE), axis_of(job, MESH_AXIS_CONTEXT));
+    if (s->pipe_chunks > 1)
+        text_add(out, " PP_SCHEDULE=interleaved PP_CHUNKS=%d", s->pipe_chunks);
+    text_add(out, " SHARD=%s RECOMPUTE=%s BATCH_SIZE=%lld GLOBAL_BATCH=%lld",
+             shard_words[s->store.shard], model_recompute_text(s->recompute, word, sizeof word),
+             (long long)s->batch_samples, (long long)s->global_samples);
+}
+
+/* ---- head ---- */
+
+static const char *device_word(const struct plan_job *job)
+{
+    return job->cluster->is_gpu ? "GPU" : "worker";
+}
+
+static void add_head(const struct plan_report *r, struct text *out)
+{
+    const struct plan_job *job = r->job;
+    const struct step_config *s = &job->config.step;
+    text_add(out, "%s (%lld layers, %lld wide) on %s: %d node%s of %d %s%s, products in %s\n",
+             s->dims.name, (long long)s->dims.layers, (long long)s->dims.embed, job->cluster->name,
+             job->at.nodes, job->at.nodes == 1 ? "" : "s", job->at.locals, device_word(job),
+             job->at.locals == 1 ? "" : "s", plan_cluster_precision(job->precision));
+    add_settings(job, out);
+    text_add(out, "\nSEQ_LEN=%lld", (long long)s->seq_tokens);
+    if (r->estimate)
+        text_add(out, ": %lld micro-batch%s a step", (long long)r->estimate->passes,
+                 r->estimate->passes == 1 ? "" : "es");
+    text_add(out, "\n");
+}
+
+/* ---- memory ---- */
+
+static const int64_t *bytes_of(const struct plan_report *r, int stage)
+{
+    const struct memory_plan *plan = &r->memory->stage[stage];
+    return r->job->cluster->is_gpu ? plan->device : plan->host;
+}
+
+/* shown — stage number of a column: the first ones, the last one and the fullest one. */
+static int shown(const struct plan_memory *m, int column)
+{
+    int columns = m->stages < STAGES_SHOWN ? m->stages : STAGES_SHOWN;
+    if (column == columns - 1)
+        return m->stages - 1;
+    if (column == columns - 2 && m->fullest > column && m->fullest < m->stages - 1)
+        return m->fullest;
+    return column;
+}
+
+static void add_memory_row(const struct plan_report *r, int kind, struct text *out)
+{
+    char bytes[32];
+    int columns = r->memory->stages < STAGES_SHOWN ? r->memory->stages : STAGES_SHOWN;
+    text_add(out, "  %-26s",
+             kind < MEMORY_PLAN_N ? memory_plan_text((enum memory_plan_kind)kind) : "all");
+    for (int i = 0; i < columns; i++) {
+        const int64_t *of = bytes_of(r, shown(r->memory, i));
+        int64_t n = kind < MEMORY_PLAN_N ? of[kind] : memory_plan_sum(of);
+        text_add(out, " %12s", text_format_bytes(bytes, sizeof bytes, (double)n));
+    }
+    text_add(out, "\n");
+}
+
+static bool is_taken(const struct plan_report *r, int kind)
+{
+    for (int stage = 0; stage < r->memory->stages; stage++)
+        if (bytes_of(r, stage)[kind] > 0)
+            return true;
+    return false;
+}
+
+static void add_stage_names(const struct plan_memory *m, struct text *out)
+{
+    char name[16];
+    int columns = m->stages < STAGES_SHOWN ? m->stages : STAGES_SHOWN;
+    for (int i = 0; m->stages > 1 && i < columns; i++) {
+        text_format(name, sizeof name, "stage %d", shown(m, i));
+        text_add(out, " %12s", name);
+    }
+    text_add(out, "\n");
+}
+
+static void add_memory(const struct plan_report *r, struct text *out)
+{
+    const struct plan_memory *m = r->memory;
+    char need[32], have[32];
+    text_add(out, m->stages > 1 ? "\nMemory of a %-16s" : "\nMemory of a %s", device_word(r->job));
+    add_stage_names(m, out);
+    for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
+        if (is_taken(r, kind))
+            add_memory_row(r, kind, out);
+    add_memory_row(r, MEMORY_PLAN_N, out);
+    text_add(out, "  %s needs %s of %s (%.0f %%)\n",
+             r->job->cluster->is_gpu ? "the fullest GPU" : "a node",
+             text_format_bytes(need, sizeof need, (double)m->need_bytes),
+             text_format_bytes(have, sizeof have, (double)m->have_bytes),
+             100.0 * (double)m->need_bytes / (double)m->have_bytes);
+    if (r->job->cluster->is_gpu)
+        text_add(out, "  a node's host needs %s\n",
+                 text_format_bytes(need, sizeof need, (double)m->host_bytes));
+}
+
+/* ---- time ---- */
+
+static void add_time_row(const char *text, double ms, double all, struct text *out)
+{
+    char time[32], bar[BAR_MAX + 1];
+    int n = (int)lround(BAR_MAX * ms / all);
+    memset(bar, '#', sizeof bar);
+    bar[n < 0 ? 0 : n < BAR_MAX ? n : BAR_MAX] = 0;
+    text_add(out, "  %-26s %12s %6.1f %%%s%s\n", text, text_format_ms(time, sizeof time, ms),
+             100 * ms / all, bar[0] ? "  " : "", bar);
+}
+
+static void add_time(const struct plan_report *r, struct text *out)
+{
+    const struct plan_time *t = &r->estimate->time;
+    char time[32];
+    text_add(out, "\nTime of a step\n");
+    for (int kind = 0; kind < PLAN_TIME_N; kind++)
+        if (t->ms[kind] > 0)
+            add_time_row(plan_time_text((enum plan_time_kind)kind), t->ms[kind], t->step_ms, out);
+    text_add(out, "  %-26s %12s\n", "all", text_format_ms(time, sizeof time, t->step_ms));
+    if (t->comm_hidden_ms > 0)
+        text_add(out, "  %s of communication goes on beside computation\n",
+                 text_format_ms(time, sizeof time, t->comm_hidden_ms));
+}
+
+static void add_rate(const struct plan_report *r, struct text *out)
+{
+    char all[32], each[32];
+    const struct plan_estimate *e = r->estimate;
+    text_add(out, "\n%s tokens/s, %s of them on each %s; MFU %.1f %%\n",
+             text_format_count(all, sizeof all, e->tokens_per_second),
+             text_format_count(each, sizeof each, e->tokens_per_second / r->job->at.ranks),
+             device_word(r->job), 100 * e->mfu);
+}
+
+static void add_total(const struct plan_report *r, struct text *out)
+{
+    const struct plan_cluster *c = r->job->cluster;
+    char tokens[32], span[32], number[32];
+    double seconds = r->tokens / r->estimate->tokens_per_second,
+           hours = seconds / 3600 * r->job->at.ranks;
+    if (r->tokens <= 0)
+        return;
+    text_add(out, "%s tokens: %s, %s %s hours", text_format_count(tokens, sizeof tokens, r->tokens),
+             text_format_span(span, sizeof span, (int64_t)(fmin(seconds, 1e13) * 1e3)),
+             text_format_count(number, sizeof number, hours), device_word(r->job));
+    if (c->price_per_hour > 0)
+        text_add(out, ", %s US dollars at %g an hour",
+                 text_format_count(number, sizeof number, hours * c->price_per_hour),
+                 c->price_per_hour);
+    if (c->watts > 0)
+        text_add(out, ", %s kWh", text_format_count(number, sizeof number, hours * c->watts / 1e3));
+    text_add(out, "\n");
+}
+
+/* ---- what would be better ---- */
+
+static const char *nth(int n, char *out, size_t cap)
+{
+    static const char *const words[] = {"second", "third", "fourth", "fifth"};
+    if (n >= 2 && n <= 5)
+        text_format(out, cap, "the %s node", words[n - 2]);
+    else
+        text_format(out, cap, "node %d", n);
+    return out;
+}
+
+/* add_node — what the last of so many nodes adds. */
+static void add_node(const char *what, const char *verb, const struct plan_report *r,
+                     const struct plan_advice_nodes *other, int larger, struct text *out)
+{
+    double gain = other->speed_ratio - 1;
+    if (other->is_known)
+        text_add(out, "  %s %s %.0f %% %s (%.0f %% more %ss)%s\n", what, verb, 100 * fabs(gain),
+                 gain < 0 ? "slower" : "faster", 100.0 / (larger - 1), device_word(r->job),
+                 plan_advice_is_worth(other->speed_ratio, larger) ? "" : ": do not rent it");
+}
+
+static void add_nodes(const struct plan_report *r, struct text *out)
+{
+    const int nodes = r->job->at.nodes;
+    char less[32], more[32];
+    text_format(more, sizeof more, "N_NODES=%d", nodes + 1);
+    add_node(nth(nodes, less, sizeof less), "makes it", r, &r->advice->less, nodes, out);
+    add_node(more, "would be", r, &r->advice->more, nodes + 1, out);
+}
+
+static void add_better(const struct plan_report *r, struct text *out)
+{
+    const struct plan_search *s = &r->advice->search;
+    text_add(out, "\nWhat would be better\n");
+    double gain = s->found_n > 0
+                      ? s->estimate[0].tokens_per_second / r->estimate->tokens_per_second - 1
+                      : 0,
+           fastest = s->fastest_tokens_per_second / r->estimate->tokens_per_second - 1;
+    if (gain >= BETTER) {
+        text_add(out, "  ");
+        add_settings(&s->job[0], out);
+        text_add(out, ": %.0f %% faster\n", 100 * gain);
+    } else if (fastest >= BETTER) {
+        text_add(out, "  ways that are less simple are %.0f %% faster at most on these %ss\n",
+                 100 * fastest, device_word(r->job));
+    } else {
+        text_add(out, "  no other mesh, RECOMPUTE or BATCH_SIZE is %.0f %% faster on these %ss\n",
+                 100 * BETTER, device_word(r->job));
+    }
+    add_nodes(r, out);
+}
+
+/* add_search — what MESH=auto found. */
+static void add_search(const struct plan_report *r, struct text *out)
+{
+    char time[32];
+    text_add(out, "\nThe fastest of %d ways on %d meshes, the simplest first within %.0f %%\n",
+             r->search->tried_n, r->search->meshes_n, 100 * PLAN_SEARCH_NEAR);
+    for (int i = 0; i < r->search->found_n; i++) {
+        const struct plan_estimate *e = &r->search->estimate[i];
+        text_add(out, "  %9s  MFU %4.1f %%  ", text_format_ms(time, sizeof time, e->time.step_ms),
+                 100 * e->mfu);
+        add_settings(&r->search->job[i], out);
+        text_add(out, "\n");
+    }
+}
+
+void plan_report_text(const struct plan_report *r, struct text *out)
+{
+    add_head(r, out);
+    add_memory(r, out);
+    if (!r->estimate)
+        return;
+    add_time(r, out);
+    add_rate(r, out);
+    add_total(r, out);
+    if (r->search)
+        add_search(r, out);
+    if (r->advice && !r->search)
+        add_better(r, out);
+    if (r->advice && r->search && (r->advice->less.is_known || r->advice->more.is_known)) {
+        text_add(out, "\nMore or fewer nodes\n");
+        add_nodes(r, out);
+    } else if (r->advice && r->search && r->job->at.nodes > PLAN_ADVICE_SEARCHED_MAX) {
+        text_add(
+            out,
+            "\nOther numbers of nodes are not searched from %d on: one is a small part of them;"
+            " set N_NODES\n",
+            PLAN_ADVICE_SEARCHED_MAX + 1);
+    }
+}

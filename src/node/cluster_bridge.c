@@ -55,6 +55,19 @@ struct cluster_bridge {
     int shown_nodes_n, shown_peers_n; /* of these: as of the last refresh_nodes */
 };
 
+static void report(struct cluster_bridge *b, int64_t now_ms);
+
+/* lost — a worker ended, or its comm failed, in this generation or before there was one. */
+static void lost(struct cluster_bridge *b, enum status st, const char *why)
+{
+    if (b->is_ended || (b->running && b->reported_lost == b->running))
+        return;
+    b->is_ready = false;
+    b->reported_lost = b->running;
+    report(b, clock_ms()); /* how far they came decides whether more is tried */
+    cluster_worker_lost(b->cluster, b->running, st, why);
+}
+
 /* ---- from the cluster ---- */
 
 static bool has_same_data(const struct cluster_address *one, int one_node,
@@ -87,7 +100,7 @@ static void on_world(void *arg, const struct cluster_world *world)
     b->running = world->generation;
     b->is_ready = false;
     if (!all_alive(b) || world->ranks_n != b->ranks_n) {
-        cluster_bridge_lost(b, ST_RETRY, "a worker ended while the nodes connected");
+        lost(b, ST_RETRY, "a worker ended while the nodes connected");
         return;
     }
     for (int rank = 0; rank < world->ranks_n; rank++) {
@@ -141,7 +154,7 @@ static bool collect_ready(struct cluster_bridge *b)
             continue;
         }
         if (b->running && ready.after >= b->running) {
-            cluster_bridge_lost(b, ST_PEER, ready.why[0] ? ready.why : "a worker left");
+            lost(b, ST_PEER, ready.why[0] ? ready.why : "a worker left");
             return false;
         }
         is_whole = is_whole && ready.after >= over;
@@ -234,14 +247,19 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
 
 /* ---- from the supervisor ---- */
 
-void cluster_bridge_lost(struct cluster_bridge *b, enum status st, const char *why)
+/* was_part_of_loss — the worker's generation is over already, and it was not ready for another: all
+ * ranks end where a loss is not finite, and that is one loss. */
+static bool was_part_of_loss(const struct cluster_bridge *b, int worker_i)
 {
-    if (b->is_ended || (b->running && b->reported_lost == b->running))
-        return;
-    b->is_ready = false;
-    b->reported_lost = b->running;
-    report(b, clock_ms()); /* how far they came decides whether more is tried */
-    cluster_worker_lost(b->cluster, b->running, st, why);
+    struct board_ready ready;
+    return !b->running && board_ready_copy(b->config.board, worker_i, &ready) &&
+           ready.after < board_aborted(b->config.board);
+}
+
+void cluster_bridge_lost(struct cluster_bridge *b, int worker_i, enum status st, const char *why)
+{
+    if (!was_part_of_loss(b, worker_i))
+        lost(b, st, why);
 }
 
 void cluster_bridge_stop(struct cluster_bridge *b, enum board_request request)
@@ -377,11 +395,33 @@ static enum status wait_for_name(struct cluster_bridge *b)
     return st == ST_RETRY ? FAIL(ST_BAD_SETTING, "%s", status_message()) : st;
 }
 
+static void describe(const void *arg, int rank, int ranks, char *out, size_t cap)
+{
+    mesh_place(arg, rank, ranks, out, cap);
+}
+
+/* calls_differ — stages make calls of their own. In evaluations a data group with no batch makes
+ * its store's calls only, not those of tensor and context groups (train/step_eval.c). */
+static bool calls_differ(const struct mesh *mesh)
+{
+    return mesh->size[MESH_AXIS_PIPELINE] > 1 ||
+           (mesh->size[MESH_AXIS_DATA] > 1 && mesh->size[MESH_AXIS_DATA] != mesh_ranks(mesh));
+}
+
+static struct cluster_places places_of(const struct cluster_bridge *b)
+{
+    const struct mesh *mesh = b->config.mesh;
+    return mesh ? (struct cluster_places){.describe = describe,
+                                          .arg = mesh,
+                                          .calls_differ = calls_differ(mesh)}
+                : (struct cluster_places){0};
+}
+
 static enum status open_cluster(struct cluster_bridge *b)
 {
     const struct conf *conf = b->config.conf;
     struct text agreed = {0};
-    TRY(config_map_agreement(conf, &agreed));
+    TRY(b->config.agreement(conf, &agreed));
     char *token = secure_alloc(TOKEN_BYTES);
     enum status st = token ? ST_OK : FAIL(ST_RETRY, "out of memory: the token of this job");
     if (st == ST_OK && b->nodes_n > 1)
@@ -397,9 +437,10 @@ static enum status open_cluster(struct cluster_bridge *b)
                                     .token = token,
                                     .join_timeout_ms = conf_i64(conf, CONF_JOIN_TIMEOUT),
                                     .peer_timeout_ms = conf_i64(conf, CONF_PEER_TIMEOUT),
-                                    .max_restarts = (int)conf_i64(conf, CONF_MAX_RESTARTS),
+                                    .max_restarts = b->config.max_restarts,
                                     .agree_json = agreed.data,
                                     .is_same_data = has_same_data,
+                                    .places = places_of(b),
                                     .loop = b->config.loop,
                                     .on_world = on_world,
                                     .on_abort = on_abort,

@@ -22,6 +22,10 @@ struct cluster_bridge_config {
     struct board *board;
     struct event_base *loop;
     const struct workers *workers;
+    const struct mesh *mesh; /* of all ranks, for messages; NULL: it is not said */
+    int max_restarts;        /* of the job; -1: it knows none */
+    /* what the nodes compare before they connect, as config_map_agreement writes it */
+    enum status (*agreement)(const struct conf *conf, struct text *out);
     /* the generation is over; workers return to joining */
     void (*on_abort)(void *arg, const char *why);
     /* a stop was requested on another node, so it holds for this one too */
@@ -42,8 +46,11 @@ void cluster_bridge_close(struct cluster_bridge *bridge);
 /* cluster_bridge_tick — call several times a second. */
 void cluster_bridge_tick(struct cluster_bridge *bridge, int64_t now_ms);
 
-/* cluster_bridge_lost — a worker of this node ended; on_abort follows if it was in a generation. */
-void cluster_bridge_lost(struct cluster_bridge *bridge, enum status st, const char *why);
+/* cluster_bridge_lost — worker worker_i of this node ended; on_abort follows if it was in a
+ * generation. Nothing follows if that generation was over: one loss takes one restart. Call it
+ * before the board forgets the worker. */
+void cluster_bridge_lost(struct cluster_bridge *bridge, int worker_i, enum status st,
+                         const char *why);
 /* cluster_bridge_stop — a stop was requested on this node. */
 void cluster_bridge_stop(struct cluster_bridge *bridge, enum board_request request);
 /* cluster_bridge_leave — this node ends with this status; on_end follows. */

@@ -10,6 +10,8 @@ enum status supervisor_main(const struct conf *conf, int argc,
                             /* train: connects to the other nodes and starts the workers, which get
                              * argv too */
                             char **argv);
+/* as supervisor_main, but the workers only check the nodes and what is between them */
+enum status supervisor_check_main(const struct conf *conf, int argc, char **argv);
 /* the hidden command `worker I`: board on BOARD_FD */
 enum status worker_main(const struct conf *conf, int worker_i);
 enum status tokenize_main(const struct conf *conf); /* DATA → OUT */
@@ -20,6 +22,8 @@ enum status export_main(const struct conf *conf);
 enum status generate_main(const struct conf *conf); /* PROMPT → text on stdout */
 /* collectives between workers → table or JSON on stdout */
 enum status bench_main(const struct conf *conf);
+/* a job on CLUSTER → memory, time and cost on stdout; sets N_GPU_EACH_NODE where it is not set */
+enum status plan_main(struct conf *conf, char **environment);
 /* a trained model on VAL_DATA → loss or scores on stdout */
 enum status eval_main(const struct conf *conf);
 

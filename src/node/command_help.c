@@ -18,6 +18,13 @@ static const struct page {
      "convoy train MODEL=gpt2 DATA='a.bin:0.7,b.jsonl:0.3' VAL_DATA=val.txt EVAL_EVERY=100 "
      "CHECKPOINT_DIR=run2\n"
      "convoy train MODEL=gpt2-nano DATA=synthetic STEPS=20\n"},
+    {"check",
+     "QUICK FULL BUDGET SOAK REPORT BASELINE OUT GPUS_EXPECTED CHECKPOINT_DIR DEVICE "
+     "N_GPU_EACH_NODE N_NODES NODE_ID MASTER_ADDR JOB_TOKEN_FILE JSON",
+     "convoy check QUICK=1\n"
+     "convoy check CHECKPOINT_DIR=/checkpoints GPUS_EXPECTED=8 REPORT=check.json\n"
+     "convoy check N_NODES=4 NODE_ID=0 MASTER_ADDR=10.0.0.1 JOB_TOKEN_FILE=job.token FULL=1 "
+     "SOAK=30m\n"},
     {"tokenize", "DATA OUT VOCAB CACHE_DIR",
      "convoy tokenize DATA=books/ OUT=books.bin\n"
      "convoy tokenize DATA=books.jsonl OUT=books.idx\n"},
@@ -34,6 +41,12 @@ static const struct page {
      "convoy eval CHECKPOINT_DIR=qa1 VAL_DATA=squad-dev.json OUT=answers.json\n"},
     {"bench", "N_GPU_EACH_NODE DEVICE BACKEND BENCH_MAX BENCH_OVER BENCH_ONLY JSON",
      "convoy bench N_GPU_EACH_NODE=2 BENCH_MAX=64\n"},
+    {"plan",
+     "CLUSTER MODEL SEQ_LEN GLOBAL_BATCH BATCH_SIZE N_NODES N_GPU_EACH_NODE PRECISION MESH TP PP "
+     "CP SHARD RECOMPUTE TOKENS PRICE JSON",
+     "convoy plan CLUSTER=h100-sxm MODEL=llama-2-7b SEQ_LEN=4096 N_NODES=4 GLOBAL_BATCH=512 "
+     "MESH=auto TOKENS=300000000000\n"
+     "convoy plan CLUSTER=machine.json MODEL=gpt2-mini\n"},
     {"status", "STATUS_PORT STATUS_ADDR JSON",
      "convoy status\n"
      "convoy status http://10.0.0.1:8080 JSON=1\n"

@@ -7,13 +7,14 @@
 
 typedef void write_shell(struct text *out, const struct man_page_command *commands, int n);
 
-/* add_choices — "a|b|c" with `before` before each and `between` between. */
+/* add_choices — "a|b[:N]|c" with `before` before each and `between` between; [:N] is left out. */
 static void add_choices(struct text *out, const char *choices, const char *before,
                         const char *between)
 {
     for (size_t n; *choices != 0; choices += n + (choices[n] == '|')) {
         n = strcspn(choices, "|");
-        text_add(out, "%s%.*s%s", before, (int)n, choices, choices[n] == '|' ? between : "");
+        text_add(out, "%s%.*s%s", before, (int)strcspn(choices, "|["), choices,
+                 choices[n] == '|' ? between : "");
     }
 }
 

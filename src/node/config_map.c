@@ -198,12 +198,28 @@ static struct lr_schedule_config lr_schedule_of(const struct conf *conf)
     };
 }
 
-/* check_parts — whether the mesh can divide the model. */
+/* check_parts — whether the mesh can divide the model and its samples. */
 static enum status check_parts(const struct step_config *step)
 {
     const struct model_part part = {.tensor_ranks = step->axis_ranks[MESH_AXIS_TENSOR]};
     struct model_dims first;
-    return model_part_dims(&step->dims, &part, &first);
+    int64_t own_tokens;
+    TRY(model_part_dims(&step->dims, &part, &first));
+    return model_part_tokens(step->seq_tokens, step->axis_ranks[MESH_AXIS_CONTEXT], &own_tokens);
+}
+
+static enum status map_recompute(const struct conf *conf, const struct model_dims *dims,
+                                 struct model_recomputed *out)
+{
+    out->way = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
+    out->layers = conf_count(conf, CONF_RECOMPUTE);
+    if (out->layers <= dims->layers)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "RECOMPUTE=%s (%s) names more layers than the %lld of the model; lower it, or "
+                "leave :%lld out to mean all layers",
+                conf_text(conf, CONF_RECOMPUTE), conf_source(conf, CONF_RECOMPUTE),
+                (long long)dims->layers, (long long)out->layers);
 }
 
 /* map_step — the configuration of a step and its store. */
@@ -212,11 +228,13 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
 {
     out->dims = *dims;
     out->axis_ranks[MESH_AXIS_TENSOR] = (int)conf_i64(conf, CONF_TP);
+    out->axis_ranks[MESH_AXIS_CONTEXT] = (int)conf_i64(conf, CONF_CP);
     out->axis_ranks[MESH_AXIS_PIPELINE] = (int)conf_i64(conf, CONF_PP);
     out->pipe_kind = (enum pipe_kind)conf_i64(conf, CONF_PP_SCHEDULE);
     out->pipe_chunks = (int)conf_i64(conf, CONF_PP_CHUNKS);
-    TRY(check_parts(out));
+    TRY(map_recompute(conf, dims, &out->recompute));
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
+    TRY(check_parts(out));
     out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
     out->global_samples = conf_i64(conf, CONF_GLOBAL_BATCH)
                               ? conf_i64(conf, CONF_GLOBAL_BATCH)
@@ -229,7 +247,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
                                   ? DTYPE_BF16
                                   : DTYPE_F32;
     out->optim = optim_of(conf);
-    out->recompute = (enum model_recompute)conf_i64(conf, CONF_RECOMPUTE);
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
     out->comm_graph = conf_i64(conf, CONF_COMM_GRAPH) != 0;
     out->is_timed = conf_i64(conf, CONF_CUDA_TIMES) != 0;
@@ -276,6 +293,12 @@ struct comm_place config_map_place(const struct conf *conf, int worker_i)
                                .nodes = (int)conf_i64(conf, CONF_N_NODES),
                                .local = worker_i,
                                .locals = locals};
+}
+
+enum status config_map_mesh(const struct conf *conf, struct mesh *out)
+{
+    return mesh_make(conf_ranks(conf), (int)conf_i64(conf, CONF_TP), (int)conf_i64(conf, CONF_CP),
+                     (int)conf_i64(conf, CONF_PP), out);
 }
 
 void config_map_feed(const struct conf *conf, const struct trainer_config *trainer,

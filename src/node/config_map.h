@@ -22,6 +22,8 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
                                bool has_weights, struct trainer_config *out);
 /* config_map_place — the ranks of the job, and which of them worker_i of this node is. */
 struct comm_place config_map_place(const struct conf *conf, int worker_i);
+/* config_map_mesh — how the ranks of the job are arranged. */
+enum status config_map_mesh(const struct conf *conf, struct mesh *out);
 /* config_map_feed — the feed of DATA, or of VAL_DATA, which is never shuffled. */
 void config_map_feed(const struct conf *conf, const struct trainer_config *trainer,
                      bool is_validation, struct feed_config *out);

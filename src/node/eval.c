@@ -132,9 +132,8 @@ static enum status open_model(struct eval *e)
     TRY(model_source_open(e->conf, &e->source));
     TRY(check_task(e));
     TRY(config_map_trainer(e->conf, &e->source.dims, false, &e->config));
-    e->config.step.recompute = MODEL_RECOMPUTE_NONE; /* nothing is kept for a backward pass */
-    e->config.step.store.shard = LAYOUT_SHARD_NONE;
-    e->config.step.axis_ranks[MESH_AXIS_TENSOR] = 1; /* one process evaluates */
+    /* nothing is kept for a backward pass */
+    e->config.step.recompute = (struct model_recomputed){0};
     int64_t learnt = learnt_tokens(&e->source);
     if (!conf_is_set(e->conf, CONF_SEQ_LEN) && learnt > 0)
         e->config.step.seq_tokens = learnt;

@@ -32,11 +32,13 @@ static bool may_restart(enum status st)
     return st != ST_NO_DEVICE;
 }
 
-/* where — "worker rank 0 (pid 71)" and "at step 12, phase training". */
+/* where — "worker rank 2 (stage 1, tensor 0; pid 71)" and "at step 12, phase training". */
 static void where(const struct exit_policy_facts *facts, char *worker, size_t worker_cap,
                   char *place, size_t place_cap)
 {
-    text_format(worker, worker_cap, "worker rank %d (pid %d)", facts->rank, facts->pid);
+    const bool has_place = facts->place && facts->place[0];
+    text_format(worker, worker_cap, "worker rank %d (%s%spid %d)", facts->rank,
+                has_place ? facts->place : "", has_place ? "; " : "", facts->pid);
     if (facts->step >= 0)
         text_format(place, place_cap, "after step %lld, phase %s", (long long)facts->step,
                     board_phase_text(facts->phase));
@@ -79,7 +81,8 @@ static void of_exit(const struct exit_policy_facts *facts, const char *worker, c
 {
     int code = WEXITSTATUS(facts->wait_status);
     out->st = status_from_exit(code);
-    if (out->st == ST_UNHEALTHY) /* a sanitizer or the loader failed; no worker returns 1 */
+    /* without a sentence of the worker's, a sanitizer or the loader failed */
+    if (out->st == ST_UNHEALTHY && !facts->message[0])
         out->st = ST_BUG;
     if (out->st == ST_OK)
         text_format(out->text, sizeof out->text, "%s finished", worker);
@@ -96,7 +99,7 @@ static void of_exit(const struct exit_policy_facts *facts, const char *worker, c
 
 void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_policy_decision *out)
 {
-    char worker[64], place[96];
+    char worker[128], place[96];
     where(facts, worker, sizeof worker, place, sizeof place);
     memset(out, 0, sizeof *out);
     if (facts->was_hung)

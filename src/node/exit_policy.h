@@ -21,6 +21,7 @@ struct exit_policy_facts {
     /* of /proc/PID/stat before it was killed: 'T' stopped, 'D' disk …; 0: unknown */
     char process_state;
     int32_t pid, rank;
+    const char *place; /* of the rank in the mesh: "stage 1, tensor 0"; NULL or "": not said */
     enum board_phase phase;
     int64_t step;        /* done when it ended; -1: it published none */
     const char *message; /* the worker's own sentence; "": none */

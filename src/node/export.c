@@ -1,8 +1,9 @@
 /* export — `convoy export`: a checkpoint → a Hugging Face folder that the model's class in
  * transformers loads.
  *
- * The checkpoint's tensors are written as they lie, under transformers' names. The tokenizer's
- * files are those that came with the model, or the built-in ones for a GPT-2 with its vocabulary.
+ * The checkpoint's tensors are written as they lie, piece by piece, under transformers' names. The
+ * tokenizer's files are those that came with the model, or the built-in ones for a GPT-2 with its
+ * vocabulary.
  * Must not know how files are written. */
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,17 @@
 #include "train/weights.h"
 
 #define FILES_MAX (2 + TOKENIZER_FILES_MAX)
+#define FINITE_ELEMS 4096
+#define TOKENIZER_JSON_BYTES_MAX (64 << 20)
 #define END_OF_TEXT 50256 /* GPT-2's end-of-text token, if the vocabulary has it */
 #define DROPOUT_USUAL 0.1 /* GPT-2's own, for a model that was imported and not trained here */
+
+/* One tensor of the checkpoint on its way. */
+struct tensor_copy {
+    const struct ckpt *ckpt;
+    const struct safetensors_entry *entry;
+    struct weights_finite finite;
+};
 
 /* One folder to be made. */
 struct export
@@ -32,6 +42,7 @@ struct export
     struct ckpt *ckpt;
     struct model_dims dims;
     struct param_table table;
+    struct tensor_copy *copy; /* of each parameter, as source and name */
     struct safetensors_source *source;
     char(*name)[PARAM_NAME_MAX + 16]; /* of the tensors, with prefix */
     struct text text[FILES_MAX];
@@ -39,6 +50,10 @@ struct export
     int files_n;
     struct tokenizer_file tokenizer[TOKENIZER_FILES_MAX];
     int tokenizer_n;
+    char kept[FILE_PATH_MAX]; /* the folder of its files */
+    struct tokenizer *opened; /* the run's, from there; NULL: none is, or it cannot be read */
+    bool is_other;            /* that is not the run's */
+    bool is_built_in;         /* the run's is GPT-2's */
 };
 
 static struct hf_rope rope_of(const struct model_rope *r)
@@ -59,52 +74,72 @@ static struct hf_rope rope_of(const struct model_rope *r)
 static struct hf_config config_of(const struct model_dims *dims)
 {
     const struct model_parts *parts = &dims->parts;
-    const bool is_gpt2 = dims->arch == MODEL_ARCH_GPT2;
     const struct model_marks *marks = &dims->marks;
-    const int64_t mark = is_gpt2 && dims->vocab > END_OF_TEXT ? END_OF_TEXT : -1;
-    return (struct hf_config){.arch = (enum hf_arch)dims->arch,
-                              .layers = dims->layers,
-                              .heads = dims->heads,
-                              .embed = dims->embed,
-                              .context = dims->context,
-                              .vocab = dims->vocab,
-                              .is_qa = dims->task == MODEL_TASK_QA,
-                              .kv_heads = model_kv_heads(dims),
-                              .head_dim = model_head_dim(dims),
-                              .ffn = model_ffn(dims),
-                              .norm_eps = model_norm_eps(dims),
-                              .is_tied = !parts->is_untied,
-                              .qkv_bias = parts->bias != MODEL_BIAS_NONE,
-                              .out_bias = parts->bias == MODEL_BIAS_ALL,
-                              .gelu_tanh = parts->mlp == MODEL_MLP_GELU_TANH,
-                              .parallel_residual = parts->is_parallel,
-                              .rope = rope_of(&parts->rope),
-                              .bos = !is_gpt2 && marks->has_bos ? marks->bos : mark,
-                              .eos = !is_gpt2 && marks->has_eos ? marks->eos : mark};
+    struct hf_config config = {.arch = (enum hf_arch)dims->arch,
+                               .layers = dims->layers,
+                               .heads = dims->heads,
+                               .embed = dims->embed,
+                               .context = dims->context,
+                               .vocab = dims->vocab,
+                               .is_qa = dims->task == MODEL_TASK_QA,
+                               .kv_heads = model_kv_heads(dims),
+                               .head_dim = model_head_dim(dims),
+                               .ffn = model_ffn(dims),
+                               .norm_eps = model_norm_eps(dims),
+                               .is_tied = !parts->is_untied,
+                               .qkv_bias = parts->bias != MODEL_BIAS_NONE,
+                               .out_bias = parts->bias == MODEL_BIAS_ALL,
+                               .gelu_tanh = parts->mlp == MODEL_MLP_GELU_TANH,
+                               .parallel_residual = parts->is_parallel,
+                               .rope = rope_of(&parts->rope),
+                               .bos = marks->has_bos ? marks->bos : -1,
+                               .eos_n = marks->eos_n};
+    memcpy(config.eos, marks->eos, sizeof config.eos);
+    return config;
 }
 
-/* list_sources — every parameter of the checkpoint, finite, under transformers' name; the
- * heads' stand outside "transformer". */
+/* read_tensor — a piece, in order, as it lies in the checkpoint; checks that it is finite. */
+static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
+{
+    struct tensor_copy *t = arg;
+    float values[FINITE_ELEMS];
+    const size_t width = dtype_bytes(t->entry->dtype);
+    memcpy(out, t->entry->data + (size_t)first * width, (size_t)n * width);
+    for (int64_t at = 0, some; at < n; at += some) {
+        some = n - at < FINITE_ELEMS ? n - at : FINITE_ELEMS;
+        safetensors_to_f32(t->entry, first + at, some, values);
+        weights_finite_add(&t->finite, values, some);
+    }
+    if (first + n < t->entry->elems)
+        return ST_OK;
+    ckpt_release(t->ckpt, t->entry);
+    return weights_finite_check(&t->finite, ckpt_path(t->ckpt), t->entry->name);
+}
+
+/* list_sources — every parameter of the checkpoint under transformers' name; the heads' stand
+ * outside "transformer". */
 static enum status list_sources(struct export *ex)
 {
     const struct hf_names *names = hf_names_of(config_of(&ex->dims).arch);
     size_t n = (size_t)ex->table.params_n;
     ex->source = calloc(n, sizeof *ex->source);
     ex->name = calloc(n, sizeof *ex->name);
-    if (!ex->source || !ex->name)
+    ex->copy = calloc(n, sizeof *ex->copy);
+    if (!ex->source || !ex->name || !ex->copy)
         return FAIL(ST_RETRY, "out of memory: the list of %zu tensors to write", n);
     for (size_t i = 0; i < n; i++) {
         const struct param *p = &ex->table.param[i];
         const struct safetensors_entry *entry;
         TRY(ckpt_tensor(ex->ckpt, "model", p->name, p->dims_n, p->dim, &entry));
-        TRY(weights_check_finite(ckpt_path(ex->ckpt), entry));
+        ex->copy[i] = (struct tensor_copy){.ckpt = ex->ckpt, .entry = entry};
         bool fits = hf_names_full(names, p->name, ex->name[i], sizeof ex->name[i]);
         ASSERTF(fits, "%s", p->name);
         ex->source[i] = (struct safetensors_source){.name = ex->name[i],
                                                     .dtype = entry->dtype,
                                                     .dims_n = p->dims_n,
                                                     .dim = {p->dim[0], p->dim[1]},
-                                                    .data = entry->data};
+                                                    .read = read_tensor,
+                                                    .arg = &ex->copy[i]};
     }
     return ST_OK;
 }
@@ -140,9 +175,20 @@ static double dropout_of(const struct export *ex)
     return dropout;
 }
 
+/* warn_of_width — transformers 5 checks this of Llama alone, and although it is given head_dim. */
+static void warn_of_width(const struct model_dims *dims)
+{
+    if (dims->arch == MODEL_ARCH_LLAMA && dims->embed % dims->heads != 0)
+        LOG_WARN("transformers 5 does not load this Llama: its width of %lld is not a multiple of "
+                 "its %lld heads; transformers 4 and Convoy do. For transformers 5 train with "
+                 "EMBED a multiple of HEADS",
+                 (long long)dims->embed, (long long)dims->heads);
+}
+
 static void write_config(struct export *ex)
 {
     const struct hf_config config = config_of(&ex->dims);
+    warn_of_width(&ex->dims);
     hf_config_write(&config, dropout_of(ex), next_file(ex, "config.json"));
     if (!config.is_qa)
         hf_config_write_generation(&config, next_file(ex, "generation_config.json"));
@@ -183,52 +229,100 @@ static enum status kept_dir(const struct ckpt *ckpt, char *out, size_t cap, char
     return file_join(out, cap, parent, TOKENIZER_FILES_DIR);
 }
 
-/* is_of_run — whether the kept tokenizer is the one that the settings name. */
-static bool is_of_run(const struct export *ex, const char *parent)
+/* find_tokenizer — the kept one, if it is the one that the settings name. One that cannot be read
+ * is taken, with a warning. */
+static enum status find_tokenizer(struct export *ex)
 {
-    char path[FILE_PATH_MAX];
+    char parent[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct text identity = {0};
-    cJSON *settings = settings_of(ex->ckpt);
-    const char *was = json_text(settings, "TOKENIZER");
-    if (tokenizer_source_kept(parent, path, &identity) != ST_OK) {
+    struct tokenizer *tokenizer = NULL;
+    TRY(kept_dir(ex->ckpt, ex->kept, sizeof ex->kept, parent, sizeof parent));
+    if (tokenizer_source_open_kept(parent, path, &tokenizer) != ST_OK) {
         LOG_WARN("the tokenizer in %s is not read: %s", path, status_message());
         status_clear();
-        text_free(&identity);
-        text_add(&identity, "?");
-    }
-    bool is_read = identity.len != 1;
-    bool is_same =
-        !is_read || (was[0] ? identity.len > 0 && strstr(identity.data, was) : identity.len == 0);
-    text_free(&identity);
-    cJSON_Delete(settings);
-    return is_same;
-}
-
-/* write_tokenizer — the files that came with the model, unchanged; else the built-in one. */
-static enum status write_tokenizer(struct export *ex)
-{
-    char dir[FILE_PATH_MAX], parent[FILE_PATH_MAX];
-    TRY(kept_dir(ex->ckpt, dir, sizeof dir, parent, sizeof parent));
-    if (!is_of_run(ex, parent)) {
-        LOG_WARN("no tokenizer files: the run used another tokenizer than the one in %s", dir);
         return ST_OK;
     }
-    TRY(tokenizer_files_read(dir, ex->tokenizer, &ex->tokenizer_n));
-    if (ex->tokenizer_n == 0)
-        return write_gpt2_tokenizer(ex);
-    LOG_INFO("tokenizer files of %s%s", dir,
-             strcmp(ex->tokenizer[ex->tokenizer_n - 1].name, TOKENIZER_FILES_GGUF) == 0
-                 ? ": it came in a GGUF file, for which Hugging Face's programs need the source "
-                   "model's tokenizer.json; none is written"
-                 : "");
+    if (tokenizer)
+        tokenizer_source_add(tokenizer, &identity);
+    cJSON *settings = settings_of(ex->ckpt);
+    const char *was = json_text(settings, "TOKENIZER");
+    ex->is_other = was[0] ? identity.len == 0 || !strstr(identity.data, was) : identity.len > 0;
+    ex->is_built_in = !was[0] && !ex->is_other;
+    if (!ex->is_other)
+        ex->opened = tokenizer;
+    else
+        tokenizer_close(tokenizer);
+    cJSON_Delete(settings);
+    text_free(&identity);
+    return ST_OK;
+}
+
+/* find_marks — where the model does not name them: those of the run's tokenizer, else of GPT-2. */
+static void find_marks(struct export *ex)
+{
+    struct model_marks *marks = &ex->dims.marks;
+    uint32_t begin = TOKENIZER_NONE, end = TOKENIZER_NONE;
+    if (marks->has_bos || marks->eos_n > 0)
+        return;
+    if (ex->opened)
+        begin = tokenizer_begin(ex->opened), end = tokenizer_end(ex->opened);
+    else if (ex->is_built_in && ex->dims.arch == MODEL_ARCH_GPT2)
+        begin = end = END_OF_TEXT;
+    marks->has_bos = begin < ex->dims.vocab;
+    marks->bos = marks->has_bos ? begin : 0;
+    marks->eos_n = end < ex->dims.vocab;
+    marks->eos[0] = end;
+}
+
+/* write_gguf_tokenizer — of a GGUF file's keys, in the form of Hugging Face's programs. A tokenizer
+ * that could not be opened is not written. */
+static enum status write_gguf_tokenizer(struct export *ex)
+{
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, sizeof path, ex->kept, TOKENIZER_FILES_GGUF));
+    struct text *json = next_file(ex, "tokenizer.json"),
+                *config = next_file(ex, "tokenizer_config.json");
+    json->limit = TOKENIZER_JSON_BYTES_MAX;
+    enum status st = ex->opened ? tokenizer_source_write_json(path, ex->dims.context, json, config)
+                                : FAIL(ST_BAD_DATA, "it is of a kind that is not read");
+    if (st == ST_OK || st == ST_RETRY)
+        return st;
+    LOG_WARN("no tokenizer files: that of %s cannot be written for Hugging Face's programs: %s; "
+             "copy the source model's tokenizer.json",
+             path, status_message());
+    status_clear();
+    for (int i = 0; i < 2; i++)
+        text_free(&ex->text[--ex->files_n]);
+    return ST_OK;
+}
+
+/* add_kept — the files that came with the model, unchanged. */
+static void add_kept(struct export *ex)
+{
     for (int i = 0; i < ex->tokenizer_n; i++) {
         const struct tokenizer_file *file = &ex->tokenizer[i];
         if (strcmp(file->name, TOKENIZER_FILES_GGUF) == 0)
-            continue; /* of no use to Hugging Face's programs */
+            continue; /* of no use beside the others */
         struct text *text = next_file(ex, file->name);
         text->limit = file->bytes + 64;
         text_add_bytes(text, file->data, file->bytes);
     }
+}
+
+/* write_tokenizer — the files that came with the model; else the built-in one. */
+static enum status write_tokenizer(struct export *ex)
+{
+    if (ex->is_other) {
+        LOG_WARN("no tokenizer files: the run used another tokenizer than the one in %s", ex->kept);
+        return ST_OK;
+    }
+    TRY(tokenizer_files_read(ex->kept, ex->tokenizer, &ex->tokenizer_n));
+    if (ex->tokenizer_n == 0)
+        return write_gpt2_tokenizer(ex);
+    LOG_INFO("tokenizer files of %s", ex->kept);
+    if (strcmp(ex->tokenizer[0].name, TOKENIZER_FILES_GGUF) == 0)
+        return write_gguf_tokenizer(ex);
+    add_kept(ex);
     return ST_OK;
 }
 
@@ -248,11 +342,13 @@ static enum status run(struct export *ex, const char *from, const char *to)
     char count[32];
     struct memory_plan plan;
     TRY(hf_save_check(to)); /* before anything long */
-    memory_plan_export(&plan);
+    memory_plan_convert(&plan);
     TRY(memory_check_command("export", &plan, NULL, "free some memory, or raise the limit"));
     TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(list_sources(ex));
+    TRY(find_tokenizer(ex));
+    find_marks(ex);
     write_config(ex);
     TRY(write_tokenizer(ex));
     TRY(check_texts(ex));
@@ -276,11 +372,14 @@ enum status export_main(const struct conf *conf)
             ST_BAD_SETTING,
             "where should the Hugging Face folder go? set TO to a folder that is not there yet");
     enum status st = run(&ex, from, to);
+    memory_check_log_peak();
     for (int i = 0; i < ex.files_n; i++)
         text_free(&ex.text[i]);
+    tokenizer_close(ex.opened);
     tokenizer_files_free(ex.tokenizer, ex.tokenizer_n);
     free(ex.source);
     free(ex.name);
+    free(ex.copy);
     param_table_free(&ex.table);
     ckpt_close(ex.ckpt);
     return st;

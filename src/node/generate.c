@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "base/assert.h"
+#include "base/log.h"
 #include "base/rand.h"
 #include "conf/conf.h"
 #include "data/tokenizer.h"
@@ -23,6 +24,8 @@
 #include "train/decoder.h"
 #include "train/sampling.h"
 
+#define TOKENS_MAX 1000000 /* that are written */
+
 struct writer {
     struct tokenizer *tokenizer;
     struct dev *dev;
@@ -32,6 +35,7 @@ struct writer {
     int64_t tokens_n, tokens_cap;
     uint8_t held[2 * BPE_TOKEN_BYTES_MAX]; /* bytes not yet shown: longer than any token */
     size_t held_n;
+    struct model_marks marks;
 };
 
 static void writer_close(struct writer *w)
@@ -115,6 +119,15 @@ static enum status next_token(struct writer *w, const struct conf *conf, int64_t
     return ST_OK;
 }
 
+/* is_end — the model ended the text. */
+static bool is_end(const struct writer *w, int32_t token)
+{
+    for (int i = 0; i < w->marks.eos_n; i++)
+        if (token == w->marks.eos[i])
+            return true;
+    return (uint32_t)token == tokenizer_end(w->tokenizer);
+}
+
 static enum status write_text(struct writer *w, const struct conf *conf, int64_t vocab,
                               int64_t more)
 {
@@ -123,8 +136,8 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
     for (int64_t i = 0; i < more; i++) {
         int32_t token = 0;
         TRY(next_token(w, conf, vocab, i, &token));
-        if ((uint32_t)token == tokenizer_end(w->tokenizer))
-            break; /* the model ended the text */
+        if (is_end(w, token))
+            break;
         w->tokens[w->tokens_n++] = token;
         TRY(show(w, token));
     }
@@ -144,9 +157,21 @@ static enum status check_memory(const struct dev *dev, const struct model_dims *
         "a shorter PROMPT and fewer TOKENS need less, and a smaller model does");
 }
 
+/* warn_of_long_prompt — what lies further back than the context has no effect on the text. */
+static void warn_of_long_prompt(int64_t tokens_n, int64_t context)
+{
+    if (tokens_n > context)
+        LOG_WARN("PROMPT has %lld tokens, but the model's context %lld: only the last %lld count",
+                 (long long)tokens_n, (long long)context, (long long)context);
+}
+
 static enum status run(struct writer *w, struct model_source *source, const struct conf *conf)
 {
     int64_t more = conf_i64(conf, CONF_TOKENS);
+    if (more > TOKENS_MAX)
+        return FAIL(ST_BAD_SETTING,
+                    "TOKENS=%lld (%s) is over the %d that generate writes; lower it",
+                    (long long)more, conf_source(conf, CONF_TOKENS), TOKENS_MAX);
     TRY(model_source_open(conf, source));
     const struct model_dims *dims = &source->dims;
     if (dims->task != MODEL_TASK_LM)
@@ -159,8 +184,10 @@ static enum status run(struct writer *w, struct model_source *source, const stru
     TRY(tokenizer_source_open(conf, dims, &w->tokenizer));
     if (source->ckpt)
         TRY(tokenizer_source_check(w->tokenizer, ckpt_meta(source->ckpt)->settings_json));
+    w->marks = dims->marks;
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
     TRY(device_open(conf, 0, 0, &w->dev));
+    warn_of_long_prompt(w->tokens_n, dims->context);
     int64_t all = w->tokens_n + more;
     int64_t window = all < dims->context ? all : dims->context;
     TRY(check_memory(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev))));

@@ -1,18 +1,15 @@
 /* import — `convoy import`: a model made elsewhere → a checkpoint at step 0, from which train goes
  * on and generate writes.
  *
- * Nothing is written before the whole model is read and found good. Must not know the formats
- * (train/weights.h). */
+ * Parameters are read, checked and written piece by piece, one after the other; what a failure
+ * leaves is removed. Must not know the formats (train/weights.h). */
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/memory.h"
-#include "base/assert.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "model/model.h"
@@ -22,14 +19,23 @@
 #include "node/tokenizer_source.h"
 #include "train/weights.h"
 
-/* A model in memory. */
+/* One model on its way. */
 struct import {
     const char *from, *to;
     struct model_dims dims;
     struct param_table table;
-    float *data;
+    struct weights *weights;
+    struct tensor_copy *copy; /* of each parameter */
     uint64_t seed;
     struct text settings; /* of the checkpoint, JSON */
+};
+
+/* One parameter on its way. */
+struct tensor_copy {
+    const struct import *in;
+    int param_i;
+    struct load_entry entry;
+    struct weights_finite finite;
 };
 
 /* check_to — a run's checkpoints would hide one of step 0. */
@@ -62,44 +68,62 @@ static enum status check_from(const char *from)
             "FROM=%s is not there; give a Hugging Face folder, a GGUF file or a model file of "
             "llm.c",
             from);
+    if (weights_are_ckpt(from))
+        return FAIL(ST_NO_INPUT,
+                    "FROM=%s is a checkpoint of Convoy already; use it as MODEL or CHECKPOINT_DIR, "
+                    "or write it as a Hugging Face folder with `convoy export`",
+                    from);
     return FAIL(ST_NO_INPUT,
                 "FROM=%s is a folder without config.json; give a Hugging Face folder (config.json, "
                 "model.safetensors)",
                 from);
 }
 
-/* take — memory for all parameters, once the file is known to hold them; a new head for questions
- * gets its values from SEED, as a new model's would. */
+/* take — opens the model once the machine is known to be large enough. */
 static enum status take(struct import *in)
 {
     struct memory_plan plan;
-    TRY(memory_plan_import(&in->dims, &plan));
+    memory_plan_convert(&plan);
+    TRY(memory_check_command("import", &plan, NULL, "free some memory, or raise the limit"));
     TRY(model_ops(&in->dims)->describe(&in->dims, &in->table));
-    TRY(weights_load(in->from, &(struct load_target){.table = &in->table}));
-    TRY(memory_check_command(
-        "import", &plan, NULL,
-        "use a machine with more memory; what is made there may be copied here"));
-    in->data = calloc((size_t)in->table.total_elems, sizeof *in->data);
-    if (!in->data)
-        return FAIL(memory_status(in->table.total_elems * (int64_t)sizeof *in->data),
-                    "out of memory: %" PRId64 " parameters of %s", in->table.parameters, in->from);
-    for (int i = 0; i < in->table.params_n; i++) {
-        const struct param *p = &in->table.param[i];
-        if (text_starts(p->name, "qa_outputs."))
-            param_fill(&in->table, i, in->seed, 0, p->elems, in->data + p->offset);
-    }
-    return ST_OK;
+    in->copy = calloc((size_t)in->table.params_n, sizeof *in->copy);
+    if (!in->copy)
+        return FAIL(ST_RETRY, "out of memory: the list of %d tensors", in->table.params_n);
+    return weights_open(in->from, &in->table, &in->weights);
 }
 
-/* check_finite — the one damage that shows in any weight. */
-static enum status check_finite(const struct import *in)
+/* read_tensor — a piece, in order. A new head for questions gets its values from SEED, as a new
+ * model's would. Not finite is the one damage that shows in any weight. */
+static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
+{
+    struct tensor_copy *t = arg;
+    const struct import *in = t->in;
+    const struct param *p = &in->table.param[t->param_i];
+    if (!load_has(&t->entry)) {
+        param_fill(&in->table, t->param_i, in->seed, first, n, out);
+        return ST_OK;
+    }
+    load_read(&t->entry, first, n, out);
+    weights_finite_add(&t->finite, out, n);
+    if (first + n < p->elems)
+        return ST_OK;
+    load_release(weights_load_file(in->weights), &t->entry);
+    return weights_finite_check(&t->finite, in->from, p->name);
+}
+
+/* list_sources — for the writer, which calls read_tensor. */
+static enum status list_sources(struct import *in, struct safetensors_source *source)
 {
     for (int i = 0; i < in->table.params_n; i++) {
         const struct param *p = &in->table.param[i];
-        struct safetensors_entry entry = {
-            .dtype = DTYPE_F32, .elems = p->elems, .data = (const uint8_t *)(in->data + p->offset)};
-        text_copy(entry.name, sizeof entry.name, p->name);
-        TRY(weights_check_finite(in->from, &entry));
+        struct tensor_copy *t = &in->copy[i];
+        *t = (struct tensor_copy){.in = in, .param_i = i};
+        TRY(load_find(weights_load_file(in->weights), p, &t->entry));
+        source[i] = (struct safetensors_source){.name = p->name,
+                                                .dims_n = p->dims_n,
+                                                .dim = {p->dim[0], p->dim[1]},
+                                                .read = read_tensor,
+                                                .arg = t};
     }
     return ST_OK;
 }
@@ -122,31 +146,66 @@ static enum status keep_tokenizer(struct import *in)
     return in->settings.overflow ? FAIL(ST_RETRY, "out of memory: the settings") : ST_OK;
 }
 
-static enum status save(const struct import *in, char *path, size_t path_cap)
+static enum status save(struct import *in, struct ckpt_lock *lock, char *path, size_t path_cap)
 {
     struct ckpt_meta meta = {.seed = in->seed};
-    struct ckpt_lock *lock;
-    const size_t rows_n = (size_t)(in->table.params_n > 0 ? in->table.params_n : 0);
-    struct safetensors_source *source = calloc(rows_n, sizeof *source);
+    TRY(load_dims_json(&in->dims, meta.model_json, sizeof meta.model_json));
+    struct safetensors_source *source = calloc((size_t)in->table.params_n, sizeof *source);
     if (!source)
         return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", in->table.params_n);
-    for (size_t i = 0; i < rows_n; i++) {
-        const struct param *p = &in->table.param[i];
-        source[i] = (struct safetensors_source){.name = p->name,
-                                                .dims_n = p->dims_n,
-                                                .dim = {p->dim[0], p->dim[1]},
-                                                .data = in->data + p->offset};
-    }
     text_copy(meta.settings_json, sizeof meta.settings_json, in->settings.data);
-    load_dims_json(&in->dims, meta.model_json, sizeof meta.model_json);
     text_copy(meta.version, sizeof meta.version, version_text());
     const struct ckpt_part part = {"model", source, in->table.params_n};
     enum status st;
-    TRY_OR(ckpt_lock(in->to, &lock), free_source);
+    TRY_OR(list_sources(in, source), free_source);
     st = ckpt_save(lock, &meta, &part, 1, 0, NULL, path, path_cap);
-    ckpt_lock_release(lock);
 free_source:
     free(source);
+    return st;
+}
+
+/* undo — removes the tokenizer that a failed import kept, under the lock: without it, that may be
+ * another process's. ckpt_save leaves nothing. */
+static void undo(const char *to)
+{
+    struct status_saved why;
+    char path[FILE_PATH_MAX];
+    status_save(&why);
+    if (file_join(path, sizeof path, to, TOKENIZER_FILES_DIR) != ST_OK ||
+        file_remove_tree(path) != ST_OK)
+        LOG_WARN("cannot remove the tokenizer in %s: %s", to, status_message());
+    status_restore(&why);
+}
+
+/* write_locked — another import may have ended since TO was checked. What was there before is never
+ * removed. */
+static enum status write_locked(struct import *in, struct ckpt_lock *lock, char *path,
+                                size_t path_cap)
+{
+    char tokenizer[FILE_PATH_MAX];
+    TRY(check_to(in->to));
+    TRY(file_join(tokenizer, sizeof tokenizer, in->to, TOKENIZER_FILES_DIR));
+    bool had_tokenizer = file_exists(tokenizer);
+    enum status st = keep_tokenizer(in);
+    if (st == ST_OK)
+        st = save(in, lock, path, path_cap);
+    if (st != ST_OK && !had_tokenizer)
+        undo(in->to);
+    return st;
+}
+
+static enum status write_checkpoint(struct import *in, char *path, size_t path_cap)
+{
+    struct ckpt_lock *lock;
+    bool had_to = file_exists(in->to);
+    enum status st = ckpt_lock(in->to, &lock);
+    if (st != ST_OK)
+        return FAIL(st, "TO cannot be used: %s", status_message());
+    st = write_locked(in, lock, path, path_cap);
+    if (st == ST_OK || had_to)
+        ckpt_lock_release(lock);
+    else
+        ckpt_lock_discard(lock);
     return st;
 }
 
@@ -160,11 +219,7 @@ static enum status run(struct import *in, const struct conf *conf)
         in->dims.task = (enum model_task)conf_i64(conf, CONF_TASK);
     TRY(model_check(&in->dims));
     TRY(take(in));
-    const struct load_target to = {.table = &in->table, .data = {in->data, DTYPE_F32}};
-    TRY(weights_load(in->from, &to));
-    TRY(check_finite(in));
-    TRY(keep_tokenizer(in));
-    TRY(save(in, path, sizeof path));
+    TRY(write_checkpoint(in, path, sizeof path));
     log_console("%s  %s  %s  %s parameters", path, in->dims.name,
                 in->dims.task == MODEL_TASK_QA ? "qa" : "lm",
                 text_format_count(count, sizeof count, (double)in->table.parameters));
@@ -186,8 +241,10 @@ enum status import_main(const struct conf *conf)
             ST_BAD_SETTING,
             "where should the checkpoint go? set TO to a folder, later the run's CHECKPOINT_DIR");
     enum status st = run(&in, conf);
+    memory_check_log_peak();
+    weights_close(in.weights);
     param_table_free(&in.table);
-    free(in.data);
+    free(in.copy);
     text_free(&in.settings);
     return st;
 }

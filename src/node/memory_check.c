@@ -2,7 +2,9 @@
  * when it does not fit, try what would. */
 #include "node/memory_check.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -10,26 +12,12 @@
 #include "comm/nccl/nccl_lib.h"
 #include "node/device.h"
 #include "node/config_map.h"
+#include "node/memory_advice.h"
 
-#define SUPERVISOR_BYTES ((int64_t)12 << 20)
 #define SYSTEM_PART 64 /* of the machine's memory: the system's own, never free */
 /* What a choice of ours leaves free: other processes share a machine's memory, not a GPU's. */
 #define HOST_MARGIN_PART 8
 #define DEVICE_MARGIN_PART 32
-#define NODES_LINEAR 16 /* nodes are tried one by one up to here, then doubled */
-#define RANKS_MOST 1024 /* more ranks than this are not tried */
-
-/* What is compared: one run as settings would have it, and what there is. */
-struct memory_check {
-    const struct conf *conf;
-    struct memory_plan_place place;
-    /* the memory of a worker's GPU; else the host's of all workers of the node */
-    bool is_device;
-    int64_t free_bytes; /* now; -1 unknown, and then not compared */
-    int64_t most_bytes; /* ever */
-    int64_t each_bytes; /* that one process may take; -1 no limit */
-    const char *owner;  /* of most_bytes: "the machine" */
-};
 
 /* What one run would take. */
 struct need {
@@ -39,6 +27,7 @@ struct need {
 
 /* ---- how much ---- */
 
+/* add_worker — `times` workers that are alike. */
 static enum status add_worker(const struct memory_check *f, const struct trainer_config *c,
                               struct comm_place at, int times, struct need *need)
 {
@@ -79,8 +68,8 @@ static enum status measure(const struct memory_check *f, const struct trainer_co
     if (!f->is_device)
         TRY(add_others(f, c, at, &need));
     if (!f->is_device) {
-        need.kind[MEMORY_PLAN_PROGRAM] += SUPERVISOR_BYTES;
-        need.sum += SUPERVISOR_BYTES;
+        need.kind[MEMORY_PLAN_PROGRAM] += MEMORY_PLAN_SUPERVISOR_BYTES;
+        need.sum += MEMORY_PLAN_SUPERVISOR_BYTES;
     }
     *out = need;
     return ST_OK;
@@ -88,7 +77,8 @@ static enum status measure(const struct memory_check *f, const struct trainer_co
 
 static bool is_over(int64_t bytes, int64_t limit) { return limit >= 0 && bytes > limit; }
 
-static bool fits(const struct memory_check *f, const struct trainer_config *c, struct comm_place at)
+bool memory_check_fits(const struct memory_check *f, const struct trainer_config *c,
+                       struct comm_place at)
 {
     struct need need;
     if (measure(f, c, at, &need) != ST_OK) {
@@ -97,179 +87,6 @@ static bool fits(const struct memory_check *f, const struct trainer_config *c, s
     }
     return !is_over(need.sum, f->most_bytes) && !is_over(need.sum, f->free_bytes) &&
            !is_over(need.each, f->each_bytes);
-}
-
-/* ---- what would fit ---- */
-
-/* suggest_batch — a smaller micro-batch; the samples of a step stay the same. */
-static void suggest_batch(const struct memory_check *f, const struct trainer_config *c,
-                          int64_t batch, struct text *out)
-{
-    text_add(out, "BATCH_SIZE=%lld", (long long)batch);
-    if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
-        text_add(out, " GLOBAL_BATCH=%lld", (long long)c->step.global_samples);
-}
-
-/* pass_samples — of one micro-batch on all of so many ranks; 0: they are no mesh. */
-static int64_t pass_samples(const struct trainer_config *c, int ranks)
-{
-    struct mesh mesh;
-    if (step_mesh(&c->step, ranks, &mesh) == ST_OK)
-        return c->step.batch_samples * mesh.size[MESH_AXIS_DATA];
-    status_clear();
-    return 0;
-}
-
-/* is_dealt — so many ranks divide the samples of a step. */
-static bool is_dealt(const struct trainer_config *c, int ranks)
-{
-    int64_t pass = pass_samples(c, ranks);
-    return pass > 0 && c->step.global_samples % pass == 0;
-}
-
-static bool set_batch(const struct memory_check *f, struct trainer_config *c, int64_t batch)
-{
-    c->step.batch_samples = batch;
-    return batch > 0 && is_dealt(c, f->place.at.ranks);
-}
-
-static void try_batch(const struct memory_check *f, const struct trainer_config *from,
-                      struct text *out)
-{
-    struct trainer_config c = *from;
-    for (int64_t batch = from->step.batch_samples - 1; batch > 0; batch--)
-        if (set_batch(f, &c, batch) && fits(f, &c, f->place.at)) {
-            text_add(out, "; ");
-            suggest_batch(f, &c, batch, out);
-            return;
-        }
-}
-
-static void try_tokens(const struct memory_check *f, const struct trainer_config *from,
-                       struct text *out)
-{
-    struct trainer_config c = *from;
-    for (c.step.seq_tokens /= 2; c.step.seq_tokens >= 32; c.step.seq_tokens /= 2)
-        if (fits(f, &c, f->place.at)) {
-            text_add(out, "; SEQ_LEN=%lld", (long long)c.step.seq_tokens);
-            return;
-        }
-}
-
-/* try_recompute — with the batch as it is, else with the smallest. */
-static void try_recompute(const struct memory_check *f, const struct trainer_config *from,
-                          struct text *out)
-{
-    static const char *const words[] = {[MODEL_RECOMPUTE_LIGHT] = "light",
-                                        [MODEL_RECOMPUTE_ATTENTION] = "attention",
-                                        [MODEL_RECOMPUTE_BLOCK] = "block"};
-    struct trainer_config c = *from;
-    for (int way = (int)from->step.recompute + 1; way <= MODEL_RECOMPUTE_BLOCK; way++) {
-        c.step.recompute = (enum model_recompute)way;
-        if (fits(f, &c, f->place.at)) {
-            text_add(out, "; RECOMPUTE=%s", words[way]);
-            return;
-        }
-    }
-    if (c.step.batch_samples > 1 && set_batch(f, &c, 1) && fits(f, &c, f->place.at)) {
-        text_add(out, "; RECOMPUTE=block ");
-        suggest_batch(f, &c, 1, out);
-    }
-}
-
-/* with_nodes — the same workers on so many nodes; false: the batch cannot be divided among them. */
-static bool with_nodes(const struct memory_check *f, struct trainer_config *c, int nodes,
-                       struct comm_place *at)
-{
-    *at = f->place.at;
-    at->nodes = nodes;
-    at->ranks = nodes * at->locals;
-    at->node = at->rank = 0; /* node 0 holds most */
-    if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
-        c->step.global_samples = pass_samples(c, at->ranks);
-    return is_dealt(c, at->ranks);
-}
-
-/* fits_spread — in parts on so many nodes. */
-static bool fits_spread(const struct memory_check *f, struct trainer_config c, int nodes,
-                        bool is_any_batch)
-{
-    struct comm_place at;
-    bool has_samples = with_nodes(f, &c, nodes, &at);
-    c.step.store.shard = LAYOUT_SHARD_FULL;
-    if (is_any_batch)
-        c.step.global_samples = pass_samples(&c, at.ranks);
-    return (has_samples || is_any_batch) && fits(f, &c, at);
-}
-
-/* nodes_for — as few nodes as it takes with everything in parts; 0: it never fits. */
-static int nodes_for(const struct memory_check *f, const struct trainer_config *c)
-{
-    const struct comm_place *at = &f->place.at;
-    int first =
-        at->ranks > 1 && c->step.store.shard != LAYOUT_SHARD_FULL ? at->nodes : at->nodes + 1;
-    int most = RANKS_MOST / at->locals;
-    /* what is not in parts is too much by itself */
-    if (!fits_spread(f, *c, most > first ? most : first, true))
-        return 0;
-    for (int nodes = first; nodes <= most; nodes += nodes < NODES_LINEAR ? 1 : nodes)
-        if (fits_spread(f, *c, nodes, false))
-            return nodes;
-    return 0;
-}
-
-/* try_shard — over the workers that there are, else over more; with less beside it where that is
- * not enough. */
-static void try_shard(const struct memory_check *f, const struct trainer_config *from,
-                      struct text *out)
-{
-    static const char *const words[] = {"", " RECOMPUTE=block", " RECOMPUTE=block BATCH_SIZE=1"};
-    struct trainer_config c = *from;
-    int locals = f->place.at.locals;
-    for (int i = 0; i < 3; i++) {
-        c.step.recompute = i > 0 ? MODEL_RECOMPUTE_BLOCK : c.step.recompute;
-        c.step.batch_samples = i > 1 ? 1 : c.step.batch_samples;
-        int nodes = nodes_for(f, &c);
-        if (nodes == 0)
-            continue;
-        text_add(out, "; SHARD=full%s on %d workers (N_NODES=%d)", words[i], nodes * locals, nodes);
-        return;
-    }
-}
-
-/* try_copy — the copy for checkpoints in the background, where training can do without. */
-static void try_copy(const struct memory_check *f, const struct trainer_config *from,
-                     struct text *out)
-{
-    struct trainer_config c = *from;
-    if (from->checkpoint_mode != CHECKPOINT_ASYNC_MODE_ON)
-        return;
-    c.checkpoint_mode = CHECKPOINT_ASYNC_MODE_AUTO;
-    if (fits(f, &c, f->place.at))
-        text_add(out, "; CHECKPOINT_ASYNC=auto");
-}
-
-static void try_workers(const struct memory_check *f, const struct trainer_config *from,
-                        struct text *out)
-{
-    struct trainer_config c = *from;
-    struct comm_place at = {.ranks = 1, .nodes = 1, .locals = 1};
-    if (f->is_device || f->place.at.nodes > 1 || f->place.at.locals == 1)
-        return;
-    if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
-        c.step.global_samples = c.step.batch_samples;
-    if (fits(f, &c, at))
-        text_add(out, "; N_GPU_EACH_NODE=1");
-}
-
-static void try_all(const struct memory_check *f, const struct trainer_config *c, struct text *out)
-{
-    try_copy(f, c, out);
-    try_batch(f, c, out);
-    try_tokens(f, c, out);
-    try_recompute(f, c, out);
-    try_workers(f, c, out);
-    try_shard(f, c, out);
 }
 
 /* ---- the report ---- */
@@ -316,6 +133,42 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
     return ST_RETRY;
 }
 
+/* add_stage — "; stage 1: 480.1 MiB, activations 61.2 MiB" of a worker at `at`. */
+static enum status add_stage(const struct memory_check *f, const struct trainer_config *c,
+                             struct comm_place at, int stage, struct text *out)
+{
+    struct need need = {.sum = 0};
+    char all[32], acts[32];
+    TRY(add_worker(f, c, at, 1, &need));
+    text_add(out, "%s stage %d: %s, activations %s", out->len > 0 ? ";" : "", stage,
+             text_format_bytes(all, sizeof all, (double)need.sum),
+             text_format_bytes(acts, sizeof acts, (double)need.kind[MEMORY_PLAN_ACTIVATIONS]));
+    return ST_OK;
+}
+
+/* log_stages — with stages, what the node's first worker in each of them takes: the first stage has
+ * most micro-batches in flight, the last one has the output layer. */
+static enum status log_stages(const struct memory_check *f, const struct trainer_config *c)
+{
+    struct mesh mesh;
+    struct text text = {.limit = 4096};
+    int last = -1;
+    enum status st = ST_OK;
+    if (f->is_device || c->step.axis_ranks[MESH_AXIS_PIPELINE] <= 1)
+        return ST_OK;
+    TRY(step_mesh(&c->step, f->place.at.ranks, &mesh));
+    for (struct comm_place at = f->place.at; st == ST_OK && at.local < at.locals;
+         at.local++, at.rank++) {
+        const int stage = mesh_coord_of(&mesh, at.rank).at[MESH_AXIS_PIPELINE];
+        st = stage == last ? ST_OK : add_stage(f, c, at, stage, &text);
+        last = stage;
+    }
+    if (st == ST_OK)
+        LOG_INFO("memory of a worker, planned:%s", text.data);
+    text_free(&text);
+    return st;
+}
+
 static enum status log_planned(const struct memory_check *f, const struct need *need, int workers_n)
 {
     char sum[32], left[32];
@@ -325,17 +178,50 @@ static enum status log_planned(const struct memory_check *f, const struct need *
                  f->is_device ? "a GPU" : "this node", workers_n, workers_n == 1 ? "" : "s",
                  f->free_bytes < 0 ? "unknown how much is"
                                    : text_format_bytes(left, sizeof left, (double)f->free_bytes));
+    LOG_DEBUG("memory planned: %lld KiB", (long long)(need->sum >> 10));
     return ST_OK;
 }
 
-/* take_way — of the ways that a config leaves open the first that fits, else the last. */
-static void take_way(const struct memory_check *f, struct trainer_config *c)
+/* A config, and the ways that it leaves open. */
+struct open_config {
+    const struct memory_check *f;
+    struct trainer_config config;
+    struct plan_ways ways;
+};
+
+static enum status fits_way(void *arg, int way, bool *out)
 {
-    struct plan_way ways[PLAN_WAYS_MAX];
-    int ways_n = plan_choice_ways(&c->step, &f->place, ways), way = 0;
-    do
-        plan_choice_set(&c->step, ways[way]);
-    while (!fits(f, c, f->place.at) && ++way < ways_n);
+    struct open_config *open = arg;
+    plan_choice_set(&open->config.step, plan_choice_way(&open->ways, way));
+    *out = memory_check_fits(open->f, &open->config, open->f->place.at);
+    return ST_OK;
+}
+
+/* first_way — the number of the first that fits. */
+static enum status first_way(struct open_config *open, int *out)
+{
+    float *votes = calloc((size_t)open->ways.n, sizeof *votes);
+    if (!votes)
+        return FAIL(ST_RETRY, "out of memory: %d ways to train; use a machine with more",
+                    open->ways.n);
+    enum status st = plan_choice_vote(&open->ways, fits_way, open, votes);
+    *out = plan_choice_first(votes, open->ways.n, 1);
+    free(votes);
+    return st;
+}
+
+/* take_way — of the ways that a config leaves open the first that fits, else the last. */
+static enum status take_way(const struct memory_check *f, struct trainer_config *c)
+{
+    struct open_config open = {.f = f, .config = *c};
+    bool fits_last;
+    plan_choice_ways(&c->step, &f->place, &open.ways);
+    int way = open.ways.n - 1;
+    TRY(fits_way(&open, way, &fits_last));
+    if (fits_last)
+        TRY(first_way(&open, &way));
+    plan_choice_set(&c->step, plan_choice_way(&open.ways, way));
+    return ST_OK;
 }
 
 /* check — ST_OK, or the table and the sentence with what fits. */
@@ -344,21 +230,25 @@ static enum status check(const struct memory_check *f, const struct trainer_conf
     struct trainer_config config = *asked;
     const struct trainer_config *c = &config;
     struct need need;
-    struct text would = {.limit = 512};
+    struct text would = {.limit = 768};
     char why[384];
-    take_way(f, &config);
+    TRY(take_way(f, &config));
     TRY(measure(f, c, f->place.at, &need));
     enum status st = compare_memory(f, &need, why, sizeof why);
     int workers_n = f->is_device ? 1 : f->place.at.locals;
     if (st == ST_OK)
-        return log_planned(f, &need, workers_n);
+        TRY(log_planned(f, &need, workers_n));
+    TRY(log_stages(f, c));
+    if (st == ST_OK)
+        return ST_OK;
     log_table(&need, workers_n, f->is_device ? "memory of its GPU" : "memory of this node");
-    try_all(f, c, &would);
+    memory_advice_add(f, c, &would);
     st = FAIL(st, "training %s (%lld layers, %lld wide) %s; %s%s", c->step.dims.name,
               (long long)c->step.dims.layers, (long long)c->step.dims.embed, why,
               would.len > 0 ? "what would fit:"
-                            : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE or SHARD makes it fit: use a "
-                              "smaller model, or a machine with more memory",
+                            : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE, TP, CP, PP or SHARD makes it "
+                              "fit here: use more machines, or ones with more memory, or a "
+                              "smaller model",
               would.len > 0 ? would.data + 1 : "");
     text_free(&would);
     return st;
@@ -448,25 +338,38 @@ enum status memory_check_device(const struct conf *conf, const struct trainer_co
     return check(&f, config);
 }
 
-enum status memory_check_offer(const struct conf *conf, const struct trainer_config *config,
-                               int worker_i, const struct dev *dev, int64_t *need_bytes,
-                               struct plan_offer *out)
+/* place_of — a worker's GPU, else the node's first worker, for all of them. */
+static void place_of(struct memory_check *f, int worker_i, const struct dev *dev)
+{
+    set_place(f, dev_is_discrete(dev) ? worker_i : 0, dev_is_discrete(dev));
+    if (f->place.is_discrete)
+        read_device(f, dev);
+    else
+        read_host(f);
+    limit_each(f);
+}
+
+enum status memory_check_need(const struct conf *conf, const struct trainer_config *config,
+                              int worker_i, const struct dev *dev, int64_t *bytes_out)
 {
     struct memory_check f = {.conf = conf};
     struct need need;
-    set_place(&f, dev_is_discrete(dev) ? worker_i : 0, dev_is_discrete(dev));
-    if (f.place.is_discrete)
-        read_device(&f, dev);
-    else
-        read_host(&f);
-    limit_each(&f);
+    place_of(&f, worker_i, dev);
     TRY(measure(&f, config, f.place.at, &need));
-    *need_bytes = need.sum;
+    *bytes_out = need.sum;
+    return ST_OK;
+}
+
+void memory_check_offer(const struct conf *conf, int worker_i, const struct dev *dev,
+                        struct plan_offer *out)
+{
+    struct memory_check f = {.conf = conf};
+    place_of(&f, worker_i, dev);
+    *out = (struct plan_offer){0};
     int64_t all_bytes = f.each_bytes < 0 ? -1 : f.each_bytes * f.place.at.locals;
     bool is_limited = is_over(f.free_bytes, all_bytes);
     out->free_bytes = is_limited ? all_bytes : f.free_bytes;
     out->margin_bytes = out->free_bytes / (f.is_device ? DEVICE_MARGIN_PART : HOST_MARGIN_PART);
-    return ST_OK;
 }
 
 static enum status check_command(const struct memory_check *f, const char *what,
@@ -493,4 +396,11 @@ enum status memory_check_command(const char *what, const struct memory_plan *pla
         return ST_OK;
     read_device(&f, dev);
     return check_command(&f, what, plan->device, remedy);
+}
+
+void memory_check_log_peak(void)
+{
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used) == 0)
+        LOG_DEBUG("memory: %lld KiB at the most", (long long)used.ru_maxrss);
 }

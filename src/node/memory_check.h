@@ -19,14 +19,18 @@
 enum status memory_check_train(const struct conf *conf);
 enum status memory_check_device(const struct conf *conf, const struct trainer_config *config,
                                 int worker_i, const struct dev *dev);
-/* memory_check_offer — what a config needs, and what is free of that memory and how much of it
- * should stay free: of the worker's GPU, else of the host, for all workers of the node. */
-enum status memory_check_offer(const struct conf *conf, const struct trainer_config *config,
-                               int worker_i, const struct dev *dev, int64_t *need_bytes,
-                               struct plan_offer *out);
+/* memory_check_need — what a config needs of a worker's GPU, else of the host, for all workers of
+ * the node. memory_check_offer — what is free of that memory, and how much should stay free. */
+enum status memory_check_need(const struct conf *conf, const struct trainer_config *config,
+                              int worker_i, const struct dev *dev, int64_t *bytes_out);
+void memory_check_offer(const struct conf *conf, int worker_i, const struct dev *dev,
+                        struct plan_offer *out);
 /* memory_check_command — a command of one process. what: its name for people ("eval"); dev: the
  * device it computes on, or NULL; remedy: what makes it need less. */
 enum status memory_check_command(const char *what, const struct memory_plan *plan,
                                  const struct dev *dev, const char *remedy);
+/* memory_check_log_peak — debug line: the most that this process ever had in resident memory, file
+ * mappings included, to compare with what was planned. */
+void memory_check_log_peak(void);
 
 #endif

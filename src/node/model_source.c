@@ -40,7 +40,8 @@ enum status model_source_open(const struct conf *conf, struct model_source *out)
 
 enum status model_source_load(const struct model_source *source, const struct load_target *to)
 {
-    return source->ckpt ? load_ckpt(to, source->ckpt, "model") : weights_load(source->path, to);
+    const struct load_file file = {.ckpt = source->ckpt, .part = "model"};
+    return source->ckpt ? load_params(to, &file) : weights_load(source->path, to);
 }
 
 const char *model_source_path(const struct model_source *source)

@@ -11,10 +11,10 @@
 
 #define MIB ((int64_t)1 << 20)
 #define SHARD_RANKS_MIN 4 /* GPUs from which on SHARD=auto shards */
+#define STAGE_POINTS 8
 
 /* clang-format off */
 #define WORD(row, value, word) word,
-static const char *const recompute_words[] = {CONF_RECOMPUTE_LIST(WORD)};
 static const char *const shard_words[] = {CONF_SHARD_LIST(WORD)};
 /* clang-format on */
 
@@ -29,11 +29,17 @@ static enum layout_shard hybrid_or(const struct comm_place *at)
                              : LAYOUT_SHARD_HYBRID;
 }
 
-/* is_divided — matrices or layers are divided: then plans of ranks depend on each other, and the
- * ranks of a node have no replicas in another. */
+/* is_divided — matrices, samples or layers are divided: then plans of ranks depend on each other,
+ * and the ranks of a node have no replicas in another. */
 static bool is_divided(const struct step_config *config)
 {
-    return config->axis_ranks[MESH_AXIS_TENSOR] > 1 || config->axis_ranks[MESH_AXIS_PIPELINE] > 1;
+    return config->axis_ranks[MESH_AXIS_TENSOR] > 1 || config->axis_ranks[MESH_AXIS_CONTEXT] > 1 ||
+           config->axis_ranks[MESH_AXIS_PIPELINE] > 1;
+}
+
+static bool has_stages(const struct step_config *config)
+{
+    return config->axis_ranks[MESH_AXIS_PIPELINE] > 1;
 }
 
 /* takes_hybrid — settings that conf_rules refuses with SHARD=hybrid keep it from being chosen. */
@@ -62,19 +68,38 @@ static int open_shards(const struct step_config *config, const struct memory_pla
     return n;
 }
 
-int plan_choice_ways(const struct step_config *config, const struct memory_plan_place *place,
-                     struct plan_way out[PLAN_WAYS_MAX])
+/* points_of — into how many numbers of layers a way is divided. Without stages each number is one.
+ * With stages the split of layers follows what is computed again, so less kept in all may be more
+ * in one stage: then each way is planned by itself, and there are few. */
+static int64_t points_of(const struct step_config *config)
 {
-    bool is_open = config->recompute == MODEL_RECOMPUTE_AUTO;
-    int fastest = place->is_discrete ? MODEL_RECOMPUTE_NONE : MODEL_RECOMPUTE_LIGHT;
-    int first = is_open ? fastest : (int)config->recompute;
-    int last = is_open ? MODEL_RECOMPUTE_BLOCK : (int)config->recompute, n = 0;
-    enum layout_shard shards[LAYOUT_SHARD_AUTO];
-    int shards_n = open_shards(config, place, shards);
-    for (int recompute = first; recompute <= last; recompute++)
-        for (int i = 0; i < shards_n; i++)
-            out[n++] = (struct plan_way){(enum model_recompute)recompute, shards[i]};
-    return n;
+    int64_t layers = config->dims.layers > 0 ? config->dims.layers : 1;
+    return has_stages(config) && layers > STAGE_POINTS ? STAGE_POINTS : layers;
+}
+
+void plan_choice_ways(const struct step_config *config, const struct memory_plan_place *place,
+                      struct plan_ways *out)
+{
+    int64_t points = points_of(config);
+    *out = (struct plan_ways){.asked = config->recompute,
+                              .layers = config->dims.layers > 0 ? config->dims.layers : 1,
+                              .points = points,
+                              .is_falling = !has_stages(config)};
+    out->shards_n = open_shards(config, place, out->shard);
+    out->first = place->is_discrete ? 0 : points; /* light */
+    int64_t recompute_n = config->recompute.way == MODEL_RECOMPUTE_AUTO
+                              ? MODEL_RECOMPUTE_BLOCK * points - out->first + 1
+                              : 1;
+    out->n = (int)recompute_n * out->shards_n;
+}
+
+struct plan_way plan_choice_way(const struct plan_ways *ways, int i)
+{
+    struct plan_way way = {ways->asked, ways->shard[i % ways->shards_n]};
+    if (ways->asked.way == MODEL_RECOMPUTE_AUTO)
+        way.recompute = model_recompute_nth(ways->layers, (ways->first + i / ways->shards_n) *
+                                                              ways->layers / ways->points);
+    return way;
 }
 
 void plan_choice_set(struct step_config *config, struct plan_way way)
@@ -83,34 +108,59 @@ void plan_choice_set(struct step_config *config, struct plan_way way)
     config->store.shard = way.shard;
 }
 
-static bool is_shard_open(const struct plan_way *ways, int ways_n)
-{
-    return ways[0].shard != ways[ways_n - 1].shard;
-}
+static bool is_shard_open(const struct plan_ways *ways) { return ways->shards_n > 1; }
 
 /* is_common — the ranks have to take the same way: SHARD is open, a pass that computes something
- * again asks the other ranks of its tensor group, or the split of layers counts it. */
-static bool is_common(const struct step_config *config, const struct plan_way *ways, int ways_n)
+ * again asks the other ranks of its group, or the split of layers counts it. */
+static bool is_common(const struct step_config *config, const struct plan_ways *ways)
 {
-    return is_shard_open(ways, ways_n) || is_divided(config);
+    return is_shard_open(ways) || is_divided(config);
 }
 
-/* ---- the decision ---- */
+/* ---- which fit ---- */
 
-static bool fits(const struct plan_offer *offer, int way, int ways_n)
+/* search — of the ways of one shard, which need less and less: the first that fits, and so all
+ * behind it. */
+static enum status search(const struct plan_ways *ways, int shard, plan_choice_fits_fn *fits,
+                          void *arg, float *votes)
 {
-    int64_t margin_bytes = way + 1 < ways_n ? offer->margin_bytes : 0;
-    return offer->free_bytes < 0 || offer->need_bytes[way] <= offer->free_bytes - margin_bytes;
+    int low = 0, high = ways->n / ways->shards_n; /* the first that fits is in [low, high] */
+    while (low < high) {
+        int middle = (low + high) / 2;
+        bool does;
+        TRY(fits(arg, middle * ways->shards_n + shard, &does));
+        if (does)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    for (int i = low; i < ways->n / ways->shards_n; i++)
+        votes[i * ways->shards_n + shard] = 1;
+    return ST_OK;
 }
 
-/* first_for_all — votes: on how many ranks each way fits. */
-static int first_for_all(const float *votes, int ways_n, int ranks)
+enum status plan_choice_vote(const struct plan_ways *ways, plan_choice_fits_fn *fits, void *arg,
+                             float *votes)
+{
+    for (int shard = 0; ways->is_falling && shard < ways->shards_n; shard++)
+        TRY(search(ways, shard, fits, arg, votes));
+    for (int i = 0; !ways->is_falling && i < ways->n; i++) {
+        bool does;
+        TRY(fits(arg, i, &does));
+        votes[i] = does;
+    }
+    return ST_OK;
+}
+
+int plan_choice_first(const float *votes, int ways_n, int ranks)
 {
     for (int way = 0; way < ways_n; way++)
         if (votes[way] >= (float)ranks)
             return way;
     return ways_n - 1;
 }
+
+/* ---- the decision ---- */
 
 /* least — the rank with least free memory; mibs: of each, 0: unknown. */
 static void least(const float *mibs, int ranks, struct plan_decision *out)
@@ -124,34 +174,66 @@ static void least(const float *mibs, int ranks, struct plan_decision *out)
         }
 }
 
-/* The ranks add up one vector: votes for each way, then a place for the free MiB of each rank. All
- * these numbers are exact in fp32. */
-static enum status decide_by(struct comm *comm, const struct plan_offer *offer, int ways_n,
-                             float *votes, struct plan_decision *out)
+/* find_failed — ST_PEER where a rank has failed before it could vote. */
+static enum status find_failed(const float *mibs, int ranks)
 {
-    int rank = comm ? comm_place(comm)->rank : 0, ranks = comm ? comm_place(comm)->ranks : 1;
-    struct tensor all = {votes, DTYPE_F32};
-    for (int way = 0; way < ways_n; way++)
-        votes[way] = fits(offer, way, ways_n);
-    votes[ways_n + rank] = offer->free_bytes < 0 ? 0 : (float)(offer->free_bytes / MIB);
-    if (ranks > 1)
-        TRY(comm_all_reduce(comm, all, all, ways_n + ranks));
-    *out = (struct plan_decision){.way = first_for_all(votes, ways_n, ranks)};
-    least(votes + ways_n, ranks, out);
+    for (int rank = 0; rank < ranks; rank++)
+        if (mibs[rank] < 0)
+            return FAIL(ST_PEER,
+                        "rank %d failed before the ranks had chosen RECOMPUTE and SHARD; its own "
+                        "message says why",
+                        rank);
     return ST_OK;
 }
 
-enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer, int ways_n,
-                               struct plan_decision *out)
+/* The ranks add up one vector: votes for each way, then a place for the free MiB of each rank; -1:
+ * it failed. All these numbers are exact in fp32. */
+enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer, float *votes,
+                               int ways_n, struct plan_decision *out)
 {
-    size_t n = (size_t)ways_n + (size_t)(comm ? comm_place(comm)->ranks : 1);
-    float *votes = calloc(n, sizeof *votes);
-    if (!votes)
-        return FAIL(ST_RETRY, "out of memory: the votes of %zu ranks; use a machine with more",
-                    n - (size_t)ways_n);
-    enum status st = decide_by(comm, offer, ways_n, votes, out);
-    free(votes);
-    return st;
+    int rank = comm ? comm_place(comm)->rank : 0, ranks = comm ? comm_place(comm)->ranks : 1;
+    struct tensor all = {votes, DTYPE_F32};
+    float *mibs = votes + ways_n;
+    mibs[rank] = offer->has_failed       ? -1
+                 : offer->free_bytes < 0 ? 0
+                                         : (float)(offer->free_bytes / MIB);
+    if (ranks > 1)
+        TRY(comm_all_reduce(comm, all, all, ways_n + ranks));
+    TRY(find_failed(mibs, ranks));
+    *out = (struct plan_decision){.way = plan_choice_first(votes, ways_n, ranks)};
+    least(mibs, ranks, out);
+    return ST_OK;
+}
+
+/* ---- what this rank needs ---- */
+
+/* A choice under way, on this rank. */
+struct plan_choice {
+    const struct conf *conf;
+    const struct dev *dev;
+    int worker_i;
+    const struct trainer_config *config;
+    struct step_config asked; /* SHARD with its word for these nodes where it is not open */
+    struct plan_ways ways;
+    struct plan_offer offer;
+};
+
+/* need_of — the bytes that a way needs. */
+static enum status need_of(const struct plan_choice *c, int way, int64_t *bytes_out)
+{
+    struct trainer_config config = *c->config;
+    plan_choice_set(&config.step, plan_choice_way(&c->ways, way));
+    return memory_check_need(c->conf, &config, c->worker_i, c->dev, bytes_out);
+}
+
+/* fits_here — the last way needs no margin: nothing is smaller. */
+static enum status fits_here(void *arg, int way, bool *out)
+{
+    const struct plan_choice *c = arg;
+    int64_t need_bytes, margin_bytes = way + 1 < c->ways.n ? c->offer.margin_bytes : 0;
+    TRY(need_of(c, way, &need_bytes));
+    *out = c->offer.free_bytes < 0 || need_bytes <= c->offer.free_bytes - margin_bytes;
+    return ST_OK;
 }
 
 /* ---- the log ---- */
@@ -159,50 +241,79 @@ enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer
 /* text_way — "RECOMPUTE=auto takes light", and the same of SHARD. */
 static void text_way(const struct step_config *asked, struct plan_way way, struct text *out)
 {
-    if (asked->recompute == MODEL_RECOMPUTE_AUTO)
-        text_add(out, "RECOMPUTE=auto takes %s", recompute_words[way.recompute]);
-    if (asked->recompute == MODEL_RECOMPUTE_AUTO && asked->store.shard == LAYOUT_SHARD_AUTO)
+    char word[32];
+    if (asked->recompute.way == MODEL_RECOMPUTE_AUTO)
+        text_add(out, "RECOMPUTE=auto takes %s",
+                 model_recompute_text(way.recompute, word, sizeof word));
+    if (asked->recompute.way == MODEL_RECOMPUTE_AUTO && asked->store.shard == LAYOUT_SHARD_AUTO)
         text_add(out, ", ");
     if (asked->store.shard == LAYOUT_SHARD_AUTO)
         text_add(out, "SHARD=auto takes %s", shard_words[way.shard]);
 }
 
 /* text_faster — the way before, which would be faster, and what it would need. */
-static void text_faster(const struct plan_way *before, const struct plan_offer *offer, int way,
-                        struct text *out)
+static void text_faster(const struct plan_choice *c, int way, struct text *out)
 {
-    char need[32], margin[32];
-    text_format_bytes(margin, sizeof margin, (double)offer->margin_bytes);
-    text_format_bytes(need, sizeof need, (double)offer->need_bytes[way]);
+    const struct plan_way before = plan_choice_way(&c->ways, way - 1);
+    char need[32], margin[32], word[32];
+    int64_t need_bytes;
+    if (need_of(c, way - 1, &need_bytes) != ST_OK) {
+        status_clear();
+        return;
+    }
+    text_format_bytes(margin, sizeof margin, (double)c->offer.margin_bytes);
+    text_format_bytes(need, sizeof need, (double)need_bytes);
     text_add(out, "; RECOMPUTE=%s SHARD=%s would need %s, and %s are kept free",
-             recompute_words[before->recompute], shard_words[before->shard], need, margin);
+             model_recompute_text(before.recompute, word, sizeof word), shard_words[before.shard],
+             need, margin);
 }
 
-static void log_choice(const struct step_config *asked, const struct plan_way *ways, int ways_n,
-                       const struct plan_offer *offer, const struct plan_decision *got,
-                       const struct plan_way *last)
+/* text_need — what the way needs, and what is free. */
+static enum status text_need(const struct plan_choice *c, const struct plan_decision *got,
+                             struct text *out)
 {
-    struct text text = {.limit = 512};
-    struct plan_way way = ways[got->way];
     char need[32], free_text[32];
-    text_way(asked, way, &text);
-    text_format_bytes(need, sizeof need, (double)offer->need_bytes[got->way]);
+    int64_t need_bytes;
+    TRY(need_of(c, got->way, &need_bytes));
+    text_format_bytes(need, sizeof need, (double)need_bytes);
     text_format_bytes(free_text, sizeof free_text, (double)got->free_bytes);
     if (got->free_bytes < 0)
-        text_add(&text, ": needs %s; how much memory is free is unknown", need);
-    else if (is_common(asked, ways, ways_n))
-        text_add(&text, ": needs %s on rank 0; %s are free on rank %d, which has least", need,
-                 free_text, got->rank);
+        text_add(out, ": needs %s; how much memory is free is unknown", need);
+    else if (is_common(&c->asked, &c->ways))
+        text_add(out, ": needs %s %s; %s are free on rank %d, which has least", need,
+                 dev_is_discrete(c->dev) ? "on rank 0" : "on node 0", free_text, got->rank);
     else
-        text_add(&text, ": needs %s of the %s that are free", need, free_text);
+        text_add(out, ": needs %s of the %s that are free", need, free_text);
+    return ST_OK;
+}
+
+/* is_other_word — not only another number of layers. */
+static bool is_other_word(struct plan_way a, struct plan_way b)
+{
+    return a.recompute.way != b.recompute.way || a.shard != b.shard;
+}
+
+/* log_choice — auto moves by single layers, so after a restart a little less memory is enough for
+ * another number of them: that is no warning. */
+static enum status log_choice(const struct plan_choice *c, const struct plan_decision *got,
+                              const struct plan_way *last)
+{
+    struct text text = {.limit = 512};
+    char word[32];
+    const struct plan_way way = plan_choice_way(&c->ways, got->way);
+    bool is_first = last->recompute.way == MODEL_RECOMPUTE_AUTO;
+    text_way(&c->asked, way, &text);
+    TRY(text_need(c, got, &text));
     if (got->way > 0)
-        text_faster(&ways[got->way - 1], offer, got->way - 1, &text);
-    if (last->recompute == MODEL_RECOMPUTE_AUTO)
-        LOG_INFO("%s", text.data);
-    else
-        LOG_WARN("%s; before this restart it was RECOMPUTE=%s SHARD=%s", text.data,
-                 recompute_words[last->recompute], shard_words[last->shard]);
+        text_faster(c, got->way, &text);
+    if (!is_first)
+        text_add(&text, "; before this restart it was RECOMPUTE=%s SHARD=%s",
+                 model_recompute_text(last->recompute, word, sizeof word),
+                 shard_words[last->shard]);
+    log_at(!is_first && is_other_word(way, *last) ? LOG_LEVEL_WARN : LOG_LEVEL_INFO, __FILE__, "%s",
+           text.data);
     text_free(&text);
+    return ST_OK;
 }
 
 /* log_hybrid — what SHARD=hybrid means here. */
@@ -220,15 +331,52 @@ static void log_hybrid(const struct comm_place *at)
 
 /* ---- for a generation ---- */
 
-static enum status read_offer(const struct conf *conf, int worker_i, const struct dev *dev,
-                              const struct trainer_config *asked, const struct plan_way *ways,
-                              int ways_n, struct plan_offer *out)
+static bool is_same(struct plan_way a, struct plan_way b)
 {
-    struct trainer_config config = *asked;
-    for (int way = 0; way < ways_n; way++) {
-        plan_choice_set(&config.step, ways[way]);
-        TRY(memory_check_offer(conf, &config, worker_i, dev, &out->need_bytes[way], out));
-    }
+    return a.recompute.way == b.recompute.way && a.recompute.layers == b.recompute.layers &&
+           a.shard == b.shard;
+}
+
+/* vote — a rank that fails sends that in place of its votes, and reports its own error. */
+static enum status vote(struct plan_choice *c, struct comm *comm, float *votes,
+                        struct plan_decision *out)
+{
+    enum status st = plan_choice_vote(&c->ways, fits_here, c, votes);
+    if (st == ST_OK)
+        return plan_choice_decide(comm, &c->offer, votes, c->ways.n, out);
+    struct status_saved saved;
+    status_save(&saved);
+    c->offer.has_failed = true;
+    if (comm)
+        (void)plan_choice_decide(comm, &c->offer, votes, c->ways.n, out);
+    status_restore(&saved);
+    return st;
+}
+
+/* decide — votes has room for all ways and ranks. */
+static enum status decide(struct plan_choice *c, struct comm *comm, struct plan_decision *out)
+{
+    size_t n = (size_t)c->ways.n + (size_t)(comm ? comm_place(comm)->ranks : 1);
+    float *votes = calloc(n, sizeof *votes);
+    if (!votes)
+        return FAIL(ST_RETRY, "out of memory: %zu votes; use a machine with more", n);
+    memory_check_offer(c->conf, c->worker_i, c->dev, &c->offer);
+    enum status st = vote(c, comm, votes, out);
+    free(votes);
+    return st;
+}
+
+static enum status choose(struct plan_choice *c, struct comm *comm, struct trainer_config *config,
+                          struct plan_way *last)
+{
+    struct plan_decision got;
+    const bool is_alone = !is_common(&c->asked, &c->ways);
+    TRY(decide(c, is_alone ? NULL : comm, &got));
+    struct plan_way way = plan_choice_way(&c->ways, got.way);
+    if (!is_same(way, *last) && (comm_place(comm)->rank == 0 || (is_alone && got.way > 0)))
+        TRY(log_choice(c, &got, last));
+    plan_choice_set(&config->step, way);
+    *last = way;
     return ST_OK;
 }
 
@@ -237,30 +385,20 @@ enum status plan_choice_make(const struct conf *conf, struct comm *comm, const s
 {
     const struct memory_plan_place place = {.at = *comm_place(comm),
                                             .is_discrete = dev_is_discrete(dev)};
-    struct plan_way ways[PLAN_WAYS_MAX];
-    struct plan_offer offer;
-    struct plan_decision got;
-    struct step_config asked = config->step;
-    int ways_n = plan_choice_ways(&asked, &place, ways);
-    bool is_first = last->recompute == MODEL_RECOMPUTE_AUTO;
-    plan_choice_set(&config->step, ways[0]);
-    if (asked.store.shard == LAYOUT_SHARD_HYBRID && is_first && place.at.rank == 0)
+    struct plan_choice c = {.conf = conf,
+                            .dev = dev,
+                            .worker_i = place.at.local,
+                            .config = config,
+                            .asked = config->step};
+    bool is_first = last->recompute.way == MODEL_RECOMPUTE_AUTO;
+    plan_choice_ways(&c.asked, &place, &c.ways);
+    if (c.asked.store.shard == LAYOUT_SHARD_HYBRID && is_first && place.at.rank == 0)
         log_hybrid(&place.at);
-    if (!is_shard_open(ways, ways_n)) /* one way alone is no choice */
-        asked.store.shard = ways[0].shard;
-    if (ways_n == 1) {
-        *last = ways[0];
-        return ST_OK;
-    }
-    if (!is_common(&asked, ways, ways_n))
-        comm = NULL;
-    TRY(read_offer(conf, place.at.local, dev, config, ways, ways_n, &offer));
-    TRY(plan_choice_decide(comm, &offer, ways_n, &got));
-    struct plan_way way = ways[got.way];
-    bool is_new = way.recompute != last->recompute || way.shard != last->shard;
-    if (is_new && (place.at.rank == 0 || (comm == NULL && got.way > 0)))
-        log_choice(&asked, ways, ways_n, &offer, &got, last);
-    plan_choice_set(&config->step, way);
-    *last = way;
+    if (!is_shard_open(&c.ways)) /* one way alone is no choice */
+        c.asked.store.shard = c.ways.shard[0];
+    if (c.ways.n > 1)
+        return choose(&c, comm, config, last);
+    *last = plan_choice_way(&c.ways, 0);
+    plan_choice_set(&config->step, *last);
     return ST_OK;
 }

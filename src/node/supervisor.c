@@ -23,7 +23,10 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "node/check_facts.h"
+#include "node/check_output.h"
 #include "node/command.h"
+#include "node/config_map.h"
 #include "node/crash.h"
 #include "node/device.h"
 #include "node/memory_check.h"
@@ -38,6 +41,7 @@
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
 /* for so long a worker that has not begun to train may stop by itself; then it is killed */
 #define LOADING_STOP_MS 3000
+#define CHECK_STOP_MS 500 /* the same of a worker that checks */
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
 
 void supervisor_set_phase(struct supervisor *s, enum board_phase phase)
@@ -91,10 +95,14 @@ static void stop_unready(struct supervisor *s, enum board_request request)
     char rest[96];
     struct board_worker last;
     bool has_published = board_worker_copy(s->board, 0, &last);
-    FAIL(stop_request_status(request), "stopped by %s while recovering; %s",
-         stop_request_signal(request),
-         exit_policy_resume_hint(supervisor_has_checkpoint_dir(s), has_published ? &last : NULL,
-                                 rest, sizeof rest));
+    if (s->is_check)
+        FAIL(stop_request_status(request), "stopped by %s during the check",
+             stop_request_signal(request));
+    else
+        FAIL(stop_request_status(request), "stopped by %s while recovering; %s",
+             stop_request_signal(request),
+             exit_policy_resume_hint(supervisor_has_checkpoint_dir(s), has_published ? &last : NULL,
+                                     rest, sizeof rest));
     supervisor_leave(s, stop_request_status(request));
 }
 
@@ -111,7 +119,7 @@ static void on_abort(void *arg, const char *why)
     if (s->node.node_id != 0) /* on node 0 the coordinator has logged it */
         LOG_WARN("%s", why);
     supervisor_recover_set_resume(s, from, sizeof from);
-    if (!stop_request_is_stop(s->stop))
+    if (!stop_request_is_stop(s->stop) && !s->is_check)
         LOG_INFO("resuming from %s when all ranks are back", from);
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
 }
@@ -123,8 +131,8 @@ static void on_cluster_stop(void *arg, enum board_request request)
         return;
     set_stop(s, request);
     board_request(s->board, request);
-    LOG_INFO("%s on another node: stopping after this step and a checkpoint",
-             stop_request_signal(request));
+    LOG_INFO("%s on another node: stopping%s", stop_request_signal(request),
+             s->is_check ? "" : " after this step and a checkpoint");
     workers_forbid_start(s->workers);
     if (workers_alive(s->workers) == 0)
         stop_unready(s, request);
@@ -146,7 +154,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     if (s->is_over)
         return;
     int64_t now_ms = clock_ms();
-    if (stop_request_is_stop(s->stop) && now_ms - s->stop_ms >= LOADING_STOP_MS)
+    if (stop_request_is_stop(s->stop) &&
+        now_ms - s->stop_ms >= (s->is_check ? CHECK_STOP_MS : LOADING_STOP_MS))
         workers_kill_loading(s->workers);
     enum status st = workers_tick(s->workers, now_ms);
     if (workers_limit_ms(s->workers) > s->node.limit_ms) {
@@ -207,9 +216,10 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     board_request(s->board, request);
     if (s->bridge)
         cluster_bridge_stop(s->bridge, request);
-    LOG_INFO(
-        "%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends at once",
-        stop_request_signal(request), signal_n == SIGHUP ? " (by SIGHUP)" : "");
+    if (!s->is_check)
+        LOG_INFO("%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends "
+                 "at once",
+                 stop_request_signal(request), signal_n == SIGHUP ? " (by SIGHUP)" : "");
     workers_forbid_start(s->workers);
     if (workers_alive(s->workers) == 0)
         stop_unready(s, request);
@@ -266,7 +276,7 @@ static int shard_ranks(const struct conf *conf)
         return strcmp(device_kind(conf), "cuda") == 0 && conf_ranks(conf) >= 4 ? -1 : 1;
     if (shard == CONF_SHARD_HYBRID && is_split)
         return (int)locals;
-    return shard != CONF_SHARD_NONE ? conf_data_ranks(conf) : 1;
+    return shard != CONF_SHARD_NONE ? conf_data_ranks(conf) * (int)conf_i64(conf, CONF_CP) : 1;
 }
 
 static void first_node(struct supervisor *s)
@@ -276,11 +286,12 @@ static void first_node(struct supervisor *s)
         .node_id = (int32_t)conf_i64(s->conf, CONF_NODE_ID),
         .n_nodes = (int32_t)conf_i64(s->conf, CONF_N_NODES),
         .workers_n = (int32_t)conf_i64(s->conf, CONF_N_GPU_EACH_NODE),
+        .is_check = s->is_check,
         .phase = BOARD_PHASE_STARTING,
         .mesh_data = conf_data_ranks(s->conf),
         .mesh_shard = shard_ranks(s->conf),
         .mesh_tensor = (int32_t)conf_i64(s->conf, CONF_TP),
-        .mesh_context = 1,
+        .mesh_context = (int32_t)conf_i64(s->conf, CONF_CP),
         .mesh_pipeline = (int32_t)conf_i64(s->conf, CONF_PP),
         .started_ms = clock_ms(),
         .resume_step = -1,
@@ -293,6 +304,15 @@ static void first_node(struct supervisor *s)
     board_node_publish(s->board, &s->node);
 }
 
+/* fill_view — a serve_fill: what does not lie on the board as it is shown. */
+static void fill_view(void *arg, struct view *view)
+{
+    const struct supervisor *s = arg;
+    if (s->bridge)
+        cluster_bridge_fill(s->bridge, view);
+    check_view_fill(s->check_view, view);
+}
+
 /* open_serve — and log the page's URL; a wildcard address is replaced by one that can be opened.
  * hang_ms is longer than the supervisor's own limit on silence: it matters only when the supervisor
  * itself is in trouble. */
@@ -301,9 +321,10 @@ static enum status open_serve(struct supervisor *s)
     const char *addr = conf_text(s->conf, CONF_STATUS_ADDR);
     int port = (int)conf_i64(s->conf, CONF_STATUS_PORT);
     int64_t limit_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT);
-    if (port == 0)
-        return ST_OK;
+    if (port == 0 || (s->is_check && !conf_is_set(s->conf, CONF_STATUS_PORT)))
+        return ST_OK; /* a check beside a job leaves it its port */
     TRY(run_info_open(s->conf, &s->info));
+    TRY(check_view_open(s->conf, s->board, &s->check_view));
     struct serve_config config = {
         .tail = &s->info->tail,
         .settings = s->info->settings.data,
@@ -317,8 +338,8 @@ static enum status open_serve(struct supervisor *s)
                                                            : NULL,
         .hang_ms = (limit_ms > WATCHDOG_DISK_MS_MIN ? limit_ms : WATCHDOG_DISK_MS_MIN) +
                    SERVE_HANG_EXTRA_MS,
-        .fill = s->bridge ? cluster_bridge_fill : NULL,
-        .fill_arg = s->bridge,
+        .fill = fill_view,
+        .fill_arg = s,
     };
     TRY(serve_open(&config, &s->serve));
     bool is_any = !strcmp(addr, "0.0.0.0") || !strcmp(addr, "::");
@@ -335,6 +356,7 @@ static enum status open_workers(struct supervisor *s)
         .board = s->board,
         .workers_n = s->node.workers_n,
         .rank_first = s->node.node_id * s->node.workers_n,
+        .mesh = s->is_check ? NULL : &s->mesh,
         .args_n = s->args_n,
         .args = s->args,
         .shm_fd = s->shm_fd,
@@ -343,6 +365,8 @@ static enum status open_workers(struct supervisor *s)
         .on_end = supervisor_recover_worker_ended,
         .arg = s,
     };
+    if (!s->is_check)
+        TRY(config_map_mesh(s->conf, &s->mesh));
     return workers_open(&config, &s->workers);
 }
 
@@ -353,6 +377,9 @@ static enum status open_bridge(struct supervisor *s)
         .board = s->board,
         .loop = s->loop,
         .workers = s->workers,
+        .mesh = s->is_check ? NULL : &s->mesh,
+        .max_restarts = (int)s->max_restarts,
+        .agreement = s->is_check ? check_facts_joining : config_map_agreement,
         .on_abort = on_abort,
         .on_stop = on_cluster_stop,
         .on_end = on_cluster_end,
@@ -407,6 +434,7 @@ static void close_all(struct supervisor *s)
     show_end(s);
     serve_close(s->serve);
     run_info_close(s->info);
+    check_view_close(s->check_view);
     cluster_bridge_close(s->bridge);
     for (int i = 0; i < SUPERVISOR_SIGNALS_N; i++)
         if (s->signals[i])
@@ -432,31 +460,55 @@ static void log_preemption(const struct supervisor *s)
 /* begin — the workers, once it is known that there is memory for them. */
 static enum status begin(struct supervisor *s)
 {
-    enum status st = memory_check_train(s->conf);
+    enum status st = s->is_check ? ST_OK : memory_check_train(s->conf);
     if (st == ST_OK)
         return workers_start(s->workers);
     supervisor_leave(s, st);
     return ST_OK;
 }
 
+static enum status run(struct supervisor *s)
+{
+    enum status st = open_all(s);
+    if (st == ST_OK)
+        st = begin(s);
+    if (st == ST_OK) {
+        if (!s->is_over)
+            event_base_dispatch(s->loop);
+        st = s->result;
+        log_preemption(s);
+    }
+    workers_close(s->workers);
+    s->workers = NULL;
+    st = check_output_end(s->conf, s->board, s->is_check, st);
+    s->result = st;
+    close_all(s);
+    return st;
+}
+
 enum status supervisor_main(const struct conf *conf, int argc, char **argv)
 {
     struct supervisor s = {
         .conf = conf,
+        .max_restarts = conf_i64(conf, CONF_MAX_RESTARTS),
         .args_n = argc,
         .args = argv,
         .shm_fd = -1,
         .budget = {.best_step = -1},
     };
-    enum status st = open_all(&s);
-    if (st == ST_OK)
-        st = begin(&s);
-    if (st == ST_OK) {
-        if (!s.is_over)
-            event_base_dispatch(s.loop);
-        st = s.result;
-        log_preemption(&s);
-    }
-    close_all(&s);
-    return st;
+    return run(&s);
+}
+
+enum status supervisor_check_main(const struct conf *conf, int argc, char **argv)
+{
+    struct supervisor s = {
+        .conf = conf,
+        .is_check = true,
+        .max_restarts = -1,
+        .args_n = argc,
+        .args = argv,
+        .shm_fd = -1,
+        .budget = {.best_step = -1},
+    };
+    return run(&s);
 }

@@ -12,6 +12,7 @@
 #include "base/board.h"
 #include "cluster/restart_budget.h"
 #include "conf/conf.h"
+#include "node/check_view.h"
 #include "node/cluster_bridge.h"
 #include "node/run_info.h"
 #include "node/workers.h"
@@ -21,15 +22,19 @@
 
 struct supervisor {
     const struct conf *conf;
+    bool is_check;        /* `check`: nothing is trained, and nothing started again */
+    int64_t max_restarts; /* of the job; -1: it knows none */
     int args_n;
     char **args;
     struct event_base *loop;
     struct event *signals[SUPERVISOR_SIGNALS_N], *tick;
     struct board *board;
-    int shm_fd; /* -1: none */
+    int shm_fd;       /* -1: none */
+    struct mesh mesh; /* of the job's ranks */
     struct workers *workers;
     struct cluster_bridge *bridge; /* NULL: one worker alone */
-    struct serve *serve;           /* NULL: STATUS_PORT=0 */
+    struct check_view *check_view;
+    struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
     struct run_info *info; /* what /log, /settings and /history need beside the board */
     /* With one worker alone: the job's budget. Else only for the delay before a restart. */

@@ -39,6 +39,11 @@ static void end_stopped(struct supervisor *s, const struct workers_end *worker)
 {
     enum status st = stop_request_status(s->stop);
     char rest[96];
+    if (s->is_check) {
+        FAIL(st, "stopped by %s during the check", stop_request_signal(s->stop));
+        supervisor_leave(s, st);
+        return;
+    }
     exit_policy_resume_hint(supervisor_has_checkpoint_dir(s), worker->last, rest, sizeof rest);
     if (worker->is_killed && !s->ends_at_once)
         FAIL(st, "stopped by %s while loading, before the first step; %s",
@@ -92,11 +97,11 @@ static void recover_alone(struct supervisor *s, const struct workers_end *worker
 {
     char hint[96], from[96], why[1280];
     const struct exit_policy_decision *decision = &worker->decision;
-    const int64_t restarts_max = conf_i64(s->conf, CONF_MAX_RESTARTS);
+    const int64_t restarts_max = s->max_restarts;
     if (!restart_budget_take(&s->budget, worker->last->step, restarts_max, decision->text, why,
                              sizeof why)) {
         exit_policy_resume_hint(supervisor_has_checkpoint_dir(s), worker->last, hint, sizeof hint);
-        FAIL(decision->st, "%s; %s", why, hint);
+        FAIL(decision->st, s->is_check ? "%s" : "%s; %s", why, hint);
         supervisor_end(s, decision->st);
         return;
     }
@@ -119,7 +124,7 @@ static void recover(struct supervisor *s, const struct workers_end *worker)
         LOG_WARN("%s", worker->decision.text);
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
     /* before workers_start_later: the board still has the worker's last numbers */
-    cluster_bridge_lost(s->bridge, worker->decision.st, worker->decision.text);
+    cluster_bridge_lost(s->bridge, worker->worker_i, worker->decision.st, worker->decision.text);
     workers_start_later(s->workers, worker->worker_i, restart_budget_delay_ms(s->budget.restarts));
 }
 

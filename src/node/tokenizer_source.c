@@ -10,6 +10,7 @@
 #include "data/tokenizer_file.h"
 #include "data/tokenizer_gguf.h"
 #include "data/tokenizer_gpt2.h"
+#include "data/tokenizer_json_write.h"
 #include "format/gguf_model.h"
 #include "format/gguf_vocab.h"
 #include "node/tokenizer_files.h"
@@ -17,7 +18,9 @@
 
 /* ---- GGUF ---- */
 
-static enum status open_vocab(const struct gguf_vocab *v, const char *path, struct tokenizer **out)
+typedef enum status gguf_fn(const struct tokenizer_gguf *from, void *arg);
+
+static enum status with_vocab(const struct gguf_vocab *v, const char *path, gguf_fn *fn, void *arg)
 {
     struct tokenizer_piece *piece = calloc((size_t)(v->tokens_n + v->merges_n) + 1, sizeof *piece);
     if (!piece)
@@ -41,12 +44,13 @@ static enum status open_vocab(const struct gguf_vocab *v, const char *path, stru
                                         .begin = v->add_bos ? v->bos : -1,
                                         .end = v->eos,
                                         .adds_space = v->add_space};
-    enum status st = tokenizer_gguf_open(&from, out);
+    enum status st = fn(&from, arg);
     free(piece);
     return st;
 }
 
-static enum status open_gguf(const char *path, struct tokenizer **out)
+/* with_gguf — calls fn with the lists of the file, which are valid until it returns. */
+static enum status with_gguf(const char *path, gguf_fn *fn, void *arg)
 {
     struct file_map map;
     struct gguf gguf;
@@ -56,12 +60,42 @@ static enum status open_gguf(const char *path, struct tokenizer **out)
     if (st == ST_OK) {
         st = gguf_vocab_read(&gguf, &vocab);
         if (st == ST_OK)
-            st = open_vocab(&vocab, path, out);
+            st = with_vocab(&vocab, path, fn, arg);
         gguf_vocab_free(&vocab);
         gguf_free(&gguf);
     }
     file_map_close(&map);
     return st;
+}
+
+static enum status open_lists(const struct tokenizer_gguf *from, void *arg)
+{
+    return tokenizer_gguf_open(from, arg);
+}
+
+static enum status open_gguf(const char *path, struct tokenizer **out)
+{
+    return with_gguf(path, open_lists, out);
+}
+
+/* The files that are written of one tokenizer. */
+struct json_texts {
+    int64_t context_tokens;
+    struct text *json, *config;
+};
+
+static enum status write_lists(const struct tokenizer_gguf *from, void *arg)
+{
+    const struct json_texts *texts = arg;
+    TRY(tokenizer_json_write(from, texts->json));
+    return tokenizer_json_write_config(from, texts->context_tokens, texts->config);
+}
+
+enum status tokenizer_source_write_json(const char *path, int64_t context_tokens, struct text *json,
+                                        struct text *config)
+{
+    struct json_texts texts = {context_tokens, json, config};
+    return with_gguf(path, write_lists, &texts);
 }
 
 /* ---- which ---- */
@@ -222,16 +256,22 @@ enum status tokenizer_source_keep(const struct conf *conf, const struct tokenize
     return tokenizer_files_keep(path_of(conf, own, sizeof own), to);
 }
 
+enum status tokenizer_source_open_kept(const char *dir, char path[FILE_PATH_MAX],
+                                       struct tokenizer **out)
+{
+    *out = NULL;
+    if (is_kept(dir, path, FILE_PATH_MAX))
+        return open_path(path, out);
+    path[0] = 0;
+    return ST_OK;
+}
+
 enum status tokenizer_source_kept(const char *dir, char path[FILE_PATH_MAX], struct text *settings)
 {
     struct tokenizer *tokenizer;
-    path[0] = 0;
-    if (!is_kept(dir, path, FILE_PATH_MAX)) {
-        path[0] = 0;
-        return ST_OK;
-    }
-    TRY(open_path(path, &tokenizer));
-    tokenizer_source_add(tokenizer, settings);
+    TRY(tokenizer_source_open_kept(dir, path, &tokenizer));
+    if (tokenizer)
+        tokenizer_source_add(tokenizer, settings);
     tokenizer_close(tokenizer);
     return ST_OK;
 }

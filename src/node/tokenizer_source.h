@@ -22,9 +22,16 @@ enum status tokenizer_source_open(const struct conf *conf, const struct model_di
 /* tokenizer_source_keep — copies the files of the one that was opened to CHECKPOINT_DIR/tokenizer,
  * so that later commands find it; not the built-in one. */
 enum status tokenizer_source_keep(const struct conf *conf, const struct tokenizer *tokenizer);
-/* tokenizer_source_kept — the one with the checkpoints of a folder: its path ("": none), and its
- * identity, appended as _add does. */
+/* tokenizer_source_open_kept — the one with the checkpoints of a folder, and its path; NULL and "":
+ * there is none. A path without a tokenizer: it failed to open.
+ * tokenizer_source_kept — the same: its path, and its identity, appended as _add does. */
+enum status tokenizer_source_open_kept(const char *dir, char path[FILE_PATH_MAX],
+                                       struct tokenizer **out);
 enum status tokenizer_source_kept(const char *dir, char path[FILE_PATH_MAX], struct text *settings);
+/* tokenizer_source_write_json — appends that of a GGUF file as tokenizer.json and
+ * tokenizer_config.json. ST_BAD_DATA: they cannot hold it. */
+enum status tokenizer_source_write_json(const char *path, int64_t context_tokens, struct text *json,
+                                        struct text *config);
 /* tokenizer_source_lack — the name of a model that is no GPT-2 and has no tokenizer of its own,
  * where TOKENIZER is not set: texts for it may not get GPT-2's unsaid (tokenizer_gpt2_check). Else
  * NULL. */

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/board.h"
@@ -20,10 +19,12 @@
 #include "base/text.h"
 #include "dev/dev.h"
 #include "mesh/mesh_comm.h"
+#include "node/check_worker.h"
 #include "node/crash.h"
 #include "node/device.h"
 #include "node/dataset_sync.h"
 #include "node/memory_check.h"
+#include "node/plan_beside.h"
 #include "node/plan_choice.h"
 #include "node/gpu_stats.h"
 #include "node/generations.h"
@@ -52,7 +53,10 @@ struct worker {
     struct feed *feed, *val_feed;
     struct text settings;
     struct trainer_config config;
-    struct plan_way way; /* of the last generation */
+    struct plan_beside beside; /* rank 0 */
+    struct plan_way way;       /* of the last generation */
+    struct check_worker *check;
+    bool is_checked; /* this process took part in a whole check */
 };
 
 static void publish_phase(struct worker *w, enum board_phase phase)
@@ -147,7 +151,7 @@ static enum status open_device(struct worker *w)
     w->config.step.store.dtype = device_dtype(w->conf, dev_is_discrete(w->dev));
     config_map_settings(w->conf, &w->config, w->tokenizer, &w->settings);
     w->config.settings_json = w->settings.data;
-    w->way.recompute = MODEL_RECOMPUTE_AUTO;
+    w->way.recompute.way = MODEL_RECOMPUTE_AUTO;
     dev_info(w->dev, &info);
     text_copy(w->stats.device, sizeof w->stats.device, info.name);
     if (is_logger(w))
@@ -203,7 +207,7 @@ CONF_FAULT_LIST(IS_FAULT)
 static void set_generation(struct worker *w, bool is_first)
 {
     w->config.fault = TRAINER_FAULT_NONE;
-    if (is_first && conf_fault_rank(w->conf) == w->stats.rank) {
+    if (is_first && conf_fault_rank(w->conf) == w->stats.rank && conf_fault_step(w->conf) > 0) {
         w->config.fault = (enum trainer_fault)conf_fault(w->conf);
         w->config.fault_step = conf_fault_step(w->conf);
     }
@@ -262,9 +266,9 @@ static void warn_pipeline(const struct step_config *step, const struct mesh *mes
     int stages = mesh->size[MESH_AXIS_PIPELINE];
     if (stages > 1 && each < stages)
         LOG_WARN(
-            "PP=%d and a step of %lld micro-batches: a stage waits for at least %.0f %% of the "
+            "PP=%d and a step of %lld micro-batch%s: a stage waits for at least %.0f %% of the "
             "time; set GLOBAL_BATCH to %lld or more, or a smaller BATCH_SIZE",
-            stages, (long long)each,
+            stages, (long long)each, each == 1 ? "" : "es",
             100.0 * (stages - 1) /
                 (double)(each * (step->pipe_chunks > 1 ? step->pipe_chunks : 1) + stages - 1),
             (long long)(4 * stages * step->batch_samples * data));
@@ -304,15 +308,58 @@ static void on_connected(void *arg, const struct comm *comm)
     text_copy(w->stats.backend, sizeof w->stats.backend, comm_backend(comm));
 }
 
+/* ---- checks ---- */
+
+/* has_gpus — asked before the device is open, for the one worker that looks at the whole node. */
+static bool has_gpus(const struct worker *w)
+{
+    return w->dev ? dev_is_discrete(w->dev)
+                  : w->worker_i == 0 && strcmp(device_kind(w->conf), "cuda") == 0;
+}
+
+static struct check_worker_config check_config(struct worker *w)
+{
+    return (struct check_worker_config){.conf = w->conf,
+                                        .board = w->board,
+                                        .worker_i = w->worker_i,
+                                        .stats = &w->stats,
+                                        .place = config_map_place(w->conf, w->worker_i),
+                                        .has_gpus = has_gpus(w),
+                                        .is_command = w->node.is_check};
+}
+
+/* on_check_connected — publish the transport, and log it. */
+static void on_check_connected(void *arg, const struct comm *comm)
+{
+    struct worker *w = arg;
+    const struct comm_place *place = comm_place(comm);
+    if (place->rank == 0 && place->ranks > 1)
+        LOG_INFO("BACKEND=%s uses %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
+                 backend_why(comm));
+    text_copy(w->stats.backend, sizeof w->stats.backend, comm_backend(comm));
+}
+
+/* run_check — a generation of `check`: there is no other. */
+static enum status run_check(void *arg, struct comm *comm, int64_t generation)
+{
+    const struct worker *w = arg;
+    (void)generation;
+    return check_worker_run(w->check, comm);
+}
+
 static enum status run_generation(void *arg, struct comm *comm, int64_t generation)
 {
     struct worker *w = arg;
     board_node_copy(w->board, &w->node);
     set_generation(w, w->node.restarts == 0 && generation == 1);
     w->config.step.comm = comm;
+    const struct check_worker_config check = check_config(w);
+    TRY(check_worker_before(&check, w->dev, comm, &w->is_checked));
     publish_loading(w);
     struct trainer_config config = w->config;
     TRY(plan_choice_make(w->conf, comm, w->dev, &config, &w->way));
+    if (w->stats.rank == 0)
+        plan_beside_begin(w->conf, dev_is_discrete(w->dev), comm_place(comm), &w->beside, &config);
     return trainer_run(&config);
 }
 
@@ -341,6 +388,9 @@ static enum status stopped_waiting(void *arg)
     struct board_worker last;
     struct board_node node;
     char rest[96];
+    if (w->node.is_check)
+        return FAIL(stop_request_status(request), "stopped by %s while waiting for other nodes",
+                    stop_request_signal(request));
     bool has_published = board_worker_copy(w->board, w->worker_i, &last);
     exit_policy_resume_hint(conf_text(w->conf, CONF_CHECKPOINT_DIR)[0] != 0,
                             has_published ? &last : NULL, rest, sizeof rest);
@@ -364,12 +414,14 @@ static int64_t call_limit_ms(const struct worker *w)
     int ranks = conf_ranks(w->conf);
     double peak =
         (w->config.step.store.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) * ranks;
-    if (limit_ms == 0)
+    if (limit_ms == 0 && !w->node.is_check)
         limit_ms = watchdog_plan_ms(trainer_planned_ms(&w->config, peak, ranks));
     return (limit_ms > WATCHDOG_DISK_MS_MIN ? limit_ms : WATCHDOG_DISK_MS_MIN) + CALL_EXTRA_MS;
 }
 
-static enum status run_generations(struct worker *w)
+static enum status run_generations(struct worker *w,
+                                   enum status (*run)(void *, struct comm *, int64_t),
+                                   void (*connected)(void *, const struct comm *))
 {
     const struct comm_place place = config_map_place(w->conf, w->worker_i);
     struct generations_config config = {
@@ -385,10 +437,10 @@ static enum status run_generations(struct worker *w)
         .shm_fd = place.locals > 1 ? BOARD_SHM_FD : -1,
         .timeout_ms = call_limit_ms(w),
         .extra_ms = CALL_EXTRA_MS,
-        .data = feed_fingerprint(w->feed),
+        .data = w->feed ? feed_fingerprint(w->feed) : 0,
         .val_data = w->val_feed ? feed_fingerprint(w->val_feed) : 0,
-        .run = run_generation,
-        .connected = on_connected,
+        .run = run,
+        .connected = connected,
         .wait = wait_for_world,
         .stopped = stopped_waiting,
         .arg = w,
@@ -418,7 +470,19 @@ static enum status train(struct worker *w)
                             !strcmp(conf_text(w->conf, CONF_LOG_FORMAT), "text");
     w->stats.loading_done = w->stats.loading_total = -1;
     publish_loading(w);
-    return run_generations(w);
+    return run_generations(w, run_generation, on_connected);
+}
+
+/* check — `check`: this node, its device, then all ranks. */
+static enum status check(struct worker *w)
+{
+    TRY(stopped(w));
+    publish_phase(w, BOARD_PHASE_CHECKING);
+    const struct check_worker_config config = check_config(w);
+    TRY(check_worker_open(&config, &w->check));
+    TRY(device_open(w->conf, w->worker_i, device_threads(w->conf), &w->dev));
+    check_worker_device(w->check, w->dev);
+    return run_generations(w, run_check, on_check_connected);
 }
 
 static void publish_first(struct worker *w)
@@ -436,14 +500,6 @@ static void publish_first(struct worker *w)
         .loading_total = -1,
     };
     publish_loading(w);
-}
-
-/* log_peak — to compare with what was planned (node/memory_check.h). */
-static void log_peak(void)
-{
-    struct rusage used;
-    if (getrusage(RUSAGE_SELF, &used) == 0)
-        LOG_DEBUG("memory: %lld KiB at the most", (long long)used.ru_maxrss);
 }
 
 /* publish_end — add the failure to the trainer's last numbers. */
@@ -481,10 +537,12 @@ enum status worker_main(const struct conf *conf, int worker_i)
     crash_install();
     board_node_copy(w.board, &w.node);
     publish_first(&w);
-    enum status st = train(&w);
-    log_peak();
+    enum status st = w.node.is_check ? check(&w) : train(&w);
+    if (!w.node.is_check)
+        memory_check_log_peak();
     if (st != ST_OK)
         publish_error(&w, st);
+    check_worker_close(w.check);
     feed_close(w.feed);
     feed_close(w.val_feed);
     tokenizer_close(w.tokenizer);

@@ -120,7 +120,10 @@ static void ended(struct workers *workers, int worker_i, int wait_status)
 {
     struct workers_process *worker = &workers->processes[worker_i];
     struct board_worker last;
+    char place[64] = "";
     last_stats(workers, worker_i, &last);
+    if (workers->config.mesh)
+        mesh_place(workers->config.mesh, last.rank, 1, place, sizeof place);
     struct workers_end end = {.worker_i = worker_i,
                               .is_exit = WIFEXITED(wait_status) && !worker->is_hung,
                               .is_killed = worker->is_killed,
@@ -131,6 +134,7 @@ static void ended(struct workers *workers, int worker_i, int wait_status)
                                                      .process_state = worker->state,
                                                      .pid = (int32_t)worker->pid,
                                                      .rank = last.rank,
+                                                     .place = place,
                                                      .phase = last.phase,
                                                      .step = last.step,
                                                      .message = last.error.message},
@@ -165,7 +169,7 @@ static bool is_loading(const struct workers *workers, int worker_i)
     struct board_worker stats;
     bool has_published = board_worker_copy(workers->config.board, worker_i, &stats);
     return !has_published || stats.phase == BOARD_PHASE_LOADING ||
-           stats.phase == BOARD_PHASE_RECOVERING;
+           stats.phase == BOARD_PHASE_RECOVERING || stats.phase == BOARD_PHASE_CHECKING;
 }
 
 void workers_kill_loading(struct workers *workers)

@@ -8,6 +8,7 @@
 #define CONVOY_NODE_WORKERS_H
 
 #include "base/board.h"
+#include "mesh/mesh.h"
 #include "node/exit_policy.h"
 
 struct workers;
@@ -24,7 +25,8 @@ struct workers_end {
 struct workers_config {
     struct board *board;
     int workers_n;
-    int rank_first; /* of worker 0 */
+    int rank_first;          /* of worker 0 */
+    const struct mesh *mesh; /* of all ranks, for messages; borrowed; NULL: it is not said */
     int args_n;
     char *const *args;    /* settings, as the supervisor was given them; borrowed */
     int shm_fd;           /* shared memory of the node's workers; -1: none */

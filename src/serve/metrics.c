@@ -260,6 +260,8 @@ static void write_all(const struct view *view, struct text *t)
     add_refused(t, view);
     add_nodes(t, view);
     add_door(t, view);
+    if (view->check_metrics != NULL)
+        text_add(t, "%s", view->check_metrics);
 }
 
 /* add_sample — one line, with the label run before its other labels. */

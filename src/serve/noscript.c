@@ -57,6 +57,11 @@ void noscript_write(const struct view *view, struct text *t)
     text_add(t, "<ul>");
     add_step(t, view->first_worker);
     add_checkpoint(t, view_checkpoint(view));
+    if (view->check_line != NULL) {
+        text_add(t, "<li>");
+        add_escaped(t, view->check_line);
+        text_add(t, "</li>");
+    }
     for (int i = 0; i < view->nodes_n; i++)
         text_add(t, "<li>node %d %s</li>", view->nodes[i].node_id, view->nodes[i].state);
     text_add(t, "</ul>");

@@ -220,6 +220,14 @@ static void add_error(cJSON *root, const struct board_error *error)
     add_count(object, "node", error->node);
 }
 
+static void add_check(cJSON *root, const char *json)
+{
+    if (json != NULL)
+        cJSON_AddRawToObject(root, "check", json);
+    else
+        cJSON_AddNullToObject(root, "check");
+}
+
 void report_write(const struct view *view, struct text *t)
 {
     const struct board_node *node = &view->node;
@@ -243,6 +251,7 @@ void report_write(const struct view *view, struct text *t)
     add_ranks(root, view);
     add_nodes(root, view);
     add_door(root, &view->door);
+    add_check(root, view->check_json);
     add_error(root, view_error(view));
     char *json = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);

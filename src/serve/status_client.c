@@ -87,11 +87,38 @@ static void chart_history(const char *url, struct text *out)
     curl_url_cleanup(parts);
 }
 
+/* ---- places ---- */
+
+/* place_of — where a rank is in the mesh, "stage 1, tensor 0", along axes of several ranks; ""
+ * where data is the only one. Returns out. */
+static const char *place_of(const cJSON *root, const cJSON *rank, char *out, size_t cap)
+{
+    static const struct {
+        const char *key, *name;
+    } axes[] = {
+        {"pipeline", "stage"}, {"data", "data"}, {"context", "context"}, {"tensor", "tensor"}};
+    const cJSON *mesh = cJSON_GetObjectItemCaseSensitive(root, "mesh"),
+                *at = cJSON_GetObjectItemCaseSensitive(rank, "mesh");
+    bool is_mesh = false;
+    size_t n = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        if (!(json_number(mesh, axes[i].key) > 1) || !(json_number(at, axes[i].key) >= 0))
+            continue;
+        text_format(out + n, cap - n, "%s%s %.0f", n > 0 ? ", " : "", axes[i].name,
+                    json_number(at, axes[i].key));
+        n += strlen(out + n);
+        is_mesh = is_mesh || strcmp(axes[i].key, "data") != 0;
+    }
+    return is_mesh ? out : "";
+}
+
 /* ---- health ---- */
 
 static enum status check_health(const cJSON *root, const char *url)
 {
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(root, "error"), *rank;
+    char text[96];
     if (cJSON_IsObject(error))
         return FAIL(ST_UNHEALTHY, "%s: error %.0f: %s", url, json_number(error, "code"),
                     json_text(error, "message"));
@@ -99,9 +126,11 @@ static enum status check_health(const cJSON *root, const char *url)
         return FAIL(ST_UNHEALTHY, "%s: the run has failed; see the node's log", url);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
     {
+        const char *place = place_of(root, rank, text, sizeof text);
         if (strcmp(json_text(rank, "state"), "hung") == 0)
-            return FAIL(ST_UNHEALTHY, "%s: rank %.0f is hung; no progress for %.0f s", url,
-                        json_number(rank, "rank"), json_number(root, "progress_age_seconds"));
+            return FAIL(ST_UNHEALTHY, "%s: rank %.0f%s%s%s is hung; no progress for %.0f s", url,
+                        json_number(rank, "rank"), place[0] ? " (" : "", place, place[0] ? ")" : "",
+                        json_number(root, "progress_age_seconds"));
     }
     return ST_OK;
 }
@@ -281,6 +310,7 @@ static void show_checkpoint(struct text *t, const cJSON *root)
 static void show_lists(struct text *t, const cJSON *root)
 {
     const cJSON *rank;
+    char text[96];
     show_checkpoint(t, root);
     show_nodes(t, root);
     show_door(t, root);
@@ -288,6 +318,8 @@ static void show_lists(struct text *t, const cJSON *root)
     {
         text_add(t, "rank %-5s  %s", plain(json_number(rank, "rank"), 0).text,
                  json_text(rank, "state"));
+        const char *place = place_of(root, rank, text, sizeof text);
+        text_add(t, place[0] ? " (%s)" : "%s", place);
         if (!isnan(json_number(rank, "heard_age_seconds")))
             text_add(t, ", last seen %s ago", span(json_number(rank, "heard_age_seconds")).text);
         text_add(t, "  step %s  %s  %s", plain(json_number(rank, "step"), 0).text,

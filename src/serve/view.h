@@ -66,6 +66,9 @@ struct view {
     const struct view_peer *peers; /* ranks of other nodes */
     int peers_n;
     struct view_door door;
+    /* of the check: an object of JSON, lines of metrics, one line for people; borrowed; NULL: there
+     * was none */
+    const char *check_json, *check_metrics, *check_line;
     const struct history *history; /* borrowed; NULL: none is kept */
     const struct journal *journal; /* borrowed; NULL: none */
     /* borrowed: those that differ from their defaults, one line of JSON */

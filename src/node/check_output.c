@@ -1,0 +1,172 @@
+/* check_output — see check_output.h. */
+#include "node/check_output.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "node/print.h"
+
+struct check_report_about check_output_about(const struct conf *conf,
+                                             const struct check_result *result)
+{
+    return (struct check_report_about){
+        .nodes = (int)conf_i64(conf, CONF_N_NODES),
+        .ranks = conf_ranks(conf),
+        .version = version_text(),
+        .depth = check_result_depth(result),
+        .started = result->started,
+        .seconds = result->seconds,
+        .is_terminal = isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
+                       conf_text(conf, CONF_NO_COLOR)[0] == 0,
+    };
+}
+
+/* ---- files ---- */
+
+static enum status write_as(const char *path, const struct check_rows *rows,
+                            const struct check_report_about *about, struct text *out)
+{
+    if (text_ends(path, ".json"))
+        return check_json_write(rows, about, out);
+    return text_ends(path, ".xml") ? check_junit_write(rows, about, out)
+                                   : check_prometheus_write(rows, about, out);
+}
+
+static enum status write_file(const char *path, const struct check_rows *rows,
+                              const struct check_report_about *about)
+{
+    struct text out = {0};
+    enum status st = write_as(path, rows, about, &out);
+    if (st == ST_OK)
+        st = file_replace(path, out.data, out.len);
+    text_free(&out);
+    return st;
+}
+
+enum status check_output_files(const struct conf *conf, const struct check_result *result)
+{
+    const struct check_report_about about = check_output_about(conf, result);
+    const char *at = conf_text(conf, CONF_REPORT);
+    char path[4096];
+    while (at[0] != 0) {
+        size_t n = strcspn(at, ",");
+        text_format(path, sizeof path, "%.*s", (int)n, at);
+        TRY(write_file(path, &result->rows, &about));
+        at += n + (at[n] != 0);
+    }
+    return ST_OK;
+}
+
+/* ---- stdout ---- */
+
+/* pick — the rows about one node. */
+static enum status pick(const struct check_rows *rows, int node, struct check_rows *out)
+{
+    for (int i = 0; i < rows->n; i++)
+        if (check_row_is_about(&rows->row[i], node))
+            TRY(check_rows_add(out, &rows->row[i]));
+    return ST_OK;
+}
+
+static enum status print_rows(const struct conf *conf, const struct check_rows *rows,
+                              const struct check_report_about *about)
+{
+    struct text out = {0};
+    enum status st = conf_i64(conf, CONF_JSON) != 0 ? check_json_write(rows, about, &out)
+                                                    : check_table_write(rows, about, &out);
+    if (st != ST_OK) {
+        text_free(&out);
+        return st;
+    }
+    return print_text(&out);
+}
+
+/* log_counts — of the rows about a node, where node 0 has the table. */
+static void log_counts(const struct check_rows *rows)
+{
+    int n[CHECK_VERDICT_MEASURED + 1] = {0};
+    for (int i = 0; i < rows->n; i++)
+        n[rows->row[i].verdict]++;
+    LOG_INFO("check: of this node %d passed, %d warn, %d failed, %d skipped; node 0 has the table",
+             n[CHECK_VERDICT_PASS], n[CHECK_VERDICT_WARN], n[CHECK_VERDICT_FAIL],
+             n[CHECK_VERDICT_SKIPPED]);
+}
+
+/* print — node 0 writes all rows; another node those about itself, where node 0 may not have
+ * them. */
+static enum status print(const struct conf *conf, const struct check_result *result,
+                         const struct check_report_about *about)
+{
+    const int node = (int)conf_i64(conf, CONF_NODE_ID);
+    struct check_rows own = {0};
+    if (node == 0)
+        return print_rows(conf, &result->rows, about);
+    enum status st = pick(&result->rows, node, &own);
+    if (st == ST_OK && result->is_whole)
+        log_counts(&own);
+    else if (st == ST_OK)
+        st = print_rows(conf, &own, about);
+    check_rows_free(&own);
+    return st;
+}
+
+/* ---- the end ---- */
+
+/* add_end — a row for a check that did not come to its end: a node never came, a rank was lost, a
+ * person stopped it. */
+static enum status add_end(struct check_result *result, enum status st, const char *sentence)
+{
+    bool is_stop = status_group(st) == STATUS_GROUP_STOP;
+    struct check_row row =
+        check_row_found(CHECK_STAGE_AGREEMENT, CHECK_POINT_WORKERS, -1, "workers",
+                        is_stop ? CHECK_VERDICT_SKIPPED : CHECK_VERDICT_FAIL,
+                        "the check did not come to its end: %s", sentence);
+    return st == ST_OK ? ST_OK : check_rows_add(&result->rows, &row);
+}
+
+static enum status write_all(const struct conf *conf, struct check_result *result, bool is_command,
+                             enum status st, const char *sentence)
+{
+    struct check_report_about about = check_output_about(conf, result);
+    if (!result->is_whole)
+        TRY(add_end(result, st, sentence));
+    if (!is_command)
+        return ST_OK;
+    TRY(print(conf, result, &about));
+    return conf_i64(conf, CONF_NODE_ID) == 0 ? check_output_files(conf, result) : ST_OK;
+}
+
+/* end_of — what the rows say counts more than what the cluster said of this node's end: a node that
+ * is bad has its own code, whichever message came first. */
+static enum status end_of(const struct conf *conf, const struct check_result *result,
+                          bool is_command, enum status st, const struct status_saved *saved)
+{
+    enum status said = ST_OK;
+    if (status_group(st) != STATUS_GROUP_STOP)
+        said = check_result_status(result, (int)conf_i64(conf, CONF_NODE_ID), is_command);
+    if (said != ST_OK)
+        return said;
+    status_restore(saved);
+    return st;
+}
+
+enum status check_output_end(const struct conf *conf, const struct board *board, bool is_command,
+                             enum status st)
+{
+    struct status_saved saved;
+    struct check_result result;
+    status_save(&saved);
+    if (!board || !check_result_read(board, &result)) {
+        status_restore(&saved);
+        return st;
+    }
+    enum status written = write_all(conf, &result, is_command, st, saved.message);
+    if (written == ST_OK)
+        st = end_of(conf, &result, is_command, st, &saved);
+    check_result_free(&result);
+    return written == ST_OK ? st : written;
+}

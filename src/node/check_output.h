@@ -1,0 +1,23 @@
+/* check_output — the end of a check in a node's supervisor: table, files of REPORT, and what the
+ * node's process ends with. Must not know how anything is checked. */
+#ifndef CONVOY_NODE_CHECK_OUTPUT_H
+#define CONVOY_NODE_CHECK_OUTPUT_H
+
+#include "base/board.h"
+#include "conf/conf.h"
+#include "node/check_result.h"
+
+/* check_output_about — what is the same for all rows of a result. */
+struct check_report_about check_output_about(const struct conf *conf,
+                                             const struct check_result *result);
+/* check_output_files — the files of REPORT. ST_STORE: one cannot be written. */
+enum status check_output_files(const struct conf *conf, const struct check_result *result);
+/* check_output_end — st: how the node's run has ended, with its sentence in status_message.
+ * `check`: writes what was found to stdout, also where the check did not come to its end; node 0
+ * writes the files of REPORT (in `train` they are written when the check ends). Returns st, or
+ * what the rows say (check_result_status); ST_STORE: a report cannot be written. Without a check
+ * it only returns st. */
+enum status check_output_end(const struct conf *conf, const struct board *board, bool is_command,
+                             enum status st);
+
+#endif

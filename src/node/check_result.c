@@ -1,0 +1,141 @@
+/* check_result — see check_result.h. */
+#include "node/check_result.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/check.h"
+#include "check/check_pack.h"
+
+const char *check_result_depth(const struct check_result *result)
+{
+    static const char *const depths[] = {[CHECK_DEPTH_QUICK] = "quick",
+                                         [CHECK_DEPTH_STANDARD] = "standard",
+                                         [CHECK_DEPTH_FULL] = "full"};
+    return depths[result->depth >= 0 && result->depth <= CHECK_DEPTH_FULL ? result->depth : 0];
+}
+
+/* Before the rows on the board. */
+struct head {
+    int64_t started, left_out;
+    double seconds;
+    int32_t is_whole, depth;
+};
+
+static bool is_needed(const struct check_row *row)
+{
+    return row->verdict == CHECK_VERDICT_WARN || row->verdict == CHECK_VERDICT_FAIL;
+}
+
+/* pack_rows — rows that warn or fail first; the others while there is room. Returns how many were
+ * left out. */
+static int64_t pack_rows(const struct check_rows *rows, size_t max, struct text *out)
+{
+    int64_t left_out = 0;
+    for (int is_second = 0; is_second < 2; is_second++)
+        for (int i = 0; i < rows->n; i++) {
+            const size_t before = out->len;
+            if (is_needed(&rows->row[i]) == (is_second != 0))
+                continue;
+            check_pack_row(&rows->row[i], out);
+            if (out->len > max || out->overflow) {
+                out->len = before;
+                out->overflow = false;
+                left_out++;
+            }
+        }
+    return left_out;
+}
+
+enum status check_result_publish(struct board *board, const struct check_result *result)
+{
+    struct text bytes = {.limit = CHECK_PACK_MAX};
+    struct head head;
+    memset(&head, 0, sizeof head);
+    text_add_bytes(&bytes, &head, sizeof head);
+    if (bytes.overflow)
+        return FAIL(ST_RETRY, "out of memory: %d rows of a check", result->rows.n);
+    head.left_out = result->left_out +
+                    pack_rows(&result->rows, board_blob_max(board, BOARD_BLOB_CHECK), &bytes);
+    head.started = result->started;
+    head.seconds = result->seconds;
+    head.is_whole = result->is_whole;
+    head.depth = result->depth;
+    memcpy(bytes.data, &head, sizeof head);
+    board_blob_publish(board, BOARD_BLOB_CHECK, bytes.data, bytes.len);
+    text_free(&bytes);
+    return ST_OK;
+}
+
+bool check_result_read(const struct board *board, struct check_result *out)
+{
+    struct head head;
+    size_t n = 0;
+    *out = (struct check_result){.depth = 0};
+    if (board_blob_revision(board, BOARD_BLOB_CHECK) == 0)
+        return false;
+    char *bytes = malloc(board_blob_max(board, BOARD_BLOB_CHECK));
+    bool is_there =
+        bytes && board_blob_copy(board, BOARD_BLOB_CHECK, bytes, &n) && n >= sizeof head;
+    if (is_there) {
+        memcpy(&head, bytes, sizeof head);
+        *out = (struct check_result){.started = head.started,
+                                     .seconds = head.seconds,
+                                     .is_whole = head.is_whole != 0,
+                                     .left_out = head.left_out,
+                                     .depth = head.depth};
+        is_there = check_pack_read(bytes + sizeof head, n - sizeof head, &out->rows) == ST_OK;
+    }
+    free(bytes);
+    if (!is_there)
+        check_result_free(out);
+    return is_there;
+}
+
+void check_result_free(struct check_result *result) { check_rows_free(&result->rows); }
+
+/* first_failure — the first failing row about a node, -1: any; NULL: none. *n_out: how many. */
+static const struct check_row *first_failure(const struct check_rows *rows, int node, int *n_out)
+{
+    const struct check_row *first = NULL;
+    *n_out = 0;
+    for (int i = 0; i < rows->n; i++) {
+        const struct check_row *row = &rows->row[i];
+        if (row->verdict != CHECK_VERDICT_FAIL || !check_row_is_about(row, node))
+            continue;
+        first = first ? first : row;
+        (*n_out)++;
+    }
+    return first;
+}
+
+const char *check_result_sentence(const struct check_row *row, char *out, size_t cap)
+{
+    char place[128] = "the job";
+    if (row->node >= 0 && row->peer >= 0)
+        text_format(place, sizeof place, "nodes %d and %d", row->node, row->peer);
+    else if (row->node >= 0)
+        text_format(place, sizeof place, "node %d%s%s", row->node, row->subject[0] ? ", " : "",
+                    row->subject);
+    text_format(out, cap, "%s: %s: %s%s%s", place, row->name, row->why, row->remedy[0] ? "; " : "",
+                row->remedy);
+    return out;
+}
+
+enum status check_result_status(const struct check_result *result, int node, bool is_command)
+{
+    char text[640], more[64] = "";
+    int n, all;
+    const struct check_row *any = first_failure(&result->rows, -1, &all);
+    const struct check_row *own = first_failure(&result->rows, node, &n);
+    if (!any)
+        return ST_OK;
+    if (!own && (!result->is_whole || (is_command && node > 0)))
+        return ST_OK;
+    const struct check_row *shown = own ? own : any;
+    const int others = (own ? n : all) - 1;
+    if (others > 0)
+        text_format(more, sizeof more, " (and %d more)", others);
+    return FAIL(own || is_command || any->node < 0 ? ST_UNHEALTHY : ST_PEER,
+                "the check failed: %s%s", check_result_sentence(shown, text, sizeof text), more);
+}

@@ -1,0 +1,600 @@
+/* check_soak — see check_soak.h. */
+#include "node/check_soak.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "dev/nvml.h"
+#include "node/check_soak_parts.h"
+#include "node/check_soak_restart.h"
+#include "node/check_soak_train.h"
+
+#define STEPS 3
+#define HEAT_MS 60000 /* a soak of a GPU that is longer trains a model that heats it */
+#define HEAT_BYTES ((int64_t)8 << 30)
+#define DRIFT_SHARE 0.05
+
+struct soak {
+    const struct check_soak_config *config;
+    const struct check_config *check;
+    struct check_rows *rows;
+    struct check_soak_train_config train;
+    struct dev_info info;
+    uint64_t kind;    /* of this rank's device: equal kinds compute equal bits */
+    char device[48];  /* "GPU 3", "the CPU" */
+    bool is_wrong;    /* this rank was named already */
+    bool is_unclear;  /* replicas of its node differ, and no majority told which is wrong */
+    bool is_named;    /* training with all ranks told which one is */
+    struct nvml *gpu; /* NULL: no GPU, or no NVML */
+    struct nvml_reading first, last;
+    double hottest;
+    int readings;
+};
+
+/* What a rank tells the others. */
+struct told {
+    uint64_t kind, digest[CHECK_SOAK_RECORD_PARTS];
+    int64_t differs; /* between rounds: the first place; -1 */
+    char pad[24];
+};
+_Static_assert(sizeof(struct told) % 16 == 0, "parts of a gather are multiples of 16 bytes");
+
+/* ---- rows ---- */
+
+static enum status add(struct soak *s, struct check_row row)
+{
+    row.rank = s->check->place.rank;
+    return check_rows_add(s->rows, &row);
+}
+
+static enum status add_pass(struct soak *s, enum check_point point, const char *name,
+                            const char *why)
+{
+    return add(s, check_row_found(CHECK_STAGE_SOAK, point, s->check->place.node, name,
+                                  CHECK_VERDICT_PASS, "%s", why));
+}
+
+static enum status add_skipped(struct soak *s, enum check_point point, const char *name,
+                               const char *why)
+{
+    if (s->check->place.rank != 0)
+        return ST_OK;
+    return add(s, check_row_found(CHECK_STAGE_SOAK, point, s->check->place.node, name,
+                                  CHECK_VERDICT_SKIPPED, "%s", why));
+}
+
+static const char see_corruption[] = "a rank computes wrong numbers: see silent corruption";
+
+static enum status add_wrong(struct soak *s, enum check_point point, const char *why)
+{
+    struct check_row row = check_row_found(CHECK_STAGE_SOAK, point, s->check->place.node,
+                                           "silent corruption", CHECK_VERDICT_FAIL,
+                                           "rank %d, %s: %s", s->check->place.rank, s->device, why);
+    text_copy(row.subject, sizeof row.subject, s->device);
+    if (s->info.bus[0])
+        text_format(row.remedy, sizeof row.remedy,
+                    "nvidia-smi -i %s -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3; take the node out",
+                    s->info.bus);
+    else
+        text_format(row.remedy, sizeof row.remedy,
+                    "grep . /sys/devices/system/edac/mc/mc*/*e_count; memtest86+; take the node "
+                    "out");
+    s->is_wrong = true;
+    return add(s, row);
+}
+
+/* ---- comparing ranks ---- */
+
+static enum status gather(struct comm *comm, const struct told *own, struct told *all)
+{
+    if (!comm) {
+        all[0] = *own;
+        return ST_OK;
+    }
+    const struct comm_place *place = comm_place(comm);
+    all[place->rank] = *own;
+    return comm_all_gather(comm, (struct tensor){all, DTYPE_U8},
+                           (struct tensor){&all[place->rank], DTYPE_U8},
+                           (int64_t)place->ranks * (int64_t)sizeof *all);
+}
+
+/* vote — all ranks come to the same votes. What depends on the device is compared among ranks of
+ * one kind. */
+static enum status vote(const struct told *all, int n, enum check_soak_record_part part,
+                        struct check_soak_vote *votes)
+{
+    for (int i = 0; i < n; i++)
+        votes[i] = (struct check_soak_vote){.digest = all[i].digest[part],
+                                            .kind = part == CHECK_SOAK_RECORD_ALL ? all[i].kind : 0,
+                                            .is_left_out = all[i].differs >= 0};
+    return check_soak_record_vote(votes, n);
+}
+
+/* What a comparison of the ranks of a group found. */
+struct found {
+    int differ, unclear; /* ranks */
+    bool again;          /* some rank computed other bits in another round */
+    bool self_differs, self_unclear;
+    int others, model; /* of this rank's kind; one that is right */
+    bool drifts;       /* nothing is wrong, but other kinds of devices get other weights */
+};
+
+static void count(const struct told *all, const struct check_soak_vote *votes, int n, int rank,
+                  struct found *f)
+{
+    for (int i = 0; i < n; i++) {
+        f->differ += votes[i].differs && !votes[i].is_left_out;
+        f->unclear += votes[i].is_unclear;
+        f->again = f->again || all[i].differs >= 0;
+        f->others += i != rank && votes[i].kind == votes[rank].kind;
+    }
+    f->self_differs = f->self_differs || votes[rank].differs;
+    f->self_unclear = f->self_unclear || votes[rank].is_unclear;
+    f->model = votes[rank].model;
+}
+
+static enum status compare_all(const struct told *all, int n, int rank, bool is_alone,
+                               struct check_soak_vote *votes, struct found *out)
+{
+    struct found kinds = {0};
+    TRY(vote(all, n, CHECK_SOAK_RECORD_ALL, votes));
+    count(all, votes, n, rank, out);
+    if (is_alone)
+        return ST_OK;
+    TRY(vote(all, n, CHECK_SOAK_RECORD_SUMS, votes));
+    count(all, votes, n, rank, out);
+    TRY(vote(all, n, CHECK_SOAK_RECORD_REPLICA, votes));
+    count(all, votes, n, rank, &kinds);
+    out->drifts = out->differ + out->unclear == 0 && kinds.differ + kinds.unclear > 0;
+    return ST_OK;
+}
+
+/* compare — is_alone: every rank trained by itself, on the same samples: a round that differs is
+ * this device's fault. Else all ranks of the group took part, and a wrong weight anywhere changes
+ * the gradients of all: only what replicas have says which rank it was. */
+static enum status compare(const struct soak *s, struct comm *comm,
+                           const struct check_soak_train *t, bool is_alone, struct found *out)
+{
+    const int n = comm ? comm_place(comm)->ranks : 1, rank = comm ? comm_place(comm)->rank : 0;
+    struct told *all = calloc((size_t)n, sizeof *all);
+    struct check_soak_vote *votes = calloc((size_t)n, sizeof *votes);
+    struct told own = {.kind = s->kind, .differs = is_alone ? t->differs : -1};
+    memcpy(own.digest, t->digest, sizeof own.digest);
+    if (is_alone) /* the first round: ranks have made different numbers of them */
+        own.digest[0] = check_soak_record_digest(&t->first, CHECK_SOAK_RECORD_ALL);
+    enum status st =
+        all && votes ? ST_OK : FAIL(ST_RETRY, "out of memory: checksums of %d ranks", n);
+    *out = (struct found){0};
+    if (st == ST_OK)
+        st = gather(comm, &own, all);
+    if (st == ST_OK)
+        st = compare_all(all, n, rank, is_alone, votes, out);
+    free(all);
+    free(votes);
+    return st;
+}
+
+/* ---- the state of the GPU ---- */
+
+static void read_gpu(struct soak *s)
+{
+    if (!s->gpu)
+        return;
+    nvml_read(s->gpu, &s->last);
+    if (s->readings++ == 0)
+        s->first = s->last;
+    if (!(s->hottest >= s->last.temperature))
+        s->hottest = s->last.temperature;
+}
+
+static enum status add_gpu(struct soak *s, const char *name, const char *unit, double value,
+                           double slack)
+{
+    struct check_row row =
+        check_row_measured(CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node, name,
+                           unit, value, CHECK_BETTER_LOWER, slack);
+    text_copy(row.subject, sizeof row.subject, s->device);
+    text_format(row.remedy, sizeof row.remedy, "nvidia-smi -i %s -q -d TEMPERATURE,POWER,CLOCK",
+                s->info.bus);
+    return isnan(value) ? ST_OK : add(s, row);
+}
+
+/* The clock falls where a GPU gets too hot or too little power. */
+static enum status add_drift(struct soak *s)
+{
+    double drift = 1 - s->last.clock / s->first.clock;
+    if (s->readings < 3 || isnan(drift))
+        return ST_OK;
+    struct check_row row = check_row_found(
+        CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node, "gpu clock drift",
+        drift > DRIFT_SHARE ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS,
+        "the clock went from %.0f to %.0f MHz, power from %.0f to %.0f W, temperature from %.0f to "
+        "%.0f °C",
+        s->first.clock * 1e-6, s->last.clock * 1e-6, s->first.power, s->last.power,
+        s->first.temperature, s->last.temperature);
+    row.value = 100 * drift;
+    text_copy(row.unit, sizeof row.unit, "%");
+    text_copy(row.subject, sizeof row.subject, s->device);
+    if (drift > DRIFT_SHARE)
+        text_format(row.remedy, sizeof row.remedy,
+                    "nvidia-smi -i %s -q -d PERFORMANCE,POWER,TEMPERATURE; check fans and cables",
+                    s->info.bus);
+    return add(s, row);
+}
+
+static enum status add_gpu_rows(struct soak *s)
+{
+    if (!s->gpu || s->readings == 0)
+        return ST_OK;
+    TRY(add_gpu(s, "gpu temperature", "°C", s->hottest, 10));
+    return add_drift(s);
+}
+
+/* ---- training ---- */
+
+static enum status report(const struct soak *s, double done)
+{
+    return s->check->progress ? s->check->progress(s->check->arg, CHECK_STAGE_SOAK, done) : ST_OK;
+}
+
+/* is_over — the same on all ranks of the group: its rank 0 looks at the clock. */
+static enum status is_over(struct comm *comm, int64_t end_ms, bool *out)
+{
+    double over = clock_ms() >= end_ms;
+    if (comm)
+        TRY(comm_broadcast(comm, (struct tensor){&over, DTYPE_F64}, 1, 0));
+    *out = over != 0;
+    return ST_OK;
+}
+
+static int flip_of(const struct soak *s, bool is_alone, int round)
+{
+    const enum check_soak_flip flip = s->config->flip;
+    bool flips =
+        is_alone ? (flip == CHECK_SOAK_FLIP_ALWAYS || (flip == CHECK_SOAK_FLIP_ALONE && round == 1))
+                 : flip == CHECK_SOAK_FLIP_GROUP && round == 0;
+    return flips ? STEPS - 2 : -1;
+}
+
+/* train — rounds until the time is over, at least two. */
+static enum status train(struct soak *s, struct check_soak_train *t, int64_t ms, double from,
+                         double to)
+{
+    const int64_t begin_ms = clock_ms();
+    bool is_last = false, is_alone = !t->config.comm;
+    while (t->rounds < 2 || !is_last) {
+        TRY(check_soak_train_round(t, flip_of(s, is_alone, t->rounds)));
+        read_gpu(s);
+        TRY(is_over(t->config.comm, begin_ms + ms, &is_last));
+        double done = ms > 0 ? (double)(clock_ms() - begin_ms) / (double)ms : 1;
+        TRY(report(s, from + (to - from) * fmin(1, done)));
+    }
+    return ST_OK;
+}
+
+/* A quick check's model is so small that a step takes no time worth a comparison. */
+static enum status add_rate(struct soak *s, const struct check_soak_train *t)
+{
+    if (s->check->depth == CHECK_DEPTH_QUICK || t->step_seconds <= 0)
+        return ST_OK;
+    double value = (double)(t->config.batch_samples * t->config.seq_tokens) / t->step_seconds;
+    double computed = t->waited < 0.95 ? 1 - t->waited : 0.05;
+    struct check_row row = check_row_measured(
+        CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node, "training rate", "tokens/s",
+        value, CHECK_BETTER_HIGHER, value / computed - 0.9 * value);
+    text_copy(row.subject, sizeof row.subject, s->device);
+    text_format(row.why, sizeof row.why, "the fastest of %d steps", STEPS * (t->rounds - 1));
+    return add(s, row);
+}
+
+static enum status add_alone(struct soak *s, const struct check_soak_train *t,
+                             const struct found *f)
+{
+    char what[128], why[224];
+    if (t->differs >= 0) {
+        check_soak_record_about(&t->now, step_own_table(t->step), t->differs, what, sizeof what);
+        text_format(why, sizeof why, "%s differed when the same steps were repeated", what);
+        return add_wrong(s, CHECK_POINT_ONE_DEVICE, why);
+    }
+    if (f->self_differs || f->self_unclear) {
+        text_format(why, sizeof why,
+                    f->self_differs
+                        ? "the same steps give other numbers than on most of %d devices "
+                          "of its kind, such as rank %d's"
+                        : "the same steps give other numbers on devices of its kind, of "
+                          "which there are %d more; rank %d has what as many others have",
+                    f->others, f->model);
+        return add_wrong(s, CHECK_POINT_ONE_DEVICE, why);
+    }
+    if (f->again || f->differ || f->unclear)
+        return add_skipped(s, CHECK_POINT_ONE_DEVICE, "training alone", see_corruption);
+    if (s->check->place.rank != 0)
+        return ST_OK;
+    text_format(why, sizeof why,
+                "%d rounds of %d steps gave the same logits, losses, gradients and weights",
+                t->rounds, STEPS);
+    return add_pass(s, CHECK_POINT_ONE_DEVICE, "training alone", why);
+}
+
+static enum status train_alone(struct soak *s, int64_t ms)
+{
+    struct check_soak_train t;
+    struct found found;
+    enum status st = check_soak_train_open(&s->train, &t);
+    if (st == ST_OK)
+        st = train(s, &t, ms, 0, 0.5);
+    if (st == ST_OK)
+        st = compare(s, s->check->comm, &t, true, &found);
+    if (st == ST_OK)
+        st = add_alone(s, &t, &found);
+    if (st == ST_OK)
+        st = add_rate(s, &t);
+    check_soak_train_close(&t);
+    return st;
+}
+
+/* ---- several ranks ---- */
+
+/* Processors without multiply-add, or a CPU beside a GPU, round an update differently. */
+static enum status add_drifting(struct soak *s, enum check_point point, const char *name)
+{
+    struct check_row row = check_row_found(
+        CHECK_STAGE_SOAK, point, s->check->place.node, name, CHECK_VERDICT_WARN,
+        "ranks have devices of several kinds, which round updates differently: with SHARD=none "
+        "the replicas' weights drift apart");
+    text_copy(row.remedy, sizeof row.remedy,
+              "SHARD=optimizer: each weight is updated on one rank; or equal devices");
+    return add(s, row);
+}
+
+static const char no_majority[] = "replicas differ, and no majority tells which one is wrong";
+
+/* Two workers of a node have no majority, but there may be one among the ranks of all nodes, which
+ * train next. */
+static bool is_before_all(const struct soak *s, enum check_point point)
+{
+    return point == CHECK_POINT_ONE_NODE && s->check->place.nodes > 1;
+}
+
+/* add_again — all replicas have the same wrong bits in a round: nothing tells which rank's gradient
+ * was wrong. The row is about the node whose workers trained; of several nodes, about none. */
+static enum status add_again(struct soak *s, const struct check_soak_train *t,
+                             enum check_point point)
+{
+    const bool is_one_node = point == CHECK_POINT_ONE_NODE;
+    char what[128];
+    check_soak_record_about(&t->now, step_own_table(t->step), t->differs, what, sizeof what);
+    struct check_row row = check_row_found(
+        CHECK_STAGE_SOAK, point, is_one_node ? s->check->place.node : -1, "silent corruption",
+        CHECK_VERDICT_FAIL,
+        "all %d replicas agree, but %s differed when the same steps were repeated: a sum or some "
+        "rank's gradient was wrong",
+        t->ranks, what);
+    row.rank = -1;
+    if (!is_one_node)
+        text_copy(row.remedy, sizeof row.remedy,
+                  "convoy check SOAK=10m on half of the nodes, then on the other half: halve the "
+                  "nodes that fail until one is left, and take it out");
+    return check_rows_add(s->rows, &row);
+}
+
+static enum status add_group(struct soak *s, const struct check_soak_train *t,
+                             const struct found *f, enum check_point point, const char *name)
+{
+    char why[224];
+    if (f->self_differs && !s->is_wrong)
+        return add_wrong(s, point,
+                         "its weights or gradients are not those of most replicas of the model");
+    s->is_named = f->differ > 0;
+    if (f->self_unclear && !s->is_wrong && is_before_all(s, point))
+        s->is_unclear = true;
+    else if (f->self_unclear && !s->is_wrong)
+        return add_wrong(s, point, no_majority);
+    if (f->differ || f->unclear)
+        return add_skipped(s, point, name, see_corruption);
+    if (t->rank != 0)
+        return ST_OK;
+    if (t->differs >= 0)
+        return add_again(s, t, point);
+    if (f->drifts)
+        return s->check->place.rank == 0 ? add_drifting(s, point, name) : ST_OK;
+    text_format(why, sizeof why,
+                "%d ranks trained %d rounds of %d steps: replicas and rounds have the same bits",
+                t->ranks, t->rounds, STEPS);
+    return s->check->place.rank == 0 ? add_pass(s, point, name, why) : ST_OK;
+}
+
+static enum status add_partition(struct soak *s, int64_t n, int lost, int step_i)
+{
+    const int node = s->check->place.node;
+    if (s->check->place.rank != 0)
+        return ST_OK;
+    if (lost < 0)
+        return add(s, check_row_found(CHECK_STAGE_SOAK, CHECK_POINT_PARTITIONING, node,
+                                      "data partitioning", CHECK_VERDICT_PASS,
+                                      "each of the %lld samples of a step was trained on by one "
+                                      "rank, once; order differs from step to step",
+                                      (long long)n));
+    struct check_row row = check_row_found(
+        CHECK_STAGE_SOAK, CHECK_POINT_PARTITIONING, node, "data partitioning", CHECK_VERDICT_FAIL,
+        "sample %d of step %d was not trained on once; rank %lld should have it", lost, step_i + 1,
+        (long long)(lost / s->train.batch_samples));
+    text_copy(row.remedy, sizeof row.remedy, "convoy version, on all nodes; then report a bug");
+    return add(s, row);
+}
+
+static enum status check_partition(struct soak *s, const struct check_soak_train *t)
+{
+    int lost, step_i;
+    TRY(check_soak_parts_samples(t, &step_i, &lost));
+    return add_partition(s, t->config.batch_samples * t->ranks, lost, step_i);
+}
+
+static enum status check_distribution(struct soak *s)
+{
+    struct comm *comm = s->check->comm;
+    bool is_whole, is_sharded;
+    struct check_soak_train_config config = s->train;
+    config.comm = comm;
+    TRY(check_soak_parts_weights(&config, &is_whole));
+    config.shard = LAYOUT_SHARD_FULL;
+    TRY(check_soak_parts_weights(&config, &is_sharded));
+    double wrong[2] = {!is_whole, !is_sharded};
+    TRY(comm_all_reduce(comm, (struct tensor){wrong, DTYPE_F64}, (struct tensor){wrong, DTYPE_F64},
+                        2));
+    if (!is_whole || !is_sharded)
+        return add_wrong(s, CHECK_POINT_DISTRIBUTION,
+                         is_whole ? "weights read back from all shards are not those that were sent"
+                                  : "it did not get the weights that rank 0 sent");
+    if (wrong[0] + wrong[1] > 0 || s->check->place.rank != 0)
+        return ST_OK;
+    return add_pass(s, CHECK_POINT_DISTRIBUTION, "model distribution",
+                    "rank 0's weights reached all ranks bit for bit, whole and in shards");
+}
+
+static enum status train_group(struct soak *s, struct comm *comm, int64_t ms, double from,
+                               enum check_point point, const char *name, bool is_all)
+{
+    struct check_soak_train_config config = s->train;
+    struct check_soak_train t;
+    struct found found;
+    config.comm = comm;
+    config.takes_first = s->config->flip == CHECK_SOAK_FLIP_SAMPLES;
+    enum status st = check_soak_train_open(&config, &t);
+    if (st == ST_OK)
+        st = train(s, &t, ms, from, from + 0.2);
+    if (st == ST_OK)
+        st = compare(s, comm, &t, false, &found);
+    if (st == ST_OK)
+        st = add_group(s, &t, &found, point, name);
+    if (st == ST_OK && is_all)
+        st = check_partition(s, &t);
+    check_soak_train_close(&t);
+    return st;
+}
+
+static enum status train_node(struct soak *s, int64_t ms)
+{
+    const struct comm_place *place = &s->check->place;
+    struct comm *node = NULL;
+    int ranks[COMM_RANKS_MAX];
+    if (place->locals == 1)
+        return add_skipped(s, CHECK_POINT_ONE_NODE, "training in a node",
+                           "each node has one worker");
+    if (place->nodes == 1)
+        return train_group(s, s->check->comm, ms, 0.5, CHECK_POINT_ONE_NODE, "training in a node",
+                           true);
+    for (int i = 0; i < place->locals; i++)
+        ranks[i] = place->node * place->locals + i;
+    TRY(comm_split(s->check->comm, ranks, place->locals, &node));
+    enum status st =
+        train_group(s, node, ms, 0.5, CHECK_POINT_ONE_NODE, "training in a node", false);
+    comm_close(node);
+    return st;
+}
+
+static enum status train_nodes(struct soak *s, int64_t ms)
+{
+    if (s->check->place.nodes == 1)
+        return add_skipped(s, CHECK_POINT_MANY_NODES, "training over nodes", "there is one node");
+    TRY(train_group(s, s->check->comm, ms, 0.7, CHECK_POINT_MANY_NODES, "training over nodes",
+                    true));
+    if (s->is_unclear && !s->is_named && !s->is_wrong)
+        return add_wrong(s, CHECK_POINT_ONE_NODE, no_majority);
+    return ST_OK;
+}
+
+static enum status train_together(struct soak *s, int64_t ms)
+{
+    const struct comm_place *place = &s->check->place;
+    if (place->ranks > 1) {
+        TRY(train_node(s, place->nodes > 1 ? ms / 2 : ms));
+        TRY(train_nodes(s, place->locals > 1 ? ms / 2 : ms));
+        return check_distribution(s);
+    }
+    TRY(add_skipped(s, CHECK_POINT_ONE_NODE, "training in a node", "there is one rank"));
+    TRY(add_skipped(s, CHECK_POINT_MANY_NODES, "training over nodes", "there is one rank"));
+    TRY(add_skipped(s, CHECK_POINT_PARTITIONING, "data partitioning", "there is one rank"));
+    return add_skipped(s, CHECK_POINT_DISTRIBUTION, "model distribution", "there is one rank");
+}
+
+/* ---- the stage ---- */
+
+/* Two sizes of a GPT-2 of which weights and gradients are soon compared; on a GPU that is soaked
+ * for long, GPT-2 itself. */
+static void choose_model(struct soak *s, int64_t ms)
+{
+    const bool is_quick = s->check->depth == CHECK_DEPTH_QUICK;
+    const struct model_dims small = {
+        .name = "soak", .layers = 2, .heads = 2, .embed = 32, .context = 32, .vocab = 128};
+    const struct model_dims medium = {
+        .name = "soak", .layers = 4, .heads = 4, .embed = 128, .context = 128, .vocab = 2048};
+    s->train = (struct check_soak_train_config){.dev = s->check->dev,
+                                                .dims = is_quick && ms == 0 ? small : medium,
+                                                .dtype = s->config->dtype,
+                                                .shard = LAYOUT_SHARD_NONE,
+                                                .batch_samples = 1,
+                                                .steps = STEPS};
+    if (s->info.kind == DEV_KIND_CUDA && ms >= HEAT_MS && s->info.free_bytes >= HEAT_BYTES &&
+        model_preset("gpt2", &s->train.dims)) {
+        s->train.dims.context = 512;
+        s->train.batch_samples = 4;
+    }
+    s->train.seq_tokens = s->train.dims.context;
+}
+
+/* Another cuBLASLt or driver may add in another order: GPUs with those are of another kind. */
+static void add_libraries(struct soak *s)
+{
+    const struct check_fact *fact = s->check->facts;
+    for (int i = 0; i < s->check->facts_n && s->info.kind == DEV_KIND_CUDA; i++, fact++)
+        if (strcmp(fact->group, "libraries") == 0)
+            s->kind = XXH3_64bits_withSeed(fact->value, strlen(fact->value), s->kind);
+}
+
+/* "cpu 2 threads avx512", "cuda 0 NVIDIA A10 …": numbers do not change what a device computes. */
+static void describe(struct soak *s)
+{
+    dev_info(s->check->dev, &s->info);
+    const bool is_gpu = s->info.kind == DEV_KIND_CUDA;
+    const char *kind = s->info.name;
+    for (int words = is_gpu ? 2 : 3; words > 0 && strchr(kind, ' '); words--)
+        kind = strchr(kind, ' ') + 1;
+    s->kind = XXH3_64bits(kind, strlen(kind));
+    add_libraries(s);
+    if (is_gpu)
+        text_format(s->device, sizeof s->device, "GPU %d", s->check->place.local);
+    else
+        text_format(s->device, sizeof s->device, "the CPU");
+    s->hottest = NAN;
+    if (s->info.bus[0] && nvml_open(s->info.bus, &s->gpu) != ST_OK)
+        status_clear();
+}
+
+static enum status run(struct soak *s, int64_t ms)
+{
+    const bool is_alone = s->check->place.ranks == 1;
+    TRY(train_alone(s, is_alone ? ms : ms / 2));
+    TRY(train_together(s, ms / 2));
+    if (s->check->place.rank == 0)
+        TRY(check_soak_restart(s->check, &s->train.dims, s->rows));
+    TRY(add_gpu_rows(s));
+    return report(s, 1);
+}
+
+enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
+                           struct check_rows *rows)
+{
+    struct soak s = {.config = config, .check = config->check, .rows = rows};
+    TRY(dev_make_current(s.check->dev));
+    describe(&s);
+    choose_model(&s, ms);
+    enum status st = run(&s, ms);
+    nvml_close(s.gpu);
+    return st;
+}

@@ -1,0 +1,308 @@
+/* check_soak_restart — see check_soak_restart.h. */
+#include "node/check_soak_restart.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "check/check_disk.h"
+#include "kernels/cpu.h"
+#include "train/checkpoint.h"
+#include "train/fault_injection.h"
+
+#define SEED 4
+#define STEPS 3        /* the last one is in no checkpoint that is whole */
+#define CHILD_MS 90000 /* a busy machine may stop a process for long */
+
+/* What the writing process says through the pipe. */
+struct said {
+    int step; /* updates done; -1: it failed, and why */
+    uint64_t sum;
+    char why[200];
+};
+
+struct restart {
+    const struct check_config *check;
+    const struct model_dims *dims;
+    char dir[FILE_PATH_MAX];
+    struct dev *dev;
+    struct step *step;
+    struct feed *feed;
+    struct checkpoint *checkpoint;
+    struct said said[STEPS + 2]; /* each step, why it failed, and room to read the end */
+    int said_n;
+    bool is_stuck; /* the writer does not even end when it is killed: its disk does not answer */
+};
+
+/* ---- a run of a few steps ---- */
+
+static enum status run_open(struct restart *r, bool is_loaded)
+{
+    const struct step_config step = {.dims = *r->dims,
+                                     .batch_samples = 1,
+                                     .global_samples = 1,
+                                     .seq_tokens = r->dims->context,
+                                     .optim = {.kind = OPTIM_KIND_ADAMW,
+                                               .beta1 = 0.9,
+                                               .beta2 = 0.95,
+                                               .eps = 1e-8,
+                                               .grad_clip = 1},
+                                     .seed = SEED,
+                                     .is_loaded = is_loaded};
+    const struct feed_config feed = {.task = FEED_TASK_LM,
+                                     .data = FEED_SYNTHETIC,
+                                     .seq_tokens = r->dims->context,
+                                     .global_samples = 1,
+                                     .vocab = r->dims->vocab,
+                                     .seed = SEED};
+    struct checkpoint_config config = {.dims = r->dims,
+                                       .dir = r->dir,
+                                       .keep = 2,
+                                       .settings_json = "{\"OPTIMIZER\":\"adamw\",\"moments\":2}",
+                                       .version = "check",
+                                       .seed = SEED,
+                                       .steps = 1000};
+    TRY(dev_cpu_open(1, CPU_ISA_N, &r->dev));
+    struct step_config on = step;
+    on.dev = r->dev;
+    TRY(step_open(&on, &r->step));
+    TRY(feed_open(&feed, &r->feed));
+    config.data_fingerprint = feed_fingerprint(r->feed);
+    return checkpoint_open(&config, &r->checkpoint);
+}
+
+static void run_close(struct restart *r)
+{
+    checkpoint_close(r->checkpoint);
+    step_close(r->step);
+    feed_close(r->feed);
+    dev_close(r->dev);
+}
+
+static enum status run_step(struct restart *r, int64_t step_i)
+{
+    struct step_result result;
+    TRY(step_run(r->step, r->feed, step_i, step_i, 1e-3, false, &result));
+    return step_drain(r->step);
+}
+
+/* Of weights and moments. */
+static uint64_t run_sum(struct restart *r)
+{
+    const size_t bytes = (size_t)step_own_table(r->step)->total_elems * sizeof(float);
+    uint64_t sum = 0;
+    for (int part = 0; part < step_parts(r->step); part++)
+        sum = XXH3_64bits_withSeed(step_part(r->step, part), bytes, sum);
+    return sum;
+}
+
+/* ---- the process that is killed ---- */
+
+static void die(void *arg, int64_t bytes)
+{
+    (void)arg, (void)bytes;
+    fault_injection_kill();
+}
+
+static void say(int fd, const struct said *said)
+{
+    if (write(fd, said, sizeof *said) != (ssize_t)sizeof *said)
+        _exit(1);
+}
+
+static enum status write_and_die(struct restart *r, int fd)
+{
+    struct checkpoint_progress progress = {0};
+    char path[FILE_PATH_MAX];
+    bool is_found;
+    TRY(run_open(r, false));
+    TRY(checkpoint_find(r->checkpoint, &progress, &is_found, path, sizeof path));
+    TRY(checkpoint_attach(r->checkpoint, r->step, &progress, path, sizeof path));
+    for (int i = 0; i < STEPS; i++) {
+        TRY(run_step(r, i));
+        struct said said = {.step = i + 1, .sum = run_sum(r)};
+        say(fd, &said);
+        progress.step = progress.samples = i + 1;
+        if (i == STEPS - 2)
+            TRY(checkpoint_save(r->checkpoint, &progress, NULL, NULL, path, sizeof path));
+    }
+    const struct heartbeat killer = {die, NULL};
+    TRY(checkpoint_save(r->checkpoint, &progress, NULL, &killer, path, sizeof path));
+    fault_injection_kill();
+}
+
+static _Noreturn void child(struct restart *r, int fd, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
+    struct said said = {.step = -1};
+    (void)write_and_die(r, fd); /* it returns only where something failed */
+    text_copy(said.why, sizeof said.why, status_message());
+    say(fd, &said);
+    _exit(1);
+}
+
+/* ---- the process that restores ---- */
+
+/* listen — what the child says, until it is gone. false: it hangs. */
+static bool listen_to(struct restart *r, int fd)
+{
+    const int64_t end_ms = clock_ms() + CHILD_MS;
+    while (clock_ms() < end_ms && r->said_n < STEPS + 2) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        if (poll(&ready, 1, 1000) <= 0)
+            continue;
+        ssize_t n = read(fd, &r->said[r->said_n], sizeof *r->said);
+        if (n == 0)
+            return true;
+        r->said_n += n == (ssize_t)sizeof *r->said;
+    }
+    return false;
+}
+
+/* await_end — of the writer, which was killed or has ended by itself. A process that waits for a
+ * disk ends when that answers: it is left behind. */
+static void await_end(struct restart *r, pid_t pid, int *wait_status)
+{
+    const int64_t end_ms = clock_ms() + CHILD_MS;
+    while (waitpid(pid, wait_status, WNOHANG) == 0) {
+        r->is_stuck = clock_ms() >= end_ms;
+        if (r->is_stuck)
+            return;
+        clock_sleep_ms(2);
+    }
+}
+
+static enum status kill_a_writer(struct restart *r)
+{
+    int fd[2], wait_status = 0;
+    if (pipe(fd) != 0)
+        return FAIL(ST_RETRY, "cannot open a pipe: %s; raise ulimit -n", strerror(errno));
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0) {
+        close(fd[0]);
+        child(r, fd[1], parent);
+    }
+    close(fd[1]);
+    bool is_gone = pid > 0 && listen_to(r, fd[0]);
+    close(fd[0]);
+    if (pid < 0)
+        return FAIL(ST_RETRY, "cannot start a process: %s; raise ulimit -u", strerror(errno));
+    if (!is_gone)
+        kill(pid, SIGKILL);
+    await_end(r, pid, &wait_status);
+    if (!is_gone || r->is_stuck)
+        return FAIL(ST_STORE, "the process that writes a checkpoint to %s hangs", r->dir);
+    if (r->said_n > 0 && r->said[r->said_n - 1].step < 0)
+        return FAIL(ST_STORE, "%s", r->said[r->said_n - 1].why);
+    if (!WIFSIGNALED(wait_status) || WTERMSIG(wait_status) != SIGKILL || r->said_n != STEPS)
+        return FAIL(ST_STORE,
+                    "the process that writes a checkpoint ended by itself, after %d steps",
+                    r->said_n);
+    return ST_OK;
+}
+
+/* restored — the state is what the other process had at this step, and goes on as that did. */
+static enum status restore(struct restart *r, int64_t *step_out)
+{
+    struct checkpoint_progress progress = {0};
+    char path[FILE_PATH_MAX];
+    bool is_found = false;
+    TRY(run_open(r, true));
+    TRY(checkpoint_find(r->checkpoint, &progress, &is_found, path, sizeof path));
+    if (!is_found)
+        return FAIL(ST_BAD_DATA, "the checkpoint of step %d is gone", STEPS - 1);
+    TRY(checkpoint_attach(r->checkpoint, r->step, &progress, path, sizeof path));
+    *step_out = progress.step;
+    if (progress.step < STEPS - 1 || progress.step > STEPS)
+        return FAIL(ST_BAD_DATA, "a checkpoint of step %lld was found, not of %d",
+                    (long long)progress.step, STEPS - 1);
+    if (run_sum(r) != r->said[progress.step - 1].sum)
+        return FAIL(ST_BAD_DATA,
+                    "the restored state of step %lld has other bits than the saved one",
+                    (long long)progress.step);
+    for (int64_t i = progress.step; i < STEPS; i++)
+        TRY(run_step(r, i));
+    if (run_sum(r) != r->said[STEPS - 1].sum)
+        return FAIL(ST_FAULT, "step %d after the restart gave other weights than before it", STEPS);
+    return ST_OK;
+}
+
+/* ---- the row ---- */
+
+static struct check_row row_of(const struct restart *r, enum status st, int64_t step)
+{
+    const int node = r->check->place.node;
+    struct check_row row = check_row_found(
+        CHECK_STAGE_SOAK, CHECK_POINT_CHECKPOINT, node, "checkpoint and restart",
+        CHECK_VERDICT_PASS,
+        "a process was killed while it saved; step %lld was restored bit for bit and went on",
+        (long long)step);
+    if (st != ST_OK) {
+        row = check_row_found(CHECK_STAGE_SOAK, CHECK_POINT_CHECKPOINT, node,
+                              "checkpoint and restart", CHECK_VERDICT_FAIL, "%s", status_message());
+        text_format(row.remedy, sizeof row.remedy,
+                    "df -h %.80s; dmesg | grep -i error; set CHECKPOINT_DIR to another disk",
+                    r->check->dir);
+        status_clear();
+    }
+    row.rank = r->check->place.rank;
+    text_copy(row.subject, sizeof row.subject, r->check->dir);
+    return row;
+}
+
+static enum status try_restart(struct restart *r, int64_t *step_out)
+{
+    char base[FILE_PATH_MAX];
+    check_disk_folder(r->check->dir, base, sizeof base);
+    if (!text_format(r->dir, sizeof r->dir, "%s/.convoy-check-%ld-%d", base, (long)getpid(),
+                     r->check->place.rank))
+        return FAIL(ST_BAD_SETTING, "the path of CHECKPOINT_DIR is too long: %.64s…", base);
+    TRY(file_remove_tree(r->dir));
+    TRY(file_make_dirs(r->dir));
+    enum status st = kill_a_writer(r);
+    if (st == ST_OK)
+        st = restore(r, step_out);
+    struct status_saved saved;
+    status_save(&saved);
+    run_close(r);
+    enum status removed = r->is_stuck ? ST_OK : file_remove_tree(r->dir);
+    status_restore(&saved);
+    return st != ST_OK ? st : removed;
+}
+
+enum status check_soak_restart(const struct check_config *check, const struct model_dims *dims,
+                               struct check_rows *rows)
+{
+    int64_t step = 0;
+    struct restart *r = calloc(1, sizeof *r);
+    if (!r)
+        return FAIL(ST_RETRY, "out of memory: a restart of %zu bytes", sizeof *r);
+    r->check = check;
+    r->dims = dims;
+    struct check_row row;
+    const bool has_dir = check->dir && check->dir[0];
+    if (!has_dir || check_disk_is_bad(check)) {
+        row = check_row_found(CHECK_STAGE_SOAK, CHECK_POINT_CHECKPOINT, check->place.node,
+                              "checkpoint and restart", CHECK_VERDICT_SKIPPED, "%s",
+                              has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
+        row.rank = check->place.rank;
+    } else {
+        row = row_of(r, try_restart(r, &step), step);
+    }
+    free(r);
+    return check_rows_add(rows, &row);
+}

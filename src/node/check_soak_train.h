@@ -1,0 +1,52 @@
+/* check_soak_train — the training of a soak: a small model, synthetic data, a few steps from one
+ * state, in rounds. Must not know what its checksums are compared with, nor rows. */
+#ifndef CONVOY_NODE_CHECK_SOAK_TRAIN_H
+#define CONVOY_NODE_CHECK_SOAK_TRAIN_H
+
+#include "node/check_soak_record.h"
+
+struct check_soak_train_config {
+    struct dev *dev;
+    struct comm *comm; /* of the ranks that train together; NULL: one */
+    struct model_dims dims;
+    enum dtype dtype;
+    enum layout_shard shard; /* other than NONE: weights alone are compared (_weights) */
+    int64_t batch_samples, seq_tokens;
+    int steps;        /* of a round */
+    bool takes_first; /* for tests: the first round trains on the samples of rank 0 */
+};
+
+struct check_soak_train {
+    struct check_soak_train_config config;
+    int rank, ranks;
+    struct step *step;
+    struct feed *feed;
+    struct check_soak_record first, now; /* of the first round; of the last one */
+    uint64_t *sample; /* checksums of this rank's samples, steps × batch_samples, of a round */
+    float *host;      /* for a part of the state, or for logits */
+    float *state[3];  /* of the beginning, on rank 0 */
+    struct step_loss_scale scale;
+    uint64_t digest[CHECK_SOAK_RECORD_PARTS]; /* of all rounds so far */
+    int rounds, differs; /* differs: the first place where a round was not the first one; -1 */
+    double step_seconds; /* of the fastest step */
+    double waited;       /* the share of it in which others had the cores */
+};
+
+/* check_soak_train_open — collective, as all of these; draws the weights. _close accepts what a
+ * failed open left. */
+enum status check_soak_train_open(const struct check_soak_train_config *config,
+                                  struct check_soak_train *t);
+void check_soak_train_close(struct check_soak_train *t);
+
+/* check_soak_train_round — the steps once more, from the state of the beginning. flip_step: before
+ * that step (from 0) this rank inverts a bit of a weight; -1: it does not. */
+enum status check_soak_train_round(struct check_soak_train *t, int flip_step);
+
+/* check_soak_train_weights — checksum of this rank's weights, which it has whole (SHARD=none).
+ * check_soak_train_put — rank 0 gives all ranks its `values` as weights.
+ * check_soak_train_get — rank 0 gets the weights of all ranks' shards; others give theirs. */
+enum status check_soak_train_weights(struct check_soak_train *t, uint64_t *sum_out);
+enum status check_soak_train_put(struct check_soak_train *t, int part, const float *values);
+enum status check_soak_train_get(struct check_soak_train *t, int part, float *values);
+
+#endif

@@ -1,0 +1,76 @@
+/* library_list — see library_list.h. */
+#include "node/library_list.h"
+
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+#include <curl/curl.h>
+#include <event2/event.h>
+#include <ucp/api/ucp.h>
+#include <utf8proc.h>
+#include <xxhash.h>
+#include <zstd.h>
+
+#include "base/status.h"
+#include "base/version.h"
+#include "comm/nccl/nccl_lib.h"
+#include "conf/launcher.h"
+#include "dev/dev_cuda.h"
+#include "dev/library.h"
+
+/* add_library — name, version, licence. */
+static void add_library(struct text *out, const char *name, const char *version,
+                        const char *licence)
+{
+    text_add(out, "%-10s %-16s %s\n", name, version != NULL ? version : "none", licence);
+}
+
+/* add_opened — a library that is opened when it is needed: version and place, or what is
+ * missing. */
+static void add_opened(struct text *out, const char *name, enum status st, const char *about)
+{
+    text_add(out, "%-10s %s\n", name, st == ST_OK ? about : status_message());
+    status_clear();
+}
+
+static void add_nvidia(struct text *out)
+{
+    char about[LIBRARY_PATH_MAX + 32];
+    const struct nccl_lib *nccl;
+    int gpus = 0;
+    library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
+    text_add(out, "NVIDIA libraries, opened when needed:\n");
+    enum status st = dev_cuda_count(&gpus);
+    text_format(about, sizeof(about), "%d GPU%s", gpus, gpus == 1 ? "" : "s");
+    add_opened(out, "driver", st, about);
+    st = dev_cuda_blas(about, sizeof(about));
+    add_opened(out, "cublaslt", st, about);
+    st = dev_cuda_attention_find(about, sizeof(about));
+    add_opened(out, "cudnn", st, about);
+    st = nccl_lib_open(&nccl);
+    add_opened(out, "nccl", st, nccl_lib_about());
+}
+
+void library_list_write(bool is_gpu, struct text *out)
+{
+    const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
+    unsigned xxhash = XXH_versionNumber();
+    char xxhash_text[32];
+    text_format(xxhash_text, sizeof(xxhash_text), "%u.%u.%u", xxhash / 10000, xxhash / 100 % 100,
+                xxhash % 100);
+    text_add(out, "convoy %s\ncommit %s\ncompiler %s\nlicence Apache-2.0\n", version_text(),
+             version_commit(), version_compiler());
+    text_add(out, "libraries, %s:\n", version_linked()[0] != 0 ? "inside" : "of this system");
+    add_library(out, "libevent", event_get_version(), "BSD-3-Clause");
+    add_library(out, "libcurl", curl->version, "curl");
+    add_library(out, "tls", curl->ssl_version, "Apache-2.0");
+    add_library(out, "cjson", cJSON_Version(), "MIT");
+    add_library(out, "utf8proc", utf8proc_version(), "MIT and Unicode-3.0");
+    add_library(out, "xxhash", xxhash_text, "BSD-2-Clause");
+    add_library(out, "zstd", ZSTD_versionString(), "BSD-3-Clause");
+    add_library(out, "ucx", ucp_get_version_string(), "BSD-3-Clause");
+    text_add(out, "%s", version_linked());
+    add_library(out, "cuda", dev_cuda_built(), dev_cuda_built() != NULL ? "CUDA Toolkit EULA" : "");
+    if (is_gpu)
+        add_nvidia(out);
+}

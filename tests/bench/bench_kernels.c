@@ -1,6 +1,6 @@
 /* bench_kernels — every kernel except products, at GPT-2 124M's shapes, those of other
- * architectures at Qwen3 0.6B's, as a share of its limit: the FMA peak (attention) or the bandwidth
- * of updating in place (all others), measured in the same run. */
+ * architectures at SmolLM2 135M's or Qwen3 0.6B's, as a share of its limit: the FMA peak
+ * (attention) or the bandwidth of updating in place (all others), measured in the same run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,22 +63,26 @@ static void show(const char *name, const char *shape, double seconds, double wor
            100 * work / seconds / (is_flops ? peak_flops : peak_bytes));
 }
 
-static void bench_attention(int64_t b, int64_t t, float p)
+/* Heads of attention: query and key heads, width. */
+struct heads {
+    int64_t h, hk, d;
+};
+
+static void bench_attention(int64_t b, int64_t t, struct heads x, float p)
 {
-    int64_t n = b * t;
+    int64_t n = b * t, c = x.h * x.d, row = (x.h + 2 * x.hk) * x.d;
     char shape[64];
-    struct tensor qkv = floats(n * 3 * C, 1), out = floats(n * C, 0), dout = floats(n * C, 1),
-                  dqkv = floats(n * 3 * C, 0);
-    struct tensor lse = floats(n * H, 0);
+    struct tensor qkv = floats(n * row, 1), out = floats(n * c, 0), dout = floats(n * c, 1),
+                  dqkv = floats(n * row, 0), lse = floats(n * x.h, 0);
     struct dropout d = {.p = p, .seed = 1, .stream = 2};
     struct attention_fwd f = {.out = out,
                               .lse = lse,
                               .qkv = qkv,
                               .b = b,
                               .t = t,
-                              .h = H,
-                              .hk = H,
-                              .d = C / H,
+                              .h = x.h,
+                              .hk = x.hk,
+                              .d = x.d,
                               .dropout = d};
     struct attention_bwd g = {.dqkv = dqkv,
                               .dout = dout,
@@ -87,20 +91,36 @@ static void bench_attention(int64_t b, int64_t t, float p)
                               .lse = lse,
                               .b = b,
                               .t = t,
-                              .h = H,
-                              .hk = H,
-                              .d = C / H,
+                              .h = x.h,
+                              .hk = x.hk,
+                              .d = x.d,
                               .dropout = d};
     double fwd = TIME(dev_op(dev)->attention_fwd(stream, &f)),
            bwd = TIME(dev_op(dev)->attention_bwd(stream, &g));
     /* causal half: scores and values, 2 per multiply-add */
-    double flops = 2.0 * C * (double)t * (double)n;
-    text_format(shape, sizeof shape, "B%d T%d dropout %g", (int)b, (int)t, (double)p);
+    double flops = 2.0 * (double)(c * t * n);
+    text_format(shape, sizeof shape, "B%lld T%lld %lld+%lldxD%lld %s", (long long)b, (long long)t,
+                (long long)x.h, (long long)x.hk, (long long)x.d, p > 0 ? "drop" : "");
     show("attention_fwd", shape, fwd, flops, true);
     show("attention_bwd", shape, bwd, 2 * flops, true);
     show("  both", shape, fwd + bwd, 3 * flops, true);
-    release(qkv, n * 3 * C), release(dqkv, n * 3 * C), release(out, n * C), release(dout, n * C),
-        release(lse, n * H);
+    release(qkv, n * row), release(dqkv, n * row), release(out, n * c), release(dout, n * c),
+        release(lse, n * x.h);
+}
+
+/* The last of t queries: keys and values are read once. */
+static void bench_decode(int64_t t, struct heads x)
+{
+    int64_t row = (x.h + 2 * x.hk) * x.d;
+    char shape[64];
+    struct tensor qkv = floats(t * row, 1), out = floats(x.h * x.d, 0);
+    struct attention_decode a = {
+        .out = out, .qkv = qkv, .b = 1, .t = t, .h = x.h, .hk = x.hk, .d = x.d};
+    text_format(shape, sizeof shape, "T%lld %lld+%lldxD%lld", (long long)t, (long long)x.h,
+                (long long)x.hk, (long long)x.d);
+    show("attn_decode", shape, TIME(dev_op(dev)->attention_decode(stream, &a)),
+         8.0 * (double)(t * x.hk * x.d), false);
+    release(qkv, t * row), release(out, x.h * x.d);
 }
 
 static void bench_rows(void)
@@ -236,6 +256,33 @@ static void bench_vocabulary(void)
     release(wte, (int64_t)V * C), release(wpe, N * C), release(x, N * C);
 }
 
+/* The vocabulary in two parts, the first of which is here. */
+static void bench_vocabulary_part(void)
+{
+    int64_t half = V_STRIDE / 2;
+    struct tensor logits = floats(N * half, 1), losses = floats(N, 0), targets = floats(N, 0),
+                  stats = floats(2 * 3 * N, 0);
+    targets.dtype = DTYPE_I32;
+    struct xent_part part = {stats, logits, targets, N, 0, half, half},
+                     other = {tensor_at(stats, 3 * N), logits, targets, N, half, half, half};
+    struct xent_join join = {.logits = logits,
+                             .losses = losses,
+                             .stats = stats,
+                             .targets = targets,
+                             .n = N,
+                             .v_n = half,
+                             .stride = half,
+                             .parts = 2,
+                             .scale = 1e-3f,
+                             .want_grad = true};
+    double bytes = 4.0 * (double)(N * half);
+    must(dev_op(dev)->xent_part(stream, &other));
+    show("xent_part", "N1024 V25152", TIME(dev_op(dev)->xent_part(stream, &part)), bytes, false);
+    show("xent_join", "N1024 V25152", TIME(dev_op(dev)->xent_join(stream, &join)), 2 * bytes,
+         false);
+    release(logits, N * half), release(losses, N), release(targets, N), release(stats, 2 * 3 * N);
+}
+
 /* The rows of eight ranks, all of them in this rank's part. */
 static void bench_embed_rows(void)
 {
@@ -311,15 +358,22 @@ int main(void)
     measure_peaks(p, info.threads_n);
     printf("%s: FMA peak %.0f GFLOP/s, update in place %.1f GB/s\n", info.name, peak_flops * 1e-9,
            peak_bytes * 1e-9);
-    bench_attention(1, 1024, 0);
-    bench_attention(4, 256, 0);
-    bench_attention(1, 1024, 0.1f);
+    struct heads gpt2 = {H, H, C / H}, smollm2 = {9, 3, 64}, qwen3 = {QH, QK, QD};
+    bench_attention(1, 1024, gpt2, 0);
+    bench_attention(4, 256, gpt2, 0);
+    bench_attention(1, 1024, gpt2, 0.1f);
+    bench_attention(1, 1024, smollm2, 0);
+    bench_attention(4, 256, smollm2, 0);
+    bench_attention(1, 1024, qwen3, 0);
+    bench_decode(8192, gpt2);
+    bench_decode(8192, qwen3);
     bench_rows();
     bench_gelu();
     bench_rms();
     bench_heads();
     bench_gates();
     bench_vocabulary();
+    bench_vocabulary_part();
     bench_embed_rows();
     bench_params(p);
     release(p, PARAMS);

@@ -1,17 +1,20 @@
-/* bench_step — whole updates of GPT-2 124M in fp32 (forward, backward, AdamW) against the floor of
- * this machine.
+/* bench_step — whole updates in fp32 (forward, backward, AdamW) of GPT-2 124M and of a Llama of
+ * 135M parameters, against the floor of this machine.
  *
- *   bench_step [level=NAME] [recompute=WORD] [steps [B T]]
- *     default: 7 updates of each of (4,64) (4,256) (1,1024)
- *     NAME: amx, avx512, avx2, sse4, plain; default: the best of this machine
- *     WORD: none, light (default: what a CPU takes), attention, block
+ *   bench_step [level=NAME] [recompute=WORD] [model=NAME] [threads=N] [steps [B T]]
+ *     default: 7 updates of each of (4,64) (4,256) (1,1024), of gpt2 and of smollm2-135m
+ *     level: amx, avx512, avx2, sse4, plain; default: the best of this machine
+ *     recompute: none, light (default: what a CPU takes), attention, block
+ *     model: gpt2, smollm2-135m; default: both
+ *     threads: 0 (default): one for each core
  *
- * floor = (6·(12LC² + VC) + 6LCT)·tokens / FMA peak + 28·parameters / bandwidth of updating in
- * place. Both limits are measured between the updates of the same run; medians are compared. Each
- * shape runs in a process of its own, so its peak of resident memory is its own. The level `amx`
- * makes fp32 products from bf16 tiles, faster than multiply-adds can. There the floor is no
- * physical limit, and a step may be below it; the limit with the tiles' peak (six bf16 products
- * each) stands beside it. Fails when a shape is below its gate or above its memory. */
+ * floor = (6·(dense weights) + 6·attention width·LT)·tokens / FMA peak + 28·parameters / bandwidth
+ * of updating in place; for GPT-2 these are 12LC² + VC weights and a width of C. Both limits are
+ * measured between the updates of the same run; medians are compared. Each shape runs in a process
+ * of its own, so its peak of resident memory is its own. The level `amx` makes fp32 products from
+ * bf16 tiles, faster than multiply-adds can. There the floor is no physical limit, and a step may
+ * be below it; the limit with the tiles' peak (six bf16 products each) stands beside it. Fails when
+ * a shape is below its gate or above its memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +37,15 @@ struct shape {
     double gate;    /* of the floor */
     double gib_max; /* resident */
 };
-static const struct shape shapes[] = {
-    {4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}};
+#define SHAPES 3
+static const char *const models[] = {"gpt2", "smollm2-135m"};
+#define MODELS ((int)(sizeof models / sizeof *models))
+/* The Llama has as many layers again, which keep more. */
+static const struct shape shapes[MODELS][SHAPES] = {
+    {{4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}},
+    {{4, 64, 0.78, 2.6}, {4, 256, 0.78, 3.2}, {1, 1024, 0.80, 3.2}}};
 
-static int level = CPU_ISA_N, recompute = MODEL_RECOMPUTE_LIGHT;
+static int level = CPU_ISA_N, recompute = MODEL_RECOMPUTE_LIGHT, threads_n;
 
 struct times {
     double all, forward, head, backward, norm, update, peak, peak_amx, bandwidth;
@@ -126,7 +134,7 @@ static void measure_peaks(const struct cpu *cpu, struct step *step, bool has_amx
     }
 }
 
-static struct step *open_step(const struct shape *shape, struct dev *dev)
+static struct step *open_step(const char *model, const struct shape *shape, struct dev *dev)
 {
     struct step *step;
     struct dev_info info;
@@ -136,29 +144,32 @@ static struct step *open_step(const struct shape *shape, struct dev *dev)
                                  .global_samples = shape->b,
                                  .seq_tokens = shape->t,
                                  .seed = 1,
-                                 .recompute = (enum model_recompute)recompute,
+                                 .recompute.way = (enum model_recompute)recompute,
                                  .optim = {.kind = OPTIM_KIND_ADAMW,
                                            .beta1 = 0.9,
                                            .beta2 = 0.95,
                                            .eps = 1e-8,
                                            .weight_decay = 0.1,
                                            .grad_clip = 1}};
-    model_preset("gpt2", &config.dims);
+    model_preset(model, &config.dims);
     int64_t start = clock_ns();
     need(step_open(&config, &step));
-    printf("B=%lld T=%lld, %s: opened in %.2f s, arenas %.3f GiB\n", (long long)shape->b,
+    printf("%s B=%lld T=%lld, %s: opened in %.2f s, arenas %.3f GiB\n", model, (long long)shape->b,
            (long long)shape->t, info.name, (double)(clock_ns() - start) * 1e-9,
            (double)step_memory_bytes(step) / (1 << 30));
     return step;
 }
 
-static struct batch random_batch(const struct shape *shape)
+static struct batch random_batch(const char *model, const struct shape *shape)
 {
+    struct model_dims dims;
+    model_preset(model, &dims);
+    uint64_t vocab = (uint64_t)dims.vocab;
     struct batch batch;
     need(batch_init(&batch, FEED_TASK_LM, shape->b, shape->t));
     for (int64_t i = 0; i < shape->b * shape->t; i++) {
-        batch.host.tokens[i] = (int32_t)rand_below(1, RAND_STREAM(TEST, 0), (uint64_t)i, 50257);
-        batch.host.targets[i] = (int32_t)rand_below(1, RAND_STREAM(TEST, 1), (uint64_t)i, 50257);
+        batch.host.tokens[i] = (int32_t)rand_below(1, RAND_STREAM(TEST, 0), (uint64_t)i, vocab);
+        batch.host.targets[i] = (int32_t)rand_below(1, RAND_STREAM(TEST, 1), (uint64_t)i, vocab);
     }
     return batch;
 }
@@ -195,20 +206,20 @@ static bool report(const struct shape *shape, struct step *step, const struct ti
     return is_good;
 }
 
-static bool run(const struct shape *shape, int steps)
+static bool run(const char *model, const struct shape *shape, int steps)
 {
     struct dev *dev;
     struct dev_info info;
     struct cpu cpu = {0};
     struct times row[STEPS_MAX];
     struct step_result r = {0};
-    need(dev_cpu_open(0, level, &dev));
+    need(dev_cpu_open(threads_n, level, &dev));
     dev_info(dev, &info);
     op_inner = dev_op(dev);
     ((struct dev_head *)(void *)dev)->op = &op_timed;
     need(thread_pool_open(info.threads_n, &cpu.pool));
-    struct step *step = open_step(shape, dev);
-    struct batch batch = random_batch(shape);
+    struct step *step = open_step(model, shape, dev);
+    struct batch batch = random_batch(model, shape);
     for (int i = -1; i < steps; i++) { /* one to warm up */
         struct times now;
         measure_peaks(&cpu, step, strstr(info.name, " amx") != NULL, &now);
@@ -247,20 +258,28 @@ static int take_word(int *argc, char **argv, const char *key, const char *const 
     return i;
 }
 
+/* Which models: all, or the one that the arguments name. */
+static int model_first, model_end = MODELS;
+
 static void take_words(int *argc, char **argv)
 {
     static const char *const levels[] = {"plain", "sse4", "avx2", "avx512", "amx"};
     static const char *const ways[] = {"none", "light", "attention", "block"};
+    static const char *const counts[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8"};
     level = take_word(argc, argv, "level=", levels, CPU_ISA_N, CPU_ISA_N);
     recompute = take_word(argc, argv, "recompute=", ways, 4, MODEL_RECOMPUTE_LIGHT);
+    model_first = take_word(argc, argv, "model=", models, MODELS, MODELS);
+    threads_n = take_word(argc, argv, "threads=", counts, 9, 0);
+    model_end = model_first < MODELS ? model_first + 1 : MODELS;
+    model_first %= MODELS;
 }
 
-static bool run_apart(const struct shape *shape, int steps)
+static bool run_apart(const char *model, const struct shape *shape, int steps)
 {
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        bool is_good = run(shape, steps);
+        bool is_good = run(model, shape, steps);
         fflush(stdout);
         _exit(is_good ? 0 : 1);
     }
@@ -269,23 +288,31 @@ static bool run_apart(const struct shape *shape, int steps)
     return how == 0;
 }
 
+/* All shapes of a model, or the one that is asked for: with its gate if it is one of them. */
+static bool run_model(int model, const struct shape *one, int steps)
+{
+    bool is_good = true, is_listed = false;
+    for (int i = 0; i < SHAPES; i++) {
+        const struct shape *shape = &shapes[model][i];
+        bool is_it = one->b == shape->b && one->t == shape->t;
+        if (one->b == 0 || is_it)
+            is_good &= run_apart(models[model], shape, steps);
+        is_listed |= is_it;
+    }
+    return one->b == 0 || is_listed ? is_good : run_apart(models[model], one, steps);
+}
+
 int main(int argc, char **argv)
 {
     int64_t steps = 7;
-    struct shape one = {0};
-    take_words(&argc, argv);
-    if (argc > 1 && text_parse_i64(argv[1], 1, STEPS_MAX, &steps) != TEXT_OK)
-        return fprintf(stderr, "bench_step [steps [B T]]\n"), 2;
-    if (argc > 3 && text_parse_i64(argv[2], 1, 1024, &one.b) == TEXT_OK &&
-        text_parse_i64(argv[3], 1, 1024, &one.t) == TEXT_OK) {
-        one.gib_max = 1024;
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-            if (shapes[i].b == one.b && shapes[i].t == one.t)
-                one = shapes[i];
-        return run_apart(&one, (int)steps) ? 0 : 1;
-    }
+    struct shape one = {.gib_max = 1024};
     bool is_good = true;
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        is_good &= run_apart(&shapes[i], (int)steps);
+    take_words(&argc, argv);
+    if ((argc > 1 && text_parse_i64(argv[1], 1, STEPS_MAX, &steps) != TEXT_OK) ||
+        (argc > 3 && (text_parse_i64(argv[2], 1, 1024, &one.b) != TEXT_OK ||
+                      text_parse_i64(argv[3], 1, 1024, &one.t) != TEXT_OK)))
+        return fprintf(stderr, "bench_step [key=VALUE]… [steps [B T]]\n"), 2;
+    for (int model = model_first; model < model_end; model++)
+        is_good &= run_model(model, &one, (int)steps);
     return is_good ? 0 : 1;
 }

@@ -22,7 +22,7 @@ static void start(struct sim *s, int node)
     p->tick_ms = s->now_ms;
     member_init(&p->member, &member, s->now_ms);
     struct coordinator_config coordinator = {
-        s->nodes_n, 1, 1 << 30, 6000, 1 << 30, "{}", {0xC, (uint64_t)id + 1}, NULL};
+        s->nodes_n, 1, 1 << 30, 6000, 1 << 30, "{}", {0xC, (uint64_t)id + 1}, NULL, {0}};
     if (node == 0)
         (void)coordinator_open(&coordinator, s->now_ms, &p->coordinator);
     add_to_digest(s, 0x2000 + (uint64_t)node);

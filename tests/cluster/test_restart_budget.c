@@ -27,6 +27,8 @@ static void restarts_are_counted(void **state)
     assert_string_equal(text, "worker rank 0 hung; no restart left (MAX_RESTARTS=2)");
     budget = (struct restart_budget){.best_step = -1};
     assert_false(take(10, 0));
+    assert_false(take(10, -1)); /* a check knows none, and says nothing of them */
+    assert_string_equal(text, "worker rank 0 hung");
 }
 
 static void no_progress_ends_them(void **state)

@@ -34,10 +34,10 @@ static void the_one_behind_is_named(void **state)
         set(culprit, "", 811, 0); /* still computes */
         snprintf(want, sizeof(want), "node %d rank %d has not entered all_reduce 812 for 4.1 s",
                  culprit / 2, culprit);
-        assert_true(straggler_find(nodes, 2, 3000, text, sizeof(text)));
+        assert_true(straggler_find(nodes, 2, 3000, NULL, text, sizeof(text)));
         assert_string_equal(text, want);
         set(culprit, "broadcast", 790, 9000); /* in an older call, alone */
-        assert_true(straggler_find(nodes, 2, 3000, text, sizeof(text)));
+        assert_true(straggler_find(nodes, 2, 3000, NULL, text, sizeof(text)));
         assert_string_equal(text, want);
     }
 }
@@ -47,13 +47,13 @@ static void no_rank_is_named_without_reason(void **state)
     (void)state;
     char text[256];
     all_at("", 812, 0);
-    assert_false(straggler_find(nodes, 2, 3000, text, sizeof(text)));
-    assert_false(straggler_find(nodes, 0, 3000, text, sizeof(text)));
+    assert_false(straggler_find(nodes, 2, 3000, NULL, text, sizeof(text)));
+    assert_false(straggler_find(nodes, 0, 3000, NULL, text, sizeof(text)));
     all_at("all_reduce", 812, 2900);
     set(1, "", 811, 0);
-    assert_false(straggler_find(nodes, 2, 3000, text, sizeof(text)));
+    assert_false(straggler_find(nodes, 2, 3000, NULL, text, sizeof(text)));
     nodes[0].heartbeat_age_seconds = 0.2; /* reported 0.2 s ago */
-    assert_true(straggler_find(nodes, 2, 3000, text, sizeof(text)));
+    assert_true(straggler_find(nodes, 2, 3000, NULL, text, sizeof(text)));
     assert_string_equal(text, "node 0 rank 1 has not entered all_reduce 812 for 3.1 s");
 }
 
@@ -62,24 +62,65 @@ static void all_inside_or_several_behind(void **state)
     (void)state;
     char text[256];
     all_at("barrier", 5, 7000);
-    set(3, "", 5, 0);                                                 /* has returned already */
-    assert_false(straggler_find(nodes, 2, 3000, text, sizeof(text))); /* all are slow */
+    set(3, "", 5, 0); /* has returned already */
+    assert_false(straggler_find(nodes, 2, 3000, NULL, text, sizeof(text))); /* all are slow */
     assert_string_equal(text, "");
     all_at("barrier", 5, 20100); /* a firewall drops the workers' messages */
     set(3, "", 5, 0);
-    assert_true(straggler_find(nodes, 2, 3000, text, sizeof(text)));
+    assert_true(straggler_find(nodes, 2, 3000, NULL, text, sizeof(text)));
     assert_non_null(
         strstr(text, "all ranks are in barrier 5 for 20.1 s: their messages do not arrive"));
     assert_non_null(strstr(text, "firewall"));
     nodes[0].ranks_n = 4;
-    assert_true(straggler_find(nodes, 1, 3000, text, sizeof(text)));
+    assert_true(straggler_find(nodes, 1, 3000, NULL, text, sizeof(text)));
     /* on one node there is none */
     assert_string_equal(text, "all ranks are in barrier 5 for 20.1 s");
     all_at("barrier", 5, 7000);
     set(2, "", 4, 0);
     set(3, "", 3, 0);
-    assert_true(straggler_find(nodes, 2, 3000, text, sizeof(text)));
+    assert_true(straggler_find(nodes, 2, 3000, NULL, text, sizeof(text)));
     assert_string_equal(text, "node 1 rank 3 and 1 more have not entered barrier 5 for 7.0 s");
+}
+
+static void describe(const void *arg, int rank, int count, char *out, size_t cap)
+{
+    assert_int_equal(count, 1);
+    snprintf(out, cap, "%s %d", (const char *)arg, rank / 2);
+}
+
+/* Stages of a pipeline: numbers of calls say nothing, and a rank that is in none is late. */
+static void stages_make_other_calls(void **state)
+{
+    (void)state;
+    char text[256];
+    struct cluster_places places = {describe, "stage", true};
+    for (int culprit = 0; culprit < 4; culprit++) {
+        all_at("recv", 40, 3500);
+        set((culprit + 1) % 4, "all_reduce", 90, 4100);
+        set(culprit, "", 41 + culprit, 0);
+        char want[256];
+        snprintf(want, sizeof(want),
+                 "node %d rank %d (stage %d) is in no call, while rank %d (stage %d) waits in "
+                 "all_reduce 90 for 4.1 s",
+                 culprit / 2, culprit, culprit / 2, (culprit + 1) % 4, (culprit + 1) % 4 / 2);
+        assert_true(straggler_find(nodes, 2, 3000, &places, text, sizeof(text)));
+        assert_string_equal(text, want);
+    }
+    set(1, "", 90, 0);
+    assert_true(straggler_find(nodes, 2, 3000, &places, text, sizeof(text)));
+    assert_non_null(
+        strstr(text, "node 0 rank 1 (stage 0) and 1 more are in no call, while rank 0"));
+    all_at("recv", 40, 3500);
+    assert_false(straggler_find(nodes, 2, 3000, &places, text, sizeof(text)));
+    set(2, "send", 39, 20500);
+    assert_true(straggler_find(nodes, 2, 3000, &places, text, sizeof(text)));
+    assert_non_null(
+        strstr(text, "all ranks are in calls, rank 2 (stage 1) in send 39 for 20.5 s: "));
+    places.calls_differ = false;
+    all_at("all_reduce", 812, 4100);
+    set(3, "", 811, 0);
+    assert_true(straggler_find(nodes, 2, 3000, &places, text, sizeof(text)));
+    assert_string_equal(text, "node 1 rank 3 (stage 1) has not entered all_reduce 812 for 4.1 s");
 }
 
 static bool is_still(char *text, size_t cap)
@@ -149,5 +190,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_one_behind_is_named),
     cmocka_unit_test(no_rank_is_named_without_reason),
     cmocka_unit_test(all_inside_or_several_behind),
+    cmocka_unit_test(stages_make_other_calls),
 };
 HARNESS_MAIN(tests)

@@ -3,12 +3,12 @@ FAKE_NVML := $(BUILD)/tests/unit/nvml/libnvidia-ml.so.1
 $(FAKE_NVML): tests/unit/fake_nvml.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN)) -o $@ $<
-$(BUILD)/tests/unit/test_nvml $(BUILD)/tests/unit/test_gpu_stats: $(FAKE_NVML)
+$(patsubst %,$(BUILD)/tests/unit/test_%,nvml nvml_health gpu_stats): $(FAKE_NVML)
 
 FAKE_NCCL := $(foreach k,nccl nccl_old nccl_lacks,$(BUILD)/tests/comm/$(k)/libnccl.so.2)
 $(BUILD)/tests/comm/nccl_old/libnccl.so.2: FAKE_AS := -DFAKE_VERSION=21403
 $(BUILD)/tests/comm/nccl_lacks/libnccl.so.2: FAKE_AS := -DFAKE_LACKS
-$(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h tests/comm/fake_nccl_sum.h tests/comm/fake_nccl_calls.h
+$(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h tests/comm/fake_nccl_sum.h tests/comm/fake_nccl_calls.h kernels/f16.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN)) $(FAKE_AS) -o $@ $< -pthread
 $(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_nccl_async $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_device $(BUILD)/tests/mesh/test_mesh_decide \

@@ -37,7 +37,7 @@ static int is_right(const struct ncclComm *comm, const struct op *op)
         has_out = op->kind != SEND && (op->kind != REDUCE || is_root);
     if (op->n == 0 || op->stream == NULL || op->peer < 0 || op->peer >= comm->world->n)
         return 0;
-    if (is_sum ? op->type != 7 && op->type != 8 && op->type != 9 : op->type != 1)
+    if (is_sum ? op->type < 6 || op->type > 9 : op->type != 1)
         return 0;
     if (comm->stream != NULL && comm->stream != op->stream)
         return 0;

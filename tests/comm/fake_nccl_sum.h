@@ -6,7 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t bytes_of(int type) { return type == 8 ? 8 : type == 7 ? 4 : type == 9 ? 2 : 1; }
+#include "../../kernels/f16.h"
+
+/* 6: fp16; 7: fp32; 8: fp64; 9: bf16 */
+static size_t bytes_of(int type)
+{
+    return type == 8 ? 8 : type == 7 ? 4 : type == 9 || type == 6 ? 2 : 1;
+}
 
 static float widen(uint16_t x)
 {
@@ -27,6 +33,7 @@ static double read_one(const char *p, int type, size_t i)
 {
     return type == 8   ? ((const double *)(const void *)p)[i]
            : type == 7 ? (double)((const float *)(const void *)p)[i]
+           : type == 6 ? (double)f16_to_float(((const uint16_t *)(const void *)p)[i])
                        : (double)widen(((const uint16_t *)(const void *)p)[i]);
 }
 
@@ -52,7 +59,7 @@ static void add(char *const *in, char *out, int type, size_t first, size_t n, in
         else if (type == 7)
             ((float *)(void *)sum)[i] = (float)x;
         else
-            ((uint16_t *)(void *)sum)[i] = narrow((float)x);
+            ((uint16_t *)(void *)sum)[i] = type == 6 ? f16_from_float((float)x) : narrow((float)x);
     }
     memcpy(out, sum, n * bytes_of(type));
     free(sum);

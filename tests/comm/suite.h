@@ -170,6 +170,7 @@ static void suite_few(int64_t timeout_ms, void (*fn)(struct suite_rank *me), boo
         cmocka_unit_test(suite_activity), cmocka_unit_test(suite_missing),                        \
         cmocka_unit_test(suite_aborted), cmocka_unit_test(suite_mismatch),                        \
         cmocka_unit_test(suite_closing), cmocka_unit_test(suite_groups),                          \
-        cmocka_unit_test(suite_groups_missing), cmocka_unit_test(suite_groups_aborted)
+        cmocka_unit_test(suite_groups_missing), cmocka_unit_test(suite_groups_aborted),           \
+        cmocka_unit_test(suite_late_alloc)
 
 #endif

@@ -28,6 +28,7 @@ static double suite_device_get(struct tensor t, int64_t i)
     const void *p = fake_device_at(t.data);
     return t.dtype == DTYPE_F64   ? ((const double *)p)[i]
            : t.dtype == DTYPE_F32 ? (double)((const float *)p)[i]
+           : t.dtype == DTYPE_F16 ? (double)f16_to_float(((const uint16_t *)p)[i])
                                   : (double)bf16_to_float(((const uint16_t *)p)[i]);
 }
 
@@ -113,7 +114,7 @@ static void suite_device_rank(struct suite_rank *me)
     CHECK_OK(comm_alloc(me->comm, SUITE_DEVICE_MAX * 8, &b));
     CHECK(dev_holds(suite_dev, a) && dev_holds(suite_dev, b), "%p", a);
     for (int k = 0; k < SUITE_DEVICE_COUNTS_N; k++)
-        for (int d = 0; d < 3; d++) { /* f16: a device's kernel does not add it */
+        for (int d = 0; d < 4; d++) {
             struct tensor x = {a, suite_dtypes[d]}, y = {b, suite_dtypes[d]};
             if (d > 0 && suite_device_counts[k] == SUITE_DEVICE_MAX)
                 continue;

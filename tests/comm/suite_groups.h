@@ -3,6 +3,42 @@
 #ifndef CONVOY_TESTS_COMM_SUITE_GROUPS_H
 #define CONVOY_TESTS_COMM_SUITE_GROUPS_H
 
+/* Memory of comm_alloc that is taken after calls have moved data, as a check of a job does, and
+ * beside a split that is older. */
+static void suite_late_alloc_rank(struct suite_rank *me)
+{
+    enum { ELEMS = 70001 };
+    const int ranks = me->place.ranks;
+    struct comm *split = NULL;
+    int all[SUITE_RANKS_MAX];
+    void *data[2];
+    float few[2] = {1, 2};
+    const struct tensor small = {few, DTYPE_F32};
+    CHECK_OK(comm_all_reduce(me->comm, small, small, 2));
+    for (int r = 0; r < ranks; r++)
+        all[r] = r;
+    CHECK_OK(comm_split(me->comm, all, ranks, &split));
+    for (int k = 0; k < 2; k++) {
+        CHECK_OK(comm_alloc(me->comm, ELEMS * sizeof(float), &data[k]));
+        for (int which = 0; which < 2; which++) {
+            const struct tensor t = {data[k], DTYPE_F32};
+            for (int i = 0; i < ELEMS; i++)
+                ((float *)data[k])[i] = (float)(me->place.rank + i % 7);
+            CHECK_OK(comm_all_reduce(which == 0 ? me->comm : split, t, t, ELEMS));
+            for (int i = 0; i < ELEMS; i++)
+                CHECK(((float *)data[k])[i] == (float)(ranks * (ranks - 1) / 2 + ranks * (i % 7)),
+                      "element %d: %g", i, (double)((float *)data[k])[i]);
+        }
+    }
+    comm_close(split);
+}
+static void suite_late_alloc(void **state)
+{
+    (void)state;
+    if (!suite_this->is_discrete)
+        suite_each(20000, 1, suite_late_alloc_rank);
+}
+
 /* The rows of a mesh are pairs of neighbours, its columns the ranks of one number in their rows. */
 struct suite_mesh {
     struct comm *row, *column;

@@ -138,7 +138,7 @@ static void suite_sums_rank(struct suite_rank *me, bool is_exact)
     char *in = malloc(SUITE_ELEMS_MAX * 8 + 64), *out = malloc(SUITE_ELEMS_MAX * 8 + 64),
          *want = malloc(SUITE_ELEMS_MAX * 8 + 64);
     for (int k = 0; k < SUITE_COUNTS_N; k++)
-        for (int d = 0; d < (me->job->suite->is_discrete ? 3 : 4); d++) { /* a device: not f16 */
+        for (int d = 0; d < 4; d++) {
             bool is_huge = suite_counts[k] > 100000;
             if (is_huge && (d == 1 || is_exact) && me->place.ranks > 2)
                 continue;

@@ -80,9 +80,46 @@ static void a_crowd(void **state)
     suite_run_on(suite_this, 17, 1, harness_patience_ms(60000), crowd_rank);
 }
 
+/* TCP counts the segments of each connection, in a split too; UCX does not. */
+static void link_rank(struct suite_rank *me)
+{
+    const int rank = me->place.rank, peer = rank ^ 1, two[2] = {2, 3};
+    struct comm_link before = {0}, after = {0};
+    struct comm *split = NULL;
+    float few[2] = {1, 2};
+    const struct tensor t = {few, DTYPE_F32};
+    const bool is_known = OVER == COMM_NET_TCP;
+    CHECK(comm_link(me->comm, peer, &before) == is_known, "rank %d", rank);
+    CHECK(!comm_link(me->comm, rank, &before) && !comm_link(me->comm, 4, &before) &&
+              !comm_link(me->comm, -1, &before),
+          "a link to itself or to no rank");
+    for (int i = 0; i < 10; i++)
+        CHECK_OK(rank < peer ? comm_send(me->comm, t, 2, peer) : comm_recv(me->comm, t, 2, peer));
+    if (rank >= 2)
+        CHECK_OK(comm_split(me->comm, two, 2, &split));
+    CHECK(comm_link(split != NULL ? split : me->comm, split != NULL ? peer - 2 : peer, &after) ==
+              is_known,
+          "rank %d", rank);
+    CHECK(!is_known || rank > peer || after.segments_sent >= before.segments_sent + 10,
+          "%lld segments after %lld", (long long)after.segments_sent,
+          (long long)before.segments_sent);
+    CHECK(!is_known || (after.rtt_us > 0 && after.rtt_us_min <= after.rtt_us &&
+                        after.segments_resent <= after.segments_sent),
+          "rtt %lld us, least %lld", (long long)after.rtt_us, (long long)after.rtt_us_min);
+    CHECK_OK(comm_barrier(me->comm));
+    comm_close(split);
+}
+
+static void links_are_counted(void **state)
+{
+    (void)state;
+    suite_run_on(suite_this, 4, 1, harness_patience_ms(20000), link_rank);
+}
+
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {SUITE_TESTS, cmocka_unit_test(a_crowd)};
+    static const struct CMUnitTest tests[] = {SUITE_TESTS, cmocka_unit_test(a_crowd),
+                                              cmocka_unit_test(links_are_counted)};
     suite_this = &suite_ucx;
     harness_loopback();
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -41,6 +41,7 @@ static const struct ceiling ceilings[] = {
     {"drop", 1, 1, 1, 1, ""},
     {"branch_add", 1, 1, 1, 1, ""},
     {"cast", 1, 1, 1, 1, ""},
+    {"copy_2d", 1, 1, 1, 1, ""},
     {"combine", 1, 1, 1, 1, ""},
     {"sum", 1, 1, 1.01, 37, "of 8 bytes: a sum of each block first"},
     {"sumsq", 1, 1, 1.01, 37, "of 8 bytes: a sum of each block first"},

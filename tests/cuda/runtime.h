@@ -85,6 +85,7 @@ static _Thread_local struct {
     int is_invalid;        /* the capture, by a call that it forbids */
     struct CUgraph_st capture;
     cudaError_t last;
+    int syncs; /* of streams, by this thread */
 } runtime_mine;
 
 /* RUNTIME_ONE — until the end of the block no other thread is in the runtime, or on the device. */
@@ -425,6 +426,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     RUNTIME_ONE();
     (void)stream;
     RUNTIME_CALL("cudaStreamSynchronize");
+    runtime_mine.syncs++;
     RUNTIME_FORBIDDEN();
     runtime_settle();
     runtime_hand_over();

@@ -409,6 +409,22 @@ static void branch(void **state)
     }
 }
 
+/* Keys and values of rows of 1536 numbers, to rows of their own and back. */
+static void copies(void **state)
+{
+    (void)state;
+    const int64_t n = 64, c = 512, wide = 1536;
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("copy_2d");
+        struct copy_2d a = {OUT("y", n * c, *t), CACHED("x", n * wide, *t), n, c, c, wide};
+        RUN_END(copy_2d, a);
+        r = run_begin("copy_2d");
+        struct copy_2d b = {CACHED("y", n * wide, *t), IN("x", n * c, *t), n, c, wide, c};
+        RUN_END(copy_2d, b);
+    }
+}
+
 static void reductions(void **state)
 {
     (void)state;
@@ -553,14 +569,15 @@ static void attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm),          cmocka_unit_test(xent),
-        cmocka_unit_test(embed),         cmocka_unit_test(elements),
-        cmocka_unit_test(reductions),    cmocka_unit_test(compressed),
-        cmocka_unit_test(rms),           cmocka_unit_test(heads),
-        cmocka_unit_test(rotations),     cmocka_unit_test(gates),
-        cmocka_unit_test(optimisers),    cmocka_unit_test(products),
-        cmocka_unit_test(attention),     cmocka_unit_test(rows_of_tokens),
-        cmocka_unit_test(xent_in_parts), cmocka_unit_test(branch),
+        cmocka_unit_test(norm),           cmocka_unit_test(xent),
+        cmocka_unit_test(embed),          cmocka_unit_test(elements),
+        cmocka_unit_test(copies),         cmocka_unit_test(reductions),
+        cmocka_unit_test(compressed),     cmocka_unit_test(rms),
+        cmocka_unit_test(heads),          cmocka_unit_test(rotations),
+        cmocka_unit_test(gates),          cmocka_unit_test(optimisers),
+        cmocka_unit_test(products),       cmocka_unit_test(attention),
+        cmocka_unit_test(rows_of_tokens), cmocka_unit_test(xent_in_parts),
+        cmocka_unit_test(branch),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

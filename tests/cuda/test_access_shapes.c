@@ -241,6 +241,66 @@ static bool attend(enum dtype dtype, int64_t d, int64_t t, float p, bool is_mask
     return CLEAN(attention_bwd, a) && is_done;
 }
 
+/* Own queries over the keys of all positions. Returns the bytes that both passes read. */
+static uint64_t attend_own(enum dtype dtype, int64_t d, int64_t t, float p, bool is_masked,
+                           struct attention_runs own)
+{
+    const int64_t b = 2, h = 2, n = b * attention_rows(&own, t), keys = b * t * 2 * d;
+    struct run r = chip_begin("attention_fwd own");
+    struct attention_fwd f = {.out = OUT("out", n * h * d, dtype),
+                              .lse = OUT("lse", n * h, DTYPE_F32),
+                              .qkv = IN("qkv", n * (h + 2) * d, dtype),
+                              .kv = IN("kv", keys, dtype),
+                              .b = b,
+                              .t = t,
+                              .h = h,
+                              .hk = 1,
+                              .d = d,
+                              .own = own,
+                              .dropout = kt_dropout(p)};
+    if (is_masked)
+        f.mask = IN("mask", b * t, DTYPE_U8);
+    assert_true(CLEAN(attention_fwd, f));
+    uint64_t read = emu_access_bytes().read;
+    r = chip_begin("attention_bwd own");
+    struct attention_bwd a = {.dqkv = with(&r, "dqkv", n * (h + 2) * d, dtype, 0),
+                              .dout = IN("dout", n * h * d, dtype),
+                              .out = IN("out", n * h * d, dtype),
+                              .qkv = IN("qkv", n * (h + 2) * d, dtype),
+                              .lse = IN("lse", n * h, DTYPE_F32),
+                              .kv = IN("kv", keys, dtype),
+                              .dkv = OUT("dkv", keys, dtype),
+                              .b = b,
+                              .t = t,
+                              .h = h,
+                              .hk = 1,
+                              .d = d,
+                              .own = own,
+                              .dropout = kt_dropout(p)};
+    if (is_masked)
+        a.mask = IN("mask", b * t, DTYPE_U8);
+    assert_true(CLEAN(attention_bwd, a));
+    return read + emu_access_bytes().read;
+}
+
+/* Races and unset memory; and what a rank reads: of two ranks, each with an early and a late
+ * quarter, both read as much, and less than two thirds of what all queries do. */
+static void own_attention(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const enum dtype t = dtypes[i];
+        attend_own(t, 24, 70, 0.1f, true, (struct attention_runs){{3, 50}, {21, 13}});
+        const struct attention_runs all = {{0, 0}, {512, 0}}, first = {{0, 384}, {128, 128}},
+                                    second = {{128, 256}, {128, 128}};
+        double whole = (double)attend_own(t, 64, 512, 0, false, all),
+               a = (double)attend_own(t, 64, 512, 0, false, first) / whole,
+               b = (double)attend_own(t, 64, 512, 0, false, second) / whole;
+        print_message("# dtype %d: two ranks read %.2f and %.2f of the whole\n", (int)t, a, b);
+        assert_true(a < 0.67 && b < 0.67 && fabs(a - b) < 0.05);
+    }
+}
+
 static void odd_attention(void **state)
 {
     (void)state;
@@ -431,13 +491,10 @@ static void a_barrier_left_out_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_rows),
-        cmocka_unit_test(odd_embeddings),
-        cmocka_unit_test(odd_products),
-        cmocka_unit_test(odd_attention),
-        cmocka_unit_test(each_size_of_shared_memory),
-        cmocka_unit_test(scalars),
-        cmocka_unit_test(a_barrier_left_out_is_reported),
+        cmocka_unit_test(odd_rows),      cmocka_unit_test(odd_embeddings),
+        cmocka_unit_test(odd_products),  cmocka_unit_test(odd_attention),
+        cmocka_unit_test(own_attention), cmocka_unit_test(each_size_of_shared_memory),
+        cmocka_unit_test(scalars),       cmocka_unit_test(a_barrier_left_out_is_reported),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

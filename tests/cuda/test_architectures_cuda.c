@@ -31,7 +31,7 @@ static struct outcome train(struct dev *dev, int arch, enum model_recompute reco
     /* a GPU's kernels take heads of 8, 16 … elements */
     c.dims.head_dim = 8, c.dims.embed = c.dims.heads * 8, c.dims.ffn = 40;
     c.dropout = 0;
-    c.recompute = recompute;
+    c.recompute.way = recompute;
     kt_ok(step_open(&c, &step));
     kt_ok(batch_init(&b, FEED_TASK_LM, SAMPLES, SEQ));
     for (int64_t i = 0; i < STEPS; i++) {

@@ -232,7 +232,7 @@ static struct outcome train(struct dev *dev, enum model_task task, enum model_re
                             .global_samples = 4,
                             .seq_tokens = 9,
                             .seed = 3,
-                            .recompute = recompute,
+                            .recompute.way = recompute,
                             .dropout = 0.1f,
                             .dims = {.name = "tiny",
                                      .task = task,

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "mesh/trial.h"
-#include "tests/cuda/guarded.h"
+#include "tests/cuda/rank_devices.h"
 #include "train/step_inside.h"
 
 #define STEPS 5
@@ -17,14 +17,6 @@
 #define RANKS 2
 
 static struct fake_nccl *knobs;
-
-static struct dev *own_dev(int rank)
-{
-    static struct dev *devs[RANKS_MAX];
-    if (!devs[rank])
-        devs[rank] = open_device();
-    return devs[rank];
-}
 
 static char addresses[RANKS_MAX][COMM_ADDRESS_MAX];
 static int64_t addresses_bytes[RANKS_MAX];
@@ -578,10 +570,10 @@ int main(void)
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
     streams_begin();
-    ranks_own_dev = own_dev;
+    ranks_own_dev = rank_device;
     ranks_own_open = open_nccl;
     for (int rank = 0; rank < 4; rank++)
-        open_once(own_dev(rank)); /* which leads to another folder */
+        open_once(rank_device(rank)); /* which leads to another folder */
     use_nccl();
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
 }

@@ -206,14 +206,15 @@ static void the_next_engine(void **state)
 
 /* ---- who takes it ---- */
 
-/* One forward of the device; what it returned. */
-static enum status forward(struct dev *dev, enum dtype dtype, int64_t t, bool has_mask,
-                           float dropout)
+/* One forward of the device; what it returned. has_kv: of the last 8 queries over all keys. */
+static enum status forward_of(struct dev *dev, enum dtype dtype, int64_t t, bool has_mask,
+                              float dropout, bool has_kv)
 {
     struct stream *s = NULL;
-    void *at[4];
-    const size_t bytes[4] = {(size_t)t * 64 * 4, (size_t)t * 4, (size_t)t * 3 * 64 * 4, (size_t)t};
-    for (int i = 0; i < 4; i++)
+    void *at[5];
+    const size_t bytes[5] = {(size_t)t * 64 * 4, (size_t)t * 4, (size_t)t * 3 * 64 * 4, (size_t)t,
+                             (size_t)t * 2 * 64 * 4};
+    for (int i = 0; i < 5; i++)
         kt_ok(dev_alloc(dev, bytes[i], &at[i]));
     kt_ok(dev_stream_open(dev, &s));
     struct attention_fwd a = {.out = {at[0], dtype},
@@ -227,13 +228,21 @@ static enum status forward(struct dev *dev, enum dtype dtype, int64_t t, bool ha
                               .dropout = kt_dropout(dropout)};
     if (has_mask)
         a.mask = (struct tensor){at[3], DTYPE_U8};
+    if (has_kv)
+        a.kv = (struct tensor){at[4], dtype}, a.own = (struct attention_runs){{t - 8, 0}, {8, 0}};
     enum status st = dev_op(dev)->attention_fwd(s, &a);
     if (st == ST_OK)
         st = dev_sync(s);
     dev_stream_close(s);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         dev_free(dev, at[i], bytes[i]);
     return st;
+}
+
+static enum status forward(struct dev *dev, enum dtype dtype, int64_t t, bool has_mask,
+                           float dropout)
+{
+    return forward_of(dev, dtype, t, has_mask, dropout, false);
 }
 
 static void refused(enum status st, enum status want, const char *words)
@@ -255,6 +264,7 @@ static void who_takes_it(void **state)
     kt_ok(forward(dev, DTYPE_F32, 512, false, 0));
     kt_ok(forward(dev, DTYPE_BF16, 512, true, 0));
     kt_ok(forward(dev, DTYPE_BF16, 512, false, 0.1f));
+    kt_ok(forward_of(dev, DTYPE_BF16, 512, false, 0, true));
     assert_int_equal(x[EXECUTED], executed);
     kt_ok(forward(dev, DTYPE_BF16, 512, false, 0));
     assert_int_equal(x[EXECUTED], executed + 1);
@@ -264,6 +274,7 @@ static void who_takes_it(void **state)
     refused(forward(dev, DTYPE_F32, 64, false, 0), ST_BAD_SETTING, "bf16 and fp16 only");
     refused(forward(dev, DTYPE_BF16, 64, true, 0), ST_BAD_SETTING, "with a mask");
     refused(forward(dev, DTYPE_BF16, 64, false, 0.1f), ST_BAD_SETTING, "dropout");
+    refused(forward_of(dev, DTYPE_BF16, 512, false, 0, true), ST_BAD_SETTING, "CP > 1");
     assert_int_equal(x[MISTAKES], 0);
     dev_close(dev);
 }

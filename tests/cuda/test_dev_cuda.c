@@ -26,6 +26,7 @@ static void info_describes_the_gpu(void **state)
     for (int is_tf32 = 0; is_tf32 < 2; is_tf32++) {
         dev = open_device_as(is_tf32);
         dev_info(dev, &info);
+        assert_true(info.is_tf32 == (is_tf32 == 1));
         assert_true(info.peak_flops == (is_tf32 ? 494.7 : 66.9) * 1e12 &&
                     info.peak_flops_16 == 989.4 * 1e12);
         dev_close(dev);

@@ -88,7 +88,7 @@ static void a_worker_for_each_gpu(void **state)
             fail_msg("%d workers for %d GPUs, want %d", a.workers_n, cases[i].gpus_n,
                      cases[i].workers_n);
         assert_string_equal(a.kind, cases[i].gpus_n ? "cuda" : "cpu");
-        assert_string_equal(a.source, "GPUs found");
+        assert_string_equal(a.source, cases[i].workers_n > 1 ? "GPUs found" : "default");
     }
     assert_int_equal(ask(8, "MODEL=gpt2-nano DEVICE=cpu").workers_n, 1);
     assert_string_equal(ask(8, "MODEL=gpt2-nano DEVICE=cpu").kind, "cpu");
@@ -145,7 +145,7 @@ static struct memory_plan plan_of(int ranks, bool over_nccl)
     kt_ok(open_conf("MODEL=gpt2-nano BATCH_SIZE=1 GLOBAL_BATCH=2", &conf));
     kt_ok(config_map_dims(conf, &dims, &has_weights));
     kt_ok(config_map_trainer(conf, &dims, has_weights, &config));
-    config.step.recompute = MODEL_RECOMPUTE_NONE;
+    config.step.recompute.way = MODEL_RECOMPUTE_NONE;
     config.step.store.shard = LAYOUT_SHARD_NONE;
     kt_ok(memory_plan_train(&config, &place, &plan));
     conf_close(conf);
@@ -182,16 +182,15 @@ static int64_t need_of_two(void)
     struct dev *dev = NULL;
     struct model_dims dims;
     struct trainer_config config;
-    struct plan_offer offer;
     bool has_weights;
     int64_t bytes = 0;
     kt_ok(open_conf("MODEL=gpt2-nano BATCH_SIZE=1 N_GPU_EACH_NODE=2", &conf));
     kt_ok(config_map_dims(conf, &dims, &has_weights));
     kt_ok(config_map_trainer(conf, &dims, has_weights, &config));
-    config.step.recompute = MODEL_RECOMPUTE_NONE;
+    config.step.recompute.way = MODEL_RECOMPUTE_NONE;
     config.step.store.shard = LAYOUT_SHARD_NONE;
     kt_ok(dev_cuda_open(0, false, &dev));
-    kt_ok(memory_check_offer(conf, &config, 0, dev, &bytes, &offer));
+    kt_ok(memory_check_need(conf, &config, 0, dev, &bytes));
     dev_close(dev);
     conf_close(conf);
     return bytes;

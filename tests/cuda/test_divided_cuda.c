@@ -1,20 +1,13 @@
-/* Models divided over ranks (TP, PP, and both) on the CUDA device without a GPU (guarded.h): the
- * losses of one rank, within rounding, in fp32, bf16 and fp16. Ranks are threads. */
+/* Models and samples divided over ranks (TP, CP, PP, and several) on the CUDA device without a GPU
+ * (guarded.h): the losses of one rank, within rounding, in fp32, bf16 and fp16. Ranks are
+ * threads. */
 #ifndef CONVOY_CUDA
 #include "tests/cuda/absent.h"
 #else
 #include "mesh/trial.h"
 
 #include "kernel_test.h"
-#include "tests/cuda/guarded.h"
-
-static struct dev *devs[RANKS_MAX];
-static struct dev *dev_of(int rank)
-{
-    if (!devs[rank])
-        devs[rank] = open_device();
-    return devs[rank];
-}
+#include "tests/cuda/rank_devices.h"
 
 #define ROPE .position = MODEL_POSITION_ROPE, .rope.theta = 10000
 /* Few and small, for the emulation; the tied one's vocabulary is cut unevenly. */
@@ -55,26 +48,28 @@ static struct trial tiny(int model, enum dtype dtype)
     return like;
 }
 
-/* Stages change no arithmetic, but for the sum of a tied embedding's two gradients. With TP,
+/* Stages change no arithmetic, but for the sum of a tied embedding's two gradients. With TP and CP,
  * partial sums are added, in 16 bits after they are rounded. */
-static double most_apart(int model, enum dtype dtype, int tensor)
+static double most_apart(int model, enum dtype dtype, int tensor, int context)
 {
-    if (tensor == 1 && models[model].parts.is_untied)
+    if (tensor * context == 1 && models[model].parts.is_untied)
         return 0;
     return dtype == DTYPE_F32 ? 1e-6 : 3e-3;
 }
 
-static void equals_one(int model, enum dtype dtype, int tensor, int stages)
+static void equals_one(int model, enum dtype dtype, int tensor, int context, int stages)
 {
     struct trial like = tiny(model, dtype), alone = trial_run(&like, 1, 1);
     like.config.axis_ranks[MESH_AXIS_TENSOR] = tensor;
+    like.config.axis_ranks[MESH_AXIS_CONTEXT] = context;
     like.config.axis_ranks[MESH_AXIS_PIPELINE] = stages;
-    struct trial divided = trial_run(&like, 1, tensor * stages);
+    struct trial divided = trial_run(&like, 1, tensor * context * stages);
     double apart = trial_apart(&divided, &alone);
-    print_message("# %s, dtype %d, TP=%d PP=%d: losses differ by %.1e\n", models[model].name,
-                  (int)dtype, tensor, stages, apart);
-    assert_true(isfinite(divided.norm[0]) && apart <= most_apart(model, dtype, tensor));
-    assert_true(divided.memory.store.params < alone.memory.store.params);
+    print_message("# %s, dtype %d, TP=%d CP=%d PP=%d: losses differ by %.1e\n", models[model].name,
+                  (int)dtype, tensor, context, stages, apart);
+    assert_true(isfinite(divided.norm[0]) && apart <= most_apart(model, dtype, tensor, context));
+    assert_true(tensor * context == 1 || divided.memory.activations < alone.memory.activations);
+    assert_true(tensor * stages == 1 || divided.memory.store.params < alone.memory.store.params);
     trial_free(&divided);
     trial_free(&alone);
 }
@@ -84,7 +79,7 @@ static void tensor_groups_have_the_losses_of_one(void **state)
     (void)state;
     for (int model = 0; model < MODELS_N; model++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
-            equals_one(model, (enum dtype)dtype, 2, 1);
+            equals_one(model, (enum dtype)dtype, 2, 1, 1);
 }
 
 static void stages_have_the_losses_of_one(void **state)
@@ -92,32 +87,73 @@ static void stages_have_the_losses_of_one(void **state)
     (void)state;
     for (int model = 0; model < MODELS_N; model++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
-            equals_one(model, (enum dtype)dtype, 1, 2);
+            equals_one(model, (enum dtype)dtype, 1, 1, 2);
 }
 
 static void both_have_the_losses_of_one(void **state)
 {
     (void)state;
-    equals_one(0, DTYPE_F32, 2, 2);
-    equals_one(1, DTYPE_BF16, 2, 2);
-    equals_one(2, DTYPE_F16, 2, 2);
+    equals_one(0, DTYPE_F32, 2, 1, 2);
+    equals_one(1, DTYPE_BF16, 2, 1, 2);
+    equals_one(2, DTYPE_F16, 2, 1, 2);
+}
+
+static void context_groups_have_the_losses_of_one(void **state)
+{
+    (void)state;
+    for (int model = 0; model < MODELS_N; model++)
+        for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
+            equals_one(model, (enum dtype)dtype, 1, 2, 1);
+    equals_one(0, DTYPE_F16, 2, 2, 1);
+    equals_one(1, DTYPE_F32, 1, 2, 2);
+}
+
+/* How often each rank's own thread waited for a stream, up to the end of each step. */
+static int syncs[2][2];
+static void count_syncs(const struct ranks_one *one, int step)
+{
+    if (step < 2)
+        syncs[one->rank][step] = runtime_mine.syncs;
+}
+
+/* The waits of a step of two stages with so many micro-batches. */
+static int syncs_of_step(int rank, int64_t micros)
+{
+    struct trial like = tiny(0, DTYPE_F32);
+    like.config.axis_ranks[MESH_AXIS_PIPELINE] = 2;
+    like.config.global_samples = micros;
+    like.stepped = count_syncs;
+    struct trial divided = trial_run(&like, 1, 2);
+    trial_free(&divided);
+    return syncs[rank][1] - syncs[rank][0];
+}
+
+/* More messages, as many waits of the thread that computes: they wait for events. */
+static void messages_do_not_wait_for_the_stream(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        int few = syncs_of_step(rank, 2), many = syncs_of_step(rank, 6);
+        print_message("# rank %d: %d waits with 2 micro-batches, %d with 6\n", rank, few, many);
+        assert_int_equal(few, many);
+    }
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tensor_groups_have_the_losses_of_one),
     cmocka_unit_test(stages_have_the_losses_of_one),
     cmocka_unit_test(both_have_the_losses_of_one),
+    cmocka_unit_test(context_groups_have_the_losses_of_one),
+    cmocka_unit_test(messages_do_not_wait_for_the_stream),
 };
 
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
-    ranks_own_dev = dev_of;
-    open_once(dev_of(0));
+    rank_devices_open();
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-    for (int i = 0; i < RANKS_MAX; i++)
-        dev_close(devs[i]);
+    rank_devices_close();
     return failed;
 }
 #endif

@@ -9,18 +9,10 @@
 #include "base/clock.h"
 #include "mesh/store.h"
 #include "mesh/trial.h"
-#include "tests/cuda/guarded.h"
+#include "tests/cuda/rank_devices.h"
 
 #define STEPS 4
 #define SEQ 3
-
-static struct dev *own_dev(int rank)
-{
-    static struct dev *devs[RANKS_MAX];
-    if (!devs[rank])
-        devs[rank] = open_device();
-    return devs[rank];
-}
 
 /* ---- the same bits ---- */
 
@@ -189,8 +181,7 @@ static void work_begins_before_the_host_waits(void **state)
 static int open_first(void **state)
 {
     (void)state;
-    ranks_own_dev = own_dev;
-    open_once(own_dev(0));
+    rank_devices_open();
     return 0;
 }
 

@@ -8,15 +8,7 @@
 #include "mesh/trial.h"
 
 #include "kernel_test.h"
-#include "tests/cuda/guarded.h"
-
-static struct dev *devs[RANKS_MAX];
-static struct dev *dev_of(int rank)
-{
-    if (!devs[rank])
-        devs[rank] = open_device();
-    return devs[rank];
-}
+#include "tests/cuda/rank_devices.h"
 
 /* ---- the same training ---- */
 
@@ -266,11 +258,9 @@ int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
-    ranks_own_dev = dev_of;
-    open_once(dev_of(0));
+    rank_devices_open();
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
-    for (int i = 0; i < RANKS_MAX; i++)
-        dev_close(devs[i]);
+    rank_devices_close();
     return failed;
 }
 #endif

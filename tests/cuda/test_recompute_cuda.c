@@ -13,6 +13,7 @@
 #define SEQ 5
 #define SAMPLES 4
 #define VOCAB 23
+#define LAYERS 2
 
 struct outcome {
     float *state; /* all parts */
@@ -21,19 +22,20 @@ struct outcome {
 };
 
 static struct step *open_step(struct dev *dev, enum model_task task, enum dtype dtype,
-                              enum model_recompute recompute)
+                              struct model_recomputed recompute)
 {
     struct step *step = NULL;
     struct step_config c = steps_config(dev, task, dtype, OPTIM_KIND_ADAMW);
     c.batch_samples = SAMPLES / 2, c.global_samples = SAMPLES, c.seq_tokens = SEQ;
     c.dims.vocab = VOCAB;
-    c.dims.layers = 2;
+    c.dims.layers = LAYERS;
     c.recompute = recompute;
     kt_ok(step_open(&c, &step));
     return step;
 }
 
-static struct outcome train(enum model_task task, enum dtype dtype, enum model_recompute recompute)
+static struct outcome train(enum model_task task, enum dtype dtype,
+                            struct model_recomputed recompute)
 {
     struct dev *dev = open_device();
     fake_counts()[4] = 1; /* our own products: a fused GELU of a library may round otherwise */
@@ -58,10 +60,10 @@ static struct outcome train(enum model_task task, enum dtype dtype, enum model_r
 /* same — and each way keeps less than the one before. */
 static void same(enum model_task task, enum dtype dtype)
 {
-    struct outcome want = train(task, dtype, MODEL_RECOMPUTE_NONE);
+    struct outcome want = train(task, dtype, (struct model_recomputed){0});
     int64_t kept = want.activations;
-    for (int way = MODEL_RECOMPUTE_NONE + 1; way < MODEL_RECOMPUTE_AUTO; way++) {
-        struct outcome got = train(task, dtype, (enum model_recompute)way);
+    for (int way = 1; way <= MODEL_RECOMPUTE_BLOCK * LAYERS; way++) {
+        struct outcome got = train(task, dtype, model_recompute_nth(LAYERS, way));
         print_message("# task %d, dtype %d, way %d: activations %lld B of %lld B\n", task, dtype,
                       way, (long long)got.activations, (long long)want.activations);
         assert_true(got.activations < kept);

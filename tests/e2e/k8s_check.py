@@ -28,7 +28,7 @@ except ImportError:
 
 MERGE_KEYS = {'containers': 'name', 'env': 'name', 'volumes': 'name', 'volumeMounts': 'mountPath', 'ports': 'containerPort'}
 NO_RESTART = [64, 65, 66, 74, 76, 77, 78, 79]  # a person is needed
-ELSEWHERE = [69, 80, 81]  # the machine: another one is wanted
+ELSEWHERE = [1, 69, 80, 81]  # the machine: another one is wanted
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
 with open(os.path.join(TOP, 'VERSION'), encoding='ascii') as version_file:
     VERSION = version_file.read().strip()
@@ -285,8 +285,11 @@ def check_job(job, program, f, master, n_settings):
     all_set = dict(n_settings, **{k: v for k, v in env.items() if v is not None})
     f.need(env.get('RUN_NAME') == labels.get('app.kubernetes.io/instance'), 'RUN_NAME is %s' % env.get('RUN_NAME'))
     check_data(all_set, box, f)
+    f.need(any(e['name'] == 'NODE_NAME' and e.get('valueFrom', {}).get('fieldRef', {}).get('fieldPath') == 'spec.nodeName'
+               for e in box['env']), 'a failing check cannot name the machine: no NODE_NAME from spec.nodeName')
+    f.need(all_set.get('CHECK') == 'quick', 'machines are not checked before the first step: CHECK=%s' % all_set.get('CHECK'))
     for name in list(n_settings) + [e['name'] for e in box['env']]:
-        f.need(name in program.settings, '%s is no setting' % name)
+        f.need(name in program.settings or name == 'NODE_NAME', '%s is no setting' % name)
     for name, value in all_set.items():
         f.need(isinstance(value, str), '%s is no text' % name)
     said = program.takes({k: v for k, v in all_set.items() if k in program.settings})

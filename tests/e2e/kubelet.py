@@ -224,8 +224,12 @@ class Pod:
             made.update(self.cluster.maps[source['configMapRef']['name']])
         labels = self.cluster.job['template']['metadata']['labels']
         for e in box.get('env', []):
-            ref = e.get('valueFrom', {}).get('secretKeyRef')
-            made[e['name']] = self.cluster.secrets[ref['name']][ref['key']] if ref else values({'env': [*box['env'][:box['env'].index(e) + 1]]}, labels)[e['name']]
+            source = e.get('valueFrom', {})
+            ref = source.get('secretKeyRef')
+            if source.get('fieldRef', {}).get('fieldPath') == 'spec.nodeName':
+                made[e['name']] = 'machine-%d' % self.index
+            else:
+                made[e['name']] = self.cluster.secrets[ref['name']][ref['key']] if ref else values({'env': [*box['env'][:box['env'].index(e) + 1]]}, labels)[e['name']]
         if made.get('DEVICE') == 'cuda':
             made.update(NO_GPU)
         return made

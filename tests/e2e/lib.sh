@@ -100,10 +100,10 @@ run() {
     rc=0
     "$convoy" train $quiet "$@" >out 2>err || rc=$?
 }
-# begin SETTING… — in the background; $pid.
+# begin SETTING… — in the background; $pid; $in: what to run it in ("" or "nice").
 begin() {
     : >out >err # here, for the process may be slow to: what stood in them is of another run
-    "$convoy" train $quiet "$@" >out 2>err &
+    ${in:-} "$convoy" train $quiet "$@" >out 2>err &
     pid=$!
     started+=("$pid")
 }

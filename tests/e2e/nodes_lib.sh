@@ -6,13 +6,13 @@ declare -A node
 declare -A rcs
 meeting="MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"
 
-# begin_node I SETTING… — node I; $in: what to run it in ("" or "nsenter --net=/run/netns/NAME", which unlike ip netns
+# begin_node I SETTING… — node I; $does: the command, `train` if it is not set; $in: what to run it in ("" or "nsenter --net=/run/netns/NAME", which unlike ip netns
 # exec mounts nothing, so that it works in a chroot).
 begin_node() {
     local i=$1
     shift
     : >"out.$i" >"err.$i"
-    ${in:-} "$convoy" train $quiet $meeting NODE_ID=$i "$@" >out.$i 2>err.$i &
+    ${in:-} "$convoy" ${does:-train} $quiet $meeting NODE_ID=$i "$@" >out.$i 2>err.$i &
     node[$i]=$!
     pid=$! # for wait_for
     started+=("$!")
@@ -46,3 +46,16 @@ node_says_times() { [ "$(grep -cE -- "$2" "err.$1")" -ge "$3" ]; } # node_says_t
 workers_of_node() { workers_of "${node[$1]}"; }
 weights() { cat "$1"/*.safetensors | cksum; }
 is_past() { local s; s=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
+
+# make_net — two network namespaces, $a with 10.0.0.1 and $b with 10.0.0.2 on a cable, eth0; they go when the test ends.
+leave_net() {
+    ip netns del $a 2>/dev/null
+    ip netns del $b 2>/dev/null
+    cleanup
+}
+make_net() {
+    trap leave_net EXIT
+    ip netns add $a && ip netns add $b && ip link add eth0 netns $a type veth peer name eth0 netns $b || return 1
+    ip -n $a addr add 10.0.0.1/24 dev eth0 && ip -n $b addr add 10.0.0.2/24 dev eth0
+    for ns in $a $b; do ip -n $ns link set eth0 up && ip -n $ns link set lo up || return 1; done
+}

@@ -45,6 +45,12 @@ def wait_until(seconds, seen):
     return None
 
 
+def wait_shown(heard):
+    """Until the page shows an answer that it gets from now on: it asks again only after it has shown one."""
+    before = len(heard)
+    wait_until(20, lambda: len(heard) >= before + 2)
+
+
 def text(name):
     return page.text_content("#" + name)
 
@@ -172,7 +178,7 @@ def look_at_keyboard():
     nameless = page.evaluate(NAMELESS)
     ok("everything one can reach has a name", not nameless, str(nameless) if nameless else "")
     heads = page.evaluate("() => [document.documentElement.lang, document.title, document.querySelectorAll('h1').length, document.querySelectorAll('main').length, document.querySelectorAll('th').length]")
-    ok("language, title, one h1, one main, heads of tables", heads[0] == "en" and "Convoy" in heads[1] and heads[2:4] == [1, 1] and heads[4] == 22, str(heads))
+    ok("language, title, one h1, one main, heads of tables", heads[0] == "en" and "Convoy" in heads[1] and heads[2:4] == [1, 1] and heads[4] == 26, str(heads))
 
 
 def look_at_failure():
@@ -182,7 +188,7 @@ def look_at_failure():
     ok("a killed worker shows within 3 s, with the reason", took is not None and took <= 3 * slow(), f"{took and round(took, 2)} s: {text('events')[:160]}")
     took = wait_until(20, lambda: text("restarts") == "1" and text("phase") in ("training", "checkpointing"))
     ok("and its recovery", took is not None, f"{took and round(took, 2)} s")
-    rest(2500)
+    wait_shown(statuses)
 
 
 def look_at_contrast(name):
@@ -192,12 +198,14 @@ def look_at_contrast(name):
 
 def with_status(change):
     """The page as it would look with this change to what the node says; such states last an instant in a real run."""
+    answers = []
     def answer(route):
         body = json.loads(json.dumps(base))
         change(body)
+        answers.append(body)
         route.fulfill(json=body)
     page.route("**/status", answer)
-    rest(2300)
+    wait_shown(answers)
 
 
 def look_at_gpus():
@@ -214,6 +222,21 @@ def look_at_gpus():
        page.locator("#gpus tr").nth(1).locator("[data-tone=bad]").count() == 2, row)
     ok("and curves of them", page.locator("figure:visible").count() == 9)
     look_at_contrast("GPUs")
+
+
+def look_at_check():
+    ok("no card of a check where there was none", not page.is_visible("#check-card"))
+    began = time.monotonic()
+    def with_check(s):
+        s["uptime_seconds"] += 1000 + time.monotonic() - began
+        s["check"] = dict(verdict="fail", whole=True, depth="quick", started=1763900000, seconds=4.2, passed=80, warned=1, failed=1, skipped=18, rows=[
+            dict(stage="static", name="memlock", verdict="fail", node=2, peer=None, subject="", value=None, unit="", why="64 KiB <b>may</b> be locked", remedy="ulimit -l unlimited"),
+            dict(stage="pairs", name="link latency", verdict="warn", node=1, peer=3, subject="tcp", value=5000, unit="us", why="5 ms", remedy="")])
+    with_status(with_check)
+    row = page.locator("#check tr").first
+    ok("a check: what fails, where, and the remedy; text is text", page.is_visible("#check-card") and "80 rows pass" in text("check-line") and "node 2" in row.text_content() and "<b>may</b>" in row.text_content() and
+       "ulimit -l unlimited" in row.text_content() and "nodes 1 and 3, tcp" in page.locator("#check tr").nth(1).text_content() and row.locator("[data-tone=bad]").count() == 1, row.text_content())
+    look_at_contrast("check")
 
 
 def look_at_extras():
@@ -303,6 +326,7 @@ def look_at_ends():
     first = page.locator("#ranks tr").first.locator("td").first.text_content()
     ok("of 512 ranks the one that is not as the rest comes first, and the slowest", first == "333" and page.locator("#ranks tr").count() == 64 and text("ranks-more").startswith("and 448 more") and "node 41 (suspect" in text("alerts"))
     look_at_gpus()
+    look_at_check()
     with_status(lambda s: s.update(phase="done", step=s["steps"]))
     ok("done: said", text("phase") == "done" and "steps are done" in text("say"), text("say"))
     page.unroute("**/status")
@@ -334,14 +358,14 @@ with sync_playwright() as playwright:
     page.screenshot(path=f"{folder}/light.png", full_page=True)
     page.close()
     page, _ = open_page("dark", 1280, 900)
-    rest(2000)
+    wait_shown(statuses)
     look_at_contrast("dark")
     page.screenshot(path=f"{folder}/dark.png", full_page=True)
     base = statuses[-1]
     look_at_ends()
     page.close()
     page, _ = open_page("light", 390, 844)
-    rest(2000)
+    wait_shown(statuses)
     wide = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth, document.querySelector('.page').scrollWidth]")
     ok("phone: nothing is wider than the screen", wide[0] <= 390 and wide[2] <= 390, str(wide))
     page.screenshot(path=f"{folder}/phone.png", full_page=True)
@@ -357,7 +381,7 @@ with sync_playwright() as playwright:
     origins = {a.split("/")[2] for a in asked if not a.startswith("data:")}
     ok("no request to anybody else", origins == {url.split("/")[2], url_joining.split("/")[2]}, f"{len(asked)} requests")
     page, _ = open_page("light", 1280, 900)
-    rest(1500)
+    wait_shown(statuses)
     os.kill(pid, signal.SIGTERM)
     took = wait_until(12, lambda: text("phase") == "no answer")
     ok("a node that is gone: said, with what was known last", took is not None and "Last known: " in text("say"), f"{took and round(took, 1)} s: {text('say')}")

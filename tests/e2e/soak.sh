@@ -5,12 +5,13 @@
 #   every fault heals; the final weights are bit for bit those of a run without faults; a process that was not hit stays;
 #   3 s at most from the replacement's start to the next finished step (kill); detected in 7 s, with the right name (stop,
 #     cut).
+# MESH='PP=2 TP=2 TP_ACROSS_NODES=1' (or such) makes the four nodes stages and tensor groups, without which their ranks are replicas.
 # Prints TAP and the figures.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 kills=${KILLS:-100} stops=${STOPS:-30} cuts=${CUTS:-30} nodes=4
 [ "${SIZE:-tiny}" = nano ] && tiny="MODEL=gpt2-nano SEQ_LEN=16 LR=1e-3"
-job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_RESTARTS=1000 JOIN_TIMEOUT=60s"
+job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_RESTARTS=1000 JOIN_TIMEOUT=60s ${MESH:-}"
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 step_now() { local s; s=$(tail -n 1 "$run_dir.jsonl" 2>/dev/null | grep -oE '"step":[0-9]+' | cut -c8-); echo "${s:-0}"; }
 settings() { echo $job STEPS=$steps CHECKPOINT_DIR="$tmp/$run_dir" METRICS_FILE="$tmp/$run_dir.jsonl"; }

@@ -12,12 +12,16 @@ if [ -e /dev/nvidiactl ]; then
     skip "PRECISION=bf16 where no GPU is found" "there may be a GPU here"
     skip "DEVICE=auto: the CPU" "there may be a GPU here"
     skip "DEVICE=cuda with two workers: 69" "there is a driver here"
+    skip "check of a lost GPU: 1" "there is a driver here"
 else
     run $tiny STEPS=2 DEVICE=cuda
     ok "DEVICE=cuda: 69, what is missing and what to do" is \
         "$rc $(grep -cE ' error .*(no NVIDIA driver|finds no GPU|built without CUDA).*DEVICE=cpu' err)" "69 1"
     run $tiny STEPS=2 DEVICE=cuda N_GPU_EACH_NODE=2 BATCH_SIZE=1 GLOBAL_BATCH=2
     ok "DEVICE=cuda with two workers: 69" is "$rc" "69"
+    "$root/tests/check/trees/unpack.pl" lost gpu-off-bus
+    rc=0; DEVICE=cuda limit 60 "$convoy" check QUICK=1 CHECK_ROOT="$PWD/lost" >out 2>err || rc=$?
+    ok "check names a lost GPU before a device is opened, which fails: 1" is "$rc $(grep -c '^ *7 of 8 GPUs' out)" "1 1"
     run $tiny STEPS=2 DEVICE=auto PRECISION=bf16
     ok "PRECISION=bf16 where no GPU is found: 69, and what to do" is "$rc $(grep -c ' error .*PRECISION=bf16 (argument) needs a GPU' err)" "69 1"
     run $tiny STEPS=2 DEVICE=auto

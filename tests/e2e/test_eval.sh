@@ -98,6 +98,13 @@ ok "contexts that do not fit lose their beginning, and that is said" is "$rc $(g
 measure CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl SEQ_LEN=2
 ok "an ending that does not fit: 65" is "$rc $(grep -c 'set a larger SEQ_LEN' err)" "65 1"
 
+echo '{"ctx": "one two", "label": 0}' >no-endings.jsonl
+measure CHECKPOINT_DIR=linesck VAL_DATA=no-endings.jsonl
+ok "a question without endings: 65, with line and member" is "$rc $(grep -c 'VAL_DATA: no-endings.jsonl: line 1 lacks .*"endings"' err)" "65 1"
+{ head -n 1 choice.jsonl; echo '{"ctx": "one two", "label": "x", "endings": ["a", "b"]}'; } >label.jsonl
+measure CHECKPOINT_DIR=linesck VAL_DATA=label.jsonl
+ok "a label that is none: 65, with line and label" is "$rc $(grep -c 'VAL_DATA: label.jsonl: line 2 has the label "x", expected' err)" "65 1"
+
 # llm.c's file on a model that knows nothing: the ending with the smallest loss, from the losses of texts with and without it.
 words() { for w in "$@"; do printf "\\$(printf %03o $((w & 255)))\\$(printf %03o $((w >> 8)))"; done; }
 integers() { for w in "$@"; do words $((w & 65535)) $((w >> 16)); done; }

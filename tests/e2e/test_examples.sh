@@ -21,20 +21,21 @@ ok "two machines" is "$codes $(steps_of two.jsonl)" "0 0 3"
 example mit-fsdp.sh BATCH_SIZE=1 STEPS=2 MODEL=gpt2-nano
 ok "fully sharded" is "$rc $(steps_of m.jsonl)" "0 2"
 ok "slurm.sbatch is at most 25 lines" test "$(wc -l <"$root/examples/slurm.sbatch")" -le 25
+ok "which checks the machines before it trains" is "$(grep -c 'train CHECK=quick' "$root/examples/slurm.sbatch")" 2
 ok "and bash reads it" bash -n "$root/examples/slurm.sbatch"
 # A machine whose device failed is tainted, once for each; others are left alone. kubectl is played here.
 mkdir bin
 cat >bin/kubectl <<'EOF'
 #!/bin/sh
 case $1 in
-get) echo "$*" >asked; printf 'm1 80\nm2 0\nm3 \nm1 80\nm4 75\nm5 69\n' ;;
+get) echo "$*" >asked; printf 'm1 80\nm2 0\nm3 \nm1 80\nm4 75\nm5 69\nm6 1\nm7 143\n' ;;
 taint) echo "$*" >>tainted ;;
 *) exit 64 ;;
 esac
 EOF
 chmod +x bin/kubectl
 PATH=$tmp/bin:$PATH sh "$root/examples/kubernetes/quarantine.sh" jobs >out 2>err
-ok "exit code 80 or 69: the machine is tainted" is "$? $(cat tainted | xargs) $(grep -c -- '-n jobs' asked)" \
-    "0 taint nodes m1 convoy/device-fault=80:NoSchedule --overwrite taint nodes m5 convoy/device-fault=69:NoSchedule --overwrite 1"
+ok "exit code 80, 69 or 1: the machine is tainted" is "$? $(cat tainted | xargs) $(grep -c -- '-n jobs' asked)" \
+    "0 taint nodes m1 convoy/device-fault=80:NoSchedule --overwrite taint nodes m5 convoy/device-fault=69:NoSchedule --overwrite taint nodes m6 convoy/device-fault=1:NoSchedule --overwrite 1"
 ok "no manifest tolerates that" is "$(grep -rlE 'device-fault|operator: Exists *$' "$root/k8s" | xargs grep -l device-fault | wc -l)" 0
 done_testing

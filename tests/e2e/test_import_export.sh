@@ -55,14 +55,26 @@ for model in llama neox; do
     ok "$model: the tokens that begin and end a text come out again" is "$(jq -c '[.bos_token_id, .eos_token_id]' $model-hf/config.json)" "$marks"
     ok "$model: and in generation_config.json" is "$(jq -c '[.bos_token_id, .eos_token_id]' $model-hf/generation_config.json)" "$marks"
 done
+cp -r "$root/tests/golden/llama" listed && echo '{"eos_token_id": [2, 9, 5], "temperature": 0.6}' >listed/generation_config.json
+work import FROM=listed TO=list && work export FROM=list TO=list-hf
+ok 'a list of tokens that end a text comes out in both files' is "$(jq -c .eos_token_id list-hf/config.json list-hf/generation_config.json | tr '\n' ' ')" '[2,9,5] [2,9,5] '
+cp -r $from/lm gpt2-listed && jq '.eos_token_id = [4, 8] | .bos_token_id = 3' $from/lm/config.json >gpt2-listed/config.json
+work import FROM=gpt2-listed TO=gpt2-list && work export FROM=gpt2-list TO=gpt2-list-hf
+ok 'that of a GPT-2 too' is "$(jq -c '[.bos_token_id, .eos_token_id]' gpt2-list-hf/config.json)" '[3,[4,8]]'
 jq 'del(.bos_token_id, .eos_token_id)' "$root/tests/golden/llama/config.json" >config.json
-cp -r "$root/tests/golden/llama" unmarked && cp config.json unmarked && work import FROM=unmarked TO=bare && work export FROM=bare TO=bare-hf
+cp -r "$root/tests/golden/llama" unmarked && rm -f unmarked/generation_config.json && cp config.json unmarked && work import FROM=unmarked TO=bare && work export FROM=bare TO=bare-hf
 ok 'those that are not known are left out' holds_json bare-hf/config.json '(has("bos_token_id") or has("eos_token_id")) | not'
 ok 'a checkpoint without them is as older versions wrote it' is "$(grep -c '"bos"' bare/step-00000000/manifest.json)" 0
 cp -r "$root/tests/golden/llama" learnt-from && work import FROM=learnt-from TO=learnt
 run MODEL=unmarked SEQ_LEN=8 BATCH_SIZE=2 STEPS=2 DATA=synthetic CHECKPOINT_DIR=learnt CHECKPOINT_EVERY=1
 work export FROM=learnt TO=learnt-hf
 ok 'a run that goes on from them keeps them' is "$rc $(jq -c '[.bos_token_id, .eos_token_id]' learnt-hf/config.json)" '0 [1,2]'
+for embed in 12 14; do # HEAD_DIM is given, so any width trains
+    run MODEL=llama-toy LAYERS=1 HEADS=4 KV_HEADS=2 HEAD_DIM=6 EMBED=$embed FFN=9 VOCAB=31 CONTEXT=16 SEQ_LEN=8 BATCH_SIZE=1 STEPS=1 DATA=synthetic CHECKPOINT_DIR=width$embed
+    work export FROM=width$embed TO=width$embed-hf
+    ok "a Llama of width $embed with 4 heads: a warning where transformers 5 refuses it" \
+        is "$rc $(grep -c 'warn .*transformers 5 does not load .* width of 14 .* 4 heads' err)" "0 $((embed == 14))"
+done
 
 # --- llm.c
 work import FROM=$from/lm_f32.bin TO=llmc && work export FROM=llmc TO=llmc-hf
@@ -143,18 +155,45 @@ ok 'generation_config.json knows where a text ends' holds_json words-hf/generati
 ok 'no FROM' refused 78 'set FROM' import TO=x
 ok 'no TO' refused 78 'set TO' export FROM=lm
 ok 'FROM that is not there' refused 66 'is not there' import FROM=nothing TO=x
-ok 'FROM that is no model folder' refused 66 'without config.json' import FROM=lm TO=x
+ok 'FROM that is a checkpoint' refused 66 'FROM=lm is a checkpoint of Convoy already' import FROM=lm TO=x
+ok 'FROM that is a folder of other files' refused 66 'without config.json' import FROM=hollow TO=x
 ok 'a token file' refused 65 'token file' import FROM=$golden/lm/tokens.bin TO=x
 ok 'a run is not mixed with an import' refused 78 'holds checkpoints already' import FROM=$from/qa TO=lm
 ok 'a folder of somebody stays as it is' refused 78 'not empty' export FROM=lm TO=qa-hf
 ln -s elsewhere link
 ok 'a link is not followed' refused 78 'symbolic link' export FROM=lm TO=link
-ok 'no checkpoint' refused 66 'no valid checkpoint' export FROM=qa-hf TO=x
+ok 'no checkpoint, but a model to import' refused 66 'no valid checkpoint but a model made elsewhere' export FROM=qa-hf TO=x
+ok 'no folder to import, but a checkpoint' refused 66 'is a checkpoint of Convoy already' import FROM=lm/step-00000003 TO=x
 ok 'no folder of checkpoints' refused 66 'does not exist' export FROM=nothing TO=x
 ok 'no name' refused 78 'no name' export FROM=lm TO=..
 cp -r $from/lm nan && perl -e 'open my $f, "+<:raw", "nan/model-00002-of-00004.safetensors"; seek $f, -4, 2; print $f "\0\0\xc0\x7f"'
 ok 'weights that are not finite' refused 65 'not finite' import FROM=nan TO=x
 ok 'which tensor, and how many' says '1 of the '
+mkdir mine && echo mine >mine/note && cp with/tokenizer.json nan
+ok 'found while it is written' refused 65 'not finite' import FROM=nan TO=mine
+ok 'what it wrote is removed, what was there is not' is "$(cat mine/note) $(find mine -name 'step-*' -o -name 'tokenizer*')" 'mine '
+# one import at a time: what another process has is neither written nor removed
+mkdir -p taken/tokenizer && echo theirs >taken/tokenizer/tokenizer.json && touch taken/.lock
+rc=0; flock taken/.lock "$convoy" import FROM=with TO=taken >out 2>err || rc=$?
+in_use() { ends 78 && says 'TO cannot be used: checkpoint folder taken is in use by another process'; }
+ok 'a folder in which another process writes is refused' in_use
+ok 'its files stay' is "$(cat taken/tokenizer/tokenizer.json)" theirs
+both() { # both — two imports that start at once: one ends well, the other is refused
+    local round one two
+    for round in 1 2 3 4 5 6 7 8; do
+        one=0 two=0
+        "$convoy" import FROM=with TO=at-once >out 2>err1 & local pid=$!
+        "$convoy" import FROM=with TO=at-once >out2 2>err2 || two=$?
+        wait $pid || one=$?
+        is "$(printf '%s\n' $one $two | sort -n | xargs)" '0 78' || return 1
+        grep -qE 'at-once is in use by|holds checkpoints already' err1 err2 || { cat err1 err2; return 1; }
+        cmp -s with/tokenizer.json at-once/tokenizer/tokenizer.json && "$convoy" export FROM=at-once TO=at-once-hf >out 2>&1 || { echo "# round $round: files are gone"; return 1; }
+        rm -r at-once at-once-hf
+    done
+}
+ok 'of two imports at once one is whole, the other is refused' both
+cp -r $from/lm pointer && echo 'version https://git-lfs.github.com/spec/v1' >pointer/generation_config.json && work import FROM=pointer TO=pointed
+ok 'a generation_config.json that cannot be read costs a warning' is "$rc $(grep -c 'warn .*pointer/generation_config.json: not JSON.* are those of config.json' err)" '0 2' # read for dimensions and for weights
 cp -r $from/lm fewer && sed -i 's/"n_layer": 2/"n_layer": 1/' fewer/config.json
 ok 'more layers than the config says' refused 65 'is of layer 1, but config.json says n_layer 1' import FROM=fewer TO=x
 perl -e 'binmode STDOUT; print pack "l<256 v*", 20240520, 1, 100, (0) x 253, map { $_ % 31 } 1 .. 100' >ids.bin

@@ -40,7 +40,7 @@ for shell in zsh fish; do
     [ $shell = zsh ] || file=d/opt/c/share/fish/vendor_completions.d/convoy.fish
     if command -v $shell >/dev/null; then ok "$shell reads its completion" $shell -n $file; else skip "$shell reads its completion" "no $shell here"; fi
     ok "$shell: every setting, every command" is \
-        "$(while read -r s; do grep -q "$s[:=]" $file && echo "$s"; done <settings | wc -l) $(grep -cE "train:|-a train" $file)" "$(grep -c . settings) 1"
+        "$(while read -r s; do grep -q "$s[:=]" $file && echo "$s"; done <settings | wc -l) $(grep -cE "^ *.?train:|-a train " $file)" "$(grep -c . settings) 1"
 done
 pack uninstall DESTDIR="$tmp/d" PREFIX=/opt/c
 ok "make uninstall leaves no file" is "$? $(find d -type f | wc -l)" "0 0"

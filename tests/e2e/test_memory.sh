@@ -20,15 +20,15 @@ mkdir folder
 echo '{"model_type":"gpt2","architectures":["GPT2LMHeadModel"],"n_layer":1024,"n_head":128,"n_embd":16384,"n_positions":1024,"n_ctx":1024,"vocab_size":50257}' >folder/config.json
 echo none >folder/model.safetensors
 echo 'one two three four five six seven eight nine ten' >text.txt
-# Weights of such a shape for import, which looks at shapes first: two wide blocks in a file that is all hole.
+# Weights of such a shape for import, which needs no memory for them: wide blocks of 3.3 TB in a file that is all hole.
 mkdir wide
-sed 's/"n_layer":1024/"n_layer":2/; s/16384/65536/' folder/config.json >wide/config.json
+sed 's/"n_layer":1024/"n_layer":16/; s/16384/65536/' folder/config.json >wide/config.json
 perl -e '
     my ($e, $at, @t) = (65536, 0);
     sub tensor { my ($name, @shape) = @_; my $bytes = 4; $bytes *= $_ for @shape;
         push @t, sprintf q("%s":{"dtype":"F32","shape":[%s],"data_offsets":[%d,%d]}), $name, join(",", @shape), $at, $at + $bytes; $at += $bytes }
     tensor("wte.weight", 50257, $e); tensor("wpe.weight", 1024, $e);
-    for my $h (map { "h.$_." } 0, 1) {
+    for my $h (map { "h.$_." } 0 .. 15) {
         tensor($h . "$_.weight", $e), tensor($h . "$_.bias", $e) for qw(ln_1 ln_2);
         tensor($h . "$_->[0].weight", $_->[1], $_->[2]), tensor($h . "$_->[0].bias", $_->[2])
             for ["attn.c_attn", $e, 3 * $e], ["attn.c_proj", $e, $e], ["mlp.c_fc", $e, 4 * $e], ["mlp.c_proj", 4 * $e, $e];
@@ -37,12 +37,24 @@ perl -e '
     my $head = "{" . join(",", @t) . "}";
     open my $f, ">:raw", "wide/model.safetensors" or die; print $f pack("Q<", length $head), $head; close $f;
     truncate "wide/model.safetensors", 8 + length($head) + $at or die "$!"'
-for command in "train MODEL=folder $quiet" "generate MODEL=folder PROMPT=a TOKENS=2" "import FROM=wide TO=to" \
+for command in "train MODEL=folder $quiet" "generate MODEL=folder PROMPT=a TOKENS=2" \
     "eval MODEL=folder VAL_DATA=text.txt SEQ_LEN=8 BATCH_SIZE=1"; do
     rc=0
     "$convoy" $command >out 2>err || rc=$?
     ok "${command%% *} of a folder beyond the machine: 78" is "$rc $(grep -c 'of memory, but' err)" "78 1"
 done
+
+# To a disk of our own: that of the machine may have room for it, and would get it.
+if mkdir disk && mount -t tmpfs -o size=64m none disk 2>/dev/null; then
+    rc=0
+    "$convoy" import FROM=wide TO=disk/to >out 2>err || rc=$?
+    ok "import of such a folder asks for space on the disk: 74" is "$rc $(grep -c 'no space for checkpoint' err)" "74 1"
+    ok "and leaves nothing" is "$(ls -A disk)" ""
+    umount disk
+else
+    skip "import of such a folder asks for space on the disk: 74" "no right to mount"
+    skip "and leaves nothing" "no right to mount"
+fi
 
 # A machine of other sizes, where a mount of our own may lie over /proc/meminfo.
 with_memory() { # with_memory TOTAL_KB AVAILABLE_KB SETTING… — $rc, out, err
@@ -59,7 +71,28 @@ if with_memory $((8 * gib)) $((7 * gib)) $tiny STEPS=1 && [ $rc = 0 ]; then
     with_memory $((8 * gib)) $((6 * gib)) MODEL=gpt2 BATCH_SIZE=32 RECOMPUTE=light
     ok "a batch too large: 78, with smaller ones that fit" is "$rc $(grep -Ec 'BATCH_SIZE=[0-9]+ GLOBAL_BATCH=32; SEQ_LEN=[0-9]+; RECOMPUTE=' err)" "78 1"
     with_memory $((8 * gib)) $((420 << 10)) MODEL=gpt2-nano BATCH_SIZE=32 SEQ_LEN=128 STEPS=1
-    ok "RECOMPUTE=auto takes more of it where memory is short, and says why" grep -Eq 'RECOMPUTE=auto takes (attention|block): needs [0-9.]+ MiB of the 420.0 MiB that are free; RECOMPUTE=[a-z]+ SHARD=none would need' err
+    ok "RECOMPUTE=auto takes more of it where memory is short, and says why" grep -Eq 'RECOMPUTE=auto takes (attention|block)(:[0-9]+)?: needs [0-9.]+ MiB of the 420.0 MiB that are free; RECOMPUTE=[a-z]+(:[0-9]+)? SHARD=none would need' err
+    parts="MODEL=gpt2-nano LAYERS=12 EMBED=512 HEADS=8 VOCAB=2048 SEQ_LEN=64 BATCH_SIZE=1 STEPS=1 N_GPU_EACH_NODE=2"
+    with_memory $((1020 << 10)) $((1000 << 10)) $parts
+    ok "two copies of a model are too much: 78, before a worker begins, with TP and PP that fit" is \
+        "$rc $(grep -c 'device cpu' err) $(grep -Ec 'needs 1.[0-9] GiB of memory, but .*what would fit: .*TP=2; PP=2; SHARD=full' err)" "78 0 1"
+    with_memory $((1020 << 10)) $((1000 << 10)) $parts TP=2
+    ok "in the tensor group that was said to fit it trains" is "$rc" 0
+    with_memory $((620 << 10)) $((600 << 10)) $parts PP=2 GLOBAL_BATCH=4
+    ok "stages that are too much: 78, with what a worker of each takes" is \
+        "$rc $(grep -Ec 'memory of a worker, planned: stage 0: [0-9.]+ MiB, activations [0-9.]+ MiB; stage 1: [0-9.]+ MiB' err)" "78 1"
+    with_memory $((620 << 10)) $((600 << 10)) $parts N_GPU_EACH_NODE=4 TP=2 SHARD=full GLOBAL_BATCH=2
+    ok "so are groups with SHARD=full" is "$rc $(grep -c 'device cpu' err)" "78 0"
+    long="MODEL=llama-3.2-1b TOKENIZER=gpt2 LAYERS=8 HEADS=4 KV_HEADS=2 HEAD_DIM=8 EMBED=32 FFN=64 VOCAB=64 CONTEXT=2048 SEQ_LEN=2048
+        BATCH_SIZE=1 GLOBAL_BATCH=2 STEPS=1 RECOMPUTE=none N_GPU_EACH_NODE=2"
+    needs() { with_memory $((64 << 10)) $((64 << 10)) $long "$@" && grep -oE 'needs [0-9]+[.0-9]* MiB' err | grep -oE '[0-9]+' | head -n 1; }
+    export OMP_NUM_THREADS=2
+    middle=$((($(needs) + $(needs CP=2)) / 2))
+    with_memory $((middle << 10)) $((middle << 10)) $long
+    ok "samples too long: 78, with CP that fits" is "$rc $(grep -Ec 'what would fit: SEQ_LEN=1024; .*CP=2' err)" "78 1"
+    with_memory $((middle << 10)) $((middle << 10)) $long CP=2
+    ok "in the context group that was said to fit it trains" is "$rc" 0
+    unset OMP_NUM_THREADS
     with_memory $((64 * gib)) $((1 * gib)) MODEL=gpt2 BATCH_SIZE=1
     ok "memory that others hold just now: 75" is "$rc $(grep -c 'other processes hold the rest' err)" "75 1"
 else
@@ -100,6 +133,9 @@ if (ulimit -v 400000) 2>/dev/null; then
     rc=0
     (ulimit -v 1500000 && exec "$convoy" train $quiet MODEL=gpt2 BATCH_SIZE=1 N_GPU_EACH_NODE=2 >out 2>err) || rc=$?
     ok "the same for two workers" is "$rc $(grep -c 'ulimit -v' err)" "78 1"
+    rc=0
+    (ulimit -v 1200000 && exec "$convoy" train $quiet $tiny STEPS=1 N_GPU_EACH_NODE=4 TP=2 GLOBAL_BATCH=4 >out 2>err) || rc=$?
+    ok "four workers of a tiny model train below ulimit -v 1200000" is "$rc" 0
 else
     skip "limits of a process" "ulimit -v cannot be set here"
 fi

@@ -4,17 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 a=cva$$ b=cvb$$
-leave_net() {
-    ip netns del $a 2>/dev/null
-    ip netns del $b 2>/dev/null
-    cleanup
-}
-make_net() {
-    trap leave_net EXIT
-    ip netns add $a && ip netns add $b && ip link add eth0 netns $a type veth peer name eth0 netns $b || return 1
-    ip -n $a addr add 10.0.0.1/24 dev eth0 && ip -n $b addr add 10.0.0.2/24 dev eth0
-    for ns in $a $b; do ip -n $ns link set eth0 up && ip -n $ns link set lo up || return 1; done
-}
 if ! make_net 2>/dev/null; then
     give_up "two network namespaces" "they cannot be made here (needs root)"
 fi

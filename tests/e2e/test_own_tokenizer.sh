@@ -25,6 +25,10 @@ ok "export gives it back" cmp own.json folder/tokenizer.json
 cp other.json again/tokenizer/tokenizer.json
 limit 60 "$convoy" export FROM=again TO=without >out 2>err
 ok "but not another one that lies there" is "$? $(ls without | grep -c tokenizer) $(grep -c 'used another tokenizer' err)" "0 0 1"
+jq '.added_tokens = [{id: 40, content: "<|endoftext|>", special: true}]' own.json >ended.json
+run $tiny VOCAB=50300 DATA=lower.txt TOKENIZER=ended.json STEPS=1 CHECKPOINT_DIR=ended
+limit 60 "$convoy" export FROM=ended TO=ended-hf >out 2>err
+ok "a text ends with that tokenizer's token, not with GPT-2's" is "$? $(jq .eos_token_id ended-hf/config.json)" "0 40"
 mkdir gpt2-nano && cp other.json gpt2-nano/tokenizer.json
 run $tiny DATA=lower.txt VOCAB=50257 STEPS=1
 ok "a folder with a preset's name gives no tokenizer" is "$rc $(grep -c 'tokenizer gpt2-nano' err)" "0 0"

@@ -16,7 +16,8 @@ port=$(free_port)
 joining=$(free_port)
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
 head -c 400 /usr/share/common-licenses/GPL-3 >val.txt
-begin MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=32 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 LR=1e-3 DATA=/usr/share/common-licenses/GPL-3 \
+# "nice": the steps yield to the browser and to the tests beside it.
+in=nice begin MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=32 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=16 LR=1e-3 DATA=/usr/share/common-licenses/GPL-3 \
     VAL_DATA=val.txt EVAL_EVERY=10 STEPS=1000000 N_GPU_EACH_NODE=2 CHECKPOINT_DIR=ck CHECKPOINT_EVERY=20 SAMPLE_EVERY=20 \
     RUN_NAME="a <b>run" CONVOY_LIB_DIR=https://me:hunter2@host/
 run=$pid

@@ -86,7 +86,7 @@ static void look_open(struct look *look)
     for (int i = 0; i < 2; i++)
         arena_init(&look->arena[i], "look", NULL, 0);
     for (int round = 0; round < 2; round++) { /* measured, then taken */
-        OK(model_plan(&dims, 1, T, MODEL_RECOMPUTE_NONE, false, DTYPE_F32, &look->arena[0],
+        OK(model_plan(&dims, 1, T, (struct model_recomputed){0}, false, DTYPE_F32, &look->arena[0],
                       &look->arena[1], &look->acts));
         for (int i = 0; i < 2 && round == 0; i++) {
             const size_t bytes = look->arena[i].used_bytes;

@@ -54,6 +54,8 @@ else
     ok 'export of 538 MB in 80 MiB of memory' cmp {folder,small}/model.safetensors
 fi
 ok 'the checkpoint answers as the file does' about "$(surprise run)" 0.258 0.003
+limit 60 "$convoy" tokenize TOKENIZER=folder/tokenizer.json DATA=alice OUT=again.bin >out 2>err
+ok 'its tokenizer.json gives the ids of the file' cmp -i 1024:1024 a{lice,gain}.bin
 ok 'the folder answers as the file does' about "$(surprise folder)" 0.258 0.003
 limit 200 "$convoy" import FROM=folder TO=again >out 2>err
 ok 'the folder imports with the same bytes' cmp {run,again}/step-00000000/model.safetensors

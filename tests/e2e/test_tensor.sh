@@ -3,19 +3,17 @@
 # reads; a lost worker of a group is replaced; wrong settings are refused before anything is read.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
+. "$root/tests/e2e/mesh_lib.sh"
 batch="BATCH_SIZE=2 GLOBAL_BATCH=4 STEPS=20"
 gpt="$tiny $batch DROPOUT=0.1"
 llama="$gpt MODEL=llama-3.2-1b TOKENIZER=gpt2 HEADS=4 KV_HEADS=2 HEAD_DIM=8"
-share="N_GPU_EACH_NODE=2 TP=2"
+share="N_GPU_EACH_NODE=2 TP=2" name=TP=2
 
 # 1. One node.
-run $gpt METRICS_FILE=gpt.jsonl CHECKPOINT_DIR=one VAL_DATA=synthetic EVAL_EVERY=20
-loss=$(grep -o 'held-out loss [0-9.]*' out)
-run $gpt $share METRICS_FILE=two.jsonl CHECKPOINT_DIR=two CHECKPOINT_EVERY=8 VAL_DATA=synthetic EVAL_EVERY=20
-ok "TP=2: done" is "$rc $(steps_of two.jsonl)" "0 20"
-ok "TP=2: losses within 2e-6 of one worker's" near gpt.jsonl two.jsonl 2e-6
-ok "TP=2: the held-out loss is the same" is "${loss:+$(grep -o 'held-out loss [0-9.]*' out)}" "${loss:-one}"
+equals_one
 ok "the log has the mesh and its links" says 'mesh: data 1 x tensor 2; tensor groups inside a node over shm'
+ok "the end of the run tells the share of communication" is \
+    "$(grep -cE 'tensor parallelism: communication took [0-9.]+% of the steps. time, and no computation ran beside it' out)" 1
 run $gpt N_GPU_EACH_NODE=4 TP=2 SHARD=full METRICS_FILE=four.jsonl
 ok "data 2 x TP=2, SHARD=full: done, losses within 2e-6" near gpt.jsonl four.jsonl 2e-6
 run $gpt $share BATCH_SIZE=1 METRICS_FILE=micro.jsonl
@@ -31,13 +29,10 @@ run $llama $share METRICS_FILE=llama2.jsonl
 ok "a Llama with fewer key heads: losses within 2e-6" near llama.jsonl llama2.jsonl 2e-6
 
 # 2. Checkpoints do not know the mesh.
-for to in "1 1 none" "2 2 none" "4 2 full" "2 1 full"; do
-    set -- $to
-    rm -rf go && mkdir go && cp -r two/step-00000008 go/
-    run $gpt N_GPU_EACH_NODE=$1 TP=$2 SHARD=$3 METRICS_FILE=go.jsonl CHECKPOINT_DIR=go RESUME=required
-    tail -n 13 gpt.jsonl | head -n 12 >rest.jsonl # the last line is the evaluation
-    ok "a checkpoint of TP=2 goes on with $1 workers, TP=$2, SHARD=$3" near rest.jsonl go.jsonl 2e-6
-done
+goes_on N_GPU_EACH_NODE=1 TP=1 SHARD=none
+goes_on N_GPU_EACH_NODE=2 TP=2 SHARD=none
+goes_on N_GPU_EACH_NODE=4 TP=2 SHARD=full
+goes_on N_GPU_EACH_NODE=2 TP=1 SHARD=full
 run $gpt $share MODEL=one/step-00000020 STEPS=2 METRICS_FILE=from.jsonl
 ok "TP=2 begins with the weights of one worker's checkpoint" is "$rc $(steps_of from.jsonl)" "0 2"
 
@@ -61,15 +56,7 @@ kill -INT "$pid"
 finish
 
 # 4. A lost worker of a group, from inside and from outside.
-run $gpt $share STEPS=30 METRICS_FILE=calm.jsonl CHECKPOINT_DIR=calm
-for f in kill:rank=1 nan:rank=1 stall:rank=0; do
-    kind=${f%%:*}
-    run $gpt $share STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$kind@step=21:${f#*:} STEP_TIMEOUT=$(secs 1)
-    ok "FAULT=$f: heals by one restart from step 16" is "$rc $(grep -cE ' warn .*after step 2[01].*restart 1 of 3' err) $(
-        grep -c 'resuming from .*: step 16 of 30' err)" "0 1 1"
-    ok "FAULT=$f: losses and weights bit for bit" is "$(losses $f.jsonl | cksum) $(weights $f/step-00000030)" \
-        "$(losses calm.jsonl | cksum) $(weights calm/step-00000030)"
-done
+heals kill:rank=1 nan:rank=1 stall:rank=0
 begin $gpt $share STEPS=100000000 CHECKPOINT_DIR=killed CHECKPOINT_EVERY=20 MAX_RESTARTS=10
 has_saved() { [ -n "$(newest killed)" ]; }
 wait_for 30 has_saved
@@ -82,12 +69,6 @@ finish
 ok "SIGTERM: 143 after a checkpoint" is "$rc" 143
 
 # 5. Refused, with both values and what to do.
-refused() { # refused TEXT SETTING…
-    local text=$1
-    shift
-    run $gpt "$@"
-    ok "refused: $*" is "$rc $(grep -cF -- "$text" err)" "78 1"
-}
 refused "TP=3 (argument) does not divide the job's 4 workers" N_GPU_EACH_NODE=4 TP=3
 refused 'TP=2 does not divide HEADS=3' $share HEADS=3 EMBED=33
 refused 'TP=2 does not divide SEQ_LEN=15 rows of EMBED=32' $share SEQ_LEN=15

@@ -16,7 +16,8 @@ FUZZ_FLAGS := -std=c11 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all 
   -DCONVOY_VERSION='"fuzz"' -DCONVOY_COMMIT='"fuzz"' -DCONVOY_DATE='""'
 # The rooms that read outside bytes, and nothing that computes.
 FUZZ_ROOMS := $(wildcard $(foreach r,base conf data format net cluster dataset_share serve,src/$(r)/*.c src/$(r)/*.S)) \
-  $(wildcard src/comm/tcp/tcp_frame.c src/comm/tcp/tcp_auth.c src/comm/tcp/tcp_checksum*.c)
+  $(wildcard $(foreach c,baseline_compare host json judge limits peers report row rows text,src/check/check_$(c).c)) \
+  $(wildcard src/plan/*.S src/comm/tcp/tcp_frame.c src/comm/tcp/tcp_auth.c src/comm/tcp/tcp_checksum*.c)
 FUZZ_OBJ := $(patsubst %,$(FUZZ_BUILD)/%.o,$(FUZZ_ROOMS))
 
 .PHONY: fuzz fuzz-tools fuzz-keep $(FUZZ_STEMS:%=fuzz-%)

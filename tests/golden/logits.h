@@ -31,7 +31,7 @@ static inline enum status logits_memory(struct logits_run *r, int64_t b, int64_t
             arena_init(&r->arena[i], "logits", base, bytes);
         }
         model_plan_free(r->pass.acts);
-        TRY(model_plan(&r->dims, b, t, MODEL_RECOMPUTE_NONE, false, DTYPE_F32, &r->arena[0],
+        TRY(model_plan(&r->dims, b, t, (struct model_recomputed){0}, false, DTYPE_F32, &r->arena[0],
                        &r->arena[1], &r->pass.acts));
     }
     return ST_OK;

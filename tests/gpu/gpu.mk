@@ -1,12 +1,12 @@
 # Tests and benchmarks for a machine with a GPU: `make gpu-test`, `make gpu-bench`. They use build/gpu if it exists, so it
 # can be built on another machine (`make gpu-carry`, which needs nvcc) and copied to one without development packages.
 GPU := $(BUILD)/gpu
-GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z_]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
+GPU_FAMILIES := $(shell sed -n 's/.*X(\([a-z0-9_]*\)).*/&/p' tests/gpu/real.h | grep -o 'X([a-z0-9_]*)' | sed 's/X(\(.*\))/\1/')
 GPU_THERE := $(filter-out emu access access_% %_cuda,$(patsubst tests/cuda/test_%.c,%,$(wildcard tests/cuda/test_*.c)))
 ifneq ($(sort $(GPU_FAMILIES)),$(sort $(GPU_THERE)))
 $(error tests/gpu/real.h names $(sort $(GPU_FAMILIES)), but there are tests/cuda/test_*.c for $(sort $(GPU_THERE)))
 endif
-GPU_OPS := $(shell sed -n '/define OP_LIST/,/^$$/p' kernels/op_list.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
+GPU_OPS := $(shell sed -n '/define OP_LIST/,/^$$/p' kernels/op_list.h | grep -o 'X([a-z0-9_]*)' | sed 's/X(\(.*\))/\1/')
 GPU_WRAP := $(foreach o,$(GPU_OPS),-Wl,--wrap=$(o)_cuda)
 GPU_NAMES := $(foreach f,malloc calloc aligned_alloc realloc free,-D$(f)=real_$(f))
 GPU_OBJ := $(GPU_FAMILIES:%=$(GPU)/obj/test_%.o)

@@ -8,11 +8,13 @@
 #define REAL_FAMILIES(X) \
     X(adamw)             \
     X(attention)         \
+    X(attention_own)     \
     X(attention_parts)   \
     X(branch_add)        \
     X(cast)              \
     X(combine)           \
     X(compress)          \
+    X(copy_2d)           \
     X(dropout)           \
     X(embed)             \
     X(embed_rows)        \

@@ -187,6 +187,22 @@ static void long_and_wide(void **state)
     check_shape(&group, 1e-11);
 }
 
+/* So many query heads for a key head that the backward pass takes them in several tasks: of three,
+ * three and one; of one each, key head by key head; where their sums have no room, in a single
+ * one. */
+static void many_query_heads(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        {1, 300, 7, 64, 0, 1, KT_RANDOM, 1, 1, 0},
+        {2, 200, 12, 80, 0.2f, 0, KT_RANDOM, 1, 2, 0},
+        {1, 33, 66, 2000, 0, 0, KT_RANDOM, 1, 2, 0},
+        {1, 33, 66, 2000, 0, 0, KT_RANDOM, 1, 1, 0},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(&shapes[i], 1e-11);
+}
+
 static enum status run_decode(const struct op_table *op, struct stream *s, void *arg,
                               float *out[KT_OUTS])
 {
@@ -316,6 +332,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_and_layouts),
     cmocka_unit_test(extreme_scores),
     cmocka_unit_test(long_and_wide),
+    cmocka_unit_test(many_query_heads),
     cmocka_unit_test(rows_without_a_key_are_zero),
     cmocka_unit_test(backward_matches_finite_differences),
     cmocka_unit_test(decode_is_the_last_row),

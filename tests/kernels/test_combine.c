@@ -1,6 +1,7 @@
 /* Sums along a tree: cases by hand, and against a tree of halves that is built here; every type,
  * number of sources and place of the own source; in place; the same bits on every ISA level. */
 #include "kernel_test.h"
+#include "kernels/f16.h"
 
 struct input {
     int64_t elems, stride;
@@ -43,6 +44,8 @@ static float *values(enum dtype dtype, int64_t n, uint64_t draw)
         memcpy(&bits, &v, sizeof bits);
         if (dtype == DTYPE_BF16)
             ((uint16_t *)x)[i] = (uint16_t)(bits >> 16);
+        else if (dtype == DTYPE_F16)
+            ((uint16_t *)x)[i] = f16_from_float(v);
         else
             ((double *)(void *)x)[i] = v / 3.0;
     }
@@ -66,11 +69,9 @@ static void check(struct input in)
 
 static const struct {
     enum dtype from, to;
-} pairs[] = {{DTYPE_F32, DTYPE_F32},
-             {DTYPE_BF16, DTYPE_BF16},
-             {DTYPE_BF16, DTYPE_F32},
-             {DTYPE_F32, DTYPE_BF16},
-             {DTYPE_F64, DTYPE_F64}};
+} pairs[] = {{DTYPE_F32, DTYPE_F32},  {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32},
+             {DTYPE_F32, DTYPE_BF16}, {DTYPE_F16, DTYPE_F16},   {DTYPE_F16, DTYPE_F32},
+             {DTYPE_F32, DTYPE_F16},  {DTYPE_F64, DTYPE_F64}};
 
 static void all_isa_levels_agree(void **state)
 {
@@ -145,7 +146,7 @@ static void a_broken_contract_is_refused(void **state)
     bad[3].stride = 1;
     bad[4].out.dtype = DTYPE_F64;
     bad[5].own.dtype = DTYPE_BF16;
-    bad[6].in.dtype = bad[6].own.dtype = DTYPE_F16;
+    bad[6].in.dtype = bad[6].own.dtype = DTYPE_F16, bad[6].out.dtype = DTYPE_BF16;
     kt_ok(dev_op(d->dev)->combine(d->stream, &good));
     for (int i = 0; i < 7; i++) {
         if (dev_op(d->dev)->combine(d->stream, &bad[i]) != ST_BUG)

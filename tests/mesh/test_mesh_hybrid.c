@@ -171,7 +171,7 @@ static void test_stalled_rank_is_named(void **state)
     }
     struct cluster_node nodes[2] = {{.node_id = 0, .ranks = ranks, .ranks_n = 2},
                                     {.node_id = 1, .ranks = ranks + 2, .ranks_n = 2}};
-    assert_true(straggler_find(nodes, 2, 1000, sentence, sizeof sentence));
+    assert_true(straggler_find(nodes, 2, 1000, NULL, sentence, sizeof sentence));
     print_message("# %s\n", sentence);
     assert_non_null(strstr(sentence, "node 1 rank 3 and 1 more have not entered all_reduce 9"));
 }

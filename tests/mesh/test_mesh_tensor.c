@@ -1,5 +1,6 @@
 /* test_mesh_tensor — ranks that share matrices train as one rank does, but for the rounding of
  * sums: losses of 20 steps, gradients, checkpoints, evaluation, a number that is not finite. */
+#include "mesh/ask.h"
 #include "mesh/trial.h"
 
 #define ROPE .position = MODEL_POSITION_ROPE, .rope.theta = 10000
@@ -154,8 +155,9 @@ static void test_recompute(void **state)
         like.config.dropout = 0.1f;
         like.steps = 3;
         struct trial want = trial_run(&like, 1, 2);
-        for (int how = MODEL_RECOMPUTE_LIGHT; how <= MODEL_RECOMPUTE_BLOCK; how++) {
-            like.config.recompute = (enum model_recompute)how;
+        int64_t layers = like.config.dims.layers;
+        for (int64_t how = 1; how <= MODEL_RECOMPUTE_BLOCK * layers; how += layers - 1) {
+            like.config.recompute = model_recompute_nth(layers, how);
             struct trial got = trial_run(&like, 1, 2);
             trial_same(&got, &want, models[i].name);
         }
@@ -237,28 +239,6 @@ static void test_nan(void **state)
 }
 
 /* ---- logits ---- */
-
-struct ask {
-    struct step_config config;
-    int64_t n;
-    float logits[256];
-};
-
-static enum status ask_rank(struct ranks_one *one)
-{
-    struct ask *ask = one->arg;
-    struct step *step = NULL;
-    int32_t tokens[SEQ_TOKENS];
-    for (int i = 0; i < SEQ_TOKENS; i++)
-        tokens[i] = (i * 5 + 3) % 37;
-    ask->config.dev = one->dev;
-    ask->config.comm = one->comm;
-    enum status st = step_open(&ask->config, &step);
-    if (st == ST_OK)
-        st = step_logits(step, tokens, ask->n, ask->logits);
-    step_close(step);
-    return st;
-}
 
 /* Every rank gets all logits, the same bits, after few tokens too. */
 static void test_logits(void **state)

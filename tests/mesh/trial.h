@@ -22,6 +22,7 @@ struct trial {
     bool learnable;             /* the next token follows from this one */
     int nan_step, nan_rank;     /* -1: never */
     int leave_step, leave_rank; /* a rank that ends before this step; -1: never */
+    int flip_step, flip_rank;   /* a rank that flips a bit before this step; -1: never */
     /* called after each step on each rank; NULL: not called */
     void (*stepped)(const struct ranks_one *one, int step);
     /* outcome */
@@ -30,6 +31,7 @@ struct trial {
     int64_t elems;
     struct step_memory memory;
     struct step_result last;
+    struct store_flip flipped;
     enum status step_st;
     int done;
 };
@@ -39,6 +41,7 @@ static inline struct trial trial_of(enum model_task task, int64_t global_samples
     return (struct trial){.lr = 1e-2,
                           .nan_step = -1,
                           .leave_step = -1,
+                          .flip_step = -1,
                           .takes_state = true,
                           .config = {.batch_samples = 1,
                                      .global_samples = global_samples,
@@ -151,6 +154,8 @@ static inline enum status trial_steps(struct ranks_one *one, struct trial *t, st
         int s = t->first_step + i;
         if (t->leave_step == s && t->leave_rank == one->rank)
             return ST_RETRY;
+        if (t->flip_step == s && t->flip_rank == one->rank)
+            TRY(step_flip(step, 29, &t->flipped));
         for (int64_t row = 0; row < b->samples; row++)
             trial_sample(t, s, first + row, row, b);
         bool inject_nan = t->nan_step == s && t->nan_rank == one->rank;

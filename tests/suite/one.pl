@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 # one.pl PROGRAM [ARGUMENT...] — one test, as the suite starts it. It gets a session of its own, no terminal, and /dev/null as
 # stdin, so job control cannot stop it. Its time limit (LIMIT seconds, default 240) runs slower while processes wait for a
-# processor. When the test ends, passes its limit, or the suite is interrupted, no process that it started is left.
+# processor. When the test ends, passes its limit, or the suite is interrupted, no process that it started is left. To the file
+# SUITE_TIMES it adds a line: seconds, seconds of processor time, program.
 use strict;
 use warnings;
 use POSIX ':sys_wait_h';
@@ -10,6 +11,8 @@ use lib do { (my $dir = __FILE__) =~ s{[^/]*\z}{}; $dir || '.' };
 use load;
 
 my $limit = delete $ENV{LIMIT} || 240; # this program's alone: no test takes it for a setting of its own
+my $times = delete $ENV{SUITE_TIMES};
+my $began = time;
 my ($child, $status, $signal);
 
 # Processes that lose their parent become children of this one: none is missed, and their processor time is counted.
@@ -85,5 +88,9 @@ for (my $left = 2; $left > 0 && descendants(); $left -= .05 / load::factor()) { 
 if (my @left = descendants()) {
     print STDERR "# @ARGV left running: ", join(', ', map { "$_->[1] ($_->[0])" } @left), "\n";
     end_all('KILL');
+}
+if (defined $times && open my $file, '>>', $times) {
+    my (undef, undef, $user, $system) = times;
+    syswrite $file, sprintf "%.1f\t%.1f\t%s\n", time - $began, $user + $system, $ARGV[0];
 }
 exit($status & 127 ? 128 + ($status & 127) : $status >> 8);

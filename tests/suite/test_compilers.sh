@@ -14,12 +14,12 @@ objects() {
         for f in $sample; do what="$what $folder/$f.o"; done
         for f in "$@"; do what="$what $folder/kernels/matmul_cpu_$f.o $folder/src/comm/core/sum_cpu_$f.o"; done
     fi
-    make -C "$root" -s -j2 CC="$cc" WERROR=1 CUDA=0 BUILD="$folder" $what >out 2>err
+    make -C "$root" -s -j2 CC="$cc" WERROR=1 DEBUG_INFO= CUDA=0 BUILD="$folder" $what >out 2>err
 }
 if there clang; then
     ok "clang makes the objects without a warning" objects clang clang v2 v3 v4
     if [ -n "${COMPILE_ALL:-}" ]; then
-        make -C "$root" -s -j2 CC=clang WERROR=1 CUDA=0 BUILD="$build/clang" all >out 2>err
+        make -C "$root" -s -j2 CC=clang WERROR=1 DEBUG_INFO= CUDA=0 BUILD="$build/clang" all >out 2>err
         ok "and the program" is "$? $("$build/clang/convoy" version | sed -n 1p)" "0 $("$convoy" version | sed -n 1p)"
         run $tiny STEPS=5 METRICS_FILE=gcc.jsonl
         usual=$convoy
@@ -31,7 +31,7 @@ if there clang; then
         skip "and the program" "COMPILE_ALL=1 makes it"
     fi
     if grep -q sm_ "$build/cuda.txt"; then
-        make -C "$root" -s CC=clang WERROR=1 BUILD="$build/clang-cuda" "$build"/clang-cuda/src/dev/{dev_cuda,dev_cuda_event,dev_cuda_graph,blas}.o >out 2>err
+        make -C "$root" -s CC=clang WERROR=1 DEBUG_INFO= BUILD="$build/clang-cuda" "$build"/clang-cuda/src/dev/{dev_cuda,dev_cuda_event,dev_cuda_graph,blas}.o >out 2>err
         ok "with CUDA's headers, too" is $? 0
     else
         skip "with CUDA's headers, too" "there is no nvcc"

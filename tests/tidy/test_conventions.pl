@@ -27,7 +27,8 @@ my %may = (
     base => [], kernels => [], conf => [], net => [], data => [qw(net)], serve => [qw(net)], cluster => [qw(net)], dataset_share => [qw(net)],
     format => [qw(kernels)], dev => [qw(kernels)], model => [qw(dev kernels)], comm => [qw(dev kernels)],
     mesh => [qw(comm dev model kernels)], train => [qw(dev model data format comm mesh kernels)],
-    node => [qw(serve conf dev model data format train comm mesh net cluster dataset_share kernels)],
+    check => [qw(dev comm kernels)], plan => [qw(dev mesh model train comm kernels)],
+    node => [qw(serve conf dev model data format train comm mesh net cluster dataset_share check plan kernels)],
 );
 test 'layers: every #include is allowed by the table', sub {
     my @bad;

@@ -25,7 +25,7 @@ ok 'no memory is both written and executed' is_wx_free
 
 # What each object's debug data tells of how it was made: "OBJECT … FLAGS".
 for object in "$build"/src/*/*.o "$build"/src/*/*/*.o "$build"/kernels/*.o; do
-    case $object in *_cu.o | */merges.o | */page_html.o) continue ;; esac
+    case $object in *_cu.o | */merges.o | */page_html.o | */clusters.o) continue ;; esac
     echo "$object $(readelf --debug-dump=info --dwarf-depth=1 "$object" 2>/dev/null | grep -m1 'DW_AT_producer')"
 done >"$work/producers"
 told() { [ -s "$work/producers" ] && ! grep -v -- " $1" "$work/producers" | head -n 3 | sed 's/^/# /' | grep .; }

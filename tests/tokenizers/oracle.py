@@ -3,7 +3,7 @@
 oracle.py TOOL FOLDER TEXTS [KINDS]: trains small tokenizers of every kind on the repository's own files,
 writes them to FOLDER, draws TEXTS texts for each, and prints one TAP line a kind. Nothing is
 downloaded here."""
-import glob, os, random, re, struct, subprocess, sys, unicodedata
+import glob, json, os, random, re, struct, subprocess, sys, unicodedata
 
 import sentencepiece
 import tiktoken
@@ -109,6 +109,69 @@ def compare(name, path, drawn, want):
         "%d differ" % len(bad) + "".join("\n%r\n ours %s\n want %s" % (drawn[i], got[i][:40], want[i][:40]) for i in bad[:4]) if bad else "")
 
 
+def gguf_value(value):
+    if isinstance(value, bool):
+        return 7, struct.pack("<?", value)
+    if isinstance(value, int):
+        return 4, struct.pack("<I", value)
+    if isinstance(value, str):
+        return 8, struct.pack("<Q", len(value.encode())) + value.encode()
+    kind = 6 if isinstance(value[0], float) else 5 if isinstance(value[0], int) else 8
+    each = [struct.pack("<f", v) if kind == 6 else struct.pack("<i", v) if kind == 5 else gguf_value(v)[1] for v in value]
+    return 9, struct.pack("<IQ", kind, len(value)) + b"".join(each)
+
+
+def write_gguf(path, keys):
+    """The keys of a tokenizer, without tensors."""
+    with open(path, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)))
+        for key, value in keys.items():
+            kind, data = gguf_value(value)
+            f.write(struct.pack("<Q", len(key)) + key.encode() + struct.pack("<I", kind) + data)
+
+
+def compare_written(name, keys, drawn, want):
+    """A GGUF file's tokenizer as export writes it, read by the package tokenizers."""
+    gguf, path = FOLDER + "/written.gguf", FOLDER + "/written.json"
+    write_gguf(gguf, {"tokenizer.ggml." + k: v for k, v in keys.items()})
+    done = subprocess.run([TOOL, gguf, "json", path], stderr=subprocess.PIPE)
+    if done.returncode:
+        return say(False, name, done.stderr.decode())
+    t = Tokenizer.from_file(path)
+    got = [e.ids for e in t.encode_batch(drawn, add_special_tokens=False)]
+    bad = [i for i in range(len(drawn)) if got[i] != want[i]]
+    say(not bad, "%s: %d texts" % (name, len(drawn)), "%d differ" % len(bad) +
+        "".join("\n%r\n got %s\n want %s" % (drawn[i], got[i][:40], want[i][:40]) for i in bad[:4]) if bad else "")
+    compare(name + ", read again", path, drawn, want)
+
+
+def write_byte_level(name, pre, drawn):
+    """The same vocabulary in a GGUF file, without tokens that are added after normalizing."""
+    normal, splitter, options = KINDS[name]
+    t = Tokenizer(BPE(**options))
+    t.normalizer, t.pre_tokenizer = normal, splitter
+    t.train(SOURCES, BpeTrainer(vocab_size=2500, initial_alphabet=level.alphabet(), show_progress=False,
+                                special_tokens=["<|endoftext|>"]))
+    t.add_special_tokens(["<|im_start|>"])
+    document = json.loads(t.to_str())
+    vocab = dict(document["model"]["vocab"], **{a["content"]: a["id"] for a in document["added_tokens"]})
+    tokens = sorted(vocab, key=vocab.get)
+    merges = [m if isinstance(m, str) else " ".join(m) for m in document["model"]["merges"]]
+    types = [3 if x in ("<|endoftext|>", "<|im_start|>") else 1 for x in tokens]
+    keys = {"model": "gpt2", "pre": pre, "tokens": tokens, "merges": merges, "token_type": types, "eos_token_id": 0, "add_bos_token": False}
+    compare_written("GGUF, written as tokenizer.json, " + pre, keys, drawn, [e.ids for e in t.encode_batch(drawn, add_special_tokens=False)])
+
+
+def write_pieces(sp, drawn, adds_space):
+    kinds = [(sp.is_unknown, 2), (sp.is_control, 3), (sp.is_unused, 5), (sp.is_byte, 6)]
+    n = sp.get_piece_size()
+    types = [next((k for test, k in kinds if test(i)), 1) for i in range(n)]
+    keys = {"model": "llama", "tokens": [sp.id_to_piece(i) for i in range(n)], "scores": [sp.get_score(i) for i in range(n)],
+            "token_type": types, "bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0, "add_space_prefix": adds_space}
+    plain = [x for x in drawn if not re.search("<s>|</s>|<unk>", x) and "\0" not in x and (x or not adds_space)]
+    compare_written("GGUF of SentencePiece, written as tokenizer.json" + ("" if adds_space else ", no space first"), keys, plain, sp.encode(plain))
+
+
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN = LLAMA3.replace("{1,3}", "")
 level = pre_tokenizers.ByteLevel
@@ -171,6 +234,8 @@ def main():
         path = "%s/%s.json" % (FOLDER, name)
         t.save(path)
         compare("tokenizers, " + name, path, drawn, [e.ids for e in t.encode_batch(drawn, add_special_tokens=False)])
+    for name, pre in () if ONLY else (("gpt2", "gpt-2"), ("llama3", "llama-bpe"), ("qwen", "qwen2"), ("smollm", "smollm")):
+        write_byte_level(name, pre, drawn)
     for name, options in () if ONLY else (("", {}), (", no space first", {"add_dummy_prefix": False}), (", user-defined pieces", {"user_defined_symbols": ["<tool>", "::"]})):
         sp = train_spm(options)
         path = FOLDER + "/tokenizer%d.model" % len(options) + (name[-3:].strip() if name else "")
@@ -178,6 +243,8 @@ def main():
         compare("sentencepiece" + name, path, drawn, sp.encode(drawn))
         broken = [t.encode()[:max(1, len(t.encode()) // 2)] for t in drawn[:TEXTS // 4]]
         compare("sentencepiece%s, bytes that are not UTF-8" % name, path, broken, [sp.encode(t) for t in broken])
+        if "user_defined_symbols" not in options:
+            write_pieces(sp, drawn, not options)
         if not options:
             for style in ("prepend", "first", "always", "never"):
                 t = hf_of_spm(sp, style)

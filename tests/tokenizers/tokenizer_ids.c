@@ -5,7 +5,11 @@
  * stdin: for each text its bytes as uint32 and the text. stdout: for each its ids as uint32, and
  * their number before them. Each text is also encoded in parts, at the places that tokenizer_cut
  * gives; other ids in parts than in one are an error. With a third argument: MB of CPU time a
- * second for the text of stdin, repeated to 16 MB. */
+ * second for the text of stdin, repeated to 16 MB.
+ *
+ *   tokenizer_ids MODEL.gguf json TOKENIZER.json
+ *
+ * writes the tokenizer of a GGUF file as `convoy export` does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +17,7 @@
 
 #include "base/rand.h"
 #include "data/tokenizer_file.h"
+#include "node/tokenizer_source.h"
 
 static struct tokenizer *tokenizer;
 
@@ -75,12 +80,29 @@ static int run_speed(void)
     return 0;
 }
 
+/* write_json — the tokenizer of a GGUF file as export writes it. */
+static int write_json(const char *from, const char *to)
+{
+    struct text json = {.limit = 64 << 20}, config = {.data = NULL};
+    FILE *file = fopen(to, "wb");
+    if (!file || tokenizer_source_write_json(from, 512, &json, &config) != ST_OK ||
+        fwrite(json.data, 1, json.len, file) != json.len || fclose(file) != 0) {
+        fprintf(stderr, "%s: %s\n", to, status_message());
+        return 1;
+    }
+    text_free(&json);
+    text_free(&config);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static uint8_t text[1 << 20];
     static uint32_t ids[4 << 20], parts[4 << 20];
     uint32_t n;
     const int64_t began_ns = cpu_ns();
+    if (argc == 4)
+        return write_json(argv[1], argv[3]);
     if (argc < 2 || tokenizer_file_open(argv[1], &tokenizer) != ST_OK) {
         fprintf(stderr, "%s\n", status_message());
         return 1;

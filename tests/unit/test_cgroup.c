@@ -130,12 +130,43 @@ static void memory_v1(void **state)
     assert_int_equal(cgroup_memory_free(proc_file, root), 3640);
 }
 
+static void the_quota_is_not_rounded(void **state)
+{
+    (void)state;
+    fresh("0::/pod/box\n");
+    assert_true(cgroup_quota(proc_file, root) == 0);
+    write_in("/pod", "cpu.max", "250000 100000\n");
+    assert_true(cgroup_quota(proc_file, root) == 2.5);
+    write_in("/pod/box", "cpu.max", "40000 100000\n");
+    assert_true(cgroup_quota(proc_file, root) == 0.4);
+}
+
+static void the_group_that_was_stopped_longest_counts(void **state)
+{
+    (void)state;
+    fresh("0::/pod/box\n");
+    assert_int_equal(cgroup_stopped_us(proc_file, root), -1);
+    write_in("/pod/box", "cpu.stat", "usage_usec 12\nnr_periods 4\n");
+    assert_int_equal(cgroup_stopped_us(proc_file, root), -1);
+    write_in("/pod/box", "cpu.stat", "nr_throttled 1\nthrottled_usec 700\nnr_bursts 0\n");
+    assert_int_equal(cgroup_stopped_us(proc_file, root), 700);
+    write_in("/pod", "cpu.stat", "throttled_usec 90000\n");
+    assert_int_equal(cgroup_stopped_us(proc_file, root), 90000);
+    write_in("/pod/box", "cpu.stat", "throttled_usec x\n");
+    assert_int_equal(cgroup_stopped_us(proc_file, root), 90000);
+    fresh("4:cpu,cpuacct:/docker/x\n"); /* v1 counts nanoseconds */
+    write_in("/cpu/docker/x", "cpu.stat", "nr_periods 9\nnr_throttled 3\nthrottled_time 5000\n");
+    assert_int_equal(cgroup_stopped_us(proc_file, root), 5);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_quota),
     cmocka_unit_test(v2_takes_the_tightest_on_the_way),
     cmocka_unit_test(v2_in_a_namespace),
     cmocka_unit_test(v1),
     cmocka_unit_test(nonsense_is_no_quota),
+    cmocka_unit_test(the_quota_is_not_rounded),
+    cmocka_unit_test(the_group_that_was_stopped_longest_counts),
     cmocka_unit_test(memory_v2),
     cmocka_unit_test(memory_v1),
 };

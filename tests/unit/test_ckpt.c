@@ -254,6 +254,21 @@ static void test_lock(void **state)
     ckpt_lock_release(NULL);
 }
 
+/* The folder goes if nothing else is in it; a lock on one that is gone is a new one. */
+static void test_discard(void **state)
+{
+    (void)state;
+    char note[FILE_PATH_MAX];
+    ckpt_lock_discard(lock);
+    assert_false(file_exists(dir));
+    assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
+    assert_int_equal(file_join(note, sizeof note, dir, "note"), ST_OK);
+    assert_int_equal(file_replace(note, "x", 1), ST_OK);
+    ckpt_lock_discard(lock);
+    assert_true(file_exists(note));
+    assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
+}
+
 static void test_bad_meta(void **state)
 {
     (void)state;
@@ -298,6 +313,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_names, setup, teardown),
     cmocka_unit_test_setup_teardown(test_obstacles, setup, teardown),
     cmocka_unit_test_setup_teardown(test_lock, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_discard, setup, teardown),
     cmocka_unit_test_setup_teardown(test_bad_meta, setup, teardown),
     cmocka_unit_test_setup_teardown(test_range, setup, teardown),
 };

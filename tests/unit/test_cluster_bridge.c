@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "node/cluster_bridge.h"
+#include "node/config_map.h"
 
 struct rig {
     struct conf *conf;
@@ -63,6 +64,9 @@ static void rig_open(struct rig *r, char *restarts)
                                            .board = r->board,
                                            .loop = r->loop,
                                            .workers = r->workers,
+                                           .max_restarts =
+                                               (int)conf_i64(r->conf, CONF_MAX_RESTARTS),
+                                           .agreement = config_map_agreement,
                                            .on_abort = on_abort,
                                            .on_stop = on_stop,
                                            .on_end = on_end,
@@ -132,12 +136,18 @@ static void worlds_follow_readiness(void **state)
     ready(&r, 0, 1, 2, "");
     int64_t second = world(&r, 1);
     assert_int_equal(second, 2);
-    cluster_bridge_lost(r.bridge, ST_HANG, "worker rank 1 hung");
-    cluster_bridge_lost(r.bridge, ST_HANG, "said twice");
+    cluster_bridge_lost(r.bridge, 1, ST_HANG, "worker rank 1 hung");
+    cluster_bridge_lost(r.bridge, 1, ST_HANG, "said twice");
     for (int i = 0; i < 200 && r.aborts < 2; i++)
         turn(&r);
     assert_int_equal(r.aborts, 2);
     assert_non_null(strstr(r.why, "worker rank 1 hung"));
+    /* The other worker of that generation ends too: the same loss. */
+    cluster_bridge_lost(r.bridge, 0, ST_NOT_FINITE, "the loss is not finite");
+    for (int i = 0; i < 40; i++)
+        turn(&r);
+    assert_int_equal(cluster_bridge_restarts(r.bridge), 2);
+    assert_int_equal(r.ends, 0);
     cluster_bridge_leave(r.bridge, ST_BAD_DATA, "the data are bad");
     for (int i = 0; i < 1000 && !r.ends; i++)
         turn(&r);
@@ -154,7 +164,7 @@ static void no_restart_left(void **state)
     ready(&r, 0, 0, 1, "");
     ready(&r, 1, 0, 1, "");
     assert_int_equal(world(&r, 0), 1);
-    cluster_bridge_lost(r.bridge, ST_NOT_FINITE, "step 3: loss nan");
+    cluster_bridge_lost(r.bridge, 0, ST_NOT_FINITE, "step 3: loss nan");
     for (int i = 0; i < 1000 && !r.ends; i++)
         turn(&r);
     assert_int_equal(r.ends, 1);

@@ -47,6 +47,15 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "WARMUP_STEPS=11 (argument) is over STEPS=10 (argument)"},
         {{"WARMUP_STEPS=11"}, ST_OK, ""},
+        {{"QUICK=1"}, ST_OK, ""},
+        {{"QUICK=1", "FULL=1"},
+         ST_BAD_SETTING,
+         "QUICK=1 (argument) does not go with FULL=1 (argument)"},
+        {{"REPORT=a.json,b/c.xml,d.prom"}, ST_OK, ""},
+        {{"REPORT=a.json,b.txt"}, ST_BAD_SETTING, "REPORT=b.txt (argument): a report is .json"},
+        {{"REPORT=.json"}, ST_BAD_SETTING, "REPORT=.json"},
+        {{"REPORT=a.json,"}, ST_OK, ""},
+        {{"REPORT=a.json,,b.xml"}, ST_BAD_SETTING, "REPORT= (argument)"},
         {{"MIN_LR=3e-4"}, ST_OK, ""},
         {{"MIN_LR=4e-4"}, ST_BAD_SETTING, "MIN_LR=4e-4 (argument) is over LR=3e-4 (default)"},
         {{"LR=0", "MIN_LR=0"}, ST_OK, ""},
@@ -145,9 +154,9 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "TP=3 (argument) does not divide the job's 4 workers (N_NODES=1 x N_GPU_EACH_NODE=4); "
          "change one of them"},
-        {{"TP=2", "N_NODES=2"},
+        {{"TP=2", "N_NODES=2", "N_GPU_EACH_NODE=1"},
          ST_BAD_SETTING,
-         "TP=2 (argument) does not divide N_GPU_EACH_NODE=1 (default); a group would exchange "
+         "TP=2 (argument) does not divide N_GPU_EACH_NODE=1 (argument); a group would exchange "
          "activations over the network; choose a TP that does, or set TP_ACROSS_NODES=1"},
         {{"TP=2", "N_NODES=2", "TP_ACROSS_NODES=1"}, ST_OK, ""},
         {{"TP=2", "N_NODES=2", "N_GPU_EACH_NODE=3"}, ST_BAD_SETTING, "set TP_ACROSS_NODES=1"},
@@ -165,6 +174,50 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "TP=2 (argument) does not go with COMM_GRAPH=1 (argument)"},
         {{"TP=2", "N_GPU_EACH_NODE=2", "TASK=qa"}, ST_OK, ""},
+        {{"TP=2"}, ST_OK, ""}, /* until the GPUs are counted */
+        {{"TP=2", "N_GPU_EACH_NODE=1"},
+         ST_BAD_SETTING,
+         "TP=2 (argument) does not divide the job's 1 worker (N_NODES=1 x N_GPU_EACH_NODE=1); set "
+         "N_GPU_EACH_NODE=2"},
+        {{"PP=2", "TP=2", "N_GPU_EACH_NODE=2"},
+         ST_BAD_SETTING,
+         "PP=2 (argument) x TP=2 do not divide the job's 2 workers (N_NODES=1 x N_GPU_EACH_NODE=2);"
+         " set N_GPU_EACH_NODE=4"},
+        {{"PP=2", "N_GPU_EACH_NODE=2", "FAULT=kill@step=1:rank=2"},
+         ST_BAD_SETTING,
+         "its ranks are 0 to 1"},
+        {{"CP=2", "N_GPU_EACH_NODE=2", "TASK=qa"}, ST_OK, ""},
+        {{"CP=2", "N_NODES=2", "SHARD=full"}, ST_OK, ""},
+        {{"CP=2", "TP=2", "PP=2", "N_GPU_EACH_NODE=8"}, ST_OK, ""},
+        {{"CP=2", "TP=2", "N_GPU_EACH_NODE=6"},
+         ST_BAD_SETTING,
+         "CP=2 (argument) x TP=2 do not divide the job's 6 workers (N_NODES=1 x "
+         "N_GPU_EACH_NODE=6); change one of them"},
+        {{"CP=2", "PP=2", "N_GPU_EACH_NODE=2"},
+         ST_BAD_SETTING,
+         "PP=2 (argument) x CP=2 do not divide the job's 2 workers"},
+        {{"CP=2", "N_GPU_EACH_NODE=2", "SHARD=hybrid"},
+         ST_BAD_SETTING,
+         "CP=2 (argument) does not go with SHARD=hybrid (argument); the workers of a node are "
+         "divided by CP already: set SHARD=full"},
+        {{"CP=2", "N_GPU_EACH_NODE=2", "COMPRESS=bf16"},
+         ST_BAD_SETTING,
+         "CP=2 (argument) does not go with COMPRESS=bf16 (argument)"},
+        {{"CP=2", "N_GPU_EACH_NODE=2", "EMBED_ROWS=1"},
+         ST_BAD_SETTING,
+         "CP=2 (argument) does not go with EMBED_ROWS=1 (argument); each worker of a group has "
+         "other tokens of the same samples: set EMBED_ROWS=auto"},
+        {{"CP=2", "N_GPU_EACH_NODE=2", "COMM_GRAPH=1"},
+         ST_BAD_SETTING,
+         "CP=2 (argument) does not go with COMM_GRAPH=1 (argument)"},
+        {{"CP=2"}, ST_OK, ""},
+        {{"CP=2", "N_GPU_EACH_NODE=1"},
+         ST_BAD_SETTING,
+         "CP=2 (argument) does not divide the job's 1 worker (N_NODES=1 x "
+         "N_GPU_EACH_NODE=1); set N_GPU_EACH_NODE=2"},
+        {{"CP=2", "N_GPU_EACH_NODE=4", "BATCH_SIZE=4", "GLOBAL_BATCH=12"},
+         ST_BAD_SETTING,
+         "times 2 groups of workers, 8: a step is a whole number of micro-batches of each"},
         {{"TP=2", "N_GPU_EACH_NODE=4", "BATCH_SIZE=4", "GLOBAL_BATCH=8"}, ST_OK, ""},
         {{"TP=2", "N_GPU_EACH_NODE=4", "BATCH_SIZE=4", "GLOBAL_BATCH=12"},
          ST_BAD_SETTING,
@@ -222,7 +275,94 @@ static void workers_found_are_called_that(void **state)
     conf_close(conf);
 }
 
+/* What no axis of a divided model goes with: both settings, and what to do instead. */
+static void divided_models_refuse(void **state)
+{
+    (void)state;
+    static const char *const axes[] = {"TP=2", "CP=2", "PP=2"};
+    static const struct {
+        const char *setting, *remedy;
+    } others[] = {{"SHARD=hybrid", "set SHARD=full"},
+                  {"COMPRESS=bf16", "set COMPRESS=none, or REDUCE_PRECISION=bf16"},
+                  {"COMPRESS=int8", "set COMPRESS=none, or REDUCE_PRECISION=bf16"},
+                  {"EMBED_ROWS=1", "set EMBED_ROWS=auto"},
+                  {"COMM_GRAPH=1", "set COMM_GRAPH=0"}};
+    static const char *const fine[] = {
+        "SHARD=none",  "SHARD=optimizer", "SHARD=gradients", "SHARD=full",
+        "SHARD=auto",  "EMBED_ROWS=0",    "EMBED_ROWS=auto", "REDUCE_PRECISION=bf16",
+        "DROPOUT=0.1", "RECOMPUTE=block", "PRECISION=bf16",  "TASK=qa",
+        "COMM_SMS=16", "BACKEND=tcp",     "BACKEND=nccl"};
+    for (size_t a = 0; a < sizeof axes / sizeof *axes; a++) {
+        struct conf *conf = NULL;
+        char *none[] = {NULL}, want[64];
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+            char *words[] = {"N_GPU_EACH_NODE=4", (char *)axes[a], (char *)others[i].setting};
+            assert_int_equal(conf_open(3, words, none, &conf), ST_BAD_SETTING);
+            snprintf(want, sizeof want, "%s (argument) does not go with %s (argument); ", axes[a],
+                     others[i].setting);
+            assert_non_null(strstr(status_message(), want));
+            assert_non_null(strstr(status_message(), others[i].remedy));
+        }
+        for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+            char *words[] = {"N_GPU_EACH_NODE=4", (char *)axes[a], (char *)fine[i]};
+            if (conf_open(3, words, none, &conf) != ST_OK)
+                fail_msg("%s with %s: %s", axes[a], fine[i], status_message());
+            conf_close(conf);
+        }
+    }
+}
+
+/* TP without N_GPU_EACH_NODE: the GPUs decide, and then all relations hold. */
+static void workers_found_are_divided(void **state)
+{
+    (void)state;
+    struct conf *conf = NULL;
+    char *none[] = {NULL},
+         *words[] = {"TP=2", "PP=2", "BATCH_SIZE=2", "GLOBAL_BATCH=12", "FAULT=nan@step=1:rank=7"};
+    assert_int_equal(conf_open(5, words, none, &conf), ST_OK);
+    assert_int_equal(conf_set_workers(conf, 1, none), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "job's 1 worker"));
+    assert_string_equal(conf_source(conf, CONF_N_GPU_EACH_NODE), "default");
+    assert_int_equal(conf_set_workers(conf, 4, none), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "its ranks are 0 to 3"));
+    assert_int_equal(conf_set_workers(conf, 8, none), ST_OK);
+    assert_int_equal(conf_data_ranks(conf), 2);
+    assert_int_equal(conf_set_workers(conf, 16, none), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "times 4 groups of workers, 8"));
+    conf_close(conf);
+}
+
+/* A job's settings in the environment of a command that runs in one process. */
+static void a_mesh_is_for_jobs(void **state)
+{
+    (void)state;
+    struct conf *conf = NULL;
+    char *job[] = {"TP=2",           "PP=2",      "N_GPU_EACH_NODE=8",
+                   "GLOBAL_BATCH=6", "NODE_ID=3", "FAULT=kill@step=1:rank=7",
+                   "BACKEND=nccl",   NULL};
+    char *slurm[] = {"SLURM_NODEID=3", "SLURM_STEP_NUM_NODES=4", NULL}, *bad[] = {"TP=two", NULL};
+    char *device[] = {"DEVICE=cpu"};
+    assert_int_equal(conf_open_for(CONF_USE_ALONE, 1, device, job, &conf), ST_OK);
+    assert_int_equal(conf_ranks(conf), 1);
+    assert_int_equal(conf_data_ranks(conf), 1);
+    assert_int_equal(conf_fault(conf), CONF_FAULT_NONE);
+    assert_string_equal(conf_source(conf, CONF_TP), "default");
+    conf_close(conf);
+    assert_int_equal(conf_open_for(CONF_USE_ALONE, 0, NULL, slurm, &conf), ST_OK);
+    assert_int_equal(conf_i64(conf, CONF_NODE_ID), 0);
+    conf_close(conf);
+    assert_int_equal(conf_open_for(CONF_USE_ALONE, 0, NULL, bad, &conf), ST_BAD_SETTING);
+    char *workers[] = {"TP=3", "N_GPU_EACH_NODE=2", NULL};
+    assert_int_equal(conf_open_for(CONF_USE_WORKERS, 0, NULL, workers, &conf), ST_OK);
+    assert_int_equal(conf_ranks(conf), 2);
+    conf_close(conf);
+    assert_int_equal(conf_open(0, NULL, workers, &conf), ST_BAD_SETTING);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(divided_models_refuse),
+    cmocka_unit_test(workers_found_are_divided),
+    cmocka_unit_test(a_mesh_is_for_jobs),
     cmocka_unit_test(workers_found_are_called_that),
     cmocka_unit_test(relations),
     cmocka_unit_test(sources_are_named),

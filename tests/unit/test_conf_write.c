@@ -28,10 +28,6 @@ static void forms_name_every_row(void **state)
         assert_true(conf_write_setting(conf_rows[key].name, &one));
         assert_non_null(strstr(one.data, conf_rows[key].help));
         text_free(&one);
-        if (conf_rows[key].group == CONF_GROUP_UNSUPPORTED) {
-            assert_null(cJSON_GetObjectItemCaseSensitive(root, conf_rows[key].name));
-            continue;
-        }
         assert_non_null(strstr(table.data, conf_rows[key].name));
         assert_non_null(strstr(help.data, conf_rows[key].name));
         text_format(cell, sizeof cell, "| `%s` |", conf_rows[key].name);
@@ -68,26 +64,6 @@ static void forms_name_every_row(void **state)
     conf_close(conf);
 }
 
-/* What this version does not support is in no list, but refused and explained. */
-static void unbuilt_is_not_listed(void **state)
-{
-    (void)state;
-    struct conf *conf = NULL;
-    struct text out = {0}, one = {0};
-    assert_int_equal(conf_open(0, NULL, (char *[]){NULL}, &conf), ST_OK);
-    conf_write_table(conf, &out);
-    conf_write_help(&out, false);
-    conf_write_markdown(&out);
-    assert_null(strstr(out.data, "ontext-parallel"));
-    assert_null(strstr(out.data, "\nCP "));
-    assert_null(strstr(out.data, "`CP`"));
-    assert_true(conf_write_setting("CP", &one));
-    assert_non_null(strstr(one.data, "not supported: this version has no context parallelism"));
-    text_free(&out);
-    text_free(&one);
-    conf_close(conf);
-}
-
 static void changed_alone(void **state)
 {
     (void)state;
@@ -119,7 +95,6 @@ static void json_is_utf8(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(unbuilt_is_not_listed),
     cmocka_unit_test(changed_alone),
     cmocka_unit_test(forms_name_every_row),
     cmocka_unit_test(json_is_utf8),

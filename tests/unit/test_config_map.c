@@ -63,7 +63,7 @@ static void test_numbers_arrive(void **state)
         map("MODEL=gpt2-nano LAYERS=3 HEADS=2 EMBED=8 CONTEXT=16 VOCAB=99 SEQ_LEN=9 BATCH_SIZE=2 "
             "GLOBAL_BATCH=6 EPOCHS=7 STEPS=11 LR=0.5 MIN_LR=0.25 LR_SCHEDULE=wsd WARMUP_STEPS=3 "
             "BETA1=0.1 BETA2=0.2 EPS=0.001 WEIGHT_DECAY=0.4 GRAD_CLIP=5 DROPOUT=0.5 SEED=77 "
-            "RECOMPUTE=block EVAL_EVERY=2 VAL_DATA=v CHECKPOINT_DIR=d CHECKPOINT_EVERY=4 "
+            "RECOMPUTE=block:2 EVAL_EVERY=2 VAL_DATA=v CHECKPOINT_DIR=d CHECKPOINT_EVERY=4 "
             "CHECKPOINT_KEEP=9 RESUME=never METRICS_FILE=m DATA=t SHUFFLE=0 MAX_RESTARTS=0");
     struct mapped text = map("SAMPLE_EVERY=3 PROMPT=p TEMPERATURE=0.5 TOP_K=7 TOP_P=0.9 "
                              "TENSORBOARD_DIR=b CUDA_GRAPH=off");
@@ -84,7 +84,8 @@ static void test_numbers_arrive(void **state)
                 t->step.optim.eps == 0.001);
     assert_true(t->step.optim.weight_decay == 0.4 && t->step.optim.grad_clip == 5);
     assert_true(t->step.dropout == 0.5f && t->step.seed == 77);
-    assert_int_equal(t->step.recompute, MODEL_RECOMPUTE_BLOCK);
+    assert_int_equal(t->step.recompute.way, MODEL_RECOMPUTE_BLOCK);
+    assert_int_equal(t->step.recompute.layers, 2);
     assert_true(text.trainer.step.is_eager && !t->step.is_eager);
     struct mapped timed = map("CUDA_TIMES=1 COMM_SMS=16");
     assert_true(timed.trainer.step.comm_sms == 16 && t->step.comm_sms == 0);
@@ -144,6 +145,8 @@ static void test_refusals(void **state)
     assert_refused("MODEL=gpt2-nano SEQ_LEN=1025", ST_BAD_SETTING,
                    "SEQ_LEN=1025 (argument) is over the model's CONTEXT of 1024");
     assert_refused("MODEL=gpt2-nano HEADS=3", ST_BAD_SETTING, "3");
+    assert_refused("MODEL=gpt2-nano RECOMPUTE=block:5", ST_BAD_SETTING,
+                   "RECOMPUTE=block:5 (argument) names more layers than the 4 of the model");
     assert_refused("MODEL=gpt3", ST_BAD_SETTING, "MODEL=gpt3");
     assert_refused("MODEL=/no/where", ST_NO_INPUT, "MODEL=/no/where");
     assert_refused("MODEL=/", ST_NO_INPUT, "config.json");

@@ -41,6 +41,11 @@ static void test_exit_codes(void **state)
         assert_int_equal(v.st, rows[i].st);
         assert_int_equal(v.may_restart, rows[i].may_restart);
     }
+    /* 1 is the worker's own only with a sentence: a check that failed */
+    struct exit_policy_decision checked = judge(EXITED(1), "the check failed: node 1: memlock");
+    assert_int_equal(checked.st, ST_UNHEALTHY);
+    assert_false(checked.may_restart);
+    assert_string_equal(checked.text, "the check failed: node 1: memlock");
 }
 
 static void test_signals(void **state)
@@ -55,6 +60,15 @@ static void test_signals(void **state)
     assert_non_null(strstr(
         v.text, "worker rank 0 (pid 7) was killed by SIGKILL after step 12, phase training"));
     assert_non_null(strstr(v.text, "a guess"));
+    struct exit_policy_facts facts = {.wait_status = KILLED(SIGKILL),
+                                      .pid = 7,
+                                      .rank = 2,
+                                      .place = "stage 1, tensor 0",
+                                      .step = 12,
+                                      .message = ""};
+    exit_policy_classify(&facts, &v);
+    assert_non_null(
+        strstr(v.text, "worker rank 2 (stage 1, tensor 0; pid 7) was killed by SIGKILL"));
     assert_int_equal(judge(KILLED(SIGHUP), "").st, ST_RETRY);
     assert_null(strstr(judge(KILLED(SIGHUP), "").text, "guess"));
 }

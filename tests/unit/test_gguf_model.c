@@ -110,7 +110,7 @@ static void test_config(void **state)
     assert_float_equal(c.rope.fraction, 1, 0);
     assert_true(c.is_tied && !c.qkv_bias);
     assert_int_equal(c.bos, 1);
-    assert_int_equal(c.eos, -1);
+    assert_int_equal(c.eos_n, 0);
     s = a_llama();
     add_f32(&s, "output.weight", V, C, zero);
     assert_false(config_of(s).is_tied);

@@ -82,6 +82,45 @@ static void test_golden(void **state)
     hf_close(NULL);
 }
 
+#define NINE "[1,2,3,4,5,6,7,8,9]"
+
+/* The limit counts the list that is taken. A generation_config.json that cannot be read leaves that
+ * of config.json. */
+static void test_generation(void **state)
+{
+    (void)state;
+    static const char with[] = "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":1,\"n_embd\":2,"
+                               "\"n_positions\":4,\"vocab_size\":32,\"eos_token_id\":%s}";
+    static const struct {
+        const char *eos, *generation;
+        enum status st;
+        int eos_n, first;
+    } row[] = {{"[3,4]", "", ST_OK, 2, 3},
+               {"[3,4]", "version https://git-lfs.github.com/spec/v1\noid sha256:0", ST_OK, 2, 3},
+               {"[3,4]", "{\"eos_token_id\":", ST_OK, 2, 3},
+               {"[3,4]", "[]", ST_OK, 2, 3},
+               {"[3,4]", "{\"eos_token_id\":5}", ST_OK, 1, 5},
+               {NINE, "{\"eos_token_id\":[6,7]}", ST_OK, 2, 6},
+               {NINE, "{}", ST_BAD_DATA, 0, 0},
+               {NINE, "", ST_BAD_DATA, 0, 0},
+               {"3", "{\"eos_token_id\":" NINE "}", ST_BAD_DATA, 0, 0}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char json[512];
+        struct hf_config config;
+        text_format(json, sizeof json, with, row[i].eos);
+        write_text("config.json", json);
+        write_text("generation_config.json", row[i].generation);
+        assert_int_equal(hf_read_config(dir, &config), row[i].st);
+        if (row[i].st == ST_OK) {
+            assert_string_equal(status_message(), "");
+            assert_int_equal(config.eos_n, row[i].eos_n);
+            assert_int_equal(config.eos[0], row[i].first);
+        } else
+            assert_says("more than 8");
+        status_clear();
+    }
+}
+
 static void test_weights(void **state)
 {
     (void)state;
@@ -324,6 +363,7 @@ static void test_index_missing_file(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_golden),
+    cmocka_unit_test_setup(test_generation, setup),
     cmocka_unit_test_setup(test_weights, setup),
     cmocka_unit_test_setup(test_architectures, setup),
     cmocka_unit_test_setup(test_neox_head, setup),

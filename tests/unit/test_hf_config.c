@@ -194,8 +194,44 @@ static void test_llama(void **state)
     assert_memory_equal(&c.rope.theta, &old.rope.theta,
                         sizeof(c.rope) - offsetof(struct hf_rope, theta));
     assert_int_equal(old.bos, 128000);
-    assert_int_equal(old.eos, 128001);
+    assert_true(old.eos_n == 2 && old.eos[0] == 128001 && old.eos[1] == 128008);
     assert_int_equal(c.bos, -1);
+}
+
+/* generation — of a generation_config.json over 128001 and 128008 in config.json. */
+static enum status generation(const char *json, struct hf_config *out)
+{
+    *out = (struct hf_config){.vocab = 128256, .bos = 5, .eos = {128001, 128008}, .eos_n = 2};
+    return hf_config_parse_generation(json, strlen(json), "generation_config.json", out);
+}
+
+/* Tokens of generation_config.json replace those of config.json; each once, none beyond the
+ * vocabulary. */
+static void test_generation(void **state)
+{
+    (void)state;
+    struct hf_config c;
+    struct text text = {.data = NULL};
+    assert_int_equal(
+        generation("{\"eos_token_id\":[9,7,9,128256,-1,\"8\"],\"bos_token_id\":3}", &c), ST_OK);
+    assert_true(c.eos_n == 2 && c.eos[0] == 9 && c.eos[1] == 7 && c.bos == 5);
+    hf_config_write_generation(&c, &text);
+    assert_non_null(strstr(text.data, "\"eos_token_id\": [9, 7]"));
+    text_free(&text);
+    assert_int_equal(generation("{\"eos_token_id\":11}", &c), ST_OK);
+    assert_true(c.eos_n == 1 && c.eos[0] == 11);
+    static const char *const kept[] = {"{}", "{\"eos_token_id\":null}", "{\"eos_token_id\":[]}"};
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(generation(kept[i], &c), ST_OK);
+        assert_true(c.eos_n == 2 && c.eos[0] == 128001);
+    }
+    assert_int_equal(generation("{\"eos_token_id\":[1,2,3,4,5,6,7,8]}", &c), ST_OK);
+    assert_int_equal(c.eos_n, 8);
+    assert_false(c.has_more_eos);
+    assert_int_equal(generation("{\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}", &c), ST_OK);
+    assert_true(c.eos_n == 8 && c.has_more_eos);
+    assert_int_equal(generation("{", &c), ST_BAD_DATA);
+    assert_int_equal(c.eos_n, 2);
 }
 
 static void test_defaults(void **state)
@@ -279,7 +315,8 @@ static void assert_same(const struct hf_config *a, const struct hf_config *b)
     assert_memory_equal(&a->rope.theta, &b->rope.theta,
                         sizeof(a->rope) - offsetof(struct hf_rope, theta));
     assert_int_equal(a->bos, b->bos);
-    assert_int_equal(a->eos, b->eos);
+    assert_int_equal(a->eos_n, b->eos_n);
+    assert_memory_equal(a->eos, b->eos, (size_t)a->eos_n * sizeof a->eos[0]);
 }
 
 static const char *const written_list[] = {
@@ -357,7 +394,7 @@ static void test_write_gpt2(void **state)
         double dropout;
         config.is_qa = qa;
         config.vocab = qa ? 50304 : 11;
-        config.bos = config.eos = qa ? 50256 : -1;
+        config.bos = config.eos[0] = qa ? 50256 : -1, config.eos_n = qa;
         hf_config_write(&config, qa ? 0.1 : 0, &text);
         assert_int_equal(json_parse(text.data, text.len, "written", &root), ST_OK);
         assert_int_equal(json_get_f64(root, "resid_pdrop", &dropout), ST_OK);
@@ -378,6 +415,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_parse),      cmocka_unit_test(test_llama),
     cmocka_unit_test(test_defaults),   cmocka_unit_test(test_yarn),
     cmocka_unit_test(test_write),      cmocka_unit_test(test_forms),
-    cmocka_unit_test(test_write_gpt2),
+    cmocka_unit_test(test_write_gpt2), cmocka_unit_test(test_generation),
 };
 HARNESS_MAIN(tests)

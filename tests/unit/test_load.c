@@ -45,7 +45,7 @@ static void test_arch_dims(void **state)
         struct model_dims dims = architectures[i];
         dims.context = 48;
         model_resolve(&dims);
-        dims.marks = (struct model_marks){.has_bos = i % 2, .has_eos = true, .eos = i};
+        dims.marks = (struct model_marks){.has_bos = i % 2, .eos_n = 1 + i % 3, .eos = {i, 7, 9}};
         load_dims_json(&dims, json, sizeof json);
         assert_int_equal(load_dims_parse(json, &back), ST_OK);
         assert_int_equal(back.arch, dims.arch);
@@ -59,8 +59,8 @@ static void test_arch_dims(void **state)
                     back.parts.is_untied == dims.parts.is_untied);
         const bool is_gpt2 = dims.arch == MODEL_ARCH_GPT2; /* its marks follow from VOCAB */
         assert_int_equal(back.marks.has_bos, !is_gpt2 && i % 2);
-        assert_int_equal(back.marks.has_eos, !is_gpt2);
-        assert_int_equal(back.marks.eos, is_gpt2 ? 0 : i);
+        assert_int_equal(back.marks.eos_n, 1 + i % 3);
+        assert_int_equal(back.marks.eos[0], i);
         load_dims_json(&back, again, sizeof again);
         assert_string_equal(json, again);
     }
@@ -85,11 +85,14 @@ static void test_bad_arch_dims(void **state)
                {"\"rope_original_context\":32", "\"rope_original_context\":0", "llama3"},
                {"\"untied\":0", "\"untied\":2", "untied"},
                {"\"bos\":1", "\"bos\":1000000", "bos"},
-               {"\"eos\":2", "\"eos\":-1", "eos"}};
+               {"\"eos\":2", "\"eos\":-1", "eos"},
+               {"\"eos\":2", "\"eos\":[2,1.5]", "\"eos\" is 1.5, expected a whole number"},
+               {"\"eos\":2", "\"eos\":[2,\"3\"]", "\"eos\" is"},
+               {"\"eos\":2", "\"eos\":[2,1000000]", "\"eos\" is 1000000, expected 0 to"}};
     struct model_dims dims = architectures[1], back; /* with scaled positions */
     char json[1024];
     dims.context = 48;
-    dims.marks = (struct model_marks){.has_bos = true, .has_eos = true, .bos = 1, .eos = 2};
+    dims.marks = (struct model_marks){.has_bos = true, .bos = 1, .eos_n = 1, .eos = {2}};
     load_dims_json(&dims, json, sizeof json);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char bad[2048];
@@ -143,7 +146,7 @@ static void load_folder(const char *dir, enum model_task task)
     for (int64_t i = 0; i < t.total_elems; i++)
         data[i] = 77;
     struct load_target to = {.table = &t, .stream = stream, .data = {data, DTYPE_F32}};
-    assert_int_equal(load_hf(&to, hf), ST_OK);
+    assert_int_equal(load_params(&to, &(struct load_file){.hf = hf}), ST_OK);
     for (int i = 0; i < t.params_n; i++) {
         const struct safetensors_entry *e;
         const struct param *p = &t.param[i];
@@ -161,7 +164,7 @@ static void load_folder(const char *dir, enum model_task task)
     dims.embed = 32; /* another shape than the folder's is refused by name */
     param_table_free(&t);
     assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
-    assert_int_equal(load_hf(&to, hf), ST_BAD_DATA);
+    assert_int_equal(load_params(&to, &(struct load_file){.hf = hf}), ST_BAD_DATA);
     assert_non_null(strstr(status_message(), "wte.weight"));
     param_table_free(&t);
     free(data);

@@ -168,9 +168,37 @@ static void test_names(void **state)
         assert_string_equal(mesh_axis_name((enum mesh_axis)i), names[i]);
 }
 
+/* What people read: outermost first, and nothing where ranks differ by their data alone. */
+static void test_place(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks, tensor, context, pipeline, rank, n;
+        const char *text;
+    } rows[] = {{1, 1, 1, 1, 0, 1, ""},
+                {4, 1, 1, 1, 3, 1, ""},
+                {2, 2, 1, 1, 1, 1, "tensor 1"},
+                {4, 2, 1, 2, 2, 1, "stage 1, tensor 0"},
+                {4, 2, 1, 2, 2, 2, "stage 1"},
+                {4, 2, 1, 2, 0, 4, ""},
+                {8, 2, 1, 2, 5, 1, "stage 1, data 0, tensor 1"},
+                {8, 2, 1, 2, 4, 4, "stage 1"},
+                {4, 2, 1, 1, 2, 2, "data 1"},
+                {16, 2, 2, 2, 15, 1, "stage 1, data 1, context 1, tensor 1"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct mesh mesh;
+        char text[64];
+        assert_int_equal(
+            mesh_make(rows[i].ranks, rows[i].tensor, rows[i].context, rows[i].pipeline, &mesh),
+            ST_OK);
+        assert_string_equal(mesh_place(&mesh, rows[i].rank, rows[i].n, text, sizeof text),
+                            rows[i].text);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_coords),         cmocka_unit_test(test_groups),
-    cmocka_unit_test(test_groups_by_hand), cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_nodes),          cmocka_unit_test(test_links),
-    cmocka_unit_test(test_names)};
+    cmocka_unit_test(test_place),   cmocka_unit_test(test_coords),
+    cmocka_unit_test(test_groups),  cmocka_unit_test(test_groups_by_hand),
+    cmocka_unit_test(test_refused), cmocka_unit_test(test_nodes),
+    cmocka_unit_test(test_links),   cmocka_unit_test(test_names)};
 HARNESS_MAIN(tests)

@@ -36,6 +36,8 @@ static struct text metrics(int workers_n)
     if (gpu && workers_n > 0)
         board_gpu_publish(board, workers_n - 1, gpu);
     view_take(&view, board, 17500, 1060000, 60000);
+    view.check_metrics =
+        "# HELP convoy_check_nodes Nodes.\n# TYPE convoy_check_nodes gauge\nconvoy_check_nodes 2\n";
     view.door = (struct view_door){
         .is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};
     metrics_write(&view, &t);
@@ -201,6 +203,7 @@ static void known_numbers(void **state)
         "\nconvoy_live 1\n",
         "\nconvoy_ready 1\n",
         "\nconvoy_door_full 1\n",
+        "\nconvoy_check_nodes 2\n",
         "\nconvoy_door_strangers 128\n",
         "\nconvoy_door_turned_away_total 4711\n",
         "version=\"0.1 \\\"x\\\"\\\\??\"",

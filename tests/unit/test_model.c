@@ -76,27 +76,32 @@ static void test_flops(void **state)
 static const struct model_dims tiny = {
     .name = "tiny", .layers = 3, .heads = 2, .embed = 16, .context = 10, .vocab = 21};
 
-static size_t planned(enum model_recompute recompute, bool want_grad, size_t *scratch_out)
+static size_t planned(struct model_recomputed what, bool want_grad, size_t *scratch_out)
 {
     struct arena acts, scratch;
     struct model_acts *plan;
     arena_init(&acts, "acts", NULL, 0);
     arena_init(&scratch, "scratch", NULL, 0);
-    assert_int_equal(
-        model_plan(&tiny, 8, 10, recompute, want_grad, DTYPE_F32, &acts, &scratch, &plan), ST_OK);
+    assert_int_equal(model_plan(&tiny, 8, 10, what, want_grad, DTYPE_F32, &acts, &scratch, &plan),
+                     ST_OK);
     model_plan_free(plan);
     *scratch_out = scratch.used_bytes;
     return acts.used_bytes;
 }
 
+static size_t planned_as(enum model_recompute way, bool want_grad, size_t *scratch_out)
+{
+    return planned((struct model_recomputed){.way = way}, want_grad, scratch_out);
+}
+
 static void test_plan(void **state)
 {
     (void)state;
-    size_t s[5], light = planned(MODEL_RECOMPUTE_LIGHT, true, &s[0]),
-                 attention = planned(MODEL_RECOMPUTE_ATTENTION, true, &s[1]);
-    size_t block = planned(MODEL_RECOMPUTE_BLOCK, true, &s[2]),
-           eval = planned(MODEL_RECOMPUTE_NONE, false, &s[3]);
-    size_t all = planned(MODEL_RECOMPUTE_NONE, true, &s[4]);
+    size_t s[5], light = planned_as(MODEL_RECOMPUTE_LIGHT, true, &s[0]),
+                 attention = planned_as(MODEL_RECOMPUTE_ATTENTION, true, &s[1]);
+    size_t block = planned_as(MODEL_RECOMPUTE_BLOCK, true, &s[2]),
+           eval = planned_as(MODEL_RECOMPUTE_NONE, false, &s[3]);
+    size_t all = planned_as(MODEL_RECOMPUTE_NONE, true, &s[4]);
     size_t c = 80 * 16 * sizeof(float);       /* one (N,C) */
     assert_int_equal(all - light, 3 * 6 * c); /* the outputs of LayerNorm and GELU */
     assert_int_equal(s[4], s[0]);
@@ -107,6 +112,45 @@ static void test_plan(void **state)
     assert_true(eval < block);
     assert_true(s[0] < s[1] && s[1] < s[2]);
     model_plan_free(NULL);
+}
+
+/* Number by number less is kept, and what is kept and scratch together never grow. The numbers of
+ * whole ways are those ways. */
+static void test_plan_by_layer(void **state)
+{
+    (void)state;
+    const int64_t layers = tiny.layers;
+    size_t kept = SIZE_MAX, all = SIZE_MAX;
+    for (int64_t i = 0; i <= MODEL_RECOMPUTE_BLOCK * layers; i++) {
+        struct model_recomputed what = model_recompute_nth(layers, i);
+        size_t scratch, acts = planned(what, true, &scratch), whole_scratch;
+        assert_true(acts < kept && acts + scratch <= all);
+        if (i % layers == 0) {
+            struct model_recomputed whole = {.way = (enum model_recompute)(i / layers)};
+            assert_int_equal(planned(whole, true, &whole_scratch), acts);
+            assert_int_equal(scratch, whole_scratch);
+        }
+        kept = acts;
+        all = acts + scratch;
+    }
+}
+
+static void test_recompute_by_layer(void **state)
+{
+    (void)state;
+    char text[32];
+    const struct model_recomputed what = {MODEL_RECOMPUTE_BLOCK, 2};
+    assert_int_equal(model_recompute_of(what, 1), MODEL_RECOMPUTE_BLOCK);
+    assert_int_equal(model_recompute_of(what, 2), MODEL_RECOMPUTE_ATTENTION);
+    assert_int_equal(model_recompute_of((struct model_recomputed){.layers = 0}, 7),
+                     MODEL_RECOMPUTE_NONE);
+    assert_string_equal(model_recompute_text(what, text, sizeof text), "block:2");
+    static const char *const want[] = {"none", "light:1", "light:2", "light", "attention:1",
+                                       NULL,   NULL,      NULL,      NULL,    "block"};
+    for (int i = 0; i < 10; i++)
+        if (want[i])
+            assert_string_equal(model_recompute_text(model_recompute_nth(3, i), text, sizeof text),
+                                want[i]);
 }
 
 /* A pass through the tiny model, and its memory. */
@@ -158,7 +202,7 @@ static void rig_open(struct rig *r, int64_t b, int64_t t, bool want_grad)
                          .losses = {r->losses, DTYPE_F32},
                          .want_grad = want_grad,
                          .scale = 1};
-    assert_int_equal(model_plan(&tiny, b, t, MODEL_RECOMPUTE_NONE, want_grad, DTYPE_F32,
+    assert_int_equal(model_plan(&tiny, b, t, (struct model_recomputed){0}, want_grad, DTYPE_F32,
                                 &r->arena[0], &r->arena[1], &r->p.acts),
                      ST_OK);
     assert_int_equal(model_ops(&tiny)->embed_fwd(&r->p), ST_OK);
@@ -227,8 +271,9 @@ static void test_embedding_grad_ready(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_presets), cmocka_unit_test(test_check),
-    cmocka_unit_test(test_flops),   cmocka_unit_test(test_plan),
-    cmocka_unit_test(test_logits),  cmocka_unit_test(test_embedding_grad_ready),
+    cmocka_unit_test(test_presets),       cmocka_unit_test(test_check),
+    cmocka_unit_test(test_flops),         cmocka_unit_test(test_plan),
+    cmocka_unit_test(test_plan_by_layer), cmocka_unit_test(test_recompute_by_layer),
+    cmocka_unit_test(test_logits),        cmocka_unit_test(test_embedding_grad_ready),
 };
 HARNESS_MAIN(tests)

@@ -323,15 +323,16 @@ static void test_refusals(void **state)
     refused(whole, part, "with 3 layers from layer 3 on, in a model of LAYERS=5");
 }
 
-static void measure(const struct model_dims *dims, enum model_recompute recompute, size_t *acts,
+static void measure(const struct model_dims *dims, enum model_recompute way, size_t *acts,
                     size_t *scratch)
 {
     struct arena arena[2];
     struct model_acts *plan;
     arena_init(&arena[0], "acts", NULL, 0);
     arena_init(&arena[1], "scratch", NULL, 0);
-    assert_int_equal(
-        model_plan(dims, 4, 512, recompute, true, DTYPE_F32, &arena[0], &arena[1], &plan), ST_OK);
+    assert_int_equal(model_plan(dims, 4, 512, (struct model_recomputed){.way = way}, true,
+                                DTYPE_F32, &arena[0], &arena[1], &plan),
+                     ST_OK);
     model_plan_free(plan);
     *acts = arena[0].used_bytes;
     *scratch = arena[1].used_bytes;
@@ -371,8 +372,8 @@ static void test_rows_are_refused(void **state)
     arena_init(&arena[0], "acts", NULL, 0);
     arena_init(&arena[1], "scratch", NULL, 0);
     assert_int_equal(model_part_dims(&whole, &part, &dims), ST_OK);
-    assert_int_equal(model_plan(&dims, 4, 10, MODEL_RECOMPUTE_NONE, true, DTYPE_F32, &arena[0],
-                                &arena[1], &plan),
+    assert_int_equal(model_plan(&dims, 4, 10, (struct model_recomputed){0}, true, DTYPE_F32,
+                                &arena[0], &arena[1], &plan),
                      ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "TP=4 does not divide SEQ_LEN=10 rows"));
 }

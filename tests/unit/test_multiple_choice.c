@@ -104,24 +104,95 @@ static void test_damaged_words(void **state)
     free(bytes);
 }
 
+#define GOOD_LINE "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 0}\n"
+
+/* refuse_second — the message names the file once and the second line. */
+static void refuse_second(const char *line, const char *word)
+{
+    char text[512];
+    text_format(text, sizeof text, GOOD_LINE "%s", line);
+    refuse_line(text, word);
+    assert_int_equal(strncmp(status_message(), "test: line 2", 12), 0);
+    assert_null(strstr(status_message() + 1, "test:"));
+}
+
 static void test_refused_lines(void **state)
 {
     (void)state;
     refuse_line("", "no questions");
     refuse_line("\n \n", "no questions");
-    refuse_line("{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"]}", "label -1");
-    refuse_line("{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 2}", "expected 0 to 1");
-    refuse_line("{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 0.5}", "label -1");
-    refuse_line("{\"ctx\": \"a\", \"endings\": [\"b\"], \"label\": 0}", "1 endings");
-    refuse_line("{\"ctx\": \"a\", \"endings\": [], \"label\": 0}", "0 endings");
-    refuse_line("{\"ctx\": \"\", \"endings\": [\"b\", \"c\"], \"label\": 0}", "empty context");
-    refuse_line("{\"ctx\": \"a\", \"endings\": [\"b\", \"\"], \"label\": 0}", "empty");
-    refuse_line("{\"ctx\": \"a\", \"endings\": [\"b\", 3], \"label\": 0}", "no text");
-    refuse_line("{\"endings\": [\"b\", \"c\"], \"label\": 0}", "lacks \"ctx\"");
-    refuse_line("{\"ctx\": \"a\", \"endings\": \"b\", \"label\": 0}", "lacks");
     refuse_line("{\"ctx\": \"a\"", "line 1");
     refuse_line("[1, 2]", "line 1");
-    refuse_line("{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 0}\nx", "line 2");
+    refuse_second("{\"ctx\": \"a\", \"endings\": [\"b\"], \"label\": 0}",
+                  "has 1 ending, expected 2");
+    refuse_second("{\"ctx\": \"a\", \"endings\": [], \"label\": 0}", "0 endings");
+    refuse_second("{\"ctx\": \"\", \"endings\": [\"b\", \"c\"], \"label\": 0}", "empty context");
+    refuse_second("{\"ctx\": \"a\", \"endings\": [\"b\", \"\"], \"label\": 0}", "empty");
+    refuse_second("{\"ctx\": \"a\", \"endings\": [\"b\", 3], \"label\": 0}", "no text");
+    refuse_second("{\"endings\": [\"b\", \"c\"], \"label\": 0}", "lacks \"ctx\"");
+    refuse_second("{\"ctx\": \"a\", \"endings\": \"b\", \"label\": 0}", "lacks");
+    refuse_second("{\"ctx\": \"a\", \"label\": 0}", "or \"endings\"");
+    refuse_second("x", "not JSON");
+    refuse_second("{\"ctx\": \"a\xff\", \"endings\": [\"b\", \"c\"], \"label\": 0}",
+                  "not UTF-8 at");
+    refuse_second("{\"ctx\": \"\\ud800\", \"endings\": [\"b\", \"c\"], \"label\": 0}", "not JSON");
+    refuse_second("{\"ctx\": \"a\\u0000\", \"endings\": [\"b\", \"c\"], \"label\": 0}", "\\u0000");
+}
+
+/* A label that is missing, of another kind, or beyond the endings is shown as it stands there. */
+static void test_refused_labels(void **state)
+{
+    static const char *const label[][2] = {
+        {"2", "has the label 2, expected 0 to 1"},
+        {"\"Z\"", "has the label 25, expected 0 to 1"},
+        {"-1", "has the label -1, expected the number"},
+        {"-7", "has the label -7, expected 0 to 1"},
+        {"0.5", "has the label 0.5, expected the number"},
+        {"1e300", "has the label 1e+300, expected the number"},
+        {"true", "has the label true, expected the number"},
+        {"\"one\"", "has the label \"one\", expected the number"},
+        {"[0]", "has the label [0], expected the number"},
+    };
+    char line[128];
+    (void)state;
+    refuse_second("{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"]}", "lacks \"label\"");
+    for (size_t i = 0; i < sizeof label / sizeof *label; i++) {
+        text_format(line, sizeof line,
+                    "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": %s}", label[i][0]);
+        refuse_second(line, label[i][1]);
+    }
+}
+
+/* A line of more than 1 MiB, and an ending that would not fit the buffer. */
+static void test_huge_lines(void **state)
+{
+    enum { BYTES = (1 << 20) + 100 };
+    char *text = malloc(BYTES);
+    const int begin_n = (int)strlen(GOOD_LINE);
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    memcpy(text, GOOD_LINE, (size_t)begin_n);
+    refuse(text, BYTES, 50257, "line 2 has more than 1 MiB");
+    int head_n =
+        snprintf(text + begin_n, 64, "{\"ctx\": \"a\", \"label\": 0, \"endings\": [\"b\", \"");
+    text[begin_n + head_n] = 'a';
+    memcpy(text + begin_n + head_n + 20000, "\"]}", 3);
+    refuse(text, (size_t)(begin_n + head_n) + 20003, 50257,
+           "line 2 has an ending of more than 16,383");
+    free(text);
+}
+
+static void test_order_mark(void **state)
+{
+    static const char text[] = "\xef\xbb\xbf" GOOD_LINE GOOD_LINE;
+    struct multiple_choice_config config = config_of("test", 50257);
+    struct multiple_choice *m;
+    (void)state;
+    assert_int_equal(multiple_choice_parse((const uint8_t *)text, sizeof text - 1, &config, &m),
+                     ST_OK);
+    assert_int_equal(multiple_choice_count(m), 2);
+    multiple_choice_close(m);
 }
 
 /* The first of the tests; test_is closes it. */
@@ -159,6 +230,20 @@ static void test_is_after_blank_lines(void **state)
     assert_false(is_choice("\n\nx\n{\"endings\": []}\n"));
     assert_false(is_choice("\n \n"));
     assert_false(is_choice(" \n "));
+    assert_true(is_choice("\xef\xbb\xbf{\"endings\": []}\n"));
+    assert_false(is_choice("\xef\xbb\xbf"));
+}
+
+/* Without endings a line is taken for a question if it cannot be a text: its error says what is
+ * missing. */
+static void test_is_without_endings(void **state)
+{
+    (void)state;
+    assert_true(is_choice("{\"ctx\": \"a\", \"label\": 0}\n"));
+    assert_true(is_choice("{\"question\": \"a\", \"choices\": {\"text\": [\"b\", \"c\"]}}\n"));
+    assert_false(is_choice("{\"text\": \"a\", \"question\": \"b\"}\n"));
+    assert_false(is_choice("{\"text\": \"a\"}\n"));
+    assert_false(is_choice("{\"label\": 0}\n"));
 }
 
 /* Ids of GPT-2's tokenizer mean other texts to another. */
@@ -207,8 +292,12 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_lines),
     cmocka_unit_test(test_damaged_words),
     cmocka_unit_test(test_refused_lines),
+    cmocka_unit_test(test_refused_labels),
+    cmocka_unit_test(test_huge_lines),
+    cmocka_unit_test(test_order_mark),
     cmocka_unit_test(test_is),
     cmocka_unit_test(test_is_after_blank_lines),
+    cmocka_unit_test(test_is_without_endings),
     cmocka_unit_test(test_other_tokenizer),
     cmocka_unit_test(test_no_tokenizer),
 };

@@ -47,10 +47,12 @@ static void a_failure(void **state)
     view.nodes_n = 2;
     view.node.error = (struct board_error){.code = 74, .message = "\"<script>\" & more"};
     view.node.phase = view.phase = BOARD_PHASE_FAILED;
+    view.check_line = "check: fail: <node 1>";
     assert_string_equal(
         written(),
         "<p><b>failed</b> &#60;alice&#62;</p><p>exit code 74: &#34;&#60;script&#62;&#34; &#38; "
-        "more</p><ul><li>node 0 joined</li><li>node 1 lost</li></ul>");
+        "more</p><ul><li>check: fail: &#60;node 1&#62;</li><li>node 0 joined</li><li>node 1 "
+        "lost</li></ul>");
 }
 
 static const struct CMUnitTest tests[] = {

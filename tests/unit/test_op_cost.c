@@ -120,6 +120,8 @@ static void elements(void **state)
     COSTS(drop, 0, 20, 20, .y = T(F16), .x = T(F16), .n = 10);
     COSTS(branch_add, 0, 2 * (12 + 12 + 4), 24, .y = T(BF16), .x = T(BF16), .b = T(BF16),
           .residual = T(BF16), .n = 3, .c = 4);
+    COSTS(copy_2d, 0, 24, 24, .y = T(BF16), .x = T(BF16), .rows = 3, .columns = 4, .y_stride = 9,
+          .x_stride = 7);
     COSTS(cast, 0, 40, 20, .y = T(F16), .x = T(F32), .n = 10);
     COSTS(sum, 0, 40, 8, .out = T(F64), .x = T(F32), .n = 10);
     COSTS(sumsq, 0, 48, 8, .out = T(F64), .x = T(F32), .n = 10, .accumulate = true);

@@ -95,15 +95,20 @@ static void test_costs(void **state)
     struct model_dims dims;
     double cost[14], again[14];
     assert_true(model_preset("gpt2", &dims));
-    pipe_split_costs(&dims, 1024, MODEL_RECOMPUTE_NONE, cost);
-    pipe_split_costs(&dims, 1024, MODEL_RECOMPUTE_BLOCK, again);
+    pipe_split_costs(&dims, 1024, (struct model_recomputed){0}, cost);
+    pipe_split_costs(&dims, 1024, (struct model_recomputed){MODEL_RECOMPUTE_BLOCK, 5}, again);
     double all = 0;
     for (int i = 1; i < 14; i++)
         all += cost[i];
     assert_true(all == model_flops_per_token(&dims, 1024));
     assert_true(cost[0] == 3.0 * 768);
     assert_true(cost[13] == 6.0 * 50257 * 768);
-    assert_true(again[1] > 1.3 * cost[1] && again[13] == cost[13]);
+    assert_true(again[5] > 1.3 * cost[5] && again[13] == cost[13]);
+    /* attention: the product that makes q, k and v, and attention, forward */
+    double more = 2.0 * 3 * 768 * 768 + 2.0 * 1024 * 768;
+    assert_float_equal(again[6], cost[6] + more, 1);
+    pipe_split_costs(&dims, 1024, (struct model_recomputed){MODEL_RECOMPUTE_ATTENTION, 1}, again);
+    assert_true(again[1] == cost[1] + more && again[2] == cost[2]);
 }
 
 static void test_part(void **state)

@@ -194,6 +194,7 @@ static const struct {
     {"nodes.0.address", "s", "s"},
     {"nodes.0.state", "s", "s"},
     {"nodes.0.heartbeat_age_seconds", "n", "n"},
+    {"check", "0", "0"},
     {"error", "0", "0"},
 };
 
@@ -209,8 +210,8 @@ static void every_field_has_its_kind(void **state)
         assert_int_equal(k, fields[i].known[0]);
         assert_int_equal(u, fields[i].unknown[0]);
     }
-    assert_int_equal(cJSON_GetArraySize(known), 29); /* and nothing else */
-    assert_int_equal(cJSON_GetArraySize(unknown), 29);
+    assert_int_equal(cJSON_GetArraySize(known), 30); /* and nothing else */
+    assert_int_equal(cJSON_GetArraySize(unknown), 30);
     cJSON_Delete(known);
     cJSON_Delete(unknown);
 }
@@ -400,8 +401,12 @@ static void peers_and_nodes(void **state)
     view.peers_n = 1;
     view.door = (struct view_door){
         .is_there = true, .is_full = true, .strangers_n = 128, .turned_away = 4711};
+    view.check_json = "{\"verdict\":\"fail\",\"rows\":[{\"node\":2}]}";
     report_write(&view, &t);
     assert_int_equal(json_parse(t.data, t.len, "report", &root), ST_OK);
+    view.check_json = NULL;
+    assert_string_equal(at(root, "check.verdict")->valuestring, "fail");
+    assert_true(at(root, "check.rows.0.node")->valuedouble == 2);
     assert_true(cJSON_IsTrue(at(root, "door.full")) &&
                 at(root, "door.strangers")->valuedouble == 128 &&
                 at(root, "door.turned_away")->valuedouble == 4711);

@@ -149,6 +149,24 @@ static void ranks_and_checkpoints(void **state)
     assert_non_null(strstr(shown, "compute 5.0 ms, wait 2.5 ms, communication 1.2 ms\n"));
 }
 
+/* A rank's place is shown where workers share a model. */
+static void places(void **state)
+{
+    (void)state;
+    static const char head[] = OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"mesh\":{\"data\":2,"
+                                       "\"tensor\":",
+                      rest[] =
+                          "},\"ranks\":[{\"rank\":2,\"state\":\"training\",\"mesh\":{\"tensor\":"
+                          "0,\"context\":0,\"data\":1,\"pipeline\":0}}]}";
+    char answer[1024];
+    text_format(answer, sizeof answer, "%s2,\"context\":1,\"pipeline\":1%s", head, rest);
+    assert_int_equal(fetch_once(answer, false, false), ST_OK);
+    assert_non_null(strstr(shown, "rank 2      training (data 1, tensor 0)  step"));
+    text_format(answer, sizeof answer, "%s1%s", head, rest);
+    assert_int_equal(fetch_once(answer, false, false), ST_OK);
+    assert_non_null(strstr(shown, "rank 2      training  step"));
+}
+
 static void unhealthy(void **state)
 {
     (void)state;
@@ -249,9 +267,9 @@ static void addresses(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(healthy),   cmocka_unit_test(ranks_and_checkpoints),
-    cmocka_unit_test(unhealthy), cmocka_unit_test(strange_answers),
-    cmocka_unit_test(oversized), cmocka_unit_test(silent),
-    cmocka_unit_test(addresses),
+    cmocka_unit_test(healthy),         cmocka_unit_test(ranks_and_checkpoints),
+    cmocka_unit_test(places),          cmocka_unit_test(unhealthy),
+    cmocka_unit_test(strange_answers), cmocka_unit_test(oversized),
+    cmocka_unit_test(silent),          cmocka_unit_test(addresses),
 };
 HARNESS_MAIN(tests)

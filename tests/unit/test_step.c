@@ -217,8 +217,8 @@ static void recompute(int level, enum model_task task)
     struct step_config config = config_of(dev, task, 2, 50);
     config.dropout = 0.1f;
     struct outcome none = run(&config, 2);
-    for (int way = MODEL_RECOMPUTE_NONE + 1; way < MODEL_RECOMPUTE_AUTO; way++) {
-        config.recompute = (enum model_recompute)way;
+    for (int64_t i = 1; i <= MODEL_RECOMPUTE_BLOCK * config.dims.layers; i++) {
+        config.recompute = model_recompute_nth(config.dims.layers, i);
         struct outcome same = run(&config, 2);
         assert_same(&none, &same);
         outcome_free(&same);

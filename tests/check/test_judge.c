@@ -1,0 +1,428 @@
+/* check_judge: verdicts relative to peers and to known limits, the suspect of bad links, remedies;
+ * no verdict from values that mean nothing. */
+#include "harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rand.h"
+#include "check/check_judge.h"
+#include "check/check_peers.h"
+#include "check_sample.h"
+
+static void judge(struct check_rows *rows) { assert_int_equal(check_judge(rows), ST_OK); }
+
+/* Eight values of 100 and one other: its verdict. */
+static enum check_verdict beside_eight(double value, enum check_better better, double slack)
+{
+    struct check_rows rows = {0};
+    for (int node = 0; node < 9; node++) {
+        struct check_row *row = sample_rate(&rows, node, node == 4 ? value : 100);
+        row->better = better;
+        row->slack = slack;
+    }
+    judge(&rows);
+    const enum check_verdict verdict = rows.row[4].verdict;
+    for (int node = 0; node < 9; node++)
+        if (node != 4)
+            assert_int_equal(rows.row[node].verdict, CHECK_VERDICT_PASS);
+    check_rows_free(&rows);
+    return verdict;
+}
+
+static void shares_of_the_median(void **state)
+{
+    (void)state;
+    const enum check_better higher = CHECK_BETTER_HIGHER, lower = CHECK_BETTER_LOWER;
+    assert_int_equal(beside_eight(95.1, higher, 0), CHECK_VERDICT_PASS);
+    assert_int_equal(beside_eight(94.9, higher, 0), CHECK_VERDICT_WARN);
+    assert_int_equal(beside_eight(80.1, higher, 0), CHECK_VERDICT_WARN);
+    assert_int_equal(beside_eight(79.9, higher, 0), CHECK_VERDICT_FAIL);
+    assert_int_equal(beside_eight(0, higher, 0), CHECK_VERDICT_FAIL);
+    assert_int_equal(beside_eight(-3, higher, 0), CHECK_VERDICT_FAIL);
+    assert_int_equal(beside_eight(900, higher, 0), CHECK_VERDICT_PASS);
+    assert_int_equal(beside_eight(104.9, lower, 0), CHECK_VERDICT_PASS);
+    assert_int_equal(beside_eight(105.1, lower, 0), CHECK_VERDICT_WARN);
+    assert_int_equal(beside_eight(120.1, lower, 0), CHECK_VERDICT_FAIL);
+    assert_int_equal(beside_eight(0, lower, 0), CHECK_VERDICT_PASS);
+    /* a difference within the slack means nothing */
+    assert_int_equal(beside_eight(70, higher, 31), CHECK_VERDICT_PASS);
+    assert_int_equal(beside_eight(68, higher, 31), CHECK_VERDICT_FAIL);
+    assert_int_equal(beside_eight(79.9, higher, NAN), CHECK_VERDICT_FAIL);
+    assert_int_equal(beside_eight(79.9, higher, -5), CHECK_VERDICT_FAIL);
+}
+
+static void values_that_are_no_numbers(void **state)
+{
+    (void)state;
+    const enum check_better higher = CHECK_BETTER_HIGHER, lower = CHECK_BETTER_LOWER;
+    assert_int_equal(beside_eight(NAN, higher, 0), CHECK_VERDICT_SKIPPED);
+    assert_int_equal(beside_eight(NAN, lower, 0), CHECK_VERDICT_SKIPPED);
+    assert_int_equal(beside_eight(INFINITY, higher, 0), CHECK_VERDICT_SKIPPED);
+    assert_int_equal(beside_eight(-INFINITY, higher, 0), CHECK_VERDICT_FAIL);
+    assert_int_equal(beside_eight(INFINITY, lower, 0), CHECK_VERDICT_FAIL);
+    assert_int_equal(beside_eight(-INFINITY, lower, 0), CHECK_VERDICT_SKIPPED);
+    assert_int_equal(beside_eight(-1e308, higher, 0), CHECK_VERDICT_FAIL);
+    assert_int_equal(beside_eight(1e308, lower, 0), CHECK_VERDICT_FAIL);
+}
+
+/* Retransmissions: the median is 0, and no share of it means anything. */
+static void median_of_zero(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    for (int node = 0; node < 8; node++) {
+        struct check_row *row = sample_rate(&rows, node, node == 2 ? 40 : node == 5 ? 1 : 0);
+        row->better = CHECK_BETTER_LOWER;
+        row->slack = 3;
+    }
+    judge(&rows);
+    for (int node = 0; node < 8; node++)
+        assert_int_equal(rows.row[node].verdict,
+                         node == 2 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
+    check_rows_free(&rows);
+}
+
+static void few_peers_mean_no_verdict(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    sample_rate(&rows, 0, 100);
+    sample_rate(&rows, 1, 1);
+    sample_link(&rows, 0, 1, 10);
+    judge(&rows);
+    for (int i = 0; i < rows.n; i++) {
+        assert_int_equal(rows.row[i].verdict, CHECK_VERDICT_PASS);
+        assert_non_null(strstr(rows.row[i].why, "too few peers"));
+    }
+    check_rows_free(&rows);
+}
+
+/* A third value, and the other unit of the same name stays out of it. */
+static void groups_are_names_and_units(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    for (int node = 0; node < 3; node++)
+        sample_rate(&rows, node, node ? 100 : 50);
+    for (int node = 0; node < 3; node++)
+        strcpy(sample_rate(&rows, node, 1)->unit, "MB/s");
+    strcpy(sample_rate(&rows, 0, 1)->name, "another");
+    judge(&rows);
+    assert_int_equal(rows.row[0].verdict, CHECK_VERDICT_FAIL);
+    for (int i = 1; i < rows.n; i++)
+        assert_int_equal(rows.row[i].verdict, CHECK_VERDICT_PASS);
+    check_rows_free(&rows);
+}
+
+/* Values that scatter by 15 %: the worst of a group is an outlier in one group of 1,000. */
+static void a_busy_machine_is_not_blamed(void **state)
+{
+    (void)state;
+    enum { GROUPS = 2000 };
+    for (int n = 8; n <= 128; n *= 2) {
+        int alarms = 0;
+        for (uint64_t round = 0; round < GROUPS; round++) {
+            struct check_rows rows = {0};
+            for (int node = 0; node < n; node++)
+                sample_rate(&rows, node, 100 + 15 * rand_normal(3, round, (uint64_t)node));
+            judge(&rows);
+            alarms += check_rows_worst(&rows, -1) != CHECK_VERDICT_PASS;
+            check_rows_free(&rows);
+        }
+        if (alarms > GROUPS / 250)
+            fail_msg("%d alarms in %d groups of %d values", alarms, GROUPS, n);
+    }
+}
+
+/* One node at half the rate of the others, which scatter by 1 %. */
+static void half_the_rate_is_found(void **state)
+{
+    (void)state;
+    for (int n = 8; n <= 128; n *= 2)
+        for (uint64_t round = 0; round < 100; round++) {
+            struct check_rows rows = {0};
+            for (int node = 0; node < n; node++)
+                sample_rate(&rows, node,
+                            (node == 5 ? 50 : 100) + rand_normal(4, round, (uint64_t)node));
+            judge(&rows);
+            for (int node = 0; node < n; node++)
+                assert_int_equal(rows.row[node].verdict == CHECK_VERDICT_FAIL, node == 5);
+            check_rows_free(&rows);
+        }
+}
+
+static void why_and_limit_name_the_values(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    for (int node = 0; node < 4; node++)
+        strcpy(sample_rate(&rows, node, node == 2 ? 43.11 : 54.63)->why, "best of 40 slices");
+    judge(&rows);
+    assert_string_equal(rows.row[2].why, "43.11 GB/s; 21.1 % worse than the median of 4 peers, "
+                                         "54.63 GB/s; limit 43.7 GB/s; best of 40 slices");
+    assert_true(fabs(rows.row[2].limit - 0.8 * 54.63) < 1e-9);
+    assert_string_equal(rows.row[1].why, "54.63 GB/s; the median of 4 peers, 54.63 GB/s; limit "
+                                         "43.7 GB/s; best of 40 slices");
+    assert_true(fabs(rows.row[1].limit - 0.8 * 54.63) < 1e-9);
+    check_rows_free(&rows);
+}
+
+/* Limits of known hardware hold for one node alone; better peers make them stricter. */
+static void known_hardware(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        enum check_verdict verdict;
+    } cases[] = {{800, CHECK_VERDICT_PASS}, {630, CHECK_VERDICT_WARN}, {500, CHECK_VERDICT_FAIL}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct check_rows rows = {0};
+        struct check_row *row = sample_rate(&rows, 0, cases[i].value);
+        strcpy(row->name, "product bf16");
+        strcpy(row->unit, "TFLOP/s");
+        strcpy(row->hardware, "NVIDIA H100 80GB HBM3");
+        judge(&rows);
+        assert_int_equal(rows.row[0].verdict, cases[i].verdict);
+        assert_non_null(strstr(rows.row[0].why, "expected 794.5 TFLOP/s"));
+        assert_non_null(strstr(rows.row[0].why, "MAMF"));
+        check_rows_free(&rows);
+    }
+    struct check_rows rows = {0};
+    for (int gpu = 0; gpu < 8; gpu++) {
+        struct check_row *row = sample_rate(&rows, 0, gpu == 3 ? 700 : 790);
+        strcpy(row->name, "product bf16");
+        strcpy(row->unit, "TFLOP/s");
+        strcpy(row->hardware, "NVIDIA H100 80GB HBM3");
+    }
+    judge(&rows);
+    for (int gpu = 0; gpu < 8; gpu++)
+        assert_int_equal(rows.row[gpu].verdict, gpu == 3 ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS);
+    check_rows_free(&rows);
+}
+
+/* Devices of another kind are no peers: four of each, one of the slower kind slower still. */
+static void unlike_devices(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    for (int node = 0; node < 8; node++) {
+        const bool is_old = node % 2;
+        struct check_row *row = sample_rate(&rows, node, node == 3 ? 60 : is_old ? 100 : 250);
+        strcpy(row->hardware, is_old ? "an old one" : "a new one");
+    }
+    judge(&rows);
+    for (int node = 0; node < 8; node++)
+        assert_int_equal(rows.row[node].verdict,
+                         node == 3 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
+    check_rows_free(&rows);
+}
+
+/* Half of the memory may be on purpose: nobody is taken out for it. */
+static void unlike_inventories(void **state)
+{
+    (void)state;
+    for (int nodes = 4; nodes <= 16; nodes *= 2) {
+        struct check_rows rows = {0};
+        for (int node = 0; node < nodes; node++)
+            sample_rate(&rows, node, node == 2 ? 256 : 512)->stage = CHECK_STAGE_STATIC;
+        judge(&rows);
+        for (int node = 0; node < nodes; node++)
+            assert_int_equal(rows.row[node].verdict,
+                             node == 2 ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS);
+        assert_non_null(strstr(rows.row[2].why, "50 % worse than the median"));
+        assert_true(rows.row[2].limit == 0.8 * 512);
+        check_rows_free(&rows);
+    }
+}
+
+/* All links of node `bad` are slow; a few others are noisy. */
+static void one_bad_port(int nodes, int bad)
+{
+    struct check_rows rows = {0};
+    for (int a = 0; a < nodes; a++)
+        for (int b = a + 1; b < nodes; b++)
+            sample_link(&rows, a, b, a == bad || b == bad ? 5000 : 50 + (a + b) % 3);
+    judge(&rows);
+    for (int i = 0; i < rows.n; i++) {
+        const struct check_row *row = &rows.row[i];
+        const bool is_bad = row->node == bad || row->peer == bad;
+        assert_int_equal(row->verdict, is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
+        assert_int_equal(row->suspect, is_bad ? bad : -1);
+    }
+    for (int node = 0; node < nodes; node++)
+        assert_int_equal(check_rows_worst(&rows, node),
+                         node == bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
+    check_rows_free(&rows);
+}
+
+static void a_bad_port_is_the_suspect(void **state)
+{
+    (void)state;
+    for (int nodes = 3; nodes <= 16; nodes++)
+        for (int bad = 0; bad < nodes; bad++)
+            one_bad_port(nodes, bad);
+}
+
+static void a_bad_cable_has_two_ends(void **state)
+{
+    (void)state;
+    for (int nodes = 4; nodes <= 12; nodes++) {
+        struct check_rows rows = {0};
+        sample_hosts(&rows, nodes, CHECK_SCHEDULER_SLURM);
+        for (int a = 0; a < nodes; a++)
+            for (int b = a + 1; b < nodes; b++)
+                sample_link(&rows, a, b, a == 1 && b == 3 ? 5000 : 50);
+        judge(&rows);
+        for (int i = nodes; i < rows.n; i++)
+            assert_int_equal(rows.row[i].suspect, -1);
+        assert_int_equal(check_rows_worst(&rows, 1), CHECK_VERDICT_FAIL);
+        assert_int_equal(check_rows_worst(&rows, 3), CHECK_VERDICT_FAIL);
+        assert_int_equal(check_rows_worst(&rows, 0), CHECK_VERDICT_PASS);
+        assert_int_equal(check_rows_worst(&rows, 2), CHECK_VERDICT_PASS);
+        check_rows_free(&rows);
+    }
+}
+
+/* The same for several bad nodes of many, and bad links that a stage found by itself. */
+static void several_suspects(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    for (int a = 0; a < 20; a++)
+        for (int b = a + 1; b < 20; b++) {
+            const bool is_bad = a == 4 || b == 4 || a == 9 || b == 9 || a == 17 || b == 17;
+            struct check_row *row = sample_link(&rows, a, b, 50);
+            if (is_bad)
+                row->verdict = CHECK_VERDICT_FAIL;
+        }
+    judge(&rows);
+    for (int node = 0; node < 20; node++) {
+        const bool is_bad = node == 4 || node == 9 || node == 17;
+        assert_int_equal(check_rows_worst(&rows, node),
+                         is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS);
+    }
+    check_rows_free(&rows);
+}
+
+static void remedy_of(enum check_scheduler scheduler, const char *name, const char *expected)
+{
+    struct check_rows rows = {0};
+    sample_hosts(&rows, 4, scheduler);
+    rows.row[2] = check_host_row(2, scheduler, name);
+    for (int node = 0; node < 4; node++)
+        sample_rate(&rows, node, node == 2 ? 10 : 100);
+    struct check_row own =
+        check_row_found(CHECK_STAGE_STATIC, CHECK_POINT_HOST, 2, "memlock", CHECK_VERDICT_FAIL,
+                        "8 MB may be locked, 1 GB is needed");
+    strcpy(own.remedy, "ulimit -l unlimited");
+    sample_add(&rows, own);
+    judge(&rows);
+    assert_string_equal(rows.row[6].remedy, expected);
+    assert_string_equal(rows.row[7].remedy, "");
+    assert_string_equal(rows.row[8].remedy, "ulimit -l unlimited");
+    check_rows_free(&rows);
+}
+
+static void remedies(void **state)
+{
+    (void)state;
+    const char *others = "repair node 2, or start the others alone: N_NODES=3";
+    remedy_of(CHECK_SCHEDULER_KUBERNETES, "gpu-17", "kubectl cordon gpu-17");
+    remedy_of(CHECK_SCHEDULER_POD, "convoy-2",
+              "kubectl cordon $(kubectl get pod convoy-2 -o jsonpath={.spec.nodeName})");
+    remedy_of(CHECK_SCHEDULER_SLURM, "gpu-17",
+              "scontrol update NodeName=gpu-17 State=DRAIN Reason=\"convoy check: rate\"");
+    remedy_of(CHECK_SCHEDULER_NONE, "rack3",
+              "repair node 2, rack3, or start the others alone: N_NODES=3");
+    /* a name that is more than a name never reaches a command */
+    remedy_of(CHECK_SCHEDULER_SLURM, "a; rm -rf /", others);
+    remedy_of(CHECK_SCHEDULER_POD, "$(reboot)", others);
+    remedy_of(CHECK_SCHEDULER_KUBERNETES, "--all", others);
+    remedy_of(CHECK_SCHEDULER_KUBERNETES, "a\nb", others);
+}
+
+/* Of eight values; of seven, the same value is no warning. */
+static void remedy_of_a_warning(void **state)
+{
+    (void)state;
+    for (int n = 7; n <= 8; n++) {
+        struct check_rows rows = {0};
+        for (int node = 0; node < n; node++)
+            sample_rate(&rows, node, node == 2 ? 90 : 100);
+        judge(&rows);
+        assert_int_equal(rows.row[2].verdict, n < 8 ? CHECK_VERDICT_PASS : CHECK_VERDICT_WARN);
+        assert_string_equal(rows.row[2].remedy, n < 8 ? "" : "measure again: convoy check FULL=1");
+        check_rows_free(&rows);
+    }
+}
+
+/* 4,096 nodes with a round of links and eight GPUs each; n log n, so it takes no second. */
+static void many_nodes(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    const int64_t begin = clock_ms();
+    for (int node = 0; node < 4096; node++) {
+        for (int gpu = 0; gpu < 8; gpu++)
+            sample_rate(&rows, node, node == 1234 && gpu == 5 ? 60 : 100);
+        for (int hop = 1; hop <= 8; hop++)
+            sample_link(&rows, node, (node + hop) % 4096, node == 77 ? 400 : 50);
+    }
+    judge(&rows);
+    assert_true(clock_ms() - begin < harness_patience_ms(5000));
+    int fails = 0, suspects = 0;
+    for (int i = 0; i < rows.n; i++) {
+        fails += rows.row[i].verdict == CHECK_VERDICT_FAIL;
+        suspects += rows.row[i].suspect >= 0;
+    }
+    assert_int_equal(fails, 1 + 8);
+    assert_int_equal(suspects, 0); /* 8 of its 16 links: not most of them */
+    check_rows_free(&rows);
+    judge(&rows); /* none at all */
+}
+
+static void median_and_scatter(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    struct check_peers peers;
+    static const double values[] = {3, 1, NAN, 2, INFINITY, 4};
+    struct check_row *list[6];
+    for (int i = 0; i < 6; i++)
+        sample_rate(&rows, i, values[i]);
+    for (int i = 0; i < 6; i++)
+        list[i] = &rows.row[i];
+    assert_int_equal(check_peers_of(list, 6, &peers), ST_OK);
+    assert_int_equal(peers.n, 4);
+    assert_true(peers.median == 2.5);
+    assert_true(fabs(peers.scatter - 1.4826) < 1e-9);
+    assert_int_equal(check_peers_of(list + 2, 1, &peers), ST_OK);
+    assert_true(peers.n == 0 && isnan(peers.median));
+    assert_int_equal(check_peers_of(list, 0, &peers), ST_OK);
+    assert_true(peers.n == 0 && isnan(peers.median));
+    check_rows_free(&rows);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(shares_of_the_median),
+    cmocka_unit_test(values_that_are_no_numbers),
+    cmocka_unit_test(median_of_zero),
+    cmocka_unit_test(few_peers_mean_no_verdict),
+    cmocka_unit_test(groups_are_names_and_units),
+    cmocka_unit_test(a_busy_machine_is_not_blamed),
+    cmocka_unit_test(half_the_rate_is_found),
+    cmocka_unit_test(why_and_limit_name_the_values),
+    cmocka_unit_test(known_hardware),
+    cmocka_unit_test(unlike_devices),
+    cmocka_unit_test(unlike_inventories),
+    cmocka_unit_test(a_bad_port_is_the_suspect),
+    cmocka_unit_test(a_bad_cable_has_two_ends),
+    cmocka_unit_test(several_suspects),
+    cmocka_unit_test(remedies),
+    cmocka_unit_test(remedy_of_a_warning),
+    cmocka_unit_test(many_nodes),
+    cmocka_unit_test(median_and_scatter),
+};
+HARNESS_MAIN(tests)

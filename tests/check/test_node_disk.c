@@ -1,0 +1,159 @@
+/* The disk's part of the node stage: what each failure of a folder is called, and that nothing
+ * stays in it. fsync and pwrite are replaced to fail as a disk does. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "check/check_disk.h"
+
+static int fail_fsync, fail_pwrite, fail_after;
+
+int fsync(int fd)
+{
+    if (fail_fsync) {
+        errno = fail_fsync;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+    if (fail_pwrite && fail_after-- <= 0) {
+        errno = fail_pwrite;
+        return -1;
+    }
+    return syscall(SYS_pwrite64, fd, data, fail_pwrite ? bytes / 2 + 1 : bytes, offset);
+}
+
+static struct check_row disk_of(const char *dir)
+{
+    struct check_rows rows = {0};
+    const struct check_config config = {.place = {.rank = 6, .node = 3, .nodes = 4}, .dir = dir};
+    assert_int_equal(check_disk(&config, 4 << 20, 1000, &rows), ST_OK);
+    assert_int_equal(rows.n, 1);
+    struct check_row row = rows.row[0];
+    check_rows_free(&rows);
+    assert_string_equal(row.name, "disk write");
+    assert_int_equal(row.node, 3);
+    assert_int_equal(row.rank, 6);
+    return row;
+}
+
+static int entries(const char *dir)
+{
+    int n = 0;
+    DIR *all = opendir(dir);
+    assert_non_null(all);
+    while (readdir(all))
+        n++;
+    closedir(all);
+    return n - 2;
+}
+
+static void assert_failed(const char *dir, const char *why, const char *remedy)
+{
+    struct check_row row = disk_of(dir);
+    assert_int_equal(row.verdict, CHECK_VERDICT_FAIL);
+    if (!strstr(row.why, why) || !strstr(row.why, dir))
+        fail_msg("%s: not in: %s", why, row.why);
+    if (!strstr(row.remedy, remedy))
+        fail_msg("%s: not in: %s", remedy, row.remedy);
+}
+
+static void a_good_disk_is_measured(void **state)
+{
+    (void)state;
+    char deep[700];
+    struct check_row row = disk_of(harness_tmpdir());
+    assert_int_equal(row.verdict, CHECK_VERDICT_MEASURED);
+    assert_string_equal(row.unit, "MB/s");
+    assert_true(row.value > 0 && isfinite(row.value));
+    text_format(deep, sizeof deep, "%s/not/yet/there", harness_tmpdir());
+    assert_int_equal(disk_of(deep).verdict, CHECK_VERDICT_MEASURED);
+    assert_int_equal(entries(harness_tmpdir()), 0);
+    row = disk_of("");
+    assert_int_equal(row.verdict, CHECK_VERDICT_SKIPPED);
+}
+
+static void failures_are_named(void **state)
+{
+    (void)state;
+    const char *dir = harness_tmpdir();
+    fail_fsync = EIO;
+    assert_failed(dir, "cannot sync a file in", "smartctl");
+    fail_fsync = 0;
+    for (fail_after = 0; fail_after < 4;) {
+        int after = fail_after;
+        fail_pwrite = ENOSPC;
+        assert_failed(dir, "No space left on device", "df -h");
+        fail_after = after + 1;
+    }
+    fail_pwrite = EDQUOT;
+    fail_after = 1;
+    assert_failed(dir, "quota exceeded", "df -i");
+    fail_pwrite = EROFS;
+    fail_after = 0;
+    assert_failed(dir, "Read-only file system", "mount -o remount,rw");
+    fail_pwrite = 0;
+    assert_int_equal(entries(dir), 0);
+}
+
+static void a_folder_of_others_is_named(void **state)
+{
+    (void)state;
+    char dir[700];
+    if (geteuid() == 0)
+        HARNESS_SKIP("root may write everywhere");
+    text_format(dir, sizeof dir, "%s/closed", harness_tmpdir());
+    assert_int_equal(mkdir(dir, 0500), 0);
+    assert_failed(dir, "Permission denied", "chown");
+    rmdir(dir);
+}
+
+static void a_file_in_the_way_is_named(void **state)
+{
+    (void)state;
+    char path[700];
+    text_format(path, sizeof path, "%s/file", harness_tmpdir());
+    assert_int_equal(file_replace(path, "x", 1), ST_OK);
+    assert_failed(path, "Not a directory", "CHECKPOINT_DIR");
+    unlink(path);
+}
+
+/* A server that is gone: a file of its folder is not even opened. */
+static void a_folder_that_is_bad_is_left_alone(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0}, found = {0};
+    struct check_row bad = check_row_found(CHECK_STAGE_STATIC, CHECK_POINT_CHECKPOINT, 0,
+                                           "disk space", CHECK_VERDICT_FAIL, "no answer");
+    assert_int_equal(check_rows_add(&found, &bad), ST_OK);
+    const struct check_config config = {
+        .place = {.nodes = 1}, .dir = harness_tmpdir(), .found = &found};
+    fail_pwrite = EIO;
+    fail_after = 0;
+    assert_int_equal(check_disk(&config, 4 << 20, 1000, &rows), ST_OK);
+    fail_pwrite = 0;
+    assert_int_equal(rows.n, 1);
+    assert_int_equal(rows.row[0].verdict, CHECK_VERDICT_SKIPPED);
+    assert_non_null(strstr(rows.row[0].why, "see disk space"));
+    check_rows_free(&rows);
+    check_rows_free(&found);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_good_disk_is_measured),
+    cmocka_unit_test(failures_are_named),
+    cmocka_unit_test(a_folder_of_others_is_named),
+    cmocka_unit_test(a_file_in_the_way_is_named),
+    cmocka_unit_test(a_folder_that_is_bad_is_left_alone),
+};
+HARNESS_MAIN(tests)

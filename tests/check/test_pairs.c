@@ -1,0 +1,268 @@
+/* test_pairs — every link by itself: a clean world has the rows of all links and no bad one; the
+ * judgement of made-up links names the link or the node; clocks. Real bad links are in
+ * test_pairs_netns. */
+#include "base/rand.h"
+#include "check/check_links.h"
+#include "check/check_skew.h"
+#include "check/world.h"
+
+#include <math.h>
+
+#define ANY (CHECK_VERDICT_MEASURED + 1)
+
+static void clean(int nodes, int locals, bool is_tcp)
+{
+    struct world *w = world_new(nodes, locals, is_tcp);
+    world_run(w, harness_patience_ms(60000), check_pairs_run);
+    world_print(w, getenv("ALL_ROWS") != NULL);
+    const int links = nodes * (nodes - 1) / 2, local = nodes * locals * (locals - 1) / 2;
+    /* of links over the loopback device only the made-up ones below have certain values */
+    assert_true(is_tcp || world_count(w, NULL, CHECK_VERDICT_FAIL) == 0);
+    assert_int_equal(world_count(w, NULL, CHECK_VERDICT_WARN), 0);
+    assert_int_equal(world_count(w, "link latency", ANY), links);
+    assert_int_equal(world_count(w, "link latency", CHECK_VERDICT_SKIPPED), 0);
+    assert_int_equal(world_count(w, "link bandwidth", ANY), 2 * links);
+    assert_int_equal(world_count(w, "local latency", ANY), local);
+    assert_int_equal(world_count(w, "transport", CHECK_VERDICT_PASS), nodes);
+    assert_int_equal(world_count(w, "clock skew", CHECK_VERDICT_PASS), nodes > 2 ? nodes : 1);
+    assert_int_equal(world_count(w, "link retransmissions", ANY), is_tcp ? 2 * links : 1);
+    world_free(w);
+}
+
+static void test_clean_threads(void **state)
+{
+    (void)state;
+    clean(2, 1, false);
+    clean(3, 2, false);
+}
+
+static void test_clean_tcp(void **state)
+{
+    (void)state;
+    clean(5, 1, true);
+}
+
+/* ---- the first look at made-up links ---- */
+
+static struct check_link_found link_of(int a, int b, double us, double rate, uint64_t seed)
+{
+    const double noise = 1 + 0.1 * rand_uniform(seed, 1, (uint64_t)(a * 4096 + b));
+    const struct check_link_way way = {.rate = rate / noise,
+                                       .rate_max = 1.05 * rate / noise,
+                                       .spread = 0.05,
+                                       .bulk_bytes = 1,
+                                       .segments = 200,
+                                       .bulk_segments = 100};
+    return (struct check_link_found){.a = a,
+                                     .b = b,
+                                     .pings = 200,
+                                     .knows_segments = 1,
+                                     .best_us = us * noise,
+                                     .net_us = us * noise,
+                                     .p50_us = us * noise + 5,
+                                     .way = {way, way}};
+}
+
+/* All links of n nodes; those of `slow` (-1: none) have 2 ms more. Returns their number. */
+static int make_links(struct check_link_found *links, int n, int slow, uint64_t seed)
+{
+    int used = 0;
+    for (int a = 0; a < n; a++)
+        for (int b = a + 1; b < n; b++)
+            links[used++] = link_of(a, b, a == slow || b == slow ? 2030 : 30, 1.0, seed);
+    return used;
+}
+
+static struct check_links_norm norm_of(const struct check_link_found *links, int n, int nodes)
+{
+    struct check_links_norm norm;
+    assert_int_equal(check_links_norm(links, n, nodes < 8 ? 0.25 : 0.5, 50, &norm), ST_OK);
+    return norm;
+}
+
+static void test_first_look(void **state)
+{
+    (void)state;
+    struct check_link_found links[28 * 40];
+    for (int nodes = 3; nodes <= 40; nodes++)
+        for (int slow = -1; slow < nodes; slow += 1 + nodes / 5) {
+            const int n = make_links(links, nodes, slow, (uint64_t)nodes);
+            const struct check_links_norm norm = norm_of(links, n, nodes);
+            for (int i = 0; i < n; i++) {
+                const bool is_bad = links[i].a == slow || links[i].b == slow;
+                assert_int_equal(check_links_suspect(&links[i], &norm),
+                                 is_bad ? CHECK_LINKS_LATENCY : 0);
+            }
+        }
+}
+
+static void test_one_link(void **state)
+{
+    (void)state;
+    struct check_link_found links[28];
+    const int n = make_links(links, 8, -1, 3);
+    links[5].way[1].rate = 0.5;
+    links[9].way[0].resent = 1;
+    links[11].way[1].bulk_resent = 4;
+    links[12].pings = 0; /* not measured */
+    links[12].best_us = 1e9;
+    links[13].way[0].bulk_resent = 9;
+    links[13].knows_segments = 0;
+    const struct check_links_norm norm = norm_of(links, n, 8);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(check_links_suspect(&links[i], &norm), i == 5    ? CHECK_LINKS_RATE_BACK
+                                                                : i == 9  ? CHECK_LINKS_LOSS
+                                                                : i == 11 ? CHECK_LINKS_LOSS_BACK
+                                                                          : 0);
+    assert_true(check_links_severity(&links[5], &norm) > 1.8);
+    /* one link, or two, have no others to compare with; a lossy one needs none */
+    const struct check_links_norm few = norm_of(links + 5, 2, 2);
+    assert_int_equal(check_links_suspect(&links[5], &few), 0);
+    assert_int_equal(check_links_suspect(&links[9], &few), CHECK_LINKS_LOSS);
+    const struct check_links_norm none = norm_of(links + 12, 1, 2);
+    assert_int_equal(none.n, 0);
+}
+
+/* ---- the second look ---- */
+
+static void test_second_look(void **state)
+{
+    (void)state;
+    struct check_link_found normal[3], link = {0};
+    for (int i = 0; i < 3; i++)
+        normal[i] = link_of(i, i + 1, 30, 1.0, 7);
+    const struct check_links_norm alone = norm_of(normal, 3, 8);
+    const unsigned all = 31;
+    struct check_link_found more = link_of(4, 5, 31, 0.99, 8);
+    check_links_merge(&link, &more);
+    assert_int_equal(check_links_confirm(&link, all, &alone), 0);
+    /* slow, and steadily so: the link; slow while it waited for a core: not the link */
+    link = link_of(4, 5, 31, 0.5, 8);
+    assert_int_equal(check_links_confirm(&link, all, &alone),
+                     CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK);
+    link.way[0].rate_max = 2;
+    link.way[0].spread = 0.4;
+    assert_int_equal(check_links_confirm(&link, all, &alone), CHECK_LINKS_RATE_BACK);
+    link.way[0].spread = 0.02;
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone), CHECK_LINKS_RATE);
+    /* late, but not without the waits for a core */
+    link.best_us = link.net_us = 3000;
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &alone), CHECK_LINKS_LATENCY);
+    link.net_us = 70;
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &alone), 0);
+    /* the best of several measurings counts */
+    check_links_merge(&link, &more);
+    assert_int_equal(check_links_confirm(&link, all, &alone), 0);
+    assert_true(link.pings == 400 && link.best_us < 35 && link.way[0].rate > 0.85);
+    /* retransmissions add up; a few of many are no fault */
+    link.way[0].resent = 2;
+    assert_int_equal(check_links_confirm(&link, all, &alone), 0);
+    link.way[0].resent = 5;
+    assert_int_equal(check_links_confirm(&link, all, &alone), CHECK_LINKS_LOSS);
+    link.way[0].segments = 5000;
+    assert_int_equal(check_links_confirm(&link, all, &alone), 0);
+}
+
+/* ---- links and nodes ---- */
+
+static struct check_links_end *ends_of(int nodes, int *n_out)
+{
+    struct check_links_end *ends = calloc((size_t)(nodes * nodes), sizeof *ends);
+    *n_out = 0;
+    for (int a = 0; a < nodes; a++)
+        for (int b = a + 1; b < nodes; b++)
+            ends[(*n_out)++] = (struct check_links_end){.a = a, .b = b, .is_measured = true};
+    return ends;
+}
+
+static void test_blame(void **state)
+{
+    (void)state;
+    for (int nodes = 2; nodes <= 12; nodes++)
+        for (int bad = 0; bad < nodes; bad++) {
+            int n;
+            struct check_links_end *ends = ends_of(nodes, &n);
+            for (int i = 0; i < n; i++)
+                ends[i].bad = ends[i].a == bad || ends[i].b == bad;
+            check_links_blame(ends, n, nodes);
+            for (int i = 0; i < n; i++)
+                assert_int_equal(ends[i].suspect, ends[i].bad && nodes > 2 ? bad : -1);
+            free(ends);
+        }
+    int n;
+    struct check_links_end *ends = ends_of(6, &n);
+    ends[3].bad = 1; /* one link alone: no end is to blame */
+    check_links_blame(ends, n, 6);
+    assert_int_equal(ends[3].suspect, -1);
+    free(ends);
+}
+
+/* ---- clocks ---- */
+
+/* Offsets along a chain of links: node `wrong` is ahead by so much, all others agree. */
+static void check_clocks(int nodes, int wrong, int64_t ms)
+{
+    struct check_link_found links[16];
+    struct check_skew skew[16];
+    for (int i = 0; i + 1 < nodes; i++) {
+        links[i] = link_of(2 * i, 2 * (i + 1), 40, 1, 5);
+        links[i].offset_ms = i == wrong ? -ms : i + 1 == wrong ? ms : 0;
+    }
+    assert_int_equal(check_skew_find(links, nodes - 1, nodes, 2, skew), ST_OK);
+    for (int node = 0; node < nodes; node++) {
+        assert_true(skew[node].is_known);
+        const struct check_row row = check_skew_row(&skew[node], node, nodes);
+        const int64_t off = node == wrong ? (ms < 0 ? -ms : ms) : 0;
+        assert_int_equal((int64_t)row.value, off);
+        assert_int_equal(row.verdict, off > 1000  ? CHECK_VERDICT_FAIL
+                                      : off > 100 ? CHECK_VERDICT_WARN
+                                                  : CHECK_VERDICT_PASS);
+    }
+}
+
+static void test_clocks(void **state)
+{
+    (void)state;
+    check_clocks(8, 0, 5000);
+    check_clocks(8, 5, -300);
+    check_clocks(3, 2, 90);
+    check_clocks(2, 1, 86400000);
+    struct check_skew skew[3];
+    const struct check_link_found link = link_of(0, 1, 40, 1, 5);
+    assert_int_equal(check_skew_find(&link, 1, 3, 1, skew), ST_OK);
+    assert_true(skew[1].is_known && !skew[2].is_known);
+    assert_int_equal(check_skew_row(&skew[2], 2, 3).verdict, CHECK_VERDICT_SKIPPED);
+}
+
+static void test_wrong_clock(void **state)
+{
+    (void)state;
+    struct world *w = world_new(4, 1, false);
+    w->rank[2].config.clock_offset_ms = -7000;
+    world_run(w, harness_patience_ms(60000), check_pairs_run);
+    assert_int_equal(world_count(w, NULL, CHECK_VERDICT_FAIL), 1);
+    assert_int_equal(world_count(w, "clock skew", CHECK_VERDICT_PASS), 3);
+    for (int i = 0; i < w->rank[2].rows.n; i++)
+        if (w->rank[2].rows.row[i].verdict == CHECK_VERDICT_FAIL)
+            assert_true(w->rank[2].rows.row[i].node == 2 &&
+                        fabs(w->rank[2].rows.row[i].value - 7000) < 1000);
+    world_free(w);
+}
+
+static void test_alone(void **state)
+{
+    (void)state;
+    struct world *w = world_new(1, 1, false);
+    world_run(w, 1000, check_pairs_run);
+    assert_int_equal(world_count(w, NULL, ANY), 1);
+    assert_int_equal(world_count(w, "link latency", CHECK_VERDICT_SKIPPED), 1);
+    world_free(w);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_clean_threads), cmocka_unit_test(test_clean_tcp),
+    cmocka_unit_test(test_first_look),    cmocka_unit_test(test_one_link),
+    cmocka_unit_test(test_second_look),   cmocka_unit_test(test_blame),
+    cmocka_unit_test(test_clocks),        cmocka_unit_test(test_wrong_clock),
+    cmocka_unit_test(test_alone)};
+HARNESS_MAIN(tests)

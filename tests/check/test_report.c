@@ -1,0 +1,441 @@
+/* check_report: the table fits a terminal and names what is bad; JSON, JUnit and Prometheus can be
+ * read by programs, whatever bytes the rows hold. */
+#include "harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/rand.h"
+#include "check/check_judge.h"
+#include "check/check_report.h"
+#include "check/check_table_inside.h"
+#include "check/check_text.h"
+#include "check_sample.h"
+
+typedef enum status (*write_fn)(const struct check_rows *, const struct check_report_about *,
+                                struct text *);
+static const write_fn formats[] = {check_table_write, check_json_write, check_junit_write,
+                                   check_prometheus_write};
+
+static const struct check_report_about about = {.nodes = 8,
+                                                .ranks = 16,
+                                                .version = "0.17.0",
+                                                .depth = "quick",
+                                                .started = 1795452000,
+                                                .seconds = 41.7};
+
+static struct check_row *add_found(struct check_rows *rows, enum check_point point, int node,
+                                   const char *name, enum check_verdict verdict, const char *why)
+{
+    return sample_add(rows,
+                      check_row_found(CHECK_STAGE_STATIC, point, node, name, verdict, "%s", why));
+}
+
+/* Eight nodes: a slow GPU, a bad port, a missing GPU, a limit that is too low on all. */
+static void cluster(struct check_rows *rows, int nodes)
+{
+    sample_hosts(rows, nodes, CHECK_SCHEDULER_SLURM);
+    for (int node = 0; node < nodes; node++) {
+        for (int gpu = 0; gpu < 2; gpu++) {
+            struct check_row *row = sample_rate(rows, node, node == 3 && gpu == 1 ? 50 : 100);
+            snprintf(row->subject, sizeof row->subject, "GPU %d", gpu);
+            row->rank = 2 * node + gpu;
+        }
+        for (int peer = node + 1; peer < nodes && peer < node + 16; peer++)
+            sample_link(rows, node, peer, node == 2 || peer == 2 ? 5040 : 41);
+        add_found(rows, CHECK_POINT_GPUS, node, "gpus",
+                  node == 5 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS,
+                  node == 5 ? "7 of 8 GPUs are present" : "8 of 8 GPUs are present");
+        add_found(rows, CHECK_POINT_GRES, node, "slurm gres", CHECK_VERDICT_SKIPPED,
+                  "not started by Slurm");
+        strcpy(add_found(rows, CHECK_POINT_HOST, node, "memlock", CHECK_VERDICT_WARN,
+                         "8 MiB may be locked")
+                   ->remedy,
+               "ulimit -l unlimited");
+    }
+    assert_int_equal(check_judge(rows), ST_OK);
+}
+
+static char *written(write_fn write, const struct check_rows *rows,
+                     const struct check_report_about *what)
+{
+    struct text out = {0};
+    assert_int_equal(write(rows, what, &out), ST_OK);
+    assert_int_equal(strlen(out.data), out.len);
+    return out.data;
+}
+
+/* Lines of at most 100 columns, without blanks at their ends and without controls. */
+static void check_lines(const char *text)
+{
+    while (*text) {
+        char line[1024];
+        const size_t n = strcspn(text, "\n");
+        assert_true(n < sizeof line);
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        if (check_text_columns(line) > 100 || (n > 0 && line[n - 1] == ' '))
+            fail_msg("%d columns: %s", check_text_columns(line), line);
+        for (size_t i = 0; i < n; i++)
+            assert_true((unsigned char)line[i] >= 0x20);
+        text += n + (text[n] == '\n');
+    }
+}
+
+static void contains(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("there is no \"%s\" in\n%s", part, text);
+}
+
+static void table_names_what_is_bad(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    cluster(&rows, 8);
+    char *text = written(check_table_write, &rows, &about);
+    check_lines(text);
+    contains(text, "check of 8 nodes, 16 ranks: quick, convoy 0.17.0, 2026-11-23 16:40 UTC, 41.7 "
+                   "s\n");
+    contains(text, "x rate ");
+    contains(text, " 100 GB/s       50 GB/s gpu-3, GPU 1\n");
+    contains(text, "fail   rate: node 3 (gpu-3), GPU 1\n"
+                   "       50 GB/s; 50 % worse than the median of 16 peers, 100 GB/s; limit 80 "
+                   "GB/s\n"
+                   "     > scontrol update NodeName=gpu-3 State=DRAIN Reason=\"convoy check: "
+                   "rate\"\n");
+    contains(text, "fail   link latency: 7 links of node 2 (gpu-2)\n");
+    contains(text, "warn   memlock: nodes 0-7\n       8 MiB may be locked\n     > ulimit -l "
+                   "unlimited\n");
+    contains(text, "GPU enumeration                   fail    gpus: node 5 (gpu-5)\n");
+    contains(text, "latency and bandwidth             fail    link latency: links of node 2");
+    contains(text, "worker enumeration                pass    8 rows\n");
+    contains(text, "Slurm GRES                        skipped not started by Slurm\n");
+    contains(text, "failing: nodes 2-3, 5\nverdict: fail (76 rows: 51 pass, 8 warn, 9 fail, 8 "
+                   "skipped)\n");
+    for (int p = 0; p < CHECK_POINT_HOST; p++)
+        contains(text, check_row_point((enum check_point)p));
+    assert_null(strchr(text, '\033'));
+    free(text);
+    check_rows_free(&rows);
+}
+
+static void table_has_colours_on_a_terminal(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    struct check_report_about terminal = about;
+    terminal.is_terminal = true;
+    cluster(&rows, 8);
+    char *text = written(check_table_write, &rows, &terminal);
+    contains(text, "verdict: \033[1;31mfail\033[0m");
+    free(text);
+    check_rows_free(&rows);
+}
+
+/* 4,096 nodes, a fault of a kind on each: the table stays short and is quick. */
+static void table_of_many_nodes(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    char why[64];
+    int lines = 0;
+    cluster(&rows, 4096);
+    for (int node = 0; node < 4096; node += 2) {
+        snprintf(why, sizeof why, "%d uncorrected errors", node + 1);
+        add_found(&rows, CHECK_POINT_GPUS, node, "gpu ecc", CHECK_VERDICT_FAIL, why);
+    }
+    const int64_t begin = clock_ms();
+    char *text = written(check_table_write, &rows, &about);
+    assert_true(clock_ms() - begin < harness_patience_ms(5000));
+    check_lines(text);
+    for (const char *c = text; *c; c++)
+        lines += *c == '\n';
+    assert_true(lines < 120);
+    contains(text, "warn   memlock: nodes 0-4095\n");
+    contains(text, "fail   gpu ecc: node 14 (gpu-14)\n");
+    contains(text,
+             "and 2040 more like this; REPORT=check.json has all. Nodes:\n       16, 18, 20,");
+    free(text);
+    check_rows_free(&rows);
+}
+
+static void lists_of_nodes(void **state)
+{
+    (void)state;
+    static const int node[] = {0, 1, 2, 2, 3, 7, 12, 13, 40};
+    char out[64], narrow[16];
+    assert_string_equal(check_table_bad_nodes(out, sizeof out, node, 9), "0-3, 7, 12-13, 40");
+    assert_string_equal(check_table_bad_nodes(narrow, sizeof narrow, node, 9), "0-3, 7, …");
+    assert_string_equal(check_table_bad_nodes(out, sizeof out, node, 0), "");
+}
+
+static void empty_report(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    for (int f = 0; f < 4; f++)
+        free(written(formats[f], &rows, &about));
+    char *text = written(check_table_write, &rows, &about);
+    contains(text, "verdict: pass (0 rows");
+    free(text);
+}
+
+static void json_has_all_rows(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    cJSON *root = NULL;
+    const cJSON *list;
+    cluster(&rows, 8);
+    char *text = written(check_json_write, &rows, &about);
+    assert_int_equal(json_parse(text, strlen(text), "the report", &root), ST_OK);
+    assert_true(json_number(root, "schema") == 1 && json_number(root, "nodes") == 8);
+    assert_string_equal(json_text(root, "verdict"), "fail");
+    assert_int_equal(json_get_array(root, "rows", &list), ST_OK);
+    assert_int_equal(cJSON_GetArraySize(list), rows.n);
+    for (int i = 0; i < rows.n; i++) {
+        const cJSON *item = cJSON_GetArrayItem(list, i);
+        const double value = json_number(item, "value");
+        assert_string_equal(json_text(item, "name"), rows.row[i].name);
+        assert_string_equal(json_text(item, "why"), rows.row[i].why);
+        assert_string_equal(json_text(item, "remedy"), rows.row[i].remedy);
+        assert_string_equal(json_text(item, "verdict"), check_row_verdict(rows.row[i].verdict));
+        assert_true(isnan(rows.row[i].value) ? isnan(value) : value == rows.row[i].value);
+    }
+    cJSON_Delete(root);
+    free(text);
+    check_rows_free(&rows);
+}
+
+/* A small reader of XML: tags are balanced, and text has no bare special character. Returns the
+ * number of elements of this name. */
+static int count_elements(const char *xml, const char *name)
+{
+    char open[16][32], tag[32];
+    int depth = 0, n = 0;
+    xml = strstr(xml, "?>") + 2;
+    for (const char *at = xml; *at; at++) {
+        if (*at == '&') {
+            assert_true(strspn(at + 1, "abcdefghijklmnopqrstuvwxyz") > 0);
+            assert_int_equal(at[1 + strspn(at + 1, "abcdefghijklmnopqrstuvwxyz")], ';');
+        }
+        assert_int_not_equal(*at, '>'); /* each one ends a tag, and is passed over below */
+        if (*at != '<')
+            continue;
+        const bool is_end = at[1] == '/';
+        const char *begin = at + 1 + is_end;
+        snprintf(tag, sizeof tag, "%.*s", (int)strcspn(begin, " >"), begin);
+        if (is_end)
+            assert_string_equal(open[--depth], tag);
+        else
+            strcpy(open[depth++], tag);
+        n += !is_end && !strcmp(tag, name);
+        for (bool in_quotes = false; *at != '>' || in_quotes; at++) {
+            assert_true(*at && (at == begin - 1 || *at != '<' || is_end));
+            in_quotes ^= *at == '"';
+        }
+    }
+    assert_int_equal(depth, 0);
+    return n;
+}
+
+static void junit_counts(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    cluster(&rows, 8);
+    char *text = written(check_junit_write, &rows, &about);
+    assert_int_equal(count_elements(text, "testsuite"), 4);
+    assert_int_equal(count_elements(text, "testcase"), rows.n);
+    assert_int_equal(count_elements(text, "failure"), 9);
+    assert_int_equal(count_elements(text, "skipped"), 8);
+    contains(text, "<testsuites name=\"convoy check\" tests=\"76\" failures=\"9\" errors=\"0\" "
+                   "skipped=\"8\" time=\"41.700\">");
+    contains(text, "<testcase classname=\"convoy.check.static\" name=\"gpus: node 5 (gpu-5)\" "
+                   "time=\"0\"><failure message=\"7 of 8 GPUs are present\">scontrol update "
+                   "NodeName=gpu-5 State=DRAIN Reason=&quot;convoy check: gpus&quot;</failure>");
+    free(text);
+    check_rows_free(&rows);
+}
+
+/* Each series once, all of a metric together after its HELP and TYPE; as the format wants it. */
+static void check_prometheus(const char *text)
+{
+    char *copy = strdup(text), *save = NULL, metric[128] = "";
+    const char *seen[4096];
+    int n = 0;
+    for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        if (!strncmp(line, "# HELP ", 7)) {
+            snprintf(metric, sizeof metric, "%.*s", (int)strcspn(line + 7, " "), line + 7);
+            continue;
+        }
+        if (!strncmp(line, "# TYPE ", 7)) {
+            assert_int_equal(strncmp(line + 7, metric, strlen(metric)), 0);
+            continue;
+        }
+        char *value = strrchr(line, ' ');
+        assert_non_null(value);
+        *value = 0;
+        assert_int_equal(strcspn(line, "{"), strlen(metric));
+        assert_int_equal(strncmp(line, metric, strlen(metric)), 0);
+        assert_int_equal(strspn(value + 1, "0123456789.e+-"), strlen(value + 1));
+        for (int i = 0; i < n; i++)
+            assert_string_not_equal(seen[i], line);
+        assert_true(n < 4096);
+        seen[n++] = line;
+    }
+    free(copy);
+}
+
+static void prometheus_gauges(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    cluster(&rows, 8);
+    sample_add(&rows, rows.row[10]); /* the same labels again */
+    char *text = written(check_prometheus_write, &rows, &about);
+    check_prometheus(text);
+    contains(text, "# TYPE convoy_check_rows gauge\n");
+    contains(text, "convoy_check_rows{verdict=\"fail\"} 9\n");
+    contains(text, "convoy_check_duration_seconds 41.7\n");
+    contains(text, "convoy_check_verdict{stage=\"static\",name=\"gpus\",node=\"5\",host=\"gpu-5\"} "
+                   "2\n");
+    contains(text, "convoy_check_measured_bytes_per_second{stage=\"node\",name=\"rate\",node=\"3\","
+                   "host=\"gpu-3\",subject=\"GPU 1\",rank=\"7\"} 5e+10\n");
+    contains(text, "convoy_check_measured_seconds{stage=\"pairs\",name=\"link latency\","
+                   "node=\"0\",host=\"gpu-0\",peer=\"1\"} 4.1e-05\n");
+    free(text);
+    check_rows_free(&rows);
+}
+
+/* Two names of units for the same quantity, and a unit that Prometheus has no word for. */
+static void prometheus_units(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    strcpy(sample_link(&rows, 0, 1, 7)->unit, "ms");
+    sample_link(&rows, 0, 1, 7000);
+    strcpy(sample_rate(&rows, 0, 3)->unit, "apples");
+    strcpy(sample_rate(&rows, 0, 4)->unit, "pears");
+    sample_rate(&rows, 0, INFINITY);
+    char *text = written(check_prometheus_write, &rows, &about);
+    check_prometheus(text);
+    contains(text, "peer=\"1\"} 0.007\n");
+    contains(text, "host=\"\",unit=\"apples\"} 3\n");
+    contains(text, "host=\"\",unit=\"pears\"} 4\n");
+    free(text);
+    check_rows_free(&rows);
+}
+
+/* Fills a text with bytes of any kind, most of them such as have a meaning somewhere. */
+static void scribble(char *out, size_t cap, uint64_t *at)
+{
+    static const char tricky[] = "\"\\<>&'{}\n\r\t\033\x7f\xc2\x9b\xff\xed\xa0\x80%s ";
+    const size_t n = rand_below(9, 1, (*at)++, cap);
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t pick = rand_below(9, 2, (*at)++, 2);
+        out[i] = pick ? tricky[rand_below(9, 3, (*at)++, sizeof tricky - 1)]
+                      : (char)(1 + rand_below(9, 4, (*at)++, 255));
+    }
+    out[n] = 0;
+}
+
+static void any_bytes_in_rows(void **state)
+{
+    (void)state;
+    static const double values[] = {0, -1, 1e308, NAN, INFINITY, -INFINITY, 4e-324};
+    uint64_t at = 0;
+    for (int round = 0; round < 60; round++) {
+        struct check_rows rows = {0};
+        for (int i = 0; i < 20; i++) {
+            struct check_row *row =
+                sample_rate(&rows, (int)rand_below(9, 5, at++, 4) - 1, values[i % 7]);
+            row->peer = i % 3 == 0 ? 1 : -1;
+            row->point = (enum check_point)(i % CHECK_POINT_N);
+            row->verdict = (enum check_verdict)(i % 5);
+            scribble(row->name, sizeof row->name, &at);
+            scribble(row->subject, sizeof row->subject, &at);
+            scribble(row->unit, sizeof row->unit, &at);
+            scribble(row->why, sizeof row->why, &at);
+            scribble(row->remedy, sizeof row->remedy, &at);
+        }
+        cJSON *root = NULL;
+        char *table = written(check_table_write, &rows, &about),
+             *json = written(check_json_write, &rows, &about),
+             *junit = written(check_junit_write, &rows, &about),
+             *prometheus = written(check_prometheus_write, &rows, &about);
+        check_lines(table);
+        assert_int_equal(json_parse(json, strlen(json), "the report", &root), ST_OK);
+        cJSON_Delete(root);
+        assert_int_equal(count_elements(junit, "testcase"), rows.n);
+        check_prometheus(prometheus);
+        free(table);
+        free(json);
+        free(junit);
+        free(prometheus);
+        check_rows_free(&rows);
+    }
+}
+
+static void a_report_that_does_not_fit_fails(void **state)
+{
+    (void)state;
+    struct check_rows rows = {0};
+    cluster(&rows, 8);
+    for (int f = 0; f < 4; f++) {
+        struct text out = {.limit = 300};
+        assert_int_equal(formats[f](&rows, &about, &out), ST_RETRY);
+        text_free(&out);
+    }
+    check_rows_free(&rows);
+}
+
+static void printable_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in, *out;
+    } cases[] = {{"a\033[31mb", "a?[31mb"},        {"µs …", "µs …"},
+                 {"\xc2\x9b\x7f\x80", "????"},     {"\xed\xa0\x80", "???"},
+                 {"\xef\xbf\xbf", "???"},          {"\xf0\x9f\x9a\x82", "\xf0\x9f\x9a\x82"},
+                 {"\xf4\x90\x80\x80", "????"},     {"\xe2\x82", "??"},
+                 {"\xc0\xaf\xe0\x80\xaf", "?????"}};
+    char out[64], narrow[4];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(check_text_printable(out, sizeof out, cases[i].in), cases[i].out);
+    assert_string_equal(check_text_printable(narrow, sizeof narrow, "ab…"), "ab");
+}
+
+static void values_as_text(void **state)
+{
+    (void)state;
+    char out[40];
+    assert_string_equal(check_text_value(out, sizeof out, 54.634, "GB/s"), "54.63 GB/s");
+    assert_string_equal(check_text_value(out, sizeof out, 120034.2, "us"), "120034 us");
+    assert_string_equal(check_text_value(out, sizeof out, 3, ""), "3");
+    assert_string_equal(check_text_value(out, sizeof out, NAN, "us"), "-");
+    assert_string_equal(check_text_value(out, sizeof out, -INFINITY, "us"), "-infinite us");
+    assert_string_equal(check_text_value(out, sizeof out, 1e300, "us"), "1e+300 us");
+    assert_string_equal(check_text_exact(out, sizeof out, 0.15), "0.15");
+    assert_string_equal(check_text_exact(out, sizeof out, 1795454743), "1795454743");
+    assert_string_equal(check_text_exact(out, sizeof out, 1.0 / 3), "0.33333333333333331");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(table_names_what_is_bad),
+    cmocka_unit_test(table_has_colours_on_a_terminal),
+    cmocka_unit_test(table_of_many_nodes),
+    cmocka_unit_test(lists_of_nodes),
+    cmocka_unit_test(empty_report),
+    cmocka_unit_test(json_has_all_rows),
+    cmocka_unit_test(junit_counts),
+    cmocka_unit_test(prometheus_gauges),
+    cmocka_unit_test(prometheus_units),
+    cmocka_unit_test(any_bytes_in_rows),
+    cmocka_unit_test(a_report_that_does_not_fit_fails),
+    cmocka_unit_test(printable_text),
+    cmocka_unit_test(values_as_text),
+};
+HARNESS_MAIN(tests)

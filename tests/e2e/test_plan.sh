@@ -1,0 +1,97 @@
+#!/bin/bash
+# test_plan — `convoy plan` as a user runs it: text and JSON, MESH=auto, what does not fit and what would, refusals; nothing is
+# opened but the program and its libraries; train beside its plan.
+. "$(dirname "$0")/lib.sh"
+
+plan() { limit 20 "$convoy" plan "$@" >out 2>err; }
+is_true() { jq -e "$1" out >/dev/null; }
+seven="MODEL=llama-2-7b SEQ_LEN=4096"
+
+plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 BATCH_SIZE=1 TOKENS=300000000000
+code=$?
+ok "a plan ends well" [ $code = 0 ]
+ok "it names the machines" grep -qF "llama-2-7b (32 layers, 4096 wide) on h100-sxm: 4 nodes of 8 GPUs, products in bf16" out
+ok "memory by kind" grep -qE '^  gradients +[0-9.]+ GiB$' out
+ok "time by kind" grep -qE '^  products +[0-9.]+ m?s +[0-9.]+ %  #+$' out
+ok "rate, and time to TOKENS" grep -qE '^300G tokens: .* GPU hours, .* US dollars at [0-9.]+ an hour, .* kWh$' out
+ok "what would be better" grep -qF "What would be better" out
+
+plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 MESH=auto JSON=1 TOKENS=300000000000 PRICE=2
+ok "JSON: a plan that fits" is_true '.fits and .memory.need_bytes < .memory.have_bytes and .devices == 32'
+ok "its parts are the step" is_true '.step_ms as $s | ([$s | to_entries[] | select(.key != "all") | .value] | add) - $s.all | fabs < 1e-6'
+ok "one way for each mesh" is_true '.fastest | length == 5 and (map([.tensor, .context, .pipeline]) | unique | length) == 5'
+ok "the first is near the fastest" is_true '.fastest[0].step_ms <= 1.03 * ([.fastest[].step_ms] | min)'
+all=$(jq .step_ms.all out)
+plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 MESH=auto
+way=$(grep -m1 '^TP=' out)
+plan CLUSTER=h100-sxm $seven N_NODES=4 $way JSON=1
+ok "the settings it prints give the same time" is "$(jq .step_ms.all out) $(jq .settings.global_batch out)" "$all 512"
+plan CLUSTER=h100-sxm $seven N_NODES=4 MESH=auto
+way=$(grep -m1 '^TP=' out)
+grep -E '^  all +[0-9.]+ m?s$' out >time
+plan CLUSTER=h100-sxm $seven N_NODES=4 $way
+ok "also without GLOBAL_BATCH" grep -qxF "$(cat time)" out
+plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 MESH=auto JSON=1 TOKENS=300000000000 PRICE=2
+ok "the mesh has all devices" is_true '32 % (.settings.tensor * .settings.context * .settings.pipeline) == 0'
+ok "PRICE counts" is_true '(.total.dollars / .total.device_hours - 2) | fabs < 1e-9'
+
+plan CLUSTER=a100-40 $seven BATCH_SIZE=1 SHARD=none RECOMPUTE=none
+code=$?
+ok "what does not fit is refused" [ $code = 78 ]
+ok "with what is short" grep -qE 'does not fit: [0-9.]+ GiB short in the memory of a GPU; what fits: .*SHARD=full' err
+ok "and the table of memory" grep -qE 'the fullest GPU needs .* GiB of 40.0 GiB' out
+plan CLUSTER=a100-40 MODEL=llama-3-70b SEQ_LEN=8192 GLOBAL_BATCH=64 MESH=auto
+code=$?
+ok "so is what no mesh fits" [ $code = 78 ]
+ok "with a number of nodes that does" grep -qE 'no mesh of 8 devices has room for llama-3-70b with GLOBAL_BATCH=64; N_NODES=[0-9]+ has' err
+
+cat >machine.json <<END
+{"name": "slow-link", "source": "made up", "device": "gpu", "locals": 2, "memory_bytes": 4.8e10, "peak": {"bf16": 1.5e14},
+ "memory_bytes_per_second": 7e11, "memory_share": 0.8, "optimizer_share": 0.8, "operation_us": 2, "step_us": 100,
+ "overlap_cost": 0, "inside": {"latency_us": 5, "bytes_per_second": 2e10}, "across": {"latency_us": 30, "bytes_per_second": 1e8}}
+END
+plan CLUSTER=./machine.json MODEL=gpt2 N_NODES=3 GLOBAL_BATCH=96
+ok "a node that adds little is named" grep -qE '^  the third node makes it .*: do not rent it$' out
+plan CLUSTER=./machine.json MODEL=gpt2 PRECISION=fp32 MESH=auto
+code=$?
+ok "MESH=auto says what else no way has" is "$code $(grep -c 'computes nothing in f32' err)" "78 1"
+plan CLUSTER=./machine.json MODEL=gpt2 N_GPU_EACH_NODE=4
+code=$?
+ok "so many GPUs a node does not have" is "$code $(grep -c 'N_GPU_EACH_NODE=4 (argument), but a node of CLUSTER=slow-link has 2' err)" "78 1"
+sed 's/"locals": 2/"locals": 2, "nodes": 2/' machine.json >two.json
+plan CLUSTER=./two.json MODEL=llama-3-70b MESH=auto
+code=$?
+ok "no more nodes than the cluster has" is "$code $(grep -c 'nor of more that the cluster has' err)" "78 1"
+sed 's/"locals"/"local"/' machine.json >bad.json
+plan CLUSTER=bad.json
+code=$?
+ok "a wrong key is refused" is "$code $(grep -c 'unknown key "local"; did you mean "locals"?' err)" "65 1"
+plan CLUSTER=h100
+code=$?
+ok "so is an unknown cluster" is "$code $(grep -c 'h100-sxm, ' err)" "78 1"
+plan
+code=$?
+ok "CLUSTER is needed" is "$code $(grep -c 'CLUSTER is not set' err)" "78 1"
+plan CLUSTER=machine.json MODEL=gpt2 TP=4 N_NODES=2
+code=$?
+ok "the rules of settings hold" is "$code $(grep -c 'TP=4' err)" "78 1"
+
+if strace -f -e trace=network,openat -o calls "$convoy" version >out 2>err && grep -q openat calls; then
+    strace -f -e trace=network,openat -o calls "$convoy" plan CLUSTER=h100-sxm MODEL=gpt2 >out 2>err
+    ok "no socket, no device" is "$(grep -cE 'socket\(|connect\(|/dev/nvidia' calls)" 0
+else
+    skip "no socket, no device" "strace cannot trace here"
+fi
+
+cat >cpu.json <<END
+{"name": "cores", "source": "made up", "device": "cpu", "locals": 1, "threads": 1, "memory_bytes": 1e9, "peak": {"f32": 1e15},
+ "memory_bytes_per_second": 1e15, "memory_share": 1, "optimizer_share": 1, "operation_us": 0, "step_us": 1, "overlap_cost": 0}
+END
+limit 60 "$convoy" train $tiny $quiet DEVICE=cpu STEPS=12 CLUSTER=cpu.json >out 2>err
+ok "train compares with its plan" grep -qE 'plan: a step takes .* planned: [0-9]+ % more; most of it is ' err
+limit 60 "$convoy" train $tiny $quiet DEVICE=cpu STEPS=1 CLUSTER=h100-sxm >out 2>err
+ok "and says where there is none" grep -qF 'no plan to compare with: CLUSTER=h100-sxm computes on GPUs' err
+"$convoy" train $tiny $quiet DEVICE=cpu STEPS=1 MESH=auto >out 2>err
+code=$?
+ok "train takes no MESH=auto" is "$code $(grep -c 'MESH=auto (argument) is for' err)" "78 1"
+done_testing

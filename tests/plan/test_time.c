@@ -1,0 +1,352 @@
+/* test_time — step times against closed forms: products, memory, calls within and between nodes,
+ * what hides behind computation, and pipelines against a simulation of their order. */
+#include "harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "mesh/pipe.h"
+#include "plan/plan_compare.h"
+
+/* A device of 1 TFLOP/s and 100 GB/s in nodes of 4; links of 10 and 1 GB/s. */
+static struct plan_cluster machine(void)
+{
+    struct plan_cluster c = {.is_gpu = true,
+                             .locals = 4,
+                             .memory_bytes_per_second = 1e11,
+                             .memory_share = 0.5,
+                             .optimizer_share = 0.25};
+    c.peak[PLAN_PRECISION_BF16] = 1e12;
+    c.inside.bytes_per_second = 1e10;
+    c.across.bytes_per_second = 1e9;
+    return c;
+}
+
+static struct plan_op product(double ms, double per_pass)
+{
+    return (struct plan_op){
+        .op = OP_KIND_matmul_fwd, .cost = {.flops = (int64_t)(ms * 1e9)}, .per_pass = per_pass};
+}
+
+static struct plan_time time_of(struct plan_op *op, int ops_n, struct plan_call *call, int calls_n,
+                                int64_t passes, const struct plan_cluster *c)
+{
+    struct plan_ops ops = {
+        .op = op, .ops_n = ops_n, .call = call, .calls_n = calls_n, .passes = passes, .stages = 1};
+    struct plan_time time;
+    plan_time_make(&ops, 1, PLAN_PRECISION_BF16, c, 0, &time);
+    return time;
+}
+
+static void near(double got, double want) { assert_float_equal(got, want, 1e-9 * (1 + want)); }
+
+static void test_operations(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    struct plan_op ops[] = {
+        product(2, 3),
+        {.op = OP_KIND_attention_bwd, .cost = {.flops = 4000000000}, .per_pass = 1},
+        {.op = OP_KIND_norm_fwd,
+         .cost = {.bytes_read = 30000000, .bytes_written = 20000000},
+         .per_pass = 2},
+        {.op = OP_KIND_adamw, .cost = {.bytes_read = 100000000}, .per_step = 1},
+    };
+    c.operation_us = 100;
+    c.step_us = 5000;
+    c.attention = (struct plan_share){.n = 1, .point = {{1e9, 0.5}}};
+    struct plan_time t = time_of(ops, 4, NULL, 0, 10, &c);
+    near(t.ms[PLAN_TIME_PRODUCTS], 60);
+    near(t.ms[PLAN_TIME_ATTENTION], 80);
+    near(t.ms[PLAN_TIME_MEMORY], 20);
+    near(t.ms[PLAN_TIME_OPTIMIZER], 4);
+    near(t.ms[PLAN_TIME_LAUNCH], 0.1 * (60 + 1) + 5);
+    near(t.step_ms, 60 + 80 + 20 + 4 + 11.1);
+}
+
+/* A product that memory limits, and one of a size between two points. */
+static void test_products(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    struct plan_op thin = {.op = OP_KIND_matmul_bwd_w,
+                           .cost = {.flops = 1000000, .bytes_read = 200000000},
+                           .per_pass = 1},
+                   middle = product(1, 1);
+    near(time_of(&thin, 1, NULL, 0, 1, &c).step_ms, 2);
+    c.product[PLAN_PRECISION_BF16] =
+        (struct plan_share){.n = 2, .point = {{1e8, 0.25}, {1e10, 0.75}}};
+    near(time_of(&middle, 1, NULL, 0, 1, &c).step_ms, 2);
+    c.peak[PLAN_PRECISION_BF16] = 0;
+    assert_true(isinf(time_of(&middle, 1, NULL, 0, 1, &c).step_ms));
+}
+
+static struct plan_call call_of(enum plan_call_kind kind, int ranks, int inside, double bytes)
+{
+    return (struct plan_call){.kind = kind,
+                              .axis = MESH_AXIS_DATA,
+                              .ranks = ranks,
+                              .ranks_inside = inside,
+                              .bytes = bytes,
+                              .per_step = 1};
+}
+
+static double call_ms(const struct plan_cluster *c, enum plan_call_kind kind, int ranks, int inside,
+                      double bytes)
+{
+    struct plan_call call = call_of(kind, ranks, inside, bytes);
+    return plan_time_call_ms(c, &call);
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 1, 1, 1e9), 0);
+    near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 4, 4, 1e8), 15); /* 2·3/4·10 */
+    near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 4, 4, 1e8), 7.5);
+    near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 87.5); /* 7/8·100: the link between nodes */
+    near(call_ms(&c, PLAN_CALL_ALL_GATHER, 2, 1, 1e8), 200);  /* a quarter of that link */
+    near(call_ms(&c, PLAN_CALL_MESSAGE, 2, 2, 1e8), 10);
+    near(call_ms(&c, PLAN_CALL_MESSAGE, 2, 1, 1e8), 400);
+    near(call_ms(&c, PLAN_CALL_BROADCAST, 4, 4, 1e8), 10);
+    near(call_ms(&c, PLAN_CALL_ALL_TO_ALL, 4, 4, 1e8), 7.5);
+    /* a tree of two nodes: each way once, where a ring has 2·7/8 */
+    near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 8, 4, 1e8), 100);
+    c.is_gpu = false; /* 7.5 inside, then half of the bytes between the nodes */
+    near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 57.5);
+    c.across.bytes_per_second = 0;
+    assert_true(isinf(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8)));
+    assert_true(isfinite(call_ms(&c, PLAN_CALL_ALL_GATHER, 4, 4, 1e8)));
+}
+
+/* Small calls: hops. A ring of 4 has 3, twice; a tree 2 up and 2 down. Two levels on 4 nodes: 3 and
+ * 3 hops, where a ring has 11 and 4. */
+static void test_latency(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    c.inside.latency_us = 10;
+    c.across.latency_us = 100;
+    near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 4, 4, 1e-3), 0.04);
+    near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 4, 4, 1e-3), 0.03);
+    near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 16, 4, 1e-3), 0.51);
+    c.is_gpu = false;
+    near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 16, 4, 1e-3), 0.33);
+}
+
+static void test_hidden(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    struct plan_op ops[] = {product(10, 1), product(20, 1)};
+    struct plan_call call = call_of(PLAN_CALL_REDUCE_SCATTER, 4, 4, 1e7); /* 0.75 ms */
+    ops[1].is_backward = true;
+    call.per_step = 10;
+    near(time_of(ops, 2, &call, 1, 4, &c).ms[PLAN_TIME_COMM_EXPOSED], 7.5);
+    call.is_hidden = true;
+    struct plan_time t = time_of(ops, 2, &call, 1, 4, &c);
+    near(t.ms[PLAN_TIME_COMM_EXPOSED], 0.75); /* the last call */
+    near(t.comm_hidden_ms, 6.75);
+    near(t.axis_ms[MESH_AXIS_DATA], 7.5);
+    near(t.step_ms, 120.75);
+    call.bytes = 1e8; /* 75 ms beside 20 ms, of which the first tenth has no call beside it */
+    near(time_of(ops, 2, &call, 1, 4, &c).ms[PLAN_TIME_COMM_EXPOSED], 75 - 18);
+    c.overlap_cost = 0.5;
+    t = time_of(ops, 2, &call, 1, 4, &c);
+    near(t.ms[PLAN_TIME_COMM_EXPOSED], 57);
+    near(t.ms[PLAN_TIME_OVERLAP], 9);
+    near(t.step_ms, 120 + 57 + 9);
+}
+
+/* Gathered in each pass: half beside 10 ms forward, half beside 20 ms backward. */
+static void test_hidden_each_pass(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    struct plan_op ops[] = {product(10, 1), product(20, 1)};
+    struct plan_call call = call_of(PLAN_CALL_ALL_GATHER, 4, 4, 4e7); /* 3 ms */
+    ops[1].is_backward = true;
+    call.is_hidden = true;
+    call.per_step = 0;
+    call.per_pass = 6; /* 9 and 9 ms */
+    near(time_of(ops, 2, &call, 1, 4, &c).step_ms, 120);
+    call.per_pass = 10; /* 15 and 15 ms: 5 show */
+    near(time_of(ops, 2, &call, 1, 4, &c).step_ms, 140);
+    call.per_pass = 20; /* 30 and 30 ms: 20 and 10 show */
+    near(time_of(ops, 2, &call, 1, 4, &c).step_ms, 240);
+}
+
+/* ---- pipelines ---- */
+
+#define STAGES 4
+
+/* simulate — the time of a schedule where stage r takes forward[r] and backward[r] a chunk. */
+static double simulate(const struct pipe *pipe, const double *forward, const double *backward)
+{
+    static double done[STAGES][4096];
+    int at[STAGES] = {0}, left = pipe->stages * pipe_ops_n(pipe);
+    double clock[STAGES] = {0}, last = 0;
+    for (int stage = 0; left > 0; stage = (stage + 1) % pipe->stages) {
+        while (at[stage] < pipe_ops_n(pipe)) {
+            struct pipe_op op = pipe_op_at(pipe, stage, at[stage]), source;
+            int from, i = 0;
+            double ready = 0;
+            if (pipe_source(pipe, stage, op, &from, &source)) {
+                for (; i < at[from]; i++) {
+                    struct pipe_op other = pipe_op_at(pipe, from, i);
+                    if (memcmp(&other.chunk, &source.chunk, 2 * sizeof(int)) == 0 &&
+                        other.is_backward == source.is_backward)
+                        break;
+                }
+                if (i == at[from])
+                    break; /* not made yet */
+                ready = done[from][i];
+            }
+            clock[stage] =
+                fmax(clock[stage], ready) + (op.is_backward ? backward[stage] : forward[stage]);
+            done[stage][at[stage]++] = clock[stage];
+            last = fmax(last, clock[stage]);
+            left--;
+        }
+    }
+    return last;
+}
+
+/* planned — the same by plan_time. */
+static struct plan_time planned(const struct pipe *pipe, const double *forward,
+                                const double *backward)
+{
+    struct plan_cluster c = machine();
+    struct plan_op op[STAGES][2];
+    struct plan_ops ops[STAGES];
+    struct plan_time time;
+    for (int i = 0; i < pipe->stages; i++) {
+        op[i][0] = product(forward[i], pipe->chunks);
+        op[i][1] = product(backward[i], pipe->chunks);
+        op[i][1].is_backward = true;
+        ops[i] = (struct plan_ops){.op = op[i],
+                                   .ops_n = 2,
+                                   .passes = pipe->micros,
+                                   .stages = pipe->stages,
+                                   .stage = i,
+                                   .chunks = pipe->chunks};
+    }
+    plan_time_make(ops, pipe->stages, PLAN_PRECISION_BF16, &c, 0, &time);
+    return time;
+}
+
+static void test_pipeline_even(void **state)
+{
+    (void)state;
+    const double forward[STAGES] = {1, 1, 1, 1}, backward[STAGES] = {2, 2, 2, 2};
+    for (int micros = 4; micros <= 16; micros += 4) {
+        const struct pipe plain = {PIPE_KIND_1F1B, STAGES, micros, 1},
+                          chunked = {PIPE_KIND_INTERLEAVED, STAGES, micros, 3};
+        near(planned(&plain, forward, backward).step_ms, 3 * (micros + STAGES - 1));
+        near(planned(&plain, forward, backward).ms[PLAN_TIME_BUBBLE], 3 * (STAGES - 1));
+        near(simulate(&plain, forward, backward), 3 * (micros + STAGES - 1));
+        near(planned(&chunked, forward, backward).step_ms, 3 * (3 * micros + STAGES - 1));
+        near(simulate(&chunked, forward, backward), 3 * (3 * micros + STAGES - 1));
+    }
+}
+
+/* The slowest stage decides: exact where forward and backward have one ratio. */
+static void test_pipeline_uneven(void **state)
+{
+    (void)state;
+    const double forward[STAGES] = {1, 1, 1, 1.5}, backward[STAGES] = {2, 2, 2, 3};
+    const struct pipe plain = {PIPE_KIND_1F1B, STAGES, 12, 1};
+    struct plan_time time = planned(&plain, forward, backward);
+    near(time.step_ms, 12 * 4.5 + 9);
+    near(time.ms[PLAN_TIME_BUBBLE], 9);
+    assert_float_equal(simulate(&plain, forward, backward), time.step_ms, 0.02 * time.step_ms);
+    const double first[STAGES] = {1.5, 1, 1, 1.2}, then[STAGES] = {3, 2, 2, 2.1};
+    const struct pipe chunked = {PIPE_KIND_INTERLEAVED, STAGES, 12, 2};
+    double most = planned(&chunked, first, then).step_ms, real = simulate(&chunked, first, then);
+    assert_true(real <= most && real > 0.9 * most); /* a slow first stage waits less */
+}
+
+/* compare — the text for a run whose steps take this long, of which `waits` of 10 ms planned is for
+ * communication. */
+static void compare(double step_ms, double waits, const char *expected)
+{
+    struct plan_compare seen = {.seen_n = 0};
+    struct plan_time planned = {.step_ms = 107};
+    struct text text = {.data = NULL};
+    planned.ms[PLAN_TIME_PRODUCTS] = 85;
+    planned.ms[PLAN_TIME_OVERLAP] = 5; /* computation too */
+    planned.ms[PLAN_TIME_COMM_EXPOSED] = 10;
+    planned.ms[PLAN_TIME_CHECKPOINT] = 7;
+    for (int i = 0; i < PLAN_COMPARE_SKIPPED + PLAN_COMPARE_STEPS; i++) {
+        bool is_new = i < PLAN_COMPARE_SKIPPED;
+        struct plan_compare_step step = {.step_ms = is_new ? 1e6 : step_ms + (i % 3 - 1)};
+        step.ms[PLAN_COMPARE_COMMUNICATION] = waits;
+        step.ms[PLAN_COMPARE_COMPUTATION] = step_ms - waits;
+        assert_int_equal(plan_compare_add(&seen, &step),
+                         i == PLAN_COMPARE_SKIPPED + PLAN_COMPARE_STEPS - 1);
+    }
+    plan_compare_text(&seen, &planned, true, &text);
+    assert_string_equal(text.data, expected);
+    text_free(&text);
+}
+
+static void test_compare(void **state)
+{
+    (void)state;
+    compare(104, 12, "a step takes 104 ms, 100 ms planned: 4 % more");
+    compare(90, 12, "a step takes 90.0 ms, 100 ms planned: 10 % less");
+    compare(150, 60,
+            "a step takes 150 ms, 100 ms planned: 50 % more; most of it is communication 60.0 ms, "
+            "10.0 ms planned; the rest: computation 90.0 ms, 90.0 ms planned");
+}
+
+/* terms — of a step of 100 ms, as plan_compare_terms has them. */
+static void terms(struct step_result r, double computation, double communication, double optimizer,
+                  double bubble)
+{
+    struct plan_compare_step step;
+    const double expected[PLAN_COMPARE_N] = {computation, communication, optimizer, bubble};
+    plan_compare_terms(100, &r, &step);
+    for (int i = 0; i < PLAN_COMPARE_N; i++)
+        near(step.ms[i], expected[i]);
+    near(computation + communication + optimizer + bubble, 100);
+}
+
+static void test_terms(void **state)
+{
+    (void)state;
+    terms((struct step_result){.update_ms = 5}, 95, 0, 5, 0);
+    /* PP=2, TP=2, CP=2: wait_ms has what these waited */
+    terms((struct step_result){.wait_ms = 70, .pipe_wait_ms = 60, .update_ms = 5}, 25, 10, 5, 60);
+    terms((struct step_result){.wait_ms = 70, .tensor_ms = 65, .update_ms = 5}, 25, 70, 5, 0);
+    terms((struct step_result){.wait_ms = 70, .context_ms = 65, .update_ms = 5}, 25, 70, 5, 0);
+    /* SHARD=optimizer waits inside its update */
+    terms((struct step_result){.wait_ms = 70, .update_ms = 45, .update_wait_ms = 40}, 25, 70, 5, 0);
+    /* clocks that were read a little later */
+    terms((struct step_result){.wait_ms = 101, .pipe_wait_ms = 102, .update_ms = 5}, 0, 0, 0, 100);
+    terms((struct step_result){.wait_ms = 60, .update_ms = 50}, 0, 60, 40, 0);
+}
+
+static void test_texts(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    struct plan_op op = product(1, 1);
+    struct plan_ops ops = {.op = &op, .ops_n = 1, .passes = 2, .stages = 1};
+    struct plan_time time;
+    plan_time_make(&ops, 1, PLAN_PRECISION_BF16, &c, 7, &time);
+    near(time.ms[PLAN_TIME_CHECKPOINT], 7);
+    near(time.step_ms, 9);
+    assert_string_equal(plan_time_text(PLAN_TIME_BUBBLE), "pipeline bubble");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_operations),    cmocka_unit_test(test_products),
+    cmocka_unit_test(test_calls),         cmocka_unit_test(test_latency),
+    cmocka_unit_test(test_hidden),        cmocka_unit_test(test_hidden_each_pass),
+    cmocka_unit_test(test_pipeline_even), cmocka_unit_test(test_pipeline_uneven),
+    cmocka_unit_test(test_texts),         cmocka_unit_test(test_compare),
+    cmocka_unit_test(test_terms),
+};
+HARNESS_MAIN(tests)

@@ -12,6 +12,7 @@
 #define PROBE_BYTES ((int64_t)64 << 10) /* of the first slice, which is not counted */
 #define PATIENCE 4                      /* on a busy machine */
 #define RESENT_EVERY 8                  /* pings between two looks at counts and clock */
+#define SLICES_MIN 3                    /* each way, even after the end: each link has a rate */
 
 enum kind { PING, PUSH, PULL, END };
 
@@ -213,11 +214,20 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double least(const double *values, int n)
+{
+    double best = values[0];
+    for (int i = 1; i < n; i++)
+        best = values[i] < best ? values[i] : best;
+    return best;
+}
+
 /* Half of the round trips, in order, and the shortest without the waits for a core. A few of the
  * least are left out of these: a rank that polls waits for a core while the ping is on its way. */
 static void set_latency(struct leader *l, int n)
 {
     double *us = l->link->samples, *net_us = us + CHECK_LINK_PINGS_MAX;
+    l->found->early_us = least(us, n < CHECK_LINK_EARLY ? n : CHECK_LINK_EARLY);
     qsort(us, (size_t)n, sizeof *us, by_value);
     qsort(net_us, (size_t)n, sizeof *net_us, by_value);
     l->found->pings = n;
@@ -316,7 +326,7 @@ static void set_way(struct check_link_way *way, const struct slice *slices, int 
         }
     }
     qsort(rates, (size_t)n, sizeof *rates, by_value);
-    way->spread = n > 1 ? (way->rate - rates[n / 2]) / way->rate : 1;
+    way->spread = n >= SLICES_MIN ? (way->rate - rates[(n - 1) / 2]) / way->rate : 1;
 }
 
 /* One way. The first slices grow until they have their length; the best ones are kept. */
@@ -329,7 +339,7 @@ static enum status run_slices(struct leader *l, enum kind kind)
     TRY(run_slice(l, kind, PROBE_BYTES, &probe));
     int64_t bytes = slice_bytes(l, probe.rate_max);
     for (; n < l->plan->slices && n < CHECK_LINK_SLICES_MAX; n++) {
-        if (n > 0 && is_over(l, since, l->plan->bulk_ms))
+        if (n >= SLICES_MIN && is_over(l, since, l->plan->bulk_ms))
             break;
         TRY(run_slice(l, kind, bytes, &slices[n]));
         way->bulk_bytes += bytes;
@@ -347,7 +357,7 @@ static enum status lead(struct check_link *link, int peer, const struct check_li
     found->a = link->rank;
     found->b = peer;
     TRY(ping(&l)); /* a few even after the end: each link has a latency */
-    if (clock_ms() < plan->end_ms && plan->slices > 0) {
+    if (plan->slices > 0) {
         TRY(run_slices(&l, PUSH));
         TRY(run_slices(&l, PULL));
     }

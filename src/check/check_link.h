@@ -16,6 +16,7 @@
 
 #define CHECK_LINK_PINGS_MAX 2048
 #define CHECK_LINK_SLICES_MAX 16
+#define CHECK_LINK_EARLY 20 /* pings; each link has as many at least */
 
 /* What to measure. The leader's counts. */
 struct check_link_plan {
@@ -24,13 +25,14 @@ struct check_link_plan {
     int resent_max;            /* so many retransmissions end the pings */
     int slices;                /* each way; 0: no bandwidth */
     int64_t slice_ms, bulk_ms; /* of one slice; of all slices of a way */
-    int64_t end_ms;            /* clock_ms from which on only pings_min are measured */
+    int64_t end_ms; /* clock_ms from which on only pings_min and a few slices are measured */
 };
 
 /* One way of a link: [0] from a to b, [1] from b to a. */
 struct check_link_way {
-    double rate, rate_max;    /* GB/s of the best slice: seen; without waits for a core */
-    double spread;            /* (best - median) / best of the slices; small: a steady limit */
+    double rate, rate_max; /* GB/s of the best slice: seen; without waits for a core */
+    /* (best - median) / best of the slices; small: a steady limit; 1: of too few to tell */
+    double spread;
     int64_t bulk_bytes;       /* what the slices carried; 0: bandwidth is not known */
     int64_t segments, resent; /* TCP's, of the pings alone, when nothing else used the link */
     int64_t bulk_segments, bulk_resent;
@@ -41,6 +43,7 @@ struct check_link_found {
     int32_t a, b; /* ranks; a leads */
     int32_t pings, knows_segments;
     double best_us, p50_us, p99_us; /* one way: half of a round trip */
+    double early_us;                /* the best of the first CHECK_LINK_EARLY pings */
     double net_us;                  /* at least so long without the waits of both ends for a core */
     int64_t offset_ms;              /* b's wall clock less a's, of the fastest ping */
     struct check_link_way way[2];

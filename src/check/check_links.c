@@ -54,23 +54,43 @@ static double resent_share(const struct check_link_way *way)
 
 static bool is_measured(const struct check_link_found *link) { return link->pings > 0; }
 
-static void norm_latency(const struct check_link_found *links, int n, double quantile,
-                         double floor_us, double *values, struct check_links_norm *out)
+/* A latency of all links: its norm, and the difference to it that means nothing. */
+static double norm_of_latency(const struct check_link_found *links, int n, double quantile,
+                              double (*get)(const struct check_link_found *), double *values,
+                              double *slack_out)
 {
-    double scatter, jitter;
+    double scatter;
     int used = 0;
     for (int i = 0; i < n; i++)
         if (is_measured(&links[i]))
-            values[used++] = links[i].p50_us - links[i].best_us;
-    jitter = norm_of(values, used, quantile, false, &scatter);
-    used = 0;
+            values[used++] = get(&links[i]);
+    const double norm = norm_of(values, used, quantile, false, &scatter);
+    *slack_out = OUTLIER * scatter;
+    return norm;
+}
+
+static double get_best(const struct check_link_found *link) { return link->best_us; }
+static double get_early(const struct check_link_found *link) { return link->early_us; }
+static double get_pings(const struct check_link_found *link) { return link->pings; }
+static double get_jitter(const struct check_link_found *link)
+{
+    return link->p50_us - link->best_us;
+}
+
+static void norm_latency(const struct check_link_found *links, int n, double quantile,
+                         double floor_us, double *values, struct check_links_norm *out)
+{
+    double best, early, unused;
     for (int i = 0; i < n; i++)
-        if (is_measured(&links[i]))
-            values[used++] = links[i].best_us;
-    out->n = used;
+        out->n += is_measured(&links[i]);
+    const double jitter = norm_of_latency(links, n, quantile, get_jitter, values, &unused);
+    const double least = fmax(floor_us, fmin(2 * jitter, JITTER_MAX_US));
     out->floor_us = floor_us;
-    out->best_us = norm_of(values, used, quantile, false, &scatter);
-    out->slack_us = fmax(floor_us, fmax(fmin(2 * jitter, JITTER_MAX_US), OUTLIER * scatter));
+    out->best_us = norm_of_latency(links, n, quantile, get_best, values, &best);
+    out->early_us = norm_of_latency(links, n, quantile, get_early, values, &early);
+    out->slack_us = fmax(least, best);
+    out->early_slack_us = fmax(least, early);
+    out->pings = (int)norm_of_latency(links, n, 0.5, get_pings, values, &unused);
 }
 
 static void norm_rates(const struct check_link_found *links, int n, double quantile, double *values,
@@ -111,15 +131,9 @@ enum status check_links_norm(const struct check_link_found *links, int n, double
 
 /* ---- the first look ---- */
 
-static bool is_late(double us, const struct check_links_norm *norm)
+static bool is_late(double us, double norm_us, double slack_us)
 {
-    return us > (1 + WORSE) * norm->best_us && us - norm->best_us > norm->slack_us;
-}
-
-/* …and also without the waits for a core. */
-static bool is_late_net(double us, const struct check_links_norm *norm)
-{
-    return us > (1 + WORSE) * norm->best_us && us - norm->best_us > norm->floor_us;
+    return us > (1 + WORSE) * norm_us && us - norm_us > slack_us;
 }
 
 static bool is_lossy(const struct check_link_way *way, const struct check_links_norm *norm)
@@ -134,7 +148,7 @@ unsigned check_links_suspect(const struct check_link_found *link,
     unsigned flags = 0;
     if (!is_measured(link))
         return 0;
-    if (norm->n >= 3 && is_late(link->best_us, norm))
+    if (norm->n >= 3 && is_late(link->best_us, norm->best_us, norm->slack_us))
         flags |= CHECK_LINKS_LATENCY;
     for (int way = 0; way < 2; way++) {
         const struct check_link_way *w = &link->way[way];
@@ -188,6 +202,7 @@ void check_links_merge(struct check_link_found *best, const struct check_link_fo
         best->offset_ms = more->offset_ms;
     best->pings += more->pings;
     best->best_us = fmin(best->best_us, more->best_us);
+    best->early_us = fmin(best->early_us, more->early_us);
     best->net_us = fmin(best->net_us, more->net_us);
     best->p50_us = fmin(best->p50_us, more->p50_us);
     best->p99_us = fmin(best->p99_us, more->p99_us);
@@ -211,12 +226,20 @@ static bool loses(const struct check_link_way *way)
     return way->resent >= LOSS_MIN && (double)way->resent > LOSS_SHARE * (double)way->segments;
 }
 
+/* Also without the waits for a core, and with as many pings as the normal links had. */
+static bool is_late_alone(const struct check_link_found *link, const struct check_links_norm *norm)
+{
+    return is_late(link->best_us, norm->best_us, norm->slack_us) &&
+           is_late(link->net_us, norm->best_us, norm->floor_us) &&
+           (2 * link->pings >= norm->pings ||
+            is_late(link->early_us, norm->early_us, norm->early_slack_us));
+}
+
 unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
                              const struct check_links_norm *alone)
 {
     unsigned bad = 0;
-    if ((flags & CHECK_LINKS_LATENCY) && alone->n > 0 && is_late(link->best_us, alone) &&
-        is_late_net(link->net_us, alone))
+    if ((flags & CHECK_LINKS_LATENCY) && alone->n > 0 && is_late_alone(link, alone))
         bad |= CHECK_LINKS_LATENCY;
     for (int way = 0; way < 2; way++) {
         const struct check_link_way *w = &link->way[way];

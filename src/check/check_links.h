@@ -21,10 +21,12 @@ enum {
 
 /* What is normal for links of one kind. */
 struct check_links_norm {
-    int n; /* links; below 3 there is no relative verdict */
+    int n;     /* links; below 3 there is no relative verdict */
+    int pings; /* that most of them had at least */
     double best_us, slack_us, floor_us;
-    double rate, rate_slack; /* GB/s */
-    double bulk_resent;      /* share of segments */
+    double early_us, early_slack_us; /* of the first pings alone */
+    double rate, rate_slack;         /* GB/s */
+    double bulk_resent;              /* share of segments */
 };
 
 /* check_links_norm — of the measured ones among n links. quantile: which value is the norm, 0: the
@@ -45,9 +47,11 @@ double check_links_rate_limit(const struct check_links_norm *norm);
 /* check_links_merge — adds one more measuring to the best of those before it (zeroed: none). */
 void check_links_merge(struct check_link_found *best, const struct check_link_found *more);
 /* check_links_confirm — second look: what of `flags` is still wrong with a suspect. alone: the
- * normal links, measured in the same way. Where a rank waited for a core, a latency counts only if
- * it would be late without those waits too; a rate if it would be slow without them, or if all
- * slices were equally slow. */
+ * normal links, measured in the same way.
+ *
+ * Latency: late, also without the time in which a rank waited for a core. Of a link with fewer
+ * pings than the normal ones, the first pings of each are compared: the best of 200 is less than
+ * that of 20. Rate: slow, also without that time, or in all slices equally. */
 unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
                              const struct check_links_norm *alone);
 

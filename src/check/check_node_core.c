@@ -4,7 +4,11 @@
  * the processors that this program runs on. Processor time is taken, so other processes on the core
  * do not matter, nor does what the other half of the core (SMT) does. The ranks of a node share its
  * cores out. A slow core is measured again for longer before its value counts, because a core that
- * was idle needs some milliseconds to reach its clock. */
+ * was idle needs some milliseconds to reach its clock.
+ *
+ * A node of which all cores are slow is measured again beside the others: a hypervisor lowers the
+ * clock of a whole machine for a moment (seen: 2.88 in place of 3.78 GHz), and nodes that share a
+ * machine are measured at different moments of it. */
 #include "check/check_node_inside.h"
 
 #include <errno.h>
@@ -20,12 +24,15 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "check/check_file.h"
+#include "check/check_gather.h"
 #include "kernels/cpu.h"
 
 #define CHAIN 262144 /* additions of a slice: less than 0.1 ms */
 #define SLICES_MIN 3
 #define AGAIN_MS 20      /* for a core that seems slow */
 #define AGAIN_N 5        /* times, between which others may leave the core alone */
+#define AGAIN_ALL_MS 200 /* of all slow cores of a rank, beside the other ranks */
+#define SLOW 0.95        /* of the median */
 #define STEAL_SHARE 0.01 /* of the cores' time: more taken by a hypervisor makes clocks unclear */
 #define WALL_MAX 50      /* times the limit, for a core that other processes have */
 #define SIDE 96          /* of the product that every core computes */
@@ -46,7 +53,9 @@ struct cores {
     int n;
     int64_t limit_ms;
     bool is_stolen;  /* other machines had part of the time */
-    struct dev *dev; /* of one thread; NULL: no products */
+    bool is_cleared; /* slower than the other ranks' cores, but not while all were measured again */
+    double peers_ghz; /* median of the ranks' slowest cores; 0: one rank */
+    struct dev *dev;  /* of one thread; NULL: no products */
     struct stream *stream;
     struct tensor product[3];
 };
@@ -159,7 +168,7 @@ static double median_ghz(const struct cores *c) { return c->n ? c->core[c->n / 2
 /* measure_slow — once more, those that seem slow; false: there are none. */
 static bool measure_slow(struct cores *c)
 {
-    const double least = 0.95 * median_ghz(c);
+    const double least = SLOW * median_ghz(c);
     bool is_any = false;
     for (int i = 0; i < c->n && c->core[i].ghz < least; i++) {
         if (!(c->core[i].ghz > 0) || !pin(c->core[i].number))
@@ -218,6 +227,129 @@ static void *measure_all(void *arg)
     c->is_stolen = stolen(c->node->config->root, begin) > STEAL_SHARE;
     return NULL;
 }
+
+/* ---- beside the other ranks ---- */
+
+/* A rank's slowest core: the best clock so far, and that of just now; 0: it has none. */
+struct slowest {
+    double best, now;
+};
+
+/* One more look. median: of all ranks' slowest cores. */
+struct again {
+    struct cores *cores;
+    double median;
+    struct slowest own, *all;
+    bool *is_cleared; /* by rank */
+    double *values;
+    int ranks, rank;
+};
+
+/* Small cores are left out. */
+static struct core *slowest_of(const struct cores *c)
+{
+    for (int i = 0; i < c->n; i++)
+        if (!c->core[i].is_small && c->core[i].ghz > 0)
+            return &c->core[i];
+    return NULL;
+}
+
+static double median_of(const struct again *a, bool is_now)
+{
+    int n = 0;
+    for (int i = 0; i < a->ranks; i++) {
+        const double value = is_now ? a->all[i].now : a->all[i].best;
+        int at = n;
+        if (!(value > 0))
+            continue;
+        for (n++; at > 0 && a->values[at - 1] > value; at--)
+            a->values[at] = a->values[at - 1];
+        a->values[at] = value;
+    }
+    return n > 0 ? a->values[n / 2] : 0;
+}
+
+static bool is_slow(const struct again *a, int rank)
+{
+    const double best = a->all[rank].best;
+    return best > 0 && best < SLOW * a->median && !a->is_cleared[rank];
+}
+
+/* measure_now — in a thread, which may be pinned: the slowest core, and those that are slow. */
+static void *measure_now(void *arg)
+{
+    struct again *a = arg;
+    struct cores *c = a->cores;
+    struct core *core = slowest_of(c), now = {0};
+    const int64_t each_ms = c->n > 0 ? AGAIN_ALL_MS / c->n : 0;
+    a->own = (struct slowest){0};
+    if (core && pin(core->number)) {
+        measure_clock(&now, c->limit_ms);
+        a->own.now = now.ghz;
+        core->ghz = fmax(core->ghz, now.ghz);
+    }
+    for (int i = 0; i < c->n; i++)
+        if (c->core[i].ghz < SLOW * a->median && !c->core[i].is_small && pin(c->core[i].number))
+            measure_clock(&c->core[i], each_ms < AGAIN_MS ? each_ms : AGAIN_MS);
+    qsort(c->core, (size_t)c->n, sizeof *c->core, by_ghz);
+    return NULL;
+}
+
+/* share_slowest — *any_out, the same on all ranks: one is slower than the others. */
+static enum status share_slowest(struct again *a, bool *any_out)
+{
+    const struct core *core = slowest_of(a->cores);
+    a->own.best = core ? core->ghz : 0;
+    TRY(check_gather(a->cores->node->config->comm, &a->own, sizeof a->own, a->all));
+    a->median = median_of(a, false);
+    const double now = median_of(a, true);
+    *any_out = false;
+    for (int i = 0; i < a->ranks; i++) {
+        a->is_cleared[i] =
+            a->is_cleared[i] || (a->all[i].now > 0 && a->all[i].now >= SLOW * now && is_slow(a, i));
+        *any_out = *any_out || is_slow(a, i);
+    }
+    return ST_OK;
+}
+
+static enum status look_again(struct again *a)
+{
+    bool any = false;
+    TRY(share_slowest(a, &any));
+    for (int k = 0; k < AGAIN_N && any; k++) {
+        struct thread thread;
+        clock_sleep_ms((int64_t)AGAIN_MS << k);
+        TRY(thread_start(&thread, measure_now, a, "measures slow cores again"));
+        pthread_join(thread.id, NULL);
+        thread_free(&thread);
+        TRY(share_slowest(a, &any));
+    }
+    a->cores->is_cleared = a->is_cleared[a->rank];
+    a->cores->peers_ghz = a->median;
+    return ST_OK;
+}
+
+/* measure_beside — collective. */
+static enum status measure_beside(struct cores *c)
+{
+    const struct comm_place *place = &c->node->config->place;
+    const size_t n = (size_t)place->ranks;
+    struct again a = {.cores = c,
+                      .all = calloc(n, sizeof *a.all),
+                      .is_cleared = calloc(n, sizeof *a.is_cleared),
+                      .values = calloc(n, sizeof *a.values),
+                      .ranks = place->ranks,
+                      .rank = place->rank};
+    enum status st = a.all && a.is_cleared && a.values
+                         ? look_again(&a)
+                         : FAIL(ST_RETRY, "out of memory: clocks of %zu ranks", n);
+    free(a.all);
+    free(a.is_cleared);
+    free(a.values);
+    return st;
+}
+
+/* ---- the start ---- */
 
 /* The cores that this process may use; those of index local, local + locals … are this rank's. */
 static enum status list_cores(struct cores *c)
@@ -279,10 +411,11 @@ static enum status add_core(struct cores *c, const struct core *core)
                            CHECK_BETTER_HIGHER, 0.2 * core->ghz);
     row.rank = n->config->place.rank;
     text_format(row.subject, sizeof row.subject, "core %d", core->number);
-    if (c->is_stolen) { /* what was taken counts as processor time of the thread */
-        row.slack = fmax(core->ghz, c->core[c->n - 1].ghz);
-        text_format(row.why, sizeof row.why,
-                    "not compared: other machines of the hypervisor had part of the cores' time");
+    if (c->is_stolen || c->is_cleared) { /* what was taken counts as the thread's time */
+        row.slack = fmax(c->peers_ghz, fmax(core->ghz, c->core[c->n - 1].ghz));
+        text_format(row.why, sizeof row.why, "not compared: %s",
+                    c->is_stolen ? "other machines of the hypervisor had part of the cores' time"
+                                 : "as fast as the others while all were measured again");
     }
     text_format(row.remedy, sizeof row.remedy,
                 "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl", core->number);
@@ -333,7 +466,7 @@ static enum status add_arithmetic(struct cores *c)
     return wrong || c->n == 0 ? ST_OK : check_rows_add(c->node->rows, &row);
 }
 
-static enum status measure(struct cores *c)
+static enum status measure_own(struct cores *c)
 {
     struct thread thread;
     TRY(list_cores(c));
@@ -343,6 +476,19 @@ static enum status measure(struct cores *c)
     TRY(thread_start(&thread, measure_all, c, "measures one core after the other"));
     pthread_join(thread.id, NULL);
     thread_free(&thread);
+    return ST_OK;
+}
+
+/* A rank that could not measure takes part in what all ranks do. */
+static enum status measure(struct cores *c)
+{
+    struct status_saved saved;
+    enum status st = measure_own(c);
+    status_save(&saved);
+    if (c->node->config->comm)
+        TRY(measure_beside(c));
+    status_restore(&saved);
+    TRY(st);
     TRY(add_clocks(c));
     return add_arithmetic(c);
 }

@@ -16,7 +16,8 @@
 #include "check/check_tournament.h"
 
 #define AGAIN_MAX 64        /* jobs of one second look */
-#define AGAIN_TIMES 3       /* a link that is bad was bad so often */
+#define AGAIN_TIMES 3       /* a link that is bad was bad so often; */
+#define AGAIN_TIMES_LATE 2  /* …or so often, where the time is over */
 #define REFERENCES 3        /* links that look normal, measured in turn with the suspects */
 #define FLOOR_NETWORK_US 50 /* interrupts that a card gathers, cores that sleep */
 #define FLOOR_MEMORY_US 20
@@ -97,12 +98,15 @@ static enum status tell_progress(const struct pairs *p, double done)
                                     : ST_OK;
 }
 
+/* Each round has an end of its own: on a busy machine the first ones would take the time of the
+ * last ones, and the links of these would be measured worse than the others. */
 static enum status play(struct pairs *p, const struct contest *c, struct check_link_found *mine)
 {
+    const int64_t begin_ms = clock_ms(), end_ms = p->begin_ms + (p->end_ms - p->begin_ms) * 2 / 3;
     for (int round = 0; round < c->rounds && c->me >= 0; round++) {
         const int peer = check_tournament_peer(c->members, round, c->me);
         struct check_link_plan plan = p->effort->plan;
-        plan.end_ms = p->begin_ms + (p->end_ms - p->begin_ms) * 2 / 3;
+        plan.end_ms = begin_ms + (end_ms - begin_ms) * (round + 1) / c->rounds;
         if (peer >= 0)
             TRY(check_link_measure(&p->link, c->first + peer * c->stride, &plan, &mine[round]));
         TRY(tell_progress(p, 0.6 * (round + 1) / c->rounds));
@@ -348,7 +352,7 @@ static enum status second_look(struct pairs *p, struct contest *c)
     if (again.suspects == 0)
         return ST_OK;
     list_references(c, &again);
-    for (int k = 0; k < AGAIN_TIMES && !is_late && count_open(&again) > 0; k++) {
+    for (int k = 0; k < (is_late ? AGAIN_TIMES_LATE : AGAIN_TIMES) && count_open(&again) > 0; k++) {
         TRY(look_once(p, c, &again, &is_late));
         TRY(tell_progress(p, 0.6 + 0.4 * (k + 1) / AGAIN_TIMES));
     }

@@ -58,6 +58,7 @@ static struct check_link_found link_of(int a, int b, double us, double rate, uin
                                      .pings = 200,
                                      .knows_segments = 1,
                                      .best_us = us * noise,
+                                     .early_us = us * noise,
                                      .net_us = us * noise,
                                      .p50_us = us * noise + 5,
                                      .way = {way, way}};
@@ -150,7 +151,17 @@ static void test_second_look(void **state)
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &alone), CHECK_LINKS_LATENCY);
     link.net_us = 70;
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &alone), 0);
+    /* of fewer pings than the normal links had, the first ones are compared */
+    link = link_of(4, 5, 900, 1.0, 8);
+    link.pings = 20;
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &alone), CHECK_LINKS_LATENCY);
+    struct check_links_norm busy = alone;
+    busy.early_us = 800;
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &busy), 0);
+    link.early_us = 5000;
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &busy), CHECK_LINKS_LATENCY);
     /* the best of several measurings counts */
+    link = link_of(4, 5, 31, 0.5, 8);
     check_links_merge(&link, &more);
     assert_int_equal(check_links_confirm(&link, all, &alone), 0);
     assert_true(link.pings == 400 && link.best_us < 35 && link.way[0].rate > 0.85);

@@ -94,14 +94,23 @@ bool check_result_read(const struct board *board, struct check_result *out)
 
 void check_result_free(struct check_result *result) { check_rows_free(&result->rows); }
 
-/* first_failure — the first failing row about a node, -1: any; NULL: none. *n_out: how many. */
+/* Whom a failing row is about. */
+enum about { ABOUT_ANY = -1, ABOUT_SOME_NODE = -2 }; /* or the number of a node */
+
+static bool is_about(const struct check_row *row, int node)
+{
+    return node == ABOUT_SOME_NODE ? row->node >= 0 || row->suspect >= 0
+                                   : check_row_is_about(row, node);
+}
+
+/* first_failure — NULL: none. *n_out: how many. */
 static const struct check_row *first_failure(const struct check_rows *rows, int node, int *n_out)
 {
     const struct check_row *first = NULL;
     *n_out = 0;
     for (int i = 0; i < rows->n; i++) {
         const struct check_row *row = &rows->row[i];
-        if (row->verdict != CHECK_VERDICT_FAIL || !check_row_is_about(row, node))
+        if (row->verdict != CHECK_VERDICT_FAIL || !is_about(row, node))
             continue;
         first = first ? first : row;
         (*n_out)++;
@@ -122,20 +131,41 @@ const char *check_result_sentence(const struct check_row *row, char *out, size_t
     return out;
 }
 
-enum status check_result_status(const struct check_result *result, int node, bool is_command)
+/* fail — with the first of n rows. */
+static enum status fail(enum status st, const char *what, const struct check_row *row, int n)
 {
     char text[640], more[64] = "";
-    int n, all;
-    const struct check_row *any = first_failure(&result->rows, -1, &all);
+    if (n > 1)
+        text_format(more, sizeof more, " (and %d more)", n - 1);
+    return FAIL(st, "the check failed%s: %s%s", what, check_result_sentence(row, text, sizeof text),
+                more);
+}
+
+/* of_other — a node that no failing row is about, before a run. */
+static enum status of_other(const struct check_rows *rows)
+{
+    int n;
+    const struct check_row *row = first_failure(rows, ABOUT_SOME_NODE, &n);
+    if (row)
+        return fail(ST_PEER, "", row, n);
+    row = first_failure(rows, ABOUT_ANY, &n);
+    return row ? fail(ST_DISAGREE,
+                      ", and no node could be named, so nothing was trained and none is to be "
+                      "taken out yet",
+                      row, n)
+               : ST_OK;
+}
+
+enum status check_result_status(const struct check_result *result, int node, bool is_command)
+{
+    int n;
     const struct check_row *own = first_failure(&result->rows, node, &n);
-    if (!any)
+    if (own)
+        return fail(ST_UNHEALTHY, "", own, n);
+    if (!result->is_whole)
         return ST_OK;
-    if (!own && (!result->is_whole || (is_command && node > 0)))
-        return ST_OK;
-    const struct check_row *shown = own ? own : any;
-    const int others = (own ? n : all) - 1;
-    if (others > 0)
-        text_format(more, sizeof more, " (and %d more)", others);
-    return FAIL(own || is_command || any->node < 0 ? ST_UNHEALTHY : ST_PEER,
-                "the check failed: %s%s", check_result_sentence(shown, text, sizeof text), more);
+    if (!is_command)
+        return of_other(&result->rows);
+    const struct check_row *any = first_failure(&result->rows, ABOUT_ANY, &n);
+    return any && node == 0 ? fail(ST_UNHEALTHY, "", any, n) : ST_OK;
 }

@@ -25,10 +25,14 @@ const char *check_result_depth(const struct check_result *result);
 bool check_result_read(const struct board *board, struct check_result *out);
 void check_result_free(struct check_result *result);
 
-/* check_result_status — of node `node`: ST_OK, or FAIL() with ST_UNHEALTHY where a failing row is
- * about it (node 0 of `check`: where any row fails), else, in `train`, ST_PEER where another node's
- * row fails. Of a check that did not come to its end only rows about the node count. The sentence
- * names node, finding and remedy. */
+/* check_result_status — of node `node`: ST_OK, or FAIL() with
+ *   ST_UNHEALTHY  a failing row is about this node; node 0 of `check`: any row fails
+ *   ST_PEER       `train`: no failing row is about this node, but one is about another
+ *   ST_DISAGREE   `train`: the failing rows name no node. On all nodes: a scheduler that takes out
+ *                 a node for ST_UNHEALTHY would take out all of them, and one that starts the job
+ *                 again for ST_PEER would start it again with the same fault
+ * Of a check that did not come to its end only rows about the node count. The sentence names node,
+ * finding and remedy. */
 enum status check_result_status(const struct check_result *result, int node, bool is_command);
 
 /* check_result_sentence — "node 2, GPU 3: gpu ecc: why; remedy", of a link both nodes. Returns

@@ -25,6 +25,7 @@
 #define PACKET_SWITCH_NODES 16
 #define PACKET_SWITCH_MTU 9000
 #define PACKET_SWITCH_QUEUE_BYTES (1 << 20) /* of a link with a rate: more is dropped */
+#define PACKET_SWITCH_LATE_NS 1000000       /* where the links were not what the test asked for */
 
 /* What one way of a link does to packets. */
 struct packet_switch_way {
@@ -51,6 +52,7 @@ struct packet_switch {
     atomic_bool ends;
     uint64_t seed, drawn;
     int64_t carried, dropped; /* packets */
+    int64_t late;             /* of them, those that left PACKET_SWITCH_LATE_NS after their time */
 };
 
 /* ---- the node's side ---- */
@@ -139,8 +141,10 @@ static inline int64_t packet_switch_deliver(struct packet_switch *s)
     int64_t next = INT64_MAX;
     for (int i = 0; i < s->nodes * s->nodes; i++) {
         struct packet_switch_way *way = &s->way[i / s->nodes][i % s->nodes];
-        while (way->first != NULL && way->first->due_ns <= clock_ns()) {
+        int64_t now = 0;
+        while (way->first != NULL && way->first->due_ns <= (now = clock_ns())) {
             struct packet_switch_packet *packet = way->first;
+            s->late += now - packet->due_ns > PACKET_SWITCH_LATE_NS;
             way->first = packet->next;
             way->queued -= packet->bytes;
             if (write(s->fds[i % s->nodes], packet->data, (size_t)packet->bytes) > 0)

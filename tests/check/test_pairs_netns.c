@@ -3,12 +3,14 @@
  * are all slow are named, and nothing else is. A clean network has no bad link.
  *
  * The switch shares the cores with the nodes: a process that stands still for a moment makes links
- * slow in truth. So a planting counts as missed only if it is missed three times, and on a machine
- * where several processes compete for each core it is shown and not judged.
+ * slow in truth. The switch counts the packets that left late, and each node how long it waited for
+ * a core: a planting that is missed where they did is tried again, and where they always do, shown
+ * and not judged. One that is missed in an undisturbed network is missed.
  *
  * NODES=8 TRIALS=50 repeats each planting at random places; KIND=delay plants that kind only. */
 #include "check/packet_switch.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 
 #include "check/check.h"
@@ -16,11 +18,12 @@
 #include "harness.h"
 
 #define ROWS_MAX 600
-#define TRIES 3
-#define SLOW 2     /* processes that compete for each core */
-#define RATE 0.015 /* GB/s of a link: each packet costs a busy machine much */
+#define TRIES 6
+#define LATE_SHARE 200      /* one packet of so many may leave late */
+#define WAITED_NS 200000000 /* a node may wait so long for a core while it measures */
+#define RATE 0.015          /* GB/s of a link: each packet costs a busy machine much */
 
-enum answer { WRONG, RIGHT, UNABLE };
+enum answer { WRONG, DISTURBED, RIGHT, UNABLE };
 enum plant { CLEAN, DELAY, HALF, LOSS, NODE, PLANT_N };
 static const char *const plant_names[] = {"clean", "delay", "half", "loss", "node"};
 
@@ -30,6 +33,7 @@ struct shared {
     char addresses[PACKET_SWITCH_NODES][COMM_ADDRESS_MAX];
     int64_t bytes[PACKET_SWITCH_NODES];
     int rows_n[PACKET_SWITCH_NODES];
+    int64_t waited_ns[PACKET_SWITCH_NODES]; /* for a core, while it measured */
     struct check_row rows[PACKET_SWITCH_NODES][ROWS_MAX];
 };
 static struct shared *all;
@@ -45,6 +49,19 @@ static enum status line_up(void)
         clock_sleep_ms(1);
     }
     return ST_OK;
+}
+
+/* What this thread has waited for a core; 0: the kernel does not say. */
+static int64_t waited_ns(void)
+{
+    long long waited = 0;
+    FILE *file = fopen("/proc/thread-self/schedstat", "r");
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%*d %lld", &waited) != 1)
+        waited = 0;
+    fclose(file);
+    return waited;
 }
 
 static enum status run_node(int node)
@@ -71,7 +88,9 @@ static enum status run_node(int node)
                                        .dir = "",
                                        .gpu_bus = "",
                                        .gpus_expected = -1};
+    const int64_t before_ns = waited_ns();
     TRY(check_pairs_run(&check, 20000, &rows));
+    all->waited_ns[node] = waited_ns() - before_ns;
     all->rows_n[node] = rows.n < ROWS_MAX ? rows.n : ROWS_MAX;
     memcpy(all->rows[node], rows.row, sizeof *rows.row * (size_t)all->rows_n[node]);
     TRY(line_up());
@@ -96,41 +115,65 @@ static void node_main(int node, int socket)
     _exit(st == ST_OK ? 0 : 5);
 }
 
+/* One node, with its device; false: no such network can be made here. The other end of the socket
+ * is the node's alone: its death is the end of what can be read. */
+static bool begin_node(struct packet_switch *s, int node, pid_t *pid, int *socket)
+{
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    *pid = fork();
+    assert_true(*pid >= 0);
+    if (*pid == 0) {
+        close(ends[0]);
+        node_main(node, ends[1]);
+    }
+    close(ends[1]);
+    *socket = ends[0];
+    s->fds[node] = packet_switch_recv_fd(ends[0]);
+    return s->fds[node] >= 0;
+}
+
+/* Waits until the node has ended; its wait status, -1: it had to be killed. */
+static int end_node(pid_t pid, int64_t end_ms)
+{
+    int code = -1;
+    while (waitpid(pid, &code, WNOHANG) == 0) {
+        if (clock_ms() < end_ms) {
+            clock_sleep_ms(5);
+            continue;
+        }
+        kill(pid, SIGKILL);
+        waitpid(pid, &code, 0);
+        return -1;
+    }
+    return code;
+}
+
 /* All nodes once; false: no such network can be made here. */
 static bool run_nodes(struct packet_switch *s)
 {
     pid_t pids[PACKET_SWITCH_NODES];
-    int sockets[PACKET_SWITCH_NODES][2];
+    int sockets[PACKET_SWITCH_NODES], bad = 0;
     bool is_able = true;
     memset(all, 0, sizeof *all);
     s->nodes = nodes;
     fflush(NULL);
-    for (int i = 0; i < nodes; i++) {
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets[i]), 0);
-        pids[i] = fork();
-        if (pids[i] == 0)
-            node_main(i, sockets[i][1]);
-        s->fds[i] = packet_switch_recv_fd(sockets[i][0]);
-        is_able = is_able && s->fds[i] >= 0;
-    }
+    for (int i = 0; i < nodes; i++)
+        is_able = begin_node(s, i, &pids[i], &sockets[i]) && is_able;
     if (is_able)
         assert_true(packet_switch_start(s));
+    for (int i = 0; i < nodes; i++)
+        if (!is_able || send(sockets[i], "x", 1, MSG_NOSIGNAL) != 1)
+            shutdown(sockets[i], SHUT_RDWR);
+    /* Each of a node's own waits has an end before this one. */
+    const int64_t end_ms = clock_ms() + harness_patience_ms(180000);
     for (int i = 0; i < nodes; i++) {
-        if (is_able)
-            assert_int_equal(write(sockets[i][0], "x", 1), 1);
-        close(sockets[i][1]);
-        if (!is_able)
-            close(sockets[i][0]);
-    }
-    for (int i = 0; i < nodes; i++) {
-        int code = -1;
-        assert_int_equal(waitpid(pids[i], &code, 0), pids[i]);
-        assert_true(!is_able || code == 0);
-        if (is_able)
-            close(sockets[i][0]);
+        bad += end_node(pids[i], end_ms) != 0;
+        close(sockets[i]);
     }
     if (is_able)
         packet_switch_stop(s);
+    assert_true(!is_able || bad == 0);
     return is_able;
 }
 
@@ -168,6 +211,18 @@ static bool is_of(const struct check_row *row, enum plant plant)
                        : plant == LOSS ? "link retransmissions"
                                        : "link latency";
     return strcmp(row->name, name) == 0;
+}
+
+/* Did packets leave late, or nodes wait for a core, more often than now and then? */
+static bool is_disturbed(const struct packet_switch *s)
+{
+    int64_t waited_ns = 0;
+    for (int node = 0; node < nodes; node++)
+        waited_ns = all->waited_ns[node] > waited_ns ? all->waited_ns[node] : waited_ns;
+    print_message("# %lld of %lld packets left %d ms late; a node waited %lld ms for a core\n",
+                  (long long)s->late, (long long)s->carried, PACKET_SWITCH_LATE_NS / 1000000,
+                  (long long)(waited_ns / 1000000));
+    return s->late * LATE_SHARE > s->carried || waited_ns > WAITED_NS;
 }
 
 /* Was the planted fault named, and no other one? */
@@ -209,19 +264,22 @@ static enum answer trial(enum plant plant, uint64_t seed)
                   plant_names[plant], a, b, found, wrong, (long long)(clock_ms() - begin_ms),
                   (long long)s.carried, (long long)s.dropped);
     check_rows_free(&rows);
-    return wrong == 0 && (plant == CLEAN || found > 0) ? RIGHT : WRONG;
+    const bool is_right = wrong == 0 && (plant == CLEAN || found > 0);
+    return is_disturbed(&s) && !is_right ? DISTURBED : is_right ? RIGHT : WRONG;
 }
 
 static bool plant_until_right(enum plant plant, uint64_t seed)
 {
-    enum answer answer;
-    for (int k = 0; k < TRIES; k++)
-        if ((answer = trial(plant, seed + 1000 * (uint64_t)k)) != WRONG)
-            return answer == RIGHT;
-    if (harness_slow() < SLOW)
+    enum answer answer = DISTURBED;
+    for (int k = 0; k < TRIES && answer == DISTURBED; k++)
+        answer = trial(plant, seed + 1000 * (uint64_t)k);
+    if (answer == WRONG)
         fail_msg("%s, seed %llu: not named, or others", plant_names[plant],
                  (unsigned long long)seed);
-    return true;
+    if (answer == DISTURBED)
+        print_message("# %s: not judged, for the network was disturbed %d times\n",
+                      plant_names[plant], TRIES);
+    return answer != UNABLE;
 }
 
 static void test_plantings(void **state)

@@ -108,7 +108,7 @@ first() { # variables...
     rc=0
     rm -rf calls dmon.pid hang.pid results
     : >calls
-    env PATH="${path:-$tmp/bin:$PATH}" GPU="$tmp/gpu" OUT="$tmp/results" MOST=60 "$@" "$gpu" first >out 2>err || rc=$?
+    env PATH="${path:-$tmp/bin:$PATH}" GPU="$tmp/gpu" OUT="$tmp/results" MOST=$((60 * $(slow))) "$@" "$gpu" first >out 2>err || rc=$?
     r=$tmp/results
 }
 json() { jq -e "$1" "$r/first.json" >/dev/null || { echo "# first.json: $1 is not so"; jq -c '[.steps[] | [.name, .outcome, .note]]' "$r/first.json" | sed 's/^/# /'; false; }; }
@@ -163,12 +163,12 @@ ok "what fits runs, what does not is skipped" json '[.steps[] | [.name[0:6], .ou
 first FAKE_FAIL=golden ONLY='golden|losses'
 ok "a step that fails is a failure of the run" is "$rc" 1
 ok "its reason stands beside it, and the next ones run" json '[.steps[].outcome] == ["failed", "ok", "ok", "ok"] and (.steps[0].note | test("not ok 1 - golden_lm"))'
-first FAKE_HANG=golden MOST=2 ONLY='environment|golden|losses as on'
+first FAKE_HANG=golden MOST=$((3 * $(slow))) ONLY='environment|golden|losses as on'
 ok "a step that hangs is ended, and the next ones run" json '[.steps[].outcome] == ["ok", "failed", "ok"] and (.steps[1].note | test("ended after its time limit"))'
 ok "nothing of it is left running" has_ended hang.pid
 first FAKE_CRASH=attention ONLY='kernels, all'
 ok "families behind a crash run alone" json '.steps[0] | .outcome == "failed" and (.note | test("^1 families passed in one process \\(exit code 139\\); alone: cast .* xent; failed: attention"))'
-first FAKE_HANG=gpt2-xl MOST=2 ONLY='gpt2-'
+first FAKE_HANG=gpt2-xl MOST=$((3 * $(slow))) ONLY='gpt2-'
 ok "a model that hangs costs only its own row" json '[.steps[].outcome] == ["ok", "ok", "failed"] and any(.rows[]; .name == "step gpt2-large B32 T1024 bf16")'
 first FAKE_LOSS=nan ONLY='losses as on'
 ok "losses that are no numbers fail" is "$rc" 1

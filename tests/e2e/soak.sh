@@ -12,6 +12,8 @@
 kills=${KILLS:-100} stops=${STOPS:-30} cuts=${CUTS:-30} nodes=4
 [ "${SIZE:-tiny}" = nano ] && tiny="MODEL=gpt2-nano SEQ_LEN=16 LR=1e-3"
 job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_RESTARTS=1000 JOIN_TIMEOUT=60s ${MESH:-}"
+# gate MS — a limit of time: as it is on a machine of one's own, longer beside other tests (SCALED=1) by what they take.
+gate() { if [ -n "${SCALED:-}" ]; then echo $(($1 * $(slow))); else echo "$1"; fi; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 step_now() { local s; s=$(tail -n 1 "$run_dir.jsonl" 2>/dev/null | grep -oE '"step":[0-9]+' | cut -c8-); echo "${s:-0}"; }
 settings() { echo $job STEPS=$steps CHECKPOINT_DIR="$tmp/$run_dir" METRICS_FILE="$tmp/$run_dir.jsonl"; }
@@ -36,7 +38,7 @@ generation() {
 }
 # wait_generation ABOVE SECONDS — until a later generation stands, and a step is done in it.
 wait_generation() {
-    local until=$(($(now_ms) + $2 * 1000)) size
+    local until=$(($(now_ms) + $(gate $(($2 * 1000))))) size
     while [ "$(generation)" -le "$1" ]; do
         [ "$(now_ms)" -gt "$until" ] && return 1
         sleep 0.02
@@ -95,7 +97,7 @@ if [ "$kills" -gt 0 ]; then
     ok "kill -9: $healed of $kills healed" is "$healed" "$kills"
     ok "kill -9: processes of the other nodes kept, $kept of $kills times" is "$kept" "$kills"
     most "kill -9 to the next finished step" kill.ms
-    ok "kill -9: ${BACK_MS:-3000} ms at most from the replacement's start to the next finished step" [ "$(worst kill.ms)" -le "${BACK_MS:-3000}" ]
+    ok "kill -9: ${BACK_MS:-3000} ms at most from the replacement's start to the next finished step" [ "$(worst kill.ms)" -le "$(gate "${BACK_MS:-3000}")" ]
     ok "SIGTERM: 143 on all" is "$codes" "143 143 143 143"
     patience=9000 # tenths of a second
     begin_run calm "$last"
@@ -142,7 +144,7 @@ faults() {
     finish_nodes $nodes
     most "$1 to the verdict" "$1.ms"
     ok "$1: $named of $2 named right" is "$named" "$2"
-    ok "$1: known in 7 s" [ "$(worst "$1.ms")" -le 7000 ]
+    ok "$1: known in 7 s" [ "$(worst "$1.ms")" -le "$(gate 7000)" ]
     ok "$1: $healed of $2 healed" is "$healed" "$2"
     ok "$1: all processes kept, $kept of $2 times" is "$kept" "$2"
 }

@@ -25,9 +25,9 @@ listens() { local w; w=$(first_worker "$1"); [ -n "$w" ] && [ -n "$(ports_of "$w
 # attack ADDRESS PORT — 400 hostile clients: UCX's own magic and a length that its library asserts, noise, our magic and
 # noise, a beginning without an end, silence. Prints how many could connect.
 attack() {
-    perl -MIO::Socket::INET -e 'my ($host, $port) = @ARGV; my ($n, @held) = (0);
+    perl -MIO::Socket::INET -e 'my ($host, $port, $wait) = @ARGV; my ($n, @held) = (0);
         for my $i (0 .. 399) {
-            my $s = IO::Socket::INET->new(PeerAddr => $host, PeerPort => $port, Timeout => 2) or next;
+            my $s = IO::Socket::INET->new(PeerAddr => $host, PeerPort => $port, Timeout => $wait) or next;
             $n++;
             my $kind = $i % 5;
             $s->syswrite(pack("Q<", 0x43455855) . "\x01" . "\xff" x 63) if $kind == 0;
@@ -36,7 +36,7 @@ attack() {
             $s->syswrite("convoyD1") if $kind == 3;
             push @held, $s if $i % 2;
         }
-        print $n' "$1" "$2"
+        print $n' "$1" "$2" $((2 * $(slow)))
 }
 
 # 1. Where workers listen, and until when.

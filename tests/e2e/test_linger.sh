@@ -85,7 +85,8 @@ started+=("$second")
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$port"
 begin $two NODE_ID=0
 ok "two nodes: node 0 stays to be seen" wait_for 60 status_has '.phase == "done" and (.nodes | length) == 2 and [.ranks[].state] == ["done", "done"]'
-ok "and node 1" is "$(curl -s --max-time 5 "http://127.0.0.1:$other/status" | jq -r .phase)" done
+is_done_1() { [ "$(curl -s --max-time 5 "http://127.0.0.1:$other/status" | jq -r .phase)" = done ]; }
+ok "and node 1" wait_for 10 is_done_1
 # The phase is published before the connections are closed.
 ok "their meeting is over: its port is free" wait_for 10 port_is_free "$master"
 kill -TERM "$second"

@@ -18,7 +18,8 @@ lose() {
     started+=("$lost")
     wait_for 30 status_has "$ready"
     kill -KILL "$lost"
-    wait_for 30 status_has '.phase == "recovering" and any(.nodes[]; .state == "lost")'
+    wait_for 30 status_has '.phase == "recovering" and any(.nodes[]; .state == "lost") and [.ranks[].state] == ["recovering", "lost"]'
+    wait_for 10 said 'when all ranks are back'
     curl -s --max-time 5 "$url/status" >status.json
     curl -s --max-time 5 "$url/history" >history.json
 }

@@ -28,14 +28,15 @@ look() {
 }
 # peaks — of the supervisor and all workers.
 peaks() { for p in $pid $(workers_of "$pid"); do peak "$p" || echo failed; done; }
-first_step() { look; grep -q '^step ' out; }
-# takes_planned WORKERS SETTING… — begins, reads the peaks after the first step, stops.
+# Rank 0 is through the second step: so all ranks are through the first one, with its update.
+second_step() { look; grep -q '^step 2/' out; }
+# takes_planned WORKERS SETTING… — begins, reads the peaks after the first step of all ranks, stops.
 takes_planned() {
     local workers=$1 all planned
     shift
     files=()
     begin $large N_GPU_EACH_NODE="$workers" "$@"
-    wait_for 30 first_step
+    wait_for 30 second_step
     all=$(peaks)
     kill -TERM "$pid"
     finish

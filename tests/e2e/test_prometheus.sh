@@ -55,11 +55,11 @@ asks() { curl -s --max-time 2 "http://127.0.0.1:$web/api/v1/$1"; }
 alerts_of() { asks alerts | jq -r --arg at "127.0.0.1:$1" '[.data.alerts[] | select(.labels.instance == $at) | .labels.alertname + " " + .state] | unique | join(", ")'; }
 has_seen() { asks "query?query=convoy_phase" | jq -e --arg at "127.0.0.1:$1" --arg phase "$2" '.data.result | any(.metric.instance == $at and .metric.phase == $phase and .value[1] == "1")' >/dev/null; }
 port=$failing quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$failing"
-begin $tiny STEPS=1000000 LINGER=60s FAULT=kill@step=1000 MAX_RESTARTS=0
+begin $tiny STEPS=1000000 LINGER=1h FAULT=kill@step=1000 MAX_RESTARTS=0
 run_failing=$pid
 quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$finishing"
 cp err err.failing
-"$convoy" train $quiet $tiny STEPS=1000 LINGER=60s >out2 2>err2 &
+"$convoy" train $quiet $tiny STEPS=1000 LINGER=1h >out2 2>err2 &
 run_finishing=$!
 started+=("$run_finishing")
 pid=$watcher

@@ -57,6 +57,7 @@ static enum status run_train(const struct call *call);
 static enum status run_check(const struct call *call);
 static enum status run_worker(const struct call *call);
 static enum status run_tokenize(const struct call *call);
+static enum status run_train_tokenizer(const struct call *call);
 static enum status run_generate(const struct call *call);
 static enum status run_import(const struct call *call);
 static enum status run_export(const struct call *call);
@@ -78,6 +79,9 @@ static const struct command commands[] = {
     {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, CONF_USE_JOB, run_worker},
     {"tokenize", "tokenize DATA=... OUT=...", "write a text as a token file (llm.c .bin), for DATA",
      true, false, CONF_USE_ALONE, run_tokenize},
+    {"train-tokenizer", "train-tokenizer DATA=... OUT=...",
+     "make a tokenizer of VOCAB tokens for a text, for TOKENIZER", true, false, CONF_USE_ALONE,
+     run_train_tokenizer},
     {"generate", "generate [NAME=VALUE ...]",
      "continue PROMPT with a checkpoint, a Hugging Face folder, a GGUF file", true, false,
      CONF_USE_ALONE, run_generate},
@@ -357,6 +361,12 @@ static enum status run_tokenize(const struct call *call)
 {
     TRY(config_map_cache(call->conf));
     return tokenize_main(call->conf);
+}
+
+static enum status run_train_tokenizer(const struct call *call)
+{
+    TRY(config_map_cache(call->conf));
+    return train_tokenizer_main(call->conf);
 }
 
 static enum status run_generate(const struct call *call)

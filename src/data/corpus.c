@@ -370,25 +370,15 @@ void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t 
     }
 }
 
-/* ---- writing one token file, or Megatron's two ---- */
+/* ---- all ids in their order, kept nowhere ---- */
 
-struct corpus_writing {
-    struct shard_writer *shard;
-    struct megatron_writer *megatron; /* one of the two */
-    struct shard_scan *scan;
+struct corpus_reading {
     struct encode *encode; /* opened with the first text */
     struct encode_sink sink;
+    bool takes_text; /* alone: files of ids are refused */
 };
 
-static enum status append(void *arg, const uint32_t *ids, int64_t n)
-{
-    struct corpus_writing *to = arg;
-    shard_scan_add(to->scan, ids, 4, n);
-    return to->shard != NULL ? shard_append(to->shard, ids, n)
-                             : megatron_append(to->megatron, ids, n);
-}
-
-static enum status write_tokens(struct corpus_writing *to, const char *path)
+static enum status visit_tokens(struct corpus_reading *to, const char *path)
 {
     struct shard shard = {0};
     struct shard_facts facts;
@@ -405,19 +395,22 @@ static enum status write_tokens(struct corpus_writing *to, const char *path)
     return st;
 }
 
-static enum status write_run(struct corpus_writing *to, const struct data_file *files, int64_t n,
+static enum status visit_run(struct corpus_reading *to, const struct data_file *files, int64_t n,
                              const struct encode_config *encode)
 {
     struct shard_key key;
+    if (to->takes_text && !is_text(files))
+        return FAIL(ST_BAD_SETTING, "%s holds ids, not text; give the text that they were made of",
+                    files[0].path);
     if (files[0].kind == DATA_FILE_KIND_TOKENS)
-        return write_tokens(to, files[0].path);
+        return visit_tokens(to, files[0].path);
     if (to->encode == NULL)
         TRY(encode_open(encode, &to->encode));
     return encode_files(to->encode, files, n, &to->sink, &key);
 }
 
-static enum status write_all(struct corpus_writing *to, const struct data_file_list *files,
-                             const struct corpus_config *config, const char *out_path)
+static enum status visit_all(struct corpus_reading *to, const struct data_file_list *files,
+                             const struct corpus_config *config)
 {
     const struct encode_config encode = {.tokenizer = config->tokenizer,
                                          .id_bytes = shard_width(config->vocab),
@@ -426,13 +419,39 @@ static enum status write_all(struct corpus_writing *to, const struct data_file_l
                                          .progress_arg = config->progress_arg};
     for (int64_t i = 0, run; i < files->n; i += run) {
         run = run_files(files->item + i, files->n - i);
-        TRY(write_run(to, files->item + i, run, &encode));
+        TRY(visit_run(to, files->item + i, run, &encode));
     }
-    const struct shard_facts facts = shard_scan_facts(to->scan);
-    if (facts.bad_i >= 0)
-        return id_refused(out_path, facts.bad_i, facts.bad_id, config);
-    return to->shard != NULL ? shard_commit(to->shard, (struct shard_key){{0, 0}})
-                             : megatron_commit(to->megatron);
+    return ST_OK;
+}
+
+enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *take, void *arg,
+                         int64_t *tokens_out)
+{
+    struct data_file_list files;
+    struct corpus_reading to = {.sink = {.append = take, .arg = arg, .end = end_of(config)},
+                                .takes_text = config->takes_text};
+    TRY(find_files(config, &files));
+    const enum status st = visit_all(&to, &files, config);
+    *tokens_out = to.sink.tokens;
+    encode_close(to.encode);
+    data_file_free(&files);
+    return st;
+}
+
+/* ---- writing one token file, or Megatron's two ---- */
+
+struct corpus_writing {
+    struct shard_writer *shard;
+    struct megatron_writer *megatron; /* one of the two */
+    struct shard_scan *scan;
+};
+
+static enum status append(void *arg, const uint32_t *ids, int64_t n)
+{
+    struct corpus_writing *to = arg;
+    shard_scan_add(to->scan, ids, 4, n);
+    return to->shard != NULL ? shard_append(to->shard, ids, n)
+                             : megatron_append(to->megatron, ids, n);
 }
 
 static enum status check_out(const char *out_path)
@@ -451,7 +470,6 @@ static enum status writing_open(struct corpus_writing *to, const struct corpus_c
                                 const char *out_path)
 {
     const int id_bytes = shard_width(config->vocab);
-    to->sink = (struct encode_sink){.append = append, .arg = to, .end = end_of(config)};
     TRY(shard_scan_begin(config->vocab, &to->scan));
     if (text_ends(out_path, ".idx"))
         return megatron_create(out_path, end_of(config),
@@ -460,22 +478,28 @@ static enum status writing_open(struct corpus_writing *to, const struct corpus_c
     return shard_create(out_path, config->vocab, id_bytes, &to->shard);
 }
 
+static enum status commit(struct corpus_writing *to, const struct corpus_config *config,
+                          const char *out_path)
+{
+    const struct shard_facts facts = shard_scan_facts(to->scan);
+    if (facts.bad_i >= 0)
+        return id_refused(out_path, facts.bad_i, facts.bad_id, config);
+    return to->shard != NULL ? shard_commit(to->shard, (struct shard_key){{0, 0}})
+                             : megatron_commit(to->megatron);
+}
+
 enum status corpus_write(const struct corpus_config *config, const char *out_path,
                          int64_t *tokens_out)
 {
-    struct data_file_list files = {0};
     struct corpus_writing to = {0};
     enum status st;
     TRY(check_out(out_path));
-    TRY(find_files(config, &files));
     TRY_OR(writing_open(&to, config, out_path), out_close);
-    TRY_OR(write_all(&to, &files, config, out_path), out_close);
-    *tokens_out = to.sink.tokens;
+    TRY_OR(corpus_visit(config, append, &to, tokens_out), out_close);
+    st = commit(&to, config, out_path);
 out_close:
-    encode_close(to.encode);
     shard_abandon(to.shard);
     megatron_abandon(to.megatron);
     shard_scan_end(to.scan);
-    data_file_free(&files);
     return st;
 }

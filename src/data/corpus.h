@@ -22,6 +22,7 @@ struct corpus_config {
     int64_t vocab;
     const struct tokenizer *tokenizer; /* of texts; borrowed; NULL: GPT-2's */
     const char *model; /* one without a tokenizer of its own (tokenizer_gpt2_check); NULL: none */
+    bool takes_text;   /* corpus_visit: files of ids are refused */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
@@ -38,6 +39,11 @@ uint64_t corpus_fingerprint(const struct corpus *corpus);
  * false: there are no more. */
 bool corpus_file(const struct corpus *corpus, int64_t file_i, const char **path_out,
                  int64_t *tokens_bytes_out, uint64_t *sum_out);
+/* corpus_visit — gives all ids to `take` in their order, in parts of any length. It keeps none:
+ * the tokens of texts are not cached. A part of a text ends where a pre-token ends. */
+typedef enum status corpus_visit_fn(void *arg, const uint32_t *ids, int64_t n);
+enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *take, void *arg,
+                         int64_t *tokens_out);
 /* corpus_write — `convoy tokenize`: writes DATA as one llm.c token file, complete or not at all.
  * When out_path ends in .idx, writes Megatron's pair of files (megatron.h), in which every
  * end of text ends a document. Ids have 16 bits where the vocabulary allows that. */

@@ -15,6 +15,8 @@ enum status supervisor_check_main(const struct conf *conf, int argc, char **argv
 /* the hidden command `worker I`: board on BOARD_FD */
 enum status worker_main(const struct conf *conf, int worker_i);
 enum status tokenize_main(const struct conf *conf); /* DATA → OUT */
+/* the text of DATA → OUT, a folder with a tokenizer of VOCAB tokens */
+enum status train_tokenizer_main(const struct conf *conf);
 /* FROM a model made elsewhere → a checkpoint in TO */
 enum status import_main(const struct conf *conf);
 /* FROM a checkpoint → TO, a Hugging Face folder */

@@ -28,6 +28,9 @@ static const struct page {
     {"tokenize", "DATA OUT VOCAB CACHE_DIR",
      "convoy tokenize DATA=books/ OUT=books.bin\n"
      "convoy tokenize DATA=books.jsonl OUT=books.idx\n"},
+    {"train-tokenizer", "DATA OUT VOCAB CACHE_DIR",
+     "convoy train-tokenizer DATA=books/ VOCAB=4096 OUT=books-tokenizer\n"
+     "convoy train MODEL=gpt2-mini TOKENIZER=books-tokenizer VOCAB=4096 DATA=books/\n"},
     {"generate", "CHECKPOINT_DIR MODEL PROMPT TOKENS TEMPERATURE TOP_K TOP_P SEED DEVICE",
      "convoy generate CHECKPOINT_DIR=run1 PROMPT='Once upon a time' TOKENS=100 TEMPERATURE=0.8\n"
      "convoy generate MODEL=path/to/hugging-face-folder PROMPT=Hello TEMPERATURE=0\n"},

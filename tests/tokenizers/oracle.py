@@ -14,6 +14,8 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 TOOL, FOLDER, TEXTS = sys.argv[1], sys.argv[2], int(sys.argv[3])
+CONVOY = os.path.join(os.path.dirname(TOOL), "../../convoy")
+BOOK = "assets/alice.txt"
 ONLY = sys.argv[4] if len(sys.argv) > 4 else ""
 # Assigned in Unicode 15: what newer versions added is classed by the version of each library.
 ASSIGNED = [c for c in range(0x110000)
@@ -30,7 +32,7 @@ for c in ASSIGNED:
     BY_CATEGORY.setdefault(unicodedata.category(chr(c)), []).append(chr(c))
 CATEGORIES = sorted(BY_CATEGORY)
 MARK = "\u2581"
-WORDS = open("assets/alice.txt", encoding="utf-8").read().split() if os.path.exists("assets/alice.txt") else []
+WORDS = open(BOOK, encoding="utf-8").read().split() if os.path.exists(BOOK) else []
 SOURCES = sorted(glob.glob("docs/*.md") + glob.glob("src/data/*.c") + ["README.md"])
 WORDS = WORDS or " ".join(open(f, encoding="utf-8").read() for f in SOURCES[:6]).split()
 SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\r", "\u00a0", "\u3000", "\u2028", "\x85", "\x0b"]
@@ -200,6 +202,18 @@ def train_byte_level(name):
     return t
 
 
+def compare_trained():
+    """`convoy train-tokenizer` finds the merges of BpeTrainer."""
+    t = Tokenizer(BPE())
+    t.pre_tokenizer = level(add_prefix_space=False)
+    t.train([BOOK], BpeTrainer(vocab_size=2000, initial_alphabet=level.alphabet(), show_progress=False, special_tokens=["<|endoftext|>"]))
+    folder = FOLDER + "/trained"
+    run = subprocess.run([CONVOY, "train-tokenizer", "DATA=" + BOOK, "VOCAB=2000", "OUT=" + folder], capture_output=True, text=True)
+    merges = lambda text: [m.split(" ") if isinstance(m, str) else m for m in json.loads(text)["model"]["merges"]]
+    good = run.returncode == 0 and merges(open(folder + "/tokenizer.json").read()) == merges(t.to_str())
+    say(good, "train-tokenizer: the merges of BpeTrainer", run.stderr)
+
+
 def train_spm(options):
     sentencepiece.SentencePieceTrainer.train(
         input=",".join(SOURCES), model_prefix=FOLDER + "/spm", model_type="bpe", vocab_size=2000, byte_fallback=True,
@@ -251,6 +265,8 @@ def main():
                 t.save("%s/spm-%s.json" % (FOLDER, style))
                 compare("tokenizers, SentencePiece's vocabulary, " + style, "%s/spm-%s.json" % (FOLDER, style), drawn,
                         [e.ids for e in t.encode_batch(drawn, add_special_tokens=False)])
+    if not ONLY:
+        compare_trained()
     cl100k = glob.glob(os.path.dirname(os.path.dirname(tiktoken.__file__)) + "/tiktoken_ext/data/cl100k_base.tiktoken")
     if cl100k and not ONLY:
         import tiktoken_ext.openai_public as public

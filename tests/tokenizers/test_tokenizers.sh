@@ -10,7 +10,7 @@ if ! "$python" -c 'import tokenizers, sentencepiece, tiktoken' 2>/dev/null; then
     echo "1..0 # SKIP the packages tokenizers, sentencepiece and tiktoken are not there (test-all installs them in $build/tokenizers)"
     exit 0
 fi
-make -s BUILD="$build" SAN="${SAN:-}" "$build/tests/tokenizers/tokenizer_ids" >&2 || exit 1
+make -s BUILD="$build" SAN="${SAN:-}" "$build/convoy" "$build/tests/tokenizers/tokenizer_ids" >&2 || exit 1
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 "$python" tests/tokenizers/oracle.py "$build/tests/tokenizers/tokenizer_ids" "$folder" "$texts"

@@ -101,7 +101,7 @@ $(BUILD)/%.o: %.S $(BUILD)/flags.txt
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/src/comm/core/sum_cpu.o: CFLAGS += -O3
+$(BUILD)/src/comm/core/sum_cpu.o $(BUILD)/src/mesh/grad_quant.o: CFLAGS += -O3
 $(BUILD)/src/data/merges.o: assets/vocab.bpe
 $(BUILD)/src/serve/page_html.o: assets/page.html
 $(BUILD)/src/plan/clusters.o: $(wildcard src/plan/clusters/*.json)

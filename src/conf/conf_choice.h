@@ -40,7 +40,10 @@
     X(SHARD, NONE, "none") X(SHARD, OPTIMIZER, "optimizer") X(SHARD, GRADIENTS, "gradients") \
     X(SHARD, FULL, "full") X(SHARD, HYBRID, "hybrid") X(SHARD, AUTO, "auto")
 #define CONF_COMPRESS_LIST(X) \
-    X(COMPRESS, NONE, "none") X(COMPRESS, BF16, "bf16") X(COMPRESS, INT8, "int8")
+    X(COMPRESS, NONE, "none") X(COMPRESS, BF16, "bf16") X(COMPRESS, INT8, "int8") \
+    X(COMPRESS, INT4, "int4") X(COMPRESS, TOPK, "topk")
+#define CONF_COMPRESS_CODE_LIST(X) \
+    X(COMPRESS_CODE, NONE, "none") X(COMPRESS_CODE, ZSTD, "zstd")
 #define CONF_EMBED_ROWS_LIST(X) \
     X(EMBED_ROWS, AUTO, "auto") X(EMBED_ROWS, OFF, "0") X(EMBED_ROWS, ON, "1")
 #define CONF_REDUCE_PRECISION_LIST(X) \

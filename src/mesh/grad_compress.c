@@ -4,18 +4,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/assert.h"
 #include "comm/core/part.h"
 #include "comm/core/sum_tree.h"
 #include "dev/dev.h"
 #include "kernels/cpu.h"
+#include "mesh/grad_code.h"
+#include "mesh/grad_quant.h"
 
-#define RUN_ELEMS (64 * COMPRESS_BLOCK) /* added at once: as many of all ranks stay in cache */
+/* added at once: as many of all ranks stay in cache; a multiple of every kind's block */
+#define RUN_ELEMS (64 * COMPRESS_BLOCK)
+#define LENGTH_BYTES PART_ALIGN /* of a length that the ranks agree on: equal parts of a gather */
+
+/* How gradients are packed. */
+struct packing {
+    bool is_kernel; /* by kernels/compress.h, else by grad_quant.h */
+    enum compress_kind kernel;
+    enum grad_quant_kind quant;
+    struct grad_quant_block block;
+    bool keeps_residual;
+};
 
 struct bucket {
     int64_t elems, part_bytes; /* part_bytes: of the largest part, packed */
-    float *residual;           /* INT8: what quantising this rank's gradient lost; else NULL */
+    float *residual;           /* what quantising this rank's gradient lost; BF16: NULL */
     float *residual_sum;       /* the same of the sum of its part */
     uint8_t *sum; /* packed sum of its part, kept until _gather_begin; NULL: gathered at once */
 };
@@ -30,7 +45,7 @@ struct job {
 
 struct grad_compress {
     struct grad_compress_config c;
-    enum compress_kind kind;
+    struct packing packing;
     int rank, ranks;
     struct dev *dev;
     struct stream *stream;
@@ -44,6 +59,10 @@ struct grad_compress {
     struct stream *copy_stream; /* gradients in a device's own memory: for copies; else NULL */
     float *host_bucket;         /* the same: a bucket in host memory */
     int64_t bytes;
+    struct grad_code *code;           /* is_coded: the next four; else NULL */
+    uint8_t *coded_send, *coded_recv; /* ranks × code_bound of the largest part_bytes each */
+    uint8_t *lengths;                 /* ranks × LENGTH_BYTES */
+    struct grad_compress_traffic traffic;
 };
 
 static enum status take(struct grad_compress *q, int64_t n, size_t each, void **out)
@@ -56,50 +75,101 @@ static enum status take(struct grad_compress *q, int64_t n, size_t each, void **
                        (long long)n, each);
 }
 
-static enum compress_kind kind_of(const struct grad_compress_config *c)
+static struct packing packing_of(const struct grad_compress_config *c)
 {
-    return c->kind == GRAD_COMPRESS_KIND_INT8 ? COMPRESS_KIND_INT8 : COMPRESS_KIND_BF16;
+    const struct grad_quant_block bf16 = {COMPRESS_BLOCK, 2 * COMPRESS_BLOCK, 0},
+                                  int8 = {COMPRESS_BLOCK, 4 + COMPRESS_BLOCK, 4};
+    struct packing p = {.is_kernel = true, .keeps_residual = c->kind != GRAD_COMPRESS_KIND_BF16};
+    if (c->kind == GRAD_COMPRESS_KIND_INT8 && !c->is_coded) {
+        p.kernel = COMPRESS_KIND_INT8;
+        p.block = int8;
+    } else if (c->kind == GRAD_COMPRESS_KIND_BF16) {
+        p.kernel = COMPRESS_KIND_BF16;
+        p.block = bf16;
+    } else {
+        p.is_kernel = false;
+        p.quant = c->kind == GRAD_COMPRESS_KIND_INT8   ? GRAD_QUANT_KIND_INT8_RMS
+                  : c->kind == GRAD_COMPRESS_KIND_INT4 ? GRAD_QUANT_KIND_INT4
+                                                       : GRAD_QUANT_KIND_TOPK;
+        p.block = grad_quant_block(p.quant);
+    }
+    return p;
 }
 
+static int64_t blocks_of(const struct packing *p, int64_t elems)
+{
+    return (elems + p->block.elems - 1) / p->block.elems;
+}
+
+static int64_t packed_bytes(const struct packing *p, int64_t elems)
+{
+    return blocks_of(p, elems) * p->block.bytes;
+}
+
+static struct grad_code_block code_block(const struct packing *p)
+{
+    return (struct grad_code_block){p->block.bytes, p->block.scale_bytes};
+}
+
+static int64_t aligned(int64_t bytes) { return (bytes + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN; }
+
 /* Packed bytes of the largest part of a bucket, aligned. */
-static int64_t part_bytes_of(enum compress_kind kind, int ranks, int64_t elems)
+static int64_t part_bytes_of(const struct packing *p, int ranks, int64_t elems)
 {
     struct part_extent largest = part_extent(elems, ranks, 0);
     for (int rank = 1; rank < ranks; rank++)
         if (part_extent(elems, ranks, rank).elems > largest.elems)
             largest = part_extent(elems, ranks, rank);
-    int64_t bytes = compress_bytes(kind, largest.elems);
-    return (bytes + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    return aligned(packed_bytes(p, largest.elems));
+}
+
+/* Bytes of a coded part of so many packed bytes, at most, aligned. */
+static int64_t code_bound(const struct packing *p, int64_t part_bytes)
+{
+    return aligned(grad_code_bound(code_block(p), part_bytes / p->block.bytes));
 }
 
 static void plan_bucket(const struct grad_compress *q, struct bucket *p, int64_t elems)
 {
     p->elems = elems;
-    p->part_bytes = part_bytes_of(q->kind, q->ranks, elems);
+    p->part_bytes = part_bytes_of(&q->packing, q->ranks, elems);
 }
 
-int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems)
+int64_t grad_compress_part_bytes(enum grad_compress_kind kind, bool is_coded, int ranks,
+                                 int64_t elems)
 {
-    return part_bytes_of(kind_of(&(struct grad_compress_config){.kind = kind}), ranks, elems);
+    const struct packing p =
+        packing_of(&(struct grad_compress_config){.kind = kind, .is_coded = is_coded});
+    int64_t bytes = part_bytes_of(&p, ranks, elems);
+    if (!is_coded) /* of a normal distribution: 5.2 of 8.1 bits, 3.4 of 4.1 bits */
+        return bytes;
+    return aligned(kind == GRAD_COMPRESS_KIND_INT8 ? bytes * 64 / 100 : bytes * 83 / 100);
+}
+
+/* What is_coded adds. */
+static int64_t plan_coding(const struct packing *p, int ranks, int64_t part_most)
+{
+    return grad_code_memory() + ranks * (2 * code_bound(p, part_most) + LENGTH_BYTES);
 }
 
 int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int ranks,
                            bool is_discrete)
 {
-    enum compress_kind kind = kind_of(c);
+    const struct packing p = packing_of(c);
     int64_t part_most = 0, bucket_most = 1, persistent = 0;
     for (int i = 0; i < c->buckets_n; i++) {
-        int64_t elems = c->bucket_elems[i], part = part_bytes_of(kind, ranks, elems);
+        int64_t elems = c->bucket_elems[i], part = part_bytes_of(&p, ranks, elems);
         part_most = part > part_most ? part : part_most;
         bucket_most = elems > bucket_most ? elems : bucket_most;
-        if (kind == COMPRESS_KIND_INT8)
+        if (p.keeps_residual)
             persistent += (elems + part_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
         persistent += i >= c->deferred_first ? part : 0;
     }
     return c->buckets_n * (int64_t)(sizeof(struct bucket) + sizeof(struct job)) +
            2 * ranks * part_most +
            ranks * (int64_t)(RUN_ELEMS * sizeof(float) + sizeof(struct sum_tree_step)) +
-           persistent + (is_discrete ? bucket_most * (int64_t)sizeof(float) : 0);
+           persistent + (c->is_coded ? plan_coding(&p, ranks, part_most) : 0) +
+           (is_discrete ? bucket_most * (int64_t)sizeof(float) : 0);
 }
 
 /* What lives from step to step: large and read from front to back, so it lies in large pages. */
@@ -110,7 +180,7 @@ static enum status take_persistent(struct grad_compress *q)
         residual_n += q->bucket[i].elems + part_extent(q->bucket[i].elems, q->ranks, q->rank).elems;
         q->sums_bytes += i >= q->c.deferred_first ? q->bucket[i].part_bytes : 0;
     }
-    q->residual_bytes = q->kind == COMPRESS_KIND_INT8 ? residual_n * (int64_t)sizeof(float) : 0;
+    q->residual_bytes = q->packing.keeps_residual ? residual_n * (int64_t)sizeof(float) : 0;
     q->bytes += q->residual_bytes + q->sums_bytes;
     if (q->residual_bytes > 0)
         TRY(dev_alloc(q->dev, (size_t)q->residual_bytes, &q->residual));
@@ -148,6 +218,21 @@ static enum status open_staging(struct grad_compress *q)
     return ST_OK;
 }
 
+static enum status take_coding(struct grad_compress *q, int64_t part_most)
+{
+    const int64_t most = q->ranks * code_bound(&q->packing, part_most);
+    void *memory;
+    TRY(grad_code_open(&q->code));
+    q->bytes += grad_code_memory();
+    TRY(take(q, most, 1, &memory));
+    q->coded_send = memory;
+    TRY(take(q, most, 1, &memory));
+    q->coded_recv = memory;
+    TRY(take(q, q->ranks, LENGTH_BYTES, &memory));
+    q->lengths = memory;
+    return ST_OK;
+}
+
 static enum status take_all(struct grad_compress *q)
 {
     int64_t part_bytes = 0;
@@ -169,6 +254,8 @@ static enum status take_all(struct grad_compress *q)
     TRY(take(q, q->ranks, sizeof *q->tree, &memory));
     q->tree = memory;
     sum_tree_plan(q->ranks, q->tree);
+    if (q->c.is_coded)
+        TRY(take_coding(q, part_bytes));
     TRY(dev_cpu_open(1, CPU_ISA_N, &q->dev));
     TRY(take_persistent(q));
     TRY(dev_stream_open(q->dev, &q->stream));
@@ -178,12 +265,14 @@ static enum status take_all(struct grad_compress *q)
 enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out)
 {
-    ASSERT(config->kind != GRAD_COMPRESS_KIND_NONE);
+    ASSERT(config->kind != GRAD_COMPRESS_KIND_NONE &&
+           (!config->is_coded || config->kind == GRAD_COMPRESS_KIND_INT8 ||
+            config->kind == GRAD_COMPRESS_KIND_INT4));
     struct grad_compress *q = calloc(1, sizeof *q);
     if (!q)
         return FAIL(ST_RETRY, "out of memory: compression");
     q->c = *config;
-    q->kind = kind_of(config);
+    q->packing = packing_of(config);
     q->rank = comm_place(config->comm)->rank;
     q->ranks = comm_place(config->comm)->ranks;
     enum status st = take_all(q);
@@ -197,10 +286,20 @@ enum status grad_compress_open(const struct grad_compress_config *config,
     return st;
 }
 
+static void log_traffic(const struct grad_compress *q)
+{
+    char shown[32];
+    if (q->traffic.elems > 0 && q->rank == 0)
+        LOG_INFO("compression: this worker sent %s of gradients, %.3f bits an element",
+                 text_format_bytes(shown, sizeof shown, (double)q->traffic.bytes),
+                 8 * (double)q->traffic.bytes / (double)q->traffic.elems);
+}
+
 void grad_compress_close(struct grad_compress *q)
 {
     if (!q)
         return;
+    log_traffic(q);
     if (q->residual)
         dev_free(q->dev, q->residual, (size_t)q->residual_bytes);
     if (q->sums)
@@ -211,6 +310,10 @@ void grad_compress_close(struct grad_compress *q)
     free(q->recv);
     free(q->runs);
     free(q->tree);
+    grad_code_close(q->code);
+    free(q->coded_send);
+    free(q->coded_recv);
+    free(q->lengths);
     dev_stream_close(q->copy_stream);
     if (q->host_bucket)
         dev_unpin(q->c.dev, q->host_bucket);
@@ -224,29 +327,135 @@ void grad_compress_close(struct grad_compress *q)
 static enum status pack(struct grad_compress *q, const float *x, float *residual, int64_t n,
                         uint8_t *packed)
 {
+    if (!q->packing.is_kernel) {
+        grad_quant_pack(q->packing.quant, x, residual, n, packed);
+        return ST_OK;
+    }
     return dev_op(q->dev)->compress(q->stream,
                                     &(struct compress){.packed = {packed, DTYPE_U8},
                                                        .residual = {residual, DTYPE_F32},
                                                        .x = {(void *)(uintptr_t)x, DTYPE_F32},
                                                        .n = n,
-                                                       .kind = q->kind});
+                                                       .kind = q->packing.kernel});
 }
 
 static enum status unpack(struct grad_compress *q, const uint8_t *packed, int64_t n, float *y)
 {
+    if (!q->packing.is_kernel)
+        return grad_quant_unpack(q->packing.quant, packed, n, y)
+                   ? ST_OK
+                   : FAIL(ST_PEER,
+                          "compressed gradients are damaged: %lld elements, one of which "
+                          "is outside its block",
+                          (long long)n);
     return dev_op(q->dev)->expand(q->stream,
                                   &(struct expand){.y = {y, DTYPE_F32},
                                                    .packed = {(void *)(uintptr_t)packed, DTYPE_U8},
                                                    .n = n,
-                                                   .kind = q->kind});
+                                                   .kind = q->packing.kernel});
 }
+
+static void count_sent(struct grad_compress *q, int64_t elems, int64_t bytes)
+{
+    q->traffic.elems += elems;
+    q->traffic.bytes += bytes;
+}
+
+/* ---- coded messages ---- */
+
+static int64_t part_blocks(const struct grad_compress *q, const struct bucket *p, int rank)
+{
+    return blocks_of(&q->packing, part_extent(p->elems, q->ranks, rank).elems);
+}
+
+/* *bytes: of this rank's longest message, then of the longest of all ranks, aligned. */
+static enum status agree(struct grad_compress *q, const struct bucket *p, int64_t *bytes)
+{
+    const int64_t bound = code_bound(&q->packing, p->part_bytes);
+    uint8_t own[LENGTH_BYTES] = {0};
+    struct tensor all = {q->lengths, DTYPE_U8}, mine = {own, DTYPE_U8};
+    memcpy(own, bytes, sizeof *bytes);
+    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * LENGTH_BYTES));
+    count_sent(q, 0, (q->ranks - 1) * LENGTH_BYTES);
+    for (int rank = 0; rank < q->ranks; rank++) {
+        int64_t theirs;
+        memcpy(&theirs, q->lengths + rank * LENGTH_BYTES, sizeof theirs);
+        if (theirs < 0 || theirs > bound)
+            return FAIL(ST_PEER, "rank %d sends %lld bytes of coded gradients, %lld at most", rank,
+                        (long long)theirs, (long long)bound);
+        *bytes = theirs > *bytes ? theirs : *bytes;
+    }
+    *bytes = aligned(*bytes);
+    return ST_OK;
+}
+
+/* Codes the packed parts of the other ranks from q->send, each at a multiple of *bytes. */
+static enum status encode_parts(struct grad_compress *q, const struct bucket *p, int64_t *bytes)
+{
+    const int64_t bound = code_bound(&q->packing, p->part_bytes);
+    *bytes = 0;
+    for (int rank = 0; rank < q->ranks; rank++) {
+        if (rank == q->rank)
+            continue;
+        int64_t n =
+            grad_code_encode(q->code, code_block(&q->packing), q->send + rank * p->part_bytes,
+                             part_blocks(q, p, rank), q->coded_send + rank * bound);
+        *bytes = n > *bytes ? n : *bytes;
+    }
+    TRY(agree(q, p, bytes));
+    for (int rank = 1; rank < q->ranks; rank++)
+        memmove(q->coded_send + rank * *bytes, q->coded_send + rank * bound, (size_t)*bytes);
+    return ST_OK;
+}
+
+/* Decodes what rank `from` has sent, the packed part of rank `part`, to its place in q->recv. */
+static enum status decode_part(struct grad_compress *q, const struct bucket *p, int from, int part,
+                               int64_t bytes)
+{
+    return grad_code_decode(q->code, code_block(&q->packing), q->coded_recv + from * bytes, bytes,
+                            q->recv + from * p->part_bytes, part_blocks(q, p, part));
+}
+
+static enum status exchange_coded(struct grad_compress *q, const struct bucket *p)
+{
+    int64_t bytes;
+    TRY(encode_parts(q, p, &bytes));
+    struct tensor recv = {q->coded_recv, DTYPE_U8}, send = {q->coded_send, DTYPE_U8};
+    TRY(comm_all_to_all(q->c.comm, recv, send, bytes));
+    count_sent(q, 0, (q->ranks - 1) * bytes);
+    memcpy(q->recv + q->rank * p->part_bytes, q->send + q->rank * p->part_bytes,
+           (size_t)p->part_bytes);
+    for (int rank = 0; rank < q->ranks; rank++)
+        if (rank != q->rank)
+            TRY(decode_part(q, p, rank, q->rank, bytes));
+    return ST_OK;
+}
+
+static enum status gather_coded(struct grad_compress *q, const struct bucket *p,
+                                const uint8_t *packed)
+{
+    int64_t bytes = grad_code_encode(q->code, code_block(&q->packing), packed,
+                                     part_blocks(q, p, q->rank), q->coded_send);
+    TRY(agree(q, p, &bytes));
+    struct tensor all = {q->coded_recv, DTYPE_U8}, mine = {q->coded_send, DTYPE_U8};
+    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * bytes));
+    count_sent(q, 0, (q->ranks - 1) * bytes);
+    memcpy(q->recv + q->rank * p->part_bytes, packed,
+           (size_t)(part_blocks(q, p, q->rank) * q->packing.block.bytes));
+    for (int rank = 0; rank < q->ranks; rank++)
+        if (rank != q->rank)
+            TRY(decode_part(q, p, rank, rank, bytes));
+    return ST_OK;
+}
+
+/* ---- a bucket ---- */
 
 /* Adds elements [first, first + n) of this rank's part over all ranks (sum_tree.h). */
 static enum status add_run(struct grad_compress *q, int64_t part_bytes, int64_t first, int64_t n,
                            float *sum)
 {
     for (int rank = 0; rank < q->ranks; rank++)
-        TRY(unpack(q, q->recv + rank * part_bytes + compress_bytes(q->kind, first), n,
+        TRY(unpack(q, q->recv + rank * part_bytes + packed_bytes(&q->packing, first), n,
                    q->runs + rank * RUN_ELEMS));
     for (int i = 0; i < q->ranks - 1; i++) {
         float *restrict to = q->runs + q->tree[i].to * RUN_ELEMS;
@@ -265,7 +474,11 @@ static enum status send_parts(struct grad_compress *q, const struct job *job,
         struct part_extent part = part_extent(p->elems, q->ranks, rank);
         float *residual = p->residual ? p->residual + part.first : NULL;
         TRY(pack(q, job->from + part.first, residual, part.elems, q->send + rank * p->part_bytes));
+        count_sent(q, rank == q->rank ? 0 : part.elems, 0);
     }
+    if (q->c.is_coded)
+        return exchange_coded(q, p);
+    count_sent(q, 0, (q->ranks - 1) * p->part_bytes);
     struct tensor recv = {q->recv, DTYPE_U8}, send = {q->send, DTYPE_U8};
     return comm_all_to_all(q->c.comm, recv, send, p->part_bytes);
 }
@@ -279,17 +492,26 @@ static enum status add_parts(struct grad_compress *q, const struct bucket *p, ui
         int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
         TRY(add_run(q, p->part_bytes, first, n, sum));
         TRY(pack(q, sum, p->residual_sum ? p->residual_sum + first : NULL, n,
-                 packed + compress_bytes(q->kind, first)));
+                 packed + packed_bytes(&q->packing, first)));
     }
     return ST_OK;
+}
+
+static enum status gather_packed(struct grad_compress *q, const struct bucket *p, uint8_t *packed)
+{
+    struct tensor all = {q->recv, DTYPE_U8}, mine = {packed, DTYPE_U8};
+    count_sent(q, (q->ranks - 1) * part_extent(p->elems, q->ranks, q->rank).elems, 0);
+    if (q->c.is_coded)
+        return gather_coded(q, p, packed);
+    count_sent(q, 0, (q->ranks - 1) * p->part_bytes);
+    return comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes);
 }
 
 /* Gathers the packed sums of all parts; but_own: this rank's part lies in `to` already. */
 static enum status gather_parts(struct grad_compress *q, const struct bucket *p, uint8_t *packed,
                                 float *to, bool but_own)
 {
-    struct tensor all = {q->recv, DTYPE_U8}, mine = {packed, DTYPE_U8};
-    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes));
+    TRY(gather_packed(q, p, packed));
     for (int rank = 0; rank < q->ranks; rank++) {
         struct part_extent part = part_extent(p->elems, q->ranks, rank);
         if (rank != q->rank || !but_own)
@@ -364,4 +586,9 @@ enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, floa
             bucket, q->c.buckets_n);
     *job = (struct job){.q = q, .bucket = bucket, .to_all = to_all};
     return comm_job_begin(q->c.comm, job_gather, job, ticket);
+}
+
+struct grad_compress_traffic grad_compress_traffic(const struct grad_compress *q)
+{
+    return q->traffic;
 }

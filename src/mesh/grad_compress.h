@@ -6,10 +6,14 @@
  * - The owner adds the parts in the order of sum_tree.h, and quantises the sum.
  * - All ranks, or the owner alone, take the dequantised sum: so all hold the same bits.
  *
- * Error feedback: what INT8 loses is added to the next step's gradient, by the sender for its
- * gradient and by the owner for the sum. (Seide et al. 2014; Karimireddy et al. 2019; on both sides
- * as in 1-bit Adam, Tang et al. 2021.) Residuals are not in checkpoints: a resumed run begins with
- * none.
+ * Error feedback: what INT8, INT4 and TOPK lose is added to the next step's gradient, by the sender
+ * for its gradient and by the owner for the sum. (Seide et al. 2014; Karimireddy et al. 2019; on
+ * both sides as in 1-bit Adam, Tang et al. 2021.) Residuals are not in checkpoints: a resumed run
+ * begins with none.
+ *
+ * Coding (is_coded; INT8 and INT4): what is sent is coded by grad_code.h, and INT8 is quantised as
+ * INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on that of the
+ * longest one, and all are sent with so many bytes.
  *
  * Everything runs in the comm's thread, bucket after bucket, on a CPU device of one thread.
  * Gradients in a GPU's memory are copied to the host and back. */
@@ -21,13 +25,17 @@
 enum grad_compress_kind {
     GRAD_COMPRESS_KIND_NONE,
     GRAD_COMPRESS_KIND_BF16,
-    GRAD_COMPRESS_KIND_INT8
+    GRAD_COMPRESS_KIND_INT8,
+    GRAD_COMPRESS_KIND_INT4,
+    GRAD_COMPRESS_KIND_TOPK,
+    GRAD_COMPRESS_KIND_N
 };
 
 struct grad_compress_config {
     struct comm *comm;
     struct dev *dev;              /* that holds the gradients; NULL: they lie in host memory */
     enum grad_compress_kind kind; /* not NONE */
+    bool is_coded;                /* INT8, INT4 */
     int deferred_first;           /* buckets from here on are gathered by _gather_begin */
     int buckets_n;
     const int64_t *bucket_elems;
@@ -39,10 +47,13 @@ enum status grad_compress_open(const struct grad_compress_config *config,
 /* Accepts NULL; no call may be under way. */
 void grad_compress_close(struct grad_compress *q);
 /* grad_compress_part_bytes — of a bucket of so many elements, what each rank sends to each other
- * one: the packed bytes of the largest part. */
-int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems);
+ * one: the packed bytes of the largest part. Coded, these are not known before: an estimate from
+ * above, for gradients of a normal distribution. */
+int64_t grad_compress_part_bytes(enum grad_compress_kind kind, bool is_coded, int ranks,
+                                 int64_t elems);
 /* grad_compress_plan — the bytes that grad_compress_open would take on rank `rank` of `ranks`;
- * is_discrete: gradients lie in a device's own memory. Reads kind, deferred_first and buckets. */
+ * is_discrete: gradients lie in a device's own memory. Reads kind, is_coded, deferred_first and
+ * buckets. */
 int64_t grad_compress_plan(const struct grad_compress_config *config, int rank, int ranks,
                            bool is_discrete);
 
@@ -55,5 +66,13 @@ enum status grad_compress_begin(struct grad_compress *q, int bucket, const float
                                 float *to_all, float *to_own, struct comm_ticket *ticket);
 enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, float *to_all,
                                        struct comm_ticket *ticket);
+
+/* grad_compress_traffic — for tests: what this rank has sent to other ranks, without the headers of
+ * messages, and of how many elements. Coded, bytes include the lengths that are agreed on. No call
+ * may be under way. */
+struct grad_compress_traffic {
+    int64_t elems, bytes;
+};
+struct grad_compress_traffic grad_compress_traffic(const struct grad_compress *q);
 
 #endif

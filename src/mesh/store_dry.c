@@ -74,8 +74,9 @@ enum status store_dry_call(struct store *s, const struct store_call *call)
 enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, bool is_gathered)
 {
     struct store_call call = {STORE_CALL_ALL_TO_ALL, STORE_GROUP_ALL, bucket, {0}, {0}, 0};
-    call.elems = s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->ranks,
-                                                     s->layout.bucket[bucket].elems);
+    call.elems =
+        s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->c.settings.compress_coded,
+                                            s->ranks, s->layout.bucket[bucket].elems);
     if (is_reduced)
         TRY(tell(s, &call, DTYPE_U8, is_awaited(s, &call)));
     call.kind = STORE_CALL_ALL_GATHER;

@@ -47,10 +47,9 @@ static int64_t elems_of(const struct store *s, enum store_extent extent)
 /* Bytes of an element of the dense gradient as it travels. */
 static int dense_bytes(const struct store_settings *settings)
 {
-    return settings->compress == GRAD_COMPRESS_KIND_INT8 ? 1
-           : settings->compress == GRAD_COMPRESS_KIND_BF16
-               ? 2
-               : (int)dtype_bytes(settings->reduce_dtype);
+    if (settings->compress == GRAD_COMPRESS_KIND_NONE)
+        return (int)dtype_bytes(settings->reduce_dtype);
+    return settings->compress == GRAD_COMPRESS_KIND_BF16 ? 2 : 1; /* or less than 1 */
 }
 
 /* Whether rows of tokens are exchanged, and why: a clause for the log. */
@@ -106,6 +105,7 @@ static enum status compress_config(const struct store *s, struct grad_compress_c
         .comm = s->c.comm,
         .dev = s->c.dev,
         .kind = s->c.settings.compress,
+        .is_coded = s->c.settings.compress_coded,
         .deferred_first = s->policy.gather == STORE_GATHER_GRADS ? deferred_first : n,
         .buckets_n = n,
         .bucket_elems = elems};

@@ -242,6 +242,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
+    out->store.compress_coded = conf_i64(conf, CONF_COMPRESS_CODE) != CONF_COMPRESS_CODE_NONE;
     out->store.embed_rows = (enum sparse_embed_choice)conf_i64(conf, CONF_EMBED_ROWS);
     out->store.reduce_dtype = conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_BF16
                                   ? DTYPE_BF16

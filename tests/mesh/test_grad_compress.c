@@ -1,5 +1,6 @@
 /* test_grad_compress — compressed sums are the same bits on all ranks, whole or in parts; they are
- * near the true sum; with error feedback the mean of many is nearer. */
+ * near the true sum; with error feedback the mean of many is nearer. What is counted as sent is
+ * what the transport sent. */
 #include "mesh/ranks.h"
 
 #include <math.h>
@@ -13,8 +14,17 @@
 #define LARGE 1 /* number of the other bucket */
 #define ROUNDS 40
 
-struct case_of {
+/* A form of gradients. once: how far one sum may be off; small: that of the small bucket. many: by
+ * which factor the mean of ROUNDS is nearer, at least; 0: there is no error feedback. */
+struct form {
     enum grad_compress_kind kind;
+    bool is_coded;
+    double once, small, many;
+};
+
+struct case_of {
+    struct form form;
+    struct grad_compress_traffic traffic;
     bool is_whole;
     bool is_late;                   /* own part first, then _gather_begin */
     float first[ELEMS], sum[ELEMS]; /* after one round; of all rounds */
@@ -63,13 +73,15 @@ static enum status one_rank(struct ranks_one *one)
     enum status st = ST_OK;
     const int64_t elems[] = {SMALL, ELEMS};
     struct grad_compress_config config = {.comm = one->comm,
-                                          .kind = c->kind,
+                                          .kind = c->form.kind,
+                                          .is_coded = c->form.is_coded,
                                           .deferred_first = c->is_late ? LARGE : 2,
                                           .buckets_n = 2,
                                           .bucket_elems = elems};
     TRY(grad_compress_open(&config, &q));
     for (int round = 0; st == ST_OK && round < ROUNDS; round++)
         st = one_round(one, c, q, round);
+    c->traffic = grad_compress_traffic(q);
     grad_compress_close(q);
     return st;
 }
@@ -85,15 +97,29 @@ static double apart(const float *a, const double *b, int64_t n)
     return sqrt(diff / size);
 }
 
-static void check(enum grad_compress_kind kind, int ranks, const double *want,
-                  const double *want_small)
+/* Each round sends each other rank a part of the gradient and a part of the sum of each bucket.
+ * Coded, that is at most so much, with lengths and the lengths of chunks. */
+static void check_traffic(const struct form *form, int ranks, const struct case_of *whole)
+{
+    const struct grad_compress_traffic *t = &whole[0].traffic;
+    int64_t parts = grad_compress_part_bytes(form->kind, false, ranks, ELEMS) +
+                    grad_compress_part_bytes(form->kind, false, ranks, SMALL),
+            lengths = 2 * (16 + 16), packed = ROUNDS * 2 * (ranks - 1) * parts;
+    print_message("#   %.2f bits an element\n", 8 * (double)t->bytes / (double)t->elems);
+    assert_true(form->is_coded ? t->bytes < packed + ROUNDS * 2 * (ranks - 1) * lengths
+                               : t->bytes == packed);
+    for (int rank = 1; rank < ranks; rank++)
+        assert_int_equal(whole[rank].traffic.bytes, t->bytes);
+}
+
+static void check(const struct form *form, int ranks, const double *want, const double *want_small)
 {
     static struct case_of whole[RANKS_MAX], parts[RANKS_MAX], late[RANKS_MAX];
     memset(whole, 0, sizeof whole);
     memset(parts, 0, sizeof parts);
     memset(late, 0, sizeof late);
     for (int rank = 0; rank < ranks; rank++) {
-        whole[rank].kind = parts[rank].kind = late[rank].kind = kind;
+        whole[rank].form = parts[rank].form = late[rank].form = *form;
         whole[rank].is_whole = late[rank].is_late = true;
     }
     ranks_run(1, ranks, one_rank, whole, sizeof *whole);
@@ -109,12 +135,21 @@ static void check(enum grad_compress_kind kind, int ranks, const double *want,
                             (size_t)part.elems * sizeof(float));
     }
     double once = apart(whole[0].first, want, ELEMS), all = apart(whole[0].sum, want, ELEMS);
-    print_message("# kind %d, %d ranks: one sum is %.1e off, the mean of %d is %.1e off\n",
-                  (int)kind, ranks, once, ROUNDS, all);
-    /* BF16 has no error feedback */
-    assert_true(once < 0.02 && (kind == GRAD_COMPRESS_KIND_BF16 || all < once / 8));
-    assert_true(apart(whole[0].small, want_small, SMALL) < 0.02);
+    print_message("# kind %d%s, %d ranks: one sum is %.1e off, the mean of %d is %.1e off\n",
+                  (int)form->kind, form->is_coded ? ", coded" : "", ranks, once, ROUNDS, all);
+    assert_true(once < form->once && (form->many == 0 || all < once / form->many));
+    assert_true(apart(whole[0].small, want_small, SMALL) < form->small);
+    check_traffic(form, ranks, whole);
 }
+
+static const struct form forms[] = {
+    {GRAD_COMPRESS_KIND_BF16, false, 0.02, 0.02, 0},
+    {GRAD_COMPRESS_KIND_INT8, false, 0.02, 0.02, 8},
+    {GRAD_COMPRESS_KIND_INT8, true, 0.08, 0.08, 8},
+    {GRAD_COMPRESS_KIND_INT4, false, 0.25, 0.25, 8},
+    {GRAD_COMPRESS_KIND_INT4, true, 0.25, 0.25, 8},
+    {GRAD_COMPRESS_KIND_TOPK, false, 1, 0.6, 1.3},
+};
 
 static void test_sums(void **state)
 {
@@ -127,10 +162,98 @@ static void test_sums(void **state)
         for (int i = 0; i < SMALL; i++)
             for (int rank = 0; rank < ranks; rank++)
                 want_small[i] = (rank ? want_small[i] : 0) + value(rank + 50, i);
-        check(GRAD_COMPRESS_KIND_BF16, ranks, want, want_small);
-        check(GRAD_COMPRESS_KIND_INT8, ranks, want, want_small);
+        for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+            check(&forms[i], ranks, want, want_small);
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums)};
+/* ---- over TCP, with 5.5 bits for int8 ---- */
+
+#define LARGE_ELEMS 300000
+#define NODES 3
+
+static char addresses[NODES][COMM_ADDRESS_MAX];
+static int64_t address_bytes[NODES];
+static pthread_barrier_t opened;
+
+static enum status open_tcp(struct ranks_one *one, struct comm_config config)
+{
+    static const uint8_t secret[COMM_SECRET_BYTES] = "of this test...";
+    config.kind = COMM_KIND_HOST;
+    config.net = COMM_NET_TCP;
+    config.data_addr = config.master = "127.0.0.1";
+    config.secret = secret;
+    config.is_oversubscribed = true;
+    enum status st =
+        comm_begin_open(&config, &one->comm, addresses[one->rank], &address_bytes[one->rank]);
+    pthread_barrier_wait(&opened);
+    return st == ST_OK ? comm_end_open(one->comm, 1, addresses, address_bytes) : st;
+}
+
+struct sent {
+    struct form form;
+    struct grad_compress_traffic traffic;
+    int64_t bytes;
+    int calls;
+};
+
+static enum status send_large(struct ranks_one *one)
+{
+    struct sent *s = one->arg;
+    struct grad_compress *q;
+    struct comm_ticket ticket;
+    struct comm_times times;
+    const int64_t elems = LARGE_ELEMS;
+    struct grad_compress_config config = {.comm = one->comm,
+                                          .kind = s->form.kind,
+                                          .is_coded = s->form.is_coded,
+                                          .deferred_first = 1,
+                                          .buckets_n = 1,
+                                          .bucket_elems = &elems};
+    float *x = malloc((size_t)elems * sizeof *x);
+    for (int64_t i = 0; i < elems; i++)
+        x[i] = value(one->rank, i);
+    TRY(grad_compress_open(&config, &q));
+    comm_times(one->comm, &times);
+    enum status st = grad_compress_begin(q, 0, x, x, NULL, &ticket);
+    if (st == ST_OK)
+        st = comm_wait(one->comm, ticket);
+    comm_times(one->comm, &times);
+    s->bytes = times.bytes_sent;
+    s->traffic = grad_compress_traffic(q);
+    grad_compress_close(q);
+    free(x);
+    return st;
+}
+
+/* Each call begins with a header for each peer: the exchange, and the gather; coded, two gathers of
+ * lengths more. */
+static void test_counted(void **state)
+{
+    (void)state;
+    for (size_t i = 1; i < sizeof forms / sizeof *forms; i++) {
+        struct sent sent[NODES];
+        for (int rank = 0; rank < NODES; rank++)
+            sent[rank] = (struct sent){.form = forms[i]};
+        ranks_own_open = open_tcp;
+        pthread_barrier_init(&opened, NULL, NODES);
+        ranks_run(NODES, 1, send_large, sent, sizeof *sent);
+        pthread_barrier_destroy(&opened);
+        ranks_own_open = NULL;
+        for (int rank = 0; rank < NODES; rank++) {
+            const struct grad_compress_traffic *t = &sent[rank].traffic;
+            int64_t headers = sent[rank].bytes - t->bytes;
+            double bits = 8 * (double)t->bytes / (double)t->elems;
+            print_message("# kind %d%s, rank %d: %lld bytes counted, %lld more sent, %.3f bits\n",
+                          (int)forms[i].kind, forms[i].is_coded ? ", coded" : "", rank,
+                          (long long)t->bytes, (long long)headers, bits);
+            assert_int_equal(headers, (NODES - 1) * 64 * (forms[i].is_coded ? 4 : 2));
+            assert_true(forms[i].kind != GRAD_COMPRESS_KIND_INT8 || !forms[i].is_coded ||
+                        bits <= 5.5);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums),
+                                          cmocka_unit_test(test_counted)};
 HARNESS_MAIN(tests)

@@ -62,13 +62,14 @@ static void same_bits(struct trial like, int nodes, int locals, const char *what
     trial_free(&want);
 }
 
-static void all_bits(enum model_task task, enum grad_compress_kind compress)
+static void all_bits(enum model_task task, enum grad_compress_kind compress, bool is_coded)
 {
     static const int forms[] = {0, 6, 3, 5};
     for (size_t i = 0; i < (compress == GRAD_COMPRESS_KIND_NONE ? 4 : 2); i++) {
         int form = forms[i];
         struct trial like = trial_of(task, 12, form & 1 ? 90 : 8);
         like.config.store.compress = compress;
+        like.config.store.compress_coded = is_coded;
         like.config.store.bucket_elems_min = form & 2 ? 0 : 1;
         char what[64];
         text_format(what, sizeof what, "task %d form %d compress %d", (int)task, form,
@@ -84,21 +85,29 @@ static void all_bits(enum model_task task, enum grad_compress_kind compress)
 
 static void test_bits_lm(void **state)
 {
-    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE);
+    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE, false);
 }
 static void test_bits_qa(void **state)
 {
-    (void)state, all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_NONE);
+    (void)state, all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_NONE, false);
 }
 static void test_bits_bf16(void **state)
 {
-    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16);
+    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16, false);
 }
 static void test_bits_int8(void **state)
 {
     (void)state;
-    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8);
-    all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8);
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8, false);
+    all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8, false);
+}
+
+static void test_bits_few(void **state)
+{
+    (void)state;
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8, true);
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT4, false);
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_TOPK, false);
 }
 
 /* SGD has one moment, or none. */
@@ -149,6 +158,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_equal_lm),  cmocka_unit_test(test_equal_qa),
     cmocka_unit_test(test_bits_lm),   cmocka_unit_test(test_bits_qa),
     cmocka_unit_test(test_bits_sgd),  cmocka_unit_test(test_bits_bf16),
-    cmocka_unit_test(test_bits_int8), cmocka_unit_test(test_bits_arch),
-    cmocka_unit_test(test_equal_arch)};
+    cmocka_unit_test(test_bits_int8), cmocka_unit_test(test_bits_few),
+    cmocka_unit_test(test_bits_arch), cmocka_unit_test(test_equal_arch)};
 HARNESS_MAIN(tests)

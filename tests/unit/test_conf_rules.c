@@ -79,6 +79,12 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "REDUCE_PRECISION=bf16 (argument) does not go with COMPRESS=int8 (argument); compressed "
          "gradients are sums of fp32 numbers: use one of the two"},
+        {{"COMPRESS_CODE=zstd", "COMPRESS=int4"}, ST_OK, ""},
+        {{"COMPRESS_CODE=zstd", "COMPRESS=topk"},
+         ST_BAD_SETTING,
+         "COMPRESS_CODE=zstd (argument) is for COMPRESS=int8 or int4, not COMPRESS=topk "
+         "(argument); "
+         "use COMPRESS=int8, or COMPRESS_CODE=none"},
         {{"SAMPLE_EVERY=5", "TASK=qa"},
          ST_BAD_SETTING,
          "SAMPLE_EVERY=5 (argument) does not go with TASK=qa (argument); only a language model "

@@ -70,7 +70,7 @@ RUN_SECONDS := 55
 RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=256 BATCH_SIZE=1 LR=3e-3
 ARGS ?=
 
-.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale plant gates stress torture soak soak-busy check-64 containers kubelet bench-scrape docs picture help clean
+.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale plant gates gates-cpu stress torture soak soak-busy check-64 containers kubelet bench-scrape docs picture help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -133,7 +133,8 @@ help:
 	@echo 'make [CUDA=1 | CUDA=0]   build build/convoy; CUDA is built in where nvcc is (1: or fail; 0: left out)'
 	@echo 'make transformers-check [TRANSFORMERS="4.57.6 5.23.0"]   exports and imports beside the package transformers (fetches 3 GB)'
 	@echo 'make tidy       only the rules of the house'
-	@echo 'make bench      kernels and steps against the limits of this machine'
+	@echo 'make bench [LEVEL=avx2]   kernels and steps against the limits of this machine, or of a lower level of it'
+	@echo 'make gates-cpu [LEVEL=avx2]   products, kernels and steps at every level of this machine against their gates (minutes, quiet machine)'
 	@echo "make bench-comm [ROUNDS=3]   all_reduce beside Open MPI's and gloo's against its gates (minutes, quiet machine)"
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
 	@echo 'make bench-mesh   tensor beside data parallelism, and the bubble of a pipeline, on two cores (a minute, quiet machine)'
@@ -222,7 +223,17 @@ tidy:
 bench:
 	@sh .ci/need $(NEED) $(NEED_BENCH)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BENCHES)
-	@for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+	@for b in $(BENCHES); do echo "== $$b"; \
+	  case $$b in *_gemm | *_kernels | *_step) $$b $(LEVEL:%=level=%);; *) $$b;; esac || exit 1; done
+
+# The CPU's kernels and steps against the ceilings of each level that this machine has, or of LEVEL=avx2, avx512, amx; fails when a
+# gate is missed.
+gates-cpu:
+	@sh .ci/need $(NEED) $(NEED_BENCH)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(foreach b,gemm kernels step,$(BUILD)/tests/bench/bench_$(b))
+	@bad=0; for l in $(or $(LEVEL),$$($(BUILD)/tests/bench/bench_gemm levels)); do for g in 'gemm level=L gates 2 5 shapes_bare' \
+	  'kernels level=L gates' 'step level=L model=gpt2'; do \
+	  echo "== $$g" | sed "s/=L/=$$l/"; $(BUILD)/tests/bench/bench_$$(echo "$$g" | sed "s/=L/=$$l/") || bad=1; done; done; exit $$bad
 
 # Collectives beside Open MPI's and gloo's, in interleaved rounds; fails when a gate is missed.
 bench-comm:

@@ -9,24 +9,25 @@
 #ifndef CONVOY_KERNELS_GEMM_CPU_H
 #define CONVOY_KERNELS_GEMM_CPU_H
 
+#include "base/isa.h"
 #include "kernels/gemm_op_cpu.h"
 #include "kernels/gemm_pack_cpu.h"
 #include "kernels/gemm_tile_cpu.h"
 
-/* The longest block of k, and the rows of a part: A's block (rows × k) takes up to 40 % of the L2
- * of the level's machines. Transposing a panel of B (b_transposed) is expensive: a shorter k lets
+/* The longest block of k. Transposing a panel of B (b_transposed) is expensive: a shorter k lets
  * more rows share it. */
 #if CPU_ISA == 4
 #define GEMM_K_MAX 768
-#define GEMM_K_MAX_B_TRANSPOSED 384
-#define GEMM_K_MAX_A_TRANSPOSED 512
-#define GEMM_A_BLOCK (512 * 384)
 #else
 #define GEMM_K_MAX 384
+#endif
 #define GEMM_K_MAX_B_TRANSPOSED 384
 #define GEMM_K_MAX_A_TRANSPOSED 512
-#define GEMM_A_BLOCK (96 * 384)
-#endif
+/* A's block (rows × k) takes up to 40 % of the second-level cache: the more rows, the fewer parts
+ * pack a panel of B again. GEMM_A_BLOCK: the most elements; _UNKNOWN: where the size of the cache is
+ * not known. */
+#define GEMM_A_BLOCK (512 * 384)
+#define GEMM_A_BLOCK_UNKNOWN (96 * 384)
 #define GEMM_M_MAX 1024
 #define GEMM_PANELS_MAX 16
 
@@ -59,6 +60,14 @@ struct gemm_part {
  * for rows only. */
 #define GEMM_PACK_MIN 16
 
+/* gemm_a_block — the elements of A's block on this machine. Which rows make a part changes no
+ * sum. */
+static int64_t gemm_a_block(void)
+{
+    int64_t most = isa_l2_bytes() / 5 * 2 / (int64_t)sizeof(float);
+    return most < GEMM_A_BLOCK_UNKNOWN ? GEMM_A_BLOCK_UNKNOWN : gemm_min(most, GEMM_A_BLOCK);
+}
+
 /* gemm_slab — how much of k, in whole blocks, the packed A of all rows can cover in shared
  * memory. */
 static int64_t gemm_slab(const struct gemm *g)
@@ -68,26 +77,40 @@ static int64_t gemm_slab(const struct gemm *g)
     return most / g->k_block * g->k_block;
 }
 
-/* gemm_cut — by shape alone. Wide parts read a streaming A less often; narrow parts let the threads
- * end together. */
+/* gemm_wide — panels of a part where k has several blocks. A wide part reads its rows of A from far
+ * memory once for many panels. Parts that the threads can share equally end together. Which columns
+ * make a part changes no sum, so this may depend on the number of threads. */
+static int64_t gemm_wide(const struct gemm *g)
+{
+    int64_t panels = gemm_ceil(g->n, GEMM_NR), threads = thread_pool_threads(g->cpu->pool),
+            wide = gemm_min(GEMM_PANELS_MAX, panels * g->m_parts / (4 * threads));
+    for (; wide > GEMM_PANELS_MAX / 2; wide--) {
+        int64_t parts = g->m_parts * gemm_ceil(g->n, gemm_even(g->n, wide * GEMM_NR, GEMM_NR));
+        if (parts % threads == 0 || parts >= 16 * threads)
+            break;
+    }
+    return wide;
+}
+
+/* gemm_cut — k by shape alone, so that sums have the same bits everywhere. */
 static void gemm_cut(struct gemm *g)
 {
     int64_t k_max = g->a_transposed   ? GEMM_K_MAX_A_TRANSPOSED
                     : g->b_transposed ? GEMM_K_MAX_B_TRANSPOSED
                                       : GEMM_K_MAX;
     g->k_block = gemm_even(g->k, k_max, GEMM_CHUNK);
-    g->m_block = gemm_even(g->m, gemm_min(GEMM_A_BLOCK / g->k_block, GEMM_M_MAX), GEMM_MR);
+    g->m_block = gemm_even(g->m, gemm_min(gemm_a_block() / g->k_block, GEMM_M_MAX), GEMM_MR);
     g->m_parts = gemm_ceil(g->m, g->m_block);
     int64_t slab = gemm_slab(g);
     bool fits = slab >= g->k || (slab > 0 && g->partial);
     g->a_packed = g->a_transposed || (fits && g->m >= GEMM_PACK_MIN);
     g->a_shared = g->a_packed && fits ? (void *)g->cpu->shared : NULL;
     g->k_to = g->a_shared ? gemm_min(slab, g->k) : g->k;
-    int64_t panels = gemm_ceil(g->n, GEMM_NR), wide = 1;
+    int64_t wide = 1;
     if (g->a_packed && !g->a_shared)
         wide = GEMM_PANELS_MAX;
     else if (g->k > g->k_block)
-        wide = gemm_min(4, panels * g->m_parts / 8);
+        wide = gemm_wide(g);
     wide = wide < 1 ? 1 : wide;
     g->n_block = gemm_even(g->n, wide * GEMM_NR, GEMM_NR);
     g->n_parts = gemm_ceil(g->n, g->n_block);

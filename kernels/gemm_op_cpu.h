@@ -45,7 +45,7 @@ struct gemm {
     struct gemm_lines lines[GEMM_STREAMS];
     float *partial; /* where sums may lie between slabs of k: where C will be; or NULL */
     int64_t partial_step;
-    /* the cut, by shape alone */
+    /* the cut: of k by shape alone; of m and n, which changes no sum, by the machine too */
     int64_t k_block, m_block, n_block, m_parts, n_parts;
     /* the current slab; gemm_cpu.h always takes all of m */
     int64_t m_from, m_to, k_from, k_to;

@@ -157,8 +157,8 @@ static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t
 {
     const struct matmul_bwd_w *a = g->op;
     float *dw = (float *)a->dw.data + row * g->n + col;
-    bool stream = !a->accumulate && VEC_W * 4 == 64 && cols % VEC_W == 0 && g->n % VEC_W == 0 &&
-                  (uintptr_t)dw % 64 == 0;
+    bool stream =
+        !a->accumulate && VEC_W >= 8 && cols % 16 == 0 && g->n % 16 == 0 && (uintptr_t)dw % 64 == 0;
     for (int i = 0; i < rows; i++, dw += g->n, tile += GEMM_NR) {
         for (int j = 0; j < cols; j += VEC_W) {
             vec u = vec_load(tile + j);

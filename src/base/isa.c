@@ -2,6 +2,8 @@
  * levels. */
 #include "base/isa.h"
 
+#include <unistd.h>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -61,3 +63,15 @@ bool isa_has_amx_bf16(void) { return isa_level() == 4 && has(look().d7, AMX_7D);
 int isa_level(void) { return 0; }
 bool isa_has_amx_bf16(void) { return false; }
 #endif
+
+int64_t isa_l2_bytes(void)
+{
+    static _Atomic int64_t known = -1;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    if (known < 0) {
+        long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+        known = bytes > 0 ? bytes : 0;
+    }
+#endif
+    return known < 0 ? 0 : known;
+}

@@ -1,12 +1,16 @@
-/* isa — which x86-64 level (of the psABI) the processor and its kernel support. Asks the processor
+/* isa — which x86-64 level (of the psABI) the processor and its kernel support, and how large its
+ * second-level cache is. Asks the processor
  * itself, because compilers know different names. Must not know kernels. */
 #ifndef CONVOY_BASE_ISA_H
 #define CONVOY_BASE_ISA_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 int isa_level(void); /* 1 to 4: x86-64, -v2, -v3, -v4; 0: another architecture */
 /* -v4 and AMX tiles of bf16; the kernel must still grant the tiles' state */
 bool isa_has_amx_bf16(void);
+/* bytes of a core's second-level cache; 0: unknown */
+int64_t isa_l2_bytes(void);
 
 #endif

@@ -22,12 +22,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/bench_level.h"
 #include "base/clock.h"
-#include "base/isa.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
-#include "kernels/peak.h"
 #include "train/step.h"
 
 #define STEPS_MAX 64
@@ -45,7 +44,8 @@ static const struct shape shapes[MODELS][SHAPES] = {
     {{4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}},
     {{4, 64, 0.78, 2.6}, {4, 256, 0.78, 3.2}, {1, 1024, 0.80, 3.2}}};
 
-static int level = CPU_ISA_N, recompute = MODEL_RECOMPUTE_LIGHT, threads_n;
+static struct bench_level level;
+static int recompute = MODEL_RECOMPUTE_LIGHT, threads_n;
 
 struct times {
     double all, forward, head, backward, norm, update, peak, peak_amx, bandwidth;
@@ -115,23 +115,14 @@ static struct times median(const struct times *row, int n)
     return out;
 }
 
-/* The ceilings of the best level here; the update goes over the gradients, which are not needed
+/* The ceilings of the level in use; the update goes over the gradients, which are not needed
  * between steps. */
-static void measure_peaks(const struct cpu *cpu, struct step *step, bool has_amx, struct times *out)
+static void measure_peaks(const struct cpu *cpu, struct step *step, struct times *out)
 {
-    float *data = step_grads(step).data;
-    int64_t n = step_whole_table(step)->total_elems;
-    out->peak_amx = has_amx ? peak_amx(cpu, 0.02) : 0;
-    if (isa_level() >= 4) {
-        out->peak = peak_fma_v4(cpu, 0.02);
-        out->bandwidth = peak_update_v4(cpu, data, n, 1);
-    } else if (isa_level() >= 3) {
-        out->peak = peak_fma_v3(cpu, 0.02);
-        out->bandwidth = peak_update_v3(cpu, data, n, 1);
-    } else {
-        out->peak = peak_fma_v2(cpu, 0.02);
-        out->bandwidth = peak_update_v2(cpu, data, n, 1);
-    }
+    out->peak_amx = level.isa == CPU_ISA_AMX ? level.products(cpu, 0.02) : 0;
+    out->peak = level.fma(cpu, 0.02);
+    out->bandwidth =
+        level.update(cpu, step_grads(step).data, step_whole_table(step)->total_elems, 1);
 }
 
 static struct step *open_step(const char *model, const struct shape *shape, struct dev *dev)
@@ -213,7 +204,7 @@ static bool run(const char *model, const struct shape *shape, int steps)
     struct cpu cpu = {0};
     struct times row[STEPS_MAX];
     struct step_result r = {0};
-    need(dev_cpu_open(threads_n, level, &dev));
+    need(dev_cpu_open(threads_n, (int)level.isa, &dev));
     dev_info(dev, &info);
     op_inner = dev_op(dev);
     ((struct dev_head *)(void *)dev)->op = &op_timed;
@@ -222,7 +213,7 @@ static bool run(const char *model, const struct shape *shape, int steps)
     struct batch batch = random_batch(model, shape);
     for (int i = -1; i < steps; i++) { /* one to warm up */
         struct times now;
-        measure_peaks(&cpu, step, strstr(info.name, " amx") != NULL, &now);
+        measure_peaks(&cpu, step, &now);
         need(step_run_batch(step, &batch, i + 1, 0, 1e-4, false, &r));
         now = (struct times){r.compute_ms, r.forward_ms, r.head_ms,    r.backward_ms, r.norm_ms,
                              r.update_ms,  now.peak,     now.peak_amx, now.bandwidth};
@@ -263,10 +254,9 @@ static int model_first, model_end = MODELS;
 
 static void take_words(int *argc, char **argv)
 {
-    static const char *const levels[] = {"plain", "sse4", "avx2", "avx512", "amx"};
     static const char *const ways[] = {"none", "light", "attention", "block"};
     static const char *const counts[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8"};
-    level = take_word(argc, argv, "level=", levels, CPU_ISA_N, CPU_ISA_N);
+    level = bench_level_of(bench_level_take(argc, argv));
     recompute = take_word(argc, argv, "recompute=", ways, 4, MODEL_RECOMPUTE_LIGHT);
     model_first = take_word(argc, argv, "model=", models, MODELS, MODELS);
     threads_n = take_word(argc, argv, "threads=", counts, 9, 0);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "check/check_scratch.h"
 
 #define SLICE_BYTES ((int64_t)1 << 20)
 #define SLICES_MIN 2
@@ -184,6 +185,7 @@ enum status check_disk(const struct check_config *config, int64_t bytes, int64_t
                      has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
         return check_rows_add(rows, &row);
     }
+    (void)check_scratch_sweep(config->dir, 0);
     check_disk_folder(config->dir, d.dir, sizeof d.dir);
     int error = open_unnamed(&d);
     enum status st = error

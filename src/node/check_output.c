@@ -8,7 +8,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "check/check_disk.h"
+#include "check/check_scratch.h"
 #include "node/print.h"
+
+#define SWEEP_MS 2000 /* for a process that is being killed */
 
 struct check_report_about check_output_about(const struct conf *conf,
                                              const struct check_result *result)
@@ -154,6 +158,16 @@ static enum status end_of(const struct conf *conf, const struct check_result *re
     return st;
 }
 
+/* sweep — the workers are gone; one that was killed, or stopped while it wrote a checkpoint, has
+ * left a folder. A disk that does not answer is not asked again. */
+static void sweep(const struct conf *conf, const struct check_result *result)
+{
+    const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    const struct check_config seen = {.found = &result->rows};
+    if (dir[0] && !check_disk_is_bad(&seen))
+        (void)check_scratch_sweep(dir, SWEEP_MS);
+}
+
 enum status check_output_end(const struct conf *conf, const struct board *board, bool is_command,
                              enum status st)
 {
@@ -164,6 +178,8 @@ enum status check_output_end(const struct conf *conf, const struct board *board,
         status_restore(&saved);
         return st;
     }
+    if (st != ST_OK && !result.is_whole)
+        sweep(conf, &result);
     enum status written = write_all(conf, &result, is_command, st, saved.message);
     if (written == ST_OK)
         st = end_of(conf, &result, is_command, st, &saved);

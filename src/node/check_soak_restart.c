@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "check/check_disk.h"
+#include "check/check_scratch.h"
 #include "kernels/cpu.h"
 #include "train/checkpoint.h"
 #include "train/fault_injection.h"
@@ -35,7 +36,7 @@ struct said {
 struct restart {
     const struct check_config *check;
     const struct model_dims *dims;
-    char dir[FILE_PATH_MAX];
+    struct check_scratch scratch;
     struct dev *dev;
     struct step *step;
     struct feed *feed;
@@ -67,7 +68,7 @@ static enum status run_open(struct restart *r, bool is_loaded)
                                      .vocab = r->dims->vocab,
                                      .seed = SEED};
     struct checkpoint_config config = {.dims = r->dims,
-                                       .dir = r->dir,
+                                       .dir = r->scratch.path,
                                        .keep = 2,
                                        .settings_json = "{\"OPTIMIZER\":\"adamw\",\"moments\":2}",
                                        .version = "check",
@@ -205,7 +206,7 @@ static enum status kill_a_writer(struct restart *r)
         kill(pid, SIGKILL);
     await_end(r, pid, &wait_status);
     if (!is_gone || r->is_stuck)
-        return FAIL(ST_STORE, "the process that writes a checkpoint to %s hangs", r->dir);
+        return FAIL(ST_STORE, "the process that writes a checkpoint to %s hangs", r->scratch.path);
     if (r->said_n > 0 && r->said[r->said_n - 1].step < 0)
         return FAIL(ST_STORE, "%s", r->said[r->said_n - 1].why);
     if (!WIFSIGNALED(wait_status) || WTERMSIG(wait_status) != SIGKILL || r->said_n != STEPS)
@@ -268,18 +269,18 @@ static enum status try_restart(struct restart *r, int64_t *step_out)
 {
     char base[FILE_PATH_MAX];
     check_disk_folder(r->check->dir, base, sizeof base);
-    if (!text_format(r->dir, sizeof r->dir, "%s/.convoy-check-%ld-%d", base, (long)getpid(),
-                     r->check->place.rank))
-        return FAIL(ST_BAD_SETTING, "the path of CHECKPOINT_DIR is too long: %.64s…", base);
-    TRY(file_remove_tree(r->dir));
-    TRY(file_make_dirs(r->dir));
+    TRY(check_scratch_open(base, &r->scratch));
     enum status st = kill_a_writer(r);
     if (st == ST_OK)
         st = restore(r, step_out);
     struct status_saved saved;
     status_save(&saved);
     run_close(r);
-    enum status removed = r->is_stuck ? ST_OK : file_remove_tree(r->dir);
+    enum status removed = ST_OK;
+    if (r->is_stuck)
+        check_scratch_leave(&r->scratch);
+    else
+        removed = check_scratch_close(&r->scratch);
     status_restore(&saved);
     return st != ST_OK ? st : removed;
 }

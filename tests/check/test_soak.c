@@ -130,10 +130,11 @@ static void a_flip_between_rounds_names_the_device(void **state)
     struct job jobs[4] = {0};
     jobs[2].flip = CHECK_SOAK_FLIP_ALONE;
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
-    assert_named(jobs, 4, 2, "the loss of step 2 differed when the same steps were repeated");
+    /* the loss, or where its rounding hides so small a difference, a gradient */
+    assert_named(jobs, 4, 2, " step 2 differed when the same steps were repeated");
     struct job one = {.flip = CHECK_SOAK_FLIP_ALONE};
     ranks_run(1, 1, run_rank, &one, sizeof one);
-    assert_named(&one, 1, 0, "the CPU: the loss of step 2 differed");
+    assert_named(&one, 1, 0, " step 2 differed when the same steps were repeated");
 }
 
 /* A device that computes wrong in the same way each time differs from others of its kind. */

@@ -160,6 +160,22 @@ unsigned check_links_suspect(const struct check_link_found *link,
     return flags;
 }
 
+unsigned check_links_slower(const struct check_link_found *link,
+                            const struct check_links_norm *norm, double *share_out)
+{
+    unsigned flags = 0;
+    *share_out = 1;
+    for (int way = 0; way < 2 && norm->n >= 3 && norm->rate > 0; way++) {
+        const struct check_link_way *w = &link->way[way];
+        const double share = w->rate / norm->rate;
+        if (w->bulk_bytes == 0 || share >= 1 - WORSE)
+            continue;
+        flags |= CHECK_LINKS_RATE << way;
+        *share_out = fmin(*share_out, share);
+    }
+    return flags;
+}
+
 double check_links_severity(const struct check_link_found *link,
                             const struct check_links_norm *norm)
 {

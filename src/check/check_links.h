@@ -40,6 +40,11 @@ unsigned check_links_suspect(const struct check_link_found *link,
                              const struct check_links_norm *norm);
 double check_links_severity(const struct check_link_found *link,
                             const struct check_links_norm *norm);
+/* check_links_slower — first look: the ways that are slower by a fifth, also where the others
+ * scatter so much that this is no outlier: on a busy machine that hides a link of half the rate.
+ * *share_out: of the norm, of the slower way; 1: neither is slower. */
+unsigned check_links_slower(const struct check_link_found *link,
+                            const struct check_links_norm *norm, double *share_out);
 /* check_links_rate_limit — GB/s: a way below it is slow, in both looks. Below the norm by a fifth
  * at least, and by more than the normal ones scatter. */
 double check_links_rate_limit(const struct check_links_norm *norm);

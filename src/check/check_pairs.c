@@ -18,6 +18,7 @@
 #define AGAIN_MAX 64        /* jobs of one second look */
 #define AGAIN_TIMES 3       /* a link that is bad was bad so often; */
 #define AGAIN_TIMES_LATE 2  /* …or so often, where the time is over */
+#define SLOWER_MAX 4        /* links of these that are slow, and no outliers */
 #define REFERENCES 3        /* links that look normal, measured in turn with the suspects */
 #define FLOOR_NETWORK_US 50 /* interrupts that a card gathers, cores that sleep */
 #define FLOOR_MEMORY_US 20
@@ -187,29 +188,63 @@ static enum status set_norm(const struct pairs *p, struct contest *c)
     return st;
 }
 
-static void list_suspects(const struct pairs *p, const struct contest *c, struct again *again)
+static bool is_listed(const struct again *again, int link)
 {
-    bool is_full = false;
-    while (!is_full && again->n < p->effort->jobs_max) {
-        int worst = -1;
-        double most = 0;
-        for (int i = 0; i < c->n; i++) {
-            double severity = check_links_severity(&c->links[i].found, &c->kind.norm);
-            bool is_listed = false;
-            for (int j = 0; j < again->n; j++)
-                is_listed = is_listed || again->link[j] == i;
-            if (c->links[i].flags == 0 || is_listed || severity <= most)
-                continue;
-            most = severity;
-            worst = i;
-        }
-        is_full = worst < 0;
-        if (!is_full) {
-            again->open[again->n] = c->links[worst].flags;
-            again->link[again->n++] = worst;
-        }
-    }
+    for (int i = 0; i < again->n; i++)
+        if (again->link[i] == link)
+            return true;
+    return false;
+}
+
+static void list_suspect(struct again *again, int link, unsigned flags)
+{
+    again->open[again->n] = flags;
+    again->link[again->n++] = link;
     again->suspects = again->n;
+}
+
+/* The worst one that is not listed yet; -1: none. */
+static int worst_of(const struct contest *c, const struct again *again)
+{
+    int worst = -1;
+    double most = 0;
+    for (int i = 0; i < c->n; i++) {
+        const double severity = check_links_severity(&c->links[i].found, &c->kind.norm);
+        if (c->links[i].flags == 0 || is_listed(again, i) || severity <= most)
+            continue;
+        most = severity;
+        worst = i;
+    }
+    return worst;
+}
+
+/* The slowest one that is not listed yet; -1: none is slower than it should be. */
+static int slowest_of(const struct contest *c, const struct again *again, unsigned *flags_out)
+{
+    int slowest = -1;
+    double least = 1, share;
+    for (int i = 0; i < c->n; i++) {
+        const unsigned flags = check_links_slower(&c->links[i].found, &c->kind.norm, &share);
+        if (c->kind.is_host_memory || flags == 0 || is_listed(again, i) || share >= least)
+            continue;
+        least = share;
+        slowest = i;
+        *flags_out = flags;
+    }
+    return slowest;
+}
+
+static void list_suspects(const struct pairs *p, struct contest *c, struct again *again)
+{
+    const int max = p->effort->jobs_max;
+    unsigned flags = 0;
+    for (int i; again->n < max && (i = worst_of(c, again)) >= 0;)
+        list_suspect(again, i, c->links[i].flags);
+    for (int k = 0, i; k < SLOWER_MAX && again->n < max && (i = slowest_of(c, again, &flags)) >= 0;
+         k++) {
+        c->links[i].flags |= flags;
+        list_suspect(again, i, c->links[i].flags);
+    }
 }
 
 static double distance(const struct contest *c, int i)

@@ -124,6 +124,24 @@ static void test_one_link(void **state)
     assert_int_equal(none.n, 0);
 }
 
+/* On a busy machine the rates scatter so much that half of a rate is no outlier. */
+static void test_slower(void **state)
+{
+    (void)state;
+    struct check_link_found links[28];
+    double share;
+    const int n = make_links(links, 8, -1, 3);
+    for (int i = 0; i < n; i++)
+        links[i].way[0].rate = links[i].way[1].rate = 0.6 + 0.05 * (i % 16);
+    links[9].way[1].rate = 0.45;
+    const struct check_links_norm norm = norm_of(links, n, 8);
+    assert_int_equal(check_links_suspect(&links[9], &norm), 0);
+    assert_int_equal(check_links_slower(&links[9], &norm, &share), CHECK_LINKS_RATE_BACK);
+    assert_true(share < 0.6);
+    assert_int_equal(check_links_slower(&links[15], &norm, &share), 0);
+    assert_true(share == 1);
+}
+
 /* ---- the second look ---- */
 
 static void test_second_look(void **state)
@@ -272,8 +290,8 @@ static void test_alone(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_clean_threads), cmocka_unit_test(test_clean_tcp),
-    cmocka_unit_test(test_first_look),    cmocka_unit_test(test_one_link),
-    cmocka_unit_test(test_second_look),   cmocka_unit_test(test_blame),
-    cmocka_unit_test(test_clocks),        cmocka_unit_test(test_wrong_clock),
-    cmocka_unit_test(test_alone)};
+    cmocka_unit_test(test_first_look),    cmocka_unit_test(test_slower),
+    cmocka_unit_test(test_one_link),      cmocka_unit_test(test_second_look),
+    cmocka_unit_test(test_blame),         cmocka_unit_test(test_clocks),
+    cmocka_unit_test(test_wrong_clock),   cmocka_unit_test(test_alone)};
 HARNESS_MAIN(tests)

@@ -1,53 +1,23 @@
 /* check_interface — a node's network interfaces: is one up, what are its speed and MTU, does it
- * count errors. Nodes are compared by their main interface: the one that DATA_ADDR names, else that
+ * count errors. Nodes are compared by their main interface: the one of DATA_ADDR, else that
  * of the default route of IPv4 or IPv6, else a card that is up, else what is up. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "check/check_file.h"
+#include "check/check_netdev.h"
 #include "check/check_static.h"
 
-#define NAME_BYTES 40
-#define TYPE_LOOPBACK 772
 #define ERRORS_MIN 100    /* of all packets since the interface came up, */
 #define ERRORS_SHARE 1e-5 /* and at least this share of them */
-
-struct interface {
-    char name[NAME_BYTES], state[16], duplex[16];
-    int64_t type, speed_mbps, mtu, errors, packets; /* CHECK_FILE_NONE: not known */
-    bool is_up, is_physical;
-};
-
-static int64_t statistic(const struct check_static *s, const char *name, const char *which)
-{
-    int64_t n = check_file_number(s->root, "/sys/class/net/%s/statistics/%s", name, which);
-    return n > 0 ? n : 0;
-}
-
-static void read_interface(const struct check_static *s, const char *name, struct interface *out)
-{
-    *out = (struct interface){0};
-    text_copy(out->name, sizeof out->name, name);
-    check_file_read(s->root, out->state, sizeof out->state, "/sys/class/net/%s/operstate", name);
-    check_file_read(s->root, out->duplex, sizeof out->duplex, "/sys/class/net/%s/duplex", name);
-    out->type = check_file_number(s->root, "/sys/class/net/%s/type", name);
-    out->speed_mbps = check_file_number(s->root, "/sys/class/net/%s/speed", name);
-    out->mtu = check_file_number(s->root, "/sys/class/net/%s/mtu", name);
-    out->errors = statistic(s, name, "rx_errors") + statistic(s, name, "tx_errors");
-    out->packets = statistic(s, name, "rx_packets") + statistic(s, name, "tx_packets");
-    out->is_physical = check_file_is(s->root, "/sys/class/net/%s/device", name);
-    /* "unknown": the driver does not tell, as that of a tunnel */
-    out->is_up = out->type != TYPE_LOOPBACK &&
-                 (strcmp(out->state, "up") == 0 || strcmp(out->state, "unknown") == 0);
-}
 
 /* The line "eth0 00000000 …" of /proc/net/route. */
 static void route_line(void *arg, char *line)
 {
     char *rest = line, *name = check_file_word(&rest), *to = check_file_word(&rest), *out = arg;
     if (name && to && out[0] == 0 && strcmp(to, "00000000") == 0)
-        text_copy(out, NAME_BYTES, name);
+        text_copy(out, CHECK_NETDEV_NAME, name);
 }
 
 /* The line "to 00 from 00 via metric … eth0" of /proc/net/ipv6_route; the one that rejects packets,
@@ -60,16 +30,27 @@ static void route6_line(void *arg, char *line)
     while ((word = check_file_word(&rest)) != NULL)
         last = word;
     if (is_default && last && out[0] == 0 && strcmp(last, "lo") != 0)
-        text_copy(out, NAME_BYTES, last);
+        text_copy(out, CHECK_NETDEV_NAME, last);
 }
 
-static void find_route(const struct check_static *s, char *out)
+static bool is_listed(const struct check_file_names *found, const char *name)
+{
+    for (int i = 0; i < found->n; i++)
+        if (strcmp(found->name[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* A tree of files has no addresses. */
+static void find_route(const struct check_static *s, const struct check_file_names *found,
+                       char *out)
 {
     const char *asked = s->config->data_addr;
     out[0] = 0;
-    if (asked && asked[0] && strlen(asked) < NAME_BYTES && strchr(asked, '/') == NULL &&
-        check_file_is(s->root, "/sys/class/net/%s", asked))
-        text_copy(out, NAME_BYTES, asked);
+    if (asked && asked[0] && is_listed(found, asked))
+        text_copy(out, CHECK_NETDEV_NAME, asked);
+    else if (asked && asked[0] && s->root[0] == 0)
+        (void)check_netdev_of_address(asked, out, CHECK_NETDEV_NAME);
     if (out[0] == 0)
         check_file_lines(s->root, "/proc/net/route", 1 << 16, route_line, out);
     if (out[0] == 0)
@@ -77,7 +58,8 @@ static void find_route(const struct check_static *s, char *out)
 }
 
 /* Is `i` more likely to carry the data than `than`? */
-static bool is_better(const struct interface *i, const struct interface *than, const char *route)
+static bool is_better(const struct check_netdev *i, const struct check_netdev *than,
+                      const char *route)
 {
     bool is_route = strcmp(i->name, route) == 0, was_route = strcmp(than->name, route) == 0;
     if (!i->is_up || than->name[0] == 0)
@@ -85,13 +67,13 @@ static bool is_better(const struct interface *i, const struct interface *than, c
     return is_route != was_route ? is_route : i->is_physical && !than->is_physical && !was_route;
 }
 
-static bool is_bad(const struct interface *i)
+static bool is_bad(const struct check_netdev *i)
 {
     return i->is_up && i->errors >= ERRORS_MIN &&
            (double)i->errors > ERRORS_SHARE * (double)i->packets;
 }
 
-static void add_errors(struct check_static *s, const struct interface *i)
+static void add_errors(struct check_static *s, const struct check_netdev *i)
 {
     char remedy[192];
     text_format(remedy, sizeof remedy, "ethtool -S %s | grep err; replace the cable or transceiver",
@@ -107,7 +89,7 @@ static void add_errors(struct check_static *s, const struct interface *i)
 
 struct bond {
     int members, down;
-    char member[NAME_BYTES], first_down[NAME_BYTES];
+    char member[CHECK_NETDEV_NAME], first_down[CHECK_NETDEV_NAME];
 };
 
 static void bond_line(void *arg, char *line)
@@ -140,7 +122,7 @@ static void add_bond(struct check_static *s, const char *name)
 
 /* ---- the main interface ---- */
 
-static void add_value(struct check_static *s, const struct interface *i, const char *name,
+static void add_value(struct check_static *s, const struct check_netdev *i, const char *name,
                       const char *unit, int64_t value, const char *remedy)
 {
     struct check_row row = check_static_found(s, CHECK_POINT_INTERFACES, name,
@@ -148,7 +130,7 @@ static void add_value(struct check_static *s, const struct interface *i, const c
     check_static_measured(s, row, (double)value, unit, i->name, remedy);
 }
 
-static void add_main(struct check_static *s, const struct interface *i, int up)
+static void add_main(struct check_static *s, const struct check_netdev *i, int up)
 {
     bool is_half = strcmp(i->duplex, "half") == 0;
     char remedy[192] = "";
@@ -187,15 +169,16 @@ static void add_none(struct check_static *s)
 void check_interface_rows(struct check_static *s)
 {
     struct check_file_names *found = calloc(1, sizeof *found);
-    struct interface main_one = {0}, i;
-    char route[NAME_BYTES];
+    struct check_netdev main_one = {0}, i;
+    char route[CHECK_NETDEV_NAME];
     int up = 0, bad = 0;
     if (found == NULL)
         return;
-    find_route(s, route);
-    check_file_list(s->root, found, "/sys/class/net");
+    const bool has_files = check_netdev_has_files(s->root);
+    check_netdev_list(s->root, has_files, found);
+    find_route(s, found, route);
     for (int k = 0; k < found->n; k++) {
-        read_interface(s, found->name[k], &i);
+        check_netdev_read(s->root, has_files, found->name[k], &i);
         up += i.is_up;
         if (is_better(&i, &main_one, route))
             main_one = i;

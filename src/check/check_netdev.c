@@ -1,0 +1,198 @@
+/* check_netdev — see check_netdev.h. */
+#include "check/check_netdev.h"
+
+#include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/if_link.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netpacket/packet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+/* ---- whose files ---- */
+
+/* The same number and hardware address as in the files? Numbers alone are alike in many namespaces.
+ */
+static bool is_in_files(const char *name, const struct sockaddr_ll *link)
+{
+    char mac[3 * sizeof link->sll_addr + 1] = "", text[64];
+    for (int i = 0; i < link->sll_halen && i < (int)sizeof link->sll_addr; i++)
+        text_format(mac + strlen(mac), sizeof mac - strlen(mac), "%s%02x", i > 0 ? ":" : "",
+                    link->sll_addr[i]);
+    check_file_read("", text, sizeof text, "/sys/class/net/%s/address", name);
+    return check_file_number("", "/sys/class/net/%s/ifindex", name) == link->sll_ifindex &&
+           (link->sll_halen > 6 || strcmp(text, mac) == 0);
+}
+
+static int count_files(void)
+{
+    struct check_file_names *found = calloc(1, sizeof *found);
+    int n = 0;
+    if (found)
+        check_file_list("", found, "/sys/class/net");
+    for (int i = 0; found && i < found->n; i++)
+        n += check_file_is("", "/sys/class/net/%s/ifindex", found->name[i]);
+    free(found);
+    return n;
+}
+
+bool check_netdev_has_files(const char *root)
+{
+    struct ifaddrs *all = NULL;
+    int n = 0;
+    bool is_same = true;
+    if (root[0] || getifaddrs(&all) != 0)
+        return true;
+    for (struct ifaddrs *at = all; at; at = at->ifa_next) {
+        struct sockaddr_ll link;
+        if (!at->ifa_addr || at->ifa_addr->sa_family != AF_PACKET)
+            continue;
+        memcpy(&link, at->ifa_addr, sizeof link);
+        is_same = is_same && is_in_files(at->ifa_name, &link);
+        n++;
+    }
+    freeifaddrs(all);
+    return is_same && n == count_files();
+}
+
+void check_netdev_list(const char *root, bool has_files, struct check_file_names *out)
+{
+    if (has_files) {
+        check_file_list(root, out, "/sys/class/net");
+        return;
+    }
+    struct if_nameindex *all = if_nameindex();
+    out->n = 0;
+    for (int i = 0; all && all[i].if_index != 0 && out->n < CHECK_FILE_NAMES_MAX; i++)
+        text_copy(out->name[out->n++], sizeof out->name[0], all[i].if_name);
+    if (all)
+        if_freenameindex(all);
+}
+
+/* ---- from files ---- */
+
+static int64_t statistic(const char *root, const char *name, const char *which)
+{
+    int64_t n = check_file_number(root, "/sys/class/net/%s/statistics/%s", name, which);
+    return n > 0 ? n : 0;
+}
+
+static void read_files(const char *root, const char *name, struct check_netdev *out)
+{
+    check_file_read(root, out->state, sizeof out->state, "/sys/class/net/%s/operstate", name);
+    check_file_read(root, out->duplex, sizeof out->duplex, "/sys/class/net/%s/duplex", name);
+    out->type = check_file_number(root, "/sys/class/net/%s/type", name);
+    out->speed_mbps = check_file_number(root, "/sys/class/net/%s/speed", name);
+    out->mtu = check_file_number(root, "/sys/class/net/%s/mtu", name);
+    out->errors = statistic(root, name, "rx_errors") + statistic(root, name, "tx_errors");
+    out->packets = statistic(root, name, "rx_packets") + statistic(root, name, "tx_packets");
+    out->is_physical = check_file_is(root, "/sys/class/net/%s/device", name);
+}
+
+/* ---- by ioctl ---- */
+
+/* The kernel's counters, type and state come with the addresses of family AF_PACKET. */
+static void read_packet(const char *name, struct check_netdev *out)
+{
+    struct ifaddrs *all = NULL;
+    if (getifaddrs(&all) != 0)
+        return;
+    for (struct ifaddrs *at = all; at; at = at->ifa_next) {
+        const struct rtnl_link_stats *stats = at->ifa_data;
+        if (!at->ifa_addr || at->ifa_addr->sa_family != AF_PACKET || strcmp(at->ifa_name, name))
+            continue;
+        struct sockaddr_ll link;
+        memcpy(&link, at->ifa_addr, sizeof link);
+        out->type = link.sll_hatype;
+        text_copy(out->state, sizeof out->state, at->ifa_flags & IFF_RUNNING ? "up" : "down");
+        out->errors = stats ? (int64_t)stats->rx_errors + stats->tx_errors : 0;
+        out->packets = stats ? (int64_t)stats->rx_packets + stats->tx_packets : 0;
+    }
+    freeifaddrs(all);
+}
+
+static void read_speed(int fd, struct ifreq *request, struct check_netdev *out)
+{
+    struct ethtool_cmd speed = {.cmd = ETHTOOL_GSET};
+    struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
+    request->ifr_data = (char *)&speed;
+    if (ioctl(fd, SIOCETHTOOL, request) == 0 && ethtool_cmd_speed(&speed) != (__u32)SPEED_UNKNOWN) {
+        out->speed_mbps = ethtool_cmd_speed(&speed);
+        text_copy(out->duplex, sizeof out->duplex, speed.duplex == DUPLEX_HALF ? "half" : "full");
+    }
+    request->ifr_data = (char *)&driver;
+    out->is_physical = ioctl(fd, SIOCETHTOOL, request) == 0 && driver.bus_info[0];
+}
+
+static void read_calls(const char *name, struct check_netdev *out)
+{
+    struct ifreq request = {.ifr_flags = 0};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    out->type = out->speed_mbps = out->mtu = CHECK_FILE_NONE;
+    read_packet(name, out);
+    text_copy(request.ifr_name, sizeof request.ifr_name, name);
+    if (fd >= 0 && ioctl(fd, SIOCGIFMTU, &request) == 0)
+        out->mtu = request.ifr_mtu;
+    if (fd >= 0)
+        read_speed(fd, &request, out);
+    if (fd >= 0)
+        close(fd);
+}
+
+void check_netdev_read(const char *root, bool has_files, const char *name, struct check_netdev *out)
+{
+    *out = (struct check_netdev){.is_up = false};
+    text_copy(out->name, sizeof out->name, name);
+    if (has_files)
+        read_files(root, name, out);
+    else
+        read_calls(name, out);
+    /* "unknown": the driver does not tell, as that of a tunnel */
+    out->is_up = out->type != CHECK_NETDEV_LOOPBACK &&
+                 (strcmp(out->state, "up") == 0 || strcmp(out->state, "unknown") == 0);
+}
+
+/* ---- addresses ---- */
+
+static bool is_equal(const struct sockaddr *a, const struct sockaddr *b)
+{
+    struct sockaddr_in a4, b4;
+    struct sockaddr_in6 a6, b6;
+    if (!a || a->sa_family != b->sa_family)
+        return false;
+    if (a->sa_family == AF_INET) {
+        memcpy(&a4, a, sizeof a4);
+        memcpy(&b4, b, sizeof b4);
+        return a4.sin_addr.s_addr == b4.sin_addr.s_addr;
+    }
+    if (a->sa_family != AF_INET6)
+        return false;
+    memcpy(&a6, a, sizeof a6);
+    memcpy(&b6, b, sizeof b6);
+    return memcmp(&a6.sin6_addr, &b6.sin6_addr, sizeof a6.sin6_addr) == 0;
+}
+
+bool check_netdev_of_address(const char *address, char *out, size_t cap)
+{
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *wanted = NULL;
+    struct ifaddrs *all = NULL;
+    out[0] = 0;
+    if (getaddrinfo(address, NULL, &hints, &wanted) != 0)
+        return false;
+    if (getifaddrs(&all) == 0)
+        for (struct ifaddrs *at = all; at && !out[0]; at = at->ifa_next)
+            if (is_equal(at->ifa_addr, wanted->ai_addr))
+                text_copy(out, cap, at->ifa_name);
+    freeifaddrs(all);
+    freeaddrinfo(wanted);
+    return out[0] != 0;
+}

@@ -15,19 +15,34 @@ started=()
 n=0
 processors=$(nproc)
 
-# slow — how many processes want each processor of the machine, at least 1; the most that this test saw, so that a limit that was
-# set by it and one by which that is judged fit. Every limit of time is multiplied by it.
+# processor_ticks — of all processors since the machine began, in 1/100 s: "BUSY STOLEN"; stolen: a virtual machine wanted to run, and
+# its host let others.
+processor_ticks() {
+    local user nice system irq softirq stolen
+    read -r _ user nice system _ _ irq softirq stolen _ </proc/stat
+    echo "$((user + nice + system + irq + softirq + stolen)) $stolen"
+}
+ticks_at_start=$(processor_ticks)
+# slow — how many processes want each processor of the machine, at least 1, and longer by what a host takes from it; the most that this
+# test saw, so that a limit that was set by it and one by which that is judged fit. Every limit of time is multiplied by it.
 slow() {
-    local minute now most=1
+    local minute now most=1 busy stolen own
     read -r minute _ _ now _ </proc/loadavg
     minute=${minute%.*} now=${now%/*}
     [ "$now" -gt "$minute" ] || now=$minute
     now=$((now > processors ? (now + processors - 1) / processors : 1))
+    read -r busy stolen < <(processor_ticks)
+    busy=$((busy - ${ticks_at_start% *})) stolen=$((stolen - ${ticks_at_start#* }))
+    own=$((busy - stolen > busy / 10 ? busy - stolen : busy / 10))
+    [ "$busy" -lt 100 ] || now=$(((now * busy + own / 2) / own))
     [ ! -s "$tmp/.slow" ] || read -r most <"$tmp/.slow"
     if [ $now -gt "${most:-1}" ]; then echo $now >"$tmp/.slow"; else now=${most:-1}; fi
     echo $now
 }
 secs() { echo "$(($1 * $(slow)))s"; }                                    # secs N — N seconds on a quiet machine, as a setting
+# patience_for FAULT — STEP_TIMEOUT of a run with this fault: short where a stall is to be found, long where a machine that stands still for
+# a moment would only add another restart.
+patience_for() { case $1 in stall*) secs 2 ;; *) secs 20 ;; esac; }
 limit() { local s=$1; shift; timeout --foreground $((s * $(slow))) "$@"; } # limit SECONDS COMMAND…
 # within TOOK_MS LIMIT_MS — no longer than that on a quiet machine.
 within() {

@@ -79,9 +79,13 @@ ok "more than SUITE_MINUTES for each processor: fails" is "$rc $(grep -c '^proce
 rc=0
 "$here/all.pl" --build 'sh -c "exit 7"' ./burns.sh >out 2>err || rc=$?
 ok "a build that fails ends it" is "$rc $(wc -c <out)" "7 0"
-factor() { printf '%s' "$1" >loadavg; perl -I"$here" -Mload -e 'printf "%.1f", load::factor($ARGV[0]) * load::processors()' loadavg; }
+: >stat
+factor() { printf '%s' "$1" >loadavg; perl -I"$here" -Mload -e 'printf "%.1f", load::factor(@ARGV) * load::processors()' loadavg stat; }
 many=$((10 * processors))
 ok "limits grow with the processes that want a processor" is "$(factor "1.00 1.00 1.00 $many/300 7") $(factor "$many.00 1.00 1.00 1/300 7")" "$many.0 $many.0"
+echo "cpu 100000000000 0 0 0 0 0 0 300000000000 0 0" >stat # since this machine began
+ok "and with what a virtual machine's host gives to others" is "$(factor '0.00 0.00 0.00 1/300 7')" "$((4 * processors)).0"
+: >stat
 ok "and are never shorter" is "$(factor '0.00 0.00 0.00 1/300 7') $(factor nonsense)" "$processors.0 $processors.0"
 "$here/busy.pl" 3 bash -c "pgrep -c -P \"\$PPID\" busy; exit 5 # $mark" >out
 ok "the load of test-busy ends with it" is "$? $(cat out) $(pgrep -fc "busy.pl 3 bash -c pgrep.*$mark")" "5 3 0"

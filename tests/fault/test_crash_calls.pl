@@ -61,7 +61,7 @@ sub attach {
 # live — the second run: from step 4, stopped after step 5, strace attached, let go. It is tried again when the machine was so slow that step 10 was done before it was stopped.
 sub live {
     my ($async, $most, @inject) = @_;
-    for (1 .. 8) {
+    for (1 .. 40) {
         copy_tree('run.first', 'run') or die;
         system('cp', 'm.first', 'm.jsonl') == 0 or die;
         unlink 'strace.log', 'strace.err', 'out', 'err';

@@ -24,7 +24,13 @@ my $code = run(@model, 'METRICS_FILE=whole.jsonl');
 my $whole = losses('whole.jsonl');
 ok('an undisturbed run', $code == 0 ? () : ("code $code", err()));
 
-sub port { my $s = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1') or die; return $s->sockport }
+# port — a free one, below those that the kernel gives to outgoing connections: one of these may be taken until the run listens.
+sub port {
+    while (1) {
+        my $port = 10000 + int rand 22000;
+        return $port if IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1', LocalPort => $port, ReuseAddr => 1);
+    }
+}
 # status — the checkpoint's part of /status.
 sub status {
     my ($port) = @_;

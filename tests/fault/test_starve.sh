@@ -10,7 +10,7 @@ perl -e 'binmode STDOUT; print pack("l<256", 20240520, 1, 1000, (0) x 253), pack
 starve() { # starve WHO N
     rm -rf run m.jsonl
     rc=0
-    LD_PRELOAD=$tmp/starve.so STARVE_WHO=$1 STARVE=$2 STARVE_COUNT=$tmp/count timeout 60 "$convoy" train $quiet $words >out 2>err || rc=$?
+    LD_PRELOAD=$tmp/starve.so STARVE_WHO=$1 STARVE=$2 STARVE_COUNT=$tmp/count timeout $((60 * $(slow))) "$convoy" train $quiet $words >out 2>err || rc=$?
 }
 for who in worker train; do
     rm -f count

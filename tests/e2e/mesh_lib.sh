@@ -25,7 +25,7 @@ heals() {
     local f
     run $gpt $share STEPS=30 METRICS_FILE=calm.jsonl CHECKPOINT_DIR=calm
     for f; do
-        run $gpt $share STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=${f%%:*}@step=21:${f#*:} STEP_TIMEOUT=$(secs 1)
+        run $gpt $share STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=${f%%:*}@step=21:${f#*:} STEP_TIMEOUT=$(patience_for "$f")
         ok "FAULT=$f: heals by one restart from step 16" is "$rc $(grep -cE ' warn .*after step 2[01].*restart 1 of 3' err) $(
             grep -c 'resuming from .*: step 16 of 30' err)" "0 1 1"
         ok "FAULT=$f: losses and weights bit for bit" is "$(losses $f.jsonl | cksum) $(weights $f/step-00000030)" \

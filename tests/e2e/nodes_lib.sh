@@ -47,6 +47,12 @@ workers_of_node() { workers_of "${node[$1]}"; }
 weights() { cat "$1"/*.safetensors | cksum; }
 is_past() { local s; s=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
 
+# links_run NAMESPACE… — until the kernel calls eth0 of each running, which takes it a second.
+link_runs() { nsenter --net="/run/netns/$1" ip -o link show eth0 | grep -q ' state UP '; }
+links_run() {
+    local pid=$$ ns
+    for ns; do wait_for 10 link_runs "$ns"; done
+}
 # make_net — two network namespaces, $a with 10.0.0.1 and $b with 10.0.0.2 on a cable, eth0; they go when the test ends.
 leave_net() {
     ip netns del $a 2>/dev/null

@@ -43,8 +43,8 @@ ok "2 nodes, CP=2: losses within 2e-6 of one worker's" near gpt.jsonl nodes.json
 ok "a context group crosses the network" node_says 0 'mesh: data 1 x context 2; context groups across nodes over (tcp|ucx)'
 http=$(free_port)
 begin $gpt N_GPU_EACH_NODE=4 CP=2 STEPS=100000000 STATUS_ADDR=127.0.0.1 STATUS_PORT=$http
-wait_for 30 is_training
-curl -s "http://127.0.0.1:$http/status" >status
+shows_mesh() { curl -s --max-time 60 "http://127.0.0.1:$http/status" >status && jq -e '.step > 0 and .mesh.links and ([.ranks[].mesh] | length == 4 and all(. != null))' status >/dev/null; }
+wait_for 30 shows_mesh
 ok "/status has the mesh and its links" is "$(jq -c '.mesh | [.data, .context, .links.data, .links.context]' status)" '[2,2,"shm","shm"]'
 ok "/status has each rank's place in the mesh" is "$(jq -c '[.ranks[].mesh | [.data, .context]]' status)" '[[0,0],[0,1],[1,0],[1,1]]'
 kill -INT "$pid"

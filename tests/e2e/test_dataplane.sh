@@ -5,6 +5,7 @@
 . "$root/tests/e2e/nodes_lib.sh"
 unset UCX_TLS UCX_NET_DEVICES
 batch="BATCH_SIZE=1 GLOBAL_BATCH=12 STEPS=1500"
+in="nice -n 5" # the nodes yield to this script, which looks at them on their way
 
 # ports_of PID — where a process listens: "address:port …", from /proc (the table that ss reads).
 ports_of() {

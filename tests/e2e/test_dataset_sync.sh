@@ -86,16 +86,18 @@ make_net() {
 if ! make_net 2>/dev/null; then
     give_up "between two network namespaces" "they cannot be made here (needs root)"
 fi
-sleep 1.5 # the kernel takes a second to call a new link running
+links_run "cvf$$a" "cvf$$b"
 meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
 rm -rf b/cache
 in="nsenter --net=/run/netns/cvf$$a" far 0 a STEPS=5 DATA=x.txt
 in="nsenter --net=/run/netns/cvf$$b" far 1 b STEPS=5 DATA=x.txt
 has_part() { [ "$(stat -c %s b/cache/convoy/from-node-0/*/part-00000 2>/dev/null || echo 0)" -gt 1000000 ]; }
 wait_for 20 has_part
-first=${node[1]}
-kill -KILL "$first" $(workers_of "$first")
+first=${node[1]} fetcher=$(workers_of "$first")
+kill -KILL "$first" $fetcher
 wait "$first" 2>/dev/null
+pid=$$
+for p in $fetcher; do wait_for 10 is_gone "$p"; done # none writes any more
 had=$(stat -c %s b/cache/convoy/from-node-0/*/part-00000)
 ok "killed while it fetches data: what has arrived stays" [ "$had" -gt 1000000 ]
 in="nsenter --net=/run/netns/cvf$$b" far 1 b STEPS=5 DATA=x.txt

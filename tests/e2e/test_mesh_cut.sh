@@ -6,7 +6,7 @@
 . "$root/tests/e2e/nodes_lib.sh"
 a=cvc$$ b=cvd$$
 make_net 2>/dev/null || give_up "two network namespaces" "they cannot be made here (needs root)"
-sleep 1.5 # the kernel takes a second to call a new link running
+links_run $a $b
 meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
 model="MODEL=gpt2-nano LAYERS=4 HEADS=4 EMBED=32 VOCAB=64 CONTEXT=32 SEQ_LEN=16 LR=1e-4 LR_SCHEDULE=constant"
 job="$model BATCH_SIZE=1 GLOBAL_BATCH=4 CHECKPOINT_EVERY=20 PP=2 TP=2"

@@ -9,7 +9,7 @@ has_checkpoint() { [ -n "$(newest "$1")" ]; }
 # 1. Rehearsed failures heal: the same losses as without, one restart each.
 run $tiny STEPS=30 METRICS_FILE=calm.jsonl
 for f in kill nan stall; do
-    run $tiny STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$f@step=21 STEP_TIMEOUT=$(secs 1)
+    run $tiny STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$f@step=21 STEP_TIMEOUT=$(patience_for "$f")
     ok "FAULT=$f: heals" is $rc 0
     ok "FAULT=$f: one restart from step 16" is "$(warned 'after step 20.*restart 1 of 3 from the checkpoint of step 16') $(
         grep -c 'resuming from .*: step 16 of 30' err)" "1 1"
@@ -28,7 +28,7 @@ ok "named: rank, pid, signal, step; a guess is marked" is \
 ok "and what is kept" says "no restart left (MAX_RESTARTS=0); the same command goes on from the checkpoint of step 16"
 run $tiny STEPS=30 FAULT=nan@step=21 MAX_RESTARTS=0
 ok "not finite: 79, with the values" is "$rc $(grep -c 'step 21: loss [0-9.]*, gradient norm' err)" "79 1"
-run $tiny STEPS=30 FAULT=stall@step=21 MAX_RESTARTS=0 STEP_TIMEOUT=$(secs 1)
+run $tiny STEPS=30 FAULT=stall@step=21 MAX_RESTARTS=0 STEP_TIMEOUT=$(patience_for stall)
 ok "hung: 81, with the silence and the setting" is \
     "$rc $(grep -cE 'hung: no sign of progress for [0-9.]+ s after step 20.*STEP_TIMEOUT' err)" "81 1"
 if [ -z "${SAN:-}" ]; then

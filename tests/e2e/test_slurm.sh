@@ -51,7 +51,8 @@ GresTypes=gpu
 SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
-KillWait=20
+KillWait=$((20 * $(slow)))
+MessageTimeout=100
 NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$p0 CPUs=2 Gres=gpu:2 State=UNKNOWN
 NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$p1 CPUs=2 Gres=gpu:2 State=UNKNOWN
 PartitionName=all Nodes=n0,n1 Default=YES MaxTime=10 State=UP

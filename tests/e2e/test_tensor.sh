@@ -48,8 +48,8 @@ finish_nodes 2
 ok "TP_ACROSS_NODES=1: a group over two nodes, losses within 2e-6" near gpt.jsonl across.jsonl 2e-6
 http=$(free_port)
 begin $gpt N_GPU_EACH_NODE=4 TP=2 STEPS=100000000 STATUS_ADDR=127.0.0.1 STATUS_PORT=$http
-wait_for 30 is_training
-curl -s "http://127.0.0.1:$http/status" >status
+shows_mesh() { curl -s --max-time 60 "http://127.0.0.1:$http/status" >status && jq -e '.step > 0 and .mesh.links and ([.ranks[].mesh] | length == 4 and all(. != null))' status >/dev/null; }
+wait_for 30 shows_mesh
 ok "/status has the mesh and its links" is "$(jq -c '.mesh | [.data, .tensor, .pipeline, .links.data, .links.tensor]' status)" '[2,2,1,"shm","shm"]'
 ok "/status has each rank's place in the mesh" is "$(jq -c '[.ranks[].mesh | [.data, .tensor]]' status)" '[[0,0],[0,1],[1,0],[1,1]]'
 kill -INT "$pid"

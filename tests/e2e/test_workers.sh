@@ -36,7 +36,7 @@ ok "quiet: nothing on stderr but what was asked for" is "$(wc -c <err)" 0
 run $tiny $pair STEPS=30 METRICS_FILE=calm.jsonl CHECKPOINT_DIR=calm
 for f in kill:rank=0 kill:rank=1 nan:rank=1 stall:rank=1; do
     kind=${f%%:*}
-    run $tiny $pair STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$kind@step=21:${f#*:} STEP_TIMEOUT=$(secs 1)
+    run $tiny $pair STEPS=30 METRICS_FILE=$f.jsonl CHECKPOINT_DIR=$f CHECKPOINT_EVERY=8 FAULT=$kind@step=21:${f#*:} STEP_TIMEOUT=$(patience_for "$f")
     ok "FAULT=$f: heals by one restart from step 16" is "$rc $(warned 'after step 2[01].*restart 1 of 3') $(
         grep -c 'resuming from .*: step 16 of 30' err)" "0 1 1"
     ok "FAULT=$f: losses and weights bit for bit" is "$(losses $f.jsonl | cksum) $(weights $f/step-00000030)" \

@@ -129,9 +129,9 @@ ok "SIGTERM while it is looked up again: 143" is "$rc" 143
 user=$((60000 + RANDOM % 5000))
 cache=/tmp/convoy-cache-$user
 cp "$convoy" program && chmod 755 "$tmp" program && echo 'one two three four five six seven eight nine' >few.txt
-as_user() { # as_user — $rc, the folder's mode
+as_user() { # as_user — $rc; by names that begin in this folder, for those above it may be closed to that user
     rc=0
-    env -i PATH="$PATH" setpriv --reuid=$user --regid=$user --clear-groups "$tmp/program" tokenize DATA="$tmp/few.txt" OUT="/tmp/convoy-test-$user.bin" >out 2>err || rc=$?
+    env -i PATH="$PATH" setpriv --reuid=$user --regid=$user --clear-groups ./program tokenize DATA=few.txt OUT="/tmp/convoy-test-$user.bin" >out 2>err || rc=$?
     rm -f "/tmp/convoy-test-$user.bin"
 }
 if [ "$(id -u)" = 0 ] && setpriv --reuid=$user --regid=$user --clear-groups ./program version >/dev/null 2>&1; then

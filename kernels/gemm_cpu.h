@@ -24,8 +24,8 @@
 #define GEMM_K_MAX_B_TRANSPOSED 384
 #define GEMM_K_MAX_A_TRANSPOSED 512
 /* A's block (rows × k) takes up to 40 % of the second-level cache: the more rows, the fewer parts
- * pack a panel of B again. GEMM_A_BLOCK: the most elements; _UNKNOWN: where the size of the cache is
- * not known. */
+ * pack a panel of B again. GEMM_A_BLOCK: the most elements; _UNKNOWN: where the size of the cache
+ * is not known. */
 #define GEMM_A_BLOCK (512 * 384)
 #define GEMM_A_BLOCK_UNKNOWN (96 * 384)
 #define GEMM_M_MAX 1024

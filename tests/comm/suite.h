@@ -87,6 +87,7 @@ static void *suite_thread(void *arg)
                                  .arg = job,
                                  .shm_fd = -1};
     CHECK_OK(job->suite->open(me, &config));
+    pthread_barrier_wait(&job->line_up); /* none calls, or fails, while others are being opened */
     job->fn(me);
     pthread_barrier_wait(&job->line_up); /* addresses and buffers of all stay until all are done */
     comm_close(me->comm);

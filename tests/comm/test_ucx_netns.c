@@ -109,7 +109,7 @@ static void fail_child(const char *what)
 static void measure(int node, struct comm *comm, float *data)
 {
     struct tensor t = {data, DTYPE_F32};
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < 5; round++) { /* the best: others may have the processor in one */
         for (int i = 0; i < ELEMS; i++)
             data[i] = (float)(i % 1000 + node);
         if (comm_barrier(comm) != ST_OK)
@@ -117,7 +117,8 @@ static void measure(int node, struct comm *comm, float *data)
         int64_t begin = clock_ns();
         if (comm_all_reduce(comm, t, t, ELEMS) != ST_OK)
             fail_child("all_reduce");
-        all->seconds[node] = (double)(clock_ns() - begin) * 1e-9;
+        const double took = (double)(clock_ns() - begin) * 1e-9;
+        all->seconds[node] = round == 0 || took < all->seconds[node] ? took : all->seconds[node];
         for (int i = 0; i < ELEMS; i++)
             if (data[i] != (float)(2 * (i % 1000) + 1))
                 _exit(6);

@@ -1,7 +1,8 @@
 /* fake_nvml — a libnvidia-ml.so.1 for tests, with one GPU at 0000:3b:00.0. What it tells changes by
  * fake_nvml_mode: 0 all of it; 1 nothing but memory, as some GPUs and containers; 2 it does not
  * start. Each Xid that is put in comes out once. fake_nvml_hangs: readings do not end while it is
- * not 0. By its number there is also a second GPU, which is lost. */
+ * not 0; fake_nvml_held: how many readings have met that. By its number there is also a second GPU,
+ * which is lost. */
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@ struct event {
 };
 
 int fake_nvml_mode, fake_nvml_begun, fake_nvml_sets, fake_nvml_xids[8], fake_nvml_xids_n;
-volatile int fake_nvml_hangs;
+volatile int fake_nvml_hangs, fake_nvml_held;
 static int gpu;
 
 #define TELLS (fake_nvml_mode == 0 ? SUCCESS : NOT_SUPPORTED)
@@ -49,7 +50,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **out)
 int nvmlDeviceGetUtilizationRates(void *device, unsigned out[2]);
 int nvmlDeviceGetUtilizationRates(void *device, unsigned out[2])
 {
-    while (fake_nvml_hangs)
+    for (fake_nvml_held += fake_nvml_hangs; fake_nvml_hangs;)
         usleep(1000);
     out[0] = 97;
     out[1] = 41;

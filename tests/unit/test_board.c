@@ -110,8 +110,8 @@ static bool is_whole(const struct board_worker *worker)
     return worker->memory_bytes == -n;
 }
 
-/* A process that publishes without pause is killed at 200 random moments; the next one continues
- * where it stopped. */
+/* A process that publishes without pause is killed at 200 random moments, each after one of its
+ * copies was seen; the next one continues where it stopped. */
 static void killed_writers_leave_whole_copies(void **state)
 {
     (void)state;
@@ -128,8 +128,9 @@ static void killed_writers_leave_whole_copies(void **state)
                 board_worker_publish(board, 0, &worker);
             }
         }
-        int64_t end = clock_ns() + 300000 + (int64_t)(round * 7919 % 1000) * 1000;
-        while (clock_ns() < end) {
+        const int64_t before = last, late = clock_ms() + harness_patience_ms(10000),
+                      end = clock_ns() + 300000 + (int64_t)(round * 7919 % 1000) * 1000;
+        while (clock_ns() < end || (last == before && clock_ms() < late)) {
             if (!board_worker_copy(board, 0, &copy))
                 continue;
             copies_n++;

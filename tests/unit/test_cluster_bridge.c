@@ -90,6 +90,13 @@ static void turn(struct rig *r)
     clock_sleep_ms(5);
 }
 
+static void turn_until(struct rig *r, const int *count, int least)
+{
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(5000);
+         *count < least && clock_ms() < until_ms;)
+        turn(r);
+}
+
 static void ready(struct rig *r, int worker_i, int64_t after, int64_t turn_n, const char *why)
 {
     struct board_ready stats = {.after = after,
@@ -127,8 +134,7 @@ static void worlds_follow_readiness(void **state)
     assert_true(cluster_bridge_is_running(r.bridge));
     /* A worker leaves by itself: the generation is over, with its reason. */
     ready(&r, 1, 1, 2, "rank 0 does not answer");
-    for (int i = 0; i < 200 && !r.aborts; i++)
-        turn(&r);
+    turn_until(&r, &r.aborts, 1);
     assert_int_equal(r.aborts, 1);
     assert_non_null(strstr(r.why, "rank 0 does not answer"));
     assert_int_equal(board_aborted(r.board), 1);
@@ -138,8 +144,7 @@ static void worlds_follow_readiness(void **state)
     assert_int_equal(second, 2);
     cluster_bridge_lost(r.bridge, 1, ST_HANG, "worker rank 1 hung");
     cluster_bridge_lost(r.bridge, 1, ST_HANG, "said twice");
-    for (int i = 0; i < 200 && r.aborts < 2; i++)
-        turn(&r);
+    turn_until(&r, &r.aborts, 2);
     assert_int_equal(r.aborts, 2);
     assert_non_null(strstr(r.why, "worker rank 1 hung"));
     /* The other worker of that generation ends too: the same loss. */
@@ -149,8 +154,7 @@ static void worlds_follow_readiness(void **state)
     assert_int_equal(cluster_bridge_restarts(r.bridge), 2);
     assert_int_equal(r.ends, 0);
     cluster_bridge_leave(r.bridge, ST_BAD_DATA, "the data are bad");
-    for (int i = 0; i < 1000 && !r.ends; i++)
-        turn(&r);
+    turn_until(&r, &r.ends, 1);
     assert_int_equal(r.ends, 1);
     assert_int_equal(r.end_st, ST_BAD_DATA);
     rig_close(&r);
@@ -165,8 +169,7 @@ static void no_restart_left(void **state)
     ready(&r, 1, 0, 1, "");
     assert_int_equal(world(&r, 0), 1);
     cluster_bridge_lost(r.bridge, 0, ST_NOT_FINITE, "step 3: loss nan");
-    for (int i = 0; i < 1000 && !r.ends; i++)
-        turn(&r);
+    turn_until(&r, &r.ends, 1);
     assert_int_equal(r.ends, 1);
     assert_int_equal(r.end_st, ST_NOT_FINITE);
     cluster_bridge_tick(r.bridge, clock_ms()); /* over: nothing more */

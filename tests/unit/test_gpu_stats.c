@@ -7,7 +7,7 @@
 
 static bool wait_for(struct board *board, int64_t xids, struct board_gpu *out)
 {
-    for (int i = 0; i < 5000; i++) {
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(5000); clock_ms() < until_ms;) {
         if (board_gpu_copy(board, 1, out) && out->xids >= xids)
             return true;
         clock_sleep_ms(1);
@@ -65,18 +65,20 @@ static void a_reading_that_does_not_end_is_left(void **state)
     struct board_gpu gpu;
     struct gpu_stats *stats = NULL;
     int *begun = fake_nvml_use("fake_nvml_begun");
-    volatile int *hangs = fake_nvml_use("fake_nvml_hangs");
+    volatile int *hangs = fake_nvml_use("fake_nvml_hangs"), *held = fake_nvml_use("fake_nvml_held");
     assert_int_equal(board_create(2, 2, &board), ST_OK);
     assert_int_equal(gpu_stats_open(board, 1, "0000:3b:00.0", true, 1, &stats), ST_OK);
     assert_true(wait_for(board, 0, &gpu));
     *hangs = 1;
-    clock_sleep_ms(50);
+    while (*held == 0) /* the next reading has begun */
+        clock_sleep_ms(1);
     int64_t begin_ms = clock_ms();
     gpu_stats_close(stats);
     assert_in_range(clock_ms() - begin_ms, 1900, harness_patience_ms(4000));
     board_close(board);
     *hangs = 0;
-    for (int i = 0; i < 5000 && *begun != 0; i++)
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(5000);
+         *begun != 0 && clock_ms() < until_ms;)
         clock_sleep_ms(1);
     assert_int_equal(*begun, 0); /* and what it had opened is closed when it does end */
 }

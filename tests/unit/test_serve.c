@@ -107,15 +107,15 @@ static int quiet_ms(int ms)
     return (int)((double)ms * (harness_slow() < 3 ? harness_slow() : 3));
 }
 
-/* All it sends until it closes or says nothing for rest_ms; "" when closed without a word. *closed:
- * it hung up. */
-static char *hear(int fd, int rest_ms, bool *closed)
+/* All it sends until it closes or says nothing, for first_ms before its first byte and for rest_ms
+ * after that; "" when closed without a word. *closed: it hung up. */
+static char *hear_for(int fd, int first_ms, int rest_ms, bool *closed)
 {
     static char out[1 << 18];
     size_t n = 0;
     struct pollfd ready = {.fd = fd, .events = POLLIN};
     *closed = false;
-    while (n + 1 < sizeof(out) && poll(&ready, 1, rest_ms) > 0) {
+    while (n + 1 < sizeof(out) && poll(&ready, 1, n == 0 ? first_ms : rest_ms) > 0) {
         ssize_t got = recv(fd, out + n, sizeof(out) - 1 - n, 0);
         if (got <= 0) {
             *closed = true;
@@ -125,6 +125,10 @@ static char *hear(int fd, int rest_ms, bool *closed)
     }
     out[n] = 0;
     return out;
+}
+static char *hear(int fd, int rest_ms, bool *closed)
+{
+    return hear_for(fd, (int)harness_patience_ms(10000), rest_ms, closed);
 }
 
 static char *ask(const char *request)
@@ -354,7 +358,7 @@ static void a_slow_request_is_cut_off(void **state)
     const int fd = dial();
     for (int i = 0; !closed && clock_ms() - start < harness_patience_ms(8000); i++) {
         say(fd, i == 0 ? "GET /status HTTP/1.1\r\nX: " : "x", i == 0 ? 25 : 1);
-        assert_string_equal(hear(fd, 200, &closed), "");
+        assert_string_equal(hear_for(fd, 200, 200, &closed), "");
     }
     assert_true(closed);
     assert_in_range(clock_ms() - start, 4500, harness_patience_ms(6500));
@@ -506,7 +510,7 @@ static void ambiguous_or_foreign(void **state)
         bool closed;
         int fd = dial();
         say(fd, rows[i].ask, strlen(rows[i].ask));
-        const char *answer = hear(fd, 1000, &closed);
+        const char *answer = hear(fd, quiet_ms(1000), &closed);
         close(fd);
         if (code_of(answer) != rows[i].code || !closed ||
             strstr(answer + 1, "HTTP/1.1 200") != NULL)

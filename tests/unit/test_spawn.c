@@ -119,7 +119,8 @@ static void test_lift(void **state)
     assert_int_equal(spawn_raise_priority(), by); /* once */
     assert_int_equal(getpriority(PRIO_PROCESS, 0), before - by);
     assert_int_equal(begin(args, fd, -1, &pid), ST_OK);
-    for (int i = 0; i < 1000 && getpriority(PRIO_PROCESS, (id_t)pid) != before; i++)
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(5000);
+         getpriority(PRIO_PROCESS, (id_t)pid) != before && clock_ms() < until_ms;)
         clock_sleep_ms(5);
     assert_int_equal(getpriority(PRIO_PROCESS, (id_t)pid), before);
     kill(pid, SIGKILL);
@@ -136,7 +137,8 @@ static void test_state(void **state)
     int fd = file_of("b", 3), wait_status;
     assert_int_equal(begin(args, fd, -1, &pid), ST_OK);
     kill(pid, SIGSTOP);
-    for (int i = 0; i < 500 && spawn_state(pid) != 'T'; i++)
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(5000);
+         spawn_state(pid) != 'T' && clock_ms() < until_ms;)
         clock_sleep_ms(10);
     assert_int_equal(spawn_state(pid), 'T');
     kill(pid, SIGKILL);
@@ -167,7 +169,8 @@ static void test_bound_to_parent(void **state)
     kill(parent, SIGKILL);
     waitpid(parent, NULL, 0);
     char now = 'S';
-    for (int i = 0; i < 500 && now != 0 && now != 'Z'; i++) {
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(5000);
+         now != 0 && now != 'Z' && clock_ms() < until_ms;) {
         clock_sleep_ms(10);
         now = spawn_state(worker);
     }

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "cluster/node_main.h"
+#include "free_port.h"
 
 struct node {
     pid_t pid;
@@ -25,29 +26,6 @@ struct node {
 /* The network namespace of node i; "": the test's own. */
 static char nodes_netns[8][64];
 static const char *agree = "{\"SEED\":\"1\",\"BATCH_SIZE\":\"8\"}";
-
-/* Is this port free on every IPv4 address of the machine? */
-static inline bool is_free(int port)
-{
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    bool is_bound = bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0;
-    close(fd);
-    return is_bound;
-}
-
-/* A free port below 32768, from where on the kernel takes ports for outgoing connections. So no
- * connection of another test takes it before the node listens. */
-static inline int free_port(void)
-{
-    static uint32_t drawn;
-    int port;
-    do {
-        drawn = (drawn + (uint32_t)getpid()) * 1664525u + (uint32_t)clock_ns();
-        port = 10000 + (int)((drawn >> 8) % 22000);
-    } while (!is_free(port));
-    return port;
-}
 
 /* words: N ADDR PORT TOKEN AGREE [JOIN_MS [WORKERS [MAX_RESTARTS]]] */
 static inline void start_words(struct node *node, int id, const char *words[], int words_n)

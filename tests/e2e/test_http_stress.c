@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/rand.h"
 #include "base/text.h"
+#include "free_port.h"
 
 enum { IDLE = 500, DRIP = 500, PROBES_MAX = 100000 };
 
@@ -36,18 +37,6 @@ static int64_t number_of(const char *name, int64_t otherwise)
     const char *value = getenv(name);
     int64_t n;
     return value != NULL && text_parse_i64(value, 1, INT32_MAX, &n) == TEXT_OK ? n : otherwise;
-}
-
-static int free_port(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t n = sizeof at;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
-                getsockname(fd, (struct sockaddr *)&at, &n) == 0);
-    close(fd);
-    return ntohs(at.sin_port);
 }
 
 static void become_run(void)
@@ -113,13 +102,17 @@ static int talk(const uint8_t *bytes, size_t n, int wait_ms)
     return have >= 12 && text_starts(answer, "HTTP/1.") ? atoi(answer + 9) : code;
 }
 
+static bool is_ok(const char *path)
+{
+    char ask[128];
+    text_format(ask, sizeof ask, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
+    return talk((const uint8_t *)ask, strlen(ask), (int)harness_patience_ms(5000)) == 200;
+}
+
 static int64_t live_ns(void)
 {
-    static const char ask[] = "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     const int64_t start_ns = clock_ns();
-    return talk((const uint8_t *)ask, sizeof ask - 1, (int)harness_patience_ms(5000)) == 200
-               ? clock_ns() - start_ns
-               : -1;
+    return is_ok("/livez") ? clock_ns() - start_ns : -1;
 }
 
 static int by_time(const void *a, const void *b)
@@ -162,6 +155,17 @@ static int64_t resident_kib(void)
     return (resident - shared) * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+/* The number that stays the same for longer than a sweep of the seats takes. */
+static int descriptors_at_rest(void)
+{
+    int before = -1, now = descriptors();
+    for (; now != before; now = descriptors()) {
+        before = now;
+        harness_wait_ms(1200);
+    }
+    return now;
+}
+
 static void settle(void)
 {
     /* seats are swept twice a second, kept 10 s at most */
@@ -181,14 +185,14 @@ static int start_run(void **state)
     run = fork();
     if (run == 0)
         become_run();
-    for (int i = 0; i < 600 && live_ns() < 0; i++)
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(30000);
+         !is_ok("/readyz") && clock_ms() < until_ms;)
         clock_sleep_ms(50);
-    if (live_ns() < 0) {
+    if (!is_ok("/readyz")) {
         kill(run, SIGKILL);
         return -1;
     }
-    clock_sleep_ms(1200);
-    usual = descriptors();
+    usual = descriptors_at_rest();
     return 0;
 }
 

@@ -67,7 +67,8 @@ BOOK := assets/alice.txt
 DATA ?= $(BOOK)
 RUN := $(BUILD)/run
 RUN_SECONDS := 55
-RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=256 BATCH_SIZE=1 LR=3e-3
+RUN_VOCAB := 2048
+RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=128 BATCH_SIZE=4 LR=4e-3
 ARGS ?=
 
 .PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale plant gates gates-cpu stress torture soak soak-busy check-64 containers kubelet bench-scrape docs picture help clean
@@ -166,7 +167,7 @@ run:
 	@sh .ci/need $(NEED)
 	@echo 'building $(BUILD)/convoy$(if $(wildcard $(BUILD)/convoy),,: a minute or two on two cores)'
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
-	@DATA='$(DATA)' STEPS='$(STEPS)' PROMPT='$(if $(filter $(BOOK),$(DATA)),Alice,The)' .ci/first-run $(BUILD)/convoy $(RUN) $(RUN_SECONDS) $(RUN_SETTINGS) $(ARGS)
+	@DATA='$(DATA)' STEPS='$(STEPS)' PROMPT='$(if $(filter $(BOOK),$(DATA)),Alice,The)' VOCAB=$(RUN_VOCAB) .ci/first-run $(BUILD)/convoy $(RUN) $(RUN_SECONDS) $(RUN_SETTINGS) $(ARGS)
 
 # Each test program runs by itself with a time limit (tests/suite); prove reads TAP and prints the result line last. UCX's hook in
 # madvise is called when a thread has ended, where the thread sanitizer crashes. Packages come before the first test, never in one.

@@ -5,18 +5,21 @@
 . "$(dirname "$0")/lib.sh"
 book=$root/assets/alice.txt
 settings=$(sed -n 's/^RUN_SETTINGS := //p' "$root/Makefile")
+vocab=$(sed -n 's/^RUN_VOCAB := //p' "$root/Makefile")
 seconds=1 least=20
 [ "${FIRST_RUN:-}" = 1 ] && seconds=$(sed -n 's/^RUN_SECONDS := //p' "$root/Makefile")
 first_run() { # SECONDS SETTING…
     rc=0
     # shellcheck disable=SC2086
-    (cd "$root" && DATA=$book PROMPT=Alice STEPS=${fixed:-} "$root/.ci/first-run" "$convoy" "$tmp/run" "$1" $settings STATUS_PORT=0 "${@:2}") >out 2>err || rc=$?
+    (cd "$root" && DATA=$book PROMPT=Alice VOCAB=$vocab STEPS=${fixed:-} "$root/.ci/first-run" "$convoy" "$tmp/run" "$1" $settings STATUS_PORT=0 "${@:2}") >out 2>err || rc=$?
 }
 begin_s=$(date +%s)
 first_run "$seconds"
 took=$(($(date +%s) - begin_s))
 steps=$(cat run.steps)
-ok "it measures, trains, and ends well" is "$rc $(sed -n 1p out) $(newest_step run)" "0 measuring how fast this machine is $steps"
+ok "it makes a tokenizer" is "$(head -n 1 out | grep -c "^$tmp/run.tokenizer  $vocab tokens ")" 1
+ok "it measures, trains, and ends well" is "$rc $(sed -n 2p out) $(newest_step run)" "0 measuring how fast this machine is $steps"
+ok "it shows what the model writes before and while it learns" is "$(grep -c '^what the model writes before it has learned: ' out) $(grep -c '^step [0-9/]*  sample ' out)" "1 4"
 ok "and says how many steps a minute is: $steps" grep -qx "a step takes [0-9]* ms: $steps steps" out
 
 ok "no fewer than $least" test "$steps" -ge $least

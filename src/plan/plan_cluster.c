@@ -73,18 +73,23 @@ static const struct whole {
     {"nodes", AT(nodes), 0, PLAN_CLUSTER_NODES_MAX, false},
     {"locals", AT(locals), 1, PLAN_CLUSTER_LOCALS_MAX, true},
     {"threads", AT(threads_n), 0, 4096, false},
+    {"cores", AT(cores), 0, 4096, false},
 };
 #define WHOLES_N (sizeof wholes / sizeof *wholes)
 
 /* Keys of the file that are no numbers, of a link, and of peak and product. */
-static const char *const others[] = {"name",      "source", "device", "peak", "product",
-                                     "attention", "inside", "across", NULL};
-static const char *const link_keys[] = {"latency_us", "bytes_per_second", "share", NULL};
+static const char *const others[] = {"name",      "source",          "device", "peak",   "product",
+                                     "attention", "attention_width", "inside", "across", NULL};
+static const char *const link_keys[] = {"latency_us",          "bytes_per_second", "share",
+                                        "reduce_scatter_part", "all_gather_part",  NULL};
 
 static const struct number link_numbers[] = {
     {"latency_us", offsetof(struct plan_link, latency_us), 0, 1e9, true},
     {"bytes_per_second", offsetof(struct plan_link, bytes_per_second), 1, 1e16, true},
+    {"reduce_scatter_part", offsetof(struct plan_link, scatter_part), 0, 2, false},
+    {"all_gather_part", offsetof(struct plan_link, gather_part), 0, 2, false},
 };
+#define LINK_NUMBERS_N (sizeof link_numbers / sizeof *link_numbers)
 
 /* key_nth — key i of the file; NULL: there are no more. */
 static const char *key_nth(size_t i)
@@ -217,8 +222,8 @@ static enum status read_link(const cJSON *root, const char *key, struct plan_lin
         return ST_OK;
     TRY(json_get_object(root, key, &object));
     TRY(check_keys(object, key, link_key_nth));
-    TRY(read_number(object, &link_numbers[0], out));
-    TRY(read_number(object, &link_numbers[1], out));
+    for (size_t i = 0; i < LINK_NUMBERS_N; i++)
+        TRY(read_number(object, &link_numbers[i], out));
     return read_share(object, "share", &out->share);
 }
 
@@ -282,6 +287,7 @@ static enum status read_root(const cJSON *root, struct plan_cluster *out)
     TRY(read_peaks(root, out));
     TRY(read_products(root, out));
     TRY(read_share(root, "attention", &out->attention));
+    TRY(read_share(root, "attention_width", &out->attention_width));
     TRY(read_link(root, "inside", &out->inside));
     return read_link(root, "across", &out->across);
 }
@@ -339,6 +345,8 @@ static void write_link(const char *key, const struct plan_link *link, struct tex
     text_add(out, "  \"%s\": {", key);
     write_member("", "latency_us", link->latency_us, out);
     write_member(", ", "bytes_per_second", link->bytes_per_second, out);
+    write_member(", ", "reduce_scatter_part", link->scatter_part, out);
+    write_member(", ", "all_gather_part", link->gather_part, out);
     text_add(out, ", \"share\": ");
     write_share(&link->share, out);
     text_add(out, "},\n");
@@ -365,6 +373,8 @@ static void write_rates(const struct plan_cluster *c, struct text *out)
     }
     text_add(out, "},\n  \"attention\": ");
     write_share(&c->attention, out);
+    text_add(out, ",\n  \"attention_width\": ");
+    write_share(&c->attention_width, out);
     text_add(out, ",\n");
 }
 
@@ -375,8 +385,8 @@ void plan_cluster_write(const struct plan_cluster *c, struct text *out)
     json_quote(source, sizeof source, c->source);
     text_add(out, "{\n  \"name\": %s,\n  \"source\": %s,\n  \"device\": \"%s\",\n", name, source,
              c->is_gpu ? "gpu" : "cpu");
-    text_add(out, "  \"nodes\": %d,\n  \"locals\": %d,\n  \"threads\": %d,\n", c->nodes, c->locals,
-             c->threads_n);
+    text_add(out, "  \"nodes\": %d,\n  \"locals\": %d,\n  \"threads\": %d,\n  \"cores\": %d,\n",
+             c->nodes, c->locals, c->threads_n, c->cores);
     write_rates(c, out);
     write_link("inside", &c->inside, out);
     write_link("across", &c->across, out);

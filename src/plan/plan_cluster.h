@@ -27,9 +27,12 @@ struct plan_share {
 double plan_cluster_share(const struct plan_share *share, double size);
 
 /* A message of b bytes takes latency_us + b / (bytes_per_second · share), where share is by the
- * bytes of the call's whole buffer. bytes_per_second 0: there is no such link. */
+ * bytes of the call's whole buffer. bytes_per_second 0: there is no such link. Of the time of an
+ * all-reduce, a reduce-scatter and an all-gather of as many bytes take their parts; 0: half each,
+ * which is what goes over a link. In shared memory they are parts of what is read and written. */
 struct plan_link {
     double latency_us, bytes_per_second;
+    double scatter_part, gather_part;
     struct plan_share share;
 };
 
@@ -62,10 +65,12 @@ struct plan_cluster {
      * f32 (plan_cluster_parse copies them) */
     struct plan_share product[PLAN_PRECISION_N];
     struct plan_share attention;          /* of the product peak, by FLOPs of one attention */
+    struct plan_share attention_width;    /* of that share, by the width of a head */
     double memory_share, optimizer_share; /* of memory_bytes_per_second */
     double operation_us;                  /* what each operation takes besides: its launch */
     double step_us;          /* what each step takes besides: samples, results, agreement */
     int threads_n;           /* CPU: of a worker */
+    int cores;               /* CPU: of a node; 0: unknown, at least one for each thread */
     struct plan_link inside; /* between two devices of a node: each way, of one device */
     struct plan_link across; /* between two nodes: each way, of one node, all its ports */
     /* what computation loses to collectives beside it, of their time; on a CPU it can be over 1 */

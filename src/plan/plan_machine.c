@@ -6,7 +6,7 @@
 #include "plan/plan_machine_inside.h"
 #include "plan/plan_time.h"
 
-#define MEASUREMENTS 40 /* about as many are made, of several slices each */
+#define MEASUREMENTS 46 /* about as many are made, of several slices each */
 #define SLICES 11.0
 
 /* ---- what a step takes besides ---- */
@@ -97,6 +97,7 @@ static void begin(struct plan_machine *m)
                                .nodes = 1,
                                .locals = 1,
                                .threads_n = m->info.threads_n,
+                               .cores = dev_is_discrete(config->dev) ? 0 : thread_pool_cores(),
                                .memory_bytes = (double)m->info.memory_bytes,
                                .disk_bytes_per_second = config->disk_bytes_per_second};
     if (config->comm) {
@@ -105,7 +106,7 @@ static void begin(struct plan_machine *m)
     }
     m->ranks = c->nodes * c->locals;
     m->rank = config->comm ? comm_place(config->comm)->rank : 0;
-    m->shares_cores = !c->is_gpu && c->locals * m->info.threads_n > thread_pool_cores();
+    m->shares_cores = plan_time_shares_cores(c);
     m->dtype = c->is_gpu ? DTYPE_BF16 : DTYPE_F32;
     m->slice = (double)config->budget_ms / 1e3 / MEASUREMENTS / SLICES;
     text_format(c->name, sizeof c->name, "%s", config->name);

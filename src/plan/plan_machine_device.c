@@ -7,8 +7,9 @@
 #define MIB ((int64_t)1 << 20)
 #define MEMORY_LEAST (2 * MIB) /* within the smallest budget */
 #define SHARED_MOST (64 * MIB) /* more than caches hold */
-#define ATTENTION_HEADS 8
+#define ATTENTION_ELEMS 512    /* of all heads */
 #define ATTENTION_WIDTH 64
+#define ATTENTION_TOKENS 256
 #define SHARE_LEAST 1e-6
 #define MEMORY_SHARE_LEAST 1e-3
 #define BIG_RUN 8 /* slices: a larger size would take too long */
@@ -196,10 +197,11 @@ static enum status run_attention(const struct plan_machine *m, const void *args)
     return dev_op(m->config->dev)->attention_bwd(m->stream, &a->bwd);
 }
 
-static bool make_attention(const struct plan_machine *m, int64_t tokens, struct attention *out)
+static bool make_attention(const struct plan_machine *m, int64_t tokens, int64_t d,
+                           struct attention *out)
 {
     struct taken t = {.m = m};
-    const int64_t h = ATTENTION_HEADS, d = ATTENTION_WIDTH, row = 3 * h * d;
+    const int64_t h = ATTENTION_ELEMS / d, row = 3 * h * d;
     struct tensor qkv = take(&t, tokens * row, m->dtype), dqkv = take(&t, tokens * row, m->dtype),
                   y = take(&t, tokens * h * d, m->dtype), dy = take(&t, tokens * h * d, m->dtype),
                   lse = take(&t, tokens * h, DTYPE_F32);
@@ -218,6 +220,37 @@ static bool make_attention(const struct plan_machine *m, int64_t tokens, struct 
     return fits(&t);
 }
 
+/* attention_rate — FLOP/s, forward and backward together. */
+static enum status attention_rate(const struct plan_machine *m, const struct attention *a,
+                                  double *rate_out, double *flops_out, double *seconds_out)
+{
+    struct op_cost fwd, bwd;
+    op_cost(OP_KIND_attention_fwd, &a->fwd, &fwd);
+    op_cost(OP_KIND_attention_bwd, &a->bwd, &bwd);
+    *flops_out = (double)(fwd.flops + bwd.flops);
+    TRY(plan_machine_time(m, run_attention, a, seconds_out));
+    *rate_out = *flops_out / *seconds_out;
+    return ST_OK;
+}
+
+/* measure_attention_width — with as many FLOPs in heads of other widths. Points are shares of the
+ * fastest. */
+static enum status measure_attention_width(struct plan_machine *m)
+{
+    static const int64_t widths[] = {32, 64, 128};
+    struct plan_share *share = &m->cluster->attention_width;
+    struct attention a;
+    double flops, seconds;
+    for (int i = m->cluster->is_gpu; i < SIZES(widths); i++) { /* a GPU's begin with 64 */
+        if (!make_attention(m, ATTENTION_TOKENS, widths[i], &a))
+            break;
+        add_point(share, (double)widths[i], 0);
+        TRY(attention_rate(m, &a, &share->point[share->n - 1].share, &flops, &seconds));
+    }
+    (void)set_peak(0, share);
+    return ST_OK;
+}
+
 /* measure_attention — a point lies between the FLOPs of forward and of backward. */
 static enum status measure_attention(struct plan_machine *m)
 {
@@ -225,18 +258,16 @@ static enum status measure_attention(struct plan_machine *m)
     enum plan_precision precision = m->cluster->is_gpu ? PLAN_PRECISION_BF16
                                     : m->info.is_tf32  ? PLAN_PRECISION_TF32
                                                        : PLAN_PRECISION_F32;
-    double peak = m->cluster->peak[precision];
+    TRY(measure_attention_width(m));
+    double peak = m->cluster->peak[precision] *
+                  plan_cluster_share(&m->cluster->attention_width, ATTENTION_WIDTH);
     for (int64_t tokens = 64; tokens <= 16384; tokens *= 2) {
         struct attention a;
-        struct op_cost fwd, bwd;
-        double seconds;
-        if (!make_attention(m, tokens, &a))
+        double rate, flops, seconds;
+        if (!make_attention(m, tokens, ATTENTION_WIDTH, &a))
             break;
-        op_cost(OP_KIND_attention_fwd, &a.fwd, &fwd);
-        op_cost(OP_KIND_attention_bwd, &a.bwd, &bwd);
-        TRY(plan_machine_time(m, run_attention, &a, &seconds));
-        double rate = (double)(fwd.flops + bwd.flops) / seconds / peak;
-        add_point(share, (double)(fwd.flops + bwd.flops) / 2, within(rate, SHARE_LEAST));
+        TRY(attention_rate(m, &a, &rate, &flops, &seconds));
+        add_point(share, flops / 2, within(rate / peak, SHARE_LEAST));
         if (seconds > BIG_RUN * m->slice)
             break;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/core/part.h"
 #include "plan/plan_machine_inside.h"
 #include "plan/plan_time.h"
 
@@ -18,22 +19,67 @@
 #define OVERLAP_SLICES 60  /* that all tries take */
 #define OVERLAP_ELEMS_LEAST 16384
 #define TRIES 7
+#define HALF_PLACES 8
+#define PART_MOST 2.0 /* that a file may hold */
 
 static const int64_t sizes[] = {64,      16 << 10, 64 << 10, 256 << 10,
                                 1 << 20, 4 << 20,  16 << 20, 64 << 20};
 #define SIZES (int)(sizeof sizes / sizeof sizes[0])
 
+/* A call on one part of the memory after another, as in a step, where gradients were written some
+ * time ago: what caches hold is little of it. */
 struct total {
     struct comm *comm;
     struct tensor data;
-    int64_t elems;
+    int64_t elems, places, *at;
 };
+
+static struct total total_of(const struct plan_machine *m, struct comm *comm, void *data,
+                             int64_t bytes, int64_t *at)
+{
+    *at = 0;
+    return (struct total){.comm = comm,
+                          .data = {data, DTYPE_F32},
+                          .elems = bytes / (int64_t)sizeof(float),
+                          .places = m->shared_bytes / bytes,
+                          .at = at};
+}
+
+static struct tensor next_place(const struct total *s)
+{
+    *s->at = (*s->at + 1) % s->places;
+    return tensor_at(s->data, *s->at * s->elems);
+}
 
 static enum status run_sum(const struct plan_machine *m, const void *args)
 {
     const struct total *s = args;
+    struct tensor all = next_place(s);
     (void)m;
-    return comm_all_reduce(s->comm, s->data, s->data, s->elems);
+    return comm_all_reduce(s->comm, all, all, s->elems);
+}
+
+/* The rank's part of a buffer, where the store has it. */
+static struct tensor own_part(const struct total *s, struct tensor all)
+{
+    const struct comm_place *place = comm_place(s->comm);
+    return tensor_at(all, part_extent(s->elems, place->ranks, place->rank).first);
+}
+
+static enum status run_scatter(const struct plan_machine *m, const void *args)
+{
+    const struct total *s = args;
+    struct tensor all = next_place(s);
+    (void)m;
+    return comm_reduce_scatter(s->comm, own_part(s, all), all, s->elems);
+}
+
+static enum status run_gather(const struct plan_machine *m, const void *args)
+{
+    const struct total *s = args;
+    struct tensor all = next_place(s);
+    (void)m;
+    return comm_all_gather(s->comm, all, own_part(s, all), s->elems);
 }
 
 /* A link that is being found: of the cluster, and a call that uses no other. */
@@ -90,19 +136,35 @@ void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
     }
 }
 
+/* measure_halves — of an all-reduce, in calls of a block's size; parts that a file may hold. */
+static enum status measure_halves(struct plan_machine *m, struct comm *comm, void *data,
+                                  struct plan_link *link)
+{
+    double sum, scatter, gather;
+    int64_t at, bytes = m->shared_bytes / HALF_PLACES / 4096 * 4096;
+    const struct total s = total_of(m, comm, data, bytes, &at);
+    TRY(plan_machine_time(m, run_sum, &s, &sum));
+    TRY(plan_machine_time(m, run_scatter, &s, &scatter));
+    TRY(plan_machine_time(m, run_gather, &s, &gather));
+    link->scatter_part = scatter < PART_MOST * sum ? scatter / sum : PART_MOST;
+    link->gather_part = gather < PART_MOST * sum ? gather / sum : PART_MOST;
+    return ST_OK;
+}
+
 /* measure_sums — the link of the calls of one comm. */
 static enum status measure_sums(struct plan_machine *m, struct comm *comm, void *data,
                                 struct plan_link *link, const struct plan_call *like)
 {
     double bytes[SIZES], seconds[SIZES];
+    int64_t at;
     int n = 0;
     for (; n < SIZES && sizes[n] <= m->shared_bytes; n++) {
-        struct total sum = {comm, {data, DTYPE_F32}, sizes[n] / (int64_t)sizeof(float)};
+        const struct total sum = total_of(m, comm, data, sizes[n], &at);
         bytes[n] = (double)sizes[n];
         TRY(plan_machine_time(m, run_sum, &sum, &seconds[n]));
     }
     plan_machine_link_fit(m->cluster, link, like, bytes, seconds, n);
-    return ST_OK;
+    return measure_halves(m, comm, data, link);
 }
 
 /* ---- beside computation ---- */
@@ -119,6 +181,12 @@ static enum status compute(const struct plan_machine *m, const struct computatio
     return dev_sync(m->stream);
 }
 
+static enum status begin_sum(const struct total *s, struct comm_ticket *ticket)
+{
+    struct tensor all = next_place(s);
+    return comm_all_reduce_begin(s->comm, all, all, s->elems, ticket);
+}
+
 /* try_both — computation with calls beside it. */
 static enum status try_both(const struct plan_machine *m, const struct computation *c,
                             const struct total *s, int calls, double *seconds_out)
@@ -127,7 +195,7 @@ static enum status try_both(const struct plan_machine *m, const struct computati
     TRY(comm_barrier(s->comm));
     int64_t begin = clock_ns();
     for (int i = 0; i < calls; i++)
-        TRY(comm_all_reduce_begin(s->comm, s->data, s->data, s->elems, &ticket[i]));
+        TRY(begin_sum(s, &ticket[i]));
     TRY(compute(m, c));
     for (int i = 0; i < calls; i++)
         TRY(comm_wait(s->comm, ticket[i]));
@@ -149,10 +217,11 @@ static double planned_seconds(const struct plan_machine *m, const struct total *
  * as long, once alone and once with them beside it in each try. */
 static void choose_size(const struct plan_machine *m, struct total *s)
 {
-    s->elems = m->shared_bytes / (int64_t)sizeof(float);
+    s->elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
     while (s->elems > OVERLAP_ELEMS_LEAST &&
            planned_seconds(m, s) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
         s->elems /= 2;
+    s->places = m->shared_bytes / (int64_t)sizeof(float) / s->elems;
 }
 
 /* choose_runs — so many products that they take three times as long as the calls. */
@@ -204,7 +273,8 @@ static void set_overlap(struct plan_cluster *c, double part[TRIES])
 static enum status measure_overlap(struct plan_machine *m, void *data)
 {
     const int64_t n = 256, bytes = 3 * n * n * (int64_t)sizeof(float);
-    struct total s = {m->config->comm, {data, DTYPE_F32}, 0};
+    int64_t at;
+    struct total s = total_of(m, m->config->comm, data, m->shared_bytes, &at);
     struct computation c = {.runs = 1};
     double part[TRIES];
     void *memory = NULL;

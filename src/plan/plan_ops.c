@@ -47,12 +47,20 @@ static void set_product(struct plan_op *row, const void *args)
         set_shape(row, bwd_w->n, bwd_w->in, bwd_w->out);
 }
 
+static int64_t width_of(enum op_kind op, const void *args)
+{
+    const struct attention_fwd *fwd = args;
+    const struct attention_bwd *bwd = args;
+    return op == OP_KIND_attention_fwd ? fwd->d : op == OP_KIND_attention_bwd ? bwd->d : 0;
+}
+
 static bool is_op_like(const struct plan_op *a, const struct plan_op *b)
 {
     return a->op == b->op && a->cost.flops == b->cost.flops &&
            a->cost.bytes_read == b->cost.bytes_read &&
            a->cost.bytes_written == b->cost.bytes_written && a->rows == b->rows && a->in == b->in &&
-           a->out == b->out && a->is_backward == b->is_backward && a->is_again == b->is_again;
+           a->out == b->out && a->width == b->width && a->is_backward == b->is_backward &&
+           a->is_again == b->is_again;
 }
 
 static struct plan_op *op_row(struct adding *a, const struct plan_op *like)
@@ -79,6 +87,7 @@ static void on_op(void *arg, const struct step_dry_op *op)
     struct plan_op like = {.op = op->op, .is_backward = op->is_backward, .is_again = op->is_again};
     op_cost(op->op, op->args, &like.cost);
     set_product(&like, op->args);
+    like.width = width_of(op->op, op->args);
     struct plan_op *row = op_row(a, &like);
     if (!row)
         a->st = FAIL(ST_RETRY, "out of memory: %d kinds of operations", a->ops->ops_n);
@@ -285,6 +294,7 @@ enum status plan_ops_make(const struct trainer_config *config,
         return st;
     }
     set_about(&ops, &config->step, &about);
+    ops.nodes = place->at.nodes;
     *out = ops;
     return ST_OK;
 }

@@ -17,6 +17,7 @@ struct plan_op {
     enum op_kind op;
     struct op_cost cost;   /* of one */
     int64_t rows, in, out; /* of a product: its shape; else 0 */
+    int64_t width;         /* of attention: of a head; else 0 */
     /* how often in one micro-batch, forward and backward together, as the mean of a step's: the
      * first one does not read the gradients that the others add to */
     double per_pass;
@@ -56,8 +57,9 @@ struct plan_ops {
     int calls_n, calls_cap;
     int64_t passes;            /* micro-batches of a step */
     int stages, stage, chunks; /* of the pipeline; chunks of a stage */
-    double tokens;             /* of a step, on all ranks */
-    double model_flops;        /* of a step, on all ranks: model_flops_per_token */
+    int nodes;
+    double tokens;      /* of a step, on all ranks */
+    double model_flops; /* of a step, on all ranks: model_flops_per_token */
 };
 
 /* plan_ops_make — of the rank at place->at. Reads of the config what memory_plan_train reads.

@@ -40,14 +40,25 @@ struct stage {
 static double seconds_of(double work, double rate) { return work > 0 ? work / rate : 0; }
 static double times(double n, double ms) { return n > 0 ? n * ms : 0; }
 
-/* compute_ms — at the share of the peak that this size reaches, and never faster than memory. */
-static double compute_ms(const struct machine *m, const struct plan_share *share,
-                         const struct op_cost *cost)
+/* compute_ms — at this share of the peak, and never faster than memory. */
+static double compute_ms(const struct machine *m, double share, const struct op_cost *cost)
 {
     const struct plan_cluster *c = m->cluster;
-    double flops = (double)cost->flops, bytes = (double)(cost->bytes_read + cost->bytes_written),
-           peak = c->peak[m->precision] * plan_cluster_share(share, flops);
-    return 1e3 * fmax(seconds_of(flops, peak), seconds_of(bytes, c->memory_bytes_per_second));
+    double bytes = (double)(cost->bytes_read + cost->bytes_written);
+    return 1e3 * fmax(seconds_of((double)cost->flops, c->peak[m->precision] * share),
+                      seconds_of(bytes, c->memory_bytes_per_second));
+}
+
+static double product_share(const struct machine *m, const struct plan_op *op)
+{
+    return plan_cluster_share(&m->cluster->product[m->precision], (double)op->cost.flops);
+}
+
+/* attention_share — a narrow head has more exponentials for each FLOP of its products. */
+static double attention_share(const struct machine *m, const struct plan_op *op)
+{
+    return plan_cluster_share(&m->cluster->attention, (double)op->cost.flops) *
+           plan_cluster_share(&m->cluster->attention_width, (double)op->width);
 }
 
 static double memory_ms(const struct machine *m, double share, const struct op_cost *cost)
@@ -80,9 +91,9 @@ static double op_ms(const struct machine *m, const struct plan_op *op)
     const struct plan_cluster *c = m->cluster;
     switch (kind_of(op->op)) {
     case PLAN_TIME_PRODUCTS:
-        return compute_ms(m, &c->product[m->precision], &op->cost);
+        return compute_ms(m, product_share(m, op), &op->cost);
     case PLAN_TIME_ATTENTION:
-        return compute_ms(m, &c->attention, &op->cost);
+        return compute_ms(m, attention_share(m, op), &op->cost);
     case PLAN_TIME_OPTIMIZER:
         return memory_ms(m, c->optimizer_share, &op->cost);
     default:
@@ -109,7 +120,10 @@ struct group {
     double ranks, inside, nodes;
     double inside_rate, across_rate; /* bytes/s: of one rank; of its ranks on one node */
     double inside_s, across_s;       /* latency */
+    double scatter_part, gather_part;
 };
+
+static double part_or_half(double part) { return part > 0 ? part : 0.5; }
 
 static struct group group_of(const struct plan_cluster *c, const struct plan_call *call)
 {
@@ -121,6 +135,8 @@ static struct group group_of(const struct plan_cluster *c, const struct plan_cal
                     (call->sharers > 0 ? 1.0 / call->sharers : fmin(1, g.inside / c->locals));
     g.inside_s = in->latency_us / 1e6;
     g.across_s = out->latency_us / 1e6;
+    g.scatter_part = part_or_half(g.nodes > 1 ? out->scatter_part : in->scatter_part);
+    g.gather_part = part_or_half(g.nodes > 1 ? out->gather_part : in->gather_part);
     return g;
 }
 
@@ -192,8 +208,10 @@ double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_c
         return 1e3 * tree_s(&g, call->bytes) / 2;
     case PLAN_CALL_MESSAGE:
         return 1e3 * message_s(&g, call->bytes);
-    default:
-        return 1e3 * half_s(&g, call->bytes);
+    case PLAN_CALL_REDUCE_SCATTER:
+        return 1e3 * 2 * g.scatter_part * half_s(&g, call->bytes);
+    default: /* PLAN_CALL_ALL_GATHER */
+        return 1e3 * 2 * g.gather_part * half_s(&g, call->bytes);
     }
 }
 
@@ -294,6 +312,7 @@ static void make_stage(const struct machine *m, const struct plan_ops *ops, stru
 struct pipeline {
     struct stage longest;
     double longest_ms, slowest_pass, all_passes;
+    double all_ms; /* of all stages */
 };
 
 /* hide_in_bubble — a stage waits for the first micro-batch while those before it compute, and has
@@ -310,6 +329,7 @@ static void add_stage(const struct stage *s, double passes, struct pipeline *to)
 {
     double pass = sum(s->pass), ms = pass * passes + sum(s->step);
     to->all_passes += pass;
+    to->all_ms += ms;
     to->slowest_pass = fmax(to->slowest_pass, pass);
     if (to->longest_ms > 0 && ms <= to->longest_ms)
         return;
@@ -326,6 +346,45 @@ static double bubble_ms(const struct pipeline *p, double passes, int chunks)
            (p->all_passes - p->slowest_pass) / (chunks > 0 ? chunks : 1);
 }
 
+/* sharers_of_a_core — threads of a node's workers for each of its cores; 1: none is shared. */
+static double sharers_of_a_core(const struct plan_cluster *c)
+{
+    double threads = (double)c->locals * (c->threads_n > 0 ? c->threads_n : 1);
+    return plan_time_shares_cores(c) ? threads / c->cores : 1;
+}
+
+bool plan_time_shares_cores(const struct plan_cluster *c)
+{
+    return !c->is_gpu && c->cores > 0 && (int64_t)c->locals * c->threads_n > c->cores;
+}
+
+/* shared_ms — of stages that share cores, at rates of workers that all compute. A stage that waits
+ * leaves its core to the others: a step takes the mean of what the stages do, and what the first
+ * micro-batches take until each core has a stage that computes. That is exact for equal stages. The
+ * slowest stage, with a core to itself, needs its own time. */
+static double shared_ms(const struct pipeline *p, int stages, double sharers, double pipe_ms)
+{
+    double cores = stages / sharers, first = p->all_passes / stages / sharers;
+    return fmax(p->all_ms / stages + fmax(0, cores - 1) * first, pipe_ms / sharers);
+}
+
+/* settle_stages — the terms of the stage that works longest, and what the step takes besides. */
+static void settle_stages(const struct pipeline *p, const struct plan_ops *ops, int stages,
+                          const struct plan_cluster *c, struct plan_time *out)
+{
+    double bubble = stages > 1 ? bubble_ms(p, (double)ops->passes, ops->chunks) : 0,
+           all = p->longest_ms + bubble, part = 1;
+    if (stages > 1 && ops->nodes <= 1 && plan_time_shares_cores(c)) {
+        all = shared_ms(p, stages, sharers_of_a_core(c), all);
+        part = fmin(1, all / p->longest_ms);
+        bubble = fmax(0, all - p->longest_ms);
+    }
+    for (int kind = 0; kind < PLAN_TIME_N; kind++)
+        out->ms[kind] =
+            times(part, p->longest.pass[kind] * (double)ops->passes + p->longest.step[kind]);
+    out->ms[PLAN_TIME_BUBBLE] = bubble;
+}
+
 void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision precision,
                     const struct plan_cluster *cluster, double checkpoint_ms, struct plan_time *out)
 {
@@ -340,9 +399,7 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
     }
     *out = (struct plan_time){.comm_hidden_ms = pipeline.longest.hidden};
     memcpy(out->axis_ms, pipeline.longest.axis, sizeof out->axis_ms);
-    for (int kind = 0; kind < PLAN_TIME_N; kind++)
-        out->ms[kind] = pipeline.longest.pass[kind] * passes + pipeline.longest.step[kind];
-    out->ms[PLAN_TIME_BUBBLE] = stages > 1 ? bubble_ms(&pipeline, passes, ops->chunks) : 0;
+    settle_stages(&pipeline, ops, stages, cluster, out);
     out->ms[PLAN_TIME_CHECKPOINT] = checkpoint_ms;
     out->step_ms = sum(out->ms);
     if (!isfinite(out->step_ms))

@@ -456,6 +456,86 @@ static void test_large(void **state)
     }
 }
 
+/* ---- where a row belongs ---- */
+
+static double flops_of(const struct plan_ops *plan, bool is_again, bool is_backward)
+{
+    double flops = 0;
+    for (int i = 0; i < plan->ops_n; i++)
+        if (plan->op[i].is_again == is_again && plan->op[i].is_backward == is_backward)
+            flops += plan->op[i].per_pass * (double)plan->op[i].cost.flops;
+    return flops;
+}
+
+/* plan_of — two data ranks of two tensor ranks, with so many micro-batches. */
+static void plan_of(int micros, bool recomputes, struct plan_ops *out)
+{
+    const struct model_dims dims = mesh_dims(0);
+    struct trainer_config trainer = {.step = config_of(&dims, 2, 2 * micros)};
+    const struct memory_plan_place place = place_of(0, 1, 4);
+    trainer.step.axis_ranks[MESH_AXIS_TENSOR] = 2;
+    trainer.step.recompute = model_recompute_nth(dims.layers, recomputes ? 3 * dims.layers : 0);
+    assert_int_equal(plan_ops_make(&trainer, &place, out), ST_OK);
+}
+
+/* Work of a micro-batch and that of a step, from a plan with two and one with four: what grows with
+ * them is in per_pass. Optimisers are of a step. */
+static void test_passes(void **state)
+{
+    (void)state;
+    struct plan_ops two, four;
+    plan_of(2, false, &two);
+    plan_of(4, false, &four);
+    assert_int_equal(two.passes, 2);
+    assert_int_equal(four.passes, 4);
+    assert_float_equal(flops_of(&two, false, false), flops_of(&four, false, false), 1);
+    assert_true(flops_of(&two, false, true) > flops_of(&two, false, false));
+    for (int i = 0; i < two.ops_n; i++) {
+        const struct plan_op *row = &two.op[i];
+        bool is_update = row->op == OP_KIND_adamw || row->op == OP_KIND_sgd;
+        assert_true(!is_update || (row->per_pass == 0 && row->per_step > 0));
+        assert_true(row->width == 8 ||
+                    (row->op != OP_KIND_attention_fwd && row->op != OP_KIND_attention_bwd));
+    }
+    plan_ops_free(&two);
+    plan_ops_free(&four);
+}
+
+/* Calls along the tensor axis are made in each pass, those of gradients along the data axis once a
+ * step. */
+static void test_axes(void **state)
+{
+    (void)state;
+    struct plan_ops plan;
+    double passes[MESH_AXES] = {0}, steps[MESH_AXES] = {0};
+    plan_of(2, false, &plan);
+    for (int i = 0; i < plan.calls_n; i++)
+        if (plan.call[i].bytes > 1024) { /* not the counts and norms of all ranks */
+            passes[plan.call[i].axis] += plan.call[i].per_pass;
+            steps[plan.call[i].axis] += plan.call[i].per_step;
+            assert_int_equal(plan.call[i].ranks, 2);
+        }
+    assert_true(passes[MESH_AXIS_TENSOR] > 0 && steps[MESH_AXIS_DATA] > 0);
+    assert_true(passes[MESH_AXIS_DATA] == 0 && passes[MESH_AXIS_PIPELINE] == 0);
+    plan_ops_free(&plan);
+}
+
+/* RECOMPUTE=block computes the blocks' forward pass again, which is all of it but the head's. */
+static void test_again(void **state)
+{
+    (void)state;
+    struct plan_ops none, block;
+    plan_of(2, false, &none);
+    plan_of(2, true, &block);
+    double again = flops_of(&block, true, true) + flops_of(&block, true, false);
+    assert_true(flops_of(&none, true, true) + flops_of(&none, true, false) == 0);
+    assert_float_equal(flops_of(&block, false, true), flops_of(&none, false, true), 1);
+    assert_float_equal(flops_of(&block, false, false), flops_of(&none, false, false), 1);
+    assert_true(again > 0 && again <= flops_of(&none, false, false));
+    plan_ops_free(&none);
+    plan_ops_free(&block);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -476,5 +556,7 @@ static void test_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_architectures), cmocka_unit_test(test_forms),
-    cmocka_unit_test(test_meshes), cmocka_unit_test(test_large), cmocka_unit_test(test_refused)};
+    cmocka_unit_test(test_meshes),        cmocka_unit_test(test_large),
+    cmocka_unit_test(test_refused),       cmocka_unit_test(test_passes),
+    cmocka_unit_test(test_axes),          cmocka_unit_test(test_again)};
 HARNESS_MAIN(tests)

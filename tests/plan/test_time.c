@@ -81,6 +81,21 @@ static void test_products(void **state)
     assert_true(isinf(time_of(&middle, 1, NULL, 0, 1, &c).step_ms));
 }
 
+/* Of heads of other widths with as many FLOPs, narrow ones take longer. */
+static void test_attention_width(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    struct plan_op op = {
+        .op = OP_KIND_attention_fwd, .cost = {.flops = 1000000000}, .width = 64, .per_pass = 1};
+    c.attention = (struct plan_share){.n = 1, .point = {{1e9, 0.5}}};
+    near(time_of(&op, 1, NULL, 0, 1, &c).ms[PLAN_TIME_ATTENTION], 2);
+    c.attention_width = (struct plan_share){.n = 2, .point = {{32, 0.25}, {128, 1}}};
+    near(time_of(&op, 1, NULL, 0, 1, &c).ms[PLAN_TIME_ATTENTION], 2 / 0.625);
+    op.width = 16;
+    near(time_of(&op, 1, NULL, 0, 1, &c).ms[PLAN_TIME_ATTENTION], 8);
+}
+
 static struct plan_call call_of(enum plan_call_kind kind, int ranks, int inside, double bytes)
 {
     return (struct plan_call){.kind = kind,
@@ -115,6 +130,14 @@ static void test_calls(void **state)
     near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 8, 4, 1e8), 100);
     c.is_gpu = false; /* 7.5 inside, then half of the bytes between the nodes */
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 57.5);
+    c.inside.scatter_part = 0.75; /* of 15 ms, and 57.5 of 115 between nodes still */
+    c.inside.gather_part = 0.6;
+    near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 4, 4, 1e8), 11.25);
+    near(call_ms(&c, PLAN_CALL_ALL_GATHER, 4, 4, 1e8), 9);
+    near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 4, 4, 1e8), 15);
+    near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 57.5);
+    c.across.gather_part = 1;
+    near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 115);
     c.across.bytes_per_second = 0;
     assert_true(isinf(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8)));
     assert_true(isfinite(call_ms(&c, PLAN_CALL_ALL_GATHER, 4, 4, 1e8)));
@@ -214,10 +237,9 @@ static double simulate(const struct pipe *pipe, const double *forward, const dou
 }
 
 /* planned — the same by plan_time. */
-static struct plan_time planned(const struct pipe *pipe, const double *forward,
-                                const double *backward)
+static struct plan_time planned_on(const struct plan_cluster *c, const struct pipe *pipe,
+                                   const double *forward, const double *backward)
 {
-    struct plan_cluster c = machine();
     struct plan_op op[STAGES][2];
     struct plan_ops ops[STAGES];
     struct plan_time time;
@@ -232,8 +254,15 @@ static struct plan_time planned(const struct pipe *pipe, const double *forward,
                                    .stage = i,
                                    .chunks = pipe->chunks};
     }
-    plan_time_make(ops, pipe->stages, PLAN_PRECISION_BF16, &c, 0, &time);
+    plan_time_make(ops, pipe->stages, PLAN_PRECISION_BF16, c, 0, &time);
     return time;
+}
+
+static struct plan_time planned(const struct pipe *pipe, const double *forward,
+                                const double *backward)
+{
+    const struct plan_cluster c = machine();
+    return planned_on(&c, pipe, forward, backward);
 }
 
 static void test_pipeline_even(void **state)
@@ -265,6 +294,104 @@ static void test_pipeline_uneven(void **state)
     const struct pipe chunked = {PIPE_KIND_INTERLEAVED, STAGES, 12, 2};
     double most = planned(&chunked, first, then).step_ms, real = simulate(&chunked, first, then);
     assert_true(real <= most && real > 0.9 * most); /* a slow first stage waits less */
+}
+
+/* A stage in the simulation of shared cores. */
+struct sharer {
+    int at;      /* its operation */
+    double left; /* ms of it; 0: not begun */
+};
+
+static bool is_made(const struct pipe *pipe, const struct sharer *s, int stage)
+{
+    struct pipe_op source;
+    int from;
+    if (!pipe_source(pipe, stage, pipe_op_at(pipe, stage, s[stage].at), &from, &source))
+        return true;
+    for (int i = 0; i < s[from].at; i++) {
+        struct pipe_op other = pipe_op_at(pipe, from, i);
+        if (memcmp(&other.chunk, &source.chunk, 2 * sizeof(int)) == 0 &&
+            other.is_backward == source.is_backward)
+            return true;
+    }
+    return false;
+}
+
+/* advance — until the next stage is done with its operation; the ms that took. What is given takes
+ * so long while all stages compute; those that do have the cores alone, one each at most. */
+static double advance(const struct pipe *pipe, struct sharer *s, int cores)
+{
+    double least = INFINITY;
+    int active = 0, stages = pipe->stages;
+    for (int i = 0; i < stages; i++)
+        if (s[i].left > 0) {
+            active++;
+            least = fmin(least, s[i].left);
+        }
+    assert_true(active > 0);
+    for (int i = 0; i < stages; i++)
+        if (s[i].left > 0 && (s[i].left -= least) < 1e-9) {
+            s[i].left = 0;
+            s[i].at++;
+        }
+    return least * fmax(active, cores) / stages;
+}
+
+/* simulate_shared — stages that have fewer cores than they are. */
+static double simulate_shared(const struct pipe *pipe, const double *forward,
+                              const double *backward, int cores)
+{
+    struct sharer s[STAGES] = {{0, 0}};
+    double clock = 0;
+    for (bool is_done = false; !is_done;) {
+        is_done = true;
+        for (int i = 0; i < pipe->stages; i++) {
+            if (s[i].at == pipe_ops_n(pipe))
+                continue;
+            is_done = false;
+            if (s[i].left == 0 && is_made(pipe, s, i))
+                s[i].left = pipe_op_at(pipe, i, s[i].at).is_backward ? backward[i] : forward[i];
+        }
+        clock += is_done ? 0 : advance(pipe, s, cores);
+    }
+    return clock;
+}
+
+static void check_shared(const double *forward, const double *backward, int micros)
+{
+    struct plan_cluster c = machine();
+    const struct pipe pipe = {PIPE_KIND_1F1B, STAGES, micros, 1};
+    c.is_gpu = false;
+    c.threads_n = 1;
+    c.cores = 2;
+    assert_true(plan_time_shares_cores(&c));
+    struct plan_time shared = planned_on(&c, &pipe, forward, backward);
+    double real = simulate_shared(&pipe, forward, backward, c.cores), all = 0;
+    if (fabs(shared.step_ms / real - 1) > 0.1)
+        fail_msg("%d micro-batches: %.3f ms planned, %.3f simulated", micros, shared.step_ms, real);
+    for (int kind = 0; kind < PLAN_TIME_N; kind++)
+        all += shared.ms[kind];
+    near(all, shared.step_ms);
+}
+
+/* Four stages on two cores. What one waits for, another one computes in that time; with as many
+ * cores as stages, nothing changes. */
+static void test_shared_cores(void **state)
+{
+    (void)state;
+    const double even[STAGES] = {2, 2, 2, 2}, twice[STAGES] = {4, 4, 4, 4},
+                 head[STAGES] = {1, 1, 1, 3}, head_twice[STAGES] = {2, 2, 2, 6};
+    for (int micros = 4; micros <= 32; micros *= 2) {
+        check_shared(even, twice, micros);
+        check_shared(head, head_twice, micros);
+    }
+    struct plan_cluster c = machine();
+    const struct pipe pipe = {PIPE_KIND_1F1B, STAGES, 8, 1};
+    c.is_gpu = false;
+    c.threads_n = 1;
+    c.cores = 4;
+    assert_false(plan_time_shares_cores(&c));
+    near(planned_on(&c, &pipe, even, twice).step_ms, planned(&pipe, even, twice).step_ms);
 }
 
 /* compare — the text for a run whose steps take this long, of which `waits` of 10 ms planned is for
@@ -347,6 +474,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_hidden),        cmocka_unit_test(test_hidden_each_pass),
     cmocka_unit_test(test_pipeline_even), cmocka_unit_test(test_pipeline_uneven),
     cmocka_unit_test(test_texts),         cmocka_unit_test(test_compare),
-    cmocka_unit_test(test_terms),
+    cmocka_unit_test(test_terms),         cmocka_unit_test(test_attention_width),
+    cmocka_unit_test(test_shared_cores),
 };
 HARNESS_MAIN(tests)

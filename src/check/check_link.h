@@ -33,6 +33,7 @@ struct check_link_way {
     double rate, rate_max; /* GB/s of the best slice: seen; without waits for a core */
     /* (best - median) / best of the slices; small: a steady limit; 1: of too few to tell */
     double spread;
+    double second;            /* rate of the second best measuring; 0: there was one */
     int64_t bulk_bytes;       /* what the slices carried; 0: bandwidth is not known */
     int64_t segments, resent; /* TCP's, of the pings alone, when nothing else used the link */
     int64_t bulk_segments, bulk_resent;

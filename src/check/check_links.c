@@ -9,7 +9,7 @@
 
 #define WORSE 0.20         /* as check_judge fails */
 #define OUTLIER 3.5        /* times the scatter */
-#define STEADY 0.10        /* spread of slices that a limit of the link makes */
+#define STEADY 0.10        /* a limit of the link: slices, and measurings, differ by no more */
 #define JITTER_MAX_US 1000 /* of a busy machine; more than that is no jitter */
 #define LOSS_MIN 3         /* retransmissions, and… */
 #define LOSS_SHARE 0.003 /* …their part of the segments, that a link without a fault never has */
@@ -199,6 +199,7 @@ static void merge_way(struct check_link_way *best, const struct check_link_way *
     best->resent += more->resent;
     best->bulk_segments += more->bulk_segments;
     best->bulk_resent += more->bulk_resent;
+    best->second = fmax(best->second, fmin(best->rate, more->rate));
     if (more->rate <= best->rate)
         return;
     best->rate = more->rate;
@@ -234,7 +235,8 @@ double check_links_rate_limit(const struct check_links_norm *norm)
 static bool is_slow(const struct check_link_way *way, const struct check_links_norm *norm)
 {
     const double limit = check_links_rate_limit(norm);
-    return way->rate < limit && (way->rate_max < limit || way->spread < STEADY);
+    const bool repeats = way->second == 0 || way->second > (1 - STEADY) * way->rate;
+    return way->rate < limit && (way->rate_max < limit || (way->spread < STEADY && repeats));
 }
 
 static bool loses(const struct check_link_way *way)

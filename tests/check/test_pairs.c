@@ -164,6 +164,15 @@ static void test_second_look(void **state)
     assert_int_equal(check_links_confirm(&link, all, &alone), CHECK_LINKS_RATE_BACK);
     link.way[0].spread = 0.02;
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone), CHECK_LINKS_RATE);
+    /* equally slow in each slice, but not each time: busy cores */
+    struct check_link_found other = link;
+    other.way[0].rate *= 0.8;
+    check_links_merge(&link, &other);
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone), 0);
+    other.way[0].rate = 0.97 * link.way[0].rate;
+    check_links_merge(&link, &other);
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone), CHECK_LINKS_RATE);
+    link.pings = 200;
     /* late, but not without the waits for a core */
     link.best_us = link.net_us = 3000;
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &alone), CHECK_LINKS_LATENCY);

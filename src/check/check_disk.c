@@ -39,10 +39,11 @@ static struct check_row disk_row(const struct disk *d, enum check_verdict verdic
 static void remedy_of(int error, const char *dir, char *out, size_t cap)
 {
     if (error == ENOSPC || error == EDQUOT)
-        text_format(out, cap, "df -h %.60s; df -i %.60s; delete what is old, or set CHECKPOINT_DIR",
+        text_format(out, cap,
+                    "df -h %.60s; df -i %.60s # then delete what is old, or set CHECKPOINT_DIR",
                     dir, dir);
     else if (error == EROFS)
-        text_format(out, cap, "mount -o remount,rw %.80s; dmesg | tail says why it was read-only",
+        text_format(out, cap, "mount -o remount,rw %.80s; dmesg | tail # says why it was read-only",
                     dir);
     else if (error == EACCES || error == EPERM)
         text_format(out, cap, "chown %d:%d %.100s; docker: --user, Kubernetes: fsGroup",

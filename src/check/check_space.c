@@ -94,8 +94,8 @@ static bool is_closed(struct check_static *s, const struct space *space)
     else if (space->about.f_flag & ST_RDONLY) {
         text_format(why, sizeof why, "%.150s is on a file system that is mounted read-only",
                     space->dir);
-        text_format(remedy, sizeof remedy, "mount -o remount,rw %.150s; dmesg has the reason",
-                    space->dir);
+        text_format(remedy, sizeof remedy,
+                    "mount -o remount,rw %.150s; dmesg | tail # has the reason", space->dir);
     } else if (space->access_error) {
         text_format(why, sizeof why, "%.150s may not be written by user %d: %s", space->dir,
                     (int)getuid(), strerror(space->access_error));
@@ -127,8 +127,8 @@ static void judge(struct check_static *s, const struct space *space)
                 text_format_bytes(left_text, sizeof left_text, left),
                 text_format_bytes(all_text, sizeof all_text, all), space->dir);
     if (verdict != CHECK_VERDICT_PASS)
-        text_format(remedy, sizeof remedy, "du -xh %.100s | sort -h | tail; delete what is old",
-                    space->dir);
+        text_format(remedy, sizeof remedy,
+                    "du -xh %.100s | sort -h | tail # then delete what is old", space->dir);
     add(s, verdict, why, remedy);
 }
 

@@ -77,7 +77,7 @@ static void add_files(struct check_static *s, int64_t files)
     char remedy[REMEDY_BYTES], docker[64];
     text_format(docker, sizeof docker, "docker run --ulimit nofile=65536");
     text_copy(remedy, sizeof remedy,
-              check_static_flag(s, "ulimit -Hn 65536; or LimitNOFILE=65536 of the service", docker,
+              check_static_flag(s, "ulimit -Hn 65536 # or LimitNOFILE=65536 of the service", docker,
                                 "LimitNOFILE=65536 in containerd.service of the node"));
     if (files == CHECK_FILE_NONE)
         return;

@@ -58,7 +58,7 @@ static void signals_end_it(void **state)
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         assert_true(lasts(600000, numbers[i]) < 60000);
-        assert_int_equal(turns, 3);
+        assert_in_range(turns, 3, 4); /* the timer may be due again when the signal is read */
     }
 }
 

@@ -10,7 +10,8 @@
 
 /* clang-format off */
 #define CONF_TASK_LIST(X) X(TASK, LM, "lm") X(TASK, QA, "qa")
-#define CONF_OPTIMIZER_LIST(X) X(OPTIMIZER, ADAMW, "adamw") X(OPTIMIZER, SGD, "sgd")
+#define CONF_OPTIMIZER_LIST(X) X(OPTIMIZER, ADAMW, "adamw") X(OPTIMIZER, SGD, "sgd") \
+    X(OPTIMIZER, MUON, "muon")
 #define CONF_LR_SCHEDULE_LIST(X) \
     X(LR_SCHEDULE, COSINE, "cosine") X(LR_SCHEDULE, CONSTANT, "constant") \
     X(LR_SCHEDULE, LINEAR, "linear") X(LR_SCHEDULE, WSD, "wsd")

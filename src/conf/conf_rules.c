@@ -177,6 +177,16 @@ static enum status check_shard(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_optimizer — a matrix is orthogonalised whole, and with TP each worker has columns of it. */
+static enum status check_optimizer(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_OPTIMIZER) != CONF_OPTIMIZER_MUON || conf_i64(conf, CONF_TP) == 1)
+        return ST_OK;
+    return fail_pair(conf, CONF_OPTIMIZER, "does not go with", CONF_TP,
+                     "whole matrices are orthogonalised, and TP cuts them: set TP=1 (PP, CP and "
+                     "SHARD go with it), or OPTIMIZER=adamw");
+}
+
 /* mesh_size — the workers that share a sample. */
 static int64_t mesh_size(const struct conf *conf)
 {
@@ -360,6 +370,7 @@ enum status conf_rules_check(const struct conf *conf)
 {
     TRY(check_checks(conf));
     TRY(check_shard(conf));
+    TRY(check_optimizer(conf));
     TRY(check_comm_graph(conf));
     TRY(check_nodes(conf));
     TRY(check_tensor(conf));

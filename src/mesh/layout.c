@@ -6,12 +6,6 @@
 
 #include "base/assert.h"
 
-/* The end of a parameter with its padding. */
-static int64_t param_end(const struct param_table *t, int param)
-{
-    return param + 1 < t->params_n ? t->param[param + 1].offset : t->total_elems;
-}
-
 static void add_bucket(struct layout *l, int unit_first, int unit_last, int64_t first, int64_t end)
 {
     l->bucket[l->buckets_n] =
@@ -78,6 +72,14 @@ static int64_t largest_part(const struct layout *l, const struct layout_bucket *
     return (most + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
 
+/* own_rest — this rank's elements of a bucket, without hidden matrices. */
+static int64_t own_rest(const struct layout *l, const struct layout_bucket *p)
+{
+    int64_t first = p->first + p->own.first,
+            rest = param_rest(&l->buffer_table, first, first + p->own.elems);
+    return (rest + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
+
 static void place(struct layout *l)
 {
     int64_t slot_elems[2] = {0, 0};
@@ -87,6 +89,8 @@ static void place(struct layout *l)
         p->own = part_extent(p->elems, l->ranks, l->rank);
         p->shard_at = l->shard_elems;
         l->shard_elems += largest_part(l, p);
+        p->rest_at = l->rest_elems;
+        l->rest_elems += own_rest(l, p);
         p->slot = p->unit_first == 0 ? -1 : shared_n++ % 2;
         p->buffer_at = l->buffer_elems;
         if (p->slot < 0)

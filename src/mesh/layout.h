@@ -36,8 +36,10 @@ struct layout_bucket {
     int unit_first;         /* the gradient is complete after this unit's backward */
     struct part_extent own; /* this rank's part, counted from the bucket's start */
     int64_t shard_at;       /* where this rank's part lies in the local shard */
-    int64_t buffer_at;      /* where the bucket lies in an unsharded buffer */
-    int slot;               /* of the unsharded buffer: 0 or 1; -1: a place of its own */
+    int64_t
+        rest_at; /* where what no hidden matrix has of it lies in a shard of such (param_rest) */
+    int64_t buffer_at; /* where the bucket lies in an unsharded buffer */
+    int slot;          /* of the unsharded buffer: 0 or 1; -1: a place of its own */
 };
 
 struct layout {
@@ -47,6 +49,7 @@ struct layout {
     int *unit_bucket; /* the last bucket of each unit; units but 0 have only one */
     int units_n;
     int64_t shard_elems;             /* of a local shard; the largest rank's, the same on all */
+    int64_t rest_elems;              /* of a local shard without hidden matrices: this rank's own */
     int64_t buffer_elems;            /* of an unsharded buffer */
     struct param_table buffer_table; /* the table, with offsets into an unsharded buffer */
 };

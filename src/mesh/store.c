@@ -193,18 +193,18 @@ enum status store_unshard(struct store *s, int unit, int direction)
 /* ---- gradients ---- */
 
 /* The whole bucket, as passes wrote it. */
-static struct tensor grad_of(const struct store *s, int bucket)
+struct tensor store_grad_whole(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     return tensor_at(s->grads, s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first);
 }
 
 /* This rank's part of the bucket, reduced. */
-static struct tensor grad_own(const struct store *s, int bucket)
+struct tensor store_grad_own(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     return s->policy.grads == STORE_BUFFER ? tensor_at(s->grads_own, l->shard_at)
-                                           : tensor_at(grad_of(s, bucket), l->own.first);
+                                           : tensor_at(store_grad_whole(s, bucket), l->own.first);
 }
 
 /* The bucket's gradient as it travels, and this rank's part of that, which the sum replaces. */
@@ -214,12 +214,12 @@ static struct tensor sent_of(const struct store *s, int bucket)
     return store_rounds_grads(s)
                ? tensor_at(s->grads_rounded,
                            s->policy.grads == STORE_BUFFER ? l->buffer_at : l->first)
-               : grad_of(s, bucket);
+               : store_grad_whole(s, bucket);
 }
 static struct tensor sent_own(const struct store *s, int bucket)
 {
     return store_rounds_grads(s) ? tensor_at(sent_of(s, bucket), s->layout.bucket[bucket].own.first)
-                                 : grad_own(s, bucket);
+                                 : store_grad_own(s, bucket);
 }
 
 /* Not the embedding where rows are exchanged: it is the largest bucket, its reduction starts first
@@ -254,8 +254,8 @@ static enum status widen(struct store *s, int bucket, bool is_own_only)
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     if (!store_rounds_grads(s))
         return ST_OK;
-    return is_own_only ? store_cast(s, grad_own(s, bucket), sent_own(s, bucket), l->own.elems)
-                       : store_cast(s, grad_of(s, bucket), sent_of(s, bucket), l->elems);
+    return is_own_only ? store_cast(s, store_grad_own(s, bucket), sent_own(s, bucket), l->own.elems)
+                       : store_cast(s, store_grad_whole(s, bucket), sent_of(s, bucket), l->elems);
 }
 
 enum status store_grad_gathered(struct store *s, int bucket) { return widen(s, bucket, false); }
@@ -282,7 +282,7 @@ static enum status reduce(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct store_bucket *p = &s->bucket[bucket];
-    struct tensor from = grad_of(s, bucket), sent = sent_of(s, bucket), none = {0};
+    struct tensor from = store_grad_whole(s, bucket), sent = sent_of(s, bucket), none = {0};
     if (p->is_reduce_begun)
         return ST_OK;
     p->is_reduce_begun = true;
@@ -293,8 +293,9 @@ static enum status reduce(struct store *s, int bucket)
         TRY(store_cast(s, sent, from, l->elems));
     TRY(store_comm_wait_stream(s));
     if (store_memory_compresses(s))
-        return store_call_reduce_compressed(
-            s, bucket, from, is_reduce_scattered(s, bucket) ? none : from, grad_own(s, bucket));
+        return store_call_reduce_compressed(s, bucket, from,
+                                            is_reduce_scattered(s, bucket) ? none : from,
+                                            store_grad_own(s, bucket));
     if (is_reduce_scattered(s, bucket))
         return reduce_parts(s, bucket, &p->reduce);
     return store_call_begin(
@@ -309,7 +310,7 @@ static enum status add_sparse(struct store *s)
     const struct part_extent all = {.elems = s->c.table->param[0].elems};
     bool is_own_only = is_reduce_scattered(s, 0);
     struct part_extent part = is_own_only ? s->layout.bucket[0].own : all;
-    struct tensor to = is_own_only ? grad_own(s, 0) : grad_of(s, 0);
+    struct tensor to = is_own_only ? store_grad_own(s, 0) : store_grad_whole(s, 0);
     TRY(store_stream_wait(s, s->sparse_ticket));
     return store_call_sparse_add(s, part, to);
 }
@@ -327,7 +328,7 @@ static enum status finish_reduce(struct store *s, int bucket)
     }
     if (bucket == 0 && s->is_sparse)
         TRY(add_sparse(s));
-    return store_grad_norm_add(s, bucket, grad_own(s, bucket));
+    return store_grad_norm_add(s, bucket, store_grad_own(s, bucket));
 }
 
 enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n)
@@ -339,7 +340,7 @@ enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_
     if (!s->is_sparse)
         return ST_OK;
     if (is_embedding_sparse_only(s) && s->policy.grads == STORE_BUFFER)
-        TRY(dev_fill(s->c.stream, grad_own(s, 0).data, 0,
+        TRY(dev_fill(s->c.stream, store_grad_own(s, 0).data, 0,
                      (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
     TRY(store_call_sparse_ids(s, tokens, n));
     s->is_ids_under_way = true;
@@ -357,8 +358,8 @@ static enum status clear_padding(struct store *s, int bucket)
         int64_t end = i + 1 < t->params_n ? param[1].offset : t->total_elems,
                 from = param->offset + param->elems;
         if (param->offset >= l->first && param->offset < l->first + l->elems && from < end)
-            TRY(dev_fill(s->c.stream, tensor_at(grad_of(s, bucket), from - l->first).data, 0,
-                         (size_t)(end - from) * sizeof(float)));
+            TRY(dev_fill(s->c.stream, tensor_at(store_grad_whole(s, bucket), from - l->first).data,
+                         0, (size_t)(end - from) * sizeof(float)));
     }
     return ST_OK;
 }
@@ -459,14 +460,14 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket)
                                           .elems = l->elems,
                                           .p = tensor_at(s->params, l->first),
                                           .g = tensor_at(s->grads, l->first),
-                                          .m = tensor_at(s->moment[0], l->first),
-                                          .v = tensor_at(s->moment[1], l->first)};
+                                          .m = store_moments_at(s, 1, bucket),
+                                          .v = store_moments_at(s, 2, bucket)};
     return (struct store_local_shard){.first = l->first + l->own.first,
                                       .elems = l->own.elems,
                                       .p = store_params_shard(s, bucket),
-                                      .g = grad_own(s, bucket),
-                                      .m = tensor_at(s->moment[0], l->shard_at),
-                                      .v = tensor_at(s->moment[1], l->shard_at)};
+                                      .g = store_grad_own(s, bucket),
+                                      .m = store_moments_at(s, 1, bucket),
+                                      .v = store_moments_at(s, 2, bucket)};
 }
 
 static enum status gather_grad(struct store *s, int bucket)
@@ -476,8 +477,9 @@ static enum status gather_grad(struct store *s, int bucket)
     const struct store_call call = {
         STORE_CALL_ALL_GATHER, STORE_GROUP_ALL,     bucket,
         sent_of(s, bucket),    sent_own(s, bucket), s->layout.bucket[bucket].elems};
-    TRY(store_memory_compresses(s) ? store_call_gather_compressed(s, bucket, grad_of(s, bucket))
-                                   : store_call_begin(s, &call, &p->gather));
+    TRY(store_memory_compresses(s)
+            ? store_call_gather_compressed(s, bucket, store_grad_whole(s, bucket))
+            : store_call_begin(s, &call, &p->gather));
     p->is_gathering = p->is_update_due = true;
     return ST_OK;
 }
@@ -510,7 +512,8 @@ static struct tensor held(const struct store *s, int part)
 
 struct tensor store_replicated(const struct store *s, int part)
 {
-    return extent_of(s, part) == STORE_WHOLE ? held(s, part) : (struct tensor){0};
+    bool is_table = part < 2 || !s->c.is_second_rest;
+    return is_table && extent_of(s, part) == STORE_WHOLE ? held(s, part) : (struct tensor){0};
 }
 
 struct tensor store_grads(const struct store *s)
@@ -547,23 +550,45 @@ bool store_holds(const struct store *s, int part, int64_t first, int64_t n)
     return false;
 }
 
+/* set_run — the numbers of table elements [first, first + n), which lie together from `at` on. */
+static enum status set_run(struct store *s, struct tensor to, int64_t at, int64_t n,
+                           const float *values)
+{
+    return dev_copy(s->c.stream, tensor_at(to, at).data, values, (size_t)n * sizeof *values);
+}
+
+/* set_moment — what this rank has of a moment that is not laid out as the table, from part [first,
+ * end) of it. */
+static enum status set_moment(struct store *s, int part, int64_t first, int64_t end,
+                              const float *values)
+{
+    for (int64_t from = first, n; from < end; from += n) {
+        n = end - from;
+        int64_t at = store_moments_run(s, part, from, &n);
+        if (at >= 0)
+            TRY(set_run(s, held(s, part), at, n, values + from - first));
+    }
+    return ST_OK;
+}
+
 enum status store_set(struct store *s, int part, int64_t first, int64_t n, const float *values)
 {
     struct tensor to = held(s, part);
+    bool is_whole = extent_of(s, part) == STORE_WHOLE;
     TRY(store_drain(s));
     if (part == 0)
         store_params_invalidate(s);
-    if (extent_of(s, part) == STORE_WHOLE) {
-        TRY(dev_copy(s->c.stream, tensor_at(to, first).data, values, (size_t)n * sizeof *values));
-        return dev_sync(s->c.stream);
-    }
-    for (int i = 0; i < s->layout.buckets_n; i++) {
+    if (is_whole)
+        TRY(part == 0 ? set_run(s, to, first, n, values)
+                      : set_moment(s, part, first, first + n, values));
+    for (int i = 0; !is_whole && i < s->layout.buckets_n; i++) {
         const struct layout_bucket *l = &s->layout.bucket[i];
         int64_t from = first, end = first + n;
-        if (own_range(l, &from, &end))
-            TRY(dev_copy(s->c.stream,
-                         tensor_at(to, l->shard_at + from - l->first - l->own.first).data,
-                         values + from - first, (size_t)(end - from) * sizeof *values));
+        if (!own_range(l, &from, &end))
+            continue;
+        TRY(part == 0 ? set_run(s, to, l->shard_at + from - l->first - l->own.first, end - from,
+                                values + from - first)
+                      : set_moment(s, part, from, end, values + from - first));
     }
     return dev_sync(s->c.stream);
 }

@@ -95,10 +95,11 @@ struct store_config {
     const struct param_table *table;
     int whole_params_n; /* of the whole model, of which `table` may be a part */
     struct store_settings settings;
-    bool has_grads;               /* false: parameters only, for evaluation */
-    bool accumulates;             /* a step has several micro-batches */
-    int moments_n;                /* arrays of optimiser state: 0, 1 or 2 */
-    int64_t pass_tokens;          /* B·T of a micro-batch */
+    bool has_grads;      /* false: parameters only, for evaluation */
+    bool accumulates;    /* a step has several micro-batches */
+    int moments_n;       /* arrays of optimiser state: 0, 1 or 2 */
+    bool is_second_rest; /* hidden matrices have no second moment (param_rest): it reads as zero */
+    int64_t pass_tokens; /* B·T of a micro-batch */
     void (*heartbeat)(void *arg); /* after each large allocation; may be NULL */
     void *heartbeat_arg;
     enum status (*update)(void *arg, int bucket); /* runs the optimiser on store_local_shard */
@@ -194,6 +195,19 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket);
  * gives as p. With the call the caller promises to write it together with p, or neither. data NULL:
  * the store makes the copy itself. */
 struct tensor store_params_update_copy(struct store *s, int bucket);
+/* For config.update, where an update needs whole tensors; collective where moments are sharded.
+ * _update_gather: gathers what the update has left in g of every rank's local shard. *out: all of
+ * the bucket, which the caller may change: every element of a hidden matrix and of the padding
+ * behind it becomes a number of one rank and zero on the others. rank, ranks: of those that share
+ * the work; with whole moments each rank works alone.
+ * _update_scatter: adds them up. Their sum is in g of the local shard again. */
+struct store_update_whole {
+    struct tensor g;
+    int64_t first; /* element of the table */
+    int rank, ranks;
+};
+enum status store_update_gather(struct store *s, int bucket, struct store_update_whole *out);
+enum status store_update_scatter(struct store *s, int bucket);
 /* _update: calls config.update for every bucket, now or at the bucket's next use. What the callback
  * reads must not change before the next store_grad_norm_end. */
 enum status store_update(struct store *s);
@@ -211,9 +225,11 @@ void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 
 /* ---- the state on this rank; mesh_state.h has that of all ranks ---- */
 
-/* part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table.
+/* part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table. What has no
+ * second moment reads as zero, and _set ignores it.
  * _drain: waits for gathers and deferred updates; collective. Call it before _replicated, _grads.
- * _replicated: the address of a part that this rank holds whole, else data NULL.
+ * _replicated: the address of a part that this rank holds whole, one number for each element of
+ * the table; else data NULL.
  * _grads: the reduced gradients, where this rank holds them whole, else data NULL.
  * _holds: whether this rank holds any element of the range.
  * _set: copies a range from host memory, without communication. The compute copy follows; writing

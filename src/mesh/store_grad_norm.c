@@ -25,9 +25,7 @@ struct run {
  * it. */
 static struct run run_at(const struct param_table *t, int64_t at, int64_t end)
 {
-    int i = 0;
-    while (i + 1 < t->params_n && t->param[i + 1].offset <= at)
-        i++;
+    int i = param_at(t, at);
     struct run run = {at, end, !t->param[i].is_counted_elsewhere};
     while (++i < t->params_n && t->param[i].offset < end)
         if (t->param[i].is_counted_elsewhere == run.is_counted) {

@@ -175,6 +175,20 @@ enum status store_call_sparse_add(struct store *s, struct part_extent part, stru
 enum status store_grad_norm_reset(struct store *s);
 enum status store_grad_norm_add(struct store *s, int bucket, struct tensor own);
 
+/* Gradients (store.c), of one bucket: all of it, as passes wrote it; this rank's part, reduced. */
+struct tensor store_grad_whole(const struct store *s, int bucket);
+struct tensor store_grad_own(const struct store *s, int bucket);
+
+/* Moments (store_moments.c); part 1 and 2.
+ * _elems: of a moment on this rank.
+ * _at: where those of store_local_shard begin.
+ * _run: the elements from `first` on, at most *n of the table, that lie together in a part on this
+ *   rank or on none: *n becomes their number; returns where, -1: they have no such moment. Where
+ *   moments are sharded they are those of this rank's local shard. */
+int64_t store_moments_elems(const struct store *s, int part);
+struct tensor store_moments_at(const struct store *s, int part, int bucket);
+int64_t store_moments_run(const struct store *s, int part, int64_t first, int64_t *n);
+
 /* Parameters (store_params.c), of one bucket:
  * _shard         the masters that this rank updates.
  * _invalidate    masters changed: all of the compute copy is stale.

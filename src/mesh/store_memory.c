@@ -146,7 +146,8 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
         m.unsharded += sparse_elems(s) * each;
         if (store_rounds_grads(s))
             m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(c->settings.reduce_dtype);
-        m.moments = c->moments_n * elems_of(s, p->moments) * each;
+        for (int part = 1; part <= c->moments_n; part++)
+            m.moments += store_moments_elems(s, part) * each;
     }
     if (store_memory_compresses(s))
         TRY(plan_compress(s, &m.residuals));
@@ -262,7 +263,7 @@ static enum status take_grads(struct store *s)
     if (s->is_sparse && !s->block.is_measuring)
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)
-        TRY(take(s, elems_of(s, s->policy.moments), DTYPE_F32, false, &s->moment[i]));
+        TRY(take(s, store_moments_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));
     return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
 }
 

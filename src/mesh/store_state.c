@@ -1,13 +1,15 @@
 /* store_state — see store_state.h. */
 #include "mesh/store_state.h"
 
+#include <string.h>
+
 #include "mesh/store_inside.h"
 
 #define RUN_ELEMS ((int64_t)1 << 20) /* of a message */
 
 bool store_state_is_sharded(const struct store *s, int part)
 {
-    return !store_replicated(s, part).data;
+    return (part == 0 ? s->policy.masters : s->policy.moments) == STORE_SHARD;
 }
 
 static struct tensor shard_of(const struct store *s, int part)
@@ -39,18 +41,54 @@ static enum status gather_shards(struct store *s, int part, int64_t first, int64
             layout_owner(&s->layout, bucket, at - s->layout.bucket[bucket].first, &run, &shard_at);
         run = run < first + n - at ? run : first + n - at;
         run = run < RUN_ELEMS ? run : RUN_ELEMS;
+        if (part > 0 && s->rank == owner)
+            shard_at = store_moments_run(s, part, at, &run);
         TRY(fetch_run(s, part, owner, shard_at, run, s->rank == 0 ? dst + at - first : NULL));
         at += run;
     }
     return ST_OK;
 }
 
+/* read_rest — on rank 0, which holds all of a second moment that hidden matrices do not have: there
+ * it is zero. */
+static enum status read_rest(struct store *s, int part, int64_t first, int64_t n, float *dst)
+{
+    memset(dst, 0, (size_t)n * sizeof *dst);
+    for (int64_t at = first, run; at < first + n; at += run) {
+        run = first + n - at;
+        int64_t from = store_moments_run(s, part, at, &run);
+        if (from >= 0)
+            TRY(dev_copy(s->c.stream, dst + at - first, tensor_at(s->moment[part - 1], from).data,
+                         (size_t)run * sizeof *dst));
+    }
+    return dev_sync(s->c.stream);
+}
+
+/* gather_rest — the same of shards. */
+static enum status gather_rest(struct store *s, int part, int64_t first, int64_t n, float *dst)
+{
+    const struct param_table *t = s->c.table;
+    for (int64_t at = first, run; at < first + n; at += run) {
+        int param = param_at(t, at);
+        run = param_end(t, param) < first + n ? param_end(t, param) - at : first + n - at;
+        if (!t->param[param].is_hidden)
+            TRY(gather_shards(s, part, at, run, s->rank == 0 ? dst + at - first : NULL));
+        else if (s->rank == 0)
+            memset(dst + at - first, 0, (size_t)run * sizeof *dst);
+    }
+    return ST_OK;
+}
+
 enum status store_state_gather(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
+    bool is_rest = part == 2 && s->c.is_second_rest;
     if (store_state_is_sharded(s, part))
-        return gather_shards(s, part, first, n, dst);
+        return is_rest ? gather_rest(s, part, first, n, dst)
+                       : gather_shards(s, part, first, n, dst);
     if (s->rank != 0)
         return ST_OK;
+    if (is_rest)
+        return read_rest(s, part, first, n, dst);
     TRY(dev_copy(s->c.stream, dst, tensor_at(store_replicated(s, part), first).data,
                  (size_t)n * sizeof *dst));
     return dev_sync(s->c.stream);

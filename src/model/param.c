@@ -112,6 +112,59 @@ void param_pad(struct param_table *t, int64_t align)
     t->total_elems = round_up(end, align);
 }
 
+int param_at(const struct param_table *t, int64_t elem)
+{
+    int i = 0;
+    while (i + 1 < t->params_n && t->param[i + 1].offset <= elem)
+        i++;
+    return i;
+}
+
+int64_t param_end(const struct param_table *t, int param)
+{
+    return param + 1 < t->params_n ? t->param[param + 1].offset : t->total_elems;
+}
+
+int64_t param_rest(const struct param_table *t, int64_t first, int64_t end)
+{
+    int64_t rest = first < end ? end - first : 0;
+    for (int i = 0; i < t->params_n; i++) {
+        int64_t from = t->param[i].offset > first ? t->param[i].offset : first,
+                to = param_end(t, i) < end ? param_end(t, i) : end;
+        if (t->param[i].is_hidden && from < to)
+            rest -= to - from;
+    }
+    return rest;
+}
+
+/* group_of — matrix i of a tensor of several. */
+static struct param_matrix group_of(const struct param *p, int i)
+{
+    const struct param_fused *f = &p->fused;
+    const bool is_rows = p->split_dim == 0;
+    int64_t period = 0, before = 0, each = is_rows ? p->dim[1] : 1;
+    for (int j = 0; j < f->n; j++) {
+        before += j < i ? f->width[j] : 0;
+        period += f->width[j];
+    }
+    return (struct param_matrix){.first = before * each,
+                                 .runs = f->repeats * (is_rows ? 1 : p->dim[0]),
+                                 .run = f->width[i] * each,
+                                 .stride = period * each,
+                                 .rows = is_rows ? f->repeats * f->width[i] : p->dim[0],
+                                 .columns = is_rows ? p->dim[1] : f->repeats * f->width[i]};
+}
+
+int param_matrices(const struct param *p, struct param_matrix out[PARAM_MATRICES_MAX])
+{
+    ASSERTF(p->dims_n == 2 && p->fused.n <= PARAM_MATRICES_MAX, "%s: %d dimensions, %d matrices",
+            p->name, p->dims_n, p->fused.n);
+    out[0] = (struct param_matrix){0, 1, p->elems, p->elems, p->dim[0], p->dim[1]};
+    for (int i = 0; i < p->fused.n; i++)
+        out[i] = group_of(p, i);
+    return p->fused.n > 0 ? p->fused.n : 1;
+}
+
 /* Four normal numbers of one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤ 6.8. A
  * quarter of the work of rand_normal, which counts at a start that draws 124 million of them. */
 static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])

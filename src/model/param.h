@@ -30,12 +30,21 @@ struct param_cut {
     int64_t first, n;
 };
 
+/* The matrices that lie side by side in one tensor along its output dimension, such as the weights
+ * of queries, keys and values: `repeats` times (1, or once for each head) n groups of width[i]. */
+struct param_fused {
+    int n; /* 0: the tensor is one matrix */
+    int64_t width[3], repeats;
+};
+
 struct param {
     char name[PARAM_NAME_MAX];
     int dims_n;
     int64_t dim[2];
     int split_dim; /* the dimension that tensor parallelism cuts; -1: replicated */
     enum param_init init;
+    bool is_hidden; /* a matrix of a block, between activations; not an embedding or a norm */
+    struct param_fused fused;
     bool is_packed; /* no padding before it */
     struct param_cut cut;
     int whole_param; /* its number in the whole model's table */
@@ -91,6 +100,22 @@ int64_t param_run(const struct param *p, int64_t first, int64_t *whole_first);
  * any range, in any order, on any thread. */
 void param_fill(const struct param_table *t, int param, uint64_t seed, int64_t first, int64_t n,
                 float *out);
+
+/* param_matrices — the matrices that a tensor of two dimensions holds. One is `runs` runs of `run`
+ * elements from element `first` on, `stride` apart; one behind the other they are `rows` rows of
+ * `columns`. All heads of queries are one matrix. Returns how many. */
+#define PARAM_MATRICES_MAX 3
+struct param_matrix {
+    int64_t first, runs, run, stride;
+    int64_t rows, columns;
+};
+int param_matrices(const struct param *p, struct param_matrix out[PARAM_MATRICES_MAX]);
+/* param_at — the tensor that holds an element of the table, or has it as padding behind it.
+ * param_end — the end of a tensor with that padding. */
+int param_at(const struct param_table *t, int64_t elem);
+int64_t param_end(const struct param_table *t, int param);
+/* param_rest — of elements [first, end), those that are not a hidden matrix's or its padding's. */
+int64_t param_rest(const struct param_table *t, int64_t first, int64_t end);
 
 /* param_find — for tests: the parameter with a name; NULL: none. */
 const struct param *param_find(const struct param_table *t, const char *name);

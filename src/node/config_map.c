@@ -175,6 +175,14 @@ static enum status seq_tokens(const struct conf *conf, const struct model_dims *
     return ST_OK;
 }
 
+/* momentum_of — Muon's is not 0 unless that is asked for. */
+static double momentum_of(const struct conf *conf)
+{
+    bool is_muon = conf_i64(conf, CONF_OPTIMIZER) == CONF_OPTIMIZER_MUON;
+    return is_muon && !conf_is_set(conf, CONF_MOMENTUM) ? MUON_MOMENTUM
+                                                        : conf_f64(conf, CONF_MOMENTUM);
+}
+
 static struct optim_config optim_of(const struct conf *conf)
 {
     return (struct optim_config){
@@ -182,7 +190,7 @@ static struct optim_config optim_of(const struct conf *conf)
         .beta1 = conf_f64(conf, CONF_BETA1),
         .beta2 = conf_f64(conf, CONF_BETA2),
         .eps = conf_f64(conf, CONF_EPS),
-        .momentum = conf_f64(conf, CONF_MOMENTUM),
+        .momentum = momentum_of(conf),
         .weight_decay = conf_f64(conf, CONF_WEIGHT_DECAY),
         .grad_clip = conf_f64(conf, CONF_GRAD_CLIP),
     };
@@ -380,7 +388,9 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
              optim_moments(&trainer->step.optim), (long long)trainer->step.global_samples,
              (long long)trainer->step.seq_tokens);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        text_add(out, ",\"%s\":%.17g", numbers[i].name, conf_f64(conf, numbers[i].key));
+        text_add(out, ",\"%s\":%.17g", numbers[i].name,
+                 numbers[i].key == CONF_MOMENTUM ? trainer->step.optim.momentum
+                                                 : conf_f64(conf, numbers[i].key));
     /* f32 goes without saying */
     if (trainer->step.store.dtype != DTYPE_F32 ||
         conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)

@@ -134,6 +134,8 @@ static int most_of(const struct finding *f, enum mesh_axis axis)
     int ranks = f->asked->at.ranks, most = ranks;
     if (f->fixed->axis[axis])
         return axis_of(f->asked, axis);
+    if (axis == MESH_AXIS_TENSOR && s->optim.kind == OPTIM_KIND_MUON)
+        return 1; /* it goes without TP */
     if (axis == MESH_AXIS_TENSOR)
         most = f->asked->at.locals;
     if (axis == MESH_AXIS_CONTEXT)

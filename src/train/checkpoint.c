@@ -44,23 +44,35 @@ static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
     return step_read(range->step, range->part, range->first + first, n, out);
 }
 
-/* list_part — lists every parameter of a part for the writer; point sets their addresses. */
+/* has_tensor — hidden matrices may have no second moment (mesh/store.h). */
+static bool has_tensor(const struct checkpoint *s, int part, const struct param *row)
+{
+    return part < 2 || !row->is_hidden || !step_is_second_rest(s->step);
+}
+
+/* list_tensor — for the writer; point sets the address. */
+static void list_tensor(struct checkpoint *s, int part, const struct param *row, size_t at)
+{
+    s->range[at] = (struct tensor_range){s->step, part, row->offset};
+    s->source[at] = (struct safetensors_source){.name = row->name,
+                                                .dtype = DTYPE_F32,
+                                                .dims_n = row->dims_n,
+                                                .read = read_range,
+                                                .arg = &s->range[at]};
+    for (int d = 0; d < row->dims_n; d++)
+        s->source[at].dim[d] = row->dim[d];
+}
+
+/* list_part — lists the tensors of a part. */
 static void list_part(struct checkpoint *s, int part)
 {
     const struct param_table *table = step_whole_table(s->step);
-    size_t at = (size_t)part * (size_t)table->params_n;
-    for (int i = 0; i < table->params_n; i++) {
-        const struct param *row = &table->param[i];
-        s->range[at + (size_t)i] = (struct tensor_range){s->step, part, row->offset};
-        s->source[at + (size_t)i] = (struct safetensors_source){.name = row->name,
-                                                                .dtype = DTYPE_F32,
-                                                                .dims_n = row->dims_n,
-                                                                .read = read_range,
-                                                                .arg = &s->range[at + (size_t)i]};
-        for (int d = 0; d < row->dims_n; d++)
-            s->source[at + (size_t)i].dim[d] = row->dim[d];
-    }
-    s->part[part] = (struct ckpt_part){part_names[part], s->source + at, table->params_n};
+    size_t first = (size_t)part * (size_t)table->params_n;
+    int n = 0;
+    for (int i = 0; i < table->params_n; i++)
+        if (has_tensor(s, part, &table->param[i]))
+            list_tensor(s, part, &table->param[i], first + (size_t)n++);
+    s->part[part] = (struct ckpt_part){part_names[part], s->source + first, n};
 }
 
 static enum status list_sources(struct checkpoint *s)
@@ -91,9 +103,9 @@ static void point(struct checkpoint *s, const float *copy)
     const struct param_table *table = step_whole_table(s->step);
     for (int part = 0; part < s->parts_n; part++) {
         const float *data = copy ? copy + part * table->total_elems : step_host_part(s->step, part);
-        for (int i = 0; i < table->params_n; i++)
-            s->source[(size_t)part * (size_t)table->params_n + (size_t)i].data =
-                data ? data + table->param[i].offset : NULL;
+        size_t first = (size_t)part * (size_t)table->params_n;
+        for (size_t i = first; i < first + (size_t)s->part[part].sources_n; i++)
+            s->source[i].data = data ? data + s->range[i].first : NULL;
     }
 }
 
@@ -362,8 +374,9 @@ static enum status check_shapes(const struct checkpoint *s)
     const struct safetensors_entry *entry;
     for (int part = 0; part < wanted_parts(s); part++)
         for (int i = 0; i < table->params_n; i++)
-            TRY(ckpt_tensor(s->found, part_names[part], table->param[i].name,
-                            table->param[i].dims_n, table->param[i].dim, &entry));
+            if (has_tensor(s, part, &table->param[i]))
+                TRY(ckpt_tensor(s->found, part_names[part], table->param[i].name,
+                                table->param[i].dims_n, table->param[i].dim, &entry));
     return ST_OK;
 }
 
@@ -411,6 +424,7 @@ static enum status read_parts(struct checkpoint *s)
     for (int part = 0; part < wanted_parts(s); part++) {
         struct checkpoint_put put = {s->step, part};
         struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
+        to.skips_hidden = part == 2 && step_is_second_rest(s->step);
         const struct load_file file = {.ckpt = s->found, .part = part_names[part]};
         TRY(load_params(&to, &file));
         if (s->config.heartbeat.fn)

@@ -30,8 +30,8 @@ struct checkpoint_config {
     /* planned steps of the run: a checkpoint of that many is not loaded, so checkpoint_find
      * verifies it */
     int64_t steps;
-    /* the state is not one array in host memory (several ranks, or a device with memory of its
-     * own): it is loaded with step_write */
+    /* the state is not one array in host memory (several ranks, a device with memory of its own, or
+     * moments that not all tensors have): it is loaded with step_write */
     bool needs_transfer;
 };
 

@@ -132,7 +132,8 @@ enum status load_params(const struct load_target *to, const struct load_file *fi
                     "out of memory: a buffer for loading; use a machine with more memory");
     enum status st = ST_OK;
     for (int i = 0; i < to->table->params_n && st == ST_OK; i++)
-        st = load_one(to, file, &to->table->param[i], buffer);
+        if (!to->skips_hidden || !to->table->param[i].is_hidden)
+            st = load_one(to, file, &to->table->param[i], buffer);
     free(buffer);
     return st;
 }

@@ -26,6 +26,7 @@ struct load_target {
     /* range of the table's elements */
     enum status (*put)(void *arg, int64_t first, int64_t n, const float *values);
     void *arg;
+    bool skips_hidden; /* the file has no hidden matrices */
 };
 
 /* An open file or folder with parameters: one of the four. */

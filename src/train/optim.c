@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include "base/assert.h"
-
 static float decay_of(const struct param *row, double weight_decay)
 {
     return row->dims_n >= 2 ? (float)weight_decay : 0;
@@ -12,34 +10,38 @@ static float decay_of(const struct param *row, double weight_decay)
 
 /* walk — counts, if out is NULL. A range ends where the next row starts, so it contains the
  * padding, which is zero and has zero gradient. */
-static int64_t walk(const struct param_table *t, double weight_decay, struct optim_span *out)
+static int64_t walk(const struct param_table *t, const struct optim_config *config,
+                    struct optim_span *out)
 {
-    int64_t n = 0;
+    const double weight_decay = optim_decay(config);
+    int64_t n = 0, end = -1;
+    float last = 0;
     for (int i = 0; i < t->params_n; i++) {
-        int64_t end = i + 1 < t->params_n ? t->param[i + 1].offset : t->total_elems;
         float decay = decay_of(&t->param[i], weight_decay);
-        bool is_new = i == 0 || decay != decay_of(&t->param[i - 1], weight_decay);
-        n += is_new;
-        if (!out)
+        if (config->kind == OPTIM_KIND_MUON && t->param[i].is_hidden)
             continue;
-        if (is_new)
+        bool is_new = t->param[i].offset != end || decay != last;
+        n += is_new;
+        end = param_end(t, i);
+        last = decay;
+        if (out && is_new)
             out[n - 1] = (struct optim_span){.offset = t->param[i].offset, .weight_decay = decay};
-        out[n - 1].elems = end - out[n - 1].offset;
+        if (out)
+            out[n - 1].elems = end - out[n - 1].offset;
     }
     return n;
 }
 
-enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out,
-                        int64_t *n_out)
+enum status optim_spans(const struct param_table *t, const struct optim_config *config,
+                        struct optim_span **out, int64_t *n_out)
 {
-    int64_t n = walk(t, weight_decay, NULL);
-    ASSERT(n > 0);
-    struct optim_span *span = calloc((size_t)n, sizeof *span);
+    int64_t n = walk(t, config, NULL);
+    struct optim_span *span = calloc((size_t)(n > 0 ? n : 1), sizeof *span);
     if (!span)
         return FAIL(ST_RETRY,
                     "out of memory: %lld runs of parameters; use a machine with more memory",
                     (long long)n);
-    walk(t, weight_decay, span);
+    walk(t, config, span);
     *out = span;
     *n_out = n;
     return ST_OK;
@@ -62,12 +64,12 @@ int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first
 
 double optim_decay(const struct optim_config *config)
 {
-    return config->kind == OPTIM_KIND_ADAMW ? config->weight_decay : 0;
+    return config->kind != OPTIM_KIND_SGD ? config->weight_decay : 0;
 }
 
 int optim_moments(const struct optim_config *config)
 {
-    return config->kind == OPTIM_KIND_ADAMW ? 2 : config->momentum != 0 ? 1 : 0;
+    return config->kind != OPTIM_KIND_SGD ? 2 : config->momentum != 0 ? 1 : 0;
 }
 
 enum status optim_update(const struct optim_config *config, const struct op_table *op,

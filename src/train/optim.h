@@ -8,7 +8,8 @@
 #include "dev/op.h"
 #include "model/param.h"
 
-enum optim_kind { OPTIM_KIND_ADAMW, OPTIM_KIND_SGD };
+/* MUON: hidden matrices by muon.h, all other tensors by AdamW. */
+enum optim_kind { OPTIM_KIND_ADAMW, OPTIM_KIND_SGD, OPTIM_KIND_MUON };
 
 struct optim_config {
     enum optim_kind kind;
@@ -23,21 +24,22 @@ struct optim_arrays {
 };
 
 /* optim_spans — ranges of the table with equal weight decay, neighbours merged, padding included.
- * Tensors with two or more dimensions have weight decay. The caller frees *out with free().
- * ST_RETRY: out of memory. */
-enum status optim_spans(const struct param_table *t, double weight_decay, struct optim_span **out,
-                        int64_t *n_out);
+ * Tensors with two or more dimensions have weight decay. MUON: without hidden matrices. The caller
+ * frees *out with free(). ST_RETRY: out of memory. */
+enum status optim_spans(const struct param_table *t, const struct optim_config *config,
+                        struct optim_span **out, int64_t *n_out);
 /* optim_cut — the spans within elements [first, first + elems), with offsets from `first`. out has
  * room for spans_n; returns how many. */
 int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems,
                   struct optim_span *out);
-/* optim_decay — the weight decay in effect: AdamW's. SGD has none, whatever weight_decay is, as in
+/* optim_decay — the weight decay in effect: AdamW's and Muon's. SGD has none, whatever weight_decay is, as in
  * the reference runs (tests/golden/qa was made with WEIGHT_DECAY=0.1 and matches only so). */
 double optim_decay(const struct optim_config *config);
 int optim_moments(
-    /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum */
+    /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum; Muon 2, of which hidden
+     * matrices have the first alone */
     const struct optim_config *config);
-/* optim_update — update number step_i (from 0), with gradients times grad_scale
+/* optim_update — of AdamW or SGD (MUON: AdamW, of spans whose v lies together): update number step_i (from 0), with gradients times grad_scale
  * (kernels/grad_scale.h). */
 enum status optim_update(const struct optim_config *config, const struct op_table *op,
                          struct stream *stream, const struct optim_arrays *arrays,

@@ -46,6 +46,8 @@ enum status step_plan_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
     s->tokens = take(input, n, DTYPE_I32);
     if (!c->is_eval && step_mesh_partial_elems(s) > 0)
         s->partial = take(input, step_mesh_partial_elems(s), DTYPE_F32);
+    if (!c->is_eval && c->optim.kind == OPTIM_KIND_MUON)
+        s->muon = muon_take(input, &s->table);
     s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * all, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
         s->targets = take(input, n, DTYPE_I32);
@@ -132,6 +134,7 @@ struct store_config step_store_config(struct step *s)
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->samples > c->batch_samples,
                                  .moments_n = step_parts(s) - 1,
+                                 .is_second_rest = c->optim.kind == OPTIM_KIND_MUON,
                                  .pass_tokens = c->batch_samples * s->own_tokens,
                                  .heartbeat = c->heartbeat,
                                  .heartbeat_arg = c->heartbeat_arg,
@@ -277,8 +280,8 @@ static enum status open_all(struct step *s)
     s->is_async = step_async_takes(c, &place);
     TRY(step_mesh_describe(s));
     TRY(step_mesh_open_axes(s));
-    TRY(optim_spans(&s->table, optim_decay(&c->optim), &s->spans, &s->spans_n));
-    s->cut = calloc((size_t)s->spans_n, sizeof *s->cut);
+    TRY(optim_spans(&s->table, &c->optim, &s->spans, &s->spans_n));
+    s->cut = calloc((size_t)s->spans_n + 1, sizeof *s->cut);
     if (!s->cut)
         return FAIL(ST_RETRY,
                     "out of memory: %lld runs of parameters; use a machine with more memory",
@@ -488,6 +491,7 @@ int step_parts(const struct step *s)
 {
     return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim);
 }
+bool step_is_second_rest(const struct step *s) { return s->config.optim.kind == OPTIM_KIND_MUON; }
 const struct param_table *step_whole_table(const struct step *s)
 {
     return s->has_whole ? &s->whole : &s->table;

@@ -33,6 +33,7 @@
 #include "mesh/store.h"
 #include "model/model.h"
 #include "train/batch.h"
+#include "train/muon.h"
 #include "train/optim.h"
 
 /* The loss scale of f16, whose small gradients would become zero: the loss, and so every gradient,
@@ -167,6 +168,9 @@ struct stream *step_stream(const struct step *step);
  * step_state_end with its own status st, which returns st. Meanwhile the other ranks are in
  * step_state_serve; it returns ST_OK, or ST_PEER if st is not ST_OK. One rank alone needs
  * neither. */
+/* step_is_second_rest — hidden matrices have no second moment: it reads as zero, and is laid out so
+ * that step_tensor, step_part and step_host_part have none. */
+bool step_is_second_rest(const struct step *step);
 enum status step_read(struct step *step, int part, int64_t first, int64_t n, float *dst);
 enum status step_write(struct step *step, int part, int64_t first, int64_t n, const float *src);
 enum status step_state_end(struct step *step, enum status st);

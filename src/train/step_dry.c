@@ -512,8 +512,8 @@ static enum status open_memory(struct dry *d)
     for (int i = 0; i < STEP_ARENA_N; i++)
         arena_init(&arena[i], "dry", dev_dry_address(), SIZE_MAX / 4);
     TRY(step_plan_arenas(s, arena));
-    TRY(optim_spans(&s->table, optim_decay(&s->config.optim), &s->spans, &s->spans_n));
-    s->cut = calloc((size_t)s->spans_n, sizeof *s->cut);
+    TRY(optim_spans(&s->table, &s->config.optim, &s->spans, &s->spans_n));
+    s->cut = calloc((size_t)s->spans_n + 1, sizeof *s->cut);
     return s->cut ? ST_OK
                   : FAIL(ST_RETRY, "out of memory: %lld runs of parameters", (long long)s->spans_n);
 }

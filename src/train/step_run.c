@@ -277,6 +277,41 @@ static void grow_scale(struct step_loss_scale *scale)
 
 /* ---- the update ---- */
 
+/* update_rest — of a bucket what no hidden matrix has, by AdamW. Its second moments lie together,
+ * the others beside hidden matrices. */
+static enum status update_rest(struct step *s, const struct store_local_shard *a, int64_t spans_n)
+{
+    int64_t v_at = 0;
+    for (int64_t i = 0; i < spans_n; i++) {
+        struct optim_span span = s->cut[i];
+        struct optim_arrays arrays = {tensor_at(a->p, span.offset),
+                                      tensor_at(a->g, span.offset),
+                                      tensor_at(a->m, span.offset),
+                                      tensor_at(a->v, v_at),
+                                      {0}};
+        span.offset = 0;
+        v_at += span.elems;
+        TRY(optim_update(&s->config.optim, dev_op(s->config.dev), s->stream, &arrays, &span, 1,
+                         s->grad_scale, s->lr, s->step_i));
+    }
+    return ST_OK;
+}
+
+static enum status update_hidden(struct step *s, int bucket)
+{
+    const struct optim_config *c = &s->config.optim;
+    const struct muon muon = {.op = dev_op(s->config.dev),
+                              .stream = s->stream,
+                              .table = &s->table,
+                              .room = &s->muon,
+                              .grad_scale = s->grad_scale,
+                              .momentum = c->momentum,
+                              .weight_decay = c->weight_decay,
+                              .lr = s->lr,
+                              .step = s->step_i + 1};
+    return muon_update(&muon, s->store, bucket);
+}
+
 enum status step_run_update(void *arg, int bucket)
 {
     struct step *s = arg;
@@ -286,6 +321,10 @@ enum status step_run_update(void *arg, int bucket)
     if (c->optim.kind == OPTIM_KIND_ADAMW)
         arrays.copy = store_params_update_copy(s->store, bucket);
     int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
+    if (c->optim.kind == OPTIM_KIND_MUON) {
+        TRY(update_rest(s, &a, spans_n));
+        return update_hidden(s, bucket);
+    }
     return optim_update(&c->optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n,
                         s->grad_scale, s->lr, s->step_i);
 }

@@ -18,6 +18,7 @@ struct job {
     struct trial trial;
     char dir[64], path[FILE_PATH_MAX];
     bool is_load;
+    bool is_muon;        /* hidden matrices have no second moment */
     int save;            /* enum save */
     int64_t total_elems; /* of the table, with padding */
 };
@@ -47,11 +48,17 @@ static enum status tensor(struct step *step, int part, int row, bool is_put)
     return ST_OK;
 }
 
+static bool has_tensor(const struct step *step, int part, int row)
+{
+    return part < 2 || !step_is_second_rest(step) || !step_whole_table(step)->param[row].is_hidden;
+}
+
 static enum status tensors(struct step *step, bool is_put)
 {
     for (int part = 0; part < step_parts(step); part++)
         for (int row = 0; row < step_whole_table(step)->params_n; row++)
-            TRY(tensor(step, part, row, is_put));
+            if (has_tensor(step, part, row))
+                TRY(tensor(step, part, row, is_put));
     return ST_OK;
 }
 
@@ -116,7 +123,7 @@ static enum status first_rank(struct job *job, struct step *step, int ranks)
                                        .seed = 1,
                                        .data_fingerprint = 2,
                                        .steps = 100,
-                                       .needs_transfer = ranks > 1};
+                                       .needs_transfer = ranks > 1 || job->is_muon};
     struct checkpoint_progress progress = {.step = 7, .samples = 84, .tokens = 924};
     struct checkpoint *checkpoint = NULL;
     bool is_found = false;
@@ -150,12 +157,16 @@ static enum status rank(struct ranks_one *one)
 }
 
 /* On so many ranks; the job of rank 0. */
-static struct job run(const char *dir, int ranks, enum layout_shard shard, bool is_load)
+static struct job run(const char *dir, int ranks, enum layout_shard shard, bool is_muon,
+                      bool is_load)
 {
     static struct job all[RANKS_MAX];
     for (int i = 0; i < ranks; i++) {
         all[i] = (struct job){
             .trial = trial_of(MODEL_TASK_LM, 12, 11), .is_load = is_load, .save = ranks % SAVE_N};
+        all[i].is_muon = is_muon;
+        if (is_muon)
+            all[i].trial.config.optim.kind = OPTIM_KIND_MUON;
         all[i].trial.config.store.shard = shard;
         text_copy(all[i].dir, sizeof all[i].dir, dir);
     }
@@ -199,9 +210,8 @@ static int64_t each_file(const char *a, const char *b)
     return bytes;
 }
 
-static void any_number_of_ranks(void **state)
+static void any_ranks(bool is_muon)
 {
-    (void)state;
     static struct job saved[COUNTS + 1];
     static const enum layout_shard shards[] = {0, LAYOUT_SHARD_NONE, LAYOUT_SHARD_OPTIMIZER,
                                                LAYOUT_SHARD_FULL, LAYOUT_SHARD_GRADIENTS};
@@ -209,7 +219,7 @@ static void any_number_of_ranks(void **state)
     for (int n = 1; n <= COUNTS; n++) {
         char dir[] = "/tmp/convoy_mesh_XXXXXX";
         assert_non_null(mkdtemp(dir));
-        saved[n] = run(dir, n, shards[n], false);
+        saved[n] = run(dir, n, shards[n], is_muon, false);
         is_padded |= saved[n].total_elems != saved[1].total_elems;
         int64_t bytes = each_file(saved[1].path, saved[n].path);
         assert_true(bytes > 3 * 4 * saved[1].trial.config.dims.vocab * 24);
@@ -219,7 +229,7 @@ static void any_number_of_ranks(void **state)
     assert_true(is_padded);
     for (int from = 1; from <= COUNTS; from++)
         for (int to = 1; to <= COUNTS; to++)
-            (void)run(saved[from].dir, to, shards[1 + (from + to) % COUNTS], true);
+            (void)run(saved[from].dir, to, shards[1 + (from + to) % COUNTS], is_muon, true);
     for (int n = 1; n <= COUNTS; n++) {
         (void)each_file(saved[n].path, NULL);
         (void)each_file(saved[n].dir, NULL);
@@ -227,5 +237,9 @@ static void any_number_of_ranks(void **state)
     }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_ranks)};
+static void any_number_of_ranks(void **state) { (void)state, any_ranks(false); }
+static void any_number_of_ranks_muon(void **state) { (void)state, any_ranks(true); }
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_ranks),
+                                          cmocka_unit_test(any_number_of_ranks_muon)};
 HARNESS_MAIN(tests)

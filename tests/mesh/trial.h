@@ -16,10 +16,11 @@ struct trial {
     struct step_config config; /* dev and comm are the rank's */
     int first_step, steps;
     double lr;
-    float *load[TRIAL_PARTS];   /* rank 0: the state to start from; NULL: initial values */
-    bool takes_state;           /* rank 0 reads the state at the end */
-    bool reduced_text;          /* few different tokens, so that ranks share rows */
-    bool learnable;             /* the next token follows from this one */
+    float *load[TRIAL_PARTS]; /* rank 0: the state to start from; NULL: initial values */
+    bool takes_state;         /* rank 0 reads the state at the end */
+    bool reduced_text;        /* few different tokens, so that ranks share rows */
+    bool learnable;           /* the next token follows from this one */
+    bool first_only; /* only sample 0 has targets: gradients are those of one rank to the bit */
     int nan_step, nan_rank;     /* -1: never */
     int leave_step, leave_rank; /* a rank that ends before this step; -1: never */
     int flip_step, flip_rank;   /* a rank that flips a bit before this step; -1: never */
@@ -80,6 +81,8 @@ static inline void trial_sample(const struct trial *t, int step, int64_t sample,
                 : rand_below(5, RAND_STREAM(TEST, 1), at + (uint64_t)i, 5)
                     ? (int32_t)rand_below(5, RAND_STREAM(TEST, 2), at + (uint64_t)i, vocab)
                     : -1;
+        if (b->host.targets && t->first_only && sample > 0)
+            b->host.targets[row * seq + i] = -1;
         if (b->host.mask)
             b->host.mask[row * seq + i] =
                 rand_below(5, RAND_STREAM(TEST, 3), at + (uint64_t)i, 3) != 0;

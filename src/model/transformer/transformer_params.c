@@ -275,6 +275,18 @@ static void mark_vocab(const struct model_dims *dims, struct param_table *t)
         t->param[t->params_n - 1].cut = cut;
 }
 
+/* mark_hidden — the last parameter is a matrix between activations; a fused one is three. */
+static void mark_hidden(const struct model_dims *dims, struct param_table *t, bool is_fused)
+{
+    struct param *p = &t->param[t->params_n - 1];
+    int64_t d = model_head_dim(dims), att = transformer_params_att(dims), kv = kv_width(dims);
+    bool is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
+    p->is_hidden = true;
+    if (is_fused)
+        p->fused = is_three ? (struct param_fused){3, {att, kv, kv}, 1}
+                            : (struct param_fused){3, {d, d, d}, dims->heads};
+}
+
 /* mark_part — of a block. Norms see own rows, those of heads see own heads: their gradients are
  * partial. The bias of a product by columns of its input is added once all ranks' sums are there,
  * and its gradient is made of all rows. */
@@ -318,6 +330,8 @@ static enum status add_part(const struct model_dims *dims, struct param_table *t
     if (is_packed(arch, arch->row[i].part))
         param_pack(t);
     mark_part(dims, t, arch->row[i].part, s.role);
+    if (is_matrix)
+        mark_hidden(dims, t, arch->row[i].part == TRANSFORMER_PART_QKV);
     return ST_OK;
 }
 

@@ -1,0 +1,194 @@
+/* test_mesh_muon — OPTIMIZER=muon: the bits depend neither on SHARD nor on the number of ranks, a
+ * run goes on with other ranks, and hidden matrices have one moment. */
+#include "mesh/trial.h"
+
+#include "architectures.h"
+#include "model/model.h"
+
+static struct trial muon_of(const struct model_dims *dims, int64_t t)
+{
+    struct trial like = trial_of(MODEL_TASK_LM, 12, t);
+    if (dims) {
+        like.config.dims = *dims;
+        like.config.dims.context = t + 3;
+        like.config.dims.vocab = 211;
+    }
+    like.config.optim.kind = OPTIM_KIND_MUON;
+    like.config.optim.momentum = 0.95;
+    return like;
+}
+
+static void same_bits(struct trial like, int nodes, int locals, const char *what)
+{
+    like.steps = 4;
+    like.config.store.shard = LAYOUT_SHARD_NONE;
+    struct trial want = trial_run(&like, nodes, locals);
+    for (int shard = LAYOUT_SHARD_OPTIMIZER; shard <= LAYOUT_SHARD_FULL; shard++) {
+        like.config.store.shard = (enum layout_shard)shard;
+        struct trial got = trial_run(&like, nodes, locals);
+        trial_same(&got, &want, what);
+        trial_free(&got);
+    }
+    trial_free(&want);
+}
+
+/* Buckets of one unit and of all, with and without accumulation, on 2 to 4 ranks. */
+static void test_shards(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        struct trial like = muon_of(NULL, 8);
+        like.config.store.bucket_elems_min = form & 1 ? 0 : 1;
+        like.config.batch_samples = form & 2 ? 1 : 4;
+        same_bits(like, 1, 3, "three ranks");
+        like.config.batch_samples = form & 2 ? 1 : 3;
+        same_bits(like, 2, 2, "two nodes of two ranks");
+    }
+}
+
+/* Fused and separate projections, by heads and not, fewer key heads, SwiGLU. */
+static void test_architectures(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ARCHITECTURES_N; i++)
+        same_bits(muon_of(&architectures[i], 8), 1, 2, architectures[i].name);
+}
+
+/* Where one rank alone has a gradient, sums of ranks are exact. Without clipping, which the norm's
+ * rounding would reach, every number of ranks then has the same bits. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    struct trial like = muon_of(NULL, 8);
+    like.first_only = true;
+    like.config.optim.grad_clip = 0;
+    like.steps = 4;
+    struct trial want = trial_run(&like, 1, 1);
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+            like.config.store.shard = (enum layout_shard)shard;
+            struct trial got = trial_run(&like, 1, ranks);
+            memcpy(got.norm, want.norm, sizeof got.norm); /* rounds in another order */
+            trial_same(&got, &want, shard == LAYOUT_SHARD_NONE ? "replicated" : "sharded");
+            trial_free(&got);
+        }
+    trial_free(&want);
+}
+
+/* Groups and stages round their sums otherwise. */
+static void test_other_meshes(void **state)
+{
+    (void)state;
+    struct trial like = muon_of(NULL, 8);
+    like.steps = 4;
+    like.lr = 3e-4;
+    struct trial want = trial_run(&like, 1, 1);
+    for (int form = 0; form < 3; form++) {
+        struct trial one = like;
+        if (form == 0) {
+            one.config.store.shard = LAYOUT_SHARD_HYBRID;
+            one.config.store.group_ranks = 2;
+        } else {
+            one.config.axis_ranks[form == 1 ? MESH_AXIS_PIPELINE : MESH_AXIS_CONTEXT] = 2;
+            one.config.store.shard = LAYOUT_SHARD_FULL;
+        }
+        struct trial got = trial_run(&one, 2, 2);
+        double apart = trial_apart(&got, &want);
+        print_message("# form %d: losses differ by at most %.1e\n", form, apart);
+        assert_true(apart < 2e-6);
+        trial_free(&got);
+    }
+    trial_free(&want);
+}
+
+/* Six steps in one run, and three, saved, loaded with other ranks and another SHARD, then three. */
+static void resume(enum layout_shard from, int from_ranks, enum layout_shard to, int to_ranks)
+{
+    struct trial like = muon_of(NULL, 11);
+    like.lr = 3e-4;
+    like.config.store.shard = from;
+    like.steps = 6;
+    struct trial whole = trial_run(&like, 1, from_ranks);
+    like.steps = 3;
+    struct trial first = trial_run(&like, 1, from_ranks);
+    like.first_step = 3;
+    like.config.store.shard = to;
+    like.config.is_loaded = true;
+    for (int part = 0; part < TRIAL_PARTS; part++)
+        like.load[part] = first.state[part];
+    struct trial second = trial_run(&like, 1, to_ranks);
+    for (int i = 0; i < 3; i++) {
+        double apart = fabs(second.loss[i] / whole.loss[3 + i] - 1);
+        if (!(apart < 2e-6) || (from_ranks == to_ranks && second.loss[i] != whole.loss[3 + i]))
+            fail_msg("%d ranks to %d ranks: step %d: %.17g, want %.17g", from_ranks, to_ranks,
+                     3 + i, second.loss[i], whole.loss[3 + i]);
+    }
+    for (int part = 0; part < TRIAL_PARTS && from_ranks == to_ranks; part++)
+        assert_memory_equal(second.state[part], whole.state[part],
+                            (size_t)whole.elems * sizeof(float));
+    trial_free(&whole);
+    trial_free(&first);
+    trial_free(&second);
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    resume(LAYOUT_SHARD_NONE, 1, LAYOUT_SHARD_NONE, 1);
+    resume(LAYOUT_SHARD_FULL, 4, LAYOUT_SHARD_NONE, 1);
+    resume(LAYOUT_SHARD_NONE, 1, LAYOUT_SHARD_FULL, 3);
+    resume(LAYOUT_SHARD_OPTIMIZER, 2, LAYOUT_SHARD_GRADIENTS, 4);
+    resume(LAYOUT_SHARD_FULL, 3, LAYOUT_SHARD_FULL, 3);
+    resume(LAYOUT_SHARD_GRADIENTS, 2, LAYOUT_SHARD_NONE, 2);
+}
+
+/* Hidden matrices have no second moment, all other tensors do; memory is what that makes. That it
+ * is the planned memory step_open asserts. */
+static void test_moments(void **state)
+{
+    (void)state;
+    struct trial like = muon_of(NULL, 8);
+    struct param_table t;
+    int64_t at = 0;
+    like.steps = 1;
+    struct trial got = trial_run(&like, 1, 1);
+    assert_int_equal(model_ops(&like.config.dims)->describe(&like.config.dims, &t), ST_OK);
+    for (int i = 0; i < t.params_n; at += t.param[i++].elems) {
+        bool is_any = false;
+        for (int64_t j = at; j < at + t.param[i].elems; j++)
+            is_any |= got.state[2][j] != 0;
+        if (is_any == t.param[i].is_hidden)
+            fail_msg("%s: a second moment: %d", t.param[i].name, is_any);
+    }
+    assert_int_equal(got.memory.store.moments,
+                     4 * (t.total_elems + param_rest(&t, 0, t.total_elems)));
+    assert_true(param_rest(&t, 0, t.total_elems) < t.total_elems / 2);
+    param_table_free(&t);
+    trial_free(&got);
+}
+
+/* A NaN on one rank: parameters and moments stay finite, and training goes on. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        struct trial like = muon_of(NULL, 8);
+        like.config.store.shard = (enum layout_shard)shard;
+        like.steps = 3;
+        like.nan_step = 1;
+        like.nan_rank = 2;
+        struct trial got = trial_run(&like, 1, 3);
+        assert_true(isfinite(got.loss[0]) && isnan(got.loss[1]) && isfinite(got.loss[2]));
+        for (int64_t i = 0; i < got.elems; i++)
+            assert_true(isfinite(got.state[0][i]) && isfinite(got.state[1][i]) &&
+                        isfinite(got.state[2][i]));
+        trial_free(&got);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_shards),    cmocka_unit_test(test_architectures),
+    cmocka_unit_test(test_ranks),     cmocka_unit_test(test_other_meshes),
+    cmocka_unit_test(test_resume),    cmocka_unit_test(test_moments),
+    cmocka_unit_test(test_not_finite)};
+HARNESS_MAIN(tests)

@@ -1,6 +1,6 @@
 /* isa — which x86-64 level (of the psABI) the processor and its kernel support, and how large its
- * second-level cache is. Asks the processor
- * itself, because compilers know different names. Must not know kernels. */
+ * second-level cache is. Asks the processor itself, because compilers know different names. Must
+ * not know kernels. */
 #ifndef CONVOY_BASE_ISA_H
 #define CONVOY_BASE_ISA_H
 

@@ -36,10 +36,9 @@ struct layout_bucket {
     int unit_first;         /* the gradient is complete after this unit's backward */
     struct part_extent own; /* this rank's part, counted from the bucket's start */
     int64_t shard_at;       /* where this rank's part lies in the local shard */
-    int64_t
-        rest_at; /* where what no hidden matrix has of it lies in a shard of such (param_rest) */
-    int64_t buffer_at; /* where the bucket lies in an unsharded buffer */
-    int slot;          /* of the unsharded buffer: 0 or 1; -1: a place of its own */
+    int64_t rest_at;        /* the same in a shard without hidden matrices (param_rest) */
+    int64_t buffer_at;      /* where the bucket lies in an unsharded buffer */
+    int slot;               /* of the unsharded buffer: 0 or 1; -1: a place of its own */
 };
 
 struct layout {

@@ -512,7 +512,7 @@ static struct tensor held(const struct store *s, int part)
 
 struct tensor store_replicated(const struct store *s, int part)
 {
-    bool is_table = part < 2 || !s->c.is_second_rest;
+    bool is_table = part < 2 || !s->c.skips_hidden_second;
     return is_table && extent_of(s, part) == STORE_WHOLE ? held(s, part) : (struct tensor){0};
 }
 

@@ -95,11 +95,12 @@ struct store_config {
     const struct param_table *table;
     int whole_params_n; /* of the whole model, of which `table` may be a part */
     struct store_settings settings;
-    bool has_grads;      /* false: parameters only, for evaluation */
-    bool accumulates;    /* a step has several micro-batches */
-    int moments_n;       /* arrays of optimiser state: 0, 1 or 2 */
-    bool is_second_rest; /* hidden matrices have no second moment (param_rest): it reads as zero */
-    int64_t pass_tokens; /* B·T of a micro-batch */
+    bool has_grads;   /* false: parameters only, for evaluation */
+    bool accumulates; /* a step has several micro-batches */
+    int moments_n;    /* arrays of optimiser state: 0, 1 or 2 */
+    /* hidden matrices have no second moment (param_rest): it reads as zero */
+    bool skips_hidden_second;
+    int64_t pass_tokens;          /* B·T of a micro-batch */
     void (*heartbeat)(void *arg); /* after each large allocation; may be NULL */
     void *heartbeat_arg;
     enum status (*update)(void *arg, int bucket); /* runs the optimiser on store_local_shard */

@@ -1,12 +1,15 @@
 /* store_moments — where an element's moments lie on this rank (store_inside.h).
  *
  * The first moment is laid out as the table, or as the local shard. So is the second one, unless
- * hidden matrices have none (is_second_rest): then the other elements lie one behind the other, in
- * the order of the table. It must not know what a moment means. */
+ * hidden matrices have none (skips_hidden_second): then the other elements lie one behind the
+ * other, in the order of the table. It must not know what a moment means. */
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 
-static bool is_rest(const struct store *s, int part) { return part == 2 && s->c.is_second_rest; }
+static bool is_rest(const struct store *s, int part)
+{
+    return part == 2 && s->c.skips_hidden_second;
+}
 
 static bool is_whole(const struct store *s) { return s->policy.moments == STORE_WHOLE; }
 

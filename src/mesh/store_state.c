@@ -81,7 +81,7 @@ static enum status gather_rest(struct store *s, int part, int64_t first, int64_t
 
 enum status store_state_gather(struct store *s, int part, int64_t first, int64_t n, float *dst)
 {
-    bool is_rest = part == 2 && s->c.is_second_rest;
+    bool is_rest = part == 2 && s->c.skips_hidden_second;
     if (store_state_is_sharded(s, part))
         return is_rest ? gather_rest(s, part, first, n, dst)
                        : gather_shards(s, part, first, n, dst);

@@ -47,7 +47,7 @@ static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
 /* has_tensor — hidden matrices may have no second moment (mesh/store.h). */
 static bool has_tensor(const struct checkpoint *s, int part, const struct param *row)
 {
-    return part < 2 || !row->is_hidden || !step_is_second_rest(s->step);
+    return part < 2 || !row->is_hidden || !step_skips_hidden_second(s->step);
 }
 
 /* list_tensor — for the writer; point sets the address. */
@@ -424,7 +424,7 @@ static enum status read_parts(struct checkpoint *s)
     for (int part = 0; part < wanted_parts(s); part++) {
         struct checkpoint_put put = {s->step, part};
         struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
-        to.skips_hidden = part == 2 && step_is_second_rest(s->step);
+        to.skips_hidden = part == 2 && step_skips_hidden_second(s->step);
         const struct load_file file = {.ckpt = s->found, .part = part_names[part]};
         TRY(load_params(&to, &file));
         if (s->config.heartbeat.fn)

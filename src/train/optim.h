@@ -32,15 +32,17 @@ enum status optim_spans(const struct param_table *t, const struct optim_config *
  * room for spans_n; returns how many. */
 int64_t optim_cut(const struct optim_span *spans, int64_t spans_n, int64_t first, int64_t elems,
                   struct optim_span *out);
-/* optim_decay — the weight decay in effect: AdamW's and Muon's. SGD has none, whatever weight_decay is, as in
- * the reference runs (tests/golden/qa was made with WEIGHT_DECAY=0.1 and matches only so). */
+/* optim_decay — public for tests: the weight decay in effect, that of AdamW and Muon. SGD has none,
+ * whatever weight_decay is, as in the reference runs (tests/golden/qa was made with
+ * WEIGHT_DECAY=0.1 and matches only so). */
 double optim_decay(const struct optim_config *config);
-int optim_moments(
-    /* state arrays per parameter: AdamW 2; SGD 1, or 0 without momentum; Muon 2, of which hidden
-     * matrices have the first alone */
-    const struct optim_config *config);
-/* optim_update — of AdamW or SGD (MUON: AdamW, of spans whose v lies together): update number step_i (from 0), with gradients times grad_scale
- * (kernels/grad_scale.h). */
+
+/* optim_moments — state arrays for each parameter: AdamW 2; SGD 1, or 0 without momentum; Muon 2,
+ * and hidden matrices have the first alone. */
+int optim_moments(const struct optim_config *config);
+/* optim_update — update number step_i (from 0) by AdamW or SGD, with gradients times grad_scale
+ * (kernels/grad_scale.h). MUON counts as ADAMW: its spans have no hidden matrices. A span's offset
+ * is the same in all arrays. */
 enum status optim_update(const struct optim_config *config, const struct op_table *op,
                          struct stream *stream, const struct optim_arrays *arrays,
                          const struct optim_span *spans, int64_t spans_n, struct tensor grad_scale,

@@ -134,7 +134,7 @@ struct store_config step_store_config(struct step *s)
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->samples > c->batch_samples,
                                  .moments_n = step_parts(s) - 1,
-                                 .is_second_rest = c->optim.kind == OPTIM_KIND_MUON,
+                                 .skips_hidden_second = c->optim.kind == OPTIM_KIND_MUON,
                                  .pass_tokens = c->batch_samples * s->own_tokens,
                                  .heartbeat = c->heartbeat,
                                  .heartbeat_arg = c->heartbeat_arg,
@@ -491,7 +491,10 @@ int step_parts(const struct step *s)
 {
     return s->config.is_eval ? 1 : 1 + optim_moments(&s->config.optim);
 }
-bool step_is_second_rest(const struct step *s) { return s->config.optim.kind == OPTIM_KIND_MUON; }
+bool step_skips_hidden_second(const struct step *s)
+{
+    return s->config.optim.kind == OPTIM_KIND_MUON;
+}
 const struct param_table *step_whole_table(const struct step *s)
 {
     return s->has_whole ? &s->whole : &s->table;

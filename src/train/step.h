@@ -168,13 +168,13 @@ struct stream *step_stream(const struct step *step);
  * step_state_end with its own status st, which returns st. Meanwhile the other ranks are in
  * step_state_serve; it returns ST_OK, or ST_PEER if st is not ST_OK. One rank alone needs
  * neither. */
-/* step_is_second_rest — hidden matrices have no second moment: it reads as zero, and is laid out so
- * that step_tensor, step_part and step_host_part have none. */
-bool step_is_second_rest(const struct step *step);
 enum status step_read(struct step *step, int part, int64_t first, int64_t n, float *dst);
 enum status step_write(struct step *step, int part, int64_t first, int64_t n, const float *src);
 enum status step_state_end(struct step *step, enum status st);
 enum status step_state_serve(struct step *step);
+/* step_skips_hidden_second — hidden matrices have no second moment. It reads as zero there, and its
+ * layout is such that step_tensor, step_part and step_host_part have none. */
+bool step_skips_hidden_second(const struct step *step);
 
 /* Only where a part of this rank's table is whole on it (no other ranks share it, or SHARD=none):
  * its address on the device. Call step_drain first, because a part of an update may be deferred to

@@ -50,7 +50,8 @@ static enum status tensor(struct step *step, int part, int row, bool is_put)
 
 static bool has_tensor(const struct step *step, int part, int row)
 {
-    return part < 2 || !step_is_second_rest(step) || !step_whole_table(step)->param[row].is_hidden;
+    return part < 2 || !step_skips_hidden_second(step) ||
+           !step_whole_table(step)->param[row].is_hidden;
 }
 
 static enum status tensors(struct step *step, bool is_put)

@@ -12,7 +12,7 @@
 #define WORD_BYTES_MAX 256
 #define BYTES 256
 #define COUNT_LEAST 2
-#define PROGRESS_EVERY 1024
+#define PROGRESS_EVERY 1024 /* words, before the first merge; then each merge */
 
 /* A pre-token as its tokens. */
 struct word {
@@ -51,6 +51,8 @@ struct bpe_train {
     size_t changed_n, changed_cap;
     struct bpe_train_merge *merge;
     size_t merges_n, merges_cap;
+    bool (*progress)(void *arg, uint32_t tokens); /* bpe_train_run's, or NULL */
+    void *progress_arg;
 };
 
 static enum status fail_memory(const char *what)
@@ -58,12 +60,19 @@ static enum status fail_memory(const char *what)
     return FAIL(ST_RETRY, "out of memory: %s of a tokenizer that is made", what);
 }
 
+static enum status check_progress(const struct bpe_train *train)
+{
+    if (train->progress == NULL || train->progress(train->progress_arg, bpe_train_tokens(train)))
+        return ST_OK;
+    return FAIL(ST_RETRY, "stopped after %zu merges", train->merges_n);
+}
+
 /* An array with space for one more than n items. */
 static bool has_space(void **array, size_t n, size_t *cap, size_t item_bytes)
 {
     if (n < *cap)
         return true;
-    const size_t more = 2 * *cap + 256;
+    const size_t more = 2 * *cap + 4; /* most pairs occur in few words */
     void *grown = realloc(*array, more * item_bytes);
     if (grown == NULL)
         return false;
@@ -262,6 +271,8 @@ static enum status begin(struct bpe_train *train)
     for (uint32_t i = 0; i < words_n; i++) {
         const uint8_t *bytes = byte_map_bytes(train->words, i, &n);
         train->word[i] = (struct word){at, (uint32_t)n, train->count[i]};
+        if (i % PROGRESS_EVERY == 0)
+            TRY(check_progress(train));
         for (size_t j = 0; j < n; j++)
             train->symbol[at + j] = byte_map_find(train->tokens, bytes + j, 1);
         for (size_t j = 1; j < n; j++)
@@ -346,15 +357,15 @@ static enum status merge_pair(struct bpe_train *train, const struct entry *entry
 enum status bpe_train_run(struct bpe_train *train, uint32_t vocab,
                           bool (*progress)(void *arg, uint32_t tokens), void *arg)
 {
+    train->progress = progress;
+    train->progress_arg = arg;
     TRY(begin(train));
     while (bpe_train_tokens(train) < vocab && train->heap_n > 0) {
         const struct entry entry = heap_pop(train);
         if (train->pair[entry.pair].count != entry.count)
             continue;
         TRY(merge_pair(train, &entry));
-        if (progress != NULL && train->merges_n % PROGRESS_EVERY == 0 &&
-            !progress(arg, bpe_train_tokens(train)))
-            return FAIL(ST_RETRY, "stopped after %zu merges", train->merges_n);
+        TRY(check_progress(train));
     }
     return ST_OK;
 }

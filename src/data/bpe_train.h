@@ -3,8 +3,9 @@
  * Pre-tokens (pretoken.h) are counted; then, until there are as many tokens as asked for, the pair
  * of neighbouring tokens that occurs most often becomes a token. Of pairs that occur equally often
  * the one with the lower ids is first. Ids: 0 … 255 the bytes in the order of GPT-2's table
- * (byte_chars.h), then one for each new token. The merges are those of Hugging Face's BpeTrainer
- * with ByteLevel's alphabet.
+ * (byte_chars.h), then one for each new token. A pair that occurs once is
+ * never merged. So the merges are those of Hugging Face's BpeTrainer with min_frequency=2 and
+ * ByteLevel's alphabet.
  *
  * Pre-tokens over 256 bytes are left out: lines of one character, encoded data. It must not know
  * files. Source: Sennrich, Haddow and Birch 2016, algorithm 1. */
@@ -29,7 +30,7 @@ void bpe_train_close(struct bpe_train *train); /* accepts NULL */
  * fail ST_RETRY: out of memory. */
 enum status bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes);
 /* bpe_train_run — once, after all texts: merges until there are `vocab` ≥ 256 tokens, or no pair
- * occurs twice. progress (NULL allowed) is called now and then; false stops: ST_RETRY. */
+ * occurs twice. progress (NULL allowed) is called often, it must be quick; false stops: ST_RETRY. */
 enum status bpe_train_run(struct bpe_train *train, uint32_t vocab,
                           bool (*progress)(void *arg, uint32_t tokens), void *arg);
 

@@ -424,16 +424,24 @@ static enum status visit_all(struct corpus_reading *to, const struct data_file_l
     return ST_OK;
 }
 
+static enum status visit_list(const struct data_file_list *files,
+                              const struct corpus_config *config, corpus_visit_fn *take, void *arg,
+                              int64_t *tokens_out)
+{
+    struct corpus_reading to = {.sink = {.append = take, .arg = arg, .end = end_of(config)},
+                                .takes_text = config->takes_text};
+    const enum status st = visit_all(&to, files, config);
+    *tokens_out = to.sink.tokens;
+    encode_close(to.encode);
+    return st;
+}
+
 enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *take, void *arg,
                          int64_t *tokens_out)
 {
     struct data_file_list files;
-    struct corpus_reading to = {.sink = {.append = take, .arg = arg, .end = end_of(config)},
-                                .takes_text = config->takes_text};
     TRY(find_files(config, &files));
-    const enum status st = visit_all(&to, &files, config);
-    *tokens_out = to.sink.tokens;
-    encode_close(to.encode);
+    const enum status st = visit_list(&files, config, take, arg, tokens_out);
     data_file_free(&files);
     return st;
 }
@@ -492,14 +500,18 @@ enum status corpus_write(const struct corpus_config *config, const char *out_pat
                          int64_t *tokens_out)
 {
     struct corpus_writing to = {0};
+    struct data_file_list files;
     enum status st;
     TRY(check_out(out_path));
+    /* before the file that is written, which may lie in the same folder */
+    TRY(find_files(config, &files));
     TRY_OR(writing_open(&to, config, out_path), out_close);
-    TRY_OR(corpus_visit(config, append, &to, tokens_out), out_close);
+    TRY_OR(visit_list(&files, config, append, &to, tokens_out), out_close);
     st = commit(&to, config, out_path);
 out_close:
     shard_abandon(to.shard);
     megatron_abandon(to.megatron);
     shard_scan_end(to.scan);
+    data_file_free(&files);
     return st;
 }

@@ -60,19 +60,28 @@ struct reading {
     struct text bytes; /* of one part */
 };
 
+/* count_bytes — the text so far ends here: with a part, or with a document within one. */
+static enum status count_bytes(struct reading *r)
+{
+    if (r->bytes.overflow)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes of text", r->bytes.len);
+    TRY(bpe_train_add(r->train, (const uint8_t *)r->bytes.data, r->bytes.len));
+    r->bytes.len = 0;
+    return ST_OK;
+}
+
 static enum status take_part(void *arg, const uint32_t *ids, int64_t n)
 {
     struct reading *r = arg;
-    r->bytes.len = 0;
     for (int64_t i = 0; i < n; i++) {
         size_t id_bytes;
         const uint8_t *bytes = tokenizer_bytes(r->gpt2, ids[i], &id_bytes);
-        if (ids[i] != TOKENIZER_GPT2_END)
+        if (ids[i] == TOKENIZER_GPT2_END)
+            TRY(count_bytes(r));
+        else
             text_add_bytes(&r->bytes, bytes, id_bytes);
     }
-    if (r->bytes.overflow)
-        return FAIL(ST_RETRY, "out of memory: %lld tokens of text", (long long)n);
-    return bpe_train_add(r->train, (const uint8_t *)r->bytes.data, r->bytes.len);
+    return count_bytes(r);
 }
 
 static enum status count_words(const struct conf *conf, struct bpe_train *train)
@@ -238,10 +247,10 @@ static enum status check(const struct conf *conf, uint32_t *vocab)
     const char *data = conf_text(conf, CONF_DATA);
     const int64_t wish = conf_i64(conf, CONF_VOCAB);
     if (data[0] == '\0' || strcmp(data, FEED_SYNTHETIC) == 0)
-        return FAIL(
-            ST_BAD_SETTING,
-            "for which text is the tokenizer? set DATA to a text file, a folder or a glob%s",
-            data[0] != '\0' ? "; DATA=synthetic has no text" : "");
+        return FAIL(ST_BAD_SETTING,
+                    "DATA names no text to make a tokenizer of; set DATA to a text file, a folder "
+                    "or a glob%s",
+                    data[0] != '\0' ? "; DATA=synthetic has no text" : "");
     if (wish != 0 && (wish < VOCAB_LEAST || wish > BPE_VOCAB_MAX))
         return FAIL(ST_BAD_SETTING,
                     "VOCAB=%lld: a tokenizer has from %d (256 bytes and the end of a text) to %d "

@@ -31,12 +31,15 @@ printf 'Hello, world!' >a.txt
 mkdir -p d/e
 printf 'a' >d/1.txt
 printf 'b' >d/e/2.txt
-echo '1..9'
+echo '1..10'
 check 'a text file' tokenize 0 '4 tokens' DATA=a.txt OUT=a.bin
 check 'the ids are GPT-2'\''s' test "$(ids a.bin)" = '15496 11 995 0 '
 check 'the header is llm.c'\''s' test "$(od -An -td4 -N12 a.bin | tr -s ' ')" = ' 20240520 1 4'
 tokenize 0 tokens DATA=d OUT=d.bin
 check 'files of a folder are joined with <|endoftext|>' test "$(ids d.bin)" = '64 50256 65 '
+tokenize 0 '' DATA=d OUT=d/ids.bin
+check 'the file that is written, in the folder that is read, is no data' test "$(grep -c skipping err)" = 0
+rm -f d/ids.bin
 check 'no DATA' tokenize 78 'set DATA' OUT=x.bin
 check 'no OUT' tokenize 78 'set OUT' DATA=a.txt
 check 'DATA is missing' tokenize 66 'nowhere.txt' DATA=nowhere.txt OUT=x.bin

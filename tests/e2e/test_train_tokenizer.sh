@@ -15,6 +15,14 @@ ok "the same text makes the same tokenizer" cmp mine/tokenizer.json again/tokeni
 jq -cn --rawfile b "$book" '$b[:70000], $b[70000:] | {text: .}' >book.jsonl
 make_one DATA=book.jsonl VOCAB=700 OUT=lines
 ok "JSON lines are text too" is "$rc $(grep -c '^lines  700 tokens' out)" "0 1"
+mkdir words
+for i in 1 2 3; do
+    printf 'zigzag' >words/$i.txt
+    echo '{"text":"zigzag"}'
+done >words.jsonl
+make_one DATA=words VOCAB=262 OUT=files
+make_one DATA=words.jsonl VOCAB=262 OUT=documents
+ok "the end of a document ends a word" is "$(jq -c '.model.merges | length' documents/tokenizer.json) $(cmp files/tokenizer.json documents/tokenizer.json)" "5 "
 
 run $tiny DATA="$book" TOKENIZER=mine VOCAB=700 STEPS=2 CHECKPOINT_DIR=trained
 limit 60 "$convoy" generate CHECKPOINT_DIR=trained PROMPT=Alice TOKENS=5 >out 2>err

@@ -196,11 +196,12 @@ struct store_local_shard store_local_shard(const struct store *s, int bucket);
  * gives as p. With the call the caller promises to write it together with p, or neither. data NULL:
  * the store makes the copy itself. */
 struct tensor store_params_update_copy(struct store *s, int bucket);
-/* For config.update, where an update needs whole tensors; collective where moments are sharded.
+/* For config.update, where an update needs whole tensors; collective.
  * _update_gather: gathers what the update has left in g of every rank's local shard. *out: all of
  * the bucket, which the caller may change: every element of a hidden matrix and of the padding
  * behind it becomes a number of one rank and zero on the others. rank, ranks: of those that share
- * the work; with whole moments each rank works alone.
+ * the work: all, whatever SHARD is. So each number is made by one processor, and ranks on unlike
+ * ones cannot drift apart.
  * _update_scatter: adds them up. Their sum is in g of the local shard again. */
 struct store_update_whole {
     struct tensor g;

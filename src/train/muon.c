@@ -207,6 +207,8 @@ static enum status replace(const struct muon *m, const struct param_matrix *matr
     }
     TRY(copy_matrix(m, matrix, whole, made, false));
     TRY(muon_orthogonalise(m, matrix->rows, matrix->columns, factor, &made));
+    if (m->heartbeat)
+        m->heartbeat(m->heartbeat_arg);
     return copy_matrix(m, matrix, whole, made, true);
 }
 

@@ -7,7 +7,8 @@
  *   a, b, c = 3.4445, -4.7750, 2.0315
  *
  * - The matrices that lie in one tensor (param_matrices) are orthogonalised one by one, each whole
- *   and on one rank, in fp32. So the bits depend neither on the number of ranks nor on SHARD.
+ *   and on one rank, in fp32. So all ranks get the same bits, and these depend neither on the
+ *   number of ranks nor on SHARD.
  * - All is made of the device's operations: products, and `sgd`, which is p ← b·p + a·g there.
  * - The factor that clips gradients multiplies g. If it is NaN, nothing changes.
  *
@@ -37,6 +38,8 @@ struct muon {
     struct tensor grad_scale; /* as the optimisers' (kernels/adamw.h) */
     double momentum, weight_decay, lr;
     int64_t step; /* from 1 */
+    void (*heartbeat)(void *arg); /* after each matrix; may be NULL */
+    void *heartbeat_arg;
 };
 
 /* muon_take — the memory for the hidden matrices of a table; none has none. */

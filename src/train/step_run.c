@@ -308,7 +308,9 @@ static enum status update_hidden(struct step *s, int bucket)
                               .momentum = c->momentum,
                               .weight_decay = c->weight_decay,
                               .lr = s->lr,
-                              .step = s->step_i + 1};
+                              .step = s->step_i + 1,
+                              .heartbeat = s->config.heartbeat,
+                              .heartbeat_arg = s->config.heartbeat_arg};
     return muon_update(&muon, s->store, bucket);
 }
 

@@ -25,9 +25,17 @@
 #define FILES_EVERY_MS 5000
 #define PLANNED_MS_MAX INT64_C(86400000)
 
+/* update_tokens — tokens that take at least the time of the update on every rank. Muon: five
+ * iterations on matrices of d × n, d the width of the model, are at most 30·d FLOPs for each
+ * parameter, and a token is 6. Other updates are short. */
+static double update_tokens(const struct trainer_config *c, int ranks)
+{
+    return c->step.optim.kind == OPTIM_KIND_MUON ? 5.0 * (double)c->step.dims.embed * ranks : 0;
+}
+
 int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)
 {
-    double tokens = (double)(c->step.global_samples * c->step.seq_tokens),
+    double tokens = (double)(c->step.global_samples * c->step.seq_tokens) + update_tokens(c, ranks),
            peak = peak_flops > 0 ? peak_flops : SLOW_FLOPS * ranks;
     double ms = 1000 * model_flops_per_token(&c->step.dims, c->step.seq_tokens) * tokens / peak;
     return ms < PLANNED_MS_MAX ? (int64_t)ms + 1 : PLANNED_MS_MAX;

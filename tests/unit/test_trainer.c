@@ -4,6 +4,7 @@
 #include "rig.h"
 
 #include <dirent.h>
+#include <math.h>
 
 #include "base/file.h"
 #include "kernels/cpu.h"
@@ -43,6 +44,24 @@ static void test_posts(void **state)
     assert_true(post.planned_ms >= 1);
     assert_int_equal(post.model.parameters, 40 * 16 + 8 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16);
     assert_true(board_heartbeat_ms(r.board, 0) > 0);
+    rig_close(&r);
+}
+
+/* On each rank, Muon's update takes at most the time of so many tokens. */
+static void test_planned_ms(void **state)
+{
+    (void)state;
+    struct rig r;
+    open_rig(&r, NULL, 1);
+    struct trainer_config *c = &r.config;
+    double tokens = (double)(c->step.global_samples * c->step.seq_tokens),
+           update = 5 * (double)c->step.dims.embed * 3;
+    c->step.optim.kind = OPTIM_KIND_ADAMW;
+    double adamw = (double)trainer_planned_ms(c, 1e6, 3);
+    c->step.optim.kind = OPTIM_KIND_MUON;
+    double muon = (double)trainer_planned_ms(c, 1e6, 3);
+    assert_true(adamw > 100);
+    assert_true(fabs(muon / adamw / (1 + update / tokens) - 1) < 0.02);
     rig_close(&r);
 }
 
@@ -251,6 +270,7 @@ static void test_tensorboard(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_posts),
+    cmocka_unit_test(test_planned_ms),
     cmocka_unit_test(test_resume_is_bit_identical),
     cmocka_unit_test(test_save_request),
     cmocka_unit_test(test_stop_before_the_first_step),

@@ -83,7 +83,7 @@ ok "a build that fails ends it" is "$rc $(wc -c <out)" "7 0"
 factor() { printf '%s' "$1" >loadavg; perl -I"$here" -Mload -e 'printf "%.1f", load::factor(@ARGV) * load::processors()' loadavg stat; }
 many=$((10 * processors))
 ok "limits grow with the processes that want a processor" is "$(factor "1.00 1.00 1.00 $many/300 7") $(factor "$many.00 1.00 1.00 1/300 7")" "$many.0 $many.0"
-echo "cpu 100000000000 0 0 0 0 0 0 300000000000 0 0" >stat # since this machine began
+echo "cpu 1000000000000000 0 0 0 0 0 0 3000000000000000 0 0" >stat # since this machine began
 ok "and with what a virtual machine's host gives to others" is "$(factor '0.00 0.00 0.00 1/300 7')" "$((4 * processors)).0"
 : >stat
 ok "and are never shorter" is "$(factor '0.00 0.00 0.00 1/300 7') $(factor nonsense)" "$processors.0 $processors.0"

@@ -50,8 +50,10 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **out)
 int nvmlDeviceGetUtilizationRates(void *device, unsigned out[2]);
 int nvmlDeviceGetUtilizationRates(void *device, unsigned out[2])
 {
-    for (fake_nvml_held += fake_nvml_hangs; fake_nvml_hangs;)
+    while (fake_nvml_hangs) {
+        fake_nvml_held = 1;
         usleep(1000);
+    }
     out[0] = 97;
     out[1] = 41;
     return device == &gpu ? TELLS : NOT_FOUND;

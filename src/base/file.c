@@ -336,7 +336,7 @@ static enum status remove_below(int dir_fd, const char *name, const char *path, 
                     FILE_TREE_DEPTH_MAX);
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return write_fail(path, "open to remove", 0);
+        return errno == ENOENT ? ST_OK : write_fail(path, "open to remove", 0);
     TRY(remove_children(fd, path, depth + 1));
     if (unlinkat(dir_fd, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
         return write_fail(path, "remove", 0);

@@ -96,9 +96,9 @@ static int open_unnamed(struct disk *d)
         return 0;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)
         return errno;
-    if (!text_format(path, sizeof path, "%s/.convoy-check-%ld", d->dir, (long)getpid()))
+    if (!text_format(path, sizeof path, "%s/.convoy-check-XXXXXX", d->dir))
         return ENAMETOOLONG;
-    d->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    d->fd = mkostemp(path, O_CLOEXEC); /* a number of the process is not unique among containers */
     if (d->fd < 0)
         return errno;
     return unlink(path) == 0 ? 0 : errno;
@@ -186,7 +186,7 @@ enum status check_disk(const struct check_config *config, int64_t bytes, int64_t
                      has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
         return check_rows_add(rows, &row);
     }
-    (void)check_scratch_sweep(config->dir, 0);
+    (void)check_scratch_sweep(config->dir);
     check_disk_folder(config->dir, d.dir, sizeof d.dir);
     int error = open_unnamed(&d);
     enum status st = error

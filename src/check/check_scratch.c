@@ -17,9 +17,11 @@
 
 #define PREFIX ".convoy-check-"
 #define BOOT_CHARS 8
+#define OWNER_BYTES 96
+#define YOUNG_S 600 /* a restart is tested for less time than this */
 #define OLD_S 86400
 #define AGAIN_MS 20
-#define TRIES 4 /* a sweep may take a folder away before it is locked */
+#define TRIES 4
 
 /* boot_of — this start of this machine, the same in all its containers; "": unknown. */
 static const char *boot_of(char out[BOOT_CHARS + 1])
@@ -31,6 +33,26 @@ static const char *boot_of(char out[BOOT_CHARS + 1])
         text_format(out, BOOT_CHARS + 1, "%.*s", BOOT_CHARS, text);
     return out;
 }
+
+/* owner_of — what a lock holds: the process that started its maker. false: that is not known. */
+static bool owner_of(char *out, size_t cap, pid_t pid)
+{
+    char space[64];
+    const ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    space[n > 0 ? n : 0] = 0;
+    return text_format(out, cap, "%s %ld\n", n > 0 ? space : "unknown", (long)pid) && n > 0;
+}
+
+/* Which folders may be removed, and when their lock is closed:
+ *
+ * A lock is empty until its maker has locked it, and a sweep does not lock an empty one, so the
+ * maker always gets its lock. Only the maker locks for long. A lock that is free and not empty
+ * therefore stays free: a sweep need not keep it while it removes the folder. It must not keep it
+ * either, and neither must the maker: NFS renames a file that is removed while a process has it
+ * open (.nfs…), and the folder, which is then not empty, cannot be removed.
+ *
+ * A free lock does not prove that its maker is gone: FUSE mounts of two pods, and NFS with nolock,
+ * have locks that the other mount does not see. So its age counts too: YOUNG_S. */
 
 /* ---- one folder ---- */
 
@@ -44,11 +66,33 @@ static int open_lock(const char *path, int flags)
     return open(name, flags | O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 }
 
+/* take_lock — false: a sweep has removed it meanwhile. */
+static bool take_lock(int fd)
+{
+    struct stat about;
+    /* a file system without locks is one whose folders wait for a day */
+    while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
+        ;
+    return fstat(fd, &about) == 0 && about.st_nlink > 0;
+}
+
+static bool write_owner(int fd)
+{
+    char owner[OWNER_BYTES];
+    (void)owner_of(owner, sizeof owner, getppid());
+    const size_t bytes = strlen(owner);
+    ssize_t n;
+    while ((n = write(fd, owner, bytes)) < 0 && errno == EINTR)
+        ;
+    if (n >= 0 && n < (ssize_t)bytes)
+        errno = ENOSPC;
+    return n == (ssize_t)bytes;
+}
+
 /* try_open — *again_out: a sweep has removed it meanwhile. */
 static enum status try_open(const char *dir, struct check_scratch *out, bool *again_out)
 {
     char boot[BOOT_CHARS + 1];
-    struct stat about;
     *again_out = false;
     *out = (struct check_scratch){.lock = -1};
     if (!text_format(out->path, sizeof out->path, "%s/" PREFIX "%s-XXXXXX", dir, boot_of(boot)))
@@ -60,11 +104,22 @@ static enum status try_open(const char *dir, struct check_scratch *out, bool *ag
     out->lock = open_lock(out->path, O_CREAT);
     if (out->lock < 0 && errno != ENOENT)
         return FAIL(ST_STORE, "cannot create %s/lock: %s", out->path, strerror(errno));
-    /* a file system without locks is one whose folders wait for a day */
-    if (out->lock >= 0)
-        (void)flock(out->lock, LOCK_EX | LOCK_NB);
-    *again_out = out->lock < 0 || fstat(out->lock, &about) != 0 || about.st_nlink == 0;
+    *again_out = out->lock < 0 || !take_lock(out->lock);
+    if (!*again_out && !write_owner(out->lock))
+        return FAIL(ST_STORE, "cannot write %s/lock: %s", out->path, strerror(errno));
     return ST_OK;
+}
+
+/* discard — a folder that holds nothing but its lock. Keeps the failure. */
+static void discard(struct check_scratch *scratch)
+{
+    char path[FILE_PATH_MAX], name[FILE_PATH_MAX];
+    text_copy(path, sizeof path, scratch->path);
+    check_scratch_leave(scratch);
+    if (path[0] && text_format(name, sizeof name, "%s/lock", path)) {
+        (void)unlink(name);
+        (void)rmdir(path);
+    }
 }
 
 enum status check_scratch_open(const char *dir, struct check_scratch *out)
@@ -73,7 +128,7 @@ enum status check_scratch_open(const char *dir, struct check_scratch *out)
     for (int i = 0; i < TRIES && again; i++) {
         enum status st = try_open(dir, out, &again);
         if (st != ST_OK || again)
-            check_scratch_leave(out);
+            discard(out);
         TRY(st);
     }
     return again ? FAIL(ST_STORE, "folders in %s vanish as soon as they are made", dir) : ST_OK;
@@ -86,40 +141,84 @@ void check_scratch_leave(struct check_scratch *scratch)
     *scratch = (struct check_scratch){.lock = -1};
 }
 
+/* Once more: on NFS a sweep of this machine that has the lock open keeps the folder from going. */
 enum status check_scratch_close(struct check_scratch *scratch)
 {
-    enum status st = scratch->path[0] ? file_remove_tree(scratch->path) : ST_OK;
+    char path[FILE_PATH_MAX];
+    text_copy(path, sizeof path, scratch->path);
     check_scratch_leave(scratch);
+    enum status st = path[0] ? file_remove_tree(path) : ST_OK;
+    for (int i = 1; i < TRIES && st != ST_OK; i++) {
+        status_clear();
+        clock_sleep_ms(AGAIN_MS);
+        st = file_remove_tree(path);
+    }
     return st;
 }
 
 /* ---- those of others ---- */
 
-enum life { ALIVE, DEAD, UNKNOWN };
+/* Does a process hold the lock? */
+enum holder { HELD, FREE, UNKNOWN };
 
-static bool is_old(const struct stat *about)
+struct look {
+    bool is_own_boot; /* made since this machine was started, on this machine */
+    bool is_own;      /* by a process that this one has started */
+    enum holder holder;
+    int64_t age_s;
+};
+
+static int64_t age_of(const struct stat *about)
 {
-    return clock_wall_ms() / 1000 - (int64_t)about->st_mtime > OLD_S;
+    return clock_wall_ms() / 1000 - (int64_t)about->st_mtime;
 }
 
-/* life_of — of the process that made it. A folder without a lock is being made, or was left between
- * two calls of the system. */
-static enum life life_of(const char *path, bool is_own_boot)
+static bool is_own(int fd)
+{
+    char mine[OWNER_BYTES], owner[OWNER_BYTES];
+    if (!owner_of(mine, sizeof mine, getpid()))
+        return false;
+    const ssize_t n = pread(fd, owner, sizeof owner, 0);
+    return n == (ssize_t)strlen(mine) && memcmp(owner, mine, (size_t)n) == 0;
+}
+
+/* look_at_lock — of an empty one the holder is not known: its maker may be about to lock it. */
+static void look_at_lock(int fd, struct look *look)
 {
     struct stat about;
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
+        return;
+    look->age_s = age_of(&about);
+    look->is_own = look->is_own_boot && is_own(fd);
+    if (about.st_size == 0 && look->age_s <= OLD_S)
+        return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        look->holder = FREE;
+    else if (errno == EWOULDBLOCK)
+        look->holder = HELD;
+}
+
+/* A folder without a lock is being made, or was left between two calls of the system. A lock that
+ * cannot be opened for another reason tells nothing. */
+static struct look look_at(const char *path, bool is_own_boot)
+{
+    struct look look = {.is_own_boot = is_own_boot, .holder = UNKNOWN};
+    struct stat about;
     int fd = open_lock(path, 0);
-    if (fd < 0)
-        return lstat(path, &about) == 0 && is_old(&about) ? DEAD : UNKNOWN;
-    enum life life = UNKNOWN;
-    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
-        bool is_free = flock(fd, LOCK_EX | LOCK_NB) == 0;
-        if (!is_free && errno == EWOULDBLOCK)
-            life = ALIVE;
-        else if ((is_free && is_own_boot) || is_old(&about))
-            life = DEAD;
-    }
-    close(fd);
-    return life;
+    if (fd >= 0) {
+        look_at_lock(fd, &look);
+        close(fd);
+    } else if ((errno == ENOENT || errno == ELOOP) && lstat(path, &about) == 0)
+        look.age_s = age_of(&about);
+    return look;
+}
+
+static bool is_left(const struct look *look, bool wants_own)
+{
+    if (look->holder == HELD || (wants_own && !look->is_own))
+        return false;
+    const bool is_known = look->holder == FREE && look->is_own_boot;
+    return look->age_s > OLD_S || (is_known && (wants_own || look->age_s > YOUNG_S));
 }
 
 static bool is_own_folder(const char *path)
@@ -128,18 +227,17 @@ static bool is_own_folder(const char *path)
     return lstat(path, &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == geteuid();
 }
 
-/* sweep_one — 1: removed. *alive: set where a process of this machine holds it. */
-static int sweep_one(const char *base, const char *name, bool *alive)
+/* sweep_one — 1: removed. *held: set where one that is wanted has a holder. */
+static int sweep_one(const char *base, const char *name, bool wants_own, bool *held)
 {
     char path[FILE_PATH_MAX], boot[BOOT_CHARS + 1];
     if (!text_starts(name, PREFIX) || !text_format(path, sizeof path, "%s/%s", base, name) ||
         !is_own_folder(path))
         return 0;
     boot_of(boot);
-    const bool is_own_boot = boot[0] && text_starts(name + strlen(PREFIX), boot);
-    const enum life life = life_of(path, is_own_boot);
-    *alive = *alive || (life == ALIVE && is_own_boot);
-    if (life != DEAD)
+    const struct look look = look_at(path, boot[0] && text_starts(name + strlen(PREFIX), boot));
+    *held = *held || (look.holder == HELD && look.is_own);
+    if (!is_left(&look, wants_own))
         return 0;
     if (file_remove_tree(path) == ST_OK)
         return 1;
@@ -147,29 +245,37 @@ static int sweep_one(const char *base, const char *name, bool *alive)
     return 0;
 }
 
-static int sweep_once(const char *base, bool *alive)
+static int sweep_once(const char *base, bool wants_own, bool *held)
 {
     int removed = 0;
     DIR *all = opendir(base);
     const struct dirent *item;
-    *alive = false;
+    *held = false;
     while (all && (item = readdir(all)) != NULL)
-        removed += sweep_one(base, item->d_name, alive);
+        removed += sweep_one(base, item->d_name, wants_own, held);
     if (all)
         closedir(all);
     return removed;
 }
 
-int check_scratch_sweep(const char *dir, int64_t patience_ms)
+int check_scratch_sweep(const char *dir)
+{
+    char base[FILE_PATH_MAX];
+    bool held;
+    check_disk_folder(dir, base, sizeof base);
+    return sweep_once(base, false, &held);
+}
+
+int check_scratch_sweep_own(const char *dir, int64_t patience_ms)
 {
     const int64_t end_ms = clock_ms() + patience_ms;
     char base[FILE_PATH_MAX];
-    bool alive;
+    bool held;
     check_disk_folder(dir, base, sizeof base);
-    int removed = sweep_once(base, &alive);
-    while (alive && clock_ms() < end_ms) {
+    int removed = sweep_once(base, true, &held);
+    while (held && clock_ms() < end_ms) {
         clock_sleep_ms(AGAIN_MS);
-        removed += sweep_once(base, &alive);
+        removed += sweep_once(base, true, &held);
     }
     return removed;
 }

@@ -165,7 +165,7 @@ static void sweep(const struct conf *conf, const struct check_result *result)
     const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     const struct check_config seen = {.found = &result->rows};
     if (dir[0] && !check_disk_is_bad(&seen))
-        (void)check_scratch_sweep(dir, SWEEP_MS);
+        (void)check_scratch_sweep_own(dir, SWEEP_MS);
 }
 
 enum status check_output_end(const struct conf *conf, const struct board *board, bool is_command,

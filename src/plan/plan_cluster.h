@@ -27,9 +27,10 @@ struct plan_share {
 double plan_cluster_share(const struct plan_share *share, double size);
 
 /* A message of b bytes takes latency_us + b / (bytes_per_second · share), where share is by the
- * bytes of the call's whole buffer. bytes_per_second 0: there is no such link. Of the time of an
- * all-reduce, a reduce-scatter and an all-gather of as many bytes take their parts; 0: half each,
- * which is what goes over a link. In shared memory they are parts of what is read and written. */
+ * bytes of the call's whole buffer. bytes_per_second 0: there is no such link.
+ * scatter_part, gather_part: the time of a reduce-scatter and of an all-gather as a part of that of
+ * an all-reduce of as many bytes. 0: not measured: one way around the ring, which moves half of the
+ * bytes of an all-reduce. In shared memory the parts follow from what is read and written. */
 struct plan_link {
     double latency_us, bytes_per_second;
     double scatter_part, gather_part;

@@ -106,7 +106,7 @@ static void begin(struct plan_machine *m)
     }
     m->ranks = c->nodes * c->locals;
     m->rank = config->comm ? comm_place(config->comm)->rank : 0;
-    m->shares_cores = plan_time_shares_cores(c);
+    m->shares_cores = plan_time_shares_cores(c, c->locals);
     m->dtype = c->is_gpu ? DTYPE_BF16 : DTYPE_F32;
     m->slice = (double)config->budget_ms / 1e3 / MEASUREMENTS / SLICES;
     text_format(c->name, sizeof c->name, "%s", config->name);

@@ -19,67 +19,67 @@
 #define OVERLAP_SLICES 60  /* that all tries take */
 #define OVERLAP_ELEMS_LEAST 16384
 #define TRIES 7
-#define HALF_PLACES 8
+#define PART_PLACES 8
 #define PART_MOST 2.0 /* that a file may hold */
 
 static const int64_t sizes[] = {64,      16 << 10, 64 << 10, 256 << 10,
                                 1 << 20, 4 << 20,  16 << 20, 64 << 20};
 #define SIZES (int)(sizeof sizes / sizeof sizes[0])
 
-/* A call on one part of the memory after another, as in a step, where gradients were written some
- * time ago: what caches hold is little of it. */
-struct total {
+/* A call that is repeated, each time on the next part of the memory. So it finds little of its data
+ * in caches, as in a step, where gradients were written some time ago. */
+struct call {
     struct comm *comm;
     struct tensor data;
     int64_t elems, places, *at;
 };
 
-static struct total total_of(const struct plan_machine *m, struct comm *comm, void *data,
-                             int64_t bytes, int64_t *at)
+static struct call call_of(const struct plan_machine *m, struct comm *comm, void *data,
+                           int64_t bytes, int64_t *at)
 {
     *at = 0;
-    return (struct total){.comm = comm,
-                          .data = {data, DTYPE_F32},
-                          .elems = bytes / (int64_t)sizeof(float),
-                          .places = m->shared_bytes / bytes,
-                          .at = at};
+    return (struct call){.comm = comm,
+                         .data = {data, DTYPE_F32},
+                         .elems = bytes / (int64_t)sizeof(float),
+                         .places = m->shared_bytes / bytes,
+                         .at = at};
 }
 
-static struct tensor next_place(const struct total *s)
+static struct tensor next_place(const struct call *call)
 {
-    *s->at = (*s->at + 1) % s->places;
-    return tensor_at(s->data, *s->at * s->elems);
+    *call->at = (*call->at + 1) % call->places;
+    return tensor_at(call->data, *call->at * call->elems);
 }
 
 static enum status run_sum(const struct plan_machine *m, const void *args)
 {
-    const struct total *s = args;
-    struct tensor all = next_place(s);
+    const struct call *call = args;
+    struct tensor all = next_place(call);
     (void)m;
-    return comm_all_reduce(s->comm, all, all, s->elems);
+    return comm_all_reduce(call->comm, all, all, call->elems);
 }
 
 /* The rank's part of a buffer, where the store has it. */
-static struct tensor own_part(const struct total *s, struct tensor all)
+static struct tensor own_part(const struct call *call, struct tensor all)
 {
-    const struct comm_place *place = comm_place(s->comm);
-    return tensor_at(all, part_extent(s->elems, place->ranks, place->rank).first);
+    const struct comm_place *place = comm_place(call->comm);
+    return tensor_at(all, part_extent(call->elems, place->ranks, place->rank).first);
 }
 
 static enum status run_scatter(const struct plan_machine *m, const void *args)
 {
-    const struct total *s = args;
-    struct tensor all = next_place(s);
+    const struct call *call = args;
+    struct tensor all = next_place(call);
     (void)m;
-    return comm_reduce_scatter(s->comm, own_part(s, all), all, s->elems);
+    return comm_reduce_scatter(call->comm, own_part(call, all), all, call->elems);
 }
 
 static enum status run_gather(const struct plan_machine *m, const void *args)
 {
-    const struct total *s = args;
-    struct tensor all = next_place(s);
+    const struct call *call = args;
+    struct tensor all = next_place(call);
     (void)m;
-    return comm_all_gather(s->comm, all, own_part(s, all), s->elems);
+    return comm_all_gather(call->comm, all, own_part(call, all), call->elems);
 }
 
 /* A link that is being found: of the cluster, and a call that uses no other. */
@@ -136,16 +136,17 @@ void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
     }
 }
 
-/* measure_halves — of an all-reduce, in calls of a block's size; parts that a file may hold. */
-static enum status measure_halves(struct plan_machine *m, struct comm *comm, void *data,
-                                  struct plan_link *link)
+/* measure_parts — the times of a reduce-scatter and an all-gather as parts of an all-reduce's, in
+ * calls of a block's size; at most what a file may hold. */
+static enum status measure_parts(struct plan_machine *m, struct comm *comm, void *data,
+                                 struct plan_link *link)
 {
     double sum, scatter, gather;
-    int64_t at, bytes = m->shared_bytes / HALF_PLACES / 4096 * 4096;
-    const struct total s = total_of(m, comm, data, bytes, &at);
-    TRY(plan_machine_time(m, run_sum, &s, &sum));
-    TRY(plan_machine_time(m, run_scatter, &s, &scatter));
-    TRY(plan_machine_time(m, run_gather, &s, &gather));
+    int64_t at, bytes = m->shared_bytes / PART_PLACES / 4096 * 4096;
+    const struct call call = call_of(m, comm, data, bytes, &at);
+    TRY(plan_machine_time(m, run_sum, &call, &sum));
+    TRY(plan_machine_time(m, run_scatter, &call, &scatter));
+    TRY(plan_machine_time(m, run_gather, &call, &gather));
     link->scatter_part = scatter < PART_MOST * sum ? scatter / sum : PART_MOST;
     link->gather_part = gather < PART_MOST * sum ? gather / sum : PART_MOST;
     return ST_OK;
@@ -159,12 +160,12 @@ static enum status measure_sums(struct plan_machine *m, struct comm *comm, void 
     int64_t at;
     int n = 0;
     for (; n < SIZES && sizes[n] <= m->shared_bytes; n++) {
-        const struct total sum = total_of(m, comm, data, sizes[n], &at);
+        const struct call sum = call_of(m, comm, data, sizes[n], &at);
         bytes[n] = (double)sizes[n];
         TRY(plan_machine_time(m, run_sum, &sum, &seconds[n]));
     }
     plan_machine_link_fit(m->cluster, link, like, bytes, seconds, n);
-    return measure_halves(m, comm, data, link);
+    return measure_parts(m, comm, data, link);
 }
 
 /* ---- beside computation ---- */
@@ -181,56 +182,56 @@ static enum status compute(const struct plan_machine *m, const struct computatio
     return dev_sync(m->stream);
 }
 
-static enum status begin_sum(const struct total *s, struct comm_ticket *ticket)
+static enum status begin_sum(const struct call *call, struct comm_ticket *ticket)
 {
-    struct tensor all = next_place(s);
-    return comm_all_reduce_begin(s->comm, all, all, s->elems, ticket);
+    struct tensor all = next_place(call);
+    return comm_all_reduce_begin(call->comm, all, all, call->elems, ticket);
 }
 
 /* try_both — computation with calls beside it. */
 static enum status try_both(const struct plan_machine *m, const struct computation *c,
-                            const struct total *s, int calls, double *seconds_out)
+                            const struct call *call, int calls, double *seconds_out)
 {
     struct comm_ticket ticket[BESIDE];
-    TRY(comm_barrier(s->comm));
+    TRY(comm_barrier(call->comm));
     int64_t begin = clock_ns();
     for (int i = 0; i < calls; i++)
-        TRY(begin_sum(s, &ticket[i]));
+        TRY(begin_sum(call, &ticket[i]));
     TRY(compute(m, c));
     for (int i = 0; i < calls; i++)
-        TRY(comm_wait(s->comm, ticket[i]));
+        TRY(comm_wait(call->comm, ticket[i]));
     *seconds_out = (double)(clock_ns() - begin) * 1e-9;
     return plan_machine_time_largest(m, seconds_out);
 }
 
 /* planned_seconds — of one of the calls, as a plan counts it. */
-static double planned_seconds(const struct plan_machine *m, const struct total *s)
+static double planned_seconds(const struct plan_machine *m, const struct call *call)
 {
-    const struct plan_call call = {.kind = PLAN_CALL_ALL_REDUCE,
-                                   .ranks = m->ranks,
-                                   .ranks_inside = m->cluster->locals,
-                                   .bytes = (double)s->elems * sizeof(float)};
-    return plan_time_call_ms(m->cluster, &call) / 1e3;
+    const struct plan_call planned = {.kind = PLAN_CALL_ALL_REDUCE,
+                                      .ranks = m->ranks,
+                                      .ranks_inside = m->cluster->locals,
+                                      .bytes = (double)call->elems * sizeof(float)};
+    return plan_time_call_ms(m->cluster, &planned) / 1e3;
 }
 
 /* choose_size — calls as large as the budget has time for, with computation that takes three times
  * as long, once alone and once with them beside it in each try. */
-static void choose_size(const struct plan_machine *m, struct total *s)
+static void choose_size(const struct plan_machine *m, struct call *call)
 {
-    s->elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
-    while (s->elems > OVERLAP_ELEMS_LEAST &&
-           planned_seconds(m, s) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
-        s->elems /= 2;
-    s->places = m->shared_bytes / (int64_t)sizeof(float) / s->elems;
+    call->elems = m->shared_bytes / BESIDE / 4096 * 4096 / (int64_t)sizeof(float);
+    while (call->elems > OVERLAP_ELEMS_LEAST &&
+           planned_seconds(m, call) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
+        call->elems /= 2;
+    call->places = m->shared_bytes / (int64_t)sizeof(float) / call->elems;
 }
 
 /* choose_runs — so many products that they take three times as long as the calls. */
 static enum status choose_runs(const struct plan_machine *m, struct computation *c,
-                               const struct total *s)
+                               const struct call *call)
 {
-    double calls = planned_seconds(m, s) * BESIDE, alone;
-    TRY(try_both(m, c, s, 0, &alone)); /* warm */
-    TRY(try_both(m, c, s, 0, &alone));
+    double calls = planned_seconds(m, call) * BESIDE, alone;
+    TRY(try_both(m, c, call, 0, &alone)); /* warm */
+    TRY(try_both(m, c, call, 0, &alone));
     c->runs = (int64_t)(3 * calls / alone) + 1;
     return ST_OK;
 }
@@ -238,14 +239,14 @@ static enum status choose_runs(const struct plan_machine *m, struct computation 
 /* lost_parts — of the calls' time, what computation takes longer for them; alone and together by
  * turns, so that what else the machine does is in both. */
 static enum status lost_parts(const struct plan_machine *m, struct computation *c,
-                              const struct total *s, double part[TRIES])
+                              const struct call *call, double part[TRIES])
 {
-    TRY(choose_runs(m, c, s));
+    TRY(choose_runs(m, c, call));
     for (int i = 0; i < TRIES; i++) {
         double alone, together;
-        TRY(try_both(m, c, s, 0, &alone));
-        TRY(try_both(m, c, s, BESIDE, &together));
-        part[i] = (together - alone) / (planned_seconds(m, s) * BESIDE);
+        TRY(try_both(m, c, call, 0, &alone));
+        TRY(try_both(m, c, call, BESIDE, &together));
+        part[i] = (together - alone) / (planned_seconds(m, call) * BESIDE);
     }
     return ST_OK;
 }
@@ -274,18 +275,18 @@ static enum status measure_overlap(struct plan_machine *m, void *data)
 {
     const int64_t n = 256, bytes = 3 * n * n * (int64_t)sizeof(float);
     int64_t at;
-    struct total s = total_of(m, m->config->comm, data, m->shared_bytes, &at);
+    struct call call = call_of(m, m->config->comm, data, m->shared_bytes, &at);
     struct computation c = {.runs = 1};
     double part[TRIES];
     void *memory = NULL;
-    choose_size(m, &s);
+    choose_size(m, &call);
     TRY(dev_alloc(m->config->dev, (size_t)bytes, &memory));
     struct tensor x = {memory, DTYPE_F32};
     c.product = (struct matmul_fwd){
         .y = x, .x = tensor_at(x, n * n), .w = tensor_at(x, 2 * n * n), .n = n, .in = n, .out = n};
     enum status st = dev_fill(m->stream, memory, 0x3c, (size_t)bytes);
     if (st == ST_OK)
-        st = lost_parts(m, &c, &s, part);
+        st = lost_parts(m, &c, &call, part);
     dev_free(m->config->dev, memory, (size_t)bytes);
     if (st == ST_OK)
         set_overlap(m->cluster, part);

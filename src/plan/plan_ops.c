@@ -295,6 +295,7 @@ enum status plan_ops_make(const struct trainer_config *config,
     }
     set_about(&ops, &config->step, &about);
     ops.nodes = place->at.nodes;
+    ops.locals = place->at.locals;
     *out = ops;
     return ST_OK;
 }

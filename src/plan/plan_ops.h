@@ -57,9 +57,9 @@ struct plan_ops {
     int calls_n, calls_cap;
     int64_t passes;            /* micro-batches of a step */
     int stages, stage, chunks; /* of the pipeline; chunks of a stage */
-    int nodes;
-    double tokens;      /* of a step, on all ranks */
-    double model_flops; /* of a step, on all ranks: model_flops_per_token */
+    int nodes, locals;         /* of the job; locals: ranks of a node */
+    double tokens;             /* of a step, on all ranks */
+    double model_flops;        /* of a step, on all ranks: model_flops_per_token */
 };
 
 /* plan_ops_make — of the rank at place->at. Reads of the config what memory_plan_train reads.

@@ -151,10 +151,10 @@ static void add_time(const struct plan_report *r, struct text *out)
         if (t->ms[kind] > 0)
             add_time_row(plan_time_text((enum plan_time_kind)kind), t->ms[kind], t->step_ms, out);
     text_add(out, "  %-26s %12s\n", "all", text_format_ms(time, sizeof time, t->step_ms));
-    if (plan_time_shares_cores(r->job->cluster))
+    if (plan_time_shares_cores(r->job->cluster, r->job->at.locals))
         text_add(out,
                  "  %d workers of %d thread%s share %d core%s: they take turns, so steps vary\n",
-                 r->job->cluster->locals, r->job->cluster->threads_n,
+                 r->job->at.locals, r->job->cluster->threads_n,
                  r->job->cluster->threads_n == 1 ? "" : "s", r->job->cluster->cores,
                  r->job->cluster->cores == 1 ? "" : "s");
     if (t->comm_hidden_ms > 0)

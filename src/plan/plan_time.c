@@ -118,12 +118,10 @@ static void add_op(const struct machine *m, const struct plan_op *op, struct sta
 struct group {
     bool has_levels;
     double ranks, inside, nodes;
-    double inside_rate, across_rate; /* bytes/s: of one rank; of its ranks on one node */
-    double inside_s, across_s;       /* latency */
-    double scatter_part, gather_part;
+    double inside_rate, across_rate;  /* bytes/s: of one rank; of its ranks on one node */
+    double inside_s, across_s;        /* latency */
+    double scatter_part, gather_part; /* 0: not measured */
 };
-
-static double part_or_half(double part) { return part > 0 ? part : 0.5; }
 
 static struct group group_of(const struct plan_cluster *c, const struct plan_call *call)
 {
@@ -135,8 +133,8 @@ static struct group group_of(const struct plan_cluster *c, const struct plan_cal
                     (call->sharers > 0 ? 1.0 / call->sharers : fmin(1, g.inside / c->locals));
     g.inside_s = in->latency_us / 1e6;
     g.across_s = out->latency_us / 1e6;
-    g.scatter_part = part_or_half(g.nodes > 1 ? out->scatter_part : in->scatter_part);
-    g.gather_part = part_or_half(g.nodes > 1 ? out->gather_part : in->gather_part);
+    g.scatter_part = g.nodes > 1 ? out->scatter_part : in->scatter_part;
+    g.gather_part = g.nodes > 1 ? out->gather_part : in->gather_part;
     return g;
 }
 
@@ -178,6 +176,17 @@ static double tree_s(const struct group *g, double bytes)
     return 2 * (seconds_of(bytes, rate) + inside_hops * g->inside_s + across_hops * g->across_s);
 }
 
+static double all_reduce_s(const struct group *g, double bytes)
+{
+    return fmin(2 * half_s(g, bytes), tree_s(g, bytes));
+}
+
+/* part_s — a reduce-scatter or an all-gather: its measured part of an all-reduce. */
+static double part_s(const struct group *g, double part, double bytes)
+{
+    return part > 0 ? part * all_reduce_s(g, bytes) : half_s(g, bytes);
+}
+
 /* to_all_s — each rank sends a part to every other one. */
 static double to_all_s(const struct group *g, double bytes)
 {
@@ -201,7 +210,7 @@ double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_c
         return 0;
     switch (call->kind) {
     case PLAN_CALL_ALL_REDUCE:
-        return 1e3 * fmin(2 * half_s(&g, call->bytes), tree_s(&g, call->bytes));
+        return 1e3 * all_reduce_s(&g, call->bytes);
     case PLAN_CALL_ALL_TO_ALL:
         return 1e3 * to_all_s(&g, call->bytes);
     case PLAN_CALL_BROADCAST:
@@ -209,9 +218,9 @@ double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_c
     case PLAN_CALL_MESSAGE:
         return 1e3 * message_s(&g, call->bytes);
     case PLAN_CALL_REDUCE_SCATTER:
-        return 1e3 * 2 * g.scatter_part * half_s(&g, call->bytes);
+        return 1e3 * part_s(&g, g.scatter_part, call->bytes);
     default: /* PLAN_CALL_ALL_GATHER */
-        return 1e3 * 2 * g.gather_part * half_s(&g, call->bytes);
+        return 1e3 * part_s(&g, g.gather_part, call->bytes);
     }
 }
 
@@ -346,36 +355,31 @@ static double bubble_ms(const struct pipeline *p, double passes, int chunks)
            (p->all_passes - p->slowest_pass) / (chunks > 0 ? chunks : 1);
 }
 
-/* sharers_of_a_core — threads of a node's workers for each of its cores; 1: none is shared. */
-static double sharers_of_a_core(const struct plan_cluster *c)
+bool plan_time_shares_cores(const struct plan_cluster *c, int locals)
 {
-    double threads = (double)c->locals * (c->threads_n > 0 ? c->threads_n : 1);
-    return plan_time_shares_cores(c) ? threads / c->cores : 1;
+    return !c->is_gpu && c->cores > 0 && (int64_t)locals * c->threads_n > c->cores;
 }
 
-bool plan_time_shares_cores(const struct plan_cluster *c)
-{
-    return !c->is_gpu && c->cores > 0 && (int64_t)c->locals * c->threads_n > c->cores;
-}
-
-/* shared_ms — of stages that share cores, at rates of workers that all compute. A stage that waits
- * leaves its core to the others: a step takes the mean of what the stages do, and what the first
- * micro-batches take until each core has a stage that computes. That is exact for equal stages. The
- * slowest stage, with a core to itself, needs its own time. */
+/* shared_ms — of stages that share cores, at rates of workers that all compute. sharers: threads
+ * for each core. While a stage waits, its core computes for other stages: a step takes the mean of
+ * what the stages do, and what the first micro-batches take until each core has a stage that
+ * computes. That is exact for equal stages. The slowest stage, with a core to itself, needs its own
+ * time. */
 static double shared_ms(const struct pipeline *p, int stages, double sharers, double pipe_ms)
 {
     double cores = stages / sharers, first = p->all_passes / stages / sharers;
     return fmax(p->all_ms / stages + fmax(0, cores - 1) * first, pipe_ms / sharers);
 }
 
-/* settle_stages — the terms of the stage that works longest, and what the step takes besides. */
+/* settle_stages — the terms of the stage that works longest, and what the step takes besides. Where
+ * the step is shorter than that stage's own time, all its terms are, communication too. */
 static void settle_stages(const struct pipeline *p, const struct plan_ops *ops, int stages,
                           const struct plan_cluster *c, struct plan_time *out)
 {
     double bubble = stages > 1 ? bubble_ms(p, (double)ops->passes, ops->chunks) : 0,
            all = p->longest_ms + bubble, part = 1;
-    if (stages > 1 && ops->nodes <= 1 && plan_time_shares_cores(c)) {
-        all = shared_ms(p, stages, sharers_of_a_core(c), all);
+    if (stages > 1 && ops->nodes <= 1 && plan_time_shares_cores(c, ops->locals)) {
+        all = shared_ms(p, stages, (double)ops->locals * c->threads_n / c->cores, all);
         part = fmin(1, all / p->longest_ms);
         bubble = fmax(0, all - p->longest_ms);
     }
@@ -383,6 +387,9 @@ static void settle_stages(const struct pipeline *p, const struct plan_ops *ops, 
         out->ms[kind] =
             times(part, p->longest.pass[kind] * (double)ops->passes + p->longest.step[kind]);
     out->ms[PLAN_TIME_BUBBLE] = bubble;
+    out->comm_hidden_ms = times(part, p->longest.hidden);
+    for (int axis = 0; axis < MESH_AXES; axis++)
+        out->axis_ms[axis] = times(part, p->longest.axis[axis]);
 }
 
 void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision precision,
@@ -397,8 +404,7 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
         hide_in_bubble(&stage, pipeline.all_passes / (ops->chunks > 0 ? ops->chunks : 1));
         add_stage(&stage, passes, &pipeline);
     }
-    *out = (struct plan_time){.comm_hidden_ms = pipeline.longest.hidden};
-    memcpy(out->axis_ms, pipeline.longest.axis, sizeof out->axis_ms);
+    *out = (struct plan_time){.step_ms = 0};
     settle_stages(&pipeline, ops, stages, cluster, out);
     out->ms[PLAN_TIME_CHECKPOINT] = checkpoint_ms;
     out->step_ms = sum(out->ms);

@@ -46,7 +46,7 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
  * between hosts by two levels. 0: one rank. */
 double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_call *call);
 
-/* plan_time_shares_cores — the workers of a node have more threads than it has cores. */
-bool plan_time_shares_cores(const struct plan_cluster *cluster);
+/* plan_time_shares_cores — `locals` workers of a node have more threads than it has cores. */
+bool plan_time_shares_cores(const struct plan_cluster *cluster, int locals);
 
 #endif

@@ -87,6 +87,16 @@ cat >cpu.json <<END
 {"name": "cores", "source": "made up", "device": "cpu", "locals": 1, "threads": 1, "memory_bytes": 1e9, "peak": {"f32": 1e15},
  "memory_bytes_per_second": 1e15, "memory_share": 1, "optimizer_share": 1, "operation_us": 0, "step_us": 1, "overlap_cost": 0}
 END
+sed 's/"locals": 1, "threads": 1/"locals": 4, "threads": 1, "cores": 2/; s/"step_us": 1,/&"inside": {"latency_us": 5, "bytes_per_second": 1e10},/' \
+    cpu.json >cores.json
+turns() { grep -oE '[0-9]+ workers of 1 thread share 2 cores' out; }
+plan CLUSTER=cores.json $tiny DEVICE=cpu GLOBAL_BATCH=24
+ok "four workers on two cores take turns" is "$(turns)" "4 workers of 1 thread share 2 cores"
+plan CLUSTER=cores.json $tiny DEVICE=cpu GLOBAL_BATCH=24 N_GPU_EACH_NODE=3
+ok "so do three of them" is "$(turns)" "3 workers of 1 thread share 2 cores"
+plan CLUSTER=cores.json $tiny DEVICE=cpu GLOBAL_BATCH=24 N_GPU_EACH_NODE=2
+code=$?
+ok "two of them have a core each" is "$code $(turns)" "0 "
 limit 60 "$convoy" train $tiny $quiet DEVICE=cpu STEPS=12 CLUSTER=cpu.json >out 2>err
 ok "train compares with its plan" grep -qE 'plan: a step takes .* planned: [0-9]+ % more; most of it is ' err
 limit 60 "$convoy" train $tiny $quiet DEVICE=cpu STEPS=1 CLUSTER=h100-sxm >out 2>err

@@ -9,12 +9,17 @@
 #include "plan/plan_machine_inside.h"
 #include "plan/plan_time.h"
 
+/* The smallest budget has no memory for heads of any width, the others have it for all. */
+#define BUDGET_LEAST_MS 10
+#define BUDGET_MS 160
+static int budget_ms;
+
 static enum status measure(struct ranks_one *one)
 {
     const struct plan_machine_config config = {.comm = one->ranks > 1 ? one->comm : NULL,
                                                .dev = one->dev,
                                                .name = "this-machine",
-                                               .budget_ms = 10,
+                                               .budget_ms = budget_ms,
                                                .disk_bytes_per_second = 1e9};
     return plan_machine_measure(&config, one->arg);
 }
@@ -44,6 +49,14 @@ static void check_link(const struct plan_link *link, bool is_there)
     check_share(&link->share, is_there ? 2 : 0);
 }
 
+/* check_parts — of a link that was measured. */
+static void check_parts(const struct plan_link *link, bool is_there)
+{
+    const double parts[] = {link->scatter_part, link->gather_part};
+    for (int i = 0; i < 2; i++)
+        assert_true((parts[i] > 0) == is_there && parts[i] >= 0 && parts[i] <= 2);
+}
+
 /* planned_ms — of a small model that all workers train. */
 static double planned_ms(const struct plan_cluster *c)
 {
@@ -67,10 +80,11 @@ static double planned_ms(const struct plan_cluster *c)
     return time.step_ms;
 }
 
-static void check(int nodes, int locals)
+static void check(int nodes, int locals, int budget)
 {
     struct plan_cluster c[RANKS_MAX], again;
     struct text out = {.data = NULL};
+    budget_ms = budget;
     ranks_run(nodes, locals, measure, c, sizeof *c);
     check_same(&c[0], &c[nodes * locals - 1]);
     assert_string_equal(c->name, "this-machine");
@@ -84,8 +98,12 @@ static void check(int nodes, int locals)
     assert_true(c->overlap_cost >= 0 && c->overlap_cost <= 10);
     check_share(&c->product[PLAN_PRECISION_F32], 1);
     check_share(&c->attention, 1);
+    check_share(&c->attention_width, budget == BUDGET_LEAST_MS ? 0 : 3);
+    assert_true(c->cores > 0);
     check_link(&c->inside, locals > 1);
     check_link(&c->across, nodes > 1);
+    check_parts(&c->inside, locals > 1);
+    check_parts(&c->across, nodes > 1);
     plan_cluster_write(c, &out);
     if (plan_cluster_parse(out.data, out.len, "measured", &again) != ST_OK)
         fail_msg("%s: %s", status_message(), out.data);
@@ -96,20 +114,26 @@ static void check(int nodes, int locals)
 static void test_alone(void **state)
 {
     (void)state;
-    check(1, 1);
+    check(1, 1, BUDGET_MS);
+}
+
+static void test_smallest_budget(void **state)
+{
+    (void)state;
+    check(1, 1, BUDGET_LEAST_MS);
 }
 
 /* test_inside, test_across — two workers of one node, and two nodes of one. */
 static void test_inside(void **state)
 {
     (void)state;
-    check(1, 2);
+    check(1, 2, BUDGET_MS);
 }
 
 static void test_across(void **state)
 {
     (void)state;
-    check(2, 1);
+    check(2, 1, BUDGET_MS);
 }
 
 /* ---- links of given times ---- */
@@ -201,7 +225,8 @@ static void test_overlap(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_alone),         cmocka_unit_test(test_inside),
-    cmocka_unit_test(test_across),        cmocka_unit_test(test_fit),
-    cmocka_unit_test(test_fit_disturbed), cmocka_unit_test(test_overlap)};
+    cmocka_unit_test(test_alone),          cmocka_unit_test(test_inside),
+    cmocka_unit_test(test_across),         cmocka_unit_test(test_fit),
+    cmocka_unit_test(test_fit_disturbed),  cmocka_unit_test(test_overlap),
+    cmocka_unit_test(test_smallest_budget)};
 HARNESS_MAIN(tests)

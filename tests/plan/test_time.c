@@ -130,14 +130,15 @@ static void test_calls(void **state)
     near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 8, 4, 1e8), 100);
     c.is_gpu = false; /* 7.5 inside, then half of the bytes between the nodes */
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 57.5);
-    c.inside.scatter_part = 0.75; /* of 15 ms, and 57.5 of 115 between nodes still */
+    c.inside.scatter_part = 0.75; /* of 15 ms; between nodes 57.5 ms still */
     c.inside.gather_part = 0.6;
     near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 4, 4, 1e8), 11.25);
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 4, 4, 1e8), 9);
     near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 4, 4, 1e8), 15);
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 57.5);
-    c.across.gather_part = 1;
-    near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 115);
+    c.across.gather_part = 0.8; /* of 100 ms, by the tree; two rings would take 115 */
+    near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 8, 4, 1e8), 100);
+    near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 80);
     c.across.bytes_per_second = 0;
     assert_true(isinf(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8)));
     assert_true(isfinite(call_ms(&c, PLAN_CALL_ALL_GATHER, 4, 4, 1e8)));
@@ -156,6 +157,10 @@ static void test_latency(void **state)
     near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 16, 4, 1e-3), 0.51);
     c.is_gpu = false;
     near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 16, 4, 1e-3), 0.33);
+    c.inside.scatter_part = 0.6; /* of the tree's 0.04 ms, not of the ring's 0.06 */
+    c.inside.gather_part = 0.5;
+    near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 4, 4, 1e-3), 0.024);
+    near(call_ms(&c, PLAN_CALL_ALL_GATHER, 4, 4, 1e-3), 0.02);
 }
 
 static void test_hidden(void **state)
@@ -236,7 +241,7 @@ static double simulate(const struct pipe *pipe, const double *forward, const dou
     return last;
 }
 
-/* planned — the same by plan_time. */
+/* planned — the same by plan_time: of a node that has a worker for each stage. */
 static struct plan_time planned_on(const struct plan_cluster *c, const struct pipe *pipe,
                                    const double *forward, const double *backward)
 {
@@ -252,7 +257,9 @@ static struct plan_time planned_on(const struct plan_cluster *c, const struct pi
                                    .passes = pipe->micros,
                                    .stages = pipe->stages,
                                    .stage = i,
-                                   .chunks = pipe->chunks};
+                                   .chunks = pipe->chunks,
+                                   .nodes = 1,
+                                   .locals = pipe->stages};
     }
     plan_time_make(ops, pipe->stages, PLAN_PRECISION_BF16, c, 0, &time);
     return time;
@@ -357,41 +364,98 @@ static double simulate_shared(const struct pipe *pipe, const double *forward,
     return clock;
 }
 
-static void check_shared(const double *forward, const double *backward, int micros)
+/* host — four workers of one thread each. */
+static struct plan_cluster host(int cores)
 {
     struct plan_cluster c = machine();
-    const struct pipe pipe = {PIPE_KIND_1F1B, STAGES, micros, 1};
     c.is_gpu = false;
     c.threads_n = 1;
-    c.cores = 2;
-    assert_true(plan_time_shares_cores(&c));
+    c.cores = cores;
+    return c;
+}
+
+/* check_shared — of the simulated time a plan may be so far off. */
+static void check_shared(const double *forward, const double *backward, int micros, double off)
+{
+    const struct plan_cluster c = host(2);
+    const struct pipe pipe = {PIPE_KIND_1F1B, STAGES, micros, 1};
+    assert_true(plan_time_shares_cores(&c, STAGES));
     struct plan_time shared = planned_on(&c, &pipe, forward, backward);
     double real = simulate_shared(&pipe, forward, backward, c.cores), all = 0;
-    if (fabs(shared.step_ms / real - 1) > 0.1)
+    if (fabs(shared.step_ms / real - 1) > off)
         fail_msg("%d micro-batches: %.3f ms planned, %.3f simulated", micros, shared.step_ms, real);
     for (int kind = 0; kind < PLAN_TIME_N; kind++)
         all += shared.ms[kind];
     near(all, shared.step_ms);
 }
 
-/* Four stages on two cores. What one waits for, another one computes in that time; with as many
- * cores as stages, nothing changes. */
+/* Four stages on two cores. What one waits for, another one computes in that time, exactly where
+ * stages are equal; with as many cores as stages, nothing changes. */
 static void test_shared_cores(void **state)
 {
     (void)state;
     const double even[STAGES] = {2, 2, 2, 2}, twice[STAGES] = {4, 4, 4, 4},
                  head[STAGES] = {1, 1, 1, 3}, head_twice[STAGES] = {2, 2, 2, 6};
     for (int micros = 4; micros <= 32; micros *= 2) {
-        check_shared(even, twice, micros);
-        check_shared(head, head_twice, micros);
+        check_shared(even, twice, micros, 1e-9);
+        check_shared(head, head_twice, micros, 0.1);
     }
-    struct plan_cluster c = machine();
+    const struct plan_cluster c = host(4);
     const struct pipe pipe = {PIPE_KIND_1F1B, STAGES, 8, 1};
-    c.is_gpu = false;
-    c.threads_n = 1;
-    c.cores = 4;
-    assert_false(plan_time_shares_cores(&c));
+    assert_false(plan_time_shares_cores(&c, STAGES));
     near(planned_on(&c, &pipe, even, twice).step_ms, planned(&pipe, even, twice).step_ms);
+}
+
+/* The workers of the job count, not those of the file: two of four have a core each. */
+static void test_shared_by_job(void **state)
+{
+    (void)state;
+    const struct plan_cluster c = host(2);
+    const double forward[] = {2, 2}, backward[] = {4, 4};
+    const struct pipe pipe = {PIPE_KIND_1F1B, 2, 8, 1};
+    assert_true(plan_time_shares_cores(&c, 4) && plan_time_shares_cores(&c, 3));
+    assert_false(plan_time_shares_cores(&c, 2));
+    struct plan_time time = planned_on(&c, &pipe, forward, backward);
+    near(time.step_ms, 6 * (8 + 1));
+    near(time.ms[PLAN_TIME_BUBBLE], 6);
+}
+
+/* Stages of 20, 20, 20 and 60 ms on two cores: a step is shorter than the last stage alone at these
+ * rates, and so are its calls, hidden and exposed. */
+static void test_shared_calls(void **state)
+{
+    (void)state;
+    const struct plan_cluster c = host(2);
+    struct plan_op op[STAGES];
+    struct plan_ops ops[STAGES];
+    struct plan_call call[] = {call_of(PLAN_CALL_ALL_TO_ALL, 4, 4, 4e7), /* 3 ms */
+                               call_of(PLAN_CALL_REDUCE_SCATTER, 4, 4, 4e7)};
+    struct plan_time time;
+    for (int i = 0; i < 2; i++) {
+        call[i].per_step = 0;
+        call[i].per_pass = 1;
+    }
+    call[0].axis = MESH_AXIS_TENSOR;
+    call[1].is_hidden = true;
+    for (int i = 0; i < STAGES; i++) {
+        op[i] = product(i == STAGES - 1 ? 57 : 17, 1);
+        op[i].is_backward = true;
+        ops[i] = (struct plan_ops){.op = &op[i],
+                                   .ops_n = 1,
+                                   .call = call,
+                                   .calls_n = 2,
+                                   .passes = 8,
+                                   .stages = STAGES,
+                                   .stage = i,
+                                   .nodes = 1,
+                                   .locals = STAGES};
+    }
+    plan_time_make(ops, STAGES, PLAN_PRECISION_BF16, &c, 0, &time);
+    near(time.step_ms, (8 * 60 + 20 + 20 + 20) / 2.0);
+    near(time.ms[PLAN_TIME_COMM_EXPOSED], 8 * 3 * 270 / 480.0);
+    near(time.axis_ms[MESH_AXIS_TENSOR], 8 * 3 * 270 / 480.0);
+    near(time.axis_ms[MESH_AXIS_DATA], 8 * 3 * 270 / 480.0);
+    near(time.comm_hidden_ms, 8 * 3 * 270 / 480.0);
 }
 
 /* compare — the text for a run whose steps take this long, of which `waits` of 10 ms planned is for
@@ -475,6 +539,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_pipeline_even), cmocka_unit_test(test_pipeline_uneven),
     cmocka_unit_test(test_texts),         cmocka_unit_test(test_compare),
     cmocka_unit_test(test_terms),         cmocka_unit_test(test_attention_width),
-    cmocka_unit_test(test_shared_cores),
+    cmocka_unit_test(test_shared_cores),  cmocka_unit_test(test_shared_by_job),
+    cmocka_unit_test(test_shared_calls),
 };
 HARNESS_MAIN(tests)

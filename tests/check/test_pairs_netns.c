@@ -116,7 +116,7 @@ static void node_main(int node, int socket)
 }
 
 /* One node, with its device; false: no such network can be made here. The other end of the socket
- * is the node's alone: its death is the end of what can be read. */
+ * is the node's alone: when it ends, reads of this end return 0. */
 static bool begin_node(struct packet_switch *s, int node, pid_t *pid, int *socket)
 {
     int ends[2];
@@ -268,7 +268,7 @@ static enum answer trial(enum plant plant, uint64_t seed)
     return is_disturbed(&s) && !is_right ? DISTURBED : is_right ? RIGHT : WRONG;
 }
 
-static bool plant_until_right(enum plant plant, uint64_t seed)
+static enum answer plant_until_right(enum plant plant, uint64_t seed)
 {
     enum answer answer = DISTURBED;
     for (int k = 0; k < TRIES && answer == DISTURBED; k++)
@@ -279,22 +279,23 @@ static bool plant_until_right(enum plant plant, uint64_t seed)
     if (answer == DISTURBED)
         print_message("# %s: not judged, for the network was disturbed %d times\n",
                       plant_names[plant], TRIES);
-    return answer != UNABLE;
+    return answer;
 }
 
 static void test_plantings(void **state)
 {
     (void)state;
     const char *asked = getenv("TRIALS"), *kind = getenv("KIND");
-    bool is_able = true;
+    int of[UNABLE + 1] = {0};
     const int trials = asked != NULL ? atoi(asked) : 1;
-    for (int i = 0; i < trials; i++)
-        for (int plant = CLEAN; plant < PLANT_N; plant++)
+    for (int i = 0; i < trials && of[UNABLE] == 0; i++)
+        for (int plant = CLEAN; plant < PLANT_N && of[UNABLE] == 0; plant++)
             if (kind != NULL ? strcmp(kind, plant_names[plant]) == 0
                              : asked != NULL || (plant > CLEAN && plant < NODE))
-                is_able =
-                    is_able && plant_until_right((enum plant)plant, (uint64_t)(i * 100 + plant));
-    if (!is_able)
+                of[plant_until_right((enum plant)plant, (uint64_t)(i * 100 + plant))]++;
+    if (of[DISTURBED] > 0)
+        HARNESS_SKIP("this machine was too busy to judge %d of the links", of[DISTURBED]);
+    if (of[UNABLE] > 0)
         HARNESS_SKIP("no network namespace with a TUN device can be made here (not root?)");
 }
 

@@ -31,8 +31,8 @@ from urllib.request import urlopen
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from k8s_check import values  # noqa: E402
+from load import slow  # noqa: E402
 SPEED = float(os.environ.get('SPEED', '10'))
-busiest = 1.0
 NET = '10.98.0.'
 DOMAIN = 'default.svc.cluster.local'
 CANNOT = 125  # exit code of a container that could not be started
@@ -40,15 +40,6 @@ NO_GPU = {'DEVICE': 'cpu', 'N_GPU_EACH_NODE': '2'}  # in place of what a manifes
 
 
 # ---- one container: its own process, python kubelet.py --container JSON
-
-def slow():
-    """How many processes want each processor, at least 1, the most seen so far: limits of time are multiplied by it, as in lib.sh."""
-    global busiest
-    with open('/proc/loadavg', encoding='ascii') as f:
-        minute, _, _, now, _ = f.read().split()
-    busiest = max(busiest, max(float(minute), int(now.split('/')[0])) / len(os.sched_getaffinity(0)))
-    return busiest
-
 
 libc = ctypes.CDLL(None, use_errno=True)
 NEWNS, NEWUTS, NEWIPC, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000

@@ -20,11 +20,12 @@ processors=$(nproc)
 processor_ticks() {
     local user nice system irq softirq stolen
     read -r _ user nice system _ _ irq softirq stolen _ </proc/stat
+    stolen=${stolen:-0}
     echo "$((user + nice + system + irq + softirq + stolen)) $stolen"
 }
 ticks_at_start=$(processor_ticks)
-# slow — how many processes want each processor of the machine, at least 1, and longer by what a host takes from it; the most that this
-# test saw, so that a limit that was set by it and one by which that is judged fit. Every limit of time is multiplied by it.
+# slow — how many processes want each processor of the machine, at least 1, and more where a virtual machine's host takes processors away;
+# the most that this test saw, so that a limit that was set by it and one by which that is judged fit. Every limit of time is multiplied by it.
 slow() {
     local minute now most=1 busy stolen own
     read -r minute _ _ now _ </proc/loadavg

@@ -13,9 +13,10 @@ from urllib.request import urlopen
 
 from playwright.sync_api import sync_playwright
 
+import load
+
 url, pid, url_joining, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 number = 0
-busiest = 1
 
 
 def ok(name, is_so, detail=""):
@@ -27,11 +28,8 @@ def ok(name, is_so, detail=""):
 
 
 def slow():
-    """How many processes want each processor, 1 to 10, the most seen so far: limits of time are multiplied by it, as in lib.sh."""
-    global busiest
-    minute, _, _, now, _ = open("/proc/loadavg").read().split()
-    busiest = max(busiest, min(10, max(float(minute), int(now.split("/")[0])) / len(os.sched_getaffinity(0))))
-    return busiest
+    """As load.slow, 10 at most."""
+    return min(10, load.slow())
 
 
 def rest(ms):

@@ -38,15 +38,17 @@ generation() {
 }
 # wait_generation ABOVE SECONDS — until a later generation stands, and a step is done in it.
 wait_generation() {
-    local until=$(($(now_ms) + $(gate $(($2 * 1000))))) size
+    local begin size
+    begin=$(now_ms)
+    is_late() { [ $(($(now_ms) - begin)) -gt "$(gate $(($1 * 1000)))" ]; }
     while [ "$(generation)" -le "$1" ]; do
-        [ "$(now_ms)" -gt "$until" ] && return 1
+        is_late "$2" && return 1
         sleep 0.02
     done
     size=$(stat -c %s "$run_dir.jsonl")
     sleep 0.02
     while [ "$(stat -c %s "$run_dir.jsonl")" -le "$size" ]; do
-        [ "$(now_ms)" -gt "$until" ] && return 1
+        is_late "$2" && return 1
         size=$(stat -c %s "$run_dir.jsonl")
         sleep 0.02
     done

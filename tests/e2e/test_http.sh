@@ -95,16 +95,21 @@ head -c 20000 /usr/share/common-licenses/GPL-3 >text.txt
 patience=$(secs 1)
 [ -n "${SAN:-}" ] && patience=10s # a step takes a second there
 # Training waits for checkpoints, or the phase lasts only as long as the state is copied.
-begin_served MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=64 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=32 DATA=text.txt VAL_DATA=text.txt EVAL_EVERY=3 \
-    STEPS=9 CHECKPOINT_DIR=phases CHECKPOINT_EVERY=1 CHECKPOINT_ASYNC=off FAULT=stall@step=5 STEP_TIMEOUT=$patience
-seen=$(phases)
-finish
-echo "# phases: $seen"
+# A phase lasts milliseconds: where the watcher has no processor just then, another run is watched.
+: >all_seen
+for i in 1 2 3 4 5; do
+    begin_served MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=64 CONTEXT=32 BATCH_SIZE=2 SEQ_LEN=32 DATA=text.txt VAL_DATA=text.txt EVAL_EVERY=3 \
+        STEPS=9 CHECKPOINT_DIR=phases$i CHECKPOINT_EVERY=1 CHECKPOINT_ASYNC=off FAULT=stall@step=5 STEP_TIMEOUT=$patience
+    echo "# phases: $(phases)"
+    finish
+    cat seen >>all_seen
+    [ $rc = 0 ] && [ "$(grep -xE 'training|evaluating|checkpointing' all_seen | sort -u | wc -l)" -lt 3 ] || break
+done
 ok "the run heals" is $rc 0
 for p in training evaluating checkpointing; do
-    ok "phase $p is seen" grep -qx $p seen
+    ok "phase $p is seen" grep -qx $p all_seen
 done
-ok "no phase but the contract's" is "$(grep -vxcE 'starting|loading|training|evaluating|checkpointing|recovering|done|failed' seen)" 0
+ok "no phase but the contract's" is "$(grep -vxcE 'starting|loading|training|evaluating|checkpointing|recovering|done|failed' all_seen)" 0
 
 # Not ready while loading; stopping is not ready but alive. A stopped worker makes the moment last.
 begin_served $endless CHECKPOINT_DIR=ready

@@ -30,7 +30,8 @@ void bpe_train_close(struct bpe_train *train); /* accepts NULL */
  * fail ST_RETRY: out of memory. */
 enum status bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes);
 /* bpe_train_run — once, after all texts: merges until there are `vocab` ≥ 256 tokens, or no pair
- * occurs twice. progress (NULL allowed) is called often, it must be quick; false stops: ST_RETRY. */
+ * occurs twice. progress (NULL allowed) is called after each merge, so it must be quick; false
+ * stops: ST_RETRY. */
 enum status bpe_train_run(struct bpe_train *train, uint32_t vocab,
                           bool (*progress)(void *arg, uint32_t tokens), void *arg);
 

@@ -37,7 +37,7 @@ struct muon {
     const struct muon_room *room;
     struct tensor grad_scale; /* as the optimisers' (kernels/adamw.h) */
     double momentum, weight_decay, lr;
-    int64_t step; /* from 1 */
+    int64_t step;                 /* from 1 */
     void (*heartbeat)(void *arg); /* after each matrix; may be NULL */
     void *heartbeat_arg;
 };

@@ -115,11 +115,21 @@ bool check_file_is(const char *root, const char *path, ...)
 static int by_number(const void *a, const void *b) { return strverscmp(a, b); }
 
 /* A name goes into commands that a person copies. */
+static bool is_safe(char c) { return isalnum((unsigned char)c) || (c && strchr("._:-@", c)); }
+
 static void clean_name(char *name)
 {
     for (; *name; name++)
-        if (!isalnum((unsigned char)*name) && !strchr("._:-@", *name))
+        if (!is_safe(*name))
             *name = '?';
+}
+
+bool check_file_is_name(const char *name)
+{
+    const char *at = name;
+    while (is_safe(*at))
+        at++;
+    return at > name && *at == 0;
 }
 
 static void list(const char *full, const char *prefix, struct check_file_names *out)

@@ -34,6 +34,8 @@ bool check_file_is(const char *root, const char *path, ...) __attribute__((forma
  * Bytes that a shell could misread become '?': names end in remedies. */
 void check_file_list(const char *root, struct check_file_names *out, const char *path, ...)
     __attribute__((format(printf, 3, 4)));
+/* check_file_is_name — has it none of these bytes, and at least one other? */
+bool check_file_is_name(const char *name);
 /* check_file_list_with — the same, only the names that begin with `prefix`. */
 void check_file_list_with(const char *root, const char *prefix, struct check_file_names *out,
                           const char *path, ...) __attribute__((format(printf, 4, 5)));

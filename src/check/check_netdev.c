@@ -3,7 +3,6 @@
 
 #include <ifaddrs.h>
 #include <linux/ethtool.h>
-#include <linux/if_link.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -17,19 +16,16 @@
 
 #include "base/text.h"
 
-/* ---- whose files ---- */
+/* ---- does /sys show this namespace? ---- */
 
-/* The same number and hardware address as in the files? Numbers alone are alike in many namespaces.
- */
-static bool is_in_files(const char *name, const struct sockaddr_ll *link)
+static bool has_mac(const char *name, const struct sockaddr_ll *link)
 {
     char mac[3 * sizeof link->sll_addr + 1] = "", text[64];
     for (int i = 0; i < link->sll_halen && i < (int)sizeof link->sll_addr; i++)
         text_format(mac + strlen(mac), sizeof mac - strlen(mac), "%s%02x", i > 0 ? ":" : "",
                     link->sll_addr[i]);
     check_file_read("", text, sizeof text, "/sys/class/net/%s/address", name);
-    return check_file_number("", "/sys/class/net/%s/ifindex", name) == link->sll_ifindex &&
-           (link->sll_halen > 6 || strcmp(text, mac) == 0);
+    return link->sll_halen > 6 || strcmp(text, mac) == 0;
 }
 
 static int count_files(void)
@@ -44,24 +40,45 @@ static int count_files(void)
     return n;
 }
 
-bool check_netdev_has_files(const char *root)
+/* Names and numbers; tunnels (wireguard, tun, ppp) have no hardware address, but these. */
+static bool has_numbers(void)
 {
-    struct ifaddrs *all = NULL;
-    int n = 0;
+    struct if_nameindex *all = if_nameindex();
     bool is_same = true;
-    if (root[0] || getifaddrs(&all) != 0)
+    int n = 0;
+    if (all == NULL)
         return true;
-    for (struct ifaddrs *at = all; at; at = at->ifa_next) {
-        struct sockaddr_ll link;
-        if (!at->ifa_addr || at->ifa_addr->sa_family != AF_PACKET)
+    for (int i = 0; is_same && all[i].if_index != 0; i++) {
+        if (!check_file_is_name(all[i].if_name))
             continue;
-        memcpy(&link, at->ifa_addr, sizeof link);
-        is_same = is_same && is_in_files(at->ifa_name, &link);
+        is_same = check_file_number("", "/sys/class/net/%s/ifindex", all[i].if_name) ==
+                  (int64_t)all[i].if_index;
         n++;
     }
-    freeifaddrs(all);
+    if_freenameindex(all);
     return is_same && n == count_files();
 }
+
+/* Numbers alone are alike in many namespaces. */
+static bool has_macs(void)
+{
+    struct ifaddrs *all = NULL;
+    bool is_same = true;
+    if (getifaddrs(&all) != 0)
+        return true;
+    for (struct ifaddrs *at = all; at && is_same; at = at->ifa_next) {
+        struct sockaddr_ll link;
+        if (!at->ifa_addr || at->ifa_addr->sa_family != AF_PACKET ||
+            !check_file_is_name(at->ifa_name))
+            continue;
+        memcpy(&link, at->ifa_addr, sizeof link);
+        is_same = has_mac(at->ifa_name, &link);
+    }
+    freeifaddrs(all);
+    return is_same;
+}
+
+bool check_netdev_has_files(const char *root) { return root[0] || (has_numbers() && has_macs()); }
 
 void check_netdev_list(const char *root, bool has_files, struct check_file_names *out)
 {
@@ -72,7 +89,8 @@ void check_netdev_list(const char *root, bool has_files, struct check_file_names
     struct if_nameindex *all = if_nameindex();
     out->n = 0;
     for (int i = 0; all && all[i].if_index != 0 && out->n < CHECK_FILE_NAMES_MAX; i++)
-        text_copy(out->name[out->n++], sizeof out->name[0], all[i].if_name);
+        if (check_file_is_name(all[i].if_name))
+            text_copy(out->name[out->n++], sizeof out->name[0], all[i].if_name);
     if (all)
         if_freenameindex(all);
 }
@@ -99,24 +117,45 @@ static void read_files(const char *root, const char *name, struct check_netdev *
 
 /* ---- by ioctl ---- */
 
-/* The kernel's counters, type and state come with the addresses of family AF_PACKET. */
-static void read_packet(const char *name, struct check_netdev *out)
+/* The counters of one interface in /proc/net/dev, which are those of this process's namespace. They
+ * have 64 bits; those of getifaddrs have 32, and of a fast network these wrap in a minute. */
+struct counters {
+    const char *name;
+    struct check_netdev *out;
+};
+
+/* "eth0: bytes packets errs drop fifo frame compressed multicast bytes packets errs …" */
+static void counter_line(void *arg, char *line)
 {
-    struct ifaddrs *all = NULL;
-    if (getifaddrs(&all) != 0)
+    const struct counters *c = arg;
+    char *rest = line + strspn(line, " "), *name = strsep(&rest, ":"), *word;
+    int64_t n[16] = {0}, i = 0;
+    if (rest == NULL || strcmp(name, c->name) != 0)
         return;
-    for (struct ifaddrs *at = all; at; at = at->ifa_next) {
-        const struct rtnl_link_stats *stats = at->ifa_data;
-        if (!at->ifa_addr || at->ifa_addr->sa_family != AF_PACKET || strcmp(at->ifa_name, name))
-            continue;
-        struct sockaddr_ll link;
-        memcpy(&link, at->ifa_addr, sizeof link);
-        out->type = link.sll_hatype;
-        text_copy(out->state, sizeof out->state, at->ifa_flags & IFF_RUNNING ? "up" : "down");
-        out->errors = stats ? (int64_t)stats->rx_errors + stats->tx_errors : 0;
-        out->packets = stats ? (int64_t)stats->rx_packets + stats->tx_packets : 0;
-    }
-    freeifaddrs(all);
+    while (i < 11 && (word = check_file_word(&rest)) != NULL &&
+           text_parse_i64(word, 0, INT64_MAX, &n[i]) == TEXT_OK)
+        i++;
+    if (i < 11)
+        return;
+    c->out->packets = n[1] + n[9];
+    c->out->errors = n[2] + n[10];
+}
+
+static void read_counters(const char *name, struct check_netdev *out)
+{
+    struct counters c = {name, out};
+    out->errors = out->packets = CHECK_FILE_NONE;
+    check_file_lines("", "/proc/net/dev", 1 << 20, counter_line, &c);
+}
+
+/* A bridge, a tap and a tun have words in its place. */
+static bool is_bus(const char *info)
+{
+    static const char *const none[] = {"", "N/A", "tap", "tun"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        if (strcmp(info, none[i]) == 0)
+            return false;
+    return true;
 }
 
 static void read_speed(int fd, struct ifreq *request, struct check_netdev *out)
@@ -129,7 +168,17 @@ static void read_speed(int fd, struct ifreq *request, struct check_netdev *out)
         text_copy(out->duplex, sizeof out->duplex, speed.duplex == DUPLEX_HALF ? "half" : "full");
     }
     request->ifr_data = (char *)&driver;
-    out->is_physical = ioctl(fd, SIOCETHTOOL, request) == 0 && driver.bus_info[0];
+    out->is_physical = ioctl(fd, SIOCETHTOOL, request) == 0 && is_bus(driver.bus_info);
+}
+
+static void read_flags(int fd, struct ifreq *request, struct check_netdev *out)
+{
+    if (ioctl(fd, SIOCGIFFLAGS, request) == 0)
+        text_copy(out->state, sizeof out->state, request->ifr_flags & IFF_RUNNING ? "up" : "down");
+    if (ioctl(fd, SIOCGIFHWADDR, request) == 0)
+        out->type = request->ifr_hwaddr.sa_family;
+    if (ioctl(fd, SIOCGIFMTU, request) == 0)
+        out->mtu = request->ifr_mtu;
 }
 
 static void read_calls(const char *name, struct check_netdev *out)
@@ -137,14 +186,13 @@ static void read_calls(const char *name, struct check_netdev *out)
     struct ifreq request = {.ifr_flags = 0};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     out->type = out->speed_mbps = out->mtu = CHECK_FILE_NONE;
-    read_packet(name, out);
+    read_counters(name, out);
     text_copy(request.ifr_name, sizeof request.ifr_name, name);
-    if (fd >= 0 && ioctl(fd, SIOCGIFMTU, &request) == 0)
-        out->mtu = request.ifr_mtu;
-    if (fd >= 0)
-        read_speed(fd, &request, out);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return;
+    read_flags(fd, &request, out);
+    read_speed(fd, &request, out);
+    close(fd);
 }
 
 void check_netdev_read(const char *root, bool has_files, const char *name, struct check_netdev *out)
@@ -192,6 +240,7 @@ bool check_netdev_of_address(const char *address, char *out, size_t cap)
         for (struct ifaddrs *at = all; at && !out[0]; at = at->ifa_next)
             if (is_equal(at->ifa_addr, wanted->ai_addr))
                 text_copy(out, cap, at->ifa_name);
+    out[strcspn(out, ":")] = 0; /* "eth0:1" is a label of an address of eth0 */
     freeifaddrs(all);
     freeaddrinfo(wanted);
     return out[0] != 0;

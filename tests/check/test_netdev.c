@@ -2,12 +2,19 @@
  * namespace and in another one; the interface of an address. */
 #include "harness.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
-#include <netdb.h>
+#include <linux/if_tun.h>
+#include <linux/sockios.h>
 #include <net/if.h>
+#include <net/if_arp.h>
+#include <netdb.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,10 +35,8 @@ static struct check_file_names files, calls;
 static void test_both_ways_agree(void **state)
 {
     (void)state;
-    if (!check_netdev_has_files("")) {
-        print_message("# /sys shows another network namespace here\n");
-        skip();
-    }
+    if (!check_netdev_has_files(""))
+        HARNESS_SKIP("/sys shows another network namespace here");
     check_netdev_list("", true, &files);
     check_netdev_list("", false, &calls);
     assert_true(calls.n > 0);
@@ -75,10 +80,71 @@ static void test_another_namespace(void **state)
     if (pid == 0)
         _exit(look_from_inside());
     assert_int_equal(waitpid(pid, &wait_status, 0), pid);
-    if (WEXITSTATUS(wait_status) == 77 || files.n < 2) {
-        print_message("# no network namespaces here, or no interface but lo\n");
-        skip();
+    if (WEXITSTATUS(wait_status) == 77 || files.n < 2)
+        HARNESS_SKIP("no network namespaces here, or no interface but lo");
+    assert_int_equal(wait_status, 0);
+}
+
+/* The line that is wrong, as the exit code of a process in a namespace of its own. */
+#define MUST(is_so) \
+    if (!(is_so))   \
+    return 128 + (__LINE__ & 63)
+
+/* A tun, which has no hardware address, and "lo:1", a label with an address. 77: not allowed. */
+static int make_interfaces(int *fd_out)
+{
+    struct ifreq tun = {.ifr_flags = IFF_TUN | IFF_NO_PI, .ifr_name = "tun9"},
+                 label = {.ifr_name = "lo:1"};
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    inet_pton(AF_INET, "127.9.9.9", &address.sin_addr);
+    memcpy(&label.ifr_addr, &address, sizeof address);
+    int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC), s = socket(AF_INET, SOCK_DGRAM, 0);
+    *fd_out = s;
+    return fd >= 0 && ioctl(fd, TUNSETIFF, &tun) == 0 && ioctl(s, SIOCSIFADDR, &label) == 0 ? 0
+                                                                                            : 77;
+}
+
+static int look_at_virtual(void)
+{
+    struct check_netdev found;
+    char name[CHECK_NETDEV_NAME];
+    int fd;
+    if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0 || make_interfaces(&fd) != 0)
+        return 77;
+    check_netdev_list("", false, &calls);
+    MUST(is_in(&calls, "tun9") && is_in(&calls, "lo"));
+    check_netdev_read("", false, "tun9", &found);
+    MUST(found.type == ARPHRD_NONE && found.mtu == 1500 && !found.is_physical && !found.is_up);
+    MUST(found.errors == 0 && found.packets == 0);
+    MUST(check_netdev_of_address("127.9.9.9", name, sizeof name) && !strcmp(name, "lo"));
+    if (ioctl(fd, SIOCBRADDBR, "br9") == 0) {
+        check_netdev_read("", false, "br9", &found);
+        MUST(found.type == ARPHRD_ETHER && !found.is_physical);
     }
+    /* a name that a shell would read as a command */
+    struct ifreq rename = {.ifr_name = "tun9", .ifr_newname = "t$(id)"};
+    MUST(check_netdev_has_files("") == false);
+    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("sysfs", "/sys", "sysfs", MS_RDONLY, NULL) != 0)
+        return 77;
+    MUST(check_netdev_has_files(""));
+    MUST(ioctl(fd, SIOCSIFNAME, &rename) == 0);
+    MUST(check_netdev_has_files(""));
+    check_netdev_list("", false, &calls);
+    MUST(is_in(&calls, "lo") && !is_in(&calls, "t$(id)") && !is_in(&calls, "t??id?"));
+    return 0;
+}
+
+static void test_virtual(void **state)
+{
+    (void)state;
+    int wait_status = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(look_at_virtual());
+    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
+    if (WEXITSTATUS(wait_status) == 77)
+        HARNESS_SKIP("no namespaces, tun or mounts here");
     assert_int_equal(wait_status, 0);
 }
 
@@ -119,5 +185,6 @@ static void test_addresses(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_both_ways_agree), cmocka_unit_test(test_another_namespace),
-    cmocka_unit_test(test_a_root_is_the_machine), cmocka_unit_test(test_addresses)};
+    cmocka_unit_test(test_virtual), cmocka_unit_test(test_a_root_is_the_machine),
+    cmocka_unit_test(test_addresses)};
 HARNESS_MAIN(tests)

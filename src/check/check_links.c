@@ -232,10 +232,13 @@ double check_links_rate_limit(const struct check_links_norm *norm)
     return fmin((1 - WORSE) * norm->rate, norm->rate - norm->rate_slack);
 }
 
-static bool is_slow(const struct check_link_way *way, const struct check_links_norm *norm)
+/* Two measurings that differ decide nothing: one of them was disturbed, and a third one is near the
+ * better one, or not. */
+static bool is_slow(const struct check_link_way *way, const struct check_links_norm *norm,
+                    bool is_last)
 {
     const double limit = check_links_rate_limit(norm);
-    const bool repeats = way->second == 0 || way->second > (1 - STEADY) * way->rate;
+    const bool repeats = !is_last || way->second == 0 || way->second > (1 - STEADY) * way->rate;
     return way->rate < limit && (way->rate_max < limit || (way->spread < STEADY && repeats));
 }
 
@@ -254,7 +257,7 @@ static bool is_late_alone(const struct check_link_found *link, const struct chec
 }
 
 unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
-                             const struct check_links_norm *alone)
+                             const struct check_links_norm *alone, bool is_last)
 {
     unsigned bad = 0;
     if ((flags & CHECK_LINKS_LATENCY) && alone->n > 0 && is_late_alone(link, alone))
@@ -262,7 +265,7 @@ unsigned check_links_confirm(const struct check_link_found *link, unsigned flags
     for (int way = 0; way < 2; way++) {
         const struct check_link_way *w = &link->way[way];
         if ((flags & CHECK_LINKS_RATE << way) && alone->n > 0 && w->bulk_bytes > 0 &&
-            is_slow(w, alone))
+            is_slow(w, alone, is_last))
             bad |= CHECK_LINKS_RATE << way;
         if ((flags & CHECK_LINKS_LOSS << way) && loses(w))
             bad |= CHECK_LINKS_LOSS << way;

@@ -52,13 +52,14 @@ double check_links_rate_limit(const struct check_links_norm *norm);
 /* check_links_merge — adds one more measuring to the best of those before it (zeroed: none). */
 void check_links_merge(struct check_link_found *best, const struct check_link_found *more);
 /* check_links_confirm — second look: what of `flags` is still wrong with a suspect. alone: the
- * normal links, measured in the same way.
+ * normal links, measured in the same way. is_last: it is not measured again.
  *
  * Latency: late, also without the time in which a rank waited for a core. Of a link with fewer
  * pings than the normal ones, the first pings of each are compared: the best of 200 is less than
- * that of 20. Rate: slow, also without that time, or equally in all slices and measurings. */
+ * that of 20. Rate: slow, also without that time, or equally in all slices and, when the last one is
+ * done, in two measurings. */
 unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
-                             const struct check_links_norm *alone);
+                             const struct check_links_norm *alone, bool is_last);
 
 /* A link with its verdict. */
 struct check_links_end {

@@ -287,6 +287,7 @@ static void *measure_now(void *arg)
         measure_clock(&now, c->limit_ms);
         a->own.now = now.ghz;
         core->ghz = fmax(core->ghz, now.ghz);
+        core->is_wrong = core->is_wrong || now.is_wrong;
     }
     for (int i = 0; i < c->n; i++)
         if (c->core[i].ghz < SLOW * a->median && !c->core[i].is_small && pin(c->core[i].number))

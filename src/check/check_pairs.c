@@ -58,6 +58,7 @@ struct contest {
     bool is_local;
     int members, me; /* -1: this rank is none of them */
     int first, stride, rounds;
+    int64_t end_ms; /* clock_ms */
     struct check_link_rows_kind kind;
     struct check_link_rows_link *links;
     int n;
@@ -103,7 +104,7 @@ static enum status tell_progress(const struct pairs *p, double done)
  * last ones, and the links of these would be measured worse than the others. */
 static enum status play(struct pairs *p, const struct contest *c, struct check_link_found *mine)
 {
-    const int64_t begin_ms = clock_ms(), end_ms = p->begin_ms + (p->end_ms - p->begin_ms) * 2 / 3;
+    const int64_t begin_ms = clock_ms(), end_ms = begin_ms + (c->end_ms - begin_ms) * 2 / 3;
     for (int round = 0; round < c->rounds && c->me >= 0; round++) {
         const int peer = check_tournament_peer(c->members, round, c->me);
         struct check_link_plan plan = p->effort->plan;
@@ -304,7 +305,7 @@ static enum status run_job(struct pairs *p, const struct contest *c, const struc
 
 /* Adds what the leaders found to the best of each link, and closes what is no longer wrong. */
 static enum status settle(struct contest *c, struct again *again,
-                          const struct check_link_found *all)
+                          const struct check_link_found *all, bool is_last)
 {
     struct check_link_found normal[REFERENCES];
     int normal_n = 0;
@@ -321,7 +322,8 @@ static enum status settle(struct contest *c, struct again *again,
     c->kind.has_alone = true;
     for (int job = 0; job < again->suspects; job++) {
         const struct check_link_rows_link *link = &c->links[again->link[job]];
-        again->open[job] = check_links_confirm(&link->again, again->open[job], &c->kind.alone);
+        again->open[job] =
+            check_links_confirm(&link->again, again->open[job], &c->kind.alone, is_last);
     }
     return ST_OK;
 }
@@ -334,12 +336,22 @@ static int count_open(const struct again *again)
     return n;
 }
 
-/* All jobs once, each by itself. *late_out: the time of this stage is over. */
-static enum status look_once(struct pairs *p, struct contest *c, struct again *again,
-                             bool *late_out)
+/* ask_late — is the time of this contest over? The same on all ranks. */
+static enum status ask_late(const struct pairs *p, const struct contest *c, bool *late_out)
+{
+    int64_t late = clock_ms() >= c->end_ms;
+    TRY(check_gather_max(p->config->comm, late, &late));
+    *late_out = late != 0;
+    return ST_OK;
+}
+
+/* All jobs once, each by itself: for the k-th time. *last_out: for the last time. */
+static enum status look_once(struct pairs *p, struct contest *c, struct again *again, int k,
+                             bool *last_out)
 {
     const size_t each = sizeof(struct check_link_found) * (size_t)again->n;
     struct check_link_found *mine = calloc(1, each), *all = malloc(each * (size_t)p->place->ranks);
+    bool is_late = false;
     enum status st = mine != NULL && all != NULL
                          ? ST_OK
                          : FAIL(ST_RETRY, "out of memory: %d links again", again->n);
@@ -349,13 +361,12 @@ static enum status look_once(struct pairs *p, struct contest *c, struct again *a
     if (st == ST_OK)
         st = check_gather(p->config->comm, mine, (int64_t)each, all);
     if (st == ST_OK)
-        st = settle(c, again, all);
+        st = ask_late(p, c, &is_late);
+    *last_out = k >= (is_late ? AGAIN_TIMES_LATE : AGAIN_TIMES);
+    if (st == ST_OK)
+        st = settle(c, again, all, *last_out);
     free(mine);
     free(all);
-    int64_t late = clock_ms() >= p->end_ms;
-    if (st == ST_OK)
-        st = check_gather_max(p->config->comm, late, &late);
-    *late_out = late != 0;
     return st;
 }
 
@@ -381,15 +392,15 @@ static void set_ends(struct contest *c, const struct again *again, int ranks)
 static enum status second_look(struct pairs *p, struct contest *c)
 {
     struct again again = {0};
-    bool is_late = false;
+    bool is_last = false;
     TRY(set_norm(p, c));
     list_suspects(p, c, &again);
     if (again.suspects == 0)
         return ST_OK;
     list_references(c, &again);
-    for (int k = 0; k < (is_late ? AGAIN_TIMES_LATE : AGAIN_TIMES) && count_open(&again) > 0; k++) {
-        TRY(look_once(p, c, &again, &is_late));
-        TRY(tell_progress(p, 0.6 + 0.4 * (k + 1) / AGAIN_TIMES));
+    for (int k = 1; !is_last && count_open(&again) > 0; k++) {
+        TRY(look_once(p, c, &again, k, &is_last));
+        TRY(tell_progress(p, 0.6 + 0.4 * k / AGAIN_TIMES));
     }
     set_ends(c, &again, p->place->ranks);
     return ST_OK;
@@ -496,7 +507,7 @@ static enum status run_contest(struct pairs *p, struct contest *c)
 static enum status run_both(struct pairs *p)
 {
     const struct comm_place *place = p->place;
-    const int64_t ms = (p->end_ms - p->begin_ms) / 2;
+    const int64_t budget_ms = p->end_ms - p->begin_ms, ms = budget_ms / 2;
     const char *name = comm_backend(p->config->comm);
     const bool is_host = !comm_stays_on_device(p->config->comm);
     struct contest local = {.is_local = true,
@@ -505,6 +516,8 @@ static enum status run_both(struct pairs *p)
                             .first = place->node * place->locals,
                             .stride = 1,
                             .rounds = count_rounds(p, place->locals, ms / 4),
+                            /* the links between nodes have most of the time */
+                            .end_ms = place->nodes > 1 ? p->begin_ms + budget_ms / 4 : p->end_ms,
                             .kind = {.is_local = true,
                                      .is_host_memory = is_host,
                                      .locals = place->locals,
@@ -513,6 +526,7 @@ static enum status run_both(struct pairs *p)
                             .me = is_first(p) ? place->node : -1,
                             .stride = place->locals,
                             .rounds = count_rounds(p, place->nodes, ms),
+                            .end_ms = p->end_ms,
                             .kind = {.is_host_memory = strcmp(name, "threads") == 0,
                                      .locals = place->locals,
                                      .transport = name}};

@@ -26,7 +26,7 @@
 #define STEPS 3        /* the last one is in no checkpoint that is whole */
 #define CHILD_MS 90000 /* a busy machine may stop a process for long */
 
-/* What the writing process says through the pipe. */
+/* What the writing process sends through the pipe. */
 struct said {
     int step; /* updates done; -1: it failed, and why */
     uint64_t sum;
@@ -158,7 +158,7 @@ static _Noreturn void child(struct restart *r, int fd, pid_t parent)
 
 /* ---- the process that restores ---- */
 
-/* listen — what the child says, until it is gone. false: it hangs. */
+/* listen_to — what the child writes, until it has ended. false: it hangs. */
 static bool listen_to(struct restart *r, int fd)
 {
     const int64_t end_ms = clock_ms() + CHILD_MS;
@@ -302,7 +302,8 @@ enum status check_soak_restart(const struct check_config *check, const struct mo
                               has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
         row.rank = check->place.rank;
     } else {
-        row = row_of(r, try_restart(r, &step), step);
+        const enum status st = try_restart(r, &step);
+        row = row_of(r, st, step);
     }
     free(r);
     return check_rows_add(rows, &row);

@@ -56,8 +56,8 @@ void check_links_merge(struct check_link_found *best, const struct check_link_fo
  *
  * Latency: late, also without the time in which a rank waited for a core. Of a link with fewer
  * pings than the normal ones, the first pings of each are compared: the best of 200 is less than
- * that of 20. Rate: slow, also without that time, or equally in all slices and, when the last one is
- * done, in two measurings. */
+ * that of 20. Rate: slow, also without that time, or equally in all slices and, after the last one,
+ * in two measurings. */
 unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
                              const struct check_links_norm *alone, bool is_last);
 

@@ -461,9 +461,8 @@ static enum status result_of(const struct check_worker *w, const struct check_ro
         log_result(w, rows);
         TRY(check_output_files(w->config.conf, &result));
     }
-    return check_result_status(&result, w->config.place.node, false) == ST_OK
-               ? ST_OK
-               : FAIL(ST_UNHEALTHY, "%s", status_message());
+    const enum status st = check_result_status(&result, w->config.place.node, false);
+    return st == ST_OK || st == ST_DISAGREE ? st : FAIL(ST_UNHEALTHY, "%s", status_message());
 }
 
 enum status check_worker_before(const struct check_worker_config *config, struct dev *dev,
@@ -482,6 +481,10 @@ enum status check_worker_before(const struct check_worker_config *config, struct
         check_worker_device(w, dev);
     if (st == ST_OK)
         st = run(w, comm, &rows);
+    /* A worker that fails ends its node. Worker 0 of each node must have published the result by
+     * then: the supervisor takes the exit code from it. */
+    if (st == ST_OK)
+        st = comm_barrier(comm);
     if (st == ST_OK)
         st = result_of(w, &rows);
     *is_checked = st == ST_OK;

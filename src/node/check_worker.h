@@ -33,7 +33,8 @@ enum status check_worker_run(struct check_worker *worker, struct comm *comm);
 
 /* check_worker_before — CHECK of `train`, at the start of a generation. Collective: where the
  * process of one rank was not checked yet, all ranks are checked together. ST_UNHEALTHY on every
- * rank: a row fails, with its node and remedy in the sentence. */
+ * rank: a row fails, with its node and remedy in the sentence; ST_DISAGREE: no row that fails names
+ * a node. Every node has the result on its board before a rank fails. */
 enum status check_worker_before(const struct check_worker_config *config, struct dev *dev,
                                 struct comm *comm, bool *is_checked);
 

@@ -17,7 +17,6 @@
 
 /* added at once: as many of all ranks stay in cache; a multiple of every kind's block */
 #define RUN_ELEMS (64 * COMPRESS_BLOCK)
-#define LENGTH_BYTES PART_ALIGN /* of a length that the ranks agree on: equal parts of a gather */
 
 /* How gradients are packed. */
 struct packing {
@@ -61,7 +60,7 @@ struct grad_compress {
     int64_t bytes;
     struct grad_code *code;           /* is_coded: the next four; else NULL */
     uint8_t *coded_send, *coded_recv; /* ranks × code_bound of the largest part_bytes each */
-    uint8_t *lengths;                 /* ranks × LENGTH_BYTES */
+    uint8_t *lengths;                 /* ranks × GRAD_COMPRESS_LENGTH_BYTES */
     struct grad_compress_traffic traffic;
 };
 
@@ -149,7 +148,7 @@ int64_t grad_compress_part_bytes(enum grad_compress_kind kind, bool is_coded, in
 /* What is_coded adds. */
 static int64_t plan_coding(const struct packing *p, int ranks, int64_t part_most)
 {
-    return grad_code_memory() + ranks * (2 * code_bound(p, part_most) + LENGTH_BYTES);
+    return grad_code_memory() + ranks * (2 * code_bound(p, part_most) + GRAD_COMPRESS_LENGTH_BYTES);
 }
 
 int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int ranks,
@@ -228,7 +227,7 @@ static enum status take_coding(struct grad_compress *q, int64_t part_most)
     q->coded_send = memory;
     TRY(take(q, most, 1, &memory));
     q->coded_recv = memory;
-    TRY(take(q, q->ranks, LENGTH_BYTES, &memory));
+    TRY(take(q, q->ranks, GRAD_COMPRESS_LENGTH_BYTES, &memory));
     q->lengths = memory;
     return ST_OK;
 }
@@ -372,14 +371,14 @@ static int64_t part_blocks(const struct grad_compress *q, const struct bucket *p
 static enum status agree(struct grad_compress *q, const struct bucket *p, int64_t *bytes)
 {
     const int64_t bound = code_bound(&q->packing, p->part_bytes);
-    uint8_t own[LENGTH_BYTES] = {0};
+    uint8_t own[GRAD_COMPRESS_LENGTH_BYTES] = {0};
     struct tensor all = {q->lengths, DTYPE_U8}, mine = {own, DTYPE_U8};
     memcpy(own, bytes, sizeof *bytes);
-    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * LENGTH_BYTES));
-    count_sent(q, 0, (q->ranks - 1) * LENGTH_BYTES);
+    TRY(comm_all_gather(q->c.comm, all, mine, q->ranks * GRAD_COMPRESS_LENGTH_BYTES));
+    count_sent(q, 0, (q->ranks - 1) * GRAD_COMPRESS_LENGTH_BYTES);
     for (int rank = 0; rank < q->ranks; rank++) {
         int64_t theirs;
-        memcpy(&theirs, q->lengths + rank * LENGTH_BYTES, sizeof theirs);
+        memcpy(&theirs, q->lengths + rank * GRAD_COMPRESS_LENGTH_BYTES, sizeof theirs);
         if (theirs < 0 || theirs > bound)
             return FAIL(ST_PEER, "rank %d sends %lld bytes of coded gradients, %lld at most", rank,
                         (long long)theirs, (long long)bound);

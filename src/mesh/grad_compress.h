@@ -21,6 +21,11 @@
 #define CONVOY_MESH_GRAD_COMPRESS_H
 
 #include "comm/core/comm.h"
+#include "comm/core/part.h"
+
+/* Coded: bytes of each rank in the gather of lengths, which is made before an exchange or a gather.
+ * Equal parts of a gather have no fewer (part.h). */
+#define GRAD_COMPRESS_LENGTH_BYTES PART_ALIGN
 
 enum grad_compress_kind {
     GRAD_COMPRESS_KIND_NONE,

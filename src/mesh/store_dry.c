@@ -71,6 +71,18 @@ enum status store_dry_call(struct store *s, const struct store_call *call)
     return tell(s, call, call->out.dtype, is_awaited(s, call));
 }
 
+/* tell_compressed — an exchange of quantised parts, or a gather of sums. The lengths of coded
+ * messages are gathered before. */
+static enum status tell_compressed(struct store *s, const struct store_call *call)
+{
+    struct store_call lengths = *call;
+    lengths.kind = STORE_CALL_ALL_GATHER;
+    lengths.elems = s->ranks * GRAD_COMPRESS_LENGTH_BYTES;
+    if (s->c.settings.compress_coded)
+        TRY(tell(s, &lengths, DTYPE_U8, is_awaited(s, call)));
+    return tell(s, call, DTYPE_U8, is_awaited(s, call));
+}
+
 enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, bool is_gathered)
 {
     struct store_call call = {STORE_CALL_ALL_TO_ALL, STORE_GROUP_ALL, bucket, {0}, {0}, 0};
@@ -78,9 +90,9 @@ enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, b
         s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->c.settings.compress_coded,
                                             s->ranks, s->layout.bucket[bucket].elems);
     if (is_reduced)
-        TRY(tell(s, &call, DTYPE_U8, is_awaited(s, &call)));
+        TRY(tell_compressed(s, &call));
     call.kind = STORE_CALL_ALL_GATHER;
-    return is_gathered ? tell(s, &call, DTYPE_U8, is_awaited(s, &call)) : ST_OK;
+    return is_gathered ? tell_compressed(s, &call) : ST_OK;
 }
 
 /* ---- rows of the embedding ---- */

@@ -92,7 +92,8 @@ static int64_t gemm_wide(const struct gemm *g)
     return wide;
 }
 
-/* gemm_cut — k by shape alone, so that sums have the same bits everywhere. */
+/* gemm_cut — k by shape alone, so that sums have the same bits on every machine
+ * of a level. */
 static void gemm_cut(struct gemm *g)
 {
     int64_t k_max = g->a_transposed   ? GEMM_K_MAX_A_TRANSPOSED

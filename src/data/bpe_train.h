@@ -3,9 +3,8 @@
  * Pre-tokens (pretoken.h) are counted; then, until there are as many tokens as asked for, the pair
  * of neighbouring tokens that occurs most often becomes a token. Of pairs that occur equally often
  * the one with the lower ids is first. Ids: 0 … 255 the bytes in the order of GPT-2's table
- * (byte_chars.h), then one for each new token. A pair that occurs once is
- * never merged. So the merges are those of Hugging Face's BpeTrainer with min_frequency=2 and
- * ByteLevel's alphabet.
+ * (byte_chars.h), then one for each new token. A pair that occurs once is never merged. So the
+ * merges are those of Hugging Face's BpeTrainer with min_frequency=2 and ByteLevel's alphabet.
  *
  * Pre-tokens over 256 bytes are left out: lines of one character, encoded data. It must not know
  * files. Source: Sennrich, Haddow and Birch 2016, algorithm 1. */

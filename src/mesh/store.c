@@ -557,8 +557,8 @@ static enum status set_run(struct store *s, struct tensor to, int64_t at, int64_
     return dev_copy(s->c.stream, tensor_at(to, at).data, values, (size_t)n * sizeof *values);
 }
 
-/* set_moment — what this rank has of a moment that is not laid out as the table, from part [first,
- * end) of it. */
+/* set_moment — elements [first, end) of the table, of a moment: those of them that this rank
+ * has. */
 static enum status set_moment(struct store *s, int part, int64_t first, int64_t end,
                               const float *values)
 {

@@ -5,9 +5,9 @@
 # the backward pass would give 1.0x. Prints what both took, how much of the communication was hidden, and the gate. Then
 # the loss of COMPRESS=int8 after 300 steps beside that without. Ends with 1 when a gate is missed. Wants root, two quiet
 # cores, 6 GiB of memory, iproute2, jq. ROWS="free none bf16 int8 learn", STEPS and ROUNDS make it shorter or longer; TEXT=FILE
+# is the text to learn; LOCK=FILE is held around each timed run, on a machine that is shared.
 # ROWS=links is a table of its own, without gates: gpt2-nano on two nodes over links of LINK_MBITS="10 100 1000" Mb/s in each form
 # of gradients, LINK_STEPS steps each: time of a step, tokens/s, what a node sent, loss after equal tokens.
-# is the text to learn; LOCK=FILE is held around each timed run, on a machine that is shared.
 set -eu
 export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=warn
 top=$(cd "$(dirname "$0")/../.." && pwd)

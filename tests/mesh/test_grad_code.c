@@ -144,7 +144,8 @@ static struct grad_code_block block_of(enum grad_quant_kind kind)
     return (struct grad_code_block){b.bytes, b.scale_bytes};
 }
 
-/* The message of n elements in memory that ends where it does, so that tools see each overread. */
+/* The message of n elements, in memory that ends where the message ends: AddressSanitizer then
+ * reports each read behind it. */
 static uint8_t *message_of(struct grad_code *code, enum grad_quant_kind kind, enum shape shape,
                            int64_t n, uint8_t **packed_out, int64_t *bytes_out)
 {
@@ -162,7 +163,7 @@ static uint8_t *message_of(struct grad_code *code, enum grad_quant_kind kind, en
     return realloc(coded, (size_t)*bytes_out);
 }
 
-/* Bits of an element: int8 stays below 5.5 whatever the gradients are (grad_quant.h). */
+/* Bits of an element: of 10,000 and more int8 stays below 5.5 whatever they are (grad_quant.h). */
 static void check_message(struct grad_code *code, enum grad_quant_kind kind, enum shape shape,
                           int64_t n)
 {

@@ -1,5 +1,5 @@
-/* grad_code — chunks of coded gradients (grad_code.h). Level 1 of zstd: higher levels find little
- * more, and take longer than the bytes on most links (docs/benchmarks.md). */
+/* grad_code — chunks of coded gradients (grad_code.h). Level 1 of zstd: higher levels make messages
+ * little shorter, and take longer than most links need for the bytes saved (docs/benchmarks.md). */
 #include "mesh/grad_code.h"
 
 #include <stdlib.h>

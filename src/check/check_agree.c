@@ -189,7 +189,7 @@ static enum status compare_all(const struct check_config *config, const struct c
     return st;
 }
 
-/* add_host — one rank of each node says what the node is called. */
+/* add_host — one rank of each node adds the name of the node. */
 static enum status add_host(const struct check_config *config, struct check_rows *rows)
 {
     if (config->place.local > 0)

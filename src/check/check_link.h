@@ -2,8 +2,8 @@
  * ways, TCP's retransmissions, and how far apart the wall clocks are. Must not know which links
  * there are, nor which values are good.
  *
- * The rank with the lower number leads: it measures, and tells the other one what to do in each
- * message. So both agree on the end, and only the leader's clock counts.
+ * The rank with the lower number leads: it measures, and each of its messages has what the other
+ * one is to do. So both agree on the end, and only the leader's clock counts.
  *
  * On a busy machine a rank waits for a core while its bytes wait for it. Each slice of bandwidth
  * therefore has two rates: what was seen, and what it may have been without those waits
@@ -16,7 +16,7 @@
 
 #define CHECK_LINK_PINGS_MAX 2048
 #define CHECK_LINK_SLICES_MAX 16
-#define CHECK_LINK_EARLY 20 /* pings; each link has as many at least */
+#define CHECK_LINK_EARLY 20 /* pings; a link that loses segments may have fewer */
 
 /* What to measure. The leader's counts. */
 struct check_link_plan {

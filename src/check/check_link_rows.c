@@ -79,7 +79,7 @@ static bool is_excused(const struct check_link_rows_link *link, unsigned flag)
     return (link->flags & flag) != 0 && (link->end.bad & flag) == 0;
 }
 
-/* Says why a suspect passes. */
+/* Why a suspect passes. */
 static void excuse(const struct check_link_rows_link *link, unsigned flag, struct check_row *row)
 {
     if (!is_excused(link, flag))

@@ -106,7 +106,7 @@ static bool judge_files(struct check_static *s, const struct gres *g)
     if (g->missing == 0)
         return false;
     text_format(remedy, sizeof remedy,
-                "correct gres.conf, then scontrol reconfigure; scontrol show node %s",
+                "scontrol reconfigure; scontrol show node %s # correct gres.conf first",
                 check_static_host(s));
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_GRES, "slurm gres", CHECK_VERDICT_FAIL,

@@ -64,7 +64,7 @@ static void add_count(struct check_static *s)
 {
     int allowed = 0;
     double quota = quota_of(s);
-    const char *whole = "taskset -pc $$; give the job all cores (Slurm: --exclusive)";
+    const char *whole = "taskset -pc $$ # give the job all cores (Slurm: --exclusive)";
     check_file_lines(s->root, "/proc/self/status", 1 << 16, allowed_line, &allowed);
     if (allowed == 0)
         return;

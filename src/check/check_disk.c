@@ -43,13 +43,17 @@ static void remedy_of(int error, const char *dir, char *out, size_t cap)
                     "df -h %.60s; df -i %.60s # then delete what is old, or set CHECKPOINT_DIR",
                     dir, dir);
     else if (error == EROFS)
-        text_format(out, cap, "mount -o remount,rw %.80s; dmesg | tail # says why it was read-only",
-                    dir);
+        text_format(
+            out, cap,
+            "mount -o remount,rw \"$(findmnt -nT %.100s -o TARGET)\"; dmesg | tail # has the "
+            "reason",
+            dir);
     else if (error == EACCES || error == EPERM)
-        text_format(out, cap, "chown %d:%d %.100s; docker: --user, Kubernetes: fsGroup",
+        text_format(out, cap, "chown %d:%d %.100s # docker: --user, Kubernetes: fsGroup",
                     (int)geteuid(), (int)getegid(), dir);
     else
-        text_format(out, cap, "dmesg | grep -i error; smartctl -a of its disk; set CHECKPOINT_DIR");
+        text_format(out, cap,
+                    "dmesg | grep -i error # and smartctl -a of its disk; or set CHECKPOINT_DIR");
 }
 
 static enum status add_failed(const struct disk *d, const char *verb, int error,
@@ -151,7 +155,7 @@ static enum status add_measured(const struct disk *d, struct check_rows *rows)
     text_format(row.why, sizeof row.why, "the best 1 MiB of %s, each written and synced",
                 text_format_bytes(size, sizeof size, (double)d->written));
     text_format(row.remedy, sizeof row.remedy,
-                "iostat -x 1; or set CHECKPOINT_DIR to another disk");
+                "iostat -x 1 5 # or set CHECKPOINT_DIR to another disk");
     return check_rows_add(rows, &row);
 }
 

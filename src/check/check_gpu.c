@@ -93,7 +93,7 @@ static void count_remedy(const struct check_static *s, const struct seen *seen, 
                   check_static_flag(s, "", "docker run --gpus all",
                                     "resources: {limits: {nvidia.com/gpu: <all of the node>}}"));
     else
-        text_format(out, REMEDY_BYTES, "systemctl reboot; if it stays: %s",
+        text_format(out, REMEDY_BYTES, "systemctl reboot # if it stays: %s",
                     check_static_drain(s, drain, sizeof drain, "a GPU is missing"));
 }
 
@@ -160,7 +160,7 @@ static void no_driver(struct check_static *s)
 static void stuck(struct check_static *s)
 {
     char remedy[REMEDY_BYTES], drain[REMEDY_BYTES];
-    text_format(remedy, sizeof remedy, "systemctl reboot; if it stays: %s",
+    text_format(remedy, sizeof remedy, "systemctl reboot # if it stays: %s",
                 check_static_drain(s, drain, sizeof drain, "the GPU driver hangs"));
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_FAIL,
@@ -274,8 +274,9 @@ static void find_pcie(const struct check_static *s, int i, struct finding *f)
                 "PCIe generation %lld x%lld instead of generation %lld x%lld (state P%lld)",
                 (long long)gpu->pcie_gen, (long long)gpu->pcie_width, (long long)gpu->pcie_gen_max,
                 (long long)gpu->pcie_width_max, (long long)gpu->perf_state);
-    text_format(f->remedy, REMEDY_BYTES, "%s; if it stays: %s",
-                s->is_server ? "ipmitool chassis power cycle" : "systemctl poweroff, seat the card",
+    text_format(f->remedy, REMEDY_BYTES, "%s # if it stays: %s",
+                s->is_server ? "ipmitool chassis power cycle"
+                             : "systemctl poweroff # seat the card",
                 check_static_drain(s, drain, sizeof drain, "PCIe link of a GPU"));
 }
 
@@ -303,7 +304,7 @@ static void find_throttle(const struct check_static *s, int i, struct finding *f
     text_copy(f->remedy, REMEDY_BYTES,
               gpu->throttle & NVML_THROTTLE_POWER_BRAKE
                   ? "ipmitool sdr type \"Power Supply\"; replace the failed one"
-                  : "ipmitool sdr type Fan; clean filters, replace failed fans");
+                  : "ipmitool sdr type Fan # clean filters, replace failed fans");
 }
 
 static void find_persistence(const struct check_static *s, int i, struct finding *f)

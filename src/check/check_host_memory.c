@@ -40,7 +40,7 @@ static void short_of(struct check_static *s, const struct memory_limits *limits)
         limits->is_group ? check_static_flag(s, "raise memory.max of its control group",
                                              "docker run --memory=<more>",
                                              "resources: {limits: {memory: <more>}}")
-                         : "ps aux --sort=-rss | head; end what is left of other jobs");
+                         : "ps aux --sort=-rss | head # end what is left of other jobs");
 }
 
 static void add_memory(struct check_static *s, const struct memory_limits *limits)
@@ -58,7 +58,7 @@ static void add_memory(struct check_static *s, const struct memory_limits *limit
     check_static_measured(s, row, (double)limits->total_bytes / GIB, "GiB", "",
                           limits->is_group
                               ? "raise the memory limit of its container or control group"
-                              : "dmidecode -t memory, beside another node's");
+                              : "dmidecode -t memory # beside another node's");
 }
 
 static void add_swap(struct check_static *s, const char *meminfo,

@@ -154,7 +154,7 @@ static void add_states(struct check_static *s, struct ports *ports)
                      check_static_found(s, CHECK_POINT_INTERFACES, "ib state",
                                         up > 0 ? CHECK_VERDICT_PASS : CHECK_VERDICT_WARN,
                                         "%d of %d RDMA ports are active", up, ports->n),
-                     "", up > 0 ? "" : "ibstat; connect a cable, or BACKEND=tcp");
+                     "", up > 0 ? "" : "ibstat # connect a cable, or BACKEND=tcp");
 }
 
 /* ---- rate ---- */
@@ -197,7 +197,7 @@ static void add_rates(struct check_static *s, const struct ports *ports)
         return;
     struct check_row row = check_static_found(s, CHECK_POINT_INTERFACES, "ib rate",
                                               CHECK_VERDICT_MEASURED, "all active ports together");
-    check_static_measured(s, row, (double)sum, "Gb/s", "", "ibstat, beside a node that has more");
+    check_static_measured(s, row, (double)sum, "Gb/s", "", "ibstat # beside a node that has more");
 }
 
 /* ---- errors ---- */

@@ -76,8 +76,8 @@ static bool is_bad(const struct check_netdev *i)
 static void add_errors(struct check_static *s, const struct check_netdev *i)
 {
     char remedy[192];
-    text_format(remedy, sizeof remedy, "ethtool -S %s | grep err; replace the cable or transceiver",
-                i->name);
+    text_format(remedy, sizeof remedy,
+                "ethtool -S %s | grep err # replace the cable or transceiver", i->name);
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_INTERFACES, "interface errors",
                                         CHECK_VERDICT_WARN, "%lld errors in %lld packets",
@@ -111,7 +111,7 @@ static void add_bond(struct check_static *s, const char *name)
     text_format(path, sizeof path, "/proc/net/bonding/%s", name);
     if (!check_file_lines(s->root, path, 1 << 16, bond_line, &b) || b.down == 0)
         return;
-    text_format(remedy, sizeof remedy, "ip link set %s up; check its cable and the switch's port",
+    text_format(remedy, sizeof remedy, "ip link set %s up # check its cable and the switch's port",
                 b.first_down);
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_INTERFACES, "bond", CHECK_VERDICT_WARN,
@@ -143,11 +143,13 @@ static void add_main(struct check_static *s, const struct check_netdev *i, int u
                                         is_half ? ", in half duplex" : ""),
                      is_half ? i->name : "", remedy);
     if (i->mtu > 0) {
-        text_format(remedy, sizeof remedy, "ip link set %s mtu <that of the other nodes>", i->name);
+        text_format(remedy, sizeof remedy, "ip link set %s mtu N # that of the other nodes",
+                    i->name);
         add_value(s, i, "interface mtu", "bytes", i->mtu, remedy);
     }
     if (i->speed_mbps > 0) {
-        text_format(remedy, sizeof remedy, "ethtool %s; replace the cable or transceiver", i->name);
+        text_format(remedy, sizeof remedy, "ethtool %s # replace the cable or transceiver",
+                    i->name);
         add_value(s, i, "interface speed", "Mb/s", i->speed_mbps, remedy);
     }
 }
@@ -161,7 +163,7 @@ static void add_none(struct check_static *s)
                                         "no network interface is up%s",
                                         is_needed ? "" : "; a single node needs none"),
                      "",
-                     is_needed ? check_static_flag(s, "ip link; ip link set <interface> up",
+                     is_needed ? check_static_flag(s, "ip link # then: ip link set INTERFACE up",
                                                    "docker run --network host", "hostNetwork: true")
                                : "");
 }

@@ -105,10 +105,10 @@ static enum status add_member(const struct isolate *s, int rank, struct check_ro
         s->bisect.rounds);
     row.rank = rank;
     text_format(row.subject, sizeof row.subject, "rank %d", rank);
-    text_copy(
-        row.remedy, sizeof row.remedy,
-        "take the node out, then test its memory: nvidia-smi -q -d ECC,ROW_REMAPPER and dcgmi "
-        "diag -r 3 for a GPU, memtester 1G 3 and edac-util -v for the host");
+    text_copy(row.remedy, sizeof row.remedy,
+              "nvidia-smi -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3; memtester 1G 3; edac-util -v # "
+              "take the "
+              "node out first; the first two are for GPUs");
     return check_rows_add(rows, &row);
 }
 
@@ -121,7 +121,7 @@ static enum status add_gone(const struct isolate *s, int64_t wrong, struct check
                         "%lld elements were wrong once, and none when the groups were tested again",
                         (long long)wrong);
     text_copy(row.remedy, sizeof row.remedy,
-              "repeat with more time: convoy check FULL=1 SOAK=30m, on the same nodes");
+              "convoy check FULL=1 SOAK=30m # on the same nodes, then on halves of them");
     return check_rows_add(rows, &row);
 }
 

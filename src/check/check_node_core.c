@@ -443,7 +443,7 @@ static enum status add_wrong(struct cores *c, const struct core *core)
     row.rank = place->rank;
     text_format(row.subject, sizeof row.subject, "core %d", core->number);
     text_format(row.remedy, sizeof row.remedy,
-                "echo 0 > /sys/devices/system/cpu/cpu%d/online; have the processor replaced",
+                "echo 0 > /sys/devices/system/cpu/cpu%d/online # have the processor replaced",
                 core->number);
     return check_rows_add(c->node->rows, &row);
 }

@@ -42,7 +42,7 @@ static void bad_link(struct check_static *s, int i, enum check_verdict verdict, 
 {
     char subject[64], remedy[REMEDY_BYTES], drain[REMEDY_BYTES];
     text_format(subject, sizeof subject, "GPU %d, %s", i, s->gpus.gpu[i].bus);
-    text_format(remedy, sizeof remedy, "nvidia-smi -i %d --gpu-reset; if it stays: %s", i,
+    text_format(remedy, sizeof remedy, "nvidia-smi -i %d --gpu-reset # if it stays: %s", i,
                 check_static_drain(s, drain, sizeof drain, "NVLink"));
     check_static_add(s, check_static_found(s, CHECK_POINT_TOPOLOGY, "nvlink", verdict, "%s", why),
                      subject, remedy);

@@ -88,14 +88,17 @@ static void add(struct check_static *s, enum check_verdict verdict, const char *
 static bool is_closed(struct check_static *s, const struct space *space)
 {
     char why[256], remedy[192];
-    text_format(remedy, sizeof remedy, "CHECKPOINT_DIR=<another folder>");
+    text_format(remedy, sizeof remedy, "# set CHECKPOINT_DIR to another folder");
     if (space->error)
         text_format(why, sizeof why, "%.150s: %s", space->dir, strerror(space->error));
     else if (space->about.f_flag & ST_RDONLY) {
         text_format(why, sizeof why, "%.150s is on a file system that is mounted read-only",
                     space->dir);
-        text_format(remedy, sizeof remedy,
-                    "mount -o remount,rw %.150s; dmesg | tail # has the reason", space->dir);
+        text_format(
+            remedy, sizeof remedy,
+            "mount -o remount,rw \"$(findmnt -nT %.100s -o TARGET)\"; dmesg | tail # has the "
+            "reason",
+            space->dir);
     } else if (space->access_error) {
         text_format(why, sizeof why, "%.150s may not be written by user %d: %s", space->dir,
                     (int)getuid(), strerror(space->access_error));
@@ -152,7 +155,7 @@ void check_space_rows(struct check_static *s)
     if (!wait_for(space)) {
         pthread_detach(id);
         add(s, CHECK_VERDICT_FAIL, "its file system has not answered for 10 s: a server is gone?",
-            "mount | grep nfs; umount -l <folder> && mount <folder>");
+            "mount | grep nfs # then umount -l the folder that hangs, and mount it again");
         return;
     }
     pthread_join(id, NULL);

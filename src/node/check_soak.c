@@ -36,7 +36,7 @@ struct soak {
     int readings;
 };
 
-/* What a rank tells the others. */
+/* What a rank sends to the others. */
 struct told {
     uint64_t kind, digest[CHECK_SOAK_RECORD_PARTS];
     int64_t differs; /* between rounds: the first place; -1 */
@@ -78,12 +78,12 @@ static enum status add_wrong(struct soak *s, enum check_point point, const char 
     text_copy(row.subject, sizeof row.subject, s->device);
     if (s->info.bus[0])
         text_format(row.remedy, sizeof row.remedy,
-                    "nvidia-smi -i %s -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3; take the node out",
+                    "nvidia-smi -i %s -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3 # take the node out",
                     s->info.bus);
     else
         text_format(row.remedy, sizeof row.remedy,
-                    "grep . /sys/devices/system/edac/mc/mc*/*e_count; memtest86+; take the node "
-                    "out");
+                    "grep . /sys/devices/system/edac/mc/mc*/*e_count; memtester 1G 3 # take the "
+                    "node out");
     s->is_wrong = true;
     return add(s, row);
 }
@@ -222,7 +222,7 @@ static enum status add_drift(struct soak *s)
     text_copy(row.subject, sizeof row.subject, s->device);
     if (drift > DRIFT_SHARE)
         text_format(row.remedy, sizeof row.remedy,
-                    "nvidia-smi -i %s -q -d PERFORMANCE,POWER,TEMPERATURE; check fans and cables",
+                    "nvidia-smi -i %s -q -d PERFORMANCE,POWER,TEMPERATURE # check fans and cables",
                     s->info.bus);
     return add(s, row);
 }
@@ -348,7 +348,7 @@ static enum status add_drifting(struct soak *s, enum check_point point, const ch
         "ranks have devices of several kinds, which round updates differently: with SHARD=none "
         "the replicas' weights drift apart");
     text_copy(row.remedy, sizeof row.remedy,
-              "SHARD=optimizer: each weight is updated on one rank; or equal devices");
+              "SHARD=optimizer # each weight is updated on one rank; or equal devices");
     return add(s, row);
 }
 
@@ -378,7 +378,7 @@ static enum status add_again(struct soak *s, const struct check_soak_train *t,
     row.rank = -1;
     if (!is_one_node)
         text_copy(row.remedy, sizeof row.remedy,
-                  "convoy check SOAK=10m on half of the nodes, then on the other half: halve the "
+                  "convoy check SOAK=10m # on half of the nodes, then on the other half: halve the "
                   "nodes that fail until one is left, and take it out");
     return check_rows_add(s->rows, &row);
 }
@@ -424,7 +424,7 @@ static enum status add_partition(struct soak *s, int64_t n, int lost, int step_i
         CHECK_STAGE_SOAK, CHECK_POINT_PARTITIONING, node, "data partitioning", CHECK_VERDICT_FAIL,
         "sample %d of step %d was not trained on once; rank %lld should have it", lost, step_i + 1,
         (long long)(lost / s->train.batch_samples));
-    text_copy(row.remedy, sizeof row.remedy, "convoy version, on all nodes; then report a bug");
+    text_copy(row.remedy, sizeof row.remedy, "convoy version # on all nodes; then report a bug");
     return add(s, row);
 }
 

@@ -256,7 +256,7 @@ static struct check_row row_of(const struct restart *r, enum status st, int64_t 
         row = check_row_found(CHECK_STAGE_SOAK, CHECK_POINT_CHECKPOINT, node,
                               "checkpoint and restart", CHECK_VERDICT_FAIL, "%s", status_message());
         text_format(row.remedy, sizeof row.remedy,
-                    "df -h %.80s; dmesg | grep -i error; set CHECKPOINT_DIR to another disk",
+                    "df -h %.80s; dmesg | grep -i error # or set CHECKPOINT_DIR to another disk",
                     r->check->dir);
         status_clear();
     }

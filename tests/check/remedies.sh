@@ -43,6 +43,14 @@ sh -c "$printed" >said 2>&1
 look "disk space" "$dir/disk.readonly"
 tried "a disk that is mounted read-only" "$before" "$printed"
 
+mkdir -p "$dir/disk.readonly/run/checkpoints" # not the mount point itself
+mount -o remount,ro "$dir/disk.readonly"
+look "disk space" "$dir/disk.readonly/run/checkpoints"
+before=$verdict printed=$remedy
+sh -c "$printed" >said 2>&1
+look "disk space" "$dir/disk.readonly/run/checkpoints"
+tried "a folder on such a disk" "$before" "$printed"
+
 mkdir closed && chmod 500 closed
 user="setpriv --reuid=65534 --regid=65534 --clear-groups"
 look "disk space" "$dir/closed" $user

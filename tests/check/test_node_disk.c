@@ -1,10 +1,12 @@
 /* The disk's part of the node stage: what each failure of a folder is called, and that nothing
- * stays in it. fsync and pwrite are replaced to fail as a disk does. */
+ * stays in it. fsync, pwrite and open are replaced to fail as a disk does. */
 #include "harness.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -14,6 +16,20 @@
 #include "check/check_disk.h"
 
 static int fail_fsync, fail_pwrite, fail_after;
+static bool has_no_tmpfile; /* as NFS */
+
+int open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const unsigned mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(args, unsigned) : 0;
+    va_end(args);
+    if (has_no_tmpfile && (flags & O_TMPFILE) == O_TMPFILE) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
 
 int fsync(int fd)
 {
@@ -81,6 +97,21 @@ static void a_good_disk_is_measured(void **state)
     assert_int_equal(entries(harness_tmpdir()), 0);
     row = disk_of("");
     assert_int_equal(row.verdict, CHECK_VERDICT_SKIPPED);
+}
+
+/* Of another container, which has the same process number, there is a file already. */
+static void a_disk_without_unnamed_files_is_measured(void **state)
+{
+    (void)state;
+    char path[700];
+    text_format(path, sizeof path, "%s/.convoy-check-%d", harness_tmpdir(), (int)getpid());
+    assert_int_equal(file_replace(path, "x", 1), ST_OK);
+    has_no_tmpfile = true;
+    struct check_row row = disk_of(harness_tmpdir());
+    has_no_tmpfile = false;
+    assert_int_equal(row.verdict, CHECK_VERDICT_MEASURED);
+    assert_int_equal(entries(harness_tmpdir()), 1);
+    unlink(path);
 }
 
 static void failures_are_named(void **state)
@@ -151,6 +182,7 @@ static void a_folder_that_is_bad_is_left_alone(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_good_disk_is_measured),
+    cmocka_unit_test(a_disk_without_unnamed_files_is_measured),
     cmocka_unit_test(failures_are_named),
     cmocka_unit_test(a_folder_of_others_is_named),
     cmocka_unit_test(a_file_in_the_way_is_named),

@@ -170,7 +170,8 @@ static void try_parts(const struct memory_check *f, const struct trainer_config 
         c->step.store.shard == LAYOUT_SHARD_HYBRID ||
         c->step.store.embed_rows == SPARSE_EMBED_CHOICE_ON || c->step.comm_graph)
         return;
-    try_axis(f, c, MESH_AXIS_TENSOR, "TP", out);
+    if (c->step.optim.kind != OPTIM_KIND_MUON)
+        try_axis(f, c, MESH_AXIS_TENSOR, "TP", out);
     try_axis(f, c, MESH_AXIS_CONTEXT, "CP", out);
     try_axis(f, c, MESH_AXIS_PIPELINE, "PP", out);
 }

@@ -78,6 +78,8 @@ if with_memory $((8 * gib)) $((7 * gib)) $tiny STEPS=1 && [ $rc = 0 ]; then
         "$rc $(grep -c 'device cpu' err) $(grep -Ec 'needs 1.[0-9] GiB of memory, but .*what would fit: .*TP=2; PP=2; SHARD=full' err)" "78 0 1"
     with_memory $((1020 << 10)) $((1000 << 10)) $parts TP=2
     ok "in the tensor group that was said to fit it trains" is "$rc" 0
+    with_memory $((820 << 10)) $((800 << 10)) $parts OPTIMIZER=muon
+    ok "with OPTIMIZER=muon, which goes without TP, stages alone are named" is "$rc $(grep -c 'TP=2' err) $(grep -Ec 'what would fit: .*; PP=2' err)" "78 0 1"
     with_memory $((620 << 10)) $((600 << 10)) $parts PP=2 GLOBAL_BATCH=4
     ok "stages that are too much: 78, with what a worker of each takes" is \
         "$rc $(grep -Ec 'memory of a worker, planned: stage 0: [0-9.]+ MiB, activations [0-9.]+ MiB; stage 1: [0-9.]+ MiB' err)" "78 1"

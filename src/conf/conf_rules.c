@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define SHOWN_MAX 64
+#define LOCAL_NODES_MAX 16
 
 /* fail_pair — "A=1 (argument) <relation> B=2 (default); <what to do>". */
 static enum status fail_pair(const struct conf *conf, enum conf_key a, const char *relation,
@@ -334,6 +335,44 @@ static enum status check_comm_graph(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_local — LOCAL_STEPS, and what does not go with it yet: a replica is a node, and each of its
+ * workers holds the whole model. */
+static enum status check_local(const struct conf *conf)
+{
+    static const enum conf_key axes[] = {CONF_TP, CONF_PP, CONF_CP};
+    int64_t shard = conf_i64(conf, CONF_SHARD);
+    if (conf_i64(conf, CONF_LOCAL_STEPS) == 0)
+        return ST_OK;
+    if (conf_i64(conf, CONF_N_NODES) > LOCAL_NODES_MAX)
+        return fail_pair(conf, CONF_LOCAL_STEPS, "takes at most 16 nodes, not", CONF_N_NODES,
+                         "a checkpoint holds the moments of every node in files of their own");
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (conf_i64(conf, axes[i]) > 1)
+            return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", axes[i],
+                             "outer steps are made of whole models so far: set it to 1");
+    if (shard != CONF_SHARD_NONE && shard != CONF_SHARD_AUTO)
+        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_SHARD,
+                         "outer steps are made of whole models so far: set SHARD=none");
+    if (conf_i64(conf, CONF_OPTIMIZER) == CONF_OPTIMIZER_MUON)
+        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_OPTIMIZER,
+                         "checkpoints hold the moments of every node, of all matrices so far: set "
+                         "OPTIMIZER=adamw");
+    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
+        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_COMPRESS,
+                         "no gradient crosses the network between outer steps: set COMPRESS=none");
+    if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
+        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_COMM_GRAPH,
+                         "graphs hold the collectives of one group only: set COMM_GRAPH=0");
+    if (conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO)
+        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_MESH,
+                         "each worker holds the whole model, so there is one mesh: set MESH=set");
+    if (conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_FP16)
+        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_PRECISION,
+                         "each node would find a loss scale of its own, and a checkpoint holds "
+                         "one: set PRECISION=bf16");
+    return ST_OK;
+}
+
 /* has_ending — does the name of n bytes end so? */
 static bool has_ending(const char *name, size_t n, const char *ending)
 {
@@ -372,6 +411,7 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_shard(conf));
     TRY(check_optimizer(conf));
     TRY(check_comm_graph(conf));
+    TRY(check_local(conf));
     TRY(check_nodes(conf));
     TRY(check_tensor(conf));
     TRY(check_context(conf));

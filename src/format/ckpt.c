@@ -468,6 +468,14 @@ static enum status find(const struct ckpt *ckpt, const char *part, const char *n
                 part);
 }
 
+bool ckpt_has_part(const struct ckpt *ckpt, const char *part)
+{
+    for (int i = 0; i < ckpt->parts_n; i++)
+        if (strcmp(ckpt->part[i].name, part) == 0)
+            return true;
+    return false;
+}
+
 enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
                         const int64_t *dim, const struct safetensors_entry **out)
 {

@@ -44,6 +44,8 @@ struct ckpt_part {
     int sources_n;
 };
 
+#define CKPT_PARTS_MAX 64
+
 /* ckpt_lock — creates and locks the folder, and removes what earlier processes left unfinished.
  * The lock holds while this process lives. A second trainer gets ST_BAD_SETTING with the holder's
  * pid. ST_BAD_SETTING also: a file is in the folder's place. ST_STORE: the folder cannot be created
@@ -99,6 +101,7 @@ enum status ckpt_open_lazy(const char *path, struct ckpt **out);
 void ckpt_close(struct ckpt *ckpt); /* accepts NULL */
 const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt);
 const char *ckpt_path(const struct ckpt *ckpt);
+bool ckpt_has_part(const struct ckpt *ckpt, const char *part);
 /* ckpt_tensor — the entry of a tensor after a check of its shape: ST_BAD_DATA with expected and
  * actual shape. Its dtype is F32, F16 or BF16, as safetensors_to_f32 needs. Read tensors in the
  * file's order to keep resident memory low: pages before the tensor are released. */

@@ -163,14 +163,6 @@ enum status store_comm_wait_stream(struct store *s)
     return s->grad_compress ? dev_sync(s->c.stream) : comm_wait_stream(s->c.comm, s->c.stream);
 }
 
-void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out)
-{
-    struct comm_times times;
-    comm_times(s->c.world, &times);
-    *comm_ms_out = times.busy_ms;
-    *wait_ms_out = times.wait_ms;
-}
-
 enum status store_all_reduce_begin(struct store *s, double *values, int n,
                                    struct comm_ticket *ticket)
 {

@@ -222,8 +222,6 @@ enum status store_update(struct store *s);
 enum status store_all_reduce_begin(struct store *s, double *values, int n,
                                    struct comm_ticket *ticket);
 enum status store_wait(struct store *s, struct comm_ticket ticket);
-/* _times: busy_ms and wait_ms of comm_times (comm.h), since the last call. */
-void store_times(struct store *s, double *comm_ms_out, double *wait_ms_out);
 
 /* ---- the state on this rank; mesh_state.h has that of all ranks ---- */
 

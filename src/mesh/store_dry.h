@@ -3,7 +3,7 @@
  * must be dry too (dev/dev_dry.h), and its calls to a function. For plans.
  *
  * The functions of store.h that a training step calls are those of a dry store as well, except
- * store_gather_device's results, store_times and the state of training. */
+ * store_gather_device's results and the state of training. */
 #ifndef CONVOY_MESH_STORE_DRY_H
 #define CONVOY_MESH_STORE_DRY_H
 

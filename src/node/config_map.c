@@ -230,6 +230,18 @@ static enum status map_recompute(const struct conf *conf, const struct model_dim
                 (long long)dims->layers, (long long)out->layers);
 }
 
+/* map_local — LOCAL_STEPS: a node is a replica, of which each worker holds the whole model. */
+static void map_local(const struct conf *conf, struct step_config *out)
+{
+    out->local =
+        (struct step_local_config){.steps = conf_i64(conf, CONF_LOCAL_STEPS),
+                                   .replica_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
+                                   .lr = conf_f64(conf, CONF_OUTER_LR),
+                                   .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM)};
+    if (out->local.steps > 0)
+        out->store.shard = LAYOUT_SHARD_NONE;
+}
+
 /* map_step — the configuration of a step and its store. */
 static enum status map_step(const struct conf *conf, const struct model_dims *dims,
                             struct step_config *out)
@@ -255,6 +267,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->store.reduce_dtype = conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_BF16
                                   ? DTYPE_BF16
                                   : DTYPE_F32;
+    map_local(conf, out);
     out->optim = optim_of(conf);
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
     out->comm_graph = conf_i64(conf, CONF_COMM_GRAPH) != 0;
@@ -391,6 +404,11 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
         text_add(out, ",\"%s\":%.17g", numbers[i].name,
                  numbers[i].key == CONF_MOMENTUM ? trainer->step.optim.momentum
                                                  : conf_f64(conf, numbers[i].key));
+    if (trainer->step.local.steps > 0)
+        text_add(out,
+                 ",\"LOCAL_STEPS\":%lld,\"OUTER_LR\":%.17g,\"OUTER_MOMENTUM\":%.17g,\"nodes\":%lld",
+                 (long long)trainer->step.local.steps, trainer->step.local.lr,
+                 trainer->step.local.momentum, (long long)conf_i64(conf, CONF_N_NODES));
     /* f32 goes without saying */
     if (trainer->step.store.dtype != DTYPE_F32 ||
         conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)

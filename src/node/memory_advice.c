@@ -123,13 +123,15 @@ static int nodes_for(const struct memory_check *f, const struct trainer_config *
 }
 
 /* try_shard — over the workers that there are, else over more; with less beside it where that is
- * not enough. */
+ * not enough. LOCAL_STEPS goes without SHARD. */
 static void try_shard(const struct memory_check *f, const struct trainer_config *from,
                       struct text *out)
 {
     static const char *const words[] = {"", " RECOMPUTE=block", " RECOMPUTE=block BATCH_SIZE=1"};
     struct trainer_config c = *from;
     int locals = f->place.at.locals;
+    if (from->step.local.steps > 0)
+        return;
     for (int i = 0; i < 3; i++) {
         if (i > 0)
             c.step.recompute = (struct model_recomputed){.way = MODEL_RECOMPUTE_BLOCK};
@@ -166,7 +168,7 @@ static void try_axis(const struct memory_check *f, const struct trainer_config *
 static void try_parts(const struct memory_check *f, const struct trainer_config *c,
                       struct text *out)
 {
-    if (c->step.store.compress != GRAD_COMPRESS_KIND_NONE ||
+    if (c->step.local.steps > 0 || c->step.store.compress != GRAD_COMPRESS_KIND_NONE ||
         c->step.store.shard == LAYOUT_SHARD_HYBRID ||
         c->step.store.embed_rows == SPARSE_EMBED_CHOICE_ON || c->step.comm_graph)
         return;
@@ -197,6 +199,7 @@ static void try_workers(const struct memory_check *f, const struct trainer_confi
         return;
     if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
         c.step.global_samples = c.step.batch_samples;
+    c.step.local.replica_ranks = 1;
     if (memory_check_fits(f, &c, at))
         text_add(out, "; N_GPU_EACH_NODE=1");
 }

@@ -83,7 +83,7 @@ static void free_lists(struct lists *l)
 
 /* ---- checkpoints ---- */
 
-/* state_bytes — of parameters and moments, in fp32. */
+/* state_bytes — of the largest checkpoint: parameters and moments in fp32, of all replicas. */
 static double state_bytes(const struct plan_job *job)
 {
     struct param_table table = {0};
@@ -93,7 +93,7 @@ static double state_bytes(const struct plan_job *job)
     }
     double elems = (double)table.total_elems;
     param_table_free(&table);
-    return elems * sizeof(float) * (1 + optim_moments(&job->config.step.optim));
+    return elems * sizeof(float) * step_local_state_parts_of(&job->config.step, job->at.ranks);
 }
 
 /* checkpoint_ms — how long one checkpoint stops training. */

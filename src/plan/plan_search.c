@@ -136,6 +136,8 @@ static int most_of(const struct finding *f, enum mesh_axis axis)
         return axis_of(f->asked, axis);
     if (axis == MESH_AXIS_TENSOR && s->optim.kind == OPTIM_KIND_MUON)
         return 1; /* it goes without TP */
+    if (s->local.steps > 0)
+        return 1; /* each worker has the whole model */
     if (axis == MESH_AXIS_TENSOR)
         most = f->asked->at.locals;
     if (axis == MESH_AXIS_CONTEXT)
@@ -269,10 +271,11 @@ static bool try_batches(struct finding *f, struct plan_job *job)
     return isfinite(before_ms);
 }
 
-/* has_copies — several ranks hold the same part of the model. */
-static bool has_copies(const struct plan_job *job)
+/* takes_shards — several ranks hold the same part of the model, and may shard it. */
+static bool takes_shards(const struct plan_job *job)
 {
-    return job->at.ranks > axis_of(job, MESH_AXIS_TENSOR) * axis_of(job, MESH_AXIS_PIPELINE);
+    return job->config.step.local.steps == 0 &&
+           job->at.ranks > axis_of(job, MESH_AXIS_TENSOR) * axis_of(job, MESH_AXIS_PIPELINE);
 }
 
 /* shards_of — what may be sharded on a mesh, from least to most. */
@@ -283,7 +286,7 @@ static int shards_of(const struct plan_job *job, enum layout_shard out[LAYOUT_SH
                       axis_of(job, MESH_AXIS_PIPELINE) > 1;
     int n = 0;
     out[n++] = LAYOUT_SHARD_NONE;
-    if (!has_copies(job))
+    if (!takes_shards(job))
         return n;
     out[n++] = LAYOUT_SHARD_OPTIMIZER;
     if (at->nodes > 1 && at->locals > 1 && !is_divided)
@@ -339,7 +342,7 @@ static double quick_ms(struct finding *f, const struct candidate *mesh)
     struct plan_job job = job_of(f, mesh);
     struct step_config *s = &job.config.step;
     struct plan_estimate estimate;
-    const bool is_open = !f->fixed->shard && has_copies(&job);
+    const bool is_open = !f->fixed->shard && takes_shards(&job);
     s->batch_samples = f->fixed->batch ? s->batch_samples : 1;
     if (!divides(&job))
         return INFINITY;

@@ -15,8 +15,9 @@
 #include "base/config_diff.h"
 
 #define LOCK_WAIT_MS 2000
+#define NAME_BYTES 32 /* of a part */
 
-static const char *const part_names[CHECKPOINT_PARTS_MAX] = {"model", "optim_m", "optim_v"};
+static const char *const part_names[STEP_PARTS_MAX] = {"model", "optim_m", "optim_v"};
 
 /* Where a tensor of the state begins, for step_read. */
 struct tensor_range {
@@ -30,7 +31,8 @@ struct checkpoint {
     struct ckpt_lock *lock;
     struct ckpt *found; /* until it is read */
     struct step *step;
-    struct ckpt_part part[CHECKPOINT_PARTS_MAX];
+    struct ckpt_part *part;
+    char (*name)[NAME_BYTES];          /* of each part */
     struct safetensors_source *source; /* parts × rows */
     struct tensor_range *range;        /* of each source, its arg */
     int parts_n;
@@ -44,10 +46,15 @@ static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
     return step_read(range->step, range->part, range->first + first, n, out);
 }
 
-/* has_tensor — hidden matrices may have no second moment (mesh/store.h). */
+/* skips_hidden — of a second moment: hidden matrices have none (mesh/store.h). */
+static bool skips_hidden(const struct checkpoint *s, int part)
+{
+    return step_skips_hidden_second(s->step) && step_local_state_part(s->step, part).part == 2;
+}
+
 static bool has_tensor(const struct checkpoint *s, int part, const struct param *row)
 {
-    return part < 2 || !row->is_hidden || !step_skips_hidden_second(s->step);
+    return !row->is_hidden || !skips_hidden(s, part);
 }
 
 /* list_tensor — for the writer; point sets the address. */
@@ -63,27 +70,53 @@ static void list_tensor(struct checkpoint *s, int part, const struct param *row,
         s->source[at].dim[d] = row->dim[d];
 }
 
+/* name_of — of a part of a replica's own state. Those of replica 0 have the names of a run without
+ * replicas. */
+static void name_of(int replica, int part, char out[NAME_BYTES])
+{
+    if (part == 0)
+        text_format(out, NAME_BYTES, "inner_%d", replica);
+    else if (replica == 0)
+        text_copy(out, NAME_BYTES, part_names[part]);
+    else
+        text_format(out, NAME_BYTES, "%s_%d", part_names[part], replica);
+}
+
+static void name_part(const struct step *step, int part, char out[NAME_BYTES])
+{
+    const struct step_local_part what = step_local_state_part(step, part);
+    if (part == 0) /* the outer parameters of replicas are the model to others */
+        text_copy(out, NAME_BYTES, part_names[0]);
+    else if (what.kind == STEP_LOCAL_MOMENTUM)
+        text_copy(out, NAME_BYTES, "outer_m");
+    else
+        name_of(what.replica, what.part, out);
+}
+
 /* list_part — lists the tensors of a part. */
 static void list_part(struct checkpoint *s, int part)
 {
     const struct param_table *table = step_whole_table(s->step);
     size_t first = (size_t)part * (size_t)table->params_n;
     int n = 0;
+    name_part(s->step, part, s->name[part]);
     for (int i = 0; i < table->params_n; i++)
         if (has_tensor(s, part, &table->param[i]))
             list_tensor(s, part, &table->param[i], first + (size_t)n++);
-    s->part[part] = (struct ckpt_part){part_names[part], s->source + first, n};
+    s->part[part] = (struct ckpt_part){s->name[part], s->source + first, n};
 }
 
 static enum status list_sources(struct checkpoint *s)
 {
     const struct param_table *table = step_whole_table(s->step);
-    s->parts_n = step_parts(s->step);
-    ASSERTF(s->parts_n >= 1 && s->parts_n <= CHECKPOINT_PARTS_MAX, "parts %d", s->parts_n);
+    s->parts_n = step_local_state_parts_most(s->step);
+    ASSERTF(s->parts_n >= 1 && s->parts_n <= CKPT_PARTS_MAX, "parts %d", s->parts_n);
     size_t sources_n = (size_t)s->parts_n * (size_t)table->params_n;
     s->source = calloc(sources_n, sizeof *s->source);
     s->range = calloc(sources_n, sizeof *s->range);
-    if (!s->source || !s->range)
+    s->part = calloc((size_t)s->parts_n, sizeof *s->part);
+    s->name = calloc((size_t)s->parts_n, sizeof *s->name);
+    if (!s->source || !s->range || !s->part || !s->name)
         return FAIL(ST_RETRY, "out of memory: the list of %d tensors to save", table->params_n);
     for (int part = 0; part < s->parts_n; part++)
         list_part(s, part);
@@ -145,6 +178,8 @@ void checkpoint_close(struct checkpoint *s)
     ckpt_lock_release(s->lock);
     free(s->source);
     free(s->range);
+    free(s->part);
+    free(s->name);
     free(s);
 }
 
@@ -352,7 +387,7 @@ struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_tran
 /* wanted_parts — only the model if no update is done: its moments are zero. */
 static int wanted_parts(const struct checkpoint *s)
 {
-    return !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
+    return !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : step_parts(s->step);
 }
 
 /* dest_of — the address of a tensor of a file; several threads call it. */
@@ -387,7 +422,7 @@ static enum status fill(struct checkpoint *s)
     struct stream *stream = step_stream(s->step);
     TRY(check_shapes(s));
     enum status st = ckpt_fill(s->found, &to, &s->config.heartbeat);
-    for (int part = 0; st == ST_BAD_DATA && part < s->parts_n; part++) {
+    for (int part = 0; st == ST_BAD_DATA && part < step_parts(s->step); part++) {
         TRY(dev_fill(stream, own_part(s, part), 0,
                      (size_t)step_whole_table(s->step)->total_elems * sizeof(float)));
         TRY(dev_sync(stream));
@@ -418,17 +453,54 @@ static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress 
     }
 }
 
-/* read_parts — loads a verified checkpoint. */
+/* read_part — from the file of that name. */
+static enum status read_part(struct checkpoint *s, int part, const char *name)
+{
+    struct checkpoint_put put = {s->step, part};
+    struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
+    to.skips_hidden = skips_hidden(s, part);
+    const struct load_file file = {.ckpt = s->found, .part = name};
+    TRY(load_params(&to, &file));
+    if (s->config.heartbeat.fn)
+        s->config.heartbeat.fn(s->config.heartbeat.arg, 0);
+    return ST_OK;
+}
+
+/* saved_replicas — how many replicas wrote the checkpoint; 1: or none did. */
+static int saved_replicas(const struct checkpoint *s)
+{
+    char inner[NAME_BYTES], moment[NAME_BYTES];
+    for (int n = 1;; n++) {
+        name_of(n, 0, inner);
+        name_of(n, 1, moment);
+        if (!ckpt_has_part(s->found, inner) && !ckpt_has_part(s->found, moment))
+            return n;
+    }
+}
+
+/* read_replica — a part of a replica's own state. Where another number of them wrote the
+ * checkpoint, replica k takes that of replica k modulo this number. Parameters of its own it has
+ * between two outer steps only; else it starts from the outer ones. */
+static enum status read_replica(struct checkpoint *s, int part, int replica, int own_part)
+{
+    char name[NAME_BYTES];
+    name_of(replica % saved_replicas(s), own_part, name);
+    return own_part > 0 || ckpt_has_part(s->found, name) ? read_part(s, part, name) : ST_OK;
+}
+
+/* read_parts — loads a verified checkpoint. One without an outer momentum was written without
+ * LOCAL_STEPS: its momentum is zero. */
 static enum status read_parts(struct checkpoint *s)
 {
-    for (int part = 0; part < wanted_parts(s); part++) {
-        struct checkpoint_put put = {s->step, part};
-        struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
-        to.skips_hidden = part == 2 && step_skips_hidden_second(s->step);
-        const struct load_file file = {.ckpt = s->found, .part = part_names[part]};
-        TRY(load_params(&to, &file));
-        if (s->config.heartbeat.fn)
-            s->config.heartbeat.fn(s->config.heartbeat.arg, 0);
+    const int parts = is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
+    for (int part = 0; part < parts; part++) {
+        const struct step_local_part what = step_local_state_part(s->step, part);
+        if (part == 0)
+            TRY(read_part(s, part, part_names[0]));
+        else if (what.kind == STEP_LOCAL_REPLICA)
+            TRY(read_replica(s, part, what.replica, what.part));
+        else if (ckpt_has_part(s->found, "outer_m"))
+            TRY(read_part(s, part, "outer_m"));
     }
     return ST_OK;
 }
@@ -519,6 +591,6 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
     text_copy(meta.version, sizeof meta.version, s->config.version);
     point(s, copy);
-    return ckpt_save(s->lock, &meta, s->part, s->parts_n, s->config.keep,
-                     heartbeat ? heartbeat : &s->config.heartbeat, path, path_cap);
+    return ckpt_save(s->lock, &meta, s->part, step_local_state_parts(s->step, progress->step),
+                     s->config.keep, heartbeat ? heartbeat : &s->config.heartbeat, path, path_cap);
 }

@@ -17,8 +17,6 @@
 #include "train/load.h"
 #include "train/step.h"
 
-#define CHECKPOINT_PARTS_MAX 3
-
 struct checkpoint_config {
     const struct model_dims *dims;
     const char *dir;           /* CHECKPOINT_DIR */

@@ -44,6 +44,11 @@ static int64_t part_bytes(const struct checkpoint_async *s)
     return step_whole_table(s->config.step)->total_elems * (int64_t)sizeof(float);
 }
 
+static int64_t copy_bytes(const struct checkpoint_async *s)
+{
+    return part_bytes(s) * step_local_state_parts_most(s->config.step);
+}
+
 /* ---- open and close ---- */
 
 /* take_memory — host memory, which the writer's thread reads: touched, and pinned for a device's
@@ -68,7 +73,7 @@ static void free_memory(struct checkpoint_async *s)
 static enum status take_copy(struct checkpoint_async *s)
 {
     char need[32], have[32], step[32];
-    int64_t bytes = part_bytes(s) * step_parts(s->config.step), free_bytes = s->config.memory_bytes;
+    int64_t bytes = copy_bytes(s), free_bytes = s->config.memory_bytes;
     void *copy;
     text_format_bytes(need, sizeof need, (double)bytes);
     text_format_bytes(have, sizeof have, (double)free_bytes);
@@ -92,7 +97,7 @@ static enum status take_copy(struct checkpoint_async *s)
 static enum status plan(struct checkpoint_async *s)
 {
     enum checkpoint_async_mode mode = s->config.mode;
-    int64_t bytes = part_bytes(s) * step_parts(s->config.step);
+    int64_t bytes = copy_bytes(s);
     s->is_async = s->config.is_periodic && mode != CHECKPOINT_ASYNC_MODE_OFF &&
                   (mode != CHECKPOINT_ASYNC_MODE_AUTO || bytes >= CHECKPOINT_ASYNC_MIN_BYTES);
     if (!s->is_async)
@@ -230,7 +235,7 @@ static enum status copy_state(struct checkpoint_async *s)
 {
     struct step *step = s->config.step;
     TRY(step_drain(step));
-    for (int part = 0; part < step_parts(step); part++)
+    for (int part = 0; part < step_local_state_parts(step, s->progress.step); part++)
         TRY(copy_part(s, part));
     return dev_sync(step_stream(step));
 }

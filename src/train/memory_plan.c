@@ -67,6 +67,7 @@ static void add_step(struct memory_plan *plan, const struct step_memory *m, bool
     at[MEMORY_PLAN_SCRATCH] += m->scratch;
     at[MEMORY_PLAN_WORKSPACE] += m->gathered;
     plan->host[MEMORY_PLAN_WORKSPACE] += m->batch + m->readback;
+    plan->host[MEMORY_PLAN_OUTER] += m->outer;
     plan->host[MEMORY_PLAN_COMPRESSION] += m->store.residuals;
     if (m->store.residuals > 0) /* compression computes on a CPU device with one thread */
         plan->host[MEMORY_PLAN_COMPRESSION] += (int64_t)(CPU_SCRATCH_BYTES + CPU_SHARED_BYTES);
@@ -94,8 +95,8 @@ static enum status add_copy(const struct trainer_config *c, const struct memory_
     if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
         return ST_OK;
     TRY(step_mesh_whole_table(&c->step, place->at.ranks, &table));
-    plan->host[MEMORY_PLAN_CHECKPOINT] +=
-        table.total_elems * (int64_t)sizeof(float) * (1 + optim_moments(&c->step.optim));
+    plan->host[MEMORY_PLAN_CHECKPOINT] += table.total_elems * (int64_t)sizeof(float) *
+                                          step_local_state_parts_of(&c->step, place->at.ranks);
     param_table_free(&table);
     return ST_OK;
 }

@@ -20,6 +20,7 @@
     X(SCRATCH, "kernel scratch")                 \
     X(UNSHARDED, "unsharded buffers")            \
     X(COMPRESSION, "compression")                \
+    X(OUTER, "outer parameters and momentum")    \
     X(COMMUNICATION, "communication")            \
     X(COMM_ESTIMATE, "communication (estimate)") \
     X(CHECKPOINT, "checkpoint copy")             \

@@ -149,8 +149,9 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
     if (line->stall_ms > 0)
         text_format(stall, sizeof stall, ",\"checkpoint_stall_ms\":%.3f", line->stall_ms);
     if (line->ranks > 1)
-        text_format(ranks, sizeof ranks, ",\"compute_ms\":%.3f,\"comm_ms\":%.3f,\"wait_ms\":%.3f",
-                    line->compute_ms, line->comm_ms, line->wait_ms);
+        text_format(ranks, sizeof ranks,
+                    ",\"compute_ms\":%.3f,\"comm_ms\":%.3f,\"wait_ms\":%.3f,\"sent_bytes\":%lld",
+                    line->compute_ms, line->comm_ms, line->wait_ms, (long long)line->sent_bytes);
     text_format(text, sizeof text,
                 "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%"
                 "lld,\"step_ms\":%.3f%s%s}",

@@ -28,6 +28,7 @@ struct metrics_file_step {
     int ranks;       /* if over 1, also: */
     /* of rank 0, as in struct step_result */
     double compute_ms, comm_ms, wait_ms;
+    int64_t sent_bytes;
 };
 
 /* metrics_file_open — truncates to `step` and opens for appending. path "": *out does nothing.

@@ -174,6 +174,7 @@ static enum status plan_memory(struct step *s, const struct step_place *place,
     m.scratch = place->is_discrete ? (int64_t)CUDA_SCRATCH_BYTES : 0;
     m.gathered = step_async_plan(s, place);
     m.readback = readback_bytes(s) + m.gathered;
+    m.outer = step_local_plan_bytes(s);
     *out = m;
     return ST_OK;
 }
@@ -182,13 +183,16 @@ enum status step_plan(const struct step_config *config, const struct step_place 
                       struct step_memory *out)
 {
     struct step s = {.config = *config};
+    struct step_place inside = *place;
     enum status st = model_check(&config->dims);
     if (st == ST_OK)
-        st = step_mesh_place(&s, place->rank, place->ranks);
+        st = step_local_place(&s, &inside);
+    if (st == ST_OK)
+        st = step_mesh_place(&s, inside.rank, inside.ranks);
     if (st == ST_OK)
         st = step_mesh_describe(&s);
     if (st == ST_OK)
-        st = plan_memory(&s, place, out);
+        st = plan_memory(&s, &inside, out);
     step_pipe_close(&s);
     model_plan_free(s.acts);
     param_table_free(&s.table);
@@ -209,8 +213,10 @@ static struct step_place place_of(const struct step *s)
 static enum status check_plan(const struct step *s)
 {
     struct step_place place = place_of(s);
+    struct step_config config;
     struct step_memory planned, taken = step_memory(s);
-    TRY(step_plan(&s->config, &place, &planned));
+    step_local_outside(s, &config, &place);
+    TRY(step_plan(&config, &place, &planned));
     ASSERTF(memcmp(&planned, &taken, sizeof planned) == 0,
             "planned passes %lld params %lld readback %lld, taken %lld %lld %lld",
             (long long)planned.passes, (long long)planned.store.params, (long long)planned.readback,
@@ -270,9 +276,20 @@ static enum status take_readback(struct step *s)
     return ST_OK;
 }
 
+/* open_local — from here on the config is that of this rank's replica. */
+static enum status open_local(struct step *s)
+{
+    const struct comm *comm = s->config.comm;
+    struct step_place place = {.rank = comm ? comm_place(comm)->rank : 0,
+                               .ranks = comm ? comm_place(comm)->ranks : 1};
+    TRY(step_local_place(s, &place));
+    return step_local_open(s);
+}
+
 static enum status open_all(struct step *s)
 {
     const struct step_config *c = &s->config;
+    TRY(open_local(s));
     TRY(step_mesh_open(s));
     TRY(check_config(c, &s->mesh.mesh));
     s->loss_scale.factor = c->store.dtype == DTYPE_F16 ? STEP_LOSS_SCALE_INIT : 0;
@@ -293,6 +310,7 @@ static enum status open_all(struct step *s)
         TRY(dev_leave_sms(s->stream, c->comm_sms));
     TRY(open_store(s));
     TRY(take_memory(s));
+    TRY(step_local_take(s));
     TRY(step_pipe_open(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
     TRY(step_context_open(s));
@@ -300,7 +318,10 @@ static enum status open_all(struct step *s)
     TRY(step_async_open(s));
     TRY(check_plan(s));
     step_memory_log(s);
-    return c->is_loaded ? ST_OK : step_fill(s);
+    if (c->is_loaded)
+        return ST_OK;
+    TRY(step_fill(s));
+    return step_local_fill(s);
 }
 
 enum status step_open(const struct step_config *config, struct step **out)
@@ -343,6 +364,7 @@ void step_close(struct step *s)
     free(s->spans);
     free(s->cut);
     step_mesh_close(s);
+    step_local_close(s);
     free(s);
 }
 
@@ -517,7 +539,7 @@ float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
 const float *step_host_part(const struct step *s, int part)
 {
     bool is_own = step_own_table(s) == step_whole_table(s) && !dev_is_discrete(s->config.dev);
-    return is_own ? store_replicated(s->store, part).data : NULL;
+    return is_own && !s->local.is_on ? store_replicated(s->store, part).data : NULL;
 }
 
 struct step_loss_scale step_loss_scale(const struct step *s) { return s->loss_scale; }
@@ -537,12 +559,14 @@ enum status step_flip(struct step *s, int bit, struct store_flip *out)
 
 enum status step_read(struct step *s, int part, int64_t first, int64_t n, float *dst)
 {
-    return mesh_state_get(&s->state, part, first, n, dst);
+    return s->local.is_on ? step_local_state_get(s, part, first, n, dst)
+                          : mesh_state_get(&s->state, part, first, n, dst);
 }
 
 enum status step_write(struct step *s, int part, int64_t first, int64_t n, const float *src)
 {
-    return mesh_state_put(&s->state, part, first, n, src);
+    return s->local.is_on ? step_local_state_put(s, part, first, n, src)
+                          : mesh_state_put(&s->state, part, first, n, src);
 }
 
 void step_vote(struct step *s, int vote)
@@ -551,12 +575,19 @@ void step_vote(struct step *s, int vote)
     s->vote = vote;
 }
 
-enum status step_state_end(struct step *s, enum status st) { return mesh_state_end(&s->state, st); }
-enum status step_state_serve(struct step *s) { return mesh_state_serve(&s->state); }
+enum status step_state_end(struct step *s, enum status st)
+{
+    return s->local.is_on ? step_local_state_end(s, st) : mesh_state_end(&s->state, st);
+}
+
+enum status step_state_serve(struct step *s)
+{
+    return s->local.is_on ? step_local_state_serve(s) : mesh_state_serve(&s->state);
+}
 
 double step_flops(const struct step *s)
 {
     const struct step_config *c = &s->config;
     return model_flops_per_token(&c->dims, c->seq_tokens) *
-           (double)(c->global_samples * c->seq_tokens);
+           (double)(c->global_samples * s->local.replicas * c->seq_tokens);
 }

@@ -48,13 +48,24 @@ struct step_loss_scale {
     int64_t steps; /* since the factor changed */
 };
 
+/* LOCAL_STEPS (step_local.h): ranks form replicas that share parameters in outer steps only. A
+ * replica trains on its share of a global batch; loss and norm of a step are means over
+ * replicas. */
+#define STEP_LOCAL_REPLICAS_MAX 16 /* a checkpoint has parts of each (CKPT_PARTS_MAX) */
+struct step_local_config {
+    int64_t steps;       /* from one outer step to the next; 0: none, and the rest is not read */
+    int replica_ranks;   /* neighbouring ranks, those of a node; 0: all are one replica */
+    double lr, momentum; /* of the outer step (outer.h) */
+};
+
 struct step_config {
     struct dev *dev;
-    struct comm *comm;           /* of all ranks; borrowed; NULL: one rank */
-    int axis_ranks[MESH_AXES];   /* 0: 1. DATA is not read: it has what the others leave */
-    enum pipe_kind pipe_kind;    /* with several ranks along PIPELINE */
-    int pipe_chunks;             /* of a stage; 0: 1 */
-    struct store_settings store; /* sharding, compression, dtype of the compute copy */
+    struct comm *comm;              /* of all ranks; borrowed; NULL: one rank */
+    int axis_ranks[MESH_AXES];      /* 0: 1. DATA is not read: it has what the others leave */
+    enum pipe_kind pipe_kind;       /* with several ranks along PIPELINE */
+    int pipe_chunks;                /* of a stage; 0: 1 */
+    struct store_settings store;    /* sharding, compression, dtype of the compute copy */
+    struct step_local_config local; /* needs SHARD=none, COMPRESS=none and no axis but DATA */
     struct model_dims dims;
     int64_t batch_samples;  /* of a micro-batch */
     int64_t global_samples; /* of a global batch; a multiple of batch_samples times data ranks */
@@ -81,8 +92,9 @@ struct step_result {
     double compute_ms; /* the whole call without wait_ms */
     /* Phases of the call, with the waiting inside them; head: forward and backward of the head. */
     double forward_ms, head_ms, backward_ms, norm_ms, update_ms;
-    double comm_ms; /* busy_ms of comm_times: the transport was busy */
-    double wait_ms; /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
+    double comm_ms;     /* busy_ms of comm_times: the transport was busy */
+    double wait_ms;     /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
+    int64_t sent_bytes; /* bytes_sent of comm_times: to other ranks */
     double update_wait_ms;        /* the part of wait_ms inside update_ms; a GPU: 0 */
     double pipe_ms, pipe_wait_ms; /* of a stage: in its passes; waiting in them for a message */
     /* Blocked in calls of the tensor axis, and of the context axis: a part of wait_ms, as
@@ -131,6 +143,10 @@ enum status step_run_batch(struct step *step, const struct batch *batch, int64_t
 #define STEP_VOTES 6
 void step_vote(struct step *step, int vote);
 
+/* step_local_sync — an outer step (LOCAL_STEPS); adds its times to *r. The caller makes one after
+ * each multiple of config.local.steps updates, and may after the last one. */
+enum status step_local_sync(struct step *step, struct step_result *r);
+
 /* step_loss_scale, step_set_loss_scale — local: the scale that the next step starts with. It
  * belongs to the state of a run. Setting it does nothing if the dtype needs none. */
 struct step_loss_scale step_loss_scale(const struct step *step);
@@ -158,7 +174,26 @@ enum status step_spans(struct step *step, const struct batch *batch, float *out)
  *   step_own_table    of what this rank computes, for step_tensor, step_part and step_grads
  * They are one table, with one address, where each rank computes the whole model. All of these are
  * local. */
+#define STEP_PARTS_MAX 3
 int step_parts(const struct step *step);
+/* With LOCAL_STEPS a replica has such parts, and all of them have more: numbers from 0 on, for
+ * step_read and step_write.
+ * step_local_state_parts — how many a checkpoint needs after so many updates; _most: at most; _of:
+ *   this, without a step. Without LOCAL_STEPS step_parts.
+ * step_local_state_part — what a number is. */
+enum step_local_kind {
+    STEP_LOCAL_REPLICA, /* a part of a replica's own state */
+    STEP_LOCAL_OUTER,   /* parameters of the last outer step; written, all replicas start there */
+    STEP_LOCAL_MOMENTUM /* of the outer step */
+};
+struct step_local_part {
+    enum step_local_kind kind;
+    int replica, part; /* REPLICA */
+};
+int step_local_state_parts(const struct step *step, int64_t steps_done);
+int step_local_state_parts_most(const struct step *step);
+int step_local_state_parts_of(const struct step_config *config, int ranks);
+struct step_local_part step_local_state_part(const struct step *step, int part);
 const struct param_table *step_whole_table(const struct step *step);
 const struct param_table *step_own_table(const struct step *step);
 struct stream *step_stream(const struct step *step);
@@ -201,6 +236,7 @@ struct step_memory {
     int64_t scratch;     /* of the stream on a GPU (dev_info); 0 on a CPU */
     int64_t gathered;    /* losses of all ranks on the device, over NCCL; else 0 */
     int64_t readback;    /* results in host memory: this rank's, and those of gathered */
+    int64_t outer;       /* LOCAL_STEPS: outer parameters and momentum, in host memory */
 };
 /* rank, ranks: of all. is_discrete: the device has memory of its own. stays_on_device: as
  * comm_stays_on_device. */
@@ -209,7 +245,8 @@ struct step_place {
     bool is_discrete, stays_on_device;
 };
 /* step_plan — the memory that step_open would take at a place. Reads neither dev, comm nor the
- * callbacks of the config. Local, as the functions below. */
+ * callbacks of the config. ST_BAD_SETTING: the model, or its division among ranks and replicas, is
+ * none. Local, as the functions below. */
 enum status step_plan(const struct step_config *config, const struct step_place *place,
                       struct step_memory *out);
 

@@ -475,6 +475,8 @@ static enum status open_group(const struct dry *d, unsigned axes, struct group *
     if (!out->rank)
         return FAIL(ST_RETRY, "out of memory: a group of %d ranks", mesh_group_n(mesh, axes));
     out->n = mesh_group(mesh, d->rank, axes, out->rank);
+    for (int i = 0; i < out->n; i++) /* of the replica, and so of the job */
+        out->rank[i] += d->s.local.replica * d->s.local.ranks;
     return ST_OK;
 }
 
@@ -573,18 +575,24 @@ static struct step_dry_about about_of(const struct dry *d)
 enum status step_dry_run(const struct step_config *config, const struct step_place *place,
                          const struct step_dry_listener *listener, struct step_dry_about *out)
 {
-    struct dry d = {.s = {.config = *config}, .listener = listener, .rank = place->rank};
+    struct dry d = {.s = {.config = *config}, .listener = listener};
     ASSERT(!config->is_eval);
     dev_dry_init(&d.dev, on_op, &d);
     d.s.config.dev = dev_dry_dev(&d.dev);
     d.s.config.comm = NULL;
     d.s.config.heartbeat = NULL;
     d.s.stream = dev_dry_stream(&d.dev);
-    enum status st = open_all(&d, place);
+    struct step_place inside = *place;
+    enum status st = step_local_place(&d.s, &inside);
+    d.rank = inside.rank;
+    if (st == ST_OK)
+        st = open_all(&d, &inside);
     if (st == ST_OK)
         st = walk_model(&d);
     if (st == ST_OK)
-        st = walk_store(&d, place);
+        st = walk_store(&d, &inside);
+    if (st == ST_OK)
+        st = step_local_dry_tell(&d.s, listener);
     if (st == ST_OK)
         *out = about_of(&d);
     close_all(&d);

@@ -72,6 +72,8 @@ static enum status sum_up(struct step *s, int n)
 {
     struct comm_ticket ticket;
     ASSERTF(n <= STEP_SUMS, "%d sums", n);
+    if (s->local.world)
+        return step_local_sum(s, s->sums, n);
     TRY(store_all_reduce_begin(s->store, s->sums, n, &ticket));
     return store_wait(s->store, ticket);
 }
@@ -89,7 +91,7 @@ static enum status one_round(struct step *s, const struct feed *feed, int64_t sa
                              int64_t round_first, double sums[SUM_N])
 {
     int64_t per_batch = s->config.batch_samples,
-            first = round_first + step_mesh_data_rank(s) * per_batch;
+            first = round_first + step_local_feed_rank(s) * per_batch;
     if (first >= samples)
         return idle(s);
     return eval_batch(s, feed, first, samples - first < per_batch ? samples - first : per_batch,
@@ -100,7 +102,7 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
                       bool (*stop)(void *arg), void *arg, double *loss_out)
 {
     double scale, scale_end, sums[SUM_N] = {0};
-    int64_t per_round = s->config.batch_samples * step_mesh_data_ranks(s);
+    int64_t per_round = s->config.batch_samples * step_local_feed_ranks(s);
     ASSERTF(samples > 0, "samples %lld", (long long)samples);
     for (int64_t first = 0; first < samples; first += per_round) {
         bool is_stopped = false;

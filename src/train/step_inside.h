@@ -1,7 +1,7 @@
 /* step_inside — a step as its own files share it: step.c (memory, state), step_mesh.c (its place
- * among ranks), step_context.c (its positions of samples), step_fill.c (initial values), step_run.c
- * (the update), step_async.c (the end of a step on GPUs), step_eval.c, step_memory.c. Other files
- * use step.h. */
+ * among ranks), step_context.c (its positions of samples), step_local.c (replicas), step_fill.c
+ * (initial values), step_run.c (the update), step_async.c (the end of a step on GPUs), step_eval.c,
+ * step_memory.c. Other files use step.h. */
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H
 #define CONVOY_TRAIN_STEP_INSIDE_H
 
@@ -10,6 +10,7 @@
 #include "mesh/mesh_state.h"
 #include "mesh/tensor_axis.h"
 #include "train/step.h"
+#include "train/step_local.h"
 
 struct step_pipe; /* train/step_pipe.h */
 
@@ -18,8 +19,9 @@ enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
 #define STEP_COUNTS 5 /* numbers that ranks add up at the start of a step (step_run.c) */
 
 struct step {
-    struct step_config config;
-    struct comm *comm_alone; /* of one rank: where the config, or the data axis, has no comm */
+    struct step_config config; /* of this rank's replica */
+    struct step_local local;   /* the replica's place among all */
+    struct comm *comm_alone;   /* of one rank: where the config, or the data axis, has no comm */
     struct mesh_comm mesh;
     bool counts_targets, counts_losses; /* this rank, of those with the same samples */
     int64_t samples;                    /* of a step, on this rank */
@@ -117,10 +119,13 @@ void step_context_close(struct step *s);
 const struct batch *step_context_batch(struct step *s, const struct batch *batch);
 const int32_t *step_context_tokens(struct step *s, const int32_t *tokens, int64_t n);
 /* For stages of a pipeline (step_run.c):
+ * _add_waits: adds the times of communication of this step since the last call. Returns the
+ *   milliseconds waited.
  * _lap: adds the time since the last lap to *ms. On a GPU this is only that of launching.
  * _dropout_seed: of a step.
  * _zero_added: zeroes gradients that are only added to. No update may be deferred any more.
  * _write_nan: FAULT=nan, after a unit's backward pass. */
+double step_run_add_waits(struct step *s, struct step_result *r);
 void step_run_lap(struct step *s, double *ms);
 uint64_t step_run_dropout_seed(const struct step *s, int64_t step_i);
 enum status step_run_zero_added(struct step *s);

@@ -20,22 +20,29 @@ static bool has_parts(const struct step_config *c)
     return ranks_along(c, MESH_AXIS_TENSOR) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
 }
 
-bool step_mesh_divides_state(const struct step_config *c, int ranks)
+static bool is_divided(const struct step_config *c, int ranks)
 {
     return ranks > 1 && (has_parts(c) || c->store.shard != LAYOUT_SHARD_NONE);
 }
 
-bool step_mesh_divides_passes(const struct step_config *c, int ranks)
+bool step_mesh_divides_state(const struct step_config *c, int ranks)
 {
-    return step_mesh_divides_state(c, ranks) || ranks_along(c, MESH_AXIS_CONTEXT) > 1;
+    return is_divided(c, ranks) || (ranks > 1 && c->local.steps > 0);
 }
 
-/* The table of parts is padded for the ranks that share them; the whole one is for files alone. */
+bool step_mesh_divides_passes(const struct step_config *c, int ranks)
+{
+    return is_divided(c, ranks) || ranks_along(c, MESH_AXIS_CONTEXT) > 1;
+}
+
+/* The table of parts is padded for the ranks that share them, and that of a replica for its own;
+ * the whole one is for files alone. */
 enum status step_mesh_whole_table(const struct step_config *c, int ranks, struct param_table *out)
 {
     TRY(model_ops(&c->dims)->describe(&c->dims, out));
     if (!has_parts(c))
-        layout_pad(out, ranks);
+        layout_pad(out, c->local.steps > 0 && c->local.replica_ranks > 0 ? c->local.replica_ranks
+                                                                         : ranks);
     return ST_OK;
 }
 

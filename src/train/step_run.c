@@ -211,7 +211,7 @@ static enum status passes(struct step *s, const struct batch *batch, int64_t ste
         p.accumulate = first > 0;
         p.dropout = c->dropout;
         p.dropout_seed = step_run_dropout_seed(s, step_i);
-        p.sample_first = step_mesh_data_rank(s) * s->samples + first;
+        p.sample_first = step_local_feed_rank(s) * s->samples + first;
         if (is_last)
             TRY(store_grad_sync_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
         TRY(step_copy_inputs(s, batch, first, &p));
@@ -337,22 +337,22 @@ static void set_update(struct step *s, double lr, int64_t step_i)
     s->step_i = step_i;
 }
 
-/* add_waits — of this step since the last call. Returns the milliseconds waited. */
-static double add_waits(struct step *s, struct step_result *r)
+double step_run_add_waits(struct step *s, struct step_result *r)
 {
-    double comm_ms, wait_ms;
-    store_times(s->store, &comm_ms, &wait_ms);
-    r->comm_ms += comm_ms;
-    r->wait_ms += wait_ms;
-    return wait_ms;
+    struct comm_times times;
+    comm_times(s->local.world ? s->local.world : s->config.comm, &times);
+    r->comm_ms += times.busy_ms;
+    r->wait_ms += times.wait_ms;
+    r->sent_bytes += times.bytes_sent;
+    return times.wait_ms;
 }
 
 static enum status update(struct step *s, double lr, int64_t step_i, struct step_result *r)
 {
     set_update(s, lr, step_i);
-    (void)add_waits(s, r);
+    (void)step_run_add_waits(s, r);
     TRY(store_update(s->store));
-    r->update_wait_ms = add_waits(s, r);
+    r->update_wait_ms = step_run_add_waits(s, r);
     return dev_flush(s->stream); /* the device starts while the host reads the next samples */
 }
 
@@ -374,6 +374,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
         TRY(step_async_begin(s, lr, step_i));
     TRY(counts_begin(s, batch, checked, !inject_nan, &counts));
     TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, inject_nan, &counts, r));
+    TRY(step_local_exchange(s, r));
     s->lap_ns = clock_ns();
     if (!isfinite(r->loss) || !isfinite(r->grad_norm))
         return FAIL(ST_NOT_FINITE,
@@ -405,12 +406,12 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
             (long long)batch->seq_tokens);
     struct step_result r = {0};
     /* Discards the times of what ran since the last step, such as an evaluation. */
-    (void)add_waits(s, &(struct step_result){0});
+    (void)step_run_add_waits(s, &(struct step_result){0});
     (void)tensor_axis_blocked_ms(&s->tensor);
     (void)tensor_axis_blocked_ms(&s->context);
     int64_t start = s->lap_ns = clock_ns();
     TRY(run(s, batch, step_i, sample_first, lr, inject_nan, &r));
-    (void)add_waits(s, &r);
+    (void)step_run_add_waits(s, &r);
     r.compute_ms = (double)(s->lap_ns - start) * 1e-6 - r.wait_ms;
     add_axis_times(s, &r);
     TRY(dev_times_step(s->stream));
@@ -422,6 +423,6 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
 enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first,
                      double lr, bool inject_nan, struct step_result *out)
 {
-    feed_get(feed, sample_first + step_mesh_data_rank(s) * s->samples, s->samples, &s->batch.host);
+    feed_get(feed, sample_first + step_local_feed_rank(s) * s->samples, s->samples, &s->batch.host);
     return step_run_batch(s, &s->batch, step_i, sample_first, lr, inject_nan, out);
 }

@@ -152,6 +152,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     p->compute_ms = t->compute_ms = result->compute_ms;
     p->comm_ms = result->comm_ms;
     p->wait_ms = result->wait_ms;
+    p->sent_bytes = result->sent_bytes;
     trainer_publish(t, BOARD_PHASE_TRAINING);
     if (!t->is_rank0)
         return;
@@ -166,7 +167,8 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
                                                                .ranks = t->consensus.ranks,
                                                                .compute_ms = result->compute_ms,
                                                                .comm_ms = result->comm_ms,
-                                                               .wait_ms = result->wait_ms});
+                                                               .wait_ms = result->wait_ms,
+                                                               .sent_bytes = result->sent_bytes});
     t->stall_ms = 0;
     publish_tensorboard(t, step_ms);
     console_step(&t->console, &(struct console_step){
@@ -197,6 +199,21 @@ static void add_parallel(struct trainer *t, const struct step_result *r, double 
     t->context_ms = (is_new ? 0 : t->context_ms) + r->context_ms;
 }
 
+/* sync_replicas — LOCAL_STEPS: the outer step, where it is due, and after the last step: what a run
+ * leaves is one model. */
+static enum status sync_replicas(struct trainer *t, struct step_result *result)
+{
+    const int64_t step = t->progress.step, every = t->config->step.local.steps;
+    if (every == 0)
+        return ST_OK;
+    const bool is_extra = step % every != 0 && step == t->steps;
+    t->numbers.outer_steps = step / every + is_extra;
+    if (step % every != 0 && !is_extra)
+        return ST_OK;
+    assert_note("outer step after step %lld", (long long)step);
+    return step_local_sync(t->step, result);
+}
+
 static enum status one_step(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -218,6 +235,7 @@ static enum status one_step(struct trainer *t)
     t->progress.samples += c->step.global_samples;
     t->progress.tokens += c->step.global_samples * c->step.seq_tokens;
     t->progress.scale = step_loss_scale(t->step);
+    TRY(sync_replicas(t, &result));
     double step_ms = (double)(clock_ns() - begin_ns) / 1e6;
     add_parallel(t, &result, step_ms);
     publish_step(t, &result, lr, epoch, step_ms);
@@ -494,7 +512,7 @@ enum status trainer_run(const struct trainer_config *config)
     consensus_init(&t.consensus, config->step.comm);
     t.is_rank0 = consensus_is_rank0(&t.consensus);
     t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->step.dev) ||
-                       config->step.optim.kind == OPTIM_KIND_MUON;
+                       config->step.local.steps > 0 || config->step.optim.kind == OPTIM_KIND_MUON;
     t.is_sharded = step_mesh_divides_state(&config->step, t.consensus.ranks);
     t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);

@@ -16,6 +16,11 @@ for kind in parameters gradients moments activations workspace program all; do
     ok "the table has $kind" grep -Eq "$kind +[0-9.]+ [KMGTP]?i?B" err
 done
 ok "the sentence has what is needed, what there is" grep -Eq 'needs [0-9.]+ [TP]iB of memory, but .* has [0-9.]+ [MGT]iB; ' err
+# What would fit is tried with any number of workers and nodes, of which LOCAL_STEPS takes only some.
+run $giant LOCAL_STEPS=5 N_GPU_EACH_NODE=2
+ok "LOCAL_STEPS with two workers: 78, not 70" is "$rc $(grep -c 'SHARD=full' err)" "78 0"
+run $giant LOCAL_STEPS=5 N_NODES=4 NODE_ID=0 JOB_TOKEN=none MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) BATCH_SIZE=1
+ok "with four nodes of one sample each too" is "$rc $(grep -c 'of memory, but' err)" "78 1"
 mkdir folder
 echo '{"model_type":"gpt2","architectures":["GPT2LMHeadModel"],"n_layer":1024,"n_head":128,"n_embd":16384,"n_positions":1024,"n_ctx":1024,"vocab_size":50257}' >folder/config.json
 echo none >folder/model.safetensors
@@ -80,6 +85,8 @@ if with_memory $((8 * gib)) $((7 * gib)) $tiny STEPS=1 && [ $rc = 0 ]; then
     ok "in the tensor group that was said to fit it trains" is "$rc" 0
     with_memory $((820 << 10)) $((800 << 10)) $parts OPTIMIZER=muon
     ok "with OPTIMIZER=muon, which goes without TP, stages alone are named" is "$rc $(grep -c 'TP=2' err) $(grep -Ec 'what would fit: .*; PP=2' err)" "78 0 1"
+    with_memory $((1420 << 10)) $((1400 << 10)) $parts LOCAL_STEPS=5
+    ok "with LOCAL_STEPS one worker alone" is "$rc $(grep -cE 'TP=|PP=|CP=|SHARD=' err) $(grep -Ec 'what would fit: .*N_GPU_EACH_NODE=1' err)" "78 0 1"
     with_memory $((620 << 10)) $((600 << 10)) $parts PP=2 GLOBAL_BATCH=4
     ok "stages that are too much: 78, with what a worker of each takes" is \
         "$rc $(grep -Ec 'memory of a worker, planned: stage 0: [0-9.]+ MiB, activations [0-9.]+ MiB; stage 1: [0-9.]+ MiB' err)" "78 1"

@@ -35,6 +35,13 @@ plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 MESH=auto JSON=1 TOKENS=
 ok "the mesh has all devices" is_true '32 % (.settings.tensor * .settings.context * .settings.pipeline) == 0'
 ok "PRICE counts" is_true '(.total.dollars / .total.device_hours - 2) | fabs < 1e-9'
 
+plan CLUSTER=h100-sxm MODEL=gpt2 N_NODES=4 GLOBAL_BATCH=512 BATCH_SIZE=1 LOCAL_STEPS=10 JSON=1
+code=$?
+ok "LOCAL_STEPS: a plan, and no other mesh beside it" is "$code $(jq -c '[.fastest[] | [.tensor, .context, .pipeline]]' out)" "0 [[1,1,1]]"
+plan CLUSTER=h100-sxm MODEL=gpt2 N_NODES=4 GLOBAL_BATCH=6 LOCAL_STEPS=10 MESH=auto
+code=$?
+ok "LOCAL_STEPS with MESH=auto is refused" is "$code $(grep -c 'LOCAL_STEPS=10 (argument) does not go with MESH=auto' err)" "78 1"
+
 plan CLUSTER=a100-40 $seven BATCH_SIZE=1 SHARD=none RECOMPUTE=none
 code=$?
 ok "what does not fit is refused" [ $code = 78 ]

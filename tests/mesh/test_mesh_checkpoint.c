@@ -13,6 +13,7 @@
 
 #define COUNTS 4 /* 1 … 4 ranks */
 #define CHUNK 1000
+#define LOCAL_EVERY 5 /* steps from one outer step to the next */
 
 struct job {
     struct trial trial;
@@ -20,6 +21,8 @@ struct job {
     bool is_load;
     bool is_muon;        /* hidden matrices have no second moment */
     int save;            /* enum save */
+    int step;            /* after which it is saved */
+    int replicas_saved;  /* with LOCAL_STEPS, of the checkpoint; else 0 */
     int64_t total_elems; /* of the table, with padding */
 };
 
@@ -28,22 +31,22 @@ static float value_of(int part, int row, int64_t i)
     return (float)(((int64_t)row * 7919 + i * 31 + part * 1013) % 10007) / 64 + 1;
 }
 
-/* Each tensor of each part is written with its values, or must have them. */
-static enum status tensor(struct step *step, int part, int row, bool is_put)
+/* Each tensor of each part is written with the values of part `as`, or must have them. */
+static enum status tensor(struct step *step, int part, int as, int row, bool is_put)
 {
     const struct param *p = &step_whole_table(step)->param[row];
     float values[CHUNK];
     for (int64_t first = 0; first < p->elems; first += CHUNK) {
         int64_t n = p->elems - first < CHUNK ? p->elems - first : CHUNK;
         for (int64_t i = 0; i < n; i++)
-            values[i] = is_put ? value_of(part, row, first + i) : 0;
+            values[i] = is_put ? value_of(as, row, first + i) : 0;
         TRY(is_put ? step_write(step, part, p->offset + first, n, values)
                    : step_read(step, part, p->offset + first, n, values));
         for (int64_t i = 0; i < n; i++)
-            if (values[i] != value_of(part, row, first + i))
+            if (values[i] != value_of(as, row, first + i))
                 return FAIL(ST_BUG, "part %d, %s[%lld] is %g, want %g", part, p->name,
                             (long long)(first + i), (double)values[i],
-                            (double)value_of(part, row, first + i));
+                            (double)value_of(as, row, first + i));
     }
     return ST_OK;
 }
@@ -54,12 +57,31 @@ static bool has_tensor(const struct step *step, int part, int row)
            !step_whole_table(step)->param[row].is_hidden;
 }
 
-static enum status tensors(struct step *step, bool is_put)
+/* part_saved — of the checkpoint, in the order of step_local_state.c: what a part is read from.
+ * Replica k reads the state of replica k modulo the number that saved; its own parameters are the
+ * outer ones where the checkpoint came after an outer step. */
+static int part_saved(const struct job *job, const struct step *step, int part)
 {
-    for (int part = 0; part < step_parts(step); part++)
+    const struct step_local_part what = step_local_state_part(step, part);
+    const int parts = step_parts(step), n = job->replicas_saved;
+    if (n == 0)
+        return part;
+    const int replica = what.replica % n, inner = parts + 1 + (n - 1) * (parts - 1);
+    if (what.kind != STEP_LOCAL_REPLICA)
+        return what.kind == STEP_LOCAL_OUTER ? 0 : parts;
+    if (what.part == 0)
+        return job->step % LOCAL_EVERY == 0 ? 0 : inner + replica;
+    return replica == 0 ? what.part : parts + (replica - 1) * (parts - 1) + what.part;
+}
+
+static enum status tensors(const struct job *job, struct step *step, bool is_put)
+{
+    const int n =
+        is_put ? step_local_state_parts(step, job->step) : step_local_state_parts_most(step);
+    for (int part = 0; part < n; part++)
         for (int row = 0; row < step_whole_table(step)->params_n; row++)
             if (has_tensor(step, part, row))
-                TRY(tensor(step, part, row, is_put));
+                TRY(tensor(step, part, part_saved(job, step, part), row, is_put));
     return ST_OK;
 }
 
@@ -71,9 +93,10 @@ static enum status save_copy(struct job *job, struct checkpoint *checkpoint, str
                              const struct checkpoint_progress *progress)
 {
     int64_t each = step_whole_table(step)->total_elems;
-    float *copy = calloc((size_t)(each * step_parts(step)), sizeof *copy);
+    const int parts = step_local_state_parts_most(step);
+    float *copy = calloc((size_t)(each * parts), sizeof *copy);
     enum status st = copy != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory");
-    for (int part = 0; st == ST_OK && part < step_parts(step); part++)
+    for (int part = 0; st == ST_OK && part < parts; part++)
         st = step_read(step, part, 0, each, copy + part * each);
     if (st == ST_OK)
         st = checkpoint_save(checkpoint, progress, copy, NULL, job->path, sizeof job->path);
@@ -124,19 +147,20 @@ static enum status first_rank(struct job *job, struct step *step, int ranks)
                                        .seed = 1,
                                        .data_fingerprint = 2,
                                        .steps = 100,
-                                       .needs_transfer = ranks > 1 || job->is_muon};
-    struct checkpoint_progress progress = {.step = 7, .samples = 84, .tokens = 924};
+                                       .needs_transfer =
+                                           ranks > 1 || job->is_muon || job->replicas_saved > 0};
+    struct checkpoint_progress progress = {.step = job->step, .samples = 84, .tokens = 924};
     struct checkpoint *checkpoint = NULL;
     bool is_found = false;
     enum status st = checkpoint_open(&config, &checkpoint);
     if (st == ST_OK && !job->is_load)
-        st = tensors(step, true);
+        st = tensors(job, step, true);
     if (st == ST_OK && job->is_load)
         st = checkpoint_find(checkpoint, &progress, &is_found, job->path, sizeof job->path);
     if (st == ST_OK)
         st = checkpoint_attach(checkpoint, step, &progress, job->path, sizeof job->path);
     if (st == ST_OK)
-        st = job->is_load ? tensors(step, false) : save(job, checkpoint, step, &progress);
+        st = job->is_load ? tensors(job, step, false) : save(job, checkpoint, step, &progress);
     if (st == ST_OK && job->is_load != is_found)
         st = FAIL(ST_BUG, "a checkpoint in %s: %d", job->dir, is_found);
     checkpoint_close(checkpoint);
@@ -165,6 +189,7 @@ static struct job run(const char *dir, int ranks, enum layout_shard shard, bool 
     for (int i = 0; i < ranks; i++) {
         all[i] = (struct job){
             .trial = trial_of(MODEL_TASK_LM, 12, 11), .is_load = is_load, .save = ranks % SAVE_N};
+        all[i].step = 7;
         all[i].is_muon = is_muon;
         if (is_muon)
             all[i].trial.config.optim.kind = OPTIM_KIND_MUON;
@@ -238,9 +263,54 @@ static void any_ranks(bool is_muon)
     }
 }
 
+/* ---- LOCAL_STEPS ---- */
+
+/* On so many replicas of `locals` ranks each; the job of rank 0. */
+static struct job run_local(const char *dir, const struct job *like, int replicas, int locals)
+{
+    static struct job all[RANKS_MAX];
+    for (int i = 0; i < replicas * locals; i++) {
+        all[i] = *like;
+        all[i].trial = trial_of(MODEL_TASK_LM, 12, 11);
+        all[i].trial.config.local = (struct step_local_config){LOCAL_EVERY, locals, 0.7, 0.9};
+        text_copy(all[i].dir, sizeof all[i].dir, dir);
+    }
+    ranks_run(replicas, locals, rank, all, sizeof *all);
+    return all[0];
+}
+
+/* other_replicas — the state of `from` replicas, saved after a step, on 1, 2 and 3 of them. */
+static void other_replicas(int from, int step)
+{
+    char dir[] = "/tmp/convoy_mesh_XXXXXX", inner[FILE_PATH_MAX];
+    struct job like = {.step = step, .replicas_saved = from, .save = (from + step) % SAVE_N};
+    assert_non_null(mkdtemp(dir));
+    const struct job saved = run_local(dir, &like, from, 1 + from % 2);
+    assert_int_equal(file_join(inner, sizeof inner, saved.path, "inner_0.safetensors"), ST_OK);
+    assert_int_equal(access(inner, F_OK) == 0, step % LOCAL_EVERY != 0);
+    like.is_load = true;
+    for (int to = 1; to <= 3; to++)
+        (void)run_local(dir, &like, to, 1 + to % 2);
+    (void)each_file(saved.path, NULL);
+    (void)each_file(dir, NULL);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* Moments, outer momentum and, between two outer steps, each replica's parameters are read by any
+ * number of replicas, of one or two ranks. */
+static void any_number_of_replicas(void **state)
+{
+    (void)state;
+    for (int from = 1; from <= 3; from++) {
+        other_replicas(from, 2 * LOCAL_EVERY + 2);
+        other_replicas(from, 2 * LOCAL_EVERY);
+    }
+}
+
 static void any_number_of_ranks(void **state) { (void)state, any_ranks(false); }
 static void any_number_of_ranks_muon(void **state) { (void)state, any_ranks(true); }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_ranks),
-                                          cmocka_unit_test(any_number_of_ranks_muon)};
+                                          cmocka_unit_test(any_number_of_ranks_muon),
+                                          cmocka_unit_test(any_number_of_replicas)};
 HARNESS_MAIN(tests)

@@ -246,6 +246,48 @@ static void test_no_copies(void **state)
     assert_int_equal(found.job[0].config.step.store.shard, LAYOUT_SHARD_NONE);
 }
 
+/* LOCAL_STEPS: each device holds the whole model, so there is one mesh without SHARD; a 17th node
+ * is not known to help. */
+static void test_local(void **state)
+{
+    (void)state;
+    static const struct plan_search_fixed nothing = {.chunks = false};
+    static struct plan_search found;
+    struct plan_advice advice;
+    struct plan_job job = job_of(80e9, 64);
+    job.config.step.local = (struct step_local_config){10, 4, 0.7, 0.9};
+    assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
+    assert_int_equal(found.found_n, 1);
+    assert_int_equal(axes_of(&found.job[0]), 0);
+    assert_int_equal(found.job[0].config.step.store.shard, LAYOUT_SHARD_NONE);
+    assert_true(plan_job_nodes(&job, 16, &job));
+    job.follows_ranks = true;
+    assert_int_equal(plan_advice_make(&job, &nothing, NULL, &advice), ST_OK);
+    assert_true(advice.less.is_known);
+    assert_int_equal(advice.more.nodes, 17);
+    assert_false(advice.more.is_known);
+}
+
+/* A checkpoint of four nodes has 14 arrays instead of 3: outer parameters and momentum, and of each
+ * node two moments and, between two outer steps, its own parameters. */
+static void test_local_checkpoint(void **state)
+{
+    (void)state;
+    struct plan_estimate alone, local;
+    struct plan_job job = job_of(80e9, 32);
+    job.at = (struct comm_place){.ranks = 4, .nodes = 4, .locals = 1};
+    cluster.locals = 1;
+    job.config.checkpoint_dir = "here";
+    job.config.checkpoint_every = 1;
+    job.config.checkpoint_mode = CHECKPOINT_ASYNC_MODE_ON;
+    cluster.across.bytes_per_second = 1e13; /* the copy in memory is what takes time */
+    assert_int_equal(plan_estimate_make(&job, &alone), ST_OK);
+    job.config.step.local = (struct step_local_config){10, 1, 0.7, 0.9};
+    assert_int_equal(plan_estimate_make(&job, &local), ST_OK);
+    assert_float_equal(local.time.ms[PLAN_TIME_CHECKPOINT] / alone.time.ms[PLAN_TIME_CHECKPOINT],
+                       14.0 / 3, 1e-3);
+}
+
 static void test_report(void **state)
 {
     (void)state;
@@ -281,6 +323,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_lacks),
     cmocka_unit_test(test_failure),
     cmocka_unit_test(test_no_copies),
+    cmocka_unit_test(test_local),
+    cmocka_unit_test(test_local_checkpoint),
     cmocka_unit_test(test_report),
 };
 HARNESS_MAIN(tests)

@@ -155,6 +155,24 @@ static void relations(void **state)
         {{"FAULT=kill@step=1:rank=2", "N_GPU_EACH_NODE=2"}, ST_BAD_SETTING, "its ranks are 0 to 1"},
         {{"OPTIMIZER=sgd", "MOMENTUM=0.9"}, ST_OK, ""},
         {{"OPTIMIZER=muon"}, ST_OK, ""},
+        {{"LOCAL_STEPS=5", "N_NODES=16", "GLOBAL_BATCH=64", "BATCH_SIZE=4"}, ST_OK, ""},
+        {{"LOCAL_STEPS=5", "SHARD=none", "PRECISION=bf16", "OPTIMIZER=sgd"}, ST_OK, ""},
+        {{"LOCAL_STEPS=5", "N_NODES=17"},
+         ST_BAD_SETTING,
+         "LOCAL_STEPS=5 (argument) takes at most 16 nodes, not N_NODES=17 (argument); a "
+         "checkpoint"},
+        {{"LOCAL_STEPS=5", "OPTIMIZER=muon"},
+         ST_BAD_SETTING,
+         "LOCAL_STEPS=5 (argument) does not go with OPTIMIZER=muon (argument)"},
+        {{"LOCAL_STEPS=5", "PRECISION=fp16"},
+         ST_BAD_SETTING,
+         "LOCAL_STEPS=5 (argument) does not go with PRECISION=fp16 (argument)"},
+        {{"LOCAL_STEPS=5", "COMM_GRAPH=1"},
+         ST_BAD_SETTING,
+         "LOCAL_STEPS=5 (argument) does not go with COMM_GRAPH=1 (argument)"},
+        {{"LOCAL_STEPS=5", "MESH=auto"},
+         ST_BAD_SETTING,
+         "LOCAL_STEPS=5 (argument) does not go with MESH=auto (argument)"},
         {{"OPTIMIZER=muon", "TP=2", "N_GPU_EACH_NODE=2"},
          ST_BAD_SETTING,
          "OPTIMIZER=muon (argument) does not go with TP=2"},
@@ -362,6 +380,14 @@ static void a_mesh_is_for_jobs(void **state)
     assert_int_equal(conf_i64(conf, CONF_NODE_ID), 0);
     conf_close(conf);
     assert_int_equal(conf_open_for(CONF_USE_ALONE, 0, NULL, bad, &conf), ST_BAD_SETTING);
+    char *local[] = {"LOCAL_STEPS=5",  "OUTER_LR=0.1",   "OUTER_MOMENTUM=0",
+                     "OPTIMIZER=muon", "PRECISION=fp16", NULL};
+    assert_int_equal(conf_open_for(CONF_USE_ALONE, 0, NULL, local, &conf), ST_OK);
+    assert_int_equal(conf_i64(conf, CONF_LOCAL_STEPS), 0);
+    assert_string_equal(conf_source(conf, CONF_OUTER_LR), "default");
+    assert_string_equal(conf_source(conf, CONF_OUTER_MOMENTUM), "default");
+    conf_close(conf);
+    assert_int_equal(conf_open(0, NULL, local, &conf), ST_BAD_SETTING);
     char *workers[] = {"TP=3", "N_GPU_EACH_NODE=2", NULL};
     assert_int_equal(conf_open_for(CONF_USE_WORKERS, 0, NULL, workers, &conf), ST_OK);
     assert_int_equal(conf_ranks(conf), 2);

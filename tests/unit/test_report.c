@@ -160,6 +160,7 @@ static const struct {
     {"step_ms.last", "n", "0"},
     {"step_ms.p50", "n", "0"},
     {"step_ms.p95", "n", "0"},
+    {"outer_steps", "n", "0"},
     {"mfu", "n", "0"},
     {"eta_seconds", "n", "0"},
     {"uptime_seconds", "n", "0"},
@@ -188,6 +189,7 @@ static const struct {
     {"ranks.0.compute_ms", "n", "?"},
     {"ranks.0.comm_ms", "n", "?"},
     {"ranks.0.wait_ms", "n", "?"},
+    {"ranks.0.sent_bytes", "n", "?"},
     {"ranks.0.memory_bytes", "n", "?"},
     {"nodes", "a", "a"},
     {"nodes.0.node_id", "n", "n"},
@@ -210,8 +212,8 @@ static void every_field_has_its_kind(void **state)
         assert_int_equal(k, fields[i].known[0]);
         assert_int_equal(u, fields[i].unknown[0]);
     }
-    assert_int_equal(cJSON_GetArraySize(known), 30); /* and nothing else */
-    assert_int_equal(cJSON_GetArraySize(unknown), 30);
+    assert_int_equal(cJSON_GetArraySize(known), 31); /* and nothing else */
+    assert_int_equal(cJSON_GetArraySize(unknown), 31);
     cJSON_Delete(known);
     cJSON_Delete(unknown);
 }
@@ -281,6 +283,8 @@ static void not_a_number_is_null(void **state)
                                    .compute_ms = NAN,
                                    .comm_ms = NAN,
                                    .wait_ms = NAN,
+                                   .sent_bytes = -1,
+                                   .outer_steps = -1,
                                    .checkpoint = {.step = -1}};
     cJSON *root = report(true, true);
     static const char *const nulls[] = {"step",
@@ -301,6 +305,8 @@ static void not_a_number_is_null(void **state)
                                         "ranks.0.compute_ms",
                                         "ranks.0.comm_ms",
                                         "ranks.0.wait_ms",
+                                        "ranks.0.sent_bytes",
+                                        "outer_steps",
                                         "ranks.0.memory_bytes",
                                         "ranks.0.step",
                                         "model.name",

@@ -1,0 +1,27 @@
+/* outer — the outer update of LOCAL_STEPS: Nesterov momentum on what replicas have changed since
+ * the last one (DiLoCo, Douillard et al. 2023, algorithm 1). Pure arithmetic on host memory. It
+ * must not know ranks, devices or steps.
+ *
+ * With x the outer parameters, and y the parameters of a replica after its own steps:
+ *   d = mean over the replicas of (x - y)     the outer gradient
+ *   v = momentum · v + d
+ *   x = x - lr · (d + momentum · v)
+ * The same as torch.optim.SGD(nesterov=True, dampening=0). With lr 1 and momentum 0, x becomes the
+ * mean of the y, within rounding. */
+#ifndef CONVOY_TRAIN_OUTER_H
+#define CONVOY_TRAIN_OUTER_H
+
+#include <stdint.h>
+
+struct outer_rule {
+    double lr, momentum; /* lr above 0; momentum in [0, 1) */
+    int replicas;        /* at least 1 */
+};
+
+/* outer_gradient — y (elems) f32 becomes x - y. */
+void outer_gradient(const float *x, float *y, int64_t elems);
+/* outer_update — updates x and v (elems) f32; sum: of x - y over the replicas. */
+void outer_update(const struct outer_rule *rule, float *x, float *v, const float *sum,
+                  int64_t elems);
+
+#endif

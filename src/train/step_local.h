@@ -1,0 +1,76 @@
+/* step_local — replicas that train by themselves between outer steps (LOCAL_STEPS; DiLoCo,
+ * Douillard et al. 2023).
+ *
+ * Neighbouring ranks, those of a node, form a replica. They are in step by the collectives of every
+ * other step. A replica trains on its share of each global batch and has moments of its own.
+ * Replicas exchange their loss, norm and votes in every step, and parameters in outer steps only:
+ *   - every replica subtracts its parameters from the outer ones, which all replicas share
+ *   - the ranks with the same number in their replicas add up the differences (all-reduce)
+ *   - outer_update (outer.h) makes new outer parameters of the mean, and each replica takes them
+ * The ranks of a replica divide this: each has a part of the outer parameters and of their
+ * momentum, in host memory. All replicas compute the same bits, for an all-reduce gives all ranks
+ * the same.
+ *
+ * Each rank holds the whole model: no axis but data, and SHARD=none. It must not know when an outer
+ * step is due (trainer.c), nor files. */
+#ifndef CONVOY_TRAIN_STEP_LOCAL_H
+#define CONVOY_TRAIN_STEP_LOCAL_H
+
+#include "comm/core/part.h"
+#include "train/step.h"
+
+struct step_local {
+    bool is_on;
+    int replica, replicas;  /* not is_on: 0 of 1 */
+    int rank, ranks;        /* in the replica */
+    struct comm *world;     /* of all ranks; borrowed */
+    struct comm *inside;    /* of the replica; NULL: one rank, or one replica */
+    struct comm *across;    /* the ranks with this number in all replicas; NULL: one replica */
+    struct part_extent own; /* of the table's elements */
+    void *memory;
+    int64_t memory_bytes;
+    float *outer, *momentum, *work; /* own.elems each */
+    float *chunk;                   /* what a rank sends the others of its replica; NULL: alone */
+};
+
+/* step_local_place — what the config says of a rank's replica: sets s->local, and takes the config
+ * and the place into the replica. All else of a step knows the replica alone. ST_BAD_SETTING: the
+ * ranks or samples cannot be divided into replicas.
+ * step_local_outside — the way back: the config and the place among all ranks. */
+enum status step_local_place(struct step *s, struct step_place *place);
+void step_local_outside(const struct step *s, struct step_config *config, struct step_place *place);
+/* step_local_open — after _place: s->config.comm becomes that of the replica; collective.
+ * step_local_take — when the table is known: the memory, as _plan_bytes says. Not is_on: nothing.
+ * step_local_fill — the parameters of the step are those of the outer ones.
+ * step_local_close — before the config's comm is closed. */
+enum status step_local_open(struct step *s);
+int64_t step_local_plan_bytes(const struct step *s);
+enum status step_local_take(struct step *s);
+enum status step_local_fill(struct step *s);
+void step_local_close(struct step *s);
+
+/* Along the data axis of all replicas: which samples are this rank's, and how many ranks there
+ * are. */
+int step_local_feed_rank(const struct step *s);
+int step_local_feed_ranks(const struct step *s);
+
+/* step_local_sum — adds up n numbers over all ranks of all replicas; the same bits on all.
+ * step_local_exchange — loss and norm become the means over replicas, vote the highest of all. One
+ * replica: nothing. */
+#define STEP_LOCAL_SUMS (2 + STEP_VOTES)
+enum status step_local_sum(struct step *s, double *values, int n);
+enum status step_local_exchange(struct step *s, struct step_result *r);
+
+/* step_local_dry_tell — of a dry step (step_dry.h): calls the listener for what replicas send each
+ * other, with the share of an outer step that falls to each step. */
+struct step_dry_listener;
+enum status step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener);
+
+/* The state of all replicas, as step_read, step_write, step_state_end and step_state_serve. */
+enum status step_local_state_get(struct step *s, int part, int64_t first, int64_t n, float *dst);
+enum status step_local_state_put(struct step *s, int part, int64_t first, int64_t n,
+                                 const float *src);
+enum status step_local_state_end(struct step *s, enum status st);
+enum status step_local_state_serve(struct step *s);
+
+#endif

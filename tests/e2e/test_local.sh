@@ -1,0 +1,85 @@
+#!/bin/bash
+# test_local — LOCAL_STEPS: two nodes that meet every fifth step only. Bytes are those of the formula; a killed node is replaced
+# and the run goes on bit for bit, from a checkpoint between two outer steps; other numbers of nodes read it; what does not go
+# with it is refused.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+job="$tiny LR_SCHEDULE=constant GLOBAL_BATCH=4 LOCAL_STEPS=5"
+small="$job CHECKPOINT_EVERY=4 CHECKPOINT_KEEP=100"
+differ() { [ "$(cksum "$@" | cut -d' ' -f1 | sort -u | wc -l)" = $# ]; } # differ FILE…: no two have the same bytes
+all_losses() { jq -c 'select(.loss) | [.step, .loss, .grad_norm]' "$1" | sort -u | sort -t'[' -k2n; }
+
+begin_nodes 2 $small STEPS=24 CHECKPOINT_DIR="$tmp/calm" METRICS_FILE="$tmp/calm.jsonl"
+finish_nodes 2
+ok "two nodes train" is "$codes" "0 0"
+# An all-reduce of n bytes over two ranks: each sends half of it, and then the sum of the other half. Each step has one of eight
+# numbers of eight bytes, sent whole; an outer step also one of all parameters in fp32. A call has a header of 64 bytes.
+file=calm/step-00000024/model.safetensors
+bytes=$(($(stat -c %s $file) - 8 - $(od -An -t u8 -N 8 $file)))
+outer=$(jq -s '[.[] | select(.sent_bytes and .step % 5 == 0) | .sent_bytes] | unique | .[]' calm.jsonl)
+inner=$(jq -s '[.[] | select(.sent_bytes and .step % 5 != 0 and .step < 24) | .sent_bytes] | unique | .[]' calm.jsonl)
+echo "# parameters $bytes bytes, sent in a step $inner, in an outer step $outer"
+ok "every step between outer steps sends 128 bytes" is "$inner" 128
+ok "every outer step sends the parameters in fp32 besides" is "$outer" $((inner + bytes + 64))
+ok "a checkpoint between outer steps has the parameters of each node" test -f calm/step-00000004/inner_1.safetensors
+ok "those of two nodes differ" differ calm/step-00000004/inner_{0,1}.safetensors
+ok "one after an outer step has not" test ! -e calm/step-00000020/inner_1.safetensors -a -f calm/step-00000020/optim_m_1.safetensors
+ok "each node has moments of its own" differ calm/step-00000020/optim_{m,m_1}.safetensors
+
+# Begun again from step 12, between two outer steps.
+mkdir resumed && cp -r calm/step-00000012 resumed
+begin_nodes 2 $small STEPS=24 CHECKPOINT_DIR="$tmp/resumed"
+finish_nodes 2
+ok "a run that goes on from there ends with the same bits" is "$codes $(weights resumed/step-00000020) $(weights resumed/step-00000024)" \
+    "0 0 $(weights calm/step-00000020) $(weights calm/step-00000024)"
+
+# Node 1 is killed with its workers after a step that is no multiple of five; the same command there replaces it.
+long="$job CHECKPOINT_EVERY=52"
+hit="$long STEPS=100000000 CHECKPOINT_DIR=$tmp/hit METRICS_FILE=$tmp/hit.jsonl MAX_RESTARTS=5"
+steps_saved() { local s; s=$(newest_step hit); echo "${s:-0}"; }
+saves_more() { [ "$(steps_saved)" -gt "$saved" ]; }
+saved=0
+begin_nodes 2 $hit
+ok "two nodes train without end" wait_for 30 saves_more
+kill -KILL "${node[1]}"
+wait "${node[1]}" 2>/dev/null
+ok "kill -9 of node 1 is seen" wait_for 20 node_said 0 'node 1 .*was lost'
+saved=$(($(tail -n 1 hit.jsonl | jq .step) + 52))
+begin_node 1 N_NODES=2 $hit
+ok "the same command there: both go on" wait_for 40 saves_more
+kill -TERM "${node[1]}"
+finish_nodes 2
+ok "SIGTERM on one node: both end with 143" is "$codes" "143 143"
+last=$(steps_saved) at=$((last % 52 == 0 ? last - 52 : last / 52 * 52))
+at=$(printf step-%08d $((at % 5 == 0 ? at - 52 : at)))
+begin_nodes 2 $long STEPS="$last" CHECKPOINT_DIR="$tmp/again" METRICS_FILE="$tmp/again.jsonl"
+finish_nodes 2
+ok "losses are bit for bit those of an undisturbed run" is "$(all_losses hit.jsonl | md5sum) $(all_losses hit.jsonl | wc -l)" \
+    "$(all_losses again.jsonl | md5sum) $last"
+ok "and so is the state of $at, between two outer steps" test -f again/$at/inner_1.safetensors -a "$(weights hit/$at)" = "$(weights again/$at)"
+
+# Other numbers of nodes, from step 24, whose moments are of two nodes.
+cp -r calm one && cp -r calm three
+begin_nodes 1 $small STEPS=30 CHECKPOINT_DIR="$tmp/one"
+finish_nodes 1
+ok "one node goes on from the checkpoint of two" is "$codes" 0
+ok "it says what differs" node_says 0 'nodes was 2, is 1'
+begin_nodes 3 ${small/GLOBAL_BATCH=4/GLOBAL_BATCH=6} STEPS=30 CHECKPOINT_DIR="$tmp/three"
+finish_nodes 3
+ok "three nodes do" is "$codes" "0 0 0"
+ok "each with moments of its own" differ three/step-00000028/optim_{v,v_1,v_2}.safetensors
+run ${small/LOCAL_STEPS=5/LOCAL_STEPS=0} STEPS=30 CHECKPOINT_DIR="$tmp/calm"
+ok "a run without LOCAL_STEPS does" is "$rc" 0
+
+# One after 5, 10, 15, 20 and 24 steps.
+status=$(free_port)
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$status" begin $job STEPS=24 LINGER=10m
+is_done() { [ "$(curl -s --max-time 5 "127.0.0.1:$status/status" | jq -r .phase 2>/dev/null)" = "done" ]; }
+ok "one node alone takes outer steps too" wait_for 30 is_done
+ok "all of them are counted, with the one after the last step" is "$(curl -s "127.0.0.1:$status/metrics" | awk '$1 == "convoy_outer_steps_total" { print $2 }')" 5
+kill -TERM "$pid"
+finish
+
+refused() { run $job STEPS=1 N_GPU_EACH_NODE=2 "$1"; ok "$1 is refused" is "$rc" 78; ok "with its reason" says "LOCAL_STEPS=5 (argument) does not go with ${1%%=*}"; }
+for other in TP=2 PP=2 CP=2 SHARD=full COMPRESS=int8; do refused $other; done
+done_testing

@@ -1,0 +1,318 @@
+/* test_mesh_local — LOCAL_STEPS: replicas that train by themselves against independent steps whose
+ * outer update the test makes; all ranks have the same bits after an outer step; the state of all
+ * replicas, read and written between two outer steps, continues bit for bit. */
+#include "mesh/trial.h"
+
+#include <xxhash.h>
+
+#define EVERY 3
+#define STEPS 7
+#define SAMPLES 4
+
+struct job {
+    struct trial trial;
+    int stop;    /* rank 0 reads the state of all replicas after so many steps … */
+    int from;    /* … or all start from it */
+    float **all; /* its parts, of `total` elements each */
+    int64_t total;
+    int parts;
+    uint64_t hash[STEPS]; /* of this rank's parameters, after each outer step */
+    double loss[STEPS];
+    float *params; /* rank 0: the outer parameters at the end, `elems` of them */
+    int64_t elems;
+};
+
+static struct trial like(int locals)
+{
+    struct trial t = trial_of(MODEL_TASK_LM, SAMPLES, 8);
+    t.config.local = (struct step_local_config){EVERY, locals, 0.7, 0.9};
+    t.config.batch_samples = 1;
+    return t;
+}
+
+/* move — every part between the step and the job's arrays. */
+static enum status move(struct job *job, struct step *step, int steps_done, bool is_put)
+{
+    enum status st = ST_OK;
+    if (!is_put) {
+        job->total = step_whole_table(step)->total_elems;
+        job->parts = step_local_state_parts(step, steps_done);
+    }
+    for (int part = 0; st == ST_OK && part < job->parts; part++) {
+        if (!is_put)
+            job->all[part] = calloc((size_t)job->total, sizeof(float));
+        st = is_put ? step_write(step, part, 0, job->total, job->all[part])
+                    : step_read(step, part, 0, job->total, job->all[part]);
+    }
+    return step_state_end(step, st);
+}
+
+static enum status state(struct ranks_one *one, struct job *job, struct step *step, int steps_done,
+                         bool is_put)
+{
+    return one->rank == 0 ? move(job, step, steps_done, is_put) : step_state_serve(step);
+}
+
+static enum status one_step(struct ranks_one *one, struct job *job, struct step *step,
+                            struct batch *b, int s)
+{
+    struct trial *t = &job->trial;
+    int64_t first = 0, n = trial_samples(t, one, &first);
+    for (int64_t row = 0; row < n; row++)
+        trial_sample(t, s, first + row, row, b);
+    TRY(step_run_batch(step, b, s, s * SAMPLES, t->lr, false, &t->last));
+    job->loss[s] = t->last.loss;
+    if ((s + 1) % EVERY != 0)
+        return ST_OK;
+    TRY(step_local_sync(step, &t->last));
+    job->hash[s] = XXH3_64bits(step_part(step, 0),
+                               (size_t)step_whole_table(step)->total_elems * sizeof(float));
+    return ST_OK;
+}
+
+/* read_params — one tensor behind the other: the table's padding depends on the ranks. */
+static enum status read_params(struct job *job, struct step *step)
+{
+    const struct param_table *table = step_whole_table(step);
+    enum status st = ST_OK;
+    job->params = calloc((size_t)table->parameters, sizeof(float));
+    job->elems = table->parameters;
+    float *to = job->params;
+    for (int i = 0; st == ST_OK && i < table->params_n; to += table->param[i++].elems)
+        st = step_read(step, 0, table->param[i].offset, table->param[i].elems, to);
+    return step_state_end(step, st);
+}
+
+static enum status steps(struct ranks_one *one, struct job *job, struct step *step, struct batch *b)
+{
+    if (job->from > 0)
+        TRY(state(one, job, step, job->from, true));
+    for (int s = job->from; s < STEPS; s++) {
+        TRY(one_step(one, job, step, b, s));
+        if (s + 1 == job->stop)
+            TRY(state(one, job, step, s + 1, false));
+    }
+    return one->rank == 0 ? read_params(job, step) : step_state_serve(step);
+}
+
+static enum status rank(struct ranks_one *one)
+{
+    struct job *job = one->arg;
+    struct trial *t = &job->trial;
+    struct step *step = NULL;
+    struct batch batch = {0};
+    int64_t first, n = trial_samples(t, one, &first);
+    enum status st;
+    t->config.dev = one->dev;
+    t->config.comm = one->comm;
+    TRY_OR(step_open(&t->config, &step), out_close);
+    t->memory = step_memory(step);
+    TRY_OR(batch_init(&batch, FEED_TASK_LM, n, t->config.seq_tokens), out_close);
+    TRY_OR(steps(one, job, step, &batch), out_close);
+out_close:
+    step_close(step);
+    batch_free(&batch);
+    return st;
+}
+
+/* run — returns rank 0's; all ranks have the same losses, and the same bits after outer steps. */
+static struct job run(const struct job *of, int nodes, int locals)
+{
+    static struct job all[RANKS_MAX];
+    for (int i = 0; i < nodes * locals; i++)
+        all[i] = *of;
+    ranks_run(nodes, locals, rank, all, sizeof *all);
+    for (int i = 1; i < nodes * locals; i++) {
+        assert_memory_equal(all[i].hash, all[0].hash, sizeof all[0].hash);
+        assert_memory_equal(all[i].loss, all[0].loss, sizeof all[0].loss);
+    }
+    return all[0];
+}
+
+/* ---- against independent steps ---- */
+
+struct truth {
+    struct step *step[2];
+    struct batch batch;
+    struct trial trial;
+    int64_t n;
+    float *outer, *momentum;
+    double loss[STEPS];
+};
+
+static void begin_truth(struct truth *t, const struct trial *of)
+{
+    t->trial = *of;
+    t->trial.config.local = (struct step_local_config){0};
+    t->trial.config.global_samples = SAMPLES / 2;
+    t->trial.config.dev = ranks_dev(0);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(step_open(&t->trial.config, &t->step[r]), ST_OK);
+    assert_int_equal(batch_init(&t->batch, FEED_TASK_LM, SAMPLES / 2, of->config.seq_tokens),
+                     ST_OK);
+    t->n = step_whole_table(t->step[0])->total_elems;
+    t->outer = calloc((size_t)t->n, sizeof(float));
+    t->momentum = calloc((size_t)t->n, sizeof(float));
+    for (int64_t i = 0; i < t->n; i++)
+        t->outer[i] = step_part(t->step[0], 0)[i];
+}
+
+/* As in outer.h, one element after the other. */
+static void outer_truth(struct truth *t, const struct step_local_config *c)
+{
+    const float momentum = (float)c->momentum, lr = (float)c->lr;
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(step_drain(t->step[r]), ST_OK);
+    for (int64_t i = 0; i < t->n; i++) {
+        float *a = &step_part(t->step[0], 0)[i], *b = &step_part(t->step[1], 0)[i];
+        float d = ((t->outer[i] - *a) + (t->outer[i] - *b)) / 2;
+        t->momentum[i] = momentum * t->momentum[i] + d;
+        t->outer[i] -= lr * (d + momentum * t->momentum[i]);
+        *a = *b = t->outer[i];
+    }
+}
+
+static void run_truth(struct truth *t, const struct trial *of)
+{
+    begin_truth(t, of);
+    for (int s = 0; s < STEPS; s++) {
+        struct step_result r;
+        t->loss[s] = 0;
+        for (int replica = 0; replica < 2; replica++) {
+            struct trial whole = *of; /* numbers samples as the job does */
+            for (int64_t row = 0; row < SAMPLES / 2; row++)
+                trial_sample(&whole, s, replica * SAMPLES / 2 + row, row, &t->batch);
+            assert_int_equal(
+                step_run_batch(t->step[replica], &t->batch, s, s * SAMPLES, of->lr, false, &r),
+                ST_OK);
+            t->loss[s] += r.loss / 2;
+        }
+        if ((s + 1) % of->config.local.steps == 0)
+            outer_truth(t, &of->config.local);
+    }
+}
+
+static void end_truth(struct truth *t)
+{
+    for (int r = 0; r < 2; r++)
+        step_close(t->step[r]);
+    batch_free(&t->batch);
+    free(t->outer);
+    free(t->momentum);
+}
+
+static void against_truth(const struct trial *of, int locals, double most)
+{
+    static struct truth want;
+    memset(&want, 0, sizeof want);
+    struct job job = {.trial = *of};
+    double apart = 0;
+    run_truth(&want, of);
+    job = run(&job, 2, locals);
+    const struct param_table *table = step_whole_table(want.step[0]);
+    const float *got = job.params;
+    for (int row = 0; row < table->params_n; row++)
+        for (int64_t i = 0; i < table->param[row].elems; i++)
+            apart = fmax(apart,
+                         fabs((double)*got++ - (double)want.outer[table->param[row].offset + i]));
+    for (int s = 0; s < STEPS; s++)
+        apart = fmax(apart, fabs(job.loss[s] - want.loss[s]));
+    print_message("# 2 x %d: parameters and losses differ by %.1e\n", locals, apart);
+    assert_true(apart <= most);
+    free(job.params);
+    end_truth(&want);
+}
+
+static void test_outer_step(void **state)
+{
+    (void)state;
+    struct trial t = like(1);
+    against_truth(&t, 1, 0);
+}
+
+/* Two ranks in each replica, which add up gradients in another order than one. */
+static void test_workers(void **state)
+{
+    (void)state;
+    struct trial t = like(2);
+    against_truth(&t, 2, 1e-3);
+}
+
+/* ---- the state ---- */
+
+static void continues(int nodes, int locals, int stop)
+{
+    float *all[STEP_PARTS_MAX * RANKS_MAX * 2] = {NULL};
+    struct job first = {.trial = like(locals), .stop = stop, .all = all}, again;
+    first = run(&first, nodes, locals);
+    again = (struct job){.trial = like(locals),
+                         .from = stop,
+                         .all = all,
+                         .total = first.total,
+                         .parts = first.parts};
+    again = run(&again, nodes, locals);
+    for (int s = stop; s < STEPS; s++)
+        assert_memory_equal(&again.loss[s], &first.loss[s], sizeof again.loss[s]);
+    assert_memory_equal(again.params, first.params, (size_t)first.elems * sizeof(float));
+    for (int part = 0; part < first.parts; part++)
+        free(all[part]);
+    free(first.params);
+    free(again.params);
+}
+
+static void test_state(void **state)
+{
+    (void)state;
+    for (int stop = 2; stop <= 5; stop++) {
+        continues(2, 1, stop);
+        continues(2, 2, stop);
+    }
+    continues(1, 1, 4);
+    continues(1, 2, 4);
+    continues(4, 1, 4);
+}
+
+/* Outer parameters, momentum and what is sent: three numbers for each parameter of this rank's
+ * part, but nothing without LOCAL_STEPS. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct job job = {.trial = like(1)};
+    job = run(&job, 2, 1);
+    assert_true(job.trial.memory.outer == 3 * job.trial.memory.store.params);
+    free(job.params);
+    struct trial without = like(1);
+    struct step_memory memory;
+    without.config.local.steps = 0;
+    assert_int_equal(step_plan(&without.config, &(struct step_place){.ranks = 2}, &memory), ST_OK);
+    assert_int_equal(memory.outer, 0);
+}
+
+static void refuses(const struct trial *t, int ranks, const char *why)
+{
+    struct step_memory memory;
+    assert_int_equal(step_plan(&t->config, &(struct step_place){.ranks = ranks}, &memory),
+                     ST_BAD_SETTING);
+    if (!strstr(status_message(), why))
+        fail_msg("%d ranks: %s, not \"%s\"", ranks, status_message(), why);
+    status_clear();
+}
+
+/* A plan may be asked for any number of workers: what cannot be divided into nodes is refused. */
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct trial t = like(2);
+    refuses(&t, 1, "1 workers are not nodes of 2 each");
+    refuses(&t, 6, "GLOBAL_BATCH=4 is not a multiple of the 3 nodes");
+    t = like(1);
+    t.config.global_samples = 17;
+    refuses(&t, 17, "at most 16 nodes, not 17");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_outer_step), cmocka_unit_test(test_workers),
+    cmocka_unit_test(test_state),      cmocka_unit_test(test_memory),
+    cmocka_unit_test(test_refusals),
+};
+HARNESS_MAIN(tests)

@@ -100,6 +100,9 @@ struct store_config {
     int moments_n;    /* arrays of optimiser state: 0, 1 or 2 */
     /* hidden matrices have no second moment (param_rest): it reads as zero */
     bool skips_hidden_second;
+    /* config.update calls _update_gather and _scatter: all ranks run it in store_update, and none
+     * later by itself */
+    bool updates_together;
     int64_t pass_tokens;          /* B·T of a micro-batch */
     void (*heartbeat)(void *arg); /* after each large allocation; may be NULL */
     void *heartbeat_arg;

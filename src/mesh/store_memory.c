@@ -29,6 +29,9 @@ struct store_policy store_memory_policy(const struct store_config *c, int ranks)
     };
     static const struct store_policy alone = {.gather = STORE_GATHER_NONE}; /* all is whole */
     struct store_policy policy = ranks == 1 ? alone : policies[c->settings.shard];
+    /* a deferred update runs where a rank needs the parameters, which may be that rank alone */
+    if (c->updates_together && policy.gather == STORE_GATHER_GRADS)
+        policy.gather = STORE_GATHER_NONE;
     if (c->accumulates) /* every micro-batch adds to all gradients */
         policy.grads = STORE_WHOLE;
     /* where passes read a copy, masters are needed for the update only */

@@ -135,6 +135,7 @@ struct store_config step_store_config(struct step *s)
                                  .accumulates = s->samples > c->batch_samples,
                                  .moments_n = step_parts(s) - 1,
                                  .skips_hidden_second = c->optim.kind == OPTIM_KIND_MUON,
+                                 .updates_together = c->optim.kind == OPTIM_KIND_MUON,
                                  .pass_tokens = c->batch_samples * s->own_tokens,
                                  .heartbeat = c->heartbeat,
                                  .heartbeat_arg = c->heartbeat_arg,

@@ -113,4 +113,15 @@ if ulimit -v 2>/dev/null >/dev/null && [ -z "${SAN:-}" ]; then
 else
     skip "memory" "ulimit -v cannot be set here"
 fi
+
+# 7. OPTIMIZER=muon on two workers: rank 0 alone copies the state, while the update is the work of both.
+for async in on off; do
+    two="$mid OPTIMIZER=muon N_GPU_EACH_NODE=2 CHECKPOINT_ASYNC=$async CHECKPOINT_EVERY=2"
+    run $two STEPS=6 METRICS_FILE=muon.jsonl CHECKPOINT_DIR=muon.$async
+    whole="$rc $(losses muon.jsonl | tail -n 2 | xargs)"
+    rm -rf muon.$async/step-0000000[46] muon.jsonl
+    run $two STEPS=6 METRICS_FILE=muon.jsonl CHECKPOINT_DIR=muon.$async
+    ok "muon, CHECKPOINT_ASYNC=$async: saves, and goes on from step 2 as if it had not stopped" is "$rc $(losses muon.jsonl | tail -n 2 | xargs)" "$whole"
+    ok "from step 2" is "$(losses muon.jsonl | wc -l)" 4
+done
 done_testing

@@ -70,7 +70,7 @@ static int open_lock(const char *path, int flags)
 static bool take_lock(int fd)
 {
     struct stat about;
-    /* a file system without locks is one whose folders wait for a day */
+    /* on a file system without locks, folders are removed after a day */
     while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
         ;
     return fstat(fd, &about) == 0 && about.st_nlink > 0;
@@ -131,7 +131,9 @@ enum status check_scratch_open(const char *dir, struct check_scratch *out)
             discard(out);
         TRY(st);
     }
-    return again ? FAIL(ST_STORE, "folders in %s vanish as soon as they are made", dir) : ST_OK;
+    return again ? FAIL(ST_STORE, "another process removes folders in %s as soon as they are made",
+                        dir)
+                 : ST_OK;
 }
 
 void check_scratch_leave(struct check_scratch *scratch)

@@ -47,7 +47,7 @@ struct bpe_train {
     struct entry *heap;
     size_t heap_n, heap_cap;
     uint32_t round;    /* counts the first look and each merge */
-    uint32_t *changed; /* pairs whose counts this round changed */
+    uint32_t *changed; /* pairs that have another count since this round */
     size_t changed_n, changed_cap;
     struct bpe_train_merge *merge;
     size_t merges_n, merges_cap;

@@ -15,8 +15,8 @@
  * same variance, (127/16)^2. Of all distributions of that variance the normal one has the largest
  * entropy, 5.04 bits: that bounds what a coder needs, whatever the gradients are.
  *
- * A block with an infinity or a NaN unpacks to NaN and leaves no residual. A block whose largest
- * magnitude is below 1e-30 packs to zeros. */
+ * A block that has an infinity or a NaN unpacks to NaN, and its residual is 0. A block in which
+ * all magnitudes are below 1e-30 packs to zeros. */
 #ifndef CONVOY_MESH_GRAD_QUANT_H
 #define CONVOY_MESH_GRAD_QUANT_H
 

@@ -45,8 +45,8 @@ struct muon {
 /* muon_take — the memory for the hidden matrices of a table; none has none. */
 struct muon_room muon_take(struct arena *arena, const struct param_table *table);
 /* muon_orthogonalise — `factor` times what the iteration makes of the rows × columns matrix in
- * room->x. *out: x or y of the room, whose other contents are lost. NaN in unit[0]: zeros. For
- * muon_update, and for tests. */
+ * room->x. *out: x or y of the room; the rest of the room is overwritten. NaN in unit[0]: zeros.
+ * For muon_update, and for tests. */
 enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t columns, double factor,
                                struct tensor *out);
 /* muon_update — the hidden matrices of a bucket, after the update of its other tensors. */

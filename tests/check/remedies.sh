@@ -33,31 +33,30 @@ tried() {
         failed=$((failed + 1))
     fi
 }
+# follow ROW FOLDER NAME [COMMAND…] — looks, runs the remedy as printed, looks again.
+follow() {
+    local row=$1 folder=$2 name=$3 before printed
+    shift 3
+    look "$row" "$folder" "$@"
+    before=$verdict printed=$remedy
+    sh -c "$printed" >said 2>&1
+    look "$row" "$folder" "$@"
+    tried "$name" "$before" "$printed"
+}
 disk() { mkdir "$dir/disk.$1" && mount -t tmpfs -o "size=$2" none "$dir/disk.$1" || exit 1; }
 
 disk readonly 20g
 mount -o remount,ro "$dir/disk.readonly"
-look "disk space" "$dir/disk.readonly"
-before=$verdict printed=$remedy
-sh -c "$printed" >said 2>&1
-look "disk space" "$dir/disk.readonly"
-tried "a disk that is mounted read-only" "$before" "$printed"
+follow "disk space" "$dir/disk.readonly" "a disk that is mounted read-only"
 
 mkdir -p "$dir/disk.readonly/run/checkpoints" # not the mount point itself
 mount -o remount,ro "$dir/disk.readonly"
-look "disk space" "$dir/disk.readonly/run/checkpoints"
-before=$verdict printed=$remedy
-sh -c "$printed" >said 2>&1
-look "disk space" "$dir/disk.readonly/run/checkpoints"
-tried "a folder on such a disk" "$before" "$printed"
+follow "disk space" "$dir/disk.readonly/run/checkpoints" "a folder on such a disk"
 
 mkdir closed && chmod 500 closed
 user="setpriv --reuid=65534 --regid=65534 --clear-groups"
-look "disk space" "$dir/closed" $user
-before=$verdict printed=$remedy
-sh -c "$printed" >said 2>&1
-look "disk space" "$dir/closed" $user
-tried "a folder of another user" "$before" "$printed"
+# shellcheck disable=SC2086
+follow "disk space" "$dir/closed" "a folder of another user" $user
 
 disk full 256m
 mkdir "$dir/disk.full/old" && head -c 250m /dev/zero >"$dir/disk.full/old/checkpoint"

@@ -1,7 +1,7 @@
 /* golden — the recorded runs beside this file, for tests that repeat them: ten updates of a small
- * model, made by PyTorch in float64. lm and qa are GPT-2; their expected.json holds what they were
- * made with. The others are by transformers 5.23, whose RMSNorm and rotary positions compute in
- * float32; they were made with TRANSFORMERS_HYPER. */
+ * model, made by PyTorch in float64. lm, qa and those of modern/make.py are GPT-2; their
+ * expected.json holds what they were made with. The others are by transformers 5.23, whose RMSNorm
+ * and rotary positions compute in float32; they were made with TRANSFORMERS_HYPER. */
 #ifndef CONVOY_TESTS_GOLDEN_H
 #define CONVOY_TESTS_GOLDEN_H
 
@@ -156,23 +156,29 @@ static inline bool says(const cJSON *object, const char *key, const char *value)
     return strcmp(text, value) == 0;
 }
 
+static inline enum optim_kind golden_optim(const struct golden *g)
+{
+    return says(g->hyper, "optimizer", "sgd")    ? OPTIM_KIND_SGD
+           : says(g->hyper, "optimizer", "muon") ? OPTIM_KIND_MUON
+                                                 : OPTIM_KIND_ADAMW;
+}
+
 static inline struct step_config golden_config(const struct golden *g, struct dev *dev)
 {
     const cJSON *h = g->hyper;
-    return (struct step_config){
-        .dev = dev,
-        .batch_samples = g->batch,
-        .global_samples = g->batch,
-        .seq_tokens = g->seq,
-        .is_loaded = true,
-        .dims = g->dims,
-        .optim = {.kind = says(h, "optimizer", "sgd") ? OPTIM_KIND_SGD : OPTIM_KIND_ADAMW,
-                  .beta1 = number(h, "beta1"),
-                  .beta2 = number(h, "beta2"),
-                  .eps = number(h, "eps"),
-                  .momentum = number(h, "momentum"),
-                  .weight_decay = number(h, "weight_decay"),
-                  .grad_clip = number(h, "clip")}};
+    return (struct step_config){.dev = dev,
+                                .batch_samples = g->batch,
+                                .global_samples = g->batch,
+                                .seq_tokens = g->seq,
+                                .is_loaded = true,
+                                .dims = g->dims,
+                                .optim = {.kind = golden_optim(g),
+                                          .beta1 = number(h, "beta1"),
+                                          .beta2 = number(h, "beta2"),
+                                          .eps = number(h, "eps"),
+                                          .momentum = number(h, "momentum"),
+                                          .weight_decay = number(h, "weight_decay"),
+                                          .grad_clip = number(h, "clip")}};
 }
 
 static inline struct lr_schedule_config golden_rate(const struct golden *g)

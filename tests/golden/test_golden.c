@@ -115,12 +115,52 @@ static void compare(const struct golden *g, const struct param *p, const float *
     free(have);
 }
 
+/* bfloat16 keeps 8 bits: the iteration's five rounds make 3 % of its errors. */
+#define TORCH_APART 0.05
+
+/* Of weights that torch.optim.Muon made as it is, with its iteration in bfloat16: how far ours, in
+ * float32, lie from them, as a part of the way from the first weights. */
+static void compare_torch(const struct golden *g, const struct param_table *t, const float *from,
+                          double *worst)
+{
+    for (int i = 0; i < t->params_n; i++) {
+        const struct param *p = &t->param[i];
+        const struct path path = golden_name(g, "", p->name);
+        double apart = 0, way = 0;
+        if (!p->is_hidden)
+            continue;
+        float *want = recorded(g, "torch.", p->name),
+              *first = malloc((size_t)p->elems * sizeof *first);
+        assert_non_null(first);
+        safetensors_to_f32(safetensors_find(&g->model.st, path.text), 0, p->elems, first);
+        for (int64_t j = 0; j < p->elems; j++) {
+            apart += pow((double)from[p->offset + j] - want[j], 2);
+            way += pow((double)first[j] - want[j], 2);
+        }
+        below(worst, sqrt(apart / way), TORCH_APART, "torch.", p->name);
+        free(want);
+        free(first);
+    }
+}
+
+/* is_overwritten — Muon's update lies where the gradient was. */
+static bool is_overwritten(const struct golden *g, const struct param *p, const char *prefix)
+{
+    return golden_optim(g) == OPTIM_KIND_MUON && p->is_hidden && strcmp(prefix, "grad.") == 0;
+}
+
 static void compare_all(const struct golden *g, struct step *step, const float *from,
                         const char *prefix, double *worst)
 {
     const struct param_table *t = step_whole_table(step);
+    double torch = 0;
+    if (golden_optim(g) == OPTIM_KIND_MUON && strcmp(prefix, "after.") == 0)
+        compare_torch(g, t, from, &torch);
+    if (torch > 0)
+        print_message("# torch.optim.Muon in bfloat16 is %.1e of the way apart\n", torch);
     for (int i = 0; i < t->params_n; i++)
-        compare(g, &t->param[i], from + t->param[i].offset, prefix, worst);
+        if (!is_overwritten(g, &t->param[i], prefix))
+            compare(g, &t->param[i], from + t->param[i].offset, prefix, worst);
 }
 
 /* Gradients or parameters, brought to the host from wherever they are. */
@@ -241,16 +281,17 @@ ON_CPU(llama3rope)
 ON_CPU(neox)
 ON_CPU(qwen2)
 ON_CPU(qwen3)
+ON_CPU(muon)
 
 static const struct CMUnitTest tests[] = {CPU_TESTS(lm),         CPU_TESTS(qa),   CPU_TESTS(llama),
                                           CPU_TESTS(llama3rope), CPU_TESTS(neox), CPU_TESTS(qwen2),
-                                          CPU_TESTS(qwen3)};
+                                          CPU_TESTS(qwen3),      CPU_TESTS(muon)};
 
 int main(void)
 {
     static const struct CMUnitTest gpu_tests[] = {
         GPU_TEST(lm),   GPU_TEST(qa),    GPU_TEST(llama), GPU_TEST(llama3rope),
-        GPU_TEST(neox), GPU_TEST(qwen2), GPU_TEST(qwen3)};
+        GPU_TEST(neox), GPU_TEST(qwen2), GPU_TEST(qwen3), GPU_TEST(muon)};
     const char *device = getenv("GOLDEN_DEVICE");
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();

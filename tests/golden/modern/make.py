@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""make.py NAME... — writes tests/golden/NAME: ten updates of a small GPT-2 by PyTorch in float64, for test_golden.c.
+
+  muon     GPT-2, hidden matrices by torch.optim.Muon (adjust_lr_fn match_rms_adamw), the rest by AdamW.
+           Its Newton–Schulz iteration is computed in float64 here (torch takes bfloat16); what torch
+           makes of it in bfloat16 is recorded beside it, as `torch.NAME`.
+
+Made once with Python 3.11, torch 2.15.0 (CPU), safetensors:
+    python3 tests/golden/modern/make.py muon
+The suite needs none of these; it reads what is here.
+"""
+import json, math, os, struct, sys
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+V, CONTEXT, C, H, L, B, T, STEPS = 97, 24, 24, 2, 2, 3, 20, 10
+D = C // H
+# eps: large enough that AdamW does not make updates of the rounding noise that gradients of zero are
+HYPER = dict(seq=T, batch=B, steps=STEPS, warmup=3, lr=2e-3, min_lr=1e-4, weight_decay=0.1, clip=1.0, momentum=0.0,
+             beta1=0.9, beta2=0.95, eps=1e-6, schedule="cosine", optimizer="adamw")
+MODELS = {"muon": dict(hyper=dict(optimizer="muon", momentum=0.95))}
+MATRICES = ("q", "k", "v", "att", "up", "down")  # of a block, (out,in), by Muon where asked
+
+
+def parameters(seed):
+    """Biases and norms too: zeros and ones would hide tensors that changed places."""
+    g = torch.Generator().manual_seed(seed)
+    p = {"wte.weight": (V, C), "wpe.weight": (CONTEXT, C), "ln_f.weight": (C,), "ln_f.bias": (C,)}
+    for i in range(L):
+        shapes = {"ln_1.weight": (C,), "ln_1.bias": (C,), "ln_2.weight": (C,), "ln_2.bias": (C,), "up": (4 * C, C),
+                  "up.bias": (4 * C,), "down": (C, 4 * C), "down.bias": (C,), "att": (C, C), "att.bias": (C,)}
+        for x in "qkv":
+            shapes |= {x: (C, C), f"{x}.bias": (C,)}
+        p |= {f"h.{i}.{name}": shape for name, shape in shapes.items()}
+    out = {}
+    for name, shape in p.items():
+        is_norm = "ln_" in name and name.endswith("weight")
+        x = torch.randn(shape, generator=g, dtype=torch.float64) * 0.2 + (1.0 if is_norm else 0.0)
+        out[name] = x.float().double().requires_grad_()  # the file has float32
+    return out
+
+
+def attention(p, h, x):
+    q, k, v = (F.linear(x, p[h + n], p[h + n + ".bias"]).view(B, T, H, D).transpose(1, 2) for n in "qkv")
+    scores = q @ k.transpose(2, 3) / math.sqrt(D)
+    scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf)
+    return F.linear((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, C), p[h + "att"], p[h + "att.bias"])
+
+
+def forward(p, ids):
+    x = p["wte.weight"][ids] + p["wpe.weight"][:T]
+    for i in range(L):
+        h = f"h.{i}."
+        x = x + attention(p, h, F.layer_norm(x, (C,), p[h + "ln_1.weight"], p[h + "ln_1.bias"]))
+        y = F.layer_norm(x, (C,), p[h + "ln_2.weight"], p[h + "ln_2.bias"])
+        y = F.gelu(F.linear(y, p[h + "up"], p[h + "up.bias"]), approximate="tanh")
+        x = x + F.linear(y, p[h + "down"], p[h + "down.bias"])
+    x = F.layer_norm(x, (C,), p["ln_f.weight"], p["ln_f.bias"])
+    return x @ p["wte.weight"].T
+
+
+def rate(hyper, s):
+    if s < hyper["warmup"]:
+        return hyper["lr"] * (s + 1) / hyper["warmup"]
+    r = (s - hyper["warmup"]) / (hyper["steps"] - hyper["warmup"])
+    return hyper["min_lr"] + 0.5 * (1 + math.cos(math.pi * r)) * (hyper["lr"] - hyper["min_lr"])
+
+
+def optimizers(p, hyper):
+    hidden = [x for n, x in p.items() if hyper["optimizer"] == "muon" and n.split(".")[-1] in MATRICES]
+    rest = [x for x in p.values() if not any(x is y for y in hidden)]
+    adamw = dict(betas=(hyper["beta1"], hyper["beta2"]), eps=hyper["eps"])
+    groups = [dict(params=[x for x in rest if x.ndim >= 2], weight_decay=hyper["weight_decay"]),
+              dict(params=[x for x in rest if x.ndim < 2], weight_decay=0.0)]
+    out = [torch.optim.AdamW(groups, **adamw)]
+    if hidden:
+        out.append(torch.optim.Muon(hidden, weight_decay=hyper["weight_decay"], momentum=hyper["momentum"],
+                                    adjust_lr_fn="match_rms_adamw"))
+    return out
+
+
+def update(opts, lr, is_exact):
+    half = torch.bfloat16
+    for o in opts:
+        for group in o.param_groups:
+            group["lr"] = lr
+        torch.bfloat16 = torch.float64 if is_exact else half  # what Muon converts the matrix to
+        o.step()
+        torch.bfloat16 = half
+
+
+def in_file(p, of=lambda x: x):
+    """The names and layout of transformers' GPT-2: (in,out) matrices, q, k and v in one."""
+    out = {}
+    for name, x in p.items():
+        h, _, kind = name.rpartition(".") if not name.endswith(".bias") else name[:-5].rpartition(".")
+        what = "bias" if name.endswith(".bias") else "weight"
+        turn = (lambda t: t.t()) if what == "weight" and kind in MATRICES else (lambda t: t)
+        if kind in ("k", "v"):
+            continue
+        if kind == "q":
+            x, name = torch.cat([of(p[f"{h}.{n}" + (".bias" if what == "bias" else "")]) for n in "qkv"]), None
+        else:
+            x = of(x)
+        renamed = dict(q="attn.c_attn", att="attn.c_proj", up="mlp.c_fc", down="mlp.c_proj").get(kind)
+        name = f"{h}.{renamed}.{what}" if renamed else name
+        out["transformer." + name] = turn(x).float().contiguous()
+    return out
+
+
+def run(hyper, seed, ids, is_exact=True):
+    p = parameters(seed)
+    start = in_file(p, lambda x: x.detach().clone())
+    opts, steps, first = optimizers(p, hyper), [], {}
+    for s in range(hyper["steps"]):
+        at = s * B * T
+        x, y = ids[at:at + B * T].view(B, T), ids[at + 1:at + B * T + 1].view(B, T)
+        logits = forward(p, x)
+        loss = F.cross_entropy(logits.view(-1, V), y.reshape(-1))
+        for q in p.values():
+            q.grad = None
+        loss.backward()
+        if s == 0:
+            first = {"grad." + n: t for n, t in in_file(p, lambda x: x.grad.clone()).items()}
+            first["logits"] = logits.detach().float().contiguous()
+        norm = math.sqrt(sum(float((q.grad ** 2).sum()) for q in p.values()))
+        for q in p.values():
+            q.grad *= min(1.0, hyper["clip"] / (norm + 1e-6))
+        update(opts, rate(hyper, s), is_exact)
+        steps.append(dict(step=s + 1, loss=loss.item(), grad_norm=norm, lr=rate(hyper, s)))
+    return start, first, in_file(p, lambda x: x.detach()), steps
+
+
+def write_tokens(path, ids):
+    with open(path, "wb") as f:
+        f.write(struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253))
+        f.write(struct.pack(f"<{len(ids)}H", *ids.tolist()))
+
+
+def write(name):
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", name)
+    os.makedirs(folder, exist_ok=True)
+    model = MODELS[name]
+    hyper = HYPER | model.get("hyper", {})
+    ids = torch.randint(0, V, (STEPS * B * T + 1,), generator=torch.Generator().manual_seed(5))
+    start, first, after, steps = run(hyper, 11, ids)
+    tensors = first | {"after." + n: t for n, t in after.items()}
+    if hyper["optimizer"] == "muon":
+        tensors |= {"torch." + n: t for n, t in run(hyper, 11, ids, is_exact=False)[2].items()}
+    config = dict(architectures=["GPT2LMHeadModel"], model_type="gpt2", vocab_size=V, n_positions=CONTEXT, n_embd=C,
+                  n_layer=L, n_head=H, n_inner=None, activation_function="gelu_new", layer_norm_epsilon=1e-5,
+                  tie_word_embeddings=True)
+    save_file(start, os.path.join(folder, "model.safetensors"))
+    save_file(tensors, os.path.join(folder, "expected.safetensors"))
+    write_tokens(os.path.join(folder, "tokens.bin"), ids)
+    for file, content in (("config.json", config), ("expected.json", dict(torch=torch.__version__, hyper=hyper, steps=steps))):
+        with open(os.path.join(folder, file), "w") as f:
+            json.dump(content, f, indent=1)
+            f.write("\n")
+
+
+for name in sys.argv[1:]:
+    write(name)

@@ -357,9 +357,6 @@ static enum status check_local(const struct conf *conf)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_OPTIMIZER,
                          "checkpoints hold the moments of every node, of all matrices so far: set "
                          "OPTIMIZER=adamw");
-    if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
-        return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_COMPRESS,
-                         "no gradient crosses the network between outer steps: set COMPRESS=none");
     if (conf_i64(conf, CONF_COMM_GRAPH) != 0)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_COMM_GRAPH,
                          "graphs hold the collectives of one group only: set COMM_GRAPH=0");

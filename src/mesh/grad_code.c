@@ -18,7 +18,15 @@ struct grad_code {
     uint8_t *numbers; /* of a chunk */
 };
 
-int64_t grad_code_memory(void) { return (int64_t)sizeof(struct grad_code) + GRAD_CODE_CHUNK_BYTES; }
+int64_t grad_code_memory(void)
+{
+    return (int64_t)sizeof(struct grad_code) + GRAD_CODE_CHUNK_BYTES + GRAD_CODE_ZSTD_BYTES;
+}
+
+int64_t grad_code_zstd_bytes(const struct grad_code *code)
+{
+    return (int64_t)(ZSTD_sizeof_CCtx(code->encoder) + ZSTD_sizeof_DCtx(code->decoder));
+}
 
 enum status grad_code_open(struct grad_code **out)
 {

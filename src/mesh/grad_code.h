@@ -21,8 +21,11 @@ struct grad_code_block {
 };
 
 struct grad_code;
-/* grad_code_memory — what _open takes, without the memory of zstd, about 2 MiB. */
+/* grad_code_memory — what _open takes, with GRAD_CODE_ZSTD_BYTES that zstd takes at most.
+ * grad_code_zstd_bytes — for tests: what zstd has taken so far. */
+#define GRAD_CODE_ZSTD_BYTES ((int64_t)1 << 20)
 int64_t grad_code_memory(void);
+int64_t grad_code_zstd_bytes(const struct grad_code *code);
 enum status grad_code_open(struct grad_code **out);
 void grad_code_close(struct grad_code *code); /* accepts NULL */
 

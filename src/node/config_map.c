@@ -230,16 +230,22 @@ static enum status map_recompute(const struct conf *conf, const struct model_dim
                 (long long)dims->layers, (long long)out->layers);
 }
 
-/* map_local — LOCAL_STEPS: a node is a replica, of which each worker holds the whole model. */
+/* map_local — LOCAL_STEPS: a node is a replica, of which each worker holds the whole model. What
+ * crosses the network, and is compressed, is the outer gradients. */
 static void map_local(const struct conf *conf, struct step_config *out)
 {
     out->local =
         (struct step_local_config){.steps = conf_i64(conf, CONF_LOCAL_STEPS),
                                    .replica_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
                                    .lr = conf_f64(conf, CONF_OUTER_LR),
-                                   .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM)};
-    if (out->local.steps > 0)
-        out->store.shard = LAYOUT_SHARD_NONE;
+                                   .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM),
+                                   .compress = out->store.compress,
+                                   .compress_coded = out->store.compress_coded};
+    if (out->local.steps == 0)
+        return;
+    out->store.shard = LAYOUT_SHARD_NONE;
+    out->store.compress = GRAD_COMPRESS_KIND_NONE;
+    out->store.compress_coded = false;
 }
 
 /* map_step — the configuration of a step and its store. */

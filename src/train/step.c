@@ -175,7 +175,7 @@ static enum status plan_memory(struct step *s, const struct step_place *place,
     m.scratch = place->is_discrete ? (int64_t)CUDA_SCRATCH_BYTES : 0;
     m.gathered = step_async_plan(s, place);
     m.readback = readback_bytes(s) + m.gathered;
-    m.outer = step_local_plan_bytes(s);
+    TRY(step_local_plan(s, &m.outer));
     *out = m;
     return ST_OK;
 }

@@ -56,6 +56,8 @@ struct step_local_config {
     int64_t steps;       /* from one outer step to the next; 0: none, and the rest is not read */
     int replica_ranks;   /* neighbouring ranks, those of a node; 0: all are one replica */
     double lr, momentum; /* of the outer step (outer.h) */
+    enum grad_compress_kind compress; /* form of the outer gradients on their way */
+    bool compress_coded;              /* INT8, INT4 */
 };
 
 struct step_config {
@@ -65,7 +67,7 @@ struct step_config {
     enum pipe_kind pipe_kind;       /* with several ranks along PIPELINE */
     int pipe_chunks;                /* of a stage; 0: 1 */
     struct store_settings store;    /* sharding, compression, dtype of the compute copy */
-    struct step_local_config local; /* needs SHARD=none, COMPRESS=none and no axis but DATA */
+    struct step_local_config local; /* needs a store without shards and compression; DATA only */
     struct model_dims dims;
     int64_t batch_samples;  /* of a micro-batch */
     int64_t global_samples; /* of a global batch; a multiple of batch_samples times data ranks */

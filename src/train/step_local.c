@@ -107,12 +107,88 @@ static struct part_extent own_part(const struct step *s)
     return part_extent(s->table.total_elems, s->local.ranks, s->local.rank);
 }
 
-int64_t step_local_plan_bytes(const struct step *s)
+static int64_t memory_bytes(const struct step *s)
 {
-    if (!s->local.is_on)
-        return 0;
     int64_t elems = 3 * own_part(s).elems + (has_chunk(&s->local) ? MESH_STATE_ELEMS : 0);
     return elems * (int64_t)sizeof(float);
+}
+
+/* ---- compressed differences ----
+ *
+ * They travel in runs of RUN_ELEMS, each a bucket of grad_compress.h, so that the buffers of
+ * messages stay small. */
+
+#define RUN_ELEMS ((int64_t)4 << 20)
+
+static bool compresses(const struct step *s)
+{
+    return s->local.replicas > 1 && s->config.local.compress != GRAD_COMPRESS_KIND_NONE &&
+           own_part(s).elems > 0;
+}
+
+static int64_t run_elems(int64_t elems, int64_t first)
+{
+    return elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
+}
+
+/* compress_config — the caller frees bucket_elems. */
+static enum status compress_config(const struct step *s, struct grad_compress_config *out)
+{
+    const int64_t elems = own_part(s).elems;
+    const int n = (int)((elems + RUN_ELEMS - 1) / RUN_ELEMS);
+    int64_t *runs = calloc((size_t)n, sizeof *runs);
+    if (!runs)
+        return FAIL(ST_RETRY, "out of memory: %d runs of %lld elements", n, (long long)elems);
+    for (int i = 0; i < n; i++)
+        runs[i] = run_elems(elems, i * RUN_ELEMS);
+    *out = (struct grad_compress_config){.comm = s->local.across,
+                                         .kind = s->config.local.compress,
+                                         .is_coded = s->config.local.compress_coded,
+                                         .deferred_first = n,
+                                         .buckets_n = n,
+                                         .bucket_elems = runs};
+    return ST_OK;
+}
+
+static enum status plan_compress(const struct step *s, int64_t *bytes)
+{
+    struct grad_compress_config config;
+    *bytes = 0;
+    if (!compresses(s))
+        return ST_OK;
+    TRY(compress_config(s, &config));
+    *bytes = grad_compress_plan(&config, s->local.replica, s->local.replicas, false);
+    free((void *)(uintptr_t)config.bucket_elems);
+    return ST_OK;
+}
+
+static enum status open_compress(struct step *s)
+{
+    struct grad_compress_config config;
+    if (!compresses(s))
+        return ST_OK;
+    TRY(plan_compress(s, &s->local.compress_bytes));
+    TRY(compress_config(s, &config));
+    enum status st = grad_compress_open(&config, &s->local.compress);
+    free((void *)(uintptr_t)config.bucket_elems);
+    return st;
+}
+
+/* ---- memory ---- */
+
+enum status step_local_plan(const struct step *s, int64_t *bytes)
+{
+    *bytes = 0;
+    if (!s->local.is_on)
+        return ST_OK;
+    TRY(plan_compress(s, bytes));
+    *bytes += memory_bytes(s);
+    return ST_OK;
+}
+
+int64_t step_local_bytes(const struct step *s)
+{
+    return s->local.memory_bytes + s->local.compress_bytes;
 }
 
 /* assert_whole — each rank of a replica holds the whole model, with every moment of it. */
@@ -130,9 +206,9 @@ static void assert_whole(const struct step *s)
 enum status step_local_take(struct step *s)
 {
     struct step_local *l = &s->local;
-    int64_t bytes = step_local_plan_bytes(s);
     if (!l->is_on)
         return ST_OK;
+    const int64_t bytes = memory_bytes(s);
     assert_whole(s);
     l->own = own_part(s);
     TRY(dev_is_discrete(s->config.dev) ? dev_pin(s->config.dev, (size_t)bytes, &l->memory)
@@ -143,12 +219,13 @@ enum status step_local_take(struct step *s)
     l->momentum = l->outer + l->own.elems;
     l->work = l->momentum + l->own.elems;
     l->chunk = has_chunk(l) ? l->work + l->own.elems : NULL;
-    return ST_OK;
+    return open_compress(s);
 }
 
 void step_local_close(struct step *s)
 {
     struct step_local *l = &s->local;
+    grad_compress_close(l->compress);
     if (dev_is_discrete(s->config.dev))
         dev_unpin(s->config.dev, l->memory);
     else
@@ -204,12 +281,27 @@ enum status step_local_fill(struct step *s)
     return s->local.is_on ? read_own(s, s->local.outer) : ST_OK;
 }
 
-static enum status add_up(struct step_local *l)
+static enum status add_up_compressed(struct step *s)
 {
+    struct step_local *l = &s->local;
+    struct comm_ticket ticket;
+    int run = 0;
+    for (int64_t first = 0; first < l->own.elems; first += RUN_ELEMS, run++) {
+        float *at = l->work + first;
+        TRY(grad_compress_begin(l->compress, run, at, at, NULL, &ticket));
+        TRY(comm_wait(l->across, ticket));
+        step_heartbeat(s);
+    }
+    return ST_OK;
+}
+
+static enum status add_up(struct step *s)
+{
+    struct step_local *l = &s->local;
     const struct tensor t = {l->work, DTYPE_F32};
     if (!l->across || l->own.elems == 0)
         return ST_OK;
-    return comm_all_reduce(l->across, t, t, l->own.elems);
+    return l->compress ? add_up_compressed(s) : comm_all_reduce(l->across, t, t, l->own.elems);
 }
 
 /* share — the outer parameters of one rank of the replica become those of all its ranks. */
@@ -246,7 +338,7 @@ enum status step_local_sync(struct step *s, struct step_result *r)
     TRY(read_own(s, l->work));
     outer_gradient(l->outer, l->work, l->own.elems);
     step_heartbeat(s);
-    TRY(add_up(l));
+    TRY(add_up(s));
     step_heartbeat(s);
     const struct outer_rule rule = {c->lr, c->momentum, l->replicas};
     outer_update(&rule, l->outer, l->momentum, l->work, l->own.elems);

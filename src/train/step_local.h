@@ -5,7 +5,8 @@
  * other step. A replica trains on its share of each global batch and has moments of its own.
  * Replicas exchange their loss, norm and votes in every step, and parameters in outer steps only:
  *   - every replica subtracts its parameters from the outer ones, which all replicas share
- *   - the ranks with the same number in their replicas add up the differences (all-reduce)
+ *   - the ranks with the same number in their replicas add up the differences (all-reduce), which
+ *     may be quantised on the way, with error feedback (mesh/grad_compress.h)
  *   - outer_update (outer.h) makes new outer parameters of the mean, and each replica takes them
  * The ranks of a replica divide this: each has a part of the outer parameters and of their
  * momentum, in host memory. All replicas compute the same bits, for an all-reduce gives all ranks
@@ -28,7 +29,9 @@ struct step_local {
     struct comm *across;    /* the ranks with this number in all replicas; NULL: one replica */
     struct part_extent own; /* of the table's elements */
     void *memory;
-    int64_t memory_bytes;
+    int64_t memory_bytes;           /* without that of `compress` */
+    struct grad_compress *compress; /* of differences on their way; NULL: they are sent in fp32 */
+    int64_t compress_bytes;
     float *outer, *momentum, *work; /* own.elems each */
     float *chunk;                   /* what a rank sends the others of its replica; NULL: alone */
 };
@@ -40,12 +43,15 @@ struct step_local {
 enum status step_local_place(struct step *s, struct step_place *place);
 void step_local_outside(const struct step *s, struct step_config *config, struct step_place *place);
 /* step_local_open — after _place: s->config.comm becomes that of the replica; collective.
- * step_local_take — when the table is known: the memory, as _plan_bytes says. Not is_on: nothing.
+ * step_local_plan — when the table is known: the bytes of host memory that _take takes.
+ * step_local_take — the memory. Not is_on: nothing. Collective.
+ * step_local_bytes — what it has taken.
  * step_local_fill — the parameters of the step are those of the outer ones.
  * step_local_close — before the config's comm is closed. */
 enum status step_local_open(struct step *s);
-int64_t step_local_plan_bytes(const struct step *s);
+enum status step_local_plan(const struct step *s, int64_t *bytes);
 enum status step_local_take(struct step *s);
+int64_t step_local_bytes(const struct step *s);
 enum status step_local_fill(struct step *s);
 void step_local_close(struct step *s);
 

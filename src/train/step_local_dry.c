@@ -4,23 +4,41 @@
 #include "train/step_dry.h"
 #include "train/step_inside.h"
 
-/* all_reduce — over n ranks of the job from `first` on, each so many behind the one before. */
-static enum status all_reduce(const struct step_dry_listener *listener, int first, int apart, int n,
-                              int64_t bytes, double times)
+/* Ranks of the job: n from `first` on, each so many behind the one before. */
+struct group {
+    int first, apart, n;
+};
+
+static enum status tell(const struct step_dry_listener *listener, struct group g,
+                        enum step_dry_call_kind kind, int64_t bytes, double times)
 {
-    int *ranks = calloc((size_t)n, sizeof *ranks);
+    int *ranks = calloc((size_t)g.n, sizeof *ranks);
     if (!ranks)
-        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", n);
-    for (int i = 0; i < n; i++)
-        ranks[i] = first + i * apart;
-    listener->on_call(listener->arg, &(struct step_dry_call){.kind = STEP_DRY_CALL_ALL_REDUCE,
+        return FAIL(ST_RETRY, "out of memory: a group of %d ranks", g.n);
+    for (int i = 0; i < g.n; i++)
+        ranks[i] = g.first + i * g.apart;
+    listener->on_call(listener->arg, &(struct step_dry_call){.kind = kind,
                                                              .axis = MESH_AXIS_DATA,
                                                              .ranks = ranks,
-                                                             .ranks_n = n,
+                                                             .ranks_n = g.n,
                                                              .bytes = bytes,
                                                              .times = times});
     free(ranks);
     return ST_OK;
+}
+
+/* tell_compressed — as grad_compress.h exchanges a bucket of so many elements: parts, then sums. */
+static enum status tell_compressed(const struct step *s, const struct step_dry_listener *listener,
+                                   struct group g, int64_t elems)
+{
+    const struct step_local_config *c = &s->config.local;
+    const double times = 1 / (double)c->steps;
+    const int64_t part = grad_compress_part_bytes(c->compress, c->compress_coded, g.n, elems);
+    const int64_t lengths = c->compress_coded ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
+    if (lengths > 0)
+        TRY(tell(listener, g, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times));
+    TRY(tell(listener, g, STEP_DRY_CALL_ALL_TO_ALL, g.n * part, times));
+    return tell(listener, g, STEP_DRY_CALL_ALL_GATHER, g.n * part, times);
 }
 
 enum status step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener)
@@ -29,8 +47,12 @@ enum status step_local_dry_tell(const struct step *s, const struct step_dry_list
     const int64_t elems = part_extent(s->table.total_elems, l->ranks, l->rank).elems;
     if (!l->is_on || l->replicas == 1)
         return ST_OK;
-    TRY(all_reduce(listener, 0, 1, l->replicas * l->ranks,
-                   STEP_LOCAL_SUMS * (int64_t)sizeof(double), 1));
-    return all_reduce(listener, l->rank, l->ranks, l->replicas, elems * (int64_t)sizeof(float),
-                      1 / (double)s->config.local.steps);
+    const struct group all = {0, 1, l->replicas * l->ranks},
+                       across = {l->rank, l->ranks, l->replicas};
+    TRY(tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double),
+             1));
+    if (s->config.local.compress != GRAD_COMPRESS_KIND_NONE)
+        return tell_compressed(s, listener, across, elems);
+    return tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * (int64_t)sizeof(float),
+                1 / (double)s->config.local.steps);
 }

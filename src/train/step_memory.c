@@ -13,7 +13,7 @@ struct step_memory step_memory(const struct step *s)
                             .activations = (int64_t)s->arena[STEP_ARENA_ACTS].cap_bytes,
                             .gathered = step_async_memory(s),
                             .readback = s->readback_bytes + step_async_memory(s),
-                            .outer = s->local.memory_bytes,
+                            .outer = step_local_bytes(s),
                             .batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens) +
                                      step_context_bytes(s)};
     for (int i = 0; i < STEP_ARENA_N; i++)

@@ -192,6 +192,8 @@ static void test_messages(void **state)
         for (int shape = 0; shape < SHAPE_N; shape++)
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
                 check_message(code, (enum grad_quant_kind)kind, (enum shape)shape, sizes[i]);
+    print_message("# zstd took %lld bytes\n", (long long)grad_code_zstd_bytes(code));
+    assert_in_range(grad_code_zstd_bytes(code), GRAD_CODE_ZSTD_BYTES / 2, GRAD_CODE_ZSTD_BYTES);
     grad_code_close(code);
 }
 

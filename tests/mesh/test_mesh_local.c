@@ -25,7 +25,8 @@ struct job {
 static struct trial like(int locals)
 {
     struct trial t = trial_of(MODEL_TASK_LM, SAMPLES, 8);
-    t.config.local = (struct step_local_config){EVERY, locals, 0.7, 0.9};
+    t.config.local = (struct step_local_config){
+        .steps = EVERY, .replica_ranks = locals, .lr = 0.7, .momentum = 0.9};
     t.config.batch_samples = 1;
     return t;
 }
@@ -238,6 +239,40 @@ static void test_workers(void **state)
     against_truth(&t, 2, 1e-3);
 }
 
+/* ---- compressed differences ---- */
+
+/* compressed — beside a run without: all ranks have the same bits (run), other ones than without,
+ * and near them; more memory is planned, and taken. */
+static void compressed(int nodes, int locals, enum grad_compress_kind kind, bool is_coded,
+                       double most)
+{
+    struct job plain = {.trial = like(locals)}, job = plain;
+    double apart = 0;
+    job.trial.config.local.compress = kind;
+    job.trial.config.local.compress_coded = is_coded;
+    plain = run(&plain, nodes, locals);
+    job = run(&job, nodes, locals);
+    assert_int_equal(job.elems, plain.elems);
+    for (int64_t i = 0; i < job.elems; i++)
+        apart = fmax(apart, fabs((double)job.params[i] - (double)plain.params[i]));
+    print_message("# %d x %d, kind %d%s: parameters differ by %.1e\n", nodes, locals, (int)kind,
+                  is_coded ? ", coded" : "", apart);
+    assert_true(apart > 0 && apart <= most);
+    assert_true(job.trial.memory.outer > plain.trial.memory.outer);
+    free(job.params);
+    free(plain.params);
+}
+
+static void test_compressed(void **state)
+{
+    (void)state;
+    compressed(2, 1, GRAD_COMPRESS_KIND_BF16, false, 4e-3);
+    compressed(2, 1, GRAD_COMPRESS_KIND_INT8, false, 4e-3);
+    compressed(4, 1, GRAD_COMPRESS_KIND_INT8, true, 2e-2);
+    compressed(2, 2, GRAD_COMPRESS_KIND_INT4, true, 6e-2);
+    compressed(2, 2, GRAD_COMPRESS_KIND_TOPK, false, 2e-1);
+}
+
 /* ---- the state ---- */
 
 static void continues(int nodes, int locals, int stop)
@@ -313,6 +348,6 @@ static void test_refusals(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_outer_step), cmocka_unit_test(test_workers),
     cmocka_unit_test(test_state),      cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_refusals),   cmocka_unit_test(test_compressed),
 };
 HARNESS_MAIN(tests)

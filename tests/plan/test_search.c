@@ -255,7 +255,8 @@ static void test_local(void **state)
     static struct plan_search found;
     struct plan_advice advice;
     struct plan_job job = job_of(80e9, 64);
-    job.config.step.local = (struct step_local_config){10, 4, 0.7, 0.9};
+    job.config.step.local =
+        (struct step_local_config){.steps = 10, .replica_ranks = 4, .lr = 0.7, .momentum = 0.9};
     assert_int_equal(plan_search_make(&job, &nothing, &found), ST_OK);
     assert_int_equal(found.found_n, 1);
     assert_int_equal(axes_of(&found.job[0]), 0);
@@ -282,7 +283,8 @@ static void test_local_checkpoint(void **state)
     job.config.checkpoint_mode = CHECKPOINT_ASYNC_MODE_ON;
     cluster.across.bytes_per_second = 1e13; /* the copy in memory is what takes time */
     assert_int_equal(plan_estimate_make(&job, &alone), ST_OK);
-    job.config.step.local = (struct step_local_config){10, 1, 0.7, 0.9};
+    job.config.step.local =
+        (struct step_local_config){.steps = 10, .replica_ranks = 1, .lr = 0.7, .momentum = 0.9};
     assert_int_equal(plan_estimate_make(&job, &local), ST_OK);
     assert_float_equal(local.time.ms[PLAN_TIME_CHECKPOINT] / alone.time.ms[PLAN_TIME_CHECKPOINT],
                        14.0 / 3, 1e-3);

@@ -157,6 +157,7 @@ static void relations(void **state)
         {{"OPTIMIZER=muon"}, ST_OK, ""},
         {{"LOCAL_STEPS=5", "N_NODES=16", "GLOBAL_BATCH=64", "BATCH_SIZE=4"}, ST_OK, ""},
         {{"LOCAL_STEPS=5", "SHARD=none", "PRECISION=bf16", "OPTIMIZER=sgd"}, ST_OK, ""},
+        {{"LOCAL_STEPS=5", "COMPRESS=int8", "COMPRESS_CODE=zstd"}, ST_OK, ""},
         {{"LOCAL_STEPS=5", "N_NODES=17"},
          ST_BAD_SETTING,
          "LOCAL_STEPS=5 (argument) takes at most 16 nodes, not N_NODES=17 (argument); a "

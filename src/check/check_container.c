@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
+#include "check/check_text.h"
 
 /* ---- the container ---- */
 
@@ -102,12 +103,12 @@ static void gres_line(void *arg, char *line)
 /* What gres.conf promises to jobs. Is the row added? */
 static bool judge_files(struct check_static *s, const struct gres *g)
 {
-    char remedy[192];
+    char remedy[192], host[CHECK_TEXT_WORD];
     if (g->missing == 0)
         return false;
     text_format(remedy, sizeof remedy,
                 "scontrol reconfigure; scontrol show node %s # correct gres.conf first",
-                check_static_host(s));
+                check_text_word(host, sizeof host, check_static_host(s), "NODE"));
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_GRES, "slurm gres", CHECK_VERDICT_FAIL,
                                         "gres.conf names %d GPU files, %d do not exist: %s",

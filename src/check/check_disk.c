@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "check/check_scratch.h"
+#include "check/check_text.h"
 
 #define SLICE_BYTES ((int64_t)1 << 20)
 #define SLICES_MIN 2
@@ -36,20 +37,22 @@ static struct check_row disk_row(const struct disk *d, enum check_verdict verdic
 }
 
 /* remedy_of — for errno of a file in dir. */
-static void remedy_of(int error, const char *dir, char *out, size_t cap)
+static void remedy_of(int error, const char *folder, char *out, size_t cap)
 {
+    char dir[CHECK_TEXT_WORD];
+    check_text_folder(dir, sizeof dir, folder);
     if (error == ENOSPC || error == EDQUOT)
-        text_format(out, cap,
-                    "df -h %.60s; df -i %.60s # then delete what is old, or set CHECKPOINT_DIR",
-                    dir, dir);
+        text_format(
+            out, cap,
+            "d=%s; df -h \"$d\"; df -i \"$d\" # then delete what is old, or set CHECKPOINT_DIR",
+            dir);
     else if (error == EROFS)
         text_format(
             out, cap,
-            "mount -o remount,rw \"$(findmnt -nT %.100s -o TARGET)\"; dmesg | tail # has the "
-            "reason",
+            "mount -o remount,rw \"$(findmnt -nT %s -o TARGET)\"; dmesg | tail # has the reason",
             dir);
     else if (error == EACCES || error == EPERM)
-        text_format(out, cap, "chown %d:%d %.100s # docker: --user, Kubernetes: fsGroup",
+        text_format(out, cap, "chown %d:%d %s # docker: --user, Kubernetes: fsGroup",
                     (int)geteuid(), (int)getegid(), dir);
     else
         text_format(out, cap,

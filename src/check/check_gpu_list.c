@@ -1,11 +1,10 @@
 /* check_gpu_list — see check_gpu_list.h. */
 #include "check/check_gpu_list.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/limited.h"
 #include "base/text.h"
-#include "base/thread.h"
 #include "check/check_file.h"
 
 #define TEXT_BYTES (1 << 20)
@@ -79,77 +78,20 @@ static enum status read_text(const char *root, struct nvml_health *out)
     return t.hangs ? FAIL(ST_PEER, "NVML does not answer") : ST_OK;
 }
 
-/* ---- with a time limit ---- */
+/* ---- the library ---- */
 
-struct reading {
-    struct thread thread; /* its lock guards what follows */
-    struct nvml_health health;
-    struct status_saved saved;
-    enum status st;
-    bool is_done, is_left; /* left: the thread frees it */
-};
-
-static void *read_library(void *arg)
-{
-    struct reading *r = arg;
-    struct nvml_health *health = calloc(1, sizeof *health);
-    enum status st = health ? nvml_health_read(health) : FAIL(ST_RETRY, "out of memory: GPUs");
-    pthread_mutex_lock(&r->thread.lock);
-    if (st == ST_OK)
-        r->health = *health;
-    free(health);
-    r->st = st;
-    status_save(&r->saved);
-    r->is_done = true;
-    bool is_left = r->is_left;
-    pthread_cond_signal(&r->thread.wake);
-    pthread_mutex_unlock(&r->thread.lock);
-    if (is_left) {
-        thread_free(&r->thread);
-        free(r);
-    }
-    return NULL;
-}
-
-static bool wait_for(struct reading *r, int64_t limit_ms)
-{
-    struct timespec until = thread_deadline(limit_ms);
-    pthread_mutex_lock(&r->thread.lock);
-    while (!r->is_done && pthread_cond_timedwait(&r->thread.wake, &r->thread.lock, &until) == 0)
-        ;
-    bool is_done = r->is_done;
-    r->is_left = !is_done;
-    pthread_mutex_unlock(&r->thread.lock);
-    return is_done;
-}
-
-static enum status collect(struct reading *r, struct nvml_health *out)
-{
-    enum status st = r->st;
-    *out = r->health;
-    status_restore(&r->saved);
-    thread_free(&r->thread);
-    free(r);
-    return st;
-}
+static enum status read_library(void *arg) { return nvml_health_read(arg); }
 
 enum status check_gpu_list_read(const char *root, int64_t limit_ms, struct nvml_health *out)
 {
+    bool is_late;
     if (root[0])
         return read_text(root, out);
-    struct reading *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return FAIL(ST_RETRY, "out of memory: the GPUs of a node");
-    enum status st = thread_start(&r->thread, read_library, r, "reads the GPUs' health");
-    if (st != ST_OK) {
-        free(r);
+    *out = (struct nvml_health){0};
+    const enum status st =
+        limited_run(read_library, out, sizeof *out, limit_ms, "reads the GPUs' health", &is_late);
+    if (!is_late)
         return st;
-    }
-    pthread_t id = r->thread.id;
-    if (!wait_for(r, limit_ms)) {
-        pthread_detach(id);
-        return FAIL(ST_PEER, "NVML has not answered for %lld ms", (long long)limit_ms);
-    }
-    pthread_join(id, NULL);
-    return collect(r, out);
+    status_clear();
+    return FAIL(ST_PEER, "NVML has not answered for %lld ms", (long long)limit_ms);
 }

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "check/check_file.h"
 #include "check/check_static.h"
+#include "check/check_text.h"
 
 #define PORTS_MAX 64
 #define REMEDY_BYTES 192
@@ -113,7 +114,7 @@ static bool is_alone_down(const struct ports *ports, const struct port *port)
 
 static bool judge_state(struct check_static *s, const struct ports *ports, const struct port *port)
 {
-    char subject[64], why[256], remedy[REMEDY_BYTES], drain[REMEDY_BYTES];
+    char subject[64], why[256], remedy[REMEDY_BYTES], drain[REMEDY_BYTES], device[CHECK_TEXT_WORD];
     bool is_alone = is_alone_down(ports, port);
     bool has_no_manager = port->state >= STATE_INIT && port->state < STATE_ACTIVE;
     /* an Ethernet port without a cable is common */
@@ -127,7 +128,8 @@ static bool judge_state(struct check_static *s, const struct ports *ports, const
                     : "the port is down (state %lld), and those of the same kind are up",
                 (long long)port->state);
     text_format(remedy, sizeof remedy,
-                "check cable and switch, then mlxlink -d %s --port_state TG; else %s", port->device,
+                "mlxlink -d %s --port_state TG # check cable and switch first; else %s",
+                check_text_word(device, sizeof device, port->device, "DEVICE"),
                 check_static_drain(s, drain, sizeof drain, "InfiniBand port"));
     if (has_no_manager)
         text_copy(remedy, sizeof remedy, "systemctl start opensm, on one node of the fabric");
@@ -163,7 +165,7 @@ static void add_states(struct check_static *s, struct ports *ports)
 static bool judge_rate(struct check_static *s, const struct ports *ports, const struct port *port)
 {
     int64_t most = 0;
-    char subject[64], remedy[REMEDY_BYTES], drain[REMEDY_BYTES];
+    char subject[64], remedy[REMEDY_BYTES], drain[REMEDY_BYTES], device[CHECK_TEXT_WORD];
     for (int i = 0; i < ports->n; i++)
         if (is_kin(port, &ports->port[i]) && ports->port[i].state == STATE_ACTIVE &&
             ports->port[i].rate_gbps > most)
@@ -172,8 +174,9 @@ static bool judge_rate(struct check_static *s, const struct ports *ports, const 
     if (port->state != STATE_ACTIVE || (port->rate_gbps >= most && !is_one_lane))
         return false;
     text_format(remedy, sizeof remedy,
-                "reseat or replace the cable, then mlxlink -d %s --port_state TG; else %s",
-                port->device, check_static_drain(s, drain, sizeof drain, "InfiniBand rate"));
+                "mlxlink -d %s --port_state TG # reseat or replace the cable first; else %s",
+                check_text_word(device, sizeof device, port->device, "DEVICE"),
+                check_static_drain(s, drain, sizeof drain, "InfiniBand rate"));
     check_static_add(
         s,
         check_static_found(s, CHECK_POINT_INTERFACES, "ib rate", CHECK_VERDICT_FAIL,

@@ -8,6 +8,7 @@
 #include "check/check_file.h"
 #include "check/check_netdev.h"
 #include "check/check_static.h"
+#include "check/check_text.h"
 
 #define ERRORS_MIN 100    /* of all packets since the interface came up, */
 #define ERRORS_SHARE 1e-5 /* and at least this share of them */
@@ -75,9 +76,10 @@ static bool is_bad(const struct check_netdev *i)
 
 static void add_errors(struct check_static *s, const struct check_netdev *i)
 {
-    char remedy[192];
+    char remedy[192], name[CHECK_TEXT_WORD];
     text_format(remedy, sizeof remedy,
-                "ethtool -S %s | grep err # replace the cable or transceiver", i->name);
+                "ethtool -S %s | grep err # replace the cable or transceiver",
+                check_text_word(name, sizeof name, i->name, "DEVICE"));
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_INTERFACES, "interface errors",
                                         CHECK_VERDICT_WARN, "%lld errors in %lld packets",
@@ -107,12 +109,12 @@ static void bond_line(void *arg, char *line)
 static void add_bond(struct check_static *s, const char *name)
 {
     struct bond b = {0};
-    char path[96], remedy[192];
+    char path[96], remedy[192], word[CHECK_TEXT_WORD];
     text_format(path, sizeof path, "/proc/net/bonding/%s", name);
     if (!check_file_lines(s->root, path, 1 << 16, bond_line, &b) || b.down == 0)
         return;
-    text_format(remedy, sizeof remedy, "ip link set %s up # check its cable and the switch's port",
-                b.first_down);
+    text_format(remedy, sizeof remedy, "ip link set %s up # check its cable and the switch port",
+                check_text_word(word, sizeof word, b.first_down, "DEVICE"));
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_INTERFACES, "bond", CHECK_VERDICT_WARN,
                                         "%d of %d links are down: %s", b.down, b.members,
@@ -133,9 +135,10 @@ static void add_value(struct check_static *s, const struct check_netdev *i, cons
 static void add_main(struct check_static *s, const struct check_netdev *i, int up)
 {
     bool is_half = strcmp(i->duplex, "half") == 0;
-    char remedy[192] = "";
+    char remedy[192] = "", name[CHECK_TEXT_WORD];
+    check_text_word(name, sizeof name, i->name, "DEVICE");
     if (is_half)
-        text_format(remedy, sizeof remedy, "ethtool -s %s autoneg on", i->name);
+        text_format(remedy, sizeof remedy, "ethtool -s %s autoneg on", name);
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_INTERFACES, "interfaces",
                                         is_half ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS,
@@ -143,13 +146,11 @@ static void add_main(struct check_static *s, const struct check_netdev *i, int u
                                         is_half ? ", in half duplex" : ""),
                      is_half ? i->name : "", remedy);
     if (i->mtu > 0) {
-        text_format(remedy, sizeof remedy, "ip link set %s mtu N # that of the other nodes",
-                    i->name);
+        text_format(remedy, sizeof remedy, "ip link set %s mtu N # that of the other nodes", name);
         add_value(s, i, "interface mtu", "bytes", i->mtu, remedy);
     }
     if (i->speed_mbps > 0) {
-        text_format(remedy, sizeof remedy, "ethtool %s # replace the cable or transceiver",
-                    i->name);
+        text_format(remedy, sizeof remedy, "ethtool %s # replace the cable or transceiver", name);
         add_value(s, i, "interface speed", "Mb/s", i->speed_mbps, remedy);
     }
 }

@@ -82,13 +82,16 @@ static bool is_excused(const struct check_link_rows_link *link, unsigned flag)
 /* Why a suspect passes. */
 static void excuse(const struct check_link_rows_link *link, unsigned flag, struct check_row *row)
 {
+    const bool is_slow = (link->end.bad & (CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK)) != 0;
     if (!is_excused(link, flag))
         return;
     text_copy(row->why, sizeof row->why,
-              link->is_tested ? "worse than the others while they were measured too; not so alone, "
-                                "or limited by busy cores"
-                              : "worse than the others; there was no time to measure it alone, so "
-                                "it is not judged");
+              !link->is_tested ? "worse than the others; there was no time to measure it alone, so "
+                                 "it is not judged"
+              : flag == CHECK_LINKS_LATENCY && is_slow
+                  ? "worse than the others, as far as frames wait at its rate: see its bandwidth"
+                  : "worse than the others while they were measured too; not so alone, or limited "
+                    "by busy cores");
 }
 
 /* The measuring that the row reports. Of a link that is not late, the one that went better. */

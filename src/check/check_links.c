@@ -11,6 +11,7 @@
 #define OUTLIER 3.5        /* times the scatter */
 #define STEADY 0.10        /* a limit of the link: slices, and measurings, differ by no more */
 #define JITTER_MAX_US 1000 /* of a busy machine; more than that is no jitter */
+#define FRAME_BYTES 1500   /* of Ethernet */
 #define LOSS_MIN 3         /* retransmissions, and… */
 #define LOSS_SHARE 0.003 /* …their part of the segments, that a link without a fault never has */
 
@@ -105,6 +106,7 @@ static void norm_rates(const struct check_link_found *links, int n, double quant
         return;
     out->rate = norm_of(values, used, quantile, true, &scatter);
     out->rate_slack = OUTLIER * scatter;
+    out->rate_least = values[used - 1 - used / 10];
     for (int i = used = 0; i < 2 * n; i++)
         if (links[i / 2].way[i % 2].bulk_bytes > 0)
             values[used++] = resent_share(&links[i / 2].way[i % 2]);
@@ -232,14 +234,23 @@ double check_links_rate_limit(const struct check_links_norm *norm)
     return fmin((1 - WORSE) * norm->rate, norm->rate - norm->rate_slack);
 }
 
-/* Two measurings that differ decide nothing: one of them was disturbed, and a third one is near the
- * better one, or not. */
+/* Is the rate a limit of the link? In the end two measurings that differ decide nothing: one of
+ * them was disturbed, and a third one is near the better one, or not. Neither does a rate that
+ * normal links had at times: their ends shared a core then. */
+static bool is_steady(const struct check_link_way *way, const struct check_links_norm *norm,
+                      bool is_last)
+{
+    if (!is_last || way->spread >= STEADY)
+        return way->spread < STEADY;
+    const bool repeats = way->second == 0 || way->second > (1 - STEADY) * way->rate;
+    return repeats && way->rate < (1 - WORSE) * norm->rate_least;
+}
+
 static bool is_slow(const struct check_link_way *way, const struct check_links_norm *norm,
                     bool is_last)
 {
     const double limit = check_links_rate_limit(norm);
-    const bool repeats = !is_last || way->second == 0 || way->second > (1 - STEADY) * way->rate;
-    return way->rate < limit && (way->rate_max < limit || (way->spread < STEADY && repeats));
+    return way->rate < limit && (way->rate_max < limit || is_steady(way, norm, is_last));
 }
 
 static bool loses(const struct check_link_way *way)
@@ -247,21 +258,31 @@ static bool loses(const struct check_link_way *way)
     return way->resent >= LOSS_MIN && (double)way->resent > LOSS_SHARE * (double)way->segments;
 }
 
-/* Also without the waits for a core, and with as many pings as the normal links had. */
-static bool is_late_alone(const struct check_link_found *link, const struct check_links_norm *norm)
+/* Also without the waits for a core, and with as many pings as the normal links had.
+ * explained_us: by its rate. */
+static bool is_late_alone(const struct check_link_found *link, const struct check_links_norm *norm,
+                          double explained_us)
 {
-    return is_late(link->best_us, norm->best_us, norm->slack_us) &&
-           is_late(link->net_us, norm->best_us, norm->floor_us) &&
+    return is_late(link->best_us, norm->best_us, fmax(norm->slack_us, explained_us)) &&
+           is_late(link->net_us, norm->best_us, fmax(norm->floor_us, explained_us)) &&
            (2 * link->pings >= norm->pings ||
-            is_late(link->early_us, norm->early_us, norm->early_slack_us));
+            is_late(link->early_us, norm->early_us, fmax(norm->early_slack_us, explained_us)));
+}
+
+/* How long two frames take on a link that is slow; 0: it is not. */
+static double frames_us(const struct check_link_found *link, unsigned slow)
+{
+    double us = 0;
+    for (int way = 0; way < 2; way++)
+        if (slow & CHECK_LINKS_RATE << way)
+            us = fmax(us, 2 * FRAME_BYTES / link->way[way].rate * 1e-3);
+    return us;
 }
 
 unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
                              const struct check_links_norm *alone, bool is_last)
 {
     unsigned bad = 0;
-    if ((flags & CHECK_LINKS_LATENCY) && alone->n > 0 && is_late_alone(link, alone))
-        bad |= CHECK_LINKS_LATENCY;
     for (int way = 0; way < 2; way++) {
         const struct check_link_way *w = &link->way[way];
         if ((flags & CHECK_LINKS_RATE << way) && alone->n > 0 && w->bulk_bytes > 0 &&
@@ -270,6 +291,9 @@ unsigned check_links_confirm(const struct check_link_found *link, unsigned flags
         if ((flags & CHECK_LINKS_LOSS << way) && loses(w))
             bad |= CHECK_LINKS_LOSS << way;
     }
+    if ((flags & CHECK_LINKS_LATENCY) && alone->n > 0 &&
+        is_late_alone(link, alone, frames_us(link, bad)))
+        bad |= CHECK_LINKS_LATENCY;
     return bad;
 }
 

@@ -26,6 +26,7 @@ struct check_links_norm {
     double best_us, slack_us, floor_us;
     double early_us, early_slack_us; /* of the first pings alone */
     double rate, rate_slack;         /* GB/s */
+    double rate_least;               /* that all ways had, but one in ten */
     double bulk_resent;              /* share of segments */
 };
 
@@ -56,8 +57,10 @@ void check_links_merge(struct check_link_found *best, const struct check_link_fo
  *
  * Latency: late, also without the time in which a rank waited for a core. Of a link with fewer
  * pings than the normal ones, the first pings of each are compared: the best of 200 is less than
- * that of 20. Rate: slow, also without that time, or equally in all slices and, after the last one,
- * in two measurings. */
+ * that of 20. Of a link that is slow too, only what its rate does not explain: a frame waits for
+ * the one before it. Rate: slow, also without that time, or equally in all slices and, after the
+ * last one, in two measurings, and slower than alone->rate_least, which the caller sets to that of
+ * all measurings of the normal links: two ends that share a core are as steady as a slow link. */
 unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
                              const struct check_links_norm *alone, bool is_last);
 

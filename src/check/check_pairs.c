@@ -157,6 +157,8 @@ struct again {
     int link[AGAIN_MAX + REFERENCES];
     int n, suspects;
     unsigned open[AGAIN_MAX]; /* what is still wrong with a suspect */
+    struct check_link_found normal[REFERENCES * AGAIN_TIMES]; /* each measuring of a reference */
+    int normal_n;
 };
 
 static enum status copy_found(const struct contest *c, struct check_link_found **out)
@@ -303,23 +305,36 @@ static enum status run_job(struct pairs *p, const struct contest *c, const struc
     return comm_barrier(p->config->comm);
 }
 
+/* What is normal for a link alone: the best of each reference; and the least of all measurings. */
+static enum status set_alone(struct contest *c, const struct again *again)
+{
+    struct check_link_found best[REFERENCES];
+    struct check_links_norm each;
+    const int n = again->n - again->suspects;
+    for (int i = 0; i < n; i++)
+        best[i] = c->links[again->link[again->suspects + i]].again;
+    TRY(check_links_norm(best, n, 0.5, floor_us(c), &c->kind.alone));
+    TRY(check_links_norm(again->normal, again->normal_n, 0.5, floor_us(c), &each));
+    c->kind.alone.rate_least = each.rate_least;
+    c->kind.has_alone = true;
+    return ST_OK;
+}
+
 /* Adds what the leaders found to the best of each link, and closes what is no longer wrong. */
 static enum status settle(struct contest *c, struct again *again,
                           const struct check_link_found *all, bool is_last)
 {
-    struct check_link_found normal[REFERENCES];
-    int normal_n = 0;
     for (int job = 0; job < again->n; job++) {
         struct check_link_rows_link *link = &c->links[again->link[job]];
         if (!is_needed(again, job))
             continue;
-        check_links_merge(&link->again, &all[(int64_t)link->found.a * again->n + job]);
+        const struct check_link_found *found = &all[(int64_t)link->found.a * again->n + job];
+        check_links_merge(&link->again, found);
         link->is_tested = true;
         if (job >= again->suspects)
-            normal[normal_n++] = link->again;
+            again->normal[again->normal_n++] = *found;
     }
-    TRY(check_links_norm(normal, normal_n, 0.5, floor_us(c), &c->kind.alone));
-    c->kind.has_alone = true;
+    TRY(set_alone(c, again));
     for (int job = 0; job < again->suspects; job++) {
         const struct check_link_rows_link *link = &c->links[again->link[job]];
         again->open[job] =
@@ -477,7 +492,8 @@ static enum status add_skew(struct pairs *p, const struct contest *c)
         st = check_skew_find(found, c->n, p->place->nodes, p->place->locals, skews);
     if (st == ST_OK && (p->place->nodes > 2 || p->place->node > 0)) {
         struct check_row row =
-            check_skew_row(&skews[p->place->node], p->place->node, p->place->nodes);
+            check_skew_row(&skews[p->place->node], p->config->root ? p->config->root : "",
+                           p->place->node, p->place->nodes);
         st = check_rows_add(p->rows, &row);
     }
     free(found);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limited.h"
 #include "base/text.h"
 #include "check/check_disk.h"
 #include "check/check_file.h"
@@ -268,16 +269,34 @@ int check_scratch_sweep(const char *dir)
     return sweep_once(base, false, &held);
 }
 
-int check_scratch_sweep_own(const char *dir, int64_t patience_ms)
+struct sweep_own {
+    char dir[FILE_PATH_MAX];
+    int64_t end_ms;
+    int removed;
+};
+
+static enum status sweep_own(void *arg)
 {
-    const int64_t end_ms = clock_ms() + patience_ms;
+    struct sweep_own *s = arg;
     char base[FILE_PATH_MAX];
     bool held;
-    check_disk_folder(dir, base, sizeof base);
-    int removed = sweep_once(base, true, &held);
-    while (held && clock_ms() < end_ms) {
+    check_disk_folder(s->dir, base, sizeof base);
+    s->removed = sweep_once(base, true, &held);
+    while (held && clock_ms() < s->end_ms) {
         clock_sleep_ms(AGAIN_MS);
-        removed += sweep_once(base, true, &held);
+        s->removed += sweep_once(base, true, &held);
     }
-    return removed;
+    return ST_OK;
+}
+
+enum status check_scratch_sweep_own(const char *dir, int64_t patience_ms, int64_t limit_ms,
+                                    int *removed_out)
+{
+    struct sweep_own s = {.end_ms = clock_ms() + patience_ms};
+    bool is_late;
+    text_copy(s.dir, sizeof s.dir, dir);
+    TRY(limited_run(sweep_own, &s, sizeof s, limit_ms, "removes what killed checks have left",
+                    &is_late));
+    *removed_out = s.removed;
+    return ST_OK;
 }

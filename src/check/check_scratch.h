@@ -30,8 +30,10 @@ void check_scratch_leave(struct check_scratch *scratch);
  * machines see. What cannot be removed stays. Blocks as the disk does.
  * check_scratch_sweep_own — those alone that were made by processes which this one has started, of
  * any age. What such a process holds is looked at again for patience_ms: it may be about to end.
- * Both return how many were removed. */
+ * ST_PEER: the disk has not answered within limit_ms; the thread that asks it is left behind.
+ * Both give how many were removed. */
 int check_scratch_sweep(const char *dir);
-int check_scratch_sweep_own(const char *dir, int64_t patience_ms);
+enum status check_scratch_sweep_own(const char *dir, int64_t patience_ms, int64_t limit_ms,
+                                    int *removed_out);
 
 #endif

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "base/text.h"
+#include "check/check_file.h"
+#include "check/check_static.h"
 
 /* Links in order of their round trip. */
 static int by_latency(const void *a, const void *b)
@@ -81,7 +83,28 @@ static enum check_verdict verdict_of(int64_t ms)
                                      : CHECK_VERDICT_PASS;
 }
 
-struct check_row check_skew_row(const struct check_skew *skew, int node, int nodes)
+static bool has_program(const char *root, const char *name)
+{
+    return check_file_is(root, "/usr/bin/%s", name) || check_file_is(root, "/usr/sbin/%s", name);
+}
+
+/* A container has the clock of its machine, and none of its programs. */
+static const char *remedy_of(const char *root)
+{
+    if (check_static_container(root) != CHECK_CONTAINER_NONE)
+        return "chronyc makestep && chronyc tracking # on the machine, not in the container; "
+               "without chrony: timedatectl set-ntp true";
+    if (has_program(root, "chronyc"))
+        return "chronyc makestep && chronyc tracking";
+    if (check_file_is(root, "/run/systemd/system") && has_program(root, "timedatectl"))
+        return "timedatectl set-ntp false && timedatectl set-ntp true; timedatectl timesync-status";
+    if (has_program(root, "ntpd"))
+        return "ntpd -gq # stop its service first, and start it again";
+    return "apt-get install -y chrony || dnf install -y chrony; chronyc makestep";
+}
+
+struct check_row check_skew_row(const struct check_skew *skew, const char *root, int node,
+                                int nodes)
 {
     if (!skew->is_known)
         return check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_HOST, node, "clock skew",
@@ -99,8 +122,6 @@ struct check_row check_skew_row(const struct check_skew *skew, int node, int nod
     if (nodes == 2 && row.verdict != CHECK_VERDICT_PASS)
         row.peer = 0; /* either clock may be the wrong one */
     if (row.verdict != CHECK_VERDICT_PASS)
-        text_copy(row.remedy, sizeof row.remedy,
-                  "chronyc makestep && chronyc tracking (or: timedatectl set-ntp true; timedatectl "
-                  "timesync-status)");
+        text_copy(row.remedy, sizeof row.remedy, remedy_of(root));
     return row;
 }

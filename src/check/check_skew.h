@@ -22,7 +22,9 @@ struct check_skew {
 enum status check_skew_find(const struct check_link_found *links, int n, int nodes, int locals,
                             struct check_skew *out);
 
-/* check_skew_row — the row "clock skew" of a node. */
-struct check_row check_skew_row(const struct check_skew *skew, int node, int nodes);
+/* check_skew_row — the row "clock skew" of this node. root: as CHECK_ROOT. Its remedy is a command
+ * of the clock's daemon that the machine has. */
+struct check_row check_skew_row(const struct check_skew *skew, const char *root, int node,
+                                int nodes);
 
 #endif

@@ -78,15 +78,23 @@ const char *check_static_flag(const struct check_static *s, const char *host, co
 
 /* ---- what the parts share ---- */
 
+enum check_container check_static_container(const char *root)
+{
+    char group[4096];
+    check_file_read(root, group, sizeof group, "/proc/self/cgroup");
+    if (check_file_is(root, "/var/run/secrets/kubernetes.io") || strstr(group, "kubepods"))
+        return CHECK_CONTAINER_K8S;
+    return check_file_is(root, "/.dockerenv") || check_file_is(root, "/run/.containerenv") ||
+                   strstr(group, "/docker/")
+               ? CHECK_CONTAINER_DOCKER
+               : CHECK_CONTAINER_NONE;
+}
+
 static void read_place(struct check_static *s)
 {
     char group[4096];
     check_file_read(s->root, group, sizeof group, "/proc/self/cgroup");
-    if (check_file_is(s->root, "/var/run/secrets/kubernetes.io") || strstr(group, "kubepods"))
-        s->container = CHECK_CONTAINER_K8S;
-    else if (check_file_is(s->root, "/.dockerenv") ||
-             check_file_is(s->root, "/run/.containerenv") || strstr(group, "/docker/"))
-        s->container = CHECK_CONTAINER_DOCKER;
+    s->container = check_static_container(s->root);
     s->is_slurm = strstr(group, "/slurm") || strstr(group, "slurmstepd") ||
                   (s->config->host && s->config->scheduler == CHECK_SCHEDULER_SLURM);
 }

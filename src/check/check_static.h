@@ -43,6 +43,8 @@ void check_ulimit_rows(struct check_static *s);      /* memlock, open files, pro
 void check_space_rows(struct check_static *s);       /* the disk of checkpoints */
 void check_container_rows(struct check_static *s);   /* container, Slurm */
 
+/* check_static_container — what this process runs in. */
+enum check_container check_static_container(const char *root);
 /* check_static_add — a row of this node about `subject`; remedy: what mends it, "" for a row that
  * needs nothing. */
 void check_static_add(struct check_static *s, struct check_row row, const char *subject,

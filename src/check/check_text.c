@@ -104,3 +104,51 @@ int check_text_columns(const char *s)
         n += (*s & 0xC0) != 0x80;
     return n;
 }
+
+/* ---- words of a shell ---- */
+
+static const char plain[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+:,@";
+
+static bool is_printable(const char *s)
+{
+    int n = 1;
+    while (*s && (n = printable_bytes((const unsigned char *)s)) > 0)
+        s += n;
+    return n > 0;
+}
+
+/* quote — false: it does not fit. A quote in it ends the quotes, and stands behind a backslash. */
+static bool quote(char *out, size_t cap, const char *word)
+{
+    static const char inner[] = "'\\''";
+    size_t used = 0;
+    if (cap < 3)
+        return false;
+    out[used++] = '\'';
+    for (; *word; word++) {
+        const size_t bytes = *word == '\'' ? sizeof inner - 1 : 1;
+        if (used + bytes + 2 > cap)
+            return false;
+        memcpy(out + used, *word == '\'' ? inner : word, bytes);
+        used += bytes;
+    }
+    memcpy(out + used, "'", 2);
+    return true;
+}
+
+const char *check_text_word(char *out, size_t cap, const char *word, const char *instead)
+{
+    const bool is_plain = word[0] && word[strspn(word, plain)] == 0;
+    if (!is_printable(word) ||
+        !(is_plain ? text_format(out, cap, "%s", word) : quote(out, cap, word)))
+        text_copy(out, cap, instead);
+    return out;
+}
+
+const char *check_text_folder(char *out, size_t cap, const char *dir)
+{
+    char path[512];
+    const bool fits = text_format(path, sizeof path, "%s%s", dir[0] == '-' ? "./" : "", dir);
+    return check_text_word(out, cap, fits ? path : "\n", "\"$CHECKPOINT_DIR\"");
+}

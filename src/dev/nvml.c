@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "dev/library.h"
+#include "dev/nvml_library.h"
 
 /* The library's types, as its binary interface has them. */
 enum { NVML_SUCCESS = 0, NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2, NVML_SENSOR_GPU = 0 };
@@ -66,15 +66,6 @@ static const struct library_symbol symbols[] = {
     ROW(nvmlDeviceRegisterEvents),
     ROW(nvmlEventSetWait_v2),
 };
-static const char *const names[] = {"libnvidia-ml.so.1", NULL};
-static const struct library_spec spec = {
-    .what = "NVML",
-    .names = names,
-    .packages = "the driver's package (Debian: libnvidia-ml1; in containers "
-                "NVIDIA_DRIVER_CAPABILITIES with utility)",
-    .symbols = symbols,
-    .symbols_n = sizeof symbols / sizeof *symbols,
-};
 
 struct nvml {
     struct library library;
@@ -117,7 +108,8 @@ enum status nvml_open(const char *bus, struct nvml **out)
     if (n == NULL)
         return FAIL(ST_RETRY, "out of memory: the numbers of a GPU");
     n->xid_last = -1;
-    enum status st = library_open(&spec, &n->library, &n->table);
+    enum status st =
+        nvml_library_open(symbols, sizeof symbols / sizeof *symbols, &n->library, &n->table);
     if (st == ST_OK)
         st = find_device(n, bus);
     if (st != ST_OK) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "dev/library.h"
+#include "dev/nvml_library.h"
 
 /* The library's types, as its binary interface has them. */
 enum { SUCCESS = 0, NO_PERMISSION = 4 };
@@ -47,15 +47,6 @@ static const struct library_symbol symbols[] = {
     ROW(nvmlDeviceGetHandleByIndex_v2),
     ROW(nvmlDeviceGetPciInfo_v3),
     ROW(nvmlDeviceGetName),
-};
-static const char *const names[] = {"libnvidia-ml.so.1", NULL};
-static const struct library_spec spec = {
-    .what = "NVML",
-    .names = names,
-    .packages = "the driver's package (Debian: libnvidia-ml1; in containers "
-                "NVIDIA_DRIVER_CAPABILITIES with utility)",
-    .symbols = symbols,
-    .symbols_n = sizeof symbols / sizeof *symbols,
 };
 
 struct reader {
@@ -246,7 +237,7 @@ enum status nvml_health_read(struct nvml_health *out)
 {
     struct reader r = {0};
     *out = (struct nvml_health){0};
-    TRY(library_open(&spec, &r.library, &r.table));
+    TRY(nvml_library_open(symbols, sizeof symbols / sizeof *symbols, &r.library, &r.table));
     enum status st = read_all(&r, out);
     library_close(&r.library);
     return st;

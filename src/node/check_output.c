@@ -12,7 +12,8 @@
 #include "check/check_scratch.h"
 #include "node/print.h"
 
-#define SWEEP_MS 2000 /* for a process that is being killed */
+#define SWEEP_MS 2000        /* for a process that is being killed */
+#define SWEEP_LIMIT_MS 10000 /* a network file system without its server never answers */
 
 struct check_report_about check_output_about(const struct conf *conf,
                                              const struct check_result *result)
@@ -159,13 +160,17 @@ static enum status end_of(const struct conf *conf, const struct check_result *re
 }
 
 /* sweep — the workers are gone; one that was killed, or stopped while it wrote a checkpoint, has
- * left a folder. A disk that does not answer is not asked again. */
+ * left a folder. A disk that does not answer is not asked again, and not for long. */
 static void sweep(const struct conf *conf, const struct check_result *result)
 {
     const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     const struct check_config seen = {.found = &result->rows};
-    if (dir[0] && !check_disk_is_bad(&seen))
-        (void)check_scratch_sweep_own(dir, SWEEP_MS);
+    int removed;
+    if (dir[0] && !check_disk_is_bad(&seen) &&
+        check_scratch_sweep_own(dir, SWEEP_MS, SWEEP_LIMIT_MS, &removed) != ST_OK) {
+        LOG_WARN("%s; its folders .convoy-check-… stay in %s", status_message(), dir);
+        status_clear();
+    }
 }
 
 enum status check_output_end(const struct conf *conf, const struct board *board, bool is_command,

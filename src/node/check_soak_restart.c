@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "check/check_disk.h"
 #include "check/check_scratch.h"
+#include "check/check_text.h"
 #include "kernels/cpu.h"
 #include "train/checkpoint.h"
 #include "train/fault_injection.h"
@@ -247,6 +248,7 @@ static enum status restore(struct restart *r, int64_t *step_out)
 static struct check_row row_of(const struct restart *r, enum status st, int64_t step)
 {
     const int node = r->check->place.node;
+    char dir[CHECK_TEXT_WORD];
     struct check_row row = check_row_found(
         CHECK_STAGE_SOAK, CHECK_POINT_CHECKPOINT, node, "checkpoint and restart",
         CHECK_VERDICT_PASS,
@@ -256,8 +258,8 @@ static struct check_row row_of(const struct restart *r, enum status st, int64_t 
         row = check_row_found(CHECK_STAGE_SOAK, CHECK_POINT_CHECKPOINT, node,
                               "checkpoint and restart", CHECK_VERDICT_FAIL, "%s", status_message());
         text_format(row.remedy, sizeof row.remedy,
-                    "df -h %.80s; dmesg | grep -i error # or set CHECKPOINT_DIR to another disk",
-                    r->check->dir);
+                    "df -h %s; dmesg | grep -i error # or set CHECKPOINT_DIR to another disk",
+                    check_text_folder(dir, sizeof dir, r->check->dir));
         status_clear();
     }
     row.rank = r->check->place.rank;

@@ -1,12 +1,15 @@
 /* test_pairs — every link by itself: a clean world has the rows of all links and no bad one; the
  * judgement of made-up links names the link or the node; clocks. Real bad links are in
  * test_pairs_netns. */
+#include "base/file.h"
 #include "base/rand.h"
+#include "base/text.h"
 #include "check/check_links.h"
 #include "check/check_skew.h"
 #include "check/world.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define ANY (CHECK_VERDICT_MEASURED + 1)
 
@@ -174,6 +177,14 @@ static void test_second_look(void **state)
     other.way[0].rate = 0.97 * link.way[0].rate;
     check_links_merge(&link, &other);
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone, true), CHECK_LINKS_RATE);
+    /* as normal links were at times, with both ends on one core */
+    struct check_links_norm shared = alone;
+    shared.rate_least = link.way[0].rate;
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &shared, true), 0);
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &shared, false),
+                     CHECK_LINKS_RATE);
+    link.way[0].rate_max = 0.7; /* not even without the waits for a core */
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &shared, true), CHECK_LINKS_RATE);
     link.pings = 200;
     /* late, but not without the waits for a core */
     link.best_us = link.net_us = 3000;
@@ -204,6 +215,38 @@ static void test_second_look(void **state)
     assert_int_equal(check_links_confirm(&link, all, &alone, true), CHECK_LINKS_LOSS);
     link.way[0].segments = 5000;
     assert_int_equal(check_links_confirm(&link, all, &alone, true), 0);
+}
+
+/* A link of 12.5 MB/s has two frames on the way for 240 us: 100 us more than normal links have is
+ * its rate, 5 ms is not. */
+static void test_late_as_its_rate(void **state)
+{
+    (void)state;
+    const unsigned all = 31, slow = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
+    struct check_link_found normal[3];
+    for (int i = 0; i < 3; i++)
+        normal[i] = link_of(i, i + 1, 5, 0.025, 7);
+    const struct check_links_norm alone = norm_of(normal, 3, 8);
+    struct check_link_found link = link_of(4, 5, 105, 0.0125, 8);
+    assert_int_equal(check_links_confirm(&link, all, &alone, true), slow);
+    link.way[0] = link.way[1] = normal[0].way[0];
+    assert_int_equal(check_links_confirm(&link, all, &alone, true), CHECK_LINKS_LATENCY);
+    link = link_of(4, 5, 5005, 0.0125, 8);
+    assert_int_equal(check_links_confirm(&link, all, &alone, true), slow | CHECK_LINKS_LATENCY);
+}
+
+/* All measurings of the normal links but one in ten: 6 ways; 12. */
+static void test_least_rate(void **state)
+{
+    (void)state;
+    struct check_link_found links[6];
+    for (int i = 0; i < 6; i++)
+        links[i] = link_of(i, i + 1, 30, 1.0, 7);
+    links[2].way[1].rate = 0.3;
+    assert_true(norm_of(links, 3, 8).rate_least == 0.3);
+    assert_true(norm_of(links, 6, 8).rate_least > 0.85);
+    links[5].way[0].rate = 0.4;
+    assert_true(norm_of(links, 6, 8).rate_least == 0.4);
 }
 
 /* ---- links and nodes ---- */
@@ -254,7 +297,7 @@ static void check_clocks(int nodes, int wrong, int64_t ms)
     assert_int_equal(check_skew_find(links, nodes - 1, nodes, 2, skew), ST_OK);
     for (int node = 0; node < nodes; node++) {
         assert_true(skew[node].is_known);
-        const struct check_row row = check_skew_row(&skew[node], node, nodes);
+        const struct check_row row = check_skew_row(&skew[node], "", node, nodes);
         const int64_t off = node == wrong ? (ms < 0 ? -ms : ms) : 0;
         assert_int_equal((int64_t)row.value, off);
         assert_int_equal(row.verdict, off > 1000  ? CHECK_VERDICT_FAIL
@@ -274,7 +317,30 @@ static void test_clocks(void **state)
     const struct check_link_found link = link_of(0, 1, 40, 1, 5);
     assert_int_equal(check_skew_find(&link, 1, 3, 1, skew), ST_OK);
     assert_true(skew[1].is_known && !skew[2].is_known);
-    assert_int_equal(check_skew_row(&skew[2], 2, 3).verdict, CHECK_VERDICT_SKIPPED);
+    assert_int_equal(check_skew_row(&skew[2], "", 2, 3).verdict, CHECK_VERDICT_SKIPPED);
+}
+
+/* The printed command is of a program that the machine has. */
+static void test_clock_remedy(void **state)
+{
+    (void)state;
+    static const char *const has[][2] = {{"/none", "|| dnf"},
+                                         {"/usr/sbin/ntpd", "ntpd -gq"},
+                                         {"/usr/bin/timedatectl", "ntpd -gq"},
+                                         {"/run/systemd/system", "timedatectl set-ntp false &&"},
+                                         {"/usr/bin/chronyc", "chronyc makestep && chronyc track"},
+                                         {"/.dockerenv", "chronyc makestep && chronyc tracking #"}};
+    const struct check_skew skew = {.is_known = true, .ms = 7000};
+    char root[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    assert_true(text_format(root, sizeof root, "%s/XXXXXX", harness_tmpdir()) && mkdtemp(root));
+    for (size_t i = 0; i < sizeof has / sizeof has[0]; i++) {
+        text_format(path, sizeof path, "%s%s", root, has[i][0]);
+        assert_int_equal(file_make_dirs(path), ST_OK);
+        const struct check_row row = check_skew_row(&skew, root, 1, 8);
+        if (!strstr(row.remedy, has[i][1]))
+            fail_msg("with %s: %s", has[i][0], row.remedy);
+    }
+    assert_int_equal(file_remove_tree(root), ST_OK);
 }
 
 static void test_wrong_clock(void **state)
@@ -302,10 +368,17 @@ static void test_alone(void **state)
     world_free(w);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_clean_threads), cmocka_unit_test(test_clean_tcp),
-    cmocka_unit_test(test_first_look),    cmocka_unit_test(test_slower),
-    cmocka_unit_test(test_one_link),      cmocka_unit_test(test_second_look),
-    cmocka_unit_test(test_blame),         cmocka_unit_test(test_clocks),
-    cmocka_unit_test(test_wrong_clock),   cmocka_unit_test(test_alone)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_clean_threads),
+                                          cmocka_unit_test(test_clean_tcp),
+                                          cmocka_unit_test(test_first_look),
+                                          cmocka_unit_test(test_slower),
+                                          cmocka_unit_test(test_one_link),
+                                          cmocka_unit_test(test_second_look),
+                                          cmocka_unit_test(test_late_as_its_rate),
+                                          cmocka_unit_test(test_least_rate),
+                                          cmocka_unit_test(test_blame),
+                                          cmocka_unit_test(test_clocks),
+                                          cmocka_unit_test(test_clock_remedy),
+                                          cmocka_unit_test(test_wrong_clock),
+                                          cmocka_unit_test(test_alone)};
 HARNESS_MAIN(tests)

@@ -3,12 +3,14 @@
 #include "harness.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
+#include "check/check_layout.h"
 #include "check/check_report.h"
 #include "check/check_table_inside.h"
 #include "check/check_text.h"
@@ -423,6 +425,89 @@ static void values_as_text(void **state)
     assert_string_equal(check_text_exact(out, sizeof out, 1.0 / 3), "0.33333333333333331");
 }
 
+/* ---- commands that are pasted ---- */
+
+/* What `sh -c` makes of text: its first line of output in out. */
+static void shell(const char *text, char *out, size_t cap)
+{
+    char command[4096];
+    assert_true(text_format(command, sizeof command, "%s", text));
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    out[0] = 0;
+    if (fgets(out, (int)cap, pipe) != NULL)
+        out[strcspn(out, "\n")] = 0;
+    assert_int_equal(pclose(pipe), 0);
+}
+
+static void words_of_a_shell(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/checkpoints/run-1",
+                                        "/with a blank/two  blanks",
+                                        "/it's",
+                                        "/\"$(reboot)\"; `id` & \\ *",
+                                        "",
+                                        "~",
+                                        "#1",
+                                        "/Gr\303\266\303\237e"};
+    char word[CHECK_TEXT_WORD], command[256], out[256], path[300];
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        check_text_word(word, sizeof word, paths[i], "none");
+        text_format(command, sizeof command, "printf %%s %s", word);
+        shell(command, out, sizeof out);
+        assert_string_equal(out, paths[i]);
+    }
+    assert_string_equal(check_text_word(word, sizeof word, paths[0], "none"), paths[0]);
+    /* what cannot be shown, and what does not fit, is not cut: a part of a path is another one */
+    assert_string_equal(check_text_word(word, sizeof word, "a\nb", "none"), "none");
+    assert_string_equal(check_text_word(word, sizeof word, "a\377b", "none"), "none");
+    assert_string_equal(check_text_folder(word, sizeof word, "-rf"), "./-rf");
+    memset(path, '/', sizeof path - 1);
+    path[sizeof path - 1] = 0;
+    assert_string_equal(check_text_folder(word, sizeof word, path), "\"$CHECKPOINT_DIR\"");
+    path[CHECK_TEXT_WORD - 1] = 0;
+    assert_string_equal(check_text_folder(word, sizeof word, path), path);
+    memset(path, '\'', CHECK_TEXT_WORD - 1);
+    assert_string_equal(check_text_folder(word, sizeof word, path), "\"$CHECKPOINT_DIR\"");
+}
+
+/* A command that is wrapped does what it does in one line. */
+static void check_wrapped(const char *command)
+{
+    char once[1024], wrapped[1024];
+    struct text text = {0};
+    check_layout_wrap(&text, "", command, true);
+    check_lines(text.data);
+    assert_true(strchr(text.data, '\n') < text.data + text.len - 1);
+    shell(command, once, sizeof once);
+    shell(text.data, wrapped, sizeof wrapped);
+    assert_string_equal(once, wrapped);
+    text_free(&text);
+}
+
+static void a_wrapped_command_is_the_same(void **state)
+{
+    (void)state;
+    static const char tail[] =
+        " \"two of them\" three\\ four five six seven eight nine ten eleven twelve # and a "
+        "comment, "
+        "which has an apostrophe: it isn't broken into a command either, however long # it may be";
+    char command[512];
+    for (int bytes = 1; bytes < 220; bytes++) {
+        static const char word[] =
+            "one  word of several with blanks, longer than a line of the table: a backslash within "
+            "quotes is a backslash, and a new line is one; it is \\ not broken by it, so: \\\\ in "
+            "three lines it is the same word, with all of its  blanks";
+        text_format(command, sizeof command, "printf '%%s|' '%.*s'%s", bytes, word, tail);
+        check_wrapped(command);
+    }
+    memset(command, 'a', 250);
+    text_format(command + 250, sizeof command - 250, "\"b c\" d%s", tail);
+    memcpy(command, "printf %s ", 10);
+    check_wrapped(command);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(table_names_what_is_bad),
     cmocka_unit_test(table_has_colours_on_a_terminal),
@@ -437,5 +522,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_report_that_does_not_fit_fails),
     cmocka_unit_test(printable_text),
     cmocka_unit_test(values_as_text),
+    cmocka_unit_test(words_of_a_shell),
+    cmocka_unit_test(a_wrapped_command_is_the_same),
 };
 HARNESS_MAIN(tests)

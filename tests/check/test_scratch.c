@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -42,6 +43,14 @@ static bool knows_boot(void)
 #define NEEDS_BOOT     \
     if (!knows_boot()) \
     HARNESS_SKIP("/proc does not tell the start of the machine or the namespace of processes")
+
+static int sweep_own(int64_t patience_ms)
+{
+    int removed = -1;
+    const int64_t limit_ms = patience_ms + harness_patience_ms(20000);
+    assert_int_equal(check_scratch_sweep_own(dir, patience_ms, limit_ms, &removed), ST_OK);
+    return removed;
+}
 
 /* A process that holds a scratch folder, with a checkpoint in it, until it is killed. */
 static pid_t hold(char *path)
@@ -131,12 +140,12 @@ static void test_killed(void **state)
     char path[FILE_PATH_MAX], other[FILE_PATH_MAX];
     NEEDS_BOOT;
     pid_t dead = hold(path), held = hold(other);
-    assert_int_equal(check_scratch_sweep_own(dir, 0), 0);
+    assert_int_equal(sweep_own(0), 0);
     end(dead);
-    assert_int_equal(check_scratch_sweep_own(dir, 0), 1);
+    assert_int_equal(sweep_own(0), 1);
     assert_true(!file_exists(path) && file_is_dir(other));
     end(held);
-    assert_int_equal(check_scratch_sweep_own(dir, 0), 1);
+    assert_int_equal(sweep_own(0), 1);
 }
 
 /* A process that is about to end: the sweep waits for it. */
@@ -151,7 +160,7 @@ static void test_patience(void **state)
         kill(pid, SIGKILL);
         _exit(0);
     }
-    assert_int_equal(check_scratch_sweep_own(dir, harness_patience_ms(20000)), 1);
+    assert_int_equal(sweep_own(harness_patience_ms(20000)), 1);
     assert_false(file_exists(path));
     waitpid(killer, NULL, 0);
     waitpid(pid, NULL, 0);
@@ -187,7 +196,7 @@ static void test_empty_lock(void **state)
     assert_int_equal(truncate(lock, 0), 0);
     set_age(lock, 660);
     assert_int_equal(check_scratch_sweep(dir), 0);
-    assert_int_equal(check_scratch_sweep_own(dir, 0), 0);
+    assert_int_equal(sweep_own(0), 0);
     set_age(lock, 100000);
     assert_int_equal(check_scratch_sweep(dir), 1);
 }
@@ -202,7 +211,7 @@ static void test_of_another_parent(void **state)
     end(hold(path));
     pid_t pid = fork();
     if (pid == 0)
-        _exit(check_scratch_sweep_own(dir, 0));
+        _exit(sweep_own(0));
     assert_int_equal(waitpid(pid, &wait_status, 0), pid);
     assert_int_equal(wait_status, 0);
     assert_true(file_is_dir(path));
@@ -210,7 +219,7 @@ static void test_of_another_parent(void **state)
     int fd = open(lock, O_WRONLY | O_APPEND);
     assert_int_equal(write(fd, "0", 1), 1);
     close(fd);
-    assert_int_equal(check_scratch_sweep_own(dir, 0), 0);
+    assert_int_equal(sweep_own(0), 0);
 }
 
 static void make(const char *name, bool has_lock, bool is_old, char *path)
@@ -312,6 +321,34 @@ static void test_no_lock(void **state)
     }
 }
 
+/* A file system in user space that nothing serves: as one of a server that is gone. Returns its
+ * device, whose end ends it; -1: not allowed here. */
+static int mount_silent(const char *path)
+{
+    char options[96];
+    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    text_format(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
+    if (fd >= 0 && mount("silent", path, "fuse", MS_NOSUID | MS_NODEV, options) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static void test_no_answer(void **state)
+{
+    (void)state;
+    int removed = -1, fd = mount_silent(dir);
+    if (fd < 0)
+        HARNESS_SKIP("no FUSE here");
+    const enum status st = check_scratch_sweep_own(dir, 0, 100, &removed);
+    close(fd);
+    assert_int_equal(umount2(dir, MNT_DETACH), 0);
+    assert_int_equal(st, ST_PEER);
+    assert_int_equal(removed, -1);
+    assert_non_null(strstr(status_message(), "has not answered for 100 ms"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 static const struct CMUnitTest tests[] = {TEST(test_own),
                                           TEST(test_lock_is_closed_first),
@@ -323,5 +360,6 @@ static const struct CMUnitTest tests[] = {TEST(test_own),
                                           TEST(test_other_machine),
                                           TEST(test_hostile),
                                           TEST(test_cannot),
-                                          TEST(test_no_lock)};
+                                          TEST(test_no_lock),
+                                          TEST(test_no_answer)};
 HARNESS_MAIN(tests)

@@ -234,23 +234,22 @@ double check_links_rate_limit(const struct check_links_norm *norm)
     return fmin((1 - WORSE) * norm->rate, norm->rate - norm->rate_slack);
 }
 
-/* Is the rate a limit of the link? In the end two measurings that differ decide nothing: one of
- * them was disturbed, and a third one is near the better one, or not. Neither does a rate that
- * normal links had at times: their ends shared a core then. */
-static bool is_steady(const struct check_link_way *way, const struct check_links_norm *norm,
-                      bool is_last)
+/* Two measurings that differ decide nothing in the end: one of them was disturbed, and a third one
+ * is near the better one, or not. */
+static bool is_steady(const struct check_link_way *way, bool is_last)
 {
-    if (!is_last || way->spread >= STEADY)
-        return way->spread < STEADY;
-    const bool repeats = way->second == 0 || way->second > (1 - STEADY) * way->rate;
-    return repeats && way->rate < (1 - WORSE) * norm->rate_least;
+    const bool repeats = !is_last || way->second == 0 || way->second > (1 - STEADY) * way->rate;
+    return way->spread < STEADY && repeats;
 }
 
+/* A rate that normal links had at times decides nothing either: their ends shared a core then, or
+ * its memory. */
 static bool is_slow(const struct check_link_way *way, const struct check_links_norm *norm,
                     bool is_last)
 {
     const double limit = check_links_rate_limit(norm);
-    return way->rate < limit && (way->rate_max < limit || is_steady(way, norm, is_last));
+    const bool is_usual = is_last && way->rate >= (1 - WORSE) * norm->rate_least;
+    return way->rate < limit && !is_usual && (way->rate_max < limit || is_steady(way, is_last));
 }
 
 static bool loses(const struct check_link_way *way)

@@ -184,6 +184,8 @@ static void test_second_look(void **state)
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &shared, false),
                      CHECK_LINKS_RATE);
     link.way[0].rate_max = 0.7; /* not even without the waits for a core */
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &shared, true), 0);
+    shared.rate_least = 1.3 * link.way[0].rate;
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &shared, true), CHECK_LINKS_RATE);
     link.pings = 200;
     /* late, but not without the waits for a core */

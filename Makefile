@@ -147,7 +147,7 @@ help:
 	@echo 'make soak-busy [MINUTES=30] [LOAD=20]   two nodes beside processes that only compute: none is lost that lives'
 	@echo 'make check-64 [NODES=64] [ROUNDS=1]   so many nodes of one machine pass the quick check in 60 s (half a minute, quiet machine)'
 	@echo 'make plant [PLANTS=50] [CLEAN=200] [SEED=1]   eight nodes, one or one link of them bad: `convoy check` names it, and no good one (root)'
-	@echo 'make remedies   faults made on disks and limits, and the commands that `convoy check` prints for them tried (root, half a minute)'
+	@echo 'make remedies   faults made on disks, limits, links and clocks, and the commands that `convoy check` prints tried (root, two minutes)'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make containers the images cpu and gpu, built and run by podman (twenty minutes, 6 GB of cache)'
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
@@ -273,8 +273,10 @@ bench-mesh: $(BUILD)/convoy
 # Bad nodes and bad links, which `convoy check` must name, and good ones, which it must not. Root; a quarter of an hour.
 plant: $(BUILD)/convoy $(BUILD)/tests/check/cable $(BUILD)/tests/check/clock_shift.so
 	BUILD=$(BUILD) tests/check/plant.sh $(or $(PLANTS),50) $(or $(CLEAN),200) $(or $(SEED),1)
-remedies: $(BUILD)/convoy
+remedies: $(BUILD)/convoy $(BUILD)/tests/check/cable $(BUILD)/tests/check/clock_shift.so
 	BUILD=$(BUILD) tests/check/remedies.sh
+	BUILD=$(BUILD) tests/check/remedies_tools.sh
+	BUILD=$(BUILD) tests/check/remedies_net.sh
 $(BUILD)/tests/check/%.so: tests/check/%.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 $(WARN) -shared -fPIC -o $@ $<

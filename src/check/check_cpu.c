@@ -87,6 +87,7 @@ static void add_count(struct check_static *s)
 
 struct speed {
     int cpus, slow, capped;
+    int64_t can; /* kHz: the highest frequency of those that are capped */
     char governor[24], driver[24];
 };
 
@@ -110,7 +111,10 @@ static void read_speed(struct check_static *s, const char *cpu, struct speed *ou
     int64_t limit = check_file_number(s->root, "%s/%s/cpufreq/scaling_max_freq", dir, cpu);
     int64_t can = check_file_number(s->root, "%s/%s/cpufreq/cpuinfo_max_freq", dir, cpu);
     out->cpus++;
-    out->capped += limit > 0 && can > 0 && (double)limit < FREQUENCY_SHARE * (double)can;
+    if (limit > 0 && can > 0 && (double)limit < FREQUENCY_SHARE * (double)can) {
+        out->capped++;
+        out->can = can > out->can ? can : out->can;
+    }
     /* a server's GPUs wait for a CPU that first has to wake up */
     if (strcmp(governor, "powersave") == 0 && (s->is_server || !is_free(out))) {
         out->slow++;
@@ -129,6 +133,11 @@ static void add_governor(struct check_static *s)
         read_speed(s, found->name[i], &speed);
     free(found);
     bool is_bad = speed.slow > 0 || speed.capped > 0;
+    char remedy[96] = "";
+    if (speed.slow > 0)
+        text_copy(remedy, sizeof remedy, "cpupower frequency-set -g performance");
+    else if (speed.capped > 0)
+        text_format(remedy, sizeof remedy, "cpupower frequency-set -u %lld", (long long)speed.can);
     check_static_add(
         s,
         speed.cpus == 0
@@ -139,10 +148,7 @@ static void add_governor(struct check_static *s)
                                  "%d of %d CPUs save power (%s), %d have a lowered frequency limit",
                                  speed.slow, speed.cpus,
                                  speed.governor[0] ? speed.governor : speed.driver, speed.capped),
-        "",
-        speed.slow > 0     ? "cpupower frequency-set -g performance"
-        : speed.capped > 0 ? "cpupower frequency-set -u <the maximum of cpupower frequency-info>"
-                           : "");
+        "", remedy);
 }
 
 /* ---- near which memory ---- */

@@ -303,7 +303,7 @@ static void find_throttle(const struct check_static *s, int i, struct finding *f
                 (long long)gpu->temperature);
     text_copy(f->remedy, REMEDY_BYTES,
               gpu->throttle & NVML_THROTTLE_POWER_BRAKE
-                  ? "ipmitool sdr type \"Power Supply\"; replace the failed one"
+                  ? "ipmitool sdr type \"Power Supply\" # replace the failed one"
                   : "ipmitool sdr type Fan # clean filters, replace failed fans");
 }
 

@@ -80,7 +80,7 @@ static void add_swap(struct check_static *s, const char *meminfo,
                            text_format_bytes(used_text, sizeof used_text, (double)(total - left)),
                            text_format_bytes(all, sizeof all, (double)total),
                            is_thrashing ? ", and memory is short" : ""),
-        "", is_thrashing ? "swapoff -a, after ending what takes the memory" : "");
+        "", is_thrashing ? "swapoff -a # after ending what takes the memory" : "");
 }
 
 static void add_hugepages(struct check_static *s, const char *meminfo)
@@ -176,9 +176,11 @@ static void add_shm(struct check_static *s, const char *meminfo)
         "",
         verdict == CHECK_VERDICT_PASS
             ? ""
-            : check_static_flag(s, "mount -o remount,size=8g /dev/shm; ls -l /dev/shm",
+            : check_static_flag(s,
+                                shm.is_mounted ? "mount -o remount,size=8g /dev/shm; ls -l /dev/shm"
+                                               : "mount -t tmpfs -o size=8g shm /dev/shm",
                                 "docker run --shm-size=8g",
-                                "volumes: [{name: shm, emptyDir: {medium: Memory}}], mounted at "
+                                "volumes: [{name: shm, emptyDir: {medium: Memory}}] # mounted at "
                                 "/dev/shm"));
 }
 

@@ -132,7 +132,7 @@ static bool judge_state(struct check_static *s, const struct ports *ports, const
                 check_text_word(device, sizeof device, port->device, "DEVICE"),
                 check_static_drain(s, drain, sizeof drain, "InfiniBand port"));
     if (has_no_manager)
-        text_copy(remedy, sizeof remedy, "systemctl start opensm, on one node of the fabric");
+        text_copy(remedy, sizeof remedy, "systemctl start opensm # on one node of the fabric");
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_INTERFACES, "ib state",
                                         is_ethernet ? CHECK_VERDICT_WARN : CHECK_VERDICT_FAIL, "%s",
@@ -230,7 +230,7 @@ static bool judge_errors(struct check_static *s, const struct port *port, int64_
                                         (long long)received, (long long)downs,
                                         (long long)recovered),
                      subject_of(port, subject, sizeof subject),
-                     "reseat or replace the cable; perfquery -R clears the counters");
+                     "perfquery -R # clears the counters, when the cable was reseated or replaced");
     return true;
 }
 
@@ -308,8 +308,8 @@ static void add_peer_memory(struct check_static *s, const struct ports *ports)
         "",
         has_module || has_dma_buf ? ""
                                   : check_static_flag(s, "modprobe nvidia_peermem",
-                                                      "on the host: modprobe nvidia_peermem",
-                                                      "on the host: modprobe nvidia_peermem"));
+                                                      "modprobe nvidia_peermem # on the host",
+                                                      "modprobe nvidia_peermem # on the host"));
 }
 
 void check_infiniband_rows(struct check_static *s)

@@ -143,13 +143,27 @@ static void judge_row(struct check_row *row, const struct check_peers *peers)
         *row = beside_peers;
 }
 
+/* The value of the peers, in a remedy that sets it: "ip link set eth0 mtu N". */
+static void fill_in(struct check_row *row, double median)
+{
+    char remedy[sizeof row->remedy];
+    const char *at = strstr(row->remedy, " N ");
+    if (at == NULL || !isfinite(median))
+        return;
+    text_copy(remedy, sizeof remedy, row->remedy);
+    text_format(row->remedy, sizeof row->remedy, "%.*s %.0f %s", (int)(at - row->remedy), remedy,
+                median, remedy + (at - row->remedy) + 3);
+}
+
 /* The measured rows of one name, unit and hardware. */
 static enum status judge_group(struct check_row *const *row, int n)
 {
     struct check_peers peers;
     TRY(check_peers_of(row, n, &peers));
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         judge_row(row[i], &peers);
+        fill_in(row[i], peers.median);
+    }
     return ST_OK;
 }
 

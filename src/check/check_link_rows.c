@@ -2,15 +2,18 @@
 #include "check/check_link_rows.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/text.h"
+#include "check/check_text.h"
 
-#define REMEDY_LINK                                                                             \
-    "on both nodes: ethtool -S DEVICE | grep -iE 'err|drop|crc'; ethtool DEVICE | grep Speed; " \
-    "then change the cable or the switch port"
-#define REMEDY_LATENCY                                                                       \
-    "from one node to the other: ping -c 100 -i 0.01 ADDRESS; tracepath ADDRESS; then look " \
-    "for a longer way through the switches, or a full queue (tc -s qdisc)"
+/* For both ends; the interface is this one's. */
+#define REMEDY_LINK                                                                          \
+    "d=%s; ethtool $d | grep Speed; ethtool -S $d | grep -iE 'err|drop|crc'; tc qdisc show " \
+    "dev $d # on both nodes; tc qdisc del dev $d root ends a limit; else cable, switch"
+#define REMEDY_LATENCY                                                                          \
+    "d=%s; tc -s qdisc show dev $d; ip route # on both nodes, and tracepath to the other one: " \
+    "a full queue, or a longer way"
 
 static int node_of(const struct check_link_rows_kind *kind, int rank)
 {
@@ -49,6 +52,16 @@ static void add_place(const struct check_link_rows_kind *kind,
                     kind->is_local ? culprit : node_of(kind, culprit));
     else
         text_format(end, left, "; measured again alone");
+}
+
+static void set_remedy(const struct check_link_rows_kind *kind, const char *format,
+                       struct check_row *row)
+{
+    char device[CHECK_TEXT_WORD];
+    check_text_word(device, sizeof device, kind->device[0] ? kind->device : "DEVICE", "DEVICE");
+    const char *at = strstr(format, "%s");
+    text_format(row->remedy, sizeof row->remedy, "%.*s%s%s", (int)(at - format), format, device,
+                at + 2);
 }
 
 static struct check_row row_of(const struct check_link_rows_kind *kind,
@@ -126,7 +139,7 @@ static enum status add_latency(const struct check_link_rows_kind *kind,
         text_format(row.why, sizeof row.why, "%.0f us at best over %s, other links %.0f us",
                     f->best_us, kind->transport, norm->best_us);
         add_place(kind, link, &row);
-        text_copy(row.remedy, sizeof row.remedy, REMEDY_LATENCY);
+        set_remedy(kind, REMEDY_LATENCY, &row);
     }
     return check_rows_add(rows, &row);
 }
@@ -168,7 +181,7 @@ static enum status add_rate(const struct check_link_rows_kind *kind,
         text_format(row.why, sizeof row.why, "%.3f GB/s at best over %s, other links %.3f GB/s",
                     w->rate, kind->transport, norm->rate);
         add_place(kind, link, &row);
-        text_copy(row.remedy, sizeof row.remedy, REMEDY_LINK);
+        set_remedy(kind, REMEDY_LINK, &row);
     }
     return check_rows_add(rows, &row);
 }
@@ -191,7 +204,7 @@ static enum status add_loss(const struct check_link_rows_kind *kind,
     if (link->end.bad & CHECK_LINKS_LOSS << way) {
         row.verdict = CHECK_VERDICT_FAIL;
         add_place(kind, link, &row);
-        text_copy(row.remedy, sizeof row.remedy, REMEDY_LINK);
+        set_remedy(kind, REMEDY_LINK, &row);
     }
     return check_rows_add(rows, &row);
 }

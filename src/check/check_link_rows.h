@@ -12,6 +12,7 @@ struct check_link_rows_kind {
     bool is_host_memory;   /* the bytes go through it: values are shown and not judged */
     int locals;            /* ranks of each node */
     const char *transport; /* "tcp" */
+    const char *device;    /* this node's main interface; "": not known */
     struct check_links_norm norm, alone;
     bool has_alone; /* some links were measured again */
 };

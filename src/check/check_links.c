@@ -231,7 +231,8 @@ void check_links_merge(struct check_link_found *best, const struct check_link_fo
 
 double check_links_rate_limit(const struct check_links_norm *norm)
 {
-    return fmin((1 - WORSE) * norm->rate, norm->rate - norm->rate_slack);
+    return fmax(fmin((1 - WORSE) * norm->rate, norm->rate - norm->rate_slack),
+                norm->rate_least / 2);
 }
 
 /* Two measurings that differ decide nothing in the end: one of them was disturbed, and a third one
@@ -247,9 +248,10 @@ static bool is_steady(const struct check_link_way *way, bool is_last)
 static bool is_slow(const struct check_link_way *way, const struct check_links_norm *norm,
                     bool is_last)
 {
-    const double limit = check_links_rate_limit(norm);
-    const bool is_usual = is_last && way->rate >= (1 - WORSE) * norm->rate_least;
-    return way->rate < limit && !is_usual && (way->rate_max < limit || is_steady(way, is_last));
+    const double limit = is_last
+                             ? fmin(check_links_rate_limit(norm), (1 - WORSE) * norm->rate_least)
+                             : check_links_rate_limit(norm);
+    return way->rate < limit && (way->rate_max < limit || is_steady(way, is_last));
 }
 
 static bool loses(const struct check_link_way *way)

@@ -47,7 +47,7 @@ double check_links_severity(const struct check_link_found *link,
 unsigned check_links_slower(const struct check_link_found *link,
                             const struct check_links_norm *norm, double *share_out);
 /* check_links_rate_limit — GB/s: a way below it is slow, in both looks. Below the norm by a fifth
- * at least, and by more than the normal ones scatter. */
+ * at least, and by more than the normal ones scatter; or half of the least that they had. */
 double check_links_rate_limit(const struct check_links_norm *norm);
 
 /* check_links_merge — adds one more measuring to the best of those before it (zeroed: none). */

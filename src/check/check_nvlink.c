@@ -144,8 +144,8 @@ static void bad_fabric(struct check_static *s, int i, int switches_n)
     char subject[64] = "";
     const char *remedy =
         check_static_flag(s, "systemctl enable --now nvidia-fabricmanager",
-                          "on the host: systemctl enable --now nvidia-fabricmanager",
-                          "on the host: systemctl enable --now nvidia-fabricmanager");
+                          "systemctl enable --now nvidia-fabricmanager # on the host",
+                          "systemctl enable --now nvidia-fabricmanager # on the host");
     if (i >= 0)
         text_format(subject, sizeof subject, "GPU %d, %s", i, s->gpus.gpu[i].bus);
     check_static_add(

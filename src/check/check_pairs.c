@@ -13,13 +13,10 @@
 #include "check/check_gather.h"
 #include "check/check_link_rows.h"
 #include "check/check_skew.h"
+#include "check/check_suspects.h"
 #include "check/check_tournament.h"
 
-#define AGAIN_MAX 64        /* jobs of one second look */
-#define AGAIN_TIMES 3       /* a link that is bad was bad so often; */
 #define AGAIN_TIMES_LATE 2  /* …or so often, where the time is over */
-#define SLOWER_MAX 4        /* links of these that are slow, and no outliers */
-#define REFERENCES 3        /* links that look normal, measured in turn with the suspects */
 #define FLOOR_NETWORK_US 50 /* interrupts that a card gathers, cores that sleep */
 #define FLOOR_MEMORY_US 20
 #define ROW_NODES_MAX 128 /* with more nodes only bad links have rows of their own */
@@ -49,7 +46,7 @@ static const struct effort efforts[] = {
                           {2000, 50, 1500, 5, 16, 25, 600, 0},
                           {2000, 500, 9000, 8, 0, 0, 0, 0},
                           (int64_t)128 << 20,
-                          AGAIN_MAX,
+                          CHECK_SUSPECTS_MAX,
                           COMM_RANKS_MAX},
 };
 
@@ -152,15 +149,6 @@ static enum status first_look(struct pairs *p, struct contest *c)
 
 /* ---- the second look ---- */
 
-/* The links to measure again: suspects, the worst first, then references. */
-struct again {
-    int link[AGAIN_MAX + REFERENCES];
-    int n, suspects;
-    unsigned open[AGAIN_MAX]; /* what is still wrong with a suspect */
-    struct check_link_found normal[REFERENCES * AGAIN_TIMES]; /* each measuring of a reference */
-    int normal_n;
-};
-
 static enum status copy_found(const struct contest *c, struct check_link_found **out)
 {
     *out = malloc(sizeof **out * (size_t)(c->n + 1));
@@ -191,96 +179,14 @@ static enum status set_norm(const struct pairs *p, struct contest *c)
     return st;
 }
 
-static bool is_listed(const struct again *again, int link)
-{
-    for (int i = 0; i < again->n; i++)
-        if (again->link[i] == link)
-            return true;
-    return false;
-}
-
-static void list_suspect(struct again *again, int link, unsigned flags)
-{
-    again->open[again->n] = flags;
-    again->link[again->n++] = link;
-    again->suspects = again->n;
-}
-
-/* The worst one that is not listed yet; -1: none. */
-static int worst_of(const struct contest *c, const struct again *again)
-{
-    int worst = -1;
-    double most = 0;
-    for (int i = 0; i < c->n; i++) {
-        const double severity = check_links_severity(&c->links[i].found, &c->kind.norm);
-        if (c->links[i].flags == 0 || is_listed(again, i) || severity <= most)
-            continue;
-        most = severity;
-        worst = i;
-    }
-    return worst;
-}
-
-/* The slowest one that is not listed yet; -1: none is slower than it should be. */
-static int slowest_of(const struct contest *c, const struct again *again, unsigned *flags_out)
-{
-    int slowest = -1;
-    double least = 1, share;
-    for (int i = 0; i < c->n; i++) {
-        const unsigned flags = check_links_slower(&c->links[i].found, &c->kind.norm, &share);
-        if (c->kind.is_host_memory || flags == 0 || is_listed(again, i) || share >= least)
-            continue;
-        least = share;
-        slowest = i;
-        *flags_out = flags;
-    }
-    return slowest;
-}
-
-static void list_suspects(const struct pairs *p, struct contest *c, struct again *again)
-{
-    const int max = p->effort->jobs_max;
-    unsigned flags = 0;
-    for (int i; again->n < max && (i = worst_of(c, again)) >= 0;)
-        list_suspect(again, i, c->links[i].flags);
-    for (int k = 0, i; k < SLOWER_MAX && again->n < max && (i = slowest_of(c, again, &flags)) >= 0;
-         k++) {
-        c->links[i].flags |= flags;
-        list_suspect(again, i, c->links[i].flags);
-    }
-}
-
-static double distance(const struct contest *c, int i)
-{
-    const struct check_link_found *f = &c->links[i].found;
-    return fabs(f->way[0].rate - c->kind.norm.rate) + fabs(f->way[1].rate - c->kind.norm.rate) +
-           1e-9 * i;
-}
-
-/* The links nearest to the norm. */
-static void list_references(const struct contest *c, struct again *again)
-{
-    double last = -1;
-    for (int k = 0; k < REFERENCES; k++) {
-        int best = -1;
-        for (int i = 0; i < c->n; i++)
-            if (c->links[i].flags == 0 && distance(c, i) > last &&
-                (best < 0 || distance(c, i) < distance(c, best)))
-                best = i;
-        if (best < 0)
-            return;
-        last = distance(c, best);
-        again->link[again->n++] = best;
-    }
-}
-
-static bool is_needed(const struct again *again, int job)
+static bool is_needed(const struct check_suspects *again, int job)
 {
     return job >= again->suspects || again->open[job] != 0;
 }
 
 /* Of a suspect only what is suspected is measured again. */
-static struct check_link_plan plan_job(const struct pairs *p, const struct again *again, int job)
+static struct check_link_plan plan_job(const struct pairs *p, const struct check_suspects *again,
+                                       int job)
 {
     const unsigned loss = CHECK_LINKS_LOSS | CHECK_LINKS_LOSS_BACK;
     const unsigned rate = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
@@ -294,8 +200,9 @@ static struct check_link_plan plan_job(const struct pairs *p, const struct again
 }
 
 /* One job: the two ends measure, all others wait for the end of it. */
-static enum status run_job(struct pairs *p, const struct contest *c, const struct again *again,
-                           int job, struct check_link_found *mine)
+static enum status run_job(struct pairs *p, const struct contest *c,
+                           const struct check_suspects *again, int job,
+                           struct check_link_found *mine)
 {
     const struct check_link_found *found = &c->links[again->link[job]].found;
     const struct check_link_plan plan = plan_job(p, again, job);
@@ -306,9 +213,9 @@ static enum status run_job(struct pairs *p, const struct contest *c, const struc
 }
 
 /* What is normal for a link alone: the best of each reference; and the least of all measurings. */
-static enum status set_alone(struct contest *c, const struct again *again)
+static enum status set_alone(struct contest *c, const struct check_suspects *again)
 {
-    struct check_link_found best[REFERENCES];
+    struct check_link_found best[CHECK_SUSPECTS_NORMAL];
     struct check_links_norm each;
     const int n = again->n - again->suspects;
     for (int i = 0; i < n; i++)
@@ -321,7 +228,7 @@ static enum status set_alone(struct contest *c, const struct again *again)
 }
 
 /* Adds what the leaders found to the best of each link, and closes what is no longer wrong. */
-static enum status settle(struct contest *c, struct again *again,
+static enum status settle(struct contest *c, struct check_suspects *again,
                           const struct check_link_found *all, bool is_last)
 {
     for (int job = 0; job < again->n; job++) {
@@ -343,7 +250,7 @@ static enum status settle(struct contest *c, struct again *again,
     return ST_OK;
 }
 
-static int count_open(const struct again *again)
+static int count_open(const struct check_suspects *again)
 {
     int n = 0;
     for (int job = 0; job < again->suspects; job++)
@@ -361,8 +268,8 @@ static enum status ask_late(const struct pairs *p, const struct contest *c, bool
 }
 
 /* All jobs once, each by itself: for the k-th time. *last_out: for the last time. */
-static enum status look_once(struct pairs *p, struct contest *c, struct again *again, int k,
-                             bool *last_out)
+static enum status look_once(struct pairs *p, struct contest *c, struct check_suspects *again,
+                             int k, bool *last_out)
 {
     const size_t each = sizeof(struct check_link_found) * (size_t)again->n;
     struct check_link_found *mine = calloc(1, each), *all = malloc(each * (size_t)p->place->ranks);
@@ -377,7 +284,7 @@ static enum status look_once(struct pairs *p, struct contest *c, struct again *a
         st = check_gather(p->config->comm, mine, (int64_t)each, all);
     if (st == ST_OK)
         st = ask_late(p, c, &is_late);
-    *last_out = k >= (is_late ? AGAIN_TIMES_LATE : AGAIN_TIMES);
+    *last_out = k >= (is_late ? AGAIN_TIMES_LATE : CHECK_SUSPECTS_TIMES);
     if (st == ST_OK)
         st = settle(c, again, all, *last_out);
     free(mine);
@@ -385,7 +292,7 @@ static enum status look_once(struct pairs *p, struct contest *c, struct again *a
     return st;
 }
 
-static void set_ends(struct contest *c, const struct again *again, int ranks)
+static void set_ends(struct contest *c, const struct check_suspects *again, int ranks)
 {
     for (int job = 0; job < again->suspects; job++)
         c->links[again->link[job]].end.bad = again->open[job];
@@ -406,16 +313,15 @@ static void set_ends(struct contest *c, const struct again *again, int ranks)
 
 static enum status second_look(struct pairs *p, struct contest *c)
 {
-    struct again again = {0};
+    struct check_suspects again = {0};
     bool is_last = false;
     TRY(set_norm(p, c));
-    list_suspects(p, c, &again);
+    check_suspects_list(c->links, c->n, &c->kind, p->effort->jobs_max, &again);
     if (again.suspects == 0)
         return ST_OK;
-    list_references(c, &again);
     for (int k = 1; !is_last && count_open(&again) > 0; k++) {
         TRY(look_once(p, c, &again, k, &is_last));
-        TRY(tell_progress(p, 0.6 + 0.4 * k / AGAIN_TIMES));
+        TRY(tell_progress(p, 0.6 + 0.4 * k / CHECK_SUSPECTS_TIMES));
     }
     set_ends(c, &again, p->place->ranks);
     return ST_OK;
@@ -520,6 +426,15 @@ static enum status run_contest(struct pairs *p, struct contest *c)
     return st;
 }
 
+/* The interface that stage static has found. */
+static const char *device_of(const struct check_config *config)
+{
+    for (int i = 0; config->found && i < config->found->n; i++)
+        if (strcmp(config->found->row[i].name, "interface mtu") == 0)
+            return config->found->row[i].subject;
+    return "";
+}
+
 static enum status run_both(struct pairs *p)
 {
     const struct comm_place *place = p->place;
@@ -537,7 +452,8 @@ static enum status run_both(struct pairs *p)
                             .kind = {.is_local = true,
                                      .is_host_memory = is_host,
                                      .locals = place->locals,
-                                     .transport = name}};
+                                     .transport = name,
+                                     .device = "lo"}};
     struct contest nodes = {.members = place->nodes,
                             .me = is_first(p) ? place->node : -1,
                             .stride = place->locals,
@@ -545,7 +461,8 @@ static enum status run_both(struct pairs *p)
                             .end_ms = p->end_ms,
                             .kind = {.is_host_memory = strcmp(name, "threads") == 0,
                                      .locals = place->locals,
-                                     .transport = name}};
+                                     .transport = name,
+                                     .device = device_of(p->config)}};
     TRY(add_transport(p));
     if (place->locals > 1)
         TRY(run_contest(p, &local));

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "check/check_judge.h"
+#include "check/check_static.h"
 
 void check_quota_begin(const char *root, struct check_quota *out)
 {
@@ -30,7 +31,21 @@ static double stopped_share(const struct check_quota *begin, const struct check_
     return fmin(1, (double)(end->stopped_us - begin->stopped_us) / us);
 }
 
-static struct check_row quota_row(int node, const struct check_quota *begin,
+static void set_remedy(const char *root, int threads, struct check_row *row)
+{
+    const enum check_container container = check_static_container(root);
+    if (container == CHECK_CONTAINER_K8S)
+        text_format(row->remedy, sizeof row->remedy, "resources: {limits: {cpu: \"%d\"}}", threads);
+    else if (container == CHECK_CONTAINER_DOCKER)
+        text_format(row->remedy, sizeof row->remedy, "docker update --cpus %d CONTAINER", threads);
+    else
+        text_format(
+            row->remedy, sizeof row->remedy,
+            "cat /proc/self/cgroup; systemctl set-property UNIT CPUQuota=%d%% # of its unit",
+            100 * threads);
+}
+
+static struct check_row quota_row(const char *root, int node, const struct check_quota *begin,
                                   const struct check_quota *end, int threads)
 {
     const double held = stopped_share(begin, end, threads),
@@ -47,10 +62,7 @@ static struct check_row quota_row(int node, const struct check_quota *begin,
     text_copy(row.unit, sizeof row.unit, "cores");
     row.value = end->cpus;
     if (verdict != CHECK_VERDICT_PASS)
-        text_format(row.remedy, sizeof row.remedy,
-                    "docker update --cpus %d CONTAINER; Kubernetes: limits.cpu: \"%d\"; systemd: "
-                    "CPUQuota=%d%%",
-                    threads, threads, 100 * threads);
+        set_remedy(root, threads, &row);
     return row;
 }
 
@@ -63,7 +75,7 @@ enum status check_quota_end(const struct check_config *config, const struct chec
                                            "cpu quota", CHECK_VERDICT_PASS, "there is none");
     check_quota_begin(config->root, &end);
     if (end.cpus > 0)
-        row = quota_row(node, begin, &end, threads);
+        row = quota_row(config->root ? config->root : "", node, begin, &end, threads);
     row.rank = config->place.rank;
     return check_rows_add(rows, &row);
 }

@@ -53,8 +53,8 @@ static void add_memlock(struct check_static *s, int64_t bytes)
     bool is_bad = s->has_rdma && !s->is_locked_free && bytes < MEMLOCK_BYTES_MIN;
     const char *remedy =
         s->is_slurm && s->container == CHECK_CONTAINER_NONE
-            ? "LimitMEMLOCK=infinity in slurmd.service, PropagateResourceLimitsExcept=MEMLOCK in "
-              "slurm.conf"
+            ? "# in slurmd.service: LimitMEMLOCK=infinity; in slurm.conf: "
+              "PropagateResourceLimitsExcept=MEMLOCK"
             : check_static_flag(s, "ulimit -l unlimited", "docker run --ulimit memlock=-1",
                                 "securityContext: {capabilities: {add: [IPC_LOCK]}}");
     if (bytes == CHECK_FILE_NONE)
@@ -78,7 +78,7 @@ static void add_files(struct check_static *s, int64_t files)
     text_format(docker, sizeof docker, "docker run --ulimit nofile=65536");
     text_copy(remedy, sizeof remedy,
               check_static_flag(s, "ulimit -Hn 65536 # or LimitNOFILE=65536 of the service", docker,
-                                "LimitNOFILE=65536 in containerd.service of the node"));
+                                "# in containerd.service of the node: LimitNOFILE=65536"));
     if (files == CHECK_FILE_NONE)
         return;
     check_static_add(s,
@@ -106,7 +106,7 @@ static void add_processes(struct check_static *s, int64_t processes)
             (long long)processes),
         "",
         is_bad ? check_static_flag(s, "ulimit -u 65536", "docker run --pids-limit=-1",
-                                   "podPidsLimit: 65536 in the kubelet's configuration")
+                                   "podPidsLimit: 65536 # of the kubelet")
                : "");
 }
 

@@ -274,8 +274,9 @@ static void add_xid(struct check_static *s, const struct log *l, const struct xi
     int at = index_of(x->code), gpu = gpu_at(s, x->bus);
     text_format(subject, sizeof subject, "GPU %d, %s", gpu, x->bus);
     text_format(remedy, sizeof remedy,
-                "nvidia-smi -i %s --gpu-reset && echo '" RESET "%s' >/dev/kmsg; again: %s", x->bus,
-                x->bus, check_static_drain(s, drain, sizeof drain, "Xid of a GPU"));
+                "nvidia-smi -i %s --gpu-reset && echo '" RESET
+                "%s' >/dev/kmsg # if it comes again: %s",
+                x->bus, x->bus, check_static_drain(s, drain, sizeof drain, "Xid of a GPU"));
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_GPUS, "xid",
                                         x->is_hard ? CHECK_VERDICT_FAIL : CHECK_VERDICT_WARN,

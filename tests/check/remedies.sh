@@ -45,13 +45,13 @@ follow() {
 }
 disk() { mkdir "$dir/disk.$1" && mount -t tmpfs -o "size=$2" none "$dir/disk.$1" || exit 1; }
 
-disk readonly 20g
-mount -o remount,ro "$dir/disk.readonly"
-follow "disk space" "$dir/disk.readonly" "a disk that is mounted read-only"
+disk "read  only's" 20g # as a name of a volume may be
+mount -o remount,ro "$dir/disk.read  only's"
+follow "disk space" "$dir/disk.read  only's" "a disk that is mounted read-only"
 
-mkdir -p "$dir/disk.readonly/run/checkpoints" # not the mount point itself
-mount -o remount,ro "$dir/disk.readonly"
-follow "disk space" "$dir/disk.readonly/run/checkpoints" "a folder on such a disk"
+mkdir -p "$dir/disk.read  only's/run/checkpoints" # not the mount point itself
+mount -o remount,ro "$dir/disk.read  only's"
+follow "disk space" "$dir/disk.read  only's/run/checkpoints" "a folder on such a disk"
 
 mkdir closed && chmod 500 closed
 user="setpriv --reuid=65534 --regid=65534 --clear-groups"

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "check/check_links.h"
 #include "check/check_skew.h"
+#include "check/check_suspects.h"
 #include "check/world.h"
 
 #include <math.h>
@@ -219,6 +220,23 @@ static void test_second_look(void **state)
     assert_int_equal(check_links_confirm(&link, all, &alone, true), 0);
 }
 
+/* Rates of cores and memory alone: the normal ones scatter so much that no distance from the norm
+ * means anything, but half of the least does. */
+static void test_scattered_rates(void **state)
+{
+    (void)state;
+    static const double rates[] = {0.5, 1.4, 4.0};
+    struct check_link_found normal[3], link;
+    for (int i = 0; i < 3; i++)
+        normal[i] = link_of(i, i + 1, 30, rates[i], 7);
+    const struct check_links_norm alone = norm_of(normal, 3, 8);
+    assert_true(alone.rate - alone.rate_slack < 0);
+    link = link_of(4, 5, 31, 0.012, 8);
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone, true), CHECK_LINKS_RATE);
+    link = link_of(4, 5, 31, 0.35, 8);
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone, true), 0);
+}
+
 /* A link of 12.5 MB/s has two frames on the way for 240 us: 100 us more than normal links have is
  * its rate, 5 ms is not. */
 static void test_late_as_its_rate(void **state)
@@ -249,6 +267,36 @@ static void test_least_rate(void **state)
     assert_true(norm_of(links, 6, 8).rate_least > 0.85);
     links[5].way[0].rate = 0.4;
     assert_true(norm_of(links, 6, 8).rate_least == 0.4);
+}
+
+/* Of four nodes on a busy machine all links may look bad; those of node 3 are. */
+static void test_all_are_suspects(void **state)
+{
+    (void)state;
+    struct check_link_found found[6];
+    struct check_link_rows_link links[6] = {0};
+    struct check_link_rows_kind kind = {.locals = 1};
+    struct check_suspects again;
+    const int n = make_links(found, 4, -1, 3);
+    for (int i = 0; i < n; i++) {
+        if (found[i].b == 3)
+            found[i].way[1].rate = 0.012;
+        links[i] = (struct check_link_rows_link){.found = found[i], .flags = CHECK_LINKS_RATE_BACK};
+    }
+    kind.norm = norm_of(found, n, 4);
+    check_suspects_list(links, n, &kind, 12, &again);
+    assert_int_equal(again.suspects, 3);
+    assert_int_equal(again.n, 6);
+    for (int job = 0; job < again.n; job++) {
+        const struct check_link_rows_link *link = &links[again.link[job]];
+        assert_int_equal(link->found.b == 3, job < again.suspects);
+        assert_int_equal(link->flags, job < again.suspects ? CHECK_LINKS_RATE_BACK : 0);
+    }
+    /* one link of two nodes: there is nothing to compare with, but it may lose segments */
+    links[0].flags = CHECK_LINKS_LOSS;
+    kind.norm = norm_of(found, 1, 2);
+    check_suspects_list(links, 1, &kind, 12, &again);
+    assert_true(again.suspects == 1 && again.n == 1 && again.open[0] == CHECK_LINKS_LOSS);
 }
 
 /* ---- links and nodes ---- */
@@ -376,6 +424,8 @@ static const struct CMUnitTest tests[] = {cmocka_unit_test(test_clean_threads),
                                           cmocka_unit_test(test_slower),
                                           cmocka_unit_test(test_one_link),
                                           cmocka_unit_test(test_second_look),
+                                          cmocka_unit_test(test_all_are_suspects),
+                                          cmocka_unit_test(test_scattered_rates),
                                           cmocka_unit_test(test_late_as_its_rate),
                                           cmocka_unit_test(test_least_rate),
                                           cmocka_unit_test(test_blame),

@@ -61,6 +61,20 @@ for tree in $(sed -n 's/^tree \([a-z0-9-]*\).*/\1/p' "$top/tests/check/trees/fau
         case $verdict in fail | warn) try "$tree" "$name" "$remedy" ;; esac
     done < <(rows)
 done
+# What takes a node out, as its scheduler knows it: alone, or behind "# if it stays: ".
+drain() { # drain TREE PART-OF-COMMAND [SETTING=VALUE…]
+    rm -rf "$TREE"
+    "$top/tests/check/trees/unpack.pl" "$TREE" "$1" >/dev/null || exit 1
+    local before=$accepted remedy
+    remedy=$(env "${@:3}" N_NODES=1 NODE_ID=0 "$convoy" check QUICK=1 BUDGET=1s CHECK_ROOT="$TREE" JSON=1 2>/dev/null |
+        jq -r '[.rows[] | select(.verdict == "fail") | .remedy] | first')
+    remedy=${remedy##*"# if it stays: "}
+    [[ $remedy != "$2"* ]] || try "$1" "its scheduler" "$remedy"
+    if [ "$accepted" != $((before + 1)) ]; then echo "WRONG $1: $remedy"; failed=$((failed + 1)); fi
+}
+drain row-failed "scontrol update NodeName=gpu-07 State=DRAIN" SLURM_JOB_ID=7 SLURMD_NODENAME=gpu-07
+drain nvlink-down "kubectl cordon gpu-node-3" KUBERNETES_SERVICE_HOST=1 NODE_NAME=gpu-node-3
+drain nvlink-down 'kubectl cordon $(kubectl get pod' KUBERNETES_SERVICE_HOST=1
 # The flags of containers and the scheduler's command; docker itself reads its flags, where it is there.
 if real=$(type -P docker) && [ "$real" != "$dir/bin/docker" ]; then
     for flags in "--gpus all" "--ulimit memlock=-1" "--ulimit nofile=65536" "--shm-size=8g" "--pids-limit=-1" "--cpus=8" \

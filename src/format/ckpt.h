@@ -31,6 +31,7 @@ struct ckpt_meta {
     uint64_t data_fingerprint;
     /* factor for 16-bit floats, and steps since it changed; 0: none */
     int64_t loss_scale, loss_scale_steps;
+    int64_t outer_steps; /* LOCAL_STEPS: taken so far; 0: none */
     /* JSON objects; read back without white space. */
     char model_json[1024];    /* the model's dimensions, which must agree */
     char settings_json[2048]; /* settings that shape the losses; a difference is a warning */

@@ -59,6 +59,8 @@ enum status manifest_write(const struct manifest *m, struct text *out)
     if (m->meta.loss_scale > 0)
         text_add(out, "  \"loss_scale\": %" PRId64 ",\n  \"loss_scale_steps\": %" PRId64 ",\n",
                  m->meta.loss_scale, m->meta.loss_scale_steps);
+    if (m->meta.outer_steps > 0)
+        text_add(out, "  \"outer_steps\": %" PRId64 ",\n", m->meta.outer_steps);
     text_add(out, "  \"model\": %s,\n  \"settings\": %s,\n  \"files\": [\n", m->meta.model_json,
              m->meta.settings_json);
     for (int i = 0; i < m->files_n; i++)
@@ -122,6 +124,8 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
         TRY(json_get_i64(root, "loss_scale", 1, 1 << 24, &out->loss_scale));
         TRY(json_get_i64(root, "loss_scale_steps", 0, COUNT_MAX, &out->loss_scale_steps));
     }
+    if (cJSON_HasObjectItem(root, "outer_steps"))
+        TRY(json_get_i64(root, "outer_steps", 1, COUNT_MAX, &out->outer_steps));
     TRY(get_object_text(root, "model", out->model_json, sizeof(out->model_json)));
     TRY(get_object_text(root, "settings", out->settings_json, sizeof(out->settings_json)));
     return ST_OK;

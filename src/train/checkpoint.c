@@ -343,7 +343,8 @@ static enum status take(struct checkpoint *s, struct checkpoint_progress *progre
         (struct checkpoint_progress){.step = meta->step,
                                      .samples = meta->samples,
                                      .tokens = meta->tokens,
-                                     .scale = {(double)meta->loss_scale, meta->loss_scale_steps}};
+                                     .scale = {(double)meta->loss_scale, meta->loss_scale_steps},
+                                     .outer_steps = meta->outer_steps};
     text_copy(path, path_cap, ckpt_path(s->found));
     return ST_OK;
 }
@@ -582,6 +583,7 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
                              .seed = s->config.seed,
                              .loss_scale = (int64_t)progress->scale.factor,
                              .loss_scale_steps = progress->scale.steps,
+                             .outer_steps = progress->outer_steps,
                              .data_fingerprint = s->config.data_fingerprint};
     struct model_dims dims = *s->config.dims;
     if (!dims.marks.has_bos && dims.marks.eos_n == 0)

@@ -39,6 +39,7 @@ struct checkpoint_progress {
     int64_t samples; /* number of the next sample */
     int64_t tokens;  /* trained on */
     struct step_loss_scale scale;
+    int64_t outer_steps; /* LOCAL_STEPS */
 };
 
 /* checkpoint_target — the load target of one part of a step's state; the caller keeps put as long

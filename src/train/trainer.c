@@ -206,11 +206,10 @@ static enum status sync_replicas(struct trainer *t, struct step_result *result)
     const int64_t step = t->progress.step, every = t->config->step.local.steps;
     if (every == 0)
         return ST_OK;
-    const bool is_extra = step % every != 0 && step == t->steps;
-    t->numbers.outer_steps = step / every + is_extra;
-    if (step % every != 0 && !is_extra)
+    if (step % every != 0 && step != t->steps)
         return ST_OK;
     assert_note("outer step after step %lld", (long long)step);
+    t->numbers.outer_steps = ++t->progress.outer_steps;
     return step_local_sync(t->step, result);
 }
 

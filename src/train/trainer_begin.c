@@ -238,6 +238,7 @@ static void begin_at_progress(struct trainer *t)
     t->step_first = t->numbers.begun_step = t->progress.step;
     t->numbers.step = t->progress.step;
     t->numbers.tokens = t->progress.tokens;
+    t->numbers.outer_steps = t->progress.outer_steps;
 }
 
 enum status trainer_begin(struct trainer *t)

@@ -68,7 +68,7 @@ ok "losses are bit for bit those of an undisturbed run" is "$(all_losses hit.jso
 ok "and so is the state of $at, between two outer steps" test -f again/$at/inner_1.safetensors -a "$(weights hit/$at)" = "$(weights again/$at)"
 
 # Other numbers of nodes, from step 24, whose moments are of two nodes.
-cp -r calm one && cp -r calm three
+cp -r calm one && cp -r calm three && cp -r calm counted
 begin_nodes 1 $small STEPS=30 CHECKPOINT_DIR="$tmp/one"
 finish_nodes 1
 ok "one node goes on from the checkpoint of two" is "$codes" 0
@@ -86,6 +86,12 @@ quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$status" begin $job STEPS=24 LINGER=10m
 is_done() { [ "$(curl -s --max-time 5 "127.0.0.1:$status/status" | jq -r .phase 2>/dev/null)" = "done" ]; }
 ok "one node alone takes outer steps too" wait_for 30 is_done
 ok "all of them are counted, with the one after the last step" is "$(curl -s "127.0.0.1:$status/metrics" | awk '$1 == "convoy_outer_steps_total" { print $2 }')" 5
+kill -TERM "$pid"
+finish
+# The run of two nodes had the same five, the last of them after step 24. Then come those after 25 and 28.
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$status" begin $job STEPS=28 LINGER=10m CHECKPOINT_DIR="$tmp/counted"
+ok "one that goes on from a checkpoint" wait_for 30 is_done
+ok "counts those before it too" is "$(curl -s "127.0.0.1:$status/metrics" | awk '$1 == "convoy_outer_steps_total" { print $2 }')" 7
 kill -TERM "$pid"
 finish
 

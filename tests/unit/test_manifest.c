@@ -16,6 +16,7 @@ static const struct manifest sample = {
              .data_fingerprint = 1,
              .loss_scale = 1 << 24,
              .loss_scale_steps = 7,
+             .outer_steps = 21,
              .version = "0.1 \"x\"",
              .model_json = "{\"layers\":2}",
              .settings_json = "{\"LR\":0.0003}"},
@@ -34,6 +35,7 @@ static void test_round_trip(void **state)
     assert_true(back.meta.step == 100 && back.meta.samples == 800 && back.meta.tokens == 51200);
     assert_true(back.meta.seed == UINT64_MAX && back.meta.data_fingerprint == 1);
     assert_true(back.meta.loss_scale == 1 << 24 && back.meta.loss_scale_steps == 7);
+    assert_int_equal(back.meta.outer_steps, 21);
     assert_string_equal(back.meta.version, sample.meta.version);
     assert_string_equal(back.meta.model_json, sample.meta.model_json);
     assert_string_equal(back.meta.settings_json, sample.meta.settings_json);

@@ -45,6 +45,7 @@
     X(COMPRESS, INT4, "int4") X(COMPRESS, TOPK, "topk")
 #define CONF_COMPRESS_CODE_LIST(X) \
     X(COMPRESS_CODE, NONE, "none") X(COMPRESS_CODE, ZSTD, "zstd")
+#define CONF_LINK_LIST(X) X(LINK, OFF, "off") X(LINK, AUTO, "auto")
 #define CONF_EMBED_ROWS_LIST(X) \
     X(EMBED_ROWS, AUTO, "auto") X(EMBED_ROWS, OFF, "0") X(EMBED_ROWS, ON, "1")
 #define CONF_REDUCE_PRECISION_LIST(X) \

@@ -370,6 +370,26 @@ static enum status check_local(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_link — LINK=auto proposes COMPRESS or LOCAL_STEPS, for a run to which both are open. */
+static enum status check_link(const struct conf *conf)
+{
+    static const enum conf_key axes[] = {CONF_TP, CONF_PP, CONF_CP};
+    if (conf_i64(conf, CONF_LINK) == CONF_LINK_OFF)
+        return ST_OK;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (conf_i64(conf, axes[i]) > 1)
+            return fail_pair(conf, CONF_LINK, "does not go with", axes[i],
+                             "what it proposes is refused with it: set LINK=off");
+    if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
+        return fail_pair(conf, CONF_LINK, "does not go with", CONF_SHARD,
+                         "what it proposes is refused with it: set LINK=off");
+    if (conf_i64(conf, CONF_LOCAL_STEPS) > 0)
+        return fail_pair(conf, CONF_LINK, "does not go with", CONF_LOCAL_STEPS,
+                         "it measures the link by gradients that travel in every step: set "
+                         "LINK=off, or LOCAL_STEPS=0 for a few steps");
+    return ST_OK;
+}
+
 /* has_ending — does the name of n bytes end so? */
 static bool has_ending(const char *name, size_t n, const char *ending)
 {
@@ -409,6 +429,7 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_optimizer(conf));
     TRY(check_comm_graph(conf));
     TRY(check_local(conf));
+    TRY(check_link(conf));
     TRY(check_nodes(conf));
     TRY(check_tensor(conf));
     TRY(check_context(conf));

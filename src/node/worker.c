@@ -24,6 +24,7 @@
 #include "node/device.h"
 #include "node/dataset_sync.h"
 #include "node/memory_check.h"
+#include "node/link_choice.h"
 #include "node/plan_beside.h"
 #include "node/plan_choice.h"
 #include "node/gpu_stats.h"
@@ -54,6 +55,7 @@ struct worker {
     struct text settings;
     struct trainer_config config;
     struct plan_beside beside; /* rank 0 */
+    struct link_choice link;   /* rank 0 */
     struct plan_way way;       /* of the last generation */
     struct check_worker *check;
     bool is_checked; /* this process took part in a whole check */
@@ -358,8 +360,10 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     publish_loading(w);
     struct trainer_config config = w->config;
     TRY(plan_choice_make(w->conf, comm, w->dev, &config, &w->way));
-    if (w->stats.rank == 0)
+    if (w->stats.rank == 0) {
         plan_beside_begin(w->conf, dev_is_discrete(w->dev), comm_place(comm), &w->beside, &config);
+        link_choice_begin(w->conf, &w->link, &config);
+    }
     return trainer_run(&config);
 }
 

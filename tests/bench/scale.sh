@@ -6,11 +6,11 @@
 # the loss of COMPRESS=int8 after 300 steps beside that without. Ends with 1 when a gate is missed. Wants root, two quiet
 # cores, 6 GiB of memory, iproute2, jq. ROWS="free none bf16 int8 learn", STEPS and ROUNDS make it shorter or longer; TEXT=FILE
 # is the text to learn; LOCK=FILE is held around each timed run, on a machine that is shared.
-# ROWS=links is a table of its own, without gates: gpt2-nano on two nodes over links of LINK_MBITS="10 100 1000" Mb/s in each form
-# of gradients, LINK_STEPS steps each: time of a step, tokens/s, what a node sent, loss after equal tokens.
+# ROWS=links is a table of its own, over slow links: links.sh.
 set -eu
 export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=warn
 top=$(cd "$(dirname "$0")/../.." && pwd)
+[ "${ROWS:-}" != links ] || exec "$top/tests/bench/links.sh"
 convoy=$top/${BUILD:-build}/convoy
 for tool in ip tc taskset jq; do
     command -v $tool >/dev/null || { echo "scale: $tool is missing; install iproute2, util-linux and jq" >&2; exit 1; }
@@ -116,30 +116,6 @@ learn() {
     printf 'held-out loss after 300 steps, tinyshakespeare, gpt2-mini: int8 %.4f, none %.4f: %s%% apart, gate 1%%  %s\n' \
         "$(cat learn.int8)" "$(cat learn.none)" "$apart" "$verdict"
 }
-sent_bytes() { ip -n "${ns[0]}" -j -s link show eth0 | jq '.[0].stats64.tx.bytes'; }
-# link_row MBITS SETTING… — one line; what is sent is of all steps, with the start of the job.
-link_row() {
-    local mbits=$1 before
-    shift
-    before=$(sent_bytes)
-    locked two "$@" || exit 1
-    awk -v m="$mbits" -v form="$*" -v ms="$(cat two.ms)" -v n=$(($(sent_bytes) - before)) -v steps="$steps" -v loss="$(jq -s 'last.loss' two0.jsonl)" \
-        'BEGIN { printf "%5d Mb/s  %-34s %9.0f %9.0f %9.2f %8.4f\n", m, form, ms, 2048 / ms * 1000, n / steps / 1e6, loss }'
-}
-links() {
-    local mbits
-    steps=${LINK_STEPS:-5}
-    job="train MODEL=gpt2-nano DATA=/usr/share/common-licenses BATCH_SIZE=4 SEQ_LEN=256 STEPS=$steps CACHE_DIR=$dir/cache"
-    printf '%-46s %9s %9s %9s %8s\n' "gpt2-nano, two nodes, B=4 T=256 on each" "step ms" "tokens/s" "MB/step" "loss"
-    for mbits in ${LINK_MBITS:-10 100 1000}; do
-        limit $((mbits * 125000 * 1448 / 1514))
-        link_row "$mbits" COMPRESS=none
-        link_row "$mbits" COMPRESS=int8
-        link_row "$mbits" COMPRESS=int8 COMPRESS_CODE=zstd
-        link_row "$mbits" COMPRESS=int4 COMPRESS_CODE=zstd
-        link_row "$mbits" COMPRESS=topk
-    done
-}
 wants() { case " ${ROWS:-free none bf16 int8 learn} " in *" $1 "*) return 0 ;; esac; return 1; }
 
 if [ "${ROWS:-}" = learn ]; then # nothing is timed
@@ -148,10 +124,6 @@ if [ "${ROWS:-}" = learn ]; then # nothing is timed
 fi
 make_net
 sleep 1.5 # the kernel takes a second to call a new link running
-if [ "${ROWS:-}" = links ]; then
-    links
-    exit 0
-fi
 locked one
 printf '%-44s %8s %8s %8s %6s\n' "GPT-2 124M, B=4 T=256 on each node" "step ms" "hidden" "speed-up" "gate"
 printf '%-44s %8.0f\n' "one node" "$(cat one.ms)"

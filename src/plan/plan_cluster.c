@@ -38,6 +38,18 @@ double plan_cluster_share(const struct plan_share *share, double size)
     return share->point[i - 1].share + part * (share->point[i].share - share->point[i - 1].share);
 }
 
+double plan_cluster_rows_share(const struct plan_rows *of, double rows, double width)
+{
+    int i = 0, last = of->n - 1;
+    while (i < last && of->width[i].width < width)
+        i++;
+    double to = plan_cluster_share(&of->width[i].share, rows);
+    if (i == 0 || width >= of->width[i].width)
+        return to;
+    double from = plan_cluster_share(&of->width[i - 1].share, rows), least = of->width[i - 1].width;
+    return from + (to - from) * log(width / least) / log(of->width[i].width / least);
+}
+
 /* ---- keys ---- */
 
 /* A number of the file, where it goes, and what it may be. */
@@ -78,8 +90,10 @@ static const struct whole {
 #define WHOLES_N (sizeof wholes / sizeof *wholes)
 
 /* Keys of the file that are no numbers, of a link, and of peak and product. */
-static const char *const others[] = {"name",      "source",          "device", "peak",   "product",
-                                     "attention", "attention_width", "inside", "across", NULL};
+static const char *const others[] = {
+    "name",         "source",    "device",          "peak",   "product", "product_rows",
+    "product_wide", "attention", "attention_width", "inside", "across",  NULL};
+static const char *const width_keys[] = {"width", "share", NULL};
 static const char *const link_keys[] = {"latency_us",          "bytes_per_second", "share",
                                         "reduce_scatter_part", "all_gather_part",  NULL};
 
@@ -102,6 +116,8 @@ static const char *key_nth(size_t i)
 }
 
 static const char *link_key_nth(size_t i) { return link_keys[i]; }
+
+static const char *width_key_nth(size_t i) { return width_keys[i]; }
 
 static const char *precision_nth(size_t i) { return i < PLAN_PRECISION_N ? precisions[i] : NULL; }
 
@@ -215,6 +231,39 @@ static enum status read_share(const cJSON *object, const char *key, struct plan_
     return ST_OK;
 }
 
+/* read_width — {"width": 128, "share": [[rows, share], …]}, wider than the one before. */
+static enum status read_width(const cJSON *item, const char *key, struct plan_rows *out)
+{
+    struct plan_rows_width *to = &out->width[out->n];
+    double last = out->n > 0 ? out->width[out->n - 1].width : 0;
+    if (!cJSON_IsObject(item))
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\": entry %d is no object", key, out->n + 1);
+    TRY(check_keys(item, key, width_key_nth));
+    TRY(json_get_f64(item, "width", &to->width));
+    TRY(read_share(item, "share", &to->share));
+    if (!(to->width > last) || !(to->width >= 1 && to->width <= 1e9) || to->share.n == 0)
+        return FAIL(ST_BAD_DATA,
+                    "JSON key \"%s\": entry %d has the width %g and %d points, expected widths "
+                    "that grow, from 1 to 1e+09, and a point",
+                    key, out->n + 1, to->width, to->share.n);
+    out->n++;
+    return ST_OK;
+}
+
+/* read_rows — the key may be missing. */
+static enum status read_rows(const cJSON *root, const char *key, struct plan_rows *out)
+{
+    const cJSON *list, *item;
+    if (!has(root, key))
+        return ST_OK;
+    TRY(json_get_array(root, key, &list));
+    if (cJSON_GetArraySize(list) > PLAN_CLUSTER_WIDTHS_MAX)
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" has %d widths, at most %d are read", key,
+                    cJSON_GetArraySize(list), PLAN_CLUSTER_WIDTHS_MAX);
+    cJSON_ArrayForEach(item, list) TRY(read_width(item, key, out));
+    return ST_OK;
+}
+
 static enum status read_link(const cJSON *root, const char *key, struct plan_link *out)
 {
     const cJSON *object;
@@ -286,6 +335,8 @@ static enum status read_root(const cJSON *root, struct plan_cluster *out)
         TRY(read_number(root, &numbers[i], out));
     TRY(read_peaks(root, out));
     TRY(read_products(root, out));
+    TRY(read_rows(root, "product_rows", &out->product_rows));
+    TRY(read_rows(root, "product_wide", &out->product_wide));
     TRY(read_share(root, "attention", &out->attention));
     TRY(read_share(root, "attention_width", &out->attention_width));
     TRY(read_link(root, "inside", &out->inside));
@@ -352,6 +403,20 @@ static void write_link(const char *key, const struct plan_link *link, struct tex
     text_add(out, "},\n");
 }
 
+static void write_rows(const char *key, const struct plan_rows *rows, struct text *out)
+{
+    if (rows->n == 0)
+        return;
+    text_add(out, "  \"%s\": [", key);
+    for (int i = 0; i < rows->n; i++) {
+        write_member(i > 0 ? ",\n    {" : "\n    {", "width", rows->width[i].width, out);
+        text_add(out, ", \"share\": ");
+        write_share(&rows->width[i].share, out);
+        text_add(out, "}");
+    }
+    text_add(out, "],\n");
+}
+
 /* write_rates — of what the machine computes in. */
 static void write_rates(const struct plan_cluster *c, struct text *out)
 {
@@ -371,7 +436,10 @@ static void write_rates(const struct plan_cluster *c, struct text *out)
         write_share(&c->product[i], out);
         between = ",\n              ";
     }
-    text_add(out, "},\n  \"attention\": ");
+    text_add(out, "},\n");
+    write_rows("product_rows", &c->product_rows, out);
+    write_rows("product_wide", &c->product_wide, out);
+    text_add(out, "  \"attention\": ");
     write_share(&c->attention, out);
     text_add(out, ",\n  \"attention_width\": ");
     write_share(&c->attention_width, out);

@@ -26,6 +26,20 @@ struct plan_share {
 };
 double plan_cluster_share(const struct plan_share *share, double size);
 
+/* The same by the rows of a product, for linear layers of some widths (the smaller of in and out);
+ * between two widths linear in the logarithm. n 0: nothing is known. */
+#define PLAN_CLUSTER_WIDTHS_MAX 8
+struct plan_rows {
+    int n;
+    struct plan_rows_width {
+        double width; /* ascending, above 0 */
+        struct plan_share share;
+    } width[PLAN_CLUSTER_WIDTHS_MAX];
+};
+double plan_cluster_rows_share(const struct plan_rows *of, double rows, double width);
+#define PLAN_CLUSTER_WIDE 16384 /* a layer is wide whose larger width is that, */
+#define PLAN_CLUSTER_BLOCK 4096 /* and is not up to this one */
+
 /* A message of b bytes takes latency_us + b / (bytes_per_second · share), where share is by the
  * bytes of the call's whole buffer. bytes_per_second 0: there is no such link.
  * scatter_part, gather_part: the time of a reduce-scatter and of an all-gather as a part of that of
@@ -65,6 +79,8 @@ struct plan_cluster {
     /* by FLOPs of one product. A precision without points of its own has those of bf16, else of
      * f32 (plan_cluster_parse copies them) */
     struct plan_share product[PLAN_PRECISION_N];
+    /* CPU: of all precisions, in place of `product`; of wide layers, n 0: as of others */
+    struct plan_rows product_rows, product_wide;
     struct plan_share attention;          /* of the product peak, by FLOPs of one attention */
     struct plan_share attention_width;    /* of that share, by the width of a head */
     double memory_share, optimizer_share; /* of memory_bytes_per_second */

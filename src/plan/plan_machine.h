@@ -20,7 +20,7 @@ struct plan_machine_config {
 };
 
 /* plan_machine_measure — collective; all ranks get the same cluster, of the comm's nodes and
- * workers. Memory: at most an eighth of what is free, and with several ranks 64 MiB of comm_alloc,
+ * workers. Memory: at most an eighth of what is free, and with several ranks 256 MiB of comm_alloc,
  * until the comm is closed. */
 enum status plan_machine_measure(const struct plan_machine_config *config,
                                  struct plan_cluster *out);

@@ -49,8 +49,23 @@ static double compute_ms(const struct machine *m, double share, const struct op_
                       seconds_of(bytes, c->memory_bytes_per_second));
 }
 
+/* rows_share — by rows and widths; of layers between block and wide, between the two. */
+static double rows_share(const struct plan_cluster *c, const struct plan_op *op)
+{
+    double rows = (double)op->rows, in = (double)op->in, out = (double)op->out,
+           width = fmin(in, out), share = plan_cluster_rows_share(&c->product_rows, rows, width),
+           part = log(fmax(in, out) / PLAN_CLUSTER_BLOCK) /
+                  log((double)PLAN_CLUSTER_WIDE / PLAN_CLUSTER_BLOCK);
+    if (c->product_wide.n == 0 || part <= 0)
+        return share;
+    double wide = plan_cluster_rows_share(&c->product_wide, rows, width);
+    return share + fmin(part, 1) * (wide - share);
+}
+
 static double product_share(const struct machine *m, const struct plan_op *op)
 {
+    if (m->cluster->product_rows.n > 0)
+        return rows_share(m->cluster, op);
     return plan_cluster_share(&m->cluster->product[m->precision], (double)op->cost.flops);
 }
 

@@ -2,8 +2,8 @@
 # plan — plans of training runs on this machine beside the runs themselves: the time of a step, and the memory of all processes. The
 # machine is measured once for each number of workers (bench_plan_machine), and no run changes what was measured. Prints a JSON object a
 # row, at the end the largest errors; ends with 1 when a gate is missed. Wants a quiet machine; some five minutes on two cores.
-#   ROWS="1 2 4 large threads"  rows of so many workers with a thread each, of small models; large: models of 124 and 135 million
-#                       parameters; threads: one worker with a thread on each core
+#   ROWS="1 2 4 large other threads"  rows of so many workers with a thread each, of small models; large: models of 124 and 135 million
+#                       parameters; other: models of other families and widths; threads: one worker with a thread on each core
 #   MACHINES=DIR        keeps the measured machines there, and uses those that are there
 #   STEPS=8             steps of a run; the fastest of all but the first two counts
 # With BUILD=DIR it runs that build.
@@ -115,10 +115,15 @@ large() {
     row 2 MODEL=gpt2 SEQ_LEN=64 BATCH_SIZE=4 GLOBAL_BATCH=4 TP=2
     row 2 MODEL=smollm2-135m HEADS=8 KV_HEADS=4 HEAD_DIM=64 SEQ_LEN=64 BATCH_SIZE=4 GLOBAL_BATCH=4 TP=2
 }
-for group in ${ROWS:-1 2 4 large threads}; do
+other() {
+    row 1 MODEL=llama-3.2-1b LAYERS=4 EMBED=512 HEADS=8 KV_HEADS=2 HEAD_DIM=64 SEQ_LEN=192 BATCH_SIZE=2 GLOBAL_BATCH=4
+    row 2 MODEL=pythia-70m SEQ_LEN=256 BATCH_SIZE=1 GLOBAL_BATCH=2
+}
+for group in ${ROWS:-1 2 4 large other threads}; do
     case $group in
     1 | 2 | 4) small "$group" ;;
     large) large ;;
+    other) other ;;
     threads) OMP_NUM_THREADS=$(nproc) small 1 ;;
     *) echo "plan: $group is no group of rows" >&2; exit 2 ;;
     esac

@@ -83,6 +83,48 @@ static void test_refuses(void **state)
     refused("{\"name\"", "[{\"name\"", "not JSON");
 }
 
+/* Rates by rows and widths: an object for each width. */
+#define ROWS_BEFORE "\"locals\":4"
+#define ROWS(text) ROWS_BEFORE ",\"product_rows\":" text
+
+static void test_rows(void **state)
+{
+    (void)state;
+    struct plan_cluster c, again;
+    struct text text = {0};
+    assert_int_equal(parse(ROWS_BEFORE,
+                           ROWS("[{\"width\":128,\"share\":[[64,0.25],[256,0.75]]},"
+                                "{\"width\":512,\"share\":[[64,0.5]]}]"),
+                           &c),
+                     ST_OK);
+    const struct plan_rows *rows = &c.product_rows;
+    assert_int_equal(rows->n, 2);
+    assert_float_equal(plan_cluster_rows_share(rows, 64, 16), 0.25, 0); /* of the nearest width */
+    assert_float_equal(plan_cluster_rows_share(rows, 128, 128), 0.5, 1e-12);
+    assert_float_equal(plan_cluster_rows_share(rows, 256, 256), 0.625, 1e-12); /* 0.75 and 0.5 */
+    assert_float_equal(plan_cluster_rows_share(rows, 64, 4096), 0.5, 0);
+    assert_int_equal(c.product_wide.n, 0);
+    plan_cluster_write(&c, &text);
+    assert_int_equal(plan_cluster_parse(text.data, text.len, "again", &again), ST_OK);
+    assert_memory_equal(&again.product_rows, rows, sizeof *rows);
+    text_free(&text);
+}
+
+static void test_refuses_rows(void **state)
+{
+    (void)state;
+    refused(ROWS_BEFORE, ROWS("7"), "\"product_rows\" is a number, expected an array");
+    refused(ROWS_BEFORE, ROWS("[7]"), "entry 1 is no object");
+    refused(ROWS_BEFORE, ROWS("[{\"share\":[[64,1]]}]"), "\"width\" is missing");
+    refused(ROWS_BEFORE, ROWS("[{\"width\":128,\"share\":[]}]"), "128 and 0 points");
+    refused(ROWS_BEFORE, ROWS("[{\"width\":-1,\"share\":[[64,1]]}]"), "entry 1 has the width -1");
+    refused(ROWS_BEFORE, ROWS("[{\"widht\":128}]"), "did you mean \"width\"?");
+    refused(ROWS_BEFORE,
+            ROWS("[{\"width\":128,\"share\":[[64,1]]},{\"width\":128,\"share\":[[64,1]]}]"),
+            "entry 2 has the width 128");
+    refused(ROWS_BEFORE, ROWS("[1,2,3,4,5,6,7,8,9]"), "has 9 widths, at most 8");
+}
+
 static void test_writes(void **state)
 {
     (void)state;
@@ -131,8 +173,10 @@ static void test_opens(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_reads),  cmocka_unit_test(test_share),    cmocka_unit_test(test_refuses),
-    cmocka_unit_test(test_writes), cmocka_unit_test(test_built_in), cmocka_unit_test(test_opens),
+    cmocka_unit_test(test_reads),        cmocka_unit_test(test_share),
+    cmocka_unit_test(test_refuses),      cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_refuses_rows), cmocka_unit_test(test_writes),
+    cmocka_unit_test(test_built_in),     cmocka_unit_test(test_opens),
 };
 
 HARNESS_MAIN(tests)

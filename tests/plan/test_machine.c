@@ -43,6 +43,15 @@ static void check_share(const struct plan_share *share, int at_least)
     }
 }
 
+static void check_rows(const struct plan_rows *rows, int at_least)
+{
+    assert_true(rows->n >= at_least && rows->n <= PLAN_CLUSTER_WIDTHS_MAX);
+    for (int i = 0; i < rows->n; i++) {
+        check_share(&rows->width[i].share, 1);
+        assert_true(i == 0 || rows->width[i].width > rows->width[i - 1].width);
+    }
+}
+
 static void check_link(const struct plan_link *link, bool is_there)
 {
     assert_true((link->bytes_per_second > 0) == is_there && (link->latency_us > 0) == is_there);
@@ -96,7 +105,9 @@ static void check(int nodes, int locals, int budget)
     assert_true(c->memory_share > 0 && c->memory_share <= 1);
     assert_true(c->optimizer_share > 0 && c->optimizer_share <= 1);
     assert_true(c->overlap_cost >= 0 && c->overlap_cost <= 10);
-    check_share(&c->product[PLAN_PRECISION_F32], 1);
+    assert_int_equal(c->product[PLAN_PRECISION_F32].n, 0); /* a CPU has rows */
+    check_rows(&c->product_rows, 1);
+    check_rows(&c->product_wide, 0);
     check_share(&c->attention, 1);
     check_share(&c->attention_width, budget == BUDGET_LEAST_MS ? 0 : 3);
     assert_true(c->cores > 0);

@@ -81,6 +81,29 @@ static void test_products(void **state)
     assert_true(isinf(time_of(&middle, 1, NULL, 0, 1, &c).step_ms));
 }
 
+/* A CPU's products by rows and the narrower width; of layers wider than 4096, with those that are
+ * 16384 wide, by the logarithm. */
+static void test_rows(void **state)
+{
+    (void)state;
+    struct plan_cluster c = machine();
+    struct plan_op op = product(1, 1);
+    op.rows = 64, op.in = 128, op.out = 512;
+    c.product_rows.n = c.product_wide.n = 1;
+    c.product_rows.width[0] =
+        (struct plan_rows_width){128, {.n = 2, .point = {{64, 0.5}, {256, 1}}}};
+    c.product_wide.width[0] = (struct plan_rows_width){128, {.n = 1, .point = {{64, 0.25}}}};
+    near(time_of(&op, 1, NULL, 0, 1, &c).ms[PLAN_TIME_PRODUCTS], 2);
+    op.rows = 256;
+    near(time_of(&op, 1, NULL, 0, 1, &c).ms[PLAN_TIME_PRODUCTS], 1);
+    op.out = 50257;
+    near(time_of(&op, 1, NULL, 0, 1, &c).ms[PLAN_TIME_PRODUCTS], 4);
+    op.in = 8192, op.out = 128;
+    near(time_of(&op, 1, NULL, 0, 1, &c).ms[PLAN_TIME_PRODUCTS], 1 / 0.625);
+    c.product_wide.n = 0;
+    near(time_of(&op, 1, NULL, 0, 1, &c).ms[PLAN_TIME_PRODUCTS], 1);
+}
+
 /* Of heads of other widths with as many FLOPs, narrow ones take longer. */
 static void test_attention_width(void **state)
 {
@@ -533,13 +556,13 @@ static void test_texts(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_operations),    cmocka_unit_test(test_products),
-    cmocka_unit_test(test_calls),         cmocka_unit_test(test_latency),
-    cmocka_unit_test(test_hidden),        cmocka_unit_test(test_hidden_each_pass),
-    cmocka_unit_test(test_pipeline_even), cmocka_unit_test(test_pipeline_uneven),
-    cmocka_unit_test(test_texts),         cmocka_unit_test(test_compare),
-    cmocka_unit_test(test_terms),         cmocka_unit_test(test_attention_width),
-    cmocka_unit_test(test_shared_cores),  cmocka_unit_test(test_shared_by_job),
-    cmocka_unit_test(test_shared_calls),
+    cmocka_unit_test(test_operations),      cmocka_unit_test(test_products),
+    cmocka_unit_test(test_calls),           cmocka_unit_test(test_latency),
+    cmocka_unit_test(test_hidden),          cmocka_unit_test(test_hidden_each_pass),
+    cmocka_unit_test(test_pipeline_even),   cmocka_unit_test(test_pipeline_uneven),
+    cmocka_unit_test(test_texts),           cmocka_unit_test(test_compare),
+    cmocka_unit_test(test_terms),           cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_attention_width), cmocka_unit_test(test_shared_cores),
+    cmocka_unit_test(test_shared_by_job),   cmocka_unit_test(test_shared_calls),
 };
 HARNESS_MAIN(tests)

@@ -20,7 +20,9 @@
 #include "kernels/matmul.h"     /* matmul_fwd, matmul_bwd_x, matmul_bwd_w */
 #include "kernels/norm.h"       /* norm_fwd, norm_bwd, head_norm_fwd, head_norm_bwd */
 #include "kernels/reduce.h"     /* sum, sumsq */
+#include "kernels/relu2.h"      /* relu2_fwd, relu2_bwd */
 #include "kernels/rope.h"       /* rope_table, rope */
+#include "kernels/softcap.h"    /* softcap */
 #include "kernels/swiglu.h"     /* swiglu_fwd, swiglu_bwd */
 #include "kernels/xent.h"       /* xent, qa_xent, xent_part, xent_join */
 
@@ -39,11 +41,14 @@
     X(matmul_bwd_w)     \
     X(gelu_fwd)         \
     X(gelu_bwd)         \
+    X(relu2_fwd)        \
+    X(relu2_bwd)        \
     X(swiglu_fwd)       \
     X(swiglu_bwd)       \
     X(attention_fwd)    \
     X(attention_decode) \
     X(attention_bwd)    \
+    X(softcap)          \
     X(xent)             \
     X(qa_xent)          \
     X(xent_part)        \

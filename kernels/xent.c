@@ -18,6 +18,12 @@ static double xent_log_sum_exp(const float *x, int64_t n, int64_t step)
     return max + log(sum);
 }
 
+/* xent_slope — of a soft cap, at what it made. */
+static double xent_slope(double logit, float cap)
+{
+    return cap > 0 ? 1 - logit / cap * (logit / cap) : 1;
+}
+
 void xent_plain(const struct cpu *cpu, const struct xent *a)
 {
     (void)cpu;
@@ -29,8 +35,8 @@ void xent_plain(const struct cpu *cpu, const struct xent *a)
         double lse = xent_log_sum_exp(row, a->v, 1);
         losses[n] = ignored ? 0 : (float)(lse - row[targets[n]]);
         for (int64_t v = 0; v < a->v && a->want_grad; v++) {
-            double hit = v == targets[n];
-            row[v] = ignored ? 0 : (float)(a->scale * (exp(row[v] - lse) - hit));
+            double hit = v == targets[n], slope = xent_slope(row[v], a->cap);
+            row[v] = ignored ? 0 : (float)(a->scale * (exp(row[v] - lse) - hit) * slope);
         }
     }
 }
@@ -82,8 +88,8 @@ void xent_join_plain(const struct cpu *cpu, const struct xent_join *a)
         double hit, lse = xent_join_row(a, n, &hit);
         ((float *)a->losses.data)[n] = ignored ? 0 : (float)(lse - hit);
         for (int64_t v = 0; v < a->v_n && a->want_grad; v++) {
-            double one = a->v_first + v == targets[n];
-            row[v] = ignored ? 0 : (float)(a->scale * (exp(row[v] - lse) - one));
+            double one = a->v_first + v == targets[n], slope = xent_slope(row[v], a->cap);
+            row[v] = ignored ? 0 : (float)(a->scale * (exp(row[v] - lse) - one) * slope);
         }
     }
 }

@@ -88,13 +88,33 @@ __device__ static inline void each_of_row(const struct cut &cut, Run run)
 /* What a row's gradient is made of. */
 struct slope {
     float lse, scale;
-    int target; /* < 0: the row is ignored */
+    int target;        /* < 0: the row is ignored */
+    float inverse_cap; /* of a soft cap that made the logits; 0: none */
 };
+
+/* The slope of a soft cap at a logit that it made; 1 without one. */
+__device__ static inline float cap_slope(float x, float inverse_cap)
+{
+    return inverse_cap > 0 ? 1.0f - x * inverse_cap * (x * inverse_cap) : 1.0f;
+}
+
+/* W logits that a soft cap made become the gradient of what it read. */
+template <typename T, int W>
+__device__ static inline void slope_of_capped(float (&x)[W], int i, const struct slope &s)
+{
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        float g = exp_of<T>(x[j] - s.lse) - (i + j == s.target ? 1.0f : 0.0f);
+        x[j] = s.target < 0 ? 0 : s.scale * g * cap_slope(x[j], s.inverse_cap);
+    }
+}
 
 /* W logits from element i on become their gradient. */
 template <typename T, int W>
 __device__ static inline void slope_of(float (&x)[W], int i, const struct slope &s)
 {
+    if (s.inverse_cap > 0)
+        return slope_of_capped<T>(x, i, s);
 #pragma unroll
     for (int j = 0; j < W; j++)
         x[j] = exp_of<T>(x[j] - s.lse);
@@ -110,11 +130,11 @@ __device__ static inline void slope_of(float (&x)[W], int i, const struct slope 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     xent_row(T *logits, float *losses, const int32_t *targets, int v, int64_t stride, float scale,
-             const struct step_scalars *scalars, bool want_grad)
+             const struct step_scalars *scalars, float inverse_cap, bool want_grad)
 {
     T *row = logits + blockIdx.x * stride;
     struct cut cut = cut_of(row, v);
-    struct slope at = {0, scalars ? scalars->scale[0] : scale, targets[blockIdx.x]};
+    struct slope at = {0, scalars ? scalars->scale[0] : scale, targets[blockIdx.x], inverse_cap};
     float hit = at.target < 0 || threadIdx.x > 0 ? 0 : to_float(row[at.target]);
     if (at.target >= 0) {
         struct soft s = {-INFINITY, 0};
@@ -185,13 +205,13 @@ __device__ static inline float kept_log(const T *kept, const struct cut &cut, in
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 2)
     xent_row_kept(T *logits, float *losses, const int32_t *targets, int v, int64_t stride,
-                  float scale, const struct step_scalars *scalars)
+                  float scale, const struct step_scalars *scalars, float inverse_cap)
 {
     CUDA_SHARED(bytes);
     T *row = logits + blockIdx.x * stride;
     struct cut cut = cut_of(row, v);
     T *kept = (T *)bytes + WIDE<T> - cut.head; /* pieces are 16-byte aligned here, too */
-    struct slope at = {0, scalars ? scalars->scale[0] : scale, targets[blockIdx.x]};
+    struct slope at = {0, scalars ? scalars->scale[0] : scale, targets[blockIdx.x], inverse_cap};
     if (at.target >= 0)
         at.lse = kept_log(kept, cut, keep_row(kept, row, cut)); /* has barriers */
     if (threadIdx.x == 0)
@@ -204,6 +224,8 @@ __global__ void __launch_bounds__(THREADS, 2)
         store_n(row + i, x);
     });
 }
+
+static float inverse_of(float cap) { return cap > 0 ? 1 / cap : 0; }
 
 extern "C" int xent_cuda(const struct cuda *cuda, const struct xent *a)
 {
@@ -220,9 +242,10 @@ extern "C" int xent_cuda(const struct cuda *cuda, const struct xent *a)
         if (a->want_grad && bytes <= ROW_BYTES_MOST && cuda_shares(cuda, bytes + REST))
             return cuda_launch(xent_row_kept<T>, (unsigned)a->n, THREADS, bytes, cuda->stream,
                                logits, losses, targets, (int)a->v, a->stride, a->scale,
-                               cuda->scalars);
+                               cuda->scalars, inverse_of(a->cap));
         return cuda_launch(xent_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, logits, losses,
-                           targets, (int)a->v, a->stride, a->scale, cuda->scalars, a->want_grad);
+                           targets, (int)a->v, a->stride, a->scale, cuda->scalars,
+                           inverse_of(a->cap), a->want_grad);
     });
 }
 
@@ -236,6 +259,7 @@ template <typename T> struct part_args {
     int v_first, v_n, parts;
     float scale;
     const struct step_scalars *scalars; /* read it there; NULL: `scale` has it */
+    float inverse_cap;
 };
 
 /* The column that a target has in this part; -1: it is another part's. */
@@ -306,15 +330,18 @@ template <typename T, int W>
 __device__ static inline void part_slope(float (&x)[W], int i, const struct slope &s)
 {
 #pragma unroll
-    for (int j = 0; j < W; j++)
-        x[j] = s.scale * (exp_of<T>(x[j] - s.lse) - (i + j == s.target ? 1.0f : 0.0f));
+    for (int j = 0; j < W; j++) {
+        float g = exp_of<T>(x[j] - s.lse) - (i + j == s.target ? 1.0f : 0.0f);
+        x[j] = s.scale * g * cap_slope(x[j], s.inverse_cap);
+    }
 }
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS) xent_join_row(struct part_args<T> a, bool want_grad)
 {
     T *row = a.logits + blockIdx.x * a.stride;
-    struct slope at = {0, a.scalars ? a.scalars->scale[0] : a.scale, a.targets[blockIdx.x]};
+    struct slope at = {0, a.scalars ? a.scalars->scale[0] : a.scale, a.targets[blockIdx.x],
+                       a.inverse_cap};
     float hit = 0;
     if (at.target >= 0)
         at.lse = join_log(a, (int)blockIdx.x, &hit);
@@ -346,7 +373,7 @@ extern "C" int xent_join_cuda(const struct cuda *cuda, const struct xent_join *a
             (T *)a->logits.data, (float *)a->losses.data, (float *)a->stats.data,
                 (const int32_t *)a->targets.data, a->stride,
                 a->stats_stride ? a->stats_stride : 3 * a->n, (int)a->v_first, (int)a->v_n,
-                (int)a->parts, a->scale, cuda->scalars
+                (int)a->parts, a->scale, cuda->scalars, inverse_of(a->cap)
         };
         return cuda_launch(xent_join_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, args,
                            a->want_grad);

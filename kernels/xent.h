@@ -7,10 +7,12 @@
 /* xent — a row of logits against one target.
  *   loss[n] = log Σ_v exp(logit[n,v]) - logit[n,target[n]]
  *   dlogit[n,v] = scale·(softmax[n,v] - [v == target[n]])
+ *   With cap > 0, where softcap made the logits, the gradient is of what softcap read:
+ *   dlogit[n,v] is multiplied by 1 - (logit[n,v]/cap)².
  * out  losses (N) f32  0 where target < 0: that row is ignored, and its gradient is 0 too
  * i/o  logits (N,V)  row stride `stride` ≥ V; replaced by dlogits when want_grad; the padding V …
  *      stride-1 is not touched
- * in   targets (N) i32  < V
+ * in   targets (N) i32  < V · cap  0: none
  * Tolerance to plain: nmse 1e-12. Same as torch.nn.functional.cross_entropy with reduction='sum',
  * times scale. */
 struct xent {
@@ -18,6 +20,7 @@ struct xent {
     int64_t n, v, stride;
     float scale;
     bool want_grad;
+    float cap;
 };
 
 /* qa_xent — start and end of an answer span: two softmaxes over the T positions of each sample.
@@ -48,7 +51,8 @@ struct xent_part {
 
 /* xent_join — xent over a vocabulary in `parts` parts, of which this call has the logits of one.
  *   loss[n] = log Σ_v exp(logit[n,v]) - logit[n,target[n]]   over all parts
- *   dlogit[n,v] = scale·(softmax[n,v] - [v_first + v == target[n]])   of the own columns
+ *   dlogit[n,v] = scale·(softmax[n,v] - [v_first + v == target[n]])   of the own columns; with
+ *   cap as in xent
  * out  losses (N) f32  the same bits for each part; 0 where target < 0
  * i/o  logits (N,v_n)  as in xent_part; replaced by dlogits when want_grad, else not read
  * in   stats (parts,N,3) f32  xent_part's, of all parts in one order; parts are `stats_stride`
@@ -62,5 +66,6 @@ struct xent_join {
     int64_t parts, stats_stride;
     float scale;
     bool want_grad;
+    float cap;
 };
 #endif

@@ -4,7 +4,8 @@
  * and, for the gradient, stored in place of x. When log Σ exp of the row is known, a second pass
  * over the row (still in the second-level cache) multiplies each block by scale·exp(its largest -
  * log Σ exp). Of a vocabulary in parts, the second pass takes the exponential again: the logits
- * stay as they are until the other parts' sums are there. */
+ * stay as they are until the other parts' sums are there. So it does after a soft cap, whose slope
+ * is made of the logits. */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -63,16 +64,11 @@ static void block_scale(float *x, int64_t n, float factor)
         x[i] *= factor;
 }
 
-/* One row in place; `maxima` holds a float for each block. Returns the loss. */
-static float row_xent(float *row, int64_t v, int64_t target, float scale, bool want_grad,
-                      float *maxima)
+/* row_log — log Σ exp of a row. With `maxima`, which holds a float for each block, the terms are
+ * left in place of the logits. */
+static double row_log(float *row, int64_t v, float *maxima)
 {
-    if (target < 0) {
-        if (want_grad)
-            memset(row, 0, (size_t)v * sizeof *row);
-        return 0;
-    }
-    double sum = 0, hit = row[target];
+    double sum = 0;
     float max = -INFINITY;
     for (int64_t i = 0; i < v; i += BLOCK_ELEMS) {
         int64_t n = v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS;
@@ -81,27 +77,99 @@ static float row_xent(float *row, int64_t v, int64_t target, float scale, bool w
             sum *= exp((double)max - top);
             max = top;
         }
-        maxima[i / BLOCK_ELEMS] = max;
+        if (maxima)
+            maxima[i / BLOCK_ELEMS] = max;
         /* exp(-inf - 0) is 0 */
-        sum += block_exp(row + i, want_grad ? row + i : NULL, n, max == -INFINITY ? 0 : max);
+        sum += block_exp(row + i, maxima ? row + i : NULL, n, max == -INFINITY ? 0 : max);
     }
-    double lse = max + log(sum);
+    return max + log(sum);
+}
+
+/* row_grad — the gradient of a row from the terms that row_log left there. */
+static void row_grad(float *row, int64_t v, double lse, float scale, const float *maxima)
+{
     float factor = 0;
-    for (int64_t i = 0; i < v && want_grad; i += BLOCK_ELEMS) {
+    for (int64_t i = 0; i < v; i += BLOCK_ELEMS) {
         int64_t block = i / BLOCK_ELEMS;
         if (block == 0 || maxima[block] != maxima[block - 1])
             factor = (float)(scale * exp(maxima[block] - lse));
         block_scale(row + i, v - i < BLOCK_ELEMS ? v - i : BLOCK_ELEMS, factor);
     }
-    if (want_grad) /* from double: when the answer is nearly certain, the difference to 1 matters */
-        row[target] = (float)(scale * expm1(hit - lse));
+}
+
+/* target_grad — from double: when the answer is nearly certain, the difference to 1 matters. cap:
+ * of a soft cap that made the logits; 0: none. */
+static float target_grad(double hit, double lse, float scale, float cap)
+{
+    double slope = cap > 0 ? 1 - hit / cap * (hit / cap) : 1;
+    return (float)(scale * expm1(hit - lse) * slope);
+}
+
+/* One row in place; `maxima` as in row_log. Returns the loss. */
+static float row_xent(float *row, int64_t v, int64_t target, float scale, bool want_grad,
+                      float *maxima)
+{
+    if (target < 0) {
+        if (want_grad)
+            memset(row, 0, (size_t)v * sizeof *row);
+        return 0;
+    }
+    double hit = row[target], lse = row_log(row, v, want_grad ? maxima : NULL);
+    if (want_grad) {
+        row_grad(row, v, lse, scale, maxima);
+        row[target] = target_grad(hit, lse, scale, 0);
+    }
     return (float)(lse - hit);
+}
+
+/* grad_again — the gradient of a row in place, with the exponential taken again. A logit far below
+ * log Σ exp gets 0. */
+static void grad_again(float *row, int64_t n, double lse, float scale)
+{
+    vec from = vec_set((float)lse), factor = vec_set(scale);
+    for (int64_t i = 0; i < n; i += VEC_W) {
+        int left = n - i < VEC_W ? (int)(n - i) : VEC_W;
+        if (left == VEC_W)
+            vec_store(row + i, factor * exp_down(vec_load(row + i) - from));
+        else
+            vec_store_n(row + i, left, factor * exp_down(vec_load_n(row + i, left) - from));
+    }
+}
+
+static inline vec grad_of(vec x, vec lse, vec scale, vec inverse_cap)
+{
+    vec part = x * inverse_cap;
+    return scale * exp_down(x - lse) * (vec_set(1) - part * part);
+}
+
+/* grad_capped — the same after a soft cap. */
+static void grad_capped(float *row, int64_t n, double lse, float scale, float cap)
+{
+    vec from = vec_set((float)lse), factor = vec_set(scale), inverse = vec_set(1 / cap);
+    for (int64_t i = 0; i < n; i += VEC_W) {
+        int left = n - i < VEC_W ? (int)(n - i) : VEC_W;
+        if (left == VEC_W)
+            vec_store(row + i, grad_of(vec_load(row + i), from, factor, inverse));
+        else
+            vec_store_n(row + i, left, grad_of(vec_load_n(row + i, left), from, factor, inverse));
+    }
 }
 
 struct xent_work {
     const struct cpu *cpu;
     const void *a;
 };
+
+/* row_capped — as row_xent with a gradient, after a soft cap. */
+static float row_capped(const struct xent *a, float *row, int64_t target)
+{
+    if (target < 0)
+        return row_xent(row, a->v, target, a->scale, true, NULL);
+    double hit = row[target], lse = row_log(row, a->v, NULL);
+    grad_capped(row, a->v, lse, a->scale, a->cap);
+    row[target] = target_grad(hit, lse, a->scale, a->cap);
+    return (float)(lse - hit);
+}
 
 static void xent_row(void *arg, int n, int thread_i)
 {
@@ -110,7 +178,9 @@ static void xent_row(void *arg, int n, int thread_i)
     float *maxima = (float *)(void *)work->cpu->scratch[thread_i];
     float *row = (float *)a->logits.data + n * a->stride;
     int32_t target = ((const int32_t *)a->targets.data)[n];
-    ((float *)a->losses.data)[n] = row_xent(row, a->v, target, a->scale, a->want_grad, maxima);
+    ((float *)a->losses.data)[n] =
+        a->cap > 0 && a->want_grad ? row_capped(a, row, target)
+                                   : row_xent(row, a->v, target, a->scale, a->want_grad, maxima);
 }
 
 void CPU_FN(xent)(const struct cpu *cpu, const struct xent *a)
@@ -170,19 +240,6 @@ static double join_log(const struct xent_join *a, int64_t n, double *hit)
     return max + log(sum);
 }
 
-/* The gradient of a row in place. A logit far below log Σ exp gets 0. */
-static void join_grad(float *row, int64_t n, double lse, float scale)
-{
-    vec from = vec_set((float)lse), factor = vec_set(scale);
-    for (int64_t i = 0; i < n; i += VEC_W) {
-        int left = n - i < VEC_W ? (int)(n - i) : VEC_W;
-        if (left == VEC_W)
-            vec_store(row + i, factor * exp_down(vec_load(row + i) - from));
-        else
-            vec_store_n(row + i, left, factor * exp_down(vec_load_n(row + i, left) - from));
-    }
-}
-
 static void xent_join_row(void *arg, int n, int thread_i)
 {
     (void)thread_i;
@@ -196,10 +253,12 @@ static void xent_join_row(void *arg, int n, int thread_i)
         return;
     if (target < 0)
         memset(row, 0, (size_t)a->v_n * sizeof *row);
+    else if (a->cap > 0)
+        grad_capped(row, a->v_n, lse, a->scale, a->cap);
     else
-        join_grad(row, a->v_n, lse, a->scale);
-    if (target >= 0 && own >= 0 && own < a->v_n) /* from double, as in row_xent */
-        row[own] = (float)(a->scale * expm1(hit - lse));
+        grad_again(row, a->v_n, lse, a->scale);
+    if (target >= 0 && own >= 0 && own < a->v_n)
+        row[own] = target_grad(hit, lse, a->scale, a->cap);
 }
 
 void CPU_FN(xent_join)(const struct cpu *cpu, const struct xent_join *a)

@@ -1,5 +1,5 @@
 /* architectures — a tiny model of each architecture and part, with odd sizes, for tests that hold
- * for all of them. GPT-2 has its own cases. */
+ * for all of them. GPT-2 as it was has its own cases. */
 #ifndef CONVOY_TESTS_ARCHITECTURES_H
 #define CONVOY_TESTS_ARCHITECTURES_H
 
@@ -78,6 +78,21 @@ static const struct model_dims architectures[] = {
      .embed = 12,
      .vocab = 37,
      .parts = {ARCHITECTURES_ROPE(1), .is_untied = true}},
+    {.name = "gpt2, modern",
+     .arch = MODEL_ARCH_GPT2,
+     .layers = 3,
+     .heads = 3,
+     .embed = 18,
+     .vocab = 37,
+     .parts = {ARCHITECTURES_ROPE(1), .mlp = MODEL_MLP_RELU2, .has_qk_norm = true,
+               .is_untied = true, .logit_cap = 5}},
+    {.name = "gpt2 with learned positions and norms of heads",
+     .arch = MODEL_ARCH_GPT2,
+     .layers = 2,
+     .heads = 2,
+     .embed = 12,
+     .vocab = 37,
+     .parts = {.has_qk_norm = true, .logit_cap = 2}},
 };
 #define ARCHITECTURES_N ((int)(sizeof architectures / sizeof *architectures))
 

@@ -10,6 +10,10 @@
 
 /* clang-format off */
 #define CONF_TASK_LIST(X) X(TASK, LM, "lm") X(TASK, QA, "qa")
+#define CONF_ACTIVATION_LIST(X) \
+    X(ACTIVATION, MODEL, "model") X(ACTIVATION, GELU, "gelu") X(ACTIVATION, RELU2, "relu2")
+#define CONF_POSITIONS_LIST(X) \
+    X(POSITIONS, MODEL, "model") X(POSITIONS, LEARNED, "learned") X(POSITIONS, ROPE, "rope")
 #define CONF_OPTIMIZER_LIST(X) X(OPTIMIZER, ADAMW, "adamw") X(OPTIMIZER, SGD, "sgd") \
     X(OPTIMIZER, MUON, "muon")
 #define CONF_LR_SCHEDULE_LIST(X) \

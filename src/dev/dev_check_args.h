@@ -1,5 +1,6 @@
 /* dev_check_args — the conditions that the checks of operations are made of: a tensor, a size, a
- * product of sizes. Included by dev_check.c only. Must not know operations. */
+ * product of sizes. Included by dev_check.c and
+ * dev_check_attention.c only. Must not know operations. */
 #ifndef CONVOY_DEV_DEV_CHECK_ARGS_H
 #define CONVOY_DEV_DEV_CHECK_ARGS_H
 

@@ -116,14 +116,16 @@ static struct shape shape_of_product(enum cuda_work work, const void *args)
 }
 
 /* The operations with one size, a number of elements: its member and the tensor of its type. */
-#define FLAT_OPS(X) \
-    X(gelu_fwd, x)  \
-    X(gelu_bwd, dy) \
-    X(drop, x)      \
-    X(sum, x)       \
-    X(sumsq, x)     \
-    X(compress, x)  \
-    X(expand, y)    \
+#define FLAT_OPS(X)  \
+    X(gelu_fwd, x)   \
+    X(gelu_bwd, dy)  \
+    X(relu2_fwd, x)  \
+    X(relu2_bwd, dy) \
+    X(drop, x)       \
+    X(sum, x)        \
+    X(sumsq, x)      \
+    X(compress, x)   \
+    X(expand, y)     \
     X(cast, x)
 
 /* Attention's sizes are samples, tokens, heads, head width. */
@@ -175,6 +177,8 @@ static struct shape shape_of(enum cuda_work work, const void *args)
         return (struct shape){{A(swiglu_fwd)->n, A(swiglu_fwd)->f}, A(swiglu_fwd)->gu.dtype, ""};
     case CUDA_WORK_swiglu_bwd:
         return (struct shape){{A(swiglu_bwd)->n, A(swiglu_bwd)->f}, A(swiglu_bwd)->gu.dtype, ""};
+    case CUDA_WORK_softcap:
+        return (struct shape){{A(softcap)->n, A(softcap)->v}, A(softcap)->x.dtype, ""};
     case CUDA_WORK_xent:
         return (struct shape){
             {A(xent)->n, A(xent)->v}, A(xent)->logits.dtype, A(xent)->want_grad ? ",grad" : ""};

@@ -122,6 +122,18 @@ static struct op_cost cost_gelu_bwd(const struct gelu_bwd *a)
                             .bytes_written = bytes_of(a->dx, a->n)};
 }
 
+static struct op_cost cost_relu2_fwd(const struct relu2_fwd *a)
+{
+    return (struct op_cost){.bytes_read = bytes_of(a->x, a->n),
+                            .bytes_written = bytes_of(a->y, a->n)};
+}
+
+static struct op_cost cost_relu2_bwd(const struct relu2_bwd *a)
+{
+    return (struct op_cost){.bytes_read = bytes_of(a->dy, a->n) + bytes_of(a->x, a->n),
+                            .bytes_written = bytes_of(a->dx, a->n)};
+}
+
 static struct op_cost cost_swiglu_fwd(const struct swiglu_fwd *a)
 {
     return (struct op_cost){.bytes_read = bytes_of(a->gu, 2 * a->n * a->f),
@@ -178,6 +190,12 @@ static struct op_cost cost_attention_bwd(const struct attention_bwd *a)
         .bytes_read = bytes_of(a->dout, elems) + bytes_of(a->out, elems) + bytes_of(a->qkv, rows) +
                       bytes_of(a->lse, a->h * queries) + bytes_of(a->mask, a->b * a->t),
         .bytes_written = bytes_of(a->dqkv, rows)};
+}
+
+static struct op_cost cost_softcap(const struct softcap *a)
+{
+    int64_t logits = bytes_of(a->x, a->n * a->v);
+    return (struct op_cost){.bytes_read = logits, .bytes_written = logits};
 }
 
 static struct op_cost cost_xent(const struct xent *a)

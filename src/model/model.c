@@ -13,6 +13,9 @@
 #define FFN_MULTIPLE 256 /* of the width of Llama's MLP (Touvron et al. 2023) */
 #define ROTATED_MAX 256  /* elements of a head, rope.h */
 #define NORM_EPS 1e-5    /* GPT-2's */
+/* Logits below are as good as equal; above, no logit comes near. */
+#define LOGIT_CAP_LEAST 0.1
+#define LOGIT_CAP_MOST 1e6
 
 int64_t model_kv_heads(const struct model_dims *dims)
 {
@@ -177,10 +180,34 @@ static enum status check_rope(const struct model_dims *dims)
     return check_scaling(&dims->parts.rope);
 }
 
+/* check_gpt2 — the parts that GPT-2 alone may have. */
+static enum status check_gpt2(const struct model_dims *dims)
+{
+    const struct model_parts *parts = &dims->parts;
+    bool has_any = parts->mlp == MODEL_MLP_RELU2 || parts->logit_cap != 0 || parts->has_zero_init;
+    if (has_any && dims->arch != MODEL_ARCH_GPT2)
+        return FAIL(ST_BAD_SETTING,
+                    "ACTIVATION=relu2, LOGIT_CAP and ZERO_INIT are for GPT-2, and the model is of "
+                    "the architecture %s; leave them out",
+                    transformer_arch(dims->arch)->name);
+    if (dims->arch != MODEL_ARCH_GPT2)
+        return ST_OK;
+    if (!(parts->logit_cap == 0 ||
+          (parts->logit_cap >= LOGIT_CAP_LEAST && parts->logit_cap <= LOGIT_CAP_MOST)))
+        return FAIL(ST_BAD_SETTING, "LOGIT_CAP is %g, outside %g … %g; set it within, or to 0",
+                    parts->logit_cap, LOGIT_CAP_LEAST, LOGIT_CAP_MOST);
+    if (dims->task == MODEL_TASK_QA && (parts->logit_cap > 0 || parts->is_untied))
+        return FAIL(ST_BAD_SETTING,
+                    "LOGIT_CAP and TIE_EMBEDDINGS=0 are of a language model's vocabulary, which "
+                    "TASK=qa does not have; leave them out");
+    return ST_OK;
+}
+
 enum status model_check(const struct model_dims *dims)
 {
     const struct transformer_arch *arch = transformer_arch(dims->arch);
     TRY(check_bounds(dims));
+    TRY(check_gpt2(dims));
     TRY(check_heads(dims));
     TRY(check_rope(dims));
     if (dims->task == MODEL_TASK_QA && !arch->has_qa)

@@ -61,7 +61,7 @@ const char *model_recompute_text(struct model_recomputed what, char *out, size_t
 
 /* The parts of a model. All zero: GPT-2's. */
 enum model_norm { MODEL_NORM_LAYER, MODEL_NORM_RMS };
-enum model_mlp { MODEL_MLP_GELU_TANH, MODEL_MLP_GELU_ERF, MODEL_MLP_SWIGLU };
+enum model_mlp { MODEL_MLP_GELU_TANH, MODEL_MLP_GELU_ERF, MODEL_MLP_SWIGLU, MODEL_MLP_RELU2 };
 enum model_bias { MODEL_BIAS_ALL, MODEL_BIAS_QKV, MODEL_BIAS_NONE }; /* of linear layers */
 enum model_position { MODEL_POSITION_LEARNED, MODEL_POSITION_ROPE };
 enum model_rope_kind {
@@ -90,6 +90,9 @@ struct model_parts {
     bool has_qk_norm; /* RMSNorm of each head of q and k */
     bool is_untied;   /* the vocabulary product has weights of its own */
     struct model_rope rope;
+    /* of GPT-2 alone */
+    double logit_cap;   /* LM: logits are cap·tanh(logits/cap); 0: as they are */
+    bool has_zero_init; /* output projections of attention and MLP begin at 0 */
 };
 
 /* Tokens that begin and end a text, where they are known: for generation and export, not for the
@@ -151,7 +154,7 @@ const char *model_preset_name(int i);
 const char *model_arch_name(enum model_arch arch);
 bool model_arch_find(const char *name, enum model_arch *out);
 /* model_arch_parts — the parts of most models of an architecture. All models of one have the same
- * norm, position and has_qk_norm. */
+ * norm; of all but GPT-2, the same position and has_qk_norm. */
 struct model_parts model_arch_parts(enum model_arch arch);
 
 /* model_check — ST_BAD_SETTING with the value when a dimension is out of bounds, when heads do not

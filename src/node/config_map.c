@@ -22,6 +22,7 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
 
 #define SEQ_LEN_LM 1024
 #define SEQ_LEN_QA 512
+#define ROPE_THETA 10000 /* Su et al. 2021 */
 #define WEIGHTS_LOOK_BYTES ((size_t)1 << 20)
 
 /* A choice becomes the enum of another module by a cast: both number their values alike. */
@@ -150,10 +151,74 @@ static enum status override_dims(const struct conf *conf, bool has_weights, stru
     return ST_OK;
 }
 
+/* asked_parts — those of the model, with what settings say of them. */
+static struct model_parts asked_parts(const struct conf *conf, const struct model_dims *dims)
+{
+    struct model_parts parts = dims->parts;
+    int64_t mlp = conf_i64(conf, CONF_ACTIVATION), position = conf_i64(conf, CONF_POSITIONS);
+    if (mlp != CONF_ACTIVATION_MODEL)
+        parts.mlp = mlp == CONF_ACTIVATION_RELU2 ? MODEL_MLP_RELU2 : MODEL_MLP_GELU_TANH;
+    if (position != CONF_POSITIONS_MODEL)
+        parts.position =
+            position == CONF_POSITIONS_ROPE ? MODEL_POSITION_ROPE : MODEL_POSITION_LEARNED;
+    if (parts.position != dims->parts.position)
+        parts.rope = parts.position == MODEL_POSITION_ROPE
+                         ? (struct model_rope){.theta = ROPE_THETA, .fraction = 1}
+                         : (struct model_rope){.theta = 0};
+    if (conf_is_set(conf, CONF_QK_NORM))
+        parts.has_qk_norm = conf_i64(conf, CONF_QK_NORM) != 0;
+    if (conf_is_set(conf, CONF_TIE_EMBEDDINGS))
+        parts.is_untied = conf_i64(conf, CONF_TIE_EMBEDDINGS) == 0;
+    if (conf_is_set(conf, CONF_LOGIT_CAP))
+        parts.logit_cap = conf_f64(conf, CONF_LOGIT_CAP);
+    if (conf_is_set(conf, CONF_ZERO_INIT))
+        parts.has_zero_init = conf_i64(conf, CONF_ZERO_INIT) != 0;
+    return parts;
+}
+
+/* refuse_part — a setting that would change a model with weights, or another one than GPT-2. */
+static enum status refuse_part(const struct conf *conf, bool has_weights,
+                               const struct model_dims *dims, enum conf_key key, const char *name)
+{
+    if (dims->arch != MODEL_ARCH_GPT2)
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%s (%s) is for GPT-2, and MODEL=%s is of the architecture %s; leave it out",
+                    name, conf_text(conf, key), conf_source(conf, key), conf_text(conf, CONF_MODEL),
+                    model_arch_name(dims->arch));
+    return has_weights ? FAIL(ST_BAD_SETTING,
+                              "%s=%s (%s) is not what the weights of MODEL=%s were trained with; "
+                              "leave it out",
+                              name, conf_text(conf, key), conf_source(conf, key),
+                              conf_text(conf, CONF_MODEL))
+                       : ST_OK;
+}
+
+static enum status override_parts(const struct conf *conf, bool has_weights,
+                                  struct model_dims *dims)
+{
+    const struct model_parts was = dims->parts, is = asked_parts(conf, dims);
+    const struct {
+        enum conf_key key;
+        const char *name;
+        bool differs;
+    } row[] = {{CONF_ACTIVATION, "ACTIVATION", was.mlp != is.mlp},
+               {CONF_POSITIONS, "POSITIONS", was.position != is.position},
+               {CONF_QK_NORM, "QK_NORM", was.has_qk_norm != is.has_qk_norm},
+               {CONF_TIE_EMBEDDINGS, "TIE_EMBEDDINGS", was.is_untied != is.is_untied},
+               {CONF_LOGIT_CAP, "LOGIT_CAP", was.logit_cap != is.logit_cap},
+               {CONF_ZERO_INIT, "ZERO_INIT", was.has_zero_init != is.has_zero_init}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (row[i].differs)
+            TRY(refuse_part(conf, has_weights, dims, row[i].key, row[i].name));
+    dims->parts = is;
+    return ST_OK;
+}
+
 enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
 {
     TRY(base_dims(conf, out, has_weights_out));
     TRY(override_dims(conf, *has_weights_out, out));
+    TRY(override_parts(conf, *has_weights_out, out));
     TRY(model_check(out));
     model_resolve(out);
     return ST_OK;

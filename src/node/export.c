@@ -337,6 +337,24 @@ static enum status check_texts(struct export *ex)
     return ST_OK;
 }
 
+/* check_parts — transformers' GPT-2 has one form. */
+static enum status check_parts(const struct export *ex)
+{
+    const struct model_parts *p = &ex->dims.parts;
+    const char *what = p->mlp != MODEL_MLP_GELU_TANH           ? "ACTIVATION=relu2"
+                       : p->position != MODEL_POSITION_LEARNED ? "POSITIONS=rope"
+                       : p->has_qk_norm                        ? "QK_NORM=1"
+                       : p->is_untied                          ? "TIE_EMBEDDINGS=0"
+                       : p->logit_cap > 0                      ? "LOGIT_CAP"
+                                                               : NULL;
+    if (ex->dims.arch != MODEL_ARCH_GPT2 || !what)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "%s: the model was trained with %s, for which Hugging Face's GPT-2 has no field; "
+                "use the checkpoint itself: generate, eval and MODEL= take it",
+                ckpt_path(ex->ckpt), what);
+}
+
 static enum status run(struct export *ex, const char *from, const char *to)
 {
     char count[32];
@@ -345,6 +363,7 @@ static enum status run(struct export *ex, const char *from, const char *to)
     memory_plan_convert(&plan);
     TRY(memory_check_command("export", &plan, NULL, "free some memory, or raise the limit"));
     TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
+    TRY(check_parts(ex));
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(list_sources(ex));
     TRY(find_tokenizer(ex));

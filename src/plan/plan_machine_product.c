@@ -125,7 +125,7 @@ static enum status work_head(struct plan_machine_taken *t, const struct product_
     const enum matmul_layout layout = MATMUL_LAYOUT_OI; /* of a token embedding */
     const struct matmul_fwd fwd = {
         .y = y, .x = x, .w = w, .n = n, .in = in, .out = o, .layout = layout};
-    const struct xent xent = {y, losses, {t->m->zeros, DTYPE_I32}, n, o, o, 1e-3f, true};
+    const struct xent xent = {y, losses, {t->m->zeros, DTYPE_I32}, n, o, o, 1e-3f, true, 0};
     const struct matmul_bwd_x bwd_x = {
         .dx = x, .dy = y, .w = w, .n = n, .in = in, .out = o, .layout = layout};
     const struct matmul_bwd_w bwd_w = {

@@ -326,6 +326,7 @@ static enum status keep_marks(struct checkpoint *s, const struct ckpt_meta *meta
 {
     struct model_dims was;
     TRY(load_dims_parse(meta->model_json, &was));
+    TRY(load_dims_agree(&was, s->config.dims, ckpt_path(s->found)));
     s->marks = was.marks;
     return ST_OK;
 }

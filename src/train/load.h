@@ -69,5 +69,9 @@ enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_
  * load_dims_parse reads it back, strictly, and what older versions wrote. */
 enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap);
 enum status load_dims_parse(const char *json, struct model_dims *out);
+/* load_dims_agree — ST_BAD_SETTING with both values where models of the same tensors compute
+ * something else. where: of `was`, for the message. */
+enum status load_dims_agree(const struct model_dims *was, const struct model_dims *is,
+                            const char *where);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * What an architecture fixes (model_arch_parts) is not written. GPT-2 needs no more than the fields
  * of the first version, so its manifests are as they were, and a manifest without "arch" is
- * GPT-2's. */
+ * GPT-2's. One with other parts has the "arch" MODERN, which older versions refuse. */
 #include "train/load.h"
 
 #include <string.h>
@@ -14,6 +14,7 @@
 
 #define WIDTH_MAX ((int64_t)1 << 40)
 #define GPT2_END 50256 /* begins and ends GPT-2's texts */
+#define MODERN "gpt2-modern"
 
 /* ---- from config.json ---- */
 
@@ -103,7 +104,8 @@ enum status load_dims_of_hf(const char *dir, enum model_task task, struct model_
 
 static const char *const mlp_words[] = {[MODEL_MLP_GELU_TANH] = "gelu_tanh",
                                         [MODEL_MLP_GELU_ERF] = "gelu_erf",
-                                        [MODEL_MLP_SWIGLU] = "swiglu"};
+                                        [MODEL_MLP_SWIGLU] = "swiglu",
+                                        [MODEL_MLP_RELU2] = "relu2"};
 static const char *const bias_words[] = {
     [MODEL_BIAS_ALL] = "all", [MODEL_BIAS_QKV] = "qkv", [MODEL_BIAS_NONE] = "none"};
 static const char *const scaling_words[] = {[MODEL_ROPE_KIND_NONE] = "none",
@@ -137,6 +139,25 @@ static void add_arch(const struct model_dims *d, struct text *out)
     add_rope(&d->parts.rope, out);
 }
 
+/* is_modern — a GPT-2 that computes otherwise; how it began makes no difference any more. */
+static bool is_modern(const struct model_dims *d)
+{
+    const struct model_parts *p = &d->parts;
+    return d->arch == MODEL_ARCH_GPT2 &&
+           (p->mlp != MODEL_MLP_GELU_TANH || p->position != MODEL_POSITION_LEARNED ||
+            p->has_qk_norm || p->is_untied || p->logit_cap > 0);
+}
+
+static void add_modern(const struct model_dims *d, struct text *out)
+{
+    text_add(out,
+             ",\"arch\":\"" MODERN
+             "\",\"mlp\":\"%s\",\"qk_norm\":%d,\"untied\":%d,\"logit_cap\":%.17g",
+             mlp_words[d->parts.mlp], d->parts.has_qk_norm, d->parts.is_untied, d->parts.logit_cap);
+    if (d->parts.position == MODEL_POSITION_ROPE)
+        add_rope(&d->parts.rope, out);
+}
+
 /* add_marks — a list only where there are several; GPT-2's usual ones go without saying. */
 static void add_marks(const struct model_dims *d, struct text *out)
 {
@@ -167,6 +188,8 @@ enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap)
              (long long)dims->vocab);
     if (dims->arch != MODEL_ARCH_GPT2)
         add_arch(dims, &text);
+    else if (is_modern(dims))
+        add_modern(dims, &text);
     add_marks(dims, &text);
     text_add(&text, "}");
     bool is_made = !text.overflow, fits = is_made && text_copy(out, cap, text.data);
@@ -244,6 +267,21 @@ static enum status read_marks(const cJSON *object, int64_t vocab, struct model_m
     return read_eos(object, vocab, out);
 }
 
+/* read_modern — a GPT-2 with parts of its own. */
+static enum status read_modern(const cJSON *object, struct model_parts *out)
+{
+    int mlp = 0;
+    TRY(read_word(object, "mlp", mlp_words, COUNT_OF(mlp_words), &mlp));
+    out->mlp = (enum model_mlp)mlp;
+    TRY(read_flag(object, "qk_norm", &out->has_qk_norm));
+    TRY(read_flag(object, "untied", &out->is_untied));
+    TRY(json_get_f64(object, "logit_cap", &out->logit_cap));
+    if (!cJSON_GetObjectItemCaseSensitive(object, "rope_theta"))
+        return ST_OK;
+    out->position = MODEL_POSITION_ROPE;
+    return read_rope(object, &out->rope);
+}
+
 /* read_arch — what follows "vocab"; without "arch", nothing. */
 static enum status read_arch(const cJSON *object, struct model_dims *out)
 {
@@ -252,6 +290,8 @@ static enum status read_arch(const cJSON *object, struct model_dims *out)
     if (!cJSON_GetObjectItemCaseSensitive(object, "arch"))
         return ST_OK;
     TRY(json_get_string(object, "arch", &name));
+    if (strcmp(name, MODERN) == 0)
+        return read_modern(object, &out->parts);
     if (!model_arch_find(name, &out->arch))
         return FAIL(ST_BAD_DATA,
                     "model dimensions: arch is \"%.20s\", which this version does not know; use a "
@@ -288,6 +328,25 @@ static enum status read_dims(const cJSON *object, struct model_dims *out)
     TRY(read_arch(object, out));
     TRY(read_marks(object, out->vocab, &out->marks));
     return model_check(out);
+}
+
+enum status load_dims_agree(const struct model_dims *was, const struct model_dims *is,
+                            const char *where)
+{
+    const struct model_parts *a = &was->parts, *b = &is->parts;
+    if (a->mlp != b->mlp)
+        return FAIL(ST_BAD_SETTING,
+                    "ACTIVATION is %s, but the model in %s has %s; set it as it was",
+                    mlp_words[b->mlp], where, mlp_words[a->mlp]);
+    if (a->logit_cap != b->logit_cap)
+        return FAIL(ST_BAD_SETTING, "LOGIT_CAP is %g, but the model in %s has %g; set it as it was",
+                    b->logit_cap, where, a->logit_cap);
+    if (a->position != b->position || a->rope.theta != b->rope.theta)
+        return FAIL(ST_BAD_SETTING,
+                    "POSITIONS=%s, but the model in %s has %s ones; set it as it was",
+                    b->position == MODEL_POSITION_ROPE ? "rope" : "learned", where,
+                    a->position == MODEL_POSITION_ROPE ? "rotary" : "learned");
+    return ST_OK;
 }
 
 enum status load_dims_parse(const char *json, struct model_dims *out)

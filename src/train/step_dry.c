@@ -41,7 +41,7 @@ static bool is_backward_op(enum op_kind op)
 {
     return op == OP_KIND_embed_bwd || op == OP_KIND_norm_bwd || op == OP_KIND_head_norm_bwd ||
            op == OP_KIND_matmul_bwd_x || op == OP_KIND_matmul_bwd_w || op == OP_KIND_gelu_bwd ||
-           op == OP_KIND_swiglu_bwd || op == OP_KIND_attention_bwd;
+           op == OP_KIND_relu2_bwd || op == OP_KIND_swiglu_bwd || op == OP_KIND_attention_bwd;
 }
 
 /* is_forward_op — what no backward pass does but to compute an activation again. */
@@ -50,8 +50,8 @@ static bool is_forward_op(enum op_kind op, const void *args)
     if (op == OP_KIND_rope)
         return !((const struct rope *)args)->inverse;
     return op == OP_KIND_norm_fwd || op == OP_KIND_head_norm_fwd || op == OP_KIND_matmul_fwd ||
-           op == OP_KIND_gelu_fwd || op == OP_KIND_swiglu_fwd || op == OP_KIND_attention_fwd ||
-           op == OP_KIND_branch_add;
+           op == OP_KIND_gelu_fwd || op == OP_KIND_relu2_fwd || op == OP_KIND_swiglu_fwd ||
+           op == OP_KIND_attention_fwd || op == OP_KIND_branch_add;
 }
 
 static void on_op(void *arg, enum op_kind op, const void *args)

@@ -212,6 +212,24 @@ static void gates(void **state)
     }
 }
 
+static void squares_and_caps(void **state)
+{
+    (void)state;
+    const int64_t n = 32768, rows = 16, v = 2048;
+    EACH_DTYPE(t)
+    {
+        struct run r = run_begin("relu2_fwd");
+        struct relu2_fwd a = {OUT("y", n, *t), IN("x", n, *t), n};
+        RUN_END(relu2_fwd, a);
+        r = run_begin("relu2_bwd");
+        struct relu2_bwd b = {OUT("dx", n, *t), IN("dy", n, *t), IN("x", n, *t), n};
+        RUN_END(relu2_bwd, b);
+        r = run_begin("softcap");
+        struct softcap c = {IN("x", rows * v, *t), rows, v, v, 15};
+        RUN_END(softcap, c);
+    }
+}
+
 static void set_tokens(struct tensor t, int64_t n, int64_t v)
 {
     for (int64_t i = 0; i < n; i++)
@@ -267,18 +285,16 @@ static void xent_in_parts(void **state)
         set_tokens(a.targets, n, 2 * v_n);
         RUN_END(xent_part, a);
         r = run_begin("xent_join");
-        struct xent_join j = {IN("logits", n * stride, *t),
-                              OUT("losses", n, DTYPE_F32),
-                              CACHED("stats", 6 * n, DTYPE_F32),
-                              IN("targets", n, DTYPE_I32),
-                              n,
-                              v_n,
-                              v_n,
-                              stride,
-                              2,
-                              0,
-                              1,
-                              true};
+        struct xent_join j = {.logits = IN("logits", n * stride, *t),
+                              .losses = OUT("losses", n, DTYPE_F32),
+                              .stats = CACHED("stats", 6 * n, DTYPE_F32),
+                              .targets = IN("targets", n, DTYPE_I32),
+                              .n = n,
+                              .v_first = v_n,
+                              .v_n = v_n,
+                              .stride = stride,
+                              .parts = 2,
+                              .want_grad = true};
         set_tokens(j.targets, n, 2 * v_n);
         RUN_END(xent_join, j);
     }
@@ -569,15 +585,15 @@ static void attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm),           cmocka_unit_test(xent),
-        cmocka_unit_test(embed),          cmocka_unit_test(elements),
-        cmocka_unit_test(copies),         cmocka_unit_test(reductions),
-        cmocka_unit_test(compressed),     cmocka_unit_test(rms),
-        cmocka_unit_test(heads),          cmocka_unit_test(rotations),
-        cmocka_unit_test(gates),          cmocka_unit_test(optimisers),
-        cmocka_unit_test(products),       cmocka_unit_test(attention),
-        cmocka_unit_test(rows_of_tokens), cmocka_unit_test(xent_in_parts),
-        cmocka_unit_test(branch),
+        cmocka_unit_test(norm),          cmocka_unit_test(xent),
+        cmocka_unit_test(embed),         cmocka_unit_test(elements),
+        cmocka_unit_test(copies),        cmocka_unit_test(reductions),
+        cmocka_unit_test(compressed),    cmocka_unit_test(rms),
+        cmocka_unit_test(heads),         cmocka_unit_test(rotations),
+        cmocka_unit_test(gates),         cmocka_unit_test(squares_and_caps),
+        cmocka_unit_test(optimisers),    cmocka_unit_test(products),
+        cmocka_unit_test(attention),     cmocka_unit_test(rows_of_tokens),
+        cmocka_unit_test(xent_in_parts), cmocka_unit_test(branch),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -1,114 +1,9 @@
 /* bf16 and f16: each kernel on 16-bit elements against the plain truth of the same numbers as
  * float; also column sums, which only CUDA has. Widths with and without 16-byte accesses, other
  * orders of threads, guards. */
-#define EMULATED_LIST(X)
-#include "tests/cuda/emulated.h"
+#include "tests/cuda/halves.h"
 
 #include "kernels/column.h"
-
-#define FLOATS 12
-
-/* One operation's tensors, as floats for the truth and as elements of `dtype` for the kernel. */
-struct pair {
-    float *truth;
-    char *memory; /* with guards */
-    struct tensor half;
-    int64_t n;
-};
-struct set {
-    enum dtype dtype;
-    struct pair pair[FLOATS];
-    int n;
-};
-
-static uint16_t to_bits(enum dtype dtype, float x)
-{
-    uint16_t bits;
-    if (dtype == DTYPE_F16) {
-        _Float16 h = (_Float16)x;
-        memcpy(&bits, &h, sizeof bits);
-        return bits;
-    }
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
-static float from_bits(enum dtype dtype, uint16_t bits)
-{
-    float x;
-    uint32_t u = (uint32_t)bits << 16;
-    if (dtype == DTYPE_F16) {
-        _Float16 h;
-        memcpy(&h, &bits, sizeof h);
-        return (float)h;
-    }
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
-#define GUARD 64 /* bytes */
-
-/* add — n random numbers, rounded to dtype; both forms hold the same. */
-static struct pair *add(struct set *s, enum dtype dtype, int64_t n, float gain)
-{
-    struct pair *p = &s->pair[s->n++];
-    size_t bytes = (size_t)n * dtype_bytes(dtype);
-    *p = (struct pair){.truth = kt_floats(n, KT_RANDOM, (uint64_t)s->n), .n = n};
-    p->memory = aligned_alloc(64, (bytes + 2 * GUARD + 63) / 64 * 64);
-    assert_non_null(p->memory);
-    memset(p->memory, 0x5a, bytes + 2 * GUARD);
-    p->half = (struct tensor){p->memory + GUARD, dtype};
-    for (int64_t i = 0; i < n; i++) {
-        p->truth[i] *= gain;
-        if (dtype == DTYPE_F32) {
-            ((float *)p->half.data)[i] = p->truth[i];
-        } else {
-            ((uint16_t *)p->half.data)[i] = to_bits(dtype, p->truth[i]);
-            p->truth[i] = from_bits(dtype, ((uint16_t *)p->half.data)[i]);
-        }
-    }
-    return p;
-}
-
-static void done(struct set *s)
-{
-    for (int i = 0; i < s->n; i++) {
-        kt_free(s->pair[i].truth);
-        free(s->pair[i].memory);
-    }
-    s->n = 0;
-}
-
-static void ran(int rc)
-{
-    const char *error = emu_error();
-    if (rc != 0 || error)
-        fail_msg("status %d, %s", rc, error ? error : "no mistake seen");
-}
-
-static void near(const char *what, const struct pair *p, double limit)
-{
-    float *got = kt_floats(p->n, KT_ONES, 0);
-    size_t bytes = (size_t)p->n * dtype_bytes(p->half.dtype);
-    for (int64_t i = 0; i < p->n; i++)
-        got[i] = p->half.dtype == DTYPE_F32
-                     ? ((float *)p->half.data)[i]
-                     : from_bits(p->half.dtype, ((uint16_t *)p->half.data)[i]);
-    double nmse = kt_nmse(got, p->truth, p->n);
-    if (!(nmse <= limit))
-        fail_msg("%s, dtype %d: nmse %g, allowed %g", what, p->half.dtype, nmse, limit);
-    for (int i = 0; i < GUARD; i++)
-        if (p->memory[i] != 0x5a || p->memory[GUARD + bytes + (size_t)i] != 0x5a)
-            fail_msg("%s, dtype %d: wrote outside", what, p->half.dtype);
-    kt_free(got);
-}
-
-static struct tensor truth(const struct pair *p) { return kt_f32(p->truth); }
-/* Rounding of one result: at most 2^-8 or 2^-11 of it, evenly spread, so a third of that
- * squared. */
-static double limit_of(enum dtype dtype) { return dtype == DTYPE_BF16 ? 5.1e-6 : 8e-8; }
-#define PLAIN(op, ...) kt_ok(dev_op(kt_plain()->dev)->op(kt_plain()->stream, __VA_ARGS__))
 
 static void norm(struct set *s, enum dtype t, int64_t n, int64_t c)
 {
@@ -340,6 +235,40 @@ static void elementwise(struct set *s, enum dtype t, int64_t n)
     done(s);
 }
 
+static void squares(struct set *s, enum dtype t, int64_t n)
+{
+    struct cuda cuda = emulated_cuda();
+    struct pair *x = add(s, t, n, 2), *y = add(s, t, n, 1), *dy = add(s, t, n, 1),
+                *dx = add(s, t, n, 1);
+    ran(relu2_fwd_cuda(&cuda, &(struct relu2_fwd){y->half, x->half, n}));
+    ran(relu2_bwd_cuda(&cuda, &(struct relu2_bwd){dx->half, dy->half, x->half, n}));
+    PLAIN(relu2_fwd, &(struct relu2_fwd){truth(y), truth(x), n});
+    PLAIN(relu2_bwd, &(struct relu2_bwd){truth(dx), truth(dy), truth(x), n});
+    near("relu2 y", y, limit_of(t));
+    near("relu2 dx", dx, limit_of(t));
+    done(s);
+}
+
+/* Logits that a soft cap makes, and their cross-entropy. */
+static void capped(struct set *s, enum dtype t, int64_t n, int64_t v)
+{
+    struct cuda cuda = emulated_cuda();
+    int32_t targets[8] = {0, 1, -1, 3, 2, 1, 0, 2};
+    struct pair *x = add(s, t, n * (v + 3), 3), *z = add(s, t, n * (v + 3), 1.5f),
+                *l = add(s, DTYPE_F32, n, 1);
+    struct softcap cap = {x->half, n, v, v + 3, 2};
+    struct xent xent = {z->half, l->half, kt_i32(targets), n, v, v + 3, 0.5f, true, 2};
+    ran(softcap_cuda(&cuda, &cap));
+    ran(xent_cuda(&cuda, &xent));
+    cap.x = truth(x), xent.logits = truth(z), xent.losses = truth(l);
+    PLAIN(softcap, &cap);
+    PLAIN(xent, &xent);
+    near("softcap x", x, limit_of(t));
+    near("xent dlogits after a soft cap", z, limit_of(t));
+    near("xent losses after a soft cap", l, 1e-11);
+    done(s);
+}
+
 static void losses(struct set *s, enum dtype t, int64_t n, int64_t v)
 {
     struct cuda cuda = emulated_cuda();
@@ -348,10 +277,10 @@ static void losses(struct set *s, enum dtype t, int64_t n, int64_t v)
                 *qx = add(s, t, n * v * 2, 3);
     struct pair *ql = add(s, DTYPE_F32, 2 * n, 1), *qd = add(s, t, n * v * 2, 1);
     ran(xent_cuda(&cuda,
-                  &(struct xent){x->half, l->half, kt_i32(targets), n, v, v + 3, 0.5f, true}));
+                  &(struct xent){x->half, l->half, kt_i32(targets), n, v, v + 3, 0.5f, true, 0}));
     ran(qa_xent_cuda(&cuda, &(struct qa_xent){ql->half, qd->half, qx->half, kt_i32(targets),
                                               kt_i32(targets), n, v, 1, 2}));
-    PLAIN(xent, &(struct xent){truth(x), truth(l), kt_i32(targets), n, v, v + 3, 0.5f, true});
+    PLAIN(xent, &(struct xent){truth(x), truth(l), kt_i32(targets), n, v, v + 3, 0.5f, true, 0});
     PLAIN(qa_xent, &(struct qa_xent){truth(ql), truth(qd), truth(qx), kt_i32(targets),
                                      kt_i32(targets), n, v, 1, 2});
     near("xent dlogits", x, limit_of(t));
@@ -441,6 +370,9 @@ static void all_match_plain(void **state)
             embed(&s, (enum dtype)t, 10, 5);
             elementwise(&s, (enum dtype)t, 3000);
             elementwise(&s, (enum dtype)t, 1001);
+            squares(&s, (enum dtype)t, 5003);
+            capped(&s, (enum dtype)t, 8, 1000);
+            capped(&s, (enum dtype)t, 5, 5003);
             losses(&s, (enum dtype)t, 8, 1000);
             losses(&s, (enum dtype)t, 5, 5003);
             losses_of_parts(&s, (enum dtype)t, 8, 1000);

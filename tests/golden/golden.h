@@ -1,5 +1,5 @@
 /* golden — the recorded runs beside this file, for tests that repeat them: ten updates of a small
- * model, made by PyTorch in float64. lm, qa and those of modern/make.py are GPT-2; their
+ * model, made by PyTorch in float64. lm, qa and those of gpt2_runs.py are GPT-2; their
  * expected.json holds what they were made with. The others are by transformers 5.23, whose RMSNorm
  * and rotary positions compute in float32; they were made with TRANSFORMERS_HYPER. */
 #ifndef CONVOY_TESTS_GOLDEN_H
@@ -101,7 +101,11 @@ static inline void read_dims(const char *dir, struct golden *g)
                                                        [MODEL_ARCH_QWEN3] = "model.",
                                                        [MODEL_ARCH_NEOX] = "gpt_neox."};
     enum model_task task = g->task == FEED_TASK_LM ? MODEL_TASK_LM : MODEL_TASK_QA;
-    OK(load_dims_of_hf(path_in(dir, "").text, task, &g->dims));
+    const char *manifest = json_text(g->expected, "model"); /* where config.json cannot say it */
+    if (*manifest)
+        OK(load_dims_parse(manifest, &g->dims));
+    else
+        OK(load_dims_of_hf(path_in(dir, "").text, task, &g->dims));
     OK(model_check(&g->dims));
     g->prefix = prefixes[g->dims.arch];
 }

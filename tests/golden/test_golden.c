@@ -40,7 +40,7 @@ static bool is_zero(const struct golden *g, const struct param *p, int64_t i)
 {
     int64_t d = g->dims.embed / g->dims.heads;
     if (text_ends(p->name, "c_attn.bias"))
-        return i >= g->dims.embed && i < 2 * g->dims.embed;
+        return !g->dims.parts.has_qk_norm && i >= g->dims.embed && i < 2 * g->dims.embed;
     if (text_ends(p->name, "query_key_value.bias")) /* for each head [q | k | v] */
         return i / d % 3 == 1 && (double)(i % d) >= (double)d * g->dims.parts.rope.fraction;
     return g->task == FEED_TASK_QA &&
@@ -282,16 +282,18 @@ ON_CPU(neox)
 ON_CPU(qwen2)
 ON_CPU(qwen3)
 ON_CPU(muon)
+ON_CPU(modern)
+ON_CPU(qknorm)
 
-static const struct CMUnitTest tests[] = {CPU_TESTS(lm),         CPU_TESTS(qa),   CPU_TESTS(llama),
-                                          CPU_TESTS(llama3rope), CPU_TESTS(neox), CPU_TESTS(qwen2),
-                                          CPU_TESTS(qwen3),      CPU_TESTS(muon)};
+static const struct CMUnitTest tests[] = {
+    CPU_TESTS(lm),    CPU_TESTS(qa),    CPU_TESTS(llama), CPU_TESTS(llama3rope), CPU_TESTS(neox),
+    CPU_TESTS(qwen2), CPU_TESTS(qwen3), CPU_TESTS(muon),  CPU_TESTS(modern),     CPU_TESTS(qknorm)};
 
 int main(void)
 {
     static const struct CMUnitTest gpu_tests[] = {
-        GPU_TEST(lm),   GPU_TEST(qa),    GPU_TEST(llama), GPU_TEST(llama3rope),
-        GPU_TEST(neox), GPU_TEST(qwen2), GPU_TEST(qwen3), GPU_TEST(muon)};
+        GPU_TEST(lm),    GPU_TEST(qa),    GPU_TEST(llama), GPU_TEST(llama3rope), GPU_TEST(neox),
+        GPU_TEST(qwen2), GPU_TEST(qwen3), GPU_TEST(muon),  GPU_TEST(modern),     GPU_TEST(qknorm)};
     const char *device = getenv("GOLDEN_DEVICE");
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();

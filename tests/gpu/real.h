@@ -25,8 +25,10 @@
     X(matmul)            \
     X(norm)              \
     X(reduce)            \
+    X(relu2)             \
     X(rope)              \
     X(rows)              \
+    X(softcap)           \
     X(swiglu)            \
     X(xent)
 

@@ -6,13 +6,14 @@ struct input {
     int64_t n, v, stride;
     const int32_t *targets;
     bool want_grad;
+    float cap; /* as if a soft cap had made the logits */
 };
 
 static enum status run(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
 {
     const struct input *in = arg;
-    struct xent a = {kt_f32(out[0]), kt_f32(out[1]), kt_i32(in->targets), in->n, in->v,
-                     in->stride,     0.125f,         in->want_grad};
+    struct xent a = {kt_f32(out[0]), kt_f32(out[1]), kt_i32(in->targets), in->n,  in->v,
+                     in->stride,     0.125f,         in->want_grad,       in->cap};
     return op->xent(s, &a);
 }
 
@@ -32,8 +33,8 @@ static void check(int64_t n, int64_t v, int64_t pad, enum kt_fill fill, float ga
     int32_t *targets = targets_new(n, v);
     for (int64_t i = 0; i < n * stride; i++)
         logits[i] *= gain;
-    for (int want_grad = 0; want_grad < 2; want_grad++) {
-        struct input in = {n, v, stride, targets, want_grad};
+    for (int form = 0; form < 3; form++) {
+        struct input in = {n, v, stride, targets, form > 0, form > 1 ? 4 * gain : 0};
         kt_check(&(struct kt_case){"xent", run, &in, {logits, losses}, {n * stride, n}, 1e-12});
     }
     free(targets);
@@ -66,7 +67,7 @@ static void extreme_rows(void **state)
         for (int i = 0; i < 2000; i++)
             x[0][i] = -1e4f, x[1][i] = -INFINITY, x[2][i] = 1;
         x[0][0] = 1e4f, x[1][1999] = 0, x[1][3] = 0, x[2][1500] = NAN;
-        struct xent a = {kt_f32(x[0]), kt_f32(losses), kt_i32(targets), 3, 2000, 2000, 1, true};
+        struct xent a = {kt_f32(x[0]), kt_f32(losses), kt_i32(targets), 3, 2000, 2000, 1, true, 0};
         kt_ok(dev_op(d->dev)->xent(d->stream, &a));
         assert_true(losses[0] == 0 && x[0][0] == 0 && x[0][1999] == 0);
         assert_true(fabs(losses[1] - log(2)) < 1e-6 && fabs(x[1][3] - 0.5) < 1e-6 &&
@@ -81,7 +82,7 @@ static void gradient_matches_finite_differences(void **state)
     int32_t targets[4] = {2, -1, 0, 6};
     float *logits = kt_floats(28, KT_RANDOM, 9), grad[28], losses[4];
     memcpy(grad, logits, sizeof grad);
-    struct xent a = {kt_f32(grad), kt_f32(losses), kt_i32(targets), 4, 7, 7, 0.5f, true};
+    struct xent a = {kt_f32(grad), kt_f32(losses), kt_i32(targets), 4, 7, 7, 0.5f, true, 0};
     kt_ok(dev_op(kt_plain()->dev)->xent(kt_plain()->stream, &a));
     a.logits = kt_f32(logits), a.want_grad = false;
     for (int i = 0; i < 28; i++) {
@@ -108,6 +109,7 @@ struct parts {
     const float *logits; /* (n, v) of the whole vocabulary */
     const int32_t *targets;
     bool want_grad;
+    float cap;
 };
 
 static int64_t part_first(const struct parts *in, int64_t i) { return in->v * i / in->parts; }
@@ -153,7 +155,8 @@ static enum status run_parts(const struct op_table *op, struct stream *s, void *
                                                  .parts = in->parts,
                                                  .stats_stride = in->stats_stride,
                                                  .scale = 0.125f,
-                                                 .want_grad = in->want_grad}));
+                                                 .want_grad = in->want_grad,
+                                                 .cap = in->cap}));
         for (int64_t n = 0; n < in->n; n++) {
             float *row = x[i] + n * (v_n + in->pad);
             memcpy(out[0] + n * in->v + first, row, (size_t)v_n * sizeof *row);
@@ -174,7 +177,7 @@ static void check_whole(const struct parts *in, const struct kt_device *d)
                            kt_floats(in->n, KT_ONES, 0),
                            kt_floats(in->parts * in->stats_stride, KT_ONES, 0)};
     memcpy(logits, in->logits, (size_t)elems * sizeof *logits);
-    struct input whole = {in->n, in->v, in->v, in->targets, in->want_grad};
+    struct input whole = {in->n, in->v, in->v, in->targets, in->want_grad, in->cap};
     kt_ok(run(dev_op(kt_plain()->dev), kt_plain()->stream, &whole,
               (float *[KT_OUTS]){logits, losses}));
     kt_ok(run_parts(dev_op(d->dev), d->stream, (void *)(uintptr_t)in, got));
@@ -194,9 +197,10 @@ static void check_parts(int64_t n, int64_t v, int64_t pad, float gain)
     int32_t *targets = targets_new(n, v);
     for (int64_t i = 0; i < n * v; i++)
         logits[i] *= gain;
-    for (int form = 0; form < 2 * PARTS_MOST; form++) {
-        int64_t parts = form / 2 + 1, step = 3 * n + (form == 3 ? 13 : 0);
-        struct parts in = {n, v, pad, parts, step, logits, targets, form % 2};
+    for (int form = 0; form < 3 * PARTS_MOST; form++) {
+        int64_t parts = form / 3 + 1, step = 3 * n + (form == 4 ? 13 : 0);
+        float cap = form % 3 > 1 ? 4 * gain : 0;
+        struct parts in = {n, v, pad, parts, step, logits, targets, form % 3 > 0, cap};
         float *stats = kt_floats(parts * step, KT_ONES, 0);
         kt_check(&(struct kt_case){"xent in parts",
                                    run_parts,
@@ -238,7 +242,7 @@ static void extreme_parts(void **state)
         for (int i = 0; i < 900; i++)
             x[0][i] = -1e4f, x[1][i] = -INFINITY, x[2][i] = 1;
         x[0][0] = 1e4f, x[1][899] = 0, x[1][3] = 0, x[2][700] = NAN;
-        struct parts in = {3, 900, 0, 3, 9, x[0], targets, true};
+        struct parts in = {3, 900, 0, 3, 9, x[0], targets, true, 0};
         kt_ok(run_parts(dev_op(d->dev), d->stream, &in,
                         (float *[KT_OUTS]){grad[0], losses[0], losses[1], stats}));
         assert_true(losses[0][0] == 0 && grad[0][0] == 0 && grad[0][899] == 0);

@@ -323,7 +323,7 @@ static struct model_dims mesh_dims(int model)
         return d;
     d.arch = architectures[model - 2].arch;
     d.parts = architectures[model - 2].parts;
-    d.kv_heads = d.arch == MODEL_ARCH_NEOX ? 4 : 2;
+    d.kv_heads = d.arch == MODEL_ARCH_NEOX || d.arch == MODEL_ARCH_GPT2 ? 4 : 2;
     return d;
 }
 #define MODELS_N (2 + ARCHITECTURES_N)

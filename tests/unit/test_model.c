@@ -15,16 +15,35 @@ static void test_presets(void **state)
     static const struct {
         const char *name;
         int64_t parameters; /* as Hugging Face counts the published ones */
-    } row[] = {
-        {"gpt2-nano", 7357312},        {"gpt2-mini", 30339456},      {"gpt2", 124439808},
-        {"gpt2-medium", 354823168},    {"gpt2-large", 774030080},    {"gpt2-xl", 1557611200},
-        {"llama-toy", 18089216},       {"llama-2-7b", 6738415616},   {"llama-2-13b", 13015864320},
-        {"llama-2-70b", 68976648192},  {"llama-3-8b", 8030261248},   {"llama-3-70b", 70553706496},
-        {"llama-3.2-1b", 1235814400},  {"smollm2-135m", 134515008},  {"qwen2.5-0.5b", 494032768},
-        {"qwen3-0.6b", 596049920},     {"pythia-70m", 70426624},     {"pythia-160m", 162322944},
-        {"pythia-410m", 405334016},    {"pythia-1b", 1011781632},    {"pythia-1.4b", 1414647808},
-        {"pythia-2.8b", 2775208960},   {"pythia-6.9b", 6857302016},  {"pythia-12b", 11846072320},
-        {"gpt-neox-2.7b", 2775208960}, {"gpt-neox-20b", 20554567680}};
+    } row[] = {{"gpt2-nano", 7357312},
+               {"gpt2-mini", 30339456},
+               {"gpt2", 124439808},
+               {"gpt2-medium", 354823168},
+               {"gpt2-large", 774030080},
+               {"gpt2-xl", 1557611200},
+               {"gpt2-modern-nano", 13659392},
+               {"gpt2-modern-mini", 49245696},
+               {"gpt2-modern", 162252288},
+               {"llama-toy", 18089216},
+               {"llama-2-7b", 6738415616},
+               {"llama-2-13b", 13015864320},
+               {"llama-2-70b", 68976648192},
+               {"llama-3-8b", 8030261248},
+               {"llama-3-70b", 70553706496},
+               {"llama-3.2-1b", 1235814400},
+               {"smollm2-135m", 134515008},
+               {"qwen2.5-0.5b", 494032768},
+               {"qwen3-0.6b", 596049920},
+               {"pythia-70m", 70426624},
+               {"pythia-160m", 162322944},
+               {"pythia-410m", 405334016},
+               {"pythia-1b", 1011781632},
+               {"pythia-1.4b", 1414647808},
+               {"pythia-2.8b", 2775208960},
+               {"pythia-6.9b", 6857302016},
+               {"pythia-12b", 11846072320},
+               {"gpt-neox-2.7b", 2775208960},
+               {"gpt-neox-20b", 20554567680}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct model_dims dims;
         struct param_table t;

@@ -34,6 +34,7 @@ static void rows(void **state)
     COSTS(norm_bwd, 0, 2 * 60 + 12 + 12 + 20 + 40, 60 + 40, .dx = T(BF16), .dw = T(F32),
           .dy = T(BF16), .x = T(BF16), .mean = T(F32), .rstd = T(F32), .w = T(BF16), .n = 3,
           .c = 10, .accumulate = true);
+    COSTS(softcap, 0, 2 * 14, 2 * 14, .x = T(BF16), .n = 2, .v = 7, .stride = 8, .cap = 15);
     COSTS(xent, 0, 2 * 14 + 8, 8 + 2 * 14, .logits = T(BF16), .losses = T(F32), .targets = T(I32),
           .n = 2, .v = 7, .stride = 8, .want_grad = true);
     COSTS(xent, 0, 4 * 14 + 8, 8, .logits = T(F32), .losses = T(F32), .targets = T(I32), .n = 2,
@@ -116,6 +117,8 @@ static void elements(void **state)
 {
     (void)state;
     COSTS(gelu_fwd, 0, 20, 20, .y = T(BF16), .x = T(BF16), .n = 10);
+    COSTS(relu2_fwd, 0, 20, 20, .y = T(BF16), .x = T(BF16), .n = 10);
+    COSTS(relu2_bwd, 0, 40, 20, .dx = T(BF16), .dy = T(BF16), .x = T(BF16), .n = 10);
     COSTS(gelu_bwd, 0, 40, 20, .dx = T(BF16), .dy = T(BF16), .x = T(BF16), .n = 10);
     COSTS(drop, 0, 20, 20, .y = T(F16), .x = T(F16), .n = 10);
     COSTS(branch_add, 0, 2 * (12 + 12 + 4), 24, .y = T(BF16), .x = T(BF16), .b = T(BF16),

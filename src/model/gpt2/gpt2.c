@@ -5,10 +5,27 @@
     {                                                                                   \
         .name = n, .layers = l, .heads = h, .embed = c, .context = 1024, .vocab = 50257 \
     }
-static const struct model_dims presets[] = {
-    PRESET("gpt2-nano", 4, 4, 128),     PRESET("gpt2-mini", 6, 6, 384),
-    PRESET("gpt2", 12, 12, 768),        PRESET("gpt2-medium", 24, 16, 1024),
-    PRESET("gpt2-large", 36, 20, 1280), PRESET("gpt2-xl", 48, 25, 1600)};
+/* What later models of this size are made of: tokens go further with them (Jordan et al. 2024). */
+#define MODERN                                                                        \
+    {                                                                                 \
+        .mlp = MODEL_MLP_RELU2, .position = MODEL_POSITION_ROPE, .rope.theta = 10000, \
+        .rope.fraction = 1, .has_qk_norm = true, .is_untied = true, .logit_cap = 15,  \
+        .has_zero_init = true                                                         \
+    }
+#define PRESET_MODERN(n, l, h, c)                                                        \
+    {                                                                                    \
+        .name = n, .layers = l, .heads = h, .embed = c, .context = 1024, .vocab = 50257, \
+        .parts = MODERN                                                                  \
+    }
+static const struct model_dims presets[] = {PRESET("gpt2-nano", 4, 4, 128),
+                                            PRESET("gpt2-mini", 6, 6, 384),
+                                            PRESET("gpt2", 12, 12, 768),
+                                            PRESET("gpt2-medium", 24, 16, 1024),
+                                            PRESET("gpt2-large", 36, 20, 1280),
+                                            PRESET("gpt2-xl", 48, 25, 1600),
+                                            PRESET_MODERN("gpt2-modern-nano", 4, 4, 128),
+                                            PRESET_MODERN("gpt2-modern-mini", 6, 6, 384),
+                                            PRESET_MODERN("gpt2-modern", 12, 12, 768)};
 
 static enum status check(const struct model_dims *dims)
 {
@@ -27,11 +44,14 @@ const struct transformer_arch gpt2_arch = {
     .positions = "wpe.weight",
     .norm = "ln_f.weight",
     .norm_bias = "ln_f.bias",
+    .head = "lm_head.weight",
     .block = "h.%d.",
     .row = {{TRANSFORMER_PART_NORM1, "ln_1.weight"},
             {TRANSFORMER_PART_NORM1_BIAS, "ln_1.bias"},
             {TRANSFORMER_PART_QKV, "attn.c_attn.weight"},
             {TRANSFORMER_PART_QKV_BIAS, "attn.c_attn.bias"},
+            {TRANSFORMER_PART_Q_NORM, "attn.q_norm.weight"},
+            {TRANSFORMER_PART_K_NORM, "attn.k_norm.weight"},
             {TRANSFORMER_PART_ATT, "attn.c_proj.weight"},
             {TRANSFORMER_PART_ATT_BIAS, "attn.c_proj.bias"},
             {TRANSFORMER_PART_NORM2, "ln_2.weight"},

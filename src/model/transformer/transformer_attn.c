@@ -102,22 +102,45 @@ static enum status norm_heads_bwd(const struct pass *p, int block, struct tensor
     return ST_OK;
 }
 
-/* project — rows of qkv from x, all rows of norm1. With norms of q and k, these come from raw; v
- * has a product of its own. */
-static enum status project(const struct pass *p, int block, struct tensor rows, struct tensor x)
+/* take_v — rows of v from raw, where one matrix makes q, k and v. */
+static enum status take_v(const struct pass *p, struct tensor rows, struct tensor raw)
 {
-    const struct transformer_acts_block *a = &transformer_acts(p)->block[block];
+    int64_t stride = transformer_params_qkv(p->dims), at = transformer_params_qk(p->dims);
+    return p->op->copy_2d(p->stream, &(struct copy_2d){.y = tensor_at(rows, at),
+                                                       .x = tensor_at(raw, at),
+                                                       .rows = p->b * p->t,
+                                                       .columns = stride - at,
+                                                       .y_stride = stride,
+                                                       .x_stride = stride});
+}
+
+/* project_raw — q and k before their norms, in raw; v has a product of its own unless one matrix
+ * makes all three. */
+static enum status project_raw(const struct pass *p, int block, struct tensor rows, struct tensor x)
+{
+    struct tensor raw = transformer_acts(p)->block[block].raw;
     int64_t stride = transformer_params_qkv(p->dims);
-    struct matmul_fwd all = {.y = rows, .x = x}, qk = {.y = a->raw, .x = x, .y_stride = stride},
+    struct matmul_fwd all = {.y = raw, .x = x}, qk = {.y = raw, .x = x, .y_stride = stride},
                       v = {.y = tensor_at(rows, transformer_params_qk(p->dims)),
                            .x = x,
                            .y_stride = stride};
-    if (!p->dims->parts.has_qk_norm) {
+    if (transformer_params_at(p->dims, block, TRANSFORMER_PART_QKV) >= 0) {
         TRY(transformer_linear(p, block, TRANSFORMER_LAYER_QKV, all));
-        return rotate(p, rows, false);
+        return take_v(p, rows, raw);
     }
     TRY(transformer_linear(p, block, TRANSFORMER_LAYER_QK, qk));
-    TRY(transformer_linear(p, block, TRANSFORMER_LAYER_V, v));
+    return transformer_linear(p, block, TRANSFORMER_LAYER_V, v);
+}
+
+/* project — rows of qkv from x, all rows of norm1. With norms of q and k, these come from raw. */
+static enum status project(const struct pass *p, int block, struct tensor rows, struct tensor x)
+{
+    if (!p->dims->parts.has_qk_norm) {
+        TRY(transformer_linear(p, block, TRANSFORMER_LAYER_QKV,
+                               (struct matmul_fwd){.y = rows, .x = x}));
+        return rotate(p, rows, false);
+    }
+    TRY(project_raw(p, block, rows, x));
     TRY(norm_heads(p, block, rows));
     return rotate(p, rows, false);
 }

@@ -43,6 +43,25 @@ static enum status vocab_product(const struct pass *p, struct tensor logits, str
     return p->op->matmul_fwd(p->stream, &product);
 }
 
+/* cap_logits — n rows of own columns, where the model has a soft cap. */
+static enum status cap_logits(const struct pass *p, struct tensor logits, int64_t n, int64_t stride)
+{
+    float cap = (float)p->dims->parts.logit_cap;
+    return cap > 0 ? p->op->softcap(
+                         p->stream,
+                         &(struct softcap){
+                             .x = logits, .n = n, .v = own_vocab(p), .stride = stride, .cap = cap})
+                   : ST_OK;
+}
+
+/* logits_of_rows — n rows of y to logits with rows `stride` apart. */
+static enum status logits_of_rows(const struct pass *p, struct tensor logits, struct tensor y,
+                                  int64_t n, int64_t stride)
+{
+    TRY(vocab_product(p, logits, y, n, stride));
+    return cap_logits(p, logits, n, stride);
+}
+
 /* losses_of_parts — as losses_of, where the ranks have parts of the vocabulary. */
 static enum status losses_of_parts(const struct pass *p, const struct chunk *c, struct xent all)
 {
@@ -68,7 +87,8 @@ static enum status losses_of_parts(const struct pass *p, const struct chunk *c, 
                              .parts = axis->parts,
                              .stats_stride = stride,
                              .scale = all.scale,
-                             .want_grad = all.want_grad};
+                             .want_grad = all.want_grad,
+                             .cap = all.cap};
     TRY(p->op->xent_part(p->stream, &part));
     TRY(axis->gather(axis->arg, p->stream, stats, part.stats, axis->parts * stride));
     return p->op->xent_join(p->stream, &join);
@@ -84,7 +104,8 @@ static enum status losses_of(const struct pass *p, const struct chunk *c)
                         .v = p->dims->vocab,
                         .stride = transformer_acts(p)->logits_stride,
                         .scale = p->scale,
-                        .want_grad = p->want_grad};
+                        .want_grad = p->want_grad,
+                        .cap = (float)p->dims->parts.logit_cap};
     return p->tensor ? losses_of_parts(p, c, xent) : p->op->xent(p->stream, &xent);
 }
 
@@ -118,7 +139,7 @@ static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
 static enum status chunk_run(const struct pass *p, const struct chunk *c)
 {
     const struct transformer_acts *a = transformer_acts(p);
-    TRY(vocab_product(p, a->wide, c->y, c->n, a->logits_stride));
+    TRY(logits_of_rows(p, a->wide, c->y, c->n, a->logits_stride));
     TRY(losses_of(p, c));
     return p->want_grad ? chunk_bwd(p, c) : ST_OK;
 }
@@ -156,7 +177,7 @@ static enum status logits_of_parts(const struct pass *p, int64_t row, struct ten
     own = tensor_at(all, axis->part * each);
     TRY(transformer_norm(p, transformer_params_end(p->dims), a->y, none, none, a->out));
     TRY(transformer_tensor_gather(p, a->y, &y));
-    TRY(vocab_product(p, own, tensor_at(y, row * p->dims->embed), 1, each));
+    TRY(logits_of_rows(p, own, tensor_at(y, row * p->dims->embed), 1, each));
     TRY(axis->gather(axis->arg, p->stream, all, own, axis->parts * each));
     for (int part = 0; part < axis->parts; part++) {
         struct model_dims dims = *p->dims;
@@ -176,7 +197,7 @@ static enum status logits_of(const struct pass *p, int64_t row, struct tensor ou
     one.b = one.t = 1;
     TRY(transformer_norm(&one, transformer_params_end(p->dims), transformer_acts(p)->y, none, none,
                          tensor_at(transformer_acts(p)->out, row * p->dims->embed)));
-    return vocab_product(p, out, transformer_acts(p)->y, 1, p->dims->vocab);
+    return logits_of_rows(p, out, transformer_acts(p)->y, 1, p->dims->vocab);
 }
 
 enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)

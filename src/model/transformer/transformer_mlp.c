@@ -21,6 +21,8 @@ static struct tensor input_of(const struct pass *p, int block)
     return p->dims->parts.is_parallel ? a->x : a->mid;
 }
 
+static bool has_square(const struct pass *p) { return p->dims->parts.mlp == MODEL_MLP_RELU2; }
+
 static bool has_gate(const struct pass *p) { return p->dims->parts.mlp == MODEL_MLP_SWIGLU; }
 
 static enum gelu_kind gelu_of(const struct pass *p)
@@ -33,7 +35,10 @@ static enum status activate(const struct pass *p, const struct transformer_acts_
 {
     int64_t n = p->b * p->t, f = model_ffn(p->dims);
     struct swiglu_fwd swiglu = {.y = a->act, .gu = a->pre, .n = n, .f = f};
+    struct relu2_fwd relu2 = {.y = a->act, .x = a->pre, .n = n * f};
     struct gelu_fwd gelu = {.y = a->act, .x = a->pre, .n = n * f, .kind = gelu_of(p)};
+    if (has_square(p))
+        return p->op->relu2_fwd(p->stream, &relu2);
     return has_gate(p) ? p->op->swiglu_fwd(p->stream, &swiglu) : p->op->gelu_fwd(p->stream, &gelu);
 }
 
@@ -75,7 +80,10 @@ static enum status activate_bwd(const struct pass *p, const struct transformer_a
     int64_t n = p->b * p->t, f = model_ffn(p->dims);
     struct tensor wide = transformer_acts(p)->wide;
     struct swiglu_bwd swiglu = {.dgu = wide, .dy = dact, .gu = a->pre, .n = n, .f = f};
+    struct relu2_bwd relu2 = {.dx = wide, .dy = dact, .x = a->pre, .n = n * f};
     struct gelu_bwd gelu = {.dx = wide, .dy = dact, .x = a->pre, .n = n * f, .kind = gelu_of(p)};
+    if (has_square(p))
+        return p->op->relu2_bwd(p->stream, &relu2);
     return has_gate(p) ? p->op->swiglu_bwd(p->stream, &swiglu) : p->op->gelu_bwd(p->stream, &gelu);
 }
 

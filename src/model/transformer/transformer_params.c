@@ -131,7 +131,9 @@ static int embeds_n(const struct model_dims *dims)
 {
     if (dims->part.lacks_embed)
         return has_vocab_copy(dims) ? 1 : 0;
-    return transformer_arch(dims->arch)->positions ? 2 : 1;
+    return transformer_arch(dims->arch)->positions && dims->parts.position == MODEL_POSITION_LEARNED
+               ? 2
+               : 1;
 }
 
 /* index_of — the place of a part in a block; TRANSFORMER_PARTS: how many parts a block has. */
@@ -307,12 +309,17 @@ static void mark_part(const struct model_dims *dims, struct param_table *t,
 
 /* ---- the table ---- */
 
-static enum status add_part(const struct model_dims *dims, struct param_table *t, int block, int i)
+static enum param_init init_of(const struct model_dims *dims, enum role role)
 {
     static const enum param_init init[] = {
         [ROLE_SCALE] = PARAM_INIT_ONE,       [ROLE_SHIFT] = PARAM_INIT_ZERO,
         [ROLE_OUT_CUT] = PARAM_INIT_NORMAL,  [ROLE_OUT_CUT_BIAS] = PARAM_INIT_ZERO,
         [ROLE_IN_CUT] = PARAM_INIT_RESIDUAL, [ROLE_IN_CUT_BIAS] = PARAM_INIT_ZERO};
+    return dims->parts.has_zero_init && role == ROLE_IN_CUT ? PARAM_INIT_ZERO : init[role];
+}
+
+static enum status add_part(const struct model_dims *dims, struct param_table *t, int block, int i)
+{
     const struct transformer_arch *arch = transformer_arch(dims->arch);
     const struct shape s = shape_of(dims, arch->row[i].part);
     bool is_matrix = s.in > 0, is_io = is_matrix && arch->layout == MATMUL_LAYOUT_IO;
@@ -325,7 +332,7 @@ static enum status add_part(const struct model_dims *dims, struct param_table *t
     bool fits = text_format(prefix, sizeof prefix, arch->block, (int)model_layer(dims, block)) &&
                 text_format(name, sizeof name, "%s%s", prefix, arch->row[i].name);
     ASSERTF(fits, "name too long: %s", arch->row[i].name);
-    TRY(param_add(t, 1 + block, init[s.role], split_dim, name, is_matrix ? 2 : 1,
+    TRY(param_add(t, 1 + block, init_of(dims, s.role), split_dim, name, is_matrix ? 2 : 1,
                   is_io ? s.in : s.out, is_io ? s.out : s.in));
     if (is_packed(arch, arch->row[i].part))
         param_pack(t);

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""make.py NAME... — writes tests/golden/NAME: ten updates of a small GPT-2 by PyTorch in float64, for test_golden.c.
+"""gpt2_runs.py NAME... — writes tests/golden/NAME: ten updates of a small GPT-2 by PyTorch in float64, for test_golden.c.
 
   muon     GPT-2, hidden matrices by torch.optim.Muon (adjust_lr_fn match_rms_adamw), the rest by AdamW.
            Its Newton–Schulz iteration is computed in float64 here (torch takes bfloat16); what torch
            makes of it in bfloat16 is recorded beside it, as `torch.NAME`.
+  modern   GPT-2 with a squared ReLU, rotary positions, RMSNorm of queries and keys, an untied head and
+           a soft cap of logits, by AdamW.
+  qknorm   GPT-2 with the norms and the cap alone.
 
 Made once with Python 3.11, torch 2.15.0 (CPU), safetensors:
-    python3 tests/golden/modern/make.py muon
+    python3 tests/golden/gpt2_runs.py muon modern qknorm
 The suite needs none of these; it reads what is here.
 """
 import json, math, os, struct, sys
@@ -19,45 +22,71 @@ D = C // H
 # eps: large enough that AdamW does not make updates of the rounding noise that gradients of zero are
 HYPER = dict(seq=T, batch=B, steps=STEPS, warmup=3, lr=2e-3, min_lr=1e-4, weight_decay=0.1, clip=1.0, momentum=0.0,
              beta1=0.9, beta2=0.95, eps=1e-6, schedule="cosine", optimizer="adamw")
-MODELS = {"muon": dict(hyper=dict(optimizer="muon", momentum=0.95))}
+PLAIN = dict(relu2=False, rope=False, qk_norm=False, untied=False, cap=0.0)
+MODELS = {"muon": dict(hyper=dict(optimizer="muon", momentum=0.95)),
+          "modern": dict(parts=dict(relu2=True, rope=True, qk_norm=True, untied=True, cap=3.0)),
+          "qknorm": dict(parts=dict(qk_norm=True, cap=3.0))}
+THETA = 10000
 MATRICES = ("q", "k", "v", "att", "up", "down")  # of a block, (out,in), by Muon where asked
 
 
-def parameters(seed):
+def parameters(seed, parts):
     """Biases and norms too: zeros and ones would hide tensors that changed places."""
     g = torch.Generator().manual_seed(seed)
-    p = {"wte.weight": (V, C), "wpe.weight": (CONTEXT, C), "ln_f.weight": (C,), "ln_f.bias": (C,)}
+    p = {"wte.weight": (V, C)} | ({} if parts["rope"] else {"wpe.weight": (CONTEXT, C)})
+    p |= {"ln_f.weight": (C,), "ln_f.bias": (C,)}
+    p |= {"lm_head.weight": (V, C)} if parts["untied"] else {}
     for i in range(L):
         shapes = {"ln_1.weight": (C,), "ln_1.bias": (C,), "ln_2.weight": (C,), "ln_2.bias": (C,), "up": (4 * C, C),
                   "up.bias": (4 * C,), "down": (C, 4 * C), "down.bias": (C,), "att": (C, C), "att.bias": (C,)}
         for x in "qkv":
             shapes |= {x: (C, C), f"{x}.bias": (C,)}
+        if parts["qk_norm"]:
+            shapes |= {"attn.q_norm.weight": (D,), "attn.k_norm.weight": (D,)}
         p |= {f"h.{i}.{name}": shape for name, shape in shapes.items()}
     out = {}
     for name, shape in p.items():
-        is_norm = "ln_" in name and name.endswith("weight")
+        is_norm = ("ln_" in name or "_norm" in name) and name.endswith("weight")
         x = torch.randn(shape, generator=g, dtype=torch.float64) * 0.2 + (1.0 if is_norm else 0.0)
         out[name] = x.float().double().requires_grad_()  # the file has float32
     return out
 
 
-def attention(p, h, x):
+def rms_norm(x, w):
+    return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * w
+
+
+def rotate(x):
+    """As transformers' rotate_half, over the whole head."""
+    angle = torch.arange(T, dtype=torch.float64)[:, None] * THETA ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
+    cos, sin = angle.cos(), angle.sin()
+    a, b = x[..., :D // 2], x[..., D // 2:]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def attention(p, h, x, parts):
     q, k, v = (F.linear(x, p[h + n], p[h + n + ".bias"]).view(B, T, H, D).transpose(1, 2) for n in "qkv")
+    if parts["qk_norm"]:
+        q, k = rms_norm(q, p[h + "attn.q_norm.weight"]), rms_norm(k, p[h + "attn.k_norm.weight"])
+    if parts["rope"]:
+        q, k = rotate(q), rotate(k)
     scores = q @ k.transpose(2, 3) / math.sqrt(D)
     scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf)
     return F.linear((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, C), p[h + "att"], p[h + "att.bias"])
 
 
-def forward(p, ids):
-    x = p["wte.weight"][ids] + p["wpe.weight"][:T]
+def forward(p, ids, parts):
+    x = p["wte.weight"][ids] + (0 if parts["rope"] else p["wpe.weight"][:T])
     for i in range(L):
         h = f"h.{i}."
-        x = x + attention(p, h, F.layer_norm(x, (C,), p[h + "ln_1.weight"], p[h + "ln_1.bias"]))
+        x = x + attention(p, h, F.layer_norm(x, (C,), p[h + "ln_1.weight"], p[h + "ln_1.bias"]), parts)
         y = F.layer_norm(x, (C,), p[h + "ln_2.weight"], p[h + "ln_2.bias"])
-        y = F.gelu(F.linear(y, p[h + "up"], p[h + "up.bias"]), approximate="tanh")
+        y = F.linear(y, p[h + "up"], p[h + "up.bias"])
+        y = F.relu(y).square() if parts["relu2"] else F.gelu(y, approximate="tanh")
         x = x + F.linear(y, p[h + "down"], p[h + "down.bias"])
     x = F.layer_norm(x, (C,), p["ln_f.weight"], p["ln_f.bias"])
-    return x @ p["wte.weight"].T
+    logits = x @ p["lm_head.weight" if parts["untied"] else "wte.weight"].T
+    return parts["cap"] * torch.tanh(logits / parts["cap"]) if parts["cap"] else logits
 
 
 def rate(hyper, s):
@@ -105,18 +134,18 @@ def in_file(p, of=lambda x: x):
             x = of(x)
         renamed = dict(q="attn.c_attn", att="attn.c_proj", up="mlp.c_fc", down="mlp.c_proj").get(kind)
         name = f"{h}.{renamed}.{what}" if renamed else name
-        out["transformer." + name] = turn(x).float().contiguous()
+        out[name if name.startswith("lm_head") else "transformer." + name] = turn(x).float().contiguous()
     return out
 
 
-def run(hyper, seed, ids, is_exact=True):
-    p = parameters(seed)
+def run(hyper, parts, seed, ids, is_exact=True):
+    p = parameters(seed, parts)
     start = in_file(p, lambda x: x.detach().clone())
     opts, steps, first = optimizers(p, hyper), [], {}
     for s in range(hyper["steps"]):
         at = s * B * T
         x, y = ids[at:at + B * T].view(B, T), ids[at + 1:at + B * T + 1].view(B, T)
-        logits = forward(p, x)
+        logits = forward(p, x, parts)
         loss = F.cross_entropy(logits.view(-1, V), y.reshape(-1))
         for q in p.values():
             q.grad = None
@@ -138,23 +167,33 @@ def write_tokens(path, ids):
         f.write(struct.pack(f"<{len(ids)}H", *ids.tolist()))
 
 
+def manifest(name, parts):
+    out = dict(name=name, task="lm", layers=L, heads=H, embed=C, context=CONTEXT, vocab=V, arch="gpt2-modern",
+               mlp="relu2" if parts["relu2"] else "gelu_tanh", qk_norm=int(parts["qk_norm"]), untied=int(parts["untied"]),
+               logit_cap=parts["cap"])
+    return out | (dict(rope_theta=THETA, rope_fraction=1) if parts["rope"] else {})
+
+
 def write(name):
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", name)
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     os.makedirs(folder, exist_ok=True)
     model = MODELS[name]
-    hyper = HYPER | model.get("hyper", {})
+    hyper, parts = HYPER | model.get("hyper", {}), PLAIN | model.get("parts", {})
     ids = torch.randint(0, V, (STEPS * B * T + 1,), generator=torch.Generator().manual_seed(5))
-    start, first, after, steps = run(hyper, 11, ids)
+    start, first, after, steps = run(hyper, parts, 11, ids)
     tensors = first | {"after." + n: t for n, t in after.items()}
     if hyper["optimizer"] == "muon":
-        tensors |= {"torch." + n: t for n, t in run(hyper, 11, ids, is_exact=False)[2].items()}
+        tensors |= {"torch." + n: t for n, t in run(hyper, parts, 11, ids, is_exact=False)[2].items()}
     config = dict(architectures=["GPT2LMHeadModel"], model_type="gpt2", vocab_size=V, n_positions=CONTEXT, n_embd=C,
                   n_layer=L, n_head=H, n_inner=None, activation_function="gelu_new", layer_norm_epsilon=1e-5,
                   tie_word_embeddings=True)
+    expected = dict(torch=torch.__version__, hyper=hyper, steps=steps)
+    if parts != PLAIN:  # as the manifest of a checkpoint says it; config.json has no field for it
+        expected["model"] = json.dumps(manifest(name, parts))
     save_file(start, os.path.join(folder, "model.safetensors"))
     save_file(tensors, os.path.join(folder, "expected.safetensors"))
     write_tokens(os.path.join(folder, "tokens.bin"), ids)
-    for file, content in (("config.json", config), ("expected.json", dict(torch=torch.__version__, hyper=hyper, steps=steps))):
+    for file, content in (("config.json", config), ("expected.json", expected)):
         with open(os.path.join(folder, file), "w") as f:
             json.dump(content, f, indent=1)
             f.write("\n")

@@ -88,6 +88,7 @@ static void norm_latency(const struct check_link_found *links, int n, double qua
     const double least = fmax(floor_us, fmin(2 * jitter, JITTER_MAX_US));
     out->floor_us = floor_us;
     out->best_us = norm_of_latency(links, n, quantile, get_best, values, &best);
+    out->best_most_us = out->n > 0 ? values[out->n - 1 - out->n / 10] : 0;
     out->early_us = norm_of_latency(links, n, quantile, get_early, values, &early);
     out->slack_us = fmax(least, best);
     out->early_slack_us = fmax(least, early);
@@ -259,12 +260,13 @@ static bool loses(const struct check_link_way *way)
     return way->resent >= LOSS_MIN && (double)way->resent > LOSS_SHARE * (double)way->segments;
 }
 
-/* Also without the waits for a core, and with as many pings as the normal links had.
- * explained_us: by its rate. */
+/* Also without the waits for a core, with as many pings as the normal links had, and in the end
+ * later than these were in a single measuring. explained_us: by its rate. */
 static bool is_late_alone(const struct check_link_found *link, const struct check_links_norm *norm,
-                          double explained_us)
+                          double explained_us, bool is_last)
 {
     return is_late(link->best_us, norm->best_us, fmax(norm->slack_us, explained_us)) &&
+           (!is_last || link->best_us > (1 + WORSE) * norm->best_most_us) &&
            is_late(link->net_us, norm->best_us, fmax(norm->floor_us, explained_us)) &&
            (2 * link->pings >= norm->pings ||
             is_late(link->early_us, norm->early_us, fmax(norm->early_slack_us, explained_us)));
@@ -293,7 +295,7 @@ unsigned check_links_confirm(const struct check_link_found *link, unsigned flags
             bad |= CHECK_LINKS_LOSS << way;
     }
     if ((flags & CHECK_LINKS_LATENCY) && alone->n > 0 &&
-        is_late_alone(link, alone, frames_us(link, bad)))
+        is_late_alone(link, alone, frames_us(link, bad), is_last))
         bad |= CHECK_LINKS_LATENCY;
     return bad;
 }

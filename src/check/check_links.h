@@ -25,6 +25,7 @@ struct check_links_norm {
     int pings; /* that most of them had at least */
     double best_us, slack_us, floor_us;
     double early_us, early_slack_us; /* of the first pings alone */
+    double best_most_us;             /* that all had at most, but one in ten */
     double rate, rate_slack;         /* GB/s */
     double rate_least;               /* that all ways had, but one in ten */
     double bulk_resent;              /* share of segments */
@@ -55,9 +56,10 @@ void check_links_merge(struct check_link_found *best, const struct check_link_fo
 /* check_links_confirm — second look: what of `flags` is still wrong with a suspect. alone: the
  * normal links, measured in the same way. is_last: it is not measured again.
  *
- * Latency: late, also without the time in which a rank waited for a core. Of a link with fewer
- * pings than the normal ones, the first pings of each are compared: the best of 200 is less than
- * that of 20. Of a link that is slow too, only what its rate does not explain: a frame waits for
+ * Latency: late, also without the time in which a rank waited for a core, and in the end later than
+ * alone->best_most_us, which the caller sets to that of all measurings of the normal links. Of a
+ * link with fewer pings than the normal ones, the first pings of each are compared: the best of 200
+ * is less than that of 20. Of a link that is slow too, only what its rate does not explain: a frame waits for
  * the one before it. Rate: slow, also without that time, or equally in all slices and, after the
  * last one, in two measurings; and in the end slower than alone->rate_least, which the caller sets
  * to that of all measurings of the normal links: two ends that share a core look like a slow link.

@@ -212,7 +212,7 @@ static enum status run_job(struct pairs *p, const struct contest *c,
     return comm_barrier(p->config->comm);
 }
 
-/* What is normal for a link alone: the best of each reference; and the least of all measurings. */
+/* What is normal for a link alone: the best of each reference; and the worst of all measurings. */
 static enum status set_alone(struct contest *c, const struct check_suspects *again)
 {
     struct check_link_found best[CHECK_SUSPECTS_NORMAL];
@@ -223,6 +223,7 @@ static enum status set_alone(struct contest *c, const struct check_suspects *aga
     TRY(check_links_norm(best, n, 0.5, floor_us(c), &c->kind.alone));
     TRY(check_links_norm(again->normal, again->normal_n, 0.5, floor_us(c), &each));
     c->kind.alone.rate_least = each.rate_least;
+    c->kind.alone.best_most_us = each.best_most_us;
     c->kind.has_alone = true;
     return ST_OK;
 }

@@ -193,6 +193,12 @@ static void test_second_look(void **state)
     link.best_us = link.net_us = 3000;
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &alone, true),
                      CHECK_LINKS_LATENCY);
+    /* as late as normal links were in single measurings */
+    shared = alone;
+    shared.best_most_us = link.best_us;
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &shared, true), 0);
+    assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &shared, false),
+                     CHECK_LINKS_LATENCY);
     link.net_us = 70;
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_LATENCY, &alone, true), 0);
     /* of fewer pings than the normal links had, the first ones are compared */

@@ -272,7 +272,8 @@ static struct job run_local(const char *dir, const struct job *like, int replica
     for (int i = 0; i < replicas * locals; i++) {
         all[i] = *like;
         all[i].trial = trial_of(MODEL_TASK_LM, 12, 11);
-        all[i].trial.config.local = (struct step_local_config){LOCAL_EVERY, locals, 0.7, 0.9};
+        all[i].trial.config.local = (struct step_local_config){
+            .steps = LOCAL_EVERY, .replica_ranks = locals, .lr = 0.7, .momentum = 0.9};
         text_copy(all[i].dir, sizeof all[i].dir, dir);
     }
     ranks_run(replicas, locals, rank, all, sizeof *all);

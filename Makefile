@@ -47,7 +47,8 @@ FAST := $(wildcard kernels/*_cpu.c) src/comm/core/sum_cpu.c
 LEVELS := $(if $(X86),2 3 4)
 AMX := $(if $(X86),kernels/matmul_cpu.c kernels/peak_cpu.c)
 OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o) \
-       $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_v$(l).o)) $(AMX:%.c=$(BUILD)/%_amx.o)
+       $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_v$(l).o)) $(AMX:%.c=$(BUILD)/%_amx.o) \
+       $(if $(X86),$(BUILD)/kernels/matmul_cpu_amx_bf16.o $(BUILD)/kernels/matmul_cpu_v4_bf16.o)
 include kernels/cuda.mk
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
@@ -107,7 +108,7 @@ $(BUILD)/src/data/merges.o: assets/vocab.bpe
 $(BUILD)/src/serve/page_html.o: assets/page.html
 $(BUILD)/src/plan/clusters.o: $(wildcard src/plan/clusters/*.json)
 
-# Fast kernels: once for each level of x86-64; the device picks one when it opens. Level amx: only the products.
+# Fast kernels: once for each level of x86-64; the device picks one when it opens. Levels amx and bf16: only the products.
 define level_rule
 $(BUILD)/%_$(1).o: %.c $(BUILD)/flags.txt
 	@mkdir -p $$(@D)
@@ -116,6 +117,8 @@ $(BUILD)/%_$(1).o: %.c $(BUILD)/flags.txt
 endef
 $(foreach l,$(LEVELS),$(eval $(call level_rule,v$(l),$(l),$(if $(filter 2,$(l)),,-mprfchw))))
 $(eval $(call level_rule,amx,4,-DCPU_AMX -mprfchw -mamx-tile -mamx-bf16))
+$(eval $(call level_rule,amx_bf16,4,-DCPU_AMX -DCPU_BF16 -mprfchw -mamx-tile -mamx-bf16 -mavx512bf16))
+$(eval $(call level_rule,v4_bf16,4,-DCPU_BF16 -mprfchw -mavx512bf16))
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
@@ -234,7 +237,7 @@ gates-cpu:
 	@sh .ci/need $(NEED) $(NEED_BENCH)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(foreach b,gemm kernels step,$(BUILD)/tests/bench/bench_$(b))
 	@bad=0; for l in $(or $(LEVEL),$$($(BUILD)/tests/bench/bench_gemm levels)); do for g in 'gemm level=L gates 2 5 shapes_bare' \
-	  'kernels level=L gates' 'step level=L model=gpt2'; do \
+	  'kernels level=L gates' 'step level=L model=gpt2 precision=bf16'; do \
 	  echo "== $$g" | sed "s/=L/=$$l/"; $(BUILD)/tests/bench/bench_$$(echo "$$g" | sed "s/=L/=$$l/") || bad=1; done; done; exit $$bad
 
 # Collectives beside Open MPI's and gloo's, in interleaved rounds; fails when a gate is missed.

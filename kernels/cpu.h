@@ -3,7 +3,8 @@
  * A family has a plain truth (norm.c: norm_fwd_plain; one thread, no tricks, sums in double where a
  * sum decides) and a fast version (norm_cpu.c). The Makefile compiles the fast version for
  * x86-64-v2, -v3 (AVX2) and -v4 (AVX-512); CPU_FN(norm_fwd) names it norm_fwd_v2, _v3 or _v4. Dense
- * products are compiled once more for AMX tiles: _amx. The device picks one version when it opens
+ * products are compiled once more for AMX tiles, _amx, and twice for factors rounded to bf16:
+ * _amx_bf16, _v4_bf16. The device picks one version when it opens
  * (dev/dev_cpu_isa.h). All versions have one signature, so a whole model also runs on the plain
  * one.
  *
@@ -55,13 +56,20 @@ enum cpu_isa { CPU_ISA_PLAIN, CPU_ISA_V2, CPU_ISA_V3, CPU_ISA_V4, CPU_ISA_AMX, C
     void name##_v4(const struct cpu *cpu, const struct name *a);
 OP_LIST(CPU_DECLARE)
 #undef CPU_DECLARE
-#define CPU_DECLARE_AMX(name) void name##_amx(const struct cpu *cpu, const struct name *a);
+#define CPU_DECLARE_AMX(name)                                          \
+    void name##_amx(const struct cpu *cpu, const struct name *a);      \
+    void name##_amx_bf16(const struct cpu *cpu, const struct name *a); \
+    void name##_v4_bf16(const struct cpu *cpu, const struct name *a);
 CPU_AMX_LIST(CPU_DECLARE_AMX)
 #undef CPU_DECLARE_AMX
 
 /* In a *_cpu.c file, CPU_ISA is 2, 3 or 4, set by the Makefile. CPU_AMX: the vectors of 4, and
- * tiles. */
-#ifdef CPU_AMX
+ * tiles. CPU_BF16: products of bf16, in tiles or without. */
+#if defined(CPU_AMX) && defined(CPU_BF16)
+#define CPU_FN(name) name##_amx_bf16
+#elif defined(CPU_BF16)
+#define CPU_FN(name) name##_v4_bf16
+#elif defined(CPU_AMX)
 #define CPU_FN(name) name##_amx
 #else
 #define CPU_PASTE2(name, level) name##_v##level

@@ -1,7 +1,7 @@
 /* gemm_op_cpu — a product to compute, C(m,n) = Σ_k A(m,k)·B(k,n), and the arithmetic of cutting it.
  *
  * Included by matmul_cpu.c and by what computes the product: gemm_cpu.h (multiply-adds) or
- * gemm_amx_cpu.h (AMX tiles). It knows where the matrices lie. It must not know how they are
+ * gemm_bf16_cpu.h (packed bf16). It knows where the matrices lie. It must not know how they are
  * computed, nor what C is for: each finished tile is handed to `finish`, once.
  *
  * Words, as in BLIS (Van Zee, van de Geijn 2015):

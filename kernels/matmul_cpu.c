@@ -2,13 +2,14 @@
  * still in cache. Forward with a single row is one gemv instead: packing weights that are read once
  * would not pay.
  *
- * It knows what C is for; gemm_cpu.h or gemm_amx_cpu.h, and gemv_cpu.h, compute it. Compiled once
+ * It knows what C is for; gemm_cpu.h or gemm_bf16_cpu.h, and gemv_cpu.h, compute it. Compiled once
  * for each ISA level, see cpu.h. */
 #include "kernels/matmul.h"
 
 #include "kernels/cpu.h"
-#ifdef CPU_AMX
-#include "kernels/gemm_amx_cpu.h"
+#if defined(CPU_AMX) || defined(CPU_BF16)
+#define CPU_PACKED_BF16
+#include "kernels/gemm_bf16_cpu.h"
 #else
 #include "kernels/gemm_cpu.h"
 #endif
@@ -91,7 +92,7 @@ void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
         thread_pool_run(cpu->pool, cpu_parts(a->out, GEMV_COLS), matmul_fwd_part, &one);
         return;
     }
-#ifdef CPU_AMX
+#ifdef CPU_PACKED_BF16
     if (!gemm_fits(a->in)) {
         matmul_fwd_v4(cpu, a);
         return;
@@ -173,7 +174,7 @@ static void matmul_bwd_w_finish(const struct gemm *g, const float *tile, int64_t
 
 void CPU_FN(matmul_bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a)
 {
-#ifdef CPU_AMX
+#ifdef CPU_PACKED_BF16
     if (!gemm_fits(a->n)) {
         matmul_bwd_w_v4(cpu, a);
         return;

@@ -10,15 +10,17 @@
 /* 1: SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT; FMA, MOVBE, OSXSAVE, AVX, F16C. */
 #define V2_1C (1u << 0 | 1u << 9 | 1u << 13 | 1u << 19 | 1u << 20 | 1u << 23)
 #define V3_1C (1u << 12 | 1u << 22 | 1u << 27 | 1u << 28 | 1u << 29)
-/* 7: BMI1, AVX2, BMI2; AVX-512 F, DQ, CD, BW, VL; AMX-BF16, AMX-TILE. 0x80000001: LAHF; LZCNT. */
+/* 7: BMI1, AVX2, BMI2; AVX-512 F, DQ, CD, BW, VL; AMX-BF16, AMX-TILE. 7.1: AVX512_BF16.
+ * 0x80000001: LAHF; LZCNT. */
 #define V3_7B (1u << 3 | 1u << 5 | 1u << 8)
 #define V4_7B (1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31)
 #define AMX_7D (1u << 22 | 1u << 24)
+#define BF16_71A (1u << 5)
 #define V2_EC (1u << 0)
 #define V3_EC (1u << 5)
 
 struct isa {
-    unsigned c1, b7, d7, ce; /* registers of the leaves */
+    unsigned c1, b7, d7, a71, ce; /* registers of the leaves */
 };
 
 static struct isa look(void)
@@ -29,6 +31,8 @@ static struct isa look(void)
         isa.c1 = c;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
         isa.b7 = b, isa.d7 = d;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d))
+        isa.a71 = a;
     if (__get_cpuid(0x80000001, &a, &b, &c, &d))
         isa.ce = c;
     return isa;
@@ -59,9 +63,11 @@ int isa_level(void)
 }
 
 bool isa_has_amx_bf16(void) { return isa_level() == 4 && has(look().d7, AMX_7D); }
+bool isa_has_avx512_bf16(void) { return isa_level() == 4 && has(look().a71, BF16_71A); }
 #else
 int isa_level(void) { return 0; }
 bool isa_has_amx_bf16(void) { return false; }
+bool isa_has_avx512_bf16(void) { return false; }
 #endif
 
 int64_t isa_l2_bytes(void)

@@ -10,6 +10,7 @@
 int isa_level(void); /* 1 to 4: x86-64, -v2, -v3, -v4; 0: another architecture */
 /* -v4 and AMX tiles of bf16; the kernel must still grant the tiles' state */
 bool isa_has_amx_bf16(void);
+bool isa_has_avx512_bf16(void); /* -v4 and dot products of bf16 */
 /* bytes of a core's second-level cache; 0: unknown */
 int64_t isa_l2_bytes(void);
 

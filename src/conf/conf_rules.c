@@ -33,14 +33,16 @@ static enum status check_needs(const struct conf *conf, enum conf_key a, enum co
                 conf_rows[needed].name, remedy);
 }
 
-/* check_precision — if DEVICE leaves it open, this is checked when the device is known. */
+/* check_precision — if DEVICE leaves it open, this is checked when the device is known, as is
+ * whether the processor has bf16. */
 static enum status check_precision(const struct conf *conf)
 {
-    if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32 ||
+    int64_t precision = conf_i64(conf, CONF_PRECISION);
+    if (precision <= CONF_PRECISION_FP32 || precision == CONF_PRECISION_BF16 ||
         conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_CPU)
         return ST_OK;
     return fail_pair(conf, CONF_PRECISION, "needs a GPU, not", CONF_DEVICE,
-                     "use PRECISION=fp32, or DEVICE=cuda where one is");
+                     "use PRECISION=fp32 or bf16, or DEVICE=cuda where a GPU is");
 }
 
 static enum status check_reduction(const struct conf *conf)

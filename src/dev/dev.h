@@ -115,6 +115,10 @@ struct dev_event_head {
  * process may use). isa: an enum cpu_isa, the instruction set of its kernels; CPU_ISA_N: the best
  * one of this machine. ST_NO_DEVICE: the machine does not have that instruction set. */
 enum status dev_cpu_open(int threads_n, int isa, struct dev **out);
+/* dev_cpu_bf16 — from now on products of a CPU round both factors to bf16, the nearest, and sum in
+ * fp32. Tensors stay fp32; a product with a single row rounds nothing. ST_NO_DEVICE: the processor,
+ * or the level that the device was opened with, has neither AMX tiles nor dot products of bf16. */
+enum status dev_cpu_bf16(struct dev *dev);
 
 void dev_close(struct dev *dev); /* accepts NULL; close its streams first, free events and memory */
 void dev_info(const struct dev *dev, struct dev_info *out);

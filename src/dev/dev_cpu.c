@@ -24,6 +24,7 @@ struct dev {
     struct cpu cpu;
     struct dev_cpu_kernels kernels;
     enum cpu_isa isa;
+    bool is_bf16; /* products */
     double peak_flops;
     char *scratch; /* all threads' scratch, then cpu.shared */
 };
@@ -182,8 +183,8 @@ static void cpu_info(const struct dev *dev, struct dev_info *out)
                              .threads_n = threads_n};
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     out->memory_bytes = pages > 0 ? pages * page_bytes : -1;
-    text_format(out->name, sizeof out->name, "cpu %d thread%s %s", threads_n,
-                threads_n == 1 ? "" : "s", dev_cpu_isa_name(dev->isa));
+    text_format(out->name, sizeof out->name, "cpu %d thread%s %s%s", threads_n,
+                threads_n == 1 ? "" : "s", dev_cpu_isa_name(dev->isa), dev->is_bf16 ? " bf16" : "");
 }
 
 static void cpu_close(struct dev *dev)
@@ -233,4 +234,14 @@ enum status dev_cpu_open(int threads_n, int isa, struct dev **out)
 out_close:
     cpu_close(dev);
     return st;
+}
+
+enum status dev_cpu_bf16(struct dev *dev)
+{
+    dev->is_bf16 = dev_cpu_isa_bf16(dev->isa, &dev->kernels);
+    return dev->is_bf16 ? ST_OK
+                        : FAIL(ST_NO_DEVICE,
+                               "this processor (%s) has neither AMX tiles nor AVX512_BF16, which "
+                               "products of bf16 need; use PRECISION=fp32",
+                               dev_cpu_isa_name(dev->isa));
 }

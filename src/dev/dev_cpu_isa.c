@@ -53,6 +53,22 @@ struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa)
     return kernels;
 }
 
+bool dev_cpu_isa_bf16(enum cpu_isa isa, struct dev_cpu_kernels *kernels)
+{
+#define SET_AMX_BF16(name) kernels->name = name##_amx_bf16;
+#define SET_V4_BF16(name) kernels->name = name##_v4_bf16;
+    if (isa < CPU_ISA_V4 || !isa_has_avx512_bf16())
+        return false;
+    if (isa == CPU_ISA_AMX) {
+        CPU_AMX_LIST(SET_AMX_BF16)
+    } else {
+        CPU_AMX_LIST(SET_V4_BF16)
+    }
+#undef SET_AMX_BF16
+#undef SET_V4_BF16
+    return true;
+}
+
 static double peak_once(const struct cpu *cpu)
 {
     return has_isa(CPU_ISA_AMX)  ? peak_amx(cpu, 0.002)
@@ -86,6 +102,12 @@ struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa)
 {
     (void)isa;
     return (struct dev_cpu_kernels){OP_LIST(ROW_PLAIN)};
+}
+
+bool dev_cpu_isa_bf16(enum cpu_isa isa, struct dev_cpu_kernels *kernels)
+{
+    (void)isa, (void)kernels;
+    return false;
 }
 
 static double peak_once(const struct cpu *cpu)

@@ -16,6 +16,9 @@ struct dev_cpu_kernels {
  * processor, or its kernel, does not have it. */
 enum status dev_cpu_isa_choose(int asked, enum cpu_isa *out);
 struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa);
+/* dev_cpu_isa_bf16 — products of factors rounded to bf16, in place of those of this level. False:
+ * the level, or this processor, has none. */
+bool dev_cpu_isa_bf16(enum cpu_isa isa, struct dev_cpu_kernels *kernels);
 const char *dev_cpu_isa_name(enum cpu_isa isa); /* "avx2" */
 
 /* dev_cpu_isa_peak — fp32 FLOP/s of the best level of this machine, whatever level is in use.

@@ -19,7 +19,8 @@
 #define IS_BLAS(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, DEV_CUDA_BLAS_##value)
 CONF_CONVOY_BLAS_LIST(IS_BLAS)
 
-/* check_cpu — it computes in f32 alone, by this program's kernels. */
+/* check_cpu — it computes by this program's kernels; in bf16 only if it was named, so that a node
+ * that misses its GPUs says so. */
 static enum status check_cpu(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_ATTENTION) == CONF_ATTENTION_CUDNN)
@@ -28,11 +29,13 @@ static enum status check_cpu(const struct conf *conf)
                     "used; use ATTENTION=auto",
                     conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_DEVICE),
                     conf_source(conf, CONF_DEVICE));
-    if (conf_i64(conf, CONF_PRECISION) <= CONF_PRECISION_FP32)
+    int64_t precision = conf_i64(conf, CONF_PRECISION);
+    if (precision <= CONF_PRECISION_FP32 ||
+        (precision == CONF_PRECISION_BF16 && conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU))
         return ST_OK;
     return FAIL(ST_NO_DEVICE,
                 "PRECISION=%s (%s) needs a GPU, and DEVICE=%s (%s) found none that may be used; "
-                "DEVICE=cuda says what is missing, PRECISION=fp32 trains on the CPU",
+                "DEVICE=cuda says what is missing, PRECISION=fp32 or DEVICE=cpu train on the CPU",
                 conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION),
                 conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
 }
@@ -73,6 +76,20 @@ static enum status open_cuda(const struct conf *conf, int worker_i, struct dev *
     return ST_OK;
 }
 
+static enum status open_cpu(const struct conf *conf, int threads_n, struct dev **out)
+{
+    enum status st = ST_OK;
+    TRY(check_cpu(conf));
+    TRY(dev_cpu_open(threads_n, CPU_ISA_N, out));
+    if (conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_BF16)
+        TRY_OR(dev_cpu_bf16(*out), out_close);
+    return ST_OK;
+out_close:
+    dev_close(*out);
+    *out = NULL;
+    return st;
+}
+
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out)
 {
     int64_t asked = conf_i64(conf, CONF_DEVICE);
@@ -80,8 +97,7 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
     dev_cuda_blas_use((enum dev_cuda_blas_kind)conf_i64(conf, CONF_CONVOY_BLAS));
     if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf)))
         return open_cuda(conf, worker_i, out);
-    TRY(check_cpu(conf));
-    return dev_cpu_open(threads_n, CPU_ISA_N, out);
+    return open_cpu(conf, threads_n, out);
 }
 
 int device_threads(const struct conf *conf)
@@ -96,9 +112,8 @@ enum dtype device_dtype(const struct conf *conf, bool is_discrete)
 {
     switch (conf_i64(conf, CONF_PRECISION)) {
     case CONF_PRECISION_AUTO:
-        return is_discrete ? DTYPE_BF16 : DTYPE_F32;
     case CONF_PRECISION_BF16:
-        return DTYPE_BF16;
+        return is_discrete ? DTYPE_BF16 : DTYPE_F32;
     case CONF_PRECISION_FP16:
         return DTYPE_F16;
     default:

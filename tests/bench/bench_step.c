@@ -1,12 +1,15 @@
 /* bench_step — whole updates in fp32 (forward, backward, AdamW) of GPT-2 124M and of a Llama of
  * 135M parameters, against the floor of this machine.
  *
- *   bench_step [level=NAME] [recompute=WORD] [model=NAME] [threads=N] [steps [B T]]
+ *   bench_step [level=NAME] [recompute=WORD] [model=NAME] [threads=N] [precision=bf16]
+ *              [steps [B T]]
  *     default: 7 updates of each of (4,64) (4,256) (1,1024), of gpt2 and of smollm2-135m
  *     level: amx, avx512, avx2, sse4, plain; default: the best of this machine
  *     recompute: none, light (default: what a CPU takes), attention, block
  *     model: gpt2, smollm2-135m; default: both
  *     threads: 0 (default): one for each core
+ *     precision=bf16: after each shape's updates in fp32, as many with products of bf16, which must
+ *       take at most 1 / 1.8 of the time; skipped where the level has none
  *
  * floor = (6·(dense weights) + 6·attention width·LT)·tokens / FMA peak + 28·parameters / bandwidth
  * of updating in place; for GPT-2 these are 12LC² + VC weights and a width of C. Both limits are
@@ -46,6 +49,8 @@ static const struct shape shapes[MODELS][SHAPES] = {
 
 static struct bench_level level;
 static int recompute = MODEL_RECOMPUTE_LIGHT, threads_n;
+static bool with_bf16;
+#define BF16_GATE 1.8
 
 struct times {
     double all, forward, head, backward, norm, update, peak, peak_amx, bandwidth;
@@ -197,24 +202,16 @@ static bool report(const struct shape *shape, struct step *step, const struct ti
     return is_good;
 }
 
-static bool run(const char *model, const struct shape *shape, int steps)
+/* One update to warm up, and the medians of `steps` more. */
+static struct times measure(struct step *step, const struct batch *batch, const struct cpu *cpu,
+                            int steps, double *loss)
 {
-    struct dev *dev;
-    struct dev_info info;
-    struct cpu cpu = {0};
     struct times row[STEPS_MAX];
     struct step_result r = {0};
-    need(dev_cpu_open(threads_n, (int)level.isa, &dev));
-    dev_info(dev, &info);
-    op_inner = dev_op(dev);
-    ((struct dev_head *)(void *)dev)->op = &op_timed;
-    need(thread_pool_open(info.threads_n, &cpu.pool));
-    struct step *step = open_step(model, shape, dev);
-    struct batch batch = random_batch(model, shape);
-    for (int i = -1; i < steps; i++) { /* one to warm up */
+    for (int i = -1; i < steps; i++) {
         struct times now;
-        measure_peaks(&cpu, step, &now);
-        need(step_run_batch(step, &batch, i + 1, 0, 1e-4, false, &r));
+        measure_peaks(cpu, step, &now);
+        need(step_run_batch(step, batch, i + 1, 0, 1e-4, false, &r));
         now = (struct times){r.compute_ms, r.forward_ms, r.head_ms,    r.backward_ms, r.norm_ms,
                              r.update_ms,  now.peak,     now.peak_amx, now.bandwidth};
         if (i >= 0)
@@ -222,9 +219,46 @@ static bool run(const char *model, const struct shape *shape, int steps)
         else
             memset(op_ms, 0, sizeof op_ms);
     }
-    struct times m = median(row, steps);
     report_ops(steps);
-    bool is_good = report(shape, step, &m, r.loss);
+    *loss = r.loss;
+    return median(row, steps);
+}
+
+/* The same updates with products of bf16. */
+static bool run_bf16(struct dev *dev, struct step *step, const struct batch *batch,
+                     const struct cpu *cpu, int steps, double f32_ms)
+{
+    double loss;
+    if (dev_cpu_bf16(dev) != ST_OK) {
+        printf("  bf16 skipped: %s\n", status_message());
+        return true;
+    }
+    struct times m = measure(step, batch, cpu, steps, &loss);
+    bool is_good = f32_ms >= BF16_GATE * m.all;
+    printf("  bf16: step %.1f ms (forward %.1f, head %.1f, backward %.1f, norm %.1f, update %.1f), "
+           "loss %.4f\n  %s: %.2f times as fast as fp32 (gate %.1f)\n",
+           m.all, m.forward, m.head, m.backward, m.norm, m.update, loss, is_good ? "ok" : "NOT OK",
+           f32_ms / m.all, BF16_GATE);
+    return is_good;
+}
+
+static bool run(const char *model, const struct shape *shape, int steps)
+{
+    struct dev *dev;
+    struct dev_info info;
+    struct cpu cpu = {0};
+    double loss;
+    need(dev_cpu_open(threads_n, (int)level.isa, &dev));
+    dev_info(dev, &info);
+    op_inner = dev_op(dev);
+    ((struct dev_head *)(void *)dev)->op = &op_timed;
+    need(thread_pool_open(info.threads_n, &cpu.pool));
+    struct step *step = open_step(model, shape, dev);
+    struct batch batch = random_batch(model, shape);
+    struct times m = measure(step, &batch, &cpu, steps, &loss);
+    bool is_good = report(shape, step, &m, loss);
+    if (with_bf16)
+        is_good &= run_bf16(dev, step, &batch, &cpu, steps, m.all);
     batch_free(&batch);
     step_close(step);
     thread_pool_close(cpu.pool);
@@ -256,10 +290,12 @@ static void take_words(int *argc, char **argv)
 {
     static const char *const ways[] = {"none", "light", "attention", "block"};
     static const char *const counts[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8"};
+    static const char *const precisions[] = {"fp32", "bf16"};
     level = bench_level_of(bench_level_take(argc, argv));
     recompute = take_word(argc, argv, "recompute=", ways, 4, MODEL_RECOMPUTE_LIGHT);
     model_first = take_word(argc, argv, "model=", models, MODELS, MODELS);
     threads_n = take_word(argc, argv, "threads=", counts, 9, 0);
+    with_bf16 = take_word(argc, argv, "precision=", precisions, 2, 0) == 1;
     model_end = model_first < MODELS ? model_first + 1 : MODELS;
     model_first %= MODELS;
 }

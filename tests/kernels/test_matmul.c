@@ -8,6 +8,7 @@
 
 #include "base/rand.h"
 #include "dev/dev.h"
+#include "kernels/bf16.h"
 #include "kernels/cpu.h"
 
 #define GUARD 64 /* elements before and after each output that no kernel may touch */
@@ -23,8 +24,10 @@ struct level {
     void (*bwd_x)(const struct cpu *cpu, const struct matmul_bwd_x *a);
     void (*bwd_w)(const struct cpu *cpu, const struct matmul_bwd_w *a);
 };
-static struct level levels[4];
-static int levels_n;
+/* of fp32; of factors rounded to bf16, which tests give bf16 only, so that the plain truth holds */
+static struct level levels_f32[4], levels_bf16[2], *levels = levels_f32;
+static int levels_f32_n, levels_bf16_n, levels_n;
+static bool is_bf16;
 
 /* One product and its options; `draw` names the random numbers of its inputs. */
 struct shape {
@@ -49,7 +52,8 @@ static float fill_value(int fill, uint64_t draw, int64_t i)
     if (fill == FILL_RAMP)
         return (float)(i % 17) / 8.0f - 1.0f;
     float u = (float)rand_u32(7, RAND_STREAM(TEST, draw), (uint64_t)i) / 4294967296.0f;
-    return fill == FILL_POSITIVE ? u : 2.0f * u - 1.0f;
+    u = fill == FILL_POSITIVE ? u : 2.0f * u - 1.0f;
+    return is_bf16 ? bf16_to_float(bf16_from_float(u)) : u;
 }
 
 static struct buf buf_new(int64_t n)
@@ -471,6 +475,33 @@ static void test_amx_edges(void **state)
     assert_true(fabsf(y[0]) < 1e-39f && fabsf(y[1] - 1.5e-38f) < 1e-39f + 2e-2f * 1.5e-38f);
 }
 
+/* Both factors are rounded to the nearest bf16, halves to even, in each of the three products. */
+static void test_bf16_rounds(void **state)
+{
+    (void)state;
+    /* 1 + 2^-8 lies half way to 1 + 2^-7: to 1; 1 + 3·2^-8: to 1 + 2^-6; just above half: up */
+    static const float in[] = {1.00390625f, 1.01171875f, 1.00390637f, -1.00390625f},
+                       want[] = {1.0f, 1.015625f, 1.0078125f, -1.0f};
+    float x[2], w[1], y[2];
+    for (int l = 0; l < levels_n; l++)
+        for (int i = 0; i < 4; i++)
+            for (int side = 0; side < 2; side++) {
+                x[0] = x[1] = side ? 1 : in[i], w[0] = side ? in[i] : 1;
+                struct tensor tx = {x, DTYPE_F32}, tw = {w, DTYPE_F32}, ty = {y, DTYPE_F32};
+                struct matmul_fwd fwd = {.y = ty, .x = tx, .w = tw, .n = 2, .in = 1, .out = 1};
+                levels[l].fwd(&cpus[1], &fwd);
+                assert_true(y[0] == want[i] && y[1] == want[i]);
+                struct matmul_bwd_x bwd_x = {
+                    .dx = ty, .dy = tx, .w = tw, .n = 2, .in = 1, .out = 1};
+                levels[l].bwd_x(&cpus[1], &bwd_x);
+                assert_true(y[0] == want[i] && y[1] == want[i]);
+                struct matmul_bwd_w bwd_w = {
+                    .dw = ty, .dy = tx, .x = tw, .n = 1, .in = 1, .out = 1};
+                levels[l].bwd_w(&cpus[1], &bwd_w);
+                assert_true(y[0] == want[i]);
+            }
+}
+
 static void test_odd_sizes(void **state)
 {
     (void)state;
@@ -488,26 +519,46 @@ static void open_cpu(struct cpu *cpu, int threads)
     assert_int_equal(posix_memalign((void **)&cpu->shared, 4096, CPU_SHARED_BYTES), 0);
 }
 
+#define LEVEL(name) \
+    (struct level) { #name, matmul_fwd_##name, matmul_bwd_x_##name, matmul_bwd_w_##name }
+
+/* Of levels that only an open device may use: opening it asks the system for the tiles. */
+static void find_opened(int isa, const struct level *f32, const struct level *bf16)
+{
+    struct dev *dev;
+    if (dev_cpu_open(1, isa, &dev) != ST_OK) {
+        printf("# not tested: %s\n", status_message());
+        return;
+    }
+    levels_f32[levels_f32_n++] = *f32;
+    if (dev_cpu_bf16(dev) == ST_OK)
+        levels_bf16[levels_bf16_n++] = *bf16;
+    else
+        printf("# bf16 not tested: %s\n", status_message());
+    dev_close(dev);
+}
+
 static int set_up(void **state)
 {
     (void)state;
     for (int threads = 1; threads <= THREADS; threads++)
         open_cpu(&cpus[threads], threads);
     if (__builtin_cpu_supports("sse4.2"))
-        levels[levels_n++] = (struct level){"v2", matmul_fwd_v2, matmul_bwd_x_v2, matmul_bwd_w_v2};
+        levels_f32[levels_f32_n++] = LEVEL(v2);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        levels[levels_n++] = (struct level){"v3", matmul_fwd_v3, matmul_bwd_x_v3, matmul_bwd_w_v3};
-    if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq"))
-        levels[levels_n++] = (struct level){"v4", matmul_fwd_v4, matmul_bwd_x_v4, matmul_bwd_w_v4};
-    struct dev *dev; /* opening it asks the system for the tiles */
-    if (dev_cpu_open(1, CPU_ISA_AMX, &dev) == ST_OK) {
-        levels[levels_n++] =
-            (struct level){"amx", matmul_fwd_amx, matmul_bwd_x_amx, matmul_bwd_w_amx};
-        dev_close(dev);
-    } else {
-        printf("# level amx not tested: %s\n", status_message());
-    }
+        levels_f32[levels_f32_n++] = LEVEL(v3);
+    find_opened(CPU_ISA_V4, &LEVEL(v4), &LEVEL(v4_bf16));
+    find_opened(CPU_ISA_AMX, &LEVEL(amx), &LEVEL(amx_bf16));
+    levels_n = levels_f32_n;
+    return 0;
+}
+
+static int to_bf16(void **state)
+{
+    (void)state;
+    levels = levels_bf16;
+    levels_n = levels_bf16_n;
+    is_bf16 = true;
     return 0;
 }
 
@@ -526,10 +577,20 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_option), cmocka_unit_test(test_small_sizes),
-        cmocka_unit_test(test_large_sizes),  cmocka_unit_test(test_odd_sizes),
-        cmocka_unit_test(test_hard_inputs),  cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_amx_edges)};
+        cmocka_unit_test(test_every_option),
+        cmocka_unit_test(test_small_sizes),
+        cmocka_unit_test(test_large_sizes),
+        cmocka_unit_test(test_odd_sizes),
+        cmocka_unit_test(test_hard_inputs),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_amx_edges),
+        /* from here on products of bf16 */
+        {"bf16: test_every_option", test_every_option, to_bf16, NULL, NULL},
+        {"bf16: test_small_sizes", test_small_sizes, NULL, NULL, NULL},
+        {"bf16: test_large_sizes", test_large_sizes, NULL, NULL, NULL},
+        {"bf16: test_odd_sizes", test_odd_sizes, NULL, NULL, NULL},
+        {"bf16: test_not_finite", test_not_finite, NULL, NULL, NULL},
+        cmocka_unit_test(test_bf16_rounds)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, set_up, tear_down);
 }

@@ -125,9 +125,11 @@ static void relations(void **state)
         {{"DEVICE=cuda"}, ST_OK, ""},
         {{"PRECISION=fp16"}, ST_OK, ""},
         {{"PRECISION=fp32", "DEVICE=cpu"}, ST_OK, ""},
-        {{"PRECISION=bf16", "DEVICE=cpu"},
+        {{"PRECISION=bf16", "DEVICE=cpu"}, ST_OK, ""},
+        {{"PRECISION=tf32", "DEVICE=cpu"},
          ST_BAD_SETTING,
-         "PRECISION=bf16 (argument) needs a GPU, not DEVICE=cpu (argument); use PRECISION=fp32"},
+         "PRECISION=tf32 (argument) needs a GPU, not DEVICE=cpu (argument); use PRECISION=fp32 or "
+         "bf16, or DEVICE=cuda where a GPU is"},
         {{"DEVICE=cpu"}, ST_OK, ""},
         {{"DEVICE=auto", "BACKEND=self"}, ST_OK, ""},
         {{"BACKEND=ucx"}, ST_OK, ""},

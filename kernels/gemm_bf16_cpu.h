@@ -1,22 +1,32 @@
-/* gemm_amx_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) in AMX tiles on all threads.
+/* gemm_bf16_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) of packed bf16 on all threads: in AMX tiles, or,
+ * without CPU_AMX, by the dot products of AVX512_BF16.
  *
- * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx`. It knows matrices, caches and
- * threads; it must not know what C is for. A is packed for all threads first, in slabs that fit the
- * shared memory. A part of C is a block of rows, whose packed A stays in L2 for a block of k, by a
- * few panels of columns. The tile unit leaves the core's other units idle. So beside each of its
- * steps the vector units pack a piece of the next panel of B, and finish some rows of the previous
- * tile. */
-#ifndef CONVOY_KERNELS_GEMM_AMX_CPU_H
-#define CONVOY_KERNELS_GEMM_AMX_CPU_H
+ * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx` and for products of bf16. It
+ * knows matrices, caches and threads; it must not know what C is for. A is packed for all threads
+ * first, in slabs that fit the shared memory. A part of C is a block of rows, whose packed A stays
+ * in L2 for a block of k, by a few panels of columns. The tile unit leaves the core's other units
+ * idle. So beside each of its steps the vector units pack a piece of the next panel of B, and
+ * finish some rows of the previous tile. */
+#ifndef CONVOY_KERNELS_GEMM_BF16_CPU_H
+#define CONVOY_KERNELS_GEMM_BF16_CPU_H
 
-#include "kernels/gemm_amx_pack_cpu.h"
+#ifdef CPU_AMX
+#include "kernels/gemm_amx_tile_cpu.h"
+#else
+#include "kernels/gemm_dot_tile_cpu.h"
+#endif
+#include "kernels/gemm_bf16_pack_cpu.h"
 
 #define GEMM_K_MAX 768
+#ifdef CPU_BF16
+#define GEMM_A_BLOCK (512 * 768) /* elements of 2 bytes: 40 % of an L2 of 2 MiB */
+#else
 #define GEMM_A_BLOCK (256 * 768) /* elements of 6 bytes: 60 % of an L2 of 2 MiB */
+#endif
 #define GEMM_M_MAX 1024
 #define GEMM_PANELS_MAX 8
-#define GEMM_ELEM_BYTES 6 /* of a packed element */
-#define GEMM_LAG 8        /* packing begins after this part of a panel's steps */
+#define GEMM_ELEM_BYTES (2 * GEMM_PARTS) /* of a packed element */
+#define GEMM_LAG 8                       /* packing begins after this part of a panel's steps */
 
 /* gemm_fits — the whole k of GEMM_NR rows can be packed in the shared memory. A product that does
  * not fit is left to the level below. */
@@ -269,7 +279,21 @@ static void gemm_prefetch_begin(struct gemm_part *p, int64_t row, int64_t col)
     }
 }
 
+/* gemm_beside — the share of the other work that belongs to one of a tile's steps. */
+static inline __attribute__((always_inline)) void gemm_beside(struct gemm_part *p, int64_t steps)
+{
+    for (int64_t n = 0; p->prefetch_n > 0 && n * steps < GEMM_NR; n++)
+        gemm_prefetch(p);
+    if (p->epilogue.row_i < p->epilogue.rows)
+        gemm_epilogue_rows(p->g, &p->epilogue, p->epilogue.each);
+    if (p->ahead.unit_i < p->ahead.units && ++p->step_i >= p->ahead.every) {
+        gemm_ahead_unit(p->g, &p->ahead);
+        p->step_i = 0;
+    }
+}
+
 /* gemm_tile — 32 rows of packed A by the current panel; with each step, some of the other work. */
+#ifdef CPU_AMX
 static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
 {
     /* packed data is in memory: the compiler does not see that tiles load it */
@@ -279,18 +303,27 @@ static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t
     for (int64_t i = 0; i < steps; i++, a += GEMM_BLOCK, b += GEMM_BLOCK) {
         int64_t on = i + 1 < steps ? GEMM_BLOCK : 0;
         gemm_block(a, b, a + on, b + on, &p->fetch);
-        for (int64_t n = 0; p->prefetch_n > 0 && n * steps < GEMM_NR; n++)
-            gemm_prefetch(p);
-        if (p->epilogue.row_i < p->epilogue.rows)
-            gemm_epilogue_rows(p->g, &p->epilogue, p->epilogue.each);
-        if (p->ahead.unit_i < p->ahead.units && ++p->step_i >= p->ahead.every) {
-            gemm_ahead_unit(p->g, &p->ahead);
-            p->step_i = 0;
-        }
+        gemm_beside(p, steps);
     }
     gemm_epilogue_rows(p->g, &p->epilogue, GEMM_NR);
     gemm_store(p->workspace->tiles[p->tile_i]);
 }
+#else
+static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
+{
+    int64_t done = 0;
+    for (int r = 0; r < GEMM_NR; r += GEMM_DOT_ROWS) {
+        gemm_dot_rows(a + r / 16 * GEMM_TILE + r % 16 * 64, b, steps,
+                      p->workspace->tiles[p->tile_i] + r * GEMM_NR);
+        for (; done * GEMM_NR < steps * (r + GEMM_DOT_ROWS); done++) {
+            for (int slot = 0; slot < GEMM_SLOTS; slot++)
+                gemm_fetch(&p->fetch, slot);
+            gemm_beside(p, steps);
+        }
+    }
+    gemm_epilogue_rows(p->g, &p->epilogue, GEMM_NR);
+}
+#endif
 
 /* gemm_total — to[j] = Σ_k from[k·step + j], added to to[j] when `add`; in four sums, each of every
  * fourth k. */
@@ -361,14 +394,18 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
     struct gemm_part p = {.g = g,
                           .workspace = (struct gemm_workspace *)(void *)g->cpu->scratch[thread_i]};
     int64_t now = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+#ifdef CPU_AMX
     _tile_loadconfig(&gemm_tiles);
+#endif
     while (gemm_place(g, now, &p)) {
         p.next = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
         gemm_part_run(&p);
         now = p.next;
     }
     gemm_epilogue_rows(g, &p.epilogue, GEMM_NR);
+#ifdef CPU_AMX
     _tile_release();
+#endif
     vec_fence(); /* `finish` may have written past the caches */
 }
 

@@ -1,13 +1,24 @@
-/* gemm_amx_pack_cpu — splits pieces of a matrix into the blocks of bf16 that gemm_amx_tile_cpu.h
- * reads.
+/* gemm_bf16_pack_cpu — splits, or rounds, pieces of a matrix into the blocks of bf16 that
+ * products read (gemm_bf16_block_cpu.h).
  *
- * Included by gemm_amx_cpu.h only. Beyond the matrix it writes zeros and reads nothing. It must not
- * know threads or what the matrix means. */
-#ifndef CONVOY_KERNELS_GEMM_AMX_PACK_CPU_H
-#define CONVOY_KERNELS_GEMM_AMX_PACK_CPU_H
+ * Included by gemm_bf16_cpu.h only. Beyond the matrix it writes zeros and reads nothing. It must
+ * not know threads or what the matrix means. */
+#ifndef CONVOY_KERNELS_GEMM_BF16_PACK_CPU_H
+#define CONVOY_KERNELS_GEMM_BF16_PACK_CPU_H
 
-#include "kernels/gemm_amx_tile_cpu.h"
+#include "kernels/gemm_bf16_block_cpu.h"
 
+#ifdef CPU_BF16
+/* gemm_pair — one row of a tile: u, rounded to bf16, in the lower halves of the lanes, v in the
+ * upper. */
+static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *to)
+{
+    const __m512i mix = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)v, (__m512)u);
+    _mm512_store_si512(to, _mm512_permutexvar_epi16(mix, both));
+}
+#else
 /* gemm_pair — one row of a tile of each part: u in the lower halves of the lanes, v in the
  * upper. */
 static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *to)
@@ -29,6 +40,7 @@ static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *
         to + 2 * GEMM_PART,
         _mm512_mask_blend_epi16(upper, _mm512_srli_epi32((__m512i)u, 16), (__m512i)v));
 }
+#endif
 
 /* A unit of packing makes one tile of each part: 16 rows of 16 lanes of u (k … k+15) and of v
  * (k+16 … k+31), `step` elements from row to row; transposed when the tile's lanes are rows. */

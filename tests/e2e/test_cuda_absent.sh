@@ -39,4 +39,10 @@ run $tiny STEPS=2 DEVICE=cpu PRECISION=auto METRICS_FILE=auto.jsonl
 auto=$rc
 run $tiny STEPS=2 DEVICE=cpu PRECISION=fp32 METRICS_FILE=fp32.jsonl
 ok "auto is fp32 on a CPU" is "$auto $rc $(jq -c '[.loss, .grad_norm]' auto.jsonl | cmp - <(jq -c '[.loss, .grad_norm]' fp32.jsonl) && echo same)" "0 0 same"
+run $tiny STEPS=2 DEVICE=cpu PRECISION=bf16 METRICS_FILE=bf16.jsonl
+if grep -qw avx512_bf16 /proc/cpuinfo; then
+    ok "bf16 on a CPU: other bits, a loss within 1 %" is "$rc $(jq -s '.[3].loss as $want | (.[1].loss != $want and (.[1].loss / $want - 1 | fabs) < 0.01)' bf16.jsonl fp32.jsonl)" "0 true"
+else
+    ok "bf16 on a CPU that has none: 69, and what to do" is "$rc $(grep -c ' error .*neither AMX tiles nor AVX512_BF16.*use PRECISION=fp32' err)" "69 1"
+fi
 done_testing

@@ -300,6 +300,45 @@ static int pick(const struct check_rows *rows, bool (*has)(const struct check_ro
     return n;
 }
 
+static bool is_slow_core(const struct check_row *row)
+{
+    return row->verdict == CHECK_VERDICT_FAIL &&
+           (strcmp(row->name, "cpu quota") == 0 || strcmp(row->name, "core clock") == 0);
+}
+
+/* The slow core of either end; NULL: none. */
+static const struct check_row *slow_core_of(const struct check_rows *rows,
+                                            const struct check_row *link)
+{
+    for (int i = 0; i < rows->n; i++)
+        if (is_slow_core(&rows->row[i]) &&
+            (rows->row[i].node == link->node || rows->row[i].node == link->peer))
+            return &rows->row[i];
+    return NULL;
+}
+
+/* A core that computes slowly sends slowly: what its node's links reach says nothing of them. */
+static void excuse_links(struct check_rows *rows)
+{
+    for (int i = 0; i < rows->n; i++) {
+        struct check_row *row = &rows->row[i];
+        const bool is_speed =
+            strcmp(row->name, "link bandwidth") == 0 || strcmp(row->name, "link latency") == 0;
+        if (!is_link(row) || !is_bad(row) || !is_speed)
+            continue;
+        const struct check_row *core = slow_core_of(rows, row);
+        if (!core)
+            continue;
+        row->verdict = CHECK_VERDICT_SKIPPED;
+        row->suspect = -1;
+        row->remedy[0] = 0;
+        text_format(row->why, sizeof row->why,
+                    "slower than other links, but node %d computes slowly (%s): check again when "
+                    "that is mended",
+                    core->node, core->name);
+    }
+}
+
 enum status check_judge(struct check_rows *rows)
 {
     if (rows->n == 0)
@@ -313,5 +352,6 @@ enum status check_judge(struct check_rows *rows)
         st = each_group(list, pick(rows, is_link, list), find_suspects);
     free(list);
     TRY(st);
+    excuse_links(rows);
     return check_judge_remedies(rows);
 }

@@ -35,6 +35,9 @@ double check_judge_outlier(int n);
  * among three does not become the norm. Where most links of one node warn or fail, and a smaller
  * part of those of the other ends, `suspect` is that node.
  *
+ * A link of an end with a failing cpu quota or core clock is SKIPPED where it warns or fails by its
+ * speed: that node sends as slowly as it computes.
+ *
  * A value of NAN is SKIPPED. An infinite one fails if infinitely bad, else it is SKIPPED. */
 enum status check_judge(struct check_rows *rows);
 /* check_judge_remedies — the last part of check_judge, for rows that warn or fail for a reason of

@@ -59,11 +59,11 @@ void check_links_merge(struct check_link_found *best, const struct check_link_fo
  * Latency: late, also without the time in which a rank waited for a core, and in the end later than
  * alone->best_most_us, which the caller sets to that of all measurings of the normal links. Of a
  * link with fewer pings than the normal ones, the first pings of each are compared: the best of 200
- * is less than that of 20. Of a link that is slow too, only what its rate does not explain: a frame waits for
- * the one before it. Rate: slow, also without that time, or equally in all slices and, after the
- * last one, in two measurings; and in the end slower than alone->rate_least, which the caller sets
- * to that of all measurings of the normal links: two ends that share a core look like a slow link.
- */
+ * is less than that of 20. Of a link that is slow too, only what its rate does not explain: a frame
+ * waits for the one before it. Rate: slow, also without that time, or equally in all slices and,
+ * after the last one, in two measurings; and in the end slower than alone->rate_least, which the
+ * caller sets to that of all measurings of the normal links: two ends that share a core look like a
+ * slow link. */
 unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
                              const struct check_links_norm *alone, bool is_last);
 

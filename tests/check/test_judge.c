@@ -405,7 +405,35 @@ static void median_and_scatter(void **state)
     check_rows_free(&rows);
 }
 
+/* A slow link of a node that computes slowly says nothing; one between other nodes does. */
+static void links_of_a_slow_core(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cpu quota", "core clock", "memlock"};
+    static const enum check_verdict verdicts[] = {CHECK_VERDICT_FAIL, CHECK_VERDICT_WARN};
+    for (int i = 0; i < 6; i++) {
+        struct check_rows rows = {0};
+        sample_add(&rows, check_row_found(CHECK_STAGE_NODE, CHECK_POINT_HOST, 1, names[i / 2],
+                                          verdicts[i % 2], "it is so"));
+        for (int link = 0; link < 2; link++) {
+            struct check_row row =
+                check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, link ? 2 : 1,
+                                "link bandwidth", CHECK_VERDICT_FAIL, "it is slow");
+            row.peer = 3;
+            sample_add(&rows, row);
+        }
+        judge(&rows);
+        assert_int_equal(rows.row[1].verdict,
+                         i / 2 < 2 && i % 2 == 0 ? CHECK_VERDICT_SKIPPED : CHECK_VERDICT_FAIL);
+        assert_int_equal(strstr(rows.row[1].why, "node 1 computes slowly") != NULL,
+                         rows.row[1].verdict == CHECK_VERDICT_SKIPPED);
+        assert_int_equal(rows.row[2].verdict, CHECK_VERDICT_FAIL);
+        check_rows_free(&rows);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(links_of_a_slow_core),
     cmocka_unit_test(shares_of_the_median),
     cmocka_unit_test(values_that_are_no_numbers),
     cmocka_unit_test(median_of_zero),

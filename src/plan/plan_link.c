@@ -169,23 +169,28 @@ static void add_form(const struct plan_link_form *f, struct text *out)
              100 * wait_share(f));
 }
 
-/* add_reason — of the form that is proposed. */
-static void add_reason(const struct plan_link_form *form, int choice, int now, struct text *out)
+static void add_why(const struct plan_link_form *f, struct text *out)
 {
-    const struct plan_link_form *f = &form[choice];
-    if (choice == now)
-        text_add(out, "; proposed: leave it so, for no milder form waits for at most %.0f%%",
+    if (f->local_steps > 0)
+        text_add(out, ", for gradients in every step would wait too long in every form; the loss "
+                      "falls behind that of a plain run (docs/multi-node.md)");
+    else if (wait_share(f) > PLAN_LINK_WAIT_MOST)
+        text_add(out, ", the fastest with an exchange in every step");
+    else if (f->compress == GRAD_COMPRESS_KIND_NONE)
+        text_add(out, ", for the link is fast enough without compression");
+    else
+        text_add(out, ", the form nearest to fp32 that waits for at most %.0f%%",
                  100 * PLAN_LINK_WAIT_MOST);
-    else {
-        text_add(out, "; proposed: ");
-        add_settings(f, out);
-        text_add(out, f->local_steps > 0
-                          ? ", for gradients in every step would wait too long in every form; the "
-                            "loss falls behind that of a plain run (docs/multi-node.md)"
-                      : f->compress == GRAD_COMPRESS_KIND_NONE
-                          ? ", for the link is fast enough without compression"
-                          : ", the mildest form that this link does not hold up");
-    }
+}
+
+static void add_proposal(const struct plan_link_form *form, int choice, int now, struct text *out)
+{
+    text_add(out, "; proposed: ");
+    if (choice == now)
+        text_add(out, "leave it so");
+    else
+        add_settings(&form[choice], out);
+    add_why(&form[choice], out);
 }
 
 void plan_link_text(const struct plan_link_run *link, struct text *out)
@@ -200,5 +205,5 @@ void plan_link_text(const struct plan_link_run *link, struct text *out)
         text_add(out, i > 0 ? ", " : " ");
         add_form(&form[i], out);
     }
-    add_reason(form, choice, now, out);
+    add_proposal(form, choice, now, out);
 }

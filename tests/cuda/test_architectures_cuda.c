@@ -29,7 +29,8 @@ static struct outcome train(struct dev *dev, int arch, enum model_recompute reco
     c.dims = architectures[arch];
     c.dims.context = SEQ + 2;
     /* a GPU's kernels take heads of 8, 16 … elements */
-    c.dims.head_dim = 8, c.dims.embed = c.dims.heads * 8, c.dims.ffn = 40;
+    c.dims.head_dim = 8, c.dims.embed = c.dims.heads * 8;
+    c.dims.ffn = c.dims.arch == MODEL_ARCH_GPT2 ? 4 * c.dims.embed : 40;
     c.dropout = 0;
     c.recompute.way = recompute;
     kt_ok(step_open(&c, &step));

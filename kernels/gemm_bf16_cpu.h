@@ -1,12 +1,12 @@
 /* gemm_bf16_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) of packed bf16 on all threads: in AMX tiles, or,
  * without CPU_AMX, by the dot products of AVX512_BF16.
  *
- * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx` and for products of bf16. It
- * knows matrices, caches and threads; it must not know what C is for. A is packed for all threads
- * first, in slabs that fit the shared memory. A part of C is a block of rows, whose packed A stays
- * in L2 for a block of k, by a few panels of columns. The tile unit leaves the core's other units
- * idle. So beside each of its steps the vector units pack a piece of the next panel of B, and
- * finish some rows of the previous tile. */
+ * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx` and for products of bf16.
+ * It knows matrices, caches and threads; it must not know what C is for. A is packed for all
+ * threads first, in slabs that fit the shared memory. A part of C is a block of rows by a few
+ * panels of columns. The packed A of these rows stays in L2 for a block of k. The tile unit
+ * leaves the core's other units idle. So beside each of its steps the vector units pack a piece
+ * of the next panel of B, and finish some rows of the previous tile. */
 #ifndef CONVOY_KERNELS_GEMM_BF16_CPU_H
 #define CONVOY_KERNELS_GEMM_BF16_CPU_H
 

@@ -4,8 +4,8 @@
  * and, for the gradient, stored in place of x. When log Σ exp of the row is known, a second pass
  * over the row (still in the second-level cache) multiplies each block by scale·exp(its largest -
  * log Σ exp). Of a vocabulary in parts, the second pass takes the exponential again: the logits
- * stay as they are until the other parts' sums are there. So it does after a soft cap, whose slope
- * is made of the logits. */
+ * stay as they are until the other parts' sums are there. It does the same with a soft cap: the
+ * cap's slope is computed from the logits. */
 #include "kernels/xent.h"
 
 #include <math.h>

@@ -15,8 +15,8 @@
  * DEVICE=cpu); so is bf16 on a processor without it, and with DEVICE=auto on every CPU. */
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out);
 /* device_dtype — the element type of the passes for PRECISION on a GPU (is_discrete) or a CPU. auto
- * is bf16 on a GPU and f32 on a CPU; tf32 is stored as f32, as is the bf16 of a CPU, whose products
- * round what they read. */
+ * is bf16 on a GPU and f32 on a CPU; tf32 is stored as f32. So is bf16 on a CPU: there
+ * products round what they read. */
 enum dtype device_dtype(const struct conf *conf, bool is_discrete);
 /* device_threads — threads of one worker's pool on a CPU: the workers of a node share its cores. */
 int device_threads(const struct conf *conf);

@@ -18,7 +18,7 @@ struct link_choice {
 
 /* link_choice_begin — on rank 0, before the steps of a generation: sets the config's on_step where
  * LINK=auto, in the first generation, and keeps calling the one that was set before. choice lives
- * as long as the config. A run whose steps do not show the link only logs why. */
+ * as long as the config. Where steps do not show the link, the log only says why. */
 void link_choice_begin(const struct conf *conf, struct link_choice *choice,
                        struct trainer_config *config);
 

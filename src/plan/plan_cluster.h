@@ -37,7 +37,7 @@ struct plan_rows {
     } width[PLAN_CLUSTER_WIDTHS_MAX];
 };
 double plan_cluster_rows_share(const struct plan_rows *of, double rows, double width);
-#define PLAN_CLUSTER_WIDE 16384 /* a layer is wide whose larger width is that, */
+#define PLAN_CLUSTER_WIDE 16384 /* from this larger width on a layer is wide, */
 #define PLAN_CLUSTER_BLOCK 4096 /* and is not up to this one */
 
 /* A message of b bytes takes latency_us + b / (bytes_per_second · share), where share is by the

@@ -33,8 +33,7 @@ enum status plan_machine_time_largest(const struct plan_machine *m, double *valu
 int plan_machine_time_by_value(const void *a, const void *b); /* doubles, for qsort */
 
 /* Memory for arguments, one behind the other: taken so far. _take_shared: of what travels between
- * workers, parameters and gradients. On a CPU it lies in memory that they share, whose pages are
- * small. */
+ * workers, parameters and gradients. On a CPU it lies in memory that they share, in small pages. */
 struct plan_machine_taken {
     const struct plan_machine *m;
     int64_t at, shared_at;

@@ -25,7 +25,7 @@ struct check_node_sizes {
 /* The best of short slices. */
 struct check_node_best {
     double seconds; /* 0: not measured */
-    /* the share of that time in which the pool's threads did not compute: others had the cores */
+    /* the share of that time by which others that had the cores may have made it longer, 0 … 1 */
     double waited;
     int slices;
 };

@@ -34,11 +34,14 @@ static int64_t lap_ns(const struct check_node *n, struct lap lap)
     return ns > 0 ? ns : 1;
 }
 
-/* Threads of a pool wait awake for a while, so all of them compute or wait for a core. */
+/* Threads of a pool wait awake for a while, so all of them compute, wait for a core, or spin until
+ * one that waits for a core has done its part. One thread alone may have lost all the time that the
+ * threads together were off their cores, and the slice is longer by that. */
 static double lap_waited(const struct check_node *n, struct lap lap)
 {
-    double share = 1 - (double)lap.process_ns / (double)(lap_ns(n, lap) * n->info.threads_n);
-    return n->is_gpu || n->info.threads_n == 1 || share < 0 ? 0 : share;
+    const int64_t off_ns = lap_ns(n, lap) * n->info.threads_n - lap.process_ns;
+    const double share = (double)off_ns / (double)lap_ns(n, lap);
+    return n->is_gpu || n->info.threads_n == 1 || share < 0 ? 0 : share < 1 ? share : 1;
 }
 
 enum status check_node_time_best(const struct check_node *n, int64_t limit_ms,

@@ -10,17 +10,20 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "check/check_gather.h"
 #include "check/check_scratch.h"
 #include "check/check_text.h"
 
 #define SLICE_BYTES ((int64_t)1 << 20)
 #define SLICES_MIN 2
+#define ROUNDS 3    /* of measuring again */
+#define SUSPECT 0.6 /* of the nodes' median */
 
 struct disk {
     const struct check_config *config;
     char dir[FILE_PATH_MAX]; /* the folder, or its nearest parent that exists */
     int fd;
-    double best; /* seconds of a slice */
+    double best; /* seconds of a slice; 0: nothing was written */
     int64_t written;
 };
 
@@ -145,10 +148,16 @@ static int write_slice(struct disk *d, const char *data, const char **verb_out)
     return 0;
 }
 
+/* MB/s. */
+static double rate_of(const struct disk *d)
+{
+    return d->best > 0 ? (double)SLICE_BYTES / d->best * 1e-6 : 0;
+}
+
 static enum status add_measured(const struct disk *d, struct check_rows *rows)
 {
     char size[32];
-    double value = (double)SLICE_BYTES / d->best * 1e-6;
+    const double value = rate_of(d);
     /* a disk that others write to has half of its speed at times */
     struct check_row row =
         check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, d->config->place.node, "disk write",
@@ -162,6 +171,7 @@ static enum status add_measured(const struct disk *d, struct check_rows *rows)
     return check_rows_add(rows, &row);
 }
 
+/* write_all — in slices. A row is added where that fails, and the disk's rate is 0 then. */
 static enum status write_all(struct disk *d, int64_t bytes, int64_t limit_ms,
                              struct check_rows *rows)
 {
@@ -179,26 +189,94 @@ static enum status write_all(struct disk *d, int64_t bytes, int64_t limit_ms,
     free(data);
     if (error == ENOMEM)
         return FAIL(ST_RETRY, "out of memory: %lld bytes to write", (long long)SLICE_BYTES);
-    return error ? add_failed(d, verb, error, rows) : add_measured(d, rows);
+    if (error == 0)
+        return ST_OK;
+    d->best = 0;
+    return add_failed(d, verb, error, rows);
+}
+
+/* open_and_write — or a row that says why not. */
+static enum status open_and_write(struct disk *d, int64_t bytes, int64_t limit_ms,
+                                  struct check_rows *rows)
+{
+    const struct check_config *config = d->config;
+    const bool has_dir = config->dir && config->dir[0];
+    if (!has_dir || check_disk_is_bad(config)) {
+        struct check_row row =
+            disk_row(d, CHECK_VERDICT_SKIPPED,
+                     has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
+        return check_rows_add(rows, &row);
+    }
+    (void)check_scratch_sweep(config->dir);
+    check_disk_folder(config->dir, d->dir, sizeof d->dir);
+    int error = open_unnamed(d);
+    return error ? add_failed(d, "create", error, rows) : write_all(d, bytes, limit_ms, rows);
+}
+
+/* ---- beside the other nodes ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* median — of the rates above 0, which are put in order; 0: there are none. */
+static double median(double *rate, int n)
+{
+    int first = 0;
+    qsort(rate, (size_t)n, sizeof *rate, by_value);
+    while (first < n && rate[first] <= 0)
+        first++;
+    return first < n ? rate[first + (n - first) / 2] : 0;
+}
+
+/* write_again — collective. A disk that seems slow is measured again while the other nodes rest:
+ * it may be theirs, too, or have had something else to write just then. */
+static enum status write_again(struct disk *d, int64_t bytes, int64_t limit_ms, double *rate,
+                               struct check_rows *rows)
+{
+    const int ranks = d->config->place.ranks;
+    for (int round = 0; round < ROUNDS; round++) {
+        const double own = rate_of(d);
+        TRY(check_gather(d->config->comm, &own, sizeof own, rate));
+        const double least = SUSPECT * median(rate, ranks);
+        bool is_any = false;
+        for (int i = 0; i < ranks; i++)
+            is_any = is_any || (rate[i] > 0 && rate[i] < least);
+        if (!is_any)
+            return ST_OK;
+        if (own > 0 && own < least)
+            TRY(write_all(d, bytes, limit_ms << round, rows));
+    }
+    return ST_OK;
+}
+
+static enum status measure_again(struct disk *d, int64_t bytes, int64_t limit_ms,
+                                 struct check_rows *rows)
+{
+    if (!d->config->comm)
+        return ST_OK;
+    double *rate = calloc((size_t)d->config->place.ranks, sizeof *rate);
+    enum status st =
+        rate ? write_again(d, bytes, limit_ms, rate, rows)
+             : FAIL(ST_RETRY, "out of memory: disks of %d ranks", d->config->place.ranks);
+    free(rate);
+    return st;
 }
 
 enum status check_disk(const struct check_config *config, int64_t bytes, int64_t limit_ms,
                        struct check_rows *rows)
 {
     struct disk d = {.config = config, .fd = -1};
-    const bool has_dir = config->dir && config->dir[0];
-    if (!has_dir || check_disk_is_bad(config)) {
-        struct check_row row =
-            disk_row(&d, CHECK_VERDICT_SKIPPED,
-                     has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
-        return check_rows_add(rows, &row);
-    }
-    (void)check_scratch_sweep(config->dir);
-    check_disk_folder(config->dir, d.dir, sizeof d.dir);
-    int error = open_unnamed(&d);
-    enum status st = error
-                         ? add_failed(&d, "create", error, rows)
-                         : write_all(&d, bytes < SLICE_BYTES ? SLICE_BYTES : bytes, limit_ms, rows);
+    enum status st = ST_OK;
+    bytes = bytes < SLICE_BYTES ? SLICE_BYTES : bytes;
+    if (config->place.local == 0)
+        st = open_and_write(&d, bytes, limit_ms, rows);
+    if (st == ST_OK)
+        st = measure_again(&d, bytes, limit_ms, rows);
+    if (st == ST_OK && d.best > 0)
+        st = add_measured(&d, rows);
     if (d.fd >= 0)
         close(d.fd);
     return st;

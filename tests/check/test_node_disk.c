@@ -1,6 +1,6 @@
 /* The disk's part of the node stage: what each failure of a folder is called, and that nothing
  * stays in it. fsync, pwrite and open are replaced to fail as a disk does. */
-#include "harness.h"
+#include "mesh/ranks.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,12 +11,14 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "check/check_disk.h"
 
 static int fail_fsync, fail_pwrite, fail_after;
-static bool has_no_tmpfile; /* as NFS */
+static _Thread_local int slow_fsyncs; /* so many take long */
+static bool has_no_tmpfile;           /* as NFS */
 
 int open(const char *path, int flags, ...)
 {
@@ -37,6 +39,8 @@ int fsync(int fd)
         errno = fail_fsync;
         return -1;
     }
+    if (slow_fsyncs-- > 0)
+        clock_sleep_ms(200);
     return (int)syscall(SYS_fsync, fd);
 }
 
@@ -180,6 +184,49 @@ static void a_folder_that_is_bad_is_left_alone(void **state)
     check_rows_free(&found);
 }
 
+/* The first rank of each of four nodes writes; that of node 1 waits for its disk `slow` times. */
+struct disks {
+    struct check_rows rows;
+    int slow;
+};
+
+static enum status write_disks(struct ranks_one *one)
+{
+    struct disks *disks = one->arg;
+    const struct check_config config = {
+        .place = *comm_place(one->comm), .comm = one->comm, .dir = harness_tmpdir()};
+    slow_fsyncs = one->rank == 2 ? disks->slow : 0;
+    return check_disk(&config, 2 << 20, 1, &disks->rows);
+}
+
+static void check_disks(int slow, double *rate)
+{
+    struct disks disks[8] = {0};
+    for (int i = 0; i < 8; i++)
+        disks[i].slow = slow;
+    ranks_run(4, 2, write_disks, disks, sizeof *disks);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(disks[i].rows.n, i % 2 == 0);
+        if (i % 2 == 0)
+            rate[i / 2] = disks[i].rows.row[0].value;
+        check_rows_free(&disks[i].rows);
+    }
+}
+
+/* 1 MiB that waits 200 ms is at most 5.2 MB/s. */
+static void a_disk_that_was_slow_for_a_moment_is_measured_again(void **state)
+{
+    (void)state;
+    double rate[4];
+    check_disks(2, rate);
+    for (int i = 0; i < 4; i++)
+        assert_true(rate[i] > 0);
+    if (rate[0] > 20 && rate[2] > 20 && rate[3] > 20)
+        assert_true(rate[1] > 5.3);
+    check_disks(1000, rate);
+    assert_true(rate[1] < 5.3);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_good_disk_is_measured),
     cmocka_unit_test(a_disk_without_unnamed_files_is_measured),
@@ -187,5 +234,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_folder_of_others_is_named),
     cmocka_unit_test(a_file_in_the_way_is_named),
     cmocka_unit_test(a_folder_that_is_bad_is_left_alone),
+    cmocka_unit_test(a_disk_that_was_slow_for_a_moment_is_measured_again),
 };
 HARNESS_MAIN(tests)

@@ -39,15 +39,16 @@ LDFLAGS += -fsanitize=$(SAN)
 endif
 
 SRC := $(filter-out src/main.c src/base/version.c,$(wildcard src/*.c src/*/*.c src/*/*/*.c))
-# Fast levels are of x86-64; elsewhere the plain kernels are all.
-X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null))
+# Fast levels: three of x86-64, one of aarch64; elsewhere the plain kernels are all.
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
+X86 := $(findstring x86_64,$(MACHINE))
 ASM := $(wildcard src/*/*.S src/*/*/*.S)
 PLAIN := $(filter-out %_cpu.c,$(wildcard kernels/*.c))
 FAST := $(wildcard kernels/*_cpu.c) src/comm/core/sum_cpu.c
-LEVELS := $(if $(X86),2 3 4)
+LEVELS := $(if $(X86),v2 v3 v4) $(if $(findstring aarch64,$(MACHINE)),neon)
 AMX := $(if $(X86),kernels/matmul_cpu.c kernels/peak_cpu.c)
 OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o) \
-       $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_v$(l).o)) $(AMX:%.c=$(BUILD)/%_amx.o) \
+       $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_$(l).o)) $(AMX:%.c=$(BUILD)/%_amx.o) \
        $(if $(X86),$(BUILD)/kernels/matmul_cpu_amx_bf16.o $(BUILD)/kernels/matmul_cpu_v4_bf16.o)
 include kernels/cuda.mk
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
@@ -108,17 +109,22 @@ $(BUILD)/src/data/merges.o: assets/vocab.bpe
 $(BUILD)/src/serve/page_html.o: assets/page.html
 $(BUILD)/src/plan/clusters.o: $(wildcard src/plan/clusters/*.json)
 
-# Fast kernels: once for each level of x86-64; the device picks one when it opens. Levels amx and bf16: only the products.
+# Fast kernels: once for each level; the device picks one when it opens. Levels amx and bf16: only the products.
 define level_rule
 $(BUILD)/%_$(1).o: %.c $(BUILD)/flags.txt
 	@mkdir -p $$(@D)
-	$(CC) $(CPPFLAGS) -DCPU_ISA=$(2) $(CFLAGS) -O3 -march=x86-64-v$(2) $(3) -mprefer-vector-width=512 -ffp-contract=fast \
-	  -MMD -MP -c -o $$@ $$<
+	$(CC) $(CPPFLAGS) $(2) $(CFLAGS) -O3 $(3) -ffp-contract=fast -MMD -MP -c -o $$@ $$<
 endef
-$(foreach l,$(LEVELS),$(eval $(call level_rule,v$(l),$(l),$(if $(filter 2,$(l)),,-mprfchw))))
-$(eval $(call level_rule,amx,4,-DCPU_AMX -mprfchw -mamx-tile -mamx-bf16))
-$(eval $(call level_rule,amx_bf16,4,-DCPU_AMX -DCPU_BF16 -mprfchw -mamx-tile -mamx-bf16 -mavx512bf16))
-$(eval $(call level_rule,v4_bf16,4,-DCPU_BF16 -mprfchw -mavx512bf16))
+V2 := -march=x86-64-v2 -mprefer-vector-width=512
+V3 := -march=x86-64-v3 -mprfchw -mprefer-vector-width=512
+V4 := -march=x86-64-v4 -mprfchw -mprefer-vector-width=512
+$(eval $(call level_rule,v2,-DCPU_ISA=2,$(V2)))
+$(eval $(call level_rule,v3,-DCPU_ISA=3,$(V3)))
+$(eval $(call level_rule,v4,-DCPU_ISA=4,$(V4)))
+$(eval $(call level_rule,v4_bf16,-DCPU_ISA=4 -DCPU_BF16,$(V4) -mavx512bf16))
+$(eval $(call level_rule,amx,-DCPU_ISA=4 -DCPU_AMX,$(V4) -mamx-tile -mamx-bf16))
+$(eval $(call level_rule,amx_bf16,-DCPU_ISA=4 -DCPU_AMX -DCPU_BF16,$(V4) -mamx-tile -mamx-bf16 -mavx512bf16))
+$(eval $(call level_rule,neon,-DCPU_ISA=0 -DCPU_NEON,-march=armv8-a))
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
@@ -342,6 +348,7 @@ clean:
 -include tests/fuzz/fuzz.mk
 -include tests/emu/emu.mk
 -include tests/comm/fake.mk
+-include tests/arm/arm.mk
 include .ci/release.mk
 include .ci/install.mk
 -include tests/gpu/gpu.mk

@@ -11,7 +11,7 @@
 #include "kernels/vec_cpu.h"
 
 #define TILE_ROWS 6
-#if CPU_ISA == 4
+#if CPU_ISA == 4 || defined(CPU_NEON) /* 32 registers */
 #define TILE_VECS 4
 #else
 #define TILE_VECS 2

@@ -2,11 +2,11 @@
  *
  * A family has a plain truth (norm.c: norm_fwd_plain; one thread, no tricks, sums in double where a
  * sum decides) and a fast version (norm_cpu.c). The Makefile compiles the fast version for
- * x86-64-v2, -v3 (AVX2) and -v4 (AVX-512); CPU_FN(norm_fwd) names it norm_fwd_v2, _v3 or _v4. Dense
- * products are compiled once more for AMX tiles, _amx, and twice for factors rounded to bf16:
- * _amx_bf16, _v4_bf16. The device picks one version when it opens
- * (dev/dev_cpu_isa.h). All versions have one signature, so a whole model also runs on the plain
- * one.
+ * x86-64-v2, -v3 (AVX2) and -v4 (AVX-512); CPU_FN(norm_fwd) names it norm_fwd_v2, _v3 or _v4. On
+ * aarch64 it compiles it once, for NEON: norm_fwd_neon. Dense products are compiled once more for
+ * AMX tiles, _amx, and twice for factors rounded to bf16: _amx_bf16, _v4_bf16. The device picks one
+ * version when it opens (dev/dev_cpu_isa.h). All versions have one signature, so a whole model also
+ * runs on the plain one.
  *
  * The result of a fast kernel does not depend on the number of threads: work is cut by shape, never
  * by thread. Must not know streams or devices. */
@@ -42,8 +42,17 @@ static inline int64_t cpu_part_end(int64_t n, int64_t each, int part_i)
     return n - first < each ? n : first + each;
 }
 
-/* The instruction set of the kernels. AMX: products (CPU_AMX_LIST) in AMX tiles, the rest as V4. */
-enum cpu_isa { CPU_ISA_PLAIN, CPU_ISA_V2, CPU_ISA_V3, CPU_ISA_V4, CPU_ISA_AMX, CPU_ISA_N };
+/* The instruction set of the kernels. AMX: products (CPU_AMX_LIST) in AMX tiles, the rest as V4.
+ * NEON is aarch64's; V2 to AMX are x86-64's. */
+enum cpu_isa {
+    CPU_ISA_PLAIN,
+    CPU_ISA_V2,
+    CPU_ISA_V3,
+    CPU_ISA_V4,
+    CPU_ISA_AMX,
+    CPU_ISA_NEON,
+    CPU_ISA_N
+};
 #define CPU_AMX_LIST(X) \
     X(matmul_fwd)       \
     X(matmul_bwd_x)     \
@@ -53,7 +62,8 @@ enum cpu_isa { CPU_ISA_PLAIN, CPU_ISA_V2, CPU_ISA_V3, CPU_ISA_V4, CPU_ISA_AMX, C
     void name##_plain(const struct cpu *cpu, const struct name *a); \
     void name##_v2(const struct cpu *cpu, const struct name *a);    \
     void name##_v3(const struct cpu *cpu, const struct name *a);    \
-    void name##_v4(const struct cpu *cpu, const struct name *a);
+    void name##_v4(const struct cpu *cpu, const struct name *a);    \
+    void name##_neon(const struct cpu *cpu, const struct name *a);
 OP_LIST(CPU_DECLARE)
 #undef CPU_DECLARE
 #define CPU_DECLARE_AMX(name)                                          \
@@ -64,8 +74,10 @@ CPU_AMX_LIST(CPU_DECLARE_AMX)
 #undef CPU_DECLARE_AMX
 
 /* In a *_cpu.c file, CPU_ISA is 2, 3 or 4, set by the Makefile. CPU_AMX: the vectors of 4, and
- * tiles. CPU_BF16: products of bf16, in tiles or without. */
-#if defined(CPU_AMX) && defined(CPU_BF16)
+ * tiles. CPU_BF16: products of bf16, in tiles or without. CPU_NEON: CPU_ISA is 0. */
+#if defined(CPU_NEON)
+#define CPU_FN(name) name##_neon
+#elif defined(CPU_AMX) && defined(CPU_BF16)
 #define CPU_FN(name) name##_amx_bf16
 #elif defined(CPU_BF16)
 #define CPU_FN(name) name##_v4_bf16

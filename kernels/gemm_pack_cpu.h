@@ -68,11 +68,14 @@ static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k,
 }
 
 /* gemm_pack_rows — the same when rows lie one after the other, A(m,k) = a[m·step + k]: squares of
- * VEC_W × VEC_W are transposed in registers and stored in pieces of GEMM_MR. */
-#define GEMM_PACK_ROWS (VEC_W / GEMM_MR * GEMM_MR)
+ * VEC_W × VEC_W are transposed in registers and stored in pieces of GEMM_MR, or of VEC_W where a
+ * panel is wider than a vector. */
+#define GEMM_PACK_PIECE (VEC_W < GEMM_MR ? VEC_W : GEMM_MR)
+#define GEMM_PACK_ROWS (VEC_W / GEMM_PACK_PIECE * GEMM_PACK_PIECE)
 static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k, float *panels)
 {
-    for (int64_t row = 0; row < rows; row += GEMM_PACK_ROWS)
+    const int64_t end = gemm_ceil(rows, GEMM_MR) * GEMM_MR;
+    for (int64_t row = 0; row < end; row += GEMM_PACK_ROWS)
         for (int64_t k0 = 0; k0 < k; k0 += VEC_W) {
             int kn = k - k0 < VEC_W ? (int)(k - k0) : VEC_W;
             int have = rows - row < GEMM_PACK_ROWS ? (int)(rows - row) : GEMM_PACK_ROWS;
@@ -86,10 +89,11 @@ static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k
                 for (int i = 0; i < VEC_W; i++)
                     r[i] = i < have ? vec_load_n(from + i * step, kn) : vec_set(0.0f);
             gemm_transpose(r);
-            for (int j = 0; j < have; j += GEMM_MR)
+            for (int64_t j = row; j < row + GEMM_PACK_ROWS && j < end; j += GEMM_PACK_PIECE)
                 for (int i = 0; i < kn; i++)
-                    memcpy(panels + (row + j) * k + (k0 + i) * GEMM_MR,
-                           (const float *)(const void *)&r[i] + j, GEMM_MR * sizeof(float));
+                    memcpy(panels + j / GEMM_MR * GEMM_MR * k + (k0 + i) * GEMM_MR + j % GEMM_MR,
+                           (const float *)(const void *)&r[i] + (j - row),
+                           GEMM_PACK_PIECE * sizeof(float));
         }
 }
 

@@ -16,8 +16,8 @@
 #include "kernels/gemm_op_cpu.h"
 
 /* Registers: MR·NV accumulators + NV of B + 1 of A. 8×3 of 32 zmm, 6×2 of 16 ymm, 4×2 of 16 xmm (no
- * FMA there: one more). */
-#if CPU_ISA == 4
+ * FMA there: one more). NEON: 8×3 of 32, with 2 of A. */
+#if CPU_ISA == 4 || defined(CPU_NEON)
 #define GEMM_MR 8
 #define GEMM_NV 3
 #elif CPU_ISA == 3
@@ -115,6 +115,18 @@ static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_ahead *
         gemm_fetch_lines(ahead);
 }
 
+/* gemm_tile_factor — A(i, k) in all lanes. NEON multiplies by a lane of a vector, so one load of
+ * packed A serves VEC_W rows; here too, a_step is a constant. */
+static inline __attribute__((always_inline)) vec gemm_tile_factor(const float *const *a,
+                                                                  int64_t a_step, int i, int64_t k)
+{
+#ifdef CPU_NEON
+    if (a_step == GEMM_MR)
+        return vec_set(vec_load(a[i / VEC_W * VEC_W] + k * a_step)[i % VEC_W]);
+#endif
+    return vec_set(a[i][k * a_step]);
+}
+
 /* gemm_tile_step — `kn` steps of k; all but `t` and `k` are constants or registers once this is
  * inlined. */
 static inline __attribute__((always_inline)) void
@@ -135,7 +147,7 @@ gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step,
     }
 #pragma GCC unroll 8
     for (int i = 0; i < mr; i++) {
-        vec av = vec_set(a[i][k * a_step]);
+        vec av = gemm_tile_factor(a, a_step, i, k);
 #pragma GCC unroll 4
         for (int j = 0; j < nv; j++)
             acc[i][j] = vec_fma(av, bv[j], acc[i][j]);

@@ -7,13 +7,13 @@
 
 struct cpu;
 
-#define PEAK_DECLARE(level)                                                                  \
-    double peak_fma_v##level(const struct cpu *cpu, double seconds);                         \
-    double peak_update_v##level(const struct cpu *cpu, float *data, int64_t n, int repeats); \
-    double peak_read_v##level(const struct cpu *cpu, float *data, int64_t n, int repeats);
+#define PEAK_DECLARE(level)                                                                 \
+    double peak_fma_##level(const struct cpu *cpu, double seconds);                         \
+    double peak_update_##level(const struct cpu *cpu, float *data, int64_t n, int repeats); \
+    double peak_read_##level(const struct cpu *cpu, float *data, int64_t n, int repeats);
 
 /* peak_fma — FLOP/s of fp32 multiply-adds in registers, on all threads together, two for each
- *   multiply-add. Measures for `seconds` (5 ms is enough for 1 %). Level 2 has no FMA: it
+ *   multiply-add. Measures for `seconds` (5 ms is enough for 1 %). Level v2 has no FMA: it
  *   multiplies, then adds.
  * peak_update — bytes/s of data[i] += 1 over n elements on all threads, 8 bytes an element (read
  * and
@@ -21,9 +21,10 @@ struct cpu;
  *   bandwidth that an optimiser can reach.
  * peak_read — bytes/s of summing n elements, 4 bytes each: the bandwidth of weights that are only
  *   read. */
-PEAK_DECLARE(2)
-PEAK_DECLARE(3)
-PEAK_DECLARE(4)
+PEAK_DECLARE(v2)
+PEAK_DECLARE(v3)
+PEAK_DECLARE(v4)
+PEAK_DECLARE(neon)
 #undef PEAK_DECLARE
 
 /* peak_amx — FLOP/s of fp32 multiply-adds made of AMX tiles, as gemm_amx_tile_cpu.h makes them: six

@@ -8,8 +8,13 @@
 #include "kernels/gemm_amx_tile_cpu.h"
 #endif
 
-/* independent sums: at least FMA latency (4) × FMA units (2); few enough for 16 registers */
+/* independent sums: at least FMA latency (4) × FMA units (2, on aarch64 up to 4); few enough for 16
+ * registers, of NEON 32 */
+#ifdef CPU_NEON
+#define PEAK_CHAINS 24
+#else
 #define PEAK_CHAINS 12
+#endif
 #define PEAK_RUN 4096 /* multiply-adds of each sum between looks at the clock */
 #define PEAK_PART 65536
 
@@ -39,14 +44,14 @@ static float peak_chains(float scale, float shift)
 static float peak_chains(float scale, float shift)
 {
     vec acc[PEAK_CHAINS], m = vec_set(scale), s = vec_set(shift);
-#pragma GCC unroll 12
+#pragma GCC unroll 24
     for (int i = 0; i < PEAK_CHAINS; i++)
         acc[i] = vec_set((float)i);
     for (int run = 0; run < PEAK_RUN; run++)
-#pragma GCC unroll 12
+#pragma GCC unroll 24
         for (int i = 0; i < PEAK_CHAINS; i++)
             acc[i] = vec_fma(acc[i], m, s);
-#pragma GCC unroll 12
+#pragma GCC unroll 24
     for (int i = 1; i < PEAK_CHAINS; i++)
         acc[0] += acc[i];
     return vec_sum(acc[0]);

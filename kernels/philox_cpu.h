@@ -6,9 +6,9 @@
 #ifndef CONVOY_KERNELS_PHILOX_CPU_H
 #define CONVOY_KERNELS_PHILOX_CPU_H
 
-#include <immintrin.h>
 #include "base/rand.h"
 #include "kernels/dropout.h"
+#include "kernels/vec_cpu.h"
 
 #if CPU_ISA == 4
 #define PHILOX_LANES 8
@@ -16,6 +16,10 @@
 #elif CPU_ISA == 3
 #define PHILOX_LANES 4
 #define PHILOX_MUL(a, b) ((philox_vec)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
+#elif defined(CPU_NEON)
+#define PHILOX_LANES 2
+#define PHILOX_MUL(a, b) \
+    ((philox_vec)vmull_u32(vmovn_u64((uint64x2_t)(a)), vmovn_u64((uint64x2_t)(b))))
 #else
 #define PHILOX_LANES 2
 #define PHILOX_MUL(a, b) ((philox_vec)_mm_mul_epu32((__m128i)(a), (__m128i)(b)))

@@ -1,5 +1,5 @@
 /* vec_cpu — the vectors of the fast kernels: VEC_W floats, as wide as the ISA level has them, and
- * their functions. CPU_ISA 2: SSE4.2, 4 floats; 3: AVX2 and FMA, 8; 4: AVX-512, 16.
+ * their functions. CPU_ISA 2: SSE4.2, 4 floats; 3: AVX2 and FMA, 8; 4: AVX-512, 16. CPU_NEON: 4.
  *
  * Included by *_cpu.c files only. GCC's vector type gives + - * / and comparisons; the rest is
  * here. Sums over lanes have one fixed order. A partial vector has n < VEC_W elements: loads fill
@@ -7,7 +7,11 @@
 #ifndef CONVOY_KERNELS_VEC_CPU_H
 #define CONVOY_KERNELS_VEC_CPU_H
 
+#ifdef CPU_NEON
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 #include <stdint.h>
 #include <string.h>
 
@@ -69,6 +73,17 @@ static inline void vec_store_n(float *p, int n, vec x)
 {
     _mm256_maskstore_ps(p, vec_mask_n(n), (__m256)x);
 }
+#elif defined(CPU_NEON)
+static inline vec vec_load(const float *p) { return (vec)vld1q_f32(p); }
+static inline void vec_store(float *p, vec x) { vst1q_f32(p, (float32x4_t)x); }
+/* There is no such store of one vector: an ordinary one. */
+static inline void vec_stream(float *p, vec x) { vec_store(p, x); }
+static inline vec vec_set(float x) { return (vec)vdupq_n_f32(x); }
+/* NaN in either stays */
+static inline vec vec_max(vec a, vec b) { return (vec)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
+static inline vec vec_min(vec a, vec b) { return (vec)vminq_f32((float32x4_t)a, (float32x4_t)b); }
+static inline vec vec_sqrt(vec a) { return (vec)vsqrtq_f32((float32x4_t)a); }
+static inline vec vec_round(vec a) { return (vec)vrndnq_f32((float32x4_t)a); }
 #else
 static inline vec vec_load(const float *p) { return (vec)_mm_loadu_ps(p); }
 static inline void vec_store(float *p, vec x) { _mm_storeu_ps(p, (__m128)x); }
@@ -78,6 +93,8 @@ static inline vec vec_max(vec a, vec b) { return (vec)_mm_max_ps((__m128)a, (__m
 static inline vec vec_min(vec a, vec b) { return (vec)_mm_min_ps((__m128)a, (__m128)b); }
 static inline vec vec_sqrt(vec a) { return (vec)_mm_sqrt_ps((__m128)a); }
 static inline vec vec_round(vec a) { return (vec)_mm_round_ps((__m128)a, 8); }
+#endif
+#if CPU_ISA < 3
 static inline vec vec_load_n(const float *p, int n)
 {
     vec x = {0};
@@ -92,7 +109,12 @@ static inline void vec_store_n(float *p, int n, vec x)
 }
 #endif
 
-static inline void vec_fence(void) { _mm_sfence(); }
+static inline void vec_fence(void)
+{
+#ifndef CPU_NEON
+    _mm_sfence();
+#endif
+}
 
 /* vec_fma — a·b + c; one rounding where the ISA level has FMA. */
 static inline vec vec_fma(vec a, vec b, vec c) { return a * b + c; }

@@ -230,8 +230,9 @@ static double join_log(const struct xent_join *a, int64_t n, double *hit)
     double max = -INFINITY, sum = 0;
     *hit = -INFINITY;
     for (int64_t i = 0; i < a->parts; i++) {
-        max = fmax(max, stats[i * step]);
-        *hit = fmax(*hit, stats[i * step + 2]);
+        const float *part = stats + i * step; /* gcc 12 for aarch64 fails on fmax here */
+        max = part[0] > max ? part[0] : max;
+        *hit = part[2] > *hit ? part[2] : *hit;
     }
     for (int64_t i = 0; i < a->parts; i++) {
         float top = stats[i * step];

@@ -4,6 +4,15 @@
 
 #include <unistd.h>
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+
+/* Every processor that runs Linux in 64 bits has it so far; the architecture lets it be absent. */
+bool isa_has_neon(void) { return getauxval(AT_HWCAP) & HWCAP_ASIMD; }
+#else
+bool isa_has_neon(void) { return false; }
+#endif
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 

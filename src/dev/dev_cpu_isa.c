@@ -12,7 +12,14 @@
 #include "base/assert.h"
 #include "kernels/peak.h"
 
-static const char *const isa_names[CPU_ISA_N] = {"plain", "sse4", "avx2", "avx512", "amx"};
+static const struct {
+    const char *name, *needs;
+} isa_rows[CPU_ISA_N] = {[CPU_ISA_PLAIN] = {"plain", "any processor"},
+                         [CPU_ISA_V2] = {"sse4", "x86-64-v2"},
+                         [CPU_ISA_V3] = {"avx2", "x86-64-v3"},
+                         [CPU_ISA_V4] = {"avx512", "x86-64-v4"},
+                         [CPU_ISA_AMX] = {"amx", "x86-64-v4 with AMX tiles of bf16"},
+                         [CPU_ISA_NEON] = {"neon", "aarch64 with Advanced SIMD"}};
 
 #define ROW_PLAIN(name) .name = name##_plain,
 #if defined(__x86_64__)
@@ -39,7 +46,9 @@ static bool amx_is_here(void)
 
 static bool has_isa(enum cpu_isa isa)
 {
-    return isa == CPU_ISA_PLAIN || (isa < CPU_ISA_AMX ? isa_level() > (int)isa : amx_is_here());
+    if (isa == CPU_ISA_PLAIN || isa == CPU_ISA_NEON)
+        return isa == CPU_ISA_PLAIN;
+    return isa < CPU_ISA_AMX ? isa_level() > (int)isa : amx_is_here();
 }
 
 struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa)
@@ -96,6 +105,25 @@ void dev_cpu_isa_copy(char *dst, const char *src, size_t bytes)
     _mm_sfence();
 }
 #else
+#if defined(__aarch64__)
+#define ROW_NEON(name) .name = name##_neon,
+
+static bool has_isa(enum cpu_isa isa)
+{
+    return isa == CPU_ISA_PLAIN || (isa == CPU_ISA_NEON && isa_has_neon());
+}
+
+struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa)
+{
+    return isa == CPU_ISA_NEON ? (struct dev_cpu_kernels){OP_LIST(ROW_NEON)}
+                               : (struct dev_cpu_kernels){OP_LIST(ROW_PLAIN)};
+}
+
+static double peak_once(const struct cpu *cpu)
+{
+    return has_isa(CPU_ISA_NEON) ? peak_fma_neon(cpu, 0.002) : 0;
+}
+#else
 static bool has_isa(enum cpu_isa isa) { return isa == CPU_ISA_PLAIN; }
 
 struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa)
@@ -104,16 +132,17 @@ struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa)
     return (struct dev_cpu_kernels){OP_LIST(ROW_PLAIN)};
 }
 
-bool dev_cpu_isa_bf16(enum cpu_isa isa, struct dev_cpu_kernels *kernels)
-{
-    (void)isa, (void)kernels;
-    return false;
-}
-
 static double peak_once(const struct cpu *cpu)
 {
     (void)cpu;
     return 0;
+}
+#endif
+
+bool dev_cpu_isa_bf16(enum cpu_isa isa, struct dev_cpu_kernels *kernels)
+{
+    (void)isa, (void)kernels;
+    return false;
 }
 
 void dev_cpu_isa_copy(char *dst, const char *src, size_t bytes) { memcpy(dst, src, bytes); }
@@ -127,14 +156,13 @@ enum status dev_cpu_isa_choose(int asked, enum cpu_isa *out)
         for (isa = CPU_ISA_N - 1; !has_isa((enum cpu_isa)isa);)
             isa--;
     if (!has_isa((enum cpu_isa)isa))
-        return FAIL(ST_NO_DEVICE, "this processor has no %s (x86-64-v%d%s); choose a lower level",
-                    isa_names[isa], isa < CPU_ISA_AMX ? isa + 1 : 4,
-                    isa < CPU_ISA_AMX ? "" : " with AMX tiles of bf16");
+        return FAIL(ST_NO_DEVICE, "this processor has no %s (%s); choose another level",
+                    isa_rows[isa].name, isa_rows[isa].needs);
     *out = (enum cpu_isa)isa;
     return ST_OK;
 }
 
-const char *dev_cpu_isa_name(enum cpu_isa isa) { return isa_names[isa]; }
+const char *dev_cpu_isa_name(enum cpu_isa isa) { return isa_rows[isa].name; }
 
 /* The best of three short measurements: a core may be waking up, or shared for a moment. */
 double dev_cpu_isa_peak(const struct cpu *cpu)

@@ -144,13 +144,20 @@ static void add_data(struct check_facts *facts, const struct conf *conf)
     }
 }
 
+static void name_isa(char *out, size_t cap)
+{
+    if (isa_level() > 0)
+        text_format(out, cap, "x86-64-v%d%s", isa_level(), isa_has_amx_bf16() ? " with AMX" : "");
+    else
+        text_format(out, cap, "%s", isa_has_neon() ? "aarch64 with NEON" : "without fast kernels");
+}
+
 static void add_machine(struct check_facts *facts, const struct dev *dev)
 {
     struct dev_info info;
     char text[64];
     dev_info(dev, &info);
-    text_format(text, sizeof text, isa_level() ? "x86-64-v%d%s" : "not x86-64", isa_level(),
-                isa_has_amx_bf16() ? " with AMX" : "");
+    name_isa(text, sizeof text);
     add(facts, (struct check_fact){.group = "processor",
                                    .point = CHECK_POINT_HOST,
                                    .name = "instruction set",

@@ -9,14 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/bench_level.h"
+
 #include "base/clock.h"
-#include "base/isa.h"
 #include "base/assert.h"
 #include "base/rand.h"
 #include "base/thread_pool.h"
 #include "base/text.h"
 #include "kernels/cpu.h"
-#include "kernels/peak.h"
 #include "train/decoder.h"
 
 #define GATE 0.60
@@ -41,9 +41,7 @@ static double read_bandwidth(const struct cpu *cpu, const struct load_target *we
 {
     float *data = weights->data.data;
     int64_t n = weights->table->total_elems;
-    return isa_level() >= 4   ? peak_read_v4(cpu, data, n, 1)
-           : isa_level() >= 3 ? peak_read_v3(cpu, data, n, 1)
-                              : peak_read_v2(cpu, data, n, 1);
+    return bench_level_of(CPU_ISA_N).read(cpu, data, n, 1);
 }
 
 /* Any numbers of the usual size do: what is measured does not depend on them. */

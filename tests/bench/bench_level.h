@@ -18,6 +18,7 @@ struct bench_level {
     double (*fma)(const struct cpu *cpu, double seconds);      /* FLOP/s of multiply-adds */
     double (*products)(const struct cpu *cpu, double seconds); /* AMX: of its tiles; else fma */
     double (*update)(const struct cpu *cpu, float *data, int64_t n, int repeats);
+    double (*read)(const struct cpu *cpu, float *data, int64_t n, int repeats);
 };
 
 /* bench_level_of — asked: an enum cpu_isa, or CPU_ISA_N for the best. Ends the program where this
@@ -26,10 +27,15 @@ static inline struct bench_level bench_level_of(int asked)
 {
 #if defined(__x86_64__)
     static const struct bench_level levels[CPU_ISA_N] = {
-        [CPU_ISA_V2] = {CPU_ISA_V2, NULL, peak_fma_v2, peak_fma_v2, peak_update_v2},
-        [CPU_ISA_V3] = {CPU_ISA_V3, NULL, peak_fma_v3, peak_fma_v3, peak_update_v3},
-        [CPU_ISA_V4] = {CPU_ISA_V4, NULL, peak_fma_v4, peak_fma_v4, peak_update_v4},
-        [CPU_ISA_AMX] = {CPU_ISA_AMX, NULL, peak_fma_v4, peak_amx, peak_update_v4},
+        [CPU_ISA_V2] = {CPU_ISA_V2, NULL, peak_fma_v2, peak_fma_v2, peak_update_v2, peak_read_v2},
+        [CPU_ISA_V3] = {CPU_ISA_V3, NULL, peak_fma_v3, peak_fma_v3, peak_update_v3, peak_read_v3},
+        [CPU_ISA_V4] = {CPU_ISA_V4, NULL, peak_fma_v4, peak_fma_v4, peak_update_v4, peak_read_v4},
+        [CPU_ISA_AMX] = {CPU_ISA_AMX, NULL, peak_fma_v4, peak_amx, peak_update_v4, peak_read_v4},
+    };
+#elif defined(__aarch64__)
+    static const struct bench_level levels[CPU_ISA_N] = {
+        [CPU_ISA_NEON] = {CPU_ISA_NEON, NULL, peak_fma_neon, peak_fma_neon, peak_update_neon,
+                          peak_read_neon},
     };
 #else
     static const struct bench_level levels[CPU_ISA_N];
@@ -61,7 +67,7 @@ static inline int bench_level_take(int *argc, char **argv)
             if (strcmp(argv[i] + 6, dev_cpu_isa_name((enum cpu_isa)asked)) == 0)
                 break;
         if (asked == CPU_ISA_N) {
-            fprintf(stderr, "%s: no such level; choose sse4, avx2, avx512 or amx\n", argv[i]);
+            fprintf(stderr, "%s: no such level; choose sse4, avx2, avx512, amx or neon\n", argv[i]);
             exit(2);
         }
     }

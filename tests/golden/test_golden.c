@@ -268,11 +268,12 @@ static void run_gpu(const char *dir)
     static void test_##dir##_v3(void **state) { (void)state, run(#dir, CPU_ISA_V3); }       \
     static void test_##dir##_v4(void **state) { (void)state, run(#dir, CPU_ISA_V4); }       \
     static void test_##dir##_amx(void **state) { (void)state, run(#dir, CPU_ISA_AMX); }     \
+    static void test_##dir##_neon(void **state) { (void)state, run(#dir, CPU_ISA_NEON); }   \
     static void test_##dir##_gpu(void **state) { (void)state, run_gpu(#dir); }
 #define CPU_TESTS(dir)                                                        \
     cmocka_unit_test(test_##dir##_plain), cmocka_unit_test(test_##dir##_v2),  \
         cmocka_unit_test(test_##dir##_v3), cmocka_unit_test(test_##dir##_v4), \
-        cmocka_unit_test(test_##dir##_amx)
+        cmocka_unit_test(test_##dir##_amx), cmocka_unit_test(test_##dir##_neon)
 #define GPU_TEST(dir) cmocka_unit_test(test_##dir##_gpu)
 ON_CPU(lm)
 ON_CPU(qa)

@@ -522,6 +522,7 @@ static void open_cpu(struct cpu *cpu, int threads)
 #define LEVEL(name) \
     (struct level) { #name, matmul_fwd_##name, matmul_bwd_x_##name, matmul_bwd_w_##name }
 
+#if defined(__x86_64__)
 /* Of levels that only an open device may use: opening it asks the system for the tiles. */
 static void find_opened(int isa, const struct level *f32, const struct level *bf16)
 {
@@ -538,17 +539,27 @@ static void find_opened(int isa, const struct level *f32, const struct level *bf
     dev_close(dev);
 }
 
-static int set_up(void **state)
+static void find_levels(void)
 {
-    (void)state;
-    for (int threads = 1; threads <= THREADS; threads++)
-        open_cpu(&cpus[threads], threads);
     if (__builtin_cpu_supports("sse4.2"))
         levels_f32[levels_f32_n++] = LEVEL(v2);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         levels_f32[levels_f32_n++] = LEVEL(v3);
     find_opened(CPU_ISA_V4, &LEVEL(v4), &LEVEL(v4_bf16));
     find_opened(CPU_ISA_AMX, &LEVEL(amx), &LEVEL(amx_bf16));
+}
+#elif defined(__aarch64__)
+static void find_levels(void) { levels_f32[levels_f32_n++] = LEVEL(neon); }
+#else
+static void find_levels(void) {}
+#endif
+
+static int set_up(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= THREADS; threads++)
+        open_cpu(&cpus[threads], threads);
+    find_levels();
     levels_n = levels_f32_n;
     return 0;
 }

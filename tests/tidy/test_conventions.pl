@@ -135,7 +135,7 @@ test 'symbols: the stem is the prefix, stems are unique', sub {
         next if $p eq 'src/main.c';
         (my $path = "$build/$p") =~ s/\.c$//;
         my @o = $p =~ m{^kernels/.*_cpu\.c$} ? () : "$path.o";
-        push @o, glob("${path}_v[234].o"), grep { -e } "${path}_amx.o" if $s =~ /_cpu$/;
+        push @o, glob("${path}_v[234].o"), grep { -e } "${path}_amx.o", "${path}_neon.o" if $s =~ /_cpu$/;
         for my $o (@o) {
             if (!-e $o) { push @bad, "$o is missing: run make first"; next }
             for (split /\n/, `nm --defined-only -g $o`) {
@@ -232,7 +232,7 @@ test 'every external symbol has a caller in another file, or says "for tests"', 
         $for_tests{$1} = 1 while $paragraph =~ /\b(\w+)\(/g;
     }
     for my $symbol (sort keys %defined) {
-        next if $symbol =~ /^(main|arc4random(_buf)?|LLVMFuzzer\w*)$|^_|_(v[234]|amx|plain)$/ || $for_tests{$symbol};
+        next if $symbol =~ /^(main|arc4random(_buf)?|LLVMFuzzer\w*)$|^_|_(v[234]|amx|neon|plain)$/ || $for_tests{$symbol};
         next if grep { !$defined{$symbol}{$_} } keys %{ $used{$symbol} || {} };
         next if $sources =~ /\b$symbol\b/;
         # A caller may be left out of this build (no CUDA): then it is found in the text.

@@ -47,6 +47,9 @@ static isa_fn *isa_sum(int level)
            : level == 3 ? sum_isa_v3
            : level == 2 ? sum_isa_v2
                         : sum_isa_plain;
+#elif defined(__aarch64__)
+    (void)level;
+    return isa_has_neon() ? sum_isa_neon : sum_isa_plain;
 #else
     (void)level;
     return sum_isa_plain;

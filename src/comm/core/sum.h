@@ -1,10 +1,10 @@
 /* sum — the sum of several buffers, element by element, along the tree of sum_tree.h, at the speed
  * of memory. Must not know ranks or transports.
  *
- * There is a version for each of three ISA levels of x86-64 and a plain one; the level is chosen
- * once. All give the same bits: the sum of an element depends only on its sources and their tree.
- * Its position, the number of elements, the ISA level and the chunking do not matter.
- * Single-threaded. */
+ * There is a version for each of three ISA levels of x86-64, one for NEON and a plain one; the
+ * level is chosen once. All give the same bits: the sum of an element depends only on its sources
+ * and their tree. Its position, the number of elements, the ISA level and the chunking do not
+ * matter. Single-threaded. */
 #ifndef CONVOY_COMM_SUM_H
 #define CONVOY_COMM_SUM_H
 

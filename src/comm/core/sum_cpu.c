@@ -1,6 +1,6 @@
 /* sum_cpu — the sums of sum.c for one ISA level. The Makefile compiles this file for x86-64 levels
- * 2, 3 and 4 (CPU_ISA), and once without a level for any processor. Must not know which level is
- * chosen. There are two ways:
+ * 2, 3 and 4 (CPU_ISA) or for aarch64 (CPU_NEON), and once without a level for any processor. Must
+ * not know which level is chosen. There are two ways:
  *   - up to four fp32 sources: 64 elements at a time in registers; their tree is the same for every
  *     nodes × locals;
  *   - everything else: blocks of SUM_BLOCK elements in the first-level cache. */
@@ -12,6 +12,8 @@
 
 #if CPU_ISA > 0 || defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(CPU_NEON)
+#include <arm_neon.h>
 #endif
 
 #include "comm/core/sum_tree.h"
@@ -24,6 +26,8 @@
 #define SUM_PASTE2(name, level) name##_v##level
 #define SUM_PASTE(name, level) SUM_PASTE2(name, level)
 #define SUM_FN(name) SUM_PASTE(name, CPU_ISA)
+#elif defined(CPU_NEON)
+#define SUM_FN(name) name##_neon
 #else
 #define SUM_FN(name) name##_plain
 #endif
@@ -117,7 +121,7 @@ static int64_t few(const struct sum_args *a)
     }
 }
 
-/* sum (n) = or += f16 numbers; levels 3 and 4 have instructions for them. */
+/* sum (n) = or += f16 numbers; levels 3 and 4 and NEON have instructions for them. */
 static void take_f16(float *restrict to, const uint16_t *restrict from, int64_t n, bool is_first)
 {
     int64_t j = 0;
@@ -125,6 +129,11 @@ static void take_f16(float *restrict to, const uint16_t *restrict from, int64_t 
     for (; j + 8 <= n; j += 8) {
         __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from + j)));
         _mm256_storeu_ps(to + j, is_first ? x : _mm256_add_ps(_mm256_loadu_ps(to + j), x));
+    }
+#elif defined(CPU_NEON)
+    for (; j + 4 <= n; j += 4) {
+        float32x4_t x = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from + j)));
+        vst1q_f32(to + j, is_first ? x : vaddq_f32(vld1q_f32(to + j), x));
     }
 #endif
     for (; j < n; j++)
@@ -209,6 +218,9 @@ static void round_f16(uint16_t *restrict out, const float *restrict in, int64_t 
     for (; j + 8 <= n; j += 8)
         _mm_storeu_si128((__m128i *)(void *)(out + j),
                          _mm256_cvtps_ph(_mm256_loadu_ps(in + j), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(CPU_NEON)
+    for (; j + 4 <= n; j += 4)
+        vst1_u16(out + j, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(in + j))));
 #endif
     for (; j < n; j++)
         out[j] = f16_from_float(in[j]);

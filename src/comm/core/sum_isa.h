@@ -1,5 +1,5 @@
-/* sum_isa — sum_run for one ISA level of x86-64 each (sum_cpu.c, compiled once per level), and a
- * plain version for any processor. sum.c chooses. Must not know how it is chosen. */
+/* sum_isa — sum_run for one ISA level each, three of x86-64 and NEON of aarch64 (sum_cpu.c, compiled
+ * once per level), and a plain version for any processor. sum.c chooses. Must not know how it is chosen. */
 #ifndef CONVOY_COMM_SUM_ISA_H
 #define CONVOY_COMM_SUM_ISA_H
 
@@ -9,5 +9,6 @@ void sum_isa_plain(const struct sum_args *a);
 void sum_isa_v2(const struct sum_args *a);
 void sum_isa_v3(const struct sum_args *a);
 void sum_isa_v4(const struct sum_args *a);
+void sum_isa_neon(const struct sum_args *a);
 
 #endif

@@ -6,25 +6,46 @@ static bool is_here_silent(const struct conn_limit_slot *slot)
     return slot->is_silent && !slot->is_evicted;
 }
 
-static void count_address(const struct conn_limit_slot *slots, int n, struct conn_limit_slot *slot)
+/* first_of — the first slot of the same address, found in the chain of its hash. The slots hold the
+ * hash table themselves: thousands of connections must not be compared with each other. */
+static int first_of(struct conn_limit_slot *slots, int n, int i)
 {
-    slot->silent_n = slot->overdue_n = 0;
+    const uint64_t hash = slots[i].from * 0x9E3779B97F4A7C15u;
+    struct conn_limit_slot *bucket = &slots[(hash >> 32) % (uint64_t)n];
+    for (int k = bucket->chain_first; k >= 0; k = slots[k].chain_next)
+        if (slots[k].from == slots[i].from)
+            return k;
+    slots[i].chain_next = bucket->chain_first;
+    bucket->chain_first = i;
+    return i;
+}
+
+/* group — sets `first` of all slots, and the counts of each address in its first slot. */
+static void group(struct conn_limit_slot *slots, int n)
+{
     for (int i = 0; i < n; i++) {
-        bool is_one = is_here_silent(&slots[i]) && slots[i].from == slot->from;
-        slot->silent_n += is_one;
-        slot->overdue_n += is_one && !slots[i].is_new;
+        slots[i].chain_first = -1;
+        slots[i].silent_n = slots[i].overdue_n = 0;
+    }
+    for (int i = 0; i < n; i++) {
+        slots[i].first = first_of(slots, n, i);
+        struct conn_limit_slot *first = &slots[slots[i].first];
+        first->silent_n += is_here_silent(&slots[i]);
+        first->overdue_n += is_here_silent(&slots[i]) && !slots[i].is_new;
     }
 }
 
 /* is_before — is this one evicted before the other? */
-static bool is_before(const struct conn_limit_slot *one, const struct conn_limit_slot *other)
+static bool is_before(const struct conn_limit_slot *slots, const struct conn_limit_slot *one,
+                      const struct conn_limit_slot *other)
 {
+    const struct conn_limit_slot *mine = &slots[one->first], *theirs = &slots[other->first];
     if (one->is_silent != other->is_silent)
         return one->is_silent;
-    if (one->is_silent && one->overdue_n != other->overdue_n)
-        return one->overdue_n > other->overdue_n;
-    if (one->is_silent && one->silent_n != other->silent_n)
-        return one->silent_n > other->silent_n;
+    if (one->is_silent && mine->overdue_n != theirs->overdue_n)
+        return mine->overdue_n > theirs->overdue_n;
+    if (one->is_silent && mine->silent_n != theirs->silent_n)
+        return mine->silent_n > theirs->silent_n;
     return one->since_ms < other->since_ms;
 }
 
@@ -32,33 +53,31 @@ static int find_next(const struct conn_limit_slot *slots, int n)
 {
     int next = -1;
     for (int i = 0; i < n; i++)
-        if (!slots[i].is_evicted && (next < 0 || is_before(&slots[i], &slots[next])))
+        if (!slots[i].is_evicted && (next < 0 || is_before(slots, &slots[i], &slots[next])))
             next = i;
     return next;
 }
 
-static void evict(struct conn_limit_slot *slots, int n, int which)
+static void evict(struct conn_limit_slot *slots, int which)
 {
-    slots[which].is_evicted = true;
-    for (int i = 0; slots[which].is_silent && i < n; i++) {
-        bool is_one = slots[i].from == slots[which].from;
-        slots[i].silent_n -= is_one;
-        slots[i].overdue_n -= is_one && !slots[which].is_new;
-    }
+    struct conn_limit_slot *slot = &slots[which], *first = &slots[slot->first];
+    slot->is_evicted = true;
+    first->silent_n -= slot->is_silent;
+    first->overdue_n -= slot->is_silent && !slot->is_new;
 }
 
 int conn_limit_evict(struct conn_limit_slot *slots, int n, int slots_max, int per_address_max)
 {
     int here = 0, out = 0;
-    for (int i = 0; i < n; i++) {
+    group(slots, n);
+    for (int i = 0; i < n; i++)
         here += !slots[i].is_evicted;
-        count_address(slots, n, &slots[i]);
-    }
     for (int next; (next = find_next(slots, n)) >= 0; out++, here--) {
-        bool is_one_too_many = slots[next].is_silent && slots[next].overdue_n > per_address_max;
+        bool is_one_too_many =
+            slots[next].is_silent && slots[slots[next].first].overdue_n > per_address_max;
         if (here <= slots_max && !is_one_too_many)
             break;
-        evict(slots, n, next);
+        evict(slots, next);
     }
     return out;
 }

@@ -13,8 +13,9 @@ struct conn_limit_slot {
     bool is_silent;  /* it has sent nothing of use */
     bool is_new;     /* too young to have sent anything: per_address_max does not count it */
     bool is_evicted; /* in: evicted before; out: evicted by this call too */
-    int silent_n;    /* internal: silent ones of this address */
-    int overdue_n;   /* internal: those of them that are not new */
+    /* internal: the first slot of this address; in that slot its silent ones, and those of them
+     * that are not new; a hash table of addresses in chains */
+    int first, silent_n, overdue_n, chain_first, chain_next;
 };
 
 /* conn_limit_evict — sets is_evicted until at most slots_max are left, and at most per_address_max

@@ -153,7 +153,9 @@ static void on_error(struct member_client *c, const struct https_client_response
         on_refused(c, answer->why);
         return;
     }
-    if (answer->result == HTTPS_CLIENT_UNREACHABLE)
+    /* A second connection that cannot be made, at a node 0 that a thousand nodes connect to, does
+     * not mean that node 0 is lost: the heartbeat's own connection fails with it. */
+    if (answer->result == HTTPS_CLIENT_UNREACHABLE || answer->slot != HTTPS_CLIENT_SLOT_HEARTBEAT)
         text_copy(m->unreachable_why, sizeof m->unreachable_why, answer->why);
     else
         member_on_disconnect(m, answer->why, clock_ms());

@@ -83,6 +83,15 @@ static void describe_missing(const struct coordinator *c, char *out, size_t cap)
                     c->config.nodes_n);
 }
 
+static void refresh_missing(struct coordinator *c)
+{
+    if (c->is_missing_known)
+        return;
+    describe_missing(c, c->missing, sizeof c->missing);
+    c->is_missing_known = true;
+    c->has_missing_changed = false;
+}
+
 /* Do our replies reach this member? Where hosts stall, a round trip takes longer. */
 static bool is_in_contact(const struct coordinator *c, const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat)
@@ -175,13 +184,18 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
     }
 }
 
-static bool are_all_ready(const struct coordinator *c)
+/* Begins with the node that was not ready the last time: while that waits, a message of any other
+ * node costs the same, however many nodes there are. */
+static bool are_all_ready(struct coordinator *c)
 {
-    const struct coordinator_node *node = c->nodes, *last = c->nodes + c->config.nodes_n;
-    while (node < last && node->state == CLUSTER_NODE_JOINED && node->disconnected_ms < 0 &&
-           node->ready > node->used)
-        node++;
-    return node == last;
+    for (int i = 0; i < c->config.nodes_n; i++) {
+        const struct coordinator_node *node = &c->nodes[c->unready_id];
+        if (node->state != CLUSTER_NODE_JOINED || node->disconnected_ms >= 0 ||
+            node->ready <= node->used)
+            return false;
+        c->unready_id = (c->unready_id + 1) % c->config.nodes_n;
+    }
+    return true;
 }
 
 static void try_start_generation(struct coordinator *c)
@@ -225,7 +239,9 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
     bool is_asked = c->stop != 0 && (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY);
     node->state = CLUSTER_NODE_LEFT;
     c->left_n++;
-    bump_revision(c);
+    /* No news for the others: a new revision would make every node send a message for every node
+     * that leaves. */
+    c->has_missing_changed = true;
     if (heartbeat->leave_st == ST_OK || is_asked) {
         if (!c->is_running && c->stop == 0)
             end_generation(c, ST_PEER, "a node left before the others", now_ms);
@@ -265,8 +281,8 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
     } else if (heartbeat->ready != node->ready) {
         node->ready = 0;
     }
-    c->is_missing_known = c->is_missing_known && node->ready == before;
-    if (node->ready != before && node->ready > 0 && coordinator_data_check(c))
+    c->has_missing_changed = c->has_missing_changed || node->ready != before;
+    if (node->ready != before && node->ready > 0 && coordinator_data_check(c, node))
         bump_revision(c);
 }
 
@@ -381,10 +397,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
         reply->answer = MESSAGE_ANSWER_JOIN;
         return;
     }
-    if (!c->is_missing_known) {
-        describe_missing(c, c->missing, sizeof c->missing);
-        c->is_missing_known = true;
-    }
+    refresh_missing(c);
     reply->lease_ms = c->config.peer_timeout_ms + coordinator_grace(c, node);
     if (node->lease_end_ms < node->last_leased_ms + reply->lease_ms)
         node->lease_end_ms = node->last_leased_ms + reply->lease_ms;
@@ -511,13 +524,17 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
             check_silence(c, &c->nodes[i], now_ms);
     }
     check_join_timeout(c, now_ms);
+    c->is_missing_known = c->is_missing_known && !c->has_missing_changed;
 }
 
-bool coordinator_is_end_sent(const struct coordinator *c)
+/* Begins with the node that was waited for the last time, as are_all_ready does. */
+bool coordinator_is_end_sent(struct coordinator *c)
 {
     for (int i = 0; i < c->config.nodes_n && !c->is_node0_wrong; i++) {
-        if (coordinator_is_present(&c->nodes[i]) && !(c->is_ended && c->nodes[i].is_end_sent))
+        const struct coordinator_node *node = &c->nodes[c->unended_id];
+        if (coordinator_is_present(node) && !(c->is_ended && node->is_end_sent))
             return false;
+        c->unended_id = (c->unended_id + 1) % c->config.nodes_n;
     }
     return true;
 }

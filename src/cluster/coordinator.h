@@ -96,7 +96,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_reply *reply);
 /* coordinator_is_end_sent — the job has ended, and every member has left or was sent the reason.
  * Then node 0 may stop. */
-bool coordinator_is_end_sent(const struct coordinator *c);
+bool coordinator_is_end_sent(struct coordinator *c);
 
 /* coordinator_world — the world of the running generation; the caller adds the secret. false:
  * another generation runs or none, or the sender is no member. */

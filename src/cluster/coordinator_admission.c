@@ -67,7 +67,7 @@ static void admit(struct coordinator *c, struct coordinator_node *node,
     node->sequence = heartbeat->sequence - 1; /* so that apply_heartbeat takes this message */
     node->admitted_ms = node->last_leased_ms = node->last_message_ms = now_ms;
     text_copy(node->host, sizeof node->host, join->host);
-    c->is_missing_known = false;
+    c->has_missing_changed = true;
     log_queue_add(&c->log, false, "node %d (%s, pid %lld) %s", coordinator_node_id(c, node),
                   node->host, (long long)node->pid, is_back ? "is back" : "joined");
 }

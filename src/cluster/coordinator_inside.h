@@ -37,12 +37,17 @@ struct coordinator {
     struct loop_lag lag;               /* of this process */
     int64_t revision, generation, gathering_ms;
     int64_t generation_end_ms; /* of the last generation; INT64_MAX: none has ended */
-    bool is_running, is_ended, is_missing_known;
+    bool is_running, is_ended;
+    /* missing is up to date, or as old as one tick when has_missing_changed: a thousand nodes that
+     * join at once do not make a list of the others each. */
+    bool is_missing_known, has_missing_changed;
+    int unready_id, unended_id; /* where are_all_ready and coordinator_is_end_sent begin */
     /* The job ended because this node 0, a new process, has other settings than the other nodes. */
     bool is_node0_wrong;
     /* Of nodes 0 and 1 in the first world: later ones must have the same data. */
     struct cluster_address first[2];
-    int worlds_n; /* that this process has made */
+    int reference_id; /* of coordinator_data_check, while worlds_n is 0 */
+    int worlds_n;     /* that this process has made */
     int left_n, stop;
     int64_t step; /* the highest reported */
     struct restart_budget counts;
@@ -76,12 +81,12 @@ void coordinator_end_job(struct coordinator *c, enum status st, const char *why)
 int64_t coordinator_grace_lag(const struct coordinator *c, const struct coordinator_node *node);
 int64_t coordinator_grace(const struct coordinator *c, const struct coordinator_node *node);
 
-/* coordinator_data_check — compares the data of the nodes that are ready, while the job gathers for
- * a later generation. A node with other data than the job has trained on is refused and counts as
- * lost; the others wait for one with the right data. Before the first generation it is not known
+/* coordinator_data_check — compares the data of a node that has become ready, while the job gathers
+ * for a later generation. A node with other data than the job has trained on is refused and counts
+ * as lost; the others wait for one with the right data. Before the first generation it is not known
  * which node is wrong; there the workers compare, and end the job. Returns whether a node was
  * refused. */
-bool coordinator_data_check(struct coordinator *c);
+bool coordinator_data_check(struct coordinator *c, struct coordinator_node *node);
 
 /* coordinator_admission_settings — compares the settings of a node that asks to join. All nodes run
  * the same job, or none does:

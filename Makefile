@@ -73,7 +73,7 @@ RUN_VOCAB := 2048
 RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=128 BATCH_SIZE=4 LR=4e-3
 ARGS ?=
 
-.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale plant remedies gates gates-cpu stress torture soak soak-busy check-64 containers kubelet bench-scrape docs picture help clean
+.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale plant remedies gates gates-cpu stress torture soak soak-busy check-64 train-64 bench-control containers kubelet bench-scrape docs picture help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -155,6 +155,8 @@ help:
 	@echo 'make soak [KILLS=100] [STOPS=30] [CUTS=30] [SIZE=nano] [MESH="PP=2 TP=2 TP_ACROSS_NODES=1"]   four nodes: kill -9, SIGSTOP, cables pulled (about 15 minutes)'
 	@echo 'make soak-busy [MINUTES=30] [LOAD=20]   two nodes beside processes that only compute: none is lost that lives'
 	@echo 'make check-64 [NODES=64] [ROUNDS=1]   so many nodes of one machine pass the quick check in 60 s (half a minute, quiet machine)'
+	@echo 'make train-64 [NODES=64] [STEPS=100]   so many nodes of one machine train and survive three faults, same weights (minutes, quiet machine)'
+	@echo 'make bench-control   node 0 with 64 to 10,000 nodes: simulated members, and up to 4,096 over TLS (minutes, quiet machine)'
 	@echo 'make plant [PLANTS=50] [CLEAN=200] [SEED=1]   eight nodes, one or one link of them bad: `convoy check` names it, and no good one (root)'
 	@echo 'make remedies   faults made on disks, limits, links and clocks, and the commands that `convoy check` prints tried (root, two minutes)'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
@@ -316,10 +318,19 @@ containers: $(BUILD)/convoy
 	@.ci/extras $(BUILD) --wheels $(STORE)/nvidia $(CUDA_WHEELS)
 	BUILD=$(BUILD) STORE=$(STORE) CONTAINERS=1 STOPS=10 prove --timer --verbose tests/e2e/test_containers.sh tests/e2e/test_containers_gpu.sh --exec ''
 
-# What a scrape each second costs: runs with and without in turn, two minutes on a quiet machine.
+# Nodes that pass the quick check.
 check-64: $(BUILD)/convoy
 	BUILD=$(BUILD) NODES=$(or $(NODES),64) ROUNDS=$(or $(ROUNDS),1) tests/e2e/check_many.sh
 
+# Nodes that train, three faults, the same weights. Some five minutes on two cores.
+train-64: $(BUILD)/convoy
+	BUILD=$(BUILD) NODES=$(or $(NODES),64) STEPS=$(or $(STEPS),100) tests/e2e/train_many.sh
+
+# Node 0's processor time and memory as functions of the number of nodes, against their gates.
+bench-control: $(BUILD)/tests/bench/bench_control
+	@bad=0; for part in sim load; do $< $$part || bad=1; done; exit $$bad
+
+# What a scrape each second costs: runs with and without in turn, two minutes on a quiet machine.
 bench-scrape: $(BUILD)/convoy
 	BUILD=$(BUILD) tests/e2e/scrape.sh
 

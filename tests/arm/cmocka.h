@@ -20,13 +20,17 @@ struct CMUnitTest {
 
 enum cm_message_output { CM_OUTPUT_TAP };
 
-#define cmocka_unit_test(test)        \
-    {                                 \
-#test, test, NULL, NULL, NULL \
+#define cmocka_unit_test(test) cmocka_unit_test_setup_teardown(test, NULL, NULL)
+#define cmocka_unit_test_setup_teardown(test, set_up, tear_down) \
+    {                                                            \
+#test, test, set_up, tear_down, NULL                     \
     }
 #define cmocka_set_message_output(output) ((void)(output))
 #define cmocka_run_group_tests_name(group, tests, set_up, tear_down) \
     cmocka_run(tests, sizeof(tests) / sizeof(tests)[0], set_up, tear_down)
+
+/* Programs run on an emulated processor: tests leave out what takes minutes there. */
+#define HARNESS_EMULATED
 
 static jmp_buf cmocka_end;
 
@@ -74,10 +78,12 @@ static inline int cmocka_run_one(const struct CMUnitTest *test)
     void *state = test->initial_state;
     if (test->setup_func && test->setup_func(&state) != 0)
         return 1;
-    if (setjmp(cmocka_end) != 0)
-        return 1;
-    test->test_func(&state);
-    return test->teardown_func ? test->teardown_func(&state) : 0;
+    volatile int bad = 1;
+    if (setjmp(cmocka_end) == 0) {
+        test->test_func(&state);
+        bad = 0;
+    }
+    return test->teardown_func && test->teardown_func(&state) != 0 ? 1 : bad;
 }
 
 /* Returns the number of tests that failed. */

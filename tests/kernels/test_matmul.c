@@ -147,6 +147,11 @@ static void job_check_one(const struct job *job, const struct level *level, cons
 
 static void job_check(struct job *job, const char *what)
 {
+    if (levels_n == 0) {
+        free(job->out[0].all);
+        free(job->out[1].all);
+        return;
+    }
     struct buf want[2] = {{0}};
     for (int i = 0; i < job->out_n; i++)
         want[i] = buf_copy(job->out[i]);
@@ -344,8 +349,11 @@ static void test_large_sizes(void **state)
                                           {2100, 9, 11},
                                           {100, 400, 390},
                                           {530, 3, 2},
+#ifndef HARNESS_EMULATED
                                           /* the last: its dx takes k in two slabs */
-                                          {1040, 19, 9001}};
+                                          {1040, 19, 9001}
+#endif
+    };
     for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(shapes[i], 1000 + i);
 }

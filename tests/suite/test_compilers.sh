@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_compilers — clang makes the program without a warning, and so does a compiler for aarch64 its objects, which have the plain
-# kernels alone. A sample of the files; COMPILE_ALL=1 (make test-all) all of them.
+# kernels and those of NEON. A sample of the files; COMPILE_ALL=1 (make test-all) all of them.
 . "$(dirname "$0")/../e2e/lib.sh"
 build=$(dirname "$convoy")
 [ "${SAN:-}" = "" ] || give_up compilers "they are tried without sanitizers"
@@ -42,10 +42,11 @@ fi
 arm=aarch64-linux-gnu-gcc
 if there $arm && [ -d /usr/aarch64-linux-gnu/include ]; then
     # The libraries' headers of this machine do: the few that differ are of machines of the same width.
-    ok "$arm makes the objects without a warning" objects aarch64 "$arm -idirafter /usr/include/$(gcc -dumpmachine)"
+    ok "$arm makes the objects without a warning" objects aarch64 "$arm -idirafter /usr/include/$(gcc -dumpmachine)" neon
     one=$build/aarch64/src/dev/dev_cpu_isa.o
     ok "they are aarch64's" is "$(LC_ALL=C readelf -h "$one" | grep -c AArch64)" 1
-    ok "no fast level among them" is "$(find "$build/aarch64" -name '*_v[234].o' -o -name '*_amx.o' | wc -l) $(nm "$one" | grep -cE '_v[234]$|_amx$')" "0 0"
+    ok "the level neon is among them" is "$(nm "$one" | grep -c "matmul_fwd_neon$")" 1
+    ok "none of x86-64 is" is "$(find "$build/aarch64" -name '*_v[234].o' -o -name '*_amx.o' | wc -l) $(nm "$one" | grep -cE '_v[234]$|_amx$')" "0 0"
 else
     skip "aarch64" "gcc-aarch64-linux-gnu is not installed here; \`make test-all\` installs it"
 fi

@@ -1,6 +1,6 @@
-/* dev_cpu_isa — the kernels of each ISA level, and the choice of a level for this processor: four of
- * x86-64, one of aarch64. Other architectures have one level: plain. Must not know threads, memory
- * or streams. */
+/* dev_cpu_isa — the kernels of each ISA level, and the choice of a level for this processor: four
+ * of x86-64, one of aarch64. Other architectures have one level: plain. Must not know threads,
+ * memory or streams. */
 #ifndef CONVOY_DEV_DEV_CPU_ISA_H
 #define CONVOY_DEV_DEV_CPU_ISA_H
 

@@ -1,5 +1,6 @@
-/* sum_isa — sum_run for one ISA level each, three of x86-64 and NEON of aarch64 (sum_cpu.c, compiled
- * once per level), and a plain version for any processor. sum.c chooses. Must not know how it is chosen. */
+/* sum_isa — sum_run for one ISA level each, three of x86-64 and NEON of aarch64 (sum_cpu.c,
+ * compiled once per level), and a plain version for any processor. sum.c chooses. Must not know how
+ * it is chosen. */
 #ifndef CONVOY_COMM_SUM_ISA_H
 #define CONVOY_COMM_SUM_ISA_H
 

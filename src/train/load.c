@@ -69,15 +69,50 @@ static int64_t elems_of(const struct load_entry *entry)
                                 : entry->plain->elems;
 }
 
-/* copy_range — to where the target keeps it. The buffer takes n elements. */
+/* Elements that were read and not yet put: neighbours in the table are put together, because each
+ * put is two calls of all ranks. first + n: where the next one begins, but for padding. */
+struct pending {
+    float *values; /* BUFFER_ELEMS */
+    int64_t first, n;
+    const struct param *last; /* the parameter at the end */
+};
+
+static enum status put_pending(const struct load_target *to, struct pending *pending)
+{
+    int64_t n = pending->n;
+    pending->n = 0;
+    return n > 0 ? to->put(to->arg, pending->first, n, pending->values) : ST_OK;
+}
+
+/* add_pending — padding lies only between a parameter and the next one of the table. */
+static enum status add_pending(const struct load_target *to, const struct param *p,
+                               const struct load_entry *entry, int64_t first, int64_t n,
+                               struct pending *pending)
+{
+    int64_t at = p->offset + first, padding = at - pending->first - pending->n;
+    bool is_next = pending->n > 0 && padding >= 0 && p - pending->last <= 1 &&
+                   pending->n + padding + n <= BUFFER_ELEMS;
+    if (!is_next) {
+        TRY(put_pending(to, pending));
+        pending->first = at;
+        padding = 0;
+    }
+    memset(pending->values + pending->n, 0, (size_t)padding * sizeof *pending->values);
+    pending->n += padding;
+    load_read(entry, first, n, pending->values + pending->n);
+    pending->n += n;
+    pending->last = p;
+    return ST_OK;
+}
+
+/* copy_range — to where the target keeps it. */
 static enum status copy_range(const struct load_target *to, const struct param *p,
                               const struct load_entry *entry, int64_t first, int64_t n,
-                              float *buffer)
+                              struct pending *pending)
 {
-    if (to->put) {
-        load_read(entry, first, n, buffer);
-        return to->put(to->arg, p->offset + first, n, buffer);
-    }
+    if (to->put)
+        return add_pending(to, p, entry, first, n, pending);
+    float *buffer = pending->values;
     void *out = tensor_at(to->data, p->offset + first).data;
     load_read(entry, first, n, to->stream ? buffer : out);
     if (!to->stream)
@@ -89,7 +124,7 @@ static enum status copy_range(const struct load_target *to, const struct param *
 /* copy_entry — f32 is copied directly, with all threads of the device. Other types and layouts are
  * converted in a small buffer, in whole rows where they fit. */
 static enum status copy_entry(const struct load_target *to, const struct param *p,
-                              const struct load_entry *entry, float *buffer)
+                              const struct load_entry *entry, struct pending *pending)
 {
     int64_t elems = elems_of(entry), row = p->dim[p->dims_n - 1];
     int64_t most = row < BUFFER_ELEMS ? BUFFER_ELEMS / row * row : BUFFER_ELEMS;
@@ -102,13 +137,13 @@ static enum status copy_entry(const struct load_target *to, const struct param *
     }
     for (int64_t first = 0; first < p->elems; first += most) {
         int64_t n = p->elems - first < most ? p->elems - first : most;
-        TRY(copy_range(to, p, entry, first, n, buffer));
+        TRY(copy_range(to, p, entry, first, n, pending));
     }
     return ST_OK;
 }
 
 static enum status load_one(const struct load_target *to, const struct load_file *file,
-                            const struct param *p, float *buffer)
+                            const struct param *p, struct pending *pending)
 {
     struct load_entry entry;
     TRY(load_find(file, p, &entry));
@@ -119,21 +154,23 @@ static enum status load_one(const struct load_target *to, const struct load_file
                  p->name);
         return ST_OK;
     }
-    TRY(copy_entry(to, p, &entry, buffer));
+    TRY(copy_entry(to, p, &entry, pending));
     load_release(file, &entry);
     return ST_OK;
 }
 
 enum status load_params(const struct load_target *to, const struct load_file *file)
 {
-    float *buffer = malloc(BUFFER_ELEMS * sizeof *buffer);
-    if (!buffer)
+    struct pending pending = {.values = malloc(BUFFER_ELEMS * sizeof(float))};
+    if (!pending.values)
         return FAIL(ST_RETRY,
                     "out of memory: a buffer for loading; use a machine with more memory");
     enum status st = ST_OK;
     for (int i = 0; i < to->table->params_n && st == ST_OK; i++)
         if (!to->skips_hidden || !to->table->param[i].is_hidden)
-            st = load_one(to, file, &to->table->param[i], buffer);
-    free(buffer);
+            st = load_one(to, file, &to->table->param[i], &pending);
+    if (st == ST_OK && to->put)
+        st = put_pending(to, &pending);
+    free(pending.values);
     return st;
 }

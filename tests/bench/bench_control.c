@@ -40,7 +40,7 @@ static double lap(struct crowd_sim *s)
 /* steady — ten seconds of a running generation. Returns node 0's share of a core. */
 static double steady(struct crowd_sim *s)
 {
-    const double each = 1e6 / 1;
+    const double each = 1e6;
     crowd_run(s, 2000, INT64_MAX);
     lap(s);
     crowd_run(s, 10000, INT64_MAX);
@@ -78,6 +78,9 @@ static void simulate(int n)
     crowd_leave(&s, 3000);
     printf(" %9.1f %9.1f %9.1f %9.1f %9.0f %9.1f\n", per_node * join_s, per_node * lost_s,
            per_node * replaced_s, per_node * lap(&s), (double)memory / n, (double)world_bytes / n);
+    printf("# heartbeat %lld bytes, reply %lld, at most %lld while nodes join; world %lld\n",
+           (long long)s.heartbeat_bytes, (long long)s.reply_bytes, (long long)s.reply_bytes_max,
+           (long long)world_bytes);
     fflush(stdout);
     if (n == CLUSTER_NODES_MAX)
         gate("node 0 without sockets, 4096 nodes", share, 0.5, "cores");

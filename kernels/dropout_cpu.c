@@ -8,22 +8,42 @@
 #define PART_ELEMS 16384
 #define TILE_ELEMS 256
 
-static void dropout_tile(float *y, const float *x, const float *factor, int64_t n)
+typedef uint32_t vecu __attribute__((vector_size(VEC_W * 4)));
+
+/* x·keep, or 0 where the word is below the threshold. */
+static inline vec dropout_vec(vec x, const uint32_t *words, vecu threshold, vec keep)
 {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = factor[i] == 0 ? 0 : x[i] * factor[i];
+    vecu w;
+    memcpy(&w, words, sizeof w);
+    return (vec)((veci)(w >= threshold) & (veci)(x * keep));
+}
+
+/* words: as many as vectors need for n elements. */
+static void dropout_tile(float *y, const float *x, const uint32_t *words, int64_t n,
+                         const struct dropout *d)
+{
+    vecu threshold = (vecu){0} + dropout_threshold(d);
+    vec keep = vec_set(dropout_scale(d));
+    int64_t i = 0;
+    for (; i + VEC_W <= n; i += VEC_W)
+        vec_store(y + i, dropout_vec(vec_load(x + i), words + i, threshold, keep));
+    if (i < n) {
+        int left = (int)(n - i);
+        vec_store_n(y + i, left, dropout_vec(vec_load_n(x + i, left), words + i, threshold, keep));
+    }
 }
 
 static void dropout_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct drop *a = arg;
-    float factor[TILE_ELEMS];
+    uint32_t words[TILE_ELEMS] = {0};
+    struct philox p = philox_of(a->dropout.seed, a->dropout.stream);
     int64_t end = cpu_part_end(a->n, PART_ELEMS, part_i);
     for (int64_t i = (int64_t)part_i * PART_ELEMS; i < end; i += TILE_ELEMS) {
         int64_t n = end - i < TILE_ELEMS ? end - i : TILE_ELEMS;
-        philox_scale(&a->dropout, (uint64_t)i, n, factor);
-        dropout_tile((float *)a->y.data + i, (const float *)a->x.data + i, factor, n);
+        philox_fill(&p, a->dropout.offset + (uint64_t)i, n, words);
+        dropout_tile((float *)a->y.data + i, (const float *)a->x.data + i, words, n, &a->dropout);
     }
 }
 

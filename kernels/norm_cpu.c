@@ -64,6 +64,7 @@ static struct pair row_moments(const float *x, int64_t c, float shift)
     vec s0 = {0}, s1 = {0}, q0 = {0}, q1 = {0}, m = vec_set(shift);
     int64_t i = 0;
     for (; i + 2 * VEC_W <= c; i += 2 * VEC_W) {
+        __builtin_prefetch(x + c + i); /* the next row; beyond the last one that does no harm */
         vec d0 = vec_load(x + i) - m, d1 = vec_load(x + i + VEC_W) - m;
         s0 += d0, s1 += d1;
         q0 = vec_fma(d0, d0, q0), q1 = vec_fma(d1, d1, q1);

@@ -27,47 +27,97 @@
 typedef uint64_t philox_vec __attribute__((vector_size(PHILOX_LANES * 8)));
 #define PHILOX_WORDS (PHILOX_LANES * 4)
 
-/* philox_blocks — the 4·PHILOX_LANES words of the blocks from `block` on. */
-static inline void philox_blocks(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *out)
+#define PHILOX_ROUNDS 10
+#define PHILOX_PAIR (2 * PHILOX_WORDS) /* words that philox_pair makes */
+
+/* What the blocks of a stream share: the keys of all rounds, and the upper half of the counter. */
+struct philox {
+    philox_vec k0[PHILOX_ROUNDS], k1[PHILOX_ROUNDS], c2, c3;
+};
+
+static inline struct philox philox_of(uint64_t seed, uint64_t stream)
 {
-    philox_vec c0 = {0}, c2 = {0}, k0 = {0}, k1 = {0}, m0 = {0}, m1 = {0};
-    for (int i = 0; i < PHILOX_LANES; i++)
-        c0[i] = block + (uint64_t)i;
-    philox_vec c1 = c0 >> 32, low = m0 + 0xFFFFFFFFu;
-    m0 += 0xD2511F53u, m1 += 0xCD9E8D57u;
-    c2 += (uint32_t)stream;
-    philox_vec c3 = c2 * 0 + (stream >> 32);
-    k0 += (uint32_t)seed, k1 += seed >> 32;
-    for (int round = 0; round < 10; round++) {
-        philox_vec p0 = PHILOX_MUL(c0, m0), p1 = PHILOX_MUL(c2, m1);
-        c0 = (p1 >> 32) ^ c1 ^ k0;
-        c2 = (p0 >> 32) ^ c3 ^ k1;
-        c1 = p1;
-        c3 = p0;
+    struct philox p;
+    philox_vec zero = {0}, k0 = zero + (uint32_t)seed, k1 = zero + (seed >> 32);
+    for (int i = 0; i < PHILOX_ROUNDS; i++) {
+        p.k0[i] = k0;
+        p.k1[i] = k1;
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    philox_vec a = (c0 & low) | (c1 << 32), b = (c2 & low) | (c3 << 32);
+    p.c2 = zero + (uint32_t)stream;
+    p.c3 = zero + (stream >> 32);
+    return p;
+}
+
+/* The counters of PHILOX_LANES blocks, one word of each block a lane. */
+struct philox_words {
+    philox_vec c0, c1, c2, c3;
+};
+
+static inline struct philox_words philox_start(const struct philox *p, uint64_t block)
+{
+    philox_vec c0 = {0};
+    for (int i = 0; i < PHILOX_LANES; i++)
+        c0[i] = block + (uint64_t)i;
+    return (struct philox_words){c0, c0 >> 32, p->c2, p->c3};
+}
+
+static inline struct philox_words philox_round(struct philox_words c, philox_vec k0, philox_vec k1)
+{
+    philox_vec zero = {0}, p0 = PHILOX_MUL(c.c0, zero + 0xD2511F53u),
+               p1 = PHILOX_MUL(c.c2, zero + 0xCD9E8D57u);
+    return (struct philox_words){(p1 >> 32) ^ (c.c1 ^ k0), p1, (p0 >> 32) ^ (c.c3 ^ k1), p0};
+}
+
+/* The words in the order of their blocks. */
+static inline void philox_store(struct philox_words c, uint32_t *out)
+{
+    philox_vec zero = {0}, low = zero + 0xFFFFFFFFu, a = (c.c0 & low) | (c.c1 << 32),
+               b = (c.c2 & low) | (c.c3 << 32);
+#if CPU_ISA == 3
+    __m256i even = _mm256_unpacklo_epi64((__m256i)a, (__m256i)b),
+            odd = _mm256_unpackhi_epi64((__m256i)a, (__m256i)b),
+            first = _mm256_permute2x128_si256(even, odd, 0x20),
+            last = _mm256_permute2x128_si256(even, odd, 0x31);
+    __builtin_memcpy(out, &first, sizeof first);
+    __builtin_memcpy(out + 8, &last, sizeof last);
+#else
     for (int i = 0; i < PHILOX_LANES; i++) {
         uint64_t pair[2] = {a[i], b[i]};
         __builtin_memcpy(out + 4 * i, pair, sizeof pair);
     }
+#endif
 }
 
-/* philox_fill — out[i] = rand_u32(seed, stream, index + i) for i < n. */
-static inline void philox_fill(uint64_t seed, uint64_t stream, uint64_t index, int64_t n,
-                               uint32_t *out)
+/* philox_pair — the PHILOX_PAIR words of the blocks from `block` on. Two vectors of blocks at a
+ * time: a round waits for its products, and the other vector's are computed meanwhile. */
+static inline void philox_pair(const struct philox *p, uint64_t block, uint32_t *out)
 {
-    uint32_t words[PHILOX_WORDS];
+    struct philox_words x = philox_start(p, block), y = philox_start(p, block + PHILOX_LANES);
+#pragma GCC unroll 10
+    for (int i = 0; i < PHILOX_ROUNDS; i++) {
+        x = philox_round(x, p->k0[i], p->k1[i]);
+        y = philox_round(y, p->k0[i], p->k1[i]);
+    }
+    philox_store(x, out);
+    philox_store(y, out + PHILOX_WORDS);
+}
+
+/* philox_fill — out[i] = rand_u32(seed, stream, index + i) for i < n, of philox_of(seed, stream).
+ */
+static inline void philox_fill(const struct philox *p, uint64_t index, int64_t n, uint32_t *out)
+{
+    uint32_t words[PHILOX_PAIR];
     int64_t i = 0;
     if (index % 4 == 0)
-        for (; i + PHILOX_WORDS <= n; i += PHILOX_WORDS)
-            philox_blocks(seed, stream, (index + (uint64_t)i) / 4, out + i);
+        for (; i + PHILOX_PAIR <= n; i += PHILOX_PAIR)
+            philox_pair(p, (index + (uint64_t)i) / 4, out + i);
     while (i < n) {
         uint64_t at = index + (uint64_t)i;
         int64_t skip = (int64_t)(at % 4),
-                take = PHILOX_WORDS - skip < n - i ? PHILOX_WORDS - skip : n - i;
-        philox_blocks(seed, stream, at / 4, words);
+                take = PHILOX_PAIR - skip < n - i ? PHILOX_PAIR - skip : n - i;
+        philox_pair(p, at / 4, words);
         __builtin_memcpy(out + i, words + skip, (size_t)take * sizeof *out);
         i += take;
     }
@@ -79,9 +129,10 @@ static inline void philox_scale(const struct dropout *d, uint64_t index, int64_t
 {
     uint32_t words[256], threshold = dropout_threshold(d);
     float keep = dropout_scale(d);
+    struct philox p = philox_of(d->seed, d->stream);
     for (int64_t i = 0; i < n; i += 256) {
         int64_t take = n - i < 256 ? n - i : 256;
-        philox_fill(d->seed, d->stream, d->offset + index + (uint64_t)i, take, words);
+        philox_fill(&p, d->offset + index + (uint64_t)i, take, words);
         for (int64_t j = 0; j < take; j++)
             scale[i + j] = words[j] < threshold ? 0.0f : keep;
     }

@@ -142,6 +142,22 @@ static inline __attribute__((always_inline)) vec vec_shuffle(vec a, vec b, veci 
 
 /* vec_sum, vec_top — sum (halves folded onto each other: lane i + lane i+W/2, and so on) and
  * maximum over lanes. */
+#if CPU_ISA == 3
+static inline float vec_sum(vec x)
+{
+    __m128 four =
+        _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
+static inline float vec_top(vec x)
+{
+    __m128 four =
+        _mm_max_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+#else
 static inline float vec_sum(vec x)
 {
     float v[VEC_W];
@@ -160,36 +176,38 @@ static inline float vec_top(vec x)
             v[i] = v[i] > v[i + half] ? v[i] : v[i + half];
     return v[0];
 }
+#endif
 
-/* vec_pow2 — x·2^n for whole n in [-126, 127]. Where x·2^n is subnormal, the result is zero or near
- * it. */
-static inline vec vec_pow2(vec x, vec n)
+/* vec_exp_low — e^x within about 1 ulp, for x ≤ 88.37. Below -87.3 it is 0 (so exp(-inf) is 0);
+ * NaN stays NaN. x = n·ln2 + r with |r| ≤ ln2/2 in two steps (Cody, Waite 1980); e^r by a
+ * polynomial that is 1 at 0 (relative error 2.0e-9). Where there is no scalef, n comes from adding
+ * 1.5·2^23 + 127: that leaves the exponent's bits of 2^n in the lower bits of the sum. */
+static inline vec vec_exp_low(vec x)
 {
 #if CPU_ISA == 4
-    return (vec)_mm512_scalef_ps((__m512)x, (__m512)n);
+    vec n = vec_round(x * vec_set(1.44269504f));
 #else
-    veci bits = (__builtin_convertvector(n, veci) + 127) << 23;
-    return x * (vec)bits;
+    vec shifted = vec_fma(x, vec_set(1.44269504f), vec_set(12583039.0f)),
+        n = shifted - vec_set(12583039.0f);
 #endif
+    vec r = vec_fma(n, vec_set(-0.693145752f), x);
+    r = vec_fma(n, vec_set(-1.42860677e-6f), r);
+    vec p = vec_fma(vec_set(1.38436537e-3f), r, vec_set(8.3741555e-3f));
+    p = vec_fma(p, r, vec_set(4.16680016e-2f));
+    p = vec_fma(p, r, vec_set(1.66664317e-1f));
+    p = vec_fma(p, r, vec_set(4.9999994e-1f));
+    p = vec_fma(p, r, vec_set(1.0f));
+    p = vec_fma(p, r, vec_set(1.0f));
+#if CPU_ISA == 4
+    vec y = (vec)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+    vec y = p * (vec)((veci)shifted << 23);
+#endif
+    return (vec)(~(veci)(x < vec_set(-87.3f)) & (veci)y);
 }
 
-/* vec_exp — e^x within about 1 ulp. Below -87.3 it is 0 (so exp(-inf) is 0); above 88.37 it is
- * clamped (2.3e38); NaN stays NaN. x = n·ln2 + r with |r| ≤ ln2/2 in two steps (Cody, Waite 1980);
- * e^r by its Taylor series up to r^7/7!. */
-static inline vec vec_exp(vec x)
-{
-    vec c = vec_max(vec_set(-87.3f), vec_min(vec_set(88.37f), x));
-    vec n = vec_round(c * vec_set(1.44269504f));
-    vec r = vec_fma(n, vec_set(-0.693145752f), c);
-    r = vec_fma(n, vec_set(-1.42860677e-6f), r);
-    vec p = vec_fma(vec_set(1.0f / 5040), r, vec_set(1.0f / 720));
-    p = vec_fma(p, r, vec_set(1.0f / 120));
-    p = vec_fma(p, r, vec_set(1.0f / 24));
-    p = vec_fma(p, r, vec_set(1.0f / 6));
-    p = vec_fma(p, r, vec_set(0.5f));
-    vec q = vec_fma(p * r, r, r) + vec_set(1.0f);
-    return vec_select(x < vec_set(-87.3f), vec_set(0.0f), vec_pow2(q, n));
-}
+/* vec_exp — the same for any x; above 88.37 it is clamped (2.3e38). */
+static inline vec vec_exp(vec x) { return vec_exp_low(vec_min(vec_set(88.37f), x)); }
 
 /* vec_recip — 1/x within about 1 ulp, for x in [1e-30, 1e30]: where division is slow, an estimate
  * and a Newton step. */
@@ -207,7 +225,7 @@ static inline vec vec_recip(vec x)
  * */
 static inline vec vec_sigmoid(vec x)
 {
-    return vec_recip(vec_set(1.0f) + vec_exp(vec_min(vec_set(60.0f), -x)));
+    return vec_recip(vec_set(1.0f) + vec_exp_low(vec_min(vec_set(60.0f), -x)));
 }
 static inline vec vec_tanh(vec x)
 {

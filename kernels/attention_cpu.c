@@ -144,10 +144,11 @@ static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t firs
     memset(g.o, 0, (size_t)(n * x->dp) * sizeof(float));
     for (int64_t i = 0; i < n; i++)
         g.max[i] = -INFINITY;
-    for (int64_t j = 0; j < first + n; j += BLOCK) {
+    for (int64_t j = keys_begin(x, first); j < first + n; j += BLOCK) {
         keys_pack(x, &keys, j);
         int rows;
-        for (int64_t i = j > first ? j : first; i < first + n; i += rows) {
+        for (int64_t i = j > first ? j : first; i < first + n && keys_are_seen(&keys, i);
+             i += rows) {
             rows = rows_next(least(first + n - i, BLOCK - i % BLOCK));
             if (i < j + BLOCK || i < first + BLOCK)
                 keys_fetch(x, &keys, i % BLOCK, rows);
@@ -168,6 +169,7 @@ static void fwd_part(void *arg, int part_i, int thread_i)
             end = run_first(w, run + 1);
     struct head x = head_of(&a->qkv, &a->kv, &a->mask, &a->dropout, bh, &w->shape);
     x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
+    x.first_key = first_key_of(&a->first_key, bh / a->h, a->t);
     for (int64_t row = run_first(w, run), n; row < end; row += n) {
         n = least(w->run_max, least(end, run_end(&a->own, row, x.rows)) - row);
         x.shift = attention_position(&a->own, row) - row;

@@ -22,7 +22,8 @@
 struct queries {
     int64_t first, n;
     int64_t block; /* first query of the block that p and ds are the tiles of */
-    float *q, *dout, *dq;
+    float *q;      /* times log2(e)/√D */
+    float *dout, *dq;
     float *lse2, *delta; /* (n): logΣexp·log2 e; Σ dout·out */
     /* (BLOCK, BLOCK): drop(p); gradient of the scaled scores. 1/√D comes last, to dq and dk */
     float *p, *ds;
@@ -60,54 +61,99 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
     memset(q->dq, 0, (size_t)(q->n * x->dp) * sizeof(float));
 }
 
-/* Row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta), to the tiles of the block.
- * is_open and drops are constants where inlined. */
+/* Row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta), to the tiles of the block;
+ * s lies where drop(p) goes. cols, is_open and drops are constants where inlined. */
 static inline __attribute__((always_inline)) void
 bwd_row(const struct head *x, const struct keys *keys, const struct group *m, int r,
-        const struct queries *q, const float *s, const float *dp, const int64_t cols,
-        const bool drops)
+        const struct queries *q, const float *dp, const int64_t cols, const bool drops)
 {
-    int64_t row = m->i + r - q->first, in_block = m->i + r - q->block;
-    float *p = q->p + in_block * BLOCK, *ds = q->ds + in_block * BLOCK;
+    int64_t row = m->i + r - q->first, in_block = m->i - q->block;
+    float *p = q->p + in_block * BLOCK, *ds = q->ds + (in_block + r) * BLOCK;
     float factor[BLOCK] __attribute__((aligned(64)));
     vec scale = vec_set(x->scale2), lse = vec_set(-q->lse2[row]), delta = vec_set(q->delta[row]);
     if (drops)
         drop_row(x, keys, m, r, factor);
     for (int64_t j = 0; j < cols; j += VEC_W) {
-        vec y = exp2_vec(vec_fma(score(keys, m, r, s, j), scale, lse)),
+        vec y = exp2_vec(vec_fma(score(keys, m, r, p, j), scale, lse)),
             dy = vec_load(dp + r * BLOCK + j), kept = y;
         if (drops) {
             kept = y * vec_load(factor + j);
             dy = dy * vec_load(factor + j);
         }
-        vec_store(p + j, kept);
+        vec_store(p + r * BLOCK + j, kept);
         vec_store(ds + j, y * (dy - delta));
     }
     for (int64_t j = cols; j < BLOCK; j += VEC_W) { /* keys later than the whole group */
-        vec_store(p + j, vec_set(0));
+        vec_store(p + r * BLOCK + j, vec_set(0));
         vec_store(ds + j, vec_set(0));
     }
 }
 
-/* A group of queries: its rows of both tiles. */
+/* A group of queries: its rows of both tiles, from its scores. */
 static void bwd_rows(const struct head *x, const struct keys *keys, const struct queries *q,
                      int64_t i, int rows)
 {
-    float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))),
-        dp[TILE_ROWS * BLOCK] __attribute__((aligned(64)));
+    float dp[TILE_ROWS * BLOCK] __attribute__((aligned(64)));
     struct group m = group_of(keys, i, rows);
-    int64_t row = i - q->first;
-    struct tile scores = {q->q + row * x->dp, x->dp, keys->kt, BLOCK, s, BLOCK, x->d, false};
-    struct tile dps = {q->dout + row * x->dp, x->dp, keys->vt, BLOCK, dp, BLOCK, x->d, false};
-    tile_rows(&scores, rows, m.cols);
+    struct tile dps = {
+        q->dout + (i - q->first) * x->dp, x->dp, keys->vt, BLOCK, dp, BLOCK, x->d, false};
     tile_rows(&dps, rows, m.cols);
     bool drops = x->dropout->p > 0;
     for (int r = 0; r < rows; r++)
         if (m.is_open && !drops)
-            bwd_row(x, keys, &(struct group){.i = i, .cols = BLOCK, .is_open = true}, r, q, s, dp,
+            bwd_row(x, keys, &(struct group){.i = i, .cols = BLOCK, .is_open = true}, r, q, dp,
                     BLOCK, false);
         else
-            bwd_row(x, keys, &m, r, q, s, dp, m.cols, drops);
+            bwd_row(x, keys, &m, r, q, dp, m.cols, drops);
+}
+
+/* Both tiles of one block of queries [i, i+n) with one block of keys. One product a loop here and
+ * below, so that its right factor stays in the first-level cache. */
+static void bwd_tiles(const struct head *x, const struct keys *keys, const struct queries *q,
+                      int64_t i, int64_t n)
+{
+    int rows;
+    for (int64_t r = 0; r < n; r += rows) {
+        rows = rows_next(n - r);
+        struct tile scores = {q->q + (i + r - q->first) * x->dp,
+                              x->dp,
+                              keys->kt,
+                              BLOCK,
+                              q->p + r * BLOCK,
+                              BLOCK,
+                              x->d,
+                              false};
+        tile_rows(&scores, rows, group_of(keys, i + r, rows).cols);
+    }
+    for (int64_t r = 0; r < n; r += rows) {
+        rows = rows_next(n - r);
+        if (i + n == q->first + q->n)
+            keys_fetch(x, keys, r, rows);
+        bwd_rows(x, keys, q, i + r, rows);
+    }
+}
+
+/* sums (BLOCK, dp) += tileᵀ·rows, of queries [i, i+n) and a block of keys. */
+static void bwd_columns(const struct head *x, const struct keys *keys, int64_t i, int64_t n,
+                        const float *tile, const float *rows_of, float *sums)
+{
+    int rows;
+    for (int64_t j = 0; j < keys->n; j += rows) {
+        rows = rows_next(keys->n - j);
+        /* on the diagonal, earlier queries do not see key j */
+        int64_t from = i == keys->first ? j : 0;
+        if (from >= n)
+            break;
+        struct tile t = {tile + from * BLOCK + j,
+                         BLOCK,
+                         rows_of + from * x->dp,
+                         x->dp,
+                         sums + j * x->dp,
+                         x->dp,
+                         n - from,
+                         true};
+        tile_columns(&t, rows, x->dp);
+    }
 }
 
 /* One block of queries [i, i+n) with one block of keys; adds to dk, dv (BLOCK, dp). */
@@ -115,46 +161,22 @@ static void bwd_block(const struct bwd_head *h, const struct keys *keys, const s
                       int64_t i, int64_t n, float *dk, float *dv)
 {
     const struct head *x = &h->x;
-    int rows;
-    for (int64_t r = 0; r < n; r += rows) {
-        rows = rows_next(n - r);
-        if (i < keys->first + BLOCK || i == q->first)
-            keys_fetch(x, keys, r, rows);
-        bwd_rows(x, keys, q, i + r, rows);
-    }
     int64_t row = i - q->first;
-    /* a loop of its own, so that kt and vt stay in the first-level cache above */
+    int rows;
+    bwd_tiles(x, keys, q, i, n);
+    bwd_columns(x, keys, i, n, q->p, q->dout + row * x->dp, dv);
+    bwd_columns(x, keys, i, n, q->ds, q->q + row * x->dp, dk);
     for (int64_t r = 0; r < n; r += rows) {
         rows = rows_next(n - r);
-        int64_t seen = least(i + r + rows - keys->first, BLOCK);
-        struct tile dq = {q->ds + r * BLOCK,         BLOCK, keys->k, x->dp,
-                          q->dq + (row + r) * x->dp, x->dp, seen,    true};
+        struct tile dq = {q->ds + r * BLOCK,
+                          BLOCK,
+                          keys->k,
+                          x->dp,
+                          q->dq + (row + r) * x->dp,
+                          x->dp,
+                          group_of(keys, i + r, rows).seen,
+                          true};
         tile_rows(&dq, rows, x->dp);
-    }
-    for (int64_t j = 0; j < keys->n; j += rows) {
-        rows = rows_next(keys->n - j);
-        /* on the diagonal, earlier queries do not see key j */
-        int64_t from = i == keys->first ? j : 0;
-        if (from >= n)
-            break;
-        struct tile to_v = {q->p + from * BLOCK + j,
-                            BLOCK,
-                            q->dout + (row + from) * x->dp,
-                            x->dp,
-                            dv + j * x->dp,
-                            x->dp,
-                            n - from,
-                            true};
-        struct tile to_k = {q->ds + from * BLOCK + j,
-                            BLOCK,
-                            q->q + (row + from) * x->dp,
-                            x->dp,
-                            dk + j * x->dp,
-                            x->dp,
-                            n - from,
-                            true};
-        tile_columns(&to_v, rows, x->dp);
-        tile_columns(&to_k, rows, x->dp);
     }
 }
 

@@ -17,11 +17,16 @@
 
 /* ---- forward ---- */
 
+#define FWD_CACHED 32768 /* elements of q and of o of a run: 256 KiB together */
+#define MAX_SLACK 8      /* a maximum may rise by this before sums are rescaled: e ≤ 2^8 */
+
 /* A run of queries of one head and its sums so far, one row a query. */
 struct running {
     int64_t first, n;
+    float *s;   /* (BLOCK, BLOCK): scores, then e, of a block of queries with a block of keys */
+    float *q;   /* (n, dp) */
     float *o;   /* (n, dp): Σ e·v */
-    float *max; /* (n): running maximum of score·log2 e; e = 2^(score·log2 e - max) */
+    float *max; /* (n): e = 2^(score·log2 e - max); no score·log2 e is more than MAX_SLACK above */
     float *sum; /* (n, VEC_W): Σ e, by lanes */
 };
 
@@ -37,18 +42,20 @@ static inline __attribute__((always_inline)) float score_max(const struct head *
     return tile_max(top) * x->scale2;
 }
 
-/* Raises the query's maximum to at least `top` and rescales its sums. Returns what to subtract from
- * scores. */
+/* Moves the query's maximum where `top` is far above it, and rescales its sums. Returns what to
+ * subtract from scores. */
 static inline float running_move(const struct head *x, struct running *g, int64_t row, float top)
 {
     float old = g->max[row];
-    if (!(top > old))
+    if (!(top > old + MAX_SLACK))
         return old == -INFINITY ? 0 : old; /* no key so far: every e is 2^-inf */
+    g->max[row] = top;
+    if (old == -INFINITY)
+        return top; /* the sums are zero */
     float shrink = exp2f(old - top);
     vec_store(g->sum + row * VEC_W, vec_load(g->sum + row * VEC_W) * vec_set(shrink));
     for (int64_t e = 0; e < x->dp; e += VEC_W)
         vec_store(g->o + row * x->dp + e, vec_load(g->o + row * x->dp + e) * vec_set(shrink));
-    g->max[row] = top;
     return top;
 }
 
@@ -76,28 +83,58 @@ softmax_rows(const struct head *x, const struct keys *keys, const struct group *
     }
 }
 
-static void fwd_rows(const struct head *x, const struct keys *keys, struct running *g, int64_t i,
-                     int rows)
+/* Multiplies e of a group of rows by the factors of dropout; the sums above have all of e. */
+static void drop_rows(const struct head *x, const struct keys *keys, const struct group *m,
+                      float *s)
 {
-    float s[TILE_ROWS * BLOCK] __attribute__((aligned(64))),
-        factor[BLOCK] __attribute__((aligned(64)));
+    float factor[BLOCK] __attribute__((aligned(64)));
+    for (int r = 0; r < m->rows; r++) {
+        drop_row(x, keys, m, r, factor);
+        for (int64_t j = 0; j < m->cols; j += VEC_W)
+            vec_store(s + r * BLOCK + j, vec_load(s + r * BLOCK + j) * vec_load(factor + j));
+    }
+}
+
+/* A group of queries: its rows of e. */
+static void fwd_rows(const struct head *x, const struct keys *keys, struct running *g, int64_t i,
+                     int rows, float *s)
+{
     struct group m = group_of(keys, i, rows);
-    struct tile scores = {query_of(x, i), x->stride, keys->kt, BLOCK, s, BLOCK, x->d, false};
+    struct tile scores = {
+        g->q + (i - g->first) * x->dp, x->dp, keys->kt, BLOCK, s, BLOCK, x->d, false};
     tile_rows(&scores, rows, m.cols);
-    for (int r = rows; r < 2 * rows; r++) /* the next group's */
-        fetch_row(query_of(x, i + r), x->d);
     if (m.is_open)
         softmax_rows(x, keys, &(struct group){.i = i, .rows = rows, .is_open = true}, g, s, BLOCK);
     else
         softmax_rows(x, keys, &m, g, s, m.cols);
-    for (int r = 0; r < rows && x->dropout->p > 0; r++) {
-        drop_row(x, keys, &m, r, factor);
-        for (int64_t j = 0; j < m.cols; j += VEC_W)
-            vec_store(s + r * BLOCK + j, vec_load(s + r * BLOCK + j) * vec_load(factor + j));
+    if (x->dropout->p > 0)
+        drop_rows(x, keys, &m, s);
+}
+
+/* Queries [i, i+n) with one block of keys. Two loops, so that first kt, then v stays in the
+ * first-level cache. */
+static void fwd_block(const struct head *x, const struct keys *keys, struct running *g, int64_t i,
+                      int64_t n)
+{
+    int rows;
+    for (int64_t r = 0; r < n; r += rows) {
+        rows = rows_next(n - r);
+        if (i + n == g->first + g->n)
+            keys_fetch(x, keys, r, rows);
+        fwd_rows(x, keys, g, i + r, rows, g->s + r * BLOCK);
     }
-    struct tile out = {s,     BLOCK,  keys->v, x->dp, g->o + (i - g->first) * x->dp,
-                       x->dp, m.seen, true};
-    tile_rows(&out, rows, x->dp);
+    for (int64_t r = 0; r < n; r += rows) {
+        rows = rows_next(n - r);
+        struct tile out = {g->s + r * BLOCK,
+                           BLOCK,
+                           keys->v,
+                           x->dp,
+                           g->o + (i + r - g->first) * x->dp,
+                           x->dp,
+                           group_of(keys, i + r, rows).seen,
+                           true};
+        tile_rows(&out, rows, x->dp);
+    }
 }
 
 /* out = o / Σe, lse = max·ln 2 + log Σe. */
@@ -131,28 +168,36 @@ static int64_t run_first(const struct fwd_work *w, int64_t run)
     return run >= w->runs_n ? w->shape.rows : (int64_t)(share / BLOCK) * BLOCK;
 }
 
+/* The run's queries, laid out; its sums, empty. */
+static void running_start(const struct head *x, struct running *g)
+{
+    memset(g->sum, 0, (size_t)(g->n * VEC_W) * sizeof(float));
+    memset(g->o, 0, (size_t)(g->n * x->dp) * sizeof(float));
+    for (int64_t i = 0; i < g->n; i++) {
+        g->max[i] = -INFINITY;
+        fetch_row(query_of(x, g->first + i + FETCH_ROWS), x->d);
+        pack_row(g->q + i * x->dp, query_of(x, g->first + i), x->d);
+    }
+}
+
 static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t first, int64_t n,
                     float *scratch)
 {
     struct keys keys = {
         .kt = scratch, .v = scratch + x->dp * BLOCK, .bias = scratch + 2 * x->dp * BLOCK};
-    struct running g = {.first = first, .n = n};
-    g.sum = keys.bias + BLOCK;
+    struct running g = {.first = first, .n = n, .s = keys.bias + BLOCK};
+    g.sum = g.s + BLOCK * BLOCK;
     g.max = g.sum + n * VEC_W;
-    g.o = g.max + round_up(n, 16);
-    memset(g.sum, 0, (size_t)(n * VEC_W) * sizeof(float));
-    memset(g.o, 0, (size_t)(n * x->dp) * sizeof(float));
-    for (int64_t i = 0; i < n; i++)
-        g.max[i] = -INFINITY;
+    g.q = g.max + round_up(n, 16);
+    g.o = g.q + n * x->dp;
+    running_start(x, &g);
     for (int64_t j = keys_begin(x, first); j < first + n; j += BLOCK) {
         keys_pack(x, &keys, j);
-        int rows;
+        int64_t some;
         for (int64_t i = j > first ? j : first; i < first + n && keys_are_seen(&keys, i);
-             i += rows) {
-            rows = rows_next(least(first + n - i, BLOCK - i % BLOCK));
-            if (i < j + BLOCK || i < first + BLOCK)
-                keys_fetch(x, &keys, i % BLOCK, rows);
-            fwd_rows(x, &keys, &g, i, rows);
+             i += some) {
+            some = least(first + n - i, BLOCK - i % BLOCK);
+            fwd_block(x, &keys, &g, i, some);
         }
     }
     int64_t b = x->bh / w->a->h, h = x->bh % w->a->h;
@@ -183,12 +228,12 @@ void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
     /* heads that the threads cannot share equally are cut more finely */
     int64_t dp = round_up(a->d, VEC_W), heads = a->b * a->h,
             threads = thread_pool_threads(cpu->pool), wanted = (heads % threads ? 16 : 4) * threads;
-    int64_t capacity = (int64_t)(CPU_SCRATCH_BYTES / sizeof(float)) - 2 * dp * BLOCK - 2 * BLOCK;
-    struct fwd_work w = {.cpu = cpu,
-                         .a = a,
-                         .shape = SHAPE_OF_OWN(a),
-                         .run_max = capacity / (dp + VEC_W + 1) / BLOCK * BLOCK};
-    ASSERTF(w.run_max > 0, "head width %lld", (long long)a->d);
+    int64_t capacity =
+                (int64_t)(CPU_SCRATCH_BYTES / sizeof(float)) - 2 * dp * BLOCK - (BLOCK + 2) * BLOCK,
+            most = capacity / (2 * dp + VEC_W + 1) / BLOCK * BLOCK;
+    struct fwd_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF_OWN(a)};
+    ASSERTF(most > 0, "head width %lld", (long long)a->d);
+    w.run_max = least(most, round_up(FWD_CACHED / dp, BLOCK));
     /* a query's sums do not depend on its run, so this cut may depend on the number of threads */
     w.runs_n = heads >= wanted
                    ? 1

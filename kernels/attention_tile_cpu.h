@@ -129,8 +129,30 @@ static inline veci tile_lane(void)
     return lane;
 }
 
-/* tile_transpose_square — transposes VEC_W × VEC_W in registers: row[i][l] ↔ row[l][i]. In step
- * `s`, rows i and i+s swap the lanes whose number differs from theirs in bit s. */
+/* tile_transpose_square — transposes VEC_W × VEC_W in registers: row[i][l] ↔ row[l][i]. */
+#if CPU_ISA == 3
+static inline __attribute__((always_inline)) void tile_transpose_square(vec row[VEC_W])
+{
+    vec pair[VEC_W], four[VEC_W];
+#pragma GCC unroll 8
+    for (int i = 0; i < VEC_W; i += 2) {
+        pair[i] = (vec)_mm256_unpacklo_ps((__m256)row[i], (__m256)row[i + 1]);
+        pair[i + 1] = (vec)_mm256_unpackhi_ps((__m256)row[i], (__m256)row[i + 1]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < VEC_W; i++) { /* four[i]: rows i & 4 … + 3 of lanes i & 3 and 4 more */
+        __m256 a = (__m256)pair[(i & 4) + (i & 2) / 2], b = (__m256)pair[(i & 4) + 2 + (i & 2) / 2];
+        four[i] = (vec)(i & 1 ? _mm256_shuffle_ps(a, b, 0xEE) : _mm256_shuffle_ps(a, b, 0x44));
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < VEC_W / 2; i++) {
+        __m256 a = (__m256)four[i], b = (__m256)four[i + 4];
+        row[i] = (vec)_mm256_permute2f128_ps(a, b, 0x20);
+        row[i + 4] = (vec)_mm256_permute2f128_ps(a, b, 0x31);
+    }
+}
+#else
+/* In step `s`, rows i and i+s swap the lanes whose number differs from theirs in bit s. */
 static inline __attribute__((always_inline)) void tile_transpose_square(vec row[VEC_W])
 {
     veci lane = tile_lane();
@@ -148,12 +170,17 @@ static inline __attribute__((always_inline)) void tile_transpose_square(vec row[
             }
     }
 }
+#endif
 
 /* tile_max — the largest lane. A NaN in any lane may be lost. */
 static inline float tile_max(vec x)
 {
 #if CPU_ISA == 4
     return _mm512_reduce_max_ps((__m512)x);
+#elif CPU_ISA == 3
+    __m128 top = _mm_max_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    top = _mm_max_ps(top, _mm_movehl_ps(top, top));
+    return _mm_cvtss_f32(_mm_max_ss(top, _mm_movehdup_ps(top)));
 #else
     return vec_top(x);
 #endif

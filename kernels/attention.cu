@@ -50,8 +50,8 @@ __device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q
     }
 }
 
-/* Keys after the query, keys before its first one and keys that the mask hides get -inf. row, col: of the fragments' first
- * element. */
+/* Keys after the query, keys before its first one and keys that the mask hides get -inf. row, col:
+ * of the fragments' first element. */
 template <bool OWN, typename T, int MR, int BN>
 __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
                                        int64_t b, int row, int col)

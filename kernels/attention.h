@@ -110,8 +110,8 @@ struct attention_decode {
  *      dv of a key head are sums over its query heads
  *      dkv (B,T,2K·D)  with kv: dk and dv of the own queries, replaced, all T rows. Of
  *      dqkv (B,R,(H+2K)·D) only dq is written
- * in   dout, out (B,T,H·D) · qkv · lse · mask · first_key · dropout · head_first, heads_whole · hk ·
- *      layout · kv · own  as in attention_fwd
+ * in   dout, out (B,T,H·D) · qkv · lse · mask · first_key · dropout · head_first, heads_whole ·
+ *      hk · layout · kv · own  as in attention_fwd
  * Sums over queries and heads have a fixed order. A GPU's scratch limits H/K · T. */
 struct attention_bwd {
     struct tensor dqkv, dout, out, qkv, lse, mask, first_key;

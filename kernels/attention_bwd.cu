@@ -194,10 +194,11 @@ __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_
             *(float2 *)(to + 8 * r * D + 8 * n) = make_float2(c[n][2 * r], c[n][2 * r + 1]);
 }
 
-/* Only OWN: N columns of the sums of `rows` rows, which no query of a split's first keys reaches. */
-template <int D, int N, int THREADS> __device__ static inline void bwd_zero(float *acc, int rows)
+/* Only OWN: N columns of the sums of rows from `row` on that see none of a split's first keys. */
+template <int D, int N, int THREADS>
+__device__ static inline void bwd_zero(float *acc, int row, int end)
 {
-    for (int i = (int)threadIdx.x; i < rows * (N / 4); i += THREADS)
+    for (int i = row * (N / 4) + (int)threadIdx.x; i < end * (N / 4); i += THREADS)
         *(float4 *)(acc + (int64_t)(i / (N / 4)) * D + i % (N / 4) * 4) = make_float4(0, 0, 0, 0);
 }
 
@@ -232,6 +233,8 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
     (((int64_t)blockIdx.x * a.bh_n + local + head) * round_up(ATTENTION_R, BWD_PAD) * D)
 #define BWD_TILE_FROM (OWN ? attention_tile_from(a, key, BQ) : key / BQ * BQ)
 #define BWD_END (OWN ? rows_end : ATTENTION_R)
+#define BWD_ZERO_ARGS \
+    (acc + column, max((int)round_up(rows_end, BQ), BWD_TILE_FROM), (int)round_up(ATTENTION_R, BQ))
 #define BWD_IS_CUT \
     (query < whole_from || (OWN && attention_first_key(a, b, query + BQ - 1) > key + 16 * warp))
 
@@ -313,11 +316,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
                                          16 * (warp / GROUPS), column + warp % GROUPS * N,
                                          is_first);
             }
-            if (OWN && is_first) {
-                int from = max((int)round_up(rows_end, BQ), BWD_TILE_FROM);
-                bwd_zero<D, DO, THREADS>(acc + (int64_t)from * D + column,
-                                         (int)round_up(ATTENTION_R, BQ) - from);
-            }
+            if (OWN && is_first)
+                bwd_zero<D, DO, THREADS> BWD_ZERO_ARGS;
         }
         bwd_store<OWN, T, DO>(ATTENTION_DKV + k_at, dk, a, key + 16 * warp, column);
         bwd_store<OWN, T, DO>(ATTENTION_DKV + k_at + (a.v - a.k), dv, a, key + 16 * warp, column);

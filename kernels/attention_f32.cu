@@ -205,10 +205,9 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
                   tiles_n = (ATTENTION_R - row_first + F32_BK - 1) / F32_BK;
         for (int n_tile = 0; n_tile < a.group * tiles_n; n_tile++) {
             const int head = n_tile / tiles_n, query = row_first + n_tile % tiles_n * F32_BK;
-            /* none of its queries sees these keys; the first keys set its sums to 0 */
             if (OWN && key != (int)blockIdx.x * F32_BK &&
                 attention_first_key(a, b, query) >= key + F32_BK)
-                continue;
+                continue; /* its queries see none of these keys, and have their sums */
             __syncthreads();
             f32_fetch<F32_BK, D>(x.q, q + head * a.head + query * stride, stride,
                                  ATTENTION_R - query, a.d);

@@ -1,4 +1,4 @@
-/* step_copy — what a pass reads and writes on the device, from and to host memory (step_inside.h). */
+/* step_copy — a pass's inputs to the device, its losses to host memory (step_inside.h). */
 #include "base/assert.h"
 #include "train/step_inside.h"
 

@@ -1,5 +1,5 @@
 /* step_inside — a step as its own files share it: step.c (memory, state), step_mesh.c (its place
- * among ranks), step_context.c (its positions of samples), step_local.c (replicas), step_fill.c
+ * among ranks), step_context.c (its positions of samples), step_local.c (replicas). step_fill.c
  * (initial values), step_run.c (the update), step_async.c (the end of a step on GPUs),
  * step_copy.c (inputs and losses), step_eval.c, step_memory.c. Other files use step.h. */
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H

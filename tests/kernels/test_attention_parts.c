@@ -353,6 +353,8 @@ static void wrong_runs_are_refused(void **state)
     }
     a.kv.data = NULL, a.own = (struct attention_runs){{2, 0}, {2, 0}};
     assert_int_equal(dev_op(d->dev)->attention_fwd(d->stream, &a), ST_BUG);
+    a.own.n[0] = a.own.first[0] = 0, a.first_key = kt_f32(x); /* no int32 */
+    assert_int_equal(dev_op(d->dev)->attention_fwd(d->stream, &a), ST_BUG);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -1,5 +1,5 @@
-/* test_documents — a sample of documents, with attention within each of them, is training on each of
- * them alone. */
+/* test_documents — a sample of documents, with attention within each of them, is training on each
+ * of them alone. */
 #include <math.h>
 #include <string.h>
 
@@ -34,8 +34,8 @@ static int32_t token(int64_t at)
     return (int32_t)rand_below(5, RAND_STREAM(TEST, 0), (uint64_t)at, VOCAB);
 }
 
-/* Tokens `first` to `end` of the two documents from place `at` of a sample on. What is beside them is
- * noise without targets. */
+/* Tokens `first` to `end` of the two documents from place `at` of a sample on. What is beside them
+ * is noise without targets. */
 struct part {
     int64_t first, end, at;
 };

@@ -3,8 +3,8 @@
  *
  *   - LM: window w has the tokens [w·T, w·T+T); targets are the same, shifted by one. The last
  *     token is only a target.
- *   - Documents of LM: one begins at each separator, an end or a beginning of text. The separator is
- *     its first token, and the last target of the document before.
+ *   - Documents of LM: one begins at each separator, an end or a beginning of text. The separator
+ *     is its first token, and the last target of the document before.
  *   - QA: samples are windows of questions (squad_window.h).
  *   - Order: sample j since the start is position j mod S of epoch j / S; the order of an epoch
  *     is a permutation drawn from (SEED, epoch).

@@ -21,11 +21,12 @@ static double attention_dot(const float *a, const float *b, int64_t d)
 /* One query: scores into p (-inf where hidden), then probabilities. Returns logΣexp, -inf when no
  * key is seen. */
 static double attention_softmax(double *p, const float *q, const float *k, int64_t stride,
-                                const uint8_t *mask, int64_t i, int64_t d)
+                                const uint8_t *mask, int64_t first, int64_t i, int64_t d)
 {
     double max = -INFINITY, sum = 0;
     for (int64_t j = 0; j <= i; j++) {
-        p[j] = mask && !mask[j] ? -INFINITY : attention_dot(q, k + j * stride, d) / sqrt((double)d);
+        bool is_hidden = j < first || (mask && !mask[j]);
+        p[j] = is_hidden ? -INFINITY : attention_dot(q, k + j * stride, d) / sqrt((double)d);
         max = p[j] > max ? p[j] : max;
     }
     for (int64_t j = 0; j <= i; j++)
@@ -45,6 +46,12 @@ static void attention_values(float *out, const double *p, const float *v, int64_
             sum += p[j] == 0 ? 0 : p[j] * v[j * stride + e];
         out[e] = (float)sum;
     }
+}
+
+/* The first key that the query at position i of sample b may see. */
+static int64_t attention_first_key(struct tensor first_key, int64_t b, int64_t t, int64_t i)
+{
+    return first_key.data ? ((const int32_t *)first_key.data)[b * t + i] : 0;
 }
 
 /* The rows of query head bh % H of sample bh / H. */
@@ -89,8 +96,9 @@ void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
         int64_t drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
         for (int64_t row = 0; row < x.rows; row++) {
             int64_t i = attention_position(&a->own, row);
+            int64_t first = attention_first_key(a->first_key, bh / a->h, a->t, i);
             lse[row] = (float)attention_softmax(p, qkv + x.q + row * x.q_stride, kv + x.k,
-                                                x.k_stride, mask, i, a->d);
+                                                x.k_stride, mask, first, i, a->d);
             for (int64_t j = 0; j <= i; j++)
                 p[j] *= dropout_factor(&a->dropout, (drop_head * a->t + i) * a->t + j);
             attention_values(out + row * x.out_stride, p, kv + x.v, x.k_stride, i + 1, a->d);
@@ -108,7 +116,7 @@ void attention_decode_plain(const struct cpu *cpu, const struct attention_decode
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
         struct attention_place x =
             attention_place(a->layout, false, bh, (int64_t[4]){a->t, a->h, a->hk, a->d}, &all);
-        attention_softmax(p, qkv + x.q + last * x.q_stride, qkv + x.k, x.k_stride, NULL, last,
+        attention_softmax(p, qkv + x.q + last * x.q_stride, qkv + x.k, x.k_stride, NULL, 0, last,
                           a->d);
         attention_values((float *)a->out.data + bh * a->d, p, qkv + x.v, x.k_stride, a->t, a->d);
     }
@@ -120,7 +128,7 @@ struct attention_head {
     float *dq, *dk, *dv;
     const uint8_t *mask;
     double *dk_sum, *dv_sum; /* T·D each */
-    int64_t drop_head;
+    int64_t b, drop_head;
     struct attention_place at;
 };
 
@@ -139,7 +147,7 @@ static void attention_bwd_query(const struct attention_bwd *a, const struct atte
     int64_t i = attention_position(&a->own, row);
     for (int64_t e = 0; e < a->d; e++)
         dq_sum[e] = 0;
-    for (int64_t j = 0; j <= i; j++) {
+    for (int64_t j = attention_first_key(a->first_key, x->b, a->t, i); j <= i; j++) {
         if ((x->mask && !x->mask[j]) || x->lse[row] == -INFINITY)
             continue;
         const float *k = x->k + j * at->k_stride;
@@ -162,8 +170,10 @@ static struct attention_head attention_head_of(const struct cpu *cpu, const stru
     struct attention_place at = ATTENTION_PLACE(a, bh);
     const float *qkv = a->qkv.data, *kv = a->kv.data ? a->kv.data : qkv;
     float *dqkv = a->dqkv.data, *dkv = a->kv.data ? a->dkv.data : dqkv;
-    struct attention_head x = {
-        .drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole), .at = at};
+    struct attention_head x = {.b = bh / a->h,
+                               .drop_head =
+                                   attention_drop_head(bh, a->h, a->head_first, a->heads_whole),
+                               .at = at};
     x.q = qkv + at.q, x.k = kv + at.k, x.v = kv + at.v;
     x.dq = dqkv + at.q, x.dk = dkv + at.k, x.dv = dkv + at.v;
     x.dout = (const float *)a->dout.data + at.out, x.out = (const float *)a->out.data + at.out;

@@ -50,12 +50,18 @@ __device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q
     }
 }
 
-/* Keys after the query and keys that the mask hides get -inf. row, col: of the fragments' first
- * element. */
+/* Keys after the query, keys before its first one and keys that the mask hides get -inf. row, col:
+ * of the fragments' first element. */
 template <bool OWN, typename T, int MR, int BN>
 __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
                                        int64_t b, int row, int col)
 {
+    int from[MR][2] = {};
+#pragma unroll
+    for (int m = 0; OWN && m < MR; m++) {
+        from[m][0] = attention_first_key(x, b, row + 16 * m);
+        from[m][1] = attention_first_key(x, b, row + 16 * m + 8);
+    }
 #pragma unroll
     for (int n = 0; n < BN / 8; n++)
 #pragma unroll
@@ -64,9 +70,10 @@ __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attentio
             bool is_hidden = attention_is_hidden(x, b, j);
 #pragma unroll
             for (int m = 0; m < MR; m++) {
-                if (is_hidden || j > (OWN ? attention_position_at(x, row + 16 * m) : row + 16 * m))
+                if (is_hidden || (OWN && j < from[m][0]) ||
+                    j > (OWN ? attention_position_at(x, row + 16 * m) : row + 16 * m))
                     s[m][n][e] = -INFINITY;
-                if (is_hidden ||
+                if (is_hidden || (OWN && j < from[m][1]) ||
                     j > (OWN ? attention_position_at(x, row + 16 * m + 8) : row + 16 * m + 8))
                     s[m][n][2 + e] = -INFINITY;
             }
@@ -200,6 +207,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
     int keys_n = OWN ? attention_position_at(a, min(a.rows, block_row + BM) - 1) + 1
                      : min(a.t, block_row + BM),
         tiles_n = (keys_n + BN - 1) / BN;
+    const int tile_first = OWN ? attention_first_key(a, b, block_row) / BN : 0,
+              whole_from = OWN ? attention_first_key(a, b, first + 16 * MR - 1) : 0;
     auto fetch = [&](int tile) {
         int64_t at = (int64_t)tile * BN * k_stride; /* a row is at most 3·65535·256 elements */
         tile_copy<T, BN, D, WARPS * WARP>(k_tile + (shared_at)(tile % 2 * TILE), k + at, k_stride,
@@ -209,7 +218,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
     };
     tile_copy<T, BM, D, WARPS * WARP>(q_tile, q + (int64_t)block_row * stride, stride,
                                       ATTENTION_R - block_row, a.d);
-    fetch(0);
+    fetch(tile_first);
     cp_commit();
     fwd_rows<MR, D> x = {};
     uint32_t q_frag[MR][D / 16][4];
@@ -223,7 +232,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
         for (int n = 0; D <= 128 && n < D / 16; n++)
             frag_a<D / 8>(q_frag[m][n], q_tile, warp_row + 16 * m, 2 * n);
     float scale = a.scale * ATTENTION_LOG2E;
-    for (int tile = 0; tile < tiles_n; tile++) {
+    for (int tile = tile_first; tile < tiles_n; tile++) {
         cp_wait<0>();
         __syncthreads(); /* the tile is loaded, and all threads are done with the one before */
         if (tile + 1 < tiles_n)
@@ -233,7 +242,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
         int row = first + lane / 4, col = tile * BN + lane % 4 * 2;
         fwd_scores<T, D, MR, BN>(s, q_frag, q_tile, k_tile + (shared_at)(tile % 2 * TILE),
                                  warp_row);
-        if (a.mask || (tile + 1) * BN > (OWN ? attention_position_at(a, first) : first))
+        if (a.mask || (OWN && tile * BN < whole_from) ||
+            (tile + 1) * BN > (OWN ? attention_position_at(a, first) : first))
             fwd_hide<OWN, T, MR, BN>(s, a, b, row, col);
         fwd_softmax<MR, D, BN>(s, x, scale);
         if (DROP && (!OWN || a.drop.threshold))
@@ -293,7 +303,9 @@ int attention_fwd_cuda(const struct cuda *cuda, const struct attention_fwd *a)
     if (!shape_is_good(a->b, a->t, a->h, a->d) || !attention_is_heads(a) || !attention_draws(a))
         return CUDA_REFUSAL_SHAPE;
     if (a->out.dtype != a->qkv.dtype || a->lse.dtype != DTYPE_F32 ||
-        (a->kv.data && a->kv.dtype != a->qkv.dtype) || (a->mask.data && a->mask.dtype != DTYPE_U8))
+        (a->kv.data && a->kv.dtype != a->qkv.dtype) ||
+        (a->mask.data && a->mask.dtype != DTYPE_U8) ||
+        (a->first_key.data && a->first_key.dtype != DTYPE_I32))
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(a->qkv.dtype, [&](auto t) { return fwd_any<decltype(t)>(cuda, a); });
 }

@@ -1,6 +1,6 @@
-/* attention — causal softmax attention with a key mask. It never stores T×T scores: it goes over
- * tiles of keys with a running maximum (FlashAttention, Dao et al. 2022). Must not know layers or
- * models. On a CPU D is at most 4000. */
+/* attention — causal softmax attention with a key mask, and with a first key of each query. It
+ * never stores T×T scores: it goes over tiles of keys with a running maximum (FlashAttention, Dao
+ * et al. 2022). Must not know layers or models. On a CPU D is at most 4000. */
 #ifndef CONVOY_KERNELS_ATTENTION_H
 #define CONVOY_KERNELS_ATTENTION_H
 #include "kernels/tensor.h"
@@ -62,25 +62,29 @@ static inline int64_t attention_drop_head(int64_t bh, int64_t h, int64_t head_fi
     return heads_whole ? bh / h * heads_whole + head_first + bh % h : bh;
 }
 
-/* attention_fwd — for each sample b, head h and query i, over the keys j ≤ i with mask[b,j] != 0:
+/* attention_fwd — for each sample b, head h and query i, over the keys first_key[b,i] ≤ j ≤ i with
+ * mask[b,j] != 0:
  *   p = softmax_j(q_i·k_j / √D);  out_i = Σ_j drop(p_j)·v_j
  * A query without any key gets zeros, and lse = -inf.
  * out  out (B,T,H·D)  must not overlap qkv
  *      lse (B,H,T) f32  log Σ_j exp(q_i·k_j / √D), kept for attention_bwd
  * in   qkv (B,T,(H+2K)·D)  rows as `layout` says
  *      mask (B,T) u8  or NULL: every key counts
+ *      first_key (B,T) i32  of the query at each position, or NULL: 0. 0 ≤ first_key[b,i] ≤ i, and
+ *      no less than first_key[b,i-1]. So a sample of documents, one behind the other, has attention
+ *      within each of them alone (document masking); tiles of hidden keys are skipped
  *      dropout  of probabilities; element index ((b·W+head_first+h)·T+i)·T+j
  *      head_first, heads_whole  the heads are [head_first, head_first + H) of W = heads_whole
  *      heads, so that parts of a model draw the numbers of the whole; heads_whole 0: W = H
  *      hk  K; divides h
  * in   kv (B,T,2K·D)  NULL: keys and values are qkv's. Else qkv, out and lse have the rows of the
  *      R = own.n[0] + own.n[1] own queries: qkv (B,R,(H+2K)·D), of which only q is read,
- *      out (B,R,H·D), lse (B,H,R); mask and dropout's index go on counting positions
+ *      out (B,R,H·D), lse (B,H,R); mask, first_key and dropout's index go on counting positions
  *      own  the positions of the own queries: two runs, the second behind the first, or one
  *      (n[1] 0). Only with kv
  * Tolerance to plain: nmse 1e-12. The rows of own queries have the bits of the whole. */
 struct attention_fwd {
-    struct tensor out, lse, qkv, mask;
+    struct tensor out, lse, qkv, mask, first_key;
     int64_t b, t, h, hk, d;
     enum attention_layout layout;
     struct dropout dropout;
@@ -106,11 +110,11 @@ struct attention_decode {
  *      dv of a key head are sums over its query heads
  *      dkv (B,T,2K·D)  with kv: dk and dv of the own queries, replaced, all T rows. Of
  *      dqkv (B,R,(H+2K)·D) only dq is written
- * in   dout, out (B,T,H·D) · qkv · lse · mask · dropout · head_first, heads_whole · hk · layout ·
- *      kv · own  as in attention_fwd
+ * in   dout, out (B,T,H·D) · qkv · lse · mask · first_key · dropout · head_first, heads_whole ·
+ *      hk · layout · kv · own  as in attention_fwd
  * Sums over queries and heads have a fixed order. A GPU's scratch limits H/K · T. */
 struct attention_bwd {
-    struct tensor dqkv, dout, out, qkv, lse, mask;
+    struct tensor dqkv, dout, out, qkv, lse, mask, first_key;
     int64_t b, t, h, hk, d;
     enum attention_layout layout;
     struct dropout dropout;

@@ -4,9 +4,10 @@
  * Letters: B samples · H query heads · K key heads · T tokens · R rows of queries of a sample · D
  * head width (`d`; kernels are compiled for a padded D) · C = H·D · bh = b·H + h.
  *
- * OWN: a kernel for own queries over the keys of all positions (kv, own of attention.h). Row r of a
- * sample's queries has position r + run_ahead, so positions grow with rows. Kernels for whole calls
- * are compiled without it: there a row is its position, and R is T. */
+ * OWN: a kernel for own queries over the keys of all positions (kv, own of attention.h), and for
+ * calls with first keys. Row r of a sample's queries has position r + run_ahead, so positions grow
+ * with rows. Kernels for whole calls are compiled without it: there a row is its position, and R is
+ * T. A whole call with first keys has all positions as its own, and its kv is qkv. */
 #ifndef CONVOY_KERNELS_ATTENTION_ARGS_CUH
 #define CONVOY_KERNELS_ATTENTION_ARGS_CUH
 
@@ -33,7 +34,8 @@ template <typename T> struct attention_args {
     /* only OWN, else NULL and 0 */
     const T *kv;
     T *dkv;
-    int kv_row, kv_head;     /* struct attention_row */
+    const int32_t *first_key; /* (B,T); NULL: 0 */
+    int kv_row, kv_head;      /* struct attention_row */
     int run_n, run_ahead[2]; /* rows of the first run; position less row, of these and the others */
 };
 
@@ -62,6 +64,27 @@ __device__ static inline int attention_tile_from(const attention_args<T> &x, int
 {
     int row = attention_row_from(x, key);
     return row < x.rows ? row / tile * tile : x.rows;
+}
+
+/* Only OWN: the first key that a row's query may see; beyond R, the last row's. */
+template <typename T>
+__device__ static inline int attention_first_key(const attention_args<T> &x, int64_t b, int row)
+{
+    return x.first_key ? x.first_key[b * x.t + attention_position_at(x, min(row, x.rows - 1))] : 0;
+}
+/* Only OWN: how many rows have a first key below `key`. They come before the others. */
+template <typename T>
+__device__ static inline int attention_rows_below(const attention_args<T> &x, int64_t b, int key)
+{
+    int low = x.first_key ? 0 : x.rows, high = x.rows;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (attention_first_key(x, b, mid) < key)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
 }
 
 /* The first element of sample b's rows: of query head h in qkv; of key head n (its values follow at
@@ -107,17 +130,19 @@ static inline void attention_sizes(attention_args<T> *x, const A *a)
     x->scale = 1.0f / sqrtf((float)a->d);
 }
 
-/* attention_own — what own queries need besides; without kv nothing. The runs were checked by the
- * caller (dev_check.c). */
+/* attention_own — what own queries and first keys need besides; without both nothing. The runs were
+ * checked by the caller (dev_check.c). */
 template <typename T, typename A> static inline void attention_own(attention_args<T> *x, const A *a)
 {
     const struct attention_runs *own = &a->own;
-    struct attention_row row = attention_kv_row_of(a->layout, a->hk, a->d);
-    if (!a->kv.data)
+    struct attention_row row = a->kv.data ? attention_kv_row_of(a->layout, a->hk, a->d)
+                                          : attention_row_of(a->layout, a->h, a->hk, a->d);
+    if (!a->kv.data && !a->first_key.data)
         return;
-    x->kv = (const T *)a->kv.data, x->rows = (int)attention_rows(own, a->t);
+    x->kv = (const T *)(a->kv.data ? a->kv.data : a->qkv.data);
+    x->first_key = (const int32_t *)a->first_key.data, x->rows = (int)attention_rows(own, a->t);
     x->kv_row = (int)row.row, x->kv_head = (int)row.head, x->k = (int)row.k, x->v = (int)row.v;
-    x->run_n = (int)own->n[0], x->run_ahead[0] = (int)own->first[0];
+    x->run_n = own->n[0] ? (int)own->n[0] : x->t, x->run_ahead[0] = (int)own->first[0];
     x->run_ahead[1] = own->n[1] ? (int)(own->first[1] - own->n[0]) : x->run_ahead[0];
 }
 

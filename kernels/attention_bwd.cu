@@ -134,9 +134,10 @@ __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int j = key + e / 2 * 8, i = query + 8 * n + e % 2, at = 8 * n + in_tile + e % 2;
+            const bool is_before = OWN && !WHOLE && j < attention_first_key(a, bh / a.h, i);
             if constexpr (OWN)
                 i = attention_position_at(a, i);
-            float p = !WHOLE && (j > i || is_hidden[e / 2])
+            float p = !WHOLE && (j > i || is_before || is_hidden[e / 2])
                           ? 0
                           : exp2_quick(fmaf(s[n][e], scale, -lse[at]));
             float keep = DROP ? drop_factor(a.drop, attention_drop_at(a, bh, i, j)) : 1.0f;
@@ -193,6 +194,14 @@ __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_
             *(float2 *)(to + 8 * r * D + 8 * n) = make_float2(c[n][2 * r], c[n][2 * r + 1]);
 }
 
+/* Only OWN: N columns of the sums of rows from `row` on that see none of a split's first keys. */
+template <int D, int N, int THREADS>
+__device__ static inline void bwd_zero(float *acc, int row, int end)
+{
+    for (int i = row * (N / 4) + (int)threadIdx.x; i < end * (N / 4); i += THREADS)
+        *(float4 *)(acc + (int64_t)(i / (N / 4)) * D + i % (N / 4) * 4) = make_float4(0, 0, 0, 0);
+}
+
 /* 16 keys' rows of dk or dv, columns col … col+N-1. */
 template <bool OWN, typename T, int N>
 __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
@@ -223,6 +232,11 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
 #define BWD_ACC_AT \
     (((int64_t)blockIdx.x * a.bh_n + local + head) * round_up(ATTENTION_R, BWD_PAD) * D)
 #define BWD_TILE_FROM (OWN ? attention_tile_from(a, key, BQ) : key / BQ * BQ)
+#define BWD_END (OWN ? rows_end : ATTENTION_R)
+#define BWD_ZERO_ARGS \
+    (acc + column, max((int)round_up(rows_end, BQ), BWD_TILE_FROM), (int)round_up(ATTENTION_R, BQ))
+#define BWD_IS_CUT \
+    (query < whole_from || (OWN && attention_first_key(a, b, query + BQ - 1) > key + 16 * warp))
 
 /* DO columns of the results from blockIdx.z·DO on. DROP: with dropout; where OWN, perhaps. */
 template <typename T, int D, int DO, int WARPS, int BQ, bool DROP, bool OWN>
@@ -265,6 +279,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
         /* From this query on, no key of the warp is hidden by causality. */
         const int whole_from =
             __any_sync(WARP_ALL, is_hidden[0] || is_hidden[1]) ? INT32_MAX : BWD_WHOLE_FROM;
+        /* Queries from here on see none of these keys. */
+        const int rows_end = OWN ? attention_rows_below(a, b, key + BK) : 0;
         float dk[DO / 8][4] = {}, dv[DO / 8][4] = {};
         __syncthreads(); /* all threads are done with the keys before */
         if (!OWN || attention_tile_from(a, key, BQ) < a.rows)
@@ -273,13 +289,14 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
             float *acc = a.acc + BWD_ACC_AT;
             /* No thread reads tiles of queries any more: the barrier before a tile's last product
              * comes after their uses. */
-            fetch(head, BWD_TILE_FROM);
+            if (!OWN || BWD_TILE_FROM < rows_end)
+                fetch(head, BWD_TILE_FROM);
             cp_commit();
-            for (int query = BWD_TILE_FROM; query < ATTENTION_R; query += BQ) {
+            for (int query = BWD_TILE_FROM; query < BWD_END; query += BQ) {
                 int half = query / BQ % 2;
                 cp_wait<0>();
                 __syncthreads(); /* tiles loaded; all threads are done with those before */
-                if (query + BQ < ATTENTION_R)
+                if (query + BQ < BWD_END)
                     fetch(head, query + BQ);
                 cp_commit();
                 float s[BQ / 8][4], dp[BQ / 8][4];
@@ -287,7 +304,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
                 bwd_scores<T, D, BQ>(dp, v_tile, dout_tile + (shared_at)(half * TILE), 16 * warp);
                 if (OWN && a.drop.threshold)
                     bwd_probs<T, BQ, true, false, OWN> BWD_PROBS_ARGS;
-                else if (query < whole_from)
+                else if (BWD_IS_CUT)
                     bwd_probs<T, BQ, DROP && !OWN, false, OWN> BWD_PROBS_ARGS;
                 else
                     bwd_probs<T, BQ, DROP && !OWN, true, OWN> BWD_PROBS_ARGS;
@@ -299,6 +316,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
                                          16 * (warp / GROUPS), column + warp % GROUPS * N,
                                          is_first);
             }
+            if (OWN && is_first)
+                bwd_zero<D, DO, THREADS> BWD_ZERO_ARGS;
         }
         bwd_store<OWN, T, DO>(ATTENTION_DKV + k_at, dk, a, key + 16 * warp, column);
         bwd_store<OWN, T, DO>(ATTENTION_DKV + k_at + (a.v - a.k), dv, a, key + 16 * warp, column);
@@ -442,7 +461,7 @@ template <typename T> static int bwd_typed(const struct cuda *cuda, const struct
     x.mask = (const uint8_t *)a->mask.data;
     attention_sizes(&x, a);
     attention_own(&x, a);
-    x.dkv = (T *)a->dkv.data;
+    x.dkv = (T *)(a->kv.data ? a->dkv.data : a->dqkv.data);
     x.drop = drop_args_of(cuda, &a->dropout);
     if (!cuda_aligned(x.qkv, a->d) || !cuda_aligned(x.dout, a->d) ||
         !cuda_aligned(x.out_in, a->d) || !cuda_aligned(x.dqkv, a->d) || !cuda_aligned(x.kv, a->d) ||
@@ -459,6 +478,7 @@ int attention_bwd_cuda(const struct cuda *cuda, const struct attention_bwd *a)
     enum dtype dtype = a->qkv.dtype;
     if (a->dqkv.dtype != dtype || a->dout.dtype != dtype || a->out.dtype != dtype ||
         a->lse.dtype != DTYPE_F32 || (a->mask.data && a->mask.dtype != DTYPE_U8) ||
+        (a->first_key.data && a->first_key.dtype != DTYPE_I32) ||
         (a->kv.data && (a->kv.dtype != dtype || a->dkv.dtype != dtype)))
         return CUDA_REFUSAL_DTYPE;
     return cuda_floats(dtype, [&](auto t) { return bwd_typed<decltype(t)>(cuda, a); });

@@ -243,6 +243,7 @@ static struct bwd_head bwd_head_of(const struct bwd_work *w, int64_t bh, int64_t
     const struct attention_bwd *a = w->a;
     struct bwd_head h = {.x = head_of(&a->qkv, &a->kv, &a->mask, &a->dropout, bh, &w->shape)};
     h.x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
+    h.x.first_key = first_key_of(&a->first_key, bh / a->h, a->t);
     h.x.shift = shift;
     int64_t at = bh / a->h * h.x.rows * h.x.c + bh % a->h * a->d;
     const float *qkv = a->qkv.data, *kv = a->kv.data ? a->kv.data : qkv;
@@ -282,7 +283,8 @@ static void bwd_keys(struct bwd_run *r, const struct bwd_head *first, int64_t j)
     for (int64_t n = 0; n < r->heads; n++) {
         struct bwd_head h = bwd_head_of(r->w, r->bh + n, r->shift);
         struct queries q = queries_of(r, n, x->dp);
-        for (q.block = j > q.first ? j : q.first; q.block < end; q.block += BLOCK)
+        for (q.block = j > q.first ? j : q.first; q.block < end && keys_are_seen(&r->keys, q.block);
+             q.block += BLOCK)
             bwd_block(&h, &r->keys, &q, q.block, least(BLOCK, end - q.block), r->dk, r->dv);
     }
     if (r->is_later || j < r->q.first) {
@@ -304,7 +306,7 @@ static void bwd_run(struct bwd_run *r)
         struct queries q = queries_of(r, n, x->dp);
         queries_pack(&h, &q);
     }
-    for (int64_t j = 0; j < r->q.first + r->q.n; j += BLOCK)
+    for (int64_t j = keys_begin(x, r->q.first); j < r->q.first + r->q.n; j += BLOCK)
         bwd_keys(r, &first, j);
     for (int64_t n = 0; n < r->heads; n++) {
         struct bwd_head h = bwd_head_of(r->w, r->bh + n, r->shift);

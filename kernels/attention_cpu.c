@@ -191,10 +191,11 @@ static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t firs
     g.q = g.max + round_up(n, 16);
     g.o = g.q + n * x->dp;
     running_start(x, &g);
-    for (int64_t j = 0; j < first + n; j += BLOCK) {
+    for (int64_t j = keys_begin(x, first); j < first + n; j += BLOCK) {
         keys_pack(x, &keys, j);
         int64_t some;
-        for (int64_t i = j > first ? j : first; i < first + n; i += some) {
+        for (int64_t i = j > first ? j : first; i < first + n && keys_are_seen(&keys, i);
+             i += some) {
             some = least(first + n - i, BLOCK - i % BLOCK);
             fwd_block(x, &keys, &g, i, some);
         }
@@ -213,6 +214,7 @@ static void fwd_part(void *arg, int part_i, int thread_i)
             end = run_first(w, run + 1);
     struct head x = head_of(&a->qkv, &a->kv, &a->mask, &a->dropout, bh, &w->shape);
     x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
+    x.first_key = first_key_of(&a->first_key, bh / a->h, a->t);
     for (int64_t row = run_first(w, run), n; row < end; row += n) {
         n = least(w->run_max, least(end, run_end(&a->own, row, x.rows)) - row);
         x.shift = attention_position(&a->own, row) - row;

@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<
     for (int r = 0; r < 4; r++)
         max[r] = -INFINITY;
     f32_fetch<F32_BM, D>(q_tile, q + first * stride, stride, ATTENTION_R - first, a.d);
-    for (int key = 0; key < (OWN ? keys_n : min(a.t, first + F32_BM)); key += F32_BN) {
+    const int key_first = OWN ? attention_first_key(a, b, first) / F32_BN * F32_BN : 0;
+    for (int key = key_first; key < (OWN ? keys_n : min(a.t, first + F32_BM)); key += F32_BN) {
         __syncthreads();
         f32_fetch<F32_BN, D>(k_tile, k + key * k_stride, k_stride, a.t - key, a.d);
         f32_fetch<F32_BN, D>(v_tile, k + (a.v - a.k) + key * k_stride, k_stride, a.t - key, a.d);
@@ -73,10 +74,12 @@ __global__ void __launch_bounds__(F32_THREADS) attention_fwd_f32(attention_args<
         }
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            int i = OWN ? attention_position_at(a, first + 4 * ty + r) : first + 4 * ty + r;
+            int i = OWN ? attention_position_at(a, first + 4 * ty + r) : first + 4 * ty + r,
+                from_key = OWN ? attention_first_key(a, b, first + 4 * ty + r) : 0;
             for (int e = 0; e < 2; e++) {
                 int j = key + tx + 16 * e;
-                s[r][e] = j > i || attention_is_hidden(a, b, j) ? -INFINITY : s[r][e] * a.scale;
+                bool is_hidden = j > i || (OWN && j < from_key) || attention_is_hidden(a, b, j);
+                s[r][e] = is_hidden ? -INFINITY : s[r][e] * a.scale;
             }
             float top = fmaxf(max[r], f32_row_max(fmaxf(s[r][0], s[r][1]))),
                   from = top == -INFINITY ? 0 : top;
@@ -160,7 +163,8 @@ __device__ static inline void f32_bwd_probs(const attention_args<float> &a,
                 s = fmaf(x.q[row * (D + 1) + n], x.k[col * (D + 1) + n], s);
                 dp = fmaf(x.dout[row * (D + 1) + n], x.v[col * (D + 1) + n], dp);
             }
-            bool is_seen = j <= i && !attention_is_hidden(a, bh / a.h, j);
+            bool is_seen = j <= i && !attention_is_hidden(a, bh / a.h, j) &&
+                           !(OWN && j < attention_first_key(a, bh / a.h, query + row));
             float p = is_seen ? expf(s * a.scale - x.lse[row]) : 0;
             float keep = drop_factor(a.drop, attention_drop_at(a, bh, i, j));
             x.p[row * (F32_BK + 1) + col] = p * keep;
@@ -201,6 +205,9 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
                   tiles_n = (ATTENTION_R - row_first + F32_BK - 1) / F32_BK;
         for (int n_tile = 0; n_tile < a.group * tiles_n; n_tile++) {
             const int head = n_tile / tiles_n, query = row_first + n_tile % tiles_n * F32_BK;
+            if (OWN && key != (int)blockIdx.x * F32_BK &&
+                attention_first_key(a, b, query) >= key + F32_BK)
+                continue; /* its queries see none of these keys, and have their sums */
             __syncthreads();
             f32_fetch<F32_BK, D>(x.q, q + head * a.head + query * stride, stride,
                                  ATTENTION_R - query, a.d);

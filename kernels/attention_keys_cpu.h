@@ -26,13 +26,14 @@ static inline int rows_next(int64_t left)
 
 /* A block of keys, laid out for the products; columns beyond D and keys beyond n are zero. */
 struct keys {
-    float *kt;        /* (DP, BLOCK) */
-    float *vt;        /* (DP, BLOCK), backward only */
-    float *k;         /* (BLOCK, DP), backward only */
-    float *v;         /* (BLOCK, DP), forward only */
-    float *bias;      /* (BLOCK): 0 where seen, -inf where not */
-    bool is_open;     /* every key of the block is there and seen */
-    int64_t first, n; /* numbers of the keys */
+    float *kt;                /* (DP, BLOCK) */
+    float *vt;                /* (DP, BLOCK), backward only */
+    float *k;                 /* (BLOCK, DP), backward only */
+    float *v;                 /* (BLOCK, DP), forward only */
+    float *bias;              /* (BLOCK): 0 where seen, -inf where not */
+    bool is_open;             /* every key of the block is there and seen */
+    int64_t first, n;         /* numbers of the keys */
+    const int32_t *first_key; /* of struct head */
 };
 
 /* What both directions know of their head. Queries are named by their positions; position i is row
@@ -44,6 +45,7 @@ struct head {
     int64_t shift;             /* of the run of positions at hand */
     const float *q, *k, *v;    /* the head's first query; the first of its keys and values */
     const uint8_t *mask;       /* of the sample, or NULL */
+    const int32_t *first_key;  /* of the sample's queries, by their positions, or NULL */
     const struct dropout *dropout;
     float scale, scale2; /* 1/√D; log2(e)/√D, so that a softmax's exponential is one of 2 */
 };
@@ -105,6 +107,17 @@ static struct head head_of(const struct tensor *qkv, const struct tensor *kv,
     return x;
 }
 
+/* first_key_of — those of sample b. keys_begin — the first block of keys that the query at position
+ * i, and so any behind it, may see. */
+static inline const int32_t *first_key_of(const struct tensor *first_key, int64_t b, int64_t t)
+{
+    return first_key->data ? (const int32_t *)first_key->data + b * t : NULL;
+}
+static inline int64_t keys_begin(const struct head *x, int64_t i)
+{
+    return x->first_key ? x->first_key[i] / BLOCK * BLOCK : 0;
+}
+
 /* The query at position i. */
 static inline const float *query_of(const struct head *x, int64_t i)
 {
@@ -154,6 +167,7 @@ static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
     keys->first = first;
     keys->n = n;
     keys->is_open = n == BLOCK;
+    keys->first_key = x->first_key;
     for (int64_t j = 0; j < BLOCK; j++) {
         bool is_seen = j < n && (!x->mask || x->mask[first + j]);
         keys->bias[j] = is_seen ? 0 : -INFINITY;
@@ -166,6 +180,13 @@ static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
         pack_rows(keys->k, k, stride, n, x->d, x->dp);
     if (keys->v)
         pack_rows(keys->v, v, stride, n, x->d, x->dp);
+}
+
+/* keys_are_seen — false: neither the query at position i nor any behind it sees a key of the
+ * block. */
+static inline bool keys_are_seen(const struct keys *keys, int64_t i)
+{
+    return !keys->first_key || keys->first_key[i] < keys->first + BLOCK;
 }
 
 /* A group of rows, queries i … i+rows-1, against a block of keys. */
@@ -181,13 +202,15 @@ static struct group group_of(const struct keys *keys, int64_t i, int rows)
     int64_t reach = i + rows - keys->first;
     struct group m = {
         .i = i, .rows = rows, .is_open = keys->is_open && i - keys->first >= BLOCK - 1};
+    if (keys->first_key) /* the last row has the latest first key */
+        m.is_open = m.is_open && keys->first_key[i + rows - 1] <= keys->first;
     m.seen = least(reach, BLOCK);
     m.cols = least(round_up(reach, VEC_W), BLOCK);
     return m;
 }
 
-/* Scores of one row before scaling; -inf for a key that does not exist, is masked, or comes after
- * the query. */
+/* Scores of one row before scaling; -inf for a key that does not exist, is masked, comes after the
+ * query or before its first key. */
 static inline vec score(const struct keys *keys, const struct group *m, int r, const float *s,
                         int64_t j)
 {
@@ -196,7 +219,11 @@ static inline vec score(const struct keys *keys, const struct group *m, int r, c
         return x;
     x += vec_load(keys->bias + j);
     int32_t own = (int32_t)least(m->i + r - keys->first - j, BLOCK);
-    return vec_select(tile_lane() > own, vec_set(-INFINITY), x);
+    x = vec_select(tile_lane() > own, vec_set(-INFINITY), x);
+    if (!keys->first_key)
+        return x;
+    int32_t first = (int32_t)least(keys->first_key[m->i + r] - keys->first - j, BLOCK);
+    return vec_select(tile_lane() < first, vec_set(-INFINITY), x);
 }
 
 /* The dropout factors of row r of a group. */

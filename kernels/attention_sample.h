@@ -30,6 +30,7 @@ static inline struct attention_fwd attention_fwd_sample(const struct attention_f
     x.out = tensor_at(a->out, rows * a->h * a->d);
     x.lse = tensor_at(a->lse, rows * a->h);
     x.mask = tensor_at(a->mask, b * a->t);
+    x.first_key = tensor_at(a->first_key, b * a->t);
     x.kv = tensor_at(a->kv, b * a->t * 2 * a->hk * a->d);
     x.dropout = attention_sample_dropout(a->dropout, b, a->t, a->head_first, a->heads_whole);
     x.b = 1, x.head_first = x.heads_whole = 0;
@@ -47,6 +48,7 @@ static inline struct attention_bwd attention_bwd_sample(const struct attention_b
     x.dout = tensor_at(a->dout, rows * a->h * a->d);
     x.lse = tensor_at(a->lse, rows * a->h);
     x.mask = tensor_at(a->mask, b * a->t);
+    x.first_key = tensor_at(a->first_key, b * a->t);
     x.kv = tensor_at(a->kv, keys);
     x.dkv = tensor_at(a->dkv, keys);
     x.dropout = attention_sample_dropout(a->dropout, b, a->t, a->head_first, a->heads_whole);

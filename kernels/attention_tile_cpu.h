@@ -177,6 +177,10 @@ static inline float tile_max(vec x)
 {
 #if CPU_ISA == 4
     return _mm512_reduce_max_ps((__m512)x);
+#elif CPU_ISA == 3
+    __m128 top = _mm_max_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    top = _mm_max_ps(top, _mm_movehl_ps(top, top));
+    return _mm_cvtss_f32(_mm_max_ss(top, _mm_movehdup_ps(top)));
 #else
     return vec_top(x);
 #endif

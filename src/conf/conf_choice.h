@@ -37,6 +37,8 @@
     X(CONVOY_BLAS, AUTO, "auto") X(CONVOY_BLAS, PLAIN, "plain") X(CONVOY_BLAS, OFF, "off")
 #define CONF_ATTENTION_LIST(X) \
     X(ATTENTION, AUTO, "auto") X(ATTENTION, OWN, "own") X(ATTENTION, CUDNN, "cudnn")
+#define CONF_ATTENTION_MASK_LIST(X) \
+    X(ATTENTION_MASK, CAUSAL, "causal") X(ATTENTION_MASK, DOCUMENT, "document")
 #define CONF_CUDA_GRAPH_LIST(X) X(CUDA_GRAPH, AUTO, "auto") X(CUDA_GRAPH, OFF, "off")
 #define CONF_BACKEND_LIST(X) \
     X(BACKEND, AUTO, "auto") X(BACKEND, SELF, "self") X(BACKEND, TCP, "tcp") \

@@ -19,6 +19,8 @@
 #include "data/shard.h"
 #include "data/squad.h"
 #include "data/squad_window.h"
+#include "data/tokenizer.h"
+#include "data/tokenizer_gpt2.h"
 
 /* Random streams of synthetic data. */
 enum { FEED_DRAW_TOKENS, FEED_DRAW_MASK, FEED_DRAW_STARTS, FEED_DRAW_ENDS };
@@ -41,6 +43,7 @@ struct feed {
     int64_t samples; /* an epoch */
     int64_t tokens;
     int64_t vocab;
+    int64_t separator[2]; /* of documents; -1: none */
     uint64_t seed;
     bool is_shuffled;
     struct feed_part part[MIX_ITEMS_MAX];
@@ -69,6 +72,29 @@ static enum status feed_check(const struct feed_config *config)
             "GLOBAL_BATCH %lld samples of SEQ_LEN %lld tokens cannot be counted; lower one of them",
             (long long)config->global_samples, (long long)config->seq_tokens);
     return ST_OK;
+}
+
+/* feed_take_separators — a file of ids may have been made with either: llm.c's have the end of text
+ * before each document, and those for Llama 3 the beginning. */
+static enum status feed_take_separators(struct feed *feed, const struct feed_config *config)
+{
+    const struct tokenizer *tokenizer = config->tokenizer;
+    const uint32_t ids[2] = {tokenizer != NULL ? tokenizer_end(tokenizer) : TOKENIZER_GPT2_END,
+                             tokenizer != NULL ? tokenizer_begin(tokenizer) : TOKENIZER_NONE};
+    bool is_known = tokenizer != NULL || config->model == NULL;
+    for (int i = 0; i < 2; i++) {
+        bool is_there = ids[i] != TOKENIZER_NONE && ids[i] < config->vocab;
+        feed->separator[i] = config->knows_documents && is_known && is_there ? (int64_t)ids[i] : -1;
+    }
+    if (!config->knows_documents || feed->separator[0] >= 0 || feed->separator[1] >= 0)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "documents cannot be told apart: %s names no end of text below VOCAB=%lld; set "
+                "TOKENIZER to the tokenizer that DATA was made with, or ATTENTION_MASK=causal",
+                tokenizer != NULL ? tokenizer_name(tokenizer)
+                : is_known        ? TOKENIZER_GPT2_NAME
+                                  : config->model,
+                (long long)config->vocab);
 }
 
 static void feed_open_synthetic(struct feed *feed, const struct feed_config *config)
@@ -206,12 +232,15 @@ enum status feed_open(const struct feed_config *config, struct feed **out)
     feed->task = config->task;
     feed->seq_tokens = config->seq_tokens;
     feed->vocab = config->vocab;
+    feed->separator[0] = feed->separator[1] = -1;
     feed->seed = config->seed;
     feed->is_shuffled = config->is_shuffled;
-    if (strcmp(config->data, FEED_SYNTHETIC) == 0)
+    if (strcmp(config->data, FEED_SYNTHETIC) == 0) {
         feed_open_synthetic(feed, config);
-    else
+    } else {
+        TRY_OR(feed_take_separators(feed, config), out_close);
         TRY_OR(feed_open_data(feed, config), out_close);
+    }
     *out = feed;
     return ST_OK;
 out_close:
@@ -339,6 +368,17 @@ static void feed_get_sample(const struct feed *feed, const struct feed_part *par
     out->ends[row] = squad_window_get(part->windows, window)->end;
 }
 
+/* feed_mark_documents — the first keys of a sample. */
+static void feed_mark_documents(const struct feed *feed, const int32_t *tokens, int32_t *first_key)
+{
+    int32_t first = 0;
+    for (int64_t t = 0; t < feed->seq_tokens; t++) {
+        if (tokens[t] == feed->separator[0] || tokens[t] == feed->separator[1])
+            first = (int32_t)t;
+        first_key[t] = first;
+    }
+}
+
 void feed_get(const struct feed *feed, int64_t first, int64_t samples, const struct feed_batch *out)
 {
     ASSERTF(first >= 0 && samples >= 0, "first %lld samples %lld", (long long)first,
@@ -352,5 +392,8 @@ void feed_get(const struct feed *feed, int64_t first, int64_t samples, const str
             feed_get_synthetic(feed, j % feed->samples, row, out);
         else
             feed_get_sample(feed, feed->part + part, j, row, out);
+        if (out->first_key != NULL)
+            feed_mark_documents(feed, out->tokens + row * feed->seq_tokens,
+                                out->first_key + row * feed->seq_tokens);
     }
 }

@@ -3,6 +3,8 @@
  *
  *   - LM: window w has the tokens [w·T, w·T+T); targets are the same, shifted by one. The last
  *     token is only a target.
+ *   - Documents of LM: one begins at each separator, an end or a beginning of text. The separator
+ *     is its first token, and the last target of the document before.
  *   - QA: samples are windows of questions (squad_window.h).
  *   - Order: sample j since the start is position j mod S of epoch j / S; the order of an epoch
  *     is a permutation drawn from (SEED, epoch).
@@ -38,6 +40,7 @@ struct feed_config {
     const struct tokenizer
         *tokenizer;    /* of texts; borrowed until feed_open returns; NULL: GPT-2's */
     const char *model; /* one without a tokenizer of its own (tokenizer_gpt2_check); NULL: none */
+    bool knows_documents; /* LM: feed_batch.first_key; needs a tokenizer with a separator */
     uint64_t seed;
     bool is_shuffled;
     /* progress while downloading and tokenising; NULL allowed. Returns false to stop (then
@@ -51,16 +54,20 @@ struct feed_config {
 struct feed_batch {
     int32_t *tokens;  /* (samples, T) */
     int32_t *targets; /* (samples, T)  LM: next token; -1: ignored */
-    uint8_t *mask;    /* (samples, T)  QA: 1 seen, 0 hidden key */
-    int32_t *starts;  /* (samples)     QA */
-    int32_t *ends;    /* (samples)     QA */
+    /* (samples, T)  LM: where in the sample the document of a token begins; a document that began
+     * before the sample: 0, as all do without knows_documents */
+    int32_t *first_key;
+    uint8_t *mask;   /* (samples, T)  QA: 1 seen, 0 hidden key */
+    int32_t *starts; /* (samples)     QA */
+    int32_t *ends;   /* (samples)     QA */
 };
 
 struct feed;
 
 /* feed_open — opens token files, or makes them from text first. Blocks while it downloads and
  * tokenises. Fails ST_NO_INPUT: missing; ST_BAD_DATA: damaged, ids ≥ vocab, or less than one
- * sample; ST_BAD_SETTING: a combination (TASK=qa and files that are not SQuAD's). */
+ * sample; ST_BAD_SETTING: a combination (TASK=qa and files that are not SQuAD's), or documents that
+ * no token separates. */
 enum status feed_open(const struct feed_config *config, struct feed **out);
 void feed_close(struct feed *feed);             /* accepts NULL */
 int64_t feed_samples(const struct feed *feed);  /* S, samples an epoch; ≥ 1 */

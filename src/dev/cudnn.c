@@ -357,13 +357,14 @@ static void put_shared(struct cudnn *c, struct operands *x, const struct cudnn_s
 }
 
 /* is_for — what the graph of cudnn_graph.c covers; else the reason is set. */
-static bool is_for(struct cudnn *c, const struct cudnn_shape *s, struct tensor mask, float dropout,
-                   struct tensor kv)
+static bool is_for(struct cudnn *c, const struct cudnn_shape *s, struct tensor mask,
+                   struct tensor first_key, float dropout, struct tensor kv)
 {
     bool is_16 = s->dtype == DTYPE_BF16 || s->dtype == DTYPE_F16;
     const char *why =
         !is_16                           ? "it is asked for bf16 and fp16 only"
         : mask.data                      ? "it is not asked for attention with a mask"
+        : first_key.data                 ? "it is not asked for attention within documents"
         : kv.data                        ? "it is not asked for queries that lie apart from keys "
                                            "(CP > 1)"
         : dropout > 0                    ? "its dropout draws other numbers than this program's"
@@ -381,7 +382,7 @@ enum status cudnn_attention_fwd(struct cudnn *c, const struct cuda *cuda,
     struct operands x = {0};
     struct cudnn_shape s = SHAPE_OF(a, false);
     *is_done = false;
-    if (!is_for(c, &s, a->mask, a->dropout.p, a->kv))
+    if (!is_for(c, &s, a->mask, a->first_key, a->dropout.p, a->kv))
         return ST_OK;
     put_shared(c, &x, &s, a->qkv, a->out, a->lse);
     return run(c, cuda, &s, &x, is_captured, is_done);
@@ -394,7 +395,7 @@ enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
     struct cudnn_shape s = SHAPE_OF(a, true);
     struct attention_row at = row_of(&s);
     *is_done = false;
-    if (!is_for(c, &s, a->mask, a->dropout.p, a->kv))
+    if (!is_for(c, &s, a->mask, a->first_key, a->dropout.p, a->kv))
         return ST_OK;
     put_shared(c, &x, &s, a->qkv, a->out, a->lse);
     put(&x, CUDNN_DO, a->dout.data, 0, a->t * a->h * a->d);

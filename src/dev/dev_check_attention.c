@@ -52,6 +52,7 @@ enum status dev_check_attention_fwd(const struct attention_fwd *a, bool takes_ha
     HAS(lse, F32);
     HAS_FLOAT(qkv);
     MAY(mask, U8);
+    MAY(first_key, I32);
     CHECK_HEADS;
     TRY(check_scores(OP, a->b, a->t, a->heads_whole ? a->heads_whole : a->h));
     TRY(check_drop_heads(OP, a->h, a->head_first, a->heads_whole));
@@ -80,6 +81,7 @@ enum status dev_check_attention_bwd(const struct attention_bwd *a, bool takes_ha
     HAS_FLOAT(qkv);
     HAS(lse, F32);
     MAY(mask, U8);
+    MAY(first_key, I32);
     CHECK_HEADS;
     TRY(check_scores(OP, a->b, a->t, a->heads_whole ? a->heads_whole : a->h));
     TRY(check_drop_heads(OP, a->h, a->head_first, a->heads_whole));

@@ -163,14 +163,21 @@ static int64_t own_flops(int64_t b, int64_t t, int64_t h, int64_t d,
     return own->n[0] ? 2 * b * h * d * pairs : causal_flops(b, t, h, d);
 }
 
+/* What says which keys are hidden. Costs count the pairs of causal attention: an upper bound with
+ * first keys, whose values lie on the device. */
+static int64_t hidden_bytes(struct tensor mask, struct tensor first_key, int64_t n)
+{
+    return bytes_of(mask, n) + bytes_of(first_key, n);
+}
+
 static struct op_cost cost_attention_fwd(const struct attention_fwd *a)
 {
     int64_t queries = a->b * attention_rows(&a->own, a->t), elems = queries * a->h * a->d,
             rows = elems + 2 * a->b * a->t * a->hk * a->d;
-    return (struct op_cost){.flops = 2 * own_flops(a->b, a->t, a->h, a->d, &a->own),
-                            .bytes_read = bytes_of(a->qkv, rows) + bytes_of(a->mask, a->b * a->t),
-                            .bytes_written =
-                                bytes_of(a->out, elems) + bytes_of(a->lse, a->h * queries)};
+    return (struct op_cost){
+        .flops = 2 * own_flops(a->b, a->t, a->h, a->d, &a->own),
+        .bytes_read = bytes_of(a->qkv, rows) + hidden_bytes(a->mask, a->first_key, a->b * a->t),
+        .bytes_written = bytes_of(a->out, elems) + bytes_of(a->lse, a->h * queries)};
 }
 
 static struct op_cost cost_attention_decode(const struct attention_decode *a)
@@ -185,11 +192,12 @@ static struct op_cost cost_attention_bwd(const struct attention_bwd *a)
 {
     int64_t queries = a->b * attention_rows(&a->own, a->t), elems = queries * a->h * a->d,
             rows = elems + 2 * a->b * a->t * a->hk * a->d;
-    return (struct op_cost){
-        .flops = 5 * own_flops(a->b, a->t, a->h, a->d, &a->own),
-        .bytes_read = bytes_of(a->dout, elems) + bytes_of(a->out, elems) + bytes_of(a->qkv, rows) +
-                      bytes_of(a->lse, a->h * queries) + bytes_of(a->mask, a->b * a->t),
-        .bytes_written = bytes_of(a->dqkv, rows)};
+    return (struct op_cost){.flops = 5 * own_flops(a->b, a->t, a->h, a->d, &a->own),
+                            .bytes_read = bytes_of(a->dout, elems) + bytes_of(a->out, elems) +
+                                          bytes_of(a->qkv, rows) +
+                                          bytes_of(a->lse, a->h * queries) +
+                                          hidden_bytes(a->mask, a->first_key, a->b * a->t),
+                            .bytes_written = bytes_of(a->dqkv, rows)};
 }
 
 static struct op_cost cost_softcap(const struct softcap *a)

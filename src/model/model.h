@@ -203,8 +203,9 @@ struct pass {
     int64_t sample_first;  /* number of the first sample within the step, over all ranks */
 
     /* on the device; feed_batch has the shapes. Tokens, targets and LM's losses are of own
-     * positions, the others of whole samples. */
-    struct tensor tokens, targets, mask, starts, ends;
+     * positions, the others of whole samples. first_key, mask: without data: no key is hidden by
+     * it. */
+    struct tensor tokens, targets, first_key, mask, starts, ends;
     struct tensor losses;   /* LM (B·T) f32, QA (B,2) f32, on the device, not summed */
     float scale, scale_end; /* d loss / d losses: LM 1/tokens; QA of starts, of ends */
 

@@ -326,6 +326,12 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     TRY(map_recompute(conf, dims, &out->recompute));
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     TRY(check_parts(out));
+    out->masks_documents = conf_i64(conf, CONF_ATTENTION_MASK) == CONF_ATTENTION_MASK_DOCUMENT;
+    if (out->masks_documents && dims->task != MODEL_TASK_LM)
+        return FAIL(ST_BAD_SETTING,
+                    "ATTENTION_MASK=document (%s) is for TASK=lm: a sample of TASK=qa is one "
+                    "question; use ATTENTION_MASK=causal",
+                    conf_source(conf, CONF_ATTENTION_MASK));
     out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
     out->global_samples = conf_i64(conf, CONF_GLOBAL_BATCH)
                               ? conf_i64(conf, CONF_GLOBAL_BATCH)
@@ -407,6 +413,7 @@ void config_map_feed(const struct conf *conf, const struct trainer_config *train
         .global_samples = trainer->step.global_samples,
         .vocab = trainer->step.dims.vocab,
         .model = tokenizer_source_lack(conf, &trainer->step.dims),
+        .knows_documents = trainer->step.masks_documents,
         .seed = trainer->step.seed,
         .is_shuffled = !is_validation && conf_i64(conf, CONF_SHUFFLE),
     };
@@ -480,6 +487,8 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
                  ",\"LOCAL_STEPS\":%lld,\"OUTER_LR\":%.17g,\"OUTER_MOMENTUM\":%.17g,\"nodes\":%lld",
                  (long long)trainer->step.local.steps, trainer->step.local.lr,
                  trainer->step.local.momentum, (long long)conf_i64(conf, CONF_N_NODES));
+    if (trainer->step.masks_documents)
+        text_add(out, ",\"ATTENTION_MASK\":\"document\"");
     /* f32 goes without saying */
     if (trainer->step.store.dtype != DTYPE_F32 ||
         conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)

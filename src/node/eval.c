@@ -190,6 +190,7 @@ static enum status open_step(struct eval *e)
         .batch_samples = e->config.step.batch_samples,
         .global_samples = e->config.step.batch_samples,
         .seq_tokens = e->config.step.seq_tokens,
+        .masks_documents = e->config.step.masks_documents,
         .seed = e->config.step.seed,
         .is_eval = true,
         .is_loaded = true,

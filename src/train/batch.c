@@ -35,6 +35,21 @@ static enum status take_all(struct batch *b)
     return ST_OK;
 }
 
+enum status batch_add_documents(struct batch *batch)
+{
+    void *array;
+    ASSERTF(batch->task == FEED_TASK_LM, "task %d", batch->task);
+    TRY(take((size_t)batch->samples * (size_t)batch->seq_tokens, sizeof *batch->host.first_key,
+             &array));
+    batch->host.first_key = array;
+    return ST_OK;
+}
+
+int64_t batch_documents_bytes(int64_t samples, int64_t seq_tokens)
+{
+    return samples * seq_tokens * (int64_t)sizeof(int32_t);
+}
+
 int64_t batch_bytes(enum feed_task task, int64_t samples, int64_t seq_tokens)
 {
     int64_t each = (int64_t)sizeof(int32_t), tokens = samples * seq_tokens;
@@ -65,6 +80,7 @@ void batch_free(struct batch *batch)
 {
     free(batch->host.tokens);
     free(batch->host.targets);
+    free(batch->host.first_key);
     free(batch->host.mask);
     free(batch->host.starts);
     free(batch->host.ends);

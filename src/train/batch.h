@@ -15,7 +15,8 @@
 struct batch {
     enum feed_task task;
     int64_t samples, seq_tokens;
-    /* tokens; LM: targets; QA: mask (NULL: no token is masked), starts, ends */
+    /* tokens; LM: targets, first_key (NULL: all 0); QA: mask (NULL: no token is masked), starts,
+     * ends */
     struct feed_batch host;
 };
 
@@ -28,8 +29,11 @@ struct batch_counts {
 /* batch_init — allocates buffers for up to `samples` samples. Fails with ST_RETRY if memory is
  * refused. batch_free may be called twice. */
 enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, int64_t seq_tokens);
-/* batch_bytes — the size of these buffers. */
+/* batch_add_documents — LM: first_key as well. Fails as batch_init. */
+enum status batch_add_documents(struct batch *batch);
+/* batch_bytes — the size of batch_init's buffers; batch_documents_bytes: of the other. */
 int64_t batch_bytes(enum feed_task task, int64_t samples, int64_t seq_tokens);
+int64_t batch_documents_bytes(int64_t samples, int64_t seq_tokens);
 void batch_free(struct batch *batch);
 /* batch_check — every token is in [0, vocab), every target below vocab; else ST_BAD_DATA with
  * position and value. */

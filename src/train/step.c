@@ -51,6 +51,8 @@ enum status step_plan_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
     s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * all, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
         s->targets = take(input, n, DTYPE_I32);
+        if (c->masks_documents)
+            s->first_key = take(input, all, DTYPE_I32);
     } else {
         s->mask = take(input, all, DTYPE_U8);
         s->starts = take(input, b, DTYPE_I32);
@@ -171,7 +173,7 @@ static enum status plan_memory(struct step *s, const struct step_place *place,
     m.activations = (int64_t)measured[STEP_ARENA_ACTS].used_bytes;
     for (int i = 0; i < STEP_ARENA_N; i++)
         m.passes += (int64_t)measured[i].used_bytes;
-    m.batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens) + step_context_bytes(s);
+    m.batch = step_memory_batch(s);
     m.scratch = place->is_discrete ? (int64_t)CUDA_SCRATCH_BYTES : 0;
     m.gathered = step_async_plan(s, place);
     m.readback = readback_bytes(s) + m.gathered;
@@ -314,6 +316,8 @@ static enum status open_all(struct step *s)
     TRY(step_local_take(s));
     TRY(step_pipe_open(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
+    if (c->masks_documents)
+        TRY(batch_add_documents(&s->batch));
     TRY(step_context_open(s));
     TRY(take_readback(s));
     TRY(step_async_open(s));
@@ -389,6 +393,7 @@ struct pass step_pass(const struct step *s, int64_t samples)
                      .context = s->context_axis,
                      .tokens = s->tokens,
                      .targets = s->targets,
+                     .first_key = s->first_key,
                      .mask = s->mask,
                      .starts = s->starts,
                      .ends = s->ends,
@@ -397,29 +402,6 @@ struct pass step_pass(const struct step *s, int64_t samples)
     if (s->pipe) /* the last chunk, which the head follows */
         step_pipe_bind(s, s->pipe->pipe.chunks - 1, 0, &p);
     return p;
-}
-
-static enum status copy_in(struct step *s, struct tensor to, const void *from, int64_t first,
-                           int64_t elems)
-{
-    size_t each = dtype_bytes(to.dtype);
-    return dev_copy(s->stream, to.data, (const char *)from + (size_t)first * each,
-                    (size_t)elems * each);
-}
-
-enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t first,
-                             struct pass *p)
-{
-    int64_t t = p->t, n = p->b * t, whole = s->config.seq_tokens;
-    TRY(copy_in(s, s->tokens, batch->host.tokens, first * t, n));
-    if (batch->task == FEED_TASK_LM)
-        return copy_in(s, s->targets, batch->host.targets, first * t, n);
-    if (batch->host.mask)
-        TRY(copy_in(s, s->mask, batch->host.mask, first * whole, p->b * whole));
-    else
-        p->mask = (struct tensor){0};
-    TRY(copy_in(s, s->starts, batch->host.starts, first, p->b));
-    return copy_in(s, s->ends, batch->host.ends, first, p->b);
 }
 
 enum status step_forward(struct step *s, const struct pass *p)
@@ -441,13 +423,6 @@ enum status step_unshard_head(struct step *s)
 {
     TRY(store_unshard(s->store, s->table.units_n - 1, 0));
     return s->table.param[0].unit == 0 ? store_unshard(s->store, 0, 0) : ST_OK;
-}
-
-enum status step_copy_losses(struct step *s, const struct pass *p, int64_t first)
-{
-    int64_t each = step_sample_losses(s);
-    return dev_copy(s->stream, s->losses_host + first * each, s->losses.data,
-                    (size_t)(p->b * each) * sizeof(float));
 }
 
 /* ---- logits ---- */
@@ -482,7 +457,8 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
     struct pass p = step_pass(s, 1);
     ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= s->config.seq_tokens, "n %lld of %lld",
             (long long)n, (long long)s->config.seq_tokens);
-    if (!p.tensor && !p.context) /* whole samples have rows for all of a group */
+    p.first_key = (struct tensor){0}; /* a prompt is one document */
+    if (!p.tensor && !p.context)      /* whole samples have rows for all of a group */
         p.t = n;
     TRY(copy_tokens(s, &p, tokens, n));
     TRY(step_forward(s, &p));

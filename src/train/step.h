@@ -72,6 +72,7 @@ struct step_config {
     int64_t batch_samples;  /* of a micro-batch */
     int64_t global_samples; /* of a global batch; a multiple of batch_samples times data ranks */
     int64_t seq_tokens;     /* of a sample; at most dims.context */
+    bool masks_documents;   /* LM: attention stays within documents (feed_batch.first_key) */
     struct optim_config optim;
     struct model_recomputed recompute; /* activations to recompute in the backward pass */
     float dropout;                     /* 0 … 1: share of activations dropped in training */

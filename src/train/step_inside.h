@@ -1,7 +1,7 @@
 /* step_inside — a step as its own files share it: step.c (memory, state), step_mesh.c (its place
- * among ranks), step_context.c (its positions of samples), step_local.c (replicas), step_fill.c
- * (initial values), step_run.c (the update), step_async.c (the end of a step on GPUs), step_eval.c,
- * step_memory.c. Other files use step.h. */
+ * among ranks), step_context.c (its positions of samples), step_local.c (replicas). step_fill.c
+ * (initial values), step_run.c (the update), step_async.c (the end of a step on GPUs),
+ * step_copy.c (inputs and losses), step_eval.c, step_memory.c. Other files use step.h. */
 #ifndef CONVOY_TRAIN_STEP_INSIDE_H
 #define CONVOY_TRAIN_STEP_INSIDE_H
 
@@ -42,7 +42,7 @@ struct step {
     struct part_map map;     /* has_whole */
     struct arena arena[STEP_ARENA_N];
     struct model_acts *acts;
-    struct tensor tokens, targets, mask, starts, ends, losses; /* on the device */
+    struct tensor tokens, targets, first_key, mask, starts, ends, losses; /* on the device */
     struct tensor grad_scale; /* (2) f64: the factor; is_async: and the square of the norm */
     struct tensor loss_sum;   /* (1) f64, is_async: input of grad_scale */
     struct tensor logits;     /* LM (V), QA (B·T,2) f32 */
@@ -104,6 +104,8 @@ enum status step_mesh_open_state(struct step *s);
 enum status step_mesh_open_axes(struct step *s);
 int64_t step_mesh_partial_elems(const struct step *s);
 enum status step_mesh_sum_partial(struct step *s, int unit);
+/* step_memory_batch — of the samples of a step, in host memory. */
+int64_t step_memory_batch(const struct step *s);
 /* step_memory_log — once for all ranks: the memory of a rank, as it was planned. */
 void step_memory_log(const struct step *s);
 

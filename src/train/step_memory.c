@@ -4,6 +4,13 @@
 #include "base/text.h"
 #include "train/step_inside.h"
 
+int64_t step_memory_batch(const struct step *s)
+{
+    const struct step_config *c = &s->config;
+    int64_t documents = c->masks_documents ? batch_documents_bytes(s->samples, c->seq_tokens) : 0;
+    return batch_bytes(step_task(s), s->samples, c->seq_tokens) + documents + step_context_bytes(s);
+}
+
 struct step_memory step_memory(const struct step *s)
 {
     struct dev_info info;
@@ -14,8 +21,7 @@ struct step_memory step_memory(const struct step *s)
                             .gathered = step_async_memory(s),
                             .readback = s->readback_bytes + step_async_memory(s),
                             .outer = step_local_bytes(s),
-                            .batch = batch_bytes(step_task(s), s->samples, s->config.seq_tokens) +
-                                     step_context_bytes(s)};
+                            .batch = step_memory_batch(s)};
     for (int i = 0; i < STEP_ARENA_N; i++)
         m.passes += s->arena[i].base ? (int64_t)s->arena[i].cap_bytes
                                      : 0; /* a step that only measures has no memory */

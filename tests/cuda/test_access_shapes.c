@@ -196,6 +196,12 @@ static void odd_products(void **state)
 
 /* ---- attention ---- */
 
+static void set_documents(struct tensor first_key, int64_t n, int64_t t, int length)
+{
+    for (int64_t i = 0; i < n; i++)
+        ((int32_t *)first_key.data)[i] = (int32_t)(i % t / length * length);
+}
+
 /* Query heads, key heads and rows. */
 struct heads {
     int64_t h, hk;
@@ -298,6 +304,56 @@ static void own_attention(void **state)
                b = (double)attend_own(t, 64, 512, 0, false, second) / whole;
         print_message("# dtype %d: two ranks read %.2f and %.2f of the whole\n", (int)t, a, b);
         assert_true(a < 0.67 && b < 0.67 && fabs(a - b) < 0.05);
+    }
+}
+
+/* Documents of `length` tokens. Returns the bytes that both passes read. */
+static uint64_t attend_documents(enum dtype dtype, int64_t d, int64_t t, float p, int length)
+{
+    const int64_t b = 2, h = 2, n = b * t * h * d, rows = b * t * (h + 2) * d;
+    struct run r = chip_begin("attention_fwd documents");
+    struct attention_fwd f = {.out = OUT("out", n, dtype),
+                              .lse = OUT("lse", b * h * t, DTYPE_F32),
+                              .qkv = IN("qkv", rows, dtype),
+                              .first_key = IN("first_key", b * t, DTYPE_I32),
+                              .b = b,
+                              .t = t,
+                              .h = h,
+                              .hk = 1,
+                              .d = d,
+                              .dropout = kt_dropout(p)};
+    set_documents(f.first_key, b * t, t, length);
+    assert_true(CLEAN(attention_fwd, f));
+    uint64_t read = emu_access_bytes().read;
+    r = chip_begin("attention_bwd documents");
+    struct attention_bwd a = {.dqkv = OUT("dqkv", rows, dtype),
+                              .dout = IN("dout", n, dtype),
+                              .out = IN("out", n, dtype),
+                              .qkv = IN("qkv", rows, dtype),
+                              .lse = IN("lse", b * h * t, DTYPE_F32),
+                              .first_key = IN("first_key", b * t, DTYPE_I32),
+                              .b = b,
+                              .t = t,
+                              .h = h,
+                              .hk = 1,
+                              .d = d,
+                              .dropout = kt_dropout(p)};
+    set_documents(a.first_key, b * t, t, length);
+    assert_true(CLEAN(attention_bwd, a));
+    return read + emu_access_bytes().read;
+}
+
+/* Races and unset memory; and tiles of other documents are not read. */
+static void documents(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        attend_documents(dtypes[i], 24, 150, 0.1f, 37);
+        uint64_t one = attend_documents(dtypes[i], 64, 512, 0, 512),
+                 many = attend_documents(dtypes[i], 64, 512, 0, 64);
+        print_message("# dtype %d: eight documents read %.2f of one\n", (int)dtypes[i],
+                      (double)many / (double)one);
+        assert_true((double)many < 0.8 * (double)one);
     }
 }
 
@@ -491,10 +547,15 @@ static void a_barrier_left_out_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_rows),      cmocka_unit_test(odd_embeddings),
-        cmocka_unit_test(odd_products),  cmocka_unit_test(odd_attention),
-        cmocka_unit_test(own_attention), cmocka_unit_test(each_size_of_shared_memory),
-        cmocka_unit_test(scalars),       cmocka_unit_test(a_barrier_left_out_is_reported),
+        cmocka_unit_test(odd_rows),
+        cmocka_unit_test(odd_embeddings),
+        cmocka_unit_test(odd_products),
+        cmocka_unit_test(odd_attention),
+        cmocka_unit_test(documents),
+        cmocka_unit_test(own_attention),
+        cmocka_unit_test(each_size_of_shared_memory),
+        cmocka_unit_test(scalars),
+        cmocka_unit_test(a_barrier_left_out_is_reported),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -1,11 +1,15 @@
 /* Attention for CUDA, on the emulation, against the CPU truth: each dtype, odd sizes, masks,
  * dropout, orders of threads. */
 #include "cuda_test.h"
+#include "tests/kernels/documents.h"
+
+#define DOCUMENTS 4
+#define DOCUMENT_TOKENS 50 /* on average */
 
 struct shape {
     int64_t b, t, h, d;
     float p;
-    int mask; /* 0 none; 1 some keys hidden; 2 the first half; 3 all */
+    int mask; /* 0 none; 1 some keys hidden; 2 the first half; 3 all; and DOCUMENTS */
     enum dtype dtype;
     float gain;
     size_t scratch_bytes, shared_bytes;
@@ -19,7 +23,7 @@ struct run {
     struct shape x;
     int64_t n, rows, qkv_n; /* elements of out; of lse; of qkv and dqkv */
     int64_t hk;
-    struct tensor qkv, out, lse, dout, dqkv, mask;
+    struct tensor qkv, out, lse, dout, dqkv, mask, first_key;
     struct cuda cuda;
 };
 
@@ -31,12 +35,17 @@ static struct run run_new(const struct shape *x)
     r.qkv = ct_tensor(r.qkv_n, x->dtype, qkv), r.dout = ct_tensor(r.n, x->dtype, dout);
     r.out = ct_tensor(r.n, x->dtype, NULL), r.dqkv = ct_tensor(r.qkv_n, x->dtype, NULL);
     r.lse = ct_tensor(r.rows, DTYPE_F32, NULL);
-    if (x->mask) {
+    if (x->mask & DOCUMENTS) {
+        r.first_key = ct_tensor(x->b * x->t, DTYPE_I32, NULL);
+        documents_fill(r.first_key.data, x->b, x->t, DOCUMENT_TOKENS);
+    }
+    if (x->mask % DOCUMENTS) {
         r.mask = ct_tensor(x->b * x->t, DTYPE_U8, NULL);
         for (int64_t i = 0; i < x->b * x->t; i++)
-            ((uint8_t *)r.mask.data)[i] = x->mask == 3   ? 0
-                                          : x->mask == 2 ? i % x->t >= x->t / 2
-                                                         : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
+            ((uint8_t *)r.mask.data)[i] = x->mask % DOCUMENTS == 3 ? 0
+                                          : x->mask % DOCUMENTS == 2
+                                              ? i % x->t >= x->t / 2
+                                              : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
     }
     r.cuda = ct_cuda(x->scratch_bytes ? x->scratch_bytes : SCRATCH);
     r.cuda.shared_bytes = x->shared_bytes;
@@ -53,6 +62,7 @@ static void run_free(struct run *r)
     ct_free(r->dout, r->n);
     ct_free(r->dqkv, r->qkv_n);
     ct_free(r->mask, r->x.b * r->x.t);
+    ct_free(r->first_key, r->x.b * r->x.t);
     ct_cuda_free(&r->cuda);
 }
 
@@ -62,6 +72,7 @@ static int forward(struct run *r)
                               .lse = r->lse,
                               .qkv = r->qkv,
                               .mask = r->mask,
+                              .first_key = r->first_key,
                               .b = r->x.b,
                               .t = r->x.t,
                               .h = r->x.h,
@@ -80,6 +91,7 @@ static int backward(struct run *r)
                               .qkv = r->qkv,
                               .lse = r->lse,
                               .mask = r->mask,
+                              .first_key = r->first_key,
                               .b = r->x.b,
                               .t = r->x.t,
                               .h = r->x.h,
@@ -103,6 +115,7 @@ static void truth(struct run *r, float **out, float **lse, float **dqkv)
                               .lse = kt_f32(*lse),
                               .qkv = kt_f32(qkv),
                               .mask = r->mask,
+                              .first_key = r->first_key,
                               .b = x->b,
                               .t = x->t,
                               .h = x->h,
@@ -116,6 +129,7 @@ static void truth(struct run *r, float **out, float **lse, float **dqkv)
                               .qkv = kt_f32(qkv),
                               .lse = kt_f32(kept),
                               .mask = r->mask,
+                              .first_key = r->first_key,
                               .b = x->b,
                               .t = x->t,
                               .h = x->h,
@@ -203,6 +217,16 @@ static void groups_and_layouts(void **state)
         {.b = 1, .t = 40, .h = 2, .d = 256, .hk = 1},
         {.b = 2, .t = 70, .h = 2, .d = 64, .layout = ATTENTION_LAYOUT_HEADS, .mask = 1},
         {.b = 1, .t = 67, .h = 3, .d = 96, .layout = ATTENTION_LAYOUT_HEADS, .p = 0.1f},
+        {.b = 2, .t = 330, .h = 2, .d = 64, .mask = DOCUMENTS},
+        {.b = 1, .t = 270, .h = 4, .d = 40, .hk = 2, .mask = DOCUMENTS + 1, .p = 0.2f},
+        {.b = 1, .t = 200, .h = 1, .d = 128, .mask = DOCUMENTS},
+        {.b = 2, .t = 150, .h = 1, .d = 256, .mask = DOCUMENTS},
+        {.b = 1,
+         .t = 130,
+         .h = 2,
+         .d = 24,
+         .layout = ATTENTION_LAYOUT_HEADS,
+         .mask = DOCUMENTS + 2},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
@@ -228,6 +252,11 @@ static void splits_and_runs_of_heads(void **state)
     check(&x);
     x.dtype = DTYPE_BF16;
     check(&x);
+    x.mask = DOCUMENTS;
+    check(&x);
+    x.dtype = DTYPE_F32;
+    check(&x);
+    x.dtype = DTYPE_BF16, x.mask = 0;
     x.scratch_bytes = (size_t)(2 * 192 * 64 * 4);
     struct run few = run_new(&x);
     ct_ok(forward(&few), "attention_fwd");

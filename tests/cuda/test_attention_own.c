@@ -2,12 +2,13 @@
  * CPU truth: each dtype, both layouts, runs that no tile divides, masks, dropout, orders of
  * threads. What lies behind the last query's tile is not touched. */
 #include "cuda_test.h"
+#include "tests/kernels/documents.h"
 
 struct shape {
     int64_t b, t, h, hk, d;
     struct attention_runs own;
     float p;
-    bool is_masked;
+    int hidden; /* 0: none; 1: some keys; 2: other documents; 3: both */
     enum attention_layout layout;
     enum dtype dtype;
     size_t shared_bytes, scratch_bytes; /* 0: enough */
@@ -19,7 +20,7 @@ struct shape {
 struct run {
     struct shape x;
     int64_t rows, out_n, lse_n, qkv_n, kv_n; /* rows: own queries of a sample; elements */
-    struct tensor qkv, out, lse, dout, dqkv, kv, dkv, mask;
+    struct tensor qkv, out, lse, dout, dqkv, kv, dkv, mask, first_key;
     struct cuda cuda;
 };
 
@@ -55,7 +56,7 @@ static void spoil_keys(struct run *r, int64_t from)
 static struct tensor mask_new(const struct shape *x)
 {
     struct tensor mask = {0};
-    if (x->is_masked) {
+    if (x->hidden & 1) {
         mask = ct_tensor(x->b * x->t, DTYPE_U8, NULL);
         for (int64_t i = 0; i < x->b * x->t; i++)
             ((uint8_t *)mask.data)[i] = rand_u32(3, 1, (uint64_t)i) % 3 != 0;
@@ -77,6 +78,10 @@ static struct run run_new(const struct shape *x)
     r.kv = ct_tensor(r.kv_n, x->dtype, kv), r.dkv = ct_tensor(r.kv_n, x->dtype, NULL);
     r.out = ct_tensor(r.out_n, x->dtype, NULL), r.dqkv = ct_tensor(r.qkv_n, x->dtype, NULL);
     r.lse = ct_tensor(r.lse_n, DTYPE_F32, NULL), r.mask = mask_new(x);
+    if (x->hidden & 2) {
+        r.first_key = ct_tensor(x->b * x->t, DTYPE_I32, NULL);
+        documents_fill(r.first_key.data, x->b, x->t, 50);
+    }
     r.cuda = ct_cuda(x->scratch_bytes ? x->scratch_bytes : SCRATCH);
     r.cuda.shared_bytes = x->shared_bytes;
     free(qkv);
@@ -95,6 +100,7 @@ static void run_free(struct run *r)
     ct_free(r->kv, r->kv_n);
     ct_free(r->dkv, r->kv_n);
     ct_free(r->mask, r->x.b * r->x.t);
+    ct_free(r->first_key, r->x.b * r->x.t);
     ct_cuda_free(&r->cuda);
 }
 
@@ -104,6 +110,7 @@ static struct attention_fwd fwd_of(const struct run *r)
                                   .lse = r->lse,
                                   .qkv = r->qkv,
                                   .mask = r->mask,
+                                  .first_key = r->first_key,
                                   .b = r->x.b,
                                   .t = r->x.t,
                                   .h = r->x.h,
@@ -123,6 +130,7 @@ static struct attention_bwd bwd_of(const struct run *r)
                                   .qkv = r->qkv,
                                   .lse = r->lse,
                                   .mask = r->mask,
+                                  .first_key = r->first_key,
                                   .b = r->x.b,
                                   .t = r->x.t,
                                   .h = r->x.h,
@@ -225,14 +233,18 @@ static void every_dtype_width_and_layout(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {2, 150, 2, 2, 64, {{13, 90}, {41, 33}}, 0, false, ATTENTION_LAYOUT_QKV, 0, 0, 0},
-        {1, 67, 4, 1, 16, {{5, 40}, {7, 20}}, 0.2f, true, ATTENTION_LAYOUT_QKV, 0, 0, 0},
-        {2, 70, 2, 2, 40, {{0, 52}, {18, 18}}, 0.3f, false, ATTENTION_LAYOUT_HEADS, 0, 0, 0},
-        {1, 140, 2, 1, 128, {{32, 96}, {32, 32}}, 0, true, ATTENTION_LAYOUT_QKV, 0, 0, 0},
-        {1, 45, 3, 3, 96, {{1, 44}, {1, 1}}, 0, false, ATTENTION_LAYOUT_HEADS, 0, 0, 0},
-        {1, 70, 2, 1, 136, {{11, 50}, {13, 17}}, 0, false, ATTENTION_LAYOUT_QKV, 0, 0, 0},
-        {1, 40, 1, 1, 256, {{3, 21}, {15, 12}}, 0.1f, true, ATTENTION_LAYOUT_QKV, 0, 0, 0},
-        {1, 9, 1, 1, 8, {{8, 0}, {1, 0}}, 0, false, ATTENTION_LAYOUT_QKV, 0, 0, 0},
+        {2, 150, 2, 2, 64, {{13, 90}, {41, 33}}, 0, 0, ATTENTION_LAYOUT_QKV, 0, 0, 0},
+        {1, 67, 4, 1, 16, {{5, 40}, {7, 20}}, 0.2f, 1, ATTENTION_LAYOUT_QKV, 0, 0, 0},
+        {2, 70, 2, 2, 40, {{0, 52}, {18, 18}}, 0.3f, 0, ATTENTION_LAYOUT_HEADS, 0, 0, 0},
+        {1, 140, 2, 1, 128, {{32, 96}, {32, 32}}, 0, 1, ATTENTION_LAYOUT_QKV, 0, 0, 0},
+        {1, 45, 3, 3, 96, {{1, 44}, {1, 1}}, 0, 0, ATTENTION_LAYOUT_HEADS, 0, 0, 0},
+        {1, 70, 2, 1, 136, {{11, 50}, {13, 17}}, 0, 0, ATTENTION_LAYOUT_QKV, 0, 0, 0},
+        {1, 40, 1, 1, 256, {{3, 21}, {15, 12}}, 0.1f, 1, ATTENTION_LAYOUT_QKV, 0, 0, 0},
+        {1, 9, 1, 1, 8, {{8, 0}, {1, 0}}, 0, 0, ATTENTION_LAYOUT_QKV, 0, 0, 0},
+        {2, 180, 2, 2, 64, {{13, 120}, {41, 33}}, 0, 2, ATTENTION_LAYOUT_QKV, 0, 0, 0},
+        {1, 190, 4, 2, 40, {{0, 100}, {70, 90}}, 0.2f, 3, ATTENTION_LAYOUT_QKV, 0, 0, 0},
+        {1, 140, 2, 2, 128, {{32, 96}, {32, 32}}, 0, 2, ATTENTION_LAYOUT_HEADS, 0, 0, 0},
+        {1, 150, 1, 1, 256, {{3, 100}, {70, 50}}, 0, 2, ATTENTION_LAYOUT_QKV, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
@@ -251,7 +263,7 @@ static void keys_behind_the_queries_are_left_out(void **state)
         {{0, 0}, {70, 0}}, {{20, 90}, {31, 33}}, {{130, 0}, {5, 0}}, {{300, 390}, {50, 9}}};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) {
-            struct shape x = {1, 399, 2, 1, 64, runs[i], 0, i % 2, 0, (enum dtype)dtype, 0, 0};
+            struct shape x = {1, 399, 2, 1, 64, runs[i], 0, (int)i, 0, (enum dtype)dtype, 0, 0};
             check(&x, i);
             x.dtype = (enum dtype)dtype, x.d = 80, x.scratch_bytes = (size_t)700 << 10;
             check(&x, i);
@@ -264,8 +276,7 @@ static void little_shared_memory(void **state)
     const size_t most = 99 << 10;
     emu_shared_max(most);
     for (int64_t d = 128; d <= 256; d += 128) {
-        struct shape x = {1,    131,  1, 1,          d,    {{9, 100}, {40, 31}},
-                          0.2f, true, 0, DTYPE_BF16, most, 0};
+        struct shape x = {1, 131, 1, 1, d, {{9, 100}, {40, 31}}, 0.2f, 3, 0, DTYPE_BF16, most, 0};
         check(&x, 3);
     }
     emu_shared_max(227 << 10);
@@ -291,8 +302,8 @@ static int backward_both(void *arg)
 static void barriers_are_needed(void **state)
 {
     (void)state;
-    struct shape x = {1,    150,  1, 1,          64, {{10, 100}, {50, 50}},
-                      0.1f, true, 0, DTYPE_BF16, 0,  192 * 64 * 4 + 768 + 256}; /* one split */
+    struct shape x = {1,    150, 1, 1,          64, {{10, 100}, {50, 50}},
+                      0.1f, 1,   0, DTYPE_BF16, 0,  192 * 64 * 4 + 768 + 256}; /* one split */
     struct both both = {.r = run_new(&x)};
     struct run *r = &both.r;
     both.all = ct_tensor(r->qkv_n + r->kv_n, x.dtype, NULL);
@@ -306,7 +317,7 @@ static void barriers_are_needed(void **state)
 static void needs_are_checked(void **state)
 {
     (void)state;
-    struct shape x = {1, 8, 1, 1, 16, {{2, 0}, {4, 0}}, 0, false, 0, DTYPE_BF16, 0, 0};
+    struct shape x = {1, 8, 1, 1, 16, {{2, 0}, {4, 0}}, 0, 0, 0, DTYPE_BF16, 0, 0};
     struct run r = run_new(&x);
     r.kv.dtype = DTYPE_F16;
     assert_int_equal(forward(&r), CUDA_REFUSAL_DTYPE);

@@ -1,12 +1,16 @@
 /* Attention: the fast tiles against the plain truth, masks and dropout, and the backward pass
  * against finite differences. */
+#include "documents.h"
 #include "kernel_test.h"
+
+#define DOCUMENTS 4
+#define DOCUMENT_TOKENS 20 /* on average */
 
 struct shape {
     int64_t b, t, h, d;
     float p;
     /* 0 none; 1 some keys hidden; 2 the first keys hidden, so that early queries see nothing; 3 all
-     * hidden */
+     * hidden; and DOCUMENTS */
     int mask;
     enum kt_fill fill;
     float gain; /* of the inputs: large ones make sharp, extreme scores */
@@ -27,16 +31,25 @@ static uint8_t *mask_new(const struct shape *x)
     uint8_t *mask = malloc((size_t)(x->b * x->t));
     assert_non_null(mask);
     for (int64_t i = 0; i < x->b * x->t; i++)
-        mask[i] = x->mask == 3   ? 0
-                  : x->mask == 2 ? i % x->t >= x->t / 2
-                                 : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
+        mask[i] = x->mask % DOCUMENTS == 3   ? 0
+                  : x->mask % DOCUMENTS == 2 ? i % x->t >= x->t / 2
+                                             : rand_u32(3, 1, (uint64_t)i) % 3 != 0;
     return mask;
+}
+
+static int32_t *first_key_new(const struct shape *x)
+{
+    int32_t *first_key = malloc((size_t)(x->b * x->t) * sizeof *first_key);
+    assert_non_null(first_key);
+    documents_fill(first_key, x->b, x->t, DOCUMENT_TOKENS);
+    return first_key;
 }
 
 struct input {
     const struct shape *x;
     float *qkv, *dout, *out, *lse;
     uint8_t *mask;
+    int32_t *first_key;
 };
 
 static enum status run_fwd(const struct op_table *op, struct stream *s, void *arg,
@@ -48,6 +61,7 @@ static enum status run_fwd(const struct op_table *op, struct stream *s, void *ar
                               .lse = kt_f32(out[1]),
                               .qkv = kt_f32(in->qkv),
                               .mask = {in->mask, DTYPE_U8},
+                              .first_key = {in->first_key, DTYPE_I32},
                               .b = x->b,
                               .t = x->t,
                               .h = x->h,
@@ -69,6 +83,7 @@ static enum status run_bwd(const struct op_table *op, struct stream *s, void *ar
                               .qkv = kt_f32(in->qkv),
                               .lse = kt_f32(in->lse),
                               .mask = {in->mask, DTYPE_U8},
+                              .first_key = {in->first_key, DTYPE_I32},
                               .b = x->b,
                               .t = x->t,
                               .h = x->h,
@@ -87,7 +102,8 @@ static struct input input_new(const struct shape *x)
                        kt_floats(n, x->fill, 2),
                        kt_floats(n, KT_ONES, 3),
                        kt_floats(x->b * x->h * x->t, KT_ONES, 4),
-                       x->mask ? mask_new(x) : NULL};
+                       x->mask % DOCUMENTS ? mask_new(x) : NULL,
+                       x->mask & DOCUMENTS ? first_key_new(x) : NULL};
     for (int64_t i = 0; i < rows_elems(x); i++)
         in.qkv[i] *= x->gain;
     return in;
@@ -100,6 +116,7 @@ static void input_free(struct input *in)
     kt_free(in->out);
     kt_free(in->lse);
     free(in->mask);
+    free(in->first_key);
 }
 
 static void check_shape(const struct shape *x, double nmse_max)
@@ -208,6 +225,109 @@ static void many_query_heads(void **state)
         check_shape(&shapes[i], 1e-11);
 }
 
+/* Documents of all lengths: within a tile of keys, over several, with masks, dropout and groups. */
+static void documents(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {
+        {1, 1, 1, 1, 0, DOCUMENTS, KT_RANDOM, 1, 0, 0},
+        {2, 37, 2, 5, 0, DOCUMENTS, KT_RANDOM, 1, 0, 0},
+        {2, 130, 2, 64, 0, DOCUMENTS, KT_RANDOM, 1, 0, 0},
+        {1, 300, 3, 17, 0, DOCUMENTS, KT_RAMP, 1, 0, 0},
+        {2, 257, 4, 24, 0.2f, DOCUMENTS + 1, KT_RANDOM, 1, 2, 0},
+        {2, 150, 2, 16, 0, DOCUMENTS + 2, KT_RANDOM, 1, 0, 0},
+        {1, 33, 2, 8, 0, DOCUMENTS + 3, KT_RANDOM, 1, 0, 0},
+        {1, 260, 7, 64, 0.1f, DOCUMENTS, KT_RANDOM, 1, 1, 0},
+        {2, 130, 3, 32, 0.1f, DOCUMENTS, KT_RANDOM, 1, 0, ATTENTION_LAYOUT_HEADS},
+        {1, 310, 1, 2000, 0, DOCUMENTS, KT_RANDOM, 1, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(&shapes[i], 1e-11);
+}
+
+static void near(const char *what, const float *got, const float *want, int64_t n)
+{
+    double nmse = kt_nmse(got, want, n);
+    if (!(nmse <= 1e-11))
+        fail_msg("%s: nmse %g", what, nmse);
+}
+
+/* A document of a sample, tokens [first, first + n), is attention over it alone. */
+static void check_alone(const struct kt_device *d, const struct input *in, const float *dqkv,
+                        int64_t first, int64_t n)
+{
+    struct shape x = *in->x;
+    int64_t row = rows_elems(&x) / x.t, c = x.h * x.d;
+    x.t = n, x.mask = 0;
+    struct input alone = input_new(&x);
+    float *grad = kt_floats(n * row, KT_ONES, 0);
+    memcpy(alone.qkv, in->qkv + first * row, (size_t)(n * row) * sizeof(float));
+    memcpy(alone.dout, in->dout + first * c, (size_t)(n * c) * sizeof(float));
+    kt_ok(run_fwd(dev_op(d->dev), d->stream, &alone, (float *[KT_OUTS]){alone.out, alone.lse}));
+    kt_ok(run_bwd(dev_op(d->dev), d->stream, &alone, (float *[KT_OUTS]){grad}));
+    near("out", in->out + first * c, alone.out, n * c);
+    for (int64_t h = 0; h < x.h; h++)
+        near("lse", in->lse + h * in->x->t + first, alone.lse + h * n, n);
+    near("dqkv", dqkv + first * row, grad, n * row);
+    kt_free(grad);
+    input_free(&alone);
+}
+
+static void documents_are_separate(void **state)
+{
+    (void)state;
+    static const struct shape x = {1, 330, 4, 24, 0, DOCUMENTS, KT_RANDOM, 1, 2, 0};
+    struct input in = input_new(&x);
+    float *dqkv = kt_floats(rows_elems(&x), KT_ONES, 0);
+    for (int64_t t = 100; t < 250; t++) /* a long one, over whole tiles of keys */
+        in.first_key[t] = in.first_key[100];
+    for (int64_t t = 250; t < x.t && in.first_key[t] < 250; t++)
+        in.first_key[t] = in.first_key[100];
+    for (int level = 0; level < CPU_ISA_N; level++) {
+        struct kt_device *d = kt_device(level, 2);
+        if (!d->dev)
+            continue;
+        kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
+        kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dqkv}));
+        for (int64_t t = 0, n; t < x.t; t += n) {
+            for (n = 1; t + n < x.t && in.first_key[t + n] == t; n++)
+                ;
+            check_alone(d, &in, dqkv, t, n);
+        }
+    }
+    kt_free(dqkv);
+    input_free(&in);
+}
+
+/* First keys of 0 are those of a call without any, bit for bit. */
+static void one_document_is_the_whole(void **state)
+{
+    (void)state;
+    static const struct shape x = {2, 200, 4, 40, 0.1f, DOCUMENTS + 1, KT_RANDOM, 1, 2, 0};
+    struct input in = input_new(&x), all = input_new(&x);
+    float *dqkv = kt_floats(rows_elems(&x), KT_ONES, 0),
+          *want = kt_floats(rows_elems(&x), KT_ONES, 0);
+    memset(in.first_key, 0, (size_t)(x.b * x.t) * sizeof *in.first_key);
+    free(all.first_key);
+    all.first_key = NULL;
+    for (int level = 0; level < CPU_ISA_N; level++) {
+        struct kt_device *d = kt_device(level, 2);
+        if (!d->dev)
+            continue;
+        kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){in.out, in.lse}));
+        kt_ok(run_fwd(dev_op(d->dev), d->stream, &all, (float *[KT_OUTS]){all.out, all.lse}));
+        kt_ok(run_bwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){dqkv}));
+        kt_ok(run_bwd(dev_op(d->dev), d->stream, &all, (float *[KT_OUTS]){want}));
+        size_t out = (size_t)(x.b * x.t * x.h * x.d) * sizeof(float);
+        assert_memory_equal(in.out, all.out, out);
+        assert_memory_equal(dqkv, want, (size_t)rows_elems(&x) * sizeof(float));
+    }
+    kt_free(dqkv);
+    kt_free(want);
+    input_free(&in);
+    input_free(&all);
+}
+
 static enum status run_decode(const struct op_table *op, struct stream *s, void *arg,
                               float *out[KT_OUTS])
 {
@@ -307,7 +427,9 @@ static void backward_matches_finite_differences(void **state)
         {1, 8, 1, 4, 0.3f, 2, KT_RANDOM, 1, 0, 0},
         {1, 6, 6, 3, 0.2f, 0, KT_RANDOM, 1, 2, 0},
         {2, 5, 4, 4, 0, 1, KT_RANDOM, 1, 1, 0},
-        {1, 7, 3, 4, 0, 0, KT_RANDOM, 1, 0, ATTENTION_LAYOUT_HEADS}};
+        {1, 7, 3, 4, 0, 0, KT_RANDOM, 1, 0, ATTENTION_LAYOUT_HEADS},
+        {1, 40, 2, 2, 0.2f, DOCUMENTS, KT_RANDOM, 1, 1, 0},
+        {1, 45, 1, 3, 0, DOCUMENTS + 1, KT_RANDOM, 1, 0, 0}};
     for (size_t x = 0; x < sizeof shapes / sizeof *shapes; x++) {
         struct input in = input_new(&shapes[x]);
         int64_t n = shapes[x].b * shapes[x].t * shapes[x].h * shapes[x].d;
@@ -338,6 +460,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(extreme_scores),
     cmocka_unit_test(long_and_wide),
     cmocka_unit_test(many_query_heads),
+    cmocka_unit_test(documents),
+    cmocka_unit_test(documents_are_separate),
+    cmocka_unit_test(one_document_is_the_whole),
     cmocka_unit_test(rows_without_a_key_are_zero),
     cmocka_unit_test(backward_matches_finite_differences),
     cmocka_unit_test(decode_is_the_last_row),

@@ -1,5 +1,6 @@
 /* Attention of a part: own heads draw the numbers of the whole, and own queries see the keys of all
  * positions, so the parts' outputs and gradients are slices of the whole's. */
+#include "documents.h"
 #include "kernel_test.h"
 
 #define B 2
@@ -137,7 +138,7 @@ struct own {
     int64_t t, h, hk, d, ranks;
     enum attention_layout layout;
     bool is_one_run; /* else two runs: chunk r and chunk 2·ranks-1-r of 2·ranks */
-    bool is_masked;
+    int hidden;      /* 0: none; 1: some keys; 2: other documents; 3: both */
     float p;
 };
 
@@ -183,11 +184,15 @@ static void all_free(struct all *m)
 static void run_all(const struct kt_device *d, const struct own *x, struct all *m,
                     const uint8_t *mask, bool has_kv)
 {
-    struct tensor hidden = {(void *)(uintptr_t)(x->is_masked ? mask : NULL), DTYPE_U8};
+    struct tensor hidden = {(void *)(uintptr_t)(x->hidden & 1 ? mask : NULL), DTYPE_U8};
+    int32_t first_key[B * 300];
+    documents_fill(first_key, B, x->t, 40);
+    struct tensor first = {x->hidden & 2 ? first_key : NULL, DTYPE_I32};
     struct attention_fwd f = {.out = kt_f32(m->out),
                               .lse = kt_f32(m->lse),
                               .qkv = kt_f32(m->qkv),
                               .mask = hidden,
+                              .first_key = first,
                               .b = B,
                               .t = x->t,
                               .h = x->h,
@@ -201,6 +206,7 @@ static void run_all(const struct kt_device *d, const struct own *x, struct all *
                               .qkv = f.qkv,
                               .lse = f.lse,
                               .mask = hidden,
+                              .first_key = first,
                               .b = B,
                               .t = x->t,
                               .h = x->h,
@@ -306,15 +312,17 @@ static bool serves(int64_t d)
 static void own_queries_see_the_keys_of_all(void **state)
 {
     (void)state;
-    static const struct own shapes[] = {
-        {64, 2, 2, 8, 1, ATTENTION_LAYOUT_QKV, true, false, 0},
-        {64, 2, 2, 8, 2, ATTENTION_LAYOUT_QKV, false, false, 0},
-        {70, 4, 2, 17, 2, ATTENTION_LAYOUT_QKV, false, true, 0.2f},
-        {71, 4, 2, 16, 2, ATTENTION_LAYOUT_QKV, false, true, 0.2f},
-        {257, 3, 1, 32, 3, ATTENTION_LAYOUT_QKV, false, false, 0.1f},
-        {300, 2, 2, 64, 2, ATTENTION_LAYOUT_HEADS, false, true, 0},
-        {200, 2, 1, 24, 4, ATTENTION_LAYOUT_QKV, true, false, 0},
-        {6, 2, 2, 3, 3, ATTENTION_LAYOUT_HEADS, false, false, 0.3f}};
+    static const struct own shapes[] = {{64, 2, 2, 8, 1, ATTENTION_LAYOUT_QKV, true, 0, 0},
+                                        {64, 2, 2, 8, 2, ATTENTION_LAYOUT_QKV, false, 0, 0},
+                                        {70, 4, 2, 17, 2, ATTENTION_LAYOUT_QKV, false, 1, 0.2f},
+                                        {71, 4, 2, 16, 2, ATTENTION_LAYOUT_QKV, false, 1, 0.2f},
+                                        {257, 3, 1, 32, 3, ATTENTION_LAYOUT_QKV, false, 0, 0.1f},
+                                        {300, 2, 2, 64, 2, ATTENTION_LAYOUT_HEADS, false, 1, 0},
+                                        {200, 2, 1, 24, 4, ATTENTION_LAYOUT_QKV, true, 0, 0},
+                                        {6, 2, 2, 3, 3, ATTENTION_LAYOUT_HEADS, false, 0, 0.3f},
+                                        {257, 4, 2, 16, 2, ATTENTION_LAYOUT_QKV, false, 2, 0},
+                                        {300, 2, 2, 24, 3, ATTENTION_LAYOUT_HEADS, false, 3, 0.2f},
+                                        {300, 2, 1, 8, 4, ATTENTION_LAYOUT_QKV, true, 2, 0.1f}};
     for (int level = 0; level < CPU_ISA_N; level++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             for (int threads_n = 1; threads_n <= KT_THREADS; threads_n += 2)
@@ -344,6 +352,8 @@ static void wrong_runs_are_refused(void **state)
         assert_int_equal(dev_op(d->dev)->attention_fwd(d->stream, &a), ST_BUG);
     }
     a.kv.data = NULL, a.own = (struct attention_runs){{2, 0}, {2, 0}};
+    assert_int_equal(dev_op(d->dev)->attention_fwd(d->stream, &a), ST_BUG);
+    a.own.n[0] = a.own.first[0] = 0, a.first_key = kt_f32(x); /* no int32 */
     assert_int_equal(dev_op(d->dev)->attention_fwd(d->stream, &a), ST_BUG);
 }
 

@@ -125,6 +125,17 @@ static void test_equal_qa(void **state)
     }
 }
 
+/* Attention within documents, which first keys cut: positions of whole samples on every rank. */
+static void test_equal_documents(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODELS_N; i++) {
+        struct trial like = trial_of_model(i);
+        like.config.masks_documents = true;
+        equal_losses(like, models[i].name, i < 2 ? i : 6 + i % 2, i < 2 ? 3 : 4);
+    }
+}
+
 static void test_equal_dropout(void **state)
 {
     (void)state;
@@ -279,14 +290,11 @@ static void test_logits(void **state)
         }
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory),
-                                          cmocka_unit_test(test_equal),
-                                          cmocka_unit_test(test_equal_qa),
-                                          cmocka_unit_test(test_equal_dropout),
-                                          cmocka_unit_test(test_equal_accumulation),
-                                          cmocka_unit_test(test_recompute),
-                                          cmocka_unit_test(test_gradients),
-                                          cmocka_unit_test(test_state),
-                                          cmocka_unit_test(test_nan),
-                                          cmocka_unit_test(test_logits)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_memory),        cmocka_unit_test(test_equal),
+    cmocka_unit_test(test_equal_qa),      cmocka_unit_test(test_equal_documents),
+    cmocka_unit_test(test_equal_dropout), cmocka_unit_test(test_equal_accumulation),
+    cmocka_unit_test(test_recompute),     cmocka_unit_test(test_gradients),
+    cmocka_unit_test(test_state),         cmocka_unit_test(test_nan),
+    cmocka_unit_test(test_logits)};
 HARNESS_MAIN(tests)

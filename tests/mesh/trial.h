@@ -83,6 +83,11 @@ static inline void trial_sample(const struct trial *t, int step, int64_t sample,
                     : -1;
         if (b->host.targets && t->first_only && sample > 0)
             b->host.targets[row * seq + i] = -1;
+        if (b->host.first_key)
+            b->host.first_key[row * seq + i] =
+                i == 0 || rand_below(5, RAND_STREAM(TEST, 6), at + (uint64_t)i, 5) == 0
+                    ? (int32_t)i
+                    : b->host.first_key[row * seq + i - 1];
         if (b->host.mask)
             b->host.mask[row * seq + i] =
                 rand_below(5, RAND_STREAM(TEST, 3), at + (uint64_t)i, 3) != 0;
@@ -190,6 +195,8 @@ static inline enum status trial_rank(struct ranks_one *one)
     t->elems = step_whole_table(step)->parameters;
     t->memory = step_memory(step);
     TRY_OR(batch_init(&batch, task, samples, t->config.seq_tokens), out_close);
+    if (t->config.masks_documents)
+        TRY_OR(batch_add_documents(&batch), out_close);
     TRY_OR(trial_load(one, t, step), out_close);
     TRY_OR(trial_steps(one, t, step, &batch), out_close);
     TRY_OR(trial_take(one, t, step), out_close);

@@ -26,13 +26,18 @@ static struct feed_config synthetic(enum feed_task task)
 }
 
 struct buffers {
-    int32_t tokens[64 * T], targets[64 * T], starts[64], ends[64];
+    int32_t tokens[64 * T], targets[64 * T], first_key[64 * T], starts[64], ends[64];
     uint8_t mask[64 * T];
 };
 static struct feed_batch batch_of(struct buffers *b)
 {
     memset(b, 0xee, sizeof *b);
-    return (struct feed_batch){b->tokens, b->targets, b->mask, b->starts, b->ends};
+    return (struct feed_batch){.tokens = b->tokens,
+                               .targets = b->targets,
+                               .first_key = b->first_key,
+                               .mask = b->mask,
+                               .starts = b->starts,
+                               .ends = b->ends};
 }
 
 static void test_synthetic_lm(void **state)
@@ -130,6 +135,24 @@ static const char *counting_file(int32_t tokens)
     return path;
 }
 
+/* The same with an end of text at each seventh position. */
+static const char *marked_file(void)
+{
+    static char path[FILE_PATH_MAX];
+    enum { TOKENS = 20 * T + 1 };
+    static uint8_t bytes[1024 + 2 * TOKENS];
+    const int32_t header[3] = {20240520, 1, TOKENS};
+    text_format(path, sizeof path, "%s/marked.bin", harness_tmpdir());
+    memcpy(bytes, header, sizeof header);
+    for (int i = 0; i < TOKENS; i++) {
+        const int id = i % 7 == 0 ? 50256 : i;
+        bytes[1024 + 2 * i] = (uint8_t)id;
+        bytes[1025 + 2 * i] = (uint8_t)(id >> 8);
+    }
+    assert_int_equal(file_replace(path, bytes, sizeof bytes), ST_OK);
+    return path;
+}
+
 static struct feed_config counting(int32_t tokens)
 {
     struct feed_config config = synthetic(FEED_TASK_LM);
@@ -189,6 +212,47 @@ static void test_each_epoch_is_a_permutation(void **state)
         assert_memory_equal(a.tokens + row * T, b.tokens, sizeof(int32_t) * T);
     }
     feed_close(feed);
+}
+
+/* The end of text begins a document; the first of a sample may have begun before it. */
+static void test_documents(void **state)
+{
+    (void)state;
+    static struct buffers a, b;
+    struct feed *feed;
+    struct feed_config config = counting(20 * T + 1);
+    config.is_shuffled = false;
+    config.knows_documents = true;
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    struct feed_batch out = batch_of(&a);
+    feed_get(feed, 0, 20, &out);
+    for (int i = 0; i < 20 * T; i++)
+        assert_int_equal(a.first_key[i], 0); /* no end of text: one document */
+    feed_close(feed);
+    config.data = marked_file();
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    feed_get(feed, 0, 20, &out);
+    for (int i = 0, first = 0; i < 20 * T; i++) {
+        first = a.tokens[i] == 50256 ? i % T : i % T == 0 ? 0 : first;
+        assert_int_equal(a.first_key[i], first);
+    }
+    assert_int_equal(a.first_key[T - 1], 14);
+    out = batch_of(&b);
+    feed_get(feed, 7, 5, &out); /* of any rank */
+    assert_memory_equal(a.first_key + 7 * T, b.first_key, sizeof(int32_t) * 5 * T);
+    feed_close(feed);
+    config.knows_documents = false;
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    feed_get(feed, 0, 20, &out);
+    for (int i = 0; i < 20 * T; i++)
+        assert_int_equal(b.first_key[i], 0);
+    feed_close(feed);
+    config.knows_documents = true, config.vocab = 50256;
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "documents cannot be told apart"));
+    config.vocab = 50257, config.model = "pythia";
+    assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "pythia"));
 }
 
 static void test_refusals(void **state)
@@ -422,6 +486,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_questions),
     cmocka_unit_test(test_files_make_the_same_data),
     cmocka_unit_test(test_what_is_here),
+    cmocka_unit_test(test_documents),
     cmocka_unit_test(test_refusals),
 };
 HARNESS_MAIN(tests)

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/assert.h"
 
 struct sparse_embed {
@@ -20,6 +22,7 @@ struct sparse_embed {
     int32_t *ids, *indices;           /* in the buffer */
     int32_t *ids_host, *indices_host; /* the same in host memory */
     int32_t *slot; /* of each row of the embedding: 1 + its row in the small table; 0: none */
+    int64_t sent_bytes;
 };
 
 static int64_t round_up(int64_t n) { return (n + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN; }
@@ -119,10 +122,19 @@ enum status sparse_embed_open(const struct sparse_embed_config *config, struct s
     return st;
 }
 
+static void log_traffic(const struct sparse_embed *r)
+{
+    char shown[32];
+    if (r->sent_bytes > 0 && r->rank == 0)
+        LOG_INFO("rows of tokens: this worker sent %s, in fp32 and not compressed",
+                 text_format_bytes(shown, sizeof shown, (double)r->sent_bytes));
+}
+
 void sparse_embed_close(struct sparse_embed *r)
 {
     if (!r)
         return;
+    log_traffic(r);
     if (r->is_discrete) {
         free(r->ids_host);
         free(r->indices_host);
@@ -164,6 +176,7 @@ enum status sparse_embed_begin(struct sparse_embed *r, const int32_t *tokens, in
     number(r, tokens, n);
     TRY(copy_to_device(r, r->indices, r->indices_host, n));
     struct tensor all = {r->is_full_length ? r->ids : r->ids_host, DTYPE_I32};
+    r->sent_bytes += (r->ranks - 1) * r->rows_most * (int64_t)sizeof *r->ids;
     if (r->is_full_length) {
         TRY(copy_to_device(r, r->ids + own, r->ids_host + own, r->rows_most));
         TRY(comm_wait_stream(r->c.comm, r->c.stream));
@@ -214,6 +227,7 @@ enum status sparse_embed_rows(struct sparse_embed *r, float **rows_out, struct t
 enum status sparse_embed_exchange_begin(struct sparse_embed *r, struct comm_ticket *ticket)
 {
     TRY(comm_wait_stream(r->c.comm, r->c.stream));
+    r->sent_bytes += (r->ranks - 1) * r->rows * r->c.row_elems * (int64_t)sizeof(float);
     return comm_all_gather_begin(r->c.comm, rows_of(r, 0), rows_of(r, r->rank),
                                  r->ranks * r->rows * r->c.row_elems, ticket);
 }

@@ -97,7 +97,7 @@ struct step_result {
     double forward_ms, head_ms, backward_ms, norm_ms, update_ms;
     double comm_ms;     /* busy_ms of comm_times: the transport was busy */
     double wait_ms;     /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
-    int64_t sent_bytes; /* bytes_sent of comm_times: to other ranks */
+    int64_t sent_bytes; /* bytes_sent of comm_times, since the last step: to other ranks */
     double update_wait_ms;        /* the part of wait_ms inside update_ms; a GPU: 0 */
     double pipe_ms, pipe_wait_ms; /* of a stage: in its passes; waiting in them for a message */
     /* Blocked in calls of the tensor axis, and of the context axis: a part of wait_ms, as
@@ -140,6 +140,10 @@ enum status step_run(struct step *step, const struct feed *feed, int64_t step_i,
 enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i,
                            int64_t sample_first, double lr, bool inject_nan,
                            struct step_result *out);
+
+/* step_forget_sent — local: what was sent since the last step is not of the next one: an evaluation
+ * or a checkpoint. Else it is, for a part of an update's communication runs beside the next step. */
+void step_forget_sent(struct step *step);
 
 /* step_vote — local: a number in [0, STEP_VOTES) that this rank sends with the loss of each further
  * step. Ranks agree on what follows a step without a message of its own. */

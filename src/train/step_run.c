@@ -405,8 +405,9 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
             "samples %lld seq_tokens %lld", (long long)batch->samples,
             (long long)batch->seq_tokens);
     struct step_result r = {0};
-    /* Discards the times of what ran since the last step, such as an evaluation. */
-    (void)step_run_add_waits(s, &(struct step_result){0});
+    struct step_result since = {0}; /* the last step; its times are not this step's */
+    (void)step_run_add_waits(s, &since);
+    r.sent_bytes = since.sent_bytes;
     (void)tensor_axis_blocked_ms(&s->tensor);
     (void)tensor_axis_blocked_ms(&s->context);
     int64_t start = s->lap_ns = clock_ns();
@@ -419,6 +420,8 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     *out = r;
     return ST_OK;
 }
+
+void step_forget_sent(struct step *s) { (void)step_run_add_waits(s, &(struct step_result){0}); }
 
 enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first,
                      double lr, bool inject_nan, struct step_result *out)

@@ -45,7 +45,7 @@ struct ckpt_part {
     int sources_n;
 };
 
-#define CKPT_PARTS_MAX 64
+#define CKPT_PARTS_MAX 96
 
 /* ckpt_lock — creates and locks the folder, and removes what earlier processes left unfinished.
  * The lock holds while this process lives. A second trainer gets ST_BAD_SETTING with the holder's

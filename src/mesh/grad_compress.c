@@ -591,3 +591,10 @@ struct grad_compress_traffic grad_compress_traffic(const struct grad_compress *q
 {
     return q->traffic;
 }
+
+struct grad_compress_residual grad_compress_residual(const struct grad_compress *q, int bucket)
+{
+    ASSERTF(bucket >= 0 && bucket < q->c.buckets_n, "bucket %d of %d", bucket, q->c.buckets_n);
+    return (struct grad_compress_residual){q->bucket[bucket].residual,
+                                           q->bucket[bucket].residual_sum};
+}

@@ -8,8 +8,8 @@
  *
  * Error feedback: what INT8, INT4 and TOPK lose is added to the next step's gradient, by the sender
  * for its gradient and by the owner for the sum. (Seide et al. 2014; Karimireddy et al. 2019; on
- * both sides as in 1-bit Adam, Tang et al. 2021.) Residuals are not in checkpoints: a resumed run
- * begins with none.
+ * both sides as in 1-bit Adam, Tang et al. 2021.) Residuals of gradients are not in checkpoints: a
+ * resumed run begins with none. Those of outer steps are (train/step_local_state.c).
  *
  * Coding (is_coded; INT8 and INT4): what is sent is coded by grad_code.h, and INT8 is quantised as
  * INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on that of the
@@ -71,6 +71,14 @@ enum status grad_compress_begin(struct grad_compress *q, int bucket, const float
                                 float *to_all, float *to_own, struct comm_ticket *ticket);
 enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, float *to_all,
                                        struct comm_ticket *ticket);
+
+/* grad_compress_residual — what error feedback holds of a bucket, for a caller that keeps it: own, of
+ * all its elements; sum, of those of this rank's part. NULL: BF16 has none. No call may be under
+ * way. */
+struct grad_compress_residual {
+    float *own, *sum;
+};
+struct grad_compress_residual grad_compress_residual(const struct grad_compress *q, int bucket);
 
 /* grad_compress_traffic — for tests: what this rank has sent to other ranks, without the headers of
  * messages, and of how many elements. Coded, bytes include the lengths that are agreed on. No call

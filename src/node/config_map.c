@@ -299,13 +299,16 @@ static enum status map_recompute(const struct conf *conf, const struct model_dim
  * crosses the network, and is compressed, is the outer gradients. */
 static void map_local(const struct conf *conf, struct step_config *out)
 {
-    out->local =
-        (struct step_local_config){.steps = conf_i64(conf, CONF_LOCAL_STEPS),
-                                   .replica_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
-                                   .lr = conf_f64(conf, CONF_OUTER_LR),
-                                   .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM),
-                                   .compress = out->store.compress,
-                                   .compress_coded = out->store.compress_coded};
+    out->local = (struct step_local_config){
+        .steps = conf_i64(conf, CONF_LOCAL_STEPS),
+        .replica_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE),
+        .lr = conf_f64(conf, CONF_OUTER_LR),
+        .momentum = conf_f64(conf, CONF_OUTER_MOMENTUM),
+        .fragments = (int)conf_i64(conf, CONF_LOCAL_FRAGMENTS),
+        .delay = conf_i64(conf, CONF_LOCAL_DELAY),
+        .mix = conf_i64(conf, CONF_LOCAL_DELAY) > 0 ? conf_f64(conf, CONF_LOCAL_MIX) : 0,
+        .compress = out->store.compress,
+        .compress_coded = out->store.compress_coded};
     if (out->local.steps == 0)
         return;
     out->store.shard = LAYOUT_SHARD_NONE;
@@ -489,6 +492,10 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
                  trainer->step.local.momentum, (long long)conf_i64(conf, CONF_N_NODES));
     if (trainer->step.masks_documents)
         text_add(out, ",\"ATTENTION_MASK\":\"document\"");
+    if (trainer->step.local.fragments > 1 || trainer->step.local.delay > 0)
+        text_add(out, ",\"LOCAL_FRAGMENTS\":%d,\"LOCAL_DELAY\":%lld,\"LOCAL_MIX\":%.17g",
+                 trainer->step.local.fragments, (long long)trainer->step.local.delay,
+                 trainer->step.local.mix);
     /* f32 goes without saying */
     if (trainer->step.store.dtype != DTYPE_F32 ||
         conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)

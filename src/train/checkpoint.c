@@ -16,6 +16,7 @@
 
 #define LOCK_WAIT_MS 2000
 #define NAME_BYTES 32 /* of a part */
+#define FLIGHT_NAME "outer_d"
 
 static const char *const part_names[STEP_PARTS_MAX] = {"model", "optim_m", "optim_v"};
 
@@ -89,6 +90,12 @@ static void name_part(const struct step *step, int part, char out[NAME_BYTES])
         text_copy(out, NAME_BYTES, part_names[0]);
     else if (what.kind == STEP_LOCAL_MOMENTUM)
         text_copy(out, NAME_BYTES, "outer_m");
+    else if (what.kind == STEP_LOCAL_FLIGHT)
+        text_copy(out, NAME_BYTES, FLIGHT_NAME);
+    else if (what.kind == STEP_LOCAL_RESIDUAL_SUM)
+        text_copy(out, NAME_BYTES, "outer_e");
+    else if (what.kind == STEP_LOCAL_RESIDUAL)
+        text_format(out, NAME_BYTES, "outer_e_%d", what.replica);
     else
         name_of(what.replica, what.part, out);
 }
@@ -204,6 +211,12 @@ static bool is_of_optimizer(const char *key)
 }
 
 static bool is_of_tokenizer(const char *key) { return strcmp(key, "TOKENIZER") == 0; }
+
+static bool is_of_schedule(const char *key)
+{
+    return !strcmp(key, "LOCAL_STEPS") || !strcmp(key, "LOCAL_FRAGMENTS") ||
+           !strcmp(key, "LOCAL_DELAY");
+}
 
 static bool is_any(const char *key)
 {
@@ -490,8 +503,30 @@ static enum status read_replica(struct checkpoint *s, int part, int replica, int
     return own_part > 0 || ckpt_has_part(s->found, name) ? read_part(s, part, name) : ST_OK;
 }
 
-/* read_parts — loads a verified checkpoint. One without an outer momentum was written without
- * LOCAL_STEPS: its momentum is zero. */
+/* suits — error feedback is that of a number of replicas, and a fragment in flight lands by the
+ * schedule of the run that began it. Without them the next exchange sends what they held. */
+static bool suits(const struct checkpoint *s, enum step_local_kind kind)
+{
+    if (kind != STEP_LOCAL_FLIGHT)
+        return saved_replicas(s) == step_local_replicas(s->step);
+    struct differences d =
+        compare(ckpt_meta(s->found)->settings_json, s->config.settings_json, is_of_schedule);
+    text_free(&d.text);
+    return d.n == 0;
+}
+
+/* read_outer — a part that replicas share; one that the checkpoint lacks is zero: it was written
+ * without LOCAL_STEPS, or without COMPRESS, or nothing was in flight. */
+static enum status read_outer(struct checkpoint *s, int part, enum step_local_kind kind)
+{
+    char name[NAME_BYTES];
+    name_part(s->step, part, name);
+    if (!ckpt_has_part(s->found, name) || (kind != STEP_LOCAL_MOMENTUM && !suits(s, kind)))
+        return ST_OK;
+    return read_part(s, part, name);
+}
+
+/* read_parts — loads a verified checkpoint. */
 static enum status read_parts(struct checkpoint *s)
 {
     const int parts = is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
@@ -501,8 +536,8 @@ static enum status read_parts(struct checkpoint *s)
             TRY(read_part(s, part, part_names[0]));
         else if (what.kind == STEP_LOCAL_REPLICA)
             TRY(read_replica(s, part, what.replica, what.part));
-        else if (ckpt_has_part(s->found, "outer_m"))
-            TRY(read_part(s, part, "outer_m"));
+        else
+            TRY(read_outer(s, part, what.kind));
     }
     return ST_OK;
 }
@@ -594,6 +629,6 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
     text_copy(meta.version, sizeof meta.version, s->config.version);
     point(s, copy);
-    return ckpt_save(s->lock, &meta, s->part, step_local_state_parts(s->step, progress->step),
+    return ckpt_save(s->lock, &meta, s->part, step_local_state_parts(s->step, progress->extent),
                      s->config.keep, heartbeat ? heartbeat : &s->config.heartbeat, path, path_cap);
 }

@@ -39,7 +39,8 @@ struct checkpoint_progress {
     int64_t samples; /* number of the next sample */
     int64_t tokens;  /* trained on */
     struct step_loss_scale scale;
-    int64_t outer_steps; /* LOCAL_STEPS */
+    int64_t outer_steps;           /* LOCAL_STEPS */
+    enum step_local_extent extent; /* the same; not read from a checkpoint */
 };
 
 /* checkpoint_target — the load target of one part of a step's state; the caller keeps put as long

@@ -7,14 +7,25 @@ void outer_gradient(const float *x, float *y, int64_t elems)
         y[i] = x[i] - y[i];
 }
 
-void outer_update(const struct outer_rule *rule, float *x, float *v, const float *sum,
-                  int64_t elems)
+void outer_mean(int replicas, float *sum, int64_t elems)
 {
-    const float lr = (float)rule->lr, momentum = (float)rule->momentum,
-                share = 1 / (float)rule->replicas;
+    const float share = 1 / (float)replicas;
+    for (int64_t i = 0; i < elems; i++)
+        sum[i] *= share;
+}
+
+void outer_update(const struct outer_rule *rule, float *x, float *v, const float *d, int64_t elems)
+{
+    const float lr = (float)rule->lr, momentum = (float)rule->momentum;
     for (int64_t i = 0; i < elems; i++) {
-        const float d = sum[i] * share;
-        v[i] = momentum * v[i] + d;
-        x[i] -= lr * (d + momentum * v[i]);
+        v[i] = momentum * v[i] + d[i];
+        x[i] -= lr * (d[i] + momentum * v[i]);
     }
+}
+
+void outer_mix(double mix, const float *x, float *y, int64_t elems)
+{
+    const float own = (float)mix, outer = 1 - own;
+    for (int64_t i = 0; i < elems; i++)
+        y[i] = own * y[i] + outer * x[i];
 }

@@ -15,13 +15,17 @@
 
 struct outer_rule {
     double lr, momentum; /* lr above 0; momentum in [0, 1) */
-    int replicas;        /* at least 1 */
 };
 
-/* outer_gradient — y (elems) f32 becomes x - y. */
+/* All of `elems` elements, f32:
+ * outer_gradient — y becomes x - y.
+ * outer_mean — a sum over so many replicas becomes d.
+ * outer_update — updates x and v.
+ * outer_mix — what a replica goes on with where x comes late (Streaming DiLoCo, Douillard et al.
+ *   2025): y becomes mix · y + (1 - mix) · x. */
 void outer_gradient(const float *x, float *y, int64_t elems);
-/* outer_update — updates x and v (elems) f32; sum: of x - y over the replicas. */
-void outer_update(const struct outer_rule *rule, float *x, float *v, const float *sum,
-                  int64_t elems);
+void outer_mean(int replicas, float *sum, int64_t elems);
+void outer_update(const struct outer_rule *rule, float *x, float *v, const float *d, int64_t elems);
+void outer_mix(double mix, const float *x, float *y, int64_t elems);
 
 #endif

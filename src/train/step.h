@@ -56,6 +56,10 @@ struct step_local_config {
     int64_t steps;       /* from one outer step to the next; 0: none, and the rest is not read */
     int replica_ranks;   /* neighbouring ranks, those of a node; 0: all are one replica */
     double lr, momentum; /* of the outer step (outer.h) */
+    int fragments;       /* 0: 1; at most FRAGMENT_MAX; steps is a multiple of it (fragment.h) */
+    int64_t delay;       /* steps from the exchange of a fragment to its update; the exchange runs
+                          * beside them; at most steps / fragments */
+    double mix;          /* share of its own parameters that a replica keeps at an update; [0, 1) */
     enum grad_compress_kind compress; /* form of the outer gradients on their way */
     bool compress_coded;              /* INT8, INT4 */
 };
@@ -103,8 +107,9 @@ struct step_result {
     /* Blocked in calls of the tensor axis, and of the context axis: a part of wait_ms, as
      * pipe_wait_ms is. 0: they stay on the device. */
     double tensor_ms, context_ms;
-    int retries; /* runs repeated with a smaller loss scale */
-    int vote;    /* the highest vote of all ranks (step_vote) */
+    int retries;     /* runs repeated with a smaller loss scale */
+    int vote;        /* the highest vote of all ranks (step_vote) */
+    int outer_steps; /* LOCAL_STEPS: updates of a fragment */
 };
 
 /* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make.
@@ -150,9 +155,11 @@ void step_forget_sent(struct step *step);
 #define STEP_VOTES 6
 void step_vote(struct step *step, int vote);
 
-/* step_local_sync — an outer step (LOCAL_STEPS); adds its times to *r. The caller makes one after
- * each multiple of config.local.steps updates, and may after the last one. */
-enum status step_local_sync(struct step *step, struct step_result *r);
+/* step_local_sync — after each step_run of a run with LOCAL_STEPS: the outer steps that are due
+ * after so many updates; adds their times and number to *r. is_last: what is in flight lands, and
+ * all fragments are exchanged: all replicas then have the outer parameters. */
+enum status step_local_sync(struct step *step, int64_t steps_done, bool is_last,
+                            struct step_result *r);
 
 /* step_loss_scale, step_set_loss_scale — local: the scale that the next step starts with. It
  * belongs to the state of a run. Setting it does nothing if the dtype needs none. */
@@ -185,19 +192,31 @@ enum status step_spans(struct step *step, const struct batch *batch, float *out)
 int step_parts(const struct step *step);
 /* With LOCAL_STEPS a replica has such parts, and all of them have more: numbers from 0 on, for
  * step_read and step_write.
- * step_local_state_parts — how many a checkpoint needs after so many updates; _most: at most; _of:
- *   this, without a step. Without LOCAL_STEPS step_parts.
+ * step_local_extent — how far the replicas are apart now; which parts there are depends on it.
+ * step_local_state_parts — how many a checkpoint needs; _most: at most; _of: this, without a step.
+ *   Without LOCAL_STEPS step_parts.
  * step_local_state_part — what a number is. */
 enum step_local_kind {
-    STEP_LOCAL_REPLICA, /* a part of a replica's own state */
-    STEP_LOCAL_OUTER,   /* parameters of the last outer step; written, all replicas start there */
-    STEP_LOCAL_MOMENTUM /* of the outer step */
+    STEP_LOCAL_REPLICA,  /* a part of a replica's own state */
+    STEP_LOCAL_OUTER,    /* parameters of the last outer step; written, all replicas start there */
+    STEP_LOCAL_MOMENTUM, /* of the outer step */
+    STEP_LOCAL_RESIDUAL, /* error feedback of what a replica sends */
+    STEP_LOCAL_RESIDUAL_SUM, /* that of the sums */
+    STEP_LOCAL_FLIGHT        /* of the fragment in flight: the mean of what replicas have sent; all
+                              * other elements are zero. Written, one is in flight */
 };
 struct step_local_part {
     enum step_local_kind kind;
-    int replica, part; /* REPLICA */
+    int replica, part; /* REPLICA; replica: RESIDUAL too */
 };
-int step_local_state_parts(const struct step *step, int64_t steps_done);
+enum step_local_extent {
+    STEP_LOCAL_LEVEL, /* all have the outer parameters */
+    STEP_LOCAL_APART,
+    STEP_LOCAL_FLYING /* and a fragment is in flight */
+};
+enum step_local_extent step_local_extent(const struct step *step);
+int step_local_replicas(const struct step *step);
+int step_local_state_parts(const struct step *step, enum step_local_extent extent);
 int step_local_state_parts_most(const struct step *step);
 int step_local_state_parts_of(const struct step_config *config, int ranks);
 struct step_local_part step_local_state_part(const struct step *step, int part);

@@ -1,14 +1,27 @@
-/* step_local — see step_local.h. The state of all replicas: step_local_state.c. */
+/* step_local — see step_local.h. Outer steps: step_local_sync.c. The state of all
+ * replicas: step_local_state.c. */
 #include "train/step_local.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "train/outer.h"
 #include "train/step_inside.h"
 
 /* ---- places ---- */
+
+/* check_fragments — the settings that conf_rules.c cannot compare with the model. */
+static enum status check_fragments(const struct step_config *c)
+{
+    const struct fragment_schedule f = step_local_schedule(&c->local);
+    ASSERTF(f.n <= FRAGMENT_MAX && f.steps % f.n == 0 && f.delay >= 0 && f.delay <= f.steps / f.n,
+            "steps %lld fragments %d delay %lld", (long long)f.steps, f.n, (long long)f.delay);
+    if (f.n <= c->dims.layers || f.n == 1)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "LOCAL_FRAGMENTS=%d is more than the %lld layers of the model; lower it", f.n,
+                (long long)c->dims.layers);
+}
 
 /* check_replicas — of a job that is planned, nothing else may have been checked yet. */
 static enum status check_replicas(const struct step_config *c, int ranks, int each)
@@ -37,6 +50,7 @@ enum status step_local_place(struct step *s, struct step_place *place)
     *l = (struct step_local){.replicas = 1, .ranks = place->ranks, .rank = place->rank};
     if (c->steps == 0 || s->config.is_eval)
         return ST_OK;
+    TRY(check_fragments(&s->config));
     TRY(check_replicas(&s->config, place->ranks, each));
     l->is_on = true;
     l->ranks = each;
@@ -102,51 +116,90 @@ enum status step_local_open(struct step *s)
 
 static bool has_chunk(const struct step_local *l) { return l->ranks > 1; }
 
-static struct part_extent own_part(const struct step *s)
+/* ---- fragments ---- */
+
+struct fragment_schedule step_local_schedule(const struct step_local_config *c)
 {
-    return part_extent(s->table.total_elems, s->local.ranks, s->local.rank);
+    return (struct fragment_schedule){c->steps, c->fragments > 0 ? c->fragments : 1, c->delay};
+}
+
+struct part_extent step_local_part_of(const struct step *s, int owner, int fragment)
+{
+    return part_extent(s->local.map.elems[fragment], s->local.ranks, owner);
+}
+
+int64_t step_local_own(const struct step *s, int owner, int fragment)
+{
+    int64_t at = 0;
+    for (int i = 0; i < fragment; i++)
+        at += step_local_part_of(s, owner, i).elems;
+    return at;
 }
 
 static int64_t memory_bytes(const struct step *s)
 {
-    int64_t elems = 3 * own_part(s).elems + (has_chunk(&s->local) ? MESH_STATE_ELEMS : 0);
+    int64_t elems = 3 * step_local_own(s, s->local.rank, s->local.map.n) +
+                    (has_chunk(&s->local) ? MESH_STATE_ELEMS : 0);
     return elems * (int64_t)sizeof(float);
 }
 
-/* ---- compressed differences ----
+/* ---- what travels ----
  *
- * They travel in runs of RUN_ELEMS, each a bucket of grad_compress.h, so that the buffers of
- * messages stay small. */
+ * A piece for each step of the delay. Compressed, in runs of RUN_ELEMS at most, so that the buffers
+ * of messages stay small. */
 
 #define RUN_ELEMS ((int64_t)4 << 20)
 
 static bool compresses(const struct step *s)
 {
-    return s->local.replicas > 1 && s->config.local.compress != GRAD_COMPRESS_KIND_NONE &&
-           own_part(s).elems > 0;
+    return s->local.replicas > 1 && s->config.local.compress != GRAD_COMPRESS_KIND_NONE;
 }
 
-static int64_t run_elems(int64_t elems, int64_t first)
+static int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+struct step_local_runs step_local_runs(const struct step *s, int owner, int fragment)
 {
-    return elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
+    const int64_t all = step_local_part_of(s, owner, fragment).elems,
+                  pieces = s->config.local.delay > 0 ? s->config.local.delay : 1,
+                  most = compresses(s) ? RUN_ELEMS : INT64_MAX,
+                  piece = divide_up(divide_up(all, pieces), PART_ALIGN) * PART_ALIGN;
+    struct step_local_runs runs = {piece < most ? piece : most, 0};
+    if (all > 0)
+        runs.n = (int)divide_up(all, runs.elems);
+    return runs;
+}
+
+int step_local_bucket(const struct step *s, int fragment)
+{
+    int n = 0;
+    for (int i = 0; i < fragment; i++)
+        n += step_local_runs(s, s->local.rank, i).n;
+    return n;
+}
+
+static void list_buckets(const struct step *s, int fragment, int64_t *bucket)
+{
+    const struct step_local_runs runs = step_local_runs(s, s->local.rank, fragment);
+    int64_t left = step_local_part_of(s, s->local.rank, fragment).elems;
+    for (int i = 0; i < runs.n; i++, left -= runs.elems)
+        bucket[i] = left < runs.elems ? left : runs.elems;
 }
 
 /* compress_config — the caller frees bucket_elems. */
 static enum status compress_config(const struct step *s, struct grad_compress_config *out)
 {
-    const int64_t elems = own_part(s).elems;
-    const int n = (int)((elems + RUN_ELEMS - 1) / RUN_ELEMS);
-    int64_t *runs = calloc((size_t)n, sizeof *runs);
-    if (!runs)
-        return FAIL(ST_RETRY, "out of memory: %d runs of %lld elements", n, (long long)elems);
-    for (int i = 0; i < n; i++)
-        runs[i] = run_elems(elems, i * RUN_ELEMS);
+    const int n = step_local_bucket(s, s->local.map.n);
+    int64_t *elems = calloc((size_t)n + 1, sizeof *elems);
+    if (!elems)
+        return FAIL(ST_RETRY, "out of memory: %d runs of outer gradients", n);
+    for (int i = 0; i < s->local.map.n; i++)
+        list_buckets(s, i, elems + step_local_bucket(s, i));
     *out = (struct grad_compress_config){.comm = s->local.across,
                                          .kind = s->config.local.compress,
                                          .is_coded = s->config.local.compress_coded,
                                          .deferred_first = n,
                                          .buckets_n = n,
-                                         .bucket_elems = runs};
+                                         .bucket_elems = elems};
     return ST_OK;
 }
 
@@ -157,7 +210,8 @@ static enum status plan_compress(const struct step *s, int64_t *bytes)
     if (!compresses(s))
         return ST_OK;
     TRY(compress_config(s, &config));
-    *bytes = grad_compress_plan(&config, s->local.replica, s->local.replicas, false);
+    if (config.buckets_n > 0)
+        *bytes = grad_compress_plan(&config, s->local.replica, s->local.replicas, false);
     free((void *)(uintptr_t)config.bucket_elems);
     return ST_OK;
 }
@@ -165,11 +219,13 @@ static enum status plan_compress(const struct step *s, int64_t *bytes)
 static enum status open_compress(struct step *s)
 {
     struct grad_compress_config config;
+    enum status st = ST_OK;
     if (!compresses(s))
         return ST_OK;
     TRY(plan_compress(s, &s->local.compress_bytes));
     TRY(compress_config(s, &config));
-    enum status st = grad_compress_open(&config, &s->local.compress);
+    if (config.buckets_n > 0)
+        st = grad_compress_open(&config, &s->local.compress);
     free((void *)(uintptr_t)config.bucket_elems);
     return st;
 }
@@ -178,12 +234,15 @@ static enum status open_compress(struct step *s)
 
 enum status step_local_plan(const struct step *s, int64_t *bytes)
 {
+    struct step planned = *s; /* a step that is planned has no fragments yet */
     *bytes = 0;
     if (!s->local.is_on)
         return ST_OK;
-    TRY(plan_compress(s, bytes));
-    *bytes += memory_bytes(s);
-    return ST_OK;
+    TRY(fragment_init(&s->table, step_local_schedule(&s->config.local).n, &planned.local.map));
+    enum status st = plan_compress(&planned, bytes);
+    *bytes += memory_bytes(&planned);
+    fragment_free(&planned.local.map);
+    return st;
 }
 
 int64_t step_local_bytes(const struct step *s)
@@ -208,17 +267,18 @@ enum status step_local_take(struct step *s)
     struct step_local *l = &s->local;
     if (!l->is_on)
         return ST_OK;
-    const int64_t bytes = memory_bytes(s);
     assert_whole(s);
-    l->own = own_part(s);
+    TRY(fragment_init(&s->table, step_local_schedule(&s->config.local).n, &l->map));
+    const int64_t bytes = memory_bytes(s);
+    l->own_elems = step_local_own(s, l->rank, l->map.n);
     TRY(dev_is_discrete(s->config.dev) ? dev_pin(s->config.dev, (size_t)bytes, &l->memory)
                                        : dev_alloc(s->config.dev, (size_t)bytes, &l->memory));
     memset(l->memory, 0, (size_t)bytes);
     l->memory_bytes = bytes;
     l->outer = l->memory;
-    l->momentum = l->outer + l->own.elems;
-    l->work = l->momentum + l->own.elems;
-    l->chunk = has_chunk(l) ? l->work + l->own.elems : NULL;
+    l->momentum = l->outer + l->own_elems;
+    l->work = l->momentum + l->own_elems;
+    l->chunk = has_chunk(l) ? l->work + l->own_elems : NULL;
     return open_compress(s);
 }
 
@@ -233,6 +293,7 @@ void step_local_close(struct step *s)
     if (l->across != l->world)
         comm_close(l->across);
     comm_close(l->inside);
+    fragment_free(&l->map);
     *l = (struct step_local){.replicas = 1};
 }
 
@@ -262,87 +323,12 @@ enum status step_local_exchange(struct step *s, struct step_result *r)
     return ST_OK;
 }
 
-/* ---- the outer step ---- */
+int step_local_replicas(const struct step *s) { return s->local.replicas; }
 
-/* read_own — this rank's part of the replica's parameters. */
-static enum status read_own(struct step *s, float *to)
+enum step_local_extent step_local_extent(const struct step *s)
 {
-    const struct part_extent *own = &s->local.own;
-    TRY(store_drain(s->store));
-    if (own->elems == 0)
-        return ST_OK;
-    TRY(dev_copy(s->stream, to, tensor_at(store_replicated(s->store, 0), own->first).data,
-                 (size_t)own->elems * sizeof *to));
-    return dev_sync(s->stream);
-}
-
-enum status step_local_fill(struct step *s)
-{
-    return s->local.is_on ? read_own(s, s->local.outer) : ST_OK;
-}
-
-static enum status add_up_compressed(struct step *s)
-{
-    struct step_local *l = &s->local;
-    struct comm_ticket ticket;
-    int run = 0;
-    for (int64_t first = 0; first < l->own.elems; first += RUN_ELEMS, run++) {
-        float *at = l->work + first;
-        TRY(grad_compress_begin(l->compress, run, at, at, NULL, &ticket));
-        TRY(comm_wait(l->across, ticket));
-        step_heartbeat(s);
-    }
-    return ST_OK;
-}
-
-static enum status add_up(struct step *s)
-{
-    struct step_local *l = &s->local;
-    const struct tensor t = {l->work, DTYPE_F32};
-    if (!l->across || l->own.elems == 0)
-        return ST_OK;
-    return l->compress ? add_up_compressed(s) : comm_all_reduce(l->across, t, t, l->own.elems);
-}
-
-/* share — the outer parameters of one rank of the replica become those of all its ranks. */
-static enum status share(struct step *s, int owner)
-{
-    struct step_local *l = &s->local;
-    const struct part_extent part = part_extent(s->table.total_elems, l->ranks, owner);
-    const struct tensor chunk = {l->chunk, DTYPE_F32};
-    for (int64_t at = 0, n; at < part.elems; at += n) {
-        n = part.elems - at < MESH_STATE_ELEMS ? part.elems - at : MESH_STATE_ELEMS;
-        if (owner == l->rank)
-            memcpy(l->chunk, l->outer + at, (size_t)n * sizeof *l->chunk);
-        TRY(comm_broadcast(s->config.comm, chunk, n, owner));
-        TRY(store_set(s->store, 0, part.first + at, n, l->chunk));
-    }
-    return ST_OK;
-}
-
-static enum status take_outer(struct step *s)
-{
-    struct step_local *l = &s->local;
-    if (!l->chunk)
-        return store_set(s->store, 0, l->own.first, l->own.elems, l->outer);
-    for (int owner = 0; owner < l->ranks; owner++)
-        TRY(share(s, owner));
-    return ST_OK;
-}
-
-enum status step_local_sync(struct step *s, struct step_result *r)
-{
-    const struct step_local_config *c = &s->config.local;
-    struct step_local *l = &s->local;
-    ASSERT(l->is_on);
-    TRY(read_own(s, l->work));
-    outer_gradient(l->outer, l->work, l->own.elems);
-    step_heartbeat(s);
-    TRY(add_up(s));
-    step_heartbeat(s);
-    const struct outer_rule rule = {c->lr, c->momentum, l->replicas};
-    outer_update(&rule, l->outer, l->momentum, l->work, l->own.elems);
-    TRY(take_outer(s));
-    step_run_add_waits(s, r);
-    return ST_OK;
+    const struct step_local *l = &s->local;
+    return !l->is_on || l->is_level ? STEP_LOCAL_LEVEL
+           : l->is_flying           ? STEP_LOCAL_FLYING
+                                    : STEP_LOCAL_APART;
 }

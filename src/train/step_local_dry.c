@@ -10,7 +10,7 @@ struct group {
 };
 
 static enum status tell(const struct step_dry_listener *listener, struct group g,
-                        enum step_dry_call_kind kind, int64_t bytes, double times)
+                        enum step_dry_call_kind kind, int64_t bytes, double times, bool is_hidden)
 {
     int *ranks = calloc((size_t)g.n, sizeof *ranks);
     if (!ranks)
@@ -22,7 +22,8 @@ static enum status tell(const struct step_dry_listener *listener, struct group g
                                                              .ranks = ranks,
                                                              .ranks_n = g.n,
                                                              .bytes = bytes,
-                                                             .times = times});
+                                                             .times = times,
+                                                             .is_hidden = is_hidden});
     free(ranks);
     return ST_OK;
 }
@@ -33,26 +34,31 @@ static enum status tell_compressed(const struct step *s, const struct step_dry_l
 {
     const struct step_local_config *c = &s->config.local;
     const double times = 1 / (double)c->steps;
+    const bool is_hidden = c->delay > 0;
     const int64_t part = grad_compress_part_bytes(c->compress, c->compress_coded, g.n, elems);
     const int64_t lengths = c->compress_coded ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
     if (lengths > 0)
-        TRY(tell(listener, g, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times));
-    TRY(tell(listener, g, STEP_DRY_CALL_ALL_TO_ALL, g.n * part, times));
-    return tell(listener, g, STEP_DRY_CALL_ALL_GATHER, g.n * part, times);
+        TRY(tell(listener, g, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times, is_hidden));
+    TRY(tell(listener, g, STEP_DRY_CALL_ALL_TO_ALL, g.n * part, times, is_hidden));
+    return tell(listener, g, STEP_DRY_CALL_ALL_GATHER, g.n * part, times, is_hidden);
 }
 
 enum status step_local_dry_tell(const struct step *s, const struct step_dry_listener *listener)
 {
     const struct step_local *l = &s->local;
-    const int64_t elems = part_extent(s->table.total_elems, l->ranks, l->rank).elems;
+    const struct step_local_config *c = &s->config.local;
+    const int n = step_local_schedule(c).n;
+    const int64_t elems = part_extent(s->table.total_elems / n, l->ranks, l->rank).elems;
     if (!l->is_on || l->replicas == 1)
         return ST_OK;
     const struct group all = {0, 1, l->replicas * l->ranks},
                        across = {l->rank, l->ranks, l->replicas};
-    TRY(tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double),
-             1));
-    if (s->config.local.compress != GRAD_COMPRESS_KIND_NONE)
-        return tell_compressed(s, listener, across, elems);
-    return tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * (int64_t)sizeof(float),
-                1 / (double)s->config.local.steps);
+    TRY(tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double), 1,
+             false));
+    for (int i = 0; i < n; i++)
+        TRY(c->compress != GRAD_COMPRESS_KIND_NONE
+                ? tell_compressed(s, listener, across, elems)
+                : tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * (int64_t)sizeof(float),
+                       1 / (double)c->steps, c->delay > 0));
+    return ST_OK;
 }

@@ -6,7 +6,10 @@
  *   1 … parts - 1        moments of replica 0
  *   parts                the outer momentum
  *   then                 moments of the replicas 1 … R - 1
- *   last                 parameters of the replicas 0 … R - 1, between two outer steps */
+ *   then                 with error feedback: that of what replicas 0 … R - 1 send, and of sums
+ *   then                 parameters of the replicas 0 … R - 1, unless all have the outer ones
+ *   last                 of a fragment in flight, the mean of what replicas have sent
+ * Before anything is read, what is in flight arrives: its sums do not depend on when. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,38 +26,68 @@ struct request {
 
 /* ---- parts ---- */
 
-static int count(int parts, int replicas, bool is_between)
+/* keeps_residual — whether outer steps lose something that error feedback keeps. */
+static bool keeps_residual(const struct step_local_config *c, int replicas)
 {
-    return parts + 1 + (replicas - 1) * (parts - 1) + (is_between ? replicas : 0);
+    return replicas > 1 && c->compress != GRAD_COMPRESS_KIND_NONE &&
+           c->compress != GRAD_COMPRESS_KIND_BF16;
 }
 
-static int parts_n(const struct step *s, bool is_between)
+static int count(int parts, int replicas, bool has_residual, enum step_local_extent extent)
 {
-    return count(step_parts(s), s->local.replicas, is_between);
+    return parts + 1 + (replicas - 1) * (parts - 1) + (has_residual ? replicas + 1 : 0) +
+           (extent == STEP_LOCAL_LEVEL ? 0 : replicas) + (extent == STEP_LOCAL_FLYING ? 1 : 0);
+}
+
+static enum step_local_extent most(const struct step_local_config *c)
+{
+    return c->delay > 0 ? STEP_LOCAL_FLYING : STEP_LOCAL_APART;
+}
+
+static int parts_n(const struct step *s, bool has_residual, enum step_local_extent extent)
+{
+    return count(step_parts(s), s->local.replicas, has_residual, extent);
 }
 
 int step_local_state_parts_of(const struct step_config *c, int ranks)
 {
     const int parts = 1 + optim_moments(&c->optim),
               each = c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks;
-    return c->local.steps > 0 ? count(parts, ranks / each, true) : parts;
+    return c->local.steps > 0 ? count(parts, ranks / each, keeps_residual(&c->local, ranks / each),
+                                      most(&c->local))
+                              : parts;
 }
 
-int step_local_state_parts(const struct step *s, int64_t steps_done)
+int step_local_state_parts(const struct step *s, enum step_local_extent extent)
 {
-    if (!s->local.is_on)
-        return step_parts(s);
-    return parts_n(s, steps_done % s->config.local.steps != 0);
+    return s->local.is_on ? parts_n(s, keeps_residual(&s->config.local, s->local.replicas), extent)
+                          : step_parts(s);
 }
 
 int step_local_state_parts_most(const struct step *s)
 {
-    return s->local.is_on ? parts_n(s, true) : step_parts(s);
+    return step_local_state_parts(s, most(&s->config.local));
+}
+
+/* last_part — of those behind all moments. */
+static struct step_local_part last_part(const struct step *s, int i)
+{
+    const int replicas = s->local.replicas;
+    if (keeps_residual(&s->config.local, replicas)) {
+        if (i < replicas)
+            return (struct step_local_part){STEP_LOCAL_RESIDUAL, i, 0};
+        if (i == replicas)
+            return (struct step_local_part){STEP_LOCAL_RESIDUAL_SUM, 0, 0};
+        i -= replicas + 1;
+    }
+    return i < replicas ? (struct step_local_part){STEP_LOCAL_REPLICA, i, 0}
+                        : (struct step_local_part){STEP_LOCAL_FLIGHT, 0, 0};
 }
 
 struct step_local_part step_local_state_part(const struct step *s, int part)
 {
-    int parts = step_parts(s), first_inner = parts_n(s, false), rest = part - parts - 1;
+    int parts = step_parts(s), rest = part - parts - 1,
+        first_last = parts_n(s, false, STEP_LOCAL_LEVEL);
     ASSERTF(part >= 0 && part < step_local_state_parts_most(s), "part %d", part);
     if (!s->local.is_on)
         return (struct step_local_part){STEP_LOCAL_REPLICA, 0, part};
@@ -64,8 +97,8 @@ struct step_local_part step_local_state_part(const struct step *s, int part)
         return (struct step_local_part){STEP_LOCAL_MOMENTUM, 0, 0};
     if (part < parts)
         return (struct step_local_part){STEP_LOCAL_REPLICA, 0, part};
-    if (part >= first_inner)
-        return (struct step_local_part){STEP_LOCAL_REPLICA, part - first_inner, 0};
+    if (part >= first_last)
+        return last_part(s, part - first_last);
     return (struct step_local_part){STEP_LOCAL_REPLICA, 1 + rest / (parts - 1),
                                     1 + rest % (parts - 1)};
 }
@@ -89,39 +122,115 @@ static int world_rank(const struct step *s)
     return s->local.replica * s->local.ranks + s->local.rank;
 }
 
-/* outer_at — the part of a chunk that lies in an owner's share; *skip: how far into the chunk.
- * Returns how many elements it has. */
-static int64_t outer_at(const struct step *s, const struct chunk *c, int owner, int64_t *skip)
+/* Elements of a chunk that one rank has in one array, or every replica's rank of that number. */
+struct holding {
+    int64_t n;
+    int rank;      /* in the replica */
+    int replica;   /* 0, of what all replicas have */
+    float *values; /* on that rank; else undefined */
+};
+
+static float *outer_array(const struct step *s, enum step_local_kind kind)
 {
-    const struct part_extent own = part_extent(s->table.total_elems, s->local.ranks, owner);
-    int64_t from = c->first > own.first ? c->first : own.first,
-            end = c->first + c->n < own.first + own.elems ? c->first + c->n : own.first + own.elems;
-    *skip = from - c->first;
-    return end > from ? end - from : 0;
+    return kind == STEP_LOCAL_OUTER      ? s->local.outer
+           : kind == STEP_LOCAL_MOMENTUM ? s->local.momentum
+                                         : s->local.work;
 }
 
-static float *outer_array(const struct step *s, const struct chunk *c)
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* owner_of — the rank of a replica that has an element of a fragment. */
+static int owner_of(const struct step *s, int fragment, int64_t at, struct part_extent *part)
 {
-    return c->part.kind == STEP_LOCAL_OUTER ? s->local.outer : s->local.momentum;
+    int owner = 0;
+    for (*part = step_local_part_of(s, owner, fragment); at >= part->first + part->elems;)
+        *part = step_local_part_of(s, ++owner, fragment);
+    return owner;
 }
 
-/* get_outer — from the ranks of replica 0, which are the first of the world. */
-static enum status get_outer(struct step *s, const struct chunk *c)
+/* narrow — to one bucket, and of sums to the rank between replicas that has its part. at: in the
+ * owner's part of the fragment, which has `all` elements. */
+static void narrow(const struct step *s, const struct chunk *c, int fragment, int64_t at,
+                   int64_t all, struct holding *h)
 {
-    for (int owner = 0; s->local.replica == 0 && owner < s->local.ranks; owner++) {
-        int64_t skip, n = outer_at(s, c, owner, &skip);
-        if (n == 0)
-            continue;
-        float *own = outer_array(s, c) + c->first + skip - s->local.own.first;
-        struct tensor from = {own, DTYPE_F32}, to = {c->values + skip, DTYPE_F32};
-        if (owner == s->local.rank && owner == 0)
-            memcpy(to.data, from.data, (size_t)n * sizeof(float));
-        else if (owner == s->local.rank)
-            TRY(comm_send(world(s), from, n, 0));
-        else if (s->local.rank == 0)
-            TRY(comm_recv(world(s), to, n, owner));
+    const struct step_local_runs runs = step_local_runs(s, h->rank, fragment);
+    const int run = (int)(at / runs.elems);
+    const int64_t in = at - run * runs.elems, elems = least(all - run * runs.elems, runs.elems);
+    const bool is_sum = c->part.kind == STEP_LOCAL_RESIDUAL_SUM;
+    struct part_extent part = {0, elems};
+    h->replica = c->part.replica;
+    if (is_sum)
+        for (h->replica = 0; part = part_extent(elems, s->local.replicas, h->replica),
+            in >= part.first + part.elems;)
+            h->replica++;
+    h->n = least(h->n, part.first + part.elems - in);
+    if (h->rank != s->local.rank || h->replica != s->local.replica)
+        return;
+    const struct grad_compress_residual residual =
+        grad_compress_residual(s->local.compress, step_local_bucket(s, fragment) + run);
+    h->values = is_sum ? residual.sum + in - part.first : residual.own + in;
+}
+
+/* holding_at — what begins at element `skip` of a chunk. */
+static struct holding holding_at(const struct step *s, const struct chunk *c, int64_t skip)
+{
+    const struct fragment_range *range = fragment_at(&s->local.map, c->first + skip);
+    const int64_t at = range->at + c->first + skip - range->first;
+    struct part_extent part;
+    struct holding h = {.rank = owner_of(s, range->fragment, at, &part)};
+    h.n = least(c->n - skip, least(range->at + range->elems, part.first + part.elems) - at);
+    if (c->part.kind == STEP_LOCAL_RESIDUAL || c->part.kind == STEP_LOCAL_RESIDUAL_SUM)
+        narrow(s, c, range->fragment, at - part.first, part.elems, &h);
+    else
+        h.values = outer_array(s, c->part.kind) + step_local_own(s, h.rank, range->fragment) + at -
+                   part.first;
+    return h;
+}
+
+/* carry — from the rank that has elements to rank 0, or the way back. */
+static enum status carry(struct step *s, const struct holding *h, bool is_put, float *values)
+{
+    const int holder = h->replica * s->local.ranks + h->rank, self = world_rank(s);
+    if (self != holder && self != 0)
+        return ST_OK;
+    const bool sends = self == (is_put ? 0 : holder);
+    float *at = self == holder ? h->values : values;
+    if (holder != 0)
+        return sends
+                   ? comm_send(world(s), (struct tensor){at, DTYPE_F32}, h->n, is_put ? holder : 0)
+                   : comm_recv(world(s), (struct tensor){at, DTYPE_F32}, h->n, is_put ? 0 : holder);
+    memcpy(is_put ? h->values : values, is_put ? values : h->values, (size_t)h->n * sizeof *values);
+    return ST_OK;
+}
+
+static enum status carry_held(struct step *s, bool is_put, const struct chunk *c)
+{
+    struct holding h;
+    for (int64_t at = 0; at < c->n; at += h.n) {
+        h = holding_at(s, c, at);
+        TRY(carry(s, &h, is_put, c->values + at));
     }
     return ST_OK;
+}
+
+/* put_outer — all ranks get the values; each keeps its own part. Of the parameters all start from
+ * all of them. */
+static enum status put_outer(struct step *s, const struct chunk *c)
+{
+    struct holding h;
+    if (comm_place(world(s))->ranks > 1)
+        TRY(comm_broadcast(world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
+    for (int64_t at = 0; at < c->n; at += h.n) {
+        h = holding_at(s, c, at);
+        if (h.rank == s->local.rank)
+            memcpy(h.values, c->values + at, (size_t)h.n * sizeof *h.values);
+    }
+    if (c->part.kind == STEP_LOCAL_FLIGHT)
+        s->local.is_flying = s->local.is_sent = true;
+    if (c->part.kind != STEP_LOCAL_OUTER)
+        return ST_OK;
+    s->local.is_level = true;
+    return store_set(s->store, 0, c->first, c->n, c->values);
 }
 
 /* get_replica — from the first rank of a replica. */
@@ -138,19 +247,6 @@ static enum status get_replica(struct step *s, const struct chunk *c)
                  (size_t)c->n * sizeof(float)));
     TRY(dev_sync(s->stream));
     return leader == 0 ? ST_OK : comm_send(world(s), values, c->n, 0);
-}
-
-/* put_outer — all ranks get the values; each keeps its own part, and starts from all of them. */
-static enum status put_outer(struct step *s, const struct chunk *c)
-{
-    int64_t skip, n = outer_at(s, c, s->local.rank, &skip);
-    if (comm_place(world(s))->ranks > 1)
-        TRY(comm_broadcast(world(s), (struct tensor){c->values, DTYPE_F32}, c->n, 0));
-    if (n > 0)
-        memcpy(outer_array(s, c) + c->first + skip - s->local.own.first, c->values + skip,
-               (size_t)n * sizeof(float));
-    return c->part.kind == STEP_LOCAL_OUTER ? store_set(s->store, 0, c->first, c->n, c->values)
-                                            : ST_OK;
 }
 
 /* put_replica — to the first rank of a replica, which gives them to the others. The ranks of the
@@ -174,9 +270,14 @@ static enum status put_replica(struct step *s, const struct chunk *c)
 
 static enum status carry_out(struct step *s, bool is_put, const struct chunk *c)
 {
-    if (c->part.kind == STEP_LOCAL_REPLICA)
+    const enum step_local_kind kind = c->part.kind;
+    if (is_put && kind == STEP_LOCAL_REPLICA && c->part.part == 0)
+        s->local.is_level = false;
+    if (kind == STEP_LOCAL_REPLICA)
         return is_put ? put_replica(s, c) : get_replica(s, c);
-    return is_put ? put_outer(s, c) : get_outer(s, c);
+    if (is_put && kind != STEP_LOCAL_RESIDUAL && kind != STEP_LOCAL_RESIDUAL_SUM)
+        return put_outer(s, c);
+    return carry_held(s, is_put, c);
 }
 
 /* ---- ranges ---- */
@@ -216,6 +317,7 @@ static enum status ask(struct step *s, struct request *q, float *dst, const floa
     float *buffer;
     ASSERT(world_rank(s) == 0);
     TRY(store_drain(s->store));
+    TRY(step_local_finish(s));
     TRY(take_buffer(&buffer));
     enum status st = broadcast(s, q);
     if (st == ST_OK)
@@ -241,7 +343,9 @@ enum status step_local_state_end(struct step *s, enum status st)
     ASSERT(world_rank(s) == 0);
     if (st != ST_OK)
         status_save(&saved);
-    enum status sent = broadcast(s, &(struct request){.what = REQUEST_END, .part = (double)st});
+    enum status sent = step_local_finish(s);
+    if (sent == ST_OK)
+        sent = broadcast(s, &(struct request){.what = REQUEST_END, .part = (double)st});
     if (st == ST_OK)
         return sent;
     status_restore(&saved);
@@ -253,7 +357,7 @@ enum status step_local_state_end(struct step *s, enum status st)
 /* check_request — the range came from rank 0: it is checked before it is used. */
 static enum status check_request(const struct step *s, const struct request *q)
 {
-    if (q->part >= 0 && q->part < parts_n(s, true) && q->first >= 0 && q->n >= 0 &&
+    if (q->part >= 0 && q->part < step_local_state_parts_most(s) && q->first >= 0 && q->n >= 0 &&
         q->first <= (double)s->table.total_elems - q->n)
         return ST_OK;
     return FAIL(ST_BUG, "rank 0 asked for part %g, %g elements from %g of %lld", q->part, q->n,
@@ -283,6 +387,7 @@ enum status step_local_state_serve(struct step *s)
         return ST_OK;
     ASSERT(world_rank(s) > 0);
     TRY(store_drain(s->store));
+    TRY(step_local_finish(s));
     TRY(take_buffer(&buffer));
     enum status st = serve(s, buffer);
     free(buffer);

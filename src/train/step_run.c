@@ -373,6 +373,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     if (s->is_async)
         TRY(step_async_begin(s, lr, step_i));
     TRY(counts_begin(s, batch, checked, !inject_nan, &counts));
+    TRY(step_local_send(s));
     TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, inject_nan, &counts, r));
     TRY(step_local_exchange(s, r));
     s->lap_ns = clock_ns();

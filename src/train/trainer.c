@@ -199,18 +199,19 @@ static void add_parallel(struct trainer *t, const struct step_result *r, double 
     t->context_ms = (is_new ? 0 : t->context_ms) + r->context_ms;
 }
 
-/* sync_replicas — LOCAL_STEPS: the outer step, where it is due, and after the last step: what a run
- * leaves is one model. */
+/* sync_replicas — LOCAL_STEPS: the outer steps that are due, and one of everything after the last
+ * step: what a run leaves is one model. */
 static enum status sync_replicas(struct trainer *t, struct step_result *result)
 {
-    const int64_t step = t->progress.step, every = t->config->step.local.steps;
-    if (every == 0)
-        return ST_OK;
-    if (step % every != 0 && step != t->steps)
+    const int64_t step = t->progress.step;
+    if (t->config->step.local.steps == 0)
         return ST_OK;
     assert_note("outer step after step %lld", (long long)step);
-    t->numbers.outer_steps = ++t->progress.outer_steps;
-    return step_local_sync(t->step, result);
+    TRY(step_local_sync(t->step, step, step == t->steps, result));
+    t->progress.outer_steps += result->outer_steps;
+    t->numbers.outer_steps = t->progress.outer_steps;
+    t->progress.extent = step_local_extent(t->step);
+    return ST_OK;
 }
 
 static enum status one_step(struct trainer *t)
@@ -494,6 +495,7 @@ static enum status loop(struct trainer *t)
     if (stop_request_is_stop(request))
         return stop(t, request);
     trainer_publish(t, BOARD_PHASE_TRAINING);
+    step_forget_sent(t->step);
     while (t->progress.step < t->steps) {
         TRY(one_step(t));
         TRY(check_files(t, false));

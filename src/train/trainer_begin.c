@@ -254,6 +254,7 @@ enum status trainer_begin(struct trainer *t)
     TRY(open_step(t, start.is_found));
     TRY(load_all(t, start.is_found));
     step_set_loss_scale(t->step, t->progress.scale);
+    t->progress.extent = step_local_extent(t->step);
     begin_at_progress(t);
     TRY(open_files(t));
     return t->checkpoint ? open_checkpoint_async(t) : ST_OK;

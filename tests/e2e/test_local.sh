@@ -67,6 +67,30 @@ ok "losses are bit for bit those of an undisturbed run" is "$(all_losses hit.jso
     "$(all_losses again.jsonl | md5sum) $last"
 ok "and so is the state of $at, between two outer steps" test -f again/$at/inner_1.safetensors -a "$(weights hit/$at)" = "$(weights again/$at)"
 
+# In fragments that are sent beside the next steps, with 4 bits: begun again from step 12, in the flight of the second fragment.
+flying="${job/LOCAL_STEPS=5/LOCAL_STEPS=10} LOCAL_FRAGMENTS=2 LOCAL_DELAY=4 COMPRESS=int4 COMPRESS_CODE=zstd"
+begin_nodes 2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT_DIR="$tmp/air"
+finish_nodes 2
+ok "two nodes train in fragments" is "$codes" "0 0"
+ok "a checkpoint in a flight has what was sent, and error feedback" test -f air/step-00000012/outer_d.safetensors -a -f air/step-00000012/outer_e_1.safetensors -a -f air/step-00000012/outer_e.safetensors
+ok "the last one has nothing in flight" test ! -e air/step-00000024/outer_d.safetensors -a ! -e air/step-00000024/inner_0.safetensors
+mkdir air_resumed && cp -r air/step-00000012 air_resumed
+begin_nodes 2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT_DIR="$tmp/air_resumed"
+finish_nodes 2
+ok "a run that goes on from there ends with the same bits" is "$codes $(weights air_resumed/step-00000018) $(weights air_resumed/step-00000024)" \
+    "0 0 $(weights air/step-00000018) $(weights air/step-00000024)"
+mkdir air_three && cp -r air/step-00000012 air_three
+begin_nodes 3 ${flying/GLOBAL_BATCH=4/GLOBAL_BATCH=6} STEPS=24 CHECKPOINT_DIR="$tmp/air_three"
+finish_nodes 3
+ok "three nodes go on from there too" is "$codes" "0 0 0"
+# Node 1 dies in step 13, in this flight, and comes back.
+begin_node 0 N_NODES=2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT_DIR="$tmp/air_hit"
+begin_node 1 N_NODES=2 $flying CHECKPOINT_EVERY=6 STEPS=24 FAULT=kill@step=13:rank=1
+finish_nodes 2
+ok "a worker that dies in a flight is replaced" is "$codes" "0 0"
+ok "it was lost" node_said 0 'was lost|was killed|resuming from'
+ok "the end has the same bits" is "$(weights air_hit/step-00000024)" "$(weights air/step-00000024)"
+
 # Other numbers of nodes, from step 24, whose moments are of two nodes.
 cp -r calm one && cp -r calm three && cp -r calm counted
 begin_nodes 1 $small STEPS=30 CHECKPOINT_DIR="$tmp/one"

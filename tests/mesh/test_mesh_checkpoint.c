@@ -74,10 +74,15 @@ static int part_saved(const struct job *job, const struct step *step, int part)
     return replica == 0 ? what.part : parts + (replica - 1) * (parts - 1) + what.part;
 }
 
+static enum step_local_extent extent(const struct job *job)
+{
+    return job->step % LOCAL_EVERY == 0 ? STEP_LOCAL_LEVEL : STEP_LOCAL_APART;
+}
+
 static enum status tensors(const struct job *job, struct step *step, bool is_put)
 {
     const int n =
-        is_put ? step_local_state_parts(step, job->step) : step_local_state_parts_most(step);
+        is_put ? step_local_state_parts(step, extent(job)) : step_local_state_parts_most(step);
     for (int part = 0; part < n; part++)
         for (int row = 0; row < step_whole_table(step)->params_n; row++)
             if (has_tensor(step, part, row))
@@ -149,7 +154,8 @@ static enum status first_rank(struct job *job, struct step *step, int ranks)
                                        .steps = 100,
                                        .needs_transfer =
                                            ranks > 1 || job->is_muon || job->replicas_saved > 0};
-    struct checkpoint_progress progress = {.step = job->step, .samples = 84, .tokens = 924};
+    struct checkpoint_progress progress = {
+        .step = job->step, .samples = 84, .tokens = 924, .extent = extent(job)};
     struct checkpoint *checkpoint = NULL;
     bool is_found = false;
     enum status st = checkpoint_open(&config, &checkpoint);

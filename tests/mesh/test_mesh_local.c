@@ -6,13 +6,15 @@
 #include <xxhash.h>
 
 #define EVERY 3
-#define STEPS 7
+#define STEPS 14
 #define SAMPLES 4
 
 struct job {
     struct trial trial;
     int stop;    /* rank 0 reads the state of all replicas after so many steps … */
     int from;    /* … or all start from it */
+    int steps;   /* 0: STEPS */
+    bool ends;   /* the last step is followed by an outer step of everything */
     float **all; /* its parts, of `total` elements each */
     int64_t total;
     int parts;
@@ -32,12 +34,12 @@ static struct trial like(int locals)
 }
 
 /* move — every part between the step and the job's arrays. */
-static enum status move(struct job *job, struct step *step, int steps_done, bool is_put)
+static enum status move(struct job *job, struct step *step, bool is_put)
 {
     enum status st = ST_OK;
     if (!is_put) {
         job->total = step_whole_table(step)->total_elems;
-        job->parts = step_local_state_parts(step, steps_done);
+        job->parts = step_local_state_parts(step, step_local_extent(step));
     }
     for (int part = 0; st == ST_OK && part < job->parts; part++) {
         if (!is_put)
@@ -48,10 +50,9 @@ static enum status move(struct job *job, struct step *step, int steps_done, bool
     return step_state_end(step, st);
 }
 
-static enum status state(struct ranks_one *one, struct job *job, struct step *step, int steps_done,
-                         bool is_put)
+static enum status state(struct ranks_one *one, struct job *job, struct step *step, bool is_put)
 {
-    return one->rank == 0 ? move(job, step, steps_done, is_put) : step_state_serve(step);
+    return one->rank == 0 ? move(job, step, is_put) : step_state_serve(step);
 }
 
 static enum status one_step(struct ranks_one *one, struct job *job, struct step *step,
@@ -63,9 +64,9 @@ static enum status one_step(struct ranks_one *one, struct job *job, struct step 
         trial_sample(t, s, first + row, row, b);
     TRY(step_run_batch(step, b, s, s * SAMPLES, t->lr, false, &t->last));
     job->loss[s] = t->last.loss;
-    if ((s + 1) % EVERY != 0)
+    TRY(step_local_sync(step, s + 1, job->ends && s + 1 == STEPS, &t->last));
+    if (step_local_extent(step) != STEP_LOCAL_LEVEL)
         return ST_OK;
-    TRY(step_local_sync(step, &t->last));
     job->hash[s] = XXH3_64bits(step_part(step, 0),
                                (size_t)step_whole_table(step)->total_elems * sizeof(float));
     return ST_OK;
@@ -76,6 +77,7 @@ static enum status read_params(struct job *job, struct step *step)
 {
     const struct param_table *table = step_whole_table(step);
     enum status st = ST_OK;
+    free(job->params);
     job->params = calloc((size_t)table->parameters, sizeof(float));
     job->elems = table->parameters;
     float *to = job->params;
@@ -87,11 +89,11 @@ static enum status read_params(struct job *job, struct step *step)
 static enum status steps(struct ranks_one *one, struct job *job, struct step *step, struct batch *b)
 {
     if (job->from > 0)
-        TRY(state(one, job, step, job->from, true));
-    for (int s = job->from; s < STEPS; s++) {
+        TRY(state(one, job, step, true));
+    for (int s = job->from; s < (job->steps > 0 ? job->steps : STEPS); s++) {
         TRY(one_step(one, job, step, b, s));
         if (s + 1 == job->stop)
-            TRY(state(one, job, step, s + 1, false));
+            TRY(state(one, job, step, false));
     }
     return one->rank == 0 ? read_params(job, step) : step_state_serve(step);
 }
@@ -132,45 +134,100 @@ static struct job run(const struct job *of, int nodes, int locals)
 
 /* ---- against independent steps ---- */
 
+#define REPLICAS_MAX 4
 struct truth {
-    struct step *step[2];
+    int replicas;
+    struct step *step[REPLICAS_MAX];
     struct batch batch;
     struct trial trial;
     int64_t n;
-    float *outer, *momentum;
+    int *fragment; /* of each element */
+    float *outer, *momentum, *flight;
     double loss[STEPS];
 };
+
+/* Block i is in fragment i mod n; of each other tensor part i is in fragment i. */
+static void list_fragments(struct truth *t, int n)
+{
+    const struct param_table *table = step_whole_table(t->step[0]);
+    for (int row = 0; row < table->params_n; row++) {
+        const struct param *p = &table->param[row];
+        const bool is_block = p->unit > 0 && p->unit < table->units_n - 1;
+        for (int part = 0; part < n; part++) {
+            const struct part_extent x = part_extent(p->elems, n, part);
+            for (int64_t i = x.first; i < x.first + x.elems; i++)
+                t->fragment[p->offset + i] = is_block ? (p->unit - 1) % n : part;
+        }
+    }
+}
 
 static void begin_truth(struct truth *t, const struct trial *of)
 {
     t->trial = *of;
     t->trial.config.local = (struct step_local_config){0};
-    t->trial.config.global_samples = SAMPLES / 2;
+    t->trial.config.global_samples = SAMPLES / t->replicas;
     t->trial.config.dev = ranks_dev(0);
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < t->replicas; r++)
         assert_int_equal(step_open(&t->trial.config, &t->step[r]), ST_OK);
-    assert_int_equal(batch_init(&t->batch, FEED_TASK_LM, SAMPLES / 2, of->config.seq_tokens),
-                     ST_OK);
+    assert_int_equal(
+        batch_init(&t->batch, FEED_TASK_LM, SAMPLES / t->replicas, of->config.seq_tokens), ST_OK);
     t->n = step_whole_table(t->step[0])->total_elems;
     t->outer = calloc((size_t)t->n, sizeof(float));
     t->momentum = calloc((size_t)t->n, sizeof(float));
+    t->flight = calloc((size_t)t->n, sizeof(float));
+    t->fragment = calloc((size_t)t->n, sizeof(int));
+    list_fragments(t, of->config.local.fragments > 0 ? of->config.local.fragments : 1);
     for (int64_t i = 0; i < t->n; i++)
         t->outer[i] = step_part(t->step[0], 0)[i];
 }
 
-/* As in outer.h, one element after the other. */
-static void outer_truth(struct truth *t, const struct step_local_config *c)
+static float *own(struct truth *t, int r, int64_t i) { return &step_part(t->step[r], 0)[i]; }
+
+/* The replicas' differences, added up in pairs. */
+static void take_off(struct truth *t, int fragment)
 {
-    const float momentum = (float)c->momentum, lr = (float)c->lr;
-    for (int r = 0; r < 2; r++)
-        assert_int_equal(step_drain(t->step[r]), ST_OK);
     for (int64_t i = 0; i < t->n; i++) {
-        float *a = &step_part(t->step[0], 0)[i], *b = &step_part(t->step[1], 0)[i];
-        float d = ((t->outer[i] - *a) + (t->outer[i] - *b)) / 2;
+        float d[REPLICAS_MAX] = {0};
+        if (t->fragment[i] != fragment)
+            continue;
+        for (int r = 0; r < t->replicas; r++)
+            d[r] = t->outer[i] - *own(t, r, i);
+        t->flight[i] = ((d[0] + d[1]) + (d[2] + d[3])) / (float)t->replicas;
+    }
+}
+
+/* As in outer.h, one element after the other. */
+static void touch_down(struct truth *t, const struct step_local_config *c, int fragment, double mix)
+{
+    const float momentum = (float)c->momentum, lr = (float)c->lr, keep = (float)mix;
+    for (int64_t i = 0; i < t->n; i++) {
+        const float d = t->flight[i];
+        if (t->fragment[i] != fragment)
+            continue;
         t->momentum[i] = momentum * t->momentum[i] + d;
         t->outer[i] -= lr * (d + momentum * t->momentum[i]);
-        *a = *b = t->outer[i];
+        for (int r = 0; r < t->replicas; r++)
+            *own(t, r, i) =
+                keep > 0 ? keep * *own(t, r, i) + (1 - keep) * t->outer[i] : t->outer[i];
     }
+}
+
+/* After `done` steps: fragment k of n begins after H/n · (k + 1) steps, then every H steps. */
+static void outer_truth(struct truth *t, const struct step_local_config *c, int done, bool is_last)
+{
+    const int n = c->fragments > 0 ? c->fragments : 1, apart = (int)c->steps / n;
+    for (int r = 0; r < t->replicas; r++)
+        assert_int_equal(step_drain(t->step[r]), ST_OK);
+    for (int k = 0; k < n; k++)
+        for (int at = apart * (k + 1); at < done; at += (int)c->steps)
+            if (at + c->delay == done || (is_last && at + c->delay > done))
+                touch_down(t, c, k, c->mix);
+    for (int k = 0; k < n; k++)
+        if (is_last || (done >= apart * (k + 1) && (done - apart * (k + 1)) % c->steps == 0)) {
+            take_off(t, k);
+            if (is_last || c->delay == 0)
+                touch_down(t, c, k, is_last ? 0 : c->mix);
+        }
 }
 
 static void run_truth(struct truth *t, const struct trial *of)
@@ -178,38 +235,41 @@ static void run_truth(struct truth *t, const struct trial *of)
     begin_truth(t, of);
     for (int s = 0; s < STEPS; s++) {
         struct step_result r;
+        const int each = SAMPLES / t->replicas;
         t->loss[s] = 0;
-        for (int replica = 0; replica < 2; replica++) {
+        for (int replica = 0; replica < t->replicas; replica++) {
             struct trial whole = *of; /* numbers samples as the job does */
-            for (int64_t row = 0; row < SAMPLES / 2; row++)
-                trial_sample(&whole, s, replica * SAMPLES / 2 + row, row, &t->batch);
+            for (int64_t row = 0; row < each; row++)
+                trial_sample(&whole, s, replica * each + row, row, &t->batch);
             assert_int_equal(
                 step_run_batch(t->step[replica], &t->batch, s, s * SAMPLES, of->lr, false, &r),
                 ST_OK);
-            t->loss[s] += r.loss / 2;
+            t->loss[s] += r.loss / t->replicas;
         }
-        if ((s + 1) % of->config.local.steps == 0)
-            outer_truth(t, &of->config.local);
+        outer_truth(t, &of->config.local, s + 1, s + 1 == STEPS);
     }
 }
 
 static void end_truth(struct truth *t)
 {
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < t->replicas; r++)
         step_close(t->step[r]);
     batch_free(&t->batch);
     free(t->outer);
     free(t->momentum);
+    free(t->flight);
+    free(t->fragment);
 }
 
-static void against_truth(const struct trial *of, int locals, double most)
+static void against_truth(const struct trial *of, int nodes, int locals, double most)
 {
     static struct truth want;
     memset(&want, 0, sizeof want);
-    struct job job = {.trial = *of};
+    want.replicas = nodes;
+    struct job job = {.trial = *of, .ends = true};
     double apart = 0;
     run_truth(&want, of);
-    job = run(&job, 2, locals);
+    job = run(&job, nodes, locals);
     const struct param_table *table = step_whole_table(want.step[0]);
     const float *got = job.params;
     for (int row = 0; row < table->params_n; row++)
@@ -218,7 +278,7 @@ static void against_truth(const struct trial *of, int locals, double most)
                          fabs((double)*got++ - (double)want.outer[table->param[row].offset + i]));
     for (int s = 0; s < STEPS; s++)
         apart = fmax(apart, fabs(job.loss[s] - want.loss[s]));
-    print_message("# 2 x %d: parameters and losses differ by %.1e\n", locals, apart);
+    print_message("# %d x %d: parameters and losses differ by %.1e\n", nodes, locals, apart);
     assert_true(apart <= most);
     free(job.params);
     end_truth(&want);
@@ -228,7 +288,8 @@ static void test_outer_step(void **state)
 {
     (void)state;
     struct trial t = like(1);
-    against_truth(&t, 1, 0);
+    against_truth(&t, 2, 1, 0);
+    against_truth(&t, 4, 1, 1e-6);
 }
 
 /* Two ranks in each replica, which add up gradients in another order than one. */
@@ -236,7 +297,34 @@ static void test_workers(void **state)
 {
     (void)state;
     struct trial t = like(2);
-    against_truth(&t, 2, 1e-3);
+    against_truth(&t, 2, 2, 2e-3);
+}
+
+/* ---- fragments ---- */
+
+static struct trial streams(int locals, int64_t every, int fragments, int64_t delay, double mix)
+{
+    struct trial t = like(locals);
+    t.config.local.steps = every;
+    t.config.local.fragments = fragments;
+    t.config.local.delay = delay;
+    t.config.local.mix = mix;
+    return t;
+}
+
+static void test_fragments(void **state)
+{
+    (void)state;
+    struct trial t = streams(1, 6, 3, 0, 0);
+    against_truth(&t, 2, 1, 0);
+    t = streams(1, 6, 2, 2, 0.5);
+    against_truth(&t, 2, 1, 0);
+    t = streams(1, 6, 2, 3, 0.25); /* always one in flight */
+    against_truth(&t, 2, 1, 0);
+    t = streams(1, 4, 1, 3, 0);
+    against_truth(&t, 4, 1, 1e-6);
+    t = streams(2, 6, 3, 1, 0.5);
+    against_truth(&t, 2, 2, 2e-3);
 }
 
 /* ---- compressed differences ---- */
@@ -246,7 +334,7 @@ static void test_workers(void **state)
 static void compressed(int nodes, int locals, enum grad_compress_kind kind, bool is_coded,
                        double most)
 {
-    struct job plain = {.trial = like(locals)}, job = plain;
+    struct job plain = {.trial = like(locals), .steps = 7}, job = plain;
     double apart = 0;
     job.trial.config.local.compress = kind;
     job.trial.config.local.compress_coded = is_coded;
@@ -275,16 +363,17 @@ static void test_compressed(void **state)
 
 /* ---- the state ---- */
 
-static void continues(int nodes, int locals, int stop)
+static void continues_as(const struct trial *t, int nodes, int locals, int stop)
 {
-    float *all[STEP_PARTS_MAX * RANKS_MAX * 2] = {NULL};
-    struct job first = {.trial = like(locals), .stop = stop, .all = all}, again;
+    float *all[STEP_PARTS_MAX * RANKS_MAX * 4] = {NULL};
+    struct job first = {.trial = *t, .stop = stop, .all = all, .ends = true}, again;
     first = run(&first, nodes, locals);
-    again = (struct job){.trial = like(locals),
+    again = (struct job){.trial = *t,
                          .from = stop,
                          .all = all,
                          .total = first.total,
-                         .parts = first.parts};
+                         .parts = first.parts,
+                         .ends = true};
     again = run(&again, nodes, locals);
     for (int s = stop; s < STEPS; s++)
         assert_memory_equal(&again.loss[s], &first.loss[s], sizeof again.loss[s]);
@@ -293,6 +382,12 @@ static void continues(int nodes, int locals, int stop)
         free(all[part]);
     free(first.params);
     free(again.params);
+}
+
+static void continues(int nodes, int locals, int stop)
+{
+    struct trial t = like(locals);
+    continues_as(&t, nodes, locals, stop);
 }
 
 static void test_state(void **state)
@@ -305,6 +400,26 @@ static void test_state(void **state)
     continues(1, 1, 4);
     continues(1, 2, 4);
     continues(4, 1, 4);
+}
+
+/* Before, in and after the flight of a fragment; with what error feedback holds. */
+static void test_state_of_flight(void **state)
+{
+    (void)state;
+    struct trial t = streams(1, 6, 2, 2, 0.5);
+    for (int stop = 2; stop <= 9; stop++)
+        continues_as(&t, 2, 1, stop);
+    t = streams(2, 6, 2, 3, 0.5);
+    continues_as(&t, 2, 2, 4);
+    continues_as(&t, 2, 2, 6);
+    t.config.local.compress = GRAD_COMPRESS_KIND_INT4;
+    t.config.local.compress_coded = true;
+    for (int stop = 6; stop <= 9; stop++)
+        continues_as(&t, 2, 2, stop);
+    t = like(1);
+    t.config.local.compress = GRAD_COMPRESS_KIND_TOPK;
+    continues_as(&t, 4, 1, 5);
+    continues_as(&t, 2, 1, 6);
 }
 
 /* Outer parameters, momentum and what is sent: three numbers for each parameter of this rank's
@@ -340,6 +455,8 @@ static void test_refusals(void **state)
     struct trial t = like(2);
     refuses(&t, 1, "1 workers are not nodes of 2 each");
     refuses(&t, 6, "GLOBAL_BATCH=4 is not a multiple of the 3 nodes");
+    t = streams(1, 4, 4, 0, 0);
+    refuses(&t, 2, "LOCAL_FRAGMENTS=4 is more than the 3 layers");
     t = like(1);
     t.config.global_samples = 17;
     refuses(&t, 17, "at most 16 nodes, not 17");
@@ -348,6 +465,7 @@ static void test_refusals(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_outer_step), cmocka_unit_test(test_workers),
     cmocka_unit_test(test_state),      cmocka_unit_test(test_memory),
+    cmocka_unit_test(test_fragments),  cmocka_unit_test(test_state_of_flight),
     cmocka_unit_test(test_refusals),   cmocka_unit_test(test_compressed),
 };
 HARNESS_MAIN(tests)

@@ -26,7 +26,7 @@ static void plain(const struct outer_rule *rule, double *x, double *v, const dou
     }
 }
 
-static void check(const struct outer_rule *rule)
+static void check(const struct outer_rule *rule, int replicas)
 {
     static float x[N], v[N], sum[N], inner[N];
     static double want_x[N], want_v[N], mean[N];
@@ -37,16 +37,17 @@ static void check(const struct outer_rule *rule)
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < N; i++)
             sum[i] = 0, mean[i] = 0;
-        for (int r = 0; r < rule->replicas; r++) {
+        for (int r = 0; r < replicas; r++) {
             for (int i = 0; i < N; i++)
-                inner[i] = x[i] + value(1 + round * rule->replicas + r, i) / 16;
+                inner[i] = x[i] + value(1 + round * replicas + r, i) / 16;
             for (int i = 0; i < N; i++)
-                mean[i] += ((double)x[i] - (double)inner[i]) / rule->replicas;
+                mean[i] += ((double)x[i] - (double)inner[i]) / replicas;
             outer_gradient(x, inner, N);
             for (int i = 0; i < N; i++)
                 sum[i] += inner[i];
         }
         plain(rule, want_x, want_v, mean);
+        outer_mean(replicas, sum, N);
         outer_update(rule, x, v, sum, N);
         for (int i = 0; i < N; i++) {
             assert_true(fabs((double)x[i] - want_x[i]) <= 3e-6);
@@ -59,8 +60,8 @@ static void test_nesterov(void **state)
 {
     (void)state;
     for (int replicas = 1; replicas <= 5; replicas++)
-        check(&(struct outer_rule){0.7, 0.9, replicas});
-    check(&(struct outer_rule){0.3, 0, 3});
+        check(&(struct outer_rule){0.7, 0.9}, replicas);
+    check(&(struct outer_rule){0.3, 0}, 3);
 }
 
 /* Rate 1 without momentum: the mean of what the replicas have. */
@@ -73,14 +74,32 @@ static void test_mean(void **state)
     outer_gradient(x, b, 3);
     for (int i = 0; i < 3; i++)
         sum[i] = a[i] + b[i];
-    outer_update(&(struct outer_rule){1, 0, 2}, x, v, sum, 3);
+    outer_mean(2, sum, 3);
+    outer_update(&(struct outer_rule){1, 0}, x, v, sum, 3);
     assert_memory_equal(x, want, sizeof want);
-    outer_update(&(struct outer_rule){1, 0, 2}, x, v, sum, 0);
+    outer_update(&(struct outer_rule){1, 0}, x, v, sum, 0);
     assert_memory_equal(x, want, sizeof want);
+}
+
+/* From a replica's own values (1) to the outer ones (0). */
+static void test_mix(void **state)
+{
+    (void)state;
+    static float x[N], y[N];
+    const double mixes[] = {0, 0.25, 0.5, 0.9, 1};
+    for (size_t k = 0; k < sizeof mixes / sizeof *mixes; k++) {
+        for (int i = 0; i < N; i++)
+            x[i] = value(0, i), y[i] = value(1, i);
+        outer_mix(mixes[k], x, y, N);
+        for (int i = 0; i < N; i++)
+            assert_true(fabs(mixes[k] * (double)value(1, i) + (1 - mixes[k]) * (double)x[i] -
+                             (double)y[i]) <= 2e-7);
+    }
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_nesterov),
     cmocka_unit_test(test_mean),
+    cmocka_unit_test(test_mix),
 };
 HARNESS_MAIN(tests)

@@ -73,7 +73,7 @@ RUN_VOCAB := 2048
 RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=128 BATCH_SIZE=4 LR=4e-3
 ARGS ?=
 
-.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale plant remedies gates gates-cpu stress torture soak soak-busy check-64 train-64 bench-control containers kubelet bench-scrape docs picture help clean
+.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale bench-tokens plant remedies gates gates-cpu stress torture soak soak-busy check-64 train-64 bench-control containers kubelet bench-scrape docs picture help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -148,6 +148,7 @@ help:
 	@echo "make bench-comm [ROUNDS=3]   all_reduce beside Open MPI's and gloo's against its gates (minutes, quiet machine)"
 	@echo 'make gates      speed, memory, start-up and learning against their limits (minutes, quiet machine)'
 	@echo 'make bench-mesh   tensor beside data parallelism, and the bubble of a pipeline, on two cores (a minute, quiet machine)'
+	@echo 'make bench-tokens [STEPS=100] [SEEDS="1 2 3"]   tokens to one held-out loss: AdamW, Muon, the modern model with Muon (an hour of one core)'
 	@echo 'make bench-plan   plans of runs on this machine beside the runs: time of a step, memory (minutes, quiet machine)'
 	@echo 'make bench-scale   two nodes of a core each against one, a limited link, compressed gradients (root, minutes)'
 	@echo 'make stress     100,000 malformed requests, 1,000 slow connections against a running node'
@@ -296,6 +297,11 @@ $(BUILD)/tests/check/%.so: tests/check/%.c
 bench-plan: $(BUILD)/convoy $(BUILD)/tests/bench/bench_plan_machine
 	@sh .ci/need jq
 	BUILD=$(BUILD) tests/bench/plan.sh
+
+# How many tokens recipes need to one held-out loss, on Debian's dict-gcide. STEPS, SEEDS, JOBS, WORK: see the script.
+bench-tokens: $(BUILD)/convoy
+	@sh .ci/need jq
+	BUILD=$(BUILD) tests/bench/tokens.sh
 
 # Two nodes of a core each against one, over links of two speeds; the loss of compressed gradients. Root, a quiet machine, minutes.
 bench-scale:

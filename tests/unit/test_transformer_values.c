@@ -1,5 +1,5 @@
 /* test_transformer_values — value embeddings against their definition: a table of equal rows is a
- * bias of the values; with one token of text each row is that token's bias. And who refuses them. */
+ * bias of the values; with one token of text each row is that token's bias. And refusals. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

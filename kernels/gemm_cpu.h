@@ -14,8 +14,14 @@
 #include "kernels/gemm_pack_cpu.h"
 #include "kernels/gemm_tile_cpu.h"
 
-/* The longest block of k. Transposing a panel of B (b_transposed) is expensive: a shorter k lets
- * more rows share it. */
+/* The longest block of k. A longer one ends fewer tiles and leaves fewer sums between blocks. At
+ * AVX2 the panels then stream from L2, which costs less. A shorter one lets more rows of A's block
+ * share a panel of B, which is expensive to transpose (b_transposed). */
+#if CPU_ISA == 3
+#define GEMM_K_MAX 768
+#define GEMM_K_MAX_B_TRANSPOSED 768
+#define GEMM_K_MAX_A_TRANSPOSED 1024
+#else
 #if CPU_ISA == 4
 #define GEMM_K_MAX 768
 #else
@@ -23,10 +29,16 @@
 #endif
 #define GEMM_K_MAX_B_TRANSPOSED 384
 #define GEMM_K_MAX_A_TRANSPOSED 512
+#endif
 /* A's block (rows × k) takes up to 40 % of the second-level cache: the more rows, the fewer parts
- * pack a panel of B again. GEMM_A_BLOCK: the most elements; _UNKNOWN: where the size of the cache
- * is not known. */
+ * pack a panel of B again. At AVX2 a thread's quarter of its share of the third-level cache is used
+ * where that is more: a tile takes 4 bytes of A a cycle, which that cache delivers too.
+ * GEMM_A_BLOCK: the most elements; _UNKNOWN: where the sizes of the caches are not known. */
+#if CPU_ISA == 3
+#define GEMM_A_BLOCK (512 * 768)
+#else
 #define GEMM_A_BLOCK (512 * 384)
+#endif
 #define GEMM_A_BLOCK_UNKNOWN (96 * 384)
 #define GEMM_M_MAX 1024
 #define GEMM_PANELS_MAX 16
@@ -61,11 +73,13 @@ struct gemm_part {
 #define GEMM_PACK_MIN 16
 
 /* gemm_a_block — the elements of A's block on this machine. Which rows make a part changes no
- * sum. */
-static int64_t gemm_a_block(void)
+ * sum, so this may depend on caches and threads. */
+static int64_t gemm_a_block(const struct gemm *g)
 {
-    int64_t most = isa_l2_bytes() / 5 * 2 / (int64_t)sizeof(float);
-    return most < GEMM_A_BLOCK_UNKNOWN ? GEMM_A_BLOCK_UNKNOWN : gemm_min(most, GEMM_A_BLOCK);
+    int64_t bytes = isa_l2_bytes() / 5 * 2;
+    if (CPU_ISA == 3)
+        bytes = gemm_max(bytes, isa_l3_bytes() / (4 * thread_pool_threads(g->cpu->pool)));
+    return gemm_min(gemm_max(bytes / (int64_t)sizeof(float), GEMM_A_BLOCK_UNKNOWN), GEMM_A_BLOCK);
 }
 
 /* gemm_slab — how much of k, in whole blocks, the packed A of all rows can cover in shared
@@ -92,6 +106,17 @@ static int64_t gemm_wide(const struct gemm *g)
     return wide;
 }
 
+/* gemm_wide_alone — panels of a part that packs its own rows of A. With one block of k there are no
+ * sums to keep. So where parts of rows are enough for all threads, a part takes all columns, and A
+ * is packed once. */
+static int64_t gemm_wide_alone(const struct gemm *g)
+{
+    bool keeps_none = g->k <= g->k_block && !g->b_sums;
+    return keeps_none && g->m_parts >= 8 * thread_pool_threads(g->cpu->pool)
+               ? gemm_ceil(g->n, GEMM_NR)
+               : GEMM_PANELS_MAX;
+}
+
 /* gemm_cut — k by shape alone, so that sums have the same bits on every machine
  * of a level. */
 static void gemm_cut(struct gemm *g)
@@ -100,7 +125,7 @@ static void gemm_cut(struct gemm *g)
                     : g->b_transposed ? GEMM_K_MAX_B_TRANSPOSED
                                       : GEMM_K_MAX;
     g->k_block = gemm_even(g->k, k_max, GEMM_CHUNK);
-    g->m_block = gemm_even(g->m, gemm_min(gemm_a_block() / g->k_block, GEMM_M_MAX), GEMM_MR);
+    g->m_block = gemm_even(g->m, gemm_min(gemm_a_block(g) / g->k_block, GEMM_M_MAX), GEMM_MR);
     g->m_parts = gemm_ceil(g->m, g->m_block);
     int64_t slab = gemm_slab(g);
     bool fits = slab >= g->k || (slab > 0 && g->partial);
@@ -109,7 +134,7 @@ static void gemm_cut(struct gemm *g)
     g->k_to = g->a_shared ? gemm_min(slab, g->k) : g->k;
     int64_t wide = 1;
     if (g->a_packed && !g->a_shared)
-        wide = GEMM_PANELS_MAX;
+        wide = gemm_wide_alone(g);
     else if (g->k > g->k_block)
         wide = gemm_wide(g);
     wide = wide < 1 ? 1 : wide;

@@ -57,6 +57,7 @@ struct gemm {
 };
 
 static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t gemm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* gemm_even — the size of equal pieces of `whole`: a multiple of `unit`, at most `most` (≥
@@ -68,7 +69,31 @@ static inline int64_t gemm_even(int64_t whole, int64_t most, int64_t unit)
 }
 
 /* gemm_transpose — transposes r[0 … W-1] in registers: log2(W) times, rows i and i+W/2 are
- * interleaved (a perfect shuffle rotates the bits of (row, column) by one). */
+ * interleaved (a perfect shuffle rotates the bits of (row, column) by one). AVX2 interleaves within
+ * halves of a register in one instruction, and across halves in three: there, pairs and fours of
+ * rows are interleaved first, and the halves are exchanged last. */
+#if VEC_W == 8
+static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
+{
+    __m256 fours[VEC_W];
+#pragma GCC unroll 8
+    for (int i = 0; i < VEC_W; i += 4) {
+        __m256 a = _mm256_unpacklo_ps((__m256)r[i], (__m256)r[i + 1]),
+               b = _mm256_unpackhi_ps((__m256)r[i], (__m256)r[i + 1]),
+               c = _mm256_unpacklo_ps((__m256)r[i + 2], (__m256)r[i + 3]),
+               d = _mm256_unpackhi_ps((__m256)r[i + 2], (__m256)r[i + 3]);
+        fours[i] = _mm256_shuffle_ps(a, c, 0x44);
+        fours[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+        fours[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+        fours[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < VEC_W / 2; i++) {
+        r[i] = (vec)_mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+        r[i + 4] = (vec)_mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+    }
+}
+#else
 static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
 {
     veci low, high;
@@ -90,5 +115,6 @@ static inline __attribute__((always_inline)) void gemm_transpose(vec *r)
             r[i] = next[i];
     }
 }
+#endif
 
 #endif

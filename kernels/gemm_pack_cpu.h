@@ -67,6 +67,20 @@ static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k,
     return panels;
 }
 
+/* gemm_store_rows — one k of a panel, or of neighbouring panels `step` elements apart, from a
+ * vector. Where a panel is narrower than the vector, `spills` allows to write the whole vector: the
+ * next k overwrites what is too much. */
+static inline __attribute__((always_inline)) void gemm_store_rows(float *to, int64_t step, int have,
+                                                                  vec r, bool spills)
+{
+    if (VEC_W < 2 * GEMM_MR && spills) {
+        vec_store(to, r);
+        return;
+    }
+    for (int j = 0; j < have; j += GEMM_MR)
+        memcpy(to + j * step, (const float *)(const void *)&r + j, GEMM_MR * sizeof(float));
+}
+
 /* gemm_pack_rows — the same when rows lie one after the other, A(m,k) = a[m·step + k]: squares of
  * VEC_W × VEC_W are transposed in registers and stored in pieces of GEMM_MR, or of VEC_W where a
  * panel is wider than a vector. */
@@ -80,20 +94,28 @@ static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k
             int kn = k - k0 < VEC_W ? (int)(k - k0) : VEC_W;
             int have = rows - row < GEMM_PACK_ROWS ? (int)(rows - row) : GEMM_PACK_ROWS;
             const float *from = a + row * step + k0;
-            vec r[VEC_W];
-            if (have == VEC_W && kn == VEC_W)
+            float *to = panels + row * k + k0 * GEMM_MR;
+            vec r[VEC_W] = {{0}};
+            if (have == GEMM_PACK_ROWS && kn == VEC_W)
 #pragma GCC unroll 16
-                for (int i = 0; i < VEC_W; i++)
+                for (int i = 0; i < GEMM_PACK_ROWS; i++)
                     r[i] = vec_load(from + i * step);
             else
-                for (int i = 0; i < VEC_W; i++)
-                    r[i] = i < have ? vec_load_n(from + i * step, kn) : vec_set(0.0f);
+                for (int i = 0; i < have; i++)
+                    r[i] = vec_load_n(from + i * step, kn);
             gemm_transpose(r);
-            for (int64_t j = row; j < row + GEMM_PACK_ROWS && j < end; j += GEMM_PACK_PIECE)
+            if (GEMM_PACK_PIECE < GEMM_MR)
                 for (int i = 0; i < kn; i++)
-                    memcpy(panels + j / GEMM_MR * GEMM_MR * k + (k0 + i) * GEMM_MR + j % GEMM_MR,
-                           (const float *)(const void *)&r[i] + (j - row),
-                           GEMM_PACK_PIECE * sizeof(float));
+                    memcpy(panels + row / GEMM_MR * GEMM_MR * k + (k0 + i) * GEMM_MR +
+                               row % GEMM_MR,
+                           &r[i], GEMM_PACK_PIECE * sizeof(float));
+            else if (k0 + VEC_W < k)
+#pragma GCC unroll 16
+                for (int i = 0; i < VEC_W; i++)
+                    gemm_store_rows(to + i * GEMM_MR, k, have, r[i], true);
+            else
+                for (int i = 0; i < kn; i++)
+                    gemm_store_rows(to + i * GEMM_MR, k, have, r[i], false);
         }
 }
 

@@ -31,6 +31,16 @@ static inline void matmul_store(float *p, int n, vec x)
         vec_store_n(p, n, x);
 }
 
+/* matmul_fwd_bare_row — y = sums (+ bias). The choices of matmul_fwd_row cost more than the work
+ * itself, and the next tile waits for them. */
+static inline void matmul_fwd_bare_row(float *y, const float *b, const float *sums, int cols)
+{
+    for (int j = 0; j < cols; j += VEC_W) {
+        vec u = vec_load(sums + j);
+        matmul_store(y + j, cols - j, b ? u + matmul_load(b + j, cols - j) : u);
+    }
+}
+
 /* One row of a tile of matmul_fwd. */
 static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums, int64_t row,
                                   int64_t col, int cols)
@@ -62,8 +72,17 @@ static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums,
 static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t row, int64_t col,
                               int rows, int cols)
 {
+    const struct matmul_fwd *a = g->op;
+    if (a->act == MATMUL_ACT_NONE && !a->residual.data && !a->pre.data) {
+        int64_t step = a->y_stride ? a->y_stride : a->out;
+        float *y = (float *)a->y.data + row * step + col;
+        const float *b = a->b.data ? (const float *)a->b.data + col : NULL;
+        for (int i = 0; i < rows; i++)
+            matmul_fwd_bare_row(y + i * step, b, tile + i * GEMM_NR, cols);
+        return;
+    }
     for (int i = 0; i < rows; i++)
-        matmul_fwd_row(g->op, tile + i * GEMM_NR, row + i, col, cols);
+        matmul_fwd_row(a, tile + i * GEMM_NR, row + i, col, cols);
 }
 
 /* Columns [part_i·GEMV_COLS, …) of a single row. */

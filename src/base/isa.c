@@ -79,14 +79,32 @@ bool isa_has_amx_bf16(void) { return false; }
 bool isa_has_avx512_bf16(void) { return false; }
 #endif
 
+/* The system's answer about a cache, asked once. */
+static int64_t cache_bytes(int name, _Atomic int64_t *known)
+{
+    if (*known < 0) {
+        long bytes = sysconf(name);
+        *known = bytes > 0 ? bytes : 0;
+    }
+    return *known;
+}
+
 int64_t isa_l2_bytes(void)
 {
-    static _Atomic int64_t known = -1;
 #ifdef _SC_LEVEL2_CACHE_SIZE
-    if (known < 0) {
-        long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-        known = bytes > 0 ? bytes : 0;
-    }
+    static _Atomic int64_t known = -1;
+    return cache_bytes(_SC_LEVEL2_CACHE_SIZE, &known);
+#else
+    return 0;
 #endif
-    return known < 0 ? 0 : known;
+}
+
+int64_t isa_l3_bytes(void)
+{
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    static _Atomic int64_t known = -1;
+    return cache_bytes(_SC_LEVEL3_CACHE_SIZE, &known);
+#else
+    return 0;
+#endif
 }

@@ -1,6 +1,6 @@
 /* isa — which x86-64 level (of the psABI) the processor and its kernel support, or whether it has
- * NEON, and how large its second-level cache is. Asks the processor itself, because compilers know
- * different names. Must not know kernels. */
+ * NEON, and how large its caches are. Asks the processor itself, because compilers know different
+ * names. Must not know kernels. */
 #ifndef CONVOY_BASE_ISA_H
 #define CONVOY_BASE_ISA_H
 
@@ -13,7 +13,8 @@ bool isa_has_amx_bf16(void);
 bool isa_has_avx512_bf16(void); /* -v4 and dot products of bf16 */
 /* aarch64's vectors (Advanced SIMD); false on other architectures */
 bool isa_has_neon(void);
-/* bytes of a core's second-level cache; 0: unknown */
+/* bytes of a core's second-level cache, and of a third-level cache, which cores share; 0: unknown */
 int64_t isa_l2_bytes(void);
+int64_t isa_l3_bytes(void);
 
 #endif

@@ -31,8 +31,7 @@ struct question {
     const struct conf *conf;
     int ranks;
     bool is_gpu; /* each worker has one */
-    int64_t bytes_max;
-    enum bench_run_call only;
+    struct bench_run_question what;
     bool is_over_net; /* each worker a node of its own */
     enum comm_net net;
 };
@@ -117,7 +116,7 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
     if (st == ST_OK)
         st = comm_end_open(comm, 1, outcome->addresses, outcome->address_bytes);
     if (st == ST_OK)
-        st = bench_run(comm, dev, question->bytes_max, question->only, rows, &rows_n);
+        st = bench_run(comm, dev, &question->what, rows, &rows_n);
     if (st == ST_OK && rank == 0) {
         memcpy(outcome->rows, rows, sizeof(rows[0]) * (size_t)rows_n);
         outcome->rows_n = rows_n;
@@ -305,13 +304,38 @@ static enum bench_run_call call_of(const struct conf *conf)
     }
 }
 
+/* sizes_of — BENCH_SIZES, and the largest of them. */
+static enum status sizes_of(const struct conf *conf, struct bench_run_question *out)
+{
+    char one[32];
+    for (const char *at = conf_text(conf, CONF_BENCH_SIZES); *at != 0;) {
+        const size_t n = strcspn(at, ",");
+        int64_t bytes = 0;
+        text_format(one, sizeof(one), "%.*s", n < sizeof(one) ? (int)n : 0, at);
+        if (out->sizes_n == BENCH_RUN_SIZES_MAX ||
+            text_parse_bytes(one, (int64_t)sizeof(float), (int64_t)64 << 30, &bytes) != TEXT_OK ||
+            bytes % (int64_t)sizeof(float) != 0)
+            return FAIL(ST_BAD_SETTING,
+                        "BENCH_SIZES (%s) is \"%s\"; it names at most %d sizes, each a multiple of "
+                        "4 bytes up to 64Gi, such as BENCH_SIZES=8,64Ki,1Mi",
+                        conf_source(conf, CONF_BENCH_SIZES), conf_text(conf, CONF_BENCH_SIZES),
+                        BENCH_RUN_SIZES_MAX);
+        out->sizes[out->sizes_n++] = bytes;
+        out->bytes_max = bytes > out->bytes_max ? bytes : out->bytes_max;
+        at += n + (at[n] == ',');
+    }
+    return ST_OK;
+}
+
 enum status bench_main(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_N_NODES) > 1)
         return FAIL(ST_BAD_SETTING,
                     "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
                     (long long)conf_i64(conf, CONF_N_NODES));
-    const int64_t asked = conf_i64(conf, CONF_BENCH_MAX) << 20,
+    struct bench_run_question what = {.only = call_of(conf)};
+    TRY(sizes_of(conf, &what));
+    const int64_t asked = what.sizes_n > 0 ? what.bytes_max : conf_i64(conf, CONF_BENCH_MAX) << 20,
                   over = conf_i64(conf, CONF_BENCH_OVER);
     const bool is_gpu = takes_gpus(conf);
     if (!is_gpu && conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
@@ -321,12 +345,12 @@ enum status bench_main(const struct conf *conf)
             "DEVICE=cuda says what is missing, BACKEND=auto measures the CPU's memory",
             conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
     const int ranks = workers(conf, is_gpu);
+    what.bytes_max = largest(ranks, asked);
     const struct question question = {
         .conf = conf,
         .ranks = ranks,
         .is_gpu = is_gpu,
-        .bytes_max = largest(ranks, asked),
-        .only = call_of(conf),
+        .what = what,
         .is_over_net = over != CONF_BENCH_OVER_MEMORY,
         .net = over == CONF_BENCH_OVER_TCP ? COMM_NET_TCP : COMM_NET_UCX,
     };
@@ -336,9 +360,9 @@ enum status bench_main(const struct conf *conf)
         return FAIL(ST_RETRY, "out of memory: the outcome: %s", strerror(errno));
     if (getrandom(outcome->secret, sizeof(outcome->secret), 0) != (ssize_t)sizeof(outcome->secret))
         return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
-    if (question.bytes_max < asked)
+    if (what.bytes_max < asked)
         LOG_WARN("memory is short: sizes end at %lld MiB for %d workers",
-                 (long long)(question.bytes_max >> 20), ranks);
+                 (long long)(what.bytes_max >> 20), ranks);
     struct text out = {0};
     int64_t wrong = 0;
     enum status st = measure(outcome, &question);

@@ -186,34 +186,39 @@ static void give_back(struct bench *b)
     free(b->times);
 }
 
-static enum status measure_all(struct bench *b, int64_t bytes_max, enum bench_run_call only,
+static const struct bench_run_question usual = {
+    .sizes_n = 15,
+    .sizes = {4, 64, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20,
+              256 << 20, 512 << 20, (int64_t)2 << 30, (int64_t)8 << 30, (int64_t)32 << 30}};
+
+static enum status measure_all(struct bench *b, const struct bench_run_question *question,
                                struct bench_run_row *rows, int *rows_n)
 {
-    static const int64_t sizes[] = {
-        4,         64,        1 << 10,          16 << 10,         64 << 10,
-        256 << 10, 1 << 20,   4 << 20,          16 << 20,         64 << 20,
-        256 << 20, 512 << 20, (int64_t)2 << 30, (int64_t)8 << 30, (int64_t)32 << 30};
+    const struct bench_run_question *sizes = question->sizes_n > 0 ? question : &usual;
     *rows_n = 0;
     for (int call = 0; call < BENCH_RUN_CALL_N; call++) {
-        if (only != BENCH_RUN_CALL_N && call != (int)only)
+        if (question->only != BENCH_RUN_CALL_N && call != (int)question->only)
             continue;
-        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && sizes[s] <= bytes_max; s++) {
+        for (int s = 0; s < sizes->sizes_n; s++) {
+            if (sizes->sizes[s] > question->bytes_max)
+                continue;
             struct bench_run_row *row = &rows[(*rows_n)++];
-            *row = (struct bench_run_row){.call = (enum bench_run_call)call, .bytes = sizes[s]};
+            *row =
+                (struct bench_run_row){.call = (enum bench_run_call)call, .bytes = sizes->sizes[s]};
             TRY(measure(b, row));
         }
     }
     return ST_OK;
 }
 
-enum status bench_run(struct comm *comm, struct dev *dev, int64_t bytes_max,
-                      enum bench_run_call only, struct bench_run_row *rows, int *rows_n)
+enum status bench_run(struct comm *comm, struct dev *dev, const struct bench_run_question *question,
+                      struct bench_run_row *rows, int *rows_n)
 {
     struct bench b = {
         .comm = comm, .rank = comm_place(comm)->rank, .ranks = comm_place(comm)->ranks};
-    enum status st = take(&b, dev, bytes_max);
+    enum status st = take(&b, dev, question->bytes_max);
     if (st == ST_OK)
-        st = measure_all(&b, bytes_max, only, rows, rows_n);
+        st = measure_all(&b, question, rows, rows_n);
     give_back(&b);
     return st;
 }

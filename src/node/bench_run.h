@@ -5,7 +5,8 @@
 
 #include "comm/core/comm.h"
 
-#define BENCH_RUN_ROWS_MAX 64
+#define BENCH_RUN_SIZES_MAX 16
+#define BENCH_RUN_ROWS_MAX (4 * BENCH_RUN_SIZES_MAX)
 
 enum bench_run_call {
     BENCH_RUN_ALL_REDUCE,
@@ -13,6 +14,13 @@ enum bench_run_call {
     BENCH_RUN_ALL_GATHER,
     BENCH_RUN_BROADCAST,
     BENCH_RUN_CALL_N
+};
+
+struct bench_run_question {
+    enum bench_run_call only;           /* one collective; BENCH_RUN_CALL_N: all of them */
+    int64_t bytes_max;                  /* sizes up to it are measured */
+    int sizes_n;                        /* 0: the usual sizes, 4 bytes to 32 GiB */
+    int64_t sizes[BENCH_RUN_SIZES_MAX]; /* bytes: whole elements of fp32 */
 };
 
 /* Times are those of the slowest rank, from the moment that all ranks have left a barrier. */
@@ -29,9 +37,8 @@ const char *bench_run_name(enum bench_run_call call);
 double bench_run_bus(const struct bench_run_row *row, int ranks, double us);
 
 /* bench_run — fp32, in place in memory of comm_alloc (of dev, where that is apart; NULL: the
- * host's), 4 bytes to at most bytes_max; only: one collective, BENCH_RUN_CALL_N: all of them. All
- * ranks get the same rows. */
-enum status bench_run(struct comm *comm, struct dev *dev, int64_t bytes_max,
-                      enum bench_run_call only, struct bench_run_row *rows, int *rows_n);
+ * host's). All ranks get the same rows. */
+enum status bench_run(struct comm *comm, struct dev *dev, const struct bench_run_question *question,
+                      struct bench_run_row *rows, int *rows_n);
 
 #endif

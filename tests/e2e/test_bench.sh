@@ -16,6 +16,10 @@ ok "JSON for programs" [ "$(jq -r '[.ranks, (.results | length), ([.results[].wr
 ok "times are there" has_times
 bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=tcp BENCH_ONLY=all_reduce
 ok "over TCP, one collective" [ "$(jq -r '[.transport, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "tcp 7 0" ]
+bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=tcp BENCH_ONLY=all_reduce BENCH_SIZES=8,1Ki,2Mi
+ok "the sizes asked for, whatever BENCH_MAX" [ "$(jq -r '[.results[].bytes, ([.results[].wrong] | add)] | join(" ")' out)" = "8 1024 2097152 0" ]
+bench BENCH_SIZES=8,1KiB,six
+ok "what is no size is refused" is "$? $(grep -c 'BENCH_SIZES (argument) is "8,1KiB,six"' err)" "78 1"
 UCX_TLS=tcp,self UCX_NET_DEVICES=lo bench JSON=1 N_GPU_EACH_NODE=2 BENCH_OVER=ucx BENCH_ONLY=all_reduce
 ok "over UCX, one collective" [ "$(jq -r '[.transport, (.results | length), ([.results[].wrong] | add)] | join(" ")' out)" = "ucx (tcp/lo) 7 0" ]
 if [ -e /dev/nvidiactl ]; then

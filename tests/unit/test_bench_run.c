@@ -36,8 +36,9 @@ static void *run(void *arg)
     me->st = comm_begin_open(&config, &comm, NULL, &bytes);
     if (me->st == ST_OK)
         me->st = comm_end_open(comm, 1, NULL, NULL);
+    const struct bench_run_question question = {.only = BENCH_RUN_CALL_N, .bytes_max = 70000};
     if (me->st == ST_OK)
-        me->st = bench_run(comm, me->dev, 70000, BENCH_RUN_CALL_N, me->rows, &me->rows_n);
+        me->st = bench_run(comm, me->dev, &question, me->rows, &me->rows_n);
     comm_close(comm);
     return NULL;
 }

@@ -1,7 +1,6 @@
 // peer_gloo — gloo's all-reduce over TCP for comparison: fp32 in place, by halving and doubling, its quickest way at large
-// sizes, at some sizes of `convoy bench` up to MIB, as JSON lines {"bytes":…,"median_us":…} of rank 0. Arguments: RANK
-// RANKS FOLDER MIB; the ranks meet in the folder. The time of a run is that of its slowest rank. Built by
-// tests/bench/comm.sh.
+// sizes, as JSON lines {"bytes":…,"median_us":…} of rank 0. Arguments: RANK RANKS FOLDER BYTES…; the ranks meet in the
+// folder. The time of a run is that of its slowest rank. Built by tests/bench/comm.sh.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -56,21 +55,20 @@ static void measure(const Context &context, int rank, int ranks, std::vector<flo
 
 int main(int argc, char **argv)
 {
-    static const struct { size_t bytes; int runs; } sizes[] = {
-        {1u << 10, 301}, {64u << 10, 301}, {1u << 20, 101}, {16u << 20, 11}, {512u << 20, 5}};
-    if (argc != 5)
+    if (argc < 5)
         return 64;
     const int rank = std::atoi(argv[1]), ranks = std::atoi(argv[2]);
-    const size_t most = static_cast<size_t>(std::atol(argv[4])) << 20;
+    std::vector<size_t> sizes;
+    for (int i = 4; i < argc; i++)
+        sizes.push_back(static_cast<size_t>(std::atol(argv[i])));
     gloo::transport::tcp::attr where;
     where.hostname = "127.0.0.1";
     gloo::rendezvous::FileStore store(argv[3]);
     auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
     auto device = gloo::transport::tcp::CreateDevice(where);
     context->connectFullMesh(store, device);
-    std::vector<float> data(most / 4, 0.0f);
-    for (const auto &size : sizes)
-        if (size.bytes <= most)
-            measure(context, rank, ranks, data, size.bytes, size.runs);
+    std::vector<float> data(*std::max_element(sizes.begin(), sizes.end()) / 4, 0.0f);
+    for (size_t bytes : sizes)
+        measure(context, rank, ranks, data, bytes, bytes <= 64 << 10 ? 301 : bytes <= 1 << 20 ? 101 : bytes <= 16 << 20 ? 11 : 5);
     return 0;
 }

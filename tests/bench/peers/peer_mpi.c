@@ -1,5 +1,5 @@
-/* peer_mpi — Open MPI's all-reduce for comparison: fp32 in place, at some sizes of `convoy bench`
- * up to MIB (the argument), as JSON lines {"bytes":…,"median_us":…}. The time of a run is that of
+/* peer_mpi — Open MPI's all-reduce for comparison: fp32 in place, at the sizes given in bytes, as
+ * `convoy bench` measures: JSON lines {"bytes":…,"median_us":…}. The time of a run is that of
  * its slowest rank. Built by tests/bench/comm.sh with mpicc. */
 #include <mpi.h>
 #include <stdio.h>
@@ -23,31 +23,35 @@ static double run_once(float *data, int elems)
     return slowest * 1e6;
 }
 
+static void measure(float *data, long bytes, int rank)
+{
+    static double us[1001];
+    int elems = (int)(bytes / 4), runs = 5;
+    double first = 0;
+    for (int i = 0; i < 3; i++)
+        first = run_once(data, elems);
+    if (250000 / (first + 1) > runs)
+        runs = 250000 / (first + 1) > 1001 ? 1001 : (int)(250000 / (first + 1)) | 1;
+    for (int i = 0; i < runs; i++)
+        us[i] = run_once(data, elems);
+    qsort(us, (size_t)runs, sizeof(*us), ascending);
+    if (rank == 0)
+        printf("{\"bytes\":%ld,\"median_us\":%.3f,\"best_us\":%.3f}\n", bytes, us[runs / 2], us[0]);
+}
+
 int main(int argc, char **argv)
 {
-    static const long sizes[] = {1L << 10, 64L << 10, 1L << 20, 16L << 20, 512L << 20};
-    static double us[1001];
+    long most = 4;
     int rank;
     MPI_Init(&argc, &argv);
-    long most = argc > 1 ? atol(argv[1]) << 20 : sizes[4];
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    float *data = calloc(1, (size_t)most);
-    for (long i = 0; i < most / 4; i++)
+    for (int i = 1; i < argc; i++)
+        most = atol(argv[i]) > most ? atol(argv[i]) : most;
+    float *data = malloc((size_t)most);
+    for (long i = 0; data != NULL && i < most / 4; i++)
         data[i] = 0; /* touched */
-    for (int s = 0; data != NULL && s < 5 && sizes[s] <= most; s++) {
-        int elems = (int)(sizes[s] / 4), runs = 5;
-        double first = 0;
-        for (int i = 0; i < 3; i++)
-            first = run_once(data, elems);
-        if (250000 / (first + 1) > runs)
-            runs = 250000 / (first + 1) > 1001 ? 1001 : (int)(250000 / (first + 1)) | 1;
-        for (int i = 0; i < runs; i++)
-            us[i] = run_once(data, elems);
-        qsort(us, (size_t)runs, sizeof(*us), ascending);
-        if (rank == 0)
-            printf("{\"bytes\":%ld,\"median_us\":%.3f,\"best_us\":%.3f}\n", sizes[s], us[runs / 2],
-                   us[0]);
-    }
+    for (int i = 1; data != NULL && i < argc; i++)
+        measure(data, atol(argv[i]), rank);
     free(data);
     MPI_Finalize();
     return 0;

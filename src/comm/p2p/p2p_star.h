@@ -3,8 +3,8 @@
  *
  * Of n ranks on fewer cores every message takes processor time from the others: 2(n-1) messages
  * are quicker than the n(n-1) of p2p_eager.h, although each takes two turns. The messages are
- * those of p2p_eager.h. Only the root hears from all: while it waits it tells the others who has
- * entered, so that each names the ranks that are missing. Must not know what is summed. */
+ * those of p2p_eager.h. Only the root hears from all: while it waits it tells the others which
+ * ranks have entered, so that each names those that are missing. Must not know what is summed. */
 #ifndef CONVOY_COMM_P2P_STAR_H
 #define CONVOY_COMM_P2P_STAR_H
 

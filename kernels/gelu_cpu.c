@@ -32,13 +32,10 @@ static inline vec erf_gelu_grad(vec x)
     return vec_fma(x * vec_set(0.398942280401432678f), n.bell, n.phi);
 }
 
-/* Inlined with the function that it is called with. */
-static inline __attribute__((always_inline)) void fwd_part(const struct gelu_fwd *a, int part_i,
-                                                           vec gelu(vec))
+/* Elements i … end-1. Inlined with the function that it is called with. */
+static inline __attribute__((always_inline)) void fwd_vecs(float *y, const float *x, int64_t i,
+                                                           int64_t end, vec gelu(vec))
 {
-    float *y = a->y.data;
-    const float *x = a->x.data;
-    int64_t i = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(a->n, PART_ELEMS, part_i);
     for (; i + VEC_W <= end; i += VEC_W)
         vec_store(y + i, gelu(vec_load(x + i)));
     if (i < end)
@@ -48,13 +45,22 @@ static inline __attribute__((always_inline)) void fwd_part(const struct gelu_fwd
 static void gelu_fwd_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
-    fwd_part(arg, part_i, vec_gelu);
+    const struct gelu_fwd *a = arg;
+    const int64_t step = (int64_t)VEC_SOME * VEC_W;
+    float *y = a->y.data;
+    const float *x = a->x.data;
+    int64_t i = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(a->n, PART_ELEMS, part_i);
+    for (; i + step <= end; i += step)
+        vec_gelu_some(y + i, x + i, VEC_SOME);
+    fwd_vecs(y, x, i, end, vec_gelu);
 }
 
 static void erf_fwd_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
-    fwd_part(arg, part_i, erf_gelu);
+    const struct gelu_fwd *a = arg;
+    fwd_vecs(a->y.data, a->x.data, (int64_t)part_i * PART_ELEMS,
+             cpu_part_end(a->n, PART_ELEMS, part_i), erf_gelu);
 }
 
 void CPU_FN(gelu_fwd)(const struct cpu *cpu, const struct gelu_fwd *a)

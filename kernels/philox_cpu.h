@@ -28,7 +28,8 @@ typedef uint64_t philox_vec __attribute__((vector_size(PHILOX_LANES * 8)));
 #define PHILOX_WORDS (PHILOX_LANES * 4)
 
 #define PHILOX_ROUNDS 10
-#define PHILOX_PAIR (2 * PHILOX_WORDS) /* words that philox_pair makes */
+#define PHILOX_VECS 4
+#define PHILOX_SOME (PHILOX_VECS * PHILOX_WORDS) /* words that philox_some makes */
 
 /* What the blocks of a stream share: the keys of all rounds, and the upper half of the counter. */
 struct philox {
@@ -90,34 +91,38 @@ static inline void philox_store(struct philox_words c, uint32_t *out)
 #endif
 }
 
-/* philox_pair — the PHILOX_PAIR words of the blocks from `block` on. Two vectors of blocks at a
- * time: a round waits for its products, and the other vector's are computed meanwhile. */
-static inline void philox_pair(const struct philox *p, uint64_t block, uint32_t *out)
+/* philox_some — the PHILOX_SOME words of the blocks from `block` on. Four vectors of blocks at a
+ * time: a round waits for its products, and those of the other vectors are computed meanwhile. */
+static inline void philox_some(const struct philox *p, uint64_t block, uint32_t *out)
 {
-    struct philox_words x = philox_start(p, block), y = philox_start(p, block + PHILOX_LANES);
+    struct philox_words c[PHILOX_VECS];
+#pragma GCC unroll 4
+    for (int v = 0; v < PHILOX_VECS; v++)
+        c[v] = philox_start(p, block + (uint64_t)v * PHILOX_LANES);
 #pragma GCC unroll 10
-    for (int i = 0; i < PHILOX_ROUNDS; i++) {
-        x = philox_round(x, p->k0[i], p->k1[i]);
-        y = philox_round(y, p->k0[i], p->k1[i]);
-    }
-    philox_store(x, out);
-    philox_store(y, out + PHILOX_WORDS);
+    for (int i = 0; i < PHILOX_ROUNDS; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < PHILOX_VECS; v++)
+            c[v] = philox_round(c[v], p->k0[i], p->k1[i]);
+#pragma GCC unroll 4
+    for (int v = 0; v < PHILOX_VECS; v++)
+        philox_store(c[v], out + v * PHILOX_WORDS);
 }
 
 /* philox_fill — out[i] = rand_u32(seed, stream, index + i) for i < n, of philox_of(seed, stream).
  */
 static inline void philox_fill(const struct philox *p, uint64_t index, int64_t n, uint32_t *out)
 {
-    uint32_t words[PHILOX_PAIR];
+    uint32_t words[PHILOX_SOME];
     int64_t i = 0;
     if (index % 4 == 0)
-        for (; i + PHILOX_PAIR <= n; i += PHILOX_PAIR)
-            philox_pair(p, (index + (uint64_t)i) / 4, out + i);
+        for (; i + PHILOX_SOME <= n; i += PHILOX_SOME)
+            philox_some(p, (index + (uint64_t)i) / 4, out + i);
     while (i < n) {
         uint64_t at = index + (uint64_t)i;
         int64_t skip = (int64_t)(at % 4),
-                take = PHILOX_PAIR - skip < n - i ? PHILOX_PAIR - skip : n - i;
-        philox_pair(p, at / 4, words);
+                take = PHILOX_SOME - skip < n - i ? PHILOX_SOME - skip : n - i;
+        philox_some(p, at / 4, words);
         __builtin_memcpy(out + i, words + skip, (size_t)take * sizeof *out);
         i += take;
     }

@@ -83,14 +83,6 @@ mkdir air_three && cp -r air/step-00000012 air_three
 begin_nodes 3 ${flying/GLOBAL_BATCH=4/GLOBAL_BATCH=6} STEPS=24 CHECKPOINT_DIR="$tmp/air_three"
 finish_nodes 3
 ok "three nodes go on from there too" is "$codes" "0 0 0"
-# Node 1 dies in step 13, in this flight, and comes back.
-begin_node 0 N_NODES=2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT_DIR="$tmp/air_hit"
-begin_node 1 N_NODES=2 $flying CHECKPOINT_EVERY=6 STEPS=24 FAULT=kill@step=13:rank=1
-finish_nodes 2
-ok "a worker that dies in a flight is replaced" is "$codes" "0 0"
-ok "it was lost" node_said 0 'was lost|was killed|resuming from'
-ok "the end has the same bits" is "$(weights air_hit/step-00000024)" "$(weights air/step-00000024)"
-
 # Other numbers of nodes, from step 24, whose moments are of two nodes.
 cp -r calm one && cp -r calm three && cp -r calm counted
 begin_nodes 1 $small STEPS=30 CHECKPOINT_DIR="$tmp/one"

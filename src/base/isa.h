@@ -13,7 +13,7 @@ bool isa_has_amx_bf16(void);
 bool isa_has_avx512_bf16(void); /* -v4 and dot products of bf16 */
 /* aarch64's vectors (Advanced SIMD); false on other architectures */
 bool isa_has_neon(void);
-/* bytes of a core's second-level cache, and of a third-level cache, which cores share; 0: unknown */
+/* bytes of a core's second-level cache, and of a third-level one, which cores share; 0: unknown */
 int64_t isa_l2_bytes(void);
 int64_t isa_l3_bytes(void);
 

@@ -72,8 +72,8 @@ enum status grad_compress_begin(struct grad_compress *q, int bucket, const float
 enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, float *to_all,
                                        struct comm_ticket *ticket);
 
-/* grad_compress_residual — what error feedback holds of a bucket, for a caller that keeps it: own, of
- * all its elements; sum, of those of this rank's part. NULL: BF16 has none. No call may be under
+/* grad_compress_residual — what error feedback holds of a bucket, for a caller that keeps it: own,
+ * of all its elements; sum, of those of this rank's part. NULL: BF16 has none. No call may be under
  * way. */
 struct grad_compress_residual {
     float *own, *sum;

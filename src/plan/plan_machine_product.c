@@ -111,7 +111,7 @@ static enum status work_mlp(struct plan_machine_taken *t, const struct product_r
     return ST_OK;
 }
 
-/* Rows of logits begin at whole cache lines, as in training: elsewhere AVX2 takes a fifth longer. */
+/* Rows of logits begin at whole cache lines, as in training: else AVX2 takes a fifth longer. */
 static int64_t logits_stride(const struct product_run *r)
 {
     const int64_t line = 128 / (int64_t)dtype_bytes(r->dtype);

@@ -13,12 +13,9 @@
 #include "base/assert.h"
 #include "base/text.h"
 #include "base/config_diff.h"
+#include "train/checkpoint_names.h"
 
 #define LOCK_WAIT_MS 2000
-#define NAME_BYTES 32 /* of a part */
-#define FLIGHT_NAME "outer_d"
-
-static const char *const part_names[STEP_PARTS_MAX] = {"model", "optim_m", "optim_v"};
 
 /* Where a tensor of the state begins, for step_read. */
 struct tensor_range {
@@ -33,9 +30,9 @@ struct checkpoint {
     struct ckpt *found; /* until it is read */
     struct step *step;
     struct ckpt_part *part;
-    char (*name)[NAME_BYTES];          /* of each part */
-    struct safetensors_source *source; /* parts × rows */
-    struct tensor_range *range;        /* of each source, its arg */
+    char (*name)[CHECKPOINT_NAMES_BYTES]; /* of each part */
+    struct safetensors_source *source;    /* parts × rows */
+    struct tensor_range *range;           /* of each source, its arg */
     int parts_n;
     char dir[FILE_PATH_MAX];
     struct model_marks marks; /* of the checkpoint found */
@@ -71,42 +68,12 @@ static void list_tensor(struct checkpoint *s, int part, const struct param *row,
         s->source[at].dim[d] = row->dim[d];
 }
 
-/* name_of — of a part of a replica's own state. Those of replica 0 have the names of a run without
- * replicas. */
-static void name_of(int replica, int part, char out[NAME_BYTES])
-{
-    if (part == 0)
-        text_format(out, NAME_BYTES, "inner_%d", replica);
-    else if (replica == 0)
-        text_copy(out, NAME_BYTES, part_names[part]);
-    else
-        text_format(out, NAME_BYTES, "%s_%d", part_names[part], replica);
-}
-
-static void name_part(const struct step *step, int part, char out[NAME_BYTES])
-{
-    const struct step_local_part what = step_local_state_part(step, part);
-    if (part == 0) /* the outer parameters of replicas are the model to others */
-        text_copy(out, NAME_BYTES, part_names[0]);
-    else if (what.kind == STEP_LOCAL_MOMENTUM)
-        text_copy(out, NAME_BYTES, "outer_m");
-    else if (what.kind == STEP_LOCAL_FLIGHT)
-        text_copy(out, NAME_BYTES, FLIGHT_NAME);
-    else if (what.kind == STEP_LOCAL_RESIDUAL_SUM)
-        text_copy(out, NAME_BYTES, "outer_e");
-    else if (what.kind == STEP_LOCAL_RESIDUAL)
-        text_format(out, NAME_BYTES, "outer_e_%d", what.replica);
-    else
-        name_of(what.replica, what.part, out);
-}
-
-/* list_part — lists the tensors of a part. */
 static void list_part(struct checkpoint *s, int part)
 {
     const struct param_table *table = step_whole_table(s->step);
     size_t first = (size_t)part * (size_t)table->params_n;
     int n = 0;
-    name_part(s->step, part, s->name[part]);
+    checkpoint_names_part(s->step, part, s->name[part]);
     for (int i = 0; i < table->params_n; i++)
         if (has_tensor(s, part, &table->param[i]))
             list_tensor(s, part, &table->param[i], first + (size_t)n++);
@@ -411,7 +378,7 @@ static void *dest_of(void *arg, const char *part, const struct safetensors_entry
     const struct checkpoint *s = arg;
     const struct param_table *table = step_whole_table(s->step);
     for (int p = 0; p < wanted_parts(s); p++)
-        for (int i = 0; strcmp(part, part_names[p]) == 0 && i < table->params_n; i++)
+        for (int i = 0; strcmp(part, checkpoint_names[p]) == 0 && i < table->params_n; i++)
             if (strcmp(table->param[i].name, entry->name) == 0)
                 return own_part(s, p) + table->param[i].offset;
     return NULL;
@@ -425,7 +392,7 @@ static enum status check_shapes(const struct checkpoint *s)
     for (int part = 0; part < wanted_parts(s); part++)
         for (int i = 0; i < table->params_n; i++)
             if (has_tensor(s, part, &table->param[i]))
-                TRY(ckpt_tensor(s->found, part_names[part], table->param[i].name,
+                TRY(ckpt_tensor(s->found, checkpoint_names[part], table->param[i].name,
                                 table->param[i].dims_n, table->param[i].dim, &entry));
     return ST_OK;
 }
@@ -484,10 +451,10 @@ static enum status read_part(struct checkpoint *s, int part, const char *name)
 /* saved_replicas — how many replicas wrote the checkpoint; 1: or none did. */
 static int saved_replicas(const struct checkpoint *s)
 {
-    char inner[NAME_BYTES], moment[NAME_BYTES];
+    char inner[CHECKPOINT_NAMES_BYTES], moment[CHECKPOINT_NAMES_BYTES];
     for (int n = 1;; n++) {
-        name_of(n, 0, inner);
-        name_of(n, 1, moment);
+        checkpoint_names_replica(n, 0, inner);
+        checkpoint_names_replica(n, 1, moment);
         if (!ckpt_has_part(s->found, inner) && !ckpt_has_part(s->found, moment))
             return n;
     }
@@ -498,8 +465,8 @@ static int saved_replicas(const struct checkpoint *s)
  * between two outer steps only; else it starts from the outer ones. */
 static enum status read_replica(struct checkpoint *s, int part, int replica, int own_part)
 {
-    char name[NAME_BYTES];
-    name_of(replica % saved_replicas(s), own_part, name);
+    char name[CHECKPOINT_NAMES_BYTES];
+    checkpoint_names_replica(replica % saved_replicas(s), own_part, name);
     return own_part > 0 || ckpt_has_part(s->found, name) ? read_part(s, part, name) : ST_OK;
 }
 
@@ -515,12 +482,11 @@ static bool suits(const struct checkpoint *s, enum step_local_kind kind)
     return d.n == 0;
 }
 
-/* read_outer — a part that replicas share; one that the checkpoint lacks is zero: it was written
- * without LOCAL_STEPS, or without COMPRESS, or nothing was in flight. */
+/* read_outer — a part that replicas share; one that the checkpoint lacks stays zero. */
 static enum status read_outer(struct checkpoint *s, int part, enum step_local_kind kind)
 {
-    char name[NAME_BYTES];
-    name_part(s->step, part, name);
+    char name[CHECKPOINT_NAMES_BYTES];
+    checkpoint_names_part(s->step, part, name);
     if (!ckpt_has_part(s->found, name) || (kind != STEP_LOCAL_MOMENTUM && !suits(s, kind)))
         return ST_OK;
     return read_part(s, part, name);
@@ -533,7 +499,7 @@ static enum status read_parts(struct checkpoint *s)
     for (int part = 0; part < parts; part++) {
         const struct step_local_part what = step_local_state_part(s->step, part);
         if (part == 0)
-            TRY(read_part(s, part, part_names[0]));
+            TRY(read_part(s, part, checkpoint_names[0]));
         else if (what.kind == STEP_LOCAL_REPLICA)
             TRY(read_replica(s, part, what.replica, what.part));
         else

@@ -23,7 +23,7 @@ static void add(struct fragment_map *map, int fragment, int64_t elems)
     map->elems[fragment] += elems;
 }
 
-/* add_tensor — with the padding behind it, which depends on the ranks: a tensor is cut without it. */
+/* add_tensor — with the padding behind it, which depends on the ranks: tensors are cut without. */
 static void add_tensor(struct fragment_map *map, const struct param_table *table, int row)
 {
     const struct param *p = &table->param[row];

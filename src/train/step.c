@@ -326,7 +326,7 @@ static enum status open_all(struct step *s)
     if (c->is_loaded)
         return ST_OK;
     TRY(step_fill(s));
-    return step_local_fill(s);
+    return step_local_sync_fill(s);
 }
 
 enum status step_open(const struct step_config *config, struct step **out)

@@ -146,9 +146,10 @@ enum status step_run_batch(struct step *step, const struct batch *batch, int64_t
                            int64_t sample_first, double lr, bool inject_nan,
                            struct step_result *out);
 
-/* step_forget_sent — local: what was sent since the last step is not of the next one: an evaluation
- * or a checkpoint. Else it is, for a part of an update's communication runs beside the next step. */
-void step_forget_sent(struct step *step);
+/* step_run_forget_sent — local: what was sent since the last step is not of the next one: an
+ * evaluation or a checkpoint. Else it is, for a part of an update's communication runs beside the
+ * next step. */
+void step_run_forget_sent(struct step *step);
 
 /* step_vote — local: a number in [0, STEP_VOTES) that this rank sends with the loss of each further
  * step. Ranks agree on what follows a step without a message of its own. */

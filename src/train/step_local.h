@@ -9,12 +9,12 @@
  *     may be quantised on the way, with error feedback (mesh/grad_compress.h)
  *   - outer_update (outer.h) makes new outer parameters of the mean, and each replica takes them
  * LOCAL_FRAGMENTS: this is done for one fragment of the model after the other (fragment.h).
- * LOCAL_DELAY: a fragment is sent beside the next steps, piece by piece, and its update comes later;
- * replicas then mix the outer parameters with their own.
+ * LOCAL_DELAY: a fragment is sent beside the next steps, piece by piece, and its update comes
+ * later; replicas then mix the outer parameters with their own.
  *
  * The ranks of a replica divide this: each has a part of each fragment's outer parameters and of
- * their momentum, in host memory. All replicas compute the same bits, for an all-reduce gives all ranks
- * the same.
+ * their momentum, in host memory. All replicas compute the same bits, for an all-reduce gives all
+ * ranks the same.
  *
  * Each rank holds the whole model: no axis but data, and SHARD=none. It must not know files. */
 #ifndef CONVOY_TRAIN_STEP_LOCAL_H
@@ -63,13 +63,13 @@ void step_local_outside(const struct step *s, struct step_config *config, struct
  * step_local_plan — when the table is known: the bytes of host memory that _take takes.
  * step_local_take — the memory. Not is_on: nothing. Collective.
  * step_local_bytes — what it has taken.
- * step_local_fill — the parameters of the step are those of the outer ones.
+ * step_local_sync_fill — the parameters of the step are those of the outer ones.
  * step_local_close — before the config's comm is closed. */
 enum status step_local_open(struct step *s);
 enum status step_local_plan(const struct step *s, int64_t *bytes);
 enum status step_local_take(struct step *s);
 int64_t step_local_bytes(const struct step *s);
-enum status step_local_fill(struct step *s);
+enum status step_local_sync_fill(struct step *s);
 void step_local_close(struct step *s);
 
 /* Along the data axis of all replicas: which samples are this rank's, and how many ranks there
@@ -84,16 +84,16 @@ int step_local_feed_ranks(const struct step *s);
 enum status step_local_sum(struct step *s, double *values, int n);
 enum status step_local_exchange(struct step *s, struct step_result *r);
 
-/* step_local_send — in each step, before its passes: begins a piece of the fragment in flight. */
-enum status step_local_send(struct step *s);
+/* step_local_sync_send — in each step, before its passes: begins a piece of the fragment in flight. */
+enum status step_local_sync_send(struct step *s);
 /* For the state (step_local_state.c):
- * step_local_finish — what is in flight has arrived; it has not landed. Collective.
+ * step_local_sync_finish — what is in flight has arrived; it has not landed. Collective.
  * step_local_schedule — of the config.
  * step_local_own — where the part of a fragment that a rank of a replica has begins in its arrays.
  * step_local_part_of — the elements of the fragment in this part.
  * step_local_runs — as this part travels.
  * step_local_bucket — of its first run, of this rank. */
-enum status step_local_finish(struct step *s);
+enum status step_local_sync_finish(struct step *s);
 struct fragment_schedule step_local_schedule(const struct step_local_config *c);
 int64_t step_local_own(const struct step *s, int owner, int fragment);
 struct part_extent step_local_part_of(const struct step *s, int owner, int fragment);

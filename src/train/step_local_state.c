@@ -317,7 +317,7 @@ static enum status ask(struct step *s, struct request *q, float *dst, const floa
     float *buffer;
     ASSERT(world_rank(s) == 0);
     TRY(store_drain(s->store));
-    TRY(step_local_finish(s));
+    TRY(step_local_sync_finish(s));
     TRY(take_buffer(&buffer));
     enum status st = broadcast(s, q);
     if (st == ST_OK)
@@ -343,7 +343,7 @@ enum status step_local_state_end(struct step *s, enum status st)
     ASSERT(world_rank(s) == 0);
     if (st != ST_OK)
         status_save(&saved);
-    enum status sent = step_local_finish(s);
+    enum status sent = step_local_sync_finish(s);
     if (sent == ST_OK)
         sent = broadcast(s, &(struct request){.what = REQUEST_END, .part = (double)st});
     if (st == ST_OK)
@@ -387,7 +387,7 @@ enum status step_local_state_serve(struct step *s)
         return ST_OK;
     ASSERT(world_rank(s) > 0);
     TRY(store_drain(s->store));
-    TRY(step_local_finish(s));
+    TRY(step_local_sync_finish(s));
     TRY(take_buffer(&buffer));
     enum status st = serve(s, buffer);
     free(buffer);

@@ -45,7 +45,7 @@ static enum status read_own(struct step *s, int fragment, float *to)
     return dev_sync(s->stream);
 }
 
-enum status step_local_fill(struct step *s)
+enum status step_local_sync_fill(struct step *s)
 {
     s->local.is_level = true;
     for (int i = 0; s->local.is_on && i < s->local.map.n; i++)
@@ -110,14 +110,14 @@ static enum status begin_piece(struct step *s)
     return ST_OK;
 }
 
-enum status step_local_send(struct step *s)
+enum status step_local_sync_send(struct step *s)
 {
     struct step_local *l = &s->local;
     l->is_level = false;
     return l->is_flying && !l->is_sent && l->pieces < pieces_n(s) ? begin_piece(s) : ST_OK;
 }
 
-enum status step_local_finish(struct step *s)
+enum status step_local_sync_finish(struct step *s)
 {
     struct step_local *l = &s->local;
     if (!l->is_flying || l->is_sent)
@@ -155,7 +155,7 @@ static enum status land(struct step *s, int fragment, double mix, struct step_re
     const struct outer_rule rule = {c->lr, c->momentum};
     const int64_t at = step_local_own(s, l->rank, fragment),
                   n = step_local_part_of(s, l->rank, fragment).elems;
-    TRY(step_local_finish(s));
+    TRY(step_local_sync_finish(s));
     step_heartbeat(s);
     outer_update(&rule, l->outer + at, l->momentum + at, l->work + at, n);
     if (mix > 0) {

@@ -373,7 +373,7 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     if (s->is_async)
         TRY(step_async_begin(s, lr, step_i));
     TRY(counts_begin(s, batch, checked, !inject_nan, &counts));
-    TRY(step_local_send(s));
+    TRY(step_local_sync_send(s));
     TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, inject_nan, &counts, r));
     TRY(step_local_exchange(s, r));
     s->lap_ns = clock_ns();
@@ -422,7 +422,7 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     return ST_OK;
 }
 
-void step_forget_sent(struct step *s) { (void)step_run_add_waits(s, &(struct step_result){0}); }
+void step_run_forget_sent(struct step *s) { (void)step_run_add_waits(s, &(struct step_result){0}); }
 
 enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first,
                      double lr, bool inject_nan, struct step_result *out)

@@ -269,7 +269,7 @@ static enum status evaluate(struct trainer *t)
         return ST_OK;
     }
     TRY(st);
-    step_forget_sent(t->step);
+    step_run_forget_sent(t->step);
     t->step_evaluated = t->progress.step;
     t->val_loss = t->numbers.val_loss = loss;
     trainer_publish(t, BOARD_PHASE_TRAINING);
@@ -303,7 +303,7 @@ static enum status write_sample(struct trainer *t)
     assert_note("sample of text after step %lld", (long long)t->progress.step);
     TRY(sample_text_generate(t->sample_text, t->step, t->are_passes_divided ? NULL : is_stop_asked,
                              t, &text));
-    step_forget_sent(t->step);
+    step_run_forget_sent(t->step);
     if (!t->is_rank0)
         return ST_OK;
     publish_sample(t, text);
@@ -465,7 +465,7 @@ static enum status after_step(struct trainer *t)
     if (is_asked)
         board_request_done(c->board, request);
     TRY(exchange_request(t, &request));
-    step_forget_sent(t->step);
+    step_run_forget_sent(t->step);
     return stop_request_is_stop(request) ? stop(t, request) : ST_OK;
 }
 
@@ -495,7 +495,7 @@ static enum status loop(struct trainer *t)
     if (stop_request_is_stop(request))
         return stop(t, request);
     trainer_publish(t, BOARD_PHASE_TRAINING);
-    step_forget_sent(t->step);
+    step_run_forget_sent(t->step);
     while (t->progress.step < t->steps) {
         TRY(one_step(t));
         TRY(check_files(t, false));

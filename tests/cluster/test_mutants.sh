@@ -18,7 +18,7 @@ leases do not grow where processes stall|coordinator|s/peer_timeout_ms + coordin
 a slow round trip gives no lease|coordinator|s/COORDINATOR_LEASE_MS + coordinator_grace(c, node)/COORDINATOR_LEASE_MS/
 a member ignores the length of its lease|member|s/        m->lease_ms = lease_from(m, reply);/        m->lease_ms = lease_from(m, reply) > 0 ? m->config.peer_timeout_ms : 0;/
 a readiness is used twice|coordinator|s/c->nodes\[i\].used = c->nodes\[i\].ready;/;/
-a world before all nodes are ready|coordinator|s/^           node->ready > node->used)$/           true)/
+a world before all nodes are ready|coordinator|s/^            node->ready <= node->used)$/            false)/
 a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms < 0) {/
 a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms >= 2000) {/
 a longer lease that was promised is cut short|coordinator|s/ \&\& now_ms >= node->lease_end_ms) {/) {/

@@ -79,6 +79,11 @@ begin_nodes 2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT
 finish_nodes 2
 ok "a run that goes on from there ends with the same bits" is "$codes $(weights air_resumed/step-00000018) $(weights air_resumed/step-00000024)" \
     "0 0 $(weights air/step-00000018) $(weights air/step-00000024)"
+# The worker of node 1 is killed in that flight: both go back to step 12. The settings of all nodes have the fault.
+begin_nodes 2 $flying CHECKPOINT_EVERY=6 CHECKPOINT_KEEP=100 STEPS=24 CHECKPOINT_DIR="$tmp/air_hit" FAULT=kill@step=13:rank=1
+finish_nodes 2
+ok "a worker that is killed in a flight is replaced, with the same bits" is "$codes $(weights air_hit/step-00000024)" "0 0 $(weights air/step-00000024)"
+ok "it was killed" node_said 1 'worker rank 1 .*was killed by SIGKILL'
 mkdir air_three && cp -r air/step-00000012 air_three
 begin_nodes 3 ${flying/GLOBAL_BATCH=4/GLOBAL_BATCH=6} STEPS=24 CHECKPOINT_DIR="$tmp/air_three"
 finish_nodes 3

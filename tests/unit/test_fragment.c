@@ -1,5 +1,6 @@
 /* test_fragment — every element of a table is in one fragment, at a place of its own; fragments are
- * nearly as large as each other; when they begin and land, against a list that is counted through. */
+ * nearly as large as each other; when they begin and land, against a list that is counted
+ * through. */
 #include "harness.h"
 
 #include <stdlib.h>

@@ -6,9 +6,6 @@
 #ifndef OVER
 #define OVER COMM_NET_UCX
 #endif
-#ifndef SHARER
-#define SHARER -1 /* the rank that says that its cores are shared */
-#endif
 
 #include <sys/mman.h>
 
@@ -39,7 +36,6 @@ static enum status open_rank(struct suite_rank *me, const struct comm_config *co
     struct comm_config mine = *config;
     mine.kind = COMM_KIND_HOST;
     mine.net = OVER;
-    mine.is_oversubscribed = me->place.rank == SHARER;
     mine.secret = HARNESS_SECRET;
     mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],

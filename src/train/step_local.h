@@ -84,7 +84,8 @@ int step_local_feed_ranks(const struct step *s);
 enum status step_local_sum(struct step *s, double *values, int n);
 enum status step_local_exchange(struct step *s, struct step_result *r);
 
-/* step_local_sync_send — in each step, before its passes: begins a piece of the fragment in flight. */
+/* step_local_sync_send — in each step, before its passes: begins a piece of the fragment in
+ * flight. */
 enum status step_local_sync_send(struct step *s);
 /* For the state (step_local_state.c):
  * step_local_sync_finish — what is in flight has arrived; it has not landed. Collective.

@@ -22,8 +22,7 @@
 struct queries {
     int64_t first, n;
     int64_t block; /* first query of the block that p and ds are the tiles of */
-    float *q;      /* times log2(e)/√D */
-    float *dout, *dq;
+    float *q, *dout, *dq;
     float *lse2, *delta; /* (n): logΣexp·log2 e; Σ dout·out */
     /* (BLOCK, BLOCK): drop(p); gradient of the scaled scores. 1/√D comes last, to dq and dk */
     float *p, *ds;

@@ -152,7 +152,7 @@ static inline __attribute__((always_inline)) void tile_transpose_square(vec row[
     }
 }
 #else
-/* In step `s`, rows i and i+s swap the lanes whose number differs from theirs in bit s. */
+/* In step s, row i gives its lanes with bit s to row i+s, and gets the lanes without it. */
 static inline __attribute__((always_inline)) void tile_transpose_square(vec row[VEC_W])
 {
     veci lane = tile_lane();

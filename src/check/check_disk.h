@@ -11,8 +11,8 @@
  * error, no permission); SKIPPED without a folder, or with one that is bad. A folder that is
  * missing would be made by training: its nearest parent is tried. Writes at most `bytes`, and stops
  * after limit_ms. Also removes what killed checks have left there (check_scratch.h). Blocks as the
- * disk does. With a comm collective: the first rank of each node writes, and one whose disk is
- * slower than the others' writes again, up to three times, while they rest. */
+ * disk does. With a comm it is collective: the first rank of each node writes. A node with a slower
+ * disk than the others writes again, up to three times, while they rest. */
 enum status check_disk(const struct check_config *config, int64_t bytes, int64_t limit_ms,
                        struct check_rows *rows);
 /* check_disk_is_bad — stage static has found that the folder cannot be used, such as one of a

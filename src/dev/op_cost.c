@@ -163,8 +163,8 @@ static int64_t own_flops(int64_t b, int64_t t, int64_t h, int64_t d,
     return own->n[0] ? 2 * b * h * d * pairs : causal_flops(b, t, h, d);
 }
 
-/* What says which keys are hidden. Costs count the pairs of causal attention: an upper bound with
- * first keys, whose values lie on the device. */
+/* Bytes of what hides keys. FLOPs are those of causal attention: with first keys an upper bound,
+ * because their values lie on the device. */
 static int64_t hidden_bytes(struct tensor mask, struct tensor first_key, int64_t n)
 {
     return bytes_of(mask, n) + bytes_of(first_key, n);

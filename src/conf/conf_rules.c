@@ -130,6 +130,9 @@ static enum status check_steps(const struct conf *conf)
     if (steps > 0 && conf_i64(conf, CONF_WARMUP_STEPS) > steps)
         return fail_pair(conf, CONF_WARMUP_STEPS, "is over", CONF_STEPS,
                          "the run would end before the learning rate is reached");
+    if (steps > 0 && conf_i64(conf, CONF_DECAY_STEPS) > steps)
+        return fail_pair(conf, CONF_DECAY_STEPS, "is over", CONF_STEPS,
+                         "the run would begin within the fall of the learning rate");
     if (conf_f64(conf, CONF_MIN_LR) > conf_f64(conf, CONF_LR))
         return fail_pair(conf, CONF_MIN_LR, "is over", CONF_LR,
                          "the schedule falls from LR to MIN_LR");

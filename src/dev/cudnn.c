@@ -364,7 +364,7 @@ static bool is_for(struct cudnn *c, const struct cudnn_shape *s, struct tensor m
     const char *why =
         !is_16                           ? "it is asked for bf16 and fp16 only"
         : mask.data                      ? "it is not asked for attention with a mask"
-        : first_key.data                 ? "it is not asked for attention within documents"
+        : first_key.data                 ? "it is not asked for documents or windows"
         : kv.data                        ? "it is not asked for queries that lie apart from keys "
                                            "(CP > 1)"
         : dropout > 0                    ? "its dropout draws other numbers than this program's"

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/version.h"
+#include "node/config_map_batch.h"
 #include "node/device.h"
 #include "node/tokenizer_source.h"
 #include "model/model_part.h"
@@ -271,6 +272,7 @@ static struct lr_schedule_config lr_schedule_of(const struct conf *conf)
         .lr = conf_f64(conf, CONF_LR),
         .lr_min = conf_f64(conf, CONF_MIN_LR),
         .warmup_steps = conf_i64(conf, CONF_WARMUP_STEPS),
+        .decay_steps = conf_i64(conf, CONF_DECAY_STEPS),
     };
 }
 
@@ -332,16 +334,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     TRY(map_recompute(conf, dims, &out->recompute));
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     TRY(check_parts(out));
-    out->masks_documents = conf_i64(conf, CONF_ATTENTION_MASK) == CONF_ATTENTION_MASK_DOCUMENT;
-    if (out->masks_documents && dims->task != MODEL_TASK_LM)
-        return FAIL(ST_BAD_SETTING,
-                    "ATTENTION_MASK=document (%s) is for TASK=lm: a sample of TASK=qa is one "
-                    "question; use ATTENTION_MASK=causal",
-                    conf_source(conf, CONF_ATTENTION_MASK));
-    out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
-    out->global_samples = conf_i64(conf, CONF_GLOBAL_BATCH)
-                              ? conf_i64(conf, CONF_GLOBAL_BATCH)
-                              : out->batch_samples * conf_data_ranks(conf);
+    TRY(config_map_batch(conf, out));
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
@@ -454,6 +447,20 @@ enum status config_map_name_setting(enum status st, bool is_validation)
     return FAIL(st, "%s: %s", is_validation ? "VAL_DATA" : "DATA", status_message());
 }
 
+/* Schedules that not every run has. */
+static void add_schedules(const struct trainer_config *trainer, struct text *out)
+{
+    const struct step_config *step = &trainer->step;
+    if (trainer->lr_schedule.kind == LR_SCHEDULE_KIND_WSD && trainer->lr_schedule.decay_steps > 0)
+        text_add(out, ",\"DECAY_STEPS\":%lld", (long long)trainer->lr_schedule.decay_steps);
+    if (step->batch_warmup.steps > 0)
+        text_add(out, ",\"BATCH_WARMUP_STEPS\":%lld,\"BATCH_WARMUP_FROM\":%lld",
+                 (long long)step->batch_warmup.steps, (long long)step->batch_warmup.from);
+    if (step->window_warmup.steps > 0)
+        text_add(out, ",\"WINDOW_WARMUP_STEPS\":%lld,\"WINDOW_WARMUP_FROM\":%lld",
+                 (long long)step->window_warmup.steps, (long long)step->window_warmup.from);
+}
+
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
                          const struct tokenizer *tokenizer, struct text *out)
 {
@@ -495,6 +502,7 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
                  trainer->step.local.momentum, (long long)conf_i64(conf, CONF_N_NODES));
     if (trainer->step.masks_documents)
         text_add(out, ",\"ATTENTION_MASK\":\"document\"");
+    add_schedules(trainer, out);
     if (trainer->step.local.fragments > 1 || trainer->step.local.delay > 0)
         text_add(out, ",\"LOCAL_FRAGMENTS\":%d,\"LOCAL_DELAY\":%lld,\"LOCAL_MIX\":%.17g",
                  trainer->step.local.fragments, (long long)trainer->step.local.delay,

@@ -45,6 +45,17 @@ enum status batch_add_documents(struct batch *batch)
     return ST_OK;
 }
 
+void batch_set_window(struct batch *batch, int64_t window)
+{
+    ASSERTF(batch->host.first_key && window > 0, "window %lld", (long long)window);
+    for (int64_t i = 0; i < batch->samples; i++) {
+        int32_t *first_key = batch->host.first_key + i * batch->seq_tokens;
+        for (int64_t t = window; t < batch->seq_tokens; t++)
+            if (first_key[t] < t - window + 1)
+                first_key[t] = (int32_t)(t - window + 1);
+    }
+}
+
 int64_t batch_documents_bytes(int64_t samples, int64_t seq_tokens)
 {
     return samples * seq_tokens * (int64_t)sizeof(int32_t);

@@ -31,6 +31,9 @@ struct batch_counts {
 enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, int64_t seq_tokens);
 /* batch_add_documents — LM: first_key as well. Fails as batch_init. */
 enum status batch_add_documents(struct batch *batch);
+/* batch_set_window — first_key: no token attends to more than the latest `window` tokens, itself
+ * among them; window ≥ 1. */
+void batch_set_window(struct batch *batch, int64_t window);
 /* batch_bytes — the size of batch_init's buffers; batch_documents_bytes: of the other. */
 int64_t batch_bytes(enum feed_task task, int64_t samples, int64_t seq_tokens);
 int64_t batch_documents_bytes(int64_t samples, int64_t seq_tokens);

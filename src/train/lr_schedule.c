@@ -15,7 +15,8 @@ double lr_schedule_at(const struct lr_schedule_config *config, int64_t s)
     if (s < w)
         return lr * (double)(s + 1) / (double)w;
     double r = s < steps ? (double)(s - w) / (double)(steps - w) : 1;
-    int64_t fall = steps - steps / 5; /* wsd: where the last fifth begins */
+    int64_t fall = steps - (config->decay_steps > 0 ? config->decay_steps : steps / 5);
+    fall = fall > w ? fall : w; /* wsd: where it begins to fall */
     switch (config->kind) {
     case LR_SCHEDULE_KIND_CONSTANT:
         return lr;

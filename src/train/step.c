@@ -51,7 +51,7 @@ enum status step_plan_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
     s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * all, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
         s->targets = take(input, n, DTYPE_I32);
-        if (c->masks_documents)
+        if (step_has_first_key(c))
             s->first_key = take(input, all, DTYPE_I32);
     } else {
         s->mask = take(input, all, DTYPE_U8);
@@ -316,7 +316,7 @@ static enum status open_all(struct step *s)
     TRY(step_local_take(s));
     TRY(step_pipe_open(s));
     TRY(batch_init(&s->batch, step_task(s), s->samples, c->seq_tokens));
-    if (c->masks_documents)
+    if (step_has_first_key(c))
         TRY(batch_add_documents(&s->batch));
     TRY(step_context_open(s));
     TRY(take_readback(s));
@@ -562,9 +562,18 @@ enum status step_state_serve(struct step *s)
     return s->local.is_on ? step_local_state_serve(s) : mesh_state_serve(&s->state);
 }
 
-double step_flops(const struct step *s)
+double step_flops(const struct step *s, int64_t samples)
 {
-    const struct step_config *c = &s->config;
-    return model_flops_per_token(&c->dims, c->seq_tokens) *
-           (double)(c->global_samples * s->local.replicas * c->seq_tokens);
+    const int64_t t = s->config.seq_tokens;
+    return model_flops_per_token(&s->config.dims, t) * (double)(samples * t);
+}
+
+int64_t step_samples_at(const struct step_config *c, int64_t step_i)
+{
+    return warmup_at(&c->batch_warmup, c->global_samples, c->batch_warmup.from, step_i);
+}
+
+bool step_has_first_key(const struct step_config *c)
+{
+    return c->masks_documents || c->window_warmup.steps > 0;
 }

@@ -35,6 +35,7 @@
 #include "train/batch.h"
 #include "train/muon.h"
 #include "train/optim.h"
+#include "train/warmup.h"
 
 /* The loss scale of f16, whose small gradients would become zero: the loss, and so every gradient,
  * is multiplied by a power of two, and the optimiser divides it out. A gradient that overflows
@@ -76,7 +77,9 @@ struct step_config {
     int64_t batch_samples;  /* of a micro-batch */
     int64_t global_samples; /* of a global batch; a multiple of batch_samples times data ranks */
     int64_t seq_tokens;     /* of a sample; at most dims.context */
-    bool masks_documents;   /* LM: attention stays within documents (feed_batch.first_key) */
+    struct warmup batch_warmup;  /* samples of a global batch; `from` divides global_samples */
+    struct warmup window_warmup; /* LM: latest tokens that a token attends to, up to seq_tokens */
+    bool masks_documents;        /* LM: attention stays within documents (feed_batch.first_key) */
     struct optim_config optim;
     struct model_recomputed recompute; /* activations to recompute in the backward pass */
     float dropout;                     /* 0 … 1: share of activations dropped in training */
@@ -124,6 +127,11 @@ enum status step_mesh_whole_table(const struct step_config *config, int ranks,
 bool step_mesh_divides_state(const struct step_config *config, int ranks);
 bool step_mesh_divides_passes(const struct step_config *config, int ranks);
 
+/* step_samples_at — the samples of step step_i: global_samples, or fewer in the batch warm-up.
+ * step_has_first_key — attention of training reads feed_batch.first_key. */
+int64_t step_samples_at(const struct step_config *config, int64_t step_i);
+bool step_has_first_key(const struct step_config *config);
+
 struct step;
 
 /* step_open — allocates all memory and draws the initial parameters (is_loaded: zeros). Fails with
@@ -132,16 +140,16 @@ struct step;
 enum status step_open(const struct step_config *config, struct step **out);
 void step_close(struct step *step); /* local; accepts NULL */
 
-/* step_run — update number step_i (from 0) on samples [sample_first, sample_first + global_samples)
- * of the feed. If loss or norm is not finite, the parameters keep their values and the call fails
- * with ST_NOT_FINITE. inject_nan: makes one gradient NaN, for FAULT=nan. On a GPU the update may
- * still run when the call returns; later calls wait for it. */
+/* step_run — update number step_i (from 0) on samples [sample_first, sample_first + n) of the feed,
+ * n of step_samples_at. If loss or norm is not finite, the parameters keep their values and the
+ * call fails with ST_NOT_FINITE. inject_nan: makes one gradient NaN, for FAULT=nan. On a GPU the
+ * update may still run when the call returns; later calls wait for it. */
 enum status step_run(struct step *step, const struct feed *feed, int64_t step_i,
                      int64_t sample_first, double lr, bool inject_nan, struct step_result *out);
 
 /* step_run_batch — for tests and benchmarks: step_run on a batch that the caller holds: this rank's
- * global_samples / R samples, R ranks along the data axis. If a rank refuses its samples, it fails
- * with ST_BAD_DATA and the other ranks with ST_PEER. */
+ * share of them, n / R samples, R ranks along the data axis. If a rank refuses its samples, it
+ * fails with ST_BAD_DATA and the other ranks with ST_PEER. */
 enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i,
                            int64_t sample_first, double lr, bool inject_nan,
                            struct step_result *out);
@@ -281,6 +289,7 @@ enum status step_plan(const struct step_config *config, const struct step_place 
 struct step_memory step_memory(const struct step *step);
 
 int64_t step_memory_bytes(const struct step *step); /* state and passes */
-double step_flops(const struct step *step); /* of the matrix products of one step, on all ranks */
+/* step_flops — of the matrix products of a step of so many samples, on all ranks */
+double step_flops(const struct step *step, int64_t samples);
 
 #endif

@@ -180,7 +180,8 @@ static void read_ranks(struct step *s, const struct batch *batch, struct step_re
     for (int rank = 0; rank < ranks->n; rank++) {
         const float *from = ranks->all_host + rank * ranks->each;
         int vote = (int)from[ranks->losses_n];
-        ranks->loss[rank] = batch_loss(batch->task, from, ranks->losses_n, s->scale, s->scale_end);
+        ranks->loss[rank] = batch_loss(batch->task, from, batch->samples * step_sample_losses(s),
+                                       s->scale, s->scale_end);
         r->vote = vote > r->vote ? vote : r->vote;
     }
     for (int i = 0; i < ranks->n - 1; i++)
@@ -195,7 +196,7 @@ static void read_results(struct step *s, const struct batch *batch, struct step_
     if (s->ranks != NULL)
         read_ranks(s, batch, r);
     else
-        r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s),
+        r->loss = batch_loss(batch->task, s->losses_host, batch->samples * step_sample_losses(s),
                              s->scale, s->scale_end);
     r->grad_norm = sqrt(s->grad_scale_host[1]) / factor;
 }

@@ -58,6 +58,7 @@ enum status step_local_place(struct step *s, struct step_place *place)
     l->replica = place->rank / each;
     l->rank = place->rank % each;
     s->config.global_samples /= l->replicas;
+    s->config.batch_warmup.from /= l->replicas;
     place->rank = l->rank;
     place->ranks = l->ranks;
     return ST_OK;
@@ -67,6 +68,7 @@ void step_local_outside(const struct step *s, struct step_config *config, struct
 {
     *config = s->config;
     config->global_samples *= s->local.replicas;
+    config->batch_warmup.from *= s->local.replicas;
     place->rank += s->local.replica * s->local.ranks;
     place->ranks *= s->local.replicas;
 }

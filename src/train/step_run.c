@@ -204,14 +204,14 @@ static enum status passes(struct step *s, const struct batch *batch, int64_t ste
                           bool inject_nan, const struct comm_ticket *counts, struct step_result *r)
 {
     const struct step_config *c = &s->config;
-    for (int64_t first = 0; first < s->samples; first += c->batch_samples) {
-        bool is_last = first + c->batch_samples == s->samples;
+    for (int64_t first = 0; first < batch->samples; first += c->batch_samples) {
+        bool is_last = first + c->batch_samples == batch->samples;
         struct pass p = step_pass(s, c->batch_samples);
         p.want_grad = true;
         p.accumulate = first > 0;
         p.dropout = c->dropout;
         p.dropout_seed = step_run_dropout_seed(s, step_i);
-        p.sample_first = step_local_feed_rank(s) * s->samples + first;
+        p.sample_first = step_local_feed_rank(s) * batch->samples + first;
         if (is_last)
             TRY(store_grad_sync_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
         TRY(step_copy_inputs(s, batch, first, &p));
@@ -236,8 +236,8 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
         return step_async(s, batch, r);
     TRY(store_grad_norm_begin(s->store));
     TRY(dev_sync(s->stream));
-    r->loss = batch_loss(batch->task, s->losses_host, s->samples * step_sample_losses(s), s->scale,
-                         s->scale_end);
+    r->loss = batch_loss(batch->task, s->losses_host, batch->samples * step_sample_losses(s),
+                         s->scale, s->scale_end);
     double extra[1 + STEP_VOTES] = {s->counts_losses ? r->loss : 0};
     extra[1 + s->vote] = 1;
     TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
@@ -401,8 +401,9 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
                            struct step_result *out)
 {
     ASSERT(!s->config.is_eval);
-    ASSERTF(batch->samples == s->samples && batch->seq_tokens == s->config.seq_tokens &&
-                batch->task == step_task(s),
+    ASSERTF(batch->samples > 0 && batch->samples <= s->samples &&
+                batch->samples % s->config.batch_samples == 0 &&
+                batch->seq_tokens == s->config.seq_tokens && batch->task == step_task(s),
             "samples %lld seq_tokens %lld", (long long)batch->samples,
             (long long)batch->seq_tokens);
     struct step_result r = {0};
@@ -424,9 +425,20 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
 
 void step_run_forget_sent(struct step *s) { (void)step_run_add_waits(s, &(struct step_result){0}); }
 
+static void set_window(const struct step *s, struct batch *batch, int64_t step_i)
+{
+    const struct warmup *window = &s->config.window_warmup;
+    if (step_i < window->steps)
+        batch_set_window(batch, warmup_at(window, s->config.seq_tokens, 1, step_i));
+}
+
 enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first,
                      double lr, bool inject_nan, struct step_result *out)
 {
-    feed_get(feed, sample_first + step_local_feed_rank(s) * s->samples, s->samples, &s->batch.host);
-    return step_run_batch(s, &s->batch, step_i, sample_first, lr, inject_nan, out);
+    struct batch batch = s->batch;
+    batch.samples = step_samples_at(&s->config, step_i) / step_mesh_data_ranks(s);
+    feed_get(feed, sample_first + step_local_feed_rank(s) * batch.samples, batch.samples,
+             &batch.host);
+    set_window(s, &batch, step_i);
+    return step_run_batch(s, &batch, step_i, sample_first, lr, inject_nan, out);
 }

@@ -131,7 +131,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
 {
     const struct trainer_config *c = t->config;
     struct board_worker *p = &t->numbers;
-    int64_t step = t->progress.step;
+    int64_t step = t->progress.step, samples = step_samples_at(&c->step, step - 1);
     pace_add(&t->pace, step_ms);
     t->steps_ms += step_ms;
     t->loss_last[step % TRAINER_LAST] = result->loss;
@@ -143,10 +143,10 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     p->loss = result->loss;
     p->lr = lr;
     p->grad_norm = result->grad_norm;
-    p->tokens_per_second =
-        pace_per_second(&t->pace, (double)(c->step.global_samples * c->step.seq_tokens));
-    p->mfu =
-        t->peak_flops > 0 ? pace_per_second(&t->pace, step_flops(t->step)) / t->peak_flops : NAN;
+    p->tokens_per_second = pace_per_second(&t->pace, (double)(samples * c->step.seq_tokens));
+    p->mfu = t->peak_flops > 0
+                 ? pace_per_second(&t->pace, step_flops(t->step, samples)) / t->peak_flops
+                 : NAN;
     p->eta_seconds = pace_eta_seconds(&t->pace, t->steps - step);
     p->step_ms[p->step_ms_n++ % BOARD_STEPS_KEPT] = (float)step_ms;
     p->compute_ms = t->compute_ms = result->compute_ms;
@@ -222,7 +222,8 @@ static enum status one_step(struct trainer *t)
     bool inject_nan;
     rate.steps = t->steps;
     double lr = lr_schedule_at(&rate, t->progress.step);
-    int64_t epoch = feed_epoch(c->feed, t->progress.samples);
+    int64_t epoch = feed_epoch(c->feed, t->progress.samples),
+            samples = step_samples_at(&c->step, t->progress.step);
     assert_note("step %lld begins", (long long)t->progress.step + 1);
     TRY(inject_fault(t, &inject_nan));
     if (t->checkpoint_async)
@@ -232,8 +233,8 @@ static enum status one_step(struct trainer *t)
     TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, inject_nan, &result));
     t->request = (enum board_request)result.vote;
     t->progress.step++;
-    t->progress.samples += c->step.global_samples;
-    t->progress.tokens += c->step.global_samples * c->step.seq_tokens;
+    t->progress.samples += samples;
+    t->progress.tokens += samples * c->step.seq_tokens;
     t->progress.scale = step_loss_scale(t->step);
     TRY(sync_replicas(t, &result));
     double step_ms = (double)(clock_ns() - begin_ns) / 1e6;

@@ -20,6 +20,15 @@ static void heartbeat_bytes(void *arg, int64_t bytes)
 
 /* ---- prepare ---- */
 
+/* count_steps — the whole steps in so many samples. */
+static int64_t count_steps(const struct step_config *c, int64_t samples)
+{
+    int64_t step = 0;
+    for (; step < c->batch_warmup.steps && samples >= step_samples_at(c, step); step++)
+        samples -= step_samples_at(c, step);
+    return step < c->batch_warmup.steps ? step : step + samples / c->global_samples;
+}
+
 /* plan_steps — STEPS, or the whole steps in EPOCHS passes over the data. */
 static enum status plan_steps(struct trainer *t)
 {
@@ -33,7 +42,7 @@ static enum status plan_steps(struct trainer *t)
         return FAIL(ST_BAD_SETTING,
                     "EPOCHS=%lld times %lld samples is more than can be counted; set STEPS instead",
                     (long long)c->epochs, (long long)samples);
-    t->steps = all / c->step.global_samples;
+    t->steps = count_steps(&c->step, all);
     if (t->steps > 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
@@ -237,6 +246,7 @@ static void begin_at_progress(struct trainer *t)
 {
     t->step_first = t->numbers.begun_step = t->progress.step;
     t->numbers.step = t->progress.step;
+    t->samples_first = t->progress.samples;
     t->numbers.tokens = t->progress.tokens;
     t->numbers.outer_steps = t->progress.outer_steps;
 }

@@ -60,10 +60,11 @@ void trainer_end(struct trainer *t)
     char tokens[32], span[32], speed[32], mfu[32] = "", val[48] = "";
     int64_t n, steps = t->progress.step - t->step_first;
     double mean = mean_last(t, &n), seconds = t->steps_ms / 1000;
-    double trained = (double)(steps * c->step.global_samples * c->step.seq_tokens);
+    int64_t samples = t->progress.samples - t->samples_first;
+    double trained = (double)(samples * c->step.seq_tokens);
     if (t->peak_flops > 0)
         text_format(mfu, sizeof mfu, ", mfu %.1f%%",
-                    100 * step_flops(t->step) * (double)steps / seconds / t->peak_flops);
+                    100 * step_flops(t->step, samples) / seconds / t->peak_flops);
     if (t->step_evaluated >= 0)
         text_format(val, sizeof val, "; held-out loss %.4f", t->val_loss);
     console_flush(&t->console);

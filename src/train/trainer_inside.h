@@ -47,7 +47,7 @@ struct trainer {
 
     struct checkpoint_progress progress; /* how far the run is */
     int64_t steps;                       /* planned */
-    int64_t step_first;                  /* done when this process began */
+    int64_t step_first, samples_first;   /* done when this process began */
     int64_t step_evaluated;              /* -1: none */
     double loss_first, loss_last[TRAINER_LAST], val_loss;
     double steps_ms;        /* time spent in steps, for the summary */

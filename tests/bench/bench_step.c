@@ -170,11 +170,12 @@ static struct batch random_batch(const char *model, const struct shape *shape)
     return batch;
 }
 
-static void report_amx(struct step *step, const struct times *m, double memory)
+static void report_amx(const struct shape *shape, struct step *step, const struct times *m,
+                       double memory)
 {
     if (m->peak_amx == 0)
         return;
-    double compute = step_flops(step) / m->peak_amx * 1e3;
+    double compute = step_flops(step, shape->b) / m->peak_amx * 1e3;
     printf("  fp32 products from bf16 tiles: the floor of multiply-adds is not the limit; AMX peak "
            "%.1f GFLOP/s of fp32, limit %.1f + %.1f = %.1f ms, step at %.1f %% of it\n",
            m->peak_amx * 1e-9, compute, memory, compute + memory,
@@ -183,7 +184,7 @@ static void report_amx(struct step *step, const struct times *m, double memory)
 
 static bool report(const struct shape *shape, struct step *step, const struct times *m, double loss)
 {
-    double compute = step_flops(step) / m->peak * 1e3,
+    double compute = step_flops(step, shape->b) / m->peak * 1e3,
            memory = 28.0 * (double)step_whole_table(step)->parameters / m->bandwidth * 1e3;
     double floor = compute + memory, part = floor / m->all;
     struct rusage usage;
@@ -192,7 +193,7 @@ static bool report(const struct shape *shape, struct step *step, const struct ti
     bool is_good = part >= shape->gate && gib <= shape->gib_max;
     printf("  peak %.1f GFLOP/s, bandwidth %.1f GB/s, floor %.1f + %.1f = %.1f ms\n",
            m->peak * 1e-9, m->bandwidth * 1e-9, compute, memory, floor);
-    report_amx(step, m, memory);
+    report_amx(shape, step, m, memory);
     printf("  step %.1f ms (forward %.1f, head %.1f, backward %.1f, norm %.1f, update %.1f), %.1f "
            "tok/s, loss %.4f\n",
            m->all, m->forward, m->head, m->backward, m->norm, m->update,

@@ -41,6 +41,12 @@ static void test_after(void **state)
     near(lr_schedule_at(&c, 80), 1e-3);
     near(lr_schedule_at(&c, 90), 5.5e-4);
     near(lr_schedule_at(&c, 100), 1e-4);
+    c.decay_steps = 40;
+    near(lr_schedule_at(&c, 60), 1e-3);
+    near(lr_schedule_at(&c, 80), 5.5e-4);
+    c.decay_steps = 1000; /* all that the warm-up leaves */
+    near(lr_schedule_at(&c, 4), 1e-3);
+    near(lr_schedule_at(&c, 52), 5.5e-4);
 }
 
 static void test_short_runs(void **state)

@@ -563,7 +563,7 @@ static void test_open(void **state)
     struct step *step = open_step(&config), *none;
     assert_true(beats > 0);
     assert_true(step_memory_bytes(step) > 16 * step_own_table(step)->parameters);
-    assert_float_equal(step_flops(step), 32 * model_flops_per_token(&config.dims, 16), 0);
+    assert_float_equal(step_flops(step, 2), 32 * model_flops_per_token(&config.dims, 16), 0);
     step_close(step);
     step_close(NULL);
     config.seq_tokens = config.dims.context + 1;

@@ -1,0 +1,60 @@
+/* config_map_batch — see config_map_batch.h. */
+#include "node/config_map_batch.h"
+
+#include "base/status.h"
+
+static enum status check_lm(const struct conf *conf, const struct step_config *c, enum conf_key key,
+                            const char *name, const char *remedy)
+{
+    if (c->dims.task == MODEL_TASK_LM)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "%s=%s (%s) is for TASK=lm: a sample of TASK=qa is one question; use %s=%s", name,
+                conf_text(conf, key), conf_source(conf, key), name, remedy);
+}
+
+static enum status map_mask(const struct conf *conf, struct step_config *out)
+{
+    const int64_t from = conf_i64(conf, CONF_WINDOW_WARMUP_FROM);
+    out->masks_documents = conf_i64(conf, CONF_ATTENTION_MASK) == CONF_ATTENTION_MASK_DOCUMENT;
+    out->window_warmup = (struct warmup){.from = from < out->seq_tokens ? from : out->seq_tokens,
+                                         .steps = conf_i64(conf, CONF_WINDOW_WARMUP_STEPS)};
+    if (out->masks_documents)
+        TRY(check_lm(conf, out, CONF_ATTENTION_MASK, "ATTENTION_MASK", "causal"));
+    return out->window_warmup.steps > 0
+               ? check_lm(conf, out, CONF_WINDOW_WARMUP_STEPS, "WINDOW_WARMUP_STEPS", "0")
+               : ST_OK;
+}
+
+/* check_warmup — steps are whole numbers of micro-batches, and grow by whole numbers of the first
+ * one. */
+static enum status check_warmup(const struct conf *conf, const struct step_config *c, int64_t pass)
+{
+    const long long from = c->batch_warmup.from, to = c->global_samples;
+    if (conf_i64(conf, CONF_PP) > 1)
+        return FAIL(ST_BAD_SETTING,
+                    "BATCH_WARMUP_STEPS=%s (%s) does not go with PP=%s (%s): the order of a "
+                    "pipeline's micro-batches is fixed; set one of them to its default",
+                    conf_text(conf, CONF_BATCH_WARMUP_STEPS),
+                    conf_source(conf, CONF_BATCH_WARMUP_STEPS), conf_text(conf, CONF_PP),
+                    conf_source(conf, CONF_PP));
+    if (from <= to && to % from == 0 && from % pass == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "BATCH_WARMUP_FROM=%lld (%s) must divide GLOBAL_BATCH=%lld and be a multiple of "
+                "%lld, BATCH_SIZE times workers; 0 takes that number",
+                from, conf_source(conf, CONF_BATCH_WARMUP_FROM), to, (long long)pass);
+}
+
+enum status config_map_batch(const struct conf *conf, struct step_config *out)
+{
+    const int64_t all = conf_i64(conf, CONF_GLOBAL_BATCH),
+                  from = conf_i64(conf, CONF_BATCH_WARMUP_FROM),
+                  pass = conf_i64(conf, CONF_BATCH_SIZE) * conf_data_ranks(conf);
+    TRY(map_mask(conf, out));
+    out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
+    out->global_samples = all > 0 ? all : pass;
+    out->batch_warmup = (struct warmup){.from = from > 0 ? from : pass,
+                                        .steps = conf_i64(conf, CONF_BATCH_WARMUP_STEPS)};
+    return out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK;
+}

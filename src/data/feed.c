@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "data/corpus.h"
 #include "data/mix.h"
+#include "data/pack.h"
 #include "data/shard.h"
 #include "data/squad.h"
 #include "data/squad_window.h"
@@ -28,6 +29,7 @@ enum { FEED_DRAW_TOKENS, FEED_DRAW_MASK, FEED_DRAW_STARTS, FEED_DRAW_ENDS };
 /* One data set: a corpus for LM, questions and their windows for QA. */
 struct feed_part {
     struct corpus *corpus;
+    struct pack *pack; /* NULL: windows follow each other */
     struct squad *squad;
     struct squad_window_set *windows;
     int64_t samples; /* in its own epoch */
@@ -44,6 +46,7 @@ struct feed {
     int64_t tokens;
     int64_t vocab;
     int64_t separator[2]; /* of documents; -1: none */
+    bool knows_documents;
     uint64_t seed;
     bool is_shuffled;
     struct feed_part part[MIX_ITEMS_MAX];
@@ -81,20 +84,22 @@ static enum status feed_take_separators(struct feed *feed, const struct feed_con
     const struct tokenizer *tokenizer = config->tokenizer;
     const uint32_t ids[2] = {tokenizer != NULL ? tokenizer_end(tokenizer) : TOKENIZER_GPT2_END,
                              tokenizer != NULL ? tokenizer_begin(tokenizer) : TOKENIZER_NONE};
-    bool is_known = tokenizer != NULL || config->model == NULL;
+    bool is_known = tokenizer != NULL || config->model == NULL,
+         is_needed = config->knows_documents || config->packs_documents;
     for (int i = 0; i < 2; i++) {
         bool is_there = ids[i] != TOKENIZER_NONE && ids[i] < config->vocab;
-        feed->separator[i] = config->knows_documents && is_known && is_there ? (int64_t)ids[i] : -1;
+        feed->separator[i] = is_needed && is_known && is_there ? (int64_t)ids[i] : -1;
     }
-    if (!config->knows_documents || feed->separator[0] >= 0 || feed->separator[1] >= 0)
+    if (!is_needed || feed->separator[0] >= 0 || feed->separator[1] >= 0)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
                 "documents cannot be told apart: %s names no end of text below VOCAB=%lld; set "
-                "TOKENIZER to the tokenizer that DATA was made with, or ATTENTION_MASK=causal",
+                "TOKENIZER to the tokenizer that DATA was made with, or %s",
                 tokenizer != NULL ? tokenizer_name(tokenizer)
                 : is_known        ? TOKENIZER_GPT2_NAME
                                   : config->model,
-                (long long)config->vocab);
+                (long long)config->vocab,
+                config->knows_documents ? "ATTENTION_MASK=causal" : "PACK_DOCUMENTS=0");
 }
 
 static void feed_open_synthetic(struct feed *feed, const struct feed_config *config)
@@ -120,8 +125,20 @@ static enum status fail_short(int64_t tokens, int64_t seq_tokens, const char *da
                 (long long)seq_tokens + 1, lower);
 }
 
-static enum status feed_open_corpus(struct feed_part *part, const struct feed_config *config,
-                                    const char *data)
+static enum status feed_open_pack(const struct feed *feed, struct feed_part *part,
+                                  const struct feed_config *config)
+{
+    const struct pack_config pack = {.seq_tokens = config->seq_tokens,
+                                     .separator = {feed->separator[0], feed->separator[1]},
+                                     .progress = config->progress,
+                                     .progress_arg = config->progress_arg};
+    TRY(pack_open(part->corpus, &pack, &part->pack));
+    part->samples = pack_samples(part->pack);
+    return ST_OK;
+}
+
+static enum status feed_open_corpus(const struct feed *feed, struct feed_part *part,
+                                    const struct feed_config *config, const char *data)
 {
     const struct corpus_config from = {.data = data,
                                        .cache_dir = config->cache_dir,
@@ -137,7 +154,7 @@ static enum status feed_open_corpus(struct feed_part *part, const struct feed_co
     part->fingerprint = corpus_fingerprint(part->corpus);
     if (part->tokens < config->seq_tokens + 1)
         return fail_short(part->tokens, config->seq_tokens, data);
-    return ST_OK;
+    return config->packs_documents ? feed_open_pack(feed, part, config) : ST_OK;
 }
 
 static enum status feed_open_squad(struct feed_part *part, const struct feed_config *config,
@@ -173,11 +190,21 @@ static enum status feed_open_part(struct feed *feed, const struct feed_config *c
                                                 (uint64_t)feed->parts_n);
     feed->parts_n++;
     TRY(config->task == FEED_TASK_QA ? feed_open_squad(part, config, data)
-                                     : feed_open_corpus(part, config, data));
+                                     : feed_open_corpus(feed, part, config, data));
     if (__builtin_add_overflow(feed->samples, part->samples, &feed->samples) ||
         __builtin_add_overflow(feed->tokens, part->tokens, &feed->tokens))
         return FAIL(ST_BAD_DATA, "the parts of DATA have more samples than can be counted");
     return ST_OK;
+}
+
+static void feed_name_pack(struct feed *feed, const struct pack *pack)
+{
+    struct pack_facts facts;
+    size_t at = strlen(feed->name);
+    pack_facts(pack, &facts);
+    text_format(feed->name + at, sizeof feed->name - at,
+                ", packed: %lld documents, %lld of them cut, %.1f %% full",
+                (long long)facts.documents, (long long)facts.cut, 100 * facts.full);
 }
 
 static void feed_name_part(struct feed *feed, const struct feed_config *config, const char *data)
@@ -187,6 +214,8 @@ static void feed_name_part(struct feed *feed, const struct feed_config *config, 
     else
         text_format(feed->name, sizeof feed->name, "%.400s (%lld questions)", data,
                     (long long)squad_examples(feed->part[0].squad));
+    if (feed->part[0].pack != NULL)
+        feed_name_pack(feed, feed->part[0].pack);
 }
 
 static enum status feed_open_mix(struct feed *feed, const struct feed_config *config,
@@ -235,12 +264,15 @@ enum status feed_open(const struct feed_config *config, struct feed **out)
     feed->separator[0] = feed->separator[1] = -1;
     feed->seed = config->seed;
     feed->is_shuffled = config->is_shuffled;
+    feed->knows_documents = config->knows_documents;
     if (strcmp(config->data, FEED_SYNTHETIC) == 0) {
         feed_open_synthetic(feed, config);
     } else {
         TRY_OR(feed_take_separators(feed, config), out_close);
         TRY_OR(feed_open_data(feed, config), out_close);
     }
+    if (!config->knows_documents)
+        feed->separator[0] = feed->separator[1] = -1;
     *out = feed;
     return ST_OK;
 out_close:
@@ -253,6 +285,7 @@ void feed_close(struct feed *feed)
     if (feed == NULL)
         return;
     for (int i = 0; i < feed->parts_n; i++) {
+        pack_close(feed->part[i].pack);
         corpus_close(feed->part[i].corpus);
         squad_window_close(feed->part[i].windows);
         squad_close(feed->part[i].squad);
@@ -358,6 +391,11 @@ static void feed_get_sample(const struct feed *feed, const struct feed_part *par
     if (feed->is_shuffled)
         window = (int64_t)rand_permute(part->seed, RAND_STREAM(ORDER, j / part->samples),
                                        (uint64_t)window, (uint64_t)part->samples);
+    if (part->pack != NULL) {
+        pack_read(part->pack, window, out->tokens + row * seq, out->targets + row * seq,
+                  feed->knows_documents ? out->first_key + row * seq : NULL);
+        return;
+    }
     if (feed->task == FEED_TASK_LM) {
         corpus_read(part->corpus, window * seq, seq, out->tokens + row * seq);
         corpus_read(part->corpus, window * seq + 1, seq, out->targets + row * seq);
@@ -368,10 +406,13 @@ static void feed_get_sample(const struct feed *feed, const struct feed_part *par
     out->ends[row] = squad_window_get(part->windows, window)->end;
 }
 
-/* feed_mark_documents — the first keys of a sample. */
-static void feed_mark_documents(const struct feed *feed, const int32_t *tokens, int32_t *first_key)
+/* feed_mark_documents — the first keys of a sample; a packed one has them. */
+static void feed_mark_documents(const struct feed *feed, const struct feed_part *part,
+                                const int32_t *tokens, int32_t *first_key)
 {
     int32_t first = 0;
+    if (part->pack != NULL && feed->knows_documents)
+        return;
     for (int64_t t = 0; t < feed->seq_tokens; t++) {
         if (tokens[t] == feed->separator[0] || tokens[t] == feed->separator[1])
             first = (int32_t)t;
@@ -393,7 +434,7 @@ void feed_get(const struct feed *feed, int64_t first, int64_t samples, const str
         else
             feed_get_sample(feed, feed->part + part, j, row, out);
         if (out->first_key != NULL)
-            feed_mark_documents(feed, out->tokens + row * feed->seq_tokens,
+            feed_mark_documents(feed, feed->part + part, out->tokens + row * feed->seq_tokens,
                                 out->first_key + row * feed->seq_tokens);
     }
 }

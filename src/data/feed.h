@@ -3,6 +3,7 @@
  *
  *   - LM: window w has the tokens [w·T, w·T+T); targets are the same, shifted by one. The last
  *     token is only a target.
+ *   - LM with packs_documents: windows are those of pack.h instead.
  *   - Documents of LM: one begins at each separator, an end or a beginning of text. The separator
  *     is its first token, and the last target of the document before.
  *   - QA: samples are windows of questions (squad_window.h).
@@ -41,6 +42,7 @@ struct feed_config {
         *tokenizer;    /* of texts; borrowed until feed_open returns; NULL: GPT-2's */
     const char *model; /* one without a tokenizer of its own (tokenizer_gpt2_check); NULL: none */
     bool knows_documents; /* LM: feed_batch.first_key; needs a tokenizer with a separator */
+    bool packs_documents; /* LM: samples of whole documents (pack.h); needs one, too */
     uint64_t seed;
     bool is_shuffled;
     /* progress while downloading and tokenising; NULL allowed. Returns false to stop (then

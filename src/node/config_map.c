@@ -413,6 +413,7 @@ void config_map_feed(const struct conf *conf, const struct trainer_config *train
         .vocab = trainer->step.dims.vocab,
         .model = tokenizer_source_lack(conf, &trainer->step.dims),
         .knows_documents = trainer->step.masks_documents,
+        .packs_documents = !is_validation && conf_i64(conf, CONF_PACK_DOCUMENTS),
         .seed = trainer->step.seed,
         .is_shuffled = !is_validation && conf_i64(conf, CONF_SHUFFLE),
     };
@@ -447,12 +448,15 @@ enum status config_map_name_setting(enum status st, bool is_validation)
     return FAIL(st, "%s: %s", is_validation ? "VAL_DATA" : "DATA", status_message());
 }
 
-/* Schedules that not every run has. */
-static void add_schedules(const struct trainer_config *trainer, struct text *out)
+/* Schedules and orders of data that not every run has. */
+static void add_schedules(const struct trainer_config *trainer, bool packs_documents,
+                          struct text *out)
 {
     const struct step_config *step = &trainer->step;
     if (trainer->lr_schedule.kind == LR_SCHEDULE_KIND_WSD && trainer->lr_schedule.decay_steps > 0)
         text_add(out, ",\"DECAY_STEPS\":%lld", (long long)trainer->lr_schedule.decay_steps);
+    if (packs_documents)
+        text_add(out, ",\"PACK_DOCUMENTS\":1");
     if (step->batch_warmup.steps > 0)
         text_add(out, ",\"BATCH_WARMUP_STEPS\":%lld,\"BATCH_WARMUP_FROM\":%lld",
                  (long long)step->batch_warmup.steps, (long long)step->batch_warmup.from);
@@ -502,7 +506,7 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
                  trainer->step.local.momentum, (long long)conf_i64(conf, CONF_N_NODES));
     if (trainer->step.masks_documents)
         text_add(out, ",\"ATTENTION_MASK\":\"document\"");
-    add_schedules(trainer, out);
+    add_schedules(trainer, conf_i64(conf, CONF_PACK_DOCUMENTS) != 0, out);
     if (trainer->step.local.fragments > 1 || trainer->step.local.delay > 0)
         text_add(out, ",\"LOCAL_FRAGMENTS\":%d,\"LOCAL_DELAY\":%lld,\"LOCAL_MIX\":%.17g",
                  trainer->step.local.fragments, (long long)trainer->step.local.delay,

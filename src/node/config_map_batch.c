@@ -21,6 +21,8 @@ static enum status map_mask(const struct conf *conf, struct step_config *out)
                                          .steps = conf_i64(conf, CONF_WINDOW_WARMUP_STEPS)};
     if (out->masks_documents)
         TRY(check_lm(conf, out, CONF_ATTENTION_MASK, "ATTENTION_MASK", "causal"));
+    if (conf_i64(conf, CONF_PACK_DOCUMENTS))
+        TRY(check_lm(conf, out, CONF_PACK_DOCUMENTS, "PACK_DOCUMENTS", "0"));
     return out->window_warmup.steps > 0
                ? check_lm(conf, out, CONF_WINDOW_WARMUP_STEPS, "WINDOW_WARMUP_STEPS", "0")
                : ST_OK;

@@ -1,0 +1,48 @@
+/* pack — samples of whole documents (PACK_DOCUMENTS). A document is cut only where it is longer
+ * than a sample; what a sample has left at its end is padding.
+ *
+ *   - A document begins at each separator, and where the tokens begin.
+ *   - Its last target is the separator behind it. The last token of all has none.
+ *   - Padding: the separator, with targets of -1, which losses ignore.
+ *   - Within a sample documents have the order of the data, and so have samples by their first
+ *     documents. Which ones lie together: pack_fit.h.
+ *
+ * It must not know epochs or batches. */
+#ifndef CONVOY_DATA_PACK_H
+#define CONVOY_DATA_PACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "data/corpus.h"
+
+struct pack_config {
+    int64_t seq_tokens;
+    int64_t separator[2]; /* ids; -1: none; not both */
+    /* as feed_config */
+    bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
+    void *progress_arg;
+};
+
+struct pack_facts {
+    int64_t documents, cut; /* cut: of them, longer than a sample */
+    double full;            /* share of all places that are not padding */
+};
+
+struct pack;
+
+/* pack_open — reads all tokens once; 16 bytes of memory stay for each document. Borrows the corpus
+ * until close. Fails with ST_RETRY: out of memory, or progress stopped it; ST_BAD_DATA: more
+ * documents than can be counted. */
+enum status pack_open(const struct corpus *corpus, const struct pack_config *config,
+                      struct pack **out);
+void pack_close(struct pack *pack); /* accepts NULL */
+int64_t pack_samples(const struct pack *pack);
+void pack_facts(const struct pack *pack, struct pack_facts *out);
+/* pack_read — a sample: seq_tokens ids, and as many targets. first_key, if not NULL: where in the
+ * sample the document of each token begins; padding is a document. */
+void pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
+               int32_t *first_key);
+
+#endif

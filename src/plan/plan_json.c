@@ -2,6 +2,7 @@
 #include "plan/plan_json.h"
 
 #include "base/json.h"
+#include "plan/plan_control.h"
 
 static cJSON *add_object(cJSON *to, const char *key)
 {
@@ -59,6 +60,16 @@ static void add_memory(const struct plan_report *r, cJSON *root)
     stages = memory ? cJSON_AddArrayToObject(memory, "stages") : NULL;
     for (int stage = 0; stages && stage < r->memory->stages; stage++)
         add_stage(r, stage, stages);
+}
+
+static void add_control(const struct plan_job *job, cJSON *root)
+{
+    const struct plan_control control = plan_control(job->at.nodes, job->at.locals);
+    cJSON *node = job->at.nodes > 1 ? add_object(root, "node_0") : NULL;
+    if (!node)
+        return;
+    json_add_i64(node, "control_bytes", control.bytes);
+    json_add_number(node, "control_cores", control.cores);
 }
 
 static void add_time(const struct plan_report *r, cJSON *root)
@@ -129,6 +140,7 @@ enum status plan_json_write(const struct plan_report *r, struct text *out)
     cJSON *root = cJSON_CreateObject();
     add_head(r, root);
     add_memory(r, root);
+    add_control(r->job, root);
     if (r->estimate) {
         add_time(r, root);
         add_total(r, root);

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "plan/plan_control.h"
+
 #define BAR_MAX 30     /* columns of a bar that is all of a step */
 #define STAGES_SHOWN 4 /* columns of memory */
 #define BETTER 0.02    /* from this gain on another way is shown */
@@ -110,6 +112,17 @@ static void add_stage_names(const struct plan_memory *m, struct text *out)
     text_add(out, "\n");
 }
 
+static void add_control(const struct plan_job *job, struct text *out)
+{
+    const struct plan_control control = plan_control(job->at.nodes, job->at.locals);
+    char bytes[32];
+    if (job->at.nodes >= PLAN_CONTROL_NODES_SHOWN)
+        text_add(out,
+                 "  node 0 needs %s and %.2f of a core besides, for the heartbeats of %d nodes\n",
+                 text_format_bytes(bytes, sizeof bytes, (double)control.bytes), control.cores,
+                 job->at.nodes);
+}
+
 static void add_memory(const struct plan_report *r, struct text *out)
 {
     const struct plan_memory *m = r->memory;
@@ -128,6 +141,7 @@ static void add_memory(const struct plan_report *r, struct text *out)
     if (r->job->cluster->is_gpu)
         text_add(out, "  a node's host needs %s\n",
                  text_format_bytes(need, sizeof need, (double)m->host_bytes));
+    add_control(r->job, out);
 }
 
 /* ---- time ---- */

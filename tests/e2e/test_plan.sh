@@ -16,7 +16,10 @@ ok "time by kind" grep -qE '^  products +[0-9.]+ m?s +[0-9.]+ %  #+$' out
 ok "rate, and time to TOKENS" grep -qE '^300G tokens: .* GPU hours, .* US dollars at [0-9.]+ an hour, .* kWh$' out
 ok "what would be better" grep -qF "What would be better" out
 
+plan CLUSTER=h100-sxm MODEL=gpt2 N_NODES=512 GLOBAL_BATCH=4096 BATCH_SIZE=1
+ok "of many nodes: what node 0 needs besides" grep -qF "node 0 needs 35.1 MiB and 0.05 of a core besides, for the heartbeats of 512 nodes" out
 plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 MESH=auto JSON=1 TOKENS=300000000000 PRICE=2
+ok "JSON: node 0 of few nodes needs little" is_true '.node_0 | .control_bytes < 20e6 and .control_cores < 0.001'
 ok "JSON: a plan that fits" is_true '.fits and .memory.need_bytes < .memory.have_bytes and .devices == 32'
 ok "its parts are the step" is_true '.step_ms as $s | ([$s | to_entries[] | select(.key != "all") | .value] | add) - $s.all | fabs < 1e-6'
 ok "one way for each mesh" is_true '.fastest | length == 5 and (map([.tensor, .context, .pipeline]) | unique | length) == 5'

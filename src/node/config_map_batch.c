@@ -40,7 +40,13 @@ static enum status check_warmup(const struct conf *conf, const struct step_confi
                     conf_text(conf, CONF_BATCH_WARMUP_STEPS),
                     conf_source(conf, CONF_BATCH_WARMUP_STEPS), conf_text(conf, CONF_PP),
                     conf_source(conf, CONF_PP));
-    if (from <= to && to % from == 0 && from % pass == 0)
+    if (from == to)
+        return FAIL(ST_BAD_SETTING,
+                    "BATCH_WARMUP_STEPS=%s (%s) has nothing to raise: the first step and "
+                    "GLOBAL_BATCH have %lld samples each; raise GLOBAL_BATCH",
+                    conf_text(conf, CONF_BATCH_WARMUP_STEPS),
+                    conf_source(conf, CONF_BATCH_WARMUP_STEPS), to);
+    if (from < to && to % from == 0 && from % pass == 0)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
                 "BATCH_WARMUP_FROM=%lld (%s) must divide GLOBAL_BATCH=%lld and be a multiple of "

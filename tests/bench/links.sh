@@ -129,14 +129,19 @@ speed() {
     jq -s -r 'map(select(.step_ms))[1:] | [(map(.step_ms) | add / length), (map(.sent_bytes) | add / length)] | @tsv' m.jsonl >"$file.new"
     mv "$file.new" "$file"
 }
-# loss N FORM — "held-out-loss bits bytes": bits of an element by the log, bytes sent in all steps.
+# row_bytes — what rows of tokens took beside compressed gradients, by the log: "rows of tokens: this worker sent 11.3 MiB, …".
+row_bytes() {
+    awk '/rows of tokens: this worker sent/ { sub(/.* sent /, ""); split("B KiB MiB GiB", unit); sub(/,$/, "", $2)
+        for (i in unit) if (unit[i] == $2) b = $1 * 1024 ^ (i - 1) } END { printf "%.0f", b }' log
+}
+# loss N FORM — "held-out-loss bits bytes row-bytes": bits of an element by the log, bytes sent in all steps.
 loss() {
     local file=$keep/loss.$1.$2
     [ ! -s "$file" ] || return 0
     nodes "$1" none STEPS=$learn_steps WARMUP_STEPS=20 VAL_DATA=held-out.txt EVAL_EVERY=$learn_steps $(settings "$2")
-    printf '%s %s %s\n' "$(jq -s 'map(select(.val_loss)) | last.val_loss' m.jsonl)" \
+    printf '%s %s %s %s\n' "$(jq -s 'map(select(.val_loss)) | last.val_loss' m.jsonl)" \
         "$(awk '/of gradients, [0-9.]+ bits an element/ { for (i = 2; i <= NF; i++) if ($i == "bits") b = $(i - 1) } END { print b + 0 ? b : 32 }' log)" \
-        "$(jq -s 'map(.sent_bytes // 0) | add' m.jsonl)" >"$file.new"
+        "$(jq -s 'map(.sent_bytes // 0) | add' m.jsonl)" "$(row_bytes)" >"$file.new"
     mv "$file.new" "$file"
 }
 
@@ -167,10 +172,11 @@ table() {
     done; done
 }
 # sent_formula N FORM — bytes that a node sends in $learn_steps steps, without headers of calls: 2 (N-1)/N of the parameters at
-# so many bits, in every step or every outer step, and with LOCAL_STEPS eight numbers of eight bytes to each other node.
+# so many bits, in every step or every outer step, and with LOCAL_STEPS eight numbers of eight bytes to each other node; and rows of
+# tokens.
 sent_formula() {
     awk -v n="$1" -v f="$2" -v p=$params -v bits="$(value "loss.$1.$2" 2)" -v s=$learn_steps -v h="$(every "$2")" \
-        'BEGIN { l = f ~ /^local/; printf "%.0f", 2 * (n - 1) / n * p * bits / 8 * (l ? s / h : s) + (l ? 64 * (n - 1) * s : 0) }'
+        -v rows="$(value "loss.$1.$2" 4)" 'BEGIN { l = f ~ /^local/; printf "%.0f", rows + 2 * (n - 1) / n * p * bits / 8 * (l ? s / h : s) + (l ? 64 * (n - 1) * s : 0) }'
 }
 gates() {
     local n f

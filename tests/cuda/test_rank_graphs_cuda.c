@@ -116,6 +116,23 @@ static void four_ranks(void **state)
     graphs_give_the_same_bits(trial_of_ranks(4, 1, DTYPE_F32, 11), 4, LAYOUT_SHARD_NONE);
 }
 
+/* One micro-batch in the first steps, two in the others. */
+static void growing_batches(void **state)
+{
+    (void)state;
+    struct trial like = trial_of_ranks(2, 1, DTYPE_F32, 11);
+    like.config.batch_warmup = (struct warmup){.from = 2, .steps = 2};
+    assert_int_equal(step_samples_at(&like.config, 1), 2);
+    assert_int_equal(step_samples_at(&like.config, 2), 4);
+    struct trial want = run(like, 2, LAYOUT_SHARD_NONE, true);
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        struct trial got = run(like, 2, (enum layout_shard)shard, false);
+        trial_same(&got, &want, "growing batches");
+        trial_free(&got);
+    }
+    trial_free(&want);
+}
+
 /* ---- before the host waits ---- */
 
 static int fills(void) { return *runtime_calls("cudaMemsetAsync"); }
@@ -189,6 +206,7 @@ static int open_first(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(work_begins_before_the_host_waits, open_first),
     cmocka_unit_test(two_ranks),
+    cmocka_unit_test(growing_batches),
     cmocka_unit_test(four_ranks),
     cmocka_unit_test(rows_of_tokens),
 };

@@ -59,7 +59,7 @@ static enum status one_step(struct ranks_one *one, struct job *job, struct step 
                             struct batch *b, int s)
 {
     struct trial *t = &job->trial;
-    int64_t first = 0, n = trial_samples(t, one, &first);
+    int64_t first = 0, n = trial_samples(t, one, t->config.global_samples, &first);
     for (int64_t row = 0; row < n; row++)
         trial_sample(t, s, first + row, row, b);
     TRY(step_run_batch(step, b, s, s * SAMPLES, t->lr, false, &t->last));
@@ -104,7 +104,7 @@ static enum status rank(struct ranks_one *one)
     struct trial *t = &job->trial;
     struct step *step = NULL;
     struct batch batch = {0};
-    int64_t first, n = trial_samples(t, one, &first);
+    int64_t first, n = trial_samples(t, one, t->config.global_samples, &first);
     enum status st;
     t->config.dev = one->dev;
     t->config.comm = one->comm;

@@ -141,14 +141,15 @@ static inline enum status trial_take(struct ranks_one *one, struct trial *t, str
     return trial_state(t, step, false);
 }
 
-/* trial_samples — of a step, on each rank along the data axis; *first_out: this rank's first. */
-static inline int64_t trial_samples(const struct trial *t, const struct ranks_one *one,
+/* trial_samples — of a step of `all` samples, on each rank along the data axis; *first_out: this
+ * rank's first. */
+static inline int64_t trial_samples(const struct trial *t, const struct ranks_one *one, int64_t all,
                                     int64_t *first_out)
 {
     struct mesh mesh;
     if (step_mesh(&t->config, one->ranks, &mesh) != ST_OK)
         return 0;
-    int64_t n = t->config.global_samples / mesh.size[MESH_AXIS_DATA];
+    int64_t n = all / mesh.size[MESH_AXIS_DATA];
     *first_out = n * mesh_coord_of(&mesh, one->rank).at[MESH_AXIS_DATA];
     return n;
 }
@@ -157,9 +158,9 @@ static inline enum status trial_steps(struct ranks_one *one, struct trial *t, st
                                       struct batch *b)
 {
     int64_t first = 0;
-    trial_samples(t, one, &first);
     for (int i = 0; i < t->steps; i++) {
         int s = t->first_step + i;
+        b->samples = trial_samples(t, one, step_samples_at(&t->config, s), &first);
         if (t->leave_step == s && t->leave_rank == one->rank)
             return ST_RETRY;
         if (t->flip_step == s && t->flip_rank == one->rank)
@@ -187,7 +188,7 @@ static inline enum status trial_rank(struct ranks_one *one)
     struct step *step = NULL;
     struct batch batch = {0};
     enum feed_task task = t->config.dims.task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA;
-    int64_t first, samples = trial_samples(t, one, &first);
+    int64_t first, samples = trial_samples(t, one, t->config.global_samples, &first);
     enum status st;
     t->config.dev = one->dev;
     t->config.comm = one->comm;

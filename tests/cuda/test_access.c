@@ -506,6 +506,17 @@ static void optimisers(void **state)
                     .momentum = 0.9,
                     .step = 3};
     RUN_END(sgd, b);
+    for (int form = 0; form < 2; form++) {
+        r = run_begin(form ? "normuon columns" : "normuon");
+        struct normuon c = {.x = IN("x", n, DTYPE_F32),
+                            .v = IN("v", 128, DTYPE_F32),
+                            .rows = 128,
+                            .columns = 128,
+                            .is_by_column = form != 0,
+                            .beta2 = 0.95,
+                            .eps = 1e-8};
+        RUN_END(normuon, c);
+    }
 }
 
 /* ---- products ---- */

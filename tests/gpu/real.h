@@ -24,6 +24,7 @@
     X(head_norm)         \
     X(matmul)            \
     X(norm)              \
+    X(normuon)           \
     X(reduce)            \
     X(relu2)             \
     X(rope)              \

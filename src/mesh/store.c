@@ -486,7 +486,7 @@ enum status store_update(struct store *s)
         TRY(s->c.update(s->c.update_arg, bucket));
         TRY(store_params_after_update(s, bucket));
     }
-    return ST_OK;
+    return store_update_neurons(s);
 }
 
 /* ---- the state ---- */
@@ -570,6 +570,8 @@ enum status store_set(struct store *s, int part, int64_t first, int64_t n, const
     TRY(store_drain(s));
     if (part == 0)
         store_params_invalidate(s);
+    if (part == 2 && s->c.has_neurons)
+        TRY(store_moments_set_neurons(s, first, n, values));
     if (is_whole)
         TRY(part == 0 ? set_run(s, to, first, n, values)
                       : set_moment(s, part, first, first + n, values));

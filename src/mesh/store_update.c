@@ -44,3 +44,13 @@ enum status store_update_scatter(struct store *s, int bucket)
     return run(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ACROSS, bucket, own, own,
                                        l->own.elems});
 }
+
+/* Every number is one rank's, and zero on the others: their sum is exact, in any order. */
+enum status store_update_neurons(struct store *s)
+{
+    const int64_t n = store_moments_neurons_n(s);
+    if (n == 0 || s->ranks == 1)
+        return ST_OK;
+    return run(s, &(struct store_call){STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, -1, s->neurons,
+                                       s->neurons, n});
+}

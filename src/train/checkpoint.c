@@ -44,28 +44,28 @@ static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
     return step_read(range->step, range->part, range->first + first, n, out);
 }
 
-/* skips_hidden — of a second moment: hidden matrices have none (mesh/store.h). */
-static bool skips_hidden(const struct checkpoint *s, int part)
+/* hidden_of — what a part has of hidden matrices, which may lack a second moment (mesh/store.h). */
+static enum load_hidden hidden_of(const struct checkpoint *s, int part)
 {
-    return step_skips_hidden_second(s->step) && step_local_state_part(s->step, part).part == 2;
+    if (!step_skips_hidden_second(s->step) || step_local_state_part(s->step, part).part != 2)
+        return LOAD_HIDDEN_WHOLE;
+    return step_has_neurons(s->step) ? LOAD_HIDDEN_NEURONS : LOAD_HIDDEN_NONE;
 }
 
-static bool has_tensor(const struct checkpoint *s, int part, const struct param *row)
+/* list_tensor — for the writer, where the part has it; point sets the address. */
+static bool list_tensor(struct checkpoint *s, int part, const struct param *row, size_t at)
 {
-    return !row->is_hidden || !skips_hidden(s, part);
-}
-
-/* list_tensor — for the writer; point sets the address. */
-static void list_tensor(struct checkpoint *s, int part, const struct param *row, size_t at)
-{
+    struct param shape;
+    if (!load_shape(hidden_of(s, part), row, &shape))
+        return false;
     s->range[at] = (struct tensor_range){s->step, part, row->offset};
     s->source[at] = (struct safetensors_source){.name = row->name,
                                                 .dtype = DTYPE_F32,
-                                                .dims_n = row->dims_n,
+                                                .dims_n = shape.dims_n,
+                                                .dim = {shape.dim[0], shape.dim[1]},
                                                 .read = read_range,
                                                 .arg = &s->range[at]};
-    for (int d = 0; d < row->dims_n; d++)
-        s->source[at].dim[d] = row->dim[d];
+    return true;
 }
 
 static void list_part(struct checkpoint *s, int part)
@@ -75,8 +75,7 @@ static void list_part(struct checkpoint *s, int part)
     int n = 0;
     checkpoint_names_part(s->step, part, s->name[part]);
     for (int i = 0; i < table->params_n; i++)
-        if (has_tensor(s, part, &table->param[i]))
-            list_tensor(s, part, &table->param[i], first + (size_t)n++);
+        n += list_tensor(s, part, &table->param[i], first + (size_t)n);
     s->part[part] = (struct ckpt_part){s->name[part], s->source + first, n};
 }
 
@@ -389,11 +388,12 @@ static enum status check_shapes(const struct checkpoint *s)
 {
     const struct param_table *table = step_whole_table(s->step);
     const struct safetensors_entry *entry;
+    struct param shape;
     for (int part = 0; part < wanted_parts(s); part++)
         for (int i = 0; i < table->params_n; i++)
-            if (has_tensor(s, part, &table->param[i]))
-                TRY(ckpt_tensor(s->found, checkpoint_names[part], table->param[i].name,
-                                table->param[i].dims_n, table->param[i].dim, &entry));
+            if (load_shape(hidden_of(s, part), &table->param[i], &shape))
+                TRY(ckpt_tensor(s->found, checkpoint_names[part], shape.name, shape.dims_n,
+                                shape.dim, &entry));
     return ST_OK;
 }
 
@@ -440,7 +440,7 @@ static enum status read_part(struct checkpoint *s, int part, const char *name)
 {
     struct checkpoint_put put = {s->step, part};
     struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
-    to.skips_hidden = skips_hidden(s, part);
+    to.hidden = hidden_of(s, part);
     const struct load_file file = {.ckpt = s->found, .part = name};
     TRY(load_params(&to, &file));
     if (s->config.heartbeat.fn)

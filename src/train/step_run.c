@@ -323,7 +323,7 @@ enum status step_run_update(void *arg, int bucket)
     if (c->optim.kind == OPTIM_KIND_ADAMW)
         arrays.copy = store_params_update_copy(s->store, bucket);
     int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
-    if (c->optim.kind == OPTIM_KIND_MUON) {
+    if (optim_is_muon(c->optim.kind)) {
         TRY(update_rest(s, &a, spans_n));
         return update_hidden(s, bucket);
     }

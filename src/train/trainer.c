@@ -30,7 +30,7 @@
  * parameter, and a token is 6. Other updates are short. */
 static double update_tokens(const struct trainer_config *c, int ranks)
 {
-    return c->step.optim.kind == OPTIM_KIND_MUON ? 5.0 * (double)c->step.dims.embed * ranks : 0;
+    return optim_is_muon(c->step.optim.kind) ? 5.0 * (double)c->step.dims.embed * ranks : 0;
 }
 
 int64_t trainer_planned_ms(const struct trainer_config *c, double peak_flops, int ranks)
@@ -517,7 +517,7 @@ enum status trainer_run(const struct trainer_config *config)
     consensus_init(&t.consensus, config->step.comm);
     t.is_rank0 = consensus_is_rank0(&t.consensus);
     t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->step.dev) ||
-                       config->step.local.steps > 0 || config->step.optim.kind == OPTIM_KIND_MUON;
+                       config->step.local.steps > 0 || optim_is_muon(config->step.optim.kind);
     t.is_sharded = step_mesh_divides_state(&config->step, t.consensus.ranks);
     t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);

@@ -62,6 +62,8 @@ static void test_planned_ms(void **state)
     double muon = (double)trainer_planned_ms(c, 1e6, 3);
     assert_true(adamw > 100);
     assert_true(fabs(muon / adamw / (1 + update / tokens) - 1) < 0.02);
+    c->step.optim.kind = OPTIM_KIND_NORMUON;
+    assert_true((double)trainer_planned_ms(c, 1e6, 3) == muon);
     rig_close(&r);
 }
 

@@ -476,6 +476,12 @@ static enum status gather_grad(struct store *s, int bucket)
     return ST_OK;
 }
 
+struct tensor store_neurons(const struct store *s, int param)
+{
+    return s->c.has_neurons ? tensor_at(s->neurons, param_neurons_before(s->c.table, param))
+                            : (struct tensor){0};
+}
+
 enum status store_update(struct store *s)
 {
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++) {

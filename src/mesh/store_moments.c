@@ -2,8 +2,8 @@
  *
  * The first moment is laid out as the table, or as the local shard. So is the second one, unless
  * hidden matrices have none (skips_hidden_second): then the other elements lie one behind the
- * other, in the order of the table. The numbers of hidden matrices' neurons (has_neurons) lie in the
- * same order, all on every rank. It must not know what a moment means. */
+ * other, in the order of the table. So do the numbers of hidden matrices' neurons (has_neurons),
+ * all of them on every rank. It must not know what a moment means. */
 #include "base/assert.h"
 #include "mesh/store_inside.h"
 
@@ -58,12 +58,6 @@ int64_t store_moments_run(const struct store *s, int part, int64_t first, int64_
 int64_t store_moments_neurons_n(const struct store *s)
 {
     return s->c.has_neurons ? param_neurons_before(s->c.table, s->c.table->params_n) : 0;
-}
-
-struct tensor store_neurons(const struct store *s, int param)
-{
-    return s->c.has_neurons ? tensor_at(s->neurons, param_neurons_before(s->c.table, param))
-                            : (struct tensor){0};
 }
 
 struct tensor store_moments_neurons(const struct store *s, int64_t first, int64_t *n)

@@ -57,8 +57,8 @@ struct muon_room muon_take(struct arena *arena, const struct param_table *table)
  * For muon_update, and for tests. */
 enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t columns, double factor,
                                struct tensor *out);
-/* muon_divide — NorMuon's step, of what muon_orthogonalise made with factor 1: divides neurons (rows,
- * or columns), and makes the norm `factor`. *x: x or y of the room, before and after. NaN in
+/* muon_divide — NorMuon's step, of what muon_orthogonalise made with factor 1: divides neurons
+ * (rows, or columns), and makes the norm `factor`. *x: x or y of the room, before and after. NaN in
  * unit[0]: zeros, and `neurons` stay. For muon_update, and for tests. */
 enum status muon_divide(const struct muon *m, int64_t rows, int64_t columns, bool is_by_column,
                         struct tensor neurons, double factor, struct tensor *x);

@@ -1,6 +1,6 @@
 /* test_mesh_muon — OPTIMIZER=muon and normuon: the bits depend neither on SHARD nor on the number
- * of ranks, a run goes on with other ranks, and hidden matrices have one moment, of NorMuon a number
- * for each neuron beside it. */
+ * of ranks, a run goes on with other ranks, and hidden matrices have one moment, of NorMuon a
+ * number for each neuron beside it. */
 #include "mesh/trial.h"
 
 #include "architectures.h"

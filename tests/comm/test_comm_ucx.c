@@ -6,6 +6,9 @@
 #ifndef OVER
 #define OVER COMM_NET_UCX
 #endif
+#ifndef SHARER
+#define SHARER -1 /* the rank that says that its cores are shared */
+#endif
 
 #include <sys/mman.h>
 
@@ -30,12 +33,27 @@ static void world_free(void *world)
     free(world);
 }
 
+/* Each wait of this thread asks is_aborted: the second time it stands still for so long. */
+static _Thread_local int64_t stall_ms;
+static _Thread_local int asked_n;
+
+static bool stalls(void *arg)
+{
+    if (stall_ms > 0 && ++asked_n == 2) {
+        clock_sleep_ms(stall_ms);
+        stall_ms = 0;
+    }
+    return suite_is_aborted(arg);
+}
+
 static enum status open_rank(struct suite_rank *me, const struct comm_config *config)
 {
     struct world *world = me->job->world;
     struct comm_config mine = *config;
     mine.kind = COMM_KIND_HOST;
     mine.net = OVER;
+    mine.is_aborted = stalls;
+    mine.is_oversubscribed = me->place.rank == SHARER;
     mine.secret = HARNESS_SECRET;
     mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
@@ -80,6 +98,38 @@ static void a_crowd(void **state)
     suite_run_on(suite_this, 17, 1, harness_patience_ms(60000), crowd_rank);
 }
 
+/* Rank 1 does not run while rank 2 is late: all that rank 0 sends meanwhile is read in the call that
+ * it belongs to. */
+static void stalled_rank(struct suite_rank *me)
+{
+    const int rank = me->place.rank;
+    for (int round = 0; round < 4; round++) {
+        float few[3] = {(float)(rank + 1), (float)round, 1};
+        const struct tensor t = {few, DTYPE_F32};
+        stall_ms = rank == 1 ? 300 : 0;
+        asked_n = 0;
+        if (rank == 2)
+            clock_sleep_ms(220);
+        CHECK_OK(round % 2 == 0 ? comm_barrier(me->comm) : comm_all_reduce(me->comm, t, t, 3));
+        CHECK(stall_ms == 0, "rank %d has not waited", rank);
+        for (int i = 0; i < 5; i++) {
+            float sum[3] = {(float)(rank + 1), (float)i, 1};
+            const struct tensor s = {sum, DTYPE_F32};
+            CHECK_OK(comm_all_reduce(me->comm, s, s, 3));
+            CHECK(sum[0] == 6 && sum[1] == 3 * (float)i && sum[2] == 3, "%g %g %g", sum[0], sum[1],
+                  sum[2]);
+        }
+        CHECK(round % 2 == 0 || (few[0] == 6 && few[1] == 3 * (float)round && few[2] == 3),
+              "%g %g %g", few[0], few[1], few[2]);
+    }
+}
+
+static void a_stalled_rank(void **state)
+{
+    (void)state;
+    suite_run_on(suite_this, 3, 1, harness_patience_ms(20000), stalled_rank);
+}
+
 /* TCP counts the segments of each connection, in a split too; UCX does not. */
 static void link_rank(struct suite_rank *me)
 {
@@ -119,6 +169,7 @@ static void links_are_counted(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {SUITE_TESTS, cmocka_unit_test(a_crowd),
+                                              cmocka_unit_test(a_stalled_rank),
                                               cmocka_unit_test(links_are_counted)};
     suite_this = &suite_ucx;
     harness_loopback();

@@ -17,6 +17,9 @@
 #ifndef OVER
 #define OVER COMM_NET_UCX
 #endif
+#ifndef SHARER
+#define SHARER -1 /* the rank that says that its cores are shared */
+#endif
 
 #define RANKS 3
 #define ELEMS 4000000
@@ -74,6 +77,7 @@ static enum status open_comm(int rank, int n, int64_t generation, int64_t timeou
         .place = {.rank = rank, .ranks = n, .node = rank, .nodes = n, .locals = 1},
         .timeout_ms = timeout_ms,
         .is_aborted = is_aborted,
+        .is_oversubscribed = rank == SHARER,
         .shm_fd = -1};
     TRY(comm_begin_open(&config, out, all->addresses[rank], &all->bytes[rank]));
     barrier(n);

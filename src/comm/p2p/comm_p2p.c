@@ -138,7 +138,7 @@ static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
 {
     const struct comm_p2p *state = ctx->state;
     if (state->eager.call != ctx->call || state->eager.peers == NULL ||
-        ctx->call->kind == COMM_CALL_SEND)
+        ctx->call->kind == COMM_CALL_SEND || (state->eager.is_leaf && rank != P2P_STAR_ROOT))
         return TRANSPORT_ENTERED_UNKNOWN;
     return state->eager.peers[rank].has_entered ? TRANSPORT_ENTERED_YES : TRANSPORT_ENTERED_NO;
 }
@@ -248,10 +248,32 @@ static enum status reduce_parts(struct comm_ctx *ctx, const struct comm_call *ca
     return p2p_pipeline_run(&state->pipeline, parts, &wait);
 }
 
+/* all_reduce and barrier (no elements) of ranks that share cores. */
+static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
+{
+    struct comm_p2p *state = ctx->state;
+    struct p2p_wait wait = comm_p2p_wait(ctx);
+    const size_t bytes = (size_t)transport_bytes(call);
+    const bool is_root = state->me == P2P_STAR_ROOT;
+    char *result = is_root ? p2p_eager_to_send(&state->eager, P2P_STAR_ROOT)
+                           : p2p_eager_received(&state->eager, P2P_STAR_ROOT);
+    TRY(p2p_star_gather(&state->eager, ctx, call, call->in, (int64_t)bytes, &wait));
+    if (is_root) {
+        gather_sources(state, call->in);
+        sum_sources(state, ctx, call->dtype, result, call->elems);
+    }
+    TRY(p2p_star_scatter(&state->eager, ctx, (int64_t)bytes, &wait));
+    if (bytes > 0)
+        memcpy(call->out, result, bytes);
+    return ST_OK;
+}
+
 static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_p2p *state = ctx->state;
     int64_t elem_bytes = (int64_t)dtype_bytes(call->dtype);
+    if (call->elems * elem_bytes <= state->star_max)
+        return comm_p2p_finish(ctx, run_star(ctx, call));
     if (call->elems * elem_bytes <= state->eager_max) {
         enum status st = run_small(ctx, call, call->in, 0, call->elems * elem_bytes);
         gather_sources(state, call->in);
@@ -362,6 +384,9 @@ static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
 
 static enum status barrier(struct comm_ctx *ctx, const struct comm_call *call)
 {
+    const struct comm_p2p *state = ctx->state;
+    if (state->star_max >= 0)
+        return comm_p2p_finish(ctx, run_star(ctx, call));
     return comm_p2p_finish(ctx, run_small(ctx, call, NULL, 0, 0));
 }
 

@@ -9,11 +9,13 @@
 #include "comm/p2p/p2p_two_level.h"
 #include "comm/p2p/p2p_pipeline.h"
 #include "comm/p2p/p2p_eager.h"
+#include "comm/p2p/p2p_star.h"
 
 /* The connections of one worker, shared by all comms split from one root. */
 struct comm_p2p_root {
     struct p2p *p2p;
     int group_next;
+    bool shares_cores;          /* p2p_shares_cores */
     char backend[16], name[80]; /* what carries the bytes; the same with details */
 };
 
@@ -24,6 +26,7 @@ struct comm_p2p {
     int n, me;
     int *p2p_rank; /* rank in p2p of each member */
     int64_t eager_max, whole_max;
+    int64_t star_max;          /* -1: no call goes over the star */
     const void **sources;      /* n: scratch */
     struct part_extent *parts; /* n: of the call under way */
     struct p2p_eager eager;

@@ -43,12 +43,13 @@ static enum status open_members(struct comm_p2p *state, const struct comm_ctx *c
         return FAIL(ST_RETRY, "out of memory: a comm of %d ranks", n);
     for (int r = 0; r < n; r++)
         state->p2p_rank[r] = transport_root_rank(ctx, r);
-    state->eager = (struct p2p_eager){.p2p = state->root->p2p,
-                                      .group = group,
-                                      .n = n,
-                                      .me = state->me,
-                                      .p2p_rank = state->p2p_rank,
-                                      .eager_max = state->eager_max};
+    state->eager = (struct p2p_eager){
+        .p2p = state->root->p2p,
+        .group = group,
+        .n = n,
+        .me = state->me,
+        .p2p_rank = state->p2p_rank,
+        .eager_max = size->star_max > size->eager_max ? size->star_max : size->eager_max};
     TRY(p2p_eager_open(&state->eager));
     state->pipeline = (struct p2p_pipeline){.p2p = state->root->p2p,
                                             .group = group,
@@ -86,6 +87,18 @@ static enum status new_state(struct comm_ctx *ctx)
     return ST_OK;
 }
 
+/* All members choose the same: each knows of all whether they share cores. A node of several
+ * workers adds longer buffers in its own memory first. */
+static void choose_star(struct comm_p2p *state)
+{
+    const bool is_star =
+        state->n >= 3 && state->n <= P2P_STAR_RANKS_MAX && state->root->shares_cores;
+    const struct comm_p2p_size *size = comm_p2p_size(state->n);
+    state->star_max = !is_star                       ? -1
+                      : state->two_level.ops != NULL ? size->eager_max
+                                                     : size->star_max;
+}
+
 /* UCX takes GPU memory on all ranks, or on none. */
 static bool offers_gpu(const struct comm_ctx *ctx)
 {
@@ -113,7 +126,8 @@ enum status comm_p2p_open_begin(struct comm_ctx *ctx, void *address, int64_t *ad
                                       .eager_bytes = comm_p2p_size(c->place.ranks)->chunk_bytes +
                                                      COMM_P2P_EAGER_EXTRA,
                                       .data_addr = c->data_addr,
-                                      .master = c->master};
+                                      .master = c->master,
+                                      .shares_cores = ctx->wait_policy == WAIT_POLICY_YIELD};
     TRY(p2p_open(&config, &state->root->p2p));
     bool is_intra_node = ctx->config.place.locals > 1 && offers_gpu(ctx);
     TRY(p2p_address(state->root->p2p, is_intra_node, address, COMM_ADDRESS_MAX, address_bytes));
@@ -165,6 +179,8 @@ enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const
         st = comm_shm_join(state->shm.shm);
     if (st == ST_OK)
         set_names(state);
+    state->root->shares_cores = p2p_shares_cores(state->root->p2p);
+    choose_star(state);
     add_choice_reason(ctx, p2p_choice_reason(state->root->p2p));
     if (st == ST_OK && p2p_rank_without_gpu(state->root->p2p) < 0)
         st = open_gpu(state, ctx);
@@ -214,6 +230,7 @@ enum status comm_p2p_open_split(struct comm_ctx *ctx)
         st = comm_shm_split(parent->shm.shm, ctx, &shm);
     if (shm != NULL)
         st = open_two_level(state, ctx, shm);
+    choose_star(state);
     if (st == ST_OK && ctx->parent->has_gpu_direct)
         st = open_gpu(state, ctx);
     return comm_p2p_finish(ctx, st);

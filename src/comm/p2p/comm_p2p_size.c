@@ -5,10 +5,10 @@
 #include "comm/core/comm.h"
 
 static const struct comm_p2p_size sizes[] = {
-    {2, 64 << 10, 512 << 10, 256 << 10},
-    {4, 16 << 10, 0, 88 << 10},
-    {16, 8 << 10, 0, 88 << 10},
-    {COMM_RANKS_MAX, 2 << 10, 0, 32 << 10},
+    {2, 0, 64 << 10, 512 << 10, 252 << 10},
+    {4, 64 << 10, 16 << 10, 0, 88 << 10},
+    {16, 64 << 10, 8 << 10, 0, 88 << 10},
+    {COMM_RANKS_MAX, 0, 2 << 10, 0, 32 << 10},
 };
 
 const struct comm_p2p_size *comm_p2p_size(int ranks)

@@ -7,6 +7,8 @@
 
 /* The algorithm of an all_reduce, by its bytes:
  *
+ *   up to star_max   of ranks that share cores: over one rank (p2p_star.h); with several workers on
+ *                    a node up to eager_max
  *   up to eager_max  behind the headers: each rank sends its whole buffer to all ranks, one message
  *                    each way, and adds everything
  *   up to whole_max  the same in chunks: adding overlaps with moving, and no send copies
@@ -17,7 +19,7 @@
  * Chunks have at most chunk_bytes bytes; UCX sends messages of that size eagerly. */
 struct comm_p2p_size {
     int ranks_max;
-    int64_t eager_max, whole_max, chunk_bytes;
+    int64_t star_max, eager_max, whole_max, chunk_bytes;
 };
 #define COMM_P2P_EAGER_EXTRA (8 << 10) /* above a chunk: UCX's limit of eager messages */
 

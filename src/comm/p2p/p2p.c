@@ -382,6 +382,14 @@ int p2p_rank_without_gpu(const struct p2p *p2p)
     return -1;
 }
 
+bool p2p_shares_cores(const struct p2p *p2p)
+{
+    bool shares = p2p->mine.shares_cores != 0;
+    for (int i = 0; i < p2p->ranks; i++)
+        shares = shares || (p2p->peers[i].is_connected && p2p->peers[i].theirs.shares_cores != 0);
+    return shares;
+}
+
 void p2p_log_gpu(const struct p2p *p2p)
 {
     int without = p2p_rank_without_gpu(p2p);

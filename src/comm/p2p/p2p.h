@@ -98,6 +98,7 @@ struct p2p_config {
     /* TCP: the address to listen on: a name, an address, a network interface. Empty or NULL: the
      * address from which `master` (a name or an address; NULL: 127.0.0.1) is reached. */
     const char *data_addr, *master;
+    bool shares_cores; /* this rank's cores are other ranks' too */
 };
 
 /* p2p_open — opens the allowed drivers. Errors: ST_NO_DEVICE with UCX's text; ST_RETRY: no route to
@@ -133,6 +134,7 @@ void p2p_close(struct p2p *p2p);
 bool p2p_supports_gpu(const struct p2p *p2p);
 int p2p_rank_without_gpu(const struct p2p *p2p);
 void p2p_log_gpu(const struct p2p *p2p);
+bool p2p_shares_cores(const struct p2p *p2p); /* after p2p_connect: any rank does; all agree */
 /* p2p_name — the driver in use, with details for logs: "tcp", "ucx (rc_mlx5)". p2p_driver_name —
  * the same without details. p2p_choice_reason — COMM_NET_AUTO: why this driver; else "". All after
  * p2p_connect. */

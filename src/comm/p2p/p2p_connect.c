@@ -83,7 +83,11 @@ enum status p2p_connect(struct p2p *p2p, const struct p2p_world *world, struct p
         return FAIL(ST_RETRY, "out of memory: connections to %d ranks", ranks);
     p2p->rank = rank;
     p2p->ranks = ranks;
-    p2p->mine = (struct p2p_hello){P2P_HELLO_MAGIC, world->generation, rank, ranks, 0, 0};
+    p2p->mine = (struct p2p_hello){.magic = P2P_HELLO_MAGIC,
+                                   .generation = world->generation,
+                                   .rank = rank,
+                                   .ranks = ranks,
+                                   .shares_cores = p2p->config.shares_cores};
     p2p->secret = world->secret;
     for (int i = 0; i < ranks; i++)
         peers[i] = (struct p2p_peer){.p2p = p2p, .rank = i};

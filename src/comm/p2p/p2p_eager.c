@@ -30,29 +30,59 @@ void p2p_eager_free(struct p2p_eager *eager)
 void p2p_eager_set_call(struct p2p_eager *eager, const struct comm_call *call)
 {
     eager->call = call;
+    eager->is_leaf = false;
     for (int r = 0; r < eager->n; r++)
         eager->peers[r].has_entered = r == eager->me;
+}
+
+void p2p_eager_write_header(struct p2p_eager *eager, int slot, const uint32_t *entered)
+{
+    const struct p2p_eager_header header = {.call = transport_header(eager->call),
+                                            .is_status = entered != NULL,
+                                            .entered = entered != NULL ? *entered : 0};
+    memcpy(p2p_eager_to_send(eager, slot) - P2P_EAGER_HEADER_BYTES, &header, sizeof(header));
+}
+
+static struct p2p_tag tag_of(const struct p2p_eager *eager, int from, enum p2p_tag_class tag_class)
+{
+    return (struct p2p_tag){
+        .group = eager->group, .from = eager->p2p_rank[from], .tag_class = tag_class};
+}
+
+enum status p2p_eager_recv(struct p2p_eager *eager, int r, enum p2p_tag_class tag_class)
+{
+    return p2p_recv(eager->p2p, &eager->peers[r].recv,
+                    p2p_eager_received(eager, r) - P2P_EAGER_HEADER_BYTES,
+                    P2P_EAGER_HEADER_BYTES + eager->eager_max, tag_of(eager, r, tag_class));
+}
+
+static enum status send_slot(struct p2p_eager *eager, struct p2p_op *op, int slot, int r,
+                             enum p2p_tag_class tag_class, int64_t bytes)
+{
+    eager->bytes_sent += P2P_EAGER_HEADER_BYTES + bytes;
+    return p2p_send(eager->p2p, op, p2p_eager_to_send(eager, slot) - P2P_EAGER_HEADER_BYTES,
+                    P2P_EAGER_HEADER_BYTES + bytes, eager->p2p_rank[r],
+                    tag_of(eager, eager->me, tag_class));
+}
+
+enum status p2p_eager_send(struct p2p_eager *eager, struct p2p_op *op, int slot, int r,
+                           int64_t bytes)
+{
+    return send_slot(eager, op, slot, r, P2P_TAG_HEADER, bytes);
 }
 
 enum status p2p_eager_exchange(struct p2p_eager *eager, int r, enum p2p_tag_class tag_class,
                                int64_t bytes)
 {
     struct p2p_eager_peer *peer = &eager->peers[r];
-    struct comm_header header = transport_header(eager->call);
-    struct p2p_tag tag = {
-        .group = eager->group, .from = eager->p2p_rank[r], .tag_class = tag_class};
     ASSERTF(bytes <= eager->eager_max, "%lld bytes", (long long)bytes);
-    memcpy(p2p_eager_to_send(eager, r) - P2P_EAGER_HEADER_BYTES, &header, sizeof(header));
+    p2p_eager_write_header(eager, r, NULL);
     peer->has_entered = false;
     if (eager->call->kind != COMM_CALL_SEND)
-        TRY(p2p_recv(eager->p2p, &peer->recv, p2p_eager_received(eager, r) - P2P_EAGER_HEADER_BYTES,
-                     P2P_EAGER_HEADER_BYTES + eager->eager_max, tag));
-    if (eager->call->kind != COMM_CALL_RECV) {
-        TRY(p2p_send(eager->p2p, &peer->send, p2p_eager_to_send(eager, r) - P2P_EAGER_HEADER_BYTES,
-                     P2P_EAGER_HEADER_BYTES + bytes, eager->p2p_rank[r], tag));
-        eager->bytes_sent += P2P_EAGER_HEADER_BYTES + bytes;
-    }
-    return ST_OK;
+        TRY(p2p_eager_recv(eager, r, tag_class));
+    return eager->call->kind != COMM_CALL_RECV
+               ? send_slot(eager, &peer->send, r, r, tag_class, bytes)
+               : ST_OK;
 }
 
 enum status p2p_eager_begin(struct p2p_eager *eager, const struct comm_call *call,

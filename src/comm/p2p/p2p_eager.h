@@ -12,9 +12,18 @@
 /* bytes before the content: the header, padded so that the content is aligned */
 #define P2P_EAGER_HEADER_BYTES 64
 
+/* What a message begins with. */
+struct p2p_eager_header {
+    struct comm_header call;
+    /* p2p_star.h: no content follows, but a message with it will; ranks that have entered, a bit of
+     * each */
+    uint32_t is_status, entered;
+};
+_Static_assert(sizeof(struct p2p_eager_header) <= P2P_EAGER_HEADER_BYTES, "it fits");
+
 /* One peer in the call under way. */
 struct p2p_eager_peer {
-    struct p2p_op recv, send;
+    struct p2p_op recv, send, status;
     bool has_entered;
 };
 
@@ -27,6 +36,7 @@ struct p2p_eager {
     struct p2p_eager_peer *peers; /* n */
     char *received, *to_send;     /* n × (P2P_EAGER_HEADER_BYTES + eager_max) each */
     const struct comm_call *call; /* the call under way */
+    bool is_leaf;                 /* p2p_star.h: no status has come yet */
     int64_t bytes_sent;
 };
 
@@ -53,6 +63,14 @@ static inline char *p2p_eager_to_send(const struct p2p_eager *eager, int r)
 void p2p_eager_set_call(struct p2p_eager *eager, const struct comm_call *call);
 enum status p2p_eager_exchange(struct p2p_eager *eager, int r, enum p2p_tag_class tag_class,
                                int64_t bytes);
+/* p2p_eager_recv — posts the receive of rank r's message.
+ * p2p_eager_write_header — writes the header of p2p_eager_to_send(eager, slot): this rank's call;
+ * of a status (entered not NULL) the ranks that have entered.
+ * p2p_eager_send — sends that slot to rank r: its header and `bytes` of content. */
+enum status p2p_eager_recv(struct p2p_eager *eager, int r, enum p2p_tag_class tag_class);
+void p2p_eager_write_header(struct p2p_eager *eager, int slot, const uint32_t *entered);
+enum status p2p_eager_send(struct p2p_eager *eager, struct p2p_op *op, int slot, int r,
+                           int64_t bytes);
 /* p2p_eager_begin — _set_call, then _exchange with every rank. The content for rank r is at
  * content + r·stride (stride 0: the same for all). */
 enum status p2p_eager_begin(struct p2p_eager *eager, const struct comm_call *call,

@@ -11,7 +11,7 @@
 
 #include "comm/p2p/p2p.h"
 
-#define P2P_HELLO_MAGIC 0x796f766e6f630002u
+#define P2P_HELLO_MAGIC 0x796f766e6f630003u
 /* the group of HELLO (sequence 0) and GOAWAY messages (sequence 1) */
 #define P2P_HELLO_GROUP P2P_GROUPS
 
@@ -19,7 +19,7 @@ struct p2p_hello {
     uint64_t magic;
     int64_t generation;
     int32_t rank, ranks;
-    int32_t offers_gpu, unused;
+    int32_t offers_gpu, shares_cores;
 };
 
 struct p2p_peer {

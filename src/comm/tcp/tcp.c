@@ -26,7 +26,9 @@
 #include "comm/ucx/ucx_env.h"
 
 #define BACKLOG 4096
-#define READ_ALL_MAX 3            /* connections, at most, that are read without poll(2) */
+#define READ_ALL_MAX 3 /* connections, at most, that are read without poll(2) */
+/* of how many calls one reads connections from which nothing is awaited */
+#define READ_UNAWAITED_EVERY 16
 #define SEND_NOW_BYTES (64 << 10) /* longest message that is sent within the call that begins it */
 
 static struct tcp *state_of(const struct p2p *p2p) { return p2p->state; }
@@ -226,18 +228,23 @@ static void check_held(struct tcp *tcp, int n)
             tcp_conn_lose(tcp->polled[i], "its connection broke");
 }
 
-static unsigned progress_conn(struct tcp_conn *conn)
+static unsigned progress_conn(struct tcp_conn *conn, bool reads)
 {
     unsigned moved = conn->out_first != NULL ? tcp_conn_write(conn) : 0;
-    return moved + tcp_conn_read(conn);
+    return moved + (reads ? tcp_conn_read(conn) : 0);
 }
 
+/* Most of the time reads only what is awaited: a fruitless read costs as much as a message. */
 static unsigned progress_all(struct tcp *tcp)
 {
+    const bool reads_all = tcp->was_asleep || ++tcp->progress_n % READ_UNAWAITED_EVERY == 0;
     unsigned moved = 0;
-    for (int i = 0; i < tcp->conns_n; i++)
-        if (tcp->conns[i].is_up)
-            moved += progress_conn(&tcp->conns[i]);
+    tcp->was_asleep = false;
+    for (int i = 0; i < tcp->conns_n; i++) {
+        struct tcp_conn *conn = &tcp->conns[i];
+        if (conn->is_up)
+            moved += progress_conn(conn, reads_all || tcp_conn_is_awaited(conn));
+    }
     return moved;
 }
 
@@ -250,7 +257,7 @@ static unsigned progress_ready(struct tcp *tcp)
         struct tcp_conn *conn = tcp->polled[i];
         if (tcp->polls[i].revents == 0 || !conn->is_up)
             continue;
-        moved += progress_conn(conn);
+        moved += progress_conn(conn, true);
     }
     return moved;
 }
@@ -273,6 +280,7 @@ static void sleep_tcp(struct p2p *p2p, int ms)
     for (int i = 0; i < n; i++)
         tcp->polled[i] = NULL;
     check_held(tcp, poll_conns(tcp, n, ms));
+    tcp->was_asleep = true;
 }
 
 /* ---- the end ---- */

@@ -178,6 +178,16 @@ void tcp_conn_post_recv(struct tcp_conn *conn, struct p2p_op *op)
     conn->is_held = false;
 }
 
+bool tcp_conn_is_awaited(const struct tcp_conn *conn)
+{
+    if (conn->op != NULL || (conn->unexpected != NULL && conn->unexpected->op != NULL))
+        return true;
+    const struct p2p_op *op = conn->posted_first;
+    while (op != NULL && op->is_goaway)
+        op = op->after;
+    return op != NULL;
+}
+
 /* ---- in ---- */
 
 static struct p2p_op *take_posted(struct tcp_conn *conn, uint64_t tag)
@@ -282,9 +292,9 @@ static ssize_t fill(struct tcp_conn *conn, char *to, size_t missing)
 {
     struct iovec into[2] = {{to, missing},
                             {conn->buffer + conn->buffer_end, TCP_BUFFER_BYTES - conn->buffer_end}};
-    struct msghdr message = {.msg_iov = missing > 0 ? into : into + 1,
-                             .msg_iovlen = missing > 0 ? 2 : 1};
-    ssize_t n = recvmsg(conn->fd, &message, MSG_DONTWAIT);
+    struct msghdr message = {.msg_iov = into, .msg_iovlen = 2};
+    ssize_t n = missing > 0 ? recvmsg(conn->fd, &message, MSG_DONTWAIT)
+                            : recv(conn->fd, into[1].iov_base, into[1].iov_len, MSG_DONTWAIT);
     if (n <= 0) {
         close_on_error(conn, n);
         return n;

@@ -99,6 +99,8 @@ struct tcp {
     int pending_n;
     struct pollfd *polls;     /* room for all sockets */
     struct tcp_conn **polled; /* …the connection of each; NULL: another socket */
+    unsigned progress_n;      /* calls of progress that read all connections or those awaited */
+    bool was_asleep;          /* any connection may have ended the sleep */
     int64_t unexpected_max;
     int64_t refused_log_ms; /* last log line about refused connections */
     int64_t refused_n;      /* since that line */
@@ -114,6 +116,7 @@ void tcp_conn_lose(struct tcp_conn *conn, const char *why);
 unsigned tcp_conn_read(struct tcp_conn *conn);                     /* returns bytes received */
 unsigned tcp_conn_write(struct tcp_conn *conn);                    /* returns bytes sent */
 void tcp_conn_post_recv(struct tcp_conn *conn, struct p2p_op *op); /* a receive begins */
+bool tcp_conn_is_awaited(const struct tcp_conn *conn); /* a receive of a caller is under way */
 
 /* ---- tcp_accept ---- */
 enum status tcp_accept_open(struct tcp *tcp);

@@ -1,7 +1,7 @@
 /* sum_cpu — the sums of sum.c for one ISA level. The Makefile compiles this file for x86-64 levels
  * 2, 3 and 4 (CPU_ISA) or for aarch64 (CPU_NEON), and once without a level for any processor. Must
  * not know which level is chosen. There are two ways:
- *   - up to four fp32 sources: 64 elements at a time in registers; their tree is the same for every
+ *   - up to four fp32 sources: in registers, 64 elements at a time; their tree is the same for every
  *     nodes × locals;
  *   - everything else: blocks of SUM_BLOCK elements in the first-level cache. */
 #include "comm/core/sum_isa.h"
@@ -20,7 +20,8 @@
 #include "kernels/f16.h"
 
 #define SUM_BLOCK 512 /* elements of a block */
-#define SUM_DEPTH 16  /* levels of two nested trees of 4096 sources together, and one */
+#define SUM_SHORT 64 /* …of a block with less memory on the stack, at most */
+#define SUM_DEPTH 16 /* levels of two nested trees of 4096 sources together, and one */
 
 #if CPU_ISA > 0
 #define SUM_PASTE2(name, level) name##_v##level
@@ -42,8 +43,15 @@ union sum_bits {
 struct sum_work {
     const struct sum_args *a;
     int64_t i, block_n;
-    double sums[SUM_DEPTH][SUM_BLOCK] __attribute__((aligned(64)));
+    double *sums; /* SUM_DEPTH × level_elems, 64-aligned; written before they are read */
+    int64_t level_elems;
+    uint16_t *rounded; /* level_elems */
 };
+
+static double *level_sum(const struct sum_work *w, int level)
+{
+    return w->sums + level * w->level_elems;
+}
 
 /* Stores 16 floats with non-temporal stores, if the processor has them. */
 static inline __attribute__((always_inline)) void sum_store_nt(float *to, const sum_vec *x)
@@ -63,15 +71,15 @@ static inline __attribute__((always_inline)) void sum_store_nt(float *to, const 
 
 /* Loads and sums up to four sources: ((0+1)+(2+3)), ((0+1)+2). This is the tree of 1×n, n×1 and
  * 2×2. */
-#define SUM_STEP(x, at)                                         \
-    sum_vec x = *(const sum_vec *)(const void *)(in[0] + (at)); \
-    if (n > 1)                                                  \
-        x += *(const sum_vec *)(const void *)(in[1] + (at));    \
-    if (n == 3)                                                 \
-        x += *(const sum_vec *)(const void *)(in[2] + (at));    \
-    if (n == 4)                                                 \
-    x += *(const sum_vec *)(const void *)(in[2] + (at)) +       \
-         *(const sum_vec *)(const void *)(in[3] + (at))
+#define SUM_STEP_OF(type, x, at)                          \
+    type x = *(const type *)(const void *)(in[0] + (at)); \
+    if (n > 1)                                            \
+        x += *(const type *)(const void *)(in[1] + (at)); \
+    if (n == 3)                                           \
+        x += *(const type *)(const void *)(in[2] + (at)); \
+    if (n == 4)                                           \
+    x += *(const type *)(const void *)(in[2] + (at)) + *(const type *)(const void *)(in[3] + (at))
+#define SUM_STEP(x, at) SUM_STEP_OF(sum_vec, x, at)
 
 static inline __attribute__((always_inline)) int64_t few_n(const struct sum_args *a, const int n)
 {
@@ -101,10 +109,20 @@ static inline __attribute__((always_inline)) int64_t few_n(const struct sum_args
             }
         }
     }
+    for (; i + 16 <= a->elems; i += 16) {
+        SUM_STEP(x, i);
+        for (int o = 0; o < a->outs_n; o++)
+            *(sum_vec *)(void *)((float *)a->out[o] + i) = x;
+    }
+    for (; i < a->elems; i++) {
+        SUM_STEP_OF(float, x, i);
+        for (int o = 0; o < a->outs_n; o++)
+            ((float *)a->out[o])[i] = x;
+    }
     return i;
 }
 
-/* Returns how many elements it has summed; the rest goes to the blocks. */
+/* Returns how many elements it has summed: all, or none of more than four sources. */
 static int64_t few(const struct sum_args *a)
 {
     switch (a->nodes * a->locals) {
@@ -184,7 +202,7 @@ static void join(struct sum_work *w, void *sum, const void *more)
 /* Sums n neighbours from `first`, which are nodes (w->a->locals sources each) or sources. */
 static void tree(struct sum_work *w, int first, int n, bool is_nodes, int level)
 {
-    void *sum = w->sums[level];
+    void *sum = level_sum(w, level);
     if (n == 1) {
         if (is_nodes)
             tree(w, first * w->a->locals, w->a->locals, false, level);
@@ -199,7 +217,7 @@ static void tree(struct sum_work *w, int first, int n, bool is_nodes, int level)
         return;
     }
     tree(w, first + left, n - left, is_nodes, level + 1);
-    join(w, sum, w->sums[level + 1]);
+    join(w, sum, level_sum(w, level + 1));
 }
 
 static void round_bf16(uint16_t *restrict out, const float *restrict in, int64_t n)
@@ -226,30 +244,49 @@ static void round_f16(uint16_t *restrict out, const float *restrict in, int64_t 
         out[j] = f16_from_float(in[j]);
 }
 
-static void blocks(const struct sum_args *a, int64_t i)
+static void blocks(struct sum_work *w)
 {
-    struct sum_work w; /* uninitialised: sums are written before they are read */
-    w.a = a;
-    uint16_t rounded[SUM_BLOCK] __attribute__((aligned(64)));
+    const struct sum_args *a = w->a;
     const int64_t out_bytes = (int64_t)dtype_bytes(a->dtype_out);
-    for (; i < a->elems; i += SUM_BLOCK) {
-        w.i = i;
-        w.block_n = a->elems - i < SUM_BLOCK ? a->elems - i : SUM_BLOCK;
-        tree(&w, 0, a->nodes, true, 0);
-        const void *sum = w.sums[0];
+    for (; w->i < a->elems; w->i += w->level_elems) {
+        w->block_n = a->elems - w->i < w->level_elems ? a->elems - w->i : w->level_elems;
+        tree(w, 0, a->nodes, true, 0);
+        const void *sum = w->sums;
         if (a->dtype_out == DTYPE_BF16)
-            round_bf16(rounded, sum, w.block_n);
+            round_bf16(w->rounded, sum, w->block_n);
         else if (a->dtype_out == DTYPE_F16)
-            round_f16(rounded, sum, w.block_n);
-        if (dtype_bytes(a->dtype_out) == sizeof *rounded)
-            sum = rounded;
+            round_f16(w->rounded, sum, w->block_n);
+        if (dtype_bytes(a->dtype_out) == sizeof *w->rounded)
+            sum = w->rounded;
         for (int o = 0; o < a->outs_n; o++)
-            sum_copy((char *)a->out[o] + i * out_bytes, sum, w.block_n * out_bytes, a->is_nt);
+            sum_copy((char *)a->out[o] + w->i * out_bytes, sum, w->block_n * out_bytes, a->is_nt);
     }
+}
+
+/* Two functions: a stack frame of 65 KiB is probed page by page, which takes longer than a short
+ * sum. */
+static __attribute__((noinline)) void blocks_long(const struct sum_args *a, int64_t i)
+{
+    double sums[SUM_DEPTH][SUM_BLOCK] __attribute__((aligned(64)));
+    uint16_t rounded[SUM_BLOCK] __attribute__((aligned(64)));
+    blocks(&(struct sum_work){
+        .a = a, .i = i, .sums = sums[0], .level_elems = SUM_BLOCK, .rounded = rounded});
+}
+
+static __attribute__((noinline)) void blocks_short(const struct sum_args *a, int64_t i)
+{
+    double sums[SUM_DEPTH][SUM_SHORT] __attribute__((aligned(64)));
+    uint16_t rounded[SUM_SHORT] __attribute__((aligned(64)));
+    blocks(&(struct sum_work){
+        .a = a, .i = i, .sums = sums[0], .level_elems = SUM_SHORT, .rounded = rounded});
 }
 
 void SUM_FN(sum_isa)(const struct sum_args *a)
 {
     const bool is_float = a->dtype_in == DTYPE_F32 && a->dtype_out == DTYPE_F32;
-    blocks(a, is_float ? few(a) : 0);
+    const int64_t done = is_float ? few(a) : 0;
+    if (a->elems - done > SUM_SHORT)
+        blocks_long(a, done);
+    else if (a->elems > done)
+        blocks_short(a, done);
 }

@@ -279,7 +279,12 @@ static enum status prepare(struct comm *comm, enum comm_call_kind kind, struct t
     int64_t part = part_extent(elems, place->ranks, place->rank).elems;
     TRY(comm_args_check_buffers(kind, out, kind == COMM_CALL_REDUCE_SCATTER ? part : elems, in,
                                 kind == COMM_CALL_ALL_GATHER ? part : elems));
-    *call = call_of(kind, out, in.data, elems, -1);
+    *call = (struct comm_call){.kind = kind,
+                               .dtype = out.dtype,
+                               .peer = -1,
+                               .elems = elems,
+                               .out = out.data,
+                               .in = in.data};
     return ST_OK;
 }
 
@@ -287,7 +292,7 @@ enum status comm_all_reduce(struct comm *comm, struct tensor out, struct tensor 
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_ALL_REDUCE, out, in, elems, &call));
-    return comm_run(comm, call);
+    return comm_run(comm, &call);
 }
 
 enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct tensor in,
@@ -295,14 +300,14 @@ enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct ten
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_REDUCE_SCATTER, out, in, elems, &call));
-    return comm_run(comm, call);
+    return comm_run(comm, &call);
 }
 
 enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor in, int64_t elems)
 {
     struct comm_call call;
     TRY(prepare(comm, COMM_CALL_ALL_GATHER, out, in, elems, &call));
-    return comm_run(comm, call);
+    return comm_run(comm, &call);
 }
 
 enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in,
@@ -316,7 +321,8 @@ enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor 
                     (long long)part_elems);
     TRY(comm_args_check_buffers(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in,
                                 part_elems * ranks));
-    return comm_run(comm, call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1));
+    struct comm_call call = call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1);
+    return comm_run(comm, &call);
 }
 
 enum status comm_all_reduce_begin(struct comm *comm, struct tensor out, struct tensor in,
@@ -347,7 +353,8 @@ enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems,
 {
     TRY(comm_args_check_elems("broadcast", data.dtype, elems, data.data));
     TRY(comm_args_check_peer(comm_place(comm), "broadcast", root, true));
-    return comm_run(comm, call_of(COMM_CALL_BROADCAST, data, data.data, elems, root));
+    struct comm_call call = call_of(COMM_CALL_BROADCAST, data, data.data, elems, root);
+    return comm_run(comm, &call);
 }
 
 enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to)
@@ -356,20 +363,22 @@ enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int 
     TRY(comm_args_check_peer(comm_place(comm), "send", to, false));
     struct comm_call call = call_of(COMM_CALL_SEND, data, data.data, elems, to);
     call.out = NULL;
-    return comm_run(comm, call);
+    return comm_run(comm, &call);
 }
 
 enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from)
 {
     TRY(comm_args_check_elems("recv", data.dtype, elems, data.data));
     TRY(comm_args_check_peer(comm_place(comm), "recv", from, false));
-    return comm_run(comm, call_of(COMM_CALL_RECV, data, NULL, elems, from));
+    struct comm_call call = call_of(COMM_CALL_RECV, data, NULL, elems, from);
+    return comm_run(comm, &call);
 }
 
 enum status comm_barrier(struct comm *comm)
 {
-    return comm_run(comm,
-                    call_of(COMM_CALL_BARRIER, (struct tensor){.dtype = DTYPE_U8}, NULL, 0, -1));
+    struct comm_call call =
+        call_of(COMM_CALL_BARRIER, (struct tensor){.dtype = DTYPE_U8}, NULL, 0, -1);
+    return comm_run(comm, &call);
 }
 
 /* ---- memory, split ---- */
@@ -440,8 +449,8 @@ static enum status split_ctx(struct comm *comm, const int *ranks, int ranks_n, s
     memcpy(split->ranks, ranks, (size_t)ranks_n * sizeof(*ranks));
     split->ctx.parent = &comm->ctx;
     split->ctx.ranks = split->ranks;
-    return comm_run(split,
-                    (struct comm_call){.kind = COMM_CALL_SPLIT, .dtype = DTYPE_U8, .peer = -1});
+    struct comm_call call = {.kind = COMM_CALL_SPLIT, .dtype = DTYPE_U8, .peer = -1};
+    return comm_run(split, &call);
 }
 
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out)

@@ -91,7 +91,7 @@ static enum status start_clock(struct under_way *c)
     TRY(could_start(c, &is_ready));
     c->is_clocked = is_ready;
     if (is_ready)
-        comm_run_record(c->comm, &c->call, c->call.kind);
+        comm_run_record(c->comm, &c->call, c->call.kind, c->call.entered_ns);
     return ST_OK;
 }
 
@@ -104,9 +104,9 @@ static struct under_way *oldest(struct comm_async *async)
 /* is_done: the device has executed it, perhaps before its clock was started. */
 static void end_call(struct comm_async *async, struct under_way *c, bool is_done)
 {
-    int64_t ns = c->is_clocked ? clock_ns() - c->call.entered_ns : 0;
+    const int64_t now_ns = clock_ns(), ns = c->is_clocked ? now_ns - c->call.entered_ns : 0;
     if (c->is_clocked || is_done)
-        comm_run_record(c->comm, &c->call, COMM_CALL_NONE);
+        comm_run_record(c->comm, &c->call, COMM_CALL_NONE, now_ns);
     comm_run_add_times(c->comm, ns, 0, 0);
     async->first++;
 }
@@ -291,7 +291,7 @@ void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t tic
         return;
     }
     if (c->is_clocked)
-        comm_run_record(comm, &c->call, COMM_CALL_NONE);
+        comm_run_record(comm, &c->call, COMM_CALL_NONE, clock_ns());
     comm_async_fail(comm, st);
     end_all(async);
 }

@@ -59,16 +59,17 @@ struct comm {
  * _number: numbers a call when it is executed.
  * _record: kind NONE: the call has ended. _add_times: to the comm and its parents.
  * _wait: counted in wait_ms. is_for_start: until the ticket's call was started.
- * _run: one blocking call. _put: appends to the queue.
+ * _run: one blocking call, which it numbers. _put: appends to the queue.
  * _run_queued, _poll_queued: what the queue's thread does. */
 void comm_run_fail(struct comm_root *root, enum status st);
 enum status comm_run_fail_again(const struct comm_root *root);
 bool comm_run_has_failed(const struct comm_root *root);
 void comm_run_number(struct comm *comm, struct comm_call *call);
-void comm_run_record(struct comm *comm, const struct comm_call *call, enum comm_call_kind kind);
+void comm_run_record(struct comm *comm, const struct comm_call *call, enum comm_call_kind kind,
+                     int64_t at_ns);
 void comm_run_add_times(struct comm *comm, int64_t busy_ns, int64_t wait_ns, int64_t bytes);
 void comm_run_wait(struct comm *comm, int64_t ticket, bool is_for_start);
-enum status comm_run(struct comm *comm, struct comm_call call);
+enum status comm_run(struct comm *comm, struct comm_call *call);
 enum status comm_run_put(struct comm *comm, struct comm_queue_item *item,
                          struct comm_ticket *ticket);
 void comm_run_queued(struct comm_queue_item *item);

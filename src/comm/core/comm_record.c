@@ -6,12 +6,14 @@
 void comm_record_write(struct comm_record *record, const struct comm_call *call,
                        enum comm_call_kind kind, int64_t at_ns)
 {
-    atomic_fetch_add_explicit(&record->version, 1, memory_order_acq_rel);
+    /* one writer: no locked instruction; each release below keeps the odd version before it */
+    const uint32_t version = atomic_load_explicit(&record->version, memory_order_relaxed);
+    atomic_store_explicit(&record->version, version + 1, memory_order_relaxed);
     atomic_store_explicit(&record->kind, (int)kind, memory_order_release);
     atomic_store_explicit(&record->sequence, call->recorded, memory_order_release);
     atomic_store_explicit(&record->entered_ns, at_ns, memory_order_release);
     atomic_store_explicit(&record->elems, call->elems, memory_order_release);
-    atomic_fetch_add_explicit(&record->version, 1, memory_order_release);
+    atomic_store_explicit(&record->version, version + 2, memory_order_release);
 }
 
 void comm_record_read(const struct comm_record *record, struct comm_activity *out)

@@ -2,8 +2,8 @@
 #ifndef CONVOY_TESTS_COMM_SUITE_SUMS_H
 #define CONVOY_TESTS_COMM_SUITE_SUMS_H
 
-static const int64_t suite_counts[] = {0,    1,    15,   16,   17,    33,     255,
-                                       1023, 2049, 4096, 5001, 70001, 1000000};
+static const int64_t suite_counts[] = {0,  1,   4,    5,    9,    15,   16,    17,
+                                       33, 255, 1023, 2049, 4096, 5001, 70001, 1000000};
 #define SUITE_COUNTS_N ((int)(sizeof(suite_counts) / sizeof(suite_counts[0])))
 #define SUITE_ELEMS_MAX 1000000
 static const enum dtype suite_dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16, DTYPE_F16};

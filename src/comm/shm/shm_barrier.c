@@ -81,11 +81,13 @@ static void publish(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *sl
 const struct shm_barrier_descriptor *shm_barrier_descriptor(const struct shm_barrier *barrier,
                                                             int r)
 {
-    return &barrier->peers[r].descriptor[barrier->phase & 1];
+    return &barrier->peers[r].entries[barrier->phase & 1].descriptor;
 }
 char *shm_barrier_eager_slot(const struct shm_barrier *barrier, int r)
 {
-    return barrier->peers[r].eager_slot[barrier->phase & 1];
+    struct shm_barrier_peer_ctl *peer_ctl = &barrier->peers[r];
+    const uint32_t i = barrier->phase & 1;
+    return barrier->is_inline ? peer_ctl->entries[i].content : peer_ctl->eager_slot[i];
 }
 char *shm_barrier_bounce(const struct shm_barrier *barrier, int r, int64_t round)
 {
@@ -102,7 +104,8 @@ enum transport_entered shm_barrier_entered(const struct shm_barrier *barrier,
         has_entered =
             atomic_load_explicit(&barrier->peers[r].tag, memory_order_acquire) == barrier->tag;
     else
-        has_entered = reached(&barrier->peers[r].arrived, barrier->entry, memory_order_acquire);
+        has_entered = reached(&barrier->peers[r].entries[barrier->entry & 1].arrived,
+                              barrier->entry, memory_order_acquire);
     return has_entered ? TRANSPORT_ENTERED_YES : TRANSPORT_ENTERED_NO;
 }
 
@@ -166,13 +169,11 @@ static enum status wait_yielding(struct shm_barrier *barrier, struct comm_ctx *c
     int64_t end = clock_ns() + (ctx->wait_policy == WAIT_POLICY_SPIN ? SPIN_NS : YIELD_NS);
     if (ctx->wait_policy == WAIT_POLICY_SPIN)
         migrate_if_shared(barrier);
-    for (bool is_over = false; !reached(word, target, memory_order_acquire);
-         is_over = is_over || clock_ns() >= end) {
+    while (!reached(word, target, memory_order_acquire) && clock_ns() < end)
+        sched_yield();
+    while (!reached(word, target, memory_order_acquire)) {
         TRY(check(barrier, ctx));
-        if (is_over)
-            sleep_on(word, target, sleepers);
-        else
-            sched_yield();
+        sleep_on(word, target, sleepers);
     }
     return ST_OK;
 }
@@ -193,7 +194,8 @@ enum status shm_barrier_join(struct shm_barrier *barrier, struct comm_ctx *ctx, 
 {
     struct shm_barrier_peer_ctl *mine = &barrier->peers[barrier->rank];
     barrier->tag = tag;
-    atomic_store_explicit(&mine->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->entries[0].arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->entries[1].arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->sleepers, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->reads, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->failed, 0, memory_order_relaxed);
@@ -219,12 +221,13 @@ static enum status arrive(struct shm_barrier *barrier, struct comm_ctx *ctx, boo
     struct shm_barrier_peer_ctl *mine = &barrier->peers[barrier->rank];
     if (ctx->wait_policy == WAIT_POLICY_SPIN)
         atomic_store_explicit(&mine->cpu, sched_getcpu(), memory_order_relaxed);
-    publish(&mine->arrived, barrier->phase, &mine->sleepers);
+    publish(&mine->entries[barrier->phase & 1].arrived, barrier->phase, &mine->sleepers);
     for (int i = 1; i < barrier->n; i++) {
         int r = (barrier->rank + i) % barrier->n; /* not all ranks poll the same line first */
         struct shm_barrier_peer_ctl *peer_ctl = &barrier->peers[r];
         barrier->awaited = r;
-        TRY(wait_for(barrier, ctx, &peer_ctl->arrived, barrier->phase, &peer_ctl->sleepers));
+        TRY(wait_for(barrier, ctx, &peer_ctl->entries[barrier->phase & 1].arrived, barrier->phase,
+                     &peer_ctl->sleepers));
         if (compares)
             TRY(transport_check_header(ctx, r, &shm_barrier_descriptor(barrier, r)->header));
     }
@@ -235,10 +238,15 @@ enum status shm_barrier_enter(struct shm_barrier *barrier, struct comm_ctx *ctx,
                               int64_t in_bytes, void *out, int64_t out_bytes, int64_t eager_bytes)
 {
     barrier->entry = ++barrier->phase;
-    barrier->peers[barrier->rank].descriptor[barrier->phase & 1] =
+    /* by the call: a rank's own content may be a part of other length than that of another rank */
+    barrier->is_inline = ctx->call->kind == COMM_CALL_ALL_REDUCE &&
+                         transport_bytes(ctx->call) <= SHM_BARRIER_INLINE_BYTES;
+    barrier->peers[barrier->rank].entries[barrier->phase & 1].descriptor =
         (struct shm_barrier_descriptor){.header = transport_header(ctx->call),
                                         .in = offset_of(barrier, in, in_bytes),
                                         .out = offset_of(barrier, out, out_bytes)};
+    ASSERTF(!barrier->is_inline || eager_bytes <= SHM_BARRIER_INLINE_BYTES, "%lld bytes",
+            (long long)eager_bytes);
     if (eager_bytes > 0)
         memcpy(shm_barrier_eager_slot(barrier, barrier->rank), in, (size_t)eager_bytes);
     return arrive(barrier, ctx, true);

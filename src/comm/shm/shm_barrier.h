@@ -3,10 +3,12 @@
  *
  * The block holds one peer_ctl for each rank. A barrier is a phase. In phase p each rank
  *   1. writes its descriptor: which call it is in, and where its buffers are; a small buffer's
- *      content goes into its eager slot;
+ *      content goes into its eager slot, that of a few bytes beside the descriptor;
  *   2. sets its `arrived` counter to p;
  *   3. waits until every rank's counter has reached p.
- * Descriptors, eager slots and bounce buffers exist twice and alternate by phase. A rank that
+ * What a waiting rank polls and what it reads then are one cache line, of which each costs as much
+ * as the rest of a short call. Entries (descriptor and counter), eager slots and bounce buffers
+ * exist twice and alternate by phase. A rank that
  * overwrites those of phase p in phase p+2 has seen all ranks arrive at p+1, so no rank still reads
  * them.
  *
@@ -21,6 +23,7 @@
 #include "comm/core/transport.h"
 
 #define SHM_BARRIER_EAGER_BYTES 8192 /* content of a small call: it needs one barrier only */
+#define SHM_BARRIER_INLINE_BYTES 16  /* content of an all_reduce beside its descriptor, at most */
 /* One chunk of a message between two ranks, of at most so many ranks. Two are under way: a message
  * of twice that is sent without waiting for its receiver. With 16 KiB, two threads beside busy
  * cores took turns 48 times for 768 KiB. Many ranks have many channels. */
@@ -31,18 +34,25 @@
 #define SHM_BARRIER_RANKS_MAX 256
 
 struct shm_barrier_descriptor {
-    _Alignas(64) struct comm_header header;
+    struct comm_header header;
     uint64_t in, out; /* offsets of the buffers; 0: none, or not visible */
 };
 
+/* What a rank publishes in the phases of even, or of odd numbers. */
+struct shm_barrier_entry {
+    _Alignas(64) struct shm_barrier_descriptor descriptor;
+    _Atomic uint32_t arrived; /* the last of these phases that this rank has reached */
+    _Alignas(16) char content[SHM_BARRIER_INLINE_BYTES];
+};
+_Static_assert(sizeof(struct shm_barrier_entry) == 64, "one cache line");
+
 struct shm_barrier_peer_ctl {
-    _Alignas(64) _Atomic uint32_t arrived;  /* the phase that this rank has reached */
-    _Alignas(64) _Atomic uint32_t sleepers; /* threads that sleep on `arrived` */
+    struct shm_barrier_entry entries[2];
+    _Alignas(64) _Atomic uint32_t sleepers; /* threads that sleep on an `arrived` */
     _Atomic uint32_t reads;  /* 1: this rank is reading or writing other ranks' buffers */
     _Atomic uint32_t failed; /* 1: this rank's call has failed */
     _Atomic int32_t cpu;     /* the core it arrived on */
     _Atomic uint64_t tag;    /* the generation that this rank has joined; see shm_barrier_join */
-    struct shm_barrier_descriptor descriptor[2];
     _Alignas(64) char eager_slot[2][SHM_BARRIER_EAGER_BYTES];
 };
 
@@ -50,7 +60,7 @@ struct shm_barrier_peer_ctl {
 struct shm_barrier_channel {
     _Alignas(64) _Atomic uint32_t posted, posted_sleepers;
     _Alignas(64) _Atomic uint32_t taken, taken_sleepers;
-    struct shm_barrier_descriptor descriptor[2];
+    _Alignas(64) struct shm_barrier_descriptor descriptor[2];
 };
 
 /* One rank's view of the block. */
@@ -64,6 +74,7 @@ struct shm_barrier {
     int n, rank;
     uint32_t phase; /* of this rank */
     uint32_t entry; /* the phase in which the call under way was entered */
+    bool is_inline; /* its content is beside the descriptors; the same on all ranks */
     uint64_t tag;   /* 0: the memory was new, nothing to join */
     int awaited;    /* the rank that this one waits for */
     int64_t migrated_ns;

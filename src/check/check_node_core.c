@@ -31,7 +31,10 @@
 #define SLICES_MIN 3
 #define AGAIN_MS 20      /* for a core that seems slow */
 #define AGAIN_N 5        /* times, between which others may leave the core alone */
-#define AGAIN_ALL_MS 200 /* of all slow cores of a rank, beside the other ranks */
+#define AGAIN_ALL_MS 200 /* of all slow cores of a rank, beside the other ranks … */
+/* … so many times, each after twice the pause of the one before, 2.5 s in all. After 0.6 s one of
+ * 194 good nodes, on a busy virtual machine, still seemed slow. */
+#define LOOKS 7
 #define SLOW 0.95        /* of the median */
 #define STEAL_SHARE 0.01 /* of the cores' time: more taken by a hypervisor makes clocks unclear */
 #define WALL_MAX 50      /* times the limit, for a core that other processes have */
@@ -317,7 +320,7 @@ static enum status look_again(struct again *a)
 {
     bool any = false;
     TRY(share_slowest(a, &any));
-    for (int k = 0; k < AGAIN_N && any; k++) {
+    for (int k = 0; k < LOOKS && any; k++) {
         struct thread thread;
         clock_sleep_ms((int64_t)AGAIN_MS << k);
         TRY(thread_start(&thread, measure_now, a, "measures slow cores again"));

@@ -98,8 +98,8 @@ static void a_crowd(void **state)
     suite_run_on(suite_this, 17, 1, harness_patience_ms(60000), crowd_rank);
 }
 
-/* Rank 1 does not run while rank 2 is late: all that rank 0 sends meanwhile is read in the call that
- * it belongs to. */
+/* Rank 1 does not run while rank 2 is late: all that rank 0 sends meanwhile is read in the call
+ * that it belongs to. */
 static void stalled_rank(struct suite_rank *me)
 {
     const int rank = me->place.rank;

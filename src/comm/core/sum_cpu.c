@@ -1,7 +1,7 @@
 /* sum_cpu — the sums of sum.c for one ISA level. The Makefile compiles this file for x86-64 levels
  * 2, 3 and 4 (CPU_ISA) or for aarch64 (CPU_NEON), and once without a level for any processor. Must
  * not know which level is chosen. There are two ways:
- *   - up to four fp32 sources: in registers, 64 elements at a time; their tree is the same for every
+ *   - up to four fp32 sources: in registers, 64 elements at a time; the tree is the same for each
  *     nodes × locals;
  *   - everything else: blocks of SUM_BLOCK elements in the first-level cache. */
 #include "comm/core/sum_isa.h"
@@ -20,8 +20,8 @@
 #include "kernels/f16.h"
 
 #define SUM_BLOCK 512 /* elements of a block */
-#define SUM_SHORT 64 /* …of a block with less memory on the stack, at most */
-#define SUM_DEPTH 16 /* levels of two nested trees of 4096 sources together, and one */
+#define SUM_SHORT 64  /* …of a block with less memory on the stack, at most */
+#define SUM_DEPTH 16  /* levels of two nested trees of 4096 sources together, and one */
 
 #if CPU_ISA > 0
 #define SUM_PASTE2(name, level) name##_v##level

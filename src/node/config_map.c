@@ -458,10 +458,10 @@ static void add_schedules(const struct trainer_config *trainer, bool packs_docum
     if (packs_documents)
         text_add(out, ",\"PACK_DOCUMENTS\":1");
     if (step->batch_warmup.steps > 0)
-        text_add(out, ",\"BATCH_WARMUP_STEPS\":%lld,\"BATCH_WARMUP_FROM\":%lld",
+        text_add(out, ",\"BATCH_WARMUP\":%lld,\"BATCH_START\":%lld",
                  (long long)step->batch_warmup.steps, (long long)step->batch_warmup.from);
     if (step->window_warmup.steps > 0)
-        text_add(out, ",\"WINDOW_WARMUP_STEPS\":%lld,\"WINDOW_WARMUP_FROM\":%lld",
+        text_add(out, ",\"WINDOW_WARMUP\":%lld,\"WINDOW_START\":%lld",
                  (long long)step->window_warmup.steps, (long long)step->window_warmup.from);
 }
 

@@ -15,16 +15,16 @@ static enum status check_lm(const struct conf *conf, const struct step_config *c
 
 static enum status map_mask(const struct conf *conf, struct step_config *out)
 {
-    const int64_t from = conf_i64(conf, CONF_WINDOW_WARMUP_FROM);
+    const int64_t from = conf_i64(conf, CONF_WINDOW_START);
     out->masks_documents = conf_i64(conf, CONF_ATTENTION_MASK) == CONF_ATTENTION_MASK_DOCUMENT;
     out->window_warmup = (struct warmup){.from = from < out->seq_tokens ? from : out->seq_tokens,
-                                         .steps = conf_i64(conf, CONF_WINDOW_WARMUP_STEPS)};
+                                         .steps = conf_i64(conf, CONF_WINDOW_WARMUP)};
     if (out->masks_documents)
         TRY(check_lm(conf, out, CONF_ATTENTION_MASK, "ATTENTION_MASK", "causal"));
     if (conf_i64(conf, CONF_PACK_DOCUMENTS))
         TRY(check_lm(conf, out, CONF_PACK_DOCUMENTS, "PACK_DOCUMENTS", "0"));
     return out->window_warmup.steps > 0
-               ? check_lm(conf, out, CONF_WINDOW_WARMUP_STEPS, "WINDOW_WARMUP_STEPS", "0")
+               ? check_lm(conf, out, CONF_WINDOW_WARMUP, "WINDOW_WARMUP", "0")
                : ST_OK;
 }
 
@@ -35,34 +35,31 @@ static enum status check_warmup(const struct conf *conf, const struct step_confi
     const long long from = c->batch_warmup.from, to = c->global_samples;
     if (conf_i64(conf, CONF_PP) > 1)
         return FAIL(ST_BAD_SETTING,
-                    "BATCH_WARMUP_STEPS=%s (%s) does not go with PP=%s (%s): the order of a "
+                    "BATCH_WARMUP=%s (%s) does not go with PP=%s (%s): the order of a "
                     "pipeline's micro-batches is fixed; set one of them to its default",
-                    conf_text(conf, CONF_BATCH_WARMUP_STEPS),
-                    conf_source(conf, CONF_BATCH_WARMUP_STEPS), conf_text(conf, CONF_PP),
-                    conf_source(conf, CONF_PP));
+                    conf_text(conf, CONF_BATCH_WARMUP), conf_source(conf, CONF_BATCH_WARMUP),
+                    conf_text(conf, CONF_PP), conf_source(conf, CONF_PP));
     if (from == to)
         return FAIL(ST_BAD_SETTING,
-                    "BATCH_WARMUP_STEPS=%s (%s) has nothing to raise: the first step and "
+                    "BATCH_WARMUP=%s (%s) has nothing to raise: the first step and "
                     "GLOBAL_BATCH have %lld samples each; raise GLOBAL_BATCH",
-                    conf_text(conf, CONF_BATCH_WARMUP_STEPS),
-                    conf_source(conf, CONF_BATCH_WARMUP_STEPS), to);
+                    conf_text(conf, CONF_BATCH_WARMUP), conf_source(conf, CONF_BATCH_WARMUP), to);
     if (from < to && to % from == 0 && from % pass == 0)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "BATCH_WARMUP_FROM=%lld (%s) must divide GLOBAL_BATCH=%lld and be a multiple of "
+                "BATCH_START=%lld (%s) must divide GLOBAL_BATCH=%lld and be a multiple of "
                 "%lld, BATCH_SIZE times workers; 0 takes that number",
-                from, conf_source(conf, CONF_BATCH_WARMUP_FROM), to, (long long)pass);
+                from, conf_source(conf, CONF_BATCH_START), to, (long long)pass);
 }
 
 enum status config_map_batch(const struct conf *conf, struct step_config *out)
 {
-    const int64_t all = conf_i64(conf, CONF_GLOBAL_BATCH),
-                  from = conf_i64(conf, CONF_BATCH_WARMUP_FROM),
+    const int64_t all = conf_i64(conf, CONF_GLOBAL_BATCH), from = conf_i64(conf, CONF_BATCH_START),
                   pass = conf_i64(conf, CONF_BATCH_SIZE) * conf_data_ranks(conf);
     TRY(map_mask(conf, out));
     out->batch_samples = conf_i64(conf, CONF_BATCH_SIZE);
     out->global_samples = all > 0 ? all : pass;
-    out->batch_warmup = (struct warmup){.from = from > 0 ? from : pass,
-                                        .steps = conf_i64(conf, CONF_BATCH_WARMUP_STEPS)};
+    out->batch_warmup =
+        (struct warmup){.from = from > 0 ? from : pass, .steps = conf_i64(conf, CONF_BATCH_WARMUP)};
     return out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK;
 }

@@ -32,7 +32,7 @@ complete_bash() { # LINE — what bash offers at its end
         COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _convoy; echo "${COMPREPLY[@]}"' - d/opt/c/share/bash-completion/completions/convoy "$1"
 }
 ok "bash completes commands, settings, their values" is \
-    "$(complete_bash "convoy tr")/$(complete_bash "convoy train BATCH")/$(complete_bash "convoy train DEVICE=c")/$(complete_bash "convoy help exit")" "train train-tokenizer/BATCH_SIZE=/cuda cpu/exit-codes"
+    "$(complete_bash "convoy tr")/$(complete_bash "convoy train BATCH_SI")/$(complete_bash "convoy train DEVICE=c")/$(complete_bash "convoy help exit")" "train train-tokenizer/BATCH_SIZE=/cuda cpu/exit-codes"
 touch a-file
 ok "and files" is "$(complete_bash "convoy train DATA=a-f")" "a-file"
 for shell in zsh fish; do

@@ -3,8 +3,8 @@
 # fall of LR_SCHEDULE=wsd. What does not go together is refused.
 . "$(dirname "$0")/lib.sh"
 model="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 VOCAB=50257 CONTEXT=64 DATA=/usr/share/common-licenses/GPL-3 BATCH_SIZE=1 SEQ_LEN=32 LR=3e-3 DROPOUT=0.1"
-batch="GLOBAL_BATCH=8 BATCH_WARMUP_STEPS=6 BATCH_WARMUP_FROM=2"
-window="WINDOW_WARMUP_STEPS=10 WINDOW_WARMUP_FROM=2"
+batch="GLOBAL_BATCH=8 BATCH_WARMUP=6 BATCH_START=2"
+window="WINDOW_WARMUP=10 WINDOW_START=2"
 
 # 1. Samples of each step; every sample once, in order: with a rate of 0 the losses are those of equal steps of 2 samples.
 run $model $batch STEPS=8 METRICS_FILE=batch.jsonl
@@ -33,12 +33,12 @@ tail -n +"$first" one.jsonl >last.jsonl
 ok "it went on within the warm-up" test "$first" -gt 1 -a "$first" -lt 20
 ok "a resumed run has the same losses, bit for bit" is "$(losses two.jsonl)" "$(losses last.jsonl)"
 run $model $batch STEPS=20 CHECKPOINT_DIR=other
-ok "to go on without the window is said" says "WINDOW_WARMUP_STEPS was 10, is not set"
+ok "to go on without the window is said" says "WINDOW_WARMUP was 10, is not set"
 
 # 4. The window: other losses while it grows, those of no window where it has all tokens at once.
 run $model STEPS=3 METRICS_FILE=all.jsonl
 run $model STEPS=3 $window METRICS_FILE=narrow.jsonl
-run $model STEPS=3 WINDOW_WARMUP_STEPS=2 WINDOW_WARMUP_FROM=64 METRICS_FILE=wide.jsonl
+run $model STEPS=3 WINDOW_WARMUP=2 WINDOW_START=64 METRICS_FILE=wide.jsonl
 apart() { ! near "$@"; }
 ok "a token that sees 2 tokens has other losses" apart all.jsonl narrow.jsonl 1e-4
 ok "a window of all tokens has the losses of none" near all.jsonl wide.jsonl 1e-6
@@ -56,11 +56,11 @@ ok "the rate falls in the last two steps" is "$(jq -s -c '[.[].lr * 1e4 | round]
 
 # 7. Refused, each with the values.
 refused() { run $model STEPS=1 "${@:2}"; ok "refused: ${*:2}" is "$rc $(grep -c "$1" err)" "78 1"; }
-refused "must divide GLOBAL_BATCH=8" GLOBAL_BATCH=8 BATCH_WARMUP_STEPS=2 BATCH_WARMUP_FROM=3
-refused "must divide GLOBAL_BATCH=8" GLOBAL_BATCH=8 BATCH_WARMUP_STEPS=2 BATCH_WARMUP_FROM=16
-refused "be a multiple of 2, BATCH_SIZE times workers" GLOBAL_BATCH=8 BATCH_SIZE=2 BATCH_WARMUP_STEPS=2 BATCH_WARMUP_FROM=1
-refused "has nothing to raise" BATCH_WARMUP_STEPS=2
+refused "must divide GLOBAL_BATCH=8" GLOBAL_BATCH=8 BATCH_WARMUP=2 BATCH_START=3
+refused "must divide GLOBAL_BATCH=8" GLOBAL_BATCH=8 BATCH_WARMUP=2 BATCH_START=16
+refused "be a multiple of 2, BATCH_SIZE times workers" GLOBAL_BATCH=8 BATCH_SIZE=2 BATCH_WARMUP=2 BATCH_START=1
+refused "has nothing to raise" BATCH_WARMUP=2
 refused "does not go with PP=2" $batch PP=2 N_GPU_EACH_NODE=2
-refused "WINDOW_WARMUP_STEPS=2 (argument) is for TASK=lm" TASK=qa DATA=synthetic WINDOW_WARMUP_STEPS=2
+refused "WINDOW_WARMUP=2 (argument) is for TASK=lm" TASK=qa DATA=synthetic WINDOW_WARMUP=2
 refused "DECAY_STEPS=2 (argument) is over STEPS=1" DECAY_STEPS=2 LR_SCHEDULE=wsd
 done_testing

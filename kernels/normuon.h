@@ -8,7 +8,8 @@
  *   v_i ← β2·v_i + (1-β2)·(1/n)·Σ_j x_ij²;  x_ij ← x_ij / (√v_i + eps)
  * i/o  x (rows, columns) f32  a row is a neuron, or a column where is_by_column
  * i/o  v (neurons) f32
- * in   grad_scale  (1) f64, whose value is not used; NaN: nothing changes; data NULL: none
+ * in   grad_scale  (1) f64  if it is NaN, nothing changes; other values have no effect; data NULL:
+ *      none
  * The order of a sum depends on the shape alone. Tolerance to plain: nmse 1e-11.
  * Source Li et al. 2025 (NorMuon, arXiv 2510.05491), algorithm 1. */
 struct normuon {

@@ -1,13 +1,13 @@
-/* normuon_cpu — the fast division by a neuron's root mean square: each task takes a row, or a few
- * neighbouring columns, whose parts of all rows it reads twice. Sums are doubles. */
+/* normuon_cpu — the fast division by a neuron's root mean square: a task takes a row, or a few
+ * neighbouring columns of all rows, and reads them twice. Sums are in double. */
 #include "kernels/normuon.h"
 
 #include <math.h>
 
 #include "kernels/cpu.h"
 #include "kernels/grad_scale.h" /* grad_scale_get */
+#include "kernels/reduce_lanes_cpu.h"
 
-#define LANES 32
 #define COLUMNS 64 /* of a task */
 
 /* new_mean — moves v towards a mean of squares; returns what elements are multiplied by. */
@@ -17,27 +17,12 @@ static inline float new_mean(const struct normuon *a, float *v, double mean)
     return (float)(1 / (sqrt((double)*v) + a->eps));
 }
 
-static double squares_of(const float *restrict x, int64_t n)
-{
-    double lane[LANES] = {0};
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int l = 0; l < LANES; l++)
-            lane[l] += (double)x[i + l] * (double)x[i + l];
-    for (int l = 0; i < n; i++, l++)
-        lane[l] += (double)x[i] * (double)x[i];
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int l = 0; l < half; l++)
-            lane[l] += lane[l + half];
-    return lane[0];
-}
-
 static void one_row(void *arg, int row, int thread_i)
 {
     (void)thread_i;
     const struct normuon *a = arg;
     float *restrict x = (float *)a->x.data + row * a->columns;
-    double mean = squares_of(x, a->columns) / (double)a->columns;
+    double mean = reduce_lanes(x, a->columns, true) / (double)a->columns;
     float factor = new_mean(a, (float *)a->v.data + row, mean);
     for (int64_t i = 0; i < a->columns; i++)
         x[i] *= factor;

@@ -3,11 +3,11 @@
 #include "kernels/reduce.h"
 
 #include "kernels/cpu.h"
+#include "kernels/reduce_lanes_cpu.h"
 #include "kernels/vec_cpu.h"
 
 #define BLOCK_ELEMS 4096
 #define PART_BLOCKS 32
-#define LANES 32
 
 struct reduce_work {
     const float *x;
@@ -15,28 +15,6 @@ struct reduce_work {
     double *blocks;
     bool square;
 };
-
-/* 32 running sums keep every unit of a wide core busy; they are folded onto each other at the end.
- * */
-static double reduce_block(const float *restrict x, int64_t n, bool square)
-{
-    double lane[LANES] = {0};
-    int64_t i = 0;
-    if (square)
-        for (; i + LANES <= n; i += LANES)
-            for (int l = 0; l < LANES; l++)
-                lane[l] += (double)x[i + l] * (double)x[i + l];
-    else
-        for (; i + LANES <= n; i += LANES)
-            for (int l = 0; l < LANES; l++)
-                lane[l] += (double)x[i + l];
-    for (int l = 0; i < n; i++, l++)
-        lane[l] += square ? (double)x[i] * (double)x[i] : (double)x[i];
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int l = 0; l < half; l++)
-            lane[l] += lane[l + half];
-    return lane[0];
-}
 
 static void reduce_part(void *arg, int part_i, int thread_i)
 {
@@ -47,7 +25,7 @@ static void reduce_part(void *arg, int part_i, int thread_i)
     for (int64_t block = (int64_t)part_i * PART_BLOCKS; block < end; block++) {
         int64_t first = block * BLOCK_ELEMS,
                 n = work->n - first < BLOCK_ELEMS ? work->n - first : BLOCK_ELEMS;
-        work->blocks[block] = reduce_block(work->x + first, n, work->square);
+        work->blocks[block] = reduce_lanes(work->x + first, n, work->square);
     }
 }
 

@@ -32,8 +32,8 @@
 #define AGAIN_MS 20      /* for a core that seems slow */
 #define AGAIN_N 5        /* times, between which others may leave the core alone */
 #define AGAIN_ALL_MS 200 /* of all slow cores of a rank, beside the other ranks … */
-/* … so many times, each after twice the pause of the one before, 2.5 s in all. After 0.6 s one of
- * 194 good nodes, on a busy virtual machine, still seemed slow. */
+/* … so many times, each after twice the pause of the one before, 2.5 s in all. After 0.6 s a good
+ * core still seemed slow in one of 194 checks of eight nodes on a busy virtual machine. */
 #define LOOKS 7
 #define SLOW 0.95        /* of the median */
 #define STEAL_SHARE 0.01 /* of the cores' time: more taken by a hypervisor makes clocks unclear */

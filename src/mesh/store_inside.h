@@ -193,7 +193,8 @@ int64_t store_moments_run(const struct store *s, int part, int64_t first, int64_
  * store_moments_neurons_n: how many there are; 0 without has_neurons.
  * store_moments_neurons: those that the elements from `first` on, at most *n of one hidden tensor,
  *   read as, and *n becomes their number; data NULL: they read as zero.
- * store_moments_set_neurons: from elements [first, first + n) of the table, whoever has these.
+ * store_moments_set_neurons: from the values of elements [first, first + n) of the table, whose
+ *   other state may lie on another rank.
  * store_update_neurons: adds them up over the ranks, after the update of the last bucket. */
 int64_t store_moments_neurons_n(const struct store *s);
 struct tensor store_moments_neurons(const struct store *s, int64_t first, int64_t *n);

@@ -212,7 +212,8 @@ static enum status copy_matrix(const struct muon *m, const struct param_matrix *
                                             .x_stride = is_back ? matrix->run : matrix->stride});
 }
 
-/* One matrix of a bucket: where it lies in the tensor, whose neurons' numbers; data NULL: Muon. */
+/* One matrix of a bucket: its place in its tensor, and the numbers of its neurons, which only
+ * NorMuon has (else data NULL). */
 struct part {
     struct param_matrix matrix;
     struct tensor tensor, neurons;

@@ -8,10 +8,7 @@
 #include "dev/dev.h"
 #include "harness.h"
 #include "kernels/cpu.h"
-
-#define SIDE_MAX 40
-
-typedef double matrix[SIDE_MAX][SIDE_MAX];
+#include "newton_schulz.h"
 
 struct bed {
     struct dev *dev;
@@ -46,33 +43,6 @@ static void bed_close(struct bed *b)
 
 static double value(int64_t i) { return sin((double)(i * i % 1009) * 0.37 + 0.1) * 0.01; }
 
-/* plain — X ← a·X + (b·G + c·G²)·X with G = X·Xᵀ, five times. */
-static void plain(matrix x, int r, int c)
-{
-    static matrix g, s, y;
-    for (int k = 0; k < 5; k++) {
-        for (int i = 0; i < r; i++)
-            for (int j = 0; j < r; j++) {
-                g[i][j] = 0;
-                for (int l = 0; l < c; l++)
-                    g[i][j] += x[i][l] * x[j][l];
-            }
-        for (int i = 0; i < r; i++)
-            for (int j = 0; j < r; j++) {
-                s[i][j] = -4.7750 * g[i][j];
-                for (int l = 0; l < r; l++)
-                    s[i][j] += 2.0315 * g[i][l] * g[l][j];
-            }
-        for (int i = 0; i < r; i++)
-            for (int j = 0; j < c; j++) {
-                y[i][j] = 3.4445 * x[i][j];
-                for (int l = 0; l < r; l++)
-                    y[i][j] += s[i][l] * x[l][j];
-            }
-        memcpy(x, y, sizeof y);
-    }
-}
-
 static void check(int r, int c)
 {
     static struct bed b;
@@ -86,7 +56,7 @@ static void check(int r, int c)
     }
     for (int i = 0; i < r * c; i++)
         want[i / c][i % c] = value(i) / (sqrt(norm) + 1e-6);
-    plain(want, r, c);
+    newton_schulz(want, r, c);
     assert_int_equal(muon_orthogonalise(&b.muon, r, c, 0.5, &out), ST_OK);
     assert_int_equal(dev_sync(b.muon.stream), ST_OK);
     for (int i = 0; i < r * c; i++) {

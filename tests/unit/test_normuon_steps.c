@@ -11,13 +11,13 @@
 #include "architectures.h"
 #include "base/rand.h"
 #include "kernels/cpu.h"
+#include "newton_schulz.h"
 #include "train/step.h"
 
 #define OK(call) assert_int_equal(call, ST_OK)
 #define STEPS 10
 #define T 8
 #define SAMPLES 4
-#define SIDE_MAX 80
 #define LR 3e-3
 #define DECAY 0.1
 #define MOMENTUM 0.9
@@ -115,34 +115,7 @@ static void draw(struct bed *b, int step)
 
 /* ---- the formula ---- */
 
-typedef double matrix[SIDE_MAX][SIDE_MAX]; /* [output neuron][input] */
-
-/* newton_schulz — of r × c numbers of norm 1. */
-static void newton_schulz(matrix x, int r, int c)
-{
-    static matrix g, s, y;
-    for (int k = 0; k < 5; k++) {
-        memset(g, 0, sizeof g);
-        memset(s, 0, sizeof s);
-        for (int i = 0; i < r; i++)
-            for (int j = 0; j < r; j++)
-                for (int l = 0; l < c; l++)
-                    g[i][j] += x[i][l] * x[j][l];
-        for (int i = 0; i < r; i++)
-            for (int j = 0; j < r; j++) {
-                s[i][j] = -4.7750 * g[i][j];
-                for (int l = 0; l < r; l++)
-                    s[i][j] += 2.0315 * g[i][l] * g[l][j];
-            }
-        for (int i = 0; i < r; i++)
-            for (int j = 0; j < c; j++) {
-                y[i][j] = 3.4445 * x[i][j];
-                for (int l = 0; l < r; l++)
-                    y[i][j] += s[i][l] * x[l][j];
-            }
-        memcpy(x, y, sizeof y);
-    }
-}
+/* Matrices are [output neuron][input]. */
 
 static double norm_of(matrix x, int r, int c)
 {

@@ -3,8 +3,7 @@
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
-constexpr int64_t RUN
-= 4096, RUNS_MOST = 2048;
+constexpr int64_t RUN = REDUCE_BLOCK_ELEMS, RUNS_MOST = 2048;
 
 template <typename T, int W, bool SQUARED>
 __global__ void reduce_runs(double *part, const T *x, int64_t n, int64_t run)
@@ -34,6 +33,22 @@ static __global__ void reduce_parts(double *out, const double *part, int64_t par
         *out = accumulate ? *out + sum : sum;
 }
 
+/* The sum of each run of `run` elements. */
+template <bool SQUARED>
+static int sum_runs(const struct cuda *cuda, double *part, struct tensor x, int64_t n, int64_t run)
+{
+    int64_t runs = ceil_div(n, run);
+    if (runs == 0)
+        return 0;
+    return cuda_floats(x.dtype, [&](auto t) {
+        using T = decltype(t);
+        return cuda_wide<T>(all_aligned<T>(n, {x.data}), [&](auto w) {
+            return cuda_launch(reduce_runs<T, decltype(w)::value, SQUARED>, (unsigned)runs, THREADS,
+                               0, cuda->stream, part, (const T *)x.data, n, run);
+        });
+    });
+}
+
 template <bool SQUARED>
 static int reduce(const struct cuda *cuda, struct tensor out, struct tensor x, int64_t n,
                   bool accumulate)
@@ -41,14 +56,7 @@ static int reduce(const struct cuda *cuda, struct tensor out, struct tensor x, i
     int64_t run = round_up(n > RUN * RUNS_MOST ? ceil_div(n, RUNS_MOST) : RUN, RUN),
             runs = ceil_div(n, run);
     double *part = (double *)cuda->scratch;
-    if (runs > 0)
-        CUDA_TRY(cuda_floats(x.dtype, [&](auto t) {
-            using T = decltype(t);
-            return cuda_wide<T>(all_aligned<T>(n, {x.data}), [&](auto w) {
-                return cuda_launch(reduce_runs<T, decltype(w)::value, SQUARED>, (unsigned)runs,
-                                   THREADS, 0, cuda->stream, part, (const T *)x.data, n, run);
-            });
-        }));
+    CUDA_TRY(sum_runs<SQUARED>(cuda, part, x, n, run));
     return cuda_launch(reduce_parts, 1, THREADS, 0, cuda->stream, (double *)out.data,
                        (const double *)part, runs, accumulate);
 }
@@ -60,5 +68,7 @@ extern "C" int sum_cuda(const struct cuda *cuda, const struct sum *a)
 
 extern "C" int sumsq_cuda(const struct cuda *cuda, const struct sumsq *a)
 {
+    if (a->by_block)
+        return sum_runs<true>(cuda, (double *)a->out.data, a->x, a->n, RUN);
     return reduce<true>(cuda, a->out, a->x, a->n, a->accumulate);
 }

@@ -4,8 +4,12 @@
 #define CONVOY_KERNELS_REDUCE_H
 #include "kernels/tensor.h"
 
+#define REDUCE_BLOCK_ELEMS 4096
+
 /* sum — *out (+)= Σ x;  sumsq — *out (+)= Σ x².
- * out  out (1) f64  added to when accumulate, else replaced | in  x (n) */
+ * out  out (1) f64  added to when accumulate, else replaced | in  x (n)
+ * by_block: out (⌈n / REDUCE_BLOCK_ELEMS⌉) f64 is replaced: the sum of each block, whose bits depend
+ * on the block alone. Without accumulate. */
 struct sum {
     struct tensor out, x;
     int64_t n;
@@ -14,6 +18,6 @@ struct sum {
 struct sumsq {
     struct tensor out, x;
     int64_t n;
-    bool accumulate;
+    bool accumulate, by_block;
 };
 #endif

@@ -6,7 +6,6 @@
 #include "kernels/reduce_lanes_cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define BLOCK_ELEMS 4096
 #define PART_BLOCKS 32
 
 struct reduce_work {
@@ -20,11 +19,11 @@ static void reduce_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
     const struct reduce_work *work = arg;
-    int64_t blocks_n = cpu_parts(work->n, BLOCK_ELEMS),
+    int64_t blocks_n = cpu_parts(work->n, REDUCE_BLOCK_ELEMS),
             end = cpu_part_end(blocks_n, PART_BLOCKS, part_i);
     for (int64_t block = (int64_t)part_i * PART_BLOCKS; block < end; block++) {
-        int64_t first = block * BLOCK_ELEMS,
-                n = work->n - first < BLOCK_ELEMS ? work->n - first : BLOCK_ELEMS;
+        int64_t first = block * REDUCE_BLOCK_ELEMS,
+                n = work->n - first < REDUCE_BLOCK_ELEMS ? work->n - first : REDUCE_BLOCK_ELEMS;
         work->blocks[block] = reduce_lanes(work->x + first, n, work->square);
     }
 }
@@ -36,13 +35,19 @@ static double reduce_pairwise(const double *x, int64_t n)
     return reduce_pairwise(x, n / 2) + reduce_pairwise(x + n / 2, n - n / 2);
 }
 
+static void reduce_blocks(const struct cpu *cpu, struct reduce_work *work)
+{
+    int64_t blocks_n = cpu_parts(work->n, REDUCE_BLOCK_ELEMS);
+    thread_pool_run(cpu->pool, cpu_parts(blocks_n, PART_BLOCKS), reduce_part, work);
+}
+
 static void reduce_run(const struct cpu *cpu, struct reduce_work work, double *out, bool accumulate)
 {
-    int64_t blocks_n = cpu_parts(work.n, BLOCK_ELEMS);
+    int64_t blocks_n = cpu_parts(work.n, REDUCE_BLOCK_ELEMS);
     ASSERTF((size_t)blocks_n <= CPU_SHARED_BYTES / sizeof(double), "%lld elements",
             (long long)work.n);
     work.blocks = (double *)(void *)cpu->shared;
-    thread_pool_run(cpu->pool, cpu_parts(blocks_n, PART_BLOCKS), reduce_part, &work);
+    reduce_blocks(cpu, &work);
     *out = reduce_pairwise(work.blocks, blocks_n) + (accumulate ? *out : 0);
 }
 
@@ -53,6 +58,9 @@ void CPU_FN(sum)(const struct cpu *cpu, const struct sum *a)
 
 void CPU_FN(sumsq)(const struct cpu *cpu, const struct sumsq *a)
 {
-    reduce_run(cpu, (struct reduce_work){.x = a->x.data, .n = a->n, .square = true}, a->out.data,
-               a->accumulate);
+    struct reduce_work work = {.x = a->x.data, .n = a->n, .blocks = a->out.data, .square = true};
+    if (a->by_block)
+        reduce_blocks(cpu, &work);
+    else
+        reduce_run(cpu, work, a->out.data, a->accumulate);
 }

@@ -397,6 +397,50 @@ static enum status check_local(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_exact — EXACT=layout, and what makes the bits of a step depend on the ranks. That each has
+ * whole shards is checked when they are known (step_shards_check). */
+static enum status check_exact(const struct conf *conf)
+{
+    static const struct {
+        enum conf_key key;
+        int64_t allowed; /* or less */
+        const char *remedy;
+    } others[] = {
+        {CONF_TP, 1, "sums over parts of a matrix follow its division: set TP=1"},
+        {CONF_CP, 1, "sums over parts of a sample follow its division: set CP=1"},
+        {CONF_LOCAL_STEPS, 0, "replicas are nodes: set LOCAL_STEPS=0"},
+        {CONF_BATCH_WARMUP, 0, "its shards are those of GLOBAL_BATCH: set BATCH_WARMUP=0"},
+        {CONF_COMPRESS, CONF_COMPRESS_NONE, "each worker rounds its own sum: set COMPRESS=none"},
+        {CONF_REDUCE_PRECISION, CONF_REDUCE_PRECISION_FP32,
+         "each worker rounds its own sum: set REDUCE_PRECISION=fp32"},
+        {CONF_EMBED_ROWS, CONF_EMBED_ROWS_OFF,
+         "rows are added worker by worker: set EMBED_ROWS=0"}};
+    bool is_exact = conf_i64(conf, CONF_EXACT) == CONF_EXACT_LAYOUT;
+    if (!is_exact && conf_i64(conf, CONF_VIRTUAL_SHARDS) > 0)
+        return fail_pair(conf, CONF_VIRTUAL_SHARDS, "has no effect with", CONF_EXACT,
+                         "set EXACT=layout, or leave VIRTUAL_SHARDS out");
+    if (!is_exact)
+        return ST_OK;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (conf_i64(conf, others[i].key) > others[i].allowed &&
+            (others[i].key != CONF_EMBED_ROWS || conf_is_set(conf, CONF_EMBED_ROWS)))
+            return fail_pair(conf, CONF_EXACT, "does not go with", others[i].key, others[i].remedy);
+    if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
+        return fail_pair(conf, CONF_EXACT, "does not go with", CONF_SHARD,
+                         "groups add among themselves first: set SHARD=full");
+    if (conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
+        return fail_pair(conf, CONF_EXACT, "does not go with", CONF_BACKEND,
+                         "NCCL adds in an order of its own: set BACKEND=auto");
+    if (conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CUDA)
+        return fail_pair(conf, CONF_EXACT, "is for CPUs in this version, not", CONF_DEVICE,
+                         "set DEVICE=cpu, or EXACT=off");
+    if (conf_i64(conf, CONF_GLOBAL_BATCH) == 0)
+        return fail_pair(conf, CONF_EXACT, "needs a fixed number of samples, not",
+                         CONF_GLOBAL_BATCH,
+                         "set GLOBAL_BATCH; without it a step has more samples on more workers");
+    return ST_OK;
+}
+
 /* check_link — LINK=auto proposes COMPRESS or LOCAL_STEPS, for a run to which both are open. */
 static enum status check_link(const struct conf *conf)
 {
@@ -456,6 +500,7 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_optimizer(conf));
     TRY(check_comm_graph(conf));
     TRY(check_local(conf));
+    TRY(check_exact(conf));
     TRY(check_link(conf));
     TRY(check_nodes(conf));
     TRY(check_tensor(conf));

@@ -407,6 +407,8 @@ enum status dev_check_sumsq(const struct sumsq *a, bool takes_halves)
     HAS(out, F64);
     HAS_FLOAT(x);
     MIN(n, 0);
+    if (a->by_block && a->accumulate)
+        return FAIL(ST_BUG, OP ": by_block does not accumulate");
     return ST_OK;
 #undef OP
 }

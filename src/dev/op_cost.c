@@ -269,6 +269,10 @@ static struct op_cost cost_sum(const struct sum *a)
 }
 static struct op_cost cost_sumsq(const struct sumsq *a)
 {
+    const int64_t blocks = (a->n + REDUCE_BLOCK_ELEMS - 1) / REDUCE_BLOCK_ELEMS;
+    if (a->by_block)
+        return (struct op_cost){.bytes_read = bytes_of(a->x, a->n),
+                                .bytes_written = bytes_of(a->out, blocks)};
     return cost_of_sum(a->out, a->x, a->n, a->accumulate);
 }
 

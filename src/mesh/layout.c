@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "kernels/reduce.h"
 
 static void add_bucket(struct layout *l, int unit_first, int unit_last, int64_t first, int64_t end)
 {
@@ -143,6 +144,11 @@ enum status layout_init(const struct param_table *t, int ranks, int rank, int64_
 void layout_pad(struct param_table *table, int ranks)
 {
     param_pad(table, (int64_t)ranks * PART_ALIGN);
+}
+
+void layout_pad_blocks(struct param_table *table, int ranks)
+{
+    param_pad_each(table, (int64_t)ranks * REDUCE_BLOCK_ELEMS, REDUCE_BLOCK_ELEMS);
 }
 
 void layout_free(struct layout *l)

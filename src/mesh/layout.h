@@ -63,6 +63,9 @@ void layout_free(struct layout *l); /* may be called twice */
  * table of one rank stays as it is. Padding is zero in parameters, gradients and moments. Files
  * hold tensors without it. */
 void layout_pad(struct param_table *table, int ranks);
+/* layout_pad_blocks — the same, and no part ends within a block of REDUCE_BLOCK_ELEMS elements of a
+ * tensor, counted from its start: one rank has all of a block. */
+void layout_pad_blocks(struct param_table *table, int ranks);
 
 /* layout_owner — the rank that owns element `at` of a bucket. elems_out: how many elements from
  * `at` on it owns. shard_at_out: where `at` lies in its local shard. */

@@ -30,7 +30,7 @@ enum status store_set_place(struct store *s, int rank, int ranks, bool is_discre
     s->is_alone = s->layout.ranks == 1;
     s->policy = store_memory_policy(&s->c, s->layout.ranks);
     s->is_sparse = store_memory_uses_sparse(s);
-    return ST_OK;
+    return s->c.shards > 0 ? store_exact_plan(s) : ST_OK;
 }
 
 /* set_world — the world is the comm's own ranks, or has other groups too. */
@@ -47,6 +47,7 @@ enum status store_plan(const struct store_config *config, int rank, int ranks, b
     struct store s = {.c = *config};
     TRY(store_set_place(&s, rank, ranks, is_discrete));
     enum status st = store_memory_plan(&s, out);
+    store_exact_free(&s);
     layout_free(&s.layout);
     return st;
 }
@@ -64,10 +65,11 @@ static enum status open_all(struct store *s)
     s->sums = calloc((size_t)s->layout.buckets_n + STORE_EXTRAS_MAX, sizeof *s->sums);
     s->embed_params = calloc((size_t)c->table->params_n, sizeof *s->embed_params);
     if (s->has_groups)
-        s->slots = calloc((size_t)c->whole_params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
+        s->slots = calloc((size_t)c->whole->params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
     if (!s->bucket || !s->sums || !s->embed_params || (s->has_groups && !s->slots))
         return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
-    return store_memory_take(s);
+    TRY(store_memory_take(s));
+    return c->shards > 0 && c->has_grads ? store_exact_open(s) : ST_OK;
 }
 
 enum status store_open(const struct store_config *config, struct store **out)
@@ -105,6 +107,7 @@ void store_close(struct store *s)
     if (s->within != s->c.comm)
         comm_close(s->within);
     comm_close(s->across);
+    store_exact_free(s);
     layout_free(&s->layout);
     free(s->bucket);
     free(s->sums);
@@ -288,6 +291,9 @@ static enum status reduce(struct store *s, int bucket)
         return store_call_reduce_compressed(s, bucket, from,
                                             is_reduce_scattered(s, bucket) ? none : from,
                                             store_grad_own(s, bucket));
+    if (s->grad_tree)
+        return store_exact_reduce(s, bucket, is_reduce_scattered(s, bucket) ? none : from,
+                                  store_grad_own(s, bucket), &p->reduce);
     if (is_reduce_scattered(s, bucket))
         return reduce_parts(s, bucket, &p->reduce);
     return store_call_begin(

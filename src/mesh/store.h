@@ -57,6 +57,9 @@
  *   Where rows are exchanged, no dense gradient travels; with several micro-batches that of all but
  *   the last one travels beside the last one.
  *
+ * Virtual shards: gradients are added along a tree over the shards of the batch, not over the ranks
+ * (store_exact.c). Their sum, and the norm, then do not depend on how many ranks there are.
+ *
  * The gradient norm: each rank adds the squares of its shard of each bucket. These sums are
  * all-reduced, by the hosts or on the devices, and then added from the last bucket to the first.
  * Where the world has several groups of ranks, each with parameters of its own (mesh_comm.h), every
@@ -93,8 +96,9 @@ struct store_config {
     struct comm *comm;  /* of the ranks that have the same parameters, of which table tells */
     struct comm *world; /* of all ranks, from which comm is split; NULL: comm has all of them */
     const struct param_table *table;
-    int whole_params_n; /* of the whole model, of which `table` may be a part */
+    const struct param_table *whole; /* of the whole model, of which `table` may be a part */
     struct store_settings settings;
+    int shards;       /* EXACT=layout: virtual shards of a step, of all ranks; 0: none */
     bool has_grads;   /* false: parameters only, for evaluation */
     bool accumulates; /* a step has several micro-batches */
     int moments_n;    /* arrays of optimiser state: 0, 1 or 2 */
@@ -171,11 +175,19 @@ enum status store_post_backward(struct store *s, int unit);
 enum status store_sparse_embed_settle(struct store *s);
 enum status store_sparse_embed_pass(struct store *s, const struct pass *from, struct pass *out);
 
+/* Virtual shards (shard_tree.h), where config.shards is not 0. A rank's passes work on its shards
+ * one after the other, counted from 0.
+ * _bind_shard  makes *p write the gradients of a shard; before its first pass.
+ * _add_shards  after a unit's backward in the last micro-batch of a shard: adds up what the tree
+ *              adds then. In the step's last micro-batch before _post_backward. */
+void store_bind_shard(const struct store *s, int shard, struct pass *p);
+enum status store_add_shards(struct store *s, int shard, int unit);
+
 /* ---- the gradient norm and the update ---- */
 
 /* _grad_norm_begin: waits for all reductions, and copies this rank's sums of squares to the host.
  * _grad_norm_end: after the next dev_sync of the stream; the square of the norm, over the world.
- * extra: n numbers (at most 8), each replaced by its sum over the world. All ranks get the same
+ * extra: n numbers (at most 8, and one for each virtual shard), each replaced by its sum over the world. All ranks get the same
  * bits. */
 enum status store_grad_norm_begin(struct store *s);
 enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);

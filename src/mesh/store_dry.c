@@ -12,14 +12,15 @@ static enum status take(struct store *s)
     s->sums = calloc((size_t)s->layout.buckets_n + STORE_EXTRAS_MAX, sizeof *s->sums);
     s->embed_params = calloc((size_t)c->table->params_n, sizeof *s->embed_params);
     if (s->has_groups)
-        s->slots = calloc((size_t)c->whole_params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
+        s->slots = calloc((size_t)c->whole->params_n + STORE_EXTRAS_MAX, sizeof *s->slots);
     if (!s->bucket || !s->sums || !s->embed_params || (s->has_groups && !s->slots))
         return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
     s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
     s->moment[0] = s->moment[1] = s->neurons = dev_dry_tensor(DTYPE_F32);
     s->compute_copy = dev_dry_tensor(c->settings.dtype);
     s->grads_rounded = dev_dry_tensor(c->settings.reduce_dtype);
-    s->norms = dev_dry_tensor(DTYPE_F64);
+    s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
+    s->shard_grads = dev_dry_tensor(DTYPE_F32);
     return ST_OK;
 }
 

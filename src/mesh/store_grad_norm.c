@@ -38,13 +38,15 @@ static struct run run_at(const struct param_table *t, int64_t at, int64_t end)
 static enum status add_squares(struct store *s, struct tensor out, struct tensor x, int64_t n,
                                bool accumulate)
 {
-    return dev_op(s->c.dev)->sumsq(s->c.stream, &(struct sumsq){out, x, n, accumulate});
+    return dev_op(s->c.dev)->sumsq(s->c.stream, &(struct sumsq){out, x, n, accumulate, false});
 }
 
 enum status store_grad_norm_add(struct store *s, int bucket, struct tensor own)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     const int64_t first = l->first + l->own.first, end = first + l->own.elems;
+    if (s->c.shards > 0)
+        return store_exact_norm_add(s, bucket, own);
     if (!s->has_groups)
         return add_squares(s, tensor_at(s->norms, bucket), own, l->own.elems, false);
     for (int64_t at = first; at < end;) {
@@ -58,6 +60,8 @@ enum status store_grad_norm_add(struct store *s, int bucket, struct tensor own)
 
 enum status store_grad_norm_reset(struct store *s)
 {
+    if (s->c.shards > 0)
+        return store_exact_norm_reset(s);
     return s->has_groups ? dev_fill(s->c.stream, s->norms.data, 0,
                                     (size_t)(s->layout.buckets_n + 2) * sizeof(double))
                          : ST_OK;
@@ -68,6 +72,8 @@ enum status store_grad_norm_reset(struct store *s)
 enum status store_grad_norm_begin(struct store *s)
 {
     TRY(store_finish_reductions(s));
+    if (s->c.shards > 0)
+        return store_exact_norm_begin(s);
     return dev_copy(s->c.stream, s->sums, s->norms.data,
                     (size_t)(s->layout.buckets_n + 2) * sizeof *s->sums);
 }
@@ -75,7 +81,7 @@ enum status store_grad_norm_begin(struct store *s)
 enum status store_grad_norm_device(struct store *s)
 {
     struct comm_ticket ticket;
-    ASSERT(!s->has_groups);
+    ASSERT(!s->has_groups && s->c.shards == 0);
     TRY(store_finish_reductions(s));
     if (s->is_alone)
         return ST_OK;
@@ -103,8 +109,8 @@ static int first_param(const struct store *s, int bucket)
     int i = 0;
     while (s->c.table->param[i].offset < s->layout.bucket[bucket].first)
         i++;
-    ASSERTF(s->c.table->param[i].whole_param < s->c.whole_params_n, "parameter %d of %d",
-            s->c.table->param[i].whole_param, s->c.whole_params_n);
+    ASSERTF(s->c.table->param[i].whole_param < s->c.whole->params_n, "parameter %d of %d",
+            s->c.table->param[i].whole_param, s->c.whole->params_n);
     return s->c.table->param[i].whole_param;
 }
 
@@ -114,7 +120,7 @@ static int first_param(const struct store *s, int bucket)
 static enum status end_groups(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     struct comm_ticket ticket;
-    int slots_n = s->c.whole_params_n;
+    int slots_n = s->c.whole->params_n;
     double total = 0, *slot = s->slots;
     memset(slot, 0, (size_t)slots_n * sizeof *slot);
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++)
@@ -135,7 +141,9 @@ enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *ex
 {
     int buckets_n = s->layout.buckets_n;
     struct comm_ticket ticket;
-    ASSERTF(n <= STORE_EXTRAS_MAX, "%d sums", n);
+    ASSERTF(n <= STORE_EXTRAS_MAX + s->c.shards, "%d sums", n);
+    if (s->c.shards > 0)
+        return store_exact_norm_end(s, norm_sq_out, extra, n);
     if (s->has_groups)
         return end_groups(s, norm_sq_out, extra, n);
     memcpy(s->sums + buckets_n, extra, (size_t)n * sizeof *extra);

@@ -2,6 +2,8 @@
 #ifndef CONVOY_MESH_STORE_INSIDE_H
 #define CONVOY_MESH_STORE_INSIDE_H
 
+#include "mesh/grad_tree.h"
+#include "mesh/shard_tree.h"
 #include "mesh/store.h"
 
 /* How much of an array a rank holds. BUFFER: its local shard, and the buckets that a pass works on,
@@ -56,7 +58,7 @@ struct store_bucket {
     bool is_finished;     /* reduced, and its squares are added */
 };
 
-#define STORE_ALLOCS_MAX 10
+#define STORE_ALLOCS_MAX 12
 #define STORE_EXTRAS_MAX 8
 
 struct store {
@@ -92,6 +94,14 @@ struct store {
     struct param_table embed_table;   /* grad_table of store_sparse_embed_pass */
     struct param *embed_params;
     struct grad_compress *grad_compress; /* NULL: no compression */
+    struct shard_tree shards;            /* c.shards > 0 */
+    struct tensor shard_grads;           /* slots of shards from 1 on; slot 0 is `grads` */
+    struct grad_tree *grad_tree;         /* NULL: the comm's own sums follow the tree of shards */
+    struct {
+        struct tensor sums; /* (n) f64 on the device: of squares, block by block */
+        double *host;       /* n, then extras */
+        int64_t n, *first;  /* n: of the whole model; first: of each parameter of the table */
+    } blocks;               /* c.shards > 0 */
     struct {
         void *data;
         size_t bytes;
@@ -175,6 +185,23 @@ enum status store_call_sparse_add(struct store *s, struct part_extent part, stru
  * _add: the squares of `own`, this rank's part of a bucket's reduced gradient. */
 enum status store_grad_norm_reset(struct store *s);
 enum status store_grad_norm_add(struct store *s, int bucket, struct tensor own);
+
+/* Virtual shards (store_exact.c); c.shards > 0.
+ * _plan: the tree, and where blocks of squares are; frees nothing. _free: may be called twice.
+ * _open: after memory is taken: how the ranks' sums join.
+ * _slots: elements of the slots from 1 on.
+ * _reduce: this rank's part of a bucket's sum, to_own, or all of it, to_all.
+ * _norm_reset, _norm_add, _norm_begin, _norm_end: as store_grad_norm_… */
+enum status store_exact_plan(struct store *s);
+enum status store_exact_open(struct store *s);
+void store_exact_free(struct store *s);
+int64_t store_exact_slots(const struct store *s);
+enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,
+                               struct tensor to_own, struct comm_ticket *ticket);
+enum status store_exact_norm_reset(struct store *s);
+enum status store_exact_norm_add(struct store *s, int bucket, struct tensor own);
+enum status store_exact_norm_begin(struct store *s);
+enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);
 
 /* Gradients (store.c), of one bucket: all of it, as passes wrote it; this rank's part, reduced. */
 struct tensor store_grad_whole(const struct store *s, int bucket);

@@ -68,10 +68,12 @@ static bool chooses_sparse(const struct store *s, const char **why_out)
                                            .accumulates = s->c.accumulates,
                                            .is_discrete = s->is_discrete};
     bool is_used = sparse_embed_is_used(&cost, why_out);
-    const bool is_cut = wte->cut.whole > 0;
-    if (store_is_hybrid(s) || is_cut)
-        *why_out = is_cut ? "each rank of a tensor group has a part of them" : "SHARD=hybrid";
-    return is_used && s->c.has_grads && !store_is_hybrid(s) && !is_cut;
+    const bool is_cut = wte->cut.whole > 0, is_exact = s->c.shards > 0;
+    if (store_is_hybrid(s) || is_cut || is_exact)
+        *why_out = is_cut     ? "each rank of a tensor group has a part of them"
+                   : is_exact ? "EXACT=layout adds whole gradients"
+                              : "SHARD=hybrid";
+    return is_used && s->c.has_grads && !store_is_hybrid(s) && !is_cut && !is_exact;
 }
 
 bool store_memory_uses_sparse(const struct store *s)
@@ -145,6 +147,7 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
         m.unsharded = elems_of(s, p->params) * (int64_t)dtype_bytes(c->settings.dtype);
     if (c->has_grads) {
         m.grads = elems_of(s, p->grads == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE) * each;
+        m.grads += store_exact_slots(s) * each;
         m.unsharded += (p->grads == STORE_BUFFER ? elems_of(s, STORE_BUFFER) : 0) * each;
         m.unsharded += sparse_elems(s) * each;
         if (store_rounds_grads(s))
@@ -260,6 +263,10 @@ static enum status take_grads(struct store *s)
 {
     int64_t elems = elems_of(s, s->policy.grads);
     TRY(take(s, elems + sparse_elems(s), DTYPE_F32, !s->is_alone, &s->grads));
+    if (store_exact_slots(s) > 0)
+        TRY(take(s, store_exact_slots(s), DTYPE_F32, false, &s->shard_grads));
+    if (s->c.shards > 0)
+        TRY(take(s, s->blocks.n, DTYPE_F64, false, &s->blocks.sums));
     if (s->policy.grads == STORE_BUFFER)
         TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
     if (store_rounds_grads(s))
@@ -312,7 +319,7 @@ static void check_taken(const struct store *s)
 {
     int64_t bytes = s->taken.residuals, planned = store_memory_bytes(s); /* norms: not counted */
     for (int i = 0; i < s->memory_n; i++)
-        if (s->memory[i].data != s->norms.data)
+        if (s->memory[i].data != s->norms.data && s->memory[i].data != s->blocks.sums.data)
             bytes += (int64_t)s->memory[i].bytes;
     ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
 }

@@ -99,14 +99,17 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
     *elems_out = last - *offset_out;
 }
 
-void param_pad(struct param_table *t, int64_t align)
+void param_pad(struct param_table *t, int64_t align) { param_pad_each(t, align, PARAM_ALIGN); }
+
+void param_pad_each(struct param_table *t, int64_t align, int64_t each)
 {
     int64_t end = 0;
-    ASSERTF(align > 0 && align % PARAM_ALIGN == 0, "align %lld", (long long)align);
+    ASSERTF(each > 0 && each % PARAM_ALIGN == 0 && align % each == 0, "align %lld each %lld",
+            (long long)align, (long long)each);
     for (int i = 0; i < t->params_n; i++) {
         struct param *p = &t->param[i];
         bool begins = i == 0 || p->unit == 0 || p->unit != p[-1].unit;
-        p->offset = p->is_packed ? end : round_up(end, begins ? align : PARAM_ALIGN);
+        p->offset = p->is_packed ? end : round_up(end, begins ? align : each);
         end = p->offset + p->elems;
     }
     t->total_elems = round_up(end, align);

@@ -84,6 +84,9 @@ void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
  * unit, starts at a multiple of align elements, itself one of PARAM_ALIGN, and ends with padding up
  * to one. */
 void param_pad(struct param_table *t, int64_t align);
+/* param_pad_each — the same, and every other tensor that is not packed starts at a multiple of
+ * `each`, which divides align. */
+void param_pad_each(struct param_table *t, int64_t align, int64_t each);
 /* param_stripes — the whole model's tensor as a row of stripes of `span` elements. Of each,
  * elements [first, first + n) are in this tensor, one stripe after the other. A cut along the first
  * dimension makes one stripe (GPT-2's fused bias: 3), a cut along the second one for each row (its

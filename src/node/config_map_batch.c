@@ -52,6 +52,24 @@ static enum status check_warmup(const struct conf *conf, const struct step_confi
                 from, conf_source(conf, CONF_BATCH_START), to, (long long)pass);
 }
 
+/* map_shards — EXACT=layout: the virtual shards of a step. */
+static enum status map_shards(const struct conf *conf, struct step_config *out)
+{
+    const int64_t set = conf_i64(conf, CONF_VIRTUAL_SHARDS),
+                  micros = out->global_samples / out->batch_samples;
+    if (conf_i64(conf, CONF_EXACT) != CONF_EXACT_LAYOUT)
+        return ST_OK;
+    if (conf_i64(conf, CONF_PP) > 1 && !out->dims.parts.is_untied && out->dims.task == MODEL_TASK_LM)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout (%s) does not go with PP=%s (%s) and an embedding that the "
+                    "output layer shares: two stages add to its gradient, each in its own order; "
+                    "set PP=1, or TIE_EMBEDDINGS=0",
+                    conf_source(conf, CONF_EXACT), conf_text(conf, CONF_PP),
+                    conf_source(conf, CONF_PP));
+    out->shards = (int)(set > 0 ? set : micros % 64 == 0 ? 64 : micros);
+    return ST_OK;
+}
+
 enum status config_map_batch(const struct conf *conf, struct step_config *out)
 {
     const int64_t all = conf_i64(conf, CONF_GLOBAL_BATCH), from = conf_i64(conf, CONF_BATCH_START),
@@ -61,5 +79,6 @@ enum status config_map_batch(const struct conf *conf, struct step_config *out)
     out->global_samples = all > 0 ? all : pass;
     out->batch_warmup =
         (struct warmup){.from = from > 0 ? from : pass, .steps = conf_i64(conf, CONF_BATCH_WARMUP)};
+    TRY(map_shards(conf, out));
     return out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK;
 }

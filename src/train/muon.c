@@ -64,7 +64,7 @@ static enum status normalise(const struct muon *m, struct tensor y, struct tenso
                              double factor)
 {
     const struct muon_room *r = m->room;
-    TRY(m->op->sumsq(m->stream, &(struct sumsq){r->sums, x, n, false}));
+    TRY(m->op->sumsq(m->stream, &(struct sumsq){.out = r->sums, .x = x, .n = n}));
     TRY(m->op->grad_scale(
         m->stream,
         &(struct grad_scale){

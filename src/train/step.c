@@ -131,8 +131,9 @@ struct store_config step_store_config(struct step *s)
                                  .comm = step_mesh_data(s),
                                  .world = c->comm,
                                  .table = &s->table,
-                                 .whole_params_n = step_whole_table(s)->params_n,
+                                 .whole = step_whole_table(s),
                                  .settings = settings,
+                                 .shards = c->shards,
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->samples > c->batch_samples,
                                  .moments_n = step_parts(s) - 1,
@@ -300,6 +301,7 @@ static enum status open_all(struct step *s)
     struct step_place place = place_of(s);
     s->is_async = step_async_takes(c, &place);
     TRY(step_mesh_describe(s));
+    TRY(step_shards_open(s));
     TRY(step_mesh_open_axes(s));
     TRY(optim_spans(&s->table, &c->optim, &s->spans, &s->spans_n));
     s->cut = calloc((size_t)s->spans_n + 1, sizeof *s->cut);
@@ -363,6 +365,7 @@ void step_close(struct step *s)
     dev_event_free(s->results_ready);
     step_pipe_close(s);
     batch_free(&s->batch);
+    step_shards_close(s);
     step_context_close(s);
     param_table_free(&s->table);
     param_table_free(&s->whole);

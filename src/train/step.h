@@ -77,6 +77,9 @@ struct step_config {
     int64_t batch_samples;  /* of a micro-batch */
     int64_t global_samples; /* of a global batch; a multiple of batch_samples times data ranks */
     int64_t seq_tokens;     /* of a sample; at most dims.context */
+    /* EXACT=layout: virtual shards of a global batch; the result depends on them, not on how many
+     * ranks there are. A multiple of the data ranks; each has whole micro-batches. 0: none */
+    int shards;
     struct warmup batch_warmup;  /* samples of a global batch; `from` divides global_samples */
     struct warmup window_warmup; /* LM: latest tokens that a token attends to, up to seq_tokens */
     bool masks_documents;        /* LM: attention stays within documents (feed_batch.first_key) */

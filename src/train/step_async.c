@@ -49,7 +49,7 @@ bool step_async_takes(const struct step_config *c, const struct step_place *plac
     for (int i = 0; i < MESH_AXES; i++) /* the norm of groups is added up on the host */
         if (i != MESH_AXIS_DATA && c->axis_ranks[i] > 1)
             return false;
-    return place->is_discrete && !c->is_eval &&
+    return place->is_discrete && !c->is_eval && c->shards == 0 &&
            (is_alone || (place->stays_on_device && c->store.compress == GRAD_COMPRESS_KIND_NONE));
 }
 

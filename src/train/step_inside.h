@@ -60,6 +60,7 @@ struct step {
     double lr_next;                  /* is_async: of the update that this step begins */
     int64_t step_next;
     double sums[STEP_SUMS]; /* numbers that are being summed over ranks */
+    double *shard_sums;     /* config.shards > 0: the loss of each, then votes */
     double scale, scale_end;
     struct step_loss_scale loss_scale;
     int vote;
@@ -120,17 +121,40 @@ enum status step_context_open(struct step *s);
 void step_context_close(struct step *s);
 const struct batch *step_context_batch(struct step *s, const struct batch *batch);
 const int32_t *step_context_tokens(struct step *s, const int32_t *tokens, int64_t n);
+/* Virtual shards (step_shards.c).
+ * step_micro: a micro-batch of a step, on this rank: its first sample there.
+ * _check: whether a configuration has virtual shards that so many ranks along the data axis can
+ *   share. ST_BAD_SETTING.
+ * _open, _close: with config.shards; _close accepts a step without.
+ * _bind: where *p writes gradients, and whether it adds to them.
+ * _add: after a unit's backward: what the tree of shards adds then.
+ * _loss: this step's loss and the highest vote, from the losses of this rank; collective; also the
+ *   square of the norm. */
+struct step_micro {
+    int64_t first;
+    bool is_last; /* of the step */
+    bool inject_nan;
+};
+enum status step_shards_check(const struct step_config *c, int ranks);
+enum status step_shards_open(struct step *s);
+void step_shards_close(struct step *s);
+void step_shards_bind(const struct step *s, int64_t first, struct pass *p);
+enum status step_shards_add(struct step *s, int64_t first, int unit);
+enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
+                             struct step_result *r);
 /* For stages of a pipeline (step_run.c):
  * _add_waits: adds the times of communication of this step since the last call. Returns the
  *   milliseconds waited.
  * _lap: adds the time since the last lap to *ms. On a GPU this is only that of launching.
  * _dropout_seed: of a step.
+ * _set_vote: the highest one that any rank has; votes: how many have each.
  * _zero_added: zeroes gradients that are only added to. No update may be deferred any more.
  * _write_nan: FAULT=nan, after a unit's backward pass. */
 double step_run_add_waits(struct step *s, struct step_result *r);
 void step_run_lap(struct step *s, double *ms);
 uint64_t step_run_dropout_seed(const struct step *s, int64_t step_i);
-enum status step_run_zero_added(struct step *s);
+void step_run_set_vote(struct step_result *r, const double *votes);
+enum status step_run_zero_added(struct step *s, const struct pass *p);
 enum status step_run_write_nan(struct step *s, int unit);
 enum status step_fill(struct step *s); /* the initial parameters */
 enum feed_task step_task(const struct step *s);

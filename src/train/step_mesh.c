@@ -35,14 +35,23 @@ bool step_mesh_divides_passes(const struct step_config *c, int ranks)
     return is_divided(c, ranks) || ranks_along(c, MESH_AXIS_CONTEXT) > 1;
 }
 
+/* pad — for ranks that share a table. */
+static void pad(const struct step_config *c, struct param_table *table, int ranks)
+{
+    if (c->shards > 0)
+        layout_pad_blocks(table, ranks);
+    else
+        layout_pad(table, ranks);
+}
+
 /* The table of parts is padded for the ranks that share them, and that of a replica for its own;
  * the whole one is for files alone. */
 enum status step_mesh_whole_table(const struct step_config *c, int ranks, struct param_table *out)
 {
     TRY(model_ops(&c->dims)->describe(&c->dims, out));
     if (!has_parts(c))
-        layout_pad(out, c->local.steps > 0 && c->local.replica_ranks > 0 ? c->local.replica_ranks
-                                                                         : ranks);
+        pad(c, out,
+            c->local.steps > 0 && c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks);
     return ST_OK;
 }
 
@@ -139,7 +148,7 @@ static enum status describe_part(const struct step *s, struct mesh_coord at,
     part->context_ranks = step_mesh_context_ranks(s);
     TRY(model_part_dims(&s->config.dims, part, dims));
     TRY(model_ops(dims)->describe(dims, table));
-    layout_pad(table, step_mesh_store_ranks(s));
+    pad(&s->config, table, step_mesh_store_ranks(s));
     return ST_OK;
 }
 
@@ -165,6 +174,7 @@ static enum status describe_own(struct step *s)
 
 enum status step_mesh_describe(struct step *s)
 {
+    TRY(step_shards_check(&s->config, step_mesh_data_ranks(s)));
     s->samples = s->config.global_samples / step_mesh_data_ranks(s);
     set_counts(s);
     TRY(model_part_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));

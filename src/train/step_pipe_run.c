@@ -37,6 +37,7 @@ static struct pass pass_of(const struct run *run, struct pipe_op op)
     step_pipe_bind(s, op.chunk, op.micro, &p);
     p.want_grad = true;
     p.accumulate = op.micro > 0;
+    step_shards_bind(s, op.micro * c->batch_samples, &p);
     p.dropout = c->dropout;
     p.dropout_seed = step_run_dropout_seed(s, run->step_i);
     p.sample_first = step_mesh_data_rank(s) * s->samples + op.micro * c->batch_samples;
@@ -172,11 +173,11 @@ static enum status head(struct run *run, const struct pass *p, struct pipe_op op
 static enum status end_unit(struct run *run, struct pipe_op op, int unit)
 {
     struct step *s = run->s;
-    if (op.micro < run->p->pipe.micros - 1)
-        return ST_OK;
-    if (run->inject_nan)
+    bool is_last = op.micro == run->p->pipe.micros - 1;
+    if (is_last && run->inject_nan)
         TRY(step_run_write_nan(s, unit));
-    if (unit == 0)
+    TRY(step_shards_add(s, op.micro * s->config.batch_samples, unit));
+    if (!is_last || unit == 0)
         return ST_OK;
     TRY(step_mesh_sum_partial(s, unit));
     return store_post_backward(s->store, unit);
@@ -198,8 +199,8 @@ static enum status backward_blocks(struct run *run, const struct pass *p, struct
 
 static enum status backward_embed(struct run *run, const struct pass *p, struct pipe_op op)
 {
-    if (op.micro == 0)
-        TRY(step_run_zero_added(run->s));
+    if (!p->accumulate)
+        TRY(step_run_zero_added(run->s, p));
     TRY(run->s->model->embed_bwd(p));
     return end_unit(run, op, 0);
 }

@@ -59,12 +59,7 @@ static enum status write_nan(struct step *s, const struct pass *p, int unit)
                     sizeof nan);
 }
 
-enum status step_run_zero_added(struct step *s)
-{
-    struct pass p = {0};
-    store_bind(s->store, &p);
-    return zero_added(s, &p);
-}
+enum status step_run_zero_added(struct step *s, const struct pass *p) { return zero_added(s, p); }
 
 enum status step_run_write_nan(struct step *s, int unit)
 {
@@ -118,54 +113,55 @@ static enum status graphs_begin(struct step *s)
 
 /* ---- gradients ---- */
 
-/* finish_unit — a unit's gradients are complete on this rank. */
-static enum status finish_unit(struct step *s, int unit)
+/* end_unit — a micro-batch's gradients of a unit are complete; after the last one, this rank's. */
+static enum status end_unit(struct step *s, const struct step_micro *m, int unit)
 {
+    TRY(step_shards_add(s, m->first, unit));
+    if (!m->is_last)
+        return ST_OK;
     TRY(step_mesh_sum_partial(s, unit));
     return store_post_backward(s->store, unit);
 }
 
-static enum status backward(struct step *s, const struct pass *p, bool is_last, bool inject_nan,
+static enum status backward(struct step *s, const struct pass *p, const struct step_micro *m,
                             struct step_result *r)
 {
     for (int unit = (int)p->dims->layers; unit >= 1; unit--) {
         TRY(store_unshard(s->store, unit, -1));
         TRY(store_prepare_grad(s->store, unit));
         TRY(s->model->block_bwd(p, unit - 1));
-        if (is_last && inject_nan)
+        if (m->is_last && m->inject_nan)
             TRY(write_nan(s, p, unit));
         lap(s, &r->backward_ms);
-        if (is_last)
-            TRY(finish_unit(s, unit));
+        TRY(end_unit(s, m, unit));
         lap(s, &r->norm_ms);
         step_heartbeat(s);
     }
     struct pass embed = *p;
-    if (is_last)
+    if (m->is_last)
         TRY(store_sparse_embed_pass(s->store, p, &embed));
     TRY(s->model->embed_bwd(&embed));
-    if (is_last && inject_nan)
+    if (m->is_last && m->inject_nan)
         TRY(write_nan(s, &embed, 0));
     lap(s, &r->backward_ms);
-    if (is_last)
-        TRY(finish_unit(s, 0));
+    TRY(end_unit(s, m, 0));
     lap(s, &r->norm_ms);
     return ST_OK;
 }
 
-static enum status head(struct step *s, struct pass *p, bool is_last,
+static enum status head(struct step *s, struct pass *p, const struct step_micro *m,
                         const struct comm_ticket *counts, struct step_result *r)
 {
     double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
-    if (!p->accumulate && counts)
+    if (m->first == 0 && counts)
         TRY(counts_end(s, *counts));
     p->scale = (float)(s->scale * factor);
     p->scale_end = (float)(s->scale_end * factor);
     TRY(step_unshard_head(s));
-    if (!p->accumulate && counts)
+    if (m->first == 0 && counts)
         TRY(graphs_begin(s));
     TRY(store_prepare_grad(s->store, s->table.units_n - 1));
-    p->embedding_grad_ready = is_last ? store_embedding_grad_ready : NULL;
+    p->embedding_grad_ready = m->is_last ? store_embedding_grad_ready : NULL;
     p->embedding_grad_ready_arg = s->store;
     lap(s, &r->forward_ms);
     TRY(s->model->head(p));
@@ -173,7 +169,7 @@ static enum status head(struct step *s, struct pass *p, bool is_last,
     return ST_OK;
 }
 
-static enum status micro(struct step *s, struct pass *p, bool is_last, bool inject_nan,
+static enum status micro(struct step *s, struct pass *p, const struct step_micro *m,
                          const struct comm_ticket *counts, struct step_result *r)
 {
     TRY(step_forward(s, p));
@@ -181,11 +177,10 @@ static enum status micro(struct step *s, struct pass *p, bool is_last, bool inje
         TRY(zero_added(
             s,
             p)); /* here no update is deferred any more; it would read the last step's gradients */
-    TRY(head(s, p, is_last, counts, r));
-    if (is_last)
-        TRY(finish_unit(s, s->table.units_n - 1));
+    TRY(head(s, p, m, counts, r));
+    TRY(end_unit(s, m, s->table.units_n - 1));
     lap(s, &r->norm_ms);
-    return backward(s, p, is_last, inject_nan, r);
+    return backward(s, p, m, r);
 }
 
 static enum status set_grad_scale(struct step *s, double norm_sq)
@@ -205,20 +200,41 @@ static enum status passes(struct step *s, const struct batch *batch, int64_t ste
 {
     const struct step_config *c = &s->config;
     for (int64_t first = 0; first < batch->samples; first += c->batch_samples) {
-        bool is_last = first + c->batch_samples == batch->samples;
+        const struct step_micro m = {first, first + c->batch_samples == batch->samples, inject_nan};
         struct pass p = step_pass(s, c->batch_samples);
         p.want_grad = true;
         p.accumulate = first > 0;
+        step_shards_bind(s, first, &p);
         p.dropout = c->dropout;
         p.dropout_seed = step_run_dropout_seed(s, step_i);
         p.sample_first = step_local_feed_rank(s) * batch->samples + first;
-        if (is_last)
+        if (m.is_last)
             TRY(store_grad_sync_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
         TRY(step_copy_inputs(s, batch, first, &p));
-        TRY(micro(s, &p, is_last, inject_nan, counts, r));
-        TRY(s->is_async ? step_async_losses(s, &p, first, is_last)
+        TRY(micro(s, &p, &m, counts, r));
+        TRY(s->is_async ? step_async_losses(s, &p, first, m.is_last)
                         : step_copy_losses(s, &p, first));
     }
+    return ST_OK;
+}
+
+void step_run_set_vote(struct step_result *r, const double *votes)
+{
+    for (int vote = 0; vote < STEP_VOTES; vote++)
+        r->vote = votes[vote] > 0 ? vote : r->vote;
+}
+
+/* all_loss — the square of the norm, the loss and the highest vote of all ranks. */
+static enum status all_loss(struct step *s, const struct batch *batch, double *norm_sq,
+                            struct step_result *r)
+{
+    double loss = batch_loss(batch->task, s->losses_host, batch->samples * step_sample_losses(s),
+                             s->scale, s->scale_end);
+    double extra[1 + STEP_VOTES] = {s->counts_losses ? loss : 0};
+    extra[1 + s->vote] = 1;
+    TRY(store_grad_norm_end(s->store, norm_sq, extra, 1 + STEP_VOTES));
+    r->loss = extra[0];
+    step_run_set_vote(r, extra + 1);
     return ST_OK;
 }
 
@@ -236,14 +252,8 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
         return step_async(s, batch, r);
     TRY(store_grad_norm_begin(s->store));
     TRY(dev_sync(s->stream));
-    r->loss = batch_loss(batch->task, s->losses_host, batch->samples * step_sample_losses(s),
-                         s->scale, s->scale_end);
-    double extra[1 + STEP_VOTES] = {s->counts_losses ? r->loss : 0};
-    extra[1 + s->vote] = 1;
-    TRY(store_grad_norm_end(s->store, &norm_sq, extra, 1 + STEP_VOTES));
-    r->loss = extra[0];
-    for (int vote = 0; vote < STEP_VOTES; vote++)
-        r->vote = extra[1 + vote] > 0 ? vote : r->vote;
+    TRY(s->config.shards > 0 ? step_shards_loss(s, batch, &norm_sq, r)
+                             : all_loss(s, batch, &norm_sq, r));
     r->grad_norm = sqrt(norm_sq) / (s->loss_scale.factor > 0 ? s->loss_scale.factor : 1);
     lap(s, &r->norm_ms);
     return set_grad_scale(s, norm_sq);

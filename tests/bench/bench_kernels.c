@@ -339,7 +339,7 @@ static void bench_params(struct tensor p)
                     .lr = 1e-4,
                     .momentum = 0.9,
                     .step = 10};
-    struct sumsq s = {sum, g, PARAMS, false};
+    struct sumsq s = {sum, g, PARAMS, false, false};
     struct sum t = {sum, g, PARAMS, false};
     show("sumsq", "124M", TIME(dev_op(dev)->sumsq(stream, &s)), 4.0 * PARAMS, false);
     show("sum", "124M", TIME(dev_op(dev)->sum(stream, &t)), 4.0 * PARAMS, false);

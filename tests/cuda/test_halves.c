@@ -227,9 +227,9 @@ static void elementwise(struct set *s, enum dtype t, int64_t n)
     near("drop y", z, limit_of(t));
     double got[2] = {1, 1}, want[2] = {1, 1};
     ran(sum_cuda(&cuda, &(struct sum){kt_f64(&got[0]), x->half, n, true}));
-    ran(sumsq_cuda(&cuda, &(struct sumsq){kt_f64(&got[1]), x->half, n, true}));
+    ran(sumsq_cuda(&cuda, &(struct sumsq){kt_f64(&got[1]), x->half, n, true, false}));
     PLAIN(sum, &(struct sum){kt_f64(&want[0]), truth(x), n, true});
-    PLAIN(sumsq, &(struct sumsq){kt_f64(&want[1]), truth(x), n, true});
+    PLAIN(sumsq, &(struct sumsq){kt_f64(&want[1]), truth(x), n, true, false});
     assert_true(fabs(got[0] - want[0]) <= 1e-9 * (double)n &&
                 fabs(got[1] - want[1]) <= 1e-9 * (double)n);
     done(s);

@@ -6,7 +6,7 @@ static double run(struct kt_device *d, const float *x, int64_t n, bool square, b
 {
     double out = accumulate ? 2.5 : NAN;
     struct sum a = {kt_f64(&out), kt_f32(x), n, accumulate};
-    struct sumsq b = {kt_f64(&out), kt_f32(x), n, accumulate};
+    struct sumsq b = {kt_f64(&out), kt_f32(x), n, accumulate, false};
     kt_ok(square ? dev_op(d->dev)->sumsq(d->stream, &b) : dev_op(d->dev)->sum(d->stream, &a));
     return out;
 }

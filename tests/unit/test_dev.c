@@ -179,7 +179,7 @@ static void needs_are_checked(void **state)
         "span's offset is 9");
     refused(op->adamw(stream, &(struct adamw){.p = f, .g = f, .m = f, .v = f, .step = 0}),
             "step is 0");
-    refused(op->sumsq(stream, &(struct sumsq){f, f, 1, false}), "tensor out has dtype");
+    refused(op->sumsq(stream, &(struct sumsq){f, f, 1, false, false}), "tensor out has dtype");
 }
 
 /* Every row of the table has a function: nothing is refused half-way through a step. */

@@ -1,0 +1,34 @@
+/* grad_tree — sums of gradients over the ranks along the tree of virtual shards (shard_tree.h), where
+ * the comm's own sums follow another one. Must not know units or steps.
+ *
+ * Each rank has one or several pieces of a bucket's gradient. It sends to each rank that rank's part
+ * of them; the owner adds the pieces of all ranks in the order of shard_tree_join. Everything runs
+ * in the comm's thread, bucket after bucket; gradients lie in host memory. A rank sends as many
+ * times a reduce-scatter's bytes as the rank with most pieces has pieces. */
+#ifndef CONVOY_MESH_GRAD_TREE_H
+#define CONVOY_MESH_GRAD_TREE_H
+
+#include "comm/core/comm.h"
+#include "comm/core/part.h"
+
+#define GRAD_TREE_PIECES_MAX 64 /* of a rank: at most two for each level of the tree */
+
+struct grad_tree_config {
+    struct comm *comm;
+    int shards; /* of all ranks; the number of ranks divides it */
+    int buckets_n;
+};
+
+struct grad_tree;
+/* ST_RETRY: out of memory. */
+enum status grad_tree_open(const struct grad_tree_config *config, struct grad_tree **out);
+void grad_tree_close(struct grad_tree *t); /* accepts NULL; no call may be under way */
+
+/* grad_tree_begin — sums a bucket of `elems` f32 numbers. piece: this rank's, as many as it has.
+ * to_all: gets all of the sum; where it is NULL, to_own gets this rank's part. Either may lie in
+ * piece[0]. Returns at once; the buffers belong to the call until the ticket is waited for. */
+enum status grad_tree_begin(struct grad_tree *t, int bucket, const float *const *piece,
+                            int64_t elems, float *to_all, float *to_own,
+                            struct comm_ticket *ticket);
+
+#endif

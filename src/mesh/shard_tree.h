@@ -1,0 +1,47 @@
+/* shard_tree — the order in which the gradients of virtual shards are added: one fixed binary tree.
+ * Pure arithmetic. Must not know gradients, buffers or transports.
+ *
+ * A virtual shard is a fixed share of the global batch. The sum of n neighbouring shards is
+ * sum(first half) + sum(second half); of an odd number the first half is the larger. Each rank
+ * computes a run of neighbouring shards. It adds up what it can without other ranks: the largest
+ * nodes of the tree that lie in its run, its pieces. The owner of an element adds the pieces of all
+ * ranks along the rest of the tree. So the sum depends on the number of shards, not on that of
+ * ranks.
+ *
+ * With a power of two of ranks that divides the shards, each rank has one piece. With others it may
+ * have several: 12 shards on 4 ranks are 3 for each, of which a rank adds two at most. */
+#ifndef CONVOY_MESH_SHARD_TREE_H
+#define CONVOY_MESH_SHARD_TREE_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "comm/core/sum_tree.h"
+
+/* How a rank adds up its own shards in a few slots, each for a whole gradient. Shard i (of this
+ * rank, from 0) goes to slot shard_slot[i]; then steps [add_first[i], add_first[i + 1]) follow:
+ * slot[to] += slot[from]. At the end piece k lies in slot k. */
+struct shard_tree {
+    int shards_n; /* of this rank */
+    int slots_n, pieces_n;
+    int *shard_slot;
+    int *add_first; /* shards_n + 1 */
+    struct sum_tree_step *add;
+    int adds_n;
+};
+
+/* shard_tree_init — rank `rank` of `ranks`, which divides `shards`. ST_RETRY: out of memory. */
+enum status shard_tree_init(int shards, int ranks, int rank, struct shard_tree *out);
+void shard_tree_free(struct shard_tree *t); /* may be called twice */
+
+/* shard_tree_pieces — how many pieces all ranks have together. count: each rank's, or NULL.
+ * shard_tree_join — the steps that add the pieces of all ranks, numbered rank after rank:
+ *   shard_tree_pieces - 1 of them. The sum ends in piece 0. */
+int shard_tree_pieces(int shards, int ranks, int *count);
+void shard_tree_join(int shards, int ranks, struct sum_tree_step *out);
+
+/* shard_tree_is_of_ranks — each rank has one piece, and adding them is what the collectives of
+ * nodes × locals ranks do (sum_tree_plan_nodes). ST_RETRY: out of memory. */
+enum status shard_tree_is_of_ranks(int shards, int nodes, int locals, bool *out);
+
+#endif

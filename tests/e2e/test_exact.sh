@@ -1,0 +1,130 @@
+#!/bin/bash
+# test_exact — EXACT=layout: the weights after some steps have one checksum in every layout of a list: workers and nodes, SHARD, PP, RECOMPUTE, threads,
+# transports, a restart on other workers, a kill. A model of each family, with dropout. `make exact` (EVERY=1) runs the list for each, with
+# gpt2-nano and 50 steps; the suite a part of it.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+export UCX_TLS=tcp # for BACKEND=ucx and auto
+steps=${STEPS:-8} tiny="LAYERS=2 HEADS=2 EMBED=48 CONTEXT=32"
+[ -z "${EVERY:-}" ] || tiny= steps=${STEPS:-50}
+common="DEVICE=cpu BATCH_SIZE=1 GLOBAL_BATCH=12 SEQ_LEN=32 STEPS=$steps LR=3e-3 DROPOUT=0.1 EXACT=layout STEP_TIMEOUT=600"
+declare -A family=(
+    [gpt2]="MODEL=gpt2-nano $tiny DATA=/usr/share/common-licenses/GPL-3"
+    [llama]="MODEL=gpt2-modern LAYERS=2 HEADS=2 EMBED=48 CONTEXT=32 TIE_EMBEDDINGS=0 DATA=/usr/share/common-licenses/GPL-3"
+    [qa]="MODEL=gpt2-nano $tiny TASK=qa DATA=synthetic"
+)
+
+# sum_of FOLDER — of the weights at the end.
+sum_of() { cat "$1"/step-*"$steps"/*.safetensors | sha256sum | cut -d ' ' -f 1; }
+# layout NAME "NODES WORKERS" SETTING… — trains, and compares with $want.
+layout() {
+    local name=$1 nodes=${2% *} workers=${2#* } got
+    shift 2
+    rm -rf got
+    if [ "$nodes" = 1 ]; then
+        run ${family[$name]} $common N_GPU_EACH_NODE=$workers CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps "$@"
+    else
+        begin_nodes $nodes ${family[$name]} $common N_GPU_EACH_NODE=$workers CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps "$@"
+        finish_nodes $nodes
+        cat err.* >err
+    fi
+    got=$(sum_of got)
+    ok "$name on $nodes nodes of $workers workers, $*: the same sha256" is "$got" "$want"
+    all=$((all + 1))
+    [ "$got" != "$want" ] || same=$((same + 1))
+}
+# begins NAME — one worker, the sum to compare with.
+begins() {
+    rm -rf one
+    run ${family[$1]} $common CHECKPOINT_DIR=one CHECKPOINT_EVERY=$steps
+    ok "$1: one worker ends" is "$rc" 0
+    want=$(sum_of one)
+}
+
+# ---- the list: each family begins, then its layouts ----
+
+all=0 same=0
+list() {
+    local name nodes workers settings
+    while read -r name nodes workers settings; do
+        case $name in
+            '' | \#*) continue ;;
+            begins) begins "$nodes" ;;
+            *) layout "$name" "$nodes $workers" $settings ;;
+        esac
+    done
+}
+if [ -z "${EVERY:-}" ]; then
+    list <<'LIST'
+begins gpt2
+gpt2 1 2
+gpt2 1 3 SHARD=full
+gpt2 1 4 SHARD=optimizer RECOMPUTE=block
+gpt2 2 1 BACKEND=tcp SHARD=gradients
+gpt2 3 2
+begins llama
+llama 1 2 PP=2
+llama 1 4 PP=2 SHARD=full
+begins qa
+qa 1 3
+LIST
+else
+    layouts() { # layouts FAMILY: 13 of each
+        cat <<LIST
+begins $1
+$1 1 1 RECOMPUTE=none
+$1 1 1 RECOMPUTE=attention
+$1 1 2
+$1 2 1 BACKEND=tcp SHARD=full
+$1 1 3 SHARD=optimizer
+$1 3 1 SHARD=gradients
+$1 1 4 SHARD=full
+$1 2 2 BACKEND=ucx
+$1 4 1 SHARD=optimizer RECOMPUTE=block
+$1 1 6
+$1 2 3 SHARD=gradients
+$1 3 2 SHARD=full RECOMPUTE=block
+$1 6 1
+LIST
+    }
+    list < <(layouts gpt2; layouts llama; layouts qa; echo "begins llama"; echo "llama 1 4 PP=2")
+fi
+
+# ---- what else may happen to a run ----
+
+# A restart on other workers.
+begins gpt2
+rm -rf got
+run ${family[gpt2]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$((steps / 2)) N_GPU_EACH_NODE=3
+rm -rf got/step-*"$steps"
+run ${family[gpt2]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps N_GPU_EACH_NODE=4 SHARD=full
+ok "three workers, then four from step $((steps / 2)): resumed" grep -qE "resuming from .*: step $((steps / 2)) of $steps" err
+ok "three workers, then four: the same sha256" is "$(sum_of got)" "$want"
+# A worker dies.
+rm -rf got
+run ${family[gpt2]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$((steps / 4)) N_GPU_EACH_NODE=2 FAULT=kill@step=$((steps / 2 + 1)):rank=1
+ok "a killed worker: healed" says "restart 1 of"
+ok "a killed worker: the same sha256" is "$(sum_of got)" "$want"
+# Without it the layout is in the bits, or the points above could not fail.
+rm -rf got
+run ${family[gpt2]} $common EXACT=off N_GPU_EACH_NODE=3 CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps
+differs() { [ "${#1}" = 64 ] && [ "$1" != "$2" ]; }
+ok "EXACT=off on three workers: another sha256" differs "$(sum_of got)" "$want"
+
+# ---- refused, each with what to do ----
+
+refused() { run ${family[gpt2]} $common "${@:2}"; ok "refused: ${*:2}" is "$rc $(grep -cF -- "$1" err)" "78 1"; }
+refused "set TP=1" TP=2 N_GPU_EACH_NODE=2
+refused "set CP=1" CP=2 N_GPU_EACH_NODE=2
+refused "set COMPRESS=none" COMPRESS=int8
+refused "set REDUCE_PRECISION=fp32" REDUCE_PRECISION=bf16
+refused "set EMBED_ROWS=0" EMBED_ROWS=1
+refused "set LOCAL_STEPS=0" LOCAL_STEPS=2
+refused "set BATCH_WARMUP=0" BATCH_WARMUP=4
+refused "set GLOBAL_BATCH" GLOBAL_BATCH=0
+refused "TIE_EMBEDDINGS=0" PP=2 N_GPU_EACH_NODE=2
+refused "do not go into 5 equal parts" GLOBAL_BATCH=60 VIRTUAL_SHARDS=12 N_GPU_EACH_NODE=5
+refused "VIRTUAL_SHARDS=7" VIRTUAL_SHARDS=7
+refused "set EXACT=layout" EXACT=off VIRTUAL_SHARDS=4
+echo "# $same of $all layouts have the bits of one worker"
+done_testing

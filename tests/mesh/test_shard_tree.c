@@ -1,0 +1,111 @@
+/* test_shard_tree — the order in which virtual shards are added: for every number of ranks the same
+ * tree. A sum is simulated as the text of its additions. */
+#include "harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mesh/shard_tree.h"
+
+#define SHARDS_MAX 48
+#define SLOTS_MAX 16
+
+/* The tree as shard_tree.h describes it, as a number that depends on each addition. */
+static uint64_t leaf(int shard) { return 0x9E3779B97F4A7C15u * (uint64_t)(shard + 1); }
+static uint64_t sum(uint64_t a, uint64_t b) { return (a * 31 + b) * 0xBF58476D1CE4E5B9u + 1; }
+
+static uint64_t truth(int first, int n)
+{
+    int left = n - n / 2;
+    return n == 1 ? leaf(first) : sum(truth(first, left), truth(first + left, n - left));
+}
+
+/* A rank adds up its shards; its pieces come out. Returns how many. */
+static int pieces_of(int shards, int ranks, int rank, uint64_t *out)
+{
+    struct shard_tree t;
+    uint64_t slot[SLOTS_MAX] = {0};
+    assert_int_equal(shard_tree_init(shards, ranks, rank, &t), ST_OK);
+    assert_int_equal(t.shards_n, shards / ranks);
+    assert_true(t.slots_n <= SLOTS_MAX && t.pieces_n <= t.slots_n);
+    for (int i = 0; i < t.shards_n; i++) {
+        assert_in_range(t.shard_slot[i], 0, t.slots_n - 1);
+        slot[t.shard_slot[i]] = leaf(rank * t.shards_n + i);
+        for (int k = t.add_first[i]; k < t.add_first[i + 1]; k++) {
+            assert_in_range(t.add[k].from, 1, t.slots_n - 1);
+            slot[t.add[k].to] = sum(slot[t.add[k].to], slot[t.add[k].from]);
+        }
+    }
+    assert_int_equal(t.add_first[t.shards_n], t.adds_n);
+    int n = t.pieces_n;
+    memcpy(out, slot, (size_t)n * sizeof *slot);
+    shard_tree_free(&t);
+    shard_tree_free(&t);
+    return n;
+}
+
+static void check(int shards, int ranks)
+{
+    uint64_t piece[2 * SHARDS_MAX];
+    int count[SHARDS_MAX], all = 0, n = shard_tree_pieces(shards, ranks, count);
+    struct sum_tree_step join[SHARDS_MAX];
+    for (int rank = 0; rank < ranks; rank++) {
+        int mine = pieces_of(shards, ranks, rank, piece + all);
+        assert_int_equal(mine, count[rank]);
+        all += mine;
+    }
+    assert_int_equal(all, n);
+    shard_tree_join(shards, ranks, join);
+    for (int i = 0; i < n - 1; i++)
+        piece[join[i].to] = sum(piece[join[i].to], piece[join[i].from]);
+    if (piece[0] != truth(0, shards))
+        fail_msg("%d shards on %d ranks are added in another order", shards, ranks);
+}
+
+static void same_tree_on_any_ranks(void **state)
+{
+    (void)state;
+    for (int shards = 1; shards <= SHARDS_MAX; shards++)
+        for (int ranks = 1; ranks <= shards; ranks++)
+            if (shards % ranks == 0)
+                check(shards, ranks);
+}
+
+/* Powers of two have one piece each, and few slots. */
+static void powers_of_two(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 16; ranks *= 2) {
+        assert_int_equal(shard_tree_pieces(48, ranks, NULL), ranks);
+        struct shard_tree t;
+        assert_int_equal(shard_tree_init(16, ranks, ranks - 1, &t), ST_OK);
+        assert_int_equal(1 << (t.slots_n - 1), 16 / ranks);
+        shard_tree_free(&t);
+    }
+    assert_int_equal(shard_tree_pieces(12, 3, NULL), 7);
+}
+
+static bool follows(int shards, int nodes, int locals)
+{
+    bool is_of_ranks = false;
+    assert_int_equal(shard_tree_is_of_ranks(shards, nodes, locals, &is_of_ranks), ST_OK);
+    return is_of_ranks;
+}
+
+/* Where the comm's own sums are the tree's. */
+static void sums_of_the_comm(void **state)
+{
+    (void)state;
+    assert_true(follows(1, 1, 1) && follows(8, 2, 2) && follows(8, 1, 4) && follows(64, 8, 4));
+    assert_true(follows(3, 3, 1) && follows(3, 1, 3) && follows(6, 2, 3));
+    assert_false(follows(12, 3, 1));  /* several pieces of a rank */
+    assert_false(follows(6, 6, 1));   /* 4 and 2, not 3 and 3 */
+    assert_false(follows(6, 3, 2));   /* pairs first */
+    assert_false(follows(12, 1, 12)); /* 8 and 4, not 6 and 6 */
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(same_tree_on_any_ranks),
+                                          cmocka_unit_test(powers_of_two),
+                                          cmocka_unit_test(sums_of_the_comm)};
+
+HARNESS_MAIN(tests)

@@ -328,6 +328,13 @@ containers: $(BUILD)/convoy
 check-64: $(BUILD)/convoy
 	BUILD=$(BUILD) NODES=$(or $(NODES),64) ROUNDS=$(or $(ROUNDS),1) tests/e2e/check_many.sh
 
+# EXACT=layout: 40 layouts of workers, nodes, SHARD and PP, 50 steps each, and their checksums; six minutes. What it costs a step.
+exact: $(BUILD)/convoy
+	BUILD=$(BUILD) EVERY=1 tests/e2e/test_exact.sh
+bench-exact: $(BUILD)/convoy
+	@sh .ci/need jq
+	BUILD=$(BUILD) tests/bench/exact.sh
+
 # Nodes that train, three faults, the same weights. Some five minutes on two cores.
 train-64: $(BUILD)/convoy
 	BUILD=$(BUILD) NODES=$(or $(NODES),64) STEPS=$(or $(STEPS),100) tests/e2e/train_many.sh

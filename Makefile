@@ -255,6 +255,14 @@ bench-comm:
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
 	@BUILD=$(BUILD) tests/bench/comm.sh
 
+# Steps of GPT-2 124M beside torch.compile of the newest PyTorch, which VENV gets from PyPI: several gigabytes, once.
+VENV ?= $(STORE)/torch
+bench-peers:
+	@sh .ci/need $(NEED) $(NEED_BENCH) python3 python3-venv
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BUILD)/tests/bench/bench_step
+	@[ -x $(VENV)/bin/torchrun ] || { python3 -m venv $(VENV) && $(VENV)/bin/pip install -q torch numpy; }
+	BUILD=$(BUILD) VENV=$(VENV) tests/bench/peers.sh
+
 # What must hold on a quiet machine: speed, memory, start, learning. Every gate is tried; fails when one does.
 gates:
 	@sh .ci/need $(NEED) $(NEED_BENCH)

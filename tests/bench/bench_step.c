@@ -44,8 +44,8 @@ static const char *const models[] = {"gpt2", "smollm2-135m"};
 #define MODELS ((int)(sizeof models / sizeof *models))
 /* The Llama has as many layers again, which keep more. */
 static const struct shape shapes[MODELS][SHAPES] = {
-    {{4, 64, 0.78, 2.3}, {4, 256, 0.78, 2.6}, {1, 1024, 0.80, 2.6}},
-    {{4, 64, 0.78, 2.6}, {4, 256, 0.78, 3.2}, {1, 1024, 0.80, 3.2}}};
+    {{4, 64, 0.78, 2.3}, {4, 256, 0.82, 2.6}, {1, 1024, 0.82, 2.6}},
+    {{4, 64, 0.78, 2.6}, {4, 256, 0.82, 3.2}, {1, 1024, 0.82, 3.2}}};
 
 static struct bench_level level;
 static int recompute = MODEL_RECOMPUTE_LIGHT, threads_n;

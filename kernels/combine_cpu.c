@@ -1,6 +1,6 @@
-/* combine_cpu — two sources of f32 (the gradients of virtual shards) at the speed of memory; others by
- * the loop of the plain truth, for tests that stand in for a GPU: sums between ranks on CPUs are
- * comm's own. */
+/* combine_cpu — two sources of f32 (the gradients of virtual shards) at the speed of memory; others
+ * by the loop of the plain truth, for tests that stand in for a GPU: sums between ranks on CPUs
+ * are comm's own. */
 #include "kernels/combine.h"
 
 #include "kernels/cpu.h"

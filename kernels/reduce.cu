@@ -3,7 +3,8 @@
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
-constexpr int64_t RUN = REDUCE_BLOCK_ELEMS, RUNS_MOST = 2048;
+constexpr int64_t RUN
+= REDUCE_BLOCK_ELEMS, RUNS_MOST = 2048;
 
 template <typename T, int W, bool SQUARED>
 __global__ void reduce_runs(double *part, const T *x, int64_t n, int64_t run)

@@ -8,8 +8,8 @@
 
 /* sum — *out (+)= Σ x;  sumsq — *out (+)= Σ x².
  * out  out (1) f64  added to when accumulate, else replaced | in  x (n)
- * by_block: out (⌈n / REDUCE_BLOCK_ELEMS⌉) f64 is replaced: the sum of each block, whose bits depend
- * on the block alone. Without accumulate. */
+ * by_block: out (⌈n / REDUCE_BLOCK_ELEMS⌉) f64 is replaced: the sum of each block, whose bits
+ * depend on the block alone. Without accumulate. */
 struct sum {
     struct tensor out, x;
     int64_t n;

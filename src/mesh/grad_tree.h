@@ -1,10 +1,10 @@
-/* grad_tree — sums of gradients over the ranks along the tree of virtual shards (shard_tree.h), where
- * the comm's own sums follow another one. Must not know units or steps.
+/* grad_tree — sums of gradients over the ranks along the tree of virtual shards (shard_tree.h),
+ * where the comm's own sums follow another one. Must not know units or steps.
  *
- * Each rank has one or several pieces of a bucket's gradient. It sends to each rank that rank's part
- * of them; the owner adds the pieces of all ranks in the order of shard_tree_join. Everything runs
- * in the comm's thread, bucket after bucket; gradients lie in host memory. A rank sends as many
- * times a reduce-scatter's bytes as the rank with most pieces has pieces. */
+ * Each rank has one or several pieces of a bucket's gradient. It sends to each rank that rank's
+ * part of them; the owner adds the pieces of all ranks in the order of shard_tree_join. Everything
+ * runs in the comm's thread, bucket after bucket; gradients lie in host memory. A rank sends as
+ * many times a reduce-scatter's bytes as the rank with most pieces has pieces. */
 #ifndef CONVOY_MESH_GRAD_TREE_H
 #define CONVOY_MESH_GRAD_TREE_H
 

@@ -177,18 +177,18 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
 
 /* Virtual shards (shard_tree.h), where config.shards is not 0. A rank's passes work on its shards
  * one after the other, counted from 0.
- * _bind_shard  makes *p write the gradients of a shard; before its first pass.
- * _add_shards  after a unit's backward in the last micro-batch of a shard: adds up what the tree
+ * _bind  makes *p write the gradients of a shard; before its first pass.
+ * _add   after a unit's backward in the last micro-batch of a shard: adds up what the tree
  *              adds then. In the step's last micro-batch before _post_backward. */
-void store_bind_shard(const struct store *s, int shard, struct pass *p);
-enum status store_add_shards(struct store *s, int shard, int unit);
+void store_exact_bind(const struct store *s, int shard, struct pass *p);
+enum status store_exact_add(struct store *s, int shard, int unit);
 
 /* ---- the gradient norm and the update ---- */
 
 /* _grad_norm_begin: waits for all reductions, and copies this rank's sums of squares to the host.
  * _grad_norm_end: after the next dev_sync of the stream; the square of the norm, over the world.
- * extra: n numbers (at most 8, and one for each virtual shard), each replaced by its sum over the world. All ranks get the same
- * bits. */
+ * extra: n numbers (at most 8, and one for each virtual shard), each replaced by its sum over the
+ * world. All ranks get the same bits. */
 enum status store_grad_norm_begin(struct store *s);
 enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);
 /* On the device, in place of the two calls above: one rank, or comm_stays_on_device, and comm has

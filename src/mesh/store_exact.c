@@ -80,7 +80,7 @@ static struct tensor slot(const struct store *s, int i)
     return i == 0 ? s->grads : tensor_at(s->shard_grads, (i - 1) * s->c.table->total_elems);
 }
 
-void store_bind_shard(const struct store *s, int shard, struct pass *p)
+void store_exact_bind(const struct store *s, int shard, struct pass *p)
 {
     ASSERTF(shard >= 0 && shard < s->shards.shards_n, "shard %d of %d", shard, s->shards.shards_n);
     p->grads = slot(s, s->shards.shard_slot[shard]);
@@ -96,7 +96,7 @@ static enum status add(struct store *s, struct sum_tree_step step, int64_t first
     return dev_op(s->c.dev)->combine(s->c.stream, &sum);
 }
 
-enum status store_add_shards(struct store *s, int shard, int unit)
+enum status store_exact_add(struct store *s, int shard, int unit)
 {
     const struct shard_tree *t = &s->shards;
     int64_t first, n;

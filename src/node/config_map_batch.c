@@ -59,7 +59,8 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
                   micros = out->global_samples / out->batch_samples;
     if (conf_i64(conf, CONF_EXACT) != CONF_EXACT_LAYOUT)
         return ST_OK;
-    if (conf_i64(conf, CONF_PP) > 1 && !out->dims.parts.is_untied && out->dims.task == MODEL_TASK_LM)
+    if (conf_i64(conf, CONF_PP) > 1 && !out->dims.parts.is_untied &&
+        out->dims.task == MODEL_TASK_LM)
         return FAIL(ST_BAD_SETTING,
                     "EXACT=layout (%s) does not go with PP=%s (%s) and an embedding that the "
                     "output layer shares: two stages add to its gradient, each in its own order; "

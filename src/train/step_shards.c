@@ -50,7 +50,7 @@ void step_shards_bind(const struct step *s, int64_t first, struct pass *p)
 {
     if (s->config.shards == 0)
         return;
-    store_bind_shard(s->store, shard_of(s, first), p);
+    store_exact_bind(s->store, shard_of(s, first), p);
     p->accumulate = first % each(s) > 0;
 }
 
@@ -58,7 +58,7 @@ enum status step_shards_add(struct step *s, int64_t first, int unit)
 {
     if (s->config.shards == 0 || (first + s->config.batch_samples) % each(s) != 0)
         return ST_OK;
-    return store_add_shards(s->store, shard_of(s, first), unit);
+    return store_exact_add(s->store, shard_of(s, first), unit);
 }
 
 /* set_losses — of this rank's shards; those of others are zero. */

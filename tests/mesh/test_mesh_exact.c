@@ -1,6 +1,6 @@
-/* test_mesh_exact — EXACT=layout: losses, norms and the whole state have the same bits on any number
- * of ranks, nodes and stages, with every SHARD, way of recomputing and division of shards into
- * micro-batches of one shape. */
+/* test_mesh_exact — EXACT=layout: losses, norms and the whole state have the same bits on any
+ * number of ranks, nodes and stages, with every SHARD and way of recomputing, whether a shard is
+ * one micro-batch or several. */
 #include "mesh/trial.h"
 
 #include "architectures.h"

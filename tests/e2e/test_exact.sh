@@ -10,12 +10,15 @@ steps=${STEPS:-8} tiny="LAYERS=2 HEADS=2 EMBED=48 CONTEXT=32"
 common="DEVICE=cpu BATCH_SIZE=1 GLOBAL_BATCH=12 SEQ_LEN=32 STEPS=$steps LR=3e-3 DROPOUT=0.1 EXACT=layout STEP_TIMEOUT=600"
 declare -A family=(
     [gpt2]="MODEL=gpt2-nano $tiny DATA=/usr/share/common-licenses/GPL-3"
-    [llama]="MODEL=llama-2-7b TOKENIZER=gpt2 LAYERS=2 HEADS=4 KV_HEADS=2 HEAD_DIM=8 EMBED=48 FFN=40 CONTEXT=32 DATA=/usr/share/common-licenses/GPL-3"
+    [llama]="MODEL=llama-2-7b TOKENIZER=gpt2 VOCAB=50257 LAYERS=2 HEADS=4 KV_HEADS=2 HEAD_DIM=8 EMBED=48 FFN=40 CONTEXT=32 DATA=/usr/share/common-licenses/GPL-3"
     [qa]="MODEL=gpt2-nano $tiny TASK=qa DATA=synthetic"
 )
 
-# sum_of FOLDER — of the weights at the end.
-sum_of() { cat "$1"/step-*"$steps"/*.safetensors | sha256sum | cut -d ' ' -f 1; }
+# sum_of FOLDER — of the weights at the end; no two missing ones are equal.
+sum_of() {
+    ls "$1"/step-*"$steps"/*.safetensors >/dev/null 2>&1 || { echo "no weights in $1"; return; }
+    cat "$1"/step-*"$steps"/*.safetensors | sha256sum | cut -d ' ' -f 1
+}
 # layout NAME "NODES WORKERS" SETTING… — trains, and compares with $want.
 layout() {
     local name=$1 nodes=${2% *} workers=${2#* } got

@@ -343,6 +343,11 @@ bench-exact: $(BUILD)/convoy
 	@sh .ci/need jq
 	BUILD=$(BUILD) tests/bench/exact.sh
 
+# BALANCE=auto: a node with 40 % of its core beside one with all of it. Root.
+bench-balance: $(BUILD)/convoy
+	@sh .ci/need jq util-linux
+	BUILD=$(BUILD) tests/bench/balance.sh
+
 # Nodes that train, three faults, the same weights. Some five minutes on two cores.
 train-64: $(BUILD)/convoy
 	BUILD=$(BUILD) NODES=$(or $(NODES),64) STEPS=$(or $(STEPS),100) tests/e2e/train_many.sh

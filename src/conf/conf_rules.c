@@ -117,7 +117,8 @@ static enum status check_batch(const struct conf *conf)
                     "times %lld %s, %lld: a step is a whole number of micro-batches of each",
                     (long long)ranks, ranks < conf_ranks(conf) ? "groups of workers" : "workers",
                     (long long)pass);
-    bool is_open = conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO;
+    bool is_open = conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO ||
+                   conf_i64(conf, CONF_EXACT) == CONF_EXACT_LAYOUT; /* step_shards_check */
     return global % pass == 0 || is_open
                ? ST_OK
                : fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE,
@@ -419,8 +420,14 @@ static enum status check_exact(const struct conf *conf)
     if (!is_exact && conf_i64(conf, CONF_VIRTUAL_SHARDS) > 0)
         return fail_pair(conf, CONF_VIRTUAL_SHARDS, "has no effect with", CONF_EXACT,
                          "set EXACT=layout, or leave VIRTUAL_SHARDS out");
+    if (!is_exact && conf_i64(conf, CONF_BALANCE) != CONF_BALANCE_OFF)
+        return fail_pair(conf, CONF_BALANCE, "needs virtual shards, not", CONF_EXACT,
+                         "set EXACT=layout, or BALANCE=off");
     if (!is_exact)
         return ST_OK;
+    if (conf_i64(conf, CONF_BALANCE) != CONF_BALANCE_OFF && conf_i64(conf, CONF_PP) > 1)
+        return fail_pair(conf, CONF_BALANCE, "does not go with", CONF_PP,
+                         "the order of a pipeline's micro-batches is fixed: set BALANCE=off");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (conf_i64(conf, others[i].key) > others[i].allowed &&
             (others[i].key != CONF_EMBED_ROWS || conf_is_set(conf, CONF_EMBED_ROWS)))

@@ -40,7 +40,7 @@ static enum status take(struct grad_tree *t)
     if (!t->join || !t->source || !t->sent || !t->received || !t->job)
         return FAIL(ST_RETRY, "out of memory: 2 x %zu bytes to add virtual shards of %d ranks",
                     floats * sizeof *t->sent, t->ranks);
-    shard_tree_join(t->c.shards, t->ranks, t->join);
+    shard_tree_join(t->c.begin, t->ranks, t->join);
     return ST_OK;
 }
 
@@ -52,7 +52,7 @@ static enum status plan(struct grad_tree *t)
     t->pieces = calloc((size_t)t->ranks, sizeof *t->pieces);
     if (!t->pieces)
         return FAIL(ST_RETRY, "out of memory: %d ranks", t->ranks);
-    t->all_pieces = shard_tree_pieces(t->c.shards, t->ranks, t->pieces);
+    t->all_pieces = shard_tree_pieces(t->c.begin, t->ranks, t->pieces);
     for (int rank = 0; rank < t->ranks; rank++)
         t->pieces_max = t->pieces[rank] > t->pieces_max ? t->pieces[rank] : t->pieces_max;
     ASSERTF(t->pieces_max <= GRAD_TREE_PIECES_MAX, "%d pieces", t->pieces_max);

@@ -15,7 +15,7 @@
 
 struct grad_tree_config {
     struct comm *comm;
-    int shards; /* of all ranks; the number of ranks divides it */
+    const int *begin; /* the deal (shard_tree.h); borrowed until grad_tree_close */
     int buckets_n;
 };
 

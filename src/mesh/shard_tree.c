@@ -54,11 +54,21 @@ static void find_pieces(struct shard_tree *t, struct node run, struct node v)
     find_pieces(t, run, right_of(v));
 }
 
-enum status shard_tree_init(int shards, int ranks, int rank, struct shard_tree *out)
+void shard_tree_deal(int shards, int ranks, int *begin)
 {
-    ASSERTF(ranks >= 1 && shards >= ranks && shards % ranks == 0, "%d shards %d ranks", shards,
-            ranks);
-    const struct node run = {rank * (shards / ranks), shards / ranks};
+    for (int rank = 0; rank <= ranks; rank++)
+        begin[rank] = (int)((int64_t)shards * rank / ranks);
+}
+
+static struct node run_of(const int *begin, int rank)
+{
+    ASSERTF(begin[rank + 1] > begin[rank], "rank %d has no shard", rank);
+    return (struct node){begin[rank], begin[rank + 1] - begin[rank]};
+}
+
+enum status shard_tree_init(const int *begin, int ranks, int rank, struct shard_tree *out)
+{
+    const struct node run = run_of(begin, rank);
     struct shard_tree t = {.shards_n = run.n};
     t.shard_slot = calloc((size_t)run.n, sizeof *t.shard_slot);
     t.add_first = calloc((size_t)run.n + 1, sizeof *t.add_first);
@@ -67,7 +77,7 @@ enum status shard_tree_init(int shards, int ranks, int rank, struct shard_tree *
         shard_tree_free(&t);
         return FAIL(ST_RETRY, "out of memory: the order of %d virtual shards", run.n);
     }
-    find_pieces(&t, run, (struct node){0, shards});
+    find_pieces(&t, run, (struct node){0, begin[ranks]});
     for (int i = 1; i <= run.n; i++) /* shards that no step follows */
         if (t.add_first[i] < t.add_first[i - 1])
             t.add_first[i] = t.add_first[i - 1];
@@ -85,42 +95,80 @@ void shard_tree_free(struct shard_tree *t)
 
 /* ---- the pieces of all ranks ---- */
 
-/* each: shards of a rank. */
-static bool is_piece(struct node v, int each)
+/* The runs of all ranks, and how far a walk through the tree has come. */
+struct walk {
+    const int *begin;
+    int ranks, pieces_n;
+    int *count;               /* of each rank, or NULL */
+    struct sum_tree_step *at; /* where the next one goes, or NULL */
+};
+
+static int rank_of(const struct walk *w, int shard)
 {
-    return v.first / each == (v.first + v.n - 1) / each;
+    int low = 0, high = w->ranks - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (w->begin[middle] <= shard)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
 }
 
-static int count_pieces(struct node v, int each, int *count)
+/* join — returns the piece in which a node's sum ends. */
+static int join(struct walk *w, struct node v)
 {
-    if (!is_piece(v, each))
-        return count_pieces(left_of(v), each, count) + count_pieces(right_of(v), each, count);
-    if (count)
-        count[v.first / each]++;
-    return 1;
-}
-
-int shard_tree_pieces(int shards, int ranks, int *count)
-{
-    for (int rank = 0; count && rank < ranks; rank++)
-        count[rank] = 0;
-    return count_pieces((struct node){0, shards}, shards / ranks, count);
-}
-
-/* Returns the piece in which a node's sum ends. */
-static int join(struct node v, int each, int *pieces_n, struct sum_tree_step **at)
-{
-    if (is_piece(v, each))
-        return (*pieces_n)++;
-    int to = join(left_of(v), each, pieces_n, at), from = join(right_of(v), each, pieces_n, at);
-    *(*at)++ = (struct sum_tree_step){.to = to, .from = from};
+    int rank = rank_of(w, v.first);
+    if (v.first + v.n <= w->begin[rank + 1]) {
+        if (w->count)
+            w->count[rank]++;
+        return w->pieces_n++;
+    }
+    int to = join(w, left_of(v)), from = join(w, right_of(v));
+    if (w->at)
+        *w->at++ = (struct sum_tree_step){.to = to, .from = from};
     return to;
 }
 
-void shard_tree_join(int shards, int ranks, struct sum_tree_step *out)
+int shard_tree_pieces(const int *begin, int ranks, int *count)
+{
+    struct walk w = {.begin = begin, .ranks = ranks, .count = count};
+    for (int rank = 0; count && rank < ranks; rank++)
+        count[rank] = 0;
+    (void)join(&w, (struct node){0, begin[ranks]});
+    return w.pieces_n;
+}
+
+void shard_tree_join(const int *begin, int ranks, struct sum_tree_step *out)
+{
+    struct walk w = {.begin = begin, .ranks = ranks, .at = out};
+    (void)join(&w, (struct node){0, begin[ranks]});
+}
+
+/* needs — the slots in which a node is added up: the first half's sum waits for the second's. */
+static int needs(struct node v)
+{
+    int left = v.n == 1 ? 1 : needs(left_of(v)), right = v.n == 1 ? 0 : 1 + needs(right_of(v));
+    return left > right ? left : right;
+}
+
+/* slots_of — the slots that the pieces of a run in this node need; *pieces_n: of it before. */
+static int slots_of(struct node run, struct node v, int *pieces_n)
+{
+    int end = v.first + v.n, run_end = run.first + run.n;
+    if (end <= run.first || v.first >= run_end)
+        return 0;
+    if (v.first >= run.first && end <= run_end)
+        return (*pieces_n)++ + needs(v);
+    int left = slots_of(run, left_of(v), pieces_n), right = slots_of(run, right_of(v), pieces_n);
+    return left > right ? left : right;
+}
+
+int shard_tree_slots(const int *begin, int ranks, int rank)
 {
     int pieces_n = 0;
-    (void)join((struct node){0, shards}, shards / ranks, &pieces_n, &out);
+    return slots_of(run_of(begin, rank), (struct node){0, begin[ranks]}, &pieces_n);
 }
 
 /* is_same — whether two trees of n - 1 steps each are one. The order of steps may differ; the steps
@@ -137,16 +185,16 @@ static bool is_same(const struct sum_tree_step *a, const struct sum_tree_step *b
     return true;
 }
 
-enum status shard_tree_is_of_ranks(int shards, int nodes, int locals, bool *out)
+enum status shard_tree_is_of_ranks(const int *begin, int nodes, int locals, bool *out)
 {
     int ranks = nodes * locals;
-    *out = shard_tree_pieces(shards, ranks, NULL) == ranks;
+    *out = shard_tree_pieces(begin, ranks, NULL) == ranks;
     if (!*out)
         return ST_OK;
     struct sum_tree_step *steps = calloc(2 * (size_t)ranks, sizeof *steps);
     if (!steps)
         return FAIL(ST_RETRY, "out of memory: the order of %d ranks", ranks);
-    shard_tree_join(shards, ranks, steps);
+    shard_tree_join(begin, ranks, steps);
     sum_tree_plan_nodes(nodes, locals, steps + ranks);
     *out = is_same(steps, steps + ranks, ranks - 1);
     free(steps);

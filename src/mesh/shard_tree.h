@@ -8,8 +8,10 @@
  * ranks along the rest of the tree. So the sum depends on the number of shards, not on that of
  * ranks.
  *
- * With a power of two of ranks that divides the shards, each rank has one piece. With others it may
- * have several: 12 shards on 4 ranks are 3 for each, of which a rank adds two at most. */
+ * Which run a rank has is a deal: rank r computes shards [begin[r], begin[r + 1]), at least one;
+ * begin[ranks] is the number of shards. With a power of two of ranks and equal runs each rank has
+ * one piece. Others may have several: of 12 shards on 4 ranks, 3 for each, a rank adds two at
+ * most. */
 #ifndef CONVOY_MESH_SHARD_TREE_H
 #define CONVOY_MESH_SHARD_TREE_H
 
@@ -30,18 +32,23 @@ struct shard_tree {
     int adds_n;
 };
 
-/* shard_tree_init — rank `rank` of `ranks`, which divides `shards`. ST_RETRY: out of memory. */
-enum status shard_tree_init(int shards, int ranks, int rank, struct shard_tree *out);
+/* shard_tree_deal — runs as equal as they can be; begin: ranks + 1 numbers. */
+void shard_tree_deal(int shards, int ranks, int *begin);
+
+/* shard_tree_init — the order of rank `rank` of `ranks`. ST_RETRY: out of memory. */
+enum status shard_tree_init(const int *begin, int ranks, int rank, struct shard_tree *out);
 void shard_tree_free(struct shard_tree *t); /* may be called twice */
+/* shard_tree_slots — slots_n of a rank. */
+int shard_tree_slots(const int *begin, int ranks, int rank);
 
 /* shard_tree_pieces — how many pieces all ranks have together. count: each rank's, or NULL.
  * shard_tree_join — the steps that add the pieces of all ranks, numbered rank after rank:
  *   shard_tree_pieces - 1 of them. The sum ends in piece 0. */
-int shard_tree_pieces(int shards, int ranks, int *count);
-void shard_tree_join(int shards, int ranks, struct sum_tree_step *out);
+int shard_tree_pieces(const int *begin, int ranks, int *count);
+void shard_tree_join(const int *begin, int ranks, struct sum_tree_step *out);
 
 /* shard_tree_is_of_ranks — each rank has one piece, and adding them is what the collectives of
  * nodes × locals ranks do (sum_tree_plan_nodes). ST_RETRY: out of memory. */
-enum status shard_tree_is_of_ranks(int shards, int nodes, int locals, bool *out);
+enum status shard_tree_is_of_ranks(const int *begin, int nodes, int locals, bool *out);
 
 #endif

@@ -98,10 +98,11 @@ struct store_config {
     const struct param_table *table;
     const struct param_table *whole; /* of the whole model, of which `table` may be a part */
     struct store_settings settings;
-    int shards;       /* EXACT=layout: virtual shards of a step, of all ranks; 0: none */
-    bool has_grads;   /* false: parameters only, for evaluation */
-    bool accumulates; /* a step has several micro-batches */
-    int moments_n;    /* arrays of optimiser state: 0, 1 or 2 */
+    int shards;        /* EXACT=layout: virtual shards of a step, of all ranks; 0: none */
+    bool deals_shards; /* store_exact_redeal will be called: room for unequal runs of them */
+    bool has_grads;    /* false: parameters only, for evaluation */
+    bool accumulates;  /* a step has several micro-batches */
+    int moments_n;     /* arrays of optimiser state: 0, 1 or 2 */
     /* hidden matrices have no second moment (param_rest): it reads as zero */
     bool skips_hidden_second;
     /* instead, every rank has one number for each of their neurons (param_neurons), which reads as
@@ -177,9 +178,16 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
 
 /* Virtual shards (shard_tree.h), where config.shards is not 0. A rank's passes work on its shards
  * one after the other, counted from 0.
- * _bind  makes *p write the gradients of a shard; before its first pass.
- * _add   after a unit's backward in the last micro-batch of a shard: adds up what the tree
- *              adds then. In the step's last micro-batch before _post_backward. */
+ * _deal    which shards each rank has: begin (ranks + 1), as shard_tree.h says; equal runs until
+ *          _redeal.
+ * _takes   whether every rank has room for a deal.
+ * _redeal  between two steps, on all ranks: another deal, one that _takes.
+ * _bind    makes *p write the gradients of a shard; before its first pass.
+ * _add     after a unit's backward in the last micro-batch of a shard: adds up what the tree adds
+ *          then. In the step's last micro-batch before _post_backward. */
+const int *store_exact_deal(const struct store *s);
+bool store_exact_takes(const struct store *s, const int *begin);
+enum status store_exact_redeal(struct store *s, const int *begin);
 void store_exact_bind(const struct store *s, int shard, struct pass *p);
 enum status store_exact_add(struct store *s, int shard, int unit);
 

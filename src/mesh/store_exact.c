@@ -40,10 +40,27 @@ static int64_t block_at(const struct param_table *whole, int param)
     return blocks;
 }
 
+#define SPARE_SLOTS 2 /* of unequal runs, which may have more pieces */
+
+static enum status plan_deal(struct store *s)
+{
+    const int ranks = s->layout.ranks;
+    s->deal = calloc((size_t)ranks + 1, sizeof *s->deal);
+    if (!s->deal)
+        return FAIL(ST_RETRY, "out of memory: the shards of %d ranks", ranks);
+    shard_tree_deal(s->c.shards, ranks, s->deal);
+    for (int rank = 0; rank < ranks; rank++) {
+        int slots = shard_tree_slots(s->deal, ranks, rank);
+        s->slots_max = slots > s->slots_max ? slots : s->slots_max;
+    }
+    s->slots_max += s->c.deals_shards && ranks > 1 ? SPARE_SLOTS : 0;
+    return shard_tree_init(s->deal, ranks, s->layout.rank, &s->shards);
+}
+
 enum status store_exact_plan(struct store *s)
 {
     const struct param_table *t = s->c.table;
-    TRY(shard_tree_init(s->c.shards, s->layout.ranks, s->layout.rank, &s->shards));
+    TRY(plan_deal(s));
     s->blocks.n = block_at(s->c.whole, s->c.whole->params_n);
     s->blocks.first = calloc((size_t)t->params_n, sizeof *s->blocks.first);
     s->blocks.host =
@@ -62,6 +79,8 @@ void store_exact_free(struct store *s)
     grad_tree_close(s->grad_tree);
     s->grad_tree = NULL;
     shard_tree_free(&s->shards);
+    free(s->deal);
+    s->deal = NULL;
     free(s->blocks.first);
     free(s->blocks.host);
     s->blocks.first = NULL;
@@ -70,7 +89,7 @@ void store_exact_free(struct store *s)
 
 int64_t store_exact_slots(const struct store *s)
 {
-    return s->c.shards > 0 ? (s->shards.slots_n - 1) * s->c.table->total_elems : 0;
+    return s->c.shards > 0 ? (s->slots_max - 1) * s->c.table->total_elems : 0;
 }
 
 /* ---- slots ---- */
@@ -116,19 +135,49 @@ static enum status zero_slots(struct store *s)
                      : ST_OK;
 }
 
-enum status store_exact_open(struct store *s)
+/* open_tree — how the pieces of all ranks join. */
+static enum status open_tree(struct store *s)
 {
     const struct comm_place *place = comm_place(s->c.comm);
     bool is_of_ranks;
-    TRY(zero_slots(s));
+    grad_tree_close(s->grad_tree);
+    s->grad_tree = NULL;
     if (s->is_alone)
         return ST_OK;
-    TRY(shard_tree_is_of_ranks(s->c.shards, place->nodes, place->locals, &is_of_ranks));
+    TRY(shard_tree_is_of_ranks(s->deal, place->nodes, place->locals, &is_of_ranks));
     if (is_of_ranks)
         return ST_OK;
     const struct grad_tree_config config = {
-        .comm = s->c.comm, .shards = s->c.shards, .buckets_n = s->layout.buckets_n};
+        .comm = s->c.comm, .begin = s->deal, .buckets_n = s->layout.buckets_n};
     return grad_tree_open(&config, &s->grad_tree);
+}
+
+enum status store_exact_open(struct store *s)
+{
+    TRY(zero_slots(s));
+    return open_tree(s);
+}
+
+const int *store_exact_deal(const struct store *s) { return s->deal; }
+
+bool store_exact_takes(const struct store *s, const int *begin)
+{
+    for (int rank = 0; rank < s->layout.ranks; rank++)
+        if (begin[rank + 1] <= begin[rank] ||
+            shard_tree_slots(begin, s->layout.ranks, rank) > s->slots_max)
+            return false;
+    return begin[0] == 0 && begin[s->layout.ranks] == s->c.shards;
+}
+
+enum status store_exact_redeal(struct store *s, const int *begin)
+{
+    struct shard_tree tree;
+    ASSERT(store_exact_takes(s, begin));
+    TRY(shard_tree_init(begin, s->layout.ranks, s->layout.rank, &tree));
+    shard_tree_free(&s->shards);
+    s->shards = tree;
+    memcpy(s->deal, begin, ((size_t)s->layout.ranks + 1) * sizeof *begin);
+    return open_tree(s);
 }
 
 enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,

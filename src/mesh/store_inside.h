@@ -95,6 +95,8 @@ struct store {
     struct param *embed_params;
     struct grad_compress *grad_compress; /* NULL: no compression */
     struct shard_tree shards;            /* c.shards > 0 */
+    int *deal;                           /* the runs of all ranks: ranks + 1 */
+    int slots_max;                       /* of any rank */
     struct tensor shard_grads;           /* slots of shards from 1 on; slot 0 is `grads` */
     struct grad_tree *grad_tree;         /* NULL: the comm's own sums follow the tree of shards */
     struct {

@@ -101,8 +101,9 @@ static enum status check_config(const struct step_config *c, const struct mesh *
 {
     const int ranks = mesh->size[MESH_AXIS_DATA];
     TRY(model_check(&c->dims));
-    ASSERTF(c->batch_samples > 0 && c->global_samples > 0 && c->global_samples % ranks == 0 &&
-                c->global_samples / ranks % c->batch_samples == 0,
+    ASSERTF(c->batch_samples > 0 && c->global_samples > 0 &&
+                (c->shards > 0 || (c->global_samples % ranks == 0 &&
+                                   c->global_samples / ranks % c->batch_samples == 0)),
             "batch_samples %lld global_samples %lld data ranks %d", (long long)c->batch_samples,
             (long long)c->global_samples, ranks);
     if (c->seq_tokens < 1 || c->seq_tokens > c->dims.context)
@@ -134,6 +135,7 @@ struct store_config step_store_config(struct step *s)
                                  .whole = step_whole_table(s),
                                  .settings = settings,
                                  .shards = c->shards,
+                                 .deals_shards = c->balances,
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->samples > c->batch_samples,
                                  .moments_n = step_parts(s) - 1,

@@ -75,11 +75,13 @@ struct step_config {
     struct step_local_config local; /* needs a store without shards and compression; DATA only */
     struct model_dims dims;
     int64_t batch_samples;  /* of a micro-batch */
-    int64_t global_samples; /* of a global batch; a multiple of batch_samples times data ranks */
+    int64_t global_samples; /* of a global batch; a multiple of batch_samples, and, where shards is
+                             * 0, of that times data ranks */
     int64_t seq_tokens;     /* of a sample; at most dims.context */
     /* EXACT=layout: virtual shards of a global batch; the result depends on them, not on how many
-     * ranks there are. A multiple of the data ranks; each has whole micro-batches. 0: none */
+     * ranks there are. At least as many as data ranks; each has whole micro-batches. 0: none */
     int shards;
+    bool balances; /* shards: dealt by the speed of each data rank (step_shards_balance) */
     struct warmup batch_warmup;  /* samples of a global batch; `from` divides global_samples */
     struct warmup window_warmup; /* LM: latest tokens that a token attends to, up to seq_tokens */
     bool masks_documents;        /* LM: attention stays within documents (feed_batch.first_key) */
@@ -156,6 +158,19 @@ enum status step_run(struct step *step, const struct feed *feed, int64_t step_i,
 enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i,
                            int64_t sample_first, double lr, bool inject_nan,
                            struct step_result *out);
+
+/* Virtual shards.
+ * step_shards_balance — with config.balances, after each step, of which *r is the result: every
+ *   STEP_BALANCE_STEPS steps the ranks tell each other how long a shard takes them, and deal the
+ *   shards so that all end at about the same time. No bit of a result depends on it. Collective.
+ * step_shards_deal — how many shards a data rank has now; outside step_shards.c for tests.
+ * step_shards_share — for tests: the samples of a step that a data rank has before any other deal.
+ */
+#define STEP_BALANCE_STEPS 10
+enum status step_shards_balance(struct step *step, const struct step_result *r);
+int step_shards_deal(const struct step *step, int data_rank);
+void step_shards_share(const struct step_config *config, int ranks, int rank, int64_t *first_out,
+                       int64_t *samples_out);
 
 /* step_run_forget_sent — local: what was sent since the last step is not of the next one: an
  * evaluation or a checkpoint. Else it is, for a part of an update's communication runs beside the

@@ -14,6 +14,13 @@
 
 struct step_pipe; /* train/step_pipe.h */
 
+/* config.balances: of this rank, since the last deal was looked at. */
+struct step_shards_pace {
+    double *all; /* milliseconds of a shard, of each data rank */
+    double ms;   /* of computing */
+    int64_t steps;
+};
+
 enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
 #define STEP_SUMS 6
 #define STEP_COUNTS 5 /* numbers that ranks add up at the start of a step (step_run.c) */
@@ -61,6 +68,7 @@ struct step {
     int64_t step_next;
     double sums[STEP_SUMS]; /* numbers that are being summed over ranks */
     double *shard_sums;     /* config.shards > 0: the loss of each, then votes */
+    struct step_shards_pace pace;
     double scale, scale_end;
     struct step_loss_scale loss_scale;
     int vote;
@@ -123,9 +131,13 @@ const struct batch *step_context_batch(struct step *s, const struct batch *batch
 const int32_t *step_context_tokens(struct step *s, const int32_t *tokens, int64_t n);
 /* Virtual shards (step_shards.c).
  * step_micro: a micro-batch of a step, on this rank: its first sample there.
- * _check: whether a configuration has virtual shards that so many ranks along the data axis can
- *   share. ST_BAD_SETTING.
+ * _check: whether a configuration has virtual shards that the ranks along the data axis can share.
+ *   ST_BAD_SETTING.
  * _open, _close: with config.shards; _close accepts a step without.
+ * _most: samples of a step on any rank, at most.
+ * _samples: of `all` of a step, those of this rank. _first: which of them is its first one, of n.
+ * _idle: before the passes of a rank that has fewer shards than another one: as many passes more
+ *   in which it only takes part in gathers of parameters, as SHARD=full makes them in each.
  * _bind: where *p writes gradients, and whether it adds to them.
  * _add: after a unit's backward: what the tree of shards adds then.
  * _loss: this step's loss and the highest vote, from the losses of this rank; collective; also the
@@ -135,9 +147,13 @@ struct step_micro {
     bool is_last; /* of the step */
     bool inject_nan;
 };
-enum status step_shards_check(const struct step_config *c, int ranks);
+enum status step_shards_check(const struct step_config *c, const struct mesh *mesh);
 enum status step_shards_open(struct step *s);
 void step_shards_close(struct step *s);
+int64_t step_shards_most(const struct step_config *c, int ranks);
+int64_t step_shards_samples(const struct step *s, int64_t all);
+int64_t step_shards_first(const struct step *s, int64_t n);
+enum status step_shards_idle(struct step *s);
 void step_shards_bind(const struct step *s, int64_t first, struct pass *p);
 enum status step_shards_add(struct step *s, int64_t first, int unit);
 enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,

@@ -174,8 +174,8 @@ static enum status describe_own(struct step *s)
 
 enum status step_mesh_describe(struct step *s)
 {
-    TRY(step_shards_check(&s->config, step_mesh_data_ranks(s)));
-    s->samples = s->config.global_samples / step_mesh_data_ranks(s);
+    TRY(step_shards_check(&s->config, &s->mesh.mesh));
+    s->samples = step_shards_most(&s->config, step_mesh_data_ranks(s));
     set_counts(s);
     TRY(model_part_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
     TRY(describe_own(s));

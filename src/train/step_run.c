@@ -199,6 +199,7 @@ static enum status passes(struct step *s, const struct batch *batch, int64_t ste
                           bool inject_nan, const struct comm_ticket *counts, struct step_result *r)
 {
     const struct step_config *c = &s->config;
+    TRY(step_shards_idle(s));
     for (int64_t first = 0; first < batch->samples; first += c->batch_samples) {
         const struct step_micro m = {first, first + c->batch_samples == batch->samples, inject_nan};
         struct pass p = step_pass(s, c->batch_samples);
@@ -207,7 +208,7 @@ static enum status passes(struct step *s, const struct batch *batch, int64_t ste
         step_shards_bind(s, first, &p);
         p.dropout = c->dropout;
         p.dropout_seed = step_run_dropout_seed(s, step_i);
-        p.sample_first = step_local_feed_rank(s) * batch->samples + first;
+        p.sample_first = step_shards_first(s, batch->samples) + first;
         if (m.is_last)
             TRY(store_grad_sync_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
         TRY(step_copy_inputs(s, batch, first, &p));
@@ -446,9 +447,8 @@ enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, in
                      double lr, bool inject_nan, struct step_result *out)
 {
     struct batch batch = s->batch;
-    batch.samples = step_samples_at(&s->config, step_i) / step_mesh_data_ranks(s);
-    feed_get(feed, sample_first + step_local_feed_rank(s) * batch.samples, batch.samples,
-             &batch.host);
+    batch.samples = step_shards_samples(s, step_samples_at(&s->config, step_i));
+    feed_get(feed, sample_first + step_shards_first(s, batch.samples), batch.samples, &batch.host);
     set_window(s, &batch, step_i);
     return step_run_batch(s, &batch, step_i, sample_first, lr, inject_nan, out);
 }

@@ -3,6 +3,9 @@
  * added as they are made. Its gradients, and its loss, are functions of its samples alone. */
 #include <stdlib.h>
 
+#include "base/log.h"
+#include "base/text.h"
+#include "train/balance.h"
 #include "train/step_inside.h"
 
 /* each — the samples of a shard. */
@@ -10,15 +13,20 @@ static int64_t each(const struct step *s) { return s->config.global_samples / s-
 
 static int shard_of(const struct step *s, int64_t first) { return (int)(first / each(s)); }
 
-enum status step_shards_check(const struct step_config *c, int ranks)
+enum status step_shards_check(const struct step_config *c, const struct mesh *mesh)
 {
+    const int ranks = mesh->size[MESH_AXIS_DATA];
     if (c->shards == 0)
         return ST_OK;
-    if (c->shards % ranks != 0)
+    if (c->shards < ranks)
         return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: %d virtual shards do not go into %d equal parts, one for each "
-                    "data-parallel worker; choose VIRTUAL_SHARDS as a multiple of all numbers of "
-                    "workers that the run may have",
+                    "EXACT=layout: %d virtual shards are fewer than %d data-parallel workers, each "
+                    "of which computes at least one; raise VIRTUAL_SHARDS, or use fewer workers",
+                    c->shards, ranks);
+    if (c->shards % ranks != 0 && mesh->size[MESH_AXIS_PIPELINE] > 1)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: with PP the pipelines have equal numbers of virtual shards, and "
+                    "%d do not go into %d; change VIRTUAL_SHARDS",
                     c->shards, ranks);
     if (c->global_samples % c->shards != 0 || c->global_samples / c->shards % c->batch_samples != 0)
         return FAIL(ST_BAD_SETTING,
@@ -28,6 +36,44 @@ enum status step_shards_check(const struct step_config *c, int ranks)
     return ST_OK;
 }
 
+/* ---- which shards a rank has ---- */
+
+int64_t step_shards_most(const struct step_config *c, int ranks)
+{
+    if (c->shards == 0)
+        return c->global_samples / ranks;
+    int most = c->balances ? c->shards - ranks + 1 : (c->shards + ranks - 1) / ranks;
+    return c->global_samples / c->shards * most;
+}
+
+int step_shards_deal(const struct step *s, int data_rank)
+{
+    const int *begin = store_exact_deal(s->store);
+    return begin[data_rank + 1] - begin[data_rank];
+}
+
+int64_t step_shards_samples(const struct step *s, int64_t all)
+{
+    return s->config.shards > 0 ? step_shards_deal(s, step_mesh_data_rank(s)) * each(s)
+                                : all / step_mesh_data_ranks(s);
+}
+
+int64_t step_shards_first(const struct step *s, int64_t n)
+{
+    return s->config.shards > 0 ? store_exact_deal(s->store)[step_mesh_data_rank(s)] * each(s)
+                                : step_local_feed_rank(s) * n;
+}
+
+void step_shards_share(const struct step_config *c, int ranks, int rank, int64_t *first_out,
+                       int64_t *samples_out)
+{
+    int64_t parts = c->shards > 0 ? c->shards : ranks, each = c->global_samples / parts;
+    *first_out = parts * rank / ranks * each;
+    *samples_out = (parts * (rank + 1) / ranks - parts * rank / ranks) * each;
+}
+
+/* ---- life ---- */
+
 enum status step_shards_open(struct step *s)
 {
     if (s->config.shards == 0)
@@ -36,14 +82,17 @@ enum status step_shards_open(struct step *s)
         return FAIL(ST_BAD_SETTING,
                     "EXACT=layout is for CPUs in this version; set DEVICE=cpu, or EXACT=off");
     s->shard_sums = calloc((size_t)s->config.shards + STEP_VOTES, sizeof *s->shard_sums);
-    return s->shard_sums ? ST_OK
-                         : FAIL(ST_RETRY, "out of memory: %d virtual shards", s->config.shards);
+    s->pace.all = calloc((size_t)step_mesh_data_ranks(s), sizeof *s->pace.all);
+    return s->shard_sums && s->pace.all
+               ? ST_OK
+               : FAIL(ST_RETRY, "out of memory: %d virtual shards", s->config.shards);
 }
 
 void step_shards_close(struct step *s)
 {
     free(s->shard_sums);
-    s->shard_sums = NULL;
+    free(s->pace.all);
+    s->shard_sums = s->pace.all = NULL;
 }
 
 void step_shards_bind(const struct step *s, int64_t first, struct pass *p)
@@ -61,11 +110,37 @@ enum status step_shards_add(struct step *s, int64_t first, int unit)
     return store_exact_add(s->store, shard_of(s, first), unit);
 }
 
+/* walk — asks for parameters as a pass does, and computes nothing. */
+static enum status walk(struct step *s)
+{
+    const int blocks = (int)s->dims.layers;
+    for (int unit = 0; unit <= blocks; unit++)
+        TRY(store_unshard(s->store, unit, 1));
+    TRY(step_unshard_head(s));
+    for (int unit = blocks; unit >= 1; unit--)
+        TRY(store_unshard(s->store, unit, -1));
+    return ST_OK;
+}
+
+enum status step_shards_idle(struct step *s)
+{
+    int most = 0;
+    for (int i = 0; s->config.shards > 0 && i < step_mesh_data_ranks(s); i++)
+        most = step_shards_deal(s, i) > most ? step_shards_deal(s, i) : most;
+    if (most == 0 || most == step_shards_deal(s, step_mesh_data_rank(s)))
+        return ST_OK;
+    int64_t idle = (most - step_shards_deal(s, step_mesh_data_rank(s))) * each(s);
+    for (int64_t first = 0; first < idle; first += s->config.batch_samples)
+        TRY(walk(s));
+    return ST_OK;
+}
+
 /* set_losses — of this rank's shards; those of others are zero. */
 static void set_losses(struct step *s, const struct batch *batch)
 {
     const int64_t n = each(s) * step_sample_losses(s);
-    const int mine = shard_of(s, batch->samples), first = step_mesh_data_rank(s) * mine;
+    const int mine = shard_of(s, batch->samples),
+              first = store_exact_deal(s->store)[step_mesh_data_rank(s)];
     for (int i = 0; i < s->config.shards + STEP_VOTES; i++)
         s->shard_sums[i] = 0;
     for (int i = 0; i < mine && s->counts_losses; i++)
@@ -85,4 +160,69 @@ enum status step_shards_loss(struct step *s, const struct batch *batch, double *
         r->loss += s->shard_sums[i];
     step_run_set_vote(r, s->shard_sums + shards);
     return ST_OK;
+}
+
+/* ---- BALANCE=auto ---- */
+
+/* share_paces — of every data rank, the milliseconds of a shard. */
+static enum status share_paces(struct step *s)
+{
+    const int ranks = step_mesh_data_ranks(s), rank = step_mesh_data_rank(s);
+    struct comm_ticket ticket;
+    for (int i = 0; i < ranks; i++)
+        s->pace.all[i] = 0;
+    s->pace.all[rank] = s->pace.ms / (double)(s->pace.steps * step_shards_deal(s, rank));
+    s->pace.ms = 0;
+    s->pace.steps = 0;
+    TRY(store_all_reduce_begin(s->store, s->pace.all, ranks, &ticket));
+    return store_wait(s->store, ticket);
+}
+
+static bool takes(void *arg, const int *begin)
+{
+    const struct step *s = arg;
+    return store_exact_takes(s->store, begin);
+}
+
+static void log_deal(const struct step *s)
+{
+    struct text line = {0};
+    for (int i = 0; i < step_mesh_data_ranks(s); i++)
+        text_add(&line, "%s%d of %.1f ms", i > 0 ? ", " : "", step_shards_deal(s, i),
+                 s->pace.all[i]);
+    LOG_INFO("BALANCE=auto: virtual shards of each worker from now on, and how long one takes: %s",
+             line.data ? line.data : "");
+    text_free(&line);
+}
+
+/* deal_again — another deal, if one is faster. begin: room for it. */
+static enum status deal_again(struct step *s, int *begin)
+{
+    const struct balance balance = {.ms = s->pace.all,
+                                    .shards = s->config.shards,
+                                    .ranks = step_mesh_data_ranks(s),
+                                    .begin = store_exact_deal(s->store),
+                                    .takes = takes,
+                                    .arg = s};
+    if (!balance_deal(&balance, begin))
+        return ST_OK;
+    TRY(store_exact_redeal(s->store, begin));
+    if (comm_place(s->config.comm)->rank == 0)
+        log_deal(s);
+    return ST_OK;
+}
+
+enum status step_shards_balance(struct step *s, const struct step_result *r)
+{
+    const int ranks = step_mesh_data_ranks(s);
+    s->pace.ms += r->compute_ms;
+    if (!s->config.balances || ranks == 1 || ++s->pace.steps < STEP_BALANCE_STEPS)
+        return ST_OK;
+    TRY(share_paces(s));
+    int *begin = calloc((size_t)ranks + 1, sizeof *begin);
+    if (!begin)
+        return FAIL(ST_RETRY, "out of memory: the shards of %d workers", ranks);
+    enum status st = deal_again(s, begin);
+    free(begin);
+    return st;
 }

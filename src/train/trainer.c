@@ -233,6 +233,7 @@ static enum status one_step(struct trainer *t)
     TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, inject_nan, &result));
     t->request = (enum board_request)result.vote;
     t->progress.step++;
+    TRY(step_shards_balance(t->step, &result));
     t->progress.samples += samples;
     t->progress.tokens += samples * c->step.seq_tokens;
     t->progress.scale = step_loss_scale(t->step);

@@ -65,6 +65,7 @@ gpt2 1 3 SHARD=full
 gpt2 1 4 SHARD=optimizer RECOMPUTE=block
 gpt2 2 1 BACKEND=tcp SHARD=gradients
 gpt2 3 2
+gpt2 1 5 SHARD=full BALANCE=auto
 begins llama
 llama 1 2 PP=2
 llama 1 4 PP=2 SHARD=full
@@ -85,6 +86,7 @@ $1 1 4 SHARD=full
 $1 2 2 BACKEND=ucx
 $1 4 1 SHARD=optimizer RECOMPUTE=block
 $1 1 6
+$1 1 5 SHARD=full BALANCE=auto
 $1 2 3 SHARD=gradients
 $1 3 2 SHARD=full RECOMPUTE=block
 $1 6 1
@@ -126,7 +128,9 @@ refused "set LOCAL_STEPS=0" LOCAL_STEPS=2
 refused "set BATCH_WARMUP=0" BATCH_WARMUP=4
 refused "set GLOBAL_BATCH" GLOBAL_BATCH=0
 refused "TIE_EMBEDDINGS=0" PP=2 N_GPU_EACH_NODE=2
-refused "do not go into 5 equal parts" GLOBAL_BATCH=60 VIRTUAL_SHARDS=12 N_GPU_EACH_NODE=5
+refused "are fewer than 3 data-parallel workers" VIRTUAL_SHARDS=2 N_GPU_EACH_NODE=3
+refused "change VIRTUAL_SHARDS" MODEL=llama-2-7b TOKENIZER=gpt2 VOCAB=50257 HEADS=4 KV_HEADS=2 HEAD_DIM=8 PP=2 N_GPU_EACH_NODE=10
+refused "or BALANCE=off" EXACT=off BALANCE=auto
 refused "VIRTUAL_SHARDS=7" VIRTUAL_SHARDS=7
 refused "set EXACT=layout" EXACT=off VIRTUAL_SHARDS=4
 echo "# $same of $all layouts have the bits of one worker"

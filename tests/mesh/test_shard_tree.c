@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rand.h"
 #include "mesh/shard_tree.h"
 
 #define SHARDS_MAX 48
@@ -21,16 +22,17 @@ static uint64_t truth(int first, int n)
 }
 
 /* A rank adds up its shards; its pieces come out. Returns how many. */
-static int pieces_of(int shards, int ranks, int rank, uint64_t *out)
+static int pieces_of(const int *begin, int ranks, int rank, uint64_t *out)
 {
     struct shard_tree t;
     uint64_t slot[SLOTS_MAX] = {0};
-    assert_int_equal(shard_tree_init(shards, ranks, rank, &t), ST_OK);
-    assert_int_equal(t.shards_n, shards / ranks);
+    assert_int_equal(shard_tree_init(begin, ranks, rank, &t), ST_OK);
+    assert_int_equal(t.shards_n, begin[rank + 1] - begin[rank]);
+    assert_int_equal(t.slots_n, shard_tree_slots(begin, ranks, rank));
     assert_true(t.slots_n <= SLOTS_MAX && t.pieces_n <= t.slots_n);
     for (int i = 0; i < t.shards_n; i++) {
         assert_in_range(t.shard_slot[i], 0, t.slots_n - 1);
-        slot[t.shard_slot[i]] = leaf(rank * t.shards_n + i);
+        slot[t.shard_slot[i]] = leaf(begin[rank] + i);
         for (int k = t.add_first[i]; k < t.add_first[i + 1]; k++) {
             assert_in_range(t.add[k].from, 1, t.slots_n - 1);
             slot[t.add[k].to] = sum(slot[t.add[k].to], slot[t.add[k].from]);
@@ -44,51 +46,75 @@ static int pieces_of(int shards, int ranks, int rank, uint64_t *out)
     return n;
 }
 
-static void check(int shards, int ranks)
+static void check(const int *begin, int ranks)
 {
     uint64_t piece[2 * SHARDS_MAX];
-    int count[SHARDS_MAX], all = 0, n = shard_tree_pieces(shards, ranks, count);
+    int count[SHARDS_MAX], all = 0, n = shard_tree_pieces(begin, ranks, count);
     struct sum_tree_step join[SHARDS_MAX];
     for (int rank = 0; rank < ranks; rank++) {
-        int mine = pieces_of(shards, ranks, rank, piece + all);
+        int mine = pieces_of(begin, ranks, rank, piece + all);
         assert_int_equal(mine, count[rank]);
         all += mine;
     }
     assert_int_equal(all, n);
-    shard_tree_join(shards, ranks, join);
+    shard_tree_join(begin, ranks, join);
     for (int i = 0; i < n - 1; i++)
         piece[join[i].to] = sum(piece[join[i].to], piece[join[i].from]);
-    if (piece[0] != truth(0, shards))
-        fail_msg("%d shards on %d ranks are added in another order", shards, ranks);
+    if (piece[0] != truth(0, begin[ranks]))
+        fail_msg("%d shards on %d ranks are added in another order", begin[ranks], ranks);
 }
 
 static void same_tree_on_any_ranks(void **state)
 {
     (void)state;
+    int begin[SHARDS_MAX + 1];
     for (int shards = 1; shards <= SHARDS_MAX; shards++)
-        for (int ranks = 1; ranks <= shards; ranks++)
-            if (shards % ranks == 0)
-                check(shards, ranks);
+        for (int ranks = 1; ranks <= shards; ranks++) {
+            shard_tree_deal(shards, ranks, begin);
+            check(begin, ranks);
+        }
+}
+
+/* Runs of any length, at least one shard each. */
+static void same_tree_of_any_deal(void **state)
+{
+    (void)state;
+    int begin[SHARDS_MAX + 1] = {0};
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        int shards = 1 + (int)rand_below(seed, RAND_STREAM(TEST, 0), 0, SHARDS_MAX), ranks = 0;
+        for (int at = 0; at < shards; begin[++ranks] = at)
+            at += 1 + (int)rand_below(seed, RAND_STREAM(TEST, 1), (uint64_t)ranks,
+                                      (uint64_t)(shards - at));
+        check(begin, ranks);
+    }
+}
+
+static int pieces(int shards, int ranks)
+{
+    int begin[SHARDS_MAX + 1];
+    shard_tree_deal(shards, ranks, begin);
+    return shard_tree_pieces(begin, ranks, NULL);
 }
 
 /* Powers of two have one piece each, and few slots. */
 static void powers_of_two(void **state)
 {
     (void)state;
+    int begin[SHARDS_MAX + 1];
     for (int ranks = 1; ranks <= 16; ranks *= 2) {
-        assert_int_equal(shard_tree_pieces(48, ranks, NULL), ranks);
-        struct shard_tree t;
-        assert_int_equal(shard_tree_init(16, ranks, ranks - 1, &t), ST_OK);
-        assert_int_equal(1 << (t.slots_n - 1), 16 / ranks);
-        shard_tree_free(&t);
+        assert_int_equal(pieces(48, ranks), ranks);
+        shard_tree_deal(16, ranks, begin);
+        assert_int_equal(1 << (shard_tree_slots(begin, ranks, ranks - 1) - 1), 16 / ranks);
     }
-    assert_int_equal(shard_tree_pieces(12, 3, NULL), 7);
+    assert_int_equal(pieces(12, 3), 7);
 }
 
 static bool follows(int shards, int nodes, int locals)
 {
     bool is_of_ranks = false;
-    assert_int_equal(shard_tree_is_of_ranks(shards, nodes, locals, &is_of_ranks), ST_OK);
+    int begin[SHARDS_MAX + 1];
+    shard_tree_deal(shards, nodes * locals, begin);
+    assert_int_equal(shard_tree_is_of_ranks(begin, nodes, locals, &is_of_ranks), ST_OK);
     return is_of_ranks;
 }
 
@@ -96,16 +122,17 @@ static bool follows(int shards, int nodes, int locals)
 static void sums_of_the_comm(void **state)
 {
     (void)state;
-    assert_true(follows(1, 1, 1) && follows(8, 2, 2) && follows(8, 1, 4) && follows(64, 8, 4));
+    assert_true(follows(1, 1, 1) && follows(8, 2, 2) && follows(8, 1, 4) && follows(48, 8, 2));
     assert_true(follows(3, 3, 1) && follows(3, 1, 3) && follows(6, 2, 3));
     assert_false(follows(12, 3, 1));  /* several pieces of a rank */
     assert_false(follows(6, 6, 1));   /* 4 and 2, not 3 and 3 */
     assert_false(follows(6, 3, 2));   /* pairs first */
     assert_false(follows(12, 1, 12)); /* 8 and 4, not 6 and 6 */
+    assert_false(follows(8, 3, 1));   /* unequal runs */
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(same_tree_on_any_ranks),
-                                          cmocka_unit_test(powers_of_two),
-                                          cmocka_unit_test(sums_of_the_comm)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(same_tree_on_any_ranks), cmocka_unit_test(same_tree_of_any_deal),
+    cmocka_unit_test(powers_of_two), cmocka_unit_test(sums_of_the_comm)};
 
 HARNESS_MAIN(tests)

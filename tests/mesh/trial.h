@@ -30,6 +30,9 @@ struct trial {
     double loss[TRIAL_STEPS_MAX], norm[TRIAL_STEPS_MAX], eval;
     float *state[TRIAL_PARTS]; /* elems each: all parameters, one behind the other */
     int64_t elems;
+    /* called after each step, for config.balances: how long it took this rank, in ms; NULL: 1 */
+    double (*compute_ms)(const struct ranks_one *one, int step);
+    int deal[RANKS_MAX]; /* shards of each rank at the end */
     struct step_memory memory;
     struct step_result last;
     struct store_flip flipped;
@@ -150,8 +153,30 @@ static inline int64_t trial_samples(const struct trial *t, const struct ranks_on
     if (step_mesh(&t->config, one->ranks, &mesh) != ST_OK)
         return 0;
     int64_t n = all / mesh.size[MESH_AXIS_DATA];
-    *first_out = n * mesh_coord_of(&mesh, one->rank).at[MESH_AXIS_DATA];
+    int data = mesh_coord_of(&mesh, one->rank).at[MESH_AXIS_DATA];
+    *first_out = n * data;
+    if (t->config.shards > 0)
+        step_shards_share(&t->config, mesh.size[MESH_AXIS_DATA], data, first_out, &n);
     return n;
+}
+
+/* The next step's samples: *first and b->samples. */
+static inline enum status trial_balance(const struct ranks_one *one, struct trial *t,
+                                        struct step *step, int i, struct batch *b, int64_t *first)
+{
+    if (!t->config.balances)
+        return ST_OK;
+    t->last.compute_ms =
+        t->compute_ms ? t->compute_ms(one, i) * step_shards_deal(step, one->rank) : 1;
+    TRY(step_shards_balance(step, &t->last));
+    int64_t each = t->config.global_samples / t->config.shards;
+    *first = 0;
+    for (int rank = 0; rank < one->ranks; rank++) {
+        t->deal[rank] = step_shards_deal(step, rank);
+        *first += rank < one->rank ? t->deal[rank] * each : 0;
+    }
+    b->samples = t->deal[one->rank] * each;
+    return ST_OK;
 }
 
 static inline enum status trial_steps(struct ranks_one *one, struct trial *t, struct step *step,
@@ -160,7 +185,8 @@ static inline enum status trial_steps(struct ranks_one *one, struct trial *t, st
     int64_t first = 0;
     for (int i = 0; i < t->steps; i++) {
         int s = t->first_step + i;
-        b->samples = trial_samples(t, one, step_samples_at(&t->config, s), &first);
+        if (i == 0 || !t->config.balances)
+            b->samples = trial_samples(t, one, step_samples_at(&t->config, s), &first);
         if (t->leave_step == s && t->leave_rank == one->rank)
             return ST_RETRY;
         if (t->flip_step == s && t->flip_rank == one->rank)
@@ -173,6 +199,7 @@ static inline enum status trial_steps(struct ranks_one *one, struct trial *t, st
         t->step_st = st;
         if (st != ST_OK && st != ST_NOT_FINITE)
             return st;
+        TRY(trial_balance(one, t, step, i, b, &first));
         t->loss[i] = st == ST_OK ? t->last.loss : NAN;
         t->norm[i] = st == ST_OK ? t->last.grad_norm : NAN;
         if (t->stepped)
@@ -195,6 +222,8 @@ static inline enum status trial_rank(struct ranks_one *one)
     TRY_OR(step_open(&t->config, &step), out_close);
     t->elems = step_whole_table(step)->parameters;
     t->memory = step_memory(step);
+    if (t->config.balances)
+        samples = t->config.global_samples;
     TRY_OR(batch_init(&batch, task, samples, t->config.seq_tokens), out_close);
     if (t->config.masks_documents)
         TRY_OR(batch_add_documents(&batch), out_close);

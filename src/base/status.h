@@ -53,6 +53,8 @@ enum status_group {
     X(BAD_SETTING, REQUEST, 78,                                                                   \
       "a bad setting, settings that contradict, or more memory than there is; do not restart")    \
     X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                  \
+    X(SPIKE, DEVICE, 79,                                                                          \
+      "loss or gradient norm far above its history (SPIKE=stop), or more often than SPIKE_LIMIT") \
     X(FAULT, DEVICE, 80, "device fault, or corruption suspected on this node; drain the node")    \
     X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                              \
     X(INTERRUPTED, STOP, 130, "SIGINT, after a checkpoint; restart and resume")                   \

@@ -98,8 +98,9 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
         break;
     case CONF_KIND_FAULT:
         text_copy(out, cap,
-                  "kill@step=N, stall@step=N, nan@step=N, slow@step=N, flip@step=N, enospc@step=N "
-                  "(N from 1), flip@check, each with :rank=R or without");
+                  "kill@step=N, stall@step=N, nan@step=N, slow@step=N, flip@step=N, "
+                  "enospc@step=N, spike@step=N (N from 1), flip@check, each with :rank=R or "
+                  "without");
         break;
     case CONF_KIND_SECRET:
         text_format(out, cap, "16 to %.0f bytes of text, or none", row->max);

@@ -71,11 +71,13 @@
     X(BENCH_ONLY, ALL, "all") X(BENCH_ONLY, ALL_REDUCE, "all_reduce") \
     X(BENCH_ONLY, REDUCE_SCATTER, "reduce_scatter") X(BENCH_ONLY, ALL_GATHER, "all_gather") \
     X(BENCH_ONLY, BROADCAST, "broadcast")
+#define CONF_SPIKE_LIST(X) X(SPIKE, OFF, "off") X(SPIKE, STOP, "stop") X(SPIKE, SKIP, "skip")
 #define CONF_MESH_LIST(X) X(MESH, SET, "set") X(MESH, AUTO, "auto")
 /* The kinds of FAULT, which adds a step and a rank to them. */
 #define CONF_FAULT_LIST(X) \
     X(FAULT, NONE, "") X(FAULT, KILL, "kill") X(FAULT, STALL, "stall") X(FAULT, NAN, "nan") \
-    X(FAULT, SLOW, "slow") X(FAULT, FLIP, "flip") X(FAULT, ENOSPC, "enospc")
+    X(FAULT, SLOW, "slow") X(FAULT, FLIP, "flip") X(FAULT, ENOSPC, "enospc") \
+    X(FAULT, SPIKE, "spike")
 /* clang-format on */
 
 /* CONF_WORDS — "lm|qa" for TASK: the words of a row, in the order of its enum. */

@@ -344,6 +344,9 @@ static enum status check_comm_graph(const struct conf *conf)
     if (conf_i64(conf, CONF_COMPRESS) != CONF_COMPRESS_NONE)
         return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_COMPRESS,
                          "the host compresses gradients between collectives: use one of the two");
+    if (conf_i64(conf, CONF_SPIKE) != CONF_SPIKE_OFF)
+        return fail_pair(conf, CONF_COMM_GRAPH, "does not go with", CONF_SPIKE,
+                         "the host decides between norm and update: use one of the two");
     return ST_OK;
 }
 
@@ -448,6 +451,24 @@ static enum status check_exact(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_spike — a compressed gradient leaves its error to the next step, and a step that is skipped
+ * has none. */
+static enum status check_spike(const struct conf *conf)
+{
+    const int64_t spike = conf_i64(conf, CONF_SPIKE), compress = conf_i64(conf, CONF_COMPRESS);
+    if (spike == CONF_SPIKE_OFF)
+        return ST_OK;
+    if (2 * conf_i64(conf, CONF_SPIKE_LIMIT) > conf_i64(conf, CONF_SPIKE_WINDOW))
+        return fail_pair(conf, CONF_SPIKE_LIMIT, "is over half of", CONF_SPIKE_WINDOW,
+                         "a step is compared with half a window of applied steps at least");
+    if (spike != CONF_SPIKE_SKIP || compress <= CONF_COMPRESS_BF16 ||
+        conf_i64(conf, CONF_LOCAL_STEPS) > 0)
+        return ST_OK;
+    return fail_pair(conf, CONF_SPIKE, "does not go with", CONF_COMPRESS,
+                     "its error feedback would lose what a skipped step has sent: set SPIKE=stop, "
+                     "or COMPRESS=bf16");
+}
+
 /* check_link — LINK=auto proposes COMPRESS or LOCAL_STEPS, for a run to which both are open. */
 static enum status check_link(const struct conf *conf)
 {
@@ -508,6 +529,7 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_comm_graph(conf));
     TRY(check_local(conf));
     TRY(check_exact(conf));
+    TRY(check_spike(conf));
     TRY(check_link(conf));
     TRY(check_nodes(conf));
     TRY(check_tensor(conf));

@@ -22,6 +22,8 @@
 #include "base/status.h"
 #include "format/safetensors.h"
 
+#define CKPT_HISTORY_MAX 8192
+
 /* What a run needs besides tensors to resume bit for bit. */
 struct ckpt_meta {
     int64_t step;    /* updates done */
@@ -32,6 +34,9 @@ struct ckpt_meta {
     /* factor for 16-bit floats, and steps since it changed; 0: none */
     int64_t loss_scale, loss_scale_steps;
     int64_t outer_steps; /* LOCAL_STEPS: taken so far; 0: none */
+    int64_t skipped;     /* of the steps, those whose update was left out */
+    /* hexadecimal digits, of the last steps' losses and norms; "": none */
+    char spike_history[CKPT_HISTORY_MAX + 1];
     /* JSON objects; read back without white space. */
     char model_json[1024];    /* the model's dimensions, which must agree */
     char settings_json[2048]; /* settings that shape the losses; a difference is a warning */

@@ -61,6 +61,10 @@ enum status manifest_write(const struct manifest *m, struct text *out)
                  m->meta.loss_scale, m->meta.loss_scale_steps);
     if (m->meta.outer_steps > 0)
         text_add(out, "  \"outer_steps\": %" PRId64 ",\n", m->meta.outer_steps);
+    if (m->meta.skipped > 0)
+        text_add(out, "  \"skipped\": %" PRId64 ",\n", m->meta.skipped);
+    if (m->meta.spike_history[0] != 0)
+        text_add(out, "  \"spike_history\": \"%s\",\n", m->meta.spike_history);
     text_add(out, "  \"model\": %s,\n  \"settings\": %s,\n  \"files\": [\n", m->meta.model_json,
              m->meta.settings_json);
     for (int i = 0; i < m->files_n; i++)
@@ -90,6 +94,20 @@ static enum status get_hex(const cJSON *object, const char *key, uint64_t *out)
     for (int i = 0; i < 16; i++)
         value = value << 4 | (uint64_t)(strchr(digits, s[i]) - digits);
     *out = value;
+    return ST_OK;
+}
+
+/* get_history — hexadecimal digits; what they say is for the caller. */
+static enum status get_history(const cJSON *root, struct ckpt_meta *out)
+{
+    const char *s;
+    TRY(json_get_string(root, "spike_history", &s));
+    if (s[strspn(s, "0123456789abcdef")] != 0 ||
+        !text_copy(out->spike_history, sizeof(out->spike_history), s))
+        return FAIL(ST_BAD_DATA,
+                    "JSON key \"spike_history\" is \"%.20s\", expected up to %d hexadecimal "
+                    "digits",
+                    s, CKPT_HISTORY_MAX);
     return ST_OK;
 }
 
@@ -126,6 +144,10 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     }
     if (cJSON_HasObjectItem(root, "outer_steps"))
         TRY(json_get_i64(root, "outer_steps", 1, COUNT_MAX, &out->outer_steps));
+    if (cJSON_HasObjectItem(root, "skipped"))
+        TRY(json_get_i64(root, "skipped", 1, out->step, &out->skipped));
+    if (cJSON_HasObjectItem(root, "spike_history"))
+        TRY(get_history(root, out));
     TRY(get_object_text(root, "model", out->model_json, sizeof(out->model_json)));
     TRY(get_object_text(root, "settings", out->settings_json, sizeof(out->settings_json)));
     return ST_OK;

@@ -40,6 +40,7 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
 #define IS_RECOMPUTE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_RECOMPUTE_##value)
 #define IS_CHECKPOINT_ASYNC(row, value, word) \
     CONF_CHOICE_IS(CONF_##row##_##value, CHECKPOINT_ASYNC_MODE_##value)
+#define IS_SPIKE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, SPIKE_MODE_##value)
 #define IS_RESUME(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, TRAINER_RESUME_##value)
 CONF_TASK_LIST(IS_TASK)
 CONF_OPTIMIZER_LIST(IS_OPTIM)
@@ -49,6 +50,7 @@ CONF_COMPRESS_LIST(IS_COMPRESS)
 CONF_EMBED_ROWS_LIST(IS_EMBED_ROWS)
 CONF_RECOMPUTE_LIST(IS_RECOMPUTE)
 CONF_CHECKPOINT_ASYNC_LIST(IS_CHECKPOINT_ASYNC)
+CONF_SPIKE_LIST(IS_SPIKE)
 CONF_RESUME_LIST(IS_RESUME)
 /* clang-format on */
 
@@ -345,6 +347,10 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
                                   : DTYPE_F32;
     map_local(conf, out);
     out->optim = optim_of(conf);
+    out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),
+                                       .sigma = conf_f64(conf, CONF_SPIKE_SIGMA),
+                                       .window = (int)conf_i64(conf, CONF_SPIKE_WINDOW),
+                                       .limit = (int)conf_i64(conf, CONF_SPIKE_LIMIT)};
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
     out->comm_graph = conf_i64(conf, CONF_COMM_GRAPH) != 0;
     out->is_timed = conf_i64(conf, CONF_CUDA_TIMES) != 0;
@@ -465,6 +471,9 @@ static void add_schedules(const struct trainer_config *trainer, bool packs_docum
     if (step->window_warmup.steps > 0)
         text_add(out, ",\"WINDOW_WARMUP\":%lld,\"WINDOW_START\":%lld",
                  (long long)step->window_warmup.steps, (long long)step->window_warmup.from);
+    if (step->spike.mode == SPIKE_MODE_SKIP)
+        text_add(out, ",\"SPIKE\":\"skip\",\"SPIKE_SIGMA\":%.17g,\"SPIKE_WINDOW\":%d",
+                 step->spike.sigma, step->spike.window);
 }
 
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,

@@ -324,7 +324,13 @@ static enum status take(struct checkpoint *s, struct checkpoint_progress *progre
                                      .samples = meta->samples,
                                      .tokens = meta->tokens,
                                      .scale = {(double)meta->loss_scale, meta->loss_scale_steps},
+                                     .spikes = {.skipped_n = meta->skipped},
                                      .outer_steps = meta->outer_steps};
+    if (!spike_history_parse(meta->spike_history, &progress->spikes.history))
+        return FAIL(ST_BAD_DATA,
+                    "checkpoint %s: its spike_history is not one; restore the checkpoint from a "
+                    "backup",
+                    ckpt_path(s->found));
     text_copy(path, path_cap, ckpt_path(s->found));
     return ST_OK;
 }
@@ -586,8 +592,11 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
                              .loss_scale = (int64_t)progress->scale.factor,
                              .loss_scale_steps = progress->scale.steps,
                              .outer_steps = progress->outer_steps,
+                             .skipped = progress->spikes.skipped_n,
                              .data_fingerprint = s->config.data_fingerprint};
+    _Static_assert(CKPT_HISTORY_MAX >= SPIKE_HISTORY_CHARS, "a history fits");
     struct model_dims dims = *s->config.dims;
+    spike_history_write(&progress->spikes.history, meta.spike_history, sizeof meta.spike_history);
     if (!dims.marks.has_bos && dims.marks.eos_n == 0)
         dims.marks = s->marks;
     TRY(load_dims_json(&dims, meta.model_json, sizeof meta.model_json));

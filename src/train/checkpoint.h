@@ -39,6 +39,7 @@ struct checkpoint_progress {
     int64_t samples; /* number of the next sample */
     int64_t tokens;  /* trained on */
     struct step_loss_scale scale;
+    struct step_spikes spikes;
     int64_t outer_steps;           /* LOCAL_STEPS */
     enum step_local_extent extent; /* the same; not read from a checkpoint */
 };

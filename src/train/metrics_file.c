@@ -145,7 +145,9 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
 {
     if (!file->is_open)
         return;
-    char text[800], loss[32], norm[32], lr[32], stall[80] = "", ranks[160] = "";
+    char text[800], loss[32], norm[32], lr[32], stall[80] = "", ranks[160] = "", skipped[48] = "";
+    if (line->skipped)
+        text_format(skipped, sizeof skipped, ",\"skipped\":\"%s\"", line->skipped);
     if (line->stall_ms > 0)
         text_format(stall, sizeof stall, ",\"checkpoint_stall_ms\":%.3f", line->stall_ms);
     if (line->ranks > 1)
@@ -154,11 +156,11 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
                     line->compute_ms, line->comm_ms, line->wait_ms, (long long)line->sent_bytes);
     text_format(text, sizeof text,
                 "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%"
-                "lld,\"step_ms\":%.3f%s%s}",
+                "lld,\"step_ms\":%.3f%s%s%s}",
                 (long long)line->step, (long long)line->epoch,
                 number(loss, sizeof loss, line->loss), number(norm, sizeof norm, line->grad_norm),
                 number(lr, sizeof lr, line->lr), (long long)line->tokens, line->step_ms, stall,
-                ranks);
+                ranks, skipped);
     add_line(file, text);
 }
 

@@ -24,8 +24,9 @@ struct metrics_file_step {
     int64_t step; /* counted from 1 */
     int64_t epoch, tokens;
     double loss, grad_norm, lr, step_ms;
-    double stall_ms; /* training waited for a checkpoint before this step; 0: left out */
-    int ranks;       /* if over 1, also: */
+    double stall_ms;     /* training waited for a checkpoint before this step; 0: left out */
+    const char *skipped; /* why the step made no update; NULL: it made one */
+    int ranks;           /* if over 1, also: */
     /* of rank 0, as in struct step_result */
     double compute_ms, comm_ms, wait_ms;
     int64_t sent_bytes;

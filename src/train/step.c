@@ -256,7 +256,7 @@ static enum status open_comm_graph(struct step *s)
     if (!c->comm_graph || c->is_eval || comm_place(c->comm)->ranks == 1)
         return ST_OK;
     if (!s->is_async)
-        why = "it needs NCCL, and gradients that are not compressed";
+        why = "it needs NCCL, gradients that are not compressed, and SPIKE=off";
     else if (c->is_eager)
         why = "work is not submitted as CUDA graphs";
     else if (c->store.shard == LAYOUT_SHARD_HYBRID)

@@ -35,6 +35,7 @@
 #include "train/batch.h"
 #include "train/muon.h"
 #include "train/optim.h"
+#include "train/spike.h"
 #include "train/warmup.h"
 
 /* The loss scale of f16, whose small gradients would become zero: the loss, and so every gradient,
@@ -86,6 +87,7 @@ struct step_config {
     struct warmup window_warmup; /* LM: latest tokens that a token attends to, up to seq_tokens */
     bool masks_documents;        /* LM: attention stays within documents (feed_batch.first_key) */
     struct optim_config optim;
+    struct spike_config spike;         /* not OFF: the host decides on each update, on GPUs too */
     struct model_recomputed recompute; /* activations to recompute in the backward pass */
     float dropout;                     /* 0 … 1: share of activations dropped in training */
     uint64_t seed;                     /* of initial parameters and dropout */
@@ -115,9 +117,10 @@ struct step_result {
     /* Blocked in calls of the tensor axis, and of the context axis: a part of wait_ms, as
      * pipe_wait_ms is. 0: they stay on the device. */
     double tensor_ms, context_ms;
-    int retries;     /* runs repeated with a smaller loss scale */
-    int vote;        /* the highest vote of all ranks (step_vote) */
-    int outer_steps; /* LOCAL_STEPS: updates of a fragment */
+    int retries;                /* runs repeated with a smaller loss scale */
+    struct spike_verdict spike; /* cause NONE: the update was made; else it was left out */
+    int vote;                   /* the highest vote of all ranks (step_vote) */
+    int outer_steps;            /* LOCAL_STEPS: updates of a fragment */
 };
 
 /* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make.
@@ -145,18 +148,27 @@ struct step;
 enum status step_open(const struct step_config *config, struct step **out);
 void step_close(struct step *step); /* local; accepts NULL */
 
+/* FAULT: what is written to one gradient of this rank. */
+enum step_fault {
+    STEP_FAULT_NONE,
+    STEP_FAULT_NAN,
+    STEP_FAULT_SPIKE /* a number that makes the norm a million times as large */
+};
+
 /* step_run — update number step_i (from 0) on samples [sample_first, sample_first + n) of the feed,
- * n of step_samples_at. If loss or norm is not finite, the parameters keep their values and the
- * call fails with ST_NOT_FINITE. inject_nan: makes one gradient NaN, for FAULT=nan. On a GPU the
- * update may still run when the call returns; later calls wait for it. */
+ * n of step_samples_at. If loss or norm is not finite, or a spike (spike.h), parameters, moments
+ * and loss scale keep their values, on all ranks alike. The call fails with ST_NOT_FINITE or
+ * ST_SPIKE then, unless the spike is skipped. On a GPU the update may still run when the call
+ * returns; later calls wait for it. */
 enum status step_run(struct step *step, const struct feed *feed, int64_t step_i,
-                     int64_t sample_first, double lr, bool inject_nan, struct step_result *out);
+                     int64_t sample_first, double lr, enum step_fault fault,
+                     struct step_result *out);
 
 /* step_run_batch — for tests and benchmarks: step_run on a batch that the caller holds: this rank's
  * share of them, n / R samples, R ranks along the data axis. If a rank refuses its samples, it
  * fails with ST_BAD_DATA and the other ranks with ST_PEER. */
 enum status step_run_batch(struct step *step, const struct batch *batch, int64_t step_i,
-                           int64_t sample_first, double lr, bool inject_nan,
+                           int64_t sample_first, double lr, enum step_fault fault,
                            struct step_result *out);
 
 /* Virtual shards.
@@ -192,6 +204,15 @@ enum status step_local_sync(struct step *step, int64_t steps_done, bool is_last,
  * belongs to the state of a run. Setting it does nothing if the dtype needs none. */
 struct step_loss_scale step_loss_scale(const struct step *step);
 void step_set_loss_scale(struct step *step, struct step_loss_scale scale);
+
+/* What SPIKE adds to the state of a run, for checkpoints. Local. The optimiser counts updates, so a
+ * step that was skipped is none to it. */
+struct step_spikes {
+    int64_t skipped_n; /* steps of the run without an update, so far */
+    struct spike_history history;
+};
+void step_spikes(const struct step *step, struct step_spikes *out);
+void step_set_spikes(struct step *step, const struct step_spikes *spikes);
 
 /* Without training. Dropout is off, and no parameter changes.
  * step_eval — mean loss over samples [0, samples) of the feed (LM: per token). Calls stop (may be

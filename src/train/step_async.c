@@ -46,6 +46,8 @@ int64_t step_async_memory(const struct step *s)
 bool step_async_takes(const struct step_config *c, const struct step_place *place)
 {
     bool is_alone = place->ranks == 1;
+    if (c->spike.mode != SPIKE_MODE_OFF) /* the device skips only what is not finite */
+        return false;
     for (int i = 0; i < MESH_AXES; i++) /* the norm of groups is added up on the host */
         if (i != MESH_AXIS_DATA && c->axis_ranks[i] > 1)
             return false;
@@ -114,7 +116,7 @@ void step_async_close(struct step *s)
 enum status step_async_begin(struct step *s, double lr, int64_t step_i)
 {
     s->lr_next = lr;
-    s->step_next = step_i;
+    s->step_next = step_i - s->spikes.skipped_n;
     if (s->ranks == NULL)
         return ST_OK;
     float vote = (float)s->vote;

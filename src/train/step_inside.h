@@ -71,10 +71,11 @@ struct step {
     struct step_shards_pace pace;
     double scale, scale_end;
     struct step_loss_scale loss_scale;
+    struct step_spikes spikes;
     int vote;
     /* of the update that ran last, or is deferred */
     double lr;
-    int64_t step_i;
+    int64_t step_i; /* of those that were made, from 0 */
     int64_t lap_ns;
 };
 
@@ -145,7 +146,7 @@ const int32_t *step_context_tokens(struct step *s, const int32_t *tokens, int64_
 struct step_micro {
     int64_t first;
     bool is_last; /* of the step */
-    bool inject_nan;
+    enum step_fault fault;
 };
 enum status step_shards_check(const struct step_config *c, const struct mesh *mesh);
 enum status step_shards_open(struct step *s);
@@ -165,13 +166,13 @@ enum status step_shards_loss(struct step *s, const struct batch *batch, double *
  * _dropout_seed: of a step.
  * _set_vote: the highest one that any rank has; votes: how many have each.
  * _zero_added: zeroes gradients that are only added to. No update may be deferred any more.
- * _write_nan: FAULT=nan, after a unit's backward pass. */
+ * _write_fault: FAULT=nan and spike, after a unit's backward pass. */
 double step_run_add_waits(struct step *s, struct step_result *r);
 void step_run_lap(struct step *s, double *ms);
 uint64_t step_run_dropout_seed(const struct step *s, int64_t step_i);
 void step_run_set_vote(struct step_result *r, const double *votes);
 enum status step_run_zero_added(struct step *s, const struct pass *p);
-enum status step_run_write_nan(struct step *s, int unit);
+enum status step_run_write_fault(struct step *s, int unit, enum step_fault fault);
 enum status step_fill(struct step *s); /* the initial parameters */
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);

@@ -78,7 +78,7 @@ int64_t step_pipe_elems(const struct step *s, int64_t b, int64_t t);
  * _run_forward    step_forward through all stages; the last one's output is in the acts of *p.
  * _run_share      a result of the last stage, on all. */
 enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
-                          bool inject_nan, struct step_result *r);
+                          enum step_fault fault, struct step_result *r);
 enum status step_pipe_run_forward(struct step *s, const struct pass *p);
 enum status step_pipe_run_share(struct step *s, struct tensor x, int64_t elems);
 

@@ -15,7 +15,7 @@ struct run {
     struct step_pipe *p;
     const struct batch *batch;
     int64_t step_i;
-    bool inject_nan;
+    enum step_fault fault;
     struct step_result *r;
     struct step_pipe_message *received[2]; /* under way, or arrived: forward, backward */
     struct step_pipe_message *sent[STEP_PIPE_GRADS_MAX]; /* the last one from made[i] */
@@ -174,8 +174,8 @@ static enum status end_unit(struct run *run, struct pipe_op op, int unit)
 {
     struct step *s = run->s;
     bool is_last = op.micro == run->p->pipe.micros - 1;
-    if (is_last && run->inject_nan)
-        TRY(step_run_write_nan(s, unit));
+    if (is_last && run->fault != STEP_FAULT_NONE)
+        TRY(step_run_write_fault(s, unit, run->fault));
     TRY(step_shards_add(s, op.micro * s->config.batch_samples, unit));
     if (!is_last || unit == 0)
         return ST_OK;
@@ -249,10 +249,10 @@ static enum status add_ends(struct step *s)
 }
 
 enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
-                          bool inject_nan, struct step_result *r)
+                          enum step_fault fault, struct step_result *r)
 {
     struct run run = {
-        .s = s, .p = s->pipe, .batch = batch, .step_i = step_i, .inject_nan = inject_nan, .r = r};
+        .s = s, .p = s->pipe, .batch = batch, .step_i = step_i, .fault = fault, .r = r};
     int64_t start = clock_ns();
     TRY(store_grad_sync_begin(s->store, NULL, 0)); /* no rows of tokens are exchanged */
     for (int i = 0; i < s->pipe->plan.actions_n; i++)

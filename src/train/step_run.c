@@ -10,9 +10,9 @@
  *   norm.
  * - Losses are copied to the host one by one and summed there in the order of samples, so the sum
  *   does not depend on how the batch is cut.
- * - The host reads loss and norm before it starts the optimiser. Only then does it wait for the
- *   device (compression also waits before each bucket). With one GPU, and with several over NCCL,
- *   it does not wait even there: step_async.c.
+ * - The host reads loss and norm before it starts the optimiser, and decides on spikes. Only then
+ *   does it wait for the device (compression also waits before each bucket). With one GPU, and with
+ *   several over NCCL, it does not wait even there (step_async.c), unless SPIKE is set.
  * - One factor (grad_scale) clips gradients and divides them by the loss scale. */
 #include <math.h>
 
@@ -20,8 +20,11 @@
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/rand.h"
+#include "base/text.h"
 #include "kernels/grad_scale.h" /* grad_scale_of */
 #include "train/step_pipe.h"
+
+#define FAULT_NORM 1e6
 
 /* lap — adds the time since the last lap to *ms. On a GPU this is only the time of launching. */
 static void lap(struct step *s, double *ms)
@@ -44,28 +47,36 @@ static enum status zero_added(struct step *s, const struct pass *p)
     return ST_OK;
 }
 
-/* write_nan — FAULT=nan, after the backward pass of a unit: writes NaN to one gradient that no rank
- * has begun to send. That is the last tensor of unit 0, whose gradient comes last; where unit 0 has
- * one tensor, which the head began to send, the first of unit 1. p: the pass of that unit. */
-static enum status write_nan(struct step *s, const struct pass *p, int unit)
+/* fault_gradient — FAULT=nan, and FAULT=spike: with the loss scale it makes a norm of a million. */
+static float fault_gradient(const struct step *s, enum step_fault fault)
 {
-    const float nan = NAN;
+    double factor = s->loss_scale.factor > 0 ? s->loss_scale.factor : 1;
+    return fault == STEP_FAULT_NAN ? NAN : (float)(FAULT_NORM * factor);
+}
+
+/* write_fault — after the backward pass of a unit: writes that to one gradient that no rank has
+ * begun to send. That is the last tensor of unit 0, whose gradient comes last; where unit 0 has one
+ * tensor, which the head began to send, the first of unit 1. p: the pass of that unit. */
+static enum status write_fault(struct step *s, const struct pass *p, int unit,
+                               enum step_fault fault)
+{
+    const float value = fault_gradient(s, fault);
     int row = 1;
     while (row + 1 < s->table.params_n && s->table.param[row + 1].unit == 0)
         row++;
     if (s->table.param[row].unit != unit)
         return ST_OK;
-    return dev_copy(s->stream, tensor_at(p->grads, p->grad_table->param[row].offset).data, &nan,
-                    sizeof nan);
+    return dev_copy(s->stream, tensor_at(p->grads, p->grad_table->param[row].offset).data, &value,
+                    sizeof value);
 }
 
 enum status step_run_zero_added(struct step *s, const struct pass *p) { return zero_added(s, p); }
 
-enum status step_run_write_nan(struct step *s, int unit)
+enum status step_run_write_fault(struct step *s, int unit, enum step_fault fault)
 {
     struct pass p = {0};
     store_bind(s->store, &p);
-    return write_nan(s, &p, unit);
+    return write_fault(s, &p, unit, fault);
 }
 
 /* ---- counts ---- */
@@ -130,8 +141,8 @@ static enum status backward(struct step *s, const struct pass *p, const struct s
         TRY(store_unshard(s->store, unit, -1));
         TRY(store_prepare_grad(s->store, unit));
         TRY(s->model->block_bwd(p, unit - 1));
-        if (m->is_last && m->inject_nan)
-            TRY(write_nan(s, p, unit));
+        if (m->is_last && m->fault != STEP_FAULT_NONE)
+            TRY(write_fault(s, p, unit, m->fault));
         lap(s, &r->backward_ms);
         TRY(end_unit(s, m, unit));
         lap(s, &r->norm_ms);
@@ -141,8 +152,8 @@ static enum status backward(struct step *s, const struct pass *p, const struct s
     if (m->is_last)
         TRY(store_sparse_embed_pass(s->store, p, &embed));
     TRY(s->model->embed_bwd(&embed));
-    if (m->is_last && m->inject_nan)
-        TRY(write_nan(s, &embed, 0));
+    if (m->is_last && m->fault != STEP_FAULT_NONE)
+        TRY(write_fault(s, &embed, 0, m->fault));
     lap(s, &r->backward_ms);
     TRY(end_unit(s, m, 0));
     lap(s, &r->norm_ms);
@@ -196,12 +207,13 @@ uint64_t step_run_dropout_seed(const struct step *s, int64_t step_i)
 
 /* passes — forward and backward of all micro-batches. */
 static enum status passes(struct step *s, const struct batch *batch, int64_t step_i,
-                          bool inject_nan, const struct comm_ticket *counts, struct step_result *r)
+                          enum step_fault fault, const struct comm_ticket *counts,
+                          struct step_result *r)
 {
     const struct step_config *c = &s->config;
     TRY(step_shards_idle(s));
     for (int64_t first = 0; first < batch->samples; first += c->batch_samples) {
-        const struct step_micro m = {first, first + c->batch_samples == batch->samples, inject_nan};
+        const struct step_micro m = {first, first + c->batch_samples == batch->samples, fault};
         struct pass p = step_pass(s, c->batch_samples);
         p.want_grad = true;
         p.accumulate = first > 0;
@@ -241,14 +253,14 @@ static enum status all_loss(struct step *s, const struct batch *batch, double *n
 
 /* gradients — counts NULL: they are known from an earlier run of this step. */
 static enum status gradients(struct step *s, const struct batch *batch, int64_t step_i,
-                             bool inject_nan, const struct comm_ticket *counts,
+                             enum step_fault fault, const struct comm_ticket *counts,
                              struct step_result *r)
 {
     double norm_sq;
     if (s->pipe && counts) /* before stages wait for each other: a rank may refuse its samples */
         TRY(counts_end(s, *counts));
-    TRY(s->pipe ? step_pipe_run(s, batch, step_i, inject_nan, r)
-                : passes(s, batch, step_i, inject_nan, counts, r));
+    TRY(s->pipe ? step_pipe_run(s, batch, step_i, fault, r)
+                : passes(s, batch, step_i, fault, counts, r));
     if (s->is_async)
         return step_async(s, batch, r);
     TRY(store_grad_norm_begin(s->store));
@@ -264,16 +276,16 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
  * for the dtype: halves the scale and runs again. All ranks have the same loss and norm, so all of
  * them do. */
 static enum status scaled_gradients(struct step *s, const struct batch *batch, int64_t step_i,
-                                    bool inject_nan, const struct comm_ticket *counts,
+                                    enum step_fault fault, const struct comm_ticket *counts,
                                     struct step_result *r)
 {
-    TRY(gradients(s, batch, step_i, inject_nan, counts, r));
+    TRY(gradients(s, batch, step_i, fault, counts, r));
     while (!isfinite(r->grad_norm) && isfinite(r->loss) && s->loss_scale.factor > 1) {
         s->loss_scale = (struct step_loss_scale){s->loss_scale.factor / 2, 0};
         LOG_INFO("step %lld: gradients overflow; the step runs again with loss scale %g",
                  (long long)step_i + 1, s->loss_scale.factor);
         r->retries++;
-        TRY(gradients(s, batch, step_i, inject_nan, NULL, r));
+        TRY(gradients(s, batch, step_i, fault, NULL, r));
     }
     return ST_OK;
 }
@@ -345,7 +357,7 @@ enum status step_run_update(void *arg, int bucket)
 static void set_update(struct step *s, double lr, int64_t step_i)
 {
     s->lr = lr;
-    s->step_i = step_i;
+    s->step_i = step_i - s->spikes.skipped_n;
 }
 
 double step_run_add_waits(struct step *s, struct step_result *r)
@@ -367,9 +379,74 @@ static enum status update(struct step *s, double lr, int64_t step_i, struct step
     return dev_flush(s->stream); /* the device starts while the host reads the next samples */
 }
 
-static enum status run(struct step *s, const struct batch *batch, int64_t step_i,
-                       int64_t sample_first, double lr, bool inject_nan, struct step_result *r)
+/* ---- spikes ---- */
+
+void step_spikes(const struct step *s, struct step_spikes *out) { *out = s->spikes; }
+
+void step_set_spikes(struct step *s, const struct step_spikes *spikes)
 {
+    s->spikes = *spikes;
+    spike_history_keep(&s->config.spike, &s->spikes.history);
+}
+
+static enum status fail_not_finite(int64_t step_i, int64_t sample_first,
+                                   const struct step_result *r)
+{
+    char before[96] = "";
+    if (r->spike.skipped_n > 1)
+        text_format(before, sizeof before, ", after %d skipped steps (SPIKE_LIMIT)",
+                    r->spike.skipped_n - 1);
+    return FAIL(ST_NOT_FINITE,
+                "step %lld: loss %g, gradient norm %g%s; the parameters keep their values "
+                "(samples from %lld); lower LR, or check the data",
+                (long long)step_i + 1, r->loss, r->grad_norm, before, (long long)sample_first);
+}
+
+/* fail_spike — SPIKE=stop, or more spikes than may be skipped. */
+static enum status fail_spike(const struct step *s, int64_t step_i, int64_t sample_first,
+                              const struct step_result *r)
+{
+    const struct spike_config *c = &s->config.spike;
+    const struct spike_verdict *v = &r->spike;
+    const int64_t samples = step_samples_at(&s->config, step_i) * s->local.replicas;
+    char remedy[96] = "or set SPIKE=skip to leave out such steps";
+    if (c->mode == SPIKE_MODE_SKIP)
+        text_format(remedy, sizeof remedy, "or raise SPIKE_LIMIT=%d, which %d steps may skip",
+                    c->limit, c->window);
+    return FAIL(ST_SPIKE,
+                "step %lld: %s %g is %.1f deviations above the median %g of the last %d steps "
+                "(SPIKE_SIGMA=%g); the parameters keep their values; look at samples %lld to %lld, "
+                "lower LR, raise SPIKE_SIGMA, %s",
+                (long long)step_i + 1, v->cause == SPIKE_CAUSE_LOSS ? "loss" : "gradient norm",
+                v->cause == SPIKE_CAUSE_LOSS ? r->loss : r->grad_norm, v->sigmas, v->median,
+                v->median_n, c->sigma, (long long)sample_first,
+                (long long)(sample_first + samples - 1), remedy);
+}
+
+/* check_numbers — whether the update may be made. Loss and norm are known, and nothing of the state
+ * has changed yet. */
+static enum status check_numbers(struct step *s, int64_t step_i, int64_t sample_first,
+                                 struct step_result *r)
+{
+    struct step_spikes *spikes = &s->spikes;
+    bool is_finite = isfinite(r->loss) && isfinite(r->grad_norm);
+    if (s->config.spike.mode != SPIKE_MODE_OFF)
+        r->spike = spike_check(&s->config.spike, &spikes->history, r->loss, r->grad_norm);
+    spikes->skipped_n += r->spike.is_skipped;
+    if (r->spike.is_skipped)
+        return ST_OK;
+    if (!is_finite)
+        return fail_not_finite(step_i, sample_first, r);
+    return r->spike.cause == SPIKE_CAUSE_NONE ? ST_OK : fail_spike(s, step_i, sample_first, r);
+}
+
+/* ---- the step ---- */
+
+static enum status run(struct step *s, const struct batch *batch, int64_t step_i,
+                       int64_t sample_first, double lr, enum step_fault fault,
+                       struct step_result *r)
+{
+    const struct step_loss_scale scale = s->loss_scale;
     struct comm_ticket counts;
     enum status checked = batch_check(batch, s->config.dims.vocab);
     if (checked != ST_OK) {
@@ -383,19 +460,18 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     }
     if (s->is_async)
         TRY(step_async_begin(s, lr, step_i));
-    TRY(counts_begin(s, batch, checked, !inject_nan, &counts));
+    TRY(counts_begin(s, batch, checked, fault == STEP_FAULT_NONE, &counts));
     TRY(step_local_sync_send(s));
-    TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, inject_nan, &counts, r));
+    TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, fault, &counts, r));
     TRY(step_local_exchange(s, r));
     s->lap_ns = clock_ns();
-    if (!isfinite(r->loss) || !isfinite(r->grad_norm))
-        return FAIL(ST_NOT_FINITE,
-                    "step %lld: loss %g, gradient norm %g; the parameters keep their values "
-                    "(samples from %lld); lower LR, or check the data",
-                    (long long)step_i + 1, r->loss, r->grad_norm, (long long)sample_first);
-    if (!s->is_async) {
-        TRY(update(s, lr, step_i, r));
+    TRY(check_numbers(s, step_i, sample_first, r));
+    if (r->spike.cause != SPIKE_CAUSE_NONE) {
+        s->loss_scale = scale;
+        return ST_OK;
     }
+    if (!s->is_async)
+        TRY(update(s, lr, step_i, r));
     grow_scale(&s->loss_scale);
     lap(s, &r->update_ms);
     return ST_OK;
@@ -408,7 +484,7 @@ static void add_axis_times(struct step *s, struct step_result *r)
 }
 
 enum status step_run_batch(struct step *s, const struct batch *batch, int64_t step_i,
-                           int64_t sample_first, double lr, bool inject_nan,
+                           int64_t sample_first, double lr, enum step_fault fault,
                            struct step_result *out)
 {
     ASSERT(!s->config.is_eval);
@@ -424,7 +500,7 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
     (void)tensor_axis_blocked_ms(&s->tensor);
     (void)tensor_axis_blocked_ms(&s->context);
     int64_t start = s->lap_ns = clock_ns();
-    TRY(run(s, batch, step_i, sample_first, lr, inject_nan, &r));
+    TRY(run(s, batch, step_i, sample_first, lr, fault, &r));
     (void)step_run_add_waits(s, &r);
     r.compute_ms = (double)(s->lap_ns - start) * 1e-6 - r.wait_ms;
     add_axis_times(s, &r);
@@ -444,11 +520,11 @@ static void set_window(const struct step *s, struct batch *batch, int64_t step_i
 }
 
 enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, int64_t sample_first,
-                     double lr, bool inject_nan, struct step_result *out)
+                     double lr, enum step_fault fault, struct step_result *out)
 {
     struct batch batch = s->batch;
     batch.samples = step_shards_samples(s, step_samples_at(&s->config, step_i));
     feed_get(feed, sample_first + step_shards_first(s, batch.samples), batch.samples, &batch.host);
     set_window(s, &batch, step_i);
-    return step_run_batch(s, &batch, step_i, sample_first, lr, inject_nan, out);
+    return step_run_batch(s, &batch, step_i, sample_first, lr, fault, out);
 }

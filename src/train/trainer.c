@@ -86,10 +86,10 @@ static enum status flip(const struct trainer *t)
     return ST_OK;
 }
 
-static enum status inject_fault(struct trainer *t, bool *inject_nan)
+static enum status inject_fault(struct trainer *t, enum step_fault *out)
 {
     const struct trainer_config *c = t->config;
-    *inject_nan = false;
+    *out = STEP_FAULT_NONE;
     if (c->fault == TRAINER_FAULT_SLOW && t->progress.step + 1 > c->fault_step)
         clock_sleep_ms((int64_t)(2 * t->compute_ms + 1));
     if (c->fault == TRAINER_FAULT_NONE || t->progress.step + 1 != c->fault_step)
@@ -99,7 +99,10 @@ static enum status inject_fault(struct trainer *t, bool *inject_nan)
         fault_injection_kill();
     if (c->fault == TRAINER_FAULT_STALL)
         fault_injection_stall();
-    *inject_nan = c->fault == TRAINER_FAULT_NAN;
+    if (c->fault == TRAINER_FAULT_NAN)
+        *out = STEP_FAULT_NAN;
+    if (c->fault == TRAINER_FAULT_SPIKE)
+        *out = STEP_FAULT_SPIKE;
     return c->fault == TRAINER_FAULT_FLIP ? flip(t) : ST_OK;
 }
 
@@ -124,6 +127,36 @@ static double hidden(const struct trainer *t, const struct step_result *result)
     return result->wait_ms < result->comm_ms ? 1 - result->wait_ms / result->comm_ms : 0;
 }
 
+/* skipped_word — why a step made no update; NULL: it made one. */
+static const char *skipped_word(const struct step_result *result)
+{
+    const enum spike_cause cause = result->spike.cause;
+    return cause == SPIKE_CAUSE_NONE         ? NULL
+           : cause == SPIKE_CAUSE_NOT_FINITE ? "not finite"
+                                             : "spike";
+}
+
+/* log_skipped — SPIKE=skip, once for all ranks. */
+static void log_skipped(struct trainer *t, const struct step_result *r, int64_t samples)
+{
+    const struct spike_config *c = &t->config->step.spike;
+    const struct spike_verdict *v = &r->spike;
+    const bool is_loss = v->cause == SPIKE_CAUSE_LOSS;
+    char what[160];
+    if (v->cause == SPIKE_CAUSE_NONE || !t->is_rank0)
+        return;
+    text_format(what, sizeof what, "%s %g is %.1f deviations above the median %g",
+                is_loss ? "loss" : "gradient norm", is_loss ? r->loss : r->grad_norm, v->sigmas,
+                v->median);
+    if (v->cause == SPIKE_CAUSE_NOT_FINITE)
+        text_format(what, sizeof what, "loss %g, gradient norm %g", r->loss, r->grad_norm);
+    console_flush(&t->console);
+    LOG_WARN("step %lld: %s; its update is left out, and samples %lld to %lld are skipped (%d of "
+             "SPIKE_LIMIT=%d in %d steps)",
+             (long long)t->progress.step, what, (long long)(t->progress.samples - samples),
+             (long long)t->progress.samples - 1, v->skipped_n, c->limit, c->window);
+}
+
 /* publish_step — the numbers of a finished step go to board, metrics file, TensorBoard and
  * console. */
 static void publish_step(struct trainer *t, const struct step_result *result, double lr,
@@ -134,15 +167,21 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     int64_t step = t->progress.step, samples = step_samples_at(&c->step, step - 1);
     pace_add(&t->pace, step_ms);
     t->steps_ms += step_ms;
-    t->loss_last[step % TRAINER_LAST] = result->loss;
-    if (step == t->step_first + 1)
-        t->loss_first = result->loss;
+    if (result->spike.cause != SPIKE_CAUSE_NOT_FINITE) {
+        p->loss = result->loss;
+        p->grad_norm = result->grad_norm;
+    }
+    if (result->spike.cause == SPIKE_CAUSE_NONE)
+        t->loss_applied = result->loss;
+    t->loss_last[step % TRAINER_LAST] = t->loss_applied;
+    if (isnan(t->loss_first)) {
+        t->loss_first = t->loss_applied;
+        t->loss_first_step = step;
+    }
     p->step = step;
     p->epoch = epoch;
     p->tokens = t->progress.tokens;
-    p->loss = result->loss;
     p->lr = lr;
-    p->grad_norm = result->grad_norm;
     p->tokens_per_second = pace_per_second(&t->pace, (double)(samples * c->step.seq_tokens));
     p->mfu = t->peak_flops > 0
                  ? pace_per_second(&t->pace, step_flops(t->step, samples)) / t->peak_flops
@@ -164,6 +203,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
                                                                .lr = lr,
                                                                .step_ms = step_ms,
                                                                .stall_ms = t->stall_ms,
+                                                               .skipped = skipped_word(result),
                                                                .ranks = t->consensus.ranks,
                                                                .compute_ms = result->compute_ms,
                                                                .comm_ms = result->comm_ms,
@@ -219,27 +259,29 @@ static enum status one_step(struct trainer *t)
     const struct trainer_config *c = t->config;
     struct lr_schedule_config rate = c->lr_schedule;
     struct step_result result;
-    bool inject_nan;
+    enum step_fault fault;
     rate.steps = t->steps;
     double lr = lr_schedule_at(&rate, t->progress.step);
     int64_t epoch = feed_epoch(c->feed, t->progress.samples),
             samples = step_samples_at(&c->step, t->progress.step);
     assert_note("step %lld begins", (long long)t->progress.step + 1);
-    TRY(inject_fault(t, &inject_nan));
+    TRY(inject_fault(t, &fault));
     if (t->checkpoint_async)
         checkpoint_async_poll(t->checkpoint_async);
     int64_t begin_ns = clock_ns();
     step_vote(t->step, (int)board_requested(c->board));
-    TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, inject_nan, &result));
+    TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, fault, &result));
     t->request = (enum board_request)result.vote;
     t->progress.step++;
     TRY(step_shards_balance(t->step, &result));
     t->progress.samples += samples;
     t->progress.tokens += samples * c->step.seq_tokens;
     t->progress.scale = step_loss_scale(t->step);
+    step_spikes(t->step, &t->progress.spikes);
     TRY(sync_replicas(t, &result));
     double step_ms = (double)(clock_ns() - begin_ns) / 1e6;
     add_parallel(t, &result, step_ms);
+    log_skipped(t, &result, samples);
     publish_step(t, &result, lr, epoch, step_ms);
     return ST_OK;
 }
@@ -511,7 +553,9 @@ enum status trainer_run(const struct trainer_config *config)
     struct trainer t = {.config = config,
                         .console = {.is_terminal = config->is_terminal, .every = config->log_every},
                         .last_checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
-                        .step_evaluated = -1};
+                        .step_evaluated = -1,
+                        .loss_first = NAN,
+                        .loss_applied = NAN};
     if (!board_worker_copy(config->board, config->worker_i, &t.numbers))
         return FAIL(ST_BUG, "worker %d trains before it has registered on the board",
                     config->worker_i);

@@ -29,9 +29,10 @@ enum trainer_fault {
     TRAINER_FAULT_KILL,
     TRAINER_FAULT_STALL,
     TRAINER_FAULT_NAN,
-    TRAINER_FAULT_SLOW,  /* from that step on, this rank's steps take three times as long */
-    TRAINER_FAULT_FLIP,  /* one bit of one parameter of this rank changes */
-    TRAINER_FAULT_ENOSPC /* the next checkpoint finds the disk full */
+    TRAINER_FAULT_SLOW,   /* from that step on, this rank's steps take three times as long */
+    TRAINER_FAULT_FLIP,   /* one bit of one parameter of this rank changes */
+    TRAINER_FAULT_ENOSPC, /* the next checkpoint finds the disk full */
+    TRAINER_FAULT_SPIKE   /* the gradient norm is a million */
 };
 
 struct trainer_config {

@@ -264,6 +264,7 @@ enum status trainer_begin(struct trainer *t)
     TRY(open_step(t, start.is_found));
     TRY(load_all(t, start.is_found));
     step_set_loss_scale(t->step, t->progress.scale);
+    step_set_spikes(t->step, &t->progress.spikes);
     t->progress.extent = step_local_extent(t->step);
     begin_at_progress(t);
     TRY(open_files(t));

@@ -54,6 +54,14 @@ static void log_axis(const struct trainer *t, const char *axis, double ms)
                     axis, 100 * ms / t->parallel_ms);
 }
 
+static void log_skipped(const struct trainer *t)
+{
+    const long long n = (long long)t->progress.spikes.skipped_n;
+    if (n > 0)
+        log_console("%lld of all %lld steps made no update (SPIKE=skip)", n,
+                    (long long)t->progress.step);
+}
+
 void trainer_end(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -72,6 +80,7 @@ void trainer_end(struct trainer *t)
                 steps == 1 ? "" : "s", text_format_count(tokens, sizeof tokens, trained),
                 elapsed(span, sizeof span, t->steps_ms),
                 text_format_count(speed, sizeof speed, trained / seconds), mfu);
+    log_skipped(t);
     log_axis(t, "tensor", t->tensor_ms);
     log_axis(t, "context", t->context_ms);
     log_pipe(t);
@@ -81,7 +90,7 @@ void trainer_end(struct trainer *t)
     else
         log_console(
             "loss %s from %.4f at step %lld to %.4f at step %lld (mean of the last %lld: %.4f)%s",
-            last < t->loss_first ? "fell" : "went", t->loss_first, (long long)t->step_first + 1,
+            last < t->loss_first ? "fell" : "went", t->loss_first, (long long)t->loss_first_step,
             last, (long long)t->progress.step, (long long)n, mean, val);
     if (!t->checkpoint)
         return;

@@ -50,6 +50,8 @@ struct trainer {
     int64_t step_first, samples_first;   /* done when this process began */
     int64_t step_evaluated;              /* -1: none */
     double loss_first, loss_last[TRAINER_LAST], val_loss;
+    int64_t loss_first_step;
+    double loss_applied;    /* of the last step that made an update */
     double steps_ms;        /* time spent in steps, for the summary */
     int64_t files_check_ms; /* when to check again that no data file is gone */
     double stall_ms;        /* training waited for checkpoints since the last step */

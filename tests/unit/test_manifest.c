@@ -17,6 +17,8 @@ static const struct manifest sample = {
              .loss_scale = 1 << 24,
              .loss_scale_steps = 7,
              .outer_steps = 21,
+             .skipped = 2,
+             .spike_history = "00012345ffff0000",
              .version = "0.1 \"x\"",
              .model_json = "{\"layers\":2}",
              .settings_json = "{\"LR\":0.0003}"},
@@ -36,6 +38,8 @@ static void test_round_trip(void **state)
     assert_true(back.meta.seed == UINT64_MAX && back.meta.data_fingerprint == 1);
     assert_true(back.meta.loss_scale == 1 << 24 && back.meta.loss_scale_steps == 7);
     assert_int_equal(back.meta.outer_steps, 21);
+    assert_int_equal(back.meta.skipped, 2);
+    assert_string_equal(back.meta.spike_history, sample.meta.spike_history);
     assert_string_equal(back.meta.version, sample.meta.version);
     assert_string_equal(back.meta.model_json, sample.meta.model_json);
     assert_string_equal(back.meta.settings_json, sample.meta.settings_json);
@@ -107,6 +111,8 @@ static void test_forged(void **state)
         {"8000000000000001", "8000000000000001 ", "xxh3_64"},
         {"\"files\"", "\"step\"", "twice"},
         {"[\n    {\"name\"", "[7, {\"name\"", "name"},
+        {"\"skipped\": 2", "\"skipped\": 101", "skipped"},
+        {"00012345ffff0000", "00012345FFFF0000", "spike_history"},
     };
     assert_int_equal(forge("\"step\": 100", "\"step\": 101"), ST_OK);
     for (size_t i = 0; i < sizeof(pair) / sizeof(pair[0]); i++) {

@@ -13,9 +13,10 @@ static void list_is_whole(void **state)
         assert_true(strlen(status_name(st)) > 0 && strlen(status_text(st)) > 0);
         assert_in_range(status_exit_code(st), 0, 255);
         /* a code finds its row; RETRY and PEER share one, for they ask the same of a scheduler, as
-         * do BAD_DATA and SCHEMA */
+         * do BAD_DATA and SCHEMA, and NOT_FINITE and SPIKE */
         assert_int_equal(status_from_exit(status_exit_code(st)), st == ST_PEER     ? ST_RETRY
                                                                  : st == ST_SCHEMA ? ST_BAD_DATA
+                                                                 : st == ST_SPIKE  ? ST_NOT_FINITE
                                                                                    : st);
     }
     assert_string_equal(status_name(ST_BAD_DATA), "BAD_DATA");

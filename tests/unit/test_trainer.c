@@ -137,6 +137,86 @@ static void test_not_finite(void **state)
     rig_close(&r);
 }
 
+static void open_spike_rig(struct rig *r, const char *name, int64_t steps, enum spike_mode mode)
+{
+    open_rig(r, name, steps);
+    r->config.step.spike = (struct spike_config){mode, 6, 8, 2};
+    r->config.fault = TRAINER_FAULT_SPIKE;
+    r->config.fault_step = 12;
+}
+
+/* A batch that repeats, at a constant rate: 20 steps of which one is skipped are 19 steps, bit for
+ * bit, also where the run was interrupted before or after the spike. */
+static void test_spike_skip(void **state)
+{
+    (void)state;
+    struct rig r;
+    open_rig(&r, NULL, 19);
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    double loss = rig_last(&r).loss, norm = rig_last(&r).grad_norm;
+    rig_close(&r);
+    for (int64_t first = 5; first <= 20; first += 9) { /* 5, 14 */
+        char name[16];
+        text_format(name, sizeof name, "spike%d", (int)first);
+        for (int64_t steps = first; steps <= 20; steps += 20 - first) {
+            open_spike_rig(&r, name, steps, SPIKE_MODE_SKIP);
+            assert_int_equal(trainer_run(&r.config), ST_OK);
+            assert_int_equal(rig_last(&r).step, steps);
+            if (steps == 20)
+                assert_true(rig_last(&r).loss == loss && rig_last(&r).grad_norm == norm);
+            rig_close(&r);
+        }
+    }
+}
+
+/* Nothing is undone where SPIKE=stop ends a run: the checkpoints before it are intact. */
+static void test_spike_stop(void **state)
+{
+    (void)state;
+    struct rig r;
+    open_spike_rig(&r, "stopped", 20, SPIKE_MODE_STOP);
+    r.config.checkpoint_every = 4;
+    assert_int_equal(trainer_run(&r.config), ST_SPIKE);
+    assert_int_equal(status_exit_code(ST_SPIKE), 79);
+    assert_non_null(strstr(status_message(), "step 12: gradient norm 1e+06 is "));
+    assert_non_null(strstr(status_message(), "samples 44 to 47"));
+    assert_int_equal(rig_last(&r).step, 11);
+    assert_int_equal(rig_last(&r).checkpoint.step, 8);
+    r.config.fault = TRAINER_FAULT_NONE;
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    assert_int_equal(rig_last(&r).step, 20);
+    rig_close(&r);
+}
+
+/* A resumed run knows what the steps before had: without them nothing is a spike. */
+static void test_spike_history_is_kept(void **state)
+{
+    (void)state;
+    struct rig r;
+    open_spike_rig(&r, "known", 11, SPIKE_MODE_STOP);
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    r.config.steps = 20;
+    assert_int_equal(trainer_run(&r.config), ST_SPIKE);
+    r.config.step.spike.mode = SPIKE_MODE_OFF;
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    rig_close(&r);
+}
+
+/* With SPIKE=skip a step that is not finite is skipped too; off, it ends the run. */
+static void test_spike_not_finite(void **state)
+{
+    (void)state;
+    struct rig r;
+    for (int mode = SPIKE_MODE_OFF; mode <= SPIKE_MODE_SKIP; mode++) {
+        open_spike_rig(&r, NULL, 20, (enum spike_mode)mode);
+        r.config.fault = TRAINER_FAULT_NAN;
+        enum status want = mode == SPIKE_MODE_SKIP ? ST_OK : ST_NOT_FINITE;
+        assert_int_equal(trainer_run(&r.config), want);
+        assert_int_equal(rig_last(&r).step, want == ST_OK ? 20 : 11);
+        rig_close(&r);
+    }
+}
+
 static void test_plan(void **state)
 {
     (void)state;
@@ -277,6 +357,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_save_request),
     cmocka_unit_test(test_stop_before_the_first_step),
     cmocka_unit_test(test_not_finite),
+    cmocka_unit_test(test_spike_skip),
+    cmocka_unit_test(test_spike_stop),
+    cmocka_unit_test(test_spike_history_is_kept),
+    cmocka_unit_test(test_spike_not_finite),
     cmocka_unit_test(test_plan),
     cmocka_unit_test(test_resume_settings),
     cmocka_unit_test(test_without_a_first_post),

@@ -1,0 +1,194 @@
+/* spike — see spike.h. */
+#include "train/spike.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+#define LEVEL_BITS 16
+#define LEVEL_ONE (1 << LEVEL_BITS)
+#define MAD_TO_SIGMA 1.4826                                   /* of a normal distribution */
+#define DEVIATION_MIN_LEVELS (SPIKE_DEVIATION_MIN * 1.442695) /* log2(1 + x) of a small x */
+#define VALUE_MIN 1e-30                                       /* log2 of 0 is not finite */
+#define LEVEL_MAX (2048 * LEVEL_ONE) /* of an f64; differences fit as well */
+
+/* level_of — log2 of a finite value, rounded down. By squaring: libm's log2 may have other last
+ * bits on another processor. */
+static int32_t level_of(double value)
+{
+    int exponent;
+    double m = frexp(value > VALUE_MIN ? value : VALUE_MIN, &exponent) * 2; /* 1 … 2 */
+    int32_t level = exponent - 1;
+    for (int bit = 0; bit < LEVEL_BITS; bit++) {
+        m *= m;
+        level = 2 * level + (m >= 2);
+        m = m >= 2 ? m / 2 : m;
+    }
+    return level;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* median_of — n > 0. */
+static int64_t median_of(const int64_t *values, int n)
+{
+    int64_t sorted[SPIKE_WINDOW_MAX];
+    memcpy(sorted, values, (size_t)n * sizeof *values);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    return sorted[n / 2];
+}
+
+/* deviation_of — the standard deviation, in levels, of values from the line through the medians of
+ * their two halves, n > 1. In whole numbers: values times the distance of the two. */
+static double deviation_of(const int64_t *values, int n)
+{
+    const int half = n / 2, distance = n - half;
+    const int64_t rise = median_of(values + distance, half) - median_of(values, half);
+    int64_t rest[SPIKE_WINDOW_MAX] = {0};
+    for (int i = 0; i < n; i++)
+        rest[i] = values[i] * distance - rise * i;
+    const int64_t middle = median_of(rest, n);
+    for (int i = 0; i < n; i++)
+        rest[i] = rest[i] > middle ? rest[i] - middle : middle - rest[i];
+    return MAD_TO_SIGMA * (double)median_of(rest, n) / distance;
+}
+
+/* How far a number is above its history. */
+struct distance {
+    double median, sigmas;
+};
+
+static struct distance distance_of(const int64_t *values, int n, int32_t level)
+{
+    const int64_t median = median_of(values + (n - n / 2), n / 2);
+    double deviation = deviation_of(values, n) / LEVEL_ONE;
+    if (deviation < DEVIATION_MIN_LEVELS)
+        deviation = DEVIATION_MIN_LEVELS;
+    return (struct distance){.median = exp2((double)median / LEVEL_ONE),
+                             .sigmas = (double)(level - median) / LEVEL_ONE / deviation};
+}
+
+static bool is_skipped(const struct spike_level *l) { return l->loss == SPIKE_SKIPPED; }
+
+static int skipped_n(const struct spike_history *h)
+{
+    int n = 0;
+    for (int i = 0; i < h->n; i++)
+        n += is_skipped(&h->level[i]);
+    return n;
+}
+
+/* keep — the newest n steps. */
+static void keep(struct spike_history *h, int n)
+{
+    if (h->n <= n)
+        return;
+    memmove(h->level, h->level + (h->n - n), (size_t)n * sizeof *h->level);
+    h->n = n;
+}
+
+/* compare_history — sets cause, median and deviations if one of the numbers is a spike. */
+static void compare_history(const struct spike_config *config, const struct spike_history *h,
+                            struct spike_level level, struct spike_verdict *v)
+{
+    int64_t loss[SPIKE_WINDOW_MAX], norm[SPIKE_WINDOW_MAX];
+    int n = 0;
+    for (int i = 0; i < h->n; i++) {
+        loss[n] = h->level[i].loss;
+        norm[n] = h->level[i].norm;
+        n += !is_skipped(&h->level[i]);
+    }
+    if (n < 2 || 2 * n < config->window)
+        return;
+    v->median_n = n / 2;
+    struct distance d = distance_of(loss, n, level.loss);
+    v->cause = d.sigmas > config->sigma ? SPIKE_CAUSE_LOSS : SPIKE_CAUSE_NONE;
+    if (v->cause == SPIKE_CAUSE_NONE) {
+        d = distance_of(norm, n, level.norm);
+        v->cause = d.sigmas > config->sigma ? SPIKE_CAUSE_NORM : SPIKE_CAUSE_NONE;
+    }
+    v->median = d.median;
+    v->sigmas = d.sigmas;
+}
+
+struct spike_verdict spike_check(const struct spike_config *config, struct spike_history *h,
+                                 double loss, double grad_norm)
+{
+    struct spike_verdict v = {.cause = SPIKE_CAUSE_NOT_FINITE};
+    struct spike_level level = {SPIKE_SKIPPED, SPIKE_SKIPPED};
+    ASSERTF(config->mode != SPIKE_MODE_OFF && config->window <= SPIKE_WINDOW_MAX, "window %d",
+            config->window);
+    keep(h, config->window - 1);
+    if (isfinite(loss) && isfinite(grad_norm)) {
+        level = (struct spike_level){level_of(loss), level_of(grad_norm)};
+        v.cause = SPIKE_CAUSE_NONE;
+        compare_history(config, h, level, &v);
+    }
+    v.skipped_n = skipped_n(h) + (v.cause != SPIKE_CAUSE_NONE);
+    v.is_skipped = v.cause != SPIKE_CAUSE_NONE && config->mode == SPIKE_MODE_SKIP &&
+                   v.skipped_n <= config->limit;
+    if (v.cause != SPIKE_CAUSE_NONE)
+        level = (struct spike_level){SPIKE_SKIPPED, SPIKE_SKIPPED};
+    if (v.cause == SPIKE_CAUSE_NONE || v.is_skipped)
+        h->level[h->n++] = level;
+    return v;
+}
+
+void spike_history_keep(const struct spike_config *config, struct spike_history *h)
+{
+    keep(h, config->mode == SPIKE_MODE_OFF ? 0 : config->window);
+}
+
+void spike_history_write(const struct spike_history *h, char *out, size_t cap)
+{
+    ASSERTF(cap > SPIKE_HISTORY_CHARS, "room for %zu bytes", cap);
+    out[0] = 0;
+    for (int i = 0; i < h->n; i++)
+        text_format(out + SPIKE_LEVEL_CHARS * i, SPIKE_LEVEL_CHARS + 1, "%08x%08x",
+                    (unsigned)h->level[i].loss, (unsigned)h->level[i].norm);
+}
+
+/* parse_level — exactly eight hexadecimal digits. */
+static bool parse_level(const char *text, int32_t *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    uint32_t value = 0;
+    for (int i = 0; i < SPIKE_LEVEL_CHARS / 2; i++) {
+        const char *digit = text[i] != 0 ? strchr(digits, text[i]) : NULL;
+        if (!digit)
+            return false;
+        value = value << 4 | (uint32_t)(digit - digits);
+    }
+    memcpy(out, &value, sizeof value);
+    return true;
+}
+
+/* is_level — what level_of makes, or a step that was skipped. */
+static bool is_level(const struct spike_level *l)
+{
+    if (l->loss == SPIKE_SKIPPED || l->norm == SPIKE_SKIPPED)
+        return l->loss == l->norm;
+    return l->loss > -LEVEL_MAX && l->loss < LEVEL_MAX && l->norm > -LEVEL_MAX &&
+           l->norm < LEVEL_MAX;
+}
+
+bool spike_history_parse(const char *text, struct spike_history *out)
+{
+    const size_t chars = strlen(text);
+    *out = (struct spike_history){.n = 0};
+    if (chars > SPIKE_HISTORY_CHARS || chars % SPIKE_LEVEL_CHARS != 0)
+        return false;
+    for (const char *at = text; at[0] != 0; at += SPIKE_LEVEL_CHARS) {
+        struct spike_level *level = &out->level[out->n++];
+        if (!parse_level(at, &level->loss) ||
+            !parse_level(at + SPIKE_LEVEL_CHARS / 2, &level->norm) || !is_level(level))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,75 @@
+/* spike — SPIKE: which steps are so far above their recent history that their update is left out.
+ *
+ * The history is that of the last `window` steps. A loss or a gradient norm is a spike if its
+ * logarithm is more than `sigma` standard deviations above the median of the newer half of these
+ * steps. Logarithms, because norms are spread by factors. The standard deviation is 1.4826 median
+ * absolute deviations, which a few spikes do not change, from the line through the medians of both
+ * halves (Tukey's resistant line), because losses fall. It is at least SPIKE_DEVIATION_MIN. A value
+ * below the median is no spike, and neither is any before half a window of steps was applied.
+ *
+ * A number that is not finite is a spike whatever came before. All ranks have the same bits of loss
+ * and norm. Levels are whole numbers that additions and multiplications alone make, so ranks on
+ * different machines decide alike. It must not know steps, samples or settings. */
+#ifndef CONVOY_TRAIN_SPIKE_H
+#define CONVOY_TRAIN_SPIKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/text.h"
+
+enum spike_mode {
+    SPIKE_MODE_OFF,  /* every finite step is applied */
+    SPIKE_MODE_STOP, /* the run ends at a spike */
+    SPIKE_MODE_SKIP  /* the update is left out, up to `limit` times in a window */
+};
+#define SPIKE_WINDOW_MAX 512
+#define SPIKE_DEVIATION_MIN 0.01 /* of a value: 1 % */
+
+struct spike_config {
+    enum spike_mode mode;
+    double sigma;
+    int window; /* steps, 2 … SPIKE_WINDOW_MAX */
+    int limit;  /* steps of a window that may be skipped, at most half of it */
+};
+
+/* log2 of a step's numbers in 1/65536; both SPIKE_SKIPPED: the step was skipped. */
+#define SPIKE_SKIPPED INT32_MIN
+struct spike_level {
+    int32_t loss, norm;
+};
+/* The last steps, oldest first: a part of the state of a run, which a checkpoint holds. */
+struct spike_history {
+    int32_t n;
+    struct spike_level level[SPIKE_WINDOW_MAX];
+};
+
+enum spike_cause {
+    SPIKE_CAUSE_NONE,
+    SPIKE_CAUSE_NOT_FINITE,
+    SPIKE_CAUSE_LOSS,
+    SPIKE_CAUSE_NORM /* and not the loss */
+};
+struct spike_verdict {
+    enum spike_cause cause; /* NONE: the step is applied */
+    bool is_skipped;        /* the update is left out and the run goes on; else it ends */
+    double median, sigmas;  /* LOSS, NORM: of the newer half; deviations above it */
+    int median_n;           /* steps of that half */
+    int skipped_n;          /* steps of the window that are skipped, this one too */
+};
+
+/* spike_check — decides on a step, and adds it to the history unless the run ends. Not with
+ * SPIKE_MODE_OFF. */
+struct spike_verdict spike_check(const struct spike_config *config, struct spike_history *history,
+                                 double loss, double grad_norm);
+/* spike_history_keep — keeps the newest steps that a window has room for; none with
+ * SPIKE_MODE_OFF. */
+void spike_history_keep(const struct spike_config *config, struct spike_history *history);
+/* spike_history_write — as hexadecimal digits, SPIKE_HISTORY_CHARS at most.
+ * spike_history_parse — what was written; false: it is something else. */
+#define SPIKE_LEVEL_CHARS 16
+#define SPIKE_HISTORY_CHARS (SPIKE_LEVEL_CHARS * SPIKE_WINDOW_MAX)
+void spike_history_write(const struct spike_history *history, char *out, size_t cap);
+bool spike_history_parse(const char *text, struct spike_history *out);
+
+#endif

@@ -33,6 +33,7 @@
 #include "node/print.h"
 #include "node/slurm.h"
 #include "node/termination.h"
+#include "node/verify.h"
 
 /* One call of the program: the arguments after the command, and the settings when the command needs
  * them. */
@@ -65,6 +66,7 @@ static enum status run_eval(const struct call *call);
 static enum status run_bench(const struct call *call);
 static enum status run_plan(const struct call *call);
 static enum status run_status(const struct call *call);
+static enum status run_verify(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
 static enum status run_help(const struct call *call);
@@ -102,6 +104,9 @@ static const struct command commands[] = {
     {"status", "status [URL|DIR] [JSON=1]",
      "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, CONF_USE_ALONE,
      run_status},
+    {"verify", "verify DIR [JSON=1]",
+     "audit a run: was every sample of every step taken exactly once? exit 0: yes", true, true,
+     CONF_USE_ALONE, run_verify},
     {"config", "config [NAME=VALUE ...]",
      "show every setting with its value and source; JSON=1 for programs", true, false, CONF_USE_JOB,
      run_config},
@@ -411,6 +416,13 @@ static enum status run_status(const struct call *call)
     text_format(url, sizeof url, is_v6 ? "http://[%s]:%d" : "http://%s:%d", addr, port);
     return status_client_main(call->word[0] == 0 && !is_everywhere ? url : call->word, port,
                               conf_i64(call->conf, CONF_JSON) != 0, is_decorated());
+}
+
+static enum status run_verify(const struct call *call)
+{
+    if (call->word[0] == 0)
+        return FAIL(ST_USAGE, "verify needs a run's CHECKPOINT_DIR, such as `convoy verify run1`");
+    return verify_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
 }
 
 /* ---- one call ---- */

@@ -1,8 +1,6 @@
 /* checkpoint — see checkpoint.h. */
 #include "train/checkpoint.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -526,59 +524,6 @@ enum status checkpoint_attach(struct checkpoint *s, struct step *step,
     ckpt_close(s->found);
     s->found = NULL;
     return ST_OK;
-}
-
-/* move — moves one folder of an earlier run. It fails if it cannot: the folder would mix with the
- * new run. */
-static enum status move(const char *dir, const char *aside, const char *name)
-{
-    char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
-    TRY(file_join(from, sizeof from, dir, name));
-    TRY(file_join(to, sizeof to, aside, name));
-    if (rename(from, to))
-        return FAIL(
-            ST_STORE,
-            "cannot move %s to %s: %s; RESUME=never needs CHECKPOINT_DIR without older checkpoints",
-            from, to, strerror(errno));
-    return ST_OK;
-}
-
-/* next_name — NULL at the end. *st is set if the folder cannot be read to its end: what remains
- * would mix. */
-static const char *next_name(const struct checkpoint *s, DIR *folder, enum status *st)
-{
-    errno = 0;
-    const struct dirent *entry = readdir(folder);
-    if (!entry && errno)
-        *st = FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s; check the disk", s->dir,
-                   strerror(errno));
-    return entry ? entry->d_name : NULL;
-}
-
-enum status checkpoint_set_aside(struct checkpoint *s)
-{
-    char aside[FILE_PATH_MAX], name[64];
-    int moved = 0;
-    enum status st = ST_OK;
-    text_format(name, sizeof name, "before-%lld", (long long)clock_wall_ms());
-    TRY(file_join(aside, sizeof aside, s->dir, name));
-    DIR *folder = opendir(s->dir);
-    if (!folder)
-        return FAIL(ST_STORE, "cannot read CHECKPOINT_DIR=%s: %s", s->dir, strerror(errno));
-    for (const char *from; (from = next_name(s, folder, &st));) {
-        if (!text_starts(from, "step-"))
-            continue;
-        if (moved++ == 0)
-            TRY_OR(file_make_dirs(aside), close);
-        TRY_OR(move(s->dir, aside, from), close);
-    }
-    if (st == ST_OK && moved) {
-        TRY_OR(file_sync_dir(aside), close);
-        LOG_WARN("RESUME=never: %d checkpoints of an earlier run moved to %s", moved, aside);
-    }
-close:
-    closedir(folder);
-    return st;
 }
 
 enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progress *progress,

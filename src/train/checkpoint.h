@@ -3,7 +3,7 @@
  *
  * A checkpoint carries the model's dimensions (which must agree with the run), the settings that
  * shape the sequence of losses (differences are warned about), and the run's progress. Order of
- * life: open (locks the folder), find or set_aside, attach the step, save, close. On rank 0 only.
+ * life: open (locks the folder), find, attach the step, save, close. On rank 0 only.
  * It must not know the board, processes, or when to save. */
 #ifndef CONVOY_TRAIN_CHECKPOINT_H
 #define CONVOY_TRAIN_CHECKPOINT_H
@@ -61,9 +61,6 @@ void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
  *   model or optimiser differ; the message has both values. Other differences are warned about. */
 enum status checkpoint_find(struct checkpoint *checkpoint, struct checkpoint_progress *progress,
                             bool *found_out, char *path, size_t path_cap);
-/* checkpoint_set_aside — RESUME=never: moves the checkpoints of earlier runs to
- * DIR/before-<number>/, so that two runs never mix. */
-enum status checkpoint_set_aside(struct checkpoint *checkpoint);
 /* checkpoint_attach — sets the step to save from (borrowed until close). First loads what
  * checkpoint_find found into it and verifies it meanwhile. If that is damaged, it loads the
  * checkpoint before, and changes progress and path. */

@@ -157,6 +157,19 @@ static void log_skipped(struct trainer *t, const struct step_result *r, int64_t 
              (long long)t->progress.samples - 1, v->skipped_n, c->limit, c->window);
 }
 
+/* record_samples — in the ledger. */
+static void record_samples(struct trainer *t, const struct step_result *r, int64_t samples)
+{
+    static const enum ledger_outcome outcome[] = {
+        [SPIKE_CAUSE_NONE] = LEDGER_OUTCOME_APPLIED,
+        [SPIKE_CAUSE_NOT_FINITE] = LEDGER_OUTCOME_NOT_FINITE,
+        [SPIKE_CAUSE_LOSS] = LEDGER_OUTCOME_SPIKE,
+        [SPIKE_CAUSE_NORM] = LEDGER_OUTCOME_SPIKE,
+    };
+    ledger_file_add(t->ledger, t->progress.step, t->progress.samples - samples, samples,
+                    outcome[r->spike.cause]);
+}
+
 /* publish_step — the numbers of a finished step go to board, metrics file, TensorBoard and
  * console. */
 static void publish_step(struct trainer *t, const struct step_result *result, double lr,
@@ -282,6 +295,7 @@ static enum status one_step(struct trainer *t)
     double step_ms = (double)(clock_ns() - begin_ns) / 1e6;
     add_parallel(t, &result, step_ms);
     log_skipped(t, &result, samples);
+    record_samples(t, &result, samples);
     publish_step(t, &result, lr, epoch, step_ms);
     return ST_OK;
 }
@@ -374,9 +388,10 @@ static enum status serve_state(struct trainer *t, enum status st)
     return st;
 }
 
-/* begin_save — updates phase and console; true if this rank writes. */
+/* begin_save — updates phase, console and ledger; true if this rank writes. */
 static bool begin_save(struct trainer *t)
 {
+    ledger_file_sync(t->ledger);
     trainer_publish(t, BOARD_PHASE_CHECKPOINTING);
     tfevents_flush(t->events);
     console_clear(&t->console);
@@ -577,6 +592,7 @@ enum status trainer_run(const struct trainer_config *config)
     tfevents_close(t.events);
     sample_text_close(t.sample_text);
     checkpoint_async_close(t.checkpoint_async);
+    ledger_file_close(t.ledger);
     checkpoint_close(t.checkpoint);
     step_close(t.step);
     status_restore(&saved);

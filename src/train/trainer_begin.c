@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/assert.h"
 #include "base/text.h"
+#include "train/checkpoint_aside.h"
 #include "train/weights.h"
 
 static void heartbeat_bytes(void *arg, int64_t bytes)
@@ -86,7 +87,7 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
     if (!t->checkpoint)
         return ST_OK;
     if (c->resume == TRAINER_RESUME_NEVER)
-        return checkpoint_set_aside(t->checkpoint);
+        return checkpoint_aside(c->checkpoint_dir);
     TRY(checkpoint_find(t->checkpoint, &t->progress, found_out, t->last_checkpoint.path,
                         sizeof t->last_checkpoint.path));
     if (*found_out) {
@@ -188,6 +189,15 @@ static enum status find_start(struct trainer *t, struct start *start)
     return ST_OK;
 }
 
+/* open_ledger — beside the checkpoints. */
+static enum status open_ledger(struct trainer *t)
+{
+    const struct ledger_start start = {.after = t->progress.step,
+                                       .sample = t->progress.samples,
+                                       .data = feed_fingerprint(t->config->feed)};
+    return t->checkpoint ? ledger_file_open(t->config->checkpoint_dir, &start, &t->ledger) : ST_OK;
+}
+
 /* open_files — opens the files and output of a run. */
 static enum status open_files(struct trainer *t)
 {
@@ -197,6 +207,7 @@ static enum status open_files(struct trainer *t)
         TRY(open_sample_text(t));
     if (!t->is_rank0)
         return ST_OK;
+    TRY(open_ledger(t));
     TRY(metrics_file_open(c->metrics_file, t->progress.step, &t->metrics));
     text_copy(dir, sizeof dir, c->tensorboard_dir ? c->tensorboard_dir : "");
     if (dir[0] && c->run_name && c->run_name[0])

@@ -6,6 +6,7 @@
 #include "format/tfevents.h"
 #include "train/console.h"
 #include "train/consensus.h"
+#include "train/ledger_file.h"
 #include "base/memory.h"
 #include "train/metrics_file.h"
 #include "train/pace.h"
@@ -36,6 +37,7 @@ struct trainer {
     struct checkpoint *checkpoint;             /* NULL: no CHECKPOINT_DIR, or not rank 0 */
     struct checkpoint_async *checkpoint_async; /* NULL: nothing to save yet */
     struct checkpoint_async_last last_checkpoint;
+    struct ledger_file *ledger; /* NULL: as checkpoint */
     struct metrics_file metrics;
     struct tfevents *events;         /* NULL: no TENSORBOARD_DIR */
     struct sample_text *sample_text; /* NULL: no SAMPLE_EVERY */

@@ -5,7 +5,7 @@
 #   EIO and ENOSPC once: training goes on, the failure is counted and reported, the next checkpoint is saved, exit 0
 #   EIO and ENOSPC from then on: exit 74 when the last state cannot be saved; the older checkpoint is whole and the run
 #     resumes from it
-# In every case the losses are those of an undisturbed run, bit for bit, and nothing is left behind. No fsync is repeated on
+# In every case the losses are those of an undisturbed run, bit for bit, the ledger has every sample once, and nothing is left behind. No fsync is repeated on
 # the same open file. Checkpoints are written by the trainer itself (off) and by a background thread (on). The suite takes a
 # part of the points, in equal strides; `make torture` (TORTURE=1) all. ASYNC=on or off: only that one.
 use strict;
@@ -139,6 +139,8 @@ sub check_end {
         push @bad, "the next start ended with $next" if $next != 0 || out() !~ /nothing to do/;
     }
     push @bad, 'left ' . join(' ', temps('run')) if temps('run');
+    my @audit = split /\n/, `${\crash::program()} verify run 2>&1`;
+    push @bad, "the ledger of samples: $audit[-1]" if $?;
     return @bad;
 }
 
@@ -175,7 +177,8 @@ sub fail_once {
     my @bad = (check_sync(), check_end($code, 1));
     my $words = $error eq 'EIO' ? 'Input/output error' : 'No space left on device';
     push @bad, "told without the reason: @told" if @told && "@told" !~ /$words|no space/;
-    push @bad, 'was not told' if !@told && $must_fail{$name} && $call->[2] !~ /ENOENT/ && !$call->[4];
+    push @bad, 'was not told' if !@told && $must_fail{$name} && $call->[2] !~ /ENOENT|ledger\.jsonl/ && !$call->[4];
+    push @bad, 'the ledger was not told of' if $call->[2] =~ /pwrite64.*ledger\.jsonl/ && err() !~ /the ledger of samples is written later/;
     push @bad, 'was not injected' if slurp('strace.log') !~ /INJECTED/;
     $tally->{@told ? 'told' : 'without effect'}++;
     return @bad;
@@ -192,7 +195,7 @@ sub fail_on {
     my @bad = check_sync();
     my $said = err();
     push @bad, "ended with $code: " . (lines('err'))[-1] if $code != 0 && $code != 74;
-    push @bad, 'ended with 0' if $code == 0 && $must_fail{$name} && $call->[2] !~ /ENOENT/ && !$call->[4];
+    push @bad, 'ended with 0' if $code == 0 && $must_fail{$name} && $call->[2] !~ /ENOENT|ledger\.jsonl/ && !$call->[4];
     push @bad, "74 without saying what is intact: $said" if $code == 74 && $said !~ /the last checkpoint \(at the end of training, step $steps\) failed: .*; the checkpoint of step (4|10|20) is intact/;
     my ($intact) = $said =~ /the checkpoint of step (\d+) is intact/;
     push @bad, "step $intact is said to be intact and is not there" if defined $intact && !grep { $_ >= $intact } steps('run');

@@ -1,0 +1,28 @@
+/* ledger_file — writes the ledger of a run (format/ledger.h) beside its checkpoints. On rank 0 only,
+ * which holds the lock of the folder.
+ *
+ * Steps are kept in memory until the next checkpoint, or until one that is skipped. A checkpoint is
+ * written after them, so the ledger has every step that a checkpoint has. A disk that fails loses
+ * no run: it is warned about once, and what could not be written is tried again with the next
+ * steps. It must not know checkpoints, or why a step is skipped. */
+#ifndef CONVOY_TRAIN_LEDGER_FILE_H
+#define CONVOY_TRAIN_LEDGER_FILE_H
+
+#include "format/ledger.h"
+
+struct ledger_file;
+/* ledger_file_open — reads what earlier processes wrote. An incomplete last line is cut off. A file
+ * that is none of ours, or was damaged, is moved aside with a warning. start: generation is not
+ * read. Fails with ST_STORE or ST_RETRY where it cannot be read or changed. */
+enum status ledger_file_open(const char *dir, const struct ledger_start *start,
+                             struct ledger_file **out);
+/* ledger_file_close — writes what is left; accepts NULL. */
+void ledger_file_close(struct ledger_file *file);
+/* ledger_file_add — a step of so many samples; accepts NULL. */
+void ledger_file_add(struct ledger_file *file, int64_t step, int64_t sample, int64_t samples,
+                     enum ledger_outcome outcome);
+/* ledger_file_sync — everything is on the disk when this returns, unless it was warned about;
+ * accepts NULL. */
+void ledger_file_sync(struct ledger_file *file);
+
+#endif

@@ -1,0 +1,110 @@
+#!/bin/bash
+# test_ledger — the ledger of samples beside the checkpoints, and `convoy verify`: every sample of every step exactly once, over restarts,
+# kill -9, lost nodes, skips, batches that grow; and what it says where a line is missing, changed, or the disk failed.
+. "$(dirname "$0")/lib.sh"
+verify() { rc=0; "$convoy" verify "$@" >out 2>err || rc=$?; }
+number() { "$convoy" verify "$1" JSON=1 2>/dev/null | jq -c "[$2]"; }
+
+# 1. A calm run: one line for all steps.
+run $tiny STEPS=50 CHECKPOINT_DIR=calm
+verify calm
+ok "a calm run: every sample exactly once" is "$rc $(wc -l <calm/ledger.jsonl)" "0 2"
+ok "shown with steps and samples" shows "^steps +1 to 50, samples 0 to 99: every sample exactly once"
+run $tiny STEPS=80 CHECKPOINT_DIR=calm
+verify calm
+ok "gone on: two generations, nothing done again" is "$rc $(number calm .last_step,.generations,.steps_done_again)" "0 [80,2,0]"
+ok "no checkpoint, no ledger" is "$(run $tiny STEPS=5; ls | grep -c ledger)" 0
+
+# 2. Restarts: the steps between checkpoint and failure are done again.
+run $tiny STEPS=60 CHECKPOINT_DIR=killed CHECKPOINT_EVERY=16 FAULT=kill@step=41
+verify killed
+ok "a killed worker: exactly once" is "$rc $(number killed .last_step,.generations,.last_sample)" "0 [60,2,119]"
+run $tiny STEPS=60 CHECKPOINT_DIR=nan CHECKPOINT_EVERY=16 FAULT=nan@step=41
+verify nan
+ok "a step that is not finite: done again, which is said" is "$rc $(number nan .last_step,.steps_done_again) $(grep -c 'done again  8 steps' out)" "0 [60,8] 1"
+for i in 1 2 3 4 5 6; do # at whatever moment
+    begin $tiny STEPS=100000000 CHECKPOINT_DIR=random CHECKPOINT_EVERY=7
+    wait_for 30 is_training
+    sleep 0.$((RANDOM % 30 + 10))
+    for p in $(workers_of "$pid") "$pid"; do kill -KILL "$p"; done
+    finish
+done
+verify random
+ok "kill -9 of all processes, six times: exactly once, up to the newest checkpoint" is "$rc $(number random .generations)" "0 [6]"
+last=$(newest_step random)
+ok "and the ledger is not behind it" test "$(number random .last_step | tr -d '[]')" -ge "$last"
+
+# 3. Skips, batches that grow, several workers.
+model="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 VOCAB=64 CONTEXT=32 SEQ_LEN=16 BATCH_SIZE=1 LR=1e-3"
+run $model STEPS=40 CHECKPOINT_DIR=skip SPIKE=skip SPIKE_WINDOW=16 FAULT=spike@step=30 GLOBAL_BATCH=8 BATCH_WARMUP=6 BATCH_START=2 N_GPU_EACH_NODE=2
+verify skip
+ok "a spike that was skipped" is "$rc $(number skip .steps_applied,.steps_skipped_spike,.last_sample) $(grep -c 'skipped     1 step, 8 samples' out)" "0 [39,1,295] 1"
+run $model STEPS=40 CHECKPOINT_DIR=notfinite SPIKE=skip FAULT=nan@step=3 GLOBAL_BATCH=2
+verify notfinite
+ok "a step that was not finite and skipped" is "$rc $(number notfinite .steps_skipped_not_finite)" "0 [1]"
+
+# 4. Two nodes, of which one is killed and comes back.
+port=$(free_port)
+pair="N_NODES=2 MASTER_PORT=$port JOB_TOKEN=none MASTER_ADDR=127.0.0.1 STEPS=3000 CHECKPOINT_EVERY=100"
+second() { # its folder stays empty
+    "$convoy" train $quiet $tiny $pair NODE_ID=1 CHECKPOINT_DIR=pair1 >out1 2>err1 & other=$!; started+=("$other")
+}
+second
+begin $tiny $pair NODE_ID=0 CHECKPOINT_DIR=pair
+node0=$pid
+saved() { [ -n "$(newest pair)" ]; }
+wait_for 60 saved
+for p in $(workers_of "$other") "$other"; do kill -KILL "$p"; done
+second
+pid=$node0
+finish
+verify pair
+ok "a node was lost and came back: exactly once" is "$rc $(number pair .last_step,.generations)" "0 [3000,2]"
+
+# 5. What is missing or wrong is named.
+cp -r killed gap
+rm gap/ledger.jsonl
+run $tiny STEPS=70 CHECKPOINT_DIR=gap
+ok "a lost ledger is warned about" says "does not have steps 1 to 60 of this run"
+verify gap
+ok "verify: the steps that are not in it" is "$rc $(grep -c 'steps 1 to 60 are not in it' err)" "1 1"
+cp -r calm behind
+head -n 2 calm/ledger.jsonl >behind/ledger.jsonl
+verify behind
+ok "verify: a checkpoint that is newer" is "$rc $(grep -c 'ends with step 50, and there is a checkpoint of step 80' err)" "1 1"
+cp -r calm changed
+sed -i 's/"steps":50/"steps":51/' changed/ledger.jsonl
+verify changed
+ok "verify: a line that was changed" is "$rc $(grep -c 'line 2 is not of a ledger' err)" "65 1"
+run $tiny STEPS=90 CHECKPOINT_DIR=changed
+ok "a run moves it aside and goes on" is "$rc $(ls changed | grep -c damaged)" "0 1"
+mkdir empty; verify empty; ok "verify: no ledger" is "$rc" 66
+: >empty/ledger.jsonl; verify empty; ok "verify: nothing was trained" is "$rc $(grep -c 'no step' out)" "0 1"
+verify nowhere; ok "verify: no such folder" is "$rc" 66
+verify; ok "verify: no word" is "$rc" 64
+
+# 6. RESUME=never: the ledger goes with its checkpoints.
+run $tiny STEPS=20 CHECKPOINT_DIR=calm RESUME=never
+verify calm
+ok "RESUME=never begins a new one" is "$rc $(number calm .last_step,.generations) $(ls calm/before-*/ledger.jsonl | wc -l)" "0 [20,1] 1"
+
+# 7. A disk that is full for a while: the steps are written later.
+if mkdir small && mount -t tmpfs -o size=4m tmpfs small 2>/dev/null; then
+    begin $tiny STEPS=100000000 CHECKPOINT_DIR=small CHECKPOINT_EVERY=50 CHECKPOINT_KEEP=1
+    kept() { [ -n "$(newest small)" ]; }
+    wait_for 30 kept
+    dd if=/dev/zero of=small/filler bs=64k 2>/dev/null
+    failed() { said "checkpoint of step"; }
+    wait_for 30 failed
+    rm small/filler
+    old=$(newest_step small)
+    newer() { [ "$(newest_step small)" -gt "$old" ]; }
+    wait_for 30 newer
+    kill -TERM "$pid"
+    finish
+    verify small
+    ok "the disk was full: exactly once all the same" is "$rc" 0
+else
+    skip "the disk was full" "no right to mount"
+fi
+done_testing

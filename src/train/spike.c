@@ -44,34 +44,55 @@ static int64_t median_of(const int64_t *values, int n)
     return sorted[n / 2];
 }
 
-/* deviation_of — the standard deviation, in levels, of values from the line through the medians of
- * their two halves, n > 1. In whole numbers: values times the distance of the two. */
-static double deviation_of(const int64_t *values, int n)
+/* The line through the medians of two halves of n values; whole numbers. */
+struct line {
+    int64_t newer; /* the median of the newer half */
+    int64_t rise;  /* above that of the older one */
+    int half, distance;
+};
+
+static struct line line_of(const int64_t *values, int n)
 {
     const int half = n / 2, distance = n - half;
-    const int64_t rise = median_of(values + distance, half) - median_of(values, half);
+    const int64_t newer = median_of(values + distance, half);
+    return (struct line){newer, newer - median_of(values, half), half, distance};
+}
+
+/* deviation_of — the standard deviation, in levels, of values from a line, n > 1. Values times the
+ * distance are whole numbers. */
+static double deviation_of(const int64_t *values, int n, const struct line *line)
+{
     int64_t rest[SPIKE_WINDOW_MAX] = {0};
     for (int i = 0; i < n; i++)
-        rest[i] = values[i] * distance - rise * i;
+        rest[i] = values[i] * line->distance - line->rise * i;
     const int64_t middle = median_of(rest, n);
     for (int i = 0; i < n; i++)
         rest[i] = rest[i] > middle ? rest[i] - middle : middle - rest[i];
-    return MAD_TO_SIGMA * (double)median_of(rest, n) / distance;
+    return MAD_TO_SIGMA * (double)median_of(rest, n) / line->distance;
+}
+
+/* expected_of — where a rising line is at the next value, or the median of the newer half. A falling
+ * line is not continued: what falls fast falls more slowly soon. */
+static int64_t expected_of(const struct line *line)
+{
+    const int64_t rise = line->rise > 0 ? line->rise : 0;
+    return line->newer + rise * (line->half + 1) / (2 * line->distance);
 }
 
 /* How far a number is above its history. */
 struct distance {
-    double median, sigmas;
+    double expected, sigmas;
 };
 
 static struct distance distance_of(const int64_t *values, int n, int32_t level)
 {
-    const int64_t median = median_of(values + (n - n / 2), n / 2);
-    double deviation = deviation_of(values, n) / LEVEL_ONE;
+    const struct line line = line_of(values, n);
+    const int64_t expected = expected_of(&line);
+    double deviation = deviation_of(values, n, &line) / LEVEL_ONE;
     if (deviation < DEVIATION_MIN_LEVELS)
         deviation = DEVIATION_MIN_LEVELS;
-    return (struct distance){.median = exp2((double)median / LEVEL_ONE),
-                             .sigmas = (double)(level - median) / LEVEL_ONE / deviation};
+    return (struct distance){.expected = exp2((double)expected / LEVEL_ONE),
+                             .sigmas = (double)(level - expected) / LEVEL_ONE / deviation};
 }
 
 static bool is_skipped(const struct spike_level *l) { return l->loss == SPIKE_SKIPPED; }
@@ -93,7 +114,7 @@ static void keep(struct spike_history *h, int n)
     h->n = n;
 }
 
-/* compare_history — sets cause, median and deviations if one of the numbers is a spike. */
+/* compare_history — sets cause, what was expected and deviations if one of the numbers is a spike. */
 static void compare_history(const struct spike_config *config, const struct spike_history *h,
                             struct spike_level level, struct spike_verdict *v)
 {
@@ -106,14 +127,13 @@ static void compare_history(const struct spike_config *config, const struct spik
     }
     if (n < 2 || 2 * n < config->window)
         return;
-    v->median_n = n / 2;
     struct distance d = distance_of(loss, n, level.loss);
     v->cause = d.sigmas > config->sigma ? SPIKE_CAUSE_LOSS : SPIKE_CAUSE_NONE;
     if (v->cause == SPIKE_CAUSE_NONE) {
         d = distance_of(norm, n, level.norm);
         v->cause = d.sigmas > config->sigma ? SPIKE_CAUSE_NORM : SPIKE_CAUSE_NONE;
     }
-    v->median = d.median;
+    v->expected = d.expected;
     v->sigmas = d.sigmas;
 }
 

@@ -4,8 +4,9 @@
  * logarithm is more than `sigma` standard deviations above the median of the newer half of these
  * steps. Logarithms, because norms are spread by factors. The standard deviation is 1.4826 median
  * absolute deviations, which a few spikes do not change, from the line through the medians of both
- * halves (Tukey's resistant line), because losses fall. It is at least SPIKE_DEVIATION_MIN. A value
- * below the median is no spike, and neither is any before half a window of steps was applied.
+ * halves (Tukey's resistant line), because losses fall. It is at least SPIKE_DEVIATION_MIN. Where
+ * that line rises, it is continued: what grows steadily is no spike. Neither is a value below the
+ * median, nor any before half a window of steps was applied.
  *
  * A number that is not finite is a spike whatever came before. All ranks have the same bits of loss
  * and norm. Levels are whole numbers that additions and multiplications alone make, so ranks on
@@ -53,9 +54,9 @@ enum spike_cause {
 struct spike_verdict {
     enum spike_cause cause; /* NONE: the step is applied */
     bool is_skipped;        /* the update is left out and the run goes on; else it ends */
-    double median, sigmas;  /* LOSS, NORM: of the newer half; deviations above it */
-    int median_n;           /* steps of that half */
-    int skipped_n;          /* steps of the window that are skipped, this one too */
+    /* LOSS, NORM: the number that was expected; deviations above it */
+    double expected, sigmas;
+    int skipped_n; /* steps of the window that are skipped, this one too */
 };
 
 /* spike_check — decides on a step, and adds it to the history unless the run ends. Not with

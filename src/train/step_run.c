@@ -413,14 +413,15 @@ static enum status fail_spike(const struct step *s, int64_t step_i, int64_t samp
     if (c->mode == SPIKE_MODE_SKIP)
         text_format(remedy, sizeof remedy, "or raise SPIKE_LIMIT=%d, which %d steps may skip",
                     c->limit, c->window);
-    return FAIL(ST_SPIKE,
-                "step %lld: %s %g is %.1f deviations above the median %g of the last %d steps "
-                "(SPIKE_SIGMA=%g); the parameters keep their values; look at samples %lld to %lld, "
-                "lower LR, raise SPIKE_SIGMA, %s",
-                (long long)step_i + 1, v->cause == SPIKE_CAUSE_LOSS ? "loss" : "gradient norm",
-                v->cause == SPIKE_CAUSE_LOSS ? r->loss : r->grad_norm, v->sigmas, v->median,
-                v->median_n, c->sigma, (long long)sample_first,
-                (long long)(sample_first + samples - 1), remedy);
+    return FAIL(
+        ST_SPIKE,
+        "step %lld: %s %g is %.1f deviations above the %g that the last %d steps let expect "
+        "(SPIKE_SIGMA=%g); the parameters keep their values; look at samples %lld to %lld, "
+        "lower LR, raise SPIKE_SIGMA, %s",
+        (long long)step_i + 1, v->cause == SPIKE_CAUSE_LOSS ? "loss" : "gradient norm",
+        v->cause == SPIKE_CAUSE_LOSS ? r->loss : r->grad_norm, v->sigmas, v->expected,
+        s->spikes.history.n, c->sigma, (long long)sample_first,
+        (long long)(sample_first + samples - 1), remedy);
 }
 
 /* check_numbers — whether the update may be made. Loss and norm are known, and nothing of the state

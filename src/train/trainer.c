@@ -145,9 +145,9 @@ static void log_skipped(struct trainer *t, const struct step_result *r, int64_t 
     char what[160];
     if (v->cause == SPIKE_CAUSE_NONE || !t->is_rank0)
         return;
-    text_format(what, sizeof what, "%s %g is %.1f deviations above the median %g",
+    text_format(what, sizeof what, "%s %g is %.1f deviations above the %g that is expected",
                 is_loss ? "loss" : "gradient norm", is_loss ? r->loss : r->grad_norm, v->sigmas,
-                v->median);
+                v->expected);
     if (v->cause == SPIKE_CAUSE_NOT_FINITE)
         text_format(what, sizeof what, "loss %g, gradient norm %g", r->loss, r->grad_norm);
     console_flush(&t->console);

@@ -61,9 +61,9 @@ static void test_what_is_a_spike(void **state)
             fail_msg("loss %g norm %g: cause %d", cases[i].loss, cases[i].norm, v.cause);
         assert_false(v.is_skipped);
         if (v.cause == SPIKE_CAUSE_LOSS)
-            assert_true(fabs(v.median - 3) < 0.02 && v.sigmas > 6);
+            assert_true(fabs(v.expected - 3) < 0.02 && v.sigmas > 6);
         if (v.cause == SPIKE_CAUSE_NORM)
-            assert_true(fabs(v.median - 1) < 0.01 && v.sigmas > 6);
+            assert_true(fabs(v.expected - 1) < 0.01 && v.sigmas > 6);
         if (v.cause != SPIKE_CAUSE_NONE) { /* the run ends with the history before the step */
             assert_int_equal(h.n, before.n < stop.window ? before.n : stop.window - 1);
             assert_memory_equal(&h.level[h.n - 1], &before.level[before.n - 1], sizeof *h.level);
@@ -103,6 +103,27 @@ static void test_noise(void **state)
     for (int i = 0; i < usual.window; i += 10)
         h.level[i].loss += 65536;
     assert_int_equal(spike_check(&usual, &h, 4.5, 1).cause, SPIKE_CAUSE_LOSS);
+}
+
+/* A norm that grows steadily, or a loss that begins to rise, is none; a jump out of it is. */
+static void test_trends(void **state)
+{
+    (void)state;
+    static const double factor[] = {0.85, 0.99, 1, 1.002, 1.02, 1.1};
+    for (size_t i = 0; i < sizeof factor / sizeof *factor; i++)
+        for (int window = 8; window <= 128; window *= 4) {
+            const struct spike_config c = {SPIKE_MODE_SKIP, 6, window, 3};
+            struct spike_history h = {.n = 0};
+            double value = 5;
+            for (int step = 0; step < 200; step++, value *= factor[i])
+                if (spike_check(&c, &h, 3, value).cause != SPIKE_CAUSE_NONE)
+                    fail_msg("factor %g window %d: step %d", factor[i], window, step);
+            double jump = factor[i] < 0.9 ? 1e5 : 2; /* far above the newer half, too */
+            assert_int_equal(spike_check(&c, &h, 3, jump * value).cause, SPIKE_CAUSE_NORM);
+            for (int step = 0; step < 200; step++) /* and stays where it is */
+                if (spike_check(&c, &h, 3, value).cause != SPIKE_CAUSE_NONE)
+                    fail_msg("then level, factor %g window %d: step %d", factor[i], window, step);
+        }
 }
 
 static void test_limit(void **state)
@@ -189,9 +210,14 @@ static void test_parse_refuses(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_needs_a_history), cmocka_unit_test(test_what_is_a_spike),
-    cmocka_unit_test(test_levels),          cmocka_unit_test(test_noise),
-    cmocka_unit_test(test_limit),           cmocka_unit_test(test_skipped_do_not_count),
-    cmocka_unit_test(test_write_and_parse), cmocka_unit_test(test_parse_refuses),
+    cmocka_unit_test(test_needs_a_history),
+    cmocka_unit_test(test_what_is_a_spike),
+    cmocka_unit_test(test_levels),
+    cmocka_unit_test(test_noise),
+    cmocka_unit_test(test_trends),
+    cmocka_unit_test(test_limit),
+    cmocka_unit_test(test_skipped_do_not_count),
+    cmocka_unit_test(test_write_and_parse),
+    cmocka_unit_test(test_parse_refuses),
 };
 HARNESS_MAIN(tests)

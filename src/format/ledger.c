@@ -14,18 +14,22 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "format/ckpt_dir.h"
 
 static const char *const outcome_name[LEDGER_OUTCOMES_N] = {"applied", "not finite", "spike"};
 
 /* ---- lines ---- */
+
+#define TAIL_FORMAT ",\"xxh3_64\":\"%016" PRIx64 "\"}\n"
+#define TAIL_BYTES (sizeof ",\"xxh3_64\":\"0123456789abcdef\"}\n" - 1)
+#define WEIGHTS_NAME "model.safetensors"
 
 /* finish_line — adds the checksum to what is in out. */
 static void finish_line(uint64_t *hash, char out[LEDGER_LINE_MAX])
 {
     const size_t n = strlen(out);
     *hash = XXH3_64bits_withSeed(out, n, *hash);
-    bool fits =
-        text_format(out + n, LEDGER_LINE_MAX - n, ",\"xxh3_64\":\"%016" PRIx64 "\"}\n", *hash);
+    bool fits = text_format(out + n, LEDGER_LINE_MAX - n, TAIL_FORMAT, *hash);
     ASSERTF(fits, "a line of %zu bytes", n);
 }
 
@@ -46,6 +50,44 @@ void ledger_write_run(const struct ledger_run *run, uint64_t *hash, char out[LED
                 run->generation, run->step, run->steps, run->sample, run->samples,
                 outcome_name[run->outcome]);
     finish_line(hash, out);
+}
+
+bool ledger_write_provenance(int64_t generation, const char *json, uint64_t *hash,
+                             char out[LEDGER_LINE_MAX])
+{
+    if (!text_format(out, LEDGER_LINE_MAX - TAIL_BYTES,
+                     "{\"generation\":%" PRId64 ",\"provenance\":%s", generation, json))
+        return false;
+    finish_line(hash, out);
+    return true;
+}
+
+void ledger_write_checkpoint(const struct ledger_checkpoint *c, uint64_t *hash,
+                             char out[LEDGER_LINE_MAX])
+{
+    text_format(out, LEDGER_LINE_MAX,
+                "{\"generation\":%" PRId64 ",\"checkpoint\":%" PRId64 ",\"weights\":\"%016" PRIx64
+                "\",\"state\":\"%016" PRIx64 "\"",
+                c->generation, c->step, c->weights, c->state);
+    finish_line(hash, out);
+}
+
+enum status ledger_hash_checkpoint(const char *path, struct ledger_checkpoint *out)
+{
+    struct manifest *m = calloc(1, sizeof *m);
+    if (!m)
+        return FAIL(ST_RETRY, "out of memory: the manifest of %s", path);
+    enum status st = ckpt_peek(path, m);
+    uint64_t state = 0;
+    for (int i = 0; st == ST_OK && i < m->files_n; i++) {
+        state = XXH3_64bits_withSeed(&m->file[i].hash, sizeof m->file[i].hash, state);
+        if (strcmp(m->file[i].name, WEIGHTS_NAME) == 0)
+            out->weights = m->file[i].hash;
+    }
+    out->step = m->meta.step;
+    out->state = state;
+    free(m);
+    return st;
 }
 
 bool ledger_append(struct ledger_run *to, const struct ledger_run *run)
@@ -77,14 +119,14 @@ static enum status get_outcome(const cJSON *root, enum ledger_outcome *out)
                 name);
 }
 
-static enum status get_data(const cJSON *root, uint64_t *out)
+static enum status get_hex(const cJSON *root, const char *key, uint64_t *out)
 {
     static const char digits[] = "0123456789abcdef";
     const char *s;
-    TRY(json_get_string(root, "data", &s));
+    TRY(json_get_string(root, key, &s));
     if (strlen(s) != 16 || strspn(s, digits) != 16)
-        return FAIL(ST_BAD_DATA, "JSON key \"data\" is \"%.20s\", expected 16 hexadecimal digits",
-                    s);
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is \"%.20s\", expected 16 hexadecimal digits",
+                    key, s);
     for (*out = 0; s[0] != 0; s++)
         *out = *out << 4 | (uint64_t)(strchr(digits, s[0]) - digits);
     return ST_OK;
@@ -95,7 +137,7 @@ static enum status get_start(const cJSON *root, struct ledger_start *out)
     TRY(get_count(root, "generation", 1, &out->generation));
     TRY(get_count(root, "after", 0, &out->after));
     TRY(get_count(root, "sample", 0, &out->sample));
-    return get_data(root, &out->data);
+    return get_hex(root, "data", &out->data);
 }
 
 static enum status get_run(const cJSON *root, struct ledger_run *out)
@@ -123,7 +165,10 @@ struct audit {
     int64_t generation;        /* of the last start */
     struct ledger_run *run;
     size_t runs_n, runs_cap;
-    bool is_unchecked; /* checksums do not count: else a fuzzer would get no further */
+    uint64_t provenance;     /* of this generation, with its data; 0: not said */
+    uint64_t *provenance_of; /* of each checkpoint */
+    char differs[256];       /* weights that came out in two ways; "": none */
+    bool is_unchecked;       /* checksums do not count: else a fuzzer would get no further */
 };
 
 static enum status add_run(struct audit *a, const struct ledger_run *run)
@@ -166,42 +211,166 @@ static enum status take_start(struct audit *a, const struct ledger_start *start)
     a->out->data_changes += a->generation > 0 && start->data != a->out->data;
     a->out->data = start->data;
     a->generation = start->generation;
+    a->provenance = 0;
     supersede(a, start->after);
     if (a->runs_n == 0)
         a->start = *start;
     return ST_OK;
 }
 
+static enum status check_generation(const struct audit *a, int64_t generation)
+{
+    if (generation == a->generation)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA, "a line of generation %" PRId64 " follows generation %" PRId64,
+                generation, a->generation);
+}
+
 static enum status take_run(struct audit *a, const struct ledger_run *run)
 {
-    if (run->generation != a->generation)
-        return FAIL(ST_BAD_DATA, "a step of generation %" PRId64 " follows generation %" PRId64,
-                    run->generation, a->generation);
+    TRY(check_generation(a, run->generation));
     return add_run(a, run);
 }
 
-/* take_line — and whether it is, byte for byte, what its values are written as. */
+/* ---- checkpoints ---- */
+
+/* find_checkpoint — where step is, or belongs. Entries come nearly in order. */
+static int find_checkpoint(const struct ledger_audit *out, int64_t step)
+{
+    int at = out->checkpoints_n;
+    while (at > 0 && out->checkpoint[at - 1].step >= step)
+        at--;
+    return at;
+}
+
+static bool has_step_at(const struct ledger_audit *out, int at, int64_t step)
+{
+    return at < out->checkpoints_n && out->checkpoint[at].step == step;
+}
+
+/* compare_weights — with those that a generation with the same provenance has saved before. */
+static void compare_weights(struct audit *a, int at, const struct ledger_checkpoint *c)
+{
+    const struct ledger_checkpoint *old = &a->out->checkpoint[at];
+    if (a->differs[0] != 0 || old->weights == c->weights || a->provenance == 0 ||
+        a->provenance_of[at] != a->provenance)
+        return;
+    text_format(a->differs, sizeof a->differs,
+                "the weights after step %" PRId64 " were %016" PRIx64 " in generation %" PRId64
+                ", and are %016" PRIx64 " in generation %" PRId64
+                ", with the same settings, data and devices: memory or a processor is suspect",
+                c->step, old->weights, old->generation, c->weights, c->generation);
+}
+
+/* make_room — for one entry at *at; the oldest step goes if there are too many. */
+static void make_room(struct audit *a, int *at)
+{
+    struct ledger_audit *out = a->out;
+    const bool is_full = out->checkpoints_n == LEDGER_CHECKPOINTS_MAX;
+    const int from = is_full ? 1 : *at, to = is_full ? 0 : *at + 1,
+              n = is_full ? *at - 1 : out->checkpoints_n - *at;
+    memmove(out->checkpoint + to, out->checkpoint + from, (size_t)n * sizeof *out->checkpoint);
+    memmove(a->provenance_of + to, a->provenance_of + from, (size_t)n * sizeof *a->provenance_of);
+    *at -= is_full;
+    out->checkpoints_n += !is_full;
+}
+
+static enum status take_memory(struct audit *a)
+{
+    if (!a->out->checkpoint)
+        a->out->checkpoint = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->out->checkpoint);
+    if (!a->provenance_of)
+        a->provenance_of = calloc(LEDGER_CHECKPOINTS_MAX, sizeof *a->provenance_of);
+    return a->out->checkpoint && a->provenance_of
+               ? ST_OK
+               : FAIL(ST_RETRY, "out of memory: the checkpoints of a ledger");
+}
+
+static enum status keep_checkpoint(struct audit *a, const struct ledger_checkpoint *c)
+{
+    struct ledger_audit *out = a->out;
+    int at = find_checkpoint(out, c->step);
+    TRY(take_memory(a));
+    if (has_step_at(out, at, c->step))
+        compare_weights(a, at, c);
+    else if (at == 0 && out->checkpoints_n == LEDGER_CHECKPOINTS_MAX)
+        return ST_OK;
+    else
+        make_room(a, &at);
+    out->checkpoint[at] = *c;
+    a->provenance_of[at] = a->provenance;
+    return ST_OK;
+}
+
+/* ---- the kinds of lines ---- */
+
+static enum status take_checkpoint(struct audit *a, const cJSON *root)
+{
+    struct ledger_checkpoint c;
+    TRY(get_count(root, "generation", 1, &c.generation));
+    TRY(get_count(root, "checkpoint", 0, &c.step));
+    TRY(get_hex(root, "weights", &c.weights));
+    TRY(get_hex(root, "state", &c.state));
+    TRY(check_generation(a, c.generation));
+    return keep_checkpoint(a, &c);
+}
+
+/* take_provenance — two generations with one fingerprint should have the same results. */
+static enum status take_provenance(struct audit *a, const cJSON *root)
+{
+    const cJSON *object;
+    TRY(json_get_object(root, "provenance", &object));
+    char *text = cJSON_PrintUnformatted(object);
+    if (!text)
+        return FAIL(ST_RETRY, "out of memory: a line of a ledger");
+    text_copy(a->out->provenance, sizeof a->out->provenance, text);
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(object, "exact")))
+        a->provenance = XXH3_64bits_withSeed(text, strlen(text), a->out->data);
+    cJSON_free(text);
+    return ST_OK;
+}
+
+static enum status take_object(struct audit *a, const cJSON *root)
+{
+    struct ledger_start start = {0};
+    struct ledger_run run = {0};
+    if (cJSON_HasObjectItem(root, "after")) {
+        TRY(get_start(root, &start));
+        return take_start(a, &start);
+    }
+    if (cJSON_HasObjectItem(root, "step")) {
+        TRY(get_run(root, &run));
+        return take_run(a, &run);
+    }
+    if (cJSON_HasObjectItem(root, "checkpoint"))
+        return take_checkpoint(a, root);
+    return cJSON_HasObjectItem(root, "provenance") ? take_provenance(a, root) : ST_OK;
+}
+
+/* check_sum — the line ends as finish_line would end it. */
+static enum status check_sum(struct audit *a, const char *line, size_t n)
+{
+    char end[64];
+    if (n < TAIL_BYTES)
+        return FAIL(ST_BAD_DATA, "it has %zu bytes", n);
+    a->out->hash = XXH3_64bits_withSeed(line, n - TAIL_BYTES, a->out->hash);
+    text_format(end, sizeof end, TAIL_FORMAT, a->out->hash);
+    if (a->is_unchecked || memcmp(line + n - TAIL_BYTES, end, TAIL_BYTES) == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "it, or a line before it, was changed: its checksum should be %016" PRIx64,
+                a->out->hash);
+}
+
 static enum status take_line(struct audit *a, const char *line, size_t n)
 {
     cJSON *root = NULL;
-    struct ledger_start start = {0};
-    struct ledger_run run = {0};
-    char again[LEDGER_LINE_MAX];
+    TRY(check_sum(a, line, n));
     TRY(json_parse(line, n, "it", &root));
-    bool is_start = cJSON_HasObjectItem(root, "after");
-    enum status st = is_start ? get_start(root, &start) : get_run(root, &run);
+    enum status st =
+        cJSON_IsObject(root) ? take_object(a, root) : FAIL(ST_BAD_DATA, "it is not a JSON object");
     cJSON_Delete(root);
-    TRY(st);
-    if (is_start)
-        ledger_write_start(&start, &a->out->hash, again);
-    else
-        ledger_write_run(&run, &a->out->hash, again);
-    if (!a->is_unchecked && (strlen(again) != n || memcmp(again, line, n) != 0))
-        return FAIL(ST_BAD_DATA,
-                    "it, or a line before it, was changed: its checksum should be "
-                    "%016" PRIx64,
-                    a->out->hash);
-    return is_start ? take_start(a, &start) : take_run(a, &run);
+    return st;
 }
 
 static enum status take_lines(struct audit *a, const char *bytes, size_t n, const char *what)
@@ -268,6 +437,8 @@ static void find_problem(const struct audit *a)
         step = run->step + run->steps;
         sample = run->sample + run->steps * run->samples;
     }
+    if (out->problem[0] == 0)
+        text_copy(out->problem, sizeof out->problem, a->differs);
 }
 
 static void count(const struct audit *a)
@@ -296,8 +467,18 @@ static enum status audit(const char *bytes, size_t n, const char *what, bool is_
         find_problem(&a);
         count(&a);
     }
+    if (st != ST_OK)
+        ledger_audit_free(out);
     free(a.run);
+    free(a.provenance_of);
     return st;
+}
+
+void ledger_audit_free(struct ledger_audit *a)
+{
+    free(a->checkpoint);
+    a->checkpoint = NULL;
+    a->checkpoints_n = 0;
 }
 
 enum status ledger_audit_bytes(const char *bytes, size_t n, const char *what,
@@ -326,8 +507,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     struct ledger_audit out;
-    if (audit((const char *)bytes, n, "fuzz", true, &out) == ST_OK)
-        ASSERT(out.bytes <= n && out.again >= 0 && (out.problem[0] || out.last >= out.first - 1));
+    if (audit((const char *)bytes, n, "fuzz", true, &out) != ST_OK)
+        return 0;
+    ASSERT(out.bytes <= n && out.again >= 0 && (out.problem[0] || out.last >= out.first - 1));
+    for (int i = 1; i < out.checkpoints_n; i++)
+        ASSERT(out.checkpoint[i - 1].step < out.checkpoint[i].step);
+    ledger_audit_free(&out);
     return 0;
 }
 #endif

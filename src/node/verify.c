@@ -2,6 +2,8 @@
 #include "node/verify.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -9,12 +11,15 @@
 #include "format/ckpt.h"
 #include "format/ledger.h"
 #include "node/print.h"
+#include "serve/chart.h"
 
 struct verify {
     char path[FILE_PATH_MAX]; /* of the ledger */
     struct ledger_audit audit;
-    int64_t step, samples; /* of the newest checkpoint; step -1: there is none */
-    char problem[512];     /* "": none */
+    int64_t step, samples;             /* of the newest checkpoint; step -1: there is none */
+    int compared_n;                    /* checkpoints that the ledger has checksums of */
+    char changed[FILE_PATH_MAX + 256]; /* one that has others now; "": none */
+    char problem[FILE_PATH_MAX + 512]; /* "": none */
 };
 
 /* ---- looking ---- */
@@ -32,16 +37,58 @@ static enum status read_ledger(const char *dir, struct verify *v)
     return ledger_audit(v->path, &v->audit);
 }
 
-static enum status read_checkpoint(const char *dir, struct verify *v)
+/* entry_of — what the ledger says of a checkpoint; NULL: nothing. */
+static const struct ledger_checkpoint *entry_of(const struct ledger_audit *a, int64_t step)
+{
+    for (int i = a->checkpoints_n - 1; i >= 0; i--)
+        if (a->checkpoint[i].step == step)
+            return &a->checkpoint[i];
+    return NULL;
+}
+
+/* compare_weights — the checksums of a checkpoint that is kept with those that were noted when it
+ * was written. The files themselves are compared with them when they are read. */
+static enum status compare_weights(struct verify *v, const struct ckpt *ckpt)
+{
+    struct ledger_checkpoint now = {.step = 0};
+    const struct ledger_checkpoint *was = entry_of(&v->audit, ckpt_meta(ckpt)->step);
+    if (!was)
+        return ST_OK;
+    TRY(ledger_hash_checkpoint(ckpt_path(ckpt), &now));
+    v->compared_n++;
+    if (now.weights == was->weights && now.state == was->state)
+        return ST_OK;
+    text_format(v->changed, sizeof v->changed,
+                "checkpoint %s has weights %016" PRIx64 ", and %016" PRIx64
+                " were written: its files are of another run, or were changed",
+                ckpt_path(ckpt), now.weights, was->weights);
+    return ST_OK;
+}
+
+/* read_checkpoint — the newest one before step `below`; *step_out -1: there is none. */
+static enum status read_checkpoint(const char *dir, int64_t below, struct verify *v,
+                                   int64_t *step_out)
 {
     struct ckpt *ckpt = NULL;
-    v->step = -1;
-    TRY(ckpt_find_newest(dir, INT64_MAX, NULL, &ckpt));
+    *step_out = -1;
+    TRY(ckpt_find_newest(dir, below, NULL, &ckpt));
     if (!ckpt)
         return ST_OK;
-    v->step = ckpt_meta(ckpt)->step;
-    v->samples = ckpt_meta(ckpt)->samples;
+    *step_out = ckpt_meta(ckpt)->step;
+    if (v->step < 0) {
+        v->step = ckpt_meta(ckpt)->step;
+        v->samples = ckpt_meta(ckpt)->samples;
+    }
+    enum status st = compare_weights(v, ckpt);
     ckpt_close(ckpt);
+    return st;
+}
+
+static enum status read_checkpoints(const char *dir, struct verify *v)
+{
+    int64_t step = INT64_MAX;
+    while (step >= 0)
+        TRY(read_checkpoint(dir, step, v, &step));
     return ST_OK;
 }
 
@@ -60,6 +107,8 @@ static void compare(struct verify *v)
                     "%s: sample %" PRId64 " follows step %" PRId64 ", but sample %" PRId64
                     " in the checkpoint",
                     v->path, a->end, v->step, v->samples);
+    else
+        text_copy(v->problem, sizeof v->problem, v->changed);
 }
 
 /* ---- showing ---- */
@@ -72,6 +121,33 @@ static void show_skipped(struct text *t, const struct ledger_audit *a, enum ledg
     if (a->steps[outcome] > 0)
         text_add(t, "skipped     %" PRId64 " step%s, %" PRId64 " samples: %s\n", a->steps[outcome],
                  plural(a->steps[outcome]), a->samples[outcome], why);
+}
+
+/* show_provenance — what ran the last generation. */
+static void show_provenance(struct text *t, const struct verify *v)
+{
+    cJSON *root = NULL;
+    const char *json = v->audit.provenance;
+    if (json[0] == 0 || json_parse(json, strlen(json), "provenance", &root) != ST_OK) {
+        status_clear();
+        return;
+    }
+    chart_strip_controls(root);
+    const cJSON *device, *devices = cJSON_GetObjectItemCaseSensitive(root, "devices");
+    text_add(t, "made by     convoy %s, %.0f worker%s:", json_text(root, "version"),
+             json_number(root, "ranks"), plural((int64_t)json_number(root, "ranks")));
+    cJSON_ArrayForEach(device, devices)
+        text_add(t, " %s", cJSON_IsString(device) ? device->valuestring : "?");
+    text_add(t, "\n");
+    cJSON_Delete(root);
+}
+
+static void show_weights(struct text *t, const struct verify *v)
+{
+    if (v->audit.checkpoints_n > 0)
+        text_add(t, "weights     of %d checkpoint%s; %d kept%s\n", v->audit.checkpoints_n,
+                 plural(v->audit.checkpoints_n), v->compared_n,
+                 v->problem[0] ? "" : ", with the checksums that were written");
 }
 
 static void show(struct text *t, const struct verify *v)
@@ -97,6 +173,8 @@ static void show(struct text *t, const struct verify *v)
     if (a->data_changes > 0)
         text_add(t, "data        changed %" PRId64 " time%s between generations\n", a->data_changes,
                  plural(a->data_changes));
+    show_weights(t, v);
+    show_provenance(t, v);
 }
 
 static void show_json(struct text *t, const struct verify *v)
@@ -116,23 +194,38 @@ static void show_json(struct text *t, const struct verify *v)
         {"steps_done_again", a->again},
         {"generations", a->generations},
         {"data_changes", a->data_changes},
+        {"checkpoints", a->checkpoints_n},
+        {"checkpoints_kept", v->compared_n},
     };
     char quoted[6 * sizeof v->problem + 3];
     text_add(t, "{");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         text_add(t, "\"%s\":%" PRId64 ",", numbers[i].key, numbers[i].value);
     json_quote(quoted, sizeof quoted, v->problem);
-    text_add(t, "\"problem\":%s}\n", v->problem[0] ? quoted : "null");
+    text_add(t, "\"provenance\":%s,\"problem\":%s}\n", a->provenance[0] ? a->provenance : "null",
+             v->problem[0] ? quoted : "null");
+}
+
+/* verify — v is empty. */
+static enum status verify(const char *dir, bool as_json, struct verify *v)
+{
+    struct text shown = {0};
+    v->step = -1;
+    TRY(read_ledger(dir, v));
+    TRY(read_checkpoints(dir, v));
+    compare(v);
+    (as_json ? show_json : show)(&shown, v);
+    TRY(print_text(&shown));
+    return v->problem[0] == 0 ? ST_OK : FAIL(ST_UNHEALTHY, "%s", v->problem);
 }
 
 enum status verify_main(const char *dir, bool as_json)
 {
-    struct verify v = {.step = -1};
-    struct text shown = {0};
-    TRY(read_ledger(dir, &v));
-    TRY(read_checkpoint(dir, &v));
-    compare(&v);
-    (as_json ? show_json : show)(&shown, &v);
-    TRY(print_text(&shown));
-    return v.problem[0] == 0 ? ST_OK : FAIL(ST_UNHEALTHY, "%s", v.problem);
+    struct verify *v = calloc(1, sizeof *v);
+    if (!v)
+        return FAIL(ST_RETRY, "out of memory: the audit of %s", dir);
+    enum status st = verify(dir, as_json, v);
+    ledger_audit_free(&v->audit);
+    free(v);
+    return st;
 }

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/text.h"
+#include "comm/core/part.h"
 
 /* One counter per request: how many ranks have received it. An all-reduce adds them up exactly. */
 #define REQUESTS_N (BOARD_REQUEST_INTERRUPT + 1)
@@ -29,6 +31,16 @@ enum status consensus_broadcast(const struct consensus *consensus, void *bytes, 
     if (consensus->ranks == 1)
         return ST_OK;
     return comm_broadcast(consensus->comm, (struct tensor){bytes, DTYPE_U8}, n, 0);
+}
+
+enum status consensus_gather(const struct consensus *consensus, void *all, int64_t each)
+{
+    ASSERTF(each % PART_ALIGN == 0, "%lld bytes", (long long)each);
+    if (consensus->ranks == 1)
+        return ST_OK;
+    struct tensor out = {all, DTYPE_U8};
+    return comm_all_gather(consensus->comm, out, tensor_at(out, consensus->rank * each),
+                           consensus->ranks * each);
 }
 
 enum status consensus_outcome(const struct consensus *consensus, enum status st)

@@ -22,6 +22,7 @@ struct ledger_file {
     int64_t bytes;             /* of whole lines on the disk */
     struct ledger_start start; /* to write before the first step */
     struct ledger_run run;     /* steps that are not in `lines` yet; steps 0: none */
+    struct text provenance;    /* to write behind it */
     struct text lines;         /* not written yet */
     uint64_t hash;             /* of the last of them, or of the last on the disk */
     bool has_started, is_warned, is_dirty;
@@ -89,11 +90,12 @@ static enum status open_all(struct ledger_file *f)
     f->hash = old.hash;
     f->start.generation = old.generations + 1;
     warn_behind(f, &old);
+    ledger_audit_free(&old);
     return ST_OK;
 }
 
 enum status ledger_file_open(const char *dir, const struct ledger_start *start,
-                             struct ledger_file **out)
+                             const char *provenance, struct ledger_file **out)
 {
     struct ledger_file *f = calloc(1, sizeof *f);
     if (!f)
@@ -101,6 +103,7 @@ enum status ledger_file_open(const char *dir, const struct ledger_start *start,
     f->fd = -1;
     f->start = *start;
     f->lines.limit = LINES_BYTES_MAX;
+    text_add(&f->provenance, "%s", provenance);
     text_copy(f->dir, sizeof f->dir, dir);
     enum status st = open_all(f);
     if (st == ST_OK)
@@ -127,11 +130,27 @@ static void warn_errno(struct ledger_file *f, const char *verb)
     warn(f, why);
 }
 
-/* has_room — for two more lines. After a megabyte of them the disk has failed for long, and the
+/* has_room — for three more lines. After a megabyte of them the disk has failed for long, and the
  * steps are missing in the ledger. */
 static bool has_room(const struct ledger_file *f)
 {
-    return f->lines.len + 2 * LEDGER_LINE_MAX <= LINES_BYTES_MAX;
+    return f->lines.len + 3 * LEDGER_LINE_MAX <= LINES_BYTES_MAX;
+}
+
+/* begin — what a generation's first line needs before it. */
+static void begin(struct ledger_file *f)
+{
+    char line[LEDGER_LINE_MAX];
+    if (f->has_started)
+        return;
+    f->has_started = true;
+    ledger_write_start(&f->start, &f->hash, line);
+    text_add(&f->lines, "%s", line);
+    if (!ledger_write_provenance(f->start.generation, f->provenance.data, &f->hash, line))
+        LOG_WARN("what decides the results of this run has %zu bytes, too many for %s",
+                 f->provenance.len, f->path);
+    else
+        text_add(&f->lines, "%s", line);
 }
 
 /* add_run — the steps that are kept become a line. */
@@ -142,11 +161,7 @@ static void add_run(struct ledger_file *f)
     f->run.steps = 0;
     if (run.steps == 0 || !has_room(f))
         return;
-    if (!f->has_started) {
-        ledger_write_start(&f->start, &f->hash, line);
-        text_add(&f->lines, "%s", line);
-        f->has_started = true;
-    }
+    begin(f);
     ledger_write_run(&run, &f->hash, line);
     text_add(&f->lines, "%s", line);
 }
@@ -155,7 +170,6 @@ static void add_run(struct ledger_file *f)
  * place. */
 static void write_lines(struct ledger_file *f)
 {
-    add_run(f);
     if (f->lines.len == 0)
         return;
     if (file_write_at(f->fd, f->path, f->lines.data, f->lines.len, f->bytes) != ST_OK) {
@@ -185,14 +199,34 @@ void ledger_file_add(struct ledger_file *f, int64_t step, int64_t sample, int64_
         return;
     add_run(f);
     f->run = one;
-    if (outcome != LEDGER_OUTCOME_APPLIED)
-        write_lines(f);
+    if (outcome == LEDGER_OUTCOME_APPLIED)
+        return;
+    add_run(f);
+    write_lines(f);
+}
+
+void ledger_file_checkpoint(struct ledger_file *f, const char *path)
+{
+    struct ledger_checkpoint c = {.generation = f->start.generation};
+    char line[LEDGER_LINE_MAX];
+    if (ledger_hash_checkpoint(path, &c) != ST_OK) {
+        LOG_WARN("%s; its checksums are not in %s", status_message(), f->path);
+        status_clear();
+        return;
+    }
+    if (!has_room(f))
+        return;
+    begin(f);
+    ledger_write_checkpoint(&c, &f->hash, line);
+    text_add(&f->lines, "%s", line);
+    write_lines(f);
 }
 
 void ledger_file_sync(struct ledger_file *f)
 {
     if (!f)
         return;
+    add_run(f);
     write_lines(f);
     if (f->is_dirty && fdatasync(f->fd) != 0)
         warn_errno(f, "sync");
@@ -204,9 +238,11 @@ void ledger_file_close(struct ledger_file *f)
     if (!f)
         return;
     if (f->fd >= 0) {
+        add_run(f);
         write_lines(f);
         close(f->fd);
     }
     text_free(&f->lines);
+    text_free(&f->provenance);
     free(f);
 }

@@ -58,6 +58,7 @@ static void publish_checkpoint(struct trainer *t)
     p->save_ms = t->last_checkpoint.save_ms;
     text_copy(p->path, sizeof p->path, t->last_checkpoint.path);
     text_copy(p->error, sizeof p->error, t->last_checkpoint.error);
+    trainer_ledger_checkpoint(t);
 }
 
 void trainer_publish(struct trainer *t, enum board_phase phase)
@@ -155,19 +156,6 @@ static void log_skipped(struct trainer *t, const struct step_result *r, int64_t 
              "SPIKE_LIMIT=%d in %d steps)",
              (long long)t->progress.step, what, (long long)(t->progress.samples - samples),
              (long long)t->progress.samples - 1, v->skipped_n, c->limit, c->window);
-}
-
-/* record_samples — in the ledger. */
-static void record_samples(struct trainer *t, const struct step_result *r, int64_t samples)
-{
-    static const enum ledger_outcome outcome[] = {
-        [SPIKE_CAUSE_NONE] = LEDGER_OUTCOME_APPLIED,
-        [SPIKE_CAUSE_NOT_FINITE] = LEDGER_OUTCOME_NOT_FINITE,
-        [SPIKE_CAUSE_LOSS] = LEDGER_OUTCOME_SPIKE,
-        [SPIKE_CAUSE_NORM] = LEDGER_OUTCOME_SPIKE,
-    };
-    ledger_file_add(t->ledger, t->progress.step, t->progress.samples - samples, samples,
-                    outcome[r->spike.cause]);
 }
 
 /* publish_step — the numbers of a finished step go to board, metrics file, TensorBoard and
@@ -295,7 +283,7 @@ static enum status one_step(struct trainer *t)
     double step_ms = (double)(clock_ns() - begin_ns) / 1e6;
     add_parallel(t, &result, step_ms);
     log_skipped(t, &result, samples);
-    record_samples(t, &result, samples);
+    trainer_ledger_add(t, &result, samples);
     publish_step(t, &result, lr, epoch, step_ms);
     return ST_OK;
 }

@@ -189,15 +189,6 @@ static enum status find_start(struct trainer *t, struct start *start)
     return ST_OK;
 }
 
-/* open_ledger — beside the checkpoints. */
-static enum status open_ledger(struct trainer *t)
-{
-    const struct ledger_start start = {.after = t->progress.step,
-                                       .sample = t->progress.samples,
-                                       .data = feed_fingerprint(t->config->feed)};
-    return t->checkpoint ? ledger_file_open(t->config->checkpoint_dir, &start, &t->ledger) : ST_OK;
-}
-
 /* open_files — opens the files and output of a run. */
 static enum status open_files(struct trainer *t)
 {
@@ -207,7 +198,6 @@ static enum status open_files(struct trainer *t)
         TRY(open_sample_text(t));
     if (!t->is_rank0)
         return ST_OK;
-    TRY(open_ledger(t));
     TRY(metrics_file_open(c->metrics_file, t->progress.step, &t->metrics));
     text_copy(dir, sizeof dir, c->tensorboard_dir ? c->tensorboard_dir : "");
     if (dir[0] && c->run_name && c->run_name[0])
@@ -278,6 +268,7 @@ enum status trainer_begin(struct trainer *t)
     step_set_spikes(t->step, &t->progress.spikes);
     t->progress.extent = step_local_extent(t->step);
     begin_at_progress(t);
+    TRY(trainer_ledger_open(t));
     TRY(open_files(t));
     return t->checkpoint ? open_checkpoint_async(t) : ST_OK;
 }

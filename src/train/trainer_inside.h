@@ -1,5 +1,6 @@
 /* trainer_inside — what the files of the trainer share: trainer.c (the loop), trainer_begin.c
- * (before the first step), trainer_end.c (after the last). Other files use trainer.h. */
+ * (before the first step), trainer_ledger.c (the ledger), trainer_end.c (after the last). Other files
+ * use trainer.h. */
 #ifndef CONVOY_TRAIN_TRAINER_INSIDE_H
 #define CONVOY_TRAIN_TRAINER_INSIDE_H
 
@@ -37,6 +38,7 @@ struct trainer {
     struct checkpoint *checkpoint;             /* NULL: no CHECKPOINT_DIR, or not rank 0 */
     struct checkpoint_async *checkpoint_async; /* NULL: nothing to save yet */
     struct checkpoint_async_last last_checkpoint;
+    int64_t step_recorded;      /* of the last checkpoint in the ledger */
     struct ledger_file *ledger; /* NULL: as checkpoint */
     struct metrics_file metrics;
     struct tfevents *events;         /* NULL: no TENSORBOARD_DIR */
@@ -64,6 +66,12 @@ void trainer_publish(struct trainer *t, enum board_phase phase);
 /* trainer_begin — everything before the first step: finds where to resume, allocates memory, loads
  * weights. If all steps are done already, it allocates nothing. */
 enum status trainer_begin(struct trainer *t);
+/* The ledger of the run (trainer_ledger.c).
+ * _open: collective: the ranks say what devices they have. Before the first step.
+ * _add: a step is done. _checkpoint: records one that was committed since the last call. */
+enum status trainer_ledger_open(struct trainer *t);
+void trainer_ledger_add(struct trainer *t, const struct step_result *result, int64_t samples);
+void trainer_ledger_checkpoint(struct trainer *t);
 void trainer_end(struct trainer *t); /* the summary of a run, on the console */
 
 #endif

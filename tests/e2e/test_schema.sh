@@ -41,7 +41,7 @@ schema kept/step-00000001 2
 before=$(sum_of kept/step-00000001)
 run $small STEPS=12 CHECKPOINT_DIR=kept CHECKPOINT_EVERY=2 CHECKPOINT_KEEP=1
 ok "an older one of schema 2: the newest is gone on from" is "$rc $(grep -c 'step-00000002: step 2' err)" "0 1"
-ok "CHECKPOINT_KEEP=1 leaves it and the newest" is "$(ls kept | tr '\n' ' ')" "step-00000001 step-00000012 "
+ok "CHECKPOINT_KEEP=1 leaves it and the newest" is "$(ls kept | grep step- | tr '\n' ' ')" "step-00000001 step-00000012 "
 ok "and leaves it as it was" is "$(sum_of kept/step-00000001)" "$before"
 
 # 4. With RESUME=never it is moved aside whole.

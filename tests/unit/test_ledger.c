@@ -37,6 +37,7 @@ static struct ledger_audit audit(struct book *b)
     assert_int_equal(a.bytes, b->text.len);
     assert_true(a.hash == b->hash);
     text_free(&b->text);
+    ledger_audit_free(&a);
     *b = (struct book){.generation = 0};
     return a;
 }
@@ -234,6 +235,86 @@ static void test_files(void **state)
     assert_int_equal(ledger_audit(harness_tmpdir(), &a), ST_NO_INPUT);
 }
 
+static void provenance(struct book *b, const char *json)
+{
+    char line[LEDGER_LINE_MAX];
+    assert_true(ledger_write_provenance(b->generation, json, &b->hash, line));
+    text_add(&b->text, "%s", line);
+}
+
+static void checkpoint(struct book *b, int64_t step, uint64_t weights)
+{
+    char line[LEDGER_LINE_MAX];
+    ledger_write_checkpoint(&(struct ledger_checkpoint){b->generation, step, weights, 1}, &b->hash,
+                            line);
+    text_add(&b->text, "%s", line);
+}
+
+/* The same step with other weights: suspect only where they must be equal. */
+static void test_weights(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *first, *second;
+        uint64_t weights;
+        bool is_suspect;
+    } cases[] = {
+        {"{\"exact\":true,\"LR\":1}", "{\"exact\":true,\"LR\":1}", 5, false},
+        {"{\"exact\":true,\"LR\":1}", "{\"exact\":true,\"LR\":1}", 6, true},
+        {"{\"exact\":true,\"LR\":1}", "{\"exact\":true,\"LR\":2}", 6, false},
+        {"{\"exact\":false}", "{\"exact\":false}", 6, false},
+        {"{}", "{}", 6, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct book b = {.generation = 0};
+        start(&b, 0, 0);
+        provenance(&b, cases[i].first);
+        add(&b, 1, 30, 0, 8, LEDGER_OUTCOME_APPLIED);
+        checkpoint(&b, 10, 4);
+        checkpoint(&b, 20, 5);
+        checkpoint(&b, 30, 9);
+        start(&b, 10, 80);
+        provenance(&b, cases[i].second);
+        add(&b, 11, 10, 80, 8, LEDGER_OUTCOME_APPLIED);
+        checkpoint(&b, 20, cases[i].weights);
+        struct ledger_audit a;
+        assert_int_equal(ledger_audit_bytes(b.text.data, b.text.len, "l", &a), ST_OK);
+        assert_int_equal(a.checkpoints_n, 3);
+        assert_true(a.checkpoint[1].step == 20 && a.checkpoint[1].weights == cases[i].weights &&
+                    a.checkpoint[1].generation == 2);
+        assert_string_equal(a.provenance, cases[i].second);
+        if (cases[i].is_suspect != (strstr(a.problem, "the weights after step 20 were") != NULL))
+            fail_msg("case %zu: %s", i, a.problem);
+        ledger_audit_free(&a);
+        text_free(&b.text);
+    }
+    char line[LEDGER_LINE_MAX], json[LEDGER_LINE_MAX];
+    memset(json, ' ', sizeof json);
+    json[sizeof json - 1] = 0;
+    uint64_t hash = 7;
+    assert_false(ledger_write_provenance(1, json, &hash, line));
+    assert_int_equal(hash, 7);
+}
+
+/* More checkpoints than are kept, in any order: the newest steps stay, in order. */
+static void test_many_checkpoints(void **state)
+{
+    (void)state;
+    struct book b = {.text = {.limit = 64 << 20}};
+    const int n = LEDGER_CHECKPOINTS_MAX + 500;
+    start(&b, 0, 0);
+    for (int i = 0; i < n; i++)
+        checkpoint(&b, (i ^ 1) + 1, (uint64_t)i);
+    checkpoint(&b, 1, 1);
+    struct ledger_audit a;
+    assert_int_equal(ledger_audit_bytes(b.text.data, b.text.len, "l", &a), ST_OK);
+    assert_int_equal(a.checkpoints_n, LEDGER_CHECKPOINTS_MAX);
+    for (int i = 0; i < a.checkpoints_n; i++)
+        assert_int_equal(a.checkpoint[i].step, n - LEDGER_CHECKPOINTS_MAX + i + 1);
+    ledger_audit_free(&a);
+    text_free(&b.text);
+}
+
 static void test_append(void **state)
 {
     (void)state;
@@ -256,9 +337,14 @@ static void test_append(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_whole),    cmocka_unit_test(test_superseded),
-    cmocka_unit_test(test_problems), cmocka_unit_test(test_cuts_and_flips),
-    cmocka_unit_test(test_hostile),  cmocka_unit_test(test_files),
+    cmocka_unit_test(test_whole),
+    cmocka_unit_test(test_superseded),
+    cmocka_unit_test(test_problems),
+    cmocka_unit_test(test_cuts_and_flips),
+    cmocka_unit_test(test_hostile),
+    cmocka_unit_test(test_files),
     cmocka_unit_test(test_append),
+    cmocka_unit_test(test_weights),
+    cmocka_unit_test(test_many_checkpoints),
 };
 HARNESS_MAIN(tests)

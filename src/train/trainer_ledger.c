@@ -1,0 +1,121 @@
+/* trainer_ledger — what a trainer writes to the ledger of its run (format/ledger.h): samples, what
+ * decides the results, checkpoints. */
+#include "train/trainer_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "train/load.h"
+
+#define DEVICE_BYTES 64 /* a multiple of 16 (comm_all_gather) */
+#define DEVICES_MAX 16  /* that are listed */
+
+/* is_exact — a generation that goes on from a checkpoint has the bits of one that did not stop. Not
+ * where error feedback is lost with it, and not where NCCL adds up. */
+static bool is_exact(const struct trainer_config *c)
+{
+    const enum grad_compress_kind compress = c->step.store.compress;
+    const bool has_feedback =
+        compress != GRAD_COMPRESS_KIND_NONE && compress != GRAD_COMPRESS_KIND_BF16;
+    return !has_feedback && (c->step.comm == NULL || !comm_stays_on_device(c->step.comm));
+}
+
+/* add_devices — the names of the ranks' devices, each once. */
+static void add_devices(const char *names, int ranks, struct text *out)
+{
+    const char *listed[DEVICES_MAX];
+    int n = 0;
+    for (int rank = 0; rank < ranks && n < DEVICES_MAX; rank++) {
+        const char *name = names + (size_t)rank * DEVICE_BYTES;
+        bool is_new = true;
+        for (int i = 0; i < n; i++)
+            is_new = is_new && strcmp(listed[i], name) != 0;
+        char quoted[6 * DEVICE_BYTES + 3];
+        if (!is_new)
+            continue;
+        json_quote(quoted, sizeof quoted, name);
+        text_add(out, "%s%s", n > 0 ? "," : "", quoted);
+        listed[n++] = name;
+    }
+}
+
+static int axis(enum mesh_axis axis, const struct trainer_config *c)
+{
+    return c->step.axis_ranks[axis] > 0 ? c->step.axis_ranks[axis] : 1;
+}
+
+/* write_provenance — a JSON object. names: of all ranks' devices. */
+static enum status write_provenance(const struct trainer *t, const char *names, struct text *out)
+{
+    const struct trainer_config *c = t->config;
+    char model[1024], version[6 * 64 + 3];
+    TRY(load_dims_json(&c->step.dims, model, sizeof model));
+    json_quote(version, sizeof version, c->version);
+    text_add(out, "{\"version\":%s,\"model\":%s,\"settings\":%s,\"nodes\":%d,\"ranks\":%d", version,
+             model, c->settings_json, c->step.comm ? comm_place(c->step.comm)->nodes : 1,
+             t->consensus.ranks);
+    text_add(out, ",\"TP\":%d,\"CP\":%d,\"PP\":%d,\"SHARD\":%d,\"COMPRESS\":%d",
+             axis(MESH_AXIS_TENSOR, c), axis(MESH_AXIS_CONTEXT, c), axis(MESH_AXIS_PIPELINE, c),
+             (int)c->step.store.shard, (int)c->step.store.compress);
+    text_add(out, ",\"reduce_bytes\":%zu,\"exact\":%s,\"devices\":[",
+             dtype_bytes(c->step.store.reduce_dtype), is_exact(c) ? "true" : "false");
+    add_devices(names, t->consensus.ranks, out);
+    text_add(out, "]}");
+    return out->overflow ? FAIL(ST_RETRY, "out of memory: what decides the results of a run")
+                         : ST_OK;
+}
+
+static enum status open_file(struct trainer *t, const char *names)
+{
+    const struct ledger_start start = {.after = t->progress.step,
+                                       .sample = t->progress.samples,
+                                       .data = feed_fingerprint(t->config->feed)};
+    struct text provenance = {0};
+    enum status st = write_provenance(t, names, &provenance);
+    if (st == ST_OK)
+        st = ledger_file_open(t->config->checkpoint_dir, &start, provenance.data, &t->ledger);
+    text_free(&provenance);
+    t->step_recorded = t->last_checkpoint.step;
+    return st;
+}
+
+enum status trainer_ledger_open(struct trainer *t)
+{
+    struct dev_info info;
+    if (!t->has_checkpoint_dir)
+        return ST_OK;
+    const size_t bytes = (size_t)t->consensus.ranks * DEVICE_BYTES;
+    char *names = calloc(1, bytes);
+    if (!names)
+        return FAIL(ST_RETRY, "out of memory: the names of %d devices", t->consensus.ranks);
+    dev_info(t->config->step.dev, &info);
+    text_copy(names + (size_t)t->consensus.rank * DEVICE_BYTES, DEVICE_BYTES, info.name);
+    enum status st = consensus_gather(&t->consensus, names, DEVICE_BYTES);
+    if (st == ST_OK && t->checkpoint)
+        st = open_file(t, names);
+    free(names);
+    return st;
+}
+
+void trainer_ledger_add(struct trainer *t, const struct step_result *r, int64_t samples)
+{
+    static const enum ledger_outcome outcome[] = {
+        [SPIKE_CAUSE_NONE] = LEDGER_OUTCOME_APPLIED,
+        [SPIKE_CAUSE_NOT_FINITE] = LEDGER_OUTCOME_NOT_FINITE,
+        [SPIKE_CAUSE_LOSS] = LEDGER_OUTCOME_SPIKE,
+        [SPIKE_CAUSE_NORM] = LEDGER_OUTCOME_SPIKE,
+    };
+    ledger_file_add(t->ledger, t->progress.step, t->progress.samples - samples, samples,
+                    outcome[r->spike.cause]);
+}
+
+void trainer_ledger_checkpoint(struct trainer *t)
+{
+    if (!t->ledger || t->last_checkpoint.step == t->step_recorded)
+        return;
+    t->step_recorded = t->last_checkpoint.step;
+    ledger_file_checkpoint(t->ledger, t->last_checkpoint.path);
+}

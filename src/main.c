@@ -105,7 +105,7 @@ static const struct command commands[] = {
      "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, CONF_USE_ALONE,
      run_status},
     {"verify", "verify DIR [JSON=1]",
-     "audit a run: every sample exactly once, the weights that it saved; exit 0: yes", true, true,
+     "audit a run: every sample exactly once, and its weights; exit 0: yes", true, true,
      CONF_USE_ALONE, run_verify},
     {"config", "config [NAME=VALUE ...]",
      "show every setting with its value and source; JSON=1 for programs", true, false, CONF_USE_JOB,

@@ -1,5 +1,5 @@
-/* ledger — the record of a run: a text file beside the checkpoints that says which samples each step
- * has trained on, what ran it, and which weights came out; and its audit.
+/* ledger — the record of a run: a text file beside the checkpoints that says which samples each
+ * step has trained on, what ran it, and which weights came out; and its audit.
  *
  * The file DIR/ledger.jsonl only grows. Each line is a JSON object that ends with the XXH3-64 of
  * its other bytes, seeded with the line before's: a line that is altered or missing is found. Kinds
@@ -8,13 +8,13 @@
  *   {"generation":2,"after":100,"sample":800,"data":"89ab…","xxh3_64":"…"}
  *     a process goes on after step 100 of a checkpoint (0: begins) with sample 800 of that data.
  *     What earlier lines say of later steps is superseded: these steps are done again.
- *   {"generation":2,"step":101,"steps":50,"sample":800,"samples":8,"outcome":"applied","xxh3_64":…}
+ *   {"generation":2,"step":101,"steps":50,"sample":800,"samples":8,"outcome":"applied",…}
  *     steps 101 to 150 took 8 samples each, the first one sample 800; one outcome for all of them.
- *   {"generation":2,"provenance":{"version":…,"model":…,"settings":…,"ranks":2,"devices":[…]},…}
+ *   {"generation":2,"provenance":{"version":…,"model":…,"settings":…,"devices":[…]},…}
  *     what decides the results of this generation, besides the data. With "exact":true two such
  *     generations come to the same weights.
  *   {"generation":2,"checkpoint":150,"weights":"01ef…","state":"23ab…","xxh3_64":"…"}
- *     the checkpoint of step 150: XXH3-64 of its parameters' file, and of the checksums of all files.
+ *     the checkpoint of step 150: XXH3-64 of its parameters' file, and of all files' checksums.
  *
  * A sample is the number that the run counts: its place in the order of all epochs. An incomplete
  * last line is what a crash leaves, and counts as not written. It must not know training. */
@@ -66,8 +66,8 @@ bool ledger_write_provenance(int64_t generation, const char *json, uint64_t *has
                              char out[LEDGER_LINE_MAX]);
 void ledger_write_checkpoint(const struct ledger_checkpoint *checkpoint, uint64_t *hash,
                              char out[LEDGER_LINE_MAX]);
-/* ledger_hash_checkpoint — weights and state of a checkpoint's folder, from its manifest. Errors: as
- * ckpt_open_lazy. */
+/* ledger_hash_checkpoint — weights and state of a checkpoint's folder, from its manifest. Errors:
+ * as ckpt_open_lazy. */
 enum status ledger_hash_checkpoint(const char *path, struct ledger_checkpoint *out);
 /* ledger_append — whether run continues *to, which it then is a part of. */
 bool ledger_append(struct ledger_run *to, const struct ledger_run *run);
@@ -96,7 +96,7 @@ struct ledger_audit {
  * ST_BAD_DATA: a line is none of ours, or was changed; ST_NO_INPUT: there is no such file. */
 enum status ledger_audit(const char *path, struct ledger_audit *out);
 void ledger_audit_free(struct ledger_audit *audit); /* accepts a zeroed one, twice */
-/* ledger_audit_bytes — for tests: the same of bytes in memory; what: their name for the failure. */
+/* ledger_audit_bytes — for tests: the same of bytes in memory; what: their name. */
 enum status ledger_audit_bytes(const char *bytes, size_t n, const char *what,
                                struct ledger_audit *out);
 

@@ -24,7 +24,7 @@ void consensus_init(struct consensus *consensus, struct comm *comm);
 bool consensus_is_rank0(const struct consensus *consensus);
 /* consensus_broadcast — copies n bytes of rank 0 to all ranks. */
 enum status consensus_broadcast(const struct consensus *consensus, void *bytes, int64_t n);
-/* consensus_gather — all: `each` bytes of every rank, a multiple of 16; a rank sets its own before. */
+/* consensus_gather — all: `each` bytes of every rank, a multiple of 16; each sets its own first. */
 enum status consensus_gather(const struct consensus *consensus, void *all, int64_t each);
 /* consensus_outcome — all ranks return the status of rank 0, with its message. With several nodes
  * the other ranks prefix it with "on node 0", because their message may be the first that is read.

@@ -1,5 +1,5 @@
-/* ledger_file — writes the ledger of a run (format/ledger.h) beside its checkpoints. On rank 0 only,
- * which holds the lock of the folder.
+/* ledger_file — writes the ledger of a run (format/ledger.h) beside its checkpoints. On rank 0
+ * only, which holds the lock of the folder.
  *
  * Steps are kept in memory until the next checkpoint, or until one that is skipped. A checkpoint is
  * written after them, so the ledger has every step that a checkpoint has. A disk that fails loses
@@ -11,9 +11,10 @@
 #include "format/ledger.h"
 
 struct ledger_file;
-/* ledger_file_open — reads what earlier processes wrote. An incomplete last line is cut off. A file
- * that is none of ours, or was damaged, is moved aside with a warning. start: generation is not
- * read. provenance: a JSON object, of which 8 KiB are room for. Fails with ST_STORE or ST_RETRY where it cannot be read or changed. */
+/* ledger_file_open — reads what earlier processes wrote. An incomplete last line is cut off. A
+ * file that is none of ours, or was damaged, is moved aside with a warning. start: generation is
+ * not read. provenance: a JSON object, for which a line has room. Fails with ST_STORE or ST_RETRY
+ * where it cannot be read or changed. */
 enum status ledger_file_open(const char *dir, const struct ledger_start *start,
                              const char *provenance, struct ledger_file **out);
 /* ledger_file_close — writes what is left; accepts NULL. */
@@ -21,8 +22,8 @@ void ledger_file_close(struct ledger_file *file);
 /* ledger_file_add — a step of so many samples; accepts NULL. */
 void ledger_file_add(struct ledger_file *file, int64_t step, int64_t sample, int64_t samples,
                      enum ledger_outcome outcome);
-/* ledger_file_checkpoint — a checkpoint's folder, just committed. One that cannot be read is warned
- * about. */
+/* ledger_file_checkpoint — a checkpoint's folder, just committed. One that cannot be read is
+ * warned about. */
 void ledger_file_checkpoint(struct ledger_file *file, const char *path);
 /* ledger_file_sync — everything is on the disk when this returns, unless it was warned about;
  * accepts NULL. */

@@ -9,9 +9,9 @@
 
 #define LEVEL_BITS 16
 #define LEVEL_ONE (1 << LEVEL_BITS)
-#define MAD_TO_SIGMA 1.4826                                   /* of a normal distribution */
-#define DEVIATION_MIN_LEVELS (SPIKE_DEVIATION_MIN * 1.442695) /* log2(1 + x) of a small x */
-#define VALUE_MIN 1e-30                                       /* log2 of 0 is not finite */
+#define MAD_TO_SIGMA 1.4826          /* of a normal distribution */
+#define LOG2_E 1.442695              /* log2(1 + x) is x times this, of a small x */
+#define VALUE_MIN 1e-30              /* log2 of 0 is not finite */
 #define LEVEL_MAX (2048 * LEVEL_ONE) /* of an f64; differences fit as well */
 
 /* level_of — log2 of a finite value, rounded down. By squaring: libm's log2 may have other last
@@ -58,8 +58,8 @@ static struct line line_of(const int64_t *values, int n)
     return (struct line){newer, newer - median_of(values, half), half, distance};
 }
 
-/* deviation_of — the standard deviation, in levels, of values from a line, n > 1. Values times the
- * distance are whole numbers. */
+/* deviation_of — the standard deviation, in levels, of values from a line, n > 1. Values are
+ * multiplied by the distance, so they stay whole numbers. */
 static double deviation_of(const int64_t *values, int n, const struct line *line)
 {
     int64_t rest[SPIKE_WINDOW_MAX] = {0};
@@ -71,8 +71,8 @@ static double deviation_of(const int64_t *values, int n, const struct line *line
     return MAD_TO_SIGMA * (double)median_of(rest, n) / line->distance;
 }
 
-/* expected_of — where a rising line is at the next value, or the median of the newer half. A falling
- * line is not continued: what falls fast falls more slowly soon. */
+/* expected_of — where a rising line is at the next value, or the median of the newer half. A
+ * falling line is not continued: what falls fast falls more slowly soon. */
 static int64_t expected_of(const struct line *line)
 {
     const int64_t rise = line->rise > 0 ? line->rise : 0;
@@ -84,13 +84,15 @@ struct distance {
     double expected, sigmas;
 };
 
-static struct distance distance_of(const int64_t *values, int n, int32_t level)
+/* deviation_min: of a value. */
+static struct distance distance_of(const int64_t *values, int n, int32_t level,
+                                   double deviation_min)
 {
     const struct line line = line_of(values, n);
     const int64_t expected = expected_of(&line);
     double deviation = deviation_of(values, n, &line) / LEVEL_ONE;
-    if (deviation < DEVIATION_MIN_LEVELS)
-        deviation = DEVIATION_MIN_LEVELS;
+    if (deviation < LOG2_E * deviation_min)
+        deviation = LOG2_E * deviation_min;
     return (struct distance){.expected = exp2((double)expected / LEVEL_ONE),
                              .sigmas = (double)(level - expected) / LEVEL_ONE / deviation};
 }
@@ -114,7 +116,7 @@ static void keep(struct spike_history *h, int n)
     h->n = n;
 }
 
-/* compare_history — sets cause, what was expected and deviations if one of the numbers is a spike. */
+/* compare_history — sets the verdict if one of the numbers is a spike. */
 static void compare_history(const struct spike_config *config, const struct spike_history *h,
                             struct spike_level level, struct spike_verdict *v)
 {
@@ -127,10 +129,10 @@ static void compare_history(const struct spike_config *config, const struct spik
     }
     if (n < 2 || 2 * n < config->window)
         return;
-    struct distance d = distance_of(loss, n, level.loss);
+    struct distance d = distance_of(loss, n, level.loss, SPIKE_LOSS_DEVIATION_MIN);
     v->cause = d.sigmas > config->sigma ? SPIKE_CAUSE_LOSS : SPIKE_CAUSE_NONE;
     if (v->cause == SPIKE_CAUSE_NONE) {
-        d = distance_of(norm, n, level.norm);
+        d = distance_of(norm, n, level.norm, SPIKE_NORM_DEVIATION_MIN);
         v->cause = d.sigmas > config->sigma ? SPIKE_CAUSE_NORM : SPIKE_CAUSE_NONE;
     }
     v->expected = d.expected;

@@ -4,7 +4,7 @@
  * logarithm is more than `sigma` standard deviations above the median of the newer half of these
  * steps. Logarithms, because norms are spread by factors. The standard deviation is 1.4826 median
  * absolute deviations, which a few spikes do not change, from the line through the medians of both
- * halves (Tukey's resistant line), because losses fall. It is at least SPIKE_DEVIATION_MIN. Where
+ * halves (Tukey's resistant line), because losses fall. It is at least SPIKE_…_DEVIATION_MIN. Where
  * that line rises, it is continued: what grows steadily is no spike. Neither is a value below the
  * median, nor any before half a window of steps was applied.
  *
@@ -25,12 +25,13 @@ enum spike_mode {
     SPIKE_MODE_SKIP  /* the update is left out, up to `limit` times in a window */
 };
 #define SPIKE_WINDOW_MAX 512
-#define SPIKE_DEVIATION_MIN 0.01 /* of a value: 1 % */
+#define SPIKE_LOSS_DEVIATION_MIN 0.01 /* of a loss */
+#define SPIKE_NORM_DEVIATION_MIN 0.05 /* of a norm, which batches scatter more */
 
 struct spike_config {
     enum spike_mode mode;
     double sigma;
-    int window; /* steps, 2 … SPIKE_WINDOW_MAX */
+    int window; /* steps, 16 … SPIKE_WINDOW_MAX */
     int limit;  /* steps of a window that may be skipped, at most half of it */
 };
 

@@ -572,6 +572,14 @@ double step_flops(const struct step *s, int64_t samples)
     return model_flops_per_token(&s->config.dims, t) * (double)(samples * t);
 }
 
+void step_spikes(const struct step *s, struct step_spikes *out) { *out = s->spikes; }
+
+void step_set_spikes(struct step *s, const struct step_spikes *spikes)
+{
+    s->spikes = *spikes;
+    spike_history_keep(&s->config.spike, &s->spikes.history);
+}
+
 int64_t step_samples_at(const struct step_config *c, int64_t step_i)
 {
     return warmup_at(&c->batch_warmup, c->global_samples, c->batch_warmup.from, step_i);

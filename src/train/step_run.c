@@ -381,14 +381,6 @@ static enum status update(struct step *s, double lr, int64_t step_i, struct step
 
 /* ---- spikes ---- */
 
-void step_spikes(const struct step *s, struct step_spikes *out) { *out = s->spikes; }
-
-void step_set_spikes(struct step *s, const struct step_spikes *spikes)
-{
-    s->spikes = *spikes;
-    spike_history_keep(&s->config.spike, &s->spikes.history);
-}
-
 static enum status fail_not_finite(int64_t step_i, int64_t sample_first,
                                    const struct step_result *r)
 {

@@ -1,6 +1,6 @@
 /* trainer_inside — what the files of the trainer share: trainer.c (the loop), trainer_begin.c
- * (before the first step), trainer_ledger.c (the ledger), trainer_end.c (after the last). Other files
- * use trainer.h. */
+ * (before the first step), trainer_ledger.c (the ledger), trainer_end.c (after the last). Other
+ * files use trainer.h. */
 #ifndef CONVOY_TRAIN_TRAINER_INSIDE_H
 #define CONVOY_TRAIN_TRAINER_INSIDE_H
 

@@ -140,7 +140,7 @@ static void test_not_finite(void **state)
 static void open_spike_rig(struct rig *r, const char *name, int64_t steps, enum spike_mode mode)
 {
     open_rig(r, name, steps);
-    r->config.step.spike = (struct spike_config){mode, 6, 8, 2};
+    r->config.step.spike = (struct spike_config){mode, 6, 16, 2};
     r->config.fault = TRAINER_FAULT_SPIKE;
     r->config.fault_step = 12;
 }

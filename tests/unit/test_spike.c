@@ -1,5 +1,5 @@
-/* test_spike — what is a spike and what is none, how many are skipped, and a history that is written
- * and read. */
+/* test_spike — what is a spike and what is none, how many are skipped, and a history that is
+ * written and read. */
 #include "harness.h"
 
 #include <math.h>

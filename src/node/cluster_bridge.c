@@ -40,6 +40,7 @@ struct cluster_bridge {
     int nodes_n, workers_n, ranks_n;
     int64_t running;       /* generation; 0: none */
     int64_t reported_lost; /* the last generation reported as lost */
+    bool has_fault;        /* a worker of this node ended with ST_FAULT in the last generation */
     bool is_ready;         /* the cluster has all workers' addresses */
     bool is_ended;
     struct dataset_server *dataset;             /* node 0 of several; else NULL */
@@ -98,7 +99,7 @@ static void on_world(void *arg, const struct cluster_world *world)
 {
     struct cluster_bridge *b = arg;
     b->running = world->generation;
-    b->is_ready = false;
+    b->is_ready = b->has_fault = false;
     if (!all_alive(b) || world->ranks_n != b->ranks_n) {
         lost(b, ST_RETRY, "a worker ended while the nodes connected");
         return;
@@ -131,11 +132,20 @@ static void on_stop(void *arg, int request)
     b->config.on_stop(b->config.arg, (enum board_request)request);
 }
 
+/* end_of_node — the job's end as this node's exit code tells it: the code of a fault asks a
+ * scheduler to drain the machine, so only the node that has the fault ends with it. */
+static enum status end_of_node(const struct cluster_bridge *b, enum status st)
+{
+    if (b->has_fault && st == ST_PEER)
+        return ST_FAULT;
+    return st == ST_FAULT && !b->has_fault ? ST_PEER : st;
+}
+
 static void on_end(void *arg, enum status st)
 {
     struct cluster_bridge *b = arg;
     b->is_ended = true;
-    b->config.on_end(b->config.arg, st);
+    b->config.on_end(b->config.arg, end_of_node(b, st));
 }
 
 /* ---- from the workers ---- */
@@ -258,6 +268,7 @@ static bool was_part_of_loss(const struct cluster_bridge *b, int worker_i)
 
 void cluster_bridge_lost(struct cluster_bridge *b, int worker_i, enum status st, const char *why)
 {
+    b->has_fault = b->has_fault || st == ST_FAULT;
     if (!was_part_of_loss(b, worker_i))
         lost(b, st, why);
 }

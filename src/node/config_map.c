@@ -371,6 +371,7 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
     out->lr_schedule = lr_schedule_of(conf);
     out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     out->checkpoint_every = conf_i64(conf, CONF_CHECKPOINT_EVERY);
+    out->sentinel_every = conf_i64(conf, CONF_SENTINEL_EVERY);
     out->checkpoint_mode = (enum checkpoint_async_mode)conf_i64(conf, CONF_CHECKPOINT_ASYNC);
     out->checkpoint_keep = (int)conf_i64(conf, CONF_CHECKPOINT_KEEP);
     out->resume = (enum trainer_resume)conf_i64(conf, CONF_RESUME);

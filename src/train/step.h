@@ -184,6 +184,19 @@ int step_shards_deal(const struct step *step, int data_rank);
 void step_shards_share(const struct step_config *config, int ranks, int rank, int64_t *first_out,
                        int64_t *samples_out);
 
+/* step_sentinel — whether all ranks that hold parameters and moments alike hold the same bits of
+ * them. Collective; all ranks get the same answer. step_sentinel_compares — whether there is
+ * anything to compare: several replicas of whole parameters in host memory, without LOCAL_STEPS. */
+struct step_sentinel {
+    bool is_same;
+    int rank;       /* that differs from more than half; -1: none, for there is no such majority */
+    int part;       /* 0 parameters, 1 and 2 moments */
+    int first;      /* one of the ranks that differ among themselves */
+    int replicas_n; /* how many they are */
+};
+bool step_sentinel_compares(const struct step *step);
+enum status step_sentinel(struct step *step, struct step_sentinel *out);
+
 /* step_run_forget_sent — local: what was sent since the last step is not of the next one: an
  * evaluation or a checkpoint. Else it is, for a part of an update's communication runs beside the
  * next step. */

@@ -417,6 +417,7 @@ static enum status save(struct trainer *t, bool is_asked)
     if (!t->has_checkpoint_dir)
         return ST_OK;
     TRY(check_files(t, true));
+    TRY(trainer_sentinel(t, true));
     assert_note("checkpoint of step %lld", (long long)t->progress.step);
     bool is_due = begin_save(t) && t->last_checkpoint.step != t->progress.step && !is_enospc(t);
     if (is_due && checkpoint_async_save(t->checkpoint_async, &t->progress, is_asked))
@@ -545,6 +546,7 @@ static enum status loop(struct trainer *t)
     step_run_forget_sent(t->step);
     while (t->progress.step < t->steps) {
         TRY(one_step(t));
+        TRY(trainer_sentinel(t, false));
         TRY(check_files(t, false));
         TRY(after_step(t));
     }

@@ -50,6 +50,7 @@ struct trainer_config {
     enum checkpoint_async_mode checkpoint_mode;
     enum trainer_resume resume;
     int64_t eval_every;
+    int64_t sentinel_every;      /* steps between comparisons of replicas; 0: none */
     const char *metrics_file;    /* "": none */
     const char *tensorboard_dir; /* "" or NULL: none */
     const char *run_name;        /* subfolder of tensorboard_dir; "" or NULL: none */

@@ -53,6 +53,7 @@ struct trainer {
     int64_t steps;                       /* planned */
     int64_t step_first, samples_first;   /* done when this process began */
     int64_t step_evaluated;              /* -1: none */
+    int64_t step_compared;               /* 0: none */
     double loss_first, loss_last[TRAINER_LAST], val_loss;
     int64_t loss_first_step;
     double loss_applied;    /* of the last step that made an update */
@@ -73,5 +74,9 @@ enum status trainer_ledger_open(struct trainer *t);
 void trainer_ledger_add(struct trainer *t, const struct step_result *result, int64_t samples);
 void trainer_ledger_checkpoint(struct trainer *t);
 void trainer_end(struct trainer *t); /* the summary of a run, on the console */
+
+/* trainer_sentinel — after a step, or before a checkpoint is saved: fails on all ranks where
+ * replicas differ, with ST_FAULT on the one that is wrong (trainer_sentinel.c). */
+enum status trainer_sentinel(struct trainer *t, bool before_save);
 
 #endif

@@ -1,0 +1,106 @@
+/* step_sentinel — compares what several ranks hold alike: parameters and moments, where they are
+ * whole on each (mesh/store.h). Each rank makes a checksum of its bytes; all ranks get all of them,
+ * and vote in the same way. */
+#include <stdlib.h>
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "train/sentinel.h"
+#include "train/step_inside.h"
+
+/* Checksums of all ranks travel as whole numbers of 16 bits, which sums of doubles keep. */
+#define WORDS 4
+
+/* The ranks that hold what this one does: along the data and the context axis. */
+struct replicas {
+    int *rank, n;
+};
+
+static int ranks_of(const struct step *s) { return mesh_ranks(&s->mesh.mesh); }
+
+/* set_sums — this rank's checksums, of each part that lies whole on it; those of others are 0. */
+static void set_sums(const struct step *s, double *all)
+{
+    const int parts = step_parts(s), own = comm_place(s->config.comm)->rank;
+    for (int part = 0; part < parts; part++) {
+        struct tensor t = store_replicated(s->store, part);
+        uint64_t sum =
+            t.data ? XXH3_64bits(t.data, (size_t)s->table.total_elems * sizeof(float)) : 0;
+        for (int word = 0; word < WORDS; word++)
+            all[(own * parts + part) * WORDS + word] = (double)(sum >> (16 * word) & 0xFFFF);
+    }
+}
+
+static uint64_t sum_at(const double *all, int rank, int part, int parts)
+{
+    uint64_t sum = 0;
+    for (int word = 0; word < WORDS; word++)
+        sum |= (uint64_t)all[(rank * parts + part) * WORDS + word] << (16 * word);
+    return sum;
+}
+
+/* vote — on a part: SENTINEL_SAME, _UNDECIDED, or the rank whose bytes differ. */
+static int vote(const double *all, const struct replicas *replicas, int part, int parts,
+                uint64_t *sum)
+{
+    for (int i = 0; i < replicas->n; i++)
+        sum[i] = sum_at(all, replicas->rank[i], part, parts);
+    int odd = sentinel_vote(sum, replicas->n);
+    return odd < 0 ? odd : replicas->rank[odd];
+}
+
+/* judge — the first part in which the ranks that hold the same as rank `first` differ. */
+static void judge(const struct step *s, const double *all, int first, struct replicas *replicas,
+                  uint64_t *sum, struct step_sentinel *out)
+{
+    const int parts = step_parts(s);
+    replicas->n = mesh_group(&s->mesh.mesh, first, MESH_COMM_DATA_AXES, replicas->rank);
+    for (int part = 0; part < parts && out->is_same; part++) {
+        int odd = vote(all, replicas, part, parts, sum);
+        out->is_same = odd == SENTINEL_SAME;
+        out->rank = odd >= 0 ? odd : -1;
+        out->first = first;
+        out->part = part;
+        out->replicas_n = replicas->n;
+    }
+}
+
+/* judge_all — group by group; a group is judged by its first rank. */
+static enum status judge_all(const struct step *s, const double *all, struct step_sentinel *out)
+{
+    const int ranks = ranks_of(s);
+    struct replicas replicas = {.rank = calloc((size_t)ranks, sizeof(int))};
+    uint64_t *sum = calloc((size_t)ranks, sizeof *sum);
+    *out = (struct step_sentinel){.is_same = true, .rank = -1};
+    for (int rank = 0; replicas.rank && sum && rank < ranks && out->is_same; rank++)
+        judge(s, all, rank, &replicas, sum, out);
+    bool is_done = replicas.rank && sum;
+    free(replicas.rank);
+    free(sum);
+    return is_done ? ST_OK : FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks);
+}
+
+bool step_sentinel_compares(const struct step *s)
+{
+    return step_mesh_store_ranks(s) > 1 && store_replicated(s->store, 0).data &&
+           !dev_is_discrete(s->config.dev) && !s->local.is_on;
+}
+
+enum status step_sentinel(struct step *s, struct step_sentinel *out)
+{
+    const int n = ranks_of(s) * step_parts(s) * WORDS;
+    struct comm_ticket ticket;
+    ASSERT(step_sentinel_compares(s));
+    TRY(store_drain(s->store));
+    double *all = calloc((size_t)n, sizeof *all);
+    if (!all)
+        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks_of(s));
+    set_sums(s, all);
+    enum status st = store_all_reduce_begin(s->store, all, n, &ticket);
+    if (st == ST_OK)
+        st = store_wait(s->store, ticket);
+    if (st == ST_OK)
+        st = judge_all(s, all, out);
+    free(all);
+    return st;
+}

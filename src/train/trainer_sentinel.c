@@ -1,0 +1,51 @@
+/* trainer_sentinel — SENTINEL_EVERY: compares replicas before what is wrong spreads, or is kept in
+ * a checkpoint (trainer_inside.h). */
+#include "base/clock.h"
+#include "train/trainer_inside.h"
+
+/* The wrong rank's message should reach node 0 first: it tells what to do. */
+#define OTHERS_WAIT_MS 300
+
+static const char *const parts[STEP_PARTS_MAX] = {"parameters", "first moments", "second moments"};
+
+/* fail — the message of the rank that differs tells what to do with its node. */
+static enum status fail(const struct trainer *t, const struct step_sentinel *found)
+{
+    const long long step = t->progress.step;
+    const char *part = parts[found->part];
+    if (found->rank < 0)
+        return FAIL(ST_PEER,
+                    "after step %lld the %s of %d workers differ (rank %d is one of them), and no "
+                    "majority says which is wrong; memory or a processor is suspect: run `convoy "
+                    "check` on all nodes",
+                    step, part, found->replicas_n, found->first);
+    if (found->rank != t->consensus.rank)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    if (found->rank != t->consensus.rank)
+        return FAIL(ST_PEER,
+                    "after step %lld the %s of rank %d differ from those of most of %d workers",
+                    step, part, found->rank, found->replicas_n);
+    return FAIL(ST_FAULT,
+                "after step %lld the %s of rank %d differ from those of most of %d workers: memory "
+                "or a processor of this node is suspect; run `convoy check` there, and replace the "
+                "node if this comes back",
+                step, part, found->rank, found->replicas_n);
+}
+
+static bool is_due(const struct trainer *t, bool before_save)
+{
+    const int64_t every = t->config->sentinel_every, step = t->progress.step;
+    return every > 0 && t->step_compared != step && (before_save || step % every == 0) &&
+           step_sentinel_compares(t->step);
+}
+
+enum status trainer_sentinel(struct trainer *t, bool before_save)
+{
+    struct step_sentinel found;
+    if (!is_due(t, before_save))
+        return ST_OK;
+    TRY(step_sentinel(t->step, &found));
+    step_run_forget_sent(t->step);
+    t->step_compared = t->progress.step;
+    return found.is_same ? ST_OK : fail(t, &found);
+}

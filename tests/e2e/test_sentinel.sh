@@ -1,0 +1,51 @@
+#!/bin/bash
+# test_sentinel — SENTINEL_EVERY: a flipped bit in the parameters of one worker is found at the next comparison, the worker is named, and the job goes
+# on from the last checkpoint with the weights of an undisturbed run. Nothing is found where nothing is wrong.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+job="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 VOCAB=50257 CONTEXT=32 DATA=/usr/share/common-licenses/GPL-3 DEVICE=cpu BATCH_SIZE=1 SEQ_LEN=32 STEPS=12
+    CHECKPOINT_EVERY=4 DROPOUT=0.1 LR=3e-3"
+job=${job//$'\n'/ }
+weights() { cat "$1"/*12/*.safetensors | cksum; }
+
+# calm MESH… — the weights to compare with.
+calm() {
+    rm -rf calm
+    run $job "$@" CHECKPOINT_DIR=calm SENTINEL_EVERY=1
+    ok "$*: nothing is found where nothing is wrong" is "$rc $(grep -c ' differ' err)" "0 0"
+}
+# found RANK TEXT MESH… — a bit of this rank's flips before step 6, and is found after step 8.
+found() {
+    local rank=$1 text=$2
+    shift 2
+    rm -rf hurt
+    run $job "$@" CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=flip@step=6:rank=$rank
+    ok "$*: a flip on rank $rank is found" is "$rc $(grep -cE "$text" err)" "0 1"
+    ok "$*: healed from step 4" says "resuming from hurt/step-00000004"
+    ok "$*: the weights of an undisturbed run" is "$(weights hurt)" "$(weights calm)"
+}
+calm N_GPU_EACH_NODE=3
+for rank in 0 1 2; do
+    found $rank "rank $rank .*exit code 80 .*the parameters of rank $rank differ from those of most of 3 workers.*convoy check" N_GPU_EACH_NODE=3
+done
+calm N_GPU_EACH_NODE=2
+found 1 "the parameters of 2 workers differ .rank 0 is one of them., and no majority" N_GPU_EACH_NODE=2
+calm N_GPU_EACH_NODE=6 PP=2
+found 4 "rank 4 .*exit code 80 .*the parameters of rank 4 differ from those of most of 3 workers" N_GPU_EACH_NODE=6 PP=2
+
+# Several nodes: the right one ends with 80 where it may not restart.
+rm -rf nodes
+begin_nodes 3 $job CHECKPOINT_DIR=nodes SENTINEL_EVERY=4 FAULT=flip@step=6:rank=2 MAX_RESTARTS=0
+finish_nodes 3
+ok "three nodes without restarts: only the node of rank 2 ends with 80" is "$codes" "75 75 80"
+ok "node 0 names the rank" node_says 0 "rank 2 "
+
+# Not divided, sharded: nothing to compare, and nothing in the way.
+run $job SENTINEL_EVERY=1 CHECKPOINT_DIR=one
+ok "one worker" is "$rc" 0
+run $job SENTINEL_EVERY=1 N_GPU_EACH_NODE=2 SHARD=full CHECKPOINT_DIR=full
+ok "SHARD=full" is "$rc" 0
+rm -rf calm hurt
+run $job N_GPU_EACH_NODE=3 SHARD=optimizer SENTINEL_EVERY=1 CHECKPOINT_DIR=shards
+ok "SHARD=optimizer: nothing is found where nothing is wrong" is "$rc $(grep -c ' differ' err)" "0 0"
+done_testing

@@ -139,6 +139,18 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     add_count(object, "resume_step", view_resume_step(view));
 }
 
+/* add_peer_copies — copies of the state in the memory of peers, of this node's first worker. */
+static void add_peer_copies(cJSON *root, const struct board_worker *first_worker)
+{
+    const struct board_peer_copy *copy = first_worker ? &first_worker->peer_copy : NULL;
+    cJSON *object = cJSON_AddObjectToObject(root, "peer_copies");
+    const bool is_known = copy != NULL && copy->step >= 0;
+    add_count(object, "step", is_known ? copy->step : -1);
+    add_count(object, "bytes", is_known ? copy->bytes : -1);
+    json_add_number(object, "seconds", is_known ? copy->ms / 1000 : NAN);
+    json_add_number(object, "bytes_per_second", is_known ? copy->bytes_per_second : NAN);
+}
+
 /* add_gpu — only when GPU statistics are known. */
 static void add_gpu(cJSON *rank, const struct board_gpu *gpu, int64_t now_ms)
 {
@@ -248,6 +260,7 @@ void report_write(const struct view *view, struct text *t)
     add_seconds(root, "progress_age_seconds", view_progress_age_ms(view));
     add_count(root, "restarts", node->restarts);
     add_checkpoint(root, view);
+    add_peer_copies(root, view->first_worker);
     add_ranks(root, view);
     add_nodes(root, view);
     add_door(root, &view->door);

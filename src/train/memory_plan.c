@@ -101,6 +101,16 @@ static enum status add_copy(const struct trainer_config *c, const struct memory_
     return ST_OK;
 }
 
+/* add_peer_copies — with PEER_COPIES=1 they are there, or the run is refused. */
+static enum status add_peer_copies(const struct trainer_config *c,
+                                   const struct memory_plan_place *place, struct memory_plan *plan)
+{
+    if (c->peer_copies != PEER_COPY_MODE_ON || place->is_discrete ||
+        peer_copy_why(&c->step, place->at.nodes) != NULL)
+        return ST_OK;
+    return peer_copy_bytes(&c->step, place->at.ranks, &plan->host[MEMORY_PLAN_PEER_COPIES]);
+}
+
 enum status memory_plan_train(const struct trainer_config *config,
                               const struct memory_plan_place *place, struct memory_plan *out)
 {
@@ -113,6 +123,7 @@ enum status memory_plan_train(const struct trainer_config *config,
     add_program(&plan, place);
     add_comm(&plan, place);
     TRY(add_copy(config, place, &plan));
+    TRY(add_peer_copies(config, place, &plan));
     *out = plan;
     return ST_OK;
 }

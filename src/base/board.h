@@ -189,6 +189,7 @@ struct board_node {
     int64_t resume_step;
     /* the last one that rank 0 published, on its node; step -1: none */
     struct board_checkpoint checkpoint;
+    struct board_peer_copy peer_copy; /* the last one of this node's first worker; step -1: none */
     struct board_error error;
 };
 

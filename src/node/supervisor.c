@@ -297,6 +297,7 @@ static void first_node(struct supervisor *s)
         .started_ms = clock_ms(),
         .resume_step = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
+        .peer_copy = {.step = -1, .ms = NAN, .bytes_per_second = NAN},
     };
     text_copy(s->node.run, sizeof s->node.run, conf_text(s->conf, CONF_RUN_NAME));
     text_copy(s->node.version, sizeof s->node.version, version_text());

@@ -46,7 +46,6 @@ struct supervisor {
     bool was_preempted; /* SIGUSR1 came first */
     bool ends_at_once;  /* a second signal came */
     bool has_trained; /* a worker has published a step, so it knew whether there is a checkpoint */
-    bool has_copies;  /* a worker of this node has made a copy of the state in peers' memory */
     bool is_leaving;  /* the other nodes are being informed; the end follows */
     bool is_over;
     enum status result; /* its sentence is in status_message */

@@ -25,7 +25,8 @@ static void keep_checkpoint(struct supervisor *s, const struct board_worker *fir
     if (s->node.node_id == 0 && first->rank == 0 && first->checkpoint.step >= 0)
         s->node.checkpoint = first->checkpoint;
     s->has_trained = s->has_trained || first->step >= 0;
-    s->has_copies = s->has_copies || first->peer_copy.step >= 0;
+    if (first->peer_copy.step >= 0)
+        s->node.peer_copy = first->peer_copy;
 }
 
 void supervisor_recover_keep_stats(struct supervisor *s)
@@ -98,7 +99,7 @@ const char *supervisor_recover_set_resume(struct supervisor *s, char *out, size_
 {
     char checkpoint[96];
     set_resume_of_checkpoint(s, checkpoint, sizeof checkpoint);
-    if (!s->has_copies) {
+    if (s->node.peer_copy.step < 0) {
         text_copy(out, cap, checkpoint);
         return out;
     }

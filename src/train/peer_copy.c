@@ -82,18 +82,23 @@ static struct tensor bytes_at(void *data) { return (struct tensor){data, DTYPE_U
 
 /* ---- open and close ---- */
 
+/* room — what a rank may take for copies; -1: it is not known. */
+static int64_t room(const struct peer_copy *copy)
+{
+    const int64_t free_bytes = memory_free();
+    const int64_t each =
+        (free_bytes - RESERVE_BYTES) / copy->place.locals - copy->config.reserve_bytes;
+    if (free_bytes < 0)
+        return -1;
+    return each > 0 ? each : 0;
+}
+
 /* take_memory — a rank without room says so to the others. */
 static void take_memory(struct peer_copy *copy)
 {
     const struct peer_copy_config *c = &copy->config;
-    const int64_t free_bytes = memory_free(),
-                  rest = (free_bytes - RESERVE_BYTES) / copy->place.locals;
-    enum status st =
-        peer_copy_memory_open(c->fd, c->slice_elems * (int64_t)sizeof(float), c->fingerprint,
-                              free_bytes < 0 ? -1
-                              : rest > 0     ? rest
-                                             : 0,
-                              &copy->memory);
+    enum status st = peer_copy_memory_open(c->fd, c->slice_elems * (int64_t)sizeof(float),
+                                           c->fingerprint, room(copy), &copy->memory);
     if (st == ST_OK)
         return;
     LOG_WARN("no copies of the state in peers' memory: %s; a loss costs the steps since the last "

@@ -26,8 +26,9 @@ struct peer_copy_config {
     struct comm *comm; /* of all ranks, borrowed */
     int fd;            /* a memfd that outlives this process; borrowed */
     int64_t slice_elems;
-    uint64_t fingerprint; /* of all that makes a state what it is: model, layout, settings, data */
-    bool logs_cost;       /* rank 0 logs what the first copy took */
+    uint64_t fingerprint;  /* of all that makes a state what it is: model, layout, settings, data */
+    int64_t reserve_bytes; /* that this rank will take beside the copies, and has not yet */
+    bool logs_cost;        /* rank 0 logs what the first copy took */
     void (*heartbeat)(void *arg);
     void *heartbeat_arg;
 };

@@ -65,7 +65,7 @@ static enum status take(int fd, int64_t bytes, int64_t free_bytes)
         return FAIL(ST_RETRY, "cannot empty the memory for copies of the state: %s",
                     strerror(errno));
     if (free_bytes >= 0 && bytes > free_bytes)
-        return FAIL(ST_RETRY, "copies of the state need %s, and %s are free", need, have);
+        return FAIL(ST_RETRY, "copies of the state need %s, and %s are left for them", need, have);
     if (ftruncate(fd, bytes) == 0 && fallocate(fd, 0, 0, bytes) == 0)
         return ST_OK;
     const int error = errno;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "train/load.h"
+#include "train/memory_plan.h"
 
 /* fingerprint — of all that makes a state what it is. */
 static enum status fingerprint(const struct trainer *t, int64_t slice_elems, uint64_t *out)
@@ -52,6 +53,23 @@ static enum status without(const struct trainer *t, const char *why)
     return ST_OK;
 }
 
+/* reserve — what this rank takes after the copies: for training, and on rank 0 for the copy that is
+ * written in the background. */
+static enum status reserve(const struct trainer *t, int64_t slice_elems, int64_t *out)
+{
+    const struct trainer_config *c = t->config;
+    const struct memory_plan_place place = {.at = *comm_place(c->step.comm), .threads_n = 1};
+    const bool is_saved = t->is_rank0 && c->checkpoint_dir[0] && c->checkpoint_every > 0 &&
+                          c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_AUTO;
+    struct memory_plan plan;
+    TRY(memory_plan_train(c, &place, &plan));
+    plan.host[MEMORY_PLAN_PEER_COPIES] = 0;
+    *out = memory_plan_sum(plan.host);
+    if (is_saved)
+        *out += slice_elems * t->consensus.ranks * (int64_t)sizeof(float);
+    return ST_OK;
+}
+
 static enum status open_copies(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -62,6 +80,7 @@ static enum status open_copies(struct trainer *t)
                                       .heartbeat_arg = t};
     TRY(step_slice_elems_of(&c->step, t->consensus.ranks, &config.slice_elems));
     TRY(fingerprint(t, config.slice_elems, &config.fingerprint));
+    TRY(reserve(t, config.slice_elems, &config.reserve_bytes));
     return peer_copy_open(&config, &t->peer_copy);
 }
 

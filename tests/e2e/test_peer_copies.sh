@@ -4,7 +4,7 @@
 # rank's part and its copy are lost, the job goes on from the checkpoint, and the log says so. KILLS sets how often.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
-kills=${KILLS:-4}
+kills=${KILLS:-3}
 steps="BATCH_SIZE=1 LR_SCHEDULE=constant MAX_RESTARTS=1000 JOIN_TIMEOUT=60s CHECKPOINT_EVERY=100000000"
 last_step() { grep -oE '^step [0-9]+' out.0 2>/dev/null | tail -n 1 | cut -c6-; }
 kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; }
@@ -51,7 +51,8 @@ killed() {
 killed 2 two
 killed 3 three SHARD=optimizer
 killed 4 four SHARD=full GLOBAL_BATCH=8
-killed 2 shared N_GPU_EACH_NODE=2 SHARD=gradients
+killed 2 shared N_GPU_EACH_NODE=2
+killed 2 sharded N_GPU_EACH_NODE=2 SHARD=gradients
 
 # A checkpoint folder that nothing can be read from: the returning node is served by the others.
 if there strace; then
@@ -95,6 +96,11 @@ at=$(newest_step pair)
 begin_nodes 4 $tiny $steps STEPS="$at" CHECKPOINT_DIR=pair-calm SHARD=full
 finish_nodes 4
 ok "… with the same bits" is "$(weights "pair/$(newest pair)")" "$(weights "pair-calm/$(newest pair-calm)")"
+
+# A loss that is not finite: the state in memory may be its cause.
+begin_nodes 2 $tiny STEPS=300 FAULT=nan@step=200:rank=1 CHECKPOINT_DIR=nan CHECKPOINT_EVERY=90
+finish_nodes 2
+ok "a loss that is not finite: from the checkpoint" is "$codes $(grep -c 'resuming from memory' err.0) $(grep -c 'resuming from .*nan/step-00000180' err.0)" "0 0 0 1"
 
 # Off, by asking and where it cannot be.
 begin_nodes 2 $tiny STEPS=300 PEER_COPIES=0 FAULT=kill@step=200:rank=1 CHECKPOINT_DIR=off CHECKPOINT_EVERY=90

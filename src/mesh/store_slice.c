@@ -41,30 +41,35 @@ static void check_kind(const struct store *s)
     ASSERT(!store_is_hybrid(s) && !s->c.skips_hidden_second && s->c.has_grads);
 }
 
-/* get_whole — a rank's slice of a part that lies whole here. */
-static enum status get_whole(const struct store *s, int part, int rank, float *dst)
+/* each_whole — of a part that lies whole here. Parts of a bucket are equal and aligned on several
+ * ranks (layout_pad), so that nothing lies between them. */
+static void each_whole(const struct store *s, int part, int rank,
+                       void (*take)(void *arg, const float *run, int64_t elems), void *arg)
 {
+    int64_t at = 0;
     for (int i = 0; i < s->layout.buckets_n; i++) {
         const struct layout_bucket *l = &s->layout.bucket[i];
         const struct part_extent own = part_extent(l->elems, s->layout.ranks, rank);
-        TRY(dev_copy(s->c.stream, dst + l->shard_at,
-                     tensor_at(held(s, part), l->first + own.first).data,
-                     (size_t)own.elems * sizeof *dst));
+        ASSERTF(l->shard_at == at, "bucket %d at %lld, not %lld", i, (long long)l->shard_at,
+                (long long)at);
+        take(arg, tensor_at(held(s, part), l->first + own.first).data, own.elems);
+        at += own.elems;
     }
-    return ST_OK;
+    ASSERTF(at == s->layout.shard_elems, "%lld of %lld", (long long)at,
+            (long long)s->layout.shard_elems);
 }
 
-enum status store_slice_get(const struct store *s, int rank, float *dst)
+void store_slice_each(const struct store *s, int rank,
+                      void (*take)(void *arg, const float *run, int64_t elems), void *arg)
 {
-    const int64_t each = s->layout.shard_elems;
     check_kind(s);
-    for (int part = 0; part < parts_n(s); part++, dst += each) {
+    for (int part = 0; part < parts_n(s); part++) {
         ASSERTF(rank == s->layout.rank || is_whole(s, part), "part %d of rank %d", part, rank);
-        TRY(is_whole(s, part)
-                ? get_whole(s, part, rank, dst)
-                : dev_copy(s->c.stream, dst, held(s, part).data, (size_t)each * sizeof *dst));
+        if (is_whole(s, part))
+            each_whole(s, part, rank, take, arg);
+        else
+            take(arg, held(s, part).data, s->layout.shard_elems);
     }
-    return dev_sync(s->c.stream);
 }
 
 /* set_whole — this rank's slice of a part goes to all ranks, and theirs come here. */

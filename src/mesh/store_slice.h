@@ -18,10 +18,12 @@ enum status store_slice_elems_of(const struct param_table *table, int ranks, int
 int64_t store_slice_elems(const struct store *s);
 /* store_slice_has_all — does this rank have the slices of all ranks? */
 bool store_slice_has_all(const struct store *s);
-/* store_slice_get — local: copies the slice of a rank to dst. No update may be deferred (store.h).
- * rank: this one, or with store_slice_has_all any.
+/* store_slice_each — local: calls take with the runs that are a rank's slice, one behind the other,
+ * in the device's memory. No update may be deferred (store.h). rank: this one, or with
+ * store_slice_has_all any.
  * store_slice_set — collective: every rank gives its own slice; then all of them have the state. */
-enum status store_slice_get(const struct store *s, int rank, float *dst);
+void store_slice_each(const struct store *s, int rank,
+                      void (*take)(void *arg, const float *run, int64_t elems), void *arg);
 enum status store_slice_set(struct store *s, const float *src);
 
 #endif

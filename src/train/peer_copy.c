@@ -23,6 +23,9 @@
 #define RESERVE_BYTES ((int64_t)256 << 20)
 #define MESSAGE_BYTES ((int64_t)4 << 20) /* of a restore */
 
+#define LOGGED_COPY 3
+#define COSTLY_SHARE 0.1 /* of a step's time */
+
 /* What travels before a slice: all that its slot says, but whether it is complete. */
 struct label {
     struct peer_copy_stamp stamp;
@@ -56,7 +59,7 @@ struct peer_copy {
     int64_t begin_ns;
     double local_ms;          /* the copies in this rank's memory took */
     _Atomic int64_t moved_ns; /* the exchange took */
-    bool has_logged;
+    int copies_n;             /* that are done */
 };
 
 const char *peer_copy_why(const struct step_config *config, int nodes)
@@ -380,19 +383,30 @@ enum status peer_copy_restore(struct peer_copy *copy, struct step *step)
 
 /* ---- copies ---- */
 
-/* copy_slice — a rank's slice, from this rank's memory. */
-static enum status copy_slice(struct peer_copy *copy, const struct step *step, int rank,
-                              const struct checkpoint_progress *progress, int slot,
-                              struct label *out)
+/* A slot that is being written. */
+struct target {
+    struct peer_copy_memory *memory;
+    int slot;
+};
+
+static void take_run(void *arg, const float *run, int64_t elems)
 {
-    peer_copy_memory_begin(&copy->memory, slot);
-    TRY(step_slice_get(step, rank, peer_copy_memory_data(&copy->memory, slot)));
+    const struct target *to = arg;
+    peer_copy_memory_write(to->memory, to->slot, run, elems * (int64_t)sizeof *run);
+}
+
+/* copy_slice — a rank's slice, from this rank's memory. */
+static void copy_slice(struct peer_copy *copy, const struct step *step, int rank,
+                       const struct checkpoint_progress *progress, int slot, struct label *out)
+{
+    struct target to = {&copy->memory, slot};
     *out = (struct label){
         .stamp = {
             .history = copy->history, .step = progress->step, .rank = rank, .progress = *progress}};
-    out->checksum = peer_copy_memory_checksum(&copy->memory, slot, &out->stamp);
-    peer_copy_memory_commit(&copy->memory, slot, &out->stamp, out->checksum);
-    return ST_OK;
+    peer_copy_memory_write_begin(&copy->memory, slot, &out->stamp);
+    step_slice_each(step, rank, take_run, &to);
+    peer_copy_memory_write_end(&copy->memory, slot, &out->stamp);
+    out->checksum = peer_copy_memory_checksum_of(&copy->memory, slot);
 }
 
 /* is_first_sender — one rank of a pair or ring sends first, so that no cycle of ranks waits. */
@@ -444,19 +458,24 @@ static enum status take_pieces(struct peer_copy *copy, int n)
     return ST_OK;
 }
 
-/* log_first — once, on rank 0. */
-static void log_first(struct peer_copy *copy)
+/* log_cost — once, on rank 0, of the third copy: the first two touch new memory. step_ms: from its
+ * begin to that of the next one. */
+static void log_cost(struct peer_copy *copy, double step_ms)
 {
     char bytes[32], speed[32];
     struct peer_copy_stats stats;
-    peer_copy_stats(copy, &stats);
-    if (copy->has_logged || !copy->config.logs_cost || copy->place.rank != 0)
+    if (++copy->copies_n != LOGGED_COPY || !copy->config.logs_cost || copy->place.rank != 0)
         return;
-    copy->has_logged = true;
-    LOG_INFO("copies in peers' memory: each step's state, every part on two nodes; %s of this rank "
-             "in %.1f ms, %s/s",
-             text_format_bytes(bytes, sizeof bytes, (double)stats.bytes), stats.ms,
-             text_format_bytes(speed, sizeof speed, stats.bytes_per_second));
+    peer_copy_stats(copy, &stats);
+    const double all_ms = 1000 * (double)stats.bytes / stats.bytes_per_second;
+    LOG_INFO("copies in peers' memory: the state after each step, every part on two nodes; %s of "
+             "this rank at %s/s: training waits %.1f ms, %.1f ms more beside a step of %.0f ms%s",
+             text_format_bytes(bytes, sizeof bytes, (double)stats.bytes),
+             text_format_bytes(speed, sizeof speed, stats.bytes_per_second), stats.ms,
+             all_ms - stats.ms, step_ms,
+             all_ms > COSTLY_SHARE * step_ms
+                 ? "; where that makes steps too long, set PEER_COPIES=0"
+                 : "");
 }
 
 /* begin_copy — this rank's own slice and, where it can, the one that it keeps. */
@@ -464,15 +483,16 @@ static enum status begin_copy(struct peer_copy *copy, const struct step *step,
                               const struct checkpoint_progress *progress, int units_n)
 {
     TRY(finish_exchange(copy));
+    const int64_t now_ns = clock_ns();
     if (copy->step >= 0)
-        log_first(copy);
-    copy->begin_ns = clock_ns();
+        log_cost(copy, (double)(now_ns - copy->begin_ns) / 1e6);
+    copy->begin_ns = now_ns;
     atomic_store_explicit(&copy->moved_ns, 0, memory_order_relaxed);
     copy->own_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_OWN);
     copy->kept_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_KEPT);
-    TRY(copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own));
+    copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own);
     if (step_slice_has_all(step))
-        TRY(copy_slice(copy, step, copy->source, progress, copy->kept_slot, &copy->kept));
+        copy_slice(copy, step, copy->source, progress, copy->kept_slot, &copy->kept);
     else
         peer_copy_memory_begin(&copy->memory, copy->kept_slot);
     copy->local_ms = (double)(clock_ns() - copy->begin_ns) / 1e6;

@@ -28,7 +28,7 @@ struct peer_copy_config {
     int64_t slice_elems;
     uint64_t fingerprint;  /* of all that makes a state what it is: model, layout, settings, data */
     int64_t reserve_bytes; /* that this rank will take beside the copies, and has not yet */
-    bool logs_cost;        /* rank 0 logs what the first copy took */
+    bool logs_cost;        /* rank 0 logs what copies take, once */
     void (*heartbeat)(void *arg);
     void *heartbeat_arg;
 };

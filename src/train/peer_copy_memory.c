@@ -13,9 +13,11 @@
 
 #include "base/assert.h"
 #include "base/text.h"
+#include "dev/dev_cpu_isa.h"
 
 #define MAGIC UINT64_C(0x31796f43766e6f43)
 #define PAGE ((int64_t)4096)
+#define CHUNK_BYTES ((int64_t)128 << 10) /* stays in a second-level cache */
 
 struct slot {
     _Atomic int32_t is_complete;
@@ -46,7 +48,11 @@ static enum status map(int fd, struct peer_copy_memory *m)
         return FAIL(ST_RETRY, "cannot map %lld bytes for copies of the state: %s",
                     (long long)m->bytes, strerror(errno));
     m->head = at;
-    return ST_OK;
+    m->sum = XXH3_createState();
+    if (m->sum)
+        return ST_OK;
+    peer_copy_memory_close(m);
+    return FAIL(ST_RETRY, "out of memory: the checksum of copies of the state");
 }
 
 static void give_back(int fd)
@@ -108,7 +114,9 @@ void peer_copy_memory_close(struct peer_copy_memory *m)
 {
     if (m->head)
         munmap(m->head, (size_t)m->bytes);
+    XXH3_freeState(m->sum);
     m->head = NULL;
+    m->sum = NULL;
 }
 
 void peer_copy_memory_release(struct peer_copy_memory *m, int fd)
@@ -167,14 +175,20 @@ void peer_copy_memory_begin(struct peer_copy_memory *m, int slot)
     atomic_thread_fence(memory_order_seq_cst); /* before any byte of the slot changes */
 }
 
-uint64_t peer_copy_memory_checksum(const struct peer_copy_memory *m, int slot,
-                                   const struct peer_copy_stamp *stamp)
+/* seed_of — of a checksum: what the slot says of itself. */
+static uint64_t seed_of(const struct peer_copy_stamp *stamp)
 {
     const struct checkpoint_progress *p = &stamp->progress;
     const int64_t said[] = {stamp->history, stamp->step, stamp->rank,    p->step,
                             p->samples,     p->tokens,   p->scale.steps, (int64_t)p->scale.factor};
+    return XXH3_64bits(said, sizeof said);
+}
+
+uint64_t peer_copy_memory_checksum(const struct peer_copy_memory *m, int slot,
+                                   const struct peer_copy_stamp *stamp)
+{
     return XXH3_64bits_withSeed(peer_copy_memory_data(m, slot), (size_t)m->slice_bytes,
-                                XXH3_64bits(said, sizeof said));
+                                seed_of(stamp));
 }
 
 void peer_copy_memory_commit(struct peer_copy_memory *m, int slot,
@@ -185,6 +199,36 @@ void peer_copy_memory_commit(struct peer_copy_memory *m, int slot,
     to->stamp = *stamp;
     to->checksum = checksum;
     atomic_store_explicit(&to->is_complete, 1, memory_order_release);
+}
+
+void peer_copy_memory_write_begin(struct peer_copy_memory *m, int slot,
+                                  const struct peer_copy_stamp *stamp)
+{
+    peer_copy_memory_begin(m, slot);
+    m->written_bytes = 0;
+    XXH3_64bits_reset_withSeed(m->sum, seed_of(stamp));
+}
+
+/* The checksum brings a chunk into the cache, from where it is copied past the cache. */
+void peer_copy_memory_write(struct peer_copy_memory *m, int slot, const void *from, int64_t bytes)
+{
+    char *to = (char *)peer_copy_memory_data(m, slot) + m->written_bytes;
+    ASSERTF(m->written_bytes + bytes <= m->slice_bytes, "%lld and %lld of %lld bytes",
+            (long long)m->written_bytes, (long long)bytes, (long long)m->slice_bytes);
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+        XXH3_64bits_update(m->sum, (const char *)from + at, (size_t)n);
+        dev_cpu_isa_copy(to + at, (const char *)from + at, (size_t)n);
+    }
+    m->written_bytes += bytes;
+}
+
+void peer_copy_memory_write_end(struct peer_copy_memory *m, int slot,
+                                const struct peer_copy_stamp *stamp)
+{
+    ASSERTF(m->written_bytes == m->slice_bytes, "%lld of %lld bytes", (long long)m->written_bytes,
+            (long long)m->slice_bytes);
+    peer_copy_memory_commit(m, slot, stamp, XXH3_64bits_digest(m->sum));
 }
 
 uint64_t peer_copy_memory_checksum_of(const struct peer_copy_memory *m, int slot)

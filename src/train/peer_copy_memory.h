@@ -13,6 +13,8 @@
 struct peer_copy_head; /* the first page */
 struct peer_copy_memory {
     struct peer_copy_head *head; /* NULL: not open */
+    struct XXH3_state_s *sum;    /* of the slot that _write fills */
+    int64_t written_bytes;       /* of it */
     int64_t slice_bytes, bytes;  /* of a slot; of all */
     bool was_other;              /* it held copies with another fingerprint, which are dropped */
 };
@@ -37,7 +39,8 @@ void peer_copy_memory_set_history(struct peer_copy_memory *m, int64_t history);
  * peer_copy_memory_data — where the slice of a slot lies.
  * peer_copy_memory_begin — the slot becomes incomplete, and may be written.
  * peer_copy_memory_commit — it is written, and complete with this stamp.
- * peer_copy_memory_checksum — of a slot's content with a stamp; memory bound.
+ * peer_copy_memory_checksum — of a slot's content with a stamp; memory bound. _checksum_of: the one
+ *   that a slot was committed with.
  * peer_copy_memory_is_sound — a complete slot whose content has its checksum.
  * peer_copy_memory_keep — all slots but those of this history and step become incomplete. */
 int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding);
@@ -47,6 +50,13 @@ uint64_t peer_copy_memory_checksum(const struct peer_copy_memory *m, int slot,
                                    const struct peer_copy_stamp *stamp);
 void peer_copy_memory_commit(struct peer_copy_memory *m, int slot,
                              const struct peer_copy_stamp *stamp, uint64_t checksum);
+/* From this process's memory, in one pass: _write_begin begins a slot, _write adds bytes, and
+ * _write_end commits it when all are there. One slot at a time. */
+void peer_copy_memory_write_begin(struct peer_copy_memory *m, int slot,
+                                  const struct peer_copy_stamp *stamp);
+void peer_copy_memory_write(struct peer_copy_memory *m, int slot, const void *from, int64_t bytes);
+void peer_copy_memory_write_end(struct peer_copy_memory *m, int slot,
+                                const struct peer_copy_stamp *stamp);
 uint64_t peer_copy_memory_checksum_of(const struct peer_copy_memory *m, int slot);
 bool peer_copy_memory_is_sound(const struct peer_copy_memory *m, int slot);
 void peer_copy_memory_keep(struct peer_copy_memory *m, int64_t history, int64_t step);

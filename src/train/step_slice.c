@@ -33,9 +33,10 @@ enum status step_slice_elems_of(const struct step_config *c, int ranks, int64_t 
 int64_t step_slice_elems(const struct step *s) { return store_slice_elems(s->store); }
 bool step_slice_has_all(const struct step *s) { return store_slice_has_all(s->store); }
 
-enum status step_slice_get(const struct step *s, int rank, float *dst)
+void step_slice_each(const struct step *s, int rank,
+                     void (*take)(void *arg, const float *run, int64_t elems), void *arg)
 {
-    return store_slice_get(s->store, rank, dst);
+    store_slice_each(s->store, rank, take, arg);
 }
 
 enum status step_slice_set(struct step *s, const float *src)

@@ -65,6 +65,33 @@ static void test_outlives(void **state)
     close(fd);
 }
 
+/* Bytes that are written in pieces have the checksum of the whole. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    static char from[BYTES];
+    const struct peer_copy_stamp stamp = {.history = 2, .step = 7, .rank = 1};
+    int fd = memory_fd();
+    struct peer_copy_memory m = open_memory(fd, BYTES, 7);
+    for (int64_t i = 0; i < BYTES; i++)
+        from[i] = (char)(i * 31 + i / 256);
+    for (int64_t piece = 13; piece <= BYTES; piece = piece * 5 + 1) {
+        peer_copy_memory_write_begin(&m, 0, &stamp);
+        for (int64_t at = 0, n; at < BYTES; at += n) {
+            assert_false(peer_copy_memory_is_sound(&m, 0));
+            n = BYTES - at < piece ? BYTES - at : piece;
+            peer_copy_memory_write(&m, 0, from + at, n);
+        }
+        peer_copy_memory_write_end(&m, 0, &stamp);
+        assert_memory_equal(peer_copy_memory_data(&m, 0), from, BYTES);
+        assert_true(peer_copy_memory_is_sound(&m, 0));
+        assert_true(peer_copy_memory_checksum_of(&m, 0) ==
+                    peer_copy_memory_checksum(&m, 0, &stamp));
+    }
+    peer_copy_memory_close(&m);
+    close(fd);
+}
+
 static void test_other_run(void **state)
 {
     (void)state;
@@ -145,7 +172,7 @@ static void test_killed_writer(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_outlives), cmocka_unit_test(test_other_run),
-    cmocka_unit_test(test_damage), cmocka_unit_test(test_no_room),
-    cmocka_unit_test(test_killed_writer)};
+    cmocka_unit_test(test_outlives),  cmocka_unit_test(test_pieces),
+    cmocka_unit_test(test_other_run), cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_no_room),   cmocka_unit_test(test_killed_writer)};
 HARNESS_MAIN(tests)

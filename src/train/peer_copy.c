@@ -194,7 +194,7 @@ void peer_copy_clear(struct peer_copy *copy)
     if (!copy)
         return;
     (void)finish_exchange(copy);
-    peer_copy_memory_keep(&copy->memory, -1, -1);
+    peer_copy_memory_drop_newer(&copy->memory, -1, -1);
 }
 
 void peer_copy_close(struct peer_copy *copy)
@@ -299,7 +299,8 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
         log_missing(copy);
     }
     /* newer copies of some ranks must not seem newer than what all go on from */
-    peer_copy_memory_keep(&copy->memory, *found_out ? copy->choice.history : -1, copy->choice.step);
+    peer_copy_memory_drop_newer(&copy->memory, *found_out ? copy->choice.history : -1,
+                                copy->choice.step);
     return ST_OK;
 }
 
@@ -333,10 +334,12 @@ static enum status accept(struct peer_copy *copy, int slot, const struct label *
     return ST_OK;
 }
 
-static enum status receive_slice(struct peer_copy *copy, int from, int *slot_out)
+/* receive_slice — of a rank, into the oldest slot of a holding. */
+static enum status receive_slice(struct peer_copy *copy, int holding, int rank, int from,
+                                 int *slot_out)
 {
     struct label label;
-    const int slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_OWN);
+    const int slot = peer_copy_memory_oldest(&copy->memory, holding);
     char *data = peer_copy_memory_data(&copy->memory, slot);
     peer_copy_memory_begin(&copy->memory, slot);
     TRY(comm_recv(copy->config.comm, bytes_at(&label), sizeof label, from));
@@ -347,7 +350,7 @@ static enum status receive_slice(struct peer_copy *copy, int from, int *slot_out
         beat(copy);
     }
     *slot_out = slot;
-    return accept(copy, slot, &label, copy->place.rank);
+    return accept(copy, slot, &label, rank);
 }
 
 /* deliver — every rank that lacks its slice gets it from its holder. slot_out: this rank's. */
@@ -361,7 +364,25 @@ static enum status deliver(struct peer_copy *copy, int *slot_out)
         if (holder->rank == copy->place.rank)
             TRY(send_slice(copy, holder->slot, rank));
         if (rank == copy->place.rank)
-            TRY(receive_slice(copy, holder->rank, slot_out));
+            TRY(receive_slice(copy, PEER_COPY_OWN, rank, holder->rank, slot_out));
+    }
+    return ST_OK;
+}
+
+/* replicate — every keeper that lacks a slice gets it. From here on the state is on two nodes
+ * again, and a second loss is as the first. own_slot: of this rank's slice. */
+static enum status replicate(struct peer_copy *copy, int own_slot)
+{
+    for (int rank = 0; rank < copy->place.ranks; rank++) {
+        const int keeper = peer_copy_choice_keeper(rank, copy->place.nodes, copy->place.locals);
+        int slot = peer_copy_choice_slot(&copy->offers[keeper], PEER_COPY_KEPT, rank,
+                                         copy->choice.history, copy->choice.step);
+        if (slot >= 0)
+            continue;
+        if (rank == copy->place.rank)
+            TRY(send_slice(copy, own_slot, keeper));
+        if (keeper == copy->place.rank)
+            TRY(receive_slice(copy, PEER_COPY_KEPT, rank, rank, &slot));
     }
     return ST_OK;
 }
@@ -374,6 +395,7 @@ enum status peer_copy_restore(struct peer_copy *copy, struct step *step)
     ASSERTF(step_slice_elems(step) == copy->config.slice_elems, "elems %lld, planned %lld",
             (long long)step_slice_elems(step), (long long)copy->config.slice_elems);
     TRY(deliver(copy, &slot));
+    TRY(replicate(copy, slot));
     TRY(step_slice_set(step, peer_copy_memory_data(&copy->memory, slot)));
     if (copy->place.rank == 0)
         LOG_INFO("state of step %lld restored from memory in %.2f s", (long long)copy->choice.step,

@@ -43,13 +43,13 @@ static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *
     return best;
 }
 
-/* slot_of — the slot in which a rank holds the wanted copy of a slice; -1: in none. */
-static int slot_of(const struct peer_copy_offer *offer, int holding, int slice_rank,
-                   const struct peer_copy_stamp *wanted)
+int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
+                          int64_t history, int64_t step)
 {
+    const struct peer_copy_stamp wanted = {.history = history, .step = step};
     for (int i = holding * PEER_COPY_BUFFERS; i < (holding + 1) * PEER_COPY_BUFFERS; i++)
         if (offer->slot[i].is_complete && offer->slot[i].rank == slice_rank &&
-            compare(&offer->slot[i], wanted) == 0)
+            compare(&offer->slot[i], &wanted) == 0)
             return i;
     return -1;
 }
@@ -59,10 +59,12 @@ static struct peer_copy_holder holder_of(const struct peer_copy_offer *offers,
                                          const struct peer_copy_stamp *wanted)
 {
     const int keeper = peer_copy_choice_keeper(rank, place->nodes, place->locals);
-    int slot = slot_of(&offers[rank], PEER_COPY_OWN, rank, wanted);
+    int slot =
+        peer_copy_choice_slot(&offers[rank], PEER_COPY_OWN, rank, wanted->history, wanted->step);
     if (slot >= 0)
         return (struct peer_copy_holder){rank, slot};
-    slot = slot_of(&offers[keeper], PEER_COPY_KEPT, rank, wanted);
+    slot =
+        peer_copy_choice_slot(&offers[keeper], PEER_COPY_KEPT, rank, wanted->history, wanted->step);
     return (struct peer_copy_holder){slot >= 0 ? keeper : -1, slot};
 }
 

@@ -242,9 +242,10 @@ bool peer_copy_memory_is_sound(const struct peer_copy_memory *m, int slot)
     return is_complete(m, slot) && peer_copy_memory_checksum(m, slot, &at->stamp) == at->checksum;
 }
 
-void peer_copy_memory_keep(struct peer_copy_memory *m, int64_t history, int64_t step)
+void peer_copy_memory_drop_newer(struct peer_copy_memory *m, int64_t history, int64_t step)
 {
+    const struct peer_copy_stamp limit = {.history = history, .step = step};
     for (int i = 0; i < PEER_COPY_SLOTS; i++)
-        if (m->head->slot[i].stamp.history != history || m->head->slot[i].stamp.step != step)
+        if (is_older(&limit, &m->head->slot[i].stamp))
             peer_copy_memory_begin(m, i);
 }

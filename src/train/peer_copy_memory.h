@@ -42,7 +42,8 @@ void peer_copy_memory_set_history(struct peer_copy_memory *m, int64_t history);
  * peer_copy_memory_checksum — of a slot's content with a stamp; memory bound. _checksum_of: the one
  *   that a slot was committed with.
  * peer_copy_memory_is_sound — a complete slot whose content has its checksum.
- * peer_copy_memory_keep — all slots but those of this history and step become incomplete. */
+ * peer_copy_memory_drop_newer — the slots that are newer than this history and step become
+ *   incomplete; -1, -1: all. */
 int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding);
 void *peer_copy_memory_data(const struct peer_copy_memory *m, int slot);
 void peer_copy_memory_begin(struct peer_copy_memory *m, int slot);
@@ -59,6 +60,6 @@ void peer_copy_memory_write_end(struct peer_copy_memory *m, int slot,
                                 const struct peer_copy_stamp *stamp);
 uint64_t peer_copy_memory_checksum_of(const struct peer_copy_memory *m, int slot);
 bool peer_copy_memory_is_sound(const struct peer_copy_memory *m, int slot);
-void peer_copy_memory_keep(struct peer_copy_memory *m, int64_t history, int64_t step);
+void peer_copy_memory_drop_newer(struct peer_copy_memory *m, int64_t history, int64_t step);
 
 #endif

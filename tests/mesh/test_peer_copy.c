@@ -15,6 +15,7 @@ struct job {
     int fd;
     uint64_t fingerprint;
     int leave_step, leave_unit, leave_rank; /* a rank ends there, before its copy goes on */
+    bool leaves_first;                      /* in the first step that it makes */
     bool wants_found;
     int64_t found_step; /* -1: none */
     struct checkpoint_progress progress;
@@ -55,6 +56,8 @@ static enum status open_copies(struct job *job)
         return FAIL(ST_BUG, "no copies");
     TRY(peer_copy_find(job->copy, &is_found, &job->progress));
     job->found_step = is_found ? job->progress.step : -1;
+    if (job->leaves_first)
+        job->leave_step = (int)job->progress.step;
     c->is_loaded = is_found;
     c->unit_done = unit_done;
     c->unit_done_arg = job;
@@ -141,41 +144,76 @@ static void end(int ranks)
         close(fds[rank]);
 }
 
-/* heal — rank `leave` ends at a unit of a step; then node `lost` has no memory (-1: all have). */
-static void heal(const struct job *like, int nodes, int locals, int leave_unit, int lost)
+/* lose — a rank ends at a unit of a step, and its node may lose its memory. */
+static void lose(const struct job *like, int nodes, int locals, int step, int unit, int rank,
+                 bool with_memory)
 {
-    char what[128];
-    const int ranks = nodes * locals, leave_step = 3;
-    text_format(what, sizeof what, "shard %d, %d x %d, unit %d, node %d lost",
-                (int)like->trial.config.store.shard, nodes, locals, leave_unit, lost);
-    begin(ranks);
+    struct job job = *like;
+    job.leave_step = step;
+    job.leave_unit = unit;
+    job.leave_rank = rank;
+    run(&job, nodes, locals);
+    assert_int_equal(one[rank].st, ST_RETRY);
+    if (with_memory)
+        lose_node(rank / locals, locals);
+}
+
+static struct trial calm_run(const struct job *like, int nodes, int locals)
+{
+    begin(nodes * locals);
+    run(like, nodes, locals);
+    all_ended_well(nodes * locals, "calm");
+    end(nodes * locals);
+    return all[0].trial;
+}
+
+/* finish — all ranks go on from step `from` or the one before, to the bits of the calm run. */
+static void finish(const struct job *like, int nodes, int locals, int from, struct trial *calm,
+                   const char *what)
+{
+    const int ranks = nodes * locals;
     run(like, nodes, locals);
     all_ended_well(ranks, what);
-    struct trial calm = all[0].trial;
-    end(ranks);
-    begin(ranks);
-    struct job job = *like;
-    job.leave_step = leave_step;
-    job.leave_unit = leave_unit;
-    job.leave_rank = lost >= 0 ? lost * locals : ranks - 1;
-    run(&job, nodes, locals);
-    assert_int_equal(one[job.leave_rank].st, ST_RETRY);
-    if (lost >= 0)
-        lose_node(lost, locals);
-    job.leave_step = -1;
-    run(&job, nodes, locals);
-    all_ended_well(ranks, what);
     for (int rank = 0; rank < ranks; rank++)
-        if (all[rank].found_step < leave_step - 1 || all[rank].found_step > leave_step ||
+        if (all[rank].found_step < from - 1 || all[rank].found_step > from ||
             all[rank].found_step != all[0].found_step)
             fail_msg("%s: rank %d goes on from step %lld", what, rank,
                      (long long)all[rank].found_step);
     for (int part = 0; part < TRIAL_PARTS; part++)
-        if (memcmp(all[0].trial.state[part], calm.state[part], (size_t)calm.elems * sizeof(float)))
+        if (memcmp(all[0].trial.state[part], calm->state[part],
+                   (size_t)calm->elems * sizeof(float)))
             fail_msg("%s: part %d differs", what, part);
-    trial_free(&calm);
+    trial_free(calm);
     trial_free(&all[0].trial);
-    end(ranks);
+}
+
+/* heal — a rank ends at a unit of a step; node `lost` has no memory then (-1: all have). */
+static void heal(const struct job *like, int nodes, int locals, int unit, int lost)
+{
+    char what[128];
+    text_format(what, sizeof what, "shard %d, %d x %d, unit %d, node %d lost",
+                (int)like->trial.config.store.shard, nodes, locals, unit, lost);
+    struct trial calm = calm_run(like, nodes, locals);
+    begin(nodes * locals);
+    lose(like, nodes, locals, 3, unit, lost >= 0 ? lost * locals : nodes * locals - 1, lost >= 0);
+    finish(like, nodes, locals, 3, &calm, what);
+    end(nodes * locals);
+}
+
+/* heal_twice — the second loss comes before the first copy after the first one is complete. */
+static void heal_twice(const struct job *like, int nodes, int locals, int unit, int second)
+{
+    char what[128];
+    text_format(what, sizeof what, "shard %d, %d x %d, unit %d, then rank %d",
+                (int)like->trial.config.store.shard, nodes, locals, unit, second);
+    struct trial calm = calm_run(like, nodes, locals);
+    begin(nodes * locals);
+    lose(like, nodes, locals, 3, unit, nodes * locals - 1, false);
+    struct job again = *like;
+    again.leaves_first = true;
+    lose(&again, nodes, locals, -1, unit, second, true);
+    finish(like, nodes, locals, 3, &calm, what);
+    end(nodes * locals);
 }
 
 static const int shapes[][2] = {{2, 1}, {3, 1}, {4, 1}, {2, 2}};
@@ -191,6 +229,18 @@ static void test_heal(void **state)
             for (int u = 0; u < 3; u++)
                 heal(&like, shapes[i][0], shapes[i][1], units[u],
                      ((int)i + u + shard) % (shapes[i][0] + 1) - 1);
+    }
+}
+
+static void test_heal_twice(void **state)
+{
+    (void)state;
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        const struct job like = job_of((enum layout_shard)shard);
+        for (size_t i = 0; i < SHAPES; i++)
+            for (int u = 0; u < 3; u++)
+                for (int rank = 0; rank < 2; rank++)
+                    heal_twice(&like, shapes[i][0], shapes[i][1], units[u], rank);
     }
 }
 
@@ -261,7 +311,7 @@ static void test_damaged(void **state)
     assert_int_equal(after(LAYOUT_SHARD_NONE, 2, flip_both), STEPS - 2);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_heal),
-                                          cmocka_unit_test(test_what_is_found),
-                                          cmocka_unit_test(test_damaged)};
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_heal), cmocka_unit_test(test_heal_twice),
+    cmocka_unit_test(test_what_is_found), cmocka_unit_test(test_damaged)};
 HARNESS_MAIN(tests)

@@ -57,10 +57,16 @@ static void test_outlives(void **state)
     assert_true(offer.has_room && offer.slot[2].is_complete && !offer.slot[1].is_complete);
     assert_int_equal(offer.slot[3].step, 41);
     assert_true(peer_copy_memory_is_sound(&m, 2) && peer_copy_memory_is_sound(&m, 3));
-    peer_copy_memory_keep(&m, 1, 40);
+    peer_copy_memory_drop_newer(&m, 1, 41);
+    peer_copy_memory_offer(&m, &offer);
+    assert_true(offer.slot[2].is_complete && offer.slot[3].is_complete);
+    peer_copy_memory_drop_newer(&m, 1, 40);
     peer_copy_memory_offer(&m, &offer);
     assert_true(offer.slot[2].is_complete && !offer.slot[3].is_complete);
     assert_int_equal(peer_copy_memory_oldest(&m, PEER_COPY_KEPT), 3);
+    peer_copy_memory_drop_newer(&m, -1, -1);
+    peer_copy_memory_offer(&m, &offer);
+    assert_false(offer.slot[2].is_complete);
     peer_copy_memory_close(&m);
     close(fd);
 }

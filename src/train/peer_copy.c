@@ -100,8 +100,14 @@ static int64_t room(const struct peer_copy *copy)
 static void take_memory(struct peer_copy *copy)
 {
     const struct peer_copy_config *c = &copy->config;
-    enum status st = peer_copy_memory_open(c->fd, c->slice_elems * (int64_t)sizeof(float),
-                                           c->fingerprint, room(copy), &copy->memory);
+    const struct peer_copy_memory_config config = {.fd = c->fd,
+                                                   .slice_bytes =
+                                                       c->slice_elems * (int64_t)sizeof(float),
+                                                   .fingerprint = c->fingerprint,
+                                                   .free_bytes = room(copy),
+                                                   .heartbeat = c->heartbeat,
+                                                   .heartbeat_arg = c->heartbeat_arg};
+    enum status st = peer_copy_memory_open(&config, &copy->memory);
     if (st == ST_OK)
         return;
     LOG_WARN("no copies of the state in peers' memory: %s; a loss costs the steps since the last "

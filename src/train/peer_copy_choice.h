@@ -49,8 +49,8 @@ struct peer_copy_choice {
 int peer_copy_choice_keeper(int rank, int nodes, int locals);
 int peer_copy_choice_source(int rank, int nodes, int locals);
 
-/* peer_copy_choice_slot — the slot of a holding in which a rank has the slice of slice_rank, complete
- * and of this history and step; -1: in none. */
+/* peer_copy_choice_slot — the slot of a holding in which a rank has the slice of slice_rank,
+ * complete and of this history and step; -1: in none. */
 int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
                           int64_t history, int64_t step);
 /* peer_copy_choice_make — the newest history, and in it the newest step, of which all slices are

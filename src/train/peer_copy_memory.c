@@ -17,6 +17,7 @@
 
 #define MAGIC UINT64_C(0x31796f43766e6f43)
 #define PAGE ((int64_t)4096)
+#define TAKE_BYTES ((int64_t)256 << 20)  /* between two heartbeats */
 #define CHUNK_BYTES ((int64_t)128 << 10) /* stays in a second-level cache */
 
 struct slot {
@@ -61,22 +62,36 @@ static void give_back(int fd)
         errno = 0; /* there is nothing to give back */
 }
 
-/* take — pages for all slots, so that no write can fail later. */
-static enum status take(int fd, int64_t bytes, int64_t free_bytes)
+/* take_pages — for all slots, so that no write can fail later. */
+static enum status take_pages(const struct peer_copy_memory_config *c, int64_t bytes)
+{
+    if (ftruncate(c->fd, bytes) != 0)
+        return FAIL(ST_RETRY, "%s", strerror(errno));
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < TAKE_BYTES ? bytes - at : TAKE_BYTES;
+        if (fallocate(c->fd, 0, at, n) != 0)
+            return FAIL(ST_RETRY, "%s", strerror(errno));
+        if (c->heartbeat)
+            c->heartbeat(c->heartbeat_arg);
+    }
+    return ST_OK;
+}
+
+/* take — had_bytes: what the memory has now, and gives back. */
+static enum status take(const struct peer_copy_memory_config *c, int64_t bytes, int64_t had_bytes)
 {
     char need[32], have[32];
     text_format_bytes(need, sizeof need, (double)bytes);
-    text_format_bytes(have, sizeof have, (double)free_bytes);
-    if (ftruncate(fd, 0) != 0)
-        return FAIL(ST_RETRY, "cannot empty the memory for copies of the state: %s",
-                    strerror(errno));
-    if (free_bytes >= 0 && bytes > free_bytes)
+    text_format_bytes(have, sizeof have, (double)(c->free_bytes + had_bytes));
+    give_back(c->fd);
+    if (c->free_bytes >= 0 && bytes > c->free_bytes + had_bytes)
         return FAIL(ST_RETRY, "copies of the state need %s, and %s are left for them", need, have);
-    if (ftruncate(fd, bytes) == 0 && fallocate(fd, 0, 0, bytes) == 0)
+    if (take_pages(c, bytes) == ST_OK)
         return ST_OK;
-    const int error = errno;
-    give_back(fd);
-    return FAIL(ST_RETRY, "cannot take %s for copies of the state: %s", need, strerror(error));
+    struct status_saved saved;
+    status_save(&saved);
+    give_back(c->fd);
+    return FAIL(ST_RETRY, "cannot take %s for copies of the state: %s", need, saved.message);
 }
 
 static bool is_kept(const struct peer_copy_memory *m, uint64_t fingerprint)
@@ -85,26 +100,26 @@ static bool is_kept(const struct peer_copy_memory *m, uint64_t fingerprint)
            m->head->fingerprint == fingerprint;
 }
 
-enum status peer_copy_memory_open(int fd, int64_t slice_bytes, uint64_t fingerprint,
-                                  int64_t free_bytes, struct peer_copy_memory *out)
+enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
+                                  struct peer_copy_memory *out)
 {
-    struct peer_copy_memory m = {.slice_bytes = slice_bytes,
-                                 .bytes = peer_copy_memory_bytes(slice_bytes)};
+    struct peer_copy_memory m = {.slice_bytes = config->slice_bytes,
+                                 .bytes = peer_copy_memory_bytes(config->slice_bytes)};
     struct stat info;
-    const int64_t had_bytes = fstat(fd, &info) == 0 ? (int64_t)info.st_size : 0;
+    const int64_t had_bytes = fstat(config->fd, &info) == 0 ? (int64_t)info.st_size : 0;
     if (had_bytes == m.bytes) {
-        TRY(map(fd, &m));
-        if (is_kept(&m, fingerprint)) {
+        TRY(map(config->fd, &m));
+        if (is_kept(&m, config->fingerprint)) {
             *out = m;
             return ST_OK;
         }
         peer_copy_memory_close(&m);
     }
     m.was_other = had_bytes > 0;
-    TRY(take(fd, m.bytes, free_bytes < 0 ? -1 : free_bytes + had_bytes));
-    TRY(map(fd, &m));
-    m.head->slice_bytes = slice_bytes;
-    m.head->fingerprint = fingerprint;
+    TRY(take(config, m.bytes, had_bytes));
+    TRY(map(config->fd, &m));
+    m.head->slice_bytes = config->slice_bytes;
+    m.head->fingerprint = config->fingerprint;
     m.head->magic = MAGIC;
     *out = m;
     return ST_OK;

@@ -21,11 +21,18 @@ struct peer_copy_memory {
 
 /* peer_copy_memory_bytes — of the memory for slices of so many bytes. */
 int64_t peer_copy_memory_bytes(int64_t slice_bytes);
-/* peer_copy_memory_open — maps the memory of fd, which stays the caller's. What it holds is kept if
- * size and fingerprint are the same. Else it is taken anew, empty: at most free_bytes (-1: no
- * limit). ST_RETRY: there is not as much. */
-enum status peer_copy_memory_open(int fd, int64_t slice_bytes, uint64_t fingerprint,
-                                  int64_t free_bytes, struct peer_copy_memory *out);
+struct peer_copy_memory_config {
+    int fd; /* borrowed */
+    int64_t slice_bytes;
+    uint64_t fingerprint;
+    int64_t free_bytes;           /* that may be taken; -1: no limit */
+    void (*heartbeat)(void *arg); /* while memory is taken; may be NULL */
+    void *heartbeat_arg;
+};
+/* peer_copy_memory_open — maps the memory of fd. What it holds is kept if size and fingerprint are
+ * the same. Else it is taken anew, empty. ST_RETRY: there is not as much. */
+enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
+                                  struct peer_copy_memory *out);
 void peer_copy_memory_close(struct peer_copy_memory *m); /* may be called twice */
 /* peer_copy_memory_release — gives the memory back; what it holds is lost. */
 void peer_copy_memory_release(struct peer_copy_memory *m, int fd);

@@ -24,7 +24,9 @@ static int memory_fd(void)
 static struct peer_copy_memory open_memory(int fd, int64_t bytes, uint64_t fingerprint)
 {
     struct peer_copy_memory m;
-    assert_int_equal(peer_copy_memory_open(fd, bytes, fingerprint, -1, &m), ST_OK);
+    const struct peer_copy_memory_config config = {
+        .fd = fd, .slice_bytes = bytes, .fingerprint = fingerprint, .free_bytes = -1};
+    assert_int_equal(peer_copy_memory_open(&config, &m), ST_OK);
     return m;
 }
 
@@ -135,11 +137,14 @@ static void test_no_room(void **state)
     (void)state;
     int fd = memory_fd();
     struct peer_copy_memory m;
-    assert_int_equal(peer_copy_memory_open(fd, BYTES, 7, BYTES, &m), ST_RETRY);
+    struct peer_copy_memory_config config = {
+        .fd = fd, .slice_bytes = BYTES, .fingerprint = 7, .free_bytes = BYTES};
+    assert_int_equal(peer_copy_memory_open(&config, &m), ST_RETRY);
     m = open_memory(fd, BYTES, 7);
     peer_copy_memory_close(&m);
     /* what is taken already needs no more */
-    assert_int_equal(peer_copy_memory_open(fd, BYTES, 7, 0, &m), ST_OK);
+    config.free_bytes = 0;
+    assert_int_equal(peer_copy_memory_open(&config, &m), ST_OK);
     peer_copy_memory_release(&m, fd);
     assert_int_equal(lseek(fd, 0, SEEK_END), 0);
     close(fd);
@@ -153,9 +158,7 @@ static void test_killed_writer(void **state)
     for (int k = 0; k < KILLS; k++) {
         pid_t pid = fork();
         if (pid == 0) {
-            struct peer_copy_memory m;
-            if (peer_copy_memory_open(fd, BYTES, 7, -1, &m) != ST_OK)
-                _exit(1);
+            struct peer_copy_memory m = open_memory(fd, BYTES, 7);
             for (int64_t step = 0;; step++)
                 write_slot(&m, peer_copy_memory_oldest(&m, PEER_COPY_OWN), k + 1, step);
         }

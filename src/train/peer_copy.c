@@ -251,14 +251,15 @@ static void log_missing(const struct peer_copy *copy)
         was_other = was_other || copy->offers[rank].was_other;
     if (choice->is_any)
         LOG_WARN("no state is whole in memory: of step %lld the parts of %d rank%s are lost with "
-                 "their copies, rank %d's with node %d and node %d; going on from the checkpoint",
+                 "their copies, rank %d's with node %d and node %d; going on from the checkpoint, "
+                 "or without one from the beginning",
                  (long long)choice->step, choice->missing_n, choice->missing_n == 1 ? "" : "s",
                  choice->missing, choice->missing / copy->place.locals,
                  peer_copy_choice_keeper(choice->missing, copy->place.nodes, copy->place.locals) /
                      copy->place.locals);
     else if (was_other)
         LOG_WARN("the copies in memory are of another model, layout or settings; going on from "
-                 "the checkpoint");
+                 "the checkpoint, or without one from the beginning");
 }
 
 /* log_found — on rank 0. */

@@ -53,6 +53,7 @@ killed 3 three SHARD=optimizer
 killed 4 four SHARD=full GLOBAL_BATCH=8
 killed 2 shared N_GPU_EACH_NODE=2
 killed 2 sharded N_GPU_EACH_NODE=2 SHARD=gradients
+killed 3 exact EXACT=layout SHARD=full GLOBAL_BATCH=12
 
 # A checkpoint folder that nothing can be read from: the returning node is served by the others.
 if there strace; then

@@ -28,8 +28,9 @@
 
 #define BOARD_WORKERS_MAX 64
 #define BOARD_STEPS_KEPT RANK_STATS_TIMES
-#define BOARD_FD 3     /* where a worker finds the memfd */
-#define BOARD_SHM_FD 4 /* and the memory in which the workers of a node exchange numbers */
+#define BOARD_FD 3           /* where a worker finds the memfd */
+#define BOARD_SHM_FD 4       /* and the memory in which the workers of a node exchange numbers */
+#define BOARD_PEER_COPY_FD 5 /* and that of copies of the state (train/peer_copy.h) */
 #define BOARD_RANKS_MAX 65536
 #define BOARD_ADDRESS_MAX 2048 /* bytes; opaque here, the transports read them */
 #define BOARD_BLOB_MAX ((size_t)1 << 20)
@@ -89,6 +90,14 @@ struct board_checkpoint {
     char error[256]; /* why the last save failed; "": it did not */
 };
 
+/* Copies of the state in the memory of peers. */
+struct board_peer_copy {
+    int64_t step;            /* of the newest one of this rank's part; -1: none */
+    int64_t bytes;           /* that this rank copies after each step */
+    double ms;               /* training waited for the last one; NAN: none yet */
+    double bytes_per_second; /* NAN: none yet */
+};
+
 /* Published by a worker. A number that is not known yet is NAN, or -1 for whole numbers. */
 struct board_worker {
     int32_t pid;
@@ -102,6 +111,7 @@ struct board_worker {
     } links;
     struct board_model model;
     struct board_checkpoint checkpoint;
+    struct board_peer_copy peer_copy;
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
@@ -179,6 +189,7 @@ struct board_node {
     int64_t resume_step;
     /* the last one that rank 0 published, on its node; step -1: none */
     struct board_checkpoint checkpoint;
+    struct board_peer_copy peer_copy; /* the last one of this node's first worker; step -1: none */
     struct board_error error;
 };
 

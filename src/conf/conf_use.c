@@ -32,6 +32,7 @@ static const struct unused {
               {CONF_LOCAL_FRAGMENTS, CONF_USE_JOB, false},
               {CONF_LOCAL_DELAY, CONF_USE_JOB, false},
               {CONF_LOCAL_MIX, CONF_USE_JOB, false},
+              {CONF_PEER_COPIES, CONF_USE_JOB, false},
               {CONF_COMM_GRAPH, CONF_USE_JOB, false},
               {CONF_GLOBAL_BATCH, CONF_USE_JOB, false},
               {CONF_FAULT, CONF_USE_JOB, false},

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/version.h"
 #include "node/config_map_batch.h"
+#include "node/config_map_copies.h"
 #include "node/device.h"
 #include "node/tokenizer_source.h"
 #include "model/model_part.h"
@@ -375,6 +376,7 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
     out->checkpoint_mode = (enum checkpoint_async_mode)conf_i64(conf, CONF_CHECKPOINT_ASYNC);
     out->checkpoint_keep = (int)conf_i64(conf, CONF_CHECKPOINT_KEEP);
     out->resume = (enum trainer_resume)conf_i64(conf, CONF_RESUME);
+    TRY(config_map_copies(conf, out));
     out->eval_every = conf_i64(conf, CONF_EVAL_EVERY);
     out->metrics_file = conf_text(conf, CONF_METRICS_FILE);
     out->tensorboard_dir = conf_text(conf, CONF_TENSORBOARD_DIR);

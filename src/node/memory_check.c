@@ -182,6 +182,21 @@ static enum status log_planned(const struct memory_check *f, const struct need *
     return ST_OK;
 }
 
+/* log_peer_copies — what PEER_COPIES=auto takes besides. It is left out where memory is short. */
+static enum status log_peer_copies(const struct memory_check *f, const struct trainer_config *c)
+{
+    char bytes[32];
+    int64_t each = 0;
+    if (f->is_device)
+        return ST_OK;
+    TRY(memory_plan_peer_copies(c, &f->place, &each));
+    if (each > 0)
+        LOG_INFO("memory planned: %s more, if it is free, for copies of the state in peers' memory "
+                 "(PEER_COPIES=auto)",
+                 text_format_bytes(bytes, sizeof bytes, (double)(each * f->place.at.locals)));
+    return ST_OK;
+}
+
 /* A config, and the ways that it leaves open. */
 struct open_config {
     const struct memory_check *f;
@@ -238,6 +253,8 @@ static enum status check(const struct memory_check *f, const struct trainer_conf
     int workers_n = f->is_device ? 1 : f->place.at.locals;
     if (st == ST_OK)
         TRY(log_planned(f, &need, workers_n));
+    if (st == ST_OK)
+        TRY(log_peer_copies(f, c));
     TRY(log_stages(f, c));
     if (st == ST_OK)
         return ST_OK;

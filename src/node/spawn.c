@@ -29,16 +29,30 @@ static void pass_fd(int fd, int as)
         _exit(EXEC_FAILED);
 }
 
-/* pass_fds — by way of numbers that none of them is to have in the end. */
+#define PASSED_FIRST BOARD_FD
+#define PASSED_LAST BOARD_PEER_COPY_FD
+
+/* lift_fd — away from the numbers that other descriptors are to have in the end. */
+static int lift_fd(int fd, int as)
+{
+    return fd >= PASSED_FIRST && fd <= PASSED_LAST && fd != as ? fcntl(fd, F_DUPFD, PASSED_LAST + 1)
+                                                               : fd;
+}
+
 static void pass_fds(const struct spawn_config *config)
 {
-    int shm_fd = config->shm_fd;
-    if (shm_fd == BOARD_FD)
-        shm_fd = fcntl(shm_fd, F_DUPFD, BOARD_SHM_FD + 1);
-    pass_fd(config->board_fd, BOARD_FD);
-    if (config->shm_fd >= 0)
-        pass_fd(shm_fd, BOARD_SHM_FD);
-    close_range(config->shm_fd >= 0 ? BOARD_SHM_FD + 1 : BOARD_FD + 1, ~0u, 0);
+    const int as[] = {BOARD_FD, BOARD_SHM_FD, BOARD_PEER_COPY_FD};
+    const int given[] = {config->board_fd, config->shm_fd, config->peer_copy_fd};
+    const int n = sizeof as / sizeof *as;
+    int fd[sizeof as / sizeof *as];
+    for (int i = 0; i < n; i++)
+        fd[i] = lift_fd(given[i], as[i]);
+    for (int i = 0; i < n; i++)
+        if (given[i] >= 0)
+            pass_fd(fd[i], as[i]);
+        else
+            close(as[i]);
+    close_range(PASSED_LAST + 1, ~0u, 0);
 }
 
 /* exec_worker — the child's side of fork: only async-signal-safe calls until exec. */
@@ -116,6 +130,18 @@ enum status spawn_shm_fd(int workers_n, int *fd_out)
         return FAIL(errno == EMFILE ? ST_BAD_SETTING : ST_RETRY,
                     "cannot create memory for the workers to share: %s; raise the limit of open "
                     "files (ulimit -n)",
+                    strerror(errno));
+    *fd_out = fd;
+    return ST_OK;
+}
+
+enum status spawn_peer_copy_fd(int *fd_out)
+{
+    int fd = memfd_create("convoy-peer-copy", MFD_CLOEXEC);
+    if (fd < 0)
+        return FAIL(errno == EMFILE ? ST_BAD_SETTING : ST_RETRY,
+                    "cannot create memory for copies of the state: %s; raise the limit of open "
+                    "files (ulimit -n), or set PEER_COPIES=0",
                     strerror(errno));
     *fd_out = fd;
     return ST_OK;

@@ -13,18 +13,22 @@ struct spawn_config {
     char *const *args; /* settings, as the supervisor was given them */
     int worker_i;
     int board_fd;
-    int shm_fd; /* -1: none */
+    int shm_fd;       /* -1: none */
+    int peer_copy_fd; /* -1: none */
 };
 
 /* spawn_worker — fork, and exec "convoy worker I ARGS…". The worker inherits:
- *   - the board on BOARD_FD and the workers' shared memory on BOARD_SHM_FD; of the other
- *     descriptors only 0, 1 and 2
+ *   - the board on BOARD_FD, the workers' shared memory on BOARD_SHM_FD, and the memory of copies
+ *     of the state on BOARD_PEER_COPY_FD; of the other descriptors only 0, 1 and 2
  *   - SIGKILL when this process ends
  *   - SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGPIPE ignored from its first instruction */
 enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out);
 /* spawn_shm_fd — shared memory for the workers of this node and for those that replace them; -1
  * with one worker. */
 enum status spawn_shm_fd(int workers_n, int *fd_out);
+/* spawn_peer_copy_fd — empty memory for the copies of the state that a worker holds, and those that
+ * replace it. */
+enum status spawn_peer_copy_fd(int *fd_out);
 /* spawn_raise_priority — lower this process's nice value where that is allowed (CAP_SYS_NICE,
  * RLIMIT_NICE). Workers that start later keep the old value. Returns by how much; 0: not
  * allowed. */

@@ -27,6 +27,7 @@
 #include "node/check_output.h"
 #include "node/command.h"
 #include "node/config_map.h"
+#include "node/config_map_copies.h"
 #include "node/crash.h"
 #include "node/device.h"
 #include "node/memory_check.h"
@@ -111,7 +112,7 @@ static void stop_unready(struct supervisor *s, enum board_request request)
 static void on_abort(void *arg, const char *why)
 {
     struct supervisor *s = arg;
-    char from[96];
+    char from[160];
     supervisor_recover_keep_stats(s);
     workers_rearm(s->workers, clock_ms()); /* before board_abort */
     s->node.restarts = cluster_bridge_restarts(s->bridge);
@@ -296,6 +297,7 @@ static void first_node(struct supervisor *s)
         .started_ms = clock_ms(),
         .resume_step = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
+        .peer_copy = {.step = -1, .ms = NAN, .bytes_per_second = NAN},
     };
     text_copy(s->node.run, sizeof s->node.run, conf_text(s->conf, CONF_RUN_NAME));
     text_copy(s->node.version, sizeof s->node.version, version_text());
@@ -360,6 +362,7 @@ static enum status open_workers(struct supervisor *s)
         .args_n = s->args_n,
         .args = s->args,
         .shm_fd = s->shm_fd,
+        .has_peer_copies = !s->is_check && config_map_copies_memory(s->conf),
         .limit_set_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT),
         .comm_heartbeat_limit_ms = conf_i64(s->conf, CONF_PEER_TIMEOUT),
         .on_end = supervisor_recover_worker_ended,

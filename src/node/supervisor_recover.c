@@ -25,6 +25,8 @@ static void keep_checkpoint(struct supervisor *s, const struct board_worker *fir
     if (s->node.node_id == 0 && first->rank == 0 && first->checkpoint.step >= 0)
         s->node.checkpoint = first->checkpoint;
     s->has_trained = s->has_trained || first->step >= 0;
+    if (first->peer_copy.step >= 0)
+        s->node.peer_copy = first->peer_copy;
 }
 
 void supervisor_recover_keep_stats(struct supervisor *s)
@@ -70,8 +72,9 @@ static void end_clean_stop(struct supervisor *s, const struct workers_end *worke
     supervisor_leave(s, st);
 }
 
-/* Only rank 0 reads and writes checkpoints, so other nodes know the step once it has resumed. */
-const char *supervisor_recover_set_resume(struct supervisor *s, char *out, size_t cap)
+/* set_resume_of_checkpoint — only rank 0 reads and writes checkpoints, so other nodes know the step
+ * once it has resumed. */
+static void set_resume_of_checkpoint(struct supervisor *s, char *out, size_t cap)
 {
     long long step = s->node.checkpoint.step;
     s->node.resume_step = -1;
@@ -89,13 +92,26 @@ const char *supervisor_recover_set_resume(struct supervisor *s, char *out, size_
     } else {
         text_copy(out, cap, "the last checkpoint, or from the beginning when there is none");
     }
+}
+
+/* Which step copies in memory have is known when all ranks have compared theirs. */
+const char *supervisor_recover_set_resume(struct supervisor *s, char *out, size_t cap)
+{
+    char checkpoint[96];
+    set_resume_of_checkpoint(s, checkpoint, sizeof checkpoint);
+    if (s->node.peer_copy.step < 0) {
+        text_copy(out, cap, checkpoint);
+        return out;
+    }
+    s->node.resume_step = -1;
+    text_format(out, cap, "copies in memory, else from %s", checkpoint);
     return out;
 }
 
 /* recover_alone — one worker is the whole job: start it again, or end with the reason why not. */
 static void recover_alone(struct supervisor *s, const struct workers_end *worker)
 {
-    char hint[96], from[96], why[1280];
+    char hint[96], from[160], why[1280];
     const struct exit_policy_decision *decision = &worker->decision;
     const int64_t restarts_max = s->max_restarts;
     if (!restart_budget_take(&s->budget, worker->last->step, restarts_max, decision->text, why,

@@ -30,6 +30,7 @@
 #include "node/gpu_stats.h"
 #include "node/generations.h"
 #include "node/config_map.h"
+#include "node/config_map_copies.h"
 #include "node/exit_policy.h"
 #include "node/tokenizer_source.h"
 #include "node/watchdog.h"
@@ -465,6 +466,7 @@ static enum status train(struct worker *w)
     if (is_data_source(w))
         dataset_sync_publish(w->board, true, w->val_feed);
     w->config.step.dev = w->dev;
+    w->config.peer_copy_fd = config_map_copies_memory(w->conf) ? BOARD_PEER_COPY_FD : -1;
     w->config.board = w->board;
     w->config.worker_i = w->worker_i;
     w->config.feed = w->feed;
@@ -496,6 +498,7 @@ static void publish_first(struct worker *w)
         .rank = config_map_place(w->conf, w->worker_i).rank,
         .model.parameters = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
+        .peer_copy = {.step = -1, .ms = NAN, .bytes_per_second = NAN},
         .begun_step = -1,
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
 #define RANK_STAT JOB_STAT

@@ -22,7 +22,8 @@ struct workers_process {
     bool is_hung;     /* killed for its silence */
     bool is_killed;   /* killed by workers_kill or workers_kill_loading */
     int64_t silent_ms;
-    char state; /* of the hung process */
+    char state;       /* of the hung process */
+    int peer_copy_fd; /* -1: none */
     struct watchdog watchdog;
 };
 
@@ -40,9 +41,16 @@ enum status workers_open(const struct workers_config *config, struct workers **o
     for (int i = 0; i < config->workers_n; i++) {
         workers->processes[i].start_ms = NEVER;
         workers->processes[i].watchdog.limit_set_ms = config->limit_set_ms;
+        workers->processes[i].peer_copy_fd = -1;
     }
-    *out = workers;
-    return ST_OK;
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && config->has_peer_copies && i < config->workers_n; i++)
+        st = spawn_peer_copy_fd(&workers->processes[i].peer_copy_fd);
+    if (st == ST_OK)
+        *out = workers;
+    else
+        workers_close(workers);
+    return st;
 }
 
 void workers_close(struct workers *workers)
@@ -51,6 +59,9 @@ void workers_close(struct workers *workers)
         return;
     workers_kill(workers);
     int64_t until_ms = clock_ms() + CLOSE_MS;
+    for (int i = 0; i < workers->config.workers_n; i++)
+        if (workers->processes[i].peer_copy_fd >= 0)
+            close(workers->processes[i].peer_copy_fd);
     for (int i = 0; i < workers->config.workers_n; i++)
         while (workers->processes[i].pid &&
                waitpid(workers->processes[i].pid, NULL, WNOHANG) == 0 && clock_ms() < until_ms)
@@ -67,8 +78,9 @@ static enum status start(struct workers *workers, int worker_i)
     worker->is_hung = worker->is_killed = false;
     board_worker_clear(workers->config.board, worker_i);
     watchdog_start(&worker->watchdog, clock_ms());
-    struct spawn_config config = {workers->config.args_n, workers->config.args, worker_i,
-                                  board_fd(workers->config.board), workers->config.shm_fd};
+    struct spawn_config config = {
+        workers->config.args_n,          workers->config.args,   worker_i,
+        board_fd(workers->config.board), workers->config.shm_fd, worker->peer_copy_fd};
     enum status st = spawn_worker(&config, &worker->pid);
     if (st != ST_OK) {
         worker->pid = 0;

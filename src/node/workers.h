@@ -30,6 +30,7 @@ struct workers_config {
     int args_n;
     char *const *args;    /* settings, as the supervisor was given them; borrowed */
     int shm_fd;           /* shared memory of the node's workers; -1: none */
+    bool has_peer_copies; /* each worker has memory for copies of the state, which outlives it */
     int64_t limit_set_ms; /* STEP_TIMEOUT; 0: automatic */
     /* A worker whose comm heartbeat stops for longer than this is frozen. */
     int64_t comm_heartbeat_limit_ms;

@@ -123,6 +123,22 @@ static void add_control(const struct plan_job *job, struct text *out)
                  job->at.nodes);
 }
 
+/* add_peer_copies — they are left out where memory is short. */
+static void add_peer_copies(const struct plan_job *job, struct text *out)
+{
+    struct mesh mesh;
+    struct memory_plan_place place;
+    char bytes[32];
+    int64_t each = 0;
+    if (plan_job_mesh(job, &mesh) != ST_OK)
+        return;
+    plan_job_place(job, &mesh, 0, &place);
+    if (memory_plan_peer_copies(&job->config, &place, &each) != ST_OK || each == 0)
+        return;
+    text_add(out, "  copies in peers' memory (PEER_COPIES=auto) take %s more of a node, if free\n",
+             text_format_bytes(bytes, sizeof bytes, (double)(each * job->at.locals)));
+}
+
 static void add_memory(const struct plan_report *r, struct text *out)
 {
     const struct plan_memory *m = r->memory;
@@ -141,6 +157,7 @@ static void add_memory(const struct plan_report *r, struct text *out)
     if (r->job->cluster->is_gpu)
         text_add(out, "  a node's host needs %s\n",
                  text_format_bytes(need, sizeof need, (double)m->host_bytes));
+    add_peer_copies(r->job, out);
     add_control(r->job, out);
 }
 

@@ -139,6 +139,21 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     add_count(object, "resume_step", view_resume_step(view));
 }
 
+/* add_peer_copies — copies of the state in the memory of peers, of this node's first worker or of
+ * the one before it. */
+static void add_peer_copies(cJSON *root, const struct view *view)
+{
+    const bool is_now = view->first_worker != NULL && view->first_worker->peer_copy.step >= 0;
+    const struct board_peer_copy *copy =
+        is_now ? &view->first_worker->peer_copy : &view->node.peer_copy;
+    cJSON *object = cJSON_AddObjectToObject(root, "peer_copies");
+    const bool is_known = copy->step >= 0 && copy->bytes > 0;
+    add_count(object, "step", is_known ? copy->step : -1);
+    add_count(object, "bytes", is_known ? copy->bytes : -1);
+    json_add_number(object, "seconds", is_known ? copy->ms / 1000 : NAN);
+    json_add_number(object, "bytes_per_second", is_known ? copy->bytes_per_second : NAN);
+}
+
 /* add_gpu — only when GPU statistics are known. */
 static void add_gpu(cJSON *rank, const struct board_gpu *gpu, int64_t now_ms)
 {
@@ -248,6 +263,7 @@ void report_write(const struct view *view, struct text *t)
     add_seconds(root, "progress_age_seconds", view_progress_age_ms(view));
     add_count(root, "restarts", node->restarts);
     add_checkpoint(root, view);
+    add_peer_copies(root, view);
     add_ranks(root, view);
     add_nodes(root, view);
     add_door(root, &view->door);

@@ -286,6 +286,20 @@ static void show_share(struct text *t, const cJSON *rank)
                  plain(json_number(rank, "call_age_seconds"), 1).text);
 }
 
+/* show_peer_copies — while recovering the copies are what the job goes on from. */
+static void show_peer_copies(struct text *t, const cJSON *root)
+{
+    const cJSON *copies = cJSON_GetObjectItemCaseSensitive(root, "peer_copies");
+    char bytes[32], speed[32];
+    if (isnan(json_number(copies, "step")))
+        return;
+    text_add(t, "copies      step %.0f in peers' memory, %s in %s ms, %s/s\n",
+             json_number(copies, "step"),
+             text_format_bytes(bytes, sizeof bytes, json_number(copies, "bytes")),
+             plain(1000 * json_number(copies, "seconds"), 1).text,
+             text_format_bytes(speed, sizeof speed, json_number(copies, "bytes_per_second")));
+}
+
 static void show_checkpoint(struct text *t, const cJSON *root)
 {
     const cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(root, "checkpoint");
@@ -311,6 +325,7 @@ static void show_lists(struct text *t, const cJSON *root)
 {
     const cJSON *rank;
     char text[96];
+    show_peer_copies(t, root);
     show_checkpoint(t, root);
     show_nodes(t, root);
     show_door(t, root);

@@ -101,6 +101,24 @@ static enum status add_copy(const struct trainer_config *c, const struct memory_
     return ST_OK;
 }
 
+/* peer_copies — of a mode. With PEER_COPIES=1 they are there, or the run is refused. */
+static enum status peer_copies(const struct trainer_config *c,
+                               const struct memory_plan_place *place, enum peer_copy_mode mode,
+                               int64_t *out)
+{
+    *out = 0;
+    if (c->peer_copies != mode || place->is_discrete ||
+        peer_copy_why(&c->step, place->at.nodes) != NULL)
+        return ST_OK;
+    return peer_copy_bytes(&c->step, place->at.ranks, out);
+}
+
+enum status memory_plan_peer_copies(const struct trainer_config *config,
+                                    const struct memory_plan_place *place, int64_t *out)
+{
+    return peer_copies(config, place, PEER_COPY_MODE_AUTO, out);
+}
+
 enum status memory_plan_train(const struct trainer_config *config,
                               const struct memory_plan_place *place, struct memory_plan *out)
 {
@@ -113,6 +131,7 @@ enum status memory_plan_train(const struct trainer_config *config,
     add_program(&plan, place);
     add_comm(&plan, place);
     TRY(add_copy(config, place, &plan));
+    TRY(peer_copies(config, place, PEER_COPY_MODE_ON, &plan.host[MEMORY_PLAN_PEER_COPIES]));
     *out = plan;
     return ST_OK;
 }

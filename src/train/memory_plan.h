@@ -24,6 +24,7 @@
     X(COMMUNICATION, "communication")            \
     X(COMM_ESTIMATE, "communication (estimate)") \
     X(CHECKPOINT, "checkpoint copy")             \
+    X(PEER_COPIES, "copies for peers")           \
     X(PROGRAM, "program")                        \
     X(LIBRARIES, "libraries (estimate)")
 enum memory_plan_kind {
@@ -59,9 +60,14 @@ struct memory_plan_place {
 };
 
 /* memory_plan_train — of trainer_run. Reads neither devices, comm, board nor feeds of the config.
- * Leaves out the checkpoint copy where training can do without it (checkpoint_async.h). */
+ * Leaves out the checkpoint copy, and copies in peers' memory, where training can do without
+ * (checkpoint_async.h, peer_copy.h). */
 enum status memory_plan_train(const struct trainer_config *config,
                               const struct memory_plan_place *place, struct memory_plan *out);
+/* memory_plan_peer_copies — the host memory that PEER_COPIES=auto takes of this worker besides, if
+ * it is free; 0: none. */
+enum status memory_plan_peer_copies(const struct trainer_config *config,
+                                    const struct memory_plan_place *place, int64_t *out);
 /* memory_plan_eval — of step_open with is_eval.
  * memory_plan_generate — of decoder_open. */
 enum status memory_plan_eval(const struct step_config *config,

@@ -96,7 +96,12 @@ struct step_config {
     int comm_sms;                      /* multiprocessors that products leave to NCCL; 0: none */
     bool comm_graph;                   /* collectives become a part of the step's CUDA graph */
     bool is_timed;                     /* rank 0 logs the time of each operation; is_eager, too */
-    bool is_loaded;               /* the caller loads parameters: they start as zeros, not drawn */
+    bool is_loaded; /* the caller loads parameters: they start as zeros, not drawn */
+    /* called in the last micro-batch after each unit's backward, from the last unit to unit 0: the
+     * state of the step before is complete, and the update of this one has not begun; NULL: not
+     * called. Not with several stages or an update on the device */
+    enum status (*unit_done)(void *arg, int unit);
+    void *unit_done_arg;
     void (*heartbeat)(void *arg); /* called after each block and allocation; may be NULL */
     void *heartbeat_arg;
 };
@@ -308,6 +313,19 @@ enum status step_drain(struct step *step);
 float *step_part(struct step *step, int part);
 const float *step_host_part(const struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, as a tensor */
+
+/* Slices of the state (mesh/store_slice.h), for copies in peers' memory (peer_copy.h). Only for
+ * step_slice_why NULL.
+ * step_slice_why — why the state of such a step has no slices; a clause for people; NULL: it has.
+ * step_slice_elems_of — of a slice, on so many ranks, without a step.
+ * The others: as store_slice_elems, _has_all, _each and _set. */
+const char *step_slice_why(const struct step_config *config);
+enum status step_slice_elems_of(const struct step_config *config, int ranks, int64_t *out);
+int64_t step_slice_elems(const struct step *step);
+bool step_slice_has_all(const struct step *step);
+void step_slice_each(const struct step *step, int rank,
+                     void (*take)(void *arg, const float *run, int64_t elems), void *arg);
+enum status step_slice_set(struct step *step, const float *src);
 
 /* step_grads — the gradients of the last step, before clipping; after step_drain.
  * step_batch — this rank's samples of the last step_run. */

@@ -131,7 +131,8 @@ static enum status end_unit(struct step *s, const struct step_micro *m, int unit
     if (!m->is_last)
         return ST_OK;
     TRY(step_mesh_sum_partial(s, unit));
-    return store_post_backward(s->store, unit);
+    TRY(store_post_backward(s->store, unit));
+    return s->config.unit_done ? s->config.unit_done(s->config.unit_done_arg, unit) : ST_OK;
 }
 
 static enum status backward(struct step *s, const struct pass *p, const struct step_micro *m,

@@ -64,6 +64,7 @@ static void publish_checkpoint(struct trainer *t)
 void trainer_publish(struct trainer *t, enum board_phase phase)
 {
     publish_checkpoint(t);
+    trainer_copy_publish(t);
     t->numbers.phase = phase;
     t->numbers.memory_bytes = memory_resident(&t->memory, clock_ms());
     board_worker_publish(t->config->board, t->config->worker_i, &t->numbers);
@@ -581,6 +582,7 @@ enum status trainer_run(const struct trainer_config *config)
     metrics_file_close(&t.metrics);
     tfevents_close(t.events);
     sample_text_close(t.sample_text);
+    trainer_copy_end(&t, st);
     checkpoint_async_close(t.checkpoint_async);
     ledger_file_close(t.ledger);
     checkpoint_close(t.checkpoint);

@@ -21,6 +21,7 @@
 #include "train/lr_schedule.h"
 #include "train/sampling.h"
 #include "train/checkpoint_async.h"
+#include "train/peer_copy.h"
 #include "train/step.h"
 
 enum trainer_resume { TRAINER_RESUME_AUTO, TRAINER_RESUME_NEVER, TRAINER_RESUME_REQUIRED };
@@ -49,6 +50,8 @@ struct trainer_config {
     int checkpoint_keep;
     enum checkpoint_async_mode checkpoint_mode;
     enum trainer_resume resume;
+    enum peer_copy_mode peer_copies;
+    int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: none, and no copies */
     int64_t eval_every;
     int64_t sentinel_every;      /* steps between comparisons of replicas; 0: none */
     const char *metrics_file;    /* "": none */

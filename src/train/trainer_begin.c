@@ -111,6 +111,8 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     config.is_loaded = is_loaded;
     config.heartbeat = trainer_heartbeat;
     config.heartbeat_arg = t;
+    config.unit_done = t->peer_copy ? trainer_copy_unit_done : NULL;
+    config.unit_done_arg = t;
     dev_info(c->step.dev, &info);
     t->peak_flops = (c->step.store.dtype == DTYPE_F32 ? info.peak_flops : info.peak_flops_16) *
                     t->consensus.ranks;
@@ -176,8 +178,9 @@ static enum status find_start(struct trainer *t, struct start *start)
     enum status st = ST_OK;
     *start = (struct start){0};
     if (t->is_rank0) {
+        start->is_found = t->is_from_memory;
         st = open_checkpoint(t);
-        if (st == ST_OK)
+        if (st == ST_OK && !t->is_from_memory)
             st = find_checkpoint(t, &start->is_found);
         start->progress = t->progress;
         start->has_checkpoint_dir = t->checkpoint != NULL;
@@ -256,6 +259,7 @@ enum status trainer_begin(struct trainer *t)
 {
     struct start start;
     TRY(plan_steps(t));
+    TRY(trainer_copy_begin(t));
     TRY(find_start(t, &start));
     t->numbers.steps = t->steps;
     t->numbers.loading_done = t->numbers.loading_total = -1;
@@ -263,7 +267,7 @@ enum status trainer_begin(struct trainer *t)
     if (start.is_found && t->progress.step >= t->steps)
         return ST_OK; /* all steps are done: no memory is needed */
     TRY(open_step(t, start.is_found));
-    TRY(load_all(t, start.is_found));
+    TRY(t->is_from_memory ? trainer_copy_restore(t) : load_all(t, start.is_found));
     step_set_loss_scale(t->step, t->progress.scale);
     step_set_spikes(t->step, &t->progress.spikes);
     t->progress.extent = step_local_extent(t->step);

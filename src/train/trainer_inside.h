@@ -40,6 +40,8 @@ struct trainer {
     struct checkpoint_async_last last_checkpoint;
     int64_t step_recorded;      /* of the last checkpoint in the ledger */
     struct ledger_file *ledger; /* NULL: as checkpoint */
+    struct peer_copy *peer_copy; /* NULL: no copies in peers' memory */
+    bool is_from_memory;         /* the state is the one that peer_copy has found */
     struct metrics_file metrics;
     struct tfevents *events;         /* NULL: no TENSORBOARD_DIR */
     struct sample_text *sample_text; /* NULL: no SAMPLE_EVERY */
@@ -78,5 +80,16 @@ void trainer_end(struct trainer *t); /* the summary of a run, on the console */
 /* trainer_sentinel — after a step, or before a checkpoint is saved: fails on all ranks where
  * replicas differ, with ST_FAULT on the one that is wrong (trainer_sentinel.c). */
 enum status trainer_sentinel(struct trainer *t, bool before_save);
+/* Copies in peers' memory (trainer_copy.c; all but _publish and _end are collective):
+ * _begin    opens them, and finds the state to go on from: is_from_memory and progress are set.
+ * _restore  loads it into the step.
+ * _unit_done  step_config.unit_done; arg: the trainer.
+ * _publish  to the numbers of the board.
+ * _end      closes them; st: how the generation ended. */
+enum status trainer_copy_begin(struct trainer *t);
+enum status trainer_copy_restore(struct trainer *t);
+enum status trainer_copy_unit_done(void *arg, int unit);
+void trainer_copy_publish(struct trainer *t);
+void trainer_copy_end(struct trainer *t, enum status st);
 
 #endif

@@ -9,9 +9,11 @@
 # Prints TAP and the figures.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
+mesh=${MESH:-}
+unset MESH # which is a setting of its own
 kills=${KILLS:-100} stops=${STOPS:-30} cuts=${CUTS:-30} nodes=4
 [ "${SIZE:-tiny}" = nano ] && tiny="MODEL=gpt2-nano SEQ_LEN=16 LR=1e-3"
-job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_RESTARTS=1000 JOIN_TIMEOUT=60s ${MESH:-}"
+job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_RESTARTS=1000 JOIN_TIMEOUT=60s $mesh"
 # gate MS — a limit of time: as it is on a machine of one's own, longer beside other tests (SCALED=1) by what they take.
 gate() { if [ -n "${SCALED:-}" ]; then echo $(($1 * $(slow))); else echo "$1"; fi; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }

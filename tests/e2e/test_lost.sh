@@ -27,7 +27,18 @@ lose() {
     curl -s --max-time 5 "$url/history" >history.json
 }
 
+# With copies in memory.
 ready='.ranks[1].step > 100'
+lose
+ok "with copies in peers' memory: from them, else from the checkpoint; which step is not known yet" \
+    is "$(jq -c '[.checkpoint.resume_step, (.peer_copies | .step > 90 and .bytes > 0 and .seconds > 0 and .bytes_per_second > 0)]' status.json) $(resumes 'copies in memory, else from the beginning (CHECKPOINT_DIR is not set) ')" "[null,true] 1"
+"$convoy" status "$url" >shown
+ok "convoy status shows the copy" grep -qE "^copies      step [0-9]+ in peers' memory, [0-9.]+ .?iB in [0-9.]+ ms, [0-9.]+ .iB/s" shown
+kill -TERM "$pid"
+finish
+
+# Without: from the checkpoint.
+export PEER_COPIES=0
 lose
 ok "the lost node's rank is lost, with since when; it does not train" holds status.json '.[0].ranks[1] | .state == "lost" and .heard_age_seconds > 0 and .step > 0 and .compute_ms == null and .memory_bytes == null'
 ok "the other one recovers" holds status.json '.[0].ranks[0] | .state == "recovering" and .heard_age_seconds == null'

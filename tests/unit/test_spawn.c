@@ -27,7 +27,7 @@ static int work(int argc, char **argv)
     if (strcmp(argv[3], "exit=5") == 0)
         return 5;
     if (strncmp(argv[3], "check=", 6) == 0) {
-        bool has_share = argv[3][6] == '2';
+        bool has_share = argv[3][6] >= '2', has_copy = argv[3][6] == '3';
         char byte = 0;
         sigset_t blocked;
         sigprocmask(SIG_SETMASK, NULL, &blocked);
@@ -35,8 +35,10 @@ static int work(int argc, char **argv)
             return 2;
         if (has_share && (pread(BOARD_SHM_FD, &byte, 1, 0) != 1 || byte != 's'))
             return 7;
+        if (has_copy && (pread(BOARD_PEER_COPY_FD, &byte, 1, 0) != 1 || byte != 'c'))
+            return 8;
         for (int fd = has_share ? BOARD_SHM_FD + 1 : BOARD_FD + 1; fd < 64; fd++)
-            if (fcntl(fd, F_GETFD) >= 0)
+            if (fcntl(fd, F_GETFD) >= 0 && (!has_copy || fd != BOARD_PEER_COPY_FD))
                 return 3;
         if (!is_ignored(SIGINT) || !is_ignored(SIGTERM) || !is_ignored(SIGUSR1) ||
             !is_ignored(SIGPIPE))
@@ -47,9 +49,11 @@ static int work(int argc, char **argv)
         pause();
 }
 
+static int copy_fd = -1; /* of the next worker */
+
 static enum status begin(char **args, int board_fd, int shm_fd, pid_t *pid)
 {
-    return spawn_worker(&(struct spawn_config){1, args, 7, board_fd, shm_fd}, pid);
+    return spawn_worker(&(struct spawn_config){1, args, 7, board_fd, shm_fd, copy_fd}, pid);
 }
 
 /* run — one worker to its end; its wait status. */
@@ -103,6 +107,29 @@ static void test_first_instruction(void **state)
         assert_int_equal(dup2(share, at[i][1]), at[i][1]);
         assert_int_equal(WEXITSTATUS(run("check=2", at[i][0], at[i][1])), 0);
         close(board), close(share), close(at[i][0]), close(at[i][1]);
+    }
+}
+
+/* Three descriptors, in all orders of the numbers that they are to have, and of others. */
+static void test_three_descriptors(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6 * 6 * 6; i++) {
+        const int at[] = {3 + i % 6, 3 + i / 6 % 6, 3 + i / 36};
+        int fd[3];
+        if (at[0] == at[1] || at[1] == at[2] || at[0] == at[2])
+            continue;
+        for (int k = 0; k < 3; k++) {
+            static const char *const names[] = {"b", "s", "c"};
+            int high = file_of(names[k], 40);
+            fd[k] = dup2(high, at[k]);
+            close(high);
+            assert_int_equal(fd[k], at[k]);
+        }
+        copy_fd = fd[2];
+        assert_int_equal(WEXITSTATUS(run("check=3", fd[0], fd[1])), 0);
+        copy_fd = -1;
+        close(fd[0]), close(fd[1]), close(fd[2]);
     }
 }
 
@@ -179,8 +206,11 @@ static void test_bound_to_parent(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_exit_code),       cmocka_unit_test(test_first_instruction),
-    cmocka_unit_test(test_state),           cmocka_unit_test(test_lift),
+    cmocka_unit_test(test_exit_code),
+    cmocka_unit_test(test_first_instruction),
+    cmocka_unit_test(test_three_descriptors),
+    cmocka_unit_test(test_state),
+    cmocka_unit_test(test_lift),
     cmocka_unit_test(test_bound_to_parent),
 };
 

@@ -1,0 +1,29 @@
+/* store_slice — the slice of a rank: its part (part.h) of every bucket, of masters and moments. The
+ * slices of all ranks together are the state. Copies in the memory of peers are made of them
+ * (train/peer_copy.h). Must not know where slices are kept.
+ *
+ * A slice is host memory: one run of `store_slice_part_elems` elements for each part of the state,
+ * laid out as a local shard (layout.h). With SHARD it is this rank's local shard. A part that ranks
+ * hold whole has the slices of all of them.
+ * Not for HYBRID, nor for moments that hidden matrices lack (skips_hidden_second). */
+#ifndef CONVOY_MESH_STORE_SLICE_H
+#define CONVOY_MESH_STORE_SLICE_H
+
+#include "mesh/store.h"
+
+/* store_slice_elems_of — without a store: the elements of a slice with so many parts, of a table
+ * that is padded for `ranks` ranks. ST_RETRY: out of memory. */
+enum status store_slice_elems_of(const struct param_table *table, int ranks, int parts_n,
+                                 int64_t bucket_elems_min, int64_t *out);
+int64_t store_slice_elems(const struct store *s);
+/* store_slice_has_all — does this rank have the slices of all ranks? */
+bool store_slice_has_all(const struct store *s);
+/* store_slice_each — local: calls take with the runs that are a rank's slice, one behind the other,
+ * in the device's memory. No update may be deferred (store.h). rank: this one, or with
+ * store_slice_has_all any.
+ * store_slice_set — collective: every rank gives its own slice; then all of them have the state. */
+void store_slice_each(const struct store *s, int rank,
+                      void (*take)(void *arg, const float *run, int64_t elems), void *arg);
+enum status store_slice_set(struct store *s, const float *src);
+
+#endif

@@ -1,0 +1,64 @@
+/* peer_copy — copies of the state in the memory of peers (PEER_COPIES): after each step each rank's
+ * slice (mesh/store_slice.h) is kept by itself and by a rank of another node. After a loss the job
+ * goes on from them, without a disk; at most one finished step is done again.
+ *
+ * Order of life: open, find; then if a state was found restore, once there is a step; unit_done in
+ * each step; close. All but clear, close and stats are collective. Decision 058 says why a copy is
+ * never torn or of two steps. Must not know checkpoints, the board or the supervisor. */
+#ifndef CONVOY_TRAIN_PEER_COPY_H
+#define CONVOY_TRAIN_PEER_COPY_H
+
+#include "train/peer_copy_choice.h"
+#include "train/step.h"
+
+enum peer_copy_mode {
+    PEER_COPY_MODE_AUTO, /* where it can be, and there is memory for it */
+    PEER_COPY_MODE_OFF,
+    PEER_COPY_MODE_ON /* or the run is refused */
+};
+
+/* peer_copy_why — why a run has no copies; for people; NULL: it has, where memory is free. */
+const char *peer_copy_why(const struct step_config *config, int nodes);
+/* peer_copy_bytes — memory of a rank. */
+enum status peer_copy_bytes(const struct step_config *config, int ranks, int64_t *out);
+
+struct peer_copy_config {
+    struct comm *comm; /* of all ranks, borrowed */
+    int fd;            /* a memfd that outlives this process; borrowed */
+    int64_t slice_elems;
+    uint64_t fingerprint;  /* of all that makes a state what it is: model, layout, settings, data */
+    int64_t reserve_bytes; /* that this rank will take beside the copies, and has not yet */
+    bool logs_cost;        /* rank 0 logs what copies take, once */
+    void (*heartbeat)(void *arg);
+    void *heartbeat_arg;
+};
+
+struct peer_copy;
+/* peer_copy_open — takes or finds the memory. *out NULL: some rank has no room, which rank 0 has
+ * logged. */
+enum status peer_copy_open(const struct peer_copy_config *config, struct peer_copy **out);
+/* peer_copy_clear — forgets what this rank holds: the state may hold the cause of a failure. */
+void peer_copy_clear(struct peer_copy *copy);
+void peer_copy_close(struct peer_copy *copy); /* waits for what is under way; accepts NULL */
+
+/* peer_copy_find — *found_out: a state is whole in the memory of all ranks together: progress is
+ * its. Else rank 0 logs what is missing, if there is anything at all. */
+enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
+                           struct checkpoint_progress *progress);
+/* peer_copy_restore — what was found becomes the state of the step on all ranks. */
+enum status peer_copy_restore(struct peer_copy *copy, struct step *step);
+/* peer_copy_unit_done — step_config.unit_done: begins the copy of the state with this progress at
+ * the last unit, and goes on with it at each other one. Does nothing if it is copied. */
+enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
+                                const struct checkpoint_progress *progress, int unit);
+
+struct peer_copy_stats {
+    int64_t step;            /* of the newest complete copy of this rank's own slice; -1: none */
+    int64_t bytes;           /* of the copies that this rank writes in a step */
+    double ms;               /* training waited for the last of them; NAN: none yet */
+    double bytes_per_second; /* NAN: none yet */
+};
+/* peer_copy_stats — copy NULL: nothing is known. */
+void peer_copy_stats(const struct peer_copy *copy, struct peer_copy_stats *out);
+
+#endif

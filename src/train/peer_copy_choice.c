@@ -1,0 +1,105 @@
+/* peer_copy_choice — see peer_copy_choice.h. */
+#include "train/peer_copy_choice.h"
+
+#define RING 3
+
+/* shifted — the node `by` further in a node's pair or ring. */
+static int shifted(int node, int nodes, int by)
+{
+    const int first = nodes % 2 == 0 ? nodes : nodes - RING; /* of the ring */
+    return node < first ? node ^ 1 : first + (node - first + by) % RING;
+}
+
+int peer_copy_choice_keeper(int rank, int nodes, int locals)
+{
+    return shifted(rank / locals, nodes, 1) * locals + rank % locals;
+}
+
+int peer_copy_choice_source(int rank, int nodes, int locals)
+{
+    return shifted(rank / locals, nodes, RING - 1) * locals + rank % locals;
+}
+
+/* compare — by history, then by step; below 0: a is older. */
+static int compare(const struct peer_copy_stamp *a, const struct peer_copy_stamp *b)
+{
+    if (a->history != b->history)
+        return a->history < b->history ? -1 : 1;
+    return a->step < b->step ? -1 : a->step > b->step;
+}
+
+/* newest_below — the newest complete stamp that is older than *limit (NULL: of all); NULL: none. */
+static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *offers, int ranks,
+                                                  const struct peer_copy_stamp *limit)
+{
+    const struct peer_copy_stamp *best = NULL;
+    for (int rank = 0; rank < ranks; rank++)
+        for (int slot = 0; slot < PEER_COPY_SLOTS; slot++) {
+            const struct peer_copy_stamp *at = &offers[rank].slot[slot];
+            if (at->is_complete && at->step >= 0 && (!limit || compare(at, limit) < 0) &&
+                (!best || compare(at, best) > 0))
+                best = at;
+        }
+    return best;
+}
+
+int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
+                          int64_t history, int64_t step)
+{
+    const struct peer_copy_stamp wanted = {.history = history, .step = step};
+    for (int i = holding * PEER_COPY_BUFFERS; i < (holding + 1) * PEER_COPY_BUFFERS; i++)
+        if (offer->slot[i].is_complete && offer->slot[i].rank == slice_rank &&
+            compare(&offer->slot[i], &wanted) == 0)
+            return i;
+    return -1;
+}
+
+static struct peer_copy_holder holder_of(const struct peer_copy_offer *offers,
+                                         const struct comm_place *place, int rank,
+                                         const struct peer_copy_stamp *wanted)
+{
+    const int keeper = peer_copy_choice_keeper(rank, place->nodes, place->locals);
+    int slot =
+        peer_copy_choice_slot(&offers[rank], PEER_COPY_OWN, rank, wanted->history, wanted->step);
+    if (slot >= 0)
+        return (struct peer_copy_holder){rank, slot};
+    slot =
+        peer_copy_choice_slot(&offers[keeper], PEER_COPY_KEPT, rank, wanted->history, wanted->step);
+    return (struct peer_copy_holder){slot >= 0 ? keeper : -1, slot};
+}
+
+/* find_holders — returns how many slices are missing, and one rank that lacks its own. */
+static int find_holders(const struct peer_copy_offer *offers, const struct comm_place *place,
+                        const struct peer_copy_stamp *wanted, struct peer_copy_holder *holders,
+                        int *missing_out)
+{
+    int missing_n = 0;
+    for (int rank = place->ranks - 1; rank >= 0; rank--) {
+        holders[rank] = holder_of(offers, place, rank, wanted);
+        if (holders[rank].rank >= 0)
+            continue;
+        *missing_out = rank;
+        missing_n++;
+    }
+    return missing_n;
+}
+
+void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct comm_place *place,
+                           struct peer_copy_holder *holders, struct peer_copy_choice *out)
+{
+    *out = (struct peer_copy_choice){.missing = -1};
+    const struct peer_copy_stamp *at = NULL;
+    while (!out->is_found && (at = newest_below(offers, place->ranks, at)) != NULL) {
+        int missing = -1, missing_n = find_holders(offers, place, at, holders, &missing);
+        out->is_found = missing_n == 0;
+        if (out->is_any && !out->is_found)
+            continue; /* of the newest one it is said what is missing */
+        *out = (struct peer_copy_choice){.is_found = out->is_found,
+                                         .history = at->history,
+                                         .step = at->step,
+                                         .missing = missing,
+                                         .missing_n = missing_n,
+                                         .is_any = true,
+                                         .progress = at->progress};
+    }
+}

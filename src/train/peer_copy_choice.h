@@ -1,0 +1,62 @@
+/* peer_copy_choice — which rank keeps a copy of which other rank's slice, and from which copies a
+ * job can go on. Pure functions of numbers. Must not know memory or how slices travel.
+ *
+ * A slice is a rank's part of the state (mesh/store_slice.h). Each rank holds its own slice and
+ * that of one rank on another node, each of two steps: four slots. */
+#ifndef CONVOY_TRAIN_PEER_COPY_CHOICE_H
+#define CONVOY_TRAIN_PEER_COPY_CHOICE_H
+
+#include "comm/core/comm.h"
+#include "train/checkpoint.h"
+
+enum { PEER_COPY_OWN, PEER_COPY_KEPT, PEER_COPY_HOLDINGS };
+#define PEER_COPY_BUFFERS 2
+#define PEER_COPY_SLOTS (PEER_COPY_HOLDINGS * PEER_COPY_BUFFERS)
+
+/* What a slot holds. */
+struct peer_copy_stamp {
+    int64_t history; /* grows with each generation; of two copies the one of the later is chosen */
+    int64_t step;    /* updates done */
+    int32_t rank;    /* whose slice */
+    int32_t is_complete;
+    struct checkpoint_progress progress;
+};
+
+/* What a rank can give, as ranks exchange it. */
+struct peer_copy_offer {
+    _Alignas(16) struct peer_copy_stamp slot[PEER_COPY_SLOTS]; /* holding · BUFFERS + buffer */
+    int64_t history;   /* the highest that this rank has known; 0: none */
+    int32_t has_room;  /* it has memory for its slots */
+    int32_t was_other; /* it had copies of another model, layout or settings, which are dropped */
+};
+
+/* Who gives the slice of a rank. */
+struct peer_copy_holder {
+    int rank; /* -1: no rank has it */
+    int slot;
+};
+struct peer_copy_choice {
+    bool is_found;
+    int64_t history, step;  /* of the newest copies that are whole; not found: of the newest */
+    int missing, missing_n; /* not found: a rank whose slice of that step is gone; how many are */
+    bool is_any;            /* there is any copy at all */
+    struct checkpoint_progress progress;
+};
+
+/* peer_copy_choice_keeper — the rank that keeps a copy of `rank`'s slice: the same local rank of
+ * another node. Nodes form pairs; where their number is odd, the last three form a ring.
+ * peer_copy_choice_source — the rank whose slice `rank` keeps. At least two nodes. */
+int peer_copy_choice_keeper(int rank, int nodes, int locals);
+int peer_copy_choice_source(int rank, int nodes, int locals);
+
+/* peer_copy_choice_slot — the slot of a holding in which a rank has the slice of slice_rank,
+ * complete and of this history and step; -1: in none. */
+int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
+                          int64_t history, int64_t step);
+/* peer_copy_choice_make — the newest history, and in it the newest step, of which all slices are
+ * complete somewhere. offers, holders: one for each of the place's ranks. A rank's own copy goes
+ * before its keeper's. Offers come from other processes: their numbers are checked. */
+void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct comm_place *place,
+                           struct peer_copy_holder *holders, struct peer_copy_choice *out);
+
+#endif

@@ -1,0 +1,185 @@
+/* test_peer_copy_choice — who keeps whose slice, and from which copies a job goes on. */
+#include "harness.h"
+
+#include <string.h>
+
+#include "base/rand.h"
+#include "train/peer_copy_choice.h"
+
+#define RANKS 12
+
+static struct peer_copy_offer offers[RANKS];
+static struct peer_copy_holder holders[RANKS];
+static struct peer_copy_choice choice;
+
+static struct comm_place place_of(int nodes, int locals)
+{
+    return (struct comm_place){.ranks = nodes * locals, .nodes = nodes, .locals = locals};
+}
+
+static void hold(int rank, int holding, int buffer, int slice_rank, int64_t history, int64_t step)
+{
+    offers[rank].slot[holding * PEER_COPY_BUFFERS + buffer] =
+        (struct peer_copy_stamp){.history = history,
+                                 .step = step,
+                                 .rank = slice_rank,
+                                 .is_complete = true,
+                                 .progress = {.step = step, .samples = 7 * step}};
+}
+
+/* Every rank has its own slice and its source's, of one step. */
+static void hold_all(int nodes, int locals, int buffer, int64_t history, int64_t step)
+{
+    for (int rank = 0; rank < nodes * locals; rank++) {
+        hold(rank, PEER_COPY_OWN, buffer, rank, history, step);
+        hold(rank, PEER_COPY_KEPT, buffer, peer_copy_choice_source(rank, nodes, locals), history,
+             step);
+    }
+}
+
+static void make(int nodes, int locals)
+{
+    const struct comm_place place = place_of(nodes, locals);
+    peer_copy_choice_make(offers, &place, holders, &choice);
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    for (int nodes = 2; nodes <= 9; nodes++)
+        for (int rank = 0; rank < nodes * 2; rank++) {
+            const int keeper = peer_copy_choice_keeper(rank, nodes, 2);
+            assert_in_range(keeper, 0, nodes * 2 - 1);
+            assert_int_not_equal(keeper / 2, rank / 2);
+            assert_int_equal(keeper % 2, rank % 2);
+            assert_int_equal(peer_copy_choice_source(keeper, nodes, 2), rank);
+            if (nodes % 2 == 0)
+                assert_int_equal(peer_copy_choice_keeper(keeper, nodes, 2), rank);
+        }
+}
+
+/* Any one node is lost: the newest step is found, with holders that are there. */
+static void test_one_node_lost(void **state)
+{
+    (void)state;
+    for (int nodes = 2; nodes <= 6; nodes++)
+        for (int lost = 0; lost < nodes; lost++) {
+            memset(offers, 0, sizeof offers);
+            hold_all(nodes, 2, 0, 1, 40);
+            hold_all(nodes, 2, 1, 1, 41);
+            memset(&offers[lost * 2], 0, 2 * sizeof *offers);
+            make(nodes, 2);
+            assert_true(choice.is_found);
+            assert_int_equal(choice.step, 41);
+            assert_int_equal(choice.progress.samples, 7 * 41);
+            for (int rank = 0; rank < nodes * 2; rank++)
+                assert_int_equal(holders[rank].rank,
+                                 rank / 2 == lost ? peer_copy_choice_keeper(rank, nodes, 2) : rank);
+        }
+}
+
+/* One rank has not finished step 41, and its keeper has not either: all go on from 40. */
+static void test_step_before(void **state)
+{
+    (void)state;
+    memset(offers, 0, sizeof offers);
+    hold_all(4, 1, 0, 1, 40);
+    hold_all(4, 1, 1, 1, 41);
+    offers[2].slot[PEER_COPY_OWN * PEER_COPY_BUFFERS + 1].is_complete = false;
+    make(4, 1);
+    assert_int_equal(choice.step, 41);
+    assert_int_equal(holders[2].rank, 3);
+    offers[3].slot[PEER_COPY_KEPT * PEER_COPY_BUFFERS + 1].is_complete = false;
+    make(4, 1);
+    assert_true(choice.is_found);
+    assert_int_equal(choice.step, 40);
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(holders[rank].rank, rank);
+}
+
+/* A rank and its keeper are lost: nothing is whole, and it is said what is missing. */
+static void test_pair_lost(void **state)
+{
+    (void)state;
+    memset(offers, 0, sizeof offers);
+    make(4, 1);
+    assert_false(choice.is_found || choice.is_any);
+    hold_all(4, 1, 0, 1, 40);
+    hold_all(4, 1, 1, 1, 41);
+    memset(&offers[2], 0, 2 * sizeof *offers);
+    make(4, 1);
+    assert_false(choice.is_found);
+    assert_true(choice.is_any);
+    assert_int_equal(choice.step, 41);
+    assert_int_equal(choice.missing, 2);
+    assert_int_equal(choice.missing_n, 2);
+}
+
+/* Two nodes of different pairs may go. */
+static void test_two_pairs(void **state)
+{
+    (void)state;
+    memset(offers, 0, sizeof offers);
+    hold_all(4, 1, 0, 1, 41);
+    memset(&offers[1], 0, sizeof *offers);
+    memset(&offers[2], 0, sizeof *offers);
+    make(4, 1);
+    assert_true(choice.is_found);
+    assert_int_equal(holders[1].rank, 0);
+    assert_int_equal(holders[2].rank, 3);
+}
+
+/* Slices of two generations never mix, and the later generation goes before a higher step. */
+static void test_histories(void **state)
+{
+    (void)state;
+    memset(offers, 0, sizeof offers);
+    hold_all(2, 1, 0, 1, 41);
+    hold(0, PEER_COPY_OWN, 1, 0, 2, 41);
+    make(2, 1);
+    assert_true(choice.is_found);
+    assert_int_equal(choice.history, 1);
+    hold_all(2, 1, 1, 2, 39);
+    make(2, 1);
+    assert_int_equal(choice.history, 2);
+    assert_int_equal(choice.step, 39);
+    memset(offers, 0, sizeof offers);
+    hold(0, PEER_COPY_OWN, 0, 0, 1, 41);
+    hold(1, PEER_COPY_OWN, 0, 1, 2, 41);
+    make(2, 1);
+    assert_false(choice.is_found);
+}
+
+/* Offers with any numbers: a choice that is found has a complete holder of each slice. */
+static void test_any_offers(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (uint64_t trial = 0; trial < 20000; trial++) {
+        const int nodes = 2 + (int)(trial % 3), locals = 1 + (int)(trial % 2);
+        for (int i = 0; i < nodes * locals * PEER_COPY_SLOTS; i++) {
+            struct peer_copy_stamp *at = &offers[i / PEER_COPY_SLOTS].slot[i % PEER_COPY_SLOTS];
+            const uint64_t draw = rand_u64(trial, RAND_STREAM(TEST, 0), (uint64_t)i);
+            *at = (struct peer_copy_stamp){
+                .history = (int64_t)(draw % 2),
+                .step = (int64_t)(draw >> 8) % 2 - (draw % 97 == 0),
+                .rank = (int32_t)((draw >> 16) % 8 ? (uint64_t)i / PEER_COPY_SLOTS : draw >> 24),
+                .is_complete = (draw >> 32) % 8 != 0};
+        }
+        make(nodes, locals);
+        found += choice.is_found;
+        for (int rank = 0; choice.is_found && rank < nodes * locals; rank++) {
+            const struct peer_copy_stamp *at = &offers[holders[rank].rank].slot[holders[rank].slot];
+            assert_true(at->is_complete && at->rank == rank && at->step == choice.step &&
+                        at->history == choice.history);
+        }
+    }
+    assert_in_range(found, 100, 19900);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_pairs),       cmocka_unit_test(test_one_node_lost),
+    cmocka_unit_test(test_step_before), cmocka_unit_test(test_pair_lost),
+    cmocka_unit_test(test_two_pairs),   cmocka_unit_test(test_histories),
+    cmocka_unit_test(test_any_offers)};
+HARNESS_MAIN(tests)

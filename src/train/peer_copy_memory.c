@@ -30,14 +30,14 @@ struct peer_copy_head {
     int64_t slice_bytes, history;
     struct slot slot[PEER_COPY_SLOTS];
 };
-_Static_assert(sizeof(struct peer_copy_head) <= PAGE, "the head is one page");
+#define HEAD_BYTES (((int64_t)sizeof(struct peer_copy_head) + PAGE - 1) / PAGE * PAGE)
 
 /* Of a slot, in whole pages. */
 static int64_t stride(int64_t slice_bytes) { return (slice_bytes + PAGE - 1) / PAGE * PAGE; }
 
 int64_t peer_copy_memory_bytes(int64_t slice_bytes)
 {
-    return PAGE + PEER_COPY_SLOTS * stride(slice_bytes);
+    return HEAD_BYTES + PEER_COPY_SLOTS * stride(slice_bytes);
 }
 
 /* ---- open and close ---- */
@@ -181,7 +181,7 @@ int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding)
 
 void *peer_copy_memory_data(const struct peer_copy_memory *m, int slot)
 {
-    return (char *)m->head + PAGE + slot * stride(m->slice_bytes);
+    return (char *)m->head + HEAD_BYTES + slot * stride(m->slice_bytes);
 }
 
 void peer_copy_memory_begin(struct peer_copy_memory *m, int slot)
@@ -194,9 +194,15 @@ void peer_copy_memory_begin(struct peer_copy_memory *m, int slot)
 static uint64_t seed_of(const struct peer_copy_stamp *stamp)
 {
     const struct checkpoint_progress *p = &stamp->progress;
-    const int64_t said[] = {stamp->history, stamp->step, stamp->rank,    p->step,
-                            p->samples,     p->tokens,   p->scale.steps, (int64_t)p->scale.factor};
-    return XXH3_64bits(said, sizeof said);
+    const struct spike_history *spikes = &p->spikes.history;
+    const bool is_history = spikes->n >= 0 && spikes->n <= SPIKE_WINDOW_MAX; /* of another rank */
+    const int64_t said[] = {
+        stamp->history,      stamp->step, stamp->rank,    p->step,
+        p->samples,          p->tokens,   p->scale.steps, (int64_t)p->scale.factor,
+        p->spikes.skipped_n, spikes->n};
+    return XXH3_64bits_withSeed(spikes->level,
+                                is_history ? (size_t)spikes->n * sizeof *spikes->level : 0,
+                                XXH3_64bits(said, sizeof said));
 }
 
 uint64_t peer_copy_memory_checksum(const struct peer_copy_memory *m, int slot,

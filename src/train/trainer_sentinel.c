@@ -47,5 +47,9 @@ enum status trainer_sentinel(struct trainer *t, bool before_save)
     TRY(step_sentinel(t->step, &found));
     step_run_forget_sent(t->step);
     t->step_compared = t->progress.step;
-    return found.is_same ? ST_OK : fail(t, &found);
+    if (found.is_same)
+        return ST_OK;
+    /* copies of the steps since have gradients in them that the wrong rank made */
+    peer_copy_clear(t->peer_copy);
+    return fail(t, &found);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "train/peer_copy.h"
+#include "train/peer_copy_memory.h"
 
 #define STEPS 6
 
@@ -288,12 +289,13 @@ static void test_what_is_found(void **state)
 static void flip(int rank, int holding)
 {
     char *at = NULL;
-    const int64_t bytes = lseek(fds[rank], 0, SEEK_END), stride = (bytes - 4096) / PEER_COPY_SLOTS;
+    const int64_t bytes = lseek(fds[rank], 0, SEEK_END), head = peer_copy_memory_bytes(0),
+                  stride = (bytes - head) / PEER_COPY_SLOTS;
     at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[rank], 0);
     assert_ptr_not_equal(at, MAP_FAILED);
     for (int buffer = 0; buffer < PEER_COPY_BUFFERS; buffer++)
         if (buffer == (STEPS - 1) % 2)
-            at[4096 + (holding * PEER_COPY_BUFFERS + buffer) * stride + 77] ^= 16;
+            at[head + (holding * PEER_COPY_BUFFERS + buffer) * stride + 77] ^= 16;
     munmap(at, (size_t)bytes);
 }
 static void flip_own(struct job *job) { (void)job, flip(1, PEER_COPY_OWN); }

@@ -38,8 +38,8 @@ struct trainer {
     struct checkpoint *checkpoint;             /* NULL: no CHECKPOINT_DIR, or not rank 0 */
     struct checkpoint_async *checkpoint_async; /* NULL: nothing to save yet */
     struct checkpoint_async_last last_checkpoint;
-    int64_t step_recorded;      /* of the last checkpoint in the ledger */
-    struct ledger_file *ledger; /* NULL: as checkpoint */
+    int64_t step_recorded;       /* of the last checkpoint in the ledger */
+    struct ledger_file *ledger;  /* NULL: as checkpoint */
     struct peer_copy *peer_copy; /* NULL: no copies in peers' memory */
     bool is_from_memory;         /* the state is the one that peer_copy has found */
     struct metrics_file metrics;

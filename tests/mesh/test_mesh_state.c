@@ -133,6 +133,7 @@ static enum status open_rank(struct ranks_one *one, struct job *j)
                                                           : one->comm,
                                   .world = one->comm,
                                   .table = &j->own,
+                                  .whole = &j->whole,
                                   .settings = {.shard = like->shard, .bucket_elems_min = 1},
                                   .has_grads = true,
                                   .moments_n = PARTS - 1,

@@ -18,7 +18,8 @@ enum rand_use {
     RAND_USE_SYNTHETIC,
     RAND_USE_SAMPLE,
     RAND_USE_TEST,
-    RAND_USE_MIX
+    RAND_USE_MIX,
+    RAND_USE_REHEARSE
 };
 #define RAND_STREAM(use, number) (((uint64_t)(RAND_USE_##use) << 32) | (uint32_t)(number))
 

@@ -65,6 +65,7 @@ static enum status run_export(const struct call *call);
 static enum status run_eval(const struct call *call);
 static enum status run_bench(const struct call *call);
 static enum status run_plan(const struct call *call);
+static enum status run_rehearse(const struct call *call);
 static enum status run_status(const struct call *call);
 static enum status run_verify(const struct call *call);
 static enum status run_config(const struct call *call);
@@ -101,6 +102,9 @@ static const struct command commands[] = {
     {"plan", "plan CLUSTER=... [...]",
      "memory, time and cost of a training on a cluster, without a GPU", true, false, CONF_USE_JOB,
      run_plan},
+    {"rehearse", "rehearse [NAME=VALUE ...]",
+     "train N_NODES nodes on this machine while they fail, and report", true, false, CONF_USE_JOB,
+     run_rehearse},
     {"status", "status [URL|DIR] [JSON=1]",
      "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, CONF_USE_ALONE,
      run_status},
@@ -343,6 +347,13 @@ static enum status run_train(const struct call *call)
                     conf_source(call->conf, CONF_MESH));
     TRY(config_map_cache(call->conf));
     return run_job(call, supervisor_main);
+}
+
+static enum status run_rehearse(const struct call *call)
+{
+    TRY(check_data(call->conf));
+    TRY(config_map_cache(call->conf));
+    return rehearse_main(call->conf, call->argc, call->argv, environ);
 }
 
 static enum status run_check(const struct call *call)

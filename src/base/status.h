@@ -30,7 +30,8 @@ enum status_group {
 #define STATUS_LIST(X)                                                                            \
     X(OK, NONE, 0, "done")                                                                        \
     X(UNHEALTHY, REQUEST, 1,                                                                      \
-      "`check` or `status` found something wrong (take the node out of service), or `verify`")    \
+      "`check` or `status` found something wrong (take the node out of service), or `verify` "    \
+      "or `rehearse` did")                                                                        \
     X(USAGE, REQUEST, 64, "unknown command or argument; do not restart")                          \
     X(BAD_DATA, REQUEST, 65,                                                                      \
       "corrupt input, or no valid checkpoint where one was required; do not restart")             \

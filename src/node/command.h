@@ -26,6 +26,9 @@ enum status generate_main(const struct conf *conf); /* PROMPT → text on stdout
 enum status bench_main(const struct conf *conf);
 /* a job on CLUSTER → memory, time and cost on stdout; sets N_GPU_EACH_NODE where it is not set */
 enum status plan_main(struct conf *conf, char **environment);
+/* a job on nodes of this machine, without and with faults → what it came to, on stdout; argv: the
+ * settings as the user gave them */
+enum status rehearse_main(const struct conf *conf, int argc, char **argv, char **environment);
 /* a trained model on VAL_DATA → loss or scores on stdout */
 enum status eval_main(const struct conf *conf);
 

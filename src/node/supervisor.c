@@ -33,6 +33,7 @@
 #include "node/memory_check.h"
 #include "node/linger.h"
 #include "node/process.h"
+#include "node/recovery_line.h"
 #include "node/spawn.h"
 #include "node/exit_policy.h"
 #include "node/watchdog.h"
@@ -121,7 +122,7 @@ static void on_abort(void *arg, const char *why)
         LOG_WARN("%s", why);
     supervisor_recover_set_resume(s, from, sizeof from);
     if (!stop_request_is_stop(s->stop) && !s->is_check)
-        LOG_INFO("resuming from %s when all ranks are back", from);
+        LOG_INFO(RECOVERY_LINE_LOST "%s when all ranks are back", from);
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
 }
 

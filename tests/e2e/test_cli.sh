@@ -139,7 +139,7 @@ try 64 -- --job-token=abcdefghijklmnop; says err 'JOB_TOKEN=…'; ! grep -q abcd
 try 64 -- train --job-token abcdefghijklmnop; ! grep -q abcdefgh err || why='the secret is told'; is
 
 # help COMMAND: settings that matter, and examples that are right but for the files they name.
-for command in train tokenize generate import export eval bench status config; do
+for command in train tokenize generate import export eval bench rehearse status config; do
     try 0 -- help $command; says out 'Main settings'; says out "  convoy $command"
     [ "$(awk '{ if (length($0) > w) w = length($0) } END { print w }' out)" -le 120 ] || why='over 120 columns'
     sed -n "s/^  convoy $command//p" out >examples

@@ -1,0 +1,396 @@
+/* rehearse — `convoy rehearse`: a job on nodes that are process trees of this machine, first
+ * without faults, then with faults, and what a user wants to know of it before the real run. Nodes
+ * are ordinary `convoy train`; this file gives them their settings and compares the ledgers of the
+ * two runs. Must not know training. Read rehearse_main first, at the foot. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "conf/launcher.h"
+#include "format/ledger.h"
+#include "node/command.h"
+#include "node/print.h"
+#include "node/rehearse_report.h"
+#include "node/rehearse_scratch.h"
+
+#define NODES_DEFAULT 2
+#define MIX_DEFAULT "kill:3,node:3,hang:2,slow:1"
+#define CHECKPOINT_EVERY_DEFAULT 50
+#define EVERY_MS_MIN 5000
+#define FAULTS_DEFAULT 10 /* in a rehearsal, unless FAULT_EVERY says otherwise */
+#define HEAL_MS 120000    /* beside what PEER_TIMEOUT and STEP_TIMEOUT take */
+#define PORT_FIRST 10000  /* below those of outgoing connections */
+#define PORTS_N 22000
+#define PORT_TRIES 1000
+#define STEPS_ENDLESS 1000000000
+
+struct rehearse {
+    const struct conf *conf;
+    int args_n;
+    char **args; /* the user's, but for the secrets */
+    int64_t checkpoint_every;
+    struct rehearse_scratch scratch;
+    struct rehearse_report report;
+    struct ledger_audit calm, faulty;
+    char word[REHEARSE_WORDS_MAX][FILE_PATH_MAX + 32];
+    const char *words[REHEARSE_WORDS_MAX];
+    int words_n;
+};
+
+static volatile sig_atomic_t signalled;
+
+static void on_signal(int signal_n) { signalled = signal_n; }
+
+/* ---- settings ---- */
+
+static enum status read_mix(const struct conf *conf, struct rehearse_mix *out)
+{
+    char why[160];
+    const char *set = conf_text(conf, CONF_FAULT_MIX), *text = set[0] != 0 ? set : MIX_DEFAULT;
+    if (rehearse_plan_mix(text, out) == ST_OK)
+        return ST_OK;
+    text_copy(why, sizeof why, status_message());
+    return FAIL(ST_BAD_SETTING, "FAULT_MIX=%s (%s) %s", text, conf_source(conf, CONF_FAULT_MIX),
+                why);
+}
+
+static enum status read_nodes(const struct conf *conf, int *out)
+{
+    int64_t n = conf_i64(conf, CONF_N_NODES);
+    bool is_meant = conf_origin(conf, CONF_N_NODES) > CONF_ORIGIN_LAUNCHER;
+    *out = n == 1 && !is_meant ? NODES_DEFAULT : (int)n;
+    if (*out >= 2 && *out <= REHEARSE_NODES_MAX)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "N_NODES=%lld (%s): a rehearsal starts 2 to %d nodes on this machine; leave it "
+                "out for %d",
+                (long long)n, conf_source(conf, CONF_N_NODES), REHEARSE_NODES_MAX, NODES_DEFAULT);
+}
+
+static enum status read_every(const struct conf *conf, int64_t duration_ms, int64_t *out)
+{
+    *out = conf_i64(conf, CONF_FAULT_EVERY);
+    if (*out == 0)
+        *out = duration_ms / FAULTS_DEFAULT > EVERY_MS_MIN ? duration_ms / FAULTS_DEFAULT
+                                                           : EVERY_MS_MIN;
+    if (*out <= duration_ms)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "FAULT_EVERY is longer than DURATION=%s (%s): no fault would come; raise DURATION",
+                conf_text(conf, CONF_DURATION), conf_source(conf, CONF_DURATION));
+}
+
+static enum status read_settings(struct rehearse *r)
+{
+    struct rehearse_report *report = &r->report;
+    int64_t every = conf_i64(r->conf, CONF_CHECKPOINT_EVERY);
+    report->seed = conf_i64(r->conf, CONF_SEED);
+    report->duration_ms = conf_i64(r->conf, CONF_DURATION);
+    r->checkpoint_every = every > 0 ? every : CHECKPOINT_EVERY_DEFAULT;
+    TRY(read_nodes(r->conf, &report->nodes_n));
+    TRY(read_mix(r->conf, &report->mix));
+    if (conf_is_set(r->conf, CONF_FAULT))
+        return FAIL(ST_BAD_SETTING,
+                    "FAULT (%s) is for `convoy train`; a rehearsal makes the "
+                    "faults of FAULT_MIX: leave FAULT out",
+                    conf_source(r->conf, CONF_FAULT));
+    return read_every(r->conf, report->duration_ms, &report->every_ms);
+}
+
+/* ---- what a node is given ---- */
+
+static void add_word(struct rehearse *r, const char *name, const char *value)
+{
+    char *word = r->word[r->words_n];
+    text_format(word, sizeof r->word[0], "%s=%s", name, value);
+    r->words[r->words_n++] = word;
+}
+
+static void add_number(struct rehearse *r, const char *name, int64_t value)
+{
+    char text[32];
+    text_format(text, sizeof text, "%lld", (long long)value);
+    add_word(r, name, text);
+}
+
+/* add_path — a file or folder of the scratch folder. */
+static void add_path(struct rehearse *r, const char *name, const char *file)
+{
+    char path[FILE_PATH_MAX + 32];
+    text_format(path, sizeof path, "%s/%s", r->scratch.path, file);
+    add_word(r, name, path);
+}
+
+static bool is_free(int port)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is = fd >= 0 && bind(fd, (const struct sockaddr *)&to, sizeof to) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+static enum status find_port(int *out)
+{
+    uint32_t at = 0;
+    for (int i = 0; i < PORT_TRIES; i++) {
+        if (getrandom(&at, sizeof at, 0) == (ssize_t)sizeof at &&
+            is_free(*out = PORT_FIRST + (int)(at % PORTS_N)))
+            return ST_OK;
+    }
+    return FAIL(ST_RETRY, "no free port was found on 127.0.0.1");
+}
+
+/* write_token — a secret of this rehearsal's nodes alone. */
+static enum status write_token(struct rehearse *r)
+{
+    uint8_t bytes[16];
+    char hex[40] = "", path[FILE_PATH_MAX];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+    for (int i = 0; i < (int)sizeof bytes; i++)
+        text_format(hex + 2 * i, 3, "%02x", bytes[i]);
+    TRY(file_join(path, sizeof path, r->scratch.path, "token"));
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return FAIL(ST_STORE, "cannot write %s: %s", path, strerror(errno));
+    enum status st = file_write_at(fd, path, hex, strlen(hex), 0);
+    close(fd);
+    return st;
+}
+
+/* add_endless — where the user's job would end at once, or after few faults. */
+static void add_endless(struct rehearse *r)
+{
+    if (!conf_is_set(r->conf, CONF_MAX_RESTARTS))
+        add_number(r, "MAX_RESTARTS", 1000);
+    if (conf_i64(r->conf, CONF_STEPS) == 0 &&
+        strcmp(conf_text(r->conf, CONF_DATA), "synthetic") == 0)
+        add_number(r, "STEPS", STEPS_ENDLESS);
+}
+
+static const char *folder_of(bool is_calm) { return is_calm ? "calm" : "faulty"; }
+
+static enum status add_words(struct rehearse *r, bool is_calm)
+{
+    int port = 0;
+    r->words_n = 0;
+    TRY(find_port(&port));
+    add_number(r, "N_NODES", r->report.nodes_n);
+    add_word(r, "MASTER_ADDR", "127.0.0.1");
+    add_number(r, "MASTER_PORT", port);
+    add_path(r, "JOB_TOKEN_FILE", "token");
+    add_path(r, "CHECKPOINT_DIR", folder_of(is_calm));
+    add_path(r, "METRICS_FILE", is_calm ? "calm.jsonl" : "faulty.jsonl");
+    add_number(r, "CHECKPOINT_EVERY", r->checkpoint_every);
+    add_number(r, "STATUS_PORT", 0);
+    add_word(r, "LOG_FORMAT", "json");
+    add_word(r, "LOG_LEVEL", "info");
+    add_number(r, "LOG_EVERY", 1);
+    if (conf_is_set(r->conf, CONF_TENSORBOARD_DIR))
+        add_path(r, "TENSORBOARD_DIR", "tensorboard");
+    add_endless(r);
+    return ST_OK;
+}
+
+/* ---- the two runs ---- */
+
+static enum status run_one(struct rehearse *r, bool is_calm, int64_t goal)
+{
+    TRY(add_words(r, is_calm));
+    const struct rehearse_run_config config = {
+        .nodes = {.nodes_n = r->report.nodes_n,
+                  .args_n = r->args_n,
+                  .args = r->args,
+                  .words_n = r->words_n,
+                  .words = r->words},
+        .seed = (uint64_t)r->report.seed,
+        .mix = is_calm ? (struct rehearse_mix){.total = 0} : r->report.mix,
+        .every_ms = r->report.every_ms,
+        .duration_ms = r->report.duration_ms,
+        .checkpoint_every = r->checkpoint_every,
+        .goal = goal,
+        .heal_ms = HEAL_MS + 2 * conf_i64(r->conf, CONF_PEER_TIMEOUT) +
+                   2 * conf_i64(r->conf, CONF_STEP_TIMEOUT),
+        .signalled = &signalled,
+    };
+    return rehearse_run(&config, is_calm ? r->report.calm : r->report.faulty);
+}
+
+static enum status audit(struct rehearse *r, bool is_calm)
+{
+    char path[FILE_PATH_MAX + 64];
+    text_format(path, sizeof path, "%s/%s/" LEDGER_NAME, r->scratch.path, folder_of(is_calm));
+    return ledger_audit(path, is_calm ? &r->calm : &r->faulty);
+}
+
+/* run_calm — a job that fails without faults fails the command as it would fail `train`. */
+static enum status run_calm(struct rehearse *r, int64_t *goal_out)
+{
+    struct rehearse_result *calm = r->report.calm;
+    LOG_INFO("training without faults on %d nodes of this machine for %s", r->report.nodes_n,
+             conf_text(r->conf, CONF_DURATION));
+    TRY(run_one(r, true, 0));
+    if (calm->problem[0] != 0)
+        return FAIL(calm->job == ST_OK ? ST_RETRY : calm->job, "without a fault: %s",
+                    calm->problem);
+    TRY(audit(r, true));
+    *goal_out = calm->is_complete ? 0 : calm->steps / r->checkpoint_every * r->checkpoint_every;
+    if (!calm->is_complete && *goal_out == 0)
+        return FAIL(ST_BAD_SETTING,
+                    "%lld steps in %s, and a checkpoint every %lld steps: none to compare; raise "
+                    "DURATION or lower CHECKPOINT_EVERY",
+                    (long long)calm->steps, conf_text(r->conf, CONF_DURATION),
+                    (long long)r->checkpoint_every);
+    return ST_OK;
+}
+
+static enum status run_faulty(struct rehearse *r, int64_t goal)
+{
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, sizeof path, r->scratch.path, folder_of(true)));
+    TRY(file_remove_tree(path)); /* its ledger is read, and disks are not endless */
+    LOG_INFO("the same with a fault each %g s", (double)r->report.every_ms / 1000);
+    TRY(run_one(r, false, goal));
+    if (audit(r, false) != ST_OK && r->report.faulty->problem[0] == 0)
+        text_copy(r->report.problem, sizeof r->report.problem, status_message());
+    status_clear();
+    return ST_OK;
+}
+
+/* ---- the verdict ---- */
+
+/* compare — checkpoints of the same steps; both lists are in order. */
+static void compare(struct rehearse_report *report, const struct ledger_audit *calm,
+                    const struct ledger_audit *faulty)
+{
+    report->is_equal = true;
+    for (int i = 0, k = 0; i < calm->checkpoints_n && k < faulty->checkpoints_n;) {
+        const struct ledger_checkpoint *a = &calm->checkpoint[i], *b = &faulty->checkpoint[k];
+        i += a->step <= b->step, k += b->step <= a->step;
+        if (a->step != b->step)
+            continue;
+        report->compared_n++;
+        report->compared_step = a->step;
+        report->calm_weights = a->weights, report->faulty_weights = b->weights;
+        report->is_equal = report->is_equal && a->weights == b->weights;
+    }
+}
+
+static void judge(struct rehearse_report *report, const struct ledger_audit *faulty)
+{
+    const char *problem = "";
+    report->is_whole = faulty->steps[LEDGER_OUTCOME_APPLIED] > 0 && faulty->problem[0] == 0;
+    if (report->problem[0] != 0)
+        return;
+    if (report->faulty->problem[0] != 0)
+        problem = report->faulty->problem;
+    else if (!report->is_whole)
+        problem = faulty->problem[0] ? faulty->problem : "the run left no step in its ledger";
+    else if (report->compared_n == 0)
+        problem = "no checkpoint is in both runs: raise DURATION or lower CHECKPOINT_EVERY";
+    else if (!report->is_equal)
+        problem = "the weights are not those of the calm run";
+    else if (report->faulty->outcomes_n == 0)
+        problem = "no fault came: raise DURATION or lower FAULT_EVERY";
+    text_copy(report->problem, sizeof report->problem, problem);
+}
+
+static enum status show(struct rehearse *r)
+{
+    struct text out = {0};
+    rehearse_report_write(&r->report, conf_i64(r->conf, CONF_JSON) != 0, &out);
+    TRY(print_text(&out));
+    return r->report.problem[0] == 0 ? ST_OK : FAIL(ST_UNHEALTHY, "%s", r->report.problem);
+}
+
+static enum status run_both(struct rehearse *r)
+{
+    int64_t goal = 0;
+    TRY(write_token(r));
+    TRY(run_calm(r, &goal));
+    TRY(run_faulty(r, goal));
+    compare(&r->report, &r->calm, &r->faulty);
+    judge(&r->report, &r->faulty);
+    return show(r);
+}
+
+/* ---- begin and end ---- */
+
+/* take_args — the user's words; the nodes have a secret of their own. */
+static enum status take_args(struct rehearse *r, int argc, char **argv)
+{
+    r->args = calloc((size_t)argc + 1, sizeof *r->args);
+    r->report.calm = calloc(1, sizeof *r->report.calm);
+    r->report.faulty = calloc(1, sizeof *r->report.faulty);
+    if (r->args == NULL || r->report.calm == NULL || r->report.faulty == NULL)
+        return FAIL(ST_RETRY, "out of memory: a rehearsal");
+    for (int i = 0; i < argc; i++)
+        if (!text_starts(argv[i], "JOB_TOKEN"))
+            r->args[r->args_n++] = argv[i];
+    return ST_OK;
+}
+
+/* open_scratch — beside CHECKPOINT_DIR, on the disk that the job will use, or in TMPDIR. */
+static enum status open_scratch(struct rehearse *r, char **environment)
+{
+    char prefix[FILE_PATH_MAX];
+    const char *dir = conf_text(r->conf, CONF_CHECKPOINT_DIR),
+               *temporary = launcher_find(environment, "TMPDIR");
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    if (dir[0] != 0)
+        text_format(prefix, sizeof prefix, "%.*s.rehearse", (int)n, dir);
+    else
+        text_format(prefix, sizeof prefix, "%s/convoy-rehearse",
+                    temporary != NULL && temporary[0] != 0 ? temporary : "/tmp");
+    return rehearse_scratch_open(prefix, &r->scratch);
+}
+
+static void catch_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal}, before;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
+}
+
+static enum status rehearse(struct rehearse *r, int argc, char **argv, char **environment)
+{
+    TRY(read_settings(r));
+    TRY(take_args(r, argc, argv));
+    catch_signals();
+    TRY(open_scratch(r, environment));
+    return run_both(r);
+}
+
+enum status rehearse_main(const struct conf *conf, int argc, char **argv, char **environment)
+{
+    struct rehearse *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return FAIL(ST_RETRY, "out of memory: a rehearsal");
+    r->conf = conf;
+    r->scratch.hold_fd = -1;
+    enum status st = rehearse(r, argc, argv, environment);
+    rehearse_scratch_close(&r->scratch);
+    ledger_audit_free(&r->calm);
+    ledger_audit_free(&r->faulty);
+    free(r->report.calm);
+    free(r->report.faulty);
+    free(r->args);
+    free(r);
+    return st;
+}

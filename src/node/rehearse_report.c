@@ -1,0 +1,221 @@
+/* rehearse_report — see rehearse_report.h. */
+#include "node/rehearse_report.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/json.h"
+
+/* Llama 3 405B: 419 unexpected interruptions in 54 days of 2,048 nodes with 8 GPUs each. */
+#define PUBLISHED_NODE_DAYS (54.0 * 2048 / 419)
+#define DAY_MS (24 * 3600 * 1000.0)
+
+/* What the faults of one kind came to. */
+struct kind_row {
+    int made, healed;
+    struct rehearse_times detect, recover;
+};
+
+static struct rehearse_times times_of(const struct rehearse_result *r, int kind, bool is_recover)
+{
+    static int64_t ms[REHEARSE_FAULTS_MAX];
+    int n = 0;
+    for (int i = 0; i < r->outcomes_n; i++) {
+        const struct rehearse_outcome *o = &r->outcome[i];
+        int64_t one = is_recover ? o->recover_ms : o->detect_ms;
+        if ((int)o->kind == kind && one >= 0)
+            ms[n++] = one;
+    }
+    return rehearse_plan_times(ms, n);
+}
+
+static struct kind_row row_of(const struct rehearse_result *r, int kind)
+{
+    struct kind_row row = {.detect = times_of(r, kind, false), .recover = times_of(r, kind, true)};
+    for (int i = 0; i < r->outcomes_n; i++) {
+        row.made += (int)r->outcome[i].kind == kind;
+        row.healed += (int)r->outcome[i].kind == kind && r->outcome[i].is_healed;
+    }
+    return row;
+}
+
+static double span_ms(const struct rehearse_result *r)
+{
+    return (double)(r->last_ms - r->first_ms);
+}
+
+/* step_ms — of steps after the first line. */
+static double step_ms(const struct rehearse_result *r)
+{
+    int64_t n = r->steps - r->first_step;
+    return n > 0 ? span_ms(r) / (double)n : NAN;
+}
+
+/* goodput — the time that the calm run takes for as many steps, of the time with faults. */
+static double goodput(const struct rehearse_report *r)
+{
+    return step_ms(r->calm) / step_ms(r->faulty);
+}
+
+static double published_days(const struct rehearse_report *r)
+{
+    return PUBLISHED_NODE_DAYS / r->nodes_n;
+}
+
+/* ---- for people ---- */
+
+static void add_times(struct text *t, const struct rehearse_times *times)
+{
+    const int64_t ms[] = {times->median, times->p95, times->worst};
+    char word[32];
+    for (int i = 0; i < 3; i++)
+        text_add(t, "  %8s", text_format_ms(word, sizeof word, ms[i] < 0 ? NAN : (double)ms[i]));
+}
+
+static void add_kind(struct text *t, const struct rehearse_report *r, int kind)
+{
+    struct kind_row row = row_of(r->faulty, kind);
+    if (r->mix.weight[kind] == 0)
+        return;
+    text_add(t, "%-6s %4d %7d", rehearse_plan_word((enum rehearse_kind)kind), row.made, row.healed);
+    add_times(t, &row.detect);
+    text_add(t, " ");
+    add_times(t, &row.recover);
+    text_add(t, "   %s\n", rehearse_plan_text((enum rehearse_kind)kind));
+}
+
+static void add_head(struct text *t, const struct rehearse_report *r)
+{
+    double every_s = (double)r->every_ms / 1000;
+    text_add(t, "rehearsal    %d nodes on this machine, SEED=%" PRId64 "\n", r->nodes_n, r->seed);
+    text_add(t,
+             "faults       one each %g s. A published fleet (Llama 3 405B) had one in %.0f days on "
+             "as many\n"
+             "             nodes of 8 GPUs: here they come %.0f times as often\n",
+             every_s, published_days(r), published_days(r) * DAY_MS / (double)r->every_ms);
+    text_add(t, "left out     cut cables (need namespaces and root), full disks (FAULT=enospc@), "
+                "flipped bits\n"
+                "             (FAULT=flip@: nothing heals them)\n\n");
+}
+
+static void add_runs(struct text *t, const struct rehearse_report *r)
+{
+    char word[32];
+    text_add(t, "\ncalm run     %" PRId64 " steps in %.1f s, %s a step\n", r->calm->steps,
+             span_ms(r->calm) / 1000, text_format_ms(word, sizeof word, step_ms(r->calm)));
+    text_add(t, "with faults  %" PRId64 " steps in %.1f s; %" PRId64 " steps done again\n",
+             r->faulty->steps, span_ms(r->faulty) / 1000, r->faulty->redone);
+    if (r->faulty->unexpected > 0)
+        text_add(t, "unexpected   %" PRId64 " times a rank was lost without a fault\n",
+                 r->faulty->unexpected);
+    text_add(t, "goodput      %.1f %%%s\n", 100 * goodput(r),
+             goodput(r) > 1 ? ": other work slowed the calm run more than faults the second" : "");
+}
+
+static void add_verdict(struct text *t, const struct rehearse_report *r)
+{
+    text_add(t, "samples      %s\n",
+             r->is_whole ? "none lost: every sample exactly once" : "not every one exactly once");
+    if (r->compared_n > 0)
+        text_add(t,
+                 "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
+                 ": %016" PRIx64 "\n",
+                 r->is_equal ? "bit for bit" : "not", r->compared_n, r->compared_n == 1 ? "" : "s",
+                 r->compared_step, r->faulty_weights);
+    text_add(t, "result       %s\n",
+             r->problem[0] ? r->problem : "all faults healed, with the same weights");
+}
+
+static void write_table(const struct rehearse_report *r, struct text *t)
+{
+    add_head(t, r);
+    text_add(t,
+             "fault  made  healed  detected: median, p95, worst   recovered: median, p95, worst\n");
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
+        add_kind(t, r, kind);
+    add_runs(t, r);
+    add_verdict(t, r);
+}
+
+/* ---- for programs ---- */
+
+static void put_times(cJSON *to, const char *key, const struct rehearse_times *times)
+{
+    cJSON *object = cJSON_AddObjectToObject(to, key);
+    json_add_number(object, "median", times->n > 0 ? (double)times->median : NAN);
+    json_add_number(object, "p95", times->n > 0 ? (double)times->p95 : NAN);
+    json_add_number(object, "worst", times->n > 0 ? (double)times->worst : NAN);
+}
+
+static void put_kinds(cJSON *root, const struct rehearse_report *r)
+{
+    cJSON *list = cJSON_AddArrayToObject(root, "faults");
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++) {
+        struct kind_row row = row_of(r->faulty, kind);
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddItemToArray(list, object);
+        cJSON_AddStringToObject(object, "kind", rehearse_plan_word((enum rehearse_kind)kind));
+        json_add_i64(object, "weight", r->mix.weight[kind]);
+        json_add_i64(object, "made", row.made);
+        json_add_i64(object, "healed", row.healed);
+        put_times(object, "detect_ms", &row.detect);
+        put_times(object, "recover_ms", &row.recover);
+    }
+}
+
+static void put_run(cJSON *root, const char *key, const struct rehearse_result *r)
+{
+    cJSON *object = cJSON_AddObjectToObject(root, key);
+    json_add_i64(object, "steps", r->steps);
+    json_add_i64(object, "steps_redone", r->redone);
+    json_add_number(object, "seconds", span_ms(r) / 1000);
+    json_add_number(object, "step_ms", step_ms(r));
+    json_add_i64(object, "unexpected", r->unexpected);
+}
+
+static void put_weights(cJSON *root, const struct rehearse_report *r)
+{
+    char calm[20], faulty[20];
+    cJSON *object = cJSON_AddObjectToObject(root, "weights");
+    text_format(calm, sizeof calm, "%016" PRIx64, r->calm_weights);
+    text_format(faulty, sizeof faulty, "%016" PRIx64, r->faulty_weights);
+    cJSON_AddBoolToObject(object, "equal", r->compared_n > 0 && r->is_equal);
+    json_add_i64(object, "compared", r->compared_n);
+    json_add_i64(object, "step", r->compared_step);
+    cJSON_AddStringToObject(object, "calm", calm);
+    cJSON_AddStringToObject(object, "faulty", faulty);
+}
+
+static cJSON *json_of(const struct rehearse_report *r)
+{
+    cJSON *root = cJSON_CreateObject();
+    json_add_i64(root, "nodes", r->nodes_n);
+    json_add_i64(root, "seed", r->seed);
+    json_add_number(root, "duration_seconds", (double)r->duration_ms / 1000);
+    json_add_number(root, "fault_every_seconds", (double)r->every_ms / 1000);
+    json_add_number(root, "published_fault_every_days", published_days(r));
+    put_kinds(root, r);
+    put_run(root, "calm", r->calm);
+    put_run(root, "faulty", r->faulty);
+    json_add_number(root, "goodput", goodput(r));
+    json_add_number(root, "samples_lost", r->is_whole ? 0 : NAN); /* else how many is not known */
+    put_weights(root, r);
+    if (r->problem[0])
+        cJSON_AddStringToObject(root, "problem", r->problem);
+    else
+        cJSON_AddNullToObject(root, "problem");
+    return root;
+}
+
+void rehearse_report_write(const struct rehearse_report *report, bool as_json, struct text *out)
+{
+    if (!as_json) {
+        write_table(report, out);
+        return;
+    }
+    cJSON *root = json_of(report);
+    char *bytes = cJSON_PrintUnformatted(root);
+    text_add(out, "%s\n", bytes != NULL ? bytes : "null");
+    cJSON_free(bytes);
+    cJSON_Delete(root);
+}

@@ -1,0 +1,298 @@
+/* rehearse_run — see rehearse_run.h.
+ *
+ * One fault at a time:
+ *
+ *   made → (a node's line says that the generation is over) → detected → (a node that stands still
+ *   goes on) → (a new generation, its first step) → recovered
+ *
+ * The next one waits until the job is further than it ever was: three recoveries without a new step
+ * end a job, and a machine that fails that often needs no rehearsal. */
+#include "node/rehearse_run.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "node/recovery_line.h"
+
+#define TICK_MS 10
+#define STOP_MS 60000 /* for a job to end after SIGTERM, with a checkpoint */
+#define SLOW_MS 5000
+#define SLOW_PART_MS 50 /* a slow node stands still for so long, then runs for so long */
+
+struct run {
+    const struct rehearse_run_config *config;
+    struct rehearse_result *result;
+    struct rehearse_nodes *nodes;
+    int64_t step, best; /* of the last line; the furthest one */
+    int64_t end_step;   /* the run is over when this step is done; 0: not decided */
+    int64_t stop_ms;    /* when it was asked to end; 0: not yet */
+    bool is_ending;     /* a node has ended well */
+    bool is_lost;       /* the generation is over; no new one yet */
+    bool is_renewed;    /* a new one has begun, and no step is done in it */
+    /* The fault that has not healed yet; kind REHEARSE_KINDS_N: none. */
+    struct rehearse_outcome fault;
+    int64_t made_ms;
+    int64_t made_best; /* the furthest step at that time */
+    bool is_still;     /* its node is stopped */
+    char renewed[32];  /* the time in the line of the last generation */
+    char error[512];   /* the last line of level error */
+};
+
+static bool has_fault(const struct run *r) { return r->fault.kind != REHEARSE_KINDS_N; }
+
+static void fail(struct run *r, const char *what)
+{
+    if (r->result->problem[0] == 0)
+        text_copy(r->result->problem, sizeof r->result->problem, what);
+}
+
+/* ---- faults ---- */
+
+static void hold(struct run *r, bool is_still)
+{
+    if (r->is_still != is_still)
+        rehearse_nodes_signal(r->nodes, r->fault.node, is_still ? SIGSTOP : SIGCONT);
+    r->is_still = is_still;
+}
+
+static enum status make(struct run *r, const struct rehearse_fault *fault)
+{
+    r->fault = (struct rehearse_outcome){fault->kind, fault->node, -1, -1, false};
+    r->made_ms = clock_ms();
+    r->made_best = r->best;
+    switch (fault->kind) {
+    case REHEARSE_KIND_KILL:
+        if (!rehearse_nodes_kill_worker(r->nodes, fault->node, fault->choice))
+            r->fault.kind = REHEARSE_KINDS_N; /* tried again at the next tick */
+        return ST_OK;
+    case REHEARSE_KIND_NODE:
+        rehearse_nodes_kill(r->nodes, fault->node);
+        return rehearse_nodes_start(r->nodes, fault->node);
+    default:
+        hold(r, true);
+        return ST_OK;
+    }
+}
+
+/* log_fault — what became of it, as one line. */
+static void log_fault(const struct run *r)
+{
+    const struct rehearse_outcome *f = &r->fault;
+    char detect[32], recover[32];
+    LOG_INFO(
+        "fault %d: %s of node %d: detected after %s, recovered after %s", r->result->outcomes_n,
+        rehearse_plan_word(f->kind), f->node,
+        text_format_ms(detect, sizeof detect, f->detect_ms < 0 ? NAN : (double)f->detect_ms),
+        text_format_ms(recover, sizeof recover, f->recover_ms < 0 ? NAN : (double)f->recover_ms));
+}
+
+static void finish(struct run *r, bool is_healed)
+{
+    hold(r, false);
+    r->fault.is_healed = is_healed;
+    r->result->outcome[r->result->outcomes_n++] = r->fault;
+    log_fault(r);
+    r->fault.kind = REHEARSE_KINDS_N;
+}
+
+/* drive_slow — half of the time, and over after SLOW_MS if no generation has ended by it. */
+static void drive_slow(struct run *r, int64_t age_ms)
+{
+    hold(r, age_ms < SLOW_MS && age_ms / SLOW_PART_MS % 2 == 0);
+    if (age_ms >= SLOW_MS && r->fault.detect_ms < 0)
+        finish(r, true);
+}
+
+static void drive(struct run *r, int64_t now_ms)
+{
+    char text[160];
+    int64_t age_ms = now_ms - r->made_ms;
+    if (r->fault.kind == REHEARSE_KIND_SLOW)
+        drive_slow(r, age_ms);
+    else if (r->fault.detect_ms >= 0)
+        hold(r, false);
+    if (!has_fault(r) || age_ms < r->config->heal_ms)
+        return;
+    text_format(text, sizeof text, "fault %d, %s of node %d, has not healed in %lld s",
+                r->result->outcomes_n + 1, rehearse_plan_word(r->fault.kind), r->fault.node,
+                (long long)(r->config->heal_ms / 1000));
+    fail(r, text);
+}
+
+/* ---- lines ---- */
+
+/* on_lost — a node's generation is over. Lines of different nodes are read in any order, so one
+ * that is older than the generation is about the one before. */
+static void on_lost(struct run *r, int node, const char *time, int64_t now_ms)
+{
+    bool is_first = !r->is_lost;
+    if (r->stop_ms > 0 || strcmp(time, r->renewed) <= 0 ||
+        (has_fault(r) && r->fault.kind != REHEARSE_KIND_KILL && r->fault.node == node))
+        return;
+    r->is_lost = true;
+    if (has_fault(r) && r->fault.detect_ms < 0)
+        r->fault.detect_ms = now_ms - r->made_ms;
+    else if (!has_fault(r) && is_first)
+        r->result->unexpected++;
+}
+
+static void on_generation(struct run *r, const char *time, int64_t now_ms)
+{
+    text_copy(r->renewed, sizeof r->renewed, time);
+    if (has_fault(r) && r->fault.detect_ms < 0)
+        r->fault.detect_ms = now_ms - r->made_ms;
+    r->is_renewed = r->step > 0;
+    r->is_lost = false;
+}
+
+static void on_step(struct run *r, int64_t step, int64_t now_ms)
+{
+    struct rehearse_result *result = r->result;
+    if (result->first_ms == 0)
+        result->first_ms = now_ms, result->first_step = step;
+    if (step <= r->best)
+        result->redone++;
+    r->step = step;
+    r->best = step > r->best ? step : r->best;
+    result->steps = r->best;
+    result->last_ms = now_ms;
+    if (r->is_renewed && has_fault(r) && r->fault.detect_ms >= 0) {
+        r->fault.recover_ms = now_ms - r->made_ms;
+        finish(r, true);
+    }
+    r->is_renewed = false;
+}
+
+static bool is_from(const cJSON *line, const char *module, const char *begin)
+{
+    return strcmp(json_text(line, "module"), module) == 0 &&
+           text_starts(json_text(line, "message"), begin);
+}
+
+static void on_line(void *arg, int node, const char *bytes, size_t n)
+{
+    struct run *r = arg;
+    cJSON *line = NULL;
+    int64_t now_ms = clock_ms();
+    if (json_parse(bytes, n, "a line of the log", &line) != ST_OK) {
+        status_clear(); /* not ours: a library's */
+        return;
+    }
+    double step = json_number(line, "step");
+    if (!isfinite(step))
+        LOG_DEBUG("node %d: %s", node, json_text(line, "message"));
+    if (isfinite(step))
+        on_step(r, (int64_t)step, now_ms);
+    else if (is_from(line, RECOVERY_LINE_GENERATION_MODULE, RECOVERY_LINE_GENERATION))
+        on_generation(r, json_text(line, "time"), now_ms);
+    else if (is_from(line, RECOVERY_LINE_LOST_MODULE, RECOVERY_LINE_LOST))
+        on_lost(r, node, json_text(line, "time"), now_ms);
+    else if (strcmp(json_text(line, "level"), "error") == 0)
+        text_copy(r->error, sizeof r->error, json_text(line, "message"));
+    cJSON_Delete(line);
+}
+
+static void on_end(void *arg, int node, int code)
+{
+    char text[640];
+    struct run *r = arg;
+    r->is_ending = r->is_ending || (code == 0 && r->stop_ms == 0);
+    if (r->is_ending && r->stop_ms == 0)
+        r->stop_ms = clock_ms(); /* the others end, too */
+    if (r->stop_ms > 0)
+        return;
+    r->result->job = status_from_exit(code);
+    text_format(text, sizeof text, "node %d ended with %d%s%s", node, code, r->error[0] ? ": " : "",
+                r->error);
+    fail(r, text);
+}
+
+/* ---- the run ---- */
+
+/* next_fault — makes the next one when it is due. */
+static enum status next_fault(struct run *r, int64_t now_ms)
+{
+    const struct rehearse_run_config *c = r->config;
+    int i = r->result->outcomes_n;
+    if (c->mix.total == 0 || i == REHEARSE_FAULTS_MAX || r->is_lost || r->best <= r->made_best)
+        return ST_OK;
+    struct rehearse_fault next =
+        rehearse_plan_fault(c->seed, &c->mix, c->nodes.nodes_n, c->every_ms, i);
+    int64_t age_ms = now_ms - r->result->first_ms;
+    return age_ms >= next.at_ms && age_ms < c->duration_ms ? make(r, &next) : ST_OK;
+}
+
+/* is_over — time is up, and the next checkpoint after it is made; or nothing is left to compare. */
+static bool is_over(struct run *r, int64_t now_ms)
+{
+    const struct rehearse_run_config *c = r->config;
+    bool is_late = now_ms - r->result->first_ms >= c->duration_ms;
+    if (is_late && r->end_step == 0)
+        r->end_step = (r->best / c->checkpoint_every + 1) * c->checkpoint_every;
+    if (c->goal > 0 && (r->end_step == 0 || r->end_step > c->goal))
+        return r->step > c->goal;
+    return r->end_step > 0 && r->step > r->end_step;
+}
+
+static enum status tick(struct run *r)
+{
+    int64_t now_ms = clock_ms();
+    if (r->stop_ms > 0) {
+        if (now_ms - r->stop_ms > STOP_MS)
+            fail(r, "the job does not end after SIGTERM");
+        return ST_OK;
+    }
+    if (r->result->first_ms == 0)
+        return ST_OK;
+    if (has_fault(r)) {
+        drive(r, now_ms);
+        return ST_OK;
+    }
+    if (!is_over(r, now_ms))
+        return next_fault(r, now_ms);
+    r->stop_ms = now_ms;
+    rehearse_nodes_signal_first(r->nodes, 0, SIGTERM);
+    return ST_OK;
+}
+
+static enum status signal_fail(int signal_n)
+{
+    enum status st = signal_n == SIGINT ? ST_INTERRUPTED : ST_TERMINATED;
+    return FAIL(st,
+                "stopped by %s; all processes of the rehearsal have ended, and its folder is "
+                "removed",
+                signal_n == SIGINT    ? "SIGINT"
+                : signal_n == SIGTERM ? "SIGTERM"
+                                      : "SIGHUP");
+}
+
+static enum status follow(struct run *r)
+{
+    for (int i = 0; i < r->config->nodes.nodes_n; i++)
+        TRY(rehearse_nodes_start(r->nodes, i));
+    while (rehearse_nodes_running(r->nodes) > 0 && r->result->problem[0] == 0) {
+        if (*r->config->signalled != 0)
+            return signal_fail(*r->config->signalled);
+        rehearse_nodes_poll(r->nodes, TICK_MS);
+        TRY(tick(r));
+    }
+    return ST_OK;
+}
+
+enum status rehearse_run(const struct rehearse_run_config *config, struct rehearse_result *result)
+{
+    struct run r = {.config = config, .result = result, .fault.kind = REHEARSE_KINDS_N};
+    struct rehearse_nodes_config nodes = config->nodes;
+    nodes.on_line = on_line, nodes.on_end = on_end, nodes.arg = &r;
+    TRY(rehearse_nodes_open(&nodes, &r.nodes));
+    enum status st = follow(&r);
+    if (has_fault(&r))
+        finish(&r, false);
+    result->is_complete = r.is_ending && result->problem[0] == 0;
+    rehearse_nodes_close(r.nodes);
+    return st;
+}

@@ -1,0 +1,115 @@
+#!/bin/bash
+# test_rehearse — `convoy rehearse`: faults heal with the weights of a calm run, and the numbers of the report agree; nothing is left
+# behind, however it ends; wrong settings are refused; a job that cannot heal is said to.
+. "$(dirname "$0")/lib.sh"
+export TMPDIR=$tmp/scratch
+mkdir "$TMPDIR"
+unset JOB_TOKEN FAULT
+job="$tiny CHECKPOINT_EVERY=20 CHECKPOINT_DIR=$TMPDIR/run"
+# processes — those of rehearsals in this test's scratch folder, with the ones that remove it.
+processes() {
+    local p
+    for p in /proc/[0-9]*; do
+        { tr '\0' ' ' <"$p/cmdline"; } 2>/dev/null | grep -qE "$tmp|rehearse $job" && ! is_gone "${p#/proc/}" && echo "${p#/proc/}"
+    done
+}
+nothing_left() { [ -z "$(processes)" ] && [ -z "$(ls "$TMPDIR")" ]; }
+left() { echo "# processes: $(processes | tr '\n' ' ') folders: $(ls "$TMPDIR")"; }
+gone() { pid= wait_for 10 nothing_left || { left; false; }; }
+rehearse() { # rehearse SETTING… — $rc, out, err
+    rc=0
+    limit 100 "$convoy" rehearse $job "$@" >out 2>err || rc=$?
+}
+
+# Two nodes, text for people: workers killed.
+rehearse N_NODES=2 DURATION=3s FAULT_EVERY=1s FAULT_MIX=kill
+ok "two nodes, workers killed: exit 0" is "$rc" 0
+ok "the table says that the weights are those of the calm run" shows '^weights +bit for bit those of the calm run, [0-9]+ checkpoints? up to step [0-9]+: [0-9a-f]{16}$'
+ok "and how often machines fail" shows '^faults +one each 1 s\. A published fleet'
+ok "and what was left out" shows '^left out +cut cables'
+ok "nothing is left" gone
+
+# Three nodes, all kinds, numbers for programs. A node that stands still is known after PEER_TIMEOUT.
+at_load=$(slow)
+rehearse N_NODES=3 DURATION=$((4 * at_load))s FAULT_EVERY=${at_load}s FAULT_MIX=kill:1,node:1,hang:1 PEER_TIMEOUT="$(secs 3)" SEED=16 JSON=1
+ok "three nodes, workers and nodes killed, a node stands still: exit 0" is "$rc" 0
+ok "faults were made, and all healed" holds out '.[0].faults | (map(.made) | add) >= 3 and all(.made == .healed)'
+ok "one of them a node that stands still" holds out '.[0].faults[] | select(.kind == "hang") | .made >= 1 and .detect_ms.median >= 1000'
+ok "times are in order: detected before recovered, median, p95, worst" holds out \
+    '.[0].faults | map(select(.made > 0)) | all(.detect_ms.median <= .recover_ms.median and (.detect_ms, .recover_ms | .median <= .p95 and .p95 <= .worst))'
+ok "kinds that are not in the mix have none" holds out '.[0].faults[] | select(.kind == "slow") | .weight == 0 and .made == 0 and .detect_ms.median == null'
+ok "goodput is that of the two runs" holds out \
+    '.[0] | (.calm.step_ms / .faulty.step_ms) as $g | .goodput > 0 and .goodput < 1.5 and (.goodput - $g | fabs) < 0.001'
+ok "the weights are those of the calm run" holds out '.[0].weights | .equal and .compared > 0 and .calm == .faulty and .step % 20 == 0 and (.calm | length) == 16'
+ok "no sample is lost, no problem" holds out '.[0] | .samples_lost == 0 and .problem == null'
+ok "nothing is left" gone
+
+# A slow node is no lost one.
+rehearse N_NODES=2 DURATION=2s FAULT_EVERY=1s FAULT_MIX=slow PEER_TIMEOUT="$(secs 6)" JSON=1
+ok "a slow node: exit 0, healed" holds out '.[0].faults[] | select(.kind == "slow") | .made >= 1 and .made == .healed'
+ok "exit 0" is "$rc" 0
+
+# What cannot heal.
+rehearse N_NODES=2 DURATION=3s FAULT_EVERY=1s FAULT_MIX=kill MAX_RESTARTS=0
+ok "no restart is allowed: exit 1" is "$rc" 1
+ok "with the reason" says 'was killed by SIGKILL'
+ok "and in the table" shows '^result +node [01] ended with [0-9]+: '
+ok "and how many healed" shows '^kill +1 +0 '
+ok "nothing is left" gone
+
+# However it ends. is_under_way — its nodes train.
+is_under_way() { [ "$(ls "$TMPDIR"/*/calm 2>/dev/null | grep -c step-)" -gt 0 ]; }
+for name in TERM KILL; do
+    "$convoy" rehearse $job N_NODES=3 DURATION=60s >out 2>err &
+    pid=$!
+    started+=("$pid")
+    disown
+    wait_for 30 is_under_way
+    ok "SIG$name: it runs before" [ "$(processes | wc -l)" -ge 7 ]
+    kill -$name "$pid"
+    ok "SIG$name: no process and no folder is left" gone
+done
+# A process that stands still ends, too.
+one_stopped() { grep -sq '^State:.T' $(processes | sed 's,.*,/proc/&/status,'); }
+"$convoy" rehearse $job N_NODES=2 DURATION=1s FAULT_EVERY=1s FAULT_MIX=hang >out 2>err &
+pid=$!
+started+=("$pid")
+disown
+ok "a node stands still" wait_for 30 one_stopped
+kill -KILL "$pid"
+ok "SIGKILL meanwhile: no process and no folder is left" gone
+set -m # a shell's Ctrl-C goes to the process group
+"$convoy" rehearse $job N_NODES=2 DURATION=60s >out 2>err &
+pid=$!
+set +m
+started+=("$pid")
+wait_for 30 is_under_way
+kill -INT -- "-$pid"
+finish
+ok "Ctrl-C: 130" is "$rc" 130
+ok "and says so" says 'stopped by SIGINT'
+ok "nothing is left" gone
+
+# What is refused.
+# refuses CODE TEXT SETTING…
+refuses() {
+    local code=$1 text=$2
+    shift 2
+    rehearse "$@"
+    ok "$*: $code, with what to do" is "$rc" "$code"
+    ok "$*: $text" says "$text"
+}
+refuses 78 'leave it out for 2' N_NODES=1
+refuses 78 '2 to 16 nodes' N_NODES=17
+refuses 78 'DURATION' DURATION=0
+refuses 78 'known are kill, node, hang and slow' FAULT_MIX=fire:1
+refuses 78 'has no fault; try kill:3,hang:1' FAULT_MIX=kill:0
+refuses 78 'raise DURATION' DURATION=5s FAULT_EVERY=6s
+refuses 78 'leave FAULT out' FAULT=kill@step=3
+refuses 78 'FAULT_MIX' FAULT_MIX="$(printf '\033[31mkill')"
+ok "no control character is repeated" is "$(grep -c "$(printf '\033')" err)" 0
+refuses 78 'DATA is not set' DATA=
+refuses 66 'without a fault' DATA="$tmp/none.txt"
+refuses 74 'CHECKPOINT_DIR' CHECKPOINT_DIR="$tmp/none/ck"
+ok "nothing is left" gone
+done_testing

@@ -93,9 +93,8 @@ static void add_head(struct text *t, const struct rehearse_report *r)
              "as many\n"
              "             nodes of 8 GPUs: here they come %.0f times as often\n",
              every_s, published_days(r), published_days(r) * DAY_MS / (double)r->every_ms);
-    text_add(t, "left out     cut cables (need namespaces and root), full disks (FAULT=enospc@), "
-                "flipped bits\n"
-                "             (FAULT=flip@: nothing heals them)\n\n");
+    text_add(t, "left out     cut cables (need namespaces and root); full disks and flipped bits "
+                "(FAULT=enospc@, flip@)\n\n");
 }
 
 static void add_runs(struct text *t, const struct rehearse_report *r)

@@ -34,13 +34,15 @@
 #include "node/slurm.h"
 #include "node/termination.h"
 #include "node/verify.h"
+#include "node/verify_repeat.h"
 
 /* One call of the program: the arguments after the command, and the settings when the command needs
  * them. */
 struct call {
     int argc;
     char **argv;
-    const char *word; /* what came before the settings; "" nothing */
+    const char *word;  /* what came before the settings; "" nothing */
+    const char *steps; /* verify: of STEPS=a..b; NULL: none */
     struct conf *conf;
 };
 
@@ -108,8 +110,8 @@ static const struct command commands[] = {
     {"status", "status [URL|DIR] [JSON=1]",
      "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, CONF_USE_ALONE,
      run_status},
-    {"verify", "verify DIR [JSON=1]",
-     "audit a run: every sample exactly once, and its weights; exit 0: yes", true, true,
+    {"verify", "verify DIR [STEPS=a..b]",
+     "audit a run, or repeat steps and compare their bits; exit 0: good", true, true,
      CONF_USE_ALONE, run_verify},
     {"config", "config [NAME=VALUE ...]",
      "show every setting with its value and source; JSON=1 for programs", true, false, CONF_USE_JOB,
@@ -433,7 +435,15 @@ static enum status run_verify(const struct call *call)
 {
     if (call->word[0] == 0)
         return FAIL(ST_USAGE, "verify needs a run's CHECKPOINT_DIR, such as `convoy verify run1`");
-    return verify_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
+    if (call->steps == NULL)
+        return verify_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
+    return verify_repeat_main(&(struct verify_repeat_wish){
+        .conf = call->conf,
+        .dir = call->word,
+        .steps = call->steps,
+        .tmp = launcher_find(environ, "TMPDIR"),
+        .environment = environ,
+    });
 }
 
 /* ---- one call ---- */
@@ -529,8 +539,11 @@ static enum status run(int argc, char **argv)
         call.word = *call.argv++;
         call.argc--;
     }
+    if (command->run == run_verify) /* its STEPS are no number */
+        TRY(verify_repeat_take(&call.argc, call.argv, &call.steps));
     if (command->has_settings) {
-        TRY(conf_open_for(command->use, call.argc, call.argv, environ, &call.conf));
+        const enum conf_use use = call.steps != NULL ? CONF_USE_JOB : command->use;
+        TRY(conf_open_for(use, call.argc, call.argv, environ, &call.conf));
         begin_log(call.conf, -1);
         TRY(process_begin(conf_i64(call.conf, CONF_DEVICE) != CONF_DEVICE_CPU));
         conf_token_forget(environ);

@@ -61,7 +61,9 @@ static const struct page {
      "convoy status\n"
      "convoy status http://10.0.0.1:8080 JSON=1\n"
      "convoy status run1\n"},
-    {"verify", "JSON", "convoy verify run1\n"},
+    {"verify", "DATA N_GPU_EACH_NODE JSON",
+     "convoy verify run1\n"
+     "convoy verify run1 STEPS=1000..1200 DATA=book.txt\n"},
     {"config", "CHANGED JSON", "convoy config MODEL=gpt2 LR=1e-3 CHANGED=1\n"},
     {"version", "", "convoy version gpu\n"},
     {"help", "", "convoy help BATCH_SIZE\nconvoy help train\nconvoy help exit-codes\n"},

@@ -369,6 +369,7 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
     out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
     out->epochs = conf_i64(conf, CONF_EPOCHS);
     out->steps = conf_i64(conf, CONF_STEPS);
+    out->stop_after = conf_i64(conf, CONF_STOP_AFTER);
     out->lr_schedule = lr_schedule_of(conf);
     out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     out->checkpoint_every = conf_i64(conf, CONF_CHECKPOINT_EVERY);

@@ -25,7 +25,7 @@ struct checkpoint_config {
     const char *version;
     uint64_t seed, data_fingerprint;
     struct heartbeat heartbeat;
-    /* planned steps of the run: a checkpoint of that many is not loaded, so checkpoint_find
+    /* the last step of the process: a checkpoint of that many is not loaded, so checkpoint_find
      * verifies it */
     int64_t steps;
     /* the state is not one array in host memory (several ranks, a device with memory of its own, or

@@ -495,7 +495,7 @@ static enum status after_step(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     int64_t step = t->progress.step;
-    bool is_last = step == t->steps;
+    bool is_last = step == t->end;
     if (c->eval_every > 0 && step % c->eval_every == 0 && !is_last)
         TRY(evaluate(t));
     if (c->sample_every > 0 && step % c->sample_every == 0)
@@ -533,11 +533,11 @@ static enum status finish(struct trainer *t)
 static enum status loop(struct trainer *t)
 {
     enum board_request request;
-    if (t->progress.step >= t->steps) {
+    if (t->progress.step >= t->end) {
         if (t->is_rank0)
-            log_console(
-                "nothing to do: %s has done %lld of %lld steps; raise STEPS or EPOCHS to continue",
-                t->last_checkpoint.path, (long long)t->progress.step, (long long)t->steps);
+            log_console("nothing to do: %s has done %lld of %lld steps; raise %s to continue",
+                        t->last_checkpoint.path, (long long)t->progress.step, (long long)t->steps,
+                        t->end < t->steps ? "STOP_AFTER" : "STEPS or EPOCHS");
         return ST_OK;
     }
     TRY(exchange_request(t, &request));
@@ -545,7 +545,7 @@ static enum status loop(struct trainer *t)
         return stop(t, request);
     trainer_publish(t, BOARD_PHASE_TRAINING);
     step_run_forget_sent(t->step);
-    while (t->progress.step < t->steps) {
+    while (t->progress.step < t->end) {
         TRY(one_step(t));
         TRY(trainer_sentinel(t, false));
         TRY(check_files(t, false));

@@ -44,6 +44,7 @@ struct trainer_config {
     const char *model_path;       /* source of the initial weights, see weights.h; "": random */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
     int64_t epochs, steps;        /* steps 0: from epochs */
+    int64_t stop_after;           /* the last step of this process; 0: of all */
     struct lr_schedule_config lr_schedule;
     const char *checkpoint_dir; /* "": none */
     int64_t checkpoint_every;   /* 0: only at the end */

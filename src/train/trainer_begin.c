@@ -74,7 +74,7 @@ static enum status open_checkpoint(struct trainer *t)
         .seed = c->step.seed,
         .data_fingerprint = feed_fingerprint(c->feed),
         .heartbeat = {heartbeat_bytes, t},
-        .steps = t->steps,
+        .steps = t->end,
         .needs_transfer = t->needs_transfer,
     };
     return checkpoint_open(&config, &t->checkpoint);
@@ -257,14 +257,16 @@ static void begin_at_progress(struct trainer *t)
 
 enum status trainer_begin(struct trainer *t)
 {
+    const struct trainer_config *c = t->config;
     struct start start;
     TRY(plan_steps(t));
+    t->end = c->stop_after > 0 && c->stop_after < t->steps ? c->stop_after : t->steps;
     TRY(trainer_copy_begin(t));
     TRY(find_start(t, &start));
     t->numbers.steps = t->steps;
     t->numbers.loading_done = t->numbers.loading_total = -1;
     begin_at_progress(t);
-    if (start.is_found && t->progress.step >= t->steps)
+    if (start.is_found && t->progress.step >= t->end)
         return ST_OK; /* all steps are done: no memory is needed */
     TRY(open_step(t, start.is_found));
     TRY(t->is_from_memory ? trainer_copy_restore(t) : load_all(t, start.is_found));

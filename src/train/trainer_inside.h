@@ -53,6 +53,7 @@ struct trainer {
 
     struct checkpoint_progress progress; /* how far the run is */
     int64_t steps;                       /* planned */
+    int64_t end;                         /* the last of them that this process does */
     int64_t step_first, samples_first;   /* done when this process began */
     int64_t step_evaluated;              /* -1: none */
     int64_t step_compared;               /* 0: none */

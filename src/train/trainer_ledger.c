@@ -47,6 +47,23 @@ static int axis(enum mesh_axis axis, const struct trainer_config *c)
     return c->step.axis_ranks[axis] > 0 ? c->step.axis_ranks[axis] : 1;
 }
 
+/* add_layout — what else can change the order in which one layout adds up, for a run that is
+ * repeated. With shards that are the same in all layouts it does not. */
+static void add_layout(const struct trainer_config *c, struct text *out)
+{
+    if (c->step.shards == 0)
+        text_add(out, ",\"EMBED_ROWS\":%d,\"PP_SCHEDULE\":%d,\"PP_CHUNKS\":%d",
+                 (int)c->step.store.embed_rows, (int)c->step.pipe_kind, c->step.pipe_chunks);
+}
+
+/* add_schedule — the planned steps, where the learning rate follows them: generations that differ
+ * there alone are not the same run. */
+static void add_schedule(const struct trainer *t, struct text *out)
+{
+    if (t->config->lr_schedule.kind != LR_SCHEDULE_KIND_CONSTANT)
+        text_add(out, ",\"planned_steps\":%lld", (long long)t->steps);
+}
+
 /* write_provenance — a JSON object. names: of all ranks' devices. */
 static enum status write_provenance(const struct trainer *t, const char *names, struct text *out)
 {
@@ -63,7 +80,10 @@ static enum status write_provenance(const struct trainer *t, const char *names, 
     text_add(out, ",\"reduce_bytes\":%zu,\"exact\":%s,\"devices\":[",
              dtype_bytes(c->step.store.reduce_dtype), is_exact(c) ? "true" : "false");
     add_devices(names, t->consensus.ranks, out);
-    text_add(out, "]}");
+    text_add(out, "]");
+    add_layout(c, out);
+    add_schedule(t, out);
+    text_add(out, "}");
     return out->overflow ? FAIL(ST_RETRY, "out of memory: what decides the results of a run")
                          : ST_OK;
 }

@@ -61,12 +61,13 @@ static void test_numbers_arrive(void **state)
     (void)state;
     struct mapped m =
         map("MODEL=gpt2-nano LAYERS=3 HEADS=2 EMBED=8 CONTEXT=16 VOCAB=99 SEQ_LEN=9 BATCH_SIZE=2 "
-            "GLOBAL_BATCH=6 EPOCHS=7 STEPS=11 LR=0.5 MIN_LR=0.25 LR_SCHEDULE=wsd WARMUP_STEPS=3 "
+            "GLOBAL_BATCH=6 EPOCHS=7 STEPS=11 LR=0.5 MIN_LR=0.25 LR_SCHEDULE=wsd "
+            "WARMUP_STEPS=3 "
             "BETA1=0.1 BETA2=0.2 EPS=0.001 WEIGHT_DECAY=0.4 GRAD_CLIP=5 DROPOUT=0.5 SEED=77 "
             "RECOMPUTE=block:2 EVAL_EVERY=2 VAL_DATA=v CHECKPOINT_DIR=d CHECKPOINT_EVERY=4 "
             "CHECKPOINT_KEEP=9 RESUME=never METRICS_FILE=m DATA=t SHUFFLE=0 MAX_RESTARTS=0");
     struct mapped text = map("SAMPLE_EVERY=3 PROMPT=p TEMPERATURE=0.5 TOP_K=7 TOP_P=0.9 "
-                             "TENSORBOARD_DIR=b CUDA_GRAPH=off");
+                             "TENSORBOARD_DIR=b CUDA_GRAPH=off STOP_AFTER=5");
     const struct trainer_config *t = &m.trainer;
     assert_int_equal(m.st, ST_OK);
     assert_int_equal(m.dims.layers * 1000000 + m.dims.heads * 10000 + m.dims.embed * 100 +
@@ -100,6 +101,7 @@ static void test_numbers_arrive(void **state)
     conf_close(whole.conf);
     assert_true(timed.trainer.step.is_timed && timed.trainer.step.is_eager && !t->step.is_timed);
     assert_int_equal(t->resume, TRAINER_RESUME_NEVER);
+    assert_int_equal(text.trainer.stop_after, 5);
     assert_true(t->eval_every == 2 && t->checkpoint_every == 4 && t->checkpoint_keep == 9);
     assert_string_equal(t->checkpoint_dir, "d");
     assert_string_equal(t->metrics_file, "m");

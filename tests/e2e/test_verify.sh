@@ -27,6 +27,13 @@ ok "a checkpoint that is kept: by tensors" shows "^step 15 +equal: [0-9]+ tensor
 ok "one that is not: by checksums" shows "^step 10 +equal: the checksums"
 ok "the run's folder is as it was" is "$(listed layout)" "$before"
 ok "nothing is left behind" is "$(left)" 0
+if mkdir away && mount -t tmpfs tmpfs away 2>/dev/null; then
+    OMP_NUM_THREADS=1 TMPDIR=$tmp/away verify layout STEPS=5..20 DATA=a.bin
+    ok "another file system, other threads: a copy, and equal" is "$rc $(ls away | wc -l)" "0 0"
+    umount away
+else
+    skip "another file system" "no right to mount"
+fi
 verify layout STEPS=5..19 DATA=a.bin JSON=1 N_GPU_EACH_NODE=2
 ok "JSON, and two workers: up to the last checkpoint before step 19" \
     is "$rc $(jq -c '[.first_step,.last_step,.workers,.equal,.problem,[.checkpoints[].step]]' out)" "0 [6,15,2,true,null,[10,15]]"
@@ -43,6 +50,11 @@ run_one CHECKPOINT_DIR=restarted BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout N_GPU
 run_one CHECKPOINT_DIR=restarted BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout N_GPU_EACH_NODE=4 STEPS=20
 verify restarted STEPS=5..20 DATA=a.bin
 ok "EXACT=layout: a worker was killed, and the run went on with four instead of three" is "$rc $(grep -c '"after"' restarted/ledger.jsonl)" "0 3"
+OMP_NUM_THREADS=1 run_one CHECKPOINT_DIR=thread STEPS=10
+OMP_NUM_THREADS=2 verify thread STEPS=5..10 DATA=a.bin
+ok "other threads without EXACT=layout: refused with both" is "$rc $(grep -c 'workers of .cpu 1 thread .* here they are .cpu 2 threads .*OMP_NUM_THREADS' err)" "78 1"
+OMP_NUM_THREADS=1 verify thread STEPS=5..10 DATA=a.bin
+ok "… and with the same equal" is "$rc" 0
 
 # ---- different ----
 

@@ -16,7 +16,9 @@ static bool is_pair(const struct combine *a)
 /* One of the two may be where the sum goes. */
 static void add_pair(float *out, const float *x, const float *y, int64_t n)
 {
+#ifndef __clang__ /* which does not know it */
 #pragma GCC ivdep
+#endif
     for (int64_t i = 0; i < n; i++)
         out[i] = x[i] + y[i];
 }

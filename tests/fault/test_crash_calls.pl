@@ -170,17 +170,24 @@ sub fail_once {
     my $life = live($async, 0, "$name:error=$error:when=$n");
     return $life->{why} if $life->{why};
     my $code;
-    wait_until(60, sub { is_over($life->{pid}, \$code) || err() =~ /failed, training goes on/ });
+    wait_until(60, sub { is_over($life->{pid}, \$code) || err() =~ /failed, training goes on|its checksums are not in|the ledger of samples is written later/ });
     detach($life);
     $code //= finish($life->{pid});
-    my @told = err() =~ /checkpoint of step (\d+) failed, training goes on: (.*)/g;
-    my @bad = (check_sync(), check_end($code, 1));
+    my $said = err();
+    my @told = $said =~ /checkpoint of step (\d+) failed, training goes on: (.*)/g;
+    my $was_injected = slurp('strace.log') =~ /INJECTED/;
+    my @bad = check_sync();
+    # Each thread's calls are counted: in the background the trainer's own call of this number may be in its last checkpoint.
+    my $is_last = $async eq 'on' && $code == 74 &&
+        $said =~ /the last checkpoint \(at the end of training, step $steps\) failed: .*; the checkpoint of step (10|20) is intact/;
+    $code = run(@common, 'CHECKPOINT_EVERY=10', "CHECKPOINT_ASYNC=$async", 'MAX_RESTARTS=0') if $is_last;
+    push @bad, check_end($code, 1);
     my $words = $error eq 'EIO' ? 'Input/output error' : 'No space left on device';
     push @bad, "told without the reason: @told" if @told && "@told" !~ /$words|no space/;
-    push @bad, 'was not told' if !@told && $must_fail{$name} && $call->[2] !~ /ENOENT|ledger\.jsonl/ && !$call->[4];
-    push @bad, 'the ledger was not told of' if $call->[2] =~ /pwrite64.*ledger\.jsonl/ && err() !~ /the ledger of samples is written later/;
-    push @bad, 'was not injected' if slurp('strace.log') !~ /INJECTED/;
-    $tally->{@told ? 'told' : 'without effect'}++;
+    push @bad, 'was not told' if !@told && !$is_last && $must_fail{$name} && $call->[2] !~ /ENOENT|ledger\.jsonl/ && !$call->[4];
+    push @bad, 'the ledger was not told of' if $call->[2] =~ /pwrite64.*ledger\.jsonl/ && $said !~ /the ledger of samples is written later/;
+    push @bad, 'was not injected' if !$was_injected;
+    $tally->{@told ? 'told' : $is_last ? 'the last checkpoint' : 'without effect'}++;
     return @bad;
 }
 

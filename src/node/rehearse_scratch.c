@@ -15,7 +15,7 @@
 #define REMOVE_TRIES 100 /* a worker that is being killed may still add a file */
 #define REMOVE_WAIT_MS 50
 
-/* watch — the janitor: until all holders of the pipe have ended. */
+/* watch — the remover: until all holders of the pipe have ended. */
 static _Noreturn void watch(const char *path, int fd)
 {
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE};
@@ -35,23 +35,23 @@ static _Noreturn void watch(const char *path, int fd)
     _exit(0);
 }
 
-static enum status start_janitor(struct rehearse_scratch *s)
+static enum status start_remover(struct rehearse_scratch *s)
 {
     int ends[2];
     if (pipe(ends) != 0)
         return FAIL(ST_RETRY, "cannot open a pipe: %s; raise the limit (ulimit -n)",
                     strerror(errno));
-    s->janitor = fork();
-    if (s->janitor == 0) {
+    s->remover = fork();
+    if (s->remover == 0) {
         close(ends[1]);
         watch(s->path, ends[0]);
     }
     close(ends[0]);
     s->hold_fd = ends[1];
-    if (s->janitor > 0)
+    if (s->remover > 0)
         return ST_OK;
     close(ends[1]);
-    s->janitor = 0;
+    s->remover = 0;
     return FAIL(ST_RETRY, "cannot start a process: %s; raise the limit (ulimit -u)",
                 strerror(errno));
 }
@@ -65,7 +65,7 @@ enum status rehearse_scratch_open(const char *prefix, struct rehearse_scratch *o
                     "cannot make the folder %s: %s; name a folder that can be written, by "
                     "CHECKPOINT_DIR or TMPDIR",
                     out->path, strerror(errno));
-    enum status st = start_janitor(out);
+    enum status st = start_remover(out);
     if (st != ST_OK)
         rmdir(out->path);
     return st;
@@ -73,10 +73,10 @@ enum status rehearse_scratch_open(const char *prefix, struct rehearse_scratch *o
 
 void rehearse_scratch_close(struct rehearse_scratch *scratch)
 {
-    if (scratch->janitor <= 0)
+    if (scratch->remover <= 0)
         return;
     close(scratch->hold_fd);
-    while (waitpid(scratch->janitor, NULL, 0) < 0 && errno == EINTR)
+    while (waitpid(scratch->remover, NULL, 0) < 0 && errno == EINTR)
         ;
-    scratch->janitor = 0;
+    scratch->remover = 0;
 }

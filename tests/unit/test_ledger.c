@@ -42,14 +42,20 @@ static struct ledger_audit audit(struct book *b)
     return a;
 }
 
+/* Fifty steps of 8 samples, of which the 41st was skipped. */
+static void fifty_steps(struct book *b)
+{
+    start(b, 0, 0);
+    add(b, 1, 40, 0, 8, LEDGER_OUTCOME_APPLIED);
+    add(b, 41, 1, 320, 8, LEDGER_OUTCOME_SPIKE);
+    add(b, 42, 9, 328, 8, LEDGER_OUTCOME_APPLIED);
+}
+
 static void test_whole(void **state)
 {
     (void)state;
     struct book b = {.generation = 0};
-    start(&b, 0, 0);
-    add(&b, 1, 40, 0, 8, LEDGER_OUTCOME_APPLIED);
-    add(&b, 41, 1, 320, 8, LEDGER_OUTCOME_SPIKE);
-    add(&b, 42, 9, 328, 8, LEDGER_OUTCOME_APPLIED);
+    fifty_steps(&b);
     add(&b, 51, 1, 400, 16, LEDGER_OUTCOME_NOT_FINITE); /* another size of batch */
     struct ledger_audit a = audit(&b);
     assert_string_equal(a.problem, "");
@@ -66,10 +72,7 @@ static void test_superseded(void **state)
 {
     (void)state;
     struct book b = {.generation = 0};
-    start(&b, 0, 0);
-    add(&b, 1, 40, 0, 8, LEDGER_OUTCOME_APPLIED);
-    add(&b, 41, 1, 320, 8, LEDGER_OUTCOME_SPIKE);
-    add(&b, 42, 9, 328, 8, LEDGER_OUTCOME_APPLIED);
+    fifty_steps(&b);
     start(&b, 30, 240);
     add(&b, 31, 5, 240, 8, LEDGER_OUTCOME_APPLIED);
     start(&b, 30, 240);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "format/ckpt.h"
+#include "format/ledger.h"
 #include "model/model.h"
 #include "train/load.h"
 #include "train/step.h"
@@ -40,8 +41,10 @@ struct checkpoint_progress {
     int64_t tokens;  /* trained on */
     struct step_loss_scale scale;
     struct step_spikes spikes;
-    int64_t outer_steps;           /* LOCAL_STEPS */
-    enum step_local_extent extent; /* the same; not read from a checkpoint */
+    int64_t outer_steps; /* LOCAL_STEPS */
+    /* not in a checkpoint: */
+    enum step_local_extent extent; /* LOCAL_STEPS */
+    struct ledger_run run;         /* the last steps: as many as have one outcome; no generation */
 };
 
 /* checkpoint_target — the load target of one part of a step's state; the caller keeps put as long

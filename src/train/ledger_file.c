@@ -58,14 +58,40 @@ static enum status read_old(struct ledger_file *f, struct ledger_audit *out)
     return st;
 }
 
-/* warn_behind — a checkpoint that is newer than its ledger. */
-static void warn_behind(const struct ledger_file *f, const struct ledger_audit *old)
+/* warn_behind — of a state that is newer than its ledger. last: the ledger's. */
+static void warn_behind(const struct ledger_file *f, int64_t last)
 {
-    const int64_t done = old->generations > 0 ? old->last : 0;
-    if (f->start.after > done)
+    if (f->start.after > last)
         LOG_WARN("%s does not have steps %" PRId64 " to %" PRId64
                  " of this run; `verify` will say so",
-                 f->path, done + 1, f->start.after);
+                 f->path, last + 1, f->start.after);
+}
+
+/* is_missing — whether the steps of done are those between the file's last and the start. */
+static bool is_missing(const struct ledger_file *f, const struct ledger_audit *old,
+                       const struct ledger_run *done)
+{
+    return old->generations > 0 && old->last < f->start.after && done->step <= old->last + 1 &&
+           done->step + done->steps == f->start.after + 1 &&
+           done->sample + (old->last + 1 - done->step) * done->samples == old->end;
+}
+
+/* add_missing — the steps that an earlier process did and did not write. */
+static void add_missing(struct ledger_file *f, const struct ledger_audit *old,
+                        const struct ledger_run *done)
+{
+    struct ledger_run run = *done;
+    char line[LEDGER_LINE_MAX];
+    if (done->steps == 0 || !is_missing(f, old, done)) {
+        warn_behind(f, old->generations > 0 ? old->last : 0);
+        return;
+    }
+    run.generation = old->generations;
+    run.step = old->last + 1;
+    run.steps = f->start.after - old->last;
+    run.sample = old->end;
+    ledger_write_run(&run, &f->hash, line);
+    text_add(&f->lines, "%s", line);
 }
 
 /* cut — an incomplete last line; what follows would be a part of it. */
@@ -77,7 +103,7 @@ static enum status cut(const struct ledger_file *f, const struct ledger_audit *o
                 strerror(errno));
 }
 
-static enum status open_all(struct ledger_file *f)
+static enum status open_all(struct ledger_file *f, const struct ledger_run *done)
 {
     struct ledger_audit old;
     TRY(file_join(f->path, sizeof f->path, f->dir, LEDGER_NAME));
@@ -89,13 +115,14 @@ static enum status open_all(struct ledger_file *f)
     f->bytes = (int64_t)old.bytes;
     f->hash = old.hash;
     f->start.generation = old.generations + 1;
-    warn_behind(f, &old);
+    add_missing(f, &old, done);
     ledger_audit_free(&old);
     return ST_OK;
 }
 
 enum status ledger_file_open(const char *dir, const struct ledger_start *start,
-                             const char *provenance, struct ledger_file **out)
+                             const char *provenance, const struct ledger_run *done,
+                             struct ledger_file **out)
 {
     struct ledger_file *f = calloc(1, sizeof *f);
     if (!f)
@@ -105,7 +132,7 @@ enum status ledger_file_open(const char *dir, const struct ledger_start *start,
     f->lines.limit = LINES_BYTES_MAX;
     text_add(&f->provenance, "%s", provenance);
     text_copy(f->dir, sizeof f->dir, dir);
-    enum status st = open_all(f);
+    enum status st = open_all(f, done);
     if (st == ST_OK)
         *out = f;
     else
@@ -184,24 +211,21 @@ static void write_lines(struct ledger_file *f)
     text_free(&f->lines);
 }
 
-void ledger_file_add(struct ledger_file *f, int64_t step, int64_t sample, int64_t samples,
-                     enum ledger_outcome outcome)
+/* The first lines are written with the first step, and a run of equal steps when it ends, so a
+ * process that is killed leaves out a part of its last run only (add_missing). */
+void ledger_file_add(struct ledger_file *f, const struct ledger_run *step)
 {
     if (!f)
         return;
-    const struct ledger_run one = {.generation = f->start.generation,
-                                   .step = step,
-                                   .steps = 1,
-                                   .sample = sample,
-                                   .samples = samples,
-                                   .outcome = outcome};
+    struct ledger_run one = *step;
+    one.generation = f->start.generation;
+    begin(f);
     if (ledger_append(&f->run, &one))
         return;
     add_run(f);
     f->run = one;
-    if (outcome == LEDGER_OUTCOME_APPLIED)
-        return;
-    add_run(f);
+    if (one.outcome != LEDGER_OUTCOME_APPLIED)
+        add_run(f);
     write_lines(f);
 }
 

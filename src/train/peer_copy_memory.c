@@ -197,9 +197,10 @@ static uint64_t seed_of(const struct peer_copy_stamp *stamp)
     const struct spike_history *spikes = &p->spikes.history;
     const bool is_history = spikes->n >= 0 && spikes->n <= SPIKE_WINDOW_MAX; /* of another rank */
     const int64_t said[] = {
-        stamp->history,      stamp->step, stamp->rank,    p->step,
-        p->samples,          p->tokens,   p->scale.steps, (int64_t)p->scale.factor,
-        p->spikes.skipped_n, spikes->n};
+        stamp->history,      stamp->step,    stamp->rank,    p->step,
+        p->samples,          p->tokens,      p->scale.steps, (int64_t)p->scale.factor,
+        p->spikes.skipped_n, spikes->n,      p->run.step,    p->run.steps,
+        p->run.sample,       p->run.samples, p->run.outcome};
     return XXH3_64bits_withSeed(spikes->level,
                                 is_history ? (size_t)spikes->n * sizeof *spikes->level : 0,
                                 XXH3_64bits(said, sizeof said));

@@ -72,7 +72,8 @@ void trainer_publish(struct trainer *t, enum board_phase phase);
 enum status trainer_begin(struct trainer *t);
 /* The ledger of the run (trainer_ledger.c).
  * _open: collective: the ranks say what devices they have. Before the first step.
- * _add: a step is done. _checkpoint: records one that was committed since the last call. */
+ * _add: a step is done, on all ranks.
+ * _checkpoint: records one that was committed since the last call. */
 enum status trainer_ledger_open(struct trainer *t);
 void trainer_ledger_add(struct trainer *t, const struct step_result *result, int64_t samples);
 void trainer_ledger_checkpoint(struct trainer *t);

@@ -96,7 +96,8 @@ static enum status open_file(struct trainer *t, const char *names)
     struct text provenance = {0};
     enum status st = write_provenance(t, names, &provenance);
     if (st == ST_OK)
-        st = ledger_file_open(t->config->checkpoint_dir, &start, provenance.data, &t->ledger);
+        st = ledger_file_open(t->config->checkpoint_dir, &start, provenance.data, &t->progress.run,
+                              &t->ledger);
     text_free(&provenance);
     t->step_recorded = t->last_checkpoint.step;
     return st;
@@ -128,8 +129,14 @@ void trainer_ledger_add(struct trainer *t, const struct step_result *r, int64_t 
         [SPIKE_CAUSE_LOSS] = LEDGER_OUTCOME_SPIKE,
         [SPIKE_CAUSE_NORM] = LEDGER_OUTCOME_SPIKE,
     };
-    ledger_file_add(t->ledger, t->progress.step, t->progress.samples - samples, samples,
-                    outcome[r->spike.cause]);
+    const struct ledger_run one = {.step = t->progress.step,
+                                   .steps = 1,
+                                   .sample = t->progress.samples - samples,
+                                   .samples = samples,
+                                   .outcome = outcome[r->spike.cause]};
+    if (!ledger_append(&t->progress.run, &one))
+        t->progress.run = one;
+    ledger_file_add(t->ledger, &one);
 }
 
 void trainer_ledger_checkpoint(struct trainer *t)

@@ -44,6 +44,8 @@ killed() {
     ok "$name: $kills times from memory, none from a checkpoint" is "$(resumes) $(cat out.log.0 err.0 | grep -c 'resuming from [^mc]')" "$kills 0"
     ok "$name: at most one finished step is done again" [ "$(was_redone redone)" -le 1 ]
     at=$(newest_step "$name")
+    "$convoy" verify "$name" JSON=1 >out 2>err
+    ok "$name: the ledger has every step" holds out ".[0] | .problem == null and .first_step == 1 and .last_step == $at"
     begin_nodes "$nodes" $tiny $steps STEPS="$at" CHECKPOINT_DIR="$name-calm" "$@"
     finish_nodes "$nodes"
     ok "$name: the weights after $at steps are those of a calm run" is "$(weights "$name/$(newest "$name")")" "$(weights "$name-calm/$(newest "$name-calm")")"

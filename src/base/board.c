@@ -61,6 +61,7 @@ struct board_parts {
 struct board_world {
     _Alignas(64) _Atomic uint64_t sequence; /* odd: being written */
     _Atomic int64_t generation;
+    _Atomic int32_t nodes, node, ranks_n;
     /* the secret of a generation, and which one it is; 0 while it is being written */
     _Atomic int64_t secret_generation;
     _Atomic uint64_t secret[BOARD_SECRET_BYTES / 8];
@@ -429,14 +430,18 @@ static struct board_world *world_of(const struct board *board)
 
 int board_ranks(const struct board *board) { return board->ranks_n; }
 
-void board_world_publish(struct board *board, int64_t generation,
-                         const struct board_address *addresses)
+void board_world_publish(struct board *board, const struct board_world_place *place,
+                         const struct board_address *addresses, int ranks_n)
 {
+    ASSERTF(ranks_n <= board->ranks_n, "%d of %d ranks", ranks_n, board->ranks_n);
     struct board_world *world = world_of(board);
     uint64_t odd = (atomic_load_explicit(&world->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&world->sequence, odd, memory_order_relaxed);
-    atomic_store_explicit(&world->generation, generation, memory_order_release);
-    words_write(world->words, addresses, (size_t)board->ranks_n * sizeof(*addresses));
+    atomic_store_explicit(&world->generation, place->generation, memory_order_release);
+    atomic_store_explicit(&world->nodes, place->nodes, memory_order_relaxed);
+    atomic_store_explicit(&world->node, place->node, memory_order_relaxed);
+    atomic_store_explicit(&world->ranks_n, ranks_n, memory_order_relaxed);
+    words_write(world->words, addresses, (size_t)ranks_n * sizeof(*addresses));
     atomic_store_explicit(&world->sequence, odd + 1, memory_order_release);
 }
 
@@ -468,7 +473,7 @@ bool board_secret_copy(const struct board *board, int64_t generation,
     return is_it;
 }
 
-bool board_world_copy(const struct board *board, int64_t after, int64_t *generation_out,
+bool board_world_copy(const struct board *board, int64_t after, struct board_world_place *out,
                       struct board_address *addresses)
 {
     const struct board_world *world = world_of(board);
@@ -480,12 +485,17 @@ bool board_world_copy(const struct board *board, int64_t after, int64_t *generat
             return false;
         if (before % 2 != 0)
             continue;
-        words_read(world->words, addresses, (size_t)board->ranks_n * sizeof(*addresses));
+        const int32_t ranks_n = atomic_load_explicit(&world->ranks_n, memory_order_relaxed);
+        *out = (struct board_world_place){generation,
+                                          atomic_load_explicit(&world->nodes, memory_order_relaxed),
+                                          atomic_load_explicit(&world->node, memory_order_relaxed)};
+        if (ranks_n < 0 || ranks_n > board->ranks_n)
+            continue;
+        words_read(world->words, addresses, (size_t)ranks_n * sizeof(*addresses));
         if (atomic_load_explicit(&world->sequence, memory_order_relaxed) != before)
             continue;
-        for (int rank = 0; rank < board->ranks_n; rank++)
+        for (int rank = 0; rank < ranks_n; rank++)
             clamp_bytes(&addresses[rank]);
-        *generation_out = generation;
         return true;
     }
     return false;

@@ -234,13 +234,18 @@ void board_secret_publish(struct board *board, int64_t generation,
                           const uint8_t secret[BOARD_SECRET_BYTES]);
 bool board_secret_copy(const struct board *board, int64_t generation,
                        uint8_t out[BOARD_SECRET_BYTES]);
-/* board_world_publish — in the supervisor: a generation begins, with the addresses of all ranks in
- * order. */
-void board_world_publish(struct board *board, int64_t generation,
-                         const struct board_address *addresses);
+/* The world of a generation, but for its addresses. */
+struct board_world_place {
+    int64_t generation;
+    int32_t nodes, node; /* how many nodes it has, and which of them this one is, from 0 */
+};
+/* board_world_publish — in the supervisor: a generation begins; the addresses of all its ranks in
+ * order: at most board_ranks. */
+void board_world_publish(struct board *board, const struct board_world_place *place,
+                         const struct board_address *addresses, int ranks_n);
 /* board_world_copy — in a worker: the newest generation, when it is later than `after` and not
- * over, and the addresses of all board_ranks; false: there is none. */
-bool board_world_copy(const struct board *board, int64_t after, int64_t *generation_out,
+ * over; addresses: room for board_ranks; false: there is none. */
+bool board_world_copy(const struct board *board, int64_t after, struct board_world_place *out,
                       struct board_address *addresses);
 int board_ranks(const struct board *board); /* for tests */
 /* board_abort — in the supervisor: this generation and those before it are over. board_aborted —

@@ -341,6 +341,7 @@ static enum status open_machines(struct cluster *cluster)
                                    .peer_timeout_ms = config->peer_timeout_ms};
     struct coordinator_config coordinator = {.nodes_n = config->nodes_n,
                                              .workers_n = config->workers_n,
+                                             .min_nodes = config->min_nodes,
                                              .join_timeout_ms = config->join_timeout_ms,
                                              .peer_timeout_ms = config->peer_timeout_ms,
                                              .max_restarts = config->max_restarts,
@@ -385,7 +386,8 @@ static enum status open_network(struct cluster *cluster, const char *token)
                                           .member = &cluster->member,
                                           .host = cluster->master_addr,
                                           .port = config->master_port,
-                                          .ranks_n = config->nodes_n * config->workers_n,
+                                          .nodes_n = config->nodes_n,
+                                          .workers_n = config->workers_n,
                                           .psk = &cluster->psk,
                                           .fill_heartbeat = fill_heartbeat,
                                           .carry_out = carry_out_for_client,

@@ -37,7 +37,9 @@
  *    8. The scheduler (Slurm, Kubernetes, a person) starts the dead node's process again, not
  *       Convoy. It joins with a new incarnation, a random number of 128 bits for one start of
  *       the process.
- *    9. When all nodes are ready again, the coordinator makes generation g + 1.
+ *    9. When all nodes are ready again, the coordinator makes generation g + 1. With min_nodes it
+ *       does so without the nodes that are lost, if enough are left. A node that is back and ready
+ *       ends that generation, and is in the next one.
  *   10. The workers connect with the new addresses, load the last checkpoint and train on.
  *
  * Node 0 is no exception: members that lose it abort g, and join its next process. They send it the
@@ -51,6 +53,7 @@
  *   member_client         other nodes: heartbeats and world requests to node 0, with back-off
  *   coordinator, member   the two state machines
  *     coordinator_admission     which process becomes a member
+ *     coordinator_world         which nodes a generation has, and when it may begin
  *     coordinator_data_check    does a returning node have the data of the job?
  *     coordinator_grace         by how much leases are longer on overloaded hosts
  *     coordinator_nodes         the nodes for the status page
@@ -88,11 +91,14 @@ struct cluster_address {
     uint8_t data[CLUSTER_ADDRESS_MAX];
 };
 
-/* All ranks of a generation, node by node. Valid during the call that passes it. */
+/* All ranks of a generation, node by node. Valid during the call that passes it. With
+ * cluster_config.min_nodes it may have some of the nodes only: the ranks of node_ids[0] are the
+ * first ones. */
 struct cluster_world {
     int64_t generation;
-    int ranks_n;
+    int ranks_n, nodes_n;
     const struct cluster_address *addresses; /* ranks_n */
+    const int *node_ids;                     /* nodes_n, ascending; node 0 is the first */
     /* The workers' connections prove it to each other. Sent to members only, never logged. */
     uint8_t secret[CLUSTER_SECRET_BYTES];
 };
@@ -120,6 +126,7 @@ struct cluster_node {
     int node_id;
     char address[64]; /* as node 0 sees it */
     enum cluster_node_state state;
+    bool is_outside; /* the last generation does not have it, so its ranks have no numbers */
     double heartbeat_age_seconds; /* NAN: none yet */
     int ranks_n;
     const struct cluster_rank *ranks;
@@ -144,6 +151,7 @@ struct cluster_places {
 
 struct cluster_config {
     int node_id, nodes_n, workers_n;
+    int min_nodes; /* a generation may have so few of them; 0: it waits for all */
     const char *master_addr;
     int master_port;
     const char *token; /* JOB_TOKEN; "none": no key. Read during cluster_open only. */

@@ -20,16 +20,20 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
     if (c) {
         c->nodes = calloc(nodes_n, sizeof *c->nodes);
         c->addresses = calloc(ranks_n, sizeof *c->addresses);
+        c->world = calloc(ranks_n, sizeof *c->world);
+        c->world_ids = calloc(nodes_n, sizeof *c->world_ids);
         c->ranks = calloc(ranks_n, sizeof *c->ranks);
         c->status_nodes = calloc(nodes_n, sizeof *c->status_nodes);
     }
-    if (!c || !c->nodes || !c->addresses || !c->ranks || !c->status_nodes) {
+    if (!c || !c->nodes || !c->addresses || !c->world || !c->world_ids || !c->ranks ||
+        !c->status_nodes) {
         coordinator_close(c);
         return FAIL(ST_RETRY, "out of memory: the list of %d nodes with %d workers each",
                     config->nodes_n, config->workers_n);
     }
     c->config = *config;
-    c->gathering_ms = now_ms, c->generation_end_ms = INT64_MAX;
+    c->config.min_nodes = config->min_nodes > 0 ? config->min_nodes : config->nodes_n;
+    c->opened_ms = c->gathering_ms = now_ms, c->generation_end_ms = INT64_MAX;
     loop_lag_init(&c->lag, now_ms);
     c->step = c->counts.best_step = -1;
     c->revision = 1;
@@ -45,6 +49,8 @@ void coordinator_close(struct coordinator *c)
         return;
     free(c->nodes);
     free(c->addresses);
+    free(c->world);
+    free(c->world_ids);
     free(c->ranks);
     free(c->status_nodes);
     free(c);
@@ -175,51 +181,50 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
     node->disconnected_ms = -1;
     /* A node that was admitted before the last generation ended was part of that loss, which is
      * counted. */
-    if (c->is_running || node->admitted_ms > c->generation_end_ms) {
+    if (c->is_running ? node->is_in_world : node->admitted_ms > c->generation_end_ms) {
         end_generation(c, ST_PEER, why, now_ms);
     } else {
         log_queue_add(&c->log, true, "%s", why);
-        c->gathering_ms = now_ms;
+        c->gathering_ms = c->is_running ? c->gathering_ms : now_ms;
         bump_revision(c);
     }
 }
 
-/* Begins with the node that was not ready the last time: while that waits, a message of any other
- * node costs the same, however many nodes there are. */
-static bool are_all_ready(struct coordinator *c)
+static void try_start_generation(struct coordinator *c, int64_t now_ms)
 {
-    for (int i = 0; i < c->config.nodes_n; i++) {
-        const struct coordinator_node *node = &c->nodes[c->unready_id];
-        if (node->state != CLUSTER_NODE_JOINED || node->disconnected_ms >= 0 ||
-            node->ready <= node->used)
-            return false;
-        c->unready_id = (c->unready_id + 1) % c->config.nodes_n;
-    }
-    return true;
-}
-
-static void try_start_generation(struct coordinator *c)
-{
-    if (c->is_running || c->is_ended || c->stop != 0 || !are_all_ready(c))
+    char nodes[320];
+    if (c->is_running || c->is_ended || c->stop != 0 || !coordinator_world_is_ready(c, now_ms))
         return;
     /* this process of node 0 replaces one that was lost */
     if (c->worlds_n == 0 && c->generation > 0)
         count_restart(c, ST_PEER, "node 0 was lost and has started again");
     if (c->is_ended)
         return;
+    coordinator_world_take(c);
     if (c->worlds_n == 0 && c->config.nodes_n > 1)
-        for (size_t i = 0; i < 2; i++)
-            c->first[i] = c->addresses[i * (size_t)c->config.workers_n];
+        for (int i = 0; i < 2; i++)
+            c->first[i] = c->world[(size_t)(i < c->world_n ? i : 0) * (size_t)c->config.workers_n];
     c->generation++;
     c->worlds_n++;
     c->is_running = true;
     c->why[0] = 0;
-    for (int i = 0; i < c->config.nodes_n; i++)
-        c->nodes[i].used = c->nodes[i].ready;
     bump_revision(c);
-    log_queue_add(&c->log, false, "generation %lld: %d node%s, %d worker%s each",
-                  (long long)c->generation, c->config.nodes_n, c->config.nodes_n > 1 ? "s" : "",
-                  c->config.workers_n, c->config.workers_n > 1 ? "s" : "");
+    coordinator_world_describe(c, nodes, sizeof nodes);
+    log_queue_add(&c->log, false, "generation %lld: %s, %d worker%s each", (long long)c->generation,
+                  nodes, c->config.workers_n, c->config.workers_n > 1 ? "s" : "");
+}
+
+/* regroup — ends the generation, so that the next one has other nodes; how: what this one does. It
+ * is no loss. */
+static void regroup(struct coordinator *c, const struct coordinator_node *node, const char *how,
+                    int64_t now_ms)
+{
+    c->is_running = false;
+    c->gathering_ms = c->generation_end_ms = now_ms;
+    text_format(c->why, sizeof c->why, "node %d (%s) %.800s", coordinator_node_id(c, node),
+                node->host, how);
+    bump_revision(c);
+    log_queue_add(&c->log, false, "%s", c->why);
 }
 
 /* ---- a message of a member ---- */
@@ -231,12 +236,32 @@ static enum status shared_status(enum status st)
     return group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE ? st : ST_PEER;
 }
 
+/* depart — a node that was asked to stop leaves a job that goes on without it. */
+static void depart(struct coordinator *c, struct coordinator_node *node, const char *why,
+                   int64_t now_ms)
+{
+    char how[MESSAGE_TEXT_MAX];
+    const bool was_in_world = c->is_running && node->is_in_world;
+    text_format(how, sizeof how, "leaves: %.800s", why);
+    node->state = CLUSTER_NODE_LEFT;
+    node->has_departed = true;
+    node->ready = 0;
+    c->has_missing_changed = true;
+    if (was_in_world)
+        regroup(c, node, how, now_ms);
+}
+
 static void apply_leave(struct coordinator *c, struct coordinator_node *node,
                         const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
     char why[MESSAGE_TEXT_MAX];
     enum status_group group = status_group(heartbeat->leave_st);
-    bool is_asked = c->stop != 0 && (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY);
+    bool is_stop = group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY,
+         is_asked = c->stop != 0 && is_stop;
+    if (is_stop && c->stop == 0 && !c->is_ended && coordinator_world_may_lose(c, node)) {
+        depart(c, node, heartbeat->why, now_ms);
+        return;
+    }
     node->state = CLUSTER_NODE_LEFT;
     c->left_n++;
     /* No news for the others: a new revision would make every node send a message for every node
@@ -245,6 +270,8 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
     if (heartbeat->leave_st == ST_OK || is_asked) {
         if (!c->is_running && c->stop == 0)
             end_generation(c, ST_PEER, "a node left before the others", now_ms);
+        else if (coordinator_world_is_done(c)) /* nodes that came back late have nothing to do */
+            coordinator_end_job(c, ST_OK, "the job has ended");
         return;
     }
     text_format(why, sizeof why, "node %d (%s) ended: %.800s", coordinator_node_id(c, node),
@@ -266,9 +293,9 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
 }
 
 static void apply_ready(struct coordinator *c, struct coordinator_node *node,
-                        const struct message_heartbeat *heartbeat)
+                        const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
-    if (c->is_running)
+    if (c->is_running && node->is_in_world)
         return;
     int64_t before = node->ready;
     if (heartbeat->ready <= node->used) {
@@ -284,6 +311,8 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
     c->has_missing_changed = c->has_missing_changed || node->ready != before;
     if (node->ready != before && node->ready > 0 && coordinator_data_check(c, node))
         bump_revision(c);
+    if (c->is_running && node->ready > node->used && c->left_n == 0 && c->stop == 0)
+        regroup(c, node, "is back, and is taken in", now_ms);
 }
 
 static void apply_report(struct coordinator *c, struct coordinator_node *node,
@@ -342,11 +371,11 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
         }
         if (heartbeat->losses > node->losses)
             apply_loss(c, node, heartbeat, now_ms);
-        apply_ready(c, node, heartbeat);
+        apply_ready(c, node, heartbeat, now_ms);
         if (heartbeat->is_leaving)
             apply_leave(c, node, heartbeat, now_ms);
     }
-    try_start_generation(c);
+    try_start_generation(c, now_ms);
 }
 
 /* ---- replies ---- */
@@ -398,6 +427,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
         return;
     }
     refresh_missing(c);
+    reply->is_running = c->is_running && node->is_in_world;
     reply->lease_ms = c->config.peer_timeout_ms + coordinator_grace(c, node);
     if (node->lease_end_ms < node->last_leased_ms + reply->lease_ms)
         node->lease_end_ms = node->last_leased_ms + reply->lease_ms;
@@ -455,7 +485,8 @@ static void check_silence(struct coordinator *c, struct coordinator_node *node, 
         now_ms - node->disconnected_ms >=
             COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {
         mark_lost(c, node, "its connection was closed", now_ms);
-    } else if (silent_ms >= c->config.peer_timeout_ms && now_ms >= node->lease_end_ms) {
+    } else if (silent_ms >= c->config.peer_timeout_ms &&
+               now_ms - node->lease_end_ms >= COORDINATOR_MARGIN_MS) {
         text_format(how, sizeof how, "silent for %.1f s", (double)silent_ms / 1e3);
         mark_lost(c, node, how, now_ms);
     } else if (node->state == CLUSTER_NODE_JOINED && silent_ms >= COORDINATOR_SUSPECT_MS) {
@@ -498,7 +529,7 @@ static void check_join_timeout(struct coordinator *c, int64_t now_ms)
 {
     char list[MESSAGE_TEXT_MAX - 256], why[MESSAGE_TEXT_MAX], span[32];
     if (c->is_running || c->is_ended || c->stop != 0 ||
-        now_ms - c->gathering_ms < c->config.join_timeout_ms)
+        now_ms - c->gathering_ms < c->config.join_timeout_ms || coordinator_world_is_enough(c))
         return;
     int n = log_queue_list(c->config.nodes_n, is_absent_i, c->nodes, list, sizeof list);
     if (n == 0)
@@ -523,6 +554,8 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
         if (coordinator_is_present(&c->nodes[i]))
             check_silence(c, &c->nodes[i], now_ms);
     }
+    if (c->config.min_nodes < c->config.nodes_n) /* a node may no longer be waited for */
+        try_start_generation(c, now_ms);
     check_join_timeout(c, now_ms);
     c->is_missing_known = c->is_missing_known && !c->has_missing_changed;
 }
@@ -536,19 +569,5 @@ bool coordinator_is_end_sent(struct coordinator *c)
             return false;
         c->unended_id = (c->unended_id + 1) % c->config.nodes_n;
     }
-    return true;
-}
-
-bool coordinator_world(const struct coordinator *c, int node_id,
-                       struct message_incarnation incarnation, int64_t generation,
-                       struct cluster_world *out)
-{
-    if (node_id < 0 || node_id >= c->config.nodes_n ||
-        !message_is_same(c->nodes[node_id].incarnation, incarnation) ||
-        !coordinator_is_present(&c->nodes[node_id]) || !c->is_running ||
-        generation != c->generation)
-        return false;
-    *out = (struct cluster_world){
-        c->generation, c->config.nodes_n * c->config.workers_n, c->addresses, {0}};
     return true;
 }

@@ -19,14 +19,16 @@
  *
  * The states of the job:
  *
- *   gathering     until all nodes are members and ready; then the next generation begins
- *   running       until a member is lost, or reports that it gave the generation up; then gathering
+ *   gathering     until all nodes are members and ready, or with min_nodes all that are not lost;
+ *                 then the next generation begins
+ *   running       until a member is lost, or reports that it gave the generation up, or with
+ *                 min_nodes one that is not in the world is ready; then gathering
  *   ended         all nodes have left, or the job failed; each member gets the reason in a reply
  *
  * What must hold (tests/cluster/test_sim.c checks it):
  *
  *   - Generation numbers only grow.
- *   - A world uses one readiness of each node. No readiness is used twice.
+ *   - A world uses one readiness of each of its nodes. No readiness is used twice.
  *   - A process gets the place of another one only when that one has certainly given up its
  *     generation. Either its connections are closed, or its lease has ended; a member counts its
  *     lease from an earlier moment, so it gives up first.
@@ -54,6 +56,9 @@
 /* See "A lease" above. */
 #define COORDINATOR_GRACE_FACTOR 3
 #define COORDINATOR_GRACE_FACTOR_MAX 1
+/* A member is lost so long after its lease: it looks at it every LOOP_LAG_TICK_MS only, and must
+ * have given its generation up when another one begins. */
+#define COORDINATOR_MARGIN_MS 200
 /* A member whose last connection was closed is lost after this long, plus the stalls measured
  * lately (coordinator_grace.c), unless it connects again. */
 #define COORDINATOR_DISCONNECTED_MS 500
@@ -61,6 +66,7 @@
 struct coordinator;
 struct coordinator_config {
     int nodes_n, workers_n; /* workers_n: of each node */
+    int min_nodes;          /* as in cluster_config */
     int64_t join_timeout_ms, peer_timeout_ms;
     int max_restarts;
     const char *agree_json; /* as in cluster_config; must outlive the coordinator */

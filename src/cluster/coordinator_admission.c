@@ -55,10 +55,14 @@ static void admit(struct coordinator *c, struct coordinator_node *node,
                   const struct message_heartbeat *heartbeat, const struct message_join *join,
                   int64_t now_ms)
 {
-    bool is_back = node->state == CLUSTER_NODE_LOST;
-    int64_t used = message_is_same(node->incarnation, heartbeat->incarnation) ? node->used : 0;
+    bool is_back = node->state == CLUSTER_NODE_LOST || node->has_departed;
+    const bool is_same = message_is_same(node->incarnation, heartbeat->incarnation),
+               was_before = message_is_same(node->before, heartbeat->incarnation);
+    const int64_t used = is_same ? node->used : was_before ? node->before_used : 0;
     *node = (struct coordinator_node){.state = CLUSTER_NODE_JOINED,
                                       .incarnation = heartbeat->incarnation,
+                                      .before = is_same ? node->before : node->incarnation,
+                                      .before_used = is_same ? node->before_used : node->used,
                                       .pid = join->pid,
                                       .used = used,
                                       .generation = heartbeat->generation,
@@ -93,7 +97,7 @@ static bool is_vacant(struct coordinator *c, struct coordinator_node *node,
                       const struct message_heartbeat *heartbeat, int64_t now_ms,
                       struct message_reply *reply)
 {
-    if (coordinator_is_absent(node))
+    if (coordinator_is_absent(node) || node->has_departed)
         return true;
     if (coordinator_is_present(node) && c->worlds_n == 0 &&
         heartbeat->generation > node->generation)

@@ -60,8 +60,8 @@ static bool check_all(struct coordinator *c)
 
 bool coordinator_data_check(struct coordinator *c, struct coordinator_node *node)
 {
-    if (!c->config.is_same_data || c->config.nodes_n == 1 || c->generation == 0 || c->is_running ||
-        c->is_ended)
+    if (!c->config.is_same_data || c->config.nodes_n == 1 || c->generation == 0 ||
+        (c->is_running && node->is_in_world) || c->is_ended)
         return false;
     if (c->worlds_n > 0 || !is_reference(node) || is_reference(&c->nodes[c->reference_id]))
         return refuse_other_data(c, node);

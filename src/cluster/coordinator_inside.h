@@ -21,9 +21,15 @@ struct coordinator_node {
     int64_t lease_end_ms;        /* as the last reply named it */
     int64_t ready, used, losses; /* as in message.h */
     int stop, ranks_n;
+    bool is_in_world;                   /* this process is in the last generation */
+    bool has_departed;                  /* LEFT, but the job goes on without it: it may return */
     bool is_end_sent;                   /* it was sent the end of the job */
     struct message_incarnation refused; /* refused for other data than the job's; why: the reason */
     char why[384];
+    /* the process that held the place before, and its readiness that was used: what it has sent may
+     * arrive when the next one is gone, too */
+    struct message_incarnation before;
+    int64_t before_used;
     struct message_incarnation newcomer; /* asks for this place while the holder may still live */
     int64_t newcomer_ms;
 };
@@ -32,11 +38,15 @@ struct coordinator {
     struct coordinator_config config;
     struct coordinator_node *nodes;
     struct cluster_address *addresses; /* nodes_n × workers_n, of the last readiness */
+    struct cluster_address *world;     /* world_n × workers_n: those of the last generation */
+    int *world_ids;                    /* world_n: its nodes, ascending */
+    int world_n;
     struct cluster_rank *ranks;        /* nodes_n × workers_n, as last reported */
     struct cluster_node *status_nodes; /* what coordinator_nodes returns */
     struct loop_lag lag;               /* of this process */
-    int64_t revision, generation, gathering_ms;
-    int64_t generation_end_ms; /* of the last generation; INT64_MAX: none has ended */
+    int64_t revision, generation;
+    int64_t opened_ms, gathering_ms; /* this process began; it waits for nodes since */
+    int64_t generation_end_ms;       /* of the last generation; INT64_MAX: none has ended */
     bool is_running, is_ended;
     /* missing is up to date, or as old as one tick when has_missing_changed: a thousand nodes that
      * join at once do not make a list of the others each. */
@@ -87,6 +97,20 @@ int64_t coordinator_grace(const struct coordinator *c, const struct coordinator_
  * which node is wrong; there the workers compare, and end the job. Returns whether a node was
  * refused. */
 bool coordinator_data_check(struct coordinator *c, struct coordinator_node *node);
+
+/* coordinator_world_is_ready — may the next generation begin? Every node that it has to wait for is
+ * ready, and these are enough.
+ * coordinator_world_is_enough — as many nodes are members as a generation needs.
+ * coordinator_world_may_lose — the job may go on without this node.
+ * coordinator_world_is_done — all its nodes have left, and there may be others.
+ * coordinator_world_take — makes the world of the nodes that are ready.
+ * coordinator_world_describe — "2 of 3 nodes (0, 2)". */
+bool coordinator_world_is_ready(struct coordinator *c, int64_t now_ms);
+bool coordinator_world_is_enough(const struct coordinator *c);
+bool coordinator_world_may_lose(const struct coordinator *c, const struct coordinator_node *node);
+bool coordinator_world_is_done(const struct coordinator *c);
+void coordinator_world_take(struct coordinator *c);
+void coordinator_world_describe(const struct coordinator *c, char *out, size_t cap);
 
 /* coordinator_admission_settings — compares the settings of a node that asks to join. All nodes run
  * the same job, or none does:

@@ -17,6 +17,8 @@ const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_
         struct cluster_node *row = &c->status_nodes[i];
         row->node_id = i;
         row->state = node->state;
+        row->is_outside =
+            c->config.min_nodes < c->config.nodes_n && c->worlds_n > 0 && !node->is_in_world;
         text_copy(row->address, sizeof row->address,
                   node->address[0] != 0 ? node->address : node->host);
         row->heartbeat_age_seconds = node->state != CLUSTER_NODE_AWAITED

@@ -128,21 +128,23 @@ static void on_reply(struct member_client *c, const struct https_client_response
 
 static void on_world(struct member_client *c, const struct https_client_response *answer)
 {
-    struct cluster_world world = {.ranks_n = c->config.ranks_n};
+    struct cluster_world world = {0};
     if (answer->result != HTTPS_CLIENT_ANSWERED || answer->code != 200)
         return; /* the next heartbeat brings it again, if that generation still runs */
-    struct cluster_address *addresses = calloc((size_t)world.ranks_n, sizeof *addresses);
-    world.addresses = addresses;
-    if (!addresses)
-        LOG_WARN("out of memory: the addresses of %d ranks", world.ranks_n);
-    else if (message_read_world(answer->bytes, answer->n, world.ranks_n, addresses,
-                                &world.generation, world.secret) != ST_OK)
+    const int nodes_n = c->config.nodes_n, workers_n = c->config.workers_n;
+    struct cluster_address *addresses = calloc((size_t)(nodes_n * workers_n), sizeof *addresses);
+    int *node_ids = calloc((size_t)nodes_n, sizeof *node_ids);
+    if (!addresses || !node_ids)
+        LOG_WARN("out of memory: the addresses of %d ranks", nodes_n * workers_n);
+    else if (message_read_world(answer->bytes, answer->n, nodes_n, workers_n, addresses, node_ids,
+                                &world) != ST_OK)
         LOG_WARN("node 0's addresses cannot be read: %s", status_message());
     else if (member_on_world(c->config.member, world.generation, clock_ms())) {
         c->is_urgent = true;
         c->config.on_world(c->config.arg, &world);
     }
     free(addresses);
+    free(node_ids);
     explicit_bzero(world.secret, sizeof world.secret);
 }
 

@@ -13,7 +13,7 @@ struct member_client_config {
     struct event_base *loop;
     struct member *member;
     const char *host;
-    int port, ranks_n; /* ranks_n: of the whole job */
+    int port, nodes_n, workers_n; /* of the job; of each node */
     const struct psk *psk;
     /* What the caller adds to a message: ranks, addresses, and how to join. */
     void (*fill_heartbeat)(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,

@@ -155,7 +155,10 @@ void message_write_world(struct text *out, const struct cluster_world *world)
     memcpy(&secret, world->secret, sizeof secret);
     text_add(out, "{\"generation\":%lld", (long long)world->generation);
     add_incarnation(out, "secret", secret);
-    text_add(out, ",\"addresses\":[");
+    text_add(out, ",\"nodes\":[");
+    for (int i = 0; i < world->nodes_n; i++)
+        text_add(out, "%s%d", i > 0 ? "," : "", world->node_ids[i]);
+    text_add(out, "],\"addresses\":[");
     for (int i = 0; i < world->ranks_n; i++)
         add_address(out, &world->addresses[i], i == 0);
     text_add(out, "]}");
@@ -410,23 +413,48 @@ enum status message_read_world_request(const char *bytes, size_t n, int *node_id
     return st;
 }
 
-enum status message_read_world(const char *bytes, size_t n, int ranks_n,
-                               struct cluster_address *addresses, int64_t *generation_out,
-                               uint8_t secret[CLUSTER_SECRET_BYTES])
+static enum status read_node_ids(const cJSON *root, int nodes_n, int *ids, int *found_out)
+{
+    const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(root, "nodes");
+    int n = 0;
+    cJSON_ArrayForEach(item, list)
+    {
+        const double id = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (n == nodes_n || id < (n > 0 ? ids[n - 1] + 1 : 0) || id >= nodes_n || id != (int)id ||
+            (n == 0 && id != 0))
+            return FAIL(ST_BAD_DATA, "the nodes of a generation do not ascend from 0 to %d",
+                        nodes_n - 1);
+        ids[n++] = (int)id;
+    }
+    *found_out = n;
+    return n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "a generation has no nodes");
+}
+
+static enum status read_world(const cJSON *root, int nodes_n, int workers_n,
+                              struct cluster_address *addresses, int *node_ids,
+                              struct cluster_world *out)
+{
+    struct message_incarnation secret = {0};
+    TRY(json_get_i64(root, "generation", 1, WHOLE_MAX, &out->generation));
+    TRY(get_incarnation(root, "secret", &secret));
+    memcpy(out->secret, &secret, sizeof secret);
+    TRY(read_node_ids(root, nodes_n, node_ids, &out->nodes_n));
+    TRY(read_addresses(root, nodes_n * workers_n, addresses, &out->ranks_n));
+    if (out->ranks_n != out->nodes_n * workers_n)
+        return FAIL(ST_BAD_DATA, "node 0 sent %d addresses of %d", out->ranks_n,
+                    out->nodes_n * workers_n);
+    return ST_OK;
+}
+
+enum status message_read_world(const char *bytes, size_t n, int nodes_n, int workers_n,
+                               struct cluster_address *addresses, int *node_ids,
+                               struct cluster_world *out)
 {
     cJSON *root = NULL;
-    struct message_incarnation read = {0};
-    int found_n = 0;
+    *out = (struct cluster_world){.addresses = addresses, .node_ids = node_ids};
     TRY(json_parse(bytes, n, "node 0's list of addresses", &root));
-    enum status st = json_get_i64(root, "generation", 1, WHOLE_MAX, generation_out);
-    if (st == ST_OK)
-        st = get_incarnation(root, "secret", &read);
-    if (st == ST_OK)
-        st = read_addresses(root, ranks_n, addresses, &found_n);
+    enum status st = read_world(root, nodes_n, workers_n, addresses, node_ids, out);
     cJSON_Delete(root);
-    memcpy(secret, &read, sizeof read);
-    if (st == ST_OK && found_n != ranks_n)
-        return FAIL(ST_BAD_DATA, "node 0 sent %d addresses of %d", found_n, ranks_n);
     return st;
 }
 
@@ -458,7 +486,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct message_incarnation incarnation;
     int node_id;
     int64_t generation;
-    uint8_t secret[CLUSTER_SECRET_BYTES];
+    struct cluster_world world;
+    int node_ids[4];
     const char *text = (const char *)bytes;
     if (message_read_heartbeat(text, n, &body) == ST_OK && body.join.protocol == MESSAGE_PROTOCOL)
         check_heartbeat(&body);
@@ -469,7 +498,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         text_free(&out);
     }
     message_read_world_request(text, n, &node_id, &incarnation, &generation);
-    message_read_world(text, n, 2, addresses, &generation, secret);
+    if (message_read_world(text, n, 4, 2, addresses, node_ids, &world) == ST_OK)
+        ASSERT(world.ranks_n == 2 * world.nodes_n && node_ids[world.nodes_n - 1] < 4);
     return 0;
 }
 #endif

@@ -131,9 +131,11 @@ enum status message_read_reply(const char *bytes, size_t n, struct message_reply
 enum status message_read_world_request(const char *bytes, size_t n, int *node_id_out,
                                        struct message_incarnation *incarnation_out,
                                        int64_t *generation_out);
-/* message_read_world — addresses[ranks_n]; another number of addresses is refused. */
-enum status message_read_world(const char *bytes, size_t n, int ranks_n,
-                               struct cluster_address *addresses, int64_t *generation_out,
-                               uint8_t secret[CLUSTER_SECRET_BYTES]);
+/* message_read_world — of at most nodes_n nodes of workers_n ranks: addresses[nodes_n × workers_n]
+ * and node_ids[nodes_n], which out leads to. Refused: node ids that do not ascend from 0 on, and
+ * another number of addresses than they have. */
+enum status message_read_world(const char *bytes, size_t n, int nodes_n, int workers_n,
+                               struct cluster_address *addresses, int *node_ids,
+                               struct cluster_world *out);
 
 #endif

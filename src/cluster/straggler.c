@@ -21,7 +21,7 @@ static struct furthest_call find_furthest_call(const struct cluster_node *nodes,
 {
     struct furthest_call furthest = {0};
     for (int i = 0; i < nodes_n; i++) {
-        for (int k = 0; k < nodes[i].ranks_n; k++) {
+        for (int k = 0; k < nodes[i].ranks_n && !nodes[i].is_outside; k++) {
             const struct cluster_rank *rank = &nodes[i].ranks[k];
             int64_t age_ms = age_of(&nodes[i], rank);
             bool is_further =
@@ -66,7 +66,7 @@ static struct behind find_behind(const struct cluster_node *nodes, int nodes_n,
 {
     struct behind behind = {0};
     for (int i = 0; i < nodes_n; i++) {
-        for (int k = 0; k < nodes[i].ranks_n; k++) {
+        for (int k = 0; k < nodes[i].ranks_n && !nodes[i].is_outside; k++) {
             const struct cluster_rank *rank = &nodes[i].ranks[k];
             if (!is_behind(rank, furthest, differ))
                 continue;
@@ -145,6 +145,8 @@ bool straggler_is_stalled(const struct cluster_node *nodes, int nodes_n, int64_t
     const struct cluster_rank *rank = NULL;
     out[0] = 0;
     for (int i = 0; i < nodes_n; i++) {
+        if (nodes[i].is_outside)
+            continue;
         if (!is_stalled(&nodes[i], limit_ms))
             return false;
         if (nodes[i].heartbeat_age_seconds * 1e3 >= (double)limit_ms)

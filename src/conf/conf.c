@@ -512,6 +512,14 @@ int conf_ranks(const struct conf *conf)
     return (int)(conf_i64(conf, CONF_N_NODES) * conf_i64(conf, CONF_N_GPU_EACH_NODE));
 }
 
+int conf_min_nodes(const struct conf *conf)
+{
+    const int64_t nodes = conf_i64(conf, CONF_N_NODES), set = conf_i64(conf, CONF_MIN_NODES);
+    if (conf_i64(conf, CONF_ON_LOSS) == CONF_ON_LOSS_WAIT)
+        return (int)nodes;
+    return (int)(set > 0 ? set : (nodes + 1) / 2);
+}
+
 int conf_data_ranks(const struct conf *conf)
 {
     return conf_ranks(conf) /

@@ -88,6 +88,8 @@ int64_t conf_fault_step(const struct conf *conf);
 int conf_fault_rank(const struct conf *conf);
 /* conf_ranks — the number of workers on all nodes. */
 int conf_ranks(const struct conf *conf);
+/* conf_min_nodes — with how many nodes the job goes on; N_NODES with ON_LOSS=wait. */
+int conf_min_nodes(const struct conf *conf);
 /* conf_data_ranks — between how many workers, or groups of workers with the same samples, the
  * samples of a step are divided: all workers / (TP x CP x PP). */
 int conf_data_ranks(const struct conf *conf);

@@ -451,6 +451,25 @@ static enum status check_exact(const struct conf *conf)
     return ST_OK;
 }
 
+/* check_on_loss — a job that goes on with fewer nodes, and must come to the same bits. */
+static enum status check_on_loss(const struct conf *conf)
+{
+    const int64_t min = conf_i64(conf, CONF_MIN_NODES);
+    if (conf_i64(conf, CONF_ON_LOSS) == CONF_ON_LOSS_WAIT)
+        return min > 0 ? fail_pair(conf, CONF_MIN_NODES, "has no effect with", CONF_ON_LOSS,
+                                   "set ON_LOSS=shrink, or leave MIN_NODES out")
+                       : ST_OK;
+    if (min > conf_i64(conf, CONF_N_NODES))
+        return fail_pair(conf, CONF_MIN_NODES, "is over", CONF_N_NODES,
+                         "a job has at most N_NODES nodes");
+    if (conf_i64(conf, CONF_EXACT) != CONF_EXACT_LAYOUT)
+        return fail_pair(conf, CONF_ON_LOSS, "does not go with", CONF_EXACT,
+                         "fewer workers would come to other results: set EXACT=layout");
+    return conf_i64(conf, CONF_PP) > 1 ? fail_pair(conf, CONF_ON_LOSS, "does not go with", CONF_PP,
+                                                   "a stage may be lost with its node: set PP=1")
+                                       : ST_OK;
+}
+
 /* check_spike — a compressed gradient leaves its error to the next step, and a step that is skipped
  * has none. */
 static enum status check_spike(const struct conf *conf)
@@ -529,6 +548,7 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_comm_graph(conf));
     TRY(check_local(conf));
     TRY(check_exact(conf));
+    TRY(check_on_loss(conf));
     TRY(check_spike(conf));
     TRY(check_link(conf));
     TRY(check_nodes(conf));

@@ -33,6 +33,8 @@ static const struct unused {
               {CONF_LOCAL_DELAY, CONF_USE_JOB, false},
               {CONF_LOCAL_MIX, CONF_USE_JOB, false},
               {CONF_PEER_COPIES, CONF_USE_JOB, false},
+              {CONF_ON_LOSS, CONF_USE_JOB, false},
+              {CONF_MIN_NODES, CONF_USE_JOB, false},
               {CONF_COMM_GRAPH, CONF_USE_JOB, false},
               {CONF_GLOBAL_BATCH, CONF_USE_JOB, false},
               {CONF_FAULT, CONF_USE_JOB, false},

@@ -95,12 +95,25 @@ static bool all_alive(const struct cluster_bridge *b)
     return true;
 }
 
+/* place_of — which of the world's nodes this one is; node -1: none. */
+static struct board_world_place place_of(const struct cluster_bridge *b,
+                                         const struct cluster_world *world)
+{
+    struct board_world_place place = {world->generation, world->nodes_n, -1};
+    const int own = (int)conf_i64(b->config.conf, CONF_NODE_ID);
+    for (int i = 0; i < world->nodes_n; i++)
+        if (world->node_ids[i] == own)
+            place.node = i;
+    return place;
+}
+
 static void on_world(void *arg, const struct cluster_world *world)
 {
     struct cluster_bridge *b = arg;
+    const struct board_world_place place = place_of(b, world);
     b->running = world->generation;
     b->is_ready = b->has_fault = false;
-    if (!all_alive(b) || world->ranks_n != b->ranks_n) {
+    if (!all_alive(b) || world->ranks_n > b->ranks_n || place.node < 0) {
         lost(b, ST_RETRY, "a worker ended while the nodes connected");
         return;
     }
@@ -109,10 +122,10 @@ static void on_world(void *arg, const struct cluster_world *world)
         memcpy(b->world[rank].data, world->addresses[rank].data, sizeof b->world[rank].data);
     }
     LOG_DEBUG("generation %lld: %d ranks on %d nodes", (long long)world->generation, world->ranks_n,
-              b->nodes_n);
+              world->nodes_n);
     b->missing[0] = 0;
     board_secret_publish(b->config.board, world->generation, world->secret);
-    board_world_publish(b->config.board, world->generation, b->world);
+    board_world_publish(b->config.board, &place, b->world, world->ranks_n);
 }
 
 static void on_abort(void *arg, int64_t generation, const char *why)
@@ -201,6 +214,7 @@ static void report(struct cluster_bridge *b, int64_t now_ms)
         };
         text_copy(rank->state, sizeof rank->state, board_phase_text(BOARD_PHASE_STARTING));
         if (board_worker_copy(b->config.board, i, &stats)) {
+            rank->rank = stats.rank;
             text_copy(rank->state, sizeof rank->state, board_phase_text(stats.phase));
             text_copy(rank->device, sizeof rank->device, stats.device);
 #define RANK_STAT(NAME, field, ...) rank->field = stats.field;
@@ -342,9 +356,8 @@ static void refresh_nodes(struct cluster_bridge *b)
                                          .state = states[node->state],
                                          .heartbeat_age_seconds = node->heartbeat_age_seconds};
         text_copy(b->nodes[i].address, sizeof b->nodes[i].address, node->address);
-        for (int k = 0;
-             k < node->ranks_n && b->shown_peers_n < b->ranks_n && node->node_id != own && own == 0;
-             k++)
+        const bool is_shown = node->node_id != own && own == 0 && !node->is_outside;
+        for (int k = 0; k < node->ranks_n && b->shown_peers_n < b->ranks_n && is_shown; k++)
             fill_peer(&b->peers[b->shown_peers_n++], node, &node->ranks[k]);
     }
 }
@@ -443,6 +456,7 @@ static enum status open_cluster(struct cluster_bridge *b)
     struct cluster_config config = {.node_id = (int)conf_i64(conf, CONF_NODE_ID),
                                     .nodes_n = b->nodes_n,
                                     .workers_n = b->workers_n,
+                                    .min_nodes = conf_min_nodes(conf),
                                     .master_addr = conf_text(conf, CONF_MASTER_ADDR),
                                     .master_port = (int)conf_i64(conf, CONF_MASTER_PORT),
                                     .token = token,

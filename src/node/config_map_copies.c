@@ -12,6 +12,8 @@ enum status config_map_copies(const struct conf *conf, struct trainer_config *ou
     const char *why = peer_copy_why(&out->step, (int)conf_i64(conf, CONF_N_NODES));
     out->peer_copies = (enum peer_copy_mode)conf_i64(conf, CONF_PEER_COPIES);
     out->peer_copy_fd = -1;
+    out->ranks_max = conf_ranks(conf);
+    out->ranks_min = conf_min_nodes(conf) * (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     if (out->peer_copies != PEER_COPY_MODE_ON || !why)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,

@@ -32,6 +32,7 @@ struct address_header {
 
 struct generations {
     const struct generations_config *config;
+    struct comm_place place; /* in the current generation; before the first: among all nodes */
     struct comm_heartbeat *heartbeat;
     int64_t after;              /* it waits for a generation later than this */
     _Atomic int64_t generation; /* the current one; 0: none */
@@ -229,13 +230,25 @@ static enum status publish_address(struct generations *g, struct comm **out)
     return ST_OK;
 }
 
+/* place_in — this rank's place in a world, of all among all nodes. */
+static struct comm_place place_in(const struct comm_place *all,
+                                  const struct board_world_place *world)
+{
+    struct comm_place place = *all;
+    place.nodes = world->nodes;
+    place.node = world->node;
+    place.ranks = place.nodes * place.locals;
+    place.rank = place.node * place.locals + place.local;
+    return place;
+}
+
 /* wait_for_world — until there is a world, or the published address is stale (*is_old_out). */
 static enum status wait_for_world(struct generations *g, bool *is_old_out)
 {
     const struct generations_config *c = g->config;
-    int64_t generation = 0;
+    struct board_world_place world;
     *is_old_out = false;
-    while (!board_world_copy(c->board, g->after, &generation, g->world)) {
+    while (!board_world_copy(c->board, g->after, &world, g->world)) {
         TRY(c->stopped(c->arg));
         *is_old_out = board_aborted(c->board) > g->after || has_new_links(g);
         if (*is_old_out) {
@@ -245,7 +258,8 @@ static enum status wait_for_world(struct generations *g, bool *is_old_out)
         c->wait(c->arg, !g->has_run);
         clock_sleep_ms(WORLD_POLL_MS);
     }
-    atomic_store(&g->generation, generation);
+    g->place = place_in(&c->place, &world);
+    atomic_store(&g->generation, world.generation);
     return ST_OK;
 }
 
@@ -271,7 +285,7 @@ bool generations_same_data(const struct board_address *one, int one_node,
 /* check_fingerprints — every rank sees the same world, so all come to the same result. */
 static enum status check_fingerprints(const struct generations *g)
 {
-    const struct comm_place *place = &g->config->place;
+    const struct comm_place *place = &g->place;
     char why[256];
     for (int rank = 1; rank < place->ranks; rank++)
         if (!generations_same_data(&g->world[0], 0, &g->world[rank], rank / place->locals, why,
@@ -282,7 +296,7 @@ static enum status check_fingerprints(const struct generations *g)
 
 static enum status connect_ranks(struct generations *g, struct comm *comm)
 {
-    int ranks = g->config->place.ranks;
+    int ranks = g->place.ranks;
     for (int rank = 0; rank < ranks; rank++) {
         const struct board_address *from = &g->world[rank];
         if (from->bytes < (int64_t)sizeof(struct address_header))
@@ -297,7 +311,9 @@ static enum status connect_ranks(struct generations *g, struct comm *comm)
                     g->generation);
     g->connecting_ms = clock_ms();
     g->has_warned_connecting = g->is_stopped_connecting = false;
-    enum status st = comm_end_open(comm, g->generation, g->addresses, g->bytes);
+    enum status st = comm_set_place(comm, &g->place);
+    if (st == ST_OK)
+        st = comm_end_open(comm, g->generation, g->addresses, g->bytes);
     explicit_bzero(g->secret, sizeof g->secret);
     g->connecting_ms = 0;
     return g->is_stopped_connecting ? g->config->stopped(g->config->arg) : st;
@@ -315,8 +331,8 @@ static enum status run_generation(struct generations *g, struct comm *comm)
     if (st == ST_OK && c->connected)
         c->connected(c->arg, comm);
     if (st == ST_OK) {
-        LOG_DEBUG("generation %lld: rank %d of %d, %s", (long long)g->generation, c->place.rank,
-                  c->place.ranks, comm_name(comm));
+        LOG_DEBUG("generation %lld: rank %d of %d, %s", (long long)g->generation, g->place.rank,
+                  g->place.ranks, comm_name(comm));
         st = c->run(c->arg, comm, g->generation);
     }
     return st;
@@ -329,8 +345,8 @@ static bool may_continue(struct generations *g, enum status st)
     bool is_over = is_aborted(g);
     if (st != ST_PEER && !(is_over && status_group(st) == STATUS_GROUP_RETRY))
         return false;
-    LOG_DEBUG("generation %lld ended for rank %d: %s", (long long)g->generation,
-              g->config->place.rank, status_message());
+    LOG_DEBUG("generation %lld ended for rank %d: %s", (long long)g->generation, g->place.rank,
+              status_message());
     text_copy(g->ready.why, sizeof g->ready.why, is_over ? "" : status_message());
     status_clear();
     g->after = g->generation;
@@ -392,7 +408,8 @@ static enum status take_memory(struct generations *g)
 
 enum status generations_run(const struct generations_config *config)
 {
-    struct generations g = {.config = config, .after = board_aborted(config->board)};
+    struct generations g = {
+        .config = config, .place = config->place, .after = board_aborted(config->board)};
     bool is_over = false;
     if (config->place.ranks == 1)
         return run_single(&g);

@@ -19,9 +19,9 @@
 struct generations_config {
     struct board *board;
     int worker_i;
-    struct comm_place place;
-    enum comm_kind kind; /* with several ranks */
-    enum comm_net net;   /* as in comm_config, like data_addr, master, dev and shm_fd */
+    struct comm_place place; /* among all nodes; a generation may have fewer */
+    enum comm_kind kind;     /* with several ranks */
+    enum comm_net net;       /* as in comm_config, like data_addr, master, dev and shm_fd */
     const char *data_addr, *master;
     int device_sms;
     struct dev *dev;

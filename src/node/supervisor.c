@@ -42,6 +42,7 @@
 #define TICK_MS 50
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
 /* for so long a worker that has not begun to train may stop by itself; then it is killed */
+#define LEAVE_MS 2000 /* after a stop: a scheduler that stops all nodes does it within this time */
 #define LOADING_STOP_MS 3000
 #define CHECK_STOP_MS 500 /* the same of a worker that checks */
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
@@ -122,8 +123,28 @@ static void on_abort(void *arg, const char *why)
         LOG_WARN("%s", why);
     supervisor_recover_set_resume(s, from, sizeof from);
     if (!stop_request_is_stop(s->stop) && !s->is_check)
-        LOG_INFO(RECOVERY_LINE_LOST "%s when all ranks are back", from);
+        LOG_INFO(RECOVERY_LINE_LOST "%s when %s", from,
+                 conf_min_nodes(s->conf) < s->node.n_nodes ? "the nodes that are left are ready"
+                                                           : "all ranks are back");
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
+}
+
+/* leaves_alone — ON_LOSS=shrink: a node that is asked to stop leaves a job that goes on. Node 0's
+ * request is for all. */
+static bool leaves_alone(const struct supervisor *s)
+{
+    return s->bridge && !s->is_check && s->node.node_id != 0 &&
+           conf_min_nodes(s->conf) < s->node.n_nodes;
+}
+
+/* leave_alone — once it is clear that not all nodes were asked. */
+static void leave_alone(struct supervisor *s)
+{
+    s->leave_ms = 0;
+    set_stop(s, s->signalled);
+    FAIL(stop_request_status(s->stop), "stopped by %s; the other nodes go on (ON_LOSS=shrink)",
+         stop_request_signal(s->stop));
+    supervisor_leave(s, stop_request_status(s->stop));
 }
 
 static void on_cluster_stop(void *arg, enum board_request request)
@@ -131,6 +152,7 @@ static void on_cluster_stop(void *arg, enum board_request request)
     struct supervisor *s = arg;
     if (s->is_over || request <= s->stop)
         return;
+    s->leave_ms = 0;
     set_stop(s, request);
     board_request(s->board, request);
     LOG_INFO("%s on another node: stopping%s", stop_request_signal(request),
@@ -159,6 +181,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     if (stop_request_is_stop(s->stop) &&
         now_ms - s->stop_ms >= (s->is_check ? CHECK_STOP_MS : LOADING_STOP_MS))
         workers_kill_loading(s->workers);
+    if (s->leave_ms != 0 && now_ms >= s->leave_ms)
+        leave_alone(s);
     enum status st = workers_tick(s->workers, now_ms);
     if (workers_limit_ms(s->workers) > s->node.limit_ms) {
         s->node.limit_ms = workers_limit_ms(s->workers);
@@ -214,6 +238,13 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     /* a scheduler stops all nodes, and another node's request has arrived before this signal */
     if (request <= s->stop)
         return;
+    if (leaves_alone(s)) {
+        s->leave_ms = now_ms + LEAVE_MS;
+        LOG_INFO("%s: this node leaves, and the other nodes go on; a second SIGINT or SIGTERM ends "
+                 "it at once",
+                 stop_request_signal(request));
+        return;
+    }
     set_stop(s, request);
     board_request(s->board, request);
     if (s->bridge)

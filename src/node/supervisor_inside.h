@@ -43,6 +43,7 @@ struct supervisor {
     int64_t stop_ms;              /* when */
     enum board_request signalled; /* the stop requested by a signal to this process */
     int64_t signalled_ms;
+    int64_t leave_ms;   /* ON_LOSS=shrink: this node leaves then; 0: it does not */
     bool was_preempted; /* SIGUSR1 came first */
     bool ends_at_once;  /* a second signal came */
     bool has_trained; /* a worker has published a step, so it knew whether there is a checkpoint */

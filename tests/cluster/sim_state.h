@@ -55,7 +55,8 @@ struct packet {
 
 struct sim {
     uint64_t seed, draws, digest;
-    int nodes_n;
+    int nodes_n, min_nodes; /* min_nodes below nodes_n: of a third of the seeds */
+    int away;               /* after the last fault: a node that stays away for now; -1: none */
     int64_t now_ms, order;
     bool has_no_faults, is_budget_spent;
     double loss, repeat, slow;
@@ -70,7 +71,8 @@ struct sim {
     struct world {
         struct message_incarnation coordinator;
         int64_t generation;
-        struct origin origins[NODES_MAX];
+        int nodes_n;
+        struct origin origins[NODES_MAX]; /* process -1: the node is not in it */
     } worlds[WORLDS_MAX];
     int worlds_n;
     char failure[512];
@@ -208,8 +210,16 @@ static void record_world(struct sim *s, struct message_incarnation coordinator,
     struct world *w = &s->worlds[s->worlds_n++];
     w->coordinator = coordinator;
     w->generation = world->generation;
-    for (int i = 0; i < s->nodes_n; i++) {
-        memcpy(&w->origins[i], world->addresses[i].data, sizeof(w->origins[i]));
+    w->nodes_n = world->nodes_n;
+    if (world->node_ids[0] != 0)
+        violation(s, "a world has no node 0", world->node_ids[0], 0);
+    if (world->nodes_n < s->min_nodes)
+        violation(s, "a world has too few nodes", world->nodes_n, s->min_nodes);
+    for (int i = 0; i < s->nodes_n; i++)
+        w->origins[i].process = -1;
+    for (int at = 0; at < world->nodes_n; at++) {
+        const int i = world->node_ids[at];
+        memcpy(&w->origins[i], world->addresses[at].data, sizeof(w->origins[i]));
         const struct origin *b = &w->origins[i];
         if (b->node != i)
             violation(s, "a world has the address of another node", i, b->node);
@@ -241,6 +251,8 @@ static bool is_complete(const struct sim *s, const struct process *p)
 {
     const struct world *w = find_world(s, p->member.coordinator, p->member.running);
     for (int i = 0; w != NULL && i < s->nodes_n; i++) {
+        if (w->origins[i].process < 0)
+            continue;
         const struct process *other = &s->processes[w->origins[i].process];
         if (!other->is_alive || other->member.running != w->generation ||
             !message_is_same(other->member.coordinator, w->coordinator))

@@ -119,17 +119,47 @@ static void a_world_has_the_right_number_of_addresses(void **state)
     (void)state;
     struct text out = {0};
     static struct cluster_address back[3];
-    int64_t generation;
-    message_write_world(&out, &(struct cluster_world){6, 2, addresses, "sixteen bytes o"});
-    uint8_t secret[CLUSTER_SECRET_BYTES];
-    assert_int_equal(message_read_world(out.data, out.len, 2, back, &generation, secret), ST_OK);
-    assert_memory_equal(secret, "sixteen bytes o", sizeof(secret));
-    assert_true(generation == 6 && back[0].bytes == 5 && back[1].bytes == CLUSTER_ADDRESS_MAX);
-    assert_int_equal(message_read_world(out.data, out.len, 1, back, &generation, secret),
+    static const int ids[] = {0, 2};
+    int ids_back[3];
+    struct cluster_world world;
+    message_write_world(&out, &(struct cluster_world){.generation = 6,
+                                                      .ranks_n = 2,
+                                                      .nodes_n = 2,
+                                                      .addresses = addresses,
+                                                      .node_ids = ids,
+                                                      .secret = "sixteen bytes o"});
+    assert_int_equal(message_read_world(out.data, out.len, 3, 1, back, ids_back, &world), ST_OK);
+    assert_memory_equal(world.secret, "sixteen bytes o", sizeof(world.secret));
+    assert_true(world.generation == 6 && world.nodes_n == 2 && world.ranks_n == 2);
+    assert_true(back[0].bytes == 5 && back[1].bytes == CLUSTER_ADDRESS_MAX);
+    assert_memory_equal(ids_back, ids, sizeof ids);
+    /* nodes 0 and 2 of two; two workers each */
+    assert_int_equal(message_read_world(out.data, out.len, 2, 1, back, ids_back, &world),
                      ST_BAD_DATA);
-    assert_int_equal(message_read_world(out.data, out.len, 3, back, &generation, secret),
+    assert_int_equal(message_read_world(out.data, out.len, 3, 2, back, ids_back, &world),
                      ST_BAD_DATA);
     text_free(&out);
+}
+
+static void the_nodes_of_a_world_ascend_from_0(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"",   "1",     "0,0",     "0,2,1", "0,3",
+                                        "-1", "0,1.5", "0,1,2,3", "\"0\"", "0,1e9"};
+    struct cluster_world world;
+    struct cluster_address back[3];
+    int ids[3];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct text out = {0};
+        text_add(&out,
+                 "{\"generation\":1,\"secret\":\"0123456789abcdef0123456789abcdef\",\"nodes\":[%s],"
+                 "\"addresses\":[]}",
+                 wrong[i]);
+        assert_int_equal(message_read_world(out.data, out.len, 3, 1, back, ids, &world),
+                         ST_BAD_DATA);
+        assert_non_null(strstr(status_message(), i == 0 ? "no nodes" : "do not ascend"));
+        text_free(&out);
+    }
 }
 
 static void base64_is_strict(void **state)
@@ -169,6 +199,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(another_protocol_gives_the_sender_only),
     cmocka_unit_test(replies_are_read_as_written),
     cmocka_unit_test(a_world_has_the_right_number_of_addresses),
+    cmocka_unit_test(the_nodes_of_a_world_ascend_from_0),
     cmocka_unit_test(base64_is_strict),
 };
 HARNESS_MAIN(tests)

@@ -17,15 +17,15 @@ rows() {
 leases do not grow where processes stall|coordinator|s/peer_timeout_ms + coordinator_grace(c, node);/peer_timeout_ms;/
 a slow round trip gives no lease|coordinator|s/COORDINATOR_LEASE_MS + coordinator_grace(c, node)/COORDINATOR_LEASE_MS/
 a member ignores the length of its lease|member|s/        m->lease_ms = lease_from(m, reply);/        m->lease_ms = lease_from(m, reply) > 0 ? m->config.peer_timeout_ms : 0;/
-a readiness is used twice|coordinator|s/c->nodes\[i\].used = c->nodes\[i\].ready;/;/
-a world before all nodes are ready|coordinator|s/^            node->ready <= node->used)$/            false)/
-a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms < 0) {/
-a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\& now_ms >= node->lease_end_ms) {/} else if (silent_ms >= 2000) {/
-a longer lease that was promised is cut short|coordinator|s/ \&\& now_ms >= node->lease_end_ms) {/) {/
+a readiness is used twice|coordinator_world|s/node->used = node->ready;/;/
+a world before all nodes are ready|coordinator_world|s/^           node->ready > node->used;/           true;/
+a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\&$/} else if (silent_ms < 0 \&\&/
+a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\&$/} else if (silent_ms >= 2000 ||/
+a longer lease that was promised is cut short|coordinator|s/now_ms - node->lease_end_ms >= COORDINATOR_MARGIN_MS) {/true) {/
 a closed connection is a loss without delay|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {/            0) {/
 generations do not grow|coordinator|s/    c->generation++;/    c->generation += !c->generation;/
 a new node 0 does not adopt the generation|coordinator|s/    if (heartbeat->generation <= c->generation)$/    if (1)/
-a second process takes a place that is held|coordinator_admission|s/^    if (coordinator_is_absent(node))$/    if (node != NULL)/
+a second process takes a place that is held|coordinator_admission|s/^    if (coordinator_is_absent(node) || node->has_departed)$/    if (node != NULL)/
 old messages are taken as new|coordinator|s/    if (heartbeat->sequence > node->sequence) {/    if (heartbeat->sequence > 0) {/
 a loss that a member reports is ignored|coordinator|s/heartbeat->lost == c->generation : heartbeat->lost == 0/heartbeat->lost == -1 : heartbeat->lost == 0/
 the member has no lease|member|s/return now_ms - m->answered_ms >= m->lease_ms;/return false;/
@@ -36,13 +36,25 @@ a new node 0 is not noticed|member|s/    if (!is_known)$/    if (0)/
 a reply without a lease is taken for one|member|s/reply->is_lease \&\& sent_ms > m->answered_ms/sent_ms > m->answered_ms/
 a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
 a readiness that is given up keeps its number|member|s/actions->abort = ++m->generation;/actions->abort = m->generation + 1;/
+too few nodes begin|coordinator_world|s/ || count_ready(c) >= c->config.min_nodes;/ || true;/
+a lost node is waited for|coordinator_world|s/        return is_given_up(c, node, now_ms);/        return false;/
+a node that has left is waited for|coordinator_world|s/    if (node->has_departed)$/    if (0)/
+a world has the addresses of other nodes|coordinator_world|s/c->addresses + (size_t)i \* n/c->addresses + (size_t)c->world_n * n/
+a world names other nodes|coordinator_world|s/c->world_ids\[c->world_n++\] = i;/c->world_ids[c->world_n] = c->world_n; c->world_n++;/
+a node of an earlier world stays in it|coordinator_world|s/node->is_in_world = is_ready(node);/node->is_in_world = node->is_in_world || is_ready(node);/
+a node that is back is not taken in|coordinator|s/        regroup(c, node, "is back, and is taken in", now_ms);/        ;/
+a generation goes on when a node is taken in|coordinator|/^static void regroup/,/^}/s/    c->is_running = false;/    ;/
+a node outside is not heard while the others run|coordinator|s/    if (c->is_running \&\& node->is_in_world)$/    if (c->is_running)/
+the loss of a node of the world is none|coordinator|s/c->is_running ? node->is_in_world :/c->is_running ? false :/
+a node that leaves ends the job|coordinator|s/    if (is_stop \&\& c->stop == 0/    if (0 \&\& c->stop == 0/
+a node that has left cannot return|coordinator_admission|s/    if (coordinator_is_absent(node) || node->has_departed)$/    if (coordinator_is_absent(node))/
 ROWS
 }
 flags="-std=c11 -O1 -D_GNU_SOURCE -I$root/src -I$root -I$root/tests"
 libs="$build/src/base/version.o $build/libconvoy.a -lcmocka $(pkg-config --libs libcjson) -lm -pthread"
 # shellcheck disable=SC2086
 gcc $flags -c -o "$tmp/sim.o" "$root/tests/cluster/test_sim.c" || exit 1
-machines="coordinator coordinator_admission member"
+machines="coordinator coordinator_admission coordinator_world member"
 for f in $machines; do
     # shellcheck disable=SC2086
     gcc $flags -c -o "$tmp/right_$f.o" "$root/src/cluster/$f.c" || exit 1

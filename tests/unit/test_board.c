@@ -194,7 +194,7 @@ static void ranks_meet(void **state)
                               .published_ms = 7},
                       now;
     struct board *board, *same;
-    int64_t generation = 0;
+    struct board_world_place generation;
     assert_int_equal(board_create(2, 6, &board), ST_OK);
     assert_int_equal(board_attach(board_fd(board), &same), ST_OK);
     assert_int_equal(board_ranks(same), 6);
@@ -216,18 +216,23 @@ static void ranks_meet(void **state)
         memset(addresses[rank].data, rank + 1, BOARD_ADDRESS_MAX);
     }
     assert_false(board_world_copy(same, 0, &generation, there));
-    board_world_publish(board, 7, addresses);
+    const struct board_world_place seven = {7, 3, 1}, eight = {8, 2, 0};
+    board_world_publish(board, &seven, addresses, 6);
     /* the one it has been in already */
     assert_false(board_world_copy(same, 7, &generation, there));
     assert_true(board_world_copy(same, 6, &generation, there));
-    assert_int_equal(generation, 7);
+    assert_true(generation.generation == 7 && generation.nodes == 3 && generation.node == 1);
     assert_memory_equal(addresses, there, sizeof there);
     board_abort(board, 7);
     board_abort(board, 5); /* said late */
     assert_int_equal(board_aborted(same), 7);
     assert_false(board_world_copy(same, 6, &generation, there)); /* over */
-    board_world_publish(board, 8, addresses);
-    assert_true(board_world_copy(same, 7, &generation, there) && generation == 8);
+    memset(there, 0, sizeof there);
+    board_world_publish(board, &eight, addresses, 4); /* of fewer nodes */
+    assert_true(board_world_copy(same, 7, &generation, there));
+    assert_true(generation.generation == 8 && generation.nodes == 2 && generation.node == 0);
+    assert_memory_equal(addresses, there, 4 * sizeof *there);
+    assert_int_equal(there[4].bytes, 0);
     board_worker_clear(board, 1);
     assert_false(board_ready_copy(board, 1, &seen));
     board_close(same);
@@ -296,7 +301,7 @@ static void scribbles_are_survived(void **state)
     static struct board_address addresses[2];
     struct board_node node;
     struct board *board;
-    int64_t generation;
+    struct board_world_place generation;
     assert_int_equal(board_create(2, 2, &board), ST_OK);
     size_t bytes = (size_t)lseek(board_fd(board), 0, SEEK_END);
     unsigned char *memory =

@@ -110,12 +110,13 @@ static void ready(struct rig *r, int worker_i, int64_t after, int64_t turn_n, co
 static int64_t world(struct rig *r, int64_t after)
 {
     struct board_address addresses[2];
-    int64_t generation = 0;
+    struct board_world_place place;
     for (int64_t until_ms = clock_ms() + harness_patience_ms(5000); clock_ms() < until_ms; turn(r))
-        if (board_world_copy(r->board, after, &generation, addresses)) {
+        if (board_world_copy(r->board, after, &place, addresses)) {
+            assert_true(place.nodes == 1 && place.node == 0);
             assert_int_equal(addresses[1].bytes, 4);
             assert_int_equal(addresses[1].data[0], 1);
-            return generation;
+            return place.generation;
         }
     return 0;
 }

@@ -76,7 +76,7 @@ static int work(struct board *board, int rank, int shm_fd, uint64_t data)
 
 struct team {
     struct board *board;
-    int shm_fd;
+    int shm_fd, nodes; /* nodes: as rank 0 sees the world */
     pid_t pid[RANKS];
     struct board_address world[RANKS];
     int64_t revision[RANKS];
@@ -85,6 +85,7 @@ struct team {
 static void begin(struct team *t, uint64_t data_of_last)
 {
     memset(t, 0, sizeof *t);
+    t->nodes = nodes;
     assert_int_equal(board_create(RANKS, RANKS, &t->board), ST_OK);
     t->shm_fd = memfd_create("share", 0);
     for (int rank = 0; rank < RANKS; rank++) {
@@ -140,6 +141,12 @@ static void finish(struct team *t, int code)
     board_close(t->board);
 }
 
+static void publish(const struct team *t, int64_t generation)
+{
+    const struct board_world_place place = {generation, t->nodes, 0};
+    board_world_publish(t->board, &place, t->world, RANKS);
+}
+
 static void from_generation_to_generation(void **state)
 {
     (void)state;
@@ -147,7 +154,7 @@ static void from_generation_to_generation(void **state)
     begin(&t, 7);
     assert_true(ready(&t, 0));
     board_secret_publish(t.board, 1, HARNESS_SECRET);
-    board_world_publish(t.board, 1, t.world);
+    publish(&t, 1);
     assert_true(reached(&t, 1));
     int64_t begin_ms = clock_ms();
     board_abort(t.board, 1);
@@ -156,7 +163,7 @@ static void from_generation_to_generation(void **state)
     board_abort(t.board, 2); /* a world that never came here: ready again all the same */
     assert_true(ready(&t, 2));
     board_secret_publish(t.board, GENERATION_LAST, HARNESS_SECRET);
-    board_world_publish(t.board, GENERATION_LAST, t.world);
+    publish(&t, GENERATION_LAST);
     finish(&t, 100 + 2); /* in the processes they were */
 }
 
@@ -167,7 +174,7 @@ static void other_data_are_refused(void **state)
     begin(&t, 8);
     assert_true(ready(&t, 0));
     board_secret_publish(t.board, 1, HARNESS_SECRET);
-    board_world_publish(t.board, 1, t.world);
+    publish(&t, 1);
     finish(&t, status_exit_code(ST_DISAGREE));
 }
 
@@ -195,7 +202,7 @@ static void a_stop_ends_a_meeting_that_does_not_come_about(void **state)
     kill(t.pid[1], SIGSTOP);
     board_secret_publish(t.board, 1, HARNESS_SECRET);
     const int64_t begin_ms = clock_ms(); /* rank 0 cannot count its 3 s from any earlier time */
-    board_world_publish(t.board, 1, t.world);
+    publish(&t, 1);
     board_request(t.board, BOARD_REQUEST_TERMINATE);
     assert_int_equal(waitpid(t.pid[0], &wait_status, 0), t.pid[0]);
     assert_in_range(clock_ms() - begin_ms, 2900, harness_patience_ms(6000));

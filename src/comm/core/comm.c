@@ -102,6 +102,27 @@ enum status comm_begin_open(const struct comm_config *config, struct comm **out,
     return ST_OK;
 }
 
+enum status comm_set_place(struct comm *comm, const struct comm_place *place)
+{
+    struct comm_ctx *ctx = &comm->ctx;
+    char address[COMM_ADDRESS_MAX];
+    int64_t bytes;
+    ctx->config.place = *place;
+    if (place->ranks == 1)
+        ctx->config.kind = COMM_KIND_SELF;
+    TRY(check_config(&ctx->config));
+    const struct transport_ops *ops = transport_find(ctx->config.kind, place);
+    if (ops == ctx->ops)
+        return ST_OK;
+    struct comm_call call;
+    ctx->ops->close(ctx);
+    ctx->ops = ops;
+    begin_opening(comm, &call, COMM_CALL_OPEN);
+    enum status st = ops->begin_open(ctx, address, &bytes);
+    ctx->call = NULL;
+    return st;
+}
+
 enum status comm_end_open(struct comm *comm, int64_t generation, const void *addresses,
                           const int64_t *bytes)
 {

@@ -121,10 +121,13 @@ struct comm_config {
  *   end    connects to the peers of this generation and waits for them, up to the deadline. Refuses
  *          peers of another generation.
  *          addresses: ranks × COMM_ADDRESS_MAX bytes; bytes[r]: how many of them rank r uses.
+ * comm_set_place — between the two, where the group has other nodes than begin_open was told: this
+ *          rank's place among them.
  * comm_close also closes after begin alone, or after a failed end. It waits for
  * no peer, but for NCCL's, at most a second. */
 enum status comm_begin_open(const struct comm_config *config, struct comm **out, void *address,
                             int64_t *address_bytes);
+enum status comm_set_place(struct comm *comm, const struct comm_place *place);
 enum status comm_end_open(struct comm *comm, int64_t generation, const void *addresses,
                           const int64_t *bytes);
 void comm_close(struct comm *comm); /* accepts NULL */

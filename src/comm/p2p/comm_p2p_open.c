@@ -130,11 +130,16 @@ enum status comm_p2p_open_begin(struct comm_ctx *ctx, void *address, int64_t *ad
                                       .shares_cores = ctx->wait_policy == WAIT_POLICY_YIELD};
     TRY(p2p_open(&config, &state->root->p2p));
     bool is_intra_node = ctx->config.place.locals > 1 && offers_gpu(ctx);
-    TRY(p2p_address(state->root->p2p, is_intra_node, address, COMM_ADDRESS_MAX, address_bytes));
+    return p2p_address(state->root->p2p, is_intra_node, address, COMM_ADDRESS_MAX, address_bytes);
+}
+
+/* Once it is known which ranks there are. */
+static enum status open_place(struct comm_p2p *state, struct comm_ctx *ctx)
+{
+    struct comm_shm *shm;
     TRY(open_members(state, ctx, 0));
     if (ctx->config.place.locals == 1)
         return ST_OK;
-    struct comm_shm *shm;
     TRY(comm_shm_open(ctx, &shm));
     return open_two_level(state, ctx, shm);
 }
@@ -159,6 +164,7 @@ static void set_names(const struct comm_p2p *state)
 enum status comm_p2p_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes)
 {
     struct comm_p2p *state = ctx->state;
+    TRY(open_place(state, ctx));
     bool *is_peer = malloc((size_t)state->n * sizeof(*is_peer));
     if (is_peer == NULL)
         return FAIL(ST_RETRY, "out of memory: %d ranks", state->n);

@@ -1,0 +1,128 @@
+/* coordinator_world — which nodes a generation has, and when it may begin; see
+ * coordinator_inside.h. Must not know sockets. */
+#include <string.h>
+
+#include "cluster/coordinator_inside.h"
+
+static bool is_ready(const struct coordinator_node *node)
+{
+    return node->state == CLUSTER_NODE_JOINED && node->disconnected_ms < 0 &&
+           node->ready > node->used;
+}
+
+/* is_given_up — an absent node is no longer waited for. A new process of node 0 does not know which
+ * nodes are alive until they have had time to find it. */
+static bool is_given_up(const struct coordinator *c, const struct coordinator_node *node,
+                        int64_t now_ms)
+{
+    if (c->generation == 0)
+        return now_ms - c->gathering_ms >= c->config.join_timeout_ms;
+    return c->worlds_n > 0 || node->state == CLUSTER_NODE_LOST ||
+           now_ms - c->opened_ms >= c->config.peer_timeout_ms;
+}
+
+bool coordinator_world_may_lose(const struct coordinator *c, const struct coordinator_node *node)
+{
+    return c->config.min_nodes < c->config.nodes_n && node != c->nodes;
+}
+
+/* may_begin_without — a node that is absent; or one that is back, and still loads. One that was in
+ * the last generation is waited for: it starts a worker again, and holds a part of the state. */
+static bool may_begin_without(const struct coordinator *c, const struct coordinator_node *node,
+                              int64_t now_ms)
+{
+    if (!coordinator_world_may_lose(c, node))
+        return false;
+    if (node->has_departed)
+        return true;
+    if (coordinator_is_absent(node))
+        return is_given_up(c, node, now_ms);
+    return coordinator_is_present(node) && !node->is_in_world && c->worlds_n > 0 &&
+           node->ready <= node->used;
+}
+
+static int count_ready(const struct coordinator *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->config.nodes_n; i++)
+        n += is_ready(&c->nodes[i]);
+    return n;
+}
+
+/* Begins with the node that was not ready the last time: while that waits, a message of any other
+ * node costs the same, however many nodes there are. */
+bool coordinator_world_is_ready(struct coordinator *c, int64_t now_ms)
+{
+    for (int i = 0; i < c->config.nodes_n; i++) {
+        const struct coordinator_node *node = &c->nodes[c->unready_id];
+        if (!is_ready(node) && !may_begin_without(c, node, now_ms))
+            return false;
+        c->unready_id = (c->unready_id + 1) % c->config.nodes_n;
+    }
+    return c->config.min_nodes == c->config.nodes_n || count_ready(c) >= c->config.min_nodes;
+}
+
+bool coordinator_world_is_enough(const struct coordinator *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->config.nodes_n; i++)
+        n += coordinator_is_present(&c->nodes[i]);
+    return coordinator_is_present(c->nodes) && n >= c->config.min_nodes;
+}
+
+bool coordinator_world_is_done(const struct coordinator *c)
+{
+    bool is_done = c->config.min_nodes < c->config.nodes_n && c->is_running;
+    for (int i = 0; i < c->config.nodes_n && is_done; i++)
+        is_done = !c->nodes[i].is_in_world || c->nodes[i].state == CLUSTER_NODE_LEFT;
+    return is_done;
+}
+
+void coordinator_world_take(struct coordinator *c)
+{
+    const size_t n = (size_t)c->config.workers_n;
+    c->world_n = 0;
+    for (int i = 0; i < c->config.nodes_n; i++) {
+        struct coordinator_node *node = &c->nodes[i];
+        node->is_in_world = is_ready(node);
+        if (!node->is_in_world)
+            continue;
+        node->used = node->ready;
+        memcpy(c->world + (size_t)c->world_n * n, c->addresses + (size_t)i * n,
+               n * sizeof *c->world);
+        c->world_ids[c->world_n++] = i;
+    }
+}
+
+static bool is_in_world_i(const void *nodes, int i)
+{
+    return ((const struct coordinator_node *)nodes + i)->is_in_world;
+}
+
+void coordinator_world_describe(const struct coordinator *c, char *out, size_t cap)
+{
+    char list[256];
+    if (c->world_n == c->config.nodes_n) {
+        text_format(out, cap, "%d node%s", c->world_n, c->world_n > 1 ? "s" : "");
+        return;
+    }
+    log_queue_list(c->config.nodes_n, is_in_world_i, c->nodes, list, sizeof list);
+    text_format(out, cap, "%d of %d nodes (%s)", c->world_n, c->config.nodes_n, list);
+}
+
+bool coordinator_world(const struct coordinator *c, int node_id,
+                       struct message_incarnation incarnation, int64_t generation,
+                       struct cluster_world *out)
+{
+    if (node_id < 0 || node_id >= c->config.nodes_n ||
+        !message_is_same(c->nodes[node_id].incarnation, incarnation) ||
+        !coordinator_is_present(&c->nodes[node_id]) || !c->nodes[node_id].is_in_world ||
+        !c->is_running || generation != c->generation)
+        return false;
+    *out = (struct cluster_world){.generation = c->generation,
+                                  .ranks_n = c->world_n * c->config.workers_n,
+                                  .nodes_n = c->world_n,
+                                  .addresses = c->world,
+                                  .node_ids = c->world_ids};
+    return true;
+}

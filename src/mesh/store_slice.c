@@ -14,6 +14,39 @@ enum status store_slice_elems_of(const struct param_table *table, int ranks, int
     return ST_OK;
 }
 
+/* runs_within — those of elements [first, end) of the table, which lie at slice_at. */
+static enum status runs_within(const struct param_table *table, int64_t first, int64_t end,
+                               int64_t slice_at,
+                               enum status (*take)(void *arg, const struct store_slice_run *run),
+                               void *arg)
+{
+    for (int i = 0; i < table->params_n; i++) {
+        const int64_t begin = table->param[i].offset, last = begin + table->param[i].elems,
+                      from = begin > first ? begin : first, to = last < end ? last : end;
+        const struct store_slice_run run = {slice_at + from - first, i, from - begin, to - from};
+        if (from < to)
+            TRY(take(arg, &run));
+    }
+    return ST_OK;
+}
+
+enum status store_slice_runs(const struct param_table *table, int ranks, int rank,
+                             int64_t bucket_elems_min,
+                             enum status (*take)(void *arg, const struct store_slice_run *run),
+                             void *arg)
+{
+    struct layout layout;
+    TRY(layout_init(table, ranks, rank, bucket_elems_min, &layout));
+    enum status st = ST_OK;
+    for (int i = 0; i < layout.buckets_n && st == ST_OK; i++) {
+        const struct layout_bucket *l = &layout.bucket[i];
+        const int64_t first = l->first + l->own.first;
+        st = runs_within(table, first, first + l->own.elems, l->shard_at, take, arg);
+    }
+    layout_free(&layout);
+    return st;
+}
+
 static int parts_n(const struct store *s) { return 1 + s->c.moments_n; }
 
 int64_t store_slice_elems(const struct store *s) { return s->layout.shard_elems * parts_n(s); }

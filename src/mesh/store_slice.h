@@ -15,6 +15,19 @@
  * that is padded for `ranks` ranks. ST_RETRY: out of memory. */
 enum status store_slice_elems_of(const struct param_table *table, int ranks, int parts_n,
                                  int64_t bucket_elems_min, int64_t *out);
+/* A run of elements of a part of a slice that lies within one tensor. */
+struct store_slice_run {
+    int64_t slice_at; /* in the slice's run of that part */
+    int param;        /* of the table */
+    int64_t param_at; /* in that tensor */
+    int64_t elems;
+};
+/* store_slice_runs — without a store: calls take with each run of the slice of `rank` of `ranks`,
+ * as store_slice_elems_of; padding is in none. Ends with the first status that is not ST_OK. */
+enum status store_slice_runs(const struct param_table *table, int ranks, int rank,
+                             int64_t bucket_elems_min,
+                             enum status (*take)(void *arg, const struct store_slice_run *run),
+                             void *arg);
 int64_t store_slice_elems(const struct store *s);
 /* store_slice_has_all — does this rank have the slices of all ranks? */
 bool store_slice_has_all(const struct store *s);

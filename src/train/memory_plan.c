@@ -101,6 +101,12 @@ static enum status add_copy(const struct trainer_config *c, const struct memory_
     return ST_OK;
 }
 
+/* fewest — the ranks of the smallest generation; places of a planner have one size. */
+static int fewest(const struct trainer_config *c, const struct memory_plan_place *place)
+{
+    return c->ranks_min > 0 && c->ranks_min < place->at.ranks ? c->ranks_min : place->at.ranks;
+}
+
 /* peer_copies — of a mode. With PEER_COPIES=1 they are there, or the run is refused. */
 static enum status peer_copies(const struct trainer_config *c,
                                const struct memory_plan_place *place, enum peer_copy_mode mode,
@@ -110,7 +116,7 @@ static enum status peer_copies(const struct trainer_config *c,
     if (c->peer_copies != mode || place->is_discrete ||
         peer_copy_why(&c->step, place->at.nodes) != NULL)
         return ST_OK;
-    return peer_copy_bytes(&c->step, place->at.ranks, out);
+    return peer_copy_bytes(&c->step, fewest(c, place), out);
 }
 
 enum status memory_plan_peer_copies(const struct trainer_config *config,

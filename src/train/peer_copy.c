@@ -1,13 +1,12 @@
 /* peer_copy — see peer_copy.h. Memory is in peer_copy_memory.c, the choice of a state in
- * peer_copy_choice.c.
+ * peer_copy_choice.c, what follows it in peer_copy_restore.c.
  *
  * Where every rank has the whole state, a rank copies the slice that it keeps for another one from
  * its own memory. Else slices travel in jobs of the comm's queue (comm_job_begin), one piece with
  * each unit of the backward pass, between the reductions of gradients. */
-#include "train/peer_copy.h"
+#include "train/peer_copy_inside.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,50 +16,12 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/core/part.h"
-#include "train/peer_copy_memory.h"
 
 /* stays free beside the copies */
 #define RESERVE_BYTES ((int64_t)256 << 20)
-#define MESSAGE_BYTES ((int64_t)4 << 20) /* of a restore */
 
 #define LOGGED_COPY 3
 #define COSTLY_SHARE 0.1 /* of a step's time */
-
-/* What travels before a slice: all that its slot says, but whether it is complete. */
-struct label {
-    struct peer_copy_stamp stamp;
-    uint64_t checksum;
-};
-
-/* A job: the piece of a slice that travels with one unit. */
-struct piece {
-    struct peer_copy *copy;
-    int64_t first, bytes;
-    bool is_first, is_last;
-    struct comm_ticket ticket;
-    bool is_begun; /* the ticket must be waited for */
-};
-
-struct peer_copy {
-    struct peer_copy_config config;
-    struct comm_place place;
-    int keeper, source; /* the ranks that keep this one's slice, and whose slice this one keeps */
-    struct peer_copy_memory memory;
-    struct peer_copy_offer *offers; /* of all ranks */
-    struct peer_copy_holder *holders;
-    struct peer_copy_choice choice;
-    int64_t history; /* of copies that are made now */
-    int64_t step;    /* being copied, or copied; -1: none */
-    /* the exchange of that step */
-    int own_slot, kept_slot;
-    struct label own, kept;
-    struct piece *pieces;
-    int pieces_n, begun_n;
-    int64_t begin_ns;
-    double local_ms;          /* the copies in this rank's memory took */
-    _Atomic int64_t moved_ns; /* the exchange took */
-    int copies_n;             /* that are done */
-};
 
 const char *peer_copy_why(const struct step_config *config, int nodes)
 {
@@ -74,14 +35,6 @@ enum status peer_copy_bytes(const struct step_config *config, int ranks, int64_t
     *out = peer_copy_memory_bytes(elems * (int64_t)sizeof(float));
     return ST_OK;
 }
-
-static void beat(const struct peer_copy *copy)
-{
-    if (copy->config.heartbeat)
-        copy->config.heartbeat(copy->config.heartbeat_arg);
-}
-
-static struct tensor bytes_at(void *data) { return (struct tensor){data, DTYPE_U8}; }
 
 /* ---- open and close ---- */
 
@@ -101,8 +54,8 @@ static void take_memory(struct peer_copy *copy)
 {
     const struct peer_copy_config *c = &copy->config;
     const struct peer_copy_memory_config config = {.fd = c->fd,
-                                                   .slice_bytes =
-                                                       c->slice_elems * (int64_t)sizeof(float),
+                                                   .slot_bytes =
+                                                       c->slot_elems * (int64_t)sizeof(float),
                                                    .fingerprint = c->fingerprint,
                                                    .free_bytes = room(copy),
                                                    .heartbeat = c->heartbeat,
@@ -124,8 +77,8 @@ static enum status exchange_offers(struct peer_copy *copy)
     if (copy->memory.head)
         peer_copy_memory_offer(&copy->memory, own);
     _Static_assert(sizeof *own % PART_ALIGN == 0, "parts of an all-gather are equal");
-    return comm_all_gather(copy->config.comm, bytes_at(copy->offers), bytes_at(own),
-                           copy->place.ranks * (int64_t)sizeof *own);
+    return comm_all_gather(copy->config.comm, peer_copy_bytes_at(copy->offers),
+                           peer_copy_bytes_at(own), copy->place.ranks * (int64_t)sizeof *own);
 }
 
 static int rank_without_room(const struct peer_copy *copy)
@@ -140,7 +93,7 @@ static enum status take_lists(struct peer_copy *copy)
 {
     const size_t ranks = (size_t)copy->place.ranks;
     copy->offers = aligned_alloc(_Alignof(struct peer_copy_offer), ranks * sizeof *copy->offers);
-    copy->holders = calloc(ranks, sizeof *copy->holders);
+    copy->holders = calloc((size_t)copy->config.ranks_max, sizeof *copy->holders);
     return copy->offers && copy->holders
                ? ST_OK
                : FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks);
@@ -162,6 +115,7 @@ enum status peer_copy_open(const struct peer_copy_config *config, struct peer_co
         return FAIL(ST_RETRY, "out of memory: copies of the state");
     copy->config = *config;
     copy->place = *place;
+    copy->slice_bytes = config->slice_elems * (int64_t)sizeof(float);
     copy->keeper = peer_copy_choice_keeper(place->rank, place->nodes, place->locals);
     copy->source = peer_copy_choice_source(place->rank, place->nodes, place->locals);
     copy->step = -1;
@@ -221,7 +175,7 @@ void peer_copy_close(struct peer_copy *copy)
 static enum status verify(struct peer_copy *copy, bool *is_sound_out)
 {
     float damaged = 0;
-    for (int rank = 0; rank < copy->place.ranks; rank++) {
+    for (int rank = 0; rank < copy->choice.ranks; rank++) {
         const struct peer_copy_holder *holder = &copy->holders[rank];
         if (holder->rank != copy->place.rank)
             continue;
@@ -233,7 +187,7 @@ static enum status verify(struct peer_copy *copy, bool *is_sound_out)
         peer_copy_memory_begin(&copy->memory, holder->slot);
         damaged++;
     }
-    beat(copy);
+    peer_copy_beat(copy);
     TRY(comm_all_reduce(copy->config.comm, (struct tensor){&damaged, DTYPE_F32},
                         (struct tensor){&damaged, DTYPE_F32}, 1));
     *is_sound_out = damaged == 0;
@@ -247,6 +201,12 @@ static void log_missing(const struct peer_copy *copy)
     bool was_other = false;
     if (copy->place.rank != 0)
         return;
+    if (choice->is_any && choice->ranks != copy->place.ranks) {
+        LOG_WARN("no state is whole in memory: of step %lld %d of %d ranks' parts are lost with "
+                 "their copies; going on from the checkpoint, or without one from the beginning",
+                 (long long)choice->step, choice->missing_n, choice->ranks);
+        return;
+    }
     for (int rank = 0; rank < copy->place.ranks; rank++)
         was_other = was_other || copy->offers[rank].was_other;
     if (choice->is_any)
@@ -265,13 +225,18 @@ static void log_missing(const struct peer_copy *copy)
 /* log_found — on rank 0. */
 static void log_found(const struct peer_copy *copy)
 {
+    const struct peer_copy_choice *choice = &copy->choice;
     int from_peers = 0;
-    for (int rank = 0; rank < copy->place.ranks; rank++)
+    for (int rank = 0; rank < choice->ranks; rank++)
         from_peers += copy->holders[rank].rank != rank;
-    if (copy->place.rank == 0)
+    if (copy->place.rank == 0 && choice->ranks == copy->place.ranks)
         LOG_INFO("resuming from memory: step %lld, %d of %d parts from their copies on other "
                  "nodes; no checkpoint is read",
-                 (long long)copy->choice.step, from_peers, copy->place.ranks);
+                 (long long)choice->step, from_peers, choice->ranks);
+    else if (copy->place.rank == 0)
+        LOG_INFO("resuming from memory: step %lld, the parts of %d ranks go to %d; no checkpoint "
+                 "is read",
+                 (long long)choice->step, choice->ranks, copy->place.ranks);
 }
 
 /* begin_history — later than all that any rank knows. */
@@ -291,7 +256,8 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
     *found_out = false;
     begin_history(copy);
     while (!is_sound) {
-        peer_copy_choice_make(copy->offers, &copy->place, copy->holders, &copy->choice);
+        peer_copy_choice_make(copy->offers, &copy->place, copy->config.ranks_max, copy->holders,
+                              &copy->choice);
         if (!copy->choice.is_found)
             break;
         TRY(verify(copy, &is_sound));
@@ -311,105 +277,6 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
     return ST_OK;
 }
 
-/* ---- restore ---- */
-
-/* send_slice, receive_slice — from one slot to another, of two ranks. */
-static enum status send_slice(struct peer_copy *copy, int slot, int to)
-{
-    struct peer_copy_offer offer;
-    peer_copy_memory_offer(&copy->memory, &offer);
-    struct label label = {offer.slot[slot], peer_copy_memory_checksum_of(&copy->memory, slot)};
-    char *data = peer_copy_memory_data(&copy->memory, slot);
-    TRY(comm_send(copy->config.comm, bytes_at(&label), sizeof label, to));
-    for (int64_t at = 0, n; at < copy->memory.slice_bytes; at += n) {
-        n = copy->memory.slice_bytes - at;
-        n = n < MESSAGE_BYTES ? n : MESSAGE_BYTES;
-        TRY(comm_send(copy->config.comm, bytes_at(data + at), n, to));
-        beat(copy);
-    }
-    return ST_OK;
-}
-
-/* accept — commits a slot that was received, if it is what was sent. */
-static enum status accept(struct peer_copy *copy, int slot, const struct label *label, int rank)
-{
-    if (label->stamp.rank != rank ||
-        peer_copy_memory_checksum(&copy->memory, slot, &label->stamp) != label->checksum)
-        return FAIL(ST_PEER, "the copy of rank %d's part of step %lld arrived damaged", rank,
-                    (long long)label->stamp.step);
-    peer_copy_memory_commit(&copy->memory, slot, &label->stamp, label->checksum);
-    return ST_OK;
-}
-
-/* receive_slice — of a rank, into the oldest slot of a holding. */
-static enum status receive_slice(struct peer_copy *copy, int holding, int rank, int from,
-                                 int *slot_out)
-{
-    struct label label;
-    const int slot = peer_copy_memory_oldest(&copy->memory, holding);
-    char *data = peer_copy_memory_data(&copy->memory, slot);
-    peer_copy_memory_begin(&copy->memory, slot);
-    TRY(comm_recv(copy->config.comm, bytes_at(&label), sizeof label, from));
-    for (int64_t at = 0, n; at < copy->memory.slice_bytes; at += n) {
-        n = copy->memory.slice_bytes - at;
-        n = n < MESSAGE_BYTES ? n : MESSAGE_BYTES;
-        TRY(comm_recv(copy->config.comm, bytes_at(data + at), n, from));
-        beat(copy);
-    }
-    *slot_out = slot;
-    return accept(copy, slot, &label, rank);
-}
-
-/* deliver — every rank that lacks its slice gets it from its holder. slot_out: this rank's. */
-static enum status deliver(struct peer_copy *copy, int *slot_out)
-{
-    *slot_out = copy->holders[copy->place.rank].slot;
-    for (int rank = 0; rank < copy->place.ranks; rank++) {
-        const struct peer_copy_holder *holder = &copy->holders[rank];
-        if (holder->rank == rank)
-            continue;
-        if (holder->rank == copy->place.rank)
-            TRY(send_slice(copy, holder->slot, rank));
-        if (rank == copy->place.rank)
-            TRY(receive_slice(copy, PEER_COPY_OWN, rank, holder->rank, slot_out));
-    }
-    return ST_OK;
-}
-
-/* replicate — every keeper that lacks a slice gets it. From here on the state is on two nodes
- * again, and a second loss is as the first. own_slot: of this rank's slice. */
-static enum status replicate(struct peer_copy *copy, int own_slot)
-{
-    for (int rank = 0; rank < copy->place.ranks; rank++) {
-        const int keeper = peer_copy_choice_keeper(rank, copy->place.nodes, copy->place.locals);
-        int slot = peer_copy_choice_slot(&copy->offers[keeper], PEER_COPY_KEPT, rank,
-                                         copy->choice.history, copy->choice.step);
-        if (slot >= 0)
-            continue;
-        if (rank == copy->place.rank)
-            TRY(send_slice(copy, own_slot, keeper));
-        if (keeper == copy->place.rank)
-            TRY(receive_slice(copy, PEER_COPY_KEPT, rank, rank, &slot));
-    }
-    return ST_OK;
-}
-
-enum status peer_copy_restore(struct peer_copy *copy, struct step *step)
-{
-    int slot;
-    const int64_t begin_ms = clock_ms();
-    ASSERT(copy->choice.is_found);
-    ASSERTF(step_slice_elems(step) == copy->config.slice_elems, "elems %lld, planned %lld",
-            (long long)step_slice_elems(step), (long long)copy->config.slice_elems);
-    TRY(deliver(copy, &slot));
-    TRY(replicate(copy, slot));
-    TRY(step_slice_set(step, peer_copy_memory_data(&copy->memory, slot)));
-    if (copy->place.rank == 0)
-        LOG_INFO("state of step %lld restored from memory in %.2f s", (long long)copy->choice.step,
-                 (double)(clock_ms() - begin_ms) / 1000);
-    return ST_OK;
-}
-
 /* ---- copies ---- */
 
 /* A slot that is being written. */
@@ -426,12 +293,16 @@ static void take_run(void *arg, const float *run, int64_t elems)
 
 /* copy_slice — a rank's slice, from this rank's memory. */
 static void copy_slice(struct peer_copy *copy, const struct step *step, int rank,
-                       const struct checkpoint_progress *progress, int slot, struct label *out)
+                       const struct checkpoint_progress *progress, int slot,
+                       struct peer_copy_label *out)
 {
     struct target to = {&copy->memory, slot};
-    *out = (struct label){
-        .stamp = {
-            .history = copy->history, .step = progress->step, .rank = rank, .progress = *progress}};
+    *out = (struct peer_copy_label){.stamp = {.history = copy->history,
+                                              .step = progress->step,
+                                              .rank = rank,
+                                              .ranks = copy->place.ranks,
+                                              .bytes = copy->slice_bytes,
+                                              .progress = *progress}};
     peer_copy_memory_write_begin(&copy->memory, slot, &out->stamp);
     step_slice_each(step, rank, take_run, &to);
     peer_copy_memory_write_end(&copy->memory, slot, &out->stamp);
@@ -449,15 +320,17 @@ static enum status swap(struct peer_copy *copy, void *mine, void *theirs, int64_
 {
     const bool sends_first = is_first_sender(copy);
     if (sends_first)
-        TRY(comm_send(copy->config.comm, bytes_at(mine), bytes, copy->keeper));
-    TRY(comm_recv(copy->config.comm, bytes_at(theirs), bytes, copy->source));
-    return sends_first ? ST_OK : comm_send(copy->config.comm, bytes_at(mine), bytes, copy->keeper);
+        TRY(comm_send(copy->config.comm, peer_copy_bytes_at(mine), bytes, copy->keeper));
+    TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(theirs), bytes, copy->source));
+    return sends_first
+               ? ST_OK
+               : comm_send(copy->config.comm, peer_copy_bytes_at(mine), bytes, copy->keeper);
 }
 
 /* move_piece — a job. A copy that arrives damaged stays incomplete: the older one counts. */
 static enum status move_piece(void *arg)
 {
-    const struct piece *piece = arg;
+    const struct peer_copy_piece *piece = arg;
     struct peer_copy *copy = piece->copy;
     const int64_t begin_ns = clock_ns();
     char *mine = peer_copy_memory_data(&copy->memory, copy->own_slot),
@@ -466,7 +339,8 @@ static enum status move_piece(void *arg)
         TRY(swap(copy, &copy->own, &copy->kept, sizeof copy->own));
     if (piece->bytes > 0)
         TRY(swap(copy, mine + piece->first, theirs + piece->first, piece->bytes));
-    if (piece->is_last && accept(copy, copy->kept_slot, &copy->kept, copy->source) != ST_OK) {
+    if (piece->is_last &&
+        peer_copy_restore_accept(copy, copy->kept_slot, &copy->kept, copy->source) != ST_OK) {
         LOG_WARN("%s; the older one is kept", status_message());
         status_clear();
     }
@@ -507,6 +381,12 @@ static void log_cost(struct peer_copy *copy, double step_ms)
                  : "");
 }
 
+/* travels — a slice must come from another rank. */
+static bool travels(const struct peer_copy *copy, const struct step *step)
+{
+    return copy->source >= 0 && !step_slice_has_all(step);
+}
+
 /* begin_copy — this rank's own slice and, where it can, the one that it keeps. */
 static enum status begin_copy(struct peer_copy *copy, const struct step *step,
                               const struct checkpoint_progress *progress, int units_n)
@@ -520,27 +400,27 @@ static enum status begin_copy(struct peer_copy *copy, const struct step *step,
     copy->own_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_OWN);
     copy->kept_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_KEPT);
     copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own);
-    if (step_slice_has_all(step))
-        copy_slice(copy, step, copy->source, progress, copy->kept_slot, &copy->kept);
-    else
+    if (travels(copy, step))
         peer_copy_memory_begin(&copy->memory, copy->kept_slot);
+    else if (copy->source >= 0)
+        copy_slice(copy, step, copy->source, progress, copy->kept_slot, &copy->kept);
     copy->local_ms = (double)(clock_ns() - copy->begin_ns) / 1e6;
     copy->step = progress->step;
-    beat(copy);
-    return take_pieces(copy, step_slice_has_all(step) ? 0 : units_n);
+    peer_copy_beat(copy);
+    return take_pieces(copy, travels(copy, step) ? units_n : 0);
 }
 
 /* begin_piece — the next one: the pieces are as even as multiples of PART_ALIGN bytes allow. */
 static enum status begin_piece(struct peer_copy *copy)
 {
     const int i = copy->begun_n;
-    const struct part_extent extent = part_extent(copy->memory.slice_bytes, copy->pieces_n, i);
-    struct piece *piece = &copy->pieces[i];
-    *piece = (struct piece){.copy = copy,
-                            .first = extent.first,
-                            .bytes = extent.elems,
-                            .is_first = i == 0,
-                            .is_last = i == copy->pieces_n - 1};
+    const struct part_extent extent = part_extent(copy->slice_bytes, copy->pieces_n, i);
+    struct peer_copy_piece *piece = &copy->pieces[i];
+    *piece = (struct peer_copy_piece){.copy = copy,
+                                      .first = extent.first,
+                                      .bytes = extent.elems,
+                                      .is_first = i == 0,
+                                      .is_last = i == copy->pieces_n - 1};
     TRY(comm_job_begin(copy->config.comm, move_piece, piece, &piece->ticket));
     piece->is_begun = true;
     copy->begun_n++;
@@ -562,7 +442,7 @@ void peer_copy_stats(const struct peer_copy *copy, struct peer_copy_stats *out)
     if (!copy)
         return;
     out->step = copy->step;
-    out->bytes = 2 * copy->memory.slice_bytes;
+    out->bytes = (copy->source >= 0 ? 2 : 1) * copy->slice_bytes;
     if (copy->step < 0)
         return;
     const double moved_ms =

@@ -1,6 +1,7 @@
 /* peer_copy — copies of the state in the memory of peers (PEER_COPIES): after each step each rank's
  * slice (mesh/store_slice.h) is kept by itself and by a rank of another node. After a loss the job
- * goes on from them, without a disk; at most one finished step is done again.
+ * goes on from them, without a disk; at most one finished step is done again. It may go on with
+ * fewer or more ranks than made the copies: then rank 0 gathers the slices and writes the state.
  *
  * Order of life: open, find; then if a state was found restore, once there is a step; unit_done in
  * each step; close. All but clear, close and stats are collective. Decision 058 says why a copy is
@@ -17,15 +18,18 @@ enum peer_copy_mode {
     PEER_COPY_MODE_ON /* or the run is refused */
 };
 
-/* peer_copy_why — why a run has no copies; for people; NULL: it has, where memory is free. */
+/* peer_copy_why — why a run of so many nodes has no copies; for people; NULL: it has, where memory
+ * is free. */
 const char *peer_copy_why(const struct step_config *config, int nodes);
-/* peer_copy_bytes — memory of a rank. */
+/* peer_copy_bytes — memory of a rank, if ranks may become so few. */
 enum status peer_copy_bytes(const struct step_config *config, int ranks, int64_t *out);
 
 struct peer_copy_config {
-    struct comm *comm; /* of all ranks, borrowed */
-    int fd;            /* a memfd that outlives this process; borrowed */
-    int64_t slice_elems;
+    struct comm *comm;     /* of all ranks, borrowed */
+    int fd;                /* a memfd that outlives this process; borrowed */
+    int64_t slice_elems;   /* of this comm's ranks */
+    int64_t slot_elems;    /* of the largest slice: that of the fewest ranks that there may be */
+    int ranks_max;         /* the most */
     uint64_t fingerprint;  /* of all that makes a state what it is: model, layout, settings, data */
     int64_t reserve_bytes; /* that this rank will take beside the copies, and has not yet */
     bool logs_cost;        /* rank 0 logs what copies take, once */
@@ -45,7 +49,8 @@ void peer_copy_close(struct peer_copy *copy); /* waits for what is under way; ac
  * its. Else rank 0 logs what is missing, if there is anything at all. */
 enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
                            struct checkpoint_progress *progress);
-/* peer_copy_restore — what was found becomes the state of the step on all ranks. */
+/* peer_copy_restore — what was found becomes the state of the step on all ranks. With another
+ * number of ranks than before it is on several nodes again after the next step's copy. */
 enum status peer_copy_restore(struct peer_copy *copy, struct step *step);
 /* peer_copy_unit_done — step_config.unit_done: begins the copy of the state with this progress at
  * the last unit, and goes on with it at each other one. Does nothing if it is copied. */

@@ -12,12 +12,12 @@ static int shifted(int node, int nodes, int by)
 
 int peer_copy_choice_keeper(int rank, int nodes, int locals)
 {
-    return shifted(rank / locals, nodes, 1) * locals + rank % locals;
+    return nodes > 1 ? shifted(rank / locals, nodes, 1) * locals + rank % locals : -1;
 }
 
 int peer_copy_choice_source(int rank, int nodes, int locals)
 {
-    return shifted(rank / locals, nodes, RING - 1) * locals + rank % locals;
+    return nodes > 1 ? shifted(rank / locals, nodes, RING - 1) * locals + rank % locals : -1;
 }
 
 /* compare — by history, then by step; below 0: a is older. */
@@ -28,15 +28,21 @@ static int compare(const struct peer_copy_stamp *a, const struct peer_copy_stamp
     return a->step < b->step ? -1 : a->step > b->step;
 }
 
+static bool may_count(const struct peer_copy_stamp *at, int ranks_max)
+{
+    return at->is_complete && at->step >= 0 && at->ranks >= 1 && at->ranks <= ranks_max;
+}
+
 /* newest_below — the newest complete stamp that is older than *limit (NULL: of all); NULL: none. */
 static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *offers, int ranks,
+                                                  int ranks_max,
                                                   const struct peer_copy_stamp *limit)
 {
     const struct peer_copy_stamp *best = NULL;
     for (int rank = 0; rank < ranks; rank++)
         for (int slot = 0; slot < PEER_COPY_SLOTS; slot++) {
             const struct peer_copy_stamp *at = &offers[rank].slot[slot];
-            if (at->is_complete && at->step >= 0 && (!limit || compare(at, limit) < 0) &&
+            if (may_count(at, ranks_max) && (!limit || compare(at, limit) < 0) &&
                 (!best || compare(at, best) > 0))
                 best = at;
         }
@@ -44,28 +50,47 @@ static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *
 }
 
 int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
-                          int64_t history, int64_t step)
+                          int ranks, int64_t history, int64_t step)
 {
     const struct peer_copy_stamp wanted = {.history = history, .step = step};
     for (int i = holding * PEER_COPY_BUFFERS; i < (holding + 1) * PEER_COPY_BUFFERS; i++)
         if (offer->slot[i].is_complete && offer->slot[i].rank == slice_rank &&
-            compare(&offer->slot[i], &wanted) == 0)
+            offer->slot[i].ranks == ranks && compare(&offer->slot[i], &wanted) == 0)
             return i;
     return -1;
+}
+
+static struct peer_copy_holder held_by(const struct peer_copy_offer *offers, int holder,
+                                       int holding, int slice_rank,
+                                       const struct peer_copy_stamp *wanted)
+{
+    const int slot = peer_copy_choice_slot(&offers[holder], holding, slice_rank, wanted->ranks,
+                                           wanted->history, wanted->step);
+    return (struct peer_copy_holder){slot >= 0 ? holder : -1, slot};
+}
+
+/* anywhere — ranks that have a slice from a world with other nodes. */
+static struct peer_copy_holder anywhere(const struct peer_copy_offer *offers, int ranks,
+                                        int slice_rank, const struct peer_copy_stamp *wanted)
+{
+    struct peer_copy_holder found = {-1, -1};
+    for (int holding = 0; holding < PEER_COPY_HOLDINGS && found.rank < 0; holding++)
+        for (int rank = 0; rank < ranks && found.rank < 0; rank++)
+            found = held_by(offers, rank, holding, slice_rank, wanted);
+    return found;
 }
 
 static struct peer_copy_holder holder_of(const struct peer_copy_offer *offers,
                                          const struct comm_place *place, int rank,
                                          const struct peer_copy_stamp *wanted)
 {
+    struct peer_copy_holder found = {-1, -1};
     const int keeper = peer_copy_choice_keeper(rank, place->nodes, place->locals);
-    int slot =
-        peer_copy_choice_slot(&offers[rank], PEER_COPY_OWN, rank, wanted->history, wanted->step);
-    if (slot >= 0)
-        return (struct peer_copy_holder){rank, slot};
-    slot =
-        peer_copy_choice_slot(&offers[keeper], PEER_COPY_KEPT, rank, wanted->history, wanted->step);
-    return (struct peer_copy_holder){slot >= 0 ? keeper : -1, slot};
+    if (wanted->ranks == place->ranks)
+        found = held_by(offers, rank, PEER_COPY_OWN, rank, wanted);
+    if (wanted->ranks == place->ranks && found.rank < 0 && keeper >= 0)
+        found = held_by(offers, keeper, PEER_COPY_KEPT, rank, wanted);
+    return found.rank >= 0 ? found : anywhere(offers, place->ranks, rank, wanted);
 }
 
 /* find_holders — returns how many slices are missing, and one rank that lacks its own. */
@@ -74,7 +99,7 @@ static int find_holders(const struct peer_copy_offer *offers, const struct comm_
                         int *missing_out)
 {
     int missing_n = 0;
-    for (int rank = place->ranks - 1; rank >= 0; rank--) {
+    for (int rank = wanted->ranks - 1; rank >= 0; rank--) {
         holders[rank] = holder_of(offers, place, rank, wanted);
         if (holders[rank].rank >= 0)
             continue;
@@ -85,11 +110,12 @@ static int find_holders(const struct peer_copy_offer *offers, const struct comm_
 }
 
 void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct comm_place *place,
-                           struct peer_copy_holder *holders, struct peer_copy_choice *out)
+                           int ranks_max, struct peer_copy_holder *holders,
+                           struct peer_copy_choice *out)
 {
     *out = (struct peer_copy_choice){.missing = -1};
     const struct peer_copy_stamp *at = NULL;
-    while (!out->is_found && (at = newest_below(offers, place->ranks, at)) != NULL) {
+    while (!out->is_found && (at = newest_below(offers, place->ranks, ranks_max, at)) != NULL) {
         int missing = -1, missing_n = find_holders(offers, place, at, holders, &missing);
         out->is_found = missing_n == 0;
         if (out->is_any && !out->is_found)
@@ -97,6 +123,7 @@ void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct co
         *out = (struct peer_copy_choice){.is_found = out->is_found,
                                          .history = at->history,
                                          .step = at->step,
+                                         .ranks = at->ranks,
                                          .missing = missing,
                                          .missing_n = missing_n,
                                          .is_any = true,

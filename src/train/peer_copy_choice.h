@@ -2,7 +2,8 @@
  * job can go on. Pure functions of numbers. Must not know memory or how slices travel.
  *
  * A slice is a rank's part of the state (mesh/store_slice.h). Each rank holds its own slice and
- * that of one rank on another node, each of two steps: four slots. */
+ * that of one rank on another node, each of two steps: four slots. A job that goes on with fewer
+ * or more nodes (ON_LOSS=shrink) begins with the slices of the ranks before. */
 #ifndef CONVOY_TRAIN_PEER_COPY_CHOICE_H
 #define CONVOY_TRAIN_PEER_COPY_CHOICE_H
 
@@ -19,6 +20,8 @@ struct peer_copy_stamp {
     int64_t step;    /* updates done */
     int32_t rank;    /* whose slice */
     int32_t is_complete;
+    int32_t ranks; /* that share the state: another number of them has other slices */
+    int64_t bytes; /* of the slice */
     struct checkpoint_progress progress;
 };
 
@@ -38,6 +41,7 @@ struct peer_copy_holder {
 struct peer_copy_choice {
     bool is_found;
     int64_t history, step;  /* of the newest copies that are whole; not found: of the newest */
+    int ranks;              /* whose slices these are */
     int missing, missing_n; /* not found: a rank whose slice of that step is gone; how many are */
     bool is_any;            /* there is any copy at all */
     struct checkpoint_progress progress;
@@ -45,18 +49,20 @@ struct peer_copy_choice {
 
 /* peer_copy_choice_keeper — the rank that keeps a copy of `rank`'s slice: the same local rank of
  * another node. Nodes form pairs; where their number is odd, the last three form a ring.
- * peer_copy_choice_source — the rank whose slice `rank` keeps. At least two nodes. */
+ * peer_copy_choice_source — the rank whose slice `rank` keeps. Both -1 on one node. */
 int peer_copy_choice_keeper(int rank, int nodes, int locals);
 int peer_copy_choice_source(int rank, int nodes, int locals);
 
-/* peer_copy_choice_slot — the slot of a holding in which a rank has the slice of slice_rank,
- * complete and of this history and step; -1: in none. */
+/* peer_copy_choice_slot — the slot of a holding in which a rank has the slice of slice_rank, one of
+ * `ranks`, complete and of this history and step; -1: in none. */
 int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
-                          int64_t history, int64_t step);
+                          int ranks, int64_t history, int64_t step);
 /* peer_copy_choice_make — the newest history, and in it the newest step, of which all slices are
- * complete somewhere. offers, holders: one for each of the place's ranks. A rank's own copy goes
- * before its keeper's. Offers come from other processes: their numbers are checked. */
+ * complete somewhere. offers: of the place's ranks. holders: of each slice; ranks_max of them. A
+ * rank's own copy goes before its keeper's, and both before those of other ranks, which have them
+ * from a world with other nodes. Offers come from other processes: their numbers are checked. */
 void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct comm_place *place,
-                           struct peer_copy_holder *holders, struct peer_copy_choice *out);
+                           int ranks_max, struct peer_copy_holder *holders,
+                           struct peer_copy_choice *out);
 
 #endif

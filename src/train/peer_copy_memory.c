@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "dev/dev_cpu_isa.h"
 
-#define MAGIC UINT64_C(0x31796f43766e6f43)
+#define MAGIC UINT64_C(0x32796f43766e6f43)
 #define PAGE ((int64_t)4096)
 #define TAKE_BYTES ((int64_t)256 << 20)  /* between two heartbeats */
 #define CHUNK_BYTES ((int64_t)128 << 10) /* stays in a second-level cache */
@@ -27,17 +27,17 @@ struct slot {
 };
 struct peer_copy_head {
     uint64_t magic, fingerprint;
-    int64_t slice_bytes, history;
+    int64_t slot_bytes, history;
     struct slot slot[PEER_COPY_SLOTS];
 };
 #define HEAD_BYTES (((int64_t)sizeof(struct peer_copy_head) + PAGE - 1) / PAGE * PAGE)
 
 /* Of a slot, in whole pages. */
-static int64_t stride(int64_t slice_bytes) { return (slice_bytes + PAGE - 1) / PAGE * PAGE; }
+static int64_t stride(int64_t slot_bytes) { return (slot_bytes + PAGE - 1) / PAGE * PAGE; }
 
-int64_t peer_copy_memory_bytes(int64_t slice_bytes)
+int64_t peer_copy_memory_bytes(int64_t slot_bytes)
 {
-    return HEAD_BYTES + PEER_COPY_SLOTS * stride(slice_bytes);
+    return HEAD_BYTES + PEER_COPY_SLOTS * stride(slot_bytes);
 }
 
 /* ---- open and close ---- */
@@ -96,15 +96,15 @@ static enum status take(const struct peer_copy_memory_config *c, int64_t bytes, 
 
 static bool is_kept(const struct peer_copy_memory *m, uint64_t fingerprint)
 {
-    return m->head->magic == MAGIC && m->head->slice_bytes == m->slice_bytes &&
+    return m->head->magic == MAGIC && m->head->slot_bytes == m->slot_bytes &&
            m->head->fingerprint == fingerprint;
 }
 
 enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
                                   struct peer_copy_memory *out)
 {
-    struct peer_copy_memory m = {.slice_bytes = config->slice_bytes,
-                                 .bytes = peer_copy_memory_bytes(config->slice_bytes)};
+    struct peer_copy_memory m = {.slot_bytes = config->slot_bytes,
+                                 .bytes = peer_copy_memory_bytes(config->slot_bytes)};
     struct stat info;
     const int64_t had_bytes = fstat(config->fd, &info) == 0 ? (int64_t)info.st_size : 0;
     if (had_bytes == m.bytes) {
@@ -118,7 +118,7 @@ enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
     m.was_other = had_bytes > 0;
     TRY(take(config, m.bytes, had_bytes));
     TRY(map(config->fd, &m));
-    m.head->slice_bytes = config->slice_bytes;
+    m.head->slot_bytes = config->slot_bytes;
     m.head->fingerprint = config->fingerprint;
     m.head->magic = MAGIC;
     *out = m;
@@ -181,7 +181,7 @@ int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding)
 
 void *peer_copy_memory_data(const struct peer_copy_memory *m, int slot)
 {
-    return (char *)m->head + HEAD_BYTES + slot * stride(m->slice_bytes);
+    return (char *)m->head + HEAD_BYTES + slot * stride(m->slot_bytes);
 }
 
 void peer_copy_memory_begin(struct peer_copy_memory *m, int slot)
@@ -206,18 +206,16 @@ static uint64_t seed_of(const struct peer_copy_stamp *stamp)
                                 XXH3_64bits(said, sizeof said));
 }
 
-uint64_t peer_copy_memory_checksum(const struct peer_copy_memory *m, int slot,
-                                   const struct peer_copy_stamp *stamp)
+uint64_t peer_copy_memory_checksum(const void *slice, const struct peer_copy_stamp *stamp)
 {
-    return XXH3_64bits_withSeed(peer_copy_memory_data(m, slot), (size_t)m->slice_bytes,
-                                seed_of(stamp));
+    return XXH3_64bits_withSeed(slice, (size_t)stamp->bytes, seed_of(stamp));
 }
 
 void peer_copy_memory_commit(struct peer_copy_memory *m, int slot,
                              const struct peer_copy_stamp *stamp, uint64_t checksum)
 {
     struct slot *to = &m->head->slot[slot];
-    ASSERT(!is_complete(m, slot));
+    ASSERT(!is_complete(m, slot) && stamp->bytes <= m->slot_bytes);
     to->stamp = *stamp;
     to->checksum = checksum;
     atomic_store_explicit(&to->is_complete, 1, memory_order_release);
@@ -235,8 +233,8 @@ void peer_copy_memory_write_begin(struct peer_copy_memory *m, int slot,
 void peer_copy_memory_write(struct peer_copy_memory *m, int slot, const void *from, int64_t bytes)
 {
     char *to = (char *)peer_copy_memory_data(m, slot) + m->written_bytes;
-    ASSERTF(m->written_bytes + bytes <= m->slice_bytes, "%lld and %lld of %lld bytes",
-            (long long)m->written_bytes, (long long)bytes, (long long)m->slice_bytes);
+    ASSERTF(m->written_bytes + bytes <= m->slot_bytes, "%lld and %lld of %lld bytes",
+            (long long)m->written_bytes, (long long)bytes, (long long)m->slot_bytes);
     for (int64_t at = 0, n; at < bytes; at += n) {
         n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
         XXH3_64bits_update(m->sum, (const char *)from + at, (size_t)n);
@@ -248,8 +246,8 @@ void peer_copy_memory_write(struct peer_copy_memory *m, int slot, const void *fr
 void peer_copy_memory_write_end(struct peer_copy_memory *m, int slot,
                                 const struct peer_copy_stamp *stamp)
 {
-    ASSERTF(m->written_bytes == m->slice_bytes, "%lld of %lld bytes", (long long)m->written_bytes,
-            (long long)m->slice_bytes);
+    ASSERTF(m->written_bytes == stamp->bytes, "%lld of %lld bytes", (long long)m->written_bytes,
+            (long long)stamp->bytes);
     peer_copy_memory_commit(m, slot, stamp, XXH3_64bits_digest(m->sum));
 }
 
@@ -261,7 +259,8 @@ uint64_t peer_copy_memory_checksum_of(const struct peer_copy_memory *m, int slot
 bool peer_copy_memory_is_sound(const struct peer_copy_memory *m, int slot)
 {
     const struct slot *at = &m->head->slot[slot];
-    return is_complete(m, slot) && peer_copy_memory_checksum(m, slot, &at->stamp) == at->checksum;
+    return is_complete(m, slot) && at->stamp.bytes >= 0 && at->stamp.bytes <= m->slot_bytes &&
+           peer_copy_memory_checksum(peer_copy_memory_data(m, slot), &at->stamp) == at->checksum;
 }
 
 void peer_copy_memory_drop_newer(struct peer_copy_memory *m, int64_t history, int64_t step)

@@ -15,15 +15,15 @@ struct peer_copy_memory {
     struct peer_copy_head *head; /* NULL: not open */
     struct XXH3_state_s *sum;    /* of the slot that _write fills */
     int64_t written_bytes;       /* of it */
-    int64_t slice_bytes, bytes;  /* of a slot; of all */
+    int64_t slot_bytes, bytes;   /* of a slot: room for one slice; of all */
     bool was_other;              /* it held copies with another fingerprint, which are dropped */
 };
 
-/* peer_copy_memory_bytes — of the memory for slices of so many bytes. */
-int64_t peer_copy_memory_bytes(int64_t slice_bytes);
+/* peer_copy_memory_bytes — of the memory with slots of so many bytes. */
+int64_t peer_copy_memory_bytes(int64_t slot_bytes);
 struct peer_copy_memory_config {
-    int fd; /* borrowed */
-    int64_t slice_bytes;
+    int fd;             /* borrowed */
+    int64_t slot_bytes; /* of the largest slice */
     uint64_t fingerprint;
     int64_t free_bytes;           /* that may be taken; -1: no limit */
     void (*heartbeat)(void *arg); /* while memory is taken; may be NULL */
@@ -46,16 +46,15 @@ void peer_copy_memory_set_history(struct peer_copy_memory *m, int64_t history);
  * peer_copy_memory_data — where the slice of a slot lies.
  * peer_copy_memory_begin — the slot becomes incomplete, and may be written.
  * peer_copy_memory_commit — it is written, and complete with this stamp.
- * peer_copy_memory_checksum — of a slot's content with a stamp; memory bound. _checksum_of: the one
- *   that a slot was committed with.
+ * peer_copy_memory_checksum — of a slice with a stamp; memory bound. _checksum_of: the one that a
+ *   slot was committed with.
  * peer_copy_memory_is_sound — a complete slot whose content has its checksum.
  * peer_copy_memory_drop_newer — the slots that are newer than this history and step become
  *   incomplete; -1, -1: all. */
 int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding);
 void *peer_copy_memory_data(const struct peer_copy_memory *m, int slot);
 void peer_copy_memory_begin(struct peer_copy_memory *m, int slot);
-uint64_t peer_copy_memory_checksum(const struct peer_copy_memory *m, int slot,
-                                   const struct peer_copy_stamp *stamp);
+uint64_t peer_copy_memory_checksum(const void *slice, const struct peer_copy_stamp *stamp);
 void peer_copy_memory_commit(struct peer_copy_memory *m, int slot,
                              const struct peer_copy_stamp *stamp, uint64_t checksum);
 /* From this process's memory, in one pass: _write_begin begins a slot, _write adds bytes, and

@@ -30,6 +30,37 @@ enum status step_slice_elems_of(const struct step_config *c, int ranks, int64_t 
     return st;
 }
 
+/* A slice that is written to a step of another number of ranks. */
+struct resize {
+    struct step *step;
+    const float *slice; /* its run of this part */
+    int part;
+};
+
+static enum status write_run(void *arg, const struct store_slice_run *run)
+{
+    const struct resize *to = arg;
+    const int64_t first = step_whole_table(to->step)->param[run->param].offset + run->param_at;
+    return step_write(to->step, to->part, first, run->elems, to->slice + run->slice_at);
+}
+
+enum status step_slice_write(struct step *s, int ranks, int rank, const float *slice)
+{
+    const struct step_config *c = &s->config;
+    const int parts = 1 + optim_moments(&c->optim);
+    struct param_table table = {0};
+    int64_t elems;
+    TRY(step_slice_elems_of(c, ranks, &elems));
+    TRY(step_mesh_whole_table(c, ranks, &table));
+    enum status st = ST_OK;
+    for (int part = 0; part < parts && st == ST_OK; part++) {
+        struct resize to = {s, slice + part * (elems / parts), part};
+        st = store_slice_runs(&table, ranks, rank, c->store.bucket_elems_min, write_run, &to);
+    }
+    param_table_free(&table);
+    return st;
+}
+
 int64_t step_slice_elems(const struct step *s) { return store_slice_elems(s->store); }
 bool step_slice_has_all(const struct step *s) { return store_slice_has_all(s->store); }
 

@@ -52,6 +52,7 @@ struct trainer_config {
     enum checkpoint_async_mode checkpoint_mode;
     enum trainer_resume resume;
     enum peer_copy_mode peer_copies;
+    int ranks_min, ranks_max; /* of generations (ON_LOSS=shrink); equal: all have as many */
     int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: none, and no copies */
     int64_t eval_every;
     int64_t sentinel_every;      /* steps between comparisons of replicas; 0: none */

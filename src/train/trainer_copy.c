@@ -13,20 +13,29 @@
 #include "train/memory_plan.h"
 
 /* fingerprint — of all that makes a state what it is. */
-static enum status fingerprint(const struct trainer *t, int64_t slice_elems, uint64_t *out)
+static enum status fingerprint(const struct trainer *t, int64_t slot_elems, uint64_t *out)
 {
     const struct trainer_config *c = t->config;
-    const struct comm_place *place = comm_place(c->step.comm);
     char dims[1024]; /* as ckpt_meta.model_json */
     TRY(load_dims_json(&c->step.dims, dims, sizeof dims));
-    const uint64_t numbers[] = {
-        XXH3_64bits(dims, strlen(dims)), XXH3_64bits(c->settings_json, strlen(c->settings_json)),
-        feed_fingerprint(c->feed),       c->step.seed,
-        (uint64_t)slice_elems,           (uint64_t)place->nodes,
-        (uint64_t)place->locals,         (uint64_t)c->step.store.shard,
-        (uint64_t)c->step.store.dtype};
+    const uint64_t numbers[] = {XXH3_64bits(dims, strlen(dims)),
+                                XXH3_64bits(c->settings_json, strlen(c->settings_json)),
+                                feed_fingerprint(c->feed),
+                                c->step.seed,
+                                (uint64_t)slot_elems,
+                                (uint64_t)c->ranks_max,
+                                (uint64_t)comm_place(c->step.comm)->locals,
+                                (uint64_t)c->step.store.shard,
+                                (uint64_t)c->step.store.dtype};
     *out = XXH3_64bits(numbers, sizeof numbers);
     return ST_OK;
+}
+
+/* nodes_max — of a generation. One node that is left alone (ON_LOSS=shrink) copies its state to its
+ * own memory, so that it goes on from there with those that return. */
+static int nodes_max(const struct trainer *t)
+{
+    return t->config->ranks_max / comm_place(t->config->step.comm)->locals;
 }
 
 /* log_why — once, on rank 0. Where no copies were asked for, or there is no other node, nothing is
@@ -34,7 +43,7 @@ static enum status fingerprint(const struct trainer *t, int64_t slice_elems, uin
 static void log_why(const struct trainer *t, const char *why)
 {
     const bool is_first = t->numbers.begun_step < 0;
-    if (t->is_rank0 && is_first && comm_place(t->config->step.comm)->nodes > 1)
+    if (t->is_rank0 && is_first && nodes_max(t) > 1)
         LOG_INFO("no copies of the state in peers' memory (PEER_COPIES=auto): %s; a loss costs the "
                  "steps since the last checkpoint",
                  why);
@@ -75,11 +84,13 @@ static enum status open_copies(struct trainer *t)
     const struct trainer_config *c = t->config;
     struct peer_copy_config config = {.comm = c->step.comm,
                                       .fd = c->peer_copy_fd,
+                                      .ranks_max = c->ranks_max,
                                       .logs_cost = t->numbers.begun_step < 0,
                                       .heartbeat = trainer_heartbeat,
                                       .heartbeat_arg = t};
     TRY(step_slice_elems_of(&c->step, t->consensus.ranks, &config.slice_elems));
-    TRY(fingerprint(t, config.slice_elems, &config.fingerprint));
+    TRY(step_slice_elems_of(&c->step, c->ranks_min, &config.slot_elems));
+    TRY(fingerprint(t, config.slot_elems, &config.fingerprint));
     TRY(reserve(t, config.slice_elems, &config.reserve_bytes));
     return peer_copy_open(&config, &t->peer_copy);
 }
@@ -102,9 +113,9 @@ static void set_last_checkpoint(struct trainer *t)
 enum status trainer_copy_begin(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
-    if (c->peer_copies == PEER_COPY_MODE_OFF || c->peer_copy_fd < 0 || t->consensus.ranks == 1)
+    if (c->peer_copies == PEER_COPY_MODE_OFF || c->peer_copy_fd < 0)
         return ST_OK;
-    const char *why = peer_copy_why(&c->step, comm_place(c->step.comm)->nodes);
+    const char *why = peer_copy_why(&c->step, nodes_max(t));
     if (why)
         return without(t, why);
     TRY(open_copies(t));

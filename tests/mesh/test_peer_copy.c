@@ -18,6 +18,7 @@ struct job {
     int leave_step, leave_unit, leave_rank; /* a rank ends there, before its copy goes on */
     bool leaves_first;                      /* in the first step that it makes */
     bool wants_found;
+    int ranks_min;      /* of all runs on these memories; 0: as many as now */
     int64_t found_step; /* -1: none */
     struct checkpoint_progress progress;
     struct peer_copy *copy;
@@ -52,6 +53,9 @@ static enum status open_copies(struct job *job)
         .comm = job->one->comm, .fd = job->fd, .fingerprint = job->fingerprint};
     bool is_found;
     TRY(step_slice_elems_of(c, job->one->ranks, &config.slice_elems));
+    TRY(step_slice_elems_of(c, job->ranks_min > 0 ? job->ranks_min : job->one->ranks,
+                            &config.slot_elems));
+    config.ranks_max = RANKS_MAX;
     TRY(peer_copy_open(&config, &job->copy));
     if (!job->copy)
         return FAIL(ST_BUG, "no copies");
@@ -245,6 +249,46 @@ static void test_heal_twice(void **state)
     }
 }
 
+/* resize — a rank ends at a unit of a step; then fewer nodes go on, or more, until a rank ends
+ * again; then as many as at first. */
+static void resize(enum layout_shard shard, int before, int then, int locals, int unit)
+{
+    struct job like = job_of(shard);
+    const int most = (before > then ? before : then) * locals;
+    char what[128];
+    text_format(what, sizeof what, "shard %d, %d nodes, then %d, x %d, unit %d", (int)shard, before,
+                then, locals, unit);
+    like.trial.config.shards = 12;
+    like.ranks_min = (before < then ? before : then) * locals;
+    struct trial calm = calm_run(&like, before, locals);
+    begin(most);
+    lose(&like, before, locals, 2, unit, 0, false);
+    if (then < before)
+        lose_node(then, locals);
+    struct job again = like;
+    again.leave_step = 4;
+    again.leave_unit = unit;
+    again.leave_rank = then * locals - 1;
+    run(&again, then, locals);
+    assert_int_equal(one[again.leave_rank].st, ST_RETRY);
+    assert_in_range(all[0].found_step, 1, 2);
+    finish(&like, before, locals, 4, &calm, what);
+    end(most);
+}
+
+static void test_resize(void **state)
+{
+    (void)state;
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
+        for (int u = 0; u < 3; u++) {
+            const enum layout_shard s = (enum layout_shard)shard;
+            resize(s, 3, 2, 1, units[u]);
+            resize(s, 2, 3, 1, units[u]);
+            resize(s, 2, 1, 1, units[u]);
+            resize(s, 2, 1, 2, units[u]);
+        }
+}
+
 /* after — what is found once memory was lost or changed after a whole run; the newest copy of a run
  * of STEPS steps is of the state after STEPS - 1. */
 static int64_t after(enum layout_shard shard, int nodes, void (*change)(struct job *))
@@ -314,6 +358,6 @@ static void test_damaged(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_heal), cmocka_unit_test(test_heal_twice),
+    cmocka_unit_test(test_heal), cmocka_unit_test(test_heal_twice), cmocka_unit_test(test_resize),
     cmocka_unit_test(test_what_is_found), cmocka_unit_test(test_damaged)};
 HARNESS_MAIN(tests)

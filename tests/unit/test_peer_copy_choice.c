@@ -11,6 +11,7 @@
 static struct peer_copy_offer offers[RANKS];
 static struct peer_copy_holder holders[RANKS];
 static struct peer_copy_choice choice;
+static int world = RANKS; /* the ranks whose slices hold() gives */
 
 static struct comm_place place_of(int nodes, int locals)
 {
@@ -24,12 +25,14 @@ static void hold(int rank, int holding, int buffer, int slice_rank, int64_t hist
                                  .step = step,
                                  .rank = slice_rank,
                                  .is_complete = true,
+                                 .ranks = world,
                                  .progress = {.step = step, .samples = 7 * step}};
 }
 
 /* Every rank has its own slice and its source's, of one step. */
 static void hold_all(int nodes, int locals, int buffer, int64_t history, int64_t step)
 {
+    world = nodes * locals;
     for (int rank = 0; rank < nodes * locals; rank++) {
         hold(rank, PEER_COPY_OWN, buffer, rank, history, step);
         hold(rank, PEER_COPY_KEPT, buffer, peer_copy_choice_source(rank, nodes, locals), history,
@@ -40,7 +43,7 @@ static void hold_all(int nodes, int locals, int buffer, int64_t history, int64_t
 static void make(int nodes, int locals)
 {
     const struct comm_place place = place_of(nodes, locals);
-    peer_copy_choice_make(offers, &place, holders, &choice);
+    peer_copy_choice_make(offers, &place, RANKS, holders, &choice);
 }
 
 static void test_pairs(void **state)
@@ -150,6 +153,38 @@ static void test_histories(void **state)
     assert_false(choice.is_found);
 }
 
+/* The ranks of another world go on: each slice is found where it lies now, or it is missing. */
+static void test_other_world(void **state)
+{
+    (void)state;
+    memset(offers, 0, sizeof offers);
+    hold_all(4, 1, 0, 1, 40);
+    hold_all(4, 1, 1, 1, 41);
+    memset(&offers[1], 0, sizeof *offers); /* node 1 is lost; nodes 2 and 3 are ranks 1 and 2 now */
+    memmove(&offers[1], &offers[2], 2 * sizeof *offers);
+    memset(&offers[3], 0, sizeof *offers);
+    make(3, 1);
+    assert_true(choice.is_found && choice.ranks == 4 && choice.step == 41);
+    assert_true(holders[0].rank == 0 && holders[1].rank == 0 && holders[2].rank == 1 &&
+                holders[3].rank == 2);
+    /* a new node is rank 3: as many ranks as before, but not the same */
+    make(4, 1);
+    assert_true(choice.is_found && holders[2].rank == 1 && holders[3].rank == 2);
+    /* they have gone on by themselves: their later history counts, not the higher step */
+    hold_all(3, 1, 0, 2, 30);
+    make(4, 1);
+    assert_true(choice.is_found && choice.ranks == 3 && choice.step == 30);
+    memset(&offers[0], 0, sizeof *offers);
+    memset(&offers[1], 0, sizeof *offers);
+    make(2, 1);
+    assert_false(choice.is_found);
+    /* more ranks than there can be are none */
+    world = RANKS + 1;
+    hold(0, PEER_COPY_OWN, 0, 0, 9, 50);
+    make(2, 1);
+    assert_int_not_equal(choice.history, 9);
+}
+
 /* Offers with any numbers: a choice that is found has a complete holder of each slice. */
 static void test_any_offers(void **state)
 {
@@ -164,14 +199,15 @@ static void test_any_offers(void **state)
                 .history = (int64_t)(draw % 2),
                 .step = (int64_t)(draw >> 8) % 2 - (draw % 97 == 0),
                 .rank = (int32_t)((draw >> 16) % 8 ? (uint64_t)i / PEER_COPY_SLOTS : draw >> 24),
+                .ranks = nodes * locals - (draw % 89 == 0),
                 .is_complete = (draw >> 32) % 8 != 0};
         }
         make(nodes, locals);
         found += choice.is_found;
-        for (int rank = 0; choice.is_found && rank < nodes * locals; rank++) {
+        for (int rank = 0; choice.is_found && rank < choice.ranks; rank++) {
             const struct peer_copy_stamp *at = &offers[holders[rank].rank].slot[holders[rank].slot];
             assert_true(at->is_complete && at->rank == rank && at->step == choice.step &&
-                        at->history == choice.history);
+                        at->history == choice.history && at->ranks == choice.ranks);
         }
     }
     assert_in_range(found, 100, 19900);
@@ -181,5 +217,5 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_pairs),       cmocka_unit_test(test_one_node_lost),
     cmocka_unit_test(test_step_before), cmocka_unit_test(test_pair_lost),
     cmocka_unit_test(test_two_pairs),   cmocka_unit_test(test_histories),
-    cmocka_unit_test(test_any_offers)};
+    cmocka_unit_test(test_other_world), cmocka_unit_test(test_any_offers)};
 HARNESS_MAIN(tests)

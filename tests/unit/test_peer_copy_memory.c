@@ -25,7 +25,7 @@ static struct peer_copy_memory open_memory(int fd, int64_t bytes, uint64_t finge
 {
     struct peer_copy_memory m;
     const struct peer_copy_memory_config config = {
-        .fd = fd, .slice_bytes = bytes, .fingerprint = fingerprint, .free_bytes = -1};
+        .fd = fd, .slot_bytes = bytes, .fingerprint = fingerprint, .free_bytes = -1};
     assert_int_equal(peer_copy_memory_open(&config, &m), ST_OK);
     return m;
 }
@@ -33,10 +33,12 @@ static struct peer_copy_memory open_memory(int fd, int64_t bytes, uint64_t finge
 /* write_slot — a slice whose bytes are the step's. */
 static void write_slot(struct peer_copy_memory *m, int slot, int64_t history, int64_t step)
 {
-    const struct peer_copy_stamp stamp = {.history = history, .step = step, .rank = 3};
+    const struct peer_copy_stamp stamp = {
+        .history = history, .step = step, .rank = 3, .bytes = m->slot_bytes};
     peer_copy_memory_begin(m, slot);
-    memset(peer_copy_memory_data(m, slot), (int)step & 255, (size_t)m->slice_bytes);
-    peer_copy_memory_commit(m, slot, &stamp, peer_copy_memory_checksum(m, slot, &stamp));
+    memset(peer_copy_memory_data(m, slot), (int)step & 255, (size_t)m->slot_bytes);
+    peer_copy_memory_commit(m, slot, &stamp,
+                            peer_copy_memory_checksum(peer_copy_memory_data(m, slot), &stamp));
 }
 
 static void test_outlives(void **state)
@@ -78,7 +80,7 @@ static void test_pieces(void **state)
 {
     (void)state;
     static char from[BYTES];
-    const struct peer_copy_stamp stamp = {.history = 2, .step = 7, .rank = 1};
+    const struct peer_copy_stamp stamp = {.history = 2, .step = 7, .rank = 1, .bytes = BYTES};
     int fd = memory_fd();
     struct peer_copy_memory m = open_memory(fd, BYTES, 7);
     for (int64_t i = 0; i < BYTES; i++)
@@ -94,7 +96,7 @@ static void test_pieces(void **state)
         assert_memory_equal(peer_copy_memory_data(&m, 0), from, BYTES);
         assert_true(peer_copy_memory_is_sound(&m, 0));
         assert_true(peer_copy_memory_checksum_of(&m, 0) ==
-                    peer_copy_memory_checksum(&m, 0, &stamp));
+                    peer_copy_memory_checksum(peer_copy_memory_data(&m, 0), &stamp));
     }
     peer_copy_memory_close(&m);
     close(fd);
@@ -138,7 +140,7 @@ static void test_no_room(void **state)
     int fd = memory_fd();
     struct peer_copy_memory m;
     struct peer_copy_memory_config config = {
-        .fd = fd, .slice_bytes = BYTES, .fingerprint = 7, .free_bytes = BYTES};
+        .fd = fd, .slot_bytes = BYTES, .fingerprint = 7, .free_bytes = BYTES};
     assert_int_equal(peer_copy_memory_open(&config, &m), ST_RETRY);
     m = open_memory(fd, BYTES, 7);
     peer_copy_memory_close(&m);

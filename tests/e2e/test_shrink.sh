@@ -1,0 +1,129 @@
+#!/bin/bash
+# test_shrink — ON_LOSS=shrink: nodes are killed, stay away, leave and return, while the others train on from the copies in their
+# memory. The weights are those of one worker that nobody disturbed, and the ledger has every step once. KILLS sets how often.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+kills=${KILLS:-3}
+job="$tiny BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout LR_SCHEDULE=constant ON_LOSS=shrink MAX_RESTARTS=1000 JOIN_TIMEOUT=60s CHECKPOINT_EVERY=100000000"
+last_step() { grep -oE '^step [0-9]+' out.0 2>/dev/null | tail -n 1 | cut -c6-; }
+kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; }
+goes_on() { # goes_on N — N more steps than now
+    local at
+    at=$(last_step)
+    wait_for 30 is_past $((${at:-0} + $1))
+}
+taken_in() { wait_for 30 node_says_times 0 "node $1 \([^)]*\) is back, and is taken in" "$2" >/dev/null; }
+# same_as_calm NAME SETTING… — the last checkpoint has the weights of a calm run of one worker.
+same_as_calm() {
+    local name=$1 at
+    shift
+    at=$(newest_step "$name")
+    "$convoy" verify "$name" JSON=1 >out 2>err
+    ok "$name: the ledger has every step" holds out ".[0] | .problem == null and .first_step == 1 and .last_step == $at"
+    run $tiny BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout LR_SCHEDULE=constant STEPS="$at" CHECKPOINT_DIR="$name-calm"
+    ok "$name: the weights after $at steps are those of a calm worker" is "$(weights "$name/$(newest "$name")")" "$(weights "$name-calm/$(newest "$name-calm")")"
+}
+# away NODES NAME SETTING… — nodes but node 0 are killed, one at a time, and return after some steps of the others; workers of any node
+# are killed between.
+away() {
+    local nodes=$1 name=$2 k i
+    shift 2
+    begin_nodes "$nodes" $job STEPS=100000000 CHECKPOINT_DIR="$name" "$@"
+    wait_for 30 is_past 5
+    for k in $(seq "$kills"); do
+        sleep "0.$((RANDOM % 3 + 1))$((RANDOM % 10))"
+        i=$((1 + RANDOM % (nodes - 1)))
+        kill_node "$i"
+        wait_for 30 node_says_times 0 "generation [0-9]+: $((nodes - 1)) of $nodes nodes" "$k" >/dev/null
+        ok "$name: $((nodes - 1)) of $nodes nodes train on" goes_on 5
+        kill -KILL $(workers_of_node 0 | cut -d' ' -f1)
+        goes_on 5
+        begin_node "$i" N_NODES="$nodes" $job STEPS=100000000 CHECKPOINT_DIR="$name" "$@"
+        pid=${node[0]}
+        ok "$name: node $i is taken in" wait_for 30 node_says_times 0 "is back, and is taken in" "$k"
+        ok "$name: all train on" goes_on 5
+    done
+    kill -TERM "${node[0]}"
+    finish_nodes "$nodes"
+    ok "$name: no checkpoint was read" is "$(grep -c 'resuming from [^mc]' err.0)" 0
+    ok "$name: a return takes no restart" node_says 0 "restart $((2 * kills)) of 1000"
+    same_as_calm "$name"
+}
+away 4 four
+away 3 full SHARD=full
+away 2 two SHARD=optimizer
+away 2 workers N_GPU_EACH_NODE=2
+
+# Node 0 goes on alone, and the steps that it has done alone are not lost when a node returns.
+begin_nodes 3 $job MIN_NODES=1 STEPS=100000000 CHECKPOINT_DIR=alone
+wait_for 30 is_past 5
+kill_node 1
+kill_node 2
+wait_for 30 node_said 0 'generation [0-9]+: 1 of 3 nodes \(0\)' >/dev/null
+ok "alone: node 0 trains on" goes_on 20
+at=$(last_step)
+begin_node 2 N_NODES=3 $job MIN_NODES=1 STEPS=100000000 CHECKPOINT_DIR=alone
+pid=${node[0]}
+ok "alone: one of two returns, with its state" wait_for 30 node_said 0 'generation [0-9]+: 2 of 3 nodes \(0, 2\)'
+ok "alone: they train on" goes_on 5
+kill -TERM "${node[0]}"
+finish_node 0
+finish_node 2
+ok "alone: the stop is for both" is "${rcs[0]} ${rcs[2]}" "143 143"
+# what is lost with both of a pair was lost with them; the rest was never done twice
+ok "alone: after node 0 was alone no step was lost" [ "$(tail -n +"$(grep -n "^step $at/" out.0 | tail -n 1 | cut -d: -f1)" out.0 | grep -oE '^step [0-9]+' | sort | uniq -d | wc -l)" -le 1 ]
+same_as_calm alone
+
+# A node that is asked to stop leaves, and the others go on; asked all at once, they stop as one.
+begin_nodes 3 $job STEPS=100000000 CHECKPOINT_DIR=leave
+wait_for 30 is_past 5
+kill -TERM "${node[2]}"
+finish_node 2
+ok "a node that is asked to stop leaves with its code" is "${rcs[2]}" 143
+ok "… and says that the others go on" node_says 2 'stopped by SIGTERM; the other nodes go on'
+ok "… node 0 knows why" node_says 0 'node 2 \([^)]*\) leaves: stopped by SIGTERM'
+ok "… the others train on" goes_on 5
+begin_node 2 N_NODES=3 $job STEPS=100000000 CHECKPOINT_DIR=leave
+pid=${node[0]}
+ok "… it may return" wait_for 30 node_said 0 'node 2 \([^)]*\) is back, and is taken in'
+ok "… all train on" goes_on 5
+ok "… and no restart was counted" is "$(grep -c 'restart [0-9]* of' err.0)" 0
+kill -TERM "${node[1]}" "${node[2]}" "${node[0]}"
+finish_nodes 3
+ok "all are asked to stop: one checkpoint, and all stop" is "$codes $(grep -c 'stopped by SIGTERM after step' err.0)" "143 143 143 1"
+same_as_calm leave
+
+# Too few nodes: the others wait, then end.
+begin_nodes 3 $job STEPS=100000000 CHECKPOINT_DIR=few MIN_NODES=3
+wait_for 30 is_past 5
+kill_node 1
+ok "MIN_NODES: too few are left, so they wait" wait_for 30 node_said 0 'waiting for node 1 \(1 of 3\)'
+begin_node 1 N_NODES=3 $job STEPS=100000000 CHECKPOINT_DIR=few MIN_NODES=3
+pid=${node[0]}
+ok "… and go on with it" goes_on 5
+kill -TERM "${node[0]}"
+finish_nodes 3
+
+# At the start enough nodes begin after JOIN_TIMEOUT; the run ends, and a node that comes too late with it.
+begin_node 0 N_NODES=3 $job STEPS=400 CHECKPOINT_DIR=start JOIN_TIMEOUT=2s
+begin_node 1 N_NODES=3 $job STEPS=400 CHECKPOINT_DIR=start JOIN_TIMEOUT=2s
+pid=${node[0]}
+ok "two of three begin after JOIN_TIMEOUT" wait_for 30 node_said 0 'generation 1: 2 of 3 nodes \(0-1\)'
+finish_node 0
+finish_node 1
+ok "… and come to the end" is "${rcs[0]} ${rcs[1]}" "0 0"
+same_as_calm start
+
+# What is refused.
+refuses() { # refuses TEXT SETTING…
+    local text=$1
+    shift
+    run $tiny GLOBAL_BATCH=12 EXACT=layout ON_LOSS=shrink "$@"
+    ok "$*: 78, $text" is "$rc $(grep -cE "$text" err)" "78 1"
+}
+refuses 'set EXACT=layout' EXACT=off
+refuses 'at most N_NODES nodes' MIN_NODES=2
+refuses 'set ON_LOSS=shrink, or leave MIN_NODES out' ON_LOSS=wait MIN_NODES=1
+refuses 'set PP=1' PP=2 N_GPU_EACH_NODE=2 TIE_EMBEDDINGS=0
+refuses 'ON_LOSS' ON_LOSS=grow
+done_testing

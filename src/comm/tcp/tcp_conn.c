@@ -22,7 +22,6 @@
 #define UNEXPECTED_MIN 4096
 
 static const char closed[] = "closed by the peer", no_memory[] = "out of memory";
-static const char forged[] = "a message is forged, damaged or out of order";
 
 bool tcp_conn_up(struct tcp_conn *conn, int fd, const struct tcp_auth *auth, bool is_client)
 {
@@ -317,8 +316,8 @@ static bool next_head(struct tcp_conn *conn)
     }
     if (!tcp_frame_read(&conn->in, conn->buffer + conn->buffer_first, &conn->head) ||
         !is_next(conn)) {
-        tcp_accept_refuse(conn->tcp, -1, forged);
-        tcp_conn_lose(conn, forged);
+        tcp_accept_refuse(conn->tcp, -1, p2p_damaged);
+        tcp_conn_lose(conn, p2p_damaged);
         return false;
     }
     conn->buffer_first += TCP_FRAME_HEADER_BYTES;
@@ -353,8 +352,8 @@ static bool consume(struct tcp_conn *conn)
         return false;
     if (end_frame(conn))
         return true;
-    tcp_accept_refuse(conn->tcp, -1, forged);
-    tcp_conn_lose(conn, forged);
+    tcp_accept_refuse(conn->tcp, -1, p2p_damaged);
+    tcp_conn_lose(conn, p2p_damaged);
     return false;
 }
 
@@ -459,6 +458,7 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
 
 #include "base/assert.h"
 
+const char p2p_truncated[] = "too long", p2p_damaged[] = "damaged";
 static int64_t fuzz_ended, fuzz_lost;
 void p2p_op_end(struct p2p_op *op, const char *why)
 {

@@ -145,7 +145,7 @@ struct board_call {
     int64_t left_ms;    /* clock_ms: when the last one ended, in any generation; 0: none yet */
     int64_t stuck_ms;   /* clock_ms: as in comm_activity; 0: not */
     int64_t published_ms;
-    int64_t refused; /* connections without the job's key that it has closed */
+    int64_t refused; /* connections closed, and messages dropped, that were not the job's */
 };
 
 /* Numbers of a worker's GPU, published by a thread of its own (gpu_stats). Not known: NAN, -1. */

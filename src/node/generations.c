@@ -110,7 +110,8 @@ static struct comm_config comm_config_of(struct generations *g)
                                 .data_addr = c->data_addr,
                                 .master = c->master,
                                 .secret = g->secret,
-                                .shm_fd = c->shm_fd};
+                                .shm_fd = c->shm_fd,
+                                .checks_shm = c->checks_shm};
 }
 
 /* ---- connecting the ranks ---- */

@@ -215,7 +215,8 @@ static void add_refused(struct text *t, const struct view *view)
         sum += view->workers[i].call.refused;
     add_one(
         t, "data_connections_refused_total", "counter",
-        "Connections to this node's workers that did not prove to be the job's, and were closed.",
+        "Connections to this node's workers, and messages, that did not prove to be the job's, and "
+        "were closed or dropped.",
         view->node.n_nodes > 1 ? rank_stats_count(sum) : NAN);
 }
 

@@ -72,7 +72,7 @@ static inline bool fake_peer_authenticate(struct fake_peer *s, const void *addre
 {
     uint8_t hello[TCP_AUTH_HELLO_BYTES], answer[TCP_AUTH_ANSWER_BYTES], proof[TCP_AUTH_PROOF_BYTES];
     uint8_t welcome[TCP_AUTH_WELCOME_BYTES];
-    struct tcp_auth_keys keys;
+    struct p2p_seal_keys keys;
     *s = (struct fake_peer){.fd = fake_peer_connect(address)};
     memcpy(s->auth.secret, secret, sizeof s->auth.secret);
     return s->fd >= 0 && tcp_auth_make_hello(&s->auth, ids, hello) &&

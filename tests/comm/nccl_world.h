@@ -46,6 +46,7 @@ static enum status nccl_world_open_as(struct suite_rank *me, const struct comm_c
     struct comm_config mine = *config;
     mine.kind = kind;
     mine.dev = suite_dev;
+    mine.secret = HARNESS_SECRET;
     mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
                              &world->bytes[me->place.rank]));

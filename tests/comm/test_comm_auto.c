@@ -26,6 +26,7 @@ static enum status open_auto(struct suite_rank *me, const struct comm_config *co
     struct comm_config mine = *config;
     int rank = me->place.rank;
     mine.kind = COMM_KIND_AUTO;
+    mine.secret = HARNESS_SECRET;
     mine.dev = suite_dev;
     mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[rank], &world->bytes[rank]));
@@ -97,6 +98,7 @@ static enum status open_damaged(struct suite_rank *me, const struct comm_config 
     struct nccl_world *world = me->job->world;
     struct comm_config mine = *config;
     mine.kind = COMM_KIND_AUTO;
+    mine.secret = HARNESS_SECRET;
     mine.dev = suite_dev;
     mine.shm_fd = world->fds[me->place.node];
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],

@@ -35,31 +35,31 @@ static void find(const void **data, ucp_request_param_t *param)
     param->memory_type = UCS_MEMORY_TYPE_HOST;
 }
 
-typedef ucs_status_ptr_t send_fn(ucp_ep_h ep, const void *data, size_t n, ucp_tag_t tag,
+typedef ucs_status_ptr_t send_fn(ucp_ep_h ep, unsigned id, const void *header, size_t header_n,
+                                 const void *data, size_t n, const ucp_request_param_t *param);
+typedef ucs_status_ptr_t recv_fn(ucp_worker_h worker, void *descriptor, void *data, size_t n,
                                  const ucp_request_param_t *param);
-typedef ucs_status_ptr_t recv_fn(ucp_worker_h worker, void *data, size_t n, ucp_tag_t tag,
-                                 ucp_tag_t mask, const ucp_request_param_t *param);
 static send_fn *real_send;
 static recv_fn *real_recv;
 
-ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void *data, size_t n, ucp_tag_t tag,
-                                  const ucp_request_param_t *param)
+ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header, size_t header_n,
+                                 const void *data, size_t n, const ucp_request_param_t *param)
 {
     ucp_request_param_t mine = *param;
     *(param->memory_type == UCS_MEMORY_TYPE_CUDA ? &gpu_sends : &host_sends) += n > 64;
     if (n > 0)
         find(&data, &mine);
-    return real_send(ep, data, n, tag, &mine);
+    return real_send(ep, id, header, header_n, data, n, &mine);
 }
 
-ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void *data, size_t n, ucp_tag_t tag,
-                                  ucp_tag_t mask, const ucp_request_param_t *param)
+ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void *descriptor, void *data, size_t n,
+                                      const ucp_request_param_t *param)
 {
     ucp_request_param_t mine = *param;
     const void *at = data;
     if (n > 0)
         find(&at, &mine);
-    return real_recv(worker, (void *)(uintptr_t)at, n, tag, mask, &mine);
+    return real_recv(worker, descriptor, (void *)(uintptr_t)at, n, &mine);
 }
 
 static enum status open_ucx(struct suite_rank *me, const struct comm_config *config)
@@ -214,8 +214,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call), cmocka_unit_test(bits),      cmocka_unit_test(after),
         cmocka_unit_test(groups),     cmocka_unit_test(one_lacks), cmocka_unit_test(missing)};
-    real_send = (send_fn *)dlsym(RTLD_NEXT, "ucp_tag_send_nbx");
-    real_recv = (recv_fn *)dlsym(RTLD_NEXT, "ucp_tag_recv_nbx");
+    real_send = (send_fn *)dlsym(RTLD_NEXT, "ucp_am_send_nbx");
+    real_recv = (recv_fn *)dlsym(RTLD_NEXT, "ucp_am_recv_data_nbx");
     harness_loopback();
     suite_direct.open = open_ucx;
     suite_dev = fake_device_open();

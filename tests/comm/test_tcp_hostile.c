@@ -122,7 +122,7 @@ static void send_valid(struct fake_peer *s)
 
 static void forge_tag_class(struct fake_peer *s, int tag_class)
 {
-    struct tcp_auth_keys keys = {.header = {1}, .checksum = {2}};
+    struct p2p_seal_keys keys = {.header = {1}, .checksum = {2}};
     tcp_frame_close(&s->out);
     assert_true(tcp_frame_open(&s->out, &keys, true));
     s->out.frames_n = 1;

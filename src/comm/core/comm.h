@@ -107,10 +107,13 @@ struct comm_config {
     enum comm_net net; /* HOST, AUTO */
     /* Where TCP listens, and how to reach node 0: see p2p.h. Both outlive comm_begin_open. */
     const char *data_addr, *master;
-    /* COMM_SECRET_BYTES shared by the ranks of this generation alone: TCP authenticates peers with
-     * them. Read by comm_end_open only. NULL: TCP refuses to connect. */
+    /* COMM_SECRET_BYTES shared by the ranks of this generation alone: TCP and UCX authenticate
+     * peers with them. Read by comm_end_open only. NULL: both refuse to connect. */
     const uint8_t *secret;
     int shm_fd; /* HOST with locals > 1: an empty memfd that the node's workers share; else -1 */
+    /* Content in memory that ranks share has checksums (SHM_CHECKSUM); the same on all ranks of a
+     * node. Between nodes it always has. */
+    bool checks_shm;
     struct shm_threads_world *threads; /* THREADS: the world that all ranks share */
 };
 

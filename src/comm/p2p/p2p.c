@@ -35,6 +35,7 @@
 #define GOAWAY_NS ((int64_t)200000000)
 
 const char p2p_truncated[] = "a message is longer than expected";
+const char p2p_damaged[] = "a message is forged, damaged or out of order";
 
 enum status p2p_open(const struct p2p_config *config, struct p2p **out)
 {
@@ -189,8 +190,7 @@ static enum status check_failures(struct p2p *p2p)
                         "ranks are in different calls",
                         p2p->failed->peer, (long long)p2p->failed->bytes);
         struct p2p_peer *peer = &p2p->peers[p2p->failed->peer];
-        if (peer->why == NULL)
-            peer->why = p2p->failed_why;
+        p2p_on_lost(peer, p2p->failed_why);
         return fail_lost(p2p, peer->rank);
     }
     if (p2p->lost >= 0) {
@@ -298,6 +298,7 @@ bool p2p_lost(const struct p2p *p2p, struct p2p_loss *out)
     *out = (struct p2p_loss){.rank = peer->rank,
                              .sent_goaway = sent_goaway,
                              .cause = sent_goaway ? peer->goaway_cause : -1,
+                             .is_damaged = peer->why == p2p_damaged,
                              .text = peer->why,
                              .label = p2p->driver->label};
     return true;
@@ -366,7 +367,7 @@ bool p2p_link(const struct p2p *p2p, int rank, struct comm_link *out)
            p2p->driver->link(peer, out);
 }
 
-int64_t p2p_refused(void) { return tcp_accept_refused(); }
+int64_t p2p_refused(void) { return tcp_accept_refused() + ucx_message_refused(); }
 
 const char *p2p_choice_reason(const struct p2p *p2p) { return p2p->choice_reason; }
 

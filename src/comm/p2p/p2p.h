@@ -1,9 +1,10 @@
 /* p2p — tagged point-to-point messages between ranks of different nodes.
  *
- * Two drivers carry them: this program's own TCP transport (tcp/tcp.c), which authenticates each
- * peer and each message, and UCX (ucx/ucx.c) for InfiniBand and RoCE. One rule on every rank picks
- * the driver once all addresses are known (p2p_choose.c). Must not know collectives, nor what the
- * bytes mean; UCX's own names stay in ucx/.
+ * Two drivers carry them: this program's own TCP transport (tcp/tcp.c), and UCX (ucx/ucx.c) for
+ * InfiniBand and RoCE. Both authenticate each peer and each message, and compare content with a
+ * checksum before the receive ends; only content in a GPU's memory has none. One rule on every rank
+ * picks the driver once all addresses are known (p2p_choose.c). Must not know collectives, nor what
+ * the bytes mean; UCX's own names stay in ucx/.
  *
  * One struct p2p for each worker process and generation of the job. It holds one connection to each
  * peer. The life of a message:
@@ -60,11 +61,12 @@ struct p2p_op {
     struct p2p_op *prev, *next; /* list of messages under way */
     struct p2p *p2p;
     void *request;        /* UCX's */
-    struct p2p_op *after; /* TCP: the next in its peer's queue */
+    struct p2p_op *after; /* the next in its peer's queue */
     char *data;
-    int64_t moved;                               /* bytes sent or received */
-    uint64_t bits;                               /* its tag */
-    unsigned char head[P2P_DRIVER_HEADER_BYTES]; /* TCP: of the frame under way */
+    int64_t moved; /* bytes sent or received */
+    uint64_t bits; /* its tag */
+    /* TCP: of the frame under way. UCX: of the message */
+    unsigned char head[P2P_DRIVER_HEADER_BYTES];
     /* TCP: bytes of that frame with its header, 0: none; of these, bytes moved */
     int32_t frame_bytes, frame_moved;
     int peer;
@@ -143,7 +145,9 @@ const char *p2p_driver_name(const struct p2p *p2p);
 const char *p2p_choice_reason(const struct p2p *p2p);
 /* p2p_link — comm_link of the connection to a rank; false: the driver does not know. */
 bool p2p_link(const struct p2p *p2p, int rank, struct comm_link *out);
-int64_t p2p_refused(void); /* unauthenticated connections that this process has closed, ever */
+/* p2p_refused — unauthenticated connections that this process has closed, and messages that it has
+ * dropped because they were forged or damaged, ever. */
+int64_t p2p_refused(void);
 
 /* p2p_send, p2p_recv — begin a message and return at once. The bytes belong to the transport until
  * p2p_is_done(op). A message longer than its receive fails. */
@@ -174,6 +178,7 @@ struct p2p_loss {
     bool sent_goaway; /* it ended in order, by a failure or its end, and was not lost */
     /* …because that rank was lost, to it or to a peer of it; -1: for another reason */
     int cause;
+    bool is_damaged;   /* a message of it was not what it has sent */
     const char *text;  /* reason, from the driver */
     const char *label; /* …and its name: "UCX", "TCP" */
 };

@@ -62,7 +62,8 @@ struct p2p_driver {
 };
 extern const struct p2p_driver ucx_driver, tcp_driver;
 bool ucx_supports_gpu(const void *state);
-int64_t tcp_accept_refused(void); /* unauthenticated connections closed, ever */
+int64_t tcp_accept_refused(void);  /* unauthenticated connections closed, ever */
+int64_t ucx_message_refused(void); /* messages that were not authentic or damaged, ever */
 
 enum { P2P_DRIVER_TCP, P2P_DRIVER_UCX, P2P_DRIVERS_N };
 
@@ -87,7 +88,9 @@ struct p2p {
     char name[64], choice_reason[160];
 };
 
-extern const char p2p_truncated[]; /* reason: a message is longer than its receive */
+/* Reasons. p2p_truncated: a message is longer than its receive. p2p_damaged: a peer's message is
+ * not what the peer has sent. */
+extern const char p2p_truncated[], p2p_damaged[];
 
 /* p2p_op_end — a message has ended; why: the reason of its failure, or NULL.
  * p2p_on_lost — the connection to the peer has ended; why: static memory.

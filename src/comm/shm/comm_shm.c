@@ -237,8 +237,8 @@ enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out)
         shm->node_locals[l] = l;
     enum status st = mapping_open(owner->config.shm_fd, place->locals, &shm->mapping);
     if (st == ST_OK)
-        st = shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(place->locals, 0), 1,
-                           place->locals, place->local);
+        st = shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(place->locals, 0),
+                           &shm->ctx.config.place, owner->config.checks_shm);
     if (st != ST_OK) {
         if (shm->mapping != NULL)
             mapping_close(shm->mapping);
@@ -333,9 +333,8 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
         return FAIL(ST_BUG, "more than %d splits with workers of one node at a time",
                     splits_n(locals));
     shm->split_i = (int)(block - control->splits);
-    const int n = shm->ctx.config.place.ranks;
-    TRY(shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i), 1,
-                      n, shm->ctx.config.place.rank));
+    TRY(shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i),
+                      &shm->ctx.config.place, shm->owner->config.checks_shm));
     set_visible_range(shm);
     return shm_barrier_join(&shm->coll.barrier, enter(shm, shm->owner->call), tag);
 }

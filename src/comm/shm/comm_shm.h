@@ -8,7 +8,8 @@
  *
  * The memfd outlives a generation of the job. Each worker resets its own peer_ctl when it joins,
  * with the generation as its tag, and waits for the others' tags. So no value of an earlier
- * generation is taken for a new one.
+ * generation is taken for a new one. It has no name: only processes that inherit it, and those that
+ * may trace such a process, reach it.
  *
  * comm_shm is the whole transport of HOST on one node (comm_shm_ops). With several nodes it is the
  * level inside a node, below comm_p2p: workers reduce inside each node, exchange their parts with

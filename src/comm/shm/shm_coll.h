@@ -22,6 +22,8 @@ struct shm_coll {
     const void **in;  /* n each: scratch */
     void **out;
     struct part_extent *parts; /* n: of the call under way */
+    uint64_t *sums;            /* n: checksums of what each rank gave */
+    void *block;               /* SHM_CHECK_BLOCK_BYTES: a sum before it is stored to all */
 };
 
 /* Which extents of a buffer belong to which rank: extents[rank · each + k], k < each. A rank's
@@ -33,7 +35,9 @@ struct shm_coll_partition {
 };
 int64_t shm_coll_partition_elems(const struct shm_coll_partition *partition, int rank);
 
-enum status shm_coll_init(struct shm_coll *coll, void *memory, int nodes, int locals, int rank);
+/* shm_coll_init — place: nodes × locals ranks; checks: content has checksums (shm_check.h). */
+enum status shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place,
+                          bool checks);
 void shm_coll_free(struct shm_coll *coll);
 
 enum status shm_coll_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
@@ -42,7 +46,8 @@ enum status shm_coll_reduce_scatter(struct shm_coll *coll, struct comm_ctx *ctx,
                                     const struct comm_call *call);
 enum status shm_coll_all_gather(struct shm_coll *coll, struct comm_ctx *ctx,
                                 const struct comm_call *call);
-/* shm_coll_sum — sums coll->in (n sources of call->dtype) into the outs_n buffers of coll->out. */
+/* shm_coll_sum — sums coll->in (n sources of call->dtype) into the outs_n buffers of coll->out.
+ * Changes both arrays. */
 void shm_coll_sum(const struct shm_coll *coll, const struct comm_call *call, int outs_n,
                   enum dtype dtype_out, int64_t elems);
 

@@ -49,7 +49,7 @@ static void refuse(struct tcp *tcp, struct tcp_pending *pending, const char *why
 {
     tcp_accept_refuse(tcp, pending->fd, why);
     pending->fd = -1;
-    tcp_auth_wipe(&pending->auth, sizeof(pending->auth));
+    p2p_seal_wipe(&pending->auth, sizeof(pending->auth));
 }
 
 enum status tcp_accept_open(struct tcp *tcp)
@@ -154,7 +154,7 @@ static const char *take_proof(struct tcp *tcp, struct tcp_pending *pending)
         return "it closed the connection";
     tcp_tune(pending->fd);
     pending->fd = -1;
-    tcp_auth_wipe(&pending->auth, sizeof(pending->auth));
+    p2p_seal_wipe(&pending->auth, sizeof(pending->auth));
     return NULL;
 }
 

@@ -3,12 +3,9 @@
 
 #include <string.h>
 
-#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/kdf.h>
-#include <openssl/params.h>
 #include <sys/random.h>
 
 #define NONCE_BYTES 32
@@ -129,29 +126,12 @@ bool tcp_auth_read_welcome(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_WELC
     return read_message(auth, "welcome", in, TCP_AUTH_WELCOME_BYTES);
 }
 
-bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct tcp_auth_keys *out)
+bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct p2p_seal_keys *out)
 {
-    static char digest[] = "SHA256", client[] = "convoy data, of the client",
-                server[] = "convoy data, of the server";
-    char *info = of_client ? client : server;
-    OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)auth->secret,
-                                          sizeof(auth->secret)),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, (void *)(uintptr_t)auth->transcript,
-                                          auth->transcript_n),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, strlen(info)),
-        OSSL_PARAM_construct_end(),
-    };
-    EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
-    EVP_KDF_CTX *ctx = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
-    bool is_done = ctx != NULL && EVP_KDF_derive(ctx, (uint8_t *)out, sizeof(*out), params) == 1;
-    EVP_KDF_CTX_free(ctx);
-    EVP_KDF_free(kdf);
-    return is_done;
+    return p2p_seal_derive(auth->secret, sizeof(auth->secret), auth->transcript, auth->transcript_n,
+                           of_client ? "convoy data, of the client" : "convoy data, of the server",
+                           out);
 }
-
-void tcp_auth_wipe(void *secret, size_t bytes) { OPENSSL_cleanse(secret, bytes); }
 
 #ifdef FUZZ
 #include "base/assert.h"

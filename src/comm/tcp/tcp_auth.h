@@ -19,14 +19,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/p2p/p2p_seal.h"
+
 #define TCP_AUTH_SECRET_BYTES 16
 #define TCP_AUTH_MAC_BYTES 32
 #define TCP_AUTH_HELLO_BYTES 96
 #define TCP_AUTH_ANSWER_BYTES 64
 #define TCP_AUTH_PROOF_BYTES 32
 #define TCP_AUTH_WELCOME_BYTES 32
-#define TCP_AUTH_KEY_BYTES 16
-#define TCP_AUTH_CHECKSUM_KEY_BYTES 192
 
 struct tcp_auth_ids {
     int64_t generation;
@@ -39,12 +39,6 @@ struct tcp_auth {
     uint8_t transcript[TCP_AUTH_HELLO_BYTES + TCP_AUTH_ANSWER_BYTES + TCP_AUTH_PROOF_BYTES +
                        TCP_AUTH_WELCOME_BYTES];
     size_t transcript_n;
-};
-
-/* The keys of one direction. */
-struct tcp_auth_keys {
-    uint8_t header[TCP_AUTH_KEY_BYTES];            /* of AES-128-GCM */
-    uint8_t checksum[TCP_AUTH_CHECKSUM_KEY_BYTES]; /* of XXH3-128 */
 };
 
 /* Each function writes or reads one message and adds it to the transcript.
@@ -63,8 +57,6 @@ bool tcp_auth_read_proof(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_PROOF_
 bool tcp_auth_make_welcome(struct tcp_auth *auth, uint8_t out[TCP_AUTH_WELCOME_BYTES]);
 bool tcp_auth_read_welcome(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_WELCOME_BYTES]);
 /* tcp_auth_keys — the keys of what the client sends, or the server; after the welcome. */
-bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct tcp_auth_keys *out);
-/* tcp_auth_wipe — overwrites a secret. */
-void tcp_auth_wipe(void *secret, size_t bytes);
+bool tcp_auth_keys(const struct tcp_auth *auth, bool of_client, struct p2p_seal_keys *out);
 
 #endif

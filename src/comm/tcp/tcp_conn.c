@@ -22,16 +22,15 @@
 #define UNEXPECTED_MIN 4096
 
 static const char closed[] = "closed by the peer", no_memory[] = "out of memory";
-static const char forged[] = "a message is forged, damaged or out of order";
 
 bool tcp_conn_up(struct tcp_conn *conn, int fd, const struct tcp_auth *auth, bool is_client)
 {
-    struct tcp_auth_keys mine, theirs;
+    struct p2p_seal_keys mine, theirs;
     bool is_done =
         tcp_auth_keys(auth, is_client, &mine) && tcp_auth_keys(auth, !is_client, &theirs) &&
         tcp_frame_open(&conn->out, &mine, true) && tcp_frame_open(&conn->in, &theirs, false);
-    tcp_auth_wipe(&mine, sizeof(mine));
-    tcp_auth_wipe(&theirs, sizeof(theirs));
+    p2p_seal_wipe(&mine, sizeof(mine));
+    p2p_seal_wipe(&theirs, sizeof(theirs));
     conn->buffer = is_done ? malloc(TCP_BUFFER_BYTES) : NULL;
     conn->fd = fd;
     conn->is_up = conn->buffer != NULL;
@@ -56,7 +55,7 @@ void tcp_conn_down(struct tcp_conn *conn)
     conn->is_up = false;
     tcp_frame_close(&conn->out);
     tcp_frame_close(&conn->in);
-    tcp_auth_wipe(&conn->auth, sizeof(conn->auth));
+    p2p_seal_wipe(&conn->auth, sizeof(conn->auth));
     free_all(conn->unexpected_first);
     free_all(conn->spare);
     free(conn->buffer);
@@ -317,8 +316,8 @@ static bool next_head(struct tcp_conn *conn)
     }
     if (!tcp_frame_read(&conn->in, conn->buffer + conn->buffer_first, &conn->head) ||
         !is_next(conn)) {
-        tcp_accept_refuse(conn->tcp, -1, forged);
-        tcp_conn_lose(conn, forged);
+        tcp_accept_refuse(conn->tcp, -1, p2p_damaged);
+        tcp_conn_lose(conn, p2p_damaged);
         return false;
     }
     conn->buffer_first += TCP_FRAME_HEADER_BYTES;
@@ -353,8 +352,8 @@ static bool consume(struct tcp_conn *conn)
         return false;
     if (end_frame(conn))
         return true;
-    tcp_accept_refuse(conn->tcp, -1, forged);
-    tcp_conn_lose(conn, forged);
+    tcp_accept_refuse(conn->tcp, -1, p2p_damaged);
+    tcp_conn_lose(conn, p2p_damaged);
     return false;
 }
 
@@ -459,6 +458,7 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
 
 #include "base/assert.h"
 
+const char p2p_truncated[] = "too long", p2p_damaged[] = "damaged";
 static int64_t fuzz_ended, fuzz_lost;
 void p2p_op_end(struct p2p_op *op, const char *why)
 {
@@ -475,7 +475,7 @@ void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why) { (void)tcp, (v
 static void fuzz_pair(struct tcp_conn *conn, struct tcp_frame_state *peer, int fds[2])
 {
     struct tcp_auth auth = {.secret = {7}, .transcript_n = 1};
-    struct tcp_auth_keys keys;
+    struct p2p_seal_keys keys;
     ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0 &&
            tcp_conn_up(conn, fds[0], &auth, false));
     ASSERT(tcp_auth_keys(&auth, true, &keys) && tcp_frame_open(peer, &keys, true));

@@ -117,7 +117,7 @@ static const char *take_welcome(struct tcp_conn *conn)
         return "the process there does not know this generation's secret";
     if (!tcp_conn_up(conn, fd, &conn->auth, true))
         return "out of memory";
-    tcp_auth_wipe(&conn->auth, sizeof(conn->auth));
+    p2p_seal_wipe(&conn->auth, sizeof(conn->auth));
     return NULL;
 }
 

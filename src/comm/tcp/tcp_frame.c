@@ -1,45 +1,26 @@
-/* tcp_frame — the layout of a header, and its authentication by OpenSSL. */
+/* tcp_frame — the layout of a header, and the checksum of its content. */
 #include "comm/tcp/tcp_frame.h"
 
 #include <string.h>
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-
-#define AUTH_TAG_BYTES 16
-
-/* Sent as it lies in memory: little-endian. This part is readable; the checksum behind it is
- * encrypted. */
+/* Sent as it lies in memory: little-endian. */
 struct plain {
     uint64_t tag; /* of the message */
     int64_t total, at;
     uint32_t bytes, unused;
 };
-_Static_assert(sizeof(struct plain) + TCP_CHECKSUM_BYTES + AUTH_TAG_BYTES == TCP_FRAME_HEADER_BYTES,
-               "the header has the size on the wire");
+_Static_assert(sizeof(struct plain) == P2P_SEAL_PLAIN_BYTES, "the header has the size on the wire");
 
-bool tcp_frame_open(struct tcp_frame_state *state, const struct tcp_auth_keys *keys, bool sends)
+bool tcp_frame_open(struct tcp_frame_state *state, const struct p2p_seal_keys *keys, bool sends)
 {
-    *state = (struct tcp_frame_state){.keys = *keys, .cipher = EVP_CIPHER_CTX_new()};
-    return state->cipher != NULL && EVP_CipherInit_ex(state->cipher, EVP_aes_128_gcm(), NULL,
-                                                      state->keys.header, NULL, sends) == 1;
+    *state = (struct tcp_frame_state){.keys = *keys};
+    return p2p_seal_open(&state->seal, keys, sends);
 }
 
 void tcp_frame_close(struct tcp_frame_state *state)
 {
-    EVP_CIPHER_CTX_free(state->cipher);
-    OPENSSL_cleanse(state, sizeof(*state));
-}
-
-/* Sets the next frame's nonce and authenticates the readable bytes. */
-static bool begin(struct tcp_frame_state *state, const uint8_t *plain)
-{
-    uint8_t nonce[12] = {0};
-    int n;
-    memcpy(nonce, &state->frames_n, sizeof(state->frames_n));
-    state->frames_n++;
-    return EVP_CipherInit_ex(state->cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
-           EVP_CipherUpdate(state->cipher, NULL, &n, plain, sizeof(struct plain)) == 1;
+    p2p_seal_close(&state->seal);
+    p2p_seal_wipe(state, sizeof(*state));
 }
 
 bool tcp_frame_write(struct tcp_frame_state *state, const struct tcp_frame_header *head,
@@ -47,15 +28,11 @@ bool tcp_frame_write(struct tcp_frame_state *state, const struct tcp_frame_heade
 {
     struct plain plain = {
         .tag = head->tag, .total = head->total, .at = head->at, .bytes = (uint32_t)head->bytes};
-    uint8_t sum[TCP_CHECKSUM_BYTES] = {0}, *at = out + sizeof(plain);
-    int n;
+    uint8_t sum[COMM_CHECKSUM_BYTES] = {0}, bytes[sizeof(plain)];
     if (head->bytes > 0)
-        tcp_checksum(state->keys.checksum, content, (size_t)head->bytes, sum);
-    memcpy(out, &plain, sizeof(plain));
-    return begin(state, out) && EVP_CipherUpdate(state->cipher, at, &n, sum, sizeof(sum)) == 1 &&
-           EVP_CipherFinal_ex(state->cipher, at + n, &n) == 1 &&
-           EVP_CIPHER_CTX_ctrl(state->cipher, EVP_CTRL_AEAD_GET_TAG, AUTH_TAG_BYTES,
-                               at + sizeof(sum)) == 1;
+        comm_checksum(state->keys.checksum, content, (size_t)head->bytes, sum);
+    memcpy(bytes, &plain, sizeof(plain));
+    return p2p_seal_write(&state->seal, state->frames_n++, bytes, sum, out);
 }
 
 static bool is_sound(const struct plain *p)
@@ -69,15 +46,7 @@ bool tcp_frame_read(struct tcp_frame_state *state, const uint8_t in[TCP_FRAME_HE
                     struct tcp_frame_header *out)
 {
     struct plain plain;
-    uint8_t auth_tag[AUTH_TAG_BYTES], rest[16];
-    int n;
-    memcpy(auth_tag, in + sizeof(plain) + TCP_CHECKSUM_BYTES, sizeof(auth_tag));
-    if (!begin(state, in) ||
-        EVP_CipherUpdate(state->cipher, out->checksum, &n, in + sizeof(plain),
-                         TCP_CHECKSUM_BYTES) != 1 ||
-        EVP_CIPHER_CTX_ctrl(state->cipher, EVP_CTRL_AEAD_SET_TAG, sizeof(auth_tag), auth_tag) !=
-            1 ||
-        EVP_CipherFinal_ex(state->cipher, rest, &n) != 1)
+    if (!p2p_seal_read(&state->seal, state->frames_n++, in, out->checksum))
         return false;
     memcpy(&plain, in, sizeof(plain));
     out->tag = plain.tag;
@@ -90,8 +59,8 @@ bool tcp_frame_read(struct tcp_frame_state *state, const uint8_t in[TCP_FRAME_HE
 bool tcp_frame_check(const struct tcp_frame_state *state, const struct tcp_frame_header *head,
                      const void *content)
 {
-    uint8_t sum[TCP_CHECKSUM_BYTES] = {0};
+    uint8_t sum[COMM_CHECKSUM_BYTES] = {0};
     if (head->bytes > 0)
-        tcp_checksum(state->keys.checksum, content, (size_t)head->bytes, sum);
-    return CRYPTO_memcmp(sum, head->checksum, sizeof(sum)) == 0;
+        comm_checksum(state->keys.checksum, content, (size_t)head->bytes, sum);
+    return p2p_seal_is_same(sum, head->checksum);
 }

@@ -1,13 +1,9 @@
 /* tcp_frame — the header of each frame of a message on an authenticated connection. No frame can be
  * forged, changed, left out, repeated or moved unnoticed.
  *
- * The header has 64 bytes:
- *   - the tag and length of the message
- *   - the frame's place in it and the frame's length
- *   - the keyed checksum of the frame's content
- *   - the authentication tag of AES-128-GCM over all that
- * The nonce is the frame's number on its connection; both sides count, so it is not sent. The
- * checksum is encrypted, so that its key cannot be derived from what is sent. Content is not
+ * The header is sealed (p2p_seal.h). Readable are the tag and length of the message, the frame's
+ * place in it and the frame's length; encrypted is the keyed checksum of the frame's content. Its
+ * number is the frame's on its connection; both sides count, so it is not sent. Content is not
  * encrypted. A header is authenticated before anything of it is used. Must not know sockets. */
 #ifndef CONVOY_COMM_TCP_FRAME_H
 #define CONVOY_COMM_TCP_FRAME_H
@@ -15,10 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "comm/tcp/tcp_auth.h"
-#include "comm/tcp/tcp_checksum.h"
+#include "comm/p2p/p2p_seal.h"
 
-#define TCP_FRAME_HEADER_BYTES 64
+#define TCP_FRAME_HEADER_BYTES P2P_SEAL_BYTES
 #define TCP_FRAME_MESSAGE_MAX ((int64_t)1 << 42)
 /* so the content stays in a second-level cache between its checksum and its copy; with its header
  * two segments of the loopback device's 64 KiB, and not a third one of a few bytes */
@@ -26,8 +21,8 @@
 
 /* The state of one direction of a connection. */
 struct tcp_frame_state {
-    void *cipher; /* OpenSSL's */
-    struct tcp_auth_keys keys;
+    struct p2p_seal seal;
+    struct p2p_seal_keys keys;
     uint64_t frames_n; /* frames so far: the next nonce */
 };
 
@@ -35,11 +30,11 @@ struct tcp_frame_header {
     uint64_t tag;      /* of the message (p2p.h) */
     int64_t total, at; /* bytes of the message; where in it this frame begins */
     int64_t bytes;     /* of this frame */
-    uint8_t checksum[TCP_CHECKSUM_BYTES];
+    uint8_t checksum[COMM_CHECKSUM_BYTES];
 };
 
 /* tcp_frame_open — keys are copied. sends: encrypts, else decrypts. false: out of memory. */
-bool tcp_frame_open(struct tcp_frame_state *state, const struct tcp_auth_keys *keys, bool sends);
+bool tcp_frame_open(struct tcp_frame_state *state, const struct p2p_seal_keys *keys, bool sends);
 void tcp_frame_close(struct tcp_frame_state *state); /* accepts a zeroed one */
 /* tcp_frame_write — makes the header of the next frame. content: its header.bytes bytes. false:
  * OpenSSL failed. */

@@ -1,28 +1,25 @@
 /* ucx — the driver over UCX: a context, a worker, one endpoint for each peer.
  *
  * Every endpoint is opened with UCP_ERR_HANDLING_MODE_PEER. Without it UCX may wait for a dead peer
- * for ever, and closing with FORCE is not allowed. UCX trusts what it receives: a process that
- * reaches its devices can end the job or take part in it (SECURITY.md). Must not know calls, nor
+ * for ever, and closing with FORCE is not allowed. UCX itself trusts what it receives: a process
+ * that reaches its devices with bytes that UCX does not expect can end the job (SECURITY.md). What
+ * comes out of UCX is used only if a member has sent it (ucx_message.c). Must not know calls, nor
  * the other driver. */
+#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/p2p/p2p_inside.h"
+#include "comm/ucx/ucx_inside.h"
 #include "comm/ucx/ucx_setup.h"
 
 #define BREAK_NS ((int64_t)200000000)
-
-struct ucx {
-    ucp_context_h context;
-    ucp_worker_h worker;
-    int event_fd;
-};
 
 static struct ucx *state_of(const struct p2p *p2p) { return p2p->state; }
 
@@ -33,12 +30,25 @@ static enum status open_ucp(const struct p2p_config *config, void **state_out)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for UCX", sizeof(*u));
     *state_out = u;
     u->event_fd = -1;
-    return ucx_setup(config->eager_bytes, &u->context, &u->worker, &u->event_fd);
+    if (getrandom(u->nonce, sizeof(u->nonce), 0) != (ssize_t)sizeof(u->nonce))
+        return FAIL(ST_NO_DEVICE, "no random numbers for UCX's keys: %s", strerror(errno));
+    TRY(ucx_setup(config->eager_bytes, &u->context, &u->worker, &u->event_fd));
+    ucs_status_t status = ucx_message_listen(u);
+    return status == UCS_OK
+               ? ST_OK
+               : ucx_setup_fail(ST_NO_DEVICE, "take active messages", status, "use BACKEND=tcp");
 }
 
 static void close_ucp(void *state)
 {
     struct ucx *u = state;
+    for (int i = 0; i < u->conns_n; i++) {
+        if (u->worker != NULL)
+            ucx_message_drop(&u->conns[i]);
+        ucx_header_close(&u->conns[i].out);
+        ucx_header_close(&u->conns[i].in);
+    }
+    free(u->conns);
     if (u->worker != NULL)
         ucp_worker_destroy(u->worker);
     if (u->context != NULL)
@@ -46,11 +56,13 @@ static void close_ucp(void *state)
     free(u);
 }
 
-/* The address over networks only, usually: the workers of a node share host memory without UCX. */
+/* Copies UCX's address behind the nonce. The address over networks only, usually: the workers of a
+ * node share host memory without UCX. */
 static enum status address(void *state, bool is_intra_node, void *out, int64_t cap,
                            int64_t *bytes_out)
 {
     struct ucx *u = state;
+    const int64_t room = (is_intra_node ? cap / 2 : cap) - UCX_HEADER_NONCE_BYTES;
     ucp_worker_attr_t attr = {
         .field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
         .address_flags = is_intra_node ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
@@ -59,15 +71,17 @@ static enum status address(void *state, bool is_intra_node, void *out, int64_t c
         return ucx_setup_fail(ST_NO_DEVICE, "report its address", status,
                               "check UCX_NET_DEVICES and UCX_TLS");
     enum status st = ST_OK;
-    bool is_long = (int64_t)attr.address_length > (is_intra_node ? cap / 2 : cap);
+    bool is_long = (int64_t)attr.address_length > room;
     if (is_long && !is_intra_node)
         st = FAIL(ST_NO_DEVICE,
                   "UCX's address takes %zu bytes, %lld at most: too many network devices; name "
                   "those to use in UCX_NET_DEVICES",
-                  attr.address_length, (long long)cap);
-    else if (!is_long)
-        memcpy(out, attr.address, attr.address_length);
-    *bytes_out = (int64_t)attr.address_length;
+                  attr.address_length, (long long)room);
+    else if (!is_long) {
+        memcpy(out, u->nonce, UCX_HEADER_NONCE_BYTES);
+        memcpy((char *)out + UCX_HEADER_NONCE_BYTES, attr.address, attr.address_length);
+    }
+    *bytes_out = UCX_HEADER_NONCE_BYTES + (int64_t)attr.address_length;
     ucp_worker_release_address(u->worker, attr.address);
     return is_long && is_intra_node ? address(state, false, out, cap, bytes_out) : st;
 }
@@ -78,99 +92,57 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     p2p_on_lost(arg, ucs_status_string(status != UCS_OK ? status : UCS_ERR_CONNECTION_RESET));
 }
 
-static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const void *to,
-                                 int64_t bytes)
+/* Keys of both directions. false: OpenSSL failed. */
+static bool open_directions(struct ucx_conn *conn, const struct p2p *p2p, const uint8_t *nonce)
 {
-    (void)bytes;
+    const int32_t me = p2p->rank, peer = conn->peer->rank;
+    const uint8_t *mine = conn->ucx->nonce;
+    const struct ucx_direction_ids out = {p2p->mine.generation, me, peer, p2p->ranks, mine, nonce},
+                                   in = {p2p->mine.generation, peer, me, p2p->ranks, nonce, mine};
+    return ucx_header_open(&conn->out, p2p->secret, &out, true) &&
+           ucx_header_open(&conn->in, p2p->secret, &in, false);
+}
+
+static ucs_status_t open_endpoint(struct ucx_conn *conn, const void *to)
+{
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = to,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_error, .arg = peer},
+        .err_handler = {.cb = on_error, .arg = conn->peer},
     };
-    ucp_ep_h ep;
-    ucs_status_t status = ucp_ep_create(state_of(p2p)->worker, &params, &ep);
-    if (status != UCS_OK)
-        return ucs_status_string(status);
-    peer->conn = ep;
-    return NULL;
+    return ucp_ep_create(conn->ucx->worker, &params, &conn->ep);
 }
 
-/* ---- messages ---- */
-
-static const char *why_of(ucs_status_t status)
+/* Allocates before the first connection. */
+static bool alloc_conns(struct p2p *p2p, struct ucx *u)
 {
-    if (status == UCS_OK)
-        return NULL;
-    return status == UCS_ERR_MESSAGE_TRUNCATED ? p2p_truncated : ucs_status_string(status);
+    u->p2p = p2p;
+    u->conns = calloc((size_t)p2p->ranks, sizeof(*u->conns));
+    u->conns_n = u->conns != NULL ? p2p->ranks : 0;
+    return u->conns != NULL;
 }
 
-static void on_sent(void *request, ucs_status_t status, void *arg)
+/* to: the nonce of the peer, then UCX's address. */
+static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const void *to,
+                                 int64_t bytes)
 {
-    ucp_request_free(request);
-    p2p_op_end(arg, why_of(status));
-}
-
-static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
-                        void *arg)
-{
-    struct p2p_op *op = arg;
-    if (status == UCS_OK)
-        op->bytes = (int64_t)info->length;
-    ucp_request_free(request);
-    p2p_op_end(op, why_of(status));
-}
-
-/* Given explicitly: otherwise UCX asks CUDA about each address. */
-static ucs_memory_type_t memory_of(const struct p2p_op *op)
-{
-    return op->is_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
-}
-
-/* The request is complete, begun or refused. */
-static const char *check_begun(struct p2p_op *op, ucs_status_ptr_t request)
-{
-    if (UCS_PTR_IS_PTR(request)) {
-        if (op->is_busy)
-            op->request = request;
-        return NULL;
-    }
-    ucs_status_t status = UCS_PTR_RAW_STATUS(request);
-    if (status == UCS_OK)
-        p2p_op_end(op, NULL);
+    struct ucx *u = state_of(p2p);
+    if (p2p->secret == NULL)
+        return "no secret was given for this generation";
+    if (bytes <= UCX_HEADER_NONCE_BYTES)
+        return "its address cannot be read";
+    if (u->conns == NULL && !alloc_conns(p2p, u))
+        return "out of memory";
+    struct ucx_conn *conn = &u->conns[peer->rank];
+    conn->ucx = u;
+    conn->peer = peer;
+    peer->conn = conn;
+    if (!open_directions(conn, p2p, to))
+        return "OpenSSL failed";
+    ucs_status_t status = open_endpoint(conn, (const char *)to + UCX_HEADER_NONCE_BYTES);
     return status == UCS_OK ? NULL : ucs_status_string(status);
-}
-
-static const char *begin_send(struct p2p *p2p, struct p2p_op *op, const void *data, uint64_t tag)
-{
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-        .cb.send = on_sent,
-        .user_data = op,
-        .memory_type = memory_of(op),
-    };
-    return check_begun(
-        op, ucp_tag_send_nbx(p2p->peers[op->peer].conn, data, (size_t)op->bytes, tag, &param));
-}
-
-static const char *begin_recv(struct p2p *p2p, struct p2p_op *op, void *data, uint64_t tag)
-{
-    ucp_tag_recv_info_t info;
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_RECV_INFO,
-        .cb.recv = on_received,
-        .user_data = op,
-        .memory_type = memory_of(op),
-        .recv_info.tag_info = &info,
-    };
-    ucs_status_ptr_t request = ucp_tag_recv_nbx(state_of(p2p)->worker, data, (size_t)op->bytes, tag,
-                                                ~(ucp_tag_t)0, &param);
-    if (request == NULL)
-        op->bytes = (int64_t)info.length;
-    return check_begun(op, request);
 }
 
 static unsigned progress(struct p2p *p2p) { return ucp_worker_progress(state_of(p2p)->worker); }
@@ -214,34 +186,43 @@ static bool flush(struct p2p *p2p, int64_t ns)
 
 static void close_endpoints(struct p2p *p2p)
 {
-    int n = p2p->ranks;
+    struct ucx *u = state_of(p2p);
+    int n = u->conns_n;
     ucs_status_ptr_t *closing = calloc((size_t)n + 1, sizeof(*closing));
     for (int i = 0; i < n && closing != NULL; i++) {
-        if (p2p->peers[i].conn == NULL)
+        if (u->conns[i].ep == NULL)
             continue;
         ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                      .flags = UCP_EP_CLOSE_FLAG_FORCE};
-        ucs_status_ptr_t request = ucp_ep_close_nbx(p2p->peers[i].conn, &param);
+        ucs_status_ptr_t request = ucp_ep_close_nbx(u->conns[i].ep, &param);
         closing[i] = UCS_PTR_IS_PTR(request) ? request : NULL;
-        p2p->peers[i].conn = NULL;
+        u->conns[i].ep = NULL;
     }
-    if (closing != NULL && !wait_requests(state_of(p2p), closing, n, BREAK_NS))
+    if (closing != NULL && !wait_requests(u, closing, n, BREAK_NS))
         LOG_DEBUG("UCX has not closed all connections in time");
     free(closing);
+}
+
+/* UCX still has the buffer of a message. A posted receive is not among them: it is ours. */
+static bool has_requests(const struct p2p *p2p)
+{
+    const struct p2p_op *op = p2p->busy;
+    while (op != NULL && op->request == NULL)
+        op = op->next;
+    return op != NULL;
 }
 
 static void drop(struct p2p *p2p)
 {
     struct ucx *u = state_of(p2p);
-    for (struct p2p_op *op = p2p->busy, *next; op != NULL; op = next) {
-        next = op->next;
-        if (!op->is_send && op->request != NULL)
-            ucp_request_cancel(u->worker, op->request);
-    }
+    for (int i = 0; i < u->conns_n; i++)
+        ucx_message_drop(&u->conns[i]);
     close_endpoints(p2p);
     int64_t end_ns = clock_ns() + BREAK_NS;
-    while (p2p->busy != NULL && clock_ns() < end_ns)
+    while (has_requests(p2p) && clock_ns() < end_ns)
         ucp_worker_progress(u->worker);
+    for (int i = 0; i < u->conns_n; i++)
+        ucx_message_drop(&u->conns[i]); /* what has arrived meanwhile */
     /* Without a worker nothing writes to the callers' buffers any more, complete or not. */
     ucp_worker_destroy(u->worker);
     u->worker = NULL;
@@ -254,9 +235,10 @@ static void describe(struct p2p *p2p, char *out, size_t cap)
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);
-    for (int i = 0; file != NULL && i < p2p->ranks; i++) {
-        if (p2p->peers[i].conn != NULL) {
-            ucp_ep_print_info(p2p->peers[i].conn, file);
+    const struct ucx *u = state_of(p2p);
+    for (int i = 0; file != NULL && i < u->conns_n; i++) {
+        if (u->conns[i].ep != NULL) {
+            ucp_ep_print_info(u->conns[i].ep, file);
             break;
         }
     }
@@ -283,8 +265,8 @@ const struct p2p_driver ucx_driver = {
     .close = close_ucp,
     .address = address,
     .connect = begin_connect,
-    .send = begin_send,
-    .recv = begin_recv,
+    .send = ucx_message_send,
+    .recv = ucx_message_recv,
     .progress = progress,
     .sleep = sleep_ucp,
     .flush = flush,

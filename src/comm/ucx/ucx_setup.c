@@ -103,10 +103,8 @@ enum status ucx_setup(int64_t eager_bytes, ucp_context_h *context, ucp_worker_h 
                               "check the UCX_* variables");
     tune(config, eager_bytes);
     ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_TAG_SENDER_MASK |
-                      UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-        .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
-        .tag_sender_mask = (uint64_t)0xfff << 32,
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
     };
     status = ucp_init(&params, config, context);
     ucp_config_release(config);
@@ -116,7 +114,7 @@ enum status ucx_setup(int64_t eager_bytes, ucp_context_h *context, ucp_worker_h 
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS |
                       UCP_WORKER_PARAM_FIELD_FLAGS,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED,
-        .events = UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV | UCP_WAKEUP_TX | UCP_WAKEUP_RX,
+        .events = UCP_WAKEUP_TX | UCP_WAKEUP_RX,
         .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK,
     };
     status = ucp_worker_create(*context, &wanted, worker);

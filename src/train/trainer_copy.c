@@ -113,8 +113,8 @@ static void set_last_checkpoint(struct trainer *t)
 enum status trainer_copy_begin(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
-    if (c->peer_copies == PEER_COPY_MODE_OFF || c->peer_copy_fd < 0)
-        return ST_OK;
+    if (c->peer_copies == PEER_COPY_MODE_OFF || c->peer_copy_fd < 0 || c->ranks_max <= 1)
+        return ST_OK; /* such a process has no comm */
     const char *why = peer_copy_why(&c->step, nodes_max(t));
     if (why)
         return without(t, why);

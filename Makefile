@@ -73,7 +73,7 @@ RUN_VOCAB := 2048
 RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=128 BATCH_SIZE=4 LR=4e-3
 ARGS ?=
 
-.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale bench-tokens plant remedies gates gates-cpu stress torture soak soak-busy check-64 train-64 bench-control containers kubelet bench-scrape docs picture help clean
+.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale bench-tokens plant remedies flips gates gates-cpu stress torture soak soak-busy check-64 train-64 bench-control containers kubelet bench-scrape docs picture help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -160,6 +160,7 @@ help:
 	@echo 'make bench-control   node 0 with 64 to 10,000 nodes: simulated members, and up to 4,096 over TLS (minutes, quiet machine)'
 	@echo 'make plant [PLANTS=50] [CLEAN=200] [SEED=1]   eight nodes, one or one link of them bad: `convoy check` names it, and no good one (root)'
 	@echo 'make remedies   faults made on disks, limits, links and clocks, and the commands that `convoy check` prints tried (root, two minutes)'
+	@echo 'make flips [COUNT=300] [CLEAN=1000]   random flips of bits in weights, checkpoints, messages, copies: found, and the right one named (nine minutes)'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
 	@echo 'make containers the images cpu and gpu, built and run by podman (twenty minutes, 6 GB of cache)'
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
@@ -342,6 +343,11 @@ exact: $(BUILD)/convoy
 bench-exact: $(BUILD)/convoy
 	@sh .ci/need jq
 	BUILD=$(BUILD) tests/bench/exact.sh
+
+# Random flips of bits in weights, checkpoints, messages and copies in memory: COUNT of each, and CLEAN comparisons without one. Nine minutes.
+flips: $(BUILD)/convoy $(BUILD)/tests/mesh/test_mesh_sentinel $(BUILD)/tests/mesh/test_peer_copy $(BUILD)/tests/comm/test_tcp_proxy
+	@sh .ci/need jq
+	BUILD=$(BUILD) COUNT=$(or $(COUNT),300) CLEAN=$(or $(CLEAN),1000) tests/bench/flips.sh
 
 # BALANCE=auto: a node with 40 % of its core beside one with all of it. Root.
 bench-balance: $(BUILD)/convoy

@@ -52,11 +52,11 @@ static const struct page {
      "convoy plan CLUSTER=machine.json MODEL=gpt2-mini\n"},
     {"rehearse",
      "DURATION FAULT_EVERY FAULT_MIX N_NODES SEED DATA MODEL CHECKPOINT_DIR CHECKPOINT_EVERY "
-     "MAX_RESTARTS PEER_TIMEOUT JSON",
+     "MAX_RESTARTS PEER_TIMEOUT SENTINEL_EVERY JSON",
      "convoy rehearse MODEL=gpt2-mini DATA=book.txt N_NODES=4 CHECKPOINT_DIR=run1 "
      "CHECKPOINT_EVERY=20\n"
      "convoy rehearse MODEL=gpt2-nano DATA=synthetic DURATION=30m FAULT_EVERY=20s "
-     "FAULT_MIX=kill:6,hang:2,slow:1 JSON=1\n"},
+     "FAULT_MIX=kill:6,hang:2,disk:1 JSON=1\n"},
     {"status", "STATUS_PORT STATUS_ADDR JSON",
      "convoy status\n"
      "convoy status http://10.0.0.1:8080 JSON=1\n"

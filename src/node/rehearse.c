@@ -19,11 +19,12 @@
 #include "format/ledger.h"
 #include "node/command.h"
 #include "node/print.h"
+#include "node/rehearse_net.h"
 #include "node/rehearse_report.h"
 #include "node/rehearse_scratch.h"
 
 #define NODES_DEFAULT 2
-#define MIX_DEFAULT "kill:3,node:3,hang:2,slow:1"
+#define MIX_DEFAULT "kill:2,node:2,hang:2,slow:1,flip:1,disk:1,cut:1"
 #define CHECKPOINT_EVERY_DEFAULT 50
 #define EVERY_MS_MIN 5000
 #define FAULTS_DEFAULT 10 /* in a rehearsal, unless FAULT_EVERY says otherwise */
@@ -32,13 +33,16 @@
 #define PORTS_N 22000
 #define PORT_TRIES 1000
 #define STEPS_ENDLESS 1000000000
+#define COMPARISONS 5 /* of replicas between two checkpoints, unless SENTINEL_EVERY is set */
 
 struct rehearse {
     const struct conf *conf;
     int args_n;
     char **args; /* the user's, but for the secrets */
     int64_t checkpoint_every;
+    bool is_mix_asked; /* by the user */
     struct rehearse_scratch scratch;
+    struct rehearse_net net; /* of the faulty run, if cables are cut */
     struct rehearse_report report;
     struct ledger_audit calm, faulty;
     char word[REHEARSE_WORDS_MAX][FILE_PATH_MAX + 32];
@@ -89,6 +93,53 @@ static enum status read_every(const struct conf *conf, int64_t duration_ms, int6
                 conf_text(conf, CONF_DURATION), conf_source(conf, CONF_DURATION));
 }
 
+/* leave_out — a kind that cannot be made here, unless the user asks for it. */
+static enum status leave_out(struct rehearse *r, enum rehearse_kind kind, const char *why)
+{
+    if (r->is_mix_asked)
+        return FAIL(ST_BAD_SETTING, "FAULT_MIX has %s: %s; or leave it out",
+                    rehearse_plan_word(kind), why);
+    rehearse_plan_drop(&r->report.mix, kind);
+    text_copy(r->report.left_out[kind], sizeof r->report.left_out[kind], why);
+    return ST_OK;
+}
+
+static bool is_fetched(const struct conf *conf)
+{
+    static const enum conf_key keys[] = {CONF_DATA, CONF_VAL_DATA, CONF_MODEL, CONF_TOKENIZER};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strstr(conf_text(conf, keys[i]), "://") != NULL)
+            return true;
+    return false;
+}
+
+static enum status choose_cut(struct rehearse *r)
+{
+    char why[300];
+    if (r->report.mix.weight[REHEARSE_KIND_CUT] == 0)
+        return ST_OK;
+    if (is_fetched(r->conf))
+        return leave_out(r, REHEARSE_KIND_CUT,
+                         "nodes whose cables are cut reach no other machine, and data come from "
+                         "one: use a file of this machine");
+    if (rehearse_net_try() == ST_OK)
+        return ST_OK;
+    text_format(why, sizeof why,
+                "needs network namespaces (%s): run it as root, in a container with "
+                "CAP_SYS_ADMIN and CAP_NET_ADMIN",
+                status_message());
+    return leave_out(r, REHEARSE_KIND_CUT, why);
+}
+
+/* choose_sentinel — without it no flipped bit is found. */
+static void choose_sentinel(struct rehearse *r)
+{
+    if (r->report.mix.weight[REHEARSE_KIND_FLIP] == 0 || conf_i64(r->conf, CONF_SENTINEL_EVERY) > 0)
+        return;
+    int64_t every = r->checkpoint_every / COMPARISONS;
+    r->report.sentinel_every = every > 0 ? every : 1;
+}
+
 static enum status read_settings(struct rehearse *r)
 {
     struct rehearse_report *report = &r->report;
@@ -98,12 +149,15 @@ static enum status read_settings(struct rehearse *r)
     r->checkpoint_every = every > 0 ? every : CHECKPOINT_EVERY_DEFAULT;
     TRY(read_nodes(r->conf, &report->nodes_n));
     TRY(read_mix(r->conf, &report->mix));
+    r->is_mix_asked = conf_text(r->conf, CONF_FAULT_MIX)[0] != 0;
     if (conf_is_set(r->conf, CONF_FAULT))
         return FAIL(ST_BAD_SETTING,
                     "FAULT (%s) is for `convoy train`; a rehearsal makes the "
                     "faults of FAULT_MIX: leave FAULT out",
                     conf_source(r->conf, CONF_FAULT));
-    return read_every(r->conf, report->duration_ms, &report->every_ms);
+    TRY(read_every(r->conf, report->duration_ms, &report->every_ms));
+    choose_sentinel(r);
+    return choose_cut(r);
 }
 
 /* ---- what a node is given ---- */
@@ -180,6 +234,23 @@ static void add_endless(struct rehearse *r)
         add_number(r, "STEPS", STEPS_ENDLESS);
 }
 
+/* add_flip — what finds a flipped bit, and the log lines that say where one can be flipped. */
+static void add_flip(struct rehearse *r)
+{
+    bool is_in_mix = r->report.mix.weight[REHEARSE_KIND_FLIP] > 0;
+    add_word(r, "LOG_LEVEL", is_in_mix ? "debug" : "info");
+    if (r->report.sentinel_every > 0)
+        add_number(r, "SENTINEL_EVERY", r->report.sentinel_every);
+}
+
+static void add_master(struct rehearse *r)
+{
+    char address[32] = "127.0.0.1";
+    if (r->net.nodes_n > 0)
+        rehearse_net_address(0, address, sizeof address);
+    add_word(r, "MASTER_ADDR", address);
+}
+
 static const char *folder_of(bool is_calm) { return is_calm ? "calm" : "faulty"; }
 
 static enum status add_words(struct rehearse *r, bool is_calm)
@@ -188,7 +259,7 @@ static enum status add_words(struct rehearse *r, bool is_calm)
     r->words_n = 0;
     TRY(find_port(&port));
     add_number(r, "N_NODES", r->report.nodes_n);
-    add_word(r, "MASTER_ADDR", "127.0.0.1");
+    add_master(r);
     add_number(r, "MASTER_PORT", port);
     add_path(r, "JOB_TOKEN_FILE", "token");
     add_path(r, "CHECKPOINT_DIR", folder_of(is_calm));
@@ -196,7 +267,7 @@ static enum status add_words(struct rehearse *r, bool is_calm)
     add_number(r, "CHECKPOINT_EVERY", r->checkpoint_every);
     add_number(r, "STATUS_PORT", 0);
     add_word(r, "LOG_FORMAT", "json");
-    add_word(r, "LOG_LEVEL", "info");
+    add_flip(r);
     add_number(r, "LOG_EVERY", 1);
     if (conf_is_set(r->conf, CONF_TENSORBOARD_DIR))
         add_path(r, "TENSORBOARD_DIR", "tensorboard");
@@ -214,12 +285,15 @@ static enum status run_one(struct rehearse *r, bool is_calm, int64_t goal)
                   .args_n = r->args_n,
                   .args = r->args,
                   .words_n = r->words_n,
-                  .words = r->words},
+                  .words = r->words,
+                  .namespaces = r->net.nodes_n > 0 ? r->net.namespace_fd : NULL},
         .seed = (uint64_t)r->report.seed,
         .mix = is_calm ? (struct rehearse_mix){.total = 0} : r->report.mix,
         .every_ms = r->report.every_ms,
         .duration_ms = r->report.duration_ms,
         .checkpoint_every = r->checkpoint_every,
+        .last_step = !is_calm && r->report.calm->is_complete ? r->report.calm->steps : 0,
+        .wants_flip = r->is_mix_asked && r->report.mix.weight[REHEARSE_KIND_FLIP] > 0,
         .goal = goal,
         .heal_ms = HEAL_MS + 2 * conf_i64(r->conf, CONF_PEER_TIMEOUT) +
                    2 * conf_i64(r->conf, CONF_STEP_TIMEOUT),
@@ -245,6 +319,10 @@ static enum status run_calm(struct rehearse *r, int64_t *goal_out)
     if (calm->problem[0] != 0)
         return FAIL(calm->job == ST_OK ? ST_RETRY : calm->job, "without a fault: %s",
                     calm->problem);
+    if (r->report.mix.weight[REHEARSE_KIND_FLIP] > 0 && calm->no_flip[0] != 0)
+        TRY(leave_out(r, REHEARSE_KIND_FLIP, calm->no_flip));
+    if (r->report.mix.weight[REHEARSE_KIND_FLIP] == 0)
+        r->report.sentinel_every = 0;
     TRY(audit(r, true));
     *goal_out = calm->is_complete ? 0 : calm->steps / r->checkpoint_every * r->checkpoint_every;
     if (!calm->is_complete && *goal_out == 0)
@@ -261,6 +339,8 @@ static enum status run_faulty(struct rehearse *r, int64_t goal)
     char path[FILE_PATH_MAX];
     TRY(file_join(path, sizeof path, r->scratch.path, folder_of(true)));
     TRY(file_remove_tree(path)); /* its ledger is read, and disks are not endless */
+    if (r->report.mix.weight[REHEARSE_KIND_CUT] > 0)
+        TRY(rehearse_net_open(r->report.nodes_n, &r->net));
     LOG_INFO("the same with a fault each %g s", (double)r->report.every_ms / 1000);
     TRY(run_one(r, false, goal));
     if (audit(r, false) != ST_OK && r->report.faulty->problem[0] == 0)
@@ -288,6 +368,15 @@ static void compare(struct rehearse_report *report, const struct ledger_audit *c
     }
 }
 
+/* is_named — of each bit that changed the right worker was named. */
+static bool is_named(const struct rehearse_result *r)
+{
+    for (int i = 0; i < r->outcomes_n; i++)
+        if (r->outcome[i].kind == REHEARSE_KIND_FLIP && r->outcome[i].named != REHEARSE_NAMED_RIGHT)
+            return false;
+    return true;
+}
+
 static void judge(struct rehearse_report *report, const struct ledger_audit *faulty)
 {
     const char *problem = "";
@@ -302,6 +391,8 @@ static void judge(struct rehearse_report *report, const struct ledger_audit *fau
         problem = "no checkpoint is in both runs: raise DURATION or lower CHECKPOINT_EVERY";
     else if (!report->is_equal)
         problem = "the weights are not those of the calm run";
+    else if (!is_named(report->faulty))
+        problem = "a bit changed in a worker, and another one or none was named";
     else if (report->faulty->outcomes_n == 0)
         problem = "no fault came: raise DURATION or lower FAULT_EVERY";
     text_copy(report->problem, sizeof report->problem, problem);
@@ -385,6 +476,7 @@ enum status rehearse_main(const struct conf *conf, int argc, char **argv, char *
     r->conf = conf;
     r->scratch.hold_fd = -1;
     enum status st = rehearse(r, argc, argv, environment);
+    rehearse_net_close(&r->net);
     rehearse_scratch_close(&r->scratch);
     ledger_audit_free(&r->calm);
     ledger_audit_free(&r->faulty);

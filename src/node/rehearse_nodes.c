@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,7 +73,7 @@ static char **words_of(const struct rehearse_nodes_config *c, char id[32], int i
 }
 
 /* become_node — the child's side of fork. */
-static _Noreturn void become_node(char *const *words, int log_fd, pid_t parent)
+static _Noreturn void become_node(char *const *words, int log_fd, pid_t parent, int namespace_fd)
 {
     static const int reset[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGCHLD};
     for (size_t i = 0; i < sizeof reset / sizeof *reset; i++)
@@ -80,6 +82,8 @@ static _Noreturn void become_node(char *const *words, int log_fd, pid_t parent)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXEC_FAILED); /* the parent died before the line above could bind us to it */
+    if (namespace_fd >= 0 && setns(namespace_fd, CLONE_NEWNET) != 0)
+        _exit(EXEC_FAILED);
     dup2(open("/dev/null", O_RDWR), STDIN_FILENO);
     dup2(STDIN_FILENO, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
@@ -88,7 +92,7 @@ static _Noreturn void become_node(char *const *words, int log_fd, pid_t parent)
     _exit(EXEC_FAILED);
 }
 
-static enum status start_words(struct node *node, char *const *words)
+static enum status start_words(struct node *node, char *const *words, int namespace_fd)
 {
     int ends[2];
     pid_t parent = getpid();
@@ -98,7 +102,7 @@ static enum status start_words(struct node *node, char *const *words)
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     pid_t pid = fork();
     if (pid == 0)
-        become_node(words, ends[1], parent);
+        become_node(words, ends[1], parent, namespace_fd);
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
@@ -118,7 +122,9 @@ enum status rehearse_nodes_start(struct rehearse_nodes *nodes, int node)
     char **words = words_of(&nodes->config, id, node);
     if (words == NULL)
         return FAIL(ST_RETRY, "out of memory: the arguments of a node");
-    enum status st = start_words(&nodes->node[node], words);
+    const int *namespaces = nodes->config.namespaces;
+    enum status st =
+        start_words(&nodes->node[node], words, namespaces != NULL ? namespaces[node] : -1);
     free(words);
     return st;
 }
@@ -186,6 +192,33 @@ bool rehearse_nodes_kill_worker(struct rehearse_nodes *nodes, int node, uint64_t
     pid_t workers[WORKERS_MAX];
     int n = children_of(nodes->node[node].pid, workers, WORKERS_MAX);
     return n > 0 && kill(workers[choice % (uint64_t)n], SIGKILL) == 0;
+}
+
+/* ---- full disks ---- */
+
+/* limit_files — false: refused, and not because the process has ended. */
+static bool limit_files(pid_t pid, bool is_limited)
+{
+    struct rlimit limit;
+    if (prlimit(pid, RLIMIT_FSIZE, NULL, &limit) != 0)
+        return errno == ESRCH;
+    limit.rlim_cur = is_limited ? 0 : limit.rlim_max;
+    return prlimit(pid, RLIMIT_FSIZE, &limit, NULL) == 0 || errno == ESRCH;
+}
+
+bool rehearse_nodes_limit_files(struct rehearse_nodes *nodes, bool is_limited)
+{
+    bool is_done = true;
+    pid_t workers[WORKERS_MAX];
+    for (int i = 0; i < nodes->config.nodes_n; i++) {
+        pid_t pid = nodes->node[i].pid;
+        if (pid <= 0)
+            continue;
+        is_done = limit_files(pid, is_limited) && is_done;
+        for (int n = children_of(pid, workers, WORKERS_MAX); n > 0; n--)
+            is_done = limit_files(workers[n - 1], is_limited) && is_done;
+    }
+    return is_done;
 }
 
 /* ---- lines and ends ---- */

@@ -21,6 +21,7 @@ struct rehearse_nodes_config {
     char *const *args;
     int words_n; /* settings added to them, which win */
     const char *const *words;
+    const int *namespaces; /* a network namespace for each node; NULL: that of this process */
     /* a complete line of a node's log, without its line end */
     void (*on_line)(void *arg, int node, const char *line, size_t n);
     /* a node's first process has ended; code: as a shell shows it, 128 + N for a signal */
@@ -45,6 +46,9 @@ void rehearse_nodes_kill(struct rehearse_nodes *nodes, int node);
 /* rehearse_nodes_kill_worker — kills the worker whose number is choice modulo their number. False:
  * the node has none now. */
 bool rehearse_nodes_kill_worker(struct rehearse_nodes *nodes, int node, uint64_t choice);
+/* rehearse_nodes_limit_files — whether no file of the nodes' processes can grow: a write fails then
+ * as on a full disk, but with EFBIG. False: the system has refused it. */
+bool rehearse_nodes_limit_files(struct rehearse_nodes *nodes, bool is_limited);
 /* rehearse_nodes_poll — waits at most that long, and calls on_line and on_end. */
 void rehearse_nodes_poll(struct rehearse_nodes *nodes, int wait_ms);
 int rehearse_nodes_running(const struct rehearse_nodes *nodes);

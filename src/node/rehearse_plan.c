@@ -41,7 +41,8 @@ static enum status parse_one(char *one, struct rehearse_mix *out)
         *colon = 0;
     int kind = kind_of(one);
     if (kind < 0)
-        return FAIL(ST_BAD_SETTING, "names an unknown fault; known are kill, node, hang and slow");
+        return FAIL(ST_BAD_SETTING, "names an unknown fault; known are kill, node, hang, slow, "
+                                    "flip, disk and cut");
     if (out->weight[kind] >= 0)
         return FAIL(ST_BAD_SETTING, "names %s twice", kinds[kind].word);
     if (colon != NULL && text_parse_i64(colon + 1, 0, REHEARSE_WEIGHT_MAX, &weight) != TEXT_OK)
@@ -68,6 +69,12 @@ enum status rehearse_plan_mix(const char *text, struct rehearse_mix *out)
     for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
         out->weight[kind] = out->weight[kind] > 0 ? out->weight[kind] : 0;
     return out->total > 0 ? ST_OK : FAIL(ST_BAD_SETTING, "has no fault; try kill:3,hang:1");
+}
+
+void rehearse_plan_drop(struct rehearse_mix *mix, enum rehearse_kind kind)
+{
+    mix->total -= mix->weight[kind];
+    mix->weight[kind] = 0;
 }
 
 /* ---- the faults ---- */

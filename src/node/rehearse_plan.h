@@ -13,7 +13,10 @@
     X(KILL, "kill", "a worker is killed")                                      \
     X(NODE, "node", "all processes of a node are killed, and it starts again") \
     X(HANG, "hang", "a node stands still until the others have given it up")   \
-    X(SLOW, "slow", "a node gets half of its time for 5 s")
+    X(SLOW, "slow", "a node gets half of its time for 5 s")                    \
+    X(FLIP, "flip", "a bit of a weight in one worker changes")                 \
+    X(DISK, "disk", "no file can grow until a checkpoint has failed")          \
+    X(CUT, "cut", "a node reaches no other one until the others have given it up")
 enum rehearse_kind {
 #define REHEARSE_KIND_ENUM(name, word, what) REHEARSE_KIND_##name,
     REHEARSE_KIND_LIST(REHEARSE_KIND_ENUM)
@@ -32,13 +35,15 @@ struct rehearse_mix {
 /* rehearse_plan_mix — "kill:3,hang:1". ST_BAD_SETTING: an unknown kind, one named twice, a weight
  * beyond 0 to REHEARSE_WEIGHT_MAX, or none above 0; the sentence does not name the setting. */
 enum status rehearse_plan_mix(const char *text, struct rehearse_mix *out);
+/* rehearse_plan_drop — leaves out the faults of this kind. */
+void rehearse_plan_drop(struct rehearse_mix *mix, enum rehearse_kind kind);
 
 /* The number of a fault decides the rest: */
 struct rehearse_fault {
     enum rehearse_kind kind;
     int node;
     int64_t at_ms;   /* after the first step */
-    uint64_t choice; /* which worker of the node, modulo their number */
+    uint64_t choice; /* which worker of the node, modulo their number; which bit */
 };
 /* rehearse_plan_fault — fault i of a run with this seed: one in each every_ms, at a random instant
  * of it. As many faults as the mix has weights have exactly its proportions. */

@@ -12,7 +12,7 @@
 
 /* What the faults of one kind came to. */
 struct kind_row {
-    int made, healed;
+    int made, healed, named_right;
     struct rehearse_times detect, recover;
 };
 
@@ -33,8 +33,10 @@ static struct kind_row row_of(const struct rehearse_result *r, int kind)
 {
     struct kind_row row = {.detect = times_of(r, kind, false), .recover = times_of(r, kind, true)};
     for (int i = 0; i < r->outcomes_n; i++) {
-        row.made += (int)r->outcome[i].kind == kind;
-        row.healed += (int)r->outcome[i].kind == kind && r->outcome[i].is_healed;
+        const struct rehearse_outcome *o = &r->outcome[i];
+        row.made += (int)o->kind == kind;
+        row.healed += (int)o->kind == kind && o->is_healed;
+        row.named_right += (int)o->kind == kind && o->named == REHEARSE_NAMED_RIGHT;
     }
     return row;
 }
@@ -81,7 +83,10 @@ static void add_kind(struct text *t, const struct rehearse_report *r, int kind)
     add_times(t, &row.detect);
     text_add(t, " ");
     add_times(t, &row.recover);
-    text_add(t, "   %s\n", rehearse_plan_text((enum rehearse_kind)kind));
+    text_add(t, "   %s", rehearse_plan_text((enum rehearse_kind)kind));
+    if (kind == REHEARSE_KIND_FLIP)
+        text_add(t, "; named right: %d of %d", row.named_right, row.made);
+    text_add(t, "\n");
 }
 
 static void add_head(struct text *t, const struct rehearse_report *r)
@@ -93,8 +98,14 @@ static void add_head(struct text *t, const struct rehearse_report *r)
              "as many\n"
              "             nodes of 8 GPUs: here they come %.0f times as often\n",
              every_s, published_days(r), published_days(r) * DAY_MS / (double)r->every_ms);
-    text_add(t, "left out     cut cables (need namespaces and root); full disks and flipped bits "
-                "(FAULT=enospc@, flip@)\n\n");
+    if (r->sentinel_every > 0)
+        text_add(t, "set          SENTINEL_EVERY=%" PRId64 ", for flip; it was not set\n",
+                 r->sentinel_every);
+    for (int kind = 0; kind < REHEARSE_KINDS_N; kind++)
+        if (r->left_out[kind][0] != 0)
+            text_add(t, "left out     %s: %s\n", rehearse_plan_word((enum rehearse_kind)kind),
+                     r->left_out[kind]);
+    text_add(t, "\n");
 }
 
 static void add_runs(struct text *t, const struct rehearse_report *r)
@@ -159,6 +170,8 @@ static void put_kinds(cJSON *root, const struct rehearse_report *r)
         json_add_i64(object, "healed", row.healed);
         put_times(object, "detect_ms", &row.detect);
         put_times(object, "recover_ms", &row.recover);
+        json_add_number(object, "named_right", kind == REHEARSE_KIND_FLIP ? row.named_right : NAN);
+        cJSON_AddStringToObject(object, "left_out", r->left_out[kind]);
     }
 }
 
@@ -193,6 +206,7 @@ static cJSON *json_of(const struct rehearse_report *r)
     json_add_number(root, "duration_seconds", (double)r->duration_ms / 1000);
     json_add_number(root, "fault_every_seconds", (double)r->every_ms / 1000);
     json_add_number(root, "published_fault_every_days", published_days(r));
+    json_add_i64(root, "sentinel_every_set", r->sentinel_every);
     put_kinds(root, r);
     put_run(root, "calm", r->calm);
     put_run(root, "faulty", r->faulty);

@@ -10,6 +10,8 @@ struct rehearse_report {
     int nodes_n;
     int64_t seed, every_ms, duration_ms;
     struct rehearse_mix mix;
+    int64_t sentinel_every;                /* set by the rehearsal; 0: it did not */
+    char left_out[REHEARSE_KINDS_N][300];  /* why a kind cannot be made here; "": it can */
     struct rehearse_result *calm, *faulty; /* times of outcomes are not changed */
     /* of the checkpoints that both runs have written */
     int compared_n;

@@ -17,11 +17,16 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "node/recovery_line.h"
+#include "node/rehearse_flip.h"
+#include "node/rehearse_net.h"
+#include "train/checkpoint_async.h"
+#include "train/sentinel_line.h"
 
 #define TICK_MS 10
 #define STOP_MS 60000 /* for a job to end after SIGTERM, with a checkpoint */
 #define SLOW_MS 5000
 #define SLOW_PART_MS 50 /* a slow node stands still for so long, then runs for so long */
+#define DRAIN_POLLS 8   /* after that many, lines of nodes that stand still are read */
 
 struct run {
     const struct rehearse_run_config *config;
@@ -38,8 +43,12 @@ struct run {
     int64_t made_ms;
     int64_t made_best; /* the furthest step at that time */
     bool is_still;     /* its node is stopped */
-    char renewed[32];  /* the time in the line of the last generation */
-    char error[512];   /* the last line of level error */
+    bool is_full;      /* files cannot grow */
+    bool is_cut;       /* its node's cable is pulled */
+    int flipped_rank;
+    struct rehearse_flips flips;
+    char renewed[32]; /* the time in the line of the last generation */
+    char error[512];  /* the last line of level error */
 };
 
 static bool has_fault(const struct run *r) { return r->fault.kind != REHEARSE_KINDS_N; }
@@ -59,23 +68,114 @@ static void hold(struct run *r, bool is_still)
     r->is_still = is_still;
 }
 
-static enum status make(struct run *r, const struct rehearse_fault *fault)
+static void set_full(struct run *r, bool is_full)
 {
-    r->fault = (struct rehearse_outcome){fault->kind, fault->node, -1, -1, false};
-    r->made_ms = clock_ms();
-    r->made_best = r->best;
+    if (r->is_full != is_full && !rehearse_nodes_limit_files(r->nodes, is_full))
+        fail(r, "the system refuses to limit the files of a node (RLIMIT_FSIZE): leave disk out of "
+                "FAULT_MIX");
+    r->is_full = is_full;
+}
+
+static void set_cut(struct run *r, bool is_cut)
+{
+    if (r->is_cut != is_cut && rehearse_net_cut(r->fault.node, is_cut) != ST_OK)
+        fail(r, status_message());
+    r->is_cut = is_cut;
+}
+
+/* release — what a fault does for a while is over. */
+static void release(struct run *r)
+{
+    hold(r, false);
+    set_full(r, false);
+    set_cut(r, false);
+}
+
+static void signal_all(struct run *r, int signal_n)
+{
+    for (int node = 0; node < r->config->nodes.nodes_n; node++)
+        rehearse_nodes_signal(r->nodes, node, signal_n);
+}
+
+/* is_between_saves — a bit that changes in rank 0 after the comparison before a checkpoint, and
+ * before the copy that is written, would be kept in it (decision 061). */
+static bool is_between_saves(const struct run *r)
+{
+    int64_t every = r->config->checkpoint_every, at = r->step % every;
+    return every < 3 || (at >= 1 && at <= every - 2);
+}
+
+/* flip — all nodes stand still meanwhile, so the last step that was read is the last one done. */
+static bool flip(struct run *r, const struct rehearse_fault *fault)
+{
+    char what[160];
+    r->flipped_rank = -1;
+    if (!is_between_saves(r))
+        return false; /* without stopping nodes at each tick */
+    signal_all(r, SIGSTOP);
+    for (int i = 0; i < DRAIN_POLLS; i++)
+        rehearse_nodes_poll(r->nodes, 0);
+    if (!r->is_lost && is_between_saves(r))
+        r->flipped_rank = rehearse_flip(&r->flips, fault->node, fault->choice, what, sizeof what);
+    signal_all(r, SIGCONT);
+    if (r->flipped_rank >= 0)
+        LOG_INFO("after step %lld %s", (long long)r->step, what);
+    return r->flipped_rank >= 0;
+}
+
+/* fill_disk — not shortly before the job's end, which would fail without its last checkpoint. */
+static bool fill_disk(struct run *r)
+{
+    int64_t last = r->config->last_step;
+    if (last > 0 && r->best + 2 * r->config->checkpoint_every >= last)
+        return false;
+    set_full(r, true);
+    return true;
+}
+
+static enum status restart_node(struct run *r, int node)
+{
+    rehearse_flip_forget(&r->flips, node);
+    rehearse_nodes_kill(r->nodes, node);
+    return rehearse_nodes_start(r->nodes, node);
+}
+
+/* make_one — *is_made_out false: not now; it is tried again at the next tick. */
+static enum status make_one(struct run *r, const struct rehearse_fault *fault, bool *is_made_out)
+{
+    *is_made_out = true;
     switch (fault->kind) {
     case REHEARSE_KIND_KILL:
-        if (!rehearse_nodes_kill_worker(r->nodes, fault->node, fault->choice))
-            r->fault.kind = REHEARSE_KINDS_N; /* tried again at the next tick */
+        *is_made_out = rehearse_nodes_kill_worker(r->nodes, fault->node, fault->choice);
         return ST_OK;
     case REHEARSE_KIND_NODE:
-        rehearse_nodes_kill(r->nodes, fault->node);
-        return rehearse_nodes_start(r->nodes, fault->node);
+        return restart_node(r, fault->node);
+    case REHEARSE_KIND_FLIP:
+        *is_made_out = flip(r, fault);
+        return ST_OK;
+    case REHEARSE_KIND_DISK:
+        *is_made_out = fill_disk(r);
+        return ST_OK;
+    case REHEARSE_KIND_CUT:
+        set_cut(r, true);
+        return ST_OK;
     default:
         hold(r, true);
         return ST_OK;
     }
+}
+
+static enum status make(struct run *r, const struct rehearse_fault *fault)
+{
+    bool is_made;
+    r->fault =
+        (struct rehearse_outcome){fault->kind, fault->node, -1, -1, false, REHEARSE_NAMED_NONE};
+    r->made_ms = clock_ms();
+    r->made_best = r->best;
+    TRY(make_one(r, fault, &is_made));
+    if (!is_made)
+        r->fault.kind = REHEARSE_KINDS_N;
+    return ST_OK;
 }
 
 /* log_fault — what became of it, as one line. */
@@ -92,7 +192,7 @@ static void log_fault(const struct run *r)
 
 static void finish(struct run *r, bool is_healed)
 {
-    hold(r, false);
+    release(r);
     r->fault.is_healed = is_healed;
     r->result->outcome[r->result->outcomes_n++] = r->fault;
     log_fault(r);
@@ -107,6 +207,16 @@ static void drive_slow(struct run *r, int64_t age_ms)
         finish(r, true);
 }
 
+/* patience_ms — a checkpoint or a comparison comes only after so many steps. */
+static int64_t patience_ms(const struct run *r)
+{
+    const struct rehearse_result *result = r->result;
+    int64_t steps = result->steps - result->first_step;
+    int64_t step_ms = steps > 0 ? (result->last_ms - result->first_ms) / steps : 0;
+    bool waits = r->fault.kind == REHEARSE_KIND_DISK || r->fault.kind == REHEARSE_KIND_FLIP;
+    return r->config->heal_ms + (waits ? 3 * r->config->checkpoint_every * step_ms : 0);
+}
+
 static void drive(struct run *r, int64_t now_ms)
 {
     char text[160];
@@ -114,63 +224,133 @@ static void drive(struct run *r, int64_t now_ms)
     if (r->fault.kind == REHEARSE_KIND_SLOW)
         drive_slow(r, age_ms);
     else if (r->fault.detect_ms >= 0)
-        hold(r, false);
-    if (!has_fault(r) || age_ms < r->config->heal_ms)
+        release(r);
+    if (!has_fault(r) || age_ms < patience_ms(r))
         return;
     text_format(text, sizeof text, "fault %d, %s of node %d, has not healed in %lld s",
                 r->result->outcomes_n + 1, rehearse_plan_word(r->fault.kind), r->fault.node,
-                (long long)(r->config->heal_ms / 1000));
+                (long long)(age_ms / 1000));
     fail(r, text);
 }
 
 /* ---- lines ---- */
+
+/* is_own — a node that stands still, or is cut off, is not the one that detects it. */
+static bool is_own(const struct run *r, int node)
+{
+    enum rehearse_kind kind = r->fault.kind;
+    return r->fault.node == node && (kind == REHEARSE_KIND_NODE || kind == REHEARSE_KIND_HANG ||
+                                     kind == REHEARSE_KIND_SLOW || kind == REHEARSE_KIND_CUT);
+}
+
+/* ends_generation — the fault there is does, or may. */
+static bool ends_generation(const struct run *r)
+{
+    return has_fault(r) && r->fault.kind != REHEARSE_KIND_DISK;
+}
 
 /* on_lost — a node's generation is over. Lines of different nodes are read in any order, so one
  * that is older than the generation is about the one before. */
 static void on_lost(struct run *r, int node, const char *time, int64_t now_ms)
 {
     bool is_first = !r->is_lost;
-    if (r->stop_ms > 0 || strcmp(time, r->renewed) <= 0 ||
-        (has_fault(r) && r->fault.kind != REHEARSE_KIND_KILL && r->fault.node == node))
+    rehearse_flip_forget(&r->flips, node);
+    if (r->stop_ms > 0 || strcmp(time, r->renewed) <= 0 || is_own(r, node))
         return;
     r->is_lost = true;
-    if (has_fault(r) && r->fault.detect_ms < 0)
+    if (ends_generation(r) && r->fault.detect_ms < 0)
         r->fault.detect_ms = now_ms - r->made_ms;
-    else if (!has_fault(r) && is_first)
+    else if (!ends_generation(r) && is_first)
         r->result->unexpected++;
 }
 
 static void on_generation(struct run *r, const char *time, int64_t now_ms)
 {
     text_copy(r->renewed, sizeof r->renewed, time);
-    if (has_fault(r) && r->fault.detect_ms < 0)
+    if (ends_generation(r) && r->fault.detect_ms < 0)
         r->fault.detect_ms = now_ms - r->made_ms;
     r->is_renewed = r->step > 0;
     r->is_lost = false;
+}
+
+/* on_first_step — all workers have logged where their parameters lie. */
+static void on_first_step(struct run *r, int64_t step, int64_t now_ms)
+{
+    char text[300];
+    struct rehearse_result *result = r->result;
+    result->first_ms = now_ms, result->first_step = step;
+    rehearse_flip_refused(&r->flips, result->no_flip, sizeof result->no_flip);
+    if (!r->config->wants_flip || result->no_flip[0] == 0)
+        return;
+    text_format(text, sizeof text, "FAULT_MIX has flip: %s; or leave it out", result->no_flip);
+    result->job = ST_BAD_SETTING;
+    fail(r, text);
 }
 
 static void on_step(struct run *r, int64_t step, int64_t now_ms)
 {
     struct rehearse_result *result = r->result;
     if (result->first_ms == 0)
-        result->first_ms = now_ms, result->first_step = step;
+        on_first_step(r, step, now_ms);
     if (step <= r->best)
         result->redone++;
     r->step = step;
     r->best = step > r->best ? step : r->best;
     result->steps = r->best;
     result->last_ms = now_ms;
-    if (r->is_renewed && has_fault(r) && r->fault.detect_ms >= 0) {
+    if (r->is_renewed && ends_generation(r) && r->fault.detect_ms >= 0) {
         r->fault.recover_ms = now_ms - r->made_ms;
         finish(r, true);
     }
     r->is_renewed = false;
 }
 
+/* on_checkpoint — one has failed, or is written. */
+static void on_checkpoint(struct run *r, const char *message, int64_t now_ms)
+{
+    if (r->fault.kind != REHEARSE_KIND_DISK)
+        return;
+    if (text_starts(message, CHECKPOINT_LINE_FAILED) && r->fault.detect_ms < 0)
+        r->fault.detect_ms = now_ms - r->made_ms;
+    if (strstr(message, CHECKPOINT_LINE_WRITTEN) == NULL || r->fault.detect_ms < 0)
+        return;
+    r->fault.recover_ms = now_ms - r->made_ms;
+    finish(r, true);
+}
+
+/* on_named — a supervisor has named the rank that differs from the others. */
+static void on_named(struct run *r, const char *message)
+{
+    int rank = rehearse_flip_named(message);
+    if (r->fault.kind != REHEARSE_KIND_FLIP || rank < 0 || r->fault.named != REHEARSE_NAMED_NONE)
+        return;
+    r->fault.named = rank == r->flipped_rank ? REHEARSE_NAMED_RIGHT : REHEARSE_NAMED_WRONG;
+}
+
 static bool is_from(const cJSON *line, const char *module, const char *begin)
 {
     return strcmp(json_text(line, "module"), module) == 0 &&
            text_starts(json_text(line, "message"), begin);
+}
+
+/* on_message — a line that is not a step's. */
+static void on_message(struct run *r, int node, const cJSON *line, int64_t now_ms)
+{
+    const char *message = json_text(line, "message"), *time = json_text(line, "time");
+    double rank = json_number(line, "rank");
+    LOG_DEBUG("node %d: %s", node, message);
+    if (is_from(line, RECOVERY_LINE_GENERATION_MODULE, RECOVERY_LINE_GENERATION))
+        on_generation(r, time, now_ms);
+    else if (is_from(line, RECOVERY_LINE_LOST_MODULE, RECOVERY_LINE_LOST))
+        on_lost(r, node, time, now_ms);
+    else if (is_from(line, SENTINEL_LINE_MODULE, SENTINEL_LINE_OTHERS) && isfinite(rank))
+        rehearse_flip_note(&r->flips, node, (int)rank, message);
+    else if (is_from(line, CHECKPOINT_LINE_MODULE, ""))
+        on_checkpoint(r, message, now_ms);
+    else if (strcmp(json_text(line, "level"), "warn") == 0)
+        on_named(r, message);
+    else if (strcmp(json_text(line, "level"), "error") == 0)
+        text_copy(r->error, sizeof r->error, message);
 }
 
 static void on_line(void *arg, int node, const char *bytes, size_t n)
@@ -183,16 +363,10 @@ static void on_line(void *arg, int node, const char *bytes, size_t n)
         return;
     }
     double step = json_number(line, "step");
-    if (!isfinite(step))
-        LOG_DEBUG("node %d: %s", node, json_text(line, "message"));
     if (isfinite(step))
         on_step(r, (int64_t)step, now_ms);
-    else if (is_from(line, RECOVERY_LINE_GENERATION_MODULE, RECOVERY_LINE_GENERATION))
-        on_generation(r, json_text(line, "time"), now_ms);
-    else if (is_from(line, RECOVERY_LINE_LOST_MODULE, RECOVERY_LINE_LOST))
-        on_lost(r, node, json_text(line, "time"), now_ms);
-    else if (strcmp(json_text(line, "level"), "error") == 0)
-        text_copy(r->error, sizeof r->error, json_text(line, "message"));
+    else
+        on_message(r, node, line, now_ms);
     cJSON_Delete(line);
 }
 

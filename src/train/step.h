@@ -201,6 +201,13 @@ struct step_sentinel {
 };
 bool step_sentinel_compares(const struct step *step);
 enum status step_sentinel(struct step *step, struct step_sentinel *out);
+/* step_sentinel_replica — where this rank's parameters lie, if step_sentinel_compares. */
+struct step_replica {
+    const float *parameters;
+    int64_t elems;
+    int others_n; /* that hold the same */
+};
+void step_sentinel_replica(const struct step *step, struct step_replica *out);
 
 /* step_run_forget_sent — local: what was sent since the last step is not of the next one: an
  * evaluation or a checkpoint. Else it is, for a part of an update's communication runs beside the

@@ -104,3 +104,10 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
     free(all);
     return st;
 }
+
+void step_sentinel_replica(const struct step *s, struct step_replica *out)
+{
+    *out = (struct step_replica){.parameters = store_replicated(s->store, 0).data,
+                                 .elems = s->table.total_elems,
+                                 .others_n = step_mesh_store_ranks(s) - 1};
+}

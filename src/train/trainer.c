@@ -397,8 +397,8 @@ static bool is_enospc(struct trainer *t)
     t->last_checkpoint.failures++;
     text_copy(t->last_checkpoint.error, sizeof t->last_checkpoint.error,
               "no space left on device (FAULT=enospc)");
-    LOG_WARN("checkpoint of step %lld failed, training goes on: %s", (long long)t->progress.step,
-             t->last_checkpoint.error);
+    LOG_WARN(CHECKPOINT_LINE_FAILED "%lld failed, training goes on: %s",
+             (long long)t->progress.step, t->last_checkpoint.error);
     return true;
 }
 
@@ -545,8 +545,9 @@ static enum status loop(struct trainer *t)
         return stop(t, request);
     trainer_publish(t, BOARD_PHASE_TRAINING);
     step_run_forget_sent(t->step);
+    trainer_sentinel_begin(t);
     while (t->progress.step < t->end) {
-        TRY(one_step(t));
+        TRY(trainer_sentinel_explain(t, one_step(t)));
         TRY(trainer_sentinel(t, false));
         TRY(check_files(t, false));
         TRY(after_step(t));

@@ -1,6 +1,10 @@
 /* trainer_sentinel — SENTINEL_EVERY: compares replicas before what is wrong spreads, or is kept in
  * a checkpoint (trainer_inside.h). */
+#include <unistd.h>
+
 #include "base/clock.h"
+#include "base/log.h"
+#include "train/sentinel_line.h"
 #include "train/trainer_inside.h"
 
 /* The wrong rank's message should reach node 0 first: it tells what to do. */
@@ -23,27 +27,32 @@ static enum status fail(const struct trainer *t, const struct step_sentinel *fou
         clock_sleep_ms(OTHERS_WAIT_MS);
     if (found->rank != t->consensus.rank)
         return FAIL(ST_PEER,
-                    "after step %lld the %s of rank %d differ from those of most of %d workers",
+                    "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                    "%d workers",
                     step, part, found->rank, found->replicas_n);
     return FAIL(ST_FAULT,
-                "after step %lld the %s of rank %d differ from those of most of %d workers: memory "
+                "after step %lld the %s" SENTINEL_LINE_OF_RANK "%d" SENTINEL_LINE_DIFFER
+                "%d workers: memory "
                 "or a processor of this node is suspect; run `convoy check` there, and replace the "
                 "node if this comes back",
                 step, part, found->rank, found->replicas_n);
 }
 
-static bool is_due(const struct trainer *t, bool before_save)
+static bool is_on(const struct trainer *t)
 {
-    const int64_t every = t->config->sentinel_every, step = t->progress.step;
-    return every > 0 && t->step_compared != step && (before_save || step % every == 0) &&
-           step_sentinel_compares(t->step);
+    return t->config->sentinel_every > 0 && step_sentinel_compares(t->step);
 }
 
-enum status trainer_sentinel(struct trainer *t, bool before_save)
+static bool is_due(const struct trainer *t, bool before_save)
+{
+    const int64_t step = t->progress.step;
+    return is_on(t) && t->step_compared != step &&
+           (before_save || step % t->config->sentinel_every == 0);
+}
+
+static enum status compare(struct trainer *t)
 {
     struct step_sentinel found;
-    if (!is_due(t, before_save))
-        return ST_OK;
     TRY(step_sentinel(t->step, &found));
     step_run_forget_sent(t->step);
     t->step_compared = t->progress.step;
@@ -52,4 +61,35 @@ enum status trainer_sentinel(struct trainer *t, bool before_save)
     /* copies of the steps since have gradients in them that the wrong rank made */
     peer_copy_clear(t->peer_copy);
     return fail(t, &found);
+}
+
+void trainer_sentinel_begin(const struct trainer *t)
+{
+    struct step_replica replica;
+    if (!is_on(t))
+        return;
+    step_sentinel_replica(t->step, &replica);
+    LOG_DEBUG(SENTINEL_LINE_OTHERS "%d; " SENTINEL_LINE_ELEMS "%lld; " SENTINEL_LINE_ADDRESS
+                                   "%llu; " SENTINEL_LINE_PROCESS "%lld",
+              replica.others_n, (long long)replica.elems,
+              (unsigned long long)(uintptr_t)replica.parameters, (long long)getpid());
+}
+
+enum status trainer_sentinel(struct trainer *t, bool before_save)
+{
+    return is_due(t, before_save) ? compare(t) : ST_OK;
+}
+
+/* An exponent that flips makes numbers of all ranks infinite at once, or a spike. */
+enum status trainer_sentinel_explain(struct trainer *t, enum status st)
+{
+    struct status_saved saved;
+    if ((st != ST_NOT_FINITE && st != ST_SPIKE) || !is_on(t))
+        return st;
+    status_save(&saved);
+    enum status found = compare(t);
+    if (found != ST_OK)
+        return found;
+    status_restore(&saved);
+    return st;
 }

@@ -16,9 +16,9 @@ processes() {
 nothing_left() { [ -z "$(processes)" ] && [ -z "$(ls "$TMPDIR")" ]; }
 left() { echo "# processes: $(processes | tr '\n' ' ') folders: $(ls "$TMPDIR")"; }
 gone() { pid= wait_for 10 nothing_left || { left; false; }; }
-rehearse() { # rehearse SETTING… — $rc, out, err
+rehearse() { # rehearse SETTING… — $rc, out, err; $in: what to run it in
     rc=0
-    limit 100 "$convoy" rehearse $job "$@" >out 2>err || rc=$?
+    limit 100 ${in:-} "$convoy" rehearse $job "$@" >out 2>err || rc=$?
 }
 
 # Two nodes, text for people: workers killed.
@@ -26,7 +26,6 @@ rehearse N_NODES=2 DURATION=3s FAULT_EVERY=1s FAULT_MIX=kill
 ok "two nodes, workers killed: exit 0" is "$rc" 0
 ok "the table says that the weights are those of the calm run" shows '^weights +bit for bit those of the calm run, [0-9]+ checkpoints? up to step [0-9]+: [0-9a-f]{16}$'
 ok "and how often machines fail" shows '^faults +one each 1 s\. A published fleet'
-ok "and what was left out" shows '^left out +cut cables'
 ok "nothing is left" gone
 
 # Three nodes, all kinds, numbers for programs. A node that stands still is known after PEER_TIMEOUT.
@@ -48,6 +47,52 @@ ok "nothing is left" gone
 rehearse N_NODES=2 DURATION=2s FAULT_EVERY=1s FAULT_MIX=slow PEER_TIMEOUT="$(secs 6)" JSON=1
 ok "a slow node: exit 0, healed" holds out '.[0].faults[] | select(.kind == "slow") | .made >= 1 and .made == .healed'
 ok "exit 0" is "$rc" 0
+
+# A bit of a weight changes: the worker is named, and all go back to the last checkpoint. The first one of this seed is in an exponent: the step's
+# numbers may be infinite at once.
+rehearse N_NODES=3 DURATION=3s FAULT_EVERY=1s FAULT_MIX=flip SEED=14 JSON=1
+ok "flipped bits: exit 0" is "$rc" 0
+ok "an exponent, and others" says 'bit 28 of parameter '
+ok "each found and healed, and the right worker named" holds out '.[0].faults[] | select(.kind == "flip") | .made >= 2 and .healed == .made and .named_right == .made'
+ok "SENTINEL_EVERY was set" holds out '.[0].sentinel_every_set == 4'
+ok "the weights are those of the calm run" holds out '.[0].weights | .equal and .compared > 0'
+ok "nothing is left" gone
+rehearse N_NODES=3 DURATION=1s FAULT_EVERY=1s FAULT_MIX=flip SENTINEL_EVERY=10 SHARD=none
+ok "the user's SENTINEL_EVERY stays" is "$rc $(grep -c '^set ' out)" "0 0"
+ok "the table says how many were named right" shows '^flip .*; named right: ([0-9]+) of \1$'
+
+# A full disk: checkpoints fail, training goes on.
+rehearse N_NODES=2 DURATION=3s FAULT_EVERY=1s FAULT_MIX=disk JSON=1
+ok "full disks: exit 0" is "$rc" 0
+ok "a checkpoint failed, and a later one was written" holds out \
+    '.[0].faults[] | select(.kind == "disk") | .made >= 1 and .healed == .made and .detect_ms.median != null and .detect_ms.median <= .recover_ms.median'
+ok "no generation ended, no step was done again" holds out '.[0].faulty | .unexpected == 0 and .steps_redone == 0'
+ok "no sample is lost, and the same weights" holds out '.[0] | .samples_lost == 0 and .weights.equal'
+ok "nothing is left" gone
+
+# A cut cable. without_networks — a command to run another in, where no network namespace can be made.
+printf '%s\n' '#!/bin/sh' 'exec unshare -Ur sh -c "echo 0 >/proc/sys/user/max_net_namespaces && exec \"\$@\"" sh "$@"' >without_networks
+chmod +x without_networks
+if unshare -n true 2>err || unshare -Urn true 2>err; then
+    rehearse N_NODES=3 DURATION=2s FAULT_EVERY=1s FAULT_MIX=cut PEER_TIMEOUT="$(secs 3)" JSON=1
+    ok "a cut cable: exit 0" is "$rc" 0
+    ok "known after the timeout, and healed" holds out '.[0].faults[] | select(.kind == "cut") | .made >= 1 and .healed == .made and .detect_ms.median >= 1000'
+    ok "the weights are those of the calm run" holds out '.[0].weights | .equal and .compared > 0'
+    ok "nothing is left" gone
+else
+    skip "a cut cable" "no network namespace can be made"
+fi
+if unshare -Ur true 2>err; then
+    in=./without_networks rehearse N_NODES=2 FAULT_MIX=cut,kill
+    ok "no namespaces, and cut is asked for: 78" is "$rc" 78
+    ok "says what to do" says 'FAULT_MIX has cut: needs network namespaces'
+    in=./without_networks rehearse N_NODES=2 DURATION=1s FAULT_EVERY=1s PEER_TIMEOUT="$(secs 3)"
+    ok "no namespaces, and the default mix: exit 0" is "$rc" 0
+    ok "cut is left out" shows '^left out +cut: needs network namespaces'
+    ok "with two workers flip is left out" shows '^left out +flip: three workers '
+else
+    skip "without network namespaces" "no user namespace can be made"
+fi
 
 # What cannot heal.
 rehearse N_NODES=2 DURATION=3s FAULT_EVERY=1s FAULT_MIX=kill MAX_RESTARTS=0
@@ -102,8 +147,11 @@ refuses() {
 refuses 78 'leave it out for 2' N_NODES=1
 refuses 78 '2 to 16 nodes' N_NODES=17
 refuses 78 'DURATION' DURATION=0
-refuses 78 'known are kill, node, hang and slow' FAULT_MIX=fire:1
+refuses 78 'known are kill, node, hang, slow, flip, disk and cut' FAULT_MIX=fire:1
 refuses 78 'has no fault; try kill:3,hang:1' FAULT_MIX=kill:0
+refuses 78 'FAULT_MIX has flip: three workers' N_NODES=2 FAULT_MIX=flip
+refuses 78 'FAULT_MIX has flip: three workers' N_NODES=3 FAULT_MIX=flip:1,kill:1 SHARD=full
+refuses 78 'FAULT_MIX has cut: nodes whose cables are cut' FAULT_MIX=cut DATA=http://127.0.0.1:1/x.txt
 refuses 78 'raise DURATION' DURATION=5s FAULT_EVERY=6s
 refuses 78 'leave FAULT out' FAULT=kill@step=3
 refuses 78 'FAULT_MIX' FAULT_MIX="$(printf '\033[31mkill')"

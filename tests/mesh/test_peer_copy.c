@@ -329,8 +329,8 @@ static void test_what_is_found(void **state)
     }
 }
 
-/* flip — bits of the newest copies: of rank 1's own slice; and of that which its keeper has. */
-static void flip(int rank, int holding)
+/* flip_bit — of the newest copy of a slice that a rank's memory holds. */
+static void flip_bit(int rank, int holding, int64_t byte, int bit)
 {
     char *at = NULL;
     const int64_t bytes = lseek(fds[rank], 0, SEEK_END), head = peer_copy_memory_bytes(0),
@@ -339,9 +339,11 @@ static void flip(int rank, int holding)
     assert_ptr_not_equal(at, MAP_FAILED);
     for (int buffer = 0; buffer < PEER_COPY_BUFFERS; buffer++)
         if (buffer == (STEPS - 1) % 2)
-            at[head + (holding * PEER_COPY_BUFFERS + buffer) * stride + 77] ^= 16;
+            at[head + (holding * PEER_COPY_BUFFERS + buffer) * stride + byte] ^= (char)(1 << bit);
     munmap(at, (size_t)bytes);
 }
+/* flip — of rank 1's own slice; and of that which its keeper has. */
+static void flip(int rank, int holding) { flip_bit(rank, holding, 77, 4); }
 static void flip_own(struct job *job) { (void)job, flip(1, PEER_COPY_OWN); }
 static void flip_both(struct job *job)
 {
@@ -357,7 +359,50 @@ static void test_damaged(void **state)
     assert_int_equal(after(LAYOUT_SHARD_NONE, 2, flip_both), STEPS - 2);
 }
 
+/* flip_anywhere — one bit of the newest copy of a slice. Where that is the keeper's, the owner's
+ * node is lost as well, else nothing would read it. Returns the step that is to be found. */
+static int flip_anywhere(const struct job *job, int ranks, unsigned seed)
+{
+    int64_t elems;
+    assert_int_equal(step_slice_elems_of(&job->trial.config, ranks, &elems), ST_OK);
+    const int rank = rand_r(&seed) % ranks, holding = rand_r(&seed) % 2;
+    const int64_t byte = (int64_t)((unsigned)rand_r(&seed) % (unsigned)(elems * 4));
+    flip_bit(rank, holding, byte, rand_r(&seed) % 8);
+    if (holding == PEER_COPY_OWN)
+        return STEPS - 1;
+    lose_node(rank ^ 1, 1);
+    return STEPS - 2;
+}
+
+static void flip_and_resume(const struct job *like, int nodes, unsigned seed)
+{
+    struct trial calm = calm_run(like, nodes, 1);
+    begin(nodes);
+    run(like, nodes, 1);
+    all_ended_well(nodes, "before the flip");
+    trial_free(&all[0].trial);
+    const int step = flip_anywhere(&all[0], nodes, seed);
+    finish(like, nodes, 1, step, &calm, "a bit of a copy changed");
+    assert_int_equal(all[0].found_step, step);
+    end(nodes);
+}
+
+/* test_flips — FLIPS=n flips of one bit of one copy (default 6): never taken; the state is that of
+ * a calm run. */
+static void test_flips(void **state)
+{
+    (void)state;
+    const char *asked = getenv("FLIPS");
+    const int flips = asked != NULL ? atoi(asked) : 6;
+    for (int i = 0; i < flips; i++) {
+        const struct job like = job_of(i % 2 ? LAYOUT_SHARD_FULL : LAYOUT_SHARD_NONE);
+        flip_and_resume(&like, 2 + i / 2 % 2 * 2, (unsigned)i + 1);
+    }
+    print_message("# %d flips found\n", flips);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_heal), cmocka_unit_test(test_heal_twice), cmocka_unit_test(test_resize),
-    cmocka_unit_test(test_what_is_found), cmocka_unit_test(test_damaged)};
+    cmocka_unit_test(test_heal),    cmocka_unit_test(test_heal_twice),
+    cmocka_unit_test(test_resize),  cmocka_unit_test(test_what_is_found),
+    cmocka_unit_test(test_damaged), cmocka_unit_test(test_flips)};
 HARNESS_MAIN(tests)

@@ -45,11 +45,22 @@ static void test_mix_refused(void **state)
             fail_msg("'%s' was taken", bad[i]);
 }
 
+/* test_drop — a kind that is left out never comes; the others keep their proportions. */
+static void test_drop(void **state)
+{
+    (void)state;
+    struct rehearse_mix mix = mix_of("kill:2,flip:3,cut:1,disk:1");
+    rehearse_plan_drop(&mix, REHEARSE_KIND_FLIP);
+    assert_int_equal(mix.total, 4);
+    for (int64_t i = 0; i < 400; i++)
+        assert_int_not_equal(rehearse_plan_fault(3, &mix, 2, 1000, i).kind, REHEARSE_KIND_FLIP);
+}
+
 /* test_proportions — each deck of as many faults as the weights has exactly the mix. */
 static void test_proportions(void **state)
 {
     (void)state;
-    struct rehearse_mix mix = mix_of("kill:3,node:3,hang:2,slow:1");
+    struct rehearse_mix mix = mix_of("kill:3,node:3,hang:2,slow:1,flip:1,disk:2,cut:1");
     for (int64_t deck = 0; deck < 50; deck++) {
         int made[REHEARSE_KINDS_N] = {0};
         for (int64_t i = 0; i < mix.total; i++)
@@ -107,8 +118,12 @@ static void test_statistics(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_mix),         cmocka_unit_test(test_mix_refused),
-    cmocka_unit_test(test_proportions), cmocka_unit_test(test_times_and_nodes),
-    cmocka_unit_test(test_seed),        cmocka_unit_test(test_statistics),
+    cmocka_unit_test(test_mix),
+    cmocka_unit_test(test_mix_refused),
+    cmocka_unit_test(test_drop),
+    cmocka_unit_test(test_proportions),
+    cmocka_unit_test(test_times_and_nodes),
+    cmocka_unit_test(test_seed),
+    cmocka_unit_test(test_statistics),
 };
 HARNESS_MAIN(tests)

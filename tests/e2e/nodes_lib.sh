@@ -45,6 +45,8 @@ node_said() { grep -qE -- "$2" "err.$1"; }
 node_says_times() { [ "$(grep -cE -- "$2" "err.$1")" -ge "$3" ]; } # node_says_times I REGEX N
 workers_of_node() { workers_of "${node[$1]}"; }
 weights() { cat "$1"/*.safetensors | cksum; }
+last_step() { grep -oE '^step [0-9]+' out.0 2>/dev/null | tail -n 1 | cut -c6-; }
+kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; } # with its workers, as if its power went
 is_past() { local s; s=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
 
 # links_run NAMESPACE… — until the kernel calls eth0 of each running, which takes it a second.

@@ -120,8 +120,6 @@ steps="STEPS=4000 BATCH_SIZE=1"
 begin_nodes 2 $tiny $steps CHECKPOINT_DIR=calm CHECKPOINT_EVERY=1000
 finish_nodes 2
 ok "calm: done" is "$codes" "0 0"
-# kill_node I — with all its workers, as if its power went.
-kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; }
 begin_nodes 2 $tiny $steps CHECKPOINT_DIR=worker CHECKPOINT_EVERY=200
 wait_for 30 is_past 500
 before=$(workers_of_node 0)

@@ -6,8 +6,6 @@
 . "$root/tests/e2e/nodes_lib.sh"
 kills=${KILLS:-3}
 steps="BATCH_SIZE=1 LR_SCHEDULE=constant MAX_RESTARTS=1000 JOIN_TIMEOUT=60s CHECKPOINT_EVERY=100000000"
-last_step() { grep -oE '^step [0-9]+' out.0 2>/dev/null | tail -n 1 | cut -c6-; }
-kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; }
 resumes() { cat out.log.0 err.0 2>/dev/null | grep -c 'resuming from memory'; }
 # was_redone — the most finished steps that a resumption has gone back, by the steps that node 0's ranks printed: a step printed
 # again after N later ones.

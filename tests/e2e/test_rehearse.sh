@@ -30,7 +30,7 @@ ok "nothing is left" gone
 
 # Three nodes, all kinds, numbers for programs. A node that stands still is known after PEER_TIMEOUT.
 at_load=$(slow)
-rehearse N_NODES=3 DURATION=$((4 * at_load))s FAULT_EVERY=${at_load}s FAULT_MIX=kill:1,node:1,hang:1 PEER_TIMEOUT="$(secs 3)" SEED=16 JSON=1
+rehearse N_NODES=3 DURATION=$((8 * at_load))s FAULT_EVERY=${at_load}s FAULT_MIX=kill:1,node:1,hang:1 PEER_TIMEOUT="$(secs 3)" SEED=16 JSON=1
 ok "three nodes, workers and nodes killed, a node stands still: exit 0" is "$rc" 0
 ok "faults were made, and all healed" holds out '.[0].faults | (map(.made) | add) >= 3 and all(.made == .healed)'
 ok "one of them a node that stands still" holds out '.[0].faults[] | select(.kind == "hang") | .made >= 1 and .detect_ms.median >= 1000'

@@ -5,8 +5,6 @@
 . "$root/tests/e2e/nodes_lib.sh"
 kills=${KILLS:-3}
 job="$tiny BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout LR_SCHEDULE=constant ON_LOSS=shrink MAX_RESTARTS=1000 JOIN_TIMEOUT=60s CHECKPOINT_EVERY=100000000"
-last_step() { grep -oE '^step [0-9]+' out.0 2>/dev/null | tail -n 1 | cut -c6-; }
-kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; }
 goes_on() { # goes_on N — N more steps than now
     local at
     at=$(last_step)

@@ -83,6 +83,33 @@ static void list_remove(struct p2p_op *op)
     op->is_busy = false;
 }
 
+void p2p_queue_add(struct p2p_queue *queue, struct p2p_op *op)
+{
+    if (queue->last != NULL)
+        queue->last->after = op;
+    else
+        queue->first = op;
+    queue->last = op;
+}
+
+struct p2p_op *p2p_queue_take(struct p2p_queue *queue, uint64_t tag)
+{
+    struct p2p_op *before = NULL;
+    for (struct p2p_op *op = queue->first; op != NULL; before = op, op = op->after) {
+        if (op->bits != tag)
+            continue;
+        if (before != NULL)
+            before->after = op->after;
+        else
+            queue->first = op->after;
+        if (queue->last == op)
+            queue->last = before;
+        op->after = NULL;
+        return op;
+    }
+    return NULL;
+}
+
 void p2p_op_end(struct p2p_op *op, const char *why)
 {
     struct p2p *p2p = op->p2p;

@@ -88,6 +88,14 @@ struct p2p {
     char name[64], choice_reason[160];
 };
 
+/* Receives of one peer that have no message yet, in the order in which they were posted. */
+struct p2p_queue {
+    struct p2p_op *first, *last;
+};
+/* p2p_queue_take — the first one of this tag, taken out; NULL: none. */
+void p2p_queue_add(struct p2p_queue *queue, struct p2p_op *op);
+struct p2p_op *p2p_queue_take(struct p2p_queue *queue, uint64_t tag);
+
 /* Reasons. p2p_truncated: a message is longer than its receive. p2p_damaged: a peer's message is
  * not what the peer has sent. */
 extern const char p2p_truncated[], p2p_damaged[];

@@ -184,7 +184,7 @@ static const char *source_of(const struct shm_coll *coll, bool is_small, int r)
 
 /* ---- all_reduce ---- */
 
-/* Each eager slot holds `bytes` bytes, whose checksum is its rank's number 0. */
+/* Compares all eager slots, `bytes` bytes of each, with checksum 0 of the rank that wrote it. */
 static enum status check_slots(const struct shm_coll *coll, const struct comm_ctx *ctx,
                                int64_t bytes)
 {

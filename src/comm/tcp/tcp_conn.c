@@ -169,11 +169,7 @@ void tcp_conn_post_recv(struct tcp_conn *conn, struct p2p_op *op)
             at->op = op;
         return;
     }
-    if (conn->posted_last != NULL)
-        conn->posted_last->after = op;
-    else
-        conn->posted_first = op;
-    conn->posted_last = op;
+    p2p_queue_add(&conn->posted, op);
     conn->is_held = false;
 }
 
@@ -181,31 +177,13 @@ bool tcp_conn_is_awaited(const struct tcp_conn *conn)
 {
     if (conn->op != NULL || (conn->unexpected != NULL && conn->unexpected->op != NULL))
         return true;
-    const struct p2p_op *op = conn->posted_first;
+    const struct p2p_op *op = conn->posted.first;
     while (op != NULL && op->is_goaway)
         op = op->after;
     return op != NULL;
 }
 
 /* ---- in ---- */
-
-static struct p2p_op *take_posted(struct tcp_conn *conn, uint64_t tag)
-{
-    struct p2p_op *before = NULL;
-    for (struct p2p_op *op = conn->posted_first; op != NULL; before = op, op = op->after) {
-        if (op->bits != tag)
-            continue;
-        if (before != NULL)
-            before->after = op->after;
-        else
-            conn->posted_first = op->after;
-        if (conn->posted_last == op)
-            conn->posted_last = before;
-        op->after = NULL;
-        return op;
-    }
-    return NULL;
-}
 
 /* Finds the place of the message under way: a posted receive, or memory for an unexpected one.
  * false: there is none yet. */
@@ -214,7 +192,7 @@ static bool find_place(struct tcp_conn *conn)
     const struct tcp_frame_header *head = &conn->head;
     if (conn->has_message)
         return true;
-    conn->op = take_posted(conn, head->tag);
+    conn->op = p2p_queue_take(&conn->posted, head->tag);
     if (conn->op != NULL && conn->op->bytes < head->total) {
         p2p_op_end(conn->op, p2p_truncated);
         conn->op = NULL;

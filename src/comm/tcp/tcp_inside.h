@@ -48,7 +48,7 @@ struct tcp_conn {
     struct p2p_op *out_first, *out_last;
     /* in */
     struct tcp_frame_state in;
-    struct p2p_op *posted_first, *posted_last;
+    struct p2p_queue posted;
     struct tcp_unexpected *unexpected_first, *unexpected_last, *spare;
     int64_t unexpected_bytes, spare_bytes;
     int unexpected_n;

@@ -26,9 +26,9 @@ struct ucx_conn {
     struct ucx *ucx;
     ucp_ep_h ep;
     struct ucx_direction out, in;
-    struct p2p_op *posted_first, *posted_last;              /* receives without a message */
+    struct p2p_queue posted;                                /* receives without a message */
     struct ucx_arrival *unexpected_first, *unexpected_last; /* messages without a receive */
-    struct ucx_arrival *early; /* messages before whose turn others come; by number */
+    struct ucx_arrival *early; /* messages that came before an earlier one; by number */
 };
 
 struct ucx {

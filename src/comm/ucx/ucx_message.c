@@ -80,7 +80,7 @@ const char *ucx_message_send(struct p2p *p2p, struct p2p_op *op, const void *dat
 
 /* ---- refused ---- */
 
-/* The member whose connection this endpoint is; NULL: another process's. */
+/* The connection that uses this endpoint; NULL: none of a member does. */
 static struct ucx_conn *conn_of(const struct ucx *ucx, ucp_ep_h ep)
 {
     for (int i = 0; i < ucx->conns_n && ep != NULL; i++)
@@ -187,24 +187,6 @@ static bool deliver(struct ucx *ucx, struct p2p_op *op, const struct ucx_header 
 
 /* ---- in: receives and messages without each other ---- */
 
-static struct p2p_op *take_posted(struct ucx_conn *conn, uint64_t tag)
-{
-    struct p2p_op *before = NULL;
-    for (struct p2p_op *op = conn->posted_first; op != NULL; before = op, op = op->after) {
-        if (op->bits != tag)
-            continue;
-        if (before != NULL)
-            before->after = op->after;
-        else
-            conn->posted_first = op->after;
-        if (conn->posted_last == op)
-            conn->posted_last = before;
-        op->after = NULL;
-        return op;
-    }
-    return NULL;
-}
-
 static struct ucx_arrival *take_unexpected(struct ucx_conn *conn, uint64_t tag)
 {
     struct ucx_arrival *before = NULL;
@@ -270,11 +252,7 @@ const char *ucx_message_recv(struct p2p *p2p, struct p2p_op *op, void *data, uin
         deliver_kept(conn, arrival, op);
         return NULL;
     }
-    if (conn->posted_last != NULL)
-        conn->posted_last->after = op;
-    else
-        conn->posted_first = op;
-    conn->posted_last = op;
+    p2p_queue_add(&conn->posted, op);
     return NULL;
 }
 
@@ -291,7 +269,7 @@ void ucx_message_drop(struct ucx_conn *conn)
     free_all(conn, conn->unexpected_first);
     free_all(conn, conn->early);
     conn->unexpected_first = conn->unexpected_last = conn->early = NULL;
-    conn->posted_first = conn->posted_last = NULL;
+    conn->posted = (struct p2p_queue){0};
 }
 
 /* ---- in: order ---- */
@@ -301,7 +279,7 @@ static void take_early(struct ucx_conn *conn)
 {
     while (conn->early != NULL && conn->early->header.number == conn->in.next) {
         struct ucx_arrival *arrival = conn->early;
-        struct p2p_op *op = take_posted(conn, arrival->header.tag);
+        struct p2p_op *op = p2p_queue_take(&conn->posted, arrival->header.tag);
         conn->early = arrival->next;
         conn->in.next++;
         if (op != NULL)
@@ -333,7 +311,7 @@ static bool take(struct ucx_conn *conn, const struct ucx_header *header, const v
                  void *rendezvous)
 {
     const bool is_early = header->number != conn->in.next;
-    struct p2p_op *op = is_early ? NULL : take_posted(conn, header->tag);
+    struct p2p_op *op = is_early ? NULL : p2p_queue_take(&conn->posted, header->tag);
     struct ucx_arrival *arrival = op == NULL ? keep(header, data, rendezvous) : NULL;
     bool is_taken = rendezvous != NULL;
     if (op == NULL && arrival == NULL) {

@@ -236,7 +236,16 @@ static enum status shared_status(enum status st)
     return group == STATUS_GROUP_REQUEST || group == STATUS_GROUP_STORE ? st : ST_PEER;
 }
 
-/* depart — a node that was asked to stop leaves a job that goes on without it. */
+/* departs — the job may go on without a node that leaves with this status: it was asked to stop, or
+ * its results cannot be trusted. */
+static bool departs(const struct coordinator *c, const struct coordinator_node *node,
+                    enum status st)
+{
+    enum status_group group = status_group(st);
+    return c->stop == 0 && !c->is_ended && coordinator_world_may_lose(c, node) &&
+           (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY || st == ST_FAULT);
+}
+
 static void depart(struct coordinator *c, struct coordinator_node *node, const char *why,
                    int64_t now_ms)
 {
@@ -249,6 +258,9 @@ static void depart(struct coordinator *c, struct coordinator_node *node, const c
     c->has_missing_changed = true;
     if (was_in_world)
         regroup(c, node, how, now_ms);
+    else
+        log_queue_add(&c->log, false, "node %d (%s) %s", coordinator_node_id(c, node), node->host,
+                      how);
 }
 
 static void apply_leave(struct coordinator *c, struct coordinator_node *node,
@@ -256,9 +268,8 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
 {
     char why[MESSAGE_TEXT_MAX];
     enum status_group group = status_group(heartbeat->leave_st);
-    bool is_stop = group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY,
-         is_asked = c->stop != 0 && is_stop;
-    if (is_stop && c->stop == 0 && !c->is_ended && coordinator_world_may_lose(c, node)) {
+    bool is_asked = c->stop != 0 && (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY);
+    if (departs(c, node, heartbeat->leave_st)) {
         depart(c, node, heartbeat->why, now_ms);
         return;
     }

@@ -39,6 +39,7 @@ struct cluster_bridge {
     struct cluster *cluster;
     int nodes_n, workers_n, ranks_n;
     int64_t running;       /* generation; 0: none */
+    int running_nodes;     /* that it has, or the last one had */
     int64_t reported_lost; /* the last generation reported as lost */
     bool has_fault;        /* a worker of this node ended with ST_FAULT in the last generation */
     bool is_ready;         /* the cluster has all workers' addresses */
@@ -112,6 +113,7 @@ static void on_world(void *arg, const struct cluster_world *world)
     struct cluster_bridge *b = arg;
     const struct board_world_place place = place_of(b, world);
     b->running = world->generation;
+    b->running_nodes = world->nodes_n;
     b->is_ready = b->has_fault = false;
     if (!all_alive(b) || world->ranks_n > b->ranks_n || place.node < 0) {
         lost(b, ST_RETRY, "a worker ended while the nodes connected");
@@ -295,10 +297,12 @@ void cluster_bridge_stop(struct cluster_bridge *b, enum board_request request)
 
 void cluster_bridge_leave(struct cluster_bridge *b, enum status st, const char *message)
 {
+    b->has_fault = b->has_fault || st == ST_FAULT;
     if (!b->is_ended)
         cluster_leave(b->cluster, st, message);
 }
 
+int cluster_bridge_running_nodes(const struct cluster_bridge *b) { return b->running_nodes; }
 bool cluster_bridge_is_running(const struct cluster_bridge *b) { return b->running != 0; }
 
 int64_t cluster_bridge_restarts(const struct cluster_bridge *b)

@@ -57,6 +57,8 @@ void cluster_bridge_stop(struct cluster_bridge *bridge, enum board_request reque
 void cluster_bridge_leave(struct cluster_bridge *bridge, enum status st, const char *message);
 
 bool cluster_bridge_is_running(const struct cluster_bridge *bridge); /* a generation is under way */
+/* cluster_bridge_running_nodes — of the generation under way, or the last one; 0: none yet. */
+int cluster_bridge_running_nodes(const struct cluster_bridge *bridge);
 int64_t cluster_bridge_restarts(const struct cluster_bridge *bridge);
 void cluster_bridge_fill(void *arg, struct view *view); /* a serve_fill; arg is the bridge */
 

@@ -41,11 +41,11 @@ struct run {
     /* The fault that has not healed yet; kind REHEARSE_KINDS_N: none. */
     struct rehearse_outcome fault;
     int64_t made_ms;
-    int64_t made_best; /* the furthest step at that time */
-    bool is_still;     /* its node is stopped */
-    bool is_full;      /* files cannot grow */
-    bool is_cut;       /* its node's cable is pulled */
-    int flipped_rank;
+    int64_t made_best;              /* the furthest step at that time */
+    bool is_still;                  /* its node is stopped */
+    bool is_full;                   /* files cannot grow */
+    bool is_cut;                    /* its node's cable is pulled */
+    int flipped_rank, flipped_node; /* of the last flip; node -1: it was replaced since */
     struct rehearse_flips flips;
     char renewed[32]; /* the time in the line of the last generation */
     char error[512];  /* the last line of level error */
@@ -118,6 +118,7 @@ static bool flip(struct run *r, const struct rehearse_fault *fault)
     if (!r->is_lost && is_between_saves(r))
         r->flipped_rank = rehearse_flip(&r->flips, fault->node, fault->choice, what, sizeof what);
     signal_all(r, SIGCONT);
+    r->flipped_node = r->flipped_rank >= 0 ? fault->node : -1;
     if (r->flipped_rank >= 0)
         LOG_INFO("after step %lld %s", (long long)r->step, what);
     return r->flipped_rank >= 0;
@@ -370,10 +371,25 @@ static void on_line(void *arg, int node, const char *bytes, size_t n)
     cJSON_Delete(line);
 }
 
+/* is_replaced — ON_LOSS=shrink: the node whose results were wrong has left; another one takes its
+ * place, as a scheduler would start it. */
+static bool is_replaced(struct run *r, int node, int code)
+{
+    if (r->stop_ms > 0 || node != r->flipped_node || code != status_exit_code(ST_FAULT))
+        return false;
+    r->flipped_node = -1;
+    rehearse_flip_forget(&r->flips, node);
+    if (rehearse_nodes_start(r->nodes, node) != ST_OK)
+        fail(r, status_message());
+    return true;
+}
+
 static void on_end(void *arg, int node, int code)
 {
     char text[640];
     struct run *r = arg;
+    if (is_replaced(r, node, code))
+        return;
     r->is_ending = r->is_ending || (code == 0 && r->stop_ms == 0);
     if (r->is_ending && r->stop_ms == 0)
         r->stop_ms = clock_ms(); /* the others end, too */
@@ -459,7 +475,8 @@ static enum status follow(struct run *r)
 
 enum status rehearse_run(const struct rehearse_run_config *config, struct rehearse_result *result)
 {
-    struct run r = {.config = config, .result = result, .fault.kind = REHEARSE_KINDS_N};
+    struct run r = {
+        .config = config, .result = result, .fault.kind = REHEARSE_KINDS_N, .flipped_node = -1};
     struct rehearse_nodes_config nodes = config->nodes;
     nodes.on_line = on_line, nodes.on_end = on_end, nodes.arg = &r;
     TRY(rehearse_nodes_open(&nodes, &r.nodes));

@@ -129,9 +129,7 @@ static void on_abort(void *arg, const char *why)
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
 }
 
-/* leaves_alone — ON_LOSS=shrink: a node that is asked to stop leaves a job that goes on. Node 0's
- * request is for all. */
-static bool leaves_alone(const struct supervisor *s)
+bool supervisor_leaves_alone(const struct supervisor *s)
 {
     return s->bridge && !s->is_check && s->node.node_id != 0 &&
            conf_min_nodes(s->conf) < s->node.n_nodes;
@@ -238,7 +236,7 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     /* a scheduler stops all nodes, and another node's request has arrived before this signal */
     if (request <= s->stop)
         return;
-    if (leaves_alone(s)) {
+    if (supervisor_leaves_alone(s)) {
         s->leave_ms = now_ms + LEAVE_MS;
         LOG_INFO("%s: this node leaves, and the other nodes go on; a second SIGINT or SIGTERM ends "
                  "it at once",

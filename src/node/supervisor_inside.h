@@ -57,6 +57,9 @@ void supervisor_set_phase(struct supervisor *s, enum board_phase phase);
 void supervisor_end(struct supervisor *s, enum status st);
 /* supervisor_leave — as supervisor_end, but inform the other nodes first. FAIL() comes first. */
 void supervisor_leave(struct supervisor *s, enum status st);
+/* supervisor_leaves_alone — ON_LOSS=shrink: a job goes on without a node that has to end. Node 0's
+ * end is that of all. */
+bool supervisor_leaves_alone(const struct supervisor *s);
 bool supervisor_has_checkpoint_dir(const struct supervisor *s);
 
 /* supervisor_recover_worker_ended — a workers_config.on_end: end the run, or start the worker

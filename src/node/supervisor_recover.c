@@ -129,6 +129,19 @@ static void recover_alone(struct supervisor *s, const struct workers_end *worker
     workers_start_later(s->workers, worker->worker_i, restart_budget_delay_ms(s->budget.restarts));
 }
 
+/* leave_with_fault — the results of this node cannot be trusted, and the others are enough to go
+ * on: false where they are not. */
+static bool leave_with_fault(struct supervisor *s, const struct workers_end *worker)
+{
+    if (worker->decision.st != ST_FAULT || !supervisor_leaves_alone(s) ||
+        cluster_bridge_running_nodes(s->bridge) <= conf_min_nodes(s->conf))
+        return false;
+    FAIL(ST_FAULT, "%s; the other nodes go on without this one (ON_LOSS=shrink)",
+         worker->decision.text);
+    supervisor_leave(s, ST_FAULT);
+    return true;
+}
+
 /* recover — start the worker again. Whether the job goes on is decided at node 0, which answers by
  * on_abort or on_end. A worker that makes no new step waits longer each time. */
 static void recover(struct supervisor *s, const struct workers_end *worker)
@@ -161,7 +174,8 @@ void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker
     } else if (stop_request_is_stop(s->stop)) {
         end_stopped(s, worker);
     } else if (s->bridge) {
-        recover(s, worker);
+        if (!leave_with_fault(s, worker))
+            recover(s, worker);
     } else {
         recover_alone(s, worker);
     }

@@ -143,6 +143,22 @@ static void add_checkpoint(struct text *t, const struct view *view)
             last != NULL ? last->save_ms / 1000 : NAN);
 }
 
+/* add_peer_copies — of this node's first worker, or of the one before it. */
+static void add_peer_copies(struct text *t, const struct view *view)
+{
+    const struct board_peer_copy *copy = view_peer_copy(view);
+    const bool has = copy->step >= 0;
+    add_one(t, "peer_copy_step", "gauge",
+            "Step of the newest copy of the state in the memory of peers.",
+            has ? rank_stats_count(copy->step) : NAN);
+    add_one(t, "peer_copy_bytes", "gauge", "Bytes that a worker copies after each step.",
+            has ? rank_stats_count(copy->bytes) : NAN);
+    add_one(t, "peer_copy_stall_seconds", "gauge", "Time that training waited for the last copy.",
+            has ? copy->ms / 1000 : NAN);
+    add_one(t, "peer_copy_bytes_per_second", "gauge", "Speed of the last copy to another node.",
+            has ? copy->bytes_per_second : NAN);
+}
+
 #define RANK_STAT(NAME, field, kind, ...)                    \
     static double rank_##field(const struct view_peer *peer) \
     {                                                        \
@@ -256,6 +272,7 @@ static void write_all(const struct view *view, struct text *t)
     add_node(t, view);
     add_training(t, view->first_worker);
     add_checkpoint(t, view);
+    add_peer_copies(t, view);
     add_ranks(t, view);
     add_gpus(t, view);
     add_refused(t, view);

@@ -139,13 +139,9 @@ static void add_checkpoint(cJSON *root, const struct view *view)
     add_count(object, "resume_step", view_resume_step(view));
 }
 
-/* add_peer_copies — copies of the state in the memory of peers, of this node's first worker or of
- * the one before it. */
 static void add_peer_copies(cJSON *root, const struct view *view)
 {
-    const bool is_now = view->first_worker != NULL && view->first_worker->peer_copy.step >= 0;
-    const struct board_peer_copy *copy =
-        is_now ? &view->first_worker->peer_copy : &view->node.peer_copy;
+    const struct board_peer_copy *copy = view_peer_copy(view);
     cJSON *object = cJSON_AddObjectToObject(root, "peer_copies");
     const bool is_known = copy->step >= 0 && copy->bytes > 0;
     add_count(object, "step", is_known ? copy->step : -1);

@@ -44,6 +44,13 @@ const struct board_checkpoint *view_checkpoint(const struct view *view)
                : NULL;
 }
 
+const struct board_peer_copy *view_peer_copy(const struct view *view)
+{
+    const struct board_peer_copy *posted =
+        view->first_worker != NULL ? &view->first_worker->peer_copy : NULL;
+    return posted != NULL && posted->step >= 0 ? posted : &view->node.peer_copy;
+}
+
 int64_t view_resume_step(const struct view *view)
 {
     return view->phase == BOARD_PHASE_RECOVERING ? view->node.resume_step : -1;

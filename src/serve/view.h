@@ -96,6 +96,9 @@ int view_rank(const struct view *view, int worker_i);
 double view_step_ms(const struct board_worker *worker, double q);
 /* view_checkpoint — the newest known; NULL: none. It outlives the worker that wrote it. */
 const struct board_checkpoint *view_checkpoint(const struct view *view);
+/* view_peer_copy — copies of the state in the memory of peers, of this node's first worker or of
+ * the one before it; step -1: none. */
+const struct board_peer_copy *view_peer_copy(const struct view *view);
 /* view_resume_step — while recovering: the step to resume from, 0 the beginning; -1: not known, or
  * not recovering. */
 int64_t view_resume_step(const struct view *view);

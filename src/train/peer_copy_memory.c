@@ -251,6 +251,21 @@ void peer_copy_memory_write_end(struct peer_copy_memory *m, int slot,
     peer_copy_memory_commit(m, slot, stamp, XXH3_64bits_digest(m->sum));
 }
 
+void peer_copy_memory_sum_begin(struct peer_copy_memory *m, const struct peer_copy_stamp *stamp)
+{
+    XXH3_64bits_reset_withSeed(m->sum, seed_of(stamp));
+}
+
+void peer_copy_memory_sum_add(struct peer_copy_memory *m, const void *from, int64_t bytes)
+{
+    XXH3_64bits_update(m->sum, from, (size_t)bytes);
+}
+
+uint64_t peer_copy_memory_sum_end(const struct peer_copy_memory *m)
+{
+    return XXH3_64bits_digest(m->sum);
+}
+
 uint64_t peer_copy_memory_checksum_of(const struct peer_copy_memory *m, int slot)
 {
     return m->head->slot[slot].checksum;

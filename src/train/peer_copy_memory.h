@@ -13,7 +13,7 @@
 struct peer_copy_head; /* the first page */
 struct peer_copy_memory {
     struct peer_copy_head *head; /* NULL: not open */
-    struct XXH3_state_s *sum;    /* of the slot that _write fills */
+    struct XXH3_state_s *sum;    /* of the slot that _write fills, and of _sum_add */
     int64_t written_bytes;       /* of it */
     int64_t slot_bytes, bytes;   /* of a slot: room for one slice; of all */
     bool was_other;              /* it held copies with another fingerprint, which are dropped */
@@ -64,6 +64,11 @@ void peer_copy_memory_write_begin(struct peer_copy_memory *m, int slot,
 void peer_copy_memory_write(struct peer_copy_memory *m, int slot, const void *from, int64_t bytes);
 void peer_copy_memory_write_end(struct peer_copy_memory *m, int slot,
                                 const struct peer_copy_stamp *stamp);
+/* The checksum of bytes that come piece by piece: _sum_begin, _sum_add, and _sum_end, which returns
+ * it. Not while a slot is written. */
+void peer_copy_memory_sum_begin(struct peer_copy_memory *m, const struct peer_copy_stamp *stamp);
+void peer_copy_memory_sum_add(struct peer_copy_memory *m, const void *from, int64_t bytes);
+uint64_t peer_copy_memory_sum_end(const struct peer_copy_memory *m);
 uint64_t peer_copy_memory_checksum_of(const struct peer_copy_memory *m, int slot);
 bool peer_copy_memory_is_sound(const struct peer_copy_memory *m, int slot);
 void peer_copy_memory_drop_newer(struct peer_copy_memory *m, int64_t history, int64_t step);

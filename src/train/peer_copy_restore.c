@@ -31,13 +31,6 @@ static enum status send_slice(struct peer_copy *copy, int slot, int to)
     return ST_OK;
 }
 
-/* is_it — a slice that was received is what was sent, and rank's. */
-static bool is_it(const void *data, const struct peer_copy_label *label, int rank)
-{
-    return label->stamp.rank == rank &&
-           peer_copy_memory_checksum(data, &label->stamp) == label->checksum;
-}
-
 static enum status fail_damaged(const struct peer_copy_label *label, int rank)
 {
     return FAIL(ST_PEER, "the copy of rank %d's part of step %lld arrived damaged", rank,
@@ -47,8 +40,9 @@ static enum status fail_damaged(const struct peer_copy_label *label, int rank)
 enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
                                      const struct peer_copy_label *label, int rank)
 {
-    if (label->stamp.bytes != copy->slice_bytes ||
-        !is_it(peer_copy_memory_data(&copy->memory, slot), label, rank))
+    const void *data = peer_copy_memory_data(&copy->memory, slot);
+    if (label->stamp.bytes != copy->slice_bytes || label->stamp.rank != rank ||
+        peer_copy_memory_checksum(data, &label->stamp) != label->checksum)
         return fail_damaged(label, rank);
     peer_copy_memory_commit(&copy->memory, slot, &label->stamp, label->checksum);
     return ST_OK;
@@ -119,48 +113,65 @@ static enum status replicate(struct peer_copy *copy, int own_slot)
     return ST_OK;
 }
 
-/* bring — the slice of `rank` comes to rank 0, which gets where it lies there: in its memory, or in
- * buffer. */
-static enum status bring(struct peer_copy *copy, int rank, char *buffer, const void **data_out)
+/* ---- another number of ranks ---- */
+
+/* take_label — all ranks learn what the slice's slot says of itself. bytes: what the slice has. */
+static enum status take_label(struct peer_copy *copy, int rank, int64_t bytes,
+                              struct peer_copy_label *out)
 {
     const struct peer_copy_holder *holder = &copy->holders[rank];
-    struct peer_copy_label label;
-    *data_out = buffer;
-    if (copy->place.rank == 0 && holder->rank == 0)
-        *data_out = peer_copy_memory_data(&copy->memory, holder->slot);
-    else if (copy->place.rank == holder->rank)
-        return send_slice(copy, holder->slot, 0);
-    if (copy->place.rank != 0 || holder->rank == 0)
+    *out = (struct peer_copy_label){0};
+    if (holder->rank == copy->place.rank)
+        *out = label_of(copy, holder->slot);
+    if (copy->place.ranks > 1)
+        TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(out), sizeof *out, holder->rank));
+    if (out->stamp.rank == rank && out->stamp.bytes == bytes)
         return ST_OK;
-    TRY(receive(copy, buffer, holder->rank, &label));
-    return is_it(buffer, &label, rank) ? ST_OK : fail_damaged(&label, rank);
+    return FAIL(ST_PEER, "rank %d gave rank %d's part with %lld bytes for rank %d's with %lld",
+                holder->rank, out->stamp.rank, (long long)out->stamp.bytes, rank, (long long)bytes);
 }
 
-/* write_slice — on all ranks; data: on rank 0. */
-static enum status write_slice(const struct peer_copy *copy, struct step *step, int rank,
-                               const void *data)
+/* pass_piece — n bytes of the slice from `at` on go from its holder to all ranks, and become their
+ * state. buffer: room for them on the others. */
+static enum status pass_piece(struct peer_copy *copy, struct step *step, int rank, int64_t at,
+                              int64_t n, char *buffer)
 {
-    if (copy->place.rank != 0)
-        return step_state_serve(step);
-    enum status st = step_slice_write(step, copy->choice.ranks, rank, data);
-    return copy->place.ranks > 1 ? step_state_end(step, st) : st;
+    const struct peer_copy_holder *holder = &copy->holders[rank];
+    char *data = buffer;
+    if (holder->rank == copy->place.rank)
+        data = (char *)peer_copy_memory_data(&copy->memory, holder->slot) + at;
+    if (copy->place.ranks > 1)
+        TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(data), n, holder->rank));
+    peer_copy_memory_sum_add(&copy->memory, data, n);
+    peer_copy_beat(copy);
+    return step_slice_write(step, copy->choice.ranks, rank, at / (int64_t)sizeof(float),
+                            n / (int64_t)sizeof(float), (const float *)(const void *)data);
 }
 
-/* resize — the slices of the ranks before become the state of other ranks. */
+/* pass_slice — damage is found at the end only: the state is lost then with the generation. */
+static enum status pass_slice(struct peer_copy *copy, struct step *step, int rank, int64_t bytes,
+                              char *buffer)
+{
+    struct peer_copy_label label;
+    TRY(take_label(copy, rank, bytes, &label));
+    peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
+        TRY(pass_piece(copy, step, rank, at, n, buffer));
+    }
+    return peer_copy_memory_sum_end(&copy->memory) == label.checksum ? ST_OK
+                                                                     : fail_damaged(&label, rank);
+}
+
+/* resize — the slices of the ranks before, one after the other, become the state of other ranks. */
 static enum status resize(struct peer_copy *copy, struct step *step)
 {
-    char *buffer = copy->place.rank == 0 ? malloc((size_t)copy->memory.slot_bytes) : NULL;
-    enum status st = ST_OK;
-    if (copy->place.rank == 0 && !buffer)
-        return FAIL(ST_RETRY, "out of memory: a slice of %lld bytes",
-                    (long long)copy->memory.slot_bytes);
-    for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++) {
-        const void *data;
-        st = bring(copy, rank, buffer, &data);
-        if (st == ST_OK)
-            st = write_slice(copy, step, rank, data);
-        peer_copy_beat(copy);
-    }
+    int64_t elems;
+    TRY(step_slice_elems_shared(step, copy->choice.ranks, &elems));
+    char *buffer = malloc((size_t)MESSAGE_BYTES);
+    enum status st = buffer ? ST_OK : FAIL(ST_RETRY, "out of memory: a piece of a slice");
+    for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++)
+        st = pass_slice(copy, step, rank, elems * (int64_t)sizeof(float), buffer);
     free(buffer);
     return st;
 }

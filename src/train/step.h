@@ -324,18 +324,20 @@ struct tensor step_tensor(const struct step *step, int part); /* the same, as a 
 /* Slices of the state (mesh/store_slice.h), for copies in peers' memory (peer_copy.h). Only for
  * step_slice_why NULL.
  * step_slice_why — why the state of such a step has no slices; a clause for people; NULL: it has.
- * step_slice_elems_of — of a slice, on so many ranks, without a step.
- * step_slice_write — as step_write: the slice of one of `ranks`, of which the step may have another
- *   number. After all of them it has their state.
+ * step_slice_elems_of — of a slice, on so many ranks, without a step. _shared: of this step's.
+ * step_slice_write — elements [first, first + n) of the slice of one of `ranks`, of which the step
+ *   may have another number; local. A rank that has got all of all slices has its state.
  * The others: as store_slice_elems, _has_all, _each and _set. */
 const char *step_slice_why(const struct step_config *config);
 enum status step_slice_elems_of(const struct step_config *config, int ranks, int64_t *out);
+enum status step_slice_elems_shared(const struct step *step, int ranks, int64_t *out);
 int64_t step_slice_elems(const struct step *step);
 bool step_slice_has_all(const struct step *step);
 void step_slice_each(const struct step *step, int rank,
                      void (*take)(void *arg, const float *run, int64_t elems), void *arg);
 enum status step_slice_set(struct step *step, const float *src);
-enum status step_slice_write(struct step *step, int ranks, int rank, const float *slice);
+enum status step_slice_write(struct step *step, int ranks, int rank, int64_t first, int64_t n,
+                             const float *values);
 
 /* step_grads — the gradients of the last step, before clipping; after step_drain.
  * step_batch — this rank's samples of the last step_run. */

@@ -1,4 +1,5 @@
 /* step_slice — slices of a step's state (step.h). */
+#include "base/assert.h"
 #include "mesh/store_slice.h"
 #include "train/step_inside.h"
 
@@ -30,33 +31,57 @@ enum status step_slice_elems_of(const struct step_config *c, int ranks, int64_t 
     return st;
 }
 
-/* A slice that is written to a step of another number of ranks. */
+enum status step_slice_elems_shared(const struct step *s, int ranks, int64_t *out)
+{
+    return step_slice_elems_of(&s->config, ranks, out);
+}
+
+/* Elements of a slice that are written to a step of another number of ranks. */
 struct resize {
     struct step *step;
-    const float *slice; /* its run of this part */
     int part;
+    int64_t first, end;  /* those of this part's run */
+    const float *values; /* of `first` */
 };
 
 static enum status write_run(void *arg, const struct store_slice_run *run)
 {
     const struct resize *to = arg;
-    const int64_t first = step_whole_table(to->step)->param[run->param].offset + run->param_at;
-    return step_write(to->step, to->part, first, run->elems, to->slice + run->slice_at);
+    const int64_t run_end = run->slice_at + run->elems,
+                  from = run->slice_at > to->first ? run->slice_at : to->first,
+                  end = run_end < to->end ? run_end : to->end;
+    const int64_t first =
+        step_whole_table(to->step)->param[run->param].offset + run->param_at + from - run->slice_at;
+    if (from >= end)
+        return ST_OK;
+    return store_set(to->step->store, to->part, first, end - from, to->values + from - to->first);
 }
 
-enum status step_slice_write(struct step *s, int ranks, int rank, const float *slice)
+/* write_parts — each: of a part's run. */
+static enum status write_parts(struct step *s, const struct param_table *table, int ranks, int rank,
+                               int64_t each, int64_t first, int64_t n, const float *values)
+{
+    for (int part = (int)(first / each); part * each < first + n; part++) {
+        const int64_t from = part * each > first ? part * each : first,
+                      end = (part + 1) * each < first + n ? (part + 1) * each : first + n;
+        struct resize to = {s, part, from - part * each, end - part * each, values + from - first};
+        TRY(store_slice_runs(table, ranks, rank, s->config.store.bucket_elems_min, write_run, &to));
+    }
+    return ST_OK;
+}
+
+enum status step_slice_write(struct step *s, int ranks, int rank, int64_t first, int64_t n,
+                             const float *values)
 {
     const struct step_config *c = &s->config;
-    const int parts = 1 + optim_moments(&c->optim);
     struct param_table table = {0};
     int64_t elems;
     TRY(step_slice_elems_of(c, ranks, &elems));
+    ASSERTF(first >= 0 && n > 0 && first + n <= elems, "elements %lld and %lld of %lld",
+            (long long)first, (long long)n, (long long)elems);
     TRY(step_mesh_whole_table(c, ranks, &table));
-    enum status st = ST_OK;
-    for (int part = 0; part < parts && st == ST_OK; part++) {
-        struct resize to = {s, slice + part * (elems / parts), part};
-        st = store_slice_runs(&table, ranks, rank, c->store.bucket_elems_min, write_run, &to);
-    }
+    enum status st = write_parts(s, &table, ranks, rank, elems / (1 + optim_moments(&c->optim)),
+                                 first, n, values);
     param_table_free(&table);
     return st;
 }

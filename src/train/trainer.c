@@ -183,6 +183,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     p->step = step;
     p->epoch = epoch;
     p->tokens = t->progress.tokens;
+    p->skipped_steps = t->progress.spikes.skipped_n;
     p->lr = lr;
     p->tokens_per_second = pace_per_second(&t->pace, (double)(samples * c->step.seq_tokens));
     p->mfu = t->peak_flops > 0

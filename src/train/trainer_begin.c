@@ -253,6 +253,7 @@ static void begin_at_progress(struct trainer *t)
     t->samples_first = t->progress.samples;
     t->numbers.tokens = t->progress.tokens;
     t->numbers.outer_steps = t->progress.outer_steps;
+    t->numbers.skipped_steps = t->progress.spikes.skipped_n;
 }
 
 enum status trainer_begin(struct trainer *t)

@@ -6,7 +6,7 @@
 set -eu
 export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=info JOB_TOKEN=a-secret-for-this-benchmark-only
 top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 percent=${PERCENT:-40} rounds=${ROUNDS:-2} steps=${STEPS:-40} gate=${GATE:-1.3}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-balance-XXXXXX")
 cd "$dir"

@@ -9,7 +9,7 @@
 set -eu
 export LC_ALL=C NO_COLOR=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 rounds=${ROUNDS:-3} rows=${ROWS:-shm tcp} counts=${RANKS:-2 3 4}
 bytes=$(numfmt --from=auto ${SIZES:-8 64 1Ki 8Ki 64Ki 256Ki 1Mi 4Mi 16Mi 64Mi 512Mi 1Gi})
 

@@ -5,7 +5,7 @@
 set -eu
 export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=warn
 top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 rounds=${ROUNDS:-3} steps=${STEPS:-4} gate=${GATE:-3}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-exact-XXXXXX")
 trap 'rm -rf "$dir"' EXIT

@@ -10,7 +10,7 @@
 set -eu
 export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=info JOB_TOKEN=none
 top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 text=${TEXT:-$top/../shared/data/tinyshakespeare.txt}
 all_forms="none int8 int8+zstd int4+zstd topk local:50 local:10+int4+zstd"
 params=7357312 # of gpt2-nano

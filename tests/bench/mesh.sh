@@ -7,7 +7,7 @@
 set -eu
 export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=warn
 top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 command -v jq >/dev/null || { echo "mesh: jq is missing; install it" >&2; exit 1; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/convoy-mesh-XXXXXX")
 trap 'rm -rf "$dir"' EXIT

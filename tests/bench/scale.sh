@@ -11,7 +11,7 @@ set -eu
 export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=warn
 top=$(cd "$(dirname "$0")/../.." && pwd)
 [ "${ROWS:-}" != links ] || exec "$top/tests/bench/links.sh"
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 for tool in ip tc taskset jq; do
     command -v $tool >/dev/null || { echo "scale: $tool is missing; install iproute2, util-linux and jq" >&2; exit 1; }
 done

@@ -13,7 +13,7 @@
 set -eu
 export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 OMP_NUM_THREADS=1
 top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 case ${BUILD:-} in /*) convoy=$BUILD/convoy ;; esac
 text=${TEXT:-/usr/share/dictd/gcide.dict.dz}
 export STEPS=${STEPS:-100} BATCH=${BATCH:-8}

@@ -4,7 +4,7 @@
 set -u
 export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 DEVICE=cpu
 top=$(cd "$(dirname "$0")/../.." && pwd)
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 [ "$(id -u)" = 0 ] || { echo "remedies: mounts need root" >&2; exit 1; }
 [ -x "$convoy" ] || { echo "remedies: build first: make $convoy" >&2; exit 1; }
 [ "${1:-}" = inside ] || exec unshare -m "$0" inside

@@ -233,10 +233,11 @@ static void inject_fault(struct sim *s)
         if (node != 0 && chance(s, 0.5)) /* a replacement is started while it is alive */
             start(s, node);
         break;
-    case 5: /* a worker dies, or a node is asked to stop and leaves */
+    case 5: /* a worker dies, or a node leaves: it was asked to stop, or its results are wrong */
         if (p->is_alive && !p->is_frozen && p->node != 0 && s->min_nodes < s->nodes_n &&
             chance(s, 0.5)) {
-            member_leave(&p->member, ST_TERMINATED, "asked to stop", s->now_ms, &actions);
+            member_leave(&p->member, chance(s, 0.5) ? ST_TERMINATED : ST_FAULT, "not needed",
+                         s->now_ms, &actions);
             carry_out(s, id, &actions);
         } else if (p->is_alive && !p->is_frozen) {
             bool was_running = p->member.running != 0;

@@ -46,7 +46,8 @@ a node that is back is not taken in|coordinator|s/        regroup(c, node, "is b
 a generation goes on when a node is taken in|coordinator|/^static void regroup/,/^}/s/    c->is_running = false;/    ;/
 a node outside is not heard while the others run|coordinator|s/    if (c->is_running \&\& node->is_in_world)$/    if (c->is_running)/
 the loss of a node of the world is none|coordinator|s/c->is_running ? node->is_in_world :/c->is_running ? false :/
-a node that leaves ends the job|coordinator|s/    if (is_stop \&\& c->stop == 0/    if (0 \&\& c->stop == 0/
+a node that leaves ends the job|coordinator|s/    return c->stop == 0 \&\& !c->is_ended \&\& coord/    return 0 \&\& coord/
+a node with a fault ends the job|coordinator|s/ || st == ST_FAULT);/);/
 a node that has left cannot return|coordinator_admission|s/    if (coordinator_is_absent(node) || node->has_departed)$/    if (coordinator_is_absent(node))/
 ROWS
 }

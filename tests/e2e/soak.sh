@@ -1,26 +1,29 @@
 #!/bin/bash
 # soak — four nodes and the faults of machines: kill -9 of one process or of a whole node, a node that is stopped for a while,
-# a cable that is pulled; node 0 included. KILLS, STOPS and CUTS set how often. SIZE=nano uses the whole gpt2-nano instead of
-# a model of a few thousand parameters. The gates are those of the project:
+# a cable that is pulled; node 0 included. KILLS, STOPS and CUTS set how often. SIZE=nano or mini uses the whole gpt2-nano or
+# gpt2-mini instead of a model of a few thousand parameters. The gates are those of the project:
 #   every fault heals; the final weights are bit for bit those of a run without faults; a process that was not hit stays;
 #   3 s at most from the replacement's start to the next finished step (kill); detected in 7 s, with the right name (stop,
 #     cut).
 # MESH='PP=2 TP=2 TP_ACROSS_NODES=1' (or such) makes the four nodes stages and tensor groups, without which their ranks are replicas.
-# Prints TAP and the figures.
+# With MESH='EXACT=layout ON_LOSS=shrink GLOBAL_BATCH=12' the others train on while a node is away. TRACE=1 traces what the nodes
+# open during the kills: no file of a checkpoint is read. MEDIAN_MS and P95_MS are gates of the kills. Prints TAP and the figures.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 mesh=${MESH:-}
 unset MESH # which is a setting of its own
 kills=${KILLS:-100} stops=${STOPS:-30} cuts=${CUTS:-30} nodes=4
 [ "${SIZE:-tiny}" = nano ] && tiny="MODEL=gpt2-nano SEQ_LEN=16 LR=1e-3"
+[ "${SIZE:-tiny}" = mini ] && tiny="MODEL=gpt2-mini SEQ_LEN=32 LR=1e-3 DATA=/usr/share/common-licenses"
 job="$tiny LR_SCHEDULE=constant BATCH_SIZE=1 CHECKPOINT_EVERY=${EVERY:-100} MAX_RESTARTS=1000 JOIN_TIMEOUT=60s $mesh"
 # gate MS — a limit of time: as it is on a machine of one's own, longer beside other tests (SCALED=1) by what they take.
 gate() { if [ -n "${SCALED:-}" ]; then echo $(($1 * $(slow))); else echo "$1"; fi; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 step_now() { local s; s=$(tail -n 1 "$run_dir.jsonl" 2>/dev/null | grep -oE '"step":[0-9]+' | cut -c8-); echo "${s:-0}"; }
 settings() { echo $job STEPS=$steps CHECKPOINT_DIR="$tmp/$run_dir" METRICS_FILE="$tmp/$run_dir.jsonl"; }
-start_node() { in=${ns[$1]:+nsenter --net=/run/netns/${ns[$1]}} begin_node "$1" N_NODES=$nodes $(settings); }
+start_node() { in="${ns[$1]:+nsenter --net=/run/netns/${ns[$1]}}$traced" begin_node "$1" N_NODES=$nodes $(settings); }
 declare -A ns=()
+traced=
 
 # begin_run NAME STEPS — all nodes, until they train.
 begin_run() {
@@ -59,18 +62,25 @@ wait_generation() {
 # hears once a second how far the others are.
 best=0
 go_on() {
+    wait_for 30 is_whole
     wait_for 30 goes_beyond "$best"
     sleep "1.$((RANDOM % 5))"
     best=$(step_now)
 }
-# most NAME FILE — the worst and the median of numbers, as a comment.
-most() { sort -n "$2" | awk -v name="$1" '{ a[NR] = $1 } END { printf "# %s: %d times, median %s, worst %s ms\n", name, NR, a[int((NR + 1) / 2)], a[NR] }'; }
-worst() { sort -n "$1" | tail -n 1; }
+# part FILE PERCENT — of its numbers, the one that so many are not above.
+part() { sort -n "$1" | awk -v percent="$2" '{ a[NR] = $1 } END { i = int((NR * percent + 99) / 100); print a[i > 0 ? i : 1] }'; }
+# most NAME FILE — the median and the worst of numbers, as a comment.
+most() { echo "# $1: $(wc -l <"$2") times, median $(part "$2" 50), 95 % $(part "$2" 95), worst $(part "$2" 100) ms"; }
+worst() { part "$1" 100; }
+# is_whole — the last generation has all nodes: with ON_LOSS=shrink a node that was killed is back.
+is_whole() { grep -oE ' generation [0-9]+: .*' err.0 | tail -n 1 | grep -q ": $nodes nodes"; }
 
 # The run without faults, of as many steps as the one with faults will reach: known afterwards, so first the faults.
 # 1. Kills: a random process of a random node; a supervisor takes its worker along and is started again.
 : >kill.ms
 healed=0 kept=0
+# As a child's child, so that a node keeps its process id; each process of a node has a file of its own.
+[ -z "${TRACE:-}" ] || traced=" strace -D -ff -qq --seccomp-bpf -e trace=open,openat,openat2 -o $tmp/trace"
 [ "$kills" -gt 0 ] && begin_run kills 100000000
 for k in $(seq "$kills"); do
     go_on
@@ -98,10 +108,18 @@ if [ "$kills" -gt 0 ]; then
     kill -TERM "${node[$((RANDOM % nodes))]}"
     finish_nodes $nodes
     last=$(newest_step kills)
+    if [ -n "$traced" ]; then
+        ok "kill -9: the nodes were traced" grep -qE 'kills/step-[0-9]+.*O_WRONLY|kills/step-[0-9]+.*O_RDWR' trace.*
+        ok "kill -9: no file of a checkpoint was opened for reading" is "$(cat trace.* | grep -E 'kills/step-[0-9]+/' | grep -c O_RDONLY)" 0
+        traced=
+    fi
     ok "kill -9: $healed of $kills healed" is "$healed" "$kills"
     ok "kill -9: processes of the other nodes kept, $kept of $kills times" is "$kept" "$kills"
     most "kill -9 to the next finished step" kill.ms
     ok "kill -9: ${BACK_MS:-3000} ms at most from the replacement's start to the next finished step" [ "$(worst kill.ms)" -le "$(gate "${BACK_MS:-3000}")" ]
+    for want in "${MEDIAN_MS:+50 $MEDIAN_MS}" "${P95_MS:+95 $P95_MS}"; do
+        [ -z "$want" ] || ok "kill -9: ${want% *} % of them within ${want#* } ms" [ "$(part kill.ms "${want% *}")" -le "${want#* }" ]
+    done
     ok "SIGTERM: 143 on all" is "$codes" "143 143 143 143"
     patience=9000 # tenths of a second
     begin_run calm "$last"

@@ -2,7 +2,7 @@
 # test_cli — what a user types: help, version, config, mistakes; exit codes that need no training; colours; full and closed
 # outputs. Runs in an environment of its own, so the caller's variables do not matter.
 top=$(pwd)
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 work=$(mktemp -d "${TMPDIR:-/tmp}/convoy-cli-XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 99

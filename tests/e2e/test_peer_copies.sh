@@ -78,6 +78,18 @@ else
     skip "strace: done" "strace is not installed"
 fi
 
+# What /metrics and /status say of them.
+status=$(free_port)
+begin_node 1 N_NODES=2 $tiny $steps STEPS=100000000 CHECKPOINT_DIR=said
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$status" begin_node 0 N_NODES=2 $tiny $steps STEPS=100000000 CHECKPOINT_DIR=said
+wait_for 30 is_past 20
+curl -s --max-time 5 "127.0.0.1:$status/metrics" >metrics
+ok "/metrics: step, bytes, stall and speed of the last copy" is "$(awk '/^convoy_peer_copy_/ && $2 > 0 { print $1 }' metrics | sort | xargs)" \
+    "convoy_peer_copy_bytes convoy_peer_copy_bytes_per_second convoy_peer_copy_stall_seconds convoy_peer_copy_step"
+ok "/status: the same step, or a later one" [ "$(curl -s --max-time 5 "127.0.0.1:$status/status" | jq .peer_copies.step)" -ge "$(awk '$1 == "convoy_peer_copy_step" { print $2 }' metrics)" ]
+kill -TERM "${node[0]}"
+finish_nodes 2
+
 # A rank and its copy are gone: back to the checkpoint, which is said; the same bits.
 begin_nodes 4 $tiny $steps STEPS=100000000 CHECKPOINT_DIR=pair CHECKPOINT_EVERY=100 SHARD=full
 wait_for 30 is_past 250

@@ -29,6 +29,13 @@ ok "the weights are those of a run whose data lack these samples" is "$(weights 
 run $model DATA=spiked.bin STEPS=61 CHECKPOINT_DIR=off
 apart() { [ "$1" != "$2" ]; }
 ok "without SPIKE they are not" apart "$(weights off)" "$(weights clean)"
+status=$(free_port)
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$status" begin $model DATA=spiked.bin STEPS=61 $spike LINGER=10m
+is_done() { [ "$(curl -s --max-time 5 "127.0.0.1:$status/status" | jq -r .phase 2>/dev/null)" = "done" ]; }
+wait_for 30 is_done
+ok "/metrics and /status count it" is "$(curl -s "127.0.0.1:$status/metrics" | awk '$1 == "convoy_steps_skipped_total" { print $2 }') $(curl -s "127.0.0.1:$status/status" | jq .skipped_steps)" "1 1"
+kill -TERM "$pid"
+finish
 
 # 2. On every mesh, all ranks decide alike.
 for mesh in "SHARD=none" "SHARD=optimizer" "SHARD=gradients" "SHARD=full" "SHARD=none REDUCE_PRECISION=bf16" "TP=2" "CP=2" "PP=2" "SHARD=full RECOMPUTE=block" "OPTIMIZER=muon" "COMPRESS=bf16" "EXACT=layout" "EXACT=layout SHARD=full PP=2 TIE_EMBEDDINGS=0"; do

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_tokenize — `convoy tokenize` as a user runs it: DATA → OUT, and its messages when it cannot.
 top=$(pwd)
-convoy=$top/${BUILD:-build}/convoy
+convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 work=$(mktemp -d "${TMPDIR:-/tmp}/convoy-tokenize-XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 99

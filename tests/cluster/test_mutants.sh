@@ -2,16 +2,8 @@
 # Planted bugs (mutation testing of the simulator). Each is one wrong line in a copy of a state machine's file. The simulator must
 # catch every one, and the seed that caught it must fail in the same way again. A row: name | file | the edit, a sed expression.
 set -u
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-build=${BUILD:-build}
-case $build in /*) ;; *) build=$root/$build ;; esac
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/convoy-mutants-XXXXXX")
-trap 'rm -rf "$tmp"' EXIT
-seeds=20000
-if [ -n "${SAN:-}" ]; then
-    echo "1..0 # SKIP: the copies are built without sanitizers"
-    exit 0
-fi
+. "$(dirname "${BASH_SOURCE[0]}")/../mutants_lib.sh"
+repeats=1
 rows() {
     cat <<'ROWS'
 leases do not grow where processes stall|coordinator|s/peer_timeout_ms + coordinator_grace(c, node);/peer_timeout_ms;/
@@ -51,50 +43,4 @@ a node with a fault ends the job|coordinator|s/ || st == ST_FAULT);/);/
 a node that has left cannot return|coordinator_admission|s/    if (coordinator_is_absent(node) || node->has_departed)$/    if (coordinator_is_absent(node))/
 ROWS
 }
-flags="-std=c11 -O1 -D_GNU_SOURCE -I$root/src -I$root -I$root/tests"
-libs="$build/src/base/version.o $build/libconvoy.a -lcmocka $(pkg-config --libs libcjson) -lm -pthread"
-# shellcheck disable=SC2086
-gcc $flags -c -o "$tmp/sim.o" "$root/tests/cluster/test_sim.c" || exit 1
-machines="coordinator coordinator_admission coordinator_world member"
-for f in $machines; do
-    # shellcheck disable=SC2086
-    gcc $flags -c -o "$tmp/right_$f.o" "$root/src/cluster/$f.c" || exit 1
-done
-echo "1..$(rows | wc -l)"
-i=0
-bad=0
-while IFS='|' read -r name file edit; do
-    i=$((i + 1))
-    sed -e "$edit" "$root/src/cluster/$file.c" >"$tmp/$file.c"
-    why=
-    if cmp -s "$tmp/$file.c" "$root/src/cluster/$file.c"; then
-        why="the line to be replaced is gone from $file.c"
-    else
-        others=
-        for f in $machines; do
-            [ "$f" = "$file" ] || others="$others $tmp/right_$f.o"
-        done
-        # shellcheck disable=SC2086
-        if ! gcc $flags -w -o "$tmp/sim" "$tmp/sim.o" "$tmp/$file.c" $others $libs 2>"$tmp/log"; then
-            why="it does not build: $(head -3 "$tmp/log")"
-        elif (ulimit -t 60; exec "$tmp/sim" 1 $seeds) >"$tmp/out" 2>&1; then
-            why="$seeds seeds did not catch it"
-        else
-            seed=$(sed -n '1s/^seed \([0-9]*\) .*/\1/p' "$tmp/out")
-            if [ -z "$seed" ]; then
-                why="no seed was named: $(head -1 "$tmp/out")"
-            else
-                (ulimit -t 60; exec "$tmp/sim" "$seed" 1) >"$tmp/again" 2>&1
-                cmp -s "$tmp/out" "$tmp/again" || why="seed $seed is another history the second time"
-            fi
-        fi
-    fi
-    if [ -z "$why" ]; then
-        echo "ok $i - $name: $(head -1 "$tmp/out")"
-    else
-        echo "not ok $i - $name"
-        echo "# $why"
-        bad=1
-    fi
-done < <(rows)
-exit $bad
+plant_all tests/cluster/test_sim.c cluster 20000

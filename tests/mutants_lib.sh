@@ -1,0 +1,57 @@
+# mutants_lib — planted bugs (mutation testing): each is one wrong line in a copy of a file of src, which a test must catch. Source
+# it, define rows(), which prints `name | file without .c | the edit, a sed expression`, and call plant_all.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${BUILD:-build}
+case $build in /*) ;; *) build=$root/$build ;; esac
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/convoy-mutants-XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+if [ -n "${SAN:-}" ]; then
+    echo "1..0 # SKIP: the copies are built without sanitizers"
+    exit 0
+fi
+flags="-std=c11 -O1 -D_GNU_SOURCE -I$root/src -I$root -I$root/tests"
+modules="libevent libevent_openssl libcurl libcjson openssl libutf8proc libxxhash libzstd ucx"
+# The changed file comes before the library, which then is not asked for the right one.
+# shellcheck disable=SC2086
+libs="$build/src/base/version.o $build/libconvoy.a -lcmocka -Wl,--as-needed $(pkg-config --libs $modules) -lm -pthread"
+
+# try SEED COUNT — the changed program ends well: nothing was caught.
+try() { (ulimit -t 60; exec timeout 120 "$tmp/changed" "$1" "$2"); }
+# plant FOLDER FILE EDIT SEEDS — what is wrong with this row in $why; "": it was caught. $repeats: the seed that is named fails again.
+plant() {
+    local seed
+    why=
+    sed -e "$3" "$root/src/$1/$2.c" >"$tmp/$2.c"
+    if cmp -s "$tmp/$2.c" "$root/src/$1/$2.c"; then
+        why="the line to be replaced is gone from $2.c"
+    # shellcheck disable=SC2086
+    elif ! gcc $flags -w -o "$tmp/changed" "$tmp/test.o" "$tmp/$2.c" $libs 2>"$tmp/log"; then
+        why="it does not build: $(head -3 "$tmp/log")"
+    elif try 1 "$4" >"$tmp/out" 2>&1; then
+        why="$4 seeds did not catch it"
+    elif [ -n "${repeats:-}" ]; then
+        seed=$(sed -n '1s/^seed \([0-9]*\) .*/\1/p' "$tmp/out")
+        [ -n "$seed" ] || why="no seed was named: $(head -1 "$tmp/out")"
+        [ -n "$why" ] || try "$seed" 1 >"$tmp/again" 2>&1
+        [ -n "$why" ] || cmp -s "$tmp/out" "$tmp/again" || why="seed $seed is another history the second time"
+    fi
+}
+# plant_all TEST FOLDER SEEDS — TEST: the source of the test, whose program takes a first seed and how many.
+plant_all() {
+    local name file edit i=0 bad=0
+    # shellcheck disable=SC2086
+    gcc $flags -c -o "$tmp/test.o" "$root/$1" || exit 1
+    echo "1..$(rows | wc -l)"
+    while IFS='|' read -r name file edit; do
+        i=$((i + 1))
+        plant "$2" "$file" "$edit" "$3"
+        if [ -z "$why" ]; then
+            echo "ok $i - $name: $(grep -aoE '(seed|Assert|assertion|BUG).*' "$tmp/out" | head -1)"
+        else
+            echo "not ok $i - $name"
+            echo "# $why"
+            bad=1
+        fi
+    done < <(rows)
+    exit $bad
+}

@@ -410,8 +410,6 @@ static enum status check_exact(const struct conf *conf)
         int64_t allowed; /* or less */
         const char *remedy;
     } others[] = {
-        {CONF_TP, 1, "sums over parts of a matrix follow its division: set TP=1"},
-        {CONF_CP, 1, "sums over parts of a sample follow its division: set CP=1"},
         {CONF_LOCAL_STEPS, 0, "replicas are nodes: set LOCAL_STEPS=0"},
         {CONF_BATCH_WARMUP, 0, "its shards are those of GLOBAL_BATCH: set BATCH_WARMUP=0"},
         {CONF_COMPRESS, CONF_COMPRESS_NONE, "each worker rounds its own sum: set COMPRESS=none"},
@@ -465,9 +463,14 @@ static enum status check_on_loss(const struct conf *conf)
     if (conf_i64(conf, CONF_EXACT) != CONF_EXACT_LAYOUT)
         return fail_pair(conf, CONF_ON_LOSS, "does not go with", CONF_EXACT,
                          "fewer workers would come to other results: set EXACT=layout");
-    return conf_i64(conf, CONF_PP) > 1 ? fail_pair(conf, CONF_ON_LOSS, "does not go with", CONF_PP,
-                                                   "a stage may be lost with its node: set PP=1")
-                                       : ST_OK;
+    if (conf_i64(conf, CONF_PP) > 1)
+        return fail_pair(conf, CONF_ON_LOSS, "does not go with", CONF_PP,
+                         "a stage may be lost with its node: set PP=1");
+    if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % mesh_size(conf) != 0)
+        return fail_pair(conf, CONF_ON_LOSS, "needs all of a group's workers on one node, not",
+                         CONF_N_GPU_EACH_NODE,
+                         "a lost node would leave parts of groups: set a multiple of TP x CP");
+    return ST_OK;
 }
 
 /* check_spike — a compressed gradient leaves its error to the next step, and a step that is skipped

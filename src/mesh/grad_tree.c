@@ -40,8 +40,7 @@ static enum status take(struct grad_tree *t)
     if (!t->join || !t->source || !t->sent || !t->received || !t->job)
         return FAIL(ST_RETRY, "out of memory: 2 x %zu bytes to add virtual shards of %d ranks",
                     floats * sizeof *t->sent, t->ranks);
-    shard_tree_join(t->c.begin, t->ranks, t->join);
-    return ST_OK;
+    return shard_tree_join(t->c.begin, t->ranks / t->c.contexts, t->c.contexts, t->join);
 }
 
 static enum status plan(struct grad_tree *t)
@@ -52,9 +51,13 @@ static enum status plan(struct grad_tree *t)
     t->pieces = calloc((size_t)t->ranks, sizeof *t->pieces);
     if (!t->pieces)
         return FAIL(ST_RETRY, "out of memory: %d ranks", t->ranks);
-    t->all_pieces = shard_tree_pieces(t->c.begin, t->ranks, t->pieces);
-    for (int rank = 0; rank < t->ranks; rank++)
+    ASSERTF(t->ranks % t->c.contexts == 0, "%d ranks in groups of %d", t->ranks, t->c.contexts);
+    t->all_pieces =
+        t->c.contexts * shard_tree_pieces(t->c.begin, t->ranks / t->c.contexts, t->pieces);
+    for (int rank = t->ranks - 1; rank >= 0; rank--) {
+        t->pieces[rank] = t->pieces[rank / t->c.contexts];
         t->pieces_max = t->pieces[rank] > t->pieces_max ? t->pieces[rank] : t->pieces_max;
+    }
     ASSERTF(t->pieces_max <= GRAD_TREE_PIECES_MAX, "%d pieces", t->pieces_max);
     return ST_OK;
 }

@@ -16,6 +16,7 @@
 struct grad_tree_config {
     struct comm *comm;
     const int *begin; /* the deal (shard_tree.h); borrowed until grad_tree_close */
+    int contexts;     /* neighbouring ranks that have the same shards; else 1 */
     int buckets_n;
 };
 

@@ -140,10 +140,66 @@ int shard_tree_pieces(const int *begin, int ranks, int *count)
     return w.pieces_n;
 }
 
-void shard_tree_join(const int *begin, int ranks, struct sum_tree_step *out)
+/* join_shards — the steps of one context, by numbers of its own pieces. */
+static void join_shards(const int *begin, int ranks, struct sum_tree_step *out)
 {
     struct walk w = {.begin = begin, .ranks = ranks, .at = out};
     (void)join(&w, (struct node){0, begin[ranks]});
+}
+
+/* Pieces of context 0, by their numbers without contexts: `at` among those of all ranks; `each`:
+ * how far behind it those of the next contexts are. */
+struct numbers {
+    int *at, *each;
+};
+
+static void number_pieces(const int *count, int ranks, int contexts, struct numbers n)
+{
+    for (int rank = 0, i = 0, all = 0; rank < ranks; all += contexts * count[rank++])
+        for (int piece = 0; piece < count[rank]; piece++, i++) {
+            n.at[i] = all + piece;
+            n.each[i] = count[rank];
+        }
+}
+
+/* renumber — the steps of one context, from n steps `own` by numbers of its own pieces. */
+static void renumber(struct numbers number, int context, const struct sum_tree_step *own, int n,
+                     struct sum_tree_step *out)
+{
+    for (int i = 0; i < n; i++) {
+        int to = own[i].to, from = own[i].from;
+        out[i] = (struct sum_tree_step){.to = number.at[to] + context * number.each[to],
+                                        .from = number.at[from] + context * number.each[from]};
+    }
+}
+
+/* join_contexts — the sums of neighbouring contexts, each in its first piece; these are `each`
+ * apart. Returns the end of the steps. */
+static struct sum_tree_step *join_contexts(struct node v, int each, struct sum_tree_step *out)
+{
+    if (v.n == 1)
+        return out;
+    out = join_contexts(left_of(v), each, out);
+    out = join_contexts(right_of(v), each, out);
+    *out = (struct sum_tree_step){.to = v.first * each, .from = right_of(v).first * each};
+    return out + 1;
+}
+
+enum status shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_step *out)
+{
+    const int pieces = shard_tree_pieces(begin, ranks, NULL), n = pieces - 1;
+    int *count = calloc((size_t)ranks + 2 * (size_t)pieces, sizeof *count);
+    if (!count)
+        return FAIL(ST_RETRY, "out of memory: the order of %d pieces", pieces * contexts);
+    const struct numbers number = {.at = count + ranks, .each = count + ranks + pieces};
+    (void)shard_tree_pieces(begin, ranks, count);
+    number_pieces(count, ranks, contexts, number);
+    join_shards(begin, ranks, out);
+    for (int context = contexts - 1; context >= 0; context--) /* `out` begins with those of 0 */
+        renumber(number, context, out, n, out + context * n);
+    (void)join_contexts((struct node){0, contexts}, number.each[0], out + contexts * n);
+    free(count);
+    return ST_OK;
 }
 
 /* needs — the slots in which a node is added up: the first half's sum waits for the second's. */
@@ -185,18 +241,19 @@ static bool is_same(const struct sum_tree_step *a, const struct sum_tree_step *b
     return true;
 }
 
-enum status shard_tree_is_of_ranks(const int *begin, int nodes, int locals, bool *out)
+enum status shard_tree_is_of_ranks(const int *begin, int contexts, int nodes, int locals, bool *out)
 {
-    int ranks = nodes * locals;
+    const int all = nodes * locals, ranks = all / contexts;
+    ASSERTF(all % contexts == 0, "%d ranks in groups of %d", all, contexts);
     *out = shard_tree_pieces(begin, ranks, NULL) == ranks;
     if (!*out)
         return ST_OK;
-    struct sum_tree_step *steps = calloc(2 * (size_t)ranks, sizeof *steps);
+    struct sum_tree_step *steps = calloc(2 * (size_t)all, sizeof *steps);
     if (!steps)
-        return FAIL(ST_RETRY, "out of memory: the order of %d ranks", ranks);
-    shard_tree_join(begin, ranks, steps);
-    sum_tree_plan_nodes(nodes, locals, steps + ranks);
-    *out = is_same(steps, steps + ranks, ranks - 1);
+        return FAIL(ST_RETRY, "out of memory: the order of %d ranks", all);
+    enum status st = shard_tree_join(begin, ranks, contexts, steps);
+    sum_tree_plan_nodes(nodes, locals, steps + all);
+    *out = is_same(steps, steps + all, all - 1);
     free(steps);
-    return ST_OK;
+    return st;
 }

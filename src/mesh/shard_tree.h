@@ -11,7 +11,13 @@
  * Which run a rank has is a deal: rank r computes shards [begin[r], begin[r + 1]), at least one;
  * begin[ranks] is the number of shards. With a power of two of ranks and equal runs each rank has
  * one piece. Others may have several: of 12 shards on 4 ranks, 3 for each, a rank adds two at
- * most. */
+ * most.
+ *
+ * Context parallelism: `contexts` neighbouring ranks are a group with the same shards, and each has
+ * other positions of their samples. There is one tree for each place in a group, and the sums of
+ * these trees are added last, by halves as well. So ranks add up their own shards before they send,
+ * and the sum depends on the shards and on `contexts` alone. `ranks` counts groups then: rank r has
+ * run r / contexts. */
 #ifndef CONVOY_MESH_SHARD_TREE_H
 #define CONVOY_MESH_SHARD_TREE_H
 
@@ -41,14 +47,17 @@ void shard_tree_free(struct shard_tree *t); /* may be called twice */
 /* shard_tree_slots — slots_n of a rank. */
 int shard_tree_slots(const int *begin, int ranks, int rank);
 
-/* shard_tree_pieces — how many pieces all ranks have together. count: each rank's, or NULL.
- * shard_tree_join — the steps that add the pieces of all ranks, numbered rank after rank:
- *   shard_tree_pieces - 1 of them. The sum ends in piece 0. */
+/* shard_tree_pieces — how many pieces all ranks have together, without contexts. count: each
+ *   rank's, or NULL.
+ * shard_tree_join — the steps that add the pieces of all ranks · contexts ranks, numbered rank
+ *   after rank: shard_tree_pieces · contexts - 1 of them. The sum ends in piece 0. ST_RETRY: out of
+ *   memory. */
 int shard_tree_pieces(const int *begin, int ranks, int *count);
-void shard_tree_join(const int *begin, int ranks, struct sum_tree_step *out);
+enum status shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_step *out);
 
-/* shard_tree_is_of_ranks — each rank has one piece, and adding them is what the collectives of
- * nodes × locals ranks do (sum_tree_plan_nodes). ST_RETRY: out of memory. */
-enum status shard_tree_is_of_ranks(const int *begin, int nodes, int locals, bool *out);
+/* shard_tree_is_of_ranks — each of the nodes × locals ranks has one piece, and adding them is what
+ * their collectives do (sum_tree_plan_nodes). ST_RETRY: out of memory. */
+enum status shard_tree_is_of_ranks(const int *begin, int contexts, int nodes, int locals,
+                                   bool *out);
 
 #endif

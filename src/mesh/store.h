@@ -89,6 +89,14 @@ struct store_settings {
     int64_t bucket_elems_min; /* as layout_init */
 };
 
+/* EXACT=layout: where a rank is among those that share matrices, and how many neighbouring ranks of
+ * `comm` share samples. part: what the last tensor rank holds of the whole model, all stages: no
+ * tensor of another rank has more elements. */
+struct store_exact_place {
+    const struct param_table *part;
+    int tensor_rank, tensor_ranks, context_ranks;
+};
+
 /* Pointers are borrowed until store_close. */
 struct store_config {
     struct dev *dev;
@@ -98,7 +106,8 @@ struct store_config {
     const struct param_table *table;
     const struct param_table *whole; /* of the whole model, of which `table` may be a part */
     struct store_settings settings;
-    int shards;        /* EXACT=layout: virtual shards of a step, of all ranks; 0: none */
+    int shards; /* EXACT=layout: virtual shards of a step, of all ranks; 0: none */
+    struct store_exact_place exact; /* where shards is not 0 */
     bool deals_shards; /* store_exact_redeal will be called: room for unequal runs of them */
     bool has_grads;    /* false: parameters only, for evaluation */
     bool accumulates;  /* a step has several micro-batches */
@@ -195,8 +204,8 @@ enum status store_exact_add(struct store *s, int shard, int unit);
 
 /* _grad_norm_begin: waits for all reductions, and copies this rank's sums of squares to the host.
  * _grad_norm_end: after the next dev_sync of the stream; the square of the norm, over the world.
- * extra: n numbers (at most 8, and one for each virtual shard), each replaced by its sum over the
- * world. All ranks get the same bits. */
+ * extra: n numbers (at most 8, and one for each virtual shard of each context rank), each replaced
+ * by its sum over the world. All ranks get the same bits. */
 enum status store_grad_norm_begin(struct store *s);
 enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *extra, int n);
 /* On the device, in place of the two calls above: one rank, or comm_stays_on_device, and comm has

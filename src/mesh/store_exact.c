@@ -4,9 +4,10 @@
  * - A rank adds up the gradients of its shards in slots (shard_tree.h), unit by unit, right after
  *   the backward pass of each shard. Its pieces then join those of other ranks along the same tree:
  *   by the comm's own sums where these follow that tree, else by grad_tree.h.
- * - The norm is a sum over blocks of each tensor. A block lies on one rank (layout_pad_blocks), and
- *   its sum depends on its numbers alone. All blocks' sums are all-reduced, where all ranks but one
- *   add zero, and every rank adds them in the order of the whole model. */
+ * - The norm is a sum over blocks of each tensor, or, with tensor parallelism, of each rank's part
+ *   of it. A block lies on one rank (layout_pad_blocks), and its sum depends on its numbers alone.
+ *   All blocks' sums are all-reduced, where all ranks but one add zero, and every rank adds them in
+ *   the order of the whole model, tensor rank by tensor rank. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,35 +17,72 @@
 
 /* ---- what is planned ---- */
 
-/* run_end — the end of tensor i and of those packed behind it; *next: the tensor after them. */
-static int64_t run_end(const struct param_table *t, int i, int *next)
+/* A tensor and those packed behind it: elements [begin, end) of the table. Of a pack that tensor
+ * ranks hold in unlike numbers of copies (queries, and fewer key heads than ranks) each kind is a
+ * run. Blocks are counted from the start of the pack, `pack`, so that they lie on one rank. */
+struct run {
+    int64_t pack, begin, end;
+    int next; /* the tensor behind it */
+};
+
+static struct run run_at(const struct param_table *t, int first)
 {
-    int last = i;
-    while (last + 1 < t->params_n && t->param[last + 1].is_packed)
+    int pack = first, last = first;
+    while (t->param[pack].is_packed)
+        pack--;
+    while (last + 1 < t->params_n && t->param[last + 1].is_packed &&
+           t->param[last + 1].tensor_copies == t->param[first].tensor_copies)
         last++;
-    *next = last + 1;
-    return t->param[last].offset + t->param[last].elems;
+    return (struct run){.pack = t->param[pack].offset,
+                        .begin = t->param[first].offset,
+                        .end = t->param[last].offset + t->param[last].elems,
+                        .next = last + 1};
 }
 
-static int64_t blocks_of(int64_t elems)
+/* block_of — of element `at`, from the first block of the run. */
+static int64_t block_of(struct run run, int64_t at)
 {
-    return (elems + REDUCE_BLOCK_ELEMS - 1) / REDUCE_BLOCK_ELEMS;
+    return (at - run.pack) / REDUCE_BLOCK_ELEMS - (run.begin - run.pack) / REDUCE_BLOCK_ELEMS;
+}
+static int64_t blocks_of(struct run run)
+{
+    return run.end > run.begin ? block_of(run, run.end - 1) + 1 : 0;
 }
 
-/* block_at — the first block of tensor `param` of the whole model; params_n: how many there are. */
-static int64_t block_at(const struct param_table *whole, int param)
+/* block_at — the first block of tensor `param` of all stages; params_n: how many there are. */
+static int64_t block_at(const struct param_table *part, int param)
 {
     int64_t blocks = 0;
-    for (int i = 0, next; i < param; i = next)
-        blocks += blocks_of(run_end(whole, i, &next) - whole->param[i].offset);
+    for (int i = 0; i < param; i = run_at(part, i).next)
+        blocks += blocks_of(run_at(part, i));
     return blocks;
 }
+
+/* first_block — of tensor i of this rank's table. */
+static int64_t first_block(const struct store *s, int i)
+{
+    const struct store_exact_place *at = &s->c.exact;
+    const int param = s->c.table->param[i].whole_param;
+    ASSERTF(param < at->part->params_n && at->part->param[param].whole_param == param,
+            "tensor %d of %d", param, at->part->params_n);
+    return at->tensor_rank * block_at(at->part, at->part->params_n) + block_at(at->part, param);
+}
+
+/* groups_n — of ranks, each with shards of its own. group: this rank's. */
+static int groups_n(const struct store *s)
+{
+    const int contexts = s->c.exact.context_ranks;
+    ASSERTF(contexts >= 1 && s->layout.ranks % contexts == 0, "%d ranks in groups of %d",
+            s->layout.ranks, contexts);
+    return s->layout.ranks / contexts;
+}
+static int group(const struct store *s) { return s->layout.rank / s->c.exact.context_ranks; }
 
 #define SPARE_SLOTS 2 /* of unequal runs, which may have more pieces */
 
 static enum status plan_deal(struct store *s)
 {
-    const int ranks = s->layout.ranks;
+    const int ranks = groups_n(s);
     s->deal = calloc((size_t)ranks + 1, sizeof *s->deal);
     if (!s->deal)
         return FAIL(ST_RETRY, "out of memory: the shards of %d ranks", ranks);
@@ -54,23 +92,26 @@ static enum status plan_deal(struct store *s)
         s->slots_max = slots > s->slots_max ? slots : s->slots_max;
     }
     s->slots_max += s->c.deals_shards && ranks > 1 ? SPARE_SLOTS : 0;
-    return shard_tree_init(s->deal, ranks, s->layout.rank, &s->shards);
+    return shard_tree_init(s->deal, ranks, group(s), &s->shards);
+}
+
+/* extras_n — how many numbers travel beside the blocks' sums at most. */
+static int64_t extras_n(const struct store *s)
+{
+    return (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
 }
 
 enum status store_exact_plan(struct store *s)
 {
-    const struct param_table *t = s->c.table;
+    const struct param_table *t = s->c.table, *part = s->c.exact.part;
     TRY(plan_deal(s));
-    s->blocks.n = block_at(s->c.whole, s->c.whole->params_n);
+    s->blocks.n = s->c.exact.tensor_ranks * block_at(part, part->params_n);
     s->blocks.first = calloc((size_t)t->params_n, sizeof *s->blocks.first);
-    s->blocks.host =
-        calloc((size_t)(s->blocks.n + s->c.shards) + STORE_EXTRAS_MAX, sizeof *s->blocks.host);
+    s->blocks.host = calloc((size_t)(s->blocks.n + extras_n(s)), sizeof *s->blocks.host);
     if (!s->blocks.first || !s->blocks.host)
         return FAIL(ST_RETRY, "out of memory: sums of %lld blocks", (long long)s->blocks.n);
-    for (int i = 0, next; i < t->params_n; i = next) {
-        (void)run_end(t, i, &next);
-        s->blocks.first[i] = block_at(s->c.whole, t->param[i].whole_param);
-    }
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next)
+        s->blocks.first[i] = first_block(s, i);
     return ST_OK;
 }
 
@@ -144,11 +185,14 @@ static enum status open_tree(struct store *s)
     s->grad_tree = NULL;
     if (s->is_alone)
         return ST_OK;
-    TRY(shard_tree_is_of_ranks(s->deal, place->nodes, place->locals, &is_of_ranks));
+    TRY(shard_tree_is_of_ranks(s->deal, s->c.exact.context_ranks, place->nodes, place->locals,
+                               &is_of_ranks));
     if (is_of_ranks)
         return ST_OK;
-    const struct grad_tree_config config = {
-        .comm = s->c.comm, .begin = s->deal, .buckets_n = s->layout.buckets_n};
+    const struct grad_tree_config config = {.comm = s->c.comm,
+                                            .begin = s->deal,
+                                            .contexts = s->c.exact.context_ranks,
+                                            .buckets_n = s->layout.buckets_n};
     return grad_tree_open(&config, &s->grad_tree);
 }
 
@@ -162,21 +206,21 @@ const int *store_exact_deal(const struct store *s) { return s->deal; }
 
 bool store_exact_takes(const struct store *s, const int *begin)
 {
-    for (int rank = 0; rank < s->layout.ranks; rank++)
-        if (begin[rank + 1] <= begin[rank] ||
-            shard_tree_slots(begin, s->layout.ranks, rank) > s->slots_max)
+    const int ranks = groups_n(s);
+    for (int rank = 0; rank < ranks; rank++)
+        if (begin[rank + 1] <= begin[rank] || shard_tree_slots(begin, ranks, rank) > s->slots_max)
             return false;
-    return begin[0] == 0 && begin[s->layout.ranks] == s->c.shards;
+    return begin[0] == 0 && begin[ranks] == s->c.shards;
 }
 
 enum status store_exact_redeal(struct store *s, const int *begin)
 {
     struct shard_tree tree;
     ASSERT(store_exact_takes(s, begin));
-    TRY(shard_tree_init(begin, s->layout.ranks, s->layout.rank, &tree));
+    TRY(shard_tree_init(begin, groups_n(s), group(s), &tree));
     shard_tree_free(&s->shards);
     s->shards = tree;
-    memcpy(s->deal, begin, ((size_t)s->layout.ranks + 1) * sizeof *begin);
+    memcpy(s->deal, begin, ((size_t)groups_n(s) + 1) * sizeof *begin);
     return open_tree(s);
 }
 
@@ -199,35 +243,44 @@ enum status store_exact_norm_reset(struct store *s)
     return dev_fill(s->c.stream, s->blocks.sums.data, 0, (size_t)s->blocks.n * sizeof(double));
 }
 
-/* add_run — the blocks of tensor i, and those packed behind it up to `run`, that lie in elements
- * [first, end) of the table, of which `own` is the first. */
-static enum status add_run(struct store *s, int i, int64_t run, int64_t first, int64_t end,
-                           struct tensor own)
+static enum status add_squares(struct store *s, struct tensor sums, struct tensor x, int64_t n)
 {
-    const int64_t begin = s->c.table->param[i].offset, from = begin > first ? begin : first,
-                  to = run < end ? run : end;
-    if (from >= to || s->c.table->param[i].is_counted_elsewhere)
+    const struct sumsq squares = {.out = sums, .x = x, .n = n, .by_block = true};
+    return n > 0 ? dev_op(s->c.dev)->sumsq(s->c.stream, &squares) : ST_OK;
+}
+
+static bool ends_block(struct run run, int64_t at)
+{
+    return at == run.begin || at == run.end || (at - run.pack) % REDUCE_BLOCK_ELEMS == 0;
+}
+
+/* add_run — the blocks of a run, whose sums begin at `sums`, that lie in elements [first, end) of
+ * the table, of which `own` is the first. The first block of a run within a pack may be short. */
+static enum status add_run(struct store *s, struct run run, struct tensor sums, int64_t first,
+                           int64_t end, struct tensor own)
+{
+    const int64_t from = run.begin > first ? run.begin : first, to = run.end < end ? run.end : end;
+    if (from >= to)
         return ST_OK;
-    ASSERTF((from - begin) % REDUCE_BLOCK_ELEMS == 0 &&
-                (to == run || (to - begin) % REDUCE_BLOCK_ELEMS == 0),
-            "elements %lld to %lld of tensor %d", (long long)(from - begin),
-            (long long)(to - begin), i);
-    const struct sumsq squares = {
-        .out = tensor_at(s->blocks.sums, s->blocks.first[i] + (from - begin) / REDUCE_BLOCK_ELEMS),
-        .x = tensor_at(own, from - first),
-        .n = to - from,
-        .by_block = true};
-    return dev_op(s->c.dev)->sumsq(s->c.stream, &squares);
+    ASSERTF(ends_block(run, from) && ends_block(run, to), "elements %lld to %lld of %lld to %lld",
+            (long long)from, (long long)to, (long long)run.begin, (long long)run.end);
+    const int64_t past = (from - run.pack) % REDUCE_BLOCK_ELEMS,
+                  left = past > 0 ? REDUCE_BLOCK_ELEMS - past : 0,
+                  lead = left < to - from ? left : to - from;
+    const struct tensor at = tensor_at(sums, block_of(run, from));
+    TRY(add_squares(s, at, tensor_at(own, from - first), lead));
+    return add_squares(s, tensor_at(at, lead > 0), tensor_at(own, from + lead - first),
+                       to - from - lead);
 }
 
 enum status store_exact_norm_add(struct store *s, int bucket, struct tensor own)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
+    const struct param_table *t = s->c.table;
     const int64_t first = l->first + l->own.first, end = first + l->own.elems;
-    for (int i = 0, next; i < s->c.table->params_n; i = next) {
-        int64_t run = run_end(s->c.table, i, &next);
-        TRY(add_run(s, i, run, first, end, own));
-    }
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next)
+        TRY(add_run(s, run_at(t, i), tensor_at(s->blocks.sums, s->blocks.first[i]), first, end,
+                    own));
     return ST_OK;
 }
 
@@ -237,10 +290,23 @@ enum status store_exact_norm_begin(struct store *s)
                     (size_t)s->blocks.n * sizeof(double));
 }
 
+/* drop_copies — what another rank counts adds nothing, or makes the norm NaN: a number that is not
+ * finite in one copy alone must not go unnoticed. */
+static void drop_copies(struct store *s)
+{
+    const struct param_table *t = s->c.table;
+    for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
+        double *sums = s->blocks.host + s->blocks.first[i];
+        for (int64_t k = 0; t->param[i].is_counted_elsewhere && k < blocks_of(run_at(t, i)); k++)
+            sums[k] *= 0;
+    }
+}
+
 enum status store_exact_norm_end(struct store *s, double *norm_sq_out, double *extra, int n)
 {
     struct comm_ticket ticket;
     double total = 0, *sums = s->blocks.host;
+    drop_copies(s);
     memcpy(sums + s->blocks.n, extra, (size_t)n * sizeof *extra);
     TRY(store_all_reduce_begin(s, sums, (int)s->blocks.n + n, &ticket));
     TRY(store_wait(s, ticket));

@@ -141,7 +141,7 @@ enum status store_grad_norm_end(struct store *s, double *norm_sq_out, double *ex
 {
     int buckets_n = s->layout.buckets_n;
     struct comm_ticket ticket;
-    ASSERTF(n <= STORE_EXTRAS_MAX + s->c.shards, "%d sums", n);
+    ASSERTF(n <= STORE_EXTRAS_MAX + s->c.shards * s->c.exact.context_ranks, "%d sums", n);
     if (s->c.shards > 0)
         return store_exact_norm_end(s, norm_sq_out, extra, n);
     if (s->has_groups)

@@ -1,9 +1,13 @@
 /* tensor_axis — see tensor_axis.h. */
 #include "mesh/tensor_axis.h"
 
+#include <stdlib.h>
+
 #include "base/assert.h"
 #include "base/clock.h"
 #include "comm/core/part.h"
+#include "mesh/grad_tree.h"
+#include "mesh/shard_tree.h"
 
 /* check_parts — equal parts, as the model expects them. */
 static enum status check_parts(const struct tensor_axis *a, const char *call, int64_t elems)
@@ -33,53 +37,96 @@ static enum status gather(void *arg, struct stream *s, struct tensor out, struct
                           int64_t elems)
 {
     struct tensor_axis *a = arg;
+    struct comm *comm = a->all.comm;
     struct comm_ticket ticket;
     int64_t start_ns = clock_ns();
     TRY(check_parts(a, "gather", elems));
-    TRY(comm_wait_stream(a->comm, s));
-    if (!comm_stays_on_device(a->comm))
-        return count(a, start_ns, comm_all_gather(a->comm, out, own, elems));
-    TRY(comm_all_gather_begin(a->comm, out, own, elems, &ticket));
-    return comm_wait_on(a->comm, ticket, s);
+    TRY(comm_wait_stream(comm, s));
+    if (!comm_stays_on_device(comm))
+        return count(a, start_ns, comm_all_gather(comm, out, own, elems));
+    TRY(comm_all_gather_begin(comm, out, own, elems, &ticket));
+    return comm_wait_on(comm, ticket, s);
+}
+
+/* sum_in_tree — to_all gets all of the sum, or to_own this rank's part. */
+static enum status sum_in_tree(const struct tensor_axis_group *g, struct tensor x, int64_t elems,
+                               struct tensor to_all, struct tensor to_own)
+{
+    struct comm_ticket ticket;
+    const float *piece[] = {x.data};
+    ASSERT(x.dtype == DTYPE_F32);
+    TRY(grad_tree_begin(g->tree, 0, piece, elems, to_all.data, to_own.data, &ticket));
+    return comm_wait(g->comm, ticket);
 }
 
 static enum status scatter_sum(void *arg, struct stream *s, struct tensor own, struct tensor in,
                                int64_t elems)
 {
     struct tensor_axis *a = arg;
+    struct comm *comm = a->all.comm;
     struct comm_ticket ticket;
     int64_t start_ns = clock_ns();
     TRY(check_parts(a, "scatter_sum", elems));
-    TRY(comm_wait_stream(a->comm, s));
-    if (!comm_stays_on_device(a->comm))
-        return count(a, start_ns, comm_reduce_scatter(a->comm, own, in, elems));
-    TRY(comm_reduce_scatter_begin(a->comm, own, in, elems, &ticket));
-    return comm_wait_on(a->comm, ticket, s);
+    TRY(comm_wait_stream(comm, s));
+    if (a->all.tree)
+        return count(a, start_ns, sum_in_tree(&a->all, in, elems, (struct tensor){0}, own));
+    if (!comm_stays_on_device(comm))
+        return count(a, start_ns, comm_reduce_scatter(comm, own, in, elems));
+    TRY(comm_reduce_scatter_begin(comm, own, in, elems, &ticket));
+    return comm_wait_on(comm, ticket, s);
 }
 
-/* comm_of — of the neighbours that share a tensor. */
-static struct comm *comm_of(const struct tensor_axis *a, int copies)
+/* group_of — of the neighbours that share a tensor. */
+static const struct tensor_axis_group *group_of(const struct tensor_axis *a, int copies)
 {
     if (copies == a->model.parts)
-        return a->comm;
-    ASSERTF(a->keys && copies == a->keys_n, "%d copies; key heads have %d", copies, a->keys_n);
-    return a->keys;
+        return &a->all;
+    ASSERTF(a->keys.comm && copies == a->keys_n, "%d copies; key heads have %d", copies, a->keys_n);
+    return &a->keys;
 }
 
 static enum status sum(void *arg, struct stream *s, struct tensor x, int64_t elems, int copies)
 {
-    struct comm *comm = comm_of(arg, copies);
+    const struct tensor_axis_group *g = group_of(arg, copies);
     struct comm_ticket ticket;
     int64_t start_ns = clock_ns();
-    TRY(comm_wait_stream(comm, s));
-    if (!comm_stays_on_device(comm))
-        return count(arg, start_ns, comm_all_reduce(comm, x, x, elems));
-    TRY(comm_all_reduce_begin(comm, x, x, elems, &ticket));
-    return comm_wait_on(comm, ticket, s);
+    TRY(comm_wait_stream(g->comm, s));
+    if (g->tree)
+        return count(arg, start_ns, sum_in_tree(g, x, elems, x, (struct tensor){0}));
+    if (!comm_stays_on_device(g->comm))
+        return count(arg, start_ns, comm_all_reduce(g->comm, x, x, elems));
+    TRY(comm_all_reduce_begin(g->comm, x, x, elems, &ticket));
+    return comm_wait_on(g->comm, ticket, s);
 }
 
+/* ---- a fixed order ---- */
+
+/* open_tree — the order of shard_tree.h, with one shard for each rank: a function of their number.
+ * A power of two of ranks, and a prime number of at most 3, have it from the comm. */
+static enum status open_tree(struct tensor_axis_group *g)
+{
+    const struct comm_place *place = comm_place(g->comm);
+    bool is_of_ranks;
+    g->begin = calloc((size_t)place->ranks + 1, sizeof *g->begin);
+    if (!g->begin)
+        return FAIL(ST_RETRY, "out of memory: the order of %d ranks", place->ranks);
+    shard_tree_deal(place->ranks, place->ranks, g->begin);
+    TRY(shard_tree_is_of_ranks(g->begin, 1, place->nodes, place->locals, &is_of_ranks));
+    const struct grad_tree_config config = {
+        .comm = g->comm, .begin = g->begin, .contexts = 1, .buckets_n = 1};
+    return is_of_ranks ? ST_OK : grad_tree_open(&config, &g->tree);
+}
+
+static void close_tree(struct tensor_axis_group *g)
+{
+    grad_tree_close(g->tree);
+    free(g->begin);
+}
+
+/* ---- open and close ---- */
+
 /* set_calls — of all ranks of a comm. */
-static void set_calls(struct tensor_axis *a, struct comm *comm)
+static enum status set_calls(struct tensor_axis *a, struct comm *comm, bool is_fixed)
 {
     *a = (struct tensor_axis){.model = {.part = comm_place(comm)->rank,
                                         .parts = comm_place(comm)->ranks,
@@ -87,13 +134,17 @@ static void set_calls(struct tensor_axis *a, struct comm *comm)
                                         .gather = gather,
                                         .scatter_sum = scatter_sum,
                                         .sum = sum},
-                              .comm = comm,
+                              .all = {.comm = comm},
                               .keys_n = 1};
+    return is_fixed ? open_tree(&a->all) : ST_OK;
 }
 
-void tensor_axis_of_context(struct comm *comm, struct tensor_axis *out) { set_calls(out, comm); }
+enum status tensor_axis_of_context(struct comm *comm, bool is_fixed, struct tensor_axis *out)
+{
+    return set_calls(out, comm, is_fixed);
+}
 
-enum status tensor_axis_open(struct comm *comm, const struct model_dims *dims,
+enum status tensor_axis_open(struct comm *comm, const struct model_dims *dims, bool is_fixed,
                              struct tensor_axis *out)
 {
     int ranks = comm_place(comm)->ranks, rank = comm_place(comm)->rank,
@@ -101,18 +152,21 @@ enum status tensor_axis_open(struct comm *comm, const struct model_dims *dims,
     ASSERTF(ranks == dims->part.tensor_ranks && rank == dims->part.tensor_rank,
             "rank %d of %d, but the model is part %d of %d", rank, ranks, dims->part.tensor_rank,
             dims->part.tensor_ranks);
-    set_calls(out, comm);
+    TRY(set_calls(out, comm, is_fixed));
     out->keys_n = heads < ranks ? ranks / heads : 1;
     if (out->keys_n == 1 || out->keys_n == ranks)
         return ST_OK;
     int neighbour[COMM_RANKS_MAX];
     for (int i = 0; i < out->keys_n; i++)
         neighbour[i] = rank / out->keys_n * out->keys_n + i;
-    return comm_split(comm, neighbour, out->keys_n, &out->keys);
+    TRY(comm_split(comm, neighbour, out->keys_n, &out->keys.comm));
+    return is_fixed ? open_tree(&out->keys) : ST_OK;
 }
 
 void tensor_axis_close(struct tensor_axis *a)
 {
-    comm_close(a->keys);
+    close_tree(&a->all);
+    close_tree(&a->keys);
+    comm_close(a->keys.comm);
     *a = (struct tensor_axis){0};
 }

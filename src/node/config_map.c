@@ -465,8 +465,7 @@ static void add_schedules(const struct trainer_config *trainer, bool packs_docum
     const struct step_config *step = &trainer->step;
     if (trainer->lr_schedule.kind == LR_SCHEDULE_KIND_WSD && trainer->lr_schedule.decay_steps > 0)
         text_add(out, ",\"DECAY_STEPS\":%lld", (long long)trainer->lr_schedule.decay_steps);
-    if (step->shards > 0)
-        text_add(out, ",\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":%d", step->shards);
+    config_map_batch_exact(step, out);
     if (packs_documents)
         text_add(out, ",\"PACK_DOCUMENTS\":1");
     if (step->batch_warmup.steps > 0)

@@ -84,3 +84,16 @@ enum status config_map_batch(const struct conf *conf, struct step_config *out)
     TRY(map_shards(conf, out));
     return out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK;
 }
+
+void config_map_batch_exact(const struct step_config *step, struct text *out)
+{
+    const int tensor = step->axis_ranks[MESH_AXIS_TENSOR],
+              context = step->axis_ranks[MESH_AXIS_CONTEXT];
+    if (step->shards == 0)
+        return;
+    text_add(out, ",\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":%d", step->shards);
+    if (tensor > 1)
+        text_add(out, ",\"TP\":%d", tensor);
+    if (context > 1)
+        text_add(out, ",\"CP\":%d", context);
+}

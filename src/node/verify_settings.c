@@ -33,6 +33,8 @@ static const char *const taken[] = {
     "DECAY_STEPS",
     "EXACT",
     "VIRTUAL_SHARDS",
+    "TP",
+    "CP",
     "BATCH_WARMUP",
     "BATCH_START",
     "WINDOW_WARMUP",
@@ -146,13 +148,25 @@ static enum status add_layout(const cJSON *root, struct verify_settings *s)
                                json_number(root, "reduce_bytes") == 2 ? "bf16" : "fp32");
 }
 
+#define AXIS_MOST 1024 /* the setting's own limit may be lower */
+
+static int axis(const cJSON *root, const char *name)
+{
+    const cJSON *settings = cJSON_GetObjectItemCaseSensitive(root, "settings");
+    const double ranks = json_number(settings, name);
+    return ranks > 1 && ranks <= AXIS_MOST ? (int)ranks : 1;
+}
+
+/* fewest — workers that repeat a run with EXACT=layout: one group along TP and CP. */
+static int fewest(const cJSON *root) { return axis(root, "TP") * axis(root, "CP"); }
+
 /* choose_workers — any number with EXACT=layout, else the run's on one node. */
 static enum status choose_workers(const cJSON *root, int workers, struct verify_settings *s)
 {
     int64_t ranks, nodes;
     TRY(json_get_i64(root, "ranks", 1, INT32_MAX, &ranks));
     TRY(json_get_i64(root, "nodes", 1, INT32_MAX, &nodes));
-    s->workers = workers > 0 ? workers : s->is_layout ? 1 : (int)ranks;
+    s->workers = workers > 0 ? workers : s->is_layout ? fewest(root) : (int)ranks;
     if (s->is_layout)
         return ST_OK;
     if (nodes > 1)
@@ -230,8 +244,8 @@ struct difference {
 static bool is_free(const char *key, bool is_layout)
 {
     static const char *const always[] = {"settings", "model"};
-    static const char *const layout[] = {"nodes", "ranks",    "TP",           "CP",     "PP",
-                                         "SHARD", "COMPRESS", "reduce_bytes", "devices"};
+    static const char *const layout[] = {"nodes",    "ranks",        "PP",     "SHARD",
+                                         "COMPRESS", "reduce_bytes", "devices"};
     return has_name(always, COUNT_OF(always), key) ||
            (is_layout && has_name(layout, COUNT_OF(layout), key));
 }

@@ -135,6 +135,7 @@ struct store_config step_store_config(struct step *s)
                                  .whole = step_whole_table(s),
                                  .settings = settings,
                                  .shards = c->shards,
+                                 .exact = step_mesh_exact(s),
                                  .deals_shards = c->balances,
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->samples > c->batch_samples,
@@ -202,8 +203,7 @@ enum status step_plan(const struct step_config *config, const struct step_place 
         st = plan_memory(&s, &inside, out);
     step_pipe_close(&s);
     model_plan_free(s.acts);
-    param_table_free(&s.table);
-    param_table_free(&s.whole);
+    step_mesh_forget(&s);
     return st;
 }
 
@@ -369,8 +369,7 @@ void step_close(struct step *s)
     batch_free(&s->batch);
     step_shards_close(s);
     step_context_close(s);
-    param_table_free(&s->table);
-    param_table_free(&s->whole);
+    step_mesh_forget(s);
     dev_unpin(s->config.dev, s->grad_scale_host); /* and losses_host */
     free(s->spans);
     free(s->cut);

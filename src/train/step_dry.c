@@ -271,7 +271,7 @@ static enum status walk_model(struct dry *d)
 
 static enum status finish_unit(struct dry *d, int unit)
 {
-    TRY(step_mesh_sum_partial(&d->s, unit));
+    TRY(step_mesh_sum_partial(&d->s, 0, unit));
     return store_post_backward(d->s.store, unit);
 }
 
@@ -553,8 +553,7 @@ static void close_all(struct dry *d)
     store_close(s->store);
     model_plan_free(s->acts);
     step_pipe_close(s);
-    param_table_free(&s->table);
-    param_table_free(&s->whole);
+    step_mesh_forget(s);
     free(s->spans);
     free(s->cut);
     free(d->tensor.rank);

@@ -39,6 +39,7 @@ struct step {
     struct step_pipe *pipe;   /* NULL: one stage */
     struct param_table whole; /* of config.dims, where dims are a part */
     bool has_whole;
+    struct param_table all_stages; /* config.shards > 0: of the last tensor rank */
     struct tensor_axis tensor, context;
     const struct model_axis *tensor_axis;  /* NULL: this rank has whole matrices */
     const struct model_axis *context_axis; /* NULL: this rank has whole samples */
@@ -67,7 +68,7 @@ struct step {
     double lr_next;                  /* is_async: of the update that this step begins */
     int64_t step_next;
     double sums[STEP_SUMS]; /* numbers that are being summed over ranks */
-    double *shard_sums;     /* config.shards > 0: the loss of each, then votes */
+    double *shard_sums;     /* config.shards > 0: the loss of each on each context rank, votes */
     struct step_shards_pace pace;
     double scale, scale_end;
     struct step_loss_scale loss_scale;
@@ -94,12 +95,14 @@ struct store_config step_store_config(struct step *s);
  * _context_ranks: between how many the positions of a sample are divided.
  * _store_rank, _store_ranks: of _data.
  * _place: of a step without communicators, for a plan.
- * _describe: what this rank computes: dims, tables, samples, counts.
+ * _describe: what this rank computes: dims, tables, samples, counts. _forget: frees the tables.
  * _open_state: where the parts of the whole model's state are; the store is open.
  * _open_axes: what passes need of other ranks; after _describe.
+ * _exact: with config.shards, after _describe: the store's place for it.
  * _partial_elems: of s->partial.
- * _sum_partial: in the last micro-batch, after a unit's backward and before the store has its
- *   gradients: adds up those that each rank of the tensor axis has a part of. */
+ * _sum_partial: in the last micro-batch of the step, or of each virtual shard, after a unit's
+ *   backward: adds up the gradients that each rank of the tensor axis has a part of. first: the
+ *   micro-batch's first sample on this rank. */
 enum status step_mesh_open(struct step *s);
 void step_mesh_close(struct step *s);
 struct comm *step_mesh_data(const struct step *s);
@@ -110,10 +113,12 @@ int step_mesh_store_rank(const struct step *s);
 int step_mesh_store_ranks(const struct step *s);
 enum status step_mesh_place(struct step *s, int rank, int ranks);
 enum status step_mesh_describe(struct step *s);
+void step_mesh_forget(struct step *s);
 enum status step_mesh_open_state(struct step *s);
 enum status step_mesh_open_axes(struct step *s);
+struct store_exact_place step_mesh_exact(const struct step *s);
 int64_t step_mesh_partial_elems(const struct step *s);
-enum status step_mesh_sum_partial(struct step *s, int unit);
+enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit);
 /* step_memory_batch — of the samples of a step, in host memory. */
 int64_t step_memory_batch(const struct step *s);
 /* step_memory_log — once for all ranks: the memory of a rank, as it was planned. */
@@ -140,7 +145,7 @@ const int32_t *step_context_tokens(struct step *s, const int32_t *tokens, int64_
  * _idle: before the passes of a rank that has fewer shards than another one: as many passes more
  *   in which it only takes part in gathers of parameters, as SHARD=full makes them in each.
  * _bind: where *p writes gradients, and whether it adds to them.
- * _add: after a unit's backward: what the tree of shards adds then.
+ * _add: after a unit's backward: what the tensor axis and the tree of shards add then.
  * _loss: this step's loss and the highest vote, from the losses of this rank; collective; also the
  *   square of the norm. */
 struct step_micro {

@@ -172,6 +172,26 @@ static enum status describe_own(struct step *s)
     return ST_OK;
 }
 
+/* describe_all_stages — what the last tensor rank holds, which has no fewer rows of the vocabulary
+ * than another one. */
+static enum status describe_all_stages(struct step *s)
+{
+    const int ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+    const struct model_part part = {
+        .tensor_rank = ranks - 1, .tensor_ranks = ranks, .context_ranks = 1};
+    struct model_dims dims;
+    TRY(model_part_dims(&s->config.dims, &part, &dims));
+    return model_ops(&dims)->describe(&dims, &s->all_stages);
+}
+
+struct store_exact_place step_mesh_exact(const struct step *s)
+{
+    return (struct store_exact_place){.part = &s->all_stages,
+                                      .tensor_rank = s->mesh.at.at[MESH_AXIS_TENSOR],
+                                      .tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR],
+                                      .context_ranks = step_mesh_context_ranks(s)};
+}
+
 enum status step_mesh_describe(struct step *s)
 {
     TRY(step_shards_check(&s->config, &s->mesh.mesh));
@@ -180,9 +200,18 @@ enum status step_mesh_describe(struct step *s)
     TRY(model_part_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
     TRY(describe_own(s));
     s->model = model_ops(&s->dims);
+    if (s->config.shards > 0)
+        TRY(describe_all_stages(s));
     s->has_whole = has_parts(&s->config);
     return s->has_whole ? step_mesh_whole_table(&s->config, mesh_ranks(&s->mesh.mesh), &s->whole)
                         : ST_OK;
+}
+
+void step_mesh_forget(struct step *s)
+{
+    param_table_free(&s->table);
+    param_table_free(&s->whole);
+    param_table_free(&s->all_stages);
 }
 
 /* add_part — part `part` of the map: a tensor rank of a stage. */
@@ -219,12 +248,12 @@ enum status step_mesh_open_state(struct step *s)
 enum status step_mesh_open_axes(struct step *s)
 {
     if (s->mesh.context) {
-        tensor_axis_of_context(s->mesh.context, &s->context);
+        TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
         s->context_axis = &s->context.model;
     }
     if (!s->mesh.tensor)
         return ST_OK;
-    TRY(tensor_axis_open(s->mesh.tensor, &s->dims, &s->tensor));
+    TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
     s->tensor_axis = &s->tensor.model;
     return ST_OK;
 }
@@ -268,11 +297,12 @@ static enum status copy_partial(struct step *s, const struct pass *p, int unit, 
     return ST_OK;
 }
 
-enum status step_mesh_sum_partial(struct step *s, int unit)
+enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit)
 {
     const struct model_axis *axis = s->tensor_axis;
     struct pass p = {0};
     store_bind(s->store, &p);
+    step_shards_bind(s, first, &p);
     for (int copies = 2; axis && copies <= axis->parts; copies++) {
         int64_t elems;
         TRY(copy_partial(s, &p, unit, copies, false, &elems));

@@ -173,13 +173,15 @@ static enum status head(struct run *run, const struct pass *p, struct pipe_op op
 static enum status end_unit(struct run *run, struct pipe_op op, int unit)
 {
     struct step *s = run->s;
+    const int64_t first = op.micro * s->config.batch_samples;
     bool is_last = op.micro == run->p->pipe.micros - 1;
     if (is_last && run->fault != STEP_FAULT_NONE)
         TRY(step_run_write_fault(s, unit, run->fault));
-    TRY(step_shards_add(s, op.micro * s->config.batch_samples, unit));
+    TRY(step_shards_add(s, first, unit));
     if (!is_last || unit == 0)
         return ST_OK;
-    TRY(step_mesh_sum_partial(s, unit));
+    if (s->config.shards == 0)
+        TRY(step_mesh_sum_partial(s, first, unit));
     return store_post_backward(s->store, unit);
 }
 

@@ -130,7 +130,8 @@ static enum status end_unit(struct step *s, const struct step_micro *m, int unit
     TRY(step_shards_add(s, m->first, unit));
     if (!m->is_last)
         return ST_OK;
-    TRY(step_mesh_sum_partial(s, unit));
+    if (s->config.shards == 0)
+        TRY(step_mesh_sum_partial(s, m->first, unit));
     TRY(store_post_backward(s->store, unit));
     return s->config.unit_done ? s->config.unit_done(s->config.unit_done_arg, unit) : ST_OK;
 }

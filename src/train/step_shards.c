@@ -11,6 +11,9 @@
 /* each — the samples of a shard. */
 static int64_t each(const struct step *s) { return s->config.global_samples / s->config.shards; }
 
+/* losses_n — of a step, over all ranks: of each shard, each context rank's. */
+static int losses_n(const struct step *s) { return s->config.shards * step_mesh_context_ranks(s); }
+
 static int shard_of(const struct step *s, int64_t first) { return (int)(first / each(s)); }
 
 enum status step_shards_check(const struct step_config *c, const struct mesh *mesh)
@@ -81,7 +84,7 @@ enum status step_shards_open(struct step *s)
     if (dev_is_discrete(s->config.dev))
         return FAIL(ST_BAD_SETTING,
                     "EXACT=layout is for CPUs in this version; set DEVICE=cpu, or EXACT=off");
-    s->shard_sums = calloc((size_t)s->config.shards + STEP_VOTES, sizeof *s->shard_sums);
+    s->shard_sums = calloc((size_t)losses_n(s) + STEP_VOTES, sizeof *s->shard_sums);
     s->pace.all = calloc((size_t)step_mesh_data_ranks(s), sizeof *s->pace.all);
     return s->shard_sums && s->pace.all
                ? ST_OK
@@ -107,6 +110,7 @@ enum status step_shards_add(struct step *s, int64_t first, int unit)
 {
     if (s->config.shards == 0 || (first + s->config.batch_samples) % each(s) != 0)
         return ST_OK;
+    TRY(step_mesh_sum_partial(s, first, unit));
     return store_exact_add(s->store, shard_of(s, first), unit);
 }
 
@@ -135,43 +139,47 @@ enum status step_shards_idle(struct step *s)
     return ST_OK;
 }
 
-/* set_losses — of this rank's shards; those of others are zero. */
+/* set_losses — of this rank's shards and positions; those of others are zero. */
 static void set_losses(struct step *s, const struct batch *batch)
 {
     const int64_t n = each(s) * step_sample_losses(s);
-    const int mine = shard_of(s, batch->samples),
+    const int mine = shard_of(s, batch->samples), contexts = step_mesh_context_ranks(s),
               first = store_exact_deal(s->store)[step_mesh_data_rank(s)];
-    for (int i = 0; i < s->config.shards + STEP_VOTES; i++)
+    double *own = s->shard_sums + first * contexts + s->mesh.at.at[MESH_AXIS_CONTEXT];
+    for (int i = 0; i < losses_n(s) + STEP_VOTES; i++)
         s->shard_sums[i] = 0;
     for (int i = 0; i < mine && s->counts_losses; i++)
-        s->shard_sums[first + i] =
+        own[i * contexts] =
             batch_loss(batch->task, s->losses_host + i * n, n, s->scale, s->scale_end);
-    s->shard_sums[s->config.shards + s->vote] = 1;
+    s->shard_sums[losses_n(s) + s->vote] = 1;
 }
 
 enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
                              struct step_result *r)
 {
-    const int shards = s->config.shards;
+    const int n = losses_n(s);
     set_losses(s, batch);
-    TRY(store_grad_norm_end(s->store, norm_sq, s->shard_sums, shards + STEP_VOTES));
+    TRY(store_grad_norm_end(s->store, norm_sq, s->shard_sums, n + STEP_VOTES));
     r->loss = 0;
-    for (int i = 0; i < shards; i++)
+    for (int i = 0; i < n; i++)
         r->loss += s->shard_sums[i];
-    step_run_set_vote(r, s->shard_sums + shards);
+    step_run_set_vote(r, s->shard_sums + n);
     return ST_OK;
 }
 
 /* ---- BALANCE=auto ---- */
 
-/* share_paces — of every data rank, the milliseconds of a shard. */
+/* share_paces — of every data rank, the milliseconds of a shard: the mean of its ranks along the
+ * other axes. */
 static enum status share_paces(struct step *s)
 {
-    const int ranks = step_mesh_data_ranks(s), rank = step_mesh_data_rank(s);
+    const int ranks = step_mesh_data_ranks(s), rank = step_mesh_data_rank(s),
+              all_ranks = mesh_ranks(&s->mesh.mesh);
     struct comm_ticket ticket;
     for (int i = 0; i < ranks; i++)
         s->pace.all[i] = 0;
-    s->pace.all[rank] = s->pace.ms / (double)(s->pace.steps * step_shards_deal(s, rank));
+    s->pace.all[rank] =
+        s->pace.ms / (double)(s->pace.steps * step_shards_deal(s, rank) * (all_ranks / ranks));
     s->pace.ms = 0;
     s->pace.steps = 0;
     TRY(store_all_reduce_begin(s->store, s->pace.all, ranks, &ticket));

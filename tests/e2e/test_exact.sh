@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_exact — EXACT=layout: the weights after some steps have one checksum in every layout of a list: workers and nodes, SHARD, PP, RECOMPUTE, threads,
-# transports, a restart on other workers, a kill. A model of each family, with dropout. `make exact` (EVERY=1) runs the list for each, with
+# transports, a restart on other workers, a kill. With TP and CP the same for each of their sizes. A model of each family, with dropout. `make exact` (EVERY=1) runs the list for each, with
 # gpt2-nano and 50 steps; the suite a part of it.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
@@ -22,6 +22,7 @@ sum_of() {
 # layout NAME "NODES WORKERS" SETTING… — trains, and compares with $want.
 layout() {
     local name=$1 nodes=${2% *} workers=${2#* } got
+    last=$name
     shift 2
     rm -rf got
     if [ "$nodes" = 1 ]; then
@@ -36,11 +37,11 @@ layout() {
     all=$((all + 1))
     [ "$got" != "$want" ] || same=$((same + 1))
 }
-# begins NAME — one worker, the sum to compare with.
+# begins NAME [WORKERS SETTING…] — the sum to compare with: of one worker, or of one group of them.
 begins() {
     rm -rf one
-    run ${family[$1]} $common CHECKPOINT_DIR=one CHECKPOINT_EVERY=$steps
-    ok "$1: one worker ends" is "$rc" 0
+    run ${family[$1]} $common CHECKPOINT_DIR=one CHECKPOINT_EVERY=$steps N_GPU_EACH_NODE="${2:-1}" "${@:3}"
+    ok "$*: ends" is "$rc" 0
     want=$(sum_of one)
 }
 
@@ -52,7 +53,7 @@ list() {
     while read -r name nodes workers settings; do
         case $name in
             '' | \#*) continue ;;
-            begins) begins "$nodes" ;;
+            begins) begins "$nodes" $workers $settings ;;
             *) layout "$name" "$nodes $workers" $settings ;;
         esac
     done
@@ -71,6 +72,11 @@ llama 1 2 PP=2
 llama 1 4 PP=2 SHARD=full
 begins qa
 qa 1 3
+begins llama 2 TP=2
+llama 2 2 TP=2 BACKEND=tcp SHARD=full
+llama 4 1 TP=2 TP_ACROSS_NODES=1 BACKEND=ucx
+begins gpt2 2 CP=2
+gpt2 1 4 CP=2 SHARD=gradients
 LIST
 else
     layouts() { # layouts FAMILY: 13 of each
@@ -92,11 +98,41 @@ $1 3 2 SHARD=full RECOMPUTE=block
 $1 6 1
 LIST
     }
+    groups() { # groups FAMILY AXIS: on 1 to 6 groups of two workers, and of four
+        cat <<LIST
+begins $1 2 $2=2
+$1 2 1 $2=2 TP_ACROSS_NODES=1 BACKEND=tcp
+$1 1 4 $2=2 SHARD=full RECOMPUTE=block
+$1 2 2 $2=2 SHARD=gradients BACKEND=ucx
+$1 4 1 $2=2 TP_ACROSS_NODES=1 SHARD=optimizer
+$1 1 6 $2=2 SHARD=full
+$1 3 2 $2=2
+$1 2 3 $2=2 TP_ACROSS_NODES=1 SHARD=full
+$1 1 10 $2=2 BALANCE=auto
+begins $1 4 $2=4
+$1 2 2 $2=4 TP_ACROSS_NODES=1 SHARD=full
+$1 4 1 $2=4 TP_ACROSS_NODES=1 BACKEND=ucx
+$1 2 4 $2=4 SHARD=optimizer
+LIST
+    }
+    piped() { # piped AXIS: stages of groups
+        cat <<LIST
+begins llama 2 $1=2
+llama 1 4 PP=2 $1=2 SHARD=full
+llama 2 4 PP=2 $1=2
+LIST
+    }
     list < <(layouts gpt2; layouts llama; layouts qa; echo "begins llama"; echo "llama 1 4 PP=2")
+    family[gpt2]+=" HEADS=4"
+    list < <(groups gpt2 CP; groups gpt2 TP; groups llama TP; groups llama CP; groups qa CP; piped TP; piped CP)
+    list < <(echo "begins llama 4 TP=2 CP=2"; echo "llama 2 2 TP=2 CP=2 SHARD=full"; echo "llama 2 4 TP=2 CP=2")
 fi
 
 # ---- what else may happen to a run ----
 
+# CP and TP are in the bits. The last run goes on without them, and the log says so.
+run ${family[$last]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$steps STEPS=$((steps + 1))
+ok "CP=2, then CP=1: the log names it" grep -qE "settings differ from .*CP .*its losses differ" err
 # A restart on other workers.
 begins gpt2
 rm -rf got
@@ -119,8 +155,6 @@ ok "EXACT=off on three workers: another sha256" differs "$(sum_of got)" "$want"
 # ---- refused, each with what to do ----
 
 refused() { run ${family[gpt2]} $common "${@:2}"; ok "refused: ${*:2}" is "$rc $(grep -cF -- "$1" err)" "78 1"; }
-refused "set TP=1" TP=2 N_GPU_EACH_NODE=2
-refused "set CP=1" CP=2 N_GPU_EACH_NODE=2
 refused "set COMPRESS=none" COMPRESS=int8
 refused "set REDUCE_PRECISION=fp32" REDUCE_PRECISION=bf16
 refused "set EMBED_ROWS=0" EMBED_ROWS=1
@@ -133,5 +167,5 @@ refused "change VIRTUAL_SHARDS" MODEL=llama-2-7b TOKENIZER=gpt2 VOCAB=50257 HEAD
 refused "or BALANCE=off" EXACT=off BALANCE=auto
 refused "VIRTUAL_SHARDS=7" VIRTUAL_SHARDS=7
 refused "set EXACT=layout" EXACT=off VIRTUAL_SHARDS=4
-echo "# $same of $all layouts have the bits of one worker"
+echo "# $same of $all layouts have the bits of one worker, or of one group"
 done_testing

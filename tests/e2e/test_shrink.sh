@@ -145,6 +145,7 @@ refuses() { # refuses TEXT SETTING…
 refuses 'set EXACT=layout' EXACT=off
 refuses 'at most N_NODES nodes' MIN_NODES=2
 refuses 'set ON_LOSS=shrink, or leave MIN_NODES out' ON_LOSS=wait MIN_NODES=1
+refuses 'a multiple of TP x CP' N_NODES=2 CP=2 SEQ_LEN=32
 refuses 'set PP=1' PP=2 N_GPU_EACH_NODE=2 TIE_EMBEDDINGS=0
 refuses 'ON_LOSS' ON_LOSS=grow
 done_testing

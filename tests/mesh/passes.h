@@ -262,9 +262,9 @@ static enum status open_pass(struct ranks_one *one, struct one_pass *o, struct p
     TRY(model_ops(&o->dims)->describe(&o->dims, &o->t));
     TRY(dev_stream_open(one->dev, &o->p.stream));
     if (o->mesh.tensor)
-        TRY(tensor_axis_open(o->mesh.tensor, &o->dims, &o->tensor));
+        TRY(tensor_axis_open(o->mesh.tensor, &o->dims, false, &o->tensor));
     if (o->mesh.context)
-        tensor_axis_of_context(o->mesh.context, &o->context);
+        TRY(tensor_axis_of_context(o->mesh.context, false, &o->context));
     o->p.dims = &o->dims;
     o->p.table = &o->t;
     o->p.b = B;

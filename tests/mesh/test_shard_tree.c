@@ -10,19 +10,22 @@
 
 #define SHARDS_MAX 48
 #define SLOTS_MAX 16
+#define CONTEXTS_MAX 5
 
 /* The tree as shard_tree.h describes it, as a number that depends on each addition. */
 static uint64_t leaf(int shard) { return 0x9E3779B97F4A7C15u * (uint64_t)(shard + 1); }
 static uint64_t sum(uint64_t a, uint64_t b) { return (a * 31 + b) * 0xBF58476D1CE4E5B9u + 1; }
 
-static uint64_t truth(int first, int n)
+static uint64_t truth_from(int from, int first, int n)
 {
     int left = n - n / 2;
-    return n == 1 ? leaf(first) : sum(truth(first, left), truth(first + left, n - left));
+    return n == 1 ? leaf(from + first)
+                  : sum(truth_from(from, first, left), truth_from(from, first + left, n - left));
 }
 
-/* A rank adds up its shards; its pieces come out. Returns how many. */
-static int pieces_of(const int *begin, int ranks, int rank, uint64_t *out)
+/* A rank adds up its shards, of which shard 0 is called `from`; its pieces come out. Returns how
+ * many. */
+static int pieces_of(const int *begin, int ranks, int rank, int from, uint64_t *out)
 {
     struct shard_tree t;
     uint64_t slot[SLOTS_MAX] = {0};
@@ -32,7 +35,7 @@ static int pieces_of(const int *begin, int ranks, int rank, uint64_t *out)
     assert_true(t.slots_n <= SLOTS_MAX && t.pieces_n <= t.slots_n);
     for (int i = 0; i < t.shards_n; i++) {
         assert_in_range(t.shard_slot[i], 0, t.slots_n - 1);
-        slot[t.shard_slot[i]] = leaf(begin[rank] + i);
+        slot[t.shard_slot[i]] = leaf(from + begin[rank] + i);
         for (int k = t.add_first[i]; k < t.add_first[i + 1]; k++) {
             assert_in_range(t.add[k].from, 1, t.slots_n - 1);
             slot[t.add[k].to] = sum(slot[t.add[k].to], slot[t.add[k].from]);
@@ -52,15 +55,15 @@ static void check(const int *begin, int ranks)
     int count[SHARDS_MAX], all = 0, n = shard_tree_pieces(begin, ranks, count);
     struct sum_tree_step join[SHARDS_MAX];
     for (int rank = 0; rank < ranks; rank++) {
-        int mine = pieces_of(begin, ranks, rank, piece + all);
+        int mine = pieces_of(begin, ranks, rank, 0, piece + all);
         assert_int_equal(mine, count[rank]);
         all += mine;
     }
     assert_int_equal(all, n);
-    shard_tree_join(begin, ranks, join);
+    assert_int_equal(shard_tree_join(begin, ranks, 1, join), ST_OK);
     for (int i = 0; i < n - 1; i++)
         piece[join[i].to] = sum(piece[join[i].to], piece[join[i].from]);
-    if (piece[0] != truth(0, begin[ranks]))
+    if (piece[0] != truth_from(0, 0, begin[ranks]))
         fail_msg("%d shards on %d ranks are added in another order", begin[ranks], ranks);
 }
 
@@ -109,13 +112,53 @@ static void powers_of_two(void **state)
     assert_int_equal(pieces(12, 3), 7);
 }
 
-static bool follows(int shards, int nodes, int locals)
+/* Every context has shards of its own: the tree of context c begins at shard c · SHARDS_MAX. */
+static uint64_t truth_contexts(int shards, int first, int n)
+{
+    int left = n - n / 2;
+    return n == 1 ? truth_from(first * SHARDS_MAX, 0, shards)
+                  : sum(truth_contexts(shards, first, left),
+                        truth_contexts(shards, first + left, n - left));
+}
+
+static void check_contexts(int shards, int groups, int contexts)
+{
+    int begin[SHARDS_MAX + 1], all = 0;
+    uint64_t piece[CONTEXTS_MAX * 2 * SHARDS_MAX];
+    struct sum_tree_step join[CONTEXTS_MAX * 2 * SHARDS_MAX];
+    shard_tree_deal(shards, groups, begin);
+    for (int group = 0; group < groups; group++)
+        for (int context = 0; context < contexts; context++)
+            all += pieces_of(begin, groups, group, context * SHARDS_MAX, piece + all);
+    assert_int_equal(all, contexts * shard_tree_pieces(begin, groups, NULL));
+    assert_int_equal(shard_tree_join(begin, groups, contexts, join), ST_OK);
+    for (int i = 0; i < all - 1; i++)
+        piece[join[i].to] = sum(piece[join[i].to], piece[join[i].from]);
+    if (piece[0] != truth_contexts(shards, 0, contexts))
+        fail_msg("%d shards on %d x %d ranks are added in another order", shards, groups, contexts);
+}
+
+static void same_tree_with_contexts(void **state)
+{
+    (void)state;
+    for (int contexts = 1; contexts <= CONTEXTS_MAX; contexts++)
+        for (int shards = 1; shards <= 13; shards++)
+            for (int groups = 1; groups <= shards; groups++)
+                check_contexts(shards, groups, contexts);
+}
+
+static bool follows_contexts(int shards, int contexts, int nodes, int locals)
 {
     bool is_of_ranks = false;
     int begin[SHARDS_MAX + 1];
-    shard_tree_deal(shards, nodes * locals, begin);
-    assert_int_equal(shard_tree_is_of_ranks(begin, nodes, locals, &is_of_ranks), ST_OK);
+    shard_tree_deal(shards, nodes * locals / contexts, begin);
+    assert_int_equal(shard_tree_is_of_ranks(begin, contexts, nodes, locals, &is_of_ranks), ST_OK);
     return is_of_ranks;
+}
+
+static bool follows(int shards, int nodes, int locals)
+{
+    return follows_contexts(shards, 1, nodes, locals);
 }
 
 /* Where the comm's own sums are the tree's. */
@@ -129,10 +172,15 @@ static void sums_of_the_comm(void **state)
     assert_false(follows(6, 3, 2));   /* pairs first */
     assert_false(follows(12, 1, 12)); /* 8 and 4, not 6 and 6 */
     assert_false(follows(8, 3, 1));   /* unequal runs */
+    assert_true(follows_contexts(8, 4, 1, 4) && follows_contexts(8, 4, 2, 2));
+    assert_true(follows_contexts(8, 3, 3, 1));
+    assert_false(follows_contexts(8, 2, 1, 4)); /* pairs of contexts first */
+    assert_false(follows_contexts(8, 5, 1, 5)); /* 4 and 1, not 3 and 2 */
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(same_tree_on_any_ranks), cmocka_unit_test(same_tree_of_any_deal),
-    cmocka_unit_test(powers_of_two), cmocka_unit_test(sums_of_the_comm)};
+    cmocka_unit_test(same_tree_with_contexts), cmocka_unit_test(powers_of_two),
+    cmocka_unit_test(sums_of_the_comm)};
 
 HARNESS_MAIN(tests)

@@ -32,7 +32,7 @@ struct trial {
     int64_t elems;
     /* called after each step, for config.balances: how long it took this rank, in ms; NULL: 1 */
     double (*compute_ms)(const struct ranks_one *one, int step);
-    int deal[RANKS_MAX]; /* shards of each rank at the end */
+    int deal[RANKS_MAX]; /* shards of each data rank at the end */
     struct step_memory memory;
     struct step_result last;
     struct store_flip flipped;
@@ -166,16 +166,18 @@ static inline enum status trial_balance(const struct ranks_one *one, struct tria
 {
     if (!t->config.balances)
         return ST_OK;
-    t->last.compute_ms =
-        t->compute_ms ? t->compute_ms(one, i) * step_shards_deal(step, one->rank) : 1;
+    struct mesh mesh;
+    TRY(step_mesh(&t->config, one->ranks, &mesh));
+    const int own = mesh_coord_of(&mesh, one->rank).at[MESH_AXIS_DATA];
+    t->last.compute_ms = t->compute_ms ? t->compute_ms(one, i) * step_shards_deal(step, own) : 1;
     TRY(step_shards_balance(step, &t->last));
     int64_t each = t->config.global_samples / t->config.shards;
     *first = 0;
-    for (int rank = 0; rank < one->ranks; rank++) {
+    for (int rank = 0; rank < mesh.size[MESH_AXIS_DATA]; rank++) {
         t->deal[rank] = step_shards_deal(step, rank);
-        *first += rank < one->rank ? t->deal[rank] * each : 0;
+        *first += rank < own ? t->deal[rank] * each : 0;
     }
-    b->samples = t->deal[one->rank] * each;
+    b->samples = t->deal[own] * each;
     return ST_OK;
 }
 

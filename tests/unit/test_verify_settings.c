@@ -41,6 +41,11 @@ static void test_taken(void **state)
     assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=cosine LR=0.10000000000000001 "
                                 "EXACT=layout STEPS=90 TASK=lm N_GPU_EACH_NODE=1 ");
     assert_true(settings.is_layout);
+    assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"constant\",\"EXACT\":\"layout\","
+                       "\"TP\":4,\"CP\":2},\"TP\":4,\"CP\":2," TWO "}",
+                       0));
+    assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=constant EXACT=layout TP=4 CP=2 "
+                                "STEPS=50 TASK=lm N_GPU_EACH_NODE=8 ");
     assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"constant\",\"PRECISION\":\"bf16\"},"
                        "\"SHARD\":3,\"TP\":2,\"reduce_bytes\":2," TWO "}",
                        2));
@@ -91,6 +96,8 @@ static void test_agree(void **state)
     assert_non_null(strstr(status_message(), "after step 10: ranks was 3, is 4"));
     assert_false(agree("{\"settings\":{\"LR\":1}}", "{\"settings\":{\"LR\":2}}", true));
     assert_non_null(strstr(status_message(), "LR was 1, is 2"));
+    assert_false(agree("{\"settings\":{\"TP\":2}}", "{\"settings\":{}}", true));
+    assert_non_null(strstr(status_message(), "TP was 2, is not set"));
     assert_false(agree("{\"planned_steps\":1}", "{\"planned_steps\":2}", true));
     range.maker[1].data = 8;
     assert_false(agree("{}", "{}", true));

@@ -1,0 +1,258 @@
+/* test_mesh_exact_axes — EXACT=layout beside tensor and context parallelism: for each TP and CP
+ * losses, norms and the whole state have one result, on any number of groups, wherever their ranks
+ * are, with every SHARD and PP. */
+#define RANKS_MAX 12
+#include "mesh/trial.h"
+
+#include "model/model.h"
+
+#define ROPE .position = MODEL_POSITION_ROPE, .rope.theta = 10000, .rope.fraction = 1
+#define LLAMA ROPE, .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU, .bias = MODEL_BIAS_NONE
+
+/* Key heads are more than, as many as and fewer than ranks; the vocabulary is cut unevenly. */
+enum { GPT2, LLAMA_TWO, QWEN_ONE, MODELS_N };
+static const struct model_dims models[MODELS_N] = {
+    {.name = "gpt2", .layers = 2, .heads = 4, .embed = 48, .vocab = 211},
+    {.name = "llama, 4 heads, 2 key heads",
+     .arch = MODEL_ARCH_LLAMA,
+     .layers = 2,
+     .heads = 4,
+     .kv_heads = 2,
+     .head_dim = 24,
+     .embed = 96,
+     .ffn = 44,
+     .vocab = 211,
+     .parts = {LLAMA, .is_untied = true}},
+    {.name = "qwen3, 4 heads, 1 key head",
+     .arch = MODEL_ARCH_QWEN3,
+     .layers = 2,
+     .heads = 4,
+     .kv_heads = 1,
+     .head_dim = 6,
+     .embed = 32,
+     .ffn = 12,
+     .vocab = 37,
+     .parts = {LLAMA, .has_qk_norm = true}},
+};
+
+static struct trial exact_of(int model, int tensor, int context, int64_t t)
+{
+    struct trial like = trial_of(MODEL_TASK_LM, 6, t);
+    like.steps = 2;
+    like.config.dims = models[model];
+    like.config.dims.context = t + 3;
+    like.config.shards = 6;
+    like.config.dropout = 0.1f;
+    like.config.axis_ranks[MESH_AXIS_TENSOR] = tensor;
+    like.config.axis_ranks[MESH_AXIS_CONTEXT] = context;
+    return like;
+}
+
+struct world {
+    int nodes, locals;
+};
+
+static void same(const struct trial *like, const struct trial *want, struct world world)
+{
+    char what[128];
+    snprintf(what, sizeof what, "%s: %d x %d ranks, TP %d, CP %d, PP %d, shard %d",
+             like->config.dims.name, world.nodes, world.locals,
+             like->config.axis_ranks[MESH_AXIS_TENSOR], like->config.axis_ranks[MESH_AXIS_CONTEXT],
+             like->config.axis_ranks[MESH_AXIS_PIPELINE], (int)like->config.store.shard);
+    struct trial got = trial_run(like, world.nodes, world.locals);
+    trial_same(&got, want, what);
+    trial_free(&got);
+}
+
+/* The first world's result, in the others with one SHARD after the other, and in the last with
+ * each. Returns the norm. */
+static double same_in_worlds(struct trial like, const struct world *world, int n)
+{
+    struct trial want = trial_run(&like, world[0].nodes, world[0].locals);
+    const double norm = want.norm[like.steps - 1];
+    assert_true(isfinite(norm));
+    for (int i = 1; i < n - 1; i++) {
+        like.config.store.shard = (enum layout_shard)(i % (LAYOUT_SHARD_FULL + 1));
+        same(&like, &want, world[i]);
+    }
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        like.config.store.shard = (enum layout_shard)shard;
+        same(&like, &want, world[n - 1]);
+    }
+    trial_free(&want);
+    return norm;
+}
+#define SAME_IN_WORLDS(like, world) \
+    same_in_worlds((like), (world), (int)(sizeof(world) / sizeof *(world)))
+
+/* One to three groups of two, of four; on one node, on several, across nodes. */
+static const struct world twos[] = {{1, 2}, {2, 1}, {1, 4}, {4, 1}, {3, 2}, {2, 3}};
+static const struct world fours[] = {{1, 4}, {2, 2}, {4, 1}, {2, 4}, {6, 2}};
+
+/* The norm is that of one rank: what several ranks hold counts once. */
+static void test_tensor(void **state)
+{
+    (void)state;
+    for (int model = 0; model < MODELS_N; model++) {
+        struct trial like = exact_of(model, 1, 1, 16), one = trial_run(&like, 1, 1);
+        double two = SAME_IN_WORLDS(exact_of(model, 2, 1, 16), twos),
+               four = SAME_IN_WORLDS(exact_of(model, 4, 1, 16), fours);
+        assert_true(fabs(two / one.norm[like.steps - 1] - 1) < 1e-4);
+        assert_true(fabs(four / one.norm[like.steps - 1] - 1) < 1e-4);
+        trial_free(&one);
+    }
+}
+
+static void test_context(void **state)
+{
+    (void)state;
+    for (int model = GPT2; model <= LLAMA_TWO; model++) {
+        struct trial like = exact_of(model, 1, 1, 16), one = trial_run(&like, 1, 1);
+        double two = SAME_IN_WORLDS(exact_of(model, 1, 2, 16), twos);
+        assert_true(fabs(two / one.norm[like.steps - 1] - 1) < 1e-4);
+        trial_free(&one);
+    }
+    (void)SAME_IN_WORLDS(exact_of(LLAMA_TWO, 1, 4, 16), fours);
+    (void)SAME_IN_WORLDS(exact_of(LLAMA_TWO, 2, 2, 16), fours);
+}
+
+/* Six ranks: the sums of the comm itself follow the nodes. */
+static void test_six(void **state)
+{
+    static const struct world sixes[] = {{1, 6}, {2, 3}, {3, 2}, {6, 1}, {1, 12}, {4, 3}};
+    static const struct world threes[] = {{1, 3}, {3, 1}, {2, 3}, {3, 2}, {1, 9}};
+    struct trial like = exact_of(GPT2, 6, 1, 24);
+    (void)state;
+    like.config.dims.heads = 6;
+    (void)SAME_IN_WORLDS(like, sixes);
+    like = exact_of(LLAMA_TWO, 1, 6, 24);
+    (void)SAME_IN_WORLDS(like, sixes);
+    like = exact_of(LLAMA_TWO, 1, 3, 24);
+    (void)SAME_IN_WORLDS(like, threes);
+    like = exact_of(GPT2, 12, 1, 24); /* six ranks have the same key head */
+    like.config.dims = models[LLAMA_TWO];
+    like.config.dims.heads = 12;
+    like.config.dims.ffn = 48;
+    like.config.dims.context = 27;
+    static const struct world twelves[] = {{1, 12}, {4, 3}, {2, 6}, {12, 1}};
+    (void)SAME_IN_WORLDS(like, twelves);
+}
+
+static void test_stages(void **state)
+{
+    static const struct world piped[] = {{1, 4}, {4, 1}, {2, 4}, {4, 3}};
+    (void)state;
+    for (int context = 1; context <= 2; context++) {
+        struct trial like = exact_of(LLAMA_TWO, 3 - context, context, 16),
+                     want = trial_run(&like, 1, 2);
+        like.config.axis_ranks[MESH_AXIS_PIPELINE] = 2;
+        for (size_t i = 0; i < sizeof piped / sizeof *piped; i++) {
+            like.config.store.shard = (enum layout_shard)i;
+            same(&like, &want, piped[i]);
+        }
+        trial_free(&want);
+    }
+}
+
+static void test_questions(void **state)
+{
+    static const struct world few[] = {{1, 2}, {2, 2}, {3, 2}};
+    (void)state;
+    for (int context = 1; context <= 2; context++) {
+        struct trial like = exact_of(GPT2, 3 - context, context, 16);
+        like.config.dims.task = MODEL_TASK_QA;
+        (void)SAME_IN_WORLDS(like, few);
+    }
+}
+
+/* Shards of several micro-batches, in unequal runs; every way of recomputing; Muon. */
+static void test_ways(void **state)
+{
+    static const struct world few[] = {{1, 2}, {1, 4}, {3, 2}};
+    struct trial like = exact_of(LLAMA_TWO, 2, 1, 16);
+    (void)state;
+    like.config.global_samples = 14;
+    like.config.shards = 7;
+    (void)SAME_IN_WORLDS(like, few);
+    like = exact_of(LLAMA_TWO, 2, 1, 16);
+    struct trial want = trial_run(&like, 1, 2);
+    for (int way = 0; way <= MODEL_RECOMPUTE_BLOCK; way++) {
+        like.config.recompute.way = (enum model_recompute)way;
+        same(&like, &want, (struct world){2, 2});
+    }
+    trial_free(&want);
+    like = exact_of(GPT2, 1, 2, 16);
+    like.config.optim.kind = OPTIM_KIND_MUON;
+    like.config.optim.momentum = 0.9;
+    (void)SAME_IN_WORLDS(like, few);
+}
+
+/* Groups of unlike speeds. */
+static double unlike_ms(const struct ranks_one *one, int step)
+{
+    (void)step;
+    return one->rank < 2 ? 3 : 1;
+}
+
+static void test_balance(void **state)
+{
+    (void)state;
+    for (int context = 1; context <= 2; context++) {
+        struct trial like = exact_of(LLAMA_TWO, 3 - context, context, 16);
+        like.steps = STEP_BALANCE_STEPS + 2;
+        struct trial want = trial_run(&like, 1, 2);
+        like.config.balances = true;
+        like.compute_ms = unlike_ms;
+        struct trial got = trial_run(&like, 2, 2);
+        trial_same(&got, &want, "dealt by speed");
+        assert_true(got.deal[0] < got.deal[1]);
+        trial_free(&got);
+        trial_free(&want);
+    }
+}
+
+/* A gradient that is not finite, on a rank whose copy the norm does not count. */
+static void test_nan(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct trial like = exact_of(GPT2, 2, 1, 16);
+        like.nan_step = 1;
+        like.nan_rank = rank;
+        struct trial got = trial_run(&like, 1, 2);
+        assert_true(isfinite(got.loss[0]) && isnan(got.loss[1]));
+        trial_free(&got);
+    }
+}
+
+/* That the tests above can fail: TP is in the bits, and without virtual shards groups are. */
+static void test_without(void **state)
+{
+    (void)state;
+    for (int context = 1; context <= 2; context++) {
+        struct trial like = exact_of(LLAMA_TWO, 3 - context, context, 16),
+                     exact = trial_run(&like, 1, 2);
+        const size_t bytes = (size_t)exact.elems * sizeof(float);
+        like.config.shards = 0;
+        struct trial one = trial_run(&like, 1, 2), three = trial_run(&like, 1, 6);
+        assert_memory_not_equal(one.state[0], three.state[0], bytes);
+        assert_true(trial_apart(&one, &exact) < 1e-6);
+        like = exact_of(LLAMA_TWO, 1, 1, 16);
+        struct trial alone = trial_run(&like, 1, 1);
+        assert_memory_not_equal(alone.state[0], exact.state[0], bytes);
+        assert_true(trial_apart(&alone, &exact) < 1e-6);
+        trial_free(&alone);
+        trial_free(&one);
+        trial_free(&three);
+        trial_free(&exact);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_tensor),    cmocka_unit_test(test_context),
+    cmocka_unit_test(test_six),       cmocka_unit_test(test_stages),
+    cmocka_unit_test(test_ways),      cmocka_unit_test(test_nan),
+    cmocka_unit_test(test_questions), cmocka_unit_test(test_balance),
+    cmocka_unit_test(test_without)};
+
+HARNESS_MAIN(tests)

@@ -1,5 +1,5 @@
-/* copies — ranks that train with copies of their state in peers' memory, end in the middle of a step,
- * and lose memory, for tests. */
+/* copies — for tests: ranks that train with copies of their state in peers' memory, end in the
+ * middle of a step, and lose memory. */
 #ifndef CONVOY_TESTS_COPIES_H
 #define CONVOY_TESTS_COPIES_H
 

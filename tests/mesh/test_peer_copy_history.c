@@ -53,7 +53,7 @@ static bool is_whole(const struct kept *k)
     return k->is_any;
 }
 
-/* note — after a generation that began at `from`, found or at the beginning, and ended `steps` later.
+/* note — after a generation that began at `from` (-1: nothing was found) and ended `steps` later.
  * Until the first step after a change of their number is finished, a second loss may take what
  * there is: that is said in docs/multi-node.md. */
 static void note(struct history *h, int64_t from, int steps)

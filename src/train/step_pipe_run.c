@@ -176,7 +176,9 @@ static enum status end_unit(struct run *run, struct pipe_op op, int unit)
     bool is_last = op.micro == run->p->pipe.micros - 1;
     if (is_last && run->fault != STEP_FAULT_NONE)
         TRY(step_run_write_fault(s, unit, run->fault));
-    TRY(step_shards_add(s, op.micro * s->config.batch_samples, unit));
+    const struct step_micro m = {.first = op.micro * s->config.batch_samples, .is_last = is_last};
+    TRY(step_shard_check_unit(s, &m, unit));
+    TRY(step_shards_add(s, m.first, unit));
     if (!is_last || unit == 0)
         return ST_OK;
     TRY(step_mesh_sum_partial(s, unit));

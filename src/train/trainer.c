@@ -88,6 +88,10 @@ static enum status flip(const struct trainer *t)
     return ST_OK;
 }
 
+/* FAULT=gradient — of the first block, which every stage has: the bit that FAULT=flip inverts. */
+static const struct step_shard_flip flipped_gradient = {
+    .passes = STEP_SHARD_PASS_OWN, .unit = 1, .bit = 29};
+
 static enum status inject_fault(struct trainer *t, enum step_fault *out)
 {
     const struct trainer_config *c = t->config;
@@ -105,6 +109,8 @@ static enum status inject_fault(struct trainer *t, enum step_fault *out)
         *out = STEP_FAULT_NAN;
     if (c->fault == TRAINER_FAULT_SPIKE)
         *out = STEP_FAULT_SPIKE;
+    if (c->fault == TRAINER_FAULT_GRADIENT)
+        step_shard_check_flip(t->step, &flipped_gradient);
     return c->fault == TRAINER_FAULT_FLIP ? flip(t) : ST_OK;
 }
 
@@ -268,6 +274,7 @@ static enum status one_step(struct trainer *t)
             samples = step_samples_at(&c->step, t->progress.step);
     assert_note("step %lld begins", (long long)t->progress.step + 1);
     TRY(inject_fault(t, &fault));
+    trainer_sentinel_ask(t);
     if (t->checkpoint_async)
         checkpoint_async_poll(t->checkpoint_async);
     int64_t begin_ns = clock_ns();

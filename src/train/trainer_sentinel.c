@@ -1,5 +1,5 @@
 /* trainer_sentinel — SENTINEL_EVERY: compares replicas before what is wrong spreads, or is kept in
- * a checkpoint (trainer_inside.h). */
+ * a checkpoint, and virtual shards of the batch before an update (trainer_inside.h). */
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -75,6 +75,28 @@ void trainer_sentinel_begin(const struct trainer *t)
               (unsigned long long)(uintptr_t)replica.parameters, (long long)getpid());
 }
 
+/* A step before a checkpoint compares, too: what a wrong result has made is not kept. */
+void trainer_sentinel_ask(const struct trainer *t)
+{
+    const int64_t every = t->config->sentinel_every, save_every = t->config->checkpoint_every,
+                  step = t->progress.step + 1;
+    if (every > 0 && (step % every == 0 || (save_every > 0 && step % save_every == 0)))
+        step_shard_check_ask(t->step, 1 + step / every);
+}
+
+/* is_wrong_result — a step has failed because of one. If it may have been one of the steps before,
+ * too, copies of the state in memory are forgotten, so the job goes on from the checkpoint. */
+static bool is_wrong_result(struct trainer *t, enum status st)
+{
+    const enum step_shard_found found = step_shard_check_found(t->step);
+    if (found != STEP_SHARD_FOUND_NONE && st != ST_FAULT)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    t->is_state_right = found == STEP_SHARD_FOUND_ONCE;
+    if (found == STEP_SHARD_FOUND_LASTING)
+        peer_copy_clear(t->peer_copy);
+    return found != STEP_SHARD_FOUND_NONE;
+}
+
 enum status trainer_sentinel(struct trainer *t, bool before_save)
 {
     return is_due(t, before_save) ? compare(t) : ST_OK;
@@ -84,7 +106,7 @@ enum status trainer_sentinel(struct trainer *t, bool before_save)
 enum status trainer_sentinel_explain(struct trainer *t, enum status st)
 {
     struct status_saved saved;
-    if ((st != ST_NOT_FINITE && st != ST_SPIKE) || !is_on(t))
+    if (is_wrong_result(t, st) || (st != ST_NOT_FINITE && st != ST_SPIKE) || !is_on(t))
         return st;
     status_save(&saved);
     enum status found = compare(t);

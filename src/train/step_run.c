@@ -475,7 +475,8 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     }
     if (s->is_async)
         TRY(step_async_begin(s, lr, step_i));
-    TRY(counts_begin(s, batch, checked, fault == STEP_FAULT_NONE, &counts));
+    TRY(counts_begin(s, batch, checked, fault == STEP_FAULT_NONE && s->check.flip.passes == 0,
+                     &counts));
     TRY(step_local_sync_send(s));
     TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, fault, &counts, r));
     TRY(step_shard_check_end(s, r));

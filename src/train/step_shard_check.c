@@ -100,12 +100,13 @@ static void add_losses(struct step *s, int64_t first)
                                         (size_t)(each(s) * losses) * sizeof(float), s->check.sum);
 }
 
-/* flip — the bit that step_shard_check_flip has named. */
-static enum status flip(struct step *s, const struct pass *p)
+/* flip — the bit that step_shard_check_flip has named; once in passes of a kind. */
+static enum status flip(struct step *s, const struct pass *p, enum step_shard_pass kind)
 {
-    const struct step_shard_flip *f = &s->check.flip;
+    struct step_shard_flip *f = &s->check.flip;
     int64_t at = f->elem;
     int row = 0;
+    f->passes &= ~(unsigned)kind;
     while (s->table.param[row].unit != f->unit || at >= s->table.param[row].elems) {
         at -= s->table.param[row].unit == f->unit ? s->table.param[row].elems : 0;
         row++;
@@ -143,7 +144,7 @@ enum status step_shard_check_unit(struct step *s, const struct step_micro *m, in
         step_shards_bind(s, m->first, &p);
     TRY(dev_sync(s->stream));
     if (is_hit)
-        TRY(flip(s, &p));
+        TRY(flip(s, &p, pass));
     if (is_due)
         add_unit(s, &p, unit);
     return ST_OK;

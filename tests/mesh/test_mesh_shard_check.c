@@ -85,6 +85,14 @@ static enum status flip(const struct ranks_one *one, struct job *job, struct ste
     return ST_OK;
 }
 
+/* balance — the last rank is the slowest. */
+static enum status balance(const struct ranks_one *one, struct job *job, struct step *step)
+{
+    struct step_result *r = &job->trial.last;
+    r->compute_ms = (1 + one->rank) * (step_shards_deal(step, one->rank) + r->is_compared);
+    return job->trial.config.balances ? step_shards_balance(step, r) : ST_OK;
+}
+
 static enum status steps(const struct ranks_one *one, struct job *job, struct step *step)
 {
     for (int i = 0; i < job->trial.steps; i++) {
@@ -93,6 +101,7 @@ static enum status steps(const struct ranks_one *one, struct job *job, struct st
         enum status st = run_step(job, step, i);
         job->called += st == ST_FAULT || st == ST_PEER;
         TRY(st);
+        TRY(balance(one, job, step));
         job->compared += job->trial.last.is_compared;
         job->trial.loss[i] = job->trial.last.loss;
         job->trial.norm[i] = job->trial.last.grad_norm;
@@ -104,7 +113,9 @@ static enum status rank_main(struct ranks_one *one)
 {
     struct job *job = one->arg;
     struct step_config *c = &job->trial.config;
-    const struct feed_config feed = {.data = FEED_SYNTHETIC,
+    const struct feed_config feed = {.task = c->dims.task == MODEL_TASK_QA ? FEED_TASK_QA
+                                                                           : FEED_TASK_LM,
+                                     .data = FEED_SYNTHETIC,
                                      .seq_tokens = c->seq_tokens,
                                      .global_samples = c->global_samples,
                                      .vocab = c->dims.vocab,
@@ -154,21 +165,17 @@ static struct job job_of(int ranks, enum layout_shard shard, int layout)
 static int share(int n, int i) { return n * (i + 1) / RUNS - n * i / RUNS; }
 
 struct totals {
-    int flips, found, named, once, compared;
+    int found, named, compared;
 };
 
-/* run_one — run i of all: with flips and comparisons, and without both. */
-static void run_one(int i, struct totals *sum)
+/* compare_with_calm — with comparisons and flips `like` has the losses, norms and state that it has
+ * without. Returns rank 0's job. */
+static const struct job *compare_with_calm(struct job like, int ranks, const char *what)
 {
-    const int ranks = 2 + i / LAYOUTS % WORLDS, flips = asked("FLIPS", 96);
-    struct job like = job_of(ranks, (enum layout_shard)(i / LAYOUTS / WORLDS), i % LAYOUTS);
-    like.draw_first = flips * i / RUNS;
-    like.flips = share(flips, i);
-    like.trial.steps = like.flips + share(asked("CHECKS", 96), i);
     struct job calm = *run(&like, ranks);
     like.asks = true;
     struct job *job = run(&like, ranks);
-    trial_same(&job->trial, &calm.trial, "with comparisons and flips");
+    trial_same(&job->trial, &calm.trial, what);
     trial_free(&job->trial);
     trial_free(&calm.trial);
     assert_int_equal(job->compared, like.trial.steps);
@@ -178,7 +185,17 @@ static void run_one(int i, struct totals *sum)
         assert_int_equal(jobs[rank].named, like.flips);
         assert_int_equal(jobs[rank].once, like.flips);
     }
-    sum->flips += like.flips;
+    return job;
+}
+
+static void run_one(int i, struct totals *sum)
+{
+    const int ranks = 2 + i / LAYOUTS % WORLDS, flips = asked("FLIPS", 96);
+    struct job like = job_of(ranks, (enum layout_shard)(i / LAYOUTS / WORLDS), i % LAYOUTS);
+    like.draw_first = flips * i / RUNS;
+    like.flips = share(flips, i);
+    like.trial.steps = like.flips + share(asked("CHECKS", 96), i);
+    const struct job *job = compare_with_calm(like, ranks, "random flips");
     sum->found += job->found;
     sum->named += job->named;
     sum->compared += job->compared;
@@ -192,6 +209,25 @@ static void test_flips(void **state)
         run_one(i, &sum);
     print_message("# gradients: %d flips found, %d named; %d comparisons of equal results\n",
                   sum.found, sum.named, sum.compared);
+}
+
+/* What passes read besides tokens is that of the shard, too: answers and masks, a window. Shards
+ * are dealt by speed, or activations recomputed. */
+static void test_inputs(void **state)
+{
+    (void)state;
+    struct job job[4];
+    for (int i = 0; i < 4; i++) {
+        job[i] = job_of(3, i % 2 ? LAYOUT_SHARD_FULL : LAYOUT_SHARD_NONE, i % 2 ? 0 : 2);
+        job[i].flips = 2;
+        job[i].trial.steps = 14;
+    }
+    job[0].trial.config.dims.task = MODEL_TASK_QA;
+    job[1].trial.config.window_warmup = (struct warmup){.from = 3, .steps = 10};
+    job[2].trial.config.balances = true;
+    job[3].trial.config.recompute = model_recompute_nth(3, 9);
+    for (int i = 0; i < 4; i++)
+        compare_with_calm(job[i], 3, "inputs");
 }
 
 /* A rank that is wrong again is named where a majority is right; of two ranks none is named. The
@@ -228,5 +264,6 @@ static void test_alone(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_flips), cmocka_unit_test(test_lasting), cmocka_unit_test(test_alone)};
+    cmocka_unit_test(test_flips), cmocka_unit_test(test_inputs), cmocka_unit_test(test_lasting),
+    cmocka_unit_test(test_alone)};
 HARNESS_MAIN(tests)

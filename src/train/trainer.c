@@ -88,10 +88,6 @@ static enum status flip(const struct trainer *t)
     return ST_OK;
 }
 
-/* FAULT=gradient — of the first block, which every stage has: the bit that FAULT=flip inverts. */
-static const struct step_shard_flip flipped_gradient = {
-    .passes = STEP_SHARD_PASS_OWN, .unit = 1, .bit = 29};
-
 static enum status inject_fault(struct trainer *t, enum step_fault *out)
 {
     const struct trainer_config *c = t->config;
@@ -110,7 +106,7 @@ static enum status inject_fault(struct trainer *t, enum step_fault *out)
     if (c->fault == TRAINER_FAULT_SPIKE)
         *out = STEP_FAULT_SPIKE;
     if (c->fault == TRAINER_FAULT_GRADIENT)
-        step_shard_check_flip(t->step, &flipped_gradient);
+        trainer_sentinel_flip(t);
     return c->fault == TRAINER_FAULT_FLIP ? flip(t) : ST_OK;
 }
 
@@ -281,6 +277,7 @@ static enum status one_step(struct trainer *t)
     step_vote(t->step, (int)board_requested(c->board));
     TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, fault, &result));
     t->request = (enum board_request)result.vote;
+    t->numbers.comparisons += result.is_compared;
     t->progress.step++;
     TRY(step_shards_balance(t->step, &result));
     t->progress.samples += samples;

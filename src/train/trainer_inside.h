@@ -82,13 +82,15 @@ void trainer_end(struct trainer *t); /* the summary of a run, on the console */
 
 /* Comparing replicas, and virtual shards (trainer_sentinel.c; collective).
  * _ask      before a step: it compares virtual shards if that is due.
+ * _flip     before a step, on one rank: FAULT=gradient.
  * trainer_sentinel  after a step, or before a checkpoint is saved: fails on all ranks where
  *                   replicas differ, with ST_FAULT on the one that is wrong.
- * _begin    before the first step: logs what is compared, and where it lies. Not collective.
+ * _begin    before the first step: logs what replicas compare, and where it lies. Not collective.
  * _explain  a step has failed with st: as above if replicas differ, else returns st. */
 void trainer_sentinel_ask(const struct trainer *t);
+void trainer_sentinel_flip(const struct trainer *t);
 enum status trainer_sentinel(struct trainer *t, bool before_save);
-void trainer_sentinel_begin(const struct trainer *t);
+void trainer_sentinel_begin(struct trainer *t);
 enum status trainer_sentinel_explain(struct trainer *t, enum status st);
 /* Copies in peers' memory (trainer_copy.c; all but _publish and _end are collective):
  * _begin    opens them, and finds the state to go on from: is_from_memory and progress are set.

@@ -50,22 +50,33 @@ static bool is_due(const struct trainer *t, bool before_save)
            (before_save || step % t->config->sentinel_every == 0);
 }
 
+/* note_difference — now: this generation ends. */
+static void note_difference(struct trainer *t)
+{
+    t->numbers.differences++;
+    trainer_publish(t, BOARD_PHASE_TRAINING);
+}
+
 static enum status compare(struct trainer *t)
 {
     struct step_sentinel found;
     TRY(step_sentinel(t->step, &found));
     step_run_forget_sent(t->step);
     t->step_compared = t->progress.step;
+    t->numbers.comparisons++;
     if (found.is_same)
         return ST_OK;
+    note_difference(t);
     /* copies of the steps since have gradients in them that the wrong rank made */
     peer_copy_clear(t->peer_copy);
     return fail(t, &found);
 }
 
-void trainer_sentinel_begin(const struct trainer *t)
+void trainer_sentinel_begin(struct trainer *t)
 {
     struct step_replica replica;
+    if (t->config->sentinel_every > 0 && t->numbers.comparisons < 0)
+        t->numbers.comparisons = t->numbers.differences = 0;
     if (!is_on(t))
         return;
     step_sentinel_replica(t->step, &replica);
@@ -84,17 +95,28 @@ void trainer_sentinel_ask(const struct trainer *t)
         step_shard_check_ask(t->step, 1 + step / every);
 }
 
+/* Of the first block, which every stage has; the bit that FAULT=flip inverts. */
+void trainer_sentinel_flip(const struct trainer *t)
+{
+    const struct step_shard_flip flip = {.passes = STEP_SHARD_PASS_OWN, .unit = 1, .bit = 29};
+    step_shard_check_flip(t->step, &flip);
+}
+
 /* is_wrong_result — a step has failed because of one. If it may have been one of the steps before,
  * too, copies of the state in memory are forgotten, so the job goes on from the checkpoint. */
 static bool is_wrong_result(struct trainer *t, enum status st)
 {
     const enum step_shard_found found = step_shard_check_found(t->step);
-    if (found != STEP_SHARD_FOUND_NONE && st != ST_FAULT)
-        clock_sleep_ms(OTHERS_WAIT_MS);
+    if (found == STEP_SHARD_FOUND_NONE)
+        return false;
+    t->numbers.comparisons++;
+    note_difference(t);
     t->is_state_right = found == STEP_SHARD_FOUND_ONCE;
-    if (found == STEP_SHARD_FOUND_LASTING)
+    if (!t->is_state_right)
         peer_copy_clear(t->peer_copy);
-    return found != STEP_SHARD_FOUND_NONE;
+    if (st != ST_FAULT)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    return true;
 }
 
 enum status trainer_sentinel(struct trainer *t, bool before_save)

@@ -116,6 +116,14 @@ finish_nodes 3
 ok "a rank that is wrong again: healed, named" is "$codes $(grep -c 'rank 2 .*exit code 80 .*in step 8 the gradients of rank 2 differ .*wrong as well' err.0)" "0 0 0 1"
 ok "from the checkpoint, with the weights of an undisturbed run" is "$(grep -c 'resuming from memory' err.0) $(grep -c 'resuming from hurt/step-00000004' err.0) $(weights hurt)" \
     "0 1 $(weights calm)"
+# Both are counted: in steps 4 and 8, and from the beginning again in 4, 8 and 12.
+status=$(free_port)
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$status" begin $exact N_GPU_EACH_NODE=3 SHARD=full SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=1 CHECKPOINT_DIR=count LINGER=10m
+is_done() { [ "$(curl -s --max-time 5 "127.0.0.1:$status/status" | jq -r .phase 2>/dev/null)" = "done" ]; }
+ok "a run that lingers" wait_for 30 is_done
+ok "comparisons and differences are counted" is "$(curl -s "127.0.0.1:$status/status" | jq -c '[.comparisons, .differences]')" "[5,1]"
+kill -TERM "$pid"
+finish
 # What the comparison is for: else the wrong gradient is applied by all, and no replica differs.
 rm -rf hurt
 run $exact N_GPU_EACH_NODE=3 CHECKPOINT_DIR=hurt FAULT=gradient@step=8:rank=1

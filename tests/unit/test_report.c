@@ -162,6 +162,8 @@ static const struct {
     {"step_ms.p50", "n", "0"},
     {"step_ms.p95", "n", "0"},
     {"outer_steps", "n", "0"},
+    {"comparisons", "n", "0"},
+    {"differences", "n", "0"},
     {"mfu", "n", "0"},
     {"eta_seconds", "n", "0"},
     {"uptime_seconds", "n", "0"},
@@ -218,8 +220,8 @@ static void every_field_has_its_kind(void **state)
         assert_int_equal(k, fields[i].known[0]);
         assert_int_equal(u, fields[i].unknown[0]);
     }
-    assert_int_equal(cJSON_GetArraySize(known), 32); /* and nothing else */
-    assert_int_equal(cJSON_GetArraySize(unknown), 32);
+    assert_int_equal(cJSON_GetArraySize(known), 34); /* and nothing else */
+    assert_int_equal(cJSON_GetArraySize(unknown), 34);
     cJSON_Delete(known);
     cJSON_Delete(unknown);
 }
@@ -291,6 +293,8 @@ static void not_a_number_is_null(void **state)
                                    .wait_ms = NAN,
                                    .sent_bytes = -1,
                                    .outer_steps = -1,
+                                   .comparisons = -1,
+                                   .differences = -1,
                                    .checkpoint = {.step = -1}};
     cJSON *root = report(true, true);
     static const char *const nulls[] = {"step",
@@ -313,6 +317,8 @@ static void not_a_number_is_null(void **state)
                                         "ranks.0.wait_ms",
                                         "ranks.0.sent_bytes",
                                         "outer_steps",
+                                        "comparisons",
+                                        "differences",
                                         "ranks.0.memory_bytes",
                                         "ranks.0.step",
                                         "model.name",

@@ -21,6 +21,7 @@ struct job {
     bool asks;     /* the steps compare */
     int flips;     /* asks: one before each of so many steps */
     unsigned also; /* passes in which the bit flips again */
+    bool in_copy;  /* a bit of a parameter flips, in the copy that passes read */
     int draw_first;
     int found, named, once, undecided; /* of flips: on this rank */
     int called, compared;              /* steps without one: called different, compared at all */
@@ -65,14 +66,35 @@ static struct step_shard_flip flip_at(const struct job *job, const struct step *
         .bit = (int)draw(i, 3, 32)};
 }
 
+/* flip_copy — SHARD=full: of the first position's embedding, which every sample reads. Its unit is
+ * gathered once, here for the logits, and stays until the update. */
+static void flip_copy(const struct step *step)
+{
+    struct pass p = {0};
+    store_bind(step->store, &p);
+    *(uint32_t *)tensor_at(p.params, p.table->param[1].offset).data ^= UINT32_C(1) << 20;
+}
+
+/* plant — the fault i, on one rank. */
+static enum status plant(struct job *job, struct step *step, int i, bool is_here)
+{
+    float logits[512];
+    const struct step_shard_flip bit = flip_at(job, step, i);
+    if (job->in_copy)
+        TRY(step_logits(step, &(int32_t){7}, 1, logits));
+    if (is_here && job->in_copy)
+        flip_copy(step);
+    else if (is_here)
+        step_shard_check_flip(step, &bit);
+    return ST_OK;
+}
+
 /* flip — in a step that fails on all ranks. The state stays as it was, so it can be done again. */
 static enum status flip(const struct ranks_one *one, struct job *job, struct step *step, int at)
 {
     const int i = job->draw_first + at, wrong = (int)draw(i, 0, one->ranks);
-    const struct step_shard_flip bit = flip_at(job, step, i);
     char text[64];
-    if (one->rank == wrong)
-        step_shard_check_flip(step, &bit);
+    TRY(plant(job, step, i, one->rank == wrong));
     enum status st = run_step(job, step, at);
     if (st != ST_FAULT && st != ST_PEER)
         return st;
@@ -230,6 +252,18 @@ static void test_inputs(void **state)
         compare_with_calm(job[i], 3, "inputs");
 }
 
+/* A copy of parameters is gathered anew before the shard is computed again: the state is right. */
+static void test_copy(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        struct job like = job_of(ranks, LAYOUT_SHARD_FULL, 1);
+        like.in_copy = true;
+        like.flips = like.trial.steps = 4;
+        compare_with_calm(like, ranks, "a flip in what passes read");
+    }
+}
+
 /* A rank that is wrong again is named where a majority is right; of two ranks none is named. The
  * state is suspect in both cases. */
 static void test_lasting(void **state)
@@ -264,6 +298,6 @@ static void test_alone(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_flips), cmocka_unit_test(test_inputs), cmocka_unit_test(test_lasting),
-    cmocka_unit_test(test_alone)};
+    cmocka_unit_test(test_flips), cmocka_unit_test(test_inputs), cmocka_unit_test(test_copy),
+    cmocka_unit_test(test_lasting), cmocka_unit_test(test_alone)};
 HARNESS_MAIN(tests)

@@ -80,7 +80,7 @@
 #define CONF_FAULT_LIST(X) \
     X(FAULT, NONE, "") X(FAULT, KILL, "kill") X(FAULT, STALL, "stall") X(FAULT, NAN, "nan") \
     X(FAULT, SLOW, "slow") X(FAULT, FLIP, "flip") X(FAULT, ENOSPC, "enospc") \
-    X(FAULT, SPIKE, "spike")
+    X(FAULT, SPIKE, "spike") X(FAULT, GRADIENT, "gradient")
 /* clang-format on */
 
 /* CONF_WORDS — "lm|qa" for TASK: the words of a row, in the order of its enum. */

@@ -161,6 +161,9 @@ void store_bind(const struct store *s, struct pass *p);
  * bucket. Unit 0 stays until the update, another unit until the next call for a unit that is not 0.
  * direction: +1 forward, -1 backward, 0 at the end of a walk: no next bucket. */
 enum status store_unshard(struct store *s, int unit, int direction);
+/* store_params_invalidate — on all ranks: the compute copy is stale: the next use of a unit gathers
+ * or rounds its parameters anew. */
+void store_params_invalidate(struct store *s);
 
 /* Gradients, in the order of one step:
  * _grad_sync_begin            the last micro-batch begins: its gradients are reduced. tokens: its n

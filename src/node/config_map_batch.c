@@ -68,6 +68,7 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
                     conf_source(conf, CONF_EXACT), conf_text(conf, CONF_PP),
                     conf_source(conf, CONF_PP));
     out->balances = conf_i64(conf, CONF_BALANCE) == CONF_BALANCE_AUTO;
+    out->checks_shards = conf_i64(conf, CONF_SENTINEL_EVERY) > 0;
     out->shards = (int)(set > 0 ? set : micros % 64 == 0 ? 64 : micros);
     return ST_OK;
 }

@@ -70,6 +70,15 @@ static void publish_phase(struct worker *w, enum board_phase phase)
     w->published_ms = clock_ms();
 }
 
+/* keep_counts — those of the last generation, or of the process before this one. */
+static void keep_counts(struct worker *w)
+{
+    if (!board_worker_copy(w->board, w->worker_i, &w->last))
+        return;
+    w->stats.comparisons = w->last.comparisons;
+    w->stats.differences = w->last.differences;
+}
+
 static void publish_loading(struct worker *w)
 {
     publish_phase(w, w->node.restarts > 0 ? BOARD_PHASE_RECOVERING : BOARD_PHASE_LOADING);
@@ -359,6 +368,7 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     w->config.step.comm = comm;
     const struct check_worker_config check = check_config(w);
     TRY(check_worker_before(&check, w->dev, comm, &w->is_checked));
+    keep_counts(w);
     publish_loading(w);
     struct trainer_config config = w->config;
     TRY(plan_choice_make(w->conf, comm, w->dev, &config, &w->way));
@@ -508,6 +518,7 @@ static void publish_first(struct worker *w)
         .loading_done = -1,
         .loading_total = -1,
     };
+    keep_counts(w);
     publish_loading(w);
 }
 

@@ -304,6 +304,7 @@ static enum status open_all(struct step *s)
     s->is_async = step_async_takes(c, &place);
     TRY(step_mesh_describe(s));
     TRY(step_shards_open(s));
+    TRY(step_shard_check_open(s));
     TRY(step_mesh_open_axes(s));
     TRY(optim_spans(&s->table, &c->optim, &s->spans, &s->spans_n));
     s->cut = calloc((size_t)s->spans_n + 1, sizeof *s->cut);
@@ -368,6 +369,7 @@ void step_close(struct step *s)
     step_pipe_close(s);
     batch_free(&s->batch);
     step_shards_close(s);
+    step_shard_check_close(s);
     step_context_close(s);
     step_mesh_forget(s);
     dev_unpin(s->config.dev, s->grad_scale_host); /* and losses_host */

@@ -82,7 +82,8 @@ struct step_config {
     /* EXACT=layout: virtual shards of a global batch; the result depends on them, not on how many
      * ranks there are. At least as many as data ranks; each has whole micro-batches. 0: none */
     int shards;
-    bool balances; /* shards: dealt by the speed of each data rank (step_shards_balance) */
+    bool balances;      /* shards: dealt by the speed of each data rank (step_shards_balance) */
+    bool checks_shards; /* shards: step_shard_check_ask will be called: room for one more */
     struct warmup batch_warmup;  /* samples of a global batch; `from` divides global_samples */
     struct warmup window_warmup; /* LM: latest tokens that a token attends to, up to seq_tokens */
     bool masks_documents;        /* LM: attention stays within documents (feed_batch.first_key) */
@@ -126,6 +127,7 @@ struct step_result {
     struct spike_verdict spike; /* cause NONE: the update was made; else it was left out */
     int vote;                   /* the highest vote of all ranks (step_vote) */
     int outer_steps;            /* LOCAL_STEPS: updates of a fragment */
+    bool is_compared;           /* a virtual shard of each rank was computed twice */
 };
 
 /* step_mesh — the mesh of so many ranks. ST_BAD_SETTING: as mesh_make.
@@ -208,6 +210,36 @@ struct step_replica {
     int others_n; /* that hold the same */
 };
 void step_sentinel_replica(const struct step *step, struct step_replica *out);
+
+/* A virtual shard computed twice (step_shard_check.h); config.checks_shards. All are local.
+ * step_shard_check_ask — on all ranks: the next step_run compares one shard of each rank, if there
+ *   are several along the data axis, each with the whole model. turn > 0: which one; it should
+ *   count comparisons. If two computations differ the step makes no update and
+ *   fails: on the rank that is wrong with ST_FAULT, on the others, and where no majority is, with
+ *   ST_PEER.
+ * step_shard_check_found — after a step_run that failed.
+ * step_shard_check_flip — FAULT=gradient: the next step_run inverts a bit in a gradient of this
+ *   rank, in passes of these kinds. In a step without a comparison the own passes are the last
+ *   micro-batch. */
+enum step_shard_pass {
+    STEP_SHARD_PASS_OWN = 1,   /* of this rank's shard that is compared */
+    STEP_SHARD_PASS_CHECK = 2, /* of the next rank's */
+    STEP_SHARD_PASS_AGAIN = 4  /* of the shard of which two computations differ */
+};
+enum step_shard_found {
+    STEP_SHARD_FOUND_NONE,   /* no difference: the step failed otherwise, or did not */
+    STEP_SHARD_FOUND_ONCE,   /* computed again it was right: the state is as it should be */
+    STEP_SHARD_FOUND_LASTING /* it was wrong again, or none was named: the state may be wrong */
+};
+struct step_shard_flip {
+    unsigned passes; /* of enum step_shard_pass; 0: none */
+    int unit;
+    int64_t elem; /* of the unit, without padding */
+    int bit;      /* 0 … 31 */
+};
+void step_shard_check_ask(struct step *step, int64_t turn);
+enum step_shard_found step_shard_check_found(const struct step *step);
+void step_shard_check_flip(struct step *step, const struct step_shard_flip *flip);
 
 /* step_run_forget_sent — local: what was sent since the last step is not of the next one: an
  * evaluation or a checkpoint. Else it is, for a part of an update's communication runs beside the

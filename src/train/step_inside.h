@@ -11,6 +11,7 @@
 #include "mesh/tensor_axis.h"
 #include "train/step.h"
 #include "train/step_local.h"
+#include "train/step_shard_check.h"
 
 struct step_pipe; /* train/step_pipe.h */
 
@@ -18,7 +19,7 @@ struct step_pipe; /* train/step_pipe.h */
 struct step_shards_pace {
     double *all; /* milliseconds of a shard, of each data rank */
     double ms;   /* of computing */
-    int64_t steps;
+    int64_t steps, shards;
 };
 
 enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
@@ -70,6 +71,7 @@ struct step {
     double sums[STEP_SUMS]; /* numbers that are being summed over ranks */
     double *shard_sums;     /* config.shards > 0: the loss of each on each context rank, votes */
     struct step_shards_pace pace;
+    struct step_shard_check check;
     double scale, scale_end;
     struct step_loss_scale loss_scale;
     struct step_spikes spikes;
@@ -152,6 +154,7 @@ struct step_micro {
     int64_t first;
     bool is_last; /* of the step */
     enum step_fault fault;
+    bool is_check; /* of no shard of this rank: its gradients are compared alone */
 };
 enum status step_shards_check(const struct step_config *c, const struct mesh *mesh);
 enum status step_shards_open(struct step *s);
@@ -164,6 +167,17 @@ void step_shards_bind(const struct step *s, int64_t first, struct pass *p);
 enum status step_shards_add(struct step *s, int64_t first, int unit);
 enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
                              struct step_result *r);
+/* step_sentinel_exchange — n checksums of each rank; all: rank after rank. Collective, over the
+ * world (step_sentinel.c). */
+enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, uint64_t *all);
+/* Passes (step_run.c):
+ * _pass: of a micro-batch with gradients; sample: its first one, in the global batch.
+ * _micro: forward, head and backward. The scale of the loss is known.
+ * _set_window: the window of attention in a step, in the batch's first keys. */
+struct pass step_run_pass(const struct step *s, int64_t sample, int64_t step_i);
+enum status step_run_micro(struct step *s, struct pass *p, const struct step_micro *m,
+                           struct step_result *r);
+void step_run_set_window(const struct step *s, struct batch *batch, int64_t step_i);
 /* For stages of a pipeline (step_run.c):
  * _add_waits: adds the times of communication of this step since the last call. Returns the
  *   milliseconds waited.

@@ -9,7 +9,8 @@ int64_t step_memory_batch(const struct step *s)
     const struct step_config *c = &s->config;
     int64_t documents =
         step_has_first_key(c) ? batch_documents_bytes(s->samples, c->seq_tokens) : 0;
-    return batch_bytes(step_task(s), s->samples, c->seq_tokens) + documents + step_context_bytes(s);
+    return batch_bytes(step_task(s), s->samples, c->seq_tokens) + documents +
+           step_context_bytes(s) + step_shard_check_bytes(s);
 }
 
 struct step_memory step_memory(const struct step *s)

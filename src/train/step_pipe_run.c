@@ -173,15 +173,16 @@ static enum status head(struct run *run, const struct pass *p, struct pipe_op op
 static enum status end_unit(struct run *run, struct pipe_op op, int unit)
 {
     struct step *s = run->s;
-    const int64_t first = op.micro * s->config.batch_samples;
     bool is_last = op.micro == run->p->pipe.micros - 1;
     if (is_last && run->fault != STEP_FAULT_NONE)
         TRY(step_run_write_fault(s, unit, run->fault));
-    TRY(step_shards_add(s, first, unit));
+    const struct step_micro m = {.first = op.micro * s->config.batch_samples, .is_last = is_last};
+    TRY(step_shard_check_unit(s, &m, unit));
+    TRY(step_shards_add(s, m.first, unit));
     if (!is_last || unit == 0)
         return ST_OK;
     if (s->config.shards == 0)
-        TRY(step_mesh_sum_partial(s, first, unit));
+        TRY(step_mesh_sum_partial(s, m.first, unit));
     return store_post_backward(s->store, unit);
 }
 

@@ -127,6 +127,9 @@ static enum status graphs_begin(struct step *s)
 /* end_unit — a micro-batch's gradients of a unit are complete; after the last one, this rank's. */
 static enum status end_unit(struct step *s, const struct step_micro *m, int unit)
 {
+    TRY(step_shard_check_unit(s, m, unit));
+    if (m->is_check)
+        return ST_OK;
     TRY(step_shards_add(s, m->first, unit));
     if (!m->is_last)
         return ST_OK;
@@ -196,6 +199,12 @@ static enum status micro(struct step *s, struct pass *p, const struct step_micro
     return backward(s, p, m, r);
 }
 
+enum status step_run_micro(struct step *s, struct pass *p, const struct step_micro *m,
+                           struct step_result *r)
+{
+    return micro(s, p, m, NULL, r);
+}
+
 static enum status set_grad_scale(struct step *s, double norm_sq)
 {
     double scale = grad_scale_of(norm_sq, step_grad_clip(s), s->loss_scale.factor);
@@ -207,6 +216,16 @@ uint64_t step_run_dropout_seed(const struct step *s, int64_t step_i)
     return rand_u64(s->config.seed, RAND_STREAM(DROPOUT, UINT32_MAX), (uint64_t)step_i);
 }
 
+struct pass step_run_pass(const struct step *s, int64_t sample, int64_t step_i)
+{
+    struct pass p = step_pass(s, s->config.batch_samples);
+    p.want_grad = true;
+    p.dropout = s->config.dropout;
+    p.dropout_seed = step_run_dropout_seed(s, step_i);
+    p.sample_first = sample;
+    return p;
+}
+
 /* passes — forward and backward of all micro-batches. */
 static enum status passes(struct step *s, const struct batch *batch, int64_t step_i,
                           enum step_fault fault, const struct comm_ticket *counts,
@@ -215,14 +234,11 @@ static enum status passes(struct step *s, const struct batch *batch, int64_t ste
     const struct step_config *c = &s->config;
     TRY(step_shards_idle(s));
     for (int64_t first = 0; first < batch->samples; first += c->batch_samples) {
-        const struct step_micro m = {first, first + c->batch_samples == batch->samples, fault};
-        struct pass p = step_pass(s, c->batch_samples);
-        p.want_grad = true;
+        const struct step_micro m = {first, first + c->batch_samples == batch->samples, fault,
+                                     false};
+        struct pass p = step_run_pass(s, step_shards_first(s, batch->samples) + first, step_i);
         p.accumulate = first > 0;
         step_shards_bind(s, first, &p);
-        p.dropout = c->dropout;
-        p.dropout_seed = step_run_dropout_seed(s, step_i);
-        p.sample_first = step_shards_first(s, batch->samples) + first;
         if (m.is_last)
             TRY(store_grad_sync_begin(s->store, batch->host.tokens + first * p.t, p.b * p.t));
         TRY(step_copy_inputs(s, batch, first, &p));
@@ -259,8 +275,13 @@ static enum status gradients(struct step *s, const struct batch *batch, int64_t 
                              struct step_result *r)
 {
     double norm_sq;
-    if (s->pipe && counts) /* before stages wait for each other: a rank may refuse its samples */
+    /* before stages wait for each other: a rank may refuse its samples. The shard of another rank
+     * has the same scale */
+    if ((s->pipe || step_shard_check_is_due(s)) && counts) {
         TRY(counts_end(s, *counts));
+        counts = NULL;
+    }
+    TRY(step_shard_check_begin(s, step_i, r));
     TRY(s->pipe ? step_pipe_run(s, batch, step_i, fault, r)
                 : passes(s, batch, step_i, fault, counts, r));
     if (s->is_async)
@@ -455,9 +476,11 @@ static enum status run(struct step *s, const struct batch *batch, int64_t step_i
     }
     if (s->is_async)
         TRY(step_async_begin(s, lr, step_i));
-    TRY(counts_begin(s, batch, checked, fault == STEP_FAULT_NONE, &counts));
+    TRY(counts_begin(s, batch, checked, fault == STEP_FAULT_NONE && s->check.flip.passes == 0,
+                     &counts));
     TRY(step_local_sync_send(s));
     TRY(scaled_gradients(s, step_context_batch(s, batch), step_i, fault, &counts, r));
+    TRY(step_shard_check_end(s, r));
     TRY(step_local_exchange(s, r));
     s->lap_ns = clock_ns();
     TRY(check_numbers(s, step_i, sample_first, r));
@@ -507,7 +530,7 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
 
 void step_run_forget_sent(struct step *s) { (void)step_run_add_waits(s, &(struct step_result){0}); }
 
-static void set_window(const struct step *s, struct batch *batch, int64_t step_i)
+void step_run_set_window(const struct step *s, struct batch *batch, int64_t step_i)
 {
     const struct warmup *window = &s->config.window_warmup;
     if (step_i < window->steps)
@@ -520,6 +543,9 @@ enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, in
     struct batch batch = s->batch;
     batch.samples = step_shards_samples(s, step_samples_at(&s->config, step_i));
     feed_get(feed, sample_first + step_shards_first(s, batch.samples), batch.samples, &batch.host);
-    set_window(s, &batch, step_i);
-    return step_run_batch(s, &batch, step_i, sample_first, lr, fault, out);
+    step_run_set_window(s, &batch, step_i);
+    step_shard_check_set_feed(s, feed, sample_first);
+    enum status st = step_run_batch(s, &batch, step_i, sample_first, lr, fault, out);
+    step_shard_check_clear(s);
+    return st;
 }

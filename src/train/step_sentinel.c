@@ -18,39 +18,59 @@ struct replicas {
 
 static int ranks_of(const struct step *s) { return mesh_ranks(&s->mesh.mesh); }
 
-/* set_sums — this rank's checksums, of each part that lies whole on it; those of others are 0. */
-static void set_sums(const struct step *s, double *all)
+/* set_sums — this rank's checksums, of each part that lies whole on it; 0 of the others. */
+static void set_sums(const struct step *s, uint64_t *own)
 {
-    const int parts = step_parts(s), own = comm_place(s->config.comm)->rank;
-    for (int part = 0; part < parts; part++) {
+    for (int part = 0; part < step_parts(s); part++) {
         struct tensor t = store_replicated(s->store, part);
-        uint64_t sum =
-            t.data ? XXH3_64bits(t.data, (size_t)s->table.total_elems * sizeof(float)) : 0;
-        for (int word = 0; word < WORDS; word++)
-            all[(own * parts + part) * WORDS + word] = (double)(sum >> (16 * word) & 0xFFFF);
+        own[part] = t.data ? XXH3_64bits(t.data, (size_t)s->table.total_elems * sizeof(float)) : 0;
     }
 }
 
-static uint64_t sum_at(const double *all, int rank, int part, int parts)
+/* pack, unpack — n checksums, as words. */
+static void pack(const uint64_t *sum, int n, double *words)
 {
-    uint64_t sum = 0;
-    for (int word = 0; word < WORDS; word++)
-        sum |= (uint64_t)all[(rank * parts + part) * WORDS + word] << (16 * word);
-    return sum;
+    for (int i = 0; i < n * WORDS; i++)
+        words[i] = (double)(sum[i / WORDS] >> (16 * (i % WORDS)) & 0xFFFF);
+}
+
+static void unpack(const double *words, int n, uint64_t *sum)
+{
+    for (int i = 0; i < n; i++)
+        sum[i] = 0;
+    for (int i = 0; i < n * WORDS; i++)
+        sum[i / WORDS] |= (uint64_t)words[i] << (16 * (i % WORDS));
+}
+
+enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, uint64_t *all)
+{
+    const int all_n = ranks_of(s) * n, rank = comm_place(s->config.comm)->rank;
+    struct comm_ticket ticket;
+    double *words = calloc((size_t)all_n * WORDS, sizeof *words);
+    if (!words)
+        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks_of(s));
+    pack(own, n, words + (ptrdiff_t)rank * n * WORDS);
+    enum status st = store_all_reduce_begin(s->store, words, all_n * WORDS, &ticket);
+    if (st == ST_OK)
+        st = store_wait(s->store, ticket);
+    if (st == ST_OK)
+        unpack(words, all_n, all);
+    free(words);
+    return st;
 }
 
 /* vote — on a part: SENTINEL_SAME, _UNDECIDED, or the rank whose bytes differ. */
-static int vote(const double *all, const struct replicas *replicas, int part, int parts,
+static int vote(const uint64_t *all, const struct replicas *replicas, int part, int parts,
                 uint64_t *sum)
 {
     for (int i = 0; i < replicas->n; i++)
-        sum[i] = sum_at(all, replicas->rank[i], part, parts);
+        sum[i] = all[replicas->rank[i] * parts + part];
     int odd = sentinel_vote(sum, replicas->n);
     return odd < 0 ? odd : replicas->rank[odd];
 }
 
 /* judge — the first part in which the ranks that hold the same as rank `first` differ. */
-static void judge(const struct step *s, const double *all, int first, struct replicas *replicas,
+static void judge(const struct step *s, const uint64_t *all, int first, struct replicas *replicas,
                   uint64_t *sum, struct step_sentinel *out)
 {
     const int parts = step_parts(s);
@@ -66,7 +86,7 @@ static void judge(const struct step *s, const double *all, int first, struct rep
 }
 
 /* judge_all — group by group; a group is judged by its first rank. */
-static enum status judge_all(const struct step *s, const double *all, struct step_sentinel *out)
+static enum status judge_all(const struct step *s, const uint64_t *all, struct step_sentinel *out)
 {
     const int ranks = ranks_of(s);
     struct replicas replicas = {.rank = calloc((size_t)ranks, sizeof(int))};
@@ -88,17 +108,15 @@ bool step_sentinel_compares(const struct step *s)
 
 enum status step_sentinel(struct step *s, struct step_sentinel *out)
 {
-    const int n = ranks_of(s) * step_parts(s) * WORDS;
-    struct comm_ticket ticket;
+    const int parts = step_parts(s);
+    uint64_t own[STEP_PARTS_MAX];
     ASSERT(step_sentinel_compares(s));
     TRY(store_drain(s->store));
-    double *all = calloc((size_t)n, sizeof *all);
+    uint64_t *all = calloc((size_t)(ranks_of(s) * parts), sizeof *all);
     if (!all)
         return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks_of(s));
-    set_sums(s, all);
-    enum status st = store_all_reduce_begin(s->store, all, n, &ticket);
-    if (st == ST_OK)
-        st = store_wait(s->store, ticket);
+    set_sums(s, own);
+    enum status st = step_sentinel_exchange(s, own, parts, all);
     if (st == ST_OK)
         st = judge_all(s, all, out);
     free(all);

@@ -178,10 +178,9 @@ static enum status share_paces(struct step *s)
     struct comm_ticket ticket;
     for (int i = 0; i < ranks; i++)
         s->pace.all[i] = 0;
-    s->pace.all[rank] =
-        s->pace.ms / (double)(s->pace.steps * step_shards_deal(s, rank) * (all_ranks / ranks));
+    s->pace.all[rank] = s->pace.ms / (double)(s->pace.shards * (all_ranks / ranks));
     s->pace.ms = 0;
-    s->pace.steps = 0;
+    s->pace.steps = s->pace.shards = 0;
     TRY(store_all_reduce_begin(s->store, s->pace.all, ranks, &ticket));
     return store_wait(s->store, ticket);
 }
@@ -224,6 +223,8 @@ enum status step_shards_balance(struct step *s, const struct step_result *r)
 {
     const int ranks = step_mesh_data_ranks(s);
     s->pace.ms += r->compute_ms;
+    if (s->config.balances) /* one of another rank is work, too */
+        s->pace.shards += step_shards_deal(s, step_mesh_data_rank(s)) + r->is_compared;
     if (!s->config.balances || ranks == 1 || ++s->pace.steps < STEP_BALANCE_STEPS)
         return ST_OK;
     TRY(share_paces(s));

@@ -105,6 +105,8 @@ static enum status inject_fault(struct trainer *t, enum step_fault *out)
         *out = STEP_FAULT_NAN;
     if (c->fault == TRAINER_FAULT_SPIKE)
         *out = STEP_FAULT_SPIKE;
+    if (c->fault == TRAINER_FAULT_GRADIENT)
+        trainer_sentinel_flip(t);
     return c->fault == TRAINER_FAULT_FLIP ? flip(t) : ST_OK;
 }
 
@@ -269,12 +271,14 @@ static enum status one_step(struct trainer *t)
             samples = step_samples_at(&c->step, t->progress.step);
     assert_note("step %lld begins", (long long)t->progress.step + 1);
     TRY(inject_fault(t, &fault));
+    trainer_sentinel_ask(t);
     if (t->checkpoint_async)
         checkpoint_async_poll(t->checkpoint_async);
     int64_t begin_ns = clock_ns();
     step_vote(t->step, (int)board_requested(c->board));
     TRY(step_run(t->step, c->feed, t->progress.step, t->progress.samples, lr, fault, &result));
     t->request = (enum board_request)result.vote;
+    t->numbers.comparisons += result.is_compared;
     t->progress.step++;
     TRY(step_shards_balance(t->step, &result));
     t->progress.samples += samples;

@@ -30,10 +30,11 @@ enum trainer_fault {
     TRAINER_FAULT_KILL,
     TRAINER_FAULT_STALL,
     TRAINER_FAULT_NAN,
-    TRAINER_FAULT_SLOW,   /* from that step on, this rank's steps take three times as long */
-    TRAINER_FAULT_FLIP,   /* one bit of one parameter of this rank changes */
-    TRAINER_FAULT_ENOSPC, /* the next checkpoint finds the disk full */
-    TRAINER_FAULT_SPIKE   /* the gradient norm is a million */
+    TRAINER_FAULT_SLOW,    /* from that step on, this rank's steps take three times as long */
+    TRAINER_FAULT_FLIP,    /* one bit of one parameter of this rank changes */
+    TRAINER_FAULT_ENOSPC,  /* the next checkpoint finds the disk full */
+    TRAINER_FAULT_SPIKE,   /* the gradient norm is a million */
+    TRAINER_FAULT_GRADIENT /* one bit of one gradient of this rank changes */
 };
 
 struct trainer_config {
@@ -55,7 +56,7 @@ struct trainer_config {
     int ranks_min, ranks_max; /* of generations (ON_LOSS=shrink); equal: all have as many */
     int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: none, and no copies */
     int64_t eval_every;
-    int64_t sentinel_every;      /* steps between comparisons of replicas; 0: none */
+    int64_t sentinel_every;      /* steps between comparisons of replicas, shards; 0: none */
     const char *metrics_file;    /* "": none */
     const char *tensorboard_dir; /* "" or NULL: none */
     const char *run_name;        /* subfolder of tensorboard_dir; "" or NULL: none */

@@ -155,10 +155,11 @@ void trainer_copy_publish(struct trainer *t)
                                                     .bytes_per_second = stats.bytes_per_second};
 }
 
-/* A loss that is not finite, a spike, or a fault of the device may come from the state itself. */
+/* A loss that is not finite, a spike, or a fault of the device may come from the state itself, but
+ * for a wrong result that was right when computed again. */
 void trainer_copy_end(struct trainer *t, enum status st)
 {
-    if (st == ST_NOT_FINITE || st == ST_SPIKE || st == ST_FAULT)
+    if (st == ST_NOT_FINITE || st == ST_SPIKE || (st == ST_FAULT && !t->is_state_right))
         peer_copy_clear(t->peer_copy);
     peer_copy_close(t->peer_copy);
     t->peer_copy = NULL;

@@ -57,6 +57,7 @@ struct trainer {
     int64_t step_first, samples_first;   /* done when this process began */
     int64_t step_evaluated;              /* -1: none */
     int64_t step_compared;               /* 0: none */
+    bool is_state_right; /* a step failed by a wrong result, before it changed the state */
     double loss_first, loss_last[TRAINER_LAST], val_loss;
     int64_t loss_first_step;
     double loss_applied;    /* of the last step that made an update */
@@ -79,13 +80,17 @@ void trainer_ledger_add(struct trainer *t, const struct step_result *result, int
 void trainer_ledger_checkpoint(struct trainer *t);
 void trainer_end(struct trainer *t); /* the summary of a run, on the console */
 
-/* Comparing replicas (trainer_sentinel.c; collective).
+/* Comparing replicas, and virtual shards (trainer_sentinel.c; collective).
+ * _ask      before a step: it compares virtual shards if that is due.
+ * _flip     before a step, on one rank: FAULT=gradient.
  * trainer_sentinel  after a step, or before a checkpoint is saved: fails on all ranks where
  *                   replicas differ, with ST_FAULT on the one that is wrong.
- * _begin    before the first step: logs what is compared, and where it lies. Not collective.
+ * _begin    before the first step: logs what replicas compare, and where it lies. Not collective.
  * _explain  a step has failed with st: as above if replicas differ, else returns st. */
+void trainer_sentinel_ask(const struct trainer *t);
+void trainer_sentinel_flip(const struct trainer *t);
 enum status trainer_sentinel(struct trainer *t, bool before_save);
-void trainer_sentinel_begin(const struct trainer *t);
+void trainer_sentinel_begin(struct trainer *t);
 enum status trainer_sentinel_explain(struct trainer *t, enum status st);
 /* Copies in peers' memory (trainer_copy.c; all but _publish and _end are collective):
  * _begin    opens them, and finds the state to go on from: is_from_memory and progress are set.

@@ -1,5 +1,5 @@
 /* trainer_sentinel — SENTINEL_EVERY: compares replicas before what is wrong spreads, or is kept in
- * a checkpoint (trainer_inside.h). */
+ * a checkpoint, and virtual shards of the batch before an update (trainer_inside.h). */
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -50,22 +50,33 @@ static bool is_due(const struct trainer *t, bool before_save)
            (before_save || step % t->config->sentinel_every == 0);
 }
 
+/* note_difference — now: this generation ends. */
+static void note_difference(struct trainer *t)
+{
+    t->numbers.differences++;
+    trainer_publish(t, BOARD_PHASE_TRAINING);
+}
+
 static enum status compare(struct trainer *t)
 {
     struct step_sentinel found;
     TRY(step_sentinel(t->step, &found));
     step_run_forget_sent(t->step);
     t->step_compared = t->progress.step;
+    t->numbers.comparisons++;
     if (found.is_same)
         return ST_OK;
+    note_difference(t);
     /* copies of the steps since have gradients in them that the wrong rank made */
     peer_copy_clear(t->peer_copy);
     return fail(t, &found);
 }
 
-void trainer_sentinel_begin(const struct trainer *t)
+void trainer_sentinel_begin(struct trainer *t)
 {
     struct step_replica replica;
+    if (t->config->sentinel_every > 0 && t->numbers.comparisons < 0)
+        t->numbers.comparisons = t->numbers.differences = 0;
     if (!is_on(t))
         return;
     step_sentinel_replica(t->step, &replica);
@@ -73,6 +84,39 @@ void trainer_sentinel_begin(const struct trainer *t)
                                    "%llu; " SENTINEL_LINE_PROCESS "%lld",
               replica.others_n, (long long)replica.elems,
               (unsigned long long)(uintptr_t)replica.parameters, (long long)getpid());
+}
+
+/* A step before a checkpoint compares, too: what a wrong result has made is not kept. */
+void trainer_sentinel_ask(const struct trainer *t)
+{
+    const int64_t every = t->config->sentinel_every, save_every = t->config->checkpoint_every,
+                  step = t->progress.step + 1;
+    if (every > 0 && (step % every == 0 || (save_every > 0 && step % save_every == 0)))
+        step_shard_check_ask(t->step, 1 + step / every);
+}
+
+/* Of the first block, which every stage has; the bit that FAULT=flip inverts. */
+void trainer_sentinel_flip(const struct trainer *t)
+{
+    const struct step_shard_flip flip = {.passes = STEP_SHARD_PASS_OWN, .unit = 1, .bit = 29};
+    step_shard_check_flip(t->step, &flip);
+}
+
+/* is_wrong_result — a step has failed because of one. If it may have been one of the steps before,
+ * too, copies of the state in memory are forgotten, so the job goes on from the checkpoint. */
+static bool is_wrong_result(struct trainer *t, enum status st)
+{
+    const enum step_shard_found found = step_shard_check_found(t->step);
+    if (found == STEP_SHARD_FOUND_NONE)
+        return false;
+    t->numbers.comparisons++;
+    note_difference(t);
+    t->is_state_right = found == STEP_SHARD_FOUND_ONCE;
+    if (!t->is_state_right)
+        peer_copy_clear(t->peer_copy);
+    if (st != ST_FAULT)
+        clock_sleep_ms(OTHERS_WAIT_MS);
+    return true;
 }
 
 enum status trainer_sentinel(struct trainer *t, bool before_save)
@@ -84,7 +128,7 @@ enum status trainer_sentinel(struct trainer *t, bool before_save)
 enum status trainer_sentinel_explain(struct trainer *t, enum status st)
 {
     struct status_saved saved;
-    if ((st != ST_NOT_FINITE && st != ST_SPIKE) || !is_on(t))
+    if (is_wrong_result(t, st) || (st != ST_NOT_FINITE && st != ST_SPIKE) || !is_on(t))
         return st;
     status_save(&saved);
     enum status found = compare(t);

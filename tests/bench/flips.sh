@@ -2,6 +2,7 @@
 # flips — random bits that flip where a job's numbers are, and comparisons where none does: COUNT (300) of each kind, CLEAN (1000) comparisons.
 #   weights   of the workers of 4 running nodes, by `convoy rehearse`, each found within SENTINEL_EVERY steps, healed, the weights of a calm run
 #   replicas  any bit of parameters and moments on 3 and 4 ranks, compared at once (tests/mesh/test_mesh_sentinel)
+#   gradients of any rank with EXACT=layout, before a virtual shard of it is compared (tests/mesh/test_mesh_shard_check)
 #   files     of the newest checkpoint: named at the resume, which takes the checkpoint before
 #   messages  between two ranks (tests/comm/test_tcp_proxy)
 #   copies    of the state in peers' memory (tests/mesh/test_peer_copy)
@@ -94,6 +95,7 @@ comparisons() {
 printf '%-9s %6s %6s %12s %10s\n' kind flips found "named right" time
 weights
 program replicas named '4 ranks: ([0-9]+) flips found and named' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_sentinel"
+program gradients named 'gradients: ([0-9]+) flips found' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_shard_check"
 files
 program messages - '([0-9]+) faults noticed' PROXY_KINDS=bits PROXY_TRIALS=$(((count + 1) / 2)) "$build/tests/comm/test_tcp_proxy"
 program copies - '([0-9]+) flips found' FLIPS="$count" "$build/tests/mesh/test_peer_copy"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # test_sentinel — SENTINEL_EVERY: a flipped bit in the parameters of one worker is found at the next comparison, the worker is named, and the job goes
-# on from the last checkpoint with the weights of an undisturbed run. Nothing is found where nothing is wrong.
+# on from the last checkpoint with the weights of an undisturbed run. With EXACT=layout a flipped bit in a gradient is found before the update, and the
+# job goes on from the step before. Nothing is found where nothing is wrong.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 job="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 VOCAB=50257 CONTEXT=32 DATA=/usr/share/common-licenses/GPL-3 DEVICE=cpu BATCH_SIZE=1 SEQ_LEN=32 STEPS=12
@@ -83,6 +84,60 @@ run $job SENTINEL_EVERY=1 CHECKPOINT_DIR=one
 ok "one worker" is "$rc" 0
 run $job SENTINEL_EVERY=1 N_GPU_EACH_NODE=2 SHARD=full CHECKPOINT_DIR=full
 ok "SHARD=full" is "$rc" 0
+
+# A gradient that is wrong once: a virtual shard is computed by two workers. Without a checkpoint before it, so from copies in memory alone.
+exact="$job EXACT=layout GLOBAL_BATCH=6 CHECKPOINT_EVERY=12"
+rm -rf calm
+run $exact CHECKPOINT_DIR=calm
+# wrong_gradient NODES RANK SHARD SETTING… — in step 8.
+wrong_gradient() {
+    local nodes=$1 rank=$2 shard=$3
+    shift 3
+    rm -rf hurt
+    begin_nodes $nodes $exact SHARD=$shard CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=$rank "$@"
+    finish_nodes $nodes
+    cat err.* >err
+    zeros=$(printf '0 %.0s' $(seq $nodes)) zeros=${zeros% }
+    named="in step 8 the gradients of rank $rank differ from those of most of $((nodes + 2)) computations of virtual shard"
+}
+for way in "3 0 none" "3 1 optimizer" "3 2 full" "2 1 none"; do
+    wrong_gradient $way
+    ok "$way: healed" is "$codes" "$zeros"
+    ok "$way: the rank is named, with what to do" node_says 0 "exit code 80 .*$named.*computed again they are right.*convoy check"
+    ok "$way: only the step under way is done again" is "$(grep -c 'resuming from memory: step 7,' err.0) $(grep -c 'resuming from [^mc]' err.0)" "1 0"
+    ok "$way: the weights of an undisturbed run on one worker, without comparisons" is "$(weights hurt)" "$(weights calm)"
+done
+wrong_gradient 3 2 full MAX_RESTARTS=0
+ok "a wrong gradient without restarts: only the node of rank 2 ends with 80" is "$codes" "75 75 80"
+# A rank whose parameters have changed is wrong again, and so may the steps before be: back to the checkpoint, not to the copies in memory.
+rm -rf hurt
+begin_nodes 3 $exact CHECKPOINT_EVERY=4 CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=flip@step=6:rank=2
+finish_nodes 3
+ok "a rank that is wrong again: healed, named" is "$codes $(grep -c 'rank 2 .*exit code 80 .*in step 8 the gradients of rank 2 differ .*wrong as well' err.0)" "0 0 0 1"
+ok "from the checkpoint, with the weights of an undisturbed run" is "$(grep -c 'resuming from memory' err.0) $(grep -c 'resuming from hurt/step-00000004' err.0) $(weights hurt)" \
+    "0 1 $(weights calm)"
+# Both are counted: in steps 4 and 8, and from the beginning again in 4, 8 and 12.
+status=$(free_port)
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$status" begin $exact N_GPU_EACH_NODE=3 SHARD=full SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=1 CHECKPOINT_DIR=count LINGER=10m
+is_done() { [ "$(curl -s --max-time 5 "127.0.0.1:$status/status" | jq -r .phase 2>/dev/null)" = "done" ]; }
+ok "a run that lingers" wait_for 30 is_done
+ok "comparisons and differences are counted" is "$(curl -s "127.0.0.1:$status/status" | jq -c '[.comparisons, .differences]')" "[5,1]"
+kill -TERM "$pid"
+finish
+# What the comparison is for: else the wrong gradient is applied by all, and no replica differs.
+rm -rf hurt
+run $exact N_GPU_EACH_NODE=3 CHECKPOINT_DIR=hurt FAULT=gradient@step=8:rank=1
+ok "a wrong gradient without SENTINEL_EVERY: other weights" test "$rc" = 0 -a "$(weights hurt)" != "$(weights calm)"
+# A number that is not finite in the shard that is compared: the rank is the cause, not the numbers.
+run $exact N_GPU_EACH_NODE=3 CHECKPOINT_DIR=nan SENTINEL_EVERY=4 FAULT=nan@step=8:rank=1 MAX_RESTARTS=0
+ok "a gradient that is not a number on one rank alone: the rank is named, not 79" is "$rc $(grep -c 'in step 8 the gradients of rank 1 differ' err)" "80 1"
+# Nothing is found where nothing is wrong, with shards dealt by speed, and with stages.
+for settings in "N_GPU_EACH_NODE=3 SHARD=gradients BALANCE=auto" "N_GPU_EACH_NODE=4 PP=2 TIE_EMBEDDINGS=0"; do
+    rm -rf hurt
+    run $exact $settings CHECKPOINT_DIR=hurt SENTINEL_EVERY=1
+    ok "$settings: nothing is found" is "$rc $(grep -c ' differ' err)" "0 0"
+done
+
 rm -rf calm hurt
 run $job N_GPU_EACH_NODE=3 SHARD=optimizer SENTINEL_EVERY=1 CHECKPOINT_DIR=shards
 ok "SHARD=optimizer: nothing is found where nothing is wrong" is "$rc $(grep -c ' differ' err)" "0 0"

@@ -224,6 +224,7 @@ static void faults_are_parsed(void **state)
         {"FAULT=flip@step=3", CONF_FAULT_FLIP, 3},
         {"FAULT=enospc@step=4", CONF_FAULT_ENOSPC, 4},
         {"FAULT=spike@step=5", CONF_FAULT_SPIKE, 5},
+        {"FAULT=gradient@step=6:rank=0", CONF_FAULT_GRADIENT, 6},
         {"FAULT=flip@check", CONF_FAULT_FLIP, 0},
         {"FAULT=flip@check:rank=0", CONF_FAULT_FLIP, 0},
     };

@@ -163,6 +163,8 @@ static const struct {
     {"step_ms.p95", "n", "0"},
     {"outer_steps", "n", "0"},
     {"skipped_steps", "n", "0"},
+    {"comparisons", "n", "0"},
+    {"differences", "n", "0"},
     {"mfu", "n", "0"},
     {"eta_seconds", "n", "0"},
     {"uptime_seconds", "n", "0"},
@@ -219,8 +221,8 @@ static void every_field_has_its_kind(void **state)
         assert_int_equal(k, fields[i].known[0]);
         assert_int_equal(u, fields[i].unknown[0]);
     }
-    assert_int_equal(cJSON_GetArraySize(known), 33); /* and nothing else */
-    assert_int_equal(cJSON_GetArraySize(unknown), 33);
+    assert_int_equal(cJSON_GetArraySize(known), 35); /* and nothing else */
+    assert_int_equal(cJSON_GetArraySize(unknown), 35);
     cJSON_Delete(known);
     cJSON_Delete(unknown);
 }
@@ -293,6 +295,8 @@ static void not_a_number_is_null(void **state)
                                    .sent_bytes = -1,
                                    .outer_steps = -1,
                                    .skipped_steps = -1,
+                                   .comparisons = -1,
+                                   .differences = -1,
                                    .checkpoint = {.step = -1}};
     cJSON *root = report(true, true);
     static const char *const nulls[] = {"step",
@@ -316,6 +320,8 @@ static void not_a_number_is_null(void **state)
                                         "ranks.0.sent_bytes",
                                         "outer_steps",
                                         "skipped_steps",
+                                        "comparisons",
+                                        "differences",
                                         "ranks.0.memory_bytes",
                                         "ranks.0.step",
                                         "model.name",

@@ -68,7 +68,7 @@ go_on() {
     best=$(step_now)
 }
 # part FILE PERCENT — of its numbers, the one that so many are not above.
-part() { sort -n "$1" | awk -v percent="$2" '{ a[NR] = $1 } END { i = int((NR * percent + 99) / 100); print a[i > 0 ? i : 1] }'; }
+part() { sort -n "$1" | awk -v percent="$2" '{ a[NR] = $1 } END { i = int((NR * percent + 99) / 100); print a[(i > 0) ? i : 1] }'; }
 # most NAME FILE — the median and the worst of numbers, as a comment.
 most() { echo "# $1: $(wc -l <"$2") times, median $(part "$2" 50), 95 % $(part "$2" 95), worst $(part "$2" 100) ms"; }
 worst() { part "$1" 100; }

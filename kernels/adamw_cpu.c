@@ -2,8 +2,8 @@
  * corrections, step size) are folded in double first. Moments move by (new - old)·(1-β), so that a
  * β near 1 loses nothing to rounding.
  *
- * AdamW adds up bits in lanes of integers while they are in registers, so its sums cost no access to
- * memory. Threads add the sums of their parts to those of the call, in any order. */
+ * AdamW adds up bits in lanes of integers while they are in registers, so its sums cost no access
+ * to memory. Threads add the sums of their parts to those of the call, in any order. */
 #include "kernels/adamw.h"
 
 #include <math.h>

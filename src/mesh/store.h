@@ -275,8 +275,9 @@ int64_t store_params_writes(const struct store *s);
 
 /* store_params_flip — FAULT=flip: inverts a bit (0 … 31) of the first parameter that this rank
  * updates, without communication. Other ranks that gather it read it after the next update at the
- * latest. Where masters are whole it counts as a write, because the compute copy must follow. name: of its tensor, until store_close; "": this rank updates none. elem: in this rank's
- * part of that tensor. */
+ * latest. Where masters are whole it counts as a write, because the compute copy must follow. name:
+ * of its tensor, until store_close; "": this rank updates none. elem: in this rank's part of that
+ * tensor. */
 struct store_flip {
     const char *name;
     int64_t elem;

@@ -234,15 +234,13 @@ enum status store_update_neurons(struct store *s);
 
 /* Parameters (store_params.c), of one bucket:
  * _shard         the masters that this rank updates.
- * _invalidate    masters changed: all of the compute copy is stale.
- * _begin_write   the state is written by something else than an update: nothing is deferred, and the
- *                compute copy of part 0 is stale.
+ * _begin_write   the state is written by something else than an update: nothing is deferred, and
+ *                the compute copy of part 0 is stale.
  * _drain         waits for the bucket's gather, and runs its deferred update.
  * _prefetch      starts the all-gather if the compute copy is stale and masters are sharded.
  * _make_ready    prefetches and waits: passes can read the bucket, in the stream's order.
  * _after_update  the owners have updated the masters: the compute copy is stale. */
 struct tensor store_params_shard(const struct store *s, int bucket);
-void store_params_invalidate(struct store *s);
 enum status store_params_begin_write(struct store *s, int part);
 enum status store_params_drain(struct store *s, int bucket);
 enum status store_params_prefetch(struct store *s, int bucket);

@@ -30,18 +30,12 @@ struct tensor store_params_shard(const struct store *s, int bucket)
                      s->policy.masters == STORE_SHARD ? l->shard_at : l->first + l->own.first);
 }
 
-void store_params_invalidate(struct store *s)
-{
-    for (int i = 0; i < s->layout.buckets_n; i++)
-        s->bucket[i].is_current = false;
-}
-
 enum status store_params_begin_write(struct store *s, int part)
 {
     TRY(store_drain(s));
     s->writes++;
-    if (part == 0)
-        store_params_invalidate(s);
+    for (int i = 0; part == 0 && i < s->layout.buckets_n; i++)
+        s->bucket[i].is_current = false;
     return ST_OK;
 }
 

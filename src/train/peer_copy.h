@@ -4,8 +4,9 @@
  * fewer or more ranks than made the copies: then rank 0 gathers the slices and writes the state.
  *
  * Order of life: open, find; then if a state was found restore, once there is a step; unit_done in
- * each step; close. All but clear, suspect, drop, close and stats are collective. Decision 058 says why a copy is
- * never torn or of two steps. Must not know checkpoints, the board or the supervisor. */
+ * each step; close. All but clear, suspect, drop, close and stats are collective. Decision 058 says
+ * why a copy is never torn or of two steps. Must not know checkpoints, the board or the supervisor.
+ * */
 #ifndef CONVOY_TRAIN_PEER_COPY_H
 #define CONVOY_TRAIN_PEER_COPY_H
 

@@ -61,9 +61,10 @@ int peer_copy_choice_source(int rank, int nodes, int locals);
 int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
                           int ranks, int64_t history, int64_t step);
 /* peer_copy_choice_make — the newest history, and in it the newest step, of which all slices are
- * complete somewhere, and that no rank calls suspect. offers: of the place's ranks. holders: of each slice; ranks_max of them. A
- * rank's own copy goes before its keeper's, and both before those of other ranks, which have them
- * from a world with other nodes. Offers come from other processes: their numbers are checked. */
+ * complete somewhere, and that no rank calls suspect. offers: of the place's ranks. holders: of
+ * each slice; ranks_max of them. A rank's own copy goes before its keeper's, and both before those
+ * of other ranks, which have them from a world with other nodes. Offers come from other processes:
+ * their numbers are checked. */
 void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct comm_place *place,
                            int ranks_max, struct peer_copy_holder *holders,
                            struct peer_copy_choice *out);

@@ -202,8 +202,8 @@ struct step_sentinel {
 };
 bool step_sentinel_compares(const struct step *step);
 enum status step_sentinel(struct step *step, struct step_sentinel *out);
-/* step_sentinel_replica — where parameters lie on this rank of which a change is found, and the rank
- * is named: by a vote, or by the next update. false: it has none. */
+/* step_sentinel_replica — where parameters lie on this rank of which a change is found, and the
+ * rank is named: by a vote, or by the next update. false: it has none. */
 struct step_replica {
     const float *parameters;
     int64_t elems;
@@ -212,9 +212,11 @@ struct step_replica {
 bool step_sentinel_replica(const struct step *step, struct step_replica *out);
 
 /* Parameters and moments that change by themselves. With config.checks_updates each update adds up
- * the bits that it reads, of what this rank updates, and compares the sum with that of the bits that
- * the last update wrote (step_update_sums.c). All ranks learn of a difference at the head of the next
- * step, which fails: with ST_FAULT on the rank whose memory changed, with ST_PEER on the others.
+ * the bits that it reads, of what this rank updates, and compares the sum with that of the bits
+ * that the last update wrote (step_update_sums.c). All ranks get a difference at the head of the
+ * next step, which fails: with ST_FAULT on the rank whose memory changed, with ST_PEER on others.
+ * step_update_sums_keep     before the first step: the state of so many steps, as it was loaded, is
+ *                           what the next update must read. Local.
  * step_update_sums_verify   the same between two steps, from a pass over the state: before it is
  *                           kept, or after a step that failed before its update. Collective.
  * step_update_sums_changed  local: what such a failure has found. */
@@ -223,6 +225,7 @@ struct step_changed {
     int rank;      /* which, if it is one; else -1 */
     int64_t steps; /* the state after so many steps may be wrong, and that of all later ones */
 };
+void step_update_sums_keep(struct step *step, int64_t steps);
 enum status step_update_sums_verify(struct step *step);
 struct step_changed step_update_sums_changed(const struct step *step);
 

@@ -87,21 +87,43 @@ static uint32_t bits_sum(struct tensor from, int64_t first, int64_t elems)
     return sum;
 }
 
-/* verify — a bucket as it lies in memory. Muon's second moments of what no hidden matrix has lie one
- * behind the other (step_run.c). */
-static void verify(struct step *s, int bucket)
+/* sum_up — a bucket as it lies in memory. Muon's second moments of what no hidden matrix has lie
+ * one behind the other (step_run.c). */
+static void sum_up(struct step *s, int bucket, uint32_t now[STEP_PARTS_MAX])
 {
     const struct store_local_shard a = store_local_shard(s->store, bucket);
     const int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
     const struct tensor part[STEP_PARTS_MAX] = {a.p, a.m, a.v};
-    uint32_t now[STEP_PARTS_MAX] = {0};
+    memset(now, 0, STEP_PARTS_MAX * sizeof *now);
     for (int i = 0; i < step_parts(s); i++)
         for (int64_t span = 0, packed = 0; span < spans_n; packed += s->cut[span++].elems) {
             const bool is_packed = i == 2 && step_skips_hidden_second(s);
             now[i] +=
                 bits_sum(part[i], is_packed ? packed : s->cut[span].offset, s->cut[span].elems);
         }
+}
+
+static void verify(struct step *s, int bucket)
+{
+    uint32_t now[STEP_PARTS_MAX];
+    if (!is_known(s, bucket))
+        return;
+    sum_up(s, bucket, now);
     compare(s, bucket, now);
+}
+
+void step_update_sums_keep(struct step *s, int64_t steps)
+{
+    if (!step_update_sums_of(s))
+        return;
+    s->step_i = steps - s->spikes.skipped_n - 1;
+    for (int i = 0; i < store_layout(s->store)->buckets_n; i++) {
+        struct step_update_kept *kept = &s->update_sums->kept[i];
+        sum_up(s, i, kept->written);
+        kept->writes = store_params_writes(s->store);
+        kept->steps = steps;
+        kept->is_known = true;
+    }
 }
 
 enum status step_update_sums_verify(struct step *s)
@@ -112,8 +134,7 @@ enum status step_update_sums_verify(struct step *s)
         return ST_OK;
     TRY(store_drain(s->store));
     for (int i = 0; i < store_layout(s->store)->buckets_n; i++)
-        if (is_known(s, i))
-            verify(s, i);
+        verify(s, i);
     step_update_sums_tell(s, sums);
     TRY(store_all_reduce_begin(s->store, sums, STEP_UPDATE_SUMS_TOLD, &ticket));
     TRY(store_wait(s->store, ticket));

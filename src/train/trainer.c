@@ -546,6 +546,7 @@ static enum status loop(struct trainer *t)
         return stop(t, request);
     trainer_publish(t, BOARD_PHASE_TRAINING);
     step_run_forget_sent(t->step);
+    step_update_sums_keep(t->step, t->progress.step);
     trainer_sentinel_begin(t);
     while (t->progress.step < t->end) {
         TRY(trainer_sentinel_explain(t, trainer_update_sums_explain(t, one_step(t))));

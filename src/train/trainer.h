@@ -55,8 +55,7 @@ struct trainer_config {
     int ranks_min, ranks_max; /* of generations (ON_LOSS=shrink); equal: all have as many */
     int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: none, and no copies */
     int64_t eval_every;
-    int64_t
-        sentinel_every; /* steps between comparisons of replicas; 0: none, updates check nothing */
+    int64_t sentinel_every;      /* steps between comparisons; 0: none, and updates check nothing */
     const char *metrics_file;    /* "": none */
     const char *tensorboard_dir; /* "" or NULL: none */
     const char *run_name;        /* subfolder of tensorboard_dir; "" or NULL: none */

@@ -1,5 +1,5 @@
-/* trainer_update_sums — memory that changed by itself between two updates (step.h): before it is kept
- * in a checkpoint, and before the numbers that it makes end a run (trainer_inside.h). */
+/* trainer_update_sums — memory that changed by itself between two updates (step.h): before it is
+ * kept in a checkpoint, and before the numbers that it makes end a run (trainer_inside.h). */
 #include "base/clock.h"
 #include "train/trainer_inside.h"
 

@@ -2,8 +2,8 @@
  * the parameters and moments that a rank updates, which changes between two steps, is found by the
  * next update, and all ranks know whose it is, whatever SHARD is and however many ranks there are.
  * Updates of a state that nothing else changes find nothing, and have the same bits as without the
- * check. FLIPS=n flips and CHECKS=n undisturbed steps for each SHARD and number of ranks (default 12
- * and 20). */
+ * check. FLIPS=n flips and CHECKS=n undisturbed steps for each SHARD and number of ranks (default
+ * 12 and 20). */
 #include "mesh/trial.h"
 
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static void keep(struct job *job, const struct step *step, bool is_back)
     }
 }
 
-/* invert — the bit of flip i, in what this rank updates of a bucket of which it updates something. */
+/* invert — the bit of flip i, in a bucket of which this rank updates something. */
 static void invert(const struct step *step, int i)
 {
     const int buckets_n = store_layout(step->store)->buckets_n;
@@ -86,9 +86,9 @@ static bool is_update(const struct job *job, int i) { return i < job->flips; }
 
 static int flips_of(const struct job *job) { return job->flips + job->flips / 4; }
 
-/* count — what this rank knows of flip i, after the step that followed it. The update has written its sums since, so what it did not
- * find, nothing finds any more; where the numbers of the step kept the update from being made,
- * _verify finds it in memory, as the trainer lets it. */
+/* count — what this rank knows of flip i, after the step that followed it. The update has written
+ * its sums since, so what it did not find, nothing finds any more; where the numbers of the step
+ * kept the update from being made, _verify finds it in memory, as the trainer lets it. */
 static void count(const struct ranks_one *one, struct job *job, const struct step *step, int i,
                   enum status st)
 {
@@ -105,9 +105,9 @@ static void count(const struct ranks_one *one, struct job *job, const struct ste
 static enum status forget(struct job *job, struct step *step)
 {
     struct step_update_sums *u = step->update_sums;
+    TRY(store_params_begin_write(step->store, 0));
     keep(job, step, true);
-    store_params_invalidate(step->store);
-    step->store->writes++;
+    step_update_sums_keep(step, job->trial.first_step + 1);
     u->is_found = false;
     u->agreed = (struct step_changed){0};
     status_clear();
@@ -116,7 +116,8 @@ static enum status forget(struct job *job, struct step *step)
 
 static enum status flip(struct ranks_one *one, struct job *job, struct step *step, int i)
 {
-    TRY(make_step(one, job, step));
+    if (i % 2 == 0) /* else the state is as it was loaded */
+        TRY(make_step(one, job, step));
     TRY(store_drain(step->store));
     keep(job, step, false);
     if (draw(i, 0, one->ranks) == one->rank)

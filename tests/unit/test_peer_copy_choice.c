@@ -191,8 +191,8 @@ static void suspect(int rank, int64_t history, int64_t step)
     offers[rank].suspect_step = step;
 }
 
-/* One rank's mark rules out a step, and later ones of the same history, for all ranks, although they
- * are complete. The rank whose memory changed may be gone. */
+/* One rank's mark rules out a step, and later ones of the same history, for all ranks, although
+ * they are complete. The rank whose memory changed may be gone. */
 static void test_suspect(void **state)
 {
     (void)state;

@@ -138,12 +138,14 @@ static inline void end_of_run(const struct adamw_scalars *k, const struct adamw_
         add_lanes(&sums->written, load_n(r, i, n), true);
 }
 
-/* all_of_run — inlined twice, so that a call without sums has the loop without them. */
+/* all_of_run — inlined twice, so that a call without sums has the loop without them. Two vectors at
+ * a time: with one, sums took 7 % of the time at AVX-512 where the third-level cache holds all. */
 static inline __attribute__((always_inline)) struct adamw_both
 all_of_run(const struct adamw_scalars *k, const struct adamw_run *r, bool adds)
 {
     struct adamw_both sums = {0};
     int64_t i = 0;
+#pragma GCC unroll 2
     for (; i + VEC_W <= r->n; i += VEC_W) {
         struct adamw_vecs x = {vec_load(r->p + i), vec_load(r->m + i), vec_load(r->v + i)};
         add_lanes(&sums.read, x, adds);

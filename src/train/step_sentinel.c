@@ -109,11 +109,13 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
  * shard. */
 static bool own_parameters(const struct step *s, struct step_replica *out)
 {
+    if (!s->update_sums || step_parts(s) < 2)
+        return false;
     const bool is_whole = store_replicated(s->store, 1).data != NULL,
                has_masters = store_replicated(s->store, 0).data != NULL;
     out->parameters = store_local_shard(s->store, 0).p.data;
     out->elems = is_whole ? s->table.total_elems : store_layout(s->store)->shard_elems;
-    return s->update_sums && step_parts(s) > 1 && (is_whole || !has_masters);
+    return is_whole || !has_masters;
 }
 
 bool step_sentinel_replica(const struct step *s, struct step_replica *out)

@@ -106,6 +106,8 @@ ok "in the last step" is "$rc $(grep -c 'exit code 80 .*the parameters of rank 0
 ok "the weights of an undisturbed run" is "$(weights hurt)" "$(weights calm)"
 run $job N_GPU_EACH_NODE=2 SHARD=gradients PRECISION=fp32 SENTINEL_EVERY=1 CHECKPOINT_DIR=one
 ok "SHARD=gradients: nothing is found where nothing is wrong" is "$rc $(grep -c ' changed ' err)" "0 0"
+run $job N_GPU_EACH_NODE=2 SHARD=full OPTIMIZER=sgd SENTINEL_EVERY=1 CHECKPOINT_DIR=sgd
+ok "no moments: nothing is found where nothing is wrong" is "$rc $(grep -c ' changed ' err)" "0 0"
 
 # One worker alone, whose memory changes from outside.
 run $tiny DATA=synthetic STEPS=3000 CHECKPOINT_EVERY=500 SENTINEL_EVERY=1000000 CHECKPOINT_DIR=alone3000

@@ -14,12 +14,19 @@ struct optim_span {
     float weight_decay;
 };
 
+/* optim_sums — of the bit patterns of p, m and v, modulo 2^32: as the update reads them, and as it
+ * writes them. A sum is the same in any order, and any one inverted bit changes it. */
+struct optim_sums {
+    uint32_t read[3], written[3];
+};
+
 /* adamw — AdamW, weight decay decoupled from the gradient.
  *   p ← p·(1 - lr·wd);  m ← β1·m + (1-β1)·g;  v ← β2·v + (1-β2)·g²
  *   p ← p - lr·(m/(1-β1^step)) / (√(v/(1-β2^step)) + eps)
  * i/o  p, m, v  f32, the elements of `spans`
  * out  copy  bf16 or f16, the same elements: p, rounded as `cast` does; NULL: not wanted
  * in   g  f32 · spans: host memory, used until the call returns · step: counts from 1
+ * i/o  sums  host memory: the sums of `spans` are added to it; NULL: not wanted. Not on CUDA
  * Bias corrections are computed in double. Tolerance to plain (all in double): nmse 1e-13 on p.
  * Source Loshchilov, Hutter 2019; same as torch.optim.AdamW. */
 struct adamw {
@@ -29,12 +36,14 @@ struct adamw {
     struct tensor grad_scale;
     double lr, beta1, beta2, eps;
     int64_t step;
+    struct optim_sums *sums;
 };
 
 /* sgd — SGD with momentum, weight decay coupled to the gradient.
  *   g ← g + wd·p;  m ← momentum·m + g (step 1: m ← g);  p ← p - lr·m
  * i/o  p, m  f32, the elements of `spans`; momentum 0: m is not touched and may be NULL
  * in   g, spans, step  as for adamw
+ * i/o  sums  as for adamw, of p and m; of v 0. Without momentum of p alone
  * Same as torch.optim.SGD with dampening 0. */
 struct sgd {
     struct tensor p, g, m;
@@ -43,5 +52,6 @@ struct sgd {
     struct tensor grad_scale;
     double lr, momentum;
     int64_t step;
+    struct optim_sums *sums;
 };
 #endif

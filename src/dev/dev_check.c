@@ -438,10 +438,11 @@ enum status dev_check_grad_scale(const struct grad_scale *a, bool takes_halves)
 #undef OP
 }
 
+/* The kernels of GPUs, which take halves, make no sums of bits. */
 enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
 {
-    (void)takes_halves;
 #define OP "adamw"
+    THAT(!a->sums || !takes_halves);
     HAS(p, F32);
     HAS(g, F32);
     HAS(m, F32);
@@ -458,8 +459,8 @@ enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
 
 enum status dev_check_sgd(const struct sgd *a, bool takes_halves)
 {
-    (void)takes_halves;
 #define OP "sgd"
+    THAT(!a->sums || !takes_halves);
     HAS(p, F32);
     HAS(g, F32);
     if (a->momentum != 0)

@@ -579,9 +579,7 @@ enum status store_set(struct store *s, int part, int64_t first, int64_t n, const
 {
     struct tensor to = held(s, part);
     bool is_whole = extent_of(s, part) == STORE_WHOLE;
-    TRY(store_drain(s));
-    if (part == 0)
-        store_params_invalidate(s);
+    TRY(store_params_begin_write(s, part));
     if (part == 2 && s->c.has_neurons)
         TRY(store_moments_set_neurons(s, first, n, values));
     if (is_whole)

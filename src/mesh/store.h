@@ -282,11 +282,14 @@ struct tensor store_replicated(const struct store *s, int part);
 struct tensor store_grads(const struct store *s);
 bool store_holds(const struct store *s, int part, int64_t first, int64_t n);
 enum status store_set(struct store *s, int part, int64_t first, int64_t n, const float *values);
+/* store_params_writes — how often something else than an update has written to the state here. */
+int64_t store_params_writes(const struct store *s);
 
 /* store_params_flip — FAULT=flip: inverts a bit (0 … 31) of the first parameter that this rank
  * updates, without communication. Other ranks that gather it read it after the next update at the
- * latest. name: of its tensor, until store_close; "": this rank updates none. elem: in this rank's
- * part of that tensor. */
+ * latest. Where masters are whole it counts as a write, because the compute copy must follow. name:
+ * of its tensor, until store_close; "": this rank updates none. elem: in this rank's part of that
+ * tensor. */
 struct store_flip {
     const char *name;
     int64_t elem;

@@ -87,6 +87,7 @@ struct store {
     double *slots; /* has_groups: sums of squares of the whole model, then extras; else NULL */
     double *sums;  /* norms in host memory; then sums of squares and extras */
     struct store_bucket *bucket;
+    int64_t writes;                   /* store_params_writes */
     int grad_in_slot[2];              /* the bucket whose gradient lies in a slot; -1: none */
     struct sparse_embed *sparse;      /* is_sparse, and not dry */
     struct comm_ticket sparse_ticket; /* of token ids, then of rows */
@@ -233,11 +234,14 @@ enum status store_update_neurons(struct store *s);
 
 /* Parameters (store_params.c), of one bucket:
  * _shard         the masters that this rank updates.
+ * _begin_write   the state is written by something else than an update: nothing is deferred, and
+ *                the compute copy of part 0 is stale.
  * _drain         waits for the bucket's gather, and runs its deferred update.
  * _prefetch      starts the all-gather if the compute copy is stale and masters are sharded.
  * _make_ready    prefetches and waits: passes can read the bucket, in the stream's order.
  * _after_update  the owners have updated the masters: the compute copy is stale. */
 struct tensor store_params_shard(const struct store *s, int bucket);
+enum status store_params_begin_write(struct store *s, int part);
 enum status store_params_drain(struct store *s, int bucket);
 enum status store_params_prefetch(struct store *s, int bucket);
 enum status store_params_make_ready(struct store *s, int bucket);

@@ -36,6 +36,17 @@ void store_params_invalidate(struct store *s)
         s->bucket[i].is_current = false;
 }
 
+enum status store_params_begin_write(struct store *s, int part)
+{
+    TRY(store_drain(s));
+    s->writes++;
+    if (part == 0)
+        store_params_invalidate(s);
+    return ST_OK;
+}
+
+int64_t store_params_writes(const struct store *s) { return s->writes; }
+
 enum status store_params_drain(struct store *s, int bucket)
 {
     struct store_bucket *p = &s->bucket[bucket];

@@ -126,8 +126,7 @@ enum status store_slice_set(struct store *s, const float *src)
 {
     const int64_t each = s->layout.shard_elems;
     check_kind(s);
-    TRY(store_drain(s));
-    store_params_invalidate(s);
+    TRY(store_params_begin_write(s, 0));
     for (int part = 0; part < parts_n(s); part++, src += each)
         TRY(is_whole(s, part)
                 ? set_whole(s, part, src)

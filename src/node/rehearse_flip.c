@@ -41,7 +41,6 @@ void rehearse_flip_note(struct rehearse_flips *flips, int node, int rank, const 
         return;
     flips->rank[rank] = (struct rehearse_replica){
         .node = node,
-        .others_n = (int)number_after(message, SENTINEL_LINE_OTHERS),
         .pid = number_after(message, SENTINEL_LINE_PROCESS),
         .elems = number_after(message, SENTINEL_LINE_ELEMS),
         .address = (uint64_t)number_after(message, SENTINEL_LINE_ADDRESS),
@@ -57,9 +56,9 @@ void rehearse_flip_forget(struct rehearse_flips *flips, int node)
 
 int rehearse_flip_named(const char *message)
 {
-    return strstr(message, SENTINEL_LINE_DIFFER) == NULL
-               ? -1
-               : (int)number_after(message, SENTINEL_LINE_OF_RANK);
+    const bool is_named = strstr(message, SENTINEL_LINE_DIFFER) != NULL ||
+                          strstr(message, SENTINEL_LINE_CHANGED) != NULL;
+    return is_named ? (int)number_after(message, SENTINEL_LINE_OF_RANK) : -1;
 }
 
 /* ---- memory of another process ---- */
@@ -81,10 +80,10 @@ const char *rehearse_flip_refused(const struct rehearse_flips *flips, char *out,
     float value;
     const struct rehearse_replica *first = &flips->rank[0];
     out[0] = 0;
-    if (first->pid <= 0 || first->others_n < 2)
+    if (first->pid <= 0)
         text_copy(out, cap,
-                  "three workers that hold the same parameters in host memory are needed, as with "
-                  "N_NODES=3 SHARD=none DEVICE=cpu");
+                  "no worker has parameters in host memory of which SENTINEL_EVERY finds a change; "
+                  "it does with DEVICE=cpu SHARD=none or full");
     else if (!read_at(first, first->address, &value, sizeof value))
         text_format(out, cap,
                     "the memory of a worker cannot be reached (%s): see seccomp and "

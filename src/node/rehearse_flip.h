@@ -11,7 +11,7 @@
 #define REHEARSE_RANKS_MAX 1024
 
 struct rehearse_replica {
-    int node, others_n; /* other workers that hold the same parameters */
+    int node;
     int64_t pid, elems; /* pid 0: not known */
     uint64_t address;
 };

@@ -86,7 +86,8 @@ enum status optim_update(const struct optim_config *config, const struct op_tabl
                                              .grad_scale = grad_scale,
                                              .lr = lr,
                                              .momentum = config->momentum,
-                                             .step = step_i + 1});
+                                             .step = step_i + 1,
+                                             .sums = arrays->sums});
     return op->adamw(stream, &(struct adamw){.p = arrays->p,
                                              .g = arrays->g,
                                              .m = arrays->m,
@@ -99,5 +100,6 @@ enum status optim_update(const struct optim_config *config, const struct op_tabl
                                              .beta1 = config->beta1,
                                              .beta2 = config->beta2,
                                              .eps = config->eps,
-                                             .step = step_i + 1});
+                                             .step = step_i + 1,
+                                             .sums = arrays->sums});
 }

@@ -27,6 +27,7 @@ struct optim_config {
  * bits, which AdamW alone writes; data NULL: not wanted. */
 struct optim_arrays {
     struct tensor p, g, m, v, copy;
+    struct optim_sums *sums; /* of their bits (kernels/adamw.h); NULL: not wanted */
 };
 
 /* optim_spans — ranges of the table with equal weight decay, neighbours merged, padding included.

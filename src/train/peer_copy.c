@@ -157,6 +157,20 @@ void peer_copy_clear(struct peer_copy *copy)
     peer_copy_memory_drop_newer(&copy->memory, -1, -1);
 }
 
+void peer_copy_suspect(struct peer_copy *copy, int64_t step)
+{
+    if (copy)
+        peer_copy_memory_set_suspect(&copy->memory, copy->history, step);
+}
+
+void peer_copy_drop(struct peer_copy *copy, int64_t step)
+{
+    if (!copy)
+        return;
+    (void)finish_exchange(copy);
+    peer_copy_memory_drop_newer(&copy->memory, copy->history, step - 1);
+}
+
 void peer_copy_close(struct peer_copy *copy)
 {
     if (!copy)
@@ -239,6 +253,19 @@ static void log_found(const struct peer_copy *copy)
                  (long long)choice->step, choice->ranks, copy->place.ranks);
 }
 
+/* log_suspect — on rank 0: why newer copies than the ones that were found are not used. */
+static void log_suspect(const struct peer_copy *copy)
+{
+    for (int rank = 0; rank < copy->place.ranks; rank++) {
+        const struct peer_copy_offer *offer = &copy->offers[rank];
+        if (offer->suspect_history != copy->choice.history)
+            continue;
+        LOG_INFO("copies of step %lld and later are not used: memory of a rank had changed",
+                 (long long)offer->suspect_step);
+        return;
+    }
+}
+
 /* begin_history — later than all that any rank knows. */
 static void begin_history(struct peer_copy *copy)
 {
@@ -267,6 +294,8 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
     *found_out = copy->choice.is_found;
     if (*found_out) {
         *progress = copy->choice.progress;
+        if (copy->place.rank == 0)
+            log_suspect(copy);
         log_found(copy);
     } else {
         log_missing(copy);

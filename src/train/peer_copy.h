@@ -4,8 +4,9 @@
  * fewer or more ranks than made the copies: then rank 0 gathers the slices and writes the state.
  *
  * Order of life: open, find; then if a state was found restore, once there is a step; unit_done in
- * each step; close. All but clear, close and stats are collective. Decision 058 says why a copy is
- * never torn or of two steps. Must not know checkpoints, the board or the supervisor. */
+ * each step; close. All but clear, suspect, drop, close and stats are collective. Decision 058 says
+ * why a copy is never torn or of two steps. Must not know checkpoints, the board or the supervisor.
+ * */
 #ifndef CONVOY_TRAIN_PEER_COPY_H
 #define CONVOY_TRAIN_PEER_COPY_H
 
@@ -43,6 +44,13 @@ struct peer_copy;
 enum status peer_copy_open(const struct peer_copy_config *config, struct peer_copy **out);
 /* peer_copy_clear — forgets what this rank holds: the state may hold the cause of a failure. */
 void peer_copy_clear(struct peer_copy *copy);
+/* peer_copy_suspect — memory of a rank changed by itself: of the copies that this generation makes,
+ * those of this step and of later ones may hold it, and no rank uses them any more. All ranks mark
+ * that, since the one may not come back.
+ * peer_copy_drop — this rank forgets those of them that it holds, because the memory was its own.
+ * Both accept NULL. */
+void peer_copy_suspect(struct peer_copy *copy, int64_t step);
+void peer_copy_drop(struct peer_copy *copy, int64_t step);
 void peer_copy_close(struct peer_copy *copy); /* waits for what is under way; accepts NULL */
 
 /* peer_copy_find — *found_out: a state is whole in the memory of all ranks together: progress is

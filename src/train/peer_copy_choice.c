@@ -28,12 +28,24 @@ static int compare(const struct peer_copy_stamp *a, const struct peer_copy_stamp
     return a->step < b->step ? -1 : a->step > b->step;
 }
 
+static bool is_suspect(const struct peer_copy_offer *offers, int ranks,
+                       const struct peer_copy_stamp *at)
+{
+    bool is_so = false;
+    for (int rank = 0; rank < ranks; rank++)
+        is_so = is_so ||
+                (offers[rank].suspect_history > 0 && offers[rank].suspect_history == at->history &&
+                 offers[rank].suspect_step <= at->step);
+    return is_so;
+}
+
 static bool may_count(const struct peer_copy_stamp *at, int ranks_max)
 {
     return at->is_complete && at->step >= 0 && at->ranks >= 1 && at->ranks <= ranks_max;
 }
 
-/* newest_below — the newest complete stamp that is older than *limit (NULL: of all); NULL: none. */
+/* newest_below — the newest complete stamp that is older than *limit (NULL: of all) and not
+ * suspect; NULL: none. */
 static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *offers, int ranks,
                                                   int ranks_max,
                                                   const struct peer_copy_stamp *limit)
@@ -43,7 +55,7 @@ static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *
         for (int slot = 0; slot < PEER_COPY_SLOTS; slot++) {
             const struct peer_copy_stamp *at = &offers[rank].slot[slot];
             if (may_count(at, ranks_max) && (!limit || compare(at, limit) < 0) &&
-                (!best || compare(at, best) > 0))
+                (!best || compare(at, best) > 0) && !is_suspect(offers, ranks, at))
                 best = at;
         }
     return best;

@@ -28,7 +28,10 @@ struct peer_copy_stamp {
 /* What a rank can give, as ranks exchange it. */
 struct peer_copy_offer {
     _Alignas(16) struct peer_copy_stamp slot[PEER_COPY_SLOTS]; /* holding · BUFFERS + buffer */
-    int64_t history;   /* the highest that this rank has known; 0: none */
+    int64_t history; /* the highest that this rank has known; 0: none */
+    /* of this history the copies of this step and of later ones may hold a bit that had changed, on
+     * any rank; 0: none do */
+    int64_t suspect_history, suspect_step;
     int32_t has_room;  /* it has memory for its slots */
     int32_t was_other; /* it had copies of another model, layout or settings, which are dropped */
 };
@@ -58,9 +61,10 @@ int peer_copy_choice_source(int rank, int nodes, int locals);
 int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
                           int ranks, int64_t history, int64_t step);
 /* peer_copy_choice_make — the newest history, and in it the newest step, of which all slices are
- * complete somewhere. offers: of the place's ranks. holders: of each slice; ranks_max of them. A
- * rank's own copy goes before its keeper's, and both before those of other ranks, which have them
- * from a world with other nodes. Offers come from other processes: their numbers are checked. */
+ * complete somewhere, and that no rank calls suspect. offers: of the place's ranks. holders: of
+ * each slice; ranks_max of them. A rank's own copy goes before its keeper's, and both before those
+ * of other ranks, which have them from a world with other nodes. Offers come from other processes:
+ * their numbers are checked. */
 void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct comm_place *place,
                            int ranks_max, struct peer_copy_holder *holders,
                            struct peer_copy_choice *out);

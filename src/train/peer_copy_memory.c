@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "dev/dev_cpu_isa.h"
 
-#define MAGIC UINT64_C(0x32796f43766e6f43)
+#define MAGIC UINT64_C(0x33796f43766e6f43)
 #define PAGE ((int64_t)4096)
 #define TAKE_BYTES ((int64_t)256 << 20)  /* between two heartbeats */
 #define CHUNK_BYTES ((int64_t)128 << 10) /* stays in a second-level cache */
@@ -28,6 +28,7 @@ struct slot {
 struct peer_copy_head {
     uint64_t magic, fingerprint;
     int64_t slot_bytes, history;
+    int64_t suspect_history, suspect_step; /* peer_copy_offer */
     struct slot slot[PEER_COPY_SLOTS];
 };
 #define HEAD_BYTES (((int64_t)sizeof(struct peer_copy_head) + PAGE - 1) / PAGE * PAGE)
@@ -152,6 +153,8 @@ void peer_copy_memory_offer(const struct peer_copy_memory *m, struct peer_copy_o
             atomic_load_explicit(&slot->is_complete, memory_order_acquire) == 1;
     }
     out->history = m->head->history;
+    out->suspect_history = m->head->suspect_history;
+    out->suspect_step = m->head->suspect_step;
     out->has_room = true;
     out->was_other = m->was_other;
 }
@@ -159,6 +162,12 @@ void peer_copy_memory_offer(const struct peer_copy_memory *m, struct peer_copy_o
 void peer_copy_memory_set_history(struct peer_copy_memory *m, int64_t history)
 {
     m->head->history = history;
+}
+
+void peer_copy_memory_set_suspect(struct peer_copy_memory *m, int64_t history, int64_t step)
+{
+    m->head->suspect_step = step;
+    m->head->suspect_history = history;
 }
 
 static bool is_complete(const struct peer_copy_memory *m, int slot)

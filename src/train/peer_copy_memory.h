@@ -38,9 +38,11 @@ void peer_copy_memory_close(struct peer_copy_memory *m); /* may be called twice 
 void peer_copy_memory_release(struct peer_copy_memory *m, int fd);
 
 /* peer_copy_memory_offer — what the slots hold; has_room and was_other are set.
- * peer_copy_memory_set_history — the highest history that is known. */
+ * peer_copy_memory_set_history — the highest history that is known.
+ * peer_copy_memory_set_suspect — of this history the copies of this step and of later ones. */
 void peer_copy_memory_offer(const struct peer_copy_memory *m, struct peer_copy_offer *out);
 void peer_copy_memory_set_history(struct peer_copy_memory *m, int64_t history);
+void peer_copy_memory_set_suspect(struct peer_copy_memory *m, int64_t history, int64_t step);
 
 /* peer_copy_memory_oldest — the slot of a holding to write next: an incomplete one, else the older.
  * peer_copy_memory_data — where the slice of a slot lies.

@@ -11,8 +11,10 @@
 #define SENTINEL_LINE_ADDRESS "address: "
 #define SENTINEL_LINE_PROCESS "process: "
 
-/* of a supervisor, within its sentence about the worker that has ended; between them a rank */
+/* of a supervisor, within its sentence about the worker that has ended: a rank behind the first,
+ * and then one of the others */
 #define SENTINEL_LINE_OF_RANK " of rank "
 #define SENTINEL_LINE_DIFFER " differ from those of most of "
+#define SENTINEL_LINE_CHANGED " changed by themselves "
 
 #endif

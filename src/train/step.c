@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "kernels/cuda.h"
 #include "train/step_pipe.h"
+#include "train/step_update_sums.h"
 
 int64_t step_sample_losses(const struct step *s)
 {
@@ -318,6 +319,7 @@ static enum status open_all(struct step *s)
     if (c->comm_sms > 0 && comm_stays_on_device(c->comm))
         TRY(dev_leave_sms(s->stream, c->comm_sms));
     TRY(open_store(s));
+    TRY(step_update_sums_open(s));
     TRY(take_memory(s));
     TRY(step_local_take(s));
     TRY(step_pipe_open(s));
@@ -359,6 +361,7 @@ void step_close(struct step *s)
         store_quiesce(s->store); /* freeing memory of a GPU waits for its work */
     for (int i = 0; i < STEP_ARENA_N; i++)
         dev_free(s->config.dev, s->arena[i].base, s->arena[i].cap_bytes);
+    step_update_sums_close(s);
     store_close(s->store);
     step_async_close(s);
     model_plan_free(s->acts);

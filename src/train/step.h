@@ -97,6 +97,7 @@ struct step_config {
     int comm_sms;                      /* multiprocessors that products leave to NCCL; 0: none */
     bool comm_graph;                   /* collectives become a part of the step's CUDA graph */
     bool is_timed;                     /* rank 0 logs the time of each operation; is_eager, too */
+    bool checks_updates;               /* on CPUs: step_update_sums_verify */
     bool is_loaded; /* the caller loads parameters: they start as zeros, not drawn */
     /* called in the last micro-batch after each unit's backward, from the last unit to unit 0: the
      * state of the step before is complete, and the update of this one has not begun; NULL: not
@@ -203,13 +204,32 @@ struct step_sentinel {
 };
 bool step_sentinel_compares(const struct step *step);
 enum status step_sentinel(struct step *step, struct step_sentinel *out);
-/* step_sentinel_replica — where this rank's parameters lie, if step_sentinel_compares. */
+/* step_sentinel_replica — where parameters lie on this rank of which a change is found, and the
+ * rank is named: by a vote, or by the next update. false: it has none. */
 struct step_replica {
     const float *parameters;
     int64_t elems;
     int others_n; /* that hold the same */
 };
-void step_sentinel_replica(const struct step *step, struct step_replica *out);
+bool step_sentinel_replica(const struct step *step, struct step_replica *out);
+
+/* Parameters and moments that change by themselves. With config.checks_updates each update adds up
+ * the bits that it reads, of what this rank updates, and compares the sum with that of the bits
+ * that the last update wrote (step_update_sums.c). All ranks get a difference at the head of the
+ * next step, which fails: with ST_FAULT on the rank whose memory changed, with ST_PEER on others.
+ * step_update_sums_keep     before the first step: the state of so many steps, as it was loaded, is
+ *                           what the next update must read. Local.
+ * step_update_sums_verify   the same between two steps, from a pass over the state: before it is
+ *                           kept, or after a step that failed before its update. Collective.
+ * step_update_sums_changed  local: what such a failure has found. */
+struct step_changed {
+    int ranks_n;   /* whose memory changed; 0: none that is known */
+    int rank;      /* which, if it is one; else -1 */
+    int64_t steps; /* the state after so many steps may be wrong, and that of all later ones */
+};
+void step_update_sums_keep(struct step *step, int64_t steps);
+enum status step_update_sums_verify(struct step *step);
+struct step_changed step_update_sums_changed(const struct step *step);
 
 /* A virtual shard computed twice (step_shard_check.h); config.checks_shards. All are local.
  * step_shard_check_ask — on all ranks: the next step_run compares one shard of each rank, if there

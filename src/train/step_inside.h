@@ -13,7 +13,8 @@
 #include "train/step_local.h"
 #include "train/step_shard_check.h"
 
-struct step_pipe; /* train/step_pipe.h */
+struct step_pipe;        /* train/step_pipe.h */
+struct step_update_sums; /* train/step_update_sums.h */
 
 /* config.balances: of this rank, since the last deal was looked at. */
 struct step_shards_pace {
@@ -23,8 +24,8 @@ struct step_shards_pace {
 };
 
 enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
-#define STEP_SUMS 6
-#define STEP_COUNTS 5 /* numbers that ranks add up at the start of a step (step_run.c) */
+#define STEP_SUMS 8
+#define STEP_COUNTS 8 /* numbers that ranks add up at the start of a step (step_run.c) */
 
 struct step {
     struct step_config config; /* of this rank's replica */
@@ -47,8 +48,9 @@ struct step {
     struct tensor partial;                 /* gradients that the tensor axis adds up, of one unit */
     struct stream *stream;
     struct store *store;
-    struct mesh_state state; /* of the whole model, on all ranks */
-    struct part_map map;     /* has_whole */
+    struct step_update_sums *update_sums; /* NULL: updates do not check what they read */
+    struct mesh_state state;              /* of the whole model, on all ranks */
+    struct part_map map;                  /* has_whole */
     struct arena arena[STEP_ARENA_N];
     struct model_acts *acts;
     struct tensor tokens, targets, first_key, mask, starts, ends, losses; /* on the device */

@@ -23,6 +23,7 @@
 #include "base/text.h"
 #include "kernels/grad_scale.h" /* grad_scale_of */
 #include "train/step_pipe.h"
+#include "train/step_update_sums.h"
 
 #define FAULT_NORM 1e6
 
@@ -81,7 +82,8 @@ enum status step_run_write_fault(struct step *s, int unit, enum step_fault fault
 
 /* ---- counts ---- */
 
-enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_GRAPHS, SUM_N };
+enum { SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_REFUSED, SUM_GRAPHS, SUM_CHANGED };
+enum { SUM_N = SUM_CHANGED + STEP_UPDATE_SUMS_TOLD };
 _Static_assert(SUM_N == STEP_COUNTS && SUM_N <= STEP_SUMS, "all sums have room");
 
 /* is_usual: this rank's work is that of every step, so graphs of it can hold the collectives. */
@@ -96,12 +98,14 @@ static enum status counts_begin(struct step *s, const struct batch *batch, enum 
     s->sums[SUM_ENDS] = (double)counts.ends;
     s->sums[SUM_REFUSED] = checked != ST_OK;
     s->sums[SUM_GRAPHS] = is_usual && comm_graph_is_ready(s->config.comm);
+    step_update_sums_tell(s, s->sums + SUM_CHANGED);
     return store_all_reduce_begin(s->store, s->sums, SUM_N, ticket);
 }
 
 static enum status counts_end(struct step *s, struct comm_ticket ticket)
 {
     TRY(store_wait(s->store, ticket));
+    TRY(step_update_sums_heed(s, s->sums + SUM_CHANGED));
     if (s->sums[SUM_REFUSED] > 0)
         return FAIL(ST_PEER, "another rank refused its samples; see its log");
     struct batch_counts counts = {.targets = (int64_t)s->sums[SUM_TARGETS],
@@ -334,7 +338,8 @@ static enum status update_rest(struct step *s, const struct store_local_shard *a
                                       tensor_at(a->g, span.offset),
                                       tensor_at(a->m, span.offset),
                                       tensor_at(a->v, v_at),
-                                      {0}};
+                                      {0},
+                                      step_update_sums_of(s)};
         span.offset = 0;
         v_at += span.elems;
         TRY(optim_update(&s->config.optim, dev_op(s->config.dev), s->stream, &arrays, &span, 1,
@@ -365,16 +370,20 @@ enum status step_run_update(void *arg, int bucket)
     struct step *s = arg;
     const struct step_config *c = &s->config;
     struct store_local_shard a = store_local_shard(s->store, bucket);
-    struct optim_arrays arrays = {a.p, a.g, a.m, a.v, {0}};
+    step_update_sums_begin(s);
+    struct optim_arrays arrays = {a.p, a.g, a.m, a.v, {0}, step_update_sums_of(s)};
     if (c->optim.kind == OPTIM_KIND_ADAMW)
         arrays.copy = store_params_update_copy(s->store, bucket);
     int64_t spans_n = optim_cut(s->spans, s->spans_n, a.first, a.elems, s->cut);
     if (optim_is_muon(c->optim.kind)) {
         TRY(update_rest(s, &a, spans_n));
+        step_update_sums_end(s, bucket);
         return update_hidden(s, bucket);
     }
-    return optim_update(&c->optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n,
-                        s->grad_scale, s->lr, s->step_i);
+    TRY(optim_update(&c->optim, dev_op(c->dev), s->stream, &arrays, s->cut, spans_n, s->grad_scale,
+                     s->lr, s->step_i));
+    step_update_sums_end(s, bucket);
+    return ST_OK;
 }
 
 static void set_update(struct step *s, double lr, int64_t step_i)

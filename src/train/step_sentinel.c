@@ -123,9 +123,25 @@ enum status step_sentinel(struct step *s, struct step_sentinel *out)
     return st;
 }
 
-void step_sentinel_replica(const struct step *s, struct step_replica *out)
+/* own_parameters — those that this rank updates, where they lie together: all of them, or its local
+ * shard. */
+static bool own_parameters(const struct step *s, struct step_replica *out)
+{
+    if (!s->update_sums || step_parts(s) < 2)
+        return false;
+    const bool is_whole = store_replicated(s->store, 1).data != NULL,
+               has_masters = store_replicated(s->store, 0).data != NULL;
+    out->parameters = store_local_shard(s->store, 0).p.data;
+    out->elems = is_whole ? s->table.total_elems : store_layout(s->store)->shard_elems;
+    return is_whole || !has_masters;
+}
+
+bool step_sentinel_replica(const struct step *s, struct step_replica *out)
 {
     *out = (struct step_replica){.parameters = store_replicated(s->store, 0).data,
                                  .elems = s->table.total_elems,
                                  .others_n = step_mesh_store_ranks(s) - 1};
+    if (dev_is_discrete(s->config.dev) || s->local.is_on)
+        return false;
+    return (out->parameters && out->others_n >= 2) || own_parameters(s, out);
 }

@@ -450,6 +450,7 @@ static enum status save_or_fail(struct trainer *t, const char *why)
     char kept[80];
     if (!t->has_checkpoint_dir)
         return ST_OK;
+    TRY(trainer_sentinel(t, true));
     assert_note("the last checkpoint, of step %lld", (long long)t->progress.step);
     enum status st =
         begin_save(t) ? checkpoint_async_finish(t->checkpoint_async, &t->progress) : ST_OK;
@@ -550,9 +551,10 @@ static enum status loop(struct trainer *t)
         return stop(t, request);
     trainer_publish(t, BOARD_PHASE_TRAINING);
     step_run_forget_sent(t->step);
+    step_update_sums_keep(t->step, t->progress.step);
     trainer_sentinel_begin(t);
     while (t->progress.step < t->end) {
-        TRY(trainer_sentinel_explain(t, one_step(t)));
+        TRY(trainer_sentinel_explain(t, trainer_update_sums_explain(t, one_step(t))));
         TRY(trainer_sentinel(t, false));
         TRY(check_files(t, false));
         TRY(after_step(t));

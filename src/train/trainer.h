@@ -38,7 +38,7 @@ enum trainer_fault {
 };
 
 struct trainer_config {
-    /* The trainer itself sets is_loaded and the heartbeat. */
+    /* The trainer itself sets is_loaded, checks_updates and the heartbeat. */
     struct step_config step;
     struct board *board;
     int worker_i;
@@ -56,7 +56,7 @@ struct trainer_config {
     int ranks_min, ranks_max; /* of generations (ON_LOSS=shrink); equal: all have as many */
     int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: none, and no copies */
     int64_t eval_every;
-    int64_t sentinel_every;      /* steps between comparisons of replicas, shards; 0: none */
+    int64_t sentinel_every;      /* steps between comparisons; 0: none, and updates check nothing */
     const char *metrics_file;    /* "": none */
     const char *tensorboard_dir; /* "" or NULL: none */
     const char *run_name;        /* subfolder of tensorboard_dir; "" or NULL: none */

@@ -109,6 +109,7 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     struct dev_info info;
     struct step_config config = c->step;
     config.is_loaded = is_loaded;
+    config.checks_updates = c->sentinel_every > 0;
     config.heartbeat = trainer_heartbeat;
     config.heartbeat_arg = t;
     config.unit_done = t->peer_copy ? trainer_copy_unit_done : NULL;

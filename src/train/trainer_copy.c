@@ -155,11 +155,26 @@ void trainer_copy_publish(struct trainer *t)
                                                     .bytes_per_second = stats.bytes_per_second};
 }
 
+/* mark — the state after so many steps may be wrong, in the memory of the rank that fails with
+ * ST_FAULT; that of later steps is, everywhere. Where all ranks hold the whole state, the others
+ * have made their copies of that step from their own memory, and those are right. */
+static void mark(struct trainer *t, const struct step_changed *changed, enum status st)
+{
+    if (st == ST_FAULT)
+        peer_copy_drop(t->peer_copy, changed->steps);
+    peer_copy_suspect(t->peer_copy, changed->steps + step_slice_has_all(t->step));
+}
+
 /* A loss that is not finite, a spike, or a fault of the device may come from the state itself, but
  * for a wrong result that was right when computed again. */
 void trainer_copy_end(struct trainer *t, enum status st)
 {
-    if (st == ST_NOT_FINITE || st == ST_SPIKE || (st == ST_FAULT && !t->is_state_right))
+    struct step_changed changed = {0};
+    if (t->step && t->peer_copy)
+        changed = step_update_sums_changed(t->step);
+    if (changed.ranks_n > 0)
+        mark(t, &changed, st);
+    else if (st == ST_NOT_FINITE || st == ST_SPIKE || (st == ST_FAULT && !t->is_state_right))
         peer_copy_clear(t->peer_copy);
     peer_copy_close(t->peer_copy);
     t->peer_copy = NULL;

@@ -77,9 +77,8 @@ void trainer_sentinel_begin(struct trainer *t)
     struct step_replica replica;
     if (t->config->sentinel_every > 0 && t->numbers.comparisons < 0)
         t->numbers.comparisons = t->numbers.differences = 0;
-    if (!is_on(t))
+    if (t->config->sentinel_every == 0 || !step_sentinel_replica(t->step, &replica))
         return;
-    step_sentinel_replica(t->step, &replica);
     LOG_DEBUG(SENTINEL_LINE_OTHERS "%d; " SENTINEL_LINE_ELEMS "%lld; " SENTINEL_LINE_ADDRESS
                                    "%llu; " SENTINEL_LINE_PROCESS "%lld",
               replica.others_n, (long long)replica.elems,
@@ -119,8 +118,11 @@ static bool is_wrong_result(struct trainer *t, enum status st)
     return true;
 }
 
+/* The sums of the updates name a rank where two replicas have no majority, so they come first. */
 enum status trainer_sentinel(struct trainer *t, bool before_save)
 {
+    if (before_save || is_due(t, false))
+        TRY(trainer_update_sums(t));
     return is_due(t, before_save) ? compare(t) : ST_OK;
 }
 

@@ -344,6 +344,11 @@ static void bench_params(struct tensor p)
     show("sumsq", "124M", TIME(dev_op(dev)->sumsq(stream, &s)), 4.0 * PARAMS, false);
     show("sum", "124M", TIME(dev_op(dev)->sum(stream, &t)), 4.0 * PARAMS, false);
     show("adamw", "124M", TIME(dev_op(dev)->adamw(stream, &a)), 28.0 * PARAMS, false);
+    struct optim_sums bits = {0};
+    a.sums = b.sums = &bits;
+    show("adamw", "124M, sums of bits", TIME(dev_op(dev)->adamw(stream, &a)), 28.0 * PARAMS, false);
+    show("sgd", "124M, sums of bits", TIME(dev_op(dev)->sgd(stream, &b)), 20.0 * PARAMS, false);
+    b.sums = NULL;
     show("sgd", "124M", TIME(dev_op(dev)->sgd(stream, &b)), 20.0 * PARAMS, false);
     release(g, PARAMS), release(m, PARAMS), release(v, PARAMS), release(sum, 2);
 }

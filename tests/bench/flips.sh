@@ -1,8 +1,10 @@
 #!/bin/bash
 # flips — random bits that flip where a job's numbers are, and comparisons where none does: COUNT (300) of each kind, CLEAN (1000) comparisons.
 #   weights   of the workers of 4 running nodes, by `convoy rehearse`, each found within SENTINEL_EVERY steps, healed, the weights of a calm run
+#   shards    the same of 2 nodes with SHARD=full, each found by the next update
 #   replicas  any bit of parameters and moments on 3 and 4 ranks, compared at once (tests/mesh/test_mesh_sentinel)
 #   gradients of any rank with EXACT=layout, before a virtual shard of it is compared (tests/mesh/test_mesh_shard_check)
+#   updates   any bit of what a rank updates, found by its next update: each SHARD, 1 to 4 ranks (tests/mesh/test_mesh_updates)
 #   files     of the newest checkpoint: named at the resume, which takes the checkpoint before
 #   messages  between two ranks (tests/comm/test_tcp_proxy)
 #   copies    of the state in peers' memory (tests/mesh/test_peer_copy)
@@ -27,25 +29,28 @@ row() {
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 counted() { sed -nE "s/^# $1.*/\\1/p" "$2" | tail -n 1; } # counted REGEX FILE — the number in a line of a test's diagnostics; its group 1
 
-# late FILE EVERY — flips that were found later than so many steps after them, of a rehearsal's log.
+# late FILE EVERY — flips that were found later than so many steps after them, of a rehearsal's log; by an update: later than by the next one. Nodes
+# may have begun one more step than they have logged.
 late() {
     awk -v every="$2" '
         match($0, /after step [0-9]+ bit /) { at = substr($0, RSTART + 11) + 0; open = 1; next }
         open && match($0, /: after step [0-9]+ the /) { if (substr($0, RSTART + 13) + 0 - at > every) late++; open = 0 }
+        open && match($0, /after the update of step [0-9]+/) { if (substr($0, RSTART + 25) + 0 - at > 1) late++; open = 0 }
         END { print late + 0 }' "$1"
 }
-weights() {
-    local made=0 healed=0 named=0 seed=1 begin every=10
+# rehearsed KIND NODES SHARD EVERY — flips in running workers.
+rehearsed() {
+    local kind=$1 nodes=$2 shard=$3 every=$4 made=0 healed=0 named=0 seed=1 begin
     begin=$(now_ms)
     while [ $made -lt "$count" ] && [ $seed -le 20 ]; do
-        "$convoy" rehearse $tiny N_NODES=4 SHARD=none SENTINEL_EVERY=$every CHECKPOINT_EVERY=40 CHECKPOINT_DIR="$dir/run" FAULT_MIX=flip FAULT_EVERY=400ms \
+        "$convoy" rehearse $tiny N_NODES=$nodes SHARD=$shard SENTINEL_EVERY=$every CHECKPOINT_EVERY=40 CHECKPOINT_DIR="$dir/run" FAULT_MIX=flip FAULT_EVERY=400ms \
             DURATION=$(((count - made) * 6 / 10 + 5))s SEED=$seed LOG_LEVEL=debug JSON=1 >out 2>err || { tail -n 3 err >&2; bad=1; }
         made=$((made + $(jq '.faults[] | select(.kind == "flip") | .made' out)))
         healed=$((healed + $(jq '.faults[] | select(.kind == "flip") | .healed' out) - $(late err $every)))
         named=$((named + $(jq '.faults[] | select(.kind == "flip") | .named_right' out)))
         seed=$((seed + 1))
     done
-    row weights $made $healed $named $(($(now_ms) - begin))
+    row "$kind" $made $healed $named $(($(now_ms) - begin))
 }
 
 # program KIND NAMED PATTERN VARIABLES… -- PROGRAM — a test that counts what it finds, and fails at the first that it does not.
@@ -93,10 +98,12 @@ comparisons() {
 }
 
 printf '%-9s %6s %6s %12s %10s\n' kind flips found "named right" time
-weights
+rehearsed weights 4 none 10
+rehearsed shards 2 full 1000
 program replicas named '4 ranks: ([0-9]+) flips found and named' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_sentinel"
 program gradients named 'gradients: ([0-9]+) flips found' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_shard_check"
 files
+program updates named 'full, 4 ranks: ([0-9]+) flips found and named' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_updates"
 program messages - '([0-9]+) faults noticed' PROXY_KINDS=bits PROXY_TRIALS=$(((count + 1) / 2)) "$build/tests/comm/test_tcp_proxy"
 program copies - '([0-9]+) flips found' FLIPS="$count" "$build/tests/mesh/test_peer_copy"
 comparisons

@@ -39,9 +39,9 @@ found 4 "rank 4 .*exit code 80 .*the parameters of rank 4 differ from those of m
 
 # A bit that makes a weight infinite or not a number: the step fails on all ranks before the next comparison, and the cause is looked for then. Written
 # into the worker's memory at the address that it logs, into the first weight of 1 or more (a norm's), of which the highest bit of the exponent is 0.
-flip_exponent() { # flip_exponent RANK
+flip_exponent() { # flip_exponent RANK — nothing: the one worker that there is
     local pid elems address
-    read -r elems address pid < <(sed -nE "s/.* rank $1 .*parameters: ([0-9]+); address: ([0-9]+); process: ([0-9]+)/\\1 \\2 \\3/p" err | tail -n 1)
+    read -r elems address pid < <(sed -nE "s/.* ${1:+rank $1 .*}parameters: ([0-9]+); address: ([0-9]+); process: ([0-9]+)/\\1 \\2 \\3/p" err | tail -n 1)
     perl -e 'my ($elems, $address, $pid) = @ARGV;
         open my $memory, "+<:raw", "/proc/$pid/mem" or die "$!\n";
         sysseek $memory, $address, 0; sysread($memory, my $bytes, 4 * $elems) == 4 * $elems or die "$!\n";
@@ -57,7 +57,7 @@ ok "a checkpoint is there" wait_for 30 said 'checkpoint hurt3000/step-00000500'
 ok "a weight is made infinite" flip_exponent 2
 finish
 ok "healed" is "$rc" 0
-ok "the rank is named, not the numbers" is "$(grep -c 'rank 2 .*exit code 80 .*the parameters of rank 2 differ' err) $(grep -c 'exit code 79' err)" "1 0"
+ok "the rank is named, not the numbers" is "$(grep -c 'rank 2 .*exit code 80 .*the parameters of rank 2 changed by themselves' err) $(grep -c 'exit code 79' err)" "1 0"
 ok "the weights of an undisturbed run" is "$(last_weights hurt3000)" "$(last_weights calm3000)"
 ok "which has some" [ -n "$(ls -d calm3000/*3000/model.safetensors)" ]
 # Where all replicas are alike the numbers are the cause, as without SENTINEL_EVERY.
@@ -79,11 +79,46 @@ finish_nodes 3
 ok "three nodes: healed" is "$codes" "0 0 0"
 ok "three nodes: the weights of an undisturbed run" is "$(weights nodes)" "$(weights calm)"
 
-# Not divided, sharded: nothing to compare, and nothing in the way.
-run $job SENTINEL_EVERY=1 CHECKPOINT_DIR=one
-ok "one worker" is "$rc" 0
-run $job SENTINEL_EVERY=1 N_GPU_EACH_NODE=2 SHARD=full CHECKPOINT_DIR=full
-ok "SHARD=full" is "$rc" 0
+# A shard that one rank alone holds: its next update finds what changed. The copies in memory of the step that may be wrong are not used, those of the
+# step before are: no disk is read.
+calm N_GPU_EACH_NODE=2 SHARD=full
+ok "the weights of a run without the check" run $job N_GPU_EACH_NODE=2 SHARD=full CHECKPOINT_DIR=unchecked
+ok "which are the same" is "$(weights unchecked)" "$(weights calm)"
+for rank in 0 1; do
+    rm -rf nodes
+    begin_nodes 2 $job SHARD=full CHECKPOINT_DIR=nodes SENTINEL_EVERY=1000 FAULT=flip@step=7:rank=$rank
+    finish_nodes 2
+    ok "a shard of rank $rank of 2: healed" is "$codes" "0 0"
+    ok "named" node_says 0 "rank $rank .*exit code 80 .*the parameters of rank $rank changed by themselves after the update of step 6, within .*convoy check"
+    ok "the copies of step 6 are not used" node_says 0 'copies of step 6 and later are not used'
+    ok "those of step 5 are" node_says 0 'resuming from memory: step 5, 0 of 2 parts'
+    ok "the weights of an undisturbed run" is "$(weights nodes)" "$(weights calm)"
+done
+rm -rf nodes
+begin_nodes 3 $job SHARD=full CHECKPOINT_DIR=nodes SENTINEL_EVERY=1000 FAULT=flip@step=6:rank=1 MAX_RESTARTS=0
+finish_nodes 3
+ok "three nodes without restarts: only the node whose memory changed ends with 80" is "$codes" "75 80 75"
+# On one node there are no copies: the checkpoint, which was checked before it was written.
+found 1 "rank 1 .*exit code 80 .*the parameters of rank 1 changed by themselves after the update of step 5" N_GPU_EACH_NODE=2 SHARD=full
+# No step follows the last one: what its update found is asked for before the last checkpoint.
+rm -rf hurt
+run $job N_GPU_EACH_NODE=2 SHARD=full CHECKPOINT_DIR=hurt SENTINEL_EVERY=1000 FAULT=flip@step=12:rank=0
+ok "in the last step" is "$rc $(grep -c 'exit code 80 .*the parameters of rank 0 changed by themselves after the update of step 11' err)" "0 1"
+ok "the weights of an undisturbed run" is "$(weights hurt)" "$(weights calm)"
+run $job N_GPU_EACH_NODE=2 SHARD=gradients PRECISION=fp32 SENTINEL_EVERY=1 CHECKPOINT_DIR=one
+ok "SHARD=gradients: nothing is found where nothing is wrong" is "$rc $(grep -c ' changed ' err)" "0 0"
+run $job N_GPU_EACH_NODE=2 SHARD=full OPTIMIZER=sgd SENTINEL_EVERY=1 CHECKPOINT_DIR=sgd
+ok "no moments: nothing is found where nothing is wrong" is "$rc $(grep -c ' changed ' err)" "0 0"
+
+# One worker alone, whose memory changes from outside.
+run $tiny DATA=synthetic STEPS=3000 CHECKPOINT_EVERY=500 SENTINEL_EVERY=1000000 CHECKPOINT_DIR=alone3000
+rm -rf hurt3000
+begin $tiny DATA=synthetic STEPS=3000 CHECKPOINT_EVERY=500 SENTINEL_EVERY=1000000 CHECKPOINT_DIR=hurt3000 LOG_LEVEL=debug
+ok "a checkpoint is there" wait_for 30 said 'checkpoint hurt3000/step-00000500'
+ok "a weight changes" flip_exponent ""
+finish
+ok "one worker: found and healed" is "$rc $(grep -c 'exit code 80 .*the parameters of rank 0 changed by themselves' err)" "0 1"
+ok "the weights of an undisturbed run" is "$(last_weights hurt3000)" "$(last_weights alone3000)"
 
 # A gradient that is wrong once: a virtual shard is computed by two workers. Without a checkpoint before it, so from copies in memory alone.
 exact="$job EXACT=layout GLOBAL_BATCH=6 CHECKPOINT_EVERY=12"
@@ -137,7 +172,6 @@ for settings in "N_GPU_EACH_NODE=3 SHARD=gradients BALANCE=auto" "N_GPU_EACH_NOD
     run $exact $settings CHECKPOINT_DIR=hurt SENTINEL_EVERY=1
     ok "$settings: nothing is found" is "$rc $(grep -c ' differ' err)" "0 0"
 done
-
 rm -rf calm hurt
 run $job N_GPU_EACH_NODE=3 SHARD=optimizer SENTINEL_EVERY=1 CHECKPOINT_DIR=shards
 ok "SHARD=optimizer: nothing is found where nothing is wrong" is "$rc $(grep -c ' differ' err)" "0 0"

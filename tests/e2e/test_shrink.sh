@@ -91,13 +91,13 @@ finish_nodes 3
 ok "all are asked to stop: one checkpoint, and all stop" is "$codes $(grep -c 'stopped by SIGTERM after step' err.0)" "143 143 143 1"
 same_as_calm leave
 
-# A node whose parameters are wrong leaves with 80, and the others go on without it; too few without it, it starts its worker again.
+# A node whose results are wrong leaves with 80, and the others go on without it; too few without it, it starts its worker again.
 wrong="${job/CHECKPOINT_EVERY=100000000/CHECKPOINT_EVERY=10} STEPS=100000000 SENTINEL_EVERY=4 FAULT=flip@step=22:rank=2"
 begin_nodes 4 $wrong CHECKPOINT_DIR=wrong
 finish_node 2
-ok "a node with wrong parameters leaves with 80" is "${rcs[2]}" 80
-ok "… and says so" node_says 2 'parameters of rank 2 differ from those of most of 4 workers.*; the other nodes go on without this one'
-ok "… node 0 knows why" node_says 0 'node 2 \([^)]*\) leaves: .*parameters of rank 2 differ'
+ok "a node with wrong results leaves with 80" is "${rcs[2]}" 80
+ok "… and says so" node_says 2 'gradients of rank 2 differ from those of most of 6 computations.*; the other nodes go on without this one'
+ok "… node 0 knows why" node_says 0 'node 2 \([^)]*\) leaves: .*gradients of rank 2 differ'
 ok "… the others train on" wait_for 30 node_said 0 'generation 2: 3 of 4 nodes \(0-1, 3\)'
 ok "… past that step" wait_for 30 is_past 30
 begin_node 2 N_NODES=4 $wrong CHECKPOINT_DIR=wrong
@@ -108,7 +108,7 @@ kill -TERM "${node[0]}"
 finish_nodes 4
 same_as_calm wrong
 begin_nodes 3 $wrong CHECKPOINT_DIR=needed MIN_NODES=3
-ok "a node with wrong parameters that is needed starts its worker again" wait_for 30 node_said 0 'generation 2: 3 nodes'
+ok "a node with wrong results that is needed starts its worker again" wait_for 30 node_said 0 'generation 2: 3 nodes'
 ok "… all train on" wait_for 30 is_past 30
 kill -TERM "${node[0]}"
 finish_nodes 3

@@ -1,6 +1,8 @@
 /* Optimisers: torch's semantics by cases computed by hand; fast against plain over many steps;
- * spans; the gradients' factor, and that a factor of NaN changes nothing. */
+ * spans; the gradients' factor, and that a factor of NaN changes nothing; sums of bits. */
 #include "kernel_test.h"
+
+#include "base/rand.h"
 
 struct input {
     int64_t n;
@@ -251,6 +253,119 @@ static void copy_is_the_cast_of_p(void **state)
     kt_free(g);
 }
 
+#ifndef KT_DEVICE /* sums of bits are made on CPUs alone */
+
+enum { SUMS_N = 200100, SUMS_ARRAYS = 3 };
+
+/* A state with every kind of bits: numbers of all sizes, infinities, quiet and signalling NaN. */
+static void fill_bits(float *to, uint64_t seed)
+{
+    for (int i = 0; i < SUMS_N; i++) {
+        uint32_t bits = (uint32_t)rand_u64(seed, RAND_STREAM(TEST, 0), (uint64_t)i);
+        memcpy(to + i, &bits, sizeof bits);
+    }
+}
+
+static uint32_t sum_of(const float *x, const struct optim_span *spans, int64_t spans_n)
+{
+    uint32_t sum = 0, bits;
+    for (int64_t s = 0; s < spans_n; s++)
+        for (int64_t i = spans[s].offset; i < spans[s].offset + spans[s].elems; i++) {
+            memcpy(&bits, x + i, sizeof bits);
+            sum += bits;
+        }
+    return sum;
+}
+
+/* One update of a state, by AdamW, or SGD with or without momentum. */
+struct summed {
+    float *of[SUMS_ARRAYS]; /* p, m, v */
+    const float *g;
+    const struct optim_span *spans;
+    int64_t spans_n;
+    int form; /* 0: AdamW, 1: SGD with momentum, 2: without */
+};
+
+static void update(struct kt_device *d, const struct summed *s, struct optim_sums *sums)
+{
+    const double scale = 0.5;
+    struct adamw a = {.p = kt_f32(s->of[0]),
+                      .g = kt_f32(s->g),
+                      .m = kt_f32(s->of[1]),
+                      .v = kt_f32(s->of[2]),
+                      .spans = s->spans,
+                      .spans_n = s->spans_n,
+                      .grad_scale = kt_f64(&scale),
+                      .lr = 0.1,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 0, /* lanes behind an end become NaN */
+                      .step = 3,
+                      .sums = sums};
+    struct sgd b = {.p = a.p,
+                    .g = a.g,
+                    .m = a.m,
+                    .spans = s->spans,
+                    .spans_n = s->spans_n,
+                    .grad_scale = a.grad_scale,
+                    .lr = 0.1,
+                    .momentum = s->form == 1 ? 0.9 : 0,
+                    .step = 3,
+                    .sums = sums};
+    const struct op_table *op = dev_op(d->dev);
+    kt_ok(s->form == 0 ? op->adamw(d->stream, &a) : op->sgd(d->stream, &b));
+}
+
+/* check_sums — they are added to what is there, and the update has the bits of one without sums. */
+static void check_sums(struct kt_device *d, const struct summed *s, const struct summed *other)
+{
+    const int summed_n = s->form == 0 ? 3 : s->form == 1 ? 2 : 1;
+    struct optim_sums sums = {{1, 2, 3}, {4, 5, 6}};
+    uint32_t read[SUMS_ARRAYS] = {1, 2, 3}, written[SUMS_ARRAYS] = {4, 5, 6};
+    for (int i = 0; i < SUMS_ARRAYS; i++) {
+        fill_bits(s->of[i], (uint64_t)i);
+        fill_bits(other->of[i], (uint64_t)i);
+        read[i] += i < summed_n ? sum_of(s->of[i], s->spans, s->spans_n) : 0;
+    }
+    update(d, s, &sums);
+    update(d, other, NULL);
+    for (int i = 0; i < SUMS_ARRAYS; i++) {
+        written[i] += i < summed_n ? sum_of(s->of[i], s->spans, s->spans_n) : 0;
+        assert_int_equal(sums.read[i], read[i]);
+        assert_int_equal(sums.written[i], written[i]);
+        assert_memory_equal(s->of[i], other->of[i], SUMS_N * sizeof(float));
+    }
+}
+
+/* Spans of every length up to two vectors of the widest level, at every alignment; and one of more
+ * parts than threads. */
+static void sums_of_bits(void **state)
+{
+    (void)state;
+    struct optim_span spans[64];
+    struct summed s = {.spans = spans}, other = {.spans = spans};
+    int64_t at = 1;
+    for (int i = 0; i < 63; at += ++i + 1)
+        spans[i] = (struct optim_span){at, i % 33, 0.1f * (float)(i % 2)};
+    spans[63] = (struct optim_span){at, SUMS_N - at - 1, 0.1f};
+    s.g = other.g = kt_floats(SUMS_N, KT_RANDOM, 9);
+    for (int i = 0; i < SUMS_ARRAYS; i++)
+        s.of[i] = kt_floats(SUMS_N, KT_ONES, 0), other.of[i] = kt_floats(SUMS_N, KT_ONES, 0);
+    for (int level = 0; level < CPU_ISA_N; level++)
+        for (int threads = 1; threads <= 3; threads++)
+            for (s.form = 0; s.form < 3; s.form++) {
+                struct kt_device *d = kt_device(level, threads);
+                other.form = s.form;
+                s.spans_n = other.spans_n = threads == 1 ? 63 : 64;
+                if (d->dev)
+                    check_sums(d, &s, &other);
+            }
+    for (int i = 0; i < SUMS_ARRAYS; i++)
+        kt_free(s.of[i]), kt_free(other.of[i]);
+    kt_free((float *)(uintptr_t)s.g);
+}
+#endif
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fast_matches_plain),
     cmocka_unit_test(outside_spans_is_left_alone),
@@ -258,5 +373,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sgd_by_hand),
     cmocka_unit_test(a_factor_of_nan_changes_nothing),
     cmocka_unit_test(copy_is_the_cast_of_p),
+#ifndef KT_DEVICE
+    cmocka_unit_test(sums_of_bits),
+#endif
 };
 HARNESS_MAIN(tests)

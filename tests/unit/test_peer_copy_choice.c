@@ -185,6 +185,46 @@ static void test_other_world(void **state)
     assert_int_not_equal(choice.history, 9);
 }
 
+static void suspect(int rank, int64_t history, int64_t step)
+{
+    offers[rank].suspect_history = history;
+    offers[rank].suspect_step = step;
+}
+
+/* One rank's mark rules out a step, and later ones of the same history, for all ranks, although
+ * they are complete. The rank whose memory changed may be gone. */
+static void test_suspect(void **state)
+{
+    (void)state;
+    for (int marked = 0; marked < 4; marked++)
+        for (int lost = -1; lost < 4; lost++) {
+            memset(offers, 0, sizeof offers);
+            hold_all(4, 1, 0, 1, 40);
+            hold_all(4, 1, 1, 1, 41);
+            suspect(marked, 1, 41);
+            if (lost >= 0 && lost != marked)
+                memset(&offers[lost], 0, sizeof *offers);
+            make(4, 1);
+            assert_true(choice.is_found && choice.step == 40);
+            for (int rank = 0; rank < 4; rank++)
+                assert_int_equal(holders[rank].slot % PEER_COPY_BUFFERS, 0);
+        }
+    suspect(2, 1, 42); /* of a later step: the newest copies are right */
+    memset(&offers[0], 0, sizeof *offers);
+    hold_all(4, 1, 0, 1, 40);
+    hold_all(4, 1, 1, 1, 41);
+    for (int rank = 0; rank < 4; rank++)
+        suspect(rank, rank == 2, 42);
+    make(4, 1);
+    assert_true(choice.is_found && choice.step == 41);
+    suspect(3, 1, 40); /* the lowest mark counts, and then nothing is left */
+    make(4, 1);
+    assert_false(choice.is_found || choice.is_any);
+    hold_all(4, 1, 0, 2, 41); /* the generation that went on does the step again */
+    make(4, 1);
+    assert_true(choice.is_found && choice.history == 2 && choice.step == 41);
+}
+
 /* Offers with any numbers: a choice that is found has a complete holder of each slice. */
 static void test_any_offers(void **state)
 {
@@ -217,5 +257,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_pairs),       cmocka_unit_test(test_one_node_lost),
     cmocka_unit_test(test_step_before), cmocka_unit_test(test_pair_lost),
     cmocka_unit_test(test_two_pairs),   cmocka_unit_test(test_histories),
-    cmocka_unit_test(test_other_world), cmocka_unit_test(test_any_offers)};
+    cmocka_unit_test(test_other_world), cmocka_unit_test(test_any_offers),
+    cmocka_unit_test(test_suspect)};
 HARNESS_MAIN(tests)

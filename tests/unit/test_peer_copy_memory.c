@@ -54,10 +54,14 @@ static void test_outlives(void **state)
     write_slot(&m, 3, 1, 41);
     assert_int_equal(peer_copy_memory_oldest(&m, PEER_COPY_KEPT), 2);
     peer_copy_memory_set_history(&m, 9);
+    peer_copy_memory_offer(&m, &offer);
+    assert_int_equal(offer.suspect_history, 0);
+    peer_copy_memory_set_suspect(&m, 9, 41);
     peer_copy_memory_close(&m);
     m = open_memory(fd, BYTES, 7);
     peer_copy_memory_offer(&m, &offer);
     assert_int_equal(offer.history, 9);
+    assert_true(offer.suspect_history == 9 && offer.suspect_step == 41);
     assert_true(offer.has_room && offer.slot[2].is_complete && !offer.slot[1].is_complete);
     assert_int_equal(offer.slot[3].step, 41);
     assert_true(peer_copy_memory_is_sound(&m, 2) && peer_copy_memory_is_sound(&m, 3));

@@ -1,0 +1,298 @@
+/* test_mesh_updates — updates check what they read (train/step_update_sums.h): one bit anywhere in
+ * the parameters and moments that a rank updates, which changes between two steps, is found by the
+ * next update, and all ranks know whose it is, whatever SHARD is and however many ranks there are.
+ * Updates of a state that nothing else changes find nothing, and have the same bits as without the
+ * check. FLIPS=n flips and CHECKS=n undisturbed steps for each SHARD and number of ranks (default
+ * 12 and 20). */
+#include "mesh/trial.h"
+
+#include <stdlib.h>
+
+#include "mesh/store_inside.h"
+#include "train/step_update_sums.h"
+
+#define SEED 23
+#define RANKS_MOST 4
+
+struct job {
+    struct trial trial; /* first: trial_steps reads it */
+    struct batch batch;
+    int flips, checks;
+    int found, named, parted; /* flips found, all ranks know the rank, that rank knows the part */
+    int called;               /* differences where there was none */
+    float *kept[TRIAL_PARTS]; /* this rank's memory before a flip */
+};
+
+static int asked(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL ? atoi(text) : otherwise;
+}
+
+static int64_t draw(int i, int what, int64_t n)
+{
+    return (int64_t)rand_below(SEED, RAND_STREAM(TEST, what), (uint64_t)i, (uint64_t)n);
+}
+
+/* ---- this rank's memory ---- */
+
+static struct tensor memory_of(const struct store *s, int part)
+{
+    return part == 0 ? s->params : s->moment[part - 1];
+}
+
+static int64_t elems_of(const struct store *s, int part)
+{
+    return part > 0                           ? store_moments_elems(s, part)
+           : s->policy.masters == STORE_WHOLE ? s->c.table->total_elems
+                                              : s->layout.shard_elems;
+}
+
+static void keep(struct job *job, const struct step *step, bool is_back)
+{
+    for (int part = 0; part < step_parts(step); part++) {
+        const size_t bytes = (size_t)elems_of(step->store, part) * sizeof(float);
+        float *here = memory_of(step->store, part).data;
+        if (!job->kept[part])
+            job->kept[part] = malloc(bytes);
+        memcpy(is_back ? here : job->kept[part], is_back ? job->kept[part] : here, bytes);
+    }
+}
+
+/* invert — the bit of flip i, in a bucket of which this rank updates something. */
+static void invert(const struct step *step, int i)
+{
+    const int buckets_n = store_layout(step->store)->buckets_n;
+    int bucket = (int)draw(i, 2, buckets_n);
+    while (store_local_shard(step->store, bucket).elems == 0)
+        bucket = (bucket + 1) % buckets_n;
+    const struct store_local_shard a = store_local_shard(step->store, bucket);
+    const struct tensor part[] = {a.p, a.m, a.v};
+    uint32_t *bits = part[draw(i, 1, step_parts(step))].data;
+    bits[draw(i, 3, a.elems)] ^= UINT32_C(1) << draw(i, 4, 32);
+}
+
+/* ---- flips ---- */
+
+static enum status make_step(struct ranks_one *one, struct job *job, struct step *step)
+{
+    job->trial.first_step++;
+    return trial_steps(one, &job->trial, step, &job->batch);
+}
+
+/* is_update — the next update is to find flip i; else a pass over the state, as before a
+ * checkpoint. */
+static bool is_update(const struct job *job, int i) { return i < job->flips; }
+
+static int flips_of(const struct job *job) { return job->flips + job->flips / 4; }
+
+/* count — what this rank knows of flip i, after the step that followed it. The update has written
+ * its sums since, so what it did not find, nothing finds any more; where the numbers of the step
+ * kept the update from being made, _verify finds it in memory, as the trainer lets it. */
+static void count(const struct ranks_one *one, struct job *job, const struct step *step, int i,
+                  enum status st)
+{
+    const int rank = (int)draw(i, 0, one->ranks);
+    const struct step_changed changed = step_update_sums_changed(step);
+    const struct step_update_sums *u = step->update_sums;
+    job->found += st == (rank == one->rank ? ST_FAULT : ST_PEER) && changed.ranks_n == 1;
+    job->named += changed.rank == rank &&
+                  changed.steps == job->trial.first_step + (is_update(job, i) ? 0 : 1);
+    job->parted +=
+        rank != one->rank || (u->is_found && u->part == (int)draw(i, 1, step_parts(step)));
+}
+
+static enum status forget(struct job *job, struct step *step)
+{
+    struct step_update_sums *u = step->update_sums;
+    TRY(store_params_begin_write(step->store, 0));
+    keep(job, step, true);
+    step_update_sums_keep(step, job->trial.first_step + 1);
+    u->is_found = false;
+    u->agreed = (struct step_changed){0};
+    status_clear();
+    return ST_OK;
+}
+
+static enum status flip(struct ranks_one *one, struct job *job, struct step *step, int i)
+{
+    if (i % 2 == 0) /* else the state is as it was loaded */
+        TRY(make_step(one, job, step));
+    TRY(store_drain(step->store));
+    keep(job, step, false);
+    if (draw(i, 0, one->ranks) == one->rank)
+        invert(step, i);
+    enum status st = is_update(job, i) ? make_step(one, job, step) : ST_OK;
+    if (st != ST_OK && st != ST_NOT_FINITE)
+        return st;
+    st = step_update_sums_verify(step);
+    count(one, job, step, i, st);
+    return st == ST_OK || st == ST_FAULT || st == ST_PEER ? forget(job, step) : st;
+}
+
+static enum status flip_all(struct ranks_one *one, struct job *job, struct step *step)
+{
+    for (int i = 0; i < flips_of(job); i++)
+        TRY(flip(one, job, step, i));
+    return ST_OK;
+}
+
+static enum status check_all(struct ranks_one *one, struct job *job, struct step *step)
+{
+    for (int i = 0; i < job->checks; i++) {
+        TRY(make_step(one, job, step));
+        job->called += step->update_sums->is_found;
+    }
+    return step_update_sums_verify(step);
+}
+
+static enum status rank_main(struct ranks_one *one)
+{
+    struct job *job = one->arg;
+    struct step_config *c = &job->trial.config;
+    struct step *step = NULL;
+    c->dev = one->dev, c->comm = one->comm;
+    TRY(step_open(c, &step));
+    enum status st =
+        batch_init(&job->batch, FEED_TASK_LM, c->global_samples / one->ranks, c->seq_tokens);
+    if (st == ST_OK)
+        st = check_all(one, job, step);
+    if (st == ST_OK)
+        st = flip_all(one, job, step);
+    struct status_saved saved;
+    status_save(&saved);
+    batch_free(&job->batch);
+    step_close(step);
+    for (int part = 0; part < TRIAL_PARTS; part++)
+        free(job->kept[part]);
+    status_restore(&saved);
+    return st;
+}
+
+static struct job jobs[RANKS_MAX];
+static struct ranks_one ranks[RANKS_MAX];
+
+static const char *const shards[] = {"none", "optimizer", "gradients", "full"};
+
+/* job_of — AdamW, f32. */
+static struct job job_of(enum layout_shard shard)
+{
+    struct job job = {.trial = trial_of(MODEL_TASK_LM, 12, 11),
+                      .flips = asked("FLIPS", 12),
+                      .checks = asked("CHECKS", 20)};
+    job.trial.config.store.shard = shard;
+    job.trial.config.checks_updates = true;
+    job.trial.config.optim.momentum = 0.9;
+    job.trial.lr = 1e-3;
+    job.trial.steps = 1;
+    return job;
+}
+
+static void run(int n, const struct job *like)
+{
+    const char *shard = shards[like->trial.config.store.shard];
+    for (int rank = 0; rank < n; rank++)
+        jobs[rank] = *like;
+    ranks_try(n, 1, RANKS_TIMEOUT_MS, rank_main, jobs, sizeof *jobs, ranks);
+    for (int rank = 0; rank < n; rank++) {
+        if (ranks[rank].st != ST_OK)
+            fail_msg("rank %d of %d, SHARD=%s: %s", rank, n, shard, ranks[rank].message);
+        assert_int_equal(jobs[rank].called, 0);
+        assert_int_equal(jobs[rank].found, flips_of(&jobs[rank]));
+        assert_int_equal(jobs[rank].named, flips_of(&jobs[rank]));
+        assert_int_equal(jobs[rank].parted, flips_of(&jobs[rank]));
+    }
+    print_message("# %s, %d ranks: %d flips found and named, %d updates of an unchanged state\n",
+                  shard, n, jobs[0].flips, jobs[0].checks);
+}
+
+static void test_adamw(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= RANKS_MOST; n++)
+        for (enum layout_shard shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+            const struct job job = job_of(shard);
+            if (n > 1 || shard == LAYOUT_SHARD_NONE)
+                run(n, &job);
+        }
+}
+
+static void test_sgd(void **state)
+{
+    (void)state;
+    struct job job = job_of(LAYOUT_SHARD_FULL);
+    job.trial.config.optim.kind = OPTIM_KIND_SGD;
+    run(2, &job);
+    job.trial.config.optim.momentum = 0;
+    run(2, &job);
+}
+
+/* Only of what AdamW updates are there sums; nothing is found where nothing changed. */
+static void test_muon(void **state)
+{
+    (void)state;
+    for (enum layout_shard shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
+        for (int normuon = 0; normuon < 2; normuon++) {
+            struct job job = job_of(shard);
+            job.trial.config.optim.kind = normuon ? OPTIM_KIND_NORMUON : OPTIM_KIND_MUON;
+            job.flips = 0;
+            run(2, &job);
+        }
+}
+
+/* ---- whole steps ---- */
+
+/* The update of step 3 finds what changed before it; all ranks end at the head of step 4. */
+static void test_next_step_fails(void **state)
+{
+    (void)state;
+    static struct trial all[3];
+    for (int rank = 0; rank < 3; rank++) {
+        all[rank] = trial_of(MODEL_TASK_LM, 12, 11);
+        all[rank].config.store.shard = LAYOUT_SHARD_FULL;
+        all[rank].config.checks_updates = true;
+        all[rank].steps = 6;
+        all[rank].flip_step = 3;
+        all[rank].flip_rank = 1;
+        all[rank].takes_state = false;
+    }
+    ranks_try(3, 1, RANKS_TIMEOUT_MS, trial_rank, all, sizeof *all, ranks);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(all[rank].done, 4);
+        assert_int_equal(ranks[rank].st, rank == 1 ? ST_FAULT : ST_PEER);
+        assert_non_null(strstr(ranks[rank].message, " of rank 1 changed by themselves after the "
+                                                    "update of step 3"));
+    }
+    assert_non_null(strstr(ranks[1].message, "the parameters of rank 1"));
+    assert_non_null(strstr(ranks[1].message, "convoy check"));
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 12, 11);
+    like.steps = 8;
+    struct trial without = trial_run(&like, 1, 1);
+    like.config.checks_updates = true;
+    for (enum layout_shard shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        like.config.store.shard = shard;
+        struct trial with = trial_run(&like, 3, 1);
+        like.config.checks_updates = false;
+        struct trial other = trial_run(&like, 3, 1);
+        like.config.checks_updates = true;
+        trial_same(&with, &other, shards[shard]);
+        trial_free(&with);
+        trial_free(&other);
+    }
+    struct trial alone = trial_run(&like, 1, 1);
+    trial_same(&alone, &without, "one rank");
+    trial_free(&alone);
+    trial_free(&without);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_adamw),     cmocka_unit_test(test_sgd),
+    cmocka_unit_test(test_muon),      cmocka_unit_test(test_next_step_fails),
+    cmocka_unit_test(test_same_bits),
+};
+HARNESS_MAIN(tests)

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@
 static struct log_config log_now = {.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1};
 
 static char log_run[LOG_RUN_MAX + 1];
+static atomic_int log_rank = -1;
 
 static pthread_mutex_t log_tap_lock = PTHREAD_MUTEX_INITIALIZER;
 static log_tap_fn *log_tap_call;
@@ -35,9 +37,20 @@ static const char *const log_level_names[] = {"error", "warn", "info", "debug", 
 void log_init(const struct log_config *config)
 {
     log_now = *config;
+    log_set_rank(config->rank);
     text_copy(log_run, sizeof(log_run), config->run != NULL ? config->run : "");
 }
+void log_set_rank(int rank) { atomic_store_explicit(&log_rank, rank, memory_order_relaxed); }
 bool log_is_on(enum log_level level) { return level <= log_now.level; }
+
+/* rank_text — the rank between two texts; "" where lines have none. */
+static void rank_text(const char *before, const char *behind, char *out, size_t cap)
+{
+    const int rank = atomic_load_explicit(&log_rank, memory_order_relaxed);
+    out[0] = 0;
+    if (rank >= 0)
+        text_format(out, cap, "%s%d%s", before, rank, behind);
+}
 
 static void write_line(int fd, const char *line, size_t n)
 {
@@ -87,8 +100,7 @@ static void write_text(enum log_level level, const char *module, const char *tim
     plain_line(message);
     if (log_now.node_id >= 0)
         text_format(node, sizeof(node), "node %d ", log_now.node_id);
-    if (log_now.rank >= 0)
-        text_format(rank, sizeof(rank), "rank %d ", log_now.rank);
+    rank_text("rank ", " ", rank, sizeof(rank));
     /* On a terminal another process may have a progress bar on this line: it is erased, and drawn
      * again below. */
     const char *erase = !log_now.is_dumb && isatty(STDERR_FILENO) ? "\r\033[K" : "";
@@ -107,8 +119,7 @@ static void write_json(enum log_level level, const char *module, const char *tim
     char quoted_run[LOG_RUN_BYTES], run[LOG_RUN_BYTES + 8] = "";
     if (log_now.node_id >= 0)
         text_format(node, sizeof(node), "\"node\":%d,", log_now.node_id);
-    if (log_now.rank >= 0)
-        text_format(rank, sizeof(rank), "\"rank\":%d,", log_now.rank);
+    rank_text("\"rank\":", ",", rank, sizeof(rank));
     if (log_run[0] != 0) {
         json_quote(quoted_run, sizeof(quoted_run), log_run);
         text_format(run, sizeof(run), "\"run\":%s,", quoted_run);
@@ -130,8 +141,7 @@ static void call_tap(enum log_level level, const char *module, int64_t wall_ms, 
         return;
     if (log_now.node_id >= 0)
         text_format(node, sizeof(node), "node %d ", log_now.node_id);
-    if (log_now.rank >= 0)
-        text_format(rank, sizeof(rank), "rank %d ", log_now.rank);
+    rank_text("rank ", " ", rank, sizeof(rank));
     text_format(line, sizeof(line), "%-5s %s%s%s  %s", log_level_names[level], node, rank, module,
                 message);
     plain_line(line);

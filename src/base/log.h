@@ -31,6 +31,8 @@ struct log_config {
 };
 
 void log_init(const struct log_config *config); /* until it is called: text, info, no coordinates */
+/* log_set_rank — in another generation of nodes a worker may have another rank; -1: leave out. */
+void log_set_rank(int rank);
 /* log_tap — pass each line of log_at to a function too: without its time, cut at about 500 bytes,
  * with credentials in URLs masked. Calls do not overlap. NULL: stop. */
 typedef void log_tap_fn(void *arg, int64_t wall_ms, const char *line);

@@ -10,5 +10,8 @@
 #define RECOVERY_LINE_GENERATION_MODULE "cluster"
 /* of node 0: all ranks are back */
 #define RECOVERY_LINE_GENERATION "generation "
+/* of node 0, within a line: ON_LOSS=shrink, a node has returned, which ends the generation
+ * (cluster/coordinator.c) */
+#define RECOVERY_LINE_RETURN " is back, and is taken in"
 
 #endif

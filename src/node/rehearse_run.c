@@ -32,12 +32,14 @@ struct run {
     const struct rehearse_run_config *config;
     struct rehearse_result *result;
     struct rehearse_nodes *nodes;
-    int64_t step, best; /* of the last line; the furthest one */
-    int64_t end_step;   /* the run is over when this step is done; 0: not decided */
-    int64_t stop_ms;    /* when it was asked to end; 0: not yet */
-    bool is_ending;     /* a node has ended well */
-    bool is_lost;       /* the generation is over; no new one yet */
-    bool is_renewed;    /* a new one has begun, and no step is done in it */
+    int64_t step, best;  /* of the last line; the furthest one */
+    int64_t end_step;    /* the run is over when this step is done; 0: not decided */
+    int64_t stop_ms;     /* when it was asked to end; 0: not yet */
+    bool is_ending;      /* a node has ended well */
+    bool is_lost;        /* the generation is over; no new one yet */
+    bool is_renewed;     /* a new one has begun, and no step is done in it */
+    bool is_unexplained; /* it was over without a fault; lines of nodes come in any order */
+    bool is_return;      /* a node has returned since the one before */
     /* The fault that has not healed yet; kind REHEARSE_KINDS_N: none. */
     struct rehearse_outcome fault;
     int64_t made_ms;
@@ -262,7 +264,7 @@ static void on_lost(struct run *r, int node, const char *time, int64_t now_ms)
     if (ends_generation(r) && r->fault.detect_ms < 0)
         r->fault.detect_ms = now_ms - r->made_ms;
     else if (!ends_generation(r) && is_first)
-        r->result->unexpected++;
+        r->is_unexplained = true;
 }
 
 static void on_generation(struct run *r, const char *time, int64_t now_ms)
@@ -270,6 +272,8 @@ static void on_generation(struct run *r, const char *time, int64_t now_ms)
     text_copy(r->renewed, sizeof r->renewed, time);
     if (ends_generation(r) && r->fault.detect_ms < 0)
         r->fault.detect_ms = now_ms - r->made_ms;
+    r->result->unexpected += r->is_unexplained && !r->is_return;
+    r->is_unexplained = r->is_return = false;
     r->is_renewed = r->step > 0;
     r->is_lost = false;
 }
@@ -340,6 +344,7 @@ static void on_message(struct run *r, int node, const cJSON *line, int64_t now_m
     const char *message = json_text(line, "message"), *time = json_text(line, "time");
     double rank = json_number(line, "rank");
     LOG_DEBUG("node %d: %s", node, message);
+    r->is_return = r->is_return || strstr(message, RECOVERY_LINE_RETURN) != NULL;
     if (is_from(line, RECOVERY_LINE_GENERATION_MODULE, RECOVERY_LINE_GENERATION))
         on_generation(r, time, now_ms);
     else if (is_from(line, RECOVERY_LINE_LOST_MODULE, RECOVERY_LINE_LOST))
@@ -348,9 +353,9 @@ static void on_message(struct run *r, int node, const cJSON *line, int64_t now_m
         rehearse_flip_note(&r->flips, node, (int)rank, message);
     else if (is_from(line, CHECKPOINT_LINE_MODULE, ""))
         on_checkpoint(r, message, now_ms);
-    else if (strcmp(json_text(line, "level"), "warn") == 0)
+    else
         on_named(r, message);
-    else if (strcmp(json_text(line, "level"), "error") == 0)
+    if (strcmp(json_text(line, "level"), "error") == 0)
         text_copy(r->error, sizeof r->error, message);
 }
 

@@ -309,6 +309,7 @@ static void on_connected(void *arg, const struct comm *comm)
     struct mesh mesh;
     const struct comm_place *place = comm_place(comm);
     w->stats.rank = place->rank;
+    log_set_rank(place->rank);
     if (step_mesh(&w->config.step, place->ranks, &mesh) == ST_OK)
         set_links(w, &mesh, comm);
     if (place->rank == 0 && !w->stats.backend[0]) {

@@ -221,6 +221,7 @@ bool step_sentinel_replica(const struct step *step, struct step_replica *out);
  *                           what the next update must read. Local.
  * step_update_sums_verify   the same between two steps, from a pass over the state: before it is
  *                           kept, or after a step that failed before its update. Collective.
+ * step_update_sums_verify_own  the same, of this rank alone, after another failure. Local.
  * step_update_sums_changed  local: what such a failure has found. */
 struct step_changed {
     int ranks_n;   /* whose memory changed; 0: none that is known */
@@ -229,6 +230,7 @@ struct step_changed {
 };
 void step_update_sums_keep(struct step *step, int64_t steps);
 enum status step_update_sums_verify(struct step *step);
+enum status step_update_sums_verify_own(struct step *step);
 struct step_changed step_update_sums_changed(const struct step *step);
 
 /* A virtual shard computed twice (step_shard_check.h); config.checks_shards. All are local.

@@ -209,6 +209,19 @@ static enum status fail_other(const struct step_changed *changed)
                 changed->rank, (long long)changed->steps);
 }
 
+enum status step_update_sums_verify_own(struct step *s)
+{
+    struct step_update_sums *u = s->update_sums;
+    if (!u || u->agreed.ranks_n > 0)
+        return ST_OK;
+    for (int i = 0; i < store_layout(s->store)->buckets_n; i++)
+        verify(s, i);
+    if (!u->is_found)
+        return ST_OK;
+    u->agreed = (struct step_changed){.ranks_n = 1, .rank = own_rank(s), .steps = u->steps};
+    return fail_own(s);
+}
+
 enum status step_update_sums_heed(struct step *s, const double *sums)
 {
     struct step_update_sums *u = s->update_sums;

@@ -32,3 +32,18 @@ enum status trainer_update_sums_explain(struct trainer *t, enum status st)
     status_restore(&saved);
     return st;
 }
+
+/* A generation that ends for another reason before the next update does not look: copies that were
+ * made since would bring the change back, to all ranks. */
+enum status trainer_update_sums_end(struct trainer *t, enum status st)
+{
+    struct status_saved saved;
+    if (status_group(st) != STATUS_GROUP_RETRY || !t->peer_copy || !t->step)
+        return st;
+    status_save(&saved);
+    enum status found = step_update_sums_verify_own(t->step);
+    if (found != ST_OK)
+        return found;
+    status_restore(&saved);
+    return st;
+}

@@ -61,6 +61,14 @@ rehearse N_NODES=3 DURATION=1s FAULT_EVERY=1s FAULT_MIX=flip SENTINEL_EVERY=10 S
 ok "the user's SENTINEL_EVERY stays" is "$rc $(grep -c '^set ' out)" "0 0"
 ok "the table says how many were named right" shows '^flip .*; named right: ([0-9]+) of \1$'
 
+# ON_LOSS=shrink: the node of a wrong worker ends, the others go on, and another node takes its place.
+rehearse N_NODES=4 DURATION=4s FAULT_EVERY=1s FAULT_MIX=flip:1,node:1 EXACT=layout GLOBAL_BATCH=12 BATCH_SIZE=1 ON_LOSS=shrink SEED=3 JSON=1
+ok "nodes that leave and return: exit 0" is "$rc" 0
+ok "all healed" holds out '.[0].faults | (map(.made) | add) >= 2 and all(.made == .healed)'
+ok "each flip was found, and the right worker named" holds out '.[0].faults[] | select(.kind == "flip") | .made >= 1 and .named_right == .made'
+ok "the weights are those of the calm run" holds out '.[0].weights | .equal and .compared > 0'
+ok "nothing is left" gone
+
 # Two workers that hold a shard each: nothing to compare, and the next update finds it. They go on from copies in memory.
 rehearse N_NODES=2 DURATION=3s FAULT_EVERY=1s FAULT_MIX=flip SHARD=full SEED=15 JSON=1
 ok "flipped bits of shards: exit 0" is "$rc" 0

@@ -20,6 +20,7 @@ struct job {
     int flips, checks;
     int found, named, parted; /* flips found, all ranks know the rank, that rank knows the part */
     int called;               /* differences where there was none */
+    int owned;                /* flips that one rank has found by itself, and no other one */
     float *kept[TRIAL_PARTS]; /* this rank's memory before a flip */
 };
 
@@ -114,6 +115,18 @@ static enum status forget(struct job *job, struct step *step)
     return ST_OK;
 }
 
+/* verify_own — as after a failure of another kind: without the other ranks. */
+static void verify_own(const struct ranks_one *one, struct job *job, struct step *step, int i)
+{
+    const bool is_mine = draw(i, 0, one->ranks) == one->rank;
+    const enum status st = step_update_sums_verify_own(step);
+    const struct step_changed changed = step_update_sums_changed(step);
+    job->owned += st == (is_mine ? ST_FAULT : ST_OK) && changed.ranks_n == (int)is_mine &&
+                  (!is_mine || changed.steps == job->trial.first_step + 1);
+    step->update_sums->agreed = (struct step_changed){0};
+    status_clear();
+}
+
 static enum status flip(struct ranks_one *one, struct job *job, struct step *step, int i)
 {
     if (i % 2 == 0) /* else the state is as it was loaded */
@@ -122,6 +135,8 @@ static enum status flip(struct ranks_one *one, struct job *job, struct step *ste
     keep(job, step, false);
     if (draw(i, 0, one->ranks) == one->rank)
         invert(step, i);
+    if (!is_update(job, i))
+        verify_own(one, job, step, i);
     enum status st = is_update(job, i) ? make_step(one, job, step) : ST_OK;
     if (st != ST_OK && st != ST_NOT_FINITE)
         return st;
@@ -201,6 +216,7 @@ static void run(int n, const struct job *like)
         assert_int_equal(jobs[rank].found, flips_of(&jobs[rank]));
         assert_int_equal(jobs[rank].named, flips_of(&jobs[rank]));
         assert_int_equal(jobs[rank].parted, flips_of(&jobs[rank]));
+        assert_int_equal(jobs[rank].owned, flips_of(&jobs[rank]) - jobs[rank].flips);
     }
     print_message("# %s, %d ranks: %d flips found and named, %d updates of an unchanged state\n",
                   shard, n, jobs[0].flips, jobs[0].checks);

@@ -9,7 +9,7 @@ a rank keeps the wrong one's slice in a ring|peer_copy_choice|s/shifted(rank \/ 
 a rank keeps its own slice twice|peer_copy_choice|s/node ^ 1 : first/node : first/
 another rank's slice is taken|peer_copy_choice|s/ \&\& offer->slot\[i\].rank == slice_rank \&\&$/ \&\&/
 a step with lost slices is whole|peer_copy_choice|s/        missing_n++;/        ;/
-the oldest step is chosen|peer_copy_choice|s/(!best || compare(at, best) > 0))/(!best || compare(at, best) < 0))/
+the oldest step is chosen|peer_copy_choice|s/(!best || compare(at, best) > 0)/(!best || compare(at, best) < 0)/
 only the newest step is looked at|peer_copy_choice|s/while (!out->is_found/while (!at \&\& !out->is_found/
 the newer slot is written over|peer_copy_memory|/^int peer_copy_memory_oldest/,/^}/s/is_older(/!is_older(/
 slices of other ranks become the state as they are|peer_copy_restore|s/    if (copy->choice.ranks != copy->place.ranks)/    if (0)/

@@ -337,7 +337,7 @@ containers: $(BUILD)/convoy
 check-64: $(BUILD)/convoy
 	BUILD=$(BUILD) NODES=$(or $(NODES),64) ROUNDS=$(or $(ROUNDS),1) tests/e2e/check_many.sh
 
-# EXACT=layout: 104 layouts of workers, nodes, SHARD, PP, TP and CP, 50 steps each, and their checksums; over ten minutes. What it costs a step.
+# EXACT=layout: 104 layouts of workers, nodes, SHARD, PP, TP and CP, 50 steps each, and their checksums. What it costs a step.
 exact: $(BUILD)/convoy
 	BUILD=$(BUILD) EVERY=1 tests/e2e/test_exact.sh
 bench-exact: $(BUILD)/convoy

@@ -580,7 +580,8 @@ enum status trainer_run(const struct trainer_config *config)
     t.is_sharded = step_mesh_divides_state(&config->step, t.consensus.ranks);
     t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);
-    st = trainer_update_sums_end(&t, st == ST_OK ? loop(&t) : st);
+    st = st == ST_OK ? loop(&t) : st;
+    trainer_update_sums_end(&t, st);
     console_flush(&t.console);
     if (st == ST_OK)
         trainer_publish(&t, BOARD_PHASE_DONE);

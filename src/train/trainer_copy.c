@@ -156,11 +156,12 @@ void trainer_copy_publish(struct trainer *t)
 }
 
 /* mark — the state after so many steps may be wrong, in the memory of the rank that fails with
- * ST_FAULT; that of later steps is, everywhere. Where all ranks hold the whole state, the others
- * have made their copies of that step from their own memory, and those are right. */
+ * ST_FAULT, or has found it when a generation ended; that of later steps is, everywhere. Where all
+ * ranks hold the whole state, the others have made their copies of that step from their own memory,
+ * and those are right. */
 static void mark(struct trainer *t, const struct step_changed *changed, enum status st)
 {
-    if (st == ST_FAULT)
+    if (st == ST_FAULT || changed->rank == t->consensus.rank)
         peer_copy_drop(t->peer_copy, changed->steps);
     peer_copy_suspect(t->peer_copy, changed->steps + step_slice_has_all(t->step));
 }

@@ -96,10 +96,10 @@ enum status trainer_sentinel_explain(struct trainer *t, enum status st);
  * trainer_update_sums  before a checkpoint is saved: fails on all ranks if the state of one
  *                      changed, with ST_FAULT there.
  * _explain  a step has ended with st: as above if it has failed by its numbers, else returns st.
- * _end      local: the generation has ended with st, and the job goes on from copies: ST_FAULT if
- *           this rank's memory changed, else returns st. */
+ * _end      local: the generation has ended with st, and the job goes on from copies: looks at this
+ *           rank's memory; what it finds is logged, and is in step_update_sums_changed. */
 enum status trainer_update_sums(struct trainer *t);
-enum status trainer_update_sums_end(struct trainer *t, enum status st);
+void trainer_update_sums_end(struct trainer *t, enum status st);
 enum status trainer_update_sums_explain(struct trainer *t, enum status st);
 /* Copies in peers' memory (trainer_copy.c; all but _publish and _end are collective):
  * _begin    opens them, and finds the state to go on from: is_from_memory and progress are set.

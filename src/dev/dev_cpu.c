@@ -15,6 +15,7 @@
 #include "dev/dev_cpu_isa.h"
 #include "kernels/cpu.h"
 
+#define PAGE_BYTES ((size_t)4096) /* the smallest there is */
 #define HUGE_BYTES ((size_t)2 << 20)
 #define COPY_BYTES ((size_t)1 << 20)  /* one part of a copy, fill or first touch */
 #define PAST_BYTES ((size_t)32 << 20) /* from this size on, copies go past the cache */
@@ -68,9 +69,27 @@ static void span_run(const struct cpu *cpu, struct span s)
     thread_pool_run(cpu->pool, (int)((s.bytes + COPY_BYTES - 1) / COPY_BYTES), span_part, &s);
 }
 
+/* touch_part — new memory is zero already: one write a page is enough to have it, by a thread that
+ * will use it. */
+static void touch_part(void *arg, int part_i, int thread_i)
+{
+    (void)thread_i;
+    const struct span *s = arg;
+    const size_t at = (size_t)part_i * COPY_BYTES,
+                 end = s->bytes - at < COPY_BYTES ? s->bytes : at + COPY_BYTES;
+    for (size_t i = at; i < end; i += PAGE_BYTES)
+        *(volatile char *)(s->dst + i) = 0;
+}
+
+static void touch(const struct cpu *cpu, void *data, size_t bytes)
+{
+    struct span s = {.dst = data, .bytes = bytes};
+    thread_pool_run(cpu->pool, (int)((bytes + COPY_BYTES - 1) / COPY_BYTES), touch_part, &s);
+}
+
 static size_t map_bytes(size_t bytes)
 {
-    size_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : 4096;
+    size_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
     return (bytes + unit - 1) / unit * unit;
 }
 
@@ -105,8 +124,7 @@ static enum status cpu_alloc(struct dev *dev, size_t bytes, void **out)
         return FAIL(memory_status((int64_t)bytes),
                     "out of memory: mmap of %s for the device: %s; use a smaller model or batch",
                     text_format_bytes(text, sizeof text, (double)bytes), strerror(errno));
-    /* first touched by the threads that will use it */
-    span_run(&dev->cpu, (struct span){.dst = data, .bytes = mapped});
+    touch(&dev->cpu, data, mapped);
     *out = data;
     return ST_OK;
 }

@@ -490,6 +490,8 @@ struct tensor store_neurons(const struct store *s, int param)
 
 enum status store_update(struct store *s)
 {
+    for (int bucket = 0; bucket < s->layout.buckets_n; bucket++)
+        s->bucket[bucket].is_behind = true;
     for (int bucket = 0; bucket < s->layout.buckets_n; bucket++) {
         if (defers_update(s, bucket)) {
             TRY(gather_grad(s, bucket));

@@ -49,9 +49,10 @@ struct store_call {
 
 struct store_bucket {
     struct comm_ticket gather, reduce;
-    bool is_gathering;    /* `gather` must be waited for */
-    bool is_update_due;   /* the update follows `gather`, which brings the gradient */
-    bool is_current;      /* the compute copy has the masters' values, or `gather` brings them */
+    bool is_gathering;  /* `gather` must be waited for */
+    bool is_update_due; /* the update follows `gather`, which brings the gradient */
+    bool is_behind;  /* the update of all buckets has begun, and that of this one has not ended */
+    bool is_current; /* the compute copy has the masters' values, or `gather` brings them */
     bool is_copy_updated; /* the update writes the compute copy of what it updates, too */
     bool is_reduce_begun; /* in this step */
     bool is_reducing;     /* `reduce` must be waited for */

@@ -59,6 +59,7 @@ enum status store_params_drain(struct store *s, int bucket)
     p->is_update_due = false;
     TRY(store_grad_gathered(s, bucket));
     TRY(s->c.update(s->c.update_arg, bucket));
+    p->is_behind = false;
     p->is_current = p->is_copy_updated;
     p->is_copy_updated = false;
     return ST_OK;
@@ -130,7 +131,7 @@ enum status store_params_make_ready(struct store *s, int bucket)
 enum status store_params_after_update(struct store *s, int bucket)
 {
     struct store_bucket *p = &s->bucket[bucket];
-    p->is_current = false;
+    p->is_current = p->is_behind = false;
     if (s->policy.gather == STORE_GATHER_UPDATED)
         return gather(s, bucket);
     p->is_current = p->is_copy_updated;

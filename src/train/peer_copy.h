@@ -3,10 +3,13 @@
  * goes on from them, without a disk; at most one finished step is done again. It may go on with
  * fewer or more ranks than made the copies: then rank 0 gathers the slices and writes the state.
  *
+ * A rank that was not lost may still have all of the state in its memory (peer_copy_resident.h).
+ * Then it goes on with that, and the others get it from such a rank.
+ *
  * Order of life: open, find; then if a state was found restore, once there is a step; unit_done in
  * each step; close. All but clear, suspect, drop, close and stats are collective. Decision 058 says
  * why a copy is never torn or of two steps. Must not know checkpoints, the board or the supervisor.
- * */
+ */
 #ifndef CONVOY_TRAIN_PEER_COPY_H
 #define CONVOY_TRAIN_PEER_COPY_H
 
@@ -25,6 +28,7 @@ const char *peer_copy_why(const struct step_config *config, int nodes);
 /* peer_copy_bytes — memory of a rank, if ranks may become so few. */
 enum status peer_copy_bytes(const struct step_config *config, int ranks, int64_t *out);
 
+struct peer_copy_resident; /* train/peer_copy_resident.h */
 struct peer_copy_config {
     struct comm *comm;     /* of all ranks, borrowed */
     int fd;                /* a memfd that outlives this process; borrowed */
@@ -33,7 +37,8 @@ struct peer_copy_config {
     int ranks_max;         /* the most */
     uint64_t fingerprint;  /* of all that makes a state what it is: model, layout, settings, data */
     int64_t reserve_bytes; /* that this rank will take beside the copies, and has not yet */
-    bool logs_cost;        /* rank 0 logs what copies take, once */
+    struct peer_copy_resident *resident; /* borrowed; NULL: nothing stays in memory */
+    bool logs_cost;                      /* rank 0 logs what copies take, once */
     void (*heartbeat)(void *arg);
     void *heartbeat_arg;
 };
@@ -54,11 +59,12 @@ void peer_copy_drop(struct peer_copy *copy, int64_t step);
 void peer_copy_close(struct peer_copy *copy); /* waits for what is under way; accepts NULL */
 
 /* peer_copy_find — *found_out: a state is whole in the memory of all ranks together: progress is
- * its. Else rank 0 logs what is missing, if there is anything at all. */
-enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
+ * its. Else rank 0 logs what is missing, if there is anything at all. config.resident is freed,
+ * with dev, if it is not that state. */
+enum status peer_copy_find(struct peer_copy *copy, struct dev *dev, bool *found_out,
                            struct checkpoint_progress *progress);
-/* peer_copy_restore — what was found becomes the state of the step on all ranks. With another
- * number of ranks than before it is on several nodes again after the next step's copy. */
+/* peer_copy_restore — what was found becomes the state of the step on all ranks. With copies of
+ * another number of ranks than before it is on several nodes again after the next step's copy. */
 enum status peer_copy_restore(struct peer_copy *copy, struct step *step);
 /* peer_copy_unit_done — step_config.unit_done: begins the copy of the state with this progress at
  * the last unit, and goes on with it at each other one. Does nothing if it is copied. */

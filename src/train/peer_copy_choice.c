@@ -142,3 +142,55 @@ void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct co
                                          .progress = at->progress};
     }
 }
+
+/* ---- states that are still in memory ---- */
+
+bool peer_copy_choice_resides(const struct peer_copy_offer *offer,
+                              const struct peer_copy_choice *choice)
+{
+    const struct peer_copy_stamp *at = &offer->resident,
+                                 wanted = {.history = choice->history, .step = choice->step};
+    return choice->residents_n > 0 && at->is_complete && at->ranks == choice->ranks &&
+           compare(at, &wanted) == 0;
+}
+
+/* may_reside — of rank 0, or as old as the copies that are whole. */
+static bool may_reside(const struct peer_copy_offer *offers, int ranks, int ranks_max, int rank,
+                       const struct peer_copy_choice *choice)
+{
+    const struct peer_copy_stamp *at = &offers[rank].resident,
+                                 copies = {.history = choice->history, .step = choice->step};
+    if (!may_count(at, ranks_max) || is_suspect(offers, ranks, at))
+        return false;
+    const int order = choice->is_found ? compare(at, &copies) : 1;
+    return order == 0 || (order > 0 && rank == 0);
+}
+
+static int count_residents(const struct peer_copy_offer *offers, int ranks,
+                           const struct peer_copy_choice *choice)
+{
+    int n = 0;
+    for (int rank = 0; rank < ranks; rank++)
+        n += peer_copy_choice_resides(&offers[rank], choice);
+    return n;
+}
+
+void peer_copy_choice_reside(const struct peer_copy_offer *offers, int ranks, int ranks_max,
+                             struct peer_copy_choice *choice)
+{
+    int rank = 0;
+    while (rank < ranks && !may_reside(offers, ranks, ranks_max, rank, choice))
+        rank++;
+    if (rank == ranks)
+        return;
+    const struct peer_copy_stamp *at = &offers[rank].resident;
+    *choice = (struct peer_copy_choice){.is_found = true,
+                                        .history = at->history,
+                                        .step = at->step,
+                                        .ranks = at->ranks,
+                                        .missing = -1,
+                                        .is_any = true,
+                                        .residents_n = 1,
+                                        .progress = at->progress};
+    choice->residents_n = count_residents(offers, ranks, choice);
+}

@@ -1,11 +1,13 @@
 /* peer_copy_inside — what the files of peer_copy share: peer_copy.c (open, the choice, copies),
- * peer_copy_restore.c (slices to the ranks that need them). Others use peer_copy.h. */
+ * peer_copy_restore.c (slices to the ranks that need them), peer_copy_resident.c. Others use
+ * peer_copy.h and peer_copy_resident.h. */
 #ifndef CONVOY_TRAIN_PEER_COPY_INSIDE_H
 #define CONVOY_TRAIN_PEER_COPY_INSIDE_H
 
 #include <stdatomic.h>
 
 #include "train/peer_copy.h"
+#include "train/peer_copy_resident.h"
 #include "train/peer_copy_memory.h"
 
 /* What travels before a slice: all that its slot says, but whether it is complete. */
@@ -44,6 +46,7 @@ struct peer_copy {
     double local_ms;          /* the copies in this rank's memory took */
     _Atomic int64_t moved_ns; /* the exchange took */
     int copies_n;             /* that are done */
+    bool is_state_bad;        /* this rank's may hold the cause of a failure */
 };
 
 static inline struct tensor peer_copy_bytes_at(void *data)
@@ -61,5 +64,14 @@ static inline void peer_copy_beat(const struct peer_copy *copy)
  * slice. Else ST_PEER. */
 enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
                                      const struct peer_copy_label *label, int rank);
+
+/* What stays in memory (peer_copy_resident.h).
+ * _offer    what this rank has of a state; has_room: for another step beside it.
+ * _release  frees it, if it is not the state that was found.
+ * _pass     collective: ranks that have the state give it to the others. */
+void peer_copy_resident_offer(const struct peer_copy *copy, bool has_room,
+                              struct peer_copy_stamp *out);
+void peer_copy_resident_release(struct peer_copy *copy, struct dev *dev);
+enum status peer_copy_resident_pass(struct peer_copy *copy, struct step *step);
 
 #endif

@@ -179,6 +179,8 @@ static enum status resize(struct peer_copy *copy, struct step *step)
 static enum status restore(struct peer_copy *copy, struct step *step)
 {
     int slot;
+    if (copy->choice.residents_n > 0)
+        return peer_copy_resident_pass(copy, step);
     if (copy->choice.ranks != copy->place.ranks)
         return resize(copy, step);
     TRY(deliver(copy, &slot));

@@ -28,6 +28,10 @@ struct history {
     uint64_t draws;
 };
 
+/* Generations that went on from what ranks still had, and of those the ones whose number of ranks
+ * was another one. */
+static int resided_n, resided_resized_n;
+
 static int draw(struct history *h, int n)
 {
     return (int)(rand_u64(h->seed, 77, h->draws++) % (uint64_t)n);
@@ -100,7 +104,8 @@ static void lose(struct history *h)
 {
     const int node = h->node[draw(h, h->nodes)], other = draw(h, h->nodes_max);
     switch (draw(h, 6)) {
-    case 0: /* a worker started again */
+    case 0: /* a worker started again, beside the one that has ended */
+        copies_free_resident(node * h->locals);
         break;
     case 1: /* a node, which is back at once */
         lose_memory(h, node);
@@ -150,8 +155,11 @@ static void generation(struct history *h)
     job.leave_after = draw(h, 3);
     job.leave_unit = units[draw(h, 4)];
     job.leave_rank = draw(h, h->nodes * h->locals);
+    copies_reside = draw(h, 4) > 0;
     run_world(h, &job);
     const int64_t found = check_found(h, must_find, &before);
+    resided_n += copies_residents_n > 0;
+    resided_resized_n += copies_residents_n > 0 && before.nodes != h->nodes;
     note(h, found, job.leave_after);
 }
 
@@ -184,7 +192,8 @@ static struct job like(enum layout_shard shard)
 static void run_history(uint64_t seed, struct trial calm[LAYOUT_SHARD_FULL + 1])
 {
     struct history h = {.seed = seed};
-    const int shard = draw(&h, LAYOUT_SHARD_FULL + 1);
+    const int drawn = draw(&h, 2 * (LAYOUT_SHARD_FULL + 1)), /* half of them without shards */
+        shard = drawn <= LAYOUT_SHARD_FULL ? drawn : LAYOUT_SHARD_NONE;
     h.nodes_max = 2 + draw(&h, NODES_MAX - 1);
     h.locals = h.nodes_max <= 2 ? 1 + draw(&h, 2) : 1;
     h.like = like((enum layout_shard)shard);
@@ -218,7 +227,11 @@ static void test_histories(void **state)
         run_history((uint64_t)(first_seed + i), calm);
     for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard++)
         trial_free(&calm[shard]);
-    print_message("# %d histories\n", seeds_n);
+    print_message("# %d histories; %d generations went on from what ranks still had, %d of them "
+                  "with other nodes\n",
+                  seeds_n, resided_n, resided_resized_n);
+    assert_in_range(resided_n, seeds_n / 4, INT32_MAX);
+    assert_in_range(resided_resized_n, seeds_n / 16, INT32_MAX);
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(test_histories)};

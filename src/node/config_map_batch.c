@@ -70,7 +70,8 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
     out->balances = conf_i64(conf, CONF_BALANCE) == CONF_BALANCE_AUTO;
     out->checks_shards = conf_i64(conf, CONF_SENTINEL_EVERY) > 0;
     out->shards = (int)(set > 0 ? set : micros % 64 == 0 ? 64 : micros);
-    return ST_OK;
+    out->tensor_parts = (int)conf_i64(conf, CONF_VIRTUAL_TP);
+    return step_virtual_check(out);
 }
 
 enum status config_map_batch(const struct conf *conf, struct step_config *out)
@@ -88,13 +89,12 @@ enum status config_map_batch(const struct conf *conf, struct step_config *out)
 
 void config_map_batch_exact(const struct step_config *step, struct text *out)
 {
-    const int tensor = step->axis_ranks[MESH_AXIS_TENSOR],
-              context = step->axis_ranks[MESH_AXIS_CONTEXT];
+    const int parts = step_virtual_parts(step), context = step->axis_ranks[MESH_AXIS_CONTEXT];
     if (step->shards == 0)
         return;
     text_add(out, ",\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":%d", step->shards);
-    if (tensor > 1)
-        text_add(out, ",\"TP\":%d", tensor);
+    if (parts > 1)
+        text_add(out, ",\"VIRTUAL_TP\":%d", parts);
     if (context > 1)
         text_add(out, ",\"CP\":%d", context);
 }

@@ -11,7 +11,8 @@
 #include "base/text.h"
 #include "conf/conf_choice.h"
 
-/* What decides results, and is a setting (config_map_settings). TOKENIZER is an identity there. */
+/* What decides results, and is a setting (config_map_settings). TOKENIZER is an identity there. TP
+ * is of older versions, in place of VIRTUAL_TP. */
 static const char *const taken[] = {
     "OPTIMIZER",
     "LR_SCHEDULE",
@@ -33,6 +34,7 @@ static const char *const taken[] = {
     "DECAY_STEPS",
     "EXACT",
     "VIRTUAL_SHARDS",
+    "VIRTUAL_TP",
     "TP",
     "CP",
     "BATCH_WARMUP",
@@ -157,7 +159,8 @@ static int axis(const cJSON *root, const char *name)
     return ranks > 1 && ranks <= AXIS_MOST ? (int)ranks : 1;
 }
 
-/* fewest — workers that repeat a run with EXACT=layout: one group along TP and CP. */
+/* fewest — workers that repeat a run with EXACT=layout: one group along TP and CP. With VIRTUAL_TP
+ * a group has one worker along TP. */
 static int fewest(const cJSON *root) { return axis(root, "TP") * axis(root, "CP"); }
 
 /* choose_workers — any number with EXACT=layout, else the run's on one node. */
@@ -236,6 +239,7 @@ void verify_settings_free(struct verify_settings *s)
 /* The first difference of two objects, as words. */
 struct difference {
     bool is_layout;
+    bool is_inside; /* of "settings" or "model", of which nothing is free */
     char text[512];
 };
 
@@ -244,8 +248,8 @@ struct difference {
 static bool is_free(const char *key, bool is_layout)
 {
     static const char *const always[] = {"settings", "model"};
-    static const char *const layout[] = {"nodes",    "ranks",        "PP",     "SHARD",
-                                         "COMPRESS", "reduce_bytes", "devices"};
+    static const char *const layout[] = {"nodes", "ranks",    "TP",           "PP",
+                                         "SHARD", "COMPRESS", "reduce_bytes", "devices"};
     return has_name(always, COUNT_OF(always), key) ||
            (is_layout && has_name(layout, COUNT_OF(layout), key));
 }
@@ -253,7 +257,7 @@ static bool is_free(const char *key, bool is_layout)
 static void note(void *arg, const char *key, const char *was, const char *is)
 {
     struct difference *d = arg;
-    if (d->text[0] == 0 && !is_free(key, d->is_layout))
+    if (d->text[0] == 0 && (d->is_inside || !is_free(key, d->is_layout)))
         text_format(d->text, sizeof d->text, "%s was %s, is %s", key, was ? was : "not set",
                     is ? is : "not set");
 }
@@ -268,7 +272,9 @@ static bool compare_objects(const cJSON *a, const cJSON *b, const char *key, str
 {
     char *x = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(a, key)),
          *y = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(b, key));
+    d->is_inside = true;
     const bool differs = x && y && find_difference(x, y, d);
+    d->is_inside = false;
     cJSON_free(x);
     cJSON_free(y);
     return differs;

@@ -1,5 +1,6 @@
 /* step_mesh — where a step's rank is in the mesh: its communicators, its part of the model, its
  * samples. Which positions of them: step_context.c. */
+#include "mesh/tensor_virtual.h"
 #include "model/model_part.h"
 #include "train/step_pipe.h"
 
@@ -14,10 +15,16 @@ enum status step_mesh(const struct step_config *c, int ranks, struct mesh *out)
                      ranks_along(c, MESH_AXIS_PIPELINE), out);
 }
 
-/* has_parts — a rank computes a part of the model. */
+/* has_parts — a rank computes a part of the model, or several. */
 static bool has_parts(const struct step_config *c)
 {
-    return ranks_along(c, MESH_AXIS_TENSOR) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
+    return step_virtual_parts(c) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
+}
+
+bool step_mesh_moves_state(const struct step_config *c, int ranks)
+{
+    return ranks > 1 || dev_is_discrete(c->dev) || c->local.steps > 0 ||
+           optim_is_muon(c->optim.kind) || has_parts(c);
 }
 
 static bool is_divided(const struct step_config *c, int ranks)
@@ -136,18 +143,50 @@ static void set_counts(struct step *s)
     s->counts_losses = is_one && (is_first || s->config.dims.task == MODEL_TASK_LM);
 }
 
-/* describe_part — what the ranks at a coordinate compute. The caller frees the table. */
-static enum status describe_part(const struct step *s, struct mesh_coord at,
+/* describe_part — what a tensor rank of a stage computes. The caller frees the table. */
+static enum status describe_part(const struct step *s, int stage, int tensor_rank,
                                  struct model_part *part, struct model_dims *dims,
                                  struct param_table *table)
 {
     *part = (struct model_part){0};
-    TRY(step_pipe_part(s, at.at[MESH_AXIS_PIPELINE], part));
-    part->tensor_rank = at.at[MESH_AXIS_TENSOR];
-    part->tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+    TRY(step_pipe_part(s, stage, part));
+    part->tensor_rank = tensor_rank;
+    part->tensor_ranks = step_virtual_parts(&s->config);
     part->context_ranks = step_mesh_context_ranks(s);
     TRY(model_part_dims(&s->config.dims, part, dims));
-    TRY(model_ops(dims)->describe(dims, table));
+    return model_ops(dims)->describe(dims, table);
+}
+
+/* join_parts — the table of `n` virtual ranks from tensor rank `first` on. */
+static enum status join_parts(const struct step *s, int stage, int first, int n,
+                              struct param_table *table)
+{
+    struct param_table each[TENSOR_VIRTUAL_MAX] = {{0}};
+    struct model_part part;
+    struct model_dims dims;
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < n; i++)
+        st = describe_part(s, stage, first + i, &part, &dims, &each[i]);
+    if (st == ST_OK)
+        st = param_join(each, n, table);
+    for (int i = 0; i < n; i++)
+        param_table_free(&each[i]);
+    return st;
+}
+
+/* describe_rank — what the ranks at a coordinate compute; part and dims: of the first virtual rank,
+ * where they have several. The caller frees the table. */
+static enum status describe_rank(const struct step *s, struct mesh_coord at,
+                                 struct model_part *part, struct model_dims *dims,
+                                 struct param_table *table)
+{
+    const int n = step_virtual_n(&s->config), stage = at.at[MESH_AXIS_PIPELINE],
+              first = at.at[MESH_AXIS_TENSOR] * n;
+    TRY(describe_part(s, stage, first, part, dims, table));
+    if (n > 1) {
+        param_table_free(table);
+        TRY(join_parts(s, stage, first, n, table));
+    }
     pad(&s->config, table, step_mesh_store_ranks(s));
     return ST_OK;
 }
@@ -158,7 +197,7 @@ static void mark_counted(struct step *s)
 {
     for (int i = 0; i < s->table.params_n; i++) {
         struct param *row = &s->table.param[i];
-        row->is_counted_elsewhere = s->mesh.at.at[MESH_AXIS_TENSOR] % row->tensor_copies != 0 ||
+        row->is_counted_elsewhere = row->tensor_rank % row->tensor_copies != 0 ||
                                     (i == 0 && row->unit == 0 && s->dims.part.lacks_embed);
     }
 }
@@ -166,7 +205,7 @@ static void mark_counted(struct step *s)
 static enum status describe_own(struct step *s)
 {
     struct model_part part;
-    TRY(describe_part(s, s->mesh.at, &part, &s->dims, &s->table));
+    TRY(describe_rank(s, s->mesh.at, &part, &s->dims, &s->table));
     TRY(step_pipe_describe(s, &part));
     mark_counted(s);
     return ST_OK;
@@ -176,7 +215,7 @@ static enum status describe_own(struct step *s)
  * than another one. */
 static enum status describe_all_stages(struct step *s)
 {
-    const int ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+    const int ranks = step_virtual_parts(&s->config);
     const struct model_part part = {
         .tensor_rank = ranks - 1, .tensor_ranks = ranks, .context_ranks = 1};
     struct model_dims dims;
@@ -187,19 +226,20 @@ static enum status describe_all_stages(struct step *s)
 struct store_exact_place step_mesh_exact(const struct step *s)
 {
     return (struct store_exact_place){.part = &s->all_stages,
-                                      .tensor_rank = s->mesh.at.at[MESH_AXIS_TENSOR],
-                                      .tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR],
+                                      .tensor_ranks = step_virtual_parts(&s->config),
                                       .context_ranks = step_mesh_context_ranks(s)};
 }
 
 enum status step_mesh_describe(struct step *s)
 {
     TRY(step_shards_check(&s->config, &s->mesh.mesh));
+    TRY(step_virtual_check(&s->config));
     s->samples = step_shards_most(&s->config, step_mesh_data_ranks(s));
     set_counts(s);
     TRY(model_part_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
     TRY(describe_own(s));
     s->model = model_ops(&s->dims);
+    TRY(step_virtual_describe(s));
     if (s->config.shards > 0)
         TRY(describe_all_stages(s));
     s->has_whole = has_parts(&s->config);
@@ -209,24 +249,27 @@ enum status step_mesh_describe(struct step *s)
 
 void step_mesh_forget(struct step *s)
 {
+    step_virtual_forget(s);
     param_table_free(&s->table);
     param_table_free(&s->whole);
     param_table_free(&s->all_stages);
 }
 
-/* add_part — part `part` of the map: a tensor rank of a stage. */
-static enum status add_part(struct step *s, int part)
+/* add_rank — the parts of the ranks at a coordinate, from part `first` of the map on. */
+static enum status add_rank(struct step *s, struct mesh_coord at, int first)
 {
-    const int tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
-    const struct mesh_coord at = {
-        .at = {
-            [MESH_AXIS_TENSOR] = part % tensor_ranks, [MESH_AXIS_PIPELINE] = part / tensor_ranks}};
+    const int n = step_virtual_n(&s->config);
     struct model_part own;
     struct model_dims dims;
     struct param_table table = {0};
-    enum status st = describe_part(s, at, &own, &dims, &table);
-    if (st == ST_OK)
-        st = part_map_add(&s->map, part, &table);
+    enum status st = describe_rank(s, at, &own, &dims, &table);
+    for (int i = 0; st == ST_OK && i < n; i++) {
+        struct param_table part = {0};
+        st = param_of_part(&table, own.tensor_rank + i, &part);
+        if (st == ST_OK)
+            st = part_map_add(&s->map, first + i, &part);
+        param_table_free(&part);
+    }
     param_table_free(&table);
     return st;
 }
@@ -234,15 +277,33 @@ static enum status add_part(struct step *s, int part)
 enum status step_mesh_open_state(struct step *s)
 {
     const struct mesh *mesh = &s->mesh.mesh;
-    const int parts = mesh->size[MESH_AXIS_TENSOR] * mesh->size[MESH_AXIS_PIPELINE];
-    s->state = (struct mesh_state){.world = s->config.comm, .mesh = *mesh, .store = s->store};
+    const int tensor = mesh->size[MESH_AXIS_TENSOR], each = step_virtual_n(&s->config),
+              places = tensor * mesh->size[MESH_AXIS_PIPELINE];
+    s->state = (struct mesh_state){
+        .world = s->config.comm, .mesh = *mesh, .store = s->store, .each = each};
     if (!s->has_whole)
         return ST_OK;
-    TRY(part_map_init(&s->whole, parts, &s->map));
-    for (int part = 0; part < parts; part++)
-        TRY(add_part(s, part));
+    TRY(part_map_init(&s->whole, places * each, &s->map));
+    for (int i = 0; i < places; i++) {
+        const struct mesh_coord at = {
+            .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};
+        TRY(add_rank(s, at, i * each));
+    }
     s->state.map = &s->map;
     return part_map_check(&s->map);
+}
+
+/* open_tensor — the axis of the ranks; its parts are theirs, not those of virtual ranks. */
+static enum status open_tensor(struct step *s)
+{
+    struct model_dims dims = s->dims;
+    if (!s->mesh.tensor)
+        return ST_OK;
+    dims.part.tensor_rank = s->mesh.at.at[MESH_AXIS_TENSOR];
+    dims.part.tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+    TRY(tensor_axis_open(s->mesh.tensor, &dims, s->config.shards > 0, &s->tensor));
+    s->tensor_axis = &s->tensor.model;
+    return ST_OK;
 }
 
 enum status step_mesh_open_axes(struct step *s)
@@ -251,44 +312,61 @@ enum status step_mesh_open_axes(struct step *s)
         TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
         s->context_axis = &s->context.model;
     }
-    if (!s->mesh.tensor)
-        return ST_OK;
-    TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
-    s->tensor_axis = &s->tensor.model;
-    return ST_OK;
+    TRY(open_tensor(s));
+    return step_virtual_open(s);
 }
 
 /* ---- gradients of which each rank of the tensor axis has a part ---- */
 
-static bool is_partial(const struct step *s, int row, int unit)
+static bool is_partial(const struct param *p, int unit, int tensor_rank)
 {
-    return s->table.param[row].unit == unit && s->table.param[row].grad_is_partial;
+    return p->unit == unit && p->tensor_rank == tensor_rank && p->grad_is_partial;
 }
 
-int64_t step_mesh_partial_elems(const struct step *s)
+/* partial_each — of s->partial, for one virtual rank; all have as many. */
+static int64_t partial_each(const struct step *s)
 {
     int64_t most = 0;
     for (int unit = 0; unit < s->table.units_n; unit++) {
         int64_t elems = 0;
         for (int row = 0; row < s->table.params_n; row++)
-            elems += is_partial(s, row, unit) ? s->table.param[row].elems : 0;
+            elems += is_partial(&s->table.param[row], unit, s->dims.part.tensor_rank)
+                         ? s->table.param[row].elems
+                         : 0;
         most = elems > most ? elems : most;
     }
-    return most;
+    return (most + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
 
-/* copy_partial — a unit's gradients with so many copies, to the buffer or back. Returns in
- * *elems_out how many elements they have. */
-static enum status copy_partial(struct step *s, const struct pass *p, int unit, int copies,
-                                bool is_back, int64_t *elems_out)
+int64_t step_mesh_partial_elems(const struct step *s)
 {
+    return step_virtual_n(&s->config) * partial_each(s);
+}
+
+/* A unit's gradients of which a virtual rank has a part, and where they are added up. */
+struct partial {
+    struct step *s;
+    struct pass pass;
+    int unit;
+    int64_t each; /* elements of the buffer of one */
+};
+
+/* copy_partial — those with so many copies, of virtual rank i, to the buffer or back. Returns in
+ * *elems_out how many elements they have. */
+static enum status copy_partial(const struct partial *of, int i, int copies, bool is_back,
+                                int64_t *elems_out)
+{
+    struct step *s = of->s;
+    const struct pass *p = &of->pass;
+    struct tensor buffer = tensor_at(s->partial, i * of->each);
     int64_t elems = 0;
     for (int row = 0; row < s->table.params_n; row++) {
         const struct param *param = &s->table.param[row];
-        if (!is_partial(s, row, unit) || param->tensor_copies != copies)
+        if (!is_partial(param, of->unit, s->dims.part.tensor_rank + i) ||
+            param->tensor_copies != copies)
             continue;
         void *grad = tensor_at(p->grads, p->grad_table->param[row].offset).data,
-             *at = tensor_at(s->partial, elems).data;
+             *at = tensor_at(buffer, elems).data;
         TRY(dev_copy(s->stream, is_back ? grad : at, is_back ? at : grad,
                      (size_t)param->elems * sizeof(float)));
         elems += param->elems;
@@ -297,19 +375,29 @@ static enum status copy_partial(struct step *s, const struct pass *p, int unit, 
     return ST_OK;
 }
 
-enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit)
+/* sum_partial — of virtual rank i. */
+static enum status sum_partial(void *arg, int i)
 {
-    const struct model_axis *axis = s->tensor_axis;
-    struct pass p = {0};
-    store_bind(s->store, &p);
-    step_shards_bind(s, first, &p);
-    for (int copies = 2; axis && copies <= axis->parts; copies++) {
+    const struct partial *of = arg;
+    struct step *s = of->s;
+    const struct model_axis *axis = step_virtual_axis(s, i);
+    for (int copies = 2; copies <= axis->parts; copies++) {
         int64_t elems;
-        TRY(copy_partial(s, &p, unit, copies, false, &elems));
+        TRY(copy_partial(of, i, copies, false, &elems));
         if (elems == 0)
             continue;
-        TRY(axis->sum(axis->arg, s->stream, s->partial, elems, copies));
-        TRY(copy_partial(s, &p, unit, copies, true, &elems));
+        TRY(axis->sum(axis->arg, s->stream, tensor_at(s->partial, i * of->each), elems, copies));
+        TRY(copy_partial(of, i, copies, true, &elems));
     }
     return ST_OK;
+}
+
+enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit)
+{
+    if (!s->tensor_axis)
+        return ST_OK;
+    struct partial of = {.s = s, .unit = unit, .each = partial_each(s)};
+    store_bind(s->store, &of.pass);
+    step_shards_bind(s, first, &of.pass);
+    return step_virtual_each(s, sum_partial, &of);
 }

@@ -10,6 +10,8 @@ const char *step_slice_why(const struct step_config *c)
             return "with TP, PP or CP ranks hold different parts of the model, which are not "
                    "copied "
                    "yet";
+    if (step_virtual_parts(c) > 1)
+        return "with VIRTUAL_TP ranks hold the model in parts, which are not copied yet";
     if (c->local.steps > 0)
         return "with LOCAL_STEPS each node has a state of its own, which is not copied yet";
     if (c->store.shard == LAYOUT_SHARD_HYBRID)

@@ -575,8 +575,7 @@ enum status trainer_run(const struct trainer_config *config)
                     config->worker_i);
     consensus_init(&t.consensus, config->step.comm);
     t.is_rank0 = consensus_is_rank0(&t.consensus);
-    t.needs_transfer = t.consensus.ranks > 1 || dev_is_discrete(config->step.dev) ||
-                       config->step.local.steps > 0 || optim_is_muon(config->step.optim.kind);
+    t.needs_transfer = step_mesh_moves_state(&config->step, t.consensus.ranks);
     t.is_sharded = step_mesh_divides_state(&config->step, t.consensus.ranks);
     t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);

@@ -46,6 +46,11 @@ static void test_taken(void **state)
                        0));
     assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=constant EXACT=layout TP=4 CP=2 "
                                 "STEPS=50 TASK=lm N_GPU_EACH_NODE=8 ");
+    assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"constant\",\"EXACT\":\"layout\","
+                       "\"VIRTUAL_TP\":4,\"CP\":2},\"TP\":4,\"CP\":2," TWO "}",
+                       0));
+    assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=constant EXACT=layout VIRTUAL_TP=4 "
+                                "CP=2 STEPS=50 TASK=lm N_GPU_EACH_NODE=2 ");
     assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"constant\",\"PRECISION\":\"bf16\"},"
                        "\"SHARD\":3,\"TP\":2,\"reduce_bytes\":2," TWO "}",
                        2));
@@ -96,6 +101,9 @@ static void test_agree(void **state)
     assert_non_null(strstr(status_message(), "after step 10: ranks was 3, is 4"));
     assert_false(agree("{\"settings\":{\"LR\":1}}", "{\"settings\":{\"LR\":2}}", true));
     assert_non_null(strstr(status_message(), "LR was 1, is 2"));
+    assert_true(agree("{\"settings\":{\"VIRTUAL_TP\":4},\"TP\":4}",
+                      "{\"settings\":{\"VIRTUAL_TP\":4},\"TP\":1}", true));
+    assert_false(agree("{\"settings\":{},\"TP\":4}", "{\"settings\":{},\"TP\":1}", false));
     assert_false(agree("{\"settings\":{\"TP\":2}}", "{\"settings\":{}}", true));
     assert_non_null(strstr(status_message(), "TP was 2, is not set"));
     assert_false(agree("{\"planned_steps\":1}", "{\"planned_steps\":2}", true));

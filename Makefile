@@ -345,7 +345,7 @@ bench-exact: $(BUILD)/convoy
 	BUILD=$(BUILD) tests/bench/exact.sh
 
 # Random flips of bits in weights, checkpoints, messages and copies in memory: COUNT of each, and CLEAN comparisons without one. Nine minutes.
-flips: $(BUILD)/convoy $(BUILD)/tests/mesh/test_mesh_sentinel $(BUILD)/tests/mesh/test_mesh_shard_check $(BUILD)/tests/mesh/test_peer_copy $(BUILD)/tests/comm/test_tcp_proxy
+flips: $(BUILD)/convoy $(BUILD)/tests/mesh/test_mesh_sentinel $(BUILD)/tests/mesh/test_mesh_shard_check $(BUILD)/tests/mesh/test_mesh_shard_groups $(BUILD)/tests/mesh/test_peer_copy $(BUILD)/tests/comm/test_tcp_proxy
 	@sh .ci/need jq
 	BUILD=$(BUILD) COUNT=$(or $(COUNT),300) CLEAN=$(or $(CLEAN),1000) tests/bench/flips.sh
 

@@ -254,18 +254,17 @@ bool step_update_sums_now(struct step *step, uint32_t *total);
 struct step_changed step_update_sums_changed(const struct step *step);
 
 /* A virtual shard computed twice (step_shard_check.h); config.checks_shards. All are local.
- * step_shard_check_ask — on all ranks: the next step_run compares one shard of each rank, if there
- *   are several along the data axis, each with the whole model. turn > 0: which one; it should
- *   count comparisons. If two computations differ the step makes no update and
- *   fails: on the rank that is wrong with ST_FAULT, on the others, and where no majority is, with
- *   ST_PEER.
+ * step_shard_check_ask — on all ranks: the next step_run compares one shard of each group along the
+ *   data axis, if there are several. turn > 0: which one; it should count comparisons. If two
+ *   computations differ the step makes no update and fails: on the rank that is wrong with
+ *   ST_FAULT, on the others, and where no rank can be named, with ST_PEER.
  * step_shard_check_found — after a step_run that failed.
  * step_shard_check_flip — FAULT=gradient: the next step_run inverts a bit in a gradient of this
- *   rank, in passes of these kinds. In a step without a comparison the own passes are the last
- *   micro-batch. */
+ *   rank, or of what it gives to others, in passes of these kinds. In a step without a comparison
+ *   the own passes are the last micro-batch, and only gradients have such bits. */
 enum step_shard_pass {
     STEP_SHARD_PASS_OWN = 1,   /* of this rank's shard that is compared */
-    STEP_SHARD_PASS_CHECK = 2, /* of the next rank's */
+    STEP_SHARD_PASS_CHECK = 2, /* of the next group's */
     STEP_SHARD_PASS_AGAIN = 4  /* of the shard of which two computations differ */
 };
 enum step_shard_found {
@@ -275,8 +274,9 @@ enum step_shard_found {
 };
 struct step_shard_flip {
     unsigned passes; /* of enum step_shard_pass; 0: none */
+    int give; /* of what the pass gives to other ranks, which: from 1; 0: a unit's gradient */
     int unit;
-    int64_t elem; /* of the unit, without padding */
+    int64_t elem; /* of the unit, without padding; of what is given, in words of 32 bits, modulo */
     int bit;      /* 0 … 31 */
 };
 void step_shard_check_ask(struct step *step, int64_t turn);

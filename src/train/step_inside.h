@@ -150,11 +150,16 @@ void step_memory_log(const struct step *s);
  * _open, _close: with a context axis; _close accepts a step without it.
  * _batch: the tokens and targets of own positions, with what is of whole samples as it is in the
  *   batch; the batch itself without a context axis. Valid until the next call.
+ * _part_bytes, _part_open, _part: the same for any batch of so many samples, with memory for own
+ *   positions in *own, which its owner frees.
  * _tokens: with a context axis: own ones of the n tokens of a sample, and 0 behind them. */
 int64_t step_context_bytes(const struct step *s);
 enum status step_context_open(struct step *s);
 void step_context_close(struct step *s);
 const struct batch *step_context_batch(struct step *s, const struct batch *batch);
+int64_t step_context_part_bytes(const struct step *s, int64_t samples);
+enum status step_context_part_open(const struct step *s, int64_t samples, struct batch *own);
+struct batch step_context_part(const struct step *s, const struct batch *batch, struct batch *own);
 const int32_t *step_context_tokens(struct step *s, const int32_t *tokens, int64_t n);
 /* Virtual shards (step_shards.c).
  * step_micro: a micro-batch of a step, on this rank: its first sample there.
@@ -187,8 +192,12 @@ enum status step_shards_add(struct step *s, int64_t first, int unit);
 enum status step_shards_loss(struct step *s, const struct batch *batch, double *norm_sq,
                              struct step_result *r);
 /* step_sentinel_exchange — n checksums of each rank; all: rank after rank. Collective, over the
- * world (step_sentinel.c). */
+ * world (step_sentinel.c).
+ * step_sentinel_exchange_some — of some ranks only, each of which has a slot of its own, of
+ * slots_n; own NULL: this rank has none. all: slot after slot. */
 enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, uint64_t *all);
+enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int n, int slot,
+                                        int slots_n, uint64_t *all);
 /* Passes (step_run.c):
  * _pass: of a micro-batch with gradients; sample: its first one, in the global batch.
  * _micro: forward, head and backward. The scale of the loss is known.

@@ -75,10 +75,14 @@ int64_t step_pipe_elems(const struct step *s, int64_t b, int64_t t);
 
 /* The passes (step_pipe_run.c).
  * step_pipe_run   all forward and backward passes of a step.
+ * _run_alone      those of one virtual shard, micro-batch by micro-batch: for comparison alone.
+ *                 sample: its first one, in the global batch.
  * _run_forward    step_forward through all stages; the last one's output is in the acts of *p.
  * _run_share      a result of the last stage, on all. */
 enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
                           enum step_fault fault, struct step_result *r);
+enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64_t sample,
+                                int64_t step_i, struct step_result *r);
 enum status step_pipe_run_forward(struct step *s, const struct pass *p);
 enum status step_pipe_run_share(struct step *s, struct tensor x, int64_t elems);
 

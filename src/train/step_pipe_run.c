@@ -16,6 +16,8 @@ struct run {
     const struct batch *batch;
     int64_t step_i;
     enum step_fault fault;
+    bool is_check;        /* of a shard that is compared alone (step_shard_check.h) */
+    int64_t sample_first; /* of the batch, in the global batch */
     struct step_result *r;
     struct step_pipe_message *received[2]; /* under way, or arrived: forward, backward */
     struct step_pipe_message *sent[STEP_PIPE_GRADS_MAX]; /* the last one from made[i] */
@@ -37,12 +39,32 @@ static struct pass pass_of(const struct run *run, struct pipe_op op)
     step_pipe_bind(s, op.chunk, op.micro, &p);
     p.want_grad = true;
     p.accumulate = op.micro > 0;
-    step_shards_bind(s, op.micro * c->batch_samples, &p);
+    step_shards_bind(s, op.micro * c->batch_samples, &p); /* one alone is written as the first */
     p.dropout = c->dropout;
     p.dropout_seed = step_run_dropout_seed(s, run->step_i);
-    p.sample_first = step_mesh_data_rank(s) * s->samples + op.micro * c->batch_samples;
+    p.sample_first = run->sample_first + op.micro * c->batch_samples;
     p.scale = (float)(s->scale * factor);
     p.scale_end = (float)(s->scale_end * factor);
+    return p;
+}
+
+static struct step_micro micro_of(const struct run *run, struct pipe_op op)
+{
+    const int64_t first = op.micro * run->s->config.batch_samples;
+    return (struct step_micro){.first = first,
+                               .is_last = !run->is_check && op.micro == run->p->pipe.micros - 1,
+                               .is_check = run->is_check};
+}
+
+/* pass_begin — of an op that runs now. Its place in data flow: forward through all chunks of all
+ * stages, and back. */
+static struct pass pass_begin(const struct run *run, struct pipe_op op)
+{
+    struct pass p = pass_of(run, op);
+    const struct step_micro m = micro_of(run, op);
+    const int stages = run->p->pipe.stages, at = op.chunk * stages + run->p->stage;
+    step_shard_trace_pass(run->s, &m,
+                          op.is_backward ? 2 * stages * run->p->pipe.chunks - 1 - at : at, &p);
     return p;
 }
 
@@ -119,9 +141,21 @@ static enum status take(struct run *run, struct pipe_op op)
     return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
 }
 
-/* keep_grad — copies the gradient of a chunk's input, to be sent. */
+/* give — rows that another stage gets: a part of what is compared. */
+static enum status give(const struct run *run, struct tensor rows)
+{
+    const struct step *s = run->s;
+    return step_shard_trace_give(run->s, rows,
+                                 step_pipe_elems(s, s->config.batch_samples, s->own_tokens));
+}
+
+/* keep_grad — copies the gradient of a chunk's input, to be sent. Of a shard alone it is sent from
+ * where it lies. */
 static enum status keep_grad(struct run *run, const struct pass *p)
 {
+    TRY(give(run, model_part_grad(p)));
+    if (run->is_check)
+        return ST_OK;
     int64_t at = run->made_n++ % run->p->plan.grads_out;
     if (run->sent[at])
         TRY(wait_message(run, run->sent[at]));
@@ -151,9 +185,11 @@ static enum status forward_chunk(struct step *s, const struct pass *p, int chunk
 
 static enum status forward(struct run *run, struct pipe_op op)
 {
-    struct pass p = pass_of(run, op);
+    struct pass p = pass_begin(run, op);
     TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
     TRY(forward_chunk(run->s, &p, op.chunk));
+    if (!is_last(run->p, op.chunk))
+        TRY(give(run, model_part_output(&p)));
     step_run_lap(run->s, &run->r->forward_ms);
     return ST_OK;
 }
@@ -173,13 +209,14 @@ static enum status head(struct run *run, const struct pass *p, struct pipe_op op
 static enum status end_unit(struct run *run, struct pipe_op op, int unit)
 {
     struct step *s = run->s;
-    bool is_last = op.micro == run->p->pipe.micros - 1;
-    if (is_last && run->fault != STEP_FAULT_NONE)
+    const struct step_micro m = micro_of(run, op);
+    if (m.is_last && run->fault != STEP_FAULT_NONE)
         TRY(step_run_write_fault(s, unit, run->fault));
-    const struct step_micro m = {.first = op.micro * s->config.batch_samples, .is_last = is_last};
     TRY(step_shard_check_unit(s, &m, unit));
+    if (m.is_check)
+        return ST_OK;
     TRY(step_shards_add(s, m.first, unit));
-    if (!is_last || unit == 0)
+    if (!m.is_last || unit == 0)
         return ST_OK;
     if (s->config.shards == 0)
         TRY(step_mesh_sum_partial(s, m.first, unit));
@@ -210,7 +247,7 @@ static enum status backward_embed(struct run *run, const struct pass *p, struct 
 
 static enum status backward(struct run *run, struct pipe_op op)
 {
-    struct pass p = pass_of(run, op);
+    struct pass p = pass_begin(run, op);
     TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
     if (is_last(run->p, op.chunk))
         TRY(head(run, &p, op));
@@ -254,8 +291,13 @@ static enum status add_ends(struct step *s)
 enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
                           enum step_fault fault, struct step_result *r)
 {
-    struct run run = {
-        .s = s, .p = s->pipe, .batch = batch, .step_i = step_i, .fault = fault, .r = r};
+    struct run run = {.s = s,
+                      .p = s->pipe,
+                      .batch = batch,
+                      .step_i = step_i,
+                      .fault = fault,
+                      .sample_first = step_mesh_data_rank(s) * s->samples,
+                      .r = r};
     int64_t start = clock_ns();
     TRY(store_grad_sync_begin(s->store, NULL, 0)); /* no rows of tokens are exchanged */
     for (int i = 0; i < s->pipe->plan.actions_n; i++)
@@ -264,6 +306,60 @@ enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t ste
     TRY(add_ends(s));
     TRY(store_post_backward(s->store, 0));
     step_run_lap(s, &r->norm_ms);
+    return ST_OK;
+}
+
+/* ---- a shard alone ---- */
+
+/* message — of rows to or from a neighbour; waits for it. is_up: the stage after this one. */
+static enum status message(struct run *run, struct tensor rows, bool is_send, bool is_up)
+{
+    const struct step_config *c = &run->s->config;
+    const int stages = run->p->pipe.stages,
+              peer = (run->p->stage + (is_up ? 1 : stages - 1)) % stages;
+    const int64_t elems = step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens);
+    if (!is_send)
+        return comm_recv(run->p->line, rows, elems, peer);
+    TRY(dev_sync(run->s->stream));
+    return comm_send(run->p->line, rows, elems, peer);
+}
+
+static enum status forward_alone(struct run *run, struct pipe_op op)
+{
+    struct pass p = pass_of(run, op);
+    if (!is_first(run->p, op.chunk))
+        TRY(message(run, model_part_input(&p), false, false));
+    TRY(forward(run, op));
+    return is_last(run->p, op.chunk) ? ST_OK : message(run, model_part_output(&p), true, true);
+}
+
+static enum status backward_alone(struct run *run, struct pipe_op op)
+{
+    struct pass p = pass_of(run, op);
+    if (!is_last(run->p, op.chunk))
+        TRY(message(run, model_part_grad(&p), false, true));
+    TRY(backward(run, op));
+    return is_first(run->p, op.chunk) ? ST_OK : message(run, model_part_grad(&p), true, false);
+}
+
+enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64_t sample,
+                                int64_t step_i, struct step_result *r)
+{
+    struct run run = {.s = s,
+                      .p = s->pipe,
+                      .batch = batch,
+                      .step_i = step_i,
+                      .is_check = true,
+                      .sample_first = sample,
+                      .r = r};
+    const int chunks = s->pipe->pipe.chunks,
+              micros = (int)(batch->samples / s->config.batch_samples);
+    for (int micro = 0; micro < micros; micro++) {
+        for (int chunk = 0; chunk < chunks; chunk++)
+            TRY(forward_alone(&run, (struct pipe_op){false, chunk, micro}));
+        for (int chunk = chunks - 1; chunk >= 0; chunk--)
+            TRY(backward_alone(&run, (struct pipe_op){true, chunk, micro}));
+    }
     return ST_OK;
 }
 

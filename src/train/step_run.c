@@ -192,6 +192,7 @@ static enum status head(struct step *s, struct pass *p, const struct step_micro 
 static enum status micro(struct step *s, struct pass *p, const struct step_micro *m,
                          const struct comm_ticket *counts, struct step_result *r)
 {
+    step_shard_trace_pass(s, m, 0, p);
     TRY(step_forward(s, p));
     if (!p->accumulate)
         TRY(zero_added(

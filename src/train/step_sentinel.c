@@ -42,14 +42,16 @@ static void unpack(const double *words, int n, uint64_t *sum)
         sum[i / WORDS] |= (uint64_t)words[i] << (16 * (i % WORDS));
 }
 
-enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, uint64_t *all)
+enum status step_sentinel_exchange_some(struct step *s, const uint64_t *own, int n, int slot,
+                                        int slots_n, uint64_t *all)
 {
-    const int all_n = ranks_of(s) * n, rank = comm_place(s->config.comm)->rank;
+    const int all_n = slots_n * n;
     struct comm_ticket ticket;
     double *words = calloc((size_t)all_n * WORDS, sizeof *words);
     if (!words)
-        return FAIL(ST_RETRY, "out of memory: checksums of %d ranks", ranks_of(s));
-    pack(own, n, words + (ptrdiff_t)rank * n * WORDS);
+        return FAIL(ST_RETRY, "out of memory: %d checksums of each of %d ranks", n, slots_n);
+    if (own)
+        pack(own, n, words + (ptrdiff_t)slot * n * WORDS);
     enum status st = store_all_reduce_begin(s->store, words, all_n * WORDS, &ticket);
     if (st == ST_OK)
         st = store_wait(s->store, ticket);
@@ -57,6 +59,12 @@ enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, u
         unpack(words, all_n, all);
     free(words);
     return st;
+}
+
+enum status step_sentinel_exchange(struct step *s, const uint64_t *own, int n, uint64_t *all)
+{
+    return step_sentinel_exchange_some(s, own, n, comm_place(s->config.comm)->rank, ranks_of(s),
+                                       all);
 }
 
 /* vote — on a part: SENTINEL_SAME, _UNDECIDED, or the rank whose bytes differ. */

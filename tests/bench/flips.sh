@@ -4,6 +4,7 @@
 #   shards    the same of 2 nodes with SHARD=full, each found by the next update
 #   replicas  any bit of parameters and moments on 3 and 4 ranks, compared at once (tests/mesh/test_mesh_sentinel)
 #   gradients of any rank with EXACT=layout, before a virtual shard of it is compared (tests/mesh/test_mesh_shard_check)
+#   groups    the same with TP, CP and PP, and of what ranks of a group give to each other (tests/mesh/test_mesh_shard_groups)
 #   updates   any bit of what a rank updates, found by its next update: each SHARD, 1 to 4 ranks (tests/mesh/test_mesh_updates)
 #   files     of the newest checkpoint: named at the resume, which takes the checkpoint before
 #   messages  between two ranks (tests/comm/test_tcp_proxy)
@@ -102,6 +103,7 @@ rehearsed weights 4 none 10
 rehearsed shards 2 full 1000
 program replicas named '4 ranks: ([0-9]+) flips found and named' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_sentinel"
 program gradients named 'gradients: ([0-9]+) flips found' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_shard_check"
+program groups named 'groups: ([0-9]+) flips found' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_shard_groups"
 files
 program updates named 'full, 4 ranks: ([0-9]+) flips found and named' FLIPS="$count" CHECKS="$clean" "$build/tests/mesh/test_mesh_updates"
 program messages - '([0-9]+) faults noticed' PROXY_KINDS=bits PROXY_TRIALS=$(((count + 1) / 2)) "$build/tests/comm/test_tcp_proxy"

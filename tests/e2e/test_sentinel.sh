@@ -159,6 +159,31 @@ ok "a run that lingers" wait_for 30 is_done
 ok "comparisons and differences are counted" is "$(curl -s "127.0.0.1:$status/status" | jq -c '[.comparisons, .differences]')" "[5,1]"
 kill -TERM "$pid"
 finish
+# Ranks that compute a shard together: TP, CP and PP. One of them is wrong, and it alone is named, where the others of its group have got its result, too.
+# group_gradient NODES RANK CODES SETTING… — two groups of two on so many nodes; without restarts, then healed from the checkpoint.
+group_gradient() {
+    local nodes=$1 rank=$2 want=$3 named zeros
+    shift 3
+    zeros=$(printf '0 %.0s' $(seq $nodes))
+    named="exit code 80 .*in step 8 the gradients of rank $rank differ from those of most of 4 computations of virtual shard .*it differed first.*computed again they are right"
+    rm -rf alone hurt
+    run $exact "$@" N_GPU_EACH_NODE=2 CHECKPOINT_DIR=alone
+    for restarts in 0 3; do
+        rm -rf hurt
+        begin_nodes $nodes $exact "$@" N_GPU_EACH_NODE=$((4 / nodes)) CHECKPOINT_EVERY=4 CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=$rank MAX_RESTARTS=$restarts
+        finish_nodes $nodes
+        ok "$*, rank $rank, MAX_RESTARTS=$restarts: codes" is "$codes" "$([ $restarts = 0 ] && echo "$want" || echo ${zeros})"
+        ok "$*: the rank is named" node_says 0 "$named"
+    done
+    ok "$*: from the checkpoint, with the weights of an undisturbed run of one group" is "$(grep -c 'resuming from hurt/step-00000004' err.0) $(weights hurt)" "1 $(weights alone)"
+}
+group_gradient 2 3 "75 80" TP=2
+group_gradient 4 1 "75 80 75 75" CP=2
+group_gradient 4 2 "75 75 80 75" PP=2 TIE_EMBEDDINGS=0
+# A weight of one rank that has changed makes all that follows wrong, in its whole group.
+rm -rf hurt
+run $exact TP=2 N_GPU_EACH_NODE=6 CHECKPOINT_EVERY=4 CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=flip@step=6:rank=3 MAX_RESTARTS=0
+ok "TP=2: a rank that is wrong again is named" is "$rc $(grep -cE 'rank 3 .*in step 8 the gradients of rank 3 differ .*of ranks 2, 3 on node 0, .*wrong as well' err)" "80 1"
 # What the comparison is for: else the wrong gradient is applied by all, and no replica differs.
 rm -rf hurt
 run $exact N_GPU_EACH_NODE=3 CHECKPOINT_DIR=hurt FAULT=gradient@step=8:rank=1
@@ -166,8 +191,8 @@ ok "a wrong gradient without SENTINEL_EVERY: other weights" test "$rc" = 0 -a "$
 # A number that is not finite in the shard that is compared: the rank is the cause, not the numbers.
 run $exact N_GPU_EACH_NODE=3 CHECKPOINT_DIR=nan SENTINEL_EVERY=4 FAULT=nan@step=8:rank=1 MAX_RESTARTS=0
 ok "a gradient that is not a number on one rank alone: the rank is named, not 79" is "$rc $(grep -c 'in step 8 the gradients of rank 1 differ' err)" "80 1"
-# Nothing is found where nothing is wrong, with shards dealt by speed, and with stages.
-for settings in "N_GPU_EACH_NODE=3 SHARD=gradients BALANCE=auto" "N_GPU_EACH_NODE=4 PP=2 TIE_EMBEDDINGS=0"; do
+# Nothing is found where nothing is wrong, with shards dealt by speed, and with groups.
+for settings in "N_GPU_EACH_NODE=3 SHARD=gradients BALANCE=auto" "N_GPU_EACH_NODE=4 PP=2 TIE_EMBEDDINGS=0" "N_GPU_EACH_NODE=8 TP=2 CP=2 SHARD=full"; do
     rm -rf hurt
     run $exact $settings CHECKPOINT_DIR=hurt SENTINEL_EVERY=1
     ok "$settings: nothing is found" is "$rc $(grep -c ' differ' err)" "0 0"

@@ -62,6 +62,15 @@ static enum status logits_of_rows(const struct pass *p, struct tensor logits, st
     return cap_logits(p, logits, n, stride);
 }
 
+/* zero_tail — of the last chunk, and of padding: what parts give each other depends on the pass
+ * alone. */
+static enum status zero_tail(const struct pass *p, struct tensor stats, int64_t n, int64_t stride)
+{
+    return n < stride ? dev_fill(p->stream, tensor_at(stats, n).data, 0,
+                                 (size_t)(stride - n) * dtype_bytes(stats.dtype))
+                      : ST_OK;
+}
+
 /* losses_of_parts — as losses_of, where the ranks have parts of the vocabulary. */
 static enum status losses_of_parts(const struct pass *p, const struct chunk *c, struct xent all)
 {
@@ -90,6 +99,7 @@ static enum status losses_of_parts(const struct pass *p, const struct chunk *c, 
                              .want_grad = all.want_grad,
                              .cap = all.cap};
     TRY(p->op->xent_part(p->stream, &part));
+    TRY(zero_tail(p, part.stats, 3 * c->n, stride));
     TRY(axis->gather(axis->arg, p->stream, stats, part.stats, axis->parts * stride));
     return p->op->xent_join(p->stream, &join);
 }

@@ -1,0 +1,236 @@
+/* step_shard_trace — see step_shard_trace.h. */
+#include "train/step_shard_trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/assert.h"
+#include "train/step_inside.h"
+
+/* Where an entry is in data flow: its run of layers, there and back, and its number in it. */
+#define NUMBER_BITS 32
+#define LAST_ORDER UINT64_MAX
+
+/* ---- a trace ---- */
+
+void step_shard_trace_clear(struct step_shard_trace *t) { t->n = t->gives_n = 0; }
+
+void step_shard_trace_free(struct step_shard_trace *t)
+{
+    free(t->entry);
+    *t = (struct step_shard_trace){0};
+}
+
+static enum status make_room(struct step_shard_trace *t)
+{
+    const int room = t->room > 0 ? 2 * t->room : 64;
+    struct step_shard_entry *entry = realloc(t->entry, (size_t)room * sizeof *entry);
+    if (!entry)
+        return FAIL(ST_RETRY, "out of memory: %d checksums of a virtual shard", room);
+    t->entry = entry;
+    t->room = room;
+    return ST_OK;
+}
+
+static enum status add(struct step_shard_trace *t, uint64_t order, uint64_t sum)
+{
+    if (t->n == t->room)
+        TRY(make_room(t));
+    t->entry[t->n++] = (struct step_shard_entry){order, sum};
+    return ST_OK;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct step_shard_entry *x = a, *y = b;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* Numbers count from 0 in each run of layers: of a rank's own shards several micro-batches may be
+ * in flight, so entries of other runs came between. */
+static void renumber(struct step_shard_trace *t)
+{
+    const uint64_t mask = (UINT64_C(1) << NUMBER_BITS) - 1;
+    uint64_t run = LAST_ORDER, number = 0;
+    for (int i = 0; i < t->n && t->entry[i].order != LAST_ORDER; i++) {
+        number = (t->entry[i].order & ~mask) == run ? number + 1 : 0;
+        run = t->entry[i].order & ~mask;
+        t->entry[i].order = run | number;
+    }
+}
+
+uint64_t step_shard_trace_sum(struct step_shard_trace *t)
+{
+    uint64_t sum = 0;
+    if (t->n > 0)
+        qsort(t->entry, (size_t)t->n, sizeof *t->entry, by_order);
+    renumber(t);
+    for (int i = 0; i < t->n; i++)
+        sum = XXH3_64bits_withSeed(&t->entry[i].sum, sizeof t->entry[i].sum, sum);
+    return sum;
+}
+
+/* ---- which is first ---- */
+
+/* first_of — false: two traces are equal. */
+static bool first_of(const struct step_shard_entry *one, const struct step_shard_entry *other,
+                     int n, uint64_t *order_out)
+{
+    for (int i = 0; i < n; i++)
+        if (one[i].sum != other[i].sum || one[i].order != other[i].order) {
+            *order_out = one[i].order > other[i].order ? one[i].order : other[i].order;
+            return true;
+        }
+    return false;
+}
+
+int step_shard_trace_first(const struct step_shard_entry *one, const struct step_shard_entry *other,
+                           int places, int n)
+{
+    uint64_t least = LAST_ORDER, order;
+    int first = -1, firsts_n = 0;
+    for (int place = 0; place < places; place++) {
+        const ptrdiff_t at = (ptrdiff_t)place * n;
+        if (!first_of(one + at, other + at, n, &order) || (firsts_n > 0 && order > least))
+            continue;
+        firsts_n = firsts_n > 0 && order == least ? firsts_n + 1 : 1;
+        least = order;
+        first = place;
+    }
+    return firsts_n == 1 ? first : -1;
+}
+
+/* ---- recording ---- */
+
+/* is_hit — FAULT: this is the result that step_shard_flip names. */
+static bool is_hit(const struct step_shard_check *k)
+{
+    const struct step_shard_flip *f = &k->flip;
+    return f->passes & k->now_pass && f->give == k->now->gives_n + 1;
+}
+
+static void flip_word(struct step_shard_check *k, void *data, size_t bytes)
+{
+    struct step_shard_flip *f = &k->flip;
+    uint32_t word, *at = (uint32_t *)data + f->elem % (int64_t)(bytes / sizeof word);
+    f->passes &= ~(unsigned)k->now_pass;
+    memcpy(&word, at, sizeof word);
+    word ^= UINT32_C(1) << f->bit;
+    memcpy(at, &word, sizeof word);
+}
+
+static uint64_t next_order(const struct step_shard_check *k)
+{
+    return k->now_order | (uint64_t)k->now->n;
+}
+
+enum status step_shard_trace_give(struct step *s, struct tensor x, int64_t elems)
+{
+    struct step_shard_check *k = &s->check;
+    const size_t bytes = (size_t)elems * dtype_bytes(x.dtype);
+    if (!k->now)
+        return ST_OK;
+    TRY(dev_sync(s->stream));
+    if (is_hit(k))
+        flip_word(k, x.data, bytes);
+    k->now->gives_n++;
+    return add(k->now, next_order(k), XXH3_64bits(x.data, bytes));
+}
+
+/* Padding between tensors is not of a unit. */
+enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit)
+{
+    uint64_t sum = 0;
+    TRY(dev_sync(s->stream));
+    for (int row = 0; row < s->table.params_n; row++) {
+        const struct param *param = &s->table.param[row];
+        const struct tensor grad = tensor_at(p->grads, p->grad_table->param[row].offset);
+        if (param->unit == unit)
+            sum = XXH3_64bits_withSeed(grad.data, (size_t)param->elems * sizeof(float), sum);
+    }
+    return add(s->check.now, next_order(&s->check), sum);
+}
+
+enum status step_shard_trace_losses(struct step *s, struct step_shard_trace *t, int64_t first)
+{
+    const int64_t losses = step_sample_losses(s),
+                  n = s->config.global_samples / s->config.shards * losses;
+    if (s->dims.part.lacks_head)
+        return ST_OK;
+    return add(t, LAST_ORDER,
+               XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
+}
+
+enum status step_shard_trace_flip(struct step *s, const struct pass *p)
+{
+    struct step_shard_flip *f = &s->check.flip;
+    int64_t at = f->elem;
+    int row = 0;
+    while (s->table.param[row].unit != f->unit || at >= s->table.param[row].elems) {
+        at -= s->table.param[row].unit == f->unit ? s->table.param[row].elems : 0;
+        row++;
+        ASSERTF(row < s->table.params_n, "element %lld of unit %d", (long long)f->elem, f->unit);
+    }
+    uint32_t bits, *to = tensor_at(p->grads, p->grad_table->param[row].offset + at).data;
+    TRY(dev_copy(s->stream, &bits, to, sizeof bits));
+    TRY(dev_sync(s->stream));
+    bits ^= UINT32_C(1) << f->bit;
+    TRY(dev_copy(s->stream, to, &bits, sizeof bits));
+    return dev_sync(s->stream);
+}
+
+/* ---- axes ---- */
+
+static enum status gather(void *arg, struct stream *stream, struct tensor out, struct tensor own,
+                          int64_t elems)
+{
+    const struct step_shard_axis *a = arg;
+    TRY(step_shard_trace_give(a->step, own, elems / a->model.parts));
+    return a->calls->gather(a->calls->arg, stream, out, own, elems);
+}
+
+static enum status scatter_sum(void *arg, struct stream *stream, struct tensor own,
+                               struct tensor in, int64_t elems)
+{
+    const struct step_shard_axis *a = arg;
+    TRY(step_shard_trace_give(a->step, in, elems));
+    return a->calls->scatter_sum(a->calls->arg, stream, own, in, elems);
+}
+
+static enum status sum(void *arg, struct stream *stream, struct tensor x, int64_t elems, int copies)
+{
+    const struct step_shard_axis *a = arg;
+    TRY(step_shard_trace_give(a->step, x, elems));
+    return a->calls->sum(a->calls->arg, stream, x, elems, copies);
+}
+
+/* recorded — the axis in the place of `calls`; NULL: there is none. */
+static const struct model_axis *recorded(struct step *s, struct step_shard_axis *a,
+                                         const struct model_axis *calls)
+{
+    if (!calls)
+        return NULL;
+    *a = (struct step_shard_axis){.model = {.part = calls->part,
+                                            .parts = calls->parts,
+                                            .arg = a,
+                                            .gather = gather,
+                                            .scatter_sum = scatter_sum,
+                                            .sum = sum},
+                                  .calls = calls,
+                                  .step = s};
+    return &a->model;
+}
+
+void step_shard_trace_pass(struct step *s, const struct step_micro *m, int at, struct pass *p)
+{
+    struct step_shard_check *k = &s->check;
+    k->now = NULL;
+    if (!step_shard_check_is_due(s) || !step_shard_check_has(s, m))
+        return;
+    k->now_pass = m->is_check ? k->pass : STEP_SHARD_PASS_OWN;
+    k->now = step_shard_check_trace(s, k->now_pass);
+    k->now_order = (uint64_t)at << NUMBER_BITS;
+    p->tensor = recorded(s, &k->tensor, p->tensor);
+    p->context = recorded(s, &k->context, p->context);
+}

@@ -276,6 +276,12 @@ enum status tensor_virtual_open(const struct model_axis *ranks, const struct op_
     return st;
 }
 
+void tensor_virtual_set_ranks(struct tensor_virtual *v, const struct model_axis *ranks)
+{
+    ASSERT((v->ranks == NULL) == (ranks == NULL));
+    v->ranks = ranks;
+}
+
 void tensor_virtual_close(struct tensor_virtual *v)
 {
     if (!v)

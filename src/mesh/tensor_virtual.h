@@ -26,9 +26,11 @@ struct tensor_virtual;
 /* tensor_virtual_open — of a rank with n virtual ranks, at least 2. ranks: the axis of the ranks;
  * NULL: this one alone; used until tensor_virtual_close. op: of the device of the tensors. Local.
  * ST_RETRY: out of memory or threads.
+ * tensor_virtual_set_ranks — between two runs: another struct for the same axis of the ranks.
  * tensor_virtual_close — accepts NULL; before the axis of the ranks is closed. */
 enum status tensor_virtual_open(const struct model_axis *ranks, const struct op_table *op, int n,
                                 struct tensor_virtual **out);
+void tensor_virtual_set_ranks(struct tensor_virtual *v, const struct model_axis *ranks);
 void tensor_virtual_close(struct tensor_virtual *v);
 
 /* tensor_virtual_axis — of own virtual rank i, for the work of tensor_virtual_run.

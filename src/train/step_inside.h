@@ -132,7 +132,9 @@ enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit);
  * _plan: takes their activations and scratch.
  * _open: after s->tensor_axis, which is then for passes of s->model. Nothing without virtual ranks.
  * _each: work(arg, i) of each virtual rank of this rank, in turns, or of the rank itself, i 0.
- * _axis: what that asks of the others, where s->tensor_axis is not NULL. */
+ * _axis: what that asks of the others, where s->tensor_axis is not NULL.
+ * _ranks: the axis of the ranks themselves; NULL: one. _set_ranks: with virtual ranks, another
+ *   struct for it in the passes that follow. */
 int step_virtual_n(const struct step_config *c);
 enum status step_virtual_describe(struct step *s);
 void step_virtual_forget(struct step *s);
@@ -140,6 +142,8 @@ enum status step_virtual_plan(struct step *s, struct arena *acts, struct arena *
 enum status step_virtual_open(struct step *s);
 enum status step_virtual_each(struct step *s, enum status (*work)(void *arg, int i), void *arg);
 const struct model_axis *step_virtual_axis(const struct step *s, int i);
+const struct model_axis *step_virtual_ranks(const struct step *s);
+void step_virtual_set_ranks(struct step *s, const struct model_axis *ranks);
 /* step_memory_batch — of the samples of a step, in host memory. */
 int64_t step_memory_batch(const struct step *s);
 /* step_memory_log — once for all ranks: the memory of a rank, as it was planned. */

@@ -171,6 +171,16 @@ const struct model_axis *step_virtual_axis(const struct step *s, int i)
     return s->virtual_ranks ? tensor_virtual_axis(s->virtual_ranks->turns, i) : s->tensor_axis;
 }
 
+const struct model_axis *step_virtual_ranks(const struct step *s)
+{
+    return s->mesh.tensor ? &s->tensor.model : NULL;
+}
+
+void step_virtual_set_ranks(struct step *s, const struct model_axis *ranks)
+{
+    tensor_virtual_set_ranks(s->virtual_ranks->turns, ranks);
+}
+
 /* ---- life ---- */
 
 /* describe_rank — virtual rank i: its dimensions, and which of the rank's tensors are its own. */

@@ -130,9 +130,10 @@ struct board_address {
 
 /* Published by a worker that waits for the next generation. */
 struct board_ready {
-    int64_t revision; /* grows with each new address */
-    int64_t after;    /* it waits for a generation later than this one; 0: for the first */
-    char why[256];    /* why it left that one; "": the supervisor ended it, or there was none */
+    int64_t revision;    /* grows with each new address */
+    int64_t after;       /* it waits for a generation later than this one; 0: for the first */
+    char why[256];       /* why it left that one; "": the supervisor ended it, or there was none */
+    int32_t closed_rank; /* of that one, as comm_closed_rank; -1: none */
     struct board_address address;
 };
 

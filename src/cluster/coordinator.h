@@ -32,6 +32,8 @@
  *   - A process gets the place of another one only when that one has certainly given up its
  *     generation. Either its connections are closed, or its lease has ended; a member counts its
  *     lease from an earlier moment, so it gives up first.
+ *   - A node is lost before its grace or its lease ends if, and only if, both signs of its death
+ *     are there (coordinator_inside.h).
  *
  * A lease lasts peer_timeout_ms, and longer where this process or the member stalled lately, as on
  * an overloaded host: COORDINATOR_GRACE_FACTOR times the stall, but at most
@@ -60,7 +62,7 @@
  * have given its generation up when another one begins. */
 #define COORDINATOR_MARGIN_MS 200
 /* A member whose last connection was closed is lost after this long, plus the stalls measured
- * lately (coordinator_grace.c), unless it connects again. */
+ * lately (coordinator_grace.c), unless it connects again, or coordinator_death.c is certain. */
 #define COORDINATOR_DISCONNECTED_MS 500
 
 struct coordinator;

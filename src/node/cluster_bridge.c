@@ -178,6 +178,8 @@ static bool collect_ready(struct cluster_bridge *b)
             is_whole = false;
             continue;
         }
+        if (ready.closed_rank >= 0)
+            cluster_closed(b->cluster, ready.after, ready.closed_rank);
         if (b->running && ready.after >= b->running) {
             lost(b, ST_PEER, ready.why[0] ? ready.why : "a worker left");
             return false;

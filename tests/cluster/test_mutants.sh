@@ -41,6 +41,17 @@ the loss of a node of the world is none|coordinator|s/c->is_running ? node->is_i
 a node that leaves ends the job|coordinator|s/    return c->stop == 0 \&\& !c->is_ended \&\& coord/    return 0 \&\& coord/
 a node with a fault ends the job|coordinator|s/ || st == ST_FAULT);/);/
 a node that has left cannot return|coordinator_admission|s/    if (coordinator_is_absent(node) || node->has_departed)$/    if (coordinator_is_absent(node))/
+both signs of a death wait for the grace|coordinator|/^static void apply_closed/,/^}/s/    if (node \&\& /    if (0 \&\& /
+both signs of a death wait, where the connection is closed last|coordinator|s/^    if (!coordinator_death_is_certain(node))$/    if (1)/
+a closed connection is a death|coordinator_death|s/^           node->data_closed_ms >= 0 \&\&$/           node->data_closed_ms >= -1 \&\&/;s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
+a connection for data that ended is a death|coordinator_death|s/coordinator_is_present(node) \&\& node->disconnected_ms >= 0 \&\&/coordinator_is_present(node) \&\&/
+a report outlives a later message of the node|coordinator_death|s/{ node->data_closed_ms = -1; }/{ (void)node; }/
+a report outlives its time|coordinator_death|s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
+a report of an older generation counts|coordinator_death|s/ || heartbeat->closed != c->world_generation || / || /
+a loss that the node explained is a death|coordinator_death|s/ || node->lost == heartbeat->closed)/)/
+a rank is taken for that of another node|coordinator_death|s/c->nodes\[c->world_ids\[at\]\]/c->nodes[at]/
+a report about an earlier process counts|coordinator_death|s/    return node->is_in_world \&\& coord/    return coord/
+a report is sent once a process, not once a generation|member|s/    if (generation <= m->closed)$/    if (m->closed > 0)/
 ROWS
 }
 plant_all tests/cluster/test_sim.c cluster 20000

@@ -52,6 +52,29 @@ away 3 full SHARD=full
 away 2 two SHARD=optimizer
 away 2 workers N_GPU_EACH_NODE=2
 
+# A supervisor is killed, and its workers end with it: both kinds of its connections are closed, so it is lost at once. The log has the time
+# of the next generation; the fastest of three counts, since a busy machine may stand still in any of them.
+begin_nodes 3 $job STEPS=100000000 CHECKPOINT_DIR=fast
+wait_for 30 is_past 5
+fastest=1000000
+for k in 1 2 3; do
+    since=$(date +%s%3N)
+    kill -KILL "${node[1]}"
+    wait_for 30 node_says_times 0 'generation [0-9]+: 2 of 3 nodes' "$k" >/dev/null
+    took=$(($(date -d "$(grep -E 'generation [0-9]+: 2 of 3 nodes' err.0 | tail -n 1 | cut -d' ' -f1)" +%s%3N) - since))
+    [ "$took" -ge "$fastest" ] || fastest=$took
+    goes_on 5
+    begin_node 1 N_NODES=3 $job STEPS=100000000 CHECKPOINT_DIR=fast
+    pid=${node[0]}
+    wait_for 30 node_says_times 0 "is back, and is taken in" "$k" >/dev/null
+    goes_on 5
+done
+ok "a node that is killed is lost at once, by two signs" node_says 0 'node 1 \([^)]*\) was lost: its connections to node 0 and to a rank of another node were closed'
+ok "… from the kill to the next generation: $fastest ms" within "$fastest" 450
+kill -TERM "${node[0]}"
+finish_nodes 3
+same_as_calm fast
+
 # Node 0 goes on alone, and the steps that it has done alone are not lost when a node returns.
 begin_nodes 3 $job MIN_NODES=1 STEPS=100000000 CHECKPOINT_DIR=alone
 wait_for 30 is_past 5

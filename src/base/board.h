@@ -115,7 +115,8 @@ struct board_worker {
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
-    int64_t begun_step; /* steps of the checkpoint it resumed from; -1: not known yet */
+    int64_t generation; /* in which it trains, or did last; 0: none yet */
+    int64_t begun_step; /* steps that it began with in that generation; -1: not known yet */
     /* a step's time at the device's peak; no step is faster; 0: not known yet */
     int64_t planned_ms;
     int64_t loading_done, loading_total; /* bytes or tensors while loading; -1: unknown */

@@ -466,6 +466,13 @@ void cluster_closed(struct cluster *cluster, int64_t generation, int closed_rank
     carry_out(cluster, &actions);
 }
 
+void cluster_stepped(struct cluster *cluster, int64_t generation)
+{
+    struct member_actions actions = {0};
+    member_stepped(&cluster->member, generation, &actions);
+    carry_out(cluster, &actions);
+}
+
 void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, int ranks_n)
 {
     ASSERTF(ranks_n <= CLUSTER_WORKERS_MAX, "ranks_n %d", ranks_n);

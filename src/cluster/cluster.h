@@ -40,7 +40,7 @@
  *       the process.
  *    9. When all nodes are ready again, the coordinator makes generation g + 1. With min_nodes it
  *       does so without the nodes that are lost, if enough are left. A node that is back and ready
- *       ends that generation, and is in the next one.
+ *       ends that generation once it has finished a step, and is in the next one.
  *   10. The workers connect with the new addresses, load the last checkpoint and train on.
  *
  * Node 0 is no exception: members that lose it abort g, and join its next process. They send it the
@@ -203,6 +203,9 @@ void cluster_worker_lost(struct cluster *cluster, int64_t generation, enum statu
  * closed_rank, of another node, was closed or reset by that rank's host. It helps node 0 to tell a
  * node that died from one whose connection was closed. Call it before cluster_worker_lost. */
 void cluster_closed(struct cluster *cluster, int64_t generation, int closed_rank);
+/* cluster_stepped — the workers of this node finished a step in this generation. Before that, a
+ * node that returns does not end it. */
+void cluster_stepped(struct cluster *cluster, int64_t generation);
 /* cluster_report — the state of this node's workers, for the next heartbeat. Copied. */
 void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, int ranks_n);
 /* cluster_stop — this node was asked to stop; all other nodes get on_stop. */

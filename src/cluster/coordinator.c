@@ -161,7 +161,7 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
         count_restart(c, ST_PEER, "node 0 was lost and has started again");
     if (c->is_ended)
         return;
-    coordinator_world_take(c);
+    coordinator_world_take(c, now_ms);
     if (c->worlds_n == 0 && c->config.nodes_n > 1)
         for (int i = 0; i < 2; i++)
             c->first[i] = c->world[(size_t)(i < c->world_n ? i : 0) * (size_t)c->config.workers_n];
@@ -299,8 +299,27 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
     c->has_missing_changed = c->has_missing_changed || node->ready != before;
     if (node->ready != before && node->ready > 0 && coordinator_data_check(c, node))
         bump_revision(c);
-    if (c->is_running && node->ready > node->used && c->left_n == 0 && c->stop == 0)
+    if (coordinator_world_takes_in(c, node, now_ms))
         regroup(c, node, "is back, and is taken in", now_ms);
+}
+
+/* take_in — the generation may have finished its first step, or has run for long enough: a node
+ * that is ready since is in the next one. */
+static void take_in(struct coordinator *c, int64_t now_ms)
+{
+    const struct coordinator_node *node = coordinator_world_find_outside(c, now_ms);
+    if (node)
+        regroup(c, node, "is back, and is taken in", now_ms);
+}
+
+static void apply_stepped(struct coordinator *c, const struct coordinator_node *node,
+                          const struct message_heartbeat *heartbeat, int64_t now_ms)
+{
+    if (c->has_stepped || !c->is_running || !node->is_in_world ||
+        heartbeat->stepped != c->generation)
+        return;
+    c->has_stepped = true;
+    take_in(c, now_ms);
 }
 
 static void apply_report(struct coordinator *c, struct coordinator_node *node,
@@ -362,6 +381,7 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
             apply_loss(c, node, heartbeat, now_ms);
         apply_closed(c, node, heartbeat, now_ms);
         apply_ready(c, node, heartbeat, now_ms);
+        apply_stepped(c, node, heartbeat, now_ms);
         if (heartbeat->is_leaving)
             apply_leave(c, node, heartbeat, now_ms);
     }
@@ -549,8 +569,10 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
         if (coordinator_is_present(&c->nodes[i]))
             check_silence(c, &c->nodes[i], now_ms);
     }
-    if (c->config.min_nodes < c->config.nodes_n) /* a node may no longer be waited for */
+    if (c->config.min_nodes < c->config.nodes_n) { /* a node may no longer be waited for */
+        take_in(c, now_ms);
         try_start_generation(c, now_ms);
+    }
     check_join_timeout(c, now_ms);
     c->is_missing_known = c->is_missing_known && !c->has_missing_changed;
 }

@@ -63,6 +63,7 @@ struct member {
     enum status lost_st;
     int64_t closed; /* as in message_heartbeat, as closed_rank is */
     int closed_rank;
+    int64_t stepped;      /* as in message_heartbeat */
     int stop, known_stop; /* as this node was asked · as any node was asked */
     bool is_leaving, is_over;
     int64_t leaving_ms;
@@ -86,6 +87,9 @@ void member_lost(struct member *m, int64_t generation, enum status st, const cha
  * generation counts. */
 void member_closed(struct member *m, int64_t generation, int closed_rank,
                    struct member_actions *actions);
+/* member_stepped — the workers of this node finished a step in this generation; further calls for
+ * it do nothing. */
+void member_stepped(struct member *m, int64_t generation, struct member_actions *actions);
 void member_stop(struct member *m, int request, struct member_actions *actions);
 /* member_abandon — gives the generation up at once, because nothing moves in it. Node 0 gets the
  * message when it can be reached. */

@@ -66,6 +66,7 @@ struct message_heartbeat {
      * another node closed or reset it; 0: none. And that rank's number in the generation. */
     int64_t closed;
     int closed_rank;
+    int64_t stepped; /* the last generation in which its workers finished a step; 0: none */
     bool is_leaving;
     enum status leave_st;
     int stop;     /* the request to stop that its supervisor got; 0: none */

@@ -5,6 +5,7 @@
 #define CONVOY_TESTS_SIM_H
 
 #include "cluster/sim_death.h"
+#include "cluster/sim_return.h"
 
 /* ---- processes ---- */
 
@@ -133,10 +134,17 @@ static void take_heartbeat(struct sim *s, struct packet *m)
     m->heartbeat.addresses = &address;
     if (z->coordinator == NULL)
         return;
+    const bool was_member = is_holder(z, &s->processes[m->from]),
+               returns = is_return(z, &m->heartbeat);
+    if (was_member)
+        note_step(z, &m->heartbeat);
     note_message(s, m->to, m->from, &m->heartbeat);
     coordinator_on_heartbeat(z->coordinator, &m->heartbeat, m->has_join ? &join : NULL, s->now_ms,
                              &reply);
+    if (!was_member && is_holder(z, &s->processes[m->from]))
+        z->view.is_returning[m->heartbeat.node_id] = returns;
     check_losses(s, m->to);
+    check_return(s, m->to, false);
     if (reply.answer == MESSAGE_ANSWER_MEMBER && reply.is_lease &&
         m->heartbeat.revision == reply.revision && chance(s, 0.7)) {
         struct held *h = &z->held[m->heartbeat.node_id];
@@ -158,6 +166,7 @@ static void take_disconnect(struct sim *s, int zero, int id)
     coordinator_on_disconnect(s->processes[zero].coordinator, p->node, p->member.config.incarnation,
                               s->now_ms);
     check_losses(s, zero);
+    check_return(s, zero, false);
 }
 
 /* A worker of this process finds that a connection ended. Its collective fails, too. */
@@ -212,6 +221,7 @@ static void tick(struct sim *s, int id)
     if (p->coordinator != NULL) {
         coordinator_tick(p->coordinator, s->now_ms);
         check_losses(s, id);
+        check_return(s, id, true);
         while ((line = log_queue_next(coordinator_log(p->coordinator), &is_warning)) != NULL)
             add_to_digest(s, (uint64_t)line[0]);
         flush(s, id);
@@ -220,6 +230,13 @@ static void tick(struct sim *s, int id)
         struct member_actions news = {0};
         p->ready_ms = 0;
         member_ready(&p->member, &news);
+        carry_out(s, id, &news);
+    }
+    if (p->is_alive && trains(s, id)) {
+        struct member_actions news = {0};
+        member_stepped(&p->member, p->member.running, &news);
+        if (p->member.stepped != p->member.running)
+            violation(s, "a step is not reported", id, p->member.running);
         carry_out(s, id, &news);
     }
     if (p->is_alive && s->now_ms - p->heartbeat_ms >= (p->member.is_joined ? 500 : 150))
@@ -522,7 +539,7 @@ static inline bool sim_overload(struct sim *s, uint64_t seed)
 static inline bool sim_run(struct sim *s, uint64_t seed)
 {
     begin(s, seed);
-    int64_t calm_ms = s->now_ms + FAULTS_MS, end_ms = calm_ms + CALM_MS + GRACE_MS;
+    int64_t calm_ms = s->now_ms + FAULTS_MS, end_ms = calm_ms + SETTLE_MS(s);
     while (s->failure[0] == 0 && !s->is_budget_spent && s->now_ms < end_ms) {
         if (!s->has_no_faults && s->now_ms >= calm_ms)
             end_faults(s);
@@ -536,12 +553,13 @@ static inline bool sim_run(struct sim *s, uint64_t seed)
         else if (s->away < 0)
             break;
         s->away = -1; /* the others train; now it comes back */
-        end_ms = s->now_ms + CALM_MS + GRACE_MS;
+        end_ms = s->now_ms + SETTLE_MS(s);
     }
     if (s->failure[0] == 0 && !s->is_budget_spent && !is_settled(s))
         violation(s,
-                  s->away < 0 ? "not all are in one generation 16 s after the last fault"
-                              : "not all but one are in one generation 16 s after the last fault",
+                  s->away < 0
+                      ? "not all are in one generation in time after the last fault"
+                      : "not all but one are in one generation in time after the last fault",
                   alive_of(s, 0), s->processes_n);
     return end(s);
 }

@@ -40,8 +40,10 @@ static void cut_data(struct sim *s, int id, bool has_worker)
         if (other < 0 || other == id || !s->processes[other].is_alive)
             continue;
         post_closed(s, w, id, other);
-        if (has_worker)
-            post_closed(s, w, other, id);
+        if (!has_worker)
+            continue;
+        post_closed(s, w, other, id);
+        s->processes[other].cut = w->generation;
     }
 }
 

@@ -17,6 +17,9 @@
 #define FAULTS_MS 12000
 #define CALM_MS 10000
 #define GRACE_MS 6000 /* more, because stalls make leases longer */
+/* So long after the last fault a history settles; a return may wait for a step once, too. */
+#define SETTLE_MS(s) \
+    (CALM_MS + GRACE_MS + ((s)->min_nodes < (s)->nodes_n ? COORDINATOR_RETURN_MS : 0))
 #define WORLDS_MAX 512
 
 struct origin { /* the address of a worker in the simulation: which readiness of which process */
@@ -40,7 +43,13 @@ struct process {
     int64_t entered; /* the last generation that it entered */
     int64_t aborted; /* the workers enter no generation up to this one any more */
     int64_t cut; /* its connections for data ended in this generation, so it cannot train in it */
+    int64_t trained, step_ms; /* it trains in this generation, and finishes a step then */
     struct coordinator *coordinator;
+    struct view { /* of node 0: its coordinator as it was before the event (sim_return.h) */
+        int64_t generation, begun_ms, restarts;
+        bool is_running, has_stepped;
+        bool is_returning[NODES_MAX], is_left[NODES_MAX], is_in_world[NODES_MAX];
+    } view;
     struct sign signs[PROCESSES_MAX];          /* of node 0: as its coordinator should see them */
     enum cluster_node_state states[NODES_MAX]; /* of node 0: of each node, at the last event */
     struct held {

@@ -32,6 +32,7 @@ static void write_hello(struct text *out)
                                           .lost_st = ST_HANG,
                                           .closed = 4,
                                           .closed_rank = 6,
+                                          .stepped = 3,
                                           .stop = 3,
                                           .step = 11,
                                           .counts = {1, 2, 10},
@@ -55,7 +56,7 @@ static void a_heartbeat_is_read_as_written(void **state)
     assert_true(body.has_join && body.hold_ms == 1000 && s->node_id == 4 && s->sequence == 7 &&
                 s->revision == 2);
     assert_true(s->incarnation.hi == 0xABCDEF && s->incarnation.lo == 1 && s->lost_st == ST_HANG &&
-                s->stop == 3 && s->closed == 4 && s->closed_rank == 6);
+                s->stop == 3 && s->closed == 4 && s->closed_rank == 6 && s->stepped == 3);
     assert_true(s->counts.restarts == 1 && s->counts.no_progress == 2 && s->counts.best_step == 10);
     assert_string_equal(s->why, "it \"died\"\n");
     assert_string_equal(body.join.agree_json, "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}");
@@ -81,7 +82,7 @@ static void every_truncation_is_refused(void **state)
 static void a_heartbeat_of_an_earlier_version_is_read(void **state)
 {
     (void)state;
-    static const char key[] = ",\"closed\":4,\"closed_rank\":6";
+    static const char key[] = ",\"closed\":4,\"closed_rank\":6,\"stepped\":3";
     struct text out = {0};
     write_hello(&out);
     char *at = strstr(out.data, key);

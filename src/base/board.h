@@ -115,7 +115,8 @@ struct board_worker {
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_FIELD_##kind(field)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
-    int64_t begun_step; /* steps of the checkpoint it resumed from; -1: not known yet */
+    int64_t generation; /* in which it trains, or did last; 0: none yet */
+    int64_t begun_step; /* steps that it began with in that generation; -1: not known yet */
     /* a step's time at the device's peak; no step is faster; 0: not known yet */
     int64_t planned_ms;
     int64_t loading_done, loading_total; /* bytes or tensors while loading; -1: unknown */
@@ -130,9 +131,10 @@ struct board_address {
 
 /* Published by a worker that waits for the next generation. */
 struct board_ready {
-    int64_t revision; /* grows with each new address */
-    int64_t after;    /* it waits for a generation later than this one; 0: for the first */
-    char why[256];    /* why it left that one; "": the supervisor ended it, or there was none */
+    int64_t revision;    /* grows with each new address */
+    int64_t after;       /* it waits for a generation later than this one; 0: for the first */
+    char why[256];       /* why it left that one; "": the supervisor ended it, or there was none */
+    int32_t closed_rank; /* of that one, as comm_closed_rank; -1: none */
     struct board_address address;
 };
 

@@ -459,6 +459,20 @@ void cluster_worker_lost(struct cluster *cluster, int64_t generation, enum statu
     carry_out(cluster, &actions);
 }
 
+void cluster_closed(struct cluster *cluster, int64_t generation, int closed_rank)
+{
+    struct member_actions actions = {0};
+    member_closed(&cluster->member, generation, closed_rank, &actions);
+    carry_out(cluster, &actions);
+}
+
+void cluster_stepped(struct cluster *cluster, int64_t generation)
+{
+    struct member_actions actions = {0};
+    member_stepped(&cluster->member, generation, &actions);
+    carry_out(cluster, &actions);
+}
+
 void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, int ranks_n)
 {
     ASSERTF(ranks_n <= CLUSTER_WORKERS_MAX, "ranks_n %d", ranks_n);

@@ -20,7 +20,8 @@
  *    1. Each member keeps one heartbeat request open at node 0, a long poll of at most one second.
  *    2. A node dies: its connection closes, or its heartbeats stop. After 3 s of silence it is
  *       suspect.
- *    3. The coordinator declares it lost when its connection stays closed for
+ *    3. The coordinator declares it lost at once when its connection closed and a rank of another
+ *       node reports the same of one for data. Else it does so when the connection stays closed for
  *       COORDINATOR_DISCONNECTED_MS, or when its lease ends (PEER_TIMEOUT, longer where a host was
  *       seen to stall).
  *    4. The coordinator ends generation g and takes one restart from the budget (restart_budget.h).
@@ -39,7 +40,7 @@
  *       the process.
  *    9. When all nodes are ready again, the coordinator makes generation g + 1. With min_nodes it
  *       does so without the nodes that are lost, if enough are left. A node that is back and ready
- *       ends that generation, and is in the next one.
+ *       ends that generation once it has finished a step, and is in the next one.
  *   10. The workers connect with the new addresses, load the last checkpoint and train on.
  *
  * Node 0 is no exception: members that lose it abort g, and join its next process. They send it the
@@ -54,6 +55,8 @@
  *   coordinator, member   the two state machines
  *     coordinator_admission     which process becomes a member
  *     coordinator_world         which nodes a generation has, and when it may begin
+ *     coordinator_death         which node's processes have certainly ended
+ *     coordinator_missing       which nodes the job waits for, as text
  *     coordinator_data_check    does a returning node have the data of the job?
  *     coordinator_grace         by how much leases are longer on overloaded hosts
  *     coordinator_nodes         the nodes for the status page
@@ -196,6 +199,13 @@ void cluster_ready(struct cluster *cluster, const struct cluster_address *mine, 
  * is withdrawn, and no on_abort follows. */
 void cluster_worker_lost(struct cluster *cluster, int64_t generation, enum status st,
                          const char *why);
+/* cluster_closed — a worker of this node found in this generation that the connection to
+ * closed_rank, of another node, was closed or reset by that rank's host. It helps node 0 to tell a
+ * node that died from one whose connection was closed. Call it before cluster_worker_lost. */
+void cluster_closed(struct cluster *cluster, int64_t generation, int closed_rank);
+/* cluster_stepped — the workers of this node finished a step in this generation. Before that, a
+ * node that returns does not end it. */
+void cluster_stepped(struct cluster *cluster, int64_t generation);
 /* cluster_report — the state of this node's workers, for the next heartbeat. Copied. */
 void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, int ranks_n);
 /* cluster_stop — this node was asked to stop; all other nodes get on_stop. */

@@ -38,7 +38,7 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
     c->step = c->counts.best_step = -1;
     c->revision = 1;
     for (size_t i = 0; i < nodes_n; i++)
-        c->nodes[i].disconnected_ms = -1;
+        c->nodes[i].disconnected_ms = c->nodes[i].data_closed_ms = -1;
     *out = c;
     return ST_OK;
 }
@@ -56,47 +56,8 @@ void coordinator_close(struct coordinator *c)
     free(c);
 }
 
-/* ---- what is missing, as text ---- */
-
 struct log_queue *coordinator_log(struct coordinator *c) { return &c->log; }
 int64_t coordinator_revision(const struct coordinator *c) { return c->revision; }
-
-static bool is_unready(const struct coordinator_node *node)
-{
-    return coordinator_is_present(node) && node->ready <= node->used;
-}
-
-static bool is_absent_i(const void *nodes, int i)
-{
-    return coordinator_is_absent((const struct coordinator_node *)nodes + i);
-}
-static bool is_unready_i(const void *nodes, int i)
-{
-    return is_unready((const struct coordinator_node *)nodes + i);
-}
-
-static void describe_missing(const struct coordinator *c, char *out, size_t cap)
-{
-    char list[MESSAGE_TEXT_MAX - 64];
-    out[0] = 0;
-    if (c->is_running || c->is_ended)
-        return;
-    int n = log_queue_list(c->config.nodes_n, is_absent_i, c->nodes, list, sizeof list);
-    if (n > 0)
-        text_format(out, cap, "node%s %s (%d of %d)", n > 1 ? "s" : "", list, n, c->config.nodes_n);
-    else if ((n = log_queue_list(c->config.nodes_n, is_unready_i, c->nodes, list, sizeof list)) > 0)
-        text_format(out, cap, "node%s %s to be ready (%d of %d)", n > 1 ? "s" : "", list, n,
-                    c->config.nodes_n);
-}
-
-static void refresh_missing(struct coordinator *c)
-{
-    if (c->is_missing_known)
-        return;
-    describe_missing(c, c->missing, sizeof c->missing);
-    c->is_missing_known = true;
-    c->has_missing_changed = false;
-}
 
 /* Do our replies reach this member? Where hosts stall, a round trip takes longer. */
 static bool is_in_contact(const struct coordinator *c, const struct coordinator_node *node,
@@ -178,7 +139,7 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
                 coordinator_node_id(c, node), node->host, (long long)node->pid, ranks, how);
     node->state = CLUSTER_NODE_LOST;
     node->ready = 0;
-    node->disconnected_ms = -1;
+    node->disconnected_ms = node->data_closed_ms = -1;
     /* A node that was admitted before the last generation ended was part of that loss, which is
      * counted. */
     if (c->is_running ? node->is_in_world : node->admitted_ms > c->generation_end_ms) {
@@ -200,11 +161,11 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
         count_restart(c, ST_PEER, "node 0 was lost and has started again");
     if (c->is_ended)
         return;
-    coordinator_world_take(c);
+    coordinator_world_take(c, now_ms);
     if (c->worlds_n == 0 && c->config.nodes_n > 1)
         for (int i = 0; i < 2; i++)
             c->first[i] = c->world[(size_t)(i < c->world_n ? i : 0) * (size_t)c->config.workers_n];
-    c->generation++;
+    c->world_generation = ++c->generation;
     c->worlds_n++;
     c->is_running = true;
     c->why[0] = 0;
@@ -296,11 +257,27 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
     char why[MESSAGE_TEXT_MAX];
     bool is_current = c->is_running ? heartbeat->lost == c->generation : heartbeat->lost == 0;
     node->losses = heartbeat->losses;
+    node->lost = heartbeat->lost;
     if (!is_current) /* of a generation that has ended already */
         return;
     text_format(why, sizeof why, "node %d (%s): %.800s", coordinator_node_id(c, node), node->host,
                 heartbeat->why);
     end_generation(c, heartbeat->lost_st, why, now_ms);
+}
+
+/* lose_dead — both signs of the death of this node are there. */
+static void lose_dead(struct coordinator *c, struct coordinator_node *node, int64_t now_ms)
+{
+    mark_lost(c, node, "its connections to node 0 and to a rank of another node were closed",
+              now_ms);
+}
+
+static void apply_closed(struct coordinator *c, struct coordinator_node *from,
+                         const struct message_heartbeat *heartbeat, int64_t now_ms)
+{
+    struct coordinator_node *node = coordinator_death_note_closed(c, from, heartbeat, now_ms);
+    if (node && coordinator_death_is_certain(node))
+        lose_dead(c, node, now_ms);
 }
 
 static void apply_ready(struct coordinator *c, struct coordinator_node *node,
@@ -322,8 +299,27 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
     c->has_missing_changed = c->has_missing_changed || node->ready != before;
     if (node->ready != before && node->ready > 0 && coordinator_data_check(c, node))
         bump_revision(c);
-    if (c->is_running && node->ready > node->used && c->left_n == 0 && c->stop == 0)
+    if (coordinator_world_takes_in(c, node, now_ms))
         regroup(c, node, "is back, and is taken in", now_ms);
+}
+
+/* take_in — the generation may have finished its first step, or has run for long enough: a node
+ * that is ready since is in the next one. */
+static void take_in(struct coordinator *c, int64_t now_ms)
+{
+    const struct coordinator_node *node = coordinator_world_find_outside(c, now_ms);
+    if (node)
+        regroup(c, node, "is back, and is taken in", now_ms);
+}
+
+static void apply_stepped(struct coordinator *c, const struct coordinator_node *node,
+                          const struct message_heartbeat *heartbeat, int64_t now_ms)
+{
+    if (c->has_stepped || !c->is_running || !node->is_in_world ||
+        heartbeat->stepped != c->generation)
+        return;
+    c->has_stepped = true;
+    take_in(c, now_ms);
 }
 
 static void apply_report(struct coordinator *c, struct coordinator_node *node,
@@ -362,6 +358,7 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
         return;
     node->last_message_ms = now_ms;
     node->disconnected_ms = -1;
+    coordinator_death_note_message(node);
     node->lag_ms = heartbeat->lag_ms;
     if (is_in_contact(c, node, heartbeat)) {
         if (node->state == CLUSTER_NODE_SUSPECT)
@@ -382,7 +379,9 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
         }
         if (heartbeat->losses > node->losses)
             apply_loss(c, node, heartbeat, now_ms);
+        apply_closed(c, node, heartbeat, now_ms);
         apply_ready(c, node, heartbeat, now_ms);
+        apply_stepped(c, node, heartbeat, now_ms);
         if (heartbeat->is_leaving)
             apply_leave(c, node, heartbeat, now_ms);
     }
@@ -437,7 +436,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
         reply->answer = MESSAGE_ANSWER_JOIN;
         return;
     }
-    refresh_missing(c);
+    coordinator_missing_refresh(c);
     reply->is_running = c->is_running && node->is_in_world;
     reply->lease_ms = c->config.peer_timeout_ms + coordinator_grace(c, node);
     if (node->lease_end_ms < node->last_leased_ms + reply->lease_ms)
@@ -483,9 +482,14 @@ void coordinator_on_disconnect(struct coordinator *c, int node_id,
                                struct message_incarnation incarnation, int64_t now_ms)
 {
     struct coordinator_node *node = &c->nodes[node_id];
-    if (coordinator_is_present(node) && message_is_same(node->incarnation, incarnation) &&
-        node->disconnected_ms < 0)
-        node->disconnected_ms = now_ms;
+    if (!coordinator_is_present(node) || !message_is_same(node->incarnation, incarnation) ||
+        node->disconnected_ms >= 0)
+        return;
+    node->disconnected_ms = now_ms;
+    if (!coordinator_death_is_certain(node))
+        return;
+    lose_dead(c, node, now_ms);
+    try_start_generation(c, now_ms);
 }
 
 static void check_silence(struct coordinator *c, struct coordinator_node *node, int64_t now_ms)
@@ -542,7 +546,7 @@ static void check_join_timeout(struct coordinator *c, int64_t now_ms)
     if (c->is_running || c->is_ended || c->stop != 0 ||
         now_ms - c->gathering_ms < c->config.join_timeout_ms || coordinator_world_is_enough(c))
         return;
-    int n = log_queue_list(c->config.nodes_n, is_absent_i, c->nodes, list, sizeof list);
+    int n = coordinator_missing_absent(c, list, sizeof list);
     if (n == 0)
         return;
     text_format(why, sizeof why,
@@ -565,8 +569,10 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
         if (coordinator_is_present(&c->nodes[i]))
             check_silence(c, &c->nodes[i], now_ms);
     }
-    if (c->config.min_nodes < c->config.nodes_n) /* a node may no longer be waited for */
+    if (c->config.min_nodes < c->config.nodes_n) { /* a node may no longer be waited for */
+        take_in(c, now_ms);
         try_start_generation(c, now_ms);
+    }
     check_join_timeout(c, now_ms);
     c->is_missing_known = c->is_missing_known && !c->has_missing_changed;
 }

@@ -22,7 +22,7 @@
  *   gathering     until all nodes are members and ready, or with min_nodes all that are not lost;
  *                 then the next generation begins
  *   running       until a member is lost, or reports that it gave the generation up, or with
- *                 min_nodes one that is not in the world is ready; then gathering
+ *                 min_nodes one that is not in the world is taken in; then gathering
  *   ended         all nodes have left, or the job failed; each member gets the reason in a reply
  *
  * What must hold (tests/cluster/test_sim.c checks it):
@@ -32,6 +32,10 @@
  *   - A process gets the place of another one only when that one has certainly given up its
  *     generation. Either its connections are closed, or its lease has ended; a member counts its
  *     lease from an earlier moment, so it gives up first.
+ *   - A node that returns does not end a generation before that has finished a step, or has run for
+ *     COORDINATOR_RETURN_MS.
+ *   - A node is lost before its grace or its lease ends if, and only if, both signs of its death
+ *     are there (coordinator_inside.h).
  *
  * A lease lasts peer_timeout_ms, and longer where this process or the member stalled lately, as on
  * an overloaded host: COORDINATOR_GRACE_FACTOR times the stall, but at most
@@ -60,8 +64,10 @@
  * have given its generation up when another one begins. */
 #define COORDINATOR_MARGIN_MS 200
 /* A member whose last connection was closed is lost after this long, plus the stalls measured
- * lately (coordinator_grace.c), unless it connects again. */
+ * lately (coordinator_grace.c), unless it connects again, or coordinator_death.c is certain. */
 #define COORDINATOR_DISCONNECTED_MS 500
+/* A node that returns ends a generation that has not finished a step only after this long. */
+#define COORDINATOR_RETURN_MS 10000
 
 struct coordinator;
 struct coordinator_config {

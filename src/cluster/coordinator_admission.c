@@ -67,7 +67,11 @@ static void admit(struct coordinator *c, struct coordinator_node *node,
                                       .used = used,
                                       .generation = heartbeat->generation,
                                       .losses = heartbeat->losses,
-                                      .disconnected_ms = -1};
+                                      .lost = heartbeat->lost,
+                                      .closed = heartbeat->closed,
+                                      .is_returning = is_back || heartbeat->generation > 0,
+                                      .disconnected_ms = -1,
+                                      .data_closed_ms = -1};
     node->sequence = heartbeat->sequence - 1; /* so that apply_heartbeat takes this message */
     node->admitted_ms = node->last_leased_ms = node->last_message_ms = now_ms;
     text_copy(node->host, sizeof node->host, join->host);

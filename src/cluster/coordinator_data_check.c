@@ -39,7 +39,7 @@ static bool refuse_other_data(struct coordinator *c, struct coordinator_node *no
     node->refused = node->incarnation;
     node->state = CLUSTER_NODE_LOST;
     node->ready = 0;
-    node->disconnected_ms = -1;
+    node->disconnected_ms = node->data_closed_ms = -1;
     log_queue_add(&c->log, true,
                   "refused node %d (%s, pid %lld): %s; the others wait for one with the right data",
                   node_id, node->host, (long long)node->pid, node->why);

@@ -20,10 +20,13 @@ struct coordinator_node {
     int64_t lag_ms;              /* its longest stall lately, as it reports */
     int64_t lease_end_ms;        /* as the last reply named it */
     int64_t ready, used, losses; /* as in message.h */
+    int64_t lost, closed;        /* as in message.h: the last generations that it reported */
+    int64_t data_closed_ms;      /* coordinator_death.c; -1: not reported since its last message */
     int stop, ranks_n;
-    bool is_in_world;                   /* this process is in the last generation */
-    bool has_departed;                  /* LEFT, but the job goes on without it: it may return */
-    bool is_end_sent;                   /* it was sent the end of the job */
+    bool is_in_world;  /* this process is in the last generation */
+    bool has_departed; /* LEFT, but the job goes on without it: it may return */
+    bool is_returning; /* the job has trained with this node before this process joined */
+    bool is_end_sent;  /* it was sent the end of the job */
     struct message_incarnation refused; /* refused for other data than the job's; why: the reason */
     char why[384];
     /* the process that held the place before, and its readiness that was used: what it has sent may
@@ -47,6 +50,9 @@ struct coordinator {
     int64_t revision, generation;
     int64_t opened_ms, gathering_ms; /* this process began; it waits for nodes since */
     int64_t generation_end_ms;       /* of the last generation; INT64_MAX: none has ended */
+    int64_t world_generation;        /* the generation of `world`; 0: none yet */
+    int64_t world_begun_ms;          /* when it began */
+    bool has_stepped;                /* a node of `world` reports a step in that generation */
     bool is_running, is_ended;
     /* missing is up to date, or as old as one tick when has_missing_changed: a thousand nodes that
      * join at once do not make a list of the others each. */
@@ -91,6 +97,29 @@ void coordinator_end_job(struct coordinator *c, enum status st, const char *why)
 int64_t coordinator_grace_lag(const struct coordinator *c, const struct coordinator_node *node);
 int64_t coordinator_grace(const struct coordinator *c, const struct coordinator_node *node);
 
+/* Both signs of a node's death (coordinator_death.c): its last connection to node 0 was closed, and
+ * a rank of another node reports that its connection to a rank of that node was closed or reset.
+ * Both within COORDINATOR_DISCONNECTED_MS say that its processes ended, so it is lost at once.
+ * Either alone does not: a supervisor may connect again, and a worker may end while its supervisor
+ * lives.
+ *
+ * coordinator_death_note_message — after each message of a node: its supervisor lives, so what was
+ * reported of its ranks before means no more than that.
+ * coordinator_death_note_closed — applies the report in a message of `from`; returns the node that
+ * it is about, NULL: there is none, or it is old, or that node explained it.
+ * coordinator_death_is_certain — both signs are there. */
+void coordinator_death_note_message(struct coordinator_node *node);
+struct coordinator_node *coordinator_death_note_closed(struct coordinator *c,
+                                                       struct coordinator_node *from,
+                                                       const struct message_heartbeat *heartbeat,
+                                                       int64_t now_ms);
+bool coordinator_death_is_certain(const struct coordinator_node *node);
+
+/* coordinator_missing_absent — lists the nodes that are no members, as text; returns how many.
+ * coordinator_missing_refresh — brings `missing` up to date. */
+int coordinator_missing_absent(const struct coordinator *c, char *out, size_t cap);
+void coordinator_missing_refresh(struct coordinator *c);
+
 /* coordinator_data_check — compares the data of a node that has become ready, while the job gathers
  * for a later generation. A node with other data than the job has trained on is refused and counts
  * as lost; the others wait for one with the right data. Before the first generation it is not known
@@ -104,12 +133,21 @@ bool coordinator_data_check(struct coordinator *c, struct coordinator_node *node
  * coordinator_world_may_lose — the job may go on without this node.
  * coordinator_world_is_done — all its nodes have left, and there may be others.
  * coordinator_world_take — makes the world of the nodes that are ready.
+ * coordinator_world_takes_in — a node that is not in the running generation ends it now, so that
+ * the next one has it. One that returns waits until this one has finished a step, so that the job
+ * makes progress, but not for longer than COORDINATOR_RETURN_MS. A node that is new to the job does
+ * not wait.
+ * coordinator_world_find_outside — the first such node; NULL: none.
  * coordinator_world_describe — "2 of 3 nodes (0, 2)". */
 bool coordinator_world_is_ready(struct coordinator *c, int64_t now_ms);
 bool coordinator_world_is_enough(const struct coordinator *c);
 bool coordinator_world_may_lose(const struct coordinator *c, const struct coordinator_node *node);
 bool coordinator_world_is_done(const struct coordinator *c);
-void coordinator_world_take(struct coordinator *c);
+void coordinator_world_take(struct coordinator *c, int64_t now_ms);
+bool coordinator_world_takes_in(const struct coordinator *c, const struct coordinator_node *node,
+                                int64_t now_ms);
+const struct coordinator_node *coordinator_world_find_outside(const struct coordinator *c,
+                                                              int64_t now_ms);
 void coordinator_world_describe(const struct coordinator *c, char *out, size_t cap);
 
 /* coordinator_admission_settings — compares the settings of a node that asks to join. All nodes run

@@ -78,9 +78,29 @@ bool coordinator_world_is_done(const struct coordinator *c)
     return is_done;
 }
 
-void coordinator_world_take(struct coordinator *c)
+bool coordinator_world_takes_in(const struct coordinator *c, const struct coordinator_node *node,
+                                int64_t now_ms)
+{
+    if (!c->is_running || c->left_n > 0 || c->stop != 0 || node->is_in_world || !is_ready(node))
+        return false;
+    return !node->is_returning || c->has_stepped ||
+           now_ms - c->world_begun_ms >= COORDINATOR_RETURN_MS;
+}
+
+const struct coordinator_node *coordinator_world_find_outside(const struct coordinator *c,
+                                                              int64_t now_ms)
+{
+    for (int i = 0; i < c->config.nodes_n; i++)
+        if (coordinator_world_takes_in(c, &c->nodes[i], now_ms))
+            return &c->nodes[i];
+    return NULL;
+}
+
+void coordinator_world_take(struct coordinator *c, int64_t now_ms)
 {
     const size_t n = (size_t)c->config.workers_n;
+    c->world_begun_ms = now_ms;
+    c->has_stepped = false;
     c->world_n = 0;
     for (int i = 0; i < c->config.nodes_n; i++) {
         struct coordinator_node *node = &c->nodes[i];

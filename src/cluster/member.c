@@ -48,6 +48,25 @@ void member_lost(struct member *m, int64_t generation, enum status st, const cha
     add_loss(m, generation, st, why, actions);
 }
 
+void member_closed(struct member *m, int64_t generation, int closed_rank,
+                   struct member_actions *actions)
+{
+    if (generation <= m->closed)
+        return;
+    m->closed = generation;
+    m->closed_rank = closed_rank;
+    actions->is_urgent = true;
+}
+
+void member_stepped(struct member *m, int64_t generation, struct member_actions *actions)
+{
+    if (generation <= m->stepped)
+        return;
+    m->stepped = generation;
+    /* Node 0 waits for it, and its own steps suffice. */
+    actions->is_urgent = actions->is_urgent || m->config.node_id == 0;
+}
+
 void member_stop(struct member *m, int request, struct member_actions *actions)
 {
     m->stop = m->known_stop = request;
@@ -89,6 +108,9 @@ bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_hear
                                    .losses = m->losses,
                                    .lost = m->lost,
                                    .lost_st = m->lost_st,
+                                   .closed = m->closed,
+                                   .closed_rank = m->closed_rank,
+                                   .stepped = m->stepped,
                                    .is_leaving = m->is_leaving,
                                    .leave_st = m->leave_st,
                                    .stop = m->stop,

@@ -61,6 +61,9 @@ struct member {
     int64_t losses, lost;     /* as in message_heartbeat */
     int64_t replied_sequence; /* the highest that was answered */
     enum status lost_st;
+    int64_t closed; /* as in message_heartbeat, as closed_rank is */
+    int closed_rank;
+    int64_t stepped;      /* as in message_heartbeat */
     int stop, known_stop; /* as this node was asked · as any node was asked */
     bool is_leaving, is_over;
     int64_t leaving_ms;
@@ -79,6 +82,14 @@ void member_init(struct member *m, const struct member_config *config, int64_t n
 void member_ready(struct member *m, struct member_actions *actions);
 void member_lost(struct member *m, int64_t generation, enum status st, const char *why,
                  struct member_actions *actions);
+/* member_closed — a rank of this node found in this generation, which may have ended since, that
+ * the connection to closed_rank was closed or reset by that rank's host. The first report of a
+ * generation counts. */
+void member_closed(struct member *m, int64_t generation, int closed_rank,
+                   struct member_actions *actions);
+/* member_stepped — the workers of this node finished a step in this generation; further calls for
+ * it do nothing. */
+void member_stepped(struct member *m, int64_t generation, struct member_actions *actions);
 void member_stop(struct member *m, int request, struct member_actions *actions);
 /* member_abandon — gives the generation up at once, because nothing moves in it. Node 0 gets the
  * message when it can be reached. */

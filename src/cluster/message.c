@@ -102,6 +102,9 @@ void message_write_heartbeat(struct text *out, const struct message_heartbeat *h
     add_whole(out, "losses", heartbeat->losses);
     add_whole(out, "lost", heartbeat->lost);
     add_string(out, "lost_st", status_name(heartbeat->lost_st));
+    add_whole(out, "closed", heartbeat->closed);
+    add_whole(out, "closed_rank", heartbeat->closed_rank);
+    add_whole(out, "stepped", heartbeat->stepped);
     text_add(out, ",\"leaving\":%s", heartbeat->is_leaving ? "true" : "false");
     add_string(out, "leave_st", status_name(heartbeat->leave_st));
     add_whole(out, "stop", heartbeat->stop);
@@ -309,6 +312,18 @@ static enum status read_join(const cJSON *root, struct message_body *out)
     return ST_OK;
 }
 
+/* A node of an earlier version does not send these. It is read all the same, so that the admission
+ * names the difference of the versions. */
+static enum status read_later_keys(const cJSON *root, struct message_heartbeat *heartbeat)
+{
+    if (!cJSON_HasObjectItem(root, "closed"))
+        return ST_OK;
+    TRY(json_get_i64(root, "closed", 0, WHOLE_MAX, &heartbeat->closed));
+    TRY(get_int(root, "closed_rank", 0, CLUSTER_NODES_MAX * CLUSTER_WORKERS_MAX - 1,
+                &heartbeat->closed_rank));
+    return json_get_i64(root, "stepped", 0, WHOLE_MAX, &heartbeat->stepped);
+}
+
 static enum status read_state(const cJSON *root, struct message_heartbeat *heartbeat)
 {
     TRY(json_get_i64(root, "sequence", 1, WHOLE_MAX, &heartbeat->sequence));
@@ -321,6 +336,7 @@ static enum status read_state(const cJSON *root, struct message_heartbeat *heart
     TRY(json_get_i64(root, "losses", 0, WHOLE_MAX, &heartbeat->losses));
     TRY(json_get_i64(root, "lost", 0, WHOLE_MAX, &heartbeat->lost));
     TRY(get_status(root, "lost_st", &heartbeat->lost_st));
+    TRY(read_later_keys(root, heartbeat));
     TRY(get_bool(root, "leaving", &heartbeat->is_leaving));
     TRY(get_status(root, "leave_st", &heartbeat->leave_st));
     TRY(get_int(root, "stop", 0, INT32_MAX, &heartbeat->stop));

@@ -62,6 +62,11 @@ struct message_heartbeat {
     int64_t losses; /* counts how often a worker was lost, or it gave a generation up */
     int64_t lost;   /* the generation of the last loss; 0: before there was a world */
     enum status lost_st;
+    /* The last generation in which a connection for data ended, because the host of a rank of
+     * another node closed or reset it; 0: none. And that rank's number in the generation. */
+    int64_t closed;
+    int closed_rank;
+    int64_t stepped; /* the last generation in which its workers finished a step; 0: none */
     bool is_leaving;
     enum status leave_st;
     int stop;     /* the request to stop that its supervisor got; 0: none */

@@ -40,6 +40,7 @@ struct cluster_bridge {
     int nodes_n, workers_n, ranks_n;
     int64_t running;       /* generation; 0: none */
     int running_nodes;     /* that it has, or the last one had */
+    int64_t stepped;       /* the last generation with a step that was reported */
     int64_t reported_lost; /* the last generation reported as lost */
     bool has_fault;        /* a worker of this node ended with ST_FAULT in the last generation */
     bool is_ready;         /* the cluster has all workers' addresses */
@@ -178,6 +179,8 @@ static bool collect_ready(struct cluster_bridge *b)
             is_whole = false;
             continue;
         }
+        if (ready.closed_rank >= 0)
+            cluster_closed(b->cluster, ready.after, ready.closed_rank);
         if (b->running && ready.after >= b->running) {
             lost(b, ST_PEER, ready.why[0] ? ready.why : "a worker left");
             return false;
@@ -254,10 +257,22 @@ static void publish_file_lists(struct cluster_bridge *b)
     }
 }
 
+/* report_first_step — the first step of this generation that a worker of this node finishes. */
+static void report_first_step(struct cluster_bridge *b)
+{
+    struct board_worker first;
+    if (!b->running || b->stepped == b->running || !board_worker_copy(b->config.board, 0, &first) ||
+        first.generation != b->running || first.begun_step < 0 || first.step <= first.begun_step)
+        return;
+    b->stepped = b->running;
+    cluster_stepped(b->cluster, b->running);
+}
+
 void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
 {
     if (b->is_ended)
         return;
+    report_first_step(b);
     if (b->dataset)
         publish_file_lists(b);
     if (now_ms - b->report_ms >= REPORT_MS) {

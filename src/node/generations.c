@@ -340,8 +340,8 @@ static enum status run_generation(struct generations *g, struct comm *comm)
 }
 
 /* may_continue — did only other ranks fail, or did the supervisor end this generation? Then its
- * reason goes on the board. */
-static bool may_continue(struct generations *g, enum status st)
+ * reason goes on the board, and the rank whose process has ended. */
+static bool may_continue(struct generations *g, const struct comm *comm, enum status st)
 {
     bool is_over = is_aborted(g);
     if (st != ST_PEER && !(is_over && status_group(st) == STATUS_GROUP_RETRY))
@@ -350,6 +350,7 @@ static bool may_continue(struct generations *g, enum status st)
               status_message());
     text_copy(g->ready.why, sizeof g->ready.why, is_over ? "" : status_message());
     status_clear();
+    g->ready.closed_rank = comm_closed_rank(comm);
     g->after = g->generation;
     g->has_run = true;
     return true;
@@ -367,7 +368,7 @@ static enum status next_generation(struct generations *g, bool *is_over_out)
     enum status st = wait_for_world(g, &is_old);
     if (st == ST_OK && !is_old)
         st = run_generation(g, comm);
-    *is_over_out = st != ST_OK ? !may_continue(g, st) : !is_old;
+    *is_over_out = st != ST_OK ? !may_continue(g, comm, st) : !is_old;
     status_save(&saved);
     comm_heartbeat_set_comm(g->heartbeat, NULL);
     comm_close(comm);
@@ -409,8 +410,10 @@ static enum status take_memory(struct generations *g)
 
 enum status generations_run(const struct generations_config *config)
 {
-    struct generations g = {
-        .config = config, .place = config->place, .after = board_aborted(config->board)};
+    struct generations g = {.config = config,
+                            .place = config->place,
+                            .after = board_aborted(config->board),
+                            .ready.closed_rank = -1};
     bool is_over = false;
     if (config->place.ranks == 1)
         return run_single(&g);

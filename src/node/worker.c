@@ -368,6 +368,7 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     board_node_copy(w->board, &w->node);
     set_generation(w, w->node.restarts == 0 && generation == 1);
     w->config.step.comm = comm;
+    w->stats.generation = generation;
     const struct check_worker_config check = check_config(w);
     TRY(check_worker_before(&check, w->dev, comm, &w->is_checked));
     keep_counts(w);

@@ -1,7 +1,7 @@
 /* node_main — a node of a cluster, as a process of its own, for tests over a real network. It
  * joins, is ready again after each abort, and writes each event as a line on stdout. Commands on
- * stdin: "leave", "stop", "lost", "store", "step". The test program starts itself with these
- * arguments: node ID N ADDR PORT TOKEN AGREE [JOIN_MS [WORKERS [MAX_RESTARTS]]]. */
+ * stdin: "leave", "stop", "lost", "closed RANK", "store", "step". The test program starts itself
+ * with these arguments: node ID N ADDR PORT TOKEN AGREE [JOIN_MS [WORKERS [MAX_RESTARTS]]]. */
 #ifndef CONVOY_TESTS_NODE_MAIN_H
 #define CONVOY_TESTS_NODE_MAIN_H
 
@@ -89,6 +89,8 @@ static void node_main_on_command(evutil_socket_t fd, short what, void *arg)
         cluster_leave(n->cluster, ST_STORE, "disk full");
     else if (strncmp(line, "lost", 4) == 0)
         cluster_worker_lost(n->cluster, n->generation, ST_PEER, "worker rank 0 died");
+    else if (strncmp(line, "closed ", 7) == 0)
+        cluster_closed(n->cluster, n->generation, atoi(line + 7));
     else if (strncmp(line, "stop", 4) == 0) {
         cluster_stop(n->cluster, 3);
         cluster_leave(n->cluster, ST_TERMINATED, "stopped");

@@ -4,7 +4,8 @@
 #ifndef CONVOY_TESTS_SIM_H
 #define CONVOY_TESTS_SIM_H
 
-#include "cluster/sim_state.h"
+#include "cluster/sim_death.h"
+#include "cluster/sim_return.h"
 
 /* ---- processes ---- */
 
@@ -20,6 +21,8 @@ static void start(struct sim *s, int node)
     p->node = node;
     p->ready_ms = s->now_ms + 10 + (int64_t)draw(s, 500);
     p->tick_ms = s->now_ms;
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        p->signs[i].disconnected_ms = p->signs[i].reported_ms = -1;
     member_init(&p->member, &member, s->now_ms);
     const struct coordinator_config coordinator = {.nodes_n = s->nodes_n,
                                                    .workers_n = 1,
@@ -44,6 +47,8 @@ static void crash(struct sim *s, int id)
     coordinator_close(p->coordinator);
     p->coordinator = NULL;
     add_to_digest(s, 0x3000 + (uint64_t)id);
+    if (chance(s, 0.8)) /* else its host lost power */
+        cut_data(s, id, false);
     if (p->node != 0 && zero >= 0 && chance(s, 0.8) && !s->cut_to[p->node]) {
         struct packet *m = post(s, PACKET_DISCONNECT, id, zero);
         if (m != NULL)
@@ -129,8 +134,17 @@ static void take_heartbeat(struct sim *s, struct packet *m)
     m->heartbeat.addresses = &address;
     if (z->coordinator == NULL)
         return;
+    const bool was_member = is_holder(z, &s->processes[m->from]),
+               returns = is_return(z, &m->heartbeat);
+    if (was_member)
+        note_step(z, &m->heartbeat);
+    note_message(s, m->to, m->from, &m->heartbeat);
     coordinator_on_heartbeat(z->coordinator, &m->heartbeat, m->has_join ? &join : NULL, s->now_ms,
                              &reply);
+    if (!was_member && is_holder(z, &s->processes[m->from]))
+        z->view.is_returning[m->heartbeat.node_id] = returns;
+    check_losses(s, m->to);
+    check_return(s, m->to, false);
     if (reply.answer == MESSAGE_ANSWER_MEMBER && reply.is_lease &&
         m->heartbeat.revision == reply.revision && chance(s, 0.7)) {
         struct held *h = &z->held[m->heartbeat.node_id];
@@ -143,6 +157,31 @@ static void take_heartbeat(struct sim *s, struct packet *m)
         send_reply(s, m->to, m->from, &reply, m->sent_ms);
     }
     flush(s, m->to);
+}
+
+static void take_disconnect(struct sim *s, int zero, int id)
+{
+    const struct process *p = &s->processes[id];
+    note_disconnect(s, zero, id);
+    coordinator_on_disconnect(s->processes[zero].coordinator, p->node, p->member.config.incarnation,
+                              s->now_ms);
+    check_losses(s, zero);
+    check_return(s, zero, false);
+}
+
+/* A worker of this process finds that a connection ended. Its collective fails, too. */
+static void take_closed(struct sim *s, int id, const struct packet *m)
+{
+    struct process *p = &s->processes[id];
+    struct member_actions actions = {0};
+    if (p->entered != m->generation)
+        return;
+    member_closed(&p->member, m->generation, m->rank, &actions);
+    if (p->member.closed != m->generation)
+        violation(s, "a connection that was closed is not reported", id, m->generation);
+    if (p->member.running == m->generation)
+        member_lost(&p->member, m->generation, ST_PEER, "its connection ended", &actions);
+    carry_out(s, id, &actions);
 }
 
 /* Returns false if the packet must wait. */
@@ -158,9 +197,9 @@ static bool deliver(struct sim *s, struct packet *m)
     if (m->kind == PACKET_HEARTBEAT)
         take_heartbeat(s, m);
     else if (m->kind == PACKET_DISCONNECT && p->coordinator != NULL)
-        coordinator_on_disconnect(p->coordinator, s->processes[m->from].node,
-                                  (struct message_incarnation){0xA, (uint64_t)m->from + 1},
-                                  s->now_ms);
+        take_disconnect(s, m->to, m->from);
+    else if (m->kind == PACKET_CLOSED)
+        take_closed(s, m->to, m);
     else if (m->kind == PACKET_REPLY) {
         member_on_reply(&p->member, &m->reply, m->sent_ms, s->now_ms, &actions);
         carry_out(s, m->to, &actions);
@@ -181,6 +220,8 @@ static void tick(struct sim *s, int id)
         return;
     if (p->coordinator != NULL) {
         coordinator_tick(p->coordinator, s->now_ms);
+        check_losses(s, id);
+        check_return(s, id, true);
         while ((line = log_queue_next(coordinator_log(p->coordinator), &is_warning)) != NULL)
             add_to_digest(s, (uint64_t)line[0]);
         flush(s, id);
@@ -189,6 +230,13 @@ static void tick(struct sim *s, int id)
         struct member_actions news = {0};
         p->ready_ms = 0;
         member_ready(&p->member, &news);
+        carry_out(s, id, &news);
+    }
+    if (p->is_alive && trains(s, id)) {
+        struct member_actions news = {0};
+        member_stepped(&p->member, p->member.running, &news);
+        if (p->member.stepped != p->member.running)
+            violation(s, "a step is not reported", id, p->member.running);
         carry_out(s, id, &news);
     }
     if (p->is_alive && s->now_ms - p->heartbeat_ms >= (p->member.is_joined ? 500 : 150))
@@ -241,21 +289,26 @@ static void inject_fault(struct sim *s)
             carry_out(s, id, &actions);
         } else if (p->is_alive && !p->is_frozen) {
             bool was_running = p->member.running != 0;
+            cut_data(s, id, false);
             member_lost(&p->member, p->member.running, ST_PEER, "worker died", &actions);
             if (!was_running)
                 p->ready_ms = s->now_ms + 50 + (int64_t)draw(s, 300);
             carry_out(s, id, &actions);
         }
         break;
-    case 6: { /* both sides see the connection reset */
+    case 6: { /* both sides see the connection reset, or those for data, or all of the process */
         int zero = alive_of(s, 0);
+        const bool has_data = chance(s, 0.5);
+        if (has_data && p->is_alive && !p->is_frozen)
+            cut_data(s, id, true);
+        if (has_data && chance(s, 0.4))
+            break;
         if (p->is_alive && !p->is_frozen && p->node != 0 && zero >= 0 &&
             !s->processes[zero].is_frozen) {
             cut_packets(s, id);
             s->processes[zero].held[p->node].is_held = false;
             member_on_disconnect(&p->member, "reset", s->now_ms);
-            coordinator_on_disconnect(s->processes[zero].coordinator, p->node,
-                                      p->member.config.incarnation, s->now_ms);
+            take_disconnect(s, zero, id);
         }
         break;
     }
@@ -285,6 +338,17 @@ static void heal(struct sim *s)
     }
 }
 
+/* has_trained — a process of another node knows that the job has. Else the first world has all
+ * nodes. */
+static bool has_trained(const struct sim *s, int but)
+{
+    for (int i = 0; i < s->processes_n; i++)
+        if (s->processes[i].is_alive && s->processes[i].node != but &&
+            s->processes[i].member.generation > 0 && !s->processes[i].member.is_leaving)
+            return true;
+    return false;
+}
+
 static void end_faults(struct sim *s)
 {
     s->has_no_faults = true;
@@ -302,10 +366,7 @@ static void end_faults(struct sim *s)
     if (s->min_nodes == s->nodes_n)
         return;
     const int away = 1 + (int)draw(s, (uint64_t)s->nodes_n - 1);
-    for (int i = 0; i < s->processes_n; i++) /* the first world has all nodes */
-        if (s->processes[i].is_alive && s->processes[i].node != away &&
-            s->processes[i].member.generation > 0 && !s->processes[i].member.is_leaving)
-            s->away = away;
+    s->away = has_trained(s, away) ? away : -1;
     if (s->away > 0 && alive_of(s, away) >= 0)
         crash(s, alive_of(s, away));
 }
@@ -478,22 +539,27 @@ static inline bool sim_overload(struct sim *s, uint64_t seed)
 static inline bool sim_run(struct sim *s, uint64_t seed)
 {
     begin(s, seed);
-    int64_t calm_ms = s->now_ms + FAULTS_MS, end_ms = calm_ms + CALM_MS + GRACE_MS;
+    int64_t calm_ms = s->now_ms + FAULTS_MS, end_ms = calm_ms + SETTLE_MS(s);
     while (s->failure[0] == 0 && !s->is_budget_spent && s->now_ms < end_ms) {
         if (!s->has_no_faults && s->now_ms >= calm_ms)
             end_faults(s);
         step(s);
-        if (!s->has_no_faults || s->now_ms % 100 != 0 || !is_settled(s))
+        if (!s->has_no_faults || s->now_ms % 100 != 0)
             continue;
-        if (s->away < 0)
+        if (s->away >= 0 && !has_trained(s, s->away)) /* that process was refused: from the start */
+            s->away = -1;
+        else if (!is_settled(s))
+            continue;
+        else if (s->away < 0)
             break;
         s->away = -1; /* the others train; now it comes back */
-        end_ms = s->now_ms + CALM_MS + GRACE_MS;
+        end_ms = s->now_ms + SETTLE_MS(s);
     }
     if (s->failure[0] == 0 && !s->is_budget_spent && !is_settled(s))
         violation(s,
-                  s->away < 0 ? "not all are in one generation 16 s after the last fault"
-                              : "not all but one are in one generation 16 s after the last fault",
+                  s->away < 0
+                      ? "not all are in one generation in time after the last fault"
+                      : "not all but one are in one generation in time after the last fault",
                   alive_of(s, 0), s->processes_n);
     return end(s);
 }

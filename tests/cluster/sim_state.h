@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cluster/coordinator.h"
+#include "cluster/coordinator_inside.h"
 #include "cluster/member.h"
 
 #define NODES_MAX 8
@@ -17,10 +17,21 @@
 #define FAULTS_MS 12000
 #define CALM_MS 10000
 #define GRACE_MS 6000 /* more, because stalls make leases longer */
+/* So long after the last fault a history settles; a return may wait for a step once, too. */
+#define SETTLE_MS(s) \
+    (CALM_MS + GRACE_MS + ((s)->min_nodes < (s)->nodes_n ? COORDINATOR_RETURN_MS : 0))
 #define WORLDS_MAX 512
 
 struct origin { /* the address of a worker in the simulation: which readiness of which process */
     int32_t node, process, ready;
+};
+
+/* What node 0 has received of the two signs of a process's death (sim_death.h). */
+struct sign {
+    int64_t disconnected_ms; /* its connection was closed; -1: a message came since */
+    int64_t reported_ms;     /* a report of another node's rank was; -1: a message came since */
+    int64_t lost, closed; /* the last generations whose loss, or closed connection, it reported */
+    bool is_dead;         /* both signs were there */
 };
 
 struct process {
@@ -31,7 +42,16 @@ struct process {
     int64_t tick_ms, heartbeat_ms, ready_ms, thaw_ms, stall_ms;
     int64_t entered; /* the last generation that it entered */
     int64_t aborted; /* the workers enter no generation up to this one any more */
+    int64_t cut; /* its connections for data ended in this generation, so it cannot train in it */
+    int64_t trained, step_ms; /* it trains in this generation, and finishes a step then */
     struct coordinator *coordinator;
+    struct view { /* of node 0: its coordinator as it was before the event (sim_return.h) */
+        int64_t generation, begun_ms, restarts;
+        bool is_running, has_stepped;
+        bool is_returning[NODES_MAX], is_left[NODES_MAX], is_in_world[NODES_MAX];
+    } view;
+    struct sign signs[PROCESSES_MAX];          /* of node 0: as its coordinator should see them */
+    enum cluster_node_state states[NODES_MAX]; /* of node 0: of each node, at the last event */
     struct held {
         bool is_held;
         struct message_incarnation incarnation;
@@ -40,11 +60,14 @@ struct process {
     } held[NODES_MAX];
 };
 
-enum packet_kind { PACKET_HEARTBEAT, PACKET_REPLY, PACKET_DISCONNECT };
+/* CLOSED: a connection for data ended in `generation`, whose rank `rank` closed it. */
+enum packet_kind { PACKET_HEARTBEAT, PACKET_REPLY, PACKET_DISCONNECT, PACKET_CLOSED };
 struct packet {
     enum packet_kind kind;
     int64_t sent_ms;
     int from, to; /* indices of processes */
+    int64_t generation;
+    int rank;
     bool has_join, has_origin;
     struct origin origin;
     union {
@@ -263,13 +286,14 @@ static bool is_complete(const struct sim *s, const struct process *p)
 
 /* Worlds of one coordinator never overlap. A new coordinator does not know a process that was cut
  * off while its place was given to a second one. Such a process may stay in its old world until its
- * lease ends, but not together with all others of that world. */
+ * lease ends, but not together with all others of that world. A process whose connections for data
+ * ended does not run: no collective can end. */
 static void check_one_world(struct sim *s)
 {
     const struct process *first = NULL;
     for (int i = 0; i < s->processes_n; i++) {
         const struct process *p = &s->processes[i];
-        if (!p->is_alive || p->is_frozen || p->member.running == 0)
+        if (!p->is_alive || p->is_frozen || p->member.running == 0 || p->member.running == p->cut)
             continue;
         bool is_kin =
             first != NULL && message_is_same(p->member.coordinator, first->member.coordinator);

@@ -57,6 +57,25 @@ static void a_killed_node_is_found_and_replaced(void **state)
         end_node(&nodes[i]);
 }
 
+/* Another node reports that its connection to the rank was closed: no grace. */
+static void a_killed_node_is_lost_at_once_with_both_signs(void **state)
+{
+    (void)state;
+    struct node nodes[3];
+    char line[1024];
+    int port = free_port();
+    start_all(nodes, 3, port);
+    end_node(&nodes[1]);
+    command(&nodes[2], "closed 1");
+    int64_t ms = expect(&nodes[0], "abort", 400, line, sizeof(line));
+    print_message("# kill -9, with a report: noticed within %lld ms\n", (long long)ms);
+    assert_non_null(strstr(line, "node 1 ("));
+    assert_non_null(strstr(line, "its connections to node 0 and to a rank of another node"));
+    expect(&nodes[2], "abort", 500, NULL, 0);
+    for (int i = 0; i < 3; i += 2)
+        end_node(&nodes[i]);
+}
+
 static void a_stopped_node_is_lost_and_kept_out(void **state)
 {
     (void)state;
@@ -155,6 +174,7 @@ static void restarts_are_limited(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nodes_join_in_any_order),
     cmocka_unit_test(a_killed_node_is_found_and_replaced),
+    cmocka_unit_test(a_killed_node_is_lost_at_once_with_both_signs),
     cmocka_unit_test(a_stopped_node_is_lost_and_kept_out),
     cmocka_unit_test(a_new_node_0_gets_the_generation),
     cmocka_unit_test(a_stop_and_an_error_reach_all_nodes),

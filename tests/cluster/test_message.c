@@ -30,6 +30,9 @@ static void write_hello(struct text *out)
                                           .losses = 2,
                                           .lost = 5,
                                           .lost_st = ST_HANG,
+                                          .closed = 4,
+                                          .closed_rank = 6,
+                                          .stepped = 3,
                                           .stop = 3,
                                           .step = 11,
                                           .counts = {1, 2, 10},
@@ -53,7 +56,7 @@ static void a_heartbeat_is_read_as_written(void **state)
     assert_true(body.has_join && body.hold_ms == 1000 && s->node_id == 4 && s->sequence == 7 &&
                 s->revision == 2);
     assert_true(s->incarnation.hi == 0xABCDEF && s->incarnation.lo == 1 && s->lost_st == ST_HANG &&
-                s->stop == 3);
+                s->stop == 3 && s->closed == 4 && s->closed_rank == 6 && s->stepped == 3);
     assert_true(s->counts.restarts == 1 && s->counts.no_progress == 2 && s->counts.best_step == 10);
     assert_string_equal(s->why, "it \"died\"\n");
     assert_string_equal(body.join.agree_json, "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}");
@@ -72,6 +75,21 @@ static void every_truncation_is_refused(void **state)
     write_hello(&out);
     for (size_t n = 0; n < out.len; n += n < 2000 || n + 50 > out.len ? 1 : 37)
         assert_int_equal(message_read_heartbeat(out.data, n, &body), ST_BAD_DATA);
+    text_free(&out);
+}
+
+/* A node of a version without the report is read, so that the difference of versions is named. */
+static void a_heartbeat_of_an_earlier_version_is_read(void **state)
+{
+    (void)state;
+    static const char key[] = ",\"closed\":4,\"closed_rank\":6,\"stepped\":3";
+    struct text out = {0};
+    write_hello(&out);
+    char *at = strstr(out.data, key);
+    assert_non_null(at);
+    memmove(at, at + strlen(key), out.len - (size_t)(at - out.data) - strlen(key) + 1);
+    assert_int_equal(message_read_heartbeat(out.data, out.len - strlen(key), &body), ST_OK);
+    assert_true(body.heartbeat.closed == 0 && body.heartbeat.sequence == 7);
     text_free(&out);
 }
 
@@ -195,6 +213,7 @@ static void base64_is_strict(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_heartbeat_is_read_as_written),
+    cmocka_unit_test(a_heartbeat_of_an_earlier_version_is_read),
     cmocka_unit_test(every_truncation_is_refused),
     cmocka_unit_test(another_protocol_gives_the_sender_only),
     cmocka_unit_test(replies_are_read_as_written),

@@ -15,7 +15,7 @@ a silent node is never lost|coordinator|s/} else if (silent_ms >= c->config.peer
 a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->config.peer_timeout_ms \&\&$/} else if (silent_ms >= 2000 ||/
 a longer lease that was promised is cut short|coordinator|s/now_ms - node->lease_end_ms >= COORDINATOR_MARGIN_MS) {/true) {/
 a closed connection is a loss without delay|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {/            0) {/
-generations do not grow|coordinator|s/    c->generation++;/    c->generation += !c->generation;/
+generations do not grow|coordinator|s/ = ++c->generation;/ = c->generation += !c->generation;/
 a new node 0 does not adopt the generation|coordinator|s/    if (heartbeat->generation <= c->generation)$/    if (1)/
 a second process takes a place that is held|coordinator_admission|s/^    if (coordinator_is_absent(node) || node->has_departed)$/    if (node != NULL)/
 old messages are taken as new|coordinator|s/    if (heartbeat->sequence > node->sequence) {/    if (heartbeat->sequence > 0) {/
@@ -41,6 +41,25 @@ the loss of a node of the world is none|coordinator|s/c->is_running ? node->is_i
 a node that leaves ends the job|coordinator|s/    return c->stop == 0 \&\& !c->is_ended \&\& coord/    return 0 \&\& coord/
 a node with a fault ends the job|coordinator|s/ || st == ST_FAULT);/);/
 a node that has left cannot return|coordinator_admission|s/    if (coordinator_is_absent(node) || node->has_departed)$/    if (coordinator_is_absent(node))/
+both signs of a death wait for the grace|coordinator|/^static void apply_closed/,/^}/s/    if (node \&\& /    if (0 \&\& /
+both signs of a death wait, where the connection is closed last|coordinator|s/^    if (!coordinator_death_is_certain(node))$/    if (1)/
+a closed connection is a death|coordinator_death|s/^           node->data_closed_ms >= 0 \&\&$/           node->data_closed_ms >= -1 \&\&/;s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
+a connection for data that ended is a death|coordinator_death|s/coordinator_is_present(node) \&\& node->disconnected_ms >= 0 \&\&/coordinator_is_present(node) \&\&/
+a report outlives a later message of the node|coordinator_death|s/{ node->data_closed_ms = -1; }/{ (void)node; }/
+a report outlives its time|coordinator_death|s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
+a report of an older generation counts|coordinator_death|s/ || heartbeat->closed != c->world_generation || / || /
+a loss that the node explained is a death|coordinator_death|s/ || node->lost == heartbeat->closed)/)/
+a rank is taken for that of another node|coordinator_death|s/c->nodes\[c->world_ids\[at\]\]/c->nodes[at]/
+a report about an earlier process counts|coordinator_death|s/    return node->is_in_world \&\& coord/    return coord/
+a report is sent once a process, not once a generation|member|s/    if (generation <= m->closed)$/    if (m->closed > 0)/
+a return ends a generation at once|coordinator_world|s/    return !node->is_returning || c->has_stepped ||/    return true ||/
+a return waits for a step without end|coordinator_world|s/now_ms - c->world_begun_ms >= COORDINATOR_RETURN_MS;/false;/
+a return waits although a step is finished|coordinator_world|s/node->is_returning || c->has_stepped ||/node->is_returning ||/
+a step of an earlier generation counts|coordinator|s/        heartbeat->stepped != c->generation)/        heartbeat->stepped == 0)/
+the steps of the generation before count|coordinator_world|s/^    c->has_stepped = false;/    ;/
+the time of the generation before counts|coordinator_world|s/^    c->world_begun_ms = now_ms;/    c->world_begun_ms += c->world_begun_ms ? 0 : now_ms;/
+a lost node that is back counts as new|coordinator_admission|s/\.is_returning = is_back || heartbeat->generation > 0,/.is_returning = false,/
+a step is reported once a process, not once a generation|member|s/    if (generation <= m->stepped)$/    if (m->stepped > 0)/
 ROWS
 }
 plant_all tests/cluster/test_sim.c cluster 20000

@@ -1,7 +1,7 @@
 /* The coordinator and 3 to 8 members in a simulator with a seed (sim.h). Faults: crashes, restarts,
  * second processes of a node, frozen processes, lost, repeated, late and reordered messages,
- * partitions of one or both directions, reset connections, lost workers. The same seed gives the
- * same history.
+ * partitions of one or both directions, reset connections to node 0 and for data, lost workers. The
+ * same seed gives the same history.
  *
  * Safety, checked after every event:
  *   - A member enters generations of rising numbers only.
@@ -9,8 +9,13 @@
  *   - A world is made of one readiness of each node, and no readiness is used twice.
  *   - A process that enters a world is part of it.
  *   - A process is refused as a second one only if its node has another.
- * Liveness: 16 s after the last fault all nodes are in one generation. Overload: where processes
- * only stall, for 1.2 s at a time (2 s if the stalls have grown to that slowly), no node is lost.
+ *   - A node is lost before its grace or lease ends if, and only if, node 0 has received both signs
+ *     of its death: its connection was closed, and so was one for data (sim_death.h).
+ *   - A generation finishes a step, or runs for 10 s, before a node that returns ends it; after a
+ *     step such a node does not wait (sim_return.h).
+ * Liveness: 16 s after the last fault all nodes are in one generation, 26 s where some may be left
+ * out and one of them waits for a step. Overload: where processes only stall, for 1.2 s at a time
+ * (2 s if the stalls have grown to that slowly), no node is lost.
  *
  * `test_sim` runs the suite. `test_sim FIRST COUNT` prints the first seed that fails;
  * test_mutants.sh uses it. */

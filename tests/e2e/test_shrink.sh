@@ -18,7 +18,7 @@ same_as_calm() {
     at=$(newest_step "$name")
     "$convoy" verify "$name" JSON=1 >out 2>err
     ok "$name: the ledger has every step" holds out ".[0] | .problem == null and .first_step == 1 and .last_step == $at"
-    run $tiny BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout LR_SCHEDULE=constant STEPS="$at" CHECKPOINT_DIR="$name-calm"
+    run $tiny BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout LR_SCHEDULE=constant STEPS="$at" CHECKPOINT_DIR="$name-calm" "$@"
     ok "$name: the weights after $at steps are those of a calm worker" is "$(weights "$name/$(newest "$name")")" "$(weights "$name-calm/$(newest "$name-calm")")"
 }
 # away NODES NAME SETTING… — nodes but node 0 are killed, one at a time, and return after some steps of the others; workers of any node
@@ -51,6 +51,47 @@ away 4 four
 away 3 full SHARD=full
 away 2 two SHARD=optimizer
 away 2 workers N_GPU_EACH_NODE=2
+
+# A supervisor is killed, and its workers end with it: both kinds of its connections are closed, so it is lost at once. The log has the time
+# of the next generation; the fastest of three counts, since a busy machine may stand still in any of them.
+begin_nodes 3 $job STEPS=100000000 CHECKPOINT_DIR=fast
+wait_for 30 is_past 5
+fastest=1000000
+for k in 1 2 3; do
+    since=$(date +%s%3N)
+    kill -KILL "${node[1]}"
+    wait_for 30 node_says_times 0 'generation [0-9]+: 2 of 3 nodes' "$k" >/dev/null
+    took=$(($(date -d "$(grep -E 'generation [0-9]+: 2 of 3 nodes' err.0 | tail -n 1 | cut -d' ' -f1)" +%s%3N) - since))
+    [ "$took" -ge "$fastest" ] || fastest=$took
+    goes_on 5
+    begin_node 1 N_NODES=3 $job STEPS=100000000 CHECKPOINT_DIR=fast
+    pid=${node[0]}
+    wait_for 30 node_says_times 0 "is back, and is taken in" "$k" >/dev/null
+    goes_on 5
+done
+ok "a node that is killed is lost at once, by two signs" node_says 0 'node 1 \([^)]*\) was lost: its connections to node 0 and to a rank of another node were closed'
+ok "… from the kill to the next generation: $fastest ms" within "$fastest" 450
+kill -TERM "${node[0]}"
+finish_nodes 3
+same_as_calm fast
+
+# A node returns while the others make their first step without it, which takes longer than its start: the generation finishes that step.
+begin_nodes 3 $job GLOBAL_BATCH=6000 STEPS=100000000 CHECKPOINT_DIR=step
+wait_for 60 is_past 2
+kill_node 1
+wait_for 30 node_said 0 'generation 2: 2 of 3 nodes' >/dev/null
+begin_node 1 N_NODES=3 $job GLOBAL_BATCH=6000 STEPS=100000000 CHECKPOINT_DIR=step
+pid=${node[0]}
+ok "a node that returns early is taken in" wait_for 60 node_said 0 'generation 3: 3 nodes'
+wait_for 30 node_says_times 0 'resuming from memory: step' 2 >/dev/null
+read -r -d '' first second < <(grep -oE 'resuming from memory: step [0-9]+' err.0 | grep -oE '[0-9]+$')
+ok "… after a step of the others: from step $first, then from step $second" [ "${second:-0}" -gt "${first:-0}" ]
+at_ms() { date -d "$(grep -E "$1" err.0 | head -n 1 | cut -d' ' -f1)" +%s%3N; }
+took=$(($(at_ms 'is back, and is taken in') - $(at_ms 'generation 2: ')))
+ok "… right after it: $took ms after that generation began, and not by the bound of 10 s" within "$took" 4000
+kill -TERM "${node[0]}"
+finish_nodes 3
+same_as_calm step GLOBAL_BATCH=6000
 
 # Node 0 goes on alone, and the steps that it has done alone are not lost when a node returns.
 begin_nodes 3 $job MIN_NODES=1 STEPS=100000000 CHECKPOINT_DIR=alone

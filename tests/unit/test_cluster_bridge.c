@@ -101,6 +101,7 @@ static void ready(struct rig *r, int worker_i, int64_t after, int64_t turn_n, co
 {
     struct board_ready stats = {.after = after,
                                 .revision = turn_n,
+                                .closed_rank = -1,
                                 .address = {.bytes = 4, .data = {(uint8_t)worker_i, 2, 3}}};
     text_copy(stats.why, sizeof stats.why, why);
     board_ready_publish(r->board, worker_i, &stats);

@@ -216,6 +216,12 @@ bool comm_link(const struct comm *comm, int rank, struct comm_link *out)
     return ops->link(&comm->ctx, rank, out);
 }
 
+int comm_closed_rank(const struct comm *comm)
+{
+    const struct comm_ctx *ctx = &comm->ctx;
+    return ctx->ops->closed != NULL && ctx->state != NULL ? ctx->ops->closed(ctx) : -1;
+}
+
 enum status comm_wait_stream(struct comm *comm, struct stream *s)
 {
     if (comm_graph_waits(comm, s))

@@ -288,6 +288,12 @@ struct comm_link {
 };
 bool comm_link(const struct comm *comm, int rank, struct comm_link *out);
 
+/* comm_closed_rank — after a failure, until comm_close, on a comm that was not split: the rank
+ * whose host closed or reset its connection to this one, although the rank announced no end. Most
+ * likely its process died. -1: there is none, or the transport does not know (TCP does, and UCX
+ * where it does not call that a timeout). */
+int comm_closed_rank(const struct comm *comm);
+
 /* The world of the THREADS transport, for tests: ranks are threads, and each opens a comm on it.
  * nodes > 1 gives the sum order of that many nodes. NULL: out of memory. Free it after the last
  * comm_close. */

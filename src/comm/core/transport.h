@@ -115,6 +115,8 @@ struct transport_ops {
     enum status (*split)(struct comm_ctx *ctx);
     /* link — comm_link of another rank of this ctx. NULL: not known. */
     bool (*link)(const struct comm_ctx *ctx, int rank, struct comm_link *out);
+    /* closed — comm_closed_rank of a root. NULL: not known. */
+    int (*closed)(const struct comm_ctx *ctx);
     /* entered — has that rank of this ctx entered the call under way? */
     enum transport_entered (*entered)(const struct comm_ctx *ctx, int rank);
     enum status (*all_reduce)(struct comm_ctx *ctx, const struct comm_call *call);

@@ -450,6 +450,11 @@ static bool get_link(const struct comm_ctx *ctx, int rank, struct comm_link *out
     return p2p_link(state->root->p2p, state->p2p_rank[rank], out);
 }
 
+static int closed(const struct comm_ctx *ctx)
+{
+    return p2p_closed(((const struct comm_p2p *)ctx->state)->root->p2p);
+}
+
 const struct transport_ops comm_p2p_ops = {
     .kind = COMM_KIND_HOST,
     .name = "p2p",
@@ -461,6 +466,7 @@ const struct transport_ops comm_p2p_ops = {
     .alloc = alloc,
     .split = comm_p2p_open_split,
     .link = get_link,
+    .closed = closed,
     .entered = entered,
     .all_reduce = all_reduce,
     .reduce_scatter = reduce_scatter,

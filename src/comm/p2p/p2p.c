@@ -314,14 +314,30 @@ enum status p2p_progress(struct p2p *p2p, struct p2p_wait *wait)
 
 /* ---- the end ---- */
 
+static bool has_sent_goaway(const struct p2p_peer *peer)
+{
+    return peer->goaway_ns != 0 || (p2p_is_done(&peer->goaway_recv) &&
+                                    peer->goaway_recv.bytes == (int64_t)sizeof(peer->goaway_cause));
+}
+
+static int find_closed(const struct p2p *p2p)
+{
+    for (int i = p2p->lost >= 0 ? -1 : 0; i < p2p->ranks; i++) {
+        const struct p2p_peer *peer = &p2p->peers[i < 0 ? p2p->lost : i];
+        if (peer->was_closed && !has_sent_goaway(peer))
+            return peer->rank;
+    }
+    return -1;
+}
+
+int p2p_closed(const struct p2p *p2p) { return p2p->is_broken ? p2p->closed : find_closed(p2p); }
+
 bool p2p_lost(const struct p2p *p2p, struct p2p_loss *out)
 {
     if (p2p->lost < 0)
         return false;
     const struct p2p_peer *peer = &p2p->peers[p2p->lost];
-    bool sent_goaway =
-        peer->goaway_ns != 0 || (p2p_is_done(&peer->goaway_recv) &&
-                                 peer->goaway_recv.bytes == (int64_t)sizeof(peer->goaway_cause));
+    const bool sent_goaway = has_sent_goaway(peer);
     *out = (struct p2p_loss){.rank = peer->rank,
                              .sent_goaway = sent_goaway,
                              .cause = sent_goaway ? peer->goaway_cause : -1,
@@ -350,6 +366,7 @@ static void send_goaways(struct p2p *p2p)
 /* Ends every message under way. */
 static void drop_all(struct p2p *p2p)
 {
+    p2p->closed = find_closed(p2p); /* then GOAWAY messages end unread */
     p2p->is_broken = true;
     p2p->driver->drop(p2p);
     while (p2p->busy != NULL)

@@ -23,7 +23,7 @@
  * A rank that ends sends each peer a GOAWAY message. It names the rank whose loss made it end, if
  * there is one. So peers can distinguish an orderly end from a death. A dead peer is noticed by the
  * transport (a TCP reset, an InfiniBand retry limit) and named by its rank. After a failure the
- * only calls allowed are p2p_lost, p2p_abort and p2p_close; none of them waits for a peer.
+ * only calls allowed are p2p_lost, p2p_closed, p2p_abort and p2p_close; none waits for a peer.
  *
  * One thread at a time, any thread (UCS_THREAD_MODE_SERIALIZED; comm.c keeps that order). Open it
  * after fork(2), not before. UCX_* variables of the environment work as UCX documents them. */
@@ -183,5 +183,9 @@ struct p2p_loss {
     const char *label; /* …and its name: "UCX", "TCP" */
 };
 bool p2p_lost(const struct p2p *p2p, struct p2p_loss *out);
+/* p2p_closed — a rank whose host closed or reset the connection, without a GOAWAY message: its
+ * process has ended. Of several, the one lost first. -1: there is none. A timeout is no such
+ * end. */
+int p2p_closed(const struct p2p *p2p);
 
 #endif

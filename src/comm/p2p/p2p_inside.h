@@ -28,6 +28,7 @@ struct p2p_peer {
     void *conn;        /* the driver's state of it */
     int rank;
     const char *why; /* the reason why it is lost; NULL: it lives */
+    bool was_closed; /* set by the driver: the peer's host closed or reset the connection */
     struct p2p_hello theirs;
     struct p2p_op hello_send, hello_recv;   /* HELLO messages */
     struct p2p_op goaway_recv, goaway_send; /* GOAWAY messages */
@@ -78,6 +79,7 @@ struct p2p {
     struct p2p_peer *peers; /* one for each rank */
     struct p2p_op *busy;    /* list of messages under way */
     int lost;               /* the rank lost first; -1: none */
+    int closed;             /* once it is broken: p2p_closed */
     struct p2p_op *failed;  /* the first message that failed, and the reason */
     const char *failed_why;
     bool is_broken;

@@ -257,10 +257,10 @@ static bool end_frame(struct tcp_conn *conn)
 
 static void close_on_error(struct tcp_conn *conn, ssize_t n)
 {
-    if (n == 0)
-        tcp_conn_lose(conn, closed);
-    else if (errno != EAGAIN && errno != EINTR)
-        tcp_conn_lose(conn, strerrordesc_np(errno));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    conn->peer->was_closed = n == 0 || errno == ECONNRESET;
+    tcp_conn_lose(conn, n == 0 ? closed : strerrordesc_np(errno));
 }
 
 /* Reads the rest of the frame to its place, and what follows it into the buffer. Returns bytes; ≤
@@ -389,10 +389,12 @@ static ssize_t write_frame(const struct tcp_conn *conn, const struct p2p_op *op)
 /* The end of the connection is found by reading, behind what the peer still has sent. */
 static void stop_writing(struct tcp_conn *conn)
 {
-    const char *why = strerrordesc_np(errno);
+    const int error = errno;
     conn->is_write_closed = true;
-    if (conn->is_held)
-        tcp_conn_lose(conn, why);
+    if (!conn->is_held)
+        return;
+    conn->peer->was_closed = error == ECONNRESET || error == EPIPE;
+    tcp_conn_lose(conn, strerrordesc_np(error));
 }
 
 static void end_send(struct tcp_conn *conn, struct p2p_op *op)

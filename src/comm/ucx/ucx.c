@@ -89,7 +89,12 @@ static enum status address(void *state, bool is_intra_node, void *out, int64_t c
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
-    p2p_on_lost(arg, ucs_status_string(status != UCS_OK ? status : UCS_ERR_CONNECTION_RESET));
+    struct p2p_peer *peer = arg;
+    if (status == UCS_OK)
+        status = UCS_ERR_CONNECTION_RESET;
+    if (status == UCS_ERR_CONNECTION_RESET && peer->why != p2p_damaged)
+        peer->was_closed = true;
+    p2p_on_lost(peer, ucs_status_string(status));
 }
 
 /* Keys of both directions. false: OpenSSL failed. */

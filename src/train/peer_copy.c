@@ -76,7 +76,7 @@ static enum status exchange_offers(struct peer_copy *copy)
     memset(own, 0, sizeof *own);
     if (copy->memory.head)
         peer_copy_memory_offer(&copy->memory, own);
-    peer_copy_resident_offer(copy, room(copy) != 0, &own->resident);
+    peer_copy_resident_offer(copy, &own->resident);
     _Static_assert(sizeof *own % PART_ALIGN == 0, "parts of an all-gather are equal");
     return comm_all_gather(copy->config.comm, peer_copy_bytes_at(copy->offers),
                            peer_copy_bytes_at(own), copy->place.ranks * (int64_t)sizeof *own);
@@ -296,7 +296,7 @@ static enum status choose(struct peer_copy *copy)
     for (bool is_sound = false; !is_sound;) {
         peer_copy_choice_make(copy->offers, &copy->place, copy->config.ranks_max, copy->holders,
                               choice);
-        peer_copy_choice_reside(copy->offers, copy->place.ranks, copy->config.ranks_max, choice);
+        peer_copy_choice_reside(copy->offers, copy->place.ranks, choice);
         if (!choice->is_found || choice->residents_n > 0)
             return ST_OK;
         TRY(verify(copy, &is_sound));

@@ -155,12 +155,12 @@ bool peer_copy_choice_resides(const struct peer_copy_offer *offer,
 }
 
 /* may_reside — of rank 0, or as old as the copies that are whole. */
-static bool may_reside(const struct peer_copy_offer *offers, int ranks, int ranks_max, int rank,
+static bool may_reside(const struct peer_copy_offer *offers, int ranks, int rank,
                        const struct peer_copy_choice *choice)
 {
     const struct peer_copy_stamp *at = &offers[rank].resident,
                                  copies = {.history = choice->history, .step = choice->step};
-    if (!may_count(at, ranks_max) || is_suspect(offers, ranks, at))
+    if (!may_count(at, ranks) || at->ranks != ranks || is_suspect(offers, ranks, at))
         return false;
     const int order = choice->is_found ? compare(at, &copies) : 1;
     return order == 0 || (order > 0 && rank == 0);
@@ -175,11 +175,11 @@ static int count_residents(const struct peer_copy_offer *offers, int ranks,
     return n;
 }
 
-void peer_copy_choice_reside(const struct peer_copy_offer *offers, int ranks, int ranks_max,
+void peer_copy_choice_reside(const struct peer_copy_offer *offers, int ranks,
                              struct peer_copy_choice *choice)
 {
     int rank = 0;
-    while (rank < ranks && !may_reside(offers, ranks, ranks_max, rank, choice))
+    while (rank < ranks && !may_reside(offers, ranks, rank, choice))
         rank++;
     if (rank == ranks)
         return;

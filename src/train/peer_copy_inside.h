@@ -66,11 +66,10 @@ enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
                                      const struct peer_copy_label *label, int rank);
 
 /* What stays in memory (peer_copy_resident.h).
- * _offer    what this rank has of a state; has_room: for another step beside it.
+ * _offer    what this rank has of a state, if that was one of as many ranks.
  * _release  frees it, if it is not the state that was found.
  * _pass     collective: ranks that have the state give it to the others. */
-void peer_copy_resident_offer(const struct peer_copy *copy, bool has_room,
-                              struct peer_copy_stamp *out);
+void peer_copy_resident_offer(const struct peer_copy *copy, struct peer_copy_stamp *out);
 void peer_copy_resident_release(struct peer_copy *copy, struct dev *dev);
 enum status peer_copy_resident_pass(struct peer_copy *copy, struct step *step);
 

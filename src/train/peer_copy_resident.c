@@ -18,16 +18,15 @@ void peer_copy_resident_free(struct peer_copy_resident *resident, struct dev *de
     resident->stamp = (struct peer_copy_stamp){0};
 }
 
-/* For another number of ranks the state is copied to a step beside it. */
-void peer_copy_resident_offer(const struct peer_copy *copy, bool has_room,
-                              struct peer_copy_stamp *out)
+/* For another number of ranks it would have to be copied into memory beside it. New memory costs
+ * more than the slices that copies bring. */
+void peer_copy_resident_offer(const struct peer_copy *copy, struct peer_copy_stamp *out)
 {
     const struct peer_copy_resident *resident = copy->config.resident;
     *out = (struct peer_copy_stamp){0};
-    if (!resident || !store_resident_holds(&resident->memory) ||
-        resident->fingerprint != copy->config.fingerprint)
-        return;
-    if (resident->stamp.ranks == copy->place.ranks || has_room)
+    if (resident && store_resident_holds(&resident->memory) &&
+        resident->fingerprint == copy->config.fingerprint &&
+        resident->stamp.ranks == copy->place.ranks)
         *out = resident->stamp;
 }
 
@@ -46,10 +45,7 @@ void peer_copy_resident_release(struct peer_copy *copy, struct dev *dev)
 
 struct store_resident *peer_copy_resident_memory(const struct peer_copy *copy)
 {
-    struct peer_copy_resident *resident = copy->config.resident;
-    return peer_copy_resident_is_found(copy) && resident->stamp.ranks == copy->place.ranks
-               ? &resident->memory
-               : NULL;
+    return peer_copy_resident_is_found(copy) ? &copy->config.resident->memory : NULL;
 }
 
 /* check — the bits of the step's state are those that the last update has left. */
@@ -75,8 +71,6 @@ enum status peer_copy_resident_settle(struct peer_copy *copy, struct step *step,
     struct peer_copy_resident *resident = copy->config.resident;
     if (!peer_copy_resident_is_found(copy))
         return ST_OK;
-    if (resident->stamp.ranks != copy->place.ranks)
-        TRY(step_resident_write(step, resident->stamp.ranks, &resident->memory));
     enum status st = check(copy, step, resident);
     peer_copy_resident_free(resident, dev);
     return st;

@@ -416,11 +416,9 @@ enum status step_slice_write(struct step *step, int ranks, int rank, int64_t fir
 /* The state of a step that stays in this rank's memory when the step is closed, for the next one
  * (mesh/store_resident.h, step_resident.c).
  * step_resident_take — before step_close, after a failure, too. False: the state is not all here.
- * step_resident_write — to a step of another number of ranks: the state of one of `ranks`; local.
  * step_resident_whole — a part of the state, which this rank holds whole, and how many elements it
  *   has. It is written before the first pass alone, and all parts of it. */
 bool step_resident_take(struct step *step, struct store_resident *out);
-enum status step_resident_write(struct step *step, int ranks, const struct store_resident *from);
 struct tensor step_resident_whole(const struct step *step, int part, int64_t *elems_out);
 
 /* step_grads — the gradients of the last step, before clipping; after step_drain.

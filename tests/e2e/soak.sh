@@ -7,7 +7,8 @@
 #     cut).
 # MESH='PP=2 TP=2 TP_ACROSS_NODES=1' (or such) makes the four nodes stages and tensor groups, without which their ranks are replicas.
 # With MESH='EXACT=layout ON_LOSS=shrink GLOBAL_BATCH=12' the others train on while a node is away. TRACE=1 traces what the nodes
-# open during the kills: no file of a checkpoint is read. MEDIAN_MS and P95_MS are gates of the kills. Prints TAP and the figures.
+# open during the kills: no file of a checkpoint is read. MEDIAN_MS and P95_MS are gates of the kills. KEEP=folder keeps the logs there.
+# Prints TAP and the figures.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
 mesh=${MESH:-}
@@ -78,6 +79,9 @@ is_whole() { grep -oE ' generation [0-9]+: .*' err.0 | tail -n 1 | grep -q ": $n
 # The run without faults, of as many steps as the one with faults will reach: known afterwards, so first the faults.
 # 1. Kills: a random process of a random node; a supervisor takes its worker along and is started again.
 : >kill.ms
+: >kill-worker.ms
+: >kill-node.ms
+: >kill-node0.ms
 healed=0 kept=0
 # As a child's child, so that a node keeps its process id; each process of a node has a file of its own.
 [ -z "${TRACE:-}" ] || traced=" strace -D -ff -qq --seccomp-bpf -e trace=open,openat,openat2 -o $tmp/trace"
@@ -86,7 +90,10 @@ for k in $(seq "$kills"); do
     go_on
     before=$(all_pids) at=$(generation)
     hit=$(echo "$before" | shuf -n 1) i=${hit%%:*} p=${hit#*:}
+    kind=worker
     if [ "$p" = "${node[$i]}" ]; then
+        kind=node
+        [ "$i" = 0 ] && kind=node0
         kill -KILL "$p" 2>/dev/null
         wait "$p" 2>/dev/null
         cp "err.$i" "err.$i.before"
@@ -97,7 +104,7 @@ for k in $(seq "$kills"); do
     begin=$(now_ms)
     if wait_generation "$at" 20; then
         healed=$((healed + 1))
-        echo $(($(now_ms) - begin)) >>kill.ms
+        echo $(($(now_ms) - begin)) | tee -a kill.ms >>kill-$kind.ms
     else
         echo "# kill $k of $hit: not healed in 20 s"
     fi
@@ -105,7 +112,9 @@ for k in $(seq "$kills"); do
         echo "# kill $k of $hit: before $(echo $before), after $(all_pids | tr '\n' ' ')"
 done
 if [ "$kills" -gt 0 ]; then
-    kill -TERM "${node[$((RANDOM % nodes))]}"
+    end=$((RANDOM % nodes))
+    case $mesh in *shrink*) end=0 ;; esac # another node would leave, and the others go on
+    kill -TERM "${node[$end]}"
     finish_nodes $nodes
     last=$(newest_step kills)
     if [ -n "$traced" ]; then
@@ -116,6 +125,10 @@ if [ "$kills" -gt 0 ]; then
     ok "kill -9: $healed of $kills healed" is "$healed" "$kills"
     ok "kill -9: processes of the other nodes kept, $kept of $kills times" is "$kept" "$kills"
     most "kill -9 to the next finished step" kill.ms
+    for kind in worker node node0; do
+        [ ! -s kill-$kind.ms ] || most "  of these, of a $kind" kill-$kind.ms
+    done
+    [ -z "${KEEP:-}" ] || cp err.* kill*.ms "$KEEP"
     ok "kill -9: ${BACK_MS:-3000} ms at most from the replacement's start to the next finished step" [ "$(worst kill.ms)" -le "$(gate "${BACK_MS:-3000}")" ]
     for want in "${MEDIAN_MS:+50 $MEDIAN_MS}" "${P95_MS:+95 $P95_MS}"; do
         [ -z "$want" ] || ok "kill -9: ${want% *} % of them within ${want#* } ms" [ "$(part kill.ms "${want% *}")" -le "${want#* }" ]

@@ -19,7 +19,6 @@ the moments of a slice become parameters|step_slice|s/struct resize to = {s, par
 a copy has the own slice in place of the kept one|peer_copy|s/    step_slice_each(step, rank, take_run/    step_slice_each(step, copy->place.rank, take_run/
 a slice that was received is never complete|peer_copy|s/    if (piece->is_last \&\&$/    if (0 \&\&/
 only the parameters are passed on|peer_copy_resident|s/part < step_parts(step); part++)$/part < 1; part++)/
-a state of other ranks is written as it lies|step_resident|s/from + from_table->param\[i\].offset/from + to->param[i].offset/
 pieces of a slice come from one place|peer_copy|s/mine + piece->first, theirs/mine, theirs/
 ROWS
 }

@@ -73,8 +73,8 @@ void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct co
                            int ranks_max, struct peer_copy_holder *holders,
                            struct peer_copy_choice *out);
 /* peer_copy_choice_reside — after peer_copy_choice_make: the job goes on from the state that ranks
- * still have in their memory, if there is one of as many ranks that is not older. A newer one than the copies' only
- * where rank 0 has it: so what it writes about that step is written.
+ * still have in their memory, if there is one of as many ranks that is not older. A newer one than
+ * the copies' only where rank 0 has it: so what it writes about that step is written.
  * peer_copy_choice_resides — whether a rank is one of them. */
 void peer_copy_choice_reside(const struct peer_copy_offer *offers, int ranks,
                              struct peer_copy_choice *choice);

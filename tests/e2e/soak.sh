@@ -44,19 +44,19 @@ generation() {
 }
 # wait_generation ABOVE SECONDS — until a later generation stands, and a step is done in it.
 wait_generation() {
-    local begin size
+    local begin size now
     begin=$(now_ms)
     is_late() { [ $(($(now_ms) - begin)) -gt "$(gate $(($1 * 1000)))" ]; }
     while [ "$(generation)" -le "$1" ]; do
         is_late "$2" && return 1
         sleep 0.02
     done
-    size=$(stat -c %s "$run_dir.jsonl")
-    sleep 0.02
-    while [ "$(stat -c %s "$run_dir.jsonl")" -le "$size" ]; do
+    # A step that is done again first takes lines off the file.
+    now=$(stat -c %s "$run_dir.jsonl") size=$now
+    while [ "$now" -le "$size" ]; do
         is_late "$2" && return 1
-        size=$(stat -c %s "$run_dir.jsonl")
         sleep 0.02
+        size=$now now=$(stat -c %s "$run_dir.jsonl")
     done
 }
 # go_on — until the job is further than before the last fault: three recoveries without a new step end it, and node 0

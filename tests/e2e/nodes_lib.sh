@@ -49,6 +49,20 @@ last_step() { grep -oE '^step [0-9]+' out.0 2>/dev/null | tail -n 1 | cut -c6-; 
 kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; } # with its workers, as if its power went
 is_past() { local s; s=$(grep -oE '^step [0-9]+' out.0 | tail -n 1 | cut -c6-); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
 
+# What nodes open, where strace is there: begin_node with in="$trace_opens FILE", a file for each thread. As a child's child, so
+# that a node keeps its process id.
+trace_opens="strace -D -ff -ttt -qq --seccomp-bpf -e trace=open,openat,openat2 -o"
+# checkpoint_reads WINDOWS TRACE… — how often files of checkpoints were opened for reading within the windows, lines of `FROM TO` in
+# seconds. A thread that saves a checkpoint looks at those that are there, once its files are on the disk: not within 5 s after it wrote.
+checkpoint_reads() {
+    awk 'FILENAME == ARGV[1] { from[++n] = $1; to[n] = $2; next }
+        FNR == 1 { wrote = 0 }
+        /\/\.tmp-.*O_WRONLY/ { wrote = $1 }
+        /"(manifest\.json|[a-z_0-9]+\.safetensors)", O_RDONLY/ && $1 - wrote > 5 { for (i = 1; i <= n; i++) reads += $1 >= from[i] && $1 <= to[i] }
+        END { print reads + 0 }' "$@"
+}
+seconds_now() { date +%s.%N; }
+
 # links_run NAMESPACE… — until the kernel calls eth0 of each running, which takes it a second.
 link_runs() { nsenter --net="/run/netns/$1" ip -o link show eth0 | grep -q ' state UP '; }
 links_run() {

@@ -55,26 +55,36 @@ killed 2 shared N_GPU_EACH_NODE=2
 killed 2 sharded N_GPU_EACH_NODE=2 SHARD=gradients
 killed 3 exact EXACT=layout SHARD=full GLOBAL_BATCH=12
 
-# A checkpoint folder that nothing can be read from: the returning node is served by the others.
+# No checkpoint is read: the returning node is served by the others. When both were killed, one is.
+traced_node() { in="$trace_opens trace.$1" begin_node "$1" N_NODES=2 $tiny $steps STEPS=100000000 CHECKPOINT_DIR=traced CHECKPOINT_EVERY=100; }
 if there strace; then
-    begin_node 1 N_NODES=2 $tiny $steps STEPS=100000000 CHECKPOINT_DIR=traced CHECKPOINT_EVERY=100
-    in="strace -f -qq -e trace=open,openat,openat2 -o trace.0"
-    begin_node 0 N_NODES=2 $tiny $steps STEPS=100000000 CHECKPOINT_DIR=traced CHECKPOINT_EVERY=100
-    in=
+    traced_node 1
+    traced_node 0
     wait_for 60 is_past 150
-    lines=$(wc -l <trace.0)
+    begin=$(seconds_now)
     kill_node 1
-    begin_node 1 N_NODES=2 $tiny $steps STEPS=100000000 CHECKPOINT_DIR=traced CHECKPOINT_EVERY=100
+    traced_node 1
     pid=${node[0]}
     wait_for 30 node_said 0 'resuming from memory'
     at=$(last_step)
     wait_for 30 is_past $((${at:-0} + 5))
-    ok "strace: no file of a checkpoint is opened for reading" is "$(tail -n +"$lines" trace.0 | grep -E 'traced/step-[0-9]+/' | grep -c O_RDONLY)" 0
-    kill -TERM $(workers_of "${node[0]}") # strace's child
+    echo "$begin $(seconds_now)" >windows
+    ok "strace: no file of a checkpoint is opened for reading" is "$(checkpoint_reads windows trace.*)" 0
+    kill_node 1
+    kill_node 0
+    seconds_now >control
+    traced_node 1
+    traced_node 0
+    wait_for 30 node_said 0 'resuming from traced'
+    wait_for 30 is_past 100
+    echo "$(cat control) $(seconds_now)" >control
+    ok "strace: it is when all nodes were lost" [ "$(checkpoint_reads control trace.*)" -gt 0 ]
+    kill -TERM "${node[0]}"
     finish_nodes 2
     ok "strace: done" is "$codes" "143 143"
 else
     skip "strace: no file of a checkpoint is opened for reading" "strace is not installed"
+    skip "strace: it is when all nodes were lost" "strace is not installed"
     skip "strace: done" "strace is not installed"
 fi
 

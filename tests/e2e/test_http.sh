@@ -44,6 +44,8 @@ ok "Host: an address, a name without a dot, this machine's name: 200" is "$(as 1
 ok "Host: a name in HOSTS: 200" is "$(as train.example.org:$port)" 200
 ok "Host: another host's name (DNS rebinding): 421, with the remedy" is "$(as evil.example:$port) $(jq -r .error.message body | grep -c HOSTS)" "421 1"
 ok "Host: empty: 400" is "$(code -H Host: $url/status)" 400
+has_curve() { "$convoy" status "$url" | grep -Eq "^loss +[0-9.e-]+ .*(▁|▅|█)"; }
+wait_for 5 has_curve # the first point comes after a second
 "$convoy" status "$url" >shown
 ok "convoy status: 0 while healthy" is $? 0
 ok "convoy status: curves since the start, and events" grep -Eq "^loss +[0-9.e-]+ .*(▁|▅|█)" shown

@@ -1,7 +1,7 @@
 /* peer_copy — copies of the state in the memory of peers (PEER_COPIES): after each step each rank's
  * slice (mesh/store_slice.h) is kept by itself and by a rank of another node. After a loss the job
  * goes on from them, without a disk; at most one finished step is done again. It may go on with
- * fewer or more ranks than made the copies: then rank 0 gathers the slices and writes the state.
+ * fewer or more ranks than made the copies: then each slice goes from its holder to all ranks.
  *
  * A rank that was not lost may still have all of the state in its memory (peer_copy_resident.h).
  * Then it goes on with that, and the others get it from such a rank.

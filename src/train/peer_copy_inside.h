@@ -6,9 +6,10 @@
 
 #include <stdatomic.h>
 
-#include "train/peer_copy.h"
-#include "train/peer_copy_resident.h"
 #include "train/peer_copy_memory.h"
+#include "train/peer_copy_resident.h"
+
+#define PEER_COPY_MESSAGE_BYTES ((int64_t)4 << 20) /* of a slice or state, at once */
 
 /* What travels before a slice: all that its slot says, but whether it is complete. */
 struct peer_copy_label {

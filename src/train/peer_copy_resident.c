@@ -8,8 +8,6 @@
 #include "train/peer_copy_inside.h"
 #include "train/sentinel_line.h"
 
-#define MESSAGE_BYTES ((int64_t)4 << 20)
-
 void peer_copy_resident_free(struct peer_copy_resident *resident, struct dev *dev)
 {
     if (!resident)
@@ -103,7 +101,7 @@ static enum status pass_part(struct peer_copy *copy, struct step *step, int part
     char *data = step_resident_whole(step, part, &elems).data;
     const int64_t bytes = elems * (int64_t)sizeof(float);
     for (int64_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
+        n = bytes - at < PEER_COPY_MESSAGE_BYTES ? bytes - at : PEER_COPY_MESSAGE_BYTES;
         struct tensor piece = peer_copy_bytes_at(data + at);
         TRY(copy->place.rank == from ? comm_send(copy->config.comm, piece, n, to)
                                      : comm_recv(copy->config.comm, piece, n, from));

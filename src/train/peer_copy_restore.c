@@ -7,8 +7,6 @@
 #include "base/log.h"
 #include "train/peer_copy_inside.h"
 
-#define MESSAGE_BYTES ((int64_t)4 << 20)
-
 static struct peer_copy_label label_of(const struct peer_copy *copy, int slot)
 {
     struct peer_copy_offer offer;
@@ -24,7 +22,7 @@ static enum status send_slice(struct peer_copy *copy, int slot, int to)
     TRY(comm_send(copy->config.comm, peer_copy_bytes_at(&label), sizeof label, to));
     for (int64_t at = 0, n; at < label.stamp.bytes; at += n) {
         n = label.stamp.bytes - at;
-        n = n < MESSAGE_BYTES ? n : MESSAGE_BYTES;
+        n = n < PEER_COPY_MESSAGE_BYTES ? n : PEER_COPY_MESSAGE_BYTES;
         TRY(comm_send(copy->config.comm, peer_copy_bytes_at(data + at), n, to));
         peer_copy_beat(copy);
     }
@@ -58,7 +56,7 @@ static enum status receive(struct peer_copy *copy, char *data, int from,
         return FAIL(ST_PEER, "rank %d sent a slice of %lld bytes, over %lld", from,
                     (long long)bytes, (long long)copy->memory.slot_bytes);
     for (int64_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
+        n = bytes - at < PEER_COPY_MESSAGE_BYTES ? bytes - at : PEER_COPY_MESSAGE_BYTES;
         TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(data + at), n, from));
         peer_copy_beat(copy);
     }
@@ -156,7 +154,7 @@ static enum status pass_slice(struct peer_copy *copy, struct step *step, int ran
     TRY(take_label(copy, rank, bytes, &label));
     peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
     for (int64_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
+        n = bytes - at < PEER_COPY_MESSAGE_BYTES ? bytes - at : PEER_COPY_MESSAGE_BYTES;
         TRY(pass_piece(copy, step, rank, at, n, buffer));
     }
     return peer_copy_memory_sum_end(&copy->memory) == label.checksum ? ST_OK
@@ -168,7 +166,7 @@ static enum status resize(struct peer_copy *copy, struct step *step)
 {
     int64_t elems;
     TRY(step_slice_elems_shared(step, copy->choice.ranks, &elems));
-    char *buffer = malloc((size_t)MESSAGE_BYTES);
+    char *buffer = malloc((size_t)PEER_COPY_MESSAGE_BYTES);
     enum status st = buffer ? ST_OK : FAIL(ST_RETRY, "out of memory: a piece of a slice");
     for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++)
         st = pass_slice(copy, step, rank, elems * (int64_t)sizeof(float), buffer);

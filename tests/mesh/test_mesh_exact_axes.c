@@ -2,17 +2,13 @@
  * losses, norms and the whole state have one result, on any number of groups, wherever their ranks
  * are, with every SHARD and PP. */
 #define RANKS_MAX 12
+#include "mesh/models.h"
 #include "mesh/trial.h"
-
-#include "model/model.h"
-
-#define ROPE .position = MODEL_POSITION_ROPE, .rope.theta = 10000, .rope.fraction = 1
-#define LLAMA ROPE, .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU, .bias = MODEL_BIAS_NONE
 
 /* Key heads are more than, as many as and fewer than ranks; the vocabulary is cut unevenly. */
 enum { GPT2, LLAMA_TWO, QWEN_ONE, MODELS_N };
 static const struct model_dims models[MODELS_N] = {
-    {.name = "gpt2", .layers = 2, .heads = 4, .embed = 48, .vocab = 211},
+    MODELS_GPT2,
     {.name = "llama, 4 heads, 2 key heads",
      .arch = MODEL_ARCH_LLAMA,
      .layers = 2,
@@ -22,17 +18,8 @@ static const struct model_dims models[MODELS_N] = {
      .embed = 96,
      .ffn = 44,
      .vocab = 211,
-     .parts = {LLAMA, .is_untied = true}},
-    {.name = "qwen3, 4 heads, 1 key head",
-     .arch = MODEL_ARCH_QWEN3,
-     .layers = 2,
-     .heads = 4,
-     .kv_heads = 1,
-     .head_dim = 6,
-     .embed = 32,
-     .ffn = 12,
-     .vocab = 37,
-     .parts = {LLAMA, .has_qk_norm = true}},
+     .parts = {MODELS_LLAMA, .is_untied = true}},
+    MODELS_QWEN_ONE,
 };
 
 static struct trial exact_of(int model, int tensor, int context, int64_t t)

@@ -2,18 +2,15 @@
  * ranks, to the bit, on fewer ranks and on one, with every SHARD, wherever they are. */
 #define RANKS_MAX 12
 #include "mesh/ask.h"
+#include "mesh/models.h"
 #include "mesh/trial.h"
 
-#include "model/model.h"
-
 #define PARTS 4
-#define ROPE .position = MODEL_POSITION_ROPE, .rope.theta = 10000, .rope.fraction = 1
-#define LLAMA ROPE, .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU, .bias = MODEL_BIAS_NONE
 
 /* Key heads are as many as parts, and fewer; the vocabulary is cut unevenly. */
 enum { GPT2, GPT2_QA, GPT2_MODERN, LLAMA_TWO, QWEN_ONE, NEOX, MODELS_N };
 static const struct model_dims models[MODELS_N] = {
-    {.name = "gpt2", .layers = 2, .heads = 4, .embed = 48, .vocab = 211},
+    MODELS_GPT2,
     {.name = "gpt2, questions",
      .task = MODEL_TASK_QA,
      .layers = 2,
@@ -25,7 +22,7 @@ static const struct model_dims models[MODELS_N] = {
      .heads = 4,
      .embed = 48,
      .vocab = 211,
-     .parts = {ROPE, .mlp = MODEL_MLP_RELU2, .has_qk_norm = true, .is_untied = true,
+     .parts = {MODELS_ROPE, .mlp = MODEL_MLP_RELU2, .has_qk_norm = true, .is_untied = true,
                .logit_cap = 15, .has_zero_init = true}},
     {.name = "llama, 8 heads, 4 key heads",
      .arch = MODEL_ARCH_LLAMA,
@@ -36,17 +33,8 @@ static const struct model_dims models[MODELS_N] = {
      .embed = 96,
      .ffn = 44,
      .vocab = 211,
-     .parts = {LLAMA, .is_untied = true}},
-    {.name = "qwen3, 4 heads, 1 key head",
-     .arch = MODEL_ARCH_QWEN3,
-     .layers = 2,
-     .heads = 4,
-     .kv_heads = 1,
-     .head_dim = 6,
-     .embed = 32,
-     .ffn = 12,
-     .vocab = 37,
-     .parts = {LLAMA, .has_qk_norm = true}},
+     .parts = {MODELS_LLAMA, .is_untied = true}},
+    MODELS_QWEN_ONE,
     {.name = "neox, parallel halves",
      .arch = MODEL_ARCH_NEOX,
      .layers = 2,
@@ -54,7 +42,7 @@ static const struct model_dims models[MODELS_N] = {
      .embed = 48,
      .ffn = 64,
      .vocab = 211,
-     .parts = {ROPE, .mlp = MODEL_MLP_GELU_ERF, .is_parallel = true, .is_untied = true}},
+     .parts = {MODELS_ROPE, .mlp = MODEL_MLP_GELU_ERF, .is_parallel = true, .is_untied = true}},
 };
 
 static struct trial trial_like(int model, int tensor, int parts)

@@ -36,7 +36,7 @@ void embed_bwd_plain(const struct cpu *cpu, const struct embed_bwd *a)
     const int32_t *tokens = a->tokens.data;
     for (int64_t n = 0; n < a->n; n++) {
         int64_t row = embed_row(tokens[n], a->first, a->rows);
-        for (int64_t c = 0; c < a->c && row >= 0; c++)
+        for (int64_t c = 0; dwte && c < a->c && row >= 0; c++)
             dwte[row * a->c + c] += embed_drop(&a->dropout, n * a->c + c, dx[n * a->c + c]);
     }
     for (int64_t t = 0; dwpe && t < a->context; t++)

@@ -264,9 +264,11 @@ template <typename T, typename Run> static int embed_bwd_wide(const struct embed
 extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a)
 {
     struct lists l = {};
-    if (a->dwte.dtype != DTYPE_F32 || (a->dwpe.data && a->dwpe.dtype != DTYPE_F32))
+    const bool has_tokens = a->n > 0 && a->dwte.data;
+    if ((a->dwte.data && a->dwte.dtype != DTYPE_F32) ||
+        (a->dwpe.data && a->dwpe.dtype != DTYPE_F32))
         return CUDA_REFUSAL_DTYPE;
-    if (a->n > 0)
+    if (has_tokens)
         CUDA_TRY(embed_lists(cuda, a, &l));
     return cuda_floats(a->dx.dtype, [&](auto t) {
         using T = decltype(t);
@@ -275,7 +277,7 @@ extern "C" int embed_bwd_cuda(const struct cuda *cuda, const struct embed_bwd *a
             struct drop_args drop = drop_args_of(cuda, &a->dropout);
             int threads =
                 (int)round_up(ceil_div(a->c, W) < THREADS ? ceil_div(a->c, W) : THREADS, WARP);
-            if (a->n > 0)
+            if (has_tokens)
                 CUDA_TRY(cuda_launch(embed_bwd_tokens<T, W>, (unsigned)rows_of(a), threads, 0,
                                      cuda->stream, (float *)a->dwte.data, (const T *)a->dx.data, l,
                                      a->c, drop));

@@ -27,7 +27,7 @@ static inline int64_t embed_row(int32_t token, int64_t first, int64_t rows)
 
 /* embed_bwd — the adjoint: dwte[token[n],:] += dx[n,:];  dwpe[t,:] (+)= Σ_b dx[b·T+t,:]. dx goes
  * through the same dropout first.
- * out  dwte (V,C)  always added to
+ * out  dwte (V,C)  always added to; NULL: not wanted
  *      dwpe (context,C)  added to when accumulate; else replaced, and rows ≥ T become 0; NULL: not
  *      wanted, and context is not read
  * in   dx (N,C) · tokens

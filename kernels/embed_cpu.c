@@ -117,7 +117,8 @@ static void embed_bwd_positions(void *arg, int part_i, int thread_i)
 
 void CPU_FN(embed_bwd)(const struct cpu *cpu, const struct embed_bwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), embed_bwd_tokens, (void *)a);
+    if (a->dwte.data)
+        thread_pool_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), embed_bwd_tokens, (void *)a);
     if (a->dwpe.data)
         thread_pool_run(cpu->pool, cpu_parts(a->context, PART_ROWS), embed_bwd_positions,
                         (void *)a);

@@ -25,7 +25,7 @@ enum status dev_check_embed_fwd(const struct embed_fwd *a, bool takes_halves)
 enum status dev_check_embed_bwd(const struct embed_bwd *a, bool takes_halves)
 {
 #define OP "embed_bwd"
-    HAS(dwte, F32);
+    MAY(dwte, F32);
     MAY(dwpe, F32);
     HAS_FLOAT(dx);
     HAS(tokens, I32);

@@ -9,11 +9,13 @@
 #define FORWARD_TIME 1
 #define BACKWARD_TIME 2
 
-/* A message of the stage: what it receives for, or sends of, its op number op_i. */
+/* A message of the stage: what it receives for, or sends of, its op number op_i. is_embed: of a
+ * micro-batch of the first stage's first chunk; the receiver reads it before that op, or, where
+ * op_i is the number of ops, after all. */
 struct message {
     int64_t key; /* order among all messages */
-    int op_i, peer;
-    bool is_recv;
+    int op_i, peer, micro;
+    bool is_recv, is_embed;
 };
 
 /* Of all stages: when each op starts, in the order of ops of a stage, and when it ends, by op_slot;
@@ -21,10 +23,11 @@ struct message {
 struct maker {
     const struct pipe *pipe;
     int stage, ops_n;
-    bool is_early;
+    bool is_early, has_embed;
     int64_t *start, *end; /* end: 0: it has not run */
     struct message *message;
-    int messages_n, next; /* next: the first message that is not in the list */
+    int messages_n, next;         /* next: the first message that is not in the list */
+    const struct message *coming; /* is_embed: it is received, and not added yet */
     struct pipe_plan plan;
 };
 
@@ -83,21 +86,26 @@ static enum status set_times(struct maker *m)
 
 /* ---- messages ---- */
 
+/* key_of — of what a stage reads at a time; no two messages have the same. */
+static int64_t key_of(const struct maker *m, int64_t time, int receiver, bool is_embed)
+{
+    return (time * m->pipe->stages + receiver) * 2 + !is_embed;
+}
+
 static void add_message(struct maker *m, int receiver, int receiver_op_i, int op_i, int peer)
 {
     int64_t start = m->start[receiver * (int64_t)m->ops_n + receiver_op_i];
-    m->message[m->messages_n++] = (struct message){.key = start * m->pipe->stages + receiver,
+    m->message[m->messages_n++] = (struct message){.key = key_of(m, start, receiver, false),
                                                    .op_i = op_i,
                                                    .peer = peer,
                                                    .is_recv = receiver == m->stage};
 }
 
-/* op_index — where an op stands in the order of its stage. */
-static int op_index(const struct maker *m, int stage, struct pipe_op op)
+/* first_from — the first op of a stage that starts at `time` or later; the number of ops: none. */
+static int first_from(const struct maker *m, int stage, int64_t time)
 {
-    int64_t time = m->end[op_slot(m, stage, op)] - (op.is_backward ? BACKWARD_TIME : FORWARD_TIME);
     const int64_t *start = m->start + stage * (int64_t)m->ops_n;
-    int low = 0, high = m->ops_n - 1;
+    int low = 0, high = m->ops_n;
     while (low < high) {
         int middle = (low + high) / 2;
         if (start[middle] < time)
@@ -106,6 +114,31 @@ static int op_index(const struct maker *m, int stage, struct pipe_op op)
             high = middle;
     }
     return low;
+}
+
+/* op_index — where an op stands in the order of its stage. */
+static int op_index(const struct maker *m, int stage, struct pipe_op op)
+{
+    return first_from(
+        m, stage, m->end[op_slot(m, stage, op)] - (op.is_backward ? BACKWARD_TIME : FORWARD_TIME));
+}
+
+/* find_embeds — what the last stage can add as soon as the first one has made it. */
+static void find_embeds(struct maker *m)
+{
+    const int last = m->pipe->stages - 1;
+    for (int micro = 0; micro < m->pipe->micros; micro++) {
+        const struct pipe_op op = {true, 0, micro};
+        const int64_t time = m->end[op_slot(m, 0, op)];
+        const bool is_recv = m->stage == last;
+        m->message[m->messages_n++] =
+            (struct message){.key = key_of(m, time, last, true),
+                             .op_i = is_recv ? first_from(m, last, time) : op_index(m, 0, op),
+                             .peer = is_recv ? 0 : last,
+                             .micro = micro,
+                             .is_recv = is_recv,
+                             .is_embed = true};
+    }
 }
 
 /* is_near — of a stage: it may exchange messages with the maker's. The last one's neighbour is the
@@ -147,8 +180,34 @@ static void add_action(struct maker *m, enum pipe_plan_kind kind, int op_i, int 
         .kind = kind, .op = pipe_op_at(m->pipe, m->stage, op_i), .peer = peer};
 }
 
+static void add_embed_action(struct maker *m, enum pipe_plan_kind kind,
+                             const struct message *message)
+{
+    m->plan.action[m->plan.actions_n++] = (struct pipe_plan_action){
+        .kind = kind, .op = {true, 0, message->micro}, .peer = message->peer};
+}
+
+/* add_embed — adds what is received, if it is for an op up to op_i. */
+static void add_embed(struct maker *m, int op_i)
+{
+    if (!m->coming || m->coming->op_i > op_i)
+        return;
+    add_embed_action(m, PIPE_PLAN_ADD_EMBED, m->coming);
+    m->coming = NULL;
+}
+
+/* add_embed_message — there is room for one that is received. */
+static void add_embed_message(struct maker *m, const struct message *message)
+{
+    if (message->is_recv)
+        add_embed(m, m->ops_n);
+    add_embed_action(m, message->is_recv ? PIPE_PLAN_RECV_EMBED : PIPE_PLAN_SEND_EMBED, message);
+    m->coming = message->is_recv ? message : NULL;
+}
+
 /* add_messages — those that come next, as long as they send results of ops before `op_i` or receive
- * for ops up to recv_i. true: one receives for recv_i. */
+ * for ops up to recv_i. true: one receives for recv_i. Where recv_i is behind op_i, that op's input
+ * is in its place already, which an ADD would write over. */
 static bool add_messages(struct maker *m, int op_i, int recv_i)
 {
     bool is_found = false;
@@ -156,10 +215,16 @@ static bool add_messages(struct maker *m, int op_i, int recv_i)
         const struct message *message = &m->message[m->next];
         if (message->is_recv ? message->op_i > recv_i : message->op_i >= op_i)
             break;
+        if (recv_i > op_i && message->is_embed && message->is_recv && m->coming)
+            break;
+        m->next++;
+        if (message->is_embed) {
+            add_embed_message(m, message);
+            continue;
+        }
         add_action(m, message->is_recv ? PIPE_PLAN_RECV : PIPE_PLAN_SEND, message->op_i,
                    message->peer);
         is_found = is_found || (message->is_recv && message->op_i == recv_i);
-        m->next++;
     }
     return is_found;
 }
@@ -177,6 +242,7 @@ static void list_actions(struct maker *m)
     bool is_here = false; /* op i's message is in the list */
     for (int i = 0; i < m->ops_n; i++) {
         is_here = add_messages(m, i, i) || is_here;
+        add_embed(m, i);
         ASSERTF(is_here || !has_input(m, i), "stage %d op %d", m->stage, i);
         if (is_here)
             add_action(m, PIPE_PLAN_TAKE, i, -1);
@@ -184,6 +250,7 @@ static void list_actions(struct maker *m)
         add_action(m, PIPE_PLAN_RUN, i, -1);
     }
     add_messages(m, m->ops_n, m->ops_n);
+    add_embed(m, m->ops_n);
     ASSERTF(m->next == m->messages_n, "message %d of %d", m->next, m->messages_n);
 }
 
@@ -201,6 +268,21 @@ static int most_grads(int stage, const struct pipe_plan *plan)
     return most;
 }
 
+/* most_ahead — of the last stage: micro-batches of which the head's part is made, and the
+ * embedding's not added, at most. */
+static int most_ahead(const struct maker *m)
+{
+    int most = 0, ahead = 0;
+    for (int i = 0; i < m->plan.actions_n; i++) {
+        const struct pipe_plan_action *a = &m->plan.action[i];
+        const bool is_head =
+            a->kind == PIPE_PLAN_RUN && a->op.is_backward && a->op.chunk == m->pipe->chunks - 1;
+        ahead += is_head - (a->kind == PIPE_PLAN_ADD_EMBED);
+        most = ahead > most ? ahead : most;
+    }
+    return most;
+}
+
 void pipe_plan_free(struct pipe_plan *plan)
 {
     free(plan->action);
@@ -212,23 +294,32 @@ static enum status make(struct maker *m)
     size_t ops = (size_t)m->ops_n, all = ops * (size_t)m->pipe->stages;
     m->start = calloc(all, sizeof *m->start);
     m->end = calloc(all, sizeof *m->end);
-    m->message = calloc(2 * ops, sizeof *m->message);
-    m->plan.action = calloc(4 * ops, sizeof *m->plan.action);
+    m->message = calloc(3 * ops, sizeof *m->message);
+    m->plan.action = calloc(6 * ops, sizeof *m->plan.action);
     if (!m->start || !m->end || !m->message || !m->plan.action)
         return FAIL(ST_RETRY, "out of memory: the order of %d micro-batches on %d stages",
                     m->pipe->micros, m->pipe->stages);
     TRY(set_times(m));
     find_messages(m);
+    if (m->has_embed && (m->stage == 0 || m->stage == m->pipe->stages - 1))
+        find_embeds(m);
     qsort(m->message, (size_t)m->messages_n, sizeof *m->message, compare);
     list_actions(m);
     m->plan.grads_out = most_grads(m->stage, &m->plan);
+    if (m->has_embed && m->stage == m->pipe->stages - 1)
+        m->plan.heads_ahead = most_ahead(m);
     return ST_OK;
 }
 
-enum status pipe_plan_make(const struct pipe *pipe, int stage, bool is_early, struct pipe_plan *out)
+enum status pipe_plan_make(const struct pipe *pipe, int stage, bool is_early, bool has_embed,
+                           struct pipe_plan *out)
 {
-    struct maker m = {
-        .pipe = pipe, .stage = stage, .ops_n = pipe_ops_n(pipe), .is_early = is_early};
+    struct maker m = {.pipe = pipe,
+                      .stage = stage,
+                      .ops_n = pipe_ops_n(pipe),
+                      .is_early = is_early,
+                      .has_embed = has_embed};
+    ASSERTF(!has_embed || pipe->stages > 1, "%d stages", pipe->stages);
     enum status st = make(&m);
     free(m.start);
     free(m.end);

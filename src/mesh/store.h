@@ -199,12 +199,18 @@ enum status store_sparse_embed_pass(struct store *s, const struct pass *from, st
  * _redeal  between two steps, on all ranks: another deal, one that _takes.
  * _bind    makes *p write the gradients of a shard; before its first pass.
  * _add     after a unit's backward in the last micro-batch of a shard: adds up what the tree adds
- *          then. In the step's last micro-batch before _post_backward. */
+ *          then. In the step's last micro-batch before _post_backward.
+ * _add_param  the same of one tensor of the table.
+ * _pieces  how many sums of its shards a rank has at the end, which join those of other ranks.
+ *          _piece: where the gradients of the k-th are written, as by a pass. */
 const int *store_exact_deal(const struct store *s);
 bool store_exact_takes(const struct store *s, const int *begin);
 enum status store_exact_redeal(struct store *s, const int *begin);
 void store_exact_bind(const struct store *s, int shard, struct pass *p);
 enum status store_exact_add(struct store *s, int shard, int unit);
+enum status store_exact_add_param(struct store *s, int shard, int param);
+int store_exact_pieces(const struct store *s);
+struct tensor store_exact_piece(const struct store *s, int k);
 
 /* ---- the gradient norm and the update ---- */
 

@@ -157,15 +157,30 @@ static enum status add(struct store *s, struct sum_tree_step step, int64_t first
     return dev_op(s->c.dev)->combine(s->c.stream, &sum);
 }
 
-enum status store_exact_add(struct store *s, int shard, int unit)
+static enum status add_span(struct store *s, int shard, int64_t first, int64_t n)
 {
     const struct shard_tree *t = &s->shards;
-    int64_t first, n;
-    param_unit_span(s->c.table, unit, &first, &n);
     for (int i = t->add_first[shard]; i < t->add_first[shard + 1] && n > 0; i++)
         TRY(add(s, t->add[i], first, n));
     return ST_OK;
 }
+
+enum status store_exact_add(struct store *s, int shard, int unit)
+{
+    int64_t first, n;
+    param_unit_span(s->c.table, unit, &first, &n);
+    return add_span(s, shard, first, n);
+}
+
+enum status store_exact_add_param(struct store *s, int shard, int param)
+{
+    const struct param *row = &s->c.table->param[param];
+    return add_span(s, shard, row->offset, row->elems);
+}
+
+int store_exact_pieces(const struct store *s) { return s->shards.pieces_n; }
+
+struct tensor store_exact_piece(const struct store *s, int k) { return slot(s, k); }
 
 /* ---- sums over the ranks ---- */
 

@@ -211,6 +211,10 @@ struct pass {
      * positions, the others of whole samples. first_key, mask: without data: no key is hidden by
      * it. */
     struct tensor tokens, targets, first_key, mask, starts, ends;
+    /* LM with tied weights: where the token embedding's gradient goes; data NULL: to `grads`.
+     * lacks_token_grad: embed_bwd leaves it out, for another part of the model adds it. */
+    struct tensor token_grad;
+    bool lacks_token_grad;
     struct tensor losses;   /* LM (B·T) f32, QA (B,2) f32, on the device, not summed */
     float scale, scale_end; /* d loss / d losses: LM 1/tokens; QA of starts, of ends */
 
@@ -227,7 +231,8 @@ struct pass {
  * plan_kv_cache    as model_plan_kv_cache.
  * flops_per_token  as model_flops_per_token.
  * embed, block     forward and backward of one unit; backward adds to or writes gradients. Of a
- *                  part without the embedding, embed_fwd makes what all blocks share.
+ *                  part without the embedding, embed_fwd makes what all blocks share, and embed_bwd
+ *                  is for a tied head: it adds to the gradient of the tokens.
  * head             losses and, with want_grad, the gradients of its parameters and of its input.
  * logits           after a forward pass: LM: (V) of one row; QA: (B·T,2) of all rows, row is 0.
  *                  Rows are those of whole samples. */

@@ -59,14 +59,6 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
                   micros = out->global_samples / out->batch_samples;
     if (conf_i64(conf, CONF_EXACT) != CONF_EXACT_LAYOUT)
         return ST_OK;
-    if (conf_i64(conf, CONF_PP) > 1 && !out->dims.parts.is_untied &&
-        out->dims.task == MODEL_TASK_LM)
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout (%s) does not go with PP=%s (%s) and an embedding that the "
-                    "output layer shares: two stages add to its gradient, each in its own order; "
-                    "set PP=1, or TIE_EMBEDDINGS=0",
-                    conf_source(conf, CONF_EXACT), conf_text(conf, CONF_PP),
-                    conf_source(conf, CONF_PP));
     out->balances = conf_i64(conf, CONF_BALANCE) == CONF_BALANCE_AUTO;
     out->checks_shards = conf_i64(conf, CONF_SENTINEL_EVERY) > 0;
     out->shards = (int)(set > 0 ? set : micros % 64 == 0 ? 64 : micros);

@@ -233,10 +233,11 @@ static enum status run_chunks(struct dry *d, bool accumulate, double times)
              is_last = !s->pipe || (s->pipe->stage == s->pipe->pipe.stages - 1 && i == chunks - 1);
         if (s->pipe)
             step_pipe_bind(s, i, 0, &p);
+        step_pipe_ends_bind(s, 0, &p);
         p.want_grad = true;
         p.accumulate = accumulate;
         p.dropout = s->config.dropout;
-        TRY(run_pass(d, &p, is_last, is_first, times));
+        TRY(run_pass(d, &p, is_last, is_first || (is_last && step_pipe_ends_adds(s)), times));
     }
     return ST_OK;
 }
@@ -275,11 +276,6 @@ static enum status finish_unit(struct dry *d, int unit)
     return store_post_backward(d->s.store, unit);
 }
 
-static bool has_tied_head(const struct step *s)
-{
-    return s->dims.task == MODEL_TASK_LM && !s->dims.parts.is_untied;
-}
-
 static enum status store_forward(struct dry *d, bool is_last)
 {
     struct step *s = &d->s;
@@ -289,7 +285,7 @@ static enum status store_forward(struct dry *d, bool is_last)
     TRY(store_prepare_grad(s->store, s->table.units_n - 1));
     if (!is_last)
         return ST_OK;
-    if (has_tied_head(s))
+    if (step_pipe_ends_is_tied(&s->config))
         TRY(store_embedding_grad_ready(s->store));
     return finish_unit(d, s->table.units_n - 1);
 }
@@ -371,22 +367,26 @@ static void tell_message(const struct dry *d, int peer_stage)
          (struct group){ranks, 2});
 }
 
-/* tell_ends — the first and the last stage add up their gradients of the embedding. */
+/* tell_ends — of the gradient of the embedding: a sum of both ends, or what the last one sends. */
 static void tell_ends(const struct dry *d)
 {
     const struct step *s = &d->s;
+    const bool is_sent = step_pipe_ends_adds(s);
     int last = s->pipe->pipe.stages - 1, ranks[2];
     struct mesh_coord at = s->mesh.at;
-    if ((s->pipe->stage != 0 && s->pipe->stage != last) || !has_tied_head(s))
+    if (!step_pipe_ends_is_tied(&s->config) ||
+        ((s->pipe->stage != 0 || is_sent) && s->pipe->stage != last))
         return;
     for (int i = 0; i < 2; i++) {
         at.at[MESH_AXIS_PIPELINE] = i * last;
         ranks[i] = mesh_rank_of(&s->mesh.mesh, &at);
     }
     tell(d,
-         (struct step_dry_call){.kind = STEP_DRY_CALL_ALL_REDUCE,
+         (struct step_dry_call){.kind = is_sent ? STEP_DRY_CALL_MESSAGE : STEP_DRY_CALL_ALL_REDUCE,
                                 .axis = MESH_AXIS_PIPELINE,
-                                .bytes = s->table.param[0].elems * (int64_t)sizeof(float)},
+                                .bytes =
+                                    (is_sent ? step_pipe_ends_moved(s) : s->table.param[0].elems) *
+                                    (int64_t)sizeof(float)},
          (struct group){ranks, 2});
 }
 
@@ -405,7 +405,7 @@ static enum status walk_stage(struct dry *d)
     for (int i = 0; i < plan->actions_n; i++) {
         const struct pipe_plan_action *a = &plan->action[i];
         d->times = times_of(d, a);
-        if (a->kind == PIPE_PLAN_SEND)
+        if (a->kind == PIPE_PLAN_SEND || a->kind == PIPE_PLAN_SEND_EMBED)
             tell_message(d, a->peer);
         if (a->kind == PIPE_PLAN_RUN)
             TRY(a->op.is_backward ? stage_backward(d, a->op) : stage_forward(d, a->op));

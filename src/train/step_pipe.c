@@ -87,7 +87,8 @@ bool step_pipe_is_early(const struct step *s)
 
 static enum status describe_plan(struct step *s, struct step_pipe *p)
 {
-    TRY(pipe_plan_make(&p->pipe, p->stage, step_pipe_is_early(s), &p->plan));
+    TRY(pipe_plan_make(&p->pipe, p->stage, step_pipe_is_early(s), step_pipe_ends_adds(s),
+                       &p->plan));
     if (p->plan.grads_out > STEP_PIPE_GRADS_MAX)
         return FAIL(
             ST_BAD_SETTING,
@@ -120,7 +121,7 @@ int64_t step_pipe_elems(const struct step *s, int64_t b, int64_t t)
     return b * t * s->dims.embed / s->mesh.mesh.size[MESH_AXIS_TENSOR];
 }
 
-static struct tensor take_rows(const struct step *s, struct arena *from)
+struct tensor step_pipe_take_rows(const struct step *s, struct arena *from)
 {
     const struct step_config *c = &s->config;
     int64_t elems = step_pipe_elems(s, c->batch_samples, s->own_tokens);
@@ -147,12 +148,13 @@ enum status step_pipe_plan(struct step *s, struct arena arena[STEP_ARENA_N])
 {
     struct step_pipe *p = s->pipe;
     struct arena *input = &arena[STEP_ARENA_INPUT];
-    p->received[0] = take_rows(s, input);
+    p->received[0] = step_pipe_take_rows(s, input);
     if (!s->config.is_eval) {
-        p->received[1] = take_rows(s, input);
+        p->received[1] = step_pipe_take_rows(s, input);
         for (int i = 0; i < p->plan.grads_out; i++)
-            p->made[i] = take_rows(s, input);
+            p->made[i] = step_pipe_take_rows(s, input);
     }
+    TRY(step_pipe_ends_plan(s, input));
     for (int i = 0; i < p->pipe.chunks; i++)
         for (int pass = 0; pass < p->chunk[i].acts_n; pass++)
             TRY(plan_pass(s, &p->chunk[i], pass, &arena[STEP_ARENA_ACTS],
@@ -174,28 +176,6 @@ static void place_params(struct param_table *chunk, const struct param_table *st
     }
 }
 
-/* open_ends — where the first and the last stage hold the embedding. */
-static enum status open_ends(struct step *s)
-{
-    struct step_pipe *p = s->pipe;
-    const struct model_dims *dims = &s->config.dims;
-    int ranks[2], last = p->pipe.stages - 1;
-    bool is_end = p->stage == 0 || p->stage == last;
-    if (!is_end || s->config.is_eval || dims->parts.is_untied || dims->task != MODEL_TASK_LM)
-        return ST_OK;
-    p->ends = p->line;
-    if (last == 1)
-        return ST_OK;
-    struct mesh_coord at = s->mesh.at;
-    at.at[MESH_AXIS_PIPELINE] = 0;
-    ranks[0] = mesh_rank_of(&s->mesh.mesh, &at);
-    at.at[MESH_AXIS_PIPELINE] = last;
-    ranks[1] = mesh_rank_of(&s->mesh.mesh, &at);
-    TRY(comm_split(s->config.comm, ranks, 2, &p->ends));
-    p->is_ends_own = true;
-    return ST_OK;
-}
-
 enum status step_pipe_open(struct step *s)
 {
     struct pass pass = {0};
@@ -207,7 +187,7 @@ enum status step_pipe_open(struct step *s)
         place_params(&s->pipe->chunk[i].table, pass.table);
         place_params(&s->pipe->chunk[i].grads, pass.grad_table);
     }
-    return open_ends(s);
+    return step_pipe_ends_open(s);
 }
 
 void step_pipe_quiesce(struct step *s)
@@ -230,11 +210,10 @@ void step_pipe_close(struct step *s)
     struct step_pipe *p = s->pipe;
     if (!p)
         return;
-    if (p->is_ends_own)
-        comm_close(p->ends);
+    step_pipe_ends_close(s);
     for (int i = 0; p->message && i < p->plan.actions_n; i++)
         dev_event_free(p->message[i].made);
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof p->taken / sizeof *p->taken; i++)
         dev_event_free(p->taken[i]);
     for (int i = 0; i < MODEL_CHUNKS_MAX; i++)
         close_chunk(&p->chunk[i]);

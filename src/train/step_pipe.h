@@ -44,9 +44,12 @@ struct step_pipe {
     struct comm
         *ends;        /* of the first and the last stage, on these, where both hold the embedding */
     bool is_ends_own; /* ends is to be closed */
+    struct tensor embed_rows;  /* of the first stage: to be sent; of the last: received */
+    struct tensor token_grads; /* of the last stage: heads_ahead gradients of unit 0 */
     struct tensor received[2],
         made[STEP_PIPE_GRADS_MAX];     /* messages: forward, backward; gradients */
-    struct dev_event *taken[2];        /* after the last one was copied from received[i] */
+    struct dev_event *taken[3];        /* after the last one was copied from received[i], or from
+                                        * embed_rows */
     struct step_pipe_message *message; /* one for each action */
     struct comm_ticket newest;         /* of the last message that was begun */
     bool is_under_way;                 /* it may not be done */
@@ -72,6 +75,30 @@ void step_pipe_close(struct step *s);
 void step_pipe_bind(const struct step *s, int chunk, int micro, struct pass *p);
 /* step_pipe_elems — elements of a message of b samples of t tokens. */
 int64_t step_pipe_elems(const struct step *s, int64_t b, int64_t t);
+/* step_pipe_take_rows — memory for a message of a micro-batch. */
+struct tensor step_pipe_take_rows(const struct step *s, struct arena *from);
+
+/* The token embedding that the head shares (step_pipe_ends.c).
+ * _is_tied    there is one.
+ * _adds       the last stage adds all of its gradient: with virtual shards.
+ * _lacks      so this stage makes no gradient of a tensor of its table.
+ * _plan, _open, _close  memory, and the comm of both stages.
+ * _bind       of a pass of a micro-batch: where the gradient goes.
+ * _grad       where a pass with gradients writes that of a tensor; data NULL: nowhere.
+ * _put        on the last stage: to where *to writes, what _bind's pass of a micro-batch made.
+ * _sum        after all passes: the gradient of both stages on both. _moved: elements that this
+ *             stage sends then, with virtual shards. */
+bool step_pipe_ends_is_tied(const struct step_config *c);
+bool step_pipe_ends_adds(const struct step *s);
+bool step_pipe_ends_lacks(const struct step *s, int param);
+enum status step_pipe_ends_plan(struct step *s, struct arena *from);
+enum status step_pipe_ends_open(struct step *s);
+void step_pipe_ends_close(struct step *s);
+void step_pipe_ends_bind(const struct step *s, int64_t micro, struct pass *p);
+struct tensor step_pipe_ends_grad(const struct step *s, const struct pass *p, int param);
+enum status step_pipe_ends_put(struct step *s, const struct pass *to, int64_t micro, int param);
+enum status step_pipe_ends_sum(struct step *s);
+int64_t step_pipe_ends_moved(const struct step *s);
 
 /* The passes (step_pipe_run.c).
  * step_pipe_run   all forward and backward passes of a step.

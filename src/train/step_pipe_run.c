@@ -2,8 +2,8 @@
  * (step_pipe.h).
  *
  * A chunk's backward passes run in ascending order of micro-batches, so its gradients are added as
- * on one rank. The token embedding that the first and the last stage share is the exception: each
- * adds its own part, and the two sums are added at the end. */
+ * on one rank. The token embedding that the first and the last stage share is the exception
+ * (step_pipe_ends.c). */
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/rand.h"
@@ -22,6 +22,7 @@ struct run {
     struct step_pipe_message *received[2]; /* under way, or arrived: forward, backward */
     struct step_pipe_message *sent[STEP_PIPE_GRADS_MAX]; /* the last one from made[i] */
     int64_t made_n, sent_n;                              /* gradients */
+    struct step_pipe_message *embed;                     /* the last one to or from embed_rows */
 };
 
 static bool is_first(const struct step_pipe *p, int chunk) { return p->stage == 0 && chunk == 0; }
@@ -40,6 +41,7 @@ static struct pass pass_of(const struct run *run, struct pipe_op op)
     p.want_grad = true;
     p.accumulate = op.micro > 0;
     step_shards_bind(s, op.micro * c->batch_samples, &p); /* one alone is written as the first */
+    step_pipe_ends_bind(s, op.micro, &p);
     p.dropout = c->dropout;
     p.dropout_seed = step_run_dropout_seed(s, run->step_i);
     p.sample_first = run->sample_first + op.micro * c->batch_samples;
@@ -56,16 +58,23 @@ static struct step_micro micro_of(const struct run *run, struct pipe_op op)
                                .is_check = run->is_check};
 }
 
-/* pass_begin — of an op that runs now. Its place in data flow: forward through all chunks of all
- * stages, and back. */
-static struct pass pass_begin(const struct run *run, struct pipe_op op)
+/* pass_at — of an op that runs now, with its place in data flow. */
+static struct pass pass_at(const struct run *run, struct pipe_op op, int at)
 {
     struct pass p = pass_of(run, op);
     const struct step_micro m = micro_of(run, op);
-    const int stages = run->p->pipe.stages, at = op.chunk * stages + run->p->stage;
-    step_shard_trace_pass(run->s, &m,
-                          op.is_backward ? 2 * stages * run->p->pipe.chunks - 1 - at : at, &p);
+    step_shard_trace_pass(run->s, &m, at, &p);
     return p;
+}
+
+/* ends_at — the place behind all ops. */
+static int ends_at(const struct run *run) { return 2 * run->p->pipe.stages * run->p->pipe.chunks; }
+
+/* Forward through all chunks of all stages, and back. */
+static struct pass pass_begin(const struct run *run, struct pipe_op op)
+{
+    const int at = op.chunk * run->p->pipe.stages + run->p->stage;
+    return pass_at(run, op, op.is_backward ? ends_at(run) - 1 - at : at);
 }
 
 static enum status copy_rows(const struct run *run, struct tensor to, struct tensor from)
@@ -84,14 +93,15 @@ static enum status move(void *arg)
                       : comm_recv(m->line, m->data, m->elems, m->peer);
 }
 
-/* begin_message — after what its memory waits for. */
-static enum status begin_message(struct run *run, struct step_pipe_message *m, bool is_backward)
+/* begin_message — after what its memory waits for; taken: of a received one. */
+static enum status begin_message(struct run *run, struct step_pipe_message *m,
+                                 struct dev_event *taken)
 {
     struct step_pipe *p = run->p;
     if (m->is_send)
         TRY(dev_event_record(run->s->stream, &m->made));
     TRY(dev_flush(run->s->stream));
-    comm_wait_event(p->line, m->is_send ? m->made : p->taken[is_backward]);
+    comm_wait_event(p->line, m->is_send ? m->made : taken);
     TRY(comm_job_begin(p->line, move, m, &m->ticket));
     p->newest = m->ticket;
     p->is_under_way = true;
@@ -129,7 +139,7 @@ static enum status begin(struct run *run, const struct pipe_plan_action *a, bool
         struct pass pass = pass_of(run, a->op);
         m->data = model_part_output(&pass);
     }
-    return begin_message(run, m, a->op.is_backward);
+    return begin_message(run, m, p->taken[a->op.is_backward]);
 }
 
 static enum status take(struct run *run, struct pipe_op op)
@@ -161,6 +171,75 @@ static enum status keep_grad(struct run *run, const struct pass *p)
         TRY(wait_message(run, run->sent[at]));
     run->sent[at] = NULL;
     return copy_rows(run, run->p->made[at], model_part_grad(p));
+}
+
+/* ---- the gradient of the embedding's output (step_pipe_ends.c) ---- */
+
+#define TAKEN_EMBED 2 /* of step_pipe.taken */
+
+static enum status begin_embed(struct run *run, const struct pipe_plan_action *a)
+{
+    const struct step_config *c = &run->s->config;
+    struct step_pipe *p = run->p;
+    struct step_pipe_message *m = &p->message[a - p->plan.action];
+    const bool is_send = a->kind == PIPE_PLAN_SEND_EMBED;
+    *m = (struct step_pipe_message){
+        .line = p->ends,
+        .data = p->embed_rows,
+        .elems = step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens),
+        .peer = is_send,
+        .is_send = is_send,
+        .made = m->made};
+    run->embed = m;
+    return begin_message(run, m, p->taken[TAKEN_EMBED]);
+}
+
+/* message_embed — the same of a shard alone; waits for it. */
+static enum status message_embed(struct run *run, const struct pass *p)
+{
+    const struct step_config *c = &run->s->config;
+    const int64_t elems = step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens);
+    if (run->p->stage > 0)
+        return comm_recv(run->p->ends, model_part_grad(p), elems, 0);
+    TRY(dev_sync(run->s->stream));
+    return comm_send(run->p->ends, model_part_grad(p), elems, 1);
+}
+
+/* give_embed — what the last stage adds. */
+static enum status give_embed(struct run *run, const struct pass *p)
+{
+    if (!step_pipe_ends_adds(run->s))
+        return ST_OK;
+    TRY(give(run, model_part_grad(p)));
+    if (run->is_check)
+        return message_embed(run, p);
+    if (run->embed)
+        TRY(wait_message(run, run->embed));
+    return copy_rows(run, run->p->embed_rows, model_part_grad(p));
+}
+
+static enum status take_embed(struct run *run, const struct pass *p)
+{
+    if (run->is_check)
+        return message_embed(run, p);
+    TRY(wait_message(run, run->embed));
+    TRY(copy_rows(run, model_part_grad(p), run->p->embed_rows));
+    return dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]);
+}
+
+/* add_embed — on the last stage: to the head's gradient of a micro-batch, then complete. */
+static enum status add_embed(struct run *run, int micro)
+{
+    struct step *s = run->s;
+    const struct pipe_op op = {true, run->p->pipe.chunks - 1, micro};
+    const struct step_micro m = micro_of(run, op);
+    struct pass p = pass_at(run, op, ends_at(run));
+    TRY(take_embed(run, &p));
+    TRY(step_copy_inputs(s, run->batch, micro * p.b, &p));
+    TRY(s->model->embed_bwd(&p));
+    TRY(step_shard_check_unit(s, &m, 0));
+    step_run_lap(s, &run->r->backward_ms);
+    return run->is_check ? ST_OK : step_shards_add(s, m.first, 0);
 }
 
 /* ---- ops ---- */
@@ -241,6 +320,7 @@ static enum status backward_embed(struct run *run, const struct pass *p, struct 
 {
     if (!p->accumulate)
         TRY(step_run_zero_added(run->s, p));
+    TRY(give_embed(run, p));
     TRY(run->s->model->embed_bwd(p));
     return end_unit(run, op, 0);
 }
@@ -272,20 +352,13 @@ static enum status act(struct run *run, const struct pipe_plan_action *a)
         return a->op.is_backward ? backward(run, a->op) : forward(run, a->op);
     case PIPE_PLAN_SEND:
         return begin(run, a, true);
+    case PIPE_PLAN_RECV_EMBED:
+    case PIPE_PLAN_SEND_EMBED:
+        return begin_embed(run, a);
+    case PIPE_PLAN_ADD_EMBED:
+        return add_embed(run, a->op.micro);
     }
     return ST_OK;
-}
-
-/* add_ends — the gradient of the embedding, over the two stages that hold it. */
-static enum status add_ends(struct step *s)
-{
-    struct pass p = {0};
-    if (!s->pipe->ends)
-        return ST_OK;
-    store_bind(s->store, &p);
-    struct tensor grad = tensor_at(p.grads, p.grad_table->param[0].offset);
-    TRY(dev_sync(s->stream));
-    return comm_all_reduce(s->pipe->ends, grad, grad, s->table.param[0].elems);
 }
 
 enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t step_i,
@@ -303,7 +376,7 @@ enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t ste
     for (int i = 0; i < s->pipe->plan.actions_n; i++)
         TRY(act(&run, &s->pipe->plan.action[i]));
     r->pipe_ms += (double)(clock_ns() - start) * 1e-6;
-    TRY(add_ends(s));
+    TRY(step_pipe_ends_sum(s));
     TRY(store_post_backward(s->store, 0));
     step_run_lap(s, &r->norm_ms);
     return ST_OK;
@@ -359,6 +432,8 @@ enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64
             TRY(forward_alone(&run, (struct pipe_op){false, chunk, micro}));
         for (int chunk = chunks - 1; chunk >= 0; chunk--)
             TRY(backward_alone(&run, (struct pipe_op){true, chunk, micro}));
+        if (step_pipe_ends_adds(s) && s->pipe->stage == s->pipe->pipe.stages - 1)
+            TRY(add_embed(&run, micro));
     }
     return ST_OK;
 }

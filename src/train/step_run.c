@@ -41,7 +41,7 @@ static enum status zero_added(struct step *s, const struct pass *p)
 {
     for (int i = 0; i < s->table.params_n; i++) {
         const struct param *row = &s->table.param[i];
-        if (row->grad_is_added)
+        if (row->grad_is_added && !step_pipe_ends_lacks(s, i))
             TRY(dev_fill(s->stream, tensor_at(p->grads, p->grad_table->param[i].offset).data, 0,
                          (size_t)row->elems * sizeof(float)));
     }

@@ -124,6 +124,7 @@ enum status step_shard_check_unit(struct step *s, const struct step_micro *m, in
     store_bind(s->store, &p);
     if (!m->is_check)
         step_shards_bind(s, m->first, &p);
+    step_pipe_ends_bind(s, m->first / s->config.batch_samples, &p);
     if (is_hit) {
         f->passes &= ~(unsigned)pass;
         TRY(step_shard_trace_flip(s, &p));

@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include "base/assert.h"
-#include "train/step_inside.h"
+#include "train/step_pipe.h"
 
 /* Where an entry is in data flow: its run of layers, there and back, and its number in it. */
 #define NUMBER_BITS 32
@@ -145,8 +145,8 @@ enum status step_shard_trace_unit(struct step *s, const struct pass *p, int unit
     TRY(dev_sync(s->stream));
     for (int row = 0; row < s->table.params_n; row++) {
         const struct param *param = &s->table.param[row];
-        const struct tensor grad = tensor_at(p->grads, p->grad_table->param[row].offset);
-        if (param->unit == unit)
+        const struct tensor grad = step_pipe_ends_grad(s, p, row);
+        if (param->unit == unit && grad.data)
             sum = XXH3_64bits_withSeed(grad.data, (size_t)param->elems * sizeof(float), sum);
     }
     return add(s->check.now, next_order(&s->check), sum);
@@ -162,17 +162,24 @@ enum status step_shard_trace_losses(struct step *s, struct step_shard_trace *t, 
                XXH3_64bits(s->losses_host + first * losses, (size_t)n * sizeof *s->losses_host));
 }
 
+/* elems_made — of a tensor's gradient, where it is of a unit. */
+static int64_t elems_made(const struct step *s, int row, int unit)
+{
+    const struct param *param = &s->table.param[row];
+    return param->unit == unit && !step_pipe_ends_lacks(s, row) ? param->elems : 0;
+}
+
 enum status step_shard_trace_flip(struct step *s, const struct pass *p)
 {
     struct step_shard_flip *f = &s->check.flip;
     int64_t at = f->elem;
     int row = 0;
-    while (s->table.param[row].unit != f->unit || at >= s->table.param[row].elems) {
-        at -= s->table.param[row].unit == f->unit ? s->table.param[row].elems : 0;
+    while (elems_made(s, row, f->unit) <= at) {
+        at -= elems_made(s, row, f->unit);
         row++;
         ASSERTF(row < s->table.params_n, "element %lld of unit %d", (long long)f->elem, f->unit);
     }
-    uint32_t bits, *to = tensor_at(p->grads, p->grad_table->param[row].offset + at).data;
+    uint32_t bits, *to = tensor_at(step_pipe_ends_grad(s, p, row), at).data;
     TRY(dev_copy(s->stream, &bits, to, sizeof bits));
     TRY(dev_sync(s->stream));
     bits ^= UINT32_C(1) << f->bit;

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "train/balance.h"
-#include "train/step_inside.h"
+#include "train/step_pipe.h"
 
 /* each — the samples of a shard. */
 static int64_t each(const struct step *s) { return s->config.global_samples / s->config.shards; }
@@ -36,6 +36,16 @@ enum status step_shards_check(const struct step_config *c, const struct mesh *me
                     "EXACT=layout: GLOBAL_BATCH=%lld does not go into VIRTUAL_SHARDS=%d shards of "
                     "whole micro-batches of BATCH_SIZE=%lld; change one of them",
                     (long long)c->global_samples, c->shards, (long long)c->batch_samples);
+    if (step_pipe_ends_is_tied(c) && mesh->size[MESH_AXIS_PIPELINE] > 1 &&
+        c->global_samples / c->shards != c->batch_samples)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: with PP and an embedding that the output layer shares, each "
+                    "virtual shard is one micro-batch, and VIRTUAL_SHARDS=%d of "
+                    "GLOBAL_BATCH=%lld have %lld samples of BATCH_SIZE=%lld; set "
+                    "VIRTUAL_SHARDS=%lld",
+                    c->shards, (long long)c->global_samples,
+                    (long long)(c->global_samples / c->shards), (long long)c->batch_samples,
+                    (long long)(c->global_samples / c->batch_samples));
     return ST_OK;
 }
 
@@ -106,12 +116,30 @@ void step_shards_bind(const struct step *s, int64_t first, struct pass *p)
     p->accumulate = first % each(s) > 0;
 }
 
+/* add_ends — unit 0 of a stage that shares the token embedding with another stage, tensor by
+ * tensor. */
+static enum status add_ends(struct step *s, int64_t first)
+{
+    struct pass to = {0};
+    store_bind(s->store, &to);
+    step_shards_bind(s, first, &to);
+    for (int i = 0; i < s->table.params_n && s->table.param[i].unit == 0; i++) {
+        if (step_pipe_ends_lacks(s, i))
+            continue;
+        TRY(step_pipe_ends_put(s, &to, first / s->config.batch_samples, i));
+        TRY(store_exact_add_param(s->store, shard_of(s, first), i));
+    }
+    return ST_OK;
+}
+
 enum status step_shards_add(struct step *s, int64_t first, int unit)
 {
     if (s->config.shards == 0 || (first + s->config.batch_samples) % each(s) != 0)
         return ST_OK;
     TRY(step_mesh_sum_partial(s, first, unit));
-    return store_exact_add(s->store, shard_of(s, first), unit);
+    return unit == 0 && step_pipe_ends_adds(s)
+               ? add_ends(s, first)
+               : store_exact_add(s->store, shard_of(s, first), unit);
 }
 
 /* walk — asks for parameters as a pass does, and computes nothing. */

@@ -67,6 +67,8 @@ gpt2 1 4 SHARD=optimizer RECOMPUTE=block
 gpt2 2 1 BACKEND=tcp SHARD=gradients
 gpt2 3 2
 gpt2 1 5 SHARD=full BALANCE=auto
+gpt2 1 2 PP=2
+gpt2 2 2 PP=2 BACKEND=tcp SHARD=full
 begins llama
 llama 1 2 PP=2
 llama 1 4 PP=2 SHARD=full
@@ -132,16 +134,26 @@ $1 1 6 VIRTUAL_TP=4 TP=2 BALANCE=auto
 $1 2 4 VIRTUAL_TP=4 TP=4
 LIST
     }
-    piped() { # piped AXIS: stages of groups
+    piped() { # piped FAMILY AXIS: stages of groups
         cat <<LIST
-begins llama 2 $1=2
-llama 1 4 PP=2 $1=2 SHARD=full
-llama 2 4 PP=2 $1=2
+begins $1 2 $2=2
+$1 1 4 PP=2 $2=2 SHARD=full
+$1 2 4 PP=2 $2=2
 LIST
     }
-    list < <(layouts gpt2; layouts llama; layouts qa; echo "begins llama"; echo "llama 1 4 PP=2")
+    stages() { # stages FAMILY
+        cat <<LIST
+begins $1
+$1 1 2 PP=2
+$1 1 4 PP=2
+$1 2 1 PP=2 BACKEND=ucx
+$1 3 2 PP=2 SHARD=full RECOMPUTE=block
+$1 1 8 PP=2 SHARD=gradients
+LIST
+    }
+    list < <(layouts gpt2; layouts llama; layouts qa; stages gpt2; stages llama; stages qa)
     family[gpt2]+=" HEADS=4"
-    list < <(groups gpt2 CP; groups gpt2 TP; groups llama TP; groups llama CP; groups qa CP; piped TP; piped CP)
+    list < <(groups gpt2 CP; groups gpt2 TP; groups llama TP; groups llama CP; groups qa CP; piped llama TP; piped llama CP; piped gpt2 TP; piped gpt2 CP)
     family[qa]+=" HEADS=4"
     list < <(parts gpt2; parts llama; parts qa)
     list < <(echo "begins llama 4 TP=2 CP=2"; echo "llama 2 2 TP=2 CP=2 SHARD=full"; echo "llama 2 4 TP=2 CP=2")
@@ -192,7 +204,7 @@ refused "set EMBED_ROWS=0" EMBED_ROWS=1
 refused "set LOCAL_STEPS=0" LOCAL_STEPS=2
 refused "set BATCH_WARMUP=0" BATCH_WARMUP=4
 refused "set GLOBAL_BATCH" GLOBAL_BATCH=0
-refused "TIE_EMBEDDINGS=0" PP=2 N_GPU_EACH_NODE=2
+refused "set VIRTUAL_SHARDS=12" PP=2 N_GPU_EACH_NODE=2 VIRTUAL_SHARDS=6
 refused "are fewer than 3 data-parallel workers" VIRTUAL_SHARDS=2 N_GPU_EACH_NODE=3
 refused "change VIRTUAL_SHARDS" MODEL=llama-2-7b TOKENIZER=gpt2 VOCAB=50257 HEADS=4 KV_HEADS=2 HEAD_DIM=8 PP=2 N_GPU_EACH_NODE=10
 refused "or BALANCE=off" EXACT=off BALANCE=auto

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/text.h"
-#include "train/step_inside.h"
+#include "train/step_pipe.h"
 
 #define CHECKS_SEED 23
 
@@ -41,11 +41,15 @@ static inline int64_t checks_draw(int i, int what, int64_t n)
     return (int64_t)rand_below(CHECKS_SEED, RAND_STREAM(TEST, what), (uint64_t)i, (uint64_t)n);
 }
 
-static inline int64_t checks_elems_of(const struct param_table *table, int unit)
+/* checks_elems_of — of a unit's gradient that this rank makes. */
+static inline int64_t checks_elems_of(const struct step *step, int unit)
 {
+    const struct param_table *table = step_own_table(step);
     int64_t elems = 0;
     for (int i = 0; i < table->params_n; i++)
-        elems += table->param[i].unit == unit ? table->param[i].elems : 0;
+        elems += table->param[i].unit == unit && !step_pipe_ends_lacks(step, i)
+                     ? table->param[i].elems
+                     : 0;
     return elems;
 }
 
@@ -57,12 +61,13 @@ static inline enum status checks_run_step(struct checks_job *job, struct step *s
                     STEP_FAULT_NONE, &job->trial.last);
 }
 
-/* checks_any_unit — of the units that have parameters on this rank. */
-static inline int checks_any_unit(const struct param_table *table, int i)
+/* checks_any_unit — of the units that have gradients on this rank. */
+static inline int checks_any_unit(const struct step *step, int i)
 {
-    int unit = (int)checks_draw(i, 1, table->units_n);
-    while (checks_elems_of(table, unit) == 0)
-        unit = (unit + 1) % table->units_n;
+    const int units_n = step_own_table(step)->units_n;
+    int unit = (int)checks_draw(i, 1, units_n);
+    while (checks_elems_of(step, unit) == 0)
+        unit = (unit + 1) % units_n;
     return unit;
 }
 
@@ -71,14 +76,13 @@ static inline int checks_any_unit(const struct param_table *table, int i)
 static inline struct step_shard_flip checks_flip_at(const struct checks_job *job,
                                                     const struct step *step, int i)
 {
-    const struct param_table *table = step_own_table(step);
-    const int unit = checks_any_unit(table, i),
+    const int unit = checks_any_unit(step, i),
               gives = step->check.trace[STEP_SHARD_TRACE_CHECK].gives_n;
     return (struct step_shard_flip){
         .passes = (checks_draw(i, 4, 2) ? STEP_SHARD_PASS_OWN : STEP_SHARD_PASS_CHECK) | job->also,
         .give = job->in_gives && checks_draw(i, 5, 3) > 0 ? 1 + (int)checks_draw(i, 6, gives) : 0,
         .unit = unit,
-        .elem = checks_draw(i, 2, checks_elems_of(table, unit)),
+        .elem = checks_draw(i, 2, checks_elems_of(step, unit)),
         .bit = (int)checks_draw(i, 3, 32)};
 }
 

@@ -141,6 +141,116 @@ static void test_stages(void **state)
     }
 }
 
+/* An embedding that the output layer shares is on the first and on the last stage, and its gradient
+ * is made as on one. */
+static const struct model_dims tied[] = {
+    {.name = "gpt2 of 8 layers", .layers = 8, .heads = 4, .embed = 48, .vocab = 211},
+    {.name = "llama of 8 layers, tied",
+     .arch = MODEL_ARCH_LLAMA,
+     .layers = 8,
+     .heads = 4,
+     .kv_heads = 2,
+     .head_dim = 12,
+     .embed = 48,
+     .ffn = 44,
+     .vocab = 211,
+     .parts = {MODELS_LLAMA}}};
+#define TIED (int)(sizeof tied / sizeof *tied)
+
+static struct trial tied_of(int model, int tensor, int context)
+{
+    struct trial like = exact_of(GPT2, tensor, context, 16);
+    like.config.dims = tied[model];
+    like.config.dims.context = 19;
+    return like;
+}
+
+/* form: stages, chunks of each, and how many pipelines beside each other; each with a SHARD. */
+static void tied_forms(struct trial like, const struct trial *want, int others)
+{
+    static const struct form {
+        int stages, chunks, pipelines;
+    } forms[] = {{2, 1, 1}, {2, 1, 2}, {2, 1, 3}, {3, 1, 2}, {4, 1, 1}, {2, 2, 1},
+                 {2, 3, 3}, {4, 2, 1}, {3, 2, 1}, {3, 2, 2}, {2, 1, 2}, {2, 1, 6}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const struct form *f = &forms[i];
+        const int ranks = f->stages * f->pipelines * others,
+                  micros = like.config.shards / f->pipelines;
+        if (ranks > RANKS_MAX || (f->chunks > 1 && micros % f->stages != 0))
+            continue;
+        like.config.axis_ranks[MESH_AXIS_PIPELINE] = f->stages;
+        like.config.pipe_chunks = f->chunks;
+        like.config.pipe_kind = f->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
+        like.config.store.shard = (enum layout_shard)(i % (LAYOUT_SHARD_FULL + 1));
+        same(&like, want, i % 2 ? (struct world){ranks, 1} : (struct world){1, ranks});
+    }
+}
+
+static void test_tied(void **state)
+{
+    (void)state;
+    for (int model = 0; model < TIED; model++)
+        for (int tensor = 1; tensor <= 2; tensor++)
+            for (int context = 1; context <= 3 - tensor; context++) {
+                struct trial like = tied_of(model, tensor, context),
+                             want = trial_run(&like, 1, tensor * context);
+                tied_forms(like, &want, tensor * context);
+                trial_free(&want);
+            }
+}
+
+/* Every way of recomputing, Muon, a gradient that is not finite on either stage. */
+static void test_tied_ways(void **state)
+{
+    struct trial like = tied_of(0, 1, 1);
+    (void)state;
+    for (int way = 0; way <= MODEL_RECOMPUTE_BLOCK; way++) {
+        like.config.axis_ranks[MESH_AXIS_PIPELINE] = 1;
+        like.config.recompute.way = (enum model_recompute)way;
+        like.config.optim.kind = way % 2 ? OPTIM_KIND_MUON : OPTIM_KIND_ADAMW;
+        like.config.optim.momentum = 0.9;
+        struct trial want = trial_run(&like, 1, 1);
+        like.config.axis_ranks[MESH_AXIS_PIPELINE] = 2;
+        same(&like, &want, (struct world){2, 2});
+        trial_free(&want);
+    }
+    like.nan_step = 1;
+    for (int rank = 0; rank < 2; rank++) {
+        like.nan_rank = rank;
+        struct trial got = trial_run(&like, 1, 2);
+        assert_true(isfinite(got.loss[0]) && isnan(got.loss[1]));
+        trial_free(&got);
+    }
+}
+
+/* Shards of several micro-batches have another order there. */
+static enum status open_refused(struct ranks_one *one)
+{
+    struct step_config config = *(const struct step_config *)one->arg;
+    struct step *step = NULL;
+    config.dev = one->dev;
+    config.comm = one->comm;
+    enum status st = step_open(&config, &step);
+    step_close(step);
+    return st;
+}
+
+static void test_tied_refused(void **state)
+{
+    struct step_config config[2];
+    struct ranks_one one[RANKS_MAX];
+    (void)state;
+    config[0] = tied_of(0, 1, 1).config;
+    config[0].shards = 3;
+    config[0].axis_ranks[MESH_AXIS_PIPELINE] = 2;
+    config[1] = config[0];
+    ranks_try(1, 2, RANKS_TIMEOUT_MS, open_refused, config, sizeof *config, one);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(one[rank].st, ST_BAD_SETTING);
+        assert_non_null(strstr(one[rank].message, "set VIRTUAL_SHARDS=6"));
+    }
+}
+
 static void test_questions(void **state)
 {
     static const struct world few[] = {{1, 2}, {2, 2}, {3, 2}};
@@ -236,10 +346,11 @@ static void test_without(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_tensor),    cmocka_unit_test(test_context),
-    cmocka_unit_test(test_six),       cmocka_unit_test(test_stages),
-    cmocka_unit_test(test_ways),      cmocka_unit_test(test_nan),
-    cmocka_unit_test(test_questions), cmocka_unit_test(test_balance),
-    cmocka_unit_test(test_without)};
+    cmocka_unit_test(test_tensor),       cmocka_unit_test(test_context),
+    cmocka_unit_test(test_six),          cmocka_unit_test(test_stages),
+    cmocka_unit_test(test_ways),         cmocka_unit_test(test_nan),
+    cmocka_unit_test(test_questions),    cmocka_unit_test(test_balance),
+    cmocka_unit_test(test_tied),         cmocka_unit_test(test_tied_ways),
+    cmocka_unit_test(test_tied_refused), cmocka_unit_test(test_without)};
 
 HARNESS_MAIN(tests)

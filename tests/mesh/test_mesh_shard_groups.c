@@ -10,6 +10,7 @@
 static const struct kind {
     const char *name;
     int axis_ranks[MESH_AXES], chunks, tensor_parts;
+    bool is_tied; /* with PP; the others of PP have an output layer of its own */
 } kinds[] = {
     {"TP=2", {[MESH_AXIS_TENSOR] = 2}, .chunks = 1},
     {"CP=2", {[MESH_AXIS_CONTEXT] = 2}, .chunks = 1},
@@ -17,6 +18,13 @@ static const struct kind {
     {"PP=2", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 1},
     {"PP=2 in two chunks", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 2},
     {"TP=2 PP=2", {[MESH_AXIS_TENSOR] = 2, [MESH_AXIS_PIPELINE] = 2}, .chunks = 1},
+    {"PP=2, tied", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 1, .is_tied = true},
+    {"PP=3, tied", {[MESH_AXIS_PIPELINE] = 3}, .chunks = 1, .is_tied = true},
+    {"PP=2 in two chunks, tied", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 2, .is_tied = true},
+    {"TP=2 PP=2, tied",
+     {[MESH_AXIS_TENSOR] = 2, [MESH_AXIS_PIPELINE] = 2},
+     .chunks = 1,
+     .is_tied = true},
     {"VIRTUAL_TP=2", {0}, .chunks = 1, .tensor_parts = 2},
     {"TP=2 VIRTUAL_TP=4", {[MESH_AXIS_TENSOR] = 2}, .chunks = 1, .tensor_parts = 4},
 };
@@ -43,13 +51,13 @@ static struct checks_job job_of_groups(const struct kind *kind, enum layout_shar
     c->dims.heads = 4;
     c->dims.embed = 48;
     c->dims.layers = has_stages ? 4 : 2;
-    c->dims.parts.is_untied = has_stages;
+    c->dims.parts.is_untied = has_stages && !kind->is_tied;
     memcpy(c->axis_ranks, kind->axis_ranks, sizeof c->axis_ranks);
     c->tensor_parts = kind->tensor_parts;
     c->pipe_chunks = kind->chunks;
     c->pipe_kind = kind->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
     c->store.shard = shard;
-    c->shards = shards;
+    c->shards = kind->is_tied ? 12 : shards; /* of one micro-batch */
     c->dropout = 0.1f;
     return job;
 }

@@ -14,7 +14,8 @@ of several ranks at once one is named|step_shard_trace|s/return firsts_n == 1 ? 
 gradients are not recorded|step_shard_trace|s/            sum = XXH3_64bits_withSeed(grad.data/            (void)XXH3_64bits_withSeed(grad.data/
 rows for the next stage are not recorded|step_pipe_run|s/        TRY(give(run, model_part_output(&p)));/        ;/
 gradients for the stage before are not recorded|step_pipe_run|s/    TRY(give(run, model_part_grad(p)));/    ;/
-backward passes of stages have the order of forward ones|step_pipe_run|s/op.is_backward ? 2 \* stages \* run->p->pipe.chunks - 1 - at : at/at/
+backward passes of stages have the order of forward ones|step_pipe_run|s/op.is_backward ? ends_at(run) - 1 - at : at/at/
+parts of a tied embedding's gradient lie in one place|step_pipe_ends|s/micro % pipe->plan.heads_ahead/0/
 a shard alone has the samples of another place|step_pipe_run|s/\.sample_first = sample,/.sample_first = 0,/
 one rank of a group speaks for all|step_shard_differ|s/place < places_n(s); place++) {$/place < 1; place++) {/
 the ranks of groups are mixed up|step_shard_differ|s/\[MESH_AXIS_DATA\] = group,/[MESH_AXIS_DATA] = 0,/

@@ -76,11 +76,16 @@ struct trial {
     int at[STAGES_MAX];
     int64_t now[STAGES_MAX];
     /* queue of messages begun; done: how many are over */
-    struct pipe_plan_action queue[STAGES_MAX][4 * OPS_MAX];
-    int64_t begun[STAGES_MAX][4 * OPS_MAX];
+    struct pipe_plan_action queue[STAGES_MAX][6 * OPS_MAX];
+    int64_t begun[STAGES_MAX][6 * OPS_MAX];
     int queued[STAGES_MAX], done[STAGES_MAX];
     int64_t end[STAGES_MAX][OPS_MAX], sent[STAGES_MAX][OPS_MAX], arrived[STAGES_MAX][OPS_MAX];
     int recvs_open[STAGES_MAX][2];
+    /* of the embedding's gradient: times by micro-batch; how many are received and not added, and
+     * added */
+    int64_t embed_sent[MICROS_MAX], embed_arrived[MICROS_MAX];
+    int embeds_open, embeds_added;
+    bool has_input[STAGES_MAX]; /* of the op that runs next; adding would write over it */
 };
 static struct trial trial;
 
@@ -97,11 +102,32 @@ static int source_of(int stage, struct pipe_op op, int *source_stage)
     return op_number(trial.pipe, from);
 }
 
+/* One receive of the embedding's gradient, if it can come. */
+static bool receive_embed(int stage, const struct pipe_plan_action *recv)
+{
+    int64_t begun = trial.begun[stage][trial.done[stage]], ready = trial.embed_sent[recv->op.micro];
+    assert_int_equal(recv->peer, 0);
+    if (!trial.is_buffered) {
+        const struct pipe_plan_action *send = head_of(0);
+        if (!send || send->kind != PIPE_PLAN_SEND_EMBED || send->op.micro != recv->op.micro)
+            return false;
+        assert_int_equal(send->peer, stage);
+        ready = trial.begun[0][trial.done[0]++];
+    }
+    if (ready < 0)
+        return false;
+    trial.embed_arrived[recv->op.micro] = ready > begun ? ready : begun;
+    trial.done[stage]++;
+    return true;
+}
+
 /* One receive, if its message can come. */
 static bool receive(int stage)
 {
     const struct pipe_plan_action *recv = head_of(stage);
     int source;
+    if (recv && recv->kind == PIPE_PLAN_RECV_EMBED)
+        return receive_embed(stage, recv);
     if (!recv || recv->kind != PIPE_PLAN_RECV)
         return false;
     int number = source_of(stage, recv->op, &source);
@@ -124,18 +150,28 @@ static bool receive(int stage)
 static bool buffer_send(int stage)
 {
     const struct pipe_plan_action *send = head_of(stage);
-    if (!trial.is_buffered || !send || send->kind != PIPE_PLAN_SEND)
+    if (!trial.is_buffered || !send ||
+        (send->kind != PIPE_PLAN_SEND && send->kind != PIPE_PLAN_SEND_EMBED))
         return false;
-    trial.sent[stage][op_number(trial.pipe, send->op)] = trial.begun[stage][trial.done[stage]++];
+    int64_t *sent = send->kind == PIPE_PLAN_SEND_EMBED
+                        ? &trial.embed_sent[send->op.micro]
+                        : &trial.sent[stage][op_number(trial.pipe, send->op)];
+    *sent = trial.begun[stage][trial.done[stage]++];
     return true;
 }
 
 static void begin_message(int stage, const struct pipe_plan_action *a)
 {
     int number = op_number(trial.pipe, a->op);
-    if (a->kind == PIPE_PLAN_SEND)
+    if (a->kind == PIPE_PLAN_SEND || a->kind == PIPE_PLAN_SEND_EMBED)
         assert_true(trial.end[stage][number] >= 0);
-    else
+    if (a->kind == PIPE_PLAN_SEND_EMBED) { /* room for one: the next is not made yet */
+        const struct pipe_op next = {true, 0, a->op.micro + 1};
+        assert_true(next.micro == trial.pipe->micros ||
+                    trial.end[stage][op_number(trial.pipe, next)] < 0);
+    } else if (a->kind == PIPE_PLAN_RECV_EMBED)
+        assert_int_equal(++trial.embeds_open, 1); /* room for one */
+    else if (a->kind == PIPE_PLAN_RECV)
         assert_int_equal(++trial.recvs_open[stage][a->op.is_backward], 1); /* room for one */
     trial.queue[stage][trial.queued[stage]] = *a;
     trial.begun[stage][trial.queued[stage]++] = trial.now[stage];
@@ -156,6 +192,20 @@ static void run_op(int stage, struct pipe_op op)
     trial.end[stage][op_number(trial.pipe, op)] = trial.now[stage];
 }
 
+/* add_embed — in the order of micro-batches, after the head's part. false: it waits. */
+static bool add_embed(int stage, int micro)
+{
+    const struct pipe_op head = {true, trial.pipe->chunks - 1, micro};
+    const int64_t arrived = trial.embed_arrived[micro];
+    if (arrived < 0)
+        return false;
+    assert_true(trial.end[stage][op_number(trial.pipe, head)] >= 0 && !trial.has_input[stage]);
+    assert_int_equal(micro, trial.embeds_added++);
+    trial.now[stage] = arrived > trial.now[stage] ? arrived : trial.now[stage];
+    trial.embeds_open--;
+    return true;
+}
+
 /* One action of a stage; false: it waits. */
 static bool act(int stage)
 {
@@ -168,8 +218,13 @@ static bool act(int stage)
             return false;
         trial.now[stage] = arrived > trial.now[stage] ? arrived : trial.now[stage];
         trial.recvs_open[stage][a->op.is_backward]--;
+        trial.has_input[stage] = true;
     } else if (a->kind == PIPE_PLAN_RUN) {
         run_op(stage, a->op);
+        trial.has_input[stage] = false;
+    } else if (a->kind == PIPE_PLAN_ADD_EMBED) {
+        if (!add_embed(stage, a->op.micro))
+            return false;
     } else {
         begin_message(stage, a);
     }
@@ -194,8 +249,20 @@ static void run_all(void)
     }
 }
 
-static void check_run(const struct pipe *pipe, bool is_buffered, bool is_early, int forward,
-                      int backward)
+/* check_ahead — the last stage keeps as many gradients of the head as its plan says, and no more
+ * than micro-batches are in flight. */
+static void check_ahead(const struct pipe *pipe, int stage, bool has_embed)
+{
+    const struct pipe_plan *plan = &trial.plan[stage];
+    const bool is_last = has_embed && stage == pipe->stages - 1;
+    assert_int_equal(plan->heads_ahead > 0, is_last);
+    assert_in_range(plan->heads_ahead, is_last, is_last ? pipe->micros : 0);
+    if (pipe->chunks == 1)
+        assert_in_range(plan->heads_ahead, is_last, pipe->stages);
+}
+
+static void check_run(const struct pipe *pipe, bool is_buffered, bool is_early, bool has_embed,
+                      int forward, int backward)
 {
     int64_t end = 0;
     int ops_n[STAGES_MAX] = {0};
@@ -203,34 +270,41 @@ static void check_run(const struct pipe *pipe, bool is_buffered, bool is_early, 
     memset(trial.end, -1, sizeof trial.end);
     memset(trial.sent, -1, sizeof trial.sent);
     memset(trial.arrived, -1, sizeof trial.arrived);
+    memset(trial.embed_sent, -1, sizeof trial.embed_sent);
+    memset(trial.embed_arrived, -1, sizeof trial.embed_arrived);
     trial.pipe = pipe;
     trial.is_buffered = is_buffered;
     trial.forward = forward;
     trial.backward = backward;
     for (int stage = 0; stage < pipe->stages; stage++) {
-        assert_int_equal(pipe_plan_make(pipe, stage, is_early, &trial.plan[stage]), ST_OK);
+        assert_int_equal(pipe_plan_make(pipe, stage, is_early, has_embed, &trial.plan[stage]),
+                         ST_OK);
+        check_ahead(pipe, stage, has_embed);
         assert_true(trial.plan[stage].grads_out <= (is_early ? 2 : 8));
         for (int i = 0; i < trial.plan[stage].actions_n; i++)
             ops_n[stage] += trial.plan[stage].action[i].kind == PIPE_PLAN_RUN;
         assert_int_equal(ops_n[stage], pipe_ops_n(pipe));
     }
     run_all();
+    assert_int_equal(trial.embeds_added, has_embed ? pipe->micros : 0);
     for (int stage = 0; stage < pipe->stages; stage++) {
         end = trial.now[stage] > end ? trial.now[stage] : end;
         pipe_plan_free(&trial.plan[stage]);
     }
-    if (is_early || is_buffered) /* else stages also wait to send */
+    /* else stages also wait to send; and the plan's times are those of 1 and 2 */
+    if ((is_early || is_buffered) && (!has_embed || backward == 2))
         assert_int_equal(end, pipe_slots(pipe) * (forward + backward));
 }
 
 static void check_runs(const struct pipe *pipe)
 {
-    for (int is_buffered = 0; is_buffered <= 1; is_buffered++) {
-        check_run(pipe, is_buffered, true, 1, 1);
-        check_run(pipe, is_buffered, true, 1, 2);
-        check_run(pipe, is_buffered, true, 1, 3);
-        check_run(pipe, is_buffered, false, 1, 2);
-    }
+    for (int has_embed = 0; has_embed <= (pipe->stages > 1); has_embed++)
+        for (int is_buffered = 0; is_buffered <= 1; is_buffered++) {
+            check_run(pipe, is_buffered, true, has_embed, 1, 1);
+            check_run(pipe, is_buffered, true, has_embed, 1, 2);
+            check_run(pipe, is_buffered, true, has_embed, 1, 3);
+            check_run(pipe, is_buffered, false, has_embed, 1, 2);
+        }
 }
 
 static void test_runs(void **state)
@@ -250,7 +324,7 @@ static void test_grads_out(void **state)
                 for (int is_early = 0; is_early <= 1; is_early++) {
                     struct pipe pipe = {PIPE_KIND_INTERLEAVED, stages, 2 * stages, chunks};
                     struct pipe_plan plan;
-                    assert_int_equal(pipe_plan_make(&pipe, stage, is_early, &plan), ST_OK);
+                    assert_int_equal(pipe_plan_make(&pipe, stage, is_early, true, &plan), ST_OK);
                     most = plan.grads_out > most ? plan.grads_out : most;
                     pipe_plan_free(&plan);
                 }

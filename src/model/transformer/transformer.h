@@ -62,6 +62,8 @@ int64_t transformer_params_up(const struct model_dims *dims);
 #define TRANSFORMER_WPE 1
 struct tensor transformer_w(const struct pass *p, int param);  /* values; param -1: {0} */
 struct tensor transformer_dw(const struct pass *p, int param); /* where its gradient goes */
+/* transformer_dw_vocab — of the head's product; tied weights: what embed_bwd adds to, too. */
+struct tensor transformer_dw_vocab(const struct pass *p);
 
 /* Operations on all N = B·T rows of a pass; norms on own rows (transformer_tensor.c).
  * _norm        y = norm(x); mean and rstd are kept, or not where they are {0}. param: the number of

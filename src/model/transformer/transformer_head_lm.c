@@ -123,7 +123,7 @@ static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
 {
     int64_t width = p->dims->embed, v = own_vocab(p), stride = transformer_acts(p)->logits_stride;
     struct tensor logits = transformer_acts(p)->wide;
-    struct matmul_bwd_w bwd_w = {.dw = transformer_dw(p, transformer_params_vocab(p->dims)),
+    struct matmul_bwd_w bwd_w = {.dw = transformer_dw_vocab(p),
                                  .x = c->y,
                                  .dy = logits,
                                  .n = c->n,

@@ -19,6 +19,11 @@ static const struct kind {
     {"TP=2 PP=2", {[MESH_AXIS_TENSOR] = 2, [MESH_AXIS_PIPELINE] = 2}, .chunks = 1},
     {"VIRTUAL_TP=2", {0}, .chunks = 1, .tensor_parts = 2},
     {"TP=2 VIRTUAL_TP=4", {[MESH_AXIS_TENSOR] = 2}, .chunks = 1, .tensor_parts = 4},
+    {"PP=2 VIRTUAL_TP=4", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 1, .tensor_parts = 4},
+    {"TP=2 PP=2 VIRTUAL_TP=4 in two chunks",
+     {[MESH_AXIS_TENSOR] = 2, [MESH_AXIS_PIPELINE] = 2},
+     .chunks = 2,
+     .tensor_parts = 4},
 };
 #define KINDS (int)(sizeof kinds / sizeof *kinds)
 #define GROUPS 2 /* two, or three */

@@ -127,9 +127,14 @@ int64_t step_mesh_partial_elems(const struct step *s);
 enum status step_mesh_sum_partial(struct step *s, int64_t first, int unit);
 /* Virtual ranks of the tensor axis (step_virtual.c): VIRTUAL_TP.
  * _n: how many of the parts of a configuration (step.h) a rank computes.
- * _describe: s->virtual_ranks, where this rank has several, and a s->model for them; s->dims and
- *   s->table are known. _forget frees them.
- * _plan: takes their activations and scratch.
+ * _describe: s->virtual_ranks, where this rank has several, and a s->model for them; s->dims,
+ *   s->table and s->pipe are known. _forget frees them.
+ * _plan: takes their activations and scratch; without stages.
+ * _plan_pass: those of virtual rank i, a chunk of the stage and a micro-batch in flight
+ *   (step_pipe.h).
+ * _bind: with virtual ranks: makes *p a pass of s->model of a chunk and a micro-batch; the table
+ *   of *p is the rank's.
+ * _pass: virtual rank i's of a pass of s->model; without virtual ranks the pass itself.
  * _open: after s->tensor_axis, which is then for passes of s->model. Nothing without virtual ranks.
  * _each: work(arg, i) of each virtual rank of this rank, in turns, or of the rank itself, i 0.
  * _axis: what that asks of the others, where s->tensor_axis is not NULL.
@@ -139,6 +144,10 @@ int step_virtual_n(const struct step_config *c);
 enum status step_virtual_describe(struct step *s);
 void step_virtual_forget(struct step *s);
 enum status step_virtual_plan(struct step *s, struct arena *acts, struct arena *scratch);
+enum status step_virtual_plan_pass(struct step *s, int chunk, int flight, int i, struct arena *acts,
+                                   struct arena *scratch);
+void step_virtual_bind(const struct step *s, int chunk, int micro, struct pass *p);
+struct pass step_virtual_pass(const struct step *s, const struct pass *p, int i);
 enum status step_virtual_open(struct step *s);
 enum status step_virtual_each(struct step *s, enum status (*work)(void *arg, int i), void *arg);
 const struct model_axis *step_virtual_axis(const struct step *s, int i);

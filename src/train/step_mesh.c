@@ -198,7 +198,7 @@ static void mark_counted(struct step *s)
     for (int i = 0; i < s->table.params_n; i++) {
         struct param *row = &s->table.param[i];
         row->is_counted_elsewhere = row->tensor_rank % row->tensor_copies != 0 ||
-                                    (i == 0 && row->unit == 0 && s->dims.part.lacks_embed);
+                                    (row->unit == 0 && s->dims.part.lacks_embed);
     }
 }
 

@@ -37,9 +37,7 @@ bool step_pipe_ends_lacks(const struct step *s, int param)
 
 /* ---- memory ---- */
 
-/* grad_at — where a tensor's gradient lies behind token_grad, in elements; of the first tensor that
- * is no token embedding: how long it is. */
-static int64_t grad_at(const struct step *s, int param)
+int64_t step_pipe_ends_at(const struct step *s, int param)
 {
     int64_t at = 0;
     for (int i = 0; i < param; i++)
@@ -47,12 +45,13 @@ static int64_t grad_at(const struct step *s, int param)
     return at;
 }
 
+/* grad_elems — of token_grad: where the first tensor would lie that is no token embedding. */
 static int64_t grad_elems(const struct step *s)
 {
     int param = 0;
     while (is_tokens(s, param))
         param++;
-    return grad_at(s, param);
+    return step_pipe_ends_at(s, param);
 }
 
 enum status step_pipe_ends_plan(struct step *s, struct arena *from)
@@ -115,7 +114,7 @@ struct tensor step_pipe_ends_grad(const struct step *s, const struct pass *p, in
     if (step_pipe_ends_lacks(s, param))
         return none;
     return p->token_grad.data && is_tokens(s, param)
-               ? tensor_at(p->token_grad, grad_at(s, param))
+               ? tensor_at(p->token_grad, step_pipe_ends_at(s, param))
                : tensor_at(p->grads, p->grad_table->param[param].offset);
 }
 

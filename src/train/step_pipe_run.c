@@ -77,13 +77,6 @@ static struct pass pass_begin(const struct run *run, struct pipe_op op)
     return pass_at(run, op, op.is_backward ? ends_at(run) - 1 - at : at);
 }
 
-static enum status copy_rows(const struct run *run, struct tensor to, struct tensor from)
-{
-    const struct step_config *c = &run->s->config;
-    size_t elems = (size_t)step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens);
-    return dev_copy(run->s->stream, to.data, from.data, elems * dtype_bytes(to.dtype));
-}
-
 /* ---- messages ---- */
 
 static enum status move(void *arg)
@@ -137,7 +130,7 @@ static enum status begin(struct run *run, const struct pipe_plan_action *a, bool
         run->sent[at] = m;
     } else {
         struct pass pass = pass_of(run, a->op);
-        m->data = model_part_output(&pass);
+        m->data = step_pipe_rows_output(run->s, a->op.chunk, a->op.micro, &pass);
     }
     return begin_message(run, m, p->taken[a->op.is_backward]);
 }
@@ -146,8 +139,8 @@ static enum status take(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     TRY(wait_message(run, run->received[op.is_backward]));
-    TRY(copy_rows(run, op.is_backward ? model_part_grad(&p) : model_part_input(&p),
-                  run->p->received[op.is_backward]));
+    TRY(step_pipe_rows_unpack(run->s, &p, op.is_backward ? model_part_grad : model_part_input,
+                              run->p->received[op.is_backward]));
     return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
 }
 
@@ -159,18 +152,15 @@ static enum status give(const struct run *run, struct tensor rows)
                                  step_pipe_elems(s, s->config.batch_samples, s->own_tokens));
 }
 
-/* keep_grad — copies the gradient of a chunk's input, to be sent. Of a shard alone it is sent from
- * where it lies. */
+/* keep_grad — copies the gradient of a chunk's input, to be sent. */
 static enum status keep_grad(struct run *run, const struct pass *p)
 {
-    TRY(give(run, model_part_grad(p)));
-    if (run->is_check)
-        return ST_OK;
     int64_t at = run->made_n++ % run->p->plan.grads_out;
     if (run->sent[at])
         TRY(wait_message(run, run->sent[at]));
     run->sent[at] = NULL;
-    return copy_rows(run, run->p->made[at], model_part_grad(p));
+    TRY(step_pipe_rows_pack(run->s, p, model_part_grad, run->p->made[at]));
+    return give(run, run->p->made[at]);
 }
 
 /* ---- the gradient of the embedding's output (step_pipe_ends.c) ---- */
@@ -195,14 +185,14 @@ static enum status begin_embed(struct run *run, const struct pipe_plan_action *a
 }
 
 /* message_embed — the same of a shard alone; waits for it. */
-static enum status message_embed(struct run *run, const struct pass *p)
+static enum status message_embed(struct run *run)
 {
     const struct step_config *c = &run->s->config;
     const int64_t elems = step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens);
     if (run->p->stage > 0)
-        return comm_recv(run->p->ends, model_part_grad(p), elems, 0);
+        return comm_recv(run->p->ends, run->p->embed_rows, elems, 0);
     TRY(dev_sync(run->s->stream));
-    return comm_send(run->p->ends, model_part_grad(p), elems, 1);
+    return comm_send(run->p->ends, run->p->embed_rows, elems, 1);
 }
 
 /* give_embed — what the last stage adds. */
@@ -210,20 +200,17 @@ static enum status give_embed(struct run *run, const struct pass *p)
 {
     if (!step_pipe_ends_adds(run->s))
         return ST_OK;
-    TRY(give(run, model_part_grad(p)));
-    if (run->is_check)
-        return message_embed(run, p);
     if (run->embed)
         TRY(wait_message(run, run->embed));
-    return copy_rows(run, run->p->embed_rows, model_part_grad(p));
+    TRY(step_pipe_rows_pack(run->s, p, model_part_grad, run->p->embed_rows));
+    TRY(give(run, run->p->embed_rows));
+    return run->is_check ? message_embed(run) : ST_OK;
 }
 
 static enum status take_embed(struct run *run, const struct pass *p)
 {
-    if (run->is_check)
-        return message_embed(run, p);
-    TRY(wait_message(run, run->embed));
-    TRY(copy_rows(run, model_part_grad(p), run->p->embed_rows));
+    TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
+    TRY(step_pipe_rows_unpack(run->s, p, model_part_grad, run->p->embed_rows));
     return dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]);
 }
 
@@ -254,21 +241,29 @@ static enum status forward_blocks(struct step *s, const struct pass *p, int unit
     return ST_OK;
 }
 
-static enum status forward_chunk(struct step *s, const struct pass *p, int chunk)
+/* forward_chunk — what another stage gets is then in *out; of the last chunk its output is in the
+ * acts of *p. */
+static enum status forward_chunk(struct step *s, const struct pass *p, int chunk, int micro,
+                                 struct tensor *out)
 {
     if (is_first(s->pipe, chunk))
         TRY(store_unshard(s->store, 0, 1));
     TRY(s->model->embed_fwd(p));
-    return forward_blocks(s, p, s->pipe->chunk[chunk].unit_first);
+    TRY(forward_blocks(s, p, s->pipe->chunk[chunk].unit_first));
+    if (is_last(s->pipe, chunk))
+        return ST_OK;
+    *out = step_pipe_rows_output(s, chunk, micro, p);
+    return step_pipe_rows_pack(s, p, model_part_output, *out);
 }
 
 static enum status forward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
+    struct tensor out = {0};
     TRY(step_copy_inputs(run->s, run->batch, op.micro * p.b, &p));
-    TRY(forward_chunk(run->s, &p, op.chunk));
+    TRY(forward_chunk(run->s, &p, op.chunk, op.micro, &out));
     if (!is_last(run->p, op.chunk))
-        TRY(give(run, model_part_output(&p)));
+        TRY(give(run, out));
     step_run_lap(run->s, &run->r->forward_ms);
     return ST_OK;
 }
@@ -382,37 +377,56 @@ enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t ste
     return ST_OK;
 }
 
-/* ---- a shard alone ---- */
+/* ---- messages of their own ---- */
 
-/* message — of rows to or from a neighbour; waits for it. is_up: the stage after this one. */
-static enum status message(struct run *run, struct tensor rows, bool is_send, bool is_up)
+/* neighbour — the stage after this one, or before it. */
+static int neighbour(const struct step_pipe *p, bool is_after)
 {
-    const struct step_config *c = &run->s->config;
-    const int stages = run->p->pipe.stages,
-              peer = (run->p->stage + (is_up ? 1 : stages - 1)) % stages;
-    const int64_t elems = step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens);
-    if (!is_send)
-        return comm_recv(run->p->line, rows, elems, peer);
-    TRY(dev_sync(run->s->stream));
-    return comm_send(run->p->line, rows, elems, peer);
+    return (p->stage + (is_after ? 1 : p->pipe.stages - 1)) % p->pipe.stages;
 }
+
+/* send_rows — what a pass gives a neighbour; waits for it. */
+static enum status send_rows(struct step *s, const struct pass *p, struct tensor rows,
+                             bool is_after)
+{
+    TRY(dev_sync(s->stream));
+    return comm_send(s->pipe->line, rows, step_pipe_elems(s, p->b, p->t),
+                     neighbour(s->pipe, is_after));
+}
+
+/* receive_rows — what a pass gets from a neighbour; waits for it. The copies of the rows before
+ * these are done. */
+static enum status receive_rows(struct step *s, const struct pass *p,
+                                struct tensor (*of)(const struct pass *p), bool is_after)
+{
+    const struct tensor rows = s->pipe->received[0];
+    TRY(comm_recv(s->pipe->line, rows, step_pipe_elems(s, p->b, p->t),
+                  neighbour(s->pipe, is_after)));
+    return step_pipe_rows_unpack(s, p, of, rows);
+}
+
+/* ---- a shard alone ---- */
 
 static enum status forward_alone(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     if (!is_first(run->p, op.chunk))
-        TRY(message(run, model_part_input(&p), false, false));
+        TRY(receive_rows(run->s, &p, model_part_input, false));
     TRY(forward(run, op));
-    return is_last(run->p, op.chunk) ? ST_OK : message(run, model_part_output(&p), true, true);
+    return is_last(run->p, op.chunk)
+               ? ST_OK
+               : send_rows(run->s, &p, step_pipe_rows_output(run->s, op.chunk, op.micro, &p), true);
 }
 
 static enum status backward_alone(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     if (!is_last(run->p, op.chunk))
-        TRY(message(run, model_part_grad(&p), false, true));
+        TRY(receive_rows(run->s, &p, model_part_grad, true));
     TRY(backward(run, op));
-    return is_first(run->p, op.chunk) ? ST_OK : message(run, model_part_grad(&p), true, false);
+    if (is_first(run->p, op.chunk))
+        return ST_OK;
+    return send_rows(run->s, &p, run->p->made[(run->made_n - 1) % run->p->plan.grads_out], false);
 }
 
 enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64_t sample,
@@ -443,18 +457,16 @@ enum status step_pipe_run_alone(struct step *s, const struct batch *batch, int64
 enum status step_pipe_run_forward(struct step *s, const struct pass *p)
 {
     struct step_pipe *pipe = s->pipe;
-    int stages = pipe->pipe.stages, before = (pipe->stage + stages - 1) % stages,
-        after = (pipe->stage + 1) % stages;
-    int64_t elems = step_pipe_elems(s, p->b, p->t);
     for (int chunk = 0; chunk < pipe->pipe.chunks; chunk++) {
         struct pass own = *p;
+        struct tensor out = {0};
         step_pipe_bind(s, chunk, 0, &own);
         if (!is_first(pipe, chunk))
-            TRY(comm_recv(pipe->line, model_part_input(&own), elems, before));
-        TRY(forward_chunk(s, &own, chunk));
+            TRY(receive_rows(s, &own, model_part_input, false));
+        TRY(forward_chunk(s, &own, chunk, 0, &out));
         TRY(dev_sync(s->stream));
         if (!is_last(pipe, chunk))
-            TRY(comm_send(pipe->line, model_part_output(&own), elems, after));
+            TRY(send_rows(s, &own, out, true));
     }
     return ST_OK;
 }

@@ -6,29 +6,48 @@
  *   those of which each has a copy. A tensor has a tensor rank, so the store, the optimiser, the
  *   norm and checkpoints treat them as tensors of several ranks.
  * - s->model is a table of functions that make a pass of the step a pass of each virtual rank, with
- *   dimensions, activations and tables of its own. The model is the same. */
+ *   dimensions, activations and tables of its own. The model is the same.
+ * - A stage of a pipeline has virtual ranks of each of its chunks of layers (step_pipe.h), with
+ *   activations for each micro-batch in flight. The tensor axis of a pass says which are its
+ *   own. */
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "mesh/tensor_virtual.h"
 #include "model/model_part.h"
-#include "train/step_inside.h"
+#include "train/step_pipe.h"
 
-/* A virtual rank. Its tables have the offsets of a pass's, of its own tensors. */
+/* A virtual rank's part of a chunk. Its tables have the offsets of a pass's, of its own tensors. */
 struct virtual_rank {
     struct model_dims dims;
     struct param_table params, grads;
-    int *row; /* of its tensors in the table of the rank */
-    struct model_acts *acts;
+    int *row;                 /* of its tensors in the table of the rank */
+    int64_t token_at;         /* of its first one (step_pipe_ends_at) */
+    struct model_acts **acts; /* of each micro-batch in flight */
+};
+
+/* A micro-batch in flight. By the arg of their tensor axis functions of `ops` know a pass's. */
+struct virtual_flight {
+    struct model_axis axis;
+    const struct step_virtual *all;
+    const struct virtual_chunk *chunk;
+    int i;
+};
+
+/* A chunk of the stage (step_pipe.h); without stages all layers, and one micro-batch in flight. */
+struct virtual_chunk {
+    struct virtual_rank *rank;     /* each of this rank's */
+    struct virtual_flight *flight; /* flights_n; of micro-batch i: i % flights_n */
+    int flights_n;
 };
 
 struct step_virtual {
     struct model_ops ops;           /* s->model */
     const struct model_ops *inside; /* of a virtual rank */
-    struct model_axis axis;         /* s->tensor_axis: by its arg functions of `ops` know this */
     struct tensor_virtual *turns;
     int n; /* virtual ranks of this rank */
-    struct virtual_rank rank[];
+    int chunks_n;
+    struct virtual_chunk chunk[MODEL_CHUNKS_MAX];
 };
 
 /* ---- which parts ---- */
@@ -57,21 +76,14 @@ static enum status named(const struct step_config *c, enum status st)
 
 enum status step_virtual_check(const struct step_config *c)
 {
-    const int parts = step_virtual_parts(c), stages = c->axis_ranks[MESH_AXIS_PIPELINE];
+    const int parts = step_virtual_parts(c);
     const struct model_part first = {.tensor_ranks = parts};
     struct model_dims dims;
     if (c->tensor_parts == 0)
         return ST_OK;
     ASSERTF(c->shards > 0, "%d parts without shards", parts);
     TRY(tensor_virtual_check(parts, tensor_ranks(c)));
-    TRY(named(c, model_part_dims(&c->dims, &first, &dims)));
-    if (parts == tensor_ranks(c) || stages <= 1)
-        return ST_OK;
-    return FAIL(
-        ST_BAD_SETTING,
-        "VIRTUAL_TP=%d with TP=%d does not go with PP=%d: the messages of stages are of one "
-        "part; set TP=%d, or PP=1",
-        parts, tensor_ranks(c), stages, parts);
+    return named(c, model_part_dims(&c->dims, &first, &dims));
 }
 
 /* ---- passes ---- */
@@ -87,7 +99,7 @@ struct call {
     struct tensor out;
 };
 
-static struct step_virtual *virtual_of(const struct pass *p) { return p->tensor->arg; }
+static const struct virtual_flight *flight_of(const struct pass *p) { return p->tensor->arg; }
 
 /* set_offsets — of a virtual rank's tensors, from those of the whole rank's. */
 static const struct param_table *set_offsets(const struct virtual_rank *r, struct param_table *own,
@@ -102,24 +114,36 @@ static const struct param_table *set_offsets(const struct virtual_rank *r, struc
  * embedding's gradient. */
 static struct pass pass_of(const struct pass *p, int i)
 {
-    struct step_virtual *v = virtual_of(p);
-    struct virtual_rank *r = &v->rank[i];
+    const struct virtual_flight *f = flight_of(p);
+    struct virtual_rank *r = &f->chunk->rank[i];
     struct pass own = *p;
     own.dims = &r->dims;
-    own.acts = r->acts;
-    own.tensor = tensor_virtual_axis(v->turns, i);
+    own.acts = r->acts[f->i];
+    own.tensor = tensor_virtual_axis(f->all->turns, i);
     own.table = set_offsets(r, &r->params, p->table);
     own.grad_table = set_offsets(r, &r->grads, p->grad_table ? p->grad_table : p->table);
-    if (i < v->n - 1)
+    own.token_grad = tensor_at(p->token_grad, r->token_at);
+    if (i < f->all->n - 1)
         own.embedding_grad_ready = NULL;
     return own;
+}
+
+void step_virtual_bind(const struct step *s, int chunk, int micro, struct pass *p)
+{
+    const struct virtual_chunk *of = &s->virtual_ranks->chunk[chunk];
+    p->tensor = &of->flight[micro % of->flights_n].axis;
+}
+
+struct pass step_virtual_pass(const struct step *s, const struct pass *p, int i)
+{
+    return s->virtual_ranks ? pass_of(p, i) : *p;
 }
 
 static enum status call_inside(void *arg, int i)
 {
     const struct call *c = arg;
     const struct pass p = pass_of(c->p, i);
-    const struct model_ops *inside = virtual_of(c->p)->inside;
+    const struct model_ops *inside = flight_of(c->p)->all->inside;
     switch (c->function) {
     case EMBED_FWD:
         return inside->embed_fwd(&p);
@@ -139,7 +163,7 @@ static enum status call_inside(void *arg, int i)
 
 static enum status run(struct call call)
 {
-    return tensor_virtual_run(virtual_of(call.p)->turns, call_inside, &call);
+    return tensor_virtual_run(flight_of(call.p)->all->turns, call_inside, &call);
 }
 
 static enum status embed_fwd(const struct pass *p) { return run((struct call){EMBED_FWD, .p = p}); }
@@ -183,21 +207,61 @@ void step_virtual_set_ranks(struct step *s, const struct model_axis *ranks)
 
 /* ---- life ---- */
 
-/* describe_rank — virtual rank i: its dimensions, and which of the rank's tensors are its own. */
-static enum status describe_rank(const struct step *s, struct virtual_rank *r, int i)
+/* row_of — of a virtual rank's tensor, in the table of the rank. */
+static int row_of(const struct param_table *table, const struct param *own)
 {
-    struct model_part part = s->dims.part;
-    int n = 0;
-    part.tensor_rank += i;
-    TRY(model_part_dims(&s->config.dims, &part, &r->dims));
-    TRY(param_of_part(&s->table, part.tensor_rank, &r->params));
-    TRY(param_of_part(&s->table, part.tensor_rank, &r->grads));
-    r->row = calloc((size_t)r->params.params_n, sizeof *r->row);
-    if (!r->row)
+    int row = 0;
+    while (row < table->params_n && (table->param[row].whole_param != own->whole_param ||
+                                     table->param[row].tensor_rank != own->tensor_rank))
+        row++;
+    ASSERTF(row < table->params_n, "%s of tensor rank %d", own->name, own->tensor_rank);
+    return row;
+}
+
+/* describe_rank — a virtual rank's part of a chunk: its dimensions, and which of the rank's tensors
+ * are its own. */
+static enum status describe_rank(const struct step *s, const struct model_part *part, int flights_n,
+                                 struct virtual_rank *r)
+{
+    TRY(model_part_dims(&s->config.dims, part, &r->dims));
+    TRY(model_ops(&r->dims)->describe(&r->dims, &r->params));
+    TRY(model_ops(&r->dims)->describe(&r->dims, &r->grads));
+    r->row = calloc((size_t)r->params.params_n + 1, sizeof *r->row);
+    r->acts = calloc((size_t)flights_n, sizeof *r->acts);
+    if (!r->row || !r->acts)
         return FAIL(ST_RETRY, "out of memory: %d tensors of a virtual rank", r->params.params_n);
-    for (int row = 0; row < s->table.params_n; row++)
-        if (s->table.param[row].tensor_rank == part.tensor_rank)
-            r->row[n++] = row;
+    for (int i = 0; i < r->params.params_n; i++)
+        r->row[i] = row_of(&s->table, &r->params.param[i]);
+    r->token_at = step_pipe_ends_at(s, r->row[0]);
+    return ST_OK;
+}
+
+/* describe_chunk — chunk i. part: the first virtual rank's. */
+static enum status describe_chunk(const struct step *s, int i, struct model_part part,
+                                  int flights_n)
+{
+    struct step_virtual *v = s->virtual_ranks;
+    struct virtual_chunk *chunk = &v->chunk[i];
+    chunk->rank = calloc((size_t)v->n, sizeof *chunk->rank);
+    chunk->flight = calloc((size_t)flights_n, sizeof *chunk->flight);
+    if (!chunk->rank || !chunk->flight)
+        return FAIL(ST_RETRY, "out of memory: %d virtual ranks", v->n);
+    chunk->flights_n = flights_n;
+    for (int k = 0; k < flights_n; k++)
+        chunk->flight[k] = (struct virtual_flight){.all = v, .chunk = chunk, .i = k};
+    for (int k = 0; k < v->n; k++, part.tensor_rank++)
+        TRY(describe_rank(s, &part, flights_n, &chunk->rank[k]));
+    return ST_OK;
+}
+
+static enum status describe_chunks(const struct step *s)
+{
+    struct step_virtual *v = s->virtual_ranks;
+    v->chunks_n = s->pipe ? s->pipe->pipe.chunks : 1;
+    if (!s->pipe)
+        return describe_chunk(s, 0, s->dims.part, 1);
+    for (int i = 0; i < v->chunks_n; i++)
+        TRY(describe_chunk(s, i, s->pipe->chunk[i].dims.part, s->pipe->chunk[i].acts_n));
     return ST_OK;
 }
 
@@ -206,7 +270,7 @@ enum status step_virtual_describe(struct step *s)
     const int n = step_virtual_n(&s->config);
     if (n == 1)
         return ST_OK;
-    struct step_virtual *v = calloc(1, sizeof *v + (size_t)n * sizeof *v->rank);
+    struct step_virtual *v = calloc(1, sizeof *v);
     if (!v)
         return FAIL(ST_RETRY, "out of memory: %d virtual ranks", n);
     s->virtual_ranks = v;
@@ -220,37 +284,59 @@ enum status step_virtual_describe(struct step *s)
     v->ops.head = head;
     v->ops.logits = logits;
     s->model = &v->ops;
-    for (int i = 0; i < n; i++)
-        TRY(describe_rank(s, &v->rank[i], i));
-    return ST_OK;
+    return describe_chunks(s);
+}
+
+static void forget_rank(struct virtual_rank *r, int flights_n)
+{
+    param_table_free(&r->params);
+    param_table_free(&r->grads);
+    free(r->row);
+    for (int i = 0; r->acts && i < flights_n; i++)
+        model_plan_free(r->acts[i]);
+    free(r->acts);
 }
 
 void step_virtual_forget(struct step *s)
 {
     struct step_virtual *v = s->virtual_ranks;
-    for (int i = 0; v && i < v->n; i++) {
-        param_table_free(&v->rank[i].params);
-        param_table_free(&v->rank[i].grads);
-        free(v->rank[i].row);
-        model_plan_free(v->rank[i].acts);
+    if (!v)
+        return;
+    for (int i = 0; i < v->chunks_n; i++) {
+        for (int k = 0; v->chunk[i].rank && k < v->n; k++)
+            forget_rank(&v->chunk[i].rank[k], v->chunk[i].flights_n);
+        free(v->chunk[i].rank);
+        free(v->chunk[i].flight);
     }
-    if (v)
-        tensor_virtual_close(v->turns);
+    tensor_virtual_close(v->turns);
     free(v);
     s->virtual_ranks = NULL;
 }
 
-enum status step_virtual_plan(struct step *s, struct arena *acts, struct arena *scratch)
+enum status step_virtual_plan_pass(struct step *s, int chunk, int flight, int i, struct arena *acts,
+                                   struct arena *scratch)
 {
     const struct step_config *c = &s->config;
-    for (int i = 0; i < s->virtual_ranks->n; i++) {
-        struct virtual_rank *r = &s->virtual_ranks->rank[i];
-        model_plan_free(r->acts);
-        r->acts = NULL;
-        TRY(named(c, model_plan(&r->dims, c->batch_samples, s->own_tokens, c->recompute,
-                                !c->is_eval, c->store.dtype, acts, scratch, &r->acts)));
-    }
+    const struct virtual_rank *r = &s->virtual_ranks->chunk[chunk].rank[i];
+    model_plan_free(r->acts[flight]);
+    r->acts[flight] = NULL;
+    return named(c, model_plan(&r->dims, c->batch_samples, s->own_tokens, c->recompute, !c->is_eval,
+                               c->store.dtype, acts, scratch, &r->acts[flight]));
+}
+
+enum status step_virtual_plan(struct step *s, struct arena *acts, struct arena *scratch)
+{
+    for (int i = 0; i < s->virtual_ranks->n; i++)
+        TRY(step_virtual_plan_pass(s, 0, 0, i, acts, scratch));
     return ST_OK;
+}
+
+static void open_axes(struct virtual_chunk *chunk, const struct model_axis *axis)
+{
+    for (int i = 0; i < chunk->flights_n; i++) {
+        chunk->flight[i].axis = *axis;
+        chunk->flight[i].axis.arg = &chunk->flight[i];
+    }
 }
 
 enum status step_virtual_open(struct step *s)
@@ -259,8 +345,8 @@ enum status step_virtual_open(struct step *s)
     if (!v)
         return ST_OK;
     TRY(tensor_virtual_open(s->tensor_axis, dev_op(s->config.dev), v->n, &v->turns));
-    v->axis = *tensor_virtual_axis(v->turns, 0);
-    v->axis.arg = v;
-    s->tensor_axis = &v->axis;
+    for (int i = 0; i < v->chunks_n; i++)
+        open_axes(&v->chunk[i], tensor_virtual_axis(v->turns, 0));
+    s->tensor_axis = &v->chunk[0].flight[0].axis;
     return ST_OK;
 }

@@ -18,7 +18,6 @@ static const struct kind {
     {"PP=2", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 1},
     {"PP=2 in two chunks", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 2},
     {"TP=2 PP=2", {[MESH_AXIS_TENSOR] = 2, [MESH_AXIS_PIPELINE] = 2}, .chunks = 1},
-    {"PP=2, tied", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 1, .is_tied = true},
     {"PP=3, tied", {[MESH_AXIS_PIPELINE] = 3}, .chunks = 1, .is_tied = true},
     {"PP=2 in two chunks, tied", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 2, .is_tied = true},
     {"TP=2 PP=2, tied",
@@ -27,6 +26,12 @@ static const struct kind {
      .is_tied = true},
     {"VIRTUAL_TP=2", {0}, .chunks = 1, .tensor_parts = 2},
     {"TP=2 VIRTUAL_TP=4", {[MESH_AXIS_TENSOR] = 2}, .chunks = 1, .tensor_parts = 4},
+    {"PP=2 VIRTUAL_TP=4", {[MESH_AXIS_PIPELINE] = 2}, .chunks = 1, .tensor_parts = 4},
+    {"TP=2 PP=2 VIRTUAL_TP=4 in two chunks, tied",
+     {[MESH_AXIS_TENSOR] = 2, [MESH_AXIS_PIPELINE] = 2},
+     .chunks = 2,
+     .tensor_parts = 4,
+     .is_tied = true},
 };
 #define KINDS (int)(sizeof kinds / sizeof *kinds)
 #define GROUPS 2 /* two, or three */

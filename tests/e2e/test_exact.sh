@@ -79,8 +79,13 @@ llama 2 2 TP=2 BACKEND=tcp SHARD=full
 llama 4 1 TP=2 TP_ACROSS_NODES=1 BACKEND=ucx
 llama 1 1 VIRTUAL_TP=2
 llama 1 3 VIRTUAL_TP=2 SHARD=full
+llama 1 2 VIRTUAL_TP=2 PP=2
+llama 2 2 VIRTUAL_TP=2 PP=2 SHARD=full
+begins gpt2 2 TP=2
+gpt2 1 2 VIRTUAL_TP=2 PP=2
 begins qa 2 TP=2
 qa 1 1 VIRTUAL_TP=2
+qa 2 1 VIRTUAL_TP=2 PP=2 BACKEND=tcp
 begins gpt2 2 CP=2
 gpt2 1 4 CP=2 SHARD=gradients
 LIST
@@ -134,6 +139,19 @@ $1 1 6 VIRTUAL_TP=4 TP=2 BALANCE=auto
 $1 2 4 VIRTUAL_TP=4 TP=4
 LIST
     }
+    piped_parts() { # piped_parts FAMILY: four parts in two stages
+        cat <<LIST
+begins $1 4 TP=4
+$1 1 2 VIRTUAL_TP=4 PP=2
+$1 2 1 VIRTUAL_TP=4 PP=2 BACKEND=tcp SHARD=full
+$1 1 4 VIRTUAL_TP=4 PP=2 SHARD=gradients RECOMPUTE=block
+$1 3 2 VIRTUAL_TP=4 PP=2 SHARD=optimizer BACKEND=ucx
+$1 2 2 VIRTUAL_TP=4 PP=2 TP=2 SHARD=full
+$1 4 1 VIRTUAL_TP=4 PP=2 TP=2 TP_ACROSS_NODES=1 BACKEND=tcp
+$1 2 4 VIRTUAL_TP=4 PP=2 TP=2
+$1 2 4 VIRTUAL_TP=4 PP=2 TP=4
+LIST
+    }
     piped() { # piped FAMILY AXIS: stages of groups
         cat <<LIST
 begins $1 2 $2=2
@@ -155,7 +173,7 @@ LIST
     family[gpt2]+=" HEADS=4"
     list < <(groups gpt2 CP; groups gpt2 TP; groups llama TP; groups llama CP; groups qa CP; piped llama TP; piped llama CP; piped gpt2 TP; piped gpt2 CP)
     family[qa]+=" HEADS=4"
-    list < <(parts gpt2; parts llama; parts qa)
+    list < <(parts gpt2; parts llama; parts qa; piped_parts gpt2; piped_parts llama; piped_parts qa)
     list < <(echo "begins llama 4 TP=2 CP=2"; echo "llama 2 2 TP=2 CP=2 SHARD=full"; echo "llama 2 4 TP=2 CP=2")
 fi
 
@@ -176,6 +194,18 @@ ok "TP=2, then VIRTUAL_TP=2: the same sha256" is "$(sum_of got)" "$want"
 rc=0
 "$convoy" verify got STEPS=$((steps / 2))..$steps DATA=/usr/share/common-licenses/GPL-3 >out 2>err || rc=$?
 ok "verify repeats them with one worker" is "$rc $(grep -c 'every bit that the run has kept' out)" "0 1"
+# It goes on with another PP, too. Steps of both parts are repeated: from the oldest checkpoint that is kept.
+rm -rf got
+run ${family[llama]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$((steps / 4)) N_GPU_EACH_NODE=2 PP=2 VIRTUAL_TP=2
+rm -rf got/step-*"$steps"
+run ${family[llama]} $common CHECKPOINT_DIR=got CHECKPOINT_EVERY=$((steps / 4)) N_GPU_EACH_NODE=2 TP=2
+ok "PP=2 VIRTUAL_TP=2, then TP=2: resumed" grep -qE "resuming from .*: step [1-9][0-9]* of $steps" err
+ok "PP=2 VIRTUAL_TP=2, then TP=2: no difference is logged" is "$(grep -c 'settings differ' err)" 0
+ok "PP=2 VIRTUAL_TP=2, then TP=2: the same sha256" is "$(sum_of got)" "$want"
+rc=0
+first=$(cd got && ls -d step-* | head -n 1)
+"$convoy" verify got STEPS=$((10#${first#step-}))..$steps DATA=/usr/share/common-licenses/GPL-3 >out 2>err || rc=$?
+ok "verify repeats both parts with one worker" is "$rc $(grep -c 'every bit that the run has kept' out)" "0 1"
 # A restart on other workers.
 begins gpt2
 rm -rf got
@@ -213,6 +243,5 @@ refused "set EXACT=layout" EXACT=off VIRTUAL_SHARDS=4
 refused "leave VIRTUAL_TP out" EXACT=off VIRTUAL_TP=2
 refused "VIRTUAL_TP=3 does not go with TP=2" VIRTUAL_TP=3 TP=2 N_GPU_EACH_NODE=2
 refused "VIRTUAL_TP=4 cuts a model as TP=4 does" HEADS=2 VIRTUAL_TP=4
-refused "set TP=2, or PP=1" VIRTUAL_TP=2 PP=2 N_GPU_EACH_NODE=2 TIE_EMBEDDINGS=0
 echo "# $same of $all layouts have the bits of one worker, or of one group"
 done_testing

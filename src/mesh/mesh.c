@@ -57,18 +57,21 @@ int mesh_rank_of(const struct mesh *mesh, const struct mesh_coord *coord)
     return rank;
 }
 
+bool mesh_is_same_group(const struct mesh *mesh, unsigned axes, int rank, int other)
+{
+    struct mesh_coord a = mesh_coord_of(mesh, rank), b = mesh_coord_of(mesh, other);
+    for (int i = 0; i < MESH_AXES; i++)
+        if (!(axes & MESH_BIT(i)) && a.at[i] != b.at[i])
+            return false;
+    return true;
+}
+
 int mesh_group(const struct mesh *mesh, int rank, unsigned axes, int *out)
 {
-    struct mesh_coord own = mesh_coord_of(mesh, rank);
     int n = 0;
-    for (int other = 0; other < mesh_ranks(mesh); other++) {
-        struct mesh_coord at = mesh_coord_of(mesh, other);
-        bool is_in = true;
-        for (int i = 0; i < MESH_AXES; i++)
-            is_in = is_in && (axes & MESH_BIT(i) || at.at[i] == own.at[i]);
-        if (is_in)
+    for (int other = 0; other < mesh_ranks(mesh); other++)
+        if (mesh_is_same_group(mesh, axes, rank, other))
             out[n++] = other;
-    }
     return n;
 }
 

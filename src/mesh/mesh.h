@@ -39,8 +39,10 @@ int mesh_rank_of(const struct mesh *mesh, const struct mesh_coord *coord);
 /* mesh_group — the ranks that differ from `rank` along some of the axes only (MESH_BIT), itself
  * included, ascending. Returns how many; out has room for them. */
 int mesh_group(const struct mesh *mesh, int rank, unsigned axes, int *out);
-/* mesh_group_n — how many there are. */
+/* mesh_group_n — how many there are.
+ * mesh_is_same_group — whether two ranks differ along some of the axes only. */
 int mesh_group_n(const struct mesh *mesh, unsigned axes);
+bool mesh_is_same_group(const struct mesh *mesh, unsigned axes, int rank, int other);
 /* mesh_axis_name — "tensor", "context", "data", "pipeline". */
 const char *mesh_axis_name(enum mesh_axis axis);
 /* mesh_place — where `ranks` ranks from `rank` on are, for people: "stage 1, tensor 0", along the

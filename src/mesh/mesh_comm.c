@@ -66,15 +66,6 @@ void mesh_comm_close(struct mesh_comm *m)
     close_group(m, &m->tensor);
 }
 
-static bool is_same_group(const struct mesh *mesh, unsigned axes, int rank, int other)
-{
-    struct mesh_coord a = mesh_coord_of(mesh, rank), b = mesh_coord_of(mesh, other);
-    for (int i = 0; i < MESH_AXES; i++)
-        if (!(axes & MESH_BIT(i)) && a.at[i] != b.at[i])
-            return false;
-    return true;
-}
-
 /* most_in_node — of the ranks of any group along the axes, how many are in one node at most. */
 static int most_in_node(const struct mesh *mesh, unsigned axes, int locals)
 {
@@ -82,7 +73,7 @@ static int most_in_node(const struct mesh *mesh, unsigned axes, int locals)
     for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
         int first = rank / locals * locals, in_node = 0;
         for (int other = first; other < first + locals && other < mesh_ranks(mesh); other++)
-            in_node += is_same_group(mesh, axes, rank, other);
+            in_node += mesh_is_same_group(mesh, axes, rank, other);
         most = in_node > most ? in_node : most;
     }
     return most;

@@ -182,18 +182,33 @@ static enum status log_planned(const struct memory_check *f, const struct need *
     return ST_OK;
 }
 
+/* sum_peer_copies — of the node's workers; with TP and PP each may have others to copy. */
+static enum status sum_peer_copies(const struct memory_check *f, const struct trainer_config *c,
+                                   int64_t *out)
+{
+    struct memory_plan_place place = f->place;
+    int64_t each = 0;
+    *out = 0;
+    place.at.rank -= place.at.local;
+    for (place.at.local = 0; place.at.local < place.at.locals; place.at.local++, place.at.rank++) {
+        TRY(memory_plan_peer_copies(c, &place, &each));
+        *out += each;
+    }
+    return ST_OK;
+}
+
 /* log_peer_copies — what PEER_COPIES=auto takes besides. It is left out where memory is short. */
 static enum status log_peer_copies(const struct memory_check *f, const struct trainer_config *c)
 {
     char bytes[32];
-    int64_t each = 0;
+    int64_t sum = 0;
     if (f->is_device)
         return ST_OK;
-    TRY(memory_plan_peer_copies(c, &f->place, &each));
-    if (each > 0)
+    TRY(sum_peer_copies(f, c, &sum));
+    if (sum > 0)
         LOG_INFO("memory planned: %s more, if it is free, for copies of the state in peers' memory "
                  "(PEER_COPIES=auto)",
-                 text_format_bytes(bytes, sizeof bytes, (double)(each * f->place.at.locals)));
+                 text_format_bytes(bytes, sizeof bytes, (double)sum));
     return ST_OK;
 }
 

@@ -123,19 +123,34 @@ static void add_control(const struct plan_job *job, struct text *out)
                  job->at.nodes);
 }
 
-/* add_peer_copies — they are left out where memory is short. */
-static void add_peer_copies(const struct plan_job *job, struct text *out)
+/* peer_copies_each — of a worker, at most: that of a stage differs from others'. 0: there are none,
+ * or it is not known. */
+static int64_t peer_copies_each(const struct plan_job *job)
 {
     struct mesh mesh;
     struct memory_plan_place place;
-    char bytes[32];
-    int64_t each = 0;
+    int64_t most = 0, each = 0;
     if (plan_job_mesh(job, &mesh) != ST_OK)
+        return 0;
+    for (int stage = 0; stage < mesh.size[MESH_AXIS_PIPELINE]; stage++) {
+        plan_job_place(job, &mesh, stage, &place);
+        if (memory_plan_peer_copies(&job->config, &place, &each) != ST_OK)
+            return 0;
+        most = each > most ? each : most;
+    }
+    return most;
+}
+
+/* add_peer_copies — they are left out where memory is short. */
+static void add_peer_copies(const struct plan_job *job, struct text *out)
+{
+    const int64_t each = peer_copies_each(job);
+    char bytes[32];
+    if (each == 0)
         return;
-    plan_job_place(job, &mesh, 0, &place);
-    if (memory_plan_peer_copies(&job->config, &place, &each) != ST_OK || each == 0)
-        return;
-    text_add(out, "  copies in peers' memory (PEER_COPIES=auto) take %s more of a node, if free\n",
+    text_add(out,
+             "  copies in peers' memory (PEER_COPIES=auto) take %s%s more of a node, if free\n",
+             axis_of(job, MESH_AXIS_PIPELINE) > 1 ? "up to " : "",
              text_format_bytes(bytes, sizeof bytes, (double)(each * job->at.locals)));
 }
 

@@ -87,24 +87,22 @@ static void add_comm(struct memory_plan *plan, const struct memory_plan_place *p
             GPU_COMM_BYTES + (place->stays_on_device ? place->rounding_bytes : 0);
 }
 
-static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place,
-                            struct memory_plan *plan)
+enum status memory_plan_add_state(const struct step_config *config, int ranks, int64_t *bytes)
 {
-    bool is_needed = c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON && c->checkpoint_every > 0;
     struct param_table table = {0};
-    if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
-        return ST_OK;
-    TRY(step_mesh_whole_table(&c->step, place->at.ranks, &table));
-    plan->host[MEMORY_PLAN_CHECKPOINT] += table.total_elems * (int64_t)sizeof(float) *
-                                          step_local_state_parts_of(&c->step, place->at.ranks);
+    TRY(step_mesh_whole_table(config, ranks, &table));
+    *bytes += table.total_elems * (int64_t)sizeof(float) * step_local_state_parts_of(config, ranks);
     param_table_free(&table);
     return ST_OK;
 }
 
-/* fewest — the ranks of the smallest generation; places of a planner have one size. */
-static int fewest(const struct trainer_config *c, const struct memory_plan_place *place)
+static enum status add_copy(const struct trainer_config *c, const struct memory_plan_place *place,
+                            struct memory_plan *plan)
 {
-    return c->ranks_min > 0 && c->ranks_min < place->at.ranks ? c->ranks_min : place->at.ranks;
+    bool is_needed = c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON && c->checkpoint_every > 0;
+    if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
+        return ST_OK;
+    return memory_plan_add_state(&c->step, place->at.ranks, &plan->host[MEMORY_PLAN_CHECKPOINT]);
 }
 
 /* peer_copies — of a mode. With PEER_COPIES=1 they are there, or the run is refused. */
@@ -116,7 +114,7 @@ static enum status peer_copies(const struct trainer_config *c,
     if (c->peer_copies != mode || place->is_discrete ||
         peer_copy_why(&c->step, place->at.nodes) != NULL)
         return ST_OK;
-    return peer_copy_bytes(&c->step, fewest(c, place), out);
+    return peer_copy_bytes(&c->step, &place->at, c->ranks_min, place->at.ranks, out);
 }
 
 enum status memory_plan_peer_copies(const struct trainer_config *config,

@@ -1,9 +1,6 @@
 /* peer_copy — see peer_copy.h. Memory is in peer_copy_memory.c, the choice of a state in
- * peer_copy_choice.c, what follows it in peer_copy_restore.c.
- *
- * Where every rank has the whole state, a rank copies the slice that it keeps for another one from
- * its own memory. Else slices travel in jobs of the comm's queue (comm_job_begin), one piece with
- * each unit of the backward pass, between the reductions of gradients. */
+ * peer_copy_choice.c, what follows it in peer_copy_restore.c, how copies are made in
+ * peer_copy_exchange.c. */
 #include "train/peer_copy_inside.h"
 
 #include <math.h>
@@ -28,11 +25,48 @@ const char *peer_copy_why(const struct step_config *config, int nodes)
     return nodes < 2 ? "there is no other node" : step_slice_why(config);
 }
 
-enum status peer_copy_bytes(const struct step_config *config, int ranks, int64_t *out)
+enum status peer_copy_world(const struct step_config *config, const struct comm_place *place,
+                            struct peer_copy_world *out)
 {
-    int64_t elems;
-    TRY(step_slice_elems_of(config, ranks, &elems));
-    *out = peer_copy_memory_bytes(elems * (int64_t)sizeof(float));
+    *out = (struct peer_copy_world){.nodes = place->nodes, .locals = place->locals};
+    return step_mesh(config, place->ranks, &out->mesh);
+}
+
+/* Where ranks change, so does the part that a worker has: its slots have room for any. */
+enum status peer_copy_sizes(const struct step_config *config, const struct comm_place *place,
+                            int ranks_min, int ranks_max, struct peer_copy_sizes *out)
+{
+    struct peer_copy_world world;
+    int64_t most = 0;
+    TRY(peer_copy_world(config, place, &world));
+    if (ranks_min > 0 && ranks_min < ranks_max)
+        TRY(step_slice_elems_most(config, ranks_min, &most));
+    const int rank[] = {[PEER_COPY_OWN] = place->rank,
+                        [PEER_COPY_KEPT] = peer_copy_choice_source(&world, place->rank)};
+    for (int i = 0; i < PEER_COPY_HOLDINGS; i++) {
+        int64_t elems = 0;
+        if (rank[i] >= 0)
+            TRY(step_slice_elems_of(config, place->ranks, rank[i], &elems));
+        out->slice_elems[i] = elems;
+        out->slot_elems[i] = most > 0 ? most : elems;
+    }
+    return ST_OK;
+}
+
+static void bytes_of(const int64_t elems[PEER_COPY_HOLDINGS], int64_t out[PEER_COPY_HOLDINGS])
+{
+    for (int i = 0; i < PEER_COPY_HOLDINGS; i++)
+        out[i] = elems[i] * (int64_t)sizeof(float);
+}
+
+enum status peer_copy_bytes(const struct step_config *config, const struct comm_place *place,
+                            int ranks_min, int ranks_max, int64_t *out)
+{
+    struct peer_copy_sizes sizes;
+    int64_t slot_bytes[PEER_COPY_HOLDINGS];
+    TRY(peer_copy_sizes(config, place, ranks_min, ranks_max, &sizes));
+    bytes_of(sizes.slot_elems, slot_bytes);
+    *out = peer_copy_memory_bytes(slot_bytes);
     return ST_OK;
 }
 
@@ -53,13 +87,12 @@ static int64_t room(const struct peer_copy *copy)
 static void take_memory(struct peer_copy *copy)
 {
     const struct peer_copy_config *c = &copy->config;
-    const struct peer_copy_memory_config config = {.fd = c->fd,
-                                                   .slot_bytes =
-                                                       c->slot_elems * (int64_t)sizeof(float),
-                                                   .fingerprint = c->fingerprint,
-                                                   .free_bytes = room(copy),
-                                                   .heartbeat = c->heartbeat,
-                                                   .heartbeat_arg = c->heartbeat_arg};
+    struct peer_copy_memory_config config = {.fd = c->fd,
+                                             .fingerprint = c->fingerprint,
+                                             .free_bytes = room(copy),
+                                             .heartbeat = c->heartbeat,
+                                             .heartbeat_arg = c->heartbeat_arg};
+    bytes_of(c->sizes.slot_elems, config.slot_bytes);
     enum status st = peer_copy_memory_open(&config, &copy->memory);
     if (st == ST_OK)
         return;
@@ -116,9 +149,9 @@ enum status peer_copy_open(const struct peer_copy_config *config, struct peer_co
         return FAIL(ST_RETRY, "out of memory: copies of the state");
     copy->config = *config;
     copy->place = *place;
-    copy->slice_bytes = config->slice_elems * (int64_t)sizeof(float);
-    copy->keeper = peer_copy_choice_keeper(place->rank, place->nodes, place->locals);
-    copy->source = peer_copy_choice_source(place->rank, place->nodes, place->locals);
+    bytes_of(config->sizes.slice_elems, copy->slice_bytes);
+    copy->keeper = peer_copy_choice_keeper(&config->world, place->rank);
+    copy->source = peer_copy_choice_source(&config->world, place->rank);
     copy->step = -1;
     enum status st = open_all(copy);
     const int without = st == ST_OK ? rank_without_room(copy) : -1;
@@ -136,49 +169,38 @@ enum status peer_copy_open(const struct peer_copy_config *config, struct peer_co
     return st;
 }
 
-/* finish_exchange — waits for the pieces that were begun; returns the first failure. */
-static enum status finish_exchange(struct peer_copy *copy)
-{
-    enum status st = ST_OK;
-    for (int i = 0; i < copy->begun_n; i++) {
-        enum status one =
-            copy->pieces[i].is_begun ? comm_wait(copy->config.comm, copy->pieces[i].ticket) : ST_OK;
-        copy->pieces[i].is_begun = false;
-        st = st == ST_OK ? one : st;
-    }
-    copy->begun_n = 0;
-    return st;
-}
-
 void peer_copy_clear(struct peer_copy *copy)
 {
     if (!copy)
         return;
-    (void)finish_exchange(copy);
+    (void)peer_copy_exchange_finish(copy);
     copy->is_state_bad = true;
     peer_copy_memory_drop_newer(&copy->memory, -1, -1);
 }
 
-void peer_copy_suspect(struct peer_copy *copy, int64_t step)
+static void drop(struct peer_copy *copy, int64_t step)
 {
-    if (copy)
-        peer_copy_memory_set_suspect(&copy->memory, copy->history, step);
+    (void)peer_copy_exchange_finish(copy);
+    copy->is_state_bad = true;
+    peer_copy_memory_drop_newer(&copy->memory, copy->history, step - 1);
 }
 
-void peer_copy_drop(struct peer_copy *copy, int64_t step)
+void peer_copy_suspect(struct peer_copy *copy, const struct step *step, int64_t steps, bool is_own)
 {
     if (!copy)
         return;
-    (void)finish_exchange(copy);
-    copy->is_state_bad = true;
-    peer_copy_memory_drop_newer(&copy->memory, copy->history, step - 1);
+    const bool are_others_right =
+        step_slice_has_all(step) && !peer_copy_exchange_travels(copy, step);
+    if (is_own)
+        drop(copy, steps);
+    peer_copy_memory_set_suspect(&copy->memory, copy->history, steps + are_others_right);
 }
 
 void peer_copy_close(struct peer_copy *copy)
 {
     if (!copy)
         return;
-    (void)finish_exchange(copy); /* after a failure, too: then no job uses the memory */
+    (void)peer_copy_exchange_finish(copy); /* after a failure, too: then no job uses the memory */
     peer_copy_memory_close(&copy->memory);
     free(copy->offers);
     free(copy->holders);
@@ -232,7 +254,7 @@ static void log_missing(const struct peer_copy *copy)
                  "or without one from the beginning",
                  (long long)choice->step, choice->missing_n, choice->missing_n == 1 ? "" : "s",
                  choice->missing, choice->missing / copy->place.locals,
-                 peer_copy_choice_keeper(choice->missing, copy->place.nodes, copy->place.locals) /
+                 peer_copy_choice_keeper(&copy->config.world, choice->missing) /
                      copy->place.locals);
     else if (was_other)
         LOG_WARN("the copies in memory are of another model, layout or settings; going on from "
@@ -294,8 +316,8 @@ static enum status choose(struct peer_copy *copy)
 {
     struct peer_copy_choice *choice = &copy->choice;
     for (bool is_sound = false; !is_sound;) {
-        peer_copy_choice_make(copy->offers, &copy->place, copy->config.ranks_max, copy->holders,
-                              choice);
+        peer_copy_choice_make(copy->offers, &copy->config.world, copy->config.ranks_max,
+                              copy->holders, choice);
         peer_copy_choice_reside(copy->offers, copy->place.ranks, choice);
         if (!choice->is_found || choice->residents_n > 0)
             return ST_OK;
@@ -330,86 +352,11 @@ enum status peer_copy_find(struct peer_copy *copy, struct dev *dev, bool *found_
 
 /* ---- copies ---- */
 
-/* A slot that is being written. */
-struct target {
-    struct peer_copy_memory *memory;
-    int slot;
-};
-
-static void take_run(void *arg, const float *run, int64_t elems)
+/* is_apart — slices go from stage to stage, and not beside the backward pass. */
+static bool is_apart(const struct peer_copy *copy)
 {
-    const struct target *to = arg;
-    peer_copy_memory_write(to->memory, to->slot, run, elems * (int64_t)sizeof *run);
-}
-
-/* copy_slice — a rank's slice, from this rank's memory. */
-static void copy_slice(struct peer_copy *copy, const struct step *step, int rank,
-                       const struct checkpoint_progress *progress, int slot,
-                       struct peer_copy_label *out)
-{
-    struct target to = {&copy->memory, slot};
-    *out = (struct peer_copy_label){.stamp = {.history = copy->history,
-                                              .step = progress->step,
-                                              .rank = rank,
-                                              .ranks = copy->place.ranks,
-                                              .bytes = copy->slice_bytes,
-                                              .progress = *progress}};
-    peer_copy_memory_write_begin(&copy->memory, slot, &out->stamp);
-    step_slice_each(step, rank, take_run, &to);
-    peer_copy_memory_write_end(&copy->memory, slot, &out->stamp);
-    out->checksum = peer_copy_memory_checksum_of(&copy->memory, slot);
-}
-
-/* is_first_sender — one rank of a pair or ring sends first, so that no cycle of ranks waits. */
-static bool is_first_sender(const struct peer_copy *copy)
-{
-    return copy->place.rank < copy->keeper &&
-           (copy->source == copy->keeper || copy->place.rank < copy->source);
-}
-
-static enum status swap(struct peer_copy *copy, void *mine, void *theirs, int64_t bytes)
-{
-    const bool sends_first = is_first_sender(copy);
-    if (sends_first)
-        TRY(comm_send(copy->config.comm, peer_copy_bytes_at(mine), bytes, copy->keeper));
-    TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(theirs), bytes, copy->source));
-    return sends_first
-               ? ST_OK
-               : comm_send(copy->config.comm, peer_copy_bytes_at(mine), bytes, copy->keeper);
-}
-
-/* move_piece — a job. A copy that arrives damaged stays incomplete: the older one counts. */
-static enum status move_piece(void *arg)
-{
-    const struct peer_copy_piece *piece = arg;
-    struct peer_copy *copy = piece->copy;
-    const int64_t begin_ns = clock_ns();
-    char *mine = peer_copy_memory_data(&copy->memory, copy->own_slot),
-         *theirs = peer_copy_memory_data(&copy->memory, copy->kept_slot);
-    if (piece->is_first)
-        TRY(swap(copy, &copy->own, &copy->kept, sizeof copy->own));
-    if (piece->bytes > 0)
-        TRY(swap(copy, mine + piece->first, theirs + piece->first, piece->bytes));
-    if (piece->is_last &&
-        peer_copy_restore_accept(copy, copy->kept_slot, &copy->kept, copy->source) != ST_OK) {
-        LOG_WARN("%s; the older one is kept", status_message());
-        status_clear();
-    }
-    atomic_fetch_add_explicit(&copy->moved_ns, clock_ns() - begin_ns, memory_order_relaxed);
-    return ST_OK;
-}
-
-static enum status take_pieces(struct peer_copy *copy, int n)
-{
-    if (copy->pieces_n == n)
-        return ST_OK;
-    free(copy->pieces);
-    copy->pieces_n = 0;
-    copy->pieces = calloc((size_t)n, sizeof *copy->pieces);
-    if (!copy->pieces)
-        return FAIL(ST_RETRY, "out of memory: %d pieces of a copy of the state", n);
-    copy->pieces_n = n;
-    return ST_OK;
+    const struct peer_copy_world *world = &copy->config.world;
+    return world->mesh.size[MESH_AXIS_PIPELINE] > 1 && !peer_copy_choice_is_within(world);
 }
 
 /* log_cost — once, on rank 0, of the third copy: the first two touch new memory. step_ms: from its
@@ -423,58 +370,40 @@ static void log_cost(struct peer_copy *copy, double step_ms)
     peer_copy_stats(copy, &stats);
     const double all_ms = 1000 * (double)stats.bytes / stats.bytes_per_second;
     LOG_INFO("copies in peers' memory: the state after each step, every part on two nodes; %s of "
-             "this rank at %s/s: training waits %.1f ms, %.1f ms more beside a step of %.0f ms%s",
+             "this rank at %s/s: training waits %.1f ms, %.1f ms more %s a step of %.0f ms%s",
              text_format_bytes(bytes, sizeof bytes, (double)stats.bytes),
              text_format_bytes(speed, sizeof speed, stats.bytes_per_second), stats.ms,
-             all_ms - stats.ms, step_ms,
+             all_ms - stats.ms, is_apart(copy) ? "after the passes of" : "beside", step_ms,
              all_ms > COSTLY_SHARE * step_ms
                  ? "; where that makes steps too long, set PEER_COPIES=0"
                  : "");
 }
 
-/* travels — a slice must come from another rank. */
-static bool travels(const struct peer_copy *copy, const struct step *step)
-{
-    return copy->source >= 0 && !step_slice_has_all(step);
-}
-
-/* begin_copy — this rank's own slice and, where it can, the one that it keeps. */
+/* begin_copy — pieces_n: in how many pieces slices travel; the same at both ends of each. */
 static enum status begin_copy(struct peer_copy *copy, const struct step *step,
-                              const struct checkpoint_progress *progress, int units_n)
+                              const struct checkpoint_progress *progress, int pieces_n)
 {
-    TRY(finish_exchange(copy));
+    TRY(peer_copy_exchange_finish(copy));
     const int64_t now_ns = clock_ns();
     if (copy->step >= 0)
         log_cost(copy, (double)(now_ns - copy->begin_ns) / 1e6);
     copy->begin_ns = now_ns;
-    atomic_store_explicit(&copy->moved_ns, 0, memory_order_relaxed);
-    copy->own_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_OWN);
-    copy->kept_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_KEPT);
-    copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own);
-    if (travels(copy, step))
-        peer_copy_memory_begin(&copy->memory, copy->kept_slot);
-    else if (copy->source >= 0)
-        copy_slice(copy, step, copy->source, progress, copy->kept_slot, &copy->kept);
+    TRY(peer_copy_exchange_begin(copy, step, progress, pieces_n));
     copy->local_ms = (double)(clock_ns() - copy->begin_ns) / 1e6;
     copy->step = progress->step;
     peer_copy_beat(copy);
-    return take_pieces(copy, travels(copy, step) ? units_n : 0);
+    return ST_OK;
 }
 
-/* begin_piece — the next one: the pieces are as even as multiples of PART_ALIGN bytes allow. */
-static enum status begin_piece(struct peer_copy *copy)
+/* done_apart — the same number of pieces on all stages, whatever units they have. */
+static enum status done_apart(struct peer_copy *copy, struct step *step,
+                              const struct checkpoint_progress *progress, int unit)
 {
-    const int i = copy->begun_n;
-    const struct part_extent extent = part_extent(copy->slice_bytes, copy->pieces_n, i);
-    struct peer_copy_piece *piece = &copy->pieces[i];
-    *piece = (struct peer_copy_piece){.copy = copy,
-                                      .first = extent.first,
-                                      .bytes = extent.elems,
-                                      .is_first = i == 0,
-                                      .is_last = i == copy->pieces_n - 1};
-    TRY(comm_job_begin(copy->config.comm, move_piece, piece, &piece->ticket));
-    piece->is_begun = true;
-    copy->begun_n++;
+    if (unit > 0 || progress->step == copy->step)
+        return ST_OK;
+    TRY(begin_copy(copy, step, progress, step_whole_table(step)->units_n));
+    for (int i = 0; i < copy->pieces_n; i++)
+        TRY(peer_copy_exchange_piece(copy));
     return ST_OK;
 }
 
@@ -482,9 +411,11 @@ enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
                                 const struct checkpoint_progress *progress, int unit)
 {
     const int units_n = step_own_table(step)->units_n;
+    if (is_apart(copy))
+        return done_apart(copy, step, progress, unit);
     if (unit == units_n - 1 && progress->step != copy->step)
         TRY(begin_copy(copy, step, progress, units_n));
-    return copy->begun_n < copy->pieces_n ? begin_piece(copy) : ST_OK;
+    return peer_copy_exchange_piece(copy);
 }
 
 void peer_copy_stats(const struct peer_copy *copy, struct peer_copy_stats *out)
@@ -493,7 +424,7 @@ void peer_copy_stats(const struct peer_copy *copy, struct peer_copy_stats *out)
     if (!copy)
         return;
     out->step = copy->step;
-    out->bytes = (copy->source >= 0 ? 2 : 1) * copy->slice_bytes;
+    out->bytes = copy->slice_bytes[PEER_COPY_OWN] + copy->slice_bytes[PEER_COPY_KEPT];
     if (copy->step < 0)
         return;
     const double moved_ms =

@@ -1,13 +1,14 @@
 /* peer_copy — copies of the state in the memory of peers (PEER_COPIES): after each step each rank's
  * slice (mesh/store_slice.h) is kept by itself and by a rank of another node. After a loss the job
  * goes on from them, without a disk; at most one finished step is done again. It may go on with
- * fewer or more ranks than made the copies: then each slice goes from its holder to all ranks.
+ * fewer or more ranks along the data axis than made the copies: then each slice goes from its
+ * holder to all ranks.
  *
  * A rank that was not lost may still have all of the state in its memory (peer_copy_resident.h).
  * Then it goes on with that, and the others get it from such a rank.
  *
  * Order of life: open, find; then if a state was found restore, once there is a step; unit_done in
- * each step; close. All but clear, suspect, drop, close and stats are collective. Decision 058 says
+ * each step; close. All but clear, suspect, close and stats are collective. Decision 058 says
  * why a copy is never torn or of two steps. Must not know checkpoints, the board or the supervisor.
  */
 #ifndef CONVOY_TRAIN_PEER_COPY_H
@@ -25,16 +26,28 @@ enum peer_copy_mode {
 /* peer_copy_why — why a run of so many nodes has no copies; for people; NULL: it has, where memory
  * is free. */
 const char *peer_copy_why(const struct step_config *config, int nodes);
-/* peer_copy_bytes — memory of a rank, if ranks may become so few. */
-enum status peer_copy_bytes(const struct step_config *config, int ranks, int64_t *out);
+/* The slices of a rank: its own, and the one that it keeps. With TP and PP they differ in size. */
+struct peer_copy_sizes {
+    int64_t slice_elems[PEER_COPY_HOLDINGS]; /* of this place's ranks; 0: it keeps none */
+    int64_t slot_elems[PEER_COPY_HOLDINGS];  /* room for each: also of the fewest ranks */
+};
+/* peer_copy_world — of a place.
+ * peer_copy_sizes — of the rank at a place, if there may be ranks_min to ranks_max ranks.
+ * peer_copy_bytes — the memory that it takes then. */
+enum status peer_copy_world(const struct step_config *config, const struct comm_place *place,
+                            struct peer_copy_world *out);
+enum status peer_copy_sizes(const struct step_config *config, const struct comm_place *place,
+                            int ranks_min, int ranks_max, struct peer_copy_sizes *out);
+enum status peer_copy_bytes(const struct step_config *config, const struct comm_place *place,
+                            int ranks_min, int ranks_max, int64_t *out);
 
 struct peer_copy_resident; /* train/peer_copy_resident.h */
 struct peer_copy_config {
-    struct comm *comm;     /* of all ranks, borrowed */
-    int fd;                /* a memfd that outlives this process; borrowed */
-    int64_t slice_elems;   /* of this comm's ranks */
-    int64_t slot_elems;    /* of the largest slice: that of the fewest ranks that there may be */
-    int ranks_max;         /* the most */
+    struct comm *comm; /* of all ranks, borrowed */
+    int fd;            /* a memfd that outlives this process; borrowed */
+    struct peer_copy_world world;
+    struct peer_copy_sizes sizes;
+    int ranks_max;         /* the most that there may be */
     uint64_t fingerprint;  /* of all that makes a state what it is: model, layout, settings, data */
     int64_t reserve_bytes; /* that this rank will take beside the copies, and has not yet */
     struct peer_copy_resident *resident; /* borrowed; NULL: nothing stays in memory */
@@ -49,13 +62,12 @@ struct peer_copy;
 enum status peer_copy_open(const struct peer_copy_config *config, struct peer_copy **out);
 /* peer_copy_clear — forgets what this rank holds: the state may hold the cause of a failure. */
 void peer_copy_clear(struct peer_copy *copy);
-/* peer_copy_suspect — memory of a rank changed by itself: of the copies that this generation makes,
- * those of this step and of later ones may hold it, and no rank uses them any more. All ranks mark
- * that, since the one may not come back.
- * peer_copy_drop — this rank forgets those of them that it holds, because the memory was its own.
- * Both accept NULL. */
-void peer_copy_suspect(struct peer_copy *copy, int64_t step);
-void peer_copy_drop(struct peer_copy *copy, int64_t step);
+/* peer_copy_suspect — memory of a rank changed by itself (is_own: of this one): its state after so
+ * many steps may be wrong, and that of later ones on all ranks. Of the copies that this generation
+ * makes, no rank uses those that may hold it any more. All ranks mark that, since the one may not
+ * come back. Where no slice travels, the others have made their copies of that step from their own
+ * memory: those are right, and only the one rank forgets what it holds of it. Accepts copy NULL. */
+void peer_copy_suspect(struct peer_copy *copy, const struct step *step, int64_t steps, bool is_own);
 void peer_copy_close(struct peer_copy *copy); /* waits for what is under way; accepts NULL */
 
 /* peer_copy_find — *found_out: a state is whole in the memory of all ranks together: progress is
@@ -67,7 +79,8 @@ enum status peer_copy_find(struct peer_copy *copy, struct dev *dev, bool *found_
  * another number of ranks than before it is on several nodes again after the next step's copy. */
 enum status peer_copy_restore(struct peer_copy *copy, struct step *step);
 /* peer_copy_unit_done — step_config.unit_done: begins the copy of the state with this progress at
- * the last unit, and goes on with it at each other one. Does nothing if it is copied. */
+ * the last unit, and goes on with it at each other one. Where slices go from stage to stage, all of
+ * it is at unit 0. Does nothing if it is copied. */
 enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
                                 const struct checkpoint_progress *progress, int unit);
 

@@ -1,6 +1,8 @@
 /* peer_copy_choice — see peer_copy_choice.h. */
 #include "train/peer_copy_choice.h"
 
+#include "mesh/mesh_comm.h"
+
 #define RING 3
 
 /* shifted — the node `by` further in a node's pair or ring. */
@@ -10,14 +12,63 @@ static int shifted(int node, int nodes, int by)
     return node < first ? node ^ 1 : first + (node - first + by) % RING;
 }
 
-int peer_copy_choice_keeper(int rank, int nodes, int locals)
+/* most_in_node — the ranks of a part that a node may have: those of a tensor group, which hold
+ * different parts, are neighbours. */
+static int most_in_node(const struct peer_copy_world *w)
 {
-    return nodes > 1 ? shifted(rank / locals, nodes, 1) * locals + rank % locals : -1;
+    const int tensor = w->mesh.size[MESH_AXIS_TENSOR];
+    return (w->locals + tensor - 1) / tensor;
 }
 
-int peer_copy_choice_source(int rank, int nodes, int locals)
+static int ranks_of_part(const struct peer_copy_world *w)
 {
-    return nodes > 1 ? shifted(rank / locals, nodes, RING - 1) * locals + rank % locals : -1;
+    return mesh_group_n(&w->mesh, MESH_COMM_DATA_AXES);
+}
+
+bool peer_copy_choice_is_within(const struct peer_copy_world *w)
+{
+    return ranks_of_part(w) >= 2 * most_in_node(w);
+}
+
+bool peer_copy_choice_is_same_part(const struct peer_copy_world *w, int rank, int other)
+{
+    return mesh_is_same_group(&w->mesh, MESH_COMM_DATA_AXES, rank, other);
+}
+
+/* within — the same of the ranks of a part. Those in one node are neighbours among them. So ranks
+ * that are most_in_node apart among them are on different nodes, from either end. */
+static int within(const struct peer_copy_world *w, int rank, int by)
+{
+    const int context = w->mesh.size[MESH_AXIS_CONTEXT], n = ranks_of_part(w),
+              each = most_in_node(w);
+    struct mesh_coord at = mesh_coord_of(&w->mesh, rank);
+    int i = at.at[MESH_AXIS_DATA] * context + at.at[MESH_AXIS_CONTEXT];
+    if (n % each == 0)
+        i = shifted(i / each, n / each, by) * each + i % each;
+    else
+        i = (i + (by == 1 ? each : n - each)) % n;
+    at.at[MESH_AXIS_DATA] = i / context;
+    at.at[MESH_AXIS_CONTEXT] = i % context;
+    return mesh_rank_of(&w->mesh, &at);
+}
+
+static int partner(const struct peer_copy_world *w, int rank, int by)
+{
+    if (w->nodes < 2)
+        return -1;
+    if (peer_copy_choice_is_within(w))
+        return within(w, rank, by);
+    return shifted(rank / w->locals, w->nodes, by) * w->locals + rank % w->locals;
+}
+
+int peer_copy_choice_keeper(const struct peer_copy_world *world, int rank)
+{
+    return partner(world, rank, 1);
+}
+
+int peer_copy_choice_source(const struct peer_copy_world *world, int rank)
+{
+    return partner(world, rank, RING - 1);
 }
 
 /* compare — by history, then by step; below 0: a is older. */
@@ -93,26 +144,27 @@ static struct peer_copy_holder anywhere(const struct peer_copy_offer *offers, in
 }
 
 static struct peer_copy_holder holder_of(const struct peer_copy_offer *offers,
-                                         const struct comm_place *place, int rank,
+                                         const struct peer_copy_world *world, int rank,
                                          const struct peer_copy_stamp *wanted)
 {
     struct peer_copy_holder found = {-1, -1};
-    const int keeper = peer_copy_choice_keeper(rank, place->nodes, place->locals);
-    if (wanted->ranks == place->ranks)
+    const int ranks = mesh_ranks(&world->mesh);
+    const int keeper = wanted->ranks == ranks ? peer_copy_choice_keeper(world, rank) : -1;
+    if (wanted->ranks == ranks)
         found = held_by(offers, rank, PEER_COPY_OWN, rank, wanted);
-    if (wanted->ranks == place->ranks && found.rank < 0 && keeper >= 0)
+    if (found.rank < 0 && keeper >= 0)
         found = held_by(offers, keeper, PEER_COPY_KEPT, rank, wanted);
-    return found.rank >= 0 ? found : anywhere(offers, place->ranks, rank, wanted);
+    return found.rank >= 0 ? found : anywhere(offers, ranks, rank, wanted);
 }
 
 /* find_holders — returns how many slices are missing, and one rank that lacks its own. */
-static int find_holders(const struct peer_copy_offer *offers, const struct comm_place *place,
+static int find_holders(const struct peer_copy_offer *offers, const struct peer_copy_world *world,
                         const struct peer_copy_stamp *wanted, struct peer_copy_holder *holders,
                         int *missing_out)
 {
     int missing_n = 0;
     for (int rank = wanted->ranks - 1; rank >= 0; rank--) {
-        holders[rank] = holder_of(offers, place, rank, wanted);
+        holders[rank] = holder_of(offers, world, rank, wanted);
         if (holders[rank].rank >= 0)
             continue;
         *missing_out = rank;
@@ -121,14 +173,15 @@ static int find_holders(const struct peer_copy_offer *offers, const struct comm_
     return missing_n;
 }
 
-void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct comm_place *place,
-                           int ranks_max, struct peer_copy_holder *holders,
-                           struct peer_copy_choice *out)
+void peer_copy_choice_make(const struct peer_copy_offer *offers,
+                           const struct peer_copy_world *world, int ranks_max,
+                           struct peer_copy_holder *holders, struct peer_copy_choice *out)
 {
     *out = (struct peer_copy_choice){.missing = -1};
     const struct peer_copy_stamp *at = NULL;
-    while (!out->is_found && (at = newest_below(offers, place->ranks, ranks_max, at)) != NULL) {
-        int missing = -1, missing_n = find_holders(offers, place, at, holders, &missing);
+    const int ranks = mesh_ranks(&world->mesh);
+    while (!out->is_found && (at = newest_below(offers, ranks, ranks_max, at)) != NULL) {
+        int missing = -1, missing_n = find_holders(offers, world, at, holders, &missing);
         out->is_found = missing_n == 0;
         if (out->is_any && !out->is_found)
             continue; /* of the newest one it is said what is missing */

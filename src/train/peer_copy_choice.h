@@ -3,11 +3,15 @@
  *
  * A slice is a rank's part of the state (mesh/store_slice.h). Each rank holds its own slice and
  * that of one rank on another node, each of two steps: four slots. A job that goes on with fewer
- * or more nodes (ON_LOSS=shrink) begins with the slices of the ranks before. */
+ * or more nodes (ON_LOSS=shrink) begins with the slices of the ranks before.
+ *
+ * With TP and PP ranks hold different parts of the model. A rank's copy is kept by one that holds
+ * the same part, on another node, where each part has enough ranks elsewhere. */
 #ifndef CONVOY_TRAIN_PEER_COPY_CHOICE_H
 #define CONVOY_TRAIN_PEER_COPY_CHOICE_H
 
 #include "comm/core/comm.h"
+#include "mesh/mesh.h"
 #include "train/checkpoint.h"
 
 enum { PEER_COPY_OWN, PEER_COPY_KEPT, PEER_COPY_HOLDINGS };
@@ -54,24 +58,36 @@ struct peer_copy_choice {
     struct checkpoint_progress progress;
 };
 
-/* peer_copy_choice_keeper — the rank that keeps a copy of `rank`'s slice: the same local rank of
- * another node. Nodes form pairs; where their number is odd, the last three form a ring.
- * peer_copy_choice_source — the rank whose slice `rank` keeps. Both -1 on one node. */
-int peer_copy_choice_keeper(int rank, int nodes, int locals);
-int peer_copy_choice_source(int rank, int nodes, int locals);
+/* The ranks of a generation: nodes · locals. */
+struct peer_copy_world {
+    int nodes, locals;
+    struct mesh mesh;
+};
+/* peer_copy_choice_keeper — the rank that keeps a copy of `rank`'s slice, on another node.
+ * - If is_within, one that holds the same part of the model: the ranks of a part form pairs of
+ *   nodes; where these are odd, the last three form a ring. Where a part's ranks are not as many
+ *   on each of its nodes, each goes to the one that is so many further.
+ * - Else the same local rank of another node of a pair or ring of all nodes.
+ * peer_copy_choice_source — the rank whose slice `rank` keeps. Both -1 on one node.
+ * peer_copy_choice_is_within — every part has at least twice the ranks that a node may have of it.
+ * peer_copy_choice_is_same_part — whether two ranks hold the same part. */
+int peer_copy_choice_keeper(const struct peer_copy_world *world, int rank);
+int peer_copy_choice_source(const struct peer_copy_world *world, int rank);
+bool peer_copy_choice_is_within(const struct peer_copy_world *world);
+bool peer_copy_choice_is_same_part(const struct peer_copy_world *world, int rank, int other);
 
 /* peer_copy_choice_slot — the slot of a holding in which a rank has the slice of slice_rank, one of
  * `ranks`, complete and of this history and step; -1: in none. */
 int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
                           int ranks, int64_t history, int64_t step);
 /* peer_copy_choice_make — the newest history, and in it the newest step, of which all slices are
- * complete somewhere, and that no rank calls suspect. offers: of the place's ranks. holders: of
+ * complete somewhere, and that no rank calls suspect. offers: of the world's ranks. holders: of
  * each slice; ranks_max of them. A rank's own copy goes before its keeper's, and both before those
  * of other ranks, which have them from a world with other nodes. Offers come from other processes:
  * their numbers are checked. */
-void peer_copy_choice_make(const struct peer_copy_offer *offers, const struct comm_place *place,
-                           int ranks_max, struct peer_copy_holder *holders,
-                           struct peer_copy_choice *out);
+void peer_copy_choice_make(const struct peer_copy_offer *offers,
+                           const struct peer_copy_world *world, int ranks_max,
+                           struct peer_copy_holder *holders, struct peer_copy_choice *out);
 /* peer_copy_choice_reside — after peer_copy_choice_make: the job goes on from the state that ranks
  * still have in their memory, if there is one of as many ranks that is not older. A newer one than
  * the copies' only where rank 0 has it: so what it writes about that step is written.

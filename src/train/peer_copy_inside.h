@@ -1,6 +1,6 @@
-/* peer_copy_inside — what the files of peer_copy share: peer_copy.c (open, the choice, copies),
- * peer_copy_restore.c (slices to the ranks that need them), peer_copy_resident.c. Others use
- * peer_copy.h and peer_copy_resident.h. */
+/* peer_copy_inside — what the files of peer_copy share: peer_copy.c (open, the choice, when copies
+ * are made), peer_copy_exchange.c (how), peer_copy_restore.c (slices to the ranks that need them),
+ * peer_copy_resident.c. Others use peer_copy.h and peer_copy_resident.h. */
 #ifndef CONVOY_TRAIN_PEER_COPY_INSIDE_H
 #define CONVOY_TRAIN_PEER_COPY_INSIDE_H
 
@@ -17,11 +17,10 @@ struct peer_copy_label {
     uint64_t checksum;
 };
 
-/* A job: the piece of a slice that travels with one unit. */
+/* A job: one of the pieces in which slices travel. */
 struct peer_copy_piece {
     struct peer_copy *copy;
-    int64_t first, bytes;
-    bool is_first, is_last;
+    int i;
     struct comm_ticket ticket;
     bool is_begun; /* the ticket must be waited for */
 };
@@ -31,7 +30,7 @@ struct peer_copy {
     struct comm_place place;
     /* the ranks that keep this one's slice, and whose slice this one keeps; -1: one node */
     int keeper, source;
-    int64_t slice_bytes; /* of this comm's ranks */
+    int64_t slice_bytes[PEER_COPY_HOLDINGS]; /* of this rank, and of source */
     struct peer_copy_memory memory;
     struct peer_copy_offer *offers;   /* of all ranks */
     struct peer_copy_holder *holders; /* of slices; ranks_max */
@@ -39,6 +38,7 @@ struct peer_copy {
     int64_t history; /* of copies that are made now */
     int64_t step;    /* being copied, or copied; -1: none */
     /* the exchange of that step */
+    bool sends, receives; /* to keeper; from source */
     int own_slot, kept_slot;
     struct peer_copy_label own, kept;
     struct peer_copy_piece *pieces;
@@ -65,6 +65,19 @@ static inline void peer_copy_beat(const struct peer_copy *copy)
  * slice. Else ST_PEER. */
 enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
                                      const struct peer_copy_label *label, int rank);
+
+/* A copy (peer_copy_exchange.c).
+ * _begin   of the state with this progress, after _finish: what this rank can copy from its own
+ *          memory. What travels follows in pieces_n pieces, as many at both ends.
+ * _piece   queues the next piece, if there is one.
+ * _finish  waits for the pieces that were begun; returns the first failure.
+ * _travels whether slices of any rank are sent; the same on all. Else each rank copies the one that
+ *          it keeps from its own memory, which has the same state. */
+enum status peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
+                                     const struct checkpoint_progress *progress, int pieces_n);
+enum status peer_copy_exchange_piece(struct peer_copy *copy);
+enum status peer_copy_exchange_finish(struct peer_copy *copy);
+bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step *step);
 
 /* What stays in memory (peer_copy_resident.h).
  * _offer    what this rank has of a state, if that was one of as many ranks.

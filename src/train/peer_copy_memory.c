@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "dev/dev_cpu_isa.h"
 
-#define MAGIC UINT64_C(0x33796f43766e6f43)
+#define MAGIC UINT64_C(0x34796f43766e6f43)
 #define PAGE ((int64_t)4096)
 #define TAKE_BYTES ((int64_t)256 << 20)  /* between two heartbeats */
 #define CHUNK_BYTES ((int64_t)128 << 10) /* stays in a second-level cache */
@@ -27,7 +27,7 @@ struct slot {
 };
 struct peer_copy_head {
     uint64_t magic, fingerprint;
-    int64_t slot_bytes, history;
+    int64_t slot_bytes[PEER_COPY_HOLDINGS], history;
     int64_t suspect_history, suspect_step; /* peer_copy_offer */
     struct slot slot[PEER_COPY_SLOTS];
 };
@@ -36,9 +36,12 @@ struct peer_copy_head {
 /* Of a slot, in whole pages. */
 static int64_t stride(int64_t slot_bytes) { return (slot_bytes + PAGE - 1) / PAGE * PAGE; }
 
-int64_t peer_copy_memory_bytes(int64_t slot_bytes)
+int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_HOLDINGS])
 {
-    return HEAD_BYTES + PEER_COPY_SLOTS * stride(slot_bytes);
+    int64_t bytes = HEAD_BYTES;
+    for (int holding = 0; holding < PEER_COPY_HOLDINGS; holding++)
+        bytes += PEER_COPY_BUFFERS * stride(slot_bytes[holding]);
+    return bytes;
 }
 
 /* ---- open and close ---- */
@@ -97,16 +100,16 @@ static enum status take(const struct peer_copy_memory_config *c, int64_t bytes, 
 
 static bool is_kept(const struct peer_copy_memory *m, uint64_t fingerprint)
 {
-    return m->head->magic == MAGIC && m->head->slot_bytes == m->slot_bytes &&
-           m->head->fingerprint == fingerprint;
+    return m->head->magic == MAGIC && m->head->fingerprint == fingerprint &&
+           memcmp(m->head->slot_bytes, m->slot_bytes, sizeof m->slot_bytes) == 0;
 }
 
 enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
                                   struct peer_copy_memory *out)
 {
-    struct peer_copy_memory m = {.slot_bytes = config->slot_bytes,
-                                 .bytes = peer_copy_memory_bytes(config->slot_bytes)};
+    struct peer_copy_memory m = {.bytes = peer_copy_memory_bytes(config->slot_bytes)};
     struct stat info;
+    memcpy(m.slot_bytes, config->slot_bytes, sizeof m.slot_bytes);
     const int64_t had_bytes = fstat(config->fd, &info) == 0 ? (int64_t)info.st_size : 0;
     if (had_bytes == m.bytes) {
         TRY(map(config->fd, &m));
@@ -119,7 +122,7 @@ enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
     m.was_other = had_bytes > 0;
     TRY(take(config, m.bytes, had_bytes));
     TRY(map(config->fd, &m));
-    m.head->slot_bytes = config->slot_bytes;
+    memcpy(m.head->slot_bytes, m.slot_bytes, sizeof m.slot_bytes);
     m.head->fingerprint = config->fingerprint;
     m.head->magic = MAGIC;
     *out = m;
@@ -190,7 +193,15 @@ int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding)
 
 void *peer_copy_memory_data(const struct peer_copy_memory *m, int slot)
 {
-    return (char *)m->head + HEAD_BYTES + slot * stride(m->slot_bytes);
+    char *at = (char *)m->head + HEAD_BYTES;
+    for (int before = 0; before < slot; before++)
+        at += stride(peer_copy_memory_room(m, before));
+    return at;
+}
+
+int64_t peer_copy_memory_room(const struct peer_copy_memory *m, int slot)
+{
+    return m->slot_bytes[slot / PEER_COPY_BUFFERS];
 }
 
 void peer_copy_memory_begin(struct peer_copy_memory *m, int slot)
@@ -224,7 +235,7 @@ void peer_copy_memory_commit(struct peer_copy_memory *m, int slot,
                              const struct peer_copy_stamp *stamp, uint64_t checksum)
 {
     struct slot *to = &m->head->slot[slot];
-    ASSERT(!is_complete(m, slot) && stamp->bytes <= m->slot_bytes);
+    ASSERT(!is_complete(m, slot) && stamp->bytes <= peer_copy_memory_room(m, slot));
     to->stamp = *stamp;
     to->checksum = checksum;
     atomic_store_explicit(&to->is_complete, 1, memory_order_release);
@@ -242,8 +253,9 @@ void peer_copy_memory_write_begin(struct peer_copy_memory *m, int slot,
 void peer_copy_memory_write(struct peer_copy_memory *m, int slot, const void *from, int64_t bytes)
 {
     char *to = (char *)peer_copy_memory_data(m, slot) + m->written_bytes;
-    ASSERTF(m->written_bytes + bytes <= m->slot_bytes, "%lld and %lld of %lld bytes",
-            (long long)m->written_bytes, (long long)bytes, (long long)m->slot_bytes);
+    ASSERTF(m->written_bytes + bytes <= peer_copy_memory_room(m, slot),
+            "%lld and %lld of %lld bytes", (long long)m->written_bytes, (long long)bytes,
+            (long long)peer_copy_memory_room(m, slot));
     for (int64_t at = 0, n; at < bytes; at += n) {
         n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
         XXH3_64bits_update(m->sum, (const char *)from + at, (size_t)n);
@@ -283,7 +295,8 @@ uint64_t peer_copy_memory_checksum_of(const struct peer_copy_memory *m, int slot
 bool peer_copy_memory_is_sound(const struct peer_copy_memory *m, int slot)
 {
     const struct slot *at = &m->head->slot[slot];
-    return is_complete(m, slot) && at->stamp.bytes >= 0 && at->stamp.bytes <= m->slot_bytes &&
+    return is_complete(m, slot) && at->stamp.bytes >= 0 &&
+           at->stamp.bytes <= peer_copy_memory_room(m, slot) &&
            peer_copy_memory_checksum(peer_copy_memory_data(m, slot), &at->stamp) == at->checksum;
 }
 

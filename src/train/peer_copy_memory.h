@@ -12,24 +12,25 @@
 
 struct peer_copy_head; /* the first page */
 struct peer_copy_memory {
-    struct peer_copy_head *head; /* NULL: not open */
-    struct XXH3_state_s *sum;    /* of the slot that _write fills, and of _sum_add */
-    int64_t written_bytes;       /* of it */
-    int64_t slot_bytes, bytes;   /* of a slot: room for one slice; of all */
-    bool was_other;              /* it held copies with another fingerprint, which are dropped */
+    struct peer_copy_head *head;            /* NULL: not open */
+    struct XXH3_state_s *sum;               /* of the slot that _write fills, and of _sum_add */
+    int64_t written_bytes;                  /* of it */
+    int64_t slot_bytes[PEER_COPY_HOLDINGS]; /* of a slot of each: room for one slice */
+    int64_t bytes;                          /* of all */
+    bool was_other; /* it held copies with another fingerprint, which are dropped */
 };
 
-/* peer_copy_memory_bytes — of the memory with slots of so many bytes. */
-int64_t peer_copy_memory_bytes(int64_t slot_bytes);
+/* peer_copy_memory_bytes — of the memory with slots of so many bytes in each holding. */
+int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_HOLDINGS]);
 struct peer_copy_memory_config {
-    int fd;             /* borrowed */
-    int64_t slot_bytes; /* of the largest slice */
+    int fd;                                 /* borrowed */
+    int64_t slot_bytes[PEER_COPY_HOLDINGS]; /* of the largest slice of each */
     uint64_t fingerprint;
     int64_t free_bytes;           /* that may be taken; -1: no limit */
     void (*heartbeat)(void *arg); /* while memory is taken; may be NULL */
     void *heartbeat_arg;
 };
-/* peer_copy_memory_open — maps the memory of fd. What it holds is kept if size and fingerprint are
+/* peer_copy_memory_open — maps the memory of fd. What it holds is kept if sizes and fingerprint are
  * the same. Else it is taken anew, empty. ST_RETRY: there is not as much. */
 enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
                                   struct peer_copy_memory *out);
@@ -45,7 +46,8 @@ void peer_copy_memory_set_history(struct peer_copy_memory *m, int64_t history);
 void peer_copy_memory_set_suspect(struct peer_copy_memory *m, int64_t history, int64_t step);
 
 /* peer_copy_memory_oldest — the slot of a holding to write next: an incomplete one, else the older.
- * peer_copy_memory_data — where the slice of a slot lies.
+ * peer_copy_memory_data — where the slice of a slot lies. peer_copy_memory_room — its bytes at
+ *   most.
  * peer_copy_memory_begin — the slot becomes incomplete, and may be written.
  * peer_copy_memory_commit — it is written, and complete with this stamp.
  * peer_copy_memory_checksum — of a slice with a stamp; memory bound. _checksum_of: the one that a
@@ -55,6 +57,7 @@ void peer_copy_memory_set_suspect(struct peer_copy_memory *m, int64_t history, i
  *   incomplete; -1, -1: all. */
 int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding);
 void *peer_copy_memory_data(const struct peer_copy_memory *m, int slot);
+int64_t peer_copy_memory_room(const struct peer_copy_memory *m, int slot);
 void peer_copy_memory_begin(struct peer_copy_memory *m, int slot);
 uint64_t peer_copy_memory_checksum(const void *slice, const struct peer_copy_stamp *stamp);
 void peer_copy_memory_commit(struct peer_copy_memory *m, int slot,

@@ -39,7 +39,8 @@ enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
                                      const struct peer_copy_label *label, int rank)
 {
     const void *data = peer_copy_memory_data(&copy->memory, slot);
-    if (label->stamp.bytes != copy->slice_bytes || label->stamp.rank != rank ||
+    if (label->stamp.bytes != copy->slice_bytes[slot / PEER_COPY_BUFFERS] ||
+        label->stamp.rank != rank ||
         peer_copy_memory_checksum(data, &label->stamp) != label->checksum)
         return fail_damaged(label, rank);
     peer_copy_memory_commit(&copy->memory, slot, &label->stamp, label->checksum);
@@ -47,14 +48,15 @@ enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
 }
 
 /* receive — a slice of at most a slot's size, as send_slice sends it. */
-static enum status receive(struct peer_copy *copy, char *data, int from,
+static enum status receive(struct peer_copy *copy, int slot, int from,
                            struct peer_copy_label *label)
 {
     TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(label), sizeof *label, from));
-    const int64_t bytes = label->stamp.bytes;
-    if (bytes < 0 || bytes > copy->memory.slot_bytes)
+    const int64_t bytes = label->stamp.bytes, room = peer_copy_memory_room(&copy->memory, slot);
+    char *data = peer_copy_memory_data(&copy->memory, slot);
+    if (bytes < 0 || bytes > room)
         return FAIL(ST_PEER, "rank %d sent a slice of %lld bytes, over %lld", from,
-                    (long long)bytes, (long long)copy->memory.slot_bytes);
+                    (long long)bytes, (long long)room);
     for (int64_t at = 0, n; at < bytes; at += n) {
         n = bytes - at < PEER_COPY_MESSAGE_BYTES ? bytes - at : PEER_COPY_MESSAGE_BYTES;
         TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(data + at), n, from));
@@ -70,7 +72,7 @@ static enum status receive_slice(struct peer_copy *copy, int holding, int rank, 
     struct peer_copy_label label;
     const int slot = peer_copy_memory_oldest(&copy->memory, holding);
     peer_copy_memory_begin(&copy->memory, slot);
-    TRY(receive(copy, peer_copy_memory_data(&copy->memory, slot), from, &label));
+    TRY(receive(copy, slot, from, &label));
     *slot_out = slot;
     return peer_copy_restore_accept(copy, slot, &label, rank);
 }
@@ -96,7 +98,7 @@ static enum status deliver(struct peer_copy *copy, int *slot_out)
 static enum status replicate(struct peer_copy *copy, int own_slot)
 {
     for (int rank = 0; rank < copy->place.ranks; rank++) {
-        const int keeper = peer_copy_choice_keeper(rank, copy->place.nodes, copy->place.locals);
+        const int keeper = peer_copy_choice_keeper(&copy->config.world, rank);
         int slot = keeper < 0 ? 0
                               : peer_copy_choice_slot(&copy->offers[keeper], PEER_COPY_KEPT, rank,
                                                       copy->choice.ranks, copy->choice.history,
@@ -164,12 +166,14 @@ static enum status pass_slice(struct peer_copy *copy, struct step *step, int ran
 /* resize — the slices of the ranks before, one after the other, become the state of other ranks. */
 static enum status resize(struct peer_copy *copy, struct step *step)
 {
-    int64_t elems;
-    TRY(step_slice_elems_shared(step, copy->choice.ranks, &elems));
     char *buffer = malloc((size_t)PEER_COPY_MESSAGE_BYTES);
     enum status st = buffer ? ST_OK : FAIL(ST_RETRY, "out of memory: a piece of a slice");
-    for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++)
-        st = pass_slice(copy, step, rank, elems * (int64_t)sizeof(float), buffer);
+    for (int rank = 0; rank < copy->choice.ranks && st == ST_OK; rank++) {
+        int64_t elems = 0;
+        st = step_slice_elems_shared(step, copy->choice.ranks, rank, &elems);
+        if (st == ST_OK)
+            st = pass_slice(copy, step, rank, elems * (int64_t)sizeof(float), buffer);
+    }
     free(buffer);
     return st;
 }
@@ -190,8 +194,9 @@ enum status peer_copy_restore(struct peer_copy *copy, struct step *step)
 {
     const int64_t begin_ms = clock_ms();
     ASSERT(copy->choice.is_found);
-    ASSERTF(step_slice_elems(step) == copy->config.slice_elems, "elems %lld, planned %lld",
-            (long long)step_slice_elems(step), (long long)copy->config.slice_elems);
+    const int64_t planned = copy->config.sizes.slice_elems[PEER_COPY_OWN];
+    ASSERTF(step_slice_elems(step) == planned, "elems %lld, planned %lld",
+            (long long)step_slice_elems(step), (long long)planned);
     TRY(restore(copy, step));
     if (copy->place.rank == 0)
         LOG_INFO("state of step %lld restored from memory in %.2f s", (long long)copy->choice.step,

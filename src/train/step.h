@@ -107,7 +107,8 @@ struct step_config {
                                       * many ranks; NULL, or holds nothing: zeros */
     /* called in the last micro-batch after each unit's backward, from the last unit to unit 0: the
      * state of the step before is complete, and the update of this one has not begun; NULL: not
-     * called. Not with several stages or an update on the device */
+     * called. A stage calls it for each of its own units, and for unit 0, which it may lack, when
+     * it has done all its passes and messages. Not with an update on the device */
     enum status (*unit_done)(void *arg, int unit);
     void *unit_done_arg;
     void (*heartbeat)(void *arg); /* called after each block and allocation; may be NULL */
@@ -395,16 +396,22 @@ float *step_part(struct step *step, int part);
 const float *step_host_part(const struct step *step, int part);
 struct tensor step_tensor(const struct step *step, int part); /* the same, as a tensor */
 
-/* Slices of the state (mesh/store_slice.h), for copies in peers' memory (peer_copy.h). Only for
- * step_slice_why NULL.
+/* Slices of the state (mesh/store_slice.h), for copies in peers' memory (peer_copy.h). Ranks along
+ * the data and context axes share one part of the model, and each has a slice of that part's state.
+ * Only for step_slice_why NULL.
  * step_slice_why — why the state of such a step has no slices; a clause for people; NULL: it has.
- * step_slice_elems_of — of a slice, on so many ranks, without a step. _shared: of this step's.
+ * step_slice_elems_of — of a rank's slice, on so many ranks, without a step. _most: of the largest.
+ *   _shared: of this step's.
  * step_slice_write — elements [first, first + n) of the slice of one of `ranks`, of which the step
- *   may have another number; local. A rank that has got all of all slices has its state.
- * The others: as store_slice_elems, _has_all, _each and _set. */
+ *   may have another number, with the same tensor ranks and stages; local. What is of another part
+ *   of the model is left out. A rank that has got all of all slices has its state.
+ * step_slice_each, _set, _elems: as store_slice_each …; rank: of all, one with the same part.
+ * step_slice_has_all — does this rank have the slices of all ranks with its part? */
 const char *step_slice_why(const struct step_config *config);
-enum status step_slice_elems_of(const struct step_config *config, int ranks, int64_t *out);
-enum status step_slice_elems_shared(const struct step *step, int ranks, int64_t *out);
+enum status step_slice_elems_of(const struct step_config *config, int ranks, int rank,
+                                int64_t *out);
+enum status step_slice_elems_most(const struct step_config *config, int ranks, int64_t *out);
+enum status step_slice_elems_shared(const struct step *step, int ranks, int rank, int64_t *out);
 int64_t step_slice_elems(const struct step *step);
 bool step_slice_has_all(const struct step *step);
 void step_slice_each(const struct step *step, int rank,

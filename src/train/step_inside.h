@@ -99,9 +99,10 @@ struct store_config step_store_config(struct step *s);
  * _data: of the ranks that have the same parameters.
  * _data_rank, _data_ranks: along the data axis: which samples are this rank's.
  * _context_ranks: between how many the positions of a sample are divided.
- * _store_rank, _store_ranks: of _data.
+ * _store_rank, _store_ranks: of _data. _store_rank_at: of the rank at a coordinate.
  * _place: of a step without communicators, for a plan.
  * _describe: what this rank computes: dims, tables, samples, counts. _forget: frees the tables.
+ * _rank_table: step_own_table of any of so many ranks, without a step; the caller frees it.
  * _open_state: where the parts of the whole model's state are; the store is open.
  * _open_axes: what passes need of other ranks; after _describe.
  * _exact: with config.shards, after _describe: the store's place for it.
@@ -116,9 +117,12 @@ int step_mesh_data_rank(const struct step *s);
 int step_mesh_data_ranks(const struct step *s);
 int step_mesh_context_ranks(const struct step *s);
 int step_mesh_store_rank(const struct step *s);
+int step_mesh_store_rank_at(const struct mesh *mesh, const struct mesh_coord *at);
 int step_mesh_store_ranks(const struct step *s);
 enum status step_mesh_place(struct step *s, int rank, int ranks);
 enum status step_mesh_describe(struct step *s);
+enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank,
+                                 struct param_table *out);
 void step_mesh_forget(struct step *s);
 enum status step_mesh_open_state(struct step *s);
 enum status step_mesh_open_axes(struct step *s);
@@ -226,13 +230,15 @@ void step_run_set_window(const struct step *s, struct batch *batch, int64_t step
  * _dropout_seed: of a step.
  * _set_vote: the highest one that any rank has; votes: how many have each.
  * _zero_added: zeroes gradients that are only added to. No update may be deferred any more.
- * _write_fault: FAULT=nan and spike, after a unit's backward pass. */
+ * _write_fault: FAULT=nan and spike, after a unit's backward pass.
+ * _unit_done: calls config.unit_done, where there is one. */
 double step_run_add_waits(struct step *s, struct step_result *r);
 void step_run_lap(struct step *s, double *ms);
 uint64_t step_run_dropout_seed(const struct step *s, int64_t step_i);
 void step_run_set_vote(struct step_result *r, const double *votes);
 enum status step_run_zero_added(struct step *s, const struct pass *p);
 enum status step_run_write_fault(struct step *s, int unit, enum step_fault fault);
+enum status step_run_unit_done(const struct step *s, int unit);
 enum status step_fill(struct step *s); /* the initial parameters */
 enum feed_task step_task(const struct step *s);
 int64_t step_sample_losses(const struct step *s);

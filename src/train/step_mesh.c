@@ -119,11 +119,13 @@ enum status step_mesh_place(struct step *s, int rank, int ranks)
     return ST_OK;
 }
 
+int step_mesh_store_rank_at(const struct mesh *mesh, const struct mesh_coord *at)
+{
+    return at->at[MESH_AXIS_DATA] * mesh->size[MESH_AXIS_CONTEXT] + at->at[MESH_AXIS_CONTEXT];
+}
 int step_mesh_store_rank(const struct step *s)
 {
-    const struct mesh *mesh = &s->mesh.mesh;
-    return s->mesh.at.at[MESH_AXIS_DATA] * mesh->size[MESH_AXIS_CONTEXT] +
-           s->mesh.at.at[MESH_AXIS_CONTEXT];
+    return step_mesh_store_rank_at(&s->mesh.mesh, &s->mesh.at);
 }
 int step_mesh_store_ranks(const struct step *s)
 {
@@ -189,6 +191,17 @@ static enum status describe_rank(const struct step *s, struct mesh_coord at,
     }
     pad(&s->config, table, step_mesh_store_ranks(s));
     return ST_OK;
+}
+
+enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank,
+                                 struct param_table *out)
+{
+    struct step s = {.config = *c};
+    struct model_part part;
+    struct model_dims dims;
+    TRY(step_mesh_place(&s, rank, ranks));
+    s.samples = step_shards_most(c, step_mesh_data_ranks(&s));
+    return describe_rank(&s, s.mesh.at, &part, &dims, out);
 }
 
 /* mark_counted — of a tensor with copies the gradient norm counts one: of its tensor ranks the

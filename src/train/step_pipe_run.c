@@ -294,7 +294,8 @@ static enum status end_unit(struct run *run, struct pipe_op op, int unit)
         return ST_OK;
     if (s->config.shards == 0)
         TRY(step_mesh_sum_partial(s, m.first, unit));
-    return store_post_backward(s->store, unit);
+    TRY(store_post_backward(s->store, unit));
+    return step_run_unit_done(s, unit);
 }
 
 static enum status backward_blocks(struct run *run, const struct pass *p, struct pipe_op op)
@@ -373,6 +374,7 @@ enum status step_pipe_run(struct step *s, const struct batch *batch, int64_t ste
     r->pipe_ms += (double)(clock_ns() - start) * 1e-6;
     TRY(step_pipe_ends_sum(s));
     TRY(store_post_backward(s->store, 0));
+    TRY(step_run_unit_done(s, 0));
     step_run_lap(s, &r->norm_ms);
     return ST_OK;
 }

@@ -5,7 +5,9 @@
 
 bool step_resident_take(struct step *s, struct store_resident *out)
 {
-    return step_slice_why(&s->config) == NULL && store_resident_take(s->store, out);
+    return step_slice_why(&s->config) == NULL &&
+           step_mesh_store_ranks(s) == mesh_ranks(&s->mesh.mesh) &&
+           store_resident_take(s->store, out);
 }
 
 struct tensor step_resident_whole(const struct step *s, int part, int64_t *elems_out)

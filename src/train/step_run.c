@@ -128,6 +128,11 @@ static enum status graphs_begin(struct step *s)
 
 /* ---- gradients ---- */
 
+enum status step_run_unit_done(const struct step *s, int unit)
+{
+    return s->config.unit_done ? s->config.unit_done(s->config.unit_done_arg, unit) : ST_OK;
+}
+
 /* end_unit — a micro-batch's gradients of a unit are complete; after the last one, this rank's. */
 static enum status end_unit(struct step *s, const struct step_micro *m, int unit)
 {
@@ -140,7 +145,7 @@ static enum status end_unit(struct step *s, const struct step_micro *m, int unit
     if (s->config.shards == 0)
         TRY(step_mesh_sum_partial(s, m->first, unit));
     TRY(store_post_backward(s->store, unit));
-    return s->config.unit_done ? s->config.unit_done(s->config.unit_done_arg, unit) : ST_OK;
+    return step_run_unit_done(s, unit);
 }
 
 static enum status backward(struct step *s, const struct pass *p, const struct step_micro *m,

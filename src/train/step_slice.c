@@ -5,13 +5,6 @@
 
 const char *step_slice_why(const struct step_config *c)
 {
-    for (int axis = 0; axis < MESH_AXES; axis++)
-        if (axis != MESH_AXIS_DATA && c->axis_ranks[axis] > 1)
-            return "with TP, PP or CP ranks hold different parts of the model, which are not "
-                   "copied "
-                   "yet";
-    if (step_virtual_parts(c) > 1)
-        return "with VIRTUAL_TP ranks hold the model in parts, which are not copied yet";
     if (c->local.steps > 0)
         return "with LOCAL_STEPS each node has a state of its own, which is not copied yet";
     if (c->store.shard == LAYOUT_SHARD_HYBRID)
@@ -23,19 +16,38 @@ const char *step_slice_why(const struct step_config *c)
     return NULL;
 }
 
-enum status step_slice_elems_of(const struct step_config *c, int ranks, int64_t *out)
+enum status step_slice_elems_of(const struct step_config *c, int ranks, int rank, int64_t *out)
 {
     struct param_table table = {0};
-    TRY(step_mesh_whole_table(c, ranks, &table));
-    enum status st = store_slice_elems_of(&table, ranks, 1 + optim_moments(&c->optim),
-                                          c->store.bucket_elems_min, out);
+    struct mesh mesh;
+    TRY(step_mesh(c, ranks, &mesh));
+    TRY(step_mesh_rank_table(c, ranks, rank, &table));
+    enum status st =
+        store_slice_elems_of(&table, mesh_group_n(&mesh, MESH_COMM_DATA_AXES),
+                             1 + optim_moments(&c->optim), c->store.bucket_elems_min, out);
     param_table_free(&table);
     return st;
 }
 
-enum status step_slice_elems_shared(const struct step *s, int ranks, int64_t *out)
+enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_t *out)
 {
-    return step_slice_elems_of(&s->config, ranks, out);
+    struct mesh mesh;
+    int64_t most = 0, elems;
+    TRY(step_mesh(c, ranks, &mesh));
+    for (int stage = 0; stage < mesh.size[MESH_AXIS_PIPELINE]; stage++)
+        for (int tensor = 0; tensor < mesh.size[MESH_AXIS_TENSOR]; tensor++) {
+            const struct mesh_coord at = {
+                .at = {[MESH_AXIS_PIPELINE] = stage, [MESH_AXIS_TENSOR] = tensor}};
+            TRY(step_slice_elems_of(c, ranks, mesh_rank_of(&mesh, &at), &elems));
+            most = elems > most ? elems : most;
+        }
+    *out = most;
+    return ST_OK;
+}
+
+enum status step_slice_elems_shared(const struct step *s, int ranks, int rank, int64_t *out)
+{
+    return step_slice_elems_of(&s->config, ranks, rank, out);
 }
 
 /* Elements of a slice that are written to a step of another number of ranks. */
@@ -53,38 +65,60 @@ static enum status write_run(void *arg, const struct store_slice_run *run)
                   from = run->slice_at > to->first ? run->slice_at : to->first,
                   end = run_end < to->end ? run_end : to->end;
     const int64_t first =
-        step_whole_table(to->step)->param[run->param].offset + run->param_at + from - run->slice_at;
+        step_own_table(to->step)->param[run->param].offset + run->param_at + from - run->slice_at;
     if (from >= end)
         return ST_OK;
     return store_set(to->step->store, to->part, first, end - from, to->values + from - to->first);
 }
 
-/* write_parts — each: of a part's run. */
-static enum status write_parts(struct step *s, const struct param_table *table, int ranks, int rank,
-                               int64_t each, int64_t first, int64_t n, const float *values)
+/* A slice of one of a number of ranks: of those that share its part of the model. */
+struct source {
+    struct param_table table;
+    int rank, ranks; /* of these */
+    int64_t each;    /* elements of a part of the state */
+};
+
+/* write_parts — each part's run. */
+static enum status write_parts(struct step *s, const struct source *of, int64_t first, int64_t n,
+                               const float *values)
 {
-    for (int part = (int)(first / each); part * each < first + n; part++) {
-        const int64_t from = part * each > first ? part * each : first,
-                      end = (part + 1) * each < first + n ? (part + 1) * each : first + n;
-        struct resize to = {s, part, from - part * each, end - part * each, values + from - first};
-        TRY(store_slice_runs(table, ranks, rank, s->config.store.bucket_elems_min, write_run, &to));
+    for (int part = (int)(first / of->each); part * of->each < first + n; part++) {
+        const int64_t begin = part * of->each, from = begin > first ? begin : first,
+                      end = begin + of->each < first + n ? begin + of->each : first + n;
+        struct resize to = {s, part, from - begin, end - begin, values + from - first};
+        TRY(store_slice_runs(&of->table, of->ranks, of->rank, s->config.store.bucket_elems_min,
+                             write_run, &to));
     }
     return ST_OK;
+}
+
+/* is_own_part — of the ranks at a coordinate, in a world with as many tensor ranks and stages. */
+static bool is_own_part(const struct step *s, const struct mesh_coord *at)
+{
+    return at->at[MESH_AXIS_TENSOR] == s->mesh.at.at[MESH_AXIS_TENSOR] &&
+           at->at[MESH_AXIS_PIPELINE] == s->mesh.at.at[MESH_AXIS_PIPELINE];
 }
 
 enum status step_slice_write(struct step *s, int ranks, int rank, int64_t first, int64_t n,
                              const float *values)
 {
     const struct step_config *c = &s->config;
-    struct param_table table = {0};
+    struct source of = {0};
+    struct mesh mesh;
     int64_t elems;
-    TRY(step_slice_elems_of(c, ranks, &elems));
+    TRY(step_mesh(c, ranks, &mesh));
+    const struct mesh_coord at = mesh_coord_of(&mesh, rank);
+    if (!is_own_part(s, &at))
+        return ST_OK;
+    TRY(step_slice_elems_of(c, ranks, rank, &elems));
     ASSERTF(first >= 0 && n > 0 && first + n <= elems, "elements %lld and %lld of %lld",
             (long long)first, (long long)n, (long long)elems);
-    TRY(step_mesh_whole_table(c, ranks, &table));
-    enum status st = write_parts(s, &table, ranks, rank, elems / (1 + optim_moments(&c->optim)),
-                                 first, n, values);
-    param_table_free(&table);
+    of.rank = step_mesh_store_rank_at(&mesh, &at);
+    of.ranks = mesh_group_n(&mesh, MESH_COMM_DATA_AXES);
+    of.each = elems / (1 + optim_moments(&c->optim));
+    TRY(step_mesh_rank_table(c, ranks, rank, &of.table));
+    enum status st = write_parts(s, &of, first, n, values);
+    param_table_free(&of.table);
     return st;
 }
 
@@ -94,7 +128,9 @@ bool step_slice_has_all(const struct step *s) { return store_slice_has_all(s->st
 void step_slice_each(const struct step *s, int rank,
                      void (*take)(void *arg, const float *run, int64_t elems), void *arg)
 {
-    store_slice_each(s->store, rank, take, arg);
+    const struct mesh_coord at = mesh_coord_of(&s->mesh.mesh, rank);
+    ASSERTF(is_own_part(s, &at), "rank %d", rank);
+    store_slice_each(s->store, step_mesh_store_rank_at(&s->mesh.mesh, &at), take, arg);
 }
 
 enum status step_slice_set(struct step *s, const float *src)

@@ -13,7 +13,8 @@
 #include "train/memory_plan.h"
 
 /* fingerprint — of all that makes a state what it is. */
-static enum status fingerprint(const struct trainer *t, int64_t slot_elems, uint64_t *out)
+static enum status fingerprint(const struct trainer *t, const struct peer_copy_sizes *sizes,
+                               uint64_t *out)
 {
     const struct trainer_config *c = t->config;
     char dims[1024]; /* as ckpt_meta.model_json */
@@ -22,7 +23,13 @@ static enum status fingerprint(const struct trainer *t, int64_t slot_elems, uint
                                 XXH3_64bits(c->settings_json, strlen(c->settings_json)),
                                 feed_fingerprint(c->feed),
                                 c->step.seed,
-                                (uint64_t)slot_elems,
+                                (uint64_t)sizes->slot_elems[PEER_COPY_OWN],
+                                (uint64_t)sizes->slot_elems[PEER_COPY_KEPT],
+                                (uint64_t)c->step.axis_ranks[MESH_AXIS_TENSOR],
+                                (uint64_t)c->step.axis_ranks[MESH_AXIS_CONTEXT],
+                                (uint64_t)c->step.axis_ranks[MESH_AXIS_PIPELINE],
+                                (uint64_t)c->step.tensor_parts,
+                                (uint64_t)c->step.pipe_chunks,
                                 (uint64_t)c->ranks_max,
                                 (uint64_t)comm_place(c->step.comm)->locals,
                                 (uint64_t)c->step.store.shard,
@@ -64,7 +71,7 @@ static enum status without(const struct trainer *t, const char *why)
 
 /* reserve — what this rank takes after the copies: for training, and on rank 0 for the copy that is
  * written in the background. */
-static enum status reserve(const struct trainer *t, int64_t slice_elems, int64_t *out)
+static enum status reserve(const struct trainer *t, int64_t *out)
 {
     const struct trainer_config *c = t->config;
     const struct memory_plan_place place = {.at = *comm_place(c->step.comm), .threads_n = 1};
@@ -74,9 +81,7 @@ static enum status reserve(const struct trainer *t, int64_t slice_elems, int64_t
     TRY(memory_plan_train(c, &place, &plan));
     plan.host[MEMORY_PLAN_PEER_COPIES] = 0;
     *out = memory_plan_sum(plan.host);
-    if (is_saved)
-        *out += slice_elems * t->consensus.ranks * (int64_t)sizeof(float);
-    return ST_OK;
+    return is_saved ? memory_plan_add_state(&c->step, t->consensus.ranks, out) : ST_OK;
 }
 
 static enum status open_copies(struct trainer *t)
@@ -89,10 +94,11 @@ static enum status open_copies(struct trainer *t)
                                       .logs_cost = t->numbers.begun_step < 0,
                                       .heartbeat = trainer_heartbeat,
                                       .heartbeat_arg = t};
-    TRY(step_slice_elems_of(&c->step, t->consensus.ranks, &config.slice_elems));
-    TRY(step_slice_elems_of(&c->step, c->ranks_min, &config.slot_elems));
-    TRY(fingerprint(t, config.slot_elems, &config.fingerprint));
-    TRY(reserve(t, config.slice_elems, &config.reserve_bytes));
+    const struct comm_place *place = comm_place(c->step.comm);
+    TRY(peer_copy_world(&c->step, place, &config.world));
+    TRY(peer_copy_sizes(&c->step, place, c->ranks_min, c->ranks_max, &config.sizes));
+    TRY(fingerprint(t, &config.sizes, &config.fingerprint));
+    TRY(reserve(t, &config.reserve_bytes));
     return peer_copy_open(&config, &t->peer_copy);
 }
 
@@ -171,17 +177,6 @@ void trainer_copy_publish(struct trainer *t)
                                                     .bytes_per_second = stats.bytes_per_second};
 }
 
-/* mark — the state after so many steps may be wrong, in the memory of the rank that fails with
- * ST_FAULT, or has found it when a generation ended; that of later steps is, everywhere. Where all
- * ranks hold the whole state, the others have made their copies of that step from their own memory,
- * and those are right. */
-static void mark(struct trainer *t, const struct step_changed *changed, enum status st)
-{
-    if (st == ST_FAULT || changed->rank == t->consensus.rank)
-        peer_copy_drop(t->peer_copy, changed->steps);
-    peer_copy_suspect(t->peer_copy, changed->steps + step_slice_has_all(t->step));
-}
-
 /* A loss that is not finite, a spike, or a fault of the device may come from the state itself, but
  * for a wrong result that was right when computed again. */
 void trainer_copy_end(struct trainer *t, enum status st)
@@ -190,7 +185,8 @@ void trainer_copy_end(struct trainer *t, enum status st)
     if (t->step && t->peer_copy)
         changed = step_update_sums_changed(t->step);
     if (changed.ranks_n > 0)
-        mark(t, &changed, st);
+        peer_copy_suspect(t->peer_copy, t->step, changed.steps,
+                          st == ST_FAULT || changed.rank == t->consensus.rank);
     else if (st == ST_NOT_FINITE || st == ST_SPIKE || (st == ST_FAULT && !t->is_state_right))
         peer_copy_clear(t->peer_copy);
     /* between two steps progress is what was published */

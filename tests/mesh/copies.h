@@ -8,8 +8,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "train/peer_copy_memory.h"
-#include "train/peer_copy_resident.h"
+#include "train/peer_copy_inside.h"
+#include "train/step_inside.h"
+
+/* leave_unit: the last unit of the rank; unit 0, after its copy has gone on */
+enum { COPIES_LAST_UNIT = 99, COPIES_AFTER_UNIT_0 = -1 };
 
 struct job {
     struct trial trial; /* first: trial_take and trial_steps read it */
@@ -19,8 +22,11 @@ struct job {
     int leave_after; /* leave_step is so many steps after the first one; -1: it is as given */
     int last_step;   /* the run is over after it */
     bool wants_found;
-    int ranks_min;      /* of all runs on these memories; 0: as many as now */
-    int64_t found_step; /* -1: none */
+    int ranks_min;            /* of all runs on these memories; 0: as many as now */
+    int64_t found_step;       /* -1: none */
+    bool travels;             /* peer_copy_exchange_travels */
+    int flip_step, flip_rank; /* a bit of this rank's parameters changes after so many steps */
+    bool is_changed;          /* this rank has found that */
     struct checkpoint_progress progress;
     struct peer_copy_resident *resident;
     bool has_state; /* the step has the state after progress */
@@ -35,13 +41,32 @@ static int copies_residents_n;     /* of the last world: ranks that had the stat
 static bool copies_reside = true;  /* false: nothing stays in a rank's own memory */
 static int copies_node[RANKS_MAX]; /* of a node of a world: which node of the largest it is */
 
+/* copies_leaves — at a unit; is_after: when its copy has gone on. */
+static inline bool copies_leaves(const struct job *job, int unit, bool is_after)
+{
+    int at = job->leave_unit;
+    if (at == COPIES_LAST_UNIT)
+        at = step_own_table(job->step)->units_n - 1;
+    return job->progress.step == job->leave_step && job->one->rank == job->leave_rank &&
+           (is_after ? unit == 0 && at == COPIES_AFTER_UNIT_0 : unit == at);
+}
+
 static inline enum status copies_unit_done(void *arg, int unit)
 {
     struct job *job = arg;
-    if (job->progress.step == job->leave_step && unit == job->leave_unit &&
-        job->one->rank == job->leave_rank)
+    if (copies_leaves(job, unit, false))
         return FAIL(ST_RETRY, "this rank ends");
-    return peer_copy_unit_done(job->copy, job->step, &job->progress, unit);
+    TRY(peer_copy_unit_done(job->copy, job->step, &job->progress, unit));
+    return copies_leaves(job, unit, true) ? FAIL(ST_RETRY, "this rank ends") : ST_OK;
+}
+
+/* copies_flip — a bit of what this rank updates, in its last bucket that is not empty. */
+static inline void copies_flip(const struct store *store)
+{
+    int bucket = store_layout(store)->buckets_n - 1;
+    while (store_local_shard(store, bucket).elems == 0)
+        bucket--;
+    *(uint32_t *)store_local_shard(store, bucket).p.data ^= UINT32_C(1) << 12;
 }
 
 static inline void copies_stepped(const struct ranks_one *one, int step)
@@ -50,6 +75,8 @@ static inline void copies_stepped(const struct ranks_one *one, int step)
     (void)step;
     job->progress.step++;
     job->progress.samples += 6;
+    if (job->progress.step == job->flip_step && one->rank == job->flip_rank)
+        copies_flip(job->step->store);
 }
 
 /* copies_begin_step — with what resides, and as trainer_copy does. */
@@ -72,9 +99,8 @@ static inline enum status copies_open(struct job *job)
         .comm = job->one->comm, .fd = job->fd, .fingerprint = job->fingerprint};
     bool is_found;
     config.resident = job->resident;
-    TRY(step_slice_elems_of(c, job->one->ranks, &config.slice_elems));
-    TRY(step_slice_elems_of(c, job->ranks_min > 0 ? job->ranks_min : job->one->ranks,
-                            &config.slot_elems));
+    TRY(peer_copy_world(c, comm_place(job->one->comm), &config.world));
+    TRY(peer_copy_sizes(c, comm_place(job->one->comm), job->ranks_min, RANKS_MAX, &config.sizes));
     config.ranks_max = RANKS_MAX;
     TRY(peer_copy_open(&config, &job->copy));
     if (!job->copy)
@@ -90,6 +116,7 @@ static inline enum status copies_open(struct job *job)
     TRY(copies_begin_step(job, is_found));
     TRY(is_found ? peer_copy_restore(job->copy, job->step) : ST_OK);
     job->has_state = true;
+    job->travels = peer_copy_exchange_travels(job->copy, job->step);
     return ST_OK;
 }
 
@@ -97,15 +124,30 @@ static inline enum status copies_train(struct job *job)
 {
     struct trial *t = &job->trial;
     struct batch batch = {0};
+    int64_t first;
     TRY(copies_open(job));
     t->elems = step_whole_table(job->step)->parameters;
-    TRY(batch_init(&batch, FEED_TASK_LM, t->config.global_samples / job->one->ranks,
+    TRY(batch_init(&batch, FEED_TASK_LM,
+                   trial_samples(t, job->one, t->config.global_samples, &first),
                    t->config.seq_tokens));
     t->first_step = (int)job->progress.step;
     t->steps = job->last_step - t->first_step;
     enum status st = trial_steps(job->one, t, job->step, &batch);
     batch_free(&batch);
     return st == ST_OK ? trial_take(job->one, t, job->step) : st;
+}
+
+/* copies_end_step — what stays of a rank's state, and of its copies, as trainer_copy_end does. */
+static inline void copies_end_step(struct job *job, enum status st)
+{
+    if (st == ST_PEER)
+        (void)step_update_sums_verify_own(job->step);
+    const struct step_changed changed = step_update_sums_changed(job->step);
+    job->is_changed = st == ST_FAULT || (changed.ranks_n > 0 && changed.rank == job->one->rank);
+    if (changed.ranks_n > 0)
+        peer_copy_suspect(job->copy, job->step, changed.steps, job->is_changed);
+    else if (st == ST_PEER && job->has_state && copies_reside)
+        peer_copy_resident_take(job->copy, job->step, &job->progress);
 }
 
 static inline enum status copies_rank(struct ranks_one *one)
@@ -122,8 +164,8 @@ static inline enum status copies_rank(struct ranks_one *one)
     enum status st = copies_train(job);
     struct status_saved saved;
     status_save(&saved);
-    if (st == ST_PEER && job->has_state && copies_reside)
-        peer_copy_resident_take(job->copy, job->step, &job->progress);
+    if (job->step)
+        copies_end_step(job, st);
     if (st == ST_RETRY) /* the process has ended */
         peer_copy_resident_free(job->resident, one->dev);
     peer_copy_close(job->copy);
@@ -157,6 +199,7 @@ static inline struct job copies_job_of(enum layout_shard shard)
                       .fingerprint = 5,
                       .leave_step = -1,
                       .leave_after = -1,
+                      .flip_step = -1,
                       .last_step = 6,
                       .found_step = -1};
     job.trial.config.store.shard = shard;
@@ -196,6 +239,96 @@ static inline void copies_end(int ranks)
         close(copies_fd[rank]);
         copies_free_resident(rank);
     }
+}
+
+/* copies_keeper — of the copies of a node, in a world of so many; -1: there is no other. */
+static inline int copies_keeper(int node, int nodes)
+{
+    struct peer_copy_world world = {.nodes = nodes, .locals = 1};
+    return mesh_make(nodes, 1, 1, 1, &world.mesh) == ST_OK ? peer_copy_choice_keeper(&world, node)
+                                                           : -1;
+}
+
+/* ---- histories ---- */
+
+/* copies_lose — a rank ends at a unit of a step, and its node may lose its memory. */
+static inline void copies_lose(const struct job *like, int nodes, int locals, int step, int unit,
+                               int rank, bool with_memory)
+{
+    struct job job = *like;
+    job.leave_step = step;
+    job.leave_unit = unit;
+    job.leave_rank = rank;
+    copies_run(&job, nodes, locals);
+    assert_int_equal(copies_one[rank].st, ST_RETRY);
+    if (with_memory)
+        copies_lose_node(rank / locals, locals);
+}
+
+static inline struct trial copies_calm(const struct job *like, int nodes, int locals)
+{
+    copies_begin(nodes * locals);
+    copies_run(like, nodes, locals);
+    copies_ended_well(nodes * locals, "calm");
+    copies_end(nodes * locals);
+    return copies_job[0].trial;
+}
+
+/* copies_finish — all go on from step `from` or the one before, to the bits of the calm run. */
+static inline void copies_finish(const struct job *like, int nodes, int locals, int from,
+                                 struct trial *calm, const char *what)
+{
+    const int ranks = nodes * locals;
+    copies_run(like, nodes, locals);
+    copies_ended_well(ranks, what);
+    for (int rank = 0; rank < ranks; rank++)
+        if (copies_job[rank].found_step < from - 1 || copies_job[rank].found_step > from ||
+            copies_job[rank].found_step != copies_job[0].found_step)
+            fail_msg("%s: rank %d goes on from step %lld", what, rank,
+                     (long long)copies_job[rank].found_step);
+    trial_same_state(&copies_job[0].trial, calm, what);
+    trial_free(calm);
+    trial_free(&copies_job[0].trial);
+}
+
+/* copies_heal — a rank ends at a unit of step 3; node `lost` loses its memory (-1: none does). */
+static inline void copies_heal(const struct job *like, int nodes, int locals, int unit, int lost)
+{
+    char what[128];
+    text_format(what, sizeof what, "shard %d, %d x %d, unit %d, node %d lost",
+                (int)like->trial.config.store.shard, nodes, locals, unit, lost);
+    struct trial calm = copies_calm(like, nodes, locals);
+    copies_begin(nodes * locals);
+    copies_lose(like, nodes, locals, 3, unit, lost >= 0 ? lost * locals : nodes * locals - 1,
+                lost >= 0);
+    copies_finish(like, nodes, locals, 3, &calm, what);
+    copies_end(nodes * locals);
+}
+
+/* copies_resize — a rank ends at a unit of a step; then fewer nodes go on, or more, until a rank
+ * ends again; then as many as at first. */
+static inline void copies_resize(struct job like, int before, int then, int locals, int unit)
+{
+    const int most = (before > then ? before : then) * locals;
+    char what[128];
+    text_format(what, sizeof what, "shard %d, %d nodes, then %d, x %d, unit %d",
+                (int)like.trial.config.store.shard, before, then, locals, unit);
+    like.trial.config.shards = 12;
+    like.ranks_min = (before < then ? before : then) * locals;
+    struct trial calm = copies_calm(&like, before, locals);
+    copies_begin(most);
+    copies_lose(&like, before, locals, 2, unit, 0, false);
+    if (then < before)
+        copies_lose_node(then, locals);
+    struct job again = like;
+    again.leave_step = 4;
+    again.leave_unit = unit;
+    again.leave_rank = then * locals - 1;
+    copies_run(&again, then, locals);
+    assert_int_equal(copies_one[again.leave_rank].st, ST_RETRY);
+    assert_in_range(copies_job[0].found_step, 1, 2);
+    copies_finish(&like, before, locals, 4, &calm, what);
+    copies_end(most);
 }
 
 #endif

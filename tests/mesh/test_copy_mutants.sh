@@ -5,7 +5,7 @@ set -u
 . "$(dirname "${BASH_SOURCE[0]}")/../mutants_lib.sh"
 rows() {
     cat <<'ROWS'
-a rank keeps the wrong one's slice in a ring|peer_copy_choice|s/shifted(rank \/ locals, nodes, RING - 1)/shifted(rank \/ locals, nodes, 1)/
+a rank keeps the wrong one's slice in a ring|peer_copy_choice|s/partner(world, rank, RING - 1)/partner(world, rank, 1)/
 a rank keeps its own slice twice|peer_copy_choice|s/node ^ 1 : first/node : first/
 another rank's slice is taken|peer_copy_choice|s/ \&\& offer->slot\[i\].rank == slice_rank \&\&$/ \&\&/
 a step with lost slices is whole|peer_copy_choice|s/        missing_n++;/        ;/
@@ -16,10 +16,10 @@ slices of other ranks become the state as they are|peer_copy_restore|s/    if (c
 a slice that was restored has no second copy|peer_copy_restore|s/    TRY(replicate(copy, slot));/    ;/
 pieces of a slice are written to one place|step_slice|s/to->values + from - to->first);/to->values);/
 the moments of a slice become parameters|step_slice|s/struct resize to = {s, part, from/struct resize to = {s, 0, from/
-a copy has the own slice in place of the kept one|peer_copy|s/    step_slice_each(step, rank, take_run/    step_slice_each(step, copy->place.rank, take_run/
-a slice that was received is never complete|peer_copy|s/    if (piece->is_last \&\&$/    if (0 \&\&/
+a copy has the own slice in place of the kept one|peer_copy_exchange|s/    step_slice_each(step, rank, take_run/    step_slice_each(step, copy->place.rank, take_run/
+a slice that was received is never complete|peer_copy_exchange|s/    if (piece->i == n - 1 \&\& copy->receives)/    if (0)/
 only the parameters are passed on|peer_copy_resident|s/part < step_parts(step); part++)$/part < 1; part++)/
-pieces of a slice come from one place|peer_copy|s/mine + piece->first, theirs/mine, theirs/
+pieces of a slice come from one place|peer_copy_exchange|s/mine + to.first, to.elems/mine, to.elems/
 ROWS
 }
 plant_all tests/mesh/test_peer_copy_history.c train "${SEEDS:-60}"

@@ -5,75 +5,19 @@
 
 #define STEPS 6
 
-/* lose — a rank ends at a unit of a step, and its node may lose its memory. */
-static void lose(const struct job *like, int nodes, int locals, int step, int unit, int rank,
-                 bool with_memory)
-{
-    struct job job = *like;
-    job.leave_step = step;
-    job.leave_unit = unit;
-    job.leave_rank = rank;
-    copies_run(&job, nodes, locals);
-    assert_int_equal(copies_one[rank].st, ST_RETRY);
-    if (with_memory)
-        copies_lose_node(rank / locals, locals);
-}
-
-static struct trial calm_run(const struct job *like, int nodes, int locals)
-{
-    copies_begin(nodes * locals);
-    copies_run(like, nodes, locals);
-    copies_ended_well(nodes * locals, "calm");
-    copies_end(nodes * locals);
-    return copies_job[0].trial;
-}
-
-/* finish — all ranks go on from step `from` or the one before, to the bits of the calm run. */
-static void finish(const struct job *like, int nodes, int locals, int from, struct trial *calm,
-                   const char *what)
-{
-    const int ranks = nodes * locals;
-    copies_run(like, nodes, locals);
-    copies_ended_well(ranks, what);
-    for (int rank = 0; rank < ranks; rank++)
-        if (copies_job[rank].found_step < from - 1 || copies_job[rank].found_step > from ||
-            copies_job[rank].found_step != copies_job[0].found_step)
-            fail_msg("%s: rank %d goes on from step %lld", what, rank,
-                     (long long)copies_job[rank].found_step);
-    for (int part = 0; part < TRIAL_PARTS; part++)
-        if (memcmp(copies_job[0].trial.state[part], calm->state[part],
-                   (size_t)calm->elems * sizeof(float)))
-            fail_msg("%s: part %d differs", what, part);
-    trial_free(calm);
-    trial_free(&copies_job[0].trial);
-}
-
-/* heal — a rank ends at a unit of a step; node `lost` has no memory then (-1: all have). */
-static void heal(const struct job *like, int nodes, int locals, int unit, int lost)
-{
-    char what[128];
-    text_format(what, sizeof what, "shard %d, %d x %d, unit %d, node %d lost",
-                (int)like->trial.config.store.shard, nodes, locals, unit, lost);
-    struct trial calm = calm_run(like, nodes, locals);
-    copies_begin(nodes * locals);
-    lose(like, nodes, locals, 3, unit, lost >= 0 ? lost * locals : nodes * locals - 1, lost >= 0);
-    finish(like, nodes, locals, 3, &calm, what);
-    copies_end(nodes * locals);
-}
-
 /* reside_twice — after a node got the state from the others, its keeper is lost in the next step's
  * update, when no rank has a state that is whole: only copies are left. */
 static void reside_twice(const struct job *like, int nodes, int keeper)
 {
-    struct trial calm = calm_run(like, nodes, 1);
+    struct trial calm = copies_calm(like, nodes, 1);
     copies_begin(nodes);
-    lose(like, nodes, 1, 3, 0, nodes - 1, true);
+    copies_lose(like, nodes, 1, 3, 0, nodes - 1, true);
     struct job again = *like;
     again.leave_after = 0;
     copies_reside = false;
-    lose(&again, nodes, 1, -1, 4, keeper, true);
+    copies_lose(&again, nodes, 1, -1, 4, keeper, true);
     assert_int_equal(copies_residents_n, nodes - 1);
-    finish(like, nodes, 1, 3, &calm, "the second loss after a state that stayed");
+    copies_finish(like, nodes, 1, 3, &calm, "the second loss after a state that stayed");
     assert_int_equal(copies_residents_n, 0);
     copies_reside = true;
     copies_end(nodes);
@@ -84,16 +28,16 @@ static void test_reside_twice(void **state)
     (void)state;
     const struct job like = copies_job_of(LAYOUT_SHARD_NONE);
     for (int nodes = 2; nodes <= 4; nodes++)
-        reside_twice(&like, nodes, peer_copy_choice_keeper(nodes - 1, nodes, 1));
+        reside_twice(&like, nodes, copies_keeper(nodes - 1, nodes));
 }
 
 /* change_resident — a bit of the state that a rank still has changes while it waits for others: it
  * ends, and the others go on without it. */
 static void change_resident(const struct job *like, int part, unsigned seed)
 {
-    struct trial calm = calm_run(like, 3, 1);
+    struct trial calm = copies_calm(like, 3, 1);
     copies_begin(3);
-    lose(like, 3, 1, 3, 0, 2, true);
+    copies_lose(like, 3, 1, 3, 0, 2, true);
     const struct store_resident *memory = &copies_resident[1].memory;
     assert_true(store_resident_holds(memory));
     ((unsigned char *)memory->part[part].data)[rand_r(&seed) % memory->bytes] ^=
@@ -103,7 +47,7 @@ static void change_resident(const struct job *like, int part, unsigned seed)
     assert_non_null(strstr(copies_one[1].message, "of rank 1 changed by themselves"));
     assert_int_equal(copies_one[0].st, ST_PEER);
     copies_lose_node(1, 1);
-    finish(like, 3, 1, 3, &calm, "without the rank whose memory changed");
+    copies_finish(like, 3, 1, 3, &calm, "without the rank whose memory changed");
     assert_in_range(copies_residents_n, 1, 2); /* rank 2 may have got it from rank 0 by then */
     copies_end(3);
 }
@@ -123,13 +67,13 @@ static void heal_twice(const struct job *like, int nodes, int locals, int unit, 
     char what[128];
     text_format(what, sizeof what, "shard %d, %d x %d, unit %d, then rank %d",
                 (int)like->trial.config.store.shard, nodes, locals, unit, second);
-    struct trial calm = calm_run(like, nodes, locals);
+    struct trial calm = copies_calm(like, nodes, locals);
     copies_begin(nodes * locals);
-    lose(like, nodes, locals, 3, unit, nodes * locals - 1, false);
+    copies_lose(like, nodes, locals, 3, unit, nodes * locals - 1, false);
     struct job again = *like;
     again.leave_after = 0;
-    lose(&again, nodes, locals, -1, unit, second, true);
-    finish(like, nodes, locals, 3, &calm, what);
+    copies_lose(&again, nodes, locals, -1, unit, second, true);
+    copies_finish(like, nodes, locals, 3, &calm, what);
     copies_end(nodes * locals);
 }
 
@@ -145,8 +89,8 @@ static void test_heal(void **state)
         const struct job like = copies_job_of((enum layout_shard)shard);
         for (size_t i = 0; i < SHAPES; i++)
             for (int u = 0; u < 3; u++)
-                heal(&like, shapes[i][0], shapes[i][1], units[u],
-                     ((int)i + u + shard) % (shapes[i][0] + 1) - 1);
+                copies_heal(&like, shapes[i][0], shapes[i][1], units[u],
+                            ((int)i + u + shard) % (shapes[i][0] + 1) - 1);
     }
     copies_reside = true;
 }
@@ -160,10 +104,10 @@ static void test_reside(void **state)
     for (size_t i = 0; i < SHAPES; i++)
         for (int u = 0; u < 3; u++) {
             const int nodes = shapes[i][0], locals = shapes[i][1];
-            heal(&like, nodes, locals, units[u], nodes - 1);
+            copies_heal(&like, nodes, locals, units[u], nodes - 1);
             assert_int_equal(copies_residents_n, (nodes - 1) * locals);
             assert_int_equal(copies_job[0].found_step, 3);
-            heal(&like, nodes, locals, units[u], 0);
+            copies_heal(&like, nodes, locals, units[u], 0);
             if (copies_residents_n > 0)
                 assert_int_equal(copies_residents_n, (nodes - 1) * locals);
         }
@@ -181,43 +125,16 @@ static void test_heal_twice(void **state)
     }
 }
 
-/* resize — a rank ends at a unit of a step; then fewer nodes go on, or more, until a rank ends
- * again; then as many as at first. */
-static void resize(enum layout_shard shard, int before, int then, int locals, int unit)
-{
-    struct job like = copies_job_of(shard);
-    const int most = (before > then ? before : then) * locals;
-    char what[128];
-    text_format(what, sizeof what, "shard %d, %d nodes, then %d, x %d, unit %d", (int)shard, before,
-                then, locals, unit);
-    like.trial.config.shards = 12;
-    like.ranks_min = (before < then ? before : then) * locals;
-    struct trial calm = calm_run(&like, before, locals);
-    copies_begin(most);
-    lose(&like, before, locals, 2, unit, 0, false);
-    if (then < before)
-        copies_lose_node(then, locals);
-    struct job again = like;
-    again.leave_step = 4;
-    again.leave_unit = unit;
-    again.leave_rank = then * locals - 1;
-    copies_run(&again, then, locals);
-    assert_int_equal(copies_one[again.leave_rank].st, ST_RETRY);
-    assert_in_range(copies_job[0].found_step, 1, 2);
-    finish(&like, before, locals, 4, &calm, what);
-    copies_end(most);
-}
-
 static void test_resize(void **state)
 {
     (void)state;
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++)
         for (int u = 0; u < 3; u++) {
-            const enum layout_shard s = (enum layout_shard)shard;
-            resize(s, 3, 2, 1, units[u]);
-            resize(s, 2, 3, 1, units[u]);
-            resize(s, 2, 1, 1, units[u]);
-            resize(s, 2, 1, 2, units[u]);
+            const struct job like = copies_job_of((enum layout_shard)shard);
+            copies_resize(like, 3, 2, 1, units[u]);
+            copies_resize(like, 2, 3, 1, units[u]);
+            copies_resize(like, 2, 1, 1, units[u]);
+            copies_resize(like, 2, 1, 2, units[u]);
         }
 }
 
@@ -268,7 +185,8 @@ static void test_what_is_found(void **state)
 static void flip_bit(int rank, int holding, int64_t byte, int bit)
 {
     char *at = NULL;
-    const int64_t bytes = lseek(copies_fd[rank], 0, SEEK_END), head = peer_copy_memory_bytes(0),
+    const int64_t bytes = lseek(copies_fd[rank], 0, SEEK_END),
+                  head = peer_copy_memory_bytes((const int64_t[PEER_COPY_HOLDINGS]){0, 0}),
                   stride = (bytes - head) / PEER_COPY_SLOTS;
     at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, copies_fd[rank], 0);
     assert_ptr_not_equal(at, MAP_FAILED);
@@ -299,8 +217,8 @@ static void test_damaged(void **state)
 static int flip_anywhere(const struct job *job, int ranks, unsigned seed)
 {
     int64_t elems;
-    assert_int_equal(step_slice_elems_of(&job->trial.config, ranks, &elems), ST_OK);
     const int rank = rand_r(&seed) % ranks, holding = rand_r(&seed) % 2;
+    assert_int_equal(step_slice_elems_of(&job->trial.config, ranks, rank, &elems), ST_OK);
     const int64_t byte = (int64_t)((unsigned)rand_r(&seed) % (unsigned)(elems * 4));
     flip_bit(rank, holding, byte, rand_r(&seed) % 8);
     if (holding == PEER_COPY_OWN)
@@ -311,13 +229,13 @@ static int flip_anywhere(const struct job *job, int ranks, unsigned seed)
 
 static void flip_and_resume(const struct job *like, int nodes, unsigned seed)
 {
-    struct trial calm = calm_run(like, nodes, 1);
+    struct trial calm = copies_calm(like, nodes, 1);
     copies_begin(nodes);
     copies_run(like, nodes, 1);
     copies_ended_well(nodes, "before the flip");
     trial_free(&copies_job[0].trial);
     const int step = flip_anywhere(&copies_job[0], nodes, seed);
-    finish(like, nodes, 1, step, &calm, "a bit of a copy changed");
+    copies_finish(like, nodes, 1, step, &calm, "a bit of a copy changed");
     assert_int_equal(copies_job[0].found_step, step);
     copies_end(nodes);
 }

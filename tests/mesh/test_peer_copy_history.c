@@ -2,7 +2,8 @@
  * generation a rank ends somewhere in a step; then nodes lose their memory, one or several at a
  * time, a rank's and its keeper's among them; nodes leave and return. Each history ends with the
  * bits of a calm run. While no slice is lost together with its copy, every generation goes on from
- * the last finished step or the one before.
+ * the last finished step or the one before. In half of them matrices are cut in two (VIRTUAL_TP),
+ * by one rank or by two of a node (TP).
  *
  *   test_peer_copy_history [FIRST_SEED COUNT]   the same seed is the same history */
 #include "mesh/copies.h"
@@ -10,6 +11,7 @@
 #define STEPS 14
 #define GENERATIONS_MAX 6
 #define NODES_MAX 4
+#define PARTS_MAX 2
 
 /* What the memories must still have: the state after `step`, of a world of these nodes. */
 struct kept {
@@ -48,7 +50,7 @@ static const char *describe(const struct history *h, char out[128])
 static bool is_whole(const struct kept *k)
 {
     for (int node = 0; node < k->nodes && k->is_any; node++) {
-        const int keeper = peer_copy_choice_keeper(node, k->nodes, 1);
+        const int keeper = copies_keeper(node, k->nodes);
         if (k->is_lost[k->node[node]] && (keeper < 0 || k->is_lost[k->node[keeper]]))
             return false;
     }
@@ -178,22 +180,33 @@ static void finish(struct history *h, const struct trial *calm)
     trial_free(&copies_job[0].trial);
 }
 
-static struct job like(enum layout_shard shard)
+static struct job like(enum layout_shard shard, int parts)
 {
     struct job job = copies_job_of(shard);
     job.trial.config.shards = 12;
+    job.trial.config.tensor_parts = parts;
+    job.trial.config.seq_tokens = 16;
+    job.trial.config.dims.context = 19;
     job.last_step = STEPS;
     return job;
 }
 
-static void run_history(uint64_t seed, struct trial calm[LAYOUT_SHARD_FULL + 1])
+/* Calm runs, by in how many parts matrices are cut, and by shard. */
+struct calm {
+    struct trial of[PARTS_MAX + 1][LAYOUT_SHARD_FULL + 1];
+};
+
+static void run_history(uint64_t seed, const struct calm *calm)
 {
     struct history h = {.seed = seed};
+    const int parts = seed % 2 ? 2 : 1, tensor = seed % 4 == 3 ? 2 : 1;
     const int drawn = draw(&h, 2 * (LAYOUT_SHARD_FULL + 1)), /* half of them without shards */
         shard = drawn <= LAYOUT_SHARD_FULL ? drawn : LAYOUT_SHARD_NONE;
     h.nodes_max = 2 + draw(&h, NODES_MAX - 1);
     h.locals = h.nodes_max <= 2 ? 1 + draw(&h, 2) : 1;
-    h.like = like((enum layout_shard)shard);
+    h.locals = tensor > 1 ? tensor : h.locals;
+    h.like = like((enum layout_shard)shard, parts);
+    h.like.trial.config.axis_ranks[MESH_AXIS_TENSOR] = tensor;
     h.like.ranks_min = h.locals;
     for (int node = 0; node < h.nodes_max; node++)
         set_present(&h, node, true);
@@ -202,28 +215,33 @@ static void run_history(uint64_t seed, struct trial calm[LAYOUT_SHARD_FULL + 1])
         generation(&h);
         lose(&h);
     }
-    finish(&h, &calm[shard]);
+    finish(&h, &calm->of[parts][shard]);
     copies_end(h.nodes_max * h.locals);
 }
 
 static int first_seed = 1, seeds_n = 16;
 
+static struct trial calm_of(enum layout_shard shard, int parts)
+{
+    const struct job job = like(shard, parts);
+    copies_begin(1);
+    copies_run(&job, 1, 1);
+    copies_ended_well(1, "calm");
+    copies_end(1);
+    return copies_job[0].trial;
+}
+
 static void test_histories(void **state)
 {
     (void)state;
-    struct trial calm[LAYOUT_SHARD_FULL + 1];
-    for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard++) {
-        const struct job job = like((enum layout_shard)shard);
-        copies_begin(1);
-        copies_run(&job, 1, 1);
-        copies_ended_well(1, "calm");
-        copies_end(1);
-        calm[shard] = copies_job[0].trial;
-    }
+    static struct calm calm;
+    for (int i = 0; i < PARTS_MAX * (LAYOUT_SHARD_FULL + 1); i++)
+        calm.of[1 + i % PARTS_MAX][i / PARTS_MAX] =
+            calm_of((enum layout_shard)(i / PARTS_MAX), 1 + i % PARTS_MAX);
     for (int i = 0; i < seeds_n; i++)
-        run_history((uint64_t)(first_seed + i), calm);
-    for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard++)
-        trial_free(&calm[shard]);
+        run_history((uint64_t)(first_seed + i), &calm);
+    for (int i = 0; i < PARTS_MAX * (LAYOUT_SHARD_FULL + 1); i++)
+        trial_free(&calm.of[1 + i % PARTS_MAX][i / PARTS_MAX]);
     print_message("# %d histories; %d generations went on from what ranks still had\n", seeds_n,
                   resided_n);
     assert_in_range(resided_n, seeds_n / 8, INT32_MAX);

@@ -262,6 +262,13 @@ static inline void trial_free(struct trial *t)
     }
 }
 
+static inline void trial_same_state(const struct trial *a, const struct trial *b, const char *what)
+{
+    for (int part = 0; part < TRIAL_PARTS && a->state[part] && b->state[part]; part++)
+        if (memcmp(a->state[part], b->state[part], (size_t)a->elems * sizeof(float)))
+            fail_msg("%s: part %d differs", what, part);
+}
+
 static inline void trial_same(const struct trial *a, const struct trial *b, const char *what)
 {
     for (int i = 0; i < a->steps; i++)
@@ -269,9 +276,7 @@ static inline void trial_same(const struct trial *a, const struct trial *b, cons
             memcmp(&a->norm[i], &b->norm[i], sizeof a->norm[i]))
             fail_msg("%s: step %d: loss %.17g, norm %.17g, want %.17g, %.17g", what, i, a->loss[i],
                      a->norm[i], b->loss[i], b->norm[i]);
-    for (int part = 0; part < TRIAL_PARTS && a->state[part] && b->state[part]; part++)
-        if (memcmp(a->state[part], b->state[part], (size_t)a->elems * sizeof(float)))
-            fail_msg("%s: part %d differs", what, part);
+    trial_same_state(a, b, what);
 }
 
 /* The greatest relative difference of losses. */

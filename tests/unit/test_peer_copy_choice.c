@@ -13,9 +13,24 @@ static struct peer_copy_holder holders[RANKS];
 static struct peer_copy_choice choice;
 static int world = RANKS; /* the ranks whose slices hold() gives */
 
-static struct comm_place place_of(int nodes, int locals)
+static struct peer_copy_world mesh_of(int nodes, int locals, int tensor, int context, int stages)
 {
-    return (struct comm_place){.ranks = nodes * locals, .nodes = nodes, .locals = locals};
+    struct peer_copy_world out = {.nodes = nodes, .locals = locals};
+    assert_int_equal(mesh_make(nodes * locals, tensor, context, stages, &out.mesh), ST_OK);
+    return out;
+}
+
+/* Ranks that all hold one part. */
+static int keeper_of(int rank, int nodes, int locals)
+{
+    const struct peer_copy_world of = mesh_of(nodes, locals, 1, 1, 1);
+    return peer_copy_choice_keeper(&of, rank);
+}
+
+static int source_of(int rank, int nodes, int locals)
+{
+    const struct peer_copy_world of = mesh_of(nodes, locals, 1, 1, 1);
+    return peer_copy_choice_source(&of, rank);
 }
 
 static void hold(int rank, int holding, int buffer, int slice_rank, int64_t history, int64_t step)
@@ -35,15 +50,14 @@ static void hold_all(int nodes, int locals, int buffer, int64_t history, int64_t
     world = nodes * locals;
     for (int rank = 0; rank < nodes * locals; rank++) {
         hold(rank, PEER_COPY_OWN, buffer, rank, history, step);
-        hold(rank, PEER_COPY_KEPT, buffer, peer_copy_choice_source(rank, nodes, locals), history,
-             step);
+        hold(rank, PEER_COPY_KEPT, buffer, source_of(rank, nodes, locals), history, step);
     }
 }
 
 static void make(int nodes, int locals)
 {
-    const struct comm_place place = place_of(nodes, locals);
-    peer_copy_choice_make(offers, &place, RANKS, holders, &choice);
+    const struct peer_copy_world of = mesh_of(nodes, locals, 1, 1, 1);
+    peer_copy_choice_make(offers, &of, RANKS, holders, &choice);
 }
 
 static void test_pairs(void **state)
@@ -51,14 +65,65 @@ static void test_pairs(void **state)
     (void)state;
     for (int nodes = 2; nodes <= 9; nodes++)
         for (int rank = 0; rank < nodes * 2; rank++) {
-            const int keeper = peer_copy_choice_keeper(rank, nodes, 2);
+            const int keeper = keeper_of(rank, nodes, 2);
             assert_in_range(keeper, 0, nodes * 2 - 1);
             assert_int_not_equal(keeper / 2, rank / 2);
             assert_int_equal(keeper % 2, rank % 2);
-            assert_int_equal(peer_copy_choice_source(keeper, nodes, 2), rank);
+            assert_int_equal(source_of(keeper, nodes, 2), rank);
             if (nodes % 2 == 0)
-                assert_int_equal(peer_copy_choice_keeper(keeper, nodes, 2), rank);
+                assert_int_equal(keeper_of(keeper, nodes, 2), rank);
         }
+}
+
+/* check_partners — of each rank of a mesh: on another node, one to one, and of the same part if
+ * each has ranks enough. */
+static void check_partners(const struct peer_copy_world *of)
+{
+    const bool is_within = peer_copy_choice_is_within(of);
+    for (int rank = 0; rank < mesh_ranks(&of->mesh); rank++) {
+        const int keeper = peer_copy_choice_keeper(of, rank);
+        assert_in_range(keeper, 0, mesh_ranks(&of->mesh) - 1);
+        assert_int_not_equal(keeper / of->locals, rank / of->locals);
+        assert_int_equal(peer_copy_choice_source(of, keeper), rank);
+        assert_true(!is_within || peer_copy_choice_is_same_part(of, rank, keeper));
+    }
+}
+
+static void test_meshes(void **state)
+{
+    (void)state;
+    int within_n = 0, checked_n = 0;
+    for (int nodes = 2; nodes <= 9; nodes++)
+        for (int locals = 1; locals <= 6; locals++)
+            for (int i = 0; i < 6 * 3 * 5; i++) {
+                const int tensor = 1 + i % 6, context = 1 + i / 6 % 3, stages = 1 + i / 18;
+                if (nodes * locals % (tensor * context * stages) != 0)
+                    continue;
+                const struct peer_copy_world of = mesh_of(nodes, locals, tensor, context, stages);
+                check_partners(&of);
+                within_n += peer_copy_choice_is_within(&of);
+                checked_n++;
+            }
+    assert_in_range(within_n, 100, checked_n - 100);
+}
+
+/* keeps — the keeper of rank 0 in a mesh. */
+static int keeps(int nodes, int locals, int tensor, int context, int stages)
+{
+    const struct peer_copy_world of = mesh_of(nodes, locals, tensor, context, stages);
+    return peer_copy_choice_keeper(&of, 0);
+}
+
+static void test_keepers_in_meshes(void **state)
+{
+    (void)state;
+    assert_int_equal(keeps(4, 1, 2, 1, 1), 2); /* not tensor rank 1, on node 1 */
+    assert_int_equal(keeps(2, 2, 2, 1, 1), 2);
+    assert_int_equal(keeps(4, 1, 1, 1, 2), 1); /* in its stage */
+    assert_int_equal(keeps(2, 2, 1, 1, 2), 2); /* its stage has one node: in the other stage */
+    assert_int_equal(keeps(2, 1, 2, 1, 1), 1); /* the other tensor rank: there is none of its own */
+    assert_int_equal(keeps(2, 2, 1, 2, 1), 2); /* context ranks hold the same part */
+    assert_int_equal(keeps(5, 2, 1, 1, 2), 2); /* of 5 ranks on 3 nodes: 2, 2 and 1 */
 }
 
 /* Any one node is lost: the newest step is found, with holders that are there. */
@@ -77,7 +142,7 @@ static void test_one_node_lost(void **state)
             assert_int_equal(choice.progress.samples, 7 * 41);
             for (int rank = 0; rank < nodes * 2; rank++)
                 assert_int_equal(holders[rank].rank,
-                                 rank / 2 == lost ? peer_copy_choice_keeper(rank, nodes, 2) : rank);
+                                 rank / 2 == lost ? keeper_of(rank, nodes, 2) : rank);
         }
 }
 
@@ -336,11 +401,18 @@ static void test_residents_suspect(void **state)
     assert_int_equal(resides(42), 2);
 }
 
-static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pairs),           cmocka_unit_test(test_one_node_lost),
-    cmocka_unit_test(test_step_before),     cmocka_unit_test(test_pair_lost),
-    cmocka_unit_test(test_two_pairs),       cmocka_unit_test(test_histories),
-    cmocka_unit_test(test_other_world),     cmocka_unit_test(test_any_offers),
-    cmocka_unit_test(test_suspect),         cmocka_unit_test(test_residents),
-    cmocka_unit_test(test_residents_alone), cmocka_unit_test(test_residents_suspect)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs),
+                                          cmocka_unit_test(test_meshes),
+                                          cmocka_unit_test(test_keepers_in_meshes),
+                                          cmocka_unit_test(test_one_node_lost),
+                                          cmocka_unit_test(test_step_before),
+                                          cmocka_unit_test(test_pair_lost),
+                                          cmocka_unit_test(test_two_pairs),
+                                          cmocka_unit_test(test_histories),
+                                          cmocka_unit_test(test_other_world),
+                                          cmocka_unit_test(test_any_offers),
+                                          cmocka_unit_test(test_suspect),
+                                          cmocka_unit_test(test_residents),
+                                          cmocka_unit_test(test_residents_alone),
+                                          cmocka_unit_test(test_residents_suspect)};
 HARNESS_MAIN(tests)

@@ -25,7 +25,7 @@ static struct peer_copy_memory open_memory(int fd, int64_t bytes, uint64_t finge
 {
     struct peer_copy_memory m;
     const struct peer_copy_memory_config config = {
-        .fd = fd, .slot_bytes = bytes, .fingerprint = fingerprint, .free_bytes = -1};
+        .fd = fd, .slot_bytes = {bytes, bytes}, .fingerprint = fingerprint, .free_bytes = -1};
     assert_int_equal(peer_copy_memory_open(&config, &m), ST_OK);
     return m;
 }
@@ -34,9 +34,9 @@ static struct peer_copy_memory open_memory(int fd, int64_t bytes, uint64_t finge
 static void write_slot(struct peer_copy_memory *m, int slot, int64_t history, int64_t step)
 {
     const struct peer_copy_stamp stamp = {
-        .history = history, .step = step, .rank = 3, .bytes = m->slot_bytes};
+        .history = history, .step = step, .rank = 3, .bytes = m->slot_bytes[0]};
     peer_copy_memory_begin(m, slot);
-    memset(peer_copy_memory_data(m, slot), (int)step & 255, (size_t)m->slot_bytes);
+    memset(peer_copy_memory_data(m, slot), (int)step & 255, (size_t)m->slot_bytes[0]);
     peer_copy_memory_commit(m, slot, &stamp,
                             peer_copy_memory_checksum(peer_copy_memory_data(m, slot), &stamp));
 }
@@ -123,6 +123,40 @@ static void test_other_run(void **state)
     close(fd);
 }
 
+/* Own slices and those that are kept have sizes of their own: no slot reaches into another, and the
+ * sizes are a part of what must be the same. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    int fd = memory_fd();
+    struct peer_copy_memory_config config = {
+        .fd = fd, .slot_bytes = {BYTES, 3 * BYTES}, .fingerprint = 7, .free_bytes = -1};
+    struct peer_copy_memory m;
+    struct peer_copy_offer offer;
+    assert_int_equal(peer_copy_memory_open(&config, &m), ST_OK);
+    assert_int_equal(m.bytes, lseek(fd, 0, SEEK_END));
+    for (int slot = 0; slot < PEER_COPY_SLOTS; slot++) {
+        const struct peer_copy_stamp stamp = {
+            .history = 1, .step = slot, .bytes = peer_copy_memory_room(&m, slot)};
+        char *data = peer_copy_memory_data(&m, slot);
+        assert_int_equal(stamp.bytes, slot < PEER_COPY_BUFFERS ? BYTES : 3 * BYTES);
+        assert_true(data + stamp.bytes <= (char *)m.head + m.bytes);
+        peer_copy_memory_begin(&m, slot);
+        memset(data, slot + 1, (size_t)stamp.bytes);
+        peer_copy_memory_commit(&m, slot, &stamp, peer_copy_memory_checksum(data, &stamp));
+    }
+    for (int slot = 0; slot < PEER_COPY_SLOTS; slot++)
+        assert_true(peer_copy_memory_is_sound(&m, slot));
+    peer_copy_memory_close(&m);
+    config.slot_bytes[PEER_COPY_OWN] = 3 * BYTES;
+    config.slot_bytes[PEER_COPY_KEPT] = BYTES;
+    assert_int_equal(peer_copy_memory_open(&config, &m), ST_OK);
+    peer_copy_memory_offer(&m, &offer);
+    assert_true(offer.was_other && !offer.slot[0].is_complete);
+    peer_copy_memory_close(&m);
+    close(fd);
+}
+
 static void test_damage(void **state)
 {
     (void)state;
@@ -144,7 +178,7 @@ static void test_no_room(void **state)
     int fd = memory_fd();
     struct peer_copy_memory m;
     struct peer_copy_memory_config config = {
-        .fd = fd, .slot_bytes = BYTES, .fingerprint = 7, .free_bytes = BYTES};
+        .fd = fd, .slot_bytes = {BYTES, BYTES}, .fingerprint = 7, .free_bytes = BYTES};
     assert_int_equal(peer_copy_memory_open(&config, &m), ST_RETRY);
     m = open_memory(fd, BYTES, 7);
     peer_copy_memory_close(&m);
@@ -187,7 +221,8 @@ static void test_killed_writer(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_outlives),  cmocka_unit_test(test_pieces),
-    cmocka_unit_test(test_other_run), cmocka_unit_test(test_damage),
-    cmocka_unit_test(test_no_room),   cmocka_unit_test(test_killed_writer)};
+    cmocka_unit_test(test_sizes),        cmocka_unit_test(test_outlives),
+    cmocka_unit_test(test_pieces),       cmocka_unit_test(test_other_run),
+    cmocka_unit_test(test_damage),       cmocka_unit_test(test_no_room),
+    cmocka_unit_test(test_killed_writer)};
 HARNESS_MAIN(tests)

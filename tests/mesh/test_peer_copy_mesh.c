@@ -1,0 +1,264 @@
+/* test_peer_copy_mesh — copies in peers' memory of ranks that hold different parts of the model
+ * (TP, PP, VIRTUAL_TP) or of samples (CP): a rank ends in the middle of a step, and a node loses
+ * its memory. All go on from copies to the bits of a run that was never disturbed. */
+#define RANKS_MAX 12
+#include "mesh/copies.h"
+
+struct shape {
+    const char *name;
+    int tensor, context, stages, chunks;
+    int parts; /* VIRTUAL_TP; 0: as TP */
+    int nodes, locals;
+    bool is_sent_whole; /* with SHARD=none slices go to ranks of other parts */
+    bool resides;       /* with SHARD=none a rank that was not lost still has the state */
+};
+
+/* Slices go beside the backward pass, to a rank of the same part (4 x 1), of another tensor rank (2
+ * x 1); or after the passes, to other stages, in pairs, rings (3 x 1) and longer cycles. With five
+ * ranks of each stage on three nodes a slice goes to the rank of its stage that is two further. */
+static const struct shape shapes[] = {
+    {"TP=2", 2, 1, 1, 1, 0, 2, 2, false, false},
+    {"TP=2", 2, 1, 1, 1, 0, 4, 1, false, false},
+    {"TP=2", 2, 1, 1, 1, 0, 2, 1, true, false},
+    {"PP=2", 1, 1, 2, 1, 0, 2, 2, true, false},
+    {"PP=2", 1, 1, 2, 1, 0, 4, 1, false, false},
+    {"PP=2", 1, 1, 2, 1, 0, 2, 1, true, false},
+    {"PP=3", 1, 1, 3, 1, 0, 3, 1, true, false},
+    {"PP=2, two chunks", 1, 1, 2, 2, 0, 2, 1, true, false},
+    {"PP=2, two chunks", 1, 1, 2, 2, 0, 4, 1, false, false},
+    {"PP=2, unlike nodes", 1, 1, 2, 1, 0, 5, 2, false, false},
+    {"PP=2, three nodes", 1, 1, 2, 1, 0, 3, 2, true, false},
+    {"TP=2 PP=2", 2, 1, 2, 1, 0, 2, 2, true, false},
+    {"TP=2 PP=2", 2, 1, 2, 1, 0, 4, 1, true, false},
+    {"CP=2", 1, 2, 1, 1, 0, 2, 2, false, true},
+    {"CP=2", 1, 2, 1, 1, 0, 4, 1, false, true},
+    {"CP=2 TP=2", 2, 2, 1, 1, 0, 2, 2, false, false},
+    {"CP=2 PP=2", 1, 2, 2, 1, 0, 4, 1, false, false},
+    {"VIRTUAL_TP=2", 1, 1, 1, 1, 2, 2, 2, false, true},
+    {"VIRTUAL_TP=2", 1, 1, 1, 1, 2, 4, 1, false, true},
+    {"VIRTUAL_TP=4 TP=2", 2, 1, 1, 1, 4, 2, 2, false, false},
+};
+#define SHAPES (sizeof shapes / sizeof *shapes)
+
+static struct job job_of(const struct shape *shape, enum layout_shard shard)
+{
+    struct job job = copies_job_of(shard);
+    struct step_config *c = &job.trial.config;
+    c->dims.layers = 4;
+    c->dims.heads = 4;
+    c->seq_tokens = 16;
+    c->dims.context = 19;
+    c->axis_ranks[MESH_AXIS_TENSOR] = shape->tensor;
+    c->axis_ranks[MESH_AXIS_CONTEXT] = shape->context;
+    c->axis_ranks[MESH_AXIS_PIPELINE] = shape->stages;
+    c->pipe_chunks = shape->chunks;
+    c->pipe_kind = shape->chunks > 1 ? PIPE_KIND_INTERLEAVED : PIPE_KIND_1F1B;
+    c->tensor_parts = shape->parts;
+    c->shards = shape->parts > 0 ? 12 : 0;
+    if (shape->nodes == 5)
+        c->global_samples = 20;
+    c->checks_updates = true;
+    return job;
+}
+
+static const char *text_of(const struct shape *shape, const struct job *job, int unit, int lost,
+                           char out[128])
+{
+    text_format(out, 128, "%s, %d x %d, shard %d, unit %d, node %d lost", shape->name, shape->nodes,
+                shape->locals, (int)job->trial.config.store.shard, unit, lost);
+    return out;
+}
+
+/* leaver — the rank that ends: of the node that is lost; lost -1: the last one. */
+static int leaver(const struct shape *shape, int lost)
+{
+    return lost >= 0 ? lost * shape->locals : shape->nodes * shape->locals - 1;
+}
+
+/* heal — a rank ends at a unit of step 3. */
+static void heal(const struct shape *shape, const struct job *like, int unit, int lost,
+                 const struct trial *calm)
+{
+    char what[128];
+    struct trial want = *calm;
+    const bool is_none = like->trial.config.store.shard == LAYOUT_SHARD_NONE;
+    text_of(shape, like, unit, lost, what);
+    for (int part = 0; part < TRIAL_PARTS; part++) { /* copies_finish frees it */
+        want.state[part] = calloc((size_t)calm->elems, sizeof(float));
+        memcpy(want.state[part], calm->state[part], (size_t)calm->elems * sizeof(float));
+    }
+    copies_begin(shape->nodes * shape->locals);
+    copies_lose(like, shape->nodes, shape->locals, 3, unit, leaver(shape, lost), lost >= 0);
+    copies_finish(like, shape->nodes, shape->locals, 3, &want, what);
+    if (copies_job[0].travels != (!is_none || shape->is_sent_whole))
+        fail_msg("%s: slices %s", what, copies_job[0].travels ? "travel" : "do not travel");
+    if (copies_residents_n > 0 && !(is_none && shape->resides))
+        fail_msg("%s: %d ranks had the state", what, copies_residents_n);
+    copies_end(shape->nodes * shape->locals);
+}
+
+/* Before the copy begins, in it, at its end, and when it is under way or done. */
+static const int units[] = {COPIES_LAST_UNIT, 1, 0, COPIES_AFTER_UNIT_0};
+#define UNITS (int)(sizeof units / sizeof *units)
+
+/* heal_some — at every second of these units. */
+static void heal_some(const struct shape *shape, enum layout_shard shard, int i)
+{
+    const struct job like = job_of(shape, shard);
+    struct trial calm = copies_calm(&like, shape->nodes, shape->locals);
+    for (int u = i % 2; u < UNITS; u += 2)
+        heal(shape, &like, units[u], (i + u) % (shape->nodes + 1) - 1, &calm);
+    trial_free(&calm);
+}
+
+static void test_heal(void **state)
+{
+    (void)state;
+    copies_reside = false;
+    for (size_t i = 0; i < SHAPES; i++) {
+        heal_some(&shapes[i], LAYOUT_SHARD_NONE, (int)i);
+        heal_some(&shapes[i], LAYOUT_SHARD_FULL, (int)i + 1);
+    }
+    heal_some(&shapes[0], LAYOUT_SHARD_OPTIMIZER, 0);
+    heal_some(&shapes[3], LAYOUT_SHARD_GRADIENTS, 1);
+    copies_reside = true;
+}
+
+/* With CP and VIRTUAL_TP all ranks hold all of the state, and it stays with those that were not
+ * lost; with TP and PP nothing stays. */
+static void test_reside(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        const struct job like = job_of(&shapes[i], LAYOUT_SHARD_NONE);
+        struct trial calm = copies_calm(&like, shapes[i].nodes, shapes[i].locals);
+        heal(&shapes[i], &like, COPIES_LAST_UNIT, shapes[i].nodes - 1, &calm);
+        assert_int_equal(copies_residents_n,
+                         shapes[i].resides ? (shapes[i].nodes - 1) * shapes[i].locals : 0);
+        trial_free(&calm);
+    }
+}
+
+/* The second loss comes before the first copy after the first one is complete. */
+static void heal_twice(const struct shape *shape, enum layout_shard shard, int second)
+{
+    char what[128];
+    const struct job like = job_of(shape, shard);
+    struct job again = like;
+    struct trial calm = copies_calm(&like, shape->nodes, shape->locals);
+    copies_begin(shape->nodes * shape->locals);
+    copies_lose(&like, shape->nodes, shape->locals, 3, 1, leaver(shape, 1), true);
+    again.leave_after = 0;
+    copies_lose(&again, shape->nodes, shape->locals, -1, COPIES_LAST_UNIT, leaver(shape, second),
+                true);
+    copies_finish(&like, shape->nodes, shape->locals, 3, &calm,
+                  text_of(shape, &like, 1, second, what));
+    copies_end(shape->nodes * shape->locals);
+}
+
+static void test_heal_twice(void **state)
+{
+    (void)state;
+    copies_reside = false;
+    for (size_t i = 0; i < SHAPES; i++)
+        heal_twice(&shapes[i], i % 4 < 2 ? LAYOUT_SHARD_NONE : LAYOUT_SHARD_FULL, (int)i % 2);
+    copies_reside = true;
+}
+
+/* found_without — from which step all go on after a whole run, when two nodes of four lost their
+ * memory; the newest copy is of the state after step 5. */
+static int64_t found_without(const struct shape *shape, enum layout_shard shard, int a, int b)
+{
+    struct job job = job_of(shape, shard);
+    job.trial.takes_state = false;
+    copies_begin(4);
+    copies_run(&job, 4, 1);
+    copies_ended_well(4, "first");
+    copies_lose_node(a, 1);
+    copies_lose_node(b, 1);
+    copies_run(&job, 4, 1);
+    copies_ended_well(4, "second");
+    copies_end(4);
+    return copies_job[0].found_step;
+}
+
+/* A rank and its partner are gone: there is no state. Two ranks of different pairs are not. */
+static void test_pair_lost(void **state)
+{
+    (void)state;
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {
+        const enum layout_shard s = (enum layout_shard)shard;
+        assert_int_equal(found_without(&shapes[1], s, 0, 2), -1); /* TP=2: pairs of one part */
+        assert_int_equal(found_without(&shapes[1], s, 0, 1), 5);
+        assert_int_equal(found_without(&shapes[4], s, 2, 3), -1); /* PP=2 */
+        assert_int_equal(found_without(&shapes[4], s, 1, 2), 5);
+        assert_int_equal(found_without(&shapes[12], s, 0, 1), -1); /* TP=2 PP=2 */
+        assert_int_equal(found_without(&shapes[12], s, 0, 3), 5);
+    }
+}
+
+/* change — a bit of a rank's parameters changes after step 3. Its next update finds that, and
+ * copies that may hold it are not used. Returns from which step all go on. */
+static int64_t change(const struct shape *shape, enum layout_shard shard, int rank)
+{
+    char what[128];
+    struct job like = job_of(shape, shard);
+    struct trial calm = copies_calm(&like, shape->nodes, shape->locals);
+    copies_begin(shape->nodes * shape->locals);
+    struct job job = like;
+    job.flip_step = 3;
+    job.flip_rank = rank;
+    copies_run(&job, shape->nodes, shape->locals);
+    text_of(shape, &like, 0, rank, what);
+    if (!copies_job[rank].is_changed)
+        fail_msg("%s: %s: %s", what, status_name(copies_one[rank].st), copies_one[rank].message);
+    copies_run(&like, shape->nodes, shape->locals);
+    copies_ended_well(shape->nodes * shape->locals, what);
+    trial_same_state(&copies_job[0].trial, &calm, what);
+    trial_free(&copies_job[0].trial);
+    trial_free(&calm);
+    copies_end(shape->nodes * shape->locals);
+    return copies_job[0].found_step;
+}
+
+/* With SHARD=none and several ranks of a part, updates are made in the next forward pass, so two
+ * copies are made before all know. Of a slice that travels both may be wrong; of others the older
+ * one is of memory that is right. */
+static void test_change(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        const struct shape *s = &shapes[i];
+        const int ranks = s->nodes * s->locals, each = ranks / (s->tensor * s->stages),
+                  rank = (int)i % ranks;
+        const int64_t none = change(s, LAYOUT_SHARD_NONE, rank);
+        assert_int_equal(none, each == 1 ? 2 : s->is_sent_whole ? -1 : 2);
+        assert_int_equal(change(s, LAYOUT_SHARD_FULL, rank), 2);
+    }
+}
+
+/* Fewer or more nodes go on (ON_LOSS=shrink), with the same parts. */
+static void test_resize(void **state)
+{
+    (void)state;
+    static const struct shape row[] = {
+        {.tensor = 2, .context = 1, .stages = 1, .chunks = 1},
+        {.tensor = 1, .context = 2, .stages = 1, .chunks = 1},
+        {.tensor = 1, .context = 1, .stages = 1, .chunks = 1, .parts = 2},
+        {.tensor = 2, .context = 1, .stages = 1, .chunks = 1, .parts = 4},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL;
+             shard += LAYOUT_SHARD_FULL) {
+            const struct job like = job_of(&row[i], (enum layout_shard)shard);
+            copies_resize(like, 3, 2, 2, 0);
+            copies_resize(like, 2, 3, 2, 4);
+            copies_resize(like, 2, 1, 2, 1);
+        }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_heal),       cmocka_unit_test(test_reside),
+    cmocka_unit_test(test_heal_twice), cmocka_unit_test(test_pair_lost),
+    cmocka_unit_test(test_change),     cmocka_unit_test(test_resize)};
+HARNESS_MAIN(tests)

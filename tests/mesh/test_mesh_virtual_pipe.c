@@ -296,13 +296,17 @@ static struct planned plan_stage(const struct step_config *c, int stage)
     return all;
 }
 
-/* A rank does what as many tensor ranks do together, and its messages are as large as theirs. */
+/* A rank does what as many tensor ranks do together, and its messages are as large as theirs; also
+ * in a step of more micro-batches than are walked through. */
 static void test_plan(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        const struct form form = {1, 2, 1 + i, {1, 2}};
-        struct trial like = staged(LLAMA_TWO, PARTS), few = in_form(like, &form), many = few;
+    for (int i = 0; i < 4; i++) {
+        const struct form form = {1, 2, 1 + i % 2, {1, 2}};
+        struct trial like = staged(LLAMA_TWO, PARTS);
+        like.config.shards *= i < 2 ? 1 : 6;
+        like.config.global_samples = like.config.shards;
+        struct trial few = in_form(like, &form), many = few;
         many.config.axis_ranks[MESH_AXIS_TENSOR] = PARTS;
         for (int stage = 0; stage < 2; stage++) {
             const struct planned got = plan_stage(&few.config, stage),

@@ -503,7 +503,7 @@ static enum status set_passes(struct dry *d)
                     (long long)c->global_samples, step_mesh_data_ranks(&d->s),
                     (long long)c->batch_samples);
     if (stages > 1 && d->passes >= (ROUNDS + 1) * stages)
-        c->global_samples = (ROUNDS * stages + d->passes % stages) * each;
+        step_shards_shorten(c, (ROUNDS * stages + d->passes % stages) * each);
     return ST_OK;
 }
 

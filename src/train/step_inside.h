@@ -182,6 +182,8 @@ const int32_t *step_context_tokens(struct step *s, const int32_t *tokens, int64_
  * step_micro: a micro-batch of a step, on this rank: its first sample there.
  * _check: whether a configuration has virtual shards that the ranks along the data axis can share.
  *   ST_BAD_SETTING.
+ * _shorten: for a plan: a configuration of steps of so many samples; of virtual shards, where it
+ *   has some, one for each micro-batch.
  * _open, _close: with config.shards; _close accepts a step without.
  * _most: samples of a step on any rank, at most.
  * _samples: of `all` of a step, those of this rank. _first: which of them is its first one, of n.
@@ -198,6 +200,7 @@ struct step_micro {
     bool is_check; /* of no shard of this rank: its gradients are compared alone */
 };
 enum status step_shards_check(const struct step_config *c, const struct mesh *mesh);
+void step_shards_shorten(struct step_config *c, int64_t samples);
 enum status step_shards_open(struct step *s);
 void step_shards_close(struct step *s);
 int64_t step_shards_most(const struct step_config *c, int ranks);

@@ -49,6 +49,12 @@ enum status step_shards_check(const struct step_config *c, const struct mesh *me
     return ST_OK;
 }
 
+void step_shards_shorten(struct step_config *c, int64_t samples)
+{
+    c->global_samples = samples;
+    c->shards = c->shards > 0 ? (int)(samples / c->batch_samples) : 0;
+}
+
 /* ---- which shards a rank has ---- */
 
 int64_t step_shards_most(const struct step_config *c, int ranks)

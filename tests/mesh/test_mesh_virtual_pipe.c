@@ -296,13 +296,17 @@ static struct planned plan_stage(const struct step_config *c, int stage)
     return all;
 }
 
-/* A rank does what as many tensor ranks do together, and its messages are as large as theirs. */
+/* A rank does what as many tensor ranks do together, and its messages are as large as theirs; also
+ * in a step of more micro-batches than are walked through. */
 static void test_plan(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        const struct form form = {1, 2, 1 + i, {1, 2}};
-        struct trial like = staged(LLAMA_TWO, PARTS), few = in_form(like, &form), many = few;
+    for (int i = 0; i < 4; i++) {
+        const struct form form = {1, 2, 1 + i % 2, {1, 2}};
+        struct trial like = staged(LLAMA_TWO, PARTS);
+        like.config.shards *= i < 2 ? 1 : 6;
+        like.config.global_samples = like.config.shards;
+        struct trial few = in_form(like, &form), many = few;
         many.config.axis_ranks[MESH_AXIS_TENSOR] = PARTS;
         for (int stage = 0; stage < 2; stage++) {
             const struct planned got = plan_stage(&few.config, stage),
@@ -311,6 +315,42 @@ static void test_plan(void **state)
             assert_true(got.products == want.products);
             assert_true(got.messages * PARTS == want.messages);
             assert_true(got.message_bytes == want.message_bytes);
+        }
+    }
+}
+
+/* memory_of — of all tensor ranks of a stage together: activations, and what else passes need. */
+static void memory_of(const struct step_config *c, int stage, int64_t *acts, int64_t *rest)
+{
+    const int tensor = c->axis_ranks[MESH_AXIS_TENSOR], stages = c->axis_ranks[MESH_AXIS_PIPELINE];
+    *acts = *rest = 0;
+    for (int i = 0; i < tensor; i++) {
+        const struct step_place place = {.rank = stage * tensor + i, .ranks = tensor * stages};
+        struct step_memory m;
+        assert_int_equal(step_plan(c, &place, &m), ST_OK);
+        *acts += m.activations;
+        *rest += m.passes - m.activations;
+    }
+}
+
+/* Activations are those of the tensor ranks, with an output of each micro-batch in flight through a
+ * chunk that the head does not follow. Scratch and inputs take no more. */
+static void test_memory(void **state)
+{
+    static const int outputs[2][2] = {{2, 0},
+                                      {4 + 2, 3}}; /* with one chunk, with two; of each stage */
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const struct form form = {1, 2, 1 + i, {1, 2}};
+        struct trial like = staged(LLAMA_TWO, PARTS), few = in_form(like, &form), many = few;
+        const int64_t rows = 16 * models[LLAMA_TWO].embed * (int64_t)sizeof(float);
+        many.config.axis_ranks[MESH_AXIS_TENSOR] = PARTS;
+        for (int stage = 0; stage < 2; stage++) {
+            int64_t acts, rest, acts_many, rest_many;
+            memory_of(&few.config, stage, &acts, &rest);
+            memory_of(&many.config, stage, &acts_many, &rest_many);
+            assert_int_equal(acts, acts_many + outputs[i][stage] * rows);
+            assert_true(rest <= rest_many);
         }
     }
 }
@@ -358,6 +398,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_context), cmocka_unit_test(test_ways),
     cmocka_unit_test(test_goes_on), cmocka_unit_test(test_evaluation),
     cmocka_unit_test(test_logits),  cmocka_unit_test(test_plan),
-    cmocka_unit_test(test_nan),     cmocka_unit_test(test_without)};
+    cmocka_unit_test(test_memory),  cmocka_unit_test(test_nan),
+    cmocka_unit_test(test_without)};
 
 HARNESS_MAIN(tests)

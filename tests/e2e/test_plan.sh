@@ -108,6 +108,8 @@ sed 's/"locals": 1, "threads": 1/"locals": 4, "threads": 1, "cores": 2/; s/"step
 sed 's/"step_us": 1,/&"across": {"latency_us": 50, "bytes_per_second": 1e9},/' cpu.json >pair.json
 plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4
 ok "copies in peers' memory are said, and not counted" is "$(grep -c "copies in peers' memory (PEER_COPIES=auto) take [0-9.]* KiB more of a node" out) $(grep -c '^  copies for peers' out)" "1 0"
+plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4 PP=2
+ok "of stages the most" is "$(grep -c "copies in peers' memory (PEER_COPIES=auto) take up to [0-9.]* KiB more of a node" out)" 1
 plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4 PEER_COPIES=1
 ok "with PEER_COPIES=1 they are counted" is "$(grep -c "PEER_COPIES=auto" out) $(grep -cE '^  copies for peers +[0-9.]+ KiB' out)" "0 1"
 turns() { grep -oE '[0-9]+ workers of 1 thread share 2 cores' out; }

@@ -160,7 +160,7 @@ ok "comparisons and differences are counted" is "$(curl -s "127.0.0.1:$status/st
 kill -TERM "$pid"
 finish
 # Ranks that compute a shard together: TP, CP and PP. One of them is wrong, and it alone is named, where the others of its group have got its result, too.
-# group_gradient NODES RANK CODES SETTING… — two groups of two on so many nodes; without restarts, then healed from the checkpoint.
+# group_gradient NODES RANK CODES SETTING… — two groups of two on so many nodes; without restarts, then healed from copies in memory.
 group_gradient() {
     local nodes=$1 rank=$2 want=$3 named zeros
     shift 3
@@ -175,7 +175,8 @@ group_gradient() {
         ok "$*, rank $rank, MAX_RESTARTS=$restarts: codes" is "$codes" "$([ $restarts = 0 ] && echo "$want" || echo ${zeros})"
         ok "$*: the rank is named" node_says 0 "$named"
     done
-    ok "$*: from the checkpoint, with the weights of an undisturbed run of one group" is "$(grep -c 'resuming from hurt/step-00000004' err.0) $(weights hurt)" "1 $(weights alone)"
+    ok "$*: from copies in memory, with the weights of an undisturbed run of one group" \
+        is "$(grep -cE 'resuming from memory: step [67],' err.0) $(grep -c 'resuming from hurt' err.0) $(weights hurt)" "1 0 $(weights alone)"
 }
 group_gradient 2 3 "75 80" TP=2
 group_gradient 4 1 "75 80 75 75" CP=2

@@ -15,6 +15,7 @@ the newer slot is written over|peer_copy_memory|/^int peer_copy_memory_oldest/,/
 slices of other ranks become the state as they are|peer_copy_restore|s/    if (copy->choice.ranks != copy->place.ranks)/    if (0)/
 a slice that was restored has no second copy|peer_copy_restore|s/    TRY(replicate(copy, slot));/    ;/
 pieces of a slice are written to one place|step_slice|s/to->values + from - to->first);/to->values);/
+a slice of another part becomes the state|step_slice|s/    if (!is_own_part(s, \&at))/    if (0)/
 the moments of a slice become parameters|step_slice|s/struct resize to = {s, part, from/struct resize to = {s, 0, from/
 a copy has the own slice in place of the kept one|peer_copy_exchange|s/    step_slice_each(step, rank, take_run/    step_slice_each(step, copy->place.rank, take_run/
 a slice that was received is never complete|peer_copy_exchange|s/    if (piece->i == n - 1 \&\& copy->receives)/    if (0)/

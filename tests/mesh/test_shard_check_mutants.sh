@@ -16,7 +16,6 @@ rows for the next stage are not recorded|step_pipe_run|s/        TRY(give(run, o
 gradients for the stage before are not recorded|step_pipe_run|s/    return give(run, run->p->made\[at\]);/    return ST_OK;/
 backward passes of stages have the order of forward ones|step_pipe_run|s/op.is_backward ? ends_at(run) - 1 - at : at/at/
 parts of a tied embedding's gradient lie in one place|step_pipe_ends|s/micro % pipe->plan.heads_ahead/0/
-what the last stage adds to a tied embedding is not recorded|step_pipe_run|s/    TRY(give(run, run->p->embed_rows));/    ;/
 a shard alone has the samples of another place|step_pipe_run|s/\.sample_first = sample,/.sample_first = 0,/
 one rank of a group speaks for all|step_shard_differ|s/place < places_n(s); place++) {$/place < 1; place++) {/
 the ranks of groups are mixed up|step_shard_differ|s/\[MESH_AXIS_DATA\] = group,/[MESH_AXIS_DATA] = 0,/

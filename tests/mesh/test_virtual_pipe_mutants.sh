@@ -11,7 +11,7 @@ what is received is not copied to its place|step_pipe_rows|s/is_back ? rows : at
 a message has fewer rows|step_pipe_rows|s/step_pipe_elems(s, p->b, p->t) \/ n;/step_pipe_elems(s, p->b, p->t) \/ n - 1;/
 outputs are sent from the activations of one virtual rank|step_pipe_rows|s/return s->virtual_ranks ? .*/return model_part_output(p);/
 scratch begins elsewhere in each chunk|step_pipe|s/shared.used_bytes = begin;/shared.used_bytes = begin + (size_t)chunk * 64;/
-outputs are not planned|step_pipe|s/chunk->output\[i\] = take_rows(s, acts);/chunk->output[i] = s->pipe->received[0];/
+outputs are not planned|step_pipe|s/chunk->output\[i\] = step_pipe_take_rows(s, acts);/chunk->output[i] = s->pipe->received[0];/
 virtual ranks share scratch|step_pipe|s/const size_t begin = scratch->used_bytes;/const size_t begin = 0;/
 micro-batches in flight share activations|step_virtual|s/own.acts = r->acts\[f->i\];/own.acts = r->acts[0];/
 a pass is one of the first chunk|step_virtual|s/virtual_ranks->chunk\[chunk\];/virtual_ranks->chunk[0];/

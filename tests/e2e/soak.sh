@@ -152,8 +152,9 @@ fi
 # 2. Stops: a whole node is silent, though its connections stand. No process ends by it.
 # seer I — the node whose log names node I: node 0, or another one for node 0 itself.
 seer() { if [ "$1" = 0 ]; then echo 1; else echo 0; fi; }
-# other_lost I LINES — lines in which the seer named another node, or another rank, than node I's (a node has one worker: rank I).
-other_lost() { tail -n +$(($2 + 1)) "err.$(seer "$1")" | grep -E "was lost" | grep -vcE "node $1 |rank $1 was lost"; }
+# other_lost I LINES — lines in which the seer named another node, or another rank, than node I's (a node has one worker: rank I). Which ranks that one
+# itself gave up, behind its cut, is its own view, and is not counted.
+other_lost() { tail -n +$(($2 + 1)) "err.$(seer "$1")" | grep -E "was lost" | grep -vcE "node $1 |rank $1 was lost|rank $1 abandoned it, for "; }
 # fault KIND K NODE BEGIN END — one stop or cut: that node alone is named, in what time; it heals, and all processes stay.
 fault() {
     local kind=$1 k=$2 i=$3 at before lines begin others is_right=0

@@ -68,7 +68,7 @@ struct peer_copy_world {
  *   nodes; where these are odd, the last three form a ring. Where a part's ranks are not as many
  *   on each of its nodes, each goes to the one that is so many further.
  * - Else the same local rank of another node of a pair or ring of all nodes.
- * peer_copy_choice_source — the rank whose slice `rank` keeps. Both -1 on one node.
+ * peer_copy_choice_source — the rank whose slice `rank` keeps. On one node both are -1.
  * peer_copy_choice_is_within — every part has at least twice the ranks that a node may have of it.
  * peer_copy_choice_is_same_part — whether two ranks hold the same part. */
 int peer_copy_choice_keeper(const struct peer_copy_world *world, int rank);

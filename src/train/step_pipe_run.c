@@ -31,6 +31,12 @@ static bool is_last(const struct step_pipe *p, int chunk)
     return p->stage == p->pipe.stages - 1 && chunk == p->pipe.chunks - 1;
 }
 
+/* micro_elems — of a message of a micro-batch. */
+static int64_t micro_elems(const struct run *run)
+{
+    return step_pipe_elems(run->s, run->s->config.batch_samples, run->s->own_tokens);
+}
+
 static struct pass pass_of(const struct run *run, struct pipe_op op)
 {
     const struct step *s = run->s;
@@ -112,16 +118,14 @@ static enum status wait_message(struct run *run, const struct step_pipe_message 
 
 static enum status begin(struct run *run, const struct pipe_plan_action *a, bool is_send)
 {
-    const struct step_config *c = &run->s->config;
     struct step_pipe *p = run->p;
     struct step_pipe_message *m = &p->message[a - p->plan.action];
-    *m = (struct step_pipe_message){
-        .line = p->line,
-        .data = p->received[a->op.is_backward],
-        .elems = step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens),
-        .peer = a->peer,
-        .is_send = is_send,
-        .made = m->made};
+    *m = (struct step_pipe_message){.line = p->line,
+                                    .data = p->received[a->op.is_backward],
+                                    .elems = micro_elems(run),
+                                    .peer = a->peer,
+                                    .is_send = is_send,
+                                    .made = m->made};
     if (!is_send) {
         run->received[a->op.is_backward] = m;
     } else if (a->op.is_backward) {
@@ -147,9 +151,7 @@ static enum status take(struct run *run, struct pipe_op op)
 /* give — rows that another stage gets: a part of what is compared. */
 static enum status give(const struct run *run, struct tensor rows)
 {
-    const struct step *s = run->s;
-    return step_shard_trace_give(run->s, rows,
-                                 step_pipe_elems(s, s->config.batch_samples, s->own_tokens));
+    return step_shard_trace_give(run->s, rows, micro_elems(run));
 }
 
 /* keep_grad — copies the gradient of a chunk's input, to be sent. */
@@ -169,17 +171,15 @@ static enum status keep_grad(struct run *run, const struct pass *p)
 
 static enum status begin_embed(struct run *run, const struct pipe_plan_action *a)
 {
-    const struct step_config *c = &run->s->config;
     struct step_pipe *p = run->p;
     struct step_pipe_message *m = &p->message[a - p->plan.action];
     const bool is_send = a->kind == PIPE_PLAN_SEND_EMBED;
-    *m = (struct step_pipe_message){
-        .line = p->ends,
-        .data = p->embed_rows,
-        .elems = step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens),
-        .peer = is_send,
-        .is_send = is_send,
-        .made = m->made};
+    *m = (struct step_pipe_message){.line = p->ends,
+                                    .data = p->embed_rows,
+                                    .elems = micro_elems(run),
+                                    .peer = is_send,
+                                    .is_send = is_send,
+                                    .made = m->made};
     run->embed = m;
     return begin_message(run, m, p->taken[TAKEN_EMBED]);
 }
@@ -187,12 +187,10 @@ static enum status begin_embed(struct run *run, const struct pipe_plan_action *a
 /* message_embed — the same of a shard alone; waits for it. */
 static enum status message_embed(struct run *run)
 {
-    const struct step_config *c = &run->s->config;
-    const int64_t elems = step_pipe_elems(run->s, c->batch_samples, run->s->own_tokens);
     if (run->p->stage > 0)
-        return comm_recv(run->p->ends, run->p->embed_rows, elems, 0);
+        return comm_recv(run->p->ends, run->p->embed_rows, micro_elems(run), 0);
     TRY(dev_sync(run->s->stream));
-    return comm_send(run->p->ends, run->p->embed_rows, elems, 1);
+    return comm_send(run->p->ends, run->p->embed_rows, micro_elems(run), 1);
 }
 
 /* give_embed — what the last stage adds. */

@@ -152,12 +152,12 @@ test 'symbols: the stem is the prefix, stems are unique', sub {
     return @bad;
 };
 
-# 6. Lengths: what good C houses show (median <= 16, 90 % <= 60), and none so long that nobody reads it.
+# 6. Lengths: a function is as long as its idea, a file is one concern. A short limit makes helpers and files that exist for it only.
 test 'lengths: functions and files', sub {
     my (@bad, @len);
     for my $p (@code, grep { m{^tests/.*\.(c|h|cu|cuh)$} } @files) {
         my @line = split /\n/, slurp($p);
-        push @bad, "$p: " . @line . " lines, over 600" if @line > 600;
+        push @bad, "$p: " . @line . " lines, over 1000" if @line > 1000;
         next if $p =~ m{^tests/};
         my $start;
         for my $i (0 .. $#line) {
@@ -174,8 +174,7 @@ test 'lengths: functions and files', sub {
     @len = sort { $a <=> $b } @len;
     my ($median, $p90) = @len ? ($len[@len / 2], $len[int(@len * .9)]) : (0, 0);
     print "# " . scalar(@len) . " functions: median $median, 90 % $p90, longest $len[-1] lines\n" if @len;
-    push @bad, "median $median lines, over 8" if $median > 8;
-    push @bad, "90th percentile $p90 lines, over 18" if $p90 > 18;
+    push @bad, "90th percentile $p90 lines, over 40" if $p90 > 40;
     return @bad;
 };
 test 'lines are at most 100 columns', sub {

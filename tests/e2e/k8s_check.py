@@ -16,8 +16,10 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import yaml
 
@@ -27,8 +29,8 @@ except ImportError:
     kubernetes_validate = None
 
 MERGE_KEYS = {'containers': 'name', 'env': 'name', 'volumes': 'name', 'volumeMounts': 'mountPath', 'ports': 'containerPort'}
-NO_RESTART = [64, 65, 66, 74, 76, 77, 78, 79]  # a person is needed
-ELSEWHERE = [1, 69, 80, 81]  # the machine: another one is wanted
+NO_RESTART = [64, 65, 74, 76, 77, 78, 79]  # a person is needed
+ELSEWHERE = [1, 66, 69, 80, 81]  # the machine, or data that are not there yet: tried again
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
 with open(os.path.join(TOP, 'VERSION'), encoding='ascii') as version_file:
     VERSION = version_file.read().strip()
@@ -307,6 +309,8 @@ def check_job(job, program, f, master, n_settings):
 
 def check_data(all_set, box, f):
     data, mounts = all_set.get('DATA', ''), box['volumeMounts']
+    is_gpu = {'name': 'DEVICE', 'value': 'cuda'} in box['env']
+    f.need(not (is_gpu and data == SHIPPED), 'GPUs train on the sample text')
     inside = [m for m in mounts if (data + '/').startswith(m['mountPath'] + '/')]
     f.need(data == SHIPPED or inside, 'DATA=%s is neither the text in the image nor in a volume' % data)
     f.need(all(m.get('readOnly') is True for m in inside), 'DATA may be written to')
@@ -425,7 +429,8 @@ def check_whole(docs, holder, job, f):
 def check_volumes(docs, pod, f):
     claims = {d['metadata']['name']: d for d in docs if d['kind'] == 'PersistentVolumeClaim'}
     used = {v['persistentVolumeClaim']['claimName'] for v in pod['volumes'] if 'persistentVolumeClaim' in v}
-    f.need(set(claims) == used, 'claims %s, used %s' % (sorted(claims), sorted(used)))
+    existing = {v['persistentVolumeClaim']['claimName'] for v in pod['volumes'] if v['name'] == 'data' and 'persistentVolumeClaim' in v}
+    f.need(set(claims) == used - existing, 'claims %s are created, %s used, %s exist' % (sorted(claims), sorted(used), sorted(existing)))
     for name, c in claims.items():
         f.need(c['spec'].get('accessModes') == ['ReadWriteMany'], 'claim %s cannot be mounted by all' % name)
         f.need('storage' in c['spec'].get('resources', {}).get('requests', {}), 'claim %s asks for no room' % name)
@@ -577,10 +582,23 @@ def rename(docs, suffix):
     add_suffix(docs, [], suffix)
 
 
-# What was wrong once, each as a fault to plant into the overlay gpu (own where it is about what that adds).
+def with_all():
+    """overlays/own with the components that it leaves to clusters that have them."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(os.path.join(TOP, 'k8s/overlays/own'), folder, dirs_exist_ok=True)
+        path = os.path.join(folder, 'kustomization.yaml')
+        top = load(path)[0]
+        top['resources'] = [os.path.join(TOP, 'k8s/overlays/gpu')]
+        top['components'] = [os.path.join(TOP, 'k8s/components', c) for c in ('kueue', 'monitoring')]
+        with open(path, 'w', encoding='utf-8') as file:
+            yaml.safe_dump(top, file)
+        return render(folder)
+
+
+# What was wrong once, each as a fault to plant into the overlay gpu (own: into overlays/own with all components).
 ONCE = {
     'no DATA': lambda d: drop(the(d, 'ConfigMap')['data'], 'DATA'),
-    'DATA where no volume is': lambda d: the(d, 'ConfigMap')['data'].update(DATA='/data'),
+    'DATA where no volume is': lambda d: the(d, 'ConfigMap')['data'].update(DATA='/nowhere'),
     'a suffix that leaves MASTER_ADDR, selector and labels': lambda d: rename(d, '-b'),
     'MASTER_ADDR as a word': lambda d: [e for e in box_of(d)['env'] if e['name'] == 'MASTER_ADDR'][0].update(value='convoy-1.convoy'),
     'MASTER_ADDR before the name that it takes': lambda d: box_of(d)['env'].sort(key=lambda e: e['name'] != 'MASTER_ADDR'),
@@ -609,12 +627,15 @@ ONCE = {
     'own: a PodMonitor of another port': lambda d: the(d, 'PodMonitor')['spec']['podMetricsEndpoints'][0].update(port='meet'),
     'own: a queue, but not suspended': lambda d: drop(the_job(d), 'suspend'),
     'own: data that may be written': lambda d: drop([m for m in box_of(d)['volumeMounts'] if m['name'] == 'data'][0], 'readOnly'),
-    'own: no claim for the data': lambda d: d.remove([c for c in d if c['metadata']['name'] == 'convoy-data-own'][0]),
+    'own: a new, empty claim for the data': lambda d: d.append({**copy.deepcopy(the(d, 'PersistentVolumeClaim')), 'metadata': {'name': 'convoy-data'}}),
+    'the sample text on GPUs': lambda d: the(d, 'ConfigMap')['data'].update(DATA=SHIPPED),
+    'data that are not there yet end the job': lambda d: [the_job(d)['podFailurePolicy']['rules'][i]['onExitCodes'].update(values=v)
+                                                          for i, v in ((0, [64, 65, 66] + NO_RESTART[2:]), (1, [1, 69, 80, 81]))],
 }
 
 
 def planted(program):
-    missed, whole = [], {o: render(os.path.join(TOP, 'k8s/overlays', o)) for o in ('gpu', 'own')}
+    missed, whole = [], {'gpu': render(os.path.join(TOP, 'k8s/overlays/gpu')), 'own': with_all()}
     for name, plant in ONCE.items():
         docs = copy.deepcopy(whole['own' if name.startswith('own') else 'gpu'])
         plant(docs)

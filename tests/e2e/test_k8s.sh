@@ -17,6 +17,21 @@ render overlays/cpu
 ok "cpu: its image, no claim" is "$(grep -c "image: convoy:$(cat "$root/VERSION")-cpu" out) $(grep -c PersistentVolumeClaim out)" "1 0"
 render overlays/infiniband
 ok "infiniband: GPUs too" is "$(grep -cE 'nvidia.com/gpu: .8|rdma/|hostNetwork: true' out)" 3
+# An existing claim of any name, as overlays/own/data.yaml sets it: mounted, not created, and without the suffix.
+mkdir own-claim
+sed "s,\.\./gpu,$(realpath --relative-to=own-claim "$root/k8s/overlays/gpu")," "$root/k8s/overlays/own/kustomization.yaml" >own-claim/kustomization.yaml
+sed 's/claimName: .*/claimName: team-books/' "$root/k8s/overlays/own/data.yaml" >own-claim/data.yaml
+cp "$root/k8s/overlays/own/settings.yaml" own-claim/
+check check "$convoy" "$tmp/own-claim"
+ok "own with an existing claim: schema and meaning" is "$? $(cat out)" "0 "
+check render "$tmp/own-claim"
+ok "it is mounted at /data and not created; no kind that a plain cluster lacks" is \
+    "$(grep -c 'claimName: team-books$' out) $(grep -c 'name: team-books' out) $(grep '^kind: ' out | sort | xargs)" \
+    "1 0 kind: ConfigMap kind: Job kind: NetworkPolicy kind: PersistentVolumeClaim kind: Service"
+for overlay in gpu infiniband jobset own; do
+    render "overlays/$overlay"
+    ok "$overlay trains on the text of a claim, not on the sample" is "$(grep -c alice out) $(grep -c 'DATA: /data$' out)" "0 1"
+done
 # Two runs at a time: an overlay with nothing but a suffix and a number makes one of its own (a folder beside k8s, for kustomize wants it so).
 for of in cpu jobset; do
     mkdir -p "second-$of"

@@ -73,7 +73,7 @@ RUN_VOCAB := 2048
 RUN_SETTINGS := MODEL=gpt2-nano SEQ_LEN=128 BATCH_SIZE=4 LR=4e-3
 ARGS ?=
 
-.PHONY: FORCE all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale bench-tokens plant remedies flips gates gates-cpu stress torture soak soak-busy check-64 train-64 bench-control containers kubelet bench-scrape docs picture help clean
+.PHONY: FORCE stamps all objects tests test test-all fetched test-busy tidy run bench bench-comm bench-mesh bench-plan bench-scale bench-tokens plant remedies flips gates gates-cpu stress torture soak soak-busy check-64 train-64 bench-control containers kubelet bench-scrape docs picture help clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -81,7 +81,10 @@ all: $(BUILD)/convoy
 
 # Not in the library: a new commit compiles this one file and links, and no test is made again.
 STAMP := $(BUILD)/src/base/version.o
-$(BUILD)/version.txt: FORCE
+# FORCE= (.ci/build): without making the stamps anew.
+FORCE := FORCE
+stamps: $(addprefix $(BUILD)/,version.txt flags.txt cuda.txt)
+$(BUILD)/version.txt: $(FORCE)
 	@mkdir -p $(@D) && echo '$(VERSION) $(COMMIT)' | cmp -s - $@ || echo '$(VERSION) $(COMMIT)' >$@
 $(STAMP): $(BUILD)/version.txt
 $(STAMP): CPPFLAGS += -DCONVOY_VERSION='"$(VERSION)"' -DCONVOY_COMMIT='"$(COMMIT)"' -DCONVOY_DATE='"$(DATE)"'
@@ -90,11 +93,11 @@ $(BUILD)/convoy: $(BUILD)/src/main.o $(STAMP) $(BUILD)/libconvoy.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/libconvoy.a: $(OBJ)
-	rm -f $@ && ar rcs $@ $(filter %.o,$^)
+	@rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
 # Other flags or another compiler make every object anew; warnings and a moved tree do not.
 FLAGS := $(subst $(CURDIR)=.,.,$(filter-out ccache,$(CC)) $(CPPFLAGS) $(filter-out $(WARN),$(CFLAGS)))
-$(BUILD)/flags.txt: FORCE
+$(BUILD)/flags.txt: $(FORCE)
 	@mkdir -p $(@D) && echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' >$@
 
 $(BUILD)/%.o: %.c $(BUILD)/flags.txt
@@ -140,7 +143,8 @@ help:
 	@echo 'make test [SAN=address,undefined | SAN=thread] [ONLY=EXPRESSION]   build, run the suite (or the tests of such names)'
 	@echo 'make test-all   installs what else tests can use (chromium, compose, Slurm, Prometheus …; 1.5 GB), then the same'
 	@echo 'make test-busy [LOAD=20] [ROUNDS=5] [ONLY=EXPRESSION]   the same, several times, beside processes that only compute'
-	@echo 'make [CUDA=1 | CUDA=0]   build build/convoy; CUDA is built in where nvcc is (1: or fail; 0: left out)'
+	@echo 'make [CUDA=1 | CUDA=0]   build build/convoy; CUDA is built in if nvcc is here (1: or fail; 0: left out). `make run` and'
+	@echo '                `make test` build it for the GPUs of this machine only, and leave it out without one'
 	@echo 'make transformers-check [TRANSFORMERS="4.57.6 5.23.0"]   exports and imports beside the package transformers (fetches 3 GB)'
 	@echo 'make tidy       only the rules of the house'
 	@echo 'make bench [LEVEL=avx2]   kernels and steps against the limits of this machine, or of a lower level of it'
@@ -179,8 +183,8 @@ help:
 
 run:
 	@sh .ci/need $(NEED)
-	@echo 'building $(BUILD)/convoy$(if $(wildcard $(BUILD)/convoy),,: a minute or two on two cores)'
-	@$(MAKE) --no-print-directory -s -j$$(nproc) all
+	@echo 'building $(BUILD)/convoy'
+	@.ci/build $(MAKE) --no-print-directory -j$$(nproc) $(CUDA_HERE) all
 	@DATA='$(DATA)' STEPS='$(STEPS)' PROMPT='$(if $(filter $(BOOK),$(DATA)),Alice,The)' VOCAB=$(RUN_VOCAB) .ci/first-run $(BUILD)/convoy $(RUN) $(RUN_SECONDS) $(RUN_SETTINGS) $(ARGS)
 
 # Each test program runs by itself with a time limit (tests/suite); prove reads TAP and prints the result line last. UCX's hook in
@@ -189,7 +193,7 @@ ONLY ?=
 EVERY_TEST = $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
 PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(EVERY_TEST))
 SUITE = DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) LIMIT=$(if $(SAN),600,240) tests/suite/all.pl \
-  --build '$(MAKE) --no-print-directory -s -j$(words $(FETCH) $(shell seq $$(nproc))) $(FETCH) $(if $(ONLY),all $(filter $(TESTS),$(PICKED)),tests)' $(PICKED)
+  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) $(if $(ONLY),all $(filter $(TESTS),$(PICKED)),tests)' $(PICKED)
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(SUITE)

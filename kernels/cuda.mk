@@ -1,7 +1,8 @@
 # CUDA in the one executable: built in when nvcc is found. CUDA=1: an error without nvcc; CUDA=0: left out (the default with
-# sanitizers). Machine code for sm_80, sm_90a, sm_100, and PTX for newer chips; CUDA_ARCHS=90a: for one chip alone. The runtime is
-# linked statically, NVIDIA's other libraries are loaded when they are needed (src/dev/library.h), so the program also starts
-# without a driver.
+# sanitizers). `make run` and `make test` set it by the GPUs that are there (CUDA_HERE). Machine code for sm_80, sm_90a, sm_100, and PTX
+# for newer chips; CUDA_ARCHS=90a: for one chip only. The runtime is linked statically, NVIDIA's other libraries are loaded when they
+# are needed (src/dev/library.h), so the program also starts without a driver.
+CUDA_GIVEN := $(filter-out undefined,$(origin CUDA) $(origin CUDA_ARCHS))
 CUDA ?= $(if $(SAN),0)
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
 CUDA_ARCHS := 80 90a 100
@@ -24,6 +25,12 @@ $(error CUDA=1: $(CUDA_LACKS))
 endif
 endif
 endif
+# For `make run` and `make test`, which should not compile for minutes what this machine cannot run: CUDA for the GPUs that are
+# there, and none without a GPU. A build folder that has CUDA keeps its chips, and CUDA=… or CUDA_ARCHS=… of the user decides first.
+ARCHS_BUILT = $(shell grep -o 'code=sm_[0-9a]*' $(BUILD)/cuda.txt 2>/dev/null | sed 's/code=sm_//')
+ARCHS_HERE = $(patsubst 8.%,80,$(patsubst 9.%,90a,$(patsubst 1%,100,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null))))
+ARCHS_PICKED = $(filter $(or $(ARCHS_BUILT),$(ARCHS_HERE)),80 90a 100)
+CUDA_HERE = $(if $(CUDA_GIVEN),,$(if $(ARCHS_PICKED),CUDA_ARCHS='$(ARCHS_PICKED)',CUDA=0))
 HAS_CUDA := $(if $(filter 0,$(CUDA))$(CUDA_LACKS),,1)
 CUDA_PTX := $(filter 100,$(CUDA_ARCHS))
 CUDA_ABOUT := $(if $(HAS_CUDA),$(CUDA_ARCHS:%=sm_%)$(CUDA_PTX:%= PTX %))
@@ -48,7 +55,7 @@ $(CUDA_USERS:%=$(BUILD)/src/dev/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA
 $(CUDA_USERS:%=$(BUILD)/src/dev/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 # It has no path, so a tree that is moved or copied is not built again.
 CUDA_MADE := $(if $(HAS_CUDA),nvcc $(NVCC_VERSION) $(filter-out -Werror all-warnings,$(NVFLAGS)),none)
-$(BUILD)/cuda.txt: FORCE
+$(BUILD)/cuda.txt: $(FORCE)
 	@mkdir -p $(@D) && echo '$(CUDA_MADE)' | cmp -s - $@ || { echo '$(CUDA_MADE)' >$@; \
 	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
 

@@ -13,7 +13,7 @@ $(BUILD)/arm/json.o: src/base/json.c $(BUILD)/flags.txt
 	$(CC) $(CPPFLAGS) $(CFLAGS) -ffunction-sections -MMD -MP -c -o $@ $<
 $(BUILD)/arm/lib.a: $(ARM_OBJ) $(BUILD)/arm/json.o
 	@mkdir -p $(@D)
-	rm -f $@ && ar rcs $@ $^
+	@rm -f $@ && ar rcs $@ $^
 $(BUILD)/arm/%: tests/%.c $(BUILD)/arm/lib.a
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/arm -Itests $(CFLAGS) -static -Wl,--gc-sections -MMD -MP -o $@ $< $(BUILD)/arm/lib.a -lm -pthread

@@ -24,9 +24,9 @@ $(BUILD)/tests/access/%.o: %.cu
 	  -x c++ -c -o $@ $<
 
 $(BUILD)/libaccess.a: $(ACCESS_OBJ)
-	rm -f $@ && ar rcs $@ $^
+	@rm -f $@ && ar rcs $@ $^
 $(BUILD)/libemu.a: $(EMU_OBJ)
-	rm -f $@ && ar rcs $@ $^
+	@rm -f $@ && ar rcs $@ $^
 
 $(ACCESS_TESTS): $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libaccess.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)

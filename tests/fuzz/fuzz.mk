@@ -29,7 +29,7 @@ fuzz-tools:
 
 # Sanitized parts, with coverage for the fuzzer; the linker takes from the archive what a parser needs.
 $(FUZZ_BUILD)/libparts.a: $(FUZZ_OBJ)
-	rm -f $@ && ar rcs $@ $^
+	@rm -f $@ && ar rcs $@ $^
 $(FUZZ_BUILD)/%.o: % | fuzz-tools
 	@mkdir -p $(@D)
 	$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<

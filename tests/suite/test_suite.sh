@@ -90,7 +90,19 @@ ok "and are never shorter" is "$(factor '0.00 0.00 0.00 1/300 7') $(factor nonse
 "$here/busy.pl" 3 bash -c "pgrep -c -P \"\$PPID\" busy; exit 5 # $mark" >out
 ok "the load of test-busy ends with it" is "$? $(cat out) $(pgrep -fc "busy.pl 3 bash -c pgrep.*$mark")" "5 3 0"
 
-# 5. Packages: a package manager of the test's own writes down what it is asked. What only downloads has a limit; what installs
+# 5. The build shows how far it is, in place of its commands; make's exit code and what a compiler reports stay.
+mkdir build-line
+printf '.PHONY: all\nMAKEFLAGS += -r\nstamps:\n\ttouch stamp\nall: a.o b.o prog\n%%.o:\n\tcp /dev/null $@ && true \\\n\t  -c -o $@\nprog: a.o\n\t@echo "a.c:3: warning: odd" >&2\n\ttrue # cc -o prog\nbad:\n\tfalse # cc -o bad\n' >build-line/Makefile
+build() { rc=0; (cd build-line && env -u MAKEFLAGS -u MAKELEVEL "$root/.ci/build" make "$@") >out 2>err </dev/null || rc=$?; }
+build all
+ok "a build counts its files, and shows warnings but no commands" is "$rc $(tail -n 1 out | sed 's/[0-9]* s$/N s/') $(grep -c ' -o ' out err | xargs) $(grep -c 'warning: odd' err)" \
+    "0 compiling 3 of 3 files, N s out:0 err:0 1"
+build all
+ok "and only those that are not made yet" is "$rc $(tail -n 1 out | sed 's/[0-9]* s$/N s/')" "0 compiling 1 of 1 files, N s"
+build bad
+ok "it fails as make does" is "$rc $(grep -c 'Error 1' err)" "2 1"
+
+# 6. Packages: a package manager of the test's own writes down what it is asked. What only downloads has a limit; what installs
 # ends by itself, whatever comes. In a test nothing is installed.
 mkdir bin
 write bin/dpkg-query <<'END'

@@ -57,7 +57,7 @@ BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 # What the two commands install when it is missing (Debian, Ubuntu); what is large, `make test-all` and `make containers`.
 NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libssl-dev libcjson-dev libutf8proc-dev libxxhash-dev libzstd-dev libucx-dev
 NEED_TEST := g++ perl libcmocka-dev curl jq strace procps iproute2 openssl git ca-certificates
-NEED_ALL := chromium fonts-dejavu-core python3 python3-venv python3-yaml docker-compose slurm-wlm munge mandoc zsh fish clang gcc-aarch64-linux-gnu \
+NEED_ALL := lintian gnupg chromium fonts-dejavu-core python3 python3-venv python3-yaml docker-compose slurm-wlm munge mandoc zsh fish clang gcc-aarch64-linux-gnu \
   libc6-dev-arm64-cross qemu-user
 NEED_CONTAINERS := podman runc debootstrap jq curl strace podman-compose golang-github-containernetworking-plugin-dnsname dnsmasq-base \
   iptables python3 python3-venv

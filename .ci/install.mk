@@ -4,6 +4,9 @@ DESTDIR ?=
 PAPERS := $(BUILD)/papers
 DIST := $(BUILD)/dist
 NEED_DEB := dpkg-dev
+# Of the package, as Debian's tools take it from the environment: who answers for it.
+DEBFULLNAME ?= Convoy maintainers
+DEBEMAIL ?= maintainers@convoy.example.org
 # Made here, and where it goes under PREFIX.
 INSTALLED = $(BUILD)/convoy:bin/convoy $(PAPERS)/convoy.1:share/man/man1/convoy.1 \
   $(PAPERS)/convoy.bash:share/bash-completion/completions/convoy $(PAPERS)/_convoy:share/zsh/site-functions/_convoy \
@@ -27,11 +30,17 @@ uninstall:
 	@for i in $(INSTALLED); do rm -f "$(DESTDIR)$(PREFIX)/$${i#*:}"; done
 	@rmdir "$(DESTDIR)$(PREFIX)/share/doc/convoy" "$(DESTDIR)$(PREFIX)/share/convoy" 2>/dev/null || :
 
+# Checksums of all that is in DIST, the release file included; with SIGN=KEY signed by gpg (SHA256SUMS.asc).
+SIGN ?=
+SUMS = { [ ! -x $(RELEASE)/convoy ] || cp $(RELEASE)/convoy $(DIST)/convoy-$(VERSION)-linux-$$(uname -m); } && cd $(DIST) && \
+  rm -f SHA256SUMS SHA256SUMS.asc && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS . \
+  $(if $(SIGN),&& gpg --batch --yes --local-user '$(SIGN)' --armor --detach-sign --output SHA256SUMS.asc SHA256SUMS)
+
 # What is committed, not what lies here.
 dist: sbom
 	@git archive --prefix=convoy-$(VERSION)/ --format=tar HEAD | gzip -n9 >$(DIST)/convoy-$(VERSION).tar.gz
-	@[ ! -x $(RELEASE)/convoy ] || cp $(RELEASE)/convoy $(DIST)/convoy-$(VERSION)-linux-$$(uname -m)
-	@cd $(DIST) && rm -f SHA256SUMS && sha256sum * >../SHA256SUMS && mv ../SHA256SUMS . && ls -l
+	@$(SUMS)
+	@ls -l $(DIST)
 
 sbom: $(BUILD)/convoy
 	@mkdir -p $(DIST)
@@ -41,5 +50,5 @@ sbom: $(BUILD)/convoy
 deb: papers
 	@sh .ci/need $(NEED_DEB)
 	@mkdir -p $(DIST)
-	@SOURCE_DATE_EPOCH='$(word 3,$(WHEN))' .ci/deb $(VERSION) $(DIST) '$(INSTALLED)'
-	@cd $(DIST) && rm -f SHA256SUMS && sha256sum * >../SHA256SUMS && mv ../SHA256SUMS .
+	@SOURCE_DATE_EPOCH='$(word 3,$(WHEN))' .ci/deb $(VERSION) $(DIST) '$(DEBFULLNAME) <$(DEBEMAIL)>' '$(INSTALLED)'
+	@$(SUMS)

@@ -33,4 +33,6 @@ $(RELEASE)/convoy: $(BUILD)/src/main.o $(RELEASE)/version.o $(BUILD)/libconvoy.a
 release:
 	@sh .ci/need $(NEED) $(NEED_RELEASE)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) $(RELEASE)/convoy
+	@mkdir -p $(DIST)
+	@$(SUMS)
 	@ls -l $(RELEASE)/convoy

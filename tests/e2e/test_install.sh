@@ -61,6 +61,17 @@ ok "each library that the program lists is in it" is "$(jq -r '.packages[1:][].n
 if git -C "$root" rev-parse HEAD >/dev/null 2>&1; then
     pack dist
     ok "make dist: checksums that hold" is "$? $(cd dist && sha256sum --quiet -c SHA256SUMS 2>&1)" "0 "
+    ok "of all files there" is "$(ls dist | grep -vx SHA256SUMS | xargs)" "$(awk '{ print $2 }' dist/SHA256SUMS | xargs)"
+    if command -v gpg >/dev/null; then
+        export GNUPGHOME=$tmp/gnupg
+        mkdir -m 700 gnupg
+        gpg --batch --quiet --passphrase '' --quick-generate-key test@convoy.example.org ed25519 sign never 2>err
+        dist=dist3 pack dist SIGN=test@convoy.example.org
+        ok "SIGN=KEY: a signature that holds" gpg --batch --quiet --verify dist3/SHA256SUMS.asc dist3/SHA256SUMS
+        gpgconf --kill all
+    else
+        skip "SIGN=KEY" "no gpg here"
+    fi
     name=convoy-$(cat "$root/VERSION")
     git clone -q "$root" again 2>err
     (cd again && git archive --prefix="$name/" --format=tar HEAD | gzip -n9) >again.tar.gz
@@ -79,6 +90,13 @@ if command -v dpkg-shlibdeps >/dev/null; then
     dist=dist2 pack deb
     ok "the same bytes when made again" cmp "$deb" "dist2/${deb##*/}"
     ok "it depends on the libraries' packages" is "$(dpkg-deb -f "$deb" Depends | grep -oE 'libc6|libucx0|libcurl4|libevent-core' | sort -u | xargs)" "libc6 libcurl4 libevent-core libucx0"
+    if command -v lintian >/dev/null; then
+        lintian --allow-root --fail-on error,warning "$deb" >found 2>&1
+        ok "lintian finds no error and no warning" is "$? $(grep -c '^[EW]:' found)" "0 0"
+        sed 's/^/# /' found
+    else
+        skip "lintian" "not installed here; \`make test-all\` installs it"
+    fi
     dpkg-deb -x "$deb" unpacked
     ok "its program runs" is "$(unpacked/usr/bin/convoy version | head -n 1)" "convoy $(cat "$root/VERSION")"
     ok "files of root, packed man page, copyright" is "$(dpkg-deb -c "$deb" | grep -vc ' root/root ') $(ls unpacked/usr/share/man/man1) $(grep -c '^ assets/alice.txt' unpacked/usr/share/doc/convoy/copyright)" "0 convoy.1.gz 1"

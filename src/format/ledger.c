@@ -212,7 +212,7 @@ static void supersede(struct audit *a, int64_t after)
     }
 }
 
-/* compare_order — with the order of the runs that are left. */
+/* Compares the order of samples with the order of the runs that are left. */
 static void compare_order(struct audit *a, const struct ledger_start *start)
 {
     int64_t *reordered = &a->out->reordered;

@@ -83,7 +83,7 @@ struct ledger_audit {
     int64_t first, last; /* steps that are there: first … last; none: last is first - 1 */
     int64_t sample, end; /* their samples: sample … end - 1 */
     int64_t steps[LEDGER_OUTCOMES_N], samples[LEDGER_OUTCOMES_N];
-    int64_t step_samples; /* of the last step */
+    int64_t step_samples; /* samples of the last step */
     int64_t epoch;        /* samples of a pass over the data; 0: not known, or they changed */
     int64_t reordered;    /* step after which the order is another, or not recorded; 0: none */
     int64_t again;        /* steps of which an earlier result was lost, done again */

@@ -123,7 +123,7 @@ static void show_skipped(struct text *t, const struct ledger_audit *a, enum ledg
                  plural(a->steps[outcome]), a->samples[outcome], why);
 }
 
-/* show_epochs — how many passes over the data the samples are, and what the last one lacks. */
+/* Shows how many passes over the data the samples make, and how many the last pass lacks. */
 static void show_epochs(struct text *t, const struct verify *v)
 {
     const struct ledger_audit *a = &v->audit;
@@ -188,7 +188,9 @@ static void show(struct text *t, const struct verify *v)
         text_add(t,
                  "steps       %" PRId64 " to %" PRId64 ", samples %" PRId64 " to %" PRId64 "%s\n",
                  a->first, a->last, a->sample, a->end - 1,
-                 v->problem[0] ? "" : ": every sample exactly once");
+                 v->problem[0]      ? ""
+                 : a->reordered > 0 ? ": each number exactly once"
+                                    : ": every sample exactly once");
     show_epochs(t, v);
     text_add(t, "applied     %" PRId64 " step%s, %" PRId64 " samples\n", applied, plural(applied),
              a->samples[LEDGER_OUTCOME_APPLIED]);

@@ -106,8 +106,8 @@ static enum status add_settings(const cJSON *root, struct verify_settings *s)
     return ST_OK;
 }
 
-/* add_steps — those planned: the learning rate may follow them. After a change of GLOBAL_BATCH it
- * follows the samples of EPOCHS. */
+/* Adds the planned steps, because the learning rate may follow them. After a change of GLOBAL_BATCH
+ * it follows the samples of EPOCHS. */
 static enum status add_steps(const cJSON *root, int64_t to, struct verify_settings *s)
 {
     int64_t epochs;

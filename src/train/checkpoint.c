@@ -310,7 +310,7 @@ static enum status keep_marks(struct checkpoint *s, const struct ckpt_meta *meta
     return ST_OK;
 }
 
-/* global_batch — of settings; 0: they have none, or no number that the setting allows. */
+/* Returns GLOBAL_BATCH of settings; 0: they have none, or no number that the setting allows. */
 static int64_t global_batch(const char *settings_json)
 {
     cJSON *root = NULL;
@@ -324,8 +324,8 @@ static int64_t global_batch(const char *settings_json)
     return samples;
 }
 
-/* find_schedule — sets the schedule with which a run goes on. Its steps keep their samples when
- * GLOBAL_BATCH changes. */
+/* Sets the schedule with which a run goes on. Its steps keep their samples when GLOBAL_BATCH
+ * changes. */
 static enum status find_schedule(const struct checkpoint *s, struct lr_schedule_unit *out)
 {
     const struct ckpt_meta *meta = ckpt_meta(s->found);

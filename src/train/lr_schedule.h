@@ -32,8 +32,8 @@ double lr_schedule_at(const struct lr_schedule_config *config, double s);
 /* The steps of a schedule whose run changed GLOBAL_BATCH. They keep the samples that a step had
  * when the run began, so the learning rate after some samples does not depend on the batches. */
 struct lr_schedule_unit {
-    int64_t samples; /* of a step of the schedule; 0: its steps are the steps of the run */
-    int64_t ahead;   /* samples that a batch warm-up left out: added to the samples of the run */
+    int64_t samples; /* samples of a step of the schedule; 0: its steps are the run's */
+    int64_t ahead;   /* samples to add to the run's, because smaller steps counted as whole ones */
 };
 
 /* Returns where the schedule is when the run has done `step` steps with `samples` samples. */

@@ -28,7 +28,7 @@ static enum status fail_uncountable(const struct trainer *t)
                 (long long)t->config->epochs, (long long)feed_samples(t->config->feed));
 }
 
-/* plan_samples — sets the steps that EPOCHS passes over the data make from the run's progress on.
+/* Sets the steps that EPOCHS passes over the data make from the run's progress on.
  * An incomplete last step is left out. */
 static enum status plan_samples(struct trainer *t)
 {
@@ -49,7 +49,7 @@ static enum status plan_samples(struct trainer *t)
                 (long long)c->epochs, (long long)c->step.global_samples);
 }
 
-/* plan_steps — sets the steps of the run, those of its learning-rate schedule, and the last step of
+/* Sets the steps of the run, those of its learning-rate schedule, and the last step of
  * this process: from STEPS, or from EPOCHS and the samples that the run has trained on. */
 static enum status plan_steps(struct trainer *t)
 {

@@ -62,7 +62,7 @@ static void log_skipped(const struct trainer *t)
                     (long long)t->progress.step);
 }
 
-/* log_left_out — the samples after the last step, fewer than one step. */
+/* Logs the samples after the last step, fewer than one step. */
 static void log_left_out(const struct trainer *t)
 {
     const struct trainer_config *c = t->config;

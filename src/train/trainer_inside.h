@@ -55,10 +55,10 @@ struct trainer {
     struct checkpoint_progress progress; /* how far the run is */
     int64_t steps;                       /* planned */
     int64_t end;                         /* the last of them that this process does */
-    int64_t samples;                     /* planned by EPOCHS; with STEPS not set */
-    int64_t samples_left;                /* of them, after the last step: fewer than one step */
-    struct lr_schedule_unit schedule;    /* of the learning rate: with STEPS, the run's steps */
-    int64_t schedule_steps;              /* of all of it */
+    int64_t samples;                     /* planned by EPOCHS if STEPS is not set */
+    int64_t samples_left;                /* left out after the last step: fewer than one step */
+    struct lr_schedule_unit schedule;    /* unit of the learning rate; with STEPS its steps */
+    int64_t schedule_steps;              /* all steps of the schedule */
     int64_t step_first, samples_first;   /* done when this process began */
     int64_t step_evaluated;              /* -1: none */
     int64_t step_compared;               /* 0: none */

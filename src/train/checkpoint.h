@@ -63,8 +63,8 @@ void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
  *   model or optimiser differ; the message has both values. Other differences are warned about. */
 enum status checkpoint_find(struct checkpoint *checkpoint, struct checkpoint_progress *progress,
                             bool *found_out, char *path, size_t path_cap);
-/* Verifies the checkpoint that checkpoint_find found, if no checkpoint_attach will load it. If it is
- * damaged, finds the newest valid one as checkpoint_find does. */
+/* Verifies the checkpoint that checkpoint_find found, if no checkpoint_attach will load it. If it
+ * is damaged, finds the newest valid one as checkpoint_find does. */
 enum status checkpoint_verify(struct checkpoint *checkpoint, struct checkpoint_progress *progress,
                               bool *found_out, char *path, size_t path_cap);
 /* checkpoint_attach — sets the step to save from (borrowed until close). First loads what

@@ -301,6 +301,18 @@ const char *feed_name(const struct feed *feed)
     return feed->parts_n > 0 ? feed->name : FEED_SYNTHETIC;
 }
 uint64_t feed_fingerprint(const struct feed *feed) { return feed->fingerprint; }
+int64_t feed_pass_samples(const struct feed *feed)
+{
+    return feed->parts_n == 1 && feed->order == NULL ? feed->samples : 0;
+}
+uint64_t feed_order(const struct feed *feed)
+{
+    const bool is_packed = feed->parts_n > 0 && feed->part[0].pack != NULL;
+    const uint64_t facts[] = {feed->fingerprint,          (uint64_t)feed->samples,
+                              (uint64_t)feed->seq_tokens, is_packed,
+                              feed->is_shuffled,          feed->is_shuffled ? feed->seed : 0};
+    return XXH3_64bits(facts, sizeof facts);
+}
 int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed->samples; }
 
 /* File file_i of one part. */

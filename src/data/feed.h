@@ -75,6 +75,11 @@ void feed_close(struct feed *feed);             /* accepts NULL */
 int64_t feed_samples(const struct feed *feed);  /* S, samples an epoch; ≥ 1 */
 const char *feed_name(const struct feed *feed); /* "synthetic", "/data (3 files, 1.2M tokens)" */
 uint64_t feed_fingerprint(const struct feed *feed); /* of the content; equal data, equal number */
+/* Returns the samples of a pass over the data, each of which is there once; 0: a mixture, whose
+ * parts have passes of their own, or synthetic data. */
+int64_t feed_pass_samples(const struct feed *feed);
+/* Returns a fingerprint of which sample each number is: equal data in equal order, equal number. */
+uint64_t feed_order(const struct feed *feed);
 /* A file that the feed reads: a token file, given or made from DATA, or a file of questions. The
  * same files in this order, with the same parts and weights, are the same data. */
 struct feed_file {

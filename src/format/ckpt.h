@@ -34,7 +34,10 @@ struct ckpt_meta {
     /* factor for 16-bit floats, and steps since it changed; 0: none */
     int64_t loss_scale, loss_scale_steps;
     int64_t outer_steps; /* LOCAL_STEPS: taken so far; 0: none */
-    int64_t skipped;     /* of the steps, those whose update was left out */
+    /* if the run changed GLOBAL_BATCH: samples of a step of the learning-rate schedule, and samples
+     * of the schedule that are done; else 0 */
+    int64_t schedule_step_samples, schedule_samples;
+    int64_t skipped; /* of the steps, those whose update was left out */
     /* hexadecimal digits, of the last steps' losses and norms; "": none */
     char spike_history[CKPT_HISTORY_MAX + 1];
     /* JSON objects; read back without white space. */

@@ -39,6 +39,11 @@ void ledger_write_start(const struct ledger_start *start, uint64_t *hash, char o
                 "{\"generation\":%" PRId64 ",\"after\":%" PRId64 ",\"sample\":%" PRId64
                 ",\"data\":\"%016" PRIx64 "\"",
                 start->generation, start->after, start->sample, start->data);
+    const size_t n = strlen(out);
+    if (start->epoch > 0)
+        text_format(out + n, LEDGER_LINE_MAX - n,
+                    ",\"epoch\":%" PRId64 ",\"order\":\"%016" PRIx64 "\"", start->epoch,
+                    start->order);
     finish_line(hash, out);
 }
 
@@ -137,7 +142,11 @@ static enum status get_start(const cJSON *root, struct ledger_start *out)
     TRY(get_count(root, "generation", 1, &out->generation));
     TRY(get_count(root, "after", 0, &out->after));
     TRY(get_count(root, "sample", 0, &out->sample));
-    return get_hex(root, "data", &out->data);
+    TRY(get_hex(root, "data", &out->data));
+    if (!cJSON_HasObjectItem(root, "epoch"))
+        return ST_OK;
+    TRY(get_count(root, "epoch", 1, &out->epoch));
+    return get_hex(root, "order", &out->order);
 }
 
 static enum status get_run(const cJSON *root, struct ledger_run *out)
@@ -203,6 +212,19 @@ static void supersede(struct audit *a, int64_t after)
     }
 }
 
+/* Compares the order of samples with the order of the runs that are left. */
+static void compare_order(struct audit *a, const struct ledger_start *start)
+{
+    int64_t *reordered = &a->out->reordered;
+    if (a->runs_n == 0)
+        a->start = *start;
+    if (*reordered >= start->after)
+        *reordered = 0;
+    if (*reordered == 0 && a->start.epoch > 0 &&
+        (start->epoch != a->start.epoch || start->order != a->start.order))
+        *reordered = start->after;
+}
+
 static enum status take_start(struct audit *a, const struct ledger_start *start)
 {
     if (start->generation <= a->generation)
@@ -213,8 +235,7 @@ static enum status take_start(struct audit *a, const struct ledger_start *start)
     a->generation = start->generation;
     a->provenance = 0;
     supersede(a, start->after);
-    if (a->runs_n == 0)
-        a->start = *start;
+    compare_order(a, start);
     return ST_OK;
 }
 
@@ -448,10 +469,12 @@ static void count(const struct audit *a)
     out->first = a->start.after + 1;
     out->last = a->start.after;
     out->sample = out->end = a->start.sample;
+    out->epoch = out->reordered == 0 ? a->start.epoch : 0;
     for (size_t i = 0; i < a->runs_n; i++) {
         const struct ledger_run *run = &a->run[i];
         out->last = run->step + run->steps - 1;
         out->end = run->sample + run->steps * run->samples;
+        out->step_samples = run->samples;
         out->steps[run->outcome] += run->steps;
         out->samples[run->outcome] += run->steps * run->samples;
     }
@@ -509,7 +532,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct ledger_audit out;
     if (audit((const char *)bytes, n, "fuzz", true, &out) != ST_OK)
         return 0;
-    ASSERT(out.bytes <= n && out.again >= 0 && (out.problem[0] || out.last >= out.first - 1));
+    ASSERT(out.bytes <= n && out.again >= 0 && out.epoch >= 0 && out.reordered >= 0 &&
+           (out.problem[0] || out.last >= out.first - 1));
     for (int i = 1; i < out.checkpoints_n; i++)
         ASSERT(out.checkpoint[i - 1].step < out.checkpoint[i].step);
     ledger_audit_free(&out);

@@ -7,7 +7,9 @@
  *
  *   {"generation":2,"after":100,"sample":800,"data":"89ab…","xxh3_64":"…"}
  *     a process goes on after step 100 of a checkpoint (0: begins) with sample 800 of that data.
- *     What earlier lines say of later steps is superseded: these steps are done again.
+ *     What earlier lines say of later steps is superseded: these steps are done again. If a pass
+ *     over the data has each sample once: "epoch":1000,"order":"cdef…", the samples of a pass, and
+ *     a fingerprint of their order.
  *   {"generation":2,"step":101,"steps":50,"sample":800,"samples":8,"outcome":"applied",…}
  *     steps 101 to 150 took 8 samples each, the first one sample 800; one outcome for all of them.
  *   {"generation":2,"provenance":{"version":…,"model":…,"settings":…,"devices":[…]},…}
@@ -44,6 +46,8 @@ struct ledger_start {
     int64_t after;      /* steps done before */
     int64_t sample;     /* the next one */
     uint64_t data;      /* fingerprint */
+    int64_t epoch;      /* samples of a pass over the data; 0: no pass has each sample once */
+    uint64_t order;     /* fingerprint of the order of samples, if epoch > 0 */
 };
 
 /* Steps one after the other, of which each took as many samples. */
@@ -79,6 +83,9 @@ struct ledger_audit {
     int64_t first, last; /* steps that are there: first … last; none: last is first - 1 */
     int64_t sample, end; /* their samples: sample … end - 1 */
     int64_t steps[LEDGER_OUTCOMES_N], samples[LEDGER_OUTCOMES_N];
+    int64_t step_samples; /* samples of the last step */
+    int64_t epoch;        /* samples of a pass over the data; 0: not known, or they changed */
+    int64_t reordered;    /* step after which the order is another, or not recorded; 0: none */
     int64_t again;        /* steps of which an earlier result was lost, done again */
     int64_t generations;  /* of the last line */
     int64_t data_changes; /* generations with other data than the one before */

@@ -61,6 +61,11 @@ enum status manifest_write(const struct manifest *m, struct text *out)
                  m->meta.loss_scale, m->meta.loss_scale_steps);
     if (m->meta.outer_steps > 0)
         text_add(out, "  \"outer_steps\": %" PRId64 ",\n", m->meta.outer_steps);
+    if (m->meta.schedule_step_samples > 0)
+        text_add(out,
+                 "  \"schedule_step_samples\": %" PRId64 ",\n  \"schedule_samples\": %" PRId64
+                 ",\n",
+                 m->meta.schedule_step_samples, m->meta.schedule_samples);
     if (m->meta.skipped > 0)
         text_add(out, "  \"skipped\": %" PRId64 ",\n", m->meta.skipped);
     if (m->meta.spike_history[0] != 0)
@@ -144,6 +149,10 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     }
     if (cJSON_HasObjectItem(root, "outer_steps"))
         TRY(json_get_i64(root, "outer_steps", 1, COUNT_MAX, &out->outer_steps));
+    if (cJSON_HasObjectItem(root, "schedule_step_samples")) {
+        TRY(json_get_i64(root, "schedule_step_samples", 1, 1 << 24, &out->schedule_step_samples));
+        TRY(json_get_i64(root, "schedule_samples", 0, COUNT_MAX, &out->schedule_samples));
+    }
     if (cJSON_HasObjectItem(root, "skipped"))
         TRY(json_get_i64(root, "skipped", 1, out->step, &out->skipped));
     if (cJSON_HasObjectItem(root, "spike_history"))

@@ -73,8 +73,7 @@ static enum status run_open(struct restart *r, bool is_loaded)
                                        .keep = 2,
                                        .settings_json = "{\"OPTIMIZER\":\"adamw\",\"moments\":2}",
                                        .version = "check",
-                                       .seed = SEED,
-                                       .steps = 1000};
+                                       .seed = SEED};
     TRY(dev_cpu_open(1, CPU_ISA_N, &r->dev));
     struct step_config on = step;
     on.dev = r->dev;

@@ -123,6 +123,32 @@ static void show_skipped(struct text *t, const struct ledger_audit *a, enum ledg
                  plural(a->steps[outcome]), a->samples[outcome], why);
 }
 
+/* Shows how many passes over the data the samples make, and how many the last pass lacks. */
+static void show_epochs(struct text *t, const struct verify *v)
+{
+    const struct ledger_audit *a = &v->audit;
+    if (v->problem[0] != 0 || a->last < a->first)
+        return;
+    if (a->reordered > 0)
+        text_add(t,
+                 "epochs      not known: after step %" PRId64
+                 " samples have another order, or none "
+                 "is recorded (DATA, SEQ_LEN, SEED, SHUFFLE, PACK_DOCUMENTS)\n",
+                 a->reordered);
+    if (a->epoch == 0)
+        return;
+    const int64_t whole = a->end / a->epoch, rest = a->end % a->epoch, left = a->epoch - rest;
+    text_add(t, "epochs      ");
+    if (whole > 0)
+        text_add(t, "%" PRId64 " of %" PRId64 " samples: every sample of %s%s", whole, a->epoch,
+                 whole == 1 ? "the epoch" : "each epoch", rest > 0 ? "; then " : "\n");
+    if (rest > 0)
+        text_add(
+            t,
+            "%" PRId64 " of the %" PRId64 " samples of epoch %" PRId64 ", %" PRId64 " are left%s\n",
+            rest, a->epoch, whole + 1, left, left < a->step_samples ? ", fewer than one step" : "");
+}
+
 /* show_provenance — what ran the last generation. */
 static void show_provenance(struct text *t, const struct verify *v)
 {
@@ -162,7 +188,10 @@ static void show(struct text *t, const struct verify *v)
         text_add(t,
                  "steps       %" PRId64 " to %" PRId64 ", samples %" PRId64 " to %" PRId64 "%s\n",
                  a->first, a->last, a->sample, a->end - 1,
-                 v->problem[0] ? "" : ": every sample exactly once");
+                 v->problem[0]      ? ""
+                 : a->reordered > 0 ? ": each number exactly once"
+                                    : ": every sample exactly once");
+    show_epochs(t, v);
     text_add(t, "applied     %" PRId64 " step%s, %" PRId64 " samples\n", applied, plural(applied),
              a->samples[LEDGER_OUTCOME_APPLIED]);
     show_skipped(t, a, LEDGER_OUTCOME_SPIKE, "loss or norm far above their history");
@@ -201,6 +230,11 @@ static void show_json(struct text *t, const struct verify *v)
     text_add(t, "{");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         text_add(t, "\"%s\":%" PRId64 ",", numbers[i].key, numbers[i].value);
+    if (a->epoch > 0)
+        text_add(t,
+                 "\"epoch_samples\":%" PRId64 ",\"epochs_whole\":%" PRId64
+                 ",\"epoch_rest\":%" PRId64 ",",
+                 a->epoch, a->end / a->epoch, a->end % a->epoch);
     json_quote(quoted, sizeof quoted, v->problem);
     text_add(t, "\"provenance\":%s,\"problem\":%s}\n", a->provenance[0] ? a->provenance : "null",
              v->problem[0] ? quoted : "null");

@@ -55,6 +55,7 @@ static const char *const shard_words[] = {CONF_SHARD_LIST(WORD)};
 static const char *const compress_words[] = {CONF_COMPRESS_LIST(WORD)};
 static const char *const embed_words[] = {CONF_EMBED_ROWS_LIST(WORD)};
 static const char *const pipe_words[] = {CONF_PP_SCHEDULE_LIST(WORD)};
+#define EPOCHS_MAX 1000000000
 #define COUNT_OF(list) (sizeof(list) / sizeof *(list))
 
 static bool has_name(const char *const *list, size_t n, const char *name)
@@ -105,9 +106,15 @@ static enum status add_settings(const cJSON *root, struct verify_settings *s)
     return ST_OK;
 }
 
-/* add_steps — those planned: the learning rate may follow them. */
+/* Adds the planned steps, because the learning rate may follow them. After a change of GLOBAL_BATCH
+ * it follows the samples of EPOCHS. */
 static enum status add_steps(const cJSON *root, int64_t to, struct verify_settings *s)
 {
+    int64_t epochs;
+    if (cJSON_HasObjectItem(root, "EPOCHS")) {
+        TRY(json_get_i64(root, "EPOCHS", 1, EPOCHS_MAX, &epochs));
+        return add_number(s, "EPOCHS", (double)epochs);
+    }
     const cJSON *settings = cJSON_GetObjectItemCaseSensitive(root, "settings");
     const bool is_constant = strcmp(json_text(settings, "LR_SCHEDULE"), "constant") == 0;
     const double steps = json_number(root, "planned_steps");

@@ -9,11 +9,13 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/assert.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "base/config_diff.h"
 #include "train/checkpoint_names.h"
 
 #define LOCK_WAIT_MS 2000
+#define GLOBAL_BATCH_MAX (1 << 24)
 
 /* Where a tensor of the state begins, for step_read. */
 struct tensor_range {
@@ -308,6 +310,44 @@ static enum status keep_marks(struct checkpoint *s, const struct ckpt_meta *meta
     return ST_OK;
 }
 
+/* Returns GLOBAL_BATCH of settings; 0: they have none, or no number that the setting allows. */
+static int64_t global_batch(const char *settings_json)
+{
+    cJSON *root = NULL;
+    int64_t samples = 0;
+    if (json_parse(settings_json, strlen(settings_json), "settings", &root) != ST_OK ||
+        json_get_i64(root, "GLOBAL_BATCH", 1, GLOBAL_BATCH_MAX, &samples) != ST_OK) {
+        status_clear();
+        samples = 0;
+    }
+    cJSON_Delete(root);
+    return samples;
+}
+
+/* Sets the schedule with which a run goes on. Its steps keep their samples when GLOBAL_BATCH
+ * changes. */
+static enum status find_schedule(const struct checkpoint *s, struct lr_schedule_unit *out)
+{
+    const struct ckpt_meta *meta = ckpt_meta(s->found);
+    const int64_t was = global_batch(meta->settings_json),
+                  is = global_batch(s->config.settings_json);
+    int64_t done;
+    *out = (struct lr_schedule_unit){.samples = meta->schedule_step_samples,
+                                     .ahead = meta->schedule_samples - meta->samples};
+    if (meta->schedule_step_samples > 0)
+        return ST_OK;
+    *out = (struct lr_schedule_unit){.samples = 0};
+    if (is_start(meta) || was == 0 || is == 0 || was == is)
+        return ST_OK;
+    if (__builtin_mul_overflow(meta->step, was, &done) || done > LEDGER_COUNT_MAX)
+        return FAIL(ST_BAD_DATA,
+                    "checkpoint %s: %lld steps of %lld samples are more than can be counted; "
+                    "restore the checkpoint from a backup",
+                    ckpt_path(s->found), (long long)meta->step, (long long)was);
+    *out = (struct lr_schedule_unit){.samples = was, .ahead = done - meta->samples};
+    return ST_OK;
+}
+
 /* take — checks what was found, and returns its progress and path. */
 static enum status take(struct checkpoint *s, struct checkpoint_progress *progress, char *path,
                         size_t path_cap)
@@ -330,7 +370,7 @@ static enum status take(struct checkpoint *s, struct checkpoint_progress *progre
                     "backup",
                     ckpt_path(s->found));
     text_copy(path, path_cap, ckpt_path(s->found));
-    return ST_OK;
+    return find_schedule(s, &progress->schedule);
 }
 
 enum status checkpoint_find(struct checkpoint *s, struct checkpoint_progress *progress,
@@ -339,12 +379,22 @@ enum status checkpoint_find(struct checkpoint *s, struct checkpoint_progress *pr
     *found_out = false;
     if (!s->config.needs_transfer)
         TRY(ckpt_find_newest(s->dir, INT64_MAX, &s->config.heartbeat, &s->found));
-    bool is_done = s->found && ckpt_meta(s->found)->step >= s->config.steps;
-    if (s->config.needs_transfer || (is_done && !ckpt_is_verified(s->found))) {
-        ckpt_close(s->found);
-        s->found = NULL;
+    else
         TRY(ckpt_open_newest(s->dir, &s->config.heartbeat, &s->found));
-    }
+    TRY(take(s, progress, path, path_cap));
+    *found_out = s->found != NULL;
+    return ST_OK;
+}
+
+enum status checkpoint_verify(struct checkpoint *s, struct checkpoint_progress *progress,
+                              bool *found_out, char *path, size_t path_cap)
+{
+    if (!s->found || ckpt_is_verified(s->found))
+        return ST_OK;
+    *found_out = false;
+    ckpt_close(s->found);
+    s->found = NULL;
+    TRY(ckpt_open_newest(s->dir, &s->config.heartbeat, &s->found));
     TRY(take(s, progress, path, path_cap));
     *found_out = s->found != NULL;
     return ST_OK;
@@ -538,7 +588,10 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
                              .loss_scale_steps = progress->scale.steps,
                              .outer_steps = progress->outer_steps,
                              .skipped = progress->spikes.skipped_n,
+                             .schedule_step_samples = progress->schedule.samples,
                              .data_fingerprint = s->config.data_fingerprint};
+    if (progress->schedule.samples > 0)
+        meta.schedule_samples = progress->samples + progress->schedule.ahead;
     _Static_assert(CKPT_HISTORY_MAX >= SPIKE_HISTORY_CHARS, "a history fits");
     struct model_dims dims = *s->config.dims;
     spike_history_write(&progress->spikes.history, meta.spike_history, sizeof meta.spike_history);

@@ -16,6 +16,7 @@
 #include "format/ledger.h"
 #include "model/model.h"
 #include "train/load.h"
+#include "train/lr_schedule.h"
 #include "train/step.h"
 
 struct checkpoint_config {
@@ -26,9 +27,6 @@ struct checkpoint_config {
     const char *version;
     uint64_t seed, data_fingerprint;
     struct heartbeat heartbeat;
-    /* the last step of the process: a checkpoint of that many is not loaded, so checkpoint_find
-     * verifies it */
-    int64_t steps;
     /* the state is not one array in host memory (several ranks, a device with memory of its own, or
      * moments that not all tensors have): it is loaded with step_write */
     bool needs_transfer;
@@ -42,6 +40,7 @@ struct checkpoint_progress {
     struct step_loss_scale scale;
     struct step_spikes spikes;
     int64_t outer_steps; /* LOCAL_STEPS */
+    struct lr_schedule_unit schedule;
     /* not in a checkpoint: */
     enum step_local_extent extent; /* LOCAL_STEPS */
     struct ledger_run run;         /* the last steps: as many as have one outcome; no generation */
@@ -64,6 +63,10 @@ void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
  *   model or optimiser differ; the message has both values. Other differences are warned about. */
 enum status checkpoint_find(struct checkpoint *checkpoint, struct checkpoint_progress *progress,
                             bool *found_out, char *path, size_t path_cap);
+/* Verifies the checkpoint that checkpoint_find found, if no checkpoint_attach will load it. If it
+ * is damaged, finds the newest valid one as checkpoint_find does. */
+enum status checkpoint_verify(struct checkpoint *checkpoint, struct checkpoint_progress *progress,
+                              bool *found_out, char *path, size_t path_cap);
 /* checkpoint_attach — sets the step to save from (borrowed until close). First loads what
  * checkpoint_find found into it and verifies it meanwhile. If that is damaged, it loads the
  * checkpoint before, and changes progress and path. */

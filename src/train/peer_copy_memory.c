@@ -220,7 +220,8 @@ static uint64_t seed_of(const struct peer_copy_stamp *stamp)
         stamp->history,      stamp->step,    stamp->rank,    p->step,
         p->samples,          p->tokens,      p->scale.steps, (int64_t)p->scale.factor,
         p->spikes.skipped_n, spikes->n,      p->run.step,    p->run.steps,
-        p->run.sample,       p->run.samples, p->run.outcome};
+        p->run.sample,       p->run.samples, p->run.outcome, p->schedule.samples,
+        p->schedule.ahead};
     return XXH3_64bits_withSeed(spikes->level,
                                 is_history ? (size_t)spikes->n * sizeof *spikes->level : 0,
                                 XXH3_64bits(said, sizeof said));

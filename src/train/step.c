@@ -592,6 +592,27 @@ int64_t step_samples_at(const struct step_config *c, int64_t step_i)
     return warmup_at(&c->batch_warmup, c->global_samples, c->batch_warmup.from, step_i);
 }
 
+int64_t step_samples_before(const struct step_config *c, int64_t steps)
+{
+    const int64_t rising = steps < c->batch_warmup.steps ? steps : c->batch_warmup.steps;
+    __int128 samples = (__int128)(steps - rising) * c->global_samples;
+    for (int64_t i = 0; i < rising; i++)
+        samples += step_samples_at(c, i);
+    return samples < INT64_MAX / 2 ? (int64_t)samples : INT64_MAX / 2;
+}
+
+int64_t step_count(const struct step_config *c, int64_t step_i, int64_t *samples)
+{
+    int64_t i = step_i;
+    for (; i < c->batch_warmup.steps && *samples >= step_samples_at(c, i); i++)
+        *samples -= step_samples_at(c, i);
+    if (i < c->batch_warmup.steps)
+        return i - step_i;
+    const int64_t whole = *samples / c->global_samples;
+    *samples %= c->global_samples;
+    return i - step_i + whole;
+}
+
 bool step_has_first_key(const struct step_config *c)
 {
     return c->masks_documents || c->window_warmup.steps > 0;

@@ -161,6 +161,11 @@ enum status step_virtual_check(const struct step_config *config);
 /* step_samples_at — the samples of step step_i: global_samples, or fewer in the batch warm-up.
  * step_has_first_key — attention of training reads feed_batch.first_key. */
 int64_t step_samples_at(const struct step_config *config, int64_t step_i);
+/* Returns the samples of the first `steps` steps of a run, at most INT64_MAX / 2. */
+int64_t step_samples_before(const struct step_config *config, int64_t steps);
+/* Returns the whole steps in *samples from step step_i on. *samples becomes the samples that are
+ * left, fewer than the next step. */
+int64_t step_count(const struct step_config *config, int64_t step_i, int64_t *samples);
 bool step_has_first_key(const struct step_config *config);
 
 struct step;

@@ -265,8 +265,9 @@ static enum status one_step(struct trainer *t)
     struct lr_schedule_config rate = c->lr_schedule;
     struct step_result result;
     enum step_fault fault;
-    rate.steps = t->steps;
-    double lr = lr_schedule_at(&rate, t->progress.step);
+    rate.steps = t->schedule_steps;
+    double lr = lr_schedule_at(
+        &rate, lr_schedule_step(&t->schedule, t->progress.step, t->progress.samples));
     int64_t epoch = feed_epoch(c->feed, t->progress.samples),
             samples = step_samples_at(&c->step, t->progress.step);
     assert_note("step %lld begins", (long long)t->progress.step + 1);
@@ -541,9 +542,7 @@ static enum status loop(struct trainer *t)
     enum board_request request;
     if (t->progress.step >= t->end) {
         if (t->is_rank0)
-            log_console("nothing to do: %s has done %lld of %lld steps; raise %s to continue",
-                        t->last_checkpoint.path, (long long)t->progress.step, (long long)t->steps,
-                        t->end < t->steps ? "STOP_AFTER" : "STEPS or EPOCHS");
+            trainer_end_early(t);
         return ST_OK;
     }
     TRY(exchange_request(t, &request));

@@ -21,37 +21,48 @@ static void heartbeat_bytes(void *arg, int64_t bytes)
 
 /* ---- prepare ---- */
 
-/* count_steps — the whole steps in so many samples. */
-static int64_t count_steps(const struct step_config *c, int64_t samples)
+static enum status fail_uncountable(const struct trainer *t)
 {
-    int64_t step = 0;
-    for (; step < c->batch_warmup.steps && samples >= step_samples_at(c, step); step++)
-        samples -= step_samples_at(c, step);
-    return step < c->batch_warmup.steps ? step : step + samples / c->global_samples;
+    return FAIL(ST_BAD_SETTING,
+                "EPOCHS=%lld times %lld samples is more than can be counted; set STEPS instead",
+                (long long)t->config->epochs, (long long)feed_samples(t->config->feed));
 }
 
-/* plan_steps — STEPS, or the whole steps in EPOCHS passes over the data. */
-static enum status plan_steps(struct trainer *t)
+/* Sets the steps that EPOCHS passes over the data make from the run's progress on.
+ * An incomplete last step is left out. */
+static enum status plan_samples(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
-    int64_t samples = feed_samples(c->feed), all;
-    if (c->steps > 0) {
-        t->steps = c->steps;
-        return ST_OK;
-    }
-    if (__builtin_mul_overflow(samples, c->epochs, &all))
-        return FAIL(ST_BAD_SETTING,
-                    "EPOCHS=%lld times %lld samples is more than can be counted; set STEPS instead",
-                    (long long)c->epochs, (long long)samples);
-    t->steps = count_steps(&c->step, all);
+    if (__builtin_mul_overflow(feed_samples(c->feed), c->epochs, &t->samples))
+        return fail_uncountable(t);
+    t->samples_left = t->samples > t->progress.samples ? t->samples - t->progress.samples : 0;
+    const int64_t steps = step_count(&c->step, t->progress.step, &t->samples_left);
+    if (__builtin_add_overflow(t->progress.step, steps, &t->steps))
+        return fail_uncountable(t);
     if (t->steps > 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
                 "DATA gives %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld of them are less than "
                 "one step of GLOBAL_BATCH=%lld samples; use more text, a smaller GLOBAL_BATCH or "
                 "SEQ_LEN, or more EPOCHS",
-                (long long)samples, (long long)c->step.seq_tokens, (long long)c->epochs,
-                (long long)c->step.global_samples);
+                (long long)feed_samples(c->feed), (long long)c->step.seq_tokens,
+                (long long)c->epochs, (long long)c->step.global_samples);
+}
+
+/* Sets the steps of the run, those of its learning-rate schedule, and the last step of
+ * this process: from STEPS, or from EPOCHS and the samples that the run has trained on. */
+static enum status plan_steps(struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    t->schedule = (struct lr_schedule_unit){.samples = 0};
+    t->steps = c->steps;
+    if (c->steps == 0) {
+        t->schedule = t->progress.schedule;
+        TRY(plan_samples(t));
+    }
+    t->schedule_steps = lr_schedule_steps(&t->schedule, t->steps, t->samples);
+    t->end = c->stop_after > 0 && c->stop_after < t->steps ? c->stop_after : t->steps;
+    return ST_OK;
 }
 
 /* open_checkpoint — on rank 0 only. */
@@ -74,7 +85,6 @@ static enum status open_checkpoint(struct trainer *t)
         .seed = c->step.seed,
         .data_fingerprint = feed_fingerprint(c->feed),
         .heartbeat = {heartbeat_bytes, t},
-        .steps = t->end,
         .needs_transfer = t->needs_transfer,
     };
     return checkpoint_open(&config, &t->checkpoint);
@@ -90,6 +100,10 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
         return checkpoint_aside(c->checkpoint_dir);
     TRY(checkpoint_find(t->checkpoint, &t->progress, found_out, t->last_checkpoint.path,
                         sizeof t->last_checkpoint.path));
+    TRY(plan_steps(t));
+    if (*found_out && t->progress.step >= t->end)
+        TRY(checkpoint_verify(t->checkpoint, &t->progress, found_out, t->last_checkpoint.path,
+                              sizeof t->last_checkpoint.path));
     if (*found_out) {
         t->last_checkpoint.step = t->progress.step;
         t->last_checkpoint.wall_ms = clock_wall_ms();
@@ -210,19 +224,28 @@ static enum status open_files(struct trainer *t)
     return tfevents_open(dir, t->progress.step + 1, &t->events);
 }
 
+static void log_resumed(const struct trainer *t)
+{
+    char samples[96] = "";
+    if (t->config->steps == 0)
+        text_format(samples, sizeof samples, ", sample %lld of %lld",
+                    (long long)t->progress.samples, (long long)t->samples);
+    LOG_INFO("resuming from %s: step %lld of %lld%s", t->last_checkpoint.path,
+             (long long)t->progress.step, (long long)t->steps, samples);
+}
+
 /* load — on rank 0: loads the checkpoint or the given weights. */
 static enum status load(struct trainer *t, bool is_found)
 {
     if (t->checkpoint)
         TRY(checkpoint_attach(t->checkpoint, t->step, &t->progress, t->last_checkpoint.path,
                               sizeof t->last_checkpoint.path));
-    if (is_found)
+    if (is_found) {
         /* an older one if the newest was damaged */
         t->last_checkpoint.step = t->progress.step;
-    if (is_found)
-        LOG_INFO("resuming from %s: step %lld of %lld", t->last_checkpoint.path,
-                 (long long)t->progress.step, (long long)t->steps);
-    else if (t->config->model_path[0])
+        TRY(plan_steps(t));
+        log_resumed(t);
+    } else if (t->config->model_path[0])
         TRY(import(t));
     return ST_OK;
 }
@@ -260,12 +283,11 @@ static void begin_at_progress(struct trainer *t)
 
 enum status trainer_begin(struct trainer *t)
 {
-    const struct trainer_config *c = t->config;
     struct start start;
-    TRY(plan_steps(t));
-    t->end = c->stop_after > 0 && c->stop_after < t->steps ? c->stop_after : t->steps;
+    TRY(plan_steps(t)); /* a new run has at least one step */
     TRY(trainer_copy_begin(t));
     TRY(find_start(t, &start));
+    TRY(plan_steps(t));
     t->numbers.steps = t->steps;
     t->numbers.loading_done = t->numbers.loading_total = -1;
     begin_at_progress(t);

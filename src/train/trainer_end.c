@@ -62,6 +62,25 @@ static void log_skipped(const struct trainer *t)
                     (long long)t->progress.step);
 }
 
+/* Logs the samples after the last step, fewer than one step. */
+static void log_left_out(const struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    if (c->steps == 0 && t->samples_left > 0 && t->progress.step >= t->steps)
+        log_console("the last %lld of %lld samples (EPOCHS=%lld) are fewer than one step of "
+                    "GLOBAL_BATCH=%lld, and are left out",
+                    (long long)t->samples_left, (long long)t->samples, (long long)c->epochs,
+                    (long long)c->step.global_samples);
+}
+
+void trainer_end_early(const struct trainer *t)
+{
+    log_left_out(t);
+    log_console("nothing to do: %s has done %lld of %lld steps; raise %s to continue",
+                t->last_checkpoint.path, (long long)t->progress.step, (long long)t->steps,
+                t->end < t->steps ? "STOP_AFTER" : "STEPS or EPOCHS");
+}
+
 void trainer_end(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -81,6 +100,7 @@ void trainer_end(struct trainer *t)
                 elapsed(span, sizeof span, t->steps_ms),
                 text_format_count(speed, sizeof speed, trained / seconds), mfu);
     log_skipped(t);
+    log_left_out(t);
     log_axis(t, "tensor", t->tensor_ms);
     log_axis(t, "context", t->context_ms);
     log_pipe(t);

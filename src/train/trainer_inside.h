@@ -55,6 +55,10 @@ struct trainer {
     struct checkpoint_progress progress; /* how far the run is */
     int64_t steps;                       /* planned */
     int64_t end;                         /* the last of them that this process does */
+    int64_t samples;                     /* planned by EPOCHS if STEPS is not set */
+    int64_t samples_left;                /* left out after the last step: fewer than one step */
+    struct lr_schedule_unit schedule;    /* unit of the learning rate; with STEPS its steps */
+    int64_t schedule_steps;              /* all steps of the schedule */
     int64_t step_first, samples_first;   /* done when this process began */
     int64_t step_evaluated;              /* -1: none */
     int64_t step_compared;               /* 0: none */
@@ -80,6 +84,8 @@ enum status trainer_ledger_open(struct trainer *t);
 void trainer_ledger_add(struct trainer *t, const struct step_result *result, int64_t samples);
 void trainer_ledger_checkpoint(struct trainer *t);
 void trainer_end(struct trainer *t); /* the summary of a run, on the console */
+/* Writes to the console why this process has no step to do. */
+void trainer_end_early(const struct trainer *t);
 
 /* Comparing replicas, and virtual shards (trainer_sentinel.c; collective).
  * _ask      before a step: it compares virtual shards if that is due.

@@ -57,11 +57,18 @@ static void add_layout(const struct trainer_config *c, struct text *out)
 }
 
 /* add_schedule — the planned steps, where the learning rate follows them: generations that differ
- * there alone are not the same run. */
+ * there alone are not the same run. If the samples of a step changed, so are the samples by which
+ * the run is ahead of one with these settings, and EPOCHS if the learning rate follows samples. */
 static void add_schedule(const struct trainer *t, struct text *out)
 {
+    const int64_t ahead =
+        t->progress.samples - step_samples_before(&t->config->step, t->progress.step);
     if (t->config->lr_schedule.kind != LR_SCHEDULE_KIND_CONSTANT)
         text_add(out, ",\"planned_steps\":%lld", (long long)t->steps);
+    if (ahead != 0)
+        text_add(out, ",\"samples_ahead\":%lld", (long long)ahead);
+    if (t->schedule.samples > 0)
+        text_add(out, ",\"EPOCHS\":%lld", (long long)t->config->epochs);
 }
 
 /* write_provenance — a JSON object. names: of all ranks' devices. */
@@ -92,7 +99,9 @@ static enum status open_file(struct trainer *t, const char *names)
 {
     const struct ledger_start start = {.after = t->progress.step,
                                        .sample = t->progress.samples,
-                                       .data = feed_fingerprint(t->config->feed)};
+                                       .data = feed_fingerprint(t->config->feed),
+                                       .epoch = feed_pass_samples(t->config->feed),
+                                       .order = feed_order(t->config->feed)};
     struct text provenance = {0};
     enum status st = write_provenance(t, names, &provenance);
     if (st == ST_OK)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_ledger — the ledger of samples beside the checkpoints, and `convoy verify`: every sample of every step exactly once, over restarts,
-# kill -9, lost nodes, skips, batches that grow; and what it says where a line is missing, changed, or the disk failed.
+# kill -9, lost nodes, skips, batches that grow, another GLOBAL_BATCH; and what it says where a line is missing, changed, or the disk failed.
 . "$(dirname "$0")/lib.sh"
 verify() { rc=0; "$convoy" verify "$@" >out 2>err || rc=$?; }
 number() { "$convoy" verify "$1" JSON=1 2>/dev/null | jq -c "[$2]"; }
@@ -127,4 +127,41 @@ if mkdir small && mount -t tmpfs -o size=4m tmpfs small 2>/dev/null; then
 else
     skip "the disk was full" "no right to mount"
 fi
+
+# 9. EPOCHS counts samples: with another GLOBAL_BATCH, here by another number of workers, those that are left are trained, once each.
+tokens 20240520 1 1025 $(for i in $(seq 1025); do echo $((i * 7 % 61)); done) >epoch.bin # 64 samples
+epoch="$model DATA=epoch.bin BATCH_SIZE=2 CHECKPOINT_KEEP=9"
+run $epoch CHECKPOINT_DIR=batch STOP_AFTER=16
+verify batch
+ok "half of an epoch: which samples are left is said" is "$(grep '^epochs' out)" "epochs      32 of the 64 samples of epoch 1, 32 are left"
+run $epoch CHECKPOINT_DIR=batch CHECKPOINT_EVERY=4 N_GPU_EACH_NODE=2 METRICS_FILE=batch.jsonl
+ok "… two workers train them in 8 steps of 4" is "$rc $(steps_of batch.jsonl) $(jq -s -c 'last | [.step, .tokens]' batch.jsonl)" "0 8 [24,1024]"
+ok "… and it is said where they go on" says "resuming from batch/step-00000016: step 16 of 24, sample 32 of 64"
+verify batch
+ok "every sample of the epoch" is "$rc $(grep '^epochs' out)" "0 epochs      1 of 64 samples: every sample of the epoch"
+ok "… as JSON" is "$(number batch .epoch_samples,.epochs_whole,.epoch_rest)" "[64,1,0]"
+verify batch STEPS=16..24 DATA=epoch.bin
+ok "the steps behind the change are repeated, at the same learning rate" is "$rc $(grep -c '^step.*equal: .* bit by bit' out)" "0 2"
+run $epoch CHECKPOINT_DIR=batch EPOCHS=3 GLOBAL_BATCH=10
+ok "two more epochs, in steps that end with neither" is "$rc $(grep -c '^the last 8 of 192 samples (EPOCHS=3) are fewer than one step of GLOBAL_BATCH=10, and are left out' out)" "0 1"
+verify batch
+ok "… what is left is no gap" is "$rc $(grep '^epochs' out)" \
+    "0 epochs      2 of 64 samples: every sample of each epoch; then 56 of the 64 samples of epoch 3, 8 are left, fewer than one step"
+run $epoch CHECKPOINT_DIR=batch EPOCHS=3 GLOBAL_BATCH=10
+ok "nothing to do: with the reason" is "$rc $(grep -c '^the last 8 of 192 samples' out) $(grep -c 'nothing to do: batch/step-00000036 has done 36 of 36 steps' out)" "0 1 1"
+run $epoch CHECKPOINT_DIR=small_batch GLOBAL_BATCH=8 STOP_AFTER=4 METRICS_FILE=small.jsonl
+run $epoch CHECKPOINT_DIR=small_batch GLOBAL_BATCH=2 METRICS_FILE=small.jsonl
+verify small_batch
+ok "the other way: 4 steps of 8 samples, 16 of 2" is "$rc $(steps_of small.jsonl) $(grep -c 'every sample of the epoch$' out)" "0 20 1"
+run $epoch CHECKPOINT_DIR=seed STOP_AFTER=16
+run $epoch CHECKPOINT_DIR=seed SEED=5
+verify seed
+ok "another order of samples: no epoch is said to be whole" is "$rc $(grep -c '^epochs      not known: after step 16' out) $(grep -c 'every sample' out)" "0 1 0"
+# The same steps from another checkpoint have other samples, so other weights are no fault of a machine.
+run $epoch CHECKPOINT_DIR=shift LR_SCHEDULE=constant CHECKPOINT_EVERY=4 STOP_AFTER=16
+run $epoch CHECKPOINT_DIR=shift LR_SCHEDULE=constant GLOBAL_BATCH=4 STOP_AFTER=20
+rm -r shift/step-00000016 shift/step-00000020
+run $epoch CHECKPOINT_DIR=shift LR_SCHEDULE=constant GLOBAL_BATCH=4 STOP_AFTER=20
+verify shift
+ok "steps done again with other samples" is "$rc $(number shift .steps_done_again,.last_sample)" "0 [8,55]"
 done_testing

@@ -154,7 +154,6 @@ static enum status first_rank(struct job *job, struct step *step, int ranks)
                                        .version = "test",
                                        .seed = 1,
                                        .data_fingerprint = 2,
-                                       .steps = 100,
                                        .needs_transfer =
                                            ranks > 1 || job->is_muon || job->replicas_saved > 0};
     struct checkpoint_progress progress = {

@@ -215,6 +215,44 @@ static void test_each_epoch_is_a_permutation(void **state)
 }
 
 /* The end of text begins a document; the first of a sample may have begun before it. */
+static uint64_t order_of(const struct feed_config *config)
+{
+    struct feed *feed;
+    assert_int_equal(feed_open(config, &feed), ST_OK);
+    const uint64_t order = feed_order(feed);
+    feed_close(feed);
+    return order;
+}
+
+/* Which sample a number is follows the data, their cut and the shuffle, and not the batch. */
+static void test_order(void **state)
+{
+    (void)state;
+    struct feed *feed;
+    struct feed_config config = counting(53 * T);
+    const uint64_t order = order_of(&config);
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    assert_int_equal(feed_pass_samples(feed), 52);
+    feed_close(feed);
+    config.global_samples = 2 * G;
+    assert_true(order_of(&config) == order);
+    config.seed++;
+    assert_true(order_of(&config) != order);
+    config.is_shuffled = false;
+    const uint64_t plain = order_of(&config);
+    assert_true(plain != order);
+    config.seed++; /* shuffles nothing */
+    assert_true(order_of(&config) == plain);
+    config.seq_tokens = T / 2;
+    assert_true(order_of(&config) != plain);
+    config = counting(54 * T);
+    assert_true(order_of(&config) != order);
+    config = synthetic(FEED_TASK_LM);
+    assert_int_equal(feed_open(&config, &feed), ST_OK);
+    assert_int_equal(feed_pass_samples(feed), 0);
+    feed_close(feed);
+}
+
 static void test_documents(void **state)
 {
     (void)state;
@@ -487,6 +525,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_files_make_the_same_data),
     cmocka_unit_test(test_what_is_here),
     cmocka_unit_test(test_documents),
+    cmocka_unit_test(test_order),
     cmocka_unit_test(test_refusals),
 };
 HARNESS_MAIN(tests)

@@ -14,11 +14,19 @@ struct book {
     int64_t generation;
 };
 
-static void start(struct book *b, int64_t after, int64_t sample)
+static void start_order(struct book *b, int64_t after, int64_t sample, int64_t epoch,
+                        uint64_t order)
 {
     char line[LEDGER_LINE_MAX];
-    ledger_write_start(&(struct ledger_start){++b->generation, after, sample, 7}, &b->hash, line);
+    ledger_write_start(
+        &(struct ledger_start){++b->generation, after, sample, 7, .epoch = epoch, .order = order},
+        &b->hash, line);
     text_add(&b->text, "%s", line);
+}
+
+static void start(struct book *b, int64_t after, int64_t sample)
+{
+    start_order(b, after, sample, 0, 0);
 }
 
 static void add(struct book *b, int64_t step, int64_t steps, int64_t sample, int64_t samples,
@@ -172,6 +180,44 @@ static void test_cuts_and_flips(void **state)
     assert_int_equal(ledger_audit_bytes(without.data, without.len, "less", &a), ST_BAD_DATA);
     text_free(&without);
     text_free(&b.text);
+}
+
+/* A pass over the data is known as long as all steps that are left have one order. */
+static void test_epochs(void **state)
+{
+    (void)state;
+    struct book b = {.generation = 0};
+    start_order(&b, 0, 0, 64, 5);
+    add(&b, 1, 16, 0, 2, LEDGER_OUTCOME_APPLIED);
+    start_order(&b, 16, 32, 64, 5);
+    add(&b, 17, 7, 32, 4, LEDGER_OUTCOME_APPLIED);
+    struct ledger_audit a = audit(&b);
+    assert_string_equal(a.problem, "");
+    assert_true(a.epoch == 64 && a.reordered == 0 && a.end == 60 && a.step_samples == 4);
+    start_order(&b, 0, 0, 64, 5);
+    add(&b, 1, 16, 0, 2, LEDGER_OUTCOME_APPLIED);
+    start_order(&b, 8, 16, 64, 6); /* another SEED */
+    add(&b, 9, 8, 16, 2, LEDGER_OUTCOME_APPLIED);
+    start_order(&b, 16, 32, 64, 6);
+    add(&b, 17, 1, 32, 2, LEDGER_OUTCOME_APPLIED);
+    struct book changed = {.hash = b.hash, .generation = b.generation};
+    text_add(&changed.text, "%s", b.text.data);
+    a = audit(&b);
+    assert_true(a.problem[0] == 0 && a.epoch == 0 && a.reordered == 8);
+    start_order(&changed, 8, 16, 64, 5); /* and back: its steps were done again */
+    add(&changed, 9, 1, 16, 2, LEDGER_OUTCOME_APPLIED);
+    a = audit(&changed);
+    assert_true(a.problem[0] == 0 && a.epoch == 64 && a.reordered == 0);
+    start_order(&b, 0, 0, 64, 5);
+    add(&b, 1, 16, 0, 2, LEDGER_OUTCOME_APPLIED);
+    start(&b, 16, 32); /* of a version that records no order */
+    a = audit(&b);
+    assert_true(a.epoch == 0 && a.reordered == 16);
+    start(&b, 0, 0);
+    add(&b, 1, 16, 0, 2, LEDGER_OUTCOME_APPLIED);
+    start_order(&b, 16, 32, 64, 5);
+    a = audit(&b);
+    assert_true(a.epoch == 0 && a.reordered == 0);
 }
 
 static void test_hostile(void **state)
@@ -340,14 +386,10 @@ static void test_append(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_whole),
-    cmocka_unit_test(test_superseded),
-    cmocka_unit_test(test_problems),
-    cmocka_unit_test(test_cuts_and_flips),
-    cmocka_unit_test(test_hostile),
-    cmocka_unit_test(test_files),
-    cmocka_unit_test(test_append),
-    cmocka_unit_test(test_weights),
-    cmocka_unit_test(test_many_checkpoints),
+    cmocka_unit_test(test_whole),    cmocka_unit_test(test_superseded),
+    cmocka_unit_test(test_problems), cmocka_unit_test(test_cuts_and_flips),
+    cmocka_unit_test(test_epochs),   cmocka_unit_test(test_hostile),
+    cmocka_unit_test(test_files),    cmocka_unit_test(test_append),
+    cmocka_unit_test(test_weights),  cmocka_unit_test(test_many_checkpoints),
 };
 HARNESS_MAIN(tests)

@@ -29,7 +29,7 @@ static int teardown(void **state)
 static void begin(int64_t generation, int64_t after, uint64_t data, const char *provenance)
 {
     char line[LEDGER_LINE_MAX];
-    ledger_write_start(&(struct ledger_start){generation, after, 0, data}, &hash, line);
+    ledger_write_start(&(struct ledger_start){generation, after, 0, data, .epoch = 0}, &hash, line);
     text_add(&book, "%s", line);
     assert_true(ledger_write_provenance(generation, provenance, &hash, line));
     text_add(&book, "%s", line);

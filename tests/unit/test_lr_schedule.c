@@ -64,9 +64,40 @@ static void test_short_runs(void **state)
     near(lr_schedule_at(&c, 0), 1e-3);
 }
 
+/* A step of a larger batch begins between two steps of the schedule. */
+static void test_between_steps(void **state)
+{
+    (void)state;
+    struct lr_schedule_config c = config(LR_SCHEDULE_KIND_LINEAR);
+    near(lr_schedule_at(&c, 1.5), 0.625e-3);
+    near(lr_schedule_at(&c, 3.5), 1e-3); /* never above LR */
+    near(lr_schedule_at(&c, 4.5), 1e-3 - 0.9e-3 * 0.005);
+    c = config(LR_SCHEDULE_KIND_WSD);
+    c.steps = 100;
+    near(lr_schedule_at(&c, 79.5), 1e-3);
+    near(lr_schedule_at(&c, 80.5), 1e-3 - 0.9e-3 * 0.025);
+}
+
+/* 16 steps of 2 samples were done; batches of any size follow. */
+static void test_unit(void **state)
+{
+    (void)state;
+    const struct lr_schedule_unit none = {0}, two = {.samples = 2},
+                                  warm = {.samples = 8, .ahead = 12}, behind = {2, -4};
+    assert_true(lr_schedule_step(&none, 17, 999) == 17);
+    assert_int_equal(lr_schedule_steps(&none, 24, 64), 24);
+    assert_true(lr_schedule_step(&two, 16, 32) == 16);
+    assert_true(lr_schedule_step(&two, 17, 37) == 18.5);
+    assert_int_equal(lr_schedule_steps(&two, 24, 65), 32);
+    assert_true(lr_schedule_step(&warm, 6, 36) == 6); /* a batch warm-up left out 12 samples */
+    assert_int_equal(lr_schedule_steps(&warm, 9, 60), 9);
+    assert_true(lr_schedule_step(&behind, 0, 6) == 1);
+    assert_int_equal(lr_schedule_steps(&warm, 9, INT64_MAX), INT64_MAX / 8 + 2);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_warmup),
-    cmocka_unit_test(test_after),
+    cmocka_unit_test(test_between_steps), cmocka_unit_test(test_unit),
+    cmocka_unit_test(test_warmup),        cmocka_unit_test(test_after),
     cmocka_unit_test(test_short_runs),
 };
 HARNESS_MAIN(tests)

@@ -17,6 +17,8 @@ static const struct manifest sample = {
              .loss_scale = 1 << 24,
              .loss_scale_steps = 7,
              .outer_steps = 21,
+             .schedule_step_samples = 2,
+             .schedule_samples = 42,
              .skipped = 2,
              .spike_history = "00012345ffff0000",
              .version = "0.1 \"x\"",
@@ -39,6 +41,8 @@ static void test_round_trip(void **state)
     assert_true(back.meta.loss_scale == 1 << 24 && back.meta.loss_scale_steps == 7);
     assert_int_equal(back.meta.outer_steps, 21);
     assert_int_equal(back.meta.skipped, 2);
+    assert_int_equal(back.meta.schedule_step_samples, 2);
+    assert_int_equal(back.meta.schedule_samples, 42);
     assert_string_equal(back.meta.spike_history, sample.meta.spike_history);
     assert_string_equal(back.meta.version, sample.meta.version);
     assert_string_equal(back.meta.model_json, sample.meta.model_json);
@@ -113,6 +117,10 @@ static void test_forged(void **state)
         {"[\n    {\"name\"", "[7, {\"name\"", "name"},
         {"\"skipped\": 2", "\"skipped\": 101", "skipped"},
         {"00012345ffff0000", "00012345FFFF0000", "spike_history"},
+        {"\"schedule_step_samples\": 2", "\"schedule_step_samples\": 0", "schedule_step_samples"},
+        {"\"schedule_step_samples\": 2", "\"schedule_step_samples\": 1e9", "schedule_step_samples"},
+        {"\"schedule_samples\": 42", "\"schedule_samples\": -1", "schedule_samples"},
+        {"\"schedule_samples\": 42,", "", "schedule_samples"},
     };
     assert_int_equal(forge("\"step\": 100", "\"step\": 101"), ST_OK);
     for (size_t i = 0; i < sizeof(pair) / sizeof(pair[0]); i++) {
@@ -166,9 +174,26 @@ static void test_grad_compress(void **state)
     assert_int_equal(manifest_normalize(&meta), ST_BAD_DATA);
 }
 
+/* A run that never changed its batches has no schedule of its own in the file. */
+static void test_no_schedule(void **state)
+{
+    (void)state;
+    struct manifest m = sample, back;
+    struct text text = {.data = NULL};
+    m.meta.schedule_step_samples = m.meta.schedule_samples = 0;
+    assert_int_equal(manifest_write(&m, &text), ST_OK);
+    assert_null(strstr(text.data, "schedule"));
+    assert_int_equal(manifest_parse(text.data, text.len, "m", &back), ST_OK);
+    assert_int_equal(back.meta.schedule_step_samples, 0);
+    text_free(&text);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_every_flip_and_cut),
-    cmocka_unit_test(test_forged),        cmocka_unit_test(test_schemas),
+    cmocka_unit_test(test_no_schedule),
+    cmocka_unit_test(test_round_trip),
+    cmocka_unit_test(test_every_flip_and_cut),
+    cmocka_unit_test(test_forged),
+    cmocka_unit_test(test_schemas),
     cmocka_unit_test(test_grad_compress),
 };
 HARNESS_MAIN(tests)

@@ -234,6 +234,130 @@ static void test_plan(void **state)
     rig_close(&r);
 }
 
+/* open_epochs — 16 epochs of 4 samples, 64 in all, and a rate that falls on a line. */
+static void open_epochs(struct rig *r, const char *name, int64_t batch, int64_t stop_after)
+{
+    static char settings[128];
+    open_rig(r, name, 0);
+    text_format(settings, sizeof settings,
+                "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"GLOBAL_BATCH\":%d}", (int)batch);
+    r->config.epochs = 16;
+    r->config.stop_after = stop_after;
+    r->config.step.batch_samples = 1;
+    r->config.step.global_samples = batch;
+    r->config.settings_json = settings;
+    r->config.lr_schedule =
+        (struct lr_schedule_config){LR_SCHEDULE_KIND_LINEAR, 1e-2, 1e-3, .warmup_steps = 2};
+}
+
+/* run_epochs — returns the last numbers. */
+static struct board_worker run_epochs(const char *name, int64_t batch, int64_t stop_after)
+{
+    struct rig r;
+    open_epochs(&r, name, batch, stop_after);
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    const struct board_worker last = rig_last(&r);
+    rig_close(&r);
+    return last;
+}
+
+/* After a change of GLOBAL_BATCH the samples that are left are trained, no more and no fewer, at
+ * the rate that belongs to the sample; an incomplete last step is left out. */
+static void test_another_batch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t batch, stop, then, steps, samples;
+    } row[] = {
+        {"half", 2, 16, 4, 24, 64}, {"double", 8, 4, 2, 20, 64}, {"odd", 2, 16, 5, 22, 62},
+        {"warm", 2, 1, 7, 9, 58},   {"last", 5, 11, 9, 12, 64},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct board_worker last = run_epochs(row[i].name, row[i].batch, row[i].stop);
+        assert_int_equal(last.step, row[i].stop);
+        assert_int_equal(last.steps, 64 / row[i].batch);
+        last = run_epochs(row[i].name, row[i].then, 0);
+        assert_int_equal(last.step, row[i].steps);
+        assert_int_equal(last.steps, row[i].steps);
+        assert_int_equal(last.tokens, row[i].samples * 8);
+        assert_int_equal(last.step_ms_n, row[i].steps - row[i].stop);
+        assert_true(last.eta_seconds == 0);
+        const double done = (double)(row[i].samples - row[i].then) / (double)row[i].batch;
+        const double part = (done - 2) / (double)(64 / row[i].batch - 2);
+        assert_true(fabs(last.lr - (1e-2 - 9e-3 * part)) < 1e-12);
+        last = run_epochs(row[i].name, row[i].then, 0); /* nothing to do */
+        assert_int_equal(last.step_ms_n, 0);
+        assert_int_equal(last.step, row[i].steps);
+    }
+    assert_int_equal(run_epochs("most", 2, 16).tokens, 32 * 8);
+    assert_int_equal(run_epochs("most", 40, 0).step_ms_n, 0); /* 32 are left, fewer than a step */
+    assert_int_equal(run_epochs("most", 32, 0).step, 17);
+}
+
+/* The steps after a change are the same bits, whether they were interrupted or not. */
+static void test_another_batch_resumes(void **state)
+{
+    (void)state;
+    run_epochs("direct", 2, 16);
+    run_epochs("parts", 2, 16);
+    struct board_worker direct = run_epochs("direct", 4, 0);
+    run_epochs("parts", 4, 18);
+    run_epochs("parts", 4, 21);
+    struct board_worker parts = run_epochs("parts", 4, 0);
+    assert_true(direct.loss == parts.loss && direct.grad_norm == parts.grad_norm &&
+                direct.lr == parts.lr && direct.step == 24 && parts.step == 24);
+}
+
+/* STEPS counts steps, also those of the learning rate. */
+static void test_another_batch_of_steps(void **state)
+{
+    (void)state;
+    struct rig r;
+    for (int64_t batch = 2; batch <= 4; batch += 2) {
+        open_epochs(&r, "steps", batch, batch == 2 ? 16 : 0);
+        r.config.steps = 30;
+        assert_int_equal(trainer_run(&r.config), ST_OK);
+        rig_close(&r);
+    }
+    open_epochs(&r, "steps", 4, 0);
+    r.config.steps = 32;
+    assert_int_equal(trainer_run(&r.config), ST_OK);
+    assert_int_equal(rig_last(&r).step, 32);
+    assert_true(fabs(rig_last(&r).lr - (1e-2 - 9e-3 * 29 / 30)) < 1e-12);
+    rig_close(&r);
+}
+
+/* damage — one byte of the weights of a checkpoint. */
+static void damage(const char *run, const char *step)
+{
+    char path[900];
+    text_format(path, sizeof path, "%s/%s/%s/model.safetensors", harness_tmpdir(), run, step);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    const int byte = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    assert_int_equal(fputc(byte ^ 1, f), byte ^ 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The steps follow the checkpoint that is read: of a damaged one, from the one before. */
+static void test_another_batch_of_an_older_checkpoint(void **state)
+{
+    (void)state;
+    run_epochs("older", 2, 16);
+    run_epochs("older", 4, 20);
+    damage("older", "step-00000020");
+    struct board_worker last = run_epochs("older", 8, 0); /* 4 steps from 32, not 2 from 48 */
+    assert_int_equal(last.step, 20);
+    assert_int_equal(last.tokens, 64 * 8);
+    damage("older", "step-00000020");
+    last = run_epochs("older", 8, 0); /* found though nothing is left to do */
+    assert_int_equal(last.step_ms_n, 4);
+    assert_int_equal(last.tokens, 64 * 8);
+}
+
 static void test_resume_settings(void **state)
 {
     (void)state;
@@ -362,6 +486,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_spike_history_is_kept),
     cmocka_unit_test(test_spike_not_finite),
     cmocka_unit_test(test_plan),
+    cmocka_unit_test(test_another_batch),
+    cmocka_unit_test(test_another_batch_resumes),
+    cmocka_unit_test(test_another_batch_of_steps),
+    cmocka_unit_test(test_another_batch_of_an_older_checkpoint),
     cmocka_unit_test(test_resume_settings),
     cmocka_unit_test(test_without_a_first_post),
     cmocka_unit_test(test_samples_change_nothing),

@@ -41,6 +41,11 @@ static void test_taken(void **state)
     assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=cosine LR=0.10000000000000001 "
                                 "EXACT=layout STEPS=90 TASK=lm N_GPU_EACH_NODE=1 ");
     assert_true(settings.is_layout);
+    assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"cosine\",\"EXACT\":\"layout\"},"
+                       "\"planned_steps\":12,\"samples_ahead\":-58,\"EPOCHS\":3," TWO "}",
+                       0));
+    assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=cosine EXACT=layout EPOCHS=3 TASK=lm "
+                                "N_GPU_EACH_NODE=1 ");
     assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"constant\",\"EXACT\":\"layout\","
                        "\"TP\":4,\"CP\":2},\"TP\":4,\"CP\":2," TWO "}",
                        0));
@@ -107,6 +112,7 @@ static void test_agree(void **state)
     assert_false(agree("{\"settings\":{\"TP\":2}}", "{\"settings\":{}}", true));
     assert_non_null(strstr(status_message(), "TP was 2, is not set"));
     assert_false(agree("{\"planned_steps\":1}", "{\"planned_steps\":2}", true));
+    assert_false(agree("{\"samples_ahead\":1}", "{\"samples_ahead\":2}", true));
     range.maker[1].data = 8;
     assert_false(agree("{}", "{}", true));
     assert_non_null(strstr(status_message(), "DATA was 0000000000000007, is 0000000000000008"));

@@ -5,6 +5,7 @@
 
 #include "harness.h"
 #include "train/batch.h"
+#include "train/step.h"
 
 static void test_line(void **state)
 {
@@ -54,7 +55,28 @@ static void test_window(void **state)
     batch_free(&batch);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_line), cmocka_unit_test(test_none),
-                                          cmocka_unit_test(test_huge),
-                                          cmocka_unit_test(test_window)};
+/* Steps of 2, 2, 4, 4, 6, 6 samples, then of 8. */
+static void test_counts(void **state)
+{
+    (void)state;
+    const struct step_config c = {.global_samples = 8, .batch_warmup = {.from = 2, .steps = 6}};
+    static const int64_t before[] = {0, 2, 4, 8, 12, 18, 24, 32, 40};
+    for (int64_t first = 0; first <= 8; first++) {
+        assert_int_equal(step_samples_before(&c, first), before[first]);
+        for (int64_t samples = 0; first + samples < 48; samples++) {
+            int64_t left = samples;
+            const int64_t n = step_count(&c, first, &left);
+            assert_int_equal(step_samples_before(&c, first + n) + left, before[first] + samples);
+            assert_true(left >= 0 && left < step_samples_at(&c, first + n));
+        }
+    }
+    int64_t all = INT64_MAX;
+    assert_int_equal(step_count(&c, 100, &all), INT64_MAX / 8);
+    assert_int_equal(all, 7);
+    assert_int_equal(step_samples_before(&c, INT64_MAX), INT64_MAX / 2);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_counts), cmocka_unit_test(test_line), cmocka_unit_test(test_none),
+    cmocka_unit_test(test_huge), cmocka_unit_test(test_window)};
 HARNESS_MAIN(tests)

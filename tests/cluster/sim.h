@@ -655,6 +655,7 @@ static inline bool sim_rollback(struct sim *s, uint64_t seed)
         return end(s);
     s->rolls_back = true;
     const int losses_n = 2 * s->nodes_n;
+    int64_t lost_generation = 0;
     int64_t from_ms = s->now_ms + (int64_t)draw(s, 4000), end_ms = from_ms + SETTLE_MS(s);
     for (int i = 0; i < losses_n && s->failure[0] == 0;) {
         const int id = alive_of(s, i % s->nodes_n);
@@ -664,8 +665,13 @@ static inline bool sim_rollback(struct sim *s, uint64_t seed)
             violation(s, "a return to a checkpoint ended the job", i, losses_n);
         else if (s->now_ms >= end_ms)
             violation(s, "no step after a return to a checkpoint", i, losses_n);
-        if (s->now_ms < from_ms || !is_settled(s) || (i > 0 && !zero->coordinator->has_stepped))
+        if (s->now_ms < from_ms || !is_settled(s) || (i > 0 && !zero->coordinator->has_stepped) ||
+            zero->member.running == lost_generation)
             continue;
+        lost_generation = zero->member.running;
+        if (zero->coordinator->budget.counts.restarts != i)
+            violation(s, "losses did not take a restart each",
+                      zero->coordinator->budget.counts.restarts, i);
         if (chance(s, 0.5) || s->processes[id].node == 0)
             lose_worker(s, id);
         else

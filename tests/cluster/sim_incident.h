@@ -49,7 +49,6 @@ static void check_incident(struct sim *s, int zero)
     if (z->view.is_running && z->view.has_stepped)
         end_incident(s, z);
     count_losses(s, z);
-    own->is_later = own->is_later || (c->worlds_n <= 1 && c->generation > c->worlds_n);
     if (c->budget.counts.restarts > own->restarts && c->worlds_n > 0) {
         if (own->is_open)
             violation(s, "an incident took two restarts", c->budget.counts.restarts, c->generation);
@@ -59,14 +58,10 @@ static void check_incident(struct sim *s, int zero)
     if (!c->is_ended || strstr(c->why, "the same rank was lost three times") == NULL)
         return;
     int64_t most = 0;
-    int zeros_n = 0;
     for (int i = 0; i < s->nodes_n; i++)
         most = own->losses[i] > most ? own->losses[i] : most;
-    for (int i = 0; i < s->processes_n; i++)
-        zeros_n += s->processes[i].node == 0;
-    /* A new process of node 0 has not seen the losses before it. */
-    const bool is_of_node0 = c->budget.counts.first.n >= 3 && (c->worlds_n == 0 || zeros_n > 1);
-    if (most < 3 && !is_of_node0)
+    /* Node 0's own: it counts its stalls, and the end of an earlier process, too. */
+    if (most < 3 && c->budget.counts.first.n < 3)
         violation(s, "the job was given up, but no node was lost three times", most, c->worlds_n);
 }
 

@@ -53,8 +53,7 @@ struct process {
     } view;
     struct incident { /* of node 0: the losses since a finished step (sim_incident.h) */
         int64_t restarts;
-        bool is_open;  /* it has taken a restart */
-        bool is_later; /* a generation began before this process made one */
+        bool is_open; /* it has taken a restart */
         /* step: the highest after which the node was lost; before: its step before the event */
         int64_t losses[NODES_MAX], step[NODES_MAX], before[NODES_MAX], reported[NODES_MAX];
         struct message_incarnation incarnations[NODES_MAX];

@@ -22,9 +22,9 @@ old messages are taken as new|coordinator|s/    if (heartbeat->sequence > node->
 a loss that a member reports is ignored|coordinator|s/heartbeat->lost == c->generation : heartbeat->lost == 0/heartbeat->lost == -1 : heartbeat->lost == 0/
 a loss during a recovery takes another restart|restart_budget|s/    counts->restarts += counts->losses == 0;/    counts->restarts++;/
 a finished step does not end an incident|restart_budget|s/^    budget->counts.losses = 0;/    ;/
-a step is none until it is above the highest one|restart_budget|/^void restart_budget_passed/,/^}/s/^{/{ static int64_t best; if (step <= best) return; best = step;/;/^static void count_repeat/,/^}/s/loss->step/0/g;s/repeat->step == loss->step/true/
-the losses of all ranks are repeats of one|restart_budget|s/loss->worker == 0 ? \&budget->counts.first : \&budget->others\[loss->worker - 1\]/\&budget->counts.first/
-a step that was passed does not end repeats|restart_budget|s/    if (repeat->step + 1 < step)/    if (0)/;s/repeat->step == loss->step/true/
+a step counts only if it is above all before it|restart_budget|/^void restart_budget_passed/,/^}/s/^{/{ if (step <= budget->calm_checkpoints) return; budget->calm_checkpoints = step;/;s/is_same_step = repeat->n > 0 \&\& repeat->step == loss->step/is_same_step = repeat->n > 0/
+the losses of all ranks are repeats of one|restart_budget|s/\&budget->others\[loss->worker - 1\]/\&budget->others[0]/
+a report of a failed comm counts beside its cause|coordinator|s/^    if (!c->is_running \&\& c->is_cause_awaited)$/;/;s/    } else if (is_cause) {/    } else if (1) {/
 the member has no lease|member|s/return now_ms - m->answered_ms >= m->lease_ms;/return false;/
 the lease counts from the reply|member|s/        m->answered_ms = sent_ms;/        m->answered_ms = now_ms;/
 an aborted world is entered again|member|s/m->lost != generation && !m->is_over/!m->is_over/;s/else if (is_mine \&\& m->is_ready)/else if (is_mine)/;s/m->is_joined && m->is_ready && m->running == 0/m->is_joined \&\& m->running == 0/

@@ -7,8 +7,8 @@
  * all ranks once a generation.
  *
  * Some keys of the JSON have older names than the fields here: "turn" is the revision, "instance"
- * the incarnation; "barren" counts the losses of an incident, and "step_best" is the step after
- * which worker 0 was lost last. The bytes on the wire stay as they are.
+ * the incarnation. So do the losses of an incident, and "step_best" is the step after which worker
+ * 0 was lost last. The bytes on the wire stay as they are.
  *
  * Readers are pure functions of (bytes, size). Must not know sockets, time or what a message leads
  * to. */

@@ -300,8 +300,8 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
 /* ---- from the supervisor ---- */
 
 /* lost_generation — in which this worker ended; that generation may be over already, if the worker
- * was not ready for another: all ranks end if a loss is not finite, and others may report first that
- * this one went away. */
+ * was not ready for another: all ranks end if a loss is not finite, and others may report first
+ * that this one went away. */
 static int64_t lost_generation(const struct cluster_bridge *b, int worker_i)
 {
     struct board_ready ready;

@@ -36,13 +36,13 @@ struct supervisor {
     struct check_view *check_view;
     struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
-    struct run_info *info; /* what /log, /settings and /history need beside the board */
+    struct run_info *info;        /* what /log, /settings and /history need beside the board */
     struct restart_budget budget; /* with one worker alone */
     int64_t losses;               /* of this node's workers in a row, without a finished step */
     int64_t checkpoints, checkpoint_step; /* that node 0's first worker made, and the last one */
-    enum board_request stop;      /* the stop requested so far, here or on another node */
-    int64_t stop_ms;              /* when */
-    enum board_request signalled; /* the stop requested by a signal to this process */
+    enum board_request stop;              /* the stop requested so far, here or on another node */
+    int64_t stop_ms;                      /* when */
+    enum board_request signalled;         /* the stop requested by a signal to this process */
     int64_t signalled_ms;
     int64_t leave_ms;   /* ON_LOSS=shrink: this node leaves then; 0: it does not */
     bool was_preempted; /* SIGUSR1 came first */

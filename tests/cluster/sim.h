@@ -68,7 +68,7 @@ static void carry_out(struct sim *s, int id, const struct member_actions *a)
         for (int i = 0; i < s->processes_n; i++)
             others_n += i != id && s->processes[i].node == p->node;
         if (strstr(a->text, "the same rank was lost three times") != NULL)
-            /* The job ends by its own rule, which check_incident checks, and the history with it. */
+            /* The job ends by its own rule (check_incident), and so does the history. */
             s->is_budget_spent = true;
         else if (others_n == 0 && !p->member.is_leaving)
             violation(s, "a node's only process was refused", id, a->st);

@@ -153,13 +153,13 @@ finish_nodes 2
 ok "not finite at the same step: 79 on all, after one more try" is "$codes $(grep -c 'restart [0-9] of 9' err.0)" "79 79 1"
 ok "… and why" node_says 0 'step [0-9]+: loss .*; the same failure came again at the same step after a restart; it follows from the weights, the data and the settings'
 if [ -z "${SAN:-}" ]; then
-    for i in 1 0; do
+    for victim in 1 0; do
         begin_nodes 2 $endless MAX_RESTARTS=0
         wait_for 30 is_past 10
-        kill -SEGV $(workers_of_node $i)
+        kill -SEGV $(workers_of_node $victim)
         finish_nodes 2
-        ok "a crash on node $i, no restart left: 70 on all" is "$codes" "70 70"
-        ok "… and both name it" is "$(grep -cE "node $i .*worker rank $i .*was killed by SIGSEGV.*no restart left" err.0 err.1 | xargs)" "err.0:1 err.1:1"
+        ok "a crash on node $victim, no restart left: 70 on all" is "$codes" "70 70"
+        ok "… and both name it" is "$(grep -cE "node $victim .*worker rank $victim .*was killed by SIGSEGV.*no restart left" err.0 err.1 | xargs)" "err.0:1 err.1:1"
     done
     begin_node 0 N_NODES=2 $endless MAX_RESTARTS=9 # its worker waits for node 1
     for i in 1 2; do

@@ -123,6 +123,12 @@ struct board_worker {
     struct board_error error;            /* why this worker is about to end */
 };
 
+/* board_worker_has_stepped — it has finished a step since its generation, or its start, began. */
+static inline bool board_worker_has_stepped(const struct board_worker *worker)
+{
+    return worker->begun_step >= 0 && worker->step > worker->begun_step;
+}
+
 /* The network address of a rank, as its transport wrote it. */
 struct board_address {
     int64_t bytes;

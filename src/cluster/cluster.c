@@ -451,11 +451,10 @@ void cluster_ready(struct cluster *cluster, const struct cluster_address *mine, 
     carry_out(cluster, &actions);
 }
 
-void cluster_worker_lost(struct cluster *cluster, int64_t generation, enum status st,
-                         const char *why)
+void cluster_worker_lost(struct cluster *cluster, const struct cluster_loss *loss)
 {
     struct member_actions actions = {0};
-    member_lost(&cluster->member, generation, st, why, &actions);
+    member_lost(&cluster->member, loss, &actions);
     carry_out(cluster, &actions);
 }
 
@@ -478,6 +477,7 @@ void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, i
     ASSERTF(ranks_n <= CLUSTER_WORKERS_MAX, "ranks_n %d", ranks_n);
     memcpy(cluster->ranks, ranks, (size_t)ranks_n * sizeof *ranks);
     cluster->ranks_n = ranks_n;
+    cluster->member.step = -1;
     for (int i = 0; i < ranks_n; i++) {
         if (ranks[i].step > cluster->member.step)
             cluster->member.step = ranks[i].step;
@@ -548,4 +548,16 @@ int cluster_nodes(struct cluster *cluster, const struct cluster_node **out)
 
 int64_t cluster_generation(const struct cluster *cluster) { return cluster->member.generation; }
 int64_t cluster_restarts(const struct cluster *cluster) { return cluster->member.counts.restarts; }
+
+const char *cluster_cause(const struct cluster *cluster)
+{
+    return cluster->coordinator ? coordinator_cause(cluster->coordinator) : "";
+}
+
+void cluster_checkpoints(struct cluster *cluster, int64_t n)
+{
+    if (cluster->coordinator)
+        coordinator_checkpoints(cluster->coordinator, n);
+}
+
 const char *cluster_missing(const struct cluster *cluster) { return cluster->member.missing; }

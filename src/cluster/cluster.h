@@ -24,9 +24,10 @@
  *       node reports the same of one for data. Else it does so when the connection stays closed for
  *       COORDINATOR_DISCONNECTED_MS, or when its lease ends (PEER_TIMEOUT, longer where a host was
  *       seen to stall).
- *    4. The coordinator ends generation g and takes one restart from the budget (restart_budget.h).
- *       A spent budget, or JOIN_TIMEOUT without the node, ends the job on every node with the
- *       reason.
+ *    4. The coordinator ends generation g and takes one restart from the budget (restart_budget.h);
+ *       losses until the next finished step belong to the same incident. If the first report of a
+ *       loss is of a rank whose peer went away, the cause is awaited until all are ready again. A
+ *       spent budget, or JOIN_TIMEOUT without the node, ends the job on every node with the reason.
  *    5. coordinator_server answers all open heartbeats at once; each member returns the action
  *       "abort g".
  *    6. on_abort: node/cluster_bridge marks g as aborted on the board. The workers' collectives
@@ -194,11 +195,19 @@ void cluster_close(struct cluster *cluster); /* accepts NULL */
 /* cluster_ready — all workers of this node wait for the next generation; mine[workers_n]: their
  * addresses, copied. */
 void cluster_ready(struct cluster *cluster, const struct cluster_address *mine, int workers_n);
-/* cluster_worker_lost — a worker ended, or its comm failed, in this generation. on_abort follows,
- * or on_end with st when no restart is left. generation 0: before there was a world. Then readiness
- * is withdrawn, and no on_abort follows. */
-void cluster_worker_lost(struct cluster *cluster, int64_t generation, enum status st,
-                         const char *why);
+/* A worker of this node ended, or its comm failed. */
+struct cluster_loss {
+    int64_t generation; /* 0: before there was a world, or while the job gathers */
+    int worker_i;       /* which one ended; -1: none did, only comm failed */
+    int64_t step;       /* the last that it published; -1: none */
+    enum status st;
+    const char *why; /* as text */
+};
+
+/* cluster_worker_lost — on_abort follows, or on_end with st when no restart is left. Generation 0:
+ * readiness is withdrawn, and no on_abort follows. A generation that has ended: the worker may be
+ * the cause of that end. */
+void cluster_worker_lost(struct cluster *cluster, const struct cluster_loss *loss);
 /* cluster_closed — a worker of this node found in this generation that the connection to
  * closed_rank, of another node, was closed or reset by that rank's host. It helps node 0 to tell a
  * node that died from one whose connection was closed. Call it before cluster_worker_lost. */
@@ -227,6 +236,10 @@ void cluster_psk(const struct cluster *cluster, struct psk *out);
  * until the next callback of the loop. */
 int cluster_nodes(struct cluster *cluster, const struct cluster_node **out);
 int64_t cluster_restarts(const struct cluster *cluster); /* of the job so far */
+/* cluster_cause — node 0: the loss for which the last restart was taken, as text; else "". */
+const char *cluster_cause(const struct cluster *cluster);
+/* cluster_checkpoints — node 0: how many checkpoints the job has made, a count that only grows. */
+void cluster_checkpoints(struct cluster *cluster, int64_t n);
 /* cluster_missing — while the job gathers: which nodes are not there or not ready, as text; else
  * "". */
 const char *cluster_missing(const struct cluster *cluster);

@@ -24,9 +24,10 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
         c->world_ids = calloc(nodes_n, sizeof *c->world_ids);
         c->ranks = calloc(ranks_n, sizeof *c->ranks);
         c->status_nodes = calloc(nodes_n, sizeof *c->status_nodes);
+        c->repeats = calloc(ranks_n, sizeof *c->repeats);
     }
     if (!c || !c->nodes || !c->addresses || !c->world || !c->world_ids || !c->ranks ||
-        !c->status_nodes) {
+        !c->status_nodes || !c->repeats) {
         coordinator_close(c);
         return FAIL(ST_RETRY, "out of memory: the list of %d nodes with %d workers each",
                     config->nodes_n, config->workers_n);
@@ -35,10 +36,13 @@ enum status coordinator_open(const struct coordinator_config *config, int64_t no
     c->config.min_nodes = config->min_nodes > 0 ? config->min_nodes : config->nodes_n;
     c->opened_ms = c->gathering_ms = now_ms, c->generation_end_ms = INT64_MAX;
     loop_lag_init(&c->lag, now_ms);
-    c->step = c->counts.best_step = -1;
+    c->step = c->budget.counts.first.step = -1;
+    c->budget.restarts_max = config->max_restarts;
+    c->budget.workers_n = (int)ranks_n;
+    c->budget.others = c->repeats;
     c->revision = 1;
     for (size_t i = 0; i < nodes_n; i++)
-        c->nodes[i].disconnected_ms = c->nodes[i].data_closed_ms = -1;
+        c->nodes[i].disconnected_ms = c->nodes[i].data_closed_ms = c->nodes[i].step = -1;
     *out = c;
     return ST_OK;
 }
@@ -53,11 +57,14 @@ void coordinator_close(struct coordinator *c)
     free(c->world_ids);
     free(c->ranks);
     free(c->status_nodes);
+    free(c->repeats);
     free(c);
 }
 
 struct log_queue *coordinator_log(struct coordinator *c) { return &c->log; }
 int64_t coordinator_revision(const struct coordinator *c) { return c->revision; }
+const char *coordinator_cause(const struct coordinator *c) { return c->cause; }
+void coordinator_checkpoints(struct coordinator *c, int64_t n) { c->checkpoints = n; }
 
 /* Do our replies reach this member? Where hosts stall, a round trip takes longer. */
 static bool is_in_contact(const struct coordinator *c, const struct coordinator_node *node,
@@ -85,33 +92,65 @@ void coordinator_end_job(struct coordinator *c, enum status st, const char *why)
     bump_revision(c);
 }
 
-/* A generation has ended: takes one restart from the budget, or ends the job. */
-static void count_restart(struct coordinator *c, enum status st, const char *why)
+/* The loss of a worker or a node is known: takes one restart from the budget, unless it belongs to
+ * an incident that has one, or ends the job. */
+static void count_loss(struct coordinator *c, const struct restart_loss *loss, const char *why)
 {
     char text[MESSAGE_TEXT_MAX];
-    if (restart_budget_take(&c->counts, c->step, c->config.max_restarts, why, text, sizeof text))
-        log_queue_add(&c->log, true, "%s; restart %lld of %d", why, (long long)c->counts.restarts,
-                      c->config.max_restarts);
+    c->is_cause_awaited = false;
+    text_copy(c->cause, sizeof c->cause, why);
+    if (!restart_budget_take(&c->budget, loss, why, text, sizeof text))
+        coordinator_end_job(c, loss->st, text);
+    else if (c->budget.counts.losses == 1)
+        log_queue_add(&c->log, true, "%s; restart %lld of %d", why,
+                      (long long)restart_budget_used(&c->budget), c->config.max_restarts);
     else
-        coordinator_end_job(c, st, text);
+        log_queue_add(&c->log, true, "%s, while the job recovers", why);
 }
 
-/* Ends the running generation. While the job gathers: a loss that takes a restart from the
- * budget. */
-static void end_generation(struct coordinator *c, enum status st, const char *why, int64_t now_ms)
+/* The cause of the last generation's end may be reported after that end, or be one of several. */
+static bool may_be_late_cause(const struct coordinator *c)
+{
+    return !c->is_running && !c->is_ended && c->stop == 0 && c->left_n == 0;
+}
+
+static void stop_running(struct coordinator *c, int64_t now_ms)
+{
+    if (c->is_running && c->has_stepped)
+        restart_budget_passed(&c->budget, c->step);
+    c->is_running = false;
+    c->gathering_ms = c->generation_end_ms = now_ms;
+}
+
+/* Ends the running generation. While the job gathers: a loss of a node that was not part of the
+ * last one. is_cause false: a rank reports that comm failed, or a node that it gave up. */
+static void end_generation(struct coordinator *c, const struct restart_loss *loss, bool is_cause,
+                           const char *why, int64_t now_ms)
 {
     if (c->is_ended)
         return;
-    c->is_running = false;
-    c->gathering_ms = c->generation_end_ms = now_ms;
+    stop_running(c, now_ms);
     text_copy(c->why, sizeof c->why, why);
     bump_revision(c);
-    if (c->stop != 0)
+    if (c->stop != 0) {
         log_queue_add(&c->log, true, "%s, while the job was stopping", why);
-    else if (c->left_n > 0)
-        coordinator_end_job(c, st, why); /* a node that has left cannot join again */
-    else
-        count_restart(c, st, why);
+    } else if (c->left_n > 0) {
+        coordinator_end_job(c, loss->st, why); /* a node that has left cannot join again */
+    } else if (is_cause) {
+        count_loss(c, loss, why);
+    } else {
+        c->is_cause_awaited = true;
+        c->report = *loss;
+        text_copy(c->report_why, sizeof c->report_why, why);
+        log_queue_add(&c->log, true, "%s", why);
+    }
+}
+
+static struct restart_loss loss_of_node(const struct coordinator *c,
+                                        const struct coordinator_node *node)
+{
+    return (struct restart_loss){ST_PEER, coordinator_node_id(c, node) * c->config.workers_n,
+                                 node->step, c->generation};
 }
 
 /* describe_ranks — ", ranks 2 to 3: stage 1"; nothing where nothing is said of their places. */
@@ -134,21 +173,41 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
                       int64_t now_ms)
 {
     char why[320], ranks[96];
+    const struct restart_loss loss = loss_of_node(c, node);
     describe_ranks(c, node, ranks, sizeof ranks);
     text_format(why, sizeof why, "node %d (%s, pid %lld%s) was lost: %s",
                 coordinator_node_id(c, node), node->host, (long long)node->pid, ranks, how);
     node->state = CLUSTER_NODE_LOST;
     node->ready = 0;
     node->disconnected_ms = node->data_closed_ms = -1;
-    /* A node that was admitted before the last generation ended was part of that loss, which is
-     * counted. */
     if (c->is_running ? node->is_in_world : node->admitted_ms > c->generation_end_ms) {
-        end_generation(c, ST_PEER, why, now_ms);
+        end_generation(c, &loss, true, why, now_ms);
     } else {
-        log_queue_add(&c->log, true, "%s", why);
+        /* Of the generation that ended; it may be the cause of that end. */
+        if (node->is_in_world && may_be_late_cause(c))
+            count_loss(c, &loss, why);
+        else
+            log_queue_add(&c->log, true, "%s", why);
         c->gathering_ms = c->is_running ? c->gathering_ms : now_ms;
         bump_revision(c);
     }
+}
+
+/* This process of node 0 replaces one that was lost. The others know how far that came. */
+static void count_node0(struct coordinator *c)
+{
+    struct restart_loss loss = loss_of_node(c, c->nodes);
+    for (int i = 0; i < c->config.nodes_n; i++)
+        loss.step = c->nodes[i].step > loss.step ? c->nodes[i].step : loss.step;
+    count_loss(c, &loss, "node 0 was lost and has started again");
+}
+
+/* All are ready, so no worker or node was lost: the report itself is the loss. */
+static void count_report(struct coordinator *c)
+{
+    char why[MESSAGE_TEXT_MAX];
+    text_format(why, sizeof why, "no worker or node was lost, but %.900s", c->report_why);
+    count_loss(c, &c->report, why);
 }
 
 static void try_start_generation(struct coordinator *c, int64_t now_ms)
@@ -156,9 +215,10 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
     char nodes[320];
     if (c->is_running || c->is_ended || c->stop != 0 || !coordinator_world_is_ready(c, now_ms))
         return;
-    /* this process of node 0 replaces one that was lost */
     if (c->worlds_n == 0 && c->generation > 0)
-        count_restart(c, ST_PEER, "node 0 was lost and has started again");
+        count_node0(c);
+    else if (c->is_cause_awaited)
+        count_report(c);
     if (c->is_ended)
         return;
     coordinator_world_take(c, now_ms);
@@ -180,8 +240,7 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
 static void regroup(struct coordinator *c, const struct coordinator_node *node, const char *how,
                     int64_t now_ms)
 {
-    c->is_running = false;
-    c->gathering_ms = c->generation_end_ms = now_ms;
+    stop_running(c, now_ms);
     text_format(c->why, sizeof c->why, "node %d (%s) %.800s", coordinator_node_id(c, node),
                 node->host, how);
     bump_revision(c);
@@ -216,6 +275,8 @@ static void depart(struct coordinator *c, struct coordinator_node *node, const c
     node->state = CLUSTER_NODE_LEFT;
     node->has_departed = true;
     node->ready = 0;
+    /* Its ranks closed their connections because it leaves. */
+    c->is_cause_awaited = c->is_cause_awaited && !node->is_in_world;
     c->has_missing_changed = true;
     if (was_in_world)
         regroup(c, node, how, now_ms);
@@ -240,8 +301,9 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
      * that leaves. */
     c->has_missing_changed = true;
     if (heartbeat->leave_st == ST_OK || is_asked) {
+        const struct restart_loss loss = loss_of_node(c, node);
         if (!c->is_running && c->stop == 0)
-            end_generation(c, ST_PEER, "a node left before the others", now_ms);
+            end_generation(c, &loss, true, "a node left before the others", now_ms);
         else if (coordinator_world_is_done(c)) /* nodes that came back late have nothing to do */
             coordinator_end_job(c, ST_OK, "the job has ended");
         return;
@@ -255,14 +317,25 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
                        const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
     char why[MESSAGE_TEXT_MAX];
-    bool is_current = c->is_running ? heartbeat->lost == c->generation : heartbeat->lost == 0;
+    const bool is_cause =
+                   heartbeat->lost_worker >= 0 && heartbeat->lost_worker < c->config.workers_n,
+               is_current = c->is_running ? heartbeat->lost == c->generation : heartbeat->lost == 0,
+               is_late = is_cause && node->is_in_world && heartbeat->lost == c->world_generation &&
+                         may_be_late_cause(c);
+    struct restart_loss loss = loss_of_node(c, node);
     node->losses = heartbeat->losses;
     node->lost = heartbeat->lost;
-    if (!is_current) /* of a generation that has ended already */
+    if (!is_current && !is_late) /* of a generation that has ended already */
         return;
+    loss.st = heartbeat->lost_st;
+    loss.worker += is_cause ? heartbeat->lost_worker : 0;
+    loss.step = is_cause ? heartbeat->lost_step : heartbeat->step;
     text_format(why, sizeof why, "node %d (%s): %.800s", coordinator_node_id(c, node), node->host,
                 heartbeat->why);
-    end_generation(c, heartbeat->lost_st, why, now_ms);
+    if (is_current)
+        end_generation(c, &loss, is_cause, why, now_ms);
+    else
+        count_loss(c, &loss, why);
 }
 
 /* lose_dead — both signs of the death of this node are there. */
@@ -312,14 +385,18 @@ static void take_in(struct coordinator *c, int64_t now_ms)
         regroup(c, node, "is back, and is taken in", now_ms);
 }
 
-static void apply_stepped(struct coordinator *c, const struct coordinator_node *node,
+/* Returns whether this is the first step of the generation. */
+static bool apply_stepped(struct coordinator *c, const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
-    if (c->has_stepped || !c->is_running || !node->is_in_world ||
-        heartbeat->stepped != c->generation)
-        return;
+    if (!c->is_running || !node->is_in_world || heartbeat->stepped != c->generation)
+        return false;
+    c->step = heartbeat->step > c->step ? heartbeat->step : c->step;
+    if (c->has_stepped)
+        return false;
     c->has_stepped = true;
-    take_in(c, now_ms);
+    restart_budget_stepped(&c->budget, c->checkpoints, now_ms);
+    return true;
 }
 
 static void apply_report(struct coordinator *c, struct coordinator_node *node,
@@ -331,8 +408,7 @@ static void apply_report(struct coordinator *c, struct coordinator_node *node,
                heartbeat->ranks, (size_t)n * sizeof *c->ranks);
         node->ranks_n = n;
     }
-    if (heartbeat->step > c->step)
-        c->step = heartbeat->step;
+    node->step = heartbeat->step;
 }
 
 /* A new process of node 0 gets the generation and the restarts from the members. It may have made a
@@ -341,14 +417,21 @@ static void adopt_generation(struct coordinator *c, const struct coordinator_nod
                              const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
     char why[96];
-    if (heartbeat->generation <= c->generation)
-        return;
-    text_format(why, sizeof why, "node %d knows a later generation", coordinator_node_id(c, node));
-    c->generation = heartbeat->generation;
-    if (heartbeat->counts.restarts > c->counts.restarts)
-        c->counts = heartbeat->counts;
-    if (c->is_running)
-        end_generation(c, ST_PEER, why, now_ms);
+    if (heartbeat->generation > c->generation) {
+        const struct restart_loss loss = loss_of_node(c, c->nodes);
+        text_format(why, sizeof why, "node %d knows a later generation",
+                    coordinator_node_id(c, node));
+        c->generation = heartbeat->generation;
+        if (heartbeat->counts.restarts >= c->budget.counts.restarts)
+            c->budget.counts = heartbeat->counts;
+        if (c->is_running)
+            end_generation(c, &loss, true, why, now_ms);
+    }
+    /* The generation that ended with node 0 had finished a step, so it ended another incident. */
+    if (c->worlds_n == 0 && c->generation > 0 && heartbeat->stepped == c->generation) {
+        restart_budget_stepped(&c->budget, c->checkpoints, now_ms);
+        restart_budget_passed(&c->budget, heartbeat->step);
+    }
 }
 
 static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node,
@@ -377,11 +460,14 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
             log_queue_add(&c->log, false, "node %d was asked to stop: all nodes stop",
                           coordinator_node_id(c, node));
         }
+        /* before a loss, which then begins another incident */
+        const bool is_first_step = apply_stepped(c, node, heartbeat, now_ms);
         if (heartbeat->losses > node->losses)
             apply_loss(c, node, heartbeat, now_ms);
         apply_closed(c, node, heartbeat, now_ms);
         apply_ready(c, node, heartbeat, now_ms);
-        apply_stepped(c, node, heartbeat, now_ms);
+        if (is_first_step)
+            take_in(c, now_ms);
         if (heartbeat->is_leaving)
             apply_leave(c, node, heartbeat, now_ms);
     }
@@ -400,7 +486,7 @@ static void reply_init(const struct coordinator *c, int64_t sequence, struct mes
                                     .is_running = c->is_running,
                                     .is_lease = true,
                                     .stop = c->stop,
-                                    .counts = c->counts};
+                                    .counts = c->budget.counts};
 }
 
 static void reply_end(struct coordinator *c, struct coordinator_node *node,
@@ -533,9 +619,10 @@ static void skip_gap(struct coordinator *c, int64_t lag_ms, int64_t now_ms)
 {
     char why[128];
     c->gathering_ms += lag_ms;
+    const struct restart_loss loss = loss_of_node(c, c->nodes);
     text_format(why, sizeof why, "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
     if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
-        end_generation(c, ST_PEER, why, now_ms);
+        end_generation(c, &loss, true, why, now_ms);
     else
         log_queue_add(&c->log, true, "%s", why);
 }
@@ -574,6 +661,12 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
         try_start_generation(c, now_ms);
     }
     check_join_timeout(c, now_ms);
+    if (c->is_running && restart_budget_refill(&c->budget, c->checkpoints, now_ms))
+        log_queue_add(&c->log, false,
+                      "no loss for an hour or %d checkpoints: %lld of %d restarts "
+                      "are used",
+                      RESTART_BUDGET_REFILL_CHECKPOINTS, (long long)restart_budget_used(&c->budget),
+                      c->config.max_restarts);
     c->is_missing_known = c->is_missing_known && !c->has_missing_changed;
 }
 

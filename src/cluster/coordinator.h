@@ -36,6 +36,10 @@
  *     COORDINATOR_RETURN_MS.
  *   - A node is lost before its grace or its lease ends if, and only if, both signs of its death
  *     are there (coordinator_inside.h).
+ *   - An incident takes one restart, however many nodes are lost before a generation finishes a
+ *     step. The job is given up only if one worker was lost again and again (restart_budget.h).
+ *   - A rank whose peer went away is no cause: the lost worker or node is, if one is found before
+ *     the next generation begins.
  *
  * A lease lasts peer_timeout_ms, and longer where this process or the member stalled lately, as on
  * an overloaded host: COORDINATOR_GRACE_FACTOR times the stall, but at most
@@ -115,6 +119,10 @@ bool coordinator_is_end_sent(struct coordinator *c);
 bool coordinator_world(const struct coordinator *c, int node_id,
                        struct message_incarnation incarnation, int64_t generation,
                        struct cluster_world *out);
+/* coordinator_cause — the loss for which the last restart was taken, as text; "": none yet. */
+const char *coordinator_cause(const struct coordinator *c);
+/* coordinator_checkpoints — how many checkpoints the job has made, a count that only grows. */
+void coordinator_checkpoints(struct coordinator *c, int64_t n);
 /* coordinator_nodes_set_address — the IP address that a node's messages come from, for the
  * status. */
 void coordinator_nodes_set_address(struct coordinator *c, int node_id,

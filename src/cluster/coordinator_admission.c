@@ -69,6 +69,7 @@ static void admit(struct coordinator *c, struct coordinator_node *node,
                                       .losses = heartbeat->losses,
                                       .lost = heartbeat->lost,
                                       .closed = heartbeat->closed,
+                                      .step = heartbeat->step,
                                       .is_returning = is_back || heartbeat->generation > 0,
                                       .disconnected_ms = -1,
                                       .data_closed_ms = -1};

@@ -21,6 +21,7 @@ struct coordinator_node {
     int64_t lease_end_ms;        /* as the last reply named it */
     int64_t ready, used, losses; /* as in message.h */
     int64_t lost, closed;        /* as in message.h: the last generations that it reported */
+    int64_t step;                /* as in message.h; -1: none */
     int64_t data_closed_ms;      /* coordinator_death.c; -1: not reported since its last message */
     int stop, ranks_n;
     bool is_in_world;  /* this process is in the last generation */
@@ -53,6 +54,7 @@ struct coordinator {
     int64_t world_generation;        /* the generation of `world`; 0: none yet */
     int64_t world_begun_ms;          /* when it began */
     bool has_stepped;                /* a node of `world` reports a step in that generation */
+    int64_t step;                    /* the highest that such nodes report in it; -1: none */
     bool is_running, is_ended;
     /* missing is up to date, or as old as one tick when has_missing_changed: a thousand nodes that
      * join at once do not make a list of the others each. */
@@ -65,8 +67,15 @@ struct coordinator {
     int reference_id; /* of coordinator_data_check, while worlds_n is 0 */
     int worlds_n;     /* that this process has made */
     int left_n, stop;
-    int64_t step; /* the highest reported */
-    struct restart_budget counts;
+    struct restart_budget budget;
+    struct restart_repeat *repeats; /* of budget */
+    int64_t checkpoints;
+    /* The last generation ended because a rank reported that comm failed, or a node that it gave
+     * up, and its cause is not known yet: that report. */
+    bool is_cause_awaited;
+    struct restart_loss report;
+    char report_why[MESSAGE_TEXT_MAX];
+    char cause[MESSAGE_TEXT_MAX];
     enum status end_st;
     char why[MESSAGE_TEXT_MAX], missing[MESSAGE_TEXT_MAX];
     struct log_queue log;

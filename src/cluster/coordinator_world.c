@@ -101,6 +101,7 @@ void coordinator_world_take(struct coordinator *c, int64_t now_ms)
     const size_t n = (size_t)c->config.workers_n;
     c->world_begun_ms = now_ms;
     c->has_stepped = false;
+    c->step = -1;
     c->world_n = 0;
     for (int i = 0; i < c->config.nodes_n; i++) {
         struct coordinator_node *node = &c->nodes[i];

@@ -14,7 +14,9 @@ void member_init(struct member *m, const struct member_config *config, int64_t n
                          .step = -1,
                          .revision = -1,
                          .replied_sequence = -1,
-                         .counts.best_step = -1};
+                         .lost_worker = -1,
+                         .lost_step = -1,
+                         .counts.first.step = -1};
     loop_lag_init(&m->lag, now_ms);
 }
 
@@ -28,24 +30,36 @@ void member_ready(struct member *m, struct member_actions *actions)
     actions->is_urgent = true;
 }
 
-static void add_loss(struct member *m, int64_t generation, enum status st, const char *why,
+static void add_loss(struct member *m, const struct cluster_loss *loss,
                      struct member_actions *actions)
 {
     m->losses++;
-    m->lost = generation;
-    m->lost_st = st;
-    if (!m->is_leaving)
-        text_copy(m->why, sizeof m->why, why);
+    m->lost = loss->generation;
+    m->lost_st = loss->st;
+    m->lost_worker = loss->worker_i;
+    m->lost_step = loss->step;
+    if (!m->is_leaving && loss->why != m->why)
+        text_copy(m->why, sizeof m->why, loss->why);
     actions->is_urgent = true;
 }
 
-void member_lost(struct member *m, int64_t generation, enum status st, const char *why,
-                 struct member_actions *actions)
+/* The loss is news of this generation: the first report of it, or after one of a failed comm the
+ * worker that ended. */
+static bool is_news_of(const struct member *m, const struct cluster_loss *loss)
 {
-    if (generation != m->running || (m->running != 0 && m->lost == m->running))
-        return; /* of an ended generation, or already reported */
+    return m->lost != loss->generation || (m->lost_worker < 0 && loss->worker_i >= 0);
+}
+
+void member_lost(struct member *m, const struct cluster_loss *loss, struct member_actions *actions)
+{
+    const bool is_current = loss->generation == m->running,
+               is_late = m->running == 0 && loss->worker_i >= 0;
+    if (!is_current && !is_late)
+        return; /* of an ended generation, which has another cause */
+    if (loss->generation != 0 && !is_news_of(m, loss))
+        return;
     m->is_ready = m->is_ready_held = false;
-    add_loss(m, generation, st, why, actions);
+    add_loss(m, loss, actions);
 }
 
 void member_closed(struct member *m, int64_t generation, int closed_rank,
@@ -108,6 +122,8 @@ bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_hear
                                    .losses = m->losses,
                                    .lost = m->lost,
                                    .lost_st = m->lost_st,
+                                   .lost_worker = m->lost_worker,
+                                   .lost_step = m->lost_step,
                                    .closed = m->closed,
                                    .closed_rank = m->closed_rank,
                                    .stepped = m->stepped,
@@ -147,13 +163,22 @@ static void give_up(struct member *m, const char *why, struct member_actions *ac
     int64_t generation = m->running;
     leave_world(m, why, actions);
     if (m->lost != generation)
-        add_loss(m, generation, ST_PEER, why, actions);
+        add_loss(m, &(struct cluster_loss){generation, -1, -1, ST_PEER, why}, actions);
 }
 
 void member_abandon(struct member *m, const char *why, struct member_actions *actions)
 {
     if (m->running != 0)
         give_up(m, why, actions);
+}
+
+/* The readiness was withdrawn too late. If it was for a worker that ended, that is the loss. */
+static void lose_unready(struct member *m, int64_t generation, struct member_actions *actions)
+{
+    struct cluster_loss loss = {generation, -1, -1, ST_PEER, "its workers are no longer ready"};
+    if (m->losses > 0 && m->lost == 0 && m->lost_worker >= 0)
+        loss = (struct cluster_loss){generation, m->lost_worker, m->lost_step, m->lost_st, m->why};
+    add_loss(m, &loss, actions);
 }
 
 static void on_running(struct member *m, const struct message_reply *reply,
@@ -167,9 +192,7 @@ static void on_running(struct member *m, const struct message_reply *reply,
     else if (is_mine && m->is_ready)
         actions->fetch = reply->generation;
     else if (reply->used > 0 && m->lost != reply->generation)
-        /* The readiness was withdrawn too late. */
-        add_loss(m, reply->generation, ST_PEER,
-                 m->why[0] != 0 ? m->why : "its workers are no longer ready", actions);
+        lose_unready(m, reply->generation, actions);
 }
 
 static void on_gathering(struct member *m, const struct message_reply *reply,

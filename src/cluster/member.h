@@ -61,6 +61,8 @@ struct member {
     int64_t losses, lost;     /* as in message_heartbeat */
     int64_t replied_sequence; /* the highest that was answered */
     enum status lost_st;
+    int lost_worker; /* as in message_heartbeat, as lost_step is */
+    int64_t lost_step;
     int64_t closed; /* as in message_heartbeat, as closed_rank is */
     int closed_rank;
     int64_t stepped;      /* as in message_heartbeat */
@@ -69,7 +71,7 @@ struct member {
     int64_t leaving_ms;
     enum status leave_st;
     int64_t step;
-    struct restart_budget counts;
+    struct restart_counts counts;
     char why[MESSAGE_TEXT_MAX];     /* of `lost` or of leaving */
     char missing[MESSAGE_TEXT_MAX]; /* as in message_reply */
     char unreachable_why[256];      /* why node 0 cannot be reached, as text */
@@ -80,8 +82,7 @@ void member_init(struct member *m, const struct member_config *config, int64_t n
 /* Events of the supervisor, as in cluster.h. Each sets actions->is_urgent when node 0 must know at
  * once. */
 void member_ready(struct member *m, struct member_actions *actions);
-void member_lost(struct member *m, int64_t generation, enum status st, const char *why,
-                 struct member_actions *actions);
+void member_lost(struct member *m, const struct cluster_loss *loss, struct member_actions *actions);
 /* member_closed — a rank of this node found in this generation, which may have ended since, that
  * the connection to closed_rank was closed or reset by that rank's host. The first report of a
  * generation counts. */

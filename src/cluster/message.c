@@ -38,11 +38,13 @@ static void add_incarnation(struct text *out, const char *key,
              (unsigned long long)incarnation.lo);
 }
 
-static void add_counts(struct text *out, const struct restart_budget *counts)
+static void add_counts(struct text *out, const struct restart_counts *counts)
 {
     add_whole(out, "restarts", counts->restarts);
-    add_whole(out, "barren", counts->no_progress);
-    add_whole(out, "step_best", counts->best_step);
+    add_whole(out, "barren", counts->losses);
+    add_whole(out, "step_best", counts->first.step);
+    add_whole(out, "repeats", counts->first.n);
+    add_whole(out, "refilled", counts->refilled);
 }
 
 static void add_address(struct text *out, const struct cluster_address *address, bool is_first)
@@ -102,6 +104,8 @@ void message_write_heartbeat(struct text *out, const struct message_heartbeat *h
     add_whole(out, "losses", heartbeat->losses);
     add_whole(out, "lost", heartbeat->lost);
     add_string(out, "lost_st", status_name(heartbeat->lost_st));
+    add_whole(out, "lost_worker", heartbeat->lost_worker);
+    add_whole(out, "lost_step", heartbeat->lost_step);
     add_whole(out, "closed", heartbeat->closed);
     add_whole(out, "closed_rank", heartbeat->closed_rank);
     add_whole(out, "stepped", heartbeat->stepped);
@@ -232,11 +236,16 @@ static enum status get_incarnation(const cJSON *object, const char *key,
     return ST_OK;
 }
 
-static enum status get_counts(const cJSON *object, struct restart_budget *out)
+/* A node of an earlier version does not send the last two; see read_later_keys. */
+static enum status get_counts(const cJSON *object, struct restart_counts *out)
 {
     TRY(json_get_i64(object, "restarts", 0, INT32_MAX, &out->restarts));
-    TRY(json_get_i64(object, "barren", 0, INT32_MAX, &out->no_progress));
-    return json_get_i64(object, "step_best", -1, WHOLE_MAX, &out->best_step);
+    TRY(json_get_i64(object, "barren", 0, INT32_MAX, &out->losses));
+    TRY(json_get_i64(object, "step_best", -1, WHOLE_MAX, &out->first.step));
+    if (!cJSON_HasObjectItem(object, "repeats"))
+        return ST_OK;
+    TRY(json_get_i64(object, "repeats", 0, INT32_MAX, &out->first.n));
+    return json_get_i64(object, "refilled", 0, out->restarts, &out->refilled);
 }
 
 static enum status get_number(const cJSON *object, const char *key, double *out)
@@ -321,7 +330,11 @@ static enum status read_later_keys(const cJSON *root, struct message_heartbeat *
     TRY(json_get_i64(root, "closed", 0, WHOLE_MAX, &heartbeat->closed));
     TRY(get_int(root, "closed_rank", 0, CLUSTER_NODES_MAX * CLUSTER_WORKERS_MAX - 1,
                 &heartbeat->closed_rank));
-    return json_get_i64(root, "stepped", 0, WHOLE_MAX, &heartbeat->stepped);
+    TRY(json_get_i64(root, "stepped", 0, WHOLE_MAX, &heartbeat->stepped));
+    if (!cJSON_HasObjectItem(root, "lost_worker"))
+        return ST_OK;
+    TRY(get_int(root, "lost_worker", -1, CLUSTER_WORKERS_MAX - 1, &heartbeat->lost_worker));
+    return json_get_i64(root, "lost_step", -1, WHOLE_MAX, &heartbeat->lost_step);
 }
 
 static enum status read_state(const cJSON *root, struct message_heartbeat *heartbeat)

@@ -7,7 +7,8 @@
  * all ranks once a generation.
  *
  * Some keys of the JSON have older names than the fields here: "turn" is the revision, "instance"
- * the incarnation, and no_progress has one too. The bytes on the wire stay as they are.
+ * the incarnation. So do the losses of an incident, and "step_best" is the step after which worker
+ * 0 was lost last. The bytes on the wire stay as they are.
  *
  * Readers are pure functions of (bytes, size). Must not know sockets, time or what a message leads
  * to. */
@@ -62,6 +63,10 @@ struct message_heartbeat {
     int64_t losses; /* counts how often a worker was lost, or it gave a generation up */
     int64_t lost;   /* the generation of the last loss; 0: before there was a world */
     enum status lost_st;
+    /* The worker of this node that ended, and its last step (-1: none). lost_worker -1: none ended,
+     * so the cause of the loss may be on another node. */
+    int lost_worker;
+    int64_t lost_step;
     /* The last generation in which a connection for data ended, because the host of a rank of
      * another node closed or reset it; 0: none. And that rank's number in the generation. */
     int64_t closed;
@@ -70,8 +75,8 @@ struct message_heartbeat {
     bool is_leaving;
     enum status leave_st;
     int stop;     /* the request to stop that its supervisor got; 0: none */
-    int64_t step; /* the highest that one of its ranks has done; -1: none */
-    struct restart_budget counts;
+    int64_t step; /* the highest of its ranks; a return to a checkpoint lowers it; -1: none */
+    struct restart_counts counts;
     char why[MESSAGE_TEXT_MAX]; /* of the last loss or of leaving; "" */
     int ranks_n;                /* ≤ CLUSTER_WORKERS_MAX */
     const struct cluster_rank *ranks;
@@ -101,7 +106,7 @@ struct message_reply {
     bool is_leave_confirmed; /* the member may leave: the coordinator knows */
     int stop;                /* the request to stop that a node got; 0: none */
     enum status st;          /* END */
-    struct restart_budget counts;
+    struct restart_counts counts;
     /* END: the reason; gathering: why the last generation ended */
     char text[MESSAGE_TEXT_MAX];
     char missing[MESSAGE_TEXT_MAX]; /* the nodes that are not there or not ready */

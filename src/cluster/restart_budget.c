@@ -6,37 +6,112 @@
 #define DELAY_FIRST_MS 250
 #define DELAY_MAX_MS 10000
 
-bool restart_budget_take(struct restart_budget *budget, int64_t step, int64_t restarts_max,
+static bool is_of_state(enum status st)
+{
+    return st == ST_NOT_FINITE || st == ST_SPIKE || st == ST_BUG;
+}
+
+/* Returns whether this repeat is of the same kind and after the same step as the one before. */
+static bool count_repeat(struct restart_repeat *repeat, const struct restart_loss *loss)
+{
+    const bool is_same_step = repeat->n > 0 && repeat->step == loss->step,
+               is_same = is_same_step && repeat->st == loss->st;
+    *repeat = (struct restart_repeat){loss->step, is_same_step ? repeat->n + 1 : 1, loss->st};
+    return is_same;
+}
+
+/* Counts the loss for its worker and, if it follows from the state, for the job. All workers of a
+ * generation may fail by one cause. Returns the reason for which more restarts would not help, or
+ * NULL. */
+static const char *find_repeat(struct restart_budget *budget, const struct restart_loss *loss)
+{
+    struct restart_repeat *own =
+        loss->worker == 0 ? &budget->counts.first : &budget->others[loss->worker - 1];
+    bool is_again = count_repeat(own, loss);
+    if (is_of_state(loss->st)) {
+        const bool is_other_generation = budget->state_generation != loss->generation;
+        budget->state_generation = loss->generation;
+        if ((count_repeat(&budget->state, loss) && is_other_generation) || is_again)
+            return "the same failure came again at the same step after a restart; it follows from "
+                   "the weights, the data and the settings, so more restarts would not help";
+    }
+    return own->n >= RESTART_BUDGET_REPEATS
+               ? "the same rank was lost three times after the same step, so more restarts would "
+                 "not help"
+               : NULL;
+}
+
+bool restart_budget_take(struct restart_budget *budget, const struct restart_loss *loss,
                          const char *why, char *out, size_t cap)
 {
-    budget->no_progress++;
-    if (step > budget->best_step) {
-        budget->best_step = step;
-        budget->no_progress = 0;
-    }
-    if (restarts_max < 0) {
+    struct restart_counts *counts = &budget->counts;
+    const char *end = find_repeat(budget, loss);
+    budget->is_calm = false;
+    if (budget->restarts_max < 0) {
         text_copy(out, cap, why);
         return false;
     }
-    if (budget->restarts >= restarts_max) {
+    if (end) {
+        text_format(out, cap, "%.700s; %s", why, end);
+        return false;
+    }
+    if (counts->losses == 0 && restart_budget_used(budget) >= budget->restarts_max) {
         text_format(out, cap, "%.800s; no restart left (MAX_RESTARTS=%lld)", why,
-                    (long long)restarts_max);
+                    (long long)budget->restarts_max);
         return false;
     }
-    if (budget->no_progress >= RESTART_BUDGET_NO_PROGRESS_MAX) {
-        text_format(out, cap,
-                    "%.800s; %d recoveries in a row made no new step, so more would not help", why,
-                    RESTART_BUDGET_NO_PROGRESS_MAX);
-        return false;
-    }
-    budget->restarts++;
+    counts->restarts += counts->losses == 0;
+    counts->losses++;
     return true;
 }
 
-int64_t restart_budget_delay_ms(int64_t restarts)
+int64_t restart_budget_used(const struct restart_budget *budget)
+{
+    return budget->counts.restarts - budget->counts.refilled;
+}
+
+void restart_budget_stepped(struct restart_budget *budget, int64_t checkpoints, int64_t now_ms)
+{
+    budget->counts.losses = 0;
+    if (budget->is_calm)
+        return;
+    budget->is_calm = true;
+    budget->calm_ms = now_ms;
+    budget->calm_checkpoints = checkpoints;
+}
+
+static void forget(struct restart_repeat *repeat, int64_t step)
+{
+    if (repeat->step + 1 < step)
+        repeat->n = 0;
+}
+
+void restart_budget_passed(struct restart_budget *budget, int64_t step)
+{
+    forget(&budget->counts.first, step);
+    forget(&budget->state, step);
+    for (int i = 0; i < budget->workers_n - 1; i++)
+        forget(&budget->others[i], step);
+}
+
+bool restart_budget_refill(struct restart_budget *budget, int64_t checkpoints, int64_t now_ms)
+{
+    if (!budget->is_calm ||
+        (now_ms - budget->calm_ms < RESTART_BUDGET_REFILL_MS &&
+         checkpoints - budget->calm_checkpoints < RESTART_BUDGET_REFILL_CHECKPOINTS))
+        return false;
+    budget->calm_ms = now_ms;
+    budget->calm_checkpoints = checkpoints;
+    if (restart_budget_used(budget) == 0)
+        return false;
+    budget->counts.refilled++;
+    return true;
+}
+
+int64_t restart_budget_delay_ms(int64_t losses)
 {
     int64_t delay_ms = 0;
-    for (int64_t i = 1; i < restarts && delay_ms < DELAY_MAX_MS; i++)
+    for (int64_t i = 1; i < losses && delay_ms < DELAY_MAX_MS; i++)
         delay_ms = delay_ms ? 2 * delay_ms : DELAY_FIRST_MS;
     return delay_ms < DELAY_MAX_MS ? delay_ms : DELAY_MAX_MS;
 }

@@ -38,12 +38,11 @@ struct cluster_bridge {
     struct cluster_bridge_config config;
     struct cluster *cluster;
     int nodes_n, workers_n, ranks_n;
-    int64_t running;       /* generation; 0: none */
-    int running_nodes;     /* that it has, or the last one had */
-    int64_t stepped;       /* the last generation with a step that was reported */
-    int64_t reported_lost; /* the last generation reported as lost */
-    bool has_fault;        /* a worker of this node ended with ST_FAULT in the last generation */
-    bool is_ready;         /* the cluster has all workers' addresses */
+    int64_t running;   /* generation; 0: none */
+    int running_nodes; /* that it has, or the last one had */
+    int64_t stepped;   /* the last generation with a step that was reported */
+    bool has_fault;    /* a worker of this node ended with ST_FAULT in the last generation */
+    bool is_ready;     /* the cluster has all workers' addresses */
     bool is_ended;
     struct dataset_server *dataset;             /* node 0 of several; else NULL */
     uint64_t blob_revisions[FILE_LIST_KINDS_N]; /* as read last */
@@ -60,15 +59,23 @@ struct cluster_bridge {
 
 static void report(struct cluster_bridge *b, int64_t now_ms);
 
-/* lost — a worker ended, or its comm failed, in this generation or before there was one. */
-static void lost(struct cluster_bridge *b, enum status st, const char *why)
+static void report_first_step(struct cluster_bridge *b);
+
+/* lost — a worker ended, or its comm failed; worker_i -1: its comm. generation: in which; 0: before
+ * there was one. */
+static void lost(struct cluster_bridge *b, int64_t generation, int worker_i, enum status st,
+                 const char *why)
 {
-    if (b->is_ended || (b->running && b->reported_lost == b->running))
+    struct board_worker last;
+    struct cluster_loss loss = {generation, worker_i, -1, st, why};
+    if (b->is_ended)
         return;
+    if (worker_i >= 0 && board_worker_copy(b->config.board, worker_i, &last))
+        loss.step = last.step;
     b->is_ready = false;
-    b->reported_lost = b->running;
-    report(b, clock_ms()); /* how far they came decides whether more is tried */
-    cluster_worker_lost(b->cluster, b->running, st, why);
+    report_first_step(b); /* how far they came decides whether more is tried */
+    report(b, clock_ms());
+    cluster_worker_lost(b->cluster, &loss);
 }
 
 /* ---- from the cluster ---- */
@@ -89,12 +96,13 @@ static void on_request(void *arg, struct https_server_request *request, const ch
     dataset_server_on_request(b->dataset, request, path, bytes, n);
 }
 
-static bool all_alive(const struct cluster_bridge *b)
+/* first_dead — the first worker that does not run; workers_n: all do. */
+static int first_dead(const struct cluster_bridge *b)
 {
-    for (int i = 0; i < b->workers_n; i++)
-        if (!workers_is_alive(b->config.workers, i))
-            return false;
-    return true;
+    int i = 0;
+    while (i < b->workers_n && workers_is_alive(b->config.workers, i))
+        i++;
+    return i;
 }
 
 /* place_of — which of the world's nodes this one is; node -1: none. */
@@ -116,8 +124,10 @@ static void on_world(void *arg, const struct cluster_world *world)
     b->running = world->generation;
     b->running_nodes = world->nodes_n;
     b->is_ready = b->has_fault = false;
-    if (!all_alive(b) || world->ranks_n > b->ranks_n || place.node < 0) {
-        lost(b, ST_RETRY, "a worker ended while the nodes connected");
+    const int dead = first_dead(b);
+    if (dead < b->workers_n || world->ranks_n > b->ranks_n || place.node < 0) {
+        lost(b, b->running, dead < b->workers_n ? dead : -1, ST_RETRY,
+             "a worker ended while the nodes connected");
         return;
     }
     for (int rank = 0; rank < world->ranks_n; rank++) {
@@ -127,6 +137,7 @@ static void on_world(void *arg, const struct cluster_world *world)
     LOG_DEBUG("generation %lld: %d ranks on %d nodes", (long long)world->generation, world->ranks_n,
               world->nodes_n);
     b->missing[0] = 0;
+    b->config.on_begin(b->config.arg);
     board_secret_publish(b->config.board, world->generation, world->secret);
     board_world_publish(b->config.board, &place, b->world, world->ranks_n);
 }
@@ -182,7 +193,7 @@ static bool collect_ready(struct cluster_bridge *b)
         if (ready.closed_rank >= 0)
             cluster_closed(b->cluster, ready.after, ready.closed_rank);
         if (b->running && ready.after >= b->running) {
-            lost(b, ST_PEER, ready.why[0] ? ready.why : "a worker left");
+            lost(b, b->running, -1, ST_PEER, ready.why[0] ? ready.why : "a worker left");
             return false;
         }
         is_whole = is_whole && ready.after >= over;
@@ -262,7 +273,7 @@ static void report_first_step(struct cluster_bridge *b)
 {
     struct board_worker first;
     if (!b->running || b->stepped == b->running || !board_worker_copy(b->config.board, 0, &first) ||
-        first.generation != b->running || first.begun_step < 0 || first.step <= first.begun_step)
+        first.generation != b->running || !board_worker_has_stepped(&first))
         return;
     b->stepped = b->running;
     cluster_stepped(b->cluster, b->running);
@@ -288,20 +299,22 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
 
 /* ---- from the supervisor ---- */
 
-/* was_part_of_loss — the worker's generation is over already, and it was not ready for another: all
- * ranks end where a loss is not finite, and that is one loss. */
-static bool was_part_of_loss(const struct cluster_bridge *b, int worker_i)
+/* lost_generation — in which this worker ended; that generation may be over already, if the worker
+ * was not ready for another: all ranks end if a loss is not finite, and others may report first
+ * that this one went away. */
+static int64_t lost_generation(const struct cluster_bridge *b, int worker_i)
 {
     struct board_ready ready;
-    return !b->running && board_ready_copy(b->config.board, worker_i, &ready) &&
-           ready.after < board_aborted(b->config.board);
+    const int64_t over = board_aborted(b->config.board);
+    if (b->running)
+        return b->running;
+    return board_ready_copy(b->config.board, worker_i, &ready) && ready.after < over ? over : 0;
 }
 
 void cluster_bridge_lost(struct cluster_bridge *b, int worker_i, enum status st, const char *why)
 {
     b->has_fault = b->has_fault || st == ST_FAULT;
-    if (!was_part_of_loss(b, worker_i))
-        lost(b, st, why);
+    lost(b, lost_generation(b, worker_i), worker_i, st, why);
 }
 
 void cluster_bridge_stop(struct cluster_bridge *b, enum board_request request)
@@ -323,6 +336,17 @@ bool cluster_bridge_is_running(const struct cluster_bridge *b) { return b->runni
 int64_t cluster_bridge_restarts(const struct cluster_bridge *b)
 {
     return cluster_restarts(b->cluster);
+}
+
+const char *cluster_bridge_cause(const struct cluster_bridge *b)
+{
+    return cluster_cause(b->cluster);
+}
+
+void cluster_bridge_checkpoints(struct cluster_bridge *b, int64_t n)
+{
+    if (!b->is_ended)
+        cluster_checkpoints(b->cluster, n);
 }
 
 /* ---- for people ---- */

@@ -26,6 +26,7 @@ struct cluster_bridge_config {
     int max_restarts;        /* of the job; -1: it knows none */
     /* what the nodes compare before they connect, as config_map_agreement writes it */
     enum status (*agreement)(const struct conf *conf, struct text *out);
+    void (*on_begin)(void *arg); /* a generation begins */
     /* the generation is over; workers return to joining */
     void (*on_abort)(void *arg, const char *why);
     /* a stop was requested on another node, so it holds for this one too */
@@ -47,8 +48,8 @@ void cluster_bridge_close(struct cluster_bridge *bridge);
 void cluster_bridge_tick(struct cluster_bridge *bridge, int64_t now_ms);
 
 /* cluster_bridge_lost — worker worker_i of this node ended; on_abort follows if it was in a
- * generation. Nothing follows if that generation was over: one loss takes one restart. Call it
- * before the board forgets the worker. */
+ * generation. Nothing follows if that generation was over: the worker may be the cause of its end.
+ * Call it before the board forgets the worker. */
 void cluster_bridge_lost(struct cluster_bridge *bridge, int worker_i, enum status st,
                          const char *why);
 /* cluster_bridge_stop — a stop was requested on this node. */
@@ -60,6 +61,9 @@ bool cluster_bridge_is_running(const struct cluster_bridge *bridge); /* a genera
 /* cluster_bridge_running_nodes — of the generation under way, or the last one; 0: none yet. */
 int cluster_bridge_running_nodes(const struct cluster_bridge *bridge);
 int64_t cluster_bridge_restarts(const struct cluster_bridge *bridge);
+/* cluster_bridge_cause, cluster_bridge_checkpoints — as cluster_cause and cluster_checkpoints. */
+const char *cluster_bridge_cause(const struct cluster_bridge *bridge);
+void cluster_bridge_checkpoints(struct cluster_bridge *bridge, int64_t n);
 void cluster_bridge_fill(void *arg, struct view *view); /* a serve_fill; arg is the bridge */
 
 #endif

@@ -111,6 +111,17 @@ static void stop_unready(struct supervisor *s, enum board_request request)
 
 /* ---- from the cluster ---- */
 
+/* on_begin — the cause of the last generation's end is known by now. */
+static void on_begin(void *arg)
+{
+    struct supervisor *s = arg;
+    const char *cause = cluster_bridge_cause(s->bridge);
+    s->node.restarts = cluster_bridge_restarts(s->bridge);
+    if (cause[0])
+        text_copy(s->node.last_failure, sizeof s->node.last_failure, cause);
+    board_node_publish(s->board, &s->node);
+}
+
 static void on_abort(void *arg, const char *why)
 {
     struct supervisor *s = arg;
@@ -181,6 +192,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         workers_kill_loading(s->workers);
     if (s->leave_ms != 0 && now_ms >= s->leave_ms)
         leave_alone(s);
+    supervisor_recover_watch(s, now_ms);
     enum status st = workers_tick(s->workers, now_ms);
     if (workers_limit_ms(s->workers) > s->node.limit_ms) {
         s->node.limit_ms = workers_limit_ms(s->workers);
@@ -413,6 +425,7 @@ static enum status open_bridge(struct supervisor *s)
         .mesh = s->is_check ? NULL : &s->mesh,
         .max_restarts = (int)s->max_restarts,
         .agreement = s->is_check ? check_facts_joining : config_map_agreement,
+        .on_begin = on_begin,
         .on_abort = on_abort,
         .on_stop = on_cluster_stop,
         .on_end = on_cluster_end,
@@ -428,6 +441,8 @@ static enum status open_all(struct supervisor *s)
     if (conf_ranks(s->conf) > 1 && spawn_raise_priority() == 0)
         LOG_DEBUG("this process may not go before others (CAP_SYS_NICE): on a busy machine it may "
                   "be late");
+    s->budget = (struct restart_budget){
+        .restarts_max = s->max_restarts, .workers_n = 1, .counts.first.step = -1};
     TRY(open_loop(s));
     TRY(board_create((int)conf_i64(s->conf, CONF_N_GPU_EACH_NODE), conf_ranks(s->conf), &s->board));
     first_node(s);
@@ -527,7 +542,7 @@ enum status supervisor_main(const struct conf *conf, int argc, char **argv)
         .args_n = argc,
         .args = argv,
         .shm_fd = -1,
-        .budget = {.best_step = -1},
+        .checkpoint_step = -1,
     };
     return run(&s);
 }
@@ -541,7 +556,7 @@ enum status supervisor_check_main(const struct conf *conf, int argc, char **argv
         .args_n = argc,
         .args = argv,
         .shm_fd = -1,
-        .budget = {.best_step = -1},
+        .checkpoint_step = -1,
     };
     return run(&s);
 }

@@ -36,12 +36,13 @@ struct supervisor {
     struct check_view *check_view;
     struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
-    struct run_info *info; /* what /log, /settings and /history need beside the board */
-    /* With one worker alone: the job's budget. Else only for the delay before a restart. */
-    struct restart_budget budget;
-    enum board_request stop;      /* the stop requested so far, here or on another node */
-    int64_t stop_ms;              /* when */
-    enum board_request signalled; /* the stop requested by a signal to this process */
+    struct run_info *info;        /* what /log, /settings and /history need beside the board */
+    struct restart_budget budget; /* with one worker alone */
+    int64_t losses;               /* of this node's workers in a row, without a finished step */
+    int64_t checkpoints, checkpoint_step; /* that node 0's first worker made, and the last one */
+    enum board_request stop;              /* the stop requested so far, here or on another node */
+    int64_t stop_ms;                      /* when */
+    enum board_request signalled;         /* the stop requested by a signal to this process */
     int64_t signalled_ms;
     int64_t leave_ms;   /* ON_LOSS=shrink: this node leaves then; 0: it does not */
     bool was_preempted; /* SIGUSR1 came first */
@@ -65,6 +66,9 @@ bool supervisor_has_checkpoint_dir(const struct supervisor *s);
 /* supervisor_recover_worker_ended — a workers_config.on_end: end the run, or start the worker
  * again. */
 void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker);
+/* supervisor_recover_watch — node 0: counts checkpoints and, with one worker alone, notes its first
+ * step. Call it several times a second. */
+void supervisor_recover_watch(struct supervisor *s, int64_t now_ms);
 /* supervisor_recover_keep_stats — keep what must outlive worker 0, which is about to be
  * replaced. */
 void supervisor_recover_keep_stats(struct supervisor *s);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "node/exit_policy.h"
@@ -108,25 +109,53 @@ const char *supervisor_recover_set_resume(struct supervisor *s, char *out, size_
     return out;
 }
 
+void supervisor_recover_watch(struct supervisor *s, int64_t now_ms)
+{
+    struct board_worker first;
+    if (s->node.node_id != 0 || !board_worker_copy(s->board, 0, &first))
+        return;
+    if (first.checkpoint.step >= 0 && first.checkpoint.step != s->checkpoint_step) {
+        s->checkpoint_step = first.checkpoint.step;
+        s->checkpoints++;
+        if (s->bridge)
+            cluster_bridge_checkpoints(s->bridge, s->checkpoints);
+    }
+    if (s->bridge)
+        return; /* node 0's coordinator refills the budget */
+    if (board_worker_has_stepped(&first))
+        restart_budget_stepped(&s->budget, s->checkpoints, now_ms);
+    if (restart_budget_refill(&s->budget, s->checkpoints, now_ms))
+        LOG_INFO("no loss for an hour or %d checkpoints: %lld of %lld restarts are used",
+                 RESTART_BUDGET_REFILL_CHECKPOINTS, (long long)restart_budget_used(&s->budget),
+                 (long long)s->max_restarts);
+}
+
 /* recover_alone — one worker is the whole job: start it again, or end with the reason why not. */
 static void recover_alone(struct supervisor *s, const struct workers_end *worker)
 {
     char hint[96], from[160], why[1280];
     const struct exit_policy_decision *decision = &worker->decision;
-    const int64_t restarts_max = s->max_restarts;
-    if (!restart_budget_take(&s->budget, worker->last->step, restarts_max, decision->text, why,
-                             sizeof why)) {
+    const struct restart_loss loss = {decision->st, 0, worker->last->step, 0};
+    if (board_worker_has_stepped(worker->last)) {
+        restart_budget_stepped(&s->budget, s->checkpoints, clock_ms());
+        restart_budget_passed(&s->budget, worker->last->step);
+    }
+    if (!restart_budget_take(&s->budget, &loss, decision->text, why, sizeof why)) {
         exit_policy_resume_hint(supervisor_has_checkpoint_dir(s), worker->last, hint, sizeof hint);
         FAIL(decision->st, s->is_check ? "%s" : "%s; %s", why, hint);
         supervisor_end(s, decision->st);
         return;
     }
-    LOG_WARN("%s; restart %lld of %lld from %s", decision->text, (long long)s->budget.restarts,
-             (long long)restarts_max, supervisor_recover_set_resume(s, from, sizeof from));
-    s->node.restarts = s->budget.restarts;
+    supervisor_recover_set_resume(s, from, sizeof from);
+    if (s->budget.counts.losses == 1)
+        LOG_WARN("%s; restart %lld of %lld from %s", decision->text,
+                 (long long)restart_budget_used(&s->budget), (long long)s->max_restarts, from);
+    else
+        LOG_WARN("%s, while the job recovers; again from %s", decision->text, from);
+    s->node.restarts = s->budget.counts.restarts;
     text_copy(s->node.last_failure, sizeof s->node.last_failure, decision->text);
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
-    workers_start_later(s->workers, worker->worker_i, restart_budget_delay_ms(s->budget.restarts));
+    workers_start_later(s->workers, worker->worker_i, restart_budget_delay_ms(s->losses));
 }
 
 /* leave_with_fault — the results of this node cannot be trusted, and the others are enough to go
@@ -143,18 +172,15 @@ static bool leave_with_fault(struct supervisor *s, const struct workers_end *wor
 }
 
 /* recover — start the worker again. Whether the job goes on is decided at node 0, which answers by
- * on_abort or on_end. A worker that makes no new step waits longer each time. */
+ * on_abort or on_end. */
 static void recover(struct supervisor *s, const struct workers_end *worker)
 {
-    bool is_news = worker->last->step > s->budget.best_step;
-    s->budget.best_step = is_news ? worker->last->step : s->budget.best_step;
-    s->budget.restarts = is_news ? 1 : s->budget.restarts + 1;
     if (!cluster_bridge_is_running(s->bridge)) /* else node 0 logs it, and every node with it */
         LOG_WARN("%s", worker->decision.text);
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
     /* before workers_start_later: the board still has the worker's last numbers */
     cluster_bridge_lost(s->bridge, worker->worker_i, worker->decision.st, worker->decision.text);
-    workers_start_later(s->workers, worker->worker_i, restart_budget_delay_ms(s->budget.restarts));
+    workers_start_later(s->workers, worker->worker_i, restart_budget_delay_ms(s->losses));
 }
 
 void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker)
@@ -163,6 +189,8 @@ void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker
     if (s->is_over || s->is_leaving)
         return;
     keep_checkpoint(s, worker->last);
+    /* the wait before the next start grows with the losses in a row without a finished step */
+    s->losses = board_worker_has_stepped(worker->last) ? 1 : s->losses + 1;
     if (worker->decision.st == ST_OK) {
         if (workers_alive(s->workers) == 0)
             supervisor_leave(s, ST_OK);

@@ -88,7 +88,10 @@ static void node_main_on_command(evutil_socket_t fd, short what, void *arg)
     else if (strncmp(line, "store", 5) == 0)
         cluster_leave(n->cluster, ST_STORE, "disk full");
     else if (strncmp(line, "lost", 4) == 0)
-        cluster_worker_lost(n->cluster, n->generation, ST_PEER, "worker rank 0 died");
+        cluster_worker_lost(n->cluster, &(struct cluster_loss){n->generation, 0, step, ST_PEER,
+                                                               "worker rank 0 died"});
+    else if (strncmp(line, "step", 4) == 0)
+        cluster_stepped(n->cluster, n->generation);
     else if (strncmp(line, "closed ", 7) == 0)
         cluster_closed(n->cluster, n->generation, atoi(line + 7));
     else if (strncmp(line, "stop", 4) == 0) {

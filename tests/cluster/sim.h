@@ -1,10 +1,13 @@
 /* sim — a simulator of processes and a network for the state machines of the cluster, driven by a
  * seed. Time is simulated in steps of 10 ms; 10,000 histories take seconds. sim_run runs a history
- * with faults, sim_overload one in which processes only stall. */
+ * with faults, sim_overload one in which processes only stall, sim_incident one in which all nodes
+ * but MIN_NODES are lost within 5 s, sim_rollback one that returns to a checkpoint again and
+ * again. */
 #ifndef CONVOY_TESTS_SIM_H
 #define CONVOY_TESTS_SIM_H
 
 #include "cluster/sim_death.h"
+#include "cluster/sim_incident.h"
 #include "cluster/sim_return.h"
 
 /* ---- processes ---- */
@@ -21,6 +24,7 @@ static void start(struct sim *s, int node)
     p->node = node;
     p->ready_ms = s->now_ms + 10 + (int64_t)draw(s, 500);
     p->tick_ms = s->now_ms;
+    p->step = -1;
     for (int i = 0; i < PROCESSES_MAX; i++)
         p->signs[i].disconnected_ms = p->signs[i].reported_ms = -1;
     member_init(&p->member, &member, s->now_ms);
@@ -29,7 +33,7 @@ static void start(struct sim *s, int node)
                                                    .min_nodes = s->min_nodes,
                                                    .join_timeout_ms = 1 << 30,
                                                    .peer_timeout_ms = 6000,
-                                                   .max_restarts = 1 << 30,
+                                                   .max_restarts = s->max_restarts,
                                                    .agree_json = "{}",
                                                    .incarnation = {0xC, (uint64_t)id + 1}};
     if (node == 0)
@@ -63,9 +67,8 @@ static void carry_out(struct sim *s, int id, const struct member_actions *a)
         int others_n = 0;
         for (int i = 0; i < s->processes_n; i++)
             others_n += i != id && s->processes[i].node == p->node;
-        if (strstr(a->text, "made no new step") != NULL)
-            /* Three losses without a step in between: the job ends by its own rule, and the history
-             * with it. */
+        if (strstr(a->text, "the same rank was lost three times") != NULL)
+            /* The job ends by its own rule (check_incident), and so does the history. */
             s->is_budget_spent = true;
         else if (others_n == 0 && !p->member.is_leaving)
             violation(s, "a node's only process was refused", id, a->st);
@@ -144,6 +147,7 @@ static void take_heartbeat(struct sim *s, struct packet *m)
     if (!was_member && is_holder(z, &s->processes[m->from]))
         z->view.is_returning[m->heartbeat.node_id] = returns;
     check_losses(s, m->to);
+    check_incident(s, m->to);
     check_return(s, m->to, false);
     if (reply.answer == MESSAGE_ANSWER_MEMBER && reply.is_lease &&
         m->heartbeat.revision == reply.revision && chance(s, 0.7)) {
@@ -166,6 +170,7 @@ static void take_disconnect(struct sim *s, int zero, int id)
     coordinator_on_disconnect(s->processes[zero].coordinator, p->node, p->member.config.incarnation,
                               s->now_ms);
     check_losses(s, zero);
+    check_incident(s, zero);
     check_return(s, zero, false);
 }
 
@@ -180,7 +185,9 @@ static void take_closed(struct sim *s, int id, const struct packet *m)
     if (p->member.closed != m->generation)
         violation(s, "a connection that was closed is not reported", id, m->generation);
     if (p->member.running == m->generation)
-        member_lost(&p->member, m->generation, ST_PEER, "its connection ended", &actions);
+        member_lost(&p->member,
+                    &(struct cluster_loss){m->generation, -1, -1, ST_PEER, "its connection ended"},
+                    &actions);
     carry_out(s, id, &actions);
 }
 
@@ -221,6 +228,7 @@ static void tick(struct sim *s, int id)
     if (p->coordinator != NULL) {
         coordinator_tick(p->coordinator, s->now_ms);
         check_losses(s, id);
+        check_incident(s, id);
         check_return(s, id, true);
         while ((line = log_queue_next(coordinator_log(p->coordinator), &is_warning)) != NULL)
             add_to_digest(s, (uint64_t)line[0]);
@@ -238,6 +246,9 @@ static void tick(struct sim *s, int id)
         if (p->member.stepped != p->member.running)
             violation(s, "a step is not reported", id, p->member.running);
         carry_out(s, id, &news);
+    } else if (p->is_alive && p->member.running != 0 && p->member.stepped == p->member.running &&
+               p->cut != p->member.running && is_complete(s, p)) {
+        p->step++;
     }
     if (p->is_alive && s->now_ms - p->heartbeat_ms >= (p->member.is_joined ? 500 : 150))
         send_heartbeat(s, id);
@@ -252,6 +263,22 @@ static void cut_packets(struct sim *s, int id)
         if (s->packets[i].from == id || s->packets[i].to == id)
             s->at_ms[i] = INT64_MAX;
     }
+}
+
+/* Its end may be found later than the end of its connections, which others report. */
+static void lose_worker(struct sim *s, int id)
+{
+    struct process *p = &s->processes[id];
+    struct member_actions actions = {0};
+    bool was_running = p->member.running != 0;
+    cut_data(s, id, false);
+    member_lost(&p->member,
+                &(struct cluster_loss){p->member.running, 0, p->step, ST_RETRY, "worker died"},
+                &actions);
+    p->step = -1;
+    if (!was_running)
+        p->ready_ms = s->now_ms + 50 + (int64_t)draw(s, 300);
+    carry_out(s, id, &actions);
 }
 
 static void inject_fault(struct sim *s)
@@ -288,12 +315,7 @@ static void inject_fault(struct sim *s)
                          s->now_ms, &actions);
             carry_out(s, id, &actions);
         } else if (p->is_alive && !p->is_frozen) {
-            bool was_running = p->member.running != 0;
-            cut_data(s, id, false);
-            member_lost(&p->member, p->member.running, ST_PEER, "worker died", &actions);
-            if (!was_running)
-                p->ready_ms = s->now_ms + 50 + (int64_t)draw(s, 300);
-            carry_out(s, id, &actions);
+            lose_worker(s, id);
         }
         break;
     case 6: { /* both sides see the connection reset, or those for data, or all of the process */
@@ -325,7 +347,7 @@ static void heal(struct sim *s)
     for (int node = 0; node < s->nodes_n; node++) {
         if (s->now_ms >= s->heal_ms[node])
             s->cut_to[node] = s->cut_from[node] = false;
-        if (alive_of(s, node) < 0 && node != s->away &&
+        if (alive_of(s, node) < 0 && node != s->away && !s->has_no_returns &&
             (s->has_no_faults || chance(s, s->min_nodes < s->nodes_n ? 0.01 : 0.05)))
             start(s, node);
     }
@@ -465,6 +487,7 @@ static void begin(struct sim *s, uint64_t seed)
     s->nodes_n = 3 + (int)(seed % 11 == 0 ? draw(s, 6) : draw(s, 2));
     s->min_nodes = seed % 3 == 0 ? (s->nodes_n + 1) / 2 : s->nodes_n;
     s->away = -1;
+    s->max_restarts = 1 << 30;
     s->now_ms = 1000000;
     for (int i = s->nodes_n - 1; i >= 0; i--)
         start(s, i);
@@ -561,6 +584,102 @@ static inline bool sim_run(struct sim *s, uint64_t seed)
                       ? "not all are in one generation in time after the last fault"
                       : "not all but one are in one generation in time after the last fault",
                   alive_of(s, 0), s->processes_n);
+    return end(s);
+}
+
+/* ---- losses in a row ---- */
+
+/* A history without other faults. Returns whether it has come so far that all nodes train. */
+static bool begin_calm(struct sim *s, uint64_t seed)
+{
+    begin(s, seed);
+    s->has_no_faults = true;
+    for (int64_t until_ms = s->now_ms + 5000; s->now_ms < until_ms && s->failure[0] == 0;)
+        step(s);
+    if (s->failure[0] == 0 && !is_settled(s))
+        violation(s, "no world at the start", 0, 0);
+    return s->failure[0] == 0;
+}
+
+/* All processes that live are in one generation, and it has no others. */
+static bool is_settled_without_lost(const struct sim *s)
+{
+    const int zero = alive_of(s, 0);
+    int alive_n = 0;
+    if (zero < 0 || s->processes[zero].member.running == 0)
+        return false;
+    for (int i = 0; i < s->processes_n; i++) {
+        const struct process *p = &s->processes[i];
+        alive_n += p->is_alive;
+        if (p->is_alive && p->member.running != s->processes[zero].member.running)
+            return false;
+    }
+    return s->processes[zero].coordinator->world_n == alive_n;
+}
+
+/* Runs one history in which all nodes but min_nodes are lost at random moments within 5 s. In every
+ * second one no step is finished, so that all losses are one incident and one restart suffices. */
+static inline bool sim_incident(struct sim *s, uint64_t seed)
+{
+    int64_t at_ms[NODES_MAX];
+    if (!begin_calm(s, seed))
+        return end(s);
+    const int least = 1 + (int)draw(s, (uint64_t)s->nodes_n - 1), lost_n = s->nodes_n - least;
+    struct coordinator *c = s->processes[alive_of(s, 0)].coordinator;
+    s->has_no_returns = true;
+    s->has_no_steps = seed % 2 == 0;
+    s->min_nodes = c->config.min_nodes = least;
+    c->config.max_restarts = s->has_no_steps ? 1 : lost_n;
+    c->budget.restarts_max = c->config.max_restarts;
+    for (int node = 1; node <= lost_n; node++)
+        at_ms[node] = s->now_ms + (int64_t)draw(s, 5000);
+    for (int64_t end_ms = s->now_ms + 5000 + SETTLE_MS(s);
+         s->now_ms < end_ms && s->failure[0] == 0;) {
+        for (int node = 1; node <= lost_n; node++)
+            if (s->now_ms >= at_ms[node] && alive_of(s, node) >= 0)
+                crash(s, alive_of(s, node));
+        step(s);
+        if (s->is_budget_spent)
+            violation(s, "one incident ended the job", lost_n, least);
+    }
+    if (s->failure[0] == 0 && !is_settled_without_lost(s))
+        violation(s, "the nodes that are left do not train on", lost_n, least);
+    return end(s);
+}
+
+/* Runs one history in which workers and nodes are lost one after the other, each after a step of
+ * its generation, and each generation goes on from the same checkpoint. */
+static inline bool sim_rollback(struct sim *s, uint64_t seed)
+{
+    if (!begin_calm(s, seed))
+        return end(s);
+    s->rolls_back = true;
+    const int losses_n = 2 * s->nodes_n;
+    int64_t lost_generation = 0;
+    int64_t from_ms = s->now_ms + (int64_t)draw(s, 4000), end_ms = from_ms + SETTLE_MS(s);
+    for (int i = 0; i < losses_n && s->failure[0] == 0;) {
+        const int id = alive_of(s, i % s->nodes_n);
+        const struct process *zero = &s->processes[alive_of(s, 0)];
+        step(s);
+        if (s->is_budget_spent)
+            violation(s, "a return to a checkpoint ended the job", i, losses_n);
+        else if (s->now_ms >= end_ms)
+            violation(s, "no step after a return to a checkpoint", i, losses_n);
+        if (s->now_ms < from_ms || !is_settled(s) || (i > 0 && !zero->coordinator->has_stepped) ||
+            zero->member.running == lost_generation)
+            continue;
+        lost_generation = zero->member.running;
+        if (zero->coordinator->budget.counts.restarts != i)
+            violation(s, "losses did not take a restart each",
+                      zero->coordinator->budget.counts.restarts, i);
+        if (chance(s, 0.5) || s->processes[id].node == 0)
+            lose_worker(s, id);
+        else
+            crash(s, id);
+        i++;
+        from_ms = s->now_ms + 1 + (int64_t)draw(s, 2000);
+        end_ms = from_ms + 4 * SETTLE_MS(s);
+    }
     return end(s);
 }
 

@@ -17,9 +17,14 @@ static bool trains(struct sim *s, int id)
         return false;
     if (p->trained != generation) {
         p->trained = generation;
-        p->step_ms = chance(s, 0.8) ? s->now_ms + (int64_t)draw(s, 3000) : INT64_MAX;
+        p->step_ms = !s->has_no_steps && (s->rolls_back || chance(s, 0.8))
+                         ? s->now_ms + (int64_t)draw(s, 3000)
+                         : INT64_MAX;
     }
-    return s->now_ms >= p->step_ms;
+    if (s->now_ms < p->step_ms)
+        return false;
+    p->step = find_world(s, p->member.coordinator, generation)->step + 1;
+    return true;
 }
 
 /* Before the coordinator receives a message of a member. */
@@ -55,17 +60,12 @@ static bool has_new_node(const struct sim *s, const struct process *z)
     return false;
 }
 
-/* The generation ended in this event, and neither a loss nor a node that left ended it. */
-static bool is_taken_in(const struct sim *s, const struct process *z)
+/* The generation ended in this event, so that the next one has a node that is back. */
+static bool is_taken_in(const struct process *z)
 {
     const struct coordinator *c = z->coordinator;
-    if (!z->view.is_running || (c->is_running && c->generation == z->view.generation) ||
-        c->is_ended || c->counts.restarts != z->view.restarts || c->left_n > 0)
-        return false;
-    for (int i = 0; i < s->nodes_n; i++)
-        if (!z->view.is_left[i] && c->nodes[i].state == CLUSTER_NODE_LEFT)
-            return false;
-    return true;
+    return z->view.is_running && !(c->is_running && c->generation == z->view.generation) &&
+           !c->is_ended && strstr(c->why, "is taken in") != NULL;
 }
 
 /* After each event of node 0's coordinator; is_tick: a tick. */
@@ -74,7 +74,7 @@ static void check_return(struct sim *s, int zero, bool is_tick)
     struct process *z = &s->processes[zero];
     const struct coordinator *c = z->coordinator;
     struct view *view = &z->view;
-    if (is_taken_in(s, z) && !view->has_stepped && !has_new_node(s, z) &&
+    if (is_taken_in(z) && !view->has_stepped && !has_new_node(s, z) &&
         s->now_ms - view->begun_ms < 10000)
         violation(s, "a return ended a generation before its first step", view->generation,
                   s->now_ms - view->begun_ms);
@@ -84,9 +84,7 @@ static void check_return(struct sim *s, int zero, bool is_tick)
         view->has_stepped = false;
     }
     view->is_running = c->is_running;
-    view->restarts = c->counts.restarts;
     for (int i = 0; i < s->nodes_n; i++) {
-        view->is_left[i] = c->nodes[i].state == CLUSTER_NODE_LEFT;
         view->is_in_world[i] = c->nodes[i].is_in_world;
         if (is_tick && c->is_running && view->has_stepped && c->left_n == 0 &&
             is_outside(&c->nodes[i]))

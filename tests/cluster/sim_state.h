@@ -44,12 +44,21 @@ struct process {
     int64_t aborted; /* the workers enter no generation up to this one any more */
     int64_t cut; /* its connections for data ended in this generation, so it cannot train in it */
     int64_t trained, step_ms; /* it trains in this generation, and finishes a step then */
+    int64_t step;             /* of its worker; -1: none since the process began */
     struct coordinator *coordinator;
     struct view { /* of node 0: its coordinator as it was before the event (sim_return.h) */
-        int64_t generation, begun_ms, restarts;
+        int64_t generation, begun_ms;
         bool is_running, has_stepped;
-        bool is_returning[NODES_MAX], is_left[NODES_MAX], is_in_world[NODES_MAX];
+        bool is_returning[NODES_MAX], is_in_world[NODES_MAX];
     } view;
+    struct incident { /* of node 0: the losses since a finished step (sim_incident.h) */
+        int64_t restarts;
+        bool is_open; /* it has taken a restart */
+        /* step: the highest after which the node was lost; before: its step before the event */
+        int64_t losses[NODES_MAX], step[NODES_MAX], before[NODES_MAX], reported[NODES_MAX];
+        struct message_incarnation incarnations[NODES_MAX];
+        bool is_lost[NODES_MAX];
+    } incident;
     struct sign signs[PROCESSES_MAX];          /* of node 0: as its coordinator should see them */
     enum cluster_node_state states[NODES_MAX]; /* of node 0: of each node, at the last event */
     struct held {
@@ -81,6 +90,10 @@ struct sim {
     int nodes_n, min_nodes; /* min_nodes below nodes_n: of a third of the seeds */
     int away;               /* after the last fault: a node that stays away for now; -1: none */
     int64_t now_ms, order;
+    int max_restarts;
+    bool has_no_returns; /* nodes that are lost stay away */
+    bool has_no_steps;   /* no generation finishes one */
+    bool rolls_back;     /* each generation goes on from step 0 */
     bool has_no_faults, is_budget_spent;
     double loss, repeat, slow;
     bool cut_to[NODES_MAX], cut_from[NODES_MAX]; /* of each node: to node 0, from node 0 */
@@ -95,6 +108,7 @@ struct sim {
         struct message_incarnation coordinator;
         int64_t generation;
         int nodes_n;
+        int64_t step;                     /* with which it begins */
         struct origin origins[NODES_MAX]; /* process -1: the node is not in it */
     } worlds[WORLDS_MAX];
     int worlds_n;
@@ -184,7 +198,7 @@ static void send_heartbeat(struct sim *s, int from)
     struct message_heartbeat heartbeat;
     int to = alive_of(s, 0);
     p->heartbeat_ms = s->now_ms;
-    p->member.step = s->now_ms;
+    p->member.step = p->step;
     bool has_origin = member_has_addresses(&p->member),
          is_joining = member_make_heartbeat(&p->member, s->now_ms, &heartbeat);
     if (to < 0) { /* the connection is refused */
@@ -234,6 +248,10 @@ static void record_world(struct sim *s, struct message_incarnation coordinator,
     w->coordinator = coordinator;
     w->generation = world->generation;
     w->nodes_n = world->nodes_n;
+    w->step = 0;
+    for (int i = 0; i < s->processes_n && !s->rolls_back; i++)
+        if (s->processes[i].is_alive && s->processes[i].step > w->step)
+            w->step = s->processes[i].step;
     if (world->node_ids[0] != 0)
         violation(s, "a world has no node 0", world->node_ids[0], 0);
     if (world->nodes_n < s->min_nodes)

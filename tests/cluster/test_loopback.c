@@ -43,12 +43,12 @@ static void a_killed_node_is_found_and_replaced(void **state)
         text_format(want, sizeof(want), "node %d (", victim);
         assert_non_null(strstr(line, want));
         expect(&nodes[other], "abort", 500, NULL, 0);
-        command(&nodes[0], "step"); /* a new step, so that the recoveries made progress */
         start(&nodes[victim], victim, 3, port);
         ms = 0;
         for (int i = 0; i < 3; i++)
             ms += expect(&nodes[i], "world", 2000, NULL, 0);
         worst_back_ms = ms > worst_back_ms ? ms : worst_back_ms;
+        command(&nodes[0], "step"); /* so that the recovery made progress */
     }
     print_message("# kill -9: noticed within %lld ms, a new world within %lld ms of the "
                   "replacement's start\n",
@@ -167,7 +167,7 @@ static void restarts_are_limited(void **state)
         start(&nodes[1], 1, 2, port);
         expect(&nodes[0], "world", 3000, NULL, 0);
     }
-    assert_non_null(strstr(line, "3 recoveries in a row made no new step"));
+    assert_non_null(strstr(line, "the same rank was lost three times"));
     exit_of(&nodes[0]);
 }
 

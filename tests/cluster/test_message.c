@@ -30,12 +30,14 @@ static void write_hello(struct text *out)
                                           .losses = 2,
                                           .lost = 5,
                                           .lost_st = ST_HANG,
+                                          .lost_worker = 1,
+                                          .lost_step = 9,
                                           .closed = 4,
                                           .closed_rank = 6,
                                           .stepped = 3,
                                           .stop = 3,
                                           .step = 11,
-                                          .counts = {1, 2, 10},
+                                          .counts = {3, 1, 2, {10, 2, ST_OK}},
                                           .ranks_n = 1,
                                           .ranks = &rank,
                                           .addresses_n = 2,
@@ -57,7 +59,9 @@ static void a_heartbeat_is_read_as_written(void **state)
                 s->revision == 2);
     assert_true(s->incarnation.hi == 0xABCDEF && s->incarnation.lo == 1 && s->lost_st == ST_HANG &&
                 s->stop == 3 && s->closed == 4 && s->closed_rank == 6 && s->stepped == 3);
-    assert_true(s->counts.restarts == 1 && s->counts.no_progress == 2 && s->counts.best_step == 10);
+    assert_true(s->counts.restarts == 3 && s->counts.refilled == 1 && s->counts.losses == 2 &&
+                s->counts.first.step == 10 && s->counts.first.n == 2 && s->lost_worker == 1 &&
+                s->lost_step == 9);
     assert_string_equal(s->why, "it \"died\"\n");
     assert_string_equal(body.join.agree_json, "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}");
     assert_true(body.join.nodes_n == 8 && body.join.workers_n == 2 && body.join.pid == 4711);
@@ -119,7 +123,7 @@ static void replies_are_read_as_written(void **state)
                                   .is_leave_confirmed = true,
                                   .stop = 4,
                                   .st = ST_DISAGREE,
-                                  .counts = {3, 1, -1},
+                                  .counts = {3, 1, 1, {-1, 0, ST_OK}},
                                   .text = "why \"this\"",
                                   .missing = "node 3"};
     struct message_reply back;

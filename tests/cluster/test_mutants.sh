@@ -16,10 +16,15 @@ a node is lost before its lease ends|coordinator|s/} else if (silent_ms >= c->co
 a longer lease that was promised is cut short|coordinator|s/now_ms - node->lease_end_ms >= COORDINATOR_MARGIN_MS) {/true) {/
 a closed connection is a loss without delay|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_grace_lag(c, node)) {/            0) {/
 generations do not grow|coordinator|s/ = ++c->generation;/ = c->generation += !c->generation;/
-a new node 0 does not adopt the generation|coordinator|s/    if (heartbeat->generation <= c->generation)$/    if (1)/
+a new node 0 does not adopt the generation|coordinator|s/    if (heartbeat->generation > c->generation) {/    if (0) {/
 a second process takes a place that is held|coordinator_admission|s/^    if (coordinator_is_absent(node) || node->has_departed)$/    if (node != NULL)/
 old messages are taken as new|coordinator|s/    if (heartbeat->sequence > node->sequence) {/    if (heartbeat->sequence > 0) {/
 a loss that a member reports is ignored|coordinator|s/heartbeat->lost == c->generation : heartbeat->lost == 0/heartbeat->lost == -1 : heartbeat->lost == 0/
+a loss during a recovery takes another restart|restart_budget|s/    counts->restarts += counts->losses == 0;/    counts->restarts++;/
+a finished step does not end an incident|restart_budget|s/^    budget->counts.losses = 0;/    ;/
+a step counts only if it is above all before it|restart_budget|/^void restart_budget_passed/,/^}/s/^{/{ if (step <= budget->calm_checkpoints) return; budget->calm_checkpoints = step;/;s/is_same_step = repeat->n > 0 \&\& repeat->step == loss->step/is_same_step = repeat->n > 0/
+the losses of all ranks are repeats of one|restart_budget|s/\&budget->others\[loss->worker - 1\]/\&budget->others[0]/
+a report of a failed comm counts beside its cause|coordinator|s/    } else if (is_cause) {/    } else if (1) {/
 the member has no lease|member|s/return now_ms - m->answered_ms >= m->lease_ms;/return false;/
 the lease counts from the reply|member|s/        m->answered_ms = sent_ms;/        m->answered_ms = now_ms;/
 an aborted world is entered again|member|s/m->lost != generation && !m->is_over/!m->is_over/;s/else if (is_mine \&\& m->is_ready)/else if (is_mine)/;s/m->is_joined && m->is_ready && m->running == 0/m->is_joined \&\& m->running == 0/
@@ -35,7 +40,7 @@ a world has the addresses of other nodes|coordinator_world|s/c->addresses + (siz
 a world names other nodes|coordinator_world|s/c->world_ids\[c->world_n++\] = i;/c->world_ids[c->world_n] = c->world_n; c->world_n++;/
 a node of an earlier world stays in it|coordinator_world|s/node->is_in_world = is_ready(node);/node->is_in_world = node->is_in_world || is_ready(node);/
 a node that is back is not taken in|coordinator|s/        regroup(c, node, "is back, and is taken in", now_ms);/        ;/
-a generation goes on when a node is taken in|coordinator|/^static void regroup/,/^}/s/    c->is_running = false;/    ;/
+a generation goes on when a node is taken in|coordinator|/^static void regroup/,/^}/s/    stop_running(c, now_ms);/    ;/
 a node outside is not heard while the others run|coordinator|s/    if (c->is_running \&\& node->is_in_world)$/    if (c->is_running)/
 the loss of a node of the world is none|coordinator|s/c->is_running ? node->is_in_world :/c->is_running ? false :/
 a node that leaves ends the job|coordinator|s/    return c->stop == 0 \&\& !c->is_ended \&\& coord/    return 0 \&\& coord/
@@ -55,7 +60,7 @@ a report is sent once a process, not once a generation|member|s/    if (generati
 a return ends a generation at once|coordinator_world|s/    return !node->is_returning || c->has_stepped ||/    return true ||/
 a return waits for a step without end|coordinator_world|s/now_ms - c->world_begun_ms >= COORDINATOR_RETURN_MS;/false;/
 a return waits although a step is finished|coordinator_world|s/node->is_returning || c->has_stepped ||/node->is_returning ||/
-a step of an earlier generation counts|coordinator|s/        heartbeat->stepped != c->generation)/        heartbeat->stepped == 0)/
+a step of an earlier generation counts|coordinator|s/node->is_in_world || heartbeat->stepped != c->generation)/node->is_in_world || heartbeat->stepped == 0)/
 the steps of the generation before count|coordinator_world|s/^    c->has_stepped = false;/    ;/
 the time of the generation before counts|coordinator_world|s/^    c->world_begun_ms = now_ms;/    c->world_begun_ms += c->world_begun_ms ? 0 : now_ms;/
 a lost node that is back counts as new|coordinator_admission|s/\.is_returning = is_back || heartbeat->generation > 0,/.is_returning = false,/

@@ -13,9 +13,12 @@
  *     of its death: its connection was closed, and so was one for data (sim_death.h).
  *   - A generation finishes a step, or runs for 10 s, before a node that returns ends it; after a
  *     step such a node does not wait (sim_return.h).
+ *   - The losses until a step is finished take one restart; only three losses of one node give the
+ *     job up (sim_incident.h).
  * Liveness: 16 s after the last fault all nodes are in one generation, 26 s where some may be left
  * out and one of them waits for a step. Overload: where processes only stall, for 1.2 s at a time
- * (2 s if the stalls have grown to that slowly), no node is lost.
+ * (2 s if the stalls have grown to that slowly), no node is lost. Losses in a row: all nodes but
+ * MIN_NODES within 5 s, and losses after returns to a checkpoint, do not end the job.
  *
  * `test_sim` runs the suite. `test_sim FIRST COUNT` prints the first seed that fails;
  * test_mutants.sh uses it. */
@@ -45,6 +48,22 @@ static void overloaded_hosts_lose_no_node(void **state)
             fail_msg("%s", sim.failure);
 }
 
+static void one_incident_does_not_end_the_job(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++)
+        if (!sim_incident(&sim, seed))
+            fail_msg("%s", sim.failure);
+}
+
+static void returns_to_a_checkpoint_do_not_end_the_job(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++)
+        if (!sim_rollback(&sim, seed))
+            fail_msg("%s", sim.failure);
+}
+
 static void the_same_seed_gives_the_same_history(void **state)
 {
     (void)state;
@@ -59,6 +78,8 @@ static void the_same_seed_gives_the_same_history(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(safety_and_liveness_in_many_histories),
     cmocka_unit_test(overloaded_hosts_lose_no_node),
+    cmocka_unit_test(one_incident_does_not_end_the_job),
+    cmocka_unit_test(returns_to_a_checkpoint_do_not_end_the_job),
     cmocka_unit_test(the_same_seed_gives_the_same_history),
 };
 
@@ -67,7 +88,8 @@ int main(int argc, char **argv)
     if (argc == 3) {
         uint64_t first = (uint64_t)atoll(argv[1]), n = (uint64_t)atoll(argv[2]);
         for (uint64_t seed = first; seed < first + n; seed++) {
-            if (!sim_run(&sim, seed) || (seed % 10 == 0 && !sim_overload(&sim, seed))) {
+            if (!sim_run(&sim, seed) || (seed % 10 == 0 && !sim_overload(&sim, seed)) ||
+                (seed % 10 == 5 && (!sim_incident(&sim, seed) || !sim_rollback(&sim, seed)))) {
                 printf("%s\n", sim.failure);
                 sim_print(&sim);
                 return 1;

@@ -147,6 +147,32 @@ finish_nodes 2
 ok "node 0 lost and started again: the same final bits" is "$codes $(weights zero/step-00004000)" "0 0 $(weights calm/step-00004000)"
 ok "node 0 lost and started again: one restart" is "$(grep -c 'restart [0-9]* of' err.0) $(grep -c 'restart 1 of 3' err.0)" "1 1"
 
+# The cause is named and gives the code, also where another node reports first that the connection ended.
+begin_nodes 2 $tiny OPTIMIZER=sgd WEIGHT_DECAY=0 GRAD_CLIP=0 LR=1000 STEPS=50 MAX_RESTARTS=9
+finish_nodes 2
+ok "not finite at the same step: 79 on all, after one more try" is "$codes $(grep -c 'restart [0-9] of 9' err.0)" "79 79 1"
+ok "… and why" node_says 0 'step [0-9]+: loss .*; the same failure came again at the same step after a restart; it follows from the weights, the data and the settings'
+if [ -z "${SAN:-}" ]; then
+    for victim in 1 0; do
+        begin_nodes 2 $endless MAX_RESTARTS=0
+        wait_for 30 is_past 10
+        kill -SEGV $(workers_of_node $victim)
+        finish_nodes 2
+        ok "a crash on node $victim, no restart left: 70 on all" is "$codes" "70 70"
+        ok "… and both name it" is "$(grep -cE "node $victim .*worker rank $victim .*was killed by SIGSEGV.*no restart left" err.0 err.1 | xargs)" "err.0:1 err.1:1"
+    done
+    begin_node 0 N_NODES=2 $endless MAX_RESTARTS=9 # its worker waits for node 1
+    for i in 1 2; do
+        has_next() { pid=${node[0]} && has_worker && [ "$worker" != "${last:-}" ]; }
+        wait_for 20 has_next && last=$worker && kill -SEGV "$worker"
+    done
+    finish_node 0
+    ok "a crash at the same step again: 70, after one more try" is "${rcs[0]} $(grep -c 'restart [0-9] of 9' err.0)" "70 1"
+    ok "… and why" node_says 0 'was killed by SIGSEGV.*; the same failure came again at the same step'
+else
+    for i in 1 2 3 4 5 6; do skip "crashes $i" "sanitizers keep their own handlers"; done
+fi
+
 # 5. A node that is stopped is lost, and named, within its time; when it goes on it is refused or taken back, never believed.
 begin_nodes 2 $endless CHECKPOINT_DIR=frozen CHECKPOINT_EVERY=200 MAX_RESTARTS=20
 wait_for 20 is_past 100

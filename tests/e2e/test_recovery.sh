@@ -46,15 +46,62 @@ else
     skip "crashes" "sanitizers keep their own handlers"
 fi
 
-# 3. A loss that never becomes finite: MAX_RESTARTS times, then 79.
+# 3. A loss that is not finite comes again from the same state: one more try, then 79.
 wild="OPTIMIZER=sgd WEIGHT_DECAY=0 GRAD_CLIP=0 LR=1000"
 for max in 0 1; do
     run $tiny $wild STEPS=50 MAX_RESTARTS=$max
     ok "never finite, MAX_RESTARTS=$max: 79 after $max restarts" is "$rc $(warned 'restart . of')" "79 $max"
 done
-run $tiny $wild STEPS=50 MAX_RESTARTS=9
-ok "three recoveries without a new step end the job early" is "$rc $(warned 'restart . of 9')" "79 3"
-ok "and say so" says "3 recoveries in a row made no new step"
+for workers in 1 2; do
+    run $tiny $wild STEPS=50 MAX_RESTARTS=9 N_GPU_EACH_NODE=$workers
+    ok "$workers workers: a failure that follows from the state is tried once more" is "$rc $(warned 'restart . of 9')" "79 1"
+    ok "and the message says why" says "lower LR, or check the data; the same failure came again at the same step after a restart; it follows from the weights, the data and the settings"
+done
+if [ -z "${SAN:-}" ]; then
+    begin $endless MAX_RESTARTS=9
+    for i in 1 2 3 4; do # while it loads, but for those that come too late
+        has_next() { is_gone "$pid" || { has_worker && [ "$worker" != "${last:-}" ]; }; }
+        wait_for 20 has_next
+        is_gone "$pid" || { last=$worker && kill -SEGV "$worker"; }
+    done
+    finish
+    ok "a crash that comes again at the same step: 70" is $rc 70
+    ok "and the message says so" says "the same failure came again at the same step"
+else
+    skip "a crash that comes again at the same step" "sanitizers keep their own handlers"
+    skip "and the message says so" "sanitizers keep their own handlers"
+fi
+
+# Without a checkpoint each loss returns to the beginning, and none of the next ones comes as far as the first.
+begin $endless MAX_RESTARTS=9
+is_again() { [ "$(grep -c '^step 1/' out)" -gt "$1" ] && [ "$(tail -n 1 out | sed 's/^step \([0-9]*\).*/\1/')" -ge "$2" ]; }
+wait_for 30 is_again 0 2000
+for i in 1 2 3 4; do
+    has_worker && kill -KILL "$worker"
+    wait_for 30 is_again "$i" 20
+done
+ok "four losses, each after new steps but below the first one: the job goes on" is "$(warned 'restart [1-4] of 9')" 4
+kill -TERM "$pid"
+finish
+ok "SIGTERM ends it: 143" is $rc 143
+
+# 100 checkpoints without a loss give a restart back.
+begin $endless MAX_RESTARTS=1 CHECKPOINT_DIR=calm100 CHECKPOINT_EVERY=1 CHECKPOINT_KEEP=2
+for i in 1 2; do
+    wait_for 30 has_worker && first=$worker
+    returned() { [ "$(grep -c 'no loss for an hour or 100 checkpoints' err)" -ge "$1" ]; }
+    [ $i = 1 ] || wait_for 60 returned 1
+    is_new() { has_checkpoint calm100 && tail -n 1 out | grep -q '^step'; }
+    wait_for 20 is_new
+    kill -KILL "$first"
+    another() { has_worker && [ "$worker" != "$first" ]; }
+    wait_for 20 another
+done
+wait_for 60 returned 2
+ok "a restart comes back: two with MAX_RESTARTS=1" is "$(warned 'restart 1 of 1')" 2
+kill -TERM "$pid"
+finish
+ok "and the job ends as asked: 143" is $rc 143
 
 # 4. Stopped by SIGSTOP in earnest: noticed, named, healed; twice.
 # (Saving has a longer limit, so there is one checkpoint, made beforehand, and none later.)

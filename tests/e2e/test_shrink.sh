@@ -113,6 +113,21 @@ ok "alone: the stop is for both" is "${rcs[0]} ${rcs[2]}" "143 143"
 ok "alone: after node 0 was alone no step was lost" [ "$(tail -n +"$(grep -n "^step $at/" out.0 | tail -n 1 | cut -d: -f1)" out.0 | grep -oE '^step [0-9]+' | sort | uniq -d | wc -l)" -le 1 ]
 same_as_calm alone
 
+# Four of six nodes are killed within a second: one incident.
+begin_nodes 6 $job MIN_NODES=2 STEPS=100000000 CHECKPOINT_DIR=incident
+wait_for 60 is_past 5
+for i in 1 3 4 5; do
+    kill_node $i
+    sleep 0.2
+done
+ok "four of six nodes are lost within a second: two train on" wait_for 60 node_said 0 'generation [0-9]+: 2 of 6 nodes \(0, 2\)'
+ok "incident: for some time" goes_on 20
+kill -TERM "${node[0]}"
+finish_node 0
+finish_node 2
+ok "incident: the stop is for both" is "${rcs[0]} ${rcs[2]}" "143 143"
+same_as_calm incident
+
 # A node that is asked to stop leaves, and the others go on; asked all at once, they stop as one.
 begin_nodes 3 $job STEPS=100000000 CHECKPOINT_DIR=leave
 wait_for 30 is_past 5

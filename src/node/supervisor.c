@@ -222,17 +222,20 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     struct supervisor *s = arg;
     enum board_request request = request_of((int)signal_n), before = s->signalled;
     int64_t now_ms = clock_ms();
+    char by[40] = "", name[32];
     bool is_echo = request == before && now_ms - s->signalled_ms < SAME_SIGNAL_MS;
-    /* a stop is under way already */
-    bool is_late = request == BOARD_REQUEST_PREEMPT && stop_request_is_stop(s->stop);
-    if (s->is_over || is_echo || is_late)
+    /* other signals are notices: they come once more, with a timer again and again */
+    bool is_asked = signal_n == SIGTERM || signal_n == SIGINT || signal_n == SIGHUP,
+         is_late = !is_asked && (stop_request_is_stop(s->stop) || s->leave_ms != 0);
+    if (s->is_over || is_late || (is_echo && (s->was_asked || !is_asked)))
         return;
     s->signalled_ms = now_ms;
     s->signalled = request;
-    if (before == BOARD_REQUEST_TERMINATE || before == BOARD_REQUEST_INTERRUPT) {
+    if (is_asked && s->was_asked) {
         end_at_once(s, request);
         return;
     }
+    s->was_asked = s->was_asked || is_asked;
     /* a scheduler stops all nodes, and another node's request has arrived before this signal */
     if (request <= s->stop)
         return;
@@ -247,10 +250,13 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     board_request(s->board, request);
     if (s->bridge)
         cluster_bridge_stop(s->bridge, request);
+    exit_policy_signal_name(name, sizeof name, (int)signal_n);
+    if (strcmp(name, stop_request_signal(request)) != 0)
+        text_format(by, sizeof by, " (by %s)", name);
     if (!s->is_check)
         LOG_INFO("%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends "
                  "at once",
-                 stop_request_signal(request), signal_n == SIGHUP ? " (by SIGHUP)" : "");
+                 stop_request_signal(request), by);
     workers_forbid_start(s->workers);
     if (workers_alive(s->workers) == 0)
         stop_unready(s, request);
@@ -271,11 +277,14 @@ static enum status open_loop(struct supervisor *s)
     static const struct {
         int signal_n;
         event_callback_fn call;
-    } rows[SUPERVISOR_SIGNALS_N] = {{SIGTERM, on_stop},
-                                    {SIGINT, on_stop},
-                                    {SIGUSR1, on_stop},
-                                    {SIGCHLD, on_child},
-                                    {SIGHUP, on_stop}};
+    } rows[] = {{SIGTERM, on_stop},
+                {SIGINT, on_stop},
+                {SIGUSR1, on_stop},
+                {SIGCHLD, on_child},
+                {SIGHUP, on_stop}};
+    const int rows_n = sizeof rows / sizeof *rows;
+    _Static_assert(sizeof rows / sizeof *rows + PROCESS_STOP_SIGNALS_N == SUPERVISOR_SIGNALS_N,
+                   "an event for each signal");
     static const struct timeval every = {.tv_usec = TICK_MS * 1000};
     signal(SIGPIPE, SIG_IGN);
     s->loop = event_base_new();
@@ -283,14 +292,15 @@ static enum status open_loop(struct supervisor *s)
         return FAIL(ST_RETRY, "cannot open the event loop: no memory or no open files are left; "
                               "free some memory, or raise the limit (ulimit -n)");
     for (int i = 0; i < SUPERVISOR_SIGNALS_N; i++) {
-        if (process_ignores(rows[i].signal_n) && rows[i].signal_n == SIGHUP)
+        const int signal_n = i < rows_n ? rows[i].signal_n : process_stop_signals[i - rows_n];
+        if ((i >= rows_n || signal_n == SIGHUP) && !process_has_default(signal_n))
             continue;
-        s->signals[i] = evsignal_new(s->loop, rows[i].signal_n, rows[i].call, s);
+        s->signals[i] = evsignal_new(s->loop, signal_n, i < rows_n ? rows[i].call : on_stop, s);
         if (!s->signals[i] || event_add(s->signals[i], NULL))
             return FAIL(ST_RETRY,
                         "cannot watch signal %d: no memory or no open files are left; free some "
                         "memory, or raise the limit (ulimit -n)",
-                        rows[i].signal_n);
+                        signal_n);
     }
     s->tick = event_new(s->loop, -1, EV_PERSIST, on_tick, s);
     if (!s->tick || event_add(s->tick, &every))

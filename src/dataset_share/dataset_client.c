@@ -114,7 +114,7 @@ static enum status post_until_answered(struct dataset_client *c,
              (result == CURLE_RECV_ERROR && c->tls.alert != 0)) &&
             tls_client_is_refused(&c->tls, why, sizeof why))
             return FAIL(ST_NOT_ADMITTED,
-                        "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN",
+                        "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN and version",
                         c->url, why);
         if (c->answer.overflow)
             return FAIL(ST_BAD_DATA, "node 0 sent more than the %zu bytes that were requested",

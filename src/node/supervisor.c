@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/secure.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "node/check_facts.h"
@@ -383,12 +384,25 @@ static enum status open_serve(struct supervisor *s)
         .fill = fill_view,
         .fill_arg = s,
     };
-    TRY(serve_open(&config, &s->serve));
+    char *token = secure_alloc(CONF_TOKEN_BYTES);
+    config.token = token;
+    enum status st = token ? conf_status_token(s->conf, token)
+                           : FAIL(ST_RETRY, "out of memory: the token of STATUS_TOKEN_FILE");
+    const bool has_token = st == ST_OK && token[0] != 0;
+    if (st == ST_OK)
+        st = serve_open(&config, &s->serve);
+    secure_free(token);
+    TRY(st);
     bool is_any = !strcmp(addr, "0.0.0.0") || !strcmp(addr, "::");
     const char *host = is_any ? "127.0.0.1" : addr;
     bool is_v6 = strchr(host, ':') != NULL;
     log_console("page http://%s%s%s:%d/", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
                 serve_port(s->serve));
+    if (is_any)
+        LOG_INFO("the page is on all addresses of this node (STATUS_ADDR=%s, %s): %s", addr,
+                 conf_source(s->conf, CONF_STATUS_ADDR),
+                 has_token ? "whoever has the token of STATUS_TOKEN_FILE can read it"
+                           : "whoever reaches it can read it; STATUS_TOKEN_FILE asks for a token");
     return ST_OK;
 }
 

@@ -430,7 +430,7 @@ static enum status run_status(const struct call *call)
     text_format(url, sizeof url, is_v6 ? "http://[%s]:%d" : "http://%s:%d", addr, port);
     char *token = secure_alloc(CONF_TOKEN_BYTES);
     enum status st = token != NULL
-                         ? conf_status_token(call->conf, token)
+                         ? conf_token_page(call->conf, token)
                          : FAIL(ST_RETRY, "out of memory: the token of STATUS_TOKEN_FILE");
     if (st == ST_OK)
         st = status_client_main(call->word[0] == 0 && !is_everywhere ? url : call->word, port,

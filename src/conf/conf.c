@@ -383,8 +383,8 @@ static enum status default_linger(struct conf *conf, char **environment)
     return conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name);
 }
 
-/* default_status_addr — all addresses if others have a reason to read the page, and the machine or
- * the container's network decides who can reach it; else 127.0.0.1, the row's default. */
+/* default_status_addr — all addresses in a container, whose network decides what is reached, and
+ * with several nodes; else 127.0.0.1, the row's default. */
 static enum status default_status_addr(struct conf *conf, char **environment)
 {
     const struct launch_context context = launch_context_here(environment);

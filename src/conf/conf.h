@@ -100,9 +100,9 @@ int conf_data_ranks(const struct conf *conf);
  * "none" if that is its value. Also checks that MASTER_ADDR is set. ST_BAD_SETTING or ST_NO_INPUT:
  * missing, too short, easily guessed, or a file that other users can read or change. */
 enum status conf_token(const struct conf *conf, char out[CONF_TOKEN_BYTES]);
-/* conf_status_token — Reads the token in STATUS_TOKEN_FILE, "" if that is not set. Fails as
+/* conf_token_page — Reads the token in STATUS_TOKEN_FILE, "" if that is not set. Fails as
  * conf_token. */
-enum status conf_status_token(const struct conf *conf, char out[CONF_TOKEN_BYTES]);
+enum status conf_token_page(const struct conf *conf, char out[CONF_TOKEN_BYTES]);
 /* conf_token_forget — overwrites and removes secrets in the environment, so that neither child
  * processes nor /proc show them. conf keeps its own copy. */
 void conf_token_forget(char **environment);

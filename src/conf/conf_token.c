@@ -63,7 +63,7 @@ static enum status check_owner(const struct stat *info, const char *name, const 
     const uid_t user = geteuid();
     if (info->st_uid != user && info->st_uid != 0)
         return FAIL(ST_BAD_SETTING,
-                    "%s=%s belongs to user %u, who can change it, and this program runs as user "
+                    "%s=%s belongs to user %u, not to root or the user of this program, "
                     "%u; chown it to user %u",
                     name, path, (unsigned)info->st_uid, (unsigned)user, (unsigned)user);
     const mode_t refused = S_IRWXO | (user != 0 && info->st_uid == 0 ? S_IWGRP | S_IXGRP : S_IRWXG);
@@ -131,7 +131,7 @@ static enum status read_file(const char *name, const char *path, char *out)
     return ST_OK;
 }
 
-enum status conf_status_token(const struct conf *conf, char out[CONF_TOKEN_BYTES])
+enum status conf_token_page(const struct conf *conf, char out[CONF_TOKEN_BYTES])
 {
     const char *path = conf_text(conf, CONF_STATUS_TOKEN_FILE);
     out[0] = 0;

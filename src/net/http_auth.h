@@ -18,8 +18,8 @@ struct http_auth {
 
 /* http_auth_init — token "" or NULL: none is required. */
 void http_auth_init(struct http_auth *auth, const char *token);
-/* http_auth_is_granted — value: of the request's Authorization header, NULL if it has none. The time
- * of a comparison does not depend on how much of the token is right. */
+/* http_auth_is_granted — Compares the token in time that does not depend on how much of it is
+ * right. value: of the request's Authorization header, NULL if it has none. */
 bool http_auth_is_granted(const struct http_auth *auth, const char *value);
 
 #endif

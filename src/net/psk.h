@@ -1,7 +1,7 @@
 /* psk — the job's pre-shared key, derived from JOB_TOKEN, and TLS 1.3 with that key only.
  *
- * key = scrypt(token, salt PSK_IDENTITY), which makes each guess of a token cost time and memory:
- * whoever records one handshake can try tokens against it. There are no certificates: a peer that presents one
+ * key = scrypt(token, salt PSK_IDENTITY): tokens can be tried against one recorded handshake, and
+ * each try costs time and memory. There are no certificates: a peer that presents one
  * instead of the key is refused, by both sides. It must not know what the connections carry. */
 #ifndef CONVOY_NET_PSK_H
 #define CONVOY_NET_PSK_H
@@ -21,8 +21,8 @@ struct psk {
     uint8_t key[32];
 };
 
-/* psk_derive — Derives the key, which costs about 0.1 s and 16 MiB: call it once in a process. Token
- * "none": no key. Fails ST_BAD_SETTING: the token is empty; ST_NO_DEVICE: OpenSSL cannot. */
+/* psk_derive — Derives the key, which costs about 0.1 s and 16 MiB: call it once in a process.
+ * Token "none": no key. Fails ST_BAD_SETTING: the token is empty; ST_NO_DEVICE: OpenSSL cannot. */
 enum status psk_derive(const char *token, struct psk *out);
 void psk_wipe(struct psk *psk);
 #define PSK_SEED_BYTES 32

@@ -13,8 +13,8 @@
 extern const int process_stop_signals[PROCESS_STOP_SIGNALS_N];
 
 /* process_begin — set up this process:
- * - a stack of 8 MiB, for its threads, too, whatever `ulimit -s` says; ST_BAD_SETTING when the limit
- *   cannot be raised and is so low that a call may not fit
+ * - a stack of 8 MiB, for its threads, too, whatever `ulimit -s` says; ST_BAD_SETTING when the
+ *   limit cannot be raised and is so low that a call may not fit
  * - as many open files as are allowed; ST_BAD_SETTING when so few are that nothing works
  * - a file that grows beyond RLIMIT_FSIZE fails the write instead of raising a signal
  * - no core dumps

@@ -386,7 +386,7 @@ static enum status open_serve(struct supervisor *s)
     };
     char *token = secure_alloc(CONF_TOKEN_BYTES);
     config.token = token;
-    enum status st = token ? conf_status_token(s->conf, token)
+    enum status st = token ? conf_token_page(s->conf, token)
                            : FAIL(ST_RETRY, "out of memory: the token of STATUS_TOKEN_FILE");
     const bool has_token = st == ST_OK && token[0] != 0;
     if (st == ST_OK)

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
@@ -37,9 +38,10 @@ enum status psk_derive(const char *token, struct psk *out)
                        SCRYPT_N, SCRYPT_R, SCRYPT_P, SCRYPT_BYTES_MAX, out->key,
                        sizeof(out->key)) == 1)
         return ST_OK;
-    return FAIL(ST_NO_DEVICE,
-                "OpenSSL cannot derive a key from JOB_TOKEN (scrypt, which needs 16 MiB); check "
-                "its set-up and the free memory");
+    if (ERR_GET_REASON(ERR_peek_last_error()) == ERR_R_MALLOC_FAILURE)
+        return FAIL(ST_RETRY, "out of memory: 16 MiB to derive a key from JOB_TOKEN");
+    return FAIL(ST_NO_DEVICE, "OpenSSL cannot derive a key from JOB_TOKEN with scrypt; check its "
+                              "set-up");
 }
 
 void psk_wipe(struct psk *psk) { OPENSSL_cleanse(psk, sizeof(*psk)); }

@@ -22,7 +22,8 @@ struct psk {
 };
 
 /* psk_derive — Derives the key, which costs about 0.1 s and 16 MiB: call it once in a process.
- * Token "none": no key. Fails ST_BAD_SETTING: the token is empty; ST_NO_DEVICE: OpenSSL cannot. */
+ * Token "none": no key. Fails ST_BAD_SETTING: the token is empty; ST_RETRY: no memory;
+ * ST_NO_DEVICE: OpenSSL cannot. */
 enum status psk_derive(const char *token, struct psk *out);
 void psk_wipe(struct psk *psk);
 #define PSK_SEED_BYTES 32

@@ -22,6 +22,8 @@ endif
 # DEBUG_INFO= leaves out what debuggers read, which takes a fifth of the time.
 DEBUG_INFO ?= -g
 CFLAGS := -std=c11 -O2 $(DEBUG_INFO) -ffile-prefix-map=$(CURDIR)=. -fno-math-errno -fno-trapping-math $(HARDEN) -fPIE $(WARN)
+# The largest stack frame of a function, in bytes: a thread may have little stack. Sanitizers make frames larger.
+FRAME_BYTES := 61440
 LDFLAGS := -pie -Wl,-z,relro,-z,now
 LDLIBS = $(shell pkg-config --libs $(MODULES)) -lm -pthread
 
@@ -108,6 +110,12 @@ $(BUILD)/%.o: %.S $(BUILD)/flags.txt
 	$(CC) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/src/comm/core/sum_cpu.o $(BUILD)/src/mesh/grad_quant.o: CFLAGS += -O3
+ifeq ($(SAN),)
+# Partial sums of a block stay in cache, on the stack of whichever thread adds.
+SUMS := $(filter $(BUILD)/src/comm/core/sum_cpu%.o,$(OBJ))
+$(filter-out $(SUMS),$(OBJ)) $(BUILD)/src/main.o: CFLAGS += -Wframe-larger-than=$(FRAME_BYTES)
+$(SUMS): CFLAGS += -Wframe-larger-than=270000
+endif
 $(BUILD)/src/data/merges.o: assets/vocab.bpe
 $(BUILD)/src/serve/page_html.o: assets/page.html
 $(BUILD)/src/plan/clusters.o: $(wildcard src/plan/clusters/*.json)

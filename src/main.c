@@ -13,6 +13,7 @@
 #include "base/board.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/secure.h"
 #include "base/program.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -427,8 +428,15 @@ static enum status run_status(const struct call *call)
     bool is_everywhere = strcmp(addr, "0.0.0.0") == 0 || strcmp(addr, "::") == 0,
          is_v6 = strchr(addr, ':') != NULL;
     text_format(url, sizeof url, is_v6 ? "http://[%s]:%d" : "http://%s:%d", addr, port);
-    return status_client_main(call->word[0] == 0 && !is_everywhere ? url : call->word, port,
-                              conf_i64(call->conf, CONF_JSON) != 0, is_decorated());
+    char *token = secure_alloc(CONF_TOKEN_BYTES);
+    enum status st = token != NULL
+                         ? conf_token_page(call->conf, token)
+                         : FAIL(ST_RETRY, "out of memory: the token of STATUS_TOKEN_FILE");
+    if (st == ST_OK)
+        st = status_client_main(call->word[0] == 0 && !is_everywhere ? url : call->word, port,
+                                token, conf_i64(call->conf, CONF_JSON) != 0, is_decorated());
+    secure_free(token);
+    return st;
 }
 
 static enum status run_verify(const struct call *call)

@@ -316,6 +316,18 @@ bool json_quote(char *out, size_t cap, const char *s)
     return left == 0;
 }
 
+void json_quote_text(struct text *out, const char *s)
+{
+    const unsigned char *at = (const unsigned char *)s;
+    text_add_bytes(out, "\"", 1);
+    for (size_t left = strlen(s), covered; left > 0; left -= covered, at += covered) {
+        char piece[8];
+        covered = quote_one(at, left, piece);
+        text_add_bytes(out, piece, strlen(piece));
+    }
+    text_add_bytes(out, "\"", 1);
+}
+
 #ifdef FUZZ
 #include "base/assert.h"
 

@@ -12,6 +12,7 @@
 #include <cjson/cJSON.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 /* json_parse — the caller frees *out with cJSON_Delete. what: the document's name for the failure.
  * ST_BAD_DATA: not JSON, or bytes other than white space follow it; ST_RETRY: out of memory. */
@@ -37,5 +38,7 @@ void json_add_i64(cJSON *object, const char *key, int64_t value);
 /* json_quote — write s as a JSON string with quotes (invalid UTF-8 becomes U+FFFD); false when
  * cut. */
 bool json_quote(char *out, size_t cap, const char *s);
+/* json_quote_text — Appends s as json_quote writes it, of any length. */
+void json_quote_text(struct text *out, const char *s);
 
 #endif

@@ -50,7 +50,8 @@ enum status_group {
     X(DISAGREE, REQUEST, 76,                                                                      \
       "nodes disagree (version, settings, data), a NODE_ID is given twice, or a check before a "  \
       "run fails and no row names a node; do not restart")                                        \
-    X(NOT_ADMITTED, REQUEST, 77, "not admitted: another JOB_TOKEN than node 0's; do not restart") \
+    X(NOT_ADMITTED, REQUEST, 77,                                                                  \
+      "not admitted: another JOB_TOKEN or version than node 0's; do not restart")                 \
     X(BAD_SETTING, REQUEST, 78,                                                                   \
       "a bad setting, settings that contradict, or more memory than there is; do not restart")    \
     X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                  \

@@ -317,7 +317,7 @@ static enum status keep_config(struct cluster *cluster, const struct cluster_con
     if (!cluster->master_addr || !cluster->agree_json)
         return FAIL(ST_RETRY, "out of memory: the settings of the cluster");
     cluster->config.master_addr = cluster->master_addr;
-    cluster->config.token = NULL; /* the caller wipes its own */
+    cluster->config.psk = NULL; /* the caller wipes its own */
     cluster->config.agree_json = cluster->agree_json;
     if (gethostname(cluster->host, sizeof cluster->host - 1) != 0)
         text_copy(cluster->host, sizeof cluster->host, "?");
@@ -368,7 +368,7 @@ static enum status open_events(struct cluster *cluster)
     return ST_OK;
 }
 
-static enum status open_network(struct cluster *cluster, const char *token)
+static enum status open_network(struct cluster *cluster)
 {
     const struct cluster_config *config = &cluster->config;
     struct coordinator_server_config server = {.loop = config->loop,
@@ -394,7 +394,6 @@ static enum status open_network(struct cluster *cluster, const char *token)
                                           .on_world = on_client_world,
                                           .arg = cluster};
     signal(SIGPIPE, SIG_IGN); /* a closed connection must not end this process */
-    TRY(psk_derive(token, &cluster->psk));
     return cluster->coordinator ? coordinator_server_open(&server, &cluster->server)
                                 : member_client_open(&client, &cluster->client);
 }
@@ -406,6 +405,7 @@ enum status cluster_open(const struct cluster_config *config, struct cluster **o
                 config->workers_n <= CLUSTER_WORKERS_MAX,
             "node_id %d nodes_n %d workers_n %d", config->node_id, config->nodes_n,
             config->workers_n);
+    ASSERT(config->nodes_n == 1 || config->psk != NULL);
     struct cluster *cluster = secure_alloc(sizeof *cluster); /* it holds secrets */
     if (!cluster)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the cluster", sizeof *cluster);
@@ -413,8 +413,10 @@ enum status cluster_open(const struct cluster_config *config, struct cluster **o
     TRY_OR(keep_config(cluster, config), close);
     TRY_OR(open_machines(cluster), close);
     TRY_OR(open_events(cluster), close);
-    if (config->nodes_n > 1)
-        TRY_OR(open_network(cluster, config->token ? config->token : ""), close);
+    if (config->nodes_n > 1) {
+        cluster->psk = *config->psk;
+        TRY_OR(open_network(cluster), close);
+    }
     *out = cluster;
     return ST_OK;
 close:

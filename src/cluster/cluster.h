@@ -158,7 +158,7 @@ struct cluster_config {
     int min_nodes; /* a generation may have so few of them; 0: it waits for all */
     const char *master_addr;
     int master_port;
-    const char *token; /* JOB_TOKEN; "none": no key. Read during cluster_open only. */
+    const struct psk *psk; /* the job's key; NULL with one node. Copied by cluster_open */
     int64_t join_timeout_ms, peer_timeout_ms;
     int max_restarts;
     /* One flat JSON object, name → value as text: what must be the same on every node (settings,

@@ -102,8 +102,8 @@ static void on_refused(struct member_client *c, const char *why)
 {
     struct member_actions actions = {.is_over = true, .st = ST_NOT_ADMITTED};
     text_format(actions.text, sizeof actions.text,
-                "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN", c->where,
-                why);
+                "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN and version",
+                c->where, why);
     c->config.member->is_over = true;
     c->config.carry_out(c->config.arg, &actions);
 }

@@ -73,10 +73,8 @@ static void add_rank(struct text *out, const struct cluster_rank *rank, bool is_
 
 static void add_agree(struct text *out, const char *agree_json)
 {
-    char quoted[MESSAGE_AGREE_MAX * 2];
-    json_quote(quoted, sizeof quoted, agree_json);
     text_add(out, ",\"agree\":");
-    text_add_bytes(out, quoted, strlen(quoted));
+    json_quote_text(out, agree_json);
 }
 
 static void add_join(struct text *out, const struct message_join *join)

@@ -103,7 +103,8 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
                   "without");
         break;
     case CONF_KIND_SECRET:
-        text_format(out, cap, "16 to %.0f bytes of text, or none", row->max);
+        text_format(out, cap, "16 to %.0f bytes of text, or none (openssl rand -hex 32 makes one)",
+                    row->max);
         break;
     }
     return out;
@@ -205,8 +206,6 @@ static enum status set_text(const struct conf_row *row, const char *text, const 
     return ST_OK;
 }
 
-#define SECRET_BYTES_MIN 16
-
 static enum status set_secret(const struct conf_row *row, const char *text, enum conf_origin origin,
                               const char *source)
 {
@@ -217,9 +216,8 @@ static enum status set_secret(const struct conf_row *row, const char *text, enum
                            "would be visible to all users of this machine (ps); set it in the "
                            "environment or in a file");
     TRY(set_text(row, text, source));
-    return strlen(text) < SECRET_BYTES_MIN
-               ? conf_refuse(row, text, source, "is too short to be a secret")
-               : ST_OK;
+    const char *fault = conf_token_fault(text);
+    return fault != NULL ? conf_refuse(row, text, source, fault) : ST_OK;
 }
 
 static enum status set_parsed(struct conf *conf, enum conf_key key, const char *text,
@@ -385,10 +383,24 @@ static enum status default_linger(struct conf *conf, char **environment)
     return conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name);
 }
 
+/* default_status_addr — all addresses in a container, whose network decides what is reached, and
+ * with several nodes; else 127.0.0.1, the row's default. */
+static enum status default_status_addr(struct conf *conf, char **environment)
+{
+    const struct launch_context context = launch_context_here(environment);
+    const bool has_nodes = conf->values[CONF_N_NODES].i64 > 1;
+    if (conf->values[CONF_STATUS_ADDR].text != NULL ||
+        (!has_nodes && !launch_context_is_container(&context)))
+        return ST_OK;
+    return conf_set(conf, CONF_STATUS_ADDR, "0.0.0.0", CONF_ORIGIN_DEFAULT,
+                    has_nodes ? "several nodes" : "container");
+}
+
 static enum status read_defaults(struct conf *conf, char **environment)
 {
     char cache_dir[4096];
     TRY(default_linger(conf, environment));
+    TRY(default_status_addr(conf, environment));
     for (int key = 0; key < CONF_N; key++)
         if (conf->values[key].text == NULL)
             TRY(conf_set(conf, (enum conf_key)key, conf_rows[key].initial, CONF_ORIGIN_DEFAULT,

@@ -94,10 +94,15 @@ int conf_min_nodes(const struct conf *conf);
  * samples of a step are divided: all workers / (TP x CP x PP). */
 int conf_data_ranks(const struct conf *conf);
 
+/* Room for a token, and for some bytes more, by which a file that is too long is noticed. */
+#define CONF_TOKEN_BYTES 1200
 /* conf_token — with N_NODES > 1: JOB_TOKEN, or the content of JOB_TOKEN_FILE without the line end;
  * "none" if that is its value. Also checks that MASTER_ADDR is set. ST_BAD_SETTING or ST_NO_INPUT:
- * missing, too short, or a file that other users can read. cap > 1024. */
-enum status conf_token(const struct conf *conf, char *out, size_t cap);
+ * missing, too short, easily guessed, or a file that other users can read or change. */
+enum status conf_token(const struct conf *conf, char out[CONF_TOKEN_BYTES]);
+/* conf_token_page — Reads the token in STATUS_TOKEN_FILE, "" if that is not set. Fails as
+ * conf_token. */
+enum status conf_token_page(const struct conf *conf, char out[CONF_TOKEN_BYTES]);
 /* conf_token_forget — overwrites and removes secrets in the environment, so that neither child
  * processes nor /proc show them. conf keeps its own copy. */
 void conf_token_forget(char **environment);

@@ -87,6 +87,10 @@ const char *conf_clean(const char *text, char *out, size_t cap);
  * read. Before defaults are filled in. */
 void conf_use_drop(struct conf *conf, enum conf_use use);
 
+/* conf_token_fault — Returns why a text is no secret, as the end of a sentence: too short, or
+ * easily guessed by a crude estimate. NULL: it is one. */
+const char *conf_token_fault(const char *secret);
+
 enum status conf_rules_check(const struct conf *conf); /* checks the relations between settings */
 
 #endif

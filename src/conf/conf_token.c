@@ -1,9 +1,12 @@
-/* conf_token — the secret that admits nodes: reads it, and keeps it out of sight.
+/* conf_token — the secrets of a node: the token that admits nodes and the token of the status page.
+ * Reads them, refuses those that are easily guessed, and keeps them out of sight.
  *
- * It comes from one of two variables; one of them names a file. Messages never repeat a secret. It
- * must not know what the secret is used for. */
+ * The first comes from one of two variables; one of them names a file. Messages never repeat a
+ * secret. It must not know what a secret is used for. */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,36 +15,87 @@
 
 #define TOKEN_BYTES_MIN 16
 #define TOKEN_BYTES_MAX 1024
+/* Random text of 80 bits is estimated a little lower, because a short text does not have all
+ * characters of its alphabet. */
+#define TOKEN_BITS_MIN 75
 
-/* check_file — an open file that only its owner can read. Root owns a secret that is mounted into a
- * container, so the bits of group and others count, not the owner. */
-static enum status check_file(int fd, const char *path)
+/* ---- how easily a secret is guessed ---- */
+
+/* is_continued — Returns true if the last of three characters follows from the others: it goes on
+ * with a row of the alphabet or of a keyboard, in either direction, or the three stand earlier in
+ * the secret. at: the last one. */
+static bool is_continued(const char *secret, size_t at)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        return FAIL(ST_NO_INPUT, "cannot look at JOB_TOKEN_FILE=%s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
+    static const char rows[] = "0123456789 abcdefghijklmnopqrstuvwxyz qwertyuiop asdfghjkl zxcvbnm";
+    const char *three = secret + at - 2;
+    char forth[4] = "", back[4] = "";
+    for (int i = 0; i < 3; i++)
+        forth[i] = back[2 - i] = (char)tolower((unsigned char)three[i]);
+    return strstr(rows, forth) != NULL || strstr(rows, back) != NULL ||
+           memmem(secret, at, three, 3) != NULL;
+}
+
+const char *conf_token_fault(const char *secret)
+{
+    bool is_seen[256] = {false};
+    int distinct_n = 0, fresh_n = 0;
+    size_t n = strlen(secret);
+    if (n < TOKEN_BYTES_MIN)
+        return "is too short to be a secret";
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)secret[i];
+        distinct_n += !is_seen[c];
+        is_seen[c] = true;
+        fresh_n += i < 2 || !is_continued(secret, i);
+    }
+    return fresh_n * log2(distinct_n) < TOKEN_BITS_MIN
+               ? "is too easily guessed: it has less than about 80 bits, by its length, its "
+                 "different characters, repetitions and sequences"
+               : NULL;
+}
+
+/* ---- files ---- */
+
+/* check_owner — Refuses a file that another user than this one and root can read or change. Root
+ * may grant a group the reading: so Kubernetes mounts a secret in a pod with an fsGroup. */
+static enum status check_owner(const struct stat *info, const char *name, const char *path)
+{
+    const uid_t user = geteuid();
+    if (info->st_uid != user && info->st_uid != 0)
         return FAIL(ST_BAD_SETTING,
-                    "JOB_TOKEN_FILE=%s is not a regular file; name the file that holds the token",
-                    path);
-    if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+                    "%s=%s belongs to user %u, not to root or the user of this program, "
+                    "%u; chown it to user %u",
+                    name, path, (unsigned)info->st_uid, (unsigned)user, (unsigned)user);
+    const mode_t refused = S_IRWXO | (user != 0 && info->st_uid == 0 ? S_IWGRP | S_IXGRP : S_IRWXG);
+    if ((info->st_mode & refused) != 0)
         return FAIL(ST_BAD_SETTING,
-                    "JOB_TOKEN_FILE=%s can be read or changed by other users than its owner (mode "
-                    "%03o); chmod 600 it, in Kubernetes set defaultMode: 0400",
-                    path, (unsigned)info.st_mode & 0777);
+                    "%s=%s can be read or changed by other users than its owner (mode %03o); chmod "
+                    "600 it, in Kubernetes set defaultMode: 0400",
+                    name, path, (unsigned)info->st_mode & 0777);
     return ST_OK;
 }
 
-static enum status read_all(int fd, const char *path, char *out, size_t cap, size_t *n_out)
+static enum status check_file(int fd, const char *name, const char *path)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return FAIL(ST_NO_INPUT, "cannot look at %s=%s: %s", name, path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%s is not a regular file; name the file that holds the token", name, path);
+    return check_owner(&info, name, path);
+}
+
+static enum status read_all(int fd, const char *name, const char *path, char *out, size_t *n_out)
 {
     size_t n = 0;
     ssize_t got = 1;
-    while (got > 0 && n + 1 < cap) {
-        got = read(fd, out + n, cap - 1 - n);
+    while (got > 0 && n + 1 < CONF_TOKEN_BYTES) {
+        got = read(fd, out + n, CONF_TOKEN_BYTES - 1 - n);
         n += got > 0 ? (size_t)got : 0;
     }
     if (got < 0)
-        return FAIL(ST_NO_INPUT, "cannot read JOB_TOKEN_FILE=%s: %s", path, strerror(errno));
+        return FAIL(ST_NO_INPUT, "cannot read %s=%s: %s", name, path, strerror(errno));
     while (n > 0 && (out[n - 1] == '\n' || out[n - 1] == '\r'))
         n--;
     out[n] = 0;
@@ -49,26 +103,42 @@ static enum status read_all(int fd, const char *path, char *out, size_t cap, siz
     return ST_OK;
 }
 
-static enum status read_file(const char *path, char *out, size_t cap)
+/* read_file — Reads the token in the file of setting `name`. */
+static enum status read_file(const char *name, const char *path, char *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     size_t n = 0;
     if (fd < 0)
-        return FAIL(ST_NO_INPUT, "cannot open JOB_TOKEN_FILE=%s: %s", path, strerror(errno));
-    enum status st = check_file(fd, path);
+        return FAIL(ST_NO_INPUT, "cannot open %s=%s: %s", name, path, strerror(errno));
+    enum status st = check_file(fd, name, path);
     if (st == ST_OK)
-        st = read_all(fd, path, out, cap, &n);
+        st = read_all(fd, name, path, out, &n);
     close(fd);
     TRY(st);
-    if (n < TOKEN_BYTES_MIN || n > TOKEN_BYTES_MAX || strlen(out) != n)
+    bool is_text = n >= TOKEN_BYTES_MIN && n <= TOKEN_BYTES_MAX && strlen(out) == n;
+    for (size_t i = 0; i < n && is_text; i++)
+        is_text = !iscntrl((unsigned char)out[i]);
+    if (!is_text)
         return FAIL(ST_BAD_SETTING,
-                    "JOB_TOKEN_FILE=%s does not hold a text of %d to %d bytes; write one with: "
+                    "%s=%s does not hold one line of text of %d to %d bytes; write one with: "
                     "openssl rand -hex 32 >%s",
-                    path, TOKEN_BYTES_MIN, TOKEN_BYTES_MAX, path);
+                    name, path, TOKEN_BYTES_MIN, TOKEN_BYTES_MAX, path);
+    const char *fault = conf_token_fault(out);
+    if (fault != NULL)
+        return FAIL(ST_BAD_SETTING,
+                    "the token in %s=%s %s; write one with: openssl rand -hex 32 >%s", name, path,
+                    fault, path);
     return ST_OK;
 }
 
-enum status conf_token(const struct conf *conf, char *out, size_t cap)
+enum status conf_token_page(const struct conf *conf, char out[CONF_TOKEN_BYTES])
+{
+    const char *path = conf_text(conf, CONF_STATUS_TOKEN_FILE);
+    out[0] = 0;
+    return path[0] != 0 ? read_file("STATUS_TOKEN_FILE", path, out) : ST_OK;
+}
+
+enum status conf_token(const struct conf *conf, char out[CONF_TOKEN_BYTES])
 {
     const char *token = conf_text(conf, CONF_JOB_TOKEN),
                *file = conf_text(conf, CONF_JOB_TOKEN_FILE);
@@ -83,14 +153,14 @@ enum status conf_token(const struct conf *conf, char *out, size_t cap)
             ST_BAD_SETTING, "JOB_TOKEN (%s) and JOB_TOKEN_FILE=%s (%s) are both set; leave one out",
             conf_source(conf, CONF_JOB_TOKEN), file, conf_source(conf, CONF_JOB_TOKEN_FILE));
     if (file[0] != 0)
-        return read_file(file, out, cap);
+        return read_file("JOB_TOKEN_FILE", file, out);
     if (token[0] == 0)
         return FAIL(ST_BAD_SETTING,
                     "N_NODES=%s (%s) needs JOB_TOKEN or JOB_TOKEN_FILE, a secret of at least %d "
                     "bytes, the same on every node (openssl rand -hex 32 makes one); "
                     "JOB_TOKEN=none lets every machine join that reaches MASTER_PORT",
                     nodes, conf_source(conf, CONF_N_NODES), TOKEN_BYTES_MIN);
-    text_copy(out, cap, token);
+    text_copy(out, CONF_TOKEN_BYTES, token);
     return ST_OK;
 }
 

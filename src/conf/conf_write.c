@@ -13,7 +13,7 @@
 #include "conf/conf_row.h"
 
 #define HELP_WIDTH 100
-#define HELP_INDENT 31
+#define HELP_INDENT 32
 #define SETTING_BYTES 1024 /* of a value on the status page; a prompt may be longer */
 #define VALUE_WIDTH_MAX 40 /* longer values shift the rest of their line */
 
@@ -231,7 +231,7 @@ static void add_help_row(struct text *out, const struct conf_row *row)
                     row->help);
     else
         text_copy(words, sizeof words, row->help);
-    text_add(out, "  %-16s  %-9s  ", row->name, shown_default(row));
+    text_add(out, "  %-17s  %-9s  ", row->name, shown_default(row));
     add_wrapped(out, words);
 }
 

@@ -23,14 +23,13 @@ static bool has_file(const struct launch_context *context, const char *path)
     return text_format(full, sizeof full, "%s%s", context->root, path) && file_exists(full);
 }
 
-/* is_container — a container of Docker or Podman (which sets `container`, as systemd-nspawn does),
- * or process number 1. A shell opened in a container starts this process some levels below; then
- * the container does not end with it. */
-static bool is_container(const struct launch_context *context)
+bool launch_context_is_container(const struct launch_context *context)
 {
-    bool is_marked = has_file(context, "/.dockerenv") || has_file(context, "/run/.containerenv") ||
-                     launcher_find(context->environment, "container") != NULL;
-    return context->pid == 1 || (context->parent <= 1 && is_marked);
+    return context->pid == 1 ||
+           launcher_find(context->environment, "KUBERNETES_SERVICE_HOST") != NULL ||
+           /* Podman sets it, as systemd-nspawn does. */
+           launcher_find(context->environment, "container") != NULL ||
+           has_file(context, "/.dockerenv") || has_file(context, "/run/.containerenv");
 }
 
 const char *launch_context_name(const struct launch_context *context)
@@ -41,5 +40,7 @@ const char *launch_context_name(const struct launch_context *context)
         return "Kubernetes";
     if (launcher_find(context->environment, "SLURM_JOB_ID") != NULL)
         return "Slurm";
-    return is_container(context) ? "container" : NULL;
+    /* A shell in a container starts this process some levels below process number 1. Then the
+     * container does not end with it. */
+    return context->parent <= 1 && launch_context_is_container(context) ? "container" : NULL;
 }

@@ -20,5 +20,7 @@ struct launch_context launch_context_here(char **environment);
 /* launch_context_name — "Kubernetes", "Slurm" or "container"; NULL: a terminal, or a shell on a
  * machine or in a container. */
 const char *launch_context_name(const struct launch_context *context);
+/* launch_context_is_container — Returns true in a container or a pod, also in a shell there. */
+bool launch_context_is_container(const struct launch_context *context);
 
 #endif

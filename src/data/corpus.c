@@ -386,8 +386,9 @@ static enum status visit_tokens(struct corpus_reading *to, const char *path)
     enum status st = shard_check(&shard, path, INT64_MAX, &facts);
     encode_begin_document(&to->sink);
     for (int64_t at = 0, k; st == ST_OK && at < shard.info.tokens; at += k) {
-        uint32_t ids[16384];
-        k = shard.info.tokens - at < 16384 ? shard.info.tokens - at : 16384;
+        uint32_t ids[4096];
+        const int64_t most = sizeof ids / sizeof *ids;
+        k = shard.info.tokens - at < most ? shard.info.tokens - at : most;
         shard_copy(&shard, at, k, ids);
         st = encode_put(&to->sink, ids, k);
     }

@@ -166,12 +166,16 @@ static void deal(struct mix_order *order)
     }
 }
 
-static void shuffle(struct mix_order *order, uint64_t seed)
+static enum status shuffle(struct mix_order *order, uint64_t seed)
 {
-    uint8_t even[MIX_CYCLE];
-    memcpy(even, order->item, sizeof even);
+    uint8_t *even = malloc(MIX_CYCLE);
+    if (even == NULL)
+        return FAIL(ST_RETRY, "out of memory: %d bytes for the order of a mixture", MIX_CYCLE);
+    memcpy(even, order->item, MIX_CYCLE);
     for (uint64_t p = 0; p < MIX_CYCLE; p++)
         order->item[p] = even[rand_permute(seed, RAND_STREAM(MIX, 0), p, MIX_CYCLE)];
+    free(even);
+    return ST_OK;
 }
 
 static void rank(struct mix_order *order)
@@ -190,8 +194,10 @@ enum status mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffle
     order->items_n = mix->n;
     shares(mix, order->share);
     deal(order);
-    if (is_shuffled)
-        shuffle(order, seed);
+    if (is_shuffled && shuffle(order, seed) != ST_OK) {
+        mix_order_close(order);
+        return ST_RETRY;
+    }
     rank(order);
     *out = order;
     return ST_OK;

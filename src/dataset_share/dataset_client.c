@@ -113,9 +113,10 @@ static enum status post_until_answered(struct dataset_client *c,
         if ((result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
              (result == CURLE_RECV_ERROR && c->tls.alert != 0)) &&
             tls_client_is_refused(&c->tls, why, sizeof why))
-            return FAIL(ST_NOT_ADMITTED,
-                        "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN",
-                        c->url, why);
+            return FAIL(
+                ST_NOT_ADMITTED,
+                "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN and version",
+                c->url, why);
         if (c->answer.overflow)
             return FAIL(ST_BAD_DATA, "node 0 sent more than the %zu bytes that were requested",
                         answer_max);

@@ -106,9 +106,8 @@ const char *file_list_weight(double weight, char out[32])
 
 static void add_quoted(struct text *out, const char *key, const char *value)
 {
-    char quoted[FILE_PATH_MAX * 6 + 3];
-    json_quote(quoted, sizeof quoted, value);
-    text_add(out, ",\"%s\":%s", key, quoted);
+    text_add(out, ",\"%s\":", key);
+    json_quote_text(out, value);
 }
 
 void file_list_write(struct text *out, const struct file_list *list, bool is_with_paths)

@@ -31,17 +31,21 @@
 
 static enum status read_manifest(int dir_fd, const char *path, struct manifest *out)
 {
-    char bytes[MANIFEST_BYTES_MAX + 1], what[FILE_PATH_MAX];
+    const size_t cap = MANIFEST_BYTES_MAX + 1;
+    char what[FILE_PATH_MAX];
     int64_t file_bytes_n;
     size_t n = 0;
     int fd;
-    TRY(ckpt_read_open_file(dir_fd, path, CKPT_DIR_MANIFEST, &fd, &file_bytes_n));
-    enum status st = ckpt_read_chunk(fd, path, CKPT_DIR_MANIFEST, bytes, sizeof(bytes), 0, &n);
-    close(fd);
-    if (st != ST_OK)
-        return st;
     TRY(file_join(what, sizeof(what), path, CKPT_DIR_MANIFEST));
-    return manifest_parse(bytes, n, what, out);
+    TRY(ckpt_read_open_file(dir_fd, path, CKPT_DIR_MANIFEST, &fd, &file_bytes_n));
+    char *bytes = malloc(cap);
+    enum status st = bytes ? ckpt_read_chunk(fd, path, CKPT_DIR_MANIFEST, bytes, cap, 0, &n)
+                           : FAIL(ST_RETRY, "out of memory: %zu bytes to read %s", cap, what);
+    close(fd);
+    if (st == ST_OK)
+        st = manifest_parse(bytes, n, what, out);
+    free(bytes);
+    return st;
 }
 
 /* check_listing — the manifest names every file of the folder. (A missing file fails to open.) */
@@ -195,10 +199,12 @@ static enum status map_part(struct ckpt *ckpt, const struct check *c)
 /* open_parts — returns the first failure, after all threads have ended. */
 static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct heartbeat *heartbeat)
 {
-    struct check check[MANIFEST_FILES_MAX];
     struct status_saved why;
     enum status st = ST_OK;
     int n = 0, files_n = ckpt->manifest.files_n;
+    struct check *check = calloc((size_t)files_n + 1, sizeof *check);
+    if (!check)
+        return FAIL(ST_RETRY, "out of memory: the check of %d files of %s", files_n, ckpt->path);
     while (n < files_n && st == ST_OK) {
         check[n] = (struct check){
             .path = ckpt->path, .file = &ckpt->manifest.file[n], .heartbeat = heartbeat, .fd = -1};
@@ -218,6 +224,7 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct heartb
     for (int i = 0; i < n; i++)
         if (check[i].fd >= 0)
             close(check[i].fd);
+    free(check);
     return st;
 }
 

@@ -130,8 +130,10 @@ static const struct manifest_file *file_of(const struct ckpt *ckpt, const struct
 static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
                              const struct heartbeat *heartbeat)
 {
-    struct reader reader[MANIFEST_FILES_MAX];
     enum status st = ST_OK;
+    struct reader *reader = calloc((size_t)ckpt->parts_n + 1, sizeof *reader);
+    if (!reader)
+        return FAIL(ST_RETRY, "out of memory: reading %d files of %s", ckpt->parts_n, ckpt->path);
     for (int i = 0; i < ckpt->parts_n; i++) {
         struct reader *r = &reader[i];
         *r = (struct reader){.ckpt = ckpt,
@@ -152,6 +154,7 @@ static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
             status_restore(&reader[i].why);
         }
     }
+    free(reader);
     return st;
 }
 

@@ -449,9 +449,9 @@ static enum status gather_coded(struct grad_compress *q, const struct bucket *p,
 
 /* ---- a bucket ---- */
 
-/* Adds elements [first, first + n) of this rank's part over all ranks (sum_tree.h). */
-static enum status add_run(struct grad_compress *q, int64_t part_bytes, int64_t first, int64_t n,
-                           float *sum)
+/* Adds elements [first, first + n) of this rank's part over all ranks (sum_tree.h). The sums are at
+ * the start of q->runs. */
+static enum status add_run(struct grad_compress *q, int64_t part_bytes, int64_t first, int64_t n)
 {
     for (int rank = 0; rank < q->ranks; rank++)
         TRY(unpack(q, q->recv + rank * part_bytes + packed_bytes(&q->packing, first), n,
@@ -462,7 +462,6 @@ static enum status add_run(struct grad_compress *q, int64_t part_bytes, int64_t 
         for (int64_t k = 0; k < n; k++)
             to[k] += from[k];
     }
-    memcpy(sum, q->runs, (size_t)n * sizeof *sum);
     return ST_OK;
 }
 
@@ -485,12 +484,11 @@ static enum status send_parts(struct grad_compress *q, const struct job *job,
 /* Adds this rank's part and quantises the sum; a run is packed while it is in cache. */
 static enum status add_parts(struct grad_compress *q, const struct bucket *p, uint8_t *packed)
 {
-    float sum[RUN_ELEMS];
     int64_t elems = part_extent(p->elems, q->ranks, q->rank).elems;
     for (int64_t first = 0; first < elems; first += RUN_ELEMS) {
         int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
-        TRY(add_run(q, p->part_bytes, first, n, sum));
-        TRY(pack(q, sum, p->residual_sum ? p->residual_sum + first : NULL, n,
+        TRY(add_run(q, p->part_bytes, first, n));
+        TRY(pack(q, q->runs, p->residual_sum ? p->residual_sum + first : NULL, n,
                  packed + packed_bytes(&q->packing, first)));
     }
     return ST_OK;

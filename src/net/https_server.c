@@ -273,9 +273,11 @@ static void on_tls(const SSL *ssl, int where, int alert)
     if (server->refusal_logged_ms != 0 && now_ms - server->refusal_logged_ms < LOG_EVERY_MS)
         return;
     listener_peer(SSL_get_fd(ssl), peer, sizeof(peer));
-    LOG_WARN("not admitted: %s (%s)%s; another JOB_TOKEN, or not a convoy node", peer,
-             SSL_alert_desc_string_long(alert),
-             server->unreported_n > 1 ? ", and others before" : "");
+    LOG_WARN("not admitted: %s (%s)%s; %s", peer, SSL_alert_desc_string_long(alert),
+             server->unreported_n > 1 ? ", and others before" : "",
+             psk_is_other_version(ssl)
+                 ? "a convoy node of another version: give all nodes the same version"
+                 : "another JOB_TOKEN, or not a convoy node");
     server->refusal_logged_ms = now_ms;
     server->unreported_n = 0;
 }

@@ -5,29 +5,28 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include <openssl/core_names.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/kdf.h>
-#include <openssl/params.h>
 
 #include "base/assert.h"
 
 /* One cipher suite, whose hash is the key's: SHA-256. */
 #define SUITE "TLS_AES_128_GCM_SHA256"
 static const unsigned char suite_id[] = {0x13, 0x01};
-static const char identity[] = "convoy/v1";
+/* The identity names the way in which the key follows from the token, so it changes with it. */
+static const char identity[] = PSK_IDENTITY;
+
+/* scrypt (RFC 7914): 16 MiB and about 0.1 s for each guess of a token. The salt is the identity:
+ * nodes share nothing else before they have the key. */
+#define SCRYPT_N (1 << 14)
+#define SCRYPT_R 8
+#define SCRYPT_P 1
+#define SCRYPT_BYTES_MAX (32 << 20)
 
 enum status psk_derive(const char *token, struct psk *out)
 {
-    static char digest[] = "SHA256", info[] = "convoy/v1";
-    OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)token,
-                                          strlen(token)),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, strlen(info)),
-        OSSL_PARAM_construct_end(),
-    };
     *out = (struct psk){.is_none = strcmp(token, "none") == 0};
     if (out->is_none)
         return ST_OK;
@@ -35,14 +34,14 @@ enum status psk_derive(const char *token, struct psk *out)
         return FAIL(ST_BAD_SETTING,
                     "JOB_TOKEN is empty; several nodes need a shared secret: set JOB_TOKEN or "
                     "JOB_TOKEN_FILE to the same on all, or JOB_TOKEN=none for no protection");
-    EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
-    EVP_KDF_CTX *ctx = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
-    bool is_done = ctx != NULL && EVP_KDF_derive(ctx, out->key, sizeof(out->key), params) == 1;
-    EVP_KDF_CTX_free(ctx);
-    EVP_KDF_free(kdf);
-    return is_done ? ST_OK
-                   : FAIL(ST_NO_DEVICE,
-                          "OpenSSL cannot derive a key (HKDF with SHA-256); check its set-up");
+    if (EVP_PBE_scrypt(token, strlen(token), (const unsigned char *)identity, sizeof(identity) - 1,
+                       SCRYPT_N, SCRYPT_R, SCRYPT_P, SCRYPT_BYTES_MAX, out->key,
+                       sizeof(out->key)) == 1)
+        return ST_OK;
+    if (ERR_GET_REASON(ERR_peek_last_error()) == ERR_R_MALLOC_FAILURE)
+        return FAIL(ST_RETRY, "out of memory: 16 MiB to derive a key from JOB_TOKEN");
+    return FAIL(ST_NO_DEVICE, "OpenSSL cannot derive a key from JOB_TOKEN with scrypt; check its "
+                              "set-up");
 }
 
 void psk_wipe(struct psk *psk) { OPENSSL_cleanse(psk, sizeof(*psk)); }
@@ -70,6 +69,15 @@ static int psk_index(void)
     static int index = -1;
     if (index < 0)
         index = SSL_CTX_get_ex_new_index(0, NULL, NULL, NULL, NULL);
+    return index;
+}
+
+/* version_index — where a server's connection keeps that its client has another version's key. */
+static int version_index(void)
+{
+    static int index = -1;
+    if (index < 0)
+        index = SSL_get_ex_new_index(0, NULL, NULL, NULL, NULL);
     return index;
 }
 
@@ -104,6 +112,9 @@ static int on_serve(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
     *session = NULL;
     if (id_bytes == sizeof(identity) - 1 && memcmp(id, identity, id_bytes) == 0)
         *session = make_session(ssl);
+    else if (id_bytes > sizeof(PSK_IDENTITY_START) - 1 &&
+             memcmp(id, PSK_IDENTITY_START, sizeof(PSK_IDENTITY_START) - 1) == 0)
+        SSL_set_ex_data(ssl, version_index(), (void *)(uintptr_t)identity);
     /* Without a session the handshake goes on, and fails because there is no certificate. */
     return 1;
 }
@@ -145,6 +156,13 @@ SSL_CTX *psk_new_server_ctx(const struct psk *psk)
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_psk_find_session_callback(ctx, on_serve);
     return ctx;
+}
+
+bool psk_is_other_version(const SSL *ssl) { return SSL_get_ex_data(ssl, version_index()) != NULL; }
+
+bool psk_is_unknown(int alert)
+{
+    return alert == SSL_AD_HANDSHAKE_FAILURE || alert == SSL_AD_UNKNOWN_PSK_IDENTITY;
 }
 
 bool psk_is_refusal(int alert)

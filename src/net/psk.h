@@ -1,6 +1,7 @@
 /* psk — the job's pre-shared key, derived from JOB_TOKEN, and TLS 1.3 with that key only.
  *
- * key = HKDF-SHA256(token, info "convoy/v1"). There are no certificates: a peer that presents one
+ * key = scrypt(token, salt PSK_IDENTITY): tokens can be tried against one recorded handshake, and
+ * each try costs time and memory. There are no certificates: a peer that presents one
  * instead of the key is refused, by both sides. It must not know what the connections carry. */
 #ifndef CONVOY_NET_PSK_H
 #define CONVOY_NET_PSK_H
@@ -12,12 +13,17 @@
 
 #include "base/status.h"
 
+#define PSK_IDENTITY_START "convoy/"
+#define PSK_IDENTITY PSK_IDENTITY_START "v2" /* v1: HKDF, until 0.1.0 */
+
 struct psk {
     bool is_none; /* JOB_TOKEN=none: plain HTTP */
     uint8_t key[32];
 };
 
-/* psk_derive — token "none": no key. Fails ST_BAD_SETTING: the token is empty. */
+/* psk_derive — Derives the key, which costs about 0.1 s and 16 MiB: call it once in a process.
+ * Token "none": no key. Fails ST_BAD_SETTING: the token is empty; ST_RETRY: no memory;
+ * ST_NO_DEVICE: OpenSSL cannot. */
 enum status psk_derive(const char *token, struct psk *out);
 void psk_wipe(struct psk *psk);
 #define PSK_SEED_BYTES 32
@@ -38,5 +44,11 @@ bool psk_set_client_ctx(SSL_CTX *ctx, const struct psk *psk);
 /* psk_is_refusal — is this a fatal TLS alert (RFC 8446, 6.2) that our server sends for another
  * key? */
 bool psk_is_refusal(int alert);
+/* psk_is_unknown — Returns true for an alert by which a server refuses the identity of our key: it
+ * is Convoy of another version, or not Convoy. */
+bool psk_is_unknown(int alert);
+/* psk_is_other_version — Returns true if the client of this server's connection presented the
+ * identity of another version of Convoy. */
+bool psk_is_other_version(const SSL *ssl);
 
 #endif

@@ -94,7 +94,12 @@ bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap)
     bool is_plain = strstr(tls->error, "wrong version number") != NULL;
     bool is_certified = strstr(tls->error, "certificate verify failed") != NULL;
     bool is_other_key = tls->alert != 0 && psk_is_refusal(tls->alert);
-    if (is_other_key)
+    if (is_other_key && psk_is_unknown(tls->alert))
+        text_format(why, cap,
+                    "node 0 is Convoy of another version, or not Convoy: it does not know a key "
+                    "of this version, %s (%s)",
+                    PSK_IDENTITY, SSL_alert_desc_string_long(tls->alert));
+    else if (is_other_key)
         text_format(why, cap, "node 0 has another JOB_TOKEN (%s)",
                     SSL_alert_desc_string_long(tls->alert));
     else if (is_plain)

@@ -22,9 +22,12 @@ struct print {
 /* add_end — the bytes of a file from offset on, at most END_BYTES. */
 static void add_end(struct print *p, int fd, int64_t offset)
 {
-    char bytes[END_BYTES];
-    ssize_t n = pread(fd, bytes, sizeof bytes, offset);
-    p->hash = XXH3_64bits_withSeed(bytes, n > 0 ? (size_t)n : 0, p->hash);
+    char bytes[END_BYTES / 8];
+    ssize_t n = 1;
+    for (int64_t at = 0; at < END_BYTES && n > 0; at += n) {
+        n = pread(fd, bytes, sizeof bytes, offset + at);
+        p->hash = XXH3_64bits_withSeed(bytes, n > 0 ? (size_t)n : 0, p->hash);
+    }
 }
 
 static void add_file(struct print *p, const struct data_file *file)

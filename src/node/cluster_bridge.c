@@ -21,7 +21,6 @@
 #include "node/config_map.h"
 #include "train/stop_request.h"
 
-#define TOKEN_BYTES 1200
 #define REPORT_MS 250
 #define NAME_MS (30 * 1000)
 #define NAME_RETRY_MS 250
@@ -484,17 +483,27 @@ static struct cluster_places places_of(const struct cluster_bridge *b)
                 : (struct cluster_places){0};
 }
 
+/* derive_job_key — Reads the token and derives the job's key from it. Wipes the token. */
+static enum status derive_job_key(const struct conf *conf, struct psk *out)
+{
+    char *token = secure_alloc(CONF_TOKEN_BYTES);
+    enum status st =
+        token ? conf_token(conf, token) : FAIL(ST_RETRY, "out of memory: the token of this job");
+    if (st == ST_OK)
+        st = psk_derive(token, out);
+    secure_free(token);
+    return st;
+}
+
 static enum status open_cluster(struct cluster_bridge *b)
 {
     const struct conf *conf = b->config.conf;
     struct text agreed = {0};
     TRY(b->config.agreement(conf, &agreed));
-    char *token = secure_alloc(TOKEN_BYTES);
-    enum status st = token ? ST_OK : FAIL(ST_RETRY, "out of memory: the token of this job");
+    struct psk *psk = secure_alloc(sizeof *psk);
+    enum status st = psk ? ST_OK : FAIL(ST_RETRY, "out of memory: the key of this job");
     if (st == ST_OK && b->nodes_n > 1)
-        st = conf_token(conf, token, TOKEN_BYTES);
-    else if (st == ST_OK)
-        text_copy(token, TOKEN_BYTES, "none");
+        st = derive_job_key(conf, psk);
     conf_token_wipe(conf);
     struct cluster_config config = {.node_id = (int)conf_i64(conf, CONF_NODE_ID),
                                     .nodes_n = b->nodes_n,
@@ -502,7 +511,7 @@ static enum status open_cluster(struct cluster_bridge *b)
                                     .min_nodes = conf_min_nodes(conf),
                                     .master_addr = conf_text(conf, CONF_MASTER_ADDR),
                                     .master_port = (int)conf_i64(conf, CONF_MASTER_PORT),
-                                    .token = token,
+                                    .psk = psk,
                                     .join_timeout_ms = conf_i64(conf, CONF_JOIN_TIMEOUT),
                                     .peer_timeout_ms = conf_i64(conf, CONF_PEER_TIMEOUT),
                                     .max_restarts = b->config.max_restarts,
@@ -516,7 +525,7 @@ static enum status open_cluster(struct cluster_bridge *b)
                                     .on_end = on_end,
                                     .on_request = on_request,
                                     .arg = b};
-    if (st == ST_OK && b->nodes_n > 1 && !strcmp(token, "none"))
+    if (st == ST_OK && b->nodes_n > 1 && psk->is_none)
         LOG_WARN(
             "JOB_TOKEN=none: any host that reaches MASTER_PORT=%d can join this job and read what "
             "it sends",
@@ -525,7 +534,7 @@ static enum status open_cluster(struct cluster_bridge *b)
         st = wait_for_name(b);
     if (st == ST_OK)
         st = cluster_open(&config, &b->cluster);
-    secure_free(token);
+    secure_free(psk);
     text_free(&agreed);
     return st;
 }

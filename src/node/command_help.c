@@ -57,7 +57,7 @@ static const struct page {
      "CHECKPOINT_EVERY=20\n"
      "convoy rehearse MODEL=gpt2-nano DATA=synthetic DURATION=30m FAULT_EVERY=20s "
      "FAULT_MIX=kill:6,hang:2,disk:1 JSON=1\n"},
-    {"status", "STATUS_PORT STATUS_ADDR JSON",
+    {"status", "STATUS_PORT STATUS_ADDR STATUS_TOKEN_FILE JSON",
      "convoy status\n"
      "convoy status http://10.0.0.1:8080 JSON=1\n"
      "convoy status run1\n"},

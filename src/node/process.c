@@ -8,12 +8,49 @@
  * all the same (base/secure.h), for a debugger may write one. */
 #include "node/process.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #define FILES_LEAST 32 /* a worker, its data, a checkpoint, the page: 20 or so, measured */
+
+#define STACK_BYTES ((rlim_t)8 << 20) /* the usual limit; libraries of GPUs count on it */
+/* The largest frame has 260 KiB (comm/core/sum_cpu.c), others 60 KiB (FRAME_BYTES in the
+ * Makefile). */
+#define STACK_BYTES_LEAST ((rlim_t)1 << 20)
+
+const int process_stop_signals[PROCESS_STOP_SIGNALS_N] = {SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
+                                                          SIGXCPU, SIGPWR,  SIGIO,     SIGSTKFLT};
+
+/* raise_stack — the kernel lets the first thread's stack grow up to the limit of that moment; the C
+ * library took the stacks of other threads from the limit at the start. */
+static enum status raise_stack(void)
+{
+    struct rlimit limit;
+    pthread_attr_t threads;
+    if (pthread_attr_init(&threads) == 0) {
+        if (pthread_attr_setstacksize(&threads, STACK_BYTES) == 0)
+            (void)pthread_setattr_default_np(&threads);
+        pthread_attr_destroy(&threads);
+    }
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= STACK_BYTES)
+        return ST_OK;
+    const rlim_t most = limit.rlim_max < STACK_BYTES ? limit.rlim_max : STACK_BYTES;
+    limit.rlim_cur = STACK_BYTES;
+    if (limit.rlim_max < STACK_BYTES)
+        limit.rlim_max = STACK_BYTES; /* root may */
+    if (setrlimit(RLIMIT_STACK, &limit) == 0)
+        return ST_OK;
+    limit.rlim_cur = limit.rlim_max = most;
+    if (setrlimit(RLIMIT_STACK, &limit) == 0 && most >= STACK_BYTES_LEAST)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "the stack may grow to %llu KiB, and at least %llu KiB are needed; raise the limit "
+                "(ulimit -s 8192)",
+                (unsigned long long)most >> 10, (unsigned long long)STACK_BYTES_LEAST >> 10);
+}
 
 static enum status raise_files(void)
 {
@@ -53,6 +90,7 @@ enum status process_begin(bool may_use_gpu)
     forbid_cores();
     if (!helper_is_needed(may_use_gpu))
         (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    TRY(raise_stack());
     return raise_files();
 }
 
@@ -60,4 +98,10 @@ bool process_ignores(int signal_n)
 {
     struct sigaction action;
     return sigaction(signal_n, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+bool process_has_default(int signal_n)
+{
+    struct sigaction action;
+    return sigaction(signal_n, NULL, &action) == 0 && action.sa_handler == SIG_DFL;
 }

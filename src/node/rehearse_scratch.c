@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "node/process.h"
 
 #define REMOVE_TRIES 100 /* a worker that is being killed may still add a file */
 #define REMOVE_WAIT_MS 50
@@ -22,6 +23,8 @@ static _Noreturn void watch(const char *path, int fd)
     char byte;
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN);
+    for (int i = 0; i < PROCESS_STOP_SIGNALS_N; i++)
+        signal(process_stop_signals[i], SIG_IGN);
     setsid();
     fd = dup2(fd, STDIN_FILENO);
     close_range(STDERR_FILENO + 1, ~0u, 0);

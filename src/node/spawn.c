@@ -16,6 +16,7 @@
 #include "base/board.h"
 #include "base/program.h"
 #include "base/text.h"
+#include "node/process.h"
 
 #define EXEC_FAILED 127
 #define PRIORITY_STEPS 10 /* steps of nice */
@@ -66,6 +67,8 @@ static _Noreturn void exec_worker(const struct spawn_config *config, char *const
      * through after that. */
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN);
+    for (int i = 0; i < PROCESS_STOP_SIGNALS_N; i++)
+        signal(process_stop_signals[i], SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/secure.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "node/check_facts.h"
@@ -234,17 +235,20 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     struct supervisor *s = arg;
     enum board_request request = request_of((int)signal_n), before = s->signalled;
     int64_t now_ms = clock_ms();
+    char by[40] = "", name[32];
     bool is_echo = request == before && now_ms - s->signalled_ms < SAME_SIGNAL_MS;
-    /* a stop is under way already */
-    bool is_late = request == BOARD_REQUEST_PREEMPT && stop_request_is_stop(s->stop);
-    if (s->is_over || is_echo || is_late)
+    /* other signals are notices: they come once more, with a timer again and again */
+    bool is_asked = signal_n == SIGTERM || signal_n == SIGINT || signal_n == SIGHUP,
+         is_late = !is_asked && (stop_request_is_stop(s->stop) || s->leave_ms != 0);
+    if (s->is_over || is_late || (is_echo && (s->was_asked || !is_asked)))
         return;
     s->signalled_ms = now_ms;
     s->signalled = request;
-    if (before == BOARD_REQUEST_TERMINATE || before == BOARD_REQUEST_INTERRUPT) {
+    if (is_asked && s->was_asked) {
         end_at_once(s, request);
         return;
     }
+    s->was_asked = s->was_asked || is_asked;
     /* a scheduler stops all nodes, and another node's request has arrived before this signal */
     if (request <= s->stop)
         return;
@@ -259,10 +263,13 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     board_request(s->board, request);
     if (s->bridge)
         cluster_bridge_stop(s->bridge, request);
+    exit_policy_signal_name(name, sizeof name, (int)signal_n);
+    if (strcmp(name, stop_request_signal(request)) != 0)
+        text_format(by, sizeof by, " (by %s)", name);
     if (!s->is_check)
         LOG_INFO("%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends "
                  "at once",
-                 stop_request_signal(request), signal_n == SIGHUP ? " (by SIGHUP)" : "");
+                 stop_request_signal(request), by);
     workers_forbid_start(s->workers);
     if (workers_alive(s->workers) == 0)
         stop_unready(s, request);
@@ -283,11 +290,14 @@ static enum status open_loop(struct supervisor *s)
     static const struct {
         int signal_n;
         event_callback_fn call;
-    } rows[SUPERVISOR_SIGNALS_N] = {{SIGTERM, on_stop},
-                                    {SIGINT, on_stop},
-                                    {SIGUSR1, on_stop},
-                                    {SIGCHLD, on_child},
-                                    {SIGHUP, on_stop}};
+    } rows[] = {{SIGTERM, on_stop},
+                {SIGINT, on_stop},
+                {SIGUSR1, on_stop},
+                {SIGCHLD, on_child},
+                {SIGHUP, on_stop}};
+    const int rows_n = sizeof rows / sizeof *rows;
+    _Static_assert(sizeof rows / sizeof *rows + PROCESS_STOP_SIGNALS_N == SUPERVISOR_SIGNALS_N,
+                   "an event for each signal");
     static const struct timeval every = {.tv_usec = TICK_MS * 1000};
     signal(SIGPIPE, SIG_IGN);
     s->loop = event_base_new();
@@ -295,14 +305,15 @@ static enum status open_loop(struct supervisor *s)
         return FAIL(ST_RETRY, "cannot open the event loop: no memory or no open files are left; "
                               "free some memory, or raise the limit (ulimit -n)");
     for (int i = 0; i < SUPERVISOR_SIGNALS_N; i++) {
-        if (process_ignores(rows[i].signal_n) && rows[i].signal_n == SIGHUP)
+        const int signal_n = i < rows_n ? rows[i].signal_n : process_stop_signals[i - rows_n];
+        if ((i >= rows_n || signal_n == SIGHUP) && !process_has_default(signal_n))
             continue;
-        s->signals[i] = evsignal_new(s->loop, rows[i].signal_n, rows[i].call, s);
+        s->signals[i] = evsignal_new(s->loop, signal_n, i < rows_n ? rows[i].call : on_stop, s);
         if (!s->signals[i] || event_add(s->signals[i], NULL))
             return FAIL(ST_RETRY,
                         "cannot watch signal %d: no memory or no open files are left; free some "
                         "memory, or raise the limit (ulimit -n)",
-                        rows[i].signal_n);
+                        signal_n);
     }
     s->tick = event_new(s->loop, -1, EV_PERSIST, on_tick, s);
     if (!s->tick || event_add(s->tick, &every))
@@ -385,12 +396,25 @@ static enum status open_serve(struct supervisor *s)
         .fill = fill_view,
         .fill_arg = s,
     };
-    TRY(serve_open(&config, &s->serve));
+    char *token = secure_alloc(CONF_TOKEN_BYTES);
+    config.token = token;
+    enum status st = token ? conf_token_page(s->conf, token)
+                           : FAIL(ST_RETRY, "out of memory: the token of STATUS_TOKEN_FILE");
+    const bool has_token = st == ST_OK && token[0] != 0;
+    if (st == ST_OK)
+        st = serve_open(&config, &s->serve);
+    secure_free(token);
+    TRY(st);
     bool is_any = !strcmp(addr, "0.0.0.0") || !strcmp(addr, "::");
     const char *host = is_any ? "127.0.0.1" : addr;
     bool is_v6 = strchr(host, ':') != NULL;
     log_console("page http://%s%s%s:%d/", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
                 serve_port(s->serve));
+    if (is_any)
+        LOG_INFO("the page is on all addresses of this node (STATUS_ADDR=%s, %s): %s", addr,
+                 conf_source(s->conf, CONF_STATUS_ADDR),
+                 has_token ? "whoever has the token of STATUS_TOKEN_FILE can read it"
+                           : "whoever reaches it can read it; STATUS_TOKEN_FILE asks for a token");
     return ST_OK;
 }
 

@@ -14,11 +14,12 @@
 #include "conf/conf.h"
 #include "node/check_view.h"
 #include "node/cluster_bridge.h"
+#include "node/process.h"
 #include "node/run_info.h"
 #include "node/workers.h"
 #include "serve/serve.h"
 
-#define SUPERVISOR_SIGNALS_N 5
+#define SUPERVISOR_SIGNALS_N (5 + PROCESS_STOP_SIGNALS_N)
 
 struct supervisor {
     const struct conf *conf;
@@ -44,6 +45,7 @@ struct supervisor {
     int64_t stop_ms;                      /* when */
     enum board_request signalled;         /* the stop requested by a signal to this process */
     int64_t signalled_ms;
+    bool was_asked;     /* by SIGINT, SIGTERM or SIGHUP: a second one ends at once */
     int64_t leave_ms;   /* ON_LOSS=shrink: this node leaves then; 0: it does not */
     bool was_preempted; /* SIGUSR1 came first */
     bool ends_at_once;  /* a second signal came */

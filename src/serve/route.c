@@ -113,6 +113,12 @@ static const struct route *find(const char *path)
     return NULL;
 }
 
+bool route_is_probe(const char *path)
+{
+    const struct route *route = find(path);
+    return route != NULL && (route->answer == answer_live || route->answer == answer_ready);
+}
+
 void route_answer(const char *path, bool is_get, bool has_body, const struct view *view,
                   struct route_answer *out)
 {

@@ -21,6 +21,8 @@ struct route_answer {
 /* route_answer — path: without the query. has_body: the request has a body, which is refused. */
 void route_answer(const char *path, bool is_get, bool has_body, const struct view *view,
                   struct route_answer *out);
+/* route_is_probe — Returns true for the paths of health checks, which need no token. */
+bool route_is_probe(const char *path);
 /* route_refuse — an error in the common form. */
 void route_refuse(int code, const char *reason, const char *message, struct route_answer *out);
 void route_free(struct route_answer *answer);

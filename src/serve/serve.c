@@ -23,6 +23,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "net/http_auth.h"
 #include "net/http_request.h"
 #include "net/http_server.h"
 #include "serve/allowed_hosts.h"
@@ -58,6 +59,7 @@ struct serve {
     bool is_restored;             /* the earlier run's history was prepended, or there is none */
     int64_t saved_ms, saved_step; /* last write of the history, and its checkpoint's step */
     struct allowed_hosts allowed_hosts;
+    struct http_auth auth;
 };
 
 /* refresh_view — copies the node's state as of now into serve->view. */
@@ -212,6 +214,22 @@ static void refuse(struct evhttp_request *request, const char *fault)
     route_free(&answer);
 }
 
+/* refuse_without_token — A browser then asks its user for a login. */
+static void refuse_without_token(struct evhttp_request *request)
+{
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+    struct route_answer answer;
+    route_refuse(
+        401, "Unauthorized",
+        "this node requires the token of its STATUS_TOKEN_FILE: send it as `Authorization: "
+        "Bearer TOKEN`, or as the password of a login",
+        &answer);
+    evhttp_add_header(headers, "WWW-Authenticate", HTTP_AUTH_BEARER);
+    evhttp_add_header(headers, "WWW-Authenticate", HTTP_AUTH_BASIC);
+    send_answer(request, &answer, true);
+    route_free(&answer);
+}
+
 static void on_request(void *arg, struct evhttp_request *request, struct http_server_conn *conn)
 {
     struct serve *serve = arg;
@@ -236,6 +254,11 @@ static void on_request(void *arg, struct evhttp_request *request, struct http_se
         request->type = EVHTTP_REQ_POST;
     if (fault != NULL || !is_for_us(serve, request)) {
         refuse(request, fault);
+        return;
+    }
+    if (!route_is_probe(path != NULL ? path : "") &&
+        !http_auth_is_granted(&serve->auth, evhttp_find_header(headers, "Authorization"))) {
+        refuse_without_token(request);
         return;
     }
     refresh_view(serve);
@@ -355,7 +378,9 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
     serve->port = port_of(fd);
     serve->saved_step = -1;
     take_names(serve);
-    signal(SIGPIPE, SIG_IGN); /* a client that disconnects must not end the node */
+    http_auth_init(&serve->auth, config->token);
+    serve->config.token = NULL; /* the caller wipes it */
+    signal(SIGPIPE, SIG_IGN);   /* a client that disconnects must not end the node */
     enum status st = start(serve, fd);
     if (st == ST_OK && config->archive_path != NULL && config->archive_path[0] != 0)
         st = archive_open(config->archive_path, &serve->archive);

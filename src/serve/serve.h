@@ -23,6 +23,7 @@ struct serve_config {
     int port;          /* STATUS_PORT; -1: any free port (tests), see serve_port */
     const char *hosts; /* HOSTS: names beside this machine's own; NULL: none */
     const char *own;   /* one more name; NULL: none */
+    const char *token; /* required but by probes; read by serve_open only. NULL or "": none */
     int64_t hang_ms;   /* progress older than this is a hang for /livez */
     /* fill — adds the other nodes and their ranks to the view of an answer; NULL: the board is all
      * that is known. */

@@ -44,13 +44,17 @@ static char *full_url(const char *url, int port)
 }
 
 /* fetch — without redirects, and without a proxy: the request is for that node. */
-static enum status fetch(const char *url, int64_t limit_ms, struct text *body)
+static enum status fetch(const char *url, const char *token, int64_t limit_ms, struct text *body)
 {
     char error[CURL_ERROR_SIZE];
     const struct curl_client_config config = {
         .server = url, .url = url, .total_ms = limit_ms, .body = body, .error = error};
     CURL *curl;
     TRY(curl_client_open(&config, &curl));
+    if (token[0] != 0) {
+        curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+        curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, token);
+    }
     const CURLcode result = curl_easy_perform(curl);
     const long code = curl_client_http_code(curl);
     curl_easy_cleanup(curl);
@@ -62,6 +66,11 @@ static enum status fetch(const char *url, int64_t limit_ms, struct text *body)
             ST_UNHEALTHY,
             "no answer from %s: %s; is the node running, and are address and STATUS_PORT right?",
             url, curl_client_error(error, result));
+    if (code == 401)
+        return FAIL(ST_UNHEALTHY,
+                    "%s answered HTTP 401: it requires %s; set STATUS_TOKEN_FILE to a file with "
+                    "the token of that node",
+                    url, token[0] != 0 ? "another token than STATUS_TOKEN_FILE has" : "a token");
     if (code != 200)
         return FAIL(ST_UNHEALTHY,
                     "%s answered HTTP %ld instead of 200; is it a convoy node's /status?", url,
@@ -71,7 +80,7 @@ static enum status fetch(const char *url, int64_t limit_ms, struct text *body)
 
 /* chart_history — the curves of the node whose /status this is; nothing when it has no /history,
  * as an older node. Call it before check_health: it overwrites status_message. */
-static void chart_history(const char *url, struct text *out)
+static void chart_history(const char *url, const char *token, struct text *out)
 {
     char *full = NULL;
     struct text body = {.limit = STATUS_CLIENT_BYTES_MAX};
@@ -80,7 +89,7 @@ static void chart_history(const char *url, struct text *out)
         curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
         curl_url_set(parts, CURLUPART_PATH, "/history", 0) == CURLUE_OK &&
         curl_url_get(parts, CURLUPART_URL, &full, 0) == CURLUE_OK &&
-        fetch(full, STATUS_CLIENT_HISTORY_MS, &body) == ST_OK && body.len > 0)
+        fetch(full, token, STATUS_CLIENT_HISTORY_MS, &body) == ST_OK && body.len > 0)
         chart_write(body.data, body.len, out);
     text_free(&body);
     curl_free(full);
@@ -380,7 +389,8 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
     return st;
 }
 
-enum status status_client_main(const char *url, int port, bool as_json, bool has_colour)
+enum status status_client_main(const char *url, int port, const char *token, bool as_json,
+                               bool has_colour)
 {
     if (url[0] == 0 && port <= 0)
         return FAIL(ST_UNHEALTHY, "the status endpoint is off (STATUS_PORT=0); name a URL: convoy "
@@ -392,9 +402,9 @@ enum status status_client_main(const char *url, int port, bool as_json, bool has
     struct text body = {.limit = STATUS_CLIENT_BYTES_MAX},
                 shown = {.limit = STATUS_CLIENT_BYTES_MAX},
                 course = {.limit = STATUS_CLIENT_BYTES_MAX};
-    enum status st = fetch(full, STATUS_CLIENT_TIMEOUT_MS, &body);
+    enum status st = fetch(full, token, STATUS_CLIENT_TIMEOUT_MS, &body);
     if (st == ST_OK && !as_json)
-        chart_history(full, &course);
+        chart_history(full, token, &course);
     if (st == ST_OK)
         st =
             show_answer(body.len > 0 ? body.data : "", body.len, full, as_json, has_colour, &shown);

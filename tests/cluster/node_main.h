@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cluster/cluster.h"
+#include "net/psk.h"
 
 struct node_main {
     struct event_base *loop;
@@ -112,12 +113,14 @@ static int node_main(int argc, char **argv)
         &(struct log_config){.level = getenv("HARNESS_LOUD") ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR,
                              .node_id = n.id,
                              .rank = -1});
+    struct psk psk;
+    assert_int_equal(psk_derive(argv[6], &psk), ST_OK);
     struct cluster_config config = {.node_id = n.id,
                                     .nodes_n = atoi(argv[3]),
                                     .workers_n = n.workers_n,
                                     .master_addr = argv[4],
                                     .master_port = atoi(argv[5]),
-                                    .token = argv[6],
+                                    .psk = &psk,
                                     .agree_json = argv[7],
                                     .join_timeout_ms = argc > 8 ? atoi(argv[8]) : 60000,
                                     .peer_timeout_ms = 6000,

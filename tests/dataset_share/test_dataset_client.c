@@ -80,11 +80,14 @@ static pid_t serve(int port, const struct file_list *list)
     struct source source = {.list = list};
     struct timeval in = {0, 300000};
     struct event_base *loop = event_base_new();
+    struct psk psk;
+    if (psk_derive(TOKEN, &psk) != ST_OK)
+        _exit(1);
     struct cluster_config config = {.nodes_n = 2,
                                     .workers_n = 1,
                                     .master_addr = "127.0.0.1",
                                     .master_port = port,
-                                    .token = TOKEN,
+                                    .psk = &psk,
                                     .agree_json = agree,
                                     .join_timeout_ms = 600000,
                                     .peer_timeout_ms = 6000,

@@ -191,7 +191,7 @@ class Program:
         if key not in self.refused:
             words = ['%s=%s' % (k, v) for k, v in key if (k, v) != ('DEVICE', 'cuda') and k != 'JOB_TOKEN']
             got = subprocess.run([self.convoy, 'config', *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                 env={'PATH': os.environ['PATH'], 'JOB_TOKEN': 'x' * 32, 'JOB_COMPLETION_INDEX': '0'})
+                                 env={'PATH': os.environ['PATH'], 'JOB_TOKEN': '6f1ed002ab5595859014ebf0951522d9', 'JOB_COMPLETION_INDEX': '0'})
             self.refused[key] = got.stderr.strip() if got.returncode != 0 else ''
         return self.refused[key]
 

@@ -28,6 +28,11 @@ ok "no device in the common file" has 'all(.services[]; .devices == null)'
 ok "all train on a text that is in the image, not on random numbers" has 'all(.services[]; .environment.DATA == "/usr/share/convoy/alice.txt")'
 settings=$("$convoy" config JSON=1 2>/dev/null | jq -c keys)
 ok "every setting is known" has "[.services[].environment | keys[]] - $settings == []"
+ok "pages can be reached from this machine only" has '[.services.node0.ports[0], .services.node1.ports[0]] | map(if type == "object" then "\(.host_ip):\(.published):\(.target)" else . end | sub("/tcp$"; "")) == ["127.0.0.1:8080:8080", "127.0.0.1:8081:8080"]'
+ok "a token is a secret file, never a variable" has '(.services.gpu | (.secrets | map(.source? // .)) == ["job_token"] and .environment.JOB_TOKEN_FILE == "/run/secrets/job_token") and .secrets.job_token.file == "/dev/null" and all(.services[]; .environment.JOB_TOKEN == null or .environment.JOB_TOKEN == "none")'
+ok "the token of the environment is in nothing that is resolved" is "$(grep -c a-secret-for yaml)" 0
+JOB_TOKEN_FILE=$tmp/job.token resolve compose.yaml
+ok "JOB_TOKEN_FILE names the secret's file" has ".secrets.job_token.file == \"$tmp/job.token\""
 resolve compose.yaml compose.infiniband.yaml
 ok "with InfiniBand: the device and the one capability" has '.services.gpu.devices == ["/dev/infiniband:/dev/infiniband"] and .services.gpu.cap_add == ["IPC_LOCK"]'
 done_testing

@@ -73,6 +73,44 @@ finish
 ok "SIGTERM: 143" is $rc 143
 ok "convoy status: 1 when no node answers" is "$("$convoy" status "$url" >/dev/null 2>&1; echo $?)" 1
 
+# STATUS_TOKEN_FILE: a token for all requests but those of probes.
+(umask 077 && echo a-token-of-this-page-only >page.token && echo another-token-than-that-one >other.token)
+token=a-token-of-this-page-only
+begin_served $endless STATUS_TOKEN_FILE=page.token
+wait_for 20 grep -q '^step ' out
+codes_of() { for path in / /status /history /history.csv /log /settings /metrics /nothing; do code "$@" $url$path; echo; done | sort | uniq -c | xargs; }
+ok "without the token: 401, whatever the path" is "$(codes_of) $(jq -r .error.message body | grep -c 'Bearer TOKEN')" "8 401 1"
+ok "with it, as a bearer token or as a login's password: as ever" is "$(codes_of -H "Authorization: Bearer $token"), $(codes_of -u "anyone:$token")" "7 200 1 404, 7 200 1 404"
+ok "another token, a part of it, more than it, none: 401" is \
+    "$(for t in 'Bearer another-token-than-that-one' 'Bearer a-token-of-this-page-onl' "Bearer ${token}1" 'Bearer ' Bearer '' "Basic $token" "Digest $token" "$token"; do
+        code -H "Authorization: $t" $url/status; echo; done | sort | uniq -c | xargs)" "9 401"
+ok "a login with the token as its name: 401" is "$(code -u "$token:" $url/status)" 401
+ok "the answer asks for both kinds" is "$(curl -s -D - -o body $url/status | tr -d '\r' | grep -i '^www-authenticate: ' | sort | cut -d' ' -f2 | xargs)" "Basic Bearer"
+ok "POST without it: 401" is "$(code -X POST -d x=1 $url/status)" 401
+ok "probes need none" is "$(code $url/livez) $(code $url/healthz) $(code $url/readyz)" "200 200 200"
+ok "another host's name: 421, with the token, too" is "$(code -H 'Host: evil.example' -H "Authorization: Bearer $token" $url/status)" 421
+"$convoy" status "$url" STATUS_TOKEN_FILE=page.token >shown 2>err2
+ok "convoy status with STATUS_TOKEN_FILE: 0, with the curves' source" is "$? $(grep -cE '^(training|checkpointing) ' shown)" "0 1"
+STATUS_TOKEN_FILE=page.token "$convoy" status JSON=1 STATUS_PORT=$port >shown 2>err2
+ok "convoy status with the node's environment (a container's health check)" is "$? $(jq -r .phase shown)" "0 training"
+"$convoy" status "$url" >shown 2>err2
+ok "convoy status without it: 1, with the setting" is "$? $(grep -c 'HTTP 401: it requires a token; set STATUS_TOKEN_FILE' err2)" "1 1"
+"$convoy" status "$url" STATUS_TOKEN_FILE=other.token >shown 2>err2
+ok "convoy status with another: 1" is "$? $(grep -c 'another token than STATUS_TOKEN_FILE has' err2)" "1 1"
+ok "the token is in no line of the log and on no command line" is "$(cat out err shown | grep -c "$token") $(tr '\0' ' ' <"/proc/$pid/cmdline" | grep -c "$token")" "0 0"
+kill -TERM "$pid"
+finish
+chmod 644 page.token
+"$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port $tiny STEPS=1 STATUS_TOKEN_FILE=page.token >out2 2>err2
+ok "a token that others can read: 78" is "$? $(grep -c 'STATUS_TOKEN_FILE=page.token can be read or changed by other users' err2)" "78 1"
+"$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT=$port $tiny STEPS=1 STATUS_TOKEN_FILE=missing >out2 2>err2
+ok "a token that is not there: 66" is "$? $(grep -c 'cannot open STATUS_TOKEN_FILE=missing: No such file' err2)" "66 1"
+
+# Addresses: of a node alone, and of a job.
+env container=podman "$convoy" train STATUS_PORT=$port $tiny STEPS=1 >out2 2>err2
+ok "in a container: all addresses, and the log says so" is "$? $(grep -c 'the page is on all addresses of this node (STATUS_ADDR=0.0.0.0, container)' err2)" "0 1"
+ok "with several nodes, too" is "$("$convoy" config N_NODES=2 | grep -E '^STATUS_ADDR ' | tr -s ' ' | cut -d' ' -f2-)" "0.0.0.0 several nodes"
+
 # poll MS — the answers to GET /status until the process ends, a line each, in the file answers. One program that asks each MS
 # milliseconds: on a busy machine a new curl each time misses what is short, and is no client that polls.
 poll() {

@@ -69,6 +69,38 @@ started+=("$pid")
 wait_for 20 is_training
 ok "a soft limit is raised" is "$(awk '/Max open files/ { print $4 }' /proc/$pid/limits)" "$(ulimit -H -n)"
 
+# A small stack. Root may raise its limit, another user not. Two threads, so that they have stacks, too; a sum over two workers, compressed, a
+# checkpoint that is read again.
+if [ "$(id -u)" = 0 ] && there setpriv; then
+    as_user="setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource"
+    stack() { # stack KIB SETTING… — $rc
+        local kib=$1
+        shift
+        rc=0
+        (ulimit -s "$kib" && exec $as_user "$convoy" "$@") >out 2>err || rc=$?
+    }
+    for kib in 64 128 512 1023; do
+        stack $kib train $quiet $tiny STEPS=1
+        ok "ulimit -s $kib: 78 with the remedy" is "$rc $(grep -c "the stack may grow to $kib KiB, and at least 1024 KiB are needed; raise the limit (ulimit -s 8192)" err)" "78 1"
+    done
+    for command in config status check "bench BENCH_OVER=tcp" eval; do
+        stack 64 $command
+        ok "ulimit -s 64: convoy $command is no crash" test $rc -lt 129
+    done
+    stack 64 help
+    ok "ulimit -s 64: convoy help" is $rc 0
+    many="$quiet $tiny N_GPU_EACH_NODE=2 SHARD=full COMPRESS=int8 CHECKPOINT_DIR=stack CHECKPOINT_EVERY=2 VAL_DATA=synthetic EVAL_EVERY=2"
+    OMP_NUM_THREADS=2 stack 1024 train $many STEPS=4
+    ok "ulimit -s 1024 is enough" is $rc 0
+    OMP_NUM_THREADS=2 stack 1024 train $many STEPS=6
+    ok "also to go on from a checkpoint" is "$rc $(newest_step stack)" "0 6"
+else
+    skip "a small stack" "needs root and setpriv"
+fi
+rc=0
+(ulimit -S -s 64 && exec "$convoy" train $quiet $tiny STEPS=2) >out 2>err || rc=$?
+ok "a soft limit of the stack is raised" is $rc 0
+
 # 4. What a process may not give away.
 child=$(pgrep -P "$pid" | head -n 1)
 for p in "$pid" "$child"; do
@@ -114,10 +146,10 @@ wait "$node1" 2>/dev/null
 
 # 6. MASTER_ADDR that node 0 does not know is refused, not listened for everywhere.
 rc=0
-JOB_TOKEN=0123456789abcdef "$convoy" train $quiet $tiny STEPS=1 N_NODES=2 NODE_ID=0 MASTER_ADDR='no such host' MASTER_PORT=$port JOIN_TIMEOUT=1s >out 2>err || rc=$?
+JOB_TOKEN=a-secret-for-these-tests-only "$convoy" train $quiet $tiny STEPS=1 N_NODES=2 NODE_ID=0 MASTER_ADDR='no such host' MASTER_PORT=$port JOIN_TIMEOUT=1s >out 2>err || rc=$?
 ok "a MASTER_ADDR that does not resolve on node 0: 78" is "$rc $(grep -c 'listening on all' err) $(grep -c 'no name that is known here' err)" "78 0 2"
 : >err
-JOB_TOKEN=0123456789abcdef "$convoy" train $quiet $tiny STEPS=1 N_NODES=2 NODE_ID=0 MASTER_ADDR='no such host' MASTER_PORT=$port >out 2>err &
+JOB_TOKEN=a-secret-for-these-tests-only "$convoy" train $quiet $tiny STEPS=1 N_NODES=2 NODE_ID=0 MASTER_ADDR='no such host' MASTER_PORT=$port >out 2>err &
 pid=$!
 started+=("$pid")
 wait_for 20 said "looked up again"

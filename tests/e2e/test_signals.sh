@@ -122,7 +122,52 @@ finish
 ok "SIGTERM after SIGUSR1 is no second signal: 143" is $rc 143
 ok "after a checkpoint" has_checkpoint upgrade
 
-# 8. Without CHECKPOINT_DIR; and the supervisor killed outright takes the worker along.
+# 8. Signals that would end a process by default: notices of schedulers, limits and timers. To the worker, too; and again and again.
+for s in USR2 ALRM VTALRM PROF XCPU PWR IO STKFLT; do
+    begin $endless CHECKPOINT_DIR=other-$s METRICS_FILE=$s.jsonl
+    wait_for 20 is_training
+    kill -$s "$(worker_of "$pid")"
+    sleep 0.1
+    kill -$s "$pid"
+    finish
+    ok "SIG$s: 143, with a checkpoint of the last step" is "$rc $(newest_step other-$s)" "143 $(tail -n 1 $s.jsonl | jq .step)"
+    name=$s
+    [ $s = IO ] && name=POLL # one number
+    ok "SIG$s: the log names it" says "SIGTERM (by SIG$name): stopping after this step and a checkpoint"
+    ok "SIG$s: the worker was not lost" is "$(grep -c 'restart 1' err)" 0
+done
+: >out >err
+perl -e 'use Time::HiRes "setitimer"; setitimer(Time::HiRes::ITIMER_REAL, 2, 0.2); exec @ARGV' "$convoy" train $quiet $endless CHECKPOINT_DIR=timer >out 2>err &
+pid=$!
+started+=("$pid")
+finish
+ok "a timer that a launcher has left running, and that goes on: 143" is $rc 143
+ok "after a checkpoint, or before the first step" eval 'has_checkpoint timer || said "before the first step"'
+begin $endless CHECKPOINT_DIR=notice
+wait_for 20 is_training
+kill -STOP "$(worker_of "$pid")"
+kill -USR2 "$pid"
+wait_for 5 said "SIGTERM (by SIGUSR2): stopping"
+sleep 0.6
+kill -USR2 "$pid"
+kill -TERM "$pid"
+sleep 0.2
+kill -CONT "$(worker_of "$pid")"
+finish
+ok "SIGUSR2 twice and a SIGTERM after it: nothing ends at once, 143" is "$rc $(grep -c 'at once by a second' err)" "143 0"
+ok "after a checkpoint" has_checkpoint notice
+: >out >err
+(trap '' USR2; exec "$convoy" train $quiet $endless >out 2>err) &
+pid=$!
+started+=("$pid")
+wait_for 20 is_training
+kill -USR2 "$pid"
+sleep 0.5
+ok "SIGUSR2 that was ignored at the start is ignored" kill -0 "$pid"
+kill -TERM "$pid"
+finish
+
+# 9. Without CHECKPOINT_DIR; and the supervisor killed outright takes the worker along.
 begin $endless
 wait_for 20 is_training
 kill -TERM "$pid"
@@ -137,7 +182,7 @@ kill -KILL "$pid"
 wait_for 5 is_gone "$pid"
 ok "the worker dies with its supervisor" wait_for 5 is_gone "$worker"
 
-# 9. Ctrl-C as a person types it, below the progress bar.
+# 10. Ctrl-C as a person types it, below the progress bar.
 : >typescript
 seen() { tr '\r' '\n' <typescript | grep -q "$1"; }
 pid=$$ # wait_for looks whether this lives

@@ -8,10 +8,10 @@ two() { # name, settings...
     shift
     rm -f "$work/$name.jsonl"
     # shellcheck disable=SC2086 # all: UCX over TCP too, which BACKEND=ucx takes only when it is asked to
-    UCX_TLS="${UCX_TLS-all}" JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-b NODE_ID=1 within "${two_seconds:-300}" "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
+    UCX_TLS="${UCX_TLS-all}" JOB_TOKEN=a-secret-for-these-tests-only NCCL_HOSTID=convoy-b NODE_ID=1 within "${two_seconds:-300}" "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port "$@" >"$work/$name.1" 2>&1 &
     # shellcheck disable=SC2086
-    UCX_TLS="${UCX_TLS-all}" JOB_TOKEN=0123456789abcdef0123 NCCL_HOSTID=convoy-a NODE_ID=0 within "${two_seconds:-300}" "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
+    UCX_TLS="${UCX_TLS-all}" JOB_TOKEN=a-secret-for-these-tests-only NCCL_HOSTID=convoy-a NODE_ID=0 within "${two_seconds:-300}" "$GPU/convoy" train $nano DATA="$work/text" N_NODES=2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port METRICS_FILE="$work/$name.jsonl" "$@"
     rc=$?
     wait $! || rc=$?

@@ -467,7 +467,7 @@ static void rows_are_sound(void **state)
     struct conf *conf = NULL;
     for (int key = 0; key < CONF_N; key++) {
         const struct conf_row *row = &conf_rows[key];
-        assert_true(strlen(row->name) <= 16 && strlen(row->initial) <= 9);
+        assert_true(strlen(row->name) <= 17 && strlen(row->initial) <= 9);
         assert_true(row->min <= row->max);
         assert_true(strlen(row->help) > 10 && row->help[strlen(row->help) - 1] == '.');
         assert_null(strchr(row->help, '|')); /* the README's table */

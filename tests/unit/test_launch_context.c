@@ -70,6 +70,36 @@ static void containers(void **state)
     drop("/run/.containerenv");
 }
 
+static bool is_container(char **environment, int pid, int parent)
+{
+    const struct launch_context context = {.environment = environment,
+                                           .root = root,
+                                           .pid = pid,
+                                           .parent = parent,
+                                           .is_terminal = true};
+    return launch_context_is_container(&context);
+}
+
+/* Whether a person watches does not matter, nor how deep in the container a shell is. */
+static void inside_of_containers(void **state)
+{
+    (void)state;
+    char *marked[] = {"container=podman", NULL},
+         *pod[] = {"KUBERNETES_SERVICE_HOST=10.96.0.1", NULL}, *job[] = {"SLURM_JOB_ID=3", NULL};
+    assert_false(is_container(none, 8, 7));
+    assert_false(is_container(none, 8, 1));
+    assert_false(is_container(job, 8, 7));
+    assert_true(is_container(none, 1, 0));
+    assert_true(is_container(marked, 8, 7));
+    assert_true(is_container(pod, 8, 7));
+    leave("/.dockerenv");
+    assert_true(is_container(none, 8, 7));
+    drop("/.dockerenv");
+    leave("/run/.containerenv");
+    assert_true(is_container(none, 8, 7));
+    drop("/run/.containerenv");
+}
+
 static void this_process(void **state)
 {
     (void)state;
@@ -91,6 +121,7 @@ static int open_root(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(containers, open_root),
+    cmocka_unit_test(inside_of_containers),
     cmocka_unit_test(variables),
     cmocka_unit_test(this_process),
 };

@@ -64,7 +64,7 @@ static enum status probe(const char *url, int port, bool as_json, bool has_colou
     fflush(stdout);
     int kept = dup(STDOUT_FILENO), fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     dup2(fd, STDOUT_FILENO);
-    enum status st = status_client_main(url, port, as_json, has_colour);
+    enum status st = status_client_main(url, port, "", as_json, has_colour);
     fflush(stdout);
     dup2(kept, STDOUT_FILENO);
     close(kept);

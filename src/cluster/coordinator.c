@@ -182,8 +182,8 @@ static void regroup(struct coordinator *c, const struct coordinator_node *node, 
 {
     c->is_running = false;
     c->gathering_ms = c->generation_end_ms = now_ms;
-    text_format(c->why, sizeof c->why, "node %d (%s) %.800s", coordinator_node_id(c, node),
-                node->host, how);
+    text_format(c->why, sizeof c->why, "node %d (%s) %s", coordinator_node_id(c, node), node->host,
+                how);
     bump_revision(c);
     log_queue_add(&c->log, false, "%s", c->why);
 }
@@ -212,7 +212,7 @@ static void depart(struct coordinator *c, struct coordinator_node *node, const c
 {
     char how[MESSAGE_TEXT_MAX];
     const bool was_in_world = c->is_running && node->is_in_world;
-    text_format(how, sizeof how, "leaves: %.800s", why);
+    text_format(how, sizeof how, "leaves: %s", why);
     node->state = CLUSTER_NODE_LEFT;
     node->has_departed = true;
     node->ready = 0;
@@ -246,8 +246,8 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
             coordinator_end_job(c, ST_OK, "the job has ended");
         return;
     }
-    text_format(why, sizeof why, "node %d (%s) ended: %.800s", coordinator_node_id(c, node),
-                node->host, heartbeat->why);
+    text_format(why, sizeof why, "node %d (%s) ended: %s", coordinator_node_id(c, node), node->host,
+                heartbeat->why);
     coordinator_end_job(c, shared_status(heartbeat->leave_st), why);
 }
 
@@ -260,7 +260,7 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
     node->lost = heartbeat->lost;
     if (!is_current) /* of a generation that has ended already */
         return;
-    text_format(why, sizeof why, "node %d (%s): %.800s", coordinator_node_id(c, node), node->host,
+    text_format(why, sizeof why, "node %d (%s): %s", coordinator_node_id(c, node), node->host,
                 heartbeat->why);
     end_generation(c, heartbeat->lost_st, why, now_ms);
 }

@@ -5,6 +5,7 @@
 
 #define DELAY_FIRST_MS 250
 #define DELAY_MAX_MS 10000
+#define CAUSE_MAX 896 /* leaves room for the reason in a message of cluster/message.h */
 
 bool restart_budget_take(struct restart_budget *budget, int64_t step, int64_t restarts_max,
                          const char *why, char *out, size_t cap)
@@ -14,19 +15,20 @@ bool restart_budget_take(struct restart_budget *budget, int64_t step, int64_t re
         budget->best_step = step;
         budget->no_progress = 0;
     }
+    char cause[CAUSE_MAX];
+    text_copy(cause, sizeof cause, why);
     if (restarts_max < 0) {
         text_copy(out, cap, why);
         return false;
     }
     if (budget->restarts >= restarts_max) {
-        text_format(out, cap, "%.800s; no restart left (MAX_RESTARTS=%lld)", why,
+        text_format(out, cap, "%s; no restart left (MAX_RESTARTS=%lld)", cause,
                     (long long)restarts_max);
         return false;
     }
     if (budget->no_progress >= RESTART_BUDGET_NO_PROGRESS_MAX) {
-        text_format(out, cap,
-                    "%.800s; %d recoveries in a row made no new step, so more would not help", why,
-                    RESTART_BUDGET_NO_PROGRESS_MAX);
+        text_format(out, cap, "%s; %d recoveries in a row made no new step, so more would not help",
+                    cause, RESTART_BUDGET_NO_PROGRESS_MAX);
         return false;
     }
     budget->restarts++;

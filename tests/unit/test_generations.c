@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -98,7 +99,7 @@ static void begin(struct team *t, uint64_t data_of_last)
     for (int rank = 0; rank < RANKS; rank++) {
         t->pid[rank] = fork();
         assert_true(t->pid[rank] >= 0);
-        if (t->pid[rank] == 0)
+        if (t->pid[rank] == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0)
             _exit(work(t->board, rank, t->shm_fd, rank == RANKS - 1 ? data_of_last : 7));
     }
 }

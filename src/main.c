@@ -331,7 +331,7 @@ static enum status run_job(const struct call *call,
 
 static enum status run_train(const struct call *call)
 {
-    TRY(conf_check_missing(call->conf, true));
+    TRY(conf_rules_check_missing(call->conf, true));
     if (conf_i64(call->conf, CONF_MESH) == CONF_MESH_AUTO)
         return FAIL(ST_BAD_SETTING,
                     "MESH=auto (%s) is for `convoy plan`: leave it out, and set what it shows",
@@ -351,7 +351,7 @@ static enum status run_rehearse(const struct call *call)
 
 static enum status run_check(const struct call *call)
 {
-    TRY(conf_check_missing(call->conf, false));
+    TRY(conf_rules_check_missing(call->conf, false));
     return run_job(call, supervisor_check_main);
 }
 

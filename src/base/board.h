@@ -185,8 +185,8 @@ struct board_node {
     /* the longest silence in a step that this node's workers are allowed; 0: the default */
     int64_t limit_ms;
     int64_t restarts;
-    /* node 0: the address at which the other nodes reach it; "": none has connected, or DATA_ADDR is
-     * set */
+    /* node 0: the address at which the other nodes reach it; "": none has connected, or DATA_ADDR
+     * is set */
     char reached[64];
     char last_failure[1024]; /* the reason of the last restart; "": there was none */
     /* while recovering: the step from which the job resumes, 0: from the beginning; -1: not known,

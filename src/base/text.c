@@ -192,8 +192,8 @@ static size_t whole_chars(const char *s, size_t n)
 }
 
 /* Ends a text that goes on after its first n bytes: at the end of a word, with the mark in place of
- * the rest. A word longer than half of the text is cut itself. Nothing stays where the mark does not
- * fit. */
+ * the rest. A word longer than half of the text is cut itself. Nothing stays where the mark does
+ * not fit. */
 static void shorten(char *out, size_t n)
 {
     static const char mark[] = "…";

@@ -115,8 +115,8 @@ bool coordinator_is_end_sent(struct coordinator *c);
 bool coordinator_world(const struct coordinator *c, int node_id,
                        struct message_incarnation incarnation, int64_t generation,
                        struct cluster_world *out);
-/* coordinator_nodes_set_address — the IP address that a node's messages come from, and that of node 0
- * at which they arrive: for coordinator_nodes. */
+/* coordinator_nodes_set_address — the IP address that a node's messages come from, and that of node
+ * 0 at which they arrive: for coordinator_nodes. */
 void coordinator_nodes_set_address(struct coordinator *c, int node_id,
                                    struct message_incarnation incarnation, const char *address,
                                    const char *reached);

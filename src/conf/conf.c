@@ -209,8 +209,8 @@ static enum status set_text(const struct conf_row *row, const char *text, const 
     return ST_OK;
 }
 
-/* has_port — "host:1", "[::1]:1"; an interface of DATA_ADDR may have a colon, so there only behind an
- * IPv4 address. */
+/* has_port — "host:1", "[::1]:1"; an interface of DATA_ADDR may have a colon, so there only behind
+ * an IPv4 address. */
 static bool has_port(const struct conf_row *row, const char *text)
 {
     const char *colon = strchr(text, ':'), *end = strchr(text, ']');
@@ -224,8 +224,8 @@ static bool has_port(const struct conf_row *row, const char *text)
     return row != &conf_rows[CONF_DATA_ADDR] || inet_pton(AF_INET, before, &four) == 1;
 }
 
-/* set_host — a name or an address, of IPv6 also in brackets, as in URLs; for DATA_ADDR also a network
- * interface. */
+/* set_host — a name or an address, of IPv6 also in brackets, as in URLs; for DATA_ADDR also a
+ * network interface. */
 static enum status set_host(const struct conf_row *row, const char *text, const char *source)
 {
     const bool is_data = row == &conf_rows[CONF_DATA_ADDR], has_brackets = text[0] == '[';

@@ -94,12 +94,12 @@ int conf_min_nodes(const struct conf *conf);
  * samples of a step are divided: all workers / (TP x CP x PP). */
 int conf_data_ranks(const struct conf *conf);
 
-/* conf_check_missing — ST_BAD_SETTING that names every setting without which a job cannot begin and
+/* conf_rules_check_missing — ST_BAD_SETTING that names every setting without which a job cannot begin and
  * that is not set: with N_NODES > 1 MASTER_ADDR and a secret; needs_data: DATA on node 0, because a
  * node without it takes node 0's. */
-enum status conf_check_missing(const struct conf *conf, bool needs_data);
+enum status conf_rules_check_missing(const struct conf *conf, bool needs_data);
 /* conf_token — with N_NODES > 1: JOB_TOKEN, or the content of JOB_TOKEN_FILE without the line end;
- * "none" if that is its value. Calls conf_check_missing. ST_BAD_SETTING or ST_NO_INPUT:
+ * "none" if that is its value. Calls conf_rules_check_missing. ST_BAD_SETTING or ST_NO_INPUT:
  * missing, too short, or a file that other users can read. cap > 1024. */
 enum status conf_token(const struct conf *conf, char *out, size_t cap);
 /* conf_token_forget — overwrites and removes secrets in the environment, so that neither child

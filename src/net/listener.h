@@ -13,8 +13,8 @@
  * ST_RETRY: it does not, or not yet. May block on the name service. */
 enum status listener_resolve(const char *addr);
 /* listener_is_loopback — true if `addr` is a name that resolves here to loopback addresses only, as
- * Debian's /etc/hosts resolves a host's own name. "localhost" is none: it is meant. May block on the
- * name service. */
+ * Debian's /etc/hosts resolves a host's own name. "localhost" is none: it is meant. May block on
+ * the name service. */
 bool listener_is_loopback(const char *addr);
 /* listener_open — a non-blocking listening socket. Behind a NAT or a service's name MASTER_ADDR
  * is no address of this host: then it listens on all addresses and logs a warning. A name that

@@ -47,8 +47,8 @@ static void on_tls(const SSL *ssl, int where, int alert)
         tls->alert = alert & 0xFF; /* in the form of SSL_alert_desc_string_long */
 }
 
-/* Keeps the answer of a server that does not speak TLS. OpenSSL shows the first bytes as the header of
- * a record and reads no more than these, so the rest is still in the socket. */
+/* Keeps the answer of a server that does not speak TLS. OpenSSL shows the first bytes as the header
+ * of a record and reads no more than these, so the rest is still in the socket. */
 static void on_record(int is_write, int version, int kind, const void *bytes, size_t n, SSL *ssl,
                       void *arg)
 {

@@ -272,7 +272,7 @@ const char *cluster_bridge_choose_reached(const struct cluster_node *nodes, int 
 }
 
 /* report_reached — on node 0: where the other nodes reach this one. Of a job that may begin without
- * others, nobody does: any address will do. */
+ * others, no node does: any address will do. */
 static void report_reached(struct cluster_bridge *b, int64_t now_ms)
 {
     const struct conf *conf = b->config.conf;

@@ -58,10 +58,10 @@ void cluster_bridge_stop(struct cluster_bridge *bridge, enum board_request reque
 /* cluster_bridge_leave — this node ends with this status; on_end follows. */
 void cluster_bridge_leave(struct cluster_bridge *bridge, enum status st, const char *message);
 
-/* cluster_bridge_choose_reached — the address at which other nodes have reached node 0, of nodes[] as
- * node 0 has them; "": there is none. If there are several, one that other hosts reach, and of these
- * the one of most nodes, the lowest NODE_ID's of equals. *is_split_out: other hosts use several. Pure,
- * public for tests. */
+/* cluster_bridge_choose_reached — the address at which other nodes have reached node 0, of nodes[]
+ * as node 0 has them; "": there is none. If there are several, one that other hosts reach, and of
+ * these the one of most nodes, the lowest NODE_ID's of equals. *is_split_out: other hosts use
+ * several. Pure, public for tests. */
 struct cluster_node;
 const char *cluster_bridge_choose_reached(const struct cluster_node *nodes, int nodes_n,
                                           bool *is_split_out);

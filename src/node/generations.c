@@ -40,8 +40,8 @@ struct generations {
     int64_t links_ms;           /* when it was last computed */
     struct board_ready ready;
     struct comm *comm; /* open, with the address in `ready` */
-    /* The communicator before, with its address: a world may have been made of that while the next one
-     * was opened. NULL: none. */
+    /* The communicator before, with its address: a world may have been made of that while the next
+     * one was opened. NULL: none. */
     struct comm *older;
     struct board_address older_address;
     char reached[64];            /* as used for the address; "": not used */
@@ -153,8 +153,8 @@ static uint64_t links_now(int *usable_out)
     return hash;
 }
 
-/* has_new_links — called often; reads the devices every LINKS_POLL_MS. Also true if other nodes reach
- * this one at another address than the published one. */
+/* has_new_links — called often; reads the devices every LINKS_POLL_MS. Also true if other nodes
+ * reach this one at another address than the published one. */
 static bool has_new_links(struct generations *g)
 {
     if (g->config->place.nodes == 1 || clock_ms() - g->links_ms < LINKS_POLL_MS)
@@ -185,8 +185,8 @@ static enum status wait_for_network(struct generations *g)
     return ST_OK;
 }
 
-/* begin_open — opens a communicator. By default its address is that of the route to MASTER_ADDR.
- * If that is loopback on node 0, or was not found before, it is the address at which other nodes have
+/* begin_open — opens a communicator. By default its address is that of the route to MASTER_ADDR. If
+ * that is loopback on node 0, or was not found before, it is the address at which other nodes have
  * reached node 0. */
 static enum status begin_open(struct generations *g, bool has_failed, void *address, int64_t *bytes)
 {
@@ -249,8 +249,8 @@ static enum status begin_open_retrying(struct generations *g, void *address, int
     }
 }
 
-/* keep_older — the communicator stays open while the next one is opened: its address may be in a world
- * that is made meanwhile. On one node addresses do not change, and the memory is shared. */
+/* keep_older — the communicator stays open while the next one is opened: its address may be in a
+ * world that is made meanwhile. On one node addresses do not change, and the memory is shared. */
 static void keep_older(struct generations *g)
 {
     comm_close(g->older);

@@ -26,8 +26,7 @@ struct generations_config {
     /* MASTER_ADDR is loopback on this node, which is node 0, and DATA_ADDR is not set: the workers
      * listen at the address where other nodes have reached this one (board_node.reached). */
     bool needs_reached;
-    int64_t
-        join_timeout_ms; /* how long a worker looks for a network address before the first world */
+    int64_t join_timeout_ms; /* how long a worker looks for a network address */
     int device_sms;
     struct dev *dev;
     int shm_fd;

@@ -272,8 +272,8 @@ static enum status listen_on(const struct serve_config *config, const struct add
     return ST_OK;
 }
 
-/* open_socket — numeric addresses only: the address is this machine's own, and resolving a name could
- * hang the start. localhost is the only name accepted. */
+/* open_socket — numeric addresses only: the address is this machine's own, and resolving a name
+ * could hang the start. localhost is the only name accepted. */
 static enum status open_socket(const struct serve_config *config, int *fd_out)
 {
     char port[16];

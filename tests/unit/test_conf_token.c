@@ -55,7 +55,7 @@ static void where_it_comes_from(void **state)
     assert_null(strstr(status_message(), SECRET));
 }
 
-/* missing_of — the names of what conf_check_missing reports, in its order. */
+/* missing_of — the names of what conf_rules_check_missing reports, in its order. */
 static const char *missing_of(char **words, char **environment, bool needs_data)
 {
     static const char *const names[] = {"MASTER_ADDR", "JOB_TOKEN or JOB_TOKEN_FILE", "DATA",
@@ -63,7 +63,7 @@ static const char *missing_of(char **words, char **environment, bool needs_data)
     static char out[128];
     char sentence[80];
     struct conf *conf = opened(words, environment);
-    enum status st = conf_check_missing(conf, needs_data);
+    enum status st = conf_rules_check_missing(conf, needs_data);
     conf_close(conf);
     out[0] = 0;
     for (size_t i = 0; st != ST_OK && i < 4; i++) {

@@ -66,8 +66,8 @@ static bool is_loopback(const struct addrinfo *info)
                                        : ntohl(four->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* Takes the first address that is not of loopback, or the first one: /etc/hosts may give a host's own
- * name both kinds. */
+/* Takes the first address that is not of loopback, or the first one: /etc/hosts may give a host's
+ * own name both kinds. */
 static enum status resolve(const char *name, const char *setting, struct sockaddr_storage *out)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};

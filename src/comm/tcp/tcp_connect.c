@@ -10,8 +10,9 @@
 
 #define RETRY_NS ((int64_t)50000000)
 #define GIVE_UP_NS ((int64_t)20000000000)
-/* A peer listens before its address is known. Even so its port may refuse for a moment: a firewall or a
- * proxy of a new machine is not set up yet. A peer that has ended is reported by its node meanwhile. */
+/* A peer listens before its address is known. Even so its port may refuse for a moment: a firewall
+ * or a proxy of a new machine is not set up yet. A peer that has ended is reported by its node
+ * meanwhile. */
 #define REFUSED_NS ((int64_t)5000000000)
 #define HANDSHAKE_NS ((int64_t)6000000000)
 

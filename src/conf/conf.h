@@ -94,9 +94,9 @@ int conf_min_nodes(const struct conf *conf);
  * samples of a step are divided: all workers / (TP x CP x PP). */
 int conf_data_ranks(const struct conf *conf);
 
-/* conf_rules_check_missing — ST_BAD_SETTING that names every setting without which a job cannot begin and
- * that is not set: with N_NODES > 1 MASTER_ADDR and a secret; needs_data: DATA on node 0, because a
- * node without it takes node 0's. */
+/* conf_rules_check_missing — ST_BAD_SETTING that names every setting without which a job cannot
+ * begin and that is not set: with N_NODES > 1 MASTER_ADDR and a secret; needs_data: DATA on node 0,
+ * because a node without it takes node 0's. */
 enum status conf_rules_check_missing(const struct conf *conf, bool needs_data);
 /* conf_token — with N_NODES > 1: JOB_TOKEN, or the content of JOB_TOKEN_FILE without the line end;
  * "none" if that is its value. Calls conf_rules_check_missing. ST_BAD_SETTING or ST_NO_INPUT:

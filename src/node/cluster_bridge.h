@@ -28,7 +28,7 @@ struct cluster_bridge_config {
     enum status (*agreement)(const struct conf *conf, struct text *out);
     /* the generation is over; workers return to joining */
     void (*on_abort)(void *arg, const char *why);
-    /* node 0: other nodes reach this one at that address, for the workers' own; again if it changes */
+    /* node 0: other nodes reach this one at that address; again if it changes */
     void (*on_reached)(void *arg, const char *address);
     /* a stop was requested on another node, so it holds for this one too */
     void (*on_stop)(void *arg, enum board_request request);

@@ -307,17 +307,6 @@ static void begin_log(const struct conf *conf, int rank)
 
 /* ---- the rest is elsewhere ---- */
 
-/* check_data — nothing is trained that was not asked for: without DATA only a node that takes node
- * 0's can begin. */
-static enum status check_data(const struct conf *conf)
-{
-    if (conf_text(conf, CONF_DATA)[0] != 0 || conf_i64(conf, CONF_NODE_ID) > 0)
-        return ST_OK;
-    return FAIL(ST_BAD_SETTING, "DATA is not set: name what to train on, such as DATA=book.txt "
-                                "(text, .jsonl, token files, a folder, an address; `convoy help "
-                                "DATA`); DATA=synthetic trains on random tokens, to try a machine");
-}
-
 /* run_job — pass what was found here to the workers as one more argument: else each would have to
  * ask the driver. */
 static enum status run_job(const struct call *call,
@@ -343,7 +332,7 @@ static enum status run_job(const struct call *call,
 
 static enum status run_train(const struct call *call)
 {
-    TRY(check_data(call->conf));
+    TRY(conf_rules_check_missing(call->conf, true));
     if (conf_i64(call->conf, CONF_MESH) == CONF_MESH_AUTO)
         return FAIL(ST_BAD_SETTING,
                     "MESH=auto (%s) is for `convoy plan`: leave it out, and set what it shows",
@@ -354,13 +343,16 @@ static enum status run_train(const struct call *call)
 
 static enum status run_rehearse(const struct call *call)
 {
-    TRY(check_data(call->conf));
+    if (conf_text(call->conf, CONF_DATA)[0] == 0)
+        return FAIL(ST_BAD_SETTING, "DATA is not set: name what to train on (`convoy help DATA`); "
+                                    "DATA=synthetic trains on random tokens");
     TRY(config_map_cache(call->conf));
     return rehearse_main(call->conf, call->argc, call->argv, environ);
 }
 
 static enum status run_check(const struct call *call)
 {
+    TRY(conf_rules_check_missing(call->conf, false));
     return run_job(call, supervisor_check_main);
 }
 

@@ -39,8 +39,7 @@ void assert_note(const char *fmt, ...)
     char note[ASSERT_NOTE_BYTES];
     va_list args;
     va_start(args, fmt);
-    if (vsnprintf(note, sizeof(note), fmt, args) < 0)
-        note[0] = 0;
+    text_format_v(note, sizeof(note), fmt, args);
     va_end(args);
     if (!notes_lock())
         return;

@@ -330,6 +330,8 @@ void board_node_copy(const struct board *board, struct board_node *out)
     BOARD_END(out->version);
     BOARD_END(out->backend);
     BOARD_END(out->device);
+    BOARD_END(out->reached);
+    BOARD_END(out->last_failure);
     BOARD_END(out->error.message);
 }
 

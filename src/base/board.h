@@ -87,7 +87,7 @@ struct board_checkpoint {
     double stall_ms;  /* how long training waited for the last save; NAN: none yet */
     double save_ms;   /* how long the last save took, up to its commit; NAN: none yet */
     char path[512];
-    char error[256]; /* why the last save failed; "": it did not */
+    char error[1024]; /* why the last save failed; "": it did not */
 };
 
 /* Copies of the state in the memory of peers. */
@@ -139,7 +139,7 @@ struct board_address {
 struct board_ready {
     int64_t revision;    /* grows with each new address */
     int64_t after;       /* it waits for a generation later than this one; 0: for the first */
-    char why[256];       /* why it left that one; "": the supervisor ended it, or there was none */
+    char why[1024];      /* why it left that one; "": the supervisor ended it, or there was none */
     int32_t closed_rank; /* of that one, as comm_closed_rank; -1: none */
     struct board_address address;
 };
@@ -191,7 +191,10 @@ struct board_node {
     /* the longest silence in a step that this node's workers are allowed; 0: the default */
     int64_t limit_ms;
     int64_t restarts;
-    char last_failure[256]; /* the reason of the last restart; "": there was none */
+    /* node 0: the address at which the other nodes reach it; "": none has connected, or DATA_ADDR
+     * is set */
+    char reached[64];
+    char last_failure[1024]; /* the reason of the last restart; "": there was none */
     /* while recovering: the step from which the job resumes, 0: from the beginning; -1: not known,
      * or not recovering */
     int64_t resume_step;

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,11 +13,11 @@
 #include "base/json.h"
 #include "base/text.h"
 
-#define LOG_MESSAGE_BYTES 2048 /* more is cut, and the cut is marked */
+#define LOG_MESSAGE_BYTES 2048 /* a longer one is shortened */
 #define LOG_RUN_MAX 64
 #define LOG_RUN_BYTES (6 * LOG_RUN_MAX + 3)
 #define LOG_FIELDS_BYTES 1024
-#define LOG_TAP_BYTES 600
+#define LOG_TAP_BYTES 1400
 /* a byte may become \u00XX in JSON */
 #define LOG_LINE_BYTES (LOG_MESSAGE_BYTES * 6 + LOG_FIELDS_BYTES + 1024)
 
@@ -70,18 +69,6 @@ static const char *module_of(const char *file, char *out, size_t cap)
     if (dot != NULL)
         *dot = 0;
     return out;
-}
-
-static void format_message(char *out, size_t cap, const char *fmt, va_list args)
-{
-    static const char mark[] = "…";
-    int n = vsnprintf(out, cap, fmt, args);
-    if (n < 0)
-        out[0] = 0;
-    if (n >= 0 && (size_t)n >= cap) {
-        text_copy(out, cap - (sizeof(mark) - 1), out);
-        memcpy(out + strlen(out), mark, sizeof(mark));
-    }
 }
 
 /* A message is one line and cannot command a terminal, whatever bytes a file name brought along. */
@@ -165,7 +152,7 @@ void log_at(enum log_level level, const char *file, const char *fmt, ...)
     char message[LOG_MESSAGE_BYTES], time[32], module[40];
     va_list args;
     va_start(args, fmt);
-    format_message(message, sizeof(message), fmt, args);
+    text_format_v(message, sizeof(message), fmt, args);
     va_end(args);
     int64_t wall_ms = clock_wall_ms();
     clock_iso(time, sizeof(time), wall_ms);
@@ -200,7 +187,7 @@ void log_console(const char *fmt, ...)
     char message[LOG_MESSAGE_BYTES];
     va_list args;
     va_start(args, fmt);
-    format_message(message, sizeof(message) - 1, fmt, args); /* one byte stays for the line's end */
+    text_format_v(message, sizeof(message) - 1, fmt, args); /* one byte stays for the line's end */
     va_end(args);
     write_console(message, "");
 }
@@ -212,7 +199,7 @@ void log_numbers(const char *title, const struct log_number *number, int numbers
     struct text fields = {.limit = LOG_FIELDS_BYTES};
     va_list args;
     va_start(args, fmt);
-    format_message(message, sizeof(message) - 1, fmt, args);
+    text_format_v(message, sizeof(message) - 1, fmt, args);
     va_end(args);
     if (log_now.json)
         text_copy(message, sizeof(message) - 1, title);

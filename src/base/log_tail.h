@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 #define LOG_TAIL_LINES 32
-#define LOG_TAIL_TEXT 480
+#define LOG_TAIL_TEXT 1264
 
 struct log_tail_line {
     uint64_t number; /* of the line; the first is 0 */
     int64_t wall_ms;
-    char text[LOG_TAIL_TEXT]; /* longer lines are cut */
+    char text[LOG_TAIL_TEXT]; /* longer lines are shortened */
 };
 
 struct log_tail_slot {

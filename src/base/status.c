@@ -3,7 +3,6 @@
 #include "base/status.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -53,22 +52,12 @@ static const char *file_name(const char *path)
 enum status status_fail_at(const char *file, int line, enum status st, const char *fmt, ...)
 {
     /* Formatted aside first: an argument may well be status_message() itself. */
-    static const char mark[] = "…";
     char message[sizeof(status_now.message)];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(message, sizeof(message), fmt, args);
+    text_format_v(message, sizeof(message), fmt, args);
     va_end(args);
-    if (n < 0)
-        n = 0;
-    message[n == 0 ? 0 : sizeof(message) - 1] = 0;
     text_copy(status_now.message, sizeof(status_now.message), message);
-    if ((size_t)n >= sizeof(message)) {
-        /* Cut by text_copy once more, at a character's edge, so that the mark fits. */
-        text_copy(status_now.message, sizeof(status_now.message) - (sizeof(mark) - 1), message);
-        size_t kept = strlen(status_now.message);
-        memcpy(status_now.message + kept, mark, sizeof(mark));
-    }
     text_format(status_now.places, sizeof(status_now.places), "%s:%d", file_name(file), line);
     return st;
 }

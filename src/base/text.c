@@ -191,28 +191,56 @@ static size_t whole_chars(const char *s, size_t n)
     return ((unsigned char)s[n - back] & 0xC0) == 0xC0 ? n - back : n;
 }
 
+/* Ends a text that goes on after its first n bytes: at the end of a word, with the mark in place of
+ * the rest. A word longer than half of the text is cut itself. Nothing stays where the mark does
+ * not fit. */
+static void shorten(char *out, size_t n)
+{
+    static const char mark[] = "…";
+    if (n < sizeof(mark) - 1) {
+        out[0] = 0;
+        return;
+    }
+    size_t end = whole_chars(out, n - (sizeof(mark) - 1)), word = end;
+    while (word > 0 && out[end] != ' ' && out[word - 1] != ' ')
+        word--;
+    end = word > end / 2 ? word : end;
+    while (end > 0 && strchr(" ,;:(", out[end - 1]) != NULL)
+        end--;
+    memcpy(out + end, mark, sizeof(mark));
+}
+
 bool text_copy(char *out, size_t cap, const char *s)
 {
     ASSERT(cap > 0);
     size_t n = strnlen(s, cap);
-    bool whole = n < cap;
-    if (!whole)
-        n = whole_chars(s, cap - 1);
+    bool is_whole = n < cap;
+    n -= !is_whole;
     memmove(out, s, n);
     out[n] = 0;
-    return whole;
+    if (!is_whole)
+        shorten(out, n);
+    return is_whole;
+}
+
+bool text_format_v(char *out, size_t cap, const char *fmt, va_list args)
+{
+    ASSERT(cap > 0);
+    int n = vsnprintf(out, cap, fmt, args);
+    if (n < 0)
+        out[0] = 0;
+    else if ((size_t)n >= cap)
+        shorten(out, cap - 1);
+    return n >= 0 && (size_t)n < cap;
 }
 
 bool text_format(char *out, size_t cap, const char *fmt, ...)
 {
-    ASSERT(cap > 0);
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(out, cap, fmt, args);
+    bool is_whole = text_format_v(out, cap, fmt, args);
     va_end(args);
-    if (n < 0)
-        out[0] = 0;
-    return n >= 0 && (size_t)n < cap;
+    return is_whole;
 }
 
 bool text_starts(const char *s, const char *prefix)

@@ -28,10 +28,11 @@ enum text_result text_parse_duration(const char *s, int64_t min_ms, int64_t max_
                                      int64_t *out_ms);
 bool text_parse_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
 
-/* text_copy, text_format — write at most cap bytes with the closing 0; false when the text was cut
- * (text_copy cuts at a character's edge). cap > 0. */
+/* text_copy, text_format, text_format_v — write at most cap bytes with the closing 0, cap > 0. A
+ * text that does not fit ends after a whole word with "…", and false is returned. */
 bool text_copy(char *out, size_t cap, const char *s);
 bool text_format(char *out, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool text_format_v(char *out, size_t cap, const char *fmt, va_list args);
 
 bool text_starts(const char *s, const char *prefix);
 bool text_ends(const char *s, const char *suffix);

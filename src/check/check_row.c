@@ -30,7 +30,7 @@ struct check_row check_row_found(enum check_stage stage, enum check_point point,
     va_list args;
     row.verdict = verdict;
     va_start(args, why);
-    vsnprintf(row.why, sizeof row.why, why, args);
+    text_format_v(row.why, sizeof row.why, why, args);
     va_end(args);
     return row;
 }

@@ -129,6 +129,7 @@ enum cluster_node_state {
 struct cluster_node {
     int node_id;
     char address[64]; /* as node 0 sees it */
+    char reached[64]; /* on node 0: where this node has reached node 0; "": not known */
     enum cluster_node_state state;
     bool is_outside; /* the last generation does not have it, so its ranks have no numbers */
     double heartbeat_age_seconds; /* NAN: none yet */

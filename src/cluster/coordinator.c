@@ -241,8 +241,8 @@ static void regroup(struct coordinator *c, const struct coordinator_node *node, 
                     int64_t now_ms)
 {
     stop_running(c, now_ms);
-    text_format(c->why, sizeof c->why, "node %d (%s) %.800s", coordinator_node_id(c, node),
-                node->host, how);
+    text_format(c->why, sizeof c->why, "node %d (%s) %s", coordinator_node_id(c, node), node->host,
+                how);
     bump_revision(c);
     log_queue_add(&c->log, false, "%s", c->why);
 }
@@ -271,7 +271,7 @@ static void depart(struct coordinator *c, struct coordinator_node *node, const c
 {
     char how[MESSAGE_TEXT_MAX];
     const bool was_in_world = c->is_running && node->is_in_world;
-    text_format(how, sizeof how, "leaves: %.800s", why);
+    text_format(how, sizeof how, "leaves: %s", why);
     node->state = CLUSTER_NODE_LEFT;
     node->has_departed = true;
     node->ready = 0;
@@ -308,8 +308,8 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
             coordinator_end_job(c, ST_OK, "the job has ended");
         return;
     }
-    text_format(why, sizeof why, "node %d (%s) ended: %.800s", coordinator_node_id(c, node),
-                node->host, heartbeat->why);
+    text_format(why, sizeof why, "node %d (%s) ended: %s", coordinator_node_id(c, node), node->host,
+                heartbeat->why);
     coordinator_end_job(c, shared_status(heartbeat->leave_st), why);
 }
 
@@ -330,7 +330,7 @@ static void apply_loss(struct coordinator *c, struct coordinator_node *node,
     loss.st = heartbeat->lost_st;
     loss.worker += is_cause ? heartbeat->lost_worker : 0;
     loss.step = is_cause ? heartbeat->lost_step : heartbeat->step;
-    text_format(why, sizeof why, "node %d (%s): %.800s", coordinator_node_id(c, node), node->host,
+    text_format(why, sizeof why, "node %d (%s): %s", coordinator_node_id(c, node), node->host,
                 heartbeat->why);
     if (is_current)
         end_generation(c, &loss, is_cause, why, now_ms);

@@ -123,10 +123,11 @@ bool coordinator_world(const struct coordinator *c, int node_id,
 const char *coordinator_cause(const struct coordinator *c);
 /* coordinator_checkpoints — how many checkpoints the job has made, a count that only grows. */
 void coordinator_checkpoints(struct coordinator *c, int64_t n);
-/* coordinator_nodes_set_address — the IP address that a node's messages come from, for the
- * status. */
+/* coordinator_nodes_set_address — the IP address that a node's messages come from, and that of node
+ * 0 at which they arrive: for coordinator_nodes. */
 void coordinator_nodes_set_address(struct coordinator *c, int node_id,
-                                   struct message_incarnation incarnation, const char *address);
+                                   struct message_incarnation incarnation, const char *address,
+                                   const char *reached);
 /* coordinator_nodes — nodes_n entries, for the status. Valid until the next call that changes the
  * state. */
 const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_ms);

@@ -22,9 +22,10 @@ bool coordinator_admission_is_refused(const struct coordinator_node *node,
 
 void coordinator_admission_wait_for_node0(const struct coordinator *c, struct message_reply *reply)
 {
+    char why[MESSAGE_TEXT_MAX - 64];
     reply->answer = MESSAGE_ANSWER_WAIT;
-    text_format(reply->text, sizeof reply->text, "node 0 with this job's settings (%.900s)",
-                c->why);
+    text_copy(why, sizeof why, c->why);
+    text_format(reply->text, sizeof reply->text, "node 0 with this job's settings (%s)", why);
 }
 
 bool coordinator_admission_settings(struct coordinator *c,

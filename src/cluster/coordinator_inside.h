@@ -10,7 +10,7 @@
 struct coordinator_node {
     enum cluster_node_state state;
     struct message_incarnation incarnation;
-    char host[64], address[64];
+    char host[64], address[64], reached[64];
     int64_t pid;
     int64_t sequence;   /* the highest received of this incarnation */
     int64_t generation; /* the highest that it knew when it joined */

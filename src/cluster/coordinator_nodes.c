@@ -4,10 +4,14 @@
 #include "cluster/coordinator_inside.h"
 
 void coordinator_nodes_set_address(struct coordinator *c, int node_id,
-                                   struct message_incarnation incarnation, const char *address)
+                                   struct message_incarnation incarnation, const char *address,
+                                   const char *reached)
 {
-    if (message_is_same(c->nodes[node_id].incarnation, incarnation))
-        text_copy(c->nodes[node_id].address, sizeof c->nodes[node_id].address, address);
+    struct coordinator_node *node = &c->nodes[node_id];
+    if (!message_is_same(node->incarnation, incarnation))
+        return;
+    text_copy(node->address, sizeof node->address, address);
+    text_copy(node->reached, sizeof node->reached, reached);
 }
 
 const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_ms)
@@ -21,6 +25,7 @@ const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_
             c->config.min_nodes < c->config.nodes_n && c->worlds_n > 0 && !node->is_in_world;
         text_copy(row->address, sizeof row->address,
                   node->address[0] != 0 ? node->address : node->host);
+        text_copy(row->reached, sizeof row->reached, node->reached);
         row->heartbeat_age_seconds = node->state != CLUSTER_NODE_AWAITED
                                          ? (double)(now_ms - node->last_message_ms) / 1e3
                                          : NAN;

@@ -76,13 +76,14 @@ static void note_connection(struct coordinator_server *s, int node_id,
                             struct https_server_request *request)
 {
     struct connections *conns = &s->connections[node_id];
-    char peer[64];
+    char peer[64], local[64];
     if (!message_is_same(conns->incarnation, incarnation)) {
         if (conns->held)
             answer_held(s, node_id);
         *conns = (struct connections){.incarnation = incarnation};
         https_server_peer(request, peer, sizeof peer);
-        coordinator_nodes_set_address(s->config.coordinator, node_id, incarnation, peer);
+        https_server_local(request, local, sizeof local);
+        coordinator_nodes_set_address(s->config.coordinator, node_id, incarnation, peer, local);
     }
     add_tag(conns, https_server_connection(request));
 }

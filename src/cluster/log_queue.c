@@ -11,14 +11,11 @@ void log_queue_add(struct log_queue *queue, bool is_warning, const char *fmt, ..
         return;
     struct log_queue_line *line =
         &queue->lines[(queue->first_i + queue->lines_n++) % LOG_QUEUE_MAX];
-    struct text whole = {.limit = LOG_QUEUE_TEXT_MAX};
     va_list args;
     va_start(args, fmt);
-    text_add_v(&whole, fmt, args);
+    text_format_v(line->text, sizeof line->text, fmt, args);
     va_end(args);
     line->is_warning = is_warning;
-    text_copy(line->text, sizeof line->text, whole.data ? whole.data : "");
-    text_free(&whole);
 }
 
 const char *log_queue_next(struct log_queue *queue, bool *is_warning_out)

@@ -333,20 +333,20 @@ void member_on_disconnect(struct member *m, const char *why, int64_t now_ms)
 
 static void check_world(struct member *m, int64_t now_ms, struct member_actions *actions)
 {
-    char why[512];
+    char why[MESSAGE_TEXT_MAX];
     if (is_lease_over(m, now_ms)) {
         text_format(why, sizeof why, "node 0 was lost: silent for %.1f s",
                     (double)(now_ms - m->answered_ms) / 1e3);
         give_up(m, why, actions);
     } else if (m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_DISCONNECTED_MS) {
-        text_format(why, sizeof why, "node 0 was lost: %.200s", m->unreachable_why);
+        text_format(why, sizeof why, "node 0 was lost: %s", m->unreachable_why);
         give_up(m, why, actions);
     }
 }
 
 void member_tick(struct member *m, int64_t now_ms, struct member_actions *actions)
 {
-    char why[512], span[32];
+    char why[MESSAGE_TEXT_MAX], span[32];
     (void)loop_lag_tick(&m->lag, now_ms);
     if (m->is_over)
         return;
@@ -359,11 +359,13 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
     if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= leave_ms)) {
         finish(m, m->leave_st, m->why, actions); /* node 0 does not confirm it */
     } else if (now_ms - m->since_ms >= m->config.join_timeout_ms) {
-        text_format(why, sizeof why,
-                    "node 0 could not be reached for %s: %.200s; is it running, and are "
-                    "MASTER_ADDR and MASTER_PORT right?",
-                    text_format_span(span, sizeof span, m->config.join_timeout_ms),
-                    m->unreachable_why[0] != 0 ? m->unreachable_why : "no answer");
+        text_format(
+            why, sizeof why,
+            "node 0%s%s could not be reached for %s: %s; is it running, and are MASTER_ADDR "
+            "and MASTER_PORT right?",
+            m->where[0] != 0 ? " at " : "", m->where,
+            text_format_span(span, sizeof span, m->config.join_timeout_ms),
+            m->unreachable_why[0] != 0 ? m->unreachable_why : "no answer");
         finish(m, ST_PEER, why, actions);
     }
 }

@@ -75,6 +75,7 @@ struct member {
     char why[MESSAGE_TEXT_MAX];     /* of `lost` or of leaving */
     char missing[MESSAGE_TEXT_MAX]; /* as in message_reply */
     char unreachable_why[256];      /* why node 0 cannot be reached, as text */
+    char where[288];                /* node 0's host and port, for messages; "": not known */
 };
 
 void member_init(struct member *m, const struct member_config *config, int64_t now_ms);

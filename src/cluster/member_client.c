@@ -18,7 +18,6 @@
 
 struct member_client {
     struct member_client_config config;
-    char where[288];
     struct https_client *client;
     bool is_urgent;
     int fails_n;
@@ -78,7 +77,7 @@ static void log_waiting(struct member_client *c, const char *why)
     if (!is_first && now_ms - c->logged_ms < LOG_MS)
         return;
     c->logged_ms = now_ms;
-    LOG_INFO("waiting for node 0 at %s (%s), %lld s", c->where, why,
+    LOG_INFO("waiting for node 0 at %s (%s), %lld s", c->config.member->where, why,
              (long long)((now_ms - c->first_ms) / 1000));
 }
 
@@ -101,9 +100,8 @@ static void back_off(struct member_client *c, const char *why)
 static void on_refused(struct member_client *c, const char *why)
 {
     struct member_actions actions = {.is_over = true, .st = ST_NOT_ADMITTED};
-    text_format(actions.text, sizeof actions.text,
-                "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN and version",
-                c->where, why);
+    text_format(actions.text, sizeof actions.text, "not admitted by node 0 at %s: %s",
+                c->config.member->where, why);
     c->config.member->is_over = true;
     c->config.carry_out(c->config.arg, &actions);
 }
@@ -122,6 +120,9 @@ static void on_reply(struct member_client *c, const struct https_client_response
     c->fails_n = 0;
     c->first_ms = 0;
     c->next_ms = reply.answer == MESSAGE_ANSWER_WAIT ? clock_ms() + WAIT_MS : 0;
+    if (reply.answer == MESSAGE_ANSWER_MEMBER && !c->config.member->was_admitted)
+        LOG_INFO("joined node 0 at %s, as node %d of %d", c->config.member->where,
+                 c->config.member->config.node_id, c->config.nodes_n);
     member_on_reply(c->config.member, &reply, answer->sent_ms, clock_ms(), &actions);
     c->config.carry_out(c->config.arg, &actions);
 }
@@ -188,7 +189,9 @@ enum status member_client_open(const struct member_client_config *config,
     if (!c)
         return FAIL(ST_RETRY, "out of memory: the client of node 0");
     c->config = *config;
-    text_format(c->where, sizeof c->where, "%s:%d", config->host, config->port);
+    text_format(config->member->where, sizeof config->member->where,
+                strchr(config->host, ':') != NULL ? "[%s]:%d" : "%s:%d", config->host,
+                config->port);
     struct https_client_config client = {.loop = config->loop,
                                          .host = config->host,
                                          .port = config->port,

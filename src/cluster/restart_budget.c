@@ -5,6 +5,7 @@
 
 #define DELAY_FIRST_MS 250
 #define DELAY_MAX_MS 10000
+#define CAUSE_MAX 896 /* leaves room for the reason in a message of cluster/message.h */
 
 static bool is_of_state(enum status st)
 {
@@ -46,17 +47,19 @@ bool restart_budget_take(struct restart_budget *budget, const struct restart_los
 {
     struct restart_counts *counts = &budget->counts;
     const char *end = find_repeat(budget, loss);
+    char cause[CAUSE_MAX];
+    text_copy(cause, sizeof cause, why);
     budget->is_calm = false;
     if (budget->restarts_max < 0) {
         text_copy(out, cap, why);
         return false;
     }
     if (end) {
-        text_format(out, cap, "%.700s; %s", why, end);
+        text_format(out, cap, "%s; %s", cause, end);
         return false;
     }
     if (counts->losses == 0 && restart_budget_used(budget) >= budget->restarts_max) {
-        text_format(out, cap, "%.800s; no restart left (MAX_RESTARTS=%lld)", why,
+        text_format(out, cap, "%s; no restart left (MAX_RESTARTS=%lld)", cause,
                     (long long)budget->restarts_max);
         return false;
     }

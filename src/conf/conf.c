@@ -7,6 +7,7 @@
  * function of their bytes; its fuzz entry is at the foot. */
 #include "conf/conf.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -92,6 +93,9 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
         }
         break;
     }
+    case CONF_KIND_HOST:
+        text_copy(out, cap, "a name, an IPv4 or an IPv6 address, without a port");
+        break;
     case CONF_KIND_TEXT:
     case CONF_KIND_MULTILINE:
         text_format(out, cap, "%.0f to %.0f bytes of text", row->min, row->max);
@@ -206,6 +210,47 @@ static enum status set_text(const struct conf_row *row, const char *text, const 
     return ST_OK;
 }
 
+/* has_port — "host:1", "[::1]:1"; an interface of DATA_ADDR may have a colon, so there only behind
+ * an IPv4 address. */
+static bool has_port(const struct conf_row *row, const char *text)
+{
+    const char *colon = strchr(text, ':'), *end = strchr(text, ']');
+    char before[64];
+    struct in_addr four;
+    if (text[0] == '[')
+        return end != NULL && end[1] == ':';
+    if (colon == NULL || strchr(colon + 1, ':') != NULL)
+        return false;
+    text_format(before, sizeof before, "%.*s", (int)(colon - text), text);
+    return row != &conf_rows[CONF_DATA_ADDR] || inet_pton(AF_INET, before, &four) == 1;
+}
+
+/* set_host — a name or an address, of IPv6 also in brackets, as in URLs; for DATA_ADDR also a
+ * network interface. */
+static enum status set_host(const struct conf_row *row, const char *text, const char *source)
+{
+    const bool is_data = row == &conf_rows[CONF_DATA_ADDR], has_brackets = text[0] == '[';
+    const size_t n = strlen(text);
+    struct in6_addr six;
+    char bare[64];
+    TRY(set_text(row, text, source));
+    if (!is_data && strpbrk(text, " /@?#\"'") != NULL)
+        return conf_refuse(row, text, source, "is neither a name nor an address");
+    if (has_port(row, text))
+        return conf_refuse(row, text, source,
+                           is_data ? "has a port, and the system chooses that"
+                           : row == &conf_rows[CONF_MASTER_ADDR]
+                               ? "has a port, which belongs in MASTER_PORT"
+                               : "has a port, which belongs in STATUS_PORT");
+    if (!has_brackets && (is_data || strpbrk(text, ":]") == NULL))
+        return ST_OK;
+    text_format(bare, sizeof bare, "%.*s",
+                (int)strcspn(text + has_brackets, has_brackets ? "%]" : "%"), text + has_brackets);
+    if ((has_brackets && strcspn(text, "]") != n - 1) || inet_pton(AF_INET6, bare, &six) != 1)
+        return conf_refuse(row, text, source, "is no IPv6 address");
+    return ST_OK;
+}
+
 static enum status set_secret(const struct conf_row *row, const char *text, enum conf_origin origin,
                               const char *source)
 {
@@ -233,6 +278,8 @@ static enum status set_parsed(struct conf *conf, enum conf_key key, const char *
         return set_number(value, row, text, source);
     case CONF_KIND_CHOICE:
         return set_choice(value, row, text, source);
+    case CONF_KIND_HOST:
+        return set_host(row, text, source);
     case CONF_KIND_TEXT:
     case CONF_KIND_MULTILINE:
         return set_text(row, text, source);
@@ -268,7 +315,10 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
     if (conf_rows[key].kind == CONF_KIND_BOOL)
         text = value->i64 != 0 ? "1" : "0";
     bool is_secret = conf_rows[key].kind == CONF_KIND_SECRET;
-    char *copy = is_secret ? secure_strdup(text) : strdup(text);
+    const bool has_brackets = conf_rows[key].kind == CONF_KIND_HOST && text[0] == '[';
+    char *copy = is_secret      ? secure_strdup(text)
+                 : has_brackets ? strndup(text + 1, strlen(text) - 2)
+                                : strdup(text);
     if (copy == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for %s", strlen(text) + 1,
                     conf_rows[key].name);

@@ -94,10 +94,14 @@ int conf_min_nodes(const struct conf *conf);
  * samples of a step are divided: all workers / (TP x CP x PP). */
 int conf_data_ranks(const struct conf *conf);
 
+/* conf_rules_check_missing — ST_BAD_SETTING that names every setting without which a job cannot
+ * begin and that is not set: with N_NODES > 1 MASTER_ADDR and a secret; needs_data: DATA on node 0,
+ * because a node without it takes node 0's. */
+enum status conf_rules_check_missing(const struct conf *conf, bool needs_data);
 /* Room for a token, and for some bytes more, by which a file that is too long is noticed. */
 #define CONF_TOKEN_BYTES 1200
 /* conf_token — with N_NODES > 1: JOB_TOKEN, or the content of JOB_TOKEN_FILE without the line end;
- * "none" if that is its value. Also checks that MASTER_ADDR is set. ST_BAD_SETTING or ST_NO_INPUT:
+ * "none" if that is its value. Calls conf_rules_check_missing. ST_BAD_SETTING or ST_NO_INPUT:
  * missing, too short, easily guessed, or a file that other users can read or change. */
 enum status conf_token(const struct conf *conf, char out[CONF_TOKEN_BYTES]);
 /* conf_token_page — Reads the token in STATUS_TOKEN_FILE, "" if that is not set. Fails as

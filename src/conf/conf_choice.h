@@ -98,6 +98,7 @@
 #define CONF_ENUM_BOOL(row)
 #define CONF_ENUM_PRESENT(row)
 #define CONF_ENUM_TEXT(row)
+#define CONF_ENUM_HOST(row)
 #define CONF_ENUM_MULTILINE(row)
 #define CONF_ENUM_SECRET(row)
 #define CONF_ROW(name, kind, ...) CONF_ENUM_##kind(name)

@@ -13,7 +13,8 @@ const char *const conf_row_headings[CONF_GROUP_N] = {
 
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap)
 {
-    if (row->kind == CONF_KIND_TEXT || row->kind == CONF_KIND_MULTILINE)
+    if (row->kind == CONF_KIND_TEXT || row->kind == CONF_KIND_HOST ||
+        row->kind == CONF_KIND_MULTILINE)
         return "text";
     if (row->kind == CONF_KIND_FAULT)
         return "kill@step=N:rank=R …";

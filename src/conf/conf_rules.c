@@ -578,3 +578,43 @@ enum status conf_rules_check(const struct conf *conf)
     TRY(check_steps(conf));
     return check_files(conf);
 }
+
+enum status conf_rules_check_missing(const struct conf *conf, bool needs_data)
+{
+    const bool is_split = conf_i64(conf, CONF_N_NODES) > 1;
+    const bool has_token = conf_text(conf, CONF_JOB_TOKEN)[0] != 0 ||
+                           conf_text(conf, CONF_JOB_TOKEN_FILE)[0] != 0,
+               has_data = conf_text(conf, CONF_DATA)[0] != 0 || conf_i64(conf, CONF_NODE_ID) > 0;
+    const struct {
+        bool is_missing;
+        const char *name, *what;
+    } rows[] = {
+        {is_split && !conf_is_set(conf, CONF_MASTER_ADDR), "MASTER_ADDR",
+         "the address of node 0, the same on every node"},
+        {is_split && !has_token, "JOB_TOKEN or JOB_TOKEN_FILE",
+         "a secret of at least 16 bytes, the same on every node (openssl rand -hex 32 makes one); "
+         "JOB_TOKEN=none lets every machine join that reaches MASTER_PORT"},
+        {needs_data && !has_data, "DATA",
+         "name what to train on, such as DATA=book.txt (text, .jsonl, token files, a folder, an "
+         "address; `convoy help DATA`); DATA=synthetic trains on random tokens, to try a machine"},
+        {is_split && !conf_is_set(conf, CONF_NODE_ID), "NODE_ID",
+         "the number of this node, 0 if it is not set"},
+    };
+    struct text list = {.limit = 900};
+    int n = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        /* NODE_ID, the last one, has a default, which may be meant */
+        if (!rows[i].is_missing || (i == 3 && n == 0))
+            continue;
+        text_add(&list, "%s%s is not set: %s", n > 0 ? "; " : "", rows[i].name, rows[i].what);
+        n++;
+    }
+    enum status st = n == 0 ? ST_OK
+                     : is_split
+                         ? FAIL(ST_BAD_SETTING, "N_NODES=%s (%s) needs more settings. %s",
+                                conf_text(conf, CONF_N_NODES), conf_source(conf, CONF_N_NODES),
+                                list.data != NULL ? list.data : "")
+                         : FAIL(ST_BAD_SETTING, "%s", list.data != NULL ? list.data : "");
+    text_free(&list);
+    return st;
+}

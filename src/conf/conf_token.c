@@ -142,24 +142,13 @@ enum status conf_token(const struct conf *conf, char out[CONF_TOKEN_BYTES])
 {
     const char *token = conf_text(conf, CONF_JOB_TOKEN),
                *file = conf_text(conf, CONF_JOB_TOKEN_FILE);
-    const char *nodes = conf_text(conf, CONF_N_NODES);
-    if (!conf_is_set(conf, CONF_MASTER_ADDR))
-        return FAIL(ST_BAD_SETTING,
-                    "N_NODES=%s (%s) needs MASTER_ADDR, which is not set; set it to the address of "
-                    "node 0, the same on every node",
-                    nodes, conf_source(conf, CONF_N_NODES));
+    TRY(conf_rules_check_missing(conf, false));
     if (token[0] != 0 && file[0] != 0)
         return FAIL(
             ST_BAD_SETTING, "JOB_TOKEN (%s) and JOB_TOKEN_FILE=%s (%s) are both set; leave one out",
             conf_source(conf, CONF_JOB_TOKEN), file, conf_source(conf, CONF_JOB_TOKEN_FILE));
     if (file[0] != 0)
         return read_file("JOB_TOKEN_FILE", file, out);
-    if (token[0] == 0)
-        return FAIL(ST_BAD_SETTING,
-                    "N_NODES=%s (%s) needs JOB_TOKEN or JOB_TOKEN_FILE, a secret of at least %d "
-                    "bytes, the same on every node (openssl rand -hex 32 makes one); "
-                    "JOB_TOKEN=none lets every machine join that reaches MASTER_PORT",
-                    nodes, conf_source(conf, CONF_N_NODES), TOKEN_BYTES_MIN);
     text_copy(out, CONF_TOKEN_BYTES, token);
     return ST_OK;
 }

@@ -114,6 +114,7 @@ static bool add_value(cJSON *object, const struct conf *conf, int key)
         break;
     case CONF_KIND_CHOICE:
     case CONF_KIND_TEXT:
+    case CONF_KIND_HOST:
     case CONF_KIND_MULTILINE:
     case CONF_KIND_FAULT:
     case CONF_KIND_SECRET:

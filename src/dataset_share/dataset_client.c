@@ -105,7 +105,7 @@ static enum status post_until_answered(struct dataset_client *c,
                                        long *code_out)
 {
     for (;;) {
-        char why[320];
+        char why[512];
         long code = 0;
         CURLcode result = post(c, request, answer_max);
         if (c->is_stopped)
@@ -113,10 +113,7 @@ static enum status post_until_answered(struct dataset_client *c,
         if ((result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
              (result == CURLE_RECV_ERROR && c->tls.alert != 0)) &&
             tls_client_is_refused(&c->tls, why, sizeof why))
-            return FAIL(
-                ST_NOT_ADMITTED,
-                "not admitted by node 0 at %s: %s; give all nodes the same JOB_TOKEN and version",
-                c->url, why);
+            return FAIL(ST_NOT_ADMITTED, "not admitted by node 0 at %s: %s", c->url, why);
         if (c->answer.overflow)
             return FAIL(ST_BAD_DATA, "node 0 sent more than the %zu bytes that were requested",
                         answer_max);

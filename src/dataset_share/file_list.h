@@ -40,7 +40,7 @@ struct file_list_entry {
 
 struct file_list {
     enum file_list_state state;
-    char why[256];
+    char why[1024];
     int parts_n;
     double weights[FILE_LIST_PARTS_MAX]; /* 0: none */
     int files_n;

@@ -222,7 +222,7 @@ static int64_t seconds_of(const char *name)
     int64_t seconds;
     if (!text_starts(name, NAME))
         return -1;
-    text_copy(digits, sizeof digits, name + sizeof NAME - 1);
+    text_format(digits, sizeof digits, "%.*s", SECONDS_DIGITS, name + sizeof NAME - 1);
     return text_parse_i64(digits, 0, INT64_MAX, &seconds) == TEXT_OK ? seconds : -1;
 }
 

@@ -56,8 +56,10 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
         return classify_tls_error(transfer, response);
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
-        text_format(response->why, sizeof(response->why),
-                    "it does not answer in HTTP; is JOB_TOKEN=none here and a secret on node 0?");
+        text_format(
+            response->why, sizeof(response->why),
+            "it does not answer in HTTP; is JOB_TOKEN=none here and a secret on node 0? Give all "
+            "nodes the same JOB_TOKEN");
         return HTTPS_CLIENT_NOT_ADMITTED;
     case CURLE_COULDNT_CONNECT:
         text_format(response->why, sizeof(response->why), "%s",
@@ -79,7 +81,7 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
             return HTTPS_CLIENT_CLOSED;
         text_format(response->why, sizeof(response->why),
                     "it closed the connection without an answer; is JOB_TOKEN=none here and a "
-                    "secret on node 0?");
+                    "secret on node 0? Give all nodes the same JOB_TOKEN");
         return HTTPS_CLIENT_NOT_ADMITTED;
     case CURLE_RECV_ERROR:
         /* TLS 1.3 may refuse the key after the client has finished the handshake */
@@ -87,7 +89,7 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
             return classify_tls_error(transfer, response);
         /* fall through */
     default:
-        text_format(response->why, sizeof(response->why), "%.200s", words);
+        text_copy(response->why, sizeof(response->why), words);
         return HTTPS_CLIENT_CLOSED;
     }
 }

@@ -27,7 +27,7 @@ enum https_client_result {
     HTTPS_CLIENT_ANSWERED,    /* there is a code and a body */
     HTTPS_CLIENT_UNREACHABLE, /* no route (yet), or no response in time */
     HTTPS_CLIENT_CLOSED,      /* the connection was refused or closed: no process serves there */
-    HTTPS_CLIENT_NOT_ADMITTED /* the two sides have different keys */
+    HTTPS_CLIENT_NOT_ADMITTED /* the two sides have different keys, or it is not node 0 */
 };
 
 struct https_client_response {
@@ -37,7 +37,7 @@ struct https_client_response {
     const char *bytes; /* valid during the callback */
     size_t n;
     int64_t sent_ms; /* when the request was started */
-    char why[256];   /* the error as a sentence, unless ANSWERED */
+    char why[384];   /* the error as a sentence, unless ANSWERED */
 };
 
 struct https_client_config {

@@ -243,6 +243,15 @@ void https_server_peer(struct https_server_request *request, char *out, size_t c
         text_copy(out, cap, address);
 }
 
+void https_server_local(struct https_server_request *request, char *out, size_t cap)
+{
+    struct evhttp_connection *connection =
+        evhttp_request_get_connection((struct evhttp_request *)request);
+    out[0] = 0;
+    if (connection != NULL)
+        listener_local(bufferevent_getfd(evhttp_connection_get_bufferevent(connection)), out, cap);
+}
+
 void https_server_respond(struct https_server_request *request, int code, struct evbuffer *body)
 {
     struct evhttp_request *http = (struct evhttp_request *)request;

@@ -55,6 +55,8 @@ void https_server_strangers(const struct https_server *server, struct https_serv
 const void *https_server_connection(struct https_server_request *request);
 /* https_server_peer — the address of the request's sender; "": unknown. */
 void https_server_peer(struct https_server_request *request, char *out, size_t cap);
+/* https_server_local — the address of this host at which the request arrived; "": unknown. */
+void https_server_local(struct https_server_request *request, char *out, size_t cap);
 /* https_server_respond — sends 200 with JSON, or another code without a body, and frees the
  * request. Drains body; NULL allowed. */
 void https_server_respond(struct https_server_request *request, int code, struct evbuffer *body);

@@ -3,9 +3,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,15 +22,6 @@ union socket_address {
     struct sockaddr_in6 v6;
     struct sockaddr_storage room;
 };
-
-/* strip_brackets — "[::1]" → "::1". false: longer than cap. */
-static bool strip_brackets(const char *addr, char *out, size_t cap)
-{
-    size_t n = strlen(addr);
-    if (n > 1 && addr[0] == '[' && addr[n - 1] == ']')
-        return text_format(out, cap, "%.*s", (int)n - 2, addr + 1);
-    return text_copy(out, cap, addr);
-}
 
 static bool is_loopback(const struct addrinfo *info)
 {
@@ -99,17 +90,14 @@ static int listen_on_first(const struct addrinfo *list, bool is_number, const ch
 /* resolve — the addresses of a host, for freeaddrinfo. Fails ST_RETRY: the name is unknown. */
 static enum status resolve(const char *addr, int port, struct addrinfo **out, bool *is_number_out)
 {
-    char host[256], service[16];
-    if (!strip_brackets(addr, host, sizeof(host)))
-        return FAIL(ST_BAD_SETTING, "MASTER_ADDR is longer than a host's name can be: %.64s…",
-                    addr);
+    char service[16];
     text_format(service, sizeof(service), "%d", port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    *is_number_out = getaddrinfo(host, service, &hints, out) == 0;
+    *is_number_out = getaddrinfo(addr, service, &hints, out) == 0;
     hints.ai_flags = AI_NUMERICSERV;
-    int error = *is_number_out ? 0 : getaddrinfo(host, service, &hints, out);
-    *is_number_out = *is_number_out || strcmp(host, "localhost") == 0;
+    int error = *is_number_out ? 0 : getaddrinfo(addr, service, &hints, out);
+    *is_number_out = *is_number_out || strcmp(addr, "localhost") == 0;
     if (error == 0)
         return ST_OK;
     return FAIL(ST_RETRY,
@@ -125,6 +113,20 @@ enum status listener_resolve(const char *addr)
     TRY(resolve(addr, 0, &list, &is_number));
     freeaddrinfo(list);
     return ST_OK;
+}
+
+bool listener_is_loopback(const char *addr)
+{
+    struct addrinfo *list = NULL;
+    bool is_number, is_all = true;
+    if (resolve(addr, 0, &list, &is_number) != ST_OK) {
+        status_clear();
+        return false;
+    }
+    for (const struct addrinfo *info = list; info != NULL; info = info->ai_next)
+        is_all = is_all && is_loopback(info);
+    freeaddrinfo(list);
+    return is_all && !is_number;
 }
 
 enum status listener_open(const char *addr, int port, int *fd_out)
@@ -159,6 +161,20 @@ const char *listener_peer(int fd, char *out, size_t cap)
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return out;
     text_format(out, cap, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+    return out;
+}
+
+const char *listener_local(int fd, char *out, size_t cap)
+{
+    static const char mapped[] = "::ffff:"; /* IPv4 at a socket for both */
+    union socket_address name;
+    socklen_t n = sizeof(name);
+    char host[INET6_ADDRSTRLEN + IF_NAMESIZE + 1] = "";
+    if (getsockname(fd, &name.any, &n) != 0 ||
+        getnameinfo(&name.any, n, host, sizeof(host), NULL, 0, NI_NUMERICHOST) != 0)
+        host[0] = 0;
+    const bool is_mapped = text_starts(host, mapped) && strchr(host, '.') != NULL;
+    text_copy(out, cap, is_mapped ? host + sizeof(mapped) - 1 : host);
     return out;
 }
 

@@ -2,6 +2,7 @@
 #include "net/tls_client.h"
 
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/text.h"
 #include "net/curl_client.h"
@@ -31,7 +32,10 @@ bool tls_client_url(const struct psk *psk, const char *host, int port, char *out
 
 static int on_open(void *arg, curl_socket_t fd, curlsocktype purpose)
 {
-    (void)arg, (void)purpose;
+    struct tls_client *tls = arg;
+    (void)purpose;
+    tls->fd = fd;
+    tls->plain[0] = 0;
     keepalive_set(fd);
     return CURL_SOCKOPT_OK;
 }
@@ -43,6 +47,23 @@ static void on_tls(const SSL *ssl, int where, int alert)
         tls->alert = alert & 0xFF; /* in the form of SSL_alert_desc_string_long */
 }
 
+/* Keeps the answer of a server that does not speak TLS. OpenSSL shows the first bytes as the header
+ * of a record and reads no more than these, so the rest is still in the socket. */
+static void on_record(int is_write, int version, int kind, const void *bytes, size_t n, SSL *ssl,
+                      void *arg)
+{
+    struct tls_client *tls = arg;
+    const unsigned char *header = bytes;
+    (void)version, (void)ssl;
+    if (is_write || kind != SSL3_RT_HEADER || n >= sizeof(tls->plain) || tls->plain[0] != 0 ||
+        (header[0] >= SSL3_RT_CHANGE_CIPHER_SPEC && header[0] <= SSL3_RT_APPLICATION_DATA))
+        return;
+    memcpy(tls->plain, bytes, n);
+    const ssize_t more =
+        recv(tls->fd, tls->plain + n, sizeof(tls->plain) - 1 - n, MSG_PEEK | MSG_DONTWAIT);
+    tls->plain[n + (more > 0 ? (size_t)more : 0)] = 0;
+}
+
 static CURLcode on_ctx(CURL *easy, void *ctx, void *arg)
 {
     struct tls_client *tls = arg;
@@ -51,6 +72,8 @@ static CURLcode on_ctx(CURL *easy, void *ctx, void *arg)
         return CURLE_OUT_OF_MEMORY;
     SSL_CTX_set_app_data((SSL_CTX *)ctx, tls);
     SSL_CTX_set_info_callback(ctx, on_tls);
+    SSL_CTX_set_msg_callback(ctx, on_record);
+    SSL_CTX_set_msg_callback_arg((SSL_CTX *)ctx, tls);
     return CURLE_OK;
 }
 
@@ -82,31 +105,60 @@ enum status tls_client_open(struct tls_client *tls, const struct psk *psk,
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_open);
+    curl_easy_setopt(easy, CURLOPT_SOCKOPTDATA, tls);
     if (!psk->is_none)
         set_tls(easy, tls);
     *out = easy;
     return ST_OK;
 }
 
+/* Copies the line of the answer that begins with `name`, printable characters only. */
+static void copy_line(const char *answer, const char *name, char *out, size_t cap)
+{
+    const char *at = strstr(answer, name);
+    text_format(out, cap, "%.*s", at != NULL ? (int)strcspn(at, "\r\n") : 0, at != NULL ? at : "");
+    for (char *c = out; *c != 0; c++)
+        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+}
+
+/* Describes a server that answered without TLS. */
+static void describe_plain(const char *answer, char *why, size_t cap)
+{
+    char first[64], server[96];
+    copy_line(answer, answer, first, sizeof(first));
+    copy_line(answer, "Server:", server, sizeof(server));
+    const bool is_http = text_starts(answer, "HTTP/") || answer[0] == '<';
+    text_format(
+        why, cap,
+        "it answers without TLS (%s%s%s), so it is %s, or a node 0 with JOB_TOKEN=none; see "
+        "that MASTER_ADDR and MASTER_PORT are those of node 0",
+        first[0] != 0 ? first : "no readable text", server[0] != 0 ? ", " : "", server,
+        is_http ? "a web server" : "another program");
+}
+
 /* Both sides must use the key: any other answer to the handshake is not from node 0. */
 bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap)
 {
-    bool is_plain = strstr(tls->error, "wrong version number") != NULL;
+    bool is_plain = tls->plain[0] != 0 || strstr(tls->error, "wrong version number") != NULL;
     bool is_certified = strstr(tls->error, "certificate verify failed") != NULL;
     bool is_other_key = tls->alert != 0 && psk_is_refusal(tls->alert);
     if (is_other_key && psk_is_unknown(tls->alert))
         text_format(why, cap,
                     "node 0 is Convoy of another version, or not Convoy: it does not know a key "
-                    "of this version, %s (%s)",
+                    "of this version, %s (%s); give all nodes the same version",
                     PSK_IDENTITY, SSL_alert_desc_string_long(tls->alert));
     else if (is_other_key)
-        text_format(why, cap, "node 0 has another JOB_TOKEN (%s)",
+        text_format(why, cap,
+                    "node 0 has another JOB_TOKEN (%s); give all nodes the same JOB_TOKEN and "
+                    "version",
                     SSL_alert_desc_string_long(tls->alert));
     else if (is_plain)
-        text_format(why, cap, "node 0 does not use TLS; is JOB_TOKEN=none there?");
+        describe_plain(tls->plain, why, cap);
     else if (is_certified)
-        text_format(why, cap, "the server there does not have the JOB_TOKEN");
+        text_copy(
+            why, cap,
+            "the server there does not have the JOB_TOKEN; give all nodes the same JOB_TOKEN");
     else
-        text_format(why, cap, "%.200s", tls->error);
+        text_copy(why, cap, tls->error);
     return is_other_key || is_plain || is_certified;
 }

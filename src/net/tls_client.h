@@ -16,6 +16,9 @@
 struct tls_client {
     const struct psk *psk;
     int alert; /* the last fatal TLS alert received; 0: none. Set to 0 before each request */
+    int fd;    /* of the connection made last */
+    /* The beginning of what a server answered that does not speak TLS; "": no such answer. */
+    char plain[256];
     char error[CURL_ERROR_SIZE];
 };
 
@@ -29,8 +32,8 @@ bool tls_client_url(const struct psk *psk, const char *host, int port, char *out
  * curl_easy_cleanup. */
 enum status tls_client_open(struct tls_client *tls, const struct psk *psk,
                             struct curl_slist *headers, CURL **out);
-/* tls_client_is_refused — after a failed handshake: true when the two sides have different keys.
- * why: the reason as a sentence, in either case. */
+/* tls_client_is_refused — after a failed handshake: true when the two sides have different keys, or
+ * no TLS is spoken there. why: the reason and what to do, as a sentence, in either case. */
 bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap);
 
 #endif

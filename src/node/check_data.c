@@ -77,6 +77,6 @@ void check_data_print(const char *data, char *out, size_t cap)
         text_format(out, cap, "%lld file%s, %lld bytes, %016llx", (long long)p.files,
                     p.files == 1 ? "" : "s", (long long)p.bytes, (unsigned long long)p.hash);
     else
-        text_format(out, cap, "not readable here: %.90s", status_message());
+        text_format(out, cap, "not readable here: %s", status_message());
     status_clear();
 }

@@ -46,7 +46,9 @@ struct cluster_bridge {
     struct dataset_server *dataset;             /* node 0 of several; else NULL */
     uint64_t blob_revisions[FILE_LIST_KINDS_N]; /* as read last */
     int64_t report_ms, waiting_ms;
-    char missing[256]; /* as logged last */
+    int64_t opened_ms;
+    char missing[1024]; /* as logged last */
+    char reached[64];   /* as given to on_reached last; "": not yet */
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
     /* of each worker's board_ready whose address addresses[] holds */
     int64_t revisions[CLUSTER_WORKERS_MAX];
@@ -245,6 +247,65 @@ static void report(struct cluster_bridge *b, int64_t now_ms)
     cluster_report(b->cluster, ranks, b->workers_n);
 }
 
+/* is_loopback — an address that only processes of this host reach. */
+static bool is_loopback(const char *address)
+{
+    return text_starts(address, "127.") || strcmp(address, "::1") == 0;
+}
+
+const char *cluster_bridge_choose_reached(const struct cluster_node *nodes, int nodes_n,
+                                          bool *is_split_out)
+{
+    const char *best = "";
+    int best_n = 0;
+    *is_split_out = false;
+    for (int i = 1; i < nodes_n; i++) {
+        const char *address = nodes[i].reached;
+        int n = 0;
+        bool is_first = address[0] && nodes[i].state == CLUSTER_NODE_JOINED;
+        for (int k = 1; k < nodes_n && is_first; k++) {
+            const bool is_same =
+                nodes[k].state == CLUSTER_NODE_JOINED && strcmp(nodes[k].reached, address) == 0;
+            is_first = !is_same || k >= i;
+            n += is_same;
+        }
+        if (!is_first)
+            continue;
+        const bool is_outer = !is_loopback(address), was_outer = best[0] && !is_loopback(best);
+        *is_split_out = *is_split_out || (is_outer && was_outer);
+        if (!best[0] || is_outer > was_outer || (is_outer == was_outer && n > best_n)) {
+            best = address;
+            best_n = n;
+        }
+    }
+    return best;
+}
+
+/* report_reached — on node 0: where the other nodes reach this one. Of a job that may begin without
+ * others, no node does: any address will do. */
+static void report_reached(struct cluster_bridge *b, int64_t now_ms)
+{
+    const struct conf *conf = b->config.conf;
+    const struct cluster_node *nodes;
+    bool is_split;
+    if (b->nodes_n == 1 || conf_i64(conf, CONF_NODE_ID) != 0 || conf_text(conf, CONF_DATA_ADDR)[0])
+        return;
+    const int nodes_n = cluster_nodes(b->cluster, &nodes);
+    const char *address = cluster_bridge_choose_reached(nodes, nodes_n, &is_split);
+    if (!address[0] && !b->reached[0] && conf_min_nodes(conf) == 1 &&
+        now_ms - b->opened_ms >= conf_i64(conf, CONF_JOIN_TIMEOUT))
+        address = "127.0.0.1";
+    if (!address[0] || strcmp(address, b->reached) == 0)
+        return;
+    if (is_split)
+        LOG_INFO(
+            "other nodes reach this one at several addresses; if MASTER_ADDR gives its workers "
+            "none, they take %s: DATA_ADDR sets another",
+            address);
+    text_copy(b->reached, sizeof b->reached, address);
+    b->config.on_reached(b->config.arg, address);
+}
+
 /* publish_file_lists — serve the file lists of node 0's first worker to the nodes that have no
  * data. */
 static void publish_file_lists(struct cluster_bridge *b)
@@ -289,6 +350,7 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
         b->report_ms = now_ms;
         report(b, now_ms);
         log_missing(b, now_ms);
+        report_reached(b, now_ms);
     }
     if (!collect_ready(b) || b->is_ready)
         return;
@@ -549,7 +611,7 @@ enum status cluster_bridge_open(const struct cluster_bridge_config *config,
     b->nodes_n = (int)conf_i64(config->conf, CONF_N_NODES);
     b->workers_n = (int)conf_i64(config->conf, CONF_N_GPU_EACH_NODE);
     b->ranks_n = conf_ranks(config->conf);
-    b->waiting_ms = clock_ms();
+    b->waiting_ms = b->opened_ms = clock_ms();
     int node_id = (int)conf_i64(config->conf, CONF_NODE_ID);
     enum status st = take_memory(b);
     if (st == ST_OK && b->nodes_n > 1 && node_id == 0)

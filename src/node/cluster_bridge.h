@@ -29,6 +29,8 @@ struct cluster_bridge_config {
     void (*on_begin)(void *arg); /* a generation begins */
     /* the generation is over; workers return to joining */
     void (*on_abort)(void *arg, const char *why);
+    /* node 0: other nodes reach this one at that address; again if it changes */
+    void (*on_reached)(void *arg, const char *address);
     /* a stop was requested on another node, so it holds for this one too */
     void (*on_stop)(void *arg, enum board_request request);
     /* called once, last of all; the sentence is in status_message */
@@ -57,6 +59,13 @@ void cluster_bridge_stop(struct cluster_bridge *bridge, enum board_request reque
 /* cluster_bridge_leave — this node ends with this status; on_end follows. */
 void cluster_bridge_leave(struct cluster_bridge *bridge, enum status st, const char *message);
 
+/* cluster_bridge_choose_reached — the address at which other nodes have reached node 0, of nodes[]
+ * as node 0 has them; "": there is none. If there are several, one that other hosts reach, and of
+ * these the one of most nodes, the lowest NODE_ID's of equals. *is_split_out: other hosts use
+ * several. Pure, public for tests. */
+struct cluster_node;
+const char *cluster_bridge_choose_reached(const struct cluster_node *nodes, int nodes_n,
+                                          bool *is_split_out);
 bool cluster_bridge_is_running(const struct cluster_bridge *bridge); /* a generation is under way */
 /* cluster_bridge_running_nodes — of the generation under way, or the last one; 0: none yet. */
 int cluster_bridge_running_nodes(const struct cluster_bridge *bridge);

@@ -22,7 +22,6 @@
 /* ranks that have not connected after this time stop on request: there is no step to finish */
 #define CONNECT_STOP_MS 3000
 #define CONNECT_WARN_MS 15000
-#define OPEN_MS (120 * 1000)
 #define OPEN_RETRY_MS 250
 
 /* What a worker's address begins with; the rest is its comm's. */
@@ -40,6 +39,12 @@ struct generations {
     uint64_t links;             /* hash of its network when the address was taken */
     int64_t links_ms;           /* when it was last computed */
     struct board_ready ready;
+    struct comm *comm; /* open, with the address in `ready` */
+    /* The communicator before, with its address: a world may have been made of that while the next
+     * one was opened. NULL: none. */
+    struct comm *older;
+    struct board_address older_address;
+    char reached[64];            /* as used for the address; "": not used */
     struct board_address *world; /* ranks */
     char *addresses;             /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
     int64_t *bytes;
@@ -107,7 +112,7 @@ static struct comm_config comm_config_of(struct generations *g)
                                 .device_sms = c->device_sms,
                                 .dev = c->dev,
                                 .net = c->net,
-                                .data_addr = c->data_addr,
+                                .data_addr = g->reached[0] ? g->reached : c->data_addr,
                                 .master = c->master,
                                 .secret = g->secret,
                                 .shm_fd = c->shm_fd,
@@ -148,14 +153,17 @@ static uint64_t links_now(int *usable_out)
     return hash;
 }
 
-/* has_new_links — called often; reads the devices every LINKS_POLL_MS. */
+/* has_new_links — called often; reads the devices every LINKS_POLL_MS. Also true if other nodes
+ * reach this one at another address than the published one. */
 static bool has_new_links(struct generations *g)
 {
     if (g->config->place.nodes == 1 || clock_ms() - g->links_ms < LINKS_POLL_MS)
         return false;
+    struct board_node node;
     int usable;
     g->links_ms = clock_ms();
-    return links_now(&usable) != g->links;
+    board_node_copy(g->config->board, &node);
+    return links_now(&usable) != g->links || (g->reached[0] && strcmp(g->reached, node.reached));
 }
 
 /* wait_for_network — after a cable was out, the network is not usable at once. Waits until it has
@@ -177,18 +185,59 @@ static enum status wait_for_network(struct generations *g)
     return ST_OK;
 }
 
+/* begin_open — opens a communicator. By default its address is that of the route to MASTER_ADDR. If
+ * that is loopback on node 0, or was not found before, it is the address at which other nodes have
+ * reached node 0. */
+static enum status begin_open(struct generations *g, bool has_failed, void *address, int64_t *bytes)
+{
+    const struct generations_config *c = g->config;
+    const bool may_use = c->needs_reached ||
+                         (has_failed && c->place.node == 0 && !(c->data_addr && c->data_addr[0]));
+    struct board_node node;
+    board_node_copy(c->board, &node);
+    text_copy(g->reached, sizeof g->reached, may_use ? node.reached : "");
+    if (c->needs_reached && !g->reached[0])
+        return FAIL(
+            ST_RETRY,
+            "MASTER_ADDR=%s is a loopback address on this node (see /etc/hosts), and no other "
+            "node has connected yet, which shows where it reaches this one",
+            c->master);
+    const struct comm_config config = comm_config_of(g);
+    TRY(comm_begin_open(&config, &g->comm, address, bytes));
+    if (g->reached[0] && c->place.local == 0)
+        LOG_INFO(
+            "MASTER_ADDR=%s does not lead to this node's network: its workers listen at %s, where "
+            "other nodes have reached it",
+            c->master, g->reached);
+    return ST_OK;
+}
+
+/* fail_network — no address was found in time. Before the first world a setting is wrong; later a
+ * cable may be out. */
+static enum status fail_network(const struct generations *g)
+{
+    char span[32], why[768];
+    text_copy(why, sizeof why, status_message());
+    return FAIL(
+        g->after == 0 ? ST_BAD_SETTING : ST_RETRY,
+        "the workers of this node found no network address for %s (JOIN_TIMEOUT): %s; correct "
+        "MASTER_ADDR, or set DATA_ADDR to an interface or address of this node",
+        text_format_span(span, sizeof span, g->config->join_timeout_ms), why);
+}
+
 /* begin_open_retrying — open a communicator, again and again while there is no route to node 0 (a
  * cable is out, a name is not published yet). A transport that must know its own address cannot
- * open before. */
-static enum status begin_open_retrying(struct generations *g, const struct comm_config *config,
-                                       struct comm **out, void *address, int64_t *bytes)
+ * open before. Node 0 ends the job itself if no other node connects. */
+static enum status begin_open_retrying(struct generations *g, void *address, int64_t *bytes)
 {
     const struct generations_config *c = g->config;
     int64_t begin_ms = clock_ms(), warned_ms = 0;
-    for (;;) {
-        enum status st = comm_begin_open(config, out, address, bytes);
-        if (st != ST_RETRY || c->place.nodes == 1 || clock_ms() - begin_ms > OPEN_MS)
+    for (bool has_failed = false;; has_failed = true) {
+        enum status st = begin_open(g, has_failed, address, bytes);
+        if (st != ST_RETRY || c->place.nodes == 1)
             return st;
+        if (clock_ms() - begin_ms >= c->join_timeout_ms && (g->reached[0] || !c->needs_reached))
+            return fail_network(g);
         if (warned_ms == 0 && clock_ms() - begin_ms > CONNECT_STOP_MS) {
             warned_ms = clock_ms();
             LOG_WARN("waiting for a network: %s", status_message());
@@ -200,34 +249,61 @@ static enum status begin_open_retrying(struct generations *g, const struct comm_
     }
 }
 
-/* publish_address — open a communicator and publish its address on the board. */
-static enum status publish_address(struct generations *g, struct comm **out)
+/* keep_older — the communicator stays open while the next one is opened: its address may be in a
+ * world that is made meanwhile. On one node addresses do not change, and the memory is shared. */
+static void keep_older(struct generations *g)
 {
-    struct comm_config config = comm_config_of(g);
+    comm_close(g->older);
+    g->older = g->comm;
+    g->older_address = g->ready.address;
+    g->comm = NULL;
+    if (g->config->place.nodes > 1)
+        return;
+    comm_close(g->older);
+    g->older = NULL;
+}
+
+static bool is_same_address(const struct board_address *a, const struct board_address *b)
+{
+    return a->bytes == b->bytes && memcmp(a->data, b->data, (size_t)a->bytes) == 0;
+}
+
+/* choose_comm — the communicator whose address the world has; closes the other. */
+static void choose_comm(struct generations *g)
+{
+    struct comm *other = g->older;
+    if (g->older && is_same_address(&g->world[g->place.rank], &g->older_address)) {
+        other = g->comm;
+        g->comm = g->older;
+    }
+    g->older = NULL;
+    comm_close(other);
+}
+
+/* publish_address — open a communicator and publish its address on the board. */
+static enum status publish_address(struct generations *g)
+{
     struct address_header address_header = {g->config->data, g->config->val_data};
     struct board_address *mine = &g->ready.address;
     char address[COMM_ADDRESS_MAX];
     int64_t bytes = 0;
-    struct comm *comm;
     int usable;
+    keep_older(g);
     g->links = links_now(&usable);
     g->links_ms = clock_ms();
-    TRY(begin_open_retrying(g, &config, &comm, address, &bytes));
-    if (bytes + (int64_t)sizeof address_header > BOARD_ADDRESS_MAX) {
-        comm_close(comm);
+    TRY(begin_open_retrying(g, address, &bytes));
+    if (bytes + (int64_t)sizeof address_header > BOARD_ADDRESS_MAX)
         return FAIL(
             ST_NO_DEVICE,
             "this node's network address takes %" PRId64
             " bytes, over %zu: it has many network devices; choose some with UCX_NET_DEVICES",
             bytes, BOARD_ADDRESS_MAX - sizeof address_header);
-    }
     memcpy(mine->data, &address_header, sizeof address_header);
     memcpy(mine->data + sizeof address_header, address, (size_t)bytes);
     mine->bytes = bytes + (int64_t)sizeof address_header;
     g->ready.after = g->after;
     g->ready.revision++;
     board_ready_publish(g->config->board, g->config->worker_i, &g->ready);
-    *out = comm;
     return ST_OK;
 }
 
@@ -261,6 +337,7 @@ static enum status wait_for_world(struct generations *g, bool *is_old_out)
     }
     g->place = place_in(&c->place, &world);
     atomic_store(&g->generation, world.generation);
+    choose_comm(g);
     return ST_OK;
 }
 
@@ -359,19 +436,23 @@ static bool may_continue(struct generations *g, const struct comm *comm, enum st
 /* next_generation — ST_OK with *is_over_out false: another one follows. */
 static enum status next_generation(struct generations *g, bool *is_over_out)
 {
-    struct comm *comm = NULL;
     struct status_saved saved;
     bool is_old;
     *is_over_out = true;
     TRY(wait_for_network(g));
-    TRY(publish_address(g, &comm));
+    TRY(publish_address(g));
     enum status st = wait_for_world(g, &is_old);
-    if (st == ST_OK && !is_old)
-        st = run_generation(g, comm);
-    *is_over_out = st != ST_OK ? !may_continue(g, comm, st) : !is_old;
+    if (st == ST_OK && is_old) {
+        *is_over_out = false;
+        return ST_OK;
+    }
+    if (st == ST_OK)
+        st = run_generation(g, g->comm);
+    *is_over_out = st == ST_OK || !may_continue(g, g->comm, st);
     status_save(&saved);
     comm_heartbeat_set_comm(g->heartbeat, NULL);
-    comm_close(comm);
+    comm_close(g->comm);
+    g->comm = NULL;
     status_restore(&saved);
     atomic_store(&g->generation, 0);
     return *is_over_out ? st : ST_OK;
@@ -423,6 +504,11 @@ enum status generations_run(const struct generations_config *config)
     while (st == ST_OK && !is_over)
         st = next_generation(&g, &is_over);
     comm_heartbeat_close(g.heartbeat);
+    struct status_saved saved;
+    status_save(&saved);
+    comm_close(g.older);
+    comm_close(g.comm);
+    status_restore(&saved);
     free(g.world);
     free(g.addresses);
     free(g.bytes);

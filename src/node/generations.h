@@ -23,6 +23,10 @@ struct generations_config {
     enum comm_kind kind;     /* with several ranks */
     enum comm_net net;       /* as in comm_config, like data_addr, master, dev and shm_fd */
     const char *data_addr, *master;
+    /* MASTER_ADDR is loopback on this node, which is node 0, and DATA_ADDR is not set: the workers
+     * listen at the address where other nodes have reached this one (board_node.reached). */
+    bool needs_reached;
+    int64_t join_timeout_ms; /* how long a worker looks for a network address */
     int device_sms;
     struct dev *dev;
     int shm_fd;

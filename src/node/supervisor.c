@@ -172,6 +172,14 @@ static void on_cluster_stop(void *arg, enum board_request request)
         stop_unready(s, request);
 }
 
+/* on_reached — the workers of node 0 may need it for their address. */
+static void on_reached(void *arg, const char *address)
+{
+    struct supervisor *s = arg;
+    text_copy(s->node.reached, sizeof s->node.reached, address);
+    board_node_publish(s->board, &s->node);
+}
+
 static void on_cluster_end(void *arg, enum status st)
 {
     struct supervisor *s = arg;
@@ -415,6 +423,12 @@ static enum status open_serve(struct supervisor *s)
                  conf_source(s->conf, CONF_STATUS_ADDR),
                  has_token ? "whoever has the token of STATUS_TOKEN_FILE can read it"
                            : "whoever reaches it can read it; STATUS_TOKEN_FILE asks for a token");
+    if (s->node.node_id != 0) {
+        const char *master = conf_text(s->conf, CONF_MASTER_ADDR);
+        is_v6 = strchr(master, ':') != NULL;
+        log_console("page of the whole job, on node 0: http://%s%s%s:%d/", is_v6 ? "[" : "", master,
+                    is_v6 ? "]" : "", port);
+    }
     return ST_OK;
 }
 
@@ -451,6 +465,7 @@ static enum status open_bridge(struct supervisor *s)
         .agreement = s->is_check ? check_facts_joining : config_map_agreement,
         .on_begin = on_begin,
         .on_abort = on_abort,
+        .on_reached = on_reached,
         .on_stop = on_cluster_stop,
         .on_end = on_cluster_end,
         .arg = s,

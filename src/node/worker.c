@@ -28,6 +28,7 @@
 #include "node/plan_beside.h"
 #include "node/plan_choice.h"
 #include "node/gpu_stats.h"
+#include "net/listener.h"
 #include "node/generations.h"
 #include "node/config_map.h"
 #include "node/config_map_copies.h"
@@ -443,15 +444,20 @@ static enum status run_generations(struct worker *w,
                                    void (*connected)(void *, const struct comm *))
 {
     const struct comm_place place = config_map_place(w->conf, w->worker_i);
+    const char *data_addr = conf_text(w->conf, CONF_DATA_ADDR),
+               *master = conf_text(w->conf, CONF_MASTER_ADDR);
     struct generations_config config = {
         .board = w->board,
         .worker_i = w->worker_i,
         .place = place,
         .kind = device_comm(w->conf, w->dev, place.ranks),
         .net = device_net(w->conf),
-        .data_addr = conf_text(w->conf, CONF_DATA_ADDR),
+        .data_addr = data_addr,
         .checks_shm = conf_i64(w->conf, CONF_SHM_CHECKSUM) != 0,
-        .master = conf_text(w->conf, CONF_MASTER_ADDR),
+        .master = master,
+        .needs_reached =
+            place.nodes > 1 && place.node == 0 && !data_addr[0] && listener_is_loopback(master),
+        .join_timeout_ms = conf_i64(w->conf, CONF_JOIN_TIMEOUT),
         .device_sms = (int)conf_i64(w->conf, CONF_COMM_SMS),
         .dev = w->dev,
         .shm_fd = place.locals > 1 ? BOARD_SHM_FD : -1,
@@ -490,6 +496,7 @@ static enum status train(struct worker *w)
     w->config.version = w->node.version;
     w->config.is_terminal = isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
                             !strcmp(conf_text(w->conf, CONF_LOG_FORMAT), "text");
+    w->config.is_brief = w->node.node_id > 0 && w->worker_i == 0;
     w->stats.loading_done = w->stats.loading_total = -1;
     publish_loading(w);
     return run_generations(w, run_generation, on_connected);

@@ -187,7 +187,7 @@ static void note_phase(struct history *h, const struct view *view, int64_t age_m
 
 static void note_restart(struct history *h, const struct view *view, int64_t age_ms)
 {
-    char text[400];
+    char text[sizeof h->events->text];
     if (view->node.restarts > h->restarts) {
         text_format(text, sizeof(text), "restart %lld: %s", (long long)view->node.restarts,
                     view->node.last_failure[0] != 0 ? view->node.last_failure : "see the log");
@@ -211,7 +211,7 @@ static void note_nodes(struct history *h, const struct view *view, int64_t age_m
 
 static void note_checkpoint(struct history *h, const struct view *view, int64_t age_ms)
 {
-    char text[400];
+    char text[sizeof h->events->text];
     const struct board_checkpoint *checkpoint =
         view->first_worker != NULL ? &view->first_worker->checkpoint : NULL;
     if (checkpoint == NULL)

@@ -295,22 +295,18 @@ static enum status listen_on(const struct serve_config *config, const struct add
     return ST_OK;
 }
 
-/* open_socket — numeric addresses only, IPv6 with or without brackets: the address is this
- * machine's own, and resolving a name could hang the start. localhost is the only name accepted. */
+/* open_socket — numeric addresses only: the address is this machine's own, and resolving a name
+ * could hang the start. localhost is the only name accepted. */
 static enum status open_socket(const struct serve_config *config, int *fd_out)
 {
-    char host[128], port[16];
+    char port[16];
     const char *addr = strcmp(config->addr, "localhost") == 0 ? "127.0.0.1" : config->addr;
-    size_t n = strlen(addr);
-    bool is_whole = addr[0] == '[' && addr[n - 1] == ']'
-                        ? text_format(host, sizeof(host), "%.*s", (int)n - 2, addr + 1)
-                        : text_copy(host, sizeof(host), addr);
     text_format(port, sizeof(port), "%d", config->port > 0 ? config->port : 0);
     struct addrinfo hints = {.ai_family = AF_UNSPEC,
                              .ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
     struct addrinfo *list = NULL;
-    int error = !is_whole || host[0] == 0 ? EAI_NONAME : getaddrinfo(host, port, &hints, &list);
+    int error = addr[0] == 0 ? EAI_NONAME : getaddrinfo(addr, port, &hints, &list);
     if (error != 0)
         return address_fail(config, "use",
                             error == EAI_NONAME ? "not an IPv4 or IPv6 address"

@@ -46,7 +46,7 @@ struct checkpoint_async_last {
     double stall_ms; /* time that training waited for the last save; NAN: none yet */
     double save_ms;  /* of the newest checkpoint, from copy to commit; NAN: none yet */
     char path[FILE_PATH_MAX];
-    char error[256]; /* why the last save failed; "": it did not */
+    char error[1024]; /* why the last save failed; "": it did not */
 };
 
 struct checkpoint_async_config {

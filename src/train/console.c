@@ -79,9 +79,8 @@ const char *console_bar(char *out, size_t cap, int columns, const struct console
         cells[width] = 0;
         text_format(bar, sizeof bar, "[%s] %3d%%  ", cells, (int)(100 * part));
     }
-    text_format(out, cap, "%s%s", bar, line);
-    if (columns >= 0 && (size_t)columns < strlen(out))
-        out[columns] = 0;
+    text_format(out, columns >= 0 && (size_t)columns < cap ? (size_t)columns + 1 : cap, "%s%s", bar,
+                line);
     return out;
 }
 
@@ -102,6 +101,9 @@ bool console_is_due(const struct console *console, const struct console_step *no
 {
     int64_t parts = console->is_terminal ? TERMINAL_LINES : PIPE_LINES, every = console->every;
     bool is_jump = console->last.step > 0 && !(now->loss < JUMP * console->last.loss + JUMP_NATS);
+    if (console->is_brief)
+        return console->line_ms == 0 || now->step == now->steps ||
+               at_ms - console->line_ms >= MINUTE_MS;
     if (console->line_ms == 0 || now->step == now->steps || is_jump)
         return true;
     if (every == 0 && !console->is_terminal && at_ms - console->line_ms >= MINUTE_MS)

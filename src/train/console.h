@@ -30,6 +30,7 @@ struct console_step {
 
 struct console {
     bool is_terminal; /* draw the bar */
+    bool is_brief;    /* only the first step, one a minute and the last get a line: not on node 0 */
     /* steps between lines; 0: a hundredth of all steps (terminal: a tenth), and one a minute */
     int64_t every;
     size_t shown;     /* columns of the bar on the screen */

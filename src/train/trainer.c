@@ -198,6 +198,20 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     p->wait_ms = result->wait_ms;
     p->sent_bytes = result->sent_bytes;
     trainer_publish(t, BOARD_PHASE_TRAINING);
+    const struct console_step line = {.step = step,
+                                      .steps = t->steps,
+                                      .loss = result->loss,
+                                      .lr = lr,
+                                      .grad_norm = result->grad_norm,
+                                      .step_ms = step_ms,
+                                      .tokens_per_second = p->tokens_per_second,
+                                      .mfu = p->mfu,
+                                      .eta_seconds = p->eta_seconds,
+                                      .comm =
+                                          t->consensus.ranks > 1 ? result->wait_ms / step_ms : 0,
+                                      .hidden = hidden(t, result)};
+    if (t->is_first_of_node)
+        console_step(&t->console, &line);
     if (!t->is_rank0)
         return;
     metrics_file_step(&t->metrics, &(struct metrics_file_step){.step = step,
@@ -216,18 +230,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
                                                                .sent_bytes = result->sent_bytes});
     t->stall_ms = 0;
     publish_tensorboard(t, step_ms);
-    console_step(&t->console, &(struct console_step){
-                                  .step = step,
-                                  .steps = t->steps,
-                                  .loss = result->loss,
-                                  .lr = lr,
-                                  .grad_norm = result->grad_norm,
-                                  .step_ms = step_ms,
-                                  .tokens_per_second = p->tokens_per_second,
-                                  .mfu = p->mfu,
-                                  .eta_seconds = p->eta_seconds,
-                                  .comm = t->consensus.ranks > 1 ? result->wait_ms / step_ms : 0,
-                                  .hidden = hidden(t, result)});
+    console_step(&t->console, &line);
     if (c->on_step)
         c->on_step(c->on_step_arg, step_ms, result);
 }
@@ -534,6 +537,11 @@ static enum status finish(struct trainer *t)
     TRY(save_or_fail(t, "at the end of training"));
     if (t->is_rank0)
         trainer_end(t);
+    if (t->is_first_of_node) {
+        console_flush(&t->console);
+        log_console("done at step %lld; node 0 has the summary and the checkpoints",
+                    (long long)t->progress.step);
+    }
     return ST_OK;
 }
 
@@ -574,6 +582,8 @@ enum status trainer_run(const struct trainer_config *config)
                     config->worker_i);
     consensus_init(&t.consensus, config->step.comm);
     t.is_rank0 = consensus_is_rank0(&t.consensus);
+    t.is_first_of_node = config->is_brief && !t.is_rank0;
+    t.console.is_brief = t.is_first_of_node;
     t.needs_transfer = step_mesh_moves_state(&config->step, t.consensus.ranks);
     t.is_sharded = step_mesh_divides_state(&config->step, t.consensus.ranks);
     t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);

@@ -69,7 +69,8 @@ struct trainer_config {
     const char *settings_json;         /* for the checkpoint, see checkpoint.h */
     const char *version;               /* for the checkpoint */
     bool is_terminal;                  /* draw a progress bar */
-    int64_t log_every;                 /* as console.every */
+    bool is_brief;     /* this rank prints the few lines of a node other than node 0 */
+    int64_t log_every; /* as console.every */
     /* rank 0: called after each step; may be NULL */
     void (*on_step)(void *arg, double step_ms, const struct step_result *result);
     void *on_step_arg;

@@ -21,7 +21,8 @@
 struct trainer {
     const struct trainer_config *config;
     struct consensus consensus;
-    bool is_rank0; /* this rank writes files and prints */
+    bool is_rank0;         /* this rank writes files and prints */
+    bool is_first_of_node; /* is_brief of the config */
     /* of all steps but the first, which touches new memory (of a single one, too), as in struct
      * step_result; parallel_ms: these steps in all */
     double parallel_ms, pipe_ms, pipe_wait_ms, tensor_ms, context_ms;

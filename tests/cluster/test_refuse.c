@@ -89,6 +89,59 @@ static void a_wrong_token_is_refused_at_once(void **state)
     }
 }
 
+/* Another program on MASTER_PORT, in a process of its own: it answers every connection with these
+ * bytes. */
+static pid_t begin_stranger(int *port_out, const char *answer)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof(at);
+    char hello[4096];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, n) == 0 && listen(fd, 8) == 0 &&
+                getsockname(fd, (struct sockaddr *)&at, &n) == 0);
+    *port_out = ntohs(at.sin_port);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    while (pid == 0) {
+        int one = accept(fd, NULL, NULL);
+        if (one < 0 || read(one, hello, sizeof(hello)) < 0 ||
+            write(one, answer, strlen(answer)) < 0)
+            _exit(1);
+        shutdown(one, SHUT_WR);
+        while (read(one, hello, sizeof(hello)) > 0)
+            continue;
+        close(one);
+    }
+    close(fd);
+    return pid;
+}
+
+static void another_program_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *answer, *first, *second;
+    } rows[] = {
+        {"HTTP/1.1 404 Not Found\r\nServer: other/1.0\r\n\r\n",
+         "it answers without TLS (HTTP/1.1 404 Not Found, Server: other/1.0), so it is a web "
+         "server",
+         "MASTER_ADDR and MASTER_PORT are those of node 0"},
+        {"HTTP/1.0 400 Bad Request\r\n\r\n", "(HTTP/1.0 400 Bad Request), so it is a web server",
+         "or a node 0 with JOB_TOKEN=none"},
+        {"<html>\033[31m", "(<html>?[31m), so it is a web server", ""},
+        {"SSH-2.0-OpenSSH_9\r\n", "(SSH-2.0-OpenSSH_9), so it is another program", ""},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct node node;
+        int port;
+        pid_t stranger = begin_stranger(&port, rows[i].answer);
+        start_with(&node, 1, 2, port, "tok", "{}", "1");
+        ends(&node, 77, rows[i].first, rows[i].second);
+        kill(stranger, SIGKILL);
+        waitpid(stranger, NULL, 0);
+    }
+}
+
 static void a_second_node_is_refused(void **state)
 {
     (void)state;
@@ -125,7 +178,10 @@ static void missing_nodes_are_named(void **state)
                 (const char *[]){"2", "no-such-host.invalid", other, "tok", "{}", "1500"}, 6);
     ends(&zero, 75, "nodes 1-2, 4-5 did not join within 1s", "(4 of 6)");
     ends(&one, 75, "nodes 1-2, 4-5 did not join", "");
-    ends(&lonely, 75, "node 0 could not be reached for 1s", "the name does not resolve");
+    char where[80];
+    text_format(where, sizeof(where),
+                "node 0 at no-such-host.invalid:%s could not be reached for 1s: ", other);
+    ends(&lonely, 75, where, "the name does not resolve");
 }
 
 /* The local addresses that listen on a port, from /proc: "0100007F" is 127.0.0.1. */
@@ -158,7 +214,6 @@ static void it_listens_on_the_given_address_only(void **state)
         {"127.0.0.2", "127.0.0.2", "0200007F", NULL},
         {"localhost", "localhost", NULL, NULL}, /* the first address of the name */
         {"::1", "::1", NULL, "00000000000000000000000001000000"},
-        {"[::1]", "[::1]", NULL, "00000000000000000000000001000000"},
         /* not an address of this machine: all, with a warning */
         {"198.51.100.7", "127.0.0.1", NULL, "00000000000000000000000000000000"},
     };
@@ -189,6 +244,7 @@ static void it_listens_on_the_given_address_only(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_difference_is_named_on_both_sides),
     cmocka_unit_test(a_wrong_token_is_refused_at_once),
+    cmocka_unit_test(another_program_is_named),
     cmocka_unit_test(a_second_node_is_refused),
     cmocka_unit_test(missing_nodes_are_named),
     cmocka_unit_test(it_listens_on_the_given_address_only),

@@ -111,8 +111,11 @@ try 78 MODEL=gpt2-nano --; says err 'DATA is not set: name what to train on'; sa
 [ "$(wc -l <err)" = 1 ] || why='more than one line'; is
 try 78 -- train; says err 'DATA is not set'; is
 try 78 DATA=synthetic -- train DATA=; says err 'DATA is not set'; is
-try 78 -- train N_NODES=2 MASTER_ADDR=127.0.0.1; says err 'DATA is not set'; is
-try 78 -- train N_NODES=2 NODE_ID=1 MASTER_ADDR=127.0.0.1; says err 'needs JOB_TOKEN'; is # node 1 takes node 0's
+try 78 -- train N_NODES=2 MASTER_ADDR=127.0.0.1; says err 'DATA is not set'; says err 'JOB_TOKEN or JOB_TOKEN_FILE is not set'; is
+try 78 -- train N_NODES=2 NODE_ID=1 MASTER_ADDR=127.0.0.1; says err 'JOB_TOKEN or JOB_TOKEN_FILE is not set'; quiet out # node 1 takes node 0's
+[ "$(grep -c 'DATA is not set' err)" = 0 ] || why='node 1 needs no DATA'; is
+try 78 -- check N_NODES=2; says err 'MASTER_ADDR is not set'; says err 'NODE_ID is not set'; is
+try 78 -- config 'MASTER_ADDR=[::1]:1234'; says err 'has a port, which belongs in MASTER_PORT'; is
 try 78 -- eval; says err 'VAL_DATA is not set'; is
 try 0 STATUS_PORT=0 -- DATA=synthetic MODEL=gpt2-nano LAYERS=1 HEADS=1 EMBED=8 VOCAB=16 CONTEXT=8 BATCH_SIZE=1; says out 'step 1/1  loss'; is
 try 78 -- config CP=2 N_GPU_EACH_NODE=1; says err "CP=2 (argument) does not divide the job's 1 worker ("; is

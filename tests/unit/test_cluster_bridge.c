@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "cluster/cluster.h"
 #include "node/cluster_bridge.h"
 #include "node/config_map.h"
 
@@ -190,7 +191,47 @@ static void no_restart_left(void **state)
     rig_close(&r);
 }
 
+/* reached_by — the choice for nodes 1, 2 … that have reached node 0 at these addresses; "-": not
+ * joined. */
+static const char *reached_by(const char *const *addresses, bool *is_split)
+{
+    static struct cluster_node nodes[8];
+    int n = 1;
+    memset(nodes, 0, sizeof nodes);
+    for (; addresses[n - 1] != NULL; n++) {
+        const bool is_here = strcmp(addresses[n - 1], "-") != 0;
+        nodes[n].state = is_here ? CLUSTER_NODE_JOINED : CLUSTER_NODE_AWAITED;
+        text_copy(nodes[n].reached, sizeof nodes[n].reached, is_here ? addresses[n - 1] : "");
+    }
+    return cluster_bridge_choose_reached(nodes, n, is_split);
+}
+
+static void the_address_of_most_nodes_is_chosen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *addresses[6], *chosen;
+        bool is_split;
+    } rows[] = {
+        {{NULL}, "", false},
+        {{"-", "-", NULL}, "", false},
+        {{"10.0.0.1", NULL}, "10.0.0.1", false},
+        {{"127.0.1.1", "-", NULL}, "127.0.1.1", false}, /* all on one host */
+        {{"127.0.1.1", "127.0.1.1", "10.0.0.1", NULL}, "10.0.0.1", false},
+        {{"::1", "fd00::1", NULL}, "fd00::1", false},
+        {{"10.0.0.1", "192.168.0.1", NULL}, "10.0.0.1", true}, /* the lowest NODE_ID's */
+        {{"10.0.0.1", "192.168.0.1", "192.168.0.1", NULL}, "192.168.0.1", true},
+        {{"192.168.0.1", "-", "10.0.0.1", "10.0.0.1", "127.0.0.1", NULL}, "10.0.0.1", true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        bool is_split;
+        assert_string_equal(reached_by(rows[i].addresses, &is_split), rows[i].chosen);
+        assert_int_equal(is_split, rows[i].is_split);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_address_of_most_nodes_is_chosen),
     cmocka_unit_test(worlds_follow_readiness),
     cmocka_unit_test(no_restart_left),
 };

@@ -270,6 +270,58 @@ static void faults_are_parsed(void **state)
     conf_close(conf);
 }
 
+/* host_of — the value that a HOST row keeps of a word; "" if it is refused. */
+static const char *host_of(enum conf_key key, const char *word)
+{
+    static char out[64];
+    char *environment[] = {NULL}, copy[64], *words[] = {copy};
+    struct conf *conf = NULL;
+    snprintf(copy, sizeof copy, "%s", word);
+    out[0] = 0;
+    if (conf_open(1, words, environment, &conf) == ST_OK)
+        snprintf(out, sizeof out, "%s", conf_text(conf, key));
+    else
+        assert_null(conf);
+    conf_close(conf);
+    return out;
+}
+
+static void hosts_are_kept_without_brackets(void **state)
+{
+    (void)state;
+    static const struct {
+        enum conf_key key;
+        const char *word, *kept; /* NULL: refused, with the next text */
+        const char *why;
+    } rows[] = {
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[::1]", "::1", ""},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=::1", "::1", ""},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[fe80::1%eth0]", "fe80::1%eth0", ""},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=node_0.a-b.svc", "node_0.a-b.svc", ""},
+        {CONF_STATUS_ADDR, "STATUS_ADDR=[::]", "::", ""},
+        {CONF_DATA_ADDR, "DATA_ADDR=[::1]", "::1", ""},
+        {CONF_DATA_ADDR, "DATA_ADDR=eth0:1", "eth0:1", ""}, /* an interface's second name */
+        {CONF_MASTER_ADDR, "MASTER_ADDR=10.0.0.1:1234", NULL, "belongs in MASTER_PORT"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=head:1234", NULL, "belongs in MASTER_PORT"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[::1]:1234", NULL, "belongs in MASTER_PORT"},
+        {CONF_STATUS_ADDR, "STATUS_ADDR=0.0.0.0:80", NULL, "belongs in STATUS_PORT"},
+        {CONF_DATA_ADDR, "DATA_ADDR=10.0.0.1:5", NULL, "has a port, and the system chooses that"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[::1", NULL, "is no IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=::1]", NULL, "is no IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[]", NULL, "is no IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[", NULL, "is no IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[10.0.0.1]", NULL, "is no IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=1:2:3", NULL, "is no IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=http://head", NULL, "is neither a name nor an address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=a b", NULL, "is neither a name nor an address"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_string_equal(host_of(rows[i].key, rows[i].word), rows[i].kept ? rows[i].kept : "");
+        if (rows[i].kept == NULL && strstr(status_message(), rows[i].why) == NULL)
+            fail_msg("%s: %s", rows[i].word, status_message());
+    }
+}
+
 static void unknown_arguments_are_refused(void **state)
 {
     (void)state;
@@ -487,6 +539,7 @@ static void rows_are_sound(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_are_strict),
     cmocka_unit_test(faults_are_parsed),
+    cmocka_unit_test(hosts_are_kept_without_brackets),
     cmocka_unit_test(unknown_arguments_are_refused),
     cmocka_unit_test(order_of_sources),
     cmocka_unit_test(numbers_and_origins),

@@ -52,13 +52,54 @@ static void where_it_comes_from(void **state)
                      ST_OK);
     assert_string_equal(token, "none");
     assert_int_equal(token_of((char *[]){NULL}, with, token), ST_BAD_SETTING);
-    assert_non_null(
-        strstr(status_message(), "N_NODES=2 (argument) needs MASTER_ADDR, which is not set"));
+    assert_non_null(strstr(status_message(),
+                           "N_NODES=2 (argument) needs more settings. MASTER_ADDR is not set: "));
     assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", NULL}, without, token), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "needs JOB_TOKEN or JOB_TOKEN_FILE"));
+    assert_non_null(strstr(status_message(), "JOB_TOKEN or JOB_TOKEN_FILE is not set: a secret"));
+    assert_null(strstr(status_message(), "MASTER_ADDR is"));
     assert_int_equal(token_of((char *[]){"MASTER_ADDR=n0", "JOB_TOKEN_FILE=x", NULL}, with, token),
                      ST_BAD_SETTING);
     assert_null(strstr(status_message(), SECRET));
+}
+
+/* missing_of — the names of what conf_rules_check_missing reports, in its order. */
+static const char *missing_of(char **words, char **environment, bool needs_data)
+{
+    static const char *const names[] = {"MASTER_ADDR", "JOB_TOKEN or JOB_TOKEN_FILE", "DATA",
+                                        "NODE_ID"};
+    static char out[128];
+    char sentence[80];
+    struct conf *conf = opened(words, environment);
+    enum status st = conf_rules_check_missing(conf, needs_data);
+    conf_close(conf);
+    out[0] = 0;
+    for (size_t i = 0; st != ST_OK && i < 4; i++) {
+        snprintf(sentence, sizeof sentence, "%s is not set: ", names[i]);
+        if (strstr(status_message(), sentence) != NULL)
+            snprintf(out + strlen(out), sizeof out - strlen(out), " %s", names[i]);
+    }
+    assert_true(st == ST_OK || st == ST_BAD_SETTING);
+    assert_int_equal(out[0] != 0, st != ST_OK);
+    return out;
+}
+
+static void all_that_is_missing_is_named_at_once(void **state)
+{
+    (void)state;
+    char *none[] = {NULL}, *with[] = {"JOB_TOKEN=" SECRET, NULL}, *two[] = {"N_NODES=2", NULL},
+         *first[] = {"N_NODES=2", "NODE_ID=0", "MASTER_ADDR=n0", NULL},
+         *second[] = {"N_NODES=2", "NODE_ID=1", "MASTER_ADDR=n0", NULL},
+         *whole[] = {"N_NODES=2", "MASTER_ADDR=n0", "DATA=x", NULL};
+    assert_string_equal(missing_of(two, none, true),
+                        " MASTER_ADDR JOB_TOKEN or JOB_TOKEN_FILE DATA NODE_ID");
+    assert_string_equal(missing_of(two, none, false),
+                        " MASTER_ADDR JOB_TOKEN or JOB_TOKEN_FILE NODE_ID");
+    assert_string_equal(missing_of(first, none, true), " JOB_TOKEN or JOB_TOKEN_FILE DATA");
+    assert_string_equal(missing_of(second, none, true), " JOB_TOKEN or JOB_TOKEN_FILE");
+    assert_string_equal(missing_of(second, with, true), ""); /* it takes node 0's data */
+    assert_string_equal(missing_of(whole, with, true), "");  /* NODE_ID 0 may be meant */
+    assert_string_equal(missing_of(none, none, true), " DATA");
+    assert_string_equal(missing_of(none, none, false), "");
 }
 
 static void too_short_is_refused_without_showing_it(void **state)
@@ -301,6 +342,7 @@ static void agreed(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(where_it_comes_from),
+    cmocka_unit_test(all_that_is_missing_is_named_at_once),
     cmocka_unit_test(too_short_is_refused_without_showing_it),
     cmocka_unit_test(what_is_easily_guessed_is_refused),
     cmocka_unit_test(files),

@@ -74,7 +74,7 @@ static void test_bar(void **state)
         strstr(console_bar(out, sizeof out, 200, &now), "[##############################] 100%"));
     for (int columns = 0; columns <= 200; columns++)
         assert_true(strlen(console_bar(out, sizeof out, columns, &now)) <= (size_t)columns);
-    assert_string_equal(console_bar(out, sizeof out, 30, &now), "step 5000/5000  loss 3.2145  1");
+    assert_string_equal(console_bar(out, sizeof out, 30, &now), "step 5000/5000  loss 3.2145…");
 }
 
 /* The steps of 1 to n that get a line if the output is no terminal, at a second a step and losses
@@ -106,6 +106,9 @@ static void test_how_many_lines(void **state)
     assert_int_equal(lines_of((struct console){.every = 1}, 5000, 1), 5000);
     assert_int_equal(lines_of((struct console){.every = 2000}, 5000, 1000), 4);
     assert_int_equal(lines_of((struct console){.is_terminal = true}, 5000, 1000), 11);
+    /* of a node other than node 0: the first, one a minute, the last */
+    assert_int_equal(lines_of((struct console){.is_brief = true}, 5000, 1), 2);
+    assert_int_equal(lines_of((struct console){.is_brief = true, .every = 1}, 601, 1000), 11);
     assert_int_equal(lines_of((struct console){.is_terminal = true, .every = 1000}, 5000, 1), 6);
 }
 
@@ -120,6 +123,8 @@ static void test_a_jump_is_shown(void **state)
     assert_true(console_is_due(&console, &now, 2));
     now.loss = NAN;
     assert_true(console_is_due(&console, &now, 2));
+    console.is_brief = true;
+    assert_false(console_is_due(&console, &now, 2));
 }
 
 static const struct CMUnitTest tests[] = {

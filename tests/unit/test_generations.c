@@ -5,11 +5,13 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/tcp/tcp_addr.h"
 #include "node/generations.h"
 
 #define RANKS 2
@@ -49,7 +51,8 @@ static enum status stopped(void *arg)
                                                                    : ST_OK;
 }
 
-static int nodes = 1; /* or RANKS, each of one rank */
+static int nodes = 1;      /* or RANKS, each of one rank */
+static bool needs_reached; /* of node 0 */
 
 static int work(struct board *board, int rank, int shm_fd, uint64_t data)
 {
@@ -63,6 +66,11 @@ static int work(struct board *board, int rank, int shm_fd, uint64_t data)
                                                   .local = nodes > 1 ? 0 : rank,
                                                   .locals = RANKS / nodes},
                                         .kind = COMM_KIND_HOST,
+                                        .net = COMM_NET_TCP,
+                                        .data_addr = "",
+                                        .master = needs_reached && rank == 0 ? "head" : "127.0.0.1",
+                                        .needs_reached = needs_reached && rank == 0,
+                                        .join_timeout_ms = harness_patience_ms(10000),
                                         .shm_fd = shm_fd,
                                         .timeout_ms = harness_patience_ms(10000),
                                         .data = data,
@@ -91,7 +99,7 @@ static void begin(struct team *t, uint64_t data_of_last)
     for (int rank = 0; rank < RANKS; rank++) {
         t->pid[rank] = fork();
         assert_true(t->pid[rank] >= 0);
-        if (t->pid[rank] == 0)
+        if (t->pid[rank] == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0)
             _exit(work(t->board, rank, t->shm_fd, rank == RANKS - 1 ? data_of_last : 7));
     }
 }
@@ -165,6 +173,60 @@ static void from_generation_to_generation(void **state)
     board_secret_publish(t.board, GENERATION_LAST, HARNESS_SECRET);
     publish(&t, GENERATION_LAST);
     finish(&t, 100 + 2); /* in the processes they were */
+}
+
+/* is_open — does a worker listen there? The comm's address of TCP follows the fingerprints and the
+ * sizes of both drivers' addresses. */
+static bool is_open(const struct board_address *address)
+{
+    struct tcp_addr_packed packed;
+    struct sockaddr_storage own = {.ss_family = AF_INET}, to;
+    socklen_t bytes;
+    memcpy(&packed, address->data + address->bytes - sizeof packed, sizeof packed);
+    assert_true(tcp_addr_unpack(&packed, &own, &to, &bytes));
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    const bool is_there = connect(fd, (struct sockaddr *)&to, bytes) == 0;
+    close(fd);
+    return is_there;
+}
+
+/* Node 0 whose MASTER_ADDR is loopback there: its worker waits until it is known where other nodes
+ * reach it. When that changes, the address of before still serves a world that was made of it. */
+static void the_address_is_where_others_reach_it(void **state)
+{
+    (void)state;
+    struct team t;
+    struct board_node node = {.n_nodes = RANKS};
+    struct board_ready first;
+    nodes = RANKS;
+    needs_reached = true;
+    begin(&t, 7);
+    nodes = 1;
+    needs_reached = false;
+    clock_sleep_ms(600);
+    assert_false(board_ready_copy(t.board, 0, &first));
+    text_copy(node.reached, sizeof node.reached, "127.0.0.1");
+    board_node_publish(t.board, &node);
+    assert_true(ready(&t, 0));
+    assert_true(board_ready_copy(t.board, 0, &first));
+    text_copy(node.reached, sizeof node.reached, "127.0.0.2");
+    board_node_publish(t.board, &node);
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(10000);
+         t.revision[0] == first.revision && clock_ms() < until_ms; clock_sleep_ms(5))
+        assert_true(ready(&t, 0));
+    assert_true(t.revision[0] > first.revision);
+    const struct board_address second = t.world[0];
+    assert_true(is_open(&first.address) && is_open(&second));
+    t.nodes = RANKS;
+    t.world[0] = first.address;
+    board_secret_publish(t.board, 1, HARNESS_SECRET);
+    publish(&t, 1);
+    for (int64_t until_ms = clock_ms() + harness_patience_ms(5000);
+         is_open(&second) && clock_ms() < until_ms; clock_sleep_ms(5))
+        continue;
+    assert_true(is_open(&first.address) && !is_open(&second));
+    board_request(t.board, BOARD_REQUEST_TERMINATE);
+    finish(&t, status_exit_code(ST_TERMINATED));
 }
 
 static void other_data_are_refused(void **state)
@@ -263,6 +325,7 @@ static void who_has_other_data_is_told_apart(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(from_generation_to_generation),
+    cmocka_unit_test(the_address_is_where_others_reach_it),
     cmocka_unit_test(other_data_are_refused),
     cmocka_unit_test(a_stop_ends_the_waiting),
     cmocka_unit_test(a_stop_ends_a_meeting_that_does_not_come_about),

@@ -271,7 +271,7 @@ static void json_at_its_largest(void **state)
     }
     cJSON *root = written(&history, &bytes);
     print_message("# %zu bytes\n", bytes);
-    assert_true(bytes <= 320 << 10);
+    assert_true(bytes <= 640 << 10);
     const cJSON *points = cJSON_GetObjectItem(root, "points"), *list;
     cJSON_ArrayForEach(list, points) assert_int_equal(cJSON_GetArraySize(list), HISTORY_POINTS);
     assert_true(cJSON_IsNull(cJSON_GetArrayItem(cJSON_GetObjectItem(points, "loss"), 1)));

@@ -448,8 +448,8 @@ static void ipv6_works(void **state)
         HARNESS_SKIP("no IPv6 loopback on this machine");
     }
     close(probe);
-    static const char *const addrs[] = {"::1", "[::1]", "::"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const addrs[] = {"::1", "::"};
+    for (size_t i = 0; i < 2; i++) {
         /* never run: the kernel connects all the same */
         struct event_base *base = event_base_new();
         struct serve_config config = {

@@ -132,26 +132,53 @@ static void booleans(void **state)
 static void copies_end_in_time(void **state)
 {
     (void)state;
-    char out[8];
+    char out[8], one[1], two[3];
     assert_true(text_copy(out, sizeof(out), "1234567"));
     assert_string_equal(out, "1234567");
     assert_false(text_copy(out, sizeof(out), "12345678"));
-    assert_string_equal(out, "1234567");
-    assert_false(text_copy(out, 1, "x"));
-    assert_string_equal(out, "");
-    assert_true(text_copy(out, 1, ""));
-    assert_false(text_copy(out, sizeof(out), "123456é")); /* é would lose its second byte */
-    assert_string_equal(out, "123456");
-    assert_false(text_copy(out, sizeof(out), "12345é6"));
-    assert_string_equal(out, "12345é");
-    assert_false(text_copy(out, sizeof(out), "12345😀"));
-    assert_string_equal(out, "12345");
+    assert_string_equal(out, "1234…");
+    assert_false(text_copy(one, sizeof(one), "x"));
+    assert_string_equal(one, "");
+    assert_false(text_copy(two, sizeof(two), "xyz")); /* no room for the mark */
+    assert_string_equal(two, "");
+    assert_true(text_copy(one, sizeof(one), ""));
+    assert_false(text_copy(out, sizeof(out), "123é5678")); /* é would lose its second byte */
+    assert_string_equal(out, "123…");
+    assert_false(text_copy(out, sizeof(out), "12é45678"));
+    assert_string_equal(out, "12é…");
     assert_false(text_copy(out, sizeof(out),
                            /* no character: any cut is as good */
                            "\x80\x80\x80\x80\x80\x80\x80\x80\x80"));
     assert_true(text_format(out, sizeof(out), "%d", 1234567));
     assert_false(text_format(out, sizeof(out), "%d", 12345678));
-    assert_string_equal(out, "1234567");
+    assert_string_equal(out, "1234…");
+}
+
+/* A text that does not fit ends after a whole word, whatever the length. */
+static void long_texts_end_with_a_word(void **state)
+{
+    (void)state;
+    static const char whole[] =
+        "the same command goes on, (from the checkpoint) of step 12; and more";
+    char copied[sizeof(whole)], formatted[sizeof(whole)];
+    for (size_t cap = 16; cap < sizeof(whole); cap++) {
+        assert_false(text_copy(copied, cap, whole));
+        assert_false(text_format(formatted, cap, "%s", whole));
+        assert_string_equal(copied, formatted);
+        size_t n = strlen(copied);
+        assert_true(n < cap && n > cap / 3 && text_ends(copied, "…"));
+        n -= strlen("…");
+        assert_memory_equal(copied, whole, n);
+        assert_null(strchr(" ,;:(", copied[n - 1]));
+        assert_non_null(strchr(" ,;:()", whole[n]));
+    }
+    assert_true(text_copy(copied, sizeof(whole), whole));
+    assert_string_equal(copied, whole);
+    assert_false(text_copy(copied, 24, "at /a/path/without/any/blank/in/it")); /* a long word */
+    assert_string_equal(copied, "at /a/path/without/a…");
+    text_copy(copied, sizeof(copied), whole);
+    assert_false(text_copy(copied, 20, copied)); /* in place */
+    assert_string_equal(copied, "the same command…");
 }
 
 static void starts_and_ends(void **state)
@@ -262,10 +289,16 @@ static void a_text_grows_to_its_limit(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_numbers),   cmocka_unit_test(numbers),
-    cmocka_unit_test(byte_counts),     cmocka_unit_test(durations),
-    cmocka_unit_test(booleans),        cmocka_unit_test(copies_end_in_time),
-    cmocka_unit_test(starts_and_ends), cmocka_unit_test(distances),
-    cmocka_unit_test(human_forms),     cmocka_unit_test(a_text_grows_to_its_limit),
+    cmocka_unit_test(whole_numbers),
+    cmocka_unit_test(numbers),
+    cmocka_unit_test(byte_counts),
+    cmocka_unit_test(durations),
+    cmocka_unit_test(booleans),
+    cmocka_unit_test(copies_end_in_time),
+    cmocka_unit_test(long_texts_end_with_a_word),
+    cmocka_unit_test(starts_and_ends),
+    cmocka_unit_test(distances),
+    cmocka_unit_test(human_forms),
+    cmocka_unit_test(a_text_grows_to_its_limit),
 };
 HARNESS_MAIN(tests)

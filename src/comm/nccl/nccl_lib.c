@@ -187,7 +187,7 @@ enum status nccl_lib_fail(const struct nccl_lib *nccl, struct nccl_comm *comm, i
     const char *name = nccl->ncclGetErrorString(result), *last = nccl->ncclGetLastError(comm);
     char more[256] = "";
     if (last && last[0])
-        text_format(more, sizeof more, "; its last error: %.200s", last);
+        text_format(more, sizeof more, "; its last error: %s", last);
     switch (result) {
     case NCCL_REMOTE_ERROR:
     case NCCL_SYSTEM_ERROR:

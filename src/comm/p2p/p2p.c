@@ -133,12 +133,16 @@ static uint64_t tag_bits(const struct p2p *p2p, struct p2p_tag tag)
 
 enum status p2p_fail_unreachable(const struct p2p *p2p, int rank, const char *why)
 {
+    char at[80] = "";
+    if (p2p->driver->address_text != NULL)
+        p2p->driver->address_text(&p2p->peers[rank], at, sizeof(at));
     return FAIL(
         ST_PEER,
-        "rank %d cannot be reached from here (%s: %s); see that both nodes are on one network, "
-        "that no firewall is between them (workers use other ports than MASTER_PORT), and that "
-        "DATA_ADDR, or for UCX UCX_NET_DEVICES and UCX_TLS, name devices of it",
-        rank, p2p->driver->label, why);
+        "rank %d%s%s cannot be reached from here (%s: %s); see that both nodes are on one network, "
+        "that no firewall is between them (workers use other ports than MASTER_PORT), and that %s",
+        rank, at[0] != 0 ? " at " : "", at, p2p->driver->label, why,
+        p2p->driver == &tcp_driver ? "DATA_ADDR, if it is set, names a device of that network"
+                                   : "UCX_NET_DEVICES and UCX_TLS name devices of that network");
 }
 
 /* The error of a peer that this rank needs and that is lost. It names the peer lost first: the

@@ -58,6 +58,8 @@ struct p2p_driver {
     /* closes all connections; afterwards nothing touches the messages' memory */
     void (*drop)(struct p2p *p2p);
     void (*describe)(struct p2p *p2p, char *out, size_t cap);
+    /* the peer's address for messages; NULL: the driver's addresses are not for people */
+    void (*address_text)(const struct p2p_peer *peer, char *out, size_t cap);
     /* comm_link of a connected peer; NULL: the driver does not know */
     bool (*link)(const struct p2p_peer *peer, struct comm_link *out);
 };

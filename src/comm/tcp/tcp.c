@@ -162,6 +162,13 @@ static const char *begin_connect(struct p2p *p2p, struct p2p_peer *peer, const v
     return NULL;
 }
 
+static void address_text(const struct p2p_peer *peer, char *out, size_t cap)
+{
+    const struct tcp_conn *conn = peer->conn;
+    if (conn != NULL && conn->to_bytes > 0)
+        tcp_addr_text(&conn->to, out, cap);
+}
+
 /* ---- messages ---- */
 
 static const char *begin_send(struct p2p *p2p, struct p2p_op *op, const void *data, uint64_t tag)
@@ -335,5 +342,6 @@ const struct p2p_driver tcp_driver = {
     .flush = flush,
     .drop = drop_tcp,
     .describe = describe,
+    .address_text = address_text,
     .link = tcp_link,
 };

@@ -58,6 +58,16 @@ static bool find_interface(const char *name, struct sockaddr_storage *out)
     return best > 0;
 }
 
+static bool is_loopback(const struct addrinfo *info)
+{
+    const struct sockaddr_in6 *six = (const void *)info->ai_addr;
+    const struct sockaddr_in *four = (const void *)info->ai_addr;
+    return info->ai_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&six->sin6_addr)
+                                       : ntohl(four->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* Takes the first address that is not of loopback, or the first one: /etc/hosts may give a host's
+ * own name both kinds. */
 static enum status resolve(const char *name, const char *setting, struct sockaddr_storage *out)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -65,8 +75,12 @@ static enum status resolve(const char *name, const char *setting, struct sockadd
     int code = getaddrinfo(name, NULL, &hints, &list);
     if (code != 0)
         return FAIL(ST_RETRY, "%s=%s has no address: %s", setting, name, gai_strerror(code));
+    const struct addrinfo *best = list;
+    while (best->ai_next != NULL && is_loopback(best))
+        best = best->ai_next;
+    best = is_loopback(best) ? list : best;
     memset(out, 0, sizeof(*out));
-    memcpy(out, list->ai_addr, list->ai_addrlen);
+    memcpy(out, best->ai_addr, best->ai_addrlen);
     freeaddrinfo(list);
     return ST_OK;
 }

@@ -10,16 +10,20 @@
 
 #define RETRY_NS ((int64_t)50000000)
 #define GIVE_UP_NS ((int64_t)20000000000)
+/* A peer listens before its address is known. Even so its port may refuse for a moment: a firewall
+ * or a proxy of a new machine is not set up yet. A peer that has ended is reported by its node
+ * meanwhile. */
+#define REFUSED_NS ((int64_t)5000000000)
 #define HANDSHAKE_NS ((int64_t)6000000000)
 
-/* Closes the attempt; another follows unless the time is over. */
-static void retry_later(struct tcp_conn *conn, const char *why)
+/* Closes the attempt; another follows unless limit_ns have passed since the first one. */
+static void retry_within(struct tcp_conn *conn, int64_t limit_ns, const char *why)
 {
     int64_t now_ns = clock_ns();
     if (conn->fd >= 0)
         close(conn->fd);
     conn->fd = -1;
-    if (now_ns - conn->since_ns > GIVE_UP_NS) {
+    if (now_ns - conn->since_ns > limit_ns) {
         conn->connect_state = TCP_CONNECT_NONE;
         tcp_conn_lose(conn, why);
         return;
@@ -28,10 +32,15 @@ static void retry_later(struct tcp_conn *conn, const char *why)
     conn->timer_ns = now_ns + RETRY_NS;
 }
 
-static void give_up(struct tcp_conn *conn, int error)
+static void retry_later(struct tcp_conn *conn, const char *why)
 {
-    conn->connect_state = TCP_CONNECT_NONE;
-    tcp_conn_lose(conn, strerrordesc_np(error));
+    retry_within(conn, GIVE_UP_NS, why);
+}
+
+static void end_attempt(struct tcp_conn *conn, int error)
+{
+    const bool may_pass = error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH;
+    retry_within(conn, may_pass ? REFUSED_NS : 0, strerrordesc_np(error));
 }
 
 /* Connects from the address this rank listens on, so that a node with several addresses is seen
@@ -51,7 +60,7 @@ static void start(struct tcp_conn *conn)
     conn->timer_ns = clock_ns() + GIVE_UP_NS;
     if (connect(conn->fd, (struct sockaddr *)&conn->to, conn->to_bytes) != 0 &&
         errno != EINPROGRESS)
-        give_up(conn, errno);
+        end_attempt(conn, errno);
 }
 
 void tcp_connect_begin(struct tcp_conn *conn)
@@ -72,7 +81,7 @@ static void send_hello(struct tcp_conn *conn)
     int error = 0;
     socklen_t bytes = sizeof(error);
     if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
-        give_up(conn, error);
+        end_attempt(conn, error);
         return;
     }
     tcp_tune(conn->fd);
@@ -156,7 +165,7 @@ unsigned tcp_connect_progress(struct tcp_conn *conn)
         if (is_writable(conn->fd))
             send_hello(conn);
         else if (clock_ns() > conn->timer_ns)
-            give_up(conn, ETIMEDOUT);
+            end_attempt(conn, ETIMEDOUT);
         return 0;
     default:
         return receive_reply(conn);

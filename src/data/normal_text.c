@@ -1,5 +1,8 @@
 /* normal_text — see normal_text.h. Only what NFC may change goes through utf8proc: a run of
- * characters beyond ASCII that is not certain to stay, with the character before it. */
+ * characters beyond ASCII that is not certain to stay, with the character before it.
+ *
+ * The order of marks (D109 of the Unicode standard) is made here, by counting: utf8proc sorts a run
+ * of marks by exchanging neighbours, in quadratic time. */
 #include "data/normal_text.h"
 
 #include <stdlib.h>
@@ -69,18 +72,80 @@ static const uint8_t *run_end(const uint8_t *p, const uint8_t *end, bool *is_pla
     return p;
 }
 
+#define NFC (UTF8PROC_STABLE | UTF8PROC_COMPOSE)
+enum { CLASSES = 256 };
+
+/* A character with its canonical combining class, 0 for a starter, above its bits. */
+enum { CHAR_BITS = 21, CHAR_MASK = (1 << CHAR_BITS) - 1 };
+
+/* Sorts c[0, n), a run of marks, by class; marks of one class keep their order. spare: for n. */
+static void order_marks(int32_t *c, size_t n, int32_t *spare)
+{
+    size_t at[CLASSES + 1] = {0};
+    bool is_sorted = true;
+    for (size_t i = 1; i < n && is_sorted; i++)
+        is_sorted = c[i - 1] >> CHAR_BITS <= c[i] >> CHAR_BITS;
+    if (is_sorted)
+        return;
+    for (size_t i = 0; i < n; i++)
+        at[(c[i] >> CHAR_BITS) + 1]++;
+    for (int k = 0; k < CLASSES; k++)
+        at[k + 1] += at[k];
+    for (size_t i = 0; i < n; i++)
+        spare[at[c[i] >> CHAR_BITS]++] = c[i];
+    memcpy(c, spare, n * sizeof *c);
+}
+
+/* Brings the marks of all runs in c[0, n) in canonical order. spare: for n. */
+static void order_all(int32_t *c, size_t n, int32_t *spare)
+{
+    for (size_t i = 0; i < n; i++)
+        c[i] |= utf8proc_get_property(c[i])->combining_class << CHAR_BITS;
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i; end < n && c[end] >> CHAR_BITS != 0;)
+            end++;
+        order_marks(c + i, end - i, spare);
+        end += end == i; /* a starter */
+    }
+    for (size_t i = 0; i < n; i++)
+        c[i] &= CHAR_MASK;
+}
+
+/* Writes the canonical decompositions of a run of well-formed characters. Returns how many
+ * characters they have; −1: more than `most`. */
+static int64_t decompose(const uint8_t *p, const uint8_t *end, int32_t *c, int64_t most)
+{
+    int64_t n = 0;
+    int bound = 0;
+    for (size_t bytes; p < end; p += bytes) {
+        const int64_t made =
+            utf8proc_decompose_char(char_at(p, end, &bytes), c + n, most - n, NFC, &bound);
+        if (made < 0 || made > most - n)
+            return -1;
+        n += made;
+    }
+    return n;
+}
+
+/* Appends the normal form of a run of well-formed characters. */
 static enum status compose(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
 {
-    utf8proc_uint8_t *made = NULL;
-    const utf8proc_ssize_t len =
-        utf8proc_map(p, (utf8proc_ssize_t)n, &made, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    /* 3 bytes become 4 characters at most; utf8proc needs one byte after them */
+    const size_t most = n / 3 * 4 + 8;
+    int32_t *c = malloc((2 * most + 1) * sizeof *c);
+    const int64_t made = c != NULL ? decompose(p, p + n, c, (int64_t)most) : -1;
+    utf8proc_ssize_t len = -1;
+    if (made >= 0) {
+        order_all(c, (size_t)made, c + most);
+        len = utf8proc_reencode(c, made, NFC);
+    }
     if (len < 0 || (size_t)len > NORMAL_TEXT_GROWTH * n) {
-        free(made);
+        free(c);
         return FAIL(ST_RETRY, "out of memory: %zu bytes of text in NFC", n);
     }
-    memcpy(out + *n_out, made, (size_t)len);
+    memcpy(out + *n_out, c, (size_t)len);
     *n_out += (size_t)len;
-    free(made);
+    free(c);
     return ST_OK;
 }
 

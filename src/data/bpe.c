@@ -386,7 +386,7 @@ static __attribute__((noinline)) enum status word_cached(const struct bpe *bpe,
     return ST_OK;
 }
 
-static enum status long_encode(const struct bpe *bpe, const struct bpe_watch *watch,
+static enum status long_encode(const struct bpe *bpe, const struct encode_watch *watch,
                                const uint8_t *p, size_t n, uint32_t *out, size_t *n_out)
 {
     const struct bpe_long *found = long_find(bpe, p, n);
@@ -398,7 +398,7 @@ static enum status long_encode(const struct bpe *bpe, const struct bpe_watch *wa
 
 static inline __attribute__((always_inline)) enum status
 encode_kind(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
-            const struct bpe_watch *watch, const uint8_t *p, const uint8_t *end, uint32_t *out,
+            const struct encode_watch *watch, const uint8_t *p, const uint8_t *end, uint32_t *out,
             size_t *n_out)
 {
     const uint8_t *watched = p;
@@ -408,7 +408,7 @@ encode_kind(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *ca
         q = bpe->splits ? p + joined_end(bpe, p, (size_t)(stop - p)) : stop;
         const size_t n = (size_t)(q - p);
         if (p - watched > BPE_WATCH_BYTES) {
-            TRY(bpe_watch_check(watch));
+            TRY(encode_watch_check(watch));
             watched = p;
         }
         if (n > BPE_WORD_MAX) {
@@ -430,7 +430,7 @@ encode_kind(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *ca
 }
 
 enum status bpe_encode(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
-                       const struct bpe_watch *watch, const uint8_t *text, size_t n_bytes,
+                       const struct encode_watch *watch, const uint8_t *text, size_t n_bytes,
                        uint32_t *out, size_t *n_out)
 {
     return encode_kind(bpe, kind, cache, watch, text, text + n_bytes, out, n_out);

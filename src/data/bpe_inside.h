@@ -67,15 +67,8 @@ static inline uint32_t bpe_rank_of(const struct bpe *bpe, uint32_t left, uint32_
     return bpe_pair_find(bpe, left, right)->rank;
 }
 
-/* bpe_watch_check — fails ST_RETRY if the encoding is to stop. watch: NULL allowed. */
-static inline enum status bpe_watch_check(const struct bpe_watch *watch)
-{
-    return watch == NULL || watch->goes_on(watch->arg) ? ST_OK
-                                                       : FAIL(ST_RETRY, "stopped while tokenising");
-}
-
 /* bpe_merge_word — appends the ids of a pre-token that is no token. bpe_merge.c. */
-enum status bpe_merge_word(const struct bpe *bpe, const struct bpe_watch *watch, const uint8_t *p,
-                           size_t n, uint32_t *out, size_t *n_out);
+enum status bpe_merge_word(const struct bpe *bpe, const struct encode_watch *watch,
+                           const uint8_t *p, size_t n, uint32_t *out, size_t *n_out);
 
 #endif

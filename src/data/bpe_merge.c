@@ -260,7 +260,7 @@ static size_t window_follow(const struct bpe_word_long *word, const struct bpe_w
     return 0;
 }
 
-static enum status windows_write(struct bpe_word_long *word, const struct bpe_watch *watch,
+static enum status windows_write(struct bpe_word_long *word, const struct encode_watch *watch,
                                  uint32_t *out, size_t *n_out)
 {
     struct bpe_window now, next;
@@ -269,7 +269,7 @@ static enum status windows_write(struct bpe_word_long *word, const struct bpe_wa
     TRY(windows_allocate(word, n < BPE_WINDOW_SYMBOLS ? n : BPE_WINDOW_SYMBOLS));
     window_merge(word, word->p, word->s[0], &now);
     while (now.p + now.bytes < word->end) {
-        TRY(bpe_watch_check(watch));
+        TRY(encode_watch_check(watch));
         const size_t k = window_follow(word, &now, &next);
         symbols_write(word->bpe, &now, k, &follows, out, n_out);
         if (k == 0) { /* no border shows itself: a larger window */
@@ -282,8 +282,8 @@ static enum status windows_write(struct bpe_word_long *word, const struct bpe_wa
     return ST_OK;
 }
 
-enum status bpe_merge_word(const struct bpe *bpe, const struct bpe_watch *watch, const uint8_t *p,
-                           size_t n, uint32_t *out, size_t *n_out)
+enum status bpe_merge_word(const struct bpe *bpe, const struct encode_watch *watch,
+                           const uint8_t *p, size_t n, uint32_t *out, size_t *n_out)
 {
     struct bpe_symbol s[BPE_SCAN_MAX];
     bool follows = false;

@@ -256,7 +256,7 @@ static bool goes_on(void *arg)
 static bool encode_add(struct encode *encode, struct encode_part *part, const uint8_t *text,
                        size_t bytes, bool is_begin)
 {
-    const struct bpe_watch watch = {goes_on, encode};
+    const struct encode_watch watch = {goes_on, encode};
     size_t n;
     if (tokenizer_encode_watched(encode->tokenizer, encode->config.progress != NULL ? &watch : NULL,
                                  text, bytes, is_begin, part->ids + part->n, &n) != ST_OK) {

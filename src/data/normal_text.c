@@ -10,6 +10,8 @@
 
 #include <utf8proc.h>
 
+#include "base/assert.h"
+
 bool normal_text_is_ascii(const uint8_t *text, size_t n_bytes)
 {
     uint64_t all = 0;
@@ -73,7 +75,7 @@ static const uint8_t *run_end(const uint8_t *p, const uint8_t *end, bool *is_pla
 }
 
 #define NFC (UTF8PROC_STABLE | UTF8PROC_COMPOSE)
-enum { CLASSES = 256 };
+enum { CLASSES = 256, WATCH_BYTES = 1 << 20 };
 
 /* A character with its canonical combining class, 0 for a starter, above its bits. */
 enum { CHAR_BITS = 21, CHAR_MASK = (1 << CHAR_BITS) - 1 };
@@ -111,42 +113,49 @@ static void order_all(int32_t *c, size_t n, int32_t *spare)
         c[i] &= CHAR_MASK;
 }
 
-/* Writes the canonical decompositions of a run of well-formed characters. Returns how many
- * characters they have; −1: more than `most`. */
-static int64_t decompose(const uint8_t *p, const uint8_t *end, int32_t *c, int64_t most)
+/* Writes the canonical decompositions of a run of well-formed characters to c, with space for
+ * `most`. *n_out is how many characters they have; more than `most`: the rest is not written. */
+static enum status decompose(const struct encode_watch *watch, const uint8_t *p, const uint8_t *end,
+                             int32_t *c, int64_t most, int64_t *n_out)
 {
+    const uint8_t *watched = p;
     int64_t n = 0;
     int bound = 0;
-    for (size_t bytes; p < end; p += bytes) {
-        const int64_t made =
-            utf8proc_decompose_char(char_at(p, end, &bytes), c + n, most - n, NFC, &bound);
-        if (made < 0 || made > most - n)
-            return -1;
-        n += made;
+    for (size_t bytes; p < end && n <= most; p += bytes) {
+        if (p - watched > WATCH_BYTES) {
+            TRY(encode_watch_check(watch));
+            watched = p;
+        }
+        n += utf8proc_decompose_char(char_at(p, end, &bytes), c + n, most - n, NFC, &bound);
     }
-    return n;
+    *n_out = n;
+    return ST_OK;
 }
 
 /* Appends the normal form of a run of well-formed characters. */
-static enum status compose(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
+static enum status compose(const struct encode_watch *watch, const uint8_t *p, size_t n,
+                           uint8_t *out, size_t *n_out)
 {
     /* 3 bytes become 4 characters at most; utf8proc needs one byte after them */
-    const size_t most = n / 3 * 4 + 8;
-    int32_t *c = malloc((2 * most + 1) * sizeof *c);
-    const int64_t made = c != NULL ? decompose(p, p + n, c, (int64_t)most) : -1;
-    utf8proc_ssize_t len = -1;
-    if (made >= 0) {
-        order_all(c, (size_t)made, c + most);
-        len = utf8proc_reencode(c, made, NFC);
-    }
-    if (len < 0 || (size_t)len > NORMAL_TEXT_GROWTH * n) {
-        free(c);
+    const int64_t most = (int64_t)n / 3 * 4 + 8;
+    int32_t *c = malloc((2 * (size_t)most + 1) * sizeof *c);
+    int64_t made = 0;
+    if (c == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes of text in NFC", n);
+    enum status st = decompose(watch, p, p + n, c, most, &made);
+    if (st == ST_OK) {
+        ASSERTF(made <= most, "%lld characters of %zu bytes", (long long)made, n);
+        order_all(c, (size_t)made, c + most);
+        st = encode_watch_check(watch);
     }
-    memcpy(out + *n_out, c, (size_t)len);
-    *n_out += (size_t)len;
+    if (st == ST_OK) {
+        const utf8proc_ssize_t len = utf8proc_reencode(c, made, NFC);
+        ASSERTF(len >= 0 && (size_t)len <= NORMAL_TEXT_GROWTH * n, "%zd bytes of %zu", len, n);
+        memcpy(out + *n_out, c, (size_t)len);
+        *n_out += (size_t)len;
+    }
     free(c);
-    return ST_OK;
+    return st;
 }
 
 static void keep(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
@@ -155,7 +164,8 @@ static void keep(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
     *n_out += n;
 }
 
-enum status normal_text_nfc(const uint8_t *text, size_t n_bytes, uint8_t *out, size_t *n_out)
+enum status normal_text_nfc(const struct encode_watch *watch, const uint8_t *text, size_t n_bytes,
+                            uint8_t *out, size_t *n_out)
 {
     const uint8_t *p = text, *end = text + n_bytes;
     *n_out = 0;
@@ -170,7 +180,7 @@ enum status normal_text_nfc(const uint8_t *text, size_t n_bytes, uint8_t *out, s
             keep(from, (size_t)(stop - from), out, n_out);
         } else {
             keep(from, (size_t)(run - from), out, n_out);
-            TRY(compose(run, (size_t)(stop - run), out, n_out));
+            TRY(compose(watch, run, (size_t)(stop - run), out, n_out));
         }
         p = stop;
         if (p < end && *p >= 0x80)

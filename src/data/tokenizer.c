@@ -26,7 +26,7 @@ struct tokenizer {
 struct tokenizer_run {
     const struct tokenizer *tokenizer;
     struct bpe_cache *cache;
-    const struct bpe_watch *watch;
+    const struct encode_watch *watch;
     bool is_begin;          /* of a document; else the text continues one */
     uint8_t *copy, *spaced; /* a piece normalised; a piece with a space before it */
     size_t copy_cap, spaced_cap;
@@ -116,7 +116,7 @@ static enum status normalize(struct tokenizer_run *run, const uint8_t **p, size_
     else if (parts->is_spm)
         made = normal_text_spm(*p, *n, to);
     else
-        TRY(normal_text_nfc(*p, *n, to, &made));
+        TRY(normal_text_nfc(run->watch, *p, *n, to, &made));
     *p = run->copy;
     *n = made + is_spaced;
     return ST_OK;
@@ -138,7 +138,7 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text
 }
 
 enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
-                                     const struct bpe_watch *watch, const void *text,
+                                     const struct encode_watch *watch, const void *text,
                                      size_t n_bytes, bool is_begin, uint32_t *out, size_t *n_out)
 {
     struct tokenizer_run run = {

@@ -253,6 +253,24 @@ enum status file_check_target(const char *path)
                 "will not replace %s: it is %s, not a regular file; name another file", path, kind);
 }
 
+enum status file_check_own(const char *setting, const char *path, const char *what,
+                           const void *mark, size_t mark_bytes)
+{
+    char head[512];
+    TRY(file_check_target(path));
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 && errno == ENOENT)
+        return ST_OK;
+    const ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
+    if (fd >= 0)
+        close(fd);
+    if (n == 0 || (n > 0 && memmem(head, (size_t)n, mark, mark_bytes) != NULL))
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "%s=%s exists and is not %s; it was not changed: choose another name, or remove it",
+                setting, path, what);
+}
+
 enum status file_replace(const char *path, const void *data, size_t bytes)
 {
     static atomic_uint calls; /* two threads may replace the same file at once */

@@ -39,6 +39,11 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
  * is replaced and never followed. No (ST_BAD_SETTING): a folder or a device; root could otherwise
  * replace /dev/full by a file. */
 enum status file_check_target(const char *path);
+/* file_check_own — may the setting's file be written? Yes: nothing is there, an empty file, or one
+ * that has the mark of this program's output in its first 512 bytes. No (ST_BAD_SETTING): any other
+ * file, whose content would be lost. what: such an output, for the message. */
+enum status file_check_own(const char *setting, const char *path, const char *what,
+                           const void *mark, size_t mark_bytes);
 /* file_replace — all or nothing: write a file beside it, fsync, rename, fsync the folder. */
 enum status file_replace(const char *path, const void *data, size_t bytes);
 enum status file_make_dirs(const char *path); /* like mkdir -p, mode 0777 & ~umask */

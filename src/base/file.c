@@ -62,6 +62,23 @@ static enum status write_fail(const char *path, const char *verb, size_t bytes)
     return FAIL(ST_STORE, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
 
+bool file_is_lfs_pointer(const void *head, size_t n)
+{
+    static const char first[] = "version https://git-lfs.github.com/spec/v";
+    return n >= sizeof first - 1 && memcmp(head, first, sizeof first - 1) == 0;
+}
+
+/* check_content — fails if the file is a Git LFS pointer. */
+static enum status check_content(int fd, const char *path, int64_t bytes)
+{
+    enum { POINTER_BYTES_MAX = 1024 }; /* by its specification */
+    char head[64];
+    if (bytes >= POINTER_BYTES_MAX)
+        return ST_OK;
+    const ssize_t n = pread(fd, head, sizeof head, 0);
+    return n > 0 && file_is_lfs_pointer(head, (size_t)n) ? FILE_LFS_FAIL(path) : ST_OK;
+}
+
 /* A regular file to read, and its size. Non-blocking until it is known to be one: a FIFO would hang
  * the open. */
 static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
@@ -79,6 +96,8 @@ static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
         st = FAIL(ST_NO_INPUT,
                   "cannot read %s: not a regular file (a device, pipe or socket); name a file",
                   path);
+    else
+        st = check_content(fd, path, info.st_size);
     if (st != ST_OK) {
         close(fd);
         return st;

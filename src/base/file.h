@@ -3,7 +3,7 @@
  *
  * Every failure names the path, the operation and the system's text. Errors:
  * - Writing: ST_STORE, such as ENOSPC, EDQUOT, EIO, EROFS.
- * - Reading: EIO is ST_STORE. What may pass is ST_RETRY: too little memory, too many open files, a
+ * - Reading: a Git LFS pointer is ST_BAD_DATA. EIO is ST_STORE. What may pass is ST_RETRY: too little memory, too many open files, a
  *   server that does not answer. The rest is ST_NO_INPUT: missing, a folder, no permission.
  *
  * Must not know what the bytes mean. */
@@ -17,6 +17,13 @@
 #include "base/status.h"
 
 #define FILE_PATH_MAX 4096
+
+/* file_is_lfs_pointer — are these the first bytes of a Git LFS pointer? A folder that was cloned
+ * without Git LFS holds such files in place of the large ones. */
+bool file_is_lfs_pointer(const void *head, size_t n);
+#define FILE_LFS_FAIL(path) \
+    FAIL(ST_BAD_DATA,       \
+         "%s is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder", path)
 
 /* A whole file, mapped read-only and registered (mapped_file.h), so that a read error is reported
  * with its name. Zero-initialised is valid and empty. An empty file has data NULL and bytes 0. */

@@ -392,11 +392,10 @@ static enum status encode_grow(struct encode *encode)
                 encode->file->path, encode->cap);
 }
 
-/* A byte-order mark is not JSON, but some editors write one. */
+/* A byte order mark is no part of a text, but some editors write one. */
 static void drop_order_mark(struct encode *encode)
 {
-    if (encode->file->kind != DATA_FILE_KIND_JSONL || encode->len < 3 ||
-        memcmp(encode->text, "\xef\xbb\xbf", 3) != 0)
+    if (encode->len < 3 || memcmp(encode->text, "\xef\xbb\xbf", 3) != 0)
         return;
     encode->len -= 3;
     memmove(encode->text, encode->text + 3, encode->len);

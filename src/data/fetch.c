@@ -134,6 +134,18 @@ static enum status check_rest(struct fetch *f)
                 (long long)f->headers.range_total, validator, (long long)total);
 }
 
+/* Refuses a Git LFS pointer, which is kept in the place of a file. */
+static enum status refuse_pointer(const struct fetch *f, bool is_pointer)
+{
+    if (!is_pointer)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s answered with a Git LFS pointer, not with data; give the address of the file "
+                "itself (on GitHub media.githubusercontent.com/media/…, on Hugging Face "
+                "\"resolve\" in place of \"raw\")",
+                f->url);
+}
+
 /* Computes the number of bytes that the response may have. */
 static enum status bound_body(struct fetch *f)
 {
@@ -191,6 +203,7 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
     if (!f->is_begun) {
         TRY(body_begin(f));
         TRY(refuse_page(f, f->have == 0 && http_headers_is_html(bytes, n)));
+        TRY(refuse_pointer(f, f->have == 0 && file_is_lfs_pointer(bytes, n)));
     }
     if ((int64_t)n > f->most_bytes - f->have)
         return refuse_rest(f);

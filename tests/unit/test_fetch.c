@@ -202,6 +202,9 @@ static void serve_path(int fd, const char *path)
     else if (strcmp(path, "/blob.bin") == 0)
         say(fd,
             "HTTP/1.1 200 x\r\nConnection: close\r\n\r\n\r\n<!DOCTYPE HTML><html><body>not here");
+    else if (strcmp(path, "/pointer.bin") == 0)
+        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\n\r\nversion https://git-lfs.github.com/"
+                "spec/v1\noid sha256:0\nsize 1\n");
     else if (strcmp(path, "/page.html") == 0)
         say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Type: "
                 "text/html\r\n\r\n<html>wanted</html>");
@@ -427,6 +430,7 @@ static void test_pages(void **state)
     refuse("/blob.bin", ST_BAD_DATA, "a page of HTML");
     assert_int_equal(tally->requests, 1);
     assert_int_equal(get("/page.html"), ST_OK);
+    refuse("/pointer.bin", ST_BAD_DATA, "Git LFS pointer");
 }
 
 /* What the same request would meet again is not tried again. */

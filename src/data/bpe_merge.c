@@ -6,7 +6,7 @@
  * crosses the border of two symbols would be the first one, and the two alone would have it, too.
  * So if a window begins at a border within the window before, and its first symbol is the symbol
  * that the window before has there, the symbols up to the border and the new window's symbols
- * together are the result of merging both. */
+ * together are the result of merging both (docs/decisions/072). */
 #include <stdlib.h>
 #include <string.h>
 

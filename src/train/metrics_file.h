@@ -1,7 +1,8 @@
 /* metrics_file — METRICS_FILE: one JSON object per line, one write(2) per line.
  *
- * One run writes a file: it is locked until it is closed. A run that resumes after step N first truncates the file to the lines up to N, so no step appears
- * twice. A full disk loses lines, not the run: it is warned about once, and the lines are counted.
+ * One run writes a file: it is locked until it is closed. A run that resumes after step N first
+ * truncates the file to the lines up to N, so no step appears twice. A full disk loses lines, not
+ * the run: it is warned about once, and the lines are counted.
  * It must not know where the numbers come from. */
 #ifndef CONVOY_TRAIN_METRICS_FILE_H
 #define CONVOY_TRAIN_METRICS_FILE_H

@@ -49,7 +49,7 @@ printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n' 
 mkdir lfs lfs-weights
 cp pointer.txt lfs/config.json
 cp pointer.txt lfs-weights/model.safetensors
-echo '{"model_type":"gpt2","n_layer":1,"n_head":2,"n_embd":8,"n_positions":16,"vocab_size":50257}' >lfs-weights/config.json
+echo '{"model_type":"gpt2","n_layer":1,"n_head":2,"n_embd":16,"n_positions":32,"vocab_size":50257}' >lfs-weights/config.json
 for name in t.model tokenizer.json m.gguf m.bin; do cp pointer.txt $name; done
 for set in DATA=pointer.txt TOKENIZER=t.model TOKENIZER=tokenizer.json MODEL=m.gguf MODEL=m.bin MODEL=lfs MODEL=lfs-weights; do
     run $base DATA=/usr/share/common-licenses/GPL-3 $set

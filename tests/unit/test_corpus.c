@@ -286,8 +286,8 @@ static void test_refusals(void **state)
            "1032 bytes are expected");
     put_header("negative.bin", 2, -1);
     refuse(in("negative.bin"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "-1", "damaged");
-    struct corpus *corpus = NULL;
     struct corpus_config config = with(in("text"));
+    corpus = NULL;
     put_text("text", "text");
     config.cache_dir = "";
     assert_int_equal(corpus_open(&config, &corpus), ST_BAD_SETTING);

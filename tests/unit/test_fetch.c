@@ -34,7 +34,8 @@ static void say(int fd, const char *text)
         return; /* whoever asked has gone */
 }
 
-/* Head and body[first, end) of a file of `total` bytes. etag: a date from "S" on is Last-Modified. */
+/* Head and body[first, end) of a file of `total` bytes. An etag that begins with "S", of a weekday,
+ * is a Last-Modified. */
 static void answer(int fd, int code, const char *etag, size_t first, size_t end, size_t total)
 {
     char head[512];

@@ -278,8 +278,8 @@ enum status file_check_own(const char *setting, const char *path, const char *wh
     char head[512];
     TRY(file_check_target(path));
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 && errno == ENOENT)
-        return ST_OK;
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return ST_OK; /* writing reports a folder that is missing */
     const ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
     if (fd >= 0)
         close(fd);

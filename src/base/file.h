@@ -4,7 +4,8 @@
  * Every failure names the path, the operation and the system's text. Errors:
  * - Writing: ST_STORE, such as ENOSPC, EDQUOT, EIO, EROFS.
  * - Reading: a Git LFS pointer is ST_BAD_DATA. EIO is ST_STORE. What may pass is ST_RETRY: too
- *   little memory, too many open files, a server that does not answer. The rest is ST_NO_INPUT: missing, a folder, no permission.
+ *   little memory, too many open files, a server that does not answer. The rest is ST_NO_INPUT:
+ *   missing, a folder, no permission.
  *
  * Must not know what the bytes mean. */
 #ifndef CONVOY_BASE_FILE_H

@@ -62,6 +62,23 @@ static enum status write_fail(const char *path, const char *verb, size_t bytes)
     return FAIL(ST_STORE, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
 
+bool file_is_lfs_pointer(const void *head, size_t n)
+{
+    static const char first[] = "version https://git-lfs.github.com/spec/v";
+    return n >= sizeof first - 1 && memcmp(head, first, sizeof first - 1) == 0;
+}
+
+/* check_content — fails if the file is a Git LFS pointer. */
+static enum status check_content(int fd, const char *path, int64_t bytes)
+{
+    enum { POINTER_BYTES_MAX = 1024 }; /* by its specification */
+    char head[64];
+    if (bytes >= POINTER_BYTES_MAX)
+        return ST_OK;
+    const ssize_t n = pread(fd, head, sizeof head, 0);
+    return n > 0 && file_is_lfs_pointer(head, (size_t)n) ? FILE_LFS_FAIL(path) : ST_OK;
+}
+
 /* A regular file to read, and its size. Non-blocking until it is known to be one: a FIFO would hang
  * the open. */
 static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
@@ -79,6 +96,8 @@ static enum status open_input(const char *path, int *fd_out, size_t *bytes_out)
         st = FAIL(ST_NO_INPUT,
                   "cannot read %s: not a regular file (a device, pipe or socket); name a file",
                   path);
+    else
+        st = check_content(fd, path, info.st_size);
     if (st != ST_OK) {
         close(fd);
         return st;
@@ -251,6 +270,24 @@ enum status file_check_target(const char *path)
     const char *kind = S_ISDIR(info.st_mode) ? "a folder" : "a device, pipe or socket";
     return FAIL(ST_BAD_SETTING,
                 "will not replace %s: it is %s, not a regular file; name another file", path, kind);
+}
+
+enum status file_check_own(const char *setting, const char *path, const char *what,
+                           const void *mark, size_t mark_bytes)
+{
+    char head[512];
+    TRY(file_check_target(path));
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return ST_OK; /* writing reports a folder that is missing */
+    const ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
+    if (fd >= 0)
+        close(fd);
+    if (n == 0 || (n > 0 && memmem(head, (size_t)n, mark, mark_bytes) != NULL))
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "%s=%s exists and is not %s; it was not changed: choose another name, or remove it",
+                setting, path, what);
 }
 
 enum status file_replace(const char *path, const void *data, size_t bytes)

@@ -3,8 +3,9 @@
  *
  * Every failure names the path, the operation and the system's text. Errors:
  * - Writing: ST_STORE, such as ENOSPC, EDQUOT, EIO, EROFS.
- * - Reading: EIO is ST_STORE. What may pass is ST_RETRY: too little memory, too many open files, a
- *   server that does not answer. The rest is ST_NO_INPUT: missing, a folder, no permission.
+ * - Reading: a Git LFS pointer is ST_BAD_DATA. EIO is ST_STORE. What may pass is ST_RETRY: too
+ *   little memory, too many open files, a server that does not answer. The rest is ST_NO_INPUT:
+ *   missing, a folder, no permission.
  *
  * Must not know what the bytes mean. */
 #ifndef CONVOY_BASE_FILE_H
@@ -17,6 +18,13 @@
 #include "base/status.h"
 
 #define FILE_PATH_MAX 4096
+
+/* file_is_lfs_pointer — are these the first bytes of a Git LFS pointer? A folder that was cloned
+ * without Git LFS holds such files in place of the large ones. */
+bool file_is_lfs_pointer(const void *head, size_t n);
+#define FILE_LFS_FAIL(path) \
+    FAIL(ST_BAD_DATA,       \
+         "%s is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder", path)
 
 /* A whole file, mapped read-only and registered (mapped_file.h), so that a read error is reported
  * with its name. Zero-initialised is valid and empty. An empty file has data NULL and bytes 0. */
@@ -39,6 +47,11 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
  * is replaced and never followed. No (ST_BAD_SETTING): a folder or a device; root could otherwise
  * replace /dev/full by a file. */
 enum status file_check_target(const char *path);
+/* file_check_own — may the setting's file be written? Yes: nothing is there, an empty file, or one
+ * that has the mark of this program's output in its first 512 bytes. No (ST_BAD_SETTING): any other
+ * file, whose content would be lost. what: such an output, for the message. */
+enum status file_check_own(const char *setting, const char *path, const char *what,
+                           const void *mark, size_t mark_bytes);
 /* file_replace — all or nothing: write a file beside it, fsync, rename, fsync the folder. */
 enum status file_replace(const char *path, const void *data, size_t bytes);
 enum status file_make_dirs(const char *path); /* like mkdir -p, mode 0777 & ~umask */

@@ -15,6 +15,7 @@ enum {
     BPE_WORD_MAX = 15, /* bytes of a key */
     BPE_CACHE_BITS = 14,
     BPE_CACHE_IDS = 11,
+    BPE_WATCH_BYTES = 1 << 18, /* of text between two looks at the watch */
 };
 
 struct bpe_cached {
@@ -274,7 +275,7 @@ static bool is_made(const struct bpe *bpe, uint32_t id)
     uint32_t ids[BPE_TOKEN_BYTES_MAX];
     size_t n = 0;
     if (bpe->len[id] > BPE_TOKEN_BYTES_MAX / 4 ||
-        bpe_merge_word(bpe, bpe->blob + bpe->begin[id], bpe->len[id], ids, &n) != ST_OK) {
+        bpe_merge_word(bpe, NULL, bpe->blob + bpe->begin[id], bpe->len[id], ids, &n) != ST_OK) {
         status_clear();
         return false; /* then it is merged each time */
     }
@@ -372,7 +373,7 @@ static __attribute__((noinline)) enum status word_cached(const struct bpe *bpe,
 {
     if (!key_is(slot->key, key)) {
         const size_t before = *n_out;
-        TRY(bpe_merge_word(bpe, p, n, out, n_out));
+        TRY(bpe_merge_word(bpe, NULL, p, n, out, n_out));
         if (*n_out - before <= BPE_CACHE_IDS) {
             slot->key = key;
             slot->n = (uint32_t)(*n_out - before);
@@ -385,27 +386,33 @@ static __attribute__((noinline)) enum status word_cached(const struct bpe *bpe,
     return ST_OK;
 }
 
-static enum status long_encode(const struct bpe *bpe, const uint8_t *p, size_t n, uint32_t *out,
-                               size_t *n_out)
+static enum status long_encode(const struct bpe *bpe, const struct encode_watch *watch,
+                               const uint8_t *p, size_t n, uint32_t *out, size_t *n_out)
 {
     const struct bpe_long *found = long_find(bpe, p, n);
     if (found->id == BPE_NONE || !found->is_direct)
-        return bpe_merge_word(bpe, p, n, out, n_out);
+        return bpe_merge_word(bpe, watch, p, n, out, n_out);
     out[(*n_out)++] = found->id;
     return ST_OK;
 }
 
 static inline __attribute__((always_inline)) enum status
 encode_kind(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
-            const uint8_t *p, const uint8_t *end, uint32_t *out, size_t *n_out)
+            const struct encode_watch *watch, const uint8_t *p, const uint8_t *end, uint32_t *out,
+            size_t *n_out)
 {
-    for (const uint8_t *q; p < end; p = q) {
-        q = pretoken_end(kind, p, end);
-        if (bpe->splits)
-            q = p + joined_end(bpe, p, (size_t)(q - p));
+    const uint8_t *watched = p;
+    for (const uint8_t *q, *stop = p; p < end; p = q) {
+        if (p == stop)
+            stop = pretoken_end(kind, p, end);
+        q = bpe->splits ? p + joined_end(bpe, p, (size_t)(stop - p)) : stop;
         const size_t n = (size_t)(q - p);
+        if (p - watched > BPE_WATCH_BYTES) {
+            TRY(encode_watch_check(watch));
+            watched = p;
+        }
         if (n > BPE_WORD_MAX) {
-            TRY(long_encode(bpe, p, n, out, n_out));
+            TRY(long_encode(bpe, watch, p, n, out, n_out));
             continue;
         }
         const struct bpe_key key = key_of(p, n, end);
@@ -417,13 +424,14 @@ encode_kind(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *ca
             TRY(word_cached(bpe, cache->word + (hash >> (64 - BPE_CACHE_BITS)), key, p, n, out,
                             n_out));
         else
-            TRY(bpe_merge_word(bpe, p, n, out, n_out));
+            TRY(bpe_merge_word(bpe, NULL, p, n, out, n_out));
     }
     return ST_OK;
 }
 
 enum status bpe_encode(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
-                       const uint8_t *text, size_t n_bytes, uint32_t *out, size_t *n_out)
+                       const struct encode_watch *watch, const uint8_t *text, size_t n_bytes,
+                       uint32_t *out, size_t *n_out)
 {
-    return encode_kind(bpe, kind, cache, text, text + n_bytes, out, n_out);
+    return encode_kind(bpe, kind, cache, watch, text, text + n_bytes, out, n_out);
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/encode_watch.h"
 #include "data/pretoken.h"
 
 #define BPE_NONE UINT32_MAX
@@ -64,10 +65,12 @@ int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool is_made, uin
 struct bpe_cache;
 struct bpe_cache *bpe_cache_new(void);        /* NULL: no memory; then do without */
 void bpe_cache_free(struct bpe_cache *cache); /* accepts NULL */
-/* bpe_encode — appends the ids of the text to out: at most one for each byte. cache may be NULL.
- * Fails ST_RETRY: no memory for a long pre-token. */
+/* bpe_encode — appends the ids of the text to out: at most one for each byte. cache and watch may
+ * be NULL. The time is linear in the bytes; beside out, memory is constant. Fails ST_RETRY: no
+ * memory for a long pre-token, or stopped by watch. */
 enum status bpe_encode(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
-                       const uint8_t *text, size_t n_bytes, uint32_t *out, size_t *n_out);
+                       const struct encode_watch *watch, const uint8_t *text, size_t n_bytes,
+                       uint32_t *out, size_t *n_out);
 uint32_t bpe_vocab(const struct bpe *bpe);
 /* bpe_bytes — the bytes of one id; NULL: there is no such token. */
 const uint8_t *bpe_bytes(const struct bpe *bpe, uint32_t id, size_t *n_out);

@@ -68,7 +68,7 @@ static inline uint32_t bpe_rank_of(const struct bpe *bpe, uint32_t left, uint32_
 }
 
 /* bpe_merge_word — appends the ids of a pre-token that is no token. bpe_merge.c. */
-enum status bpe_merge_word(const struct bpe *bpe, const uint8_t *p, size_t n, uint32_t *out,
-                           size_t *n_out);
+enum status bpe_merge_word(const struct bpe *bpe, const struct encode_watch *watch,
+                           const uint8_t *p, size_t n, uint32_t *out, size_t *n_out);
 
 #endif

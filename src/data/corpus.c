@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -463,6 +464,59 @@ static enum status append(void *arg, const uint32_t *ids, int64_t n)
                              : megatron_append(to->megatron, ids, n);
 }
 
+/* Refuses a file of DATA as OUT. */
+static enum status check_input(const struct data_file_list *files, const char *out_path)
+{
+    struct stat info;
+    if (stat(out_path, &info) != 0)
+        return ST_OK;
+    for (int64_t i = 0; i < files->n; i++)
+        for (const struct data_file *file = files->item + i; file != NULL; file = file->pair)
+            if (file->device == info.st_dev && file->inode == info.st_ino)
+                return FAIL(ST_BAD_SETTING,
+                            "OUT=%s is one of the files of DATA (%s); choose another name",
+                            out_path, file->path);
+    return ST_OK;
+}
+
+/* Refuses what this program has not written: OUT would replace it. */
+static enum status check_token_file(const char *out_path)
+{
+    const uint32_t magic = SHARD_MAGIC, wide = SHARD_MAGIC_WIDE;
+    const char *what = "a token file of convoy tokenize";
+    if (file_check_own("OUT", out_path, what, &magic, sizeof magic) == ST_OK)
+        return ST_OK;
+    status_clear();
+    return file_check_own("OUT", out_path, what, &wide, sizeof wide);
+}
+
+/* The same for both files of Megatron. The .bin has no mark: its index must belong to it. */
+static enum status check_megatron(const char *idx_path, const struct data_file_list *files)
+{
+    char bin_path[FILE_PATH_MAX];
+    struct megatron old = {0};
+    TRY(file_check_own("OUT", idx_path, "an index of Megatron", MEGATRON_MAGIC,
+                       sizeof MEGATRON_MAGIC - 1));
+    text_format(bin_path, sizeof bin_path, "%.*s.bin", (int)strlen(idx_path) - 4, idx_path);
+    TRY(check_input(files, bin_path));
+    if (file_bytes(bin_path) <= 0 || megatron_open(idx_path, bin_path, &old) == ST_OK) {
+        megatron_close(&old);
+        return ST_OK;
+    }
+    status_clear();
+    return FAIL(ST_BAD_SETTING,
+                "OUT=%s would also write %s, which exists and is not the token file of that index; "
+                "it was not changed: choose another name, or remove it",
+                idx_path, bin_path);
+}
+
+static enum status check_old(const char *out_path, const struct data_file_list *files)
+{
+    TRY(check_input(files, out_path));
+    return text_ends(out_path, ".idx") ? check_megatron(out_path, files)
+                                       : check_token_file(out_path);
+}
+
 static enum status check_out(const char *out_path)
 {
     if (out_path == NULL || out_path[0] == '\0')
@@ -506,6 +560,7 @@ enum status corpus_write(const struct corpus_config *config, const char *out_pat
     TRY(check_out(out_path));
     /* before the file that is written, which may lie in the same folder */
     TRY(find_files(config, &files));
+    TRY_OR(check_old(out_path, &files), out_close);
     TRY_OR(writing_open(&to, config, out_path), out_close);
     TRY_OR(visit_list(&files, config, append, &to, tokens_out), out_close);
     st = commit(&to, config, out_path);

@@ -328,6 +328,8 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
     uint32_t word = 0;
     memcpy(&word, head, n < 4 ? n : 4);
     file->kind = DATA_FILE_KIND_TEXT;
+    if (file_is_lfs_pointer(head, n))
+        return FILE_LFS_FAIL(file->path);
     if (word == SHARD_MAGIC) {
         file->kind = DATA_FILE_KIND_TOKENS;
         return ST_OK;
@@ -358,6 +360,21 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
     if (ends(file->path, ".json"))
         file->kind = DATA_FILE_KIND_SQUAD;
     return ST_OK;
+}
+
+/* warn_table — a table is learnt as any text, header and separators with it. */
+static void warn_table(const struct data_file *file)
+{
+    static const char *const names[] = {".csv", ".tsv", ".tab", ".psv"};
+    char name[FILE_PATH_MAX];
+    text_copy(name, sizeof name, file->path);
+    if (file->is_packed && strrchr(name, '.') != NULL)
+        *strrchr(name, '.') = '\0';
+    for (size_t i = 0; file->kind == DATA_FILE_KIND_TEXT && i < sizeof names / sizeof *names; i++)
+        if (ends(name, names[i]))
+            LOG_WARN("%s is a table by its name (%s) and is learnt as it is, with its header and "
+                     "separators; if that is not meant: %s",
+                     file->path, names[i], SNIFF_EXPORT);
 }
 
 /* count_plain — the beginning of a plain file, and samples evenly spread. */
@@ -424,6 +441,8 @@ static enum status look_inside(struct data_file *file, bool is_thorough)
     enum status st = n < 0 ? no_input(file->path, error) : kind_of(file, fd, head, (size_t)n);
     if (st == ST_OK)
         st = check_text(file, fd, is_thorough);
+    if (st == ST_OK)
+        warn_table(file);
     if (fd >= 0)
         close(fd);
     return st;
@@ -446,26 +465,23 @@ static enum status look_inside_all(struct data_file_list *list)
     return ST_OK;
 }
 
+/* Leaves out empty files, whether they were named, in a folder or matched by a glob. */
 static enum status drop_empty(struct data_file_list *list, const char *data)
 {
     int64_t dropped = 0;
-    const bool is_one = list->n == 1;
+    if (list->n == 0)
+        return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check the path",
+                    data);
     for (int64_t i = 0; i < list->n; i++) {
         if (list->item[i].bytes > 0)
             continue;
-        if (dropped++ == 0 && !is_one)
+        if (dropped++ == 0)
             LOG_WARN("skipping %s: it is empty", list->item[i].path);
         data_file_drop(list->item + i);
     }
     list_close_up(list);
-    if (dropped > 1 && list->n > 0)
+    if (dropped > 1)
         LOG_WARN("skipped %lld empty files of %s", (long long)dropped, data);
-    if (list->n == 0 && dropped > 0)
-        return FAIL(ST_BAD_DATA, "%s is empty (%lld file%s of 0 bytes); check the path", data,
-                    (long long)dropped, dropped > 1 ? "s" : "");
-    if (list->n == 0)
-        return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check the path",
-                    data);
     return ST_OK;
 }
 
@@ -536,8 +552,11 @@ static enum status find_all(const char *data, const struct data_file_config *con
         data_file_free(&one);
         TRY(st);
         if (*stop == '\0')
-            return ST_OK;
+            break;
     }
+    return list->n > 0 ? ST_OK
+                       : FAIL(ST_BAD_DATA,
+                              "%s is empty: it holds files of 0 bytes only; check the path", data);
 }
 
 static bool is_here(const char *data)

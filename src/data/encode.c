@@ -5,6 +5,7 @@
  * without a place to cut (one endless word or line) grows until it has one. */
 #include "data/encode.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ enum {
 };
 /* It changes when the same files would get other ids: shards made by an older program are then not
  * found. */
-#define ENCODE_VERSION "convoy gpt2 bpe 2"
+#define ENCODE_VERSION "convoy gpt2 bpe 3"
 
 /* A part of the block, for one thread. */
 struct encode_part {
@@ -33,9 +34,9 @@ struct encode_part {
     bool is_begin; /* of the file */
     uint32_t *ids;
     size_t n;
-    bool is_out_of_memory;
-    int64_t lines;     /* JSON lines: how many, up to the first that is not a document */
-    const char *fault; /* of that line; NULL: none */
+    bool is_out_of_memory; /* or it was stopped */
+    int64_t lines;         /* JSON lines: how many, up to the first that is not a document */
+    const char *fault;     /* of that line; NULL: none */
     size_t fault_at;
 };
 
@@ -47,8 +48,11 @@ struct encode {
     uint8_t *text; /* the block: len of cap bytes */
     uint32_t *ids; /* for cap bytes in up to ENCODE_PARTS_MAX parts */
     size_t cap, len;
-    bool is_begin;        /* the block begins a document */
-    int64_t before_bytes; /* read from the files before this one */
+    bool is_begin;            /* the block begins a document */
+    int64_t before_bytes;     /* read from the files before this one */
+    pthread_mutex_t watching; /* one thread at a time calls config.progress: */
+    int64_t done_bytes;       /* its argument while a block is encoded */
+    bool is_stopped;          /* its answer */
     const struct data_file *file;
     int64_t lines; /* of this file, before the block */
     XXH3_state_t *hash;
@@ -79,6 +83,7 @@ enum status encode_open(const struct encode_config *config, struct encode **out)
     if (encode == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", sizeof *encode);
     encode->config = *config;
+    pthread_mutex_init(&encode->watching, NULL);
     if (config->tokenizer == NULL)
         TRY_OR(tokenizer_gpt2_open(&encode->own), out_close);
     encode->tokenizer = config->tokenizer != NULL ? config->tokenizer : encode->own;
@@ -96,21 +101,27 @@ void encode_close(struct encode *encode)
     if (encode == NULL)
         return;
     thread_pool_close(encode->pool);
+    pthread_mutex_destroy(&encode->watching);
     tokenizer_close(encode->own);
     free(encode->text);
     free(encode->ids);
     free(encode);
 }
 
-static enum status report(const struct encode_config *config, int64_t done_bytes)
+static enum status stopped(const struct encode_config *config, int64_t done_bytes)
 {
-    if (config->progress == NULL ||
-        config->progress(config->progress_arg, done_bytes, config->bytes_total))
-        return ST_OK;
     return FAIL(
         ST_RETRY,
         "stopped while tokenising, after %lld of %lld bytes; what was done is made again next time",
         (long long)done_bytes, (long long)config->bytes_total);
+}
+
+static enum status report(const struct encode_config *config, int64_t done_bytes)
+{
+    return config->progress == NULL ||
+                   config->progress(config->progress_arg, done_bytes, config->bytes_total)
+               ? ST_OK
+               : stopped(config, done_bytes);
 }
 
 /* ---- separators ---- */
@@ -227,13 +238,28 @@ static bool is_blank(const uint8_t *line, size_t n)
     return i == n;
 }
 
+/* Calls config.progress within a block, from whichever thread encodes. */
+static bool goes_on(void *arg)
+{
+    struct encode *encode = arg;
+    const struct encode_config *config = &encode->config;
+    pthread_mutex_lock(&encode->watching);
+    encode->is_stopped =
+        encode->is_stopped ||
+        !config->progress(config->progress_arg, encode->done_bytes, config->bytes_total);
+    const bool is_stopped = encode->is_stopped;
+    pthread_mutex_unlock(&encode->watching);
+    return !is_stopped;
+}
+
 /* Appends the ids of a text. */
-static bool encode_add(const struct encode *encode, struct encode_part *part, const uint8_t *text,
+static bool encode_add(struct encode *encode, struct encode_part *part, const uint8_t *text,
                        size_t bytes, bool is_begin)
 {
+    const struct encode_watch watch = {goes_on, encode};
     size_t n;
-    if (tokenizer_encode(encode->tokenizer, text, bytes, is_begin, part->ids + part->n, &n) !=
-        ST_OK) {
+    if (tokenizer_encode_watched(encode->tokenizer, encode->config.progress != NULL ? &watch : NULL,
+                                 text, bytes, is_begin, part->ids + part->n, &n) != ST_OK) {
         status_clear(); /* encode_block reports it, on its own thread */
         part->is_out_of_memory = true;
         return false;
@@ -244,8 +270,7 @@ static bool encode_add(const struct encode *encode, struct encode_part *part, co
 
 /* One line without its end. A document has space for its ids and the end of text, since its line is
  * at least 11 bytes longer: {"text":""}. */
-static bool encode_line(const struct encode *encode, struct encode_part *part, uint8_t *line,
-                        size_t n)
+static bool encode_line(struct encode *encode, struct encode_part *part, uint8_t *line, size_t n)
 {
     part->lines++;
     if (is_blank(line, n))
@@ -286,13 +311,19 @@ static void encode_part_run(void *arg, int part_i, int thread_i)
 
 /* ---- blocks ---- */
 
-/* The longest prefix of text[0, n) that can be encoded whatever follows. */
-static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n)
+/* Returns the length of the longest prefix of text[0, n) that can be encoded whatever follows; 0:
+ * none. There is none in text[0, seen), which is not looked at again. */
+static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n, size_t seen)
 {
-    if (encode->file->kind == DATA_FILE_KIND_TEXT)
-        return tokenizer_cut(encode->tokenizer, text, n);
-    const uint8_t *last = memrchr(text, '\n', n);
-    return last != NULL ? (size_t)(last - text) + 1 : 0;
+    if (encode->file->kind != DATA_FILE_KIND_TEXT) {
+        const uint8_t *last = memrchr(text + seen, '\n', n - seen);
+        return last != NULL ? (size_t)(last - text) + 1 : 0;
+    }
+    /* A place at the end of what was seen may be certain only now, and whether one is depends on
+     * the bytes before it: a token has at most BPE_TOKEN_BYTES_MAX. */
+    const size_t most = 2 * BPE_TOKEN_BYTES_MAX, from = seen > 2 * most ? seen - 2 * most : 0;
+    const size_t cut = tokenizer_cut(encode->tokenizer, text + from, n - from);
+    return from == 0 || cut > most ? from + cut : 0;
 }
 
 /* Cuts the block's first n bytes into parts of about equal size. Returns how many. */
@@ -301,12 +332,13 @@ static int split_block(struct encode *encode, size_t n)
     enum { WORTH_A_PART = 1 << 15 };
     const size_t most = 4 * (size_t)thread_pool_threads(encode->pool), fit = n / WORTH_A_PART + 1;
     const size_t wish = fit < most ? fit : most;
-    size_t at = 0, ids = 0;
+    size_t at = 0, ids = 0, seen = 0;
     int parts = 0;
     for (size_t i = 0; i < wish && at < n; i++) {
         size_t len = n - at;
         if (i + 1 < wish)
-            len = cut_of(encode, encode->text + at, len / (wish - i));
+            len = cut_of(encode, encode->text + at, len / (wish - i), seen);
+        seen = len == 0 ? (n - at) / (wish - i) : 0;
         if (len == 0)
             continue; /* no place to cut: the next part is longer */
         ASSERT(parts < ENCODE_PARTS_MAX);
@@ -325,7 +357,10 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
                                 int64_t done_bytes)
 {
     const int parts = split_block(encode, n);
+    encode->done_bytes = encode->before_bytes + done_bytes;
     thread_pool_run(encode->pool, parts, encode_part_run, encode);
+    if (encode->is_stopped)
+        return stopped(&encode->config, encode->done_bytes);
     for (int i = 0; i < parts; i++) {
         const struct encode_part *part = encode->part + i;
         encode->lines += part->lines;
@@ -341,7 +376,7 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
     encode->len -= n;
     encode->is_begin = false;
     memmove(encode->text, encode->text + n, encode->len);
-    return report(&encode->config, encode->before_bytes + done_bytes);
+    return ST_OK;
 }
 
 static enum status encode_grow(struct encode *encode)
@@ -357,11 +392,10 @@ static enum status encode_grow(struct encode *encode)
                 encode->file->path, encode->cap);
 }
 
-/* A byte-order mark is not JSON, but some editors write one. */
+/* A byte order mark is no part of a text, but some editors write one. */
 static void drop_order_mark(struct encode *encode)
 {
-    if (encode->file->kind != DATA_FILE_KIND_JSONL || encode->len < 3 ||
-        memcmp(encode->text, "\xef\xbb\xbf", 3) != 0)
+    if (encode->len < 3 || memcmp(encode->text, "\xef\xbb\xbf", 3) != 0)
         return;
     encode->len -= 3;
     memmove(encode->text, encode->text + 3, encode->len);
@@ -371,6 +405,7 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
                                  struct encode_sink *sink)
 {
     bool is_end = false, is_first = true;
+    size_t seen = 0; /* of the block, without a place to cut */
     encode->len = 0;
     encode->lines = 0;
     encode->is_begin = true;
@@ -383,11 +418,13 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
         if (is_first)
             drop_order_mark(encode);
         is_first = false;
-        const size_t cut = is_end ? encode->len : cut_of(encode, encode->text, encode->len);
+        const size_t cut = is_end ? encode->len : cut_of(encode, encode->text, encode->len, seen);
         if (cut > 0)
             TRY(encode_block(encode, cut, sink, stream_raw_bytes(stream)));
         else if (!is_end && encode->len == encode->cap)
             TRY(encode_grow(encode));
+        seen = encode->len;
+        TRY(report(&encode->config, encode->before_bytes + stream_raw_bytes(stream)));
     }
     return ST_OK;
 }

@@ -21,7 +21,8 @@ struct encode_config {
     const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
     int id_bytes;                      /* of the ids that are kept: 2 or 4 */
     int64_t bytes_total;               /* of all files, for progress */
-    /* NULL allowed; returns false to stop: then ST_RETRY */
+    /* NULL allowed; returns false to stop: then ST_RETRY. Called from the threads that encode, one
+     * at a time, while encode_files runs. */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };

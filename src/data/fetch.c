@@ -1,7 +1,7 @@
 /* fetch — see fetch.h. Read fetch_file first, at the end.
  *
  * Until the file is complete, two others are beside it: NAME.part (the bytes so far; locked by the
- * process that fetches) and NAME.same (the validator for If-Range). */
+ * process that fetches) and NAME.same (the total length and the validator for If-Range). */
 #include "data/fetch.h"
 
 #include <errno.h>
@@ -38,11 +38,12 @@ struct fetch {
     CURL *curl;
     char error[CURL_ERROR_SIZE];
     struct http_headers headers;
-    bool is_begun;    /* the response is accepted */
-    int64_t total;    /* of the file; -1: not known */
-    int64_t moved_ms; /* when bytes last arrived */
-    enum status st;   /* the error of a callback */
-    bool is_stalled, is_stopped;
+    bool is_begun;                   /* the response is accepted */
+    int64_t total;                   /* of the file; -1: not known */
+    int64_t most_bytes;              /* accepted from this response */
+    int64_t window_ms, window_bytes; /* begin of the window of the least rate; bytes since then */
+    enum status st;                  /* the error of a callback */
+    bool is_slow, is_stopped;
     char refused_address[64]; /* not connected to; "": none */
 };
 
@@ -56,30 +57,39 @@ static enum status part_restart(struct fetch *f)
     return ST_OK;
 }
 
+/* Keeps the total length and the validator of the bytes in the part, as one line. */
 static void validator_write(const struct fetch *f)
 {
-    if (f->headers.validator[0] == '\0')
-        unlink(f->same);
-    else if (file_replace(f->same, f->headers.validator, strlen(f->headers.validator)) != ST_OK)
-        status_clear(); /* without it a resume is not possible: no harm */
+    char line[HTTP_HEADERS_VALIDATOR_MAX + 32];
+    text_format(line, sizeof line, "%lld %s", (long long)f->total, f->headers.validator);
+    unlink(f->same); /* without it a resume is not possible: no harm */
+    if (f->headers.validator[0] != '\0' && file_replace(f->same, line, strlen(line)) != ST_OK)
+        status_clear();
 }
 
-/* validator_read — of the bytes in the part. false: there is none, so they cannot be resumed. */
-static bool validator_read(const struct fetch *f, char out[HTTP_HEADERS_VALIDATOR_MAX])
+/* Reads the validator of the bytes in the part, and the total length: -1 if it was not known.
+ * Returns false if there is none; the bytes cannot be resumed then. */
+static bool validator_read(const struct fetch *f, char out[HTTP_HEADERS_VALIDATOR_MAX],
+                           int64_t *total_out)
 {
-    char *text;
+    char *line;
     size_t n;
     if (!file_exists(f->same))
         return false;
-    if (file_read(f->same, HTTP_HEADERS_VALIDATOR_MAX - 1, &text, &n) != ST_OK) {
+    if (file_read(f->same, HTTP_HEADERS_VALIDATOR_MAX + 31, &line, &n) != ST_OK) {
         status_clear();
         return false;
     }
-    bool is_good = n > 0;
+    char *space = strchr(line, ' ');
+    bool is_good = space != NULL && strlen(line) == n;
     for (size_t i = 0; i < n; i++)
-        is_good &= text[i] >= ' ' && text[i] <= '~';
-    text_copy(out, HTTP_HEADERS_VALIDATOR_MAX, text);
-    free(text);
+        is_good &= line[i] >= ' ' && line[i] <= '~';
+    if (is_good) {
+        *space = '\0';
+        is_good = text_parse_i64(line, -1, INT64_MAX, total_out) == TEXT_OK && space[1] != '\0' &&
+                  text_copy(out, HTTP_HEADERS_VALIDATOR_MAX, space + 1);
+    }
+    free(line);
     return is_good;
 }
 
@@ -98,6 +108,62 @@ static enum status refuse_page(const struct fetch *f, bool is_html)
                 f->url);
 }
 
+/* Checks that a partial response continues the bytes in the part: from their end on, of the same
+ * version (validator) and the same total length. Otherwise the part is emptied, and the next
+ * request asks for the whole file. */
+static enum status check_rest(struct fetch *f)
+{
+    char validator[HTTP_HEADERS_VALIDATOR_MAX] = "";
+    const int64_t have = f->have;
+    int64_t total = -1;
+    const bool is_known = validator_read(f, validator, &total);
+    const bool is_same = is_known && strcmp(validator, f->headers.validator) == 0 &&
+                         (total < 0 || f->headers.range_total == total);
+    if (is_same && f->headers.range_first == have)
+        return ST_OK;
+    TRY(part_restart(f));
+    if (is_same)
+        return FAIL(ST_RETRY,
+                    "%s was asked for the bytes from %lld on and sent the bytes from %lld on",
+                    f->url, (long long)have, (long long)f->headers.range_first);
+    return FAIL(ST_RETRY,
+                "%s sent the rest of another file than the %lld bytes that are here: version %s "
+                "of %lld bytes instead of %s of %lld bytes; fetching all of it again",
+                f->url, (long long)have,
+                f->headers.validator[0] != '\0' ? f->headers.validator : "(none)",
+                (long long)f->headers.range_total, validator, (long long)total);
+}
+
+/* Refuses a Git LFS pointer, which is kept in the place of a file. */
+static enum status refuse_pointer(const struct fetch *f, bool is_pointer)
+{
+    if (!is_pointer)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s answered with a Git LFS pointer, not with data; give the address of the file "
+                "itself (on GitHub media.githubusercontent.com/media/…, on Hugging Face "
+                "\"resolve\" in place of \"raw\")",
+                f->url);
+}
+
+/* Computes the number of bytes that the response may have. */
+static enum status bound_body(struct fetch *f)
+{
+    const int64_t space = file_space_bytes(f->dir);
+    if (f->total > f->config.bytes_max)
+        return FAIL(ST_BAD_DATA, "%s has %lld bytes, over the limit of %lld for a download", f->url,
+                    (long long)f->total, (long long)f->config.bytes_max);
+    if (space >= 0 && f->total - f->have > space)
+        return FAIL(ST_STORE,
+                    "%s has %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make "
+                    "room or set another CACHE_DIR",
+                    f->url, (long long)(f->total - f->have), f->config.cache_dir, (long long)space);
+    f->most_bytes = f->total >= 0 ? f->total : f->config.unknown_max;
+    if (f->total < 0 && space >= 0 && space / 2 < f->most_bytes - f->have)
+        f->most_bytes = f->have + space / 2;
+    return ST_OK;
+}
+
 /* body_begin — at the first bytes: is the response the file, from our position on? */
 static enum status body_begin(struct fetch *f)
 {
@@ -105,28 +171,31 @@ static enum status body_begin(struct fetch *f)
     if (code != 200 && (code != 206 || f->have == 0))
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld instead of a file; check the address",
                     f->url, code);
-    if (code == 206 && f->headers.range_first != f->have) {
-        const int64_t asked = f->have;
-        TRY(part_restart(f));
-        return FAIL(ST_RETRY, "%s was asked for the bytes from %lld on and sent those from %lld on",
-                    f->url, (long long)asked, (long long)f->headers.range_first);
-    }
+    if (code == 206)
+        TRY(check_rest(f));
     TRY(refuse_page(f, f->headers.is_html));
     if (code == 200 && f->have > 0)
         TRY(part_restart(f));
     f->total = code == 200 ? f->headers.length : f->headers.range_total;
-    if (f->total > f->config.bytes_max)
-        return FAIL(ST_BAD_DATA, "%s has %lld bytes, over the limit of %lld for a download", f->url,
-                    (long long)f->total, (long long)f->config.bytes_max);
-    const int64_t space = file_space_bytes(f->dir);
-    if (space >= 0 && f->total - f->have > space)
-        return FAIL(ST_STORE,
-                    "%s has %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make "
-                    "room or set another CACHE_DIR",
-                    f->url, (long long)(f->total - f->have), f->config.cache_dir, (long long)space);
-    validator_write(f);
+    TRY(bound_body(f));
+    if (code == 200)
+        validator_write(f);
     f->is_begun = true;
     return ST_OK;
+}
+
+/* Refuses a body that does not end where it must, and removes what came of it. */
+static enum status refuse_rest(struct fetch *f)
+{
+    TRY(part_restart(f));
+    if (f->total >= 0)
+        return FAIL(ST_BAD_DATA, "%s sent more than the %lld bytes that it announced", f->url,
+                    (long long)f->total);
+    return FAIL(ST_BAD_DATA,
+                "%s has over %lld bytes, the limit for a download whose server does not send its "
+                "length (at most half of the room in CACHE_DIR=%s); fetch it by other means and "
+                "give the file as DATA",
+                f->url, (long long)f->most_bytes, f->config.cache_dir);
 }
 
 static enum status body_add(struct fetch *f, const char *bytes, size_t n)
@@ -134,14 +203,14 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
     if (!f->is_begun) {
         TRY(body_begin(f));
         TRY(refuse_page(f, f->have == 0 && http_headers_is_html(bytes, n)));
+        TRY(refuse_pointer(f, f->have == 0 && file_is_lfs_pointer(bytes, n)));
     }
-    if ((int64_t)n > f->config.bytes_max - f->have)
-        return FAIL(ST_BAD_DATA, "%s has over %lld bytes, the limit for a download", f->url,
-                    (long long)f->config.bytes_max);
+    if ((int64_t)n > f->most_bytes - f->have)
+        return refuse_rest(f);
     TRY(file_write_at(f->fd, f->part, bytes, n, f->have));
     f->have += (int64_t)n;
     f->most = f->have > f->most ? f->have : f->most;
-    f->moved_ms = clock_ms();
+    f->window_bytes += (int64_t)n;
     return ST_OK;
 }
 
@@ -171,6 +240,23 @@ static enum status report(const struct fetch *f)
                 f->url, (long long)f->have);
 }
 
+/* Returns true if `bytes` in `ms` are fewer than the least rate. */
+static bool is_below_rate(const struct fetch *f, int64_t bytes, int64_t ms)
+{
+    return (double)bytes * 1e3 < (double)f->config.rate_min * (double)ms;
+}
+
+/* Compares each window of time with the least rate, and begins the next one. */
+static void watch_rate(struct fetch *f)
+{
+    const int64_t now_ms = clock_ms(), ms = now_ms - f->window_ms;
+    if (ms < f->config.slow_ms)
+        return;
+    f->is_slow = is_below_rate(f, f->window_bytes, ms);
+    f->window_ms = now_ms;
+    f->window_bytes = 0;
+}
+
 /* on_progress — called about once a second, more often while bytes arrive. */
 static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
@@ -180,8 +266,8 @@ static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl
         return 1; /* on_bytes has failed; libcurl calls once more */
     f->st = report(f);
     f->is_stopped = f->st != ST_OK;
-    f->is_stalled = clock_ms() - f->moved_ms > f->config.stall_ms;
-    return f->st != ST_OK || f->is_stalled;
+    watch_rate(f);
+    return f->st != ST_OK || f->is_slow;
 }
 
 /* on_socket — for every connection, whatever name, redirect or proxy led to it. */
@@ -228,7 +314,8 @@ static enum status prepare(struct fetch *f)
 static enum status request_rest(struct fetch *f, struct curl_slist **headers)
 {
     char validator[HTTP_HEADERS_VALIDATOR_MAX], line[HTTP_HEADERS_VALIDATOR_MAX + 16], range[32];
-    if (f->have > 0 && !validator_read(f, validator))
+    int64_t total;
+    if (f->have > 0 && !validator_read(f, validator, &total))
         TRY(part_restart(f));
     if (f->have == 0)
         return ST_OK;
@@ -298,9 +385,12 @@ static enum status classify_failure(struct fetch *f, CURLcode result, bool *agai
     } else if (result == CURLE_HTTP_RETURNED_ERROR && is_final_code(code))
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld; check the address", f->url, code);
     *again = true;
+    char slow[96];
+    text_format(slow, sizeof slow, "fewer than %lld bytes/s arrived within %.0f s",
+                (long long)f->config.rate_min, (double)f->config.slow_ms / 1e3);
     return FAIL(ST_RETRY,
                 "cannot fetch %s: %s, after %lld bytes; start again later, and it resumes there",
-                f->url, f->is_stalled ? "no more bytes arrived" : said, (long long)f->have);
+                f->url, f->is_slow ? slow : said, (long long)f->have);
 }
 
 static enum status transfer(struct fetch *f, bool *again)
@@ -309,10 +399,11 @@ static enum status transfer(struct fetch *f, bool *again)
     *again = false;
     TRY(prepare(f));
     f->headers = (struct http_headers){.length = -1, .range_first = -1, .range_total = -1};
-    f->is_begun = f->is_stalled = f->is_stopped = false;
+    f->is_begun = f->is_slow = f->is_stopped = false;
     f->refused_address[0] = '\0';
     f->total = -1;
-    f->moved_ms = clock_ms();
+    f->window_ms = clock_ms();
+    f->window_bytes = 0;
     f->st = ST_OK;
     enum status st = request_rest(f, &headers);
     if (st == ST_OK) {
@@ -321,6 +412,11 @@ static enum status transfer(struct fetch *f, bool *again)
             st = classify_failure(f, result, again);
         else if (!f->is_begun)
             st = body_begin(f); /* no byte arrived: an empty file, or no file */
+        if (st == ST_OK && f->total >= 0 && f->have < f->total) {
+            *again = true;
+            st = FAIL(ST_RETRY, "%s is cut off: %lld bytes came, expected %lld", f->url,
+                      (long long)f->have, (long long)f->total);
+        }
     }
     curl_slist_free_all(headers);
     curl_easy_cleanup(f->curl);
@@ -341,20 +437,24 @@ static enum status wait(struct fetch *f, int64_t ms)
 
 static enum status transfer_all(struct fetch *f)
 {
+    int64_t waited_ms = 0; /* before this transfer */
     for (int tries = 0;;) {
         bool again;
-        const int64_t most = f->most;
+        const int64_t most = f->most, began_ms = clock_ms();
         const enum status st = transfer(f, &again);
         if (st == ST_OK)
             return ST_OK;
         if (!again)
             return status_trace_at(__FILE__, __LINE__, st);
-        tries = f->most > most ? 1 : tries + 1;
+        const bool moves =
+            f->most > most && !is_below_rate(f, f->most - most, waited_ms + clock_ms() - began_ms);
+        tries = moves ? 1 : tries + 1;
         if (tries >= FETCH_TRIES)
             return status_trace_at(__FILE__, __LINE__, st);
         LOG_WARN("%s; trying again", status_message());
         status_clear();
-        TRY(wait(f, f->config.retry_ms * tries));
+        waited_ms = f->config.retry_ms * tries;
+        TRY(wait(f, waited_ms));
     }
 }
 
@@ -520,9 +620,6 @@ static enum status part_lock(struct fetch *f, bool *is_done)
 
 static enum status part_finish(struct fetch *f)
 {
-    if (f->total >= 0 && f->have != f->total)
-        return FAIL(ST_RETRY, "%s is cut off: %lld bytes came, expected %lld; start again later",
-                    f->url, (long long)f->have, (long long)f->total);
     if (f->have == 0)
         return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
     if (f->total < 0)
@@ -585,7 +682,11 @@ enum status fetch_file(const struct fetch_config *config, const char *url,
         return FAIL(ST_RETRY, "out of memory: %zu bytes to fetch %.200s", sizeof *f, url);
     f->config = *config;
     f->config.bytes_max = config->bytes_max > 0 ? config->bytes_max : FETCH_BYTES_MAX;
-    f->config.stall_ms = config->stall_ms > 0 ? config->stall_ms : FETCH_STALL_MS;
+    f->config.unknown_max = config->unknown_max > 0 ? config->unknown_max : FETCH_UNKNOWN_MAX;
+    if (f->config.unknown_max > f->config.bytes_max)
+        f->config.unknown_max = f->config.bytes_max;
+    f->config.slow_ms = config->slow_ms > 0 ? config->slow_ms : FETCH_SLOW_MS;
+    f->config.rate_min = config->rate_min > 0 ? config->rate_min : FETCH_RATE_MIN;
     f->config.retry_ms = config->retry_ms > 0 ? config->retry_ms : FETCH_RETRY_MS;
     f->fd = -1;
     enum status st = read_url(f, url);

@@ -1,7 +1,10 @@
 /* fetch — downloads one file from an http(s) address into CACHE_DIR/downloads and keeps it there.
  *
- *   - A broken transfer is resumed (Range, If-Range) when the server's ETag or date shows that the
- *     file is the same; else it begins again. Temporary failures are retried.
+ *   - A broken transfer is resumed (Range, If-Range) when the server's ETag or date and the total
+ *     length show that the file is the same; else it begins again. Temporary failures are retried.
+ *   - A transfer slower than the least rate over a minute is broken off and retried. Attempts that
+ *     together stay below that rate are counted, and FETCH_TRIES of them are the end.
+ *   - A body of unknown length has a bound of its own.
  *   - "#sha256=HEX" at the end of the address is compared with the file at every start.
  *   - At most 5 redirects, to http and https only; from https to https only.
  *   - Connections go to public addresses only, unless local ones are allowed. The address that is
@@ -20,9 +23,12 @@
 #include "base/status.h"
 
 #define FETCH_BYTES_MAX ((int64_t)1 << 40)
-#define FETCH_STALL_MS 60000 /* without a byte; then it is retried */
+/* Most bytes of a body without a length; and at most half of the room in CACHE_DIR. */
+#define FETCH_UNKNOWN_MAX ((int64_t)64 << 30)
+#define FETCH_SLOW_MS 60000 /* the time over which the least rate is measured */
+#define FETCH_RATE_MIN 4096 /* bytes/s */
 #define FETCH_CONNECT_MS 30000
-#define FETCH_TRIES 5 /* in a row without progress */
+#define FETCH_TRIES 5 /* in a row below the least rate */
 
 struct fetch_config {
     const char *cache_dir;
@@ -31,7 +37,7 @@ struct fetch_config {
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
     /* 0: the defaults above */
-    int64_t bytes_max, stall_ms, retry_ms;
+    int64_t bytes_max, unknown_max, slow_ms, rate_min, retry_ms;
 };
 
 /* fetch_file — blocks until the file is complete at path_out. Fails ST_BAD_SETTING: not an http(s)

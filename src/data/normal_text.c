@@ -1,11 +1,16 @@
 /* normal_text — see normal_text.h. Only what NFC may change goes through utf8proc: a run of
- * characters beyond ASCII that is not certain to stay, with the character before it. */
+ * characters beyond ASCII that is not certain to stay, with the character before it.
+ *
+ * The order of marks (D109 of the Unicode standard) is made here, by counting: utf8proc sorts a run
+ * of marks by exchanging neighbours, in quadratic time. */
 #include "data/normal_text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
+
+#include "base/assert.h"
 
 bool normal_text_is_ascii(const uint8_t *text, size_t n_bytes)
 {
@@ -69,19 +74,88 @@ static const uint8_t *run_end(const uint8_t *p, const uint8_t *end, bool *is_pla
     return p;
 }
 
-static enum status compose(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
+#define NFC (UTF8PROC_STABLE | UTF8PROC_COMPOSE)
+enum { CLASSES = 256, WATCH_BYTES = 1 << 20 };
+
+/* A character with its canonical combining class, 0 for a starter, above its bits. */
+enum { CHAR_BITS = 21, CHAR_MASK = (1 << CHAR_BITS) - 1 };
+
+/* Sorts c[0, n), a run of marks, by class; marks of one class keep their order. spare: for n. */
+static void order_marks(int32_t *c, size_t n, int32_t *spare)
 {
-    utf8proc_uint8_t *made = NULL;
-    const utf8proc_ssize_t len =
-        utf8proc_map(p, (utf8proc_ssize_t)n, &made, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    if (len < 0 || (size_t)len > NORMAL_TEXT_GROWTH * n) {
-        free(made);
-        return FAIL(ST_RETRY, "out of memory: %zu bytes of text in NFC", n);
+    size_t at[CLASSES + 1] = {0};
+    bool is_sorted = true;
+    for (size_t i = 1; i < n && is_sorted; i++)
+        is_sorted = c[i - 1] >> CHAR_BITS <= c[i] >> CHAR_BITS;
+    if (is_sorted)
+        return;
+    for (size_t i = 0; i < n; i++)
+        at[(c[i] >> CHAR_BITS) + 1]++;
+    for (int k = 0; k < CLASSES; k++)
+        at[k + 1] += at[k];
+    for (size_t i = 0; i < n; i++)
+        spare[at[c[i] >> CHAR_BITS]++] = c[i];
+    memcpy(c, spare, n * sizeof *c);
+}
+
+/* Brings the marks of all runs in c[0, n) in canonical order. spare: for n. */
+static void order_all(int32_t *c, size_t n, int32_t *spare)
+{
+    for (size_t i = 0; i < n; i++)
+        c[i] |= utf8proc_get_property(c[i])->combining_class << CHAR_BITS;
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i; end < n && c[end] >> CHAR_BITS != 0;)
+            end++;
+        order_marks(c + i, end - i, spare);
+        end += end == i; /* a starter */
     }
-    memcpy(out + *n_out, made, (size_t)len);
-    *n_out += (size_t)len;
-    free(made);
+    for (size_t i = 0; i < n; i++)
+        c[i] &= CHAR_MASK;
+}
+
+/* Writes the canonical decompositions of a run of well-formed characters to c, with space for
+ * `most`. *n_out is how many characters they have; more than `most`: the rest is not written. */
+static enum status decompose(const struct encode_watch *watch, const uint8_t *p, const uint8_t *end,
+                             int32_t *c, int64_t most, int64_t *n_out)
+{
+    const uint8_t *watched = p;
+    int64_t n = 0;
+    int bound = 0;
+    for (size_t bytes; p < end && n <= most; p += bytes) {
+        if (p - watched > WATCH_BYTES) {
+            TRY(encode_watch_check(watch));
+            watched = p;
+        }
+        n += utf8proc_decompose_char(char_at(p, end, &bytes), c + n, most - n, NFC, &bound);
+    }
+    *n_out = n;
     return ST_OK;
+}
+
+/* Appends the normal form of a run of well-formed characters. */
+static enum status compose(const struct encode_watch *watch, const uint8_t *p, size_t n,
+                           uint8_t *out, size_t *n_out)
+{
+    /* 3 bytes become 4 characters at most; utf8proc needs one byte after them */
+    const int64_t most = (int64_t)n / 3 * 4 + 8;
+    int32_t *c = malloc((2 * (size_t)most + 1) * sizeof *c);
+    int64_t made = 0;
+    if (c == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes of text in NFC", n);
+    enum status st = decompose(watch, p, p + n, c, most, &made);
+    if (st == ST_OK) {
+        ASSERTF(made <= most, "%lld characters of %zu bytes", (long long)made, n);
+        order_all(c, (size_t)made, c + most);
+        st = encode_watch_check(watch);
+    }
+    if (st == ST_OK) {
+        const utf8proc_ssize_t len = utf8proc_reencode(c, made, NFC);
+        ASSERTF(len >= 0 && (size_t)len <= NORMAL_TEXT_GROWTH * n, "%zd bytes of %zu", len, n);
+        memcpy(out + *n_out, c, (size_t)len);
+        *n_out += (size_t)len;
+    }
+    free(c);
+    return st;
 }
 
 static void keep(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
@@ -90,7 +164,8 @@ static void keep(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
     *n_out += n;
 }
 
-enum status normal_text_nfc(const uint8_t *text, size_t n_bytes, uint8_t *out, size_t *n_out)
+enum status normal_text_nfc(const struct encode_watch *watch, const uint8_t *text, size_t n_bytes,
+                            uint8_t *out, size_t *n_out)
 {
     const uint8_t *p = text, *end = text + n_bytes;
     *n_out = 0;
@@ -105,7 +180,7 @@ enum status normal_text_nfc(const uint8_t *text, size_t n_bytes, uint8_t *out, s
             keep(from, (size_t)(stop - from), out, n_out);
         } else {
             keep(from, (size_t)(run - from), out, n_out);
-            TRY(compose(run, (size_t)(stop - run), out, n_out));
+            TRY(compose(watch, run, (size_t)(stop - run), out, n_out));
         }
         p = stop;
         if (p < end && *p >= 0x80)

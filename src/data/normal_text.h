@@ -10,14 +10,17 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/encode_watch.h"
 
 #define NORMAL_TEXT_GROWTH 3 /* a text never becomes more than so many times as long */
 
 /* normal_text_is_ascii — then it is normal already. */
 bool normal_text_is_ascii(const uint8_t *text, size_t n_bytes);
-/* normal_text_nfc — writes the normal form of text to out, with space for 3·n_bytes. Bytes that are
- * not UTF-8 stay. Fails ST_RETRY: out of memory. */
-enum status normal_text_nfc(const uint8_t *text, size_t n_bytes, uint8_t *out, size_t *n_out);
+/* normal_text_nfc — writes the normal form of text to out, with space for 3·n_bytes, in linear
+ * time. Bytes that are not UTF-8 stay. Fails ST_RETRY: out of memory, or stopped by watch (NULL
+ * allowed). */
+enum status normal_text_nfc(const struct encode_watch *watch, const uint8_t *text, size_t n_bytes,
+                            uint8_t *out, size_t *n_out);
 /* normal_text_spm — U+2581 becomes ' ', a byte that is not UTF-8 U+FFFD. The same space. */
 size_t normal_text_spm(const uint8_t *text, size_t n_bytes, uint8_t *out);
 /* normal_text_stands — is the character at p the same in NFC, whatever is before it? So a text may

@@ -5,9 +5,6 @@
 #include <string.h>
 
 #define UNPACK "unpack it first "
-#define EXPORT                                                                                \
-    "write its text as JSON lines first, for example with pandas: to_json(orient='records', " \
-    "lines=True)"
 #define TAR_AT 257
 #define TAR "ustar"
 #define SKIPPABLE_MAGIC 0x184d2a50u /* to …5f */
@@ -34,12 +31,12 @@ static const struct {
     ROW("7z\xbc\xaf\x27\x1c", "a 7-Zip archive", UNPACK "(7z x)"),
     ROW("Rar!\x1a\x07", "a RAR archive", UNPACK "(unrar x)"),
     ROW("!<arch>\n", "an ar archive", UNPACK "(ar x)"),
-    ROW("PAR1", "a Parquet file", EXPORT),
-    ROW("ARROW1", "an Arrow file", EXPORT),
-    ROW("\xff\xff\xff\xff", "an Arrow stream, or not text", EXPORT),
-    ROW("Obj\x01", "an Avro file", EXPORT),
-    ROW("\x89HDF", "an HDF5 file", EXPORT),
-    ROW("SQLite format 3", "an SQLite database", EXPORT),
+    ROW("PAR1", "a Parquet file", SNIFF_EXPORT),
+    ROW("ARROW1", "an Arrow file", SNIFF_EXPORT),
+    ROW("\xff\xff\xff\xff", "an Arrow stream, or not text", SNIFF_EXPORT),
+    ROW("Obj\x01", "an Avro file", SNIFF_EXPORT),
+    ROW("\x89HDF", "an HDF5 file", SNIFF_EXPORT),
+    ROW("SQLite format 3", "an SQLite database", SNIFF_EXPORT),
     ROW("\x93NUMPY", "a NumPy array",
         "convert its ids with `convoy tokenize`, or write them as an llm.c token file"),
     ROW("%PDF-", "a PDF document", "take its text out first (pdftotext)"),

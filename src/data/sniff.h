@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* the remedy for tables */
+#define SNIFF_EXPORT                                                                          \
+    "write its text as JSON lines first, for example with pandas: to_json(orient='records', " \
+    "lines=True)"
 #define SNIFF_HEAD_BYTES 4096 /* of a file's beginning; fewer are enough for a small file */
 
 struct sniff_kind {

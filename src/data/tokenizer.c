@@ -26,6 +26,7 @@ struct tokenizer {
 struct tokenizer_run {
     const struct tokenizer *tokenizer;
     struct bpe_cache *cache;
+    const struct encode_watch *watch;
     bool is_begin;          /* of a document; else the text continues one */
     uint8_t *copy, *spaced; /* a piece normalised; a piece with a space before it */
     size_t copy_cap, spaced_cap;
@@ -50,7 +51,7 @@ static enum status room(uint8_t **buffer, size_t *cap, size_t need)
 static enum status put_words(struct tokenizer_run *run, const uint8_t *p, size_t n)
 {
     const struct tokenizer_parts *parts = &run->tokenizer->parts;
-    return bpe_encode(parts->bpe, parts->kind, run->cache, p, n, run->out, &run->n);
+    return bpe_encode(parts->bpe, parts->kind, run->cache, run->watch, p, n, run->out, &run->n);
 }
 
 /* Does a word begin here that a space is put before? each: in every piece; first: in the first of a
@@ -115,7 +116,7 @@ static enum status normalize(struct tokenizer_run *run, const uint8_t **p, size_
     else if (parts->is_spm)
         made = normal_text_spm(*p, *n, to);
     else
-        TRY(normal_text_nfc(*p, *n, to, &made));
+        TRY(normal_text_nfc(run->watch, *p, *n, to, &made));
     *p = run->copy;
     *n = made + is_spaced;
     return ST_OK;
@@ -133,7 +134,15 @@ static enum status put_normal(struct tokenizer_run *run, const uint8_t *p, size_
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
                              bool is_begin, uint32_t *out, size_t *n_out)
 {
-    struct tokenizer_run run = {.tokenizer = tokenizer, .is_begin = is_begin, .out = out};
+    return tokenizer_encode_watched(tokenizer, NULL, text, n_bytes, is_begin, out, n_out);
+}
+
+enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
+                                     const struct encode_watch *watch, const void *text,
+                                     size_t n_bytes, bool is_begin, uint32_t *out, size_t *n_out)
+{
+    struct tokenizer_run run = {
+        .tokenizer = tokenizer, .watch = watch, .is_begin = is_begin, .out = out};
     if (n_bytes >= TOKENIZER_CACHE_FROM)
         run.cache = bpe_cache_new();
     const enum status st = split(&run, tokenizer->raw, text, n_bytes, true, put_normal);

@@ -72,6 +72,10 @@ size_t tokenizer_cap(const struct tokenizer *tokenizer, size_t n_bytes);
  * a document begins here. Fails ST_RETRY: out of memory. */
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
                              bool is_begin, uint32_t *out, size_t *n_out);
+/* tokenizer_encode_watched — the same, ended by watch (NULL allowed): then ST_RETRY. */
+enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
+                                     const struct encode_watch *watch, const void *text,
+                                     size_t n_bytes, bool is_begin, uint32_t *out, size_t *n_out);
 /* tokenizer_prompt — the ids that a model continues: what begins a prompt, then the text. Without
  * text the id that ends a document, where none begins one; none at all: *n_out is 0. Space:
  * tokenizer_prompt_cap. */

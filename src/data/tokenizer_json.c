@@ -415,8 +415,7 @@ static enum status finish(struct json_reader *r)
                               .unknown = BPE_NONE,
                               .takes_whole = is_word(r->whole, "true"),
                               .fallback = r->has_fallback ? r->byte_id : NULL,
-                              .fuses_unknown =
-                                  !r->rules.is_byte_level && is_word(r->fuses, "true")};
+                              .fuses_unknown = is_word(r->fuses, "true")};
     uint8_t missing;
     TRY(unknown_id(r, &rules.unknown));
     for (int b = 0; r->has_fallback && b < 256; b++)

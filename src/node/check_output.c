@@ -52,17 +52,39 @@ static enum status write_file(const char *path, const struct check_rows *rows,
     return st;
 }
 
+/* next_report — the next file of REPORT, from *at on; false: there is none. */
+static bool next_report(const char **at, char path[4096])
+{
+    const size_t n = strcspn(*at, ",");
+    if ((*at)[0] == 0)
+        return false;
+    text_format(path, 4096, "%.*s", (int)n, *at);
+    *at += n + ((*at)[n] != 0);
+    return true;
+}
+
+enum status check_output_targets(const struct conf *conf)
+{
+    const char *at = conf_text(conf, CONF_REPORT), *out = conf_text(conf, CONF_OUT);
+    char path[4096];
+    while (next_report(&at, path)) {
+        const char *mark = text_ends(path, ".json")  ? "\"program\": \"convoy check\""
+                           : text_ends(path, ".xml") ? "<testsuites name=\"convoy check\""
+                                                     : "# HELP convoy_check_";
+        TRY(file_check_own("REPORT", path, "a report of convoy check", mark, strlen(mark)));
+    }
+    return out[0] != 0 ? file_check_own("OUT", out, "a cluster file of convoy check",
+                                        "{\n  \"name\": ", strlen("{\n  \"name\": "))
+                       : ST_OK;
+}
+
 enum status check_output_files(const struct conf *conf, const struct check_result *result)
 {
     const struct check_report_about about = check_output_about(conf, result);
     const char *at = conf_text(conf, CONF_REPORT);
     char path[4096];
-    while (at[0] != 0) {
-        size_t n = strcspn(at, ",");
-        text_format(path, sizeof path, "%.*s", (int)n, at);
+    while (next_report(&at, path))
         TRY(write_file(path, &result->rows, &about));
-        at += n + (at[n] != 0);
-    }
     return ST_OK;
 }
 

@@ -10,6 +10,9 @@
 /* check_output_about — what is the same for all rows of a result. */
 struct check_report_about check_output_about(const struct conf *conf,
                                              const struct check_result *result);
+/* check_output_targets — fails ST_BAD_SETTING if a file of REPORT, or OUT, exists and is none that
+ * an earlier check wrote. */
+enum status check_output_targets(const struct conf *conf);
 /* check_output_files — the files of REPORT. ST_STORE: one cannot be written. */
 enum status check_output_files(const struct conf *conf, const struct check_result *result);
 /* check_output_end — st: how the node's run has ended, with its sentence in status_message.

@@ -324,6 +324,8 @@ static void fill_config(struct check_worker *w)
 
 enum status check_worker_open(const struct check_worker_config *config, struct check_worker **out)
 {
+    if (config->place.rank == 0)
+        TRY(check_output_targets(config->conf));
     struct check_worker *w = calloc(1, sizeof *w);
     if (!w)
         return FAIL(ST_RETRY, "out of memory: a check");

@@ -383,7 +383,10 @@ static enum status write_answers(const struct eval *e)
 static enum status measure_answers(struct eval *e)
 {
     struct eval_qa_result result;
-    bool is_kept = conf_text(e->conf, CONF_OUT)[0] != 0;
+    const char *out = conf_text(e->conf, CONF_OUT);
+    bool is_kept = out[0] != 0;
+    if (is_kept) /* cJSON_Print's way to write a member */
+        TRY(file_check_own("OUT", out, "a file of answers of convoy eval", "\":\t\"", 4));
     TRY(open_questions(e));
     TRY(open_step(e));
     e->answers = is_kept ? cJSON_CreateObject() : NULL;

@@ -5,12 +5,16 @@
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+
+#define LOCK_WAIT_MS 2000
 
 /* line_step — the step of a line that begins with {"step":N; -1: another line. */
 static int64_t line_step(const char *line, size_t n)
@@ -72,6 +76,29 @@ static enum status cut(int fd, const char *path, int64_t step)
     return ST_OK;
 }
 
+/* Locks a regular file for this process until it is closed: another run would cut its lines. Waits
+ * a little for the end of an earlier process of this run. */
+static enum status lock_file(int fd, const char *path)
+{
+    struct stat info;
+    if (fstat(fd, &info) || !S_ISREG(info.st_mode))
+        return ST_OK;
+    for (int64_t until_ms = clock_ms() + LOCK_WAIT_MS; flock(fd, LOCK_EX | LOCK_NB) != 0;) {
+        if (errno != EWOULDBLOCK && errno != EINTR) { /* some network file systems have no locks */
+            LOG_WARN("cannot lock METRICS_FILE=%s: %s; make sure that no other run writes there",
+                     path, strerror(errno));
+            return ST_OK;
+        }
+        if (clock_ms() >= until_ms)
+            return FAIL(ST_BAD_SETTING,
+                        "METRICS_FILE=%s is in use by another run; stop that run, or give this one "
+                        "a file of its own",
+                        path);
+        clock_sleep_ms(50);
+    }
+    return ST_OK;
+}
+
 enum status metrics_file_open(const char *path, int64_t step, struct metrics_file *out)
 {
     memset(out, 0, sizeof *out);
@@ -89,7 +116,9 @@ enum status metrics_file_open(const char *path, int64_t step, struct metrics_fil
                     "be written",
                     path, strerror(errno));
     }
-    enum status st = cut(fd, path, step);
+    enum status st = lock_file(fd, path);
+    if (st == ST_OK)
+        st = cut(fd, path, step);
     if (st != ST_OK) {
         close(fd);
         return st;

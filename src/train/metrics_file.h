@@ -1,7 +1,8 @@
 /* metrics_file — METRICS_FILE: one JSON object per line, one write(2) per line.
  *
- * A run that resumes after step N first truncates the file to the lines up to N, so no step appears
- * twice. A full disk loses lines, not the run: it is warned about once, and the lines are counted.
+ * One run writes a file: it is locked until it is closed. A run that resumes after step N first
+ * truncates the file to the lines up to N, so no step appears twice. A full disk loses lines, not
+ * the run: it is warned about once, and the lines are counted.
  * It must not know where the numbers come from. */
 #ifndef CONVOY_TRAIN_METRICS_FILE_H
 #define CONVOY_TRAIN_METRICS_FILE_H
@@ -33,8 +34,8 @@ struct metrics_file_step {
 };
 
 /* metrics_file_open — truncates to `step` and opens for appending. path "": *out does nothing.
- * ST_BAD_SETTING: the file exists and holds something else, or its folder is missing. ST_STORE: it
- * cannot be written. */
+ * ST_BAD_SETTING: the file exists and holds something else, another run writes it, or its folder is
+ * missing. ST_STORE: it cannot be written. */
 enum status metrics_file_open(const char *path, int64_t step, struct metrics_file *out);
 void metrics_file_close(struct metrics_file *file); /* accepts a zeroed one, twice */
 void metrics_file_step(struct metrics_file *file, const struct metrics_file_step *line);

@@ -45,6 +45,12 @@ check QUICK=1 FULL=1
 ok "QUICK and FULL: 78" is "$rc $(grep -c 'QUICK=1 (argument) does not go with FULL=1' err)" "78 1"
 check QUICK=1 REPORT=a.txt
 ok "a report of no known kind: 78" is "$rc $(grep -c 'REPORT=a.txt' err)" "78 1"
+echo "dear diary" >diary.json
+check QUICK=1 REPORT=diary.json
+ok "a report in the place of another file: 78, and it stays" \
+    is "$rc $(grep -c 'REPORT=diary.json exists and is not a report' err) $(cat diary.json)" "78 1 dear diary"
+check QUICK=1 OUT=diary.json
+ok "... and a cluster file, too" is "$rc $(grep -c 'OUT=diary.json exists and is not a cluster' err) $(cat diary.json)" "78 1 dear diary"
 check QUICK=1 REPORT=/proc/none/a.json
 ok "a report that cannot be written: 74 or 66, with its name" is "$(grep -c '/proc/none' err)" 1
 

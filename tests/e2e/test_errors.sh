@@ -45,6 +45,19 @@ ok "missing data: 66" refuses 66 nowhere.txt DATA
 : >empty.txt
 run $base DATA=empty.txt
 ok "empty data: 65" refuses 65 empty.txt
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n' >pointer.txt
+mkdir lfs lfs-weights
+cp pointer.txt lfs/config.json
+cp pointer.txt lfs-weights/model.safetensors
+echo '{"model_type":"gpt2","n_layer":1,"n_head":2,"n_embd":16,"n_positions":32,"vocab_size":50257}' >lfs-weights/config.json
+for name in t.model tokenizer.json m.gguf m.bin; do cp pointer.txt $name; done
+for set in DATA=pointer.txt TOKENIZER=t.model TOKENIZER=tokenizer.json MODEL=m.gguf MODEL=m.bin MODEL=lfs MODEL=lfs-weights; do
+    run $base DATA=/usr/share/common-licenses/GPL-3 $set
+    ok "a Git LFS pointer as $set: 65" refuses 65 "is a Git LFS pointer, not the file itself" "git lfs pull"
+done
+head -c 3000 /usr/share/common-licenses/GPL-3 >table.csv
+run $base DATA=table.csv
+ok "a table is learnt with a warning" is "$rc $(grep -c ' warn .*table.csv is a table by its name' err)" "0 1"
 echo "To be, or not" >short.txt
 run $base DATA=short.txt
 ok "too short data: 65, what there is and what is needed" refuses 65 short.txt SEQ_LEN=16

@@ -13,7 +13,12 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/byte_chars.h"
 #include "data/squad.h"
+#include "data/tokenizer.h"
+#include "data/tokenizer_gpt2.h"
+#include "data/tokenizer_json.h"
+#include "data/tokenizer_rules.h"
 #include "format/hf_index.h"
 #include "format/safetensors.h"
 
@@ -235,6 +240,187 @@ static void test_squad(void **state)
     explode("800,000 paragraphs of nothing", read_squad, ST_BAD_DATA, 19.1 + 64, 8);
 }
 
+/* ---- texts ---- */
+
+/* The character that stands for a byte in a vocabulary, in JSON. */
+static void add_byte(struct text *out, int byte)
+{
+    uint16_t of[256];
+    byte_chars_fill(of);
+    text_add(out, "\\u%04x", of[byte]);
+}
+
+/* A byte-level vocabulary whose merges reach far into a run of any one byte and of any two. */
+static void add_byte_level(struct text *out)
+{
+    static const int two[][2] = {
+        {0xcc, 0x81}, {0xcc, 0xa3}, {0xe4, 0xb8}, {'\r', '\n'}, {'a', 'b'}};
+    struct text merges = {0};
+    text_add(out, "{\"type\":\"BPE\",\"vocab\":{\"");
+    for (int b = 0, id = 0; b < 256; b++)
+        for (int n = 1; n <= 8; n *= 2) {
+            for (int i = 0; i < n; i++)
+                add_byte(out, b);
+            text_add(out, "\":%d,\"", id++);
+            for (int i = 0; n > 1 && i < n; i++) {
+                text_add(&merges, "%s", i == 0 ? "\"" : i == n / 2 ? " " : "");
+                add_byte(&merges, b);
+            }
+            text_add(&merges, "%s", n > 1 ? "\"," : "");
+        }
+    for (int i = 0; i < 5; i++) {
+        add_byte(out, two[i][0]);
+        add_byte(out, two[i][1]);
+        text_add(out, "\":%d%s", 1024 + i, i < 4 ? ",\"" : "},\"merges\":[");
+        text_add(&merges, "\"");
+        add_byte(&merges, two[i][0]);
+        text_add(&merges, " ");
+        add_byte(&merges, two[i][1]);
+        text_add(&merges, "\"%s", i < 4 ? "," : "]}");
+    }
+    text_add(out, "%s", merges.data);
+    text_free(&merges);
+}
+
+/* Characters and bytes, as SentencePiece's models have them. */
+static void add_pieces(struct text *out, bool has_inner_space)
+{
+    text_add(out, "{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{");
+    for (int b = 0; b < 256; b++)
+        text_add(out, "\"<0x%02X>\":%d,", b, b);
+    text_add(
+        out,
+        "\"\\u2581\":256,\"\\u2581\\u2581\":257,\"a\":258,\"aa\":259,\"aaaa\":260%s},\"merges\":["
+        "\"\\u2581 \\u2581\",\"a a\",\"aa aa\"]}",
+        has_inner_space ? ",\"a\\u2581a\":261" : "");
+}
+
+#define LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":"
+
+static struct tokenizer *open_kind(enum pretoken_kind kind)
+{
+    struct text json = {0};
+    struct tokenizer *made;
+    const bool is_spm = kind >= PRETOKEN_KIND_WORDS;
+    text_add(&json, "{\"normalizer\":");
+    if (is_spm && kind != PRETOKEN_KIND_PIECES)
+        text_add(&json,
+                 "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"}");
+    else
+        text_add(&json, "%s", is_spm ? "null" : "{\"type\":\"NFC\"}");
+    text_add(&json, ",\"pre_tokenizer\":");
+    if (kind == PRETOKEN_KIND_GPT2)
+        text_add(&json, LEVEL "true}");
+    else if (kind == PRETOKEN_KIND_PIECES)
+        text_add(&json, "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",\"split\":true}");
+    else if (is_spm)
+        text_add(&json, "null");
+    else {
+        text_add(&json, "{\"type\":\"Sequence\",\"pretokenizers\":[");
+        if (kind == PRETOKEN_KIND_SMOLLM)
+            text_add(&json, "{\"type\":\"Digits\",\"individual_digits\":true}," LEVEL "true}]}");
+        else {
+            text_add(&json,
+                     "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"");
+            for (const char *c = tokenizer_rules_regex(kind); *c != 0; c++)
+                text_add(&json, *c == '\\' ? "\\\\" : "%c", *c);
+            text_add(&json, "\"}}," LEVEL "false}]}");
+        }
+    }
+    text_add(&json, ",\"model\":");
+    if (is_spm)
+        add_pieces(&json, kind == PRETOKEN_KIND_WHOLE);
+    else
+        add_byte_level(&json);
+    text_add(&json, "}");
+    if (tokenizer_json_open(json.data, json.len, "bomb.json", "", &made) != ST_OK)
+        fail_msg("kind %d: %s", kind, status_message());
+    text_free(&json);
+    return made;
+}
+
+static double processor_s(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)used.ru_utime.tv_sec + (double)used.ru_utime.tv_usec / 1e6;
+}
+
+/* Every normaliser and pre-tokeniser on runs that some rule could go over again and again. */
+static void test_texts(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"\n",
+                                         " ",
+                                         "\r\n ",
+                                         "\t",
+                                         "a",
+                                         "ab",
+                                         "1",
+                                         "'",
+                                         "'s",
+                                         "!",
+                                         "a,",
+                                         "\xcc\x88\xcc\xa3\xcc\x81",
+                                         "\xcd\x84",
+                                         "\xe1\x84\x80",
+                                         "\xe1\x85\xa1\xcc\xa3",
+                                         "\xe4\xb8\xad",
+                                         "\xe2\x96\x81",
+                                         "\xff",
+                                         "\xc2\xa0",
+                                         "<|x"};
+    enum { MOST = 1000000 };
+    static uint8_t text[MOST];
+    uint32_t *ids = malloc((3 * MOST + 1) * sizeof *ids);
+    assert_non_null(ids);
+    log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});
+    for (int kind = PRETOKEN_KIND_GPT2; kind <= PRETOKEN_KIND_WHOLE; kind++) {
+        struct tokenizer *tokenizer = open_kind((enum pretoken_kind)kind);
+        const size_t n = kind < PRETOKEN_KIND_WORDS ? MOST / 10 : MOST;
+        double worst = 0;
+        for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+            size_t ids_n, k = strlen(pieces[i]);
+            for (size_t at = 0; at < n; at++)
+                text[at] = (uint8_t)pieces[i][at % k];
+            const double before = processor_s();
+            assert_int_equal(tokenizer_encode(tokenizer, text, n, true, ids, &ids_n), ST_OK);
+            (void)tokenizer_cut(tokenizer, text, n);
+            const double seconds = processor_s() - before;
+            worst = seconds > worst ? seconds : worst;
+            if (!IS_SANITIZED && seconds > 1)
+                fail_msg("kind %d: %zu bytes of piece %zu in %.1f s", kind, n, i, seconds);
+        }
+        print_message("# kind %d: %zu bytes of the slowest piece in %.2f s\n", kind, n, worst);
+        tokenizer_close(tokenizer);
+    }
+    free(ids);
+}
+
+static enum status read_text(const char *bytes, size_t n)
+{
+    struct tokenizer *gpt2;
+    size_t ids_n;
+    uint32_t *ids = malloc(n * sizeof *ids);
+    if (ids == NULL || tokenizer_gpt2_open(&gpt2) != ST_OK)
+        return ST_RETRY;
+    const enum status st = tokenizer_encode(gpt2, bytes, n, true, ids, &ids_n);
+    tokenizer_close(gpt2);
+    free(ids);
+    return st;
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    begin("\n");
+    fill(8 * MIB, "\n\n\n\n\n\n\n\n");
+    end("x");
+    /* its own pages, the ids, and little more */
+    explode("line ends of 8 MiB", read_text, ST_OK, 8 + 16 + 32, 20);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_safetensors), cmocka_unit_test(test_json), cmocka_unit_test(test_squad)};
+    cmocka_unit_test(test_safetensors), cmocka_unit_test(test_json), cmocka_unit_test(test_squad),
+    cmocka_unit_test(test_texts), cmocka_unit_test(test_memory)};
 HARNESS_MAIN(tests)

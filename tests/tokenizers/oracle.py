@@ -77,6 +77,15 @@ def texts(n):
     return out[:n]
 
 
+def long_texts():
+    """Pre-tokens of many windows (src/data/bpe_merge.c), and marks that NFC puts in order."""
+    r = random.Random(12)
+    few = lambda letters, n: "".join(r.choice(letters) for _ in range(n))
+    return ["\n" * 200000 + "x", " " * 150001, "a" * 100003, "ab" * 50000, few("ab", 150000), few("abc!", 100000) + "\0" * 70000 + "d",
+            few("\n\r ", 100000), few("\u4e2d\u6587\u65e5", 50000), "=" * 70000 + "-" * 70001, few("0123456789", 70000),
+            "a" + few("\u0301\u0323\u0327\u0308", 40000) + "\u0300", "\u0344" * 20000, few("\u1100\u1161\u11a8\u0315", 30000)]
+
+
 def ours(path, drawn):
     data = [t if isinstance(t, bytes) else t.encode() for t in drawn]
     done = subprocess.run([TOOL, path], input=b"".join(struct.pack("<I", len(t)) + t for t in data),
@@ -188,12 +197,30 @@ KINDS = {
 }
 
 
+def few_letters():
+    """A text whose tokens are long, and of few different bytes."""
+    r = random.Random(13)
+    for _ in range(300):
+        yield "".join(r.choice("ab") for _ in range(400)) + "\n" * r.randrange(200) + "=" * r.randrange(100) + "\n \r" * r.randrange(40)
+
+
+# "-holes": bytes without a token, which are left out before anything merges, or become the unknown token.
+KINDS.update({"gpt2-holes": (None, level(add_prefix_space=False), {}), "qwen-holes": (normalizers.NFC(), KINDS["qwen"][1], {}),
+              "gpt2-holes-unknown": (None, level(add_prefix_space=False), {"unk_token": "<|endoftext|>"}),
+              "gpt2-holes-fused": (None, level(add_prefix_space=False), {"unk_token": "<|endoftext|>", "fuse_unk": True}),
+              "gpt2-few": (None, level(add_prefix_space=False), {}), "neox-few": (normalizers.NFC(), level(add_prefix_space=False), {})})
+
+
 def train_byte_level(name):
     normal, pre, options = KINDS[name]
     t = Tokenizer(BPE(**options))
     t.normalizer, t.pre_tokenizer = normal, pre
-    t.train(SOURCES, BpeTrainer(vocab_size=3000, initial_alphabet=level.alphabet(), show_progress=False,
-                                special_tokens=["<|endoftext|>"]))
+    trainer = BpeTrainer(vocab_size=3000, initial_alphabet=[] if "holes" in name else level.alphabet(), show_progress=False,
+                         special_tokens=["<|endoftext|>"])
+    if "few" in name:
+        t.train_from_iterator(few_letters(), trainer)
+    else:
+        t.train(SOURCES[:3] if "holes" in name else SOURCES, trainer)
     t.add_special_tokens(["<|im_start|>"])
     t.add_tokens([AddedToken("<tool>", normalized=True), AddedToken("      ", normalized=True)])
     if normal is None:
@@ -241,7 +268,7 @@ def hf_of_spm(sp, style):
 
 
 def main():
-    drawn = texts(TEXTS)
+    drawn = texts(TEXTS) + long_texts()
     print("# %d marks that the package tokenizers does not know are not drawn" % len(LATER))
     for name in [k for k in KINDS if re.search(ONLY, k)]:
         t = train_byte_level(name)

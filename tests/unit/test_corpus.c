@@ -246,6 +246,23 @@ static void test_refusals(void **state)
     refuse(in("no*match"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "no*match", "check the pattern");
     put_text("empty.txt", "");
     refuse(in("empty.txt"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "empty", "check the path");
+    /* as in a folder and a glob: left out beside others */
+    char two[1300];
+    put_text("beside.txt", "a");
+    text_format(two, sizeof two, "%s,", in("empty.txt"));
+    text_format(two + strlen(two), sizeof two - strlen(two), "%s", in("beside.txt"));
+    struct corpus *corpus = opened(two);
+    expect(corpus, (int32_t[]){64}, 1);
+    corpus_close(corpus);
+    refuse(in("empt[y].txt"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "empty", "check the path");
+    static const char pointer[] =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+                      *const names[] = {"p.txt", "p.bin", "p.idx", "p.jsonl", "p.json", "p.zst"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        put_text(names[i], pointer);
+        refuse(in(names[i]), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, names[i],
+               "is a Git LFS pointer, not the file itself; run `git lfs pull`");
+    }
     assert_int_equal(file_make_dirs(in("folder")), ST_OK);
     refuse(in("folder"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "no files found", "check the path");
     assert_int_equal(mkfifo(in("fifo"), 0600), 0);
@@ -269,8 +286,8 @@ static void test_refusals(void **state)
            "1032 bytes are expected");
     put_header("negative.bin", 2, -1);
     refuse(in("negative.bin"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "-1", "damaged");
-    struct corpus *corpus = NULL;
     struct corpus_config config = with(in("text"));
+    corpus = NULL;
     put_text("text", "text");
     config.cache_dir = "";
     assert_int_equal(corpus_open(&config, &corpus), ST_BAD_SETTING);

@@ -113,6 +113,11 @@ static void test_lines(void **state)
     EXPECT(in("a.jsonl"), 64, END, 65, END, END, 15496, 11, 995, 0, END);
     put("b.ndjson", "\xef\xbb\xbf{\"text\":\"a\"}\n", 16); /* with a byte-order mark */
     EXPECT(in("b.ndjson"), 64, END);
+    put_text("b.txt", "\xef\xbb\xbf"
+                      "a");
+    EXPECT(in("b.txt"), 64);
+    put_text("later.txt", "a\xef\xbb\xbf"); /* U+FEFF elsewhere is text */
+    EXPECT(in("later.txt"), 64, 171, 119, 123);
     put("c.jsonl", "{\"text\":\"a<|endoftext|>\\u0000\"}", 31);
     /* written, it is ordinary text */
     EXPECT(in("c.jsonl"), 64, 27, 91, 437, 1659, 5239, 91, 29, 188, END);

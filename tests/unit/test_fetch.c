@@ -34,7 +34,8 @@ static void say(int fd, const char *text)
         return; /* whoever asked has gone */
 }
 
-/* Head and body[first, end) of a file of `total` bytes. */
+/* Head and body[first, end) of a file of `total` bytes. An etag that begins with "S", of a weekday,
+ * is a Last-Modified. */
 static void answer(int fd, int code, const char *etag, size_t first, size_t end, size_t total)
 {
     char head[512];
@@ -42,7 +43,8 @@ static void answer(int fd, int code, const char *etag, size_t first, size_t end,
         snprintf(head, sizeof head, "HTTP/1.1 %d x\r\nConnection: close\r\nContent-Length: %zu\r\n",
                  code, total - first);
     if (etag != NULL)
-        n += snprintf(head + n, sizeof head - (size_t)n, "ETag: %s\r\n", etag);
+        n += snprintf(head + n, sizeof head - (size_t)n, "%s: %s\r\n",
+                      *etag == 'S' ? "Last-Modified" : "ETag", etag);
     if (code == 206)
         n += snprintf(head + n, sizeof head - (size_t)n, "Content-Range: bytes %zu-%zu/%zu\r\n",
                       first, total - 1, total);
@@ -110,9 +112,53 @@ static void serve_cut(int fd, const char *path)
         say(fd, "HTTP/1.1 404 x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nno\n");
 }
 
+/* Half of a file; then a rest that belongs to another one; then all of it. */
+static void serve_other(int fd, const char *path)
+{
+    static const char sunday[] = "Sun, 01 Nov 2026 00:00:00 GMT",
+                      saturday[] = "Sat, 31 Oct 2026 00:00:00 GMT";
+    const size_t all = sizeof body, from = asked_from();
+    const bool is_date = strstr(path, "date") != NULL;
+    if (from == 0)
+        answer(fd, 200, is_date ? sunday : "\"one\"", 0, tally->times == 1 ? all / 2 : all, all);
+    else if (strcmp(path, "/other/etag.txt") == 0)
+        answer(fd, 206, "\"two\"", from, all, all);
+    else if (strcmp(path, "/other/date.txt") == 0)
+        answer(fd, 206, saturday, from, all, all);
+    else if (strcmp(path, "/other/no-etag.txt") == 0)
+        answer(fd, 206, NULL, from, all, all);
+    else if (strcmp(path, "/other/weak.txt") == 0)
+        answer(fd, 206, "W/\"one\"", from, all, all);
+    else if (strcmp(path, "/other/longer.txt") == 0)
+        answer(fd, 206, "\"one\"", from, all, all + 1);
+    else
+        answer(fd, 206, is_date ? sunday : "\"one\"", from, all, all);
+}
+
+/* A byte now and then, or one for each request. */
+static void serve_slow(int fd, const char *path)
+{
+    if (strcmp(path, "/slow/drops.txt") == 0) {
+        answer(fd, asked_from() > 0 ? 206 : 200, "\"d\"", asked_from(), asked_from() + 1,
+               sizeof body);
+        return;
+    }
+    answer(fd, 200, NULL, 0, 0, sizeof body);
+    for (int i = 0; i < 300 && write(fd, "x", 1) == 1; i++)
+        usleep(20000);
+}
+
 static void serve_path(int fd, const char *path)
 {
     char url[64];
+    if (text_starts(path, "/other/")) {
+        serve_other(fd, path);
+        return;
+    }
+    if (text_starts(path, "/slow/")) {
+        serve_slow(fd, path);
+        return;
+    }
     if (strcmp(path, "/whole.txt") == 0)
         answer(fd, 200, "\"one\"", 0, sizeof body, sizeof body);
     else if (strcmp(path, "/moved") == 0)
@@ -157,6 +203,9 @@ static void serve_path(int fd, const char *path)
     else if (strcmp(path, "/blob.bin") == 0)
         say(fd,
             "HTTP/1.1 200 x\r\nConnection: close\r\n\r\n\r\n<!DOCTYPE HTML><html><body>not here");
+    else if (strcmp(path, "/pointer.bin") == 0)
+        say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\n\r\nversion https://git-lfs.github.com/"
+                "spec/v1\noid sha256:0\nsize 1\n");
     else if (strcmp(path, "/page.html") == 0)
         say(fd, "HTTP/1.1 200 x\r\nConnection: close\r\nContent-Type: "
                 "text/html\r\n\r\n<html>wanted</html>");
@@ -310,13 +359,39 @@ static void test_stalled(void **state)
 {
     (void)state;
     struct fetch_config config = local();
-    config.stall_ms = 500;
+    config.slow_ms = 500;
     const int64_t began = clock_ms();
     assert_int_equal(get_with(&config, "/stall.txt"), ST_OK);
     assert_int_equal(file_bytes(path), sizeof body);
     assert_int_equal(tally->requests, 2);
     assert_string_equal(tally->range, "bytes=100-");
     assert_true(clock_ms() - began < harness_patience_ms(8000));
+}
+
+/* The rest of another version, or of another length, is not put behind the first half. */
+static void test_other_version(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/other/etag.txt", "/other/date.txt", "/other/no-etag.txt",
+                                        "/other/weak.txt", "/other/longer.txt"};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        expect(paths[i], sizeof body, 3);
+    expect("/other/same.txt", sizeof body, 2);
+    expect("/other/same-date.txt", sizeof body, 2);
+}
+
+/* A trickle is not progress, be it within a transfer or over many. */
+static void test_trickle(void **state)
+{
+    (void)state;
+    struct fetch_config config = local();
+    config.slow_ms = 200;
+    assert_int_equal(get_with(&config, "/slow/trickle.txt"), ST_RETRY);
+    assert_non_null(strstr(status_message(), "fewer than 4096 bytes/s arrived within"));
+    assert_int_equal(tally->requests, FETCH_TRIES);
+    config.rate_min = 1 << 20;
+    assert_int_equal(get_with(&config, "/slow/drops.txt"), ST_RETRY);
+    assert_int_equal(tally->requests, FETCH_TRIES);
 }
 
 /* A process that was stopped left a part: the next goes on from there. */
@@ -356,6 +431,7 @@ static void test_pages(void **state)
     refuse("/blob.bin", ST_BAD_DATA, "a page of HTML");
     assert_int_equal(tally->requests, 1);
     assert_int_equal(get("/page.html"), ST_OK);
+    refuse("/pointer.bin", ST_BAD_DATA, "Git LFS pointer");
 }
 
 /* What the same request would meet again is not tried again. */
@@ -383,7 +459,7 @@ static void test_refusals(void **state)
     refuse("/cut-chunks.txt", ST_RETRY, "cannot fetch");
     refuse("/nonsense", ST_NO_INPUT, "HTTP/0.9");
     struct fetch_config config = local();
-    config.bytes_max = 50000;
+    config.unknown_max = 50000;
     assert_int_equal(get_with(&config, "/endless.txt"), ST_BAD_DATA);
     assert_non_null(strstr(status_message(), "over 50000 bytes"));
     assert_int_equal(get("/busy.txt"), ST_OK);
@@ -461,6 +537,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_chunks),
     cmocka_unit_test(test_resumed),
     cmocka_unit_test(test_stalled),
+    cmocka_unit_test(test_other_version),
+    cmocka_unit_test(test_trickle),
     cmocka_unit_test(test_stopped_and_resumed),
     cmocka_unit_test(test_pages),
     cmocka_unit_test(test_final),

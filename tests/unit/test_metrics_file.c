@@ -88,6 +88,24 @@ static void test_cut_back(void **state)
     assert_int_equal(file_bytes(path("cut")), 0);
 }
 
+/* A second run is refused while the first has the file, and finds all lines as they were. */
+static void test_two_runs(void **state)
+{
+    (void)state;
+    struct metrics_file one, two;
+    assert_int_equal(metrics_file_open(path("two"), 0, &one), ST_OK);
+    fill(&one, 1, 9);
+    const int64_t whole = file_bytes(path("two"));
+    assert_int_equal(metrics_file_open(path("two"), 0, &two), ST_BAD_SETTING);
+    assert_non_null(strstr(status_message(), "in use by another run"));
+    assert_int_equal(file_bytes(path("two")), whole);
+    metrics_file_close(&two);
+    metrics_file_close(&one);
+    assert_int_equal(metrics_file_open(path("two"), 4, &two), ST_OK);
+    metrics_file_close(&two);
+    assert_true(file_bytes(path("two")) < whole);
+}
+
 /* keep — the result of metrics_file_keep; -1: not a metrics file. */
 static long keep(const char *text, int64_t step)
 {
@@ -151,12 +169,9 @@ static void test_full_disk(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_lines),
-    cmocka_unit_test(test_off),
-    cmocka_unit_test(test_cut_back),
-    cmocka_unit_test(test_keep),
-    cmocka_unit_test(test_keep_every_prefix),
-    cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_full_disk),
+    cmocka_unit_test(test_lines),    cmocka_unit_test(test_off),
+    cmocka_unit_test(test_cut_back), cmocka_unit_test(test_two_runs),
+    cmocka_unit_test(test_keep),     cmocka_unit_test(test_keep_every_prefix),
+    cmocka_unit_test(test_refusals), cmocka_unit_test(test_full_disk),
 };
 HARNESS_MAIN(tests)

@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <dirent.h>
 
+#include <xxhash.h>
+
 #include "base/assert.h"
 #include "base/mapped_file.h"
 #include "base/memory.h"
@@ -419,6 +421,15 @@ int64_t file_space_bytes(const char *path)
         bytes > INT64_MAX)
         return INT64_MAX;
     return (int64_t)bytes;
+}
+
+uint64_t file_sum_ends(const uint8_t *data, size_t bytes)
+{
+    enum { END = 512 << 10 };
+    if (bytes <= (size_t)2 * END)
+        return XXH3_64bits(data, bytes);
+    const uint64_t sums[] = {bytes, XXH3_64bits(data, END), XXH3_64bits(data + bytes - END, END)};
+    return XXH3_64bits(sums, sizeof sums);
 }
 
 enum status file_join(char *out, size_t cap, const char *dir, const char *name)

@@ -68,6 +68,9 @@ int64_t file_bytes(const char *path); /* -1: not a regular file or missing */
 /* file_space_bytes — the space that this user may take on the file system of path, which need not
  * exist yet; -1: unknown. */
 int64_t file_space_bytes(const char *path);
+/* Returns an XXH3-64 checksum that costs the same for any size: of the first and the last 512 KiB
+ * and of the size, or of all bytes up to 1 MiB. */
+uint64_t file_sum_ends(const uint8_t *data, size_t bytes);
 /* file_join — "dir/name"; ST_BAD_SETTING when too long. */
 enum status file_join(char *out, size_t cap, const char *dir, const char *name);
 

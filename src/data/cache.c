@@ -56,22 +56,19 @@ static XXH128_hash_t stat_add(XXH128_hash_t sum, const struct data_file *file)
     return XXH3_128bits(facts, sizeof facts);
 }
 
-/* Identifies files by their metadata, without reading them, and the tokenizer; with GPT-2's as
- * older programs did. */
+/* Identifies files by their metadata, without reading them, and the tokenizer. */
 static struct shard_key stat_key(const struct encode_config *config, const struct data_file *text,
                                  int64_t n)
 {
-    XXH128_hash_t sum = XXH3_128bits(&n, sizeof n);
+    XXH128_hash_t sum =
+        XXH3_128bits_withSeed(&n, sizeof n, XXH3_64bits(ENCODE_VERSION, sizeof ENCODE_VERSION));
     uint64_t rules[5] = {sum.low64, sum.high64, 0, 0, (uint64_t)config->id_bytes};
     if (config->tokenizer != NULL)
         tokenizer_identity(config->tokenizer, rules + 2);
     if (rules[2] != 0 || rules[3] != 0 || config->id_bytes == 4)
         sum = XXH3_128bits(rules, sizeof rules);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         sum = stat_add(sum, text + i);
-        if (text[i].pair != NULL)
-            sum = stat_add(sum, text[i].pair);
-    }
     return (struct shard_key){{sum.low64, sum.high64}};
 }
 
@@ -107,10 +104,11 @@ static bool memo_read(const char *path, struct shard_key *out)
     return is_good;
 }
 
+static int64_t settled_at(void) { return clock_wall_ms() * 1000000 - CACHE_SETTLED_NS; }
+
 static bool is_settled(const struct data_file *file, int64_t settled_ns)
 {
-    return file->modified_ns <= settled_ns && file->changed_ns <= settled_ns &&
-           (file->pair == NULL || is_settled(file->pair, settled_ns));
+    return file->modified_ns <= settled_ns && file->changed_ns <= settled_ns;
 }
 
 /* Without a memo the next start only has to read the texts. */
@@ -118,7 +116,7 @@ static void memo_write(const char *path, const struct data_file *text, int64_t n
                        struct shard_key key)
 {
     char line[CACHE_KEY_HEX + 2];
-    const int64_t settled_ns = clock_wall_ms() * 1000000 - CACHE_SETTLED_NS;
+    const int64_t settled_ns = settled_at();
     for (int64_t i = 0; i < n; i++)
         if (!is_settled(text + i, settled_ns))
             return;
@@ -129,9 +127,86 @@ static void memo_write(const char *path, const struct data_file *text, int64_t n
     status_clear();
 }
 
+/* ---- which token files were checked ---- */
+
+/* Names the memo of a token file and sets its text, which has the checksum. False: the file has
+ * gone, or is no longer the mapped one. */
+static bool name_check(const char *dir, const char *path, const struct shard *shard,
+                       char memo_out[FILE_PATH_MAX], char text_out[CACHE_KEY_HEX + 2],
+                       struct data_file *file_out)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || (size_t)info.st_size != shard->map.bytes)
+        return false;
+    *file_out =
+        (struct data_file){.kind = DATA_FILE_KIND_TOKENS,
+                           .bytes = info.st_size,
+                           .device = info.st_dev,
+                           .inode = info.st_ino,
+                           .modified_ns = info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec,
+                           .changed_ns = info.st_ctim.tv_sec * 1000000000 + info.st_ctim.tv_nsec,
+                           .path = (char *)(uintptr_t) ""}; /* other names are the same file */
+    const XXH128_hash_t name = stat_add((XXH128_hash_t){0, 0}, file_out);
+    key_text((struct shard_key){{shard->info.sum, (uint64_t)shard->info.tokens}}, text_out);
+    text_out[CACHE_KEY_HEX] = '\n';
+    if (named(memo_out, dir, (struct shard_key){{name.low64, name.high64}}, ".sum") == ST_OK)
+        return true;
+    status_clear();
+    return false;
+}
+
+/* is_made: this process has made the file, and no other writes to it. */
+static void remember_check(const char *dir, const char *path, const struct shard *shard,
+                           bool is_made)
+{
+    char memo[FILE_PATH_MAX], text[CACHE_KEY_HEX + 2];
+    struct data_file file;
+    if (!name_check(dir, path, shard, memo, text, &file) ||
+        (!is_made && !is_settled(&file, settled_at())))
+        return;
+    if (file_make_dirs(dir) != ST_OK || file_replace(memo, text, CACHE_KEY_HEX + 1) != ST_OK)
+        LOG_DEBUG("not kept: %s", status_message());
+    status_clear();
+}
+
+/* Joins CACHE_DIR and the folder of tokens; false: nothing is kept there. */
+static bool name_dir(const char *cache_dir, char out[FILE_PATH_MAX])
+{
+    if (cache_dir == NULL || cache_dir[0] == '\0')
+        return false;
+    const bool is_named = file_join(out, FILE_PATH_MAX, cache_dir, "tokens") == ST_OK;
+    status_clear();
+    return is_named;
+}
+
+bool cache_is_checked(const char *cache_dir, const struct shard *shard, const char *path)
+{
+    char dir[FILE_PATH_MAX], memo[FILE_PATH_MAX], want[CACHE_KEY_HEX + 2];
+    struct data_file file;
+    struct shard_key had, is;
+    if (!shard->info.has_sum)
+        return true;
+    return name_dir(cache_dir, dir) && name_check(dir, path, shard, memo, want, &file) &&
+           memo_read(memo, &had) && memo_parse(want, CACHE_KEY_HEX + 1, &is) &&
+           memcmp(&had, &is, sizeof is) == 0;
+}
+
+enum status cache_check(const char *cache_dir, const struct shard *shard, const char *path,
+                        const atomic_bool *is_stopped)
+{
+    char dir[FILE_PATH_MAX];
+    struct shard_facts facts;
+    if (cache_is_checked(cache_dir, shard, path))
+        return ST_OK;
+    TRY(shard_check(shard, path, INT64_MAX, is_stopped, &facts));
+    if (name_dir(cache_dir, dir))
+        remember_check(dir, path, shard, false);
+    return ST_OK;
+}
+
 /* Opens the token file at path if it is complete and has this key; logs a damaged one. */
-static bool shard_usable(const char *path, struct shard_key key, int64_t vocab, struct shard *out,
-                         struct shard_facts *facts)
+static bool shard_usable(const char *cache_dir, const char *path, struct shard_key key,
+                         struct shard *out)
 {
     struct shard shard = {0};
     if (!file_exists(path))
@@ -140,7 +215,7 @@ static bool shard_usable(const char *path, struct shard_key key, int64_t vocab, 
     if (st == ST_OK && (!shard.info.has_sum || memcmp(&shard.info.key, &key, sizeof key) != 0))
         st = FAIL(ST_BAD_DATA, "token file %s does not match its name", path);
     if (st == ST_OK)
-        st = shard_check(&shard, path, vocab, facts);
+        st = cache_check(cache_dir, &shard, path, NULL);
     if (st == ST_OK) {
         *out = shard;
         return true;
@@ -150,6 +225,8 @@ static bool shard_usable(const char *path, struct shard_key key, int64_t vocab, 
     shard_close(&shard);
     return false;
 }
+
+/* ---- making ---- */
 
 /* Removes files that killed processes left half-written. */
 static void sweep(const char *dir)
@@ -175,6 +252,11 @@ static enum status append(void *writer, const uint32_t *ids, int64_t n)
     return shard_append(writer, ids, n);
 }
 
+static enum status begin(void *writer, int64_t token_i, bool is_record)
+{
+    return is_record ? shard_begin_record(writer, token_i) : ST_OK;
+}
+
 static enum status make(const struct cache_paths *paths, const struct encode_config *config,
                         const struct data_file *text, int64_t n, struct shard_key key)
 {
@@ -182,6 +264,7 @@ static enum status make(const struct cache_paths *paths, const struct encode_con
     struct shard_writer *writer = NULL;
     struct shard_key read_key;
     struct encode_sink sink = {.append = append,
+                               .begin = begin,
                                .end = config->tokenizer != NULL ? tokenizer_end(config->tokenizer)
                                                                 : TOKENIZER_GPT2_END};
     enum status st;
@@ -218,8 +301,7 @@ static enum status name_paths(struct cache_paths *paths, const char *cache_dir,
 }
 
 enum status cache_shard(const char *cache_dir, const struct encode_config *config,
-                        const struct data_file *text, int64_t n, int64_t vocab,
-                        struct shard *shard_out, struct shard_facts *facts_out,
+                        const struct data_file *text, int64_t n, struct shard *shard_out,
                         char path_out[FILE_PATH_MAX])
 {
     struct cache_paths paths;
@@ -228,13 +310,13 @@ enum status cache_shard(const char *cache_dir, const struct encode_config *confi
     if (memo_read(paths.memo, &key)) {
         TRY(named(paths.shard, paths.dir, key, ".bin"));
         text_copy(path_out, FILE_PATH_MAX, paths.shard);
-        if (shard_usable(paths.shard, key, vocab, shard_out, facts_out))
+        if (shard_usable(cache_dir, paths.shard, key, shard_out))
             return ST_OK;
     }
     TRY(encode_key(config, text, n, &key));
     TRY(named(paths.shard, paths.dir, key, ".bin"));
     text_copy(path_out, FILE_PATH_MAX, paths.shard);
-    if (!shard_usable(paths.shard, key, vocab, shard_out, facts_out)) {
+    if (!shard_usable(cache_dir, paths.shard, key, shard_out)) {
         const enum status st = make(&paths, config, text, n, key);
         if (st == ST_STORE)
             return FAIL(ST_STORE,
@@ -243,7 +325,7 @@ enum status cache_shard(const char *cache_dir, const struct encode_config *confi
                         status_message(), cache_dir);
         TRY(st);
         TRY(shard_open(paths.shard, shard_out));
-        TRY(shard_check(shard_out, paths.shard, vocab, facts_out));
+        remember_check(paths.dir, paths.shard, shard_out, true);
     }
     memo_write(paths.memo, text, n, key);
     return ST_OK;

@@ -1,13 +1,19 @@
-/* cache — token files made from text, JSON lines and Megatron files, kept in CACHE_DIR/tokens.
+/* cache — token files made from text and JSON lines, kept in CACHE_DIR/tokens, and which token
+ * files were checked.
  *
  *   - <key>.bin is a token file (shard.h); its key is encode_key of its texts.
  *   - <files>.key holds the key of the texts with these paths, sizes, times and inodes, so that a
  *     second start need not read them.
+ *   - <file>.sum holds the checksum of a token file with this size, these times and this inode,
+ *     whose content was found to have it. No later start reads the whole file.
  *
  * Files appear complete, by rename, so any number of processes may share the folder. A damaged file
  * is detected by its checksum and made again. The folder may be deleted at any time. */
 #ifndef CONVOY_DATA_CACHE_H
 #define CONVOY_DATA_CACHE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
 
 #include "base/file.h"
 #include "base/status.h"
@@ -15,11 +21,17 @@
 #include "data/encode.h"
 #include "data/shard.h"
 
-/* cache_shard — opens and checks the token file of n files, and makes it first when it is missing.
- * path_out: that token file. Fails ST_STORE: the folder cannot be written. */
+/* Opens the token file of n texts, and makes it first if it is missing. path_out: that token file.
+ * Fails ST_STORE: the folder cannot be written. */
 enum status cache_shard(const char *cache_dir, const struct encode_config *config,
-                        const struct data_file *text, int64_t n, int64_t vocab,
-                        struct shard *shard_out, struct shard_facts *facts_out,
+                        const struct data_file *text, int64_t n, struct shard *shard_out,
                         char path_out[FILE_PATH_MAX]);
+/* Returns true if the content of a token file has its checksum, as far as it has one, and that is
+ * remembered. cache_dir NULL or "": nothing is. */
+bool cache_is_checked(const char *cache_dir, const struct shard *shard, const char *path);
+/* Checks the content of a token file, unless that is remembered, and remembers it. is_stopped: as
+ * in shard_check. */
+enum status cache_check(const char *cache_dir, const struct shard *shard, const char *path,
+                        const atomic_bool *is_stopped);
 
 #endif

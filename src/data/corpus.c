@@ -1,35 +1,54 @@
 /* corpus — see corpus.h. It joins the files found by data_file and the token files of cache, all
  * mapped.
  *
- * A part is a token file: one that DATA names, or one made from consecutive texts. Between two
- * parts is one end of text, unless the files already have one there. */
+ * A part is a token file that DATA names, one made from consecutive texts, or Megatron's two files.
+ * Between two parts is one end of text, unless the files already have one there. */
 #include "data/corpus.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include <xxhash.h>
+
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "data/cache.h"
 #include "data/data_file.h"
 #include "data/encode.h"
 #include "data/megatron.h"
 #include "data/shard.h"
+#include "data/shard_checker.h"
 #include "data/tokenizer_gpt2.h"
 
 /* Consecutive texts of at most so many bytes become one token file, whose header can always
- * count their tokens. A compressed or Megatron file becomes a token file of its own, because its
- * number of tokens is not known before. */
+ * count their tokens. A compressed file becomes a token file of its own, because its number of
+ * tokens is not known before. */
 #define CORPUS_RUN_BYTES ((int64_t)INT32_MAX)
 
+/* A start itself checks token files of at most so many bytes together; others are checked in the
+ * background. */
+#define CORPUS_CHECKED_BYTES ((size_t)64 << 20)
+
+/* Ids of the fingerprint, in blocks that lie evenly in the sequence. */
+enum { SAMPLE_BLOCKS = 64, SAMPLE_IDS = 4096 };
+
 struct corpus_part {
-    struct shard shard;
-    struct shard_facts facts;
-    const char *path; /* of its first file */
-    char *file;       /* of the token file, given or made */
-    int64_t first;    /* position of its first id in the sequence */
+    struct shard shard;       /* of Megatron files only the ids */
+    struct megatron megatron; /* empty: a token file */
+    const char *path;         /* of its first file, for messages */
+    bool is_made;             /* from texts, and checked */
+    char *file;               /* of the token file, given or made; Megatron: of the .bin */
+    const char *idx;          /* Megatron: path of the index */
+    int64_t first;            /* position of its first id in the sequence */
+};
+
+/* What a message about an id that is out of range names. */
+struct corpus_vocab {
+    int64_t ids, tokenizer_ids;
+    char tokenizer[256];
 };
 
 struct corpus {
@@ -38,7 +57,9 @@ struct corpus {
     int64_t parts_n;
     int64_t tokens;
     uint32_t end; /* of text */
+    struct corpus_vocab vocab;
     uint64_t fingerprint;
+    struct shard_checker *checker; /* NULL: all files are checked */
     char name[512];
 };
 
@@ -57,15 +78,22 @@ static int64_t tokenizer_ids(const struct corpus_config *config)
     return config->tokenizer != NULL ? tokenizer_vocab(config->tokenizer) : TOKENIZER_GPT2_VOCAB;
 }
 
+static struct corpus_vocab vocab_of(const struct corpus_config *config)
+{
+    struct corpus_vocab vocab = {.ids = config->vocab, .tokenizer_ids = tokenizer_ids(config)};
+    text_copy(vocab.tokenizer, sizeof vocab.tokenizer, tokenizer_of(config));
+    return vocab;
+}
+
 static enum status id_refused(const char *path, int64_t token_i, uint32_t id,
-                              const struct corpus_config *config)
+                              const struct corpus_vocab *vocab)
 {
     return FAIL(ST_BAD_DATA,
                 "%s: token %lld has id %u, but the vocabulary has VOCAB=%lld ids; give data made "
                 "for it, set TOKENIZER to the model's tokenizer (here %s), or give a model with "
                 "VOCAB=%lld",
-                path, (long long)token_i, id, (long long)config->vocab, tokenizer_of(config),
-                (long long)tokenizer_ids(config));
+                path, (long long)token_i, id, (long long)vocab->ids, vocab->tokenizer,
+                (long long)vocab->tokenizer_ids);
 }
 
 static enum status mark_refused(const char *path, const struct corpus_config *config)
@@ -84,19 +112,22 @@ static enum status mark_refused(const char *path, const struct corpus_config *co
                 tokenizer_of(config));
 }
 
-static bool is_plain(const struct data_file *file)
+static bool is_text(const struct data_file *file)
 {
-    return (file->kind == DATA_FILE_KIND_TEXT || file->kind == DATA_FILE_KIND_JSONL) &&
-           !file->is_packed;
+    return file->kind == DATA_FILE_KIND_TEXT || file->kind == DATA_FILE_KIND_JSONL;
 }
 
-/* How many of files[0, n) form the next part: one token file, or consecutive texts. */
+static bool is_plain(const struct data_file *file) { return is_text(file) && !file->is_packed; }
+
+/* How many of files[0, n) form the next part: one token file, or consecutive texts of one kind, so
+ * that all documents of a part are records or none is. */
 static int64_t run_files(const struct data_file *files, int64_t n)
 {
     int64_t run = 1, bytes = files[0].bytes;
     if (!is_plain(files))
         return 1;
-    while (run < n && is_plain(files + run) && files[run].bytes < CORPUS_RUN_BYTES - bytes - run)
+    while (run < n && is_plain(files + run) && files[run].kind == files[0].kind &&
+           files[run].bytes < CORPUS_RUN_BYTES - bytes - run)
         bytes += files[run++].bytes;
     return run;
 }
@@ -105,7 +136,7 @@ static int64_t text_bytes_of(const struct data_file *files, int64_t n)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < n; i++)
-        if (files[i].kind != DATA_FILE_KIND_TOKENS)
+        if (is_text(files + i))
             bytes += data_file_bytes(files + i);
     return bytes;
 }
@@ -147,6 +178,31 @@ static bool corpus_progress_run(void *arg, int64_t bytes_done, int64_t bytes_tot
                                       progress->before_bytes + bytes_done, progress->total_bytes);
 }
 
+/* Megatron's ids are read where they lie. */
+static enum status part_open_megatron(struct corpus_part *part, const struct data_file *file)
+{
+    TRY(megatron_open(file->path, file->pair->path, &part->megatron));
+    part->path = file->pair->path;
+    part->idx = file->path;
+    part->shard.ids = part->megatron.bin.data;
+    part->shard.info.tokens = part->megatron.info.tokens;
+    part->shard.info.id_bytes = part->megatron.info.type == MEGATRON_TYPE_U16 ? 2 : 4;
+    return ST_OK;
+}
+
+/* Checks the first ids of a part, which are read anyway: a file made for another vocabulary is
+ * found before other files are opened. */
+static enum status check_beginning(const struct corpus_part *part,
+                                   const struct corpus_config *config)
+{
+    const int64_t tokens = part->shard.info.tokens;
+    const struct corpus_vocab vocab = vocab_of(config);
+    for (int64_t i = 0; i < tokens && i < SAMPLE_IDS; i++)
+        if (shard_id(&part->shard, i) >= vocab.ids)
+            return id_refused(part->path, i, shard_id(&part->shard, i), &vocab);
+    return ST_OK;
+}
+
 static enum status part_open(struct corpus_part *part, const struct data_file *files, int64_t n,
                              const struct corpus_config *config, struct corpus_progress *progress)
 {
@@ -154,7 +210,8 @@ static enum status part_open(struct corpus_part *part, const struct data_file *f
     part->path = files[0].path;
     if (files[0].kind == DATA_FILE_KIND_TOKENS) {
         TRY(shard_open(part->path, &part->shard));
-        TRY(shard_check(&part->shard, part->path, config->vocab, &part->facts));
+    } else if (files[0].kind == DATA_FILE_KIND_MEGATRON) {
+        TRY(part_open_megatron(part, files));
     } else {
         const struct encode_config encode = {
             .tokenizer = config->tokenizer,
@@ -162,12 +219,11 @@ static enum status part_open(struct corpus_part *part, const struct data_file *f
             .bytes_total = text_bytes_of(files, n),
             .progress = config->progress != NULL ? corpus_progress_run : NULL,
             .progress_arg = progress};
-        TRY(cache_shard(config->cache_dir, &encode, files, n, config->vocab, &part->shard,
-                        &part->facts, made));
+        TRY(cache_shard(config->cache_dir, &encode, files, n, &part->shard, made));
+        part->is_made = true;
         progress->before_bytes += encode.bytes_total;
     }
-    if (part->facts.bad_i >= 0)
-        return id_refused(part->path, part->facts.bad_i, part->facts.bad_id, config);
+    TRY(check_beginning(part, config));
     part->file = strdup(made[0] != '\0' ? made : part->path);
     return part->file != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory: the name of %s", part->path);
 }
@@ -175,13 +231,9 @@ static enum status part_open(struct corpus_part *part, const struct data_file *f
 static void part_close(struct corpus_part *part)
 {
     shard_close(&part->shard);
+    megatron_close(&part->megatron);
     free(part->file);
-    part->file = NULL;
-}
-
-static bool is_text(const struct data_file *file)
-{
-    return file->kind == DATA_FILE_KIND_TEXT || file->kind == DATA_FILE_KIND_JSONL;
+    *part = (struct corpus_part){0};
 }
 
 /* check_tokenizer — before any text is read: have texts one? Files with ids need none. */
@@ -216,6 +268,31 @@ static enum status parts_open(struct corpus *corpus, const struct corpus_config 
     return ST_OK;
 }
 
+/* Checks the given token files whose checksums are not known to be right, or starts to. */
+static enum status parts_check(struct corpus *corpus, const struct corpus_config *config)
+{
+    struct shard_checker_file *files = calloc((size_t)corpus->parts_n, sizeof *files);
+    enum status st = ST_OK;
+    size_t bytes = 0;
+    int64_t n = 0;
+    if (files == NULL)
+        return FAIL(ST_RETRY, "out of memory: a list of %lld token files",
+                    (long long)corpus->parts_n);
+    for (int64_t i = 0; i < corpus->parts_n; i++) {
+        const struct corpus_part *part = corpus->part + i;
+        if (part->is_made || cache_is_checked(config->cache_dir, &part->shard, part->path))
+            continue;
+        files[n++] = (struct shard_checker_file){&part->shard, part->path};
+        bytes += part->shard.map.bytes;
+    }
+    for (int64_t i = 0; st == ST_OK && bytes <= CORPUS_CHECKED_BYTES && i < n; i++)
+        st = cache_check(config->cache_dir, files[i].shard, files[i].path, NULL);
+    if (bytes > CORPUS_CHECKED_BYTES)
+        st = shard_checker_start(config->cache_dir, files, n, &corpus->checker);
+    free(files);
+    return st;
+}
+
 /* Is an end of text missing between two parts? */
 static bool needs_mark(uint32_t end, const struct shard *before, const struct shard *after)
 {
@@ -239,22 +316,6 @@ static enum status parts_place(struct corpus *corpus, const struct corpus_config
     return ST_OK;
 }
 
-/* Adds a part's ids in the width of the widest. */
-static void scan_part(struct shard_scan *scan, const struct shard *shard, int id_bytes)
-{
-    enum { CHUNK = 4096 };
-    uint32_t wide[CHUNK];
-    if (shard->info.id_bytes == id_bytes) {
-        shard_scan_add(scan, shard->ids, id_bytes, shard->info.tokens);
-        return;
-    }
-    for (int64_t at = 0, k; at < shard->info.tokens; at += k) {
-        k = shard->info.tokens - at < CHUNK ? shard->info.tokens - at : CHUNK;
-        shard_copy(shard, at, k, wide);
-        shard_scan_add(scan, wide, 4, k);
-    }
-}
-
 static int widest_of(const struct corpus *corpus)
 {
     int widest = 2;
@@ -263,26 +324,48 @@ static int widest_of(const struct corpus *corpus)
     return widest;
 }
 
-/* Of the sequence of ids, independent of its division into files. */
-static enum status fingerprint(struct corpus *corpus)
+/* Adds n ids in the width of the widest part. */
+static enum status sample_add(const struct corpus *corpus, int64_t first, int64_t n, int id_bytes,
+                              XXH3_state_t *hash)
+{
+    int32_t wide[SAMPLE_IDS];
+    uint16_t narrow[SAMPLE_IDS];
+    TRY(corpus_read(corpus, first, n, wide));
+    for (int64_t i = 0; i < n; i++)
+        narrow[i] = (uint16_t)wide[i];
+    XXH3_64bits_update(hash, id_bytes == 4 ? (const void *)wide : narrow, (size_t)(n * id_bytes));
+    return ST_OK;
+}
+
+static enum status sample_all(const struct corpus *corpus, XXH3_state_t *hash)
 {
     const int id_bytes = widest_of(corpus);
-    struct shard_scan *scan;
-    corpus->fingerprint = corpus->part[0].facts.sum;
-    if (corpus->parts_n == 1)
+    const int64_t tokens = corpus->tokens, most = (int64_t)SAMPLE_BLOCKS * SAMPLE_IDS,
+                  last = tokens - SAMPLE_IDS;
+    XXH3_64bits_reset(hash);
+    for (int64_t at = 0; tokens <= most && at < tokens; at += SAMPLE_IDS)
+        TRY(sample_add(corpus, at, at > last ? tokens - at : SAMPLE_IDS, id_bytes, hash));
+    if (tokens <= most)
         return ST_OK;
-    TRY(shard_scan_begin(INT64_MAX, &scan));
-    int64_t at = 0;
-    for (int64_t i = 0; i < corpus->parts_n; i++) {
-        const struct corpus_part *part = corpus->part + i;
-        if (at < part->first)
-            shard_scan_add(scan, &corpus->end, id_bytes, 1); /* little-endian */
-        scan_part(scan, &part->shard, id_bytes);
-        at = part->first + part->shard.info.tokens;
+    XXH3_64bits_update(hash, &tokens, sizeof tokens);
+    for (int64_t i = 0; i < SAMPLE_BLOCKS; i++) {
+        const int64_t at =
+            last / (SAMPLE_BLOCKS - 1) * i + last % (SAMPLE_BLOCKS - 1) * i / (SAMPLE_BLOCKS - 1);
+        TRY(sample_add(corpus, at, SAMPLE_IDS, id_bytes, hash));
     }
-    corpus->fingerprint = shard_scan_facts(scan).sum;
-    shard_scan_end(scan);
     return ST_OK;
+}
+
+/* Also finds most data made for another vocabulary before the first step. */
+static enum status fingerprint(struct corpus *corpus)
+{
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL)
+        return FAIL(ST_RETRY, "out of memory for the fingerprint of the data");
+    const enum status st = sample_all(corpus, hash);
+    corpus->fingerprint = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    return st;
 }
 
 static void name_corpus(struct corpus *corpus, const char *data)
@@ -303,8 +386,10 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     if (corpus == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the corpus", sizeof *corpus);
     corpus->end = end_of(config);
+    corpus->vocab = vocab_of(config);
     TRY_OR(find_files(config, &corpus->files), out_close);
     TRY_OR(parts_open(corpus, config), out_close);
+    TRY_OR(parts_check(corpus, config), out_close);
     TRY_OR(parts_place(corpus, config), out_close);
     TRY_OR(fingerprint(corpus), out_close);
     name_corpus(corpus, config->data);
@@ -319,6 +404,7 @@ void corpus_close(struct corpus *corpus)
 {
     if (corpus == NULL)
         return;
+    shard_checker_stop(corpus->checker);
     for (int64_t i = 0; corpus->part != NULL && i < corpus->files.n; i++)
         part_close(corpus->part + i);
     free(corpus->part);
@@ -330,16 +416,49 @@ int64_t corpus_tokens(const struct corpus *corpus) { return corpus->tokens; }
 const char *corpus_name(const struct corpus *corpus) { return corpus->name; }
 uint64_t corpus_fingerprint(const struct corpus *corpus) { return corpus->fingerprint; }
 
-bool corpus_file(const struct corpus *corpus, int64_t file_i, const char **path_out,
-                 int64_t *tokens_bytes_out, uint64_t *sum_out)
+static bool has_index(const struct corpus_part *part) { return part->idx != NULL; }
+
+static int64_t part_records(const struct corpus_part *part)
 {
-    if (file_i >= corpus->parts_n)
-        return false;
-    *path_out = corpus->part[file_i].file;
-    const struct shard_info *info = &corpus->part[file_i].shard.info;
-    *tokens_bytes_out = info->id_bytes * info->tokens;
-    *sum_out = corpus->part[file_i].facts.sum;
-    return true;
+    return has_index(part) ? part->megatron.info.documents : part->shard.info.records;
+}
+
+int64_t corpus_records(const struct corpus *corpus)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < corpus->parts_n; i++)
+        n += part_records(corpus->part + i);
+    return n;
+}
+
+static void describe_file(const struct corpus_part *part, bool is_index, struct corpus_file *out)
+{
+    const struct file_map *map = !has_index(part) ? &part->shard.map
+                                 : is_index       ? &part->megatron.idx
+                                                  : &part->megatron.bin;
+    const size_t skip = has_index(part) ? 0 : SHARD_HEADER_BYTES;
+    const struct shard_info *info = &part->shard.info;
+    *out = (struct corpus_file){
+        .path = is_index ? part->idx : part->file,
+        .suffix = is_index ? ".idx" : ".bin",
+        .bytes = (int64_t)map->bytes,
+        .skip = (int64_t)skip,
+        .sum = info->has_sum ? info->sum : file_sum_ends(map->data + skip, map->bytes - skip),
+        .sums_ends = !info->has_sum,
+        .is_pair = is_index};
+}
+
+bool corpus_file(const struct corpus *corpus, int64_t file_i, struct corpus_file *out)
+{
+    for (int64_t i = 0; i < corpus->parts_n; i++) {
+        const int64_t n = has_index(corpus->part + i) ? 2 : 1;
+        if (file_i < n) {
+            describe_file(corpus->part + i, file_i == 1, out);
+            return true;
+        }
+        file_i -= n;
+    }
+    return false;
 }
 
 /* part_of — the last part that begins at or before the position. */
@@ -356,19 +475,124 @@ static const struct corpus_part *part_of(const struct corpus *corpus, int64_t at
     return corpus->part + low;
 }
 
-void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out)
+enum status corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out)
 {
     ASSERTF(first >= 0 && n >= 0 && n <= corpus->tokens - first, "first %lld n %lld of %lld",
             (long long)first, (long long)n, (long long)corpus->tokens);
     const struct corpus_part *part = part_of(corpus, first);
+    TRY(shard_checker_found(corpus->checker));
     for (int64_t at = first, end = first + n; at < end; part++) {
         const int64_t part_end = part->first + part->shard.info.tokens,
                       stop = end < part_end ? end : part_end;
-        for (; at < stop; at++)
-            out[at - first] = (int32_t)shard_id(&part->shard, at - part->first);
+        for (; at < stop; at++) {
+            const uint32_t id = shard_id(&part->shard, at - part->first);
+            if (id >= corpus->vocab.ids)
+                return id_refused(part->path, at - part->first, id, &corpus->vocab);
+            out[at - first] = (int32_t)id;
+        }
         if (at == part_end && at < end && part[1].first > at)
             out[at++ - first] = (int32_t)corpus->end; /* between two parts */
     }
+    return ST_OK;
+}
+
+/* ---- documents ---- */
+
+#define NOWHERE INT64_MAX
+
+/* Returns where the document of a record or file begins whose first id is at `first`. */
+static int64_t begin_of(const struct corpus *corpus, int64_t first)
+{
+    if (first == 0)
+        return 0;
+    const struct corpus_part *part = part_of(corpus, first - 1);
+    const int64_t i = first - 1 - part->first;
+    const bool is_end = i >= part->shard.info.tokens || shard_id(&part->shard, i) == corpus->end;
+    return is_end ? first - 1 : first;
+}
+
+static enum status record_first(const struct corpus_part *part, int64_t record_i, int64_t *out)
+{
+    if (has_index(part))
+        return megatron_begin(&part->megatron.info, record_i, part->idx, out);
+    *out = part->shard.records[record_i];
+    return ST_OK;
+}
+
+/* Finds the first record of a part that begins at its id `at` or later; NOWHERE: none. */
+static enum status next_record(const struct corpus_part *part, int64_t at, int64_t *out)
+{
+    int64_t low = 0, high = part_records(part), first = NOWHERE;
+    while (low < high) {
+        const int64_t mid = low + (high - low) / 2;
+        TRY(record_first(part, mid, &first));
+        if (first < at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    *out = NOWHERE;
+    if (low == part_records(part))
+        return ST_OK;
+    TRY(record_first(part, low, &first));
+    if (first >= at && first < part->shard.info.tokens)
+        *out = first;
+    return ST_OK;
+}
+
+/* Finds the first document of a part with records that begins at `at` or later. */
+static enum status next_by_record(const struct corpus *corpus, const struct corpus_part *part,
+                                  int64_t at, int64_t *out)
+{
+    int64_t record = at - part->first;
+    for (;; record++) {
+        TRY(next_record(part, record, &record));
+        *out = record == NOWHERE ? NOWHERE : begin_of(corpus, part->first + record);
+        if (*out >= at)
+            return ST_OK;
+    }
+}
+
+static int64_t next_by_separator(const struct corpus *corpus, const struct corpus_part *part,
+                                 int64_t at, int64_t end, const int64_t separator[2])
+{
+    const int64_t part_end = part->first + part->shard.info.tokens,
+                  stop = end < part_end ? end : part_end;
+    if (at == part->first && begin_of(corpus, at) == at)
+        return at;
+    for (; at < stop; at++) {
+        const int64_t id = shard_id(&part->shard, at - part->first);
+        if (id == separator[0] || id == separator[1])
+            return at;
+    }
+    return NOWHERE;
+}
+
+enum status corpus_next_document(const struct corpus *corpus, int64_t at, int64_t end,
+                                 const int64_t separator[2], int64_t *out)
+{
+    const struct corpus_part *part = part_of(corpus, at),
+                             *last = corpus->part + corpus->parts_n - 1;
+    for (int64_t from = at; from < end; part++) {
+        int64_t begin = NOWHERE;
+        if (part_records(part) > 0)
+            TRY(next_by_record(corpus, part, from, &begin));
+        else
+            begin = next_by_separator(corpus, part, from, end, separator);
+        if (part < last) {
+            const int64_t next = begin_of(corpus, part[1].first);
+            begin = next >= at && next < begin ? next : begin;
+        }
+        if (begin < end) {
+            *out = begin;
+            return ST_OK;
+        }
+        if (part == last)
+            break;
+        from = part[1].first;
+    }
+    *out = end;
+    return ST_OK;
 }
 
 /* ---- all ids in their order, kept nowhere ---- */
@@ -376,24 +600,71 @@ void corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t 
 struct corpus_reading {
     struct encode *encode; /* opened with the first text */
     struct encode_sink sink;
-    bool takes_text; /* alone: files of ids are refused */
+    const struct corpus_config *config;
+    int64_t text_bytes;
 };
+
+/* Texts report their own progress; ids are only copied. */
+static enum status go_on(const struct corpus_reading *to)
+{
+    const struct corpus_config *config = to->config;
+    if (config->progress == NULL || config->progress(config->progress_arg, 0, to->text_bytes))
+        return ST_OK;
+    return FAIL(ST_RETRY, "stopped while tokenising, after %lld ids; the next start begins again",
+                (long long)to->sink.tokens);
+}
+
+/* Gives the ids [first, end) of a file. */
+static enum status put_ids(struct corpus_reading *to, const struct shard *shard, int64_t first,
+                           int64_t end)
+{
+    uint32_t ids[4096];
+    const int64_t most = sizeof ids / sizeof *ids;
+    for (int64_t at = first, k; at < end; at += k) {
+        k = end - at < most ? end - at : most;
+        shard_copy(shard, at, k, ids);
+        TRY(encode_put(&to->sink, ids, k));
+        TRY(go_on(to));
+    }
+    return ST_OK;
+}
 
 static enum status visit_tokens(struct corpus_reading *to, const char *path)
 {
     struct shard shard = {0};
     struct shard_facts facts;
     TRY(shard_open(path, &shard));
-    enum status st = shard_check(&shard, path, INT64_MAX, &facts);
-    encode_begin_document(&to->sink);
-    for (int64_t at = 0, k; st == ST_OK && at < shard.info.tokens; at += k) {
-        uint32_t ids[4096];
-        const int64_t most = sizeof ids / sizeof *ids;
-        k = shard.info.tokens - at < most ? shard.info.tokens - at : most;
-        shard_copy(&shard, at, k, ids);
-        st = encode_put(&to->sink, ids, k);
-    }
+    enum status st = shard_check(&shard, path, INT64_MAX, NULL, &facts);
+    encode_begin_file(&to->sink);
+    if (st == ST_OK)
+        st = put_ids(to, &shard, 0, shard.info.tokens);
     shard_close(&shard);
+    return st;
+}
+
+static enum status put_documents(struct corpus_reading *to, const struct corpus_part *part)
+{
+    int64_t first, end;
+    encode_begin_file(&to->sink);
+    for (int64_t d = 0; d < part->megatron.info.documents; d++) {
+        TRY(megatron_begin(&part->megatron.info, d, part->idx, &first));
+        TRY(megatron_begin(&part->megatron.info, d + 1, part->idx, &end));
+        if (first == end)
+            continue;
+        const uint32_t id = shard_id(&part->shard, first);
+        TRY(encode_begin_record(&to->sink, &id, 1, 0));
+        TRY(put_ids(to, &part->shard, first, end));
+    }
+    return ST_OK;
+}
+
+static enum status visit_megatron(struct corpus_reading *to, const struct data_file *file)
+{
+    struct corpus_part part = {0};
+    enum status st = part_open_megatron(&part, file);
+    if (st == ST_OK)
+        st = put_documents(to, &part);
+    part_close(&part);
     return st;
 }
 
@@ -401,11 +672,13 @@ static enum status visit_run(struct corpus_reading *to, const struct data_file *
                              const struct encode_config *encode)
 {
     struct shard_key key;
-    if (to->takes_text && !is_text(files))
+    if (to->config->takes_text && !is_text(files))
         return FAIL(ST_BAD_SETTING, "%s holds ids, not text; give the text that they were made of",
                     files[0].path);
     if (files[0].kind == DATA_FILE_KIND_TOKENS)
         return visit_tokens(to, files[0].path);
+    if (files[0].kind == DATA_FILE_KIND_MEGATRON)
+        return visit_megatron(to, files);
     if (to->encode == NULL)
         TRY(encode_open(encode, &to->encode));
     return encode_files(to->encode, files, n, &to->sink, &key);
@@ -416,7 +689,7 @@ static enum status visit_all(struct corpus_reading *to, const struct data_file_l
 {
     const struct encode_config encode = {.tokenizer = config->tokenizer,
                                          .id_bytes = shard_width(config->vocab),
-                                         .bytes_total = text_bytes_of(files->item, files->n),
+                                         .bytes_total = to->text_bytes,
                                          .progress = config->progress,
                                          .progress_arg = config->progress_arg};
     for (int64_t i = 0, run; i < files->n; i += run) {
@@ -427,11 +700,12 @@ static enum status visit_all(struct corpus_reading *to, const struct data_file_l
 }
 
 static enum status visit_list(const struct data_file_list *files,
-                              const struct corpus_config *config, corpus_visit_fn *take, void *arg,
+                              const struct corpus_config *config, const struct encode_sink *sink,
                               int64_t *tokens_out)
 {
-    struct corpus_reading to = {.sink = {.append = take, .arg = arg, .end = end_of(config)},
-                                .takes_text = config->takes_text};
+    struct corpus_reading to = {
+        .sink = *sink, .config = config, .text_bytes = text_bytes_of(files->item, files->n)};
+    to.sink.end = end_of(config);
     const enum status st = visit_all(&to, files, config);
     *tokens_out = to.sink.tokens;
     encode_close(to.encode);
@@ -443,7 +717,8 @@ enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *ta
 {
     struct data_file_list files;
     TRY(find_files(config, &files));
-    const enum status st = visit_list(&files, config, take, arg, tokens_out);
+    const struct encode_sink sink = {.append = take, .arg = arg};
+    const enum status st = visit_list(&files, config, &sink, tokens_out);
     data_file_free(&files);
     return st;
 }
@@ -454,12 +729,17 @@ struct corpus_writing {
     struct shard_writer *shard;
     struct megatron_writer *megatron; /* one of the two */
     struct shard_scan *scan;
+    uint32_t end; /* of text */
+    bool is_record;
+    int64_t records, ends; /* records, and ends of text in them */
 };
 
 static enum status append(void *arg, const uint32_t *ids, int64_t n)
 {
     struct corpus_writing *to = arg;
     shard_scan_add(to->scan, ids, 4, n);
+    for (int64_t i = 0; to->is_record && i < n; i++)
+        to->ends += ids[i] == to->end;
     return to->shard != NULL ? shard_append(to->shard, ids, n)
                              : megatron_append(to->megatron, ids, n);
 }
@@ -517,6 +797,26 @@ static enum status check_old(const char *out_path, const struct data_file_list *
                                        : check_token_file(out_path);
 }
 
+static enum status begin(void *arg, int64_t token_i, bool is_record)
+{
+    struct corpus_writing *to = arg;
+    to->is_record = is_record;
+    to->records += is_record;
+    return to->megatron != NULL ? megatron_begin_record(to->megatron, token_i, is_record) : ST_OK;
+}
+
+/* Each record has one end of text, at its end, unless its own text has more or the data have
+ * none. */
+static void warn_of_lost_records(const struct corpus_writing *to, const char *out_path)
+{
+    if (to->shard == NULL || to->ends == to->records)
+        return;
+    LOG_WARN("%s: its %lld records hold %lld ends of text (id %u), and a token file of llm.c has "
+             "no other bounds; ATTENTION_MASK=document and PACK_DOCUMENTS=1 would not find the "
+             "records. Write OUT=NAME.idx, which keeps them, or give the data themselves as DATA",
+             out_path, (long long)to->records, (long long)to->ends, to->end);
+}
+
 static enum status check_out(const char *out_path)
 {
     if (out_path == NULL || out_path[0] == '\0')
@@ -533,6 +833,7 @@ static enum status writing_open(struct corpus_writing *to, const struct corpus_c
                                 const char *out_path)
 {
     const int id_bytes = shard_width(config->vocab);
+    to->end = end_of(config);
     TRY(shard_scan_begin(config->vocab, &to->scan));
     if (text_ends(out_path, ".idx"))
         return megatron_create(out_path, end_of(config),
@@ -545,8 +846,10 @@ static enum status commit(struct corpus_writing *to, const struct corpus_config 
                           const char *out_path)
 {
     const struct shard_facts facts = shard_scan_facts(to->scan);
+    const struct corpus_vocab vocab = vocab_of(config);
     if (facts.bad_i >= 0)
-        return id_refused(out_path, facts.bad_i, facts.bad_id, config);
+        return id_refused(out_path, facts.bad_i, facts.bad_id, &vocab);
+    warn_of_lost_records(to, out_path);
     return to->shard != NULL ? shard_commit(to->shard, (struct shard_key){{0, 0}})
                              : megatron_commit(to->megatron);
 }
@@ -562,7 +865,10 @@ enum status corpus_write(const struct corpus_config *config, const char *out_pat
     TRY(find_files(config, &files));
     TRY_OR(check_old(out_path, &files), out_close);
     TRY_OR(writing_open(&to, config, out_path), out_close);
-    TRY_OR(visit_list(&files, config, append, &to, tokens_out), out_close);
+    TRY_OR(visit_list(&files, config,
+                      &(struct encode_sink){.append = append, .begin = begin, .arg = &to},
+                      tokens_out),
+           out_close);
     st = commit(&to, config, out_path);
 out_close:
     shard_abandon(to.shard);

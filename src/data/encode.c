@@ -14,18 +14,16 @@
 #include "base/assert.h"
 #include "base/thread_pool.h"
 #include "data/jsonl.h"
-#include "data/megatron.h"
 #include "data/stream.h"
 #include "data/tokenizer_gpt2.h"
 
 enum {
     ENCODE_PART_BYTES = 1 << 20,
     ENCODE_PARTS_MAX = 256,
-    ENCODE_READ_BYTES = 1 << 20, /* read at once, for hashing and for converting ids */
+    ENCODE_READ_BYTES = 1 << 20, /* read at once, for hashing */
 };
-/* It changes when the same files would get other ids: shards made by an older program are then not
- * found. */
-#define ENCODE_VERSION "convoy gpt2 bpe 3"
+/* Marks the first id of a record among the ids of a part; ids are below INT32_MAX. */
+#define ENCODE_RECORD ((uint32_t)1 << 31)
 
 /* A part of the block, for one thread. */
 struct encode_part {
@@ -126,7 +124,7 @@ static enum status report(const struct encode_config *config, int64_t done_bytes
 
 /* ---- separators ---- */
 
-void encode_begin_document(struct encode_sink *sink) { sink->needs_separator = sink->tokens > 0; }
+void encode_begin_file(struct encode_sink *sink) { sink->begins_file = true; }
 
 static enum status fail_end(const char *what)
 {
@@ -136,17 +134,34 @@ static enum status fail_end(const char *what)
                 what);
 }
 
+/* Ends the file before, if there is one; `first` is the next id. */
+static enum status begin_file(struct encode_sink *sink, uint32_t first)
+{
+    if (!sink->begins_file)
+        return ST_OK;
+    if (sink->tokens > 0 && sink->end == TOKENIZER_NONE)
+        return fail_end("DATA");
+    if (sink->tokens > 0 && sink->last != sink->end && first != sink->end) {
+        TRY(sink->append(sink->arg, &sink->end, 1));
+        sink->tokens++;
+    }
+    sink->begins_file = false;
+    return sink->begin != NULL ? sink->begin(sink->arg, sink->tokens, false) : ST_OK;
+}
+
+enum status encode_begin_record(struct encode_sink *sink, const uint32_t *ids, int64_t n,
+                                int64_t ahead)
+{
+    if (n > 0)
+        TRY(begin_file(sink, ids[0]));
+    return sink->begin != NULL ? sink->begin(sink->arg, sink->tokens + ahead, true) : ST_OK;
+}
+
 enum status encode_put(struct encode_sink *sink, const uint32_t *ids, int64_t n)
 {
     if (n == 0)
         return ST_OK;
-    if (sink->needs_separator && sink->end == TOKENIZER_NONE)
-        return fail_end("DATA");
-    if (sink->needs_separator && sink->last != sink->end && ids[0] != sink->end) {
-        TRY(sink->append(sink->arg, &sink->end, 1));
-        sink->tokens++;
-    }
-    sink->needs_separator = false;
+    TRY(begin_file(sink, ids[0]));
     sink->last = ids[n - 1];
     sink->tokens += n;
     return sink->append(sink->arg, ids, n);
@@ -207,7 +222,7 @@ static enum status key_of_file(const struct encode_config *config, const struct 
             st = report(config, 0);
     }
     stream_close(stream);
-    return st == ST_OK && file->pair != NULL ? key_of_file(config, file->pair, buffer, hash) : st;
+    return st;
 }
 
 enum status encode_key(const struct encode_config *config, const struct data_file *files, int64_t n,
@@ -282,11 +297,14 @@ static bool encode_line(struct encode *encode, struct encode_part *part, uint8_t
     part->fault_at = text.fault_at;
     if (text.fault != NULL)
         return false;
+    const size_t first = part->n;
     if (!encode_add(encode, part, text.bytes, text.n, true))
         return false;
     const uint32_t end = tokenizer_end(encode->tokenizer);
     if (end != TOKENIZER_NONE)
         part->ids[part->n++] = end;
+    if (part->n > first)
+        part->ids[first] |= ENCODE_RECORD;
     return true;
 }
 
@@ -353,6 +371,18 @@ static int split_block(struct encode *encode, size_t n)
     return parts;
 }
 
+/* Removes the marks from a part's ids, and notes the records that begin there. */
+static enum status take_records(const struct encode_part *part, struct encode_sink *sink)
+{
+    int64_t n = (int64_t)part->n;
+    for (int64_t i = 0; i < n; i++)
+        if (part->ids[i] & ENCODE_RECORD) {
+            part->ids[i] &= ~ENCODE_RECORD;
+            TRY(encode_begin_record(sink, part->ids, n, i));
+        }
+    return ST_OK;
+}
+
 static enum status encode_block(struct encode *encode, size_t n, struct encode_sink *sink,
                                 int64_t done_bytes)
 {
@@ -371,6 +401,8 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
             return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
                         encode->file->path, (long long)encode->lines, part->fault_at + 1,
                         part->fault);
+        if (encode->file->kind == DATA_FILE_KIND_JSONL)
+            TRY(take_records(part, sink));
         TRY(encode_put(sink, part->ids, (int64_t)part->n));
     }
     encode->len -= n;
@@ -436,81 +468,9 @@ static enum status encode_text(struct encode *encode, struct encode_sink *sink)
         return fail_end(encode->file->path);
     hash_file(encode->hash, encode->file);
     TRY(stream_open(encode->file, hash_raw, encode->hash, &stream));
-    encode_begin_document(sink);
+    encode_begin_file(sink);
     const enum status st = encode_stream(encode, stream, sink);
     stream_close(stream);
-    return st;
-}
-
-/* ---- Megatron: the ids are there already ---- */
-
-/* Copies n ids of the .bin into the block's buffer. */
-static enum status convert_ids(struct encode *encode, const struct megatron *from, int64_t offset,
-                               int64_t n)
-{
-    const uint8_t *at = from->bin.data + offset;
-    const uint32_t most = encode->config.id_bytes == 4 ? INT32_MAX : UINT16_MAX;
-    uint32_t bad = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t id = 0;
-        if (from->info.type == MEGATRON_TYPE_U16)
-            memcpy(&id, at + 2 * i, 2);
-        else
-            memcpy(&id, at + 4 * i, 4);
-        encode->ids[i] = id;
-        bad = id > most && bad == 0 ? id : bad;
-    }
-    if (bad != 0)
-        return FAIL(ST_BAD_DATA,
-                    "%s holds id %u, but only ids up to %u are read here; give data made for the "
-                    "model's vocabulary",
-                    encode->file->pair->path, bad, most);
-    return ST_OK;
-}
-
-static enum status put_sequence(struct encode *encode, const struct megatron *from,
-                                int64_t sequence_i, struct encode_sink *sink)
-{
-    enum { CHUNK = ENCODE_READ_BYTES / 4 }; /* fits in any block */
-    const int64_t n = megatron_length(&from->info, sequence_i),
-                  offset = megatron_offset(&from->info, sequence_i);
-    const int64_t bytes = from->info.type == MEGATRON_TYPE_U16 ? 2 : 4;
-    for (int64_t at = 0, k; at < n; at += k) {
-        k = n - at < CHUNK ? n - at : CHUNK;
-        TRY(convert_ids(encode, from, offset + at * bytes, k));
-        TRY(encode_put(sink, encode->ids, k));
-    }
-    return ST_OK;
-}
-
-static enum status put_documents(struct encode *encode, const struct megatron *from,
-                                 struct encode_sink *sink)
-{
-    const struct megatron_info *info = &from->info;
-    for (int64_t d = 0; d < info->documents; d++) {
-        const int64_t end = megatron_first(info, d + 1);
-        encode_begin_document(sink);
-        for (int64_t s = megatron_first(info, d); s < end; s++)
-            TRY(put_sequence(encode, from, s, sink));
-        if (d % 1024 == 0)
-            TRY(report(&encode->config, encode->before_bytes + data_file_bytes(encode->file) /
-                                                                   (info->documents + 1) * d));
-    }
-    return report(&encode->config, encode->before_bytes + data_file_bytes(encode->file));
-}
-
-static enum status encode_megatron(struct encode *encode, struct encode_sink *sink)
-{
-    const struct data_file *file = encode->file;
-    struct megatron from = {0};
-    enum status st;
-    TRY(megatron_open(file->path, file->pair->path, &from));
-    hash_file(encode->hash, file);
-    XXH3_128bits_update(encode->hash, from.idx.data, from.idx.bytes);
-    hash_file(encode->hash, file->pair);
-    XXH3_128bits_update(encode->hash, from.bin.data, from.bin.bytes);
-    st = put_documents(encode, &from, sink);
-    megatron_close(&from);
     return st;
 }
 
@@ -521,8 +481,7 @@ enum status encode_files(struct encode *encode, const struct data_file *files, i
     TRY(hash_begin(&encode->config, &encode->hash));
     for (int64_t i = 0; st == ST_OK && i < n; i++) {
         encode->file = files + i;
-        st = files[i].kind == DATA_FILE_KIND_MEGATRON ? encode_megatron(encode, sink)
-                                                      : encode_text(encode, sink);
+        st = encode_text(encode, sink);
         encode->before_bytes += data_file_bytes(files + i);
     }
     if (st == ST_OK)

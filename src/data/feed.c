@@ -152,6 +152,9 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_part *p
     part->tokens = corpus_tokens(part->corpus);
     part->samples = (part->tokens - 1) / config->seq_tokens;
     part->fingerprint = corpus_fingerprint(part->corpus);
+    const int64_t records = corpus_records(part->corpus);
+    if (records > 0 && (config->knows_documents || config->packs_documents))
+        part->fingerprint = XXH3_64bits_withSeed(&records, sizeof records, part->fingerprint);
     if (part->tokens < config->seq_tokens + 1)
         return fail_short(part->tokens, config->seq_tokens, data);
     return config->packs_documents ? feed_open_pack(feed, part, config) : ST_OK;
@@ -318,19 +321,23 @@ int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed
 /* File file_i of one part. */
 static bool part_file(const struct feed_part *part, int64_t file_i, struct feed_file *out)
 {
-    int64_t tokens_bytes;
+    struct corpus_file file;
     out->weight = part->weight;
     if (part->squad != NULL) {
         out->suffix = ".json";
         out->skip = 0;
+        out->is_pair = out->sums_ends = false;
         return squad_file(part->squad, file_i, &out->path, &out->bytes, &out->sum);
     }
-    if (part->corpus == NULL ||
-        !corpus_file(part->corpus, file_i, &out->path, &tokens_bytes, &out->sum))
+    if (part->corpus == NULL || !corpus_file(part->corpus, file_i, &file))
         return false;
-    out->suffix = ".bin";
-    out->skip = SHARD_HEADER_BYTES;
-    out->bytes = SHARD_HEADER_BYTES + tokens_bytes;
+    out->path = file.path;
+    out->suffix = file.suffix;
+    out->bytes = file.bytes;
+    out->skip = file.skip;
+    out->sum = file.sum;
+    out->sums_ends = file.sums_ends;
+    out->is_pair = file.is_pair;
     return true;
 }
 
@@ -394,37 +401,28 @@ static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row
     out->ends[row] = feed_draw(feed, FEED_DRAW_ENDS, (uint64_t)pos, (uint64_t)seq);
 }
 
-/* Sample number j of a part, counted over its epochs. */
-static void feed_get_sample(const struct feed *feed, const struct feed_part *part, int64_t j,
-                            int64_t row, const struct feed_batch *out)
+/* Marks where in a window of the corpus the document of each token begins. */
+static enum status feed_mark_documents(const struct feed *feed, const struct corpus *corpus,
+                                       int64_t from, int32_t *first_key)
 {
-    const int64_t seq = feed->seq_tokens;
-    int64_t window = j % part->samples;
-    if (feed->is_shuffled)
-        window = (int64_t)rand_permute(part->seed, RAND_STREAM(ORDER, j / part->samples),
-                                       (uint64_t)window, (uint64_t)part->samples);
-    if (part->pack != NULL) {
-        pack_read(part->pack, window, out->tokens + row * seq, out->targets + row * seq,
-                  feed->knows_documents ? out->first_key + row * seq : NULL);
-        return;
+    const int64_t end = from + feed->seq_tokens;
+    int64_t next;
+    int32_t first = 0;
+    TRY(corpus_next_document(corpus, from, end, feed->separator, &next));
+    for (int64_t at = from; at < end; at++) {
+        if (at == next) {
+            first = (int32_t)(at - from);
+            TRY(corpus_next_document(corpus, at + 1, end, feed->separator, &next));
+        }
+        first_key[at - from] = first;
     }
-    if (feed->task == FEED_TASK_LM) {
-        corpus_read(part->corpus, window * seq, seq, out->tokens + row * seq);
-        corpus_read(part->corpus, window * seq + 1, seq, out->targets + row * seq);
-        return;
-    }
-    squad_window_fill(part->windows, window, out->tokens + row * seq, out->mask + row * seq);
-    out->starts[row] = squad_window_get(part->windows, window)->start;
-    out->ends[row] = squad_window_get(part->windows, window)->end;
+    return ST_OK;
 }
 
-/* feed_mark_documents — the first keys of a sample; a packed one has them. */
-static void feed_mark_documents(const struct feed *feed, const struct feed_part *part,
-                                const int32_t *tokens, int32_t *first_key)
+/* Synthetic tokens have documents, too, so that masks are tried. */
+static void feed_mark_synthetic(const struct feed *feed, const int32_t *tokens, int32_t *first_key)
 {
     int32_t first = 0;
-    if (part->pack != NULL && feed->knows_documents)
-        return;
     for (int64_t t = 0; t < feed->seq_tokens; t++) {
         if (tokens[t] == feed->separator[0] || tokens[t] == feed->separator[1])
             first = (int32_t)t;
@@ -432,7 +430,37 @@ static void feed_mark_documents(const struct feed *feed, const struct feed_part 
     }
 }
 
-void feed_get(const struct feed *feed, int64_t first, int64_t samples, const struct feed_batch *out)
+/* Sample number j of a part, counted over its epochs. */
+static enum status feed_get_sample(const struct feed *feed, const struct feed_part *part, int64_t j,
+                                   int64_t row, const struct feed_batch *out)
+{
+    const int64_t seq = feed->seq_tokens;
+    int32_t *first_key = out->first_key != NULL ? out->first_key + row * seq : NULL;
+    int64_t window = j % part->samples;
+    if (feed->is_shuffled)
+        window = (int64_t)rand_permute(part->seed, RAND_STREAM(ORDER, j / part->samples),
+                                       (uint64_t)window, (uint64_t)part->samples);
+    if (feed->task == FEED_TASK_QA) {
+        squad_window_fill(part->windows, window, out->tokens + row * seq, out->mask + row * seq);
+        out->starts[row] = squad_window_get(part->windows, window)->start;
+        out->ends[row] = squad_window_get(part->windows, window)->end;
+        return ST_OK;
+    }
+    if (first_key != NULL && !feed->knows_documents) {
+        memset(first_key, 0, (size_t)seq * sizeof *first_key);
+        first_key = NULL;
+    }
+    if (part->pack != NULL)
+        return pack_read(part->pack, window, out->tokens + row * seq, out->targets + row * seq,
+                         first_key);
+    TRY(corpus_read(part->corpus, window * seq, seq, out->tokens + row * seq));
+    TRY(corpus_read(part->corpus, window * seq + 1, seq, out->targets + row * seq));
+    return first_key != NULL ? feed_mark_documents(feed, part->corpus, window * seq, first_key)
+                             : ST_OK;
+}
+
+enum status feed_get(const struct feed *feed, int64_t first, int64_t samples,
+                     const struct feed_batch *out)
 {
     ASSERTF(first >= 0 && samples >= 0, "first %lld samples %lld", (long long)first,
             (long long)samples);
@@ -441,12 +469,14 @@ void feed_get(const struct feed *feed, int64_t first, int64_t samples, const str
         int part = 0;
         if (feed->order != NULL)
             part = mix_order_at(feed->order, j, &j);
-        if (feed->parts_n == 0)
-            feed_get_synthetic(feed, j % feed->samples, row, out);
-        else
-            feed_get_sample(feed, feed->part + part, j, row, out);
+        if (feed->parts_n > 0) {
+            TRY(feed_get_sample(feed, feed->part + part, j, row, out));
+            continue;
+        }
+        feed_get_synthetic(feed, j % feed->samples, row, out);
         if (out->first_key != NULL)
-            feed_mark_documents(feed, feed->part + part, out->tokens + row * feed->seq_tokens,
+            feed_mark_synthetic(feed, out->tokens + row * feed->seq_tokens,
                                 out->first_key + row * feed->seq_tokens);
     }
+    return ST_OK;
 }

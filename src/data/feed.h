@@ -4,8 +4,9 @@
  *   - LM: window w has the tokens [w·T, w·T+T); targets are the same, shifted by one. The last
  *     token is only a target.
  *   - LM with packs_documents: windows are those of pack.h instead.
- *   - Documents of LM: one begins at each separator, an end or a beginning of text. The separator
- *     is its first token, and the last target of the document before.
+ *   - Documents of LM: records of JSON lines and Megatron files; elsewhere one begins at each
+ *     separator, an end or a beginning of text (corpus_next_document). The end of text is the first
+ *     token of a document, and the last target of the document before.
  *   - QA: samples are windows of questions (squad_window.h).
  *   - Order: sample j since the start is position j mod S of epoch j / S; the order of an epoch
  *     is a permutation drawn from (SEED, epoch).
@@ -67,14 +68,15 @@ struct feed_batch {
 struct feed;
 
 /* feed_open — opens token files, or makes them from text first. Blocks while it downloads and
- * tokenises. Fails ST_NO_INPUT: missing; ST_BAD_DATA: damaged, ids ≥ vocab, or less than one
- * sample; ST_BAD_SETTING: a combination (TASK=qa and files that are not SQuAD's), or documents that
- * no token separates. */
+ * tokenises. Fails ST_NO_INPUT: missing; ST_BAD_DATA: damaged, ids ≥ vocab (of large data only if
+ * the fingerprint reads one), or less than one sample; ST_BAD_SETTING: a combination (TASK=qa and
+ * files that are not SQuAD's), or documents that no token separates. */
 enum status feed_open(const struct feed_config *config, struct feed **out);
 void feed_close(struct feed *feed);             /* accepts NULL */
 int64_t feed_samples(const struct feed *feed);  /* S, samples an epoch; ≥ 1 */
 const char *feed_name(const struct feed *feed); /* "synthetic", "/data (3 files, 1.2M tokens)" */
-uint64_t feed_fingerprint(const struct feed *feed); /* of the content; equal data, equal number */
+/* Equal data have equal fingerprints. Of more than 262,144 ids it covers only so many. */
+uint64_t feed_fingerprint(const struct feed *feed);
 /* Returns the samples of a pass over the data, each of which is there once; 0: a mixture, whose
  * parts have passes of their own, or synthetic data. */
 int64_t feed_pass_samples(const struct feed *feed);
@@ -87,7 +89,9 @@ struct feed_file {
     double weight;             /* of the part; 0: none */
     const char *path, *suffix; /* the suffix that a copy's name must have */
     int64_t bytes, skip;
-    uint64_t sum; /* XXH3-64 of what follows the first `skip` bytes */
+    uint64_t sum;   /* XXH3-64 of what follows the first `skip` bytes */
+    bool sums_ends; /* it is file_sum_ends of them */
+    bool is_pair;   /* a copy has the name of the file before, but for the suffix */
 };
 /* feed_file — false: there are no more files. */
 bool feed_file(const struct feed *feed, int64_t file_i, struct feed_file *out);
@@ -97,10 +101,10 @@ bool feed_is_here(const char *data);
 /* feed_tokens — for tests: the tokens of the data; synthetic: S·T. */
 int64_t feed_tokens(const struct feed *feed);
 
-/* feed_get — samples [first, first + samples) of the run, counted from 0 over epochs. Only copies;
- * never fails. */
-void feed_get(const struct feed *feed, int64_t first, int64_t samples,
-              const struct feed_batch *out);
+/* Copies samples [first, first + samples) of the run, counted from 0 over epochs. Fails
+ * ST_BAD_DATA: an id ≥ vocab, or a damaged index or token file. */
+enum status feed_get(const struct feed *feed, int64_t first, int64_t samples,
+                     const struct feed_batch *out);
 int64_t feed_epoch(const struct feed *feed, int64_t first); /* of sample `first` */
 
 #endif

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,23 +48,40 @@ static enum status damaged(const char *name, const char *what, int64_t have, int
                 what, (long long)have, (long long)want);
 }
 
-/* Megatron writes the sequences one after the other without gaps, so a damaged length or offset,
- * or a .bin of another data set, is detected. */
+static int width_of(enum megatron_type type) { return type == MEGATRON_TYPE_U16 ? 2 : 4; }
+
+/* Checks sequence i, which follows `tokens` tokens. Megatron writes the sequences one after the
+ * other without gaps, so a damaged length or offset, or a .bin of another data set, is detected. */
+static enum status check_sequence(const struct megatron_info *info, int64_t i, int64_t tokens,
+                                  int64_t most, const char *name)
+{
+    const int64_t bytes = width_of(info->type), n = megatron_length(info, i),
+                  at = megatron_offset(info, i);
+    if (n < 0 || n > most - tokens)
+        return damaged(name, "the lengths of its sequences are more than its .bin holds", n,
+                       most - tokens);
+    if (at != tokens * bytes)
+        return damaged(name,
+                       "a sequence does not lie inside its .bin right behind the one before it", at,
+                       tokens * bytes);
+    return ST_OK;
+}
+
+/* Checks every sequence of a small index, and the last one of a large index. */
 static enum status check_sequences(const struct megatron_info *info, int64_t bin_bytes,
                                    const char *name, int64_t *tokens_out)
 {
-    const int64_t bytes = info->type == MEGATRON_TYPE_U16 ? 2 : 4, most = bin_bytes / bytes;
-    int64_t tokens = 0;
-    for (int64_t i = 0; i < info->sequences; i++) {
-        const int64_t n = megatron_length(info, i), at = megatron_offset(info, i);
-        if (n < 0 || n > most - tokens)
-            return damaged(name, "the lengths of its sequences are more than its .bin holds", n,
-                           most - tokens);
-        if (at != tokens * bytes)
-            return damaged(name,
-                           "a sequence does not lie inside its .bin right behind the one before it",
-                           at, tokens * bytes);
-        tokens += n;
+    const int64_t bytes = width_of(info->type), most = bin_bytes / bytes;
+    int64_t tokens = 0, i = 0;
+    if (info->sequences > MEGATRON_CHECKED) {
+        i = info->sequences - 1;
+        tokens = megatron_offset(info, i) / bytes;
+        if (tokens < 0 || tokens > most)
+            return damaged(name, "its last sequence does not lie inside its .bin", tokens, most);
+    }
+    for (; i < info->sequences; i++) {
+        TRY(check_sequence(info, i, tokens, most, name));
+        tokens += megatron_length(info, i);
     }
     if (tokens * bytes != bin_bytes)
         return FAIL(ST_BAD_DATA,
@@ -79,7 +95,8 @@ static enum status check_sequences(const struct megatron_info *info, int64_t bin
 
 static enum status check_list(const struct megatron_info *info, const char *name)
 {
-    for (int64_t d = 0; d <= info->documents; d++) {
+    const bool is_small = info->documents <= MEGATRON_CHECKED;
+    for (int64_t d = 0; d <= (is_small ? info->documents : 0); d++) {
         const int64_t first = megatron_first(info, d),
                       least = d > 0 ? megatron_first(info, d - 1) : 0;
         if (first < least || first > info->sequences || (d == 0 && first != 0))
@@ -145,6 +162,27 @@ enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes,
     return ST_OK;
 }
 
+enum status megatron_begin(const struct megatron_info *info, int64_t document_i, const char *name,
+                           int64_t *token_i_out)
+{
+    const int64_t first = megatron_first(info, document_i), bytes = width_of(info->type),
+                  least = document_i > 0 ? megatron_first(info, document_i - 1) : 0;
+    if (first < least || least < 0 || first > info->sequences)
+        return damaged(name, "its document list does not rise", first, info->sequences);
+    *token_i_out = info->tokens;
+    if (first == info->sequences)
+        return ST_OK;
+    *token_i_out = megatron_offset(info, first) / bytes;
+    if (first == 0)
+        return check_sequence(info, 0, 0, info->tokens, name);
+    const int64_t before = megatron_offset(info, first - 1) / bytes;
+    if (before < 0 || before > info->tokens)
+        return damaged(name, "a sequence does not lie inside its .bin", before, info->tokens);
+    TRY(check_sequence(info, first - 1, before, info->tokens, name));
+    return check_sequence(info, first, before + megatron_length(info, first - 1), info->tokens,
+                          name);
+}
+
 enum status megatron_open(const char *idx_path, const char *bin_path, struct megatron *out)
 {
     struct megatron megatron = {0};
@@ -181,7 +219,9 @@ struct megatron_writer {
     struct megatron_file idx, bin;
     uint32_t end_id;
     enum megatron_type type;
-    int64_t tokens, open_tokens; /* in all; of the current document */
+    int64_t tokens;
+    int64_t begun;   /* the first token of the current document */
+    bool is_records; /* the ids so far end with a record, in which an end of text ends nothing */
     int32_t *length;
     int64_t documents, documents_cap;
 };
@@ -236,13 +276,17 @@ out_abandon:
 /* Lists and ids are written a chunk at a time. */
 enum { MEGATRON_CHUNK = 4096 };
 
-static enum status end_document(struct megatron_writer *writer)
+/* Ends the current document before token_i, unless it has no tokens. */
+static enum status end_document(struct megatron_writer *writer, int64_t token_i)
 {
-    if (writer->open_tokens > INT32_MAX)
+    const int64_t tokens = token_i - writer->begun;
+    if (tokens == 0)
+        return ST_OK;
+    if (tokens > INT32_MAX)
         return FAIL(
             ST_BAD_DATA,
             "%s: a document has %lld tokens, but Megatron's index counts at most %d; split it",
-            writer->idx.path, (long long)writer->open_tokens, INT32_MAX);
+            writer->idx.path, (long long)tokens, INT32_MAX);
     if (writer->documents == writer->documents_cap) {
         const int64_t cap = writer->documents_cap > 0 ? 2 * writer->documents_cap : 1024;
         int32_t *length = realloc(writer->length, (size_t)cap * sizeof *length);
@@ -251,12 +295,18 @@ static enum status end_document(struct megatron_writer *writer)
         writer->length = length;
         writer->documents_cap = cap;
     }
-    writer->length[writer->documents++] = (int32_t)writer->open_tokens;
-    writer->open_tokens = 0;
+    writer->length[writer->documents++] = (int32_t)tokens;
+    writer->begun = token_i;
     return ST_OK;
 }
 
-static int width_of(enum megatron_type type) { return type == MEGATRON_TYPE_U16 ? 2 : 4; }
+enum status megatron_begin_record(struct megatron_writer *writer, int64_t token_i, bool is_record)
+{
+    if (is_record || writer->is_records)
+        TRY(end_document(writer, token_i));
+    writer->is_records = is_record;
+    return ST_OK;
+}
 
 /* A few ids, in the form of the file. */
 static enum status append_ids(struct megatron_writer *writer, const uint32_t *ids, int64_t n)
@@ -277,11 +327,9 @@ enum status megatron_append(struct megatron_writer *writer, const uint32_t *ids,
         TRY(append_ids(writer, ids + at, k));
         writer->tokens += k;
     }
-    for (int64_t i = 0; i < n; i++) {
-        writer->open_tokens++;
+    for (int64_t i = 0; !writer->is_records && i < n; i++)
         if (ids[i] == writer->end_id)
-            TRY(end_document(writer));
-    }
+            TRY(end_document(writer, writer->tokens - n + i + 1));
     return ST_OK;
 }
 
@@ -348,8 +396,7 @@ static enum status commit_files(struct megatron_file *bin, struct megatron_file 
 enum status megatron_commit(struct megatron_writer *writer)
 {
     char dir[FILE_PATH_MAX];
-    if (writer->open_tokens > 0)
-        TRY(end_document(writer));
+    TRY(end_document(writer, writer->tokens));
     TRY(write_lengths(writer));
     TRY(write_list(writer, true));
     TRY(write_list(writer, false));

@@ -10,6 +10,7 @@
 #ifndef CONVOY_DATA_MEGATRON_H
 #define CONVOY_DATA_MEGATRON_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,9 +28,12 @@ struct megatron_info {
     const uint8_t *lengths, *offsets, *list; /* within the index; not aligned */
 };
 
-/* megatron_parse — public for tests: parses and checks an index of `size` bytes for a .bin of
- * bin_bytes. The sequences fill the .bin one after the other, and the document list increases from
- * 0 to the last sequence. A pure function; name is for messages. Fails ST_BAD_DATA. */
+/* Parses an index of `size` bytes for a .bin of bin_bytes. The sequences fill the .bin one after
+ * the other, and the document list increases from 0 to the last sequence. An index of more than
+ * MEGATRON_CHECKED entries is checked only at its ends, because to open data must not cost time by
+ * their size; megatron_begin checks the other entries when they are used. A pure function, external
+ * for tests; name is for messages. Fails ST_BAD_DATA. */
+#define MEGATRON_CHECKED (1 << 18)
 enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes, const char *name,
                            struct megatron_info *out);
 
@@ -40,21 +44,28 @@ struct megatron {
 /* megatron_open — maps both files and checks the index. Zero-initialised is valid and empty. */
 enum status megatron_open(const char *idx_path, const char *bin_path, struct megatron *out);
 void megatron_close(struct megatron *megatron);
-/* megatron_offset — where sequence i begins in the .bin, in bytes. megatron_length — its tokens.
- * megatron_first — the first sequence of document d. */
+/* Returns where a sequence begins in the .bin, in bytes; external for tests. */
 int64_t megatron_offset(const struct megatron_info *info, int64_t sequence_i);
+/* Returns the tokens of a sequence; external for tests. */
 int64_t megatron_length(const struct megatron_info *info, int64_t sequence_i);
-/* document_i ≤ documents */
+/* Returns the first sequence of document_i ≤ documents; external for tests. */
 int64_t megatron_first(const struct megatron_info *info, int64_t document_i);
+/* Finds the token at which document_i ≤ documents begins. Fails ST_BAD_DATA: the entries of the
+ * index that say so contradict each other. */
+enum status megatron_begin(const struct megatron_info *info, int64_t document_i, const char *name,
+                           int64_t *token_i_out);
 
 /* Two files being written: beside their paths, then synced and renamed, the index last. A document
- * ends with each <|endoftext|>, which belongs to it, and at the end. */
+ * ends where the next record begins, and at the end; outside records it ends with each
+ * <|endoftext|>, which belongs to it. */
 struct megatron_writer;
 /* megatron_create — idx_path ends in ".idx"; the other is the same with ".bin". end_id:
  * <|endoftext|>. */
 /* type: of an id; each fits. */
 enum status megatron_create(const char *idx_path, uint32_t end_id, enum megatron_type type,
                             struct megatron_writer **out);
+/* As encode_sink.begin: a record begins at this position, or ids without records. */
+enum status megatron_begin_record(struct megatron_writer *writer, int64_t token_i, bool is_record);
 enum status megatron_append(struct megatron_writer *writer, const uint32_t *ids, int64_t n);
 enum status megatron_commit(struct megatron_writer *writer);
 /* megatron_abandon — frees the writer and removes uncommitted files. Accepts NULL. */

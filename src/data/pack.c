@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "data/pack_fit.h"
 
-#define READ_TOKENS 65536
+#define READ_TOKENS 65536 /* between two reports of the progress */
 
 struct pack {
     const struct corpus *corpus;
@@ -64,20 +64,20 @@ static enum status add_document(struct pack *pack, int64_t first, int64_t end)
     return ST_OK;
 }
 
-/* find_documents — a separator that is the last token of all begins none: it has no target. */
-static enum status find_documents(struct pack *pack, const struct pack_config *config, int32_t *ids)
+/* A separator that is the last token of all begins no document: it has no target. */
+static enum status find_documents(struct pack *pack, const struct pack_config *config)
 {
     const int64_t all = pack->corpus_tokens;
     int64_t begun = 0;
-    for (int64_t at = 0; at < all; at += READ_TOKENS) {
-        const int64_t n = all - at < READ_TOKENS ? all - at : READ_TOKENS;
-        corpus_read(pack->corpus, at, n, ids);
-        for (int64_t i = at == 0; i < n; i++)
-            if (ids[i] == config->separator[0] || ids[i] == config->separator[1]) {
-                TRY(add_document(pack, begun, at + i));
-                begun = at + i;
-            }
-        if (config->progress && !config->progress(config->progress_arg, at + n, all))
+    for (int64_t at = 1, stop, next; at < all; at = stop) {
+        stop = all - at < READ_TOKENS ? all : at + READ_TOKENS;
+        TRY(corpus_next_document(pack->corpus, at, stop, config->separator, &next));
+        while (next < stop) {
+            TRY(add_document(pack, begun, next));
+            begun = next;
+            TRY(corpus_next_document(pack->corpus, begun + 1, stop, config->separator, &next));
+        }
+        if (config->progress && !config->progress(config->progress_arg, stop, all))
             return FAIL(ST_RETRY, "stopped while the documents of DATA were looked for");
     }
     return begun < all - 1 ? add_document(pack, begun, all) : ST_OK;
@@ -131,12 +131,7 @@ static enum status fit(struct pack *pack)
 
 static enum status make(struct pack *pack, const struct pack_config *config)
 {
-    int32_t *ids = malloc(READ_TOKENS * sizeof *ids);
-    if (ids == NULL)
-        return fail_memory(pack);
-    enum status st = find_documents(pack, config, ids);
-    free(ids);
-    TRY(st);
+    TRY(find_documents(pack, config));
     return fit(pack);
 }
 
@@ -201,28 +196,31 @@ static void pad(const struct pack *pack, int64_t at, int32_t *tokens, int32_t *t
     }
 }
 
-static void read_piece(const struct pack *pack, int32_t piece, int32_t *tokens, int32_t *targets)
+static enum status read_piece(const struct pack *pack, int32_t piece, int32_t *tokens,
+                              int32_t *targets)
 {
     const int64_t first = pack->first[piece], n = pack->tokens[piece],
                   known = first + n < pack->corpus_tokens ? n : n - 1;
-    corpus_read(pack->corpus, first, n, tokens);
+    TRY(corpus_read(pack->corpus, first, n, tokens));
     if (known > 0)
-        corpus_read(pack->corpus, first + 1, known, targets);
+        TRY(corpus_read(pack->corpus, first + 1, known, targets));
     if (known < n)
         targets[known] = -1;
+    return ST_OK;
 }
 
-void pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
-               int32_t *first_key)
+enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
+                      int32_t *first_key)
 {
     ASSERTF(sample >= 0 && sample < pack->samples_n, "sample %lld of %d", (long long)sample,
             pack->samples_n);
     int64_t at = 0;
     for (int32_t i = pack->begin[sample]; i < pack->begin[sample + 1]; i++) {
-        read_piece(pack, i, tokens + at, targets + at);
+        TRY(read_piece(pack, i, tokens + at, targets + at));
         mark(first_key, at, pack->tokens[i]);
         at += pack->tokens[i];
     }
     pad(pack, at, tokens, targets);
     mark(first_key, at, pack->seq_tokens - at);
+    return ST_OK;
 }

@@ -1,8 +1,8 @@
 /* pack — samples of whole documents (PACK_DOCUMENTS). A document is cut only where it is longer
  * than a sample; what a sample has left at its end is padding.
  *
- *   - A document begins at each separator, and where the tokens begin.
- *   - Its last target is the separator behind it. The last token of all has none.
+ *   - Documents are those of corpus_next_document, and one begins where the tokens begin.
+ *   - The last target of a document is the first token of the next. The last token of all has none.
  *   - Padding: the separator, with targets of -1, which losses ignore.
  *   - Within a sample documents have the order of the data, and so have samples by their first
  *     documents. Which ones lie together: pack_fit.h.
@@ -32,7 +32,8 @@ struct pack_facts {
 
 struct pack;
 
-/* pack_open — reads all tokens once; 16 bytes of memory stay for each document. Borrows the corpus
+/* pack_open — finds all documents: by their records, which costs time by their number, or else by
+ * reading all tokens once. 16 bytes of memory stay for each document. Borrows the corpus
  * until close. Fails with ST_RETRY: out of memory, or progress stopped it; ST_BAD_DATA: more
  * documents than can be counted. */
 enum status pack_open(const struct corpus *corpus, const struct pack_config *config,
@@ -41,8 +42,8 @@ void pack_close(struct pack *pack); /* accepts NULL */
 int64_t pack_samples(const struct pack *pack);
 void pack_facts(const struct pack *pack, struct pack_facts *out);
 /* pack_read — a sample: seq_tokens ids, and as many targets. first_key, if not NULL: where in the
- * sample the document of each token begins; padding is a document. */
-void pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
-               int32_t *first_key);
+ * sample the document of each token begins; padding is a document. Fails as corpus_read. */
+enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
+                      int32_t *first_key);
 
 #endif

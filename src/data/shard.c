@@ -23,8 +23,9 @@ enum {
     SHARD_WORD_VERSION,
     SHARD_WORD_COUNT,
     SHARD_WORD_TAG,
-    SHARD_WORD_SUM,                     /* 2 words */
-    SHARD_WORD_KEY = SHARD_WORD_SUM + 2 /* 4 words */
+    SHARD_WORD_SUM,                         /* 2 words */
+    SHARD_WORD_KEY = SHARD_WORD_SUM + 2,    /* 4 words */
+    SHARD_WORD_RECORDS = SHARD_WORD_KEY + 4 /* how many */
 };
 #define SHARD_TAG 0x59564e43 /* "CNVY" */
 #define SHARD_MAGIC_LLMC_MODEL 20240326
@@ -61,6 +62,19 @@ static enum status shard_kind(const uint8_t *bytes, const char *name, int *id_by
     return ST_OK;
 }
 
+/* Returns where the ids end; records begin at the next multiple of 4. */
+static uint64_t ids_end(const struct shard_info *info)
+{
+    return SHARD_HEADER_BYTES + (uint64_t)info->id_bytes * (uint64_t)info->tokens;
+}
+
+static uint64_t records_at(const struct shard_info *info) { return (ids_end(info) + 3) / 4 * 4; }
+
+static uint64_t file_size(const struct shard_info *info)
+{
+    return info->records > 0 ? records_at(info) + 4 * (uint64_t)info->records : ids_end(info);
+}
+
 enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, struct shard_info *out)
 {
     struct shard_info info = {0};
@@ -79,18 +93,19 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, str
                     name, size, SHARD_HEADER_BYTES);
     TRY(shard_kind(bytes, name, &info.id_bytes));
     info.tokens = shard_word(bytes, SHARD_WORD_COUNT);
-    if (info.tokens < 0 ||
-        size != SHARD_HEADER_BYTES + (uint64_t)info.id_bytes * (uint64_t)info.tokens)
-        return FAIL(ST_BAD_DATA,
-                    "token file %s is damaged: its header counts %lld tokens, so %lld bytes are "
-                    "expected, but it has %zu; copy or make it again",
-                    name, (long long)info.tokens,
-                    (long long)(SHARD_HEADER_BYTES + info.id_bytes * info.tokens), size);
     info.has_sum = shard_word(bytes, SHARD_WORD_TAG) == SHARD_TAG;
     if (info.has_sum) {
         memcpy(&info.sum, bytes + 4 * SHARD_WORD_SUM, sizeof info.sum);
         memcpy(&info.key, bytes + 4 * SHARD_WORD_KEY, sizeof info.key);
+        info.records = shard_word(bytes, SHARD_WORD_RECORDS);
     }
+    if (info.tokens < 0 || info.records < 0 || info.records > info.tokens ||
+        size != file_size(&info))
+        return FAIL(ST_BAD_DATA,
+                    "token file %s is damaged: its header counts %lld tokens and %lld records, so "
+                    "%lld bytes are expected, but it has %zu; copy or make it again",
+                    name, (long long)info.tokens, (long long)info.records,
+                    (long long)file_size(&info), size);
     *out = info;
     return ST_OK;
 }
@@ -105,6 +120,8 @@ enum status shard_open(const char *path, struct shard *out)
         return status_trace_at(__FILE__, __LINE__, st);
     }
     shard.ids = shard.map.data + SHARD_HEADER_BYTES;
+    if (shard.info.records > 0)
+        shard.records = (const uint32_t *)(const void *)(shard.map.data + records_at(&shard.info));
     *out = shard;
     return ST_OK;
 }
@@ -228,16 +245,30 @@ void shard_scan_end(struct shard_scan *scan)
 }
 
 enum status shard_check(const struct shard *shard, const char *path, int64_t vocab,
-                        struct shard_facts *out)
+                        const atomic_bool *is_stopped, struct shard_facts *out)
 {
+    enum { CHUNK = 4 << 20 };
     struct shard_scan *scan;
+    const int width = shard->info.id_bytes;
+    bool goes_on = true;
     TRY(shard_scan_begin(vocab, &scan));
-    shard_scan_add(scan, shard->ids, shard->info.id_bytes, shard->info.tokens);
+    for (int64_t at = 0, k; goes_on && at < shard->info.tokens; at += k) {
+        const uint8_t *ids = (const uint8_t *)shard->ids + at * width;
+        k = shard->info.tokens - at < CHUNK ? shard->info.tokens - at : CHUNK;
+        shard_scan_add(scan, ids, width, k);
+        file_map_release(&shard->map, ids, (size_t)(k * width));
+        goes_on = is_stopped == NULL || !atomic_load(is_stopped);
+    }
+    if (shard->records != NULL)
+        XXH3_64bits_update(scan->hash, shard->map.data + ids_end(&shard->info),
+                           shard->map.bytes - ids_end(&shard->info));
     const struct shard_facts facts = shard_scan_facts(scan);
     shard_scan_end(scan);
+    if (!goes_on)
+        return FAIL(ST_RETRY, "stopped while %s was checked", path);
     if (shard->info.has_sum && shard->info.sum != facts.sum)
         return FAIL(ST_BAD_DATA,
-                    "token file %s is damaged: its ids have checksum %016llx, expected %016llx; "
+                    "token file %s is damaged: its content has checksum %016llx, expected %016llx; "
                     "copy or make it again",
                     path, (unsigned long long)facts.sum, (unsigned long long)shard->info.sum);
     *out = facts;
@@ -251,6 +282,8 @@ struct shard_writer {
     int id_bytes;
     bool is_committed;
     int64_t tokens;
+    uint32_t *record; /* where each begins */
+    int64_t records, records_cap;
     struct shard_scan *scan;
     char path[FILE_PATH_MAX];
     char tmp_path[FILE_PATH_MAX];
@@ -320,6 +353,37 @@ enum status shard_append(struct shard_writer *writer, const uint32_t *ids, int64
     return ST_OK;
 }
 
+enum status shard_begin_record(struct shard_writer *writer, int64_t token_i)
+{
+    if (writer->records == writer->records_cap) {
+        const int64_t cap = writer->records_cap > 0 ? 2 * writer->records_cap : 1024;
+        uint32_t *record = realloc(writer->record, (size_t)cap * sizeof *record);
+        if (record == NULL)
+            return FAIL(ST_RETRY, "out of memory: where %lld records of %s begin", (long long)cap,
+                        writer->path);
+        writer->record = record;
+        writer->records_cap = cap;
+    }
+    writer->record[writer->records++] = (uint32_t)token_i; /* shard_append refuses more ids */
+    return ST_OK;
+}
+
+/* Appends the records after the ids. */
+static enum status write_records(struct shard_writer *writer)
+{
+    static const uint8_t zeros[4];
+    const struct shard_info info = {.tokens = writer->tokens, .id_bytes = writer->id_bytes};
+    const uint64_t at = ids_end(&info), fill = records_at(&info) - at;
+    const size_t bytes = (size_t)writer->records * sizeof *writer->record;
+    if (writer->records == 0)
+        return ST_OK;
+    TRY(file_write_at(writer->fd, writer->tmp_path, zeros, fill, (int64_t)at));
+    TRY(file_write_at(writer->fd, writer->tmp_path, writer->record, bytes, (int64_t)(at + fill)));
+    XXH3_64bits_update(writer->scan->hash, zeros, fill);
+    XXH3_64bits_update(writer->scan->hash, writer->record, bytes);
+    return ST_OK;
+}
+
 int64_t shard_written(const struct shard_writer *writer) { return writer->tokens; }
 struct shard_facts shard_writer_facts(const struct shard_writer *writer)
 {
@@ -333,10 +397,12 @@ enum status shard_commit(struct shard_writer *writer, struct shard_key key)
     int32_t header[SHARD_HEADER_BYTES / 4] = {is_wide ? SHARD_MAGIC_WIDE : SHARD_MAGIC,
                                               is_wide ? SHARD_VERSION_WIDE : 1,
                                               (int32_t)writer->tokens, SHARD_TAG};
-    const uint64_t sum = shard_scan_facts(writer->scan).sum;
     char dir[FILE_PATH_MAX];
+    TRY(write_records(writer));
+    const uint64_t sum = shard_scan_facts(writer->scan).sum;
     memcpy(header + SHARD_WORD_SUM, &sum, sizeof sum);
     memcpy(header + SHARD_WORD_KEY, &key, sizeof key);
+    header[SHARD_WORD_RECORDS] = (int32_t)writer->records;
     TRY(file_write_at(writer->fd, writer->tmp_path, header, sizeof header, 0));
     if (fsync(writer->fd) != 0 || rename(writer->tmp_path, writer->path) != 0)
         return FAIL(ST_STORE, "cannot finish %s: %s; check the disk", writer->path,
@@ -358,6 +424,7 @@ void shard_abandon(struct shard_writer *writer)
     if (!writer->is_committed && writer->tmp_path[0] != '\0')
         unlink(writer->tmp_path);
     shard_scan_end(writer->scan);
+    free(writer->record);
     free(writer);
 }
 
@@ -368,7 +435,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct shard_info info;
     if (shard_parse(data, size, "fuzz", &info) == ST_OK)
         ASSERT(info.tokens >= 0 && (info.id_bytes == 2 || info.id_bytes == 4) &&
-               size == SHARD_HEADER_BYTES + (uint64_t)info.id_bytes * (uint64_t)info.tokens);
+               info.records >= 0 && size == file_size(&info));
     return 0;
 }
 #endif

@@ -1,12 +1,16 @@
 /* shard — one token file in llm.c's formats: 256 int32 header {20240520, 1, token count}, then
  * uint16 ids; or, as for Llama 3, {20240801, 7, token count}, then uint32 ids. Little-endian.
  *
- * Files written here also have, in header words that llm.c leaves 0 and ignores, a checksum of
- * the ids and a key that identifies their source. A checksum that is present is verified. It
- * must not know text, caches or vocabularies. */
+ * Files written here also have, in header words that llm.c leaves 0 and ignores, a checksum and a
+ * key that identifies their source. A checksum that is present is verified (shard_check).
+ *
+ * In the cache, records may follow the ids: where each record of JSON lines begins, as uint32 from
+ * the next multiple of 4 bytes on, in rising order. llm.c refuses such files by their size. It must
+ * not know text, caches or vocabularies. */
 #ifndef CONVOY_DATA_SHARD_H
 #define CONVOY_DATA_SHARD_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,9 +31,10 @@ struct shard_key {
 struct shard_info {
     int64_t tokens;
     int id_bytes; /* 2 or 4 */
-    bool has_sum; /* only our own files have sum and key */
-    uint64_t sum; /* XXH3-64 of the ids as bytes */
+    bool has_sum; /* only our own files have sum, key and records */
+    uint64_t sum; /* XXH3-64 of all that follows the header */
     struct shard_key key;
+    int64_t records; /* 0: the file has none, and only its ids separate documents */
 };
 
 /* shard_parse — parses the header of a file of `size` bytes. bytes: at least the first min(size,
@@ -41,7 +46,8 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name,
 struct shard {
     struct file_map map;
     struct shard_info info;
-    const void *ids; /* info.tokens of them, until shard_close */
+    const void *ids;         /* info.tokens of them, until shard_close */
+    const uint32_t *records; /* info.records of them: positions of ids */
 };
 
 /* shard_open — maps the file and parses its header; does not read the ids. Zero-initialised is
@@ -56,7 +62,7 @@ int shard_width(int64_t vocab);
 
 /* A pass over ids: their checksum, and the first id ≥ vocab. */
 struct shard_facts {
-    uint64_t sum;    /* XXH3-64 of the ids as bytes */
+    uint64_t sum;    /* XXH3-64 of the bytes */
     int64_t bad_i;   /* position of the first id ≥ vocab; -1: none */
     uint32_t bad_id; /* and that id */
 };
@@ -67,9 +73,10 @@ void shard_scan_add(struct shard_scan *scan, const void *ids, int id_bytes, int6
 struct shard_facts shard_scan_facts(const struct shard_scan *scan);
 void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
 
-/* shard_check — one pass over the whole file. Fails ST_BAD_DATA: its checksum is wrong. */
+/* Reads the whole file, and keeps none of its pages in resident memory. is_stopped: NULL, or set by
+ * another thread to end the call with ST_RETRY. Fails ST_BAD_DATA: its checksum is wrong. */
 enum status shard_check(const struct shard *shard, const char *path, int64_t vocab,
-                        struct shard_facts *out);
+                        const atomic_bool *is_stopped, struct shard_facts *out);
 
 /* A token file being written: beside its path, then synced and renamed, so that it exists
  * complete or not at all. */
@@ -78,6 +85,9 @@ struct shard_writer;
 enum status shard_create(const char *path, int64_t vocab, int id_bytes, struct shard_writer **out);
 /* shard_append — every id fits in id_bytes. */
 enum status shard_append(struct shard_writer *writer, const uint32_t *ids, int64_t n);
+/* Notes that a record begins at this position, which may lie ahead of the ids so far. Positions
+ * rise. */
+enum status shard_begin_record(struct shard_writer *writer, int64_t token_i);
 int64_t shard_written(const struct shard_writer *writer); /* tokens so far */
 /* shard_commit — syncs and renames the file. Free the writer with shard_abandon. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key);

@@ -26,6 +26,9 @@
 #define PAUSE_MS 200 /* before the next attempt; doubles up to PAUSE_MS_MAX */
 #define PAUSE_MS_MAX 2000
 #define LOG_MS 10000
+/* A file that is kept is read at every start if it is not larger; the reader of a larger file
+ * verifies it (data/cache.h). */
+#define CHECKED_BYTES ((size_t)64 << 20)
 #define TRIES 2 /* for one file, while its checksum is wrong */
 
 struct dataset_client {
@@ -159,33 +162,57 @@ static enum status request_list(struct dataset_client *c)
 static enum status name_file(const struct dataset_client *c, int i, char out[FILE_PATH_MAX])
 {
     const struct file_list_entry *file = &c->list.files[i];
-    return text_format(out, FILE_PATH_MAX, "%s/%d/%05d%s", c->dir, file->part, i, file->suffix)
+    return text_format(out, FILE_PATH_MAX, "%s/%d/%05d%s", c->dir, file->part,
+                       file->is_pair ? i - 1 : i, file->suffix)
                ? ST_OK
                : FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR",
                       c->dir);
 }
 
-static enum status check_sum(struct dataset_client *c, const char *path,
-                             const struct file_list_entry *file, bool *is_right)
+/* Sets *sum_out to the checksum of what follows the first `skip` bytes. */
+static enum status sum_file(struct dataset_client *c, const struct file_map *map, size_t skip,
+                            uint64_t *sum_out)
 {
     enum { SUM_BYTES = 16 << 20 };
+    XXH3_state_t *state = XXH3_createState();
+    if (!state)
+        return FAIL(ST_RETRY, "out of memory: a checksum");
+    XXH3_64bits_reset(state);
+    for (size_t at = skip, n; at < map->bytes && report_progress(c); at += n) {
+        n = map->bytes - at < SUM_BYTES ? map->bytes - at : SUM_BYTES;
+        XXH3_64bits_update(state, map->data + at, n);
+    }
+    *sum_out = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return c->is_stopped ? stopped(c) : ST_OK;
+}
+
+static enum status check_map(struct dataset_client *c, const struct file_map *map,
+                             const struct file_list_entry *file, bool is_known, bool *is_right)
+{
+    const size_t skip = (size_t)file->skip;
+    uint64_t sum = file->sum;
+    *is_right = false;
+    if ((int64_t)map->bytes != file->bytes)
+        return ST_OK;
+    if (file->sums_ends)
+        sum = file_sum_ends(map->data + skip, map->bytes - skip);
+    else if (!is_known || map->bytes <= CHECKED_BYTES)
+        TRY(sum_file(c, map, skip, &sum));
+    *is_right = sum == file->sum;
+    return ST_OK;
+}
+
+/* is_known: the whole file was right when it arrived. */
+static enum status check_sum(struct dataset_client *c, const char *path,
+                             const struct file_list_entry *file, bool is_known, bool *is_right)
+{
     struct file_map map;
     *is_right = false;
     TRY(file_map_open(path, &map));
-    XXH3_state_t *state = XXH3_createState();
-    if (state && (int64_t)map.bytes == file->bytes) {
-        XXH3_64bits_reset(state);
-        for (size_t at = (size_t)file->skip, n; at < map.bytes && report_progress(c); at += n) {
-            n = map.bytes - at < SUM_BYTES ? map.bytes - at : SUM_BYTES;
-            XXH3_64bits_update(state, map.data + at, n);
-        }
-        *is_right = XXH3_64bits_digest(state) == file->sum;
-    }
+    const enum status st = check_map(c, &map, file, is_known, is_right);
     file_map_close(&map);
-    XXH3_freeState(state);
-    if (c->is_stopped)
-        return stopped(c);
-    return state ? ST_OK : FAIL(ST_RETRY, "out of memory: a checksum");
+    return st;
 }
 
 /* Is file i complete from an earlier fetch? A damaged one is removed. */
@@ -196,7 +223,7 @@ static enum status is_kept(struct dataset_client *c, int i, bool *is_kept_out)
     *is_kept_out = file_exists(path);
     if (!*is_kept_out)
         return ST_OK;
-    TRY(check_sum(c, path, &c->list.files[i], is_kept_out));
+    TRY(check_sum(c, path, &c->list.files[i], true, is_kept_out));
     if (*is_kept_out)
         return ST_OK;
     LOG_WARN("%s is damaged; fetching it from node 0 again", path);
@@ -248,7 +275,7 @@ static enum status finish_file(struct dataset_client *c, int i, int fd, const ch
                                bool *is_right)
 {
     char path[FILE_PATH_MAX], dir[FILE_PATH_MAX];
-    TRY(check_sum(c, part, &c->list.files[i], is_right));
+    TRY(check_sum(c, part, &c->list.files[i], false, is_right));
     if (!*is_right) {
         c->done -= c->list.files[i].bytes;
         return ftruncate(fd, 0) == 0

@@ -7,8 +7,8 @@
  *
  *   - One chunk is requested after the other. After a break, or a restart of either side, it goes
  *     on after the last chunk that has arrived.
- *   - A file appears whole, by rename, once its checksum is right. The checksums of kept files are
- *     verified each time.
+ *   - A file appears whole, by rename, once its checksum is right. The checksums of kept files of
+ *     up to 64 MiB are verified each time; of larger ones their sizes.
  *   - Of several processes that want the same dataset, one fetches it; the others wait for a lock.
  *   - While node 0 cannot be reached it tries again without end. Whether node 0 is lost is decided
  *     by the cluster; config.progress then returns false.

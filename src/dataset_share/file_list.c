@@ -38,6 +38,9 @@ static enum status check_file(const struct file_list *list, const struct file_li
                     list->files_n, (long long)file->bytes, (long long)file->skip);
     if (!is_suffix(file->suffix))
         return FAIL(ST_BAD_DATA, "file %d has an invalid suffix", list->files_n);
+    if (file->is_pair && (file->part != last || list->files[list->files_n - 1].is_pair ||
+                          strcmp(file->suffix, list->files[list->files_n - 1].suffix) == 0))
+        return FAIL(ST_BAD_DATA, "file %d shares the name of no file before it", list->files_n);
     return ST_OK;
 }
 
@@ -70,7 +73,7 @@ void file_list_free(struct file_list *list)
 
 int64_t file_list_bytes(const struct file_list *list)
 {
-    int64_t bytes = 0; /* FILE_LIST_FILES_MAX × FILE_LIST_FILE_BYTES_MAX is 2^54 */
+    int64_t bytes = 0; /* FILE_LIST_FILES_MAX × FILE_LIST_FILE_BYTES_MAX is 2^62 */
     for (int i = 0; i < list->files_n; i++)
         bytes += list->files[i].bytes;
     return bytes;
@@ -85,6 +88,7 @@ void file_list_name(const struct file_list *list, char out[FILE_LIST_NAME_MAX])
                              (uint64_t)file->part, (uint64_t)file->bytes,
                              (uint64_t)file->skip, file->sum};
         memcpy(&facts[6], file->suffix, strlen(file->suffix));
+        facts[2] |= (uint64_t)file->is_pair << 32 | (uint64_t)file->sums_ends << 33;
         name = XXH3_128bits(facts, sizeof facts);
     }
     text_format(out, FILE_LIST_NAME_MAX, "%016llx%016llx", (unsigned long long)name.high64,
@@ -126,6 +130,10 @@ void file_list_write(struct text *out, const struct file_list *list, bool is_wit
             "%s{\"part\":%d,\"bytes\":%lld,\"skip\":%lld,\"sum\":\"%016llx\",\"suffix\":\"%s\"",
             i == 0 ? "" : ",", file->part, (long long)file->bytes, (long long)file->skip,
             (unsigned long long)file->sum, file->suffix);
+        if (file->is_pair)
+            text_add(out, ",\"is_pair\":true");
+        if (file->sums_ends)
+            text_add(out, ",\"sums_ends\":true");
         if (is_with_paths && file->path)
             add_quoted(out, "path", file->path);
         text_add(out, "}");
@@ -178,6 +186,8 @@ static enum status read_file(const cJSON *item, struct file_list *list)
     TRY(json_get_string(item, "suffix", &suffix));
     if (!read_hex(sum, 16, &file.sum))
         return FAIL(ST_BAD_DATA, "JSON key \"sum\" is not 16 hexadecimal digits");
+    file.is_pair = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "is_pair"));
+    file.sums_ends = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "sums_ends"));
     if (!text_copy(file.suffix, sizeof file.suffix, suffix))
         return FAIL(ST_BAD_DATA, "JSON key \"suffix\" is longer than %d bytes",
                     FILE_LIST_SUFFIX_MAX - 1);

@@ -7,6 +7,7 @@
 #ifndef CONVOY_DATASET_SHARE_FILE_LIST_H
 #define CONVOY_DATASET_SHARE_FILE_LIST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,7 +18,7 @@
 #define FILE_LIST_PARTS_MAX 64
 #define FILE_LIST_FILES_MAX 16384
 #define FILE_LIST_JSON_MAX ((size_t)1 << 20)
-#define FILE_LIST_FILE_BYTES_MAX ((int64_t)1 << 40)
+#define FILE_LIST_FILE_BYTES_MAX ((int64_t)1 << 48)
 #define FILE_LIST_NAME_MAX 33                   /* 32 hexadecimal digits and the closing 0 */
 #define FILE_LIST_SUFFIX_MAX 8                  /* ".bin" */
 #define FILE_LIST_CHUNK_BYTES ((size_t)1 << 20) /* the most that one request returns of a file */
@@ -33,9 +34,11 @@ enum file_list_state {
 struct file_list_entry {
     int part;
     int64_t bytes, skip; /* the checksum leaves out the first `skip` bytes */
-    uint64_t sum;        /* XXH3-64 */
+    uint64_t sum;        /* XXH3-64, or file_sum_ends if sums_ends */
     char suffix[FILE_LIST_SUFFIX_MAX];
-    char *path; /* on node 0; NULL elsewhere */
+    char *path;     /* on node 0; NULL elsewhere */
+    bool is_pair;   /* has the name of the file before, but for the suffix */
+    bool sums_ends; /* node 0 has not read the whole file */
 };
 
 struct file_list {

@@ -55,11 +55,11 @@ static enum status want_samples(const struct check_soak_train *t, int step_i, ui
     const int64_t n = t->config.batch_samples * t->ranks, tokens = t->config.seq_tokens;
     struct batch batch;
     TRY(batch_init(&batch, FEED_TASK_LM, n, tokens));
-    feed_get(t->feed, step_i * n, n, &batch.host);
-    for (int64_t i = 0; i < n; i++)
+    const enum status st = feed_get(t->feed, step_i * n, n, &batch.host);
+    for (int64_t i = 0; st == ST_OK && i < n; i++)
         out[i] = XXH3_64bits(batch.host.tokens + i * tokens, (size_t)tokens * sizeof(int32_t));
     batch_free(&batch);
-    return ST_OK;
+    return st;
 }
 
 /* A part of a gather is a multiple of 16 bytes: pairs of checksums. */

@@ -22,6 +22,8 @@ static enum status list_files(const struct feed *feed, struct file_list *list)
                                        .bytes = from.bytes,
                                        .skip = from.skip,
                                        .sum = from.sum,
+                                       .is_pair = from.is_pair,
+                                       .sums_ends = from.sums_ends,
                                        .path = (char *)(uintptr_t)from.path}; /* copied */
         text_copy(file.suffix, sizeof file.suffix, from.suffix);
         TRY(file_list_add(list, &file));

@@ -41,8 +41,9 @@ static enum status eval_batch(struct step *s, const struct feed *feed, int64_t f
     int64_t each = step_sample_losses(s);
     struct batch_counts counts = {0};
     s->batch.samples = samples;
-    feed_get(feed, first, samples, &s->batch.host);
-    enum status st = batch_check(&s->batch, s->config.dims.vocab);
+    enum status st = feed_get(feed, first, samples, &s->batch.host);
+    if (st == ST_OK)
+        st = batch_check(&s->batch, s->config.dims.vocab);
     batch_count(&s->batch, &counts);
     if (st == ST_OK)
         st = losses_of(s, step_context_batch(s, &s->batch));

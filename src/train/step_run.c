@@ -557,7 +557,8 @@ enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, in
 {
     struct batch batch = s->batch;
     batch.samples = step_shards_samples(s, step_samples_at(&s->config, step_i));
-    feed_get(feed, sample_first + step_shards_first(s, batch.samples), batch.samples, &batch.host);
+    TRY(feed_get(feed, sample_first + step_shards_first(s, batch.samples), batch.samples,
+                 &batch.host));
     step_run_set_window(s, &batch, step_i);
     step_shard_check_set_feed(s, feed, sample_first);
     enum status st = step_run_batch(s, &batch, step_i, sample_first, lr, fault, out);

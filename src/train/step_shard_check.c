@@ -133,13 +133,14 @@ enum status step_shard_check_unit(struct step *s, const struct step_micro *m, in
 }
 
 /* read_samples — of a shard, by its number in the batch; with a context axis own positions. */
-static struct batch read_samples(struct step *s, int shard)
+static enum status read_samples(struct step *s, int shard, struct batch *out)
 {
     struct step_shard_check *k = &s->check;
     k->batch.samples = each(s);
-    feed_get(k->feed, k->sample_first + shard * each(s), each(s), &k->batch.host);
+    TRY(feed_get(k->feed, k->sample_first + shard * each(s), each(s), &k->batch.host));
     step_run_set_window(s, &k->batch, k->step_i);
-    return step_context_part(s, &k->batch, &k->own);
+    *out = step_context_part(s, &k->batch, &k->own);
+    return ST_OK;
 }
 
 /* passes — of a shard whose first sample in the global batch is `sample`. */
@@ -163,8 +164,9 @@ static enum status compute(struct step *s, int shard, enum step_shard_pass pass,
 {
     struct step_shard_check *k = &s->check;
     struct step_shard_trace *trace = step_shard_check_trace(s, pass);
-    const struct batch batch = read_samples(s, shard);
+    struct batch batch;
     const int64_t sample = shard * each(s);
+    TRY(read_samples(s, shard, &batch));
     k->pass = pass;
     step_shard_trace_clear(trace);
     TRY(s->pipe ? step_pipe_run_alone(s, &batch, sample, k->step_i, r)

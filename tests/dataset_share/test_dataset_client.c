@@ -43,9 +43,10 @@ static void make_list(struct file_list *list)
     *list = (struct file_list){.state = FILE_LIST_STATE_READY, .weights = {0.25, 0.75}};
     file_list_add(list, &(struct file_list_entry){0, (int64_t)SIZE_A, 1024,
                                                   XXH3_64bits(bytes_a + 1024, SIZE_A - 1024),
-                                                  ".bin", path_a});
-    file_list_add(list, &(struct file_list_entry){1, (int64_t)SIZE_B, 0,
-                                                  XXH3_64bits(bytes_b, SIZE_B), ".json", path_b});
+                                                  ".bin", path_a, false, false});
+    file_list_add(list,
+                  &(struct file_list_entry){1, (int64_t)SIZE_B, 0, XXH3_64bits(bytes_b, SIZE_B),
+                                            ".json", path_b, false, false});
 }
 
 struct source {
@@ -284,8 +285,8 @@ static void too_little_space_is_refused_first(void **state)
     struct text out = {0};
     enum file_list_state got;
     int port = free_port();
-    file_list_add(&list,
-                  &(struct file_list_entry){0, FILE_LIST_FILE_BYTES_MAX, 0, 1, ".bin", path_a});
+    file_list_add(&list, &(struct file_list_entry){0, FILE_LIST_FILE_BYTES_MAX, 0, 1, ".bin",
+                                                   path_a, false, false});
     pid_t zero = serve(port, &list);
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_STORE);
     assert_non_null(strstr(status_message(), "CACHE_DIR"));

@@ -10,12 +10,12 @@ static void fill(struct file_list *list)
 {
     static char a[] = "/data/a \"b\".bin", b[] = "/data/c.bin";
     *list = (struct file_list){.state = FILE_LIST_STATE_READY};
-    assert_int_equal(file_list_add(list, &(struct file_list_entry){0, 3000000000, 1024,
-                                                                   0xFEDCBA9876543210u, ".bin", a}),
-                     ST_OK);
-    assert_int_equal(file_list_add(list, &(struct file_list_entry){0, 1026, 1024, 7, ".bin", b}),
-                     ST_OK);
-    assert_int_equal(file_list_add(list, &(struct file_list_entry){1, 5, 0, 9, ".json", b}), ST_OK);
+    const struct file_list_entry files[] = {
+        {0, 3000000000, 1024, 0xFEDCBA9876543210u, ".bin", a, false, false},
+        {0, 1026, 1024, 7, ".bin", b, false, false},
+        {1, 5, 0, 9, ".json", b, false, false}};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(file_list_add(list, &files[i]), ST_OK);
     list->weights[0] = 0.7;
     list->weights[1] = 1.0 / 3;
 }
@@ -151,14 +151,47 @@ static void too_many_files_are_refused(void **state)
 {
     (void)state;
     struct file_list list = {.state = FILE_LIST_STATE_READY};
-    const struct file_list_entry file = {0, 5, 0, 1, ".bin", NULL};
+    const struct file_list_entry file = {0, 5, 0, 1, ".bin", NULL, false, false};
     for (int i = 0; i < FILE_LIST_FILES_MAX; i++)
         assert_int_equal(file_list_add(&list, &file), ST_OK);
     assert_int_equal(file_list_add(&list, &file), ST_BAD_DATA);
-    assert_int_equal(
-        file_list_add(&list, &(struct file_list_entry){FILE_LIST_PARTS_MAX, 5, 0, 1, ".bin", NULL}),
-        ST_BAD_DATA);
+    const struct file_list_entry beyond = {
+        FILE_LIST_PARTS_MAX, 5, 0, 1, ".bin", NULL, false, false};
+    assert_int_equal(file_list_add(&list, &beyond), ST_BAD_DATA);
     file_list_free(&list);
+    status_clear();
+}
+
+/* A file may share the name of the file right before it, in its part, with another suffix. */
+static void pairs_are_read(void **state)
+{
+    (void)state;
+    static const struct file_list_entry bin = {0, 5, 0, 1, ".bin", NULL, false, false},
+                                        idx = {0, 7, 0, 2, ".idx", NULL, true, false},
+                                        same = {0, 7, 0, 2, ".bin", NULL, true, false},
+                                        next = {1, 7, 0, 2, ".idx", NULL, true, false};
+    struct file_list list = {.state = FILE_LIST_STATE_READY}, again;
+    struct text out = {0};
+    char name[FILE_LIST_NAME_MAX], other[FILE_LIST_NAME_MAX];
+    assert_int_equal(file_list_add(&list, &idx), ST_BAD_DATA);
+    assert_int_equal(file_list_add(&list, &bin), ST_OK);
+    assert_int_equal(file_list_add(&list, &same), ST_BAD_DATA);
+    assert_int_equal(file_list_add(&list, &next), ST_BAD_DATA);
+    assert_int_equal(file_list_add(&list, &idx), ST_OK);
+    assert_int_equal(file_list_add(&list, &idx), ST_BAD_DATA);
+    file_list_write(&out, &list, false);
+    assert_int_equal(file_list_read(out.data, out.len, &again), ST_OK);
+    assert_true(!again.files[0].is_pair && again.files[1].is_pair);
+    file_list_name(&again, name);
+    again.files[1].is_pair = false;
+    file_list_name(&again, other);
+    assert_string_not_equal(name, other);
+    again.files[1].is_pair = again.files[1].sums_ends = true;
+    file_list_name(&again, other);
+    assert_string_not_equal(name, other);
+    text_free(&out);
+    file_list_free(&list);
+    file_list_free(&again);
     status_clear();
 }
 
@@ -197,7 +230,8 @@ static void requests_are_read(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_written_is_read),    cmocka_unit_test(other_content_has_another_name),
     cmocka_unit_test(cut_bytes_are_refused),      cmocka_unit_test(hostile_bytes_are_refused),
-    cmocka_unit_test(too_many_files_are_refused), cmocka_unit_test(requests_are_read),
+    cmocka_unit_test(too_many_files_are_refused), cmocka_unit_test(pairs_are_read),
+    cmocka_unit_test(requests_are_read),
 };
 
 int main(void)

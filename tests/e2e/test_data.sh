@@ -58,6 +58,40 @@ run $small DATA=both.jsonl
 ok 'a bad line: 65' is $rc 65
 ok 'named by file and number' says 'both.jsonl, line 3, byte 10: "text" is not a string'
 
+# The size of the data does not matter for the start, nor for a worker that comes back.
+perl -e 'print pack("l<256", 20240520, 1, 500000, (0) x 253), "\0" x 1000000' >small.bin
+perl -e 'my ($left, $at, @len, @off) = 1 << 39; # 1 TB of 16-bit ids, all 0, in sequences as long as an index can have
+    while ($left) { my $k = $left < 2147483647 ? $left : 2147483647; push @len, $k; push @off, $at + 0; $at += 2 * $k; $left -= $k }
+    print "MMIDIDX\0\0", pack("Q< C Q< Q<", 1, 8, scalar @len, @len + 1), pack("l<*", @len), pack("Q<*", @off), pack("Q<*", 0 .. @len)' >big.idx
+took() { local t0=$(date +%s%N); run $small STEPS=1 DATA="$1"; ms=$((($(date +%s%N) - t0) / 1000000)); }
+if truncate -s $((1 << 40)) big.bin 2>/dev/null; then
+    took small.bin # programs and caches are warm then
+    took small.bin
+    small_ms=$ms
+    took big.bin
+    echo "# first step of 1 MB $small_ms ms, of 1 TB $ms ms"
+    ok '1 TB: trains' is $rc 0
+    ok '1 TB: the first step comes within 2 s of the one of 1 MB' within $((ms - small_ms)) 2000
+    run $small STEPS=30 N_GPU_EACH_NODE=2 DATA=big.bin CHECKPOINT_DIR=big CHECKPOINT_EVERY=10 FAULT=kill@step=15:rank=1 LOG_LEVEL=info
+    gap=$(grep -hE 'was killed|trainer_begin  resuming' err | cut -c12-23 | awk -F'[:.]' '{ t[NR] = ($1 * 3600 + $2 * 60 + $3) * 1000 + $4 } END { print NR == 2 ? t[2] - t[1] : 999999 }')
+    ok '1 TB: a killed worker trains on soon' is "$rc $(within "$gap" 4000 && echo soon)" '0 soon'
+    rm -f big.bin
+else
+    skip '1 TB' 'this file system has no file of 1 TB'
+fi
+
+# An id that the vocabulary lacks, where the start does not look: found before it is trained on.
+perl -e 'my $ids = "\0" x 4000000; substr $ids, 20000, 2, pack "S<", 60000;
+    print pack("l<256", 20240520, 1, 2000000, (0) x 253), $ids' >late.bin
+for workers in 1 2; do
+    rm -rf late.m late
+    run $small SEQ_LEN=32 BATCH_SIZE=8 GLOBAL_BATCH=16 STEPS=30 SHUFFLE=0 DATA=late.bin N_GPU_EACH_NODE=$workers METRICS_FILE=late.m
+    ok "an id out of range in step 20, $workers workers: 65" is "$rc $(grep -c '"step":19' late.m) $(grep -c '"step":20' late.m)" '65 1 0'
+    ok 'named by file and position' says 'late.bin: token 10000 has id 60000, but the vocabulary has VOCAB=50257 ids'
+done
+run $small STEPS=1 DATA=small.bin VAL_DATA=late.bin EVAL_EVERY=1 BATCH_SIZE=64
+ok 'in held-out data, too: 65' is "$rc $(grep -c 'late.bin: token 10000 has id 60000' err | sed 's/[1-9].*/named/')" '65 named'
+
 # A file from a server of this machine: only when that is allowed.
 port=$(free_port)
 perl -MIO::Socket::INET -e '

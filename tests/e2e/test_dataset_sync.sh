@@ -33,7 +33,7 @@ ok "node 1 logs what it fetches and how fast" node_says 1 'fetching data from no
 ok "and where it is kept" node_says 1 'fetched .* from node 0 in .*/s\), kept in .*/b/cache/convoy/from-node-0/'
 ok "node 0 logs which node fetches it" node_says 0 'node 1 \(127.0.0.1\) has no data of its own'
 ok "the same tokens lie on both" is "$(cat b/cache/convoy/from-node-0/*/0/*.bin | cksum)" "$(cat a/cache/convoy/tokens/*.bin | cksum)"
-ok "and nothing else" is "$(find b/cache -type f | grep -vcE '/(lock|00000.bin)$')" 0
+ok "and nothing else, but that it was checked" is "$(find b/cache -type f | grep -vcE '/(lock|00000.bin|[0-9a-f]*.sum)$')" 0
 both STEPS=5 DATA=x.txt
 ok "the second start fetches nothing" is "$codes $(grep -c 'complete from an earlier fetch' err.1) $(grep -c 'fetching data' err.1)" "0 0 1 0"
 for f in b/cache/convoy/from-node-0/*/0/00000.bin; do printf x | dd of="$f" bs=1 seek=5000 conv=notrunc 2>/dev/null; done
@@ -49,6 +49,16 @@ far 1 b STEPS=5 DATA=
 far 0 a STEPS=5 DATA=synthetic
 finish_nodes 2
 ok "nor is it when node 0 trains on synthetic data" is "$codes $(grep -c 'data synthetic: ' err.0 err.1 | tr '\n' ' ')" "0 0 err.0:1 err.1:1 "
+# Records are the same documents there: from the cache, and with the index of Megatron's files.
+perl -e 'for my $d (1 .. 60) { print "{\"text\": \"", join(" ", map { "word" . ($d * $_ % 17) } 1 .. 3 + $d * 5 % 23), "\"}\n" }' >a/docs.jsonl
+(cd a && env -u DATA XDG_CACHE_HOME=$PWD/cache "$convoy" tokenize DATA=docs.jsonl OUT=docs.idx >../out 2>../err)
+for data in docs.jsonl docs.idx; do
+    both STEPS=5 DATA=$data PACK_DOCUMENTS=1 ATTENTION_MASK=document LOG_LEVEL=info
+    ok "$data: 60 documents on both nodes" is "$codes $(cat err.0 err.1 | grep -c 'packed: 60 documents')" "0 0 2"
+    [ $data = docs.jsonl ] && jsonl_loss=$(last_loss)
+done
+ok "with the same losses" is "$(last_loss)" "$jsonl_loss"
+ok "the index lies beside the ids" is "$(ls b/cache/convoy/from-node-0/*/0/00000.idx | wc -l)" 1
 rm -rf b/cache
 both STEPS=5 DATA=x.txt N_GPU_EACH_NODE=2 BATCH_SIZE=1
 ok "two workers of a node: one of them fetches it" is "$codes $(grep -c 'fetched .* from node 0' err.1) $(grep -c 'complete from an earlier fetch' err.1)" "0 0 1 1"

@@ -68,7 +68,37 @@ ok "packed and resumed: the same losses, bit for bit" is "$(losses again.jsonl)"
 run $docs STEPS=31 CHECKPOINT_DIR=packed
 ok "to go on without it is said" says "PACK_DOCUMENTS was 1, is not set"
 
-# 6. Refused.
+# 6. Conversations: the end of text ends every turn, and a record is one document.
+mkdir chat-tokenizer
+jq -n '["Ġ", "Ċ", ".", ","] + ("abcdefghijklmnopqrstuvwxyz" | split("")) | to_entries | map({(.value): .key}) | add |
+    {pre_tokenizer: {type: "ByteLevel", add_prefix_space: false}, model: {type: "BPE", vocab: ., merges: []},
+     added_tokens: [{id: 40, content: "<|im_start|>", special: true}, {id: 41, content: "<|im_end|>", special: true}]}' >chat-tokenizer/tokenizer.json
+echo '{"eos_token": "<|im_end|>"}' >chat-tokenizer/tokenizer_config.json
+perl -e 'for my $d (0 .. 31) { my $t = join "", map { my $w = chr(97 + ($d * 5 + $_ * 3) % 26) x (1 + ($d + $_) % 3);
+    "<|im_start|>" . ($_ % 2 ? "assistant" : "user") . "\\n$w, $w.<|im_end|>\\n" } 0 .. 1 + $d % 3; print "{\"text\": \"$t\"}\n" }' >chat.jsonl
+chat="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=32 VOCAB=64 CONTEXT=256 BATCH_SIZE=2 GLOBAL_BATCH=4 SEQ_LEN=128 LR=3e-3 LR_SCHEDULE=constant TOKENIZER=chat-tokenizer $mask"
+convert() { env -u DATA "$convoy" tokenize TOKENIZER=chat-tokenizer DATA="$1" OUT="$2" VOCAB=64 >out 2>err; }
+run $chat DATA=chat.jsonl PACK_DOCUMENTS=1 STEPS=10 METRICS_FILE=chat.m LOG_LEVEL=info CHECKPOINT_DIR=chat
+ok "32 conversations are 32 documents" is "$rc $(grep -c 'packed: 32 documents, 0 of them cut' err)" "0 1"
+convert chat.jsonl chat.idx
+ok "tokenised for Megatron, its index has 32 documents" is "$? $(od -An -tu8 -j18 -N16 chat.idx | xargs)" "0 32 33"
+run $chat DATA=chat.idx PACK_DOCUMENTS=1 STEPS=10 METRICS_FILE=chat.idx.m LOG_LEVEL=info
+ok "and trains the same" is "$(grep -c 'packed: 32 documents' err) $(losses chat.idx.m)" "1 $(losses chat.m)"
+convert chat.idx again.idx
+ok "tokenised again from there, the index is the same" cmp chat.idx again.idx
+convert chat.jsonl chat.bin
+ok "a file of llm.c keeps no records: a warning says what does" is "$? $(grep -c 'its 32 records hold 12[0-9] ends of text (id 41).*OUT=NAME.idx' err)" "0 1"
+convert docs.jsonl docs.bin
+ok "records without one inside need no warning" is "$? $(grep -c 'ends of text' err)" "0 0"
+# One conversation has the loss of its tokens as one document, in any company.
+head -n 3 chat.jsonl | tail -n 1 >one.jsonl
+eval_chat() { "$convoy" eval CHECKPOINT_DIR=chat SEQ_LEN="$1" BATCH_SIZE=1 JSON=1 VAL_DATA="$2" $3 2>err | jq .loss; }
+ids=$(convert one.jsonl one.bin; od -An -td4 -j8 -N4 one.bin)
+whole=$(eval_chat $((ids - 1)) one.jsonl ATTENTION_MASK=causal)
+ok "the loss of a conversation is that of one document" is "$(eval_chat $((ids - 1)) one.jsonl $mask)" "$whole"
+ok "in which the ends of turns would matter" test "$(eval_chat $((ids - 1)) one.bin $mask)" != "$whole"
+
+# 7. Refused.
 run TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 $mask
 ok "TASK=qa: refused" is "$rc $(grep -c 'is for TASK=lm' err)" "78 1"
 run TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 PACK_DOCUMENTS=1

@@ -156,19 +156,14 @@ static void test_cached_shard(void **state)
 
 /* ---- Megatron ---- */
 
+/* Both with and without the index of documents. */
 static enum status read_pair(struct taken *out)
 {
-    char idx[FILE_PATH_MAX], bin[FILE_PATH_MAX];
-    struct shard_key key;
-    struct encode_sink sink = {.append = append, .arg = out, .end = TOKENIZER_GPT2_END};
-    text_copy(idx, sizeof idx, in("m.idx"));
-    text_copy(bin, sizeof bin, in("m.bin"));
-    struct data_file pair = {
-        .path = bin, .kind = DATA_FILE_KIND_MEGATRON, .bytes = file_bytes(bin)};
-    const struct data_file source = {
-        .path = idx, .kind = DATA_FILE_KIND_MEGATRON, .bytes = file_bytes(idx), .pair = &pair};
+    const struct corpus_config config = {.data = in("m.idx"), .vocab = TOKENIZER_GPT2_VOCAB};
+    int64_t tokens;
     out->n = 0;
-    return encode_files(encode, &source, 1, &sink, &key);
+    TRY(corpus_visit(&config, append, out, &tokens));
+    return read_data("m.idx", out);
 }
 
 static void write_pair(const char *name, int n)

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "data/tokenizer_gpt2.h"
 #include "data/corpus.h"
+#include "data/shard.h"
 
 static char dir[FILE_PATH_MAX], cache[FILE_PATH_MAX];
 static int64_t calls; /* of progress with something done: text was tokenised */
@@ -381,9 +382,10 @@ static void test_damaged_cache_is_made_again(void **state)
         corpus_close(corpus);
         assert_int_equal(calls, i + 2);
     }
-    /* Nothing left over. (On a slow machine the text counts as settled, and its key is kept
-     * too.) */
-    text_format(command, sizeof command, "test $(ls %s/tokens | grep -vc '[.]key$') -eq 1", cache);
+    /* Nothing left over but what was checked. (On a slow machine the text counts as settled, and
+     * its key is kept too.) */
+    text_format(command, sizeof command, "test $(ls %s/tokens | grep -vcE '[.](key|sum)$') -eq 1",
+                cache);
     assert_int_equal(system(command), 0);
 }
 
@@ -528,6 +530,172 @@ static void test_two_processes_at_once(void **state)
     assert_int_equal(calls, 0);
 }
 
+/* ---- ids are checked when they are read ---- */
+
+static void test_late_id(void **state)
+{
+    (void)state;
+    enum { N = 2000000, BAD = 10000, WINDOW = 16 };
+    static uint8_t bytes[1024 + 2 * N];
+    const int32_t header[3] = {20240520, 1, N};
+    int32_t got[WINDOW];
+    memcpy(bytes, header, sizeof header);
+    memcpy(bytes + 1024 + 2 * BAD, &(uint16_t){60000}, 2);
+    put("late.bin", bytes, sizeof bytes);
+    struct corpus *corpus = opened(in("late.bin"));
+    const uint64_t fingerprint = corpus_fingerprint(corpus);
+    for (int64_t first = BAD - 2 * WINDOW; first < BAD + 2 * WINDOW; first++) {
+        const bool has_it = first <= BAD && BAD < first + WINDOW;
+        assert_int_equal(corpus_read(corpus, first, WINDOW, got), has_it ? ST_BAD_DATA : ST_OK);
+        assert_true(!has_it || strstr(status_message(), "late.bin: token 10000 has id 60000, but "
+                                                        "the vocabulary has VOCAB=50257 ids"));
+    }
+    corpus_close(corpus);
+    /* the same number of ids, and another one at the end */
+    memcpy(bytes + 1024 + 2 * (N - 1), &(uint16_t){7}, 2);
+    put("late.bin", bytes, sizeof bytes);
+    corpus = opened(in("late.bin"));
+    assert_true(corpus_fingerprint(corpus) != fingerprint);
+    corpus_close(corpus);
+    memcpy(bytes + 1024 + 2 * (N - 1), &(uint16_t){60001}, 2);
+    put("late.bin", bytes, sizeof bytes);
+    refuse(in("late.bin"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "token 1999999 has id 60001",
+           "VOCAB");
+}
+
+/* ---- checksums are verified once ---- */
+
+enum { LARGE = 36 << 20 }; /* ids: more than a start checks itself */
+
+static void put_large(const char *name)
+{
+    static uint32_t ids[1 << 16];
+    struct shard_writer *writer;
+    for (int i = 0; i < 1 << 16; i++)
+        ids[i] = (uint32_t)(i % 50000);
+    assert_int_equal(shard_create(in(name), INT64_MAX, 2, &writer), ST_OK);
+    for (int64_t n = 0; n < LARGE; n += 1 << 16)
+        assert_int_equal(shard_append(writer, ids, 1 << 16), ST_OK);
+    assert_int_equal(shard_commit(writer, (struct shard_key){{0, 0}}), ST_OK);
+    shard_abandon(writer);
+}
+
+static int remembered(void)
+{
+    char command[FILE_PATH_MAX + 64];
+    text_format(command, sizeof command, "ls %s/tokens 2>/dev/null | grep -q 'sum$'", cache);
+    return system(command) == 0;
+}
+
+static long faults(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt + usage.ru_majflt;
+}
+
+static void test_large_file_is_checked_once(void **state)
+{
+    (void)state;
+    int32_t id;
+    put_large("large.bin");
+    clock_sleep_ms(2100); /* until the file's times are settled */
+    struct corpus *corpus = opened(in("large.bin"));
+    for (int i = 0; i < 3000 && !remembered(); i++)
+        clock_sleep_ms(20);
+    assert_true(remembered());
+    assert_int_equal(corpus_read(corpus, LARGE - 1, 1, &id), ST_OK);
+    corpus_close(corpus);
+    const long before = faults();
+    corpus = opened(in("large.bin"));
+    clock_sleep_ms(200);
+    const long took = faults() - before;
+    print_message("# %ld page faults\n", took);
+    assert_true(took < 600); /* of 18,432 pages; the system maps 16 at a fault */
+    corpus_close(corpus);
+    /* Damaged: its times tell, and it is found while the ids are used. */
+    FILE *file = fopen(in("large.bin"), "r+b");
+    assert_true(file != NULL && fseek(file, 1024 + LARGE + 1, SEEK_SET) == 0);
+    assert_int_equal(fputc(1, file), 1);
+    fclose(file);
+    corpus = opened(in("large.bin"));
+    enum status st = ST_OK;
+    for (int i = 0; i < 3000 && st == ST_OK; i++, clock_sleep_ms(20))
+        st = corpus_read(corpus, 0, 1, &id);
+    assert_int_equal(st, ST_BAD_DATA);
+    assert_non_null(strstr(status_message(), "large.bin is damaged: its content has checksum"));
+    corpus_close(corpus);
+    corpus = opened(in("large.bin"));
+    corpus_close(corpus); /* stops the check */
+}
+
+/* ---- documents ---- */
+
+/* An index of these documents over a .bin of 16-bit ids. */
+static void put_pair(const char *idx, const char *bin, const uint16_t *ids, const int32_t *lengths,
+                     uint64_t n)
+{
+    uint8_t bytes[34 + 20 * 16 + 8] = "MMIDIDX";
+    const uint64_t words[] = {n, n + 1};
+    int64_t tokens = 0;
+    bytes[9] = 1;
+    bytes[17] = 8;
+    memcpy(bytes + 18, words, sizeof words);
+    memcpy(bytes + 34, lengths, 4 * n);
+    for (uint64_t i = 0; i < n; i++) {
+        memcpy(bytes + 34 + 4 * n + 8 * i, &(int64_t){2 * tokens}, 8);
+        tokens += lengths[i];
+    }
+    for (uint64_t i = 0; i <= n; i++)
+        memcpy(bytes + 34 + 12 * n + 8 * i, &i, 8);
+    put(idx, bytes, 34 + 20 * n + 8);
+    put(bin, ids, 2 * (size_t)tokens);
+}
+
+/* From every place to every other. */
+static void documents_are(const struct corpus *corpus, const int64_t separator[2],
+                          const int64_t *begins, int n)
+{
+    const int64_t tokens = corpus_tokens(corpus);
+    for (int64_t at = 0; at < tokens; at++)
+        for (int64_t end = at; end <= tokens; end++) {
+            int64_t want = end, got = -1;
+            for (int i = n - 1; i >= 0; i--)
+                want = begins[i] >= at && begins[i] < end ? begins[i] : want;
+            assert_int_equal(corpus_next_document(corpus, at, end, separator, &got), ST_OK);
+            if (got != want)
+                fail_msg("in [%lld, %lld): a document at %lld, expected %lld", (long long)at,
+                         (long long)end, (long long)got, (long long)want);
+        }
+}
+
+/* "b" (id 65) separates documents in texts and token files, and nothing in records. */
+static void test_documents(void **state)
+{
+    (void)state;
+    enum { END = TOKENIZER_GPT2_END };
+    const int32_t ids[] = {65, 0,  65, END, 65, 0,  65, END, END, 0,  END,
+                           7,  65, 8,  END, 64, 65, 66, 65,  END, 65, 0};
+    const int64_t b[] = {65, -1}, both[] = {END, 65}, none[] = {-1, -1};
+    put_text("d/1.txt", "b!b");
+    put_text("d/2.jsonl", "{\"text\":\"b!b\"}\n{\"text\":\"\"}\n{\"text\":\"!\"}\n");
+    put_tokens("d/3.bin", (const uint16_t[]){7, 65, 8}, 3);
+    put_pair("d/4.idx", "d/4.bin", (const uint16_t[]){64, 65, 66, 65, END}, (int32_t[]){2, 1, 2},
+             3);
+    put_text("d/5.txt", "b!");
+    struct corpus *corpus = opened(in("d"));
+    expect(corpus, ids, sizeof ids / sizeof *ids);
+    assert_int_equal(corpus_records(corpus), 6);
+    documents_are(corpus, both, (int64_t[]){0, 2, 3, 7, 8, 10, 12, 14, 17, 18, 19, 20}, 12);
+    documents_are(corpus, b, (int64_t[]){0, 2, 3, 7, 8, 10, 12, 14, 17, 18, 19, 20}, 12);
+    documents_are(corpus, none, (int64_t[]){0, 3, 7, 8, 10, 14, 17, 18, 19}, 9);
+    corpus_close(corpus);
+    corpus = opened(in("d")); /* from the cache */
+    assert_int_equal(corpus_records(corpus), 6);
+    documents_are(corpus, both, (int64_t[]){0, 2, 3, 7, 8, 10, 12, 14, 17, 18, 19, 20}, 12);
+    corpus_close(corpus);
+}
+
 #define FRESH(test) cmocka_unit_test_setup(test, fresh)
 static const struct CMUnitTest tests[] = {
     FRESH(test_text_file),
@@ -543,5 +711,8 @@ static const struct CMUnitTest tests[] = {
     FRESH(test_write_refusals),
     FRESH(test_full_disk),
     FRESH(test_two_processes_at_once),
+    FRESH(test_late_id),
+    FRESH(test_large_file_is_checked_once),
+    FRESH(test_documents),
 };
 HARNESS_MAIN(tests)

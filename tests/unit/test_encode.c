@@ -368,7 +368,7 @@ static void test_megatron_wide(void **state)
 {
     (void)state;
     put_wide("w.idx", "w.bin", (int32_t[]){64, 65, 66, 67});
-    EXPECT(in("w.idx"), 64, 65, END, 66, 67); /* joined with a mark where there is none */
+    EXPECT(in("w.idx"), 64, 65, 66, 67); /* as they are: the index separates them */
     put_wide("x.idx", "x.bin", (int32_t[]){64, END, 66, END});
     EXPECT(in("x.bin"), 64, END, 66, END);
     put_wide("y.idx", "y.bin", (int32_t[]){64, 65536, 66, 67});

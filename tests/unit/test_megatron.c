@@ -215,7 +215,83 @@ static void test_written(void **state)
     check_written(MEGATRON_TYPE_I32, 4);
 }
 
+/* Records end documents, whatever ids they have; without records, the end of text does. */
+static void test_records(void **state)
+{
+    (void)state;
+    char idx_path[FILE_PATH_MAX], bin_path[FILE_PATH_MAX];
+    struct megatron_writer *writer;
+    struct megatron megatron = {0};
+    const uint32_t text[] = {1, 9, 2, 9}, records[] = {3, 9, 4, 9, 5, 9}, more[] = {6, 9, 7};
+    const int64_t begins[] = {0, 2, 4, 8, 10, 12, 13};
+    text_format(idx_path, sizeof idx_path, "%s/r.idx", harness_tmpdir());
+    text_format(bin_path, sizeof bin_path, "%s/r.bin", harness_tmpdir());
+    assert_int_equal(megatron_create(idx_path, 9, MEGATRON_TYPE_U16, &writer), ST_OK);
+    assert_int_equal(megatron_begin_record(writer, 0, false), ST_OK);
+    assert_int_equal(megatron_append(writer, text, 4), ST_OK);
+    assert_int_equal(megatron_begin_record(writer, 4, true), ST_OK);
+    assert_int_equal(megatron_begin_record(writer, 8, true), ST_OK); /* ahead of its ids */
+    assert_int_equal(megatron_append(writer, records, 6), ST_OK);
+    assert_int_equal(megatron_begin_record(writer, 10, false), ST_OK);
+    assert_int_equal(megatron_append(writer, more, 3), ST_OK);
+    assert_int_equal(megatron_commit(writer), ST_OK);
+    megatron_abandon(writer);
+    assert_int_equal(megatron_open(idx_path, bin_path, &megatron), ST_OK);
+    assert_int_equal(megatron.info.documents, 6);
+    for (int d = 0; d <= 6; d++) {
+        int64_t first;
+        assert_int_equal(megatron_begin(&megatron.info, d, "r.idx", &first), ST_OK);
+        assert_int_equal(first, begins[d]);
+    }
+    megatron_close(&megatron);
+}
+
+/* A large index is checked where it is used, and at its ends at once. */
+static void test_large_index(void **state)
+{
+    (void)state;
+    enum { N = MEGATRON_CHECKED + 7, BYTES = MEGATRON_HEADER_BYTES + 20 * N + 8, AT = N / 2 };
+    uint8_t *bytes = calloc(1, BYTES);
+    struct megatron_info info;
+    int64_t first;
+    memcpy(bytes, MEGATRON_MAGIC "\0\0\1", 10);
+    bytes[17] = MEGATRON_TYPE_U16;
+    memcpy(bytes + 18, (const uint64_t[]){N, N + 1}, 16);
+    int32_t *lengths = (int32_t *)(void *)(bytes + 34);
+    for (int64_t i = 0; i <= N; i++) {
+        const int64_t offset = 6 * i;
+        if (i < N) {
+            memcpy(lengths + i, &(int32_t){3}, 4);
+            memcpy(bytes + 34 + 4 * N + 8 * i, &offset, 8);
+        }
+        memcpy(bytes + 34 + 12 * (int64_t)N + 8 * i, &i, 8);
+    }
+    uint8_t *const damage[] = {bytes + 34 + 4 * AT, bytes + 34 + 4 * N + 8 * AT,
+                               bytes + 34 + 12 * N + 8 * AT};
+    assert_int_equal(megatron_parse(bytes, BYTES, 6 * N, "x.idx", &info), ST_OK);
+    assert_int_equal(info.tokens, 3 * N);
+    for (int i = 0; i < 3; i++) {
+        damage[i][3] ^= 0x40; /* a length, an offset, an entry of the list */
+        assert_int_equal(megatron_parse(bytes, BYTES, 6 * N, "x.idx", &info), ST_OK);
+        assert_int_equal(megatron_begin(&info, AT - 1, "x.idx", &first), ST_OK);
+        assert_int_equal(first, 3 * (AT - 1));
+        assert_int_equal(megatron_begin(&info, AT, "x.idx", &first), ST_BAD_DATA);
+        assert_non_null(strstr(status_message(), "Megatron index x.idx is damaged"));
+        assert_int_equal(megatron_begin(&info, AT + 2, "x.idx", &first), ST_OK);
+        damage[i][3] ^= 0x40;
+    }
+    for (int i = 0; i < 3; i++) { /* the last length, the last offset, the end of the list */
+        uint8_t *last = bytes + 34 + (i == 0 ? 4 * N - 4 : i == 1 ? 12 * N - 8 : 20 * N);
+        last[0] ^= 2;
+        assert_int_equal(megatron_parse(bytes, BYTES, 6 * N, "x.idx", &info), ST_BAD_DATA);
+        last[0] ^= 2;
+    }
+    free(bytes);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_good), cmocka_unit_test(test_refusals), cmocka_unit_test(test_damage),
-    cmocka_unit_test(test_foreign), cmocka_unit_test(test_written)};
+    cmocka_unit_test(test_good),       cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_damage),     cmocka_unit_test(test_foreign),
+    cmocka_unit_test(test_written),    cmocka_unit_test(test_records),
+    cmocka_unit_test(test_large_index)};
 HARNESS_MAIN(tests)

@@ -70,7 +70,7 @@ static void check_write_and_read(int id_bytes)
     assert_int_equal(shard_id(&shard, N - 1), ids[N - 1]);
     free(back);
     for (int64_t vocab = 1; vocab < 50300; vocab += 997) {
-        assert_int_equal(shard_check(&shard, "a.bin", vocab, &facts), ST_OK);
+        assert_int_equal(shard_check(&shard, "a.bin", vocab, NULL, &facts), ST_OK);
         assert_int_equal(facts.bad_i, vocab < 50257 ? vocab : -1);
     }
     shard_close(&shard);
@@ -99,10 +99,49 @@ static void test_llmc_wide(void **state)
     assert_int_equal(shard_open(in("l.bin"), &shard), ST_OK);
     assert_int_equal(shard.info.id_bytes, 4);
     assert_int_equal(shard_id(&shard, 2), 128255);
-    assert_int_equal(shard_check(&shard, "l.bin", 128255, &facts), ST_OK);
+    assert_int_equal(shard_check(&shard, "l.bin", 128255, NULL, &facts), ST_OK);
     assert_int_equal(facts.bad_i, 2);
     assert_int_equal(facts.bad_id, 128255);
     shard_close(&shard);
+}
+
+/* Records behind an odd number of 16-bit ids; every byte of them is covered by the checksum. */
+static void test_records(void **state)
+{
+    (void)state;
+    struct shard_writer *writer;
+    struct shard shard = {0};
+    struct shard_facts facts;
+    char *bytes;
+    size_t n;
+    const uint32_t begins[] = {0, 3, 4};
+    assert_int_equal(shard_create(in("r.bin"), 100, 2, &writer), ST_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(shard_begin_record(writer, begins[i]), ST_OK);
+    assert_int_equal(shard_append(writer, (const uint32_t[]){1, 2, 3, 4, 5}, 5), ST_OK);
+    assert_int_equal(shard_commit(writer, (struct shard_key){{1, 2}}), ST_OK);
+    shard_abandon(writer);
+    assert_int_equal(file_bytes(in("r.bin")), SHARD_HEADER_BYTES + 12 + 3 * 4);
+    assert_int_equal(shard_open(in("r.bin"), &shard), ST_OK);
+    assert_int_equal(shard.info.tokens, 5);
+    assert_int_equal(shard.info.records, 3);
+    assert_memory_equal(shard.records, begins, sizeof begins);
+    assert_int_equal(shard_check(&shard, "r.bin", 100, NULL, &facts), ST_OK);
+    const atomic_bool stop = true;
+    assert_int_equal(shard_check(&shard, "r.bin", 100, &stop, &facts), ST_RETRY);
+    shard_close(&shard);
+    assert_int_equal(file_read(in("r.bin"), 1 << 20, &bytes, &n), ST_OK);
+    for (size_t i = SHARD_HEADER_BYTES; i < n; i++) {
+        bytes[i] ^= 4;
+        assert_int_equal(file_replace(in("r.bin"), bytes, n), ST_OK);
+        assert_int_equal(shard_open(in("r.bin"), &shard), ST_OK);
+        assert_int_equal(shard_check(&shard, "r.bin", 100, NULL, &facts), ST_BAD_DATA);
+        shard_close(&shard);
+        bytes[i] ^= 4;
+        assert_int_equal(file_replace(in("r.bin"), bytes, i), ST_OK);
+        assert_int_equal(shard_open(in("r.bin"), &shard), ST_BAD_DATA);
+    }
+    free(bytes);
 }
 
 static void test_abandoned_leaves_nothing(void **state)
@@ -123,6 +162,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_parse),
     cmocka_unit_test(test_write_and_read),
     cmocka_unit_test(test_llmc_wide),
+    cmocka_unit_test(test_records),
     cmocka_unit_test(test_abandoned_leaves_nothing),
 };
 HARNESS_MAIN(tests)

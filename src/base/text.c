@@ -191,6 +191,17 @@ static size_t whole_chars(const char *s, size_t n)
     return ((unsigned char)s[n - back] & 0xC0) == 0xC0 ? n - back : n;
 }
 
+void text_strip_controls(char *text)
+{
+    for (unsigned char *s = (unsigned char *)text; *s != 0; s++) {
+        bool is_c1 = s[0] == 0xC2 && s[1] >= 0x80 && s[1] <= 0x9F;
+        if (is_c1)
+            s[1] = '?';
+        if (is_c1 || *s < 0x20 || *s == 0x7F)
+            *s = '?';
+    }
+}
+
 bool text_copy(char *out, size_t cap, const char *s)
 {
     ASSERT(cap > 0);

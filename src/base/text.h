@@ -28,6 +28,9 @@ enum text_result text_parse_duration(const char *s, int64_t min_ms, int64_t max_
                                      int64_t *out_ms);
 bool text_parse_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
 
+/* text_strip_controls — replaces terminal controls (C0, C1, DEL) by '?': text from a file or a peer
+ * must not control a terminal. */
+void text_strip_controls(char *text);
 /* text_copy, text_format — write at most cap bytes with the closing 0; false when the text was cut
  * (text_copy cuts at a character's edge). cap > 0. */
 bool text_copy(char *out, size_t cap, const char *s);

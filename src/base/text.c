@@ -278,6 +278,19 @@ int text_distance(const char *a, const char *b)
     return rows[x_n % 3][y_n];
 }
 
+struct text_digits text_f64(double value)
+{
+    struct text_digits out;
+    double again;
+    /* 15 digits survive a double, so a number with as many or fewer is shortest in the first form */
+    for (int digits = 15; digits <= 17; digits++) {
+        text_format(out.text, sizeof out.text, "%.*g", digits, value);
+        if (text_parse_f64(out.text, -INFINITY, INFINITY, &again) != TEXT_OK || again == value)
+            break;
+    }
+    return out;
+}
+
 const char *text_format_bytes(char *out, size_t cap, double bytes)
 {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

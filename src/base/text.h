@@ -41,6 +41,12 @@ bool text_ends(const char *s, const char *suffix);
 /* text_distance — the number of edits (insert, delete, replace, swap neighbours) from a to b,
  * ignoring case and '_'; 999 for strings over 63 bytes. For hints about typos. */
 int text_distance(const char *a, const char *b);
+/* text_f64 — the shortest digits that read back as the same double, such as "0.0003" and "1e-08";
+ * "inf", "nan". Use it where a program may read the number again, or a person compares two. */
+struct text_digits {
+    char text[32];
+};
+struct text_digits text_f64(double value);
 /* Numbers for people; all return out. Not finite, or a negative span: "-".
  *   text_format_bytes  1536 → "1.5 KiB"
  *   text_format_count  1410000 → "1.41M"

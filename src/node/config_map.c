@@ -366,6 +366,7 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
 {
     memset(out, 0, sizeof *out);
     TRY(map_step(conf, dims, &out->step));
+    out->ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0;
     out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
     out->epochs = conf_i64(conf, CONF_EPOCHS);
     out->steps = conf_i64(conf, CONF_STEPS);

@@ -25,7 +25,7 @@ static enum status open_checkpoint(const char *path, struct model_source *out)
 enum status model_source_open(const struct conf *conf, struct model_source *out)
 {
     const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
-    *out = (struct model_source){.ckpt = NULL};
+    *out = (struct model_source){.ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0};
     if (weights_are_at(model))
         return open_elsewhere(model, out);
     if (file_is_dir(model))
@@ -41,7 +41,9 @@ enum status model_source_open(const struct conf *conf, struct model_source *out)
 enum status model_source_load(const struct model_source *source, const struct load_target *to)
 {
     const struct load_file file = {.ckpt = source->ckpt, .part = "model"};
-    return source->ckpt ? load_params(to, &file) : weights_load(source->path, to);
+    struct load_target target = *to;
+    target.ignores_tensors = source->ignores_tensors;
+    return source->ckpt ? load_params(to, &file) : weights_load(source->path, &target);
 }
 
 const char *model_source_path(const struct model_source *source)

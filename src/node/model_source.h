@@ -13,6 +13,7 @@
 struct model_source {
     struct ckpt *ckpt;        /* NULL: the model is at path */
     char path[FILE_PATH_MAX]; /* a Hugging Face folder or a model file of llm.c */
+    bool ignores_tensors;     /* IGNORE_TENSORS */
     struct model_dims dims;   /* its task is the one it was trained for */
 };
 

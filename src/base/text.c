@@ -285,7 +285,7 @@ struct text_digits text_f64(double value)
     /* 15 digits survive a double, so a number with as many or fewer is shortest in the first form */
     for (int digits = 15; digits <= 17; digits++) {
         text_format(out.text, sizeof out.text, "%.*g", digits, value);
-        if (text_parse_f64(out.text, -INFINITY, INFINITY, &again) != TEXT_OK || again == value)
+        if (text_parse_f64(out.text, -INFINITY, INFINITY, &again) == TEXT_OK && again == value)
             break;
     }
     return out;

@@ -151,7 +151,7 @@ static void show_settings(struct text *t, const char *json)
         if (cJSON_IsString(item))
             text_add(t, " %s=%s", item->string, item->valuestring);
         else
-            text_add(t, " %s=%.10g", item->string, item->valuedouble);
+            text_add(t, " %s=%s", item->string, text_f64(item->valuedouble).text);
     }
     text_add(t, "\n");
     cJSON_Delete(root);

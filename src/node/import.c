@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "node/command.h"
 #include "node/memory_check.h"
+#include "node/model_source.h"
 #include "node/tokenizer_files.h"
 #include "node/tokenizer_source.h"
 #include "train/weights.h"
@@ -65,12 +66,13 @@ static enum status check_from(const char *from)
 {
     if (weights_are_at(from))
         return ST_OK;
+    char hint[512];
     if (!file_exists(from))
         return FAIL(
             ST_NO_INPUT,
             "FROM=%s is not there; give a Hugging Face folder, a GGUF file or a model file of "
-            "llm.c",
-            from);
+            "llm.c%s",
+            from, model_source_hub_hint(from, hint, sizeof hint));
     if (weights_are_ckpt(from))
         return FAIL(ST_NO_INPUT,
                     "FROM=%s is a checkpoint of Convoy already; use it as MODEL or CHECKPOINT_DIR, "

@@ -1,10 +1,29 @@
 /* model_source — see model_source.h. */
 #include "node/model_source.h"
 
+#include <string.h>
+
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "train/weights.h"
+
+const char *model_source_hub_hint(const char *path, char *out, size_t cap)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const size_t org_n = strspn(path, plain);
+    const char *name = path + org_n + (path[org_n] == '/');
+    const bool is_name = path[0] != '.' && org_n > 0 && path[org_n] == '/' && name[0] != 0 &&
+                         name[strspn(name, plain)] == 0;
+    out[0] = 0;
+    if (is_name)
+        text_format(
+            out, cap,
+            "; for the model of that name on the Hugging Face hub, fetch it first: `hf download "
+            "%s --local-dir %s`, and give the folder %s",
+            path, name, name);
+    return out;
+}
 
 static enum status open_elsewhere(const char *path, struct model_source *out)
 {
@@ -30,11 +49,12 @@ enum status model_source_open(const struct conf *conf, struct model_source *out)
         return open_elsewhere(model, out);
     if (file_is_dir(model))
         dir = model;
+    char hint[512];
     if (!*dir)
         return FAIL(ST_NO_INPUT,
                     "MODEL=%s is not a folder or a file and CHECKPOINT_DIR is empty; set one of "
-                    "them to trained weights",
-                    model);
+                    "them to trained weights%s",
+                    model, model_source_hub_hint(model, hint, sizeof hint));
     return open_checkpoint(dir, out);
 }
 

@@ -362,12 +362,7 @@ enum status plan_cluster_parse(const char *bytes, size_t n, const char *what,
 /* write_number — as short as reads back the same. */
 static void write_number(double value, struct text *out)
 {
-    char text[40];
-    double back;
-    text_format(text, sizeof text, "%.9g", value);
-    if (text_parse_f64(text, -HUGE_VAL, HUGE_VAL, &back) != TEXT_OK || back != value)
-        text_format(text, sizeof text, "%.17g", value);
-    text_add(out, "%s", text);
+    text_add(out, "%s", text_f64(value).text);
 }
 
 static void write_member(const char *before, const char *key, double value, struct text *out)

@@ -182,6 +182,45 @@ static void distances(void **state)
     assert_int_equal(text_distance(longer, longer), 999);
 }
 
+/* Every double reads back from its digits, and no shorter ones would do. */
+static void shortest_digits(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } rows[] = {
+        {3e-4, "0.0003"},
+        {0.95, "0.95"},
+        {1e-8, "1e-08"},
+        {0, "0"},
+        {-0.0, "-0"},
+        {128000, "128000"},
+        {1795454743, "1795454743"},
+        {9007199254740991, "9007199254740991"},
+        {1e22, "1e+22"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {1.0 / 3, "0.3333333333333333"},
+        {5e-324, "4.94065645841247e-324"},
+        {1.7976931348623157e308, "1.7976931348623157e+308"},
+        {INFINITY, "inf"},
+        {NAN, "nan"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(text_f64(rows[i].value).text, rows[i].text);
+    uint64_t bits = 1;
+    for (int i = 0; i < 100000; i++) {
+        double value, again;
+        bits = bits * 6364136223846793005u + 1442695040888963407u;
+        memcpy(&value, &bits, sizeof value);
+        if (!isfinite(value))
+            continue;
+        assert_int_equal(text_parse_f64(text_f64(value).text, -INFINITY, INFINITY, &again),
+                         TEXT_OK);
+        assert_memory_equal(&again, &value, sizeof value);
+    }
+}
+
 static void human_forms(void **state)
 {
     (void)state;
@@ -262,10 +301,16 @@ static void a_text_grows_to_its_limit(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_numbers),   cmocka_unit_test(numbers),
-    cmocka_unit_test(byte_counts),     cmocka_unit_test(durations),
-    cmocka_unit_test(booleans),        cmocka_unit_test(copies_end_in_time),
-    cmocka_unit_test(starts_and_ends), cmocka_unit_test(distances),
-    cmocka_unit_test(human_forms),     cmocka_unit_test(a_text_grows_to_its_limit),
+    cmocka_unit_test(whole_numbers),
+    cmocka_unit_test(numbers),
+    cmocka_unit_test(byte_counts),
+    cmocka_unit_test(durations),
+    cmocka_unit_test(booleans),
+    cmocka_unit_test(copies_end_in_time),
+    cmocka_unit_test(starts_and_ends),
+    cmocka_unit_test(distances),
+    cmocka_unit_test(shortest_digits),
+    cmocka_unit_test(human_forms),
+    cmocka_unit_test(a_text_grows_to_its_limit),
 };
 HARNESS_MAIN(tests)

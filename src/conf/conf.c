@@ -133,7 +133,8 @@ static enum status set_number(struct conf_value *value, const struct conf_row *r
     const char *what = "is not a number";
     if (row->kind == CONF_KIND_INT) {
         what = "is not a whole number";
-        result = text_parse_i64(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
+        result = (row == &conf_rows[CONF_TOKENS] ? text_parse_count : text_parse_i64)(
+            text, (int64_t)row->min, (int64_t)row->max, &value->i64);
         value->f64 = (double)value->i64;
     } else if (row->kind == CONF_KIND_REAL) {
         result = text_parse_f64(text, row->min, row->max, &value->f64);
@@ -337,7 +338,8 @@ static enum status refuse_argument(const char *word, const char *next)
     if (nearest != NULL)
         return FAIL(ST_USAGE, "argument %s: no setting has this name; did you mean %s?", shown,
                     nearest);
-    return FAIL(ST_USAGE, "argument %s: no setting has this name; `convoy help settings` lists them", shown);
+    return FAIL(ST_USAGE,
+                "argument %s: no setting has this name; `convoy help settings` lists them", shown);
 }
 
 static enum status read_arguments(struct conf *conf, int argc, char **argv)

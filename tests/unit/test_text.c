@@ -182,6 +182,35 @@ static void distances(void **state)
     assert_int_equal(text_distance(longer, longer), 999);
 }
 
+/* Counts as people write them. */
+static void counts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum text_result result;
+        int64_t value;
+    } rows[] = {
+        {"300000", TEXT_OK, 300000},        {"1e9", TEXT_OK, 1000000000},
+        {"1B", TEXT_OK, 1000000000},        {"1G", TEXT_OK, 1000000000},
+        {"1.5T", TEXT_OK, 1500000000000},   {"1.1M", TEXT_OK, 1100000},
+        {"100k", TEXT_OK, 100000},          {"2.5e3k", TEXT_OK, 2500000},
+        {"1.5", TEXT_NOT_A_NUMBER, 0},      {"1.0001", TEXT_NOT_A_NUMBER, 0},
+        {"1.00005k", TEXT_NOT_A_NUMBER, 0}, {"B", TEXT_NOT_A_NUMBER, 0},
+        {"", TEXT_NOT_A_NUMBER, 0},         {"1b", TEXT_NOT_A_NUMBER, 0},
+        {"1 B", TEXT_NOT_A_NUMBER, 0},      {"1MB", TEXT_NOT_A_NUMBER, 0},
+        {"inf", TEXT_NOT_A_NUMBER, 0},      {"0x1p3", TEXT_NOT_A_NUMBER, 0},
+        {"0", TEXT_OUT_OF_RANGE, 0},        {"-1B", TEXT_OUT_OF_RANGE, 0},
+        {"1e16", TEXT_OUT_OF_RANGE, 0},     {"1e300T", TEXT_OUT_OF_RANGE, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t value = 0;
+        const enum text_result got = text_parse_count(rows[i].text, 1, 9007199254740991, &value);
+        if (got != rows[i].result || value != rows[i].value)
+            fail_msg("%s: %d, %lld", rows[i].text, (int)got, (long long)value);
+    }
+}
+
 /* Every double reads back from its digits, and no shorter ones would do. */
 static void shortest_digits(void **state)
 {
@@ -301,16 +330,11 @@ static void a_text_grows_to_its_limit(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whole_numbers),
-    cmocka_unit_test(numbers),
-    cmocka_unit_test(byte_counts),
-    cmocka_unit_test(durations),
-    cmocka_unit_test(booleans),
-    cmocka_unit_test(copies_end_in_time),
-    cmocka_unit_test(starts_and_ends),
-    cmocka_unit_test(distances),
-    cmocka_unit_test(shortest_digits),
-    cmocka_unit_test(human_forms),
-    cmocka_unit_test(a_text_grows_to_its_limit),
+    cmocka_unit_test(whole_numbers),   cmocka_unit_test(numbers),
+    cmocka_unit_test(byte_counts),     cmocka_unit_test(durations),
+    cmocka_unit_test(booleans),        cmocka_unit_test(copies_end_in_time),
+    cmocka_unit_test(starts_and_ends), cmocka_unit_test(distances),
+    cmocka_unit_test(counts),          cmocka_unit_test(shortest_digits),
+    cmocka_unit_test(human_forms),     cmocka_unit_test(a_text_grows_to_its_limit),
 };
 HARNESS_MAIN(tests)

@@ -514,8 +514,9 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
              (long long)trainer->step.seq_tokens);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         text_add(out, ",\"%s\":%s", numbers[i].name,
-                 text_f64(numbers[i].key == CONF_MOMENTUM ? trainer->step.optim.momentum
-                                                          : conf_f64(conf, numbers[i].key))
+                 text_f64(numbers[i].key == CONF_MOMENTUM     ? trainer->step.optim.momentum
+                          : numbers[i].key == CONF_BATCH_SIZE ? (double)trainer->step.batch_samples
+                                                              : conf_f64(conf, numbers[i].key))
                      .text);
     if (trainer->step.local.steps > 0)
         text_add(out, ",\"LOCAL_STEPS\":%lld,\"OUTER_LR\":%s,\"OUTER_MOMENTUM\":%s,\"nodes\":%lld",

@@ -171,8 +171,8 @@ static void write_usage(struct text *out, bool is_bold)
         if (commands[i].help != NULL)
             text_add(out, "  %-26s  %s\n", commands[i].words, commands[i].help);
     text_add(out, "\n%sMore%s by `convoy help WORD`\n ", on, off);
-    for (int i = 0; conf_topic(i) != NULL; i++)
-        text_add(out, " %s", conf_topic(i));
+    for (int i = 0; conf_row_topic(i) != NULL; i++)
+        text_add(out, " %s", conf_row_topic(i));
     text_add(out, ": the settings of one kind; settings: all\n"
                   "  a command, such as train; a setting, such as BATCH_SIZE or DATA; exit-codes\n"
                   "  man, bash, zsh, fish: the manual page, completion of a shell\n");
@@ -261,9 +261,9 @@ static enum status run_help(const struct call *call)
     else if (!conf_write_topic(topic, &out, is_decorated()) && !write_generated(topic, &out) &&
              !conf_write_setting(topic, &out)) {
         const char *nearest = nearest_command(topic);
-        for (int i = 0; nearest == NULL && conf_topic(i) != NULL; i++)
-            if (text_distance(topic, conf_topic(i)) < 3)
-                nearest = conf_topic(i);
+        for (int i = 0; nearest == NULL && conf_row_topic(i) != NULL; i++)
+            if (text_distance(topic, conf_row_topic(i)) < 3)
+                nearest = conf_row_topic(i);
         nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
         return FAIL(ST_USAGE, "no help on %.64s: neither a topic, a command nor a setting%s%s%s",
                     topic, nearest != NULL ? "; did you mean " : "",

@@ -212,8 +212,8 @@ enum text_result text_parse_count(const char *s, int64_t min, int64_t max, int64
     if (text_parse_f64(digits, -INFINITY, INFINITY, &value) != TEXT_OK)
         return TEXT_NOT_A_NUMBER;
     value *= factor;
-    if (fabs(value - round(value)) >
-        1e-9 * fmax(fabs(value), 1)) /* 1.1M is whole, but for rounding */
+    /* 1.1M is whole, but for rounding */
+    if (fabs(value - round(value)) > 1e-9 * fmax(fabs(value), 1))
         return TEXT_NOT_A_NUMBER;
     value = round(value);
     if (!(value >= (double)min && value <= (double)max) || fabs(value) > 9007199254740992.0)
@@ -313,7 +313,7 @@ struct text_digits text_f64(double value)
 {
     struct text_digits out;
     double again;
-    /* 15 digits survive a double, so a number with as many or fewer is shortest in the first form */
+    /* A number with up to 15 digits survives a double: its first form is the shortest */
     for (int digits = 15; digits <= 17; digits++) {
         text_format(out.text, sizeof out.text, "%.*g", digits, value);
         if (text_parse_f64(out.text, -INFINITY, INFINITY, &again) == TEXT_OK && again == value)

@@ -28,8 +28,8 @@ enum text_result text_parse_duration(const char *s, int64_t min_ms, int64_t max_
                                      int64_t *out_ms);
 bool text_parse_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
 
-/* text_parse_count — a whole number as people write large ones: 300000, 1e9, 1.5M, 1B (k, M, B or G,
- * T). */
+/* text_parse_count — a whole number as people write large ones: 300000, 1e9, 1.5M, 1B (k, M, B or
+ * G, T). */
 enum text_result text_parse_count(const char *s, int64_t min, int64_t max, int64_t *out);
 /* text_strip_controls — replaces terminal controls (C0, C1, DEL) by '?': text from a file or a peer
  * must not control a terminal. */

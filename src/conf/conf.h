@@ -121,8 +121,8 @@ void conf_write_settings(const struct conf *conf, struct text *out);
 void conf_write_agree(const struct conf *conf, struct text *out);
 /* conf_write_help — all settings, as `help settings` shows them. */
 void conf_write_help(struct text *out, bool is_bold);
-/* conf_topic — the word for group i of settings, such as "data"; NULL: there are less. */
-const char *conf_topic(int i);
+/* conf_row_topic — the word for group i of settings, such as "data"; NULL: there are less. */
+const char *conf_row_topic(int i);
 /* conf_write_topic — the settings of one group; false, and nothing written, if no group has this
  * word. */
 bool conf_write_topic(const char *topic, struct text *out, bool is_bold);

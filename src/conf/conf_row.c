@@ -18,7 +18,7 @@ const char *const conf_row_topics[CONF_GROUP_N] = {
     [CONF_GROUP_COMMAND] = "commands",
 };
 
-const char *conf_topic(int i) { return i >= 0 && i < CONF_GROUP_N ? conf_row_topics[i] : NULL; }
+const char *conf_row_topic(int i) { return i >= 0 && i < CONF_GROUP_N ? conf_row_topics[i] : NULL; }
 
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap)
 {

@@ -86,8 +86,8 @@ enum status ckpt_open_newest(const char *dir, const struct heartbeat *heartbeat,
  * than ckpt_save writes) is verified here. */
 enum status ckpt_find_newest(const char *dir, int64_t below, const struct heartbeat *heartbeat,
                              struct ckpt **out);
-/* ckpt_each — calls `visit` for each checkpoint of DIR by its name, newest first. ckpt is NULL if it
- * is damaged; status_message() then has the reason. is_lazy: contents are not verified. `visit`
+/* ckpt_each — calls `visit` for each checkpoint of DIR by its name, newest first. ckpt is NULL if
+ * it is damaged; status_message() then has the reason. is_lazy: contents are not verified. `visit`
  * returns ST_OK to go on; ckpt_each closes ckpt. One that a trainer removes meanwhile is left out.
  * Errors that prove no damage (ST_STORE, ST_RETRY, ST_SCHEMA) end it. */
 typedef enum status ckpt_visit(void *arg, int64_t step, const struct ckpt *ckpt);

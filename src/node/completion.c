@@ -53,8 +53,8 @@ static void add_presets(struct text *out, const char *before)
 /* add_topics — the words that only help takes. */
 static void add_topics(struct text *out)
 {
-    for (int i = 0; conf_topic(i) != NULL; i++)
-        text_add(out, " %s", conf_topic(i));
+    for (int i = 0; conf_row_topic(i) != NULL; i++)
+        text_add(out, " %s", conf_row_topic(i));
     text_add(out, " settings exit-codes man bash zsh fish");
 }
 

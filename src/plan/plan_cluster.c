@@ -483,8 +483,8 @@ static bool find(const char *name, int left, struct plan_cluster *out)
 
 bool plan_cluster_nth(int i, struct plan_cluster *out) { return find(NULL, i, out); }
 
-/* fail_name — the nearest name is one that begins with this one, else one that differs by fewer than
- * NEAR edits. */
+/* fail_name — the nearest name is one that begins with this one, else one that differs by fewer
+ * than NEAR edits. */
 static enum status fail_name(const char *name)
 {
     struct text names = {.limit = 1024};

@@ -24,7 +24,7 @@ FROM scratch AS cpu
 COPY --from=build-cpu /image/ /
 ARG COMMIT=unknown
 LABEL org.opencontainers.image.title="Convoy" \
-      org.opencontainers.image.description="Trains GPT-2-class language models on one machine or many, on CPUs" \
+      org.opencontainers.image.description="Trains language models (GPT-2, Llama, Qwen, GPT-NeoX) on one machine or many, on CPUs" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.revision="$COMMIT" \
       org.opencontainers.image.licenses="Apache-2.0"
@@ -66,7 +66,7 @@ COPY --from=build-gpu --chown=65532:65532 /image/checkpoints /checkpoints
 COPY entrypoint /entrypoint
 ARG COMMIT=unknown
 LABEL org.opencontainers.image.title="Convoy" \
-      org.opencontainers.image.description="Trains GPT-2-class language models on one machine or many, on NVIDIA GPUs" \
+      org.opencontainers.image.description="Trains language models (GPT-2, Llama, Qwen, GPT-NeoX) on one machine or many, on NVIDIA GPUs" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.revision="$COMMIT" \
       org.opencontainers.image.licenses="Apache-2.0"

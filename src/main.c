@@ -120,8 +120,8 @@ static const struct command commands[] = {
     {"version", "version [gpu]",
      "show release, commit, libraries; gpu: which NVIDIA ones are found", false, false,
      CONF_USE_ALONE, run_version},
-    {"help", "help [WORD]", "show a command, a setting, exit-codes; man; bash, zsh, fish", false,
-     false, CONF_USE_ALONE, run_help},
+    {"help", "help [WORD]", "show more of a topic, a command or a setting", false, false,
+     CONF_USE_ALONE, run_help},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
@@ -160,6 +160,7 @@ static const char *nearest_command(const char *name)
 
 /* ---- help, version, config ---- */
 
+/* write_usage — one screen: the commands, and the words after which help prints more. */
 static void write_usage(struct text *out, bool is_bold)
 {
     const char *on = is_bold ? "\033[1m" : "", *off = is_bold ? "\033[0m" : "";
@@ -170,15 +171,25 @@ static void write_usage(struct text *out, bool is_bold)
     for (size_t i = 0; i < COMMANDS_N; i++)
         if (commands[i].help != NULL)
             text_add(out, "  %-26s  %s\n", commands[i].words, commands[i].help);
+    text_add(out, "\n%sMore%s by `convoy help WORD`\n ", on, off);
+    for (int i = 0; conf_row_topic(i) != NULL; i++)
+        text_add(out, " %s", conf_row_topic(i));
+    text_add(out, ": the settings of one kind; settings: all\n"
+                  "  a command, such as train; a setting, such as BATCH_SIZE or DATA; exit-codes\n"
+                  "  man, bash, zsh, fish: the manual page, completion of a shell\n");
+}
+
+static void write_settings(struct text *out, bool is_bold)
+{
+    const char *on = is_bold ? "\033[1m" : "", *off = is_bold ? "\033[0m" : "";
     text_add(
         out,
-        "\n%sSettings%s: environment variables, or NAME=VALUE arguments, which win; the last one "
+        "%sSettings%s: environment variables, or NAME=VALUE arguments, which win; the last one "
         "of a name counts.\n"
         "Each row: name, default, meaning; `convoy help NAME` shows one in full.\n",
         on, off);
     conf_write_help(out, is_bold);
-    text_add(out, "\nOMP_NUM_THREADS limits the threads. `convoy help exit-codes` lists how a run "
-                  "can end.\n");
+    text_add(out, "\nOMP_NUM_THREADS limits the threads.\n");
 }
 
 static void write_exit_codes(struct text *out)
@@ -237,6 +248,8 @@ static enum status run_help(const struct call *call)
                     topic);
     if (topic[0] == 0)
         write_usage(&out, is_decorated());
+    else if (strcmp(topic, "settings") == 0)
+        write_settings(&out, is_decorated());
     else if (strcmp(topic, "exit-codes") == 0)
         write_exit_codes(&out);
     else if (strcmp(topic, "settings-markdown") == 0)
@@ -246,11 +259,15 @@ static enum status run_help(const struct call *call)
     else if (command != NULL && command->help != NULL)
         text_add(&out, "convoy %s\n  %s\n", command->words, command->help),
             command_help_write(topic, &out);
-    else if (!write_generated(topic, &out) && !conf_write_setting(topic, &out)) {
+    else if (!conf_write_topic(topic, &out, is_decorated()) && !write_generated(topic, &out) &&
+             !conf_write_setting(topic, &out)) {
         const char *nearest = nearest_command(topic);
+        for (int i = 0; nearest == NULL && conf_row_topic(i) != NULL; i++)
+            if (text_distance(topic, conf_row_topic(i)) < 3)
+                nearest = conf_row_topic(i);
         nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
-        return FAIL(ST_USAGE, "no help on %.64s: neither a command nor a setting%s%s%s", topic,
-                    nearest != NULL ? "; did you mean " : "",
+        return FAIL(ST_USAGE, "no help on %.64s: neither a topic, a command nor a setting%s%s%s",
+                    topic, nearest != NULL ? "; did you mean " : "",
                     nearest != NULL ? nearest : "; `convoy help` lists them",
                     nearest != NULL ? "?" : "");
     }
@@ -453,6 +470,15 @@ static enum status refuse_command(const char *word, const char *next)
     char meant[256];
     int name_n = (int)strcspn(word, "="); /* the value may be a secret */
     name_n = name_n < 64 ? name_n : 64;
+    static const char *const tuning[] = {"sft", "finetune", "fine-tune", "fine_tune"};
+    for (size_t i = 0; i < sizeof tuning / sizeof *tuning; i++)
+        if (strcmp(word, tuning[i]) == 0)
+            return FAIL(
+                ST_USAGE,
+                "unknown command %s; to fine-tune is to train from given weights: convoy train "
+                "MODEL=FOLDER DATA=FILE.jsonl CHECKPOINT_DIR=run1, where FOLDER is a Hugging "
+                "Face folder or a checkpoint",
+                word);
     const char *nearest = word[0] != '-' ? nearest_command(word) : NULL;
     if (nearest != NULL)
         return FAIL(ST_USAGE, "unknown command %.64s; did you mean %s?", word, nearest);
@@ -509,7 +535,8 @@ static enum status show_beginning(const char *program)
 {
     struct text out = {0};
     text_add(&out,
-             "Convoy trains GPT-2-class language models. It needs a text to train on:\n\n"
+             "Convoy trains language models (GPT-2, Llama, Qwen, GPT-NeoX). It needs a text to "
+             "train on:\n\n"
              "  %s train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1   train; watch it at "
              "http://127.0.0.1:8080/\n"
              "  %s generate CHECKPOINT_DIR=run1 PROMPT='Once upon'           write text with the "

@@ -197,11 +197,11 @@ enum status json_item_i64(const cJSON *item, const char *key, int64_t min, int64
         return wrong_kind(key, item, "a whole number");
     double value = item->valuedouble;
     if (!(fabs(value) <= JSON_WHOLE_MAX) || value != floor(value))
-        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected a whole number up to 2^53",
-                    key, value);
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected a whole number up to 2^53", key,
+                    text_f64(value).text);
     if ((int64_t)value < min || (int64_t)value > max)
-        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %.17g, expected %lld to %lld", key, value,
-                    (long long)min, (long long)max);
+        return FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected %lld to %lld", key,
+                    text_f64(value).text, (long long)min, (long long)max);
     *out = (int64_t)value;
     return ST_OK;
 }
@@ -259,7 +259,7 @@ double json_number(const cJSON *object, const char *key)
 void json_add_number(cJSON *object, const char *key, double value)
 {
     if (isfinite(value))
-        cJSON_AddNumberToObject(object, key, value);
+        cJSON_AddRawToObject(object, key, text_f64(value).text);
     else
         cJSON_AddNullToObject(object, key);
 }

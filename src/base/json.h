@@ -31,7 +31,8 @@ enum status json_get_object(const cJSON *object, const char *key, const cJSON **
  * there is no such text or number. */
 const char *json_text(const cJSON *object, const char *key);
 double json_number(const cJSON *object, const char *key);
-/* json_add_number — a number, or null when it is not finite. */
+/* json_add_number — a number in the shortest digits that read back, or null when it is not
+ * finite. */
 void json_add_number(cJSON *object, const char *key, double value);
 /* json_add_i64 — whole numbers beyond 2^53 are written exactly (as raw digits). */
 void json_add_i64(cJSON *object, const char *key, int64_t value);

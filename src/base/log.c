@@ -204,8 +204,8 @@ void log_numbers(const char *title, const struct log_number *number, int numbers
     if (log_now.json)
         text_copy(message, sizeof(message) - 1, title);
     for (int i = 0; log_now.json && i < numbers_n; i++)
-        text_add(&fields, isfinite(number[i].value) ? ",\"%s\":%.15g" : ",\"%s\":null",
-                 number[i].name, number[i].value);
+        text_add(&fields, ",\"%s\":%s", number[i].name,
+                 isfinite(number[i].value) ? text_f64(number[i].value).text : "null");
     write_console(message, fields.data != NULL && !fields.overflow ? fields.data : "");
     text_free(&fields);
 }

@@ -191,6 +191,48 @@ static size_t whole_chars(const char *s, size_t n)
     return ((unsigned char)s[n - back] & 0xC0) == 0xC0 ? n - back : n;
 }
 
+enum text_result text_parse_count(const char *s, int64_t min, int64_t max, int64_t *out)
+{
+    static const struct {
+        char unit;
+        double factor;
+    } rows[] = {{'k', 1e3}, {'K', 1e3}, {'M', 1e6}, {'G', 1e9}, {'B', 1e9}, {'T', 1e12}};
+    char digits[64];
+    double value, factor = 1;
+    const enum text_result whole = text_parse_i64(s, min, max, out);
+    if (whole != TEXT_NOT_A_NUMBER || !text_copy(digits, sizeof digits, s))
+        return whole;
+    const size_t n = strlen(digits);
+    for (size_t i = 0; n > 0 && i < sizeof rows / sizeof *rows; i++)
+        if (digits[n - 1] == rows[i].unit) {
+            factor = rows[i].factor;
+            digits[n - 1] = 0;
+            break;
+        }
+    if (text_parse_f64(digits, -INFINITY, INFINITY, &value) != TEXT_OK)
+        return TEXT_NOT_A_NUMBER;
+    value *= factor;
+    /* 1.1M is whole, but for rounding */
+    if (fabs(value - round(value)) > 1e-9 * fmax(fabs(value), 1))
+        return TEXT_NOT_A_NUMBER;
+    value = round(value);
+    if (!(value >= (double)min && value <= (double)max) || fabs(value) > 9007199254740992.0)
+        return TEXT_OUT_OF_RANGE;
+    *out = (int64_t)value;
+    return TEXT_OK;
+}
+
+void text_strip_controls(char *text)
+{
+    for (unsigned char *s = (unsigned char *)text; *s != 0; s++) {
+        bool is_c1 = s[0] == 0xC2 && s[1] >= 0x80 && s[1] <= 0x9F;
+        if (is_c1)
+            s[1] = '?';
+        if (is_c1 || *s < 0x20 || *s == 0x7F)
+            *s = '?';
+    }
+}
+
 /* Ends a text that goes on after its first n bytes: at the end of a word, with the mark in place of
  * the rest. A word longer than half of the text is cut itself. Nothing stays where the mark does
  * not fit. */
@@ -293,6 +335,19 @@ int text_distance(const char *a, const char *b)
         }
     }
     return rows[x_n % 3][y_n];
+}
+
+struct text_digits text_f64(double value)
+{
+    struct text_digits out;
+    double again;
+    /* A number with up to 15 digits survives a double: its first form is the shortest */
+    for (int digits = 15; digits <= 17; digits++) {
+        text_format(out.text, sizeof out.text, "%.*g", digits, value);
+        if (text_parse_f64(out.text, -INFINITY, INFINITY, &again) == TEXT_OK && again == value)
+            break;
+    }
+    return out;
 }
 
 const char *text_format_bytes(char *out, size_t cap, double bytes)

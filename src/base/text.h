@@ -28,6 +28,12 @@ enum text_result text_parse_duration(const char *s, int64_t min_ms, int64_t max_
                                      int64_t *out_ms);
 bool text_parse_bool(const char *s, bool *out); /* 1 0 true false yes no on off */
 
+/* text_parse_count — a whole number as people write large ones: 300000, 1e9, 1.5M, 1B (k, M, B or
+ * G, T). */
+enum text_result text_parse_count(const char *s, int64_t min, int64_t max, int64_t *out);
+/* text_strip_controls — replaces terminal controls (C0, C1, DEL) by '?': text from a file or a peer
+ * must not control a terminal. */
+void text_strip_controls(char *text);
 /* text_copy, text_format, text_format_v — write at most cap bytes with the closing 0, cap > 0. A
  * text that does not fit ends after a whole word with "…", and false is returned. */
 bool text_copy(char *out, size_t cap, const char *s);
@@ -39,6 +45,12 @@ bool text_ends(const char *s, const char *suffix);
 /* text_distance — the number of edits (insert, delete, replace, swap neighbours) from a to b,
  * ignoring case and '_'; 999 for strings over 63 bytes. For hints about typos. */
 int text_distance(const char *a, const char *b);
+/* text_f64 — the shortest digits that read back as the same double, such as "0.0003" and "1e-08";
+ * "inf", "nan". Use it where a program may read the number again, or a person compares two. */
+struct text_digits {
+    char text[32];
+};
+struct text_digits text_f64(double value);
 /* Numbers for people; all return out. Not finite, or a negative span: "-".
  *   text_format_bytes  1536 → "1.5 KiB"
  *   text_format_count  1410000 → "1.41M"

@@ -40,9 +40,7 @@ static void add_text(struct text *out, const char *key, const char *value)
 
 static void add_number(struct text *out, const char *key, double value)
 {
-    char number[40];
-    text_add(out, ", \"%s\": %s", key,
-             isfinite(value) ? check_text_exact(number, sizeof number, value) : "null");
+    text_add(out, ", \"%s\": %s", key, isfinite(value) ? text_f64(value).text : "null");
 }
 
 /* A node, a rank; -1: there is none. */

@@ -63,9 +63,7 @@ static void add_head(struct text *out, const char *name, const char *help)
 static void add_gauge(struct text *out, const char *name, const char *help, double value)
 {
     add_head(out, name, help);
-    char number[40];
-    text_add(out, "convoy_check_%s %s\n", name,
-             check_text_exact(number, sizeof number, isfinite(value) ? value : 0));
+    text_add(out, "convoy_check_%s %s\n", name, text_f64(isfinite(value) ? value : 0).text);
 }
 
 /* Escapes \ and "; other than printable ASCII becomes '?'. */
@@ -183,7 +181,7 @@ static void add_measured(struct text *out, const struct check_hosts *hosts, cons
                          const struct check_row *const *row, int n)
 {
     const struct check_row *last = NULL;
-    char name[64], number[40];
+    char name[64];
     text_format(name, sizeof name, "measured_%s", base);
     for (int i = 0; i < n; i++) {
         const struct unit *unit = find_unit(row[i]);
@@ -196,8 +194,7 @@ static void add_measured(struct text *out, const struct check_hosts *hosts, cons
         last = row[i];
         text_add(out, "convoy_check_%s", name);
         add_labels(out, hosts, row[i], is_other);
-        text_add(out, " %s\n",
-                 check_text_exact(number, sizeof number, row[i]->value * unit->factor));
+        text_add(out, " %s\n", text_f64(row[i]->value * unit->factor).text);
     }
 }
 

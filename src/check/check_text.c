@@ -20,18 +20,6 @@ const char *check_text_value(char *out, size_t cap, double value, const char *un
     return out;
 }
 
-const char *check_text_exact(char *out, size_t cap, double value)
-{
-    static const int digits[] = {6, 15, 17};
-    double again;
-    for (int i = 0; i < 3; i++) {
-        text_format(out, cap, "%.*g", digits[i], value);
-        if (text_parse_f64(out, -INFINITY, INFINITY, &again) == TEXT_OK && again == value)
-            break;
-    }
-    return out;
-}
-
 const char *check_text_node(char *out, size_t cap, const struct check_hosts *hosts, int node)
 {
     const char *name = check_host_name(hosts, node);

@@ -12,9 +12,6 @@
 /* check_text_value — four digits and the unit: "54.63 GB/s", "0.0012 s", "120034 us"; "-" for NAN.
  * Returns out. */
 const char *check_text_value(char *out, size_t cap, double value, const char *unit);
-/* check_text_exact — the shortest of 6, 15 and 17 digits that is read as the same number again; the
- * value is finite. Returns out. */
-const char *check_text_exact(char *out, size_t cap, double value);
 /* check_text_node — "node 3 (gpu-17)"; without a name "node 3"; "all nodes" for -1. Returns out. */
 const char *check_text_node(char *out, size_t cap, const struct check_hosts *hosts, int node);
 /* check_text_place — where the row was measured: "node 3 (gpu-17), GPU 5", "node 2 - node 5, tcp",

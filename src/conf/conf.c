@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/secure.h"
@@ -69,7 +70,7 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
     case CONF_KIND_INT:
     case CONF_KIND_REAL:
         if (row->min == row->max)
-            text_format(out, cap, "%.10g", row->min);
+            text_copy(out, cap, text_f64(row->min).text);
         else
             text_format(out, cap, "%.*g to %.*g%s%s", digits, row->min, digits, row->max,
                         row->words[0] != 0 ? " " : "", row->words);
@@ -137,7 +138,8 @@ static enum status set_number(struct conf_value *value, const struct conf_row *r
     const char *what = "is not a number";
     if (row->kind == CONF_KIND_INT) {
         what = "is not a whole number";
-        result = text_parse_i64(text, (int64_t)row->min, (int64_t)row->max, &value->i64);
+        result = (row == &conf_rows[CONF_TOKENS] ? text_parse_count : text_parse_i64)(
+            text, (int64_t)row->min, (int64_t)row->max, &value->i64);
         value->f64 = (double)value->i64;
     } else if (row->kind == CONF_KIND_REAL) {
         result = text_parse_f64(text, row->min, row->max, &value->f64);
@@ -160,6 +162,26 @@ static bool take_count(const struct conf_row *row, char *text, int64_t *out)
         return true;
     *colon = 0;
     return text_parse_i64(colon + 1, (int64_t)row->min, (int64_t)row->max, out) == TEXT_OK;
+}
+
+/* meant — the value that a word of other programs stands for; NULL: none. */
+static const char *meant(const char *setting, const char *word)
+{
+    static const struct {
+        const char *setting, *word, *value;
+    } rows[] = {
+        {"DEVICE", "gpu", "cuda"},         {"DEVICE", "nvidia", "cuda"},
+        {"PRECISION", "float32", "fp32"},  {"PRECISION", "f32", "fp32"},
+        {"PRECISION", "float16", "fp16"},  {"PRECISION", "half", "fp16"},
+        {"PRECISION", "bfloat16", "bf16"}, {"SHARD", "ddp", "none"},
+        {"SHARD", "zero1", "optimizer"},   {"SHARD", "zero2", "gradients"},
+        {"SHARD", "zero3", "full"},        {"SHARD", "fsdp", "full"},
+        {"LOG_LEVEL", "warning", "warn"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].setting, setting) == 0 && strcasecmp(rows[i].word, word) == 0)
+            return rows[i].value;
+    return NULL;
 }
 
 /* set_choice — a word with [:N] among the words of the row may have a number behind it. */
@@ -187,6 +209,9 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
             text_copy(nearest, sizeof nearest, name);
         }
     }
+    const char *value_meant = meant(row->name, text);
+    if (value_meant != NULL)
+        text_copy(nearest, sizeof nearest, value_meant);
     if (nearest[0] != 0)
         text_format(what, sizeof what, "is not known, did you mean %s", nearest);
     return conf_refuse(row, given, source, what);
@@ -352,7 +377,7 @@ static enum status refuse_argument(const char *word, const char *next)
     if (word[n] == 0)
         return FAIL(
             ST_USAGE,
-            "argument %s is not of the form NAME=VALUE; `convoy help` lists commands and settings",
+            "argument %s is not of the form NAME=VALUE; `convoy help` lists commands and topics",
             shown);
     text_format(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
     const char *nearest = n < sizeof name ? conf_hint_nearest(name) : NULL;
@@ -361,7 +386,8 @@ static enum status refuse_argument(const char *word, const char *next)
     if (nearest != NULL)
         return FAIL(ST_USAGE, "argument %s: no setting has this name; did you mean %s?", shown,
                     nearest);
-    return FAIL(ST_USAGE, "argument %s: no setting has this name; `convoy help` lists them", shown);
+    return FAIL(ST_USAGE,
+                "argument %s: no setting has this name; `convoy help settings` lists them", shown);
 }
 
 static enum status read_arguments(struct conf *conf, int argc, char **argv)

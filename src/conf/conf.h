@@ -128,8 +128,13 @@ void conf_write_settings(const struct conf *conf, struct text *out);
 /* conf_write_agree — "NAME":"value" of every row that all nodes must agree on, in one spelling,
  * each followed by a comma: the members of a JSON object. */
 void conf_write_agree(const struct conf *conf, struct text *out);
-/* the settings in --help */
+/* conf_write_help — all settings, as `help settings` shows them. */
 void conf_write_help(struct text *out, bool is_bold);
+/* conf_row_topic — the word for group i of settings, such as "data"; NULL: there are less. */
+const char *conf_row_topic(int i);
+/* conf_write_topic — the settings of one group; false, and nothing written, if no group has this
+ * word. */
+bool conf_write_topic(const char *topic, struct text *out, bool is_bold);
 /* conf_write_setting — one row in full; false, and nothing written, if no row has this name. */
 bool conf_write_setting(const char *name, struct text *out);
 /* conf_write_row — one row as in --help: name, default, meaning. The row must exist. */

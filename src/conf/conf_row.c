@@ -11,6 +11,15 @@ const char *const conf_row_headings[CONF_GROUP_N] = {
     [CONF_GROUP_COMMAND] = "Other commands",
 };
 
+const char *const conf_row_topics[CONF_GROUP_N] = {
+    [CONF_GROUP_MODEL] = "model",      [CONF_GROUP_DATA] = "data",
+    [CONF_GROUP_OPTIM] = "optimiser",  [CONF_GROUP_CHECKPOINT] = "checkpoints",
+    [CONF_GROUP_NODE] = "network",     [CONF_GROUP_STATUS] = "logs",
+    [CONF_GROUP_COMMAND] = "commands",
+};
+
+const char *conf_row_topic(int i) { return i >= 0 && i < CONF_GROUP_N ? conf_row_topics[i] : NULL; }
+
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap)
 {
     if (row->kind == CONF_KIND_TEXT || row->kind == CONF_KIND_HOST ||

@@ -45,6 +45,7 @@ struct conf_row {
 
 extern const struct conf_row conf_rows[CONF_N];
 extern const char *const conf_row_headings[CONF_GROUP_N];
+extern const char *const conf_row_topics[CONF_GROUP_N]; /* the words of `help` for them */
 /* conf_row_shown — as conf_allowed, but shorter, for tables. */
 const char *conf_row_shown(const struct conf_row *row, char *out, size_t cap);
 

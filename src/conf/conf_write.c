@@ -150,7 +150,7 @@ void conf_write_agree(const struct conf *conf, struct text *out)
         if (!row->is_agreed)
             continue;
         if (row->kind == CONF_KIND_REAL)
-            text_format(number, sizeof number, "%.17g", value->f64);
+            text_copy(number, sizeof number, text_f64(value->f64).text);
         else
             text_format(number, sizeof number, "%lld", (long long)value->i64);
         if (row->kind == CONF_KIND_REAL || row->kind == CONF_KIND_INT ||
@@ -236,15 +236,31 @@ static void add_help_row(struct text *out, const struct conf_row *row)
     add_wrapped(out, words);
 }
 
+static void write_group(int group, struct text *out, bool is_bold)
+{
+    text_add(out, "%s%s%s\n", is_bold ? "\033[1m" : "", conf_row_headings[group],
+             is_bold ? "\033[0m" : "");
+    for (int key = 0; key < CONF_N; key++)
+        if ((int)conf_rows[key].group == group)
+            add_help_row(out, &conf_rows[key]);
+}
+
 void conf_write_help(struct text *out, bool is_bold)
 {
     for (int group = 0; group < CONF_GROUP_N; group++) {
-        text_add(out, "\n%s%s%s\n", is_bold ? "\033[1m" : "", conf_row_headings[group],
-                 is_bold ? "\033[0m" : "");
-        for (int key = 0; key < CONF_N; key++)
-            if ((int)conf_rows[key].group == group)
-                add_help_row(out, &conf_rows[key]);
+        text_add(out, "\n");
+        write_group(group, out, is_bold);
     }
+}
+
+bool conf_write_topic(const char *topic, struct text *out, bool is_bold)
+{
+    for (int group = 0; group < CONF_GROUP_N; group++)
+        if (strcmp(conf_row_topics[group], topic) == 0) {
+            write_group(group, out, is_bold);
+            return true;
+        }
+    return false;
 }
 
 void conf_write_row(const char *name, struct text *out)

@@ -417,11 +417,10 @@ static enum status fetch_all(struct dataset_client *c)
 
 static void write_data(const struct dataset_client *c, struct text *out)
 {
-    char weight[32];
     for (int part = 0; part < c->list.parts_n; part++) {
         text_add(out, "%s%s/%d", part > 0 ? "," : "", c->dir, part);
         if (c->list.weights[part] > 0)
-            text_add(out, ":%s", file_list_weight(c->list.weights[part], weight));
+            text_add(out, ":%s", text_f64(c->list.weights[part]).text);
     }
 }
 

@@ -95,17 +95,6 @@ void file_list_name(const struct file_list *list, char out[FILE_LIST_NAME_MAX])
                 (unsigned long long)name.low64);
 }
 
-const char *file_list_weight(double weight, char out[32])
-{
-    double again = -1;
-    for (int digits = 6; digits <= 17; digits++) {
-        text_format(out, 32, "%.*g", digits, weight);
-        if (text_parse_f64(out, 0, 1e300, &again) == TEXT_OK && again == weight)
-            break;
-    }
-    return out;
-}
-
 /* ---- JSON ---- */
 
 static void add_quoted(struct text *out, const char *key, const char *value)
@@ -119,9 +108,8 @@ void file_list_write(struct text *out, const struct file_list *list, bool is_wit
     text_add(out, "{\"state\":\"%s\"", states[list->state]);
     add_quoted(out, "why", list->why);
     text_add(out, ",\"weights\":[");
-    char weight[32];
     for (int i = 0; i < list->parts_n; i++)
-        text_add(out, "%s%s", i == 0 ? "" : ",", file_list_weight(list->weights[i], weight));
+        text_add(out, "%s%s", i == 0 ? "" : ",", text_f64(list->weights[i]).text);
     text_add(out, "],\"files\":[");
     for (int i = 0; i < list->files_n; i++) {
         const struct file_list_entry *file = &list->files[i];

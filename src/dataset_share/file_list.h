@@ -56,10 +56,6 @@ void file_list_free(struct file_list *list); /* accepts a zeroed one, twice */
 int64_t file_list_bytes(const struct file_list *list);
 void file_list_name(const struct file_list *list, char out[FILE_LIST_NAME_MAX]);
 
-/* file_list_weight — the shortest decimal that reads back as the same double: "0.7". Returns
- * out. */
-const char *file_list_weight(double weight, char out[32]);
-
 /* file_list_write — appends the JSON. With paths only between processes of one node. */
 void file_list_write(struct text *out, const struct file_list *list, bool is_with_paths);
 /* file_list_read — accepts bytes of any content. ST_BAD_DATA: with a reason, and nothing to

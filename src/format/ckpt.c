@@ -372,6 +372,17 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy,
     return ST_OK;
 }
 
+/* list_patiently — the steps of DIR, newest first; out->step is allocated with malloc. */
+static enum status list_patiently(const char *dir, struct ckpt_dir_steps *out)
+{
+    int tries = 0;
+    enum status st;
+    do
+        st = ckpt_dir_list(dir, out);
+    while (ckpt_read_retry(st, &tries));
+    return st;
+}
+
 /* open_newest — of the steps below `below`. Only proven damage leads to an older one: a newest
  * checkpoint that cannot be read now, or that another version wrote, is still the newest. */
 static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
@@ -379,12 +390,8 @@ static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
 {
     struct ckpt_dir_steps steps;
     struct ckpt *ckpt = NULL;
-    enum status st;
-    int tries = 0;
-    do
-        st = ckpt_dir_list(dir, &steps);
-    while (ckpt_read_retry(st, &tries));
-    TRY(st);
+    enum status st = ST_OK;
+    TRY(list_patiently(dir, &steps));
     for (int i = 0; i < steps.steps_n && !ckpt; i++) {
         if (steps.step[i] >= below)
             continue;
@@ -410,6 +417,38 @@ enum status ckpt_find_newest(const char *dir, int64_t below, const struct heartb
                              struct ckpt **out)
 {
     return open_newest(dir, below, true, heartbeat, out);
+}
+
+/* visit_step — a checkpoint whose folder is gone was removed since the steps were listed. */
+static enum status visit_step(const char *dir, int64_t step, bool is_lazy, ckpt_visit *visit,
+                              void *arg)
+{
+    char path[FILE_PATH_MAX];
+    struct stat info;
+    struct ckpt *ckpt = NULL;
+    TRY(ckpt_dir_step_path(path, sizeof path, dir, step));
+    enum status st = open_step(dir, step, is_lazy, NULL, &ckpt);
+    const bool is_damaged = st == ST_BAD_DATA || st == ST_NO_INPUT;
+    if (is_damaged && lstat(path, &info) != 0 && errno == ENOENT) {
+        status_clear();
+        return ST_OK;
+    }
+    if (st != ST_OK && !is_damaged)
+        return st;
+    st = visit(arg, step, ckpt);
+    ckpt_close(ckpt);
+    return st;
+}
+
+enum status ckpt_each(const char *dir, bool is_lazy, ckpt_visit *visit, void *arg)
+{
+    struct ckpt_dir_steps steps;
+    enum status st = ST_OK;
+    TRY(list_patiently(dir, &steps));
+    for (int i = 0; i < steps.steps_n && st == ST_OK; i++)
+        st = visit_step(dir, steps.step[i], is_lazy, visit, arg);
+    free(steps.step);
+    return st;
 }
 
 bool ckpt_is_verified(const struct ckpt *ckpt)

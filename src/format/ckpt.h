@@ -89,6 +89,12 @@ enum status ckpt_open_newest(const char *dir, const struct heartbeat *heartbeat,
  * than ckpt_save writes) is verified here. */
 enum status ckpt_find_newest(const char *dir, int64_t below, const struct heartbeat *heartbeat,
                              struct ckpt **out);
+/* ckpt_each — calls `visit` for each checkpoint of DIR by its name, newest first. ckpt is NULL if
+ * it is damaged; status_message() then has the reason. is_lazy: contents are not verified. `visit`
+ * returns ST_OK to go on; ckpt_each closes ckpt. One that a trainer removes meanwhile is left out.
+ * Errors that prove no damage (ST_STORE, ST_RETRY, ST_SCHEMA) end it. */
+typedef enum status ckpt_visit(void *arg, int64_t step, const struct ckpt *ckpt);
+enum status ckpt_each(const char *dir, bool is_lazy, ckpt_visit *visit, void *arg);
 bool ckpt_is_verified(const struct ckpt *ckpt);
 /* ckpt_fill — reads an unverified checkpoint once and verifies every file. Each tensor's bytes go
  * to the memory that `dest` returns for it (entry->bytes long; NULL: not wanted), called on several

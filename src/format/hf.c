@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "format/gguf_model.h"
@@ -61,8 +62,17 @@ static enum status read_gguf_config(const char *path, struct hf_config *out)
     return ST_OK;
 }
 
+static bool is_json(const char *bytes, size_t n, const char *path)
+{
+    cJSON *root = NULL;
+    const bool is = json_parse(bytes, n, path, &root) == ST_OK;
+    cJSON_Delete(root);
+    return is;
+}
+
 /* read_generation — of generation_config.json, if there is one. No weight depends on it, so one
- * that is damaged (or a pointer of git-lfs) costs a warning, not the model. */
+ * that is damaged (or a pointer of git-lfs) costs a warning, not the model. One that is whole must
+ * fit the model. */
 static enum status read_generation(const char *from, struct hf_config *config)
 {
     char path[FILE_PATH_MAX], *bytes = NULL;
@@ -71,10 +81,11 @@ static enum status read_generation(const char *from, struct hf_config *config)
     if (!file_exists(path))
         return ST_OK;
     enum status st = file_read(path, CONFIG_BYTES_MAX, &bytes, &n);
-    if (st == ST_OK)
+    const bool is_whole = st == ST_OK && is_json(bytes, n, path);
+    if (is_whole)
         st = hf_config_parse_generation(bytes, n, path, config);
     free(bytes);
-    if (st == ST_OK || st == ST_RETRY)
+    if (is_whole || st == ST_RETRY)
         return st;
     LOG_WARN("%s; the tokens that end a text are those of " CONFIG, status_message());
     status_clear();
@@ -238,6 +249,24 @@ static enum status check_unlisted(const struct hf_model *hf, const struct hf_ind
     return ST_OK;
 }
 
+/* check_total — the index says how many bytes all tensors have together. */
+static enum status check_total(const struct hf_model *hf, const struct hf_index *index)
+{
+    double bytes = 0;
+    if (index->total_bytes < 0)
+        return ST_OK;
+    for (int i = 0; i < hf->parts_n; i++)
+        bytes += (double)hf->part[i].tensors.data_bytes;
+    if (bytes == index->total_bytes)
+        return ST_OK;
+    return FAIL(
+        ST_BAD_DATA,
+        "%s: \"total_size\" is %s, but the tensors of its %d file%s have %s bytes; the files "
+        "do not belong together, or the index is damaged: fetch them again",
+        hf->path, text_f64(index->total_bytes).text, hf->parts_n, hf->parts_n == 1 ? "" : "s",
+        text_f64(bytes).text);
+}
+
 static enum status open_listed(struct hf_model *hf, const char *dir, const struct hf_index *index)
 {
     TRY(take_parts(hf, index->files_n));
@@ -245,7 +274,8 @@ static enum status open_listed(struct hf_model *hf, const char *dir, const struc
         TRY(open_part(hf, dir, index->file[i]));
     TRY(list_rows(hf));
     TRY(check_listed(hf, index));
-    return check_unlisted(hf, index);
+    TRY(check_unlisted(hf, index));
+    return check_total(hf, index);
 }
 
 static enum status open_index(struct hf_model *hf, const char *dir)
@@ -285,17 +315,33 @@ static enum status check_tied(const struct hf_model *hf)
                 hf->path, head->name, embedding->name);
 }
 
-/* warn_unused — warns about tensors that the architecture does not have. */
-static void warn_unused(const struct hf_model *hf)
+/* find_unused — counts the tensors that the architecture does not have, of any dtype; *first is one
+ * of them, the first by name among those that could be read. */
+static int find_unused(const struct hf_model *hf, const char **first)
 {
-    const char *first = NULL;
     int unused_n = 0;
     for (int i = 0; i < hf->rows_n; i++)
         if (!hf_names_has(hf->names, hf->row[i].name) && unused_n++ == 0)
-            first = hf->row[i].entry->name;
-    if (unused_n > 0)
-        LOG_WARN("%s: %d tensors do not belong to %s and are ignored, the first is %s", hf->path,
-                 unused_n, hf->names->title, first);
+            *first = hf->row[i].entry->name;
+    for (int i = 0; i < hf->parts_n; i++) {
+        const char *name;
+        for (int k = 0; (name = safetensors_other(&hf->part[i].tensors, k)) != NULL; k++)
+            if (!hf_names_has(hf->names, our_name(hf, name)) && unused_n++ == 0)
+                *first = name;
+    }
+    return unused_n;
+}
+
+enum status hf_check_names(const struct hf_model *hf)
+{
+    const char *first = NULL;
+    const int unused_n = find_unused(hf, &first);
+    if (unused_n == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s: tensor %s does not belong to %s%s, and would be left out of what is computed; "
+                "use another model, or set IGNORE_TENSORS=1 if it is not needed",
+                hf->path, first, hf->names->title, unused_n > 1 ? " (nor do others)" : "");
 }
 
 enum status hf_check_layers(const struct hf_model *hf, int64_t layers)
@@ -334,9 +380,7 @@ static enum status open_weights(struct hf_model *hf, const char *dir)
             return explain_missing(dir);
         TRY(open_index(hf, dir));
     }
-    TRY(check_tied(hf));
-    warn_unused(hf);
-    return ST_OK;
+    return check_tied(hf);
 }
 
 enum status hf_open(const char *dir, const struct hf_config *config, struct hf_model **out)

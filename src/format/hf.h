@@ -71,6 +71,9 @@ enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, c
                       const struct safetensors_entry **out);
 /* hf_check_layers — ST_BAD_DATA if it holds a tensor of a layer beyond `layers`. */
 enum status hf_check_layers(const struct hf_model *hf, int64_t layers);
+/* hf_check_names — ST_BAD_DATA with the first tensor that the architecture does not have. Buffers
+ * that are computed anew, such as causal masks, belong to it. */
+enum status hf_check_names(const struct hf_model *hf);
 /* hf_release — the tensor was read: its pages leave resident memory. */
 void hf_release(const struct hf_model *hf, const struct safetensors_entry *entry);
 bool hf_has(const struct hf_model *hf, const char *name);

@@ -4,6 +4,7 @@
 #include "format/hf_config.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -11,6 +12,7 @@
 
 #define DIM_MAX (1 << 24) /* far above any model; products of two stay in range */
 #define GPT2_EPS 1e-5
+#define GPT2_TEXT_END 50256
 #define EPS_USUAL 1e-6
 #define NEOX_EPS_USUAL 1e-5
 #define WINDOW_USUAL 4096 /* of Mistral and Qwen, where a file names none */
@@ -305,12 +307,24 @@ static enum status read_task(const cJSON *root, const struct kind *kind, struct 
     return ST_OK;
 }
 
-/* read_token — a token's number; -1: none, or one beyond the vocabulary. */
-static int64_t read_token(const cJSON *item, int64_t vocab)
+/* check_token — a token's number that is given must be one of the vocabulary. *out -1: none is.
+ * Transformers writes GPT-2's own 50256 into the files of smaller models, where it means none. */
+static enum status check_token(const cJSON *item, const char *key, const struct hf_config *config,
+                               int64_t *out)
 {
-    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < (double)vocab))
-        return -1;
-    return (int64_t)item->valuedouble;
+    *out = -1;
+    if (is_unset(item))
+        return ST_OK;
+    if (!cJSON_IsNumber(item) || item->valuedouble != floor(item->valuedouble))
+        return FAIL(ST_BAD_DATA, "\"%s\" is not the number of a token; correct it", key);
+    if (item->valuedouble >= 0 && item->valuedouble < (double)config->vocab)
+        *out = (int64_t)item->valuedouble;
+    else if (config->arch != HF_ARCH_GPT2 || item->valuedouble != GPT2_TEXT_END)
+        return FAIL(ST_BAD_DATA,
+                    "\"%s\" is %s, outside the vocabulary (\"vocab_size\" %" PRId64
+                    ": 0 to %" PRId64 "); correct it, or leave it out",
+                    key, text_f64(item->valuedouble).text, config->vocab, config->vocab - 1);
+    return ST_OK;
 }
 
 static bool has_eos(const struct hf_config *config, int64_t token)
@@ -331,17 +345,25 @@ static void add_eos(struct hf_config *out, int64_t token)
         out->eos[out->eos_n++] = token;
 }
 
+static enum status add_checked(const cJSON *item, struct hf_config *out)
+{
+    int64_t token;
+    TRY(check_token(item, "eos_token_id", out, &token));
+    add_eos(out, token);
+    return ST_OK;
+}
+
 /* read_eos — a number or a list. */
-static void read_eos(const cJSON *root, struct hf_config *out)
+static enum status read_eos(const cJSON *root, struct hf_config *out)
 {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(root, "eos_token_id");
     out->eos_n = 0;
     out->has_more_eos = false;
     if (!cJSON_IsArray(value))
-        add_eos(out, read_token(value, out->vocab));
-    else
-        for (const cJSON *item = value->child; item; item = item->next)
-            add_eos(out, read_token(item, out->vocab));
+        return add_checked(value, out);
+    for (const cJSON *item = value->child; item; item = item->next)
+        TRY(add_checked(item, out));
+    return ST_OK;
 }
 
 enum status hf_config_parse_generation(const char *bytes, size_t n, const char *what,
@@ -350,8 +372,10 @@ enum status hf_config_parse_generation(const char *bytes, size_t n, const char *
     cJSON *root = NULL;
     struct hf_config found = *out;
     TRY(json_parse(bytes, n, what, &root));
-    read_eos(root, &found);
+    enum status st = read_eos(root, &found);
     cJSON_Delete(root);
+    if (st != ST_OK)
+        return FAIL(st, "%s: %s", what, status_message());
     if (found.eos_n > 0)
         *out = found;
     return ST_OK;
@@ -376,9 +400,9 @@ static enum status read_fields(const cJSON *root, struct hf_config *out)
     TRY(check_whole(root));
     TRY(kind->arch == HF_ARCH_GPT2 ? read_gpt2(root, out) : read_rotary(root, kind, out));
     TRY(read_task(root, kind, out));
-    out->bos = read_token(cJSON_GetObjectItemCaseSensitive(root, "bos_token_id"), out->vocab);
-    read_eos(root, out);
-    return ST_OK;
+    TRY(check_token(cJSON_GetObjectItemCaseSensitive(root, "bos_token_id"), "bos_token_id", out,
+                    &out->bos));
+    return read_eos(root, out);
 }
 
 enum status hf_config_parse(const char *bytes, size_t n, const char *what, struct hf_config *out)

@@ -15,11 +15,12 @@
 /* hf_config_parse — refuses by name what would compute something else: another model_type or
  * activation, attention in a window shorter than the context, a scaling of the rotary positions
  * that hf_rope.h does not have, biases where struct hf_config has none, weights that are
- * quantized. `what` names the bytes in messages (ST_BAD_DATA). */
+ * quantized. Also refuses numbers of rotary positions that contradict each other, and tokens
+ * outside the vocabulary. `what` names the bytes in messages (ST_BAD_DATA). */
 enum status hf_config_parse(const char *bytes, size_t n, const char *what, struct hf_config *out);
 /* hf_config_parse_generation — of a generation_config.json, into a config that was parsed: the
- * tokens that end a text replace those of config.json, if it names any within the vocabulary.
- * ST_BAD_DATA: not JSON; out is as before. */
+ * tokens that end a text replace those of config.json, if it names any.
+ * ST_BAD_DATA: not JSON, or one of them is outside the vocabulary; out is as before. */
 enum status hf_config_parse_generation(const char *bytes, size_t n, const char *what,
                                        struct hf_config *out);
 /* hf_config_write — appends a config.json that transformers 4 and 5 read, to the same numbers. A

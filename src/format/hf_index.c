@@ -106,11 +106,26 @@ static enum status read_map(struct hf_index *index, const cJSON *map)
     return st;
 }
 
+/* read_total — "total_size" of "metadata", which may be missing. */
+static enum status read_total(struct hf_index *index)
+{
+    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(index->document, "metadata"),
+                *total = cJSON_GetObjectItemCaseSensitive(metadata, "total_size");
+    index->total_bytes = -1;
+    if (!total || cJSON_IsNull(total))
+        return ST_OK;
+    if (!cJSON_IsNumber(total) || !(total->valuedouble >= 0))
+        return FAIL(ST_BAD_DATA, "\"total_size\" is not a number of bytes; the index is damaged");
+    index->total_bytes = total->valuedouble;
+    return ST_OK;
+}
+
 static enum status read_document(struct hf_index *index)
 {
     const cJSON *map;
     if (!cJSON_IsObject(index->document))
         return FAIL(ST_BAD_DATA, "it is not a JSON object");
+    TRY(read_total(index));
     TRY(json_get_object(index->document, "weight_map", &map));
     return read_map(index, map);
 }

@@ -21,7 +21,8 @@ struct hf_index {
     int rows_n;
     const char **file; /* ascending, each once */
     int files_n;
-    cJSON *document; /* holds the strings */
+    double total_bytes; /* of all tensors, as "total_size" says; -1: it is not said */
+    cJSON *document;    /* holds the strings */
 };
 
 /* hf_index_parse — `what` names the bytes in messages (ST_BAD_DATA). Refuses, by name, a tensor

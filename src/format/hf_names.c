@@ -25,12 +25,17 @@ static const char *const gpt2_layered[] = {
     "attn.masked_bias", /* the causal mask, kept by older versions */
     NULL};
 
-static const char *const llama_single[] = {"embed_tokens.weight", "norm.weight", NULL};
+/* Rotary positions are computed anew; older versions kept them as buffers. */
+#define ROTARY_BUFFERS(of) \
+    of "rotary_emb.inv_freq", of "rotary_emb.cos_cached", of "rotary_emb.sin_cached"
+
+static const char *const llama_single[] = {"embed_tokens.weight", "norm.weight", ROTARY_BUFFERS(""),
+                                           NULL};
 #define LLAMA_LAYERED                                                                       \
     "input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.q_proj.weight", \
         "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.o_proj.weight",    \
         "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight",               \
-        "self_attn.rotary_emb.inv_freq"
+        ROTARY_BUFFERS("self_attn.")
 static const char *const llama_layered[] = {LLAMA_LAYERED, NULL};
 static const char *const qwen2_layered[] = {LLAMA_LAYERED, "self_attn.q_proj.bias",
                                             "self_attn.k_proj.bias", "self_attn.v_proj.bias", NULL};
@@ -38,7 +43,7 @@ static const char *const qwen3_layered[] = {LLAMA_LAYERED, "self_attn.q_norm.wei
                                             "self_attn.k_norm.weight", NULL};
 
 static const char *const neox_single[] = {"embed_in.weight", "final_layer_norm.weight",
-                                          "final_layer_norm.bias", NULL};
+                                          "final_layer_norm.bias", ROTARY_BUFFERS(""), NULL};
 static const char *const neox_layered[] = {"input_layernorm.weight",
                                            "input_layernorm.bias",
                                            "post_attention_layernorm.weight",
@@ -53,7 +58,7 @@ static const char *const neox_layered[] = {"input_layernorm.weight",
                                            "mlp.dense_4h_to_h.bias",
                                            "attention.bias", /* buffers of older versions */
                                            "attention.masked_bias",
-                                           "attention.rotary_emb.inv_freq",
+                                           ROTARY_BUFFERS("attention."),
                                            NULL};
 
 #define LLAMA_NAMES(title, layered)                                                               \

@@ -53,6 +53,84 @@ static enum status find_parameters(const cJSON *root, const cJSON **out)
     return ST_OK;
 }
 
+/* ---- contradictions ---- */
+
+#define SOURCES_MAX 5
+
+/* One spelling of a number or name, and where it stands. */
+struct source {
+    const cJSON *object;
+    const char *key;
+};
+
+/* print — a value for messages. */
+static const char *print(const cJSON *item, char *out, size_t cap)
+{
+    if (cJSON_IsNumber(item))
+        text_copy(out, cap, text_f64(item->valuedouble).text);
+    else
+        text_format(out, cap, "\"%.40s\"", cJSON_IsString(item) ? item->valuestring : "?");
+    return out;
+}
+
+/* check_same — all spellings that the file has must agree: transformers of one version reads one of
+ * them, of another version another. */
+static enum status check_same(const cJSON *root, const struct source *source, int n)
+{
+    char first_value[64], value[64];
+    const struct source *first = NULL;
+    for (int i = 0; i < n; i++) {
+        const cJSON *item = get(source[i].object, source[i].key), *was;
+        if (!item || item == (was = first ? get(first->object, first->key) : NULL))
+            continue;
+        if (!first) {
+            first = &source[i];
+            continue;
+        }
+        if (cJSON_Compare(item, was, true))
+            continue;
+        return FAIL(ST_BAD_DATA, "\"%s\"%s%s is %s, but \"%s\"%s%s is %s; correct the wrong one",
+                    first->key, first->object == root ? "" : " in ",
+                    first->object == root ? "" : first->object->string,
+                    print(was, first_value, sizeof first_value), source[i].key,
+                    source[i].object == root ? "" : " in ",
+                    source[i].object == root ? "" : source[i].object->string,
+                    print(item, value, sizeof value));
+    }
+    return ST_OK;
+}
+
+/* check_contradictions — between rope_parameters, the older rope_scaling, and the keys at the top
+ * that were used before both. */
+static enum status check_contradictions(const cJSON *root, const struct hf_config *config)
+{
+    const bool is_neox = config->arch == HF_ARCH_NEOX;
+    const cJSON *now = get(root, "rope_parameters"), *old = get(root, "rope_scaling");
+    now = cJSON_IsObject(now) ? now : NULL;
+    old = cJSON_IsObject(old) ? old : NULL;
+    const cJSON *neox = is_neox ? root : NULL;
+    const struct source same[][SOURCES_MAX] = {
+        {{root, "rope_theta"}, {neox, "rotary_emb_base"}, {now, "rope_theta"}, {old, "rope_theta"}},
+        {{root, "partial_rotary_factor"},
+         {neox, "rotary_pct"},
+         {now, "partial_rotary_factor"},
+         {old, "partial_rotary_factor"}},
+        {{root, "original_max_position_embeddings"},
+         {now, "original_max_position_embeddings"},
+         {old, "original_max_position_embeddings"}},
+        {{now, "rope_type"}, {now, "type"}, {old, "rope_type"}, {old, "type"}},
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        TRY(check_same(root, same[i], SOURCES_MAX));
+    for (const cJSON *item = now ? now->child : NULL; item; item = item->next)
+        if (!cJSON_IsObject(item))
+            TRY(check_same(root, (const struct source[]){{now, item->string}, {old, item->string}},
+                           2));
+    return ST_OK;
+}
+
+/* ---- reading ---- */
+
 /* first_of — the item in the object, else the one at the top under its older name. */
 static const cJSON *first_of(const cJSON *inside, const char *key, const cJSON *root,
                              const char *top_key)
@@ -180,6 +258,7 @@ enum status hf_rope_read(const cJSON *root, struct hf_config *config)
     const cJSON *inside = NULL, *type;
     config->rope = (struct hf_rope){.kind = HF_ROPE_NONE};
     TRY(find_parameters(root, &inside));
+    TRY(check_contradictions(root, config));
     TRY(read_theta(root, inside, config));
     TRY(read_fraction(root, inside, config));
     type = get(inside, "rope_type") ? get(inside, "rope_type") : get(inside, "type");
@@ -200,12 +279,8 @@ enum status hf_rope_read(const cJSON *root, struct hf_config *config)
 
 void hf_rope_add_number(struct text *out, const char *key, double value)
 {
-    char digits[40];
-    double again;
-    text_format(digits, sizeof(digits), "%.15g", value);
-    if (text_parse_f64(digits, -INFINITY, INFINITY, &again) != TEXT_OK || again != value)
-        text_format(digits, sizeof(digits), "%.17g", value);
-    text_add(out, "\"%s\": %s%s", key, digits, strpbrk(digits, ".e") ? "" : ".0");
+    const struct text_digits digits = text_f64(value);
+    text_add(out, "\"%s\": %s%s", key, digits.text, strpbrk(digits.text, ".e") ? "" : ".0");
 }
 
 static void add_inside(struct text *out, const char *key, double value)

@@ -341,7 +341,7 @@ enum status safetensors_parse(const uint8_t *bytes, size_t n, const char *what,
         return FAIL(ST_BAD_DATA,
                     "%s: the header does not begin with '{'; the file is not safetensors", what);
     scan.data = bytes + 8 + header_bytes;
-    scan.data_bytes = (int64_t)(n - 8 - header_bytes);
+    scan.data_bytes = st_out.data_bytes = (int64_t)(n - 8 - header_bytes);
     enum status st;
     TRY_OR(read_header(&scan, (const char *)bytes + 8, (size_t)header_bytes), free_all);
     *out = st_out;
@@ -373,6 +373,11 @@ bool safetensors_has_other(const struct safetensors *st, const char *name)
         if (strcmp(st->entry[st->entries_cap - i].name, name) == 0)
             return true;
     return false;
+}
+
+const char *safetensors_other(const struct safetensors *st, int i)
+{
+    return i < st->others_n ? st->entry[st->entries_cap - 1 - i].name : NULL;
 }
 
 static const char *dtype_name(enum dtype dtype)

@@ -32,6 +32,7 @@ struct safetensors {
     struct safetensors_entry *entry;
     int entries_n;
     int others_n, entries_cap; /* names of tensors of other dtypes, for safetensors_has_other */
+    int64_t data_bytes;        /* of all tensors, in the file's data */
     char *metadata_json;       /* the "__metadata__" object as text, or NULL */
 };
 
@@ -44,6 +45,8 @@ void safetensors_free(struct safetensors *st); /* accepts a zeroed one, twice */
 const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name);
 /* safetensors_has_other — true if a tensor of this name is left out of the list for its dtype. */
 bool safetensors_has_other(const struct safetensors *st, const char *name);
+/* safetensors_other — the name of tensor i from 0 among those that are left out; NULL: the end. */
+const char *safetensors_other(const struct safetensors *st, int i);
 /* safetensors_check — the shape is the expected one, and the dtype F32, F16 or BF16; else
  * ST_BAD_DATA with file, name, expected and actual shape. */
 enum status safetensors_check(const struct safetensors_entry *entry, const char *what, int dims_n,

@@ -32,6 +32,28 @@ enum status curl_client_open(const struct curl_client_config *config, CURL **out
 
 const char *curl_client_error(const char error[CURL_ERROR_SIZE], CURLcode code)
 {
+    static const struct {
+        CURLcode code;
+        const char *text;
+    } rows[] = {
+        {CURLE_COULDNT_RESOLVE_HOST, "the name does not resolve"},
+        {CURLE_COULDNT_RESOLVE_PROXY, "the name of the proxy does not resolve"},
+        {CURLE_COULDNT_CONNECT, "no connection: nothing listens there, or a firewall is between"},
+        {CURLE_OPERATION_TIMEDOUT, "no answer in time"},
+        {CURLE_GOT_NOTHING, "it closed the connection without an answer"},
+        {CURLE_PARTIAL_FILE, "the connection ended before all bytes had come"},
+        {CURLE_SEND_ERROR, "the connection was lost while the request was sent"},
+        {CURLE_RECV_ERROR, "the connection was lost while the answer was read"},
+        {CURLE_URL_MALFORMAT, "it is not a URL such as http://host:8080/path"},
+        {CURLE_UNSUPPORTED_PROTOCOL, "it is not an http or https address"},
+        {CURLE_WEIRD_SERVER_REPLY, "it does not answer in HTTP"},
+        {CURLE_TOO_MANY_REDIRECTS, "it redirects too often"},
+        {CURLE_WRITE_ERROR, "the answer could not be stored"},
+        {CURLE_OUT_OF_MEMORY, "out of memory"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].code == code)
+            return rows[i].text;
     return error[0] != 0 ? error : curl_easy_strerror(code);
 }
 

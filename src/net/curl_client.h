@@ -29,7 +29,8 @@ struct curl_client_config {
  * response is appended to a struct text; beyond the text's limit the request fails and
  * text->overflow is set. Free it with curl_easy_cleanup. Fails ST_RETRY: memory. */
 enum status curl_client_open(const struct curl_client_config *config, CURL **out);
-/* curl_client_error — libcurl's own sentence about the last request, or its text for the code. */
+/* curl_client_error — why the last request failed, in words for users; of TLS and rare errors those
+ * of the libraries. */
 const char *curl_client_error(const char error[CURL_ERROR_SIZE], CURLcode code);
 /* curl_client_http_code — of the last response; 0: none arrived. */
 long curl_client_http_code(CURL *easy);

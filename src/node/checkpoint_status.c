@@ -2,6 +2,7 @@
 #include "node/checkpoint_status.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "format/ckpt.h"
+#include "node/damage_list.h"
 #include "node/print.h"
 #include "serve/chart.h"
 #include "train/load.h"
@@ -27,8 +29,11 @@ struct checkpoint_dir {
     char path[FILE_PATH_MAX];
     int64_t wall_ms; /* when the newest was committed */
     int64_t step[CHECKPOINTS_MAX];
-    int steps_n, named_n; /* valid; by their names alone */
-    char *history;        /* owned; NULL: none is kept */
+    int steps_n;               /* valid */
+    struct damage_list damage; /* of those that are not */
+    char phase[32];            /* the last one that the history has; "": not known */
+    char error[256];           /* the last one of the history; "": none */
+    char *history;             /* owned; NULL: none is kept */
     size_t history_bytes;
 };
 
@@ -50,66 +55,63 @@ static int64_t changed_ms(const char *path)
     return is_there ? (int64_t)info.st_mtim.tv_sec * 1000 : clock_wall_ms();
 }
 
-/* strip_controls — text from a file must not control a terminal: C0 and C1 controls and DEL become
- * '?'. */
-static void strip_controls(char *text)
-{
-    for (unsigned char *s = (unsigned char *)text; *s != 0; s++) {
-        bool is_c1 = s[0] == 0xC2 && s[1] >= 0x80 && s[1] < 0xA0;
-        if (is_c1)
-            s[1] = '?';
-        if (is_c1 || *s < 0x20 || *s == 0x7F)
-            *s = '?';
-    }
-}
-
 static enum status set_newest(struct checkpoint_dir *f, const struct ckpt *ckpt)
 {
     f->meta = *ckpt_meta(ckpt);
     text_copy(f->path, sizeof f->path, ckpt_path(ckpt));
     f->wall_ms = changed_ms(f->path);
     TRY(load_dims_parse(f->meta.model_json, &f->dims));
-    strip_controls(f->dims.name);
-    strip_controls(f->meta.version);
+    text_strip_controls(f->dims.name);
+    text_strip_controls(f->meta.version);
     return ST_OK;
 }
 
-/* add_checkpoint — one of the valid ones, newest first. */
-static enum status add_checkpoint(struct checkpoint_dir *f, const struct ckpt *ckpt)
+/* add_checkpoint — a ckpt_visit. */
+static enum status add_checkpoint(void *arg, int64_t step, const struct ckpt *ckpt)
 {
-    enum status st = f->steps_n == 0 ? set_newest(f, ckpt) : ST_OK;
-    f->step[f->steps_n++] = ckpt_meta(ckpt)->step;
-    return st;
-}
-
-static enum status read_all(struct checkpoint_dir *f)
-{
-    int64_t below = INT64_MAX;
-    TRY(ckpt_count(f->dir, &f->named_n));
-    while (f->steps_n < CHECKPOINTS_MAX) {
-        struct ckpt *ckpt;
-        TRY(ckpt_find_newest(f->dir, below, NULL, &ckpt));
-        if (!ckpt)
-            break;
-        below = ckpt_meta(ckpt)->step;
-        enum status st = add_checkpoint(f, ckpt);
-        ckpt_close(ckpt);
-        TRY(st);
+    struct checkpoint_dir *f = arg;
+    if (ckpt == NULL) {
+        damage_list_add(&f->damage, step, status_message());
+        status_clear();
+        return ST_OK;
     }
+    if (f->steps_n == 0)
+        TRY(set_newest(f, ckpt));
+    if (f->steps_n < CHECKPOINTS_MAX)
+        f->step[f->steps_n++] = step;
     return ST_OK;
 }
 
+/* read_one — dir is a checkpoint itself. */
 static enum status read_one(struct checkpoint_dir *f)
 {
-    struct ckpt *ckpt;
-    f->named_n = 1;
+    struct ckpt *ckpt = NULL;
     enum status st = ckpt_open_lazy(f->dir, &ckpt);
-    if (st == ST_BAD_DATA)
-        return FAIL(ST_UNHEALTHY, "%s", status_message());
-    TRY(st);
-    st = add_checkpoint(f, ckpt);
+    if (st != ST_OK && st != ST_BAD_DATA)
+        return st;
+    st = add_checkpoint(f, ckpt ? ckpt_meta(ckpt)->step : -1, ckpt);
     ckpt_close(ckpt);
     return st;
+}
+
+/* read_end — how the run has ended, by the last phase among the events of its history. */
+static void read_end(struct checkpoint_dir *f)
+{
+    cJSON *root = NULL;
+    const cJSON *event;
+    if (json_parse(f->history, f->history_bytes, "history", &root) != ST_OK) {
+        status_clear();
+        return;
+    }
+    chart_strip_controls(root);
+    cJSON_ArrayForEach(event, cJSON_GetObjectItemCaseSensitive(root, "events"))
+    {
+        if (strcmp(json_text(event, "kind"), "phase") == 0)
+            text_copy(f->phase, sizeof f->phase, json_text(event, "text"));
+        if (strcmp(json_text(event, "kind"), "error") == 0)
+            text_copy(f->error, sizeof f->error, json_text(event, "text"));
+    }
+    cJSON_Delete(root);
 }
 
 static void read_history(struct checkpoint_dir *f)
@@ -119,6 +121,8 @@ static void read_history(struct checkpoint_dir *f)
         file_read(path, HISTORY_BYTES_MAX, &f->history, &f->history_bytes) != ST_OK)
         f->history = NULL;
     status_clear();
+    if (f->history)
+        read_end(f);
 }
 
 /* ---- showing ---- */
@@ -147,7 +151,7 @@ static void show_settings(struct text *t, const char *json)
         if (cJSON_IsString(item))
             text_add(t, " %s=%s", item->string, item->valuestring);
         else
-            text_add(t, " %s=%.10g", item->string, item->valuedouble);
+            text_add(t, " %s=%s", item->string, text_f64(item->valuedouble).text);
     }
     text_add(t, "\n");
     cJSON_Delete(root);
@@ -165,6 +169,9 @@ static void show(struct text *t, const struct checkpoint_dir *f)
 {
     char word[64];
     text_add(t, "folder      %s\n", f->dir);
+    text_add_bytes(t, f->damage.lines.data, f->damage.lines.len);
+    if (f->steps_n == 0)
+        return;
     text_add(t,
              "model       %s (%s)  %" PRId64 " layers, %" PRId64 " heads, %" PRId64
              " wide, context %" PRId64 ", vocabulary %" PRId64 "\n",
@@ -184,27 +191,47 @@ static void add_raw(cJSON *root, const char *key, const char *json)
     cJSON *item = NULL;
     if (json_parse(json, strlen(json), key, &item) == ST_OK)
         cJSON_AddItemToObject(root, key, item);
+    else
+        cJSON_AddNullToObject(root, key);
     status_clear();
 }
 
+/* add_text — null where nothing is known. */
 static void add_text(cJSON *root, const char *key, const char *value)
 {
     char quoted[6 * FILE_PATH_MAX + 3];
     json_quote(quoted, sizeof quoted, value);
-    cJSON_AddRawToObject(root, key, quoted);
+    cJSON_AddRawToObject(root, key, value[0] ? quoted : "null");
 }
+
+static void add_damage(cJSON *root, const struct damage_list *damage)
+{
+    struct text list = {0};
+    text_add(&list, "[%s]", damage->n > 0 ? damage->json.data : "");
+    if (list.data != NULL)
+        cJSON_AddRawToObject(root, "damaged", list.data);
+    text_free(&list);
+}
+
+/* is_failed — a run that was started again has another phase after that. */
+static bool is_failed(const struct checkpoint_dir *f) { return strcmp(f->phase, "failed") == 0; }
 
 static void show_json(struct text *t, const struct checkpoint_dir *f)
 {
     cJSON *root = cJSON_CreateObject();
+    const bool is_any = f->steps_n > 0;
     add_text(root, "folder", f->dir);
+    add_text(root, "phase", f->phase);
+    add_text(root, "error", is_failed(f) ? f->error : "");
     add_text(root, "checkpoint", f->path);
-    json_add_number(root, "age_seconds", (double)(clock_wall_ms() - f->wall_ms) / 1000);
-    json_add_i64(root, "step", f->meta.step);
-    json_add_i64(root, "tokens", f->meta.tokens);
+    json_add_number(root, "age_seconds",
+                    is_any ? (double)(clock_wall_ms() - f->wall_ms) / 1000 : NAN);
+    json_add_number(root, "step", is_any ? (double)f->meta.step : NAN);
+    json_add_number(root, "tokens", is_any ? (double)f->meta.tokens : NAN);
     add_text(root, "version", f->meta.version);
     add_raw(root, "model", f->meta.model_json);
     add_raw(root, "settings", f->meta.settings_json);
+    add_damage(root, &f->damage);
     cJSON *steps = cJSON_AddArrayToObject(root, "checkpoints");
     for (int i = 0; i < f->steps_n; i++)
         cJSON_AddItemToArray(steps, cJSON_CreateNumber((double)f->step[i]));
@@ -216,20 +243,22 @@ static void show_json(struct text *t, const struct checkpoint_dir *f)
     cJSON_free(json);
 }
 
-/* check — what was found is shown first. */
-static enum status check(const struct checkpoint_dir *f)
+/* check_run — call it after the report was shown. */
+static enum status check_run(const struct checkpoint_dir *f)
 {
-    int damaged = f->named_n - f->steps_n;
-    if (f->steps_n == 0 && f->named_n == 0)
+    const int damaged_n = f->damage.n;
+    if (f->steps_n == 0 && damaged_n == 0)
         return FAIL(ST_UNHEALTHY,
                     "%s holds no checkpoint; give a run's CHECKPOINT_DIR, or a URL such as "
                     "http://host:8080",
                     f->dir);
-    if (damaged > 0 && f->steps_n < CHECKPOINTS_MAX)
-        return FAIL(ST_UNHEALTHY,
-                    "%s: %d of %d checkpoint%s cannot be used; the log says what is wrong with %s",
-                    f->dir, damaged, f->named_n, f->named_n == 1 ? "" : "s",
-                    damaged == 1 ? "it" : "each");
+    if (damaged_n > 0)
+        return FAIL(ST_UNHEALTHY, "%s: %d of %d checkpoint%s cannot be used: %s", f->dir, damaged_n,
+                    f->steps_n + damaged_n, f->steps_n + damaged_n == 1 ? "" : "s",
+                    f->damage.first);
+    if (is_failed(f))
+        return FAIL(ST_UNHEALTHY, "%s: the run has failed: %s", f->dir,
+                    f->error[0] ? f->error : "its history has no reason; see its log");
     return ST_OK;
 }
 
@@ -240,14 +269,15 @@ enum status checkpoint_status_main(const char *dir, bool as_json)
     if (!f)
         return FAIL(ST_RETRY, "out of memory: what %s holds", dir);
     f->dir = dir;
-    enum status st = is_checkpoint(dir) ? read_one(f) : read_all(f);
-    if (st == ST_OK && f->steps_n > 0) {
+    enum status st = is_checkpoint(dir) ? read_one(f) : ckpt_each(dir, true, add_checkpoint, f);
+    if (st == ST_OK && f->steps_n + f->damage.n > 0) {
         read_history(f);
         (as_json ? show_json : show)(&shown, f);
         st = print_text(&shown);
     }
     if (st == ST_OK)
-        st = check(f);
+        st = check_run(f);
+    damage_list_free(&f->damage);
     free(f->history);
     free(f);
     return st;

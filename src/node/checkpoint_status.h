@@ -11,7 +11,8 @@
 #include "base/status.h"
 
 /* checkpoint_status_main — print a report or JSON on stdout. dir: CHECKPOINT_DIR, or one checkpoint
- * in it. ST_UNHEALTHY: there is no valid checkpoint, or one is damaged. */
+ * in it. ST_UNHEALTHY: there is no valid checkpoint, one is damaged, or the history of the run
+ * ends with a failure. */
 enum status checkpoint_status_main(const char *dir, bool as_json);
 
 #endif

@@ -66,14 +66,14 @@ static const struct page {
      "convoy verify run1 STEPS=1000..1200 DATA=book.txt\n"},
     {"config", "CHANGED JSON", "convoy config MODEL=gpt2 LR=1e-3 CHANGED=1\n"},
     {"version", "", "convoy version gpu\n"},
-    {"help", "", "convoy help BATCH_SIZE\nconvoy help train\nconvoy help exit-codes\n"},
+    {"help", "", "convoy help data\nconvoy help BATCH_SIZE\nconvoy help train\n"},
 };
 
 static void add_settings(const char *names, struct text *out)
 {
     char name[64];
     if (names[0] != 0)
-        text_add(out, "\nMain settings (`convoy help` lists all, with their defaults)\n");
+        text_add(out, "\nMain settings (`convoy help settings` lists all, with their defaults)\n");
     while (names[0] != 0) {
         size_t n = strcspn(names, " ");
         text_format(name, sizeof name, "%.*s", (int)n, names);

@@ -16,6 +16,7 @@
 #include "node/config_map_batch.h"
 #include "node/config_map_copies.h"
 #include "node/device.h"
+#include "node/model_source.h"
 #include "node/tokenizer_source.h"
 #include "model/model_part.h"
 #include "train/weights.h"
@@ -95,12 +96,13 @@ static enum status base_dims(const struct conf *conf, struct model_dims *out, bo
                     "Hugging Face folder (config.json, model.safetensors), a checkpoint or its "
                     "CHECKPOINT_DIR, or a preset such as gpt2-nano",
                     model);
+    char hint[512];
     if (strchr(model, '/'))
         return FAIL(ST_NO_INPUT,
                     "MODEL=%s is not there; give a Hugging Face folder (config.json, "
                     "model.safetensors), a GGUF file, a model file of llm.c (.bin), a checkpoint "
-                    "or its CHECKPOINT_DIR, or a preset such as gpt2-nano",
-                    model);
+                    "or its CHECKPOINT_DIR, or a preset such as gpt2-nano%s",
+                    model, model_source_hub_hint(model, hint, sizeof hint));
     return fail_preset(model);
 }
 
@@ -366,6 +368,7 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
 {
     memset(out, 0, sizeof *out);
     TRY(map_step(conf, dims, &out->step));
+    out->ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0;
     out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
     out->epochs = conf_i64(conf, CONF_EPOCHS);
     out->steps = conf_i64(conf, CONF_STEPS);
@@ -475,8 +478,8 @@ static void add_schedules(const struct trainer_config *trainer, bool packs_docum
         text_add(out, ",\"WINDOW_WARMUP\":%lld,\"WINDOW_START\":%lld",
                  (long long)step->window_warmup.steps, (long long)step->window_warmup.from);
     if (step->spike.mode == SPIKE_MODE_SKIP)
-        text_add(out, ",\"SPIKE\":\"skip\",\"SPIKE_SIGMA\":%.17g,\"SPIKE_WINDOW\":%d",
-                 step->spike.sigma, step->spike.window);
+        text_add(out, ",\"SPIKE\":\"skip\",\"SPIKE_SIGMA\":%s,\"SPIKE_WINDOW\":%d",
+                 text_f64(step->spike.sigma).text, step->spike.window);
 }
 
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
@@ -510,21 +513,23 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
              optim_moments(&trainer->step.optim), (long long)trainer->step.global_samples,
              (long long)trainer->step.seq_tokens);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        text_add(out, ",\"%s\":%.17g", numbers[i].name,
-                 numbers[i].key == CONF_MOMENTUM ? trainer->step.optim.momentum
-                                                 : conf_f64(conf, numbers[i].key));
+        text_add(out, ",\"%s\":%s", numbers[i].name,
+                 text_f64(numbers[i].key == CONF_MOMENTUM     ? trainer->step.optim.momentum
+                          : numbers[i].key == CONF_BATCH_SIZE ? (double)trainer->step.batch_samples
+                                                              : conf_f64(conf, numbers[i].key))
+                     .text);
     if (trainer->step.local.steps > 0)
-        text_add(out,
-                 ",\"LOCAL_STEPS\":%lld,\"OUTER_LR\":%.17g,\"OUTER_MOMENTUM\":%.17g,\"nodes\":%lld",
-                 (long long)trainer->step.local.steps, trainer->step.local.lr,
-                 trainer->step.local.momentum, (long long)conf_i64(conf, CONF_N_NODES));
+        text_add(out, ",\"LOCAL_STEPS\":%lld,\"OUTER_LR\":%s,\"OUTER_MOMENTUM\":%s,\"nodes\":%lld",
+                 (long long)trainer->step.local.steps, text_f64(trainer->step.local.lr).text,
+                 text_f64(trainer->step.local.momentum).text,
+                 (long long)conf_i64(conf, CONF_N_NODES));
     if (trainer->step.masks_documents)
         text_add(out, ",\"ATTENTION_MASK\":\"document\"");
     add_schedules(trainer, conf_i64(conf, CONF_PACK_DOCUMENTS) != 0, out);
     if (trainer->step.local.fragments > 1 || trainer->step.local.delay > 0)
-        text_add(out, ",\"LOCAL_FRAGMENTS\":%d,\"LOCAL_DELAY\":%lld,\"LOCAL_MIX\":%.17g",
+        text_add(out, ",\"LOCAL_FRAGMENTS\":%d,\"LOCAL_DELAY\":%lld,\"LOCAL_MIX\":%s",
                  trainer->step.local.fragments, (long long)trainer->step.local.delay,
-                 trainer->step.local.mix);
+                 text_f64(trainer->step.local.mix).text);
     /* f32 goes without saying */
     if (trainer->step.store.dtype != DTYPE_F32 ||
         conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)

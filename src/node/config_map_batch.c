@@ -52,17 +52,46 @@ static enum status check_warmup(const struct conf *conf, const struct step_confi
                 from, conf_source(conf, CONF_BATCH_START), to, (long long)pass);
 }
 
-/* map_shards — EXACT=layout: the virtual shards of a step. */
+#define SHARD_SAMPLES 8  /* of a default shard at most: the default of BATCH_SIZE */
+#define SHARDS_WANTED 64 /* from there on a default shard has more than one sample */
+#define SHARDS_MAX 4096  /* as VIRTUAL_SHARDS */
+
+/* shard_samples — the samples of a default virtual shard, by GLOBAL_BATCH alone: one, and of large
+ * batches the largest divisor up to SHARD_SAMPLES that leaves SHARDS_WANTED shards. */
+static int64_t shard_samples(int64_t all)
+{
+    int64_t n = all / SHARDS_WANTED < SHARD_SAMPLES ? all / SHARDS_WANTED : SHARD_SAMPLES;
+    while (n > 1 && all % n != 0)
+        n--;
+    n = n > 1 ? n : 1;
+    while (all / n > SHARDS_MAX || all % n != 0)
+        n++;
+    return n;
+}
+
+/* map_shards — EXACT=layout: the virtual shards of a step. A pass has the samples of a shard at
+ * most, so that a larger BATCH_SIZE changes no bit. */
 static enum status map_shards(const struct conf *conf, struct step_config *out)
 {
-    const int64_t set = conf_i64(conf, CONF_VIRTUAL_SHARDS),
-                  micros = out->global_samples / out->batch_samples;
+    const int64_t set = conf_i64(conf, CONF_VIRTUAL_SHARDS), all = out->global_samples,
+                  by_batch = shard_samples(all), batch = out->batch_samples;
     if (conf_i64(conf, CONF_EXACT) != CONF_EXACT_LAYOUT)
         return ST_OK;
     out->balances = conf_i64(conf, CONF_BALANCE) == CONF_BALANCE_AUTO;
     out->checks_shards = conf_i64(conf, CONF_SENTINEL_EVERY) > 0;
-    out->shards = (int)(set > 0 ? set : micros % 64 == 0 ? 64 : micros);
+    out->shards = (int)(set > 0 ? set : all / by_batch);
     out->tensor_parts = (int)conf_i64(conf, CONF_VIRTUAL_TP);
+    if (set == 0 && batch < by_batch)
+        return FAIL(
+            ST_BAD_SETTING,
+            "EXACT=layout: GLOBAL_BATCH=%lld has %d virtual shards of %lld samples, each one "
+            "pass, and BATCH_SIZE=%lld (%s) allows %lld; set BATCH_SIZE=%lld, or "
+            "VIRTUAL_SHARDS=%lld, which changes the bits",
+            (long long)all, out->shards, (long long)by_batch, (long long)batch,
+            conf_source(conf, CONF_BATCH_SIZE), (long long)batch, (long long)by_batch,
+            (long long)(all % batch == 0 ? all / batch : all));
+    if (all % out->shards == 0 && batch > all / out->shards)
+        out->batch_samples = all / out->shards;
     return step_virtual_check(out);
 }
 

@@ -228,10 +228,8 @@ static void add_model(const struct eval *e, cJSON *out)
 /* add_exact — all digits, so that programs can compare bits; cJSON would round the last ones. */
 static void add_exact(cJSON *out, const char *key, double value)
 {
-    char digits[32];
-    text_format(digits, sizeof digits, "%.17g", value);
     if (isfinite(value))
-        cJSON_AddRawToObject(out, key, digits);
+        cJSON_AddRawToObject(out, key, text_f64(value).text);
     else
         cJSON_AddNullToObject(out, key);
 }

@@ -12,9 +12,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "data/tokenizer_gpt2.h"
 #include "model/model.h"
 #include "node/command.h"
 #include "node/memory_check.h"
+#include "node/model_source.h"
 #include "node/tokenizer_files.h"
 #include "node/tokenizer_source.h"
 #include "train/weights.h"
@@ -26,6 +28,8 @@ struct import {
     struct param_table table;
     struct weights *weights;
     struct tensor_copy *copy; /* of each parameter */
+    const char *tokenizer;    /* TOKENIZER; "": the model's own */
+    bool ignores_tensors;
     uint64_t seed;
     struct text settings; /* of the checkpoint, JSON */
 };
@@ -62,12 +66,13 @@ static enum status check_from(const char *from)
 {
     if (weights_are_at(from))
         return ST_OK;
+    char hint[512];
     if (!file_exists(from))
         return FAIL(
             ST_NO_INPUT,
             "FROM=%s is not there; give a Hugging Face folder, a GGUF file or a model file of "
-            "llm.c",
-            from);
+            "llm.c%s",
+            from, model_source_hub_hint(from, hint, sizeof hint));
     if (weights_are_ckpt(from))
         return FAIL(ST_NO_INPUT,
                     "FROM=%s is a checkpoint of Convoy already; use it as MODEL or CHECKPOINT_DIR, "
@@ -89,7 +94,7 @@ static enum status take(struct import *in)
     in->copy = calloc((size_t)in->table.params_n, sizeof *in->copy);
     if (!in->copy)
         return FAIL(ST_RETRY, "out of memory: the list of %d tensors", in->table.params_n);
-    return weights_open(in->from, &in->table, &in->weights);
+    return weights_open(in->from, &in->table, in->ignores_tensors, &in->weights);
 }
 
 /* read_tensor — a piece, in order. A new head for questions gets its values from SEED, as a new
@@ -128,18 +133,24 @@ static enum status list_sources(struct import *in, struct safetensors_source *so
     return ST_OK;
 }
 
-/* keep_tokenizer — beside the checkpoint, whose settings name it. One that this program does not
- * read is kept for export. */
+/* keep_tokenizer — beside the checkpoint, whose settings name it: that of TOKENIZER, else the
+ * model's own. */
 static enum status keep_tokenizer(struct import *in)
 {
     char path[FILE_PATH_MAX];
     struct text identity = {0};
-    if (file_is_dir(in->from) || gguf_model_is_file(in->from))
+    const bool is_own = in->tokenizer[0] == 0;
+    if (is_own && (file_is_dir(in->from) || gguf_model_is_file(in->from)))
         TRY(tokenizer_files_keep(in->from, in->to));
-    if (tokenizer_source_kept(in->to, path, &identity) != ST_OK) {
-        LOG_WARN("the tokenizer in %s is not read: %s; commands need TOKENIZER", path,
-                 status_message());
-        status_clear();
+    if (!is_own && strcmp(in->tokenizer, TOKENIZER_GPT2_NAME) != 0)
+        TRY(tokenizer_files_keep(in->tokenizer, in->to));
+    const enum status st = tokenizer_source_kept(in->to, path, &identity);
+    if (st != ST_OK) {
+        text_free(&identity);
+        return FAIL(st,
+                    "the tokenizer of %s cannot be read: %s; mend it, or set TOKENIZER to another "
+                    "one of the same ids (gpt2 is built in), which is kept instead",
+                    is_own ? in->from : in->tokenizer, status_message());
     }
     text_add(&in->settings, "{%s}", identity.len > 0 ? identity.data + 1 : "");
     text_free(&identity);
@@ -230,6 +241,8 @@ enum status import_main(const struct conf *conf)
 {
     struct import in = {.from = conf_text(conf, CONF_FROM),
                         .to = conf_text(conf, CONF_TO),
+                        .tokenizer = conf_text(conf, CONF_TOKENIZER),
+                        .ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0,
                         .seed = (uint64_t)conf_i64(conf, CONF_SEED)};
     if (!*in.from)
         return FAIL(

@@ -100,7 +100,8 @@ void man_page_write(const struct man_page_command *commands, int n, struct text 
     text_add(out, ".TH CONVOY 1 \"%s\" \"convoy %s\" \"User Commands\"\n", version_date(),
              version_text());
     text_add(out,
-             ".SH NAME\nconvoy \\- train GPT\\-2\\-class language models on one machine or many\n"
+             ".SH NAME\nconvoy \\- train language models (GPT\\-2, Llama, Qwen, GPT\\-NeoX) on one "
+             "machine or many\n"
              ".SH SYNOPSIS\n.B convoy\n[\\fICOMMAND\\fR] [\\fINAME\\fR=\\fIVALUE\\fR ...]\n"
              ".SH DESCRIPTION\nOne executable, without Python, ssh or MPI: one copy runs on each "
              "machine,\n"

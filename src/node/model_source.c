@@ -1,10 +1,29 @@
 /* model_source — see model_source.h. */
 #include "node/model_source.h"
 
+#include <string.h>
+
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "train/weights.h"
+
+const char *model_source_hub_hint(const char *path, char *out, size_t cap)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const size_t org_n = strspn(path, plain);
+    const char *name = path + org_n + (path[org_n] == '/');
+    const bool is_name = path[0] != '.' && org_n > 0 && path[org_n] == '/' && name[0] != 0 &&
+                         name[strspn(name, plain)] == 0;
+    out[0] = 0;
+    if (is_name)
+        text_format(
+            out, cap,
+            "; for the model of that name on the Hugging Face hub, fetch it first: `hf download "
+            "%s --local-dir %s`, and give the folder %s",
+            path, name, name);
+    return out;
+}
 
 static enum status open_elsewhere(const char *path, struct model_source *out)
 {
@@ -25,23 +44,26 @@ static enum status open_checkpoint(const char *path, struct model_source *out)
 enum status model_source_open(const struct conf *conf, struct model_source *out)
 {
     const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
-    *out = (struct model_source){.ckpt = NULL};
+    *out = (struct model_source){.ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0};
     if (weights_are_at(model))
         return open_elsewhere(model, out);
     if (file_is_dir(model))
         dir = model;
+    char hint[512];
     if (!*dir)
         return FAIL(ST_NO_INPUT,
                     "MODEL=%s is not a folder or a file and CHECKPOINT_DIR is empty; set one of "
-                    "them to trained weights",
-                    model);
+                    "them to trained weights%s",
+                    model, model_source_hub_hint(model, hint, sizeof hint));
     return open_checkpoint(dir, out);
 }
 
 enum status model_source_load(const struct model_source *source, const struct load_target *to)
 {
     const struct load_file file = {.ckpt = source->ckpt, .part = "model"};
-    return source->ckpt ? load_params(to, &file) : weights_load(source->path, to);
+    struct load_target target = *to;
+    target.ignores_tensors = source->ignores_tensors;
+    return source->ckpt ? load_params(to, &file) : weights_load(source->path, &target);
 }
 
 const char *model_source_path(const struct model_source *source)

@@ -10,9 +10,14 @@
 #include "model/model.h"
 #include "train/load.h"
 
+/* model_source_hub_hint — what to do if the path, which is not there, may be a name on the Hugging
+ * Face hub such as "org/name"; else "". Returns out. */
+const char *model_source_hub_hint(const char *path, char *out, size_t cap);
+
 struct model_source {
     struct ckpt *ckpt;        /* NULL: the model is at path */
     char path[FILE_PATH_MAX]; /* a Hugging Face folder or a model file of llm.c */
+    bool ignores_tensors;     /* IGNORE_TENSORS */
     struct model_dims dims;   /* its task is the one it was trained for */
 };
 

@@ -61,7 +61,8 @@ static enum status keep(const char *dir, const struct tokenizer_file *file, int 
     return ST_OK;
 }
 
-/* read_gguf — the keys alone: a model of gigabytes has some megabytes of them. */
+/* read_gguf — the keys alone: a model of gigabytes has some megabytes of them. *n_out 0: the file has
+ * no tokenizer. */
 static enum status read_gguf(const char *from, struct tokenizer_file *file, int *n_out)
 {
     struct file_map map;
@@ -69,10 +70,10 @@ static enum status read_gguf(const char *from, struct tokenizer_file *file, int 
     TRY(file_map_open(from, &map));
     enum status st = gguf_parse(map.data, map.bytes, from, &gguf);
     if (st == ST_OK) {
+        *n_out = gguf_find(&gguf, "tokenizer.ggml.model") != NULL;
         file->name = TOKENIZER_FILES_GGUF;
-        file->data = (char *)gguf_keys(&gguf, map.data, &file->bytes);
-        *n_out = 1;
-        if (!file->data)
+        file->data = *n_out ? (char *)gguf_keys(&gguf, map.data, &file->bytes) : NULL;
+        if (*n_out && !file->data)
             st = FAIL(ST_RETRY, "out of memory: %zu bytes of the keys of %s", file->bytes, from);
         gguf_free(&gguf);
     }

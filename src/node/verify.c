@@ -10,20 +10,23 @@
 #include "base/text.h"
 #include "format/ckpt.h"
 #include "format/ledger.h"
+#include "node/damage_list.h"
 #include "node/print.h"
 #include "serve/chart.h"
 
 struct verify {
     char path[FILE_PATH_MAX]; /* of the ledger */
     struct ledger_audit audit;
+    char unread[FILE_PATH_MAX + 512];  /* why the ledger cannot be audited; "": it can */
     int64_t step, samples;             /* of the newest checkpoint; step -1: there is none */
     int compared_n;                    /* checkpoints that the ledger has checksums of */
-    char changed[FILE_PATH_MAX + 256]; /* one that has others now; "": none */
+    struct damage_list damage;         /* checkpoints that are damaged, or were changed */
     char problem[FILE_PATH_MAX + 512]; /* "": none */
 };
 
 /* ---- looking ---- */
 
+/* read_ledger — a ledger that is damaged is a finding (v->unread), and the audit goes on. */
 static enum status read_ledger(const char *dir, struct verify *v)
 {
     if (!file_is_dir(dir))
@@ -34,7 +37,13 @@ static enum status read_ledger(const char *dir, struct verify *v)
                     "%s has no " LEDGER_NAME "; give the CHECKPOINT_DIR of a run that a version "
                     "with a ledger of samples has written",
                     dir);
-    return ledger_audit(v->path, &v->audit);
+    const enum status st = ledger_audit(v->path, &v->audit);
+    if (st != ST_BAD_DATA)
+        return st;
+    text_copy(v->unread, sizeof v->unread, status_message());
+    v->audit = (struct ledger_audit){.generations = 0};
+    status_clear();
+    return ST_OK;
 }
 
 /* entry_of — what the ledger says of a checkpoint; NULL: nothing. */
@@ -46,57 +55,50 @@ static const struct ledger_checkpoint *entry_of(const struct ledger_audit *a, in
     return NULL;
 }
 
-/* compare_weights — the checksums of a checkpoint that is kept with those that were noted when it
- * was written. The files themselves are compared with them when they are read. */
+/* compare_weights — compares the checksums of a checkpoint with those that the ledger noted when it
+ * was written. */
 static enum status compare_weights(struct verify *v, const struct ckpt *ckpt)
 {
     struct ledger_checkpoint now = {.step = 0};
     const struct ledger_checkpoint *was = entry_of(&v->audit, ckpt_meta(ckpt)->step);
+    char changed[FILE_PATH_MAX + 256];
     if (!was)
         return ST_OK;
     TRY(ledger_hash_checkpoint(ckpt_path(ckpt), &now));
     v->compared_n++;
     if (now.weights == was->weights && now.state == was->state)
         return ST_OK;
-    text_format(v->changed, sizeof v->changed,
+    text_format(changed, sizeof changed,
                 "checkpoint %s has weights %016" PRIx64 ", and %016" PRIx64
                 " were written: its files are of another run, or were changed",
                 ckpt_path(ckpt), now.weights, was->weights);
+    damage_list_add(&v->damage, was->step, changed);
     return ST_OK;
 }
 
-/* read_checkpoint — the newest one before step `below`; *step_out -1: there is none. */
-static enum status read_checkpoint(const char *dir, int64_t below, struct verify *v,
-                                   int64_t *step_out)
+/* read_checkpoint — a ckpt_visit; ckpt is verified. */
+static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *ckpt)
 {
-    struct ckpt *ckpt = NULL;
-    *step_out = -1;
-    TRY(ckpt_find_newest(dir, below, NULL, &ckpt));
-    if (!ckpt)
+    struct verify *v = arg;
+    if (ckpt == NULL) {
+        damage_list_add(&v->damage, step, status_message());
+        status_clear();
         return ST_OK;
-    *step_out = ckpt_meta(ckpt)->step;
+    }
     if (v->step < 0) {
-        v->step = ckpt_meta(ckpt)->step;
+        v->step = step;
         v->samples = ckpt_meta(ckpt)->samples;
     }
-    enum status st = compare_weights(v, ckpt);
-    ckpt_close(ckpt);
-    return st;
-}
-
-static enum status read_checkpoints(const char *dir, struct verify *v)
-{
-    int64_t step = INT64_MAX;
-    while (step >= 0)
-        TRY(read_checkpoint(dir, step, v, &step));
-    return ST_OK;
+    return compare_weights(v, ckpt);
 }
 
 /* compare — the newest checkpoint with the ledger, which may have more steps. */
 static void compare(struct verify *v)
 {
     const struct ledger_audit *a = &v->audit;
-    if (a->problem[0] != 0)
+    if (v->unread[0] != 0)
+        text_copy(v->problem, sizeof v->problem, v->unread);
+    else if (a->problem[0] != 0)
         text_format(v->problem, sizeof v->problem, "%s: %s", v->path, a->problem);
     else if (v->step > a->last)
         text_format(v->problem, sizeof v->problem,
@@ -108,7 +110,7 @@ static void compare(struct verify *v)
                     " in the checkpoint",
                     v->path, a->end, v->step, v->samples);
     else
-        text_copy(v->problem, sizeof v->problem, v->changed);
+        text_copy(v->problem, sizeof v->problem, v->damage.first);
 }
 
 /* ---- showing ---- */
@@ -180,6 +182,10 @@ static void show(struct text *t, const struct verify *v)
 {
     const struct ledger_audit *a = &v->audit;
     const int64_t applied = a->steps[LEDGER_OUTCOME_APPLIED];
+    if (v->unread[0] != 0) {
+        text_add(t, "ledger      %s\n", v->unread);
+        return;
+    }
     text_add(t, "ledger      %s: %" PRId64 " generation%s%s\n", v->path, a->generations,
              plural(a->generations), a->is_torn ? "; its last line is incomplete" : "");
     if (a->last < a->first)
@@ -229,12 +235,16 @@ static void show_json(struct text *t, const struct verify *v)
     char quoted[6 * sizeof v->problem + 3];
     text_add(t, "{");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        text_add(t, "\"%s\":%" PRId64 ",", numbers[i].key, numbers[i].value);
+        if (v->unread[0] != 0)
+            text_add(t, "\"%s\":null,", numbers[i].key);
+        else
+            text_add(t, "\"%s\":%" PRId64 ",", numbers[i].key, numbers[i].value);
     if (a->epoch > 0)
         text_add(t,
                  "\"epoch_samples\":%" PRId64 ",\"epochs_whole\":%" PRId64
                  ",\"epoch_rest\":%" PRId64 ",",
                  a->epoch, a->end / a->epoch, a->end % a->epoch);
+    text_add(t, "\"damaged\":[%s],", v->damage.n > 0 ? v->damage.json.data : "");
     json_quote(quoted, sizeof quoted, v->problem);
     text_add(t, "\"provenance\":%s,\"problem\":%s}\n", a->provenance[0] ? a->provenance : "null",
              v->problem[0] ? quoted : "null");
@@ -246,10 +256,14 @@ static enum status verify(const char *dir, bool as_json, struct verify *v)
     struct text shown = {0};
     v->step = -1;
     TRY(read_ledger(dir, v));
-    TRY(read_checkpoints(dir, v));
+    TRY(ckpt_each(dir, false, read_checkpoint, v));
     compare(v);
     (as_json ? show_json : show)(&shown, v);
+    if (!as_json && v->damage.n > 0)
+        text_add_bytes(&shown, v->damage.lines.data, v->damage.lines.len);
     TRY(print_text(&shown));
+    if (v->unread[0] != 0)
+        return FAIL(ST_BAD_DATA, "%s", v->problem);
     return v->problem[0] == 0 ? ST_OK : FAIL(ST_UNHEALTHY, "%s", v->problem);
 }
 
@@ -260,6 +274,7 @@ enum status verify_main(const char *dir, bool as_json)
         return FAIL(ST_RETRY, "out of memory: the audit of %s", dir);
     enum status st = verify(dir, as_json, v);
     ledger_audit_free(&v->audit);
+    damage_list_free(&v->damage);
     free(v);
     return st;
 }

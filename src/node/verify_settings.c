@@ -79,9 +79,7 @@ enum status verify_settings_add(struct verify_settings *s, const char *name, con
 
 static enum status add_number(struct verify_settings *s, const char *name, double value)
 {
-    char text[32];
-    text_format(text, sizeof text, "%.17g", value);
-    return verify_settings_add(s, name, text);
+    return verify_settings_add(s, name, text_f64(value).text);
 }
 
 static enum status add_setting(struct verify_settings *s, const cJSON *item)

@@ -17,6 +17,8 @@ clusters_begin:
     .incbin "src/plan/clusters/a6000-ethernet.json"
     .ascii ","
     .incbin "src/plan/clusters/mi300x.json"
+    .ascii ","
+    .incbin "src/plan/clusters/lambda.json"
     .ascii "]"
 clusters_end:
     .section .note.GNU-stack, "", @progbits

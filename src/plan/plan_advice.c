@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#define WORTH_PART 3 /* of the devices that a node adds, the part that has to show */
-
 /* A job, and what other numbers of nodes are compared with. */
 struct base {
     const struct plan_job *job;
@@ -78,5 +76,5 @@ enum status plan_advice_make(const struct plan_job *job, const struct plan_searc
 bool plan_advice_is_worth(double speed_ratio, int nodes)
 {
     double ideal = 1.0 / (nodes - 1);
-    return speed_ratio - 1 >= ideal / WORTH_PART;
+    return speed_ratio - 1 >= ideal * PLAN_ADVICE_WORTH;
 }

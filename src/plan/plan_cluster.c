@@ -362,12 +362,7 @@ enum status plan_cluster_parse(const char *bytes, size_t n, const char *what,
 /* write_number — as short as reads back the same. */
 static void write_number(double value, struct text *out)
 {
-    char text[40];
-    double back;
-    text_format(text, sizeof text, "%.9g", value);
-    if (text_parse_f64(text, -HUGE_VAL, HUGE_VAL, &back) != TEXT_OK || back != value)
-        text_format(text, sizeof text, "%.17g", value);
-    text_add(out, "%s", text);
+    text_add(out, "%s", text_f64(value).text);
 }
 
 static void write_member(const char *before, const char *key, double value, struct text *out)
@@ -488,16 +483,29 @@ static bool find(const char *name, int left, struct plan_cluster *out)
 
 bool plan_cluster_nth(int i, struct plan_cluster *out) { return find(NULL, i, out); }
 
+/* fail_name — the nearest name is one that begins with this one, else one that differs by fewer
+ * than NEAR edits. */
 static enum status fail_name(const char *name)
 {
     struct text names = {.limit = 1024};
     struct plan_cluster cluster;
-    for (int i = 0; plan_cluster_nth(i, &cluster); i++)
+    char nearest[sizeof cluster.name] = "";
+    int best = NEAR;
+    for (int i = 0; plan_cluster_nth(i, &cluster); i++) {
+        const int distance =
+            name[0] != 0 && text_starts(cluster.name, name) ? 0 : text_distance(name, cluster.name);
         text_add(&names, "%s%s", i > 0 ? ", " : "", cluster.name);
-    enum status st = FAIL(ST_BAD_SETTING,
-                          "CLUSTER=%.64s is no built-in cluster (%s); the path of a file has a "
-                          "slash or a dot in it",
-                          name, names.data ? names.data : "");
+        if (distance < best) {
+            best = distance;
+            text_copy(nearest, sizeof nearest, cluster.name);
+        }
+    }
+    enum status st =
+        FAIL(ST_BAD_SETTING,
+             "CLUSTER=%.64s is no built-in cluster%s%s%s (%s); the path of a file has a "
+             "slash or a dot in it",
+             name, nearest[0] ? "; did you mean " : "", nearest, nearest[0] ? "?" : "",
+             names.data ? names.data : "");
     text_free(&names);
     return st;
 }

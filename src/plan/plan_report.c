@@ -218,15 +218,17 @@ static void add_rate(const struct plan_report *r, struct text *out)
              device_word(r->job), 100 * e->mfu);
 }
 
+/* add_total — of TOKENS or STEPS; of a billion tokens if neither is set. */
 static void add_total(const struct plan_report *r, struct text *out)
 {
     const struct plan_cluster *c = r->job->cluster;
+    const bool is_set = r->tokens > 0;
+    const double all = is_set ? r->tokens : 1e9;
     char tokens[32], span[32], number[32];
-    double seconds = r->tokens / r->estimate->tokens_per_second,
+    double seconds = all / r->estimate->tokens_per_second,
            hours = seconds / 3600 * r->job->at.ranks;
-    if (r->tokens <= 0)
-        return;
-    text_add(out, "%s tokens: %s, %s %s hours", text_format_count(tokens, sizeof tokens, r->tokens),
+    text_add(out, "%s%s tokens: %s, %s %s hours", is_set ? "" : "each ",
+             is_set ? text_format_count(tokens, sizeof tokens, all) : "1B",
              text_format_span(span, sizeof span, (int64_t)(fmin(seconds, 1e13) * 1e3)),
              text_format_count(number, sizeof number, hours), device_word(r->job));
     if (c->price_per_hour > 0)
@@ -235,7 +237,7 @@ static void add_total(const struct plan_report *r, struct text *out)
                  c->price_per_hour);
     if (c->watts > 0)
         text_add(out, ", %s kWh", text_format_count(number, sizeof number, hours * c->watts / 1e3));
-    text_add(out, "\n");
+    text_add(out, "%s\n", is_set ? "" : "; of the whole training with TOKENS, such as TOKENS=300B");
 }
 
 /* ---- what would be better ---- */
@@ -250,24 +252,52 @@ static const char *nth(int n, char *out, size_t cap)
     return out;
 }
 
-/* add_node — what the last of so many nodes adds. */
-static void add_node(const char *what, const char *verb, const struct plan_report *r,
-                     const struct plan_advice_nodes *other, int larger, struct text *out)
+/* add_less — what the last node adds to the others. */
+static void add_less(const struct plan_report *r, struct text *out)
 {
-    double gain = other->speed_ratio - 1;
-    if (other->is_known)
-        text_add(out, "  %s %s %.0f %% %s (%.0f %% more %ss)%s\n", what, verb, 100 * fabs(gain),
-                 gain < 0 ? "slower" : "faster", 100.0 / (larger - 1), device_word(r->job),
-                 plan_advice_is_worth(other->speed_ratio, larger) ? "" : ": do not rent it");
+    const struct plan_advice_nodes *less = &r->advice->less;
+    const int nodes = r->job->at.nodes;
+    char node[32];
+    if (!less->is_known)
+        return;
+    const double gain = less->speed_ratio - 1;
+    text_add(out, "  %s makes it %.0f %% %s (%.0f %% more %ss)%s\n", nth(nodes, node, sizeof node),
+             100 * fabs(gain), gain < 0 ? "slower" : "faster", 100.0 / (nodes - 1),
+             device_word(r->job),
+             plan_advice_is_worth(less->speed_ratio, nodes) ? "" : ": do not rent it");
 }
 
-static void add_nodes(const struct plan_report *r, struct text *out)
+/* add_another — the last line: yes or no to one more node, and from which gain on it is worth it.
+ * */
+static void add_another(const struct plan_report *r, struct text *out)
 {
-    const int nodes = r->job->at.nodes;
-    char less[32], more[32];
-    text_format(more, sizeof more, "N_NODES=%d", nodes + 1);
-    add_node(nth(nodes, less, sizeof less), "makes it", r, &r->advice->less, nodes, out);
-    add_node(more, "would be", r, &r->advice->more, nodes + 1, out);
+    const struct plan_job *job = r->job;
+    const struct plan_cluster *c = job->cluster;
+    const struct plan_advice_nodes *more = &r->advice->more;
+    const int nodes = job->at.nodes + 1;
+    const long long samples = (long long)job->config.step.global_samples;
+    const double adds = 100.0 / (nodes - 1), gain = more->speed_ratio - 1;
+    text_add(out, "\nAnother node: ");
+    if (more->is_known)
+        text_add(
+            out, "%s, N_NODES=%d is %.0f %% %s for %.0f %% more %ss; worth it from %.0f %% on\n",
+            plan_advice_is_worth(more->speed_ratio, nodes) ? "yes" : "no", nodes, 100 * fabs(gain),
+            gain < 0 ? "slower" : "faster", adds, device_word(job), adds * PLAN_ADVICE_WORTH);
+    else if (c->across.bytes_per_second <= 0)
+        text_add(out, "no, %s has no link between nodes (\"across\")\n", c->name);
+    else if ((c->nodes > 0 && nodes > c->nodes) || nodes > PLAN_CLUSTER_NODES_MAX)
+        text_add(out, "no, %s has %d\n", c->nodes > 0 ? c->name : "a plan",
+                 c->nodes > 0 ? c->nodes : PLAN_CLUSTER_NODES_MAX);
+    else if (nodes > PLAN_ADVICE_SEARCHED_MAX)
+        text_add(out,
+                 "not searched from %d nodes on, of which one is a small part; set N_NODES=%d to "
+                 "plan it\n",
+                 PLAN_ADVICE_SEARCHED_MAX + 1, nodes);
+    else
+        text_add(out,
+                 "no, with N_NODES=%d no mesh fits GLOBAL_BATCH=%lld, the layers and the memory; "
+                 "plan it with N_NODES=%d GLOBAL_BATCH=%lld\n",
+                 nodes, samples, nodes, (samples + nodes - 2) / (nodes - 1) * nodes);
 }
 
 static void add_better(const struct plan_report *r, struct text *out)
@@ -289,7 +319,7 @@ static void add_better(const struct plan_report *r, struct text *out)
         text_add(out, "  no other mesh, RECOMPUTE or BATCH_SIZE is %.0f %% faster on these %ss\n",
                  100 * BETTER, device_word(r->job));
     }
-    add_nodes(r, out);
+    add_less(r, out);
 }
 
 /* add_search — what MESH=auto found. */
@@ -320,14 +350,10 @@ void plan_report_text(const struct plan_report *r, struct text *out)
         add_search(r, out);
     if (r->advice && !r->search)
         add_better(r, out);
-    if (r->advice && r->search && (r->advice->less.is_known || r->advice->more.is_known)) {
-        text_add(out, "\nMore or fewer nodes\n");
-        add_nodes(r, out);
-    } else if (r->advice && r->search && r->job->at.nodes > PLAN_ADVICE_SEARCHED_MAX) {
-        text_add(
-            out,
-            "\nOther numbers of nodes are not searched from %d on: one is a small part of them;"
-            " set N_NODES\n",
-            PLAN_ADVICE_SEARCHED_MAX + 1);
+    if (r->advice && r->search && r->advice->less.is_known) {
+        text_add(out, "\nFewer nodes\n");
+        add_less(r, out);
     }
+    if (r->advice)
+        add_another(r, out);
 }

@@ -10,14 +10,8 @@
 void chart_strip_controls(cJSON *item)
 {
     for (; item != NULL; item = item->next) {
-        unsigned char *s = (unsigned char *)item->valuestring;
-        for (; cJSON_IsString(item) && *s != 0; s++) {
-            bool is_c1 = s[0] == 0xC2 && s[1] >= 0x80 && s[1] <= 0x9F;
-            if (is_c1)
-                s[1] = '?';
-            if (is_c1 || *s < 0x20 || *s == 0x7F)
-                *s = '?';
-        }
+        if (cJSON_IsString(item))
+            text_strip_controls(item->valuestring);
         chart_strip_controls(item->child);
     }
 }

@@ -20,7 +20,7 @@ static void add_one(struct text *t, const char *name, const char *type, const ch
     if (isinf(value))
         text_add(t, "convoy_%s %sInf\n", name, value > 0 ? "+" : "-");
     else if (!isnan(value))
-        text_add(t, "convoy_%s %.17g\n", name, value);
+        text_add(t, "convoy_%s %s\n", name, text_f64(value).text);
 }
 
 /* add_label — escapes \ and ", as the format requires; other than printable ASCII becomes '?'. */
@@ -182,7 +182,8 @@ static void add_ranks(struct text *t, const struct view *view)
             view_peer(view, i, &peer);
             double value = rows[row].value(&peer);
             if (isfinite(value))
-                text_add(t, "convoy_%s{rank=\"%d\"} %.17g\n", rows[row].name, peer.rank, value);
+                text_add(t, "convoy_%s{rank=\"%d\"} %s\n", rows[row].name, peer.rank,
+                         text_f64(value).text);
         }
     }
 }
@@ -218,7 +219,8 @@ static void add_gpus(struct text *t, const struct view *view)
                 continue;
             double value = rows[row].value(peer.gpu);
             if (isfinite(value))
-                text_add(t, "convoy_%s{rank=\"%d\"} %.17g\n", rows[row].name, peer.rank, value);
+                text_add(t, "convoy_%s{rank=\"%d\"} %s\n", rows[row].name, peer.rank,
+                         text_f64(value).text);
         }
     }
 }
@@ -248,8 +250,8 @@ static void add_nodes(struct text *t, const struct view *view)
     add_head(t, "node_heartbeat_age_seconds", "gauge", "Time since the node's last heartbeat.");
     for (int i = 0; i < view->nodes_n; i++)
         if (isfinite(view->nodes[i].heartbeat_age_seconds))
-            text_add(t, "convoy_node_heartbeat_age_seconds{node=\"%d\"} %.17g\n",
-                     view->nodes[i].node_id, view->nodes[i].heartbeat_age_seconds);
+            text_add(t, "convoy_node_heartbeat_age_seconds{node=\"%d\"} %s\n",
+                     view->nodes[i].node_id, text_f64(view->nodes[i].heartbeat_age_seconds).text);
 }
 
 /* add_door — connections without the job's key; the metrics' names are a contract. */

@@ -119,24 +119,27 @@ static const char *const scaling_words[] = {[MODEL_ROPE_KIND_NONE] = "none",
 /* add_rope — scaling's fields only where frequencies are scaled. */
 static void add_rope(const struct model_rope *r, struct text *out)
 {
-    text_add(out, ",\"rope_theta\":%.17g,\"rope_fraction\":%.17g", r->theta, r->fraction);
+    text_add(out, ",\"rope_theta\":%s,\"rope_fraction\":%s", text_f64(r->theta).text,
+             text_f64(r->fraction).text);
     if (r->kind == MODEL_ROPE_KIND_NONE)
         return;
     text_add(out,
-             ",\"rope_scaling\":\"%s\",\"rope_factor\":%.17g,\"rope_low_freq_factor\":%.17g,"
-             "\"rope_high_freq_factor\":%.17g,\"rope_beta_fast\":%.17g,\"rope_beta_slow\":%.17g,"
-             "\"rope_attention_factor\":%.17g,\"rope_original_context\":%lld",
-             scaling_words[r->kind], r->factor, r->low_freq_factor, r->high_freq_factor,
-             r->beta_fast, r->beta_slow, r->attention_factor, (long long)r->original_context);
+             ",\"rope_scaling\":\"%s\",\"rope_factor\":%s,\"rope_low_freq_factor\":%s,"
+             "\"rope_high_freq_factor\":%s,\"rope_beta_fast\":%s,\"rope_beta_slow\":%s,"
+             "\"rope_attention_factor\":%s,\"rope_original_context\":%lld",
+             scaling_words[r->kind], text_f64(r->factor).text, text_f64(r->low_freq_factor).text,
+             text_f64(r->high_freq_factor).text, text_f64(r->beta_fast).text,
+             text_f64(r->beta_slow).text, text_f64(r->attention_factor).text,
+             (long long)r->original_context);
 }
 
 static void add_arch(const struct model_dims *d, struct text *out)
 {
     text_add(out,
              ",\"arch\":\"%s\",\"kv_heads\":%lld,\"head_dim\":%lld,\"ffn\":%lld,"
-             "\"norm_eps\":%.17g,\"mlp\":\"%s\",\"bias\":\"%s\",\"parallel\":%d,\"untied\":%d",
+             "\"norm_eps\":%s,\"mlp\":\"%s\",\"bias\":\"%s\",\"parallel\":%d,\"untied\":%d",
              model_arch_name(d->arch), (long long)model_kv_heads(d), (long long)model_head_dim(d),
-             (long long)model_ffn(d), model_norm_eps(d), mlp_words[d->parts.mlp],
+             (long long)model_ffn(d), text_f64(model_norm_eps(d)).text, mlp_words[d->parts.mlp],
              bias_words[d->parts.bias], d->parts.is_parallel, d->parts.is_untied);
     add_rope(&d->parts.rope, out);
 }
@@ -155,8 +158,9 @@ static void add_modern(const struct model_dims *d, struct text *out)
     text_add(out, ",\"arch\":\"%s\"", d->parts.value_embeds > 0 ? VALUES : MODERN);
     if (d->parts.value_embeds > 0)
         text_add(out, ",\"value_embeds\":%lld", (long long)d->parts.value_embeds);
-    text_add(out, ",\"mlp\":\"%s\",\"qk_norm\":%d,\"untied\":%d,\"logit_cap\":%.17g",
-             mlp_words[d->parts.mlp], d->parts.has_qk_norm, d->parts.is_untied, d->parts.logit_cap);
+    text_add(out, ",\"mlp\":\"%s\",\"qk_norm\":%d,\"untied\":%d,\"logit_cap\":%s",
+             mlp_words[d->parts.mlp], d->parts.has_qk_norm, d->parts.is_untied,
+             text_f64(d->parts.logit_cap).text);
     if (d->parts.position == MODEL_POSITION_ROPE)
         add_rope(&d->parts.rope, out);
 }
@@ -344,8 +348,8 @@ enum status load_dims_agree(const struct model_dims *was, const struct model_dim
                     "ACTIVATION is %s, but the model in %s has %s; set it as it was",
                     mlp_words[b->mlp], where, mlp_words[a->mlp]);
     if (a->logit_cap != b->logit_cap)
-        return FAIL(ST_BAD_SETTING, "LOGIT_CAP is %g, but the model in %s has %g; set it as it was",
-                    b->logit_cap, where, a->logit_cap);
+        return FAIL(ST_BAD_SETTING, "LOGIT_CAP is %s, but the model in %s has %s; set it as it was",
+                    text_f64(b->logit_cap).text, where, text_f64(a->logit_cap).text);
     if (a->value_embeds != b->value_embeds)
         return FAIL(ST_BAD_SETTING,
                     "VALUE_EMBEDS is %lld, but the model in %s has %lld; set it as it was",

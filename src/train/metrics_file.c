@@ -160,11 +160,11 @@ static void add_line(struct metrics_file *file, const char *line)
         file->is_torn = true;
 }
 
-/* number — with full precision; JSON has no NaN. */
+/* number — the shortest digits that read back; JSON has no NaN. */
 static const char *number(char *out, size_t cap, double value)
 {
     if (isfinite(value))
-        text_format(out, cap, "%.17g", value);
+        text_copy(out, cap, text_f64(value).text);
     else
         text_copy(out, cap, "null");
     return out;

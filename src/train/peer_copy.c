@@ -373,7 +373,7 @@ static void log_cost(struct peer_copy *copy, double step_ms)
              "this rank at %s/s: training waits %.1f ms, %.1f ms more %s a step of %.0f ms%s",
              text_format_bytes(bytes, sizeof bytes, (double)stats.bytes),
              text_format_bytes(speed, sizeof speed, stats.bytes_per_second), stats.ms,
-             all_ms - stats.ms, is_apart(copy) ? "after the passes of" : "beside", step_ms,
+             fmax(all_ms - stats.ms, 0), is_apart(copy) ? "after the passes of" : "beside", step_ms,
              all_ms > COSTLY_SHARE * step_ms
                  ? "; where that makes steps too long, set PEER_COPIES=0"
                  : "");

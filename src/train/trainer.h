@@ -43,6 +43,7 @@ struct trainer_config {
     struct board *board;
     int worker_i;
     const char *model_path;       /* source of the initial weights, see weights.h; "": random */
+    bool ignores_tensors;         /* of the model at model_path, see load.h */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
     int64_t epochs, steps;        /* steps 0: from epochs */
     int64_t stop_after;           /* the last step of this process; 0: of all */

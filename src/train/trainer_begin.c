@@ -146,6 +146,7 @@ static enum status import(struct trainer *t)
 {
     struct checkpoint_put put = {t->step, 0};
     struct load_target to = checkpoint_target(&put, t->needs_transfer);
+    to.ignores_tensors = t->config->ignores_tensors;
     TRY(weights_load(t->config->model_path, &to));
     LOG_INFO("weights from %s", t->config->model_path);
     return ST_OK;

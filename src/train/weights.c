@@ -173,12 +173,13 @@ struct weights {
 
 /* open_folder — a folder that holds more layers than its config.json is not the model it claims to
  * be. */
-static enum status open_folder(struct weights *weights, const char *path)
+static enum status open_folder(struct weights *weights, const char *path, bool ignores_tensors)
 {
     struct hf_config config;
     TRY(hf_read_config(path, &config));
     TRY(hf_open(path, &config, &weights->hf));
-    return hf_check_layers(weights->hf, config.layers);
+    TRY(hf_check_layers(weights->hf, config.layers));
+    return ignores_tensors ? ST_OK : hf_check_names(weights->hf);
 }
 
 static enum status open_ckpt_at(struct weights *weights, const char *path)
@@ -192,7 +193,7 @@ static enum status open_ckpt_at(struct weights *weights, const char *path)
     return ST_OK;
 }
 
-static enum status open_any(struct weights *weights, const char *path)
+static enum status open_any(struct weights *weights, const char *path, bool ignores_tensors)
 {
     if (gguf_model_is_file(path))
         return gguf_model_open(path, &weights->gguf);
@@ -200,7 +201,7 @@ static enum status open_any(struct weights *weights, const char *path)
         return llmc_open(path, &weights->llmc);
     if (weights_are_ckpt(path))
         return open_ckpt_at(weights, path);
-    return open_folder(weights, path);
+    return open_folder(weights, path, ignores_tensors);
 }
 
 static enum status check_params(const struct weights *weights, const struct param_table *table)
@@ -211,12 +212,13 @@ static enum status check_params(const struct weights *weights, const struct para
     return ST_OK;
 }
 
-enum status weights_open(const char *path, const struct param_table *table, struct weights **out)
+enum status weights_open(const char *path, const struct param_table *table, bool ignores_tensors,
+                         struct weights **out)
 {
     struct weights *weights = calloc(1, sizeof *weights);
     if (!weights)
         return FAIL(ST_RETRY, "out of memory: model %s", path);
-    enum status st = open_any(weights, path);
+    enum status st = open_any(weights, path, ignores_tensors);
     weights->file.hf = weights->hf;
     weights->file.gguf = weights->gguf;
     weights->file.llmc = weights->llmc;
@@ -246,7 +248,7 @@ void weights_close(struct weights *weights)
 enum status weights_load(const char *path, const struct load_target *to)
 {
     struct weights *weights;
-    TRY(weights_open(path, to->table, &weights));
+    TRY(weights_open(path, to->table, to->ignores_tensors, &weights));
     enum status st = load_params(to, &weights->file);
     weights_close(weights);
     return st;

@@ -33,15 +33,17 @@ enum status weights_finite_check(const struct weights_finite *finite, const char
 
 struct weights; /* an open model */
 /* weights_open — any of these models; nothing of its parameters is read yet, except that a
- * checkpoint is verified. The table says which parameters load_find looks for. Errors as
- * weights_load. */
-enum status weights_open(const char *path, const struct param_table *table, struct weights **out);
+ * checkpoint is verified. The table says which parameters load_find looks for. ignores_tensors: as
+ * in struct load_target. Errors as weights_load. */
+enum status weights_open(const char *path, const struct param_table *table, bool ignores_tensors,
+                         struct weights **out);
 const struct load_file *weights_load_file(const struct weights *weights);
 void weights_close(struct weights *weights); /* accepts NULL */
 /* weights_load — loads every parameter by name. A language model has no qa_outputs; those keep
  * their values. ST_BAD_DATA: a parameter is missing or has another shape, or a Hugging Face folder
- * holds more layers than its config.json. A checkpoint is verified: a damaged one is ST_BAD_DATA,
- * or in a folder of checkpoints the one before it is used. */
+ * holds more layers than its config.json, or tensors that do not belong to the model
+ * (to->ignores_tensors: these are left out). A checkpoint is verified: a damaged one is
+ * ST_BAD_DATA, or in a folder of checkpoints the one before it is used. */
 enum status weights_load(const char *path, const struct load_target *to);
 /* weights_checkpoint — opens the checkpoint at path, or the newest valid one in the folder.
  * ST_NO_INPUT: none. ST_BAD_DATA: all are damaged. The caller closes it. */

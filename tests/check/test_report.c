@@ -305,7 +305,7 @@ static void prometheus_gauges(void **state)
     contains(text, "convoy_check_verdict{stage=\"static\",name=\"gpus\",node=\"5\",host=\"gpu-5\"} "
                    "2\n");
     contains(text, "convoy_check_measured_bytes_per_second{stage=\"node\",name=\"rate\",node=\"3\","
-                   "host=\"gpu-3\",subject=\"GPU 1\",rank=\"7\"} 5e+10\n");
+                   "host=\"gpu-3\",subject=\"GPU 1\",rank=\"7\"} 50000000000\n");
     contains(text, "convoy_check_measured_seconds{stage=\"pairs\",name=\"link latency\","
                    "node=\"0\",host=\"gpu-0\",peer=\"1\"} 4.1e-05\n");
     free(text);
@@ -420,9 +420,6 @@ static void values_as_text(void **state)
     assert_string_equal(check_text_value(out, sizeof out, NAN, "us"), "-");
     assert_string_equal(check_text_value(out, sizeof out, -INFINITY, "us"), "-infinite us");
     assert_string_equal(check_text_value(out, sizeof out, 1e300, "us"), "1e+300 us");
-    assert_string_equal(check_text_exact(out, sizeof out, 0.15), "0.15");
-    assert_string_equal(check_text_exact(out, sizeof out, 1795454743), "1795454743");
-    assert_string_equal(check_text_exact(out, sizeof out, 1.0 / 3), "0.33333333333333331");
 }
 
 /* ---- commands that are pasted ---- */

@@ -69,9 +69,6 @@ static void other_content_has_another_name(void **state)
     file_list_name(&list, other);
     assert_string_not_equal(name, other);
     file_list_free(&list);
-    char text[32];
-    assert_string_equal(file_list_weight(0.7, text), "0.7");
-    assert_string_equal(file_list_weight(1.0 / 3, text), "0.3333333333333333");
 }
 
 static void cut_bytes_are_refused(void **state)

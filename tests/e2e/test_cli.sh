@@ -42,8 +42,17 @@ for words in help --help -h; do
     try 0 -- $words; says out 'Usage: convoy'; says out 'BATCH_SIZE'; quiet err
     [ "$(awk '{ if (length($0) > w) w = length($0) } END { print w }' out)" -le 100 ] || why='over 100 columns'
     ! grep -q "$(printf '\033')" out || why='escape codes without a terminal'
+    [ "$(wc -l <out)" -le 25 ] || why="$(wc -l <out) lines are no screen"
     is
 done
+for words in 'model LAYERS' 'data SEQ_LEN' 'optimiser BETA1' 'checkpoints CHECKPOINT_EVERY' 'network MASTER_ADDR' 'logs LOG_LEVEL' 'commands PROMPT'; do
+    try 0 -- help "${words% *}"; says out "  ${words#* } "; quiet err
+    [ "$(grep -cE '^  [A-Z][A-Z0-9_]+ ' out)" -lt 60 ] || why='more than one kind'
+    is
+done
+try 0 -- help settings; says out '  BATCH_SIZE '; says out '  MASTER_ADDR '; says out '  PROMPT '; is
+try 0 -- help DATA; says out 'DATA: Training data'; is
+try 64 -- help networks; says err 'did you mean network?'; is
 try 0 -- help exit-codes; says out '78  BAD_SETTING'; says out '143  TERMINATED'; is
 try 0 -- help BATCH_SIZE; says out 'allowed  1 to 65536 samples'; is
 try 0 -- help batch_size; says out 'BATCH_SIZE'; is
@@ -52,7 +61,7 @@ try 0 -- config --help; says out 'convoy config'; is
 try 0 -- help settings-markdown; says out '| `LR` | 3e-4 |'; is
 try 64 -- help BATCHSIZE; says err 'did you mean BATCH_SIZE?'; quiet out; is
 try 64 -- help confg; says err 'did you mean config?'; is
-try 64 -- help qqqqqqqq; says err 'neither a command nor a setting'; is
+try 64 -- help qqqqqqqq; says err 'neither a topic, a command nor a setting'; is
 try 64 -- help a b; is
 for words in version --version; do
     try 0 -- $words; says out "convoy $(cat "$top/VERSION")"; says out 'commit '; says out 'OpenSSL/3'
@@ -80,6 +89,20 @@ is
 
 try 64 -- confg; says err 'unknown command confg; did you mean config?'; quiet out; is
 try 64 -- qqqqqqqq; says err 'unknown command qqqqqqqq; `convoy help` lists them'; is
+for words in sft finetune fine-tune; do
+    try 64 -- $words; says err "unknown command $words; to fine-tune is to train from given weights: convoy train MODEL="; is
+done
+try 78 -- config DEVICE=gpu; says err 'DEVICE=gpu (argument) is not known, did you mean cuda'; is
+try 78 -- config PRECISION=bfloat16; says err 'did you mean bf16'; is
+try 78 -- config SHARD=fsdp; says err 'did you mean full'; is
+for words in 'train DATA=synthetic MODEL=' 'generate PROMPT=x MODEL=' 'import TO=x FROM='; do
+    # shellcheck disable=SC2086
+    try 66 -- ${words}org/a-model; says err 'fetch it first: `hf download org/a-model --local-dir a-model`'; is
+    # shellcheck disable=SC2086
+    try 66 -- ${words}./a-model; ! grep -q 'hf download' err || why='a path is no name on the hub'; is
+done
+try 1 -- status http://nowhere.invalid; says err 'the name does not resolve'; is
+try 1 -- status http://127.0.0.1:1; says err 'no connection: nothing listens there'; is
 try 64 -- --frobnicate; says err 'unknown command --frobnicate'; is
 try 64 -- BATCH_SIZE; says err 'a setting is given as BATCH_SIZE=VALUE'; is
 try 64 -- ''; says err 'unknown command'; is
@@ -166,7 +189,7 @@ echo '{"points":{"loss":[4.5,3.5,2.5]},"events":[{"seconds":7,"text":"was\u001b[
 try 0 -- status run1; says out '2.5'; says out 'after 7s'; says out 'was?[31m lost'; is
 printf x | dd of=run1/step-00000004/manifest.json bs=1 seek=40 conv=notrunc 2>/dev/null
 try 1 -- status run1; says out 'step        2 '; says err '1 of 2 checkpoints cannot be used'; says err 'step-00000004/manifest.json'; is
-try 1 -- status run1/step-00000004; says err 'manifest.json'; quiet out; is
+try 1 -- status run1/step-00000004; says err 'manifest.json'; says out 'damaged     run1/step-00000004'; is
 mkdir bare
 try 1 -- status bare; says err 'holds no checkpoint'; is
 try 1 -- status ./nowhere; says err 'is not a folder'; is

@@ -63,6 +63,8 @@ if [ -z "${EVERY:-}" ]; then
 begins gpt2
 gpt2 1 2
 gpt2 1 3 SHARD=full
+gpt2 1 1 BATCH_SIZE=5
+gpt2 1 2 BATCH_SIZE=8 PP=2
 gpt2 1 4 SHARD=optimizer RECOMPUTE=block
 gpt2 2 1 BACKEND=tcp SHARD=gradients
 gpt2 3 2

@@ -26,7 +26,8 @@ ok 'one line tells what was made' shows '^lm/step-00000000  lm  lm  4\.45k param
 work export FROM=lm TO=deep/er/lm
 ok 'the checkpoint exports, folders above are made' ends 0
 ok 'the same tensors, bit for bit' same_tensors deep/er/lm/model.safetensors $from/lm/*.safetensors
-cp -r $from/lm with && echo '{"version": "1.0"}' >with/tokenizer.json
+cp -r $from/lm with
+jq -n '{version: "1.0", model: {type: "BPE", vocab: {a: 0, b: 1, ab: 2}, merges: ["a b"]}, pre_tokenizer: {type: "ByteLevel", add_prefix_space: false}, decoder: {type: "ByteLevel"}}' >with/tokenizer.json
 work import FROM=with TO=kept
 work export FROM=kept TO=with-out
 ok 'tokenizer files that came with the model go with it' cmp with{,-out}/tokenizer.json
@@ -192,6 +193,32 @@ both() { # both — two imports that start at once: one ends well, the other is 
     done
 }
 ok 'of two imports at once one is whole, the other is refused' both
+# what would change a result, or be left out of it, is refused
+llama=$golden/llama
+cp -r $llama extra && perl -e 'open my $f, "+<:raw", "extra/model.safetensors"; local $/; my $b = <$f>; my $n = unpack "Q<", $b; my $h = substr $b, 8, $n;
+    my $at = length($b) - 8 - $n; $h =~ s/\}\s*$/,"model.layers.0.self_attn.q_proj.bias":{"dtype":"F32","shape":[2],"data_offsets":[$at,@{[$at + 8]}]}}/;
+    seek $f, 0, 0; print $f pack("Q<", length $h), $h, substr($b, 8 + $n), "\0" x 8'
+ok 'a tensor that Llama does not have' refused 65 'tensor model.layers.0.self_attn.q_proj.bias does not belong to Llama' import FROM=extra TO=x
+ok 'by generate, too' refused 65 'q_proj.bias does not belong to Llama' generate MODEL=extra PROMPT=a TOKENIZER=gpt2
+work train MODEL=extra DATA=synthetic STEPS=1 BATCH_SIZE=1 SEQ_LEN=8 STATUS_PORT=0
+ok 'by train, too' is "$rc $(grep -c 'q_proj.bias does not belong to Llama' err)" '65 1'
+work import FROM=extra TO=without IGNORE_TENSORS=1
+ok 'IGNORE_TENSORS=1 leaves it out' ends 0
+work train MODEL=extra DATA=synthetic STEPS=1 BATCH_SIZE=1 SEQ_LEN=8 STATUS_PORT=0 IGNORE_TENSORS=1
+ok 'for training, too' ends 0
+cp -r $llama theta && jq '.rope_theta = 500000' $llama/config.json >theta/config.json
+ok 'two thetas' refused 65 '"rope_theta" is 500000, but "rope_theta" in rope_parameters is 10000' import FROM=theta TO=x
+cp -r $llama beyond && jq '.eos_token_id = 257' $llama/config.json >beyond/config.json
+ok 'an end of text outside the vocabulary' refused 65 '"eos_token_id" is 257, outside the vocabulary' import FROM=beyond TO=x
+cp -r $llama later && echo '{"eos_token_id": [2, 300]}' >later/generation_config.json
+ok 'in generation_config.json' refused 65 'generation_config.json: "eos_token_id" is 300, outside the vocabulary' import FROM=later TO=x
+cp -r $from/lm total && sed -i 's/"total_size": 17808/"total_size": 17804/' total/model.safetensors.index.json
+ok 'a wrong total_size' refused 65 '"total_size" is 17804, but the tensors of its 4 files have 17808 bytes' import FROM=total TO=x
+cp -r $from/lm odd && echo '{"version": "1.0"}' >odd/tokenizer.json
+ok 'a tokenizer that cannot be read' refused 65 'the tokenizer of odd cannot be read' import FROM=odd TO=odd-in
+ok 'and nothing is left' test ! -e odd-in
+work import FROM=odd TO=odd-in TOKENIZER=with/tokenizer.json
+ok 'TOKENIZER is kept instead' is "$rc $(cmp with/tokenizer.json odd-in/tokenizer/tokenizer.json && echo same)" '0 same'
 cp -r $from/lm pointer && echo 'version https://git-lfs.github.com/spec/v1' >pointer/generation_config.json && work import FROM=pointer TO=pointed
 ok 'a generation_config.json that cannot be read costs a warning' is "$rc $(grep -c 'warn .*pointer/generation_config.json: not JSON.* are those of config.json' err)" '0 2' # read for dimensions and for weights
 cp -r $from/lm fewer && sed -i 's/"n_layer": 2/"n_layer": 1/' fewer/config.json

@@ -34,6 +34,27 @@ complete_bash() { # LINE — what bash offers at its end
 ok "bash completes commands, settings, their values" is \
     "$(complete_bash "convoy tr")/$(complete_bash "convoy train BATCH_SI")/$(complete_bash "convoy train DEVICE=c")/$(complete_bash "convoy help exit")" "train train-tokenizer/BATCH_SIZE=/cuda cpu/exit-codes"
 touch a-file
+mkdir -p runs/run1
+ok "MODEL: presets and files; status: folders and addresses; help: topics" is \
+    "$(complete_bash "convoy train MODEL=gpt2-n")/$(complete_bash "convoy train MODEL=a-f")/$(complete_bash "convoy status run")/$(complete_bash "convoy verify runs/r")/$(complete_bash "convoy status http")/$(complete_bash "convoy status http:")/$(complete_bash "convoy help netw")" \
+    "gpt2-nano/a-file/runs/runs/run1/http://127.0.0.1:8080///127.0.0.1:8080/network"
+if command -v fish >/dev/null; then
+    complete_fish() { HOME=$tmp fish -c "source $tmp/d/opt/c/share/fish/vendor_completions.d/convoy.fish; complete -C '$1'" 2>/dev/null | cut -f 1 | xargs; }
+    ok "fish does so, too" is "$(complete_fish "convoy train MODEL=gpt2-n")/$(complete_fish "convoy status runs/r")/$(complete_fish "convoy status http")/$(complete_fish "convoy help netw")" \
+        "MODEL=gpt2-nano/runs/run1//http://127.0.0.1:8080/network"
+else
+    skip "fish does so, too" "no fish here"
+fi
+if command -v zsh >/dev/null; then
+    complete_zsh() { # PREFIX WORD… — what zsh would offer for the last word, by a stand-in of its completion
+        zsh -f -c 'compadd() { print -r -- "$@"; }; _files() { print -r -- files "$@"; }; _describe() { : }; compset() { : }
+            PREFIX=$1; shift; words=("$@") CURRENT=$#; . d/opt/c/share/zsh/site-functions/_convoy' - "$@" | xargs
+    }
+    ok "zsh, too" is "$(complete_zsh MODEL=gpt2 convoy train MODEL=gpt2 | grep -o 'gpt2-nano\|files' | xargs)/$(complete_zsh run convoy status run)/$(complete_zsh run convoy verify run)/$(complete_zsh net convoy help net | grep -o network)" \
+        "gpt2-nano files/-S -- http://127.0.0.1:8080 files -//files -//network"
+else
+    skip "zsh, too" "no zsh here"
+fi
 ok "and files" is "$(complete_bash "convoy train DATA=a-f")" "a-file"
 for shell in zsh fish; do
     file=d/opt/c/share/zsh/site-functions/_convoy

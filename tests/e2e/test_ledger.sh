@@ -83,6 +83,29 @@ mkdir empty; verify empty; ok "verify: no ledger" is "$rc" 66
 verify nowhere; ok "verify: no such folder" is "$rc" 66
 verify; ok "verify: no word" is "$rc" 64
 
+# 5b. Checkpoints that are damaged: every one is listed, for people and programs, by verify and status alike.
+run $tiny STEPS=60 CHECKPOINT_DIR=sound CHECKPOINT_EVERY=20
+look() { rc=0; "$convoy" "$1" "$2" >out 2>err || rc=$?; listed=$("$convoy" "$1" "$2" JSON=1 2>/dev/null | jq -c '[.damaged[].step]'); }
+look verify sound; ok "verify: whole checkpoints" is "$rc $listed" "0 []"
+look status sound; ok "status: whole checkpoints" is "$rc $listed" "0 []"
+cp -r sound short; for i in 20 40 60; do truncate -s 100 short/step-000000$i/model.safetensors; done
+cp -r sound unlisted; truncate -s 30 unlisted/step-00000040/manifest.json
+cp -r sound rotten; printf '\377\377\377\377' | dd of=rotten/step-00000020/optim_v.safetensors bs=1 seek=20000 conv=notrunc 2>/dev/null
+look verify short; ok "verify: all are cut" is "$rc $listed $(grep -c '^damaged .*has 100 bytes' out)" "1 [60,40,20] 3"
+look status short; ok "status: all are cut" is "$rc $listed $(grep -c '^damaged .*has 100 bytes' out)" "1 [60,40,20] 3"
+look verify unlisted; ok "verify: a manifest is cut" is "$rc $listed $(grep -c '^damaged .*manifest.json has 30 bytes' out)" "1 [40] 1"
+look status unlisted; ok "status: a manifest is cut, and the newest one is shown" is "$rc $listed $(grep -c '^step  *60 ' out)" "1 [40] 1"
+look verify rotten; ok "verify: bytes that changed" is "$rc $listed $(grep -c '^damaged .*its content is damaged' out)" "1 [20] 1"
+cp -r short both; sed -i 's/"steps":20/"steps":21/' both/ledger.jsonl
+look verify both; ok "verify: the ledger, too" is "$rc $listed $("$convoy" verify both JSON=1 2>/dev/null | jq -c '[.last_step,(.problem | test("line 3 is not of a ledger"))]')" "65 [60,40,20] [null,true]"
+# A run that has failed, by the history that its page leaves.
+rc=0; "$convoy" train STATUS_PORT=$(free_port) STATUS_ADDR=127.0.0.1 $tiny STEPS=60 CHECKPOINT_DIR=failed CHECKPOINT_EVERY=20 FAULT=nan@step=41 MAX_RESTARTS=0 >out 2>err || rc=$?
+ok "a run fails" is "$rc" 79
+look status failed; ok "status of its folder: 1, and the reason" is "$rc $(grep -c 'failed: the run has failed: .*exit code 79 after step 40' err)" "1 1"
+ok "as JSON" is "$("$convoy" status failed JSON=1 2>/dev/null | jq -c '[.phase,.step,(.error | test("exit code 79"))]')" '["failed",40,true]'
+rc=0; "$convoy" train STATUS_PORT=$(free_port) STATUS_ADDR=127.0.0.1 $tiny STEPS=60 CHECKPOINT_DIR=failed CHECKPOINT_EVERY=20 >out 2>err || rc=$?
+ok "done after all: healthy" is "$rc $("$convoy" status failed JSON=1 | jq -c '[.phase,.step,.error]')" '0 ["done",60,null]'
+
 # 6. Weights: what is kept has the checksums that were written; a machine that computed something else is found.
 run $tiny STEPS=60 CHECKPOINT_DIR=flipped CHECKPOINT_EVERY=20 CHECKPOINT_KEEP=9 FAULT=flip@step=30
 rm -r flipped/step-00000040 flipped/step-00000060

@@ -15,6 +15,21 @@ ok "memory by kind" grep -qE '^  gradients +[0-9.]+ GiB$' out
 ok "time by kind" grep -qE '^  products +[0-9.]+ m?s +[0-9.]+ %  #+$' out
 ok "rate, and time to TOKENS" grep -qE '^300G tokens: .* GPU hours, .* US dollars at [0-9.]+ an hour, .* kWh$' out
 ok "what would be better" grep -qF "What would be better" out
+ok "the last line: another node, and what to plan it with" is "$(tail -n 1 out)" \
+    "Another node: no, with N_NODES=5 no mesh fits GLOBAL_BATCH=512, the layers and the memory; plan it with N_NODES=5 GLOBAL_BATCH=640"
+cp out long
+for tokens in 300B 300G 3e11 0.3T; do
+    plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 BATCH_SIZE=1 TOKENS=$tokens
+    ok "TOKENS=$tokens is the same" cmp -s out long
+done
+plan CLUSTER=h100-sxm $seven TOKENS=1.5
+ok "a part of a token is none" is "$? $(grep -c 'TOKENS=1.5 (argument) is not a whole number' err)" "78 1"
+# As in README, without TOKENS: what a billion costs.
+plan CLUSTER=h100-sxm MODEL=llama-3-8b N_NODES=4 MESH=auto
+ok "cost without TOKENS" is "$? $(grep -cE '^each 1B tokens: [0-9a-z]+, [0-9.]+ GPU hours, [0-9.]+ US dollars at 3.5 an hour, .* with TOKENS, such as TOKENS=300B$' out)" "0 1"
+ok "another node by MESH=auto" grep -qE '^Another node: yes, N_NODES=5 is [0-9]+ % faster for 25 % more GPUs; worth it from 8 % on$' <(tail -n 1 out)
+plan CLUSTER=lambda MODEL=gpt-neox-20b EMBED=4096 N_NODES=2 PP=4 TP=2 SHARD=optimizer RECOMPUTE=block SEQ_LEN=2048 BATCH_SIZE=4 GLOBAL_BATCH=384
+ok "lambda: the third node is not worth its price" grep -qE '^Another node: no, N_NODES=3 is ' <(tail -n 1 out)
 
 plan CLUSTER=h100-sxm MODEL=gpt2 N_NODES=512 GLOBAL_BATCH=4096 BATCH_SIZE=1
 ok "of many nodes: what node 0 needs besides" grep -qF "node 0 needs 35.1 MiB and 0.05 of a core besides, for the heartbeats of 512 nodes" out
@@ -78,13 +93,15 @@ sed 's/"locals": 2/"locals": 2, "nodes": 2/' machine.json >two.json
 plan CLUSTER=./two.json MODEL=llama-3-70b MESH=auto
 code=$?
 ok "no more nodes than the cluster has" is "$code $(grep -c 'nor of more that the cluster has' err)" "78 1"
+plan CLUSTER=./two.json MODEL=gpt2 N_NODES=2 GLOBAL_BATCH=96
+ok "nor another one" is "$(tail -n 1 out)" "Another node: no, slow-link has 2"
 sed 's/"locals"/"local"/' machine.json >bad.json
 plan CLUSTER=bad.json
 code=$?
 ok "a wrong key is refused" is "$code $(grep -c 'unknown key "local"; did you mean "locals"?' err)" "65 1"
 plan CLUSTER=h100
 code=$?
-ok "so is an unknown cluster" is "$code $(grep -c 'h100-sxm, ' err)" "78 1"
+ok "so is an unknown cluster" is "$code $(grep -c 'did you mean h100-sxm? (h100-sxm, ' err)" "78 1"
 plan
 code=$?
 ok "CLUSTER is needed" is "$code $(grep -c 'CLUSTER is not set' err)" "78 1"

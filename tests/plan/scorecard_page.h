@@ -146,7 +146,8 @@ static inline void page_clusters(struct text *out)
                   "1e11, 1e12), of attention (1e11, 1e13), of the memory's bandwidth, and of links "
                   "for large messages; and what calls beside computation take from it. Those of "
                   "a100-80 and h100-sxm are fitted, a100-40 and a6000-ethernet have those of the "
-                  "first, all others those of the second. Marked with *: the fit ended on the "
+                  "first, lambda has them as its machine below does, all others those of the "
+                  "second. Marked with *: the fit ended on the "
                   "limit of its search, so the rows do not say how large that figure is.\n\n"
                   "| cluster | products bf16 | products fp8 | attention | memory | link inside | "
                   "link across | overlap cost |\n|---|---|---|---|---|---|---|---|\n");

@@ -156,6 +156,47 @@ static void test_built_in(void **state)
     assert_false(plan_cluster_nth(n, &c));
 }
 
+/* lambda: the a100-40 of the scorecard's machine of that name (tests/plan/scorecard.tsv). */
+static void test_lambda(void **state)
+{
+    (void)state;
+    struct plan_cluster base, lambda;
+    assert_int_equal(plan_cluster_open("a100-40", &base), ST_OK);
+    assert_int_equal(plan_cluster_open("lambda", &lambda), ST_OK);
+    const struct plan_share *was = &base.product[PLAN_PRECISION_BF16],
+                            *is = &lambda.product[PLAN_PRECISION_BF16];
+    assert_int_equal(is->n, was->n);
+    for (int i = 0; i < is->n; i++)
+        assert_float_equal(is->point[i].share, 0.6852 * was->point[i].share, 1e-9);
+    for (int i = 0; i < lambda.attention.n; i++)
+        assert_float_equal(lambda.attention.point[i].share, 0.6852 * base.attention.point[i].share,
+                           1e-9);
+    assert_float_equal(lambda.across.bytes_per_second, 8.271e8, 0);
+    assert_float_equal(lambda.across.latency_us, 50, 0);
+    assert_float_equal(lambda.memory_bytes, base.memory_bytes, 0);
+    assert_float_equal(lambda.inside.bytes_per_second, base.inside.bytes_per_second, 0);
+}
+
+/* A name that is not known: the nearest one is suggested. */
+static void test_nearest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *says;
+    } rows[] = {{"h100", "; did you mean h100-sxm? ("},
+                {"h200-sxn", "; did you mean h200-sxm? ("},
+                {"lamda", "; did you mean lambda? ("},
+                {"mi300", "; did you mean mi300x? ("},
+                {"tpu-v5", "is no built-in cluster (h100-sxm, "},
+                {"", "is no built-in cluster (h100-sxm, "}};
+    struct plan_cluster c;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(plan_cluster_open(rows[i].name, &c), ST_BAD_SETTING);
+        if (!strstr(status_message(), rows[i].says))
+            fail_msg("%s: %s", rows[i].name, status_message());
+    }
+}
+
 static void test_opens(void **state)
 {
     (void)state;
@@ -176,7 +217,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_reads),        cmocka_unit_test(test_share),
     cmocka_unit_test(test_refuses),      cmocka_unit_test(test_rows),
     cmocka_unit_test(test_refuses_rows), cmocka_unit_test(test_writes),
-    cmocka_unit_test(test_built_in),     cmocka_unit_test(test_opens),
+    cmocka_unit_test(test_built_in),     cmocka_unit_test(test_lambda),
+    cmocka_unit_test(test_nearest),      cmocka_unit_test(test_opens),
 };
 
 HARNESS_MAIN(tests)

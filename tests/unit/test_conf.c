@@ -341,7 +341,8 @@ static void unknown_arguments_are_refused(void **state)
         USAGE("SEQ_LENGTH=1", "did you mean SEQ_LEN?"),
         USAGE("n_layer=1", "did you mean LAYERS?"),
         USAGE("CHEKPOINT_DIR=x", "did you mean CHECKPOINT_DIR?"),
-        USAGE("XYZZY=1", "argument XYZZY=1: no setting has this name; `convoy help` lists them"),
+        USAGE("XYZZY=1", "argument XYZZY=1: no setting has this name; `convoy help settings` lists "
+                         "them"),
         USAGE("=1", "no setting has this name"),
         USAGE("=", "no setting has this name"),
         USAGE("", "is not of the form NAME=VALUE"),

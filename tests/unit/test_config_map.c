@@ -132,6 +132,49 @@ static void test_held_out_data_keeps_its_order(void **state)
     conf_close(m.conf);
 }
 
+/* EXACT=layout: shards by GLOBAL_BATCH alone; a pass has their samples at most, and checkpoints
+ * record those. */
+static void test_virtual_shards(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words;
+        int shards;
+        int64_t pass;
+    } rows[] = {
+        {"GLOBAL_BATCH=12 BATCH_SIZE=1", 12, 1},
+        {"GLOBAL_BATCH=12 BATCH_SIZE=5", 12, 1},
+        {"GLOBAL_BATCH=64", 64, 1},
+        {"GLOBAL_BATCH=64 BATCH_SIZE=64", 64, 1},
+        {"GLOBAL_BATCH=127", 127, 1},
+        {"GLOBAL_BATCH=128", 64, 2},
+        {"GLOBAL_BATCH=192 BATCH_SIZE=3", 64, 3},
+        {"GLOBAL_BATCH=254", 127, 2},
+        {"GLOBAL_BATCH=512", 64, 8},
+        {"GLOBAL_BATCH=4096 BATCH_SIZE=100", 512, 8},
+        {"GLOBAL_BATCH=65536 BATCH_SIZE=16", 4096, 16},
+        {"GLOBAL_BATCH=64 VIRTUAL_SHARDS=8", 8, 8},
+        {"GLOBAL_BATCH=64 VIRTUAL_SHARDS=8 BATCH_SIZE=16", 8, 8},
+        {"GLOBAL_BATCH=64 VIRTUAL_SHARDS=8 BATCH_SIZE=2", 8, 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char words[256], recorded[64];
+        struct text settings = {0};
+        snprintf(words, sizeof words, "MODEL=gpt2-nano DEVICE=cpu EXACT=layout %s", rows[i].words);
+        struct mapped m = map(words);
+        if (m.st != ST_OK)
+            fail_msg("%s: %s", words, status_message());
+        if (m.trainer.step.shards != rows[i].shards || m.trainer.step.batch_samples != rows[i].pass)
+            fail_msg("%s: %d shards, passes of %lld", words, m.trainer.step.shards,
+                     (long long)m.trainer.step.batch_samples);
+        config_map_settings(m.conf, &m.trainer, NULL, &settings);
+        snprintf(recorded, sizeof recorded, "\"BATCH_SIZE\":%lld,", (long long)rows[i].pass);
+        assert_non_null(strstr(settings.data, recorded));
+        text_free(&settings);
+        conf_close(m.conf);
+    }
+}
+
 static void assert_refused(const char *words, enum status want, const char *says)
 {
     struct mapped m = map(words);
@@ -143,6 +186,10 @@ static void assert_refused(const char *words, enum status want, const char *says
 static void test_refusals(void **state)
 {
     (void)state;
+    assert_refused("MODEL=gpt2-nano DEVICE=cpu EXACT=layout GLOBAL_BATCH=256 BATCH_SIZE=2",
+                   ST_BAD_SETTING,
+                   "64 virtual shards of 4 samples, each one pass, and BATCH_SIZE=2 (argument) "
+                   "allows 2; set BATCH_SIZE=4, or VIRTUAL_SHARDS=128, which changes the bits");
     assert_refused("MODEL=gpt2-nano SEQ_LEN=1025", ST_BAD_SETTING,
                    "SEQ_LEN=1025 (argument) is over the model's CONTEXT of 1024");
     assert_refused("MODEL=gpt2-nano HEADS=3", ST_BAD_SETTING, "3");
@@ -307,6 +354,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_preset),
     cmocka_unit_test(test_numbers_arrive),
     cmocka_unit_test(test_held_out_data_keeps_its_order),
+    cmocka_unit_test(test_virtual_shards),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_derived_dims),
     cmocka_unit_test(test_parts),

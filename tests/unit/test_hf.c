@@ -254,7 +254,8 @@ static void test_spellings(void **state)
 #define INDEX "model.safetensors.index.json"
 #define ONE "model-00001-of-00002.safetensors"
 #define TWO "model-00002-of-00002.safetensors"
-#define MAP(text) "{\"metadata\":{\"total_size\":32},\"weight_map\":{" text "}}"
+#define MAP_OF(bytes, text) "{\"metadata\":{\"total_size\":" bytes "},\"weight_map\":{" text "}}"
+#define MAP(text) MAP_OF("32", text)
 #define WTE(file) "\"transformer.wte.weight\":\"" file "\""
 #define LNF(file) "\"transformer.ln_f.bias\":\"" file "\""
 
@@ -277,13 +278,18 @@ static void test_shards(void **state)
         {MAP(WTE(TWO) "," LNF(TWO)),
          "tensor transformer.wte.weight is listed in " TWO ", which does not hold it"},
         {MAP(WTE(TWO) "," LNF(ONE)), "lies in"},
-        {MAP(WTE(ONE)), "which does not"},
+        {MAP(WTE(ONE)), "\"total_size\" is 32, but the tensors of its 1 file have 16 bytes"},
         {MAP(WTE(ONE) "," LNF(TWO) ",\"h.0.ln_1.bias\":\"" TWO "\""),
          "h.0.ln_1.bias is listed in " TWO},
         {MAP(WTE(ONE) "," LNF("model-00003-of-00002.safetensors")),
          "model-00003-of-00002.safetensors, which is not there"},
         {MAP(WTE(ONE) "," LNF("../" TWO)), "no plain file name"},
         {MAP("\"wte.weight\":\"" ONE "\"," LNF(TWO)), "wte.weight"},
+        {MAP_OF("36", WTE(ONE) "," LNF(TWO)),
+         "\"total_size\" is 36, but the tensors of its 2 files have 32 bytes"},
+        {MAP_OF("\"32\"", WTE(ONE) "," LNF(TWO)), "\"total_size\" is not a number of bytes"},
+        {MAP_OF("null", WTE(ONE) "," LNF(TWO)), NULL},
+        {MAP_OF("16", WTE(ONE)), "ln_f.bias"},
     };
     for (size_t i = 0; i < sizeof(index_list) / sizeof(index_list[0]); i++) {
         struct hf_model *hf = NULL;
@@ -293,7 +299,7 @@ static void test_shards(void **state)
         write_text(INDEX, index_list[i].index);
         enum status st = hf_open(dir, &gpt2, &hf);
         /* a file that is not listed is not opened: what is missing shows on access */
-        if (i == 5) {
+        if (i == sizeof(index_list) / sizeof(index_list[0]) - 1) {
             assert_int_equal(st, ST_OK);
             assert_int_equal(hf_tensor(hf, "ln_f.bias", 1, (int64_t[]){4}, &entry), ST_BAD_DATA);
             assert_says("ln_f.bias");
@@ -325,8 +331,10 @@ static void test_shards_extra(void **state)
     write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO)));
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);
     assert_says("does not list tensor transformer.h.0.attn.bias");
-    write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO) ",\"transformer.h.0.attn.bias\":\"" TWO "\""));
+    write_text(INDEX,
+               MAP_OF("36", WTE(ONE) "," LNF(TWO) ",\"transformer.h.0.attn.bias\":\"" TWO "\""));
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
+    assert_int_equal(hf_check_names(hf), ST_OK); /* a causal mask belongs to a GPT-2 */
     hf_close(hf);
     write_file(ONE, &shard_source[0], 2);
     write_file(TWO, &shard_source[1], 1);
@@ -340,9 +348,11 @@ static void test_shards_extra(void **state)
     char path[FILE_PATH_MAX];
     assert_int_equal(file_join(path, sizeof(path), dir, ONE), ST_OK);
     assert_int_equal(file_replace(path, bytes, n), ST_OK);
-    write_text(INDEX, MAP("\"a\":\"" ONE "\"," LNF(TWO)));
+    write_text(INDEX, MAP_OF("17", "\"a\":\"" ONE "\"," LNF(TWO)));
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_OK);
     assert_false(hf_has(hf, "a"));
+    assert_int_equal(hf_check_names(hf), ST_BAD_DATA);
+    assert_says("tensor a does not belong to GPT-2, and would be left out");
     hf_close(hf);
     write_text("model.safetensors", ""); /* one file takes precedence over an index */
     assert_int_equal(hf_open(dir, &gpt2, &hf), ST_BAD_DATA);

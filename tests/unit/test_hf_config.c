@@ -94,6 +94,31 @@ static const struct {
     {LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
            "\"original_max_position_embeddings\":0}}",
      "original_max_position_embeddings"},
+    {LLAMA ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":5e5}}",
+     "\"rope_theta\" is 10000, but \"rope_theta\" in rope_parameters is 500000"},
+    {LLAMA ",\"rope_theta\":5e5,\"rope_parameters\":{\"rope_theta\":500000.0}}", NULL},
+    {LLAMA ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":null}}", NULL},
+    {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},"
+           "\"rope_parameters\":{\"rope_type\":\"default\"}}",
+     "\"rope_type\" in rope_parameters is \"default\", but \"type\" in rope_scaling is \"linear\""},
+    {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},"
+           "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4}}",
+     "\"factor\" in rope_parameters is 4, but \"factor\" in rope_scaling is 2"},
+    {LLAMA ",\"original_max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"yarn\","
+           "\"factor\":2,\"original_max_position_embeddings\":32}}",
+     "\"original_max_position_embeddings\" is 64, but "},
+    {NEOX ",\"rope_parameters\":{\"partial_rotary_factor\":1.0},\"rotary_pct\":0.5}",
+     "\"rotary_pct\" is 0.5, but \"partial_rotary_factor\" in rope_parameters is 1"},
+    {NEOX ",\"rope_theta\":1e4,\"rotary_emb_base\":5e4}",
+     "\"rope_theta\" is 10000, but \"rotary_emb_base\" is 50000"},
+    {LLAMA ",\"eos_token_id\":10}",
+     "\"eos_token_id\" is 10, outside the vocabulary (\"vocab_size\" 10"},
+    {LLAMA ",\"eos_token_id\":[3,-1]}", "\"eos_token_id\" is -1, outside the vocabulary"},
+    {LLAMA ",\"eos_token_id\":1.5}", "\"eos_token_id\" is not the number of a token"},
+    {LLAMA ",\"bos_token_id\":128000}", "\"bos_token_id\" is 128000, outside the vocabulary"},
+    {LLAMA ",\"bos_token_id\":9,\"eos_token_id\":[0,null]}", NULL},
+    {"{" GOOD ",\"bos_token_id\":50256,\"eos_token_id\":50256}", NULL}, /* GPT-2's own: none */
+    {"{" GOOD ",\"eos_token_id\":50257}", "\"eos_token_id\" is 50257, outside the vocabulary"},
     {"{\"model_type\":\"llama\",\"hidden_size\":12}", "num_hidden_layers"},
     {"{\"model_type\":\"mixtral\"," DIMS "}", "mixtral"},
     {"{\"model_type\":\"qwen3_moe\"," DIMS "}", "qwen3_moe"},
@@ -205,15 +230,14 @@ static enum status generation(const char *json, struct hf_config *out)
     return hf_config_parse_generation(json, strlen(json), "generation_config.json", out);
 }
 
-/* Tokens of generation_config.json replace those of config.json; each once, none beyond the
- * vocabulary. */
+/* Tokens of generation_config.json replace those of config.json; each once. One beyond the
+ * vocabulary is refused. */
 static void test_generation(void **state)
 {
     (void)state;
     struct hf_config c;
     struct text text = {.data = NULL};
-    assert_int_equal(
-        generation("{\"eos_token_id\":[9,7,9,128256,-1,\"8\"],\"bos_token_id\":3}", &c), ST_OK);
+    assert_int_equal(generation("{\"eos_token_id\":[9,7,9],\"bos_token_id\":3}", &c), ST_OK);
     assert_true(c.eos_n == 2 && c.eos[0] == 9 && c.eos[1] == 7 && c.bos == 5);
     hf_config_write_generation(&c, &text);
     assert_non_null(strstr(text.data, "\"eos_token_id\": [9, 7]"));
@@ -230,7 +254,10 @@ static void test_generation(void **state)
     assert_false(c.has_more_eos);
     assert_int_equal(generation("{\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}", &c), ST_OK);
     assert_true(c.eos_n == 8 && c.has_more_eos);
-    assert_int_equal(generation("{", &c), ST_BAD_DATA);
+    static const char *const refused[] = {"{", "{\"eos_token_id\":[9,128256]}",
+                                          "{\"eos_token_id\":-1}", "{\"eos_token_id\":\"8\"}"};
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(generation(refused[i], &c), ST_BAD_DATA);
     assert_int_equal(c.eos_n, 2);
 }
 
@@ -259,8 +286,8 @@ static void test_defaults(void **state)
     assert_float_equal(c.rope.theta, 5e4, 0);
     assert_float_equal(c.norm_eps, 1e-6, 0);
     c = parsed(NEOX ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7e4,"
-                    "\"partial_rotary_factor\":1.0},\"rotary_pct\":0.5}");
-    assert_float_equal(c.rope.fraction, 1, 0); /* inside goes before the old name */
+                    "\"partial_rotary_factor\":1.0}}");
+    assert_float_equal(c.rope.fraction, 1, 0);
     assert_float_equal(c.rope.theta, 7e4, 0);
     c = parsed(NEOX ",\"hidden_act\":\"gelu_fast\"}");
     assert_true(c.gelu_tanh);

@@ -192,7 +192,7 @@ static void numbers_are_written_exactly(void **state)
     json_add_i64(object, "min", INT64_MIN);
     char *text = cJSON_PrintUnformatted(object);
     assert_string_equal(text,
-                        "{\"half\":0.5,\"nan\":null,\"inf\":null,\"third\":0.33333333333333331,"
+                        "{\"half\":0.5,\"nan\":null,\"inf\":null,\"third\":0.3333333333333333,"
                         "\"max\":9223372036854775807,\"min\":-9223372036854775808}");
     cJSON_free(text);
     cJSON_Delete(object);

@@ -197,7 +197,7 @@ static void known_numbers(void **state)
         "\nconvoy_checkpoint_stall_seconds 0.0625\n",
         "\nconvoy_checkpoint_save_seconds 1.5\n",
         "\nconvoy_rank_memory_bytes{rank=\"1\"} 2469606195\n",
-        "\nconvoy_rank_compute_seconds{rank=\"0\"} 0.18049999999999999\n",
+        "\nconvoy_rank_compute_seconds{rank=\"0\"} 0.1805\n",
         "\nconvoy_phase{phase=\"training\"} 1\n",
         "\nconvoy_phase{phase=\"failed\"} 0\n",
         "\nconvoy_live 1\n",

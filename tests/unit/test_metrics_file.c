@@ -49,13 +49,12 @@ static void test_lines(void **state)
     metrics_file_eval(&file, 2, 4.5);
     metrics_file_close(&file);
     metrics_file_close(&file);
-    assert_content(
-        "lines",
-        "{\"step\":1,\"epoch\":0,\"loss\":0.10000000000000001,\"grad_norm\":2,\"lr\":0."
-        "00029999999999999997,\"tokens\":32,\"step_ms\":1.235}\n"
-        "{\"step\":2,\"epoch\":0,\"loss\":null,\"grad_norm\":null,\"lr\":0.00029999999999999997,"
-        "\"tokens\":0,\"step_ms\":0.000}\n"
-        "{\"step\":2,\"val_loss\":4.5}\n");
+    assert_content("lines",
+                   "{\"step\":1,\"epoch\":0,\"loss\":0.1,\"grad_norm\":2,\"lr\":0.0003,"
+                   "\"tokens\":32,\"step_ms\":1.235}\n"
+                   "{\"step\":2,\"epoch\":0,\"loss\":null,\"grad_norm\":null,\"lr\":0.0003,"
+                   "\"tokens\":0,\"step_ms\":0.000}\n"
+                   "{\"step\":2,\"val_loss\":4.5}\n");
 }
 
 static void test_off(void **state)

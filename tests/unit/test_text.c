@@ -209,6 +209,74 @@ static void distances(void **state)
     assert_int_equal(text_distance(longer, longer), 999);
 }
 
+/* Counts as people write them. */
+static void counts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum text_result result;
+        int64_t value;
+    } rows[] = {
+        {"300000", TEXT_OK, 300000},        {"1e9", TEXT_OK, 1000000000},
+        {"1B", TEXT_OK, 1000000000},        {"1G", TEXT_OK, 1000000000},
+        {"1.5T", TEXT_OK, 1500000000000},   {"1.1M", TEXT_OK, 1100000},
+        {"100k", TEXT_OK, 100000},          {"2.5e3k", TEXT_OK, 2500000},
+        {"1.5", TEXT_NOT_A_NUMBER, 0},      {"1.0001", TEXT_NOT_A_NUMBER, 0},
+        {"1.00005k", TEXT_NOT_A_NUMBER, 0}, {"B", TEXT_NOT_A_NUMBER, 0},
+        {"", TEXT_NOT_A_NUMBER, 0},         {"1b", TEXT_NOT_A_NUMBER, 0},
+        {"1 B", TEXT_NOT_A_NUMBER, 0},      {"1MB", TEXT_NOT_A_NUMBER, 0},
+        {"inf", TEXT_NOT_A_NUMBER, 0},      {"0x1p3", TEXT_NOT_A_NUMBER, 0},
+        {"0", TEXT_OUT_OF_RANGE, 0},        {"-1B", TEXT_OUT_OF_RANGE, 0},
+        {"1e16", TEXT_OUT_OF_RANGE, 0},     {"1e300T", TEXT_OUT_OF_RANGE, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t value = 0;
+        const enum text_result got = text_parse_count(rows[i].text, 1, 9007199254740991, &value);
+        if (got != rows[i].result || value != rows[i].value)
+            fail_msg("%s: %d, %lld", rows[i].text, (int)got, (long long)value);
+    }
+}
+
+/* Every double reads back from its digits, and no shorter ones would do. */
+static void shortest_digits(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } rows[] = {
+        {3e-4, "0.0003"},
+        {0.95, "0.95"},
+        {1e-8, "1e-08"},
+        {0, "0"},
+        {-0.0, "-0"},
+        {128000, "128000"},
+        {1795454743, "1795454743"},
+        {9007199254740991, "9007199254740991"},
+        {1e22, "1e+22"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {1.0 / 3, "0.3333333333333333"},
+        {5e-324, "4.94065645841247e-324"},
+        {1.7976931348623157e308, "1.7976931348623157e+308"},
+        {INFINITY, "inf"},
+        {NAN, "nan"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(text_f64(rows[i].value).text, rows[i].text);
+    uint64_t bits = 1;
+    for (int i = 0; i < 100000; i++) {
+        double value, again;
+        bits = bits * 6364136223846793005u + 1442695040888963407u;
+        memcpy(&value, &bits, sizeof value);
+        if (!isfinite(value))
+            continue;
+        assert_int_equal(text_parse_f64(text_f64(value).text, -INFINITY, INFINITY, &again),
+                         TEXT_OK);
+        assert_memory_equal(&again, &value, sizeof value);
+    }
+}
+
 static void human_forms(void **state)
 {
     (void)state;
@@ -298,6 +366,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(long_texts_end_with_a_word),
     cmocka_unit_test(starts_and_ends),
     cmocka_unit_test(distances),
+    cmocka_unit_test(counts),
+    cmocka_unit_test(shortest_digits),
     cmocka_unit_test(human_forms),
     cmocka_unit_test(a_text_grows_to_its_limit),
 };

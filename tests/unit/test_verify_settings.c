@@ -38,7 +38,7 @@ static void test_taken(void **state)
     assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"cosine\",\"LR\":0.1,\"moments\":2,"
                        "\"EXACT\":\"layout\",\"TOKENIZER\":\"ab\"},\"planned_steps\":90," TWO "}",
                        0));
-    assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=cosine LR=0.10000000000000001 "
+    assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=cosine LR=0.1 "
                                 "EXACT=layout STEPS=90 TASK=lm N_GPU_EACH_NODE=1 ");
     assert_true(settings.is_layout);
     assert_non_null(of("{\"settings\":{\"LR_SCHEDULE\":\"cosine\",\"EXACT\":\"layout\"},"

@@ -331,6 +331,7 @@ static void apply_report(struct coordinator *c, struct coordinator_node *node,
                heartbeat->ranks, (size_t)n * sizeof *c->ranks);
         node->ranks_n = n;
     }
+    node->machine = heartbeat->machine;
     if (heartbeat->step > c->step)
         c->step = heartbeat->step;
 }

@@ -2,6 +2,7 @@
 #include "serve/archive.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -49,7 +50,11 @@ static void read_file(struct archive *archive)
 /* write_file — call it without the lock. */
 static void write_file(struct archive *archive, struct text *t)
 {
-    if (file_replace(archive->path, t->data, t->len) != ST_OK && !archive->has_warned) {
+    char dir[FILE_PATH_MAX];
+    text_format(dir, sizeof(dir), "%.*s", (int)(strrchr(archive->path, '/') - archive->path),
+                archive->path);
+    if (file_is_dir(dir) && file_replace(archive->path, t->data, t->len) != ST_OK &&
+        !archive->has_warned) {
         archive->has_warned = true;
         LOG_WARN("the curves of this run are not kept: %s", status_message());
     }

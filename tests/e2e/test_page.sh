@@ -28,7 +28,7 @@ disown # no word of the shell when it is killed
 started+=("$other")
 has_answer() { curl -s --max-time 2 "http://127.0.0.1:$1/status" | grep -q "\"phase\":\"$2\""; }
 wait_for 20 has_answer "$port" training || { echo "not ok 1 - the run trains"; done_testing; exit; }
-# Runs for \`convoy view\`: done, failed, the one that still trains, and one whose record holds what no run writes.
+# Runs for `convoy view`: done, failed, the one that still trains, and one whose record holds what no run writes.
 brief=$(free_port)
 view=$(free_port)
 "$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT="$brief" $tiny VOCAB=50257 STEPS=40 SAMPLE_EVERY=20 CHECKPOINT_DIR="a <b>done" >out3 2>err3

@@ -2,7 +2,6 @@
  * numbers unknown: a sandbox may hide parts of /proc. */
 #include "base/machine_stats.h"
 
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,24 +31,38 @@ static bool has_device(const char *sys, const char *class, const char *name)
            access(path, F_OK) == 0;
 }
 
+/* Parses numbers between blanks, cap at most, up to the first word that is none. Returns how many
+ * there are. Changes text. */
+static int parse_numbers(char *text, int64_t *out, int cap)
+{
+    int n = 0;
+    char *rest = text, *word;
+    while (n < cap && (word = strsep(&rest, " \t\n")) != NULL) {
+        if (word[0] == 0)
+            continue;
+        if (text_parse_i64(word, 0, INT64_MAX, &out[n]) != TEXT_OK)
+            break;
+        n++;
+    }
+    return n;
+}
+
 /* Reads the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. Time
- * of guests is part of user and nice. */
+ * of virtual machines is part of user and nice. */
 static void read_cpu(const char *proc, struct machine_counters *out)
 {
-    uint64_t v[8] = {0};
+    char line[LINE_BYTES];
+    int64_t ticks[8] = {0};
     FILE *file = open_under(proc, "stat");
     if (file == NULL)
         return;
-    const int n = fscanf(file,
-                         "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
-                         " %" SCNu64 " %" SCNu64,
-                         &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]);
+    const bool has_line = fgets(line, sizeof line, file) != NULL && text_starts(line, "cpu ");
     fclose(file);
-    if (n < 4)
+    if (!has_line || parse_numbers(line + strlen("cpu "), ticks, 8) < 4)
         return;
     for (int i = 0; i < 8; i++)
-        out->cpu_total += v[i];
-    out->cpu_busy = out->cpu_total - v[3] - v[4];
+        out->cpu_total += (uint64_t)ticks[i];
+    out->cpu_busy = out->cpu_total - (uint64_t)ticks[3] - (uint64_t)ticks[4];
     out->seen |= SEEN_CPU;
 }
 
@@ -59,8 +72,10 @@ static void read_memory(const char *proc, struct machine_stats *out)
     int64_t total_kib = -1, free_kib = -1;
     FILE *file = open_under(proc, "meminfo");
     while (file != NULL && (total_kib < 0 || free_kib < 0) && fgets(line, sizeof line, file)) {
-        (void)!sscanf(line, "MemTotal: %" SCNd64, &total_kib);
-        (void)!sscanf(line, "MemAvailable: %" SCNd64, &free_kib);
+        if (text_starts(line, "MemTotal:"))
+            parse_numbers(line + strlen("MemTotal:"), &total_kib, 1);
+        else if (text_starts(line, "MemAvailable:"))
+            parse_numbers(line + strlen("MemAvailable:"), &free_kib, 1);
     }
     if (file != NULL)
         fclose(file);
@@ -75,18 +90,26 @@ static void read_memory(const char *proc, struct machine_stats *out)
  * writes, merged, sectors written. */
 static void read_disks(const char *proc, const char *sys, struct machine_counters *out)
 {
-    char line[LINE_BYTES], name[64];
-    uint64_t read, written;
+    char line[LINE_BYTES];
+    int64_t numbers[7];
     FILE *file = open_under(proc, "diskstats");
     if (file == NULL)
         return;
     while (fgets(line, sizeof line, file)) {
-        if (sscanf(line, "%*u %*u %63s %*u %*u %" SCNu64 " %*u %*u %*u %" SCNu64, name, &read,
-                   &written) != 3 ||
-            !has_device(sys, "block", name))
+        char *name = line;
+        for (int i = 0; i < 2; i++) {
+            name += strspn(name, " ");
+            name += strcspn(name, " ");
+        }
+        name += strspn(name, " ");
+        const size_t name_n = strcspn(name, " ");
+        if (name[name_n] == 0 || parse_numbers(name + name_n + 1, numbers, 7) < 7)
             continue;
-        out->disk_read += read * SECTOR_BYTES;
-        out->disk_written += written * SECTOR_BYTES;
+        name[name_n] = 0;
+        if (!has_device(sys, "block", name))
+            continue;
+        out->disk_read += (uint64_t)numbers[2] * SECTOR_BYTES;
+        out->disk_written += (uint64_t)numbers[6] * SECTOR_BYTES;
         out->seen |= SEEN_DISK;
     }
     fclose(file);
@@ -96,25 +119,29 @@ static void read_disks(const char *proc, const char *sys, struct machine_counter
  * multicast bytes …". */
 static void read_net(const char *proc, const char *sys, struct machine_counters *out)
 {
-    char line[LINE_BYTES], name[64];
-    uint64_t received, sent, all_received = 0, all_sent = 0;
+    char line[LINE_BYTES];
+    int64_t numbers[9];
+    uint64_t all_received = 0, all_sent = 0;
     bool has_any = false, has_hardware = false;
     FILE *file = open_under(proc, "net/dev");
     if (file == NULL)
         return;
     while (fgets(line, sizeof line, file)) {
-        if (sscanf(line, " %63[^: ]: %" SCNu64 " %*u %*u %*u %*u %*u %*u %*u %" SCNu64, name,
-                   &received, &sent) != 3 ||
-            strcmp(name, "lo") == 0)
+        const char *name = line + strspn(line, " ");
+        char *colon = strchr(line, ':');
+        if (colon == NULL || parse_numbers(colon + 1, numbers, 9) < 9)
+            continue;
+        *colon = 0;
+        if (strcmp(name, "lo") == 0)
             continue;
         has_any = true;
-        all_received += received;
-        all_sent += sent;
+        all_received += (uint64_t)numbers[0];
+        all_sent += (uint64_t)numbers[8];
         if (!has_device(sys, "class/net", name))
             continue;
         has_hardware = true;
-        out->net_received += received;
-        out->net_sent += sent;
+        out->net_received += (uint64_t)numbers[0];
+        out->net_sent += (uint64_t)numbers[8];
     }
     fclose(file);
     if (!has_hardware) {

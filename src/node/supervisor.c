@@ -359,8 +359,8 @@ static void fill_view(void *arg, struct view *view)
     check_view_fill(s->check_view, view);
 }
 
-/* open_serve — and log the page's URL. hang_ms is longer than the supervisor's own limit on silence: it matters only when the supervisor
- * itself is in trouble. */
+/* open_serve — and log the page's URL. hang_ms is longer than the supervisor's own limit on
+ * silence: it matters only when the supervisor itself is in trouble. */
 static enum status open_serve(struct supervisor *s)
 {
     const char *addr = conf_text(s->conf, CONF_STATUS_ADDR);

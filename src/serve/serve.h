@@ -44,8 +44,8 @@ enum status serve_open(const struct serve_config *config, struct serve **out);
  * a client that polls /status (the page, a script), so that it reads the end. Returns at once when
  * no client has polled for 3 s, else within 1.2 s. Runs the loop. Accepts NULL. */
 void serve_await_poll(struct serve *serve);
-void serve_close(struct serve *serve); /* accepts NULL */
-int serve_port(const struct serve *serve);
+void serve_close(struct serve *serve);     /* accepts NULL */
+int serve_port(const struct serve *serve); /* for tests */
 #define SERVE_URL_BYTES 320
 /* serve_url — the page's URL on this machine; a wildcard address is replaced by 127.0.0.1. Returns
  * out, which has SERVE_URL_BYTES. */

@@ -90,6 +90,21 @@ static void a_folder_in_its_place_is_none(void **state)
     assert_int_equal(remove(path), 0);
 }
 
+/* A run that ended before its workers made the folder leaves none behind, and no warning. */
+static void no_folder_is_made(void **state)
+{
+    (void)state;
+    struct archive *archive;
+    char deep[700], dir[600];
+    text_format(dir, sizeof dir, "%s/never", harness_tmpdir());
+    text_format(deep, sizeof deep, "%s/history.json", dir);
+    assert_int_equal(archive_open(deep, &archive), ST_OK);
+    assert_null(found(archive));
+    write_text(archive, "one");
+    archive_close(archive);
+    assert_false(file_exists(dir));
+}
+
 static int name_it(void **state)
 {
     (void)state;
@@ -102,5 +117,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_there),
     cmocka_unit_test(too_large_is_none),
     cmocka_unit_test(a_folder_in_its_place_is_none),
+    cmocka_unit_test(no_folder_is_made),
 };
 HARNESS_MAIN(tests)

@@ -373,7 +373,8 @@ static enum status open_serve(struct supervisor *s)
     struct serve_config config = {
         .tail = &s->info->tail,
         .settings = s->info->settings.data,
-        .archive_path = s->info->archive,
+        /* a check leaves the folder of a run as it is */
+        .archive_path = s->is_check ? NULL : s->info->archive,
         .loop = s->loop,
         .board = s->board,
         .addr = addr,

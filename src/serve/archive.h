@@ -23,8 +23,9 @@ enum status archive_open(const char *path, struct archive **out);
 bool archive_read(struct archive *archive, struct text *out);
 /* archive_write — replaces the file with these bytes soon, instead of bytes that still wait to be
  * written. Takes over t's memory. Does not block; the first failure is logged. If the folder does
- * not exist, nothing is written: the run ended before its workers made it. */
-void archive_write(struct archive *archive, struct text *t);
+ * not exist, nothing is written: the run ended before its workers made it. is_guest: this run has
+ * not held the lock of the folder, and writes only if no other process holds it. */
+void archive_write(struct archive *archive, struct text *t, bool is_guest);
 /* archive_close — writes what still waits, for at most 2 s. Accepts NULL. */
 void archive_close(struct archive *archive);
 

@@ -162,7 +162,7 @@ static void save_record(struct serve *serve, bool is_last)
     serve->saved_step = step;
     serve->saved_ms = clock_ms();
     if (!t.overflow) {
-        archive_write(serve->archive, &t);
+        archive_write(serve->archive, &t, resumed_step(serve, is_last || is_over) == HISTORY_ALL);
         return;
     }
     LOG_WARN("%s is not written: the settings or the log are too long", serve->config.archive_path);

@@ -42,7 +42,9 @@
 struct call {
     int argc;
     char **argv;
-    const char *word;  /* what came before the settings; "" nothing */
+    const char *word; /* what came before the settings; "" nothing */
+    char **words;     /* view: the words before the settings */
+    int words_n;
     const char *steps; /* verify: of STEPS=a..b; NULL: none */
     struct conf *conf;
 };
@@ -70,6 +72,7 @@ static enum status run_bench(const struct call *call);
 static enum status run_plan(const struct call *call);
 static enum status run_rehearse(const struct call *call);
 static enum status run_status(const struct call *call);
+static enum status run_view(const struct call *call);
 static enum status run_verify(const struct call *call);
 static enum status run_config(const struct call *call);
 static enum status run_version(const struct call *call);
@@ -111,6 +114,8 @@ static const struct command commands[] = {
     {"status", "status [URL|DIR] [JSON=1]",
      "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, CONF_USE_ALONE,
      run_status},
+    {"view", "view DIR [DIR ...]", "show the page of runs from their folders; several are compared",
+     true, false, CONF_USE_ALONE, run_view},
     {"verify", "verify DIR [STEPS=a..b]",
      "audit a run, or repeat steps and compare their bits; exit 0: good", true, true,
      CONF_USE_ALONE, run_verify},
@@ -448,6 +453,14 @@ static enum status run_status(const struct call *call)
     return st;
 }
 
+static enum status run_view(const struct call *call)
+{
+    if (call->words_n == 0)
+        return FAIL(ST_USAGE, "view needs a run's CHECKPOINT_DIR, such as `convoy view run1`, or "
+                              "several to compare them");
+    return view_runs_main(call->conf, call->words, call->words_n);
+}
+
 static enum status run_verify(const struct call *call)
 {
     if (call->word[0] == 0)
@@ -564,6 +577,13 @@ static enum status run(int argc, char **argv)
     if (command->has_word && (strchr(word, '=') == NULL || text_starts(word, "http://") ||
                               text_starts(word, "https://"))) {
         call.word = *call.argv++;
+        call.argc--;
+    }
+    for (call.words = call.argv; command->run == run_view && call.argc > 0; call.words_n++) {
+        const char *next = call.argv[0];
+        if (strchr(next, '=') != NULL && next[0] != '/' && next[0] != '.')
+            break;
+        call.argv++;
         call.argc--;
     }
     if (command->run == run_verify) /* its STEPS are no number */

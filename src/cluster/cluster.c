@@ -53,6 +53,7 @@ struct cluster {
     struct event *tick, *pump;
     int64_t heartbeat_ms; /* of the last heartbeat to the coordinator in this process */
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
+    struct machine_stats machine;
     struct cluster_rank ranks[CLUSTER_WORKERS_MAX];
     int ranks_n;
     struct cluster_node own[2];
@@ -130,6 +131,7 @@ static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_hea
                            struct message_join *join)
 {
     struct cluster *cluster = arg;
+    heartbeat->machine = cluster->machine;
     heartbeat->ranks_n = cluster->ranks_n;
     heartbeat->ranks = cluster->ranks;
     if (is_with_addresses) {
@@ -409,6 +411,7 @@ enum status cluster_open(const struct cluster_config *config, struct cluster **o
     struct cluster *cluster = secure_alloc(sizeof *cluster); /* it holds secrets */
     if (!cluster)
         return FAIL(ST_RETRY, "out of memory: %zu bytes for the cluster", sizeof *cluster);
+    cluster->machine = machine_stats_unknown();
     enum status st;
     TRY_OR(keep_config(cluster, config), close);
     TRY_OR(open_machines(cluster), close);
@@ -488,6 +491,11 @@ void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, i
         straggler_pace_add(&cluster->pace, &ranks[0]);
 }
 
+void cluster_report_machine(struct cluster *cluster, const struct machine_stats *machine)
+{
+    cluster->machine = *machine;
+}
+
 void cluster_stop(struct cluster *cluster, int request)
 {
     struct member_actions actions = {0};
@@ -526,12 +534,14 @@ static int fill_own_nodes(struct cluster_node own[2], const struct cluster *clus
                  : silent_ms < COORDINATOR_SUSPECT_MS    ? CLUSTER_NODE_JOINED
                  : silent_ms < m->config.peer_timeout_ms ? CLUSTER_NODE_SUSPECT
                                                          : CLUSTER_NODE_LOST,
+        .machine = machine_stats_unknown(),
         .heartbeat_age_seconds = is_met ? (double)silent_ms / 1e3 : NAN};
     text_copy(own[0].address, sizeof own[0].address, cluster->master_addr);
     own[1] =
         (struct cluster_node){.node_id = cluster->config.node_id,
                               .state = m->is_joined ? CLUSTER_NODE_JOINED : CLUSTER_NODE_AWAITED,
                               .heartbeat_age_seconds = 0,
+                              .machine = cluster->machine,
                               .ranks_n = cluster->ranks_n,
                               .ranks = cluster->ranks};
     text_copy(own[1].address, sizeof own[1].address, cluster->host);

@@ -75,6 +75,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/machine_stats.h"
 #include "base/rank_stats.h"
 #include "base/status.h"
 
@@ -133,6 +134,7 @@ struct cluster_node {
     enum cluster_node_state state;
     bool is_outside; /* the last generation does not have it, so its ranks have no numbers */
     double heartbeat_age_seconds; /* NAN: none yet */
+    struct machine_stats machine; /* as last reported */
     int ranks_n;
     const struct cluster_rank *ranks;
 };
@@ -218,6 +220,8 @@ void cluster_closed(struct cluster *cluster, int64_t generation, int closed_rank
 void cluster_stepped(struct cluster *cluster, int64_t generation);
 /* cluster_report — the state of this node's workers, for the next heartbeat. Copied. */
 void cluster_report(struct cluster *cluster, const struct cluster_rank *ranks, int ranks_n);
+/* cluster_report_machine — how busy this node's machine is, for the next heartbeat. Copied. */
+void cluster_report_machine(struct cluster *cluster, const struct machine_stats *machine);
 /* cluster_stop — this node was asked to stop; all other nodes get on_stop. */
 void cluster_stop(struct cluster *cluster, int request);
 /* cluster_leave — this node has finished (ST_OK) or failed. An error that is not a stop ends the

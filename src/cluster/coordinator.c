@@ -409,6 +409,7 @@ static void apply_report(struct coordinator *c, struct coordinator_node *node,
         node->ranks_n = n;
     }
     node->step = heartbeat->step;
+    node->machine = heartbeat->machine;
 }
 
 /* A new process of node 0 gets the generation and the restarts from the members. It may have made a

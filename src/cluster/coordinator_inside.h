@@ -15,14 +15,15 @@ struct coordinator_node {
     int64_t sequence;   /* the highest received of this incarnation */
     int64_t generation; /* the highest that it knew when it joined */
     int64_t admitted_ms, last_message_ms;
-    int64_t last_leased_ms;      /* the last message that gave it a lease */
-    int64_t disconnected_ms;     /* its last connection was closed; -1: it has one */
-    int64_t lag_ms;              /* its longest stall lately, as it reports */
-    int64_t lease_end_ms;        /* as the last reply named it */
-    int64_t ready, used, losses; /* as in message.h */
-    int64_t lost, closed;        /* as in message.h: the last generations that it reported */
-    int64_t step;                /* as in message.h; -1: none */
-    int64_t data_closed_ms;      /* coordinator_death.c; -1: not reported since its last message */
+    int64_t last_leased_ms;       /* the last message that gave it a lease */
+    int64_t disconnected_ms;      /* its last connection was closed; -1: it has one */
+    int64_t lag_ms;               /* its longest stall lately, as it reports */
+    int64_t lease_end_ms;         /* as the last reply named it */
+    int64_t ready, used, losses;  /* as in message.h */
+    int64_t lost, closed;         /* as in message.h: the last generations that it reported */
+    int64_t step;                 /* as in message.h; -1: none */
+    int64_t data_closed_ms;       /* coordinator_death.c; -1: not reported since its last message */
+    struct machine_stats machine; /* as last reported */
     int stop, ranks_n;
     bool is_in_world;  /* this process is in the last generation */
     bool has_departed; /* LEFT, but the job goes on without it: it may return */

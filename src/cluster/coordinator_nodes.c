@@ -29,6 +29,7 @@ const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_
         row->heartbeat_age_seconds = node->state != CLUSTER_NODE_AWAITED
                                          ? (double)(now_ms - node->last_message_ms) / 1e3
                                          : NAN;
+        row->machine = node->state == CLUSTER_NODE_JOINED ? node->machine : machine_stats_unknown();
         row->ranks_n = node->ranks_n;
         row->ranks = c->ranks + (size_t)i * (size_t)c->config.workers_n;
     }

@@ -71,6 +71,14 @@ static void add_rank(struct text *out, const struct cluster_rank *rank, bool is_
     text_add(out, "}");
 }
 
+static void add_machine(struct text *out, const struct machine_stats *machine)
+{
+#define ADD_MACHINE_COUNT(field) add_whole(out, "machine_" #field, machine->field);
+#define ADD_MACHINE_NUMBER(field) add_number(out, "machine_" #field, machine->field);
+#define MACHINE_STAT(field, kind, ...) ADD_MACHINE_##kind(field)
+#include "base/rank_stats.def"
+}
+
 static void add_agree(struct text *out, const char *agree_json)
 {
     text_add(out, ",\"agree\":");
@@ -114,6 +122,7 @@ void message_write_heartbeat(struct text *out, const struct message_heartbeat *h
     add_counts(out, &heartbeat->counts);
     add_string(out, "why", heartbeat->why);
     add_whole(out, "hold_ms", hold_ms);
+    add_machine(out, &heartbeat->machine);
     if (join)
         add_join(out, join);
     text_add(out, ",\"ranks\":[");
@@ -319,6 +328,19 @@ static enum status read_join(const cJSON *root, struct message_body *out)
     return ST_OK;
 }
 
+static enum status read_machine(const cJSON *root, struct machine_stats *out)
+{
+    *out = machine_stats_unknown();
+    if (!cJSON_HasObjectItem(root, "machine_cpu_busy")) /* a node of an earlier version */
+        return ST_OK;
+#define GET_MACHINE_COUNT(field) \
+    TRY(json_get_i64(root, "machine_" #field, -1, WHOLE_MAX, &out->field));
+#define GET_MACHINE_NUMBER(field) TRY(get_number(root, "machine_" #field, &out->field));
+#define MACHINE_STAT(field, kind, ...) GET_MACHINE_##kind(field)
+#include "base/rank_stats.def"
+    return ST_OK;
+}
+
 /* A node of an earlier version does not send these. It is read all the same, so that the admission
  * names the difference of the versions. */
 static enum status read_later_keys(const cJSON *root, struct message_heartbeat *heartbeat)
@@ -371,6 +393,7 @@ static enum status read_heartbeat(const cJSON *root, struct message_body *out)
     out->has_join = cJSON_HasObjectItem(root, "hello");
     if (out->has_join)
         TRY(read_join(root, out));
+    TRY(read_machine(root, &out->heartbeat.machine));
     TRY(read_ranks(root, out));
     out->heartbeat.addresses = out->addresses;
     return read_addresses(root, CLUSTER_WORKERS_MAX, out->addresses, &out->heartbeat.addresses_n);

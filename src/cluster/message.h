@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/machine_stats.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "cluster/cluster.h"
@@ -78,7 +79,8 @@ struct message_heartbeat {
     int64_t step; /* the highest of its ranks; a return to a checkpoint lowers it; -1: none */
     struct restart_counts counts;
     char why[MESSAGE_TEXT_MAX]; /* of the last loss or of leaving; "" */
-    int ranks_n;                /* ≤ CLUSTER_WORKERS_MAX */
+    struct machine_stats machine;
+    int ranks_n; /* ≤ CLUSTER_WORKERS_MAX */
     const struct cluster_rank *ranks;
     int addresses_n; /* 0, or one for each of this node's workers, for `ready` */
     const struct cluster_address *addresses;

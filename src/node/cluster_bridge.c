@@ -391,6 +391,12 @@ void cluster_bridge_leave(struct cluster_bridge *b, enum status st, const char *
         cluster_leave(b->cluster, st, message);
 }
 
+void cluster_bridge_report_machine(struct cluster_bridge *b, const struct machine_stats *machine)
+{
+    if (!b->is_ended)
+        cluster_report_machine(b->cluster, machine);
+}
+
 int cluster_bridge_running_nodes(const struct cluster_bridge *b) { return b->running_nodes; }
 bool cluster_bridge_is_running(const struct cluster_bridge *b) { return b->running != 0; }
 
@@ -458,7 +464,8 @@ static void refresh_nodes(struct cluster_bridge *b)
         const struct cluster_node *node = &nodes[i];
         b->nodes[i] = (struct view_node){.node_id = node->node_id,
                                          .state = states[node->state],
-                                         .heartbeat_age_seconds = node->heartbeat_age_seconds};
+                                         .heartbeat_age_seconds = node->heartbeat_age_seconds,
+                                         .machine = node->machine};
         text_copy(b->nodes[i].address, sizeof b->nodes[i].address, node->address);
         const bool is_shown = node->node_id != own && own == 0 && !node->is_outside;
         for (int k = 0; k < node->ranks_n && b->shown_peers_n < b->ranks_n && is_shown; k++)

@@ -54,6 +54,9 @@ void cluster_bridge_tick(struct cluster_bridge *bridge, int64_t now_ms);
  * Call it before the board forgets the worker. */
 void cluster_bridge_lost(struct cluster_bridge *bridge, int worker_i, enum status st,
                          const char *why);
+/* cluster_bridge_report_machine — how busy this node's machine is, for node 0. */
+void cluster_bridge_report_machine(struct cluster_bridge *bridge,
+                                   const struct machine_stats *machine);
 /* cluster_bridge_stop — a stop was requested on this node. */
 void cluster_bridge_stop(struct cluster_bridge *bridge, enum board_request request);
 /* cluster_bridge_leave — this node ends with this status; on_end follows. */

@@ -29,6 +29,8 @@ enum status plan_main(struct conf *conf, char **environment);
 /* a job on nodes of this machine, without and with faults → what it came to, on stdout; argv: the
  * settings as the user gave them */
 enum status rehearse_main(const struct conf *conf, int argc, char **argv, char **environment);
+/* runs from their folders → the page on STATUS_PORT, until a signal; ST_OK then */
+enum status view_runs_main(const struct conf *conf, char *const *dirs, int n);
 /* a trained model on VAL_DATA → loss or scores on stdout */
 enum status eval_main(const struct conf *conf);
 

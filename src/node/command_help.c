@@ -61,6 +61,9 @@ static const struct page {
      "convoy status\n"
      "convoy status http://10.0.0.1:8080 JSON=1\n"
      "convoy status run1\n"},
+    {"view", "STATUS_PORT STATUS_ADDR STATUS_TOKEN_FILE HOSTS",
+     "convoy view run1\n"
+     "convoy view run1 run2 run3\n"},
     {"verify", "DATA N_GPU_EACH_NODE JSON",
      "convoy verify run1\n"
      "convoy verify run1 STEPS=1000..1200 DATA=book.txt\n"},

@@ -41,6 +41,7 @@
 #include "train/stop_request.h"
 
 #define TICK_MS 50
+#define MACHINE_MS 1000    /* between two readings of /proc */
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
 /* for so long a worker that has not begun to train may stop by itself; then it is killed */
 #define LEAVE_MS 2000 /* after a stop: a scheduler that stops all nodes does it within this time */
@@ -189,6 +190,16 @@ static void on_cluster_end(void *arg, enum status st)
 
 /* ---- time and signals ---- */
 
+/* read_machine — for /status and /metrics of this node, and of node 0. */
+static void read_machine(struct supervisor *s, int64_t now_ms)
+{
+    if (now_ms - s->counters.at_ms < MACHINE_MS)
+        return;
+    machine_stats_read(&s->counters, "/proc", "/sys", now_ms, &s->machine);
+    if (s->bridge)
+        cluster_bridge_report_machine(s->bridge, &s->machine);
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
@@ -202,6 +213,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     if (s->leave_ms != 0 && now_ms >= s->leave_ms)
         leave_alone(s);
     supervisor_recover_watch(s, now_ms);
+    read_machine(s, now_ms);
     enum status st = workers_tick(s->workers, now_ms);
     if (workers_limit_ms(s->workers) > s->node.limit_ms) {
         s->node.limit_ms = workers_limit_ms(s->workers);
@@ -365,20 +377,21 @@ static void first_node(struct supervisor *s)
     text_copy(s->node.device, sizeof s->node.device, device_kind(s->conf));
     text_copy(s->node.backend, sizeof s->node.backend, ranks > 1 ? "" : "self");
     board_node_publish(s->board, &s->node);
+    s->machine = machine_stats_unknown();
 }
 
 /* fill_view — a serve_fill: what does not lie on the board as it is shown. */
 static void fill_view(void *arg, struct view *view)
 {
     const struct supervisor *s = arg;
+    view->machine = s->machine;
     if (s->bridge)
         cluster_bridge_fill(s->bridge, view);
     check_view_fill(s->check_view, view);
 }
 
-/* open_serve — and log the page's URL; a wildcard address is replaced by one that can be opened.
- * hang_ms is longer than the supervisor's own limit on silence: it matters only when the supervisor
- * itself is in trouble. */
+/* open_serve — and log the page's URL. hang_ms is longer than the supervisor's own limit on
+ * silence: it matters only when the supervisor itself is in trouble. */
 static enum status open_serve(struct supervisor *s)
 {
     const char *addr = conf_text(s->conf, CONF_STATUS_ADDR);
@@ -391,7 +404,8 @@ static enum status open_serve(struct supervisor *s)
     struct serve_config config = {
         .tail = &s->info->tail,
         .settings = s->info->settings.data,
-        .archive_path = s->info->archive,
+        /* a check leaves the folder of a run as it is */
+        .archive_path = s->is_check ? NULL : s->info->archive,
         .loop = s->loop,
         .board = s->board,
         .addr = addr,
@@ -413,19 +427,16 @@ static enum status open_serve(struct supervisor *s)
         st = serve_open(&config, &s->serve);
     secure_free(token);
     TRY(st);
-    bool is_any = !strcmp(addr, "0.0.0.0") || !strcmp(addr, "::");
-    const char *host = is_any ? "127.0.0.1" : addr;
-    bool is_v6 = strchr(host, ':') != NULL;
-    log_console("page http://%s%s%s:%d/", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
-                serve_port(s->serve));
-    if (is_any)
+    char url[SERVE_URL_BYTES];
+    log_console("page %s", serve_url(s->serve, url));
+    if (!strcmp(addr, "0.0.0.0") || !strcmp(addr, "::"))
         LOG_INFO("the page is on all addresses of this node (STATUS_ADDR=%s, %s): %s", addr,
                  conf_source(s->conf, CONF_STATUS_ADDR),
                  has_token ? "whoever has the token of STATUS_TOKEN_FILE can read it"
                            : "whoever reaches it can read it; STATUS_TOKEN_FILE asks for a token");
     if (s->node.node_id != 0) {
         const char *master = conf_text(s->conf, CONF_MASTER_ADDR);
-        is_v6 = strchr(master, ':') != NULL;
+        bool is_v6 = strchr(master, ':') != NULL;
         log_console("page of the whole job, on node 0: http://%s%s%s:%d/", is_v6 ? "[" : "", master,
                     is_v6 ? "]" : "", port);
     }

@@ -10,6 +10,7 @@
 #include <event2/event.h>
 
 #include "base/board.h"
+#include "base/machine_stats.h"
 #include "cluster/restart_budget.h"
 #include "conf/conf.h"
 #include "node/check_view.h"
@@ -37,6 +38,8 @@ struct supervisor {
     struct check_view *check_view;
     struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
+    struct machine_counters counters; /* of the last reading */
+    struct machine_stats machine;
     struct run_info *info;        /* what /log, /settings and /history need beside the board */
     struct restart_budget budget; /* with one worker alone */
     int64_t losses;               /* of this node's workers in a row, without a finished step */

@@ -1,19 +1,26 @@
 /* archive — see archive.h. */
 #include "serve/archive.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
 
 #define CLOSE_MS 2000
+#define LOCK_NAME ".lock" /* whose holder writes in the folder (format/ckpt_lock.c) */
 
 struct archive {
     char path[FILE_PATH_MAX];
     struct thread thread; /* its lock guards the fields below; both sides wait on its condition */
     struct text found;    /* the file's bytes */
     struct text due;      /* bytes to write; data NULL: none */
+    bool is_guest;        /* of due, as in archive_write */
     bool is_read, is_closing, is_done;
     bool is_left; /* archive_close has given up: the thread frees the archive */
     bool has_warned;
@@ -46,10 +53,28 @@ static void read_file(struct archive *archive)
     pthread_mutex_unlock(&archive->thread.lock);
 }
 
-/* write_file — call it without the lock. */
-static void write_file(struct archive *archive, struct text *t)
+/* Returns true if another process holds the lock of the folder. */
+static bool is_locked(const char *dir)
 {
-    if (file_replace(archive->path, t->data, t->len) != ST_OK && !archive->has_warned) {
+    char path[FILE_PATH_MAX];
+    int fd = -1;
+    if (text_format(path, sizeof(path), "%s/%s", dir, LOCK_NAME))
+        fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const bool is_taken = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return is_taken;
+}
+
+/* write_file — call it without the lock. */
+static void write_file(struct archive *archive, struct text *t, bool is_guest)
+{
+    char dir[FILE_PATH_MAX];
+    text_format(dir, sizeof(dir), "%.*s", (int)(strrchr(archive->path, '/') - archive->path),
+                archive->path);
+    const bool may_write = file_is_dir(dir) && !(is_guest && is_locked(dir));
+    if (may_write && file_replace(archive->path, t->data, t->len) != ST_OK &&
+        !archive->has_warned) {
         archive->has_warned = true;
         LOG_WARN("the curves of this run are not kept: %s", status_message());
     }
@@ -68,9 +93,10 @@ static void *serve_files(void *arg)
             continue;
         }
         struct text t = archive->due;
+        const bool is_guest = archive->is_guest;
         archive->due = (struct text){0};
         pthread_mutex_unlock(&archive->thread.lock);
-        write_file(archive, &t);
+        write_file(archive, &t, is_guest);
         pthread_mutex_lock(&archive->thread.lock);
     }
     archive->is_done = true;
@@ -112,11 +138,12 @@ bool archive_read(struct archive *archive, struct text *out)
     return is_read;
 }
 
-void archive_write(struct archive *archive, struct text *t)
+void archive_write(struct archive *archive, struct text *t, bool is_guest)
 {
     pthread_mutex_lock(&archive->thread.lock);
     text_free(&archive->due);
     archive->due = *t;
+    archive->is_guest = is_guest;
     *t = (struct text){0};
     pthread_cond_broadcast(&archive->thread.wake);
     pthread_mutex_unlock(&archive->thread.lock);

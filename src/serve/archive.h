@@ -11,18 +11,21 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#define ARCHIVE_BYTES_MAX ((size_t)1 << 20)
+#define ARCHIVE_BYTES_MAX ((size_t)2 << 20)
 
 struct archive;
 
+/* archive_open — path: a file in a folder, DIR/NAME. */
 enum status archive_open(const char *path, struct archive **out);
 /* archive_read — true once the file has been read, or there is none; then *out has its bytes, to be
  * freed with text_free. A file over ARCHIVE_BYTES_MAX, or one that cannot be read, counts as none
  * and is logged. Does not block; call it until it returns true, then no more. */
 bool archive_read(struct archive *archive, struct text *out);
 /* archive_write — replaces the file with these bytes soon, instead of bytes that still wait to be
- * written. Takes over t's memory. Does not block; the first failure is logged. */
-void archive_write(struct archive *archive, struct text *t);
+ * written. Takes over t's memory. Does not block; the first failure is logged. If the folder does
+ * not exist, nothing is written: the run ended before its workers made it. is_guest: this run has
+ * not held the lock of the folder, and writes only if no other process holds it. */
+void archive_write(struct archive *archive, struct text *t, bool is_guest);
 /* archive_close — writes what still waits, for at most 2 s. Accepts NULL. */
 void archive_close(struct archive *archive);
 

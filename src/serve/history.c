@@ -124,6 +124,40 @@ static void measure_gpus(struct history_point *point, const struct view *view)
     }
 }
 
+static void add_known(double *sum, double value)
+{
+    if (isfinite(value))
+        *sum = value + fmax(*sum, 0);
+}
+
+/* measure_machine — adds one machine: mean and highest load, fullest memory, sums of the rates.
+ * *loads_n: machines with a load so far. */
+static void measure_machine(double *values, const struct machine_stats *machine, int *loads_n)
+{
+    values[HISTORY_CURVE_MACHINE_CPU] =
+        mean(values[HISTORY_CURVE_MACHINE_CPU], *loads_n, machine->cpu_busy, 1);
+    *loads_n += isfinite(machine->cpu_busy);
+    values[HISTORY_CURVE_MACHINE_CPU_HIGH] =
+        fmax(values[HISTORY_CURVE_MACHINE_CPU_HIGH], machine->cpu_busy);
+    if (machine->memory_used >= 0 && machine->memory_total > 0)
+        values[HISTORY_CURVE_MACHINE_MEMORY] =
+            fmax(values[HISTORY_CURVE_MACHINE_MEMORY],
+                 (double)machine->memory_used / (double)machine->memory_total);
+    add_known(&values[HISTORY_CURVE_MACHINE_DISK_READ], machine->disk_read);
+    add_known(&values[HISTORY_CURVE_MACHINE_DISK_WRITE], machine->disk_written);
+    add_known(&values[HISTORY_CURVE_MACHINE_RECEIVED], machine->net_received);
+    add_known(&values[HISTORY_CURVE_MACHINE_SENT], machine->net_sent);
+}
+
+static void measure_machines(struct history_point *point, const struct view *view)
+{
+    int loads_n = 0;
+    if (view->nodes_n == 0)
+        measure_machine(point->values, &view->machine, &loads_n);
+    for (int i = 0; i < view->nodes_n; i++)
+        measure_machine(point->values, &view->nodes[i].machine, &loads_n);
+}
+
 /* point_of — repeated numbers are not a new measurement: a worker repeats its last ones while it
  * evaluates, saves or recovers. */
 static struct history_point point_of(struct history *h, const struct view *view, int64_t at_ms)
@@ -131,6 +165,7 @@ static struct history_point point_of(struct history *h, const struct view *view,
     const struct board_worker *first_worker = view->first_worker;
     struct history_point point = empty_point(at_ms, view->phase);
     measure_gpus(&point, view);
+    measure_machines(&point, view);
     if (first_worker == NULL || first_worker->step < 0 ||
         plain_phase(view->phase) != BOARD_PHASE_TRAINING)
         return point;
@@ -309,7 +344,7 @@ const char *history_curve_text(enum history_curve curve)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
 #define HISTORY_CURVE_ROW(NAME, text) text,
-        HISTORY_CURVE_GPUS(HISTORY_CURVE_ROW)
+        HISTORY_CURVE_GPUS(HISTORY_CURVE_ROW) HISTORY_CURVE_MACHINES(HISTORY_CURVE_ROW)
 #undef HISTORY_CURVE_ROW
     };
     return names[curve];

@@ -24,12 +24,21 @@
 #define HISTORY_SAMPLES 12
 #define HISTORY_PERIOD_MS 1000 /* of a point, at first */
 
-/* The curves: those of rank_stats.def, then what is made of the GPUs of this node. */
+/* The curves: the numbers of rank_stats.def, then sums of the GPUs of this node, then sums of the
+ * machines that this node knows: on node 0 all of them. */
 #define HISTORY_CURVE_GPUS(X)      \
     X(GPU_BUSY, "gpu_utilisation") \
     X(GPU_MEMORY, "gpu_memory")    \
     X(GPU_CELSIUS, "gpu_celsius")  \
     X(GPU_WATTS, "gpu_watts")
+#define HISTORY_CURVE_MACHINES(X)               \
+    X(MACHINE_CPU, "machine_cpu")               \
+    X(MACHINE_CPU_HIGH, "machine_cpu_high")     \
+    X(MACHINE_MEMORY, "machine_memory")         \
+    X(MACHINE_DISK_READ, "machine_disk_read")   \
+    X(MACHINE_DISK_WRITE, "machine_disk_write") \
+    X(MACHINE_RECEIVED, "machine_received")     \
+    X(MACHINE_SENT, "machine_sent")
 #define HISTORY_CURVE_IF_NONE(...)
 #define HISTORY_CURVE_IF_MEAN(...) __VA_ARGS__
 #define HISTORY_CURVE_IF_LAST(...) __VA_ARGS__
@@ -38,7 +47,7 @@ enum history_curve {
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
 #define HISTORY_CURVE_ENUM(NAME, text) HISTORY_CURVE_##NAME,
-    HISTORY_CURVE_GPUS(HISTORY_CURVE_ENUM)
+    HISTORY_CURVE_GPUS(HISTORY_CURVE_ENUM) HISTORY_CURVE_MACHINES(HISTORY_CURVE_ENUM)
 #undef HISTORY_CURVE_ENUM
         HISTORY_CURVE_N
 };
@@ -98,11 +107,13 @@ void history_csv(const struct history *history, struct text *t);
 /* history_read — parses untrusted bytes in the format of history_write. Fails ST_BAD_DATA. */
 enum status history_read(const char *bytes, size_t n, struct history *out);
 /* history_read_prepend — this run resumed from `step`: puts the earlier run's course up to that
- * step before it and drops the rest. old is consumed. */
+ * step before it and drops the rest. HISTORY_ALL: this run ended before it resumed from any step,
+ * so nothing is dropped. old is consumed. */
+#define HISTORY_ALL INT64_MAX
 void history_read_prepend(struct history *history, struct history *old, int64_t step);
 
 /* history_write — appends the JSON of GET /history as one line: period, a list for each curve,
- * events, samples. About 100 KiB when full, 640 KiB at most. history NULL: an empty one. */
+ * events, samples. About 130 KiB when full, 680 KiB at most. history NULL: an empty one. */
 void history_write(const struct history *history, struct text *t);
 
 #endif

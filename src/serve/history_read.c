@@ -11,10 +11,7 @@
 #define SECONDS_MAX 1e10 /* three hundred years */
 #define STEP_MAX 9e15
 
-static enum status refuse(const char *what)
-{
-    return FAIL(ST_BAD_DATA, "%s; it is not used, and the curves begin anew", what);
-}
+static enum status refuse(const char *what) { return FAIL(ST_BAD_DATA, "%s", what); }
 
 /* ---- lists ---- */
 
@@ -249,8 +246,10 @@ static void note_resume(struct history *old, int64_t at_ms, int64_t step)
 
 void history_read_prepend(struct history *h, struct history *old, int64_t step)
 {
-    cut(old, step);
-    cut_samples(old, step);
+    if (step != HISTORY_ALL) {
+        cut(old, step);
+        cut_samples(old, step);
+    }
     if (old->points_n == 0)
         return;
     h->period_ms = h->period_ms > 0 ? h->period_ms : HISTORY_PERIOD_MS;
@@ -261,7 +260,8 @@ void history_read_prepend(struct history *h, struct history *old, int64_t step)
         history_halve(old);
     }
     const int64_t offset_ms = end_of(old);
-    note_resume(old, offset_ms, step);
+    if (step != HISTORY_ALL)
+        note_resume(old, offset_ms, step);
     append(old, h, offset_ms);
     memcpy(h->points, old->points, sizeof(h->points));
     memcpy(h->events, old->events, sizeof(h->events));

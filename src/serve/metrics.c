@@ -225,6 +225,40 @@ static void add_gpus(struct text *t, const struct view *view)
     }
 }
 
+#define MACHINE_STAT(field, kind, ...)                                 \
+    static double machine_##field(const struct machine_stats *machine) \
+    {                                                                  \
+        return RANK_STATS_METRIC_##kind(machine->field);               \
+    }
+#include "base/rank_stats.def"
+
+static void add_machine_value(struct text *t, const char *name, int node_id, double value)
+{
+    if (isfinite(value))
+        text_add(t, "convoy_%s{node=\"%d\"} %.17g\n", name, node_id, value);
+}
+
+/* add_machines — this node's machine, and on node 0 the machines of all nodes. */
+static void add_machines(struct text *t, const struct view *view)
+{
+    static const struct {
+        const char *name, *type, *help;
+        double (*value)(const struct machine_stats *machine);
+    } rows[] = {
+#define MACHINE_STAT(field, kind, key, metric, type, help) {metric, type, help, machine_##field},
+#include "base/rank_stats.def"
+    };
+    for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+        add_head(t, rows[row].name, rows[row].type, rows[row].help);
+        if (view->nodes_n == 0)
+            add_machine_value(t, rows[row].name, view->node.node_id,
+                              rows[row].value(&view->machine));
+        for (int i = 0; i < view->nodes_n; i++)
+            add_machine_value(t, rows[row].name, view->nodes[i].node_id,
+                              rows[row].value(&view->nodes[i].machine));
+    }
+}
+
 /* add_refused — summed over this node's workers; only in a job of several nodes. */
 static void add_refused(struct text *t, const struct view *view)
 {
@@ -277,6 +311,7 @@ static void write_all(const struct view *view, struct text *t)
     add_peer_copies(t, view);
     add_ranks(t, view);
     add_gpus(t, view);
+    add_machines(t, view);
     add_refused(t, view);
     add_nodes(t, view);
     add_door(t, view);

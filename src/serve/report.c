@@ -187,6 +187,15 @@ static void add_ranks(cJSON *root, const struct view *view)
     }
 }
 
+static void add_machine(cJSON *node_object, const struct machine_stats *machine)
+{
+    cJSON *object = cJSON_AddObjectToObject(node_object, "machine");
+#define ADD_MACHINE_COUNT(key, value) add_count(object, key, value);
+#define ADD_MACHINE_NUMBER(key, value) json_add_number(object, key, value);
+#define MACHINE_STAT(field, kind, key, ...) ADD_MACHINE_##kind(key, machine->field)
+#include "base/rank_stats.def"
+}
+
 /* add_nodes — the nodes of the cluster; without one, this node alone. */
 static void add_nodes(cJSON *root, const struct view *view)
 {
@@ -198,6 +207,7 @@ static void add_nodes(cJSON *root, const struct view *view)
         add_text(object, "address", view->nodes[i].address);
         add_text(object, "state", view->nodes[i].state);
         json_add_number(object, "heartbeat_age_seconds", view->nodes[i].heartbeat_age_seconds);
+        add_machine(object, &view->nodes[i].machine);
     }
     if (view->nodes_n > 0)
         return;
@@ -207,6 +217,7 @@ static void add_nodes(cJSON *root, const struct view *view)
     add_text(object, "address", view->node.n_nodes <= 1 ? "127.0.0.1" : "");
     add_text(object, "state", board_phase_text(view->phase));
     add_count(object, "heartbeat_age_seconds", 0); /* this node is answering */
+    add_machine(object, &view->machine);
 }
 
 static void add_door(cJSON *root, const struct view_door *door)

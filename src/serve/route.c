@@ -29,7 +29,10 @@ static void set_error(struct route_answer *out, int code, const char *reason, co
 
 static void answer_status(const struct view *view, struct route_answer *out)
 {
-    report_write(view, &out->body);
+    if (view->status_json != NULL)
+        text_add_bytes(&out->body, view->status_json, strlen(view->status_json));
+    else
+        report_write(view, &out->body);
 }
 
 static void answer_metrics(const struct view *view, struct route_answer *out)
@@ -71,12 +74,20 @@ static void answer_log(const struct view *view, struct route_answer *out)
 {
     out->content_type = "text/plain; charset=utf-8";
     text_add(&out->body, "%s", ""); /* an empty answer, not none */
-    journal_write(view->journal, &out->body);
+    if (view->log_text != NULL)
+        text_add_bytes(&out->body, view->log_text, strlen(view->log_text));
+    else
+        journal_write(view->journal, &out->body);
 }
 
 static void answer_settings(const struct view *view, struct route_answer *out)
 {
     text_add(&out->body, "%s", view->settings != NULL ? view->settings : "{\"settings\":[]}\n");
+}
+
+static void answer_runs(const struct view *view, struct route_answer *out)
+{
+    text_add(&out->body, "%s", view->runs_json != NULL ? view->runs_json : "{\"runs\":[]}\n");
 }
 
 static void answer_page(const struct view *view, struct route_answer *out)
@@ -101,7 +112,7 @@ static const struct route routes[] = {
     {"/", answer_page},           {"/status", answer_status}, {"/history", answer_history},
     {"/history.csv", answer_csv}, {"/log", answer_log},       {"/settings", answer_settings},
     {"/metrics", answer_metrics}, {"/livez", answer_live},    {"/healthz", answer_live},
-    {"/readyz", answer_ready},
+    {"/readyz", answer_ready},    {"/runs", answer_runs},
 };
 
 static const struct route *find(const char *path)
@@ -132,8 +143,8 @@ void route_answer(const char *path, bool is_get, bool has_body, const struct vie
         set_error(out, 413, "Payload Too Large", "a GET takes no body here");
     } else if (route == NULL) {
         set_error(out, 404, "Not Found",
-                  "no such path; there are / /status /history /history.csv /log /settings /metrics "
-                  "/livez /healthz /readyz");
+                  "no such path; there are / /status /history /history.csv /log /settings /runs "
+                  "/metrics /livez /healthz /readyz");
     } else {
         route->answer(view, out);
         if (out->body.overflow)

@@ -30,7 +30,9 @@
 #include "serve/archive.h"
 #include "serve/history.h"
 #include "serve/journal.h"
+#include "serve/record.h"
 #include "serve/route.h"
+#include "serve/stored_runs.h"
 #include "serve/view.h"
 
 #define SERVE_CONNECTIONS_MAX 64
@@ -40,6 +42,8 @@
 #define SERVE_IDLE_MS 10000   /* between requests, and for each read or write */
 #define SERVE_SWEEP_MS 500
 #define SERVE_SAVE_MS 10000     /* between two writes of the history file */
+#define SERVE_SAVE_MAX_MS 60000 /* the same without a new checkpoint */
+#define SERVE_READ_MS 500       /* at the end: for the earlier run's file */
 #define SERVE_WATCHED_MS 3000   /* after a request for /status: its client polls */
 #define SERVE_POLL_WAIT_MS 1200 /* for that client's next request; the page sends one a second */
 #define SERVE_POLL_TURN_MS 100
@@ -58,6 +62,7 @@ struct serve {
     struct archive *archive;      /* NULL: the history is not kept */
     bool is_restored;             /* the earlier run's history was prepended, or there is none */
     int64_t saved_ms, saved_step; /* last write of the history, and its checkpoint's step */
+    bool has_saved_end;
     struct allowed_hosts allowed_hosts;
     struct http_auth auth;
 };
@@ -96,59 +101,86 @@ static void take_sample(struct serve *serve)
     cJSON_Delete(text);
 }
 
+/* resumed_step — the step at which this run resumed; -1: not known yet. At the end of a run that
+ * did not come so far: HISTORY_ALL. */
+static int64_t resumed_step(const struct serve *serve, bool is_last)
+{
+    const struct board_worker *first_worker = serve->view.first_worker;
+    if (first_worker != NULL && first_worker->rank == 0 && first_worker->begun_step >= 0)
+        return first_worker->begun_step;
+    return is_last ? HISTORY_ALL : -1;
+}
+
 /* restore_history — prepends the earlier run's history, once the archive has been read and the step
  * at which this run resumed is known. */
-static void restore_history(struct serve *serve)
+static void restore_history(struct serve *serve, bool is_last)
 {
     static struct history old;
     struct text found;
-    const struct board_worker *first_worker = serve->view.first_worker;
-    if (first_worker == NULL || first_worker->rank != 0 || first_worker->begun_step < 0 ||
-        !archive_read(serve->archive, &found))
+    const int64_t step = resumed_step(serve, is_last), since_ms = clock_ms();
+    if (step < 0)
         return;
+    while (!archive_read(serve->archive, &found)) {
+        if (!is_last || clock_ms() - since_ms > SERVE_READ_MS)
+            return;
+        clock_sleep_ms(1);
+    }
     serve->is_restored = true;
     struct status_saved saved; /* the message of a run that has failed already stays */
     status_save(&saved);
     if (found.len > 0 && history_read(found.data, found.len, &old) == ST_OK)
-        history_read_prepend(&serve->history, &old, first_worker->begun_step);
+        history_read_prepend(&serve->history, &old, step);
     else if (found.len > 0)
-        LOG_WARN("%s: %s", serve->config.archive_path, status_message());
+        LOG_WARN("%s: %s; it is not used, and the curves begin anew", serve->config.archive_path,
+                 status_message());
     status_restore(&saved);
     text_free(&found);
 }
 
-/* save_history — writes the history after each checkpoint, at most every SERVE_SAVE_MS, and at the
- * end. */
-static void save_history(struct serve *serve, bool is_last)
+/* is_save_due — after each checkpoint, at most every SERVE_SAVE_MS, and every SERVE_SAVE_MAX_MS. */
+static bool is_save_due(const struct serve *serve, int64_t checkpoint_step)
 {
-    const struct board_checkpoint *newest = view_checkpoint(&serve->view);
+    const int64_t age_ms = clock_ms() - serve->saved_ms;
+    return age_ms >= SERVE_SAVE_MAX_MS ||
+           (age_ms >= SERVE_SAVE_MS && checkpoint_step != serve->saved_step);
+}
+
+/* save_record — writes the history and the last answers when that is due, at the end of the run,
+ * and last of all. */
+static void save_record(struct serve *serve, bool is_last)
+{
+    const bool is_over = view_is_over(&serve->view), is_new_end = is_over && !serve->has_saved_end;
     if (serve->archive == NULL)
         return;
     if (!serve->is_restored)
-        restore_history(serve);
-    if (!serve->is_restored || newest == NULL)
+        restore_history(serve, is_last || is_over);
+    const struct board_checkpoint *newest = view_checkpoint(&serve->view);
+    const int64_t step = newest != NULL ? newest->step : -1;
+    if (!serve->is_restored || !(is_last || is_new_end || is_save_due(serve, step)))
         return;
-    if (!is_last &&
-        (newest->step == serve->saved_step || clock_ms() - serve->saved_ms < SERVE_SAVE_MS))
-        return;
+    serve->has_saved_end = is_over;
     struct text t = {.limit = ARCHIVE_BYTES_MAX};
-    history_write(&serve->history, &t);
-    serve->saved_step = newest->step;
+    record_write(&serve->view, &t);
+    serve->saved_step = step;
     serve->saved_ms = clock_ms();
-    if (t.overflow)
-        text_free(&t);
-    else
-        archive_write(serve->archive, &t);
+    if (!t.overflow) {
+        archive_write(serve->archive, &t, resumed_step(serve, is_last || is_over) == HISTORY_ALL);
+        return;
+    }
+    LOG_WARN("%s is not written: the settings or the log are too long", serve->config.archive_path);
+    text_free(&t);
 }
 
 static void observe(struct serve *serve, bool is_last)
 {
+    if (serve->config.stored != NULL)
+        return;
     refresh_view(serve);
     take_sample(serve);
     history_observe(&serve->history, &serve->view);
     journal_collect(&serve->journal, serve->config.tail, serve->config.board,
                     serve->view.workers_n);
-    save_history(serve, is_last);
+    save_record(serve, is_last);
 }
 
 static void on_sweep(void *arg, bool is_timer)
@@ -256,14 +288,18 @@ static void on_request(void *arg, struct evhttp_request *request, struct http_se
         refuse(request, fault);
         return;
     }
-    if (!route_is_probe(path != NULL ? path : "") &&
+    const char *route = path != NULL ? path : "";
+    if (!route_is_probe(route) &&
         !http_auth_is_granted(&serve->auth, evhttp_find_header(headers, "Authorization"))) {
         refuse_without_token(request);
         return;
     }
-    refresh_view(serve);
-    route_answer(path != NULL ? path : "", method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD,
-                 has_body, &serve->view, &answer);
+    if (serve->config.stored != NULL)
+        route = stored_runs_view(serve->config.stored, route, &serve->view);
+    else
+        refresh_view(serve);
+    route_answer(route, method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD, has_body,
+                 &serve->view, &answer);
     send_answer(request, &answer, has_body);
     route_free(&answer);
     if (path != NULL && strcmp(path, "/status") == 0)
@@ -393,7 +429,6 @@ void serve_await_poll(struct serve *serve)
     static const struct timeval turn = {0, SERVE_POLL_TURN_MS * 1000};
     if (serve == NULL || serve->status_ms == 0 || clock_ms() - serve->status_ms > SERVE_WATCHED_MS)
         return;
-    serve->config.fill = NULL;
     serve->status_ms = 0;
     /* One more turn of the loop after the answer, to send it. */
     bool is_told = false;
@@ -416,6 +451,17 @@ void serve_close(struct serve *serve)
 }
 
 int serve_port(const struct serve *serve) { return serve->port; }
+
+const char *serve_url(const struct serve *serve, char *out)
+{
+    const char *addr = serve->config.addr;
+    const bool is_any = strcmp(addr, "0.0.0.0") == 0 || strcmp(addr, "::") == 0;
+    const char *host = is_any ? "127.0.0.1" : addr;
+    const bool is_bare_v6 = strchr(host, ':') != NULL && host[0] != '[';
+    text_format(out, SERVE_URL_BYTES, "http://%s%s%s:%d/", is_bare_v6 ? "[" : "", host,
+                is_bare_v6 ? "]" : "", serve->port);
+    return out;
+}
 
 #ifdef FUZZ
 #include "base/assert.h"

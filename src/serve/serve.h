@@ -14,15 +14,17 @@
 
 struct event_base;
 struct serve;
+struct stored_runs;
 struct view;
 
 struct serve_config {
     struct event_base *loop;
-    const struct board *board;
-    const char *addr;  /* STATUS_ADDR */
-    int port;          /* STATUS_PORT; -1: any free port (tests), see serve_port */
-    const char *hosts; /* HOSTS: names beside this machine's own; NULL: none */
-    const char *own;   /* one more name; NULL: none */
+    const struct board *board;  /* NULL: stored runs are served */
+    struct stored_runs *stored; /* borrowed; NULL: the run on the board is served */
+    const char *addr;           /* STATUS_ADDR */
+    int port;                   /* STATUS_PORT; -1: any free port (tests), see serve_port */
+    const char *hosts;          /* HOSTS: names beside this machine's own; NULL: none */
+    const char *own;            /* one more name; NULL: none */
     const char *token; /* required but by probes; read by serve_open only. NULL or "": none */
     int64_t hang_ms;   /* progress older than this is a hang for /livez */
     /* fill — adds the other nodes and their ranks to the view of an answer; NULL: the board is all
@@ -31,7 +33,9 @@ struct serve_config {
     void *fill_arg;
     const struct log_tail *tail; /* log lines of this process; NULL: none are shown */
     const char *settings;        /* a line of JSON, for /settings; NULL: none */
-    const char *archive_path;    /* keeps the history over restarts; NULL or "": none */
+    /* keeps the history over restarts, and the last answers over the end (record.h); NULL or "":
+     * nothing is kept */
+    const char *archive_path;
 };
 
 /* serve_open — starts to serve on config->loop, and ignores SIGPIPE from here on. Fails
@@ -39,10 +43,13 @@ struct serve_config {
 enum status serve_open(const struct serve_config *config, struct serve **out);
 /* serve_await_poll — call it when the end of the run is on the board: waits for one more request of
  * a client that polls /status (the page, a script), so that it reads the end. Returns at once when
- * no client has polled for 3 s, else within 1.2 s. Runs the loop; `fill` is not called any more.
- * Accepts NULL. */
+ * no client has polled for 3 s, else within 1.2 s. Runs the loop. Accepts NULL. */
 void serve_await_poll(struct serve *serve);
-void serve_close(struct serve *serve); /* accepts NULL */
-int serve_port(const struct serve *serve);
+void serve_close(struct serve *serve);     /* accepts NULL */
+int serve_port(const struct serve *serve); /* for tests */
+#define SERVE_URL_BYTES 320
+/* serve_url — the page's URL on this machine; a wildcard address is replaced by 127.0.0.1. Returns
+ * out, which has SERVE_URL_BYTES. */
+const char *serve_url(const struct serve *serve, char *out);
 
 #endif

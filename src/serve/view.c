@@ -74,9 +74,11 @@ void view_take(struct view *out, const struct board *board, int64_t now_ms, int6
     out->first_worker = NULL;
     out->nodes_n = out->peers_n = 0;
     out->door = (struct view_door){0};
+    out->machine = machine_stats_unknown();
     out->history = NULL;
     out->journal = NULL;
     out->settings = NULL;
+    out->status_json = out->log_text = out->runs_json = NULL;
     if (out->node.limit_ms > 0 && out->node.limit_ms + VIEW_EXTRA_MS > hang_ms)
         hang_ms = out->node.limit_ms + VIEW_EXTRA_MS; /* longer steps, longer silence */
     for (int i = 0; i < out->workers_n; i++) {

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/board.h"
+#include "base/machine_stats.h"
 
 struct view_worker {
     bool has_posted;     /* post is valid */
@@ -44,6 +45,7 @@ struct view_node {
     char address[64];
     const char *state;            /* static string */
     double heartbeat_age_seconds; /* NAN: no heartbeat yet */
+    struct machine_stats machine;
 };
 
 /* Node 0's connections without the job's key. "door" is their name in /status and /metrics. */
@@ -66,6 +68,7 @@ struct view {
     const struct view_peer *peers; /* ranks of other nodes */
     int peers_n;
     struct view_door door;
+    struct machine_stats machine; /* of this node */
     /* of the check: an object of JSON, lines of metrics, one line for people; borrowed; NULL: there
      * was none */
     const char *check_json, *check_metrics, *check_line;
@@ -73,6 +76,9 @@ struct view {
     const struct journal *journal; /* borrowed; NULL: none */
     /* borrowed: those that differ from their defaults, one line of JSON */
     const char *settings;
+    /* of a stored run: its last answers of /status and /log, and of /runs; borrowed; NULL: the
+     * answers are made from this view, and there are no stored runs */
+    const char *status_json, *log_text, *runs_json;
     /* what the lowest rank of this node published; NULL: nothing yet */
     const struct board_worker *first_worker;
     enum board_phase phase;

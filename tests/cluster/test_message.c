@@ -38,6 +38,7 @@ static void write_hello(struct text *out)
                                           .stop = 3,
                                           .step = 11,
                                           .counts = {3, 1, 2, {10, 2, ST_OK}},
+                                          .machine = {0.5, 7000, 8000, NAN, 2.5, 3.5, 4.5},
                                           .ranks_n = 1,
                                           .ranks = &rank,
                                           .addresses_n = 2,
@@ -63,6 +64,9 @@ static void a_heartbeat_is_read_as_written(void **state)
                 s->counts.first.step == 10 && s->counts.first.n == 2 && s->lost_worker == 1 &&
                 s->lost_step == 9);
     assert_string_equal(s->why, "it \"died\"\n");
+    assert_true(s->machine.cpu_busy == 0.5 && s->machine.memory_used == 7000 &&
+                s->machine.memory_total == 8000 && isnan(s->machine.disk_read) &&
+                s->machine.net_sent == 4.5);
     assert_string_equal(body.join.agree_json, "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}");
     assert_true(body.join.nodes_n == 8 && body.join.workers_n == 2 && body.join.pid == 4711);
     assert_true(s->ranks_n == 1 && s->ranks[0].call_sequence == 812 && isnan(s->ranks[0].comm_ms));
@@ -94,6 +98,12 @@ static void a_heartbeat_of_an_earlier_version_is_read(void **state)
     memmove(at, at + strlen(key), out.len - (size_t)(at - out.data) - strlen(key) + 1);
     assert_int_equal(message_read_heartbeat(out.data, out.len - strlen(key), &body), ST_OK);
     assert_true(body.heartbeat.closed == 0 && body.heartbeat.sequence == 7);
+    text_free(&out);
+    out = (struct text){0};
+    write_hello(&out);
+    memcpy(strstr(out.data, "machine_cpu_busy"), "machine_cpu_past", 16);
+    assert_int_equal(message_read_heartbeat(out.data, out.len, &body), ST_OK);
+    assert_true(isnan(body.heartbeat.machine.cpu_busy) && body.heartbeat.machine.memory_used == -1);
     text_free(&out);
 }
 

@@ -1,7 +1,7 @@
 """page — opens the dashboard of real runs in headless Chromium and prints TAP; test_page.sh starts the runs.
 
-page.py URL_RUN PID_RUN URL_JOINING FOLDER: values against /status, curves, a worker killed, console, requests, keyboard,
-names, contrast, sizes; screenshots go to FOLDER."""
+page.py URL_RUN PID_RUN URL_JOINING PID_JOINING URL_VIEW FOLDER: values against /status, curves, a worker killed, console, requests,
+keyboard, names, contrast, sizes, stored runs next to each other; screenshots go to FOLDER."""
 import itertools
 import json
 import os
@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 
 import load
 
-url, pid, url_joining, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+url, pid, url_joining, pid_joining, url_view, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5], sys.argv[6]
 number = 0
 
 
@@ -86,7 +86,7 @@ CONTRAST = """() => {
 # Every element that Tab reaches has a name for a screen reader.
 NAMELESS = """() => [...document.querySelectorAll('a, input, button, [tabindex="0"]')].filter(e => {
   const by = e.getAttribute('aria-labelledby');
-  return !(e.getAttribute('aria-label') || (by && document.getElementById(by)?.textContent) || e.closest('label')?.textContent.trim() || (e.tagName === 'A' && e.textContent.trim()));
+  return !(e.getAttribute('aria-label') || (by && document.getElementById(by)?.textContent) || e.closest('label')?.textContent.trim() || (['A', 'BUTTON'].includes(e.tagName) && e.textContent.trim()));
 }).map(e => e.outerHTML.slice(0, 80))"""
 
 
@@ -162,10 +162,10 @@ def look_at_curves():
 def look_at_keyboard():
     seen = []
     page.evaluate("() => document.activeElement.blur()")
-    for _ in range(40):
+    for _ in range(60):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("() => { const e = document.activeElement; return e.getAttribute('aria-label') || e.id || e.name || e.textContent.trim(); }"))
-    wanted = ["Skip to the numbers", "axis", "Loss", "Throughput", "Step time", "Gradient norm", "Learning rate", "smooth", "log", "curves as CSV", "samples", "Table of ranks", "Table of nodes", "events", "/status", "/metrics"]
+    wanted = ["Skip to the numbers", "axis", "Loss", "Throughput", "Step time", "Gradient norm", "Learning rate", "smooth", "log", "csv", "settings-file", "samples", "Table of ranks", "Table of nodes", "find", "events", "zoom out", "/status", "/metrics"]
     missing = [w for w in wanted if not any(s.startswith(w) for s in seen)]
     ok("the keyboard reaches everything", not missing, f"missing {missing}" if missing else f"{len(set(seen))} stops")
     page.focus("input[value=seconds]")
@@ -183,7 +183,7 @@ def look_at_keyboard():
     nameless = page.evaluate(NAMELESS)
     ok("everything one can reach has a name", not nameless, str(nameless) if nameless else "")
     heads = page.evaluate("() => [document.documentElement.lang, document.title, document.querySelectorAll('h1').length, document.querySelectorAll('main').length, document.querySelectorAll('th').length]")
-    ok("language, title, one h1, one main, heads of tables", heads[0] == "en" and "Convoy" in heads[1] and heads[2:4] == [1, 1] and heads[4] == 26, str(heads))
+    ok("language, title, one h1, one main, heads of tables", heads[0] == "en" and "Convoy" in heads[1] and heads[2:4] == [1, 1] and heads[4] == 38, str(heads))
 
 
 def look_at_failure():
@@ -214,7 +214,7 @@ def with_status(change):
 
 
 def look_at_gpus():
-    ok("no card of GPUs where there are none", not page.is_visible("#gpus-card") and page.locator("figure:visible").count() == 6, f"{page.locator('figure:visible').count()} curves")
+    ok("no card of GPUs where there are none", not page.is_visible("#gpus-card") and page.locator("figure:visible").count() == 9, f"{page.locator('figure:visible').count()} curves")
     began = time.monotonic()
     def with_gpus(s):
         s["uptime_seconds"] += 1000 + time.monotonic() - began
@@ -225,7 +225,7 @@ def look_at_gpus():
     row = page.locator("#gpus tr").nth(1).text_content()
     ok("GPUs: load, memory, temperature, power, errors, Xid; what is wrong stands out", page.is_visible("#gpus-card") and "87 °C" in row and "600 of 700 W" in row and "3 corrected, 0 not" in row and "1, last 31" in row and
        page.locator("#gpus tr").nth(1).locator("[data-tone=bad]").count() == 2, row)
-    ok("and curves of them", page.locator("figure:visible").count() == 9)
+    ok("and curves of them", page.locator("figure:visible").count() == 12)
     look_at_contrast("GPUs")
 
 
@@ -256,7 +256,11 @@ def look_at_extras():
     ok("no secret among them: a password in an address, a token", "hunter2" not in whole and "a-secret-for" not in whole and "***@" in urlopen(url + "settings").read().decode())
     ok("the run's name: in the title, as text", page.title().startswith("a <b>run: "), page.title())
     with page.expect_download() as download:
-        page.click("a[download]")
+        page.click("#settings-file")
+    saved = json.load(open(download.value.path(), encoding="utf-8"))
+    ok("the settings as a file", download.value.suggested_filename == "convoy-settings.json" and {"EVAL_EVERY", "RUN_NAME"} <= {s["name"] for s in saved["settings"]}, str(saved)[:100])
+    with page.expect_download() as download:
+        page.click("#csv")
     rows = open(download.value.path(), encoding="utf-8").read().strip().split("\n")
     ok("curves as CSV", download.value.suggested_filename == "convoy-history.csv" and rows[0].startswith("seconds,step,phase,loss,") and len({len(r.split(",")) for r in rows}) == 1 and len(rows) > 3, rows[0])
     before = page.locator(".plot").nth(0).locator("path.line").count()
@@ -293,6 +297,87 @@ def look_at_extras():
     context.close()
 
 
+def labels(chart):
+    """What is written below a chart, from left to right."""
+    return page.evaluate("i => [...document.querySelectorAll('figure:not([hidden]) .plot')][i].querySelectorAll(':scope > text').length + '|' + [...document.querySelectorAll('figure:not([hidden]) .plot')[i].querySelectorAll(':scope > text')].slice(-4).map(e => e.textContent).join(' ')", chart)
+
+
+def drag(chart, first, last):
+    box = page.locator("figure:visible .plot").nth(chart).bounding_box()
+    y = box["y"] + 60
+    page.mouse.move(box["x"] + first * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + last * box["width"], y, steps=3)
+    page.mouse.up()
+
+
+def look_at_zoom():
+    """Dragging over one chart zooms all; the cursor is in all."""
+    page.locator("figure:visible .plot").nth(0).scroll_into_view_if_needed()
+    before = labels(0)
+    drag(0, 0.4, 0.6)
+    # All three in one turn of the browser: each has its own width of labels, but the same range.
+    ranges = page.evaluate("() => CHARTS.filter(c => c.x).map(c => [c.back(0), c.back(1e6)].map(v => v.toFixed(3)).join())")
+    ok("dragging over a chart zooms all of them alike", len(ranges) >= 8 and len(set(ranges)) == 1 and labels(0) != before and page.is_enabled("#whole"), f"{set(ranges)}")
+    box = page.locator("figure:visible .plot").nth(1).bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+    crosses = page.evaluate("() => [CHARTS.filter(c => c.x).length, new Set(CHARTS.filter(c => c.x).map(c => c.back(+c.svg.querySelector('.cross').getAttribute('x1')).toFixed(3))).size]")
+    ok("and pointing at one marks the same moment in all", crosses[0] >= 8 and crosses[1] == 1, str(crosses))
+    outside = page.evaluate("() => CHARTS.filter(c => c.x).flatMap(c => [...c.svg.querySelectorAll('path.line')]).filter(e => getComputedStyle(e.parentElement).overflow !== 'hidden' || e.parentElement.getAttribute('x') < 10).length")
+    ok("lines end at the axes", outside == 0, f"{outside} do not")
+    page.screenshot(path=f"{folder}/zoom.png")
+    page.locator("figure:visible .plot").nth(0).dblclick(position={"x": 200, "y": 60})
+    whole = page.evaluate("() => zoom")
+    page.focus("#in")
+    page.keyboard.press("Enter")
+    part = page.evaluate("() => [zoom && zoom[1] - zoom[0], wholeRange()[1] - wholeRange()[0]]")
+    ok("a double click shows the whole run, the buttons zoom without a mouse", whole is None and part[0] is not None and part[0] < 0.7 * part[1], str(part))
+    page.click("#whole")
+    ok("and the whole run is back", page.evaluate("() => zoom") is None and page.is_disabled("#whole"))
+    page.mouse.move(5, 5)
+
+
+def look_at_search():
+    page.fill("#find", "CHECKPOINT_async")
+    rows = page.locator("#lines > div").all_text_contents()
+    ok("search in the log: lines that have the text, with it marked, and how many", rows and all("checkpoint_async" in r for r in rows) and page.locator("#lines mark").count() >= len(rows) and text("found").startswith(f"{len(rows)} of "), text("found"))
+    page.fill("#find", "<img src=x>")
+    ok("and none", page.locator("#lines > div").count() == 0 and text("found").startswith("0 of "), text("found"))
+    page.fill("#find", "")
+    ok("and all again", page.locator("#lines > div").count() >= len(rows))
+
+
+def look_at_machines():
+    cells = page.locator("#nodes tr").first.locator("td").all_text_contents()
+    s = json.load(urlopen(url + "status"))["nodes"][0]["machine"]
+    ok("each node: processors, memory, disk, network", re.fullmatch(r"\d+ %", cells[4]) and re.fullmatch(r"\d+ % of [\d.]+ [GT]iB", cells[5]) and all(" / " in c and "–" not in c for c in cells[6:]) and 0 <= s["cpu_utilisation"] <= 1, f"{cells} {s}")
+
+
+def look_at_view():
+    """Stored runs next to each other: done, failed, still training, with a record that no run writes."""
+    took = wait_until(20, lambda: page.locator("#runs tr").count() == 4 and "done" in text("runs") and "failed" in text("runs"))
+    rows = [r.locator("td").all_text_contents() for r in page.locator("#runs tr").all()]
+    ok("stored runs: a row for each, with how it ended", took is not None and rows[0][2] == "done" and rows[0][3] == "40 of 40" and rows[1][2] == "failed (79)" and rows[2][2] == "no end recorded", str(rows))
+    ok("a folder's name is text", rows[0][1] == "a <b>done", rows[0][1])
+    lines = lambda: page.evaluate("() => [...document.querySelectorAll('figure:not([hidden]) .plot')][0].querySelectorAll('path.line').length")
+    wait_until(5, lambda: lines() >= 3)
+    all_n = lines()
+    page.uncheck("#runs tr:nth-child(1) input")
+    ok("their curves are in one chart; a tick takes one away", all_n >= 3 and lines() < all_n and len(page.evaluate("() => [...new Set([...document.querySelectorAll('path.line')].map(e => getComputedStyle(e).stroke))]")) >= 2, f"{all_n} → {lines()}")
+    page.check("#runs tr:nth-child(1) input")
+    ok("done, and of which folder", text("phase") == "done" and "a <b>done" in text("where") and "40 steps are done" in text("say"), text("say"))
+    ok("samples, events, log and settings of a run that has ended", "after step 40" in text("samples") and "done" in text("events") and "checkpoint_async" in text("lines") and "SAMPLE_EVERY" in text("settings"))
+    look_at_contrast("stored runs")
+    page.screenshot(path=f"{folder}/view.png", full_page=True)
+    page.click("#runs tr:nth-child(2) button")
+    ok("another one, failed: code and reason", text("phase") == "failed (79)" and page.is_visible("#failure") and "not finite" in text("failure-text") + text("failure-advice"), text("failure-text"))
+    page.click("#runs tr:nth-child(3) button")
+    ok("one without an end: said", text("phase") == "no end recorded" and "It still runs, or it ended without a word" in text("say"), text("say"))
+    page.click("#runs tr:nth-child(4) button")
+    wait_until(5, lambda: "no run writes" in text("alerts"))
+    ok("one with nonsense in its record: said, and the page goes on", "no run writes" in text("alerts") and page.locator("#runs tr").count() == 4, text("alerts"))
+
+
 def look_at_ends():
     def failed(s):
         s.update(phase="failed", error={"code": 74, "message": "cannot write <b>/ck/step-00000100</b>: No space left on device; free some", "node": 0})
@@ -306,7 +391,7 @@ def look_at_ends():
         s["ranks"].append(dict(s["ranks"][0], rank=2, node=1, state="lost", step=17, compute_ms=None, comm_ms=None, wait_ms=None, memory_bytes=None, heard_age_seconds=8.2))
         s["nodes"] = [dict(node_id=0, address="10.0.0.1", state="joined", heartbeat_age_seconds=0), dict(node_id=1, address="10.0.0.2", state="lost", heartbeat_age_seconds=8.2)]
     with_status(failed)
-    ok("failed: said with the error in full, its code and what that asks for, as text", text("phase") == "failed" and "Exit code 74" in text("say") and page.is_visible("#failure") and
+    ok("failed: said with the error in full, its code and what that asks for, as text", text("phase") == "failed (74)" and "Exit code 74" in text("say") and page.is_visible("#failure") and
        "<b>/ck/step-00000100</b>: No space left on device; free some" in text("failure-text") and "A person: storage failed" in text("failure-advice"), text("failure-text"))
     page.screenshot(path=f"{folder}/failed.png", full_page=True)
     with_status(hung)
@@ -337,6 +422,14 @@ def look_at_ends():
     page.unroute("**/status")
 
 
+def keep_status(of, request):
+    try:
+        statuses.append(request.response().json())
+    except Exception:
+        if not of.is_closed(): # an answer to a page that was closed meanwhile is gone
+            raise
+
+
 def open_page(scheme, width, height, address=url):
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height}, device_scale_factor=2 if width < 500 else 1)
     new = context.new_page()
@@ -344,7 +437,7 @@ def open_page(scheme, width, height, address=url):
     new.on("console", lambda m: said.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None)
     new.on("pageerror", lambda e: said.append(f"exception: {e}"))
     new.on("request", lambda r: asked.append(r.url))
-    new.on("requestfinished", lambda r: statuses.append(r.response().json()) if r.url.endswith("/status") else None)
+    new.on("requestfinished", lambda r: keep_status(new, r) if r.url.endswith("/status") else None)
     answer = new.goto(address)
     return new, answer
 
@@ -358,6 +451,9 @@ with sync_playwright() as playwright:
     look_at_values(statuses)
     look_at_curves()
     look_at_extras()
+    look_at_zoom()
+    look_at_search()
+    look_at_machines()
     look_at_keyboard()
     look_at_failure()
     look_at_contrast("light")
@@ -374,22 +470,37 @@ with sync_playwright() as playwright:
     wait_shown(statuses)
     wide = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth, document.querySelector('.page').scrollWidth]")
     ok("phone: nothing is wider than the screen", wide[0] <= 390 and wide[2] <= 390, str(wide))
+    tops = page.evaluate("() => ['state', 'events-card', 'checkpoint-card', 'now', 'course', 'ranks-title'].map(id => document.getElementById(id).getBoundingClientRect().top)")
+    ok("phone: state, events and checkpoint come first", tops == sorted(tops) and tops[2] < 844, str(tops))
     page.screenshot(path=f"{folder}/phone.png", full_page=True)
     page.close()
     page, _ = open_page("light", 1280, 900, url_joining)
     took = wait_until(10, lambda: text("phase") == "joining" and "missing: node 1" in text("say"))
     ok("joining: said, and who is missing", took is not None, text("say"))
+    wait_until(5, lambda: page.locator("figure:visible").count() == 3)
+    shown = page.evaluate("() => [...document.querySelectorAll('figure')].filter(f => !f.hidden).map(f => f.querySelector('path.line').getAttribute('d').length)")
+    ok("joining: no empty charts, no empty numbers, nodes and events first", len(shown) == 3 and min(shown) > 0 and not page.is_visible("#now") and
+       page.evaluate("() => document.getElementById('nodes-title').getBoundingClientRect().top < document.getElementById('course').getBoundingClientRect().top"), str(shown))
     page.screenshot(path=f"{folder}/joining.png", full_page=True)
+    os.kill(pid_joining, signal.SIGKILL)
+    took = wait_until(12, lambda: text("phase") == "no answer")
+    ok("a node that is killed: no answer, with what was known last", took is not None and "Last known: joining" in text("say") and "did not report an end" in text("say"), f"{took and round(took, 1)} s: {text('say')}")
     page.close()
-    below = [t for s in statuses for r in s["ranks"] for t in (r["compute_ms"], r["comm_ms"], r["wait_ms"]) if t is not None and t < 0]
+    said = [s for s in said if "ERR_CONNECTION" not in s]
+    page, _ = open_page("light", 1280, 900, url_view)
+    look_at_view()
+    page.close()
+    below = [t for s in statuses for r in s["ranks"] for t in (r.get("compute_ms"), r.get("comm_ms"), r.get("wait_ms")) if t is not None and t < 0]
     ok("no part of a step takes less than no time", not below, f"{len(statuses)} statuses" + "".join(f", {t}" for t in below))
     ok("nothing on the console", not said, "; ".join(said[:5]))
     origins = {a.split("/")[2] for a in asked if not a.startswith("data:")}
-    ok("no request to anybody else", origins == {url.split("/")[2], url_joining.split("/")[2]}, f"{len(asked)} requests")
+    ok("no request to anybody else", origins == {u.split("/")[2] for u in (url, url_joining, url_view)}, f"{len(asked)} requests")
     page, _ = open_page("light", 1280, 900)
     wait_shown(statuses)
     os.kill(pid, signal.SIGTERM)
-    took = wait_until(12, lambda: text("phase") == "no answer")
-    ok("a node that is gone: said, with what was known last", took is not None and "Last known: " in text("say"), f"{took and round(took, 1)} s: {text('say')}")
+    took = wait_until(20, lambda: text("phase") == "failed (143)" and "has closed this page" in text("say"))
+    ok("a run that was stopped and is gone: how it ended, not that it does not answer", took is not None and "SIGTERM" in text("failure-text") and page.title().startswith("a <b>run: failed (143)"), f"{took and round(took, 1)} s: {text('phase')}, {text('say')}")
+    rest(3000)
+    ok("and so it stays", text("phase") == "failed (143)" and not page.evaluate("() => document.body.classList.contains('stale')"), text("phase"))
     browser.close()
 print(f"1..{number}")

@@ -1,6 +1,7 @@
 #!/bin/bash
 # test_curves — the curves of a run outlive its process. They are kept beside the checkpoints and resume at the checkpoint's
-# step, so points after it are dropped. A file that is not a history is refused and training goes on.
+# step, so points after it are dropped. A file that is not a history is refused and training goes on. With the last status,
+# settings and log they are what `convoy view` shows.
 . "$(dirname "$0")/lib.sh"
 port=$(free_port)
 url=http://127.0.0.1:$port
@@ -62,7 +63,83 @@ for bad in empty cut text deep large; do
     ok "$bad: replaced by this run's" holds ck/history.json '.[0].schema == 1'
 done
 
-# 5. A folder that cannot be written to costs the curves, not the run.
+# 5. How the run ended is kept beside the curves, and `convoy view` shows it.
+view_port=$(free_port)
+view=http://127.0.0.1:$view_port
+# view DIR… — begins it: $viewer.
+view() {
+    "$convoy" view "$@" STATUS_PORT="$view_port" >view.out 2>view.err &
+    viewer=$!
+    started+=("$viewer")
+    wait_for 20 curl -s -o /dev/null --max-time 2 "$view/livez"
+}
+# end_view — $rc.
+end_view() {
+    kill -TERM "$viewer"
+    rc=0
+    wait "$viewer" 2>/dev/null || rc=$?
+}
+gets() { curl -s --max-time 5 "$view$1"; }
+begin $run_it RUN_NAME="a run" CONVOY_LIB_DIR=https://me:hunter2@host/
+wait_for 30 has_step 5
+stop
+ok "how it ended, its settings and its log are in the file" holds ck/history.json '.[0].record | .status.phase == "failed" and .status.error.code == 143 and .written > 1e9 and (.settings.settings | any(.name == "RUN_NAME")) and (.log | test("checkpoint_async"))'
+ok "no secret" is "$(grep -c hunter2 ck/history.json)" 0
+cp -r ck copied
+view copied ck
+ok "convoy view: the page's address" grep -qx "page $view/" view.out
+ok "the status of the run, and when it was written" is "$(gets /status | jq -c '[.phase, .error.code, .run, .recorded > 1e9]')" '["failed",143,"a run",true]'
+ok "the same curves as in the file" is "$(gets /runs/1/history | jq -c '[.points, .events, .samples]')" "$(jq -c '[.points, .events, .samples]' ck/history.json)"
+ok "both folders" is "$(gets /runs | jq -c '[.runs[] | [.path, .folder]]')" '[["/runs/0","copied"],["/runs/1","ck"]]'
+ok "log, settings, CSV, page" is "$(gets /log | grep -c checkpoint_async) $(gets /settings | jq '.settings | length > 3') $(gets /history.csv | grep -c ^seconds) $(gets / | grep -c '<!doctype')" "1 true 1 1"
+ok "it is read-only" is "$(curl -s -o /dev/null -w '%{http_code}' -X POST --max-time 5 "$view/status")" 405
+ok "other hosts are refused" is "$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: evil.example' --max-time 5 "$view/status")" 421
+ok "it listens on 127.0.0.1 alone" is "$(ss -Hltn "sport = :$view_port" | awk '{ print $4 }')" "127.0.0.1:$view_port"
+"$convoy" status "$view" >shown 2>said
+ok "convoy status reads it: 1, and why" is "$? $(grep -c 'error 143' said)" "1 1"
+begin $run_it RUN_NAME="a run"
+wait_for 30 has_step 5
+stop
+begin $run_it RUN_NAME="another run"
+wait_for 30 has_step 5
+stop
+ok "a folder that changes is read again" wait_for 20 sh -c "curl -s --max-time 5 '$view/runs/1/status' | grep -q 'another run'"
+end_view
+ok "SIGTERM ends it: 0" is $rc 0
+jq -c '[.points.step, .samples]' ck/history.json >before
+run $run_it DATA=/nowhere.txt STATUS_ADDR=127.0.0.1 STATUS_PORT="$port"
+ok "a run that fails before it resumes: its end is there, and no curve is lost" is "$rc $(jq -c '[(.points.step | length) >= ($old[0] | length), .samples == $old[1], .record.status.error.code]' --argjson old "$(cat before)" ck/history.json)" "66 [true,true,66]"
+begin $run_it
+wait_for 30 has_step 5
+first=$pid
+rc=0
+"$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT="$view_port" $run_it >out5 2>err5 || rc=$?
+ok "a second run in a folder that is in use leaves its file alone" is "$rc $(jq -c '.record.status.phase' ck/history.json)" '78 "training"'
+pid=$first
+stop
+run $run_it DATA=/nowhere.txt CHECKPOINT_DIR=never STATUS_ADDR=127.0.0.1 STATUS_PORT="$port"
+ok "without a folder nothing is kept, and nothing said of it" is "$rc $(ls -d never 2>/dev/null) $(grep -c 'not kept' err)" "66  0"
+# What is no run; the rest is in tests/unit/test_stored_runs.c.
+refuses() { # CODE TEXT DIR…
+    local want=$1 text=$2
+    shift 2
+    rc=0
+    "$convoy" view "$@" STATUS_PORT="$view_port" >out 2>err || rc=$?
+    is $rc "$want" && says "$text"
+}
+ok "view: no folder" refuses 64 "view needs a run's CHECKPOINT_DIR"
+ok "a folder that is not there" refuses 66 "cannot open the folder nowhere" copied nowhere
+ok "a folder that is no run's" refuses 66 "is not the folder of a run" copied "$root/assets"
+mkdir link pipe
+ln -s "$PWD/copied/history.json" link/history.json
+mkfifo pipe/history.json
+ok "a link out of the folder is not followed" refuses 66 "it is a symbolic link" link
+ok "a pipe is not waited for" refuses 66 "is not a regular file" pipe
+view copied
+ok "a port that is taken" refuses 78 "Address already in use" copied
+end_view
+
+# 6. A folder that cannot be written to costs the curves, not the run.
 rm -rf ck/history.json && mkdir ck/history.json
 begin $run_it CHECKPOINT_EVERY=50
 wait_for 30 has_step 5

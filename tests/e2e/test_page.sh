@@ -28,7 +28,20 @@ disown # no word of the shell when it is killed
 started+=("$other")
 has_answer() { curl -s --max-time 2 "http://127.0.0.1:$1/status" | grep -q "\"phase\":\"$2\""; }
 wait_for 20 has_answer "$port" training || { echo "not ok 1 - the run trains"; done_testing; exit; }
+# Runs for `convoy view`: done, failed, the one that still trains, and one whose record holds what no run writes.
+brief=$(free_port)
+view=$(free_port)
+"$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT="$brief" $tiny VOCAB=50257 STEPS=40 SAMPLE_EVERY=20 CHECKPOINT_DIR="a <b>done" >out3 2>err3
+"$convoy" train STATUS_ADDR=127.0.0.1 STATUS_PORT="$brief" $tiny STEPS=40 LR=1000 MAX_RESTARTS=0 CHECKPOINT_DIR=failed >out3 2>err3
+mkdir strange
+jq -c '.record.status.model.name = {"a": 1} | .record.status.ranks = [{"rank": null, "state": 7}] | .record.status.nodes = [{"state": []}] | .record.status.check = {}' "a <b>done/history.json" >strange/history.json
+wait_for 20 test -s ck/history.json
+"$convoy" view "a <b>done" failed ck strange STATUS_PORT="$view" >out4 2>err4 &
+viewer=$!
+disown
+started+=("$viewer")
+wait_for 20 has_answer "$view" "done"
 mkdir -p "$build/page"
-limit 225 "$venv/bin/python" "$root/tests/e2e/page.py" "http://127.0.0.1:$port/" "$run" "http://127.0.0.1:$joining/" "$build/page" 2>page.err ||
+limit 300 "$venv/bin/python" "$root/tests/e2e/page.py" "http://127.0.0.1:$port/" "$run" "http://127.0.0.1:$joining/" "$other" "http://127.0.0.1:$view/" "$build/page" 2>page.err ||
     { echo "not ok 999 - the browser's part came to its end"; tail -n 15 page.err | sed 's/^/# /'; tail -n 3 err err2 | sed 's/^/# /'; }
-kill -KILL "$other"
+kill -KILL "$other" "$viewer" 2>/dev/null

@@ -32,6 +32,7 @@ static int fresh(void **state)
     memset(&now, 0, sizeof now);
     memset(&lead, 0, sizeof lead);
     memset(&view, 0, sizeof view);
+    view.machine = machine_stats_unknown();
     return 0;
 }
 
@@ -163,6 +164,27 @@ static void what_is_no_history_is_refused(void **state)
     assert_int_equal(old.events_n + old.samples_n, 0);
 }
 
+/* A run that ended before it resumed keeps all that was there. */
+static void without_a_step_nothing_is_dropped(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        look(&before, i * 1000, 10 * i, 8);
+    history_sample(&before, &view, 20, "stays");
+    keep_and_read();
+    view.phase = BOARD_PHASE_FAILED;
+    view.now_ms = 1000;
+    view.first_worker = NULL;
+    history_observe(&now, &view);
+    history_read_prepend(&now, &old, HISTORY_ALL);
+    assert_int_equal(now.points_n, 4);
+    assert_int_equal(now.points[2].step, 20);
+    assert_int_equal(now.points[3].phase, BOARD_PHASE_FAILED);
+    assert_int_equal(now.samples_n, 1);
+    assert_int_equal(now.events_n, 2);
+    assert_string_equal(now.events[1].text, "failed");
+}
+
 static void cut_files_are_refused(void **state)
 {
     (void)state;
@@ -187,9 +209,12 @@ static void csv(void **state)
     assert_string_equal(
         t.data,
         "seconds,step,phase,loss,val_loss,lr,grad_norm,tokens_per_second,step_ms,compute_ms,comm_"
-        "ms,wait_ms,mfu,gpu_utilisation,gpu_memory,gpu_celsius,gpu_watts,loss_low,loss_high\n"
-        "0,3,training,2.5,,0,0,0,20,0,0,0,,,,,,2.5,2.5\n"
-        "1,,evaluating,,,,,,,,,,,,,,,,\n");
+        "ms,wait_ms,mfu,gpu_utilisation,gpu_memory,gpu_celsius,gpu_watts,machine_cpu,machine_cpu_"
+        "high,"
+        "machine_memory,machine_disk_read,machine_disk_write,machine_received,machine_sent,"
+        "loss_low,loss_high\n"
+        "0,3,training,2.5,,0,0,0,20,0,0,0,,,,,,,,,,,,,2.5,2.5\n"
+        "1,,evaluating,,,,,,,,,,,,,,,,,,,,,,,\n");
     text_free(&t);
 }
 
@@ -197,6 +222,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(what_is_written_is_read, fresh),
     cmocka_unit_test_setup(a_lost_future_does_not_stay, fresh),
     cmocka_unit_test_setup(from_the_beginning_nothing_stays, fresh),
+    cmocka_unit_test_setup(without_a_step_nothing_is_dropped, fresh),
     cmocka_unit_test_setup(memory_is_bounded, fresh),
     cmocka_unit_test_setup(what_is_no_history_is_refused, fresh),
     cmocka_unit_test_setup(cut_files_are_refused, fresh),

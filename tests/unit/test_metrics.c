@@ -219,6 +219,31 @@ static void known_numbers(void **state)
     text_free(&t);
 }
 
+/* This node's machine, or every node's on node 0. */
+static void machines(void **state)
+{
+    (void)state;
+    struct view_node nodes[2] = {{.node_id = 0, .state = "joined", .machine = {.cpu_busy = 0.5}},
+                                 {.node_id = 1, .state = "lost"}};
+    nodes[1].machine = machine_stats_unknown();
+    struct text t = metrics(1);
+    assert_non_null(strstr(t.data, "\n# TYPE convoy_machine_cpu_utilisation_ratio gauge\n"));
+    assert_null(strstr(t.data, "convoy_machine_cpu_utilisation_ratio{"));
+    text_free(&t);
+    view.machine = (struct machine_stats){.cpu_busy = 0.25, .memory_used = 4096, .net_sent = NAN};
+    metrics_write(&view, &t);
+    assert_non_null(strstr(t.data, "\nconvoy_machine_cpu_utilisation_ratio{node=\"0\"} 0.25\n"));
+    assert_non_null(strstr(t.data, "\nconvoy_machine_memory_used_bytes{node=\"0\"} 4096\n"));
+    assert_null(strstr(t.data, "convoy_machine_net_sent_bytes_per_second{"));
+    text_free(&t);
+    view.nodes = nodes;
+    view.nodes_n = 2;
+    metrics_write(&view, &t);
+    assert_non_null(strstr(t.data, "\nconvoy_machine_cpu_utilisation_ratio{node=\"0\"} 0.5\n"));
+    assert_null(strstr(t.data, "convoy_machine_cpu_utilisation_ratio{node=\"1\"}"));
+    text_free(&t);
+}
+
 static void unknown_numbers_are_left_out(void **state)
 {
     (void)state;
@@ -278,6 +303,6 @@ static void the_run_is_a_label(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_run_is_a_label),    cmocka_unit_test(gpu_when_told),
     cmocka_unit_test(known_numbers),         cmocka_unit_test(unknown_numbers_are_left_out),
-    cmocka_unit_test(many_ranks_stay_small),
+    cmocka_unit_test(many_ranks_stay_small), cmocka_unit_test(machines),
 };
 HARNESS_MAIN(tests)

@@ -38,7 +38,7 @@ static void one_document(void **state)
     assert_true(text_starts(html.data, "<!doctype html>\n<html lang=\"en\">"));
     assert_true(text_ends(html.data, "</html>\n"));
     assert_int_equal(strlen(html.data), html.len); /* no 0 in it */
-    assert_true(html.len < 64 << 10);
+    assert_true(html.len < 80 << 10);
     assert_int_equal(count("<script"), 1);
     assert_int_equal(count("<style"), 1);
     assert_int_equal(count("<h1"), 1);

@@ -397,8 +397,9 @@ static void hostile_text_stays_json(void **state)
 static void peers_and_nodes(void **state)
 {
     (void)state;
-    static const struct view_node nodes[] = {{0, "10.0.0.1", "joined", 0.5},
-                                             {1, "", "awaited", NAN}};
+    static const struct view_node nodes[] = {
+        {0, "10.0.0.1", "joined", 0.5, {0.75, 4096, 8192, 1, 2, 3, 4}},
+        {1, "", "awaited", NAN, {NAN, -1, -1, NAN, NAN, NAN, NAN}}};
     static const struct view_peer peers[] = {{.rank = 1,
                                               .node = 1,
                                               .device = "cpu",
@@ -447,6 +448,10 @@ static void peers_and_nodes(void **state)
     assert_true(cJSON_IsNull(at(root, "nodes.1.address")) &&
                 cJSON_IsNull(at(root, "nodes.1.heartbeat_age_seconds")));
     assert_true(at(root, "nodes.0.heartbeat_age_seconds")->valuedouble == 0.5);
+    assert_true(at(root, "nodes.0.machine.cpu_utilisation")->valuedouble == 0.75 &&
+                at(root, "nodes.0.machine.memory_used_bytes")->valuedouble == 4096 &&
+                cJSON_IsNull(at(root, "nodes.1.machine.cpu_utilisation")) &&
+                cJSON_IsNull(at(root, "nodes.1.machine.memory_total_bytes")));
     cJSON_Delete(root);
     text_free(&t);
 }

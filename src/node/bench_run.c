@@ -12,7 +12,9 @@
 #define RUNS_MAX 1001
 #define RUNS_MIN 5
 #define BUDGET_US 250000.0 /* for the timed runs of one row */
-#define PERIOD 13          /* of the pattern: whole numbers, so every sum is exact */
+#define WARM_UP_US 50000.0 /* before the first row: processes that start take cores meanwhile */
+#define WARM_UP_RUNS 33
+#define PERIOD 13 /* of the pattern: whole numbers, so every sum is exact */
 
 struct bench {
     struct comm *comm;
@@ -160,6 +162,18 @@ static enum status measure(const struct bench *b, struct bench_run_row *row)
     return time_runs(b, row->call, elems, row->runs, &row->median_us, &row->best_us);
 }
 
+/* Repeats a small call until WARM_UP_US have passed. The median is the same on all ranks, so all end
+ * after the same call. */
+static enum status warm_up(const struct bench *b)
+{
+    double median, best;
+    b->host[0] = 0;
+    TRY(put(b, 1));
+    for (double us = 0; us < WARM_UP_US; us += (median + 1) * WARM_UP_RUNS)
+        TRY(time_runs(b, BENCH_RUN_ALL_REDUCE, 1, WARM_UP_RUNS, &median, &best));
+    return ST_OK;
+}
+
 /* Memory for the largest buffer and, for a device's, for the host's copy of it. */
 static enum status take(struct bench *b, struct dev *dev, int64_t bytes)
 {
@@ -217,6 +231,8 @@ enum status bench_run(struct comm *comm, struct dev *dev, const struct bench_run
     struct bench b = {
         .comm = comm, .rank = comm_place(comm)->rank, .ranks = comm_place(comm)->ranks};
     enum status st = take(&b, dev, question->bytes_max);
+    if (st == ST_OK)
+        st = warm_up(&b);
     if (st == ST_OK)
         st = measure_all(&b, question, rows, rows_n);
     give_back(&b);

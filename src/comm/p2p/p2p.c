@@ -278,7 +278,9 @@ static bool coalesce(struct p2p *p2p, const struct p2p_watch *watch)
 static void wait_idle(struct p2p *p2p, struct p2p_wait *wait, int64_t now_ns)
 {
     if (wait->is_polling) {
-        sched_yield();
+        /* on a busy machine a yield costs milliseconds, and this thread has work to do */
+        if (wait->watch.wait_policy != WAIT_POLICY_SPIN)
+            sched_yield();
         return;
     }
     if (wait->idle_ns == 0)

@@ -268,15 +268,16 @@ static enum status advance(struct p2p_pipeline_run *run, bool *is_done)
     return run->call->poll(run->call->arg);
 }
 
-/* Chunks that fill a slot, or smaller ones for small parts: two chunks a part, so that adding
- * overlaps with moving. More of them cost more than they win. */
+/* Returns the elements of a chunk. The part is cut into the fewest chunks of one size that fit into
+ * slots, since a short last chunk costs a round trip as a long one does; into two at least, so that
+ * adding overlaps with moving. */
 static int64_t choose_chunk(const struct p2p_pipeline *pipeline, int64_t part_elems,
                             int64_t elem_bytes)
 {
-    int64_t most = pipeline->chunk_bytes / elem_bytes, wanted = part_elems / 2,
-            least = CHUNK_MIN_BYTES / elem_bytes;
+    int64_t most = pipeline->chunk_bytes / elem_bytes, least = CHUNK_MIN_BYTES / elem_bytes;
+    int64_t chunks_n = (part_elems + most - 1) / most;
+    int64_t wanted = part_elems / (chunks_n > 2 ? chunks_n : 2);
     wanted = wanted > least ? wanted : least;
-    wanted = wanted < most ? wanted : most;
     /* `most` is a multiple of this too */
     return (wanted + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
 }

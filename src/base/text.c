@@ -498,7 +498,7 @@ void text_add_bytes(struct text *t, const void *bytes, size_t n)
         t->data[t->len] = 0;
 }
 
-void text_add_v(struct text *t, const char *fmt, va_list args)
+static void text_add_v(struct text *t, const char *fmt, va_list args)
 {
     va_list again;
     va_copy(again, args);

@@ -74,7 +74,6 @@ struct text {
     bool overflow; /* something was cut at the limit, or memory was refused */
 };
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void text_add_v(struct text *t, const char *fmt, va_list args);
 void text_add_bytes(struct text *t, const void *bytes, size_t n);
 void text_free(struct text *t); /* accepts a zeroed one, twice */
 

@@ -162,8 +162,8 @@ static enum status measure(const struct bench *b, struct bench_run_row *row)
     return time_runs(b, row->call, elems, row->runs, &row->median_us, &row->best_us);
 }
 
-/* Repeats a small call until WARM_UP_US have passed. The median is the same on all ranks, so all end
- * after the same call. */
+/* Repeats a small call until WARM_UP_US have passed. The median is the same on all ranks, so all
+ * end after the same call. */
 static enum status warm_up(const struct bench *b)
 {
     double median, best;

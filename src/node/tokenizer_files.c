@@ -61,8 +61,8 @@ static enum status keep(const char *dir, const struct tokenizer_file *file, int 
     return ST_OK;
 }
 
-/* read_gguf — the keys alone: a model of gigabytes has some megabytes of them. *n_out 0: the file has
- * no tokenizer. */
+/* read_gguf — the keys alone: a model of gigabytes has some megabytes of them. *n_out 0: the file
+ * has no tokenizer. */
 static enum status read_gguf(const char *from, struct tokenizer_file *file, int *n_out)
 {
     struct file_map map;

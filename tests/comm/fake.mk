@@ -20,7 +20,7 @@ $(BUILD)/tests/cuda/nccl/libnccl.so.2: $(BUILD)/tests/comm/nccl/libnccl.so.2
 $(BUILD)/tests/cuda/nccl/libcublasLt.so.13: $(BUILD)/tests/cuda/libcublasLt.so.13
 $(GRAPH_LIBS):
 	@mkdir -p $(@D)
-	ln -f $< $@
+	@ln -f $< $@
 $(BUILD)/tests/cuda/test_comm_graph_cuda: $(GRAPH_LIBS)
 
 # NVIDIA's own nccl.h, where it is installed beside CUDA's headers: tests/comm/test_nccl_header.c compares.

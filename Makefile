@@ -112,9 +112,9 @@ $(BUILD)/%.o: %.S $(BUILD)/flags.txt
 $(BUILD)/src/comm/core/sum_cpu.o $(BUILD)/src/mesh/grad_quant.o: CFLAGS += -O3
 ifeq ($(SAN),)
 # Partial sums of a block stay in cache, on the stack of whichever thread adds.
-SUMS := $(filter $(BUILD)/src/comm/core/sum_cpu%.o,$(OBJ))
-$(filter-out $(SUMS),$(OBJ)) $(BUILD)/src/main.o: CFLAGS += -Wframe-larger-than=$(FRAME_BYTES)
-$(SUMS): CFLAGS += -Wframe-larger-than=270000
+SUM_OBJ := $(filter $(BUILD)/src/comm/core/sum_cpu%.o,$(OBJ))
+$(filter-out $(SUM_OBJ),$(OBJ)) $(BUILD)/src/main.o: CFLAGS += -Wframe-larger-than=$(FRAME_BYTES)
+$(SUM_OBJ): CFLAGS += -Wframe-larger-than=270000
 endif
 $(BUILD)/src/data/merges.o: assets/vocab.bpe
 $(BUILD)/src/serve/page_html.o: assets/page.html

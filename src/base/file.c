@@ -283,9 +283,15 @@ enum status file_check_own(const char *setting, const char *path, const char *wh
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return ST_OK; /* writing reports a folder that is missing */
     const ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
+    const int error = errno;
     if (fd >= 0)
         close(fd);
-    if (n == 0 || (n > 0 && memmem(head, (size_t)n, mark, mark_bytes) != NULL))
+    if (n < 0)
+        return FAIL(ST_BAD_SETTING,
+                    "%s=%s exists and cannot be read (%s), so it may not be %s; it was not "
+                    "changed: choose another name, or remove it",
+                    setting, path, strerror(error), what);
+    if (n == 0 || memmem(head, (size_t)n, mark, mark_bytes) != NULL)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
                 "%s=%s exists and is not %s; it was not changed: choose another name, or remove it",

@@ -39,7 +39,7 @@ void json_add_i64(cJSON *object, const char *key, int64_t value);
 /* json_quote — write s as a JSON string with quotes (invalid UTF-8 becomes U+FFFD); false when
  * cut. */
 bool json_quote(char *out, size_t cap, const char *s);
-/* json_quote_text — Appends s as json_quote writes it, of any length. */
+/* json_quote_text — appends s as json_quote writes it, of any length. */
 void json_quote_text(struct text *out, const char *s);
 
 #endif

@@ -206,7 +206,7 @@ static void count_node0(struct coordinator *c)
 static void count_report(struct coordinator *c)
 {
     char why[MESSAGE_TEXT_MAX];
-    text_format(why, sizeof why, "no worker or node was lost, but %.900s", c->report_why);
+    text_format(why, sizeof why, "no worker or node was lost, but %s", c->report_why);
     count_loss(c, &c->report, why);
 }
 

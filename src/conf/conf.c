@@ -95,7 +95,12 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
         break;
     }
     case CONF_KIND_HOST:
-        text_copy(out, cap, "a name, an IPv4 or an IPv6 address, without a port");
+        text_copy(out, cap,
+                  row == &conf_rows[CONF_DATA_ADDR]
+                      ? "a name, an address or a network interface, without a port"
+                  : row == &conf_rows[CONF_STATUS_ADDR]
+                      ? "an IPv4 or an IPv6 address or localhost, without a port"
+                      : "a name, an IPv4 or an IPv6 address, without a port");
         break;
     case CONF_KIND_TEXT:
     case CONF_KIND_MULTILINE:

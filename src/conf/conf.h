@@ -130,7 +130,7 @@ void conf_write_settings(const struct conf *conf, struct text *out);
 void conf_write_agree(const struct conf *conf, struct text *out);
 /* conf_write_help — all settings, as `help settings` shows them. */
 void conf_write_help(struct text *out, bool is_bold);
-/* conf_row_topic — the word for group i of settings, such as "data"; NULL: there are less. */
+/* conf_row_topic — the word for group i of settings, such as "data"; NULL: there are fewer. */
 const char *conf_row_topic(int i);
 /* conf_write_topic — the settings of one group; false, and nothing written, if no group has this
  * word. */

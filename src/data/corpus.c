@@ -649,6 +649,11 @@ static enum status put_documents(struct corpus_reading *to, const struct corpus_
     for (int64_t d = 0; d < part->megatron.info.documents; d++) {
         TRY(megatron_begin(&part->megatron.info, d, part->idx, &first));
         TRY(megatron_begin(&part->megatron.info, d + 1, part->idx, &end));
+        if (end < first)
+            return FAIL(ST_BAD_DATA,
+                        "Megatron index %s is damaged: its document %lld begins at token %lld and "
+                        "ends at %lld; copy or make it again",
+                        part->idx, (long long)d, (long long)first, (long long)end);
         if (first == end)
             continue;
         const uint32_t id = shard_id(&part->shard, first);

@@ -362,8 +362,9 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
     return ST_OK;
 }
 
-/* warn_table — a table is learnt as any text, header and separators with it. */
-static void warn_table(const struct data_file *file)
+/* warn_table — a table is learnt as any text, header and separators with it. Warns of the first one
+ * only, and counts the others in *tables_n. */
+static void warn_table(const struct data_file *file, int64_t *tables_n)
 {
     static const char *const names[] = {".csv", ".tsv", ".tab", ".psv"};
     char name[FILE_PATH_MAX];
@@ -371,7 +372,7 @@ static void warn_table(const struct data_file *file)
     if (file->is_packed && strrchr(name, '.') != NULL)
         *strrchr(name, '.') = '\0';
     for (size_t i = 0; file->kind == DATA_FILE_KIND_TEXT && i < sizeof names / sizeof *names; i++)
-        if (ends(name, names[i]))
+        if (ends(name, names[i]) && (*tables_n)++ == 0)
             LOG_WARN("%s is a table by its name (%s) and is learnt as it is, with its header and "
                      "separators; if that is not meant: %s",
                      file->path, names[i], SNIFF_EXPORT);
@@ -441,8 +442,6 @@ static enum status look_inside(struct data_file *file, bool is_thorough)
     enum status st = n < 0 ? no_input(file->path, error) : kind_of(file, fd, head, (size_t)n);
     if (st == ST_OK)
         st = check_text(file, fd, is_thorough);
-    if (st == ST_OK)
-        warn_table(file);
     if (fd >= 0)
         close(fd);
     return st;
@@ -452,10 +451,14 @@ static enum status look_inside(struct data_file *file, bool is_thorough)
 static enum status look_inside_all(struct data_file_list *list)
 {
     bool any = false;
+    int64_t tables_n = 0;
     for (int64_t i = 0; i < list->n; i++) {
         TRY(look_inside(list->item + i, list->n <= DATA_FILE_SAMPLED_MAX));
+        warn_table(list->item + i, &tables_n);
         any |= list->item[i].pair != NULL;
     }
+    if (tables_n > 1)
+        LOG_WARN("%lld more tables of DATA", (long long)(tables_n - 1));
     if (any)
         qsort(list->item, (size_t)list->n, sizeof *list->item, by_path);
     for (int64_t i = 0; any && i + 1 < list->n; i++)

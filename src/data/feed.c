@@ -17,7 +17,6 @@
 #include "data/corpus.h"
 #include "data/mix.h"
 #include "data/pack.h"
-#include "data/shard.h"
 #include "data/squad.h"
 #include "data/squad_window.h"
 #include "data/tokenizer.h"

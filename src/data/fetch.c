@@ -414,8 +414,10 @@ static enum status transfer(struct fetch *f, bool *again)
             st = body_begin(f); /* no byte arrived: an empty file, or no file */
         if (st == ST_OK && f->total >= 0 && f->have < f->total) {
             *again = true;
-            st = FAIL(ST_RETRY, "%s is cut off: %lld bytes came, expected %lld", f->url,
-                      (long long)f->have, (long long)f->total);
+            st = FAIL(ST_RETRY,
+                      "%s is cut off: %lld bytes came, expected %lld; start again later, and it "
+                      "resumes there",
+                      f->url, (long long)f->have, (long long)f->total);
         }
     }
     curl_slist_free_all(headers);

@@ -136,8 +136,8 @@ static enum status decompose(const struct encode_watch *watch, const uint8_t *p,
 static enum status compose(const struct encode_watch *watch, const uint8_t *p, size_t n,
                            uint8_t *out, size_t *n_out)
 {
-    /* 3 bytes become 4 characters at most; utf8proc needs one byte after them */
-    const int64_t most = (int64_t)n / 3 * 4 + 8;
+    /* 2 bytes become 3 characters at most (U+0390); utf8proc needs one byte after them */
+    const int64_t most = (int64_t)n / 2 * 3 + 8;
     int32_t *c = malloc((2 * (size_t)most + 1) * sizeof *c);
     int64_t made = 0;
     if (c == NULL)

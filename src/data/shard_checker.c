@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "data/cache.h"

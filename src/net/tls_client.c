@@ -112,13 +112,12 @@ enum status tls_client_open(struct tls_client *tls, const struct psk *psk,
     return ST_OK;
 }
 
-/* Copies the line of the answer that begins with `name`, printable characters only. */
+/* Copies the line of the answer that begins with `name`, without terminal controls. */
 static void copy_line(const char *answer, const char *name, char *out, size_t cap)
 {
     const char *at = strstr(answer, name);
     text_format(out, cap, "%.*s", at != NULL ? (int)strcspn(at, "\r\n") : 0, at != NULL ? at : "");
-    for (char *c = out; *c != 0; c++)
-        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+    text_strip_controls(out);
 }
 
 /* Describes a server that answered without TLS. */

@@ -7,8 +7,9 @@
 
 #include "base/status.h"
 
-/* Signals whose default is to end the process, without a checkpoint, and that schedulers, limits of
- * time and forgotten timers send. A run takes them as SIGTERM; its workers ignore them. */
+/* Signals whose default is to end the process, without a checkpoint, and that schedulers and
+ * forgotten timers send. A run takes them as SIGTERM; its workers ignore them, also the SIGXCPU of
+ * a limit of processor time, which the kernel sends to the worker itself. */
 #define PROCESS_STOP_SIGNALS_N 8
 extern const int process_stop_signals[PROCESS_STOP_SIGNALS_N];
 

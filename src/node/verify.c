@@ -137,7 +137,7 @@ static void show_epochs(struct text *t, const struct verify *v)
                  " samples have another order, or none "
                  "is recorded (DATA, SEQ_LEN, SEED, SHUFFLE, PACK_DOCUMENTS)\n",
                  a->reordered);
-    if (a->epoch == 0)
+    if (a->epoch == 0 || a->sample > 0) /* the ledger begins within the run */
         return;
     const int64_t whole = a->end / a->epoch, rest = a->end % a->epoch, left = a->epoch - rest;
     text_add(t, "epochs      ");
@@ -239,7 +239,7 @@ static void show_json(struct text *t, const struct verify *v)
             text_add(t, "\"%s\":null,", numbers[i].key);
         else
             text_add(t, "\"%s\":%" PRId64 ",", numbers[i].key, numbers[i].value);
-    if (a->epoch > 0)
+    if (a->epoch > 0 && a->sample == 0)
         text_add(t,
                  "\"epoch_samples\":%" PRId64 ",\"epochs_whole\":%" PRId64
                  ",\"epoch_rest\":%" PRId64 ",",

@@ -66,9 +66,16 @@ static enum status open_server(const struct conf *conf, const char *token, struc
     enum status st = serve_open(&config, out);
     if (st == ST_OK || conf_is_set(conf, CONF_STATUS_PORT))
         return st;
-    LOG_INFO("port %d is taken, so the page gets another one; STATUS_PORT sets it", port);
+    struct status_saved first;
+    status_save(&first);
     config.port = -1;
-    return serve_open(&config, out);
+    if (serve_open(&config, out) != ST_OK) {
+        status_restore(&first); /* it was not the port */
+        return st;
+    }
+    status_clear();
+    LOG_INFO("port %d is taken, so the page gets another one; STATUS_PORT sets it", port);
+    return ST_OK;
 }
 
 static enum status open_with_token(const struct conf *conf, struct event_base *loop,

@@ -267,8 +267,7 @@ static void add_less(const struct plan_report *r, struct text *out)
              plan_advice_is_worth(less->speed_ratio, nodes) ? "" : ": do not rent it");
 }
 
-/* add_another — the last line: yes or no to one more node, and from which gain on it is worth it.
- * */
+/* add_another — the last line: yes or no to one more node, and from which gain it is worth it. */
 static void add_another(const struct plan_report *r, struct text *out)
 {
     const struct plan_job *job = r->job;

@@ -235,7 +235,7 @@ static void add_gpus(struct text *t, const struct view *view)
 static void add_machine_value(struct text *t, const char *name, int node_id, double value)
 {
     if (isfinite(value))
-        text_add(t, "convoy_%s{node=\"%d\"} %.17g\n", name, node_id, value);
+        text_add(t, "convoy_%s{node=\"%d\"} %s\n", name, node_id, text_f64(value).text);
 }
 
 /* add_machines — this node's machine, and on node 0 the machines of all nodes. */

@@ -113,11 +113,11 @@ static int64_t resumed_step(const struct serve *serve, bool is_last)
 
 /* restore_history — prepends the earlier run's history, once the archive has been read and the step
  * at which this run resumed is known. */
-static void restore_history(struct serve *serve, bool is_last)
+static void restore_history(struct serve *serve, bool is_over, bool is_last)
 {
     static struct history old;
     struct text found;
-    const int64_t step = resumed_step(serve, is_last), since_ms = clock_ms();
+    const int64_t step = resumed_step(serve, is_over), since_ms = clock_ms();
     if (step < 0)
         return;
     while (!archive_read(serve->archive, &found)) {
@@ -153,7 +153,7 @@ static void save_record(struct serve *serve, bool is_last)
     if (serve->archive == NULL)
         return;
     if (!serve->is_restored)
-        restore_history(serve, is_last || is_over);
+        restore_history(serve, is_last || is_over, is_last);
     const struct board_checkpoint *newest = view_checkpoint(&serve->view);
     const int64_t step = newest != NULL ? newest->step : -1;
     if (!serve->is_restored || !(is_last || is_new_end || is_save_due(serve, step)))
@@ -457,9 +457,8 @@ const char *serve_url(const struct serve *serve, char *out)
     const char *addr = serve->config.addr;
     const bool is_any = strcmp(addr, "0.0.0.0") == 0 || strcmp(addr, "::") == 0;
     const char *host = is_any ? "127.0.0.1" : addr;
-    const bool is_bare_v6 = strchr(host, ':') != NULL && host[0] != '[';
-    text_format(out, SERVE_URL_BYTES, "http://%s%s%s:%d/", is_bare_v6 ? "[" : "", host,
-                is_bare_v6 ? "]" : "", serve->port);
+    text_format(out, SERVE_URL_BYTES,
+                strchr(host, ':') != NULL ? "http://[%s]:%d/" : "http://%s:%d/", host, serve->port);
     return out;
 }
 

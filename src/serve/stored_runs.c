@@ -278,7 +278,7 @@ static enum status read_run(struct stored_run *run, int fd)
     struct text bytes;
     enum status st = read_bytes(run->dir, fd, &bytes);
     if (st == ST_OK && parse_run(run, bytes.len > 0 ? bytes.data : "", bytes.len) != ST_OK)
-        st = FAIL(ST_BAD_DATA, "%s/%s is damaged or not a run's: %.500s", run->dir, FILE_NAME,
+        st = FAIL(ST_BAD_DATA, "%s/%s is damaged or not a run's: %s", run->dir, FILE_NAME,
                   status_message());
     text_free(&bytes);
     return st;

@@ -75,6 +75,27 @@ static void test_standing(void **state)
     assert_true(standing > 20000);
 }
 
+/* A run of one character that decomposes: U+0390 has 2 bytes and becomes 3 characters. */
+static void test_runs(void **state)
+{
+    (void)state;
+    int decomposed = 0;
+    for (int32_t c = 1; c < 0x30000; c++) {
+        int32_t parts[8];
+        uint8_t text[256];
+        size_t n = 0;
+        int bound = 0;
+        if (!is_char(c) || utf8proc_decompose_char(c, parts, 8, UTF8PROC_DECOMPOSE, &bound) < 2)
+            continue;
+        decomposed++;
+        while (n + 6 < sizeof text)
+            n += put(c, text + n);
+        check(text, n);
+        check(text, n + put(0x301, text + n));
+    }
+    assert_true(decomposed > 10000);
+}
+
 static void test_broken(void **state)
 {
     (void)state;
@@ -93,5 +114,6 @@ static void test_broken(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pairs), cmocka_unit_test(test_standing), cmocka_unit_test(test_broken)};
+    cmocka_unit_test(test_pairs), cmocka_unit_test(test_standing), cmocka_unit_test(test_runs),
+    cmocka_unit_test(test_broken)};
 HARNESS_MAIN(tests)

@@ -25,7 +25,8 @@ static void describe(const struct coordinator *c, char *out, size_t cap)
         return;
     int n = coordinator_missing_absent(c, list, sizeof list);
     if (n > 0)
-        text_format(out, cap, "node%s %s (%d of %d)", n > 1 ? "s" : "", list, n, c->config.nodes_n);
+        text_format(out, cap, "node%s %s (%d of %d missing)", n > 1 ? "s" : "", list, n,
+                    c->config.nodes_n);
     else if ((n = log_queue_list(c->config.nodes_n, is_unready_i, c->nodes, list, sizeof list)) > 0)
         text_format(out, cap, "node%s %s to be ready (%d of %d)", n > 1 ? "s" : "", list, n,
                     c->config.nodes_n);

@@ -1,6 +1,8 @@
 /* curl_client — see curl_client.h. */
 #include "net/curl_client.h"
 
+#include <string.h>
+
 static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
 {
     struct text *body = arg;
@@ -51,6 +53,9 @@ const char *curl_client_error(const char error[CURL_ERROR_SIZE], CURLcode code)
         {CURLE_WRITE_ERROR, "the answer could not be stored"},
         {CURLE_OUT_OF_MEMORY, "out of memory"},
     };
+    /* an answer without a status line counts as HTTP/0.9, which is not allowed */
+    if (code == CURLE_UNSUPPORTED_PROTOCOL && strstr(error, "HTTP/0.9") != NULL)
+        code = CURLE_WEIRD_SERVER_REPLY;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].code == code)
             return rows[i].text;

@@ -94,7 +94,8 @@ static enum status read_one(struct checkpoint_dir *f)
     return st;
 }
 
-/* read_end — how the run has ended, by the last phase among the events of its history. */
+/* read_end — how the run has ended, by the last phase among the events of its history. A run that a
+ * signal has stopped after a checkpoint is not a failed one. */
 static void read_end(struct checkpoint_dir *f)
 {
     cJSON *root = NULL;
@@ -111,6 +112,13 @@ static void read_end(struct checkpoint_dir *f)
         if (strcmp(json_text(event, "kind"), "error") == 0)
             text_copy(f->error, sizeof f->error, json_text(event, "text"));
     }
+    const cJSON *record = cJSON_GetObjectItemCaseSensitive(root, "record"),
+                *status = cJSON_GetObjectItemCaseSensitive(record, "status"),
+                *error = cJSON_GetObjectItemCaseSensitive(status, "error");
+    const double code = json_number(error, "code");
+    if (strcmp(f->phase, "failed") == 0 &&
+        (code == status_exit_code(ST_INTERRUPTED) || code == status_exit_code(ST_TERMINATED)))
+        text_copy(f->phase, sizeof f->phase, "stopped");
     cJSON_Delete(root);
 }
 
@@ -170,8 +178,11 @@ static void show(struct text *t, const struct checkpoint_dir *f)
     char word[64];
     text_add(t, "folder      %s\n", f->dir);
     text_add_bytes(t, f->damage.lines.data, f->damage.lines.len);
-    if (f->steps_n == 0)
+    if (f->steps_n == 0) {
+        if (f->history)
+            chart_write(f->history, f->history_bytes, t);
         return;
+    }
     text_add(t,
              "model       %s (%s)  %" PRId64 " layers, %" PRId64 " heads, %" PRId64
              " wide, context %" PRId64 ", vocabulary %" PRId64 "\n",
@@ -247,9 +258,10 @@ static void show_json(struct text *t, const struct checkpoint_dir *f)
 static enum status check_run(const struct checkpoint_dir *f)
 {
     const int damaged_n = f->damage.n;
-    if (f->steps_n == 0 && damaged_n == 0)
+    if (f->steps_n == 0 && damaged_n == 0 && !f->history)
         return FAIL(ST_UNHEALTHY,
-                    "%s holds no checkpoint; give a run's CHECKPOINT_DIR, or a URL such as "
+                    "%s holds no checkpoint and no history of a run; give a run's CHECKPOINT_DIR, "
+                    "or a URL such as "
                     "http://host:8080",
                     f->dir);
     if (damaged_n > 0)
@@ -270,8 +282,9 @@ enum status checkpoint_status_main(const char *dir, bool as_json)
         return FAIL(ST_RETRY, "out of memory: what %s holds", dir);
     f->dir = dir;
     enum status st = is_checkpoint(dir) ? read_one(f) : ckpt_each(dir, true, add_checkpoint, f);
-    if (st == ST_OK && f->steps_n + f->damage.n > 0) {
+    if (st == ST_OK)
         read_history(f);
+    if (st == ST_OK && (f->steps_n + f->damage.n > 0 || f->history)) {
         (as_json ? show_json : show)(&shown, f);
         st = print_text(&shown);
     }

@@ -24,8 +24,8 @@
 #define REPORT_MS 250
 #define NAME_MS (30 * 1000)
 #define NAME_RETRY_MS 250
-#define WAITING_MS \
-    3000 /* log which nodes are missing after this time, and again when that changes */
+#define WAITING_MS 3000 /* log which nodes are missing after this time, and when that changes */
+#define WAITING_AGAIN_MS 60000 /* between two lines about the same nodes */
 
 _Static_assert(FILE_LIST_NODES_MAX == CLUSTER_NODES_MAX, "a node of the cluster may request data");
 _Static_assert(sizeof(struct cluster_address) == sizeof(struct board_address) &&
@@ -48,6 +48,7 @@ struct cluster_bridge {
     int64_t report_ms, waiting_ms;
     int64_t opened_ms;
     char missing[1024]; /* as logged last */
+    int64_t missing_ms; /* when */
     char reached[64];   /* as given to on_reached last; "": not yet */
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
     /* of each worker's board_ready whose address addresses[] holds */
@@ -209,11 +210,14 @@ static bool collect_ready(struct cluster_bridge *b)
 static void log_missing(struct cluster_bridge *b, int64_t now_ms)
 {
     const char *missing = cluster_missing(b->cluster);
-    if (b->running || !missing[0] || now_ms - b->waiting_ms < WAITING_MS ||
-        !strcmp(missing, b->missing))
+    const int64_t waited_ms = now_ms - b->waiting_ms;
+    if (b->running || !missing[0] || waited_ms < WAITING_MS)
+        return;
+    if (strcmp(missing, b->missing) == 0 && now_ms - b->missing_ms < WAITING_AGAIN_MS)
         return;
     text_copy(b->missing, sizeof b->missing, missing);
-    LOG_INFO("waiting for %s", missing);
+    b->missing_ms = now_ms;
+    LOG_INFO("waiting for %s, %lld s", missing, (long long)(waited_ms / 1000));
 }
 
 static void report(struct cluster_bridge *b, int64_t now_ms)

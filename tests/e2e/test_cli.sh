@@ -191,7 +191,7 @@ printf x | dd of=run1/step-00000004/manifest.json bs=1 seek=40 conv=notrunc 2>/d
 try 1 -- status run1; says out 'step        2 '; says err '1 of 2 checkpoints cannot be used'; says err 'step-00000004/manifest.json'; is
 try 1 -- status run1/step-00000004; says err 'manifest.json'; says out 'damaged     run1/step-00000004'; is
 mkdir bare
-try 1 -- status bare; says err 'holds no checkpoint'; is
+try 1 -- status bare; says err 'holds no checkpoint and no history of a run'; is
 try 1 -- status ./nowhere; says err 'is not a folder'; is
 
 # tokenize: what is missing, and one word that becomes a file.

@@ -101,10 +101,20 @@ look verify both; ok "verify: the ledger, too" is "$rc $listed $("$convoy" verif
 # A run that has failed, by the history that its page leaves.
 rc=0; "$convoy" train STATUS_PORT=$(free_port) STATUS_ADDR=127.0.0.1 $tiny STEPS=60 CHECKPOINT_DIR=failed CHECKPOINT_EVERY=20 FAULT=nan@step=41 MAX_RESTARTS=0 >out 2>err || rc=$?
 ok "a run fails" is "$rc" 79
-look status failed; ok "status of its folder: 1, and the reason" is "$rc $(grep -c 'failed: the run has failed: .*exit code 79 after step 40' err)" "1 1"
-ok "as JSON" is "$("$convoy" status failed JSON=1 2>/dev/null | jq -c '[.phase,.step,(.error | test("exit code 79"))]')" '["failed",40,true]'
+look status failed; ok "status of its folder: 1, and the reason" is "$rc $(grep -c 'failed: the run has failed: .*\(exit code 79 after step 40\|step 41: loss .* norm nan\)' err)" "1 1"
+ok "as JSON" is "$("$convoy" status failed JSON=1 2>/dev/null | jq -c '[.phase,.step,(.error | test("exit code 79|norm nan"))]')" '["failed",40,true]'
 rc=0; "$convoy" train STATUS_PORT=$(free_port) STATUS_ADDR=127.0.0.1 $tiny STEPS=60 CHECKPOINT_DIR=failed CHECKPOINT_EVERY=20 >out 2>err || rc=$?
 ok "done after all: healthy" is "$rc $("$convoy" status failed JSON=1 | jq -c '[.phase,.step,.error]')" '0 ["done",60,null]'
+"$convoy" train STATUS_PORT=$(free_port) STATUS_ADDR=127.0.0.1 $tiny STEPS=100000000 CHECKPOINT_DIR=stopped >out 2>err &
+pid=$!
+started+=("$pid")
+wait_for 30 grep -q '^step 2/' out
+kill -TERM "$pid"
+wait "$pid" 2>/dev/null || :
+ok "a run that SIGTERM stopped after a checkpoint has not failed" is \
+    "$("$convoy" status stopped JSON=1 | jq -c '[.phase,.error]') $("$convoy" status stopped >/dev/null 2>&1; echo $?)" '["stopped",null] 0'
+rm -rf stopped/step-*
+ok "a run without a checkpoint yet is known by its history" is "$("$convoy" status stopped JSON=1 | jq -c '[.phase,.step]')" '["stopped",null]'
 
 # 6. Weights: what is kept has the checksums that were written; a machine that computed something else is found.
 run $tiny STEPS=60 CHECKPOINT_DIR=flipped CHECKPOINT_EVERY=20 CHECKPOINT_KEEP=9 FAULT=flip@step=30

@@ -457,7 +457,7 @@ static void test_refusals(void **state)
     refuse("/never.txt", ST_RETRY, "cannot fetch");
     assert_int_equal(tally->requests, FETCH_TRIES);
     refuse("/cut-chunks.txt", ST_RETRY, "cannot fetch");
-    refuse("/nonsense", ST_NO_INPUT, "HTTP/0.9");
+    refuse("/nonsense", ST_NO_INPUT, "does not answer in HTTP");
     struct fetch_config config = local();
     config.unknown_max = 50000;
     assert_int_equal(get_with(&config, "/endless.txt"), ST_BAD_DATA);

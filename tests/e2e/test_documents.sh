@@ -86,7 +86,7 @@ run $chat DATA=chat.idx PACK_DOCUMENTS=1 STEPS=10 METRICS_FILE=chat.idx.m LOG_LE
 ok "and trains the same" is "$(grep -c 'packed: 32 documents' err) $(losses chat.idx.m)" "1 $(losses chat.m)"
 convert chat.idx again.idx
 ok "tokenised again from there, the index is the same" cmp chat.idx again.idx
-convert chat.jsonl chat.bin
+convert chat.jsonl turns.bin
 ok "a file of llm.c keeps no records: a warning says what does" is "$? $(grep -c 'its 32 records hold 12[0-9] ends of text (id 41).*OUT=NAME.idx' err)" "0 1"
 convert docs.jsonl docs.bin
 ok "records without one inside need no warning" is "$? $(grep -c 'ends of text' err)" "0 0"

@@ -24,7 +24,7 @@ found() {
     shift 2
     rm -rf hurt
     run $job "$@" CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=flip@step=6:rank=$rank
-    ok "$*: a flip on rank $rank is found" is "$rc $(grep -cE "$text" err)" "0 1"
+    ok "$*: a flip on rank $rank is found" is "$rc $(grep -E "$text" err | grep -vc "no worker or node was lost, but")" "0 1"
     ok "$*: healed from step 4" says "resuming from hurt/step-00000004"
     ok "$*: the weights of an undisturbed run" is "$(weights hurt)" "$(weights calm)"
 }

@@ -369,9 +369,9 @@ static void on_line(void *arg, int node, const char *bytes, size_t n)
         return;
     }
     double step = json_number(line, "step");
-    if (isfinite(step))
+    if (isfinite(step) && node == 0) /* other nodes print some of the same steps */
         on_step(r, (int64_t)step, now_ms);
-    else
+    else if (!isfinite(step))
         on_message(r, node, line, now_ms);
     cJSON_Delete(line);
 }

@@ -174,7 +174,7 @@ same_as_calm needed
 begin_nodes 3 $job STEPS=100000000 CHECKPOINT_DIR=few MIN_NODES=3
 wait_for 30 is_past 5
 kill_node 1
-ok "MIN_NODES: too few are left, so they wait" wait_for 30 node_said 0 'waiting for node 1 \(1 of 3\)'
+ok "MIN_NODES: too few are left, so they wait" wait_for 30 node_said 0 'waiting for node 1 \(1 of 3 missing\)'
 begin_node 1 N_NODES=3 $job STEPS=100000000 CHECKPOINT_DIR=few MIN_NODES=3
 pid=${node[0]}
 ok "… and go on with it" goes_on 5

@@ -76,11 +76,11 @@ finish_nodes 3
 same_as_calm fast
 
 # A node returns while the others make their first step without it, which takes longer than its start: the generation finishes that step.
-begin_nodes 3 $job GLOBAL_BATCH=6000 BATCH_SIZE=2 VIRTUAL_SHARDS=3000 STEPS=100000000 CHECKPOINT_DIR=step
+begin_nodes 3 $job GLOBAL_BATCH=3000 BATCH_SIZE=2 VIRTUAL_SHARDS=1500 STEPS=100000000 CHECKPOINT_DIR=step
 wait_for 60 is_past 2
 kill_node 1
 wait_for 30 node_said 0 'generation 2: 2 of 3 nodes' >/dev/null
-begin_node 1 N_NODES=3 $job GLOBAL_BATCH=6000 BATCH_SIZE=2 VIRTUAL_SHARDS=3000 STEPS=100000000 CHECKPOINT_DIR=step
+begin_node 1 N_NODES=3 $job GLOBAL_BATCH=3000 BATCH_SIZE=2 VIRTUAL_SHARDS=1500 STEPS=100000000 CHECKPOINT_DIR=step
 pid=${node[0]}
 ok "a node that returns early is taken in" wait_for 60 node_said 0 'generation 3: 3 nodes'
 wait_for 30 node_says_times 0 'resuming from memory: step' 2 >/dev/null
@@ -91,7 +91,7 @@ took=$(($(at_ms 'is back, and is taken in') - $(at_ms 'generation 2: ')))
 ok "… right after it: $took ms after that generation began, and not by the bound of 10 s" within "$took" 4000
 kill -TERM "${node[0]}"
 finish_nodes 3
-same_as_calm step GLOBAL_BATCH=6000 BATCH_SIZE=2 VIRTUAL_SHARDS=3000
+same_as_calm step GLOBAL_BATCH=3000 BATCH_SIZE=2 VIRTUAL_SHARDS=1500
 
 # Node 0 goes on alone, and the steps that it has done alone are not lost when a node returns.
 begin_nodes 3 $job MIN_NODES=1 STEPS=100000000 CHECKPOINT_DIR=alone

@@ -332,12 +332,16 @@ static void publish_file_lists(struct cluster_bridge *b)
     }
 }
 
-/* report_first_step — the first step of this generation that a worker of this node finishes. */
+/* report_first_step — the first step of this generation that a worker of this node finishes. With
+ * copies of the state it counts when its copy is complete: a node that returns ends the generation,
+ * and the job goes on from that copy. */
 static void report_first_step(struct cluster_bridge *b)
 {
     struct board_worker first;
     if (!b->running || b->stepped == b->running || !board_worker_copy(b->config.board, 0, &first) ||
         first.generation != b->running || !board_worker_has_stepped(&first))
+        return;
+    if (first.peer_copy.step >= 0 && first.peer_copy.step <= first.begun_step)
         return;
     b->stepped = b->running;
     cluster_stepped(b->cluster, b->running);

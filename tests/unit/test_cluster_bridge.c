@@ -155,7 +155,8 @@ static void worlds_follow_readiness(void **state)
     assert_int_equal(r.begins, 2);
     assert_int_equal(cluster_bridge_restarts(r.bridge), 1);
     assert_non_null(strstr(cluster_bridge_cause(r.bridge), "rank 0 does not answer"));
-    const struct board_worker stepped = {.generation = 2, .begun_step = 4, .step = 5};
+    const struct board_worker stepped = {
+        .generation = 2, .begun_step = 4, .step = 5, .peer_copy = {.step = 5}};
     board_worker_publish(r.board, 0, &stepped);
     cluster_bridge_lost(r.bridge, 1, ST_HANG, "worker rank 1 hung");
     cluster_bridge_lost(r.bridge, 1, ST_HANG, "said twice");

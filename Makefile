@@ -111,7 +111,7 @@ $(BUILD)/%.o: %.S $(BUILD)/flags.txt
 
 $(BUILD)/src/comm/core/sum_cpu.o $(BUILD)/src/mesh/grad_quant.o: CFLAGS += -O3
 ifeq ($(SAN),)
-# Partial sums of a block stay in cache, on the stack of whichever thread adds.
+# Partial sums of a block stay in cache, on the stack of the adding thread.
 SUM_OBJ := $(filter $(BUILD)/src/comm/core/sum_cpu%.o,$(OBJ))
 $(filter-out $(SUM_OBJ),$(OBJ)) $(BUILD)/src/main.o: CFLAGS += -Wframe-larger-than=$(FRAME_BYTES)
 $(SUM_OBJ): CFLAGS += -Wframe-larger-than=270000

@@ -193,7 +193,8 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
     }
 }
 
-/* This process of node 0 replaces one that was lost. The others know how far that came. */
+/* This process of node 0 replaces a lost one. The heartbeats of the others hold the lost one's
+ * progress. */
 static void count_node0(struct coordinator *c)
 {
     struct restart_loss loss = loss_of_node(c, c->nodes);
@@ -420,7 +421,7 @@ static void adopt_generation(struct coordinator *c, const struct coordinator_nod
     char why[96];
     if (heartbeat->generation > c->generation) {
         const struct restart_loss loss = loss_of_node(c, c->nodes);
-        text_format(why, sizeof why, "node %d knows a later generation",
+        text_format(why, sizeof why, "node %d reports a later generation",
                     coordinator_node_id(c, node));
         c->generation = heartbeat->generation;
         if (heartbeat->counts.restarts >= c->budget.counts.restarts)

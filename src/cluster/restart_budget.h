@@ -1,5 +1,5 @@
 /* restart_budget — may the job start again after a loss? One budget counts for the whole job: at
- * node 0 if there are several ranks, in the supervisor if there is one worker alone.
+ * node 0 if there are several ranks, in the supervisor if there is only one worker.
  *
  *   loss       a worker or a node was lost
  *   incident   begins with a loss and ends when a generation that began after it finishes a step.
@@ -49,7 +49,7 @@ struct restart_counts {
 };
 
 struct restart_budget {
-    int64_t restarts_max; /* MAX_RESTARTS; -1: the job knows no restarts */
+    int64_t restarts_max; /* MAX_RESTARTS; -1: the job has no restarts */
     int workers_n;
     struct restart_repeat *others; /* of worker 1 and the next ones: workers_n - 1; borrowed */
     struct restart_counts counts;

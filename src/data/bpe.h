@@ -66,7 +66,7 @@ struct bpe_cache;
 struct bpe_cache *bpe_cache_new(void);        /* NULL: no memory; then do without */
 void bpe_cache_free(struct bpe_cache *cache); /* accepts NULL */
 /* bpe_encode — appends the ids of the text to out: at most one for each byte. cache and watch may
- * be NULL. The time is linear in the bytes; beside out, memory is constant. Fails ST_RETRY: no
+ * be NULL. The time is linear in the bytes; except for out, memory is constant. Fails ST_RETRY: no
  * memory for a long pre-token, or stopped by watch. */
 enum status bpe_encode(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
                        const struct encode_watch *watch, const uint8_t *text, size_t n_bytes,

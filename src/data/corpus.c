@@ -28,7 +28,7 @@
  * tokens is not known before. */
 #define CORPUS_RUN_BYTES ((int64_t)INT32_MAX)
 
-/* A start itself checks token files of at most so many bytes together; others are checked in the
+/* A start itself checks token files of at most this many bytes together; others are checked in the
  * background. */
 #define CORPUS_CHECKED_BYTES ((size_t)64 << 20)
 

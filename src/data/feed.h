@@ -75,7 +75,7 @@ enum status feed_open(const struct feed_config *config, struct feed **out);
 void feed_close(struct feed *feed);             /* accepts NULL */
 int64_t feed_samples(const struct feed *feed);  /* S, samples an epoch; ≥ 1 */
 const char *feed_name(const struct feed *feed); /* "synthetic", "/data (3 files, 1.2M tokens)" */
-/* Equal data have equal fingerprints. Of more than 262,144 ids it covers only so many. */
+/* Equal data have equal fingerprints. Of more than 262,144 ids it covers 262,144. */
 uint64_t feed_fingerprint(const struct feed *feed);
 /* Returns the samples of a pass over the data, each of which is there once; 0: a mixture, whose
  * parts have passes of their own, or synthetic data. */

@@ -184,7 +184,7 @@ static enum status body_begin(struct fetch *f)
     return ST_OK;
 }
 
-/* Refuses a body that does not end where it must, and removes what came of it. */
+/* Refuses a body of another length than announced, and removes its bytes. */
 static enum status refuse_rest(struct fetch *f)
 {
     TRY(part_restart(f));

@@ -62,8 +62,8 @@ static enum status check_sequence(const struct megatron_info *info, int64_t i, i
                        most - tokens);
     if (at != tokens * bytes)
         return damaged(name,
-                       "a sequence does not lie inside its .bin right behind the one before it", at,
-                       tokens * bytes);
+                       "a sequence does not lie inside its .bin right after the sequence before it",
+                       at, tokens * bytes);
     return ST_OK;
 }
 

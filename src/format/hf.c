@@ -249,7 +249,7 @@ static enum status check_unlisted(const struct hf_model *hf, const struct hf_ind
     return ST_OK;
 }
 
-/* check_total — the index says how many bytes all tensors have together. */
+/* check_total — compares the index's number of bytes with the sum of all tensors. */
 static enum status check_total(const struct hf_model *hf, const struct hf_index *index)
 {
     double bytes = 0;

@@ -21,7 +21,7 @@ struct hf_index {
     int rows_n;
     const char **file; /* ascending, each once */
     int files_n;
-    double total_bytes; /* of all tensors, as "total_size" says; -1: it is not said */
+    double total_bytes; /* of all tensors, "total_size"; -1: absent */
     cJSON *document;    /* holds the strings */
 };
 

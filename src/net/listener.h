@@ -1,5 +1,5 @@
 /* listener — the socket that node 0 listens on: exactly MASTER_ADDR's address when it belongs to
- * this host. It also gives the addresses of a socket. It must not know what is served. */
+ * this host. It also gives the addresses of a socket. It must not know the protocol. */
 #ifndef CONVOY_NET_LISTENER_H
 #define CONVOY_NET_LISTENER_H
 

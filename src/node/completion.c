@@ -1,5 +1,5 @@
 /* completion — for bash, zsh and fish: commands, settings, the values of those that have a list,
- * presets for MODEL, files for those that take a path, folders and addresses for commands that take
+ * presets for MODEL, files for settings with a path, folders and addresses for commands that take
  * them. See completion.h. */
 #include <string.h>
 

@@ -113,7 +113,7 @@ static void stop_unready(struct supervisor *s, enum board_request request)
 
 /* ---- from the cluster ---- */
 
-/* on_begin — the cause of the last generation's end is known by now. */
+/* on_begin — takes the cause of the last generation's end, which is complete by now. */
 static void on_begin(void *arg)
 {
     struct supervisor *s = arg;
@@ -430,10 +430,12 @@ static enum status open_serve(struct supervisor *s)
     char url[SERVE_URL_BYTES];
     log_console("page %s", serve_url(s->serve, url));
     if (!strcmp(addr, "0.0.0.0") || !strcmp(addr, "::"))
-        LOG_INFO("the page is on all addresses of this node (STATUS_ADDR=%s, %s): %s", addr,
-                 conf_source(s->conf, CONF_STATUS_ADDR),
-                 has_token ? "whoever has the token of STATUS_TOKEN_FILE can read it"
-                           : "whoever reaches it can read it; STATUS_TOKEN_FILE asks for a token");
+        LOG_INFO(
+            "the page is on all addresses of this node (STATUS_ADDR=%s, %s): %s", addr,
+            conf_source(s->conf, CONF_STATUS_ADDR),
+            has_token
+                ? "whoever has the token of STATUS_TOKEN_FILE can read it"
+                : "whoever reaches it can read it; STATUS_TOKEN_FILE makes it require a token");
     if (s->node.node_id != 0) {
         const char *master = conf_text(s->conf, CONF_MASTER_ADDR);
         bool is_v6 = strchr(master, ':') != NULL;

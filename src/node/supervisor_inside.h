@@ -41,7 +41,7 @@ struct supervisor {
     struct machine_counters counters; /* of the last reading */
     struct machine_stats machine;
     struct run_info *info;        /* what /log, /settings and /history need beside the board */
-    struct restart_budget budget; /* with one worker alone */
+    struct restart_budget budget; /* with only one worker */
     int64_t losses;               /* of this node's workers in a row, without a finished step */
     int64_t checkpoints, checkpoint_step; /* that node 0's first worker made, and the last one */
     enum board_request stop;              /* the stop requested so far, here or on another node */
@@ -71,7 +71,7 @@ bool supervisor_has_checkpoint_dir(const struct supervisor *s);
 /* supervisor_recover_worker_ended — a workers_config.on_end: end the run, or start the worker
  * again. */
 void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker);
-/* supervisor_recover_watch — node 0: counts checkpoints and, with one worker alone, notes its first
+/* supervisor_recover_watch — node 0: counts checkpoints and, with only one worker, notes its first
  * step. Call it several times a second. */
 void supervisor_recover_watch(struct supervisor *s, int64_t now_ms);
 /* supervisor_recover_keep_stats — keep what must outlive worker 0, which is about to be

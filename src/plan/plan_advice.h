@@ -7,8 +7,8 @@
 
 #define PLAN_ADVICE_SEARCHED_MAX 16 /* nodes: of more, one is a small part; a search takes long */
 
-/* Of what a node adds in devices, the part that training must get faster by, to be worth its
- * price. */
+/* The share of the devices that a node adds by which training must get faster, for the node to be
+ * worth its price. */
 #define PLAN_ADVICE_WORTH (1.0 / 3)
 
 /* Another number of nodes: with the same settings or, where these do not go with it, the fastest

@@ -252,7 +252,7 @@ static const char *nth(int n, char *out, size_t cap)
     return out;
 }
 
-/* add_less — what the last node adds to the others. */
+/* add_less — adds the gain of the last node over the others. */
 static void add_less(const struct plan_report *r, struct text *out)
 {
     const struct plan_advice_nodes *less = &r->advice->less;

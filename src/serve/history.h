@@ -25,7 +25,7 @@
 #define HISTORY_PERIOD_MS 1000 /* of a point, at first */
 
 /* The curves: the numbers of rank_stats.def, then sums of the GPUs of this node, then sums of the
- * machines that this node knows: on node 0 all of them. */
+ * machines whose statistics this node has: on node 0 all of them. */
 #define HISTORY_CURVE_GPUS(X)      \
     X(GPU_BUSY, "gpu_utilisation") \
     X(GPU_MEMORY, "gpu_memory")    \

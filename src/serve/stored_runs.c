@@ -160,7 +160,7 @@ static enum status add_json(const cJSON *item, struct text *out)
 {
     char *json = cJSON_PrintUnformatted(item);
     if (json == NULL)
-        return FAIL(ST_RETRY, "out of memory: what a run keeps");
+        return FAIL(ST_RETRY, "out of memory: the record of a run");
     *out = (struct text){.limit = 2 * ARCHIVE_BYTES_MAX};
     text_add(out, "%s\n", json);
     cJSON_free(json);
@@ -205,7 +205,7 @@ static enum status take_record(struct stored_run *run, const cJSON *record)
     return add_json(status, &run->status);
 }
 
-/* Makes the essentials from the curves: each number is the last known one. */
+/* Makes the essentials from the curves: each number is a curve's last one. */
 static void take_course(struct stored_run *run)
 {
     const struct history *h = &run->history;

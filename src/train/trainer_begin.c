@@ -49,7 +49,7 @@ static enum status plan_samples(struct trainer *t)
                 (long long)c->epochs, (long long)c->step.global_samples);
 }
 
-/* Sets the steps of the run, those of its learning-rate schedule, and the last step of
+/* Sets the steps of the run, the steps of its learning-rate schedule, and the last step of
  * this process: from STEPS, or from EPOCHS and the samples that the run has trained on. */
 static enum status plan_steps(struct trainer *t)
 {

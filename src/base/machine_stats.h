@@ -8,7 +8,7 @@
  *   passes by the kernel and is not counted.
  *
  * A number that is not known is NAN, or -1 for whole numbers. Reading the files costs less than a
- * millisecond and never waits for a device. It must not know who shows the numbers. */
+ * millisecond and never waits for a device. It must not know HTTP or pages. */
 #ifndef CONVOY_BASE_MACHINE_STATS_H
 #define CONVOY_BASE_MACHINE_STATS_H
 

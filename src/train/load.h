@@ -31,8 +31,7 @@ struct load_target {
     enum status (*put)(void *arg, int64_t first, int64_t n, const float *values);
     void *arg;
     enum load_hidden hidden;
-    bool
-        ignores_tensors; /* leaves out a Hugging Face folder's tensors that do not belong to the model */
+    bool ignores_tensors; /* leaves out tensors of a Hugging Face folder that are not the model's */
 };
 
 /* An open file or folder with parameters: one of the four. */

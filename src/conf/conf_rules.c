@@ -586,25 +586,24 @@ enum status conf_rules_check_missing(const struct conf *conf, bool needs_data)
                            conf_text(conf, CONF_JOB_TOKEN_FILE)[0] != 0,
                has_data = conf_text(conf, CONF_DATA)[0] != 0 || conf_i64(conf, CONF_NODE_ID) > 0;
     const struct {
-        bool is_missing;
+        bool is_missing, has_default; /* a default may be meant, so it is named with others only */
         const char *name, *what;
     } rows[] = {
-        {is_split && !conf_is_set(conf, CONF_MASTER_ADDR), "MASTER_ADDR",
+        {is_split && !conf_is_set(conf, CONF_MASTER_ADDR), false, "MASTER_ADDR",
          "the address of node 0, the same on every node"},
-        {is_split && !has_token, "JOB_TOKEN or JOB_TOKEN_FILE",
+        {is_split && !has_token, false, "JOB_TOKEN or JOB_TOKEN_FILE",
          "a secret of at least 16 bytes, the same on every node (openssl rand -hex 32 makes one); "
          "JOB_TOKEN=none lets every machine join that reaches MASTER_PORT"},
-        {needs_data && !has_data, "DATA",
+        {needs_data && !has_data, false, "DATA",
          "name what to train on, such as DATA=book.txt (text, .jsonl, token files, a folder, an "
          "address; `convoy help DATA`); DATA=synthetic trains on random tokens, to try a machine"},
-        {is_split && !conf_is_set(conf, CONF_NODE_ID), "NODE_ID",
+        {is_split && !conf_is_set(conf, CONF_NODE_ID), true, "NODE_ID",
          "the number of this node, 0 if it is not set"},
     };
     struct text list = {.limit = 900};
     int n = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        /* NODE_ID, the last one, has a default, which may be meant */
-        if (!rows[i].is_missing || (i == 3 && n == 0))
+        if (!rows[i].is_missing || (rows[i].has_default && n == 0))
             continue;
         text_add(&list, "%s%s is not set: %s", n > 0 ? "; " : "", rows[i].name, rows[i].what);
         n++;

@@ -195,10 +195,9 @@ enum status cache_check(const char *cache_dir, const struct shard *shard, const 
                         const atomic_bool *is_stopped)
 {
     char dir[FILE_PATH_MAX];
-    struct shard_facts facts;
     if (cache_is_checked(cache_dir, shard, path))
         return ST_OK;
-    TRY(shard_check(shard, path, INT64_MAX, is_stopped, &facts));
+    TRY(shard_check(shard, path, is_stopped));
     if (name_dir(cache_dir, dir))
         remember_check(dir, path, shard, false);
     return ST_OK;

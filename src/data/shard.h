@@ -75,8 +75,7 @@ void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
 
 /* Reads the whole file, and keeps none of its pages in resident memory. is_stopped: NULL, or set by
  * another thread to end the call with ST_RETRY. Fails ST_BAD_DATA: its checksum is wrong. */
-enum status shard_check(const struct shard *shard, const char *path, int64_t vocab,
-                        const atomic_bool *is_stopped, struct shard_facts *out);
+enum status shard_check(const struct shard *shard, const char *path, const atomic_bool *is_stopped);
 
 /* A token file being written: beside its path, then synced and renamed, so that it exists
  * complete or not at all. */

@@ -537,10 +537,8 @@ static void overload_step(struct sim *s, int64_t most_ms)
     check_one_world(s);
 }
 
-/* Runs one history in which all processes stall again and again, for up to 1.2 s from the start.
- * With an even seed the stalls grow slowly to 2 s, and the leases with them. No node may be
- * lost. */
-static inline bool sim_overload(struct sim *s, uint64_t seed)
+/* A history without other faults. Returns true if all nodes train after 5 s. */
+static bool begin_calm(struct sim *s, uint64_t seed)
 {
     begin(s, seed);
     s->has_no_faults = true;
@@ -548,6 +546,15 @@ static inline bool sim_overload(struct sim *s, uint64_t seed)
         step(s);
     if (s->failure[0] == 0 && !is_settled(s))
         violation(s, "no world at the start", 0, 0);
+    return s->failure[0] == 0;
+}
+
+/* Runs one history in which all processes stall again and again, for up to 1.2 s from the start.
+ * With an even seed the stalls grow slowly to 2 s, and the leases with them. No node may be
+ * lost. */
+static inline bool sim_overload(struct sim *s, uint64_t seed)
+{
+    begin_calm(s, seed);
     for (int64_t begin_ms = s->now_ms; s->now_ms < begin_ms + 40000 && s->failure[0] == 0;) {
         int64_t worse_ms = seed % 2 == 0 ? (s->now_ms - begin_ms) / 1000 * 40 : 0;
         overload_step(s, 1200 + (worse_ms < 800 ? worse_ms : 800));
@@ -588,18 +595,6 @@ static inline bool sim_run(struct sim *s, uint64_t seed)
 }
 
 /* ---- losses in a row ---- */
-
-/* A history without other faults. Returns whether it has come so far that all nodes train. */
-static bool begin_calm(struct sim *s, uint64_t seed)
-{
-    begin(s, seed);
-    s->has_no_faults = true;
-    for (int64_t until_ms = s->now_ms + 5000; s->now_ms < until_ms && s->failure[0] == 0;)
-        step(s);
-    if (s->failure[0] == 0 && !is_settled(s))
-        violation(s, "no world at the start", 0, 0);
-    return s->failure[0] == 0;
-}
 
 /* All processes that live are in one generation, and it has no others. */
 static bool is_settled_without_lost(const struct sim *s)

@@ -116,7 +116,7 @@ static void test_refusals(void **state)
     usual(), set64(46 + 16, 5);
     refuse(14, "inside its .bin");
     usual(), set64(46 + 8, 4);
-    refuse(14, "behind the one before");
+    refuse(14, "right after");
     usual();
     refuse(16, "do not belong together");
     usual(), set64(70, 1);

@@ -17,6 +17,8 @@
 #include "format/ckpt.h"
 #include "format/ckpt_dir.h"
 
+#define LOCK_NAME ".lock" /* serve/archive.c looks for it */
+
 /* holder_of — the process number in the lock file; 0: unknown. */
 static int64_t holder_of(int fd)
 {
@@ -59,7 +61,7 @@ static enum status take_lock(struct ckpt_lock *lock)
 
 static enum status lock_path(char *out, size_t cap, const char *dir)
 {
-    return file_join(out, cap, dir, ".lock");
+    return file_join(out, cap, dir, LOCK_NAME);
 }
 
 /* open_lock — in the existing folder. */
@@ -137,7 +139,7 @@ static bool is_alone(const char *dir)
         return false;
     for (struct dirent *entry; is && (entry = ckpt_dir_next(listing, dir, &st)) != NULL;)
         is = !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
-             !strcmp(entry->d_name, ".lock");
+             !strcmp(entry->d_name, LOCK_NAME);
     closedir(listing);
     return is && st == ST_OK;
 }

@@ -206,15 +206,14 @@ test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(SUITE)
 
-# What cannot be had is named, and its tests are skipped. Packages come before the build, which uses their headers and libraries; the
-# rest is fetched beside it.
+# What cannot be had is named, and its tests are skipped. What the build needs is installed before it, the rest beside it.
 test-all: FETCH := fetched
 test-all:
-	@sh .ci/need $(NEED) $(NEED_TEST) $(NEED_ALL) $(NEED_RELEASE) || \
-	  { sh .ci/need $(NEED) $(NEED_TEST) && .ci/extras $(BUILD) --packages $(NEED_ALL) $(NEED_RELEASE); }
+	@sh .ci/need $(NEED) $(NEED_TEST)
 	@COMPILE_ALL=1 $(SUITE)
 
 fetched:
+	@sh .ci/need $(NEED_ALL) $(NEED_RELEASE) || .ci/extras $(BUILD) --packages $(NEED_ALL) $(NEED_RELEASE)
 	@.ci/extras $(BUILD) --tools
 	@$(if $(SAN),,$(MAKE) --no-print-directory -s $(BUILD)/static/done || echo 'test-all: no archives of libcurl and cJSON; the release is not tested' >&2)
 	@$(if $(HAS_CUDA),$(SASS_GET) || echo 'test-all: no disassembler of NVIDIA; tests/cuda/sass.tsv is not compared' >&2)

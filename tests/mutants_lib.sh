@@ -15,8 +15,8 @@ modules="libevent libevent_openssl libcurl libcjson openssl libutf8proc libxxhas
 # shellcheck disable=SC2086
 libs="$build/src/base/version.o $build/libconvoy.a -lcmocka -Wl,--as-needed $(pkg-config --libs $modules) -lm -pthread"
 
-# try SEED COUNT — the changed program ends well: nothing was caught.
-try() { (ulimit -t 60; exec timeout 120 "$tmp/changed" "$1" "$2"); }
+# try SEED COUNT — the changed program ends well: nothing was caught. It ends at the first test that fails.
+try() { (ulimit -t 60 -c 0; CMOCKA_TEST_ABORT=1 exec timeout 120 "$tmp/changed" "$1" "$2"); }
 # plant FOLDER FILE EDIT SEEDS — what is wrong with this row in $why; "": it was caught. $repeats: the seed that is named fails again.
 plant() {
     local seed

@@ -3,7 +3,6 @@
  * shared memory that a chip has. A barrier that is left out is reported. */
 #include "tests/cuda/access.h"
 
-/* No mistake is allowed. */
 /* No mistake is allowed. A launcher may refuse where a chip has little shared memory. */
 static bool clean(struct run *r, int rc)
 {
@@ -297,11 +296,13 @@ static void own_attention(void **state)
     for (int i = 0; i < 2; i++) {
         const enum dtype t = dtypes[i];
         attend_own(t, 24, 70, 0.1f, true, (struct attention_runs){{3, 50}, {21, 13}});
-        const struct attention_runs all = {{0, 0}, {512, 0}}, first = {{0, 384}, {128, 128}},
-                                    second = {{128, 256}, {128, 128}};
-        double whole = (double)attend_own(t, 64, 512, 0, false, all),
-               a = (double)attend_own(t, 64, 512, 0, false, first) / whole,
-               b = (double)attend_own(t, 64, 512, 0, false, second) / whole;
+        const int64_t part = t == DTYPE_F32 ? 64 : 128, keys = 4 * part;
+        const struct attention_runs all = {{0, 0}, {keys, 0}},
+                                    first = {{0, 3 * part}, {part, part}},
+                                    second = {{part, 2 * part}, {part, part}};
+        double whole = (double)attend_own(t, 64, keys, 0, false, all),
+               a = (double)attend_own(t, 64, keys, 0, false, first) / whole,
+               b = (double)attend_own(t, 64, keys, 0, false, second) / whole;
         print_message("# dtype %d: two ranks read %.2f and %.2f of the whole\n", (int)t, a, b);
         assert_true(a < 0.67 && b < 0.67 && fabs(a - b) < 0.05);
     }
@@ -349,8 +350,9 @@ static void documents(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         attend_documents(dtypes[i], 24, 150, 0.1f, 37);
-        uint64_t one = attend_documents(dtypes[i], 64, 512, 0, 512),
-                 many = attend_documents(dtypes[i], 64, 512, 0, 64);
+        const int t = dtypes[i] == DTYPE_F32 ? 256 : 512;
+        uint64_t one = attend_documents(dtypes[i], 64, t, 0, t),
+                 many = attend_documents(dtypes[i], 64, t, 0, t / 8);
         print_message("# dtype %d: eight documents read %.2f of one\n", (int)dtypes[i],
                       (double)many / (double)one);
         assert_true(many < one);

@@ -59,19 +59,20 @@ like +(changed('kernel', 'stop'))[1], qr/step sm_90a: is in the table and no lon
 
 my $made_by = slurp("$build/cuda.txt") =~ s/\n//r;
 my ($version) = slurp($table) =~ /^# Of nvcc (\S+)\./;
-my %archs = map { $_ => 1 } slurp($table) =~ /\t(sm_\w+)\t/g;
+my %archs = map { $_ => 1 } $made_by =~ /code=(sm_\w+)/g;
 my $tools = "$build/disassembler/nvidia/cu13/bin";
 $ENV{PATH} = "$tools:$ENV{PATH}" if -x "$tools/cuobjdump";
 SKIP: {
     skip 'this build is without CUDA', 1 if $made_by !~ /^nvcc/;
     skip "the table is of nvcc $version, this build of another: $made_by", 1 if $made_by !~ /^nvcc \Q$version\E /;
-    skip "the table is of @{[sort keys %archs]}, this build of others: $made_by", 1
-        if join(' ', sort keys %archs) ne join(' ', sort $made_by =~ /code=(sm_\w+)/g);
+    my ($other) = grep { slurp($table) !~ /\t$_\t/ } keys %archs;
+    skip "the table has no rows of $other", 1 if $other;
     skip 'no cuobjdump; `make test-all` installs it', 1 if system('command -v cuobjdump nvdisasm >/dev/null') != 0;
     my @objects = map { s{^kernels/(\w+)\.cu$}{$build/kernels/$1_cu.o}r } glob('kernels/*.cu');
     my ($failed, $errors) = run("{ tests/cuda/sass.pl read tests/cuda/sass_launch.tsv @objects >$work/now; }");
     die "sass.pl read: ${errors}objects are missing or of another form; build first\n" if $failed;
-    my ($worse, $text) = run("tests/cuda/sass.pl compare $table $work/now");
+    my $rows = spew('rows', join '', grep { !/\t(sm_\w+)\t/ || $archs{$1} } slurp($table) =~ /^.*\n/mg);
+    my ($worse, $text) = run("tests/cuda/sass.pl compare $rows $work/now");
     diag $text if $text ne '';
     is $worse, 0, 'the kernels are no worse than tests/cuda/sass.tsv says (`make sass` writes it anew)';
 }

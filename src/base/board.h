@@ -33,6 +33,7 @@
 #define BOARD_PEER_COPY_FD 5 /* and that of copies of the state (train/peer_copy.h) */
 #define BOARD_RANKS_MAX 65536
 #define BOARD_ADDRESS_MAX 2048 /* bytes; opaque here, the transports read them */
+#define BOARD_NOTE_MAX 512
 #define BOARD_BLOB_MAX ((size_t)1 << 20)
 
 /* The phases of a run, in the order of its life. */
@@ -104,6 +105,7 @@ struct board_worker {
     int32_t rank;
     enum board_phase phase;
     char device[64];
+    char device_note[BOARD_NOTE_MAX]; /* why it is not the expected one; "": it is */
     char backend[24]; /* what carries data between ranks: comm_backend; "": not connected yet */
     /* the same of each axis of the mesh; "": not connected yet, or one rank */
     struct {

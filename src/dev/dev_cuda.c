@@ -14,7 +14,7 @@ const char *dev_cuda_built(void) { return NULL; }
 static enum status not_built(void)
 {
     return FAIL(ST_NO_DEVICE, "this program was built without CUDA; build it with CUDA=1 where "
-                              "nvcc is, or use DEVICE=cpu");
+                              "nvcc is, use the image gpu, or use DEVICE=cpu");
 }
 
 enum status dev_cuda_count(int *count_out)

@@ -3,39 +3,78 @@
 #include "dev/dev_cuda_internal.h"
 
 #ifdef CONVOY_CUDA
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "dev/nvidia_driver.h"
 
-/* The message for a driver that is missing or unfit: what it lacks, and which package has it. */
+/* The oldest driver that knows this CUDA: https://docs.nvidia.com/deploy/cuda-compatibility */
+#define OLDEST_DRIVER (CUDART_VERSION >= 13000 ? "580" : "525")
+
+/* Fails because the loader does not find libcuda.so.1. */
+static enum status no_library(void)
+{
+    char release[NVIDIA_DRIVER_RELEASE_MAX], though[80] = "";
+    if (nvidia_driver_has_file())
+        text_copy(though, sizeof though, ", though a device file /dev/nvidia* is here");
+    else if (nvidia_driver_release(release))
+        text_format(though, sizeof though, ", though this machine's kernel has driver %s", release);
+    return FAIL(ST_NO_DEVICE,
+                "no NVIDIA driver: libcuda.so.1 is not in the loader's paths%s; start a container "
+                "with --gpus all (nvidia-container-toolkit), else install the driver (Debian: "
+                "nvidia-driver, Ubuntu: nvidia-driver-%s), or use DEVICE=cpu",
+                though, OLDEST_DRIVER);
+}
+
+static enum status too_old(int knows)
+{
+    char release[NVIDIA_DRIVER_RELEASE_MAX];
+    bool is_known = nvidia_driver_release(release);
+    return FAIL(ST_NO_DEVICE,
+                "the NVIDIA driver%s%s is too old: it knows CUDA %d.%d, this program needs %d.%d; "
+                "install driver %s or newer, or use DEVICE=cpu",
+                is_known ? " " : "", release, knows / 1000, knows % 1000 / 10,
+                CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, OLDEST_DRIVER);
+}
+
+/* Returns cause and remedy of an error that a driver gives whatever the program does. */
+static const char *hint_of_driver(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorSystemNotReady:
+        return "nvidia-fabricmanager, which sets up NVSwitches, does not run: `systemctl enable "
+               "--now nvidia-fabricmanager` on the host (its package has the driver's version)";
+    case cudaErrorSystemDriverMismatch:
+        return "libcuda.so.1 and the driver in the kernel are of different versions: restart the "
+               "machine after an update of the driver, and then its containers";
+    case cudaErrorCompatNotSupportedOnDevice:
+        return "libcuda.so.1 is of a package cuda-compat, which does not support this GPU: remove "
+               "its folder from LD_LIBRARY_PATH";
+    case cudaErrorStubLibrary:
+        return "libcuda.so.1 is the toolkit's stub: remove the folder stubs from LD_LIBRARY_PATH";
+    default:
+        if (nvidia_driver_has_file())
+            return "see `nvidia-smi` and CUDA_VISIBLE_DEVICES";
+        return "there is no /dev/nvidia*: the machine has no NVIDIA GPU, or its container was "
+               "given none; start it with --gpus all";
+    }
+}
+
+/* Fails with the part that is missing of a driver, or is unfit, and the remedy. */
 static enum status no_driver(cudaError_t error)
 {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     int version = 0;
-    if (driver == NULL)
-        return FAIL(ST_NO_DEVICE,
-                    "no NVIDIA driver: libcuda.so.1 is not in the loader's paths%s; in a container "
-                    "start it with --gpus all (nvidia-container-toolkit), else install the driver "
-                    "(Debian: nvidia-driver, Ubuntu: nvidia-driver-580), or use DEVICE=cpu",
-                    access("/dev/nvidiactl", F_OK) == 0 ? ", though /dev/nvidiactl is here" : "");
-    dlclose(driver);
+    if (!nvidia_driver_has_library())
+        return no_library();
     (void)cudaDriverGetVersion(&version);
     if (error == cudaErrorInsufficientDriver && version > 0)
-        return FAIL(ST_NO_DEVICE,
-                    "the NVIDIA driver is too old: it knows CUDA %d.%d, this program needs %d.%d; "
-                    "install a newer driver, or use DEVICE=cpu",
-                    version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
-                    CUDART_VERSION % 1000 / 10);
+        return too_old(version);
     return FAIL(ST_NO_DEVICE,
-                "the NVIDIA driver finds no GPU for this process (CUDA error %d, %s)%s; see "
-                "`nvidia-smi` and CUDA_VISIBLE_DEVICES, or use DEVICE=cpu",
-                error, cudaGetErrorString(error),
-                access("/dev/nvidiactl", F_OK) == 0
-                    ? ""
-                    : ": there is no /dev/nvidiactl, so no GPU was given to this container");
+                "the NVIDIA driver gives this process no GPU (CUDA error %d, %s): %s, or use "
+                "DEVICE=cpu",
+                error, cudaGetErrorString(error), hint_of_driver(error));
 }
 
 static enum status no_memory(const char *what)

@@ -29,7 +29,9 @@ void dev_cuda_info(const struct dev *dev, struct dev_info *out)
     struct dev_cuda_peak peak =
         dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
     size_t free_bytes = 0, total_bytes = 0;
-    bool is_known = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
+    /* the calling thread may have another device current */
+    bool is_known = cudaSetDevice(dev->device_i) == cudaSuccess &&
+                    cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
     *out = (struct dev_info){.kind = DEV_KIND_CUDA,
                              .memory_bytes = (int64_t)prop->totalGlobalMem,
                              .free_bytes = is_known ? (int64_t)free_bytes : -1,

@@ -9,9 +9,11 @@
 #include "base/board.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "dev/dev_cuda.h"
 #include "dev/library.h"
+#include "dev/nvidia_driver.h"
 #include "kernels/cpu.h"
 
 #define FIND_MS (120 * 1000)
@@ -40,21 +42,35 @@ static enum status check_cpu(const struct conf *conf)
                 conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
 }
 
-/* has_gpus — for DEVICE=auto: is there a GPU for each worker? Logs why not, at debug level. */
-static bool has_gpus(const struct conf *conf)
+/* Why DEVICE=auto uses the CPU on a machine with NVIDIA's driver; "": it does not. */
+static char note[BOARD_NOTE_MAX];
+
+const char *device_note(void) { return note; }
+
+/* Returns true if DEVICE=auto finds a GPU for each worker. If it does not on a machine with
+ * NVIDIA's driver, the CPU is hardly intended: keeps the reason, and the node's first worker logs a
+ * warning. */
+static bool has_gpus(const struct conf *conf, int worker_i)
 {
     int count = 0, workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
-    if (!dev_cuda_built())
-        return false;
-    if (dev_cuda_count(&count) != ST_OK) {
-        LOG_DEBUG("DEVICE=auto takes the CPU: %s", status_message());
-        status_clear();
-        return false;
+    if (dev_cuda_count(&count) == ST_OK) {
+        if (count >= workers_n)
+            return true;
+        (void)FAIL(
+            ST_NO_DEVICE,
+            "N_GPU_EACH_NODE=%d asks for more GPUs than the %d that this process sees; lower "
+            "N_GPU_EACH_NODE, or see CUDA_VISIBLE_DEVICES",
+            workers_n, count);
     }
-    if (count < workers_n)
-        LOG_WARN("DEVICE=auto takes the CPU: %d GPUs are fewer than N_GPU_EACH_NODE=%d workers",
-                 count, workers_n);
-    return count >= workers_n;
+    if (count > 0 || nvidia_driver_is_here()) {
+        text_format(note, sizeof note, "DEVICE=auto uses the CPU: %s", status_message());
+        if (worker_i == 0)
+            LOG_WARN("%s", note);
+    } else {
+        LOG_DEBUG("DEVICE=auto uses the CPU: %s", status_message());
+    }
+    status_clear();
+    return false;
 }
 
 /* open_cuda — with attention by what the user chose. cuDNN is refused here where no shape helps. */
@@ -95,7 +111,7 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
     int64_t asked = conf_i64(conf, CONF_DEVICE);
     library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
     dev_cuda_blas_use((enum dev_cuda_blas_kind)conf_i64(conf, CONF_CONVOY_BLAS));
-    if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf)))
+    if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf, worker_i)))
         return open_cuda(conf, worker_i, out);
     return open_cpu(conf, threads_n, out);
 }

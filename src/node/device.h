@@ -14,6 +14,9 @@
  * A PRECISION that only a GPU has is ST_NO_DEVICE where none was found (conf refuses it with
  * DEVICE=cpu); so is bf16 on a processor without it, and with DEVICE=auto on every CPU. */
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out);
+/* Returns why device_open with DEVICE=auto opened the CPU in this process, with the remedy, if the
+ * machine has NVIDIA's driver or one of its device files. Else returns "". */
+const char *device_note(void);
 /* device_dtype — the element type of the passes for PRECISION on a GPU (is_discrete) or a CPU. auto
  * is bf16 on a GPU and f32 on a CPU; tf32 is stored as f32. So is bf16 on a CPU: there
  * products round what they read. */

@@ -168,6 +168,7 @@ static enum status open_device(struct worker *w)
     w->way.recompute.way = MODEL_RECOMPUTE_AUTO;
     dev_info(w->dev, &info);
     text_copy(w->stats.device, sizeof w->stats.device, info.name);
+    text_copy(w->stats.device_note, sizeof w->stats.device_note, device_note());
     if (is_logger(w))
         LOG_INFO("device %s%s", info.name,
                  conf_i64(w->conf, CONF_N_GPU_EACH_NODE) > 1 ? ", of each worker" : "");

@@ -34,6 +34,15 @@ static void add_step(struct text *t, const struct board_worker *first_worker)
                  text_format_count(speed, sizeof(speed), first_worker->tokens_per_second));
 }
 
+static void add_device_note(struct text *t, const struct board_worker *first_worker)
+{
+    if (first_worker == NULL || first_worker->device_note[0] == 0)
+        return;
+    text_add(t, "<li>");
+    add_escaped(t, first_worker->device_note);
+    text_add(t, "</li>");
+}
+
 static void add_checkpoint(struct text *t, const struct board_checkpoint *checkpoint)
 {
     if (checkpoint == NULL)
@@ -55,6 +64,7 @@ void noscript_write(const struct view *view, struct text *t)
         text_add(t, "</p>");
     }
     text_add(t, "<ul>");
+    add_device_note(t, view->first_worker);
     add_step(t, view->first_worker);
     add_checkpoint(t, view_checkpoint(view));
     if (view->check_line != NULL) {

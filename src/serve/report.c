@@ -262,6 +262,7 @@ void report_write(const struct view *view, struct text *t)
     add_count(root, "n_nodes", node->n_nodes);
     add_text(root, "backend", view_backend(view));
     add_text(root, "device", view_device(view));
+    add_text(root, "device_note", view->first_worker ? view->first_worker->device_note : "");
     add_model(root, view->first_worker);
     add_mesh(root, view);
     add_numbers(root, view->first_worker);

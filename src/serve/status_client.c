@@ -209,6 +209,8 @@ static void show_head(struct text *t, const cJSON *root, const char *on, const c
              plain(json_number(root, "node_id"), 0).text,
              plain(json_number(root, "n_nodes"), 0).text, json_text(root, "device"),
              json_text(root, "version"));
+    if (json_text(root, "device_note")[0] != 0)
+        text_add(t, "warning     %s\n", json_text(root, "device_note"));
     if (json_text(model, "name")[0] != 0)
         text_add(
             t, "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s parameters\n",

@@ -85,7 +85,8 @@ static _Thread_local struct {
     int is_invalid;        /* the capture, by a call that it forbids */
     struct CUgraph_st capture;
     cudaError_t last;
-    int syncs; /* of streams, by this thread */
+    int syncs;  /* of streams, by this thread */
+    int device; /* the current one */
 } runtime_mine;
 
 /* RUNTIME_ONE — until the end of the block no other thread is in the runtime, or on the device. */
@@ -285,12 +286,15 @@ cudaError_t cudaSetDevice(int device)
 {
     RUNTIME_ONE();
     RUNTIME_CALL("cudaSetDevice");
-    return device < runtime.devices_n ? cudaSuccess : cudaErrorInvalidDevice;
+    if (device >= runtime.devices_n)
+        return cudaErrorInvalidDevice;
+    runtime_mine.device = device;
+    return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     RUNTIME_ONE();
-    *free_bytes = *total = runtime.free_bytes;
+    *free_bytes = *total = runtime.free_bytes >> runtime_mine.device; /* each half of the last */
     return cudaSuccess;
 }
 /* runtime_nothing — pages that cannot be touched and take no memory. */

@@ -34,6 +34,24 @@ static void info_describes_the_gpu(void **state)
     runtime.sm_count = 4;
 }
 
+/* The calling thread has another GPU current. */
+static void free_memory_is_of_the_right_gpu(void **state)
+{
+    (void)state;
+    struct dev_info info[2];
+    struct dev *dev[2];
+    runtime.devices_n = 2;
+    for (int i = 0; i < 2; i++)
+        kt_ok(dev_cuda_open(i, false, &dev[i]));
+    for (int i = 0; i < 2; i++)
+        dev_info(dev[i], &info[i]);
+    assert_int_equal(info[0].free_bytes, runtime.free_bytes);
+    assert_int_equal(info[1].free_bytes, runtime.free_bytes / 2);
+    for (int i = 0; i < 2; i++)
+        dev_close(dev[i]);
+    runtime.devices_n = 1;
+}
+
 /* The first GPU of the tests' driver tells its granularity, the second does not, and without the
  * driver's library it is unknown. On a machine with a driver this one comes first. */
 static void the_driver_tells_the_granularity(void **state)
@@ -363,6 +381,7 @@ static void libraries_are_found_or_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(info_describes_the_gpu),
+    cmocka_unit_test(free_memory_is_of_the_right_gpu),
     cmocka_unit_test(the_driver_tells_the_granularity),
     cmocka_unit_test(copies_and_fills),
     cmocka_unit_test(small_copies_do_not_wait),

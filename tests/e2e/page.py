@@ -417,6 +417,11 @@ def look_at_ends():
     ok("of 512 ranks the one that is not as the rest comes first, and the slowest", first == "333" and page.locator("#ranks tr").count() == 64 and text("ranks-more").startswith("and 448 more") and "node 41 (suspect" in text("alerts"))
     look_at_gpus()
     look_at_check()
+    note = "DEVICE=auto uses the CPU: <b>why</b>"
+    with_status(lambda s: s.update(device_note=note))
+    ok("why it is not a GPU: said", note in text("alerts"), text("alerts"))
+    with_status(lambda s: s.update(phase="done", step=s["steps"], device_note=note))
+    ok("after the end, too", text("alerts") == note, text("alerts"))
     with_status(lambda s: s.update(phase="done", step=s["steps"]))
     ok("done: said", text("phase") == "done" and "steps are done" in text("say"), text("say"))
     page.unroute("**/status")

@@ -22,7 +22,8 @@ static const char *written(void)
 static void a_run(void **state)
 {
     (void)state;
-    lead = (struct board_worker){.step = 12,
+    lead = (struct board_worker){.device_note = "auto uses the CPU: <why>",
+                                 .step = 12,
                                  .steps = 100,
                                  .loss = 3.25,
                                  .val_loss = NAN,
@@ -32,8 +33,9 @@ static void a_run(void **state)
     view.phase = BOARD_PHASE_TRAINING;
     text_copy(view.node.run, sizeof view.node.run, "<alice>");
     assert_string_equal(written(),
-                        "<p><b>training</b> &#60;alice&#62;</p><ul><li>step 12 of 100</li><li>loss "
-                        "3.2500</li><li>1.41M tokens a second</li><li>checkpoint of step 10: "
+                        "<p><b>training</b> &#60;alice&#62;</p><ul><li>auto uses the CPU: "
+                        "&#60;why&#62;</li><li>step 12 of 100</li><li>loss 3.2500</li><li>1.41M "
+                        "tokens a second</li><li>checkpoint of step 10: "
                         "ck/step-00000010</li></ul>");
 }
 

@@ -20,6 +20,7 @@ static void fill_worker(void)
         .rank = 0,
         .phase = BOARD_PHASE_TRAINING,
         .device = "cpu",
+        .device_note = "DEVICE=auto uses the CPU: \"why\"",
         .step = 120,
         .steps = 5000,
         .epoch = 1,
@@ -124,6 +125,7 @@ static const struct {
     {"n_nodes", "n", "n"},
     {"backend", "s", "0"},
     {"device", "s", "0"},
+    {"device_note", "s", "0"},
     {"model", "o", "o"},
     {"model.name", "s", "0"},
     {"model.layers", "n", "0"},
@@ -221,8 +223,8 @@ static void every_field_has_its_kind(void **state)
         assert_int_equal(k, fields[i].known[0]);
         assert_int_equal(u, fields[i].unknown[0]);
     }
-    assert_int_equal(cJSON_GetArraySize(known), 35); /* and nothing else */
-    assert_int_equal(cJSON_GetArraySize(unknown), 35);
+    assert_int_equal(cJSON_GetArraySize(known), 36); /* and nothing else */
+    assert_int_equal(cJSON_GetArraySize(unknown), 36);
     cJSON_Delete(known);
     cJSON_Delete(unknown);
 }
@@ -264,6 +266,7 @@ static void values_are_right(void **state)
     assert_string_equal(at(root, "model.task")->valuestring, "lm");
     assert_string_equal(at(root, "ranks.0.state")->valuestring, "training");
     assert_string_equal(at(root, "checkpoint.path")->valuestring, "/c/step-00000100");
+    assert_string_equal(at(root, "device_note")->valuestring, "DEVICE=auto uses the CPU: \"why\"");
     assert_string_equal(at(root, "checkpoint.error")->valuestring, "disk full");
     cJSON_Delete(root);
     struct text t = {0};

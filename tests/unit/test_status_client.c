@@ -149,6 +149,18 @@ static void ranks_and_checkpoints(void **state)
     assert_non_null(strstr(shown, "compute 5.0 ms, wait 2.5 ms, communication 1.2 ms\n"));
 }
 
+static void a_note_on_the_device(void **state)
+{
+    (void)state;
+    assert_int_equal(fetch_once(OK_HEAD "{\"schema\":1,\"phase\":\"training\",\"device_note\":"
+                                        "\"auto uses the CPU: why\"}",
+                                false, false),
+                     ST_OK);
+    assert_non_null(strstr(shown, "\nwarning     auto uses the CPU: why\n"));
+    assert_int_equal(fetch_once(good, false, false), ST_OK);
+    assert_null(strstr(shown, "warning"));
+}
+
 /* A rank's place is shown where workers share a model. */
 static void places(void **state)
 {
@@ -267,9 +279,14 @@ static void addresses(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(healthy),         cmocka_unit_test(ranks_and_checkpoints),
-    cmocka_unit_test(places),          cmocka_unit_test(unhealthy),
-    cmocka_unit_test(strange_answers), cmocka_unit_test(oversized),
-    cmocka_unit_test(silent),          cmocka_unit_test(addresses),
+    cmocka_unit_test(healthy),
+    cmocka_unit_test(ranks_and_checkpoints),
+    cmocka_unit_test(a_note_on_the_device),
+    cmocka_unit_test(places),
+    cmocka_unit_test(unhealthy),
+    cmocka_unit_test(strange_answers),
+    cmocka_unit_test(oversized),
+    cmocka_unit_test(silent),
+    cmocka_unit_test(addresses),
 };
 HARNESS_MAIN(tests)

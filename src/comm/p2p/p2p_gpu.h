@@ -1,5 +1,6 @@
-/* p2p_gpu — large collectives between buffers in GPUs' memory. UCX reads and writes GPU memory
- * directly: no copy through the host's.
+/* p2p_gpu — large collectives between buffers in GPUs' memory, if every rank's UCX has CUDA: it
+ * reads and writes GPU memory directly, without a copy through the host's. The UCX that the release
+ * links has no CUDA; there comm stages.
  *
  * The chunks, their order and the tree of sums are p2p_pipeline.h's; slots lie on the GPU, which
  * adds (kernels/combine.h). Nodes with several workers use two levels (p2p_two_level.h). Inside a

@@ -1,0 +1,24 @@
+/* nvidia_driver — signs of NVIDIA's driver on this machine, read without starting it, in programs
+ * with and without CUDA. Must not know whether the driver can be used. */
+#ifndef CONVOY_DEV_NVIDIA_DRIVER_H
+#define CONVOY_DEV_NVIDIA_DRIVER_H
+
+#include <stdbool.h>
+
+#define NVIDIA_DRIVER_RELEASE_MAX 32
+
+/* Returns true if the loader finds libcuda.so.1, the driver's library. */
+bool nvidia_driver_has_library(void);
+
+/* Returns true if there is a device file of NVIDIA's driver: /dev/nvidiactl, /dev/nvidia0 … */
+bool nvidia_driver_has_file(void);
+
+/* Writes the release of the driver in the kernel, such as "550.54.14". A container shares the
+ * kernel, so this works in a container that was given no GPU, too. Returns false, and writes "", if
+ * the kernel has no such driver. */
+bool nvidia_driver_release(char out[NVIDIA_DRIVER_RELEASE_MAX]);
+
+/* Returns true if any of the three is there. */
+bool nvidia_driver_is_here(void);
+
+#endif

@@ -72,7 +72,7 @@ static enum status open_cuda(const struct conf *conf, int worker_i, struct dev *
                     conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_PRECISION),
                     conf_source(conf, CONF_PRECISION));
     TRY(dev_cuda_open(worker_i, precision == CONF_PRECISION_TF32, out));
-    dev_cuda_attention(*out, by[attention]);
+    dev_cuda_attention(*out, by[attention], false);
     return ST_OK;
 }
 

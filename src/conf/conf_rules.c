@@ -442,6 +442,9 @@ static enum status check_exact(const struct conf *conf)
         if (conf_i64(conf, others[i].key) > others[i].allowed &&
             (others[i].key != CONF_EMBED_ROWS || conf_is_set(conf, CONF_EMBED_ROWS)))
             return fail_pair(conf, CONF_EXACT, "does not go with", others[i].key, others[i].remedy);
+    if (conf_i64(conf, CONF_DETERMINISTIC) == 0)
+        return fail_pair(conf, CONF_EXACT, "does not go with", CONF_DETERMINISTIC,
+                         "additions in any order give other bits each time: set DETERMINISTIC=1");
     if (conf_i64(conf, CONF_SHARD) == CONF_SHARD_HYBRID)
         return fail_pair(conf, CONF_EXACT, "does not go with", CONF_SHARD,
                          "groups add among themselves first: set SHARD=full");

@@ -11,7 +11,8 @@
 #include "dev/cudnn_graph.h"
 #include "dev/library.h"
 
-#define ALIGN 256 /* of the workspace's parts */
+#define ALIGN 256          /* of the workspace's parts */
+#define ATOMIC_FIRST 90600 /* the version from which on the sum of the atomic form need not be 0 */
 
 #define DNN_SYMBOL(result, name, args) LIBRARY_SYMBOL(dnn_table, name),
 static const struct library_symbol symbols[] = {DNN_CALLS(DNN_SYMBOL)};
@@ -130,6 +131,14 @@ static int64_t delta_bytes(const struct cudnn_shape *s)
     return s->is_backward ? rounded(s->b * s->h * s->t * (int64_t)sizeof(float)) : 0;
 }
 
+static int64_t sum_bytes(const struct cudnn_shape *s)
+{
+    return s->is_atomic ? rounded(s->b * s->h * s->t * s->d * (int64_t)sizeof(float)) : 0;
+}
+
+/* Returns the bytes of scratch before the engine's workspace: delta, then the sum of dq. */
+static int64_t stored_bytes(const struct cudnn_shape *s) { return delta_bytes(s) + sum_bytes(s); }
+
 /* explain — the reason of a plan that could not be made, with cuDNN's own words. */
 static void explain(const struct cudnn *c, const struct cudnn_plan *p, char *out, size_t cap)
 {
@@ -137,10 +146,11 @@ static void explain(const struct cudnn *c, const struct cudnn_plan *p, char *out
     c->dnn.cudnnGetLastErrorString(words, sizeof words);
     words[strcspn(words, "\n")] = 0;
     text_format(out, cap,
-                "no plan for %lld samples of %lld tokens, %lld heads of %lld, %lld key heads: "
+                "no plan for %lld samples of %lld tokens, %lld heads of %lld, %lld key heads%s: "
                 "status %d at %s%s%s",
                 (long long)p->shape.b, (long long)p->shape.t, (long long)p->shape.h,
-                (long long)p->shape.d, (long long)p->shape.hk, p->status, p->stage,
+                (long long)p->shape.d, (long long)p->shape.hk,
+                p->shape.is_atomic ? ", by atomic additions" : "", p->status, p->stage,
                 words[0] ? ": " : "", words);
 }
 
@@ -163,14 +173,14 @@ struct search {
 /* make_plan — *out NULL: cuDNN cannot, and reason says why. Then fewer samples may fit, or, when
  * even one does not, another engine may. */
 static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
-                             const struct cudnn_shape *shape, int64_t all, struct search *search,
+                             const struct cudnn_shape *shape, int64_t most, struct search *search,
                              struct cudnn_plan **out, char *reason, size_t cap)
 {
     struct cudnn_plan *p = calloc(1, sizeof *p);
     *out = NULL;
     if (!p)
         return FAIL(ST_RETRY, "out of memory: a plan of %zu bytes", sizeof *p);
-    int64_t room = (int64_t)cuda->scratch_bytes - delta_bytes(shape);
+    int64_t room = (int64_t)cuda->scratch_bytes - stored_bytes(shape);
     const struct cudnn_target target = {
         .handle = c->handle, .workspace_max = room, .first = search->first};
     search->fit_n = 0;
@@ -179,33 +189,45 @@ static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
         return ST_OK;
     }
     if (p->is_too_large && shape->b > 1) {
-        double bytes = (double)(p->workspace_bytes + delta_bytes(shape));
+        double bytes = (double)(p->workspace_bytes + stored_bytes(shape));
         int64_t n = (int64_t)((double)shape->b * (double)cuda->scratch_bytes / bytes);
         search->fit_n = n < 1 ? 1 : n < shape->b ? n : shape->b - 1;
     } else if (p->is_too_large) {
-        *search = (struct search){.first = p->place, .fit_n = all};
+        *search = (struct search){.first = p->place, .fit_n = most};
     }
     explain(c, p, reason, cap);
     free_plan(c, p);
     return ST_OK;
 }
 
-/* choose — the best engine that computes at least one sample at once: the greatest number of
- * samples whose workspace fits, in runs of equal size. */
+/* Returns the most samples of which delta and the sum of dq fit into the scratch. */
+static int64_t most_samples(const struct cuda *cuda, const struct cudnn_shape *shape)
+{
+    struct cudnn_shape one = *shape;
+    one.b = 1;
+    int64_t bytes = stored_bytes(&one), n = bytes ? (int64_t)cuda->scratch_bytes / bytes : shape->b;
+    return n < shape->b ? n : shape->b;
+}
+
+/* Chooses the best engine that computes at least one sample at once: the greatest number of samples
+ * whose workspace fits, in runs of equal size. */
 static enum status choose(const struct cudnn *c, const struct cuda *cuda, struct choice *choice)
 {
     struct cudnn_shape s = choice->shape;
-    const int64_t all = s.b;
-    struct search search = {.fit_n = all};
+    const int64_t all = s.b, most = most_samples(cuda, &s);
+    struct search search = {.fit_n = most};
+    if (most == 0)
+        text_copy(choice->reason, sizeof choice->reason,
+                  "one sample needs more scratch than there is");
     while (!choice->each && search.fit_n > 0) {
         int64_t runs = (all + search.fit_n - 1) / search.fit_n;
         s.b = (all + runs - 1) / runs;
-        TRY(make_plan(c, cuda, &s, all, &search, &choice->each, choice->reason,
+        TRY(make_plan(c, cuda, &s, most, &search, &choice->each, choice->reason,
                       sizeof choice->reason));
     }
     s.b = choice->each ? all % s.b : 0;
     if (s.b > 0)
-        TRY(make_plan(c, cuda, &s, all, &search, &choice->rest, choice->reason,
+        TRY(make_plan(c, cuda, &s, most, &search, &choice->rest, choice->reason,
                       sizeof choice->reason));
     if (choice->each && (s.b == 0 || choice->rest))
         choice->reason[0] = 0;
@@ -237,7 +259,8 @@ static enum status find(struct cudnn *c, const struct cuda *cuda, const struct c
 
 /* ---- running ---- */
 
-/* The addresses of all samples, by enum cudnn_tensor, and the bytes from one sample to the next. */
+/* The addresses of all samples, by enum cudnn_tensor, and the bytes from one sample to the next.
+ * Tensors in scratch have none: each run uses it from its start. */
 struct operands {
     char *at[CUDNN_TENSORS];
     int64_t bytes[CUDNN_TENSORS];
@@ -248,20 +271,36 @@ static bool set(const struct cudnn *c, dnn_desc desc, int name, int type, int64_
     return c->dnn.cudnnBackendSetAttribute(desc, name, type, n, x) == 0;
 }
 
-/* pack — the addresses of a run from sample `first`. */
+/* The tensors of a run and their addresses. */
+struct addresses {
+    int64_t id[CUDNN_TENSORS];
+    void *at[CUDNN_TENSORS];
+    int n;
+};
+
+static void add_address(struct addresses *to, int64_t id, void *at)
+{
+    to->id[to->n] = id;
+    to->at[to->n++] = at;
+}
+
+/* Packs the addresses of a run from sample `first`. Scratch holds delta, the sum of dq and the
+ * engine's workspace, in this order. */
 static bool pack(const struct cudnn *c, const struct cuda *cuda, const struct operands *x,
                  const struct cudnn_plan *p, int64_t first, dnn_desc desc)
 {
-    int64_t ids[CUDNN_TENSORS];
-    void *at[CUDNN_TENSORS], *workspace = (char *)cuda->scratch + delta_bytes(&p->shape);
-    int n = 0;
+    struct addresses a = {.n = 0};
+    char *scratch = cuda->scratch;
+    void *workspace = scratch + stored_bytes(&p->shape);
     for (int id = 1; id < CUDNN_TENSORS; id++)
-        if (x->at[id]) {
-            ids[n] = id;
-            at[n++] = x->at[id] + first * x->bytes[id];
-        }
-    return set(c, desc, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, n, ids) &&
-           set(c, desc, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, n, at) &&
+        if (x->at[id])
+            add_address(&a, id, x->at[id] + first * x->bytes[id]);
+    if (p->shape.is_backward)
+        add_address(&a, CUDNN_DELTA, scratch);
+    if (p->shape.is_atomic)
+        add_address(&a, CUDNN_DQ_SUM, scratch + delta_bytes(&p->shape));
+    return set(c, desc, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, a.n, a.id) &&
+           set(c, desc, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, a.n, a.at) &&
            set(c, desc, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &workspace) &&
            c->dnn.cudnnBackendFinalize(desc) == 0;
 }
@@ -287,8 +326,8 @@ static enum status failed(struct cudnn *c, struct choice *choice, bool is_captur
     char words[160] = "";
     c->dnn.cudnnGetLastErrorString(words, sizeof words);
     words[strcspn(words, "\n")] = 0;
-    text_format(choice->reason, sizeof choice->reason, "status %d when attention was submitted%s%s",
-                rc, words[0] ? ": " : "", words);
+    text_format(choice->reason, sizeof choice->reason, "status %d when engine %lld was run%s%s", rc,
+                (long long)choice->each->engine, words[0] ? ": " : "", words);
     if (rc < DNN_STATUS_EXECUTION_FAILED && !is_captured)
         return ST_OK;
     /* of a capture: the work is submitted again, one operation at a time */
@@ -323,11 +362,11 @@ static enum status run(struct cudnn *c, const struct cuda *cuda, const struct cu
 
 /* ---- the operations ---- */
 
-/* Of a forward's or a backward's arguments. There is no padding. */
-#define SHAPE_OF(a, backward)                                                                     \
+/* The shape of a forward's or a backward's arguments. There is no padding. */
+#define SHAPE_OF(a, backward, atomic)                                                             \
     {                                                                                             \
         .b = (a)->b, .t = (a)->t, .h = (a)->h, .hk = (a)->hk, .d = (a)->d, .layout = (a)->layout, \
-        .dtype = (a)->qkv.dtype, .is_backward = (backward)                                        \
+        .dtype = (a)->qkv.dtype, .is_backward = (backward), .is_atomic = (atomic)                 \
     }
 
 static void put(struct operands *x, enum cudnn_tensor id, const void *at, int64_t elems,
@@ -361,17 +400,17 @@ static bool is_for(struct cudnn *c, const struct cudnn_shape *s, struct tensor m
                    struct tensor first_key, float dropout, struct tensor kv)
 {
     bool is_16 = s->dtype == DTYPE_BF16 || s->dtype == DTYPE_F16;
-    const char *why =
-        !is_16                           ? "it is asked for bf16 and fp16 only"
-        : mask.data                      ? "it is not asked for attention with a mask"
-        : first_key.data                 ? "it is not asked for documents or windows"
-        : kv.data                        ? "it is not asked for queries that lie apart from keys "
-                                           "(CP > 1)"
-        : dropout > 0                    ? "its dropout draws other numbers than this program's"
-        : s->d % 8 != 0 || s->d > 256    ? "it needs heads of at most 256 elements, a multiple of 8"
-        : s->is_backward && s->hk < s->h ? "it is not asked for gradients of several query heads "
-                                           "for one key head"
-                                         : "";
+    const char *why = !is_16           ? "it is asked for bf16 and fp16 only"
+                      : mask.data      ? "it is not asked for attention with a mask"
+                      : first_key.data ? "it is not asked for documents or windows"
+                      : kv.data        ? "it is not asked for queries that lie apart from keys "
+                                         "(CP > 1)"
+                      : dropout > 0    ? "its dropout draws other numbers than this program's"
+                      : s->d % 8 != 0 || s->d > 256
+                          ? "it needs heads of at most 256 elements, a multiple of 8"
+                      : s->is_atomic && c->dnn.cudnnGetVersion() < ATOMIC_FIRST
+                          ? "before 9.6 it needs memory set to 0 for atomic additions"
+                          : "";
     text_copy(c->reason, sizeof c->reason, why);
     return why[0] == 0;
 }
@@ -380,7 +419,7 @@ enum status cudnn_attention_fwd(struct cudnn *c, const struct cuda *cuda,
                                 const struct attention_fwd *a, bool is_captured, bool *is_done)
 {
     struct operands x = {0};
-    struct cudnn_shape s = SHAPE_OF(a, false);
+    struct cudnn_shape s = SHAPE_OF(a, false, false);
     *is_done = false;
     if (!is_for(c, &s, a->mask, a->first_key, a->dropout.p, a->kv))
         return ST_OK;
@@ -388,14 +427,21 @@ enum status cudnn_attention_fwd(struct cudnn *c, const struct cuda *cuda,
     return run(c, cuda, &s, &x, is_captured, is_done);
 }
 
+bool cudnn_may_bwd(struct cudnn *c, const struct attention_bwd *a, bool is_atomic)
+{
+    const struct cudnn_shape s = SHAPE_OF(a, true, is_atomic);
+    return is_for(c, &s, a->mask, a->first_key, a->dropout.p, a->kv);
+}
+
 enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
-                                const struct attention_bwd *a, bool is_captured, bool *is_done)
+                                const struct attention_bwd *a, bool is_atomic, bool is_captured,
+                                bool *is_done)
 {
     struct operands x = {0};
-    struct cudnn_shape s = SHAPE_OF(a, true);
+    struct cudnn_shape s = SHAPE_OF(a, true, is_atomic);
     struct attention_row at = row_of(&s);
     *is_done = false;
-    if (!is_for(c, &s, a->mask, a->first_key, a->dropout.p, a->kv))
+    if (!cudnn_may_bwd(c, a, is_atomic))
         return ST_OK;
     put_shared(c, &x, &s, a->qkv, a->out, a->lse);
     put(&x, CUDNN_DO, a->dout.data, 0, a->t * a->h * a->d);
@@ -403,7 +449,6 @@ enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
     put(&x, CUDNN_DK, a->dqkv.data, at.k, a->t * at.row);
     put(&x, CUDNN_DV, a->dqkv.data, at.v, a->t * at.row);
     put(&x, CUDNN_ONE, &c->one, 0, 0);
-    put(&x, CUDNN_DELTA, cuda->scratch, 0, 0);
     return run(c, cuda, &s, &x, is_captured, is_done);
 }
 #endif

@@ -3,8 +3,10 @@
  *
  * q, k and v are read in place, from the rows that the product before wrote, and lse is kept in the
  * program's own layout; so forward and backward may each be cuDNN's or the program's kernel. The
- * backward pass is asked for as deterministic: cuDNN then stores B·H·T·T numbers of 16 bits. It
- * works in the stream's scratch, in runs of as many samples as fit. Plans are kept. A struct cudnn
+ * backward pass has two forms (cudnn_graph.h). The deterministic one stores B·H·T·T numbers of 16
+ * bits. The atomic one stores B·H·T·D of f32, and two runs may differ in their last bits. Both also
+ * store 2·B·H·T·D numbers of 16 bits if there are fewer key heads than heads. cuDNN works in the
+ * scratch that it is given, in runs of as many samples as fit. Plans are kept. A struct cudnn
  * belongs to one stream. Only in builds with CUDA. Must not know models or settings. */
 #ifndef CONVOY_DEV_CUDNN_H
 #define CONVOY_DEV_CUDNN_H
@@ -29,11 +31,15 @@ const char *cudnn_reason(const struct cudnn *c);
 const char *cudnn_how(const struct cudnn *c);
 
 /* The contracts of kernels/attention.h. *is_done false: nothing was submitted to the device.
- * is_captured: the stream is; then the plan was made before. ST_FAULT: cuDNN failed when it ran
- * the plan. */
+ * is_atomic: in the atomic form. is_captured: the stream is; then the plan was made before.
+ * ST_FAULT: cuDNN failed when it ran the plan. */
 enum status cudnn_attention_fwd(struct cudnn *c, const struct cuda *cuda,
                                 const struct attention_fwd *a, bool is_captured, bool *is_done);
 enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
-                                const struct attention_bwd *a, bool is_captured, bool *is_done);
+                                const struct attention_bwd *a, bool is_atomic, bool is_captured,
+                                bool *is_done);
+/* Returns whether cuDNN is asked for this one at all, whatever its memory; if not, cudnn_reason
+ * gives the reason. */
+bool cudnn_may_bwd(struct cudnn *c, const struct attention_bwd *a, bool is_atomic);
 
 #endif

@@ -13,7 +13,8 @@
 /* ---- the tables ---- */
 
 /* How a tensor lies. QUERIES, KEYS: in rows of qkv; DENSE: in rows of H·D; BY_HEAD: dense
- * (B,H,T,D). KEYS have K heads: a product repeats each for the H/K heads of its other factor. */
+ * (B,H,T,D). KEYS have K heads: a product repeats each for the H/K heads of its other factor, and a
+ * sum adds the gradients of these H/K heads. */
 enum form { QUERIES, KEYS, KEYS_TURNED, DENSE, BY_HEAD, ROWS, SCORES, SCORES_TURNED, NUMBER };
 enum type { IO, F32, I32, YES };
 enum place { STORED, VIRTUAL, HOST };
@@ -27,9 +28,13 @@ struct row {
 /* in: the operands, 0: none; the last of a select is the condition. mode: of a pointwise operation
  * or a reduction. axis: of an index. */
 enum kind { MATMUL, POINTWISE, REDUCTION, RESHAPE };
+/* Graphs that have an operation. ONE_EACH, GROUPED: with K = H, with K < H. DETERMINISTIC, ATOMIC:
+ * backward graphs of this form. */
+enum when { ALWAYS, ONE_EACH, GROUPED, DETERMINISTIC, ATOMIC };
 struct op {
     enum kind kind;
     int mode, in[3], out, axis;
+    enum when when;
 };
 
 /* Virtual tensors. */
@@ -56,6 +61,8 @@ enum {
     DSCORE,
     DSCORE_TURNED,
     K_ROWS,
+    DK_HEADS,
+    DV_HEADS,
     IDS
 };
 
@@ -71,61 +78,69 @@ static const struct row forward_rows[] = {
     {TOTAL, ROWS, F32, VIRTUAL},       {LOGS, ROWS, F32, VIRTUAL},
     {PROB, SCORES, IO, VIRTUAL}};
 static const struct op forward_ops[] = {
-    {MATMUL, 0, {CUDNN_Q, CUDNN_K}, RAW, 0},
-    {POINTWISE, DNN_POINTWISE_MUL, {RAW, CUDNN_SCALE}, SCALED, 0},
-    {POINTWISE, DNN_POINTWISE_GEN_INDEX, {SCALED}, QUERY_I, 2},
-    {POINTWISE, DNN_POINTWISE_GEN_INDEX, {SCALED}, KEY_I, 3},
-    {POINTWISE, DNN_POINTWISE_CMP_GE, {QUERY_I, KEY_I}, SEEN, 0},
-    {POINTWISE, DNN_POINTWISE_BINARY_SELECT, {SCALED, CUDNN_HIDDEN, SEEN}, SCORE, 0},
-    {REDUCTION, DNN_REDUCE_TENSOR_MAX, {SCORE}, TOP, 0},
-    {POINTWISE, DNN_POINTWISE_SUB, {SCORE, TOP}, LESS, 0},
-    {POINTWISE, DNN_POINTWISE_EXP, {LESS}, EXPS, 0},
-    {REDUCTION, DNN_REDUCE_TENSOR_ADD, {EXPS}, TOTAL, 0},
-    {POINTWISE, DNN_POINTWISE_LOG, {TOTAL}, LOGS, 0},
-    {POINTWISE, DNN_POINTWISE_ADD, {TOP, LOGS}, CUDNN_LSE, 0},
-    {POINTWISE, DNN_POINTWISE_DIV, {EXPS, TOTAL}, PROB, 0},
-    {MATMUL, 0, {PROB, CUDNN_V}, CUDNN_O, 0}};
+    {MATMUL, 0, {CUDNN_Q, CUDNN_K}, RAW, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_MUL, {RAW, CUDNN_SCALE}, SCALED, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_GEN_INDEX, {SCALED}, QUERY_I, 2, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_GEN_INDEX, {SCALED}, KEY_I, 3, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_CMP_GE, {QUERY_I, KEY_I}, SEEN, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_BINARY_SELECT, {SCALED, CUDNN_HIDDEN, SEEN}, SCORE, 0, ALWAYS},
+    {REDUCTION, DNN_REDUCE_TENSOR_MAX, {SCORE}, TOP, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_SUB, {SCORE, TOP}, LESS, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_EXP, {LESS}, EXPS, 0, ALWAYS},
+    {REDUCTION, DNN_REDUCE_TENSOR_ADD, {EXPS}, TOTAL, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_LOG, {TOTAL}, LOGS, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_ADD, {TOP, LOGS}, CUDNN_LSE, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_DIV, {EXPS, TOTAL}, PROB, 0, ALWAYS},
+    {MATMUL, 0, {PROB, CUDNN_V}, CUDNN_O, 0, ALWAYS}};
 
 static const struct row backward_rows[] = {
-    {CUDNN_Q, QUERIES, IO, STORED},     {CUDNN_K, KEYS_TURNED, IO, STORED},
-    {CUDNN_V, KEYS_TURNED, IO, STORED}, {CUDNN_O, DENSE, IO, STORED},
-    {CUDNN_LSE, ROWS, F32, STORED},     {CUDNN_DO, DENSE, IO, STORED},
-    {CUDNN_DQ, QUERIES, IO, STORED},    {CUDNN_DK, KEYS, IO, STORED},
-    {CUDNN_DV, KEYS, IO, STORED},       {CUDNN_SCALE, NUMBER, F32, HOST},
-    {CUDNN_HIDDEN, NUMBER, F32, HOST},  {CUDNN_ONE, NUMBER, F32, HOST},
-    {CUDNN_DELTA, ROWS, F32, STORED},   {PRODUCTS, BY_HEAD, F32, VIRTUAL},
-    {DELTA_1, ROWS, F32, VIRTUAL},      {RAW, SCORES, F32, VIRTUAL},
-    {SCALED, SCORES, F32, VIRTUAL},     {LESS_LSE, SCORES, F32, VIRTUAL},
-    {QUERY_I, SCORES, I32, VIRTUAL},    {KEY_I, SCORES, I32, VIRTUAL},
-    {SEEN, SCORES, YES, VIRTUAL},       {SCORE, SCORES, F32, VIRTUAL},
-    {PROB, SCORES, F32, VIRTUAL},       {PROB_TURNED, SCORES_TURNED, IO, VIRTUAL},
-    {DPROB, SCORES, F32, VIRTUAL},      {DPROB_LESS, SCORES, F32, VIRTUAL},
-    {DSCORE_1, SCORES, F32, VIRTUAL},   {DSCORE, SCORES, F32, VIRTUAL},
-    {K_ROWS, KEYS, IO, VIRTUAL},        {DSCORE_TURNED, SCORES_TURNED, IO, VIRTUAL}};
+    {CUDNN_Q, QUERIES, IO, STORED},      {CUDNN_K, KEYS_TURNED, IO, STORED},
+    {CUDNN_V, KEYS_TURNED, IO, STORED},  {CUDNN_O, DENSE, IO, STORED},
+    {CUDNN_LSE, ROWS, F32, STORED},      {CUDNN_DO, DENSE, IO, STORED},
+    {CUDNN_DQ, QUERIES, IO, STORED},     {CUDNN_DK, KEYS, IO, STORED},
+    {CUDNN_DV, KEYS, IO, STORED},        {CUDNN_SCALE, NUMBER, F32, HOST},
+    {CUDNN_HIDDEN, NUMBER, F32, HOST},   {CUDNN_ONE, NUMBER, F32, HOST},
+    {CUDNN_DELTA, ROWS, F32, STORED},    {PRODUCTS, BY_HEAD, F32, VIRTUAL},
+    {DELTA_1, ROWS, F32, VIRTUAL},       {RAW, SCORES, F32, VIRTUAL},
+    {SCALED, SCORES, F32, VIRTUAL},      {LESS_LSE, SCORES, F32, VIRTUAL},
+    {QUERY_I, SCORES, I32, VIRTUAL},     {KEY_I, SCORES, I32, VIRTUAL},
+    {SEEN, SCORES, YES, VIRTUAL},        {SCORE, SCORES, F32, VIRTUAL},
+    {PROB, SCORES, F32, VIRTUAL},        {PROB_TURNED, SCORES_TURNED, IO, VIRTUAL},
+    {DPROB, SCORES, F32, VIRTUAL},       {DPROB_LESS, SCORES, F32, VIRTUAL},
+    {DSCORE_1, SCORES, F32, VIRTUAL},    {DSCORE, SCORES, F32, VIRTUAL},
+    {K_ROWS, KEYS, IO, VIRTUAL},         {DSCORE_TURNED, SCORES_TURNED, IO, VIRTUAL},
+    {DV_HEADS, BY_HEAD, IO, VIRTUAL},    {DK_HEADS, BY_HEAD, IO, VIRTUAL},
+    {CUDNN_DQ_SUM, BY_HEAD, F32, STORED}};
 static const struct op backward_ops[] = {
-    {POINTWISE, DNN_POINTWISE_MUL, {CUDNN_DO, CUDNN_O}, PRODUCTS, 0},
-    {REDUCTION, DNN_REDUCE_TENSOR_ADD, {PRODUCTS}, DELTA_1, 0},
-    {POINTWISE, DNN_POINTWISE_MUL, {DELTA_1, CUDNN_ONE}, CUDNN_DELTA, 0},
-    {MATMUL, 0, {CUDNN_Q, CUDNN_K}, RAW, 0},
-    {POINTWISE, DNN_POINTWISE_MUL, {RAW, CUDNN_SCALE}, SCALED, 0},
-    {POINTWISE, DNN_POINTWISE_SUB, {SCALED, CUDNN_LSE}, LESS_LSE, 0},
-    {POINTWISE, DNN_POINTWISE_GEN_INDEX, {LESS_LSE}, QUERY_I, 2},
-    {POINTWISE, DNN_POINTWISE_GEN_INDEX, {LESS_LSE}, KEY_I, 3},
-    {POINTWISE, DNN_POINTWISE_CMP_GE, {QUERY_I, KEY_I}, SEEN, 0},
-    {POINTWISE, DNN_POINTWISE_BINARY_SELECT, {LESS_LSE, CUDNN_HIDDEN, SEEN}, SCORE, 0},
-    {POINTWISE, DNN_POINTWISE_EXP, {SCORE}, PROB, 0},
-    {RESHAPE, 0, {PROB}, PROB_TURNED, 0},
-    {MATMUL, 0, {PROB_TURNED, CUDNN_DO}, CUDNN_DV, 0},
-    {MATMUL, 0, {CUDNN_DO, CUDNN_V}, DPROB, 0},
-    {POINTWISE, DNN_POINTWISE_SUB, {DPROB, CUDNN_DELTA}, DPROB_LESS, 0},
-    {POINTWISE, DNN_POINTWISE_MUL, {DPROB_LESS, PROB}, DSCORE_1, 0},
-    {POINTWISE, DNN_POINTWISE_MUL, {DSCORE_1, CUDNN_SCALE}, DSCORE, 0},
-    {RESHAPE, 0, {DSCORE}, DSCORE_TURNED, 0},
-    {MATMUL, 0, {DSCORE_TURNED, CUDNN_Q}, CUDNN_DK, 0},
-    {RESHAPE, 0, {CUDNN_K}, K_ROWS, 0},
-    {MATMUL, 0, {DSCORE, K_ROWS}, CUDNN_DQ, 0}};
+    {POINTWISE, DNN_POINTWISE_MUL, {CUDNN_DO, CUDNN_O}, PRODUCTS, 0, ALWAYS},
+    {REDUCTION, DNN_REDUCE_TENSOR_ADD, {PRODUCTS}, DELTA_1, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_MUL, {DELTA_1, CUDNN_ONE}, CUDNN_DELTA, 0, ALWAYS},
+    {MATMUL, 0, {CUDNN_Q, CUDNN_K}, RAW, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_MUL, {RAW, CUDNN_SCALE}, SCALED, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_SUB, {SCALED, CUDNN_LSE}, LESS_LSE, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_GEN_INDEX, {LESS_LSE}, QUERY_I, 2, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_GEN_INDEX, {LESS_LSE}, KEY_I, 3, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_CMP_GE, {QUERY_I, KEY_I}, SEEN, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_BINARY_SELECT, {LESS_LSE, CUDNN_HIDDEN, SEEN}, SCORE, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_EXP, {SCORE}, PROB, 0, ALWAYS},
+    {RESHAPE, 0, {PROB}, PROB_TURNED, 0, ALWAYS},
+    {MATMUL, 0, {PROB_TURNED, CUDNN_DO}, CUDNN_DV, 0, ONE_EACH},
+    {MATMUL, 0, {PROB_TURNED, CUDNN_DO}, DV_HEADS, 0, GROUPED},
+    {REDUCTION, DNN_REDUCE_TENSOR_ADD, {DV_HEADS}, CUDNN_DV, 0, GROUPED},
+    {MATMUL, 0, {CUDNN_DO, CUDNN_V}, DPROB, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_SUB, {DPROB, CUDNN_DELTA}, DPROB_LESS, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_MUL, {DPROB_LESS, PROB}, DSCORE_1, 0, ALWAYS},
+    {POINTWISE, DNN_POINTWISE_MUL, {DSCORE_1, CUDNN_SCALE}, DSCORE, 0, ALWAYS},
+    {RESHAPE, 0, {DSCORE}, DSCORE_TURNED, 0, ALWAYS},
+    {MATMUL, 0, {DSCORE_TURNED, CUDNN_Q}, CUDNN_DK, 0, ONE_EACH},
+    {MATMUL, 0, {DSCORE_TURNED, CUDNN_Q}, DK_HEADS, 0, GROUPED},
+    {REDUCTION, DNN_REDUCE_TENSOR_ADD, {DK_HEADS}, CUDNN_DK, 0, GROUPED},
+    {RESHAPE, 0, {CUDNN_K}, K_ROWS, 0, ALWAYS},
+    {MATMUL, 0, {DSCORE, K_ROWS}, CUDNN_DQ, 0, DETERMINISTIC},
+    {MATMUL, 0, {DSCORE, K_ROWS}, CUDNN_DQ_SUM, 0, ATOMIC},
+    {POINTWISE, DNN_POINTWISE_IDENTITY, {CUDNN_DQ_SUM}, CUDNN_DQ, 0, ATOMIC}};
 
-#define OPS_MAX 24
+#define OPS_MAX 32
 _Static_assert(sizeof forward_ops / sizeof *forward_ops <= OPS_MAX, "forward");
 _Static_assert(sizeof backward_ops / sizeof *backward_ops <= OPS_MAX, "backward");
 /* Tensors, two for each operation, the graph, the choice of an engine; settings, engine and plan of
@@ -143,6 +158,7 @@ struct build {
     const struct cudnn_shape *s;
     struct cudnn_plan *plan; /* owns every descriptor */
     dnn_desc tensors[IDS], ops[OPS_MAX];
+    int64_t ops_n;
 };
 
 static bool ok(struct build *b, dnn_status status, const char *stage)
@@ -287,7 +303,7 @@ static bool make_reshape(struct build *b, const struct op *op, dnn_desc out)
            set_desc(b, out, DNN_ATTR_OPERATION_RESHAPE_YDESC, b->tensors[op->out]);
 }
 
-static bool add_op(struct build *b, const struct op *op, int i)
+static bool add_op(struct build *b, const struct op *op)
 {
     static const struct {
         int type;
@@ -298,10 +314,27 @@ static bool add_op(struct build *b, const struct op *op, int i)
         {DNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, make_pointwise, "a step of the graph"},
         {DNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, make_reduction, "a sum of the graph"},
         {DNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, make_reshape, "a view of the graph"}};
-    return make(b, kinds[op->kind].type, kinds[op->kind].stage, &b->ops[i]) &&
-           kinds[op->kind].make(b, op, b->ops[i]) && end(b, b->ops[i], kinds[op->kind].stage);
+    dnn_desc *out = &b->ops[b->ops_n++];
+    return make(b, kinds[op->kind].type, kinds[op->kind].stage, out) &&
+           kinds[op->kind].make(b, op, *out) && end(b, *out, kinds[op->kind].stage);
 }
 
+/* Returns true if the graph of the shape gives the same bits each time: its form decides. */
+static bool is_deterministic(const struct cudnn_shape *s) { return !s->is_atomic; }
+
+/* Returns true if the graph of the shape has the operations of `when`. */
+static bool has_op(const struct cudnn_shape *s, enum when when)
+{
+    const bool has[] = {[ALWAYS] = true,
+                        [ONE_EACH] = s->hk == s->h,
+                        [GROUPED] = s->hk < s->h,
+                        [DETERMINISTIC] = is_deterministic(s),
+                        [ATOMIC] = !is_deterministic(s)};
+    return has[when];
+}
+
+/* Makes the tensors and the operations of a table. A tensor that no operation uses is no part of
+ * the graph. */
 static bool add_all(struct build *b, const struct row *rows, size_t rows_n, const struct op *ops,
                     size_t ops_n)
 {
@@ -309,7 +342,7 @@ static bool add_all(struct build *b, const struct row *rows, size_t rows_n, cons
         if (!add_tensor(b, &rows[i]))
             return false;
     for (size_t i = 0; i < ops_n; i++)
-        if (!add_op(b, &ops[i], (int)i))
+        if (has_op(b->s, ops[i].when) && !add_op(b, &ops[i]))
             return false;
     return true;
 }
@@ -327,7 +360,7 @@ static bool make_graph(struct build *b, dnn_desc *out)
         b->s->is_backward ? sizeof backward_ops / sizeof *ops : sizeof forward_ops / sizeof *ops;
     return add_all(b, rows, rows_n, ops, ops_n) &&
            make(b, DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph", out) &&
-           set(b, *out, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, (int64_t)ops_n,
+           set(b, *out, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, b->ops_n,
                b->ops) &&
            (!handle || set(b, *out, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &handle)) &&
            end(b, *out, "the graph");
@@ -361,8 +394,9 @@ static bool get(struct build *b, dnn_desc desc, int name, int type, int64_t *n, 
               "an engine's properties");
 }
 
-/* is_steady — the engine of these settings gives the same bits each time. */
-static bool is_steady(struct build *b, dnn_desc config)
+/* Reads the engine's number and returns true if it is not noted as nondeterministic, or need not be
+ * deterministic. */
+static bool check_notes(struct build *b, dnn_desc config)
 {
     dnn_desc engine;
     int notes[NOTES_MAX];
@@ -372,21 +406,42 @@ static bool is_steady(struct build *b, dnn_desc config)
         !get(b, engine, DNN_ATTR_ENGINE_GLOBAL_INDEX, DNN_TYPE_INT64, &one, &b->plan->engine) ||
         !get(b, engine, DNN_ATTR_ENGINE_NUMERICAL_NOTE, DNN_TYPE_NUMERICAL_NOTE, &n, notes))
         return false;
-    bool is_steady = true;
+    bool is_noted = false;
     for (int64_t i = 0; i < n && i < NOTES_MAX; i++)
-        is_steady = is_steady && notes[i] != DNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-    b->plan->passed_over += !is_steady;
-    return is_steady;
+        is_noted = is_noted || notes[i] == DNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    bool is_passed_over = is_noted && is_deterministic(b->s);
+    b->plan->passed_over += is_passed_over;
+    return !is_passed_over;
 }
 
-/* may_fit — asked before the engine is compiled, which takes seconds. An engine that does not say
- * it before is compiled, and asked then. */
+/* Returns the least workspace of an engine that keeps the determinism of the graph. */
+static int64_t least_workspace(const struct cudnn_shape *s)
+{
+    return s->is_backward && is_deterministic(s) ? 2 * s->b * s->h * s->t * s->t : 0;
+}
+
+/* Returns true if an engine with this workspace may be used. */
+static bool check_workspace(struct build *b, int64_t bytes)
+{
+    if (bytes < least_workspace(b->s)) {
+        b->plan->passed_over++;
+        return false;
+    }
+    return true;
+}
+
+/* Reads the workspace before the engine is compiled, which takes seconds, and returns false if it
+ * cannot be used. An engine that does not tell it before is compiled, and checked then. */
 static bool may_fit(struct build *b, dnn_desc config)
 {
     int64_t n = 0, bytes = 0;
     if (b->dnn->cudnnBackendGetAttribute(config, DNN_ATTR_ENGINECFG_WORKSPACE_SIZE, DNN_TYPE_INT64,
                                          1, &n, &bytes) != 0 ||
-        n < 1 || bytes <= b->target->workspace_max)
+        n < 1)
+        return true;
+    if (!check_workspace(b, bytes))
+        return false;
+    if (bytes <= b->target->workspace_max)
         return true;
     b->plan->workspace_bytes = bytes;
     b->plan->is_too_large = true;
@@ -403,7 +458,8 @@ static bool finish(struct build *b, dnn_desc config)
         !(t->handle ? set(b, plan, DNN_ATTR_EXECUTION_PLAN_HANDLE, DNN_TYPE_HANDLE, 1, &t->handle)
                     : set_desc(b, plan, DNN_ATTR_EXECUTION_PLAN_DEVICEPROP, t->prop)) ||
         !end(b, plan, "the plan") ||
-        !get(b, plan, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, &n, &bytes))
+        !get(b, plan, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, &n, &bytes) ||
+        !check_workspace(b, bytes))
         return false;
     if (bytes > t->workspace_max)
         return ok(b, DNN_STATUS_NOT_SUPPORTED, "an engine with less workspace once it is compiled");
@@ -412,11 +468,11 @@ static bool finish(struct build *b, dnn_desc config)
     return true;
 }
 
-/* take — the plan of an engine; what was noted of those before it no longer counts. */
-static bool take(struct build *b, dnn_desc config)
+/* Makes the plan of an engine. Errors of the engines before it no longer count then. */
+static bool use_engine(struct build *b, dnn_desc config)
 {
     struct cudnn_plan *p = b->plan;
-    if (!is_steady(b, config) || !may_fit(b, config) || !finish(b, config))
+    if (!check_notes(b, config) || !may_fit(b, config) || !finish(b, config))
         return false;
     p->status = 0;
     p->stage = NULL;
@@ -435,7 +491,7 @@ bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *ta
     for (int64_t i = target->first; i < plan->proposed && i < CONFIGS_MAX && !plan->is_too_large;
          i++) {
         plan->place = i + 1;
-        if (take(&b, configs[i]))
+        if (use_engine(&b, configs[i]))
             return true;
     }
     return ok(&b, DNN_STATUS_NOT_SUPPORTED,

@@ -3,9 +3,14 @@
  *
  * cuDNN matches a graph against the patterns that its engines know; this one is the pattern of its
  * own documentation (scaled dot product attention): products, pointwise operations and reductions
- * whose results between are virtual, that is never stored. Deterministic backward: the gradient of
- * the queries is a product of the graph, not a sum that blocks add to in any order. Besides,
- * engines that cuDNN notes as not deterministic are passed over. */
+ * whose results between are virtual, that is never stored.
+ *
+ * The form of a backward graph decides whether its results have the same bits each time. In the
+ * deterministic form the gradient of the queries is a product; cuDNN then stores the gradient of
+ * all scores. In the atomic form blocks add to an f32 sum in any order. Notes do not decide: cuDNN
+ * 9.19 proposes engines for the atomic form without the note NONDETERMINISTIC. For the
+ * deterministic form an engine is passed over if it has that note, or too little workspace to store
+ * the gradient of the scores. */
 #ifndef CONVOY_DEV_CUDNN_GRAPH_H
 #define CONVOY_DEV_CUDNN_GRAPH_H
 
@@ -15,12 +20,13 @@
 #include "kernels/attention.h"
 
 /* All of it is the key of a plan, and its padding is zero. B, T, H, K, D and the rows of qkv and
- * dqkv as in kernels/attention.h. Backward: K = H. */
+ * dqkv as in kernels/attention.h. */
 struct cudnn_shape {
     int64_t b, t, h, hk, d;
     int64_t layout; /* enum attention_layout */
     int64_t dtype;  /* enum dtype: bf16 or f16 */
     int64_t is_backward;
+    int64_t is_atomic; /* backward in the atomic form */
 };
 
 /* The tensors that are not virtual; their numbers are cuDNN's unique identifiers. */
@@ -36,8 +42,9 @@ enum cudnn_tensor {
     CUDNN_DQ,
     CUDNN_DK,
     CUDNN_DV,
-    CUDNN_ONE,   /* host memory: 1 */
-    CUDNN_DELTA, /* (B,H,T) f32: Σ dout·out, which cuDNN keeps between its kernels */
+    CUDNN_ONE,    /* host memory: 1 */
+    CUDNN_DELTA,  /* (B,H,T) f32: Σ dout·out, which cuDNN keeps between its kernels */
+    CUDNN_DQ_SUM, /* is_atomic: (B,H,T,D) f32, need not be zero from cuDNN 9.6 on */
     CUDNN_TENSORS
 };
 
@@ -45,7 +52,7 @@ enum cudnn_tensor {
 struct cudnn_plan {
     struct cudnn_shape shape;
     dnn_desc desc;           /* NULL: cuDNN cannot */
-    int64_t workspace_bytes; /* without delta; is_too_large: what the engine would take */
+    int64_t workspace_bytes; /* without delta and dq_sum; is_too_large: bytes the engine needs */
     int64_t engine;          /* cuDNN's number of the engine */
     int64_t place;           /* of the engine among those proposed, from 1 */
     int64_t proposed;        /* engines that cuDNN proposes, the best first */
@@ -66,10 +73,11 @@ struct cudnn_target {
     int64_t first;         /* engines at the head of those proposed that are passed over */
 };
 
-/* cudnn_graph_plan — makes the plan for shape. It takes the first engine that is deterministic and
- *   can be compiled, and waits for that. An engine that needs more workspace than is allowed ends
- *   the search, so that the caller can ask for fewer samples; one that tells it only once it is
- *   compiled is passed over. false: plan->status and plan->stage say why; release it also then.
+/* cudnn_graph_plan — makes the plan for shape. It takes the first engine that keeps the determinism
+ *   of the graph and can be compiled, and waits for that. An engine that needs more workspace than
+ *   is allowed ends the search, so that the caller can ask for fewer samples; one that tells its
+ *   need only once it is compiled is passed over. false: plan->status and plan->stage say why;
+ *   release it also then.
  * cudnn_graph_release — frees its descriptors; accepts a zeroed plan. */
 bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *target,
                       const struct cudnn_shape *shape, struct cudnn_plan *plan);

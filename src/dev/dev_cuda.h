@@ -37,14 +37,26 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out);
 /* dev_cuda_attention — sets by what attention is computed: this program's kernels or NVIDIA's cuDNN
  * (cudnn.h). auto: cuDNN where the table of dev_cuda_attention.c says so and the library is there,
  * else own. cudnn: always, but for the decoding of one token; what cuDNN cannot do is
- * ST_BAD_SETTING, and a missing library ST_NO_DEVICE. At first: auto. Call it before the device's
- * first operation. */
+ * ST_BAD_SETTING, and a missing library ST_NO_DEVICE. is_atomic: cuDNN's backward pass adds in any
+ * order (cudnn.h), and auto takes it, too. At first: auto, deterministic. Call it before the
+ * device's first operation. */
 enum dev_cuda_attention {
     DEV_CUDA_ATTENTION_AUTO,
     DEV_CUDA_ATTENTION_OWN,
     DEV_CUDA_ATTENTION_CUDNN
 };
-void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by);
+void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_atomic);
+
+/* What a backward pass of attention has: T tokens, H heads, K key heads, D elements. */
+struct dev_cuda_attention_shape {
+    int64_t t, h, hk, d;
+    enum dtype dtype;
+};
+/* Returns the bytes of a device that a stream takes in addition to CUDA_SCRATCH_BYTES when cuDNN
+ * computes the backward pass of this shape: what one sample needs, if that is more. 0: it is not,
+ * or no chip has it by cuDNN. Also in builds without CUDA, for plans. */
+int64_t dev_cuda_attention_bytes(enum dev_cuda_attention by, bool is_atomic,
+                                 const struct dev_cuda_attention_shape *shape);
 /* dev_cuda_attention_find — the cuDNN that a stream would load, as dev_cuda_blas of cuBLASLt. */
 enum status dev_cuda_attention_find(char *about, size_t cap);
 

@@ -3,8 +3,74 @@
  * objects. */
 #include "dev/dev_cuda_internal.h"
 
+#include "kernels/cuda.h"
+
+/* ---- what is expected to be faster ---- */
+
+/* An operation, in words of the table. */
+struct asked {
+    int sm; /* 90: compute capability 9.0; 0: of any chip */
+    enum dtype dtype;
+    int64_t d, t;
+    bool is_backward, is_atomic;
+};
+
+/* Operations that ATTENTION=auto computes by cuDNN. No row was measured yet: each follows the
+ * estimates of docs/decisions/028-*.md and 079-*.md. The deterministic backward pass has no row,
+ * because it moves all B·H·T·T scores through memory. cuDNN has no backward pass of heads over 128
+ * on Blackwell. */
+struct row {
+    int sm_first, sm_last;
+    int64_t d_first, d_last, t_first, t_last;
+    bool is_forward, is_atomic_backward;
+};
+static const struct row table[] = {
+    {90, 90, 64, 256, 512, 65536, true, true},    /* Hopper: WGMMA, which own kernels lack */
+    {100, 103, 64, 256, 512, 65536, true, false}, /* Blackwell: TCGEN05, the same */
+    {100, 103, 64, 128, 512, 65536, false, true},
+};
+
+static bool is_in_table(const struct asked *x)
+{
+    bool is_found = false, is_16 = x->dtype == DTYPE_BF16 || x->dtype == DTYPE_F16;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const struct row *r = &table[i];
+        is_found |= is_16 && (x->sm == 0 || (x->sm >= r->sm_first && x->sm <= r->sm_last)) &&
+                    x->d >= r->d_first && x->d <= r->d_last && x->t >= r->t_first &&
+                    x->t <= r->t_last &&
+                    (x->is_backward ? x->is_atomic && r->is_atomic_backward : r->is_forward);
+    }
+    return is_found;
+}
+
+/* ---- memory ---- */
+
+#define MARGIN_BYTES ((int64_t)64 << 10) /* an engine's own, and alignment */
+
+/* Returns the bytes in which cuDNN's engines compute the backward pass of one sample: those that
+ * test_cudnn_real_cuda.c reads from the library. Engines before Hopper have a second sum. */
+static int64_t sample_bytes(bool is_atomic, const struct dev_cuda_attention_shape *x)
+{
+    const int64_t rows = x->h * x->t, halves = 2, f32 = 4;
+    return f32 * rows + (is_atomic ? 2 * f32 * rows * x->d : halves * rows * x->t) +
+           (x->hk < x->h ? 2 * halves * rows * x->d : 0) + MARGIN_BYTES;
+}
+
+int64_t dev_cuda_attention_bytes(enum dev_cuda_attention by, bool is_atomic,
+                                 const struct dev_cuda_attention_shape *shape)
+{
+    const struct asked x = {0, shape->dtype, shape->d, shape->t, true, is_atomic};
+    const bool is_used =
+        by == DEV_CUDA_ATTENTION_CUDNN || (by == DEV_CUDA_ATTENTION_AUTO && is_in_table(&x));
+    const int64_t bytes = is_used ? sample_bytes(is_atomic, shape) : 0;
+    return bytes > (int64_t)CUDA_SCRATCH_BYTES ? bytes : 0;
+}
+
 #ifndef CONVOY_CUDA
-void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by) { (void)dev, (void)by; }
+void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_atomic)
+{
+    (void)dev, (void)by, (void)is_atomic;
+}
 
 enum status dev_cuda_attention_find(char *about, size_t cap)
 {
@@ -19,48 +85,24 @@ enum status dev_cuda_attention_find(char *about, size_t cap)
 #include "dev/cudnn.h"
 #include "kernels/attention_sample.h"
 
-void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by) { dev->attention = by; }
+void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_atomic)
+{
+    dev->attention = by;
+    dev->is_atomic = is_atomic;
+}
 
 enum status dev_cuda_attention_find(char *about, size_t cap) { return cudnn_find(about, cap); }
 
 struct cuda_attention {
     struct cudnn *cudnn; /* NULL: the library is not there */
     char reason[600];    /* then: why */
+    struct dev *dev;
+    void *scratch; /* NULL: the stream's is enough so far, or there was no memory */
+    size_t scratch_bytes;
+    bool has_asked; /* for scratch */
 };
 
-/* What is asked for, in words of the table. */
-struct asked {
-    int sm; /* 90: compute capability 9.0 */
-    enum dtype dtype;
-    int64_t d, t;
-    bool is_backward;
-};
-
-/* Where ATTENTION=auto takes cuDNN. No row was measured yet: each follows the estimates of
- * docs/decisions/028-attention-by-cudnn.md. Backward has no row, because cuDNN's deterministic form
- * moves all B·H·T·T scores through memory. */
-struct row {
-    int sm_first, sm_last;
-    int64_t d_first, d_last, t_first, t_last;
-    bool is_forward, is_backward;
-};
-static const struct row table[] = {
-    {90, 90, 64, 128, 512, 4096, true, false},   /* Hopper: WGMMA, which own kernels do not use */
-    {100, 103, 64, 128, 512, 4096, true, false}, /* Blackwell: TCGEN05, the same */
-};
-
-static bool is_in_table(const struct asked *x)
-{
-    bool is_found = false;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        const struct row *r = &table[i];
-        is_found |= x->sm >= r->sm_first && x->sm <= r->sm_last && x->d >= r->d_first &&
-                    x->d <= r->d_last && x->t >= r->t_first && x->t <= r->t_last &&
-                    (x->dtype == DTYPE_BF16 || x->dtype == DTYPE_F16) &&
-                    (x->is_backward ? r->is_backward : r->is_forward);
-    }
-    return is_found;
-}
+/* ---- the choice ---- */
 
 /* tell — once for a process and a direction; `why` NULL: by cuDNN. */
 static void tell(const struct stream *s, bool is_backward, const char *why)
@@ -72,8 +114,9 @@ static void tell(const struct stream *s, bool is_backward, const char *why)
     if (why)
         LOG_INFO("attention %s: own kernels, because %s", what, why);
     else
-        LOG_INFO("attention %s: cuDNN %s, %s", what, cudnn_about(s->attention->cudnn),
-                 cudnn_how(s->attention->cudnn));
+        LOG_INFO("attention %s: cuDNN %s, %s%s", what, cudnn_about(s->attention->cudnn),
+                 cudnn_how(s->attention->cudnn),
+                 is_backward && s->head.dev->is_atomic ? ", by atomic additions" : "");
 }
 
 /* open — looks for the library once for a stream. */
@@ -85,6 +128,7 @@ static enum status open_cudnn(struct stream *s)
     if (!x)
         return FAIL(ST_RETRY, "out of memory: %zu bytes", sizeof *x);
     s->attention = x;
+    x->dev = s->head.dev;
     if (!s->is_captured && cudnn_open(s->stream, &x->cudnn) == ST_OK)
         return ST_OK;
     text_copy(x->reason, sizeof x->reason, status_message());
@@ -97,18 +141,32 @@ void dev_cuda_attention_close(struct cuda_attention *x)
 {
     if (x)
         cudnn_close(x->cudnn);
+    if (x && x->scratch)
+        dev_free(x->dev, x->scratch, x->scratch_bytes);
     free(x);
+}
+
+/* Returns why the program's kernel computes this one before cuDNN is asked, or NULL. */
+static const char *why_own(enum dev_cuda_attention by, const struct asked *x)
+{
+    struct asked atomic = *x;
+    atomic.is_atomic = true;
+    if (by == DEV_CUDA_ATTENTION_OWN)
+        return "ATTENTION=own";
+    if (by == DEV_CUDA_ATTENTION_CUDNN || is_in_table(x))
+        return NULL;
+    return is_in_table(&atomic)
+               ? "cuDNN's deterministic form stores all scores (DETERMINISTIC=0: another form)"
+               : "no row of the table has this chip, type and shape";
 }
 
 /* library_for — *out NULL: the program's kernel takes this one. */
 static enum status library_for(struct stream *s, const struct asked *x, struct cudnn **out)
 {
-    enum dev_cuda_attention by = s->head.dev->attention;
+    const char *why = why_own(s->head.dev->attention, x);
     *out = NULL;
-    if (by == DEV_CUDA_ATTENTION_OWN || (by == DEV_CUDA_ATTENTION_AUTO && !is_in_table(x))) {
-        tell(s, x->is_backward,
-             by == DEV_CUDA_ATTENTION_OWN ? "ATTENTION=own"
-                                          : "no row of the table has this chip, type and shape");
+    if (why) {
+        tell(s, x->is_backward, why);
         return ST_OK;
     }
     TRY(open_cudnn(s));
@@ -140,7 +198,7 @@ static int chip_of(const struct stream *s)
 enum status dev_cuda_attention_fwd(struct stream *s, const void *args)
 {
     const struct attention_fwd *a = args;
-    const struct asked x = {chip_of(s), a->qkv.dtype, a->d, a->t, false};
+    const struct asked x = {chip_of(s), a->qkv.dtype, a->d, a->t, false, false};
     struct cudnn *c = NULL;
     bool is_done = false;
     TRY(library_for(s, &x, &c));
@@ -152,15 +210,45 @@ enum status dev_cuda_attention_fwd(struct stream *s, const void *args)
                    : dev_cuda_error_launched(attention_fwd_cuda(&s->cuda, a), "attention_fwd");
 }
 
+/* Returns what cuDNN works with. If one sample needs more scratch than the stream has, it is
+ * allocated, once; a CUDA graph may hold its address, so it does not move. Without memory for it
+ * cuDNN finds no plan. */
+static struct cuda cuda_for(struct stream *s, const struct attention_bwd *a)
+{
+    struct cuda_attention *x = s->attention;
+    struct cuda cuda = s->cuda;
+    const struct dev_cuda_attention_shape shape = {a->t, a->h, a->hk, a->d, a->qkv.dtype};
+    const int64_t bytes =
+        cudnn_may_bwd(x->cudnn, a, x->dev->is_atomic)
+            ? dev_cuda_attention_bytes(x->dev->attention, x->dev->is_atomic, &shape)
+            : 0;
+    if (bytes > 0 && !x->has_asked && !s->is_captured) {
+        x->has_asked = true;
+        if (dev_alloc(x->dev, (size_t)bytes, &x->scratch) == ST_OK)
+            x->scratch_bytes = (size_t)bytes;
+        else {
+            LOG_WARN("attention backward: cuDNN has no scratch: %s", status_message());
+            status_clear();
+        }
+    }
+    if (bytes > 0 && x->scratch) {
+        cuda.scratch = x->scratch;
+        cuda.scratch_bytes = x->scratch_bytes;
+    }
+    return cuda;
+}
+
 enum status dev_cuda_attention_bwd(struct stream *s, const void *args)
 {
     const struct attention_bwd *a = args;
-    const struct asked x = {chip_of(s), a->qkv.dtype, a->d, a->t, true};
+    const bool is_atomic = s->head.dev->is_atomic;
+    const struct asked x = {chip_of(s), a->qkv.dtype, a->d, a->t, true, is_atomic};
     struct cudnn *c = NULL;
     bool is_done = false;
     TRY(library_for(s, &x, &c));
     if (c) {
-        TRY(cudnn_attention_bwd(c, &s->cuda, a, s->is_captured, &is_done));
+        const struct cuda cuda = cuda_for(s, a);
+        TRY(cudnn_attention_bwd(c, &cuda, a, is_atomic, s->is_captured, &is_done));
         TRY(settle(s, &x, is_done));
     }
     return is_done ? ST_OK

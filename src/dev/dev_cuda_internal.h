@@ -74,6 +74,7 @@ struct dev {
     int device_i;
     bool is_tf32;
     enum dev_cuda_attention attention;
+    bool is_atomic; /* cuDNN's backward pass of attention */
     struct cudaDeviceProp prop;
     int driver;            /* 13000: what the driver can do */
     pthread_mutex_t mutex; /* of the tables below: several threads copy and allocate */

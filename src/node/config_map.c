@@ -368,6 +368,9 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
 {
     memset(out, 0, sizeof *out);
     TRY(map_step(conf, dims, &out->step));
+    out->attention = device_attention(conf);
+    out->is_atomic =
+        conf_i64(conf, CONF_DETERMINISTIC) == 0 && out->attention != DEV_CUDA_ATTENTION_OWN;
     out->ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0;
     out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
     out->epochs = conf_i64(conf, CONF_EPOCHS);
@@ -530,6 +533,8 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
         text_add(out, ",\"LOCAL_FRAGMENTS\":%d,\"LOCAL_DELAY\":%lld,\"LOCAL_MIX\":%s",
                  trainer->step.local.fragments, (long long)trainer->step.local.delay,
                  text_f64(trainer->step.local.mix).text);
+    if (trainer->is_atomic && trainer->step.store.dtype != DTYPE_F32)
+        text_add(out, ",\"DETERMINISTIC\":0");
     /* f32 goes without saying */
     if (trainer->step.store.dtype != DTYPE_F32 ||
         conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32)

@@ -73,22 +73,28 @@ static bool has_gpus(const struct conf *conf, int worker_i)
     return false;
 }
 
-/* open_cuda — with attention by what the user chose. cuDNN is refused here where no shape helps. */
-static enum status open_cuda(const struct conf *conf, int worker_i, struct dev **out)
+enum dev_cuda_attention device_attention(const struct conf *conf)
 {
     static const enum dev_cuda_attention by[] = {[CONF_ATTENTION_AUTO] = DEV_CUDA_ATTENTION_AUTO,
                                                  [CONF_ATTENTION_OWN] = DEV_CUDA_ATTENTION_OWN,
                                                  [CONF_ATTENTION_CUDNN] = DEV_CUDA_ATTENTION_CUDNN};
-    int64_t attention = conf_i64(conf, CONF_ATTENTION), precision = conf_i64(conf, CONF_PRECISION);
+    return by[conf_i64(conf, CONF_ATTENTION)];
+}
+
+/* open_cuda — with attention by what the user chose. cuDNN is refused here where no shape helps. */
+static enum status open_cuda(const struct conf *conf, int worker_i, struct dev **out)
+{
+    int64_t precision = conf_i64(conf, CONF_PRECISION);
+    enum dev_cuda_attention attention = device_attention(conf);
     bool is_f32 = precision == CONF_PRECISION_FP32 || precision == CONF_PRECISION_TF32;
-    if (attention == CONF_ATTENTION_CUDNN && is_f32)
+    if (attention == DEV_CUDA_ATTENTION_CUDNN && is_f32)
         return FAIL(ST_BAD_SETTING,
                     "ATTENTION=cudnn (%s) computes in 16 bits only, and PRECISION=%s (%s); use "
                     "ATTENTION=auto, or PRECISION=bf16",
                     conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_PRECISION),
                     conf_source(conf, CONF_PRECISION));
     TRY(dev_cuda_open(worker_i, precision == CONF_PRECISION_TF32, out));
-    dev_cuda_attention(*out, by[attention]);
+    dev_cuda_attention(*out, attention, conf_i64(conf, CONF_DETERMINISTIC) == 0);
     return ST_OK;
 }
 

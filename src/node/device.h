@@ -5,7 +5,7 @@
 
 #include "comm/core/comm.h"
 #include "conf/conf.h"
-#include "dev/dev.h"
+#include "dev/dev_cuda.h"
 
 /* device_open — open the device that DEVICE asks for. ST_NO_DEVICE says what is missing.
  *   cpu   threads_n threads; 0: all cores
@@ -21,6 +21,8 @@ const char *device_note(void);
  * is bf16 on a GPU and f32 on a CPU; tf32 is stored as f32. So is bf16 on a CPU: there
  * products round what they read. */
 enum dtype device_dtype(const struct conf *conf, bool is_discrete);
+/* Returns by what ATTENTION computes attention on a GPU. */
+enum dev_cuda_attention device_attention(const struct conf *conf);
 /* device_threads — threads of one worker's pool on a CPU: the workers of a node share its cores. */
 int device_threads(const struct conf *conf);
 

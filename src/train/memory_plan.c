@@ -73,6 +73,22 @@ static void add_step(struct memory_plan *plan, const struct step_memory *m, bool
         plan->host[MEMORY_PLAN_COMPRESSION] += (int64_t)(CPU_SCRATCH_BYTES + CPU_SHARED_BYTES);
 }
 
+/* Returns the bytes of a GPU in which cuDNN computes the backward pass of attention, if the
+ * stream's scratch is too small for it. On a chip without cuDNN's kernels they stay free. */
+static int64_t attention_bytes(const struct trainer_config *c)
+{
+    const struct step_config *s = &c->step;
+    const int tensor = s->axis_ranks[MESH_AXIS_TENSOR], ranks = tensor > 1 ? tensor : 1;
+    const struct dev_cuda_attention_shape shape = {.t = s->seq_tokens,
+                                                   .h = s->dims.heads / ranks,
+                                                   .hk = model_kv_heads(&s->dims) / ranks,
+                                                   .d = model_head_dim(&s->dims),
+                                                   .dtype = s->store.dtype};
+    const bool is_refused =
+        s->dropout > 0 || step_has_first_key(s) || s->axis_ranks[MESH_AXIS_CONTEXT] > 1;
+    return is_refused ? 0 : dev_cuda_attention_bytes(c->attention, c->is_atomic, &shape);
+}
+
 /* add_comm — adds what communication with other ranks takes. */
 static void add_comm(struct memory_plan *plan, const struct memory_plan_place *place)
 {
@@ -134,6 +150,7 @@ enum status memory_plan_train(const struct trainer_config *config,
     add_step(&plan, &memory, place->is_discrete);
     add_program(&plan, place);
     add_comm(&plan, place);
+    plan.device[MEMORY_PLAN_SCRATCH] += place->is_discrete ? attention_bytes(config) : 0;
     TRY(add_copy(config, place, &plan));
     TRY(peer_copies(config, place, PEER_COPY_MODE_ON, &plan.host[MEMORY_PLAN_PEER_COPIES]));
     *out = plan;

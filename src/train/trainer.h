@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "comm/core/comm.h"
 #include "data/feed.h"
-#include "dev/dev.h"
+#include "dev/dev_cuda.h"
 #include "mesh/layout.h"
 #include "mesh/grad_compress.h"
 #include "model/model.h"
@@ -40,6 +40,8 @@ enum trainer_fault {
 struct trainer_config {
     /* The trainer itself sets is_loaded, checks_updates and the heartbeat. */
     struct step_config step;
+    enum dev_cuda_attention attention; /* as the device's, for the memory plan */
+    bool is_atomic; /* the same; cuDNN may compute the backward pass in any order */
     struct board *board;
     int worker_i;
     const char *model_path;       /* source of the initial weights, see weights.h; "": random */

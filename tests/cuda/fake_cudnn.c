@@ -18,8 +18,22 @@
 
 /* What a test sets, and what it reads. */
 /* Of the first engine. LARGE: the bytes that it needs more. UNTOLD: it tells no workspace before it
- * is compiled. BROKEN: it cannot be compiled. */
-enum { NEVER, FAIL_EXECUTE, UNSTEADY, EXECUTED, PLANS, MISTAKES, LARGE, UNTOLD, BROKEN, CONTROLS };
+ * is compiled. BROKEN: it cannot be compiled. LEAN: it never stores scores. OLD: of the library: it
+ * is 9.5. */
+enum {
+    NEVER,
+    FAIL_EXECUTE,
+    UNSTEADY,
+    EXECUTED,
+    PLANS,
+    MISTAKES,
+    LARGE,
+    UNTOLD,
+    BROKEN,
+    LEAN,
+    OLD,
+    CONTROLS
+};
 static int control[CONTROLS];
 EXPORT int *fake_cudnn_control(void);
 int *fake_cudnn_control(void) { return control; }
@@ -171,7 +185,7 @@ EXPORT dnn_status cudnnBackendGetAttribute(dnn_desc desc, int name, int type, in
                                            int64_t *n_out, void *values_out);
 EXPORT dnn_status cudnnBackendExecute(dnn_handle handle, dnn_desc plan, dnn_desc pack);
 
-size_t cudnnGetVersion(void) { return 91900; }
+size_t cudnnGetVersion(void) { return control[OLD] ? 90500 : 91900; }
 void cudnnGetLastErrorString(char *out, size_t cap) { snprintf(out, cap, "%s", last_error); }
 dnn_status cudnnCreate(dnn_handle *out)
 {
@@ -274,7 +288,7 @@ static const char *check_pointwise(const struct desc *d)
     int mode = enum_at(how, DNN_ATTR_POINTWISE_MODE),
         compute = enum_at(how, DNN_ATTR_POINTWISE_MATH_PREC);
     bool is_one = mode == DNN_POINTWISE_EXP || mode == DNN_POINTWISE_LOG ||
-                  mode == DNN_POINTWISE_GEN_INDEX,
+                  mode == DNN_POINTWISE_GEN_INDEX || mode == DNN_POINTWISE_IDENTITY,
          is_select = mode == DNN_POINTWISE_BINARY_SELECT, is_compare = mode == DNN_POINTWISE_CMP_GE;
     if (!!b == is_one || !!t != is_select)
         return "a pointwise operation with too many or too few operands";
@@ -313,9 +327,15 @@ static const char *check_reduction(const struct desc *d)
 {
     const struct desc *x = desc_at(d, DNN_ATTR_OPERATION_REDUCTION_XDESC),
                       *y = desc_at(d, DNN_ATTR_OPERATION_REDUCTION_YDESC);
-    return dims(y)[3] == 1 && can_stretch(dims(y), dims(x)) && type_of(y) == DNN_DATA_FLOAT
+    const int64_t *from = dims(x), *to = dims(y);
+    bool is_rows = to[3] == 1 && can_stretch(to, from) && type_of(y) == DNN_DATA_FLOAT,
+         is_heads = from[0] == to[0] && from[1] > to[1] && from[1] % to[1] == 0 &&
+                    from[2] == to[2] && from[3] == to[3] && type_of(x) == type_of(y) &&
+                    enum_at(desc_at(d, DNN_ATTR_OPERATION_REDUCTION_DESC),
+                            DNN_ATTR_REDUCTION_OPERATOR) == DNN_REDUCE_TENSOR_ADD;
+    return is_rows || is_heads
                ? NULL
-               : "a reduction that is not of the last dimension, or not to f32";
+               : "a reduction that is neither of rows to f32 nor of groups of heads";
 }
 
 static const char *check_reshape(const struct desc *d)
@@ -409,20 +429,29 @@ dnn_status cudnnBackendFinalize(dnn_desc desc)
 
 /* ---- engines ---- */
 
-/* workspace_of — a graph with five products stores its scores in 16 bits, as cuDNN does to be
- * deterministic. */
+/* workspace_of — as cuDNN 9.19 for Hopper: a graph with five products stores its scores in 16 bits,
+ * unless one of them is a stored f32 tensor; operands of sums over heads are stored, too. */
 static int64_t workspace_of(const struct desc *graph, int engine)
 {
     const struct attr *ops = need(graph, DNN_ATTR_OPERATIONGRAPH_OPS);
-    int64_t products = 0, scores = 0;
-    for (int64_t i = 0; i < ops->n; i++)
-        if (((struct desc *)ops->v.p[i])->type == OM) {
-            const int64_t *z = dims(desc_at(ops->v.p[i], DNN_ATTR_OPERATION_MATMUL_CDESC));
-            int64_t elems = z[0] * z[1] * z[2] * z[3];
+    int64_t products = 0, scores = 0, heads = 0;
+    bool is_atomic = engine == 0 && control[LEAN];
+    for (int64_t i = 0; i < ops->n; i++) {
+        const struct desc *op = ops->v.p[i];
+        if (op->type == OM) {
+            const struct desc *c = desc_at(op, DNN_ATTR_OPERATION_MATMUL_CDESC);
+            const int64_t *z = dims(c), elems = z[0] * z[1] * z[2] * z[3];
             scores = z[2] == z[3] && elems > scores ? elems : scores;
+            is_atomic |= type_of(c) == DNN_DATA_FLOAT && !is_virtual(c);
             products++;
+        } else if (op->type == OR) {
+            const struct desc *from = desc_at(op, DNN_ATTR_OPERATION_REDUCTION_XDESC);
+            const int64_t *z = dims(from);
+            heads += is_16(from) ? z[0] * z[1] * z[2] * z[3] : 0;
         }
-    return (products == 5 ? 2 * scores + 256 : 256) + (engine == 0 ? control[LARGE] : 0);
+    }
+    return (products == 5 && !is_atomic ? 2 * scores + 256 : 256) + 2 * heads +
+           (engine == 0 ? control[LARGE] : 0);
 }
 
 static dnn_status propose(const struct desc *heur, int64_t cap, int64_t *n_out, struct desc **out)
@@ -531,6 +560,34 @@ static const char *place(struct job *j, const struct desc *pack)
     return placed == wanted && placed == ids->n ? NULL : "not one address for each stored tensor";
 }
 
+/* Returns the bytes from the first to the last element of an f32 tensor. */
+static int64_t span_of(const struct tensor *x)
+{
+    int64_t last = 0;
+    for (int i = 0; i < 4; i++)
+        last += (x->dims[i] - 1) * x->strides[i];
+    return 4 * (last + 1);
+}
+
+/* Returns true if the workspace and the f32 results of a plan lie apart from each other. */
+static bool is_apart(const struct job *j)
+{
+    for (int i = 0; i < j->tensors_n; i++) {
+        const struct tensor *x = &j->tensor[i];
+        if (!x->is_out || x->is_virtual || x->type != DNN_DATA_FLOAT)
+            continue;
+        if (x->at < j->workspace + j->workspace_bytes && j->workspace < x->at + span_of(x))
+            return false;
+        for (int k = 0; k < i; k++) {
+            const struct tensor *y = &j->tensor[k];
+            if (y->is_out && !y->is_virtual && y->type == DNN_DATA_FLOAT &&
+                x->at < y->at + span_of(y) && y->at < x->at + span_of(x))
+                return false;
+        }
+    }
+    return true;
+}
+
 dnn_status cudnnBackendExecute(dnn_handle handle, dnn_desc plan, dnn_desc pack)
 {
     const struct desc *p = plan, *v = pack;
@@ -549,6 +606,8 @@ dnn_status cudnnBackendExecute(dnn_handle handle, dnn_desc plan, dnn_desc pack)
     const char *why = place(&j, v);
     if (!why && (!j.workspace || (uintptr_t)j.workspace % 128))
         why = "a workspace that is missing, or not aligned to 128 bytes";
+    if (!why && !is_apart(&j))
+        why = "results that overlap each other or the workspace";
     if (why)
         return mistake(BAD_PARAM, why);
     memcpy(&stream, handle, sizeof stream);

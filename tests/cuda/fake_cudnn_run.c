@@ -95,6 +95,8 @@ static float pointwise(const struct step *s, const struct part *const *in, int64
         return expf(x);
     case DNN_POINTWISE_LOG:
         return logf(x);
+    case DNN_POINTWISE_IDENTITY:
+        return x;
     case DNN_POINTWISE_CMP_GE:
         return x >= y;
     case DNN_POINTWISE_GEN_INDEX:
@@ -124,6 +126,20 @@ static float product(const struct part *a, const struct part *b, int64_t row, in
     return sum;
 }
 
+/* Adds a head to the sum of its group. The sum is rounded when it is stored. */
+static void add_head(const struct job *j, const struct step *s, struct part *parts, int64_t h)
+{
+    struct part *out = &parts[s->out];
+    int64_t group = j->tensor[s->in[0]].dims[1] / j->tensor[s->out].dims[1];
+    for (int64_t i = 0; i < out->rows * out->cols; i++)
+        out->x[i] = (h % group == 0 ? 0 : out->x[i]) + parts[s->in[0]].x[i];
+}
+
+static bool is_of_heads(const struct job *j, const struct step *s)
+{
+    return s->type == OR && j->tensor[s->out].dims[1] < j->tensor[s->in[0]].dims[1];
+}
+
 static void do_step(const struct job *j, const struct step *s, struct part *parts)
 {
     struct part *out = &parts[s->out];
@@ -140,17 +156,21 @@ static void do_step(const struct job *j, const struct step *s, struct part *part
     }
 }
 
-/* A tensor with fewer heads than heads_n is read for as many heads that follow each other. */
+/* A tensor with fewer heads than heads_n is read, or written, for a group of heads that follow each
+ * other. */
 static void do_head(const struct job *j, struct part *parts, int64_t b, int64_t h, int64_t heads_n)
 {
     for (int i = 0; i < j->tensors_n; i++)
         if (!j->tensor[i].is_out && !j->tensor[i].is_virtual)
             load(&j->tensor[i], &parts[i], b, h * j->tensor[i].dims[1] / heads_n);
     for (int i = 0; i < j->steps_n; i++)
-        do_step(j, &j->step[i], parts);
+        if (is_of_heads(j, &j->step[i]))
+            add_head(j, &j->step[i], parts, h);
+        else
+            do_step(j, &j->step[i], parts);
     for (int i = 0; i < j->tensors_n; i++)
         if (j->tensor[i].is_out && !j->tensor[i].is_virtual)
-            store(&j->tensor[i], &parts[i], b, h);
+            store(&j->tensor[i], &parts[i], b, h * j->tensor[i].dims[1] / heads_n);
 }
 
 int fake_cudnn_run(void *arg)

@@ -12,7 +12,7 @@
 #include "tests/cuda/steps.h"
 
 /* As in fake_cudnn.c. */
-enum { NEVER, FAIL_EXECUTE, UNSTEADY, EXECUTED, PLANS, MISTAKES, LARGE, UNTOLD, BROKEN };
+enum { NEVER, FAIL_EXECUTE, UNSTEADY, EXECUTED, PLANS, MISTAKES, LARGE, UNTOLD, BROKEN, LEAN, OLD };
 
 static int *control(void)
 {
@@ -38,6 +38,7 @@ struct shape {
     enum dtype dtype;
     int64_t hk; /* key heads */
     enum attention_layout layout;
+    bool is_atomic; /* the form of the backward pass */
 };
 
 static float from_16(enum dtype dtype, uint16_t half)
@@ -119,14 +120,12 @@ static void matches_plain(const struct shape *x, size_t scratch_bytes)
     kt_ok(cudnn_attention_fwd(cudnn, &cuda, &f, false, &is_done));
     assert_string_equal(cudnn_reason(cudnn), "");
     assert_true(is_done);
-    kt_ok(cudnn_attention_bwd(cudnn, &cuda, &g, false, &is_done));
-    bool is_refused = strstr(cudnn_reason(cudnn), "several query heads for one key head") != NULL;
-    assert_true(is_done ? x->hk == x->h && cudnn_reason(cudnn)[0] == 0
-                        : x->hk < x->h && is_refused);
+    kt_ok(cudnn_attention_bwd(cudnn, &cuda, &g, x->is_atomic, false, &is_done));
+    assert_string_equal(cudnn_reason(cudnn), "");
+    assert_true(is_done);
     double limit = x->dtype == DTYPE_BF16 ? 3e-5 : 1e-6; /* roundings of 2⁻⁹ and 2⁻¹² */
     near("out", out_16, out, rows * c, x->dtype, limit);
-    if (is_done)
-        near("dqkv", dqkv_16, dqkv, rows * row, x->dtype, limit);
+    near("dqkv", dqkv_16, dqkv, rows * row, x->dtype, limit);
     assert_true(kt_nmse(lse_16, lse, stats) <= 1e-12);
     text_copy(how, sizeof how, cudnn_how(cudnn));
     cudnn_close(cudnn);
@@ -142,14 +141,22 @@ static void matches_plain(const struct shape *x, size_t scratch_bytes)
 static void attention_matches_plain(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {
-        {1, 1, 1, 8, DTYPE_BF16, 1, 0},   {2, 5, 3, 16, DTYPE_F16, 3, 0},
-        {3, 33, 2, 64, DTYPE_BF16, 2, 0}, {2, 64, 1, 128, DTYPE_F16, 1, 0},
-        {1, 70, 2, 80, DTYPE_BF16, 2, 0}, {2, 33, 6, 64, DTYPE_BF16, 2, 0},
-        {1, 20, 3, 16, DTYPE_F16, 1, 0},  {2, 33, 3, 64, DTYPE_BF16, 3, ATTENTION_LAYOUT_HEADS}};
+    static const struct shape shapes[] = {{1, 1, 1, 8, DTYPE_BF16, 1, 0, 0},
+                                          {2, 5, 3, 16, DTYPE_F16, 3, 0, 0},
+                                          {3, 33, 2, 64, DTYPE_BF16, 2, 0, 0},
+                                          {2, 64, 1, 128, DTYPE_F16, 1, 0, 0},
+                                          {1, 70, 2, 80, DTYPE_BF16, 2, 0, 0},
+                                          {2, 33, 6, 64, DTYPE_BF16, 2, 0, 0},
+                                          {1, 20, 3, 16, DTYPE_F16, 1, 0, 0},
+                                          {2, 33, 3, 64, DTYPE_BF16, 3, ATTENTION_LAYOUT_HEADS, 0},
+                                          {1, 9, 4, 256, DTYPE_BF16, 2, 0, 0}};
     library_dir(here(""));
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        matches_plain(&shapes[i], (size_t)1 << 20);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct shape x = shapes[i];
+        matches_plain(&x, (size_t)1 << 20);
+        x.is_atomic = true;
+        matches_plain(&x, (size_t)1 << 20);
+    }
     assert_int_equal(control()[MISTAKES], 0);
 }
 
@@ -158,7 +165,7 @@ static void attention_matches_plain(void **state)
 static void runs_fit_the_scratch(void **state)
 {
     (void)state;
-    const struct shape x = {7, 32, 2, 16, DTYPE_BF16, 2, 0};
+    const struct shape x = {7, 32, 2, 16, DTYPE_BF16, 2, 0, 0};
     library_dir(here(""));
     int executed = control()[EXECUTED], plans = control()[PLANS];
     control()[UNSTEADY] = 1;
@@ -169,10 +176,27 @@ static void runs_fit_the_scratch(void **state)
     assert_int_equal(control()[MISTAKES], 0);
 }
 
+/* The same in the atomic form. For each sample the scratch has 256 bytes of delta and 4096 of sums
+ * of dq, and no scores. The note of the first engine is no reason to pass it over. */
+static void runs_fit_the_scratch_by_atomics(void **state)
+{
+    (void)state;
+    const struct shape x = {7, 32, 2, 16, DTYPE_BF16, 2, 0, true};
+    library_dir(here(""));
+    int executed = control()[EXECUTED], plans = control()[PLANS];
+    control()[UNSTEADY] = 1;
+    matches_plain(&x, 3 * (4096 + 256) + 256);
+    control()[UNSTEADY] = 0;
+    assert_int_equal(control()[EXECUTED] - executed, 1 + 3);
+    assert_int_equal(control()[PLANS] - plans, 1 + 2);
+    assert_non_null(strstr(how, "number 1 of 2 proposed, 3 samples"));
+    assert_int_equal(control()[MISTAKES], 0);
+}
+
 /* Three samples forward at once, and backward so many at once, by the engine with this number. */
 static void taken_by(int number, int samples, int plans_n)
 {
-    const struct shape x = {3, 32, 2, 16, DTYPE_F16, 2, 0};
+    const struct shape x = {3, 32, 2, 16, DTYPE_F16, 2, 0, 0};
     int executed = control()[EXECUTED], plans = control()[PLANS];
     char want[64];
     matches_plain(&x, (size_t)1 << 20);
@@ -183,8 +207,9 @@ static void taken_by(int number, int samples, int plans_n)
     assert_int_equal(control()[MISTAKES], 0);
 }
 
-/* The first engine needs too much workspace for one sample, says so only once it is compiled, or
- * cannot be compiled: the next one is taken. One that says nothing, and needs little, is taken. */
+/* The first engine needs too much workspace for one sample, says so only once it is compiled,
+ * cannot be compiled, or has too little to store the scores of the deterministic form: the next one
+ * is taken. One that says nothing, and needs little, is taken. */
 static void the_next_engine(void **state)
 {
     (void)state;
@@ -201,7 +226,11 @@ static void the_next_engine(void **state)
     taken_by(1, 1, 2);
     x[LARGE] = 0, x[BROKEN] = 1;
     taken_by(2, 3, 2);
-    x[BROKEN] = 0;
+    x[BROKEN] = 0, x[LEAN] = 1;
+    taken_by(2, 3, 2);
+    x[UNTOLD] = 1;
+    taken_by(2, 3, 3);
+    x[UNTOLD] = 0, x[LEAN] = 0;
 }
 
 /* ---- who takes it ---- */
@@ -257,9 +286,9 @@ static void who_takes_it(void **state)
     (void)state;
     struct dev *dev = open_device();
     int *x = control(), executed = x[EXECUTED];
-    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_OWN);
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_OWN, false);
     kt_ok(forward(dev, DTYPE_BF16, 512, false, 0));
-    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_AUTO);
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_AUTO, false);
     kt_ok(forward(dev, DTYPE_BF16, 64, false, 0)); /* not in the table: as are the next */
     kt_ok(forward(dev, DTYPE_F32, 512, false, 0));
     kt_ok(forward(dev, DTYPE_BF16, 512, true, 0));
@@ -268,7 +297,7 @@ static void who_takes_it(void **state)
     assert_int_equal(x[EXECUTED], executed);
     kt_ok(forward(dev, DTYPE_BF16, 512, false, 0));
     assert_int_equal(x[EXECUTED], executed + 1);
-    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_CUDNN);
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_CUDNN, false);
     kt_ok(forward(dev, DTYPE_BF16, 64, false, 0));
     assert_int_equal(x[EXECUTED], executed + 2);
     refused(forward(dev, DTYPE_F32, 64, false, 0), ST_BAD_SETTING, "bf16 and fp16 only");
@@ -276,6 +305,88 @@ static void who_takes_it(void **state)
     refused(forward(dev, DTYPE_BF16, 64, false, 0.1f), ST_BAD_SETTING, "dropout");
     refused(forward_of(dev, DTYPE_BF16, 512, false, 0, true), ST_BAD_SETTING, "CP > 1");
     assert_int_equal(x[MISTAKES], 0);
+    dev_close(dev);
+}
+
+/* Returns what one backward pass of the device returns. taken_out: the bytes that the device holds
+ * then, more than before. */
+static enum status backward(struct dev *dev, int64_t t, int64_t h, int64_t d, int64_t *taken_out)
+{
+    struct stream *s = NULL;
+    struct dev_info before, after;
+    void *at[5];
+    const size_t elems = (size_t)(t * h * d),
+                 bytes[5] = {2 * elems, 6 * elems, 2 * elems, 6 * elems, (size_t)(t * h) * 4};
+    dev_info(dev, &before);
+    for (int i = 0; i < 5; i++)
+        kt_ok(dev_alloc(dev, bytes[i], &at[i]));
+    kt_ok(dev_stream_open(dev, &s));
+    const struct attention_bwd a = {.dout = {at[0], DTYPE_BF16},
+                                    .dqkv = {at[1], DTYPE_BF16},
+                                    .out = {at[2], DTYPE_BF16},
+                                    .qkv = {at[3], DTYPE_BF16},
+                                    .lse = {at[4], DTYPE_F32},
+                                    .b = 1,
+                                    .t = t,
+                                    .h = h,
+                                    .hk = h,
+                                    .d = d};
+    enum status st = dev_op(dev)->attention_bwd(s, &a);
+    if (st == ST_OK)
+        st = dev_sync(s);
+    dev_info(dev, &after);
+    *taken_out = after.taken_bytes - before.taken_bytes - after.scratch_bytes;
+    for (int i = 0; i < 5; i++)
+        *taken_out -= (int64_t)bytes[i];
+    dev_stream_close(s);
+    for (int i = 0; i < 5; i++)
+        dev_free(dev, at[i], bytes[i]);
+    return st;
+}
+
+/* auto computes backward by cuDNN in the atomic form only, from cuDNN 9.6 on. */
+static void who_takes_backward(void **state)
+{
+    (void)state;
+    struct dev *dev = open_device();
+    int *x = control(), executed = x[EXECUTED];
+    int64_t taken = 0;
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_AUTO, false);
+    kt_ok(backward(dev, 512, 1, 64, &taken));
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_OWN, true);
+    kt_ok(backward(dev, 512, 1, 64, &taken));
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_AUTO, true);
+    x[OLD] = 1;
+    kt_ok(backward(dev, 512, 1, 64, &taken));
+    assert_int_equal(x[EXECUTED], executed);
+    x[OLD] = 0;
+    kt_ok(backward(dev, 512, 1, 64, &taken));
+    assert_int_equal(x[EXECUTED], executed + 1);
+    assert_int_equal(taken, 0);
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_CUDNN, true);
+    x[OLD] = 1;
+    refused(backward(dev, 32, 1, 64, &taken), ST_BAD_SETTING, "before 9.6");
+    x[OLD] = 0;
+    assert_int_equal(x[MISTAKES], 0);
+    dev_close(dev);
+}
+
+/* A sample whose scores are more than the stream's scratch gets what was planned for it. Here cuDNN
+ * then has no engine, so that nothing is computed. */
+static void a_large_sample_has_its_scratch(void **state)
+{
+    (void)state;
+    const int64_t t = 11600;
+    const struct dev_cuda_attention_shape shape = {t, 1, 1, 8, DTYPE_BF16};
+    struct dev *dev = open_device();
+    int64_t taken = 0, planned = dev_cuda_attention_bytes(DEV_CUDA_ATTENTION_CUDNN, false, &shape);
+    assert_true(planned > 2 * t * t && planned < 2 * t * t + (1 << 20));
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_CUDNN, false);
+    control()[NEVER] = 1;
+    refused(backward(dev, t, 1, 8, &taken), ST_BAD_SETTING, "an engine for this shape");
+    assert_int_equal(taken, planned);
+    control()[NEVER] = 0;
+    assert_int_equal(control()[MISTAKES], 0);
     dev_close(dev);
 }
 
@@ -288,7 +399,7 @@ static void errors(void **state)
     int *x = control();
     static const int codes[] = {4000, 4003, 3000};
     for (int by = DEV_CUDA_ATTENTION_AUTO; by <= DEV_CUDA_ATTENTION_CUDNN; by += 2) {
-        dev_cuda_attention(dev, (enum dev_cuda_attention)by);
+        dev_cuda_attention(dev, (enum dev_cuda_attention)by, false);
         enum status want = by == DEV_CUDA_ATTENTION_AUTO ? ST_OK : ST_BAD_SETTING;
         x[NEVER] = 1;
         assert_int_equal(forward(dev, DTYPE_F16, 512, false, 0), want);
@@ -328,14 +439,15 @@ static struct step *open_step(struct dev *dev, bool is_eager)
     return step;
 }
 
-static struct outcome train(struct dev *dev, enum dev_cuda_attention by, bool is_eager)
+static struct outcome train(struct dev *dev, enum dev_cuda_attention by, bool is_atomic,
+                            bool is_eager)
 {
     struct outcome out = {.executed = -control()[EXECUTED],
                           .plans = -control()[PLANS],
                           .launches = -*runtime_calls("cudaGraphLaunch")};
     struct step *step = NULL;
     struct batch b;
-    dev_cuda_attention(dev, by);
+    dev_cuda_attention(dev, by, is_atomic);
     step = open_step(dev, is_eager);
     kt_ok(batch_init(&b, FEED_TASK_LM, 2, SEQ));
     for (int64_t i = 0; i < STEPS; i++) {
@@ -354,13 +466,12 @@ static struct outcome train(struct dev *dev, enum dev_cuda_attention by, bool is
 
 /* Two layers: four runs of a plan in an eager step, none when a graph is launched. Both plans are
  * made once, in the first step. */
-static void gpt2_learns_as_with_own_kernels(void **state)
+static void learns_as_with_own_kernels(bool is_atomic)
 {
-    (void)state;
     struct dev *dev = open_device();
-    struct outcome own = train(dev, DEV_CUDA_ATTENTION_OWN, true),
-                   eager = train(dev, DEV_CUDA_ATTENTION_CUDNN, true),
-                   graph = train(dev, DEV_CUDA_ATTENTION_CUDNN, false);
+    struct outcome own = train(dev, DEV_CUDA_ATTENTION_OWN, false, true),
+                   eager = train(dev, DEV_CUDA_ATTENTION_CUDNN, is_atomic, true),
+                   graph = train(dev, DEV_CUDA_ATTENTION_CUDNN, is_atomic, false);
     assert_int_equal(own.executed, 0);
     assert_int_equal(eager.executed, 4 * STEPS);
     assert_int_equal(eager.plans, 2);
@@ -379,6 +490,13 @@ static void gpt2_learns_as_with_own_kernels(void **state)
     dev_close(dev);
 }
 
+static void gpt2_learns_as_with_own_kernels(void **state)
+{
+    (void)state;
+    learns_as_with_own_kernels(false);
+    learns_as_with_own_kernels(true);
+}
+
 /* An error of cuDNN while a graph is captured ends the run: part of the operation may be in the
  * graph already. */
 static void an_error_in_a_capture_is_met_again_without_one(void **state)
@@ -388,7 +506,7 @@ static void an_error_in_a_capture_is_met_again_without_one(void **state)
     struct step *step = NULL;
     struct batch b;
     enum status st = ST_OK;
-    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_CUDNN);
+    dev_cuda_attention(dev, DEV_CUDA_ATTENTION_CUDNN, false);
     step = open_step(dev, false);
     kt_ok(batch_init(&b, FEED_TASK_LM, 2, SEQ));
     for (int64_t i = 0; i < STEPS && st == ST_OK; i++) {
@@ -410,8 +528,11 @@ static void an_error_in_a_capture_is_met_again_without_one(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(attention_matches_plain),
     cmocka_unit_test(runs_fit_the_scratch),
+    cmocka_unit_test(runs_fit_the_scratch_by_atomics),
     cmocka_unit_test(the_next_engine),
     cmocka_unit_test(who_takes_it),
+    cmocka_unit_test(who_takes_backward),
+    cmocka_unit_test(a_large_sample_has_its_scratch),
     cmocka_unit_test(errors),
     cmocka_unit_test(gpt2_learns_as_with_own_kernels),
     cmocka_unit_test(an_error_in_a_capture_is_met_again_without_one)};

@@ -1,6 +1,7 @@
-/* The real cuDNN, without a GPU: every number of src/dev/cudnn_abi.h is that of its header, and it
- * proposes deterministic engines for the graphs of all presets on four chips, in bf16 and fp16.
- * CUDNN_ALL=1: for each preset on each chip, and sequences from 256 to 2048 tokens.
+/* The real cuDNN, without a GPU: every number of src/dev/cudnn_abi.h is that of its header, and on
+ * four chips it proposes engines for the forward pass of all presets and for both forms of the
+ * backward pass, which need no more memory than dev_cuda_attention_bytes plans. Some of them are
+ * compiled. CUDNN_ALL=1: all are, which takes many minutes.
  *
  * cuDNN describes a chip from JSON (DEVICEPROP), but compiles engines with the driver's library and
  * NVRTC while it looks for them. The toolkit's stub stands for the driver: it is opened here first,
@@ -17,6 +18,9 @@
 #include <string.h>
 
 #include "dev/cudnn_graph.h"
+#include "dev/dev_cuda.h"
+#include "kernels/cuda.h"
+#include "model/model.h"
 
 /* ---- the header ---- */
 
@@ -110,89 +114,171 @@ static dnn_desc describe(const struct chip *chip)
     return prop;
 }
 
-/* propose — at least one deterministic engine for the shape, whose workspace is no more than what
- * cudnn.h says: B·H·T·T numbers of 16 bits, backward alone, and a little. */
+static const struct chip chips[] = {{"NVIDIA A100", 80, 108, 166912},
+                                    {"NVIDIA L40S", 89, 142, 101376},
+                                    {"NVIDIA H100", 90, 132, 232448},
+                                    {"NVIDIA B200", 100, 148, 232448}};
+#define CHIPS_N (sizeof chips / sizeof *chips)
+enum { FORWARD, DETERMINISTIC, ATOMIC, FORMS };
+
+static void fail_plan(const struct chip *chip, const struct cudnn_plan *p, const char *what)
+{
+    const struct cudnn_shape *s = &p->shape;
+    char words[512] = "";
+    dnn.cudnnGetLastErrorString(words, sizeof words);
+    fail_msg("%s, %s%s of %lldx%lldx%lld/%lldx%lld: %s; %lld engines, %d not deterministic, "
+             "engine %lld, workspace %lld, status %d at %s: %s",
+             chip->name, s->is_backward ? "backward" : "forward", s->is_atomic ? " by atomics" : "",
+             (long long)s->b, (long long)s->t, (long long)s->h, (long long)s->hk, (long long)s->d,
+             what, (long long)p->proposed, p->passed_over, (long long)p->engine,
+             (long long)p->workspace_bytes, p->status, p->stage ? p->stage : "no call", words);
+}
+
+/* Returns the bytes that a backward pass may store besides its workspace, all in f32. */
+static int64_t stored_bytes(const struct cudnn_shape *s)
+{
+    return 4 * s->b * s->h * s->t * (1 + (s->is_atomic ? s->d : 0));
+}
+
+/* The first engine, before it is compiled. The deterministic form has a workspace for all scores;
+ * on Hopper and Blackwell the atomic form has one for the gradients of repeated keys alone. */
 static void propose(const struct chip *chip, dnn_desc prop, const struct cudnn_shape *s)
 {
-    const int64_t scores = s->is_backward ? 2 * s->b * s->h * s->t * s->t : 0;
-    const struct cudnn_target target = {.prop = prop, .workspace_max = scores + 65536};
+    const struct cudnn_target target = {.prop = prop, .workspace_max = -1};
+    const struct dev_cuda_attention_shape shape = {s->t, s->h, s->hk, s->d, (enum dtype)s->dtype};
+    struct cudnn_plan *plan = calloc(1, sizeof *plan);
+    int64_t heads = s->hk < s->h ? 4 * s->b * s->h * s->t * s->d : 0, least = 0, most = 65536,
+            planned = dev_cuda_attention_bytes(DEV_CUDA_ATTENTION_CUDNN, s->is_atomic, &shape);
+    assert_non_null(plan);
+    if (s->is_backward) {
+        least = s->is_atomic ? 0 : 2 * s->b * s->h * s->t * s->t;
+        most += least + heads;
+        most += s->is_atomic && chip->sm < 90 ? 4 * s->b * s->h * s->t * s->d : 0;
+    }
+    (void)cudnn_graph_plan(&dnn, &target, s, plan);
+    if (plan->proposed < 1 || !plan->is_too_large || plan->passed_over > 0)
+        fail_plan(chip, plan, "no first engine");
+    if (plan->workspace_bytes < least || plan->workspace_bytes > most)
+        fail_plan(chip, plan, "another workspace");
+    if (s->is_backward && plan->workspace_bytes + stored_bytes(s) >
+                              (planned > 0 ? planned : (int64_t)CUDA_SCRATCH_BYTES))
+        fail_plan(chip, plan, "more than is planned");
+    cudnn_graph_release(&dnn, plan);
+    free(plan);
+}
+
+/* An engine that can be compiled, up to where its code would be loaded. */
+static void compile(const struct chip *chip, dnn_desc prop, const struct cudnn_shape *s)
+{
+    const struct cudnn_target target = {.prop = prop, .workspace_max = (int64_t)1 << 50};
     struct cudnn_plan *plan = calloc(1, sizeof *plan);
     char words[512] = "";
     assert_non_null(plan);
     bool is_made = cudnn_graph_plan(&dnn, &target, s, plan);
     dnn.cudnnGetLastErrorString(words, sizeof words);
-    bool is_stub = strstr(words, "cuLibraryLoadData") != NULL;
-    if (plan->proposed < 1 || plan->is_too_large || plan->passed_over == plan->proposed ||
-        (!is_made && !is_stub))
-        fail_msg("%s, %s of %lldx%lldx%lldx%lld: %lld engines, %d not deterministic, workspace "
-                 "%lld, status %d at %s: %s",
-                 chip->name, s->is_backward ? "backward" : "forward", (long long)s->b,
-                 (long long)s->t, (long long)s->h, (long long)s->d, (long long)plan->proposed,
-                 plan->passed_over, (long long)plan->workspace_bytes, plan->status, plan->stage,
-                 words);
+    if (!is_made && !strstr(words, "cuLibraryLoadData"))
+        fail_plan(chip, plan, "no engine is compiled");
     cudnn_graph_release(&dnn, plan);
     free(plan);
 }
 
-/* Heads of 124M, 350M, 774M and 1.56B; all have 64 elements. */
+/* Both passes of a shape, and both forms of the backward pass. cuDNN 9.19 has no backward pass of
+ * heads over 128, except on Hopper. */
+static void each_form(const struct chip *chip, dnn_desc prop, const struct cudnn_shape *of,
+                      void (*check)(const struct chip *, dnn_desc, const struct cudnn_shape *))
+{
+    for (int form = FORWARD; form < FORMS; form++) {
+        struct cudnn_shape s = *of;
+        s.is_backward = form != FORWARD, s.is_atomic = form == ATOMIC;
+        if (!s.is_backward || s.d <= 128 || chip->sm == 90)
+            check(chip, prop, &s);
+    }
+}
+
+/* One sample of each preset, as long as the model can take up to 65,536 tokens, in both types. */
 static void engines_for_every_preset(void **state)
 {
     (void)state;
-    static const struct chip chips[] = {{"NVIDIA A100", 80, 108, 166912},
-                                        {"NVIDIA L40S", 89, 142, 101376},
-                                        {"NVIDIA H100", 90, 132, 232448},
-                                        {"NVIDIA B200", 100, 148, 232448}};
-    static const int64_t heads[] = {12, 16, 20, 25}, tokens[] = {256, 512, 1024, 2048};
     const char *missing = find_libraries();
-    int shapes_n = 0;
+    int presets_n = 0;
     if (missing)
         HARNESS_SKIP("%s", missing);
-    for (size_t i = 0; i < sizeof chips / sizeof *chips; i++) {
+    for (size_t i = 0; i < CHIPS_N; i++) {
         dnn_desc prop = describe(&chips[i]);
-        for (unsigned form = 0; form < 64; form++) {
-            /* one preset for a chip, 1024 tokens; the rest takes minutes */
-            if (!getenv("CUDNN_ALL") && (form / 16 != i || form / 4 % 4 != 2))
-                continue;
-            struct cudnn_shape s = {.b = 4,
-                                    .t = tokens[form / 4 % 4],
-                                    .h = heads[form / 16],
-                                    .hk = heads[form / 16],
-                                    .d = 64,
-                                    .dtype = form & 1 ? DTYPE_BF16 : DTYPE_F16,
-                                    .is_backward = form >> 1 & 1};
-            propose(&chips[i], prop, &s);
-            shapes_n++;
+        for (presets_n = 0; model_preset_name(presets_n); presets_n++) {
+            struct model_dims dims;
+            assert_true(model_preset(model_preset_name(presets_n), &dims));
+            struct cudnn_shape s = {.b = 1,
+                                    .t = dims.context < 65536 ? dims.context : 65536,
+                                    .h = dims.heads,
+                                    .hk = model_kv_heads(&dims),
+                                    .d = model_head_dim(&dims),
+                                    .layout = dims.arch == MODEL_ARCH_NEOX ? ATTENTION_LAYOUT_HEADS
+                                                                           : ATTENTION_LAYOUT_QKV};
+            for (int half = 0; half < 2; half++) {
+                s.dtype = half ? DTYPE_F16 : DTYPE_BF16;
+                each_form(&chips[i], prop, &s, getenv("CUDNN_ALL") ? compile : propose);
+            }
         }
         (void)dnn.cudnnBackendDestroyDescriptor(prop);
     }
-    print_message("# cuDNN %zu: engines for four chips, %d shapes; CUDNN_ALL=1: all shapes\n",
-                  dnn.cudnnGetVersion(), shapes_n);
+    print_message("# cuDNN %zu: engines for %d presets on four chips, forward and both forms of "
+                  "backward\n",
+                  dnn.cudnnGetVersion(), presets_n);
+    assert_true(presets_n > 0);
 }
 
-/* Fewer key heads than heads (SmolLM2, Llama 3) forward, and GPT-NeoX's rows in both directions. */
-static void engines_for_rows_and_key_heads(void **state)
+/* Heads of 64, 128 and 256; several query heads for a key head; long samples. */
+static void engines_for_widths(void **state)
 {
     (void)state;
-    static const struct chip chip = {"NVIDIA H100", 90, 132, 232448};
     static const struct cudnn_shape shapes[] = {
-        {.h = 9, .hk = 3, .d = 64},
-        {.h = 32, .hk = 8, .d = 128},
-        {.h = 16, .hk = 16, .d = 64, .layout = ATTENTION_LAYOUT_HEADS},
-        {.h = 16, .hk = 16, .d = 64, .layout = ATTENTION_LAYOUT_HEADS, .is_backward = 1}};
+        {.t = 512, .h = 16, .hk = 16, .d = 64},  {.t = 65536, .h = 12, .hk = 12, .d = 64},
+        {.t = 8192, .h = 32, .hk = 8, .d = 128}, {.t = 65536, .h = 32, .hk = 8, .d = 128},
+        {.t = 512, .h = 8, .hk = 8, .d = 256},   {.t = 65536, .h = 8, .hk = 2, .d = 256}};
     const char *missing = find_libraries();
     if (missing)
         HARNESS_SKIP("%s", missing);
-    dnn_desc prop = describe(&chip);
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        struct cudnn_shape s = shapes[i];
-        s.b = 2, s.t = 1024, s.dtype = DTYPE_BF16;
-        propose(&chip, prop, &s);
+    for (size_t i = 0; i < CHIPS_N; i++) {
+        dnn_desc prop = describe(&chips[i]);
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            struct cudnn_shape s = shapes[k];
+            s.b = 1, s.dtype = DTYPE_BF16;
+            each_form(&chips[i], prop, &s, propose);
+        }
+        (void)dnn.cudnnBackendDestroyDescriptor(prop);
     }
-    (void)dnn.cudnnBackendDestroyDescriptor(prop);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_the_header_s),
-                                          cmocka_unit_test(engines_for_every_preset),
-                                          cmocka_unit_test(engines_for_rows_and_key_heads)};
+/* GPT-2 on each chip, and Llama 3 with 8,192 tokens and GPT-NeoX's rows on an H100. */
+static void engines_are_compiled(void **state)
+{
+    (void)state;
+    static const struct cudnn_shape gpt2 = {.b = 4, .t = 1024, .h = 12, .hk = 12, .d = 64},
+                                    llama = {.b = 2, .t = 8192, .h = 32, .hk = 8, .d = 128},
+                                    neox = {.b = 2,
+                                            .t = 1024,
+                                            .h = 16,
+                                            .hk = 16,
+                                            .d = 64,
+                                            .layout = ATTENTION_LAYOUT_HEADS};
+    const char *missing = find_libraries();
+    if (missing)
+        HARNESS_SKIP("%s", missing);
+    for (size_t i = 0; i < CHIPS_N; i++) {
+        dnn_desc prop = describe(&chips[i]);
+        const struct cudnn_shape *const list[] = {&gpt2, &llama, &neox};
+        for (size_t k = 0; k < (chips[i].sm == 90 ? 3 : 1); k++) {
+            struct cudnn_shape s = *list[k];
+            s.dtype = k == 2 ? DTYPE_F16 : DTYPE_BF16;
+            each_form(&chips[i], prop, &s, compile);
+        }
+        (void)dnn.cudnnBackendDestroyDescriptor(prop);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(numbers_are_the_header_s), cmocka_unit_test(engines_for_every_preset),
+    cmocka_unit_test(engines_for_widths), cmocka_unit_test(engines_are_compiled)};
 HARNESS_MAIN(tests)
 #endif

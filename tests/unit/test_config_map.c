@@ -170,6 +170,7 @@ static void test_virtual_shards(void **state)
         config_map_settings(m.conf, &m.trainer, NULL, &settings);
         snprintf(recorded, sizeof recorded, "\"BATCH_SIZE\":%lld,", (long long)rows[i].pass);
         assert_non_null(strstr(settings.data, recorded));
+        assert_null(strstr(settings.data, "DETERMINISTIC"));
         text_free(&settings);
         conf_close(m.conf);
     }
@@ -328,12 +329,17 @@ static void test_settings_are_json(void **state)
 {
     (void)state;
     struct mapped m =
-        map("MODEL=gpt2-nano SEED=9007199254740991 LR=1e-3 OPTIMIZER=sgd MOMENTUM=0.9");
+        map("MODEL=gpt2-nano SEED=9007199254740991 LR=1e-3 OPTIMIZER=sgd MOMENTUM=0.9 "
+            "DETERMINISTIC=0");
     struct text text = {0};
     cJSON *object = NULL;
     const char *optimizer;
-    int64_t seed, moments;
+    int64_t seed, moments, deterministic;
     double lr;
+    config_map_settings(m.conf, &m.trainer, NULL, &text);
+    assert_null(strstr(text.data, "DETERMINISTIC")); /* no effect on a CPU */
+    text_free(&text);
+    m.trainer.step.store.dtype = DTYPE_BF16; /* as on a GPU */
     config_map_settings(m.conf, &m.trainer, NULL, &text);
     assert_int_equal(json_parse(text.data, text.len, "settings", &object), ST_OK);
     assert_int_equal(json_get_string(object, "OPTIMIZER", &optimizer), ST_OK);
@@ -342,6 +348,8 @@ static void test_settings_are_json(void **state)
     assert_int_equal(seed, 9007199254740991);
     assert_int_equal(json_get_i64(object, "moments", 0, 2, &moments), ST_OK);
     assert_int_equal(moments, 1);
+    assert_int_equal(json_get_i64(object, "DETERMINISTIC", 0, 1, &deterministic), ST_OK);
+    assert_int_equal(deterministic, 0);
     assert_int_equal(json_get_f64(object, "LR", &lr), ST_OK);
     assert_true(lr == 1e-3);
     assert_true(text.len < 1024); /* the manifest has room for 2048 */

@@ -342,7 +342,7 @@ static void libraries_are_found_or_named(void **state)
     static const char *const names[] = {"libcublasLt.so.13", NULL}, *const absent[] = {
                                                                         "libnowhere.so.7", NULL};
     static const struct library_symbol symbols[] = {LIBRARY_SYMBOL(one_symbol, no_such_thing)};
-    struct library_spec spec = {"cuBLASLt", names, "libcublas-13-0", symbols, 1};
+    struct library_spec spec = {"cuBLASLt", names, "libcublas-13-0", symbols, 1, NULL};
     struct library l;
     struct one_symbol table;
     use_fake();

@@ -1,10 +1,13 @@
 # Two images of one executable. `cpu` has nothing but that, the C library and certificates; `gpu` has NVIDIA's libraries too.
 #   docker build --target cpu -t convoy:cpu .
-#   docker build -t convoy .
+#   docker build -t convoy:cuda13 .                                                        drivers from 580 on
+#   docker build --build-arg CUDA_MAJOR=12 --build-arg CUDA_MINOR=8 -t convoy:cuda12 .     drivers from 525 on
 # The bases are arguments: any Debian or Ubuntu for CPU_BASE, any with CUDA for the other two. COMMIT is told by `convoy version`.
+ARG CUDA_MAJOR=13
+ARG CUDA_MINOR=0
 ARG CPU_BASE=debian:bookworm
-ARG BUILD_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04
-ARG RUN_BASE=nvidia/cuda:13.0.1-base-ubuntu24.04
+ARG BUILD_BASE=nvidia/cuda:${CUDA_MAJOR}.${CUDA_MINOR}.1-devel-ubuntu24.04
+ARG RUN_BASE=nvidia/cuda:${CUDA_MAJOR}.${CUDA_MINOR}.1-base-ubuntu24.04
 
 # ---- cpu: built
 FROM ${CPU_BASE} AS build-cpu
@@ -50,14 +53,14 @@ ARG COMMIT=unknown
 ARG GLIBC_FLOOR=2.39
 RUN make release CUDA=1 COMMIT="$COMMIT" GLIBC_FLOOR="$GLIBC_FLOOR" && .ci/rootfs build/release /image
 
-# ---- gpu: shipped. cuBLAS and NCCL come from NVIDIA's package source, which the base knows.
+# ---- gpu: shipped. cuBLAS, NCCL and cuDNN, which compiles kernels with NVRTC, come from NVIDIA's package source, which the base knows.
+# It has NCCL for several versions of CUDA under one name.
 FROM ${RUN_BASE} AS gpu
-ARG CUBLAS_PACKAGE=libcublas-13-0
-ARG NCCL_PACKAGE=libnccl2
-# For ATTENTION: "libcudnn9-cuda-13 cuda-nvrtc-13-0"; empty: without cuDNN.
-ARG CUDNN_PACKAGES=
-# hadolint ignore=DL3008,SC2086
-RUN apt-get update && apt-get install -y --no-install-recommends "$CUBLAS_PACKAGE" "$NCCL_PACKAGE" $CUDNN_PACKAGES ca-certificates && rm -rf /var/lib/apt/lists/*
+ARG CUDA_MAJOR
+ARG CUDA_MINOR
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends "libcublas-$CUDA_MAJOR-$CUDA_MINOR" "libnccl2=*+cuda$CUDA_MAJOR.?" \
+      "libcudnn9-cuda-$CUDA_MAJOR" "cuda-nvrtc-$CUDA_MAJOR-$CUDA_MINOR" ca-certificates && rm -rf /var/lib/apt/lists/*
 COPY --from=build-gpu /image/usr/bin/convoy /usr/bin/convoy
 COPY --from=build-gpu /image/usr/share/doc/convoy/ /usr/share/doc/convoy/
 COPY --from=build-gpu /image/usr/share/convoy/ /usr/share/convoy/
@@ -70,7 +73,9 @@ LABEL org.opencontainers.image.title="Convoy" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.revision="$COMMIT" \
       org.opencontainers.image.licenses="Apache-2.0"
-ENV CHECKPOINT_DIR=/checkpoints NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all
+# The base asks for the driver of its own minor version of CUDA, which is more than the program needs.
+ENV CHECKPOINT_DIR=/checkpoints NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all \
+    NVIDIA_REQUIRE_CUDA=cuda>=${CUDA_MAJOR}.0
 USER 65532:65532
 WORKDIR /checkpoints
 VOLUME ["/data", "/checkpoints"]

@@ -177,7 +177,8 @@ help:
 	@echo 'make containers the images cpu and gpu, built and run by podman (twenty minutes, 6 GB of cache)'
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
 	@echo 'make bench-scrape   what /metrics, scraped each second, costs a run (two minutes, quiet machine)'
-	@echo 'make release    build/release/convoy: one stripped executable that needs only libc, libm and ld-linux'
+	@echo 'make release [NVCC=/usr/local/cuda-12.8/bin/nvcc]   build/release/convoy: one stripped executable that needs only libc, libm and'
+	@echo '                ld-linux; a copy in build/dist, called -cuda12 (drivers from 525 on) or -cuda13 (from 580 on) after its toolkit'
 	@echo 'make gpu-first  the first command on a machine with an NVIDIA GPU: what is most worth knowing, in LIMIT=540 seconds'
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
@@ -337,7 +338,7 @@ soak-busy: $(BUILD)/convoy
 
 # The images as they would be run on a cluster, by podman: the first time some twenty minutes. Pods of the base manifest: five.
 CUDA_WHEELS := nvidia-cublas==13.0.2.14 nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 \
-  nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
+  nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 nvidia-cudnn-cu13==9.19.0.56 nvidia-cuda-nvrtc==13.0.88
 STORE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/convoy-tests
 containers: $(BUILD)/convoy
 	@sh .ci/need $(NEED_CONTAINERS)

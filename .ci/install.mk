@@ -32,7 +32,7 @@ uninstall:
 
 # Checksums of all that is in DIST, the release file included; with SIGN=KEY signed by gpg (SHA256SUMS.asc).
 SIGN ?=
-SUMS = { [ ! -x $(RELEASE)/convoy ] || cp $(RELEASE)/convoy $(DIST)/convoy-$(VERSION)-linux-$$(uname -m); } && cd $(DIST) && \
+SUMS = { [ ! -x $(RELEASE)/convoy ] || cp $(RELEASE)/convoy $(DIST)/convoy-$(VERSION)-linux-$$(uname -m)$(CUDA_NAME:%=-%); } && cd $(DIST) && \
   rm -f SHA256SUMS SHA256SUMS.asc && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS . \
   $(if $(SIGN),&& gpg --batch --yes --local-user '$(SIGN)' --armor --detach-sign --output SHA256SUMS.asc SHA256SUMS)
 

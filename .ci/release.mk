@@ -1,4 +1,5 @@
-# `make release`: one stripped executable that needs only libc, libm and the loader; everything else is inside.
+# `make release`: one stripped executable that needs only libc, libm and the loader; everything else is inside. Its copy in DIST is
+# called after the CUDA that is in it: -cuda12 runs on drivers from 525 on (NVCC=/usr/local/cuda-12.8/bin/nvcc), -cuda13 from 580 on.
 # GLIBC_FLOOR: no symbol of a newer C library may be needed. The same commit and packages give the same bytes in any folder.
 RELEASE := $(BUILD)/release
 GLIBC_FLOOR ?= 2.34

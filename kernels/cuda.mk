@@ -1,7 +1,8 @@
 # CUDA in the one executable: built in when nvcc is found. CUDA=1: an error without nvcc; CUDA=0: left out (the default with
 # sanitizers). `make run` and `make test` set it by the GPUs that are there (CUDA_HERE). Machine code for sm_80, sm_90a, sm_100, and PTX
 # for newer chips; CUDA_ARCHS=90a: for one chip only. The runtime is linked statically, NVIDIA's other libraries are loaded when they
-# are needed (src/dev/library.h), so the program also starts without a driver.
+# are needed (src/dev/library.h), so the program also starts without a driver. NVCC=/usr/local/cuda-12.8/bin/nvcc: of that toolkit, for
+# drivers from 525 on; toolkits 13 need driver 580 (docs/gpu.md).
 CUDA_GIVEN := $(filter-out undefined,$(origin CUDA) $(origin CUDA_ARCHS))
 CUDA ?= $(if $(SAN),0)
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
@@ -33,6 +34,9 @@ ARCHS_PICKED = $(filter $(or $(ARCHS_BUILT),$(ARCHS_HERE)),80 90a 100)
 CUDA_HERE = $(if $(CUDA_GIVEN),,$(if $(ARCHS_PICKED),CUDA_ARCHS='$(ARCHS_PICKED)',CUDA=0))
 HAS_CUDA := $(if $(filter 0,$(CUDA))$(CUDA_LACKS),,1)
 CUDA_PTX := $(filter 100,$(CUDA_ARCHS))
+# What a release file is called after: cuda12 or cuda13.
+CUDA_MAJOR = $(firstword $(subst ., ,$(NVCC_VERSION)))
+CUDA_NAME = $(if $(HAS_CUDA),cuda$(CUDA_MAJOR))
 CUDA_ABOUT := $(if $(HAS_CUDA),$(CUDA_ARCHS:%=sm_%)$(CUDA_PTX:%= PTX %))
 
 ifeq ($(HAS_CUDA),1)
@@ -41,9 +45,10 @@ OBJ += $(CU:%.cu=$(BUILD)/%_cu.o)
 LDLIBS += $(CUDART)
 CUDA_STATIC := $(CUDART)
 NVCC_VERSION := $(shell $(NVCC) --version | sed -n 's/.*release.*, V//p')
+# Drivers before 550 cannot read the smaller form of compression, and a build of 12 is for them, too.
 NVFLAGS := -std=c++17 -O3 -Isrc -I. $(if $(WERROR),-Werror all-warnings) \
   $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a),code=compute_$(a)) \
-  $(if $(filter-out 12,$(firstword $(subst ., ,$(NVCC_VERSION)))),--compress-mode=size) -Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fPIE
+  $(if $(filter-out 12,$(CUDA_MAJOR)),--compress-mode=size) -Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fPIE
 $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<

@@ -2,17 +2,34 @@
 #include "dev/blas_lt.h"
 
 #ifdef CONVOY_CUDA
+#include <cuda_runtime_api.h>
+
 #include "base/text.h"
+#include "dev/dev_cuda_internal.h"
 
 #define BLAS_SYMBOL(name) LIBRARY_SYMBOL(blas_lt, name),
 static const struct library_symbol symbols[] = {BLAS_LT_LIST(BLAS_SYMBOL)};
+#if CUDART_VERSION >= 13000
 static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", NULL};
-static const struct library_spec spec = {
-    .what = "cuBLASLt",
-    .names = names,
-    .packages = "libcublas-13-0 (NVIDIA's Debian and Ubuntu packages) or nvidia-cublas (PyPI)",
-    .symbols = symbols,
-    .symbols_n = sizeof symbols / sizeof *symbols};
+#define PACKAGES "libcublas-13-0 (NVIDIA's Debian and Ubuntu packages) or nvidia-cublas (PyPI)"
+#else
+static const char *const names[] = {"libcublasLt.so.12", "libcublasLt.so.13", NULL};
+#define PACKAGES "libcublas-12-8 (NVIDIA's Debian and Ubuntu packages) or nvidia-cublas-cu12 (PyPI)"
+#endif
+
+/* Returns false and the reason if the library is for a newer CUDA than the driver. */
+static bool fits(const void *opened, char *why, size_t cap)
+{
+    const struct blas_lt *lt = opened;
+    return dev_cuda_driver_fits(lt->cublasLtGetCudartVersion(), why, cap);
+}
+
+static const struct library_spec spec = {.what = "cuBLASLt",
+                                         .names = names,
+                                         .packages = PACKAGES,
+                                         .symbols = symbols,
+                                         .symbols_n = sizeof symbols / sizeof *symbols,
+                                         .fits = fits};
 
 enum status blas_lt_open(struct library *library, struct blas_lt *lt)
 {

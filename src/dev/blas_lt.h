@@ -15,6 +15,7 @@
 #define BLAS_LT_LIST(X)                     \
     X(cublasLtCreate)                       \
     X(cublasLtDestroy)                      \
+    X(cublasLtGetCudartVersion)             \
     X(cublasLtGetVersion)                   \
     X(cublasLtMatmul)                       \
     X(cublasLtMatmulAlgoCheck)              \

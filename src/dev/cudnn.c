@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/text.h"
 #include "dev/cudnn_graph.h"
+#include "dev/dev_cuda_internal.h"
 #include "dev/library.h"
 
 #define ALIGN 256          /* of the workspace's parts */
@@ -17,13 +18,27 @@
 #define DNN_SYMBOL(result, name, args) LIBRARY_SYMBOL(dnn_table, name),
 static const struct library_symbol symbols[] = {DNN_CALLS(DNN_SYMBOL)};
 static const char *const names[] = {"libcudnn_graph.so.9", "libcudnn.so.9", NULL};
-static const struct library_spec spec = {
-    .what = "cuDNN",
-    .names = names,
-    .packages =
-        "libcudnn9-cuda-13 (NVIDIA's Debian and Ubuntu packages) or nvidia-cudnn-cu13 (PyPI)",
-    .symbols = symbols,
-    .symbols_n = sizeof symbols / sizeof *symbols};
+#if CUDART_VERSION >= 13000
+#define PACKAGES \
+    "libcudnn9-cuda-13 (NVIDIA's Debian and Ubuntu packages) or nvidia-cudnn-cu13 (PyPI)"
+#else
+#define PACKAGES \
+    "libcudnn9-cuda-12 (NVIDIA's Debian and Ubuntu packages) or nvidia-cudnn-cu12 (PyPI)"
+#endif
+
+/* Returns false and the reason if the library is for a newer CUDA than the driver. */
+static bool fits(const void *opened, char *why, size_t cap)
+{
+    const struct dnn_table *dnn = opened;
+    return dev_cuda_driver_fits(dnn->cudnnGetCudartVersion(), why, cap);
+}
+
+static const struct library_spec spec = {.what = "cuDNN",
+                                         .names = names,
+                                         .packages = PACKAGES,
+                                         .symbols = symbols,
+                                         .symbols_n = sizeof symbols / sizeof *symbols,
+                                         .fits = fits};
 
 /* One shape as it was asked for: in runs by plan `each`, and what is left by plan `rest` (NULL:
  * nothing is). reason: why cuDNN cannot; "": it can. */

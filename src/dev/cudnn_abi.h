@@ -113,6 +113,7 @@ typedef void *dnn_desc, *dnn_handle;
 
 #define DNN_CALLS(X)                                                                      \
     X(size_t, cudnnGetVersion, (void))                                                    \
+    X(size_t, cudnnGetCudartVersion, (void))                                              \
     X(void, cudnnGetLastErrorString, (char *out, size_t cap))                             \
     X(dnn_status, cudnnCreate, (dnn_handle * out))                                        \
     X(dnn_status, cudnnDestroy, (dnn_handle handle))                                      \

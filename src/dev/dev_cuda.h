@@ -12,6 +12,10 @@
  * NULL: built without CUDA. */
 const char *dev_cuda_built(void);
 
+/* Returns the first release of NVIDIA's driver on which this build runs, as 580; 0: built without
+ * CUDA. */
+int dev_cuda_driver_least(void);
+
 /* dev_cuda_count — the number of GPUs that this process may use, ≥ 1. ST_NO_DEVICE: there is none,
  * with what is missing and which package has it. ST_FAULT: a GPU answers with an error. Starts the
  * driver, so a process that does not compute should not call it. */

@@ -111,7 +111,11 @@ static void tell(const struct stream *s, bool is_backward, const char *why)
     const char *what = is_backward ? "backward" : "forward";
     if (atomic_exchange(&is_told[is_backward][!why], true))
         return;
-    if (why)
+    if (why && s->attention && why == s->attention->reason)
+        LOG_WARN("attention %s: own kernels, which are slower (GPT-2 124M on an H100, forward: an "
+                 "estimated 6.5 instead of 3.7 ms a step): %s",
+                 what, why);
+    else if (why)
         LOG_INFO("attention %s: own kernels, because %s", what, why);
     else
         LOG_INFO("attention %s: cuDNN %s, %s%s", what, cudnn_about(s->attention->cudnn),

@@ -35,6 +35,7 @@ void dev_cuda_blas_open(struct stream *s)
         LOG_INFO("products by cuBLASLt %s%s", blas_plan_about(s->blas),
                  s->is_blas_plain ? ", without epilogues (CONVOY_BLAS=plain)" : "");
     else
-        LOG_WARN("products by the program's own kernels, which is slower: %s", status_message());
+        LOG_WARN("products by the program's own kernels, at an estimated half of the speed: %s",
+                 status_message());
 }
 #endif

@@ -1,13 +1,32 @@
-/* dev_cuda_driver — what the driver's own interface tells of a GPU, and CUDA's runtime does not.
- * The runtime has loaded the driver's library by then. Must not know what is made of it. */
+/* dev_cuda_driver — which driver this build needs, and what the driver's own interface reports of a
+ * GPU and CUDA's runtime does not. Must not know what is made of it. */
 #include "dev/dev_cuda_internal.h"
 
-#ifdef CONVOY_CUDA
+#ifndef CONVOY_CUDA
+int dev_cuda_driver_least(void) { return 0; }
+#else
 #include <cuda.h>
 #include <dlfcn.h>
 #include <string.h>
 
-/* Named as in the library. */
+#include "base/text.h"
+
+/* From NVIDIA's table of compatible drivers: a runtime runs on the first driver of its major
+ * version and on every newer one. */
+int dev_cuda_driver_least(void) { return CUDART_VERSION >= 13000 ? 580 : 525; }
+
+bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap)
+{
+    int version = 0;
+    (void)cudaDriverGetVersion(&version);
+    if (version == 0 || cudart_version / 1000 <= (size_t)version / 1000)
+        return true;
+    text_format(why, cap, "is for CUDA %zu, and the driver knows CUDA %d.%d", cudart_version / 1000,
+                version / 1000, version % 1000 / 10);
+    return false;
+}
+
+/* Named as in the library, which the runtime has loaded. */
 struct driver {
     CUresult (*cuDeviceGet)(CUdevice *device, int ordinal);
     CUresult (*cuDeviceGetAttribute)(int *out, CUdevice_attribute attribute, CUdevice device);

@@ -10,9 +10,6 @@
 #include "base/text.h"
 #include "dev/nvidia_driver.h"
 
-/* The oldest driver that knows this CUDA: https://docs.nvidia.com/deploy/cuda-compatibility */
-#define OLDEST_DRIVER (CUDART_VERSION >= 13000 ? "580" : "525")
-
 /* Fails because the loader does not find libcuda.so.1. */
 static enum status no_library(void)
 {
@@ -24,8 +21,8 @@ static enum status no_library(void)
     return FAIL(ST_NO_DEVICE,
                 "no NVIDIA driver: libcuda.so.1 is not in the loader's paths%s; start a container "
                 "with --gpus all (nvidia-container-toolkit), else install the driver (Debian: "
-                "nvidia-driver, Ubuntu: nvidia-driver-%s), or use DEVICE=cpu",
-                though, OLDEST_DRIVER);
+                "nvidia-driver, Ubuntu: nvidia-driver-%d), or use DEVICE=cpu",
+                though, dev_cuda_driver_least());
 }
 
 static enum status too_old(int knows)
@@ -33,10 +30,10 @@ static enum status too_old(int knows)
     char release[NVIDIA_DRIVER_RELEASE_MAX];
     bool is_known = nvidia_driver_release(release);
     return FAIL(ST_NO_DEVICE,
-                "the NVIDIA driver%s%s is too old: it knows CUDA %d.%d, this program needs %d.%d; "
-                "install driver %s or newer, or use DEVICE=cpu",
+                "the NVIDIA driver%s%s is too old: it knows CUDA %d.%d, this program needs %d.0; "
+                "install driver %d or newer, or use DEVICE=cpu",
                 is_known ? " " : "", release, knows / 1000, knows % 1000 / 10,
-                CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, OLDEST_DRIVER);
+                CUDART_VERSION / 1000, dev_cuda_driver_least());
 }
 
 /* Returns cause and remedy of an error that a driver gives whatever the program does. */

@@ -86,6 +86,9 @@ struct dev {
 };
 
 void dev_cuda_info(const struct dev *dev, struct dev_info *out); /* of struct dev_ops */
+/* Returns false and the reason if the driver is too old for a library of this version of CUDA's
+ * runtime, as 13000. Without a driver: true. */
+bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap);
 /* dev_cuda_driver_granularity — granularity_bytes of struct dev_info; 0: the driver does not tell
  * it. */
 int64_t dev_cuda_driver_granularity(int device_i);

@@ -1,143 +1,200 @@
 /* library — see library.h. */
 #include "dev/library.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
+#include <glob.h>
 #include <limits.h>
 #include <link.h>
-#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/assert.h"
 #include "base/text.h"
 
-/* Folders of CUDA's packages and of NVIDIA's container images that the loader may not search. */
-static const char *const cuda_dirs[] = {
-    "/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/opt/cuda/lib64",
-    "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia/lib64"};
+#define LOADER "the loader's paths"
+#define PYTHONS "Python's packages in /usr and /opt"
+#define CUDA "CUDA's folders"
 
-static char user_dir[LIBRARY_PATH_MAX];
+/* A line of the search. variable: in front of the pattern; without a value the line is left out.
+ * pattern: of folders, for glob(3). about: for messages; NULL: the variable's value. */
+struct place {
+    const char *variable, *pattern, *about;
+};
+static const struct place places[] = {
+    {"CONVOY_LIB_DIR", "", NULL},
+    {"CONVOY_LIB_DIR", "/*/lib", NULL},
+    {"ORIGIN", "", NULL},
+    {NULL, NULL, LOADER},
+    {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/*/lib", NULL},
+    {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/*/lib", NULL},
+    {"CONDA_PREFIX", "{/lib,/targets/*/lib}", NULL},
+    {NULL, "/usr/{,local/}lib/python3*/{dist,site}-packages/nvidia/*/lib", PYTHONS},
+    {NULL, "/opt/*/{,venv/,.venv/}lib/python3*/site-packages/nvidia/*/lib", PYTHONS},
+    {NULL, "/usr/local/cuda*/{lib64,targets/*/lib}", CUDA},
+    {NULL, "{/opt/cuda*/lib64,/usr/lib/*-linux-gnu,/usr/local/nvidia/lib64}", CUDA},
+};
 
-/* What was tried, for the message of a failure. */
+static char user_dir[LIBRARY_PATH_MAX], test_root[LIBRARY_PATH_MAX];
+
 struct search {
     const struct library_spec *spec;
-    void *handle;
-    char tried[512];
-    char reason[256]; /* the loader's message, for a file that exists but does not open */
+    struct library *out; /* its handle: NULL until a library is accepted */
+    void *table;
+    struct text tried, passed_over; /* for the message of a failure */
 };
 
 void library_dir(const char *dir) { text_copy(user_dir, sizeof user_dir, dir ? dir : ""); }
 
-/* beside — ../lib/convoy from the folder of this executable; false: unknown. */
-static bool beside(char *out, size_t cap)
+void library_root(const char *root) { text_copy(test_root, sizeof test_root, root ? root : ""); }
+
+/* Writes ../lib/convoy, seen from the folder of this executable; "" if that is not known. */
+static void find_origin(char *out, size_t cap)
 {
     char path[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n <= 0)
-        return false;
-    path[n] = 0;
-    for (int up = 0; up < 2; up++) {
+    out[0] = 0;
+    for (int up = 0; n > 0 && up < 2; up++) {
+        path[n] = 0;
         char *slash = strrchr(path, '/');
-        if (!slash)
-            return false;
-        *slash = 0;
+        n = slash ? slash - path : 0;
     }
-    text_format(out, cap, "%s/lib/convoy", path);
-    return true;
+    if (n > 0)
+        text_format(out, cap, "%.*s/lib/convoy", (int)n, path);
 }
 
-static void note_tried(struct search *s, const char *dir)
+/* Writes the value of a place's variable; "" if it has none. */
+static void find_variable(const char *name, char *out, size_t cap)
 {
-    size_t used = strlen(s->tried);
-    text_format(s->tried + used, sizeof s->tried - used, "%s%s", used ? ", " : "", dir);
+    extern char **environ;
+    size_t n = strlen(name);
+    out[0] = 0;
+    if (strcmp(name, "CONVOY_LIB_DIR") == 0)
+        text_copy(out, cap, user_dir);
+    else if (strcmp(name, "ORIGIN") == 0)
+        find_origin(out, cap);
+    else
+        for (char **at = environ; at && *at && out[0] == 0; at++)
+            if (strncmp(*at, name, n) == 0 && (*at)[n] == '=')
+                text_copy(out, cap, *at + n + 1);
 }
 
-/* in_dir — tries every file name in one folder; "": in the loader's paths. */
-static void in_dir(struct search *s, const char *dir)
-{
-    char path[LIBRARY_PATH_MAX];
-    if (s->handle)
-        return;
-    note_tried(s, dir[0] ? dir : "the loader's paths");
-    for (const char *const *name = s->spec->names; *name && !s->handle; name++) {
-        text_format(path, sizeof path, "%s%s%s", dir, dir[0] ? "/" : "", *name);
-        if (dir[0] && access(path, F_OK) != 0)
-            continue;
-        /* NODELETE: threads and handlers of NVIDIA's libraries may outlive their last user */
-        s->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        const char *error = s->handle ? NULL : dlerror();
-        if (error && (dir[0] || !strstr(error, "No such file")))
-            text_copy(s->reason, sizeof s->reason, error);
-    }
-}
-
-/* in_packages — tries every lib folder one level below, as PyPI's packages have them:
- * nvidia/nccl/lib, nvidia/cu13/lib. In no order: each library is in one of them. */
-static void in_packages(struct search *s, const char *dir)
-{
-    char path[LIBRARY_PATH_MAX];
-    DIR *packages = opendir(dir);
-    for (struct dirent *entry; packages && !s->handle && (entry = readdir(packages)) != NULL;) {
-        if (entry->d_name[0] == '.')
-            continue;
-        text_format(path, sizeof path, "%s/%s/lib", dir, entry->d_name);
-        if (access(path, F_OK) == 0)
-            in_dir(s, path);
-    }
-    if (packages)
-        closedir(packages);
-}
-
-static void path_of(void *handle, char *out, size_t cap)
+/* Writes the path under which the loader opened a library; leaves `out` if that is not known. */
+static void find_path(void *handle, char *out, size_t cap)
 {
     struct link_map *map = NULL;
     if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map)
         text_copy(out, cap, map->l_name);
-    else
-        text_copy(out, cap, "?");
 }
 
-static enum status fill(const struct library_spec *spec, const struct library *l, void *table)
+/* Fills the table. Returns the name of a symbol that the library lacks; NULL: it has all. */
+static const char *fill(const struct library_spec *spec, void *handle, void *table)
 {
     for (size_t i = 0; i < spec->symbols_n; i++) {
-        void *symbol = dlsym(l->handle, spec->symbols[i].name);
+        void *symbol = dlsym(handle, spec->symbols[i].name);
         if (!symbol)
-            return FAIL(
-                ST_NO_DEVICE,
-                "%s from %s has no %s: it is too old, or another library of that name; install %s",
-                spec->what, l->path, spec->symbols[i].name, spec->packages);
+            return spec->symbols[i].name;
         memcpy((char *)table + spec->symbols[i].offset, &symbol, sizeof symbol);
     }
-    return ST_OK;
+    return NULL;
+}
+
+/* Opens one file and accepts it if it is usable; otherwise notes why it is passed over. */
+static void try_file(struct search *s, const char *file)
+{
+    const struct library_spec *spec = s->spec;
+    char why[256] = "", path[LIBRARY_PATH_MAX];
+    void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    const char *error = handle ? NULL : dlerror(), *lacks = NULL;
+    if (error && file[0] != '/' && strstr(error, "No such file"))
+        return;
+    text_copy(path, sizeof path, file);
+    if (handle)
+        find_path(handle, path, sizeof path);
+    if (error)
+        text_copy(why, sizeof why, error);
+    else if ((lacks = fill(spec, handle, s->table)) != NULL)
+        text_format(why, sizeof why, "has no %s", lacks);
+    else if (!spec->fits || spec->fits(s->table, why, sizeof why)) {
+        /* NODELETE: threads and handlers of NVIDIA's libraries may outlive their last user */
+        s->out->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        text_copy(s->out->path, sizeof s->out->path, path);
+    }
+    if (handle)
+        (void)dlclose(handle);
+    if (!s->out->handle)
+        text_add(&s->passed_over, "%s%s: %s", s->passed_over.len ? "; " : "; passed over: ", path,
+                 why);
+}
+
+/* Compares paths for qsort: the greater version number first. */
+static int compare_paths(const void *a, const void *b)
+{
+    return strverscmp(*(char *const *)b, *(char *const *)a);
+}
+
+/* Tries all files that a pattern matches, the newest first. */
+static void try_pattern(struct search *s, const char *pattern)
+{
+    glob_t found;
+    if (glob(pattern, GLOB_BRACE | GLOB_NOSORT, NULL, &found) != 0)
+        return;
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+    for (size_t i = 0; i < found.gl_pathc && !s->out->handle; i++)
+        try_file(s, found.gl_pathv[i]);
+    globfree(&found);
+}
+
+/* Tries all files in the folders of a place. value: of its variable, not a pattern. */
+static void try_folders(struct search *s, const struct place *place, const char *value)
+{
+    for (const char *const *name = s->spec->names; *name && !s->out->handle; name++) {
+        struct text pattern = {0};
+        text_add(&pattern, "%s", place->variable ? "" : test_root);
+        for (const char *c = value; *c; c++)
+            text_add(&pattern, "%s%c", strchr("*?[]{},\\", *c) ? "\\" : "", *c);
+        text_add(&pattern, "%s/%s", place->pattern, *name);
+        if (!pattern.overflow)
+            try_pattern(s, pattern.data);
+        text_free(&pattern);
+    }
+}
+
+static void try_place(struct search *s, const struct place *place)
+{
+    char value[LIBRARY_PATH_MAX] = "";
+    if (place->variable)
+        find_variable(place->variable, value, sizeof value);
+    if (place->variable ? !value[0] : !place->pattern && test_root[0])
+        return;
+    const char *about = place->about ? place->about : value;
+    if (!s->tried.data || !text_ends(s->tried.data, about))
+        text_add(&s->tried, "%s%s", s->tried.len ? ", " : "", about);
+    if (place->pattern)
+        try_folders(s, place, value);
+    for (const char *const *name = s->spec->names; !place->pattern && *name && !s->out->handle;
+         name++)
+        try_file(s, *name);
 }
 
 enum status library_open(const struct library_spec *spec, struct library *out, void *table)
 {
-    char dir[PATH_MAX];
-    struct search s = {.spec = spec};
+    enum status st = ST_OK;
+    struct search s = {.spec = spec,
+                       .out = out,
+                       .table = table,
+                       .tried = {.limit = 400},
+                       .passed_over = {.limit = 400}};
     *out = (struct library){0};
-    if (user_dir[0]) {
-        in_dir(&s, user_dir);
-        in_packages(&s, user_dir);
-    }
-    if (beside(dir, sizeof dir))
-        in_dir(&s, dir);
-    in_dir(&s, "");
-    for (size_t i = 0; i < sizeof cuda_dirs / sizeof *cuda_dirs; i++)
-        in_dir(&s, cuda_dirs[i]);
-    if (!s.handle)
-        return FAIL(
-            ST_NO_DEVICE,
-            "%s is not here: no %s in %s%s%s; install %s, or name its folder in CONVOY_LIB_DIR",
-            spec->what, spec->names[0], s.tried, s.reason[0] ? "; the loader says: " : "", s.reason,
-            spec->packages);
-    out->handle = s.handle;
-    path_of(out->handle, out->path, sizeof out->path);
-    enum status st = fill(spec, out, table);
-    if (st != ST_OK)
-        library_close(out);
+    for (size_t i = 0; i < sizeof places / sizeof *places && !out->handle; i++)
+        try_place(&s, &places[i]);
+    if (!out->handle)
+        st = FAIL(ST_NO_DEVICE,
+                  "%s is not here: install %s, or name its folder in CONVOY_LIB_DIR; no %s%s in "
+                  "%s%s",
+                  spec->what, spec->packages, s.passed_over.len ? "usable " : "", spec->names[0],
+                  s.tried.data ? s.tried.data : "?", s.passed_over.len ? s.passed_over.data : "");
+    text_free(&s.tried);
+    text_free(&s.passed_over);
     return st;
 }
 

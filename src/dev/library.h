@@ -1,17 +1,22 @@
-/* library — loads NVIDIA's libraries when they are first needed: finds one, opens it and fills a
- * table of pointers. So one executable runs with them and without them.
+/* library — loads NVIDIA's libraries when they are first needed: finds a usable file, opens it and
+ * fills a table of pointers. So one executable runs with them and without them.
  *
  * A library is described by its file names, its symbols and the packages that have it; an X-macro
  * in the file that uses it makes both the table of pointers and the list of symbols. Search order:
  *   1. the user's folder (CONVOY_LIB_DIR) and the lib folders one level below it, as PyPI's
  *      packages make them in site-packages/nvidia
- *   2. ../lib/convoy beside the executable
+ *   2. ../lib/convoy, seen from the executable
  *   3. the loader's own paths
- *   4. CUDA's own folders
- * Must not know what a symbol does. */
+ *   4. nvidia/<any>/lib in the site-packages of $VIRTUAL_ENV and $CONDA_PREFIX; conda's own lib
+ *   5. the same in Python's packages of /usr, /usr/local and /opt
+ *   6. CUDA's folders
+ * In each of these places the newest file name comes first, then the folder with the greatest
+ * version number. A file that does not open, lacks a symbol or has a version that does not fit is
+ * passed over. Must not know what a symbol does. */
 #ifndef CONVOY_DEV_LIBRARY_H
 #define CONVOY_DEV_LIBRARY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -29,6 +34,9 @@ struct library_spec {
     const char *packages;     /* what has it, for people */
     const struct library_symbol *symbols;
     size_t symbols_n;
+    /* Returns false and the reason if the version of a library, whose table is filled, does not
+     * fit. NULL: every version fits. */
+    bool (*fits)(const void *table, char *why, size_t cap);
 };
 
 struct library {
@@ -42,12 +50,13 @@ struct library {
 #name, offsetof(struct type, name) \
     }
 
-/* library_dir — sets the user's folder; NULL or "": none. Call it before any library_open. The
- * string is borrowed until the next call. */
+/* Sets the user's folder; NULL or "": none. Call it before any library_open. */
 void library_dir(const char *dir);
-/* library_open — opens the library and fills `table`. ST_NO_DEVICE: not found (with the folders
- * searched, the loader's message and the packages), or a symbol is missing (with its name and the
- * file). On failure nothing stays open. */
+/* Sets a folder that stands for / in 5. and 6., and leaves the loader's paths out; NULL or "": as
+ * usual. For tests. */
+void library_root(const char *root);
+/* Opens the first usable library and fills `table`. ST_NO_DEVICE: there is none; the message has
+ * the places searched, the files passed over with their reasons, and the packages. */
 enum status library_open(const struct library_spec *spec, struct library *out, void *table);
 void library_close(struct library *l); /* accepts one that is not open */
 

@@ -81,8 +81,7 @@ static void add_settings(struct check_facts *facts, const struct conf *conf)
                                            .remedy = same_settings});
 }
 
-/* read_driver — the version in /proc/driver/nvidia/version; "": there is none. */
-static void read_driver(const char *root, char *out, size_t cap)
+void check_facts_driver(const char *root, char *out, size_t cap)
 {
     char path[4200], line[256] = "";
     text_format(path, sizeof path, "%s/proc/driver/nvidia/version", root);
@@ -121,7 +120,7 @@ static void add_libraries(struct check_facts *facts, const struct conf *conf, bo
         about[strcspn(about, " ")] = 0; /* "13.0.2 from /usr/…" */
     add_library(facts, "cuBLASLt", about, true);
     status_clear();
-    read_driver(conf_text(conf, CONF_CHECK_ROOT), text, sizeof text);
+    check_facts_driver(conf_text(conf, CONF_CHECK_ROOT), text, sizeof text);
     add_library(facts, "NVIDIA driver", text, true);
 }
 

@@ -17,6 +17,7 @@
 #include "conf/launcher.h"
 #include "dev/dev_cuda.h"
 #include "dev/library.h"
+#include "node/check_facts.h"
 
 /* add_library — name, version, licence. */
 static void add_library(struct text *out, const char *name, const char *version,
@@ -25,11 +26,27 @@ static void add_library(struct text *out, const char *name, const char *version,
     text_add(out, "%-10s %-16s %s\n", name, version != NULL ? version : "none", licence);
 }
 
-/* add_opened — a library that is opened when it is needed: version and place, or what is
- * missing. */
+/* Adds a library that is opened when it is needed: version and place, or what is missing. */
 static void add_opened(struct text *out, const char *name, enum status st, const char *about)
 {
     text_add(out, "%-10s %s\n", name, st == ST_OK ? about : status_message());
+    status_clear();
+}
+
+/* Adds the driver that is found, its GPUs or what is missing, and which driver this build needs. */
+static void add_driver(struct text *out)
+{
+    char found[64];
+    int gpus = 0, least = dev_cuda_driver_least();
+    enum status st = dev_cuda_count(&gpus);
+    check_facts_driver("", found, sizeof(found));
+    text_add(out, "%-10s %s", "driver", found[0] != 0 ? found : "none");
+    if (least > 0)
+        text_add(out, " (this build needs %d or newer)", least);
+    if (st == ST_OK)
+        text_add(out, ", %d GPU%s\n", gpus, gpus == 1 ? "" : "s");
+    else
+        text_add(out, ": %s\n", status_message());
     status_clear();
 }
 
@@ -37,13 +54,10 @@ static void add_nvidia(struct text *out)
 {
     char about[LIBRARY_PATH_MAX + 32];
     const struct nccl_lib *nccl;
-    int gpus = 0;
     library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
     text_add(out, "NVIDIA libraries, opened when needed:\n");
-    enum status st = dev_cuda_count(&gpus);
-    text_format(about, sizeof(about), "%d GPU%s", gpus, gpus == 1 ? "" : "s");
-    add_opened(out, "driver", st, about);
-    st = dev_cuda_blas(about, sizeof(about));
+    add_driver(out);
+    enum status st = dev_cuda_blas(about, sizeof(about));
     add_opened(out, "cublaslt", st, about);
     st = dev_cuda_attention_find(about, sizeof(about));
     add_opened(out, "cudnn", st, about);

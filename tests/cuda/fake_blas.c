@@ -70,6 +70,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t h)
     return CUBLAS_STATUS_SUCCESS;
 }
 size_t cublasLtGetVersion(void) { return 130002; }
+size_t cublasLtGetCudartVersion(void) { return 13000; }
 
 /* ---- descriptions ---- */
 

@@ -172,6 +172,7 @@ static size_t bytes_of(int type)
 }
 
 EXPORT size_t cudnnGetVersion(void);
+EXPORT size_t cudnnGetCudartVersion(void);
 EXPORT void cudnnGetLastErrorString(char *out, size_t cap);
 EXPORT dnn_status cudnnCreate(dnn_handle *out);
 EXPORT dnn_status cudnnDestroy(dnn_handle handle);
@@ -186,6 +187,7 @@ EXPORT dnn_status cudnnBackendGetAttribute(dnn_desc desc, int name, int type, in
 EXPORT dnn_status cudnnBackendExecute(dnn_handle handle, dnn_desc plan, dnn_desc pack);
 
 size_t cudnnGetVersion(void) { return control[OLD] ? 90500 : 91900; }
+size_t cudnnGetCudartVersion(void) { return 13000; }
 void cudnnGetLastErrorString(char *out, size_t cap) { snprintf(out, cap, "%s", last_error); }
 dnn_status cudnnCreate(dnn_handle *out)
 {

@@ -360,11 +360,13 @@ static void libraries_are_found_or_named(void **state)
     static const char *const names[] = {"libcublasLt.so.13", NULL}, *const absent[] = {
                                                                         "libnowhere.so.7", NULL};
     static const struct library_symbol symbols[] = {LIBRARY_SYMBOL(one_symbol, no_such_thing)};
-    struct library_spec spec = {"cuBLASLt", names, "libcublas-13-0", symbols, 1};
+    struct library_spec spec = {"cuBLASLt", names, "libcublas-13-0", symbols, 1, NULL};
     struct library l;
     struct one_symbol table;
     use_fake();
-    expect_failure(library_open(&spec, &l, &table), ST_NO_DEVICE, "has no no_such_thing");
+    library_root("/nowhere"); /* without this machine's own libraries */
+    expect_failure(library_open(&spec, &l, &table), ST_NO_DEVICE,
+                   "libcublasLt.so.13: has no no_such_thing");
     assert_non_null(strstr(status_message(), here("")));
     assert_null(l.handle);
     spec.symbols_n = 0;
@@ -374,8 +376,31 @@ static void libraries_are_found_or_named(void **state)
     library_close(&l);
     spec.names = absent;
     expect_failure(library_open(&spec, &l, &table), ST_NO_DEVICE, "no libnowhere.so.7 in ");
-    assert_non_null(strstr(status_message(), "/usr/local/cuda/lib64"));
+    assert_non_null(strstr(status_message(), "CUDA's folders"));
     assert_non_null(strstr(status_message(), "install libcublas-13-0"));
+    library_root(NULL);
+    library_dir(NULL);
+}
+
+/* The tests' own libraries are for CUDA 13: with a driver for 12.4 they are passed over. */
+static void libraries_fit_the_driver(void **state)
+{
+    (void)state;
+    char about[LIBRARY_PATH_MAX + 32];
+    enum status (*const find[])(char *, size_t) = {dev_cuda_blas, dev_cuda_attention_find};
+    int driver = runtime.driver;
+    use_fake();
+    library_root("/nowhere");
+    for (int i = 0; i < 2; i++) {
+        runtime.driver = 12040;
+        expect_failure(find[i](about, sizeof about), ST_NO_DEVICE,
+                       ": is for CUDA 13, and the driver knows CUDA 12.4");
+        runtime.driver = 13000;
+        kt_ok(find[i](about, sizeof about));
+    }
+    assert_int_equal(dev_cuda_driver_least(), CUDART_VERSION / 1000 == 13 ? 580 : 525);
+    runtime.driver = driver;
+    library_root(NULL);
     library_dir(NULL);
 }
 
@@ -392,6 +417,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_call_fails_once),
     cmocka_unit_test(streams_take_what_they_use),
     cmocka_unit_test(libraries_are_found_or_named),
+    cmocka_unit_test(libraries_fit_the_driver),
 };
 HARNESS_MAIN(tests)
 #endif

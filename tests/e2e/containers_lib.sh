@@ -124,14 +124,16 @@ pack() {
     (cd "$store/packages" && dpkg-deb -f $name.deb && printf 'Filename: ./%s.deb\nSize: %s\nSHA256: %s\n\n' $name "$(stat -c %s $name.deb)" \
         "$(sha256sum $name.deb | cut -d ' ' -f 1)") >"$store/packages/$name.entry"
 }
-# make_run_base — the Debian with a source of packages like NVIDIA's: libcublas-13-0 and libnccl2, which it does not hold itself, and
+# make_run_base — the Debian with a source of packages like NVIDIA's: cuBLAS, NCCL, cuDNN and NVRTC, which it does not hold itself, and
 # what NVIDIA's bases tell the loader. The source is in $store/packages, to be mounted at /opt/packages while the image is built.
 make_run_base() {
     get_wheels || return 1
     if [ ! -f "$store/packages/Packages" ]; then
         rm -rf "$store/packages"
         pack libcublas-13-0 13.0.2.14-1 /usr/local/cuda-13.0/targets/x86_64-linux/lib "$store"/nvidia/nvidia/cu13/lib/libcublas{,Lt}.so.13 &&
-            pack libnccl2 2.28.9-1+cuda13.0 /usr/lib/x86_64-linux-gnu "$store"/nvidia/nvidia/nccl/lib/libnccl.so.2 || return 1
+            pack libnccl2 2.28.9-1+cuda13.0 /usr/lib/x86_64-linux-gnu "$store"/nvidia/nvidia/nccl/lib/libnccl.so.2 &&
+            pack libcudnn9-cuda-13 9.19.0.56-1 /usr/lib/x86_64-linux-gnu "$store"/nvidia/nvidia/cudnn/lib/libcudnn*.so.9 &&
+            pack cuda-nvrtc-13-0 13.0.88-1 /usr/local/cuda-13.0/targets/x86_64-linux/lib "$store"/nvidia/nvidia/cu13/lib/libnvrtc*.so.13* || return 1
         cat "$store"/packages/*.entry >"$store/packages/Packages"
     fi
     podman image exists $base_image-run && return 0

@@ -7,6 +7,12 @@ needs() { readelf -d "$convoy" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
 ok "no C++ and no CUDA library is needed" is "$(needs | grep -c 'stdc++\|gcc_s\|cuda\|cublas\|nccl\|nvidia')" 0
 "$convoy" version >out 2>err
 ok "version says whether CUDA is in it" shows '^cuda  *([0-9.]+: sm_[0-9]+|none)'
+if grep -q '^cuda .*: sm_' out; then
+    "$convoy" version gpu >out 2>err
+    ok "version gpu names the driver that is here, and the one that this build needs" shows '^driver +(none|[0-9.]+) \(this build needs (525|580) or newer\)'
+else
+    skip "version gpu names the driver that is here, and the one that this build needs" "built without CUDA"
+fi
 if [ -e /dev/nvidiactl ]; then
     skip "DEVICE=cuda: 69, what is missing and what to do" "there is a driver here"
     skip "PRECISION=bf16 where no GPU is found" "there may be a GPU here"

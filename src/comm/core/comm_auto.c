@@ -64,7 +64,9 @@ static int64_t begin_nccl(struct comm_ctx *ctx, struct comm_auto *state, void *a
         memcpy(address, own, (size_t)bytes);
         return bytes;
     }
-    LOG_INFO("BACKEND=auto: rank %d has no NCCL: %s", ctx->config.place.rank, status_message());
+    LOG_WARN("BACKEND=auto: rank %d has no NCCL, so exchanges between GPUs go through host memory, "
+             "which is an estimated 10 to 50 times slower: %s",
+             ctx->config.place.rank, status_message());
     status_clear();
     close_one(ctx, &comm_nccl_ops, &state->nccl_state);
     return 0;

@@ -34,12 +34,29 @@ static const struct library_symbol symbols[] = {
 static const struct library_symbol memory_symbols[] = {
     ROW(ncclMemAlloc), ROW(ncclMemFree), ROW(ncclCommRegister), ROW(ncclCommDeregister)};
 static const char *const names[] = {"libnccl.so.2", NULL};
+
+/* Returns false and the reason if the library is older than NCCL_VERSION_LEAST. */
+static bool fits(const void *opened, char *why, size_t cap)
+{
+    const struct nccl_lib *table = opened;
+    char has[24], needs[24];
+    int version = 0;
+    if (table->ncclGetVersion(&version) == NCCL_SUCCESS && version >= NCCL_VERSION_LEAST)
+        return true;
+    text_format(why, cap, "%s is too old: this program needs %s or newer",
+                nccl_lib_version_text(version, has, sizeof has),
+                nccl_lib_version_text(NCCL_VERSION_LEAST, needs, sizeof needs));
+    return false;
+}
+
 static const struct library_spec spec = {
     .what = "NCCL",
     .names = names,
-    .packages = "libnccl2 (NVIDIA's repository) or nvidia-nccl-cu13 (PyPI)",
+    .packages = "libnccl2 (NVIDIA's repository) or nvidia-nccl-cu13 (PyPI; for drivers before 580 "
+                "nvidia-nccl-cu12)",
     .symbols = symbols,
-    .symbols_n = sizeof symbols / sizeof *symbols};
+    .symbols_n = sizeof symbols / sizeof *symbols,
+    .fits = fits};
 
 /* The loaded library. It stays loaded, because its threads may outlive every communicator. */
 static struct {
@@ -145,20 +162,13 @@ int64_t nccl_lib_rounding(int version, int64_t granularity_bytes)
 
 static enum status open_held(void)
 {
-    char has[24], needs[24];
+    char has[24];
     struct library library;
     struct nccl_lib table;
     int version = 0;
     TRY(check_environment());
     TRY(library_open(&spec, &library, &table));
-    if (table.ncclGetVersion(&version) != NCCL_SUCCESS || version < NCCL_VERSION_LEAST) {
-        enum status st = FAIL(
-            ST_NO_DEVICE, "NCCL %s from %s is too old: this program needs %s or newer; install %s",
-            nccl_lib_version_text(version, has, sizeof has), library.path,
-            nccl_lib_version_text(NCCL_VERSION_LEAST, needs, sizeof needs), spec.packages);
-        library_close(&library);
-        return st;
-    }
+    (void)table.ncclGetVersion(&version);
     find_memory(library.handle, &table);
     held.library = library;
     held.table = table;

@@ -33,6 +33,24 @@ constexpr unsigned WARP_ALL = 0xFFFFFFFFu;
 
 /* ---- launches ---- */
 
+/* Allows a kernel all the dynamic shared memory that the current device has beside the kernel's
+ * static memory, at the kernel's first launch there. The limit is never lowered again: a graph may
+ * hold an earlier launch that needs more than a later one. Returns 0 or a cudaError_t. */
+static inline int cuda_opt_in(const void *kernel)
+{
+    int device = 0, most = 0;
+    cudaFuncAttributes has = {};
+    cudaError_t e = cudaFuncGetAttributes(&has, kernel);
+    if (e == cudaSuccess)
+        e = cudaGetDevice(&device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    most -= (int)has.sharedSizeBytes;
+    if (e == cudaSuccess && has.maxDynamicSharedSizeBytes < most)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    return (int)e;
+}
+
 /* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...). It opts in to shared memory
  * from 48 KiB on; whether exactly 48 KiB needs that is documented nowhere. Returns 0 or a
  * cudaError_t. A block is a whole number of warps. */
@@ -40,12 +58,9 @@ template <typename... Params, typename... Args>
 static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
                               void *stream, Args... args)
 {
-    if (shared_bytes >= 48 * 1024) {
-        cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)shared_bytes);
-        if (e != cudaSuccess)
-            return (int)e;
-    }
+    int refused = shared_bytes >= 48 * 1024 ? cuda_opt_in((const void *)kernel) : 0;
+    if (refused != 0)
+        return refused;
 #ifdef CONVOY_EMU
     return emu_submit(stream, [=] {
         return emu_launch_kernel(kernel, grid, block, shared_bytes,

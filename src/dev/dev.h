@@ -49,6 +49,9 @@ struct dev_info {
     bool is_tf32;  /* products of f32 tensors round their factors to tf32 */
     int threads_n; /* of a CPU's pool; 1 on a GPU */
     char bus[24];  /* PCI address, "0000:3b:00.0"; "": the device is on no bus */
+    /* Number of the device; the MIG instances of one PCI address have different ones. Zeros: a CPU
+     */
+    char uuid[16];
 };
 
 /* What every device must have. Entry x implements dev_x, below. */

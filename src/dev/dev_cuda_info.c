@@ -3,6 +3,8 @@
 #include "dev/dev_cuda_internal.h"
 
 #ifdef CONVOY_CUDA
+#include <string.h>
+
 #include "base/text.h"
 #include "dev/dev_cuda_peak.h"
 
@@ -44,6 +46,7 @@ void dev_cuda_info(const struct dev *dev, struct dev_info *out)
                              .is_tf32 = dev->is_tf32,
                              .threads_n = 1};
     text_copy(out->bus, sizeof out->bus, dev->bus);
+    memcpy(out->uuid, prop->uuid.bytes, sizeof out->uuid);
     text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);
     text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i,
                 prop->name, prop->major, prop->minor, driver);

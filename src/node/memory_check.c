@@ -19,6 +19,9 @@
 #define HOST_MARGIN_PART 8
 #define DEVICE_MARGIN_PART 32
 
+/* Less memory of the host than this is an estimate on a GPU: most of it is the driver's. */
+#define HOST_ESTIMATE_BYTES ((int64_t)2 << 30)
+
 /* What one run would take. */
 struct need {
     int64_t kind[MEMORY_PLAN_N]; /* of all workers */
@@ -131,6 +134,16 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
                 "rest: start again when they have ended",
                 sum, left, f->owner, most);
     return ST_RETRY;
+}
+
+/* Returns true, and warns, if what is planned is the small host part of a run on a GPU. It is not
+ * worth a refusal: a virtual machine may show little free memory at the start and get more. */
+static bool is_only_warned(const struct memory_check *f, const struct need *need, const char *why)
+{
+    if (!f->place.is_discrete || f->is_device || need->sum >= HOST_ESTIMATE_BYTES)
+        return false;
+    LOG_WARN("this run on a GPU %s; that is an estimate, so it starts all the same", why);
+    return true;
 }
 
 /* add_stage — "; stage 1: 480.1 MiB, activations 61.2 MiB" of a worker at `at`. */
@@ -266,6 +279,8 @@ static enum status check(const struct memory_check *f, const struct trainer_conf
     TRY(measure(f, c, f->place.at, &need));
     enum status st = compare_memory(f, &need, why, sizeof why);
     int workers_n = f->is_device ? 1 : f->place.at.locals;
+    if (st != ST_OK && is_only_warned(f, &need, why))
+        st = ST_OK;
     if (st == ST_OK)
         TRY(log_planned(f, &need, workers_n));
     if (st == ST_OK)
@@ -412,7 +427,7 @@ static enum status check_command(const struct memory_check *f, const char *what,
     memcpy(need.kind, bytes, sizeof need.kind);
     need.each = need.sum;
     enum status st = compare_memory(f, &need, why, sizeof why);
-    if (st == ST_OK)
+    if (st == ST_OK || is_only_warned(f, &need, why))
         return ST_OK;
     log_table(&need, 1, f->is_device ? "memory of the GPU" : "memory of this machine");
     return FAIL(st, "%s %s; %s", what, why, remedy);
@@ -421,10 +436,10 @@ static enum status check_command(const struct memory_check *f, const char *what,
 enum status memory_check_command(const char *what, const struct memory_plan *plan,
                                  const struct dev *dev, const char *remedy)
 {
-    struct memory_check f = {.is_device = false};
+    struct memory_check f = {.place.is_discrete = dev != NULL && dev_is_discrete(dev)};
     read_host(&f);
     TRY(check_command(&f, what, plan->host, remedy));
-    if (dev == NULL || !dev_is_discrete(dev))
+    if (!f.place.is_discrete)
         return ST_OK;
     read_device(&f, dev);
     return check_command(&f, what, plan->device, remedy);

@@ -3,8 +3,9 @@
  * leave (base/memory.h).
  *
  * A run that can never fit is ST_BAD_SETTING (78), with a table by kind and settings that were
- * tried and fit. A run that does not fit only because of other processes is ST_RETRY (75). Must not
- * know how memory is allocated. */
+ * tried and fit. A run that does not fit only because of other processes is ST_RETRY (75). On a GPU
+ * less than 2 GiB of the host's memory are only warned of. Must not know how memory is
+ * allocated. */
 #ifndef CONVOY_NODE_MEMORY_CHECK_H
 #define CONVOY_NODE_MEMORY_CHECK_H
 

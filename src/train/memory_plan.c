@@ -18,11 +18,28 @@
 #define COMM_NODES_BYTES (16 * MIB)
 #define COMM_NODE_BYTES (MIB / 4) /* of each */
 #define CONVERT_BYTES (32 * MIB)  /* the tokenizer's files, and what is on its way to the disk */
-/* Estimates for a GPU, never measured: what the driver, CUDA and cuBLASLt take of the host and of
- * the GPU, and what a communicator takes of the GPU. The latter is p2p's: slots of two pipelines,
- * and scratch of the stream that adds (comm/p2p/p2p_gpu.h). NCCL's own buffers should be less. */
+/* Estimates for a GPU, never measured: the memory of the host that the driver, CUDA and cuBLASLt
+ * need, and the memory of the GPU that communication over the host needs: slots of two pipelines,
+ * and scratch of the stream that adds (comm/p2p/p2p_gpu.h). */
 #define GPU_LIBRARIES_HOST_BYTES (572 * MIB)
 #define GPU_COMM_BYTES (2 * 64 * MIB + (int64_t)CUDA_SCRATCH_BYTES)
+/* NCCL's memory of a GPU, by NCCL's own arithmetic for 8 GPUs of a node with an NVSwitch (sources
+ * of NCCL 2.18 to 2.28: init.cc, transport/p2p.cc, transport/nvls.cc); never measured here.
+ *   connection        a channel's buffers for one neighbour: LL 8 lines × 512 threads × 8 slots ×
+ *                     16 bytes, LL128 120 words × 640 threads × 8 slots × 8 bytes, Simple 8 slots ×
+ *                     512 KiB: 9.2 MiB, 10 MiB in units of 2 MiB; 2 MiB more at the sender
+ *   rings and trees   24 channels × 2 neighbours × 12 MiB = 576 MiB
+ *   NVLS              16 channels × 2 directions × 8 GPUs × 8 slots × 128 KiB = 256 MiB, 512 MiB in
+ *                     units of a multicast object
+ *   messages          32 channels × 12 MiB for each GPU of the node that this one sends messages
+ *                     to or receives them from, whatever their size
+ * The sum of rings, trees and NVLS is 1,088 MiB; NCCL's issue 1685 reports 1.06 GB on 8 H100s, and
+ * 4.34 GB after an all-to-all, issue 864 1.6 GB. So 1.5 GiB are planned for the first communicator,
+ * and the sum for each further one. */
+#define NCCL_CONNECTION_BYTES (12 * MIB)
+#define NCCL_GROUP_BYTES (24 * 2 * NCCL_CONNECTION_BYTES + 512 * MIB)
+#define NCCL_WORLD_BYTES (1536 * MIB)
+#define NCCL_PEER_BYTES (32 * NCCL_CONNECTION_BYTES)
 
 static const char *const texts[MEMORY_PLAN_N] = {
 #define MEMORY_PLAN_TEXT(name, text) [MEMORY_PLAN_##name] = text,
@@ -89,8 +106,47 @@ static int64_t attention_bytes(const struct trainer_config *c)
     return is_refused ? 0 : dev_cuda_attention_bytes(c->attention, c->is_atomic, &shape);
 }
 
+static int ranks_along(const struct step_config *c, enum mesh_axis axis)
+{
+    return c->axis_ranks[axis] > 0 ? c->axis_ranks[axis] : 1;
+}
+
+/* Returns the number of communicators for collectives of some of the ranks. */
+static int nccl_groups(const struct step_config *c, int ranks)
+{
+    const int tensor = ranks_along(c, MESH_AXIS_TENSOR),
+              context = ranks_along(c, MESH_AXIS_CONTEXT),
+              stages = ranks_along(c, MESH_AXIS_PIPELINE), data = ranks / (tensor * stages);
+    int groups = c->store.shard == LAYOUT_SHARD_HYBRID ? 2 : 0;
+    groups += tensor > 1 && tensor < ranks;
+    groups += context > 1 && context < ranks;
+    groups += data > 1 && data < ranks;
+    return groups;
+}
+
+/* Returns the number of GPUs of its node with which a rank exchanges messages: all of them in an
+ * all-to-all (COMPRESS); on rank 0 all others whose part of the state it saves; the neighbouring
+ * stages of a pipeline. */
+static int nccl_peers(const struct step_config *c, const struct comm_place *at)
+{
+    const int stages = ranks_along(c, MESH_AXIS_PIPELINE), others = at->locals - 1;
+    if (c->store.compress != GRAD_COMPRESS_KIND_NONE)
+        return at->locals;
+    if (at->rank == 0 && step_mesh_divides_state(c, at->ranks))
+        return others;
+    return stages == 1 ? 0 : others < 2 ? others : 2;
+}
+
+/* Returns the memory that NCCL allocates on a rank's GPU. */
+static int64_t nccl_bytes(const struct step_config *c, const struct memory_plan_place *place)
+{
+    return NCCL_WORLD_BYTES + nccl_groups(c, place->at.ranks) * NCCL_GROUP_BYTES +
+           nccl_peers(c, &place->at) * NCCL_PEER_BYTES + place->rounding_bytes;
+}
+
 /* add_comm — adds what communication with other ranks takes. */
-static void add_comm(struct memory_plan *plan, const struct memory_plan_place *place)
+static void add_comm(struct memory_plan *plan, const struct step_config *c,
+                     const struct memory_plan_place *place)
 {
     if (place->at.ranks == 1)
         return;
@@ -100,7 +156,7 @@ static void add_comm(struct memory_plan *plan, const struct memory_plan_place *p
             COMM_NODES_BYTES + place->at.nodes * COMM_NODE_BYTES;
     if (place->is_discrete)
         plan->device[MEMORY_PLAN_COMM_ESTIMATE] +=
-            GPU_COMM_BYTES + (place->stays_on_device ? place->rounding_bytes : 0);
+            place->stays_on_device ? nccl_bytes(c, place) : GPU_COMM_BYTES;
 }
 
 enum status memory_plan_add_state(const struct step_config *config, int ranks, int64_t *bytes)
@@ -149,7 +205,7 @@ enum status memory_plan_train(const struct trainer_config *config,
     TRY(step_plan(&config->step, &at, &memory));
     add_step(&plan, &memory, place->is_discrete);
     add_program(&plan, place);
-    add_comm(&plan, place);
+    add_comm(&plan, &config->step, place);
     plan.device[MEMORY_PLAN_SCRATCH] += place->is_discrete ? attention_bytes(config) : 0;
     TRY(add_copy(config, place, &plan));
     TRY(peer_copies(config, place, PEER_COPY_MODE_ON, &plan.host[MEMORY_PLAN_PEER_COPIES]));

@@ -23,6 +23,8 @@ $(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h tests/comm/fake_nccl
 $(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_nccl_async $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_device $(BUILD)/tests/mesh/test_mesh_decide \
 $(BUILD)/tests/mesh/test_sparse_embed: $(FAKE_NCCL)
 $(BUILD)/tests/cuda/test_device_cuda: $(FAKE_NCCL)
+# It counts the sleeps of the queue's threads.
+$(BUILD)/tests/comm/test_nccl_async: private LDFLAGS += -Wl,--wrap=clock_sleep_us
 # The program looks for all of NVIDIA's libraries in one folder first.
 GRAPH_LIBS := $(BUILD)/tests/cuda/nccl/libnccl.so.2 $(if $(HAS_CUDA),$(BUILD)/tests/cuda/nccl/libcublasLt.so.13)
 $(BUILD)/tests/cuda/nccl/libnccl.so.2: $(BUILD)/tests/comm/nccl/libnccl.so.2

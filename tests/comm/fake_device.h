@@ -58,6 +58,7 @@ static struct {
     struct dev_ops ops;
     const struct dev_ops *cpu;
     char bus[24];
+    atomic_int mig_n; /* over 0: each question for the uuid has another answer, as for MIG */
     struct fake_device_stream *closed;
     atomic_int left_sms;     /* of dev_leave_sms */
     atomic_int high_n;       /* streams of high priority that were opened */
@@ -422,6 +423,8 @@ static void fake_device_info(const struct dev *dev, struct dev_info *out)
     out->kind = DEV_KIND_CUDA;
     out->scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES; /* as on a GPU, for the memory plan */
     strcpy(out->bus, fake_device.bus);
+    if (fake_device.mig_n > 0)
+        out->uuid[0] = (char)atomic_fetch_add(&fake_device.mig_n, 1);
 }
 
 static const struct op_table *fake_device_cpu_op;

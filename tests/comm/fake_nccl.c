@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fake_nccl.h"
@@ -70,6 +71,7 @@ typedef struct ncclComm {
     struct launch *first;       /* on a stream */
     struct fake_stream *stream; /* of the first call, and of all others */
     struct ncclComm *next_grouped;
+    int64_t ready_ns;         /* when the call reaches its stream (knobs.slow_us) */
     int captures_n, graphs_n; /* graphs_n: captured calls in graphs that exist */
     atomic_int users;         /* threads inside */
 } * ncclComm_t;
@@ -461,6 +463,19 @@ static int is_quiescent(const struct world *w)
     return 1;
 }
 
+/* Returns true if the call reaches its stream now: at its third query, or knobs.slow_us after the
+ * first. */
+static int has_arrived(ncclComm_t comm)
+{
+    const int64_t slow_us = atomic_load(&knobs.slow_us);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    if (comm->polls++ == 0)
+        comm->ready_ns = now_ns + 1000 * slow_us;
+    return slow_us > 0 ? now_ns >= comm->ready_ns : comm->polls >= POLLS;
+}
+
 int ncclCommGetAsyncError(ncclComm_t comm, int *result)
 {
     struct launch *l = NULL;
@@ -471,7 +486,7 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *result)
                   (!atomic_load(&knobs.is_lazy) || is_connected(comm));
     if (comm->is_finalized)
         comm->is_busy = !is_quiescent(comm->world) || comm->graphs_n > 0;
-    else if (comm->is_busy && is_open && ++comm->polls >= POLLS) {
+    else if (comm->is_busy && is_open && has_arrived(comm)) {
         comm->is_busy = comm->polls = 0;
         l = take_pending(comm);
     }

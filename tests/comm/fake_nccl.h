@@ -39,6 +39,7 @@ struct fake_nccl {
     /* Faults to inject. */
     atomic_int init_hangs;   /* the last rank is never connected */
     atomic_int is_lazy;      /* a communicator connects at its first call, when all have made it */
+    atomic_int slow_us;      /* a call reaches its stream that much later at the earliest */
     atomic_int hangs;        /* collectives that all ranks have joined are not executed */
     atomic_int fail_result;  /* result that communicators get when… */
     atomic_int fail_after;   /* …so many more operations have been posted; -1: never */

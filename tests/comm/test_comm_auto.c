@@ -2,6 +2,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function" /* not all of the suite is used here */
 #include "comm/suite.h"
 
+#include "comm/nccl/nccl_lib.h"
 #include "suite_device.h"
 
 #include "nccl_world.h"
@@ -17,7 +18,15 @@ static void forget_nccl(char *address, int64_t *bytes)
     int32_t ucx_bytes, none = 0;
     memcpy(&ucx_bytes, address, sizeof ucx_bytes);
     memcpy(address + 4, &none, sizeof none);
-    *bytes = 32 + ucx_bytes;
+    *bytes = 52 + ucx_bytes;
+}
+
+/* Makes the address of a rank whose NCCL accepts two ranks on one GPU. */
+static atomic_int shares_gpus;
+static void share_gpu(char *address)
+{
+    int32_t shares = 1;
+    memcpy(address + 8, &shares, sizeof shares);
 }
 
 static enum status open_auto(struct suite_rank *me, const struct comm_config *config)
@@ -32,6 +41,8 @@ static enum status open_auto(struct suite_rank *me, const struct comm_config *co
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[rank], &world->bytes[rank]));
     if (rank == atomic_load(&rank_without))
         forget_nccl(world->addresses[rank], &world->bytes[rank]);
+    if (atomic_load(&shares_gpus) > rank)
+        share_gpu(world->addresses[rank]);
     pthread_barrier_wait(&me->job->line_up);
     return comm_end_open(me->comm, SUITE_GENERATION, world->addresses, world->bytes);
 }
@@ -93,6 +104,36 @@ static void shared_gpu(void **state)
     fake_device.bus[0] = 0;
 }
 
+/* MIG instances of one GPU are told apart, but NCCL refuses them too, unless both ranks have an
+ * NCCL that accepts them. */
+static void mig_instances(void **state)
+{
+    (void)state;
+    strcpy(fake_device.bus, "0000:3b:00.0");
+    fake_device.mig_n = 1;
+    choose(1, 2, -1, "shm", "two MIG instances of one GPU, and ranks 0 and 1 have instances of");
+    atomic_store(&shares_gpus, 1);
+    choose(1, 2, -1, "shm", "two MIG instances");
+    atomic_store(&shares_gpus, 2);
+    choose(1, 2, -1, "nccl", "all 2 ranks");
+    atomic_store(&shares_gpus, 0);
+    fake_device.mig_n = 0;
+    fake_device.bus[0] = 0;
+}
+
+/* The versions and the setting with which NCCL accepts several ranks on one GPU. */
+static void sharing_is_enabled(void **state)
+{
+    (void)state;
+    assert_false(nccl_lib_shares_gpus(23004));
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0", 1);
+    assert_false(nccl_lib_shares_gpus(23004));
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    assert_true(nccl_lib_shares_gpus(23004));
+    assert_false(nccl_lib_shares_gpus(22907));
+    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+}
+
 static enum status open_damaged(struct suite_rank *me, const struct comm_config *config)
 {
     struct nccl_world *world = me->job->world;
@@ -124,8 +165,9 @@ static void damaged_address(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_have_nccl), cmocka_unit_test(one_has_no_nccl),
-        cmocka_unit_test(shared_gpu), cmocka_unit_test(damaged_address)};
+        cmocka_unit_test(all_have_nccl),      cmocka_unit_test(one_has_no_nccl),
+        cmocka_unit_test(shared_gpu),         cmocka_unit_test(mig_instances),
+        cmocka_unit_test(sharing_is_enabled), cmocka_unit_test(damaged_address)};
     harness_loopback();
     knobs = nccl_world_begin();
     int failed = cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "comm/suite.h"
 
 #include <limits.h>
+#include <sys/prctl.h>
 
 #include "comm/nccl/nccl_lib.h"
 #include "suite_device.h"
@@ -154,6 +155,37 @@ static void a_first_call_connects(void **state)
     atomic_store(&knobs->is_lazy, 1);
     suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), lazy_rank);
     atomic_store(&knobs->is_lazy, 0);
+    check_clean();
+}
+
+/* Sleeps of the queue's threads. */
+static atomic_int sleeps_n;
+void __real_clock_sleep_us(int64_t us);
+void __wrap_clock_sleep_us(int64_t us);
+void __wrap_clock_sleep_us(int64_t us)
+{
+    char name[16] = "";
+    (void)prctl(PR_GET_NAME, name);
+    if (strcmp(name, "convoy-comm") == 0)
+        atomic_fetch_add(&sleeps_n, 1);
+    __real_clock_sleep_us(us);
+}
+
+/* NCCL needs 100 µs for each call, on a thread of its own: no wait for it sleeps. For one of 2 ms
+ * the wait sleeps. */
+static void a_short_wait_does_not_sleep(void **state)
+{
+    (void)state;
+    const int calls = 2 * CALLS;
+    atomic_store(&knobs->slow_us, 100);
+    atomic_store(&sleeps_n, 0);
+    suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), ahead_rank);
+    print_message("# %d sleeps in %d calls of 100 us\n", atomic_load(&sleeps_n), calls);
+    assert_true(atomic_load(&sleeps_n) < calls / 2);
+    atomic_store(&knobs->slow_us, 2000);
+    suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), ahead_rank);
+    atomic_store(&knobs->slow_us, 0);
+    assert_true(atomic_load(&sleeps_n) >= calls);
     check_clean();
 }
 
@@ -446,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_stuck_watchdog_is_seen),
         cmocka_unit_test(the_host_is_done_before_others_begin),
         cmocka_unit_test(a_first_call_connects),
+        cmocka_unit_test(a_short_wait_does_not_sleep),
         cmocka_unit_test(the_clock_starts_when_the_call_could),
         cmocka_unit_test(what_is_lost_is_named),
         cmocka_unit_test(a_link_fails),

@@ -213,3 +213,16 @@ template <int N> static int large_launch(int *out, int kernel)
 }
 
 int emu_kernels_large(int *out, int kernel) { return large_launch<0>(out, kernel); }
+
+__global__ void shared_kernel(int *out, size_t bytes)
+{
+    CUDA_SHARED(shared);
+    int *last = (int *)(shared + bytes) - 1;
+    if (threadIdx.x == 0)
+        *last = 7, *out = *last;
+}
+
+int emu_kernels_shared(int *out, size_t bytes)
+{
+    return cuda_launch(shared_kernel, dim3(1), dim3(32), bytes, NULL, out, bytes);
+}

@@ -42,6 +42,9 @@ int emu_kernels_reduce(float *out, const float *in);
  * beforehand. */
 #define EMU_KERNELS_LARGE 16
 int emu_kernels_large(int *out, int kernel);
+/* Launches a kernel with `bytes` of dynamic shared memory, of which it writes the last word; *out
+ * is that word, 7. */
+int emu_kernels_shared(int *out, size_t bytes);
 #ifdef __cplusplus
 }
 #endif

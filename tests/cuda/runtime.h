@@ -271,6 +271,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     RUNTIME_CALL("cudaGetDeviceProperties");
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "Emulated %d", device);
+    p->uuid.bytes[0] = (char)(1 + device);
     p->major = runtime.major;
     p->multiProcessorCount = runtime.sm_count;
     p->totalGlobalMem = runtime.free_bytes;

@@ -380,6 +380,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "Emulated %d", device);
+    p->uuid.bytes[0] = (char)(1 + device);
     p->major = 9;
     p->multiProcessorCount = 4;
     p->totalGlobalMem = (size_t)8 << 30;

@@ -95,6 +95,7 @@ static void is_discrete(void **state)
     kt_ok(dev_pin(dev, N, &back));
     dev_info(dev, &info);
     assert_string_equal(info.bus, "0000:3b:00.0");
+    assert_int_equal(info.uuid[0], 1);
     assert_true(dev_is_discrete(dev) && dev_holds(dev, data) &&
                 dev_holds(dev, (char *)data + N - 1));
     assert_false(dev_holds(dev, (char *)data + N) || dev_holds(dev, pinned) ||

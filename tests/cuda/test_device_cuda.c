@@ -6,8 +6,10 @@
 #else
 #include "kernel_test.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "base/memory.h"
 #include "cluster/node_diff.h"
 #include "dev/dev_cuda.h"
 #include "kernels/cuda.h"
@@ -170,8 +172,7 @@ static void scratch_and_estimates_are_planned(void **state)
     assert_true(one.device[MEMORY_PLAN_LIBRARIES] > 0 && one.host[MEMORY_PLAN_LIBRARIES] > 0);
     assert_int_equal(one.device[MEMORY_PLAN_COMM_ESTIMATE], 0);
     assert_true(two.device[MEMORY_PLAN_COMM_ESTIMATE] > info.scratch_bytes);
-    assert_int_equal(nccl.device[MEMORY_PLAN_COMM_ESTIMATE],
-                     two.device[MEMORY_PLAN_COMM_ESTIMATE] + (3 << 20));
+    assert_int_equal(nccl.device[MEMORY_PLAN_COMM_ESTIMATE], (1536 + 3) << 20);
     /* the losses of both ranks, on the device and beside it */
     assert_true(gathered >= 2 * 4 * 64 &&
                 gathered == nccl.host[MEMORY_PLAN_WORKSPACE] - two.host[MEMORY_PLAN_WORKSPACE]);
@@ -218,6 +219,96 @@ static void scratch_of_attention_is_planned(void **state)
     assert_int_equal(scratch_of(LLAMA "DETERMINISTIC=0 TP=2"), least);
     assert_int_equal(scratch_of("MODEL=gpt2 BATCH_SIZE=64 DETERMINISTIC=0 N_GPU_EACH_NODE=2"),
                      least);
+}
+
+/* MiB that are planned for NCCL on a rank. */
+static int64_t nccl_mib(const char *words, int rank, int ranks, int locals)
+{
+    struct conf *conf = NULL;
+    struct model_dims dims;
+    struct trainer_config config;
+    struct memory_plan plan;
+    const struct memory_plan_place place = {.at = {.rank = rank,
+                                                   .ranks = ranks,
+                                                   .node = rank / locals,
+                                                   .nodes = ranks / locals,
+                                                   .local = rank % locals,
+                                                   .locals = locals},
+                                            .is_discrete = true,
+                                            .stays_on_device = true};
+    bool has_weights;
+    kt_ok(open_conf(words, &conf));
+    kt_ok(config_map_dims(conf, &dims, &has_weights));
+    kt_ok(config_map_trainer(conf, &dims, has_weights, &config));
+    config.step.recompute.way = MODEL_RECOMPUTE_NONE;
+    kt_ok(memory_plan_train(&config, &place, &plan));
+    conf_close(conf);
+    return plan.device[MEMORY_PLAN_COMM_ESTIMATE] >> 20;
+}
+
+/* 1.5 GiB for the communicator of all ranks, 24·2·12 + 512 MiB for each further one, 32·12 MiB for
+ * each GPU of the node with which messages are exchanged. */
+static void nccls_buffers_are_planned(void **state)
+{
+    (void)state;
+    enum { WORLD = 1536, GROUP = 24 * 2 * 12 + 512, PEER = 32 * 12 };
+    static const struct {
+        const char *words;
+        int rank, ranks, locals;
+        int64_t mib;
+    } cases[] = {
+        {"SHARD=none", 0, 8, 8, WORLD},
+        {"SHARD=full", 1, 8, 8, WORLD},
+        {"SHARD=full", 0, 8, 8, WORLD + 7 * PEER},  /* it saves the state of all */
+        {"SHARD=full", 0, 16, 8, WORLD + 7 * PEER}, /* of its node */
+        {"SHARD=none COMPRESS=int8", 3, 8, 8, WORLD + 8 * PEER},
+        {"SHARD=none TP=2", 1, 8, 8, WORLD + 2 * GROUP},
+        {"SHARD=none TP=2", 1, 2, 2, WORLD}, /* the tensor group is that of all ranks */
+        {"SHARD=none PP=2", 1, 2, 2, WORLD + PEER},
+        {"SHARD=none PP=4", 1, 4, 4, WORLD + 2 * PEER},
+        {"SHARD=hybrid", 1, 16, 8, WORLD + 2 * GROUP},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char words[256];
+        snprintf(words, sizeof words, "MODEL=gpt2-nano BATCH_SIZE=1 GLOBAL_BATCH=16 %s",
+                 cases[i].words);
+        int64_t mib = nccl_mib(words, cases[i].rank, cases[i].ranks, cases[i].locals);
+        if (mib != cases[i].mib)
+            fail_msg("%s: %lld MiB, not %lld", cases[i].words, (long long)mib,
+                     (long long)cases[i].mib);
+    }
+}
+
+/* Checks the host's memory when 64 MiB of it are left to this process. */
+static enum status check_host(const char *words)
+{
+    struct conf *conf = NULL;
+    struct rlimit saved, less;
+    struct memory_limits now;
+    kt_ok(open_conf(words, &conf));
+    getrlimit(RLIMIT_DATA, &saved);
+    less = saved;
+    less.rlim_cur = (rlim_t)1 << 42;
+    assert_int_equal(setrlimit(RLIMIT_DATA, &less), 0);
+    memory_limits(&now);
+    less.rlim_cur -= (rlim_t)(now.process_bytes - (64 << 20));
+    assert_int_equal(setrlimit(RLIMIT_DATA, &less), 0);
+    enum status st = memory_check_train(conf);
+    setrlimit(RLIMIT_DATA, &saved);
+    conf_close(conf);
+    return st;
+}
+
+/* The small host part of a run on a GPU is an estimate: a warning. A large one, with the copy of
+ * the state for checkpoints, is refused, and so is a run on the CPU. */
+static void a_gpu_needs_little_of_the_host(void **state)
+{
+    (void)state;
+    assert_int_equal(check_host("MODEL=gpt2 BATCH_SIZE=1 DEVICE=cuda"), ST_OK);
+    assert_int_equal(check_host("MODEL=gpt2 BATCH_SIZE=1 DEVICE=cpu"), ST_BAD_SETTING);
+    assert_int_equal(check_host("MODEL=gpt2-xl BATCH_SIZE=1 DEVICE=cuda CHECKPOINT_DIR=/none "
+                                "CHECKPOINT_EVERY=1 CHECKPOINT_ASYNC=on"),
+                     ST_BAD_SETTING);
 }
 
 static int64_t need_of_two(void)
@@ -280,6 +371,8 @@ static const struct CMUnitTest tests[] = {cmocka_unit_test(a_worker_for_each_gpu
                                           cmocka_unit_test(a_mixture_of_devices_is_named),
                                           cmocka_unit_test(a_gpu_that_is_too_small),
                                           cmocka_unit_test(scratch_and_estimates_are_planned),
+                                          cmocka_unit_test(nccls_buffers_are_planned),
+                                          cmocka_unit_test(a_gpu_needs_little_of_the_host),
                                           cmocka_unit_test(the_rounding_of_nccl_is_planned),
                                           cmocka_unit_test(scratch_of_attention_is_planned)};
 HARNESS_MAIN(tests)

@@ -265,6 +265,35 @@ static void the_first_launches_come_from_many_threads(void **state)
     }
 }
 
+static int shared_of(size_t kib)
+{
+    int out = 0, rc = emu_kernels_shared(&out, kib << 10);
+    return rc != 0 ? rc : out;
+}
+
+/* A kernel's limit of shared memory is set once, to what the device has: a smaller launch does not
+ * lower it, and one that needs more than the device has is refused. */
+static void shared_memory_is_allowed_once(void **state)
+{
+    (void)state;
+    emu_shared_max(99 << 10);
+    (void)emu_opt_ins();
+    assert_int_equal(shared_of(47), 7);
+    assert_int_equal(emu_opt_ins(), 0);
+    assert_int_equal(shared_of(48), 7);
+    assert_int_equal(shared_of(99), 7);
+    assert_int_equal(shared_of(64), 7);
+    assert_int_equal(shared_of(99), 7);
+    assert_int_equal(emu_opt_ins(), 1);
+    assert_int_not_equal(shared_of(100), 7);
+    assert_non_null(emu_error());
+    emu_shared_max(227 << 10); /* another device */
+    assert_int_equal(shared_of(100), 7);
+    assert_int_equal(shared_of(48), 7);
+    assert_int_equal(emu_opt_ins(), 1);
+    assert_null(emu_error());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +305,7 @@ int main(void)
         cmocka_unit_test(dropout_draws_the_cpus_numbers),
         cmocka_unit_test(rounding_is_exact),
         cmocka_unit_test(reductions_are_right_in_any_order),
+        cmocka_unit_test(shared_memory_is_allowed_once),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

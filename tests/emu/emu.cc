@@ -285,6 +285,7 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
 }
 
 void emu_shared_max(size_t bytes) { shared_most = bytes; }
+size_t emu_shared_most(void) { return shared_most; }
 
 static int launch_ready(const struct emu_launch *launch)
 {

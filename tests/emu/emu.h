@@ -399,14 +399,19 @@ typedef void *cudaStream_t;
 typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-/* emu_allow_shared — the kernel may be launched with that much dynamic shared memory. */
-void emu_allow_shared(const void *kernel, size_t bytes);
-template <typename... Params>
-static inline cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute,
-                                               int value)
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes;
+    int maxDynamicSharedSizeBytes;
+};
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel);
+/* A limit that is lowered, or above what a block may have, is refused. */
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int value);
+size_t emu_shared_most(void); /* of emu_shared_max */
+static inline cudaError_t cudaGetDevice(int *device) { return *device = 0, cudaSuccess; }
+static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
 {
-    emu_allow_shared((const void *)kernel, (size_t)value);
-    return cudaSuccess;
+    return *value = (int)emu_shared_most(), cudaSuccess;
 }
 static inline cudaError_t cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t stream)
 {

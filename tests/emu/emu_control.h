@@ -25,6 +25,10 @@ void emu_seed(uint64_t seed);
  * sm_90. */
 void emu_shared_max(size_t bytes);
 
+/* Returns how often a kernel's limit of dynamic shared memory was set since the last call
+ * (cudaFuncSetAttribute). */
+int emu_opt_ins(void);
+
 /* emu_limits_table — registers and shared memory of kernels come from this table from now on; NULL:
  * from tests/cuda/sass.tsv again. Returns how many rows it has. */
 int emu_limits_table(const char *path);

@@ -113,12 +113,35 @@ static struct known *find(const void *kernel)
     return &known[known_n++];
 }
 
-/* The most that was allowed: launches may run later than they are submitted. */
-void emu_allow_shared(const void *kernel, size_t bytes)
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel)
+{
+    alone here;
+    const struct known *k = find(kernel);
+    out->sharedSizeBytes = k->static_bytes;
+    out->maxDynamicSharedSizeBytes = (int)(k->allowed ? k->allowed : OPT_IN_BYTES);
+    return cudaSuccess;
+}
+
+static int opt_ins_n;
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int value)
 {
     alone here;
     struct known *k = find(kernel);
-    k->allowed = bytes > k->allowed ? bytes : k->allowed;
+    size_t bytes = (size_t)value;
+    opt_ins_n++;
+    if (bytes < k->allowed || bytes + k->static_bytes > emu_shared_most())
+        return cudaErrorInvalidValue;
+    k->allowed = bytes;
+    return cudaSuccess;
+}
+
+int emu_opt_ins(void)
+{
+    alone here;
+    int n = opt_ins_n;
+    opt_ins_n = 0;
+    return n;
 }
 
 /* Each returns false when its limit is broken, with the reason. */

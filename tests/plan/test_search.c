@@ -99,7 +99,7 @@ static void test_against_every_way(void **state)
 {
     (void)state;
     static const struct plan_search_fixed nothing = {.chunks = false};
-    static const double memories[] = {4e9, 8e9, 40e9};
+    static const double memories[] = {8e9, 12e9, 44e9};
     static struct plan_search found;
     static struct plan_memory memory;
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {

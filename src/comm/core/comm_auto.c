@@ -12,13 +12,16 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/core/transport.h"
+#include "comm/nccl/nccl_lib.h"
 
 #define NAMED_MAX 6
 
 /* The start of a rank's address. The address for HOST follows, then the one for NCCL. */
 struct address_header {
     int32_t host_bytes, nccl_bytes; /* nccl_bytes 0: this rank has no NCCL */
+    int32_t shares_gpus;            /* 1: its NCCL accepts two ranks on one GPU */
     char bus[24];                   /* PCI bus id of its GPU */
+    char uuid[16];                  /* of its GPU, or of its MIG instance */
 };
 
 struct comm_auto {
@@ -95,7 +98,9 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
     header.nccl_bytes = (int32_t)begin_nccl(ctx, state, at + bytes,
                                             COMM_ADDRESS_MAX - (int64_t)sizeof header - bytes);
     dev_info(ctx->config.dev, &info);
+    header.shares_gpus = header.nccl_bytes > 0 && nccl_lib_shares_gpus(nccl_lib_version());
     text_copy(header.bus, sizeof header.bus, info.bus);
+    memcpy(header.uuid, info.uuid, sizeof header.uuid);
     memcpy(address, &header, sizeof header);
     *address_bytes = (int64_t)sizeof header + header.host_bytes + header.nccl_bytes;
     return ST_OK;
@@ -120,14 +125,36 @@ static enum status read_header(const void *addresses, const int64_t *bytes, int 
     return ST_OK;
 }
 
-/* NCCL refuses two ranks of one node on one GPU. Returns the second such rank; -1: none. */
-static int find_shared_gpu(const struct comm_place *place, const struct address_header *headers)
+/* NCCL refuses two ranks of one node on one GPU, also if they have MIG instances of their own: it
+ * compares PCI addresses (nccl_lib_shares_gpus). Returns the second such rank; -1: none. *other:
+ * the first. */
+static int find_shared_gpu(const struct comm_place *place, const struct address_header *headers,
+                           int *other)
 {
     for (int a = 0; a < place->ranks; a++)
-        for (int b = a - a % place->locals; b < a; b++)
-            if (headers[a].bus[0] != 0 && strcmp(headers[a].bus, headers[b].bus) == 0)
+        for (int b = a - a % place->locals; b < a; b++) {
+            const struct address_header *x = &headers[a], *y = &headers[b];
+            *other = b;
+            if (x->bus[0] != 0 && strcmp(x->bus, y->bus) == 0 &&
+                !(x->shares_gpus && y->shares_gpus))
                 return a;
+        }
     return -1;
+}
+
+/* Writes the reason why NCCL refuses ranks `other` and `rank`. */
+static void describe_shared_gpu(const struct address_header *headers, int rank, int other,
+                                char *reason, size_t cap)
+{
+    bool is_same = memcmp(headers[rank].uuid, headers[other].uuid, sizeof headers->uuid) == 0;
+    if (is_same)
+        text_format(reason, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s", rank,
+                    headers[rank].bus);
+    else
+        text_format(reason, cap,
+                    "NCCL refuses two MIG instances of one GPU, and ranks %d and %d have instances "
+                    "of %s; NCCL 2.30 and newer accept them with NCCL_MULTI_RANK_GPU_ENABLE=1",
+                    other, rank, headers[rank].bus);
 }
 
 /* The choice, and the reason for it in `reason`. */
@@ -135,7 +162,7 @@ static bool choose_nccl(const struct comm_place *place, const struct address_hea
                         char *reason, size_t cap)
 {
     struct text ranks = {.limit = 128};
-    int without = 0, shared;
+    int without = 0, shared, other = 0;
     for (int rank = 0; rank < place->ranks; rank++) {
         if (headers[rank].nccl_bytes > 0)
             continue;
@@ -150,10 +177,9 @@ static bool choose_nccl(const struct comm_place *place, const struct address_hea
     text_free(&ranks);
     if (without > 0)
         return false;
-    shared = find_shared_gpu(place, headers);
+    shared = find_shared_gpu(place, headers, &other);
     if (shared >= 0)
-        text_format(reason, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s", shared,
-                    headers[shared].bus);
+        describe_shared_gpu(headers, shared, other, reason, cap);
     else
         text_format(reason, cap, "all %d ranks have NCCL", place->ranks);
     return shared < 0;

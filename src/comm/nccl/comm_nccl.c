@@ -6,7 +6,8 @@
  *              before the next (comm_async.c). Blocking calls wait for the stream.
  *   Deadlines  NCCL is called without blocking (blocking = 0) and polled. So a missing rank ends a
  *              call at its deadline or by the abort flag. Then all communicators are aborted, which
- *              also ends their kernels.
+ *              also ends their kernels. Blocking communicators would save the thread that NCCL
+ *              starts for each call, but could not be aborted while a call waits (decision 080).
  *   Bootstrap  NCCL's unique id travels in rank 0's address, which the cluster distributes over an
  *              authenticated connection. NCCL opens its own sockets only after every rank has the
  *              id. All ranks must have the same version.
@@ -18,6 +19,7 @@
  *
  * NCCL does not report which rank is missing; the supervisors find it (comm heartbeat). */
 #include <pthread.h>
+#include <sched.h>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -25,8 +27,10 @@
 #include "comm/nccl/comm_nccl_inside.h"
 #include "dev/dev.h"
 
-#define PAUSE_POLLS 200  /* polls before a wait sleeps between them; most calls need fewer */
-#define SPIN_POLLS 20000 /* the same for a thread with a core to itself */
+/* A wait polls without a pause at first: NCCL puts a call on the stream within tens of
+ * microseconds, on a thread of its own (blocking = 0), and a sleep lasts over 100. */
+#define AWAKE_NS 200000
+#define AWAKE_OWN_CORE_NS 2000000 /* a thread with a core to itself */
 #define CHECK_POLLS 64
 #define SLEEP_US 50
 
@@ -36,20 +40,30 @@ static const struct nccl_lib *lib(const struct comm_nccl *state) { return comm_n
 
 struct wait {
     struct comm_ctx *ctx;
+    int64_t begin_ns;
     int polls;
 };
 
-/* One iteration of a wait. ST_PEER: the call must end. */
+static struct wait begin_wait(struct comm_ctx *ctx)
+{
+    return (struct wait){.ctx = ctx, .begin_ns = clock_ns()};
+}
+
+/* Waits a moment between two polls. ST_PEER: the call must end. A thread that shares its core gives
+ * NCCL's thread a turn. */
 static enum status poll_once(struct wait *wait)
 {
-    int pauses = wait->ctx->wait_policy == WAIT_POLICY_SPIN ? SPIN_POLLS : PAUSE_POLLS;
-    wait->polls++;
-    if (wait->polls < pauses) {
-        transport_pause();
-        return wait->polls % CHECK_POLLS == 0 ? transport_watch(wait->ctx) : ST_OK;
+    const bool has_core = wait->ctx->wait_policy == WAIT_POLICY_SPIN;
+    const int64_t awake_ns = has_core ? AWAKE_OWN_CORE_NS : AWAKE_NS;
+    if (clock_ns() - wait->begin_ns >= awake_ns) {
+        clock_sleep_us(SLEEP_US);
+        return transport_watch(wait->ctx);
     }
-    clock_sleep_us(SLEEP_US);
-    return transport_watch(wait->ctx);
+    if (has_core)
+        transport_pause();
+    else
+        (void)sched_yield();
+    return ++wait->polls % CHECK_POLLS == 0 ? transport_watch(wait->ctx) : ST_OK;
 }
 
 static enum status fail(struct comm_ctx *ctx, int result)
@@ -83,7 +97,7 @@ static enum status check(struct comm_ctx *ctx)
 static enum status wait_enqueued(struct comm_ctx *ctx, int result)
 {
     const struct comm_nccl *state = ctx->state;
-    struct wait wait = {.ctx = ctx};
+    struct wait wait = begin_wait(ctx);
     while (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS) {
         result = query(state);
         if (result == NCCL_SUCCESS)
@@ -100,7 +114,7 @@ static enum status wait_enqueued(struct comm_ctx *ctx, int result)
 static enum status wait_device(struct comm_ctx *ctx)
 {
     const struct comm_nccl *state = ctx->state;
-    struct wait wait = {.ctx = ctx};
+    struct wait wait = begin_wait(ctx);
     for (;;) {
         bool is_idle = false;
         TRY(dev_stream_query(state->root->stream, &is_idle));

@@ -114,6 +114,12 @@ enum status nccl_lib_check_capture(void)
         mixing);
 }
 
+bool nccl_lib_shares_gpus(int version)
+{
+    const char *enabled = variable("NCCL_MULTI_RANK_GPU_ENABLE=");
+    return version >= 23000 && enabled != NULL && strcmp(enabled, "1") == 0;
+}
+
 static void find_memory(void *handle, struct nccl_lib *table)
 {
     table->has_memory = true;

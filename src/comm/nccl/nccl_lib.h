@@ -98,6 +98,11 @@ const char *nccl_lib_about(void);
  * others. Every version from NCCL_VERSION_LEAST on can capture calls. */
 enum status nccl_lib_check_capture(void);
 
+/* Returns true if NCCL of `version` accepts several ranks of a node on one GPU: from 2.30 on with
+ * NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment. MIG instances of a GPU count as one GPU: before
+ * 2.30 NCCL compares PCI addresses, and 2.31.2 still sees the parent GPU (NCCL's issue 1716). */
+bool nccl_lib_shares_gpus(int version);
+
 /* nccl_lib_config — the config of a communicator that does not block, in the layout of `version`.
  * max_ctas: how many SMs its kernels may use at most; 0: NCCL chooses. */
 struct nccl_config nccl_lib_config(int version, int max_ctas);

@@ -72,6 +72,13 @@ void model_vocab_part(const struct model_dims *dims, int64_t *first, int64_t *n)
     *n = dims->vocab * (at + 1) / ranks_n - *first;
 }
 
+int64_t model_vocab_rows(const struct model_dims *dims)
+{
+    int64_t first, n, each = dims->part.vocab_multiple > 1 ? dims->part.vocab_multiple : 1;
+    model_vocab_part(dims, &first, &n);
+    return (n + each - 1) / each * each;
+}
+
 /* preset_at — preset i of all architectures, one after the other; NULL: there are less. */
 static const struct model_dims *preset_at(int i)
 {

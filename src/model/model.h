@@ -118,7 +118,8 @@ struct model_part {
     struct {
         int64_t first, n;
     } chunk[MODEL_CHUNKS_MAX];
-    bool lacks_embed, lacks_head;         /* another stage of the pipeline has them */
+    bool lacks_embed, lacks_head; /* another stage of the pipeline has them */
+    int64_t vocab_multiple;       /* rows of the vocabulary product are a multiple of it; 0: of 1 */
     int64_t layers, heads, kv_heads, ffn; /* of the whole model; 0: as the dimensions */
 };
 
@@ -146,10 +147,17 @@ void model_resolve(struct model_dims *dims);
 /* Of dimensions that may be a part's:
  * model_layer       the number of own block `block` in the whole model.
  * model_has_values  whether own block `block` has a value embedding.
- * model_vocab_part  own rows of the vocabulary: [*first, *first + *n). */
+ * model_vocab_part  own rows of the vocabulary: [*first, *first + *n).
+ * model_vocab_rows  rows of the vocabulary product: own rows, and rows of zeros up to a multiple of
+ *                   part.vocab_multiple. */
 int64_t model_layer(const struct model_dims *dims, int64_t block);
 bool model_has_values(const struct model_dims *dims, int64_t block);
 void model_vocab_part(const struct model_dims *dims, int64_t *first, int64_t *n);
+int64_t model_vocab_rows(const struct model_dims *dims);
+
+/* The part.vocab_multiple of GPUs: cuBLASLt's fastest kernels for tensor cores take dimensions of
+ * whole tiles. A CPU's products need none. */
+#define MODEL_VOCAB_MULTIPLE_GPU 64
 
 /* model_preset — the dimensions of a named model (model_preset_names). false: no such name. */
 bool model_preset(const char *name, struct model_dims *out);

@@ -73,6 +73,7 @@ enum status model_part_dims(const struct model_dims *whole, const struct model_p
     }
     model_resolve(&d);
     d.part = *part;
+    d.part.vocab_multiple = whole->part.vocab_multiple;
     d.part.layers = d.layers;
     d.part.heads = d.heads;
     d.part.kv_heads = d.kv_heads;

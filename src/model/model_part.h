@@ -9,7 +9,7 @@
 
 /* model_part_dims — own heads, key heads (at least one: replicated where there are fewer than
  * ranks), width of the MLP and layers; embed, vocab and context stay the whole's. part: of it,
- * layers, heads, kv_heads and ffn are not read. A part that is everything gives the whole
+ * layers, heads, kv_heads and ffn are not read, and vocab_multiple is the whole's. A part that is everything gives the whole
  * unchanged. ST_BAD_SETTING: the ranks do not divide heads, key heads (nor these the ranks) or
  * ffn, or are more than the vocabulary has tokens; chunks are empty, overlap or lie outside the
  * layers. */

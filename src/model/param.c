@@ -58,6 +58,7 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
         return FAIL(ST_BAD_SETTING,
                     "%s with %lld x %lld elements is too large to address; use a smaller model",
                     name, (long long)p->dim[0], (long long)p->dim[1]);
+    p->room_elems = p->elems;
     t->total_elems = total / PARAM_ALIGN * PARAM_ALIGN;
     t->parameters += p->elems;
     t->params_n++;
@@ -73,8 +74,18 @@ void param_pack(struct param_table *t)
     struct param *last = &t->param[t->params_n - 1];
     ASSERTF(last[-1].unit == last->unit, "%s: unit %d", last->name, last->unit);
     last->is_packed = true;
-    last->offset = last[-1].offset + last[-1].elems;
+    last->offset = last[-1].offset + last[-1].room_elems;
     t->total_elems = round_up(last->offset + last->elems, PARAM_ALIGN);
+}
+
+void param_reserve(struct param_table *t, int64_t elems)
+{
+    ASSERTF(t->params_n >= 1, "%d parameters", t->params_n);
+    struct param *last = &t->param[t->params_n - 1];
+    ASSERTF(!last->is_packed && elems >= last->elems, "%s: %lld of %lld elements", last->name,
+            (long long)elems, (long long)last->elems);
+    last->room_elems = elems;
+    t->total_elems = round_up(last->offset + elems, PARAM_ALIGN);
 }
 
 const struct param *param_find(const struct param_table *t, const char *name)
@@ -110,7 +121,7 @@ void param_pad_each(struct param_table *t, int64_t align, int64_t each)
         struct param *p = &t->param[i];
         bool begins = i == 0 || p->unit == 0 || p->unit != p[-1].unit;
         p->offset = p->is_packed ? end : round_up(end, begins ? align : each);
-        end = p->offset + p->elems;
+        end = p->offset + p->room_elems;
     }
     t->total_elems = round_up(end, align);
 }

@@ -59,6 +59,7 @@ struct param {
     int unit;
     int64_t offset; /* in elements, from the start of the table */
     int64_t elems;
+    int64_t room_elems; /* elems, and the zeros behind them that its product reads and writes */
 };
 
 struct param_table {
@@ -78,6 +79,8 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
 /* param_pack — the last parameter begins where the one before it ends, without padding, so that one
  * product reads both. */
 void param_pack(struct param_table *t);
+/* param_reserve — gives the last parameter, which is not packed, room for `elems` elements. */
+void param_reserve(struct param_table *t, int64_t elems);
 /* param_unit_span — the elements of a unit, with padding. */
 void param_unit_span(const struct param_table *t, int unit, int64_t *offset_out,
                      int64_t *elems_out);

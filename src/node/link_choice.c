@@ -34,7 +34,7 @@ static enum status take_job(const struct trainer_config *config, struct plan_lin
 {
     const struct comm_place *at = comm_place(config->step.comm);
     struct param_table table = {0};
-    TRY(step_mesh_whole_table(&config->step, at->ranks, &table));
+    TRY(step_mesh_whole_table(&config->step, at->ranks, dev_is_discrete(config->step.dev), &table));
     *link = (struct plan_link_run){.params = table.parameters,
                                    .nodes = at->nodes,
                                    .locals = at->locals,

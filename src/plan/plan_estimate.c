@@ -87,7 +87,7 @@ static void free_lists(struct lists *l)
 static double state_bytes(const struct plan_job *job)
 {
     struct param_table table = {0};
-    if (step_mesh_whole_table(&job->config.step, job->at.ranks, &table) != ST_OK) {
+    if (step_mesh_whole_table(&job->config.step, job->at.ranks, false, &table) != ST_OK) {
         status_clear();
         return 0;
     }

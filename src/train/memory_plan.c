@@ -159,10 +159,12 @@ static void add_comm(struct memory_plan *plan, const struct step_config *c,
             place->stays_on_device ? nccl_bytes(c, place) : GPU_COMM_BYTES;
 }
 
-enum status memory_plan_add_state(const struct step_config *config, int ranks, int64_t *bytes)
+enum status memory_plan_add_state(const struct step_config *config,
+                                  const struct memory_plan_place *place, int64_t *bytes)
 {
+    const int ranks = place->at.ranks;
     struct param_table table = {0};
-    TRY(step_mesh_whole_table(config, ranks, &table));
+    TRY(step_mesh_whole_table(config, ranks, place->is_discrete, &table));
     *bytes += table.total_elems * (int64_t)sizeof(float) * step_local_state_parts_of(config, ranks);
     param_table_free(&table);
     return ST_OK;
@@ -174,7 +176,7 @@ static enum status add_copy(const struct trainer_config *c, const struct memory_
     bool is_needed = c->checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON && c->checkpoint_every > 0;
     if (!c->checkpoint_dir[0] || place->at.rank != 0 || !is_needed)
         return ST_OK;
-    return memory_plan_add_state(&c->step, place->at.ranks, &plan->host[MEMORY_PLAN_CHECKPOINT]);
+    return memory_plan_add_state(&c->step, place, &plan->host[MEMORY_PLAN_CHECKPOINT]);
 }
 
 /* peer_copies — of a mode. With PEER_COPIES=1 they are there, or the run is refused. */

@@ -64,10 +64,11 @@ struct memory_plan_place {
  * (checkpoint_async.h, peer_copy.h). */
 enum status memory_plan_train(const struct trainer_config *config,
                               const struct memory_plan_place *place, struct memory_plan *out);
-/* memory_plan_add_state — adds what a copy of the whole model's state takes on one of `ranks`.
+/* memory_plan_add_state — adds what a copy of the whole model's state takes on one of the ranks.
  * memory_plan_peer_copies — the host memory that PEER_COPIES=auto takes of this worker besides, if
  * it is free; 0: none. */
-enum status memory_plan_add_state(const struct step_config *config, int ranks, int64_t *bytes);
+enum status memory_plan_add_state(const struct step_config *config,
+                                  const struct memory_plan_place *place, int64_t *bytes);
 enum status memory_plan_peer_copies(const struct trainer_config *config,
                                     const struct memory_plan_place *place, int64_t *out);
 /* memory_plan_eval — of step_open with is_eval.

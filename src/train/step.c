@@ -202,7 +202,7 @@ enum status step_plan(const struct step_config *config, const struct step_place 
     if (st == ST_OK)
         st = step_mesh_place(&s, inside.rank, inside.ranks);
     if (st == ST_OK)
-        st = step_mesh_describe(&s);
+        st = step_mesh_describe(&s, inside.is_discrete);
     if (st == ST_OK)
         st = plan_memory(&s, &inside, out);
     step_pipe_close(&s);
@@ -306,7 +306,7 @@ static enum status open_all(struct step *s)
     s->loss_scale.factor = c->store.dtype == DTYPE_F16 ? STEP_LOSS_SCALE_INIT : 0;
     struct step_place place = place_of(s);
     s->is_async = step_async_takes(c, &place);
-    TRY(step_mesh_describe(s));
+    TRY(step_mesh_describe(s, place.is_discrete));
     TRY(step_shards_open(s));
     TRY(step_shard_check_open(s));
     TRY(step_mesh_open_axes(s));

@@ -538,7 +538,7 @@ static enum status open_all(struct dry *d, const struct step_place *place)
     TRY(model_check(&s->config.dims));
     TRY(step_mesh_place(s, place->rank, place->ranks));
     TRY(set_passes(d));
-    TRY(step_mesh_describe(s));
+    TRY(step_mesh_describe(s, place->is_discrete));
     TRY(open_groups(d));
     set_axes(d);
     TRY(step_virtual_open(s));

@@ -120,7 +120,7 @@ int step_mesh_store_rank(const struct step *s);
 int step_mesh_store_rank_at(const struct mesh *mesh, const struct mesh_coord *at);
 int step_mesh_store_ranks(const struct step *s);
 enum status step_mesh_place(struct step *s, int rank, int ranks);
-enum status step_mesh_describe(struct step *s);
+enum status step_mesh_describe(struct step *s, bool is_discrete);
 enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank,
                                  struct param_table *out);
 void step_mesh_forget(struct step *s);

@@ -51,11 +51,20 @@ static void pad(const struct step_config *c, struct param_table *table, int rank
         layout_pad(table, ranks);
 }
 
+/* vocab_multiple — of products on a device of this kind. */
+static int64_t vocab_multiple(bool is_discrete)
+{
+    return is_discrete ? MODEL_VOCAB_MULTIPLE_GPU : 0;
+}
+
 /* The table of parts is padded for the ranks that share them, and that of a replica for its own;
  * the whole one is for files alone. */
-enum status step_mesh_whole_table(const struct step_config *c, int ranks, struct param_table *out)
+enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool is_discrete,
+                                  struct param_table *out)
 {
-    TRY(model_ops(&c->dims)->describe(&c->dims, out));
+    struct model_dims dims = c->dims;
+    dims.part.vocab_multiple = vocab_multiple(is_discrete);
+    TRY(model_ops(&dims)->describe(&dims, out));
     if (!has_parts(c))
         pad(c, out,
             c->local.steps > 0 && c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks);
@@ -243,8 +252,9 @@ struct store_exact_place step_mesh_exact(const struct step *s)
                                       .context_ranks = step_mesh_context_ranks(s)};
 }
 
-enum status step_mesh_describe(struct step *s)
+enum status step_mesh_describe(struct step *s, bool is_discrete)
 {
+    s->config.dims.part.vocab_multiple = vocab_multiple(is_discrete);
     TRY(step_shards_check(&s->config, &s->mesh.mesh));
     TRY(step_virtual_check(&s->config));
     s->samples = step_shards_most(&s->config, step_mesh_data_ranks(s));
@@ -256,7 +266,8 @@ enum status step_mesh_describe(struct step *s)
     if (s->config.shards > 0)
         TRY(describe_all_stages(s));
     s->has_whole = has_parts(&s->config);
-    return s->has_whole ? step_mesh_whole_table(&s->config, mesh_ranks(&s->mesh.mesh), &s->whole)
+    return s->has_whole ? step_mesh_whole_table(&s->config, mesh_ranks(&s->mesh.mesh), is_discrete,
+                                                &s->whole)
                         : ST_OK;
 }
 

@@ -41,7 +41,7 @@ int64_t step_pipe_ends_at(const struct step *s, int param)
 {
     int64_t at = 0;
     for (int i = 0; i < param; i++)
-        at += (s->table.param[i].elems + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+        at += (s->table.param[i].room_elems + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
     return at;
 }
 

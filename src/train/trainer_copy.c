@@ -81,7 +81,7 @@ static enum status reserve(const struct trainer *t, int64_t *out)
     TRY(memory_plan_train(c, &place, &plan));
     plan.host[MEMORY_PLAN_PEER_COPIES] = 0;
     *out = memory_plan_sum(plan.host);
-    return is_saved ? memory_plan_add_state(&c->step, t->consensus.ranks, out) : ST_OK;
+    return is_saved ? memory_plan_add_state(&c->step, &place, out) : ST_OK;
 }
 
 static enum status open_copies(struct trainer *t)

@@ -128,6 +128,8 @@ static inline void products_layer(struct products *p, const struct products_laye
 static inline void products_of(const struct products_config *c, struct products *out)
 {
     int64_t n = c->n, e = c->dims.embed, rows = c->logits_rows;
+    struct model_dims dims = c->dims;
+    dims.part.vocab_multiple = MODEL_VOCAB_MULTIPLE_GPU;
     const struct products_layer block[] = {
         {.name = "qkv", .rows = n, .in = e, .out = 3 * e, .has_bias = true},
         {.name = "att", .rows = n, .in = e, .out = e, .has_bias = true, .has_residual = true},
@@ -142,7 +144,7 @@ static inline void products_of(const struct products_config *c, struct products 
     const struct products_layer lm = {.name = "vocabulary",
                                       .rows = rows,
                                       .in = e,
-                                      .out = c->dims.vocab,
+                                      .out = model_vocab_rows(&dims),
                                       .stride = c->logits_stride,
                                       .layout = MATMUL_LAYOUT_OI};
     const struct products_layer qa = {.name = "answers",

@@ -47,7 +47,7 @@ endif
 # build/gpu/gpu.tar.gz: what is copied to a machine with a GPU, where `tests/gpu/gpu.sh first` needs no make. CUDA_ARCHS=90a carries
 # the code of one architecture. GPU_CARRY_MAX: bytes; more than that takes long to send.
 GPU_DATA := $(wildcard ../shared/data/tinyshakespeare.txt)
-GPU_SCRIPTS := $(sort $(wildcard tests/gpu/gpu*.sh tests/gpu/*.awk tests/gpu/*.tsv tests/gpu/*.py)) assets/alice.txt \
+GPU_SCRIPTS := $(sort $(wildcard tests/gpu/gpu*.sh tests/gpu/*.awk tests/gpu/*.tsv tests/gpu/torch*.py)) assets/alice.txt \
   $(wildcard tests/golden/lm/* tests/golden/qa/*)
 GPU_CARRY_MAX := 40000000
 .PHONY: gpu-carry gpu-archive gpu-first gpu-test gpu-bench

@@ -460,43 +460,44 @@ static void bench_layer_bwd_w(enum dtype dtype, const struct layer *l)
     }
 }
 
-/* The classifier's three products. */
-static void bench_vocabulary(enum dtype dtype, int64_t stride, int shown)
+/* The classifier's three products of `out` columns: as many as there are tokens, or those of whole
+ * tiles, which a step asks for (model_vocab_rows). */
+static void bench_vocabulary(enum dtype dtype, int64_t out, int shown)
 {
     char name[80];
     begin_case();
-    struct tensor x = take(CHUNK * C, dtype), w = take((int64_t)V * C, dtype),
-                  y = take(CHUNK * stride, dtype);
+    struct tensor x = take(CHUNK * C, dtype), w = take(out * C, dtype),
+                  y = take(CHUNK * (int64_t)WIDE_STRIDE, dtype);
     struct matmul_fwd f = {.y = y,
                            .x = x,
                            .w = w,
                            .n = CHUNK,
                            .in = C,
-                           .out = V,
-                           .y_stride = stride,
+                           .out = out,
+                           .y_stride = WIDE_STRIDE,
                            .layout = MATMUL_LAYOUT_OI};
-    snprintf(name, sizeof name, "matmul_fwd 8192 768x50257 stride %d", shown);
+    snprintf(name, sizeof name, "matmul_fwd 8192 768x%d stride 50304", shown);
     measure(name, dtype, OP_KIND_matmul_fwd, &f);
     struct matmul_bwd_x g = {.dx = x,
                              .dy = y,
                              .w = w,
                              .n = CHUNK,
                              .in = C,
-                             .out = V,
-                             .dy_stride = stride,
+                             .out = out,
+                             .dy_stride = WIDE_STRIDE,
                              .layout = MATMUL_LAYOUT_OI};
-    snprintf(name, sizeof name, "matmul_bwd_x 8192 768x50257 stride %d", shown);
+    snprintf(name, sizeof name, "matmul_bwd_x 8192 768x%d stride 50304", shown);
     measure(name, dtype, OP_KIND_matmul_bwd_x, &g);
-    struct matmul_bwd_w h = {.dw = take((int64_t)V * C, DTYPE_F32),
+    struct matmul_bwd_w h = {.dw = take(out * C, DTYPE_F32),
                              .x = x,
                              .dy = y,
                              .n = CHUNK,
                              .in = C,
-                             .out = V,
-                             .dy_stride = stride,
+                             .out = out,
+                             .dy_stride = WIDE_STRIDE,
                              .layout = MATMUL_LAYOUT_OI,
                              .accumulate = true};
-    snprintf(name, sizeof name, "matmul_bwd_w 8192 768x50257 stride %d", shown);
+    snprintf(name, sizeof name, "matmul_bwd_w 8192 768x%d stride 50304", shown);
     measure(name, dtype, OP_KIND_matmul_bwd_w, &h);
 }
 
@@ -555,7 +556,7 @@ static void bench_products(enum dtype dtype)
         bench_layer_bwd_x(dtype, &layers[i]);
         bench_layer_bwd_w(dtype, &layers[i]);
     }
-    bench_vocabulary(dtype, STRIDE, 50272);
+    bench_vocabulary(dtype, V, 50257);
     bench_vocabulary(dtype, WIDE_STRIDE, 50304);
 }
 

@@ -65,6 +65,46 @@ static void test_gpt2_names(void **state)
     param_table_free(&t);
 }
 
+/* The room behind the weights of the vocabulary product is no part of the tensor, and every way to
+ * lay out a table keeps it. */
+static void test_room(void **state)
+{
+    (void)state;
+    struct model_dims dims;
+    struct param_table t, joined;
+    assert_true(model_preset("gpt2", &dims));
+    dims.part.vocab_multiple = 64;
+    assert_int_equal(model_vocab_rows(&dims), 50304);
+    for (int way = 0; way < 3; way++) {
+        assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
+        if (way == 1)
+            param_pad(&t, 4096);
+        if (way == 2) {
+            assert_int_equal(param_join(&t, 1, &joined), ST_OK);
+            param_table_free(&t);
+            t = joined;
+        }
+        assert_int_equal(t.parameters, 124439808);
+        assert_int_equal(t.param[0].dim[0], 50257);
+        assert_int_equal(t.param[0].elems, 50257 * 768);
+        assert_int_equal(t.param[0].room_elems, 50304 * 768);
+        assert_true(t.param[1].offset >= 50304 * 768);
+        for (int i = 1; i < t.params_n; i++)
+            assert_int_equal(t.param[i].room_elems, t.param[i].elems);
+        param_table_free(&t);
+    }
+    dims.task = MODEL_TASK_QA; /* no product reads the token embedding */
+    assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
+    assert_int_equal(t.param[0].room_elems, t.param[0].elems);
+    param_table_free(&t);
+    dims.task = MODEL_TASK_LM, dims.parts.is_untied = true;
+    assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
+    assert_int_equal(t.param[0].room_elems, t.param[0].elems);
+    assert_int_equal(t.param[t.params_n - 1].room_elems, 50304 * 768);
+    assert_int_equal(t.total_elems, t.param[t.params_n - 1].offset + 50304 * 768);
+    param_table_free(&t);
+}
+
 static void test_too_large(void **state)
 {
     (void)state;
@@ -142,8 +182,12 @@ static void test_fill_moments(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_layout),      cmocka_unit_test(test_gpt2_names),
-    cmocka_unit_test(test_too_large),   cmocka_unit_test(test_fill_is_a_function),
-    cmocka_unit_test(test_fill_values), cmocka_unit_test(test_fill_moments),
+    cmocka_unit_test(test_layout),
+    cmocka_unit_test(test_gpt2_names),
+    cmocka_unit_test(test_room),
+    cmocka_unit_test(test_too_large),
+    cmocka_unit_test(test_fill_is_a_function),
+    cmocka_unit_test(test_fill_values),
+    cmocka_unit_test(test_fill_moments),
 };
 HARNESS_MAIN(tests)

@@ -8,7 +8,10 @@
  * are tied, embed_bwd adds to it.
  *
  * With tensor parallelism the logits are those of own columns, and are not gathered: three numbers
- * a row are (kernels/xent.h). */
+ * a row are (kernels/xent.h).
+ *
+ * On GPUs the products have a few columns more (model_vocab_rows). Their weights are zero, so the
+ * logits there are zero, and so are both gradients: xent leaves these columns as they are. */
 #include "model/transformer/transformer.h"
 
 #include "base/assert.h"
@@ -28,16 +31,16 @@ static int64_t own_vocab(const struct pass *p)
     return n;
 }
 
-/* n rows of y with the vocabulary weights (V,C), to logits with rows `stride` apart. */
+/* n rows of y with `out` rows of the vocabulary weights, to logits with rows `stride` apart. */
 static enum status vocab_product(const struct pass *p, struct tensor logits, struct tensor y,
-                                 int64_t n, int64_t stride)
+                                 int64_t n, int64_t out, int64_t stride)
 {
     struct matmul_fwd product = {.y = logits,
                                  .x = y,
                                  .w = transformer_w(p, transformer_params_vocab(p->dims)),
                                  .n = n,
                                  .in = p->dims->embed,
-                                 .out = own_vocab(p),
+                                 .out = out,
                                  .y_stride = stride,
                                  .layout = MATMUL_LAYOUT_OI};
     return p->op->matmul_fwd(p->stream, &product);
@@ -54,12 +57,12 @@ static enum status cap_logits(const struct pass *p, struct tensor logits, int64_
                    : ST_OK;
 }
 
-/* logits_of_rows — n rows of y to logits with rows `stride` apart. */
-static enum status logits_of_rows(const struct pass *p, struct tensor logits, struct tensor y,
-                                  int64_t n, int64_t stride)
+/* logits_of_row — of one row of y, without other columns. */
+static enum status logits_of_row(const struct pass *p, struct tensor logits, struct tensor y)
 {
-    TRY(vocab_product(p, logits, y, n, stride));
-    return cap_logits(p, logits, n, stride);
+    const int64_t v = own_vocab(p);
+    TRY(vocab_product(p, logits, y, 1, v, v));
+    return cap_logits(p, logits, 1, v);
 }
 
 /* zero_tail — of the last chunk, and of padding: what parts give each other depends on the pass
@@ -121,14 +124,15 @@ static enum status losses_of(const struct pass *p, const struct chunk *c)
 
 static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
 {
-    int64_t width = p->dims->embed, v = own_vocab(p), stride = transformer_acts(p)->logits_stride;
+    int64_t width = p->dims->embed, out = model_vocab_rows(p->dims),
+            stride = transformer_acts(p)->logits_stride;
     struct tensor logits = transformer_acts(p)->wide;
     struct matmul_bwd_w bwd_w = {.dw = transformer_dw_vocab(p),
                                  .x = c->y,
                                  .dy = logits,
                                  .n = c->n,
                                  .in = width,
-                                 .out = v,
+                                 .out = out,
                                  .dy_stride = stride,
                                  .layout = MATMUL_LAYOUT_OI,
                                  .accumulate = p->accumulate || c->first > 0};
@@ -137,7 +141,7 @@ static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
                                  .w = transformer_w(p, transformer_params_vocab(p->dims)),
                                  .n = c->n,
                                  .in = width,
-                                 .out = v,
+                                 .out = out,
                                  .dy_stride = stride,
                                  .layout = MATMUL_LAYOUT_OI};
     TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
@@ -149,7 +153,8 @@ static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
 static enum status chunk_run(const struct pass *p, const struct chunk *c)
 {
     const struct transformer_acts *a = transformer_acts(p);
-    TRY(logits_of_rows(p, a->wide, c->y, c->n, a->logits_stride));
+    TRY(vocab_product(p, a->wide, c->y, c->n, model_vocab_rows(p->dims), a->logits_stride));
+    TRY(cap_logits(p, a->wide, c->n, a->logits_stride));
     TRY(losses_of(p, c));
     return p->want_grad ? chunk_bwd(p, c) : ST_OK;
 }
@@ -187,7 +192,7 @@ static enum status logits_of_parts(const struct pass *p, int64_t row, struct ten
     own = tensor_at(all, axis->part * each);
     TRY(transformer_norm(p, transformer_params_end(p->dims), a->y, none, none, a->out));
     TRY(transformer_tensor_gather(p, a->y, &y));
-    TRY(logits_of_rows(p, own, tensor_at(y, row * p->dims->embed), 1, each));
+    TRY(logits_of_row(p, own, tensor_at(y, row * p->dims->embed)));
     TRY(axis->gather(axis->arg, p->stream, all, own, axis->parts * each));
     for (int part = 0; part < axis->parts; part++) {
         struct model_dims dims = *p->dims;
@@ -207,7 +212,7 @@ static enum status logits_of(const struct pass *p, int64_t row, struct tensor ou
     one.b = one.t = 1;
     TRY(transformer_norm(&one, transformer_params_end(p->dims), transformer_acts(p)->y, none, none,
                          tensor_at(transformer_acts(p)->out, row * p->dims->embed)));
-    return logits_of_rows(p, out, transformer_acts(p)->y, 1, p->dims->vocab);
+    return logits_of_row(p, out, transformer_acts(p)->y);
 }
 
 enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out)

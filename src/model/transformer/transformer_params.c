@@ -392,13 +392,16 @@ static enum status add_block(const struct model_dims *dims, struct param_table *
     return model_has_values(dims, block) ? add_values(dims, t, block) : ST_OK;
 }
 
-/* add_vocab — own rows of the token embedding, or of the untied vocabulary weights. */
+/* add_vocab — own rows of the token embedding, or of the untied vocabulary weights. If the
+ * vocabulary product reads them, they have room for all of its rows. */
 static enum status add_vocab(const struct model_dims *dims, struct param_table *t, int unit,
-                             const char *name)
+                             const char *name, bool is_of_product)
 {
     int64_t first, n;
     model_vocab_part(dims, &first, &n);
     TRY(param_add(t, unit, PARAM_INIT_NORMAL, 0, name, 2, n, dims->embed));
+    if (is_of_product)
+        param_reserve(t, model_vocab_rows(dims) * dims->embed);
     mark_vocab(dims, t);
     return ST_OK;
 }
@@ -423,8 +426,9 @@ static enum status add_end(const struct model_dims *dims, struct param_table *t)
         TRY(add_whole(dims, t, last, PARAM_INIT_NORMAL, "qa_outputs.weight", 2, dims->embed));
         return add_whole(dims, t, last, PARAM_INIT_ZERO, "qa_outputs.bias", 2, 0);
     }
-    return dims->parts.is_untied ? add_vocab(dims, t, last, transformer_arch(dims->arch)->head)
-                                 : ST_OK;
+    return dims->parts.is_untied
+               ? add_vocab(dims, t, last, transformer_arch(dims->arch)->head, true)
+               : ST_OK;
 }
 
 static enum status add_embedding(const struct model_dims *dims, struct param_table *t)
@@ -432,10 +436,11 @@ static enum status add_embedding(const struct model_dims *dims, struct param_tab
     const struct transformer_arch *arch = transformer_arch(dims->arch);
     if (embeds_n(dims) == 0)
         return ST_OK;
-    TRY(add_vocab(dims, t, 0, arch->embed));
+    const bool is_of_product =
+        dims->task == MODEL_TASK_LM && !dims->parts.is_untied && !dims->part.lacks_head;
+    TRY(add_vocab(dims, t, 0, arch->embed, is_of_product));
     /* where no product with the embedding follows, only embed_bwd makes its gradient, by adding */
-    t->param[TRANSFORMER_WTE].grad_is_added =
-        dims->task == MODEL_TASK_QA || dims->parts.is_untied || dims->part.lacks_head;
+    t->param[TRANSFORMER_WTE].grad_is_added = !is_of_product;
     return embeds_n(dims) == 2 ? add_whole(dims, t, 0, PARAM_INIT_NORMAL, arch->positions,
                                            dims->context, dims->embed)
                                : ST_OK;

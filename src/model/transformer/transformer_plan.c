@@ -11,7 +11,7 @@
 #define LOGITS_ROWS 512
 #define LOGITS_ROWS_HALF 8192
 /* A row of logits begins at a whole line of a GPU's cache: GPT-2's 50257 become 50304 in 16 bits.
- * No kernel touches the padding. */
+ * Only the vocabulary products touch the padding (model_vocab_rows). */
 #define LOGITS_ALIGN_BYTES 128
 
 double transformer_plan_flops_per_token(const struct model_dims *dims, int64_t t)
@@ -159,12 +159,10 @@ static void plan_logits(struct transformer_acts *m, const struct model_dims *dim
 {
     int64_t n = m->b * m->t, rows = m->dtype == DTYPE_F32 ? LOGITS_ROWS : LOGITS_ROWS_HALF,
             align = LOGITS_ALIGN_BYTES / (int64_t)dtype_bytes(m->dtype);
-    int64_t vocab_first, vocab;
     if (dims->task != MODEL_TASK_LM || dims->part.lacks_head)
         return;
-    model_vocab_part(dims, &vocab_first, &vocab);
     m->logits_rows = n < rows ? n : rows;
-    m->logits_stride = (vocab + align - 1) / align * align;
+    m->logits_stride = (model_vocab_rows(dims) + align - 1) / align * align;
     /* three numbers a row; parts of a gathered tensor are multiples of TRANSFORMER_PART_ELEMS */
     m->stats_stride = 3 * ((m->logits_rows + TRANSFORMER_PART_ELEMS - 1) / TRANSFORMER_PART_ELEMS *
                            TRANSFORMER_PART_ELEMS);

@@ -221,11 +221,9 @@ static void check_args(const char *op, const void *args, size_t bytes, const voi
 #define LAUNCH_BUFFERS 16
 
 /* The buffers that a launch may read and write. frame: of the wrapper; the tests' stack is a buffer
- * from there on. scratch: not copied, because it is undefined between launches, but filled with NaN
- * on the device; the guards around it are copied. */
+ * from there on. */
 struct launch {
-    char *frame, *scratch;
-    size_t scratch_bytes;
+    char *frame;
     struct {
         char *data;
         size_t bytes;
@@ -279,7 +277,6 @@ static void move_to_device(struct launch *l, void *args, size_t bytes, const voi
 
 #ifdef REAL_DRY
 static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
-static void fill(void *to, size_t bytes) { memset(to, 0xff, bytes); }
 
 /* allow — Sets the access to all buffers but the stack. */
 static void allow(int access)
@@ -294,23 +291,15 @@ static void copy(void *to, const void *from, size_t bytes)
 {
     (void)cudaMemcpy(to, from, bytes, cudaMemcpyDefault); /* emu_error reports what fails */
 }
-static void fill(void *to, size_t bytes) { (void)cudaMemset(to, 0xff, bytes); }
 static void allow(int access) { (void)access; }
 #endif
 
-/* copy_buffers — Copies the buffers to the device or back, all but the scratch. */
+/* copy_buffers — Copies the buffers to the device or back. */
 static void copy_buffers(const struct launch *l, bool is_back)
 {
     for (int i = 0; i < l->n; i++) {
-        char *from = l->buffer[i].data, *end = from + l->buffer[i].bytes;
-        bool has_scratch = l->scratch >= from && l->scratch < end;
-        char *const first[] = {from, has_scratch ? l->scratch + l->scratch_bytes : end};
-        char *const last[] = {has_scratch ? l->scratch : end, end};
-        for (int part = 0; part < 2; part++) {
-            char *there = arena.device + (first[part] - arena.base);
-            copy(is_back ? first[part] : there, is_back ? there : first[part],
-                 (size_t)(last[part] - first[part]));
-        }
+        char *here = l->buffer[i].data, *there = arena.device + (here - arena.base);
+        copy(is_back ? here : there, is_back ? there : here, l->buffer[i].bytes);
     }
 }
 
@@ -319,8 +308,6 @@ static void begin_launch(const struct launch *l)
     if (l->n == 0)
         return;
     copy_buffers(l, false);
-    if (is_in_arena(l->scratch))
-        fill(arena.device + (l->scratch - arena.base), l->scratch_bytes);
     allow(PROT_NONE);
 }
 
@@ -349,9 +336,7 @@ static const void *spans_of(const char *op, const void *a)
     int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a)    \
     {                                                                          \
         const void *spans = spans_of(#name, a);                                \
-        struct launch launch = {.frame = __builtin_frame_address(0),           \
-                                .scratch = cuda->scratch,                      \
-                                .scratch_bytes = cuda->scratch_bytes};         \
+        struct launch launch = {.frame = __builtin_frame_address(0)};          \
         struct cuda cuda_there = *cuda;                                        \
         struct name there = *a;                                                \
         check_args(#name, a, sizeof *a, spans);                                \

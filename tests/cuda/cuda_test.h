@@ -131,6 +131,7 @@ static inline void ct_near(const char *what, struct tensor got, const float *wan
     float *x = ct_floats(got, n);
     double nmse = kt_nmse(x, want, n);
     free(x);
+    KT_SEEN(what, nmse, nmse_max);
     if (!(nmse <= nmse_max))
         fail_msg("%s, dtype %d: nmse %g, allowed %g", what, (int)got.dtype, nmse, nmse_max);
 }

@@ -96,6 +96,7 @@ static void near(const char *what, const struct pair *p, double limit)
                      ? ((float *)p->half.data)[i]
                      : from_bits(p->half.dtype, ((uint16_t *)p->half.data)[i]);
     double nmse = kt_nmse(got, p->truth, p->n);
+    KT_SEEN(what, nmse, limit);
     if (!(nmse <= limit))
         fail_msg("%s, dtype %d: nmse %g, allowed %g", what, p->half.dtype, nmse, limit);
     for (int i = 0; i < GUARD; i++)

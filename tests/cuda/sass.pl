@@ -1,8 +1,9 @@
 #!/usr/bin/perl
 # sass.pl — what the compiler made of the CUDA kernels, for each kernel and architecture: registers, stack, shared memory, blocks
 # on a multiprocessor, and counts of instructions, from cuobjdump's listings of objects.
-#   sass.pl read LAUNCH OBJECT...   prints the table (tests/cuda/sass.tsv holds the last one accepted)
-#   sass.pl compare TABLE NEW       prints what is worse in NEW, "note:" lines for other differences; status 1 where worse
+#   sass.pl read LAUNCH OBJECT...   prints the table (tests/cuda/sass.tsv holds the last one accepted), and a line "# predicated" for
+#                                   each barrier, shuffle or product that a part of a warp may skip
+#   sass.pl compare TABLE NEW       prints what is worse in NEW, "note:" lines for other differences; status 1 where worse or predicated
 # cuobjdump and nvdisasm are found in PATH. Spills have no field in an object: `spill` is the bytes that STL instructions store.
 use strict;
 use warnings;
@@ -72,15 +73,25 @@ sub reads_bounds {
         $is_next = 1 if $_[0] =~ /EIATTR_MAX_THREADS/;
     };
 }
+
+# is_skipped — Returns true if only a part of a warp may execute an instruction that all of its threads must execute together. With a
+# predicate, the compiler has moved it into control flow that differs from thread to thread. Two predicates are allowed: @!PT is never
+# true, so the instruction never runs; @UP has one value for a whole warp, which is enough for all but a barrier of the block.
+sub is_skipped {
+    my ($predicate, $name) = @_;
+    return 0 if $name !~ /^(?:BAR|WARPSYNC|SHFL|VOTE|MATCH|REDUX|LDSM|[A-Z]+MMA)$/ || $predicate =~ /^@!?PT$/;
+    return $predicate =~ /^@!?P/ || $predicate ne '' && $name eq 'BAR';
+}
 sub reads_code {
     my ($all) = @_;
     my ($arch, $of);
     return sub {
-        return if $_[0] !~ /arch|Function|MMA|LDSM|LDL|STL|LDG/;
+        return if $_[0] !~ /arch|Function|MMA|LDSM|LDL|STL|LDG|@!?U?P\w+ +(?:BAR|WARPSYNC|SHFL|VOTE|MATCH|REDUX)/;
         $arch = $1 if $_[0] =~ /^arch = (\S+)/;
         $of = $all->{"$arch $1"} //= {} if $_[0] =~ /^\s+Function : (\S+)/;
-        return if $_[0] !~ m{^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)(\S*)};
-        my ($name, $rest) = ($1, $2);
+        return if $_[0] !~ m{^\s+/\*[0-9a-f]{4,}\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][A-Z0-9]*)(\S*)};
+        my ($predicate, $name, $rest) = ($1 // '', $2, $3);
+        push @{$of->{predicated}}, "$predicate $name$rest" if is_skipped($predicate, $name);
         $of->{$name}++ if $name =~ /^(?:HMMA|HGMMA|LDSM|LDL|STL)$/;
         $of->{LDG128}++ if $name eq 'LDG' && $rest =~ /\.128/;
         $of->{spill} += $rest =~ /\.(\d+)/ ? $1 / 8 : 4 if $name eq 'STL';
@@ -97,7 +108,7 @@ sub row {
     my $static = $arch =~ /^sm_[89]\d$/ || $of->{shared} < $SHARED_RESERVED ? $of->{shared} : $of->{shared} - $SHARED_RESERVED;
     my %row = (%$of, object => $object, kernel => $kernel, arch => $arch, static => $static, dynamic => $dynamic, threads => $threads);
     $row{blocks} = blocks($arch, $threads, $of->{registers}, $static + $dynamic);
-    return join("\t", map { $row{$_} // 0 } @COLUMNS);
+    return (join("\t", map { $row{$_} // 0 } @COLUMNS), map { "# predicated: $object: $kernel $arch: $_" } @{$of->{predicated} // []});
 }
 
 # plain — a symbol's name as in C++, without result, arguments and namespaces of the compiler.
@@ -165,7 +176,9 @@ sub worse {
 }
 sub compare {
     my ($was, $is) = map { table($_) } @_;
-    my $bad = 0;
+    my @predicated = grep { /^# predicated: / } lines_of($_[1]);
+    print map { s/^# predicated: //r . ", which all threads of a warp must reach together\n" } @predicated;
+    my $bad = @predicated;
     for my $key (sort keys %{{%$was, %$is}}) {
         my @worse = !$was->{$key} ? 'is not in the table' : !$is->{$key} ? 'is in the table and no longer in the objects' : worse($was->{$key}, $is->{$key});
         $bad += @worse;

@@ -208,6 +208,7 @@ static void check_dq(const struct run *r, float *want)
     }
     assert_int_equal(n, r->out_n);
     double nmse = kt_nmse(got, want, n);
+    KT_SEEN("dq", nmse, limit(r->x.dtype));
     if (!(nmse <= limit(r->x.dtype)))
         fail_msg("dq, dtype %d: nmse %g", (int)r->x.dtype, nmse);
     free(got);

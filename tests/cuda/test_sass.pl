@@ -1,6 +1,6 @@
 #!/usr/bin/perl
 # test_sass — what nvcc made of the CUDA kernels is no worse than tests/cuda/sass.tsv says: no new spill or local access, no fewer
-# blocks on a multiprocessor, no product off the tensor cores. The reader and the comparison are tried on a made-up listing first.
+# blocks on a multiprocessor, no product off the tensor cores, and no barrier, shuffle or product that a part of a warp may skip. The reader and the comparison are tried on a made-up listing first.
 use strict;
 use warnings;
 use File::Temp;
@@ -28,6 +28,18 @@ is $rc, 0, 'a listing is read' or diag $made;
 my $row = join("\t", 'made', 'step', 'sm_90a', 64, 16, 12, 2048, 32768, 256, 4, 1, 1, 1, 2, 2, 1) . "\n";
 my ($head, $read) = $made =~ /^(.*\n)(.*\n)$/;
 is $read, $row, 'all numbers of a kernel are found; 64 registers of 256 threads leave four blocks';
+# Instructions of a whole warp, with predicates of a thread (P), of the warp (UP), and one that is never true (!PT).
+my @whole = ('@P0 SHFL.BFLY PT, R2, R3, 0x1, 0x1f', '@!P3 HMMA.16816.F32 R4, R8, R12, R4', '@UP0 BAR.SYNC.DEFER_BLOCKING 0x0', '@P1 LDSM.16.M88.4 R4, [R8]');
+my @allowed = ('@!PT SHFL.IDX PT, RZ, RZ, RZ, RZ', '@UP0 SHFL.BFLY PT, R2, R3, 0x1, 0x1f', 'BAR.SYNC.DEFER_BLOCKING 0x0', '@P0 EXIT', '@P0 LDG.E R4, [R2.64]');
+my @of_warps = (@allowed, @whole);
+spew('sass', "arch = sm_90a\n\t\tFunction : _Z4stepPf\n" . join('', map { sprintf("        /*%04x*/                   %s ;  /* 0x0 */\n", 16 * $_, $of_warps[$_]) } 0 .. $#of_warps));
+($rc, $made) = run("PATH=$work:\$PATH tests/cuda/sass.pl read $launch x/made_cu.o");
+is_deeply [sort map { /^# predicated: made: step sm_90a: (.*)/ } split /\n/, $made], [sort map { s/ \w+,.*| R.*| 0x0$//r } @whole],
+    'instructions that a part of a warp may skip are found, and no others';
+my ($skipped, $said) = run('tests/cuda/sass.pl compare ' . spew('uniform', $made =~ s/^# predicated.*\n//mgr) . ' ' . spew('skipped', $made));
+is $skipped, 1, 'a table with one fails';
+like $said, qr/^made: step sm_90a: \@P0 SHFL\.BFLY, which all threads of a warp must reach together$/m, '… and it is named';
+spew('sass', $sass);
 (undef, $made) = run("PATH=$work:\$PATH tests/cuda/sass.pl read " . spew('other.tsv', "kernel\tthreads\tdynamic\nother\t-\t0\n") . ' x/made_cu.o');
 like $made, qr/no row of the launches matches step/, 'a kernel without a row of its launch is refused';
 spew('bounds', "arch = sm_90a\n");

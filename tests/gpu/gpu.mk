@@ -7,8 +7,8 @@ ifneq ($(sort $(GPU_FAMILIES)),$(sort $(GPU_THERE)))
 $(error tests/gpu/real.h names $(sort $(GPU_FAMILIES)), but there are tests/cuda/test_*.c for $(sort $(GPU_THERE)))
 endif
 GPU_OPS := $(shell sed -n '/define OP_LIST/,/^$$/p' kernels/op_list.h | grep -o 'X([a-z0-9_]*)' | sed 's/X(\(.*\))/\1/')
-GPU_WRAP := $(foreach o,$(GPU_OPS),-Wl,--wrap=$(o)_cuda)
-GPU_NAMES := $(foreach f,malloc calloc aligned_alloc realloc free,-D$(f)=real_$(f))
+GPU_WRAP := $(foreach o,$(GPU_OPS) column_sum column_add,-Wl,--wrap=$(o)_cuda)
+GPU_NAMES := $(foreach f,malloc calloc aligned_alloc realloc free,-D$(f)=real_$(f)) -DKT_SEEN=real_error
 GPU_OBJ := $(GPU_FAMILIES:%=$(GPU)/obj/test_%.o)
 
 $(GPU)/obj/test_%.o: tests/cuda/test_%.c
@@ -21,7 +21,7 @@ $(GPU)/obj/real_dry.o: tests/gpu/real.c tests/gpu/real.h
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/gpu -DREAL_DRY $(CFLAGS) -c -o $@ $<
 
-$(GPU)/obj/gpu_bench.o $(GPU)/obj/gpu_tune.o $(GPU)/obj/real_runtime.o: $(GPU)/obj/%.o: tests/gpu/%.c tests/gpu/real.h
+$(GPU)/obj/gpu_bench.o $(GPU)/obj/gpu_tune.o $(GPU)/obj/real_cudnn.o $(GPU)/obj/real_runtime.o: $(GPU)/obj/%.o: tests/gpu/%.c tests/gpu/real.h
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/gpu -isystem $(CUDA_ROOT)/include $(CFLAGS) -c -o $@ $<
 $(GPU)/obj/test_golden.o: tests/golden/test_golden.c
@@ -30,7 +30,7 @@ $(GPU)/obj/test_golden.o: tests/golden/test_golden.c
 
 # Only what a bare machine has is needed: the C library; and the test library, which lies beside the program.
 GPU_LINK = $(LDFLAGS) -Wl,--gc-sections -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -s
-$(GPU)/gpu_tests: $(GPU)/obj/real.o $(GPU)/obj/real_runtime.o $(GPU)/obj/gpu_bench.o $(GPU)/obj/gpu_tune.o $(GPU)/obj/test_golden.o $(GPU_OBJ) $(RELEASE)/convoy
+$(GPU)/gpu_tests: $(GPU)/obj/real.o $(GPU)/obj/real_cudnn.o $(GPU)/obj/real_runtime.o $(GPU)/obj/gpu_bench.o $(GPU)/obj/gpu_tune.o $(GPU)/obj/test_golden.o $(GPU_OBJ) $(RELEASE)/convoy
 	$(CC) $(GPU_LINK) $(GPU_WRAP) -L$(shell pkg-config --variable=libdir ucx)/ucx -o $@ -Wl,-Bstatic $(UCX_STATIC) -Wl,-Bdynamic \
 	  $(filter %.o,$^) $(RELEASE)/version.o $(BUILD)/src/base/arc4random.o $(BUILD)/src/comm/ucx/ucx_providers.o $(BUILD)/libconvoy.a \
 	  $(BUILD)/static/lib/libcurl.a $(BUILD)/static/lib/libcjson.a $(LIBS_STATIC) -lcmocka -lm

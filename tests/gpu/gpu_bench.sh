@@ -44,7 +44,7 @@ train_smaller() { # model, settings...
 model_rate() { # model:batch, settings...
     local model=${1%%:*} batch=${1##*:} ms rc
     train_smaller "$model" "${@:2}"
-    rc=$?
+    rc=$? bench_batch=$batch
     # What the program says of products, graphs and events: which way it goes here is known to no other machine.
     grep -E 'cuBLASLt|CUDA graph|products by|attention by|an event in a graph' "$bench_log" >&2
     if [ $rc != 0 ]; then
@@ -96,14 +96,15 @@ bench_torch() {
     done
 }
 
-# kernel_table — the rows of gpu_tests bench; what it says of the machine goes to the log.
-kernel_table() {
-    local rc
+# kernel_table — the rows of gpu_tests bench, but for those that were measured before; the lines about the machine go to the log.
+kernel_table() { # part of the rows' names; none: all
+    local rc table=$logs/kernels${1:+_$1}.tsv
     [ "$DRY" = 1 ] && return 77
-    within 300 "$GPU/gpu_tests" bench >"$logs/kernels.tsv"
+    within 300 "$GPU/gpu_tests" bench "$@" >"$table"
     rc=$?
-    grep '^#' "$logs/kernels.tsv" >&2
-    grep -v '^#' "$logs/kernels.tsv" | tee -a "$work/measured" >&2
+    grep '^#' "$table" >&2
+    grep -v '^#' "$table" | awk -F '\t' 'FILENAME != "-" { has[$1] = 1; next } !($1 in has)' "$work/measured" - >"$work/new"
+    tee -a "$work/measured" <"$work/new" >&2
     write_results
     return $rc
 }

@@ -4,8 +4,10 @@
 # A step has a planned cost and a most. It is skipped, and named, when its cost no longer fits into what is left of LIMIT; it is ended
 # at its most, or at LIMIT. A step that fails, crashes or hangs stops no other. Results are written after each step: first.json,
 # first.md (with the predictions of predicted.tsv beside each figure), and a folder `first` of logs, TAP and nvidia-smi's samples.
-# MOST: no step may take longer than so many seconds. In the order of what is most worth knowing. Left out: two ranks over NCCL on one GPU (not supported by NCCL), PyTorch in fp32,
-# racecheck (minutes); gpu.sh test and bench have them.
+# MOST: no step may take longer than so many seconds. The order: what else rests on (the runtime, the libraries), what most likely
+# costs speed (the vocabulary's products, cuDNN), whether a step trains and its graph gives the same bits, the rest of correctness,
+# tuning; then the kernel families, which say least, and the long measurements. Left out: two ranks over NCCL on one GPU (not
+# supported by NCCL), PyTorch in fp32, racecheck (minutes); gpu.sh test and bench have them.
 
 seconds_left() { echo $((first_limit - ($(date +%s) - first_began))); }
 has_setting() { "$GPU/convoy" help "$1" >/dev/null 2>&1; }
@@ -108,9 +110,18 @@ environment() {
 
 # ---- right? ----
 
-# families_first — all families in one process, then those that did not pass, each alone: after a crash the rest did not run.
+# worst_of — the error of a family that is nearest to its limit, from its last run: "3.1e-08 of 1e-08 in norm_bwd".
+worst_of() { # family, TAP files; those that are missing do not count
+    cat "${@:2}" 2>/dev/null | awk -v family="$1" '
+        $1 == "#" && $2 == "worst" { error = $3; limit = $4; sub(/^# worst [^ ]* [^ ]* /, ""); test = $0; has = 1 }
+        $1 == "#" && $2 == "family" { if ($3 == family && has) last = error " of " limit " in " test; has = 0 }
+        END { print last }'
+}
+
+# families_first — all families in one process, then those that did not pass, each alone: after a crash the rest did not run. The
+# worst error of each becomes a figure, beside its limit.
 families_first() {
-    local program names='' family again='' bad='' alone='' rc
+    local program names='' family again='' bad='' alone='' rc error of limit worst
     program=$(test_program)
     [ "$DRY" = 1 ] && names=${DRY_FAMILIES:-norm reduce}
     # shellcheck disable=SC2086 # words
@@ -123,8 +134,14 @@ families_first() {
         if within 60 "$GPU/$program" "$family" >"$logs/kernels_$family.tap" 2>&1; then
             alone="$alone $family"
         else
-            bad="$bad $family"
+            worst=$(worst_of "$family" "$logs/kernels_$family.tap")
+            bad="$bad $family${worst:+ ($worst)}"
         fi
+    done
+    for family in ${names:-$(families)}; do
+        read -r error of limit worst < <(worst_of "$family" "$logs/kernels.tap" "$logs/kernels_$family.tap")
+        [ -z "$limit" ] || awk -v name="error of kernels $family" -v error="$error" -v limit="$limit" \
+            'BEGIN { printf "%s\tnmse\t%s\t%.3f\t\n", name, error, (limit > 0 ? error / limit : error > 0) }' >>"$work/measured"
     done
     note "$(grep -c '^# family .* ok$' "$logs/kernels.tap") families passed in one process$([ $rc = 0 ] || echo " (exit code $rc)")${alone:+; alone:$alone}${bad:+; failed:$bad}"
     [ -z "$bad$alone" ] && [ $rc = 0 ]
@@ -144,18 +161,22 @@ both() { # setting, one value, the other
     train one DEVICE=$device PRECISION=$precision $wide "$1=$2" && train other DEVICE=$device PRECISION=$precision $wide "$1=$3" &&
         near one other 1e-2 && near one other 1e-2 norms
 }
+# attention_first — first each operation by itself, so that the one that differs is named, then losses of a training run.
 attention_first() {
     local rc
     has_setting ATTENTION && [ "$DRY" = 1 ] && return 77
-    both ATTENTION cudnn own >"$work/both.log" 2>&1
+    has_setting ATTENTION || { note "this version has no setting ATTENTION"; return 77; }
+    within 60 "$GPU/gpu_tests" cudnn >"$work/attention.log" 2>&1
     rc=$?
-    cat "$work/both.log"
+    cat "$work/attention.log"
     # Where cuDNN is missing, that is no failure of the program.
-    if [ $rc != 0 ] && [ $rc != 77 ] && grep -qE 'ATTENTION=cudnn.* no libcudnn' "$work/both.log"; then
-        note "no cuDNN here"
-        return 77
+    grep -q 'no libcudnn' "$work/attention.log" && { note "no cuDNN here"; return 77; }
+    note "$(sed -n 's/.* \(attention .*: cuDNN .*\)/\1/p' "$work/attention.log" | awk 'NR > 1 { printf "; " } { printf "%s", $0 }')"
+    if [ $rc != 0 ]; then
+        note "the first difference: $(grep -E '^not ok|^Bail out' "$work/attention.log" | head -1)"
+        return $rc
     fi
-    return $rc
+    both ATTENTION cudnn own
 }
 blas_first() { both CONVOY_BLAS auto off; }
 
@@ -174,10 +195,10 @@ times_first() {
 }
 
 # kernels_first — without nvidia-smi the benchmark's first line has the name of the GPU.
-kernels_first() {
-    kernel_table
+kernels_first() { # part of the rows' names
+    kernel_table "$@"
     local rc=$?
-    [ -n "$gpu_name" ] || gpu_name=$(sed -n 's/^# \(.*\), [0-9]* multiprocessors.*/\1/p' "$logs/kernels.tsv")
+    [ -n "$gpu_name" ] || gpu_name=$(sed -n 's/^# \(.*\), [0-9]* multiprocessors.*/\1/p' "$logs"/kernels*.tsv | head -1)
     return $rc
 }
 
@@ -204,7 +225,7 @@ tune_first() {
     TUNE_SECONDS=$seconds within 100 "$GPU/gpu_tests" tune "$logs/tuned.txt"
 }
 
-memcheck_first() { sanitizer memcheck "$GPU/gpu_tests" reduce; }
+memcheck_first() { sanitizer memcheck "$GPU/gpu_tests" norm; }
 
 # ncu_first — Nsight Compute's counters of five kernels, two launches each, after those that warm up.
 ncu_first() {
@@ -214,7 +235,7 @@ ncu_first() {
     [ -x "$ncu" ] || { note "no ncu here"; return 77; }
     for kernel in attention_bwd:attention_bwd_mma attention_fwd:attention_fwd_mma xent:xent_row norm_bwd:norm_bwd gelu_fwd:gelu_fwd; do
         # ncu brings libraries of its own; those of PyPI would hide them
-        within 40 env -u LD_LIBRARY_PATH "$ncu" --clock-control none --launch-skip 6 --launch-count 2 -k "regex:${kernel#*:}" --set full --csv --page raw \
+        within 40 env LD_LIBRARY_PATH="$caller_path" "$ncu" --clock-control none --launch-skip 6 --launch-count 2 -k "regex:${kernel#*:}" --set full --csv --page raw \
             --log-file "$logs/ncu_${kernel%%:*}.csv" "$GPU/gpu_tests" bench "$([ "${kernel%%_*}" != attention ] || echo 'own ')${kernel%%:*}" || rc=1
         if grep -qs ERR_NVGPUCTRPERM "$logs/ncu_${kernel%%:*}.csv"; then
             note "the driver does not let this user read counters (ERR_NVGPUCTRPERM)"
@@ -242,6 +263,26 @@ model_first() { # model:batch, settings...
         index($1, start) == 1 && $4 != "" { name = $1; sub(/^step /, "mfu ", name); printf "%s\t%%\t%.1f\t\t\n", name, $4 * 100 }' "$work/measured" | derived
 }
 
+# steps_with_graphs — the step of first_model, and its losses and norms of gradients for steps_without_graphs.
+losses_and_norms() { sed -n 's/.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2/p' "$work/bench.jsonl"; }
+steps_with_graphs() {
+    rm -f "$work/graphs"
+    model_first "$first_model" || return
+    { echo "batch $bench_batch" && losses_and_norms; } >"$work/graphs"
+}
+# steps_without_graphs — the same step with CUDA_GRAPH=off: its rate, and that it gives the same bits.
+steps_without_graphs() {
+    model_first "$first_model" CUDA_GRAPH=off || return
+    [ -s "$work/graphs" ] || { note "no steps with graphs to compare with"; return 0; }
+    { echo "batch $bench_batch" && losses_and_norms; } | paste -d '|' "$work/graphs" - | awk -F '|' '
+        NR == 1 && $1 != $2 { print "not compared: " $1 " with graphs, " $2 " without"; ended = 1; exit 0 }
+        $1 != $2 { printf "step %d differs: loss and norm %s with graphs, %s without", NR - 1, $1, $2; ended = 1; exit 1 }
+        END { if (!ended) { printf "%d steps have the same bits with graphs", NR - 1; exit NR < 2 } }' >"$work/graphs.note"
+    local rc=$?
+    note "$(cat "$work/graphs.note")"
+    return $rc
+}
+
 other_way() { # setting=value
     has_setting "${1%%=*}" || { note "this version has no setting ${1%%=*}"; return 77; }
     model_first "$first_model" "$1"
@@ -262,21 +303,22 @@ run_first() {
     [ "$DRY" = 1 ] && first_model=gpt2-nano:2
     text_for_training
     dmon_start
-    part "environment" 5 60 environment
     part "what is relied on of CUDA's runtime" 10 60 runtime
-    part "kernels, all families in one process" 60 240 families_first
+    part "environment" 5 60 environment
+    part "products of the vocabulary, 50257 and 50304" 15 60 kernels_first x50
+    part "ATTENTION=cudnn: operations and losses as with own attention" 25 90 attention_first
+    part "step $first_model" 20 90 steps_with_graphs
+    part "step $first_model CUDA_GRAPH=off, the same bits" 20 90 steps_without_graphs
     part "golden cases within 1e-4" 20 90 golden
     part "losses as on the CPU" 25 90 as_on_cpu
     part "CUDA graphs: the same bits as one by one" 20 90 graphs
-    part "ATTENTION=cudnn: losses as with own attention" 20 90 attention_first
     part "CONVOY_BLAS=off: losses as with cuBLASLt" 20 90 blas_first
+    part "tune" 45 100 tune_first
+    part "kernels, all families in one process" 60 240 families_first
+    part "memcheck of one family" 40 90 memcheck_first
     part "kernel table" 45 120 kernels_first
-    part "step $first_model" 20 90 model_first "$first_model"
-    part "step $first_model CUDA_GRAPH=off" 20 90 model_first "$first_model" CUDA_GRAPH=off
     part "times of operations" 20 90 times_first
     part "PyTorch gpt2 B64 T1024 bf16" 110 200 torch_first
-    part "tune" 45 100 tune_first
-    part "memcheck of one family" 40 90 memcheck_first
     part "ncu on five kernels" 60 120 ncu_first
     for row in ${MODELS:-gpt2-medium:64 gpt2-large:32 gpt2-xl:16}; do
         [ "$DRY" = 1 ] && row=gpt2-nano:1

@@ -23,6 +23,7 @@ nvidia_folders() {
         timeout -k 5 30 "$python" -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null
     done
 }
+caller_path=${LD_LIBRARY_PATH-} # the driver may lie in a folder that only this names
 find_libraries() {
     local folder file
     if [ -n "${CONVOY_LIB_DIR:-}" ]; then
@@ -189,7 +190,7 @@ sanitizer() { # tool, command...
     [ -x "$program" ] || { echo "no compute-sanitizer here" >"$work/note"; return 77; }
     [ "$DRY" = 1 ] && return 77
     # It brings libraries of its own; those of PyPI would hide them.
-    within 300 env -u LD_LIBRARY_PATH "$program" --tool "$tool" --target-processes all --error-exitcode 9 "$@" >"$work/sanitizer" 2>&1
+    within 300 env LD_LIBRARY_PATH="$caller_path" "$program" --tool "$tool" --target-processes all --error-exitcode 9 "$@" >"$work/sanitizer" 2>&1
     local rc=$?
     cat "$work/sanitizer"
     if grep -q 'Device not supported' "$work/sanitizer"; then

@@ -2,24 +2,30 @@
  * all in one program.
  *
  * The tests are unchanged.
- *   buffers    are pinned memory, which the GPU reads and writes in place, so a test can look at
- *              results when the launch has ended. malloc and its kin are renamed at compile time.
- *              The stack of the tests is pinned too.
+ *   buffers    are pinned memory of the host, and so is the stack of the tests; malloc and its kin
+ *              are renamed at compile time. Kernels get device memory of the same layout: before a
+ *              launch the buffers of its arguments are copied there, after it they are copied back.
+ *              So a test finds the results when the launch has ended, guards included.
  *   controls   of the emulation become: wait for the GPU and report its error. Orders of threads
  *              are the GPU's own.
  *   launchers  are called through a check that no tensor lies among constants or static data,
- *              which a GPU cannot reach. What launchers read on the host (spans) may lie anywhere.
- * Where the host has little memory that can be pinned, less is taken, and that is said.
+ *              which have no place on the device. Spans, which launchers read on the host, may lie
+ *              there.
+ * Less memory is allocated if the host or the device has little, and a line reports it.
  *
- *   gpu_tests                    every family; TAP of each, and a line "# family NAME ok|failed"
+ *   gpu_tests                    every family; TAP of each, a line "# family NAME ok|failed", and
+ *                                before it "# worst ERROR LIMIT TEST": the error nearest its limit
  *   gpu_tests NAME...            these
  *   gpu_tests golden             the golden cases, with GOLDEN_DEVICE=cuda
  *   gpu_tests runtime            what src/dev relies on of CUDA's runtime (real_runtime.c)
  *   gpu_tests bench [EXPRESSION] the kernels' speed (gpu_bench.c), of rows with such a name
  *   gpu_tests tune FILE          the fastest algorithms of cuBLASLt, as entries (gpu_tune.c)
  *   gpu_tests list               what may be named
+ *   gpu_tests cudnn              cuDNN's attention beside the program's own (real_cudnn.c)
  * Compiled with REAL_DRY, without CUDA: ordinary memory and the emulation, to try all of this
- * without a GPU. */
+ * without a GPU. During a launch the tests' buffers cannot be accessed then, so a kernel that gets
+ * an address of the host fails as it would on a GPU. */
+#include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,12 +33,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <setjmp.h>
 
 #include <cmocka.h>
 
+#include "kernels/column.h"
 #include "kernels/cuda.h"
 #include "real.h"
 
@@ -50,13 +58,14 @@
 #define ALIGN ((size_t)4096)
 #define STACK_BYTES ((size_t)60 << 20)
 
-/* Before each piece; a free list for each power of two. */
+/* Before each piece; a free list for each power of two. Pieces lie one after the other. */
 struct piece {
     struct piece *next;
     size_t class_i, bytes;
 };
 static struct {
-    char *base;
+    char *base;   /* of the host: what the tests see */
+    char *device; /* as many bytes: what kernels see */
     size_t bytes, used;
     struct piece *idle[48];
     pthread_mutex_t lock;
@@ -72,18 +81,22 @@ static void die(const char *what, const char *why)
 /* code, constants and static data */
 extern char __executable_start, _end;
 
-/* take_arena — false: this much cannot be pinned, and why. */
-static int take_arena(size_t bytes, const char **why)
+/* allocate_arena — Returns 1 if the host and the device have this much, else 0 and the reason. */
+static int allocate_arena(size_t bytes, const char **why)
 {
 #ifdef REAL_DRY
     arena.base = aligned_alloc(ALIGN, bytes);
-    *why = arena.base ? NULL : "malloc fails";
+    arena.device = aligned_alloc(ALIGN, bytes);
+    *why = arena.base && arena.device ? NULL : "malloc fails";
 #else
-    void *base = NULL;
-    cudaError_t error = cudaHostAlloc(&base, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    void *base = NULL, *device = NULL;
+    cudaError_t error = cudaHostAlloc(&base, bytes, cudaHostAllocDefault);
+    if (error == cudaSuccess && (error = cudaMalloc(&device, bytes)) != cudaSuccess)
+        (void)cudaFreeHost(base);
     *why = error == cudaSuccess ? NULL : cudaGetErrorString(error);
     (void)cudaGetLastError();
     arena.base = base;
+    arena.device = device;
 #endif
     arena.bytes = bytes;
     return *why == NULL;
@@ -94,13 +107,20 @@ static void arena_open(void)
     static const size_t mib[] = {3072, 1024, 512};
     const char *why = NULL;
     for (size_t i = 0; i < sizeof mib / sizeof *mib; i++) {
-        if (take_arena(mib[i] << 20, &why)) {
-            printf("# pinned memory: %zu MiB\n", mib[i]);
+        if (allocate_arena(mib[i] << 20, &why)) {
+            printf("# memory of the tests: %zu MiB, pinned and on the device\n", mib[i]);
             return;
         }
-        printf("# %zu MiB of pinned memory cannot be had: %s\n", mib[i], why);
+        printf("# %zu MiB cannot be had, pinned and on the device: %s\n", mib[i], why);
     }
-    die("pinned memory", why);
+    die("memory of the tests", why);
+}
+
+/* is_in_arena — Returns true if this is an address that the tests allocated, or of their stack. */
+static bool is_in_arena(const void *at)
+{
+    return arena.base && (const char *)at >= arena.base &&
+           (const char *)at < arena.base + arena.used;
 }
 
 static struct piece *piece_of(void *data) { return (struct piece *)(void *)((char *)data - ALIGN); }
@@ -136,7 +156,7 @@ void real_free(void *data)
 {
     if (!data)
         return;
-    if ((char *)data < arena.base || (char *)data >= arena.base + arena.bytes) {
+    if (!is_in_arena(data)) {
         free(data); /* of a library */
         return;
     }
@@ -196,6 +216,111 @@ static void check_args(const char *op, const void *args, size_t bytes, const voi
     }
 }
 
+/* ---- buffers of a launch, on the device ---- */
+
+#define LAUNCH_BUFFERS 16
+
+/* The buffers that a launch may read and write. frame: of the wrapper; the tests' stack is a buffer
+ * from there on. */
+struct launch {
+    char *frame;
+    struct {
+        char *data;
+        size_t bytes;
+    } buffer[LAUNCH_BUFFERS];
+    int n;
+};
+
+/* piece_at — Returns the piece that holds this address of the arena. */
+static struct piece *piece_at(const char *at)
+{
+    char *p = arena.base;
+    for (;;) {
+        struct piece *piece = (struct piece *)(void *)p;
+        p += (size_t)1 << piece->class_i;
+        if (at < p)
+            return piece;
+    }
+}
+
+static bool is_stack(const struct piece *piece) { return (char *)piece == arena.base; }
+
+static void add_buffer(struct launch *l, const char *at)
+{
+    struct piece *piece = piece_at(at);
+    char *data = (char *)piece + ALIGN, *end = data + piece->bytes;
+    if (is_stack(piece))
+        data = l->frame;
+    for (int i = 0; i < l->n; i++)
+        if (l->buffer[i].data == data)
+            return;
+    if (l->n == LAUNCH_BUFFERS)
+        die("a launch", "it has more buffers than LAUNCH_BUFFERS");
+    l->buffer[l->n].data = data;
+    l->buffer[l->n++].bytes = (size_t)(end - data);
+}
+
+/* move_to_device — Replaces the addresses of buffers in the arguments of a launch by those on the
+ * device. spans stays: launchers read it on the host. */
+static void move_to_device(struct launch *l, void *args, size_t bytes, const void *spans)
+{
+    for (size_t i = 0; i + sizeof(uintptr_t) <= bytes; i += sizeof(uintptr_t)) {
+        char *at;
+        memcpy(&at, (char *)args + i, sizeof at);
+        if (!is_in_arena(at) || at == spans)
+            continue;
+        add_buffer(l, at);
+        at = arena.device + (at - arena.base);
+        memcpy((char *)args + i, &at, sizeof at);
+    }
+}
+
+#ifdef REAL_DRY
+static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+
+/* allow — Sets the access to all buffers but the stack. */
+static void allow(int access)
+{
+    char *from = arena.base + ((size_t)1 << ((struct piece *)(void *)arena.base)->class_i);
+    char *end = arena.base + arena.used;
+    if (end > from && mprotect(from, (size_t)(end - from), access) != 0)
+        die("mprotect", "the buffers' access cannot be changed");
+}
+#else
+static void copy(void *to, const void *from, size_t bytes)
+{
+    (void)cudaMemcpy(to, from, bytes, cudaMemcpyDefault); /* emu_error reports what fails */
+}
+static void allow(int access) { (void)access; }
+#endif
+
+/* copy_buffers — Copies the buffers to the device or back. */
+static void copy_buffers(const struct launch *l, bool is_back)
+{
+    for (int i = 0; i < l->n; i++) {
+        char *here = l->buffer[i].data, *there = arena.device + (here - arena.base);
+        copy(is_back ? here : there, is_back ? there : here, l->buffer[i].bytes);
+    }
+}
+
+static void begin_launch(const struct launch *l)
+{
+    if (l->n == 0)
+        return;
+    copy_buffers(l, false);
+    allow(PROT_NONE);
+}
+
+/* end_launch — Waits for the launch, makes its results visible to the test, and returns rc. */
+static int end_launch(const struct launch *l, int rc)
+{
+    if (l->n == 0)
+        return rc;
+    allow(PROT_READ | PROT_WRITE);
+    copy_buffers(l, true);
+    return rc;
+}
+
 static const void *spans_of_adamw(const void *a) { return ((const struct adamw *)a)->spans; }
 static const void *spans_of_sgd(const void *a) { return ((const struct sgd *)a)->spans; }
 static const void *spans_of(const char *op, const void *a)
@@ -205,15 +330,24 @@ static const void *spans_of(const char *op, const void *a)
                                     : NULL;
 }
 
-#define WRAP(name)                                                           \
-    int __real_##name##_cuda(const struct cuda *cuda, const struct name *a); \
-    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a); \
-    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a)  \
-    {                                                                        \
-        check_args(#name, a, sizeof *a, spans_of(#name, a));                 \
-        return __real_##name##_cuda(cuda, a);                                \
+#define WRAP(name)                                                             \
+    int __real_##name##_cuda(const struct cuda *cuda, const struct name *a);   \
+    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a);   \
+    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a)    \
+    {                                                                          \
+        const void *spans = spans_of(#name, a);                                \
+        struct launch launch = {.frame = __builtin_frame_address(0)};          \
+        struct cuda cuda_there = *cuda;                                        \
+        struct name there = *a;                                                \
+        check_args(#name, a, sizeof *a, spans);                                \
+        move_to_device(&launch, &cuda_there, sizeof cuda_there, NULL);         \
+        move_to_device(&launch, &there, sizeof there, spans);                  \
+        begin_launch(&launch);                                                 \
+        return end_launch(&launch, __real_##name##_cuda(&cuda_there, &there)); \
     }
 OP_LIST(WRAP)
+WRAP(column_sum)
+WRAP(column_add)
 
 /* ---- the program ---- */
 
@@ -225,9 +359,28 @@ static const struct {
     REAL_FAMILIES(FAMILY)};
 #define FAMILIES_N (sizeof families / sizeof *families)
 
+/* The error of the family that is nearest to its limit, or furthest above it. A NaN is worst. */
+static struct {
+    double error, limit, share;
+    char test[64];
+} worst;
+
+void real_error(const char *test, double error, double limit)
+{
+    double share = error == 0 ? 0 : error / limit;
+    if (isnan(worst.share) || share <= worst.share)
+        return;
+    worst.error = error, worst.limit = limit, worst.share = share;
+    snprintf(worst.test, sizeof worst.test, "%s", test);
+}
+
 static int run(size_t i)
 {
+    worst.share = -1;
+    worst.test[0] = 0;
     int failed = families[i].main();
+    if (worst.test[0])
+        printf("# worst %.2g %.2g %s\n", worst.error, worst.limit, worst.test);
     printf("# family %s %s\n", families[i].name, failed ? "failed" : "ok");
     fflush(stdout);
     return failed != 0;
@@ -289,12 +442,21 @@ static int runtime(int words_n, char **words)
     (void)words_n, (void)words;
     return real_runtime();
 }
+static int cudnn(int words_n, char **words)
+{
+    (void)words_n, (void)words;
+    return real_cudnn();
+}
 static int bench(int words_n, char **words) { return real_bench(words_n > 0 ? words[0] : NULL); }
 static int run_tune(int words_n, char **words) { return real_tune(words_n > 0 ? words[0] : NULL); }
 static const struct {
     const char *name;
     int (*run)(int words_n, char **words);
-} commands[] = {{"golden", golden}, {"runtime", runtime}, {"bench", bench}, {"tune", run_tune}};
+} commands[] = {{"golden", golden},
+                {"runtime", runtime},
+                {"cudnn", cudnn},
+                {"bench", bench},
+                {"tune", run_tune}};
 #define COMMANDS_N (sizeof commands / sizeof *commands)
 
 static void list_commands(void)

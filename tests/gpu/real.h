@@ -44,8 +44,13 @@ int real_bench(const char *only);
 int real_tune(const char *path);
 /* real_runtime — what we lean on of CUDA's runtime (real_runtime.c). */
 int real_runtime(void);
+/* real_cudnn — cuDNN's attention beside the program's own (real_cudnn.c). */
+int real_cudnn(void);
 /* real_golden — are we GPT-2? (tests/golden); memory as usual. */
 int real_golden(void);
+
+/* real_error — Notes an error of a test beside its limit (KT_SEEN of tests/kernels/kernel_test.h). */
+void real_error(const char *test, double error, double limit);
 
 void *real_malloc(size_t bytes);
 void *real_calloc(size_t n, size_t each);

@@ -36,10 +36,12 @@ END
 script bin/ncu <<'END'
 #!/bin/bash
 echo "ncu $*" >>"$FAKE/calls"
+echo "path of ncu: ${LD_LIBRARY_PATH:-}" >>"$FAKE/calls"
 END
 script bin/compute-sanitizer <<'END'
 #!/bin/bash
 echo "sanitizer $*" >>"$FAKE/calls"
+echo "path of sanitizer: ${LD_LIBRARY_PATH:-}" >>"$FAKE/calls"
 END
 script gpu/convoy <<'END'
 #!/bin/bash
@@ -53,15 +55,13 @@ version)
 help) case " $2 " in *" ${FAKE_WITHOUT:-none} "*) exit 64 ;; esac ;;
 train)
     for word; do case $word in *=*) declare "set_${word%%=*}=${word#*=}" ;; esac; done
-    if [ "${FAKE_WITHOUT:-}" = cudnn ] && [ "${set_ATTENTION:-}" = cudnn ]; then
-        echo "2026-11-22T00:00:00Z error dev_cuda_attention  ATTENTION=cudnn: no libcudnn_graph.so.9 in /lib" >&2
-        exit 69
-    fi
     [ "${FAKE_HANG:-}" != "${set_MODEL:-}" ] || { echo $$ >"$FAKE/hang.pid"; exec sleep 1000; }
     ms=123.0 mfu=43.0
     [ "$set_MODEL" != gpt2-xl ] || mfu=49.1
+    loss=${FAKE_LOSS:-3.0}
     for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
-        echo "{\"step\":$i,\"epoch\":1,\"loss\":${FAKE_LOSS:-3.0},\"grad_norm\":0.5,\"lr\":1,\"tokens\":1,\"step_ms\":$ms}"
+        [ "$i ${set_CUDA_GRAPH:-}" != "5 ${FAKE_OTHER_BITS:-none}" ] || loss=3.0000001
+        echo "{\"step\":$i,\"epoch\":1,\"loss\":$loss,\"grad_norm\":0.5,\"lr\":1,\"tokens\":1,\"step_ms\":$ms}"
     done >"${set_METRICS_FILE:-/dev/null}"
     echo "step 12/12 mfu $mfu%"
     echo "2026-11-22T00:00:00Z info  dev_cuda  products by cuBLASLt 13.1.0 from /lib/libcublasLt.so.13"
@@ -82,10 +82,16 @@ echo "gpu_tests $*" >>"$FAKE/calls"
 [ "${FAKE_HANG:-none}" != "${1:-}" ] || { echo $$ >"$FAKE/hang.pid"; exec sleep 1000; }
 families="adamw attention cast combine compress dropout embed gelu grad_scale halves matmul norm reduce xent"
 case "${1:-}" in
-list) printf 'command %s\n' golden runtime bench tune && printf 'family %s\n' $families ;;
+list) printf 'command %s\n' golden runtime cudnn bench tune && printf 'family %s\n' $families ;;
 runtime) echo 'ok 1 - an event in a graph' ;;
 golden) [ "${FAKE_FAIL:-}" != golden ] || { echo 'not ok 1 - golden_lm'; exit 1; } ;;
 tune) echo "table" >"$2" ;;
+cudnn)
+    [ "${FAKE_WITHOUT:-}" != cudnn ] || { echo 'Bail out! attention_fwd: ATTENTION=cudnn: no libcudnn_graph.so.9 in /lib'; exit 1; }
+    echo '2026-11-22T00:00:00Z info  dev_cuda_attention  attention forward: cuDNN 9.19.0 from /lib/libcudnn_graph.so.9, engine 1, number 1 of 2 proposed' >&2
+    echo 'ok 1 - attention_fwd out: nmse 4e-06, allowed 0.00016'
+    [ "${FAKE_FAIL:-}" != cudnn ] || { printf 'not ok %s - attention_bwd %s: nmse 0.1, allowed 0.00016\n' 2 dq 3 dk; exit 1; }
+    ;;
 bench)
     echo '# products: CONVOY_BLAS=auto, cuBLASLt 13.1.0 from /lib/libcublasLt.so.13'
     echo '# NVIDIA H100 80GB HBM3, 132 multiprocessors, 85.0 GB'
@@ -95,7 +101,11 @@ bench)
 *)
     for family in ${1:-$families}; do
         [ "$family" != "${FAKE_CRASH:-none}" ] || kill -SEGV $$
-        echo "# family $family ok"
+        if [ "$family" = "${FAKE_RED:-none}" ]; then
+            printf 'not ok 1 - fast_matches_plain\n# worst 3.1e-08 1e-08 norm_bwd of rows\n# family %s failed\n' "$family"
+            exit 1
+        fi
+        printf '# worst 2e-09 1e-08 a test\n# family %s ok\n' "$family"
     done
     ;;
 esac
@@ -119,7 +129,7 @@ has_ended() { [ ! -s "$1" ] || ! kill -0 "$(cat "$1")" 2>/dev/null; } # the proc
 first
 ok "a run in which all goes well ends with 0" is "$rc" 0
 ok "the steps have their order" is "$(jq -r '[.steps[].name | split(" ")[0]] | join(" ")' results/first.json)" \
-    "environment what kernels, golden losses CUDA ATTENTION=cudnn: CONVOY_BLAS=off: kernel step step times PyTorch tune memcheck ncu step step step step step"
+    "what environment products ATTENTION=cudnn: step step golden losses CUDA CONVOY_BLAS=off: tune kernels, memcheck kernel times PyTorch ncu step step step step step"
 ok "every step is ok" json 'all(.steps[]; .outcome == "ok")'
 ok "all families ran in one process" called '^gpu_tests $' 1
 ok "the machine is named: GPU, driver, commit, cuBLASLt, PyTorch" json '.machine | .GPU == "NVIDIA H100 80GB HBM3" and .driver == "580.65.06" and
@@ -145,29 +155,43 @@ ok "which way a run went stands beside it" json '.steps[] | select(.name == "ste
 in_sources() { local k; for k in $(grep -oE 'regex:[^ ]*' calls | sed 's/.*://'); do grep -qE "$k[a-z_]*\(" "$root"/kernels/*.cu || { echo "# no kernel $k"; return 1; }; done; }
 ok "the kernels that ncu looks for exist" in_sources
 ok "ncu is asked for five kernels" called '^ncu .*regex:(attention_bwd_mma|attention_fwd_mma|xent_row|norm_bwd|gelu_fwd) ' 5
-ok "memcheck looks at one family" called '^sanitizer --tool memcheck .*gpu_tests reduce$' 1
+ok "memcheck looks at one family" called '^sanitizer --tool memcheck .*gpu_tests norm$' 1
+ok "the vocabulary's products come early, and no row twice" json '[.rows[].name | select(. == "copy")] | length == 1'
+ok "… of a run of the benchmark with their names" called '^gpu_tests bench x50$' 1
+ok "the worst error of a family is a figure, beside its limit" json '.rows[] | select(.name == "error of kernels norm") | .value == 2e-9 and .of_limit == 0.2'
+ok "cuDNN's engine is named" json '.steps[] | select(.name | startswith("ATTENTION")) | .note |
+    test("attention forward: cuDNN 9.19.0 from /lib/libcudnn_graph.so.9, engine 1, number 1 of 2 proposed")'
+ok "steps without graphs have the bits of those with graphs" json '.steps[] | select(.name == "step gpt2:64 CUDA_GRAPH=off, the same bits") | .note | test("12 steps have the same bits with graphs")'
 ok "16-bit losses are compared: cuDNN with own, cuBLASLt with own" called 'train .*LAYERS=2 .*(ATTENTION=cudnn|ATTENTION=own|CONVOY_BLAS=auto|CONVOY_BLAS=off)$' 4
 ok "the sampler is ended, the work folder removed" is "$(has_ended dmon.pid && ls t | wc -l)" 0
 
 # ---- a budget ----
 
 first LIMIT=0
-ok "with no time left every step is skipped and named" json '(.steps | length) == 21 and all(.steps[]; .outcome == "skipped" and (.note | test("it does not fit: about [0-9]+ s are planned, 0 s of LIMIT=0 are left")))'
-ok "which is no failure" is "$rc $(grep -c '^skipped: ' err)" "0 21"
+ok "with no time left every step is skipped and named" json '(.steps | length) == 22 and all(.steps[]; .outcome == "skipped" and (.note | test("it does not fit: about [0-9]+ s are planned, 0 s of LIMIT=0 are left")))'
+ok "which is no failure" is "$rc $(grep -c '^skipped: ' err)" "0 22"
 ok "the page is there all the same, with dashes" page '^\| step gpt2 B64 T1024 bf16 \| - \| tokens/s \| - \| - \| 491000 \| - \|$'
 first LIMIT=50 ONLY='environment|golden|kernels, all|ncu'
-ok "what fits runs, what does not is skipped" json '[.steps[] | [.name[0:6], .outcome]] == [["enviro", "ok"], ["kernel", "skipped"], ["golden", "ok"], ["ncu on", "skipped"]]'
+ok "what fits runs, what does not is skipped" json '[.steps[] | [.name[0:6], .outcome]] == [["enviro", "ok"], ["golden", "ok"], ["kernel", "skipped"], ["ncu on", "skipped"]]'
 
 # ---- steps that go wrong ----
 
 first FAKE_FAIL=golden ONLY='golden|losses'
 ok "a step that fails is a failure of the run" is "$rc" 1
-ok "its reason stands beside it, and the next ones run" json '[.steps[].outcome] == ["failed", "ok", "ok", "ok"] and (.steps[0].note | test("not ok 1 - golden_lm"))'
+ok "its reason stands beside it, and the next ones run" json '[.steps[].outcome] == ["ok", "failed", "ok", "ok"] and (.steps[1].note | test("not ok 1 - golden_lm"))'
 first FAKE_HANG=golden MOST=$((3 * $(slow))) ONLY='environment|golden|losses as on'
 ok "a step that hangs is ended, and the next ones run" json '[.steps[].outcome] == ["ok", "failed", "ok"] and (.steps[1].note | test("ended after its time limit"))'
 ok "nothing of it is left running" has_ended hang.pid
 first FAKE_CRASH=attention ONLY='kernels, all'
 ok "families behind a crash run alone" json '.steps[0] | .outcome == "failed" and (.note | test("^1 families passed in one process \\(exit code 139\\); alone: cast .* xent; failed: attention"))'
+first FAKE_RED=norm ONLY='kernels, all'
+ok "a red family has its worst error beside the limit" json '(.steps[0].note | test("failed: norm \\(3.1e-08 of 1e-08 in norm_bwd of rows\\)")) and
+    any(.rows[]; .name == "error of kernels norm" and .value == 3.1e-8 and .of_limit == 3.1)'
+first FAKE_FAIL=cudnn ONLY='ATTENTION=cudnn'
+ok "the first operation that differs with cuDNN is named" json '.steps[0] | .outcome == "failed" and (.note | test("the first difference: not ok 2 - attention_bwd dq: nmse 0.1"))'
+first FAKE_OTHER_BITS=off ONLY='step gpt2:64( CUDA_GRAPH|$)'
+ok "the first step with other bits is named" json '[.steps[].outcome] == ["ok", "failed"] and (.steps[1].note |
+    test("step 5 differs: loss and norm 3.0 0.5 with graphs, 3.0000001 0.5 without"))'
 first FAKE_HANG=gpt2-xl MOST=$((3 * $(slow))) ONLY='gpt2-'
 ok "a model that hangs costs only its own row" json '[.steps[].outcome] == ["ok", "ok", "failed"] and any(.rows[]; .name == "step gpt2-large B32 T1024 bf16")'
 first FAKE_LOSS=nan ONLY='losses as on'
@@ -193,6 +217,9 @@ ok "libraries of all folders of the package nvidia are found, the first of a nam
     "one/cublas/lib/libcublasLt.so.13 one/cudnn/lib/libcudnn_graph.so.9 two/nccl/lib/libnccl.so.2 "
 first CONVOY_LIB_DIR="$tmp/two" LD_LIBRARY_PATH=/old ONLY=environment
 ok "the caller's folder of libraries is the loader's too" called "^loader $tmp/two:$tmp/two/cublas/lib:$tmp/two/nccl/lib:/old\$" 2
+first FAKE_NVIDIA="$tmp/one" LD_LIBRARY_PATH=/driver ONLY='memcheck|ncu'
+ok "memcheck and ncu have the caller's path, which may have the driver, without NVIDIA's libraries" is "$(grep '^path of' calls | sort -u | tr '\n' ' ')" \
+    "path of ncu: /driver path of sanitizer: /driver "
 first FAKE_WITHOUT=cudnn ONLY='ATTENTION'
 ok "where cuDNN is missing its comparison is skipped" json '.steps[0].outcome == "skipped" and .steps[0].note == "no cuDNN here"'
 
@@ -205,7 +232,7 @@ done
 : >ctl
 path=$tmp/few first NVIDIA_CTL="$tmp/ctl" ONLY='environment|kernel table|PyTorch|memcheck|ncu'
 ok "without nvidia-smi, Python and ncu the rest runs" json '[.steps[] | [.outcome, .note]] == [["ok", "no nvidia-smi here: neither clocks nor the driver'"'"'s version are known"],
-    ["ok", ""], ["skipped", "no PyTorch here"], ["skipped", "no compute-sanitizer here"], ["skipped", "no ncu here"]]'
+    ["skipped", "no compute-sanitizer here"], ["ok", ""], ["skipped", "no PyTorch here"], ["skipped", "no ncu here"]]'
 ok "and the GPU has the name that the benchmark gives" json '.gpu == "NVIDIA H100 80GB HBM3" and .driver == "" and .machine["clocks and caps"] == "no samples: nvidia-smi dmon did not run"'
 first FAKE_GPU=H200 ONLY='step gpt2:64$'
 ok "an H200 has its own predictions" json '.rows[0] | .predicted == 520000 and .gate == 560000 and .met == false'
@@ -230,7 +257,7 @@ if [ -x "$dry" ]; then
     r=$tmp/results
     ok "a dry run of the real programs" is "$rc" 0
     ok "what needs a GPU is skipped, the rest is ok" json '[.steps[] | select(.outcome == "ok" and (.name | test("ATTENTION|CONVOY_BLAS") | not)) | .name |
-        split(" ")[0]] == ["environment", "kernels,", "losses", "CUDA", "step", "step", "step"] and all(.steps[]; .outcome != "failed")'
+        split(" ")[0]] == ["environment", "step", "step", "losses", "CUDA", "kernels,", "step"] and all(.steps[]; .outcome != "failed")'
     ok "it says that it is none" is "$(grep -c 'nothing here is a result' results/first.md) $(jq .dry results/first.json)" "1 true"
     ok "its steps have rates" json '[.rows[] | select(.unit == "tokens/s") | .value > 0] | all and length >= 3'
 else

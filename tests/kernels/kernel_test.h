@@ -20,6 +20,14 @@
 #define KT_SEED 11
 #define KT_OUTS 4
 
+/* KT_SEEN — a function that a program defines to collect errors and their limits (tests/gpu/real.c
+ * prints the worst); calls compile to nothing without it. */
+#ifdef KT_SEEN
+void KT_SEEN(const char *what, double error, double limit);
+#else
+#define KT_SEEN(what, error, limit) ((void)0)
+#endif
+
 enum kt_fill { KT_RANDOM, KT_RAMP, KT_ONES };
 
 struct kt_device {
@@ -154,6 +162,7 @@ static void kt_check_one(const struct kt_case *c, int level, int threads_n, floa
         if (!out[i])
             continue;
         double nmse = kt_nmse(out[i], want[i], c->elems[i]);
+        KT_SEEN(c->what, nmse, c->nmse_max);
         if (!(nmse <= c->nmse_max))
             fail_msg("%s, level %d, output %d: nmse %g, allowed %g", c->what, level, i, nmse,
                      c->nmse_max);

@@ -21,6 +21,7 @@ static void check(const float *x, int64_t n, int form, double relative)
         if (!kt_device(level, 1)->dev)
             continue;
         double first = run(kt_device(level, 1), x, n, square, accumulate);
+        KT_SEEN(square ? "sumsq" : "sum", fabs(first - want) / (size > 0 ? size : 1), relative);
         if (!(fabs(first - want) <= relative * size))
             fail_msg("level %d, %lld elements: %.17g, want %.17g", level, (long long)n, first,
                      want);

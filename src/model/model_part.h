@@ -9,10 +9,10 @@
 
 /* model_part_dims — own heads, key heads (at least one: replicated where there are fewer than
  * ranks), width of the MLP and layers; embed, vocab and context stay the whole's. part: of it,
- * layers, heads, kv_heads and ffn are not read, and vocab_multiple is the whole's. A part that is everything gives the whole
- * unchanged. ST_BAD_SETTING: the ranks do not divide heads, key heads (nor these the ranks) or
- * ffn, or are more than the vocabulary has tokens; chunks are empty, overlap or lie outside the
- * layers. */
+ * layers, heads, kv_heads and ffn are not read, and vocab_multiple is the whole's. A part that is
+ * everything gives the whole unchanged. ST_BAD_SETTING: the ranks do not divide heads, key heads
+ * (nor these the ranks) or ffn, or are more than the vocabulary has tokens; chunks are empty,
+ * overlap or lie outside the layers. */
 enum status model_part_dims(const struct model_dims *whole, const struct model_part *part,
                             struct model_dims *out);
 

@@ -70,8 +70,8 @@ static void resumes_from_a_checkpoint(void **state)
     }
 }
 
-/* A GPU has rows of zeros behind the vocabulary, files and CPUs have none: a CPU goes on from a GPU's
- * checkpoint, and a GPU from the CPU's. */
+/* A GPU has rows of zeros behind the vocabulary, files and CPUs have none: a CPU goes on from a
+ * GPU's checkpoint, and a GPU from the CPU's. */
 static void a_cpu_and_a_gpu_read_each_others_checkpoints(void **state)
 {
     (void)state;

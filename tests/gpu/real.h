@@ -49,7 +49,7 @@ int real_cudnn(void);
 /* real_golden — are we GPT-2? (tests/golden); memory as usual. */
 int real_golden(void);
 
-/* real_error — Notes an error of a test beside its limit (KT_SEEN of tests/kernels/kernel_test.h). */
+/* Notes an error of a test beside its limit (KT_SEEN of tests/kernels/kernel_test.h). */
 void real_error(const char *test, double error, double limit);
 
 void *real_malloc(size_t bytes);

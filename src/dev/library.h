@@ -53,7 +53,7 @@ struct library {
 /* Sets the user's folder; NULL or "": none. Call it before any library_open. */
 void library_dir(const char *dir);
 /* Sets a folder that stands for / in 5. and 6., and leaves the loader's paths out; NULL or "": as
- * usual. For tests. */
+ * usual; for tests. */
 void library_root(const char *root);
 /* Opens the first usable library and fills `table`. ST_NO_DEVICE: there is none; the message has
  * the places searched, the files passed over with their reasons, and the packages. */

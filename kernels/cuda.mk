@@ -6,7 +6,7 @@
 CUDA_GIVEN := $(filter-out undefined,$(origin CUDA) $(origin CUDA_ARCHS))
 CUDA ?= $(if $(SAN),0)
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
-CUDA_ARCHS := 80 90a 100
+CUDA_ARCHS ?= 80 90a 100
 CUDA_ROOT := $(abspath $(dir $(NVCC))..)
 CUDART := $(firstword $(wildcard $(foreach l,lib64 lib/x86_64-linux-gnu targets/x86_64-linux/lib,$(CUDA_ROOT)/$(l)/libcudart_static.a)))
 CUDA_LACKS :=

@@ -70,7 +70,7 @@ ok "the weights are those of the calm run" holds out '.[0].weights | .equal and 
 ok "nothing is left" gone
 
 # Two workers that hold a shard each: nothing to compare, and the next update finds it. They go on from copies in memory.
-rehearse N_NODES=2 DURATION=3s FAULT_EVERY=1s FAULT_MIX=flip SHARD=full SEED=15 JSON=1
+rehearse N_NODES=2 DURATION=6s FAULT_EVERY=1s FAULT_MIX=flip SHARD=full SEED=15 JSON=1
 ok "flipped bits of shards: exit 0" is "$rc" 0
 ok "each found and healed, and the right worker named" holds out '.[0].faults[] | select(.kind == "flip") | .made >= 2 and .healed == .made and .named_right == .made'
 ok "the weights are those of the calm run" holds out '.[0].weights | .equal and .compared > 0'

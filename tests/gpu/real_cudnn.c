@@ -53,7 +53,7 @@ static void side_open(struct side *x, enum dev_cuda_attention by)
 {
     void *memory = NULL;
     must(dev_cuda_open(0, false, &x->dev), "the GPU");
-    dev_cuda_attention(x->dev, by);
+    dev_cuda_attention(x->dev, by, false);
     must(dev_stream_open(x->dev, &x->stream), "a stream");
     must(dev_alloc(x->dev, sizeof *x->at, &memory), "memory");
     x->at = memory;

@@ -214,19 +214,19 @@ try 78 -- generate TOKENS=0; says err 'allowed: 1 to 9007199254740991 tokens'; i
 if command -v script >/dev/null; then
     what=' bold on a terminal'
     why=
-    env -u NO_COLOR script -qec "$convoy help" /dev/null >out </dev/null
+    env -u NO_COLOR TERM=xterm script -qec "$convoy help" /dev/null >out </dev/null
     grep -q "$(printf '\033')\[1m" out || why='no bold'
     is
     for value in 1 0 no; do
         what=" NO_COLOR=$value on a terminal"
         why=
-        NO_COLOR=$value script -qec "$convoy help" /dev/null >out </dev/null
+        NO_COLOR=$value TERM=xterm script -qec "$convoy help" /dev/null >out </dev/null
         ! grep -q "$(printf '\033')" out || why='escape codes'
         is
     done
     what=' an empty NO_COLOR is none'
     why=
-    NO_COLOR='' script -qec "$convoy help" /dev/null >out </dev/null
+    NO_COLOR='' TERM=xterm script -qec "$convoy help" /dev/null >out </dev/null
     grep -q "$(printf '\033')\[1m" out || why='no bold'
     is
 else

@@ -27,7 +27,7 @@ run $tiny TASK=qa STEPS=30 METRICS_FILE=qa.jsonl
 ok "question answering, synthetic: exit 0" is $rc 0
 ok "its loss falls" holds qa.jsonl '.[29].loss < .[0].loss'
 
-script -qec "$convoy train $quiet $tiny STEPS=3000 LOG_EVERY=0" typescript >out 2>err </dev/null
+TERM=xterm script -qec "$convoy train $quiet $tiny STEPS=3000 LOG_EVERY=0" typescript >out 2>err </dev/null
 ok "on a terminal a bar is rewritten" is "$(tr '\r' '\n' <typescript | grep -qE '^\[#*-+\] +[0-9]+%  step [0-9]+/3000  loss ' && echo yes)" yes
 ok "and about ten lines stay" is "$(tr -d '\r' <typescript | grep -oE 'step [0-9]+/3000  loss [0-9.]+  lr ' | wc -l)" 11
 

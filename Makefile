@@ -52,6 +52,8 @@ AMX := $(if $(X86),kernels/matmul_cpu.c kernels/peak_cpu.c)
 OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o) \
        $(foreach l,$(LEVELS),$(FAST:%.c=$(BUILD)/%_$(l).o)) $(AMX:%.c=$(BUILD)/%_amx.o) \
        $(if $(X86),$(BUILD)/kernels/matmul_cpu_amx_bf16.o $(BUILD)/kernels/matmul_cpu_v4_bf16.o)
+# What depends on it is made anew each time. FORCE= (.ci/build): without making the stamps anew.
+FORCE := FORCE
 include kernels/cuda.mk
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
@@ -83,8 +85,6 @@ all: $(BUILD)/convoy
 
 # Not in the library: a new commit compiles this one file and links, and no test is made again.
 STAMP := $(BUILD)/src/base/version.o
-# FORCE= (.ci/build): without making the stamps anew.
-FORCE := FORCE
 stamps: $(addprefix $(BUILD)/,version.txt flags.txt cuda.txt)
 $(BUILD)/version.txt: $(FORCE)
 	@mkdir -p $(@D) && echo '$(VERSION) $(COMMIT)' | cmp -s - $@ || echo '$(VERSION) $(COMMIT)' >$@

@@ -19,7 +19,7 @@ ok "the address of the page is printed at the start" is "$(head -n 1 out)" "page
 ok "/status: 200 JSON" is "$(code $url/status) $(curl -s -o body -w '%{content_type}' $url/status)" "200 application/json"
 get /status >status.json
 ok "/status: every key of the contract" is "$(jq -r 'keys_unsorted|join(" ")' status.json | tr ' ' '\n' | sort | tr '\n' ' ')" \
-    "backend check checkpoint comparisons device differences epoch error eta_seconds grad_norm loss lr mesh mfu model n_nodes node_id nodes outer_steps peer_copies phase progress_age_seconds ranks restarts run schema skipped_steps step step_ms steps tokens tokens_per_second uptime_seconds val_loss version "
+    "backend check checkpoint comparisons device device_note differences epoch error eta_seconds grad_norm loss lr mesh mfu model n_nodes node_id nodes outer_steps peer_copies phase progress_age_seconds ranks restarts run schema skipped_steps step step_ms steps tokens tokens_per_second uptime_seconds val_loss version "
 ok "/status: model" is "$(jq -c '.model|[.layers,.heads,.embed,.context,.vocab,.task]' status.json)" '[2,2,32,32,64,"lm"]'
 ok "/status: parameters as counted by hand" is "$(jq .model.parameters status.json)" \
     $((64 * 32 + 32 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32))

@@ -33,8 +33,8 @@ constexpr unsigned WARP_ALL = 0xFFFFFFFFu;
 
 /* ---- launches ---- */
 
-/* Allows a kernel all the dynamic shared memory that the current device has beside the kernel's
- * static memory, at the kernel's first launch there. The limit is never lowered again: a graph may
+/* Allows a kernel, at its first launch on the current device, all the shared memory of the device
+ * that the kernel's static memory leaves. The limit is never lowered again: a graph may
  * hold an earlier launch that needs more than a later one. Returns 0 or a cudaError_t. */
 static inline int cuda_opt_in(const void *kernel)
 {

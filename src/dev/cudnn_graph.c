@@ -431,7 +431,7 @@ static bool check_workspace(struct build *b, int64_t bytes)
 }
 
 /* Reads the workspace before the engine is compiled, which takes seconds, and returns false if it
- * cannot be used. An engine that does not tell it before is compiled, and checked then. */
+ * cannot be used. An engine that does not report it yet is compiled first. */
 static bool may_fit(struct build *b, dnn_desc config)
 {
     int64_t n = 0, bytes = 0;

@@ -75,9 +75,9 @@ struct cudnn_target {
 
 /* cudnn_graph_plan — makes the plan for shape. It takes the first engine that keeps the determinism
  *   of the graph and can be compiled, and waits for that. An engine that needs more workspace than
- *   is allowed ends the search, so that the caller can ask for fewer samples; one that tells its
- *   need only once it is compiled is passed over. false: plan->status and plan->stage say why;
- *   release it also then.
+ *   is allowed ends the search, so that the caller can retry with fewer samples. An engine that
+ *   reports its workspace only after it is compiled is passed over. false: plan->status and
+ *   plan->stage hold the reason; release the plan also then.
  * cudnn_graph_release — frees its descriptors; accepts a zeroed plan. */
 bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *target,
                       const struct cudnn_shape *shape, struct cudnn_plan *plan);

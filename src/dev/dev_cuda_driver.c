@@ -1,5 +1,5 @@
-/* dev_cuda_driver — which driver this build needs, and what the driver's own interface reports of a
- * GPU and CUDA's runtime does not. Must not know what is made of it. */
+/* dev_cuda_driver — the driver that this build needs, and properties of a GPU that only the driver's
+ * own interface reports. Must not know their users. */
 #include "dev/dev_cuda_internal.h"
 
 #ifndef CONVOY_CUDA

@@ -16,7 +16,7 @@ static enum status no_library(void)
     char release[NVIDIA_DRIVER_RELEASE_MAX], though[80] = "";
     if (nvidia_driver_has_file())
         text_copy(though, sizeof though, ", though a device file /dev/nvidia* is here");
-    else if (nvidia_driver_release(release))
+    else if (nvidia_driver_release("", release))
         text_format(though, sizeof though, ", though this machine's kernel has driver %s", release);
     return FAIL(ST_NO_DEVICE,
                 "no NVIDIA driver: libcuda.so.1 is not in the loader's paths%s; start a container "
@@ -28,7 +28,7 @@ static enum status no_library(void)
 static enum status too_old(int knows)
 {
     char release[NVIDIA_DRIVER_RELEASE_MAX];
-    bool is_known = nvidia_driver_release(release);
+    bool is_known = nvidia_driver_release("", release);
     return FAIL(ST_NO_DEVICE,
                 "the NVIDIA driver%s%s is too old: it knows CUDA %d.%d, this program needs %d.0; "
                 "install driver %d or newer, or use DEVICE=cpu",

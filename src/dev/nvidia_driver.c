@@ -5,6 +5,9 @@
 #include <glob.h>
 #include <stdio.h>
 
+#include "base/file.h"
+#include "base/text.h"
+
 bool nvidia_driver_has_library(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -22,9 +25,12 @@ bool nvidia_driver_has_file(void)
     return true;
 }
 
-bool nvidia_driver_release(char out[NVIDIA_DRIVER_RELEASE_MAX])
+bool nvidia_driver_release(const char *root, char out[NVIDIA_DRIVER_RELEASE_MAX])
 {
-    FILE *file = fopen("/sys/module/nvidia/version", "re");
+    char path[FILE_PATH_MAX];
+    FILE *file = NULL;
+    if (text_format(path, sizeof path, "%s/sys/module/nvidia/version", root))
+        file = fopen(path, "re");
     bool has = file != NULL && fscanf(file, "%31[0-9.]", out) == 1;
     if (file != NULL)
         fclose(file);
@@ -36,6 +42,6 @@ bool nvidia_driver_release(char out[NVIDIA_DRIVER_RELEASE_MAX])
 bool nvidia_driver_is_here(void)
 {
     char release[NVIDIA_DRIVER_RELEASE_MAX];
-    return nvidia_driver_has_file() || nvidia_driver_release(release) ||
+    return nvidia_driver_has_file() || nvidia_driver_release("", release) ||
            nvidia_driver_has_library();
 }

@@ -13,10 +13,10 @@ bool nvidia_driver_has_library(void);
 /* Returns true if there is a device file of NVIDIA's driver: /dev/nvidiactl, /dev/nvidia0 … */
 bool nvidia_driver_has_file(void);
 
-/* Writes the release of the driver in the kernel, such as "550.54.14". A container shares the
- * kernel, so this works in a container that was given no GPU, too. Returns false, and writes "", if
- * the kernel has no such driver. */
-bool nvidia_driver_release(char out[NVIDIA_DRIVER_RELEASE_MAX]);
+/* Writes the release of the driver in the kernel, such as "550.54.14", which a container without a
+ * GPU shows, too. root: the folder in which /sys lies, "" except in tests. Returns false, and writes
+ * "", if the kernel has no such driver. */
+bool nvidia_driver_release(const char *root, char out[NVIDIA_DRIVER_RELEASE_MAX]);
 
 /* Returns true if any of the three is there. */
 bool nvidia_driver_is_here(void);

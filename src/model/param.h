@@ -59,7 +59,7 @@ struct param {
     int unit;
     int64_t offset; /* in elements, from the start of the table */
     int64_t elems;
-    int64_t room_elems; /* elems, and the zeros behind them that its product reads and writes */
+    int64_t room_elems; /* elems plus the padding of zeros that its product uses */
 };
 
 struct param_table {

@@ -1,9 +1,7 @@
 /* check_facts — see check_facts.h. */
 #include "node/check_facts.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <ucp/api/ucp.h>
 
@@ -13,6 +11,7 @@
 #include "base/version.h"
 #include "comm/nccl/nccl_lib.h"
 #include "dev/dev_cuda.h"
+#include "dev/nvidia_driver.h"
 #include "node/check_data.h"
 #include "node/config_map.h"
 
@@ -81,20 +80,6 @@ static void add_settings(struct check_facts *facts, const struct conf *conf)
                                            .remedy = same_settings});
 }
 
-void check_facts_driver(const char *root, char *out, size_t cap)
-{
-    char path[4200], line[256] = "";
-    text_format(path, sizeof path, "%s/proc/driver/nvidia/version", root);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && read(fd, line, sizeof line - 1) < 0)
-        line[0] = 0;
-    if (fd >= 0)
-        close(fd);
-    const char *at = strstr(line, "  "); /* "NVRM version: NVIDIA UNIX …  580.82.07  Release …" */
-    at = at ? at + strspn(at, " ") : "";
-    text_format(out, cap, "%.*s", (int)strcspn(at, " \n"), at);
-}
-
 static void add_library(struct check_facts *facts, const char *name, const char *value,
                         bool is_warning)
 {
@@ -109,7 +94,7 @@ static void add_library(struct check_facts *facts, const char *name, const char 
 static void add_libraries(struct check_facts *facts, const struct conf *conf, bool is_gpu)
 {
     const struct nccl_lib *nccl;
-    char text[64] = "", about[512];
+    char text[64] = "", about[512], driver[NVIDIA_DRIVER_RELEASE_MAX];
     add_library(facts, "UCX", ucp_get_version_string(), false);
     add_library(facts, "CUDA", dev_cuda_built() ? dev_cuda_built() : "", false);
     if (is_gpu && nccl_lib_open(&nccl) == ST_OK)
@@ -120,8 +105,8 @@ static void add_libraries(struct check_facts *facts, const struct conf *conf, bo
         about[strcspn(about, " ")] = 0; /* "13.0.2 from /usr/…" */
     add_library(facts, "cuBLASLt", about, true);
     status_clear();
-    check_facts_driver(conf_text(conf, CONF_CHECK_ROOT), text, sizeof text);
-    add_library(facts, "NVIDIA driver", text, true);
+    nvidia_driver_release(conf_text(conf, CONF_CHECK_ROOT), driver);
+    add_library(facts, "NVIDIA driver", driver, true);
 }
 
 /* add_data — of nodes that have some: others copy node 0's. */

@@ -24,10 +24,6 @@ struct check_facts {
 void check_facts_make(const struct conf *conf, const struct dev *dev, struct check_facts *out);
 void check_facts_free(struct check_facts *facts); /* may be called twice */
 
-/* Writes the release of NVIDIA's driver in ROOT/proc/driver/nvidia/version, as 580.82.07; "": there
- * is none. */
-void check_facts_driver(const char *root, char *out, size_t cap);
-
 /* check_facts_joining — the JSON object that nodes compare before they are connected for `check`:
  * the version, and the settings by which all ranks make the same calls. */
 enum status check_facts_joining(const struct conf *conf, struct text *out);

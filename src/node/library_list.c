@@ -17,7 +17,7 @@
 #include "conf/launcher.h"
 #include "dev/dev_cuda.h"
 #include "dev/library.h"
-#include "node/check_facts.h"
+#include "dev/nvidia_driver.h"
 
 /* add_library — name, version, licence. */
 static void add_library(struct text *out, const char *name, const char *version,
@@ -26,21 +26,20 @@ static void add_library(struct text *out, const char *name, const char *version,
     text_add(out, "%-10s %-16s %s\n", name, version != NULL ? version : "none", licence);
 }
 
-/* Adds a library that is opened when it is needed: version and place, or what is missing. */
+/* Adds a library that is opened on first use: version and file, or the missing part. */
 static void add_opened(struct text *out, const char *name, enum status st, const char *about)
 {
     text_add(out, "%-10s %s\n", name, st == ST_OK ? about : status_message());
     status_clear();
 }
 
-/* Adds the driver that is found, its GPUs or what is missing, and which driver this build needs. */
+/* Adds the installed driver, its GPUs or the missing part, and the driver that this build needs. */
 static void add_driver(struct text *out)
 {
-    char found[64];
+    char found[NVIDIA_DRIVER_RELEASE_MAX];
     int gpus = 0, least = dev_cuda_driver_least();
     enum status st = dev_cuda_count(&gpus);
-    check_facts_driver("", found, sizeof(found));
-    text_add(out, "%-10s %s", "driver", found[0] != 0 ? found : "none");
+    text_add(out, "%-10s %s", "driver", nvidia_driver_release("", found) ? found : "none");
     if (least > 0)
         text_add(out, " (this build needs %d or newer)", least);
     if (st == ST_OK)

@@ -136,8 +136,8 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
     return ST_RETRY;
 }
 
-/* Returns true, and warns, if what is planned is the small host part of a run on a GPU. It is not
- * worth a refusal: a virtual machine may show little free memory at the start and get more. */
+/* Returns true, and warns, if only the small host part of a run on a GPU does not fit. That is no
+ * reason to refuse the run: a virtual machine may show little free memory at the start and get more. */
 static bool is_only_warned(const struct memory_check *f, const struct need *need, const char *why)
 {
     if (!f->place.is_discrete || f->is_device || need->sum >= HOST_ESTIMATE_BYTES)

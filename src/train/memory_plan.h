@@ -64,7 +64,7 @@ struct memory_plan_place {
  * (checkpoint_async.h, peer_copy.h). */
 enum status memory_plan_train(const struct trainer_config *config,
                               const struct memory_plan_place *place, struct memory_plan *out);
-/* memory_plan_add_state — adds what a copy of the whole model's state takes on one of the ranks.
+/* memory_plan_add_state — adds the memory of a copy of the whole state on one rank.
  * memory_plan_peer_copies — the host memory that PEER_COPIES=auto takes of this worker besides, if
  * it is free; 0: none. */
 enum status memory_plan_add_state(const struct step_config *config,

@@ -42,8 +42,8 @@ int emu_kernels_reduce(float *out, const float *in);
  * beforehand. */
 #define EMU_KERNELS_LARGE 16
 int emu_kernels_large(int *out, int kernel);
-/* Launches a kernel with `bytes` of dynamic shared memory, of which it writes the last word; *out
- * is that word, 7. */
+/* Launches a kernel that writes 7 to the last word of its `bytes` of dynamic shared memory, and to
+ * *out. */
 int emu_kernels_shared(int *out, size_t bytes);
 #ifdef __cplusplus
 }

@@ -3,7 +3,7 @@
 # on a multiprocessor, and counts of instructions, from cuobjdump's listings of objects.
 #   sass.pl read LAUNCH OBJECT...   prints the table (tests/cuda/sass.tsv holds the last one accepted), and a line "# predicated" for
 #                                   each barrier, shuffle or product that a part of a warp may skip
-#   sass.pl compare TABLE NEW       prints what is worse in NEW, "note:" lines for other differences; status 1 where worse or predicated
+#   sass.pl compare TABLE NEW       prints each row of NEW that is worse, and "note:" lines for other differences; status 1 if one is worse or predicated
 # cuobjdump and nvdisasm are found in PATH. Spills have no field in an object: `spill` is the bytes that STL instructions store.
 use strict;
 use warnings;

@@ -13,7 +13,7 @@
 #define SEQ 1024
 #define VOCAB_MULTIPLE 64
 
-/* What was looked at, and what is wrong with it. */
+/* Counts of the products that were checked, and of breaches. */
 struct lint {
     const struct model_dims *dims;
     enum dtype dtype;

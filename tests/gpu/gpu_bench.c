@@ -460,8 +460,8 @@ static void bench_layer_bwd_w(enum dtype dtype, const struct layer *l)
     }
 }
 
-/* The classifier's three products of `out` columns: as many as there are tokens, or those of whole
- * tiles, which a step asks for (model_vocab_rows). */
+/* Times the three products of the vocabulary with `out` columns: the number of tokens, or whole
+ * tiles as in a training step (model_vocab_rows). */
 static void bench_vocabulary(enum dtype dtype, int64_t out, int shown)
 {
     char name[80];

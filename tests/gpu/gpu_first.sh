@@ -4,9 +4,9 @@
 # A step has a planned cost and a most. It is skipped, and named, when its cost no longer fits into what is left of LIMIT; it is ended
 # at its most, or at LIMIT. A step that fails, crashes or hangs stops no other. Results are written after each step: first.json,
 # first.md (with the predictions of predicted.tsv beside each figure), and a folder `first` of logs, TAP and nvidia-smi's samples.
-# MOST: no step may take longer than so many seconds. The order: what else rests on (the runtime, the libraries), what most likely
-# costs speed (the vocabulary's products, cuDNN), whether a step trains and its graph gives the same bits, the rest of correctness,
-# tuning; then the kernel families, which say least, and the long measurements. Left out: two ranks over NCCL on one GPU (not
+# MOST: the longest time of a step, in seconds. The order: runtime and libraries, which everything needs; the likeliest losses of speed
+# (the vocabulary's products, cuDNN); whether a step trains, with equal bits with and without its graph; the rest of correctness;
+# tuning; last the kernel families, which the emulation has run already, and the long measurements. Left out: two ranks over NCCL on one GPU (not
 # supported by NCCL), PyTorch in fp32, racecheck (minutes); gpu.sh test and bench have them.
 
 seconds_left() { echo $((first_limit - ($(date +%s) - first_began))); }

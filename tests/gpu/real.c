@@ -64,8 +64,8 @@ struct piece {
     size_t class_i, bytes;
 };
 static struct {
-    char *base;   /* of the host: what the tests see */
-    char *device; /* as many bytes: what kernels see */
+    char *base;   /* host memory, for the tests */
+    char *device; /* its copy on the device, for the kernels */
     size_t bytes, used;
     struct piece *idle[48];
     pthread_mutex_t lock;

@@ -48,7 +48,8 @@ static bool is_in_table(const struct asked *x)
 #define MARGIN_BYTES ((int64_t)64 << 10) /* an engine's own, and alignment */
 
 /* Returns the scratch in bytes that cuDNN's engines need for the backward pass of one sample.
- * test_cudnn_real_cuda.c compares it with the library's own figures. Engines before Hopper have a second sum. */
+ * test_cudnn_real_cuda.c compares it with the library's own figures. Engines before Hopper have a
+ * second sum. */
 static int64_t sample_bytes(bool is_atomic, const struct dev_cuda_attention_shape *x)
 {
     const int64_t rows = x->h * x->t, halves = 2, f32 = 4;

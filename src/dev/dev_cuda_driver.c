@@ -1,5 +1,5 @@
-/* dev_cuda_driver — the driver that this build needs, and properties of a GPU that only the driver's
- * own interface reports. Must not know their users. */
+/* dev_cuda_driver — the driver that this build needs, and properties of a GPU that only the
+ * driver's own interface reports. Must not know their users. */
 #include "dev/dev_cuda_internal.h"
 
 #ifndef CONVOY_CUDA

@@ -14,8 +14,8 @@ bool nvidia_driver_has_library(void);
 bool nvidia_driver_has_file(void);
 
 /* Writes the release of the driver in the kernel, such as "550.54.14", which a container without a
- * GPU shows, too. root: the folder in which /sys lies, "" except in tests. Returns false, and writes
- * "", if the kernel has no such driver. */
+ * GPU shows, too. root: the folder in which /sys lies, "" except in tests. Returns false, and
+ * writes "", if the kernel has no such driver. */
 bool nvidia_driver_release(const char *root, char out[NVIDIA_DRIVER_RELEASE_MAX]);
 
 /* Returns true if any of the three is there. */

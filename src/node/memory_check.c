@@ -137,7 +137,8 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
 }
 
 /* Returns true, and warns, if only the small host part of a run on a GPU does not fit. That is no
- * reason to refuse the run: a virtual machine may show little free memory at the start and get more. */
+ * reason to refuse the run: a virtual machine may show little free memory at the start and get
+ * more. */
 static bool is_only_warned(const struct memory_check *f, const struct need *need, const char *why)
 {
     if (!f->place.is_discrete || f->is_device || need->sum >= HOST_ESTIMATE_BYTES)

@@ -145,8 +145,8 @@ struct step_result {
  * shards of it, or a part.
  * step_mesh_divides_passes — whether a forward pass asks other ranks: for that, or for a part of
  * its samples.
- * step_mesh_whole_table — step_whole_table of a job with this number of ranks, on GPUs (is_discrete)
- * or CPUs; the caller frees it. */
+ * step_mesh_whole_table — step_whole_table of a job with this number of ranks, on GPUs
+ * (is_discrete) or CPUs; the caller frees it. */
 enum status step_mesh(const struct step_config *config, int ranks, struct mesh *out);
 enum status step_mesh_whole_table(const struct step_config *config, int ranks, bool is_discrete,
                                   struct param_table *out);

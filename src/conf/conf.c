@@ -134,6 +134,37 @@ enum status conf_refuse(const struct conf_row *row, const char *text, const char
                 row->why, hint);
 }
 
+/* removed_remedy — Returns the sentence of conf_removed.def for a setting's name, or for a value that
+ * a setting no longer has; NULL if no earlier version had it. A value matches before its colon. */
+static const char *removed_remedy(const char *name, size_t name_bytes, const char *value)
+{
+    static const struct {
+        const char *name, *value, *remedy;
+    } rows[] = {
+#define CONF_REMOVED(name, value, remedy) {#name, value, remedy},
+#include "conf/conf_removed.def"
+#undef CONF_REMOVED
+    };
+    const size_t value_bytes = strcspn(value, ":");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strlen(rows[i].name) == name_bytes && strncmp(rows[i].name, name, name_bytes) == 0 &&
+            (rows[i].value[0] == 0 || (strlen(rows[i].value) == value_bytes &&
+                                       strncmp(rows[i].value, value, value_bytes) == 0)))
+            return rows[i].remedy;
+    return NULL;
+}
+
+/* refuse_removed — Refuses NAME=VALUE with its remedy if an earlier version had this setting. */
+static enum status refuse_removed(const char *word, size_t name_bytes, const char *source)
+{
+    char shown[SHOWN_MAX];
+    const char *remedy = removed_remedy(word, name_bytes, "");
+    if (remedy == NULL)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING, "%s (%s): this setting was removed; %s",
+                conf_clean(word, shown, sizeof shown), source, remedy);
+}
+
 /* ---- one parser for each kind: from text to value ---- */
 
 static enum status set_number(struct conf_value *value, const struct conf_row *row,
@@ -214,6 +245,10 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
             text_copy(nearest, sizeof nearest, name);
         }
     }
+    const char *remedy = removed_remedy(row->name, strlen(row->name), given);
+    if (remedy != NULL)
+        return FAIL(ST_BAD_SETTING, "%s=%s (%s): this value was removed; %s", row->name, text,
+                    source, remedy);
     const char *value_meant = meant(row->name, text);
     if (value_meant != NULL)
         text_copy(nearest, sizeof nearest, value_meant);
@@ -400,6 +435,8 @@ static enum status read_arguments(struct conf *conf, int argc, char **argv)
     for (int i = 0; i < argc; i++) {
         size_t n = strcspn(argv[i], "=");
         enum conf_key key = argv[i][n] == '=' ? row_of(argv[i], n) : CONF_N;
+        if (argv[i][n] == '=')
+            TRY(refuse_removed(argv[i], n, "argument"));
         if (key == CONF_N)
             return refuse_argument(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
         TRY(conf_set(conf, key, argv[i] + n + 1, CONF_ORIGIN_ARGUMENT, "argument"));
@@ -414,6 +451,8 @@ static enum status read_environment(struct conf *conf, char **environment)
         enum conf_key key = (*environment)[n] == '=' && (*environment)[n + 1] != 0
                                 ? row_of(*environment, n)
                                 : CONF_N;
+        if ((*environment)[n] == '=' && (*environment)[n + 1] != 0)
+            TRY(refuse_removed(*environment, n, "environment"));
         /* Like getenv, the first of several entries of one name counts. */
         if (key == CONF_N || conf->values[key].text != NULL)
             continue;

@@ -57,20 +57,11 @@ static bool is_changed(const struct conf *conf, int key)
     return conf_is_set(conf, (enum conf_key)key) && !is_default(conf, key);
 }
 
-/* is_shown — CHANGED=1 leaves out settings that have their defaults. */
-static bool is_shown(const struct conf *conf, int key)
-{
-    bool is_of_config = key == CONF_CHANGED || key == CONF_JSON;
-    return conf_i64(conf, CONF_CHANGED) == 0 || (is_changed(conf, key) && !is_of_config);
-}
-
 void conf_write_table(const struct conf *conf, struct text *out)
 {
     char value[4096];
     int name_width = (int)strlen("NAME"), value_width = (int)strlen("VALUE");
     for (int key = 0; key < CONF_N; key++) {
-        if (!is_shown(conf, key))
-            continue;
         int name_n = (int)strlen(conf_rows[key].name);
         int value_n = (int)strlen(shown_value(conf, key, value, sizeof value));
         name_width = name_n > name_width ? name_n : name_width;
@@ -78,10 +69,9 @@ void conf_write_table(const struct conf *conf, struct text *out)
     }
     text_add(out, "%-*s  %-*s  %s\n", name_width, "NAME", value_width, "VALUE", "ORIGIN");
     for (int key = 0; key < CONF_N; key++)
-        if (is_shown(conf, key))
-            text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
-                     shown_value(conf, key, value, sizeof value),
-                     conf_source(conf, (enum conf_key)key));
+        text_add(out, "%-*s  %-*s  %s\n", name_width, conf_rows[key].name, value_width,
+                 shown_value(conf, key, value, sizeof value),
+                 conf_source(conf, (enum conf_key)key));
 }
 
 /* add_text — bytes that are not UTF-8 become U+FFFD: a path may contain them, JSON may not. */
@@ -177,8 +167,6 @@ void conf_write_json(const struct conf *conf, struct text *out)
     bool is_whole = root != NULL;
     for (int key = 0; key < CONF_N; key++) {
         const struct conf_row *row = &conf_rows[key];
-        if (!is_shown(conf, key))
-            continue;
         cJSON *object = cJSON_AddObjectToObject(root, row->name);
         is_whole = is_whole && object != NULL && add_value(object, conf, key);
         cJSON_AddStringToObject(object, "origin", origin_names[conf->values[key].origin]);

@@ -16,8 +16,8 @@
 #include "node/config_map.h"
 
 static const char same_program[] = "install one release on all nodes";
-static const char same_settings[] = "give all nodes the same settings; `convoy config CHANGED=1` "
-                                    "shows a node's";
+static const char same_settings[] = "give all nodes the same settings; `convoy config` shows a "
+                                    "node's";
 static const char same_libraries[] = "install one image, or one set of packages, on all nodes; "
                                      "`convoy version gpu` shows a node's";
 

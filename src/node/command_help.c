@@ -67,7 +67,7 @@ static const struct page {
     {"verify", "DATA N_GPU_EACH_NODE JSON",
      "convoy verify run1\n"
      "convoy verify run1 STEPS=1000..1200 DATA=book.txt\n"},
-    {"config", "CHANGED JSON", "convoy config MODEL=gpt2 LR=1e-3 CHANGED=1\n"},
+    {"config", "JSON", "convoy config MODEL=gpt2 LR=1e-3\n"},
     {"version", "", "convoy version gpu\n"},
     {"help", "", "convoy help data\nconvoy help BATCH_SIZE\nconvoy help train\n"},
 };

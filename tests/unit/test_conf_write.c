@@ -64,23 +64,6 @@ static void forms_name_every_row(void **state)
     conf_close(conf);
 }
 
-static void changed_alone(void **state)
-{
-    (void)state;
-    struct conf *conf = NULL;
-    struct text out = {0};
-    /* the defaults */
-    char *words[] = {"CHANGED=1", "LR=1e-3", "BATCH_SIZE=8", "EPS=0.00000001",
-                     "PEER_TIMEOUT=6000ms"};
-    assert_int_equal(conf_open(5, words, (char *[]){"NODE_RANK=0", "STEPS=12", NULL}, &conf),
-                     ST_OK);
-    conf_write_table(conf, &out);
-    assert_string_equal(
-        out.data, "NAME   VALUE  ORIGIN\nSTEPS  12     environment\nLR     1e-3   argument\n");
-    text_free(&out);
-    conf_close(conf);
-}
-
 static void json_is_utf8(void **state)
 {
     (void)state;
@@ -95,7 +78,6 @@ static void json_is_utf8(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(changed_alone),
     cmocka_unit_test(forms_name_every_row),
     cmocka_unit_test(json_is_utf8),
 };

@@ -454,7 +454,6 @@ static enum status run_generations(struct worker *w,
         .kind = device_comm(w->conf, w->dev, place.ranks),
         .net = device_net(w->conf),
         .data_addr = data_addr,
-        .checks_shm = conf_i64(w->conf, CONF_SHM_CHECKSUM) != 0,
         .master = master,
         .needs_reached =
             place.nodes > 1 && place.node == 0 && !data_addr[0] && listener_is_loopback(master),

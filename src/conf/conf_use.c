@@ -40,7 +40,6 @@ static const struct unused {
               {CONF_GLOBAL_BATCH, CONF_USE_JOB, false},
               {CONF_FAULT, CONF_USE_JOB, false},
               {CONF_BACKEND, CONF_USE_WORKERS, false},
-              {CONF_SHM_CHECKSUM, CONF_USE_WORKERS, false},
               {CONF_N_NODES, CONF_USE_WORKERS, true},
               {CONF_NODE_ID, CONF_USE_WORKERS, false},
               {CONF_N_GPU_EACH_NODE, CONF_USE_WORKERS, true}};

@@ -98,7 +98,6 @@ struct store_exact_place {
 };
 
 /* Pointers are borrowed until store_close. */
-struct store_resident; /* mesh/store_resident.h */
 struct store_config {
     struct dev *dev;
     struct stream *stream;
@@ -121,10 +120,8 @@ struct store_config {
     /* config.update calls _update_gather and _scatter: all ranks run it in store_update, and none
      * later by itself */
     bool updates_together;
-    struct store_resident *resident; /* the state of an equal store, to begin with; NULL, or holds
-                                      * nothing: zeros */
-    int64_t pass_tokens;             /* B·T of a micro-batch */
-    void (*heartbeat)(void *arg);    /* after each large allocation; may be NULL */
+    int64_t pass_tokens;          /* B·T of a micro-batch */
+    void (*heartbeat)(void *arg); /* after each large allocation; may be NULL */
     void *heartbeat_arg;
     enum status (*update)(void *arg, int bucket); /* runs the optimiser on store_local_shard */
     void *update_arg;

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "mesh/store_inside.h"
-#include "mesh/store_resident.h"
 
 #define BLOCK_ALIGN 256 /* as cudaMalloc aligns */
 
@@ -245,22 +244,6 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
     return ST_OK;
 }
 
-/* take_state — a part of the state: what a store before this one has left, or new memory. */
-static enum status take_state(struct store *s, int part, int64_t elems, bool is_comm,
-                              struct tensor *out)
-{
-    const size_t bytes = (size_t)elems * sizeof(float);
-    const struct tensor left = store_resident_adopt(s->c.resident, part, (int64_t)bytes);
-    if (!left.data)
-        return take(s, elems, DTYPE_F32, is_comm, out);
-    ASSERT(s->memory_n < STORE_ALLOCS_MAX && !is_comm);
-    s->memory[s->memory_n].data = left.data;
-    s->memory[s->memory_n].bytes = bytes;
-    s->memory[s->memory_n++].is_comm = false;
-    *out = left;
-    return ST_OK;
-}
-
 static enum status open_sparse(struct store *s, float *buffer)
 {
     const struct param *wte = &s->c.table->param[0];
@@ -291,7 +274,7 @@ static enum status take_grads(struct store *s)
     if (s->is_sparse && !s->block.is_measuring)
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)
-        TRY(take_state(s, i + 1, store_moments_elems(s, i + 1), false, &s->moment[i]));
+        TRY(take(s, store_moments_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));
     if (store_moments_neurons_n(s) > 0)
         TRY(take(s, store_moments_neurons_n(s), DTYPE_F32, !s->is_alone, &s->neurons));
     return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
@@ -301,7 +284,7 @@ static enum status take_grads(struct store *s)
 static enum status take_params(struct store *s)
 {
     bool is_gathered = s->policy.moments == STORE_SHARD, is_f32 = s->c.settings.dtype == DTYPE_F32;
-    TRY(take_state(s, 0, elems_of(s, s->policy.masters), is_gathered && is_f32, &s->params));
+    TRY(take(s, elems_of(s, s->policy.masters), DTYPE_F32, is_gathered && is_f32, &s->params));
     s->compute_copy = s->params;
     if (!store_has_copy(s))
         return ST_OK;

@@ -146,7 +146,6 @@ struct store_config step_store_config(struct step *s)
                                  .skips_hidden_second = optim_is_muon(c->optim.kind),
                                  .has_neurons = step_has_neurons(s),
                                  .updates_together = optim_is_muon(c->optim.kind),
-                                 .resident = c->resident,
                                  .pass_tokens = c->batch_samples * s->own_tokens,
                                  .heartbeat = c->heartbeat,
                                  .heartbeat_arg = c->heartbeat_arg,

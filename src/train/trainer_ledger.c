@@ -47,8 +47,8 @@ static int axis(enum mesh_axis axis, const struct trainer_config *c)
     return c->step.axis_ranks[axis] > 0 ? c->step.axis_ranks[axis] : 1;
 }
 
-/* add_layout — what else can change the order in which one layout adds up, for a run that is
- * repeated. With shards that are the same in all layouts it does not. */
+/* add_layout — what else can change the order in which one layout adds up. With shards that are the
+ * same in all layouts it does not. */
 static void add_layout(const struct trainer_config *c, struct text *out)
 {
     if (c->step.shards == 0)

@@ -15,7 +15,7 @@
 #define CONF_POSITIONS_LIST(X) \
     X(POSITIONS, MODEL, "model") X(POSITIONS, LEARNED, "learned") X(POSITIONS, ROPE, "rope")
 #define CONF_OPTIMIZER_LIST(X) X(OPTIMIZER, ADAMW, "adamw") X(OPTIMIZER, SGD, "sgd") \
-    X(OPTIMIZER, MUON, "muon") X(OPTIMIZER, NORMUON, "normuon")
+    X(OPTIMIZER, MUON, "muon")
 #define CONF_LR_SCHEDULE_LIST(X) \
     X(LR_SCHEDULE, COSINE, "cosine") X(LR_SCHEDULE, CONSTANT, "constant") \
     X(LR_SCHEDULE, LINEAR, "linear") X(LR_SCHEDULE, WSD, "wsd")

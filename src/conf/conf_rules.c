@@ -184,16 +184,10 @@ static enum status check_shard(const struct conf *conf)
     return ST_OK;
 }
 
-static bool is_muon(const struct conf *conf)
-{
-    const int64_t optimizer = conf_i64(conf, CONF_OPTIMIZER);
-    return optimizer == CONF_OPTIMIZER_MUON || optimizer == CONF_OPTIMIZER_NORMUON;
-}
-
 /* check_optimizer — a matrix is orthogonalised whole, and with TP each worker has columns of it. */
 static enum status check_optimizer(const struct conf *conf)
 {
-    if (!is_muon(conf))
+    if (conf_i64(conf, CONF_OPTIMIZER) != CONF_OPTIMIZER_MUON)
         return ST_OK;
     if (conf_i64(conf, CONF_TP) > 1)
         return fail_pair(conf, CONF_OPTIMIZER, "does not go with", CONF_TP,
@@ -390,7 +384,7 @@ static enum status check_local(const struct conf *conf)
     if (shard != CONF_SHARD_NONE && shard != CONF_SHARD_AUTO)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_SHARD,
                          "outer steps are made of whole models so far: set SHARD=none");
-    if (is_muon(conf))
+    if (conf_i64(conf, CONF_OPTIMIZER) == CONF_OPTIMIZER_MUON)
         return fail_pair(conf, CONF_LOCAL_STEPS, "does not go with", CONF_OPTIMIZER,
                          "checkpoints hold the moments of every node, of all matrices so far: set "
                          "OPTIMIZER=adamw");

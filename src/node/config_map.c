@@ -252,7 +252,7 @@ static enum status seq_tokens(const struct conf *conf, const struct model_dims *
 /* momentum_of — Muon's is not 0 unless that is asked for. */
 static double momentum_of(const struct conf *conf)
 {
-    bool is_muon = optim_is_muon((enum optim_kind)conf_i64(conf, CONF_OPTIMIZER));
+    bool is_muon = conf_i64(conf, CONF_OPTIMIZER) == CONF_OPTIMIZER_MUON;
     return is_muon && !conf_is_set(conf, CONF_MOMENTUM) ? MUON_MOMENTUM
                                                         : conf_f64(conf, CONF_MOMENTUM);
 }

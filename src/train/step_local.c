@@ -256,7 +256,7 @@ int64_t step_local_bytes(const struct step *s)
 static void assert_whole(const struct step *s)
 {
     const int *size = s->mesh.mesh.size;
-    ASSERTF(!optim_is_muon(s->config.optim.kind) && s->config.store.shard == LAYOUT_SHARD_NONE &&
+    ASSERTF(s->config.optim.kind != OPTIM_KIND_MUON && s->config.store.shard == LAYOUT_SHARD_NONE &&
                 size[MESH_AXIS_TENSOR] == 1 && size[MESH_AXIS_CONTEXT] == 1 &&
                 size[MESH_AXIS_PIPELINE] == 1,
             "LOCAL_STEPS with optimiser %d shard %d tensor %d context %d pipeline %d",

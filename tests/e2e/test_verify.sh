@@ -40,7 +40,7 @@ ok "JSON, and two workers: up to the last checkpoint before step 19" \
 run_one CHECKPOINT_DIR=one STEPS=20
 LR=9 SPIKE=skip METRICS_FILE=m STOP_AFTER=1 FAULT=nan@step=7 verify one STEPS=5..20 DATA=a.bin
 ok "one worker; settings of the environment are of other runs" is "$rc $(ls m 2>&1 | grep -c '^m$')" "0 0"
-run_one CHECKPOINT_DIR=two STEPS=20 N_GPU_EACH_NODE=2 SHARD=gradients LR_SCHEDULE=wsd OPTIMIZER=normuon
+run_one CHECKPOINT_DIR=two STEPS=20 N_GPU_EACH_NODE=2 SHARD=gradients LR_SCHEDULE=wsd OPTIMIZER=muon
 verify two STEPS=5..20 DATA=a.bin
 ok "two workers without EXACT=layout: two repeat them" is "$rc $(grep -c '^here        2 workers' out)" "0 1"
 verify two STEPS=5..20 DATA=a.bin N_GPU_EACH_NODE=1

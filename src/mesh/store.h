@@ -115,9 +115,6 @@ struct store_config {
     int moments_n;     /* arrays of optimiser state: 0, 1 or 2 */
     /* hidden matrices have no second moment (param_rest): it reads as zero */
     bool skips_hidden_second;
-    /* instead, every rank has one number for each of their neurons (param_neurons), which reads as
-     * the tensor's first elements; updates_together must be set */
-    bool has_neurons;
     /* config.update calls _update_gather and _scatter: all ranks run it in store_update, and none
      * later by itself */
     bool updates_together;
@@ -249,10 +246,7 @@ struct tensor store_params_update_copy(struct store *s, int bucket);
  * behind it becomes a number of one rank and zero on the others. rank, ranks: of those that share
  * the work: all, whatever SHARD is. So each number is made by one processor, and ranks on unlike
  * ones cannot drift apart.
- * _update_scatter: adds them up. Their sum is in g of the local shard again.
- * store_neurons: has_neurons: the numbers of a tensor's neurons; else data NULL. The update sets
- * those of a matrix on the rank that makes its numbers, and zeroes them on the others; store_update
- * adds them up. */
+ * _update_scatter: adds them up. Their sum is in g of the local shard again. */
 struct store_update_whole {
     struct tensor g;
     int64_t first; /* element of the table */
@@ -260,7 +254,6 @@ struct store_update_whole {
 };
 enum status store_update_gather(struct store *s, int bucket, struct store_update_whole *out);
 enum status store_update_scatter(struct store *s, int bucket);
-struct tensor store_neurons(const struct store *s, int param);
 /* _update: calls config.update for every bucket, now or at the bucket's next use. What the callback
  * reads must not change before the next store_grad_norm_end. */
 enum status store_update(struct store *s);
@@ -277,8 +270,7 @@ enum status store_wait(struct store *s, struct comm_ticket ticket);
 /* ---- the state on this rank; mesh_state.h has that of all ranks ---- */
 
 /* part: 0 parameters (masters), 1 and 2 moments. Ranges count elements of the table. What has no
- * second moment reads as zero, and _set ignores it; with has_neurons, but for the numbers of
- * neurons.
+ * second moment reads as zero, and _set ignores it.
  * _drain: waits for gathers and deferred updates; collective. Call it before _replicated, _grads.
  * _replicated: the address of a part that this rank holds whole, one number for each element of
  * the table; else data NULL.

@@ -16,7 +16,7 @@ static enum status take(struct store *s)
     if (!s->bucket || !s->sums || !s->embed_params || (s->has_groups && !s->slots))
         return FAIL(ST_RETRY, "out of memory: %d buckets of the model", s->layout.buckets_n);
     s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
-    s->moment[0] = s->moment[1] = s->neurons = dev_dry_tensor(DTYPE_F32);
+    s->moment[0] = s->moment[1] = dev_dry_tensor(DTYPE_F32);
     s->compute_copy = dev_dry_tensor(c->settings.dtype);
     s->grads_rounded = dev_dry_tensor(c->settings.reduce_dtype);
     s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);

@@ -81,7 +81,6 @@ struct store {
     struct tensor grads_own;     /* grads BUFFER: reduced, the local shard */
     struct tensor grads_rounded; /* reduce_dtype BF16: what travels, laid out as grads; else NULL */
     struct tensor moment[2];
-    struct tensor neurons; /* has_neurons: one number for each neuron of the table; else NULL */
     /* (buckets + 2) f64 on the device: sums of squares; of the losses; of squares that another
      * group counts */
     struct tensor norms;
@@ -220,18 +219,6 @@ struct tensor store_grad_own(const struct store *s, int bucket);
 int64_t store_moments_elems(const struct store *s, int part);
 struct tensor store_moments_at(const struct store *s, int part, int bucket);
 int64_t store_moments_run(const struct store *s, int part, int64_t first, int64_t *n);
-/* Numbers of neurons (store_moments.c, store_update.c).
- * store_moments_neurons_n: how many there are; 0 without has_neurons.
- * store_moments_neurons: those that the elements from `first` on, at most *n of one hidden tensor,
- *   read as, and *n becomes their number; data NULL: they read as zero.
- * store_moments_set_neurons: from the values of elements [first, first + n) of the table, whose
- *   other state may lie on another rank.
- * store_update_neurons: adds them up over the ranks, after the update of the last bucket. */
-int64_t store_moments_neurons_n(const struct store *s);
-struct tensor store_moments_neurons(const struct store *s, int64_t first, int64_t *n);
-enum status store_moments_set_neurons(struct store *s, int64_t first, int64_t n,
-                                      const float *values);
-enum status store_update_neurons(struct store *s);
 
 /* Parameters (store_params.c), of one bucket:
  * _shard         the masters that this rank updates.

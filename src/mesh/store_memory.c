@@ -155,7 +155,6 @@ enum status store_memory_plan(const struct store *s, struct store_memory *out)
             m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(c->settings.reduce_dtype);
         for (int part = 1; part <= c->moments_n; part++)
             m.moments += store_moments_elems(s, part) * each;
-        m.moments += store_moments_neurons_n(s) * each;
     }
     if (store_memory_compresses(s))
         TRY(plan_compress(s, &m.residuals));
@@ -292,8 +291,6 @@ static enum status take_grads(struct store *s)
         TRY(open_sparse(s, (float *)s->grads.data + elems));
     for (int i = 0; i < s->c.moments_n; i++)
         TRY(take_state(s, i + 1, store_moments_elems(s, i + 1), false, &s->moment[i]));
-    if (store_moments_neurons_n(s) > 0)
-        TRY(take(s, store_moments_neurons_n(s), DTYPE_F32, !s->is_alone, &s->neurons));
     return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
 }
 

@@ -302,7 +302,6 @@ static void mark_hidden(const struct model_dims *dims, struct param_table *t, bo
             kv = transformer_params_kv(dims);
     bool is_three = transformer_arch(dims->arch)->heads == ATTENTION_LAYOUT_QKV;
     p->is_hidden = true;
-    p->neuron_dim = transformer_arch(dims->arch)->layout == MATMUL_LAYOUT_IO ? 1 : 0;
     if (is_fused)
         p->fused = is_three ? (struct param_fused){3, {att, kv, kv}, 1}
                             : (struct param_fused){3, {d, d, d}, dims->heads};

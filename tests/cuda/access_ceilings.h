@@ -53,8 +53,6 @@ static const struct ceiling ceilings[] = {
     {"expand bf16", 1, 1, 1, 1, ""},
     {"expand int8", 1, 1.2, 2.9, 1, "the scale of a block for each warp, one byte a lane"},
     {"adamw", 1, 1, 1, 1, ""},
-    {"normuon", 1, 1, 2.06, 1.06, "read again to be divided; v by each row's warp"},
-    {"normuon columns", 1, 1, 2.06, 1, "read again to be divided; v by each warp"},
     {"sgd", 1, 4, 4, 4, "four elements a thread, one by one"},
     {"matmul_fwd", 1.34, 1, 3, 1, "tiles of x and w for each tile of y"},
     {"matmul_bwd_x", 1.21, 1, 1.34, 1, "tiles"},

@@ -500,12 +500,6 @@ static void optimisers(void **state)
     struct sgd b = {.spans = spans, .spans_n = 2, .lr = 1e-3, .momentum = 0.9, .step = 3};
     b.p = IN("p", n, DTYPE_F32), b.g = IN("g", n, DTYPE_F32), b.m = IN("m", n, DTYPE_F32);
     RUN_END(sgd, b);
-    for (int form = 0; form < 2; form++) {
-        r = run_begin(form ? "normuon columns" : "normuon");
-        struct normuon c = {.rows = 128, .columns = 128, .is_by_column = form, .eps = 1e-8};
-        c.x = IN("x", n, DTYPE_F32), c.v = IN("v", 128, DTYPE_F32), c.beta2 = 0.95;
-        RUN_END(normuon, c);
-    }
 }
 
 /* ---- products ---- */

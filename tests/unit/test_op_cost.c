@@ -148,10 +148,6 @@ static void optimisers(void **state)
           .spans_n = 2, .momentum = 0.9, .step = 2);
     COSTS(sgd, 0, 8 * 10, 4 * 10, .p = T(F32), .g = T(F32), .m = T(F32), .spans = spans,
           .spans_n = 2, .step = 2);
-    COSTS(normuon, 0, 4 * 12 + 4 * 3 + 8, 4 * 12 + 4 * 3, .x = T(F32), .v = T(F32), .rows = 3,
-          .columns = 4, .grad_scale = T(F64));
-    COSTS(normuon, 0, 4 * 12 + 4 * 4, 4 * 12 + 4 * 4, .x = T(F32), .v = T(F32), .rows = 3,
-          .columns = 4, .is_by_column = true);
     COSTS(grad_scale, 0, 8 * 3 + 8, 16, .out = T(F64), .squares = T(F64), .loss = T(F64),
           .squares_n = 3);
 }

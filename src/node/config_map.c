@@ -179,8 +179,6 @@ static struct model_parts asked_parts(const struct conf *conf, const struct mode
         parts.logit_cap = conf_f64(conf, CONF_LOGIT_CAP);
     if (conf_is_set(conf, CONF_ZERO_INIT))
         parts.has_zero_init = conf_i64(conf, CONF_ZERO_INIT) != 0;
-    if (conf_is_set(conf, CONF_VALUE_EMBEDS))
-        parts.value_embeds = conf_i64(conf, CONF_VALUE_EMBEDS);
     return parts;
 }
 
@@ -214,8 +212,7 @@ static enum status override_parts(const struct conf *conf, bool has_weights,
                {CONF_QK_NORM, "QK_NORM", was.has_qk_norm != is.has_qk_norm},
                {CONF_TIE_EMBEDDINGS, "TIE_EMBEDDINGS", was.is_untied != is.is_untied},
                {CONF_LOGIT_CAP, "LOGIT_CAP", was.logit_cap != is.logit_cap},
-               {CONF_ZERO_INIT, "ZERO_INIT", was.has_zero_init != is.has_zero_init},
-               {CONF_VALUE_EMBEDS, "VALUE_EMBEDS", was.value_embeds != is.value_embeds}};
+               {CONF_ZERO_INIT, "ZERO_INIT", was.has_zero_init != is.has_zero_init}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (row[i].differs)
             TRY(refuse_part(conf, has_weights, dims, row[i].key, row[i].name));

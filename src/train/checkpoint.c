@@ -220,6 +220,8 @@ static enum status check_model(const struct checkpoint *s, const struct ckpt *ck
 {
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
     char here[sizeof meta->model_json];
+    struct model_dims was;
+    TRY(load_dims_parse(meta->model_json, &was)); /* names what this version does not have */
     TRY(load_dims_json(s->config.dims, here, sizeof here));
     struct differences d = compare(meta->model_json, here, is_dimension);
     enum status st = d.n == 0 ? ST_OK

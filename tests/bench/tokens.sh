@@ -25,7 +25,7 @@ settings() {
     adamw) echo MODEL=gpt2-mini OPTIMIZER=adamw ;;
     muon) echo MODEL=gpt2-mini OPTIMIZER=muon ;;
     modern) echo MODEL=gpt2-modern-mini OPTIMIZER=muon ;;
-    modern-*) echo MODEL=gpt2-modern-mini "$(echo "${1#modern-}" | tr + ' ')" ;; # modern-QK_NORM=1+VALUE_EMBEDS=2
+    modern-*) echo MODEL=gpt2-modern-mini "$(echo "${1#modern-}" | tr + ' ')" ;; # modern-QK_NORM=0+LOGIT_CAP=0
     *) echo "tokens: no recipe $1" >&2; return 1 ;;
     esac
 }

@@ -337,8 +337,6 @@ static bool has_parts(const struct form *f)
 static bool allows(const struct combination *c)
 {
     const struct form *f = &c->form;
-    if (f->tensor > 1 && mesh_dims(c->model).parts.value_embeds > 0)
-        return false;
     if (SAMPLES / f->data % c->micros != 0 || ranks_of(f) % c->nodes != 0)
         return false;
     if (f->chunks > 1 && c->micros % f->stages != 0)

@@ -48,7 +48,7 @@
     X(SHARD, FULL, "full") X(SHARD, HYBRID, "hybrid") X(SHARD, AUTO, "auto")
 #define CONF_COMPRESS_LIST(X) \
     X(COMPRESS, NONE, "none") X(COMPRESS, BF16, "bf16") X(COMPRESS, INT8, "int8") \
-    X(COMPRESS, INT4, "int4") X(COMPRESS, TOPK, "topk")
+    X(COMPRESS, INT4, "int4")
 #define CONF_COMPRESS_CODE_LIST(X) \
     X(COMPRESS_CODE, NONE, "none") X(COMPRESS_CODE, ZSTD, "zstd")
 #define CONF_LINK_LIST(X) X(LINK, OFF, "off") X(LINK, AUTO, "auto")

@@ -6,7 +6,7 @@
  * - The owner adds the parts in the order of sum_tree.h, and quantises the sum.
  * - All ranks, or the owner alone, take the dequantised sum: so all hold the same bits.
  *
- * Error feedback: what INT8, INT4 and TOPK lose is added to the next step's gradient, by the sender
+ * Error feedback: what INT8 and INT4 lose is added to the next step's gradient, by the sender
  * for its gradient and by the owner for the sum. (Seide et al. 2014; Karimireddy et al. 2019; on
  * both sides as in 1-bit Adam, Tang et al. 2021.) Residuals of gradients are not in checkpoints: a
  * resumed run begins with none. Those of outer steps are (train/step_local_state.c).
@@ -32,7 +32,6 @@ enum grad_compress_kind {
     GRAD_COMPRESS_KIND_BF16,
     GRAD_COMPRESS_KIND_INT8,
     GRAD_COMPRESS_KIND_INT4,
-    GRAD_COMPRESS_KIND_TOPK,
     GRAD_COMPRESS_KIND_N
 };
 

@@ -140,7 +140,7 @@ int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form
 
 static void add_settings(const struct plan_link_form *f, struct text *out)
 {
-    static const char *const words[GRAD_COMPRESS_KIND_N] = {"none", "bf16", "int8", "int4", "topk"};
+    static const char *const words[GRAD_COMPRESS_KIND_N] = {"none", "bf16", "int8", "int4"};
     if (f->local_steps > 0)
         text_add(out, "LOCAL_STEPS=%lld", (long long)f->local_steps);
     if (f->local_steps == 0 || f->compress != GRAD_COMPRESS_KIND_NONE)

@@ -16,8 +16,7 @@
  *   2. of these the fastest, if at most PLAN_LINK_CHANGED_MOST of a step waits
  *   3. LOCAL_STEPS=H, fp32, then int4 + zstd: the smallest H in which at most
  *      PLAN_LINK_CHANGED_MOST of a step waits; the largest H if none does
- * The later ones change the loss more (docs/benchmarks.md). topk is left out: it needs more
- * steps. */
+ * The later ones change the loss more (docs/benchmarks.md). */
 #ifndef CONVOY_PLAN_PLAN_LINK_H
 #define CONVOY_PLAN_PLAN_LINK_H
 
@@ -59,7 +58,7 @@ struct plan_link_run {
 /* plan_link_add — one step. true: it was the last one that is needed; the next two may be called.
  * plan_link_forms — for tests: how long each form would take, in the order above; returns how many
  * there are.
- * *now_out: the one that the run has, as measured, or -1: it is none of them (topk, int4 uncoded).
+ * *now_out: the one that the run has, as measured, or -1: it is none of them (int4 uncoded).
  * *choice_out: the proposal.
  * plan_link_text — appends three sentences: what was measured, what each form would take, what is
  * proposed and why. */

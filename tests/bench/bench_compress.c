@@ -208,8 +208,6 @@ static void print_form(const struct form *f)
                  {"+ zstd level 9", 9}};
     double elems = (double)here.elems, plain_bits = 8 * (double)f->packed_bytes / elems;
     printf("%-30s %7.3f %9.2f %9.2f\n", f->name, plain_bits, f->pack_ns, f->unpack_ns);
-    if (!f->is_kernel && f->quant == GRAD_QUANT_KIND_TOPK)
-        return;
     uint8_t *numbers = malloc((size_t)f->packed_bytes);
     int64_t n = numbers_of(f, numbers);
     double scale_bits = plain_bits - 8 * (double)n / elems;
@@ -233,7 +231,6 @@ static struct form forms[] = {
      .scale_bytes = 4},
     {.name = "int8, 16 rms / 127", .quant = GRAD_QUANT_KIND_INT8_RMS},
     {.name = "int4, largest / 7", .quant = GRAD_QUANT_KIND_INT4},
-    {.name = "topk, 64 of 4096", .quant = GRAD_QUANT_KIND_TOPK},
 };
 #define FORMS_N (sizeof forms / sizeof *forms)
 

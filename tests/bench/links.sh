@@ -12,7 +12,7 @@ export LC_ALL=C NO_COLOR=1 STATUS_PORT=0 LOG_LEVEL=info JOB_TOKEN=none
 top=$(cd "$(dirname "$0")/../.." && pwd)
 convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 text=${TEXT:-$top/../shared/data/tinyshakespeare.txt}
-all_forms="none int8 int8+zstd int4+zstd topk local:50 local:10+int4+zstd"
+all_forms="none int8 int8+zstd int4+zstd local:50 local:10+int4+zstd"
 params=7357312 # of gpt2-nano
 learn_steps=300 batch=2 tokens=64
 die() { echo "links: $*" >&2; exit 1; }
@@ -45,7 +45,6 @@ settings() { # settings FORM
         int8) echo COMPRESS=int8 ;;
         int8+zstd) echo COMPRESS=int8 COMPRESS_CODE=zstd ;;
         int4+zstd) echo COMPRESS=int4 COMPRESS_CODE=zstd ;;
-        topk) echo COMPRESS=topk ;;
         local:*+*) echo "LOCAL_STEPS=$(every "$1") OUTER_LR=1 OUTER_MOMENTUM=0 $(settings "${1#*+}")" ;;
         local:*) echo LOCAL_STEPS=$(every "$1") OUTER_LR=1 OUTER_MOMENTUM=0 ;;
         *) die "no form $1; there are: $all_forms" ;;

@@ -148,7 +148,6 @@ static const struct form forms[] = {
     {GRAD_COMPRESS_KIND_INT8, true, 0.08, 0.08, 8},
     {GRAD_COMPRESS_KIND_INT4, false, 0.25, 0.25, 8},
     {GRAD_COMPRESS_KIND_INT4, true, 0.25, 0.25, 8},
-    {GRAD_COMPRESS_KIND_TOPK, false, 1, 0.6, 1.3},
 };
 
 static void test_sums(void **state)

@@ -107,7 +107,6 @@ static void test_bits_few(void **state)
     (void)state;
     all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8, true);
     all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT4, false);
-    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_TOPK, false);
 }
 
 /* SGD has one moment, or none. */

@@ -46,15 +46,14 @@ static void test_resume(void **state)
 }
 
 /* Forms of gradients. apart: how far the loss may be from that without compression after 200
- * steps. TOPK needs more steps (docs/multi-node.md). */
+ * steps. */
 static const struct form {
     enum grad_compress_kind kind;
     bool is_coded;
     double apart;
 } forms[] = {{GRAD_COMPRESS_KIND_NONE, false, 0},    {GRAD_COMPRESS_KIND_BF16, false, 0.01},
              {GRAD_COMPRESS_KIND_INT8, false, 0.01}, {GRAD_COMPRESS_KIND_INT8, true, 0.01},
-             {GRAD_COMPRESS_KIND_INT4, false, 0.1},  {GRAD_COMPRESS_KIND_INT4, true, 0.1},
-             {GRAD_COMPRESS_KIND_TOPK, false, 1}};
+             {GRAD_COMPRESS_KIND_INT4, false, 0.1},  {GRAD_COMPRESS_KIND_INT4, true, 0.1}};
 
 /* A NaN on one rank: all ranks leave parameters as they were, report it, and go on alike. */
 static void test_not_finite(void **state)

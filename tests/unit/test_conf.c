@@ -132,6 +132,7 @@ static void values_are_strict(void **state)
         BAD("TASK=classification", "is not known; allowed: lm, qa"),
         BAD("OPTIMIZER=adam", "did you mean adamw"),
         BAD("OPTIMIZER=normuon", "OPTIMIZER=normuon (argument): this value was removed; use OPT"),
+        BAD("COMPRESS=topk", "COMPRESS=topk (argument): this value was removed; use COMPRESS=int8"),
         BAD("VALUE_EMBEDS=2", "VALUE_EMBEDS=2 (argument): this setting was removed; leave it out"),
         BAD("CHANGED=1", "CHANGED=1 (argument): this setting was removed; `convoy config | grep"),
         {{NULL}, {"CHANGED=1", NULL}, ST_BAD_SETTING, 0, "CHANGED=1 (environment): this", NULL},

@@ -60,7 +60,7 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "SPIKE=skip (argument) does not go with COMPRESS=int8 (argument)"},
         {{"SPIKE=skip", "COMPRESS=bf16"}, ST_OK, ""},
-        {{"SPIKE=stop", "COMPRESS=topk"}, ST_OK, ""},
+        {{"SPIKE=stop", "COMPRESS=int4"}, ST_OK, ""},
         {{"SPIKE=skip", "COMPRESS=int8", "LOCAL_STEPS=4", "SHARD=none"}, ST_OK, ""},
         {{"SPIKE=stop", "COMM_GRAPH=1"},
          ST_BAD_SETTING,
@@ -98,9 +98,9 @@ static void relations(void **state)
          "REDUCE_PRECISION=bf16 (argument) does not go with COMPRESS=int8 (argument); compressed "
          "gradients are sums of fp32 numbers: use one of the two"},
         {{"COMPRESS_CODE=zstd", "COMPRESS=int4"}, ST_OK, ""},
-        {{"COMPRESS_CODE=zstd", "COMPRESS=topk"},
+        {{"COMPRESS_CODE=zstd", "COMPRESS=bf16"},
          ST_BAD_SETTING,
-         "COMPRESS_CODE=zstd (argument) is for COMPRESS=int8 or int4, not COMPRESS=topk "
+         "COMPRESS_CODE=zstd (argument) is for COMPRESS=int8 or int4, not COMPRESS=bf16 "
          "(argument); "
          "use COMPRESS=int8, or COMPRESS_CODE=none"},
         {{"SAMPLE_EVERY=5", "TASK=qa"},

@@ -48,9 +48,8 @@
     X(SHARD, FULL, "full") X(SHARD, HYBRID, "hybrid") X(SHARD, AUTO, "auto")
 #define CONF_COMPRESS_LIST(X) \
     X(COMPRESS, NONE, "none") X(COMPRESS, BF16, "bf16") X(COMPRESS, INT8, "int8") \
-    X(COMPRESS, INT4, "int4")
-#define CONF_COMPRESS_CODE_LIST(X) \
-    X(COMPRESS_CODE, NONE, "none") X(COMPRESS_CODE, ZSTD, "zstd")
+    X(COMPRESS, INT4, "int4") X(COMPRESS, INT8_ZSTD, "int8-zstd") \
+    X(COMPRESS, INT4_ZSTD, "int4-zstd")
 #define CONF_LINK_LIST(X) X(LINK, OFF, "off") X(LINK, AUTO, "auto")
 #define CONF_EMBED_ROWS_LIST(X) \
     X(EMBED_ROWS, AUTO, "auto") X(EMBED_ROWS, OFF, "0") X(EMBED_ROWS, ON, "1")

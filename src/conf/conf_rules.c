@@ -54,16 +54,6 @@ static enum status check_reduction(const struct conf *conf)
                      "compressed gradients are sums of fp32 numbers: use one of the two");
 }
 
-static enum status check_coding(const struct conf *conf)
-{
-    int64_t compress = conf_i64(conf, CONF_COMPRESS);
-    if (conf_i64(conf, CONF_COMPRESS_CODE) == CONF_COMPRESS_CODE_NONE ||
-        compress == CONF_COMPRESS_INT8 || compress == CONF_COMPRESS_INT4)
-        return ST_OK;
-    return fail_pair(conf, CONF_COMPRESS_CODE, "is for COMPRESS=int8 or int4, not", CONF_COMPRESS,
-                     "use COMPRESS=int8, or COMPRESS_CODE=none");
-}
-
 static enum status check_nodes(const struct conf *conf)
 {
     int64_t nodes = conf_i64(conf, CONF_N_NODES), backend = conf_i64(conf, CONF_BACKEND);
@@ -568,7 +558,6 @@ enum status conf_rules_check(const struct conf *conf)
         TRY(check_workers(conf));
     TRY(check_precision(conf));
     TRY(check_reduction(conf));
-    TRY(check_coding(conf));
     TRY(check_model(conf));
     if (counts_workers(conf))
         TRY(check_batch(conf));

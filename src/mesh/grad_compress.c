@@ -58,7 +58,7 @@ struct grad_compress {
     struct stream *copy_stream; /* gradients in a device's own memory: for copies; else NULL */
     float *host_bucket;         /* the same: a bucket in host memory */
     int64_t bytes;
-    struct grad_code *code;           /* is_coded: the next four; else NULL */
+    struct grad_code *code;           /* coded: the next four; else NULL */
     uint8_t *coded_send, *coded_recv; /* ranks × code_bound of the largest part_bytes each */
     uint8_t *lengths;                 /* ranks × GRAD_COMPRESS_LENGTH_BYTES */
     struct grad_compress_traffic traffic;
@@ -74,21 +74,21 @@ static enum status take(struct grad_compress *q, int64_t n, size_t each, void **
                        (long long)n, each);
 }
 
-static struct packing packing_of(const struct grad_compress_config *c)
+static struct packing packing_of(enum grad_compress_kind kind)
 {
     const struct grad_quant_block bf16 = {COMPRESS_BLOCK, 2 * COMPRESS_BLOCK, 0},
                                   int8 = {COMPRESS_BLOCK, 4 + COMPRESS_BLOCK, 4};
-    struct packing p = {.is_kernel = true, .keeps_residual = c->kind != GRAD_COMPRESS_KIND_BF16};
-    if (c->kind == GRAD_COMPRESS_KIND_INT8 && !c->is_coded) {
+    struct packing p = {.is_kernel = true, .keeps_residual = kind != GRAD_COMPRESS_KIND_BF16};
+    if (kind == GRAD_COMPRESS_KIND_INT8) {
         p.kernel = COMPRESS_KIND_INT8;
         p.block = int8;
-    } else if (c->kind == GRAD_COMPRESS_KIND_BF16) {
+    } else if (kind == GRAD_COMPRESS_KIND_BF16) {
         p.kernel = COMPRESS_KIND_BF16;
         p.block = bf16;
     } else {
         p.is_kernel = false;
         p.quant =
-            c->kind == GRAD_COMPRESS_KIND_INT8 ? GRAD_QUANT_KIND_INT8_RMS : GRAD_QUANT_KIND_INT4;
+            kind == GRAD_COMPRESS_KIND_INT8_ZSTD ? GRAD_QUANT_KIND_INT8_RMS : GRAD_QUANT_KIND_INT4;
         p.block = grad_quant_block(p.quant);
     }
     return p;
@@ -133,18 +133,16 @@ static void plan_bucket(const struct grad_compress *q, struct bucket *p, int64_t
     p->part_bytes = part_bytes_of(&q->packing, q->ranks, elems);
 }
 
-int64_t grad_compress_part_bytes(enum grad_compress_kind kind, bool is_coded, int ranks,
-                                 int64_t elems)
+int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems)
 {
-    const struct packing p =
-        packing_of(&(struct grad_compress_config){.kind = kind, .is_coded = is_coded});
+    const struct packing p = packing_of(kind);
     int64_t bytes = part_bytes_of(&p, ranks, elems);
-    if (!is_coded) /* of a normal distribution: 5.2 of 8.1 bits, 3.4 of 4.1 bits */
+    if (!grad_compress_is_coded(kind)) /* a normal distribution: 5.2 of 8.1 bits, 3.4 of 4.1 bits */
         return bytes;
-    return aligned(kind == GRAD_COMPRESS_KIND_INT8 ? bytes * 64 / 100 : bytes * 83 / 100);
+    return aligned(kind == GRAD_COMPRESS_KIND_INT8_ZSTD ? bytes * 64 / 100 : bytes * 83 / 100);
 }
 
-/* What is_coded adds. */
+/* What coding adds. */
 static int64_t plan_coding(const struct packing *p, int ranks, int64_t part_most)
 {
     return grad_code_memory() + ranks * (2 * code_bound(p, part_most) + GRAD_COMPRESS_LENGTH_BYTES);
@@ -153,7 +151,7 @@ static int64_t plan_coding(const struct packing *p, int ranks, int64_t part_most
 int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int ranks,
                            bool is_discrete)
 {
-    const struct packing p = packing_of(c);
+    const struct packing p = packing_of(c->kind);
     int64_t part_most = 0, bucket_most = 1, persistent = 0;
     for (int i = 0; i < c->buckets_n; i++) {
         int64_t elems = c->bucket_elems[i], part = part_bytes_of(&p, ranks, elems);
@@ -166,7 +164,7 @@ int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int r
     return c->buckets_n * (int64_t)(sizeof(struct bucket) + sizeof(struct job)) +
            2 * ranks * part_most +
            ranks * (int64_t)(RUN_ELEMS * sizeof(float) + sizeof(struct sum_tree_step)) +
-           persistent + (c->is_coded ? plan_coding(&p, ranks, part_most) : 0) +
+           persistent + (grad_compress_is_coded(c->kind) ? plan_coding(&p, ranks, part_most) : 0) +
            (is_discrete ? bucket_most * (int64_t)sizeof(float) : 0);
 }
 
@@ -252,7 +250,7 @@ static enum status take_all(struct grad_compress *q)
     TRY(take(q, q->ranks, sizeof *q->tree, &memory));
     q->tree = memory;
     sum_tree_plan(q->ranks, q->tree);
-    if (q->c.is_coded)
+    if (grad_compress_is_coded(q->c.kind))
         TRY(take_coding(q, part_bytes));
     TRY(dev_cpu_open(1, CPU_ISA_N, &q->dev));
     TRY(take_persistent(q));
@@ -263,14 +261,12 @@ static enum status take_all(struct grad_compress *q)
 enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out)
 {
-    ASSERT(config->kind != GRAD_COMPRESS_KIND_NONE &&
-           (!config->is_coded || config->kind == GRAD_COMPRESS_KIND_INT8 ||
-            config->kind == GRAD_COMPRESS_KIND_INT4));
+    ASSERT(config->kind != GRAD_COMPRESS_KIND_NONE);
     struct grad_compress *q = calloc(1, sizeof *q);
     if (!q)
         return FAIL(ST_RETRY, "out of memory: compression");
     q->c = *config;
-    q->packing = packing_of(config);
+    q->packing = packing_of(config->kind);
     q->rank = comm_place(config->comm)->rank;
     q->ranks = comm_place(config->comm)->ranks;
     enum status st = take_all(q);
@@ -470,7 +466,7 @@ static enum status send_parts(struct grad_compress *q, const struct job *job,
         TRY(pack(q, job->from + part.first, residual, part.elems, q->send + rank * p->part_bytes));
         count_sent(q, rank == q->rank ? 0 : part.elems, 0);
     }
-    if (q->c.is_coded)
+    if (q->code)
         return exchange_coded(q, p);
     count_sent(q, 0, (q->ranks - 1) * p->part_bytes);
     struct tensor recv = {q->recv, DTYPE_U8}, send = {q->send, DTYPE_U8};
@@ -494,7 +490,7 @@ static enum status gather_packed(struct grad_compress *q, const struct bucket *p
 {
     struct tensor all = {q->recv, DTYPE_U8}, mine = {packed, DTYPE_U8};
     count_sent(q, (q->ranks - 1) * part_extent(p->elems, q->ranks, q->rank).elems, 0);
-    if (q->c.is_coded)
+    if (q->code)
         return gather_coded(q, p, packed);
     count_sent(q, 0, (q->ranks - 1) * p->part_bytes);
     return comm_all_gather(q->c.comm, all, mine, q->ranks * p->part_bytes);

@@ -11,8 +11,8 @@
  * both sides as in 1-bit Adam, Tang et al. 2021.) Residuals of gradients are not in checkpoints: a
  * resumed run begins with none. Those of outer steps are (train/step_local_state.c).
  *
- * Coding (is_coded; INT8 and INT4): what is sent is coded by grad_code.h, and INT8 is quantised as
- * INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on that of the
+ * Coding (INT8_ZSTD and INT4_ZSTD): what is sent is coded by grad_code.h, and INT8_ZSTD is quantised
+ * as INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on that of the
  * longest one, and all are sent with so many bytes.
  *
  * Everything runs in the comm's thread, bucket after bucket, on a CPU device of one thread.
@@ -32,14 +32,21 @@ enum grad_compress_kind {
     GRAD_COMPRESS_KIND_BF16,
     GRAD_COMPRESS_KIND_INT8,
     GRAD_COMPRESS_KIND_INT4,
+    GRAD_COMPRESS_KIND_INT8_ZSTD,
+    GRAD_COMPRESS_KIND_INT4_ZSTD,
     GRAD_COMPRESS_KIND_N
 };
+
+/* grad_compress_is_coded — Returns whether messages of this kind are coded. */
+static inline bool grad_compress_is_coded(enum grad_compress_kind kind)
+{
+    return kind >= GRAD_COMPRESS_KIND_INT8_ZSTD;
+}
 
 struct grad_compress_config {
     struct comm *comm;
     struct dev *dev;              /* that holds the gradients; NULL: they lie in host memory */
     enum grad_compress_kind kind; /* not NONE */
-    bool is_coded;                /* INT8, INT4 */
     int deferred_first;           /* buckets from here on are gathered by _gather_begin */
     int buckets_n;
     const int64_t *bucket_elems;
@@ -53,11 +60,9 @@ void grad_compress_close(struct grad_compress *q);
 /* grad_compress_part_bytes — of a bucket of so many elements, what each rank sends to each other
  * one: the packed bytes of the largest part. Coded, these are not known before: an estimate from
  * above, for gradients of a normal distribution. */
-int64_t grad_compress_part_bytes(enum grad_compress_kind kind, bool is_coded, int ranks,
-                                 int64_t elems);
+int64_t grad_compress_part_bytes(enum grad_compress_kind kind, int ranks, int64_t elems);
 /* grad_compress_plan — the bytes that grad_compress_open would take on rank `rank` of `ranks`;
- * is_discrete: gradients lie in a device's own memory. Reads kind, is_coded, deferred_first and
- * buckets. */
+ * is_discrete: gradients lie in a device's own memory. Reads kind, deferred_first and buckets. */
 int64_t grad_compress_plan(const struct grad_compress_config *config, int rank, int ranks,
                            bool is_discrete);
 

@@ -82,7 +82,6 @@ struct store_settings {
     enum layout_shard shard;
     int group_ranks; /* HYBRID: ranks of a group, at least 2; they are neighbours */
     enum grad_compress_kind compress;
-    bool compress_coded;                 /* INT8, INT4 */
     enum sparse_embed_choice embed_rows; /* HYBRID exchanges no rows */
     enum dtype dtype;                    /* of the compute copy */
     enum dtype reduce_dtype;  /* of gradients that travel: F32 or BF16; not with compress */

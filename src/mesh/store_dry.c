@@ -79,7 +79,7 @@ static enum status tell_compressed(struct store *s, const struct store_call *cal
     struct store_call lengths = *call;
     lengths.kind = STORE_CALL_ALL_GATHER;
     lengths.elems = s->ranks * GRAD_COMPRESS_LENGTH_BYTES;
-    if (s->c.settings.compress_coded)
+    if (grad_compress_is_coded(s->c.settings.compress))
         TRY(tell(s, &lengths, DTYPE_U8, is_awaited(s, call)));
     return tell(s, call, DTYPE_U8, is_awaited(s, call));
 }
@@ -87,9 +87,8 @@ static enum status tell_compressed(struct store *s, const struct store_call *cal
 enum status store_dry_compressed(struct store *s, int bucket, bool is_reduced, bool is_gathered)
 {
     struct store_call call = {STORE_CALL_ALL_TO_ALL, STORE_GROUP_ALL, bucket, {0}, {0}, 0};
-    call.elems =
-        s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->c.settings.compress_coded,
-                                            s->ranks, s->layout.bucket[bucket].elems);
+    call.elems = s->ranks * grad_compress_part_bytes(s->c.settings.compress, s->ranks,
+                                                     s->layout.bucket[bucket].elems);
     if (is_reduced)
         TRY(tell_compressed(s, &call));
     call.kind = STORE_CALL_ALL_GATHER;

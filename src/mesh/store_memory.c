@@ -111,7 +111,6 @@ static enum status compress_config(const struct store *s, struct grad_compress_c
         .comm = s->c.comm,
         .dev = s->c.dev,
         .kind = s->c.settings.compress,
-        .is_coded = s->c.settings.compress_coded,
         .deferred_first = s->policy.gather == STORE_GATHER_GRADS ? deferred_first : n,
         .buckets_n = n,
         .bucket_elems = elems};

@@ -314,13 +314,11 @@ static void map_local(const struct conf *conf, struct step_config *out)
         .fragments = (int)conf_i64(conf, CONF_LOCAL_FRAGMENTS),
         .delay = conf_i64(conf, CONF_LOCAL_DELAY),
         .mix = conf_i64(conf, CONF_LOCAL_DELAY) > 0 ? conf_f64(conf, CONF_LOCAL_MIX) : 0,
-        .compress = out->store.compress,
-        .compress_coded = out->store.compress_coded};
+        .compress = out->store.compress};
     if (out->local.steps == 0)
         return;
     out->store.shard = LAYOUT_SHARD_NONE;
     out->store.compress = GRAD_COMPRESS_KIND_NONE;
-    out->store.compress_coded = false;
 }
 
 /* map_step — the configuration of a step and its store. */
@@ -340,7 +338,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
-    out->store.compress_coded = conf_i64(conf, CONF_COMPRESS_CODE) != CONF_COMPRESS_CODE_NONE;
     out->store.embed_rows = (enum sparse_embed_choice)conf_i64(conf, CONF_EMBED_ROWS);
     out->store.reduce_dtype = conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_BF16
                                   ? DTYPE_BF16

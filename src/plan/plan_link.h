@@ -12,9 +12,9 @@
  *   2 (N-1)/N · P/L b/8   compressed, in an outer step of LOCAL_STEPS
  *
  * The choice is the first of this order that fits:
- *   1. fp32, bf16, int8, int8 + zstd, int4 + zstd, if at most PLAN_LINK_WAIT_MOST of a step waits
+ *   1. fp32, bf16, int8, int8-zstd, int4-zstd, if at most PLAN_LINK_WAIT_MOST of a step waits
  *   2. of these the fastest, if at most PLAN_LINK_CHANGED_MOST of a step waits
- *   3. LOCAL_STEPS=H, fp32, then int4 + zstd: the smallest H in which at most
+ *   3. LOCAL_STEPS=H, fp32, then int4-zstd: the smallest H in which at most
  *      PLAN_LINK_CHANGED_MOST of a step waits; the largest H if none does
  * The later ones change the loss more (docs/benchmarks.md). */
 #ifndef CONVOY_PLAN_PLAN_LINK_H
@@ -37,7 +37,6 @@ struct plan_link_step {
 
 struct plan_link_form {
     enum grad_compress_kind compress;
-    bool is_coded;
     int64_t local_steps; /* 0: gradients travel in every step */
     double sent_bytes;   /* to other nodes, of a step in the mean */
     double step_ms, wait_ms;
@@ -48,8 +47,7 @@ struct plan_link_run {
     int64_t params;
     int nodes, locals;
     enum grad_compress_kind compress; /* that the run has now */
-    bool is_coded;
-    bool takes_local; /* each worker holds the whole model */
+    bool takes_local;                 /* each worker holds the whole model */
     /* measured */
     int seen_n;
     struct plan_link_step step[PLAN_LINK_STEPS];
@@ -58,7 +56,7 @@ struct plan_link_run {
 /* plan_link_add — one step. true: it was the last one that is needed; the next two may be called.
  * plan_link_forms — for tests: how long each form would take, in the order above; returns how many
  * there are.
- * *now_out: the one that the run has, as measured, or -1: it is none of them (int4 uncoded).
+ * *now_out: the one that the run has, as measured, or -1: it is none of them (int4).
  * *choice_out: the proposal.
  * plan_link_text — appends three sentences: what was measured, what each form would take, what is
  * proposed and why. */

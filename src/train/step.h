@@ -63,7 +63,6 @@ struct step_local_config {
                           * beside them; at most steps / fragments */
     double mix;          /* share of its own parameters that a replica keeps at an update; [0, 1) */
     enum grad_compress_kind compress; /* form of the outer gradients on their way */
-    bool compress_coded;              /* INT8, INT4 */
 };
 
 struct store_resident;

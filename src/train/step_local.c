@@ -198,7 +198,6 @@ static enum status compress_config(const struct step *s, struct grad_compress_co
         list_buckets(s, i, elems + step_local_bucket(s, i));
     *out = (struct grad_compress_config){.comm = s->local.across,
                                          .kind = s->config.local.compress,
-                                         .is_coded = s->config.local.compress_coded,
                                          .deferred_first = n,
                                          .buckets_n = n,
                                          .bucket_elems = elems};

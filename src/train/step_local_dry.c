@@ -35,8 +35,9 @@ static enum status tell_compressed(const struct step *s, const struct step_dry_l
     const struct step_local_config *c = &s->config.local;
     const double times = 1 / (double)c->steps;
     const bool is_hidden = c->delay > 0;
-    const int64_t part = grad_compress_part_bytes(c->compress, c->compress_coded, g.n, elems);
-    const int64_t lengths = c->compress_coded ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
+    const int64_t part = grad_compress_part_bytes(c->compress, g.n, elems);
+    const int64_t lengths =
+        grad_compress_is_coded(c->compress) ? g.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES : 0;
     if (lengths > 0)
         TRY(tell(listener, g, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times, is_hidden));
     TRY(tell(listener, g, STEP_DRY_CALL_ALL_TO_ALL, g.n * part, times, is_hidden));

@@ -62,14 +62,13 @@ static void same_bits(struct trial like, int nodes, int locals, const char *what
     trial_free(&want);
 }
 
-static void all_bits(enum model_task task, enum grad_compress_kind compress, bool is_coded)
+static void all_bits(enum model_task task, enum grad_compress_kind compress)
 {
     static const int forms[] = {0, 6, 3, 5};
     for (size_t i = 0; i < (compress == GRAD_COMPRESS_KIND_NONE ? 4 : 2); i++) {
         int form = forms[i];
         struct trial like = trial_of(task, 12, form & 1 ? 90 : 8);
         like.config.store.compress = compress;
-        like.config.store.compress_coded = is_coded;
         like.config.store.bucket_elems_min = form & 2 ? 0 : 1;
         char what[64];
         text_format(what, sizeof what, "task %d form %d compress %d", (int)task, form,
@@ -85,28 +84,28 @@ static void all_bits(enum model_task task, enum grad_compress_kind compress, boo
 
 static void test_bits_lm(void **state)
 {
-    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE, false);
+    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE);
 }
 static void test_bits_qa(void **state)
 {
-    (void)state, all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_NONE, false);
+    (void)state, all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_NONE);
 }
 static void test_bits_bf16(void **state)
 {
-    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16, false);
+    (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16);
 }
 static void test_bits_int8(void **state)
 {
     (void)state;
-    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8, false);
-    all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8, false);
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8);
+    all_bits(MODEL_TASK_QA, GRAD_COMPRESS_KIND_INT8);
 }
 
 static void test_bits_few(void **state)
 {
     (void)state;
-    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8, true);
-    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT4, false);
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT8_ZSTD);
+    all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_INT4);
 }
 
 /* SGD has one moment, or none. */

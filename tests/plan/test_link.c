@@ -54,7 +54,7 @@ static void test_choice(void **state)
     assert_true(f.local_steps >= 50 && f.local_steps <= 200);
     link = link_of(2, 1, 0.01, 100); /* none is good */
     f = chosen(&link, &now);
-    assert_true(f.local_steps == 500 && f.compress == GRAD_COMPRESS_KIND_INT4);
+    assert_true(f.local_steps == 500 && f.compress == GRAD_COMPRESS_KIND_INT4_ZSTD);
 }
 
 /* Where workers hold shards, LOCAL_STEPS is not offered. */
@@ -125,7 +125,7 @@ static void test_words(void **state)
     static const char *const slow[] = {"of a step of 2.64 s, 2.54 s wait for other ranks",
                                        "at 100 Mb/s",
                                        "COMPRESS=none 2.64 s, 96% of it waiting",
-                                       "COMPRESS=int8 COMPRESS_CODE=zstd",
+                                       "COMPRESS=int8-zstd",
                                        "proposed: LOCAL_STEPS=",
                                        NULL},
                              *const fast[] = {"proposed: leave it so", NULL},
@@ -135,7 +135,7 @@ static void test_words(void **state)
     says(&link, slow);
     link = link_of(2, 1, 20000, 500);
     says(&link, fast);
-    link.compress = GRAD_COMPRESS_KIND_INT4; /* not among the proposed ones without coding */
+    link.compress = GRAD_COMPRESS_KIND_INT4; /* not among the proposed ones */
     says(&link, needless);
 }
 

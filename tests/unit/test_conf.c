@@ -132,6 +132,8 @@ static void values_are_strict(void **state)
         BAD("TASK=classification", "is not known; allowed: lm, qa"),
         BAD("OPTIMIZER=adam", "did you mean adamw"),
         BAD("OPTIMIZER=normuon", "OPTIMIZER=normuon (argument): this value was removed; use OPT"),
+        GOOD("COMPRESS=int4-zstd", COMPRESS, "int4-zstd"),
+        BAD("COMPRESS_CODE=zstd", "setting was removed; use COMPRESS=int8-zstd or int4-zstd"),
         BAD("COMPRESS=topk", "COMPRESS=topk (argument): this value was removed; use COMPRESS=int8"),
         BAD("VALUE_EMBEDS=2", "VALUE_EMBEDS=2 (argument): this setting was removed; leave it out"),
         BAD("CHANGED=1", "CHANGED=1 (argument): this setting was removed; `convoy config | grep"),

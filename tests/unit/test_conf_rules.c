@@ -97,12 +97,6 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "REDUCE_PRECISION=bf16 (argument) does not go with COMPRESS=int8 (argument); compressed "
          "gradients are sums of fp32 numbers: use one of the two"},
-        {{"COMPRESS_CODE=zstd", "COMPRESS=int4"}, ST_OK, ""},
-        {{"COMPRESS_CODE=zstd", "COMPRESS=bf16"},
-         ST_BAD_SETTING,
-         "COMPRESS_CODE=zstd (argument) is for COMPRESS=int8 or int4, not COMPRESS=bf16 "
-         "(argument); "
-         "use COMPRESS=int8, or COMPRESS_CODE=none"},
         {{"SAMPLE_EVERY=5", "TASK=qa"},
          ST_BAD_SETTING,
          "SAMPLE_EVERY=5 (argument) does not go with TASK=qa (argument); only a language model "
@@ -188,7 +182,7 @@ static void relations(void **state)
         {{"DETERMINISTIC=0"}, ST_OK, ""},
         {{"LOCAL_STEPS=5", "N_NODES=16", "GLOBAL_BATCH=64", "BATCH_SIZE=4"}, ST_OK, ""},
         {{"LOCAL_STEPS=5", "SHARD=none", "PRECISION=bf16", "OPTIMIZER=sgd"}, ST_OK, ""},
-        {{"LOCAL_STEPS=5", "COMPRESS=int8", "COMPRESS_CODE=zstd"}, ST_OK, ""},
+        {{"LOCAL_STEPS=5", "COMPRESS=int8-zstd"}, ST_OK, ""},
         {{"LINK=auto", "N_NODES=4", "COMPRESS=int8"}, ST_OK, ""},
         {{"LINK=auto", "N_NODES=4", "LOCAL_STEPS=5"},
          ST_BAD_SETTING,

@@ -58,8 +58,6 @@
 #define CONF_PEER_COPIES_LIST(X) \
     X(PEER_COPIES, AUTO, "auto") X(PEER_COPIES, OFF, "0") X(PEER_COPIES, ON, "1")
 #define CONF_ON_LOSS_LIST(X) X(ON_LOSS, WAIT, "wait") X(ON_LOSS, SHRINK, "shrink")
-#define CONF_REDUCE_PRECISION_LIST(X) \
-    X(REDUCE_PRECISION, FP32, "fp32") X(REDUCE_PRECISION, BF16, "bf16")
 #define CONF_CHECK_LIST(X) \
     X(CHECK, OFF, "off") X(CHECK, QUICK, "quick") X(CHECK, STANDARD, "standard") \
     X(CHECK, FULL, "full")

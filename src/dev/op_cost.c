@@ -310,12 +310,12 @@ static struct op_cost cost_compress(const struct compress *a)
 {
     int64_t residual = bytes_of(a->residual, a->n);
     return (struct op_cost){.bytes_read = bytes_of(a->x, a->n) + residual,
-                            .bytes_written = compress_bytes(a->kind, a->n) + residual};
+                            .bytes_written = compress_bytes(a->n) + residual};
 }
 
 static struct op_cost cost_expand(const struct expand *a)
 {
-    return (struct op_cost){.bytes_read = compress_bytes(a->kind, a->n),
+    return (struct op_cost){.bytes_read = compress_bytes(a->n),
                             .bytes_written = bytes_of(a->y, a->n)};
 }
 

@@ -21,15 +21,13 @@
 /* How gradients are packed. */
 struct packing {
     bool is_kernel; /* by kernels/compress.h, else by grad_quant.h */
-    enum compress_kind kernel;
     enum grad_quant_kind quant;
     struct grad_quant_block block;
-    bool keeps_residual;
 };
 
 struct bucket {
     int64_t elems, part_bytes; /* part_bytes: of the largest part, packed */
-    float *residual;           /* what quantising this rank's gradient lost; BF16: NULL */
+    float *residual;           /* what quantising this rank's gradient lost */
     float *residual_sum;       /* the same of the sum of its part */
     uint8_t *sum; /* packed sum of its part, kept until _gather_begin; NULL: gathered at once */
 };
@@ -76,22 +74,12 @@ static enum status take(struct grad_compress *q, int64_t n, size_t each, void **
 
 static struct packing packing_of(enum grad_compress_kind kind)
 {
-    const struct grad_quant_block bf16 = {COMPRESS_BLOCK, 2 * COMPRESS_BLOCK, 0},
-                                  int8 = {COMPRESS_BLOCK, 4 + COMPRESS_BLOCK, 4};
-    struct packing p = {.is_kernel = true, .keeps_residual = kind != GRAD_COMPRESS_KIND_BF16};
-    if (kind == GRAD_COMPRESS_KIND_INT8) {
-        p.kernel = COMPRESS_KIND_INT8;
-        p.block = int8;
-    } else if (kind == GRAD_COMPRESS_KIND_BF16) {
-        p.kernel = COMPRESS_KIND_BF16;
-        p.block = bf16;
-    } else {
-        p.is_kernel = false;
-        p.quant =
-            kind == GRAD_COMPRESS_KIND_INT8_ZSTD ? GRAD_QUANT_KIND_INT8_RMS : GRAD_QUANT_KIND_INT4;
-        p.block = grad_quant_block(p.quant);
-    }
-    return p;
+    if (kind == GRAD_COMPRESS_KIND_INT8)
+        return (struct packing){.is_kernel = true,
+                                .block = {COMPRESS_BLOCK, COMPRESS_BLOCK_BYTES, sizeof(float)}};
+    const enum grad_quant_kind quant =
+        kind == GRAD_COMPRESS_KIND_INT8_ZSTD ? GRAD_QUANT_KIND_INT8_RMS : GRAD_QUANT_KIND_INT4;
+    return (struct packing){.quant = quant, .block = grad_quant_block(quant)};
 }
 
 static int64_t blocks_of(const struct packing *p, int64_t elems)
@@ -157,8 +145,7 @@ int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int r
         int64_t elems = c->bucket_elems[i], part = part_bytes_of(&p, ranks, elems);
         part_most = part > part_most ? part : part_most;
         bucket_most = elems > bucket_most ? elems : bucket_most;
-        if (p.keeps_residual)
-            persistent += (elems + part_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
+        persistent += (elems + part_extent(elems, ranks, rank).elems) * (int64_t)sizeof(float);
         persistent += i >= c->deferred_first ? part : 0;
     }
     return c->buckets_n * (int64_t)(sizeof(struct bucket) + sizeof(struct job)) +
@@ -176,21 +163,18 @@ static enum status take_persistent(struct grad_compress *q)
         residual_n += q->bucket[i].elems + part_extent(q->bucket[i].elems, q->ranks, q->rank).elems;
         q->sums_bytes += i >= q->c.deferred_first ? q->bucket[i].part_bytes : 0;
     }
-    q->residual_bytes = q->packing.keeps_residual ? residual_n * (int64_t)sizeof(float) : 0;
+    q->residual_bytes = residual_n * (int64_t)sizeof(float);
     q->bytes += q->residual_bytes + q->sums_bytes;
-    if (q->residual_bytes > 0)
-        TRY(dev_alloc(q->dev, (size_t)q->residual_bytes, &q->residual));
+    TRY(dev_alloc(q->dev, (size_t)q->residual_bytes, &q->residual));
     if (q->sums_bytes > 0)
         TRY(dev_alloc(q->dev, (size_t)q->sums_bytes, &q->sums));
     float *residual = q->residual;
     int64_t sums_at = 0;
     for (int i = 0; i < q->c.buckets_n; i++) {
         struct bucket *p = &q->bucket[i];
-        if (residual) {
-            p->residual = residual;
-            p->residual_sum = residual + p->elems;
-            residual = p->residual_sum + part_extent(p->elems, q->ranks, q->rank).elems;
-        }
+        p->residual = residual;
+        p->residual_sum = residual + p->elems;
+        residual = p->residual_sum + part_extent(p->elems, q->ranks, q->rank).elems;
         if (i >= q->c.deferred_first) {
             p->sum = (uint8_t *)q->sums + sums_at;
             sums_at += p->part_bytes;
@@ -261,7 +245,7 @@ static enum status take_all(struct grad_compress *q)
 enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out)
 {
-    ASSERT(config->kind != GRAD_COMPRESS_KIND_NONE);
+    ASSERT(grad_compress_quantises(config->kind));
     struct grad_compress *q = calloc(1, sizeof *q);
     if (!q)
         return FAIL(ST_RETRY, "out of memory: compression");
@@ -329,8 +313,7 @@ static enum status pack(struct grad_compress *q, const float *x, float *residual
                                     &(struct compress){.packed = {packed, DTYPE_U8},
                                                        .residual = {residual, DTYPE_F32},
                                                        .x = {(void *)(uintptr_t)x, DTYPE_F32},
-                                                       .n = n,
-                                                       .kind = q->packing.kernel});
+                                                       .n = n});
 }
 
 static enum status unpack(struct grad_compress *q, const uint8_t *packed, int64_t n, float *y)
@@ -342,8 +325,7 @@ static enum status unpack(struct grad_compress *q, const uint8_t *packed, int64_
     return dev_op(q->dev)->expand(q->stream,
                                   &(struct expand){.y = {y, DTYPE_F32},
                                                    .packed = {(void *)(uintptr_t)packed, DTYPE_U8},
-                                                   .n = n,
-                                                   .kind = q->packing.kernel});
+                                                   .n = n});
 }
 
 static void count_sent(struct grad_compress *q, int64_t elems, int64_t bytes)
@@ -462,8 +444,8 @@ static enum status send_parts(struct grad_compress *q, const struct job *job,
 {
     for (int rank = 0; rank < q->ranks; rank++) {
         struct part_extent part = part_extent(p->elems, q->ranks, rank);
-        float *residual = p->residual ? p->residual + part.first : NULL;
-        TRY(pack(q, job->from + part.first, residual, part.elems, q->send + rank * p->part_bytes));
+        TRY(pack(q, job->from + part.first, p->residual + part.first, part.elems,
+                 q->send + rank * p->part_bytes));
         count_sent(q, rank == q->rank ? 0 : part.elems, 0);
     }
     if (q->code)
@@ -480,7 +462,7 @@ static enum status add_parts(struct grad_compress *q, const struct bucket *p, ui
     for (int64_t first = 0; first < elems; first += RUN_ELEMS) {
         int64_t n = elems - first < RUN_ELEMS ? elems - first : RUN_ELEMS;
         TRY(add_run(q, p->part_bytes, first, n));
-        TRY(pack(q, q->runs, p->residual_sum ? p->residual_sum + first : NULL, n,
+        TRY(pack(q, q->runs, p->residual_sum + first, n,
                  packed + packed_bytes(&q->packing, first)));
     }
     return ST_OK;

@@ -1,5 +1,5 @@
-/* grad_compress — all-reduce and reduce-scatter of gradients that are quantised on the way. It must
- * not know units or steps.
+/* grad_compress — the forms of gradients on their way, and all-reduce and reduce-scatter of those
+ * that are quantised. It must not know units or steps.
  *
  * For each bucket:
  * - Each rank quantises its gradient part by part and sends each part to its owner.
@@ -11,9 +11,9 @@
  * both sides as in 1-bit Adam, Tang et al. 2021.) Residuals of gradients are not in checkpoints: a
  * resumed run begins with none. Those of outer steps are (train/step_local_state.c).
  *
- * Coding (INT8_ZSTD and INT4_ZSTD): what is sent is coded by grad_code.h, and INT8_ZSTD is quantised
- * as INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on that of the
- * longest one, and all are sent with so many bytes.
+ * Coding (INT8_ZSTD and INT4_ZSTD): messages are coded by grad_code.h, and INT8_ZSTD is quantised as
+ * INT8_RMS of grad_quant.h. Messages then have no fixed size: the ranks first agree on the size of
+ * the longest one, and all messages have this size.
  *
  * Everything runs in the comm's thread, bucket after bucket, on a CPU device of one thread.
  * Gradients in a GPU's memory are copied to the host and back. */
@@ -29,13 +29,20 @@
 
 enum grad_compress_kind {
     GRAD_COMPRESS_KIND_NONE,
-    GRAD_COMPRESS_KIND_BF16,
+    GRAD_COMPRESS_KIND_BF16, /* rounded by the store, and added by the comm (mesh/store.h) */
     GRAD_COMPRESS_KIND_INT8,
     GRAD_COMPRESS_KIND_INT4,
     GRAD_COMPRESS_KIND_INT8_ZSTD,
     GRAD_COMPRESS_KIND_INT4_ZSTD,
     GRAD_COMPRESS_KIND_N
 };
+
+/* grad_compress_quantises — Returns whether gradients of this kind are quantised: they need a
+ * struct grad_compress. */
+static inline bool grad_compress_quantises(enum grad_compress_kind kind)
+{
+    return kind >= GRAD_COMPRESS_KIND_INT8;
+}
 
 /* grad_compress_is_coded — Returns whether messages of this kind are coded. */
 static inline bool grad_compress_is_coded(enum grad_compress_kind kind)
@@ -46,7 +53,7 @@ static inline bool grad_compress_is_coded(enum grad_compress_kind kind)
 struct grad_compress_config {
     struct comm *comm;
     struct dev *dev;              /* that holds the gradients; NULL: they lie in host memory */
-    enum grad_compress_kind kind; /* not NONE */
+    enum grad_compress_kind kind; /* one that quantises */
     int deferred_first;           /* buckets from here on are gathered by _gather_begin */
     int buckets_n;
     const int64_t *bucket_elems;
@@ -77,8 +84,7 @@ enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, floa
                                        struct comm_ticket *ticket);
 
 /* grad_compress_residual — what error feedback holds of a bucket, for a caller that keeps it: own,
- * of all its elements; sum, of those of this rank's part. NULL: BF16 has none. No call may be under
- * way. */
+ * of all its elements; sum, of those of this rank's part. No call may be under way. */
 struct grad_compress_residual {
     float *own, *sum;
 };

@@ -27,10 +27,10 @@
  *   in an order of its own. `hybrid` gives the losses of the others within rounding: the squares
  *   for the gradient norm are added in fewer parts, and the embedding's rows among the others.
  * - With `hybrid` a gradient is reduce-scattered inside the group, then all-reduced over the ranks
- *   that hold the same part. It does not exchange token rows, and is not compressed.
+ *   that hold the same part. It does not exchange token rows, and is not quantised.
  * - Gradient accumulation adds gradients locally and reduces them once a step. It needs all of them
  *   at once, so with several micro-batches gradients are held whole.
- * - With reduce_dtype BF16 a gradient is rounded once on each rank before it is sent. The comm adds
+ * - With COMPRESS=bf16 a gradient is rounded once on each rank before it is sent. The comm adds
  *   in its way (comm.h) and rounds the sum. Norms, updates and accumulation read that sum as fp32.
  *   Rows of the sparse embedding travel as fp32.
  * - With a 16-bit dtype the compute copy is a rounded copy of the masters. Where moments are
@@ -81,11 +81,10 @@
 struct store_settings {
     enum layout_shard shard;
     int group_ranks; /* HYBRID: ranks of a group, at least 2; they are neighbours */
-    enum grad_compress_kind compress;
+    enum grad_compress_kind compress;    /* form of gradients that travel */
     enum sparse_embed_choice embed_rows; /* HYBRID exchanges no rows */
     enum dtype dtype;                    /* of the compute copy */
-    enum dtype reduce_dtype;  /* of gradients that travel: F32 or BF16; not with compress */
-    int64_t bucket_elems_min; /* as layout_init */
+    int64_t bucket_elems_min;            /* as layout_init */
 };
 
 /* EXACT=layout: in how many parts matrices are cut (param.h: tensor_rank), and how many

@@ -18,7 +18,7 @@ static enum status take(struct store *s)
     s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
     s->moment[0] = s->moment[1] = dev_dry_tensor(DTYPE_F32);
     s->compute_copy = dev_dry_tensor(c->settings.dtype);
-    s->grads_rounded = dev_dry_tensor(c->settings.reduce_dtype);
+    s->grads_rounded = dev_dry_tensor(DTYPE_BF16);
     s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
     s->shard_grads = dev_dry_tensor(DTYPE_F32);
     return ST_OK;

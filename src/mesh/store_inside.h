@@ -79,7 +79,7 @@ struct store {
     struct tensor compute_copy;  /* `params` where passes read the masters themselves */
     struct tensor grads;         /* as passes write them */
     struct tensor grads_own;     /* grads BUFFER: reduced, the local shard */
-    struct tensor grads_rounded; /* reduce_dtype BF16: what travels, laid out as grads; else NULL */
+    struct tensor grads_rounded; /* bf16 of COMPRESS: what travels, laid out as grads; else NULL */
     struct tensor moment[2];
     /* (buckets + 2) f64 on the device: sums of squares; of the losses; of squares that another
      * group counts */
@@ -94,7 +94,7 @@ struct store {
     bool is_ids_under_way;            /* token ids, which nothing has waited for */
     struct param_table embed_table;   /* grad_table of store_sparse_embed_pass */
     struct param *embed_params;
-    struct grad_compress *grad_compress; /* NULL: no compression */
+    struct grad_compress *grad_compress; /* NULL: gradients are not quantised */
     struct shard_tree shards;            /* c.shards > 0 */
     int *deal;                           /* the runs of all ranks: ranks + 1 */
     int slots_max;                       /* of any rank */
@@ -128,8 +128,8 @@ struct store {
  *   holders of its part; before _take.
  * _take: takes all memory, and opens sparse and grad_compress where they are used.
  * _uses_sparse: whether rows of the embedding's gradient are exchanged.
- * _compresses: whether gradients are compressed.
- * store_rounds_grads: whether gradients travel as 16-bit numbers.
+ * _compresses: whether gradients are quantised.
+ * store_rounds_grads: whether gradients travel as bf16.
  * store_has_copy: whether the compute copy is memory of its own. */
 struct store_policy store_memory_policy(const struct store_config *config, int ranks);
 enum status store_memory_plan(const struct store *s, struct store_memory *out);
@@ -139,7 +139,7 @@ bool store_memory_uses_sparse(const struct store *s);
 bool store_memory_compresses(const struct store *s);
 static inline bool store_rounds_grads(const struct store *s)
 {
-    return s->c.settings.reduce_dtype != DTYPE_F32 && s->c.has_grads && !s->is_alone;
+    return s->c.settings.compress == GRAD_COMPRESS_KIND_BF16 && s->c.has_grads && !s->is_alone;
 }
 static inline bool store_is_hybrid(const struct store *s)
 {

@@ -339,9 +339,6 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
     out->store.compress = (enum grad_compress_kind)conf_i64(conf, CONF_COMPRESS);
     out->store.embed_rows = (enum sparse_embed_choice)conf_i64(conf, CONF_EMBED_ROWS);
-    out->store.reduce_dtype = conf_i64(conf, CONF_REDUCE_PRECISION) == CONF_REDUCE_PRECISION_BF16
-                                  ? DTYPE_BF16
-                                  : DTYPE_F32;
     map_local(conf, out);
     out->optim = optim_of(conf);
     out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),

@@ -168,7 +168,7 @@ static void try_axis(const struct memory_check *f, const struct trainer_config *
 static void try_parts(const struct memory_check *f, const struct trainer_config *c,
                       struct text *out)
 {
-    if (c->step.local.steps > 0 || c->step.store.compress != GRAD_COMPRESS_KIND_NONE ||
+    if (c->step.local.steps > 0 || grad_compress_quantises(c->step.store.compress) ||
         c->step.store.shard == LAYOUT_SHARD_HYBRID ||
         c->step.store.embed_rows == SPARSE_EMBED_CHOICE_ON || c->step.comm_graph)
         return;

@@ -148,11 +148,12 @@ static enum status add_layout(const cJSON *root, struct verify_settings *s)
     for (size_t i = 0; i < COUNT_OF(counts); i++)
         TRY(add_count(root, counts[i], s));
     TRY(add_choice(root, "SHARD", shard_words, COUNT_OF(shard_words), s));
-    TRY(add_choice(root, "COMPRESS", compress_words, COUNT_OF(compress_words), s));
+    if (json_number(root, "reduce_bytes") == 2) /* older versions: REDUCE_PRECISION=bf16 */
+        TRY(verify_settings_add(s, "COMPRESS", "bf16"));
+    else
+        TRY(add_choice(root, "COMPRESS", compress_words, COUNT_OF(compress_words), s));
     TRY(add_choice(root, "EMBED_ROWS", embed_words, COUNT_OF(embed_words), s));
-    TRY(add_choice(root, "PP_SCHEDULE", pipe_words, COUNT_OF(pipe_words), s));
-    return verify_settings_add(s, "REDUCE_PRECISION",
-                               json_number(root, "reduce_bytes") == 2 ? "bf16" : "fp32");
+    return add_choice(root, "PP_SCHEDULE", pipe_words, COUNT_OF(pipe_words), s);
 }
 
 #define AXIS_MOST 1024 /* the setting's own limit may be lower */

@@ -52,19 +52,21 @@ static struct plan_link_step middle(const struct plan_link_run *link)
 
 static double exchange_bytes(const struct plan_link_run *link, const struct plan_link_form *f)
 {
-    const bool is_local = f->local_steps > 0, is_compressed = f->compress != 0;
+    const bool is_local = f->local_steps > 0, is_bf16 = f->compress == GRAD_COMPRESS_KIND_BF16;
     const int ranks = is_local ? link->nodes : link->nodes * link->locals;
     const int64_t elems = is_local ? link->params / link->locals : link->params;
-    const double share = 2 * (double)(link->nodes - 1) / link->nodes;
-    if (!is_compressed)
-        return share * 4 * (double)link->params / link->locals;
-    return share * ranks * (double)grad_compress_part_bytes(f->compress, ranks, elems);
+    const double share = (double)(link->nodes - 1) / link->nodes;
+    /* of an element on the way to its owner, and back */
+    const int there = is_bf16 && link->locals == 1 ? 2 : 4, back = is_bf16 ? 2 : 4;
+    if (!grad_compress_quantises(f->compress))
+        return share * (there + back) * (double)link->params / link->locals;
+    return 2 * share * ranks * (double)grad_compress_part_bytes(f->compress, ranks, elems);
 }
 
 static double coding_ms(const struct plan_link_run *link, const struct plan_link_form *f)
 {
     const double elems = (double)link->params / (f->local_steps > 0 ? link->locals : 1);
-    const double ns = f->compress > GRAD_COMPRESS_KIND_BF16 ? QUANTISE_NS : 0;
+    const double ns = grad_compress_quantises(f->compress) ? QUANTISE_NS : 0;
     return elems * (ns + (grad_compress_is_coded(f->compress) ? CODE_NS : 0)) / 1e6;
 }
 

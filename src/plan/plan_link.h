@@ -8,8 +8,10 @@
  * With N nodes of L workers each, P parameters, and a form of b bits an element, a rank sends to
  * other nodes in an exchange
  *   2 (N-1)/N · 4 P/L     fp32: the sums of a node are made before
- *   2 (N-1)/N · P b/8     compressed: each worker quantises its own gradient
- *   2 (N-1)/N · P/L b/8   compressed, in an outer step of LOCAL_STEPS
+ *   2 (N-1)/N · 2 P       bf16, with one worker on each node
+ *   (N-1)/N · (4+2) P/L   bf16, with several: sums of a node travel as fp32, what follows as bf16
+ *   2 (N-1)/N · P b/8     quantised: each worker quantises its own gradient
+ *   2 (N-1)/N · P/L b/8   quantised, in an outer step of LOCAL_STEPS
  *
  * The choice is the first of this order that fits:
  *   1. fp32, bf16, int8, int8-zstd, int4-zstd, if at most PLAN_LINK_WAIT_MOST of a step waits

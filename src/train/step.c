@@ -259,7 +259,7 @@ static enum status open_comm_graph(struct step *s)
     if (!c->comm_graph || c->is_eval || comm_place(c->comm)->ranks == 1)
         return ST_OK;
     if (!s->is_async)
-        why = "it needs NCCL, gradients that are not compressed, and SPIKE=off";
+        why = "it needs NCCL, COMPRESS=none or bf16, and SPIKE=off";
     else if (c->is_eager)
         why = "work is not submitted as CUDA graphs";
     else if (c->store.shard == LAYOUT_SHARD_HYBRID)

@@ -14,11 +14,12 @@
 #define LARGE 1 /* number of the other bucket */
 #define ROUNDS 40
 
-/* A form of gradients. once: how far one sum may be off; small: that of the small bucket. many: by
- * which factor the mean of ROUNDS is nearer, at least; 0: there is no error feedback. */
+/* A form of gradients. once: how far one sum may be off, also that of the small bucket. The mean of
+ * ROUNDS sums is NEARER times nearer, at least. */
+#define NEARER 8
 struct form {
     enum grad_compress_kind kind;
-    double once, small, many;
+    double once;
 };
 
 struct case_of {
@@ -145,16 +146,15 @@ static void check(const struct form *form, int ranks, const double *want, const 
     double once = apart(whole[0].first, want, ELEMS), all = apart(whole[0].sum, want, ELEMS);
     print_message("# kind %d, %d ranks: one sum is %.1e off, the mean of %d is %.1e off\n",
                   (int)form->kind, ranks, once, ROUNDS, all);
-    assert_true(once < form->once && (form->many == 0 || all < once / form->many));
-    assert_true(apart(whole[0].small, want_small, SMALL) < form->small);
+    assert_true(once < form->once && all < once / NEARER);
+    assert_true(apart(whole[0].small, want_small, SMALL) < form->once);
     check_traffic(form, ranks, whole);
 }
 
-static const struct form forms[] = {
-    {GRAD_COMPRESS_KIND_BF16, 0.02, 0.02, 0},      {GRAD_COMPRESS_KIND_INT8, 0.02, 0.02, 8},
-    {GRAD_COMPRESS_KIND_INT8_ZSTD, 0.08, 0.08, 8}, {GRAD_COMPRESS_KIND_INT4, 0.25, 0.25, 8},
-    {GRAD_COMPRESS_KIND_INT4_ZSTD, 0.25, 0.25, 8},
-};
+static const struct form forms[] = {{GRAD_COMPRESS_KIND_INT8, 0.02},
+                                    {GRAD_COMPRESS_KIND_INT8_ZSTD, 0.08},
+                                    {GRAD_COMPRESS_KIND_INT4, 0.25},
+                                    {GRAD_COMPRESS_KIND_INT4_ZSTD, 0.25}};
 
 static void test_sums(void **state)
 {
@@ -235,7 +235,7 @@ static enum status send_large(struct ranks_one *one)
 static void test_counted(void **state)
 {
     (void)state;
-    for (size_t i = 1; i < sizeof forms / sizeof *forms; i++) {
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct sent sent[NODES];
         for (int rank = 0; rank < NODES; rank++)
             sent[rank] = (struct sent){.form = forms[i]};

@@ -65,7 +65,7 @@ static void same_bits(struct trial like, int nodes, int locals, const char *what
 static void all_bits(enum model_task task, enum grad_compress_kind compress)
 {
     static const int forms[] = {0, 6, 3, 5};
-    for (size_t i = 0; i < (compress == GRAD_COMPRESS_KIND_NONE ? 4 : 2); i++) {
+    for (size_t i = 0; i < (grad_compress_quantises(compress) ? 2 : 4); i++) {
         int form = forms[i];
         struct trial like = trial_of(task, 12, form & 1 ? 90 : 8);
         like.config.store.compress = compress;
@@ -94,6 +94,21 @@ static void test_bits_bf16(void **state)
 {
     (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_BF16);
 }
+/* One rank sends nothing and rounds nothing. */
+static void test_alone_bf16(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
+    like.steps = 4;
+    struct trial want = trial_run(&like, 1, 1);
+    like.config.store.compress = GRAD_COMPRESS_KIND_BF16;
+    struct trial got = trial_run(&like, 1, 1);
+    trial_same(&got, &want, "alone");
+    assert_int_equal(got.memory.store.unsharded, want.memory.store.unsharded);
+    trial_free(&got);
+    trial_free(&want);
+}
+
 static void test_bits_int8(void **state)
 {
     (void)state;
@@ -153,9 +168,10 @@ static void test_equal_arch(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_equal_lm),  cmocka_unit_test(test_equal_qa),
-    cmocka_unit_test(test_bits_lm),   cmocka_unit_test(test_bits_qa),
-    cmocka_unit_test(test_bits_sgd),  cmocka_unit_test(test_bits_bf16),
-    cmocka_unit_test(test_bits_int8), cmocka_unit_test(test_bits_few),
-    cmocka_unit_test(test_bits_arch), cmocka_unit_test(test_equal_arch)};
+    cmocka_unit_test(test_equal_lm),   cmocka_unit_test(test_equal_qa),
+    cmocka_unit_test(test_bits_lm),    cmocka_unit_test(test_bits_qa),
+    cmocka_unit_test(test_bits_sgd),   cmocka_unit_test(test_bits_bf16),
+    cmocka_unit_test(test_alone_bf16), cmocka_unit_test(test_alone_bf16),
+    cmocka_unit_test(test_bits_int8),  cmocka_unit_test(test_bits_few),
+    cmocka_unit_test(test_bits_arch),  cmocka_unit_test(test_equal_arch)};
 HARNESS_MAIN(tests)

@@ -161,6 +161,21 @@ static void test_memory(void **state)
     }
 }
 
+/* COMPRESS=bf16: the rounded copy is planned, two bytes for each gradient that a rank holds or
+ * buffers. step_open asserts that what is planned is what is taken. */
+static void test_memory_rounded(void **state)
+{
+    (void)state;
+    struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
+    like.steps = 1;
+    like.takes_state = false;
+    struct trial wide = trial_run(&like, 1, 2);
+    like.config.store.compress = GRAD_COMPRESS_KIND_BF16;
+    struct trial narrow = trial_run(&like, 1, 2);
+    assert_int_equal(narrow.memory.store.unsharded - wide.memory.store.unsharded,
+                     wide.memory.store.grads / 2);
+}
+
 /* GPT-2 124M on four ranks, SHARD=full: a quarter of everything, and unsharded buffers of two
  * blocks and the embedding, which the head needs whole. From the layout alone; store_memory.c
  * asserts that the store takes the same. */
@@ -209,14 +224,15 @@ static void test_compressed_learns(void **state)
             mean += got.loss[k] / 20;
         print_message("# compress %d: loss %.4f to %.4f in 200 steps, %.4f without\n",
                       (int)forms[i].kind, got.loss[0], mean, want);
+        assert_true(memcmp(got.loss, plain.loss, sizeof got.loss) != 0);
         assert_true(fabs(mean / want - 1) < forms[i].apart);
         assert_true(mean < 0.8 * got.loss[0]);
     }
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_resume),           cmocka_unit_test(test_not_finite),
-    cmocka_unit_test(test_lost_rank),        cmocka_unit_test(test_refused_samples),
-    cmocka_unit_test(test_memory),           cmocka_unit_test(test_memory_planned),
-    cmocka_unit_test(test_compressed_learns)};
+    cmocka_unit_test(test_resume),         cmocka_unit_test(test_not_finite),
+    cmocka_unit_test(test_lost_rank),      cmocka_unit_test(test_refused_samples),
+    cmocka_unit_test(test_memory),         cmocka_unit_test(test_memory_rounded),
+    cmocka_unit_test(test_memory_planned), cmocka_unit_test(test_compressed_learns)};
 HARNESS_MAIN(tests)

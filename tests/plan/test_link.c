@@ -83,6 +83,7 @@ static void test_bytes(void **state)
     struct plan_link_form f[PLAN_LINK_FORMS];
     plan_link_forms(&two, f, &now, &choice);
     assert_int_equal((int64_t)f[0].sent_bytes, 3 * PARAMS);
+    assert_int_equal((int64_t)f[1].sent_bytes, 3 * PARAMS * 3 / 4); /* its sums travel as fp32 */
     assert_true(fabs(f[2].sent_bytes / form[2].sent_bytes - 1) < 1e-2); /* but here it does not */
 }
 

@@ -356,9 +356,9 @@ static struct step_config mesh_config(const struct combination *c)
     config.store.shard = (enum layout_shard)c->shard;
     config.store.group_ranks = c->shard == LAYOUT_SHARD_HYBRID ? 2 : 0;
     config.store.bucket_elems_min = c->recompute % 2 ? 1 : 20000;
-    config.store.reduce_dtype = c->extra == EXTRA_BF16 ? DTYPE_BF16 : DTYPE_F32;
     config.store.compress = c->extra == EXTRA_CODED  ? GRAD_COMPRESS_KIND_INT8_ZSTD
                             : c->extra == EXTRA_INT8 ? GRAD_COMPRESS_KIND_INT8
+                            : c->extra == EXTRA_BF16 ? GRAD_COMPRESS_KIND_BF16
                                                      : GRAD_COMPRESS_KIND_NONE;
     config.store.embed_rows = c->extra == EXTRA_ROWS      ? SPARSE_EMBED_CHOICE_ON
                               : c->extra == EXTRA_NO_ROWS ? SPARSE_EMBED_CHOICE_OFF

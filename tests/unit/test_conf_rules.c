@@ -92,11 +92,6 @@ static void relations(void **state)
          "EVAL_EVERY=5 (argument) needs VAL_DATA, which is not set; set it to data to evaluate on"},
         {{"VAL_DATA=x"}, ST_OK, ""},
         {{"SAMPLE_EVERY=5"}, ST_OK, ""},
-        {{"REDUCE_PRECISION=bf16"}, ST_OK, ""},
-        {{"REDUCE_PRECISION=bf16", "COMPRESS=int8"},
-         ST_BAD_SETTING,
-         "REDUCE_PRECISION=bf16 (argument) does not go with COMPRESS=int8 (argument); compressed "
-         "gradients are sums of fp32 numbers: use one of the two"},
         {{"SAMPLE_EVERY=5", "TASK=qa"},
          ST_BAD_SETTING,
          "SAMPLE_EVERY=5 (argument) does not go with TASK=qa (argument); only a language model "
@@ -115,14 +110,17 @@ static void relations(void **state)
         {{"COMM_GRAPH=1", "CUDA_TIMES=1"},
          ST_BAD_SETTING,
          "COMM_GRAPH=1 (argument) does not go with CUDA_TIMES=1 (argument); times are taken"},
-        {{"COMM_GRAPH=1", "COMPRESS=bf16"},
+        {{"COMM_GRAPH=1", "COMPRESS=bf16"}, ST_OK, ""},
+        {{"COMM_GRAPH=1", "COMPRESS=int8"},
          ST_BAD_SETTING,
-         "COMM_GRAPH=1 (argument) does not go with COMPRESS=bf16 (argument); the host compresses"},
+         "COMM_GRAPH=1 (argument) does not go with COMPRESS=int8 (argument); the host quantises"},
         {{"SHARD=hybrid"}, ST_OK, ""},
         {{"SHARD=full", "COMPRESS=int8"}, ST_OK, ""},
         {{"SHARD=hybrid", "COMPRESS=int8"},
          ST_BAD_SETTING,
-         "SHARD=hybrid (argument) does not go with COMPRESS=int8 (argument); set COMPRESS=none"},
+         "SHARD=hybrid (argument) does not go with COMPRESS=int8 (argument); set COMPRESS=none or "
+         "bf16"},
+        {{"SHARD=hybrid", "COMPRESS=bf16"}, ST_OK, ""},
         {{"SHARD=hybrid", "EMBED_ROWS=0"}, ST_OK, ""},
         {{"SHARD=full", "EMBED_ROWS=1"}, ST_OK, ""},
         {{"SHARD=hybrid", "EMBED_ROWS=1"},
@@ -264,9 +262,10 @@ static void relations(void **state)
          ST_BAD_SETTING,
          "CP=2 (argument) does not go with SHARD=hybrid (argument); the workers of a node are "
          "divided by CP already: set SHARD=full"},
-        {{"CP=2", "N_GPU_EACH_NODE=2", "COMPRESS=bf16"},
+        {{"CP=2", "N_GPU_EACH_NODE=2", "COMPRESS=bf16"}, ST_OK, ""},
+        {{"CP=2", "N_GPU_EACH_NODE=2", "COMPRESS=int4"},
          ST_BAD_SETTING,
-         "CP=2 (argument) does not go with COMPRESS=bf16 (argument)"},
+         "CP=2 (argument) does not go with COMPRESS=int4 (argument)"},
         {{"CP=2", "N_GPU_EACH_NODE=2", "EMBED_ROWS=1"},
          ST_BAD_SETTING,
          "CP=2 (argument) does not go with EMBED_ROWS=1 (argument); each worker of a group has "
@@ -347,15 +346,14 @@ static void divided_models_refuse(void **state)
     static const struct {
         const char *setting, *remedy;
     } others[] = {{"SHARD=hybrid", "set SHARD=full"},
-                  {"COMPRESS=bf16", "set COMPRESS=none, or REDUCE_PRECISION=bf16"},
-                  {"COMPRESS=int8", "set COMPRESS=none, or REDUCE_PRECISION=bf16"},
+                  {"COMPRESS=int8", "set COMPRESS=none, or COMPRESS=bf16"},
+                  {"COMPRESS=int4-zstd", "set COMPRESS=none, or COMPRESS=bf16"},
                   {"EMBED_ROWS=1", "set EMBED_ROWS=auto"},
                   {"COMM_GRAPH=1", "set COMM_GRAPH=0"}};
     static const char *const fine[] = {
-        "SHARD=none",  "SHARD=optimizer", "SHARD=gradients", "SHARD=full",
-        "SHARD=auto",  "EMBED_ROWS=0",    "EMBED_ROWS=auto", "REDUCE_PRECISION=bf16",
-        "DROPOUT=0.1", "RECOMPUTE=block", "PRECISION=bf16",  "TASK=qa",
-        "COMM_SMS=16", "BACKEND=tcp",     "BACKEND=nccl"};
+        "SHARD=none",     "SHARD=optimizer", "SHARD=gradients", "SHARD=full",  "SHARD=auto",
+        "EMBED_ROWS=0",   "EMBED_ROWS=auto", "COMPRESS=bf16",   "DROPOUT=0.1", "RECOMPUTE=block",
+        "PRECISION=bf16", "TASK=qa",         "COMM_SMS=16",     "BACKEND=tcp", "BACKEND=nccl"};
     for (size_t a = 0; a < sizeof axes / sizeof *axes; a++) {
         struct conf *conf = NULL;
         char *none[] = {NULL}, want[64];

@@ -131,9 +131,8 @@ static void elements(void **state)
     COSTS(combine, 0, 4 * 30, 2 * 10, .out = T(BF16), .in = T(F32), .own = T(F32), .elems = 10,
           .stride = 16, .sources_n = 3);
     COSTS(compress, 0, 8 * 300, 2 * 260 + 4 * 300, .packed = T(U8), .residual = T(F32), .x = T(F32),
-          .n = 300, .kind = COMPRESS_KIND_INT8);
-    COSTS(expand, 0, 2 * 512, 4 * 300, .y = T(F32), .packed = T(U8), .n = 300,
-          .kind = COMPRESS_KIND_BF16);
+          .n = 300);
+    COSTS(expand, 0, 2 * 260, 4 * 300, .y = T(F32), .packed = T(U8), .n = 300);
 }
 
 static void optimisers(void **state)

@@ -60,7 +60,7 @@ static void test_taken(void **state)
                        "\"SHARD\":3,\"TP\":2,\"reduce_bytes\":2," TWO "}",
                        2));
     assert_string_equal(joined, "PRECISION=fp32 LR_SCHEDULE=constant PRECISION=bf16 STEPS=50 TP=2 "
-                                "SHARD=full REDUCE_PRECISION=bf16 TASK=lm N_GPU_EACH_NODE=2 ");
+                                "SHARD=full COMPRESS=bf16 TASK=lm N_GPU_EACH_NODE=2 ");
 }
 
 static void refused(const char *provenance, int workers, const char *why)

@@ -63,7 +63,6 @@ struct step_local_config {
                           * beside them; at most steps / fragments */
     double mix;          /* share of its own parameters that a replica keeps at an update; [0, 1) */
     enum grad_compress_kind compress; /* form of the outer gradients on their way */
-    bool compress_coded;              /* INT8, INT4 */
 };
 
 struct step_config {
@@ -381,9 +380,6 @@ enum status step_state_serve(struct step *step);
 /* step_skips_hidden_second — hidden matrices have no second moment. It reads as zero there, and its
  * layout is such that step_tensor, step_part and step_host_part have none. */
 bool step_skips_hidden_second(const struct step *step);
-/* step_has_neurons — instead they have one number for each output neuron (param_neurons), which
- * step_read and step_write move as the first elements of the tensor. */
-bool step_has_neurons(const struct step *step);
 
 /* Only where a part of this rank's table is whole on it (no other ranks share it, or SHARD=none):
  * its address on the device. Call step_drain first, because a part of an update may be deferred to

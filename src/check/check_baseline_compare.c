@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "check/check_host.h"
 #include "check/check_judge.h"
-#include "check/check_text.h"
+#include "measure/measure_table.h"
 
 /* A row of the baseline with today's number of its node. */
 struct old {
@@ -136,9 +136,9 @@ static void blame(struct check_row *row, enum check_verdict verdict, double befo
     row->verdict = verdict;
     row->limit = limit;
     text_format(row->why, sizeof row->why, "%s; the baseline of %.10s has %s; limit %s; %s",
-                check_text_value(value, sizeof value, row->value, row->unit), day,
-                check_text_value(old, sizeof old, before, row->unit),
-                check_text_value(least, sizeof least, limit, row->unit), why);
+                measure_table_value(value, sizeof value, row->value, row->unit), day,
+                measure_table_value(old, sizeof old, before, row->unit),
+                measure_table_value(least, sizeof least, limit, row->unit), why);
 }
 
 static void compare_row(struct check_row *row, double before, const char *day)

@@ -2,21 +2,21 @@
  * node, and of one rank of each node. First whether it is right, element by element, then how fast
  * it is. Sizes grow until the time is over. Wrong results are traced to ranks (check_isolate.h).
  * Must not know how a collective is checked. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "check/check.h"
-#include "check/check_gather.h"
 #include "check/check_isolate.h"
 #include "check/check_limits.h"
 #include "comm/core/part.h"
+#include "measure/measure_ranks.h"
 
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
 #define SIZES_MAX 7
+#define RUNS_MAX 32            /* timed calls of one row */
 #define SMALL_BYTES (64 * KIB) /* below it the time says more than the bandwidth */
 #define HALF_BYTES MIB         /* bf16 and fp16 up to here: their sums take the host long */
 #define MEMORY_PART 16         /* of the free memory, for each of the buffers of all workers */
@@ -35,7 +35,7 @@ static const struct effort {
 
 /* What was wrong first. */
 struct fault {
-    int64_t wrong; /* elements, over the group; 0: none */
+    int64_t wrong; /* elements, on the rank with the most; 0: none */
     int32_t collective, dtype;
     int64_t bytes;
 };
@@ -44,7 +44,7 @@ struct groups {
     const struct check_config *config;
     const struct comm_place *place;
     const struct effort *effort;
-    struct check_collective_memory memory;
+    struct measure_collective_memory memory;
     bool is_split; /* for tests: some rank flips */
     int64_t begin_ms, end_ms;
     struct check_rows *rows;
@@ -63,31 +63,8 @@ struct group {
 
 /* ---- one step: a collective at a size ---- */
 
-/* What the members tell each other after a step. */
-struct outcome {
-    int64_t wrong, is_late;
-    double us;
-};
-
-static enum status agree(struct comm *comm, struct outcome *mine)
-{
-    const int ranks = comm_place(comm)->ranks;
-    struct outcome *all = malloc(sizeof *all * (size_t)ranks);
-    if (all == NULL)
-        return FAIL(ST_RETRY, "out of memory: the results of %d ranks", ranks);
-    enum status st = check_gather(comm, mine, sizeof *mine, all);
-    *mine = (struct outcome){0};
-    for (int r = 0; r < ranks && st == ST_OK; r++) {
-        mine->wrong += all[r].wrong;
-        mine->is_late |= all[r].is_late;
-        mine->us = fmax(mine->us, all[r].us);
-    }
-    free(all);
-    return st;
-}
-
 static void note_fault(struct groups *g, struct group *group,
-                       const struct check_collective_call *call, int64_t wrong)
+                       const struct measure_collective_call *call, int64_t wrong)
 {
     group->is_wrong[call->collective] = true;
     if (g->fault.wrong == 0)
@@ -104,8 +81,8 @@ static const char *size_text(int64_t bytes, char *out, size_t cap)
 }
 
 /* "all_reduce 1 MiB between nodes" */
-static void name_row(const struct group *group, const struct check_collective_call *call, char *out,
-                     size_t cap)
+static void name_row(const struct group *group, const struct measure_collective_call *call,
+                     char *out, size_t cap)
 {
     char size[32];
     text_format(out, cap, "%s %s%s%s", bus_bandwidth_name(call->collective),
@@ -126,7 +103,7 @@ static void set_hardware(const struct groups *g, const struct comm_place *place,
 
 /* A GPU's links are judged beside those of other nodes; a host's memory is stage node's. */
 static enum status add_speed(struct groups *g, const struct group *group,
-                             const struct check_collective_call *call, double best, double median,
+                             const struct measure_collective_call *call, double best, double median,
                              int runs)
 {
     const struct comm_place *place = comm_place(group->comm);
@@ -156,28 +133,30 @@ static enum status add_speed(struct groups *g, const struct group *group,
 static int runs_of(const struct groups *g, double us)
 {
     const double runs = (double)g->effort->row_ms * 1e3 / (us + 1);
-    return runs < 2 ? 2 : runs > CHECK_COLLECTIVE_RUNS_MAX ? CHECK_COLLECTIVE_RUNS_MAX : (int)runs;
+    return runs < 2 ? 2 : runs > RUNS_MAX ? RUNS_MAX : (int)runs;
 }
 
 /* *late_out: the next, larger step would not end in time; the same on all members. */
 static enum status run_step(struct groups *g, struct group *group,
-                            const struct check_collective_call *call, bool *late_out)
+                            const struct measure_collective_call *call, bool *late_out)
 {
-    struct outcome outcome = {0};
-    double best, median;
+    enum { WRONG, LATE, US, VALUES };
+    double worst[VALUES], best, median; /* worst: of any member */
+    int64_t wrong;
     const int64_t begin_ms = clock_ms();
-    TRY(check_collective_right(&g->memory, group->comm, call, &outcome.wrong, &outcome.us));
-    outcome.is_late = clock_ms() + 2 * (clock_ms() - begin_ms) >= group->end_ms;
-    TRY(agree(group->comm, &outcome));
-    *late_out = outcome.is_late != 0;
+    TRY(measure_collective_right(&g->memory, group->comm, call, &wrong, &worst[US]));
+    worst[WRONG] = (double)wrong;
+    worst[LATE] = clock_ms() + 2 * (clock_ms() - begin_ms) >= group->end_ms;
+    TRY(measure_ranks_max(group->comm, worst, VALUES));
+    *late_out = worst[LATE] != 0;
     group->largest[call->collective] = call->bytes;
     group->has_dtype[call->collective][call->dtype] = true;
-    if (outcome.wrong > 0)
-        note_fault(g, group, call, outcome.wrong);
-    if (outcome.wrong > 0 || call->dtype != DTYPE_F32 || outcome.is_late)
+    if (worst[WRONG] > 0)
+        note_fault(g, group, call, (int64_t)worst[WRONG]);
+    if (worst[WRONG] > 0 || call->dtype != DTYPE_F32 || *late_out)
         return ST_OK;
-    const int runs = runs_of(g, outcome.us);
-    TRY(check_collective_time(&g->memory, group->comm, call, runs, &best, &median));
+    const int runs = runs_of(g, worst[US]);
+    TRY(measure_collective_time(&g->memory, group->comm, call, runs, &best, &median));
     return add_speed(g, group, call, best, median, runs);
 }
 
@@ -193,11 +172,11 @@ static enum status run_dtypes(struct groups *g, struct group *group, enum bus_co
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     const int n = is_sum(collective) && bytes > 8 && bytes <= HALF_BYTES ? 3 : 1;
     for (int i = 0; i < n && (i == 0 || !*late_out); i++) {
-        const struct check_collective_call call = {.collective = collective,
-                                                   .dtype = dtypes[i],
-                                                   .bytes = bytes,
-                                                   .is_split = g->is_split,
-                                                   .flips = g->config->flips_sums};
+        const struct measure_collective_call call = {.collective = collective,
+                                                     .dtype = dtypes[i],
+                                                     .bytes = bytes,
+                                                     .is_split = g->is_split,
+                                                     .flips = g->config->flips_sums};
         TRY(run_step(g, group, &call, late_out));
     }
     return ST_OK;
@@ -304,7 +283,7 @@ static enum status find_fault(struct groups *g, struct fault *out)
     struct fault *all = malloc(sizeof *all * (size_t)g->place->ranks);
     if (all == NULL)
         return FAIL(ST_RETRY, "out of memory: the results of %d ranks", g->place->ranks);
-    enum status st = check_gather(g->config->comm, &g->fault, sizeof g->fault, all);
+    enum status st = measure_ranks_gather(g->config->comm, &g->fault, sizeof g->fault, all);
     *out = (struct fault){0};
     for (int r = g->place->ranks - 1; r >= 0 && st == ST_OK; r--)
         if (all[r].wrong > 0)
@@ -319,11 +298,12 @@ static enum status trace_fault(struct groups *g)
     TRY(find_fault(g, &fault));
     if (fault.wrong == 0)
         return ST_OK;
-    const struct check_collective_call call = {.collective = (enum bus_collective)fault.collective,
-                                               .dtype = (enum dtype)fault.dtype,
-                                               .bytes = fault.bytes,
-                                               .is_split = g->is_split,
-                                               .flips = g->config->flips_sums};
+    const struct measure_collective_call call = {.collective =
+                                                     (enum bus_collective)fault.collective,
+                                                 .dtype = (enum dtype)fault.dtype,
+                                                 .bytes = fault.bytes,
+                                                 .is_split = g->is_split,
+                                                 .flips = g->config->flips_sums};
     return check_isolate_run(&g->memory, g->config->comm, &call, fault.wrong, g->rows);
 }
 
@@ -347,11 +327,11 @@ static int64_t wanted_bytes(const struct groups *g)
 /* All ranks take the same: the least that any of them affords. */
 static enum status take_memory(struct groups *g)
 {
-    int64_t least = 0;
-    TRY(check_gather_max(g->config->comm, -wanted_bytes(g), &least));
+    double less = -(double)wanted_bytes(g);
+    TRY(measure_ranks_max(g->config->comm, &less, 1));
     const int64_t ranks_bytes = (int64_t)g->place->ranks * KIB; /* a part for every rank */
-    const int64_t bytes = -least > ranks_bytes ? -least : ranks_bytes;
-    return check_collective_open(&g->memory, g->config->comm, g->config->dev, bytes);
+    const int64_t bytes = -less > (double)ranks_bytes ? (int64_t)-less : ranks_bytes;
+    return measure_collective_open(&g->memory, g->config->comm, g->config->dev, bytes, true);
 }
 
 static enum status run_all(struct groups *g)
@@ -361,8 +341,8 @@ static enum status run_all(struct groups *g)
     struct group world = {.comm = g->config->comm,
                           .where = "",
                           .end_ms = has_splits ? g->begin_ms + third_ms : g->end_ms};
-    int64_t flips = 0;
-    TRY(check_gather_max(g->config->comm, g->config->flips_sums, &flips));
+    double flips = g->config->flips_sums;
+    TRY(measure_ranks_max(g->config->comm, &flips, 1));
     g->is_split = flips != 0;
     TRY(take_memory(g));
     TRY(run_group(g, &world));
@@ -396,6 +376,6 @@ enum status check_groups_run(const struct check_config *config, int64_t budget_m
                        .rows = rows};
     g.end_ms = g.begin_ms + budget_ms;
     enum status st = run_all(&g);
-    check_collective_close(&g.memory);
+    measure_collective_close(&g.memory);
     return st;
 }

@@ -5,15 +5,15 @@
 
 #include "base/text.h"
 #include "check/check_bisect.h"
-#include "check/check_gather.h"
+#include "measure/measure_ranks.h"
 
 #define TIMES 2         /* a test of a group makes the call so often: faults come and go */
 #define EACH_BYTES 1024 /* of a buffer for each member, at least: every rank owns a part */
 
 struct isolate {
-    const struct check_collective_memory *memory;
+    const struct measure_collective_memory *memory;
     struct comm *comm;
-    struct check_collective_call call;
+    struct measure_collective_call call;
     const struct comm_place *place;
     struct check_bisect bisect;
     int *group_of, *ranks; /* of each rank; the members of this rank's group */
@@ -45,7 +45,7 @@ static void close_all(struct isolate *s)
 /* This rank's group makes the call. *wrong_out: elements that this rank sees. */
 static enum status test_group(const struct isolate *s, int group, int64_t *wrong_out)
 {
-    struct check_collective_call call = s->call;
+    struct measure_collective_call call = s->call;
     struct comm *split = NULL;
     int n = 0;
     for (int r = 0; r < s->place->ranks; r++)
@@ -59,7 +59,7 @@ static enum status test_group(const struct isolate *s, int group, int64_t *wrong
     for (int i = 0; i < TIMES && st == ST_OK; i++) {
         int64_t wrong = 0;
         double us;
-        st = check_collective_right(s->memory, split, &call, &wrong, &us);
+        st = measure_collective_right(s->memory, split, &call, &wrong, &us);
         *wrong_out += wrong;
     }
     comm_close(split);
@@ -73,7 +73,7 @@ static enum status test_round(struct isolate *s, int groups)
     int64_t wrong = 0;
     if (mine >= 0)
         TRY(test_group(s, mine, &wrong));
-    TRY(check_gather(s->comm, &wrong, sizeof wrong, s->wrong));
+    TRY(measure_ranks_gather(s->comm, &wrong, sizeof wrong, s->wrong));
     for (int g = 0; g < groups; g++)
         s->failed[g] = false;
     for (int r = 0; r < s->place->ranks; r++)
@@ -138,8 +138,8 @@ static enum status add_rows(const struct isolate *s, int64_t wrong, struct check
     return named > 0 ? ST_OK : add_gone(s, wrong, rows);
 }
 
-enum status check_isolate_run(const struct check_collective_memory *memory, struct comm *comm,
-                              const struct check_collective_call *call, int64_t wrong,
+enum status check_isolate_run(const struct measure_collective_memory *memory, struct comm *comm,
+                              const struct measure_collective_call *call, int64_t wrong,
                               struct check_rows *rows)
 {
     struct isolate s = {.memory = memory, .comm = comm, .call = *call, .place = comm_place(comm)};

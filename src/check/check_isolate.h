@@ -4,13 +4,13 @@
 #ifndef CONVOY_CHECK_CHECK_ISOLATE_H
 #define CONVOY_CHECK_CHECK_ISOLATE_H
 
-#include "check/check_collective.h"
 #include "check/check_row.h"
+#include "measure/measure_collective.h"
 
 /* check_isolate_run — collective over all ranks of comm. call: the one that was wrong; flips is
- * this rank's own. wrong: the elements, over all ranks. The rows are rank 0's. */
-enum status check_isolate_run(const struct check_collective_memory *memory, struct comm *comm,
-                              const struct check_collective_call *call, int64_t wrong,
+ * this rank's own. wrong: the elements, on the rank with the most. The rows are rank 0's. */
+enum status check_isolate_run(const struct measure_collective_memory *memory, struct comm *comm,
+                              const struct measure_collective_call *call, int64_t wrong,
                               struct check_rows *rows);
 
 #endif

@@ -9,7 +9,7 @@
 #include "check/check_host.h"
 #include "check/check_limits.h"
 #include "check/check_peers.h"
-#include "check/check_text.h"
+#include "measure/measure_table.h"
 
 /* Worse than these warns, fails. */
 struct limits {
@@ -60,12 +60,12 @@ static void judge_absolute(struct check_row *row, const struct check_limit *know
 {
     char value[40], expected[60] = "", text[40], sentence[256];
     decide(row, (struct limits){known->warn, known->fail});
-    check_text_value(text, sizeof text, known->expected, row->unit);
+    measure_table_value(text, sizeof text, known->expected, row->unit);
     if (!isnan(known->expected))
         text_format(expected, sizeof expected, "; expected %s", text);
     text_format(sentence, sizeof sentence, "%s%s; limit of %s %s (%s)",
-                check_text_value(value, sizeof value, row->value, row->unit), expected,
-                known->hardware, check_text_value(text, sizeof text, row->limit, row->unit),
+                measure_table_value(value, sizeof value, row->value, row->unit), expected,
+                known->hardware, measure_table_value(text, sizeof text, row->limit, row->unit),
                 known->source);
     say(row, sentence);
 }
@@ -105,7 +105,7 @@ static void add_share(const struct check_row *row, double median, char *out, siz
 static void judge_relative(struct check_row *row, const struct check_peers *peers)
 {
     char value[40], median[40], limit[40], share[40], sentence[256];
-    check_text_value(value, sizeof value, row->value, row->unit);
+    measure_table_value(value, sizeof value, row->value, row->unit);
     if (peers->n < CHECK_JUDGE_PEERS) {
         row->verdict = CHECK_VERDICT_PASS;
         text_format(sentence, sizeof sentence, "%s; too few peers to compare with (%d of %d)",
@@ -117,8 +117,8 @@ static void judge_relative(struct check_row *row, const struct check_peers *peer
     add_share(row, peers->median, share, sizeof share);
     text_format(sentence, sizeof sentence, "%s; %sthe median of %d %s, %s; limit %s", value, share,
                 peers->n, row->peer >= 0 ? "nodes" : "peers",
-                check_text_value(median, sizeof median, peers->median, row->unit),
-                check_text_value(limit, sizeof limit, row->limit, row->unit));
+                measure_table_value(median, sizeof median, peers->median, row->unit),
+                measure_table_value(limit, sizeof limit, row->limit, row->unit));
     say(row, sentence);
 }
 

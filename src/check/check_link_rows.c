@@ -24,7 +24,7 @@ static int node_of(const struct check_link_rows_kind *kind, int rank)
 static void set_ends(const struct check_link_rows_kind *kind,
                      const struct check_link_rows_link *link, int way, struct check_row *row)
 {
-    const struct check_link_found *f = &link->found;
+    const struct measure_link_found *f = &link->found;
     const int from = way == 1 ? f->b : f->a, to = way == 1 ? f->a : f->b;
     const int node = node_of(kind, from), peer = node_of(kind, to);
     row->node = node;
@@ -108,7 +108,7 @@ static void excuse(const struct check_link_rows_link *link, unsigned flag, struc
 }
 
 /* The measuring that the row reports. Of a link that is not late, the one that went better. */
-static const struct check_link_found *best_of(const struct check_link_rows_link *link)
+static const struct measure_link_found *best_of(const struct check_link_rows_link *link)
 {
     const bool is_late = (link->end.bad & CHECK_LINKS_LATENCY) != 0;
     return link->is_tested && (is_late || link->again.best_us < link->found.best_us) ? &link->again
@@ -116,7 +116,7 @@ static const struct check_link_found *best_of(const struct check_link_rows_link 
 }
 
 /* …of retransmissions: the second look's, which had more pings. */
-static const struct check_link_found *last_of(const struct check_link_rows_link *link)
+static const struct measure_link_found *last_of(const struct check_link_rows_link *link)
 {
     return link->is_tested ? &link->again : &link->found;
 }
@@ -124,7 +124,7 @@ static const struct check_link_found *last_of(const struct check_link_rows_link 
 static enum status add_latency(const struct check_link_rows_kind *kind,
                                const struct check_link_rows_link *link, struct check_rows *rows)
 {
-    const struct check_link_found *f = best_of(link);
+    const struct measure_link_found *f = best_of(link);
     const struct check_links_norm *norm = link->is_tested ? &kind->alone : &kind->norm;
     struct check_row row =
         row_of(kind, link, -1, kind->is_local ? "local latency" : "link latency", "us", f->best_us,
@@ -162,7 +162,7 @@ static enum status add_rate(const struct check_link_rows_kind *kind,
                             struct check_rows *rows)
 {
     const unsigned flag = CHECK_LINKS_RATE << way;
-    const struct check_link_way *w = &link->again.way[way];
+    const struct measure_link_way *w = &link->again.way[way];
     const struct check_links_norm *norm = w->bulk_bytes > 0 ? &kind->alone : &kind->norm;
     if (w->bulk_bytes == 0 || ((link->end.bad & flag) == 0 && w->rate < link->found.way[way].rate))
         w = &link->found.way[way];
@@ -190,8 +190,8 @@ static enum status add_loss(const struct check_link_rows_kind *kind,
                             const struct check_link_rows_link *link, int way,
                             struct check_rows *rows)
 {
-    const struct check_link_found *f = last_of(link);
-    const struct check_link_way *w = &f->way[way];
+    const struct measure_link_found *f = last_of(link);
+    const struct measure_link_way *w = &f->way[way];
     if (!f->knows_segments || w->segments <= 0)
         return ST_OK;
     const double share = (double)w->resent / (double)w->segments;

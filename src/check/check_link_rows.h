@@ -19,7 +19,7 @@ struct check_link_rows_kind {
 
 /* A link in all that was found. flags: of the first look; tested: it was measured again. */
 struct check_link_rows_link {
-    struct check_link_found found, again;
+    struct measure_link_found found, again;
     struct check_links_end end;
     unsigned flags;
     bool is_tested;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/quantile.h"
 
 #define WORSE 0.20         /* as check_judge fails */
 #define OUTLIER 3.5        /* times the scatter */
@@ -15,19 +16,13 @@
 #define LOSS_MIN 3         /* retransmissions, and… */
 #define LOSS_SHARE 0.003 /* …their part of the segments, that a link without a fault never has */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The middle one of the distances from the norm, as a standard deviation. */
 static double scatter_of(const double *values, int n, double norm, double *distances)
 {
     for (int i = 0; i < n; i++)
         distances[i] = fabs(values[i] - norm);
-    qsort(distances, (size_t)n, sizeof *distances, by_value);
-    return 1.4826 * distances[(n - 1) / 2];
+    quantile_sort(distances, n);
+    return QUANTILE_SIGMA_OF_MAD * quantile_of(distances, n, 0.5);
 }
 
 /* Values in order from the best one on, with room for as many behind them: the norm, and how far
@@ -36,7 +31,7 @@ static double scatter_of(const double *values, int n, double norm, double *dista
 static double norm_of(double *values, int n, double quantile, bool is_higher_better,
                       double *scatter_out)
 {
-    qsort(values, (size_t)n, sizeof *values, by_value);
+    quantile_sort(values, n);
     for (int i = 0; i < n / 2 && is_higher_better; i++) {
         double swap = values[i];
         values[i] = values[n - 1 - i];
@@ -48,16 +43,16 @@ static double norm_of(double *values, int n, double quantile, bool is_higher_bet
     return norm;
 }
 
-static double resent_share(const struct check_link_way *way)
+static double resent_share(const struct measure_link_way *way)
 {
     return way->bulk_segments > 0 ? (double)way->bulk_resent / (double)way->bulk_segments : 0;
 }
 
-static bool is_measured(const struct check_link_found *link) { return link->pings > 0; }
+static bool is_measured(const struct measure_link_found *link) { return link->pings > 0; }
 
 /* A latency of all links: its norm, and the difference to it that means nothing. */
-static double norm_of_latency(const struct check_link_found *links, int n, double quantile,
-                              double (*get)(const struct check_link_found *), double *values,
+static double norm_of_latency(const struct measure_link_found *links, int n, double quantile,
+                              double (*get)(const struct measure_link_found *), double *values,
                               double *slack_out)
 {
     double scatter;
@@ -70,15 +65,15 @@ static double norm_of_latency(const struct check_link_found *links, int n, doubl
     return norm;
 }
 
-static double get_best(const struct check_link_found *link) { return link->best_us; }
-static double get_early(const struct check_link_found *link) { return link->early_us; }
-static double get_pings(const struct check_link_found *link) { return link->pings; }
-static double get_jitter(const struct check_link_found *link)
+static double get_best(const struct measure_link_found *link) { return link->best_us; }
+static double get_early(const struct measure_link_found *link) { return link->early_us; }
+static double get_pings(const struct measure_link_found *link) { return link->pings; }
+static double get_jitter(const struct measure_link_found *link)
 {
     return link->p50_us - link->best_us;
 }
 
-static void norm_latency(const struct check_link_found *links, int n, double quantile,
+static void norm_latency(const struct measure_link_found *links, int n, double quantile,
                          double floor_us, double *values, struct check_links_norm *out)
 {
     double best, early, unused;
@@ -95,8 +90,8 @@ static void norm_latency(const struct check_link_found *links, int n, double qua
     out->pings = (int)norm_of_latency(links, n, 0.5, get_pings, values, &unused);
 }
 
-static void norm_rates(const struct check_link_found *links, int n, double quantile, double *values,
-                       struct check_links_norm *out)
+static void norm_rates(const struct measure_link_found *links, int n, double quantile,
+                       double *values, struct check_links_norm *out)
 {
     double scatter;
     int used = 0;
@@ -114,7 +109,7 @@ static void norm_rates(const struct check_link_found *links, int n, double quant
     out->bulk_resent = norm_of(values, used, quantile, false, &scatter);
 }
 
-enum status check_links_norm(const struct check_link_found *links, int n, double quantile,
+enum status check_links_norm(const struct measure_link_found *links, int n, double quantile,
                              double floor_us, struct check_links_norm *out)
 {
     *out = (struct check_links_norm){.slack_us = floor_us};
@@ -139,13 +134,13 @@ static bool is_late(double us, double norm_us, double slack_us)
     return us > (1 + WORSE) * norm_us && us - norm_us > slack_us;
 }
 
-static bool is_lossy(const struct check_link_way *way, const struct check_links_norm *norm)
+static bool is_lossy(const struct measure_link_way *way, const struct check_links_norm *norm)
 {
     return way->resent > 0 || (way->bulk_resent > 2 && resent_share(way) > 0.002 &&
                                resent_share(way) > 3 * norm->bulk_resent);
 }
 
-unsigned check_links_suspect(const struct check_link_found *link,
+unsigned check_links_suspect(const struct measure_link_found *link,
                              const struct check_links_norm *norm)
 {
     unsigned flags = 0;
@@ -154,7 +149,7 @@ unsigned check_links_suspect(const struct check_link_found *link,
     if (norm->n >= 3 && is_late(link->best_us, norm->best_us, norm->slack_us))
         flags |= CHECK_LINKS_LATENCY;
     for (int way = 0; way < 2; way++) {
-        const struct check_link_way *w = &link->way[way];
+        const struct measure_link_way *w = &link->way[way];
         if (norm->n >= 3 && w->bulk_bytes > 0 && w->rate < check_links_rate_limit(norm))
             flags |= CHECK_LINKS_RATE << way;
         if (link->knows_segments && is_lossy(w, norm))
@@ -163,13 +158,13 @@ unsigned check_links_suspect(const struct check_link_found *link,
     return flags;
 }
 
-unsigned check_links_slower(const struct check_link_found *link,
+unsigned check_links_slower(const struct measure_link_found *link,
                             const struct check_links_norm *norm, double *share_out)
 {
     unsigned flags = 0;
     *share_out = 1;
     for (int way = 0; way < 2 && norm->n >= 3 && norm->rate > 0; way++) {
-        const struct check_link_way *w = &link->way[way];
+        const struct measure_link_way *w = &link->way[way];
         const double share = w->rate / norm->rate;
         if (w->bulk_bytes == 0 || share >= 1 - WORSE)
             continue;
@@ -179,12 +174,12 @@ unsigned check_links_slower(const struct check_link_found *link,
     return flags;
 }
 
-double check_links_severity(const struct check_link_found *link,
+double check_links_severity(const struct measure_link_found *link,
                             const struct check_links_norm *norm)
 {
     double worst = norm->best_us > 0 ? link->best_us / norm->best_us : 1;
     for (int way = 0; way < 2; way++) {
-        const struct check_link_way *w = &link->way[way];
+        const struct measure_link_way *w = &link->way[way];
         if (w->rate > 0)
             worst = fmax(worst, norm->rate / w->rate);
         if (w->segments > 0) /* 1 % counts like ten times the latency */
@@ -195,7 +190,7 @@ double check_links_severity(const struct check_link_found *link,
 
 /* ---- the second look ---- */
 
-static void merge_way(struct check_link_way *best, const struct check_link_way *more)
+static void merge_way(struct measure_link_way *best, const struct measure_link_way *more)
 {
     best->bulk_bytes += more->bulk_bytes;
     best->segments += more->segments;
@@ -210,7 +205,7 @@ static void merge_way(struct check_link_way *best, const struct check_link_way *
     best->spread = more->spread;
 }
 
-void check_links_merge(struct check_link_found *best, const struct check_link_found *more)
+void check_links_merge(struct measure_link_found *best, const struct measure_link_found *more)
 {
     if (!is_measured(best)) {
         *best = *more;
@@ -238,7 +233,7 @@ double check_links_rate_limit(const struct check_links_norm *norm)
 
 /* Two measurings that differ decide nothing in the end: one of them was disturbed, and a third one
  * is near the better one, or not. */
-static bool is_steady(const struct check_link_way *way, bool is_last)
+static bool is_steady(const struct measure_link_way *way, bool is_last)
 {
     const bool repeats = !is_last || way->second == 0 || way->second > (1 - STEADY) * way->rate;
     return way->spread < STEADY && repeats;
@@ -246,7 +241,7 @@ static bool is_steady(const struct check_link_way *way, bool is_last)
 
 /* A rate that normal links had at times decides nothing either: their ends shared a core then, or
  * its memory. */
-static bool is_slow(const struct check_link_way *way, const struct check_links_norm *norm,
+static bool is_slow(const struct measure_link_way *way, const struct check_links_norm *norm,
                     bool is_last)
 {
     const double limit = is_last
@@ -255,15 +250,15 @@ static bool is_slow(const struct check_link_way *way, const struct check_links_n
     return way->rate < limit && (way->rate_max < limit || is_steady(way, is_last));
 }
 
-static bool loses(const struct check_link_way *way)
+static bool loses(const struct measure_link_way *way)
 {
     return way->resent >= LOSS_MIN && (double)way->resent > LOSS_SHARE * (double)way->segments;
 }
 
 /* Also without the waits for a core, with as many pings as the normal links had, and in the end
  * later than these were in a single measuring. explained_us: by its rate. */
-static bool is_late_alone(const struct check_link_found *link, const struct check_links_norm *norm,
-                          double explained_us, bool is_last)
+static bool is_late_alone(const struct measure_link_found *link,
+                          const struct check_links_norm *norm, double explained_us, bool is_last)
 {
     return is_late(link->best_us, norm->best_us, fmax(norm->slack_us, explained_us)) &&
            (!is_last || link->best_us > (1 + WORSE) * norm->best_most_us) &&
@@ -273,7 +268,7 @@ static bool is_late_alone(const struct check_link_found *link, const struct chec
 }
 
 /* How long two frames take on a link that is slow; 0: it is not. */
-static double frames_us(const struct check_link_found *link, unsigned slow)
+static double frames_us(const struct measure_link_found *link, unsigned slow)
 {
     double us = 0;
     for (int way = 0; way < 2; way++)
@@ -282,12 +277,12 @@ static double frames_us(const struct check_link_found *link, unsigned slow)
     return us;
 }
 
-unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
+unsigned check_links_confirm(const struct measure_link_found *link, unsigned flags,
                              const struct check_links_norm *alone, bool is_last)
 {
     unsigned bad = 0;
     for (int way = 0; way < 2; way++) {
-        const struct check_link_way *w = &link->way[way];
+        const struct measure_link_way *w = &link->way[way];
         if ((flags & CHECK_LINKS_RATE << way) && alone->n > 0 && w->bulk_bytes > 0 &&
             is_slow(w, alone, is_last))
             bad |= CHECK_LINKS_RATE << way;

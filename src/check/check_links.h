@@ -8,7 +8,7 @@
 #ifndef CONVOY_CHECK_CHECK_LINKS_H
 #define CONVOY_CHECK_CHECK_LINKS_H
 
-#include "check/check_link.h"
+#include "measure/measure_link.h"
 
 /* What may be wrong with a link; way 1 is from b to a. */
 enum {
@@ -34,25 +34,25 @@ struct check_links_norm {
 /* check_links_norm — of the measured ones among n links. quantile: which value is the norm, 0: the
  * best one, 0.5: the median. floor_us: a difference in latency that means nothing. ST_RETRY: out of
  * memory. */
-enum status check_links_norm(const struct check_link_found *links, int n, double quantile,
+enum status check_links_norm(const struct measure_link_found *links, int n, double quantile,
                              double floor_us, struct check_links_norm *out);
 /* check_links_suspect — first look: what may be wrong with the link. check_links_severity — how
  * much worse than the norm it is; of several suspects the worst come first. */
-unsigned check_links_suspect(const struct check_link_found *link,
+unsigned check_links_suspect(const struct measure_link_found *link,
                              const struct check_links_norm *norm);
-double check_links_severity(const struct check_link_found *link,
+double check_links_severity(const struct measure_link_found *link,
                             const struct check_links_norm *norm);
 /* check_links_slower — first look: the ways that are slower by a fifth, also where the others
  * scatter so much that this is no outlier: on a busy machine that hides a link of half the rate.
  * *share_out: of the norm, of the slower way; 1: neither is slower. */
-unsigned check_links_slower(const struct check_link_found *link,
+unsigned check_links_slower(const struct measure_link_found *link,
                             const struct check_links_norm *norm, double *share_out);
 /* check_links_rate_limit — GB/s: a way below it is slow, in both looks. Below the norm by a fifth
  * at least, and by more than the normal ones scatter; or half of the least that they had. */
 double check_links_rate_limit(const struct check_links_norm *norm);
 
 /* check_links_merge — adds one more measuring to the best of those before it (zeroed: none). */
-void check_links_merge(struct check_link_found *best, const struct check_link_found *more);
+void check_links_merge(struct measure_link_found *best, const struct measure_link_found *more);
 /* check_links_confirm — second look: what of `flags` is still wrong with a suspect. alone: the
  * normal links, measured in the same way. is_last: it is not measured again.
  *
@@ -64,7 +64,7 @@ void check_links_merge(struct check_link_found *best, const struct check_link_fo
  * after the last one, in two measurings; and in the end slower than alone->rate_least, which the
  * caller sets to that of all measurings of the normal links: two ends that share a core look like a
  * slow link. */
-unsigned check_links_confirm(const struct check_link_found *link, unsigned flags,
+unsigned check_links_confirm(const struct measure_link_found *link, unsigned flags,
                              const struct check_links_norm *alone, bool is_last);
 
 /* A link with its verdict. */

@@ -10,11 +10,11 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "check/check.h"
-#include "check/check_gather.h"
 #include "check/check_link_rows.h"
 #include "check/check_skew.h"
 #include "check/check_suspects.h"
 #include "check/check_tournament.h"
+#include "measure/measure_ranks.h"
 
 #define AGAIN_TIMES_LATE 2  /* …or so often, where the time is over */
 #define FLOOR_NETWORK_US 50 /* interrupts that a card gathers, cores that sleep */
@@ -23,7 +23,7 @@
 
 /* What each depth affords. */
 struct effort {
-    struct check_link_plan plan, alone, alone_loss;
+    struct measure_link_plan plan, alone, alone_loss;
     int64_t bulk_cap;
     int jobs_max;     /* of the second look */
     int all_pairs_to; /* members, at most, that all meet one another */
@@ -65,7 +65,7 @@ struct pairs {
     const struct check_config *config;
     const struct comm_place *place;
     const struct effort *effort;
-    struct check_link link;
+    struct measure_link link;
     int64_t begin_ms, end_ms; /* clock_ms: of this stage */
     struct check_rows *rows;
 };
@@ -76,7 +76,7 @@ struct pairs {
  * to be told apart from its links. */
 static int count_rounds(const struct pairs *p, int members, int64_t ms)
 {
-    const struct check_link_plan *plan = &p->effort->plan;
+    const struct measure_link_plan *plan = &p->effort->plan;
     const int all = check_tournament_rounds(members);
     const int64_t round_ms = plan->ping_ms + 2 * plan->bulk_ms;
     int rounds = 2;
@@ -99,15 +99,15 @@ static enum status tell_progress(const struct pairs *p, double done)
 
 /* Each round has an end of its own: on a busy machine the first ones would take the time of the
  * last ones, and the links of these would be measured worse than the others. */
-static enum status play(struct pairs *p, const struct contest *c, struct check_link_found *mine)
+static enum status play(struct pairs *p, const struct contest *c, struct measure_link_found *mine)
 {
     const int64_t begin_ms = clock_ms(), end_ms = begin_ms + (c->end_ms - begin_ms) * 2 / 3;
     for (int round = 0; round < c->rounds && c->me >= 0; round++) {
         const int peer = check_tournament_peer(c->members, round, c->me);
-        struct check_link_plan plan = p->effort->plan;
+        struct measure_link_plan plan = p->effort->plan;
         plan.end_ms = begin_ms + (end_ms - begin_ms) * (round + 1) / c->rounds;
         if (peer >= 0)
-            TRY(check_link_measure(&p->link, c->first + peer * c->stride, &plan, &mine[round]));
+            TRY(measure_link_measure(&p->link, c->first + peer * c->stride, &plan, &mine[round]));
         TRY(tell_progress(p, 0.6 * (round + 1) / c->rounds));
     }
     return ST_OK;
@@ -115,7 +115,7 @@ static enum status play(struct pairs *p, const struct contest *c, struct check_l
 
 /* Lists what all ranks found, in the same order on each rank. */
 static enum status list_links(const struct pairs *p, struct contest *c,
-                              const struct check_link_found *all)
+                              const struct measure_link_found *all)
 {
     const int n = p->place->ranks * c->rounds;
     c->links = calloc((size_t)n + 1, sizeof *c->links);
@@ -132,14 +132,14 @@ static enum status list_links(const struct pairs *p, struct contest *c,
 
 static enum status first_look(struct pairs *p, struct contest *c)
 {
-    const size_t each = sizeof(struct check_link_found) * (size_t)c->rounds;
-    struct check_link_found *mine = calloc(1, each + 1),
-                            *all = malloc(each * (size_t)p->place->ranks + 1);
+    const size_t each = sizeof(struct measure_link_found) * (size_t)c->rounds;
+    struct measure_link_found *mine = calloc(1, each + 1),
+                              *all = malloc(each * (size_t)p->place->ranks + 1);
     enum status st = mine != NULL && all != NULL
                          ? play(p, c, mine)
                          : FAIL(ST_RETRY, "out of memory: %d rounds of pairs", c->rounds);
     if (st == ST_OK)
-        st = check_gather(p->config->comm, mine, (int64_t)each, all);
+        st = measure_ranks_gather(p->config->comm, mine, (int64_t)each, all);
     if (st == ST_OK)
         st = list_links(p, c, all);
     free(mine);
@@ -149,7 +149,7 @@ static enum status first_look(struct pairs *p, struct contest *c)
 
 /* ---- the second look ---- */
 
-static enum status copy_found(const struct contest *c, struct check_link_found **out)
+static enum status copy_found(const struct contest *c, struct measure_link_found **out)
 {
     *out = malloc(sizeof **out * (size_t)(c->n + 1));
     if (*out == NULL)
@@ -169,7 +169,7 @@ static double floor_us(const struct contest *c)
  * them. */
 static enum status set_norm(const struct pairs *p, struct contest *c)
 {
-    struct check_link_found *found = NULL;
+    struct measure_link_found *found = NULL;
     TRY(copy_found(c, &found));
     enum status st =
         check_links_norm(found, c->n, p->place->nodes < 8 ? 0.25 : 0.5, floor_us(c), &c->kind.norm);
@@ -185,13 +185,13 @@ static bool is_needed(const struct check_suspects *again, int job)
 }
 
 /* Of a suspect only what is suspected is measured again. */
-static struct check_link_plan plan_job(const struct pairs *p, const struct check_suspects *again,
-                                       int job)
+static struct measure_link_plan plan_job(const struct pairs *p, const struct check_suspects *again,
+                                         int job)
 {
     const unsigned loss = CHECK_LINKS_LOSS | CHECK_LINKS_LOSS_BACK;
     const unsigned rate = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
     const unsigned open = job < again->suspects ? again->open[job] : rate;
-    struct check_link_plan plan = (open & loss) != 0 ? p->effort->alone_loss : p->effort->alone;
+    struct measure_link_plan plan = (open & loss) != 0 ? p->effort->alone_loss : p->effort->alone;
     plan.slices = (open & rate) != 0 ? p->effort->alone.slices : 0;
     plan.slice_ms = p->effort->alone.slice_ms;
     plan.bulk_ms = p->effort->alone.bulk_ms;
@@ -202,20 +202,20 @@ static struct check_link_plan plan_job(const struct pairs *p, const struct check
 /* One job: the two ends measure, all others wait for the end of it. */
 static enum status run_job(struct pairs *p, const struct contest *c,
                            const struct check_suspects *again, int job,
-                           struct check_link_found *mine)
+                           struct measure_link_found *mine)
 {
-    const struct check_link_found *found = &c->links[again->link[job]].found;
-    const struct check_link_plan plan = plan_job(p, again, job);
+    const struct measure_link_found *found = &c->links[again->link[job]].found;
+    const struct measure_link_plan plan = plan_job(p, again, job);
     const int rank = p->place->rank;
     if (rank == found->a || rank == found->b)
-        TRY(check_link_measure(&p->link, rank == found->a ? found->b : found->a, &plan, mine));
+        TRY(measure_link_measure(&p->link, rank == found->a ? found->b : found->a, &plan, mine));
     return comm_barrier(p->config->comm);
 }
 
 /* What is normal for a link alone: the best of each reference; and the worst of all measurings. */
 static enum status set_alone(struct contest *c, const struct check_suspects *again)
 {
-    struct check_link_found best[CHECK_SUSPECTS_NORMAL];
+    struct measure_link_found best[CHECK_SUSPECTS_NORMAL];
     struct check_links_norm each;
     const int n = again->n - again->suspects;
     for (int i = 0; i < n; i++)
@@ -230,13 +230,13 @@ static enum status set_alone(struct contest *c, const struct check_suspects *aga
 
 /* Adds what the leaders found to the best of each link, and closes what is no longer wrong. */
 static enum status settle(struct contest *c, struct check_suspects *again,
-                          const struct check_link_found *all, bool is_last)
+                          const struct measure_link_found *all, bool is_last)
 {
     for (int job = 0; job < again->n; job++) {
         struct check_link_rows_link *link = &c->links[again->link[job]];
         if (!is_needed(again, job))
             continue;
-        const struct check_link_found *found = &all[(int64_t)link->found.a * again->n + job];
+        const struct measure_link_found *found = &all[(int64_t)link->found.a * again->n + job];
         check_links_merge(&link->again, found);
         link->is_tested = true;
         if (job >= again->suspects)
@@ -262,8 +262,8 @@ static int count_open(const struct check_suspects *again)
 /* ask_late — is the time of this contest over? The same on all ranks. */
 static enum status ask_late(const struct pairs *p, const struct contest *c, bool *late_out)
 {
-    int64_t late = clock_ms() >= c->end_ms;
-    TRY(check_gather_max(p->config->comm, late, &late));
+    double late = clock_ms() >= c->end_ms;
+    TRY(measure_ranks_max(p->config->comm, &late, 1));
     *late_out = late != 0;
     return ST_OK;
 }
@@ -272,8 +272,9 @@ static enum status ask_late(const struct pairs *p, const struct contest *c, bool
 static enum status look_once(struct pairs *p, struct contest *c, struct check_suspects *again,
                              int k, bool *last_out)
 {
-    const size_t each = sizeof(struct check_link_found) * (size_t)again->n;
-    struct check_link_found *mine = calloc(1, each), *all = malloc(each * (size_t)p->place->ranks);
+    const size_t each = sizeof(struct measure_link_found) * (size_t)again->n;
+    struct measure_link_found *mine = calloc(1, each),
+                              *all = malloc(each * (size_t)p->place->ranks);
     bool is_late = false;
     enum status st = mine != NULL && all != NULL
                          ? ST_OK
@@ -282,7 +283,7 @@ static enum status look_once(struct pairs *p, struct contest *c, struct check_su
         if (is_needed(again, job))
             st = run_job(p, c, again, job, &mine[job]);
     if (st == ST_OK)
-        st = check_gather(p->config->comm, mine, (int64_t)each, all);
+        st = measure_ranks_gather(p->config->comm, mine, (int64_t)each, all);
     if (st == ST_OK)
         st = ask_late(p, c, &is_late);
     *last_out = k >= (is_late ? AGAIN_TIMES_LATE : CHECK_SUSPECTS_TIMES);
@@ -392,7 +393,7 @@ static enum status add_skew(struct pairs *p, const struct contest *c)
     if (!is_first(p))
         return ST_OK;
     struct check_skew *skews = calloc((size_t)p->place->nodes, sizeof *skews);
-    struct check_link_found *found = NULL;
+    struct measure_link_found *found = NULL;
     enum status st = skews != NULL ? copy_found(c, &found)
                                    : FAIL(ST_RETRY, "out of memory: %d clocks", p->place->nodes);
     if (st == ST_OK)
@@ -489,10 +490,10 @@ enum status check_pairs_run(const struct check_config *config, int64_t budget_ms
                       .begin_ms = clock_ms(),
                       .rows = rows};
     p.end_ms = p.begin_ms + budget_ms;
-    enum status st = check_link_open(&p.link, config->comm, config->dev, p.effort->bulk_cap);
+    enum status st = measure_link_open(&p.link, config->comm, config->dev, p.effort->bulk_cap);
     p.link.clock_offset_ms = config->clock_offset_ms;
     if (st == ST_OK)
         st = run_both(&p);
-    check_link_close(&p.link);
+    measure_link_close(&p.link);
     return st;
 }

@@ -28,6 +28,13 @@ struct check_report_about {
  * remedy, the eighteen points, the verdict. */
 enum status check_table_write(const struct check_rows *rows, const struct check_report_about *about,
                               struct text *out);
+/* Adds s as lines of at most 100 columns (for tests), the first of which begins with `first`
+ * (ASCII), the others with as many blanks. is_command: of a shell, which means the same when it is
+ * pasted. */
+void check_table_wrap(struct text *out, const char *first, const char *s, bool is_command);
+/* Formats sorted numbers as "0-3, 7, 12-40" (for tests); "…" ends a list that does not fit. Returns
+ * out. */
+const char *check_table_nodes(char *out, size_t cap, const int *node, int n);
 /* check_json_write — one object, schema 1; described at the head of check_json.c. */
 enum status check_json_write(const struct check_rows *rows, const struct check_report_about *about,
                              struct text *out);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/check_gather.h"
+#include "measure/measure_ranks.h"
 
 /* share_padded — all bytes, each rank's followed by zeros up to the longest. */
 static enum status share_padded(struct comm *comm, int ranks, const void *bytes, size_t n,
@@ -19,7 +19,7 @@ static enum status share_padded(struct comm *comm, int ranks, const void *bytes,
     if (st == ST_OK && n > 0)
         memcpy(own, bytes, n);
     if (st == ST_OK)
-        st = check_gather(comm, own, out->stride, out->all);
+        st = measure_ranks_gather(comm, own, out->stride, out->all);
     free(own);
     return st;
 }
@@ -32,7 +32,7 @@ enum status check_share(struct comm *comm, const void *bytes, size_t n, struct c
     enum status st =
         out->n ? ST_OK : FAIL(ST_RETRY, "out of memory: the lengths of %d ranks' bytes", ranks);
     if (st == ST_OK)
-        st = check_gather(comm, &length, sizeof length, out->n);
+        st = measure_ranks_gather(comm, &length, sizeof length, out->n);
     for (int r = 0; r < ranks && st == ST_OK; r++)
         out->stride = out->n[r] > out->stride ? out->n[r] : out->stride;
     if (st == ST_OK && out->stride > 0)

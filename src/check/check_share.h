@@ -1,5 +1,5 @@
 /* check_share — bytes of different lengths between the ranks of a check; of equal lengths:
- * check_gather. Collective. Must not know what the bytes mean. */
+ * measure_ranks_gather. Collective. Must not know what the bytes mean. */
 #ifndef CONVOY_CHECK_CHECK_SHARE_H
 #define CONVOY_CHECK_CHECK_SHARE_H
 

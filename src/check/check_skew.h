@@ -3,7 +3,7 @@
 #ifndef CONVOY_CHECK_CHECK_SKEW_H
 #define CONVOY_CHECK_CHECK_SKEW_H
 
-#include "check/check_link.h"
+#include "measure/measure_link.h"
 #include "check/check_row.h"
 
 #define CHECK_SKEW_WARN_MS 100
@@ -19,7 +19,7 @@ struct check_skew {
 /* check_skew_find — links: between the first ranks of nodes of `locals` ranks each; those that are
  * not measured are skipped. The offset to node 0 goes along the fastest links, so not every pair is
  * needed. out: nodes. ST_RETRY: out of memory. */
-enum status check_skew_find(const struct check_link_found *links, int n, int nodes, int locals,
+enum status check_skew_find(const struct measure_link_found *links, int n, int nodes, int locals,
                             struct check_skew *out);
 
 /* check_skew_row — the row "clock skew" of this node. root: as CHECK_ROOT. Its remedy is a command

@@ -108,7 +108,7 @@ static void spare_references(const struct view *v, struct check_suspects *again)
 
 static double distance(const struct view *v, int i)
 {
-    const struct check_link_found *f = &v->links[i].found;
+    const struct measure_link_found *f = &v->links[i].found;
     return fabs(f->way[0].rate - v->kind->norm.rate) + fabs(f->way[1].rate - v->kind->norm.rate) +
            1e-9 * i;
 }

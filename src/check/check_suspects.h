@@ -16,7 +16,7 @@ struct check_suspects {
     int n, suspects;
     unsigned open[CHECK_SUSPECTS_MAX]; /* what is still wrong with a suspect */
     /* each measuring of a link that looks normal */
-    struct check_link_found normal[CHECK_SUSPECTS_NORMAL * CHECK_SUSPECTS_TIMES];
+    struct measure_link_found normal[CHECK_SUSPECTS_NORMAL * CHECK_SUSPECTS_TIMES];
     int normal_n;
 };
 

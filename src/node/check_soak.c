@@ -182,15 +182,14 @@ static enum status train(struct soak *s, struct check_soak_train *t, int64_t ms,
 /* A quick check's model is so small that a step takes no time worth a comparison. */
 static enum status add_rate(struct soak *s, const struct check_soak_train *t)
 {
-    if (s->check->depth == CHECK_DEPTH_QUICK || t->step_seconds <= 0)
+    if (s->check->depth == CHECK_DEPTH_QUICK || t->step_time.seconds <= 0)
         return ST_OK;
-    double value = (double)(t->config.batch_samples * t->config.seq_tokens) / t->step_seconds;
-    double computed = t->waited < 0.95 ? 1 - t->waited : 0.05;
+    double value = (double)(t->config.batch_samples * t->config.seq_tokens) / t->step_time.seconds;
     struct check_row row = check_row_measured(
         CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node, "training rate", "tokens/s",
-        value, CHECK_BETTER_HIGHER, value / computed - 0.9 * value);
+        value, CHECK_BETTER_HIGHER, measure_time_slack(&t->step_time, value, 0.1));
     text_copy(row.subject, sizeof row.subject, s->device);
-    text_format(row.why, sizeof row.why, "the fastest of %d steps", STEPS * (t->rounds - 1));
+    text_format(row.why, sizeof row.why, "the fastest of %d steps", t->step_time.slices);
     return add(s, row);
 }
 

@@ -4,26 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "measure/measure_ranks.h"
+
 /* What a rank sends to the others. */
 struct told {
     uint64_t kind, digest[CHECK_SOAK_RECORD_PARTS];
     int64_t differs; /* between rounds: the first place; -1 */
-    char pad[24];
 };
-_Static_assert(sizeof(struct told) % 16 == 0, "parts of a gather are multiples of 16 bytes");
-
-static enum status gather(struct comm *comm, const struct told *own, struct told *all)
-{
-    if (!comm) {
-        all[0] = *own;
-        return ST_OK;
-    }
-    const struct comm_place *place = comm_place(comm);
-    all[place->rank] = *own;
-    return comm_all_gather(comm, (struct tensor){all, DTYPE_U8},
-                           (struct tensor){&all[place->rank], DTYPE_U8},
-                           (int64_t)place->ranks * (int64_t)sizeof *all);
-}
 
 /* vote — all ranks come to the same votes. What depends on the device is compared among ranks of
  * one kind. */
@@ -81,7 +68,7 @@ enum status check_soak_compare(struct comm *comm, const struct check_soak_train 
         all && votes ? ST_OK : FAIL(ST_RETRY, "out of memory: checksums of %d ranks", n);
     *out = (struct check_soak_found){0};
     if (st == ST_OK)
-        st = gather(comm, &own, all);
+        st = measure_ranks_gather(comm, &own, sizeof own, all);
     if (st == ST_OK)
         st = compare_all(all, n, rank, is_alone, votes, out);
     free(all);

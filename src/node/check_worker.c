@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "check/check_baseline.h"
-#include "check/check_gather.h"
 #include "conf/launcher.h"
+#include "measure/measure_ranks.h"
 #include "node/check_facts.h"
 #include "node/check_output.h"
 #include "node/check_result.h"
@@ -414,8 +414,8 @@ static enum status measure_machine(struct check_worker *w, const struct check_ro
     const char *path = conf_text(w->config.conf, CONF_OUT);
     const int64_t third_ms = w->check.budget_ms / 3;
     struct plan_cluster cluster;
-    int64_t is_wanted = path[0] != 0;
-    TRY(check_gather_max(w->check.comm, is_wanted, &is_wanted));
+    double is_wanted = path[0] != 0;
+    TRY(measure_ranks_max(w->check.comm, &is_wanted, 1));
     if (is_wanted == 0)
         return ST_OK;
     const struct plan_machine_config config = {
@@ -472,10 +472,10 @@ enum status check_worker_before(const struct check_worker_config *config, struct
 {
     struct check_worker *w = NULL;
     struct check_rows rows = {0};
-    int64_t is_needed = !*is_checked;
+    double is_needed = !*is_checked;
     if (conf_i64(config->conf, CONF_CHECK) == CONF_CHECK_OFF)
         return ST_OK;
-    TRY(check_gather_max(comm, is_needed, &is_needed));
+    TRY(measure_ranks_max(comm, &is_needed, 1));
     if (is_needed == 0)
         return ST_OK;
     enum status st = check_worker_open(config, &w);

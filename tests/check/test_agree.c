@@ -5,7 +5,7 @@
 
 #define REMEDY "give all nodes the same"
 
-static struct check_fact facts[WORLD_RANKS_MAX][3];
+static struct check_fact facts[RANKS_MAX][3];
 
 /* give — every rank has the same three facts in two groups. */
 static void give(struct world *w)

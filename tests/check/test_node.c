@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "check/check.h"
-#include "check/check_node_inside.h"
 #include "check/check_quota.h"
 
 static const struct check_row *find(const struct check_rows *rows, const char *name,
@@ -238,38 +237,9 @@ static void small_cores_are_compared_apart(void **state)
     check_rows_free(&rows);
 }
 
-static enum status compute_2_ms(void *arg)
-{
-    (void)arg;
-    const int64_t begin_ns = clock_thread_ns();
-    while (clock_thread_ns() - begin_ns < 2000000)
-        continue;
-    return ST_OK;
-}
-
-/* One thread of two computes and the other is off its core: it may have been waited for all the
- * time, so a rate half as high as its peers' says nothing. One thread by itself waits for none. */
-static void time_off_the_cores_is_slack(void **state)
-{
-    (void)state;
-    struct check_node node = {.info = {.threads_n = 2}};
-    struct check_node_best two = {0}, one = {0};
-    assert_int_equal(check_node_time_best(&node, 10, compute_2_ms, NULL, &two), ST_OK);
-    assert_true(two.waited > 0.9 && two.waited <= 1);
-    assert_true(check_node_time_slack(&two, 63) > 126 - 63);
-    node.info.threads_n = 1;
-    assert_int_equal(check_node_time_best(&node, 10, compute_2_ms, NULL, &one), ST_OK);
-    assert_true(one.waited == 0);
-    assert_true(check_node_time_slack(&one, 63) < 126 - 63);
-}
-
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(time_off_the_cores_is_slack),
-    cmocka_unit_test(measures_this_machine),
-    cmocka_unit_test(quick_is_cheap),
-    cmocka_unit_test(ranks_share_the_node),
-    cmocka_unit_test(a_quota_is_named_with_its_share),
-    cmocka_unit_test(the_stage_names_a_quota),
-    cmocka_unit_test(small_cores_are_compared_apart),
+    cmocka_unit_test(measures_this_machine),   cmocka_unit_test(quick_is_cheap),
+    cmocka_unit_test(ranks_share_the_node),    cmocka_unit_test(a_quota_is_named_with_its_share),
+    cmocka_unit_test(the_stage_names_a_quota), cmocka_unit_test(small_cores_are_compared_apart),
 };
 HARNESS_MAIN(tests)

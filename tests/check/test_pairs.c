@@ -48,28 +48,28 @@ static void test_clean_tcp(void **state)
 
 /* ---- the first look at made-up links ---- */
 
-static struct check_link_found link_of(int a, int b, double us, double rate, uint64_t seed)
+static struct measure_link_found link_of(int a, int b, double us, double rate, uint64_t seed)
 {
     const double noise = 1 + 0.1 * rand_uniform(seed, 1, (uint64_t)(a * 4096 + b));
-    const struct check_link_way way = {.rate = rate / noise,
-                                       .rate_max = 1.05 * rate / noise,
-                                       .spread = 0.05,
-                                       .bulk_bytes = 1,
-                                       .segments = 200,
-                                       .bulk_segments = 100};
-    return (struct check_link_found){.a = a,
-                                     .b = b,
-                                     .pings = 200,
-                                     .knows_segments = 1,
-                                     .best_us = us * noise,
-                                     .early_us = us * noise,
-                                     .net_us = us * noise,
-                                     .p50_us = us * noise + 5,
-                                     .way = {way, way}};
+    const struct measure_link_way way = {.rate = rate / noise,
+                                         .rate_max = 1.05 * rate / noise,
+                                         .spread = 0.05,
+                                         .bulk_bytes = 1,
+                                         .segments = 200,
+                                         .bulk_segments = 100};
+    return (struct measure_link_found){.a = a,
+                                       .b = b,
+                                       .pings = 200,
+                                       .knows_segments = 1,
+                                       .best_us = us * noise,
+                                       .early_us = us * noise,
+                                       .net_us = us * noise,
+                                       .p50_us = us * noise + 5,
+                                       .way = {way, way}};
 }
 
 /* All links of n nodes; those of `slow` (-1: none) have 2 ms more. Returns their number. */
-static int make_links(struct check_link_found *links, int n, int slow, uint64_t seed)
+static int make_links(struct measure_link_found *links, int n, int slow, uint64_t seed)
 {
     int used = 0;
     for (int a = 0; a < n; a++)
@@ -78,7 +78,7 @@ static int make_links(struct check_link_found *links, int n, int slow, uint64_t 
     return used;
 }
 
-static struct check_links_norm norm_of(const struct check_link_found *links, int n, int nodes)
+static struct check_links_norm norm_of(const struct measure_link_found *links, int n, int nodes)
 {
     struct check_links_norm norm;
     assert_int_equal(check_links_norm(links, n, nodes < 8 ? 0.25 : 0.5, 50, &norm), ST_OK);
@@ -88,7 +88,7 @@ static struct check_links_norm norm_of(const struct check_link_found *links, int
 static void test_first_look(void **state)
 {
     (void)state;
-    struct check_link_found links[28 * 40];
+    struct measure_link_found links[28 * 40];
     for (int nodes = 3; nodes <= 40; nodes++)
         for (int slow = -1; slow < nodes; slow += 1 + nodes / 5) {
             const int n = make_links(links, nodes, slow, (uint64_t)nodes);
@@ -104,7 +104,7 @@ static void test_first_look(void **state)
 static void test_one_link(void **state)
 {
     (void)state;
-    struct check_link_found links[28];
+    struct measure_link_found links[28];
     const int n = make_links(links, 8, -1, 3);
     links[5].way[1].rate = 0.5;
     links[9].way[0].resent = 1;
@@ -132,7 +132,7 @@ static void test_one_link(void **state)
 static void test_slower(void **state)
 {
     (void)state;
-    struct check_link_found links[28];
+    struct measure_link_found links[28];
     double share;
     const int n = make_links(links, 8, -1, 3);
     for (int i = 0; i < n; i++)
@@ -151,12 +151,12 @@ static void test_slower(void **state)
 static void test_second_look(void **state)
 {
     (void)state;
-    struct check_link_found normal[3], link = {0};
+    struct measure_link_found normal[3], link = {0};
     for (int i = 0; i < 3; i++)
         normal[i] = link_of(i, i + 1, 30, 1.0, 7);
     const struct check_links_norm alone = norm_of(normal, 3, 8);
     const unsigned all = 31;
-    struct check_link_found more = link_of(4, 5, 31, 0.99, 8);
+    struct measure_link_found more = link_of(4, 5, 31, 0.99, 8);
     check_links_merge(&link, &more);
     assert_int_equal(check_links_confirm(&link, all, &alone, true), 0);
     /* slow, and steadily so: the link; slow while it waited for a core: not the link */
@@ -169,7 +169,7 @@ static void test_second_look(void **state)
     link.way[0].spread = 0.02;
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone, true), CHECK_LINKS_RATE);
     /* equally slow in each slice, but not each time: busy cores */
-    struct check_link_found other = link;
+    struct measure_link_found other = link;
     other.way[0].rate *= 0.8;
     check_links_merge(&link, &other);
     assert_int_equal(check_links_confirm(&link, CHECK_LINKS_RATE, &alone, true), 0);
@@ -232,7 +232,7 @@ static void test_scattered_rates(void **state)
 {
     (void)state;
     static const double rates[] = {0.5, 1.4, 4.0};
-    struct check_link_found normal[3], link;
+    struct measure_link_found normal[3], link;
     for (int i = 0; i < 3; i++)
         normal[i] = link_of(i, i + 1, 30, rates[i], 7);
     const struct check_links_norm alone = norm_of(normal, 3, 8);
@@ -249,11 +249,11 @@ static void test_late_as_its_rate(void **state)
 {
     (void)state;
     const unsigned all = 31, slow = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
-    struct check_link_found normal[3];
+    struct measure_link_found normal[3];
     for (int i = 0; i < 3; i++)
         normal[i] = link_of(i, i + 1, 5, 0.025, 7);
     const struct check_links_norm alone = norm_of(normal, 3, 8);
-    struct check_link_found link = link_of(4, 5, 105, 0.0125, 8);
+    struct measure_link_found link = link_of(4, 5, 105, 0.0125, 8);
     assert_int_equal(check_links_confirm(&link, all, &alone, true), slow);
     link.way[0] = link.way[1] = normal[0].way[0];
     assert_int_equal(check_links_confirm(&link, all, &alone, true), CHECK_LINKS_LATENCY);
@@ -265,7 +265,7 @@ static void test_late_as_its_rate(void **state)
 static void test_least_rate(void **state)
 {
     (void)state;
-    struct check_link_found links[6];
+    struct measure_link_found links[6];
     for (int i = 0; i < 6; i++)
         links[i] = link_of(i, i + 1, 30, 1.0, 7);
     links[2].way[1].rate = 0.3;
@@ -279,7 +279,7 @@ static void test_least_rate(void **state)
 static void test_all_are_suspects(void **state)
 {
     (void)state;
-    struct check_link_found found[6];
+    struct measure_link_found found[6];
     struct check_link_rows_link links[6] = {0};
     struct check_link_rows_kind kind = {.locals = 1};
     struct check_suspects again;
@@ -344,7 +344,7 @@ static void test_blame(void **state)
 /* Offsets along a chain of links: node `wrong` is ahead by so much, all others agree. */
 static void check_clocks(int nodes, int wrong, int64_t ms)
 {
-    struct check_link_found links[16];
+    struct measure_link_found links[16];
     struct check_skew skew[16];
     for (int i = 0; i + 1 < nodes; i++) {
         links[i] = link_of(2 * i, 2 * (i + 1), 40, 1, 5);
@@ -370,7 +370,7 @@ static void test_clocks(void **state)
     check_clocks(3, 2, 90);
     check_clocks(2, 1, 86400000);
     struct check_skew skew[3];
-    const struct check_link_found link = link_of(0, 1, 40, 1, 5);
+    const struct measure_link_found link = link_of(0, 1, 40, 1, 5);
     assert_int_equal(check_skew_find(&link, 1, 3, 1, skew), ST_OK);
     assert_true(skew[1].is_known && !skew[2].is_known);
     assert_int_equal(check_skew_row(&skew[2], "", 2, 3).verdict, CHECK_VERDICT_SKIPPED);

@@ -10,9 +10,7 @@
 #include "base/json.h"
 #include "base/rand.h"
 #include "check/check_judge.h"
-#include "check/check_layout.h"
 #include "check/check_report.h"
-#include "check/check_table_inside.h"
 #include "check/check_text.h"
 #include "check_sample.h"
 
@@ -77,8 +75,8 @@ static void check_lines(const char *text)
         const size_t n = strcspn(text, "\n");
         assert_true(n < sizeof line);
         snprintf(line, sizeof line, "%.*s", (int)n, text);
-        if (check_text_columns(line) > 100 || (n > 0 && line[n - 1] == ' '))
-            fail_msg("%d columns: %s", check_text_columns(line), line);
+        if (text_columns(line) > 100 || (n > 0 && line[n - 1] == ' '))
+            fail_msg("%d columns: %s", text_columns(line), line);
         for (size_t i = 0; i < n; i++)
             assert_true((unsigned char)line[i] >= 0x20);
         text += n + (text[n] == '\n');
@@ -168,9 +166,9 @@ static void lists_of_nodes(void **state)
     (void)state;
     static const int node[] = {0, 1, 2, 2, 3, 7, 12, 13, 40};
     char out[64], narrow[16];
-    assert_string_equal(check_table_bad_nodes(out, sizeof out, node, 9), "0-3, 7, 12-13, 40");
-    assert_string_equal(check_table_bad_nodes(narrow, sizeof narrow, node, 9), "0-3, 7, …");
-    assert_string_equal(check_table_bad_nodes(out, sizeof out, node, 0), "");
+    assert_string_equal(check_table_nodes(out, sizeof out, node, 9), "0-3, 7, 12-13, 40");
+    assert_string_equal(check_table_nodes(narrow, sizeof narrow, node, 9), "0-3, 7, …");
+    assert_string_equal(check_table_nodes(out, sizeof out, node, 0), "");
 }
 
 static void empty_report(void **state)
@@ -406,20 +404,8 @@ static void printable_text(void **state)
                  {"\xc0\xaf\xe0\x80\xaf", "?????"}};
     char out[64], narrow[4];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_string_equal(check_text_printable(out, sizeof out, cases[i].in), cases[i].out);
-    assert_string_equal(check_text_printable(narrow, sizeof narrow, "ab…"), "ab");
-}
-
-static void values_as_text(void **state)
-{
-    (void)state;
-    char out[40];
-    assert_string_equal(check_text_value(out, sizeof out, 54.634, "GB/s"), "54.63 GB/s");
-    assert_string_equal(check_text_value(out, sizeof out, 120034.2, "us"), "120034 us");
-    assert_string_equal(check_text_value(out, sizeof out, 3, ""), "3");
-    assert_string_equal(check_text_value(out, sizeof out, NAN, "us"), "-");
-    assert_string_equal(check_text_value(out, sizeof out, -INFINITY, "us"), "-infinite us");
-    assert_string_equal(check_text_value(out, sizeof out, 1e300, "us"), "1e+300 us");
+        assert_string_equal(text_printable(out, sizeof out, cases[i].in), cases[i].out);
+    assert_string_equal(text_printable(narrow, sizeof narrow, "ab…"), "ab");
 }
 
 /* ---- commands that are pasted ---- */
@@ -474,7 +460,7 @@ static void check_wrapped(const char *command)
 {
     char once[1024], wrapped[1024];
     struct text text = {0};
-    check_layout_wrap(&text, "", command, true);
+    check_table_wrap(&text, "", command, true);
     check_lines(text.data);
     assert_true(strchr(text.data, '\n') < text.data + text.len - 1);
     shell(command, once, sizeof once);
@@ -518,7 +504,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(any_bytes_in_rows),
     cmocka_unit_test(a_report_that_does_not_fit_fails),
     cmocka_unit_test(printable_text),
-    cmocka_unit_test(values_as_text),
     cmocka_unit_test(words_of_a_shell),
     cmocka_unit_test(a_wrapped_command_is_the_same),
 };

@@ -1,5 +1,5 @@
-/* check_link — see check_link.h. */
-#include "check/check_link.h"
+/* measure_link — see measure_link.h. */
+#include "measure/measure_link.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/quantile.h"
 #include "base/text.h"
 
 #define PROBE_BYTES ((int64_t)64 << 10) /* of the first slice, which is not counted */
@@ -27,17 +28,17 @@ struct message {
 
 /* ---- life ---- */
 
-enum status check_link_open(struct check_link *link, struct comm *comm, struct dev *dev,
-                            int64_t bulk_cap)
+enum status measure_link_open(struct measure_link *link, struct comm *comm, struct dev *dev,
+                              int64_t bulk_cap)
 {
-    *link = (struct check_link){.comm = comm,
-                                .rank = comm_place(comm)->rank,
-                                .dev = comm_stays_on_device(comm) ? dev : NULL,
-                                .bulk_cap = bulk_cap,
-                                .stat_fd = -1};
-    link->samples = malloc(sizeof *link->samples * 2 * CHECK_LINK_PINGS_MAX);
+    *link = (struct measure_link){.comm = comm,
+                                  .rank = comm_place(comm)->rank,
+                                  .dev = comm_stays_on_device(comm) ? dev : NULL,
+                                  .bulk_cap = bulk_cap,
+                                  .stat_fd = -1};
+    link->samples = malloc(sizeof *link->samples * 2 * MEASURE_LINK_PINGS_MAX);
     if (link->samples == NULL)
-        return FAIL(ST_RETRY, "out of memory: %d pings", CHECK_LINK_PINGS_MAX);
+        return FAIL(ST_RETRY, "out of memory: %d pings", MEASURE_LINK_PINGS_MAX);
     link->stat_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     if (link->dev != NULL)
         return dev_alloc(link->dev, (size_t)bulk_cap, &link->bulk);
@@ -47,7 +48,7 @@ enum status check_link_open(struct check_link *link, struct comm *comm, struct d
                : FAIL(ST_RETRY, "out of memory: %lld bytes to send", (long long)bulk_cap);
 }
 
-void check_link_close(struct check_link *link)
+void measure_link_close(struct measure_link *link)
 {
     if (link->stat_fd >= 0)
         close(link->stat_fd);
@@ -56,13 +57,13 @@ void check_link_close(struct check_link *link)
     else
         free(link->bulk);
     free(link->samples);
-    *link = (struct check_link){.stat_fd = -1};
+    *link = (struct measure_link){.stat_fd = -1};
 }
 
 /* ---- both ends ---- */
 
 /* How long this thread has waited for a core, ever. */
-static int64_t waited_ns(const struct check_link *link)
+static int64_t waited_ns(const struct measure_link *link)
 {
     char text[96];
     ssize_t n = link->stat_fd >= 0 ? pread(link->stat_fd, text, sizeof text - 1, 0) : 0;
@@ -76,27 +77,27 @@ static int64_t waited_ns(const struct check_link *link)
     return end != NULL && text_parse_i64(second + 1, 0, INT64_MAX, &waited) == TEXT_OK ? waited : 0;
 }
 
-static enum status send_message(struct check_link *link, int peer, struct message *m)
+static enum status send_message(struct measure_link *link, int peer, struct message *m)
 {
     return comm_send(link->comm, (struct tensor){m, DTYPE_U8}, (int64_t)sizeof *m, peer);
 }
 
-static enum status recv_message(struct check_link *link, int peer, struct message *m)
+static enum status recv_message(struct measure_link *link, int peer, struct message *m)
 {
     return comm_recv(link->comm, (struct tensor){m, DTYPE_U8}, (int64_t)sizeof *m, peer);
 }
 
-static enum status send_bulk(struct check_link *link, int peer, int64_t bytes)
+static enum status send_bulk(struct measure_link *link, int peer, int64_t bytes)
 {
     return comm_send(link->comm, (struct tensor){link->bulk, DTYPE_U8}, bytes, peer);
 }
 
-static enum status recv_bulk(struct check_link *link, int peer, int64_t bytes)
+static enum status recv_bulk(struct measure_link *link, int peer, int64_t bytes)
 {
     return comm_recv(link->comm, (struct tensor){link->bulk, DTYPE_U8}, bytes, peer);
 }
 
-static void fill_answer(struct check_link *link, int peer, struct message *m)
+static void fill_answer(struct measure_link *link, int peer, struct message *m)
 {
     struct comm_link tcp = {.segments_sent = -1};
     comm_link(link->comm, peer, &tcp);
@@ -108,7 +109,7 @@ static void fill_answer(struct check_link *link, int peer, struct message *m)
 
 /* ---- the rank that follows ---- */
 
-static enum status follow(struct check_link *link, int peer)
+static enum status follow(struct measure_link *link, int peer)
 {
     for (;;) {
         struct message m;
@@ -134,9 +135,9 @@ static enum status follow(struct check_link *link, int peer)
 
 /* One measuring, while it goes on. */
 struct leader {
-    struct check_link *link;
-    const struct check_link_plan *plan;
-    struct check_link_found *found;
+    struct measure_link *link;
+    const struct measure_link_plan *plan;
+    struct measure_link_found *found;
     int peer;
     int64_t fastest_ns;
     struct message mine, theirs; /* the counts of both ends before what is measured now */
@@ -198,20 +199,14 @@ static struct since begin_time(const struct leader *l)
 
 static bool wants_ping(struct leader *l, int n, struct since since, const struct message *answer)
 {
-    const struct check_link_plan *plan = l->plan;
+    const struct measure_link_plan *plan = l->plan;
     const bool is_few = n < plan->pings_min;
-    if (n >= plan->pings || n >= CHECK_LINK_PINGS_MAX || (!is_few && clock_ms() >= plan->end_ms))
+    if (n >= plan->pings || n >= MEASURE_LINK_PINGS_MAX || (!is_few && clock_ms() >= plan->end_ms))
         return false;
     if (n == 0 || n % RESENT_EVERY != 0)
         return true;
     return resent_so_far(l, answer) < plan->resent_max &&
            (is_few || !is_over(l, since, plan->ping_ms));
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double least(const double *values, int n)
@@ -226,14 +221,14 @@ static double least(const double *values, int n)
  * least are left out of these: a rank that polls waits for a core while the ping is on its way. */
 static void set_latency(struct leader *l, int n)
 {
-    double *us = l->link->samples, *net_us = us + CHECK_LINK_PINGS_MAX;
-    l->found->early_us = least(us, n < CHECK_LINK_EARLY ? n : CHECK_LINK_EARLY);
-    qsort(us, (size_t)n, sizeof *us, by_value);
-    qsort(net_us, (size_t)n, sizeof *net_us, by_value);
+    double *us = l->link->samples, *net_us = us + MEASURE_LINK_PINGS_MAX;
+    l->found->early_us = least(us, n < MEASURE_LINK_EARLY ? n : MEASURE_LINK_EARLY);
+    quantile_sort(us, n);
+    quantile_sort(net_us, n);
     l->found->pings = n;
     l->found->best_us = us[0];
-    l->found->p50_us = us[n / 2];
-    l->found->p99_us = us[n * 99 / 100];
+    l->found->p50_us = quantile_of(us, n, 0.5);
+    l->found->p99_us = quantile_of(us, n, 0.99);
     l->found->net_us = net_us[n / 20];
 }
 
@@ -248,7 +243,7 @@ static enum status ping_once(struct leader *l, int n, struct message *answer)
     const int64_t net_ns = ns - mine_ns - answer->recv_waited_ns;
     note_clock(l, wall_ms, ns, answer->wall_ms);
     l->link->samples[n] = (double)ns * 0.5e-3;
-    l->link->samples[CHECK_LINK_PINGS_MAX + n] =
+    l->link->samples[MEASURE_LINK_PINGS_MAX + n] =
         (double)(net_ns > ns / 20 ? net_ns : ns / 20) * 0.5e-3;
     return ST_OK;
 }
@@ -258,7 +253,7 @@ static void count_segments(struct leader *l, const struct message *answer, bool 
 {
     struct message now = {0};
     fill_answer(l->link, l->peer, &now);
-    struct check_link_way *to = &l->found->way[0], *back = &l->found->way[1];
+    struct measure_link_way *to = &l->found->way[0], *back = &l->found->way[1];
     l->found->knows_segments = now.segments >= 0 && answer->segments >= 0;
     *(is_bulk ? &to->bulk_segments : &to->segments) += now.segments - l->mine.segments;
     *(is_bulk ? &to->bulk_resent : &to->resent) += now.resent - l->mine.resent;
@@ -315,9 +310,9 @@ static enum status run_slice(struct leader *l, enum kind kind, int64_t bytes, st
     return ST_OK;
 }
 
-static void set_way(struct check_link_way *way, const struct slice *slices, int n)
+static void set_way(struct measure_link_way *way, const struct slice *slices, int n)
 {
-    double rates[CHECK_LINK_SLICES_MAX];
+    double rates[MEASURE_LINK_SLICES_MAX];
     for (int i = 0; i < n; i++) {
         rates[i] = slices[i].rate;
         if (slices[i].rate > way->rate) {
@@ -325,20 +320,20 @@ static void set_way(struct check_link_way *way, const struct slice *slices, int 
             way->rate_max = slices[i].rate_max;
         }
     }
-    qsort(rates, (size_t)n, sizeof *rates, by_value);
-    way->spread = n >= SLICES_MIN ? (way->rate - rates[(n - 1) / 2]) / way->rate : 1;
+    quantile_sort(rates, n);
+    way->spread = n >= SLICES_MIN ? (way->rate - quantile_of(rates, n, 0.5)) / way->rate : 1;
 }
 
 /* One way. The first slices grow until they have their length; the best ones are kept. */
 static enum status run_slices(struct leader *l, enum kind kind)
 {
-    struct check_link_way *way = &l->found->way[kind == PUSH ? 0 : 1];
-    struct slice slices[CHECK_LINK_SLICES_MAX], probe;
+    struct measure_link_way *way = &l->found->way[kind == PUSH ? 0 : 1];
+    struct slice slices[MEASURE_LINK_SLICES_MAX], probe;
     const struct since since = begin_time(l);
     int n = 0;
     TRY(run_slice(l, kind, PROBE_BYTES, &probe));
     int64_t bytes = slice_bytes(l, probe.rate_max);
-    for (; n < l->plan->slices && n < CHECK_LINK_SLICES_MAX; n++) {
+    for (; n < l->plan->slices && n < MEASURE_LINK_SLICES_MAX; n++) {
         if (n >= SLICES_MIN && is_over(l, since, l->plan->bulk_ms))
             break;
         TRY(run_slice(l, kind, bytes, &slices[n]));
@@ -349,8 +344,8 @@ static enum status run_slices(struct leader *l, enum kind kind)
     return ST_OK;
 }
 
-static enum status lead(struct check_link *link, int peer, const struct check_link_plan *plan,
-                        struct check_link_found *found)
+static enum status lead(struct measure_link *link, int peer, const struct measure_link_plan *plan,
+                        struct measure_link_found *found)
 {
     struct leader l = {.link = link, .plan = plan, .found = found, .peer = peer};
     struct message end = {.kind = END};
@@ -364,9 +359,10 @@ static enum status lead(struct check_link *link, int peer, const struct check_li
     return send_message(link, peer, &end);
 }
 
-enum status check_link_measure(struct check_link *link, int peer,
-                               const struct check_link_plan *plan, struct check_link_found *found)
+enum status measure_link_measure(struct measure_link *link, int peer,
+                                 const struct measure_link_plan *plan,
+                                 struct measure_link_found *found)
 {
-    *found = (struct check_link_found){0};
+    *found = (struct measure_link_found){0};
     return link->rank < peer ? lead(link, peer, plan, found) : follow(link, peer);
 }

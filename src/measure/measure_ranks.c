@@ -1,12 +1,13 @@
-/* check_gather — see check_gather.h. */
-#include "check/check_gather.h"
+/* measure_ranks — see measure_ranks.h. */
+#include "measure/measure_ranks.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/core/part.h"
 
-enum status check_gather(struct comm *comm, const void *mine, int64_t bytes, void *all)
+enum status measure_ranks_gather(struct comm *comm, const void *mine, int64_t bytes, void *all)
 {
     if (comm == NULL || comm_place(comm)->ranks == 1) {
         memcpy(all, mine, (size_t)bytes);
@@ -27,16 +28,29 @@ enum status check_gather(struct comm *comm, const void *mine, int64_t bytes, voi
     return st;
 }
 
-enum status check_gather_max(struct comm *comm, int64_t mine, int64_t *max_out)
+/* Replaces each value by the greatest or the sum of all ranks. */
+static enum status fold(struct comm *comm, double *values, int n, bool is_sum)
 {
     const int ranks = comm != NULL ? comm_place(comm)->ranks : 1;
-    int64_t *all = malloc(sizeof *all * (size_t)ranks);
+    double *all = malloc(sizeof *all * (size_t)n * (size_t)ranks);
     if (all == NULL)
-        return FAIL(ST_RETRY, "out of memory: a number from each of %d ranks", ranks);
-    enum status st = check_gather(comm, &mine, sizeof mine, all);
-    *max_out = mine;
-    for (int r = 0; r < ranks && st == ST_OK; r++)
-        *max_out = all[r] > *max_out ? all[r] : *max_out;
+        return FAIL(ST_RETRY, "out of memory: %d values from each of %d ranks", n, ranks);
+    enum status st = measure_ranks_gather(comm, values, (int64_t)sizeof *values * n, all);
+    for (int i = 0; i < n && st == ST_OK; i++) {
+        values[i] = all[i];
+        for (int r = 1; r < ranks; r++)
+            values[i] = is_sum ? values[i] + all[r * n + i] : fmax(values[i], all[r * n + i]);
+    }
     free(all);
     return st;
+}
+
+enum status measure_ranks_max(struct comm *comm, double *values, int n)
+{
+    return fold(comm, values, n, false);
+}
+
+enum status measure_ranks_sum(struct comm *comm, double *values, int n)
+{
+    return fold(comm, values, n, true);
 }

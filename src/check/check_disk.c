@@ -72,7 +72,7 @@ static enum status add_failed(const struct disk *d, const char *verb, int error,
                 (long long)d->written, strerror(error));
     struct check_row row = disk_row(d, CHECK_VERDICT_FAIL, why);
     remedy_of(error, d->dir, row.remedy, sizeof row.remedy);
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
 bool check_disk_is_bad(const struct check_config *config)
@@ -159,7 +159,7 @@ static enum status add_measured(const struct disk *d, struct check_rows *rows)
                 text_format_bytes(size, sizeof size, (double)d->written));
     text_format(row.remedy, sizeof row.remedy,
                 "iostat -x 1 5 # or set CHECKPOINT_DIR to another disk");
-    return check_rows_add(rows, &row);
+    return check_row_add(rows, &row);
 }
 
 /* write_all — in slices. A row is added where that fails, and the disk's rate is 0 then. */
@@ -196,7 +196,7 @@ static enum status open_and_write(struct disk *d, int64_t bytes, int64_t limit_m
         struct check_row row =
             disk_row(d, CHECK_VERDICT_SKIPPED,
                      has_dir ? CHECK_DISK_BAD : "no folder for checkpoints is set");
-        return check_rows_add(rows, &row);
+        return check_row_add(rows, &row);
     }
     (void)check_scratch_sweep(config->dir);
     check_disk_folder(config->dir, d->dir, sizeof d->dir);

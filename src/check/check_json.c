@@ -27,47 +27,51 @@
 #include "check/check_report.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/json.h"
-#include "check/check_text.h"
 
-static void add_text(struct text *out, const char *key, const char *value)
+static void add_number(struct text *out, double value)
 {
-    char quoted[6 * sizeof((struct check_row *)0)->why + 3];
-    json_quote(quoted, sizeof quoted, value);
-    text_add(out, ", \"%s\": %s", key, quoted);
+    text_add(out, "%s", isfinite(value) ? text_f64(value).text : "null");
 }
 
-static void add_number(struct text *out, const char *key, double value)
+static void add_field(struct text *out, const struct check_row_field *field,
+                      const struct check_row *row)
 {
-    text_add(out, ", \"%s\": %s", key, isfinite(value) ? text_f64(value).text : "null");
+    const char *at = (const char *)row + field->at;
+    int i;
+    double number;
+    switch (field->kind) {
+    case CHECK_ROW_WORD:
+        memcpy(&i, at, sizeof i);
+        json_quote_text(out, field->words[i]);
+        return;
+    case CHECK_ROW_INDEX:
+        memcpy(&i, at, sizeof i);
+        add_number(out, i < 0 ? NAN : i);
+        return;
+    case CHECK_ROW_NUMBER:
+        memcpy(&number, at, sizeof number);
+        add_number(out, number);
+        return;
+    case CHECK_ROW_TEXT:
+        json_quote_text(out, at);
+        return;
+    }
 }
 
-/* A node, a rank; -1: there is none. */
-static void add_index(struct text *out, const char *key, int value)
+void check_json_row(const struct check_row *row, bool is_short, struct text *out)
 {
-    add_number(out, key, value < 0 ? NAN : value);
-}
-
-static void add_row(struct text *out, const struct check_row *row)
-{
-    text_add(out, "{\"stage\": \"%s\"", check_row_stage(row->stage));
-    add_text(out, "point", check_row_point(row->point));
-    add_text(out, "name", row->name);
-    add_text(out, "subject", row->subject);
-    add_index(out, "node", row->node);
-    add_index(out, "peer", row->peer);
-    add_index(out, "rank", row->rank);
-    add_index(out, "suspect", row->suspect);
-    add_text(out, "verdict", check_row_verdict(row->verdict));
-    add_number(out, "value", row->value);
-    add_number(out, "limit", row->limit);
-    add_number(out, "slack", row->slack);
-    add_text(out, "unit", row->unit);
-    add_text(out, "better", row->better == CHECK_BETTER_HIGHER ? "higher" : "lower");
-    add_text(out, "hardware", row->hardware);
-    add_text(out, "why", row->why);
-    add_text(out, "remedy", row->remedy);
+    const char *before = "{";
+    for (int i = 0; i < CHECK_ROW_FIELDS; i++) {
+        const struct check_row_field *field = check_row_field(i);
+        if (is_short && !field->is_short)
+            continue;
+        text_add(out, "%s\"%s\": ", before, field->name);
+        add_field(out, field, row);
+        before = ", ";
+    }
     text_add(out, "}");
 }
 
@@ -76,17 +80,16 @@ enum status check_json_write(const struct check_rows *rows, const struct check_r
 {
     check_report_begin(out);
     text_add(out, "{\"schema\": %d, \"program\": \"convoy check\"", CHECK_REPORT_SCHEMA);
-    add_text(out, "version", about->version);
-    add_text(out, "depth", about->depth);
-    text_add(out, ", \"started\": %lld", (long long)about->started);
-    add_number(out, "seconds", about->seconds);
-    add_index(out, "nodes", about->nodes);
-    add_index(out, "ranks", about->ranks);
-    add_text(out, "verdict", check_row_verdict(check_rows_worst(rows, -1)));
-    text_add(out, ", \"rows\": [");
+    text_add(out, ", \"version\": ");
+    json_quote_text(out, about->version);
+    text_add(out, ", \"depth\": \"%s\", \"started\": %lld, \"seconds\": ", about->depth,
+             (long long)about->started);
+    add_number(out, about->seconds);
+    text_add(out, ", \"nodes\": %d, \"ranks\": %d, \"verdict\": \"%s\", \"rows\": [", about->nodes,
+             about->ranks, check_row_verdict(check_row_worst(rows, -1)));
     for (int i = 0; i < rows->n; i++) {
         text_add(out, i > 0 ? ",\n" : "\n");
-        add_row(out, &rows->row[i]);
+        check_json_row(&rows->row[i], false, out);
     }
     text_add(out, "\n]}\n");
     return check_report_end(out, "JSON");

@@ -11,15 +11,19 @@
  * What breaks here becomes a row; the stage goes on with what is left. */
 #include "check/check.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cgroup.h"
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "check/check_disk.h"
-#include "check/check_limits.h"
+#include "check/check_judge.h"
 #include "check/check_node_inside.h"
-#include "check/check_quota.h"
+#include "check/check_static.h"
 #include "measure/measure_ranks.h"
 
 #define SHARES 16 /* of the stage's budget: measurements at most, and the search for sizes */
@@ -43,7 +47,7 @@ enum status check_node_failed(struct check_node *n, const char *name, enum statu
     row.rank = n->config->place.rank;
     text_copy(row.subject, sizeof row.subject, n->subject);
     status_clear();
-    return check_rows_add(n->rows, &row);
+    return check_row_add(n->rows, &row);
 }
 
 enum status check_node_add(struct check_node *n, const char *name, const char *unit, double value,
@@ -59,7 +63,80 @@ enum status check_node_add(struct check_node *n, const char *name, const char *u
     if (n->is_gpu)
         text_format(row.remedy, sizeof row.remedy,
                     "nvidia-smi -i %s -q -d PERFORMANCE,CLOCK,TEMPERATURE", n->info.bus);
-    return check_rows_add(n->rows, &row);
+    return check_row_add(n->rows, &row);
+}
+
+/* ---- a quota of CPU time ---- */
+
+void check_node_quota_begin(const char *root, struct check_node_quota *out)
+{
+    char proc[FILE_PATH_MAX], sys[FILE_PATH_MAX];
+    *out = (struct check_node_quota){.stopped_us = -1, .at_ns = clock_ns()};
+    if (!text_format(proc, sizeof proc, "%s/proc/self/cgroup", root) ||
+        !text_format(sys, sizeof sys, "%s/sys/fs/cgroup", root))
+        return;
+    out->cpus = cgroup_quota(proc, sys);
+    out->stopped_us = cgroup_stopped_us(proc, sys);
+}
+
+/* Returns the share of the time for which threads stood still. The kernel adds up over CPUs. */
+static double stopped_share(const struct check_node_quota *begin,
+                            const struct check_node_quota *end, int threads)
+{
+    double us = (double)(end->at_ns - begin->at_ns) * 1e-3 * threads;
+    if (begin->stopped_us < 0 || end->stopped_us <= begin->stopped_us || us <= 0)
+        return 0;
+    return fmin(1, (double)(end->stopped_us - begin->stopped_us) / us);
+}
+
+static void set_remedy(const char *root, int threads, struct check_row *row)
+{
+    const enum check_container container = check_static_container(root);
+    if (container == CHECK_CONTAINER_K8S)
+        text_format(row->remedy, sizeof row->remedy, "resources: {limits: {cpu: \"%d\"}}", threads);
+    else if (container == CHECK_CONTAINER_DOCKER)
+        text_format(row->remedy, sizeof row->remedy, "docker update --cpus %d CONTAINER", threads);
+    else
+        text_format(
+            row->remedy, sizeof row->remedy,
+            "cat /proc/self/cgroup; systemctl set-property UNIT CPUQuota=%d%% # of its unit",
+            100 * threads);
+}
+
+static struct check_row quota_row(const char *root, int node, const struct check_node_quota *begin,
+                                  const struct check_node_quota *end, int threads)
+{
+    const double held = stopped_share(begin, end, threads),
+                 lacks = end->cpus < threads ? 1 - end->cpus / threads : 0,
+                 worst = fmax(held, lacks);
+    enum check_verdict verdict = worst >= CHECK_JUDGE_FAIL   ? CHECK_VERDICT_FAIL
+                                 : worst >= CHECK_JUDGE_WARN ? CHECK_VERDICT_WARN
+                                                             : CHECK_VERDICT_PASS;
+    struct check_row row =
+        check_row_found(CHECK_STAGE_NODE, CHECK_POINT_SCHEDULING, node, "cpu quota", verdict,
+                        "a CPU quota of %.2f cores for %d threads stops this node for %.0f %% of "
+                        "the time; it was stopped for %.0f %% of this check",
+                        end->cpus, threads, 100 * worst, 100 * held);
+    text_copy(row.unit, sizeof row.unit, "cores");
+    row.value = end->cpus;
+    if (verdict != CHECK_VERDICT_PASS)
+        set_remedy(root, threads, &row);
+    return row;
+}
+
+enum status check_node_quota_end(const struct check_config *config,
+                                 const struct check_node_quota *begin, int threads,
+                                 struct check_rows *rows)
+{
+    struct check_node_quota end;
+    const int node = config->place.node;
+    struct check_row row = check_row_found(CHECK_STAGE_NODE, CHECK_POINT_SCHEDULING, node,
+                                           "cpu quota", CHECK_VERDICT_PASS, "there is none");
+    check_node_quota_begin(config->root, &end);
+    if (end.cpus > 0)
+        row = quota_row(config->root ? config->root : "", node, begin, &end, threads);
+    row.rank = config->place.rank;
+    return check_row_add(rows, &row);
 }
 
 /* ---- what is the same on all ranks ---- */
@@ -102,7 +179,7 @@ static void describe(struct check_node *n)
     n->is_gpu = n->info.kind == DEV_KIND_CUDA;
     n->timer.threads_n = n->is_gpu ? 0 : n->info.threads_n;
     if (n->is_gpu)
-        check_limits_gpu(n->info.name, n->hardware, sizeof n->hardware);
+        check_judge_gpu(n->info.name, n->hardware, sizeof n->hardware);
     if (n->is_gpu)
         text_format(n->subject, sizeof n->subject, "GPU %d", place->local);
     else if (place->locals > 1)
@@ -151,8 +228,8 @@ enum status check_node_run(const struct check_config *config, int64_t budget_ms,
 {
     struct check_node n = {
         .config = config, .rows = rows, .timer = {.slices_min = SLICES_MIN, .patience = PATIENCE}};
-    struct check_quota quota;
-    check_quota_begin(config->root, &quota);
+    struct check_node_quota quota;
+    check_node_quota_begin(config->root, &quota);
     describe(&n);
     set_limits(&n, budget_ms);
     TRY(dev_make_current(config->dev));
@@ -161,6 +238,6 @@ enum status check_node_run(const struct check_config *config, int64_t budget_ms,
     measure_memory_close(&n.memory);
     dev_stream_close(n.timer.stream);
     TRY(st);
-    return config->place.local == 0 ? check_quota_end(config, &quota, node_threads(&n), rows)
+    return config->place.local == 0 ? check_node_quota_end(config, &quota, node_threads(&n), rows)
                                     : ST_OK;
 }

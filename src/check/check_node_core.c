@@ -414,7 +414,7 @@ static enum status add_core(struct cores *c, const struct core *core)
     }
     text_format(row.remedy, sizeof row.remedy,
                 "cpupower -c %d frequency-info; sensors; dmesg | grep -i throttl", core->number);
-    return check_rows_add(n->rows, &row);
+    return check_row_add(n->rows, &row);
 }
 
 static enum status add_clocks(struct cores *c)
@@ -439,7 +439,7 @@ static enum status add_wrong(struct cores *c, const struct core *core)
     text_format(row.remedy, sizeof row.remedy,
                 "echo 0 > /sys/devices/system/cpu/cpu%d/online # have the processor replaced",
                 core->number);
-    return check_rows_add(c->node->rows, &row);
+    return check_row_add(c->node->rows, &row);
 }
 
 static enum status add_arithmetic(struct cores *c)
@@ -458,7 +458,7 @@ static enum status add_arithmetic(struct cores *c)
         CHECK_STAGE_NODE, CHECK_POINT_HOST, place->node, "core arithmetic", CHECK_VERDICT_PASS,
         "%d cores computed the same %s", c->n, sum ? "sums and products" : "sums");
     row.rank = place->rank;
-    return wrong || c->n == 0 ? ST_OK : check_rows_add(c->node->rows, &row);
+    return wrong || c->n == 0 ? ST_OK : check_row_add(c->node->rows, &row);
 }
 
 static enum status measure_own(struct cores *c)

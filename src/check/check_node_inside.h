@@ -59,4 +59,21 @@ enum status check_node_rates_host(struct check_node *n);
  * the same. A thread is pinned to one core after the other. Collective. */
 enum status check_node_core_measure(struct check_node *n);
 
+/* A CPU quota of a control group (cpu.max, docker's --cpus, limits.cpu of Kubernetes), which makes
+ * a node slow although each of its cores is fast. */
+struct check_node_quota {
+    double cpus;        /* 0: no quota */
+    int64_t stopped_us; /* so far; -1: the kernel does not count it */
+    int64_t at_ns;
+};
+/* Reads the quota of this process's groups (for tests). root: as in check_config. */
+void check_node_quota_begin(const char *root, struct check_node_quota *out);
+/* Reads it again and adds the row "cpu quota" for this node (for tests). threads: of all workers of
+ * the node that compute at once. FAIL and WARN, with the shares of check_judge: for so much of the
+ * time the quota stopped the node, or will stop it because it gives the threads less than a core
+ * each. */
+enum status check_node_quota_end(const struct check_config *config,
+                                 const struct check_node_quota *begin, int threads,
+                                 struct check_rows *rows);
+
 #endif

@@ -270,7 +270,7 @@ static enum status add_skipped(struct check_node *n)
         CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node, "copy bandwidth",
         CHECK_VERDICT_SKIPPED, "a quick check does not measure the memory of a CPU");
     row.rank = n->config->place.rank;
-    return row.rank == 0 ? check_rows_add(n->rows, &row) : ST_OK;
+    return row.rank == 0 ? check_row_add(n->rows, &row) : ST_OK;
 }
 
 enum status check_node_rates_measure(struct check_node *n)

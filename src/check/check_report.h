@@ -38,6 +38,8 @@ const char *check_table_nodes(char *out, size_t cap, const int *node, int n);
 /* check_json_write — one object, schema 1; described at the head of check_json.c. */
 enum status check_json_write(const struct check_rows *rows, const struct check_report_about *about,
                              struct text *out);
+/* Writes a row as a JSON object of one line. is_short: only the members for /status. */
+void check_json_row(const struct check_row *row, bool is_short, struct text *out);
 /* check_junit_write — JUnit XML: a testsuite for each stage, a testcase for each row; warnings are
  * in system-out, because JUnit knows no warning. */
 enum status check_junit_write(const struct check_rows *rows, const struct check_report_about *about,

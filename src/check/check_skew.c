@@ -1,5 +1,5 @@
-/* check_skew — see check_skew.h. */
-#include "check/check_skew.h"
+/* check_skew — how far apart the wall clocks of the nodes are, from the offsets of pairs. */
+#include "check/check_links.h"
 
 #include <stdlib.h>
 

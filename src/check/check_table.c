@@ -465,8 +465,7 @@ static enum status add_bad(const struct table *table)
     struct fault *fault = malloc(sizeof *fault * cap);
     int n = 0;
     for (int i = 0; list && i < rows->n; i++)
-        if (rows->row[i].verdict == CHECK_VERDICT_WARN ||
-            rows->row[i].verdict == CHECK_VERDICT_FAIL)
+        if (check_row_is_bad(&rows->row[i]))
             list[n++] = &rows->row[i];
     enum status st =
         list && fault ? add_faults(table, fault, fold(list, n, fault)) : no_memory(rows->n);
@@ -565,7 +564,7 @@ static void add_verdict(const struct table *table)
 {
     const struct check_report_counts counts = check_report_count(table->rows, CHECK_STAGE_N);
     text_add(table->out, "verdict: ");
-    add_word(table, check_rows_worst(table->rows, -1), 4);
+    add_word(table, check_row_worst(table->rows, -1), 4);
     text_add(table->out, " (%d rows: %d pass, %d warn, %d fail, %d skipped)\n", counts.all,
              counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
              counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);

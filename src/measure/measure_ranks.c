@@ -28,6 +28,67 @@ enum status measure_ranks_gather(struct comm *comm, const void *mine, int64_t by
     return st;
 }
 
+/* Gathers all bytes, those of each rank followed by zeros up to the longest. */
+static enum status share_padded(struct comm *comm, int ranks, const void *bytes, size_t n,
+                                struct measure_shared *out)
+{
+    char *own = calloc(1, (size_t)out->stride);
+    out->all = calloc((size_t)ranks, (size_t)out->stride);
+    enum status st = ST_OK;
+    if (!own || !out->all)
+        st = FAIL(ST_RETRY, "out of memory: %lld bytes from each of %d ranks",
+                  (long long)out->stride, ranks);
+    if (st == ST_OK && n > 0)
+        memcpy(own, bytes, n);
+    if (st == ST_OK)
+        st = measure_ranks_gather(comm, own, out->stride, out->all);
+    free(own);
+    return st;
+}
+
+enum status measure_ranks_share(struct comm *comm, const void *bytes, size_t n,
+                                struct measure_shared *out)
+{
+    const int ranks = comm ? comm_place(comm)->ranks : 1;
+    const int64_t length = (int64_t)n;
+    *out = (struct measure_shared){.n = calloc((size_t)ranks, sizeof *out->n)};
+    enum status st =
+        out->n ? ST_OK : FAIL(ST_RETRY, "out of memory: the lengths of %d ranks' bytes", ranks);
+    if (st == ST_OK)
+        st = measure_ranks_gather(comm, &length, sizeof length, out->n);
+    for (int r = 0; r < ranks && st == ST_OK; r++)
+        out->stride = out->n[r] > out->stride ? out->n[r] : out->stride;
+    if (st == ST_OK && out->stride > 0)
+        st = share_padded(comm, ranks, bytes, n, out);
+    if (st != ST_OK)
+        measure_ranks_share_free(out);
+    return st;
+}
+
+void measure_ranks_share_free(struct measure_shared *shared)
+{
+    free(shared->all);
+    free(shared->n);
+    *shared = (struct measure_shared){0};
+}
+
+enum status measure_ranks_broadcast(struct comm *comm, struct text *bytes)
+{
+    double n = (double)bytes->len;
+    if (!comm || comm_place(comm)->ranks == 1)
+        return ST_OK;
+    TRY(comm_broadcast(comm, (struct tensor){&n, DTYPE_F64}, 1, 0));
+    if (comm_place(comm)->rank > 0) {
+        char *room = calloc(1, (size_t)n + 1);
+        if (!room)
+            return FAIL(ST_RETRY, "out of memory: %.0f bytes of rank 0", n);
+        text_free(bytes);
+        *bytes = (struct text){.data = room, .len = (size_t)n, .cap = (size_t)n + 1};
+    }
+    return n > 0 ? comm_broadcast(comm, (struct tensor){bytes->data, DTYPE_U8}, (int64_t)n, 0)
+                 : ST_OK;
+}
+
 /* Replaces each value by the greatest or the sum of all ranks. */
 static enum status fold(struct comm *comm, double *values, int n, bool is_sum)
 {

@@ -10,11 +10,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "check/check_baseline.h"
+#include "check/check_result.h"
 #include "conf/launcher.h"
 #include "measure/measure_ranks.h"
 #include "node/check_facts.h"
 #include "node/check_output.h"
-#include "node/check_result.h"
 #include "node/check_soak.h"
 #include "node/device.h"
 #include "plan/plan_machine.h"
@@ -261,7 +261,7 @@ static enum status write_baseline(const struct check_worker *w, const struct che
     struct text out = {0};
     if (w->config.place.rank > 0 || !path[0] || w->has_baseline)
         return ST_OK;
-    if (check_rows_worst(&result->rows, -1) == CHECK_VERDICT_FAIL) {
+    if (check_row_worst(&result->rows, -1) == CHECK_VERDICT_FAIL) {
         LOG_WARN("BASELINE=%s is not written: rows fail, and it is to be of a good day", path);
         return ST_OK;
     }
@@ -360,7 +360,7 @@ void check_worker_close(struct check_worker *w)
     if (!w)
         return;
     clear_line(w);
-    check_rows_free(&w->found);
+    check_row_free(&w->found);
     check_baseline_free(&w->baseline);
     check_facts_free(&w->facts);
     free(w);
@@ -435,7 +435,7 @@ enum status check_worker_run(struct check_worker *w, struct comm *comm)
     enum status st = run(w, comm, &rows);
     if (st == ST_OK)
         st = measure_machine(w, &rows);
-    check_rows_free(&rows);
+    check_row_free(&rows);
     return st;
 }
 
@@ -490,7 +490,7 @@ enum status check_worker_before(const struct check_worker_config *config, struct
     if (st == ST_OK)
         st = result_of(w, &rows);
     *is_checked = st == ST_OK;
-    check_rows_free(&rows);
+    check_row_free(&rows);
     check_worker_close(w);
     return st;
 }

@@ -5,8 +5,6 @@
 #include "base/rand.h"
 #include "base/text.h"
 #include "check/check_links.h"
-#include "check/check_skew.h"
-#include "check/check_suspects.h"
 #include "check/world.h"
 
 #include <math.h>
@@ -280,41 +278,41 @@ static void test_all_are_suspects(void **state)
 {
     (void)state;
     struct measure_link_found found[6];
-    struct check_link_rows_link links[6] = {0};
-    struct check_link_rows_kind kind = {.locals = 1};
-    struct check_suspects again;
+    struct check_link links[6] = {0};
+    struct check_links_kind kind = {.locals = 1};
+    struct check_links_again again;
     const int n = make_links(found, 4, -1, 3);
     for (int i = 0; i < n; i++) {
         if (found[i].b == 3)
             found[i].way[1].rate = 0.012;
-        links[i] = (struct check_link_rows_link){.found = found[i], .flags = CHECK_LINKS_RATE_BACK};
+        links[i] = (struct check_link){.found = found[i], .flags = CHECK_LINKS_RATE_BACK};
     }
     kind.norm = norm_of(found, n, 4);
-    check_suspects_list(links, n, &kind, 12, &again);
+    check_links_list(links, n, &kind, 12, &again);
     assert_int_equal(again.suspects, 3);
     assert_int_equal(again.n, 6);
     for (int job = 0; job < again.n; job++) {
-        const struct check_link_rows_link *link = &links[again.link[job]];
+        const struct check_link *link = &links[again.link[job]];
         assert_int_equal(link->found.b == 3, job < again.suspects);
         assert_int_equal(link->flags, job < again.suspects ? CHECK_LINKS_RATE_BACK : 0);
     }
     /* one link of two nodes: there is nothing to compare with, but it may lose segments */
     links[0].flags = CHECK_LINKS_LOSS;
     kind.norm = norm_of(found, 1, 2);
-    check_suspects_list(links, 1, &kind, 12, &again);
+    check_links_list(links, 1, &kind, 12, &again);
     assert_true(again.suspects == 1 && again.n == 1 && again.open[0] == CHECK_LINKS_LOSS);
 }
 
 /* ---- links and nodes ---- */
 
-static struct check_links_end *ends_of(int nodes, int *n_out)
+static struct check_link *links_of(int nodes, int *n_out)
 {
-    struct check_links_end *ends = calloc((size_t)(nodes * nodes), sizeof *ends);
+    struct check_link *links = calloc((size_t)(nodes * nodes), sizeof *links);
     *n_out = 0;
     for (int a = 0; a < nodes; a++)
         for (int b = a + 1; b < nodes; b++)
-            ends[(*n_out)++] = (struct check_links_end){.a = a, .b = b, .is_measured = true};
-    return ends;
+            links[(*n_out)++] = (struct check_link){.found = {.a = a, .b = b}};
+    return links;
 }
 
 static void test_blame(void **state)
@@ -323,20 +321,20 @@ static void test_blame(void **state)
     for (int nodes = 2; nodes <= 12; nodes++)
         for (int bad = 0; bad < nodes; bad++) {
             int n;
-            struct check_links_end *ends = ends_of(nodes, &n);
+            struct check_link *links = links_of(nodes, &n);
             for (int i = 0; i < n; i++)
-                ends[i].bad = ends[i].a == bad || ends[i].b == bad;
-            check_links_blame(ends, n, nodes);
+                links[i].bad = links[i].found.a == bad || links[i].found.b == bad;
+            check_links_blame(links, n);
             for (int i = 0; i < n; i++)
-                assert_int_equal(ends[i].suspect, ends[i].bad && nodes > 2 ? bad : -1);
-            free(ends);
+                assert_int_equal(links[i].suspect, links[i].bad && nodes > 2 ? bad : -1);
+            free(links);
         }
     int n;
-    struct check_links_end *ends = ends_of(6, &n);
-    ends[3].bad = 1; /* one link alone: no end is to blame */
-    check_links_blame(ends, n, 6);
-    assert_int_equal(ends[3].suspect, -1);
-    free(ends);
+    struct check_link *links = links_of(6, &n);
+    links[3].bad = 1; /* one link alone: no end is to blame */
+    check_links_blame(links, n);
+    assert_int_equal(links[3].suspect, -1);
+    free(links);
 }
 
 /* ---- clocks ---- */

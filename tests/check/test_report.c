@@ -43,8 +43,12 @@ static void cluster(struct check_rows *rows, int nodes)
             snprintf(row->subject, sizeof row->subject, "GPU %d", gpu);
             row->rank = 2 * node + gpu;
         }
-        for (int peer = node + 1; peer < nodes && peer < node + 16; peer++)
-            sample_link(rows, node, peer, node == 2 || peer == 2 ? 5040 : 41);
+        for (int peer = node + 1; peer < nodes && peer < node + 16; peer++) {
+            const bool is_bad = node == 2 || peer == 2;
+            struct check_row *link = sample_link(rows, node, peer, is_bad ? 5040 : 41);
+            link->verdict = is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS;
+            link->suspect = is_bad ? 2 : -1;
+        }
         add_found(rows, CHECK_POINT_GPUS, node, "gpus",
                   node == 5 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_PASS,
                   node == 5 ? "7 of 8 GPUs are present" : "8 of 8 GPUs are present");
@@ -118,7 +122,7 @@ static void table_names_what_is_bad(void **state)
         contains(text, check_row_point((enum check_point)p));
     assert_null(strchr(text, '\033'));
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void table_has_colours_on_a_terminal(void **state)
@@ -131,7 +135,7 @@ static void table_has_colours_on_a_terminal(void **state)
     char *text = written(check_table_write, &rows, &terminal);
     contains(text, "verdict: \033[1;31mfail\033[0m");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* 4,096 nodes, a fault of a kind on each: the table stays short and is quick. */
@@ -158,7 +162,7 @@ static void table_of_many_nodes(void **state)
     contains(text,
              "and 2040 more like this; REPORT=check.json has all. Nodes:\n       16, 18, 20,");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void lists_of_nodes(void **state)
@@ -206,7 +210,7 @@ static void json_has_all_rows(void **state)
     }
     cJSON_Delete(root);
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* A small reader of XML: tags are balanced, and text has no bare special character. Returns the
@@ -257,7 +261,7 @@ static void junit_counts(void **state)
                    "time=\"0\"><failure message=\"7 of 8 GPUs are present\">scontrol update "
                    "NodeName=gpu-5 State=DRAIN Reason=&quot;convoy check: gpus&quot;</failure>");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Each series once, all of a metric together after its HELP and TYPE; as the format wants it. */
@@ -307,7 +311,7 @@ static void prometheus_gauges(void **state)
     contains(text, "convoy_check_measured_seconds{stage=\"pairs\",name=\"link latency\","
                    "node=\"0\",host=\"gpu-0\",peer=\"1\"} 4.1e-05\n");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Two names of units for the same quantity, and a unit that Prometheus has no word for. */
@@ -326,7 +330,7 @@ static void prometheus_units(void **state)
     contains(text, "host=\"\",unit=\"apples\"} 3\n");
     contains(text, "host=\"\",unit=\"pears\"} 4\n");
     free(text);
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 /* Fills a text with bytes of any kind, most of them such as have a meaning somewhere. */
@@ -375,7 +379,7 @@ static void any_bytes_in_rows(void **state)
         free(json);
         free(junit);
         free(prometheus);
-        check_rows_free(&rows);
+        check_row_free(&rows);
     }
 }
 
@@ -389,7 +393,7 @@ static void a_report_that_does_not_fit_fails(void **state)
         assert_int_equal(formats[f](&rows, &about, &out), ST_RETRY);
         text_free(&out);
     }
-    check_rows_free(&rows);
+    check_row_free(&rows);
 }
 
 static void printable_text(void **state)

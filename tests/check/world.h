@@ -86,7 +86,7 @@ static void world_run(struct world *w, int64_t budget_ms,
 static void world_free(struct world *w)
 {
     for (int r = 0; r < w->ranks; r++)
-        check_rows_free(&w->rank[r].rows);
+        check_row_free(&w->rank[r].rows);
     pthread_barrier_destroy(&w->line_up);
     free(w);
 }
@@ -111,8 +111,7 @@ static void world_print(const struct world *w, bool is_all)
     for (int r = 0; r < w->ranks; r++)
         for (int i = 0; i < w->rank[r].rows.n; i++) {
             const struct check_row *row = &w->rank[r].rows.row[i];
-            bool is_bad = row->verdict == CHECK_VERDICT_WARN || row->verdict == CHECK_VERDICT_FAIL;
-            if (is_all || is_bad)
+            if (is_all || check_row_is_bad(row))
                 print_message("# %s | %s | %s | %g %s | node %d peer %d suspect %d | %s\n",
                               check_row_verdict(row->verdict), row->name, row->subject, row->value,
                               row->unit, row->node, row->peer, row->suspect, row->why);

@@ -1,11 +1,10 @@
 /* check_result — see check_result.h. */
-#include "node/check_result.h"
+#include "check/check_result.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "check/check.h"
-#include "check/check_pack.h"
 
 const char *check_result_depth(const struct check_result *result)
 {
@@ -15,17 +14,14 @@ const char *check_result_depth(const struct check_result *result)
     return depths[result->depth >= 0 && result->depth <= CHECK_DEPTH_FULL ? result->depth : 0];
 }
 
+#define ROWS_SHOWN 64 /* in /status: rows that warn or fail */
+
 /* Before the rows on the board. */
 struct head {
     int64_t started, left_out;
     double seconds;
     int32_t is_whole, depth;
 };
-
-static bool is_needed(const struct check_row *row)
-{
-    return row->verdict == CHECK_VERDICT_WARN || row->verdict == CHECK_VERDICT_FAIL;
-}
 
 /* pack_rows — rows that warn or fail first; the others while there is room. Returns how many were
  * left out. */
@@ -35,9 +31,9 @@ static int64_t pack_rows(const struct check_rows *rows, size_t max, struct text 
     for (int is_second = 0; is_second < 2; is_second++)
         for (int i = 0; i < rows->n; i++) {
             const size_t before = out->len;
-            if (is_needed(&rows->row[i]) == (is_second != 0))
+            if (check_row_is_bad(&rows->row[i]) == (is_second != 0))
                 continue;
-            check_pack_row(&rows->row[i], out);
+            check_row_pack(&rows->row[i], out);
             if (out->len > max || out->overflow) {
                 out->len = before;
                 out->overflow = false;
@@ -49,7 +45,7 @@ static int64_t pack_rows(const struct check_rows *rows, size_t max, struct text 
 
 enum status check_result_publish(struct board *board, const struct check_result *result)
 {
-    struct text bytes = {.limit = CHECK_PACK_MAX};
+    struct text bytes = {.limit = CHECK_ROW_BYTES_MAX};
     struct head head;
     memset(&head, 0, sizeof head);
     text_add_bytes(&bytes, &head, sizeof head);
@@ -84,7 +80,7 @@ bool check_result_read(const struct board *board, struct check_result *out)
                                      .is_whole = head.is_whole != 0,
                                      .left_out = head.left_out,
                                      .depth = head.depth};
-        is_there = check_pack_read(bytes + sizeof head, n - sizeof head, &out->rows) == ST_OK;
+        is_there = check_row_unpack(bytes + sizeof head, n - sizeof head, &out->rows) == ST_OK;
     }
     free(bytes);
     if (!is_there)
@@ -92,7 +88,7 @@ bool check_result_read(const struct board *board, struct check_result *out)
     return is_there;
 }
 
-void check_result_free(struct check_result *result) { check_rows_free(&result->rows); }
+void check_result_free(struct check_result *result) { check_row_free(&result->rows); }
 
 /* Whom a failing row is about. */
 enum about { ABOUT_ANY = -1, ABOUT_SOME_NODE = -2 }; /* or the number of a node */
@@ -130,6 +126,46 @@ const char *check_result_sentence(const struct check_row *row, char *out, size_t
                 row->remedy);
     return out;
 }
+
+/* ---- for /status and the page ---- */
+
+void check_result_json(const struct check_result *result, struct text *out)
+{
+    const struct check_report_counts counts = check_report_count(&result->rows, CHECK_STAGE_N);
+    int shown = 0;
+    text_add(out,
+             "{\"verdict\":\"%s\",\"whole\":%s,\"depth\":\"%s\",\"started\":%lld,\"seconds\":%s,"
+             "\"passed\":%d,\"warned\":%d,\"failed\":%d,\"skipped\":%d,\"rows\":[",
+             check_row_verdict(check_row_worst(&result->rows, -1)),
+             result->is_whole ? "true" : "false", check_result_depth(result),
+             (long long)result->started, text_f64(result->seconds).text,
+             counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
+             counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
+    for (int i = 0; i < result->rows.n && shown < ROWS_SHOWN; i++) {
+        if (!check_row_is_bad(&result->rows.row[i]))
+            continue;
+        text_add(out, "%s", shown++ > 0 ? "," : "");
+        check_json_row(&result->rows.row[i], true, out);
+    }
+    text_add(out, "]}");
+}
+
+void check_result_line(const struct check_rows *rows, struct text *out)
+{
+    const struct check_report_counts counts = check_report_count(rows, CHECK_STAGE_N);
+    const struct check_row *worst = NULL;
+    char text[640];
+    for (int i = 0; i < rows->n; i++)
+        if (check_row_is_bad(&rows->row[i]) && (!worst || rows->row[i].verdict > worst->verdict))
+            worst = &rows->row[i];
+    text_add(out, "check: %s, of %d rows %d fail and %d warn",
+             check_row_verdict(check_row_worst(rows, -1)), rows->n, counts.n[CHECK_VERDICT_FAIL],
+             counts.n[CHECK_VERDICT_WARN]);
+    if (worst)
+        text_add(out, ": %s", check_result_sentence(worst, text, sizeof text));
+}
+
+/* ---- what a node ends with ---- */
 
 /* fail — with the first of n rows. */
 static enum status fail(enum status st, const char *what, const struct check_row *row, int n)

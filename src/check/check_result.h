@@ -1,7 +1,7 @@
 /* check_result — the result of a check as it lies on the board of a node: its rows, and what they
  * mean for this node. Written by the node's first worker, read by the supervisor. */
-#ifndef CONVOY_NODE_CHECK_RESULT_H
-#define CONVOY_NODE_CHECK_RESULT_H
+#ifndef CONVOY_CHECK_CHECK_RESULT_H
+#define CONVOY_CHECK_CHECK_RESULT_H
 
 #include "base/board.h"
 #include "check/check_report.h"
@@ -38,5 +38,10 @@ enum status check_result_status(const struct check_result *result, int node, boo
 /* check_result_sentence — "node 2, GPU 3: gpu ecc: why; remedy", of a link both nodes. Returns
  * out. */
 const char *check_result_sentence(const struct check_row *row, char *out, size_t cap);
+
+/* Writes the object of /status: verdict, counts, the rows that warn or fail (at most 64). */
+void check_result_json(const struct check_result *result, struct text *out);
+/* Writes one line: "check: fail, of 76 rows 1 fail and 2 warn: node 2: …". */
+void check_result_line(const struct check_rows *rows, struct text *out);
 
 #endif

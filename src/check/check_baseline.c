@@ -1,4 +1,4 @@
-/* check_baseline — reads a report of a good day again (check_json.c describes it), and compares
+/* check_baseline — reads a report of a good day again (check_report.c describes it), and compares
  * today's rows with it. */
 #include "check/check_baseline.h"
 
@@ -382,7 +382,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     about.started = first.started;
     about.nodes = first.nodes;
-    ASSERT(check_json_write(&first.rows, &about, &out) == ST_OK);
+    ASSERT(check_report_json(&first.rows, &about, &out) == ST_OK);
     ASSERT(check_baseline_parse(out.data, out.len, "again", &again) == ST_OK);
     ASSERT(again.rows.n == first.rows.n && again.started == first.started);
     ASSERT(check_baseline_compare(&again.rows, &first, &compared) == ST_OK);

@@ -145,7 +145,7 @@ void check_result_json(const struct check_result *result, struct text *out)
         if (!check_row_is_bad(&result->rows.row[i]))
             continue;
         text_add(out, "%s", shown++ > 0 ? "," : "");
-        check_json_row(&result->rows.row[i], true, out);
+        check_report_row(&result->rows.row[i], true, out);
     }
     text_add(out, "]}");
 }

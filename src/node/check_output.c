@@ -36,7 +36,7 @@ static enum status write_as(const char *path, const struct check_rows *rows,
                             const struct check_report_about *about, struct text *out)
 {
     if (text_ends(path, ".json"))
-        return check_json_write(rows, about, out);
+        return check_report_json(rows, about, out);
     return text_ends(path, ".xml") ? check_junit_write(rows, about, out)
                                    : check_prometheus_write(rows, about, out);
 }
@@ -103,7 +103,7 @@ static enum status print_rows(const struct conf *conf, const struct check_rows *
                               const struct check_report_about *about)
 {
     struct text out = {0};
-    enum status st = conf_i64(conf, CONF_JSON) != 0 ? check_json_write(rows, about, &out)
+    enum status st = conf_i64(conf, CONF_JSON) != 0 ? check_report_json(rows, about, &out)
                                                     : check_table_write(rows, about, &out);
     if (st != ST_OK) {
         text_free(&out);

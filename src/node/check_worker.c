@@ -265,7 +265,7 @@ static enum status write_baseline(const struct check_worker *w, const struct che
         LOG_WARN("BASELINE=%s is not written: rows fail, and it is to be of a good day", path);
         return ST_OK;
     }
-    enum status st = check_json_write(&result->rows, &about, &out);
+    enum status st = check_report_json(&result->rows, &about, &out);
     if (st == ST_OK)
         st = file_replace(path, out.data, out.len);
     if (st == ST_OK)

@@ -37,7 +37,7 @@ static void cluster(struct check_rows *rows, int slow, double factor)
 static struct text report(const struct check_rows *rows)
 {
     struct text out = {0};
-    assert_int_equal(check_json_write(rows, &about, &out), ST_OK);
+    assert_int_equal(check_report_json(rows, &about, &out), ST_OK);
     return out;
 }
 

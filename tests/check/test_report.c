@@ -16,7 +16,7 @@
 
 typedef enum status (*write_fn)(const struct check_rows *, const struct check_report_about *,
                                 struct text *);
-static const write_fn formats[] = {check_table_write, check_json_write, check_junit_write,
+static const write_fn formats[] = {check_table_write, check_report_json, check_junit_write,
                                    check_prometheus_write};
 
 static const struct check_report_about about = {.nodes = 8,
@@ -193,7 +193,7 @@ static void json_has_all_rows(void **state)
     cJSON *root = NULL;
     const cJSON *list;
     cluster(&rows, 8);
-    char *text = written(check_json_write, &rows, &about);
+    char *text = written(check_report_json, &rows, &about);
     assert_int_equal(json_parse(text, strlen(text), "the report", &root), ST_OK);
     assert_true(json_number(root, "schema") == 1 && json_number(root, "nodes") == 8);
     assert_string_equal(json_text(root, "verdict"), "fail");
@@ -367,7 +367,7 @@ static void any_bytes_in_rows(void **state)
         }
         cJSON *root = NULL;
         char *table = written(check_table_write, &rows, &about),
-             *json = written(check_json_write, &rows, &about),
+             *json = written(check_report_json, &rows, &about),
              *junit = written(check_junit_write, &rows, &about),
              *prometheus = written(check_prometheus_write, &rows, &about);
         check_lines(table);

@@ -481,8 +481,7 @@ static enum status sum_of(struct fetch *f, const char *path, char out[FETCH_HEX 
     TRY(st);
     if (!is_good)
         return FAIL(ST_RETRY, "%s: OpenSSL cannot compute its SHA-256", path);
-    for (int i = 0; i < FETCH_HEX / 2; i++)
-        text_format(out + 2 * i, 3, "%02x", digest[i]);
+    text_hex(digest, FETCH_HEX / 2, out);
     return ST_OK;
 }
 
